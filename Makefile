@@ -1,0 +1,232 @@
+# Doorbell. `make run` and `make test` do everything, from a machine that has gcc, make and git only.
+#
+#   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a
+#   make deps       install what is missing with the system's package manager
+#   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
+#   make test       deps, build, and all short suites (test-long: the heavy ones too)
+#   make bench lint fuzz install uninstall clean
+#
+# Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers)  V=1 (show commands)  B=dir (build folder)
+#            WERROR=1  PREFIX=/usr/local  DESTDIR=  T=graph/uop (only that suite, for make test)
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+B      ?= build$(if $(SAN),/san)
+PREFIX ?= /usr/local
+LLVM   ?= 19
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+
+LLVM_CONFIG := $(firstword $(shell command -v llvm-config-$(LLVM) 2>/dev/null))
+OCL_CLANG   ?= clang-$(LLVM)
+OCL_FLAGS   := -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O2
+
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
+CFLAGS   ?= -O2 -g
+ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread $(WARN) $(if $(WERROR),-Werror) \
+             $(if $(SAN),-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer) \
+             -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) -I/usr/include/libdrm $(CFLAGS)
+ALL_LDFLAGS = -pthread $(if $(SAN),-fsanitize=address,undefined) $(LDFLAGS)
+LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
+LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -lm -ldl
+
+# ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
+FOLDERS := hcq emu graph compiler frontend
+rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
+src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c),$(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c))
+simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
+# *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time.
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
+SIMD_LEVELS := v2 v3 v4
+simd_flags   = -march=x86-64-$(1) $(if $(filter v4,$(1)),-mprefer-vector-width=512)
+else
+SIMD_LEVELS := base
+simd_flags   =
+endif
+
+obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
+         $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
+         $(patsubst %.rules,$(B)/obj/gen/%.o,$(filter $(1)/%,$(rules)))
+OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
+CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
+
+KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl tests/kernels/*.cl))
+BENCH_CO   := $(filter $(B)/kernels/bench/%,$(KERNELS_CO))
+
+TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
+LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
+FUZZERS    := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCHES    := $(patsubst bench/%.c,%,$(wildcard bench/*.c))
+# Which archives a suite of tests/<folder>/ may use.
+needs_hcq := hcq emu
+needs_emu := emu hcq
+needs_graph := graph
+needs_compiler := compiler graph
+needs_frontend := frontend compiler graph hcq emu
+needs_fuzz := frontend compiler graph hcq emu
+libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
+
+.PHONY: all deps run test test-long bench lint fuzz install uninstall clean kernels suites run-suites run-suites-long FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a
+
+# ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
+$(B)/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' >$@
+
+$(B)/obj/%.o: %.c $(B)/flags
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
+define SIMD_RULE
+$(B)/obj/%.$(1).o: %.simd.c $(B)/flags
+	$$(call say,CC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$(Q)$(CC) $$(ALL_CFLAGS) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x\#\#_$(1)' -MMD -MP -c $$< -o $$@
+endef
+$(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
+
+# ---- rule files become C ----------------------------------------------------------------------------------------------------------
+$(B)/rulegen: graph/rulegen/rulegen.c $(wildcard graph/rulegen/*) graph/ops.def graph/dtype.h
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 -O1 -g -I. $(WARN) $(filter %.c,$(wildcard graph/rulegen/*.c)) -o $@
+$(B)/gen/%.c: %.rules $(B)/rulegen
+	$(call say,RULES,$<)
+	@mkdir -p $(@D)
+	$(Q)$(B)/rulegen $< $@
+$(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+# ---- libraries and the command ------------------------------------------------------------------------------------------------------
+define FOLDER_LIB
+$(B)/lib$(1)_part.a: $(call obj_of,$(1))
+	@rm -f $$@
+	$(Q)ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call FOLDER_LIB,$(f))))
+
+$(B)/libdoorbell.a: $(OBJS)
+	$(call say,AR,$@)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+$(B)/libdoorbell.so: $(OBJS)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libdoorbell.so.0 -o $@ $^ $(ALL_LDFLAGS) $(LIBS)
+$(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
+	$(call say,LD,$@)
+	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
+
+# ---- OpenCL C kernels, compiled by stock clang -------------------------------------------------------------------------------------
+$(B)/kernels/%.gfx1100.co: %.cl
+	$(call say,CL,$<)
+	@mkdir -p $(@D)
+	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MF $@.d -MT $@ $< -o $@
+kernels: $(KERNELS_CO)
+# The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
+$(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile
+	@mkdir -p $(@D)
+	@{ echo '.section .rodata'; for f in $(BENCH_CO); do n=$$(basename $$f .gfx1100.co); \
+	   printf '.balign 256\nco_%s: .incbin "%s"\nco_%s_end:\nname_%s: .asciz "%s"\n' $$n $$f $$n $$n $$n; done; \
+	   echo '.section .data.rel.ro,"aw"'; echo '.balign 8'; echo '.globl bench_kernels'; echo '.hidden bench_kernels'; echo 'bench_kernels:'; \
+	   for f in $(BENCH_CO); do n=$$(basename $$f .gfx1100.co); printf '.quad name_%s, co_%s, co_%s_end\n' $$n $$n $$n; done; \
+	   echo '.quad 0, 0, 0'; echo '.section .note.GNU-stack,"",%progbits'; } >$@
+$(B)/obj/gen/bench_kernels.o: $(B)/gen/bench_kernels.S
+	@mkdir -p $(@D)
+	$(Q)$(CC) -c $< -o $@
+
+# ---- tests ----------------------------------------------------------------------------------------------------------------------------
+define TEST_RULE
+$(B)/tests/$(1): $(B)/obj/tests/$(1).o $(call libs_for,$(firstword $(subst /, ,$(1))))
+	$$(call say,LD,tests/$(1))
+	@mkdir -p $$(@D)
+	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
+endef
+$(foreach t,$(TESTS) $(LONG_TESTS),$(eval $(call TEST_RULE,$(t))))
+$(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
+
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(B)/doorbell
+run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
+	  if timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
+	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
+	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
+run-suites: suites
+	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
+run-suites-long: suites $(addprefix $(B)/tests/,$(LONG_TESTS))
+	$(call run_list,$(TESTS) $(LONG_TESTS),7200)
+
+# The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after deps.
+test: deps
+	$(Q)$(MAKE) --no-print-directory run-suites
+test-long: deps
+	$(Q)$(MAKE) --no-print-directory run-suites-long
+run: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(B)/doorbell bench
+
+# ---- benchmarks and fuzzing --------------------------------------------------------------------------------------------------------
+$(B)/bench/%: $(B)/obj/bench/%.o $(B)/libdoorbell.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
+bench: all $(addprefix $(B)/bench/,$(BENCHES))
+	$(Q)for b in $(BENCHES); do echo "== $$b"; $(B)/bench/$$b || exit 1; done
+	$(Q)$(B)/doorbell bench
+
+# libFuzzer needs clang; everything is built with coverage in a folder of its own. FUZZ_SECONDS each.
+FUZZ_SECONDS ?= 60
+fuzz:
+	$(Q)$(MAKE) --no-print-directory CC=clang-$(LLVM) B=$(B)/fuzz SAN=1 CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' run-fuzz
+$(addprefix $(B)/,$(FUZZERS)): $(B)/%: $(B)/obj/tests/fuzz/%.o $(call libs_for,fuzz)
+	$(Q)$(CC) -fsanitize=fuzzer -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS)
+.PHONY: run-fuzz
+run-fuzz: $(addprefix $(B)/,$(FUZZERS))
+	$(Q)for f in $(FUZZERS); do echo "== $$f"; mkdir -p $(B)/corpus/$$f; $(B)/$$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(B)/$$f- \
+	  $(B)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null) 2>&1 | tail -3 || exit 1; done
+
+# ---- lint ---------------------------------------------------------------------------------------------------------------------------
+C_FILES = $(shell git ls-files '*.c' '*.h')
+lint:
+	$(Q)clang-format-$(LLVM) --dry-run -Werror $(C_FILES)
+	$(Q)$(MAKE) --no-print-directory CC=gcc B=$(B)/lint-gcc WERROR=1 all suites
+	$(Q)$(MAKE) --no-print-directory CC=clang-$(LLVM) B=$(B)/lint-clang WERROR=1 all suites
+	$(Q)clang-tidy-$(LLVM) --quiet $(filter-out tests/% %.simd.c graph/rulegen/%,$(filter %.c,$(C_FILES))) -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) 2>/dev/null
+
+# ---- dependencies: Debian 12+, Ubuntu 24.04+ ---------------------------------------------------------------------------------------
+DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev
+deps:
+	@command -v dpkg-query >/dev/null || { echo "make deps knows Debian and Ubuntu only; install: $(DEPS)" >&2; exit 0; }; \
+	missing=; for p in $(DEPS); do \
+	  if [ $$p = msgpack ]; then dpkg-query -W -f='$${Status}\n' libmsgpack-c-dev libmsgpack-dev 2>/dev/null | grep -q '^install ok installed' && continue; \
+	  elif dpkg-query -W -f='$${Status}\n' $$p 2>/dev/null | grep -q '^install ok installed'; then continue; fi; missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] && exit 0; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	$$sudo apt-get update -qq || true; \
+	case "$$missing" in *msgpack*) c=$$(apt-cache show libmsgpack-c-dev >/dev/null 2>&1 && echo libmsgpack-c-dev || echo libmsgpack-dev); missing=$$(echo "$$missing" | sed "s/\bmsgpack\b/$$c/");; esac; \
+	echo "installing:$$missing"; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+
+# ---- install ---------------------------------------------------------------------------------------------------------------------------
+VERSION := 0.1.0
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/doorbell $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(B)/doorbell $(DESTDIR)$(PREFIX)/bin/doorbell
+	install -m 755 $(B)/libdoorbell.so $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.$(VERSION)
+	ln -sf libdoorbell.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.0
+	ln -sf libdoorbell.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell.so
+	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(PREFIX)/lib/libdoorbell.a
+	install -m 644 frontend/doorbell.h hcq/hcq.h $(DESTDIR)$(PREFIX)/include/doorbell/
+	install -m 644 frontend/cli/doorbell.1 $(DESTDIR)$(PREFIX)/share/man/man1/doorbell.1
+	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: doorbell\nDescription: userspace GPU driver stack and tensor compiler\nVersion: %s\nLibs: -L$${libdir} -ldoorbell\nCflags: -I$${includedir}\n' \
+	  '$(PREFIX)' '$(VERSION)' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/doorbell.pc
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/doorbell lib/libdoorbell.so lib/libdoorbell.so.0 lib/libdoorbell.so.$(VERSION) lib/libdoorbell.a \
+	  include/doorbell/doorbell.h include/doorbell/hcq.h share/man/man1/doorbell.1 lib/pkgconfig/doorbell.pc)
+clean:
+	rm -rf $(B)
+
+-include $(shell find $(B)/obj $(B)/kernels -name '*.d' 2>/dev/null)

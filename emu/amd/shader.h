@@ -1,0 +1,49 @@
+/* The seam between the command processor and the shader machine: one compute dispatch, as registers describe it.
+ * Sources: facts of the RDNA3 ISA document and LLVM's AMDGPUUsage, named where the numbers stand. */
+#ifndef DOORBELL_EMU_AMD_SHADER_H
+#define DOORBELL_EMU_AMD_SHADER_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "../fault.h"
+#include "../vm.h"
+
+/* Counts of one dispatch, summed over waves. */
+struct shader_stats {
+  uint64_t instructions; /* wave instructions executed */
+  uint64_t waves, workgroups;
+  uint64_t bytes_loaded, bytes_stored; /* global memory */
+};
+
+struct shader_dispatch {
+  struct vm *vm;
+  uint64_t pgm;               /* byte address of the first instruction */
+  uint32_t rsrc1, rsrc2, rsrc3;
+  uint32_t user_data[16];
+  uint32_t groups[3];         /* workgroups to run */
+  uint32_t threads[3];        /* work-items of a workgroup */
+  bool wave32;
+  uint64_t scratch_base;      /* bytes; valid when rsrc2.scratch_en */
+  uint32_t scratch_wave_size; /* bytes per wave */
+  uint32_t scratch_waves;     /* wave slots that scratch has room for */
+  uint64_t (*clock)(void *ctx); /* 100 MHz counter for s_memrealtime */
+  void *ctx;
+  const atomic_bool *stop;    /* set from outside to abandon the dispatch (queue destroyed) */
+};
+
+/* Per host thread: decoded-code cache, LDS, wave states. One per worker, reused between dispatches. */
+struct shader_core;
+struct shader_core *shader_core_new(void);
+void shader_core_free(struct shader_core *core);
+
+/* Decoded code shared by the cores of one device, keyed by address; dropped by cache maintenance packets. */
+struct shader_code;
+struct shader_code *shader_code_new(void);
+void shader_code_free(struct shader_code *code);
+void shader_code_invalidate(struct shader_code *code);
+
+/* Runs one workgroup to its end. slot: which scratch wave slots this core may use (core_index * waves per group).
+ * 0, -ECANCELED when *stop was seen, or -EFAULT with *fault filled. */
+int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d, const uint32_t group[3],
+                         uint32_t scratch_slot, struct shader_stats *stats, struct fault *fault);
+#endif

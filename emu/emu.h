@@ -1,0 +1,12 @@
+/* What a host program may ask of an emulated machine beside the calls of its driver. The machine itself is made by os_emulated (hcq/os.h). */
+#ifndef DOORBELL_EMU_H
+#define DOORBELL_EMU_H
+#include "../hcq/os.h"
+
+struct emu_stats {
+  uint64_t instructions, waves, workgroups, dispatches;
+  uint64_t bytes_loaded, bytes_stored;
+};
+/* Totals of GPU index since the machine was made. -EINVAL when os is not an emulated machine or has no such GPU. */
+int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out);
+#endif

@@ -1,0 +1,40 @@
+/* A GPU's virtual address space: 4 KiB pages, each backed by host memory, with access rights.
+ *
+ * Readers (waves, packet processors) run concurrently with each other; map and unmap take a lock and bump a generation that cached
+ * translations check. Backing memory belongs to whoever mapped it and must outlive the mapping. */
+#ifndef DOORBELL_EMU_VM_H
+#define DOORBELL_EMU_VM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vm_access { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4 };
+
+struct vm;
+struct vm *vm_new(void);
+void vm_free(struct vm *vm);
+/* va and size in bytes, page aligned. 0, -EINVAL, -EEXIST when any page is mapped already, -ENOMEM. tag: for messages (allocation handle). */
+int vm_map(struct vm *vm, uint64_t va, uint64_t size, void *backing, unsigned access, uint64_t tag);
+int vm_unmap(struct vm *vm, uint64_t va, uint64_t size);
+
+/* One contiguous translation, valid while vm_generation is unchanged. */
+struct vm_range {
+  uint64_t va, end;   /* [va, end) */
+  uintptr_t delta;    /* host address = va + delta */
+  unsigned access;
+  uint64_t tag, generation;
+};
+/* The mapping that holds va; false when there is none. */
+bool vm_find(struct vm *vm, uint64_t va, struct vm_range *out);
+/* Bumped by every map and unmap; relaxed load. */
+uint64_t vm_generation(const struct vm *vm);
+
+/* Translation through a caller's cache: host pointer for [va, va+size) with the rights asked, or NULL (fault). Accesses that straddle two mappings
+ * return NULL too unless adjacent mappings share one backing; callers then split them. */
+void *vm_translate(struct vm *vm, struct vm_range *cache, uint64_t va, uint64_t size, unsigned access);
+/* Byte-wise copies across any mappings; the first faulting address in *fault. Return false on a fault. */
+bool vm_read(struct vm *vm, uint64_t va, void *dst, size_t n, uint64_t *fault);
+bool vm_write(struct vm *vm, uint64_t va, const void *src, size_t n, uint64_t *fault);
+/* The mapping nearest to va, for messages: "0x40 bytes after the 4096-byte allocation at 0x7f...". */
+void vm_describe(struct vm *vm, uint64_t va, char *buf, size_t cap);
+#endif

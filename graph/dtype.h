@@ -1,0 +1,44 @@
+/* Element types. One table: X(enum, name, C type, bytes, class), class i signed, u unsigned, f float, b bool. */
+#ifndef DOORBELL_GRAPH_DTYPE_H
+#define DOORBELL_GRAPH_DTYPE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or i64 from its bounds. */
+#define DTYPES(X)                                                                                                      \
+  X(VOID, "void", 0, 'v')                                                                                              \
+  X(BOOL, "bool", 1, 'b')                                                                                              \
+  X(I8, "i8", 1, 'i')                                                                                                  \
+  X(U8, "u8", 1, 'u')                                                                                                  \
+  X(I16, "i16", 2, 'i')                                                                                                \
+  X(U16, "u16", 2, 'u')                                                                                                \
+  X(I32, "i32", 4, 'i')                                                                                                \
+  X(U32, "u32", 4, 'u')                                                                                                \
+  X(I64, "i64", 8, 'i')                                                                                                \
+  X(U64, "u64", 8, 'u')                                                                                                \
+  X(F16, "f16", 2, 'f')                                                                                                \
+  X(BF16, "bf16", 2, 'f')                                                                                              \
+  X(F32, "f32", 4, 'f')                                                                                                \
+  X(F64, "f64", 8, 'f')                                                                                                \
+  X(INDEX, "index", 8, 'i')
+
+enum dtype {
+#define X(e, name, bytes, cls) DT_##e,
+  DTYPES(X)
+#undef X
+      DT_COUNT
+};
+struct dtype_info {
+  const char *name;
+  uint8_t size; /* bytes */
+  char cls;
+};
+extern const struct dtype_info dtype_info[DT_COUNT];
+static inline bool dtype_is_float(enum dtype t) { return dtype_info[t].cls == 'f'; }
+static inline bool dtype_is_int(enum dtype t) { return dtype_info[t].cls == 'i' || dtype_info[t].cls == 'u'; }
+/* Nearest representable values, ties to even; NaN stays NaN. */
+uint16_t f32_to_f16(float f);
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_bf16(float f);
+float bf16_to_f32(uint16_t h);
+#endif

@@ -1,0 +1,159 @@
+/* The queue layer of Doorbell: devices, buffers, signals, programs and command queues.
+ *
+ * It is a complete driver by itself: bring a kernel, record it into a queue, submit, wait on the queue's timeline.
+ *
+ *   db_device *dev = db_open("EMU+AMD:gfx1100");
+ *   db_buffer *x = db_alloc(dev, 4096, 0);
+ *   db_program *p = db_program_load(dev, image, size, "saxpy", NULL, 0);
+ *   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+ *   db_queue_exec(q, p, args, nargs, (uint32_t[3]){16, 1, 1}, (uint32_t[3]){64, 1, 1});
+ *   db_queue_submit(q, &when);
+ *   db_wait(db_queue_timeline(q), when, 5000000000ull);
+ *
+ * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. A recorder remembers its
+ * first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
+ * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
+ * with it, so releasing a buffer right after submit is safe.
+ * Threads: a device and its objects may be used from one thread at a time; different devices from different threads. */
+#ifndef DOORBELL_HCQ_H
+#define DOORBELL_HCQ_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct db_device db_device;
+typedef struct db_buffer db_buffer;
+typedef struct db_signal db_signal;
+typedef struct db_program db_program;
+typedef struct db_queue db_queue;
+
+/* The message of the last failure on this thread; "" if none. Valid until the next failing call on this thread. */
+const char *db_error(void);
+
+/* ---- devices ---- */
+
+/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100", "EMU+AMD:gfx1100:1"; NULL reads
+ * the environment variable DEV and falls back to "CPU". NULL on failure. */
+db_device *db_open(const char *name);
+db_device *db_device_retain(db_device *dev);
+/* Drops a reference; the last one waits for submitted work, then closes. */
+void db_close(db_device *dev);
+
+/* Canonical name as given to db_open: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100". */
+const char *db_device_name(const db_device *dev);
+/* ISA that programs must be built for: "gfx1100"; the host's "x86_64" or "aarch64" for CPU. */
+const char *db_device_arch(const db_device *dev);
+/* Marketing or topology name, for people. */
+const char *db_device_description(const db_device *dev);
+
+struct db_device_counters {
+  uint64_t packets;   /* hardware packets written into rings and indirect buffers */
+  uint64_t doorbells; /* doorbell stores */
+  uint64_t kernels;   /* kernel dispatches recorded */
+  uint64_t copies;    /* copy commands recorded */
+  uint64_t bytes_allocated;      /* device memory now held, bytes */
+  uint64_t bytes_allocated_peak;
+};
+void db_device_counters(const db_device *dev, struct db_device_counters *out);
+
+/* One line per device this machine could offer, for `doorbell devices`. usable is false when reason says why not. */
+struct db_device_info {
+  char name[48], arch[24], description[96], reason[256];
+  bool usable, emulated;
+  uint64_t memory; /* bytes of device memory, 0 if unknown */
+};
+/* Fills up to cap entries; returns how many exist. Opens nothing that it does not close. */
+int db_devices(struct db_device_info *out, int cap);
+
+/* Waits until everything submitted to any queue of dev has finished. */
+int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
+
+/* ---- buffers ---- */
+
+enum db_buffer_flags {
+  DB_BUFFER_HOST = 1 << 0,    /* host memory, mapped for both sides (staging, kernargs) */
+  DB_BUFFER_CPU_MAP = 1 << 1, /* device memory that the host can also address; fails where the BAR does not allow it */
+};
+/* size in bytes, > 0. Contents are undefined. */
+db_buffer *db_alloc(db_device *dev, size_t size, unsigned flags);
+/* Makes existing host memory (any alignment) reachable by the device; the caller keeps it valid until released. */
+db_buffer *db_import_host(db_device *dev, void *host, size_t size);
+db_buffer *db_buffer_retain(db_buffer *buf);
+void db_buffer_release(db_buffer *buf);
+size_t db_buffer_size(const db_buffer *buf);
+uint64_t db_buffer_address(const db_buffer *buf); /* device virtual address */
+void *db_buffer_host(const db_buffer *buf);       /* host pointer, NULL when not mapped */
+db_device *db_buffer_device(const db_buffer *buf);
+/* Blocking convenience copies through the copy queue, ordered after all work submitted to the device so far. */
+int db_buffer_write(db_buffer *dst, size_t offset, const void *src, size_t n);
+int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n);
+
+/* ---- signals: a 64-bit value that only grows, and the time it was last stamped, both written by hardware ---- */
+
+db_signal *db_signal_new(db_device *dev);
+db_signal *db_signal_retain(db_signal *sig);
+void db_signal_release(db_signal *sig);
+uint64_t db_signal_value(const db_signal *sig);
+void db_signal_set(db_signal *sig, uint64_t value);
+/* Time of the last db_queue_timestamp on it, converted to nanoseconds of the host's CLOCK_MONOTONIC. */
+uint64_t db_signal_time_ns(const db_signal *sig);
+/* Blocks the host until value is reached. -ETIMEDOUT says what was waited for; -EIO tells the device's fault. */
+int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns);
+
+/* ---- programs ---- */
+
+struct db_param {
+  char name[40];
+  uint32_t offset, size; /* bytes in the kernel argument segment */
+  enum db_param_kind { DB_PARAM_BUFFER, DB_PARAM_VALUE, DB_PARAM_LOCAL /* dynamic local memory, value = bytes */ } kind;
+};
+
+/* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry NULL takes the only
+ * kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere NULL. The image is copied. */
+db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
+                            unsigned nparams);
+db_program *db_program_retain(db_program *prog);
+void db_program_release(db_program *prog);
+const char *db_program_name(const db_program *prog);
+/* Explicit parameters in order (hidden ones are the driver's business). */
+const struct db_param *db_program_params(const db_program *prog, unsigned *count);
+
+/* ---- queues ---- */
+
+enum db_queue_kind { DB_QUEUE_COMPUTE, DB_QUEUE_COPY };
+
+/* One explicit argument. buffer: passes its address + bits as offset. Otherwise data points at the parameter's size bytes, or if that is NULL
+ * the low bytes of bits are the value. */
+struct db_arg {
+  db_buffer *buffer;
+  uint64_t bits;
+  const void *data;
+};
+
+/* A recorder for the device's queue of that kind. */
+db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind);
+void db_queue_release(db_queue *q);
+
+int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware waits until sig >= value */
+int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
+int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
+int db_queue_memory_barrier(db_queue *q);                         /* later commands see earlier commands' writes */
+/* grid in workgroups, block in work-items; each component >= 1. nargs must match the program's explicit parameters. */
+int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
+                  const uint32_t block[3]);
+/* Device addresses must be reachable from this queue's device; ranges must not overlap. */
+int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n);
+
+/* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal reaches *when
+ * (may be NULL) once it has all finished. Never blocks but when the ring is full. */
+int db_queue_submit(db_queue *q, uint64_t *when);
+/* The signal that submissions to this hardware queue advance; owned by the device. */
+db_signal *db_queue_timeline(db_queue *q);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

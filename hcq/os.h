@@ -1,0 +1,41 @@
+/* The seam between a driver and the operating system.
+ *
+ * A driver backend reaches the kernel only through one of these tables, so whatever answers the calls is the machine: the
+ * real table calls libc, an emulated machine brings its own. Two machines in one process have two tables.
+ *
+ * Conventions: every call returns a value >= 0 on success and a negative errno on failure; none sets errno, prints or
+ * exits. File descriptors are private to the table that returned them. Paths are absolute. */
+#ifndef DOORBELL_HCQ_OS_H
+#define DOORBELL_HCQ_OS_H
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct os {
+  int (*open)(struct os *os, const char *path, int flags);
+  int (*close)(struct os *os, int fd);
+  int (*ioctl)(struct os *os, int fd, unsigned long request, void *arg);
+  /* The address mapped, or a negative errno cast to intptr_t (test with os_map_failed). */
+  void *(*mmap)(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off);
+  int (*munmap)(struct os *os, void *addr, size_t len);
+  /* One descriptor, poll(2) events; returns revents, 0 when timeout_ms passed. */
+  int (*poll)(struct os *os, int fd, short events, int timeout_ms);
+  /* Reads a whole small file into buf, NUL-terminated and truncated to cap - 1; returns the bytes read. */
+  ssize_t (*read_file)(struct os *os, const char *path, char *buf, size_t cap);
+  /* Calls each(ctx, name) for every entry but "." and ".." in an unspecified order; each returns non-zero to stop. */
+  int (*list_dir)(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
+  /* Drops the machine; the table is dead afterwards. The real table's is a no-op. */
+  void (*release)(struct os *os);
+};
+
+static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
+
+/* The table that calls libc. Never NULL, shared, needs no release. */
+struct os *os_real(void);
+
+/* A machine with one emulated GPU per entry of gpus ("gfx1100" or "gfx1100,gfx1100"), seen through the kernel interface of its vendor.
+ * vendor: "AMD". Returns 0 and a table owned by the caller, or a negative errno and a reason in err.
+ * Declared here because it is the seam's other half; defined by emu/, which hcq/ never includes. */
+int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap);
+
+#endif
