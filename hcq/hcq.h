@@ -23,6 +23,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct db_device db_device;
 typedef struct db_buffer db_buffer;
@@ -153,6 +154,7 @@ int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,12 @@
+/* The thread's last failure: what db_error() returns. */
+#ifndef DOORBELL_HCQ_ERROR_H
+#define DOORBELL_HCQ_ERROR_H
+
+/* Remembers the formatted message for db_error() and returns negative_errno, so that `return db_fail(-EINVAL, ...)` is
+ * the one way to fail. An argument may be the previous message itself: db_fail(err, "loading %s: %s", name,
+ * db_error()). */
+int db_fail(int negative_errno, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same for functions that return a pointer. */
+#define db_fail_null(negative_errno, ...) ((void)db_fail(negative_errno, __VA_ARGS__), NULL)
+
+#endif
