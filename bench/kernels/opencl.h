@@ -1,8 +1,9 @@
 /* OpenCL C library functions for AMD GPUs, for code objects built without a device library (clang -nogpulib).
  *
- * clang declares the functions of the OpenCL C specification by itself; this header defines those that Doorbell's kernels use, on top of the
- * compiler's builtins. Work-group geometry comes from the implicit kernel arguments of code object version 5 (LLVM AMDGPUUsage,
- * "Code Object V5 Metadata": block counts at byte 0, group sizes at 12, remainders at 18, global offsets at 40, grid dimensions at 64). */
+ * clang declares the functions of the OpenCL C specification by itself; this header defines those that Doorbell's
+ * kernels use, on top of the compiler's builtins. Work-group geometry comes from the implicit kernel arguments of code
+ * object version 5 (LLVM AMDGPUUsage, "Code Object V5 Metadata": block counts at byte 0, group sizes at 12, remainders
+ * at 18, global offsets at 40, grid dimensions at 64). */
 #ifndef DOORBELL_BENCH_OPENCL_H
 #define DOORBELL_BENCH_OPENCL_H
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -10,7 +11,7 @@
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 #pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable
 
-#define OCL_DEF __attribute__((overloadable, always_inline)) inline
+#define OCL_DEF   __attribute__((overloadable, always_inline)) inline
 #define OCL_CONST __attribute__((overloadable, always_inline, const)) inline
 
 /* ---- work-items ---- */
@@ -33,21 +34,23 @@ OCL_CONST size_t get_group_id(uint d) {
   default: return 0;
   }
 }
-OCL_CONST size_t get_enqueued_local_size(uint d) { return d < 3 ? *(__constant ushort *)(ocl_implicit + 12 + 2 * d) : 1; }
-/* The last group of a grid that its group size does not divide is smaller: past the full blocks counts the remainder. */
+OCL_CONST size_t get_enqueued_local_size(uint d) {
+  return d < 3 ? *(__constant ushort *)(ocl_implicit + 12 + 2 * d) : 1;
+}
+/* The last group of a grid that its group size does not divide is smaller: past the full blocks counts the remainder.
+ */
 OCL_CONST size_t get_local_size(uint d) {
-  if (d >= 3)
-    return 1;
+  if (d >= 3) return 1;
   bool whole = get_group_id(d) < *(__constant uint *)(ocl_implicit + 4 * d);
   return *(__constant ushort *)(ocl_implicit + (whole ? 12 : 18) + 2 * d);
 }
 OCL_CONST size_t get_num_groups(uint d) {
-  return d < 3 ? *(__constant uint *)(ocl_implicit + 4 * d) + (*(__constant ushort *)(ocl_implicit + 18 + 2 * d) != 0) : 1;
+  return d < 3 ? *(__constant uint *)(ocl_implicit + 4 * d) + (*(__constant ushort *)(ocl_implicit + 18 + 2 * d) != 0)
+               : 1;
 }
 OCL_CONST size_t get_global_offset(uint d) { return d < 3 ? *(__constant ulong *)(ocl_implicit + 40 + 8 * d) : 0; }
 OCL_CONST size_t get_global_size(uint d) {
-  if (d >= 3)
-    return 1;
+  if (d >= 3) return 1;
   return (size_t)*(__constant uint *)(ocl_implicit + 4 * d) * *(__constant ushort *)(ocl_implicit + 12 + 2 * d) +
          *(__constant ushort *)(ocl_implicit + 18 + 2 * d);
 }
@@ -55,7 +58,8 @@ OCL_CONST size_t get_global_id(uint d) {
   return (uint)get_group_id(d) * (uint)get_enqueued_local_size(d) + (uint)get_local_id(d) + get_global_offset(d);
 }
 OCL_CONST size_t get_local_linear_id(void) {
-  return ((uint)get_local_id(2) * (uint)get_local_size(1) + (uint)get_local_id(1)) * (uint)get_local_size(0) + (uint)get_local_id(0);
+  return ((uint)get_local_id(2) * (uint)get_local_size(1) + (uint)get_local_id(1)) * (uint)get_local_size(0) +
+         (uint)get_local_id(0);
 }
 
 /* ---- barriers ---- */
@@ -64,12 +68,16 @@ __attribute__((overloadable, convergent, always_inline)) inline void barrier(cl_
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-__attribute__((overloadable, convergent, always_inline)) inline void work_group_barrier(cl_mem_fence_flags flags) { barrier(flags); }
+__attribute__((overloadable, convergent, always_inline)) inline void work_group_barrier(cl_mem_fence_flags flags) {
+  barrier(flags);
+}
 OCL_DEF void mem_fence(cl_mem_fence_flags flags) { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
 
 /* ---- math: what the machine has an instruction or the compiler an expansion for ---- */
-#define OCL_MATH1(name, builtin, type) OCL_CONST type name(type x) { return builtin(x); }
-#define OCL_MATH2(name, builtin, type) OCL_CONST type name(type x, type y) { return builtin(x, y); }
+#define OCL_MATH1(name, builtin, type)                                                                                 \
+  OCL_CONST type name(type x) { return builtin(x); }
+#define OCL_MATH2(name, builtin, type)                                                                                 \
+  OCL_CONST type name(type x, type y) { return builtin(x, y); }
 #define OCL_MATH_FD(m, name, base) m(name, __builtin_##base##f, float) m(name, __builtin_##base, double)
 OCL_MATH_FD(OCL_MATH1, sqrt, sqrt)
 OCL_MATH_FD(OCL_MATH1, fabs, fabs)
@@ -95,9 +103,9 @@ OCL_CONST float native_sin(float x) { return __builtin_amdgcn_sinf(x * 0x1.45f30
 OCL_CONST float native_cos(float x) { return __builtin_amdgcn_cosf(x * 0x1.45f306p-3f); }
 
 /* ---- integers and bits ---- */
-#define OCL_MINMAX(type)                                                                                                                             \
-  OCL_CONST type min(type a, type b) { return a < b ? a : b; }                                                                                       \
-  OCL_CONST type max(type a, type b) { return a > b ? a : b; }                                                                                       \
+#define OCL_MINMAX(type)                                                                                               \
+  OCL_CONST type min(type a, type b) { return a < b ? a : b; }                                                         \
+  OCL_CONST type max(type a, type b) { return a > b ? a : b; }                                                         \
   OCL_CONST type clamp(type x, type lo, type hi) { return min(max(x, lo), hi); }
 OCL_MINMAX(int)
 OCL_MINMAX(uint)
@@ -117,22 +125,25 @@ OCL_CONST uchar sub_sat(uchar a, uchar b) { return __builtin_elementwise_sub_sat
 OCL_CONST int add_sat(int a, int b) { return __builtin_elementwise_add_sat(a, b); }
 
 /* ---- OpenCL 1.x atomics on 32-bit integers ---- */
-#define OCL_ATOMIC_RMW(name, op, space, type)                                                                                                        \
-  OCL_DEF type name(volatile space type *p, type v) { return __scoped_atomic_##op(p, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE); }
-#define OCL_ATOMICS(space, type)                                                                                                                     \
-  OCL_ATOMIC_RMW(atomic_add, fetch_add, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_sub, fetch_sub, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_and, fetch_and, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_or, fetch_or, space, type)                                                                                                   \
-  OCL_ATOMIC_RMW(atomic_xor, fetch_xor, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_min, fetch_min, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_max, fetch_max, space, type)                                                                                                 \
-  OCL_ATOMIC_RMW(atomic_xchg, exchange_n, space, type)                                                                                               \
-  OCL_DEF type atomic_inc(volatile space type *p) { return atomic_add(p, (type)1); }                                                                 \
-  OCL_DEF type atomic_dec(volatile space type *p) { return atomic_sub(p, (type)1); }                                                                 \
-  OCL_DEF type atomic_cmpxchg(volatile space type *p, type expected, type desired) {                                                                 \
-    __scoped_atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);                     \
-    return expected;                                                                                                                                 \
+#define OCL_ATOMIC_RMW(name, op, space, type)                                                                          \
+  OCL_DEF type name(volatile space type *p, type v) {                                                                  \
+    return __scoped_atomic_##op(p, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);                                        \
+  }
+#define OCL_ATOMICS(space, type)                                                                                       \
+  OCL_ATOMIC_RMW(atomic_add, fetch_add, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_sub, fetch_sub, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_and, fetch_and, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_or, fetch_or, space, type)                                                                     \
+  OCL_ATOMIC_RMW(atomic_xor, fetch_xor, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_min, fetch_min, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_max, fetch_max, space, type)                                                                   \
+  OCL_ATOMIC_RMW(atomic_xchg, exchange_n, space, type)                                                                 \
+  OCL_DEF type atomic_inc(volatile space type *p) { return atomic_add(p, (type)1); }                                   \
+  OCL_DEF type atomic_dec(volatile space type *p) { return atomic_sub(p, (type)1); }                                   \
+  OCL_DEF type atomic_cmpxchg(volatile space type *p, type expected, type desired) {                                   \
+    __scoped_atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED,               \
+                                       __MEMORY_SCOPE_DEVICE);                                                         \
+    return expected;                                                                                                   \
   }
 OCL_ATOMICS(__global, int)
 OCL_ATOMICS(__global, uint)

@@ -3,6 +3,5 @@
 
 __kernel void saxpy(__global float *y, __global const float *x, float a, uint n) {
   uint i = get_global_id(0);
-  if (i < n)
-    y[i] = fma(a, x[i], y[i]);
+  if (i < n) y[i] = fma(a, x[i], y[i]);
 }
