@@ -1,7 +1,8 @@
 /* UOps: the one immutable, hash-consed node type for everything from a tensor program to a kernel's instructions.
  *
- * A node is op, dtype, lanes, arg, aux and sources; making the same node twice in one graph returns the same pointer, so equality is ==.
- * Nodes live in their graph's arena and die with it. Facts (shape, bounds) are computed once and cached. */
+ * A node is op, dtype, lanes, arg, aux and sources; making the same node twice in one graph returns the same pointer,
+ * so equality is ==. Nodes live in their graph's arena and die with it. Facts (shape, bounds) are computed once and
+ * cached. */
 #ifndef DOORBELL_GRAPH_UOP_H
 #define DOORBELL_GRAPH_UOP_H
 #include <stddef.h>
@@ -43,9 +44,9 @@ struct uop {
   uint16_t nsrc, flags;
   uint32_t id; /* creation order in its graph: sources have smaller ids */
   union uop_arg arg;
-  uint64_t hash;
-  struct uop_facts *facts; /* cache, filled on demand */
-  struct uop *src[];
+  uint64_t hash;             /* of the whole expression; the same in every graph */
+  const struct shape *shape; /* NULL where the sources do not fit together */
+  struct uop *src[];         /* integer and bool nodes keep their bounds behind the sources */
 };
 
 struct graph;
@@ -54,26 +55,36 @@ void graph_free(struct graph *g);
 size_t graph_node_count(const struct graph *g);
 size_t graph_bytes(const struct graph *g);
 const char *graph_intern(struct graph *g, const char *s);
+struct graph *uop_graph(const struct uop *u);    /* the graph that owns it */
+void *graph_alloc(struct graph *g, size_t size); /* zeroed memory that dies with the graph; NULL when there is none */
+/* NULL, or why the graph must not be used any more (out of memory). */
+const char *graph_error(const struct graph *g);
 
-/* The node, existing or new. Never NULL (allocation failure is fatal to the graph: see graph_error). */
-struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lanes, union uop_arg arg, unsigned aux, struct uop *const *src,
-                    unsigned nsrc);
+/* The node, existing or new. Never NULL: when memory runs out it is a VOID constant and graph_error says so. */
+struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lanes, union uop_arg arg, unsigned aux,
+                    struct uop *const *src, unsigned nsrc);
 /* Copies u with everything below it into g (identity when it is there already). */
 struct uop *uop_import(struct graph *g, struct uop *u);
 
 /* Shorthands. */
-struct uop *uop_const_int(struct graph *g, enum dtype t, int64_t v);
-struct uop *uop_const_float(struct graph *g, enum dtype t, double v);
+struct uop *uop_const_int(struct graph *g, enum dtype t, int64_t v); /* wrapped to t; a float t gets the value */
+struct uop *uop_const_float(struct graph *g, enum dtype t,
+                            double v);       /* rounded to t; an integer t gets the truncated value */
+int64_t dtype_wrap(enum dtype t, int64_t v); /* as stored in a constant of t */
+double dtype_round(enum dtype t, double v);
+struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src); /* u over other sources */
+struct uop *uop_var(struct graph *g, const char *name, int64_t min, int64_t max);
 struct uop *uop_index(struct graph *g, int64_t v); /* CONST of DT_INDEX */
 struct uop *uop_unary(struct graph *g, enum op op, struct uop *x);
-struct uop *uop_binary(struct graph *g, enum op op, struct uop *a, struct uop *b); /* dtype of a; bool for comparisons */
+struct uop *uop_binary(struct graph *g, enum op op, struct uop *a,
+                       struct uop *b); /* dtype of a; bool for comparisons */
 struct uop *uop_where(struct graph *g, struct uop *c, struct uop *t, struct uop *f);
-struct uop *uop_cast(struct graph *g, struct uop *x, enum dtype t);
+struct uop *uop_cast(struct graph *g, struct uop *x, enum dtype t); /* x itself when it has that type */
 struct uop *uop_range(struct graph *g, struct uop *bound, int64_t axis, enum axis_kind kind);
 static inline bool uop_is_const(const struct uop *u) { return u->op == OP_CONST; }
 
 /* Shape of a tensor-level node: rank and dims (index-typed nodes, CONST where static). Scalars have rank 0. */
-struct shape {
+struct shape { /* a kernel's nodes have rank 0; an elementwise source of rank 0 broadcasts */
   unsigned rank;
   struct uop *dim[MAX_RANK];
 };
@@ -81,6 +92,9 @@ const struct shape *uop_shape(struct graph *g, struct uop *u);
 /* Bounds of an integer or bool node, both inclusive; the dtype's range where nothing better is known. */
 int64_t uop_min(struct uop *u);
 int64_t uop_max(struct uop *u);
+
+int64_t shape_numel(const struct shape *s); /* -1 when a dimension is symbolic or the product overflows */
+bool shape_equal(const struct shape *a, const struct shape *b);
 
 /* Postorder of everything reachable from the roots, sources before users; free() the array. */
 struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *count);

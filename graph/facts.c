@@ -1,0 +1,248 @@
+/* Facts computed once when a node is made, from its sources' facts: bounds of integers by interval arithmetic, shapes
+ * of tensors.
+ *
+ * Bounds are int64. A u64 is known only while it fits; otherwise its bounds are the whole int64 range, which decides
+ * nothing. INDEX arithmetic is taken not to overflow; the other integers wrap, so an interval that leaves the type
+ * becomes the type's range. */
+#include "internal.h"
+#include <string.h>
+
+static struct bounds type_range(enum dtype t) {
+  switch (t) {
+  case DT_BOOL: return (struct bounds){0, 1};
+  case DT_I8: return (struct bounds){INT8_MIN, INT8_MAX};
+  case DT_U8: return (struct bounds){0, UINT8_MAX};
+  case DT_I16: return (struct bounds){INT16_MIN, INT16_MAX};
+  case DT_U16: return (struct bounds){0, UINT16_MAX};
+  case DT_I32: return (struct bounds){INT32_MIN, INT32_MAX};
+  case DT_U32: return (struct bounds){0, UINT32_MAX};
+  default: return (struct bounds){INT64_MIN, INT64_MAX};
+  }
+}
+
+int64_t uop_min(struct uop *u) { return u->flags & UOP_HAS_BOUNDS ? uop_bounds_slot(u)->min : INT64_MIN; }
+int64_t uop_max(struct uop *u) { return u->flags & UOP_HAS_BOUNDS ? uop_bounds_slot(u)->max : INT64_MAX; }
+
+static int64_t clamp128(__int128 v) { return v < INT64_MIN ? INT64_MIN : v > INT64_MAX ? INT64_MAX : (int64_t)v; }
+
+/* An exact interval as bounds of t. */
+static struct bounds fit(enum dtype t, __int128 lo, __int128 hi) {
+  struct bounds r = type_range(t);
+  if (t == DT_INDEX) return (struct bounds){clamp128(lo), clamp128(hi)};
+  if (lo < r.min || hi > r.max || (t == DT_U64 && lo < 0)) return r;
+  return (struct bounds){(int64_t)lo, (int64_t)hi};
+}
+
+static struct bounds fit4(enum dtype t, __int128 a, __int128 b, __int128 c, __int128 d) {
+  __int128 lo = a, hi = a;
+  if (b < lo) lo = b;
+  if (b > hi) hi = b;
+  if (c < lo) lo = c;
+  if (c > hi) hi = c;
+  if (d < lo) lo = d;
+  if (d > hi) hi = d;
+  return fit(t, lo, hi);
+}
+
+static struct bounds fit_mul(enum dtype t, struct bounds a, struct bounds b) {
+  return fit4(t, (__int128)a.min * b.min, (__int128)a.min * b.max, (__int128)a.max * b.min, (__int128)a.max * b.max);
+}
+
+static struct bounds decided(bool yes, bool no) { return (struct bounds){yes, !no}; }
+
+static int64_t ones_above(int64_t v) { /* least 2^k-1 >= v, v >= 0 */
+  return v ? (int64_t)(~UINT64_C(0) >> __builtin_clzll((uint64_t)v)) : 0;
+}
+
+struct bounds uop_compute_bounds(const struct uop *u) {
+  enum dtype t = u->dtype;
+  struct bounds all = type_range(t), none = {INT64_MIN, INT64_MAX};
+  if (u->op == OP_CONST) return t == DT_U64 && u->arg.i < 0 ? all : (struct bounds){u->arg.i, u->arg.i};
+  struct bounds s[3] = {none, none, none};
+  bool known = u->nsrc > 0; /* every source has bounds */
+  for (unsigned i = 0; i < u->nsrc && i < 3; i++) {
+    if (u->src[i]->flags & UOP_HAS_BOUNDS)
+      s[i] = *uop_bounds_slot(u->src[i]);
+    else
+      known = false;
+  }
+  struct bounds a = s[0], b = s[1];
+  bool wide = t == DT_U64 && (a.min < 0 || (u->nsrc > 1 && b.min < 0)); /* an unknown u64 */
+  switch (u->op) {
+  case OP_VAR: return known && u->nsrc == 2 ? fit(t, a.min, b.max) : all;
+  case OP_RANGE:
+  case OP_SPECIAL: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
+  case OP_RESHAPE:
+  case OP_EXPAND:
+  case OP_PERMUTE:
+  case OP_SHRINK:
+  case OP_FLIP:
+  case OP_CONTIGUOUS:
+  case OP_COPY:
+  case OP_AFTER:
+  case OP_GEP: return u->nsrc && u->src[0]->dtype == t && (u->src[0]->flags & UOP_HAS_BOUNDS) ? a : all;
+  case OP_PAD:
+    return u->nsrc && (u->src[0]->flags & UOP_HAS_BOUNDS)
+               ? (struct bounds){a.min < 0 ? a.min : 0, a.max > 0 ? a.max : 0}
+               : all;
+  case OP_CAST:
+    if (!known || (u->src[0]->dtype == DT_U64 && a.min < 0)) return all;
+    if (t == DT_BOOL) return decided(a.min > 0 || a.max < 0, a.min == 0 && a.max == 0);
+    return fit(t, a.min, a.max);
+  default: break;
+  }
+  if (!known || wide || op_info[u->op].cls != OPCLASS_ALU || op_info[u->op].arity != u->nsrc) return all;
+  bool cmp64 = u->op >= OP_CMPLT && u->op <= OP_CMPNE && u->src[0]->dtype == DT_U64 && (a.min < 0 || b.min < 0);
+  switch (u->op) {
+  case OP_NEG: return fit(t, -(__int128)a.max, -(__int128)a.min);
+  case OP_ADD: return fit(t, (__int128)a.min + b.min, (__int128)a.max + b.max);
+  case OP_SUB: return fit(t, (__int128)a.min - b.max, (__int128)a.max - b.min);
+  case OP_MUL: return fit_mul(t, a, b);
+  case OP_MULACC: {
+    struct bounds p = fit_mul(DT_INDEX, a, b);
+    return p.min == INT64_MIN || p.max == INT64_MAX ? all
+                                                    : fit(t, (__int128)p.min + s[2].min, (__int128)p.max + s[2].max);
+  }
+  case OP_IDIV:
+    if (b.min <= 0 && b.max >= 0) return all;
+    return fit4(t, (__int128)a.min / b.min, (__int128)a.min / b.max, (__int128)a.max / b.min, (__int128)a.max / b.max);
+  case OP_MOD: {
+    if (b.min <= 0 && b.max >= 0) return all;
+    if (a.min >= 0 && b.min == b.max && b.min > 0 && a.min / b.min == a.max / b.min)
+      return (struct bounds){a.min % b.min, a.max % b.min};
+    __int128 m = (b.min > 0 ? (__int128)b.max : -(__int128)b.min) - 1,
+             least = b.min > 0 ? (__int128)b.min : -(__int128)b.max;
+    if (a.min >= 0 && a.max < least) return a;
+    __int128 lo = a.min < 0 ? (-m > a.min ? -m : (__int128)a.min) : 0,
+             hi = a.max > 0 ? (m < a.max ? m : (__int128)a.max) : 0;
+    return fit(t, lo, hi);
+  }
+  case OP_MAX: return (struct bounds){a.min > b.min ? a.min : b.min, a.max > b.max ? a.max : b.max};
+  case OP_CMPLT: return cmp64 ? all : decided(a.max < b.min, a.min >= b.max);
+  case OP_CMPEQ:
+    return cmp64 ? all
+                 : decided(u->src[0] == u->src[1] || (a.min == a.max && b.min == b.max && a.min == b.min),
+                           a.max < b.min || b.max < a.min);
+  case OP_CMPNE:
+    return cmp64 ? all
+                 : decided(a.max < b.min || b.max < a.min,
+                           u->src[0] == u->src[1] || (a.min == a.max && b.min == b.max && a.min == b.min));
+  case OP_AND:
+    if (t == DT_BOOL) return (struct bounds){a.min & b.min, a.max & b.max};
+    if (a.min >= 0 && b.min >= 0) return (struct bounds){0, a.max < b.max ? a.max : b.max};
+    if (a.min >= 0) return (struct bounds){0, a.max};
+    if (b.min >= 0) return (struct bounds){0, b.max};
+    return all;
+  case OP_OR:
+    if (t == DT_BOOL) return (struct bounds){a.min | b.min, a.max | b.max};
+    if (a.min < 0 || b.min < 0) return all;
+    return (struct bounds){a.min > b.min ? a.min : b.min, ones_above(a.max > b.max ? a.max : b.max)};
+  case OP_XOR:
+    if (t == DT_BOOL) return all;
+    return a.min < 0 || b.min < 0 ? all : (struct bounds){0, ones_above(a.max > b.max ? a.max : b.max)};
+  case OP_SHL:
+    if (b.min < 0 || b.max > 62) return all;
+    return fit4(t, (__int128)a.min * ((int64_t)1 << b.min), (__int128)a.min * ((int64_t)1 << b.max),
+                (__int128)a.max * ((int64_t)1 << b.min), (__int128)a.max * ((int64_t)1 << b.max));
+  case OP_SHR:
+    if (b.min < 0 || b.max > 63) return all;
+    return fit4(t, a.min >> b.min, a.min >> b.max, a.max >> b.min, a.max >> b.max);
+  case OP_WHERE:
+    if (a.min > 0) return b;
+    if (a.max == 0) return s[2];
+    return (struct bounds){b.min < s[2].min ? b.min : s[2].min, b.max > s[2].max ? b.max : s[2].max};
+  default: return all;
+  }
+}
+
+/* ---- shapes
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
+static const struct shape scalar;
+
+int64_t shape_numel(const struct shape *s) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < s->rank; i++)
+    if (!uop_is_const(s->dim[i]) || __builtin_mul_overflow(n, s->dim[i]->arg.i, &n)) return -1;
+  return n;
+}
+
+bool shape_equal(const struct shape *a, const struct shape *b) {
+  if (a == b) return true;
+  return a && b && a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof *a->dim);
+}
+
+/* a + b - c over dims, folded where constant. */
+static struct uop *dim_sum(struct graph *g, struct uop *a, struct uop *b, struct uop *c) {
+  int64_t v;
+  if (uop_is_const(a) && (!b || uop_is_const(b)) && (!c || uop_is_const(c))) {
+    if (__builtin_add_overflow(a->arg.i, b ? b->arg.i : 0, &v) || __builtin_sub_overflow(v, c ? c->arg.i : 0, &v))
+      return NULL;
+    return uop_index(g, v);
+  }
+  if (b && !(uop_is_const(b) && b->arg.i == 0)) a = uop_binary(g, OP_ADD, a, b);
+  if (c && !(uop_is_const(c) && c->arg.i == 0)) a = uop_binary(g, OP_SUB, a, c);
+  return a;
+}
+
+const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
+  if (u->op == OP_CONST || !u->nsrc) return &scalar;
+  const struct shape *x = u->src[0]->shape;
+  if (op_info[u->op].cls == OPCLASS_ALU) {
+    for (unsigned i = 1; i < u->nsrc; i++) {
+      const struct shape *y = u->src[i]->shape;
+      if (!x || !y) return NULL;
+      if (!x->rank)
+        x = y;
+      else if (y->rank && !shape_equal(x, y))
+        return NULL;
+    }
+    return x;
+  }
+  if (op_info[u->op].cls != OPCLASS_TENSOR) return &scalar;
+  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_FLIP || !x) return x;
+
+  struct shape s = {.rank = x->rank};
+  switch (u->op) {
+  case OP_BUFFER:
+    s.rank = 1;
+    s.dim[0] = u->src[0];
+    break;
+  case OP_RESHAPE:
+  case OP_EXPAND:
+    s.rank = u->nsrc - 1u;
+    if (s.rank > MAX_RANK || (u->op == OP_EXPAND && s.rank != x->rank)) return NULL;
+    memcpy(s.dim, &u->src[1], s.rank * sizeof *s.dim);
+    break;
+  case OP_PERMUTE: {
+    unsigned seen = 0;
+    for (unsigned i = 0; i < s.rank; i++) {
+      unsigned from = (unsigned)((uint64_t)u->arg.i >> (4 * i)) & 15;
+      if (from >= s.rank || (seen >> from & 1)) return NULL;
+      seen |= 1u << from;
+      s.dim[i] = x->dim[from];
+    }
+    break;
+  }
+  case OP_PAD:
+  case OP_SHRINK:
+    if (u->nsrc != 1 + 2 * s.rank) return NULL;
+    for (unsigned i = 0; i < s.rank; i++) {
+      struct uop *p = u->src[1 + 2 * i], *q = u->src[2 + 2 * i];
+      struct uop *first = u->op == OP_PAD ? dim_sum(g, x->dim[i], p, NULL) : q;
+      s.dim[i] = !first ? NULL : u->op == OP_PAD ? dim_sum(g, first, q, NULL) : dim_sum(g, first, NULL, p);
+      if (!s.dim[i]) return NULL;
+    }
+    break;
+  case OP_REDUCE_AXIS:
+    for (unsigned i = 0; i < s.rank; i++) s.dim[i] = (u->arg.i >> i & 1) ? uop_index(g, 1) : x->dim[i];
+    break;
+  default: return NULL;
+  }
+  if (shape_equal(&s, x)) return x;
+  struct shape *keep = graph_alloc(g, sizeof *keep);
+  if (keep) *keep = s;
+  return keep;
+}
+
+const struct shape *uop_shape(struct graph *g, struct uop *u) { return u->shape; }

@@ -1,0 +1,160 @@
+/* Printing: a graph with one node a line, and an index expression on one line in infix. */
+#include "internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct text {
+  char *buf;
+  size_t cap, len;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct text *t, const char *fmt, ...) {
+  if (t->len + 1 >= t->cap) return;
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vsnprintf(t->buf + t->len, t->cap - t->len, fmt, ap);
+  va_end(ap);
+  if (n > 0) t->len += (size_t)n < t->cap - t->len ? (size_t)n : t->cap - t->len - 1;
+}
+
+static const char *const infix[OP_COUNT] = {
+    [OP_ADD] = "+", [OP_SUB] = "-",   [OP_MUL] = "*",    [OP_FDIV] = "/",   [OP_IDIV] = "//",
+    [OP_MOD] = "%", [OP_CMPLT] = "<", [OP_CMPEQ] = "==", [OP_CMPNE] = "!=", [OP_AND] = "&",
+    [OP_OR] = "|",  [OP_XOR] = "^",   [OP_SHL] = "<<",   [OP_SHR] = ">>",
+};
+static const char axis_letter[] = {[AXIS_LOOP] = 'i',  [AXIS_REDUCE] = 'r', [AXIS_SERIAL] = 's', [AXIS_GLOBAL] = 'g',
+                                   [AXIS_LOCAL] = 'l', [AXIS_GROUP] = 'q',  [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n'};
+static const char *const axis_name[] = {
+    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "global",
+    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",   [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll"};
+
+static void put_const(struct text *t, const struct uop *u) {
+  if (dtype_is_float(u->dtype))
+    put(t, isfinite(u->arg.f) && u->arg.f == trunc(u->arg.f) && fabs(u->arg.f) < 1e9 ? "%.1f" : "%.9g", u->arg.f);
+  else if (u->dtype == DT_BOOL)
+    put(t, "%s", u->arg.i ? "true" : "false");
+  else if (u->dtype == DT_U64)
+    put(t, "%" PRIu64, (uint64_t)u->arg.i);
+  else
+    put(t, "%" PRId64, u->arg.i);
+}
+
+/* Every level writes a character or stops at the depth limit, so shared subexpressions cannot outgrow the buffer. */
+static void put_expr(struct text *t, const struct uop *u, unsigned depth) {
+  if (t->len + 1 >= t->cap) return;
+  if (depth > 500) {
+    put(t, "...");
+    return;
+  }
+  switch (u->op) {
+  case OP_CONST: put_const(t, u); return;
+  case OP_VAR: put(t, "%s", u->arg.s); return;
+  case OP_RANGE: put(t, "%c%" PRId64, axis_letter[u->aux & 7], u->arg.i); return;
+  case OP_SPECIAL: put(t, "%s%" PRId64, u->aux ? "lidx" : "gidx", u->arg.i); return;
+  case OP_PARAM: put(t, "p%" PRId64, u->arg.i); return;
+  case OP_BUFFER: put(t, "b%" PRId64, u->arg.i); return;
+  default: break;
+  }
+  if (infix[u->op] && u->nsrc == 2) {
+    put(t, "(");
+    put_expr(t, u->src[0], depth + 1);
+    put(t, "%s", infix[u->op]);
+    put_expr(t, u->src[1], depth + 1);
+    put(t, ")");
+    return;
+  }
+  if (u->op == OP_INDEX && u->nsrc >= 2) {
+    put_expr(t, u->src[0], depth + 1);
+    put(t, "[");
+    put_expr(t, u->src[1], depth + 1);
+    if (u->nsrc > 2) put(t, " if "), put_expr(t, u->src[2], depth + 1);
+    put(t, "]");
+    return;
+  }
+  if (u->op == OP_CAST || u->op == OP_BITCAST)
+    put(t, "%s.%s(", u->op == OP_CAST ? "cast" : "bitcast", dtype_info[u->dtype].name);
+  else if (u->op == OP_REDUCE || u->op == OP_REDUCE_AXIS)
+    put(t, "%s.%s(", op_info[u->op].name, op_info[u->aux % OP_COUNT].name);
+  else
+    put(t, "%s(", op_info[u->op].name);
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    if (i) put(t, ", ");
+    put_expr(t, u->src[i], depth + 1);
+  }
+  put(t, ")");
+}
+
+char *uop_expr(const struct uop *u, char *buf, size_t cap) {
+  struct text t = {buf, cap, 0};
+  if (cap) buf[0] = 0;
+  put_expr(&t, u, 0);
+  return buf;
+}
+
+static void print_arg(struct text *t, const struct uop *u) {
+  switch (u->op) {
+  case OP_CONST:
+    put(t, " ");
+    put_const(t, u);
+    break;
+  case OP_VAR: put(t, " %s", u->arg.s); break;
+  case OP_BUFFER: put(t, " #%" PRId64 " device %u", u->arg.i, u->aux); break;
+  case OP_COPY: put(t, " to device %u", u->aux); break;
+  case OP_PERMUTE:
+    put(t, " [");
+    for (unsigned i = 0; u->shape && i < u->shape->rank; i++)
+      put(t, "%s%u", i ? " " : "", (unsigned)((uint64_t)u->arg.i >> (4 * i)) & 15);
+    put(t, "]");
+    break;
+  case OP_FLIP:
+  case OP_REDUCE_AXIS:
+    if (u->op == OP_REDUCE_AXIS) put(t, " %s", op_info[u->aux % OP_COUNT].name);
+    put(t, " axes");
+    for (unsigned i = 0; i < MAX_RANK; i++)
+      if (u->arg.i >> i & 1) put(t, " %u", i);
+    break;
+  case OP_REDUCE: put(t, " %s", op_info[u->aux % OP_COUNT].name); break;
+  case OP_RANGE: put(t, " %c%" PRId64 " %s", axis_letter[u->aux & 7], u->arg.i, axis_name[u->aux & 7]); break;
+  case OP_SPECIAL: put(t, " %s %" PRId64, u->aux ? "work-item" : "workgroup", u->arg.i); break;
+  case OP_PARAM:
+  case OP_LOCAL:
+  case OP_REG:
+  case OP_GEP: put(t, " %" PRId64, u->arg.i); break;
+  default: break;
+  }
+}
+
+void uop_print(FILE *f, struct uop *const *roots, unsigned nroots) {
+  size_t n;
+  struct uop **order = uop_toposort(roots, nroots, &n);
+  struct uop_map number = {0};
+  char buf[1024];
+  for (size_t i = 0; i < n; i++) {
+    struct uop *u = order[i];
+    if (!uop_map_put(&number, u, (void *)(uintptr_t)(i + 1))) break;
+    struct text t = {buf, sizeof buf, 0};
+    put(&t, "%4zu %-11s %-5s", i, op_info[u->op].name, dtype_info[u->dtype].name);
+    if (u->lanes > 1) put(&t, " x%u", u->lanes);
+    print_arg(&t, u);
+    for (unsigned k = 0; k < u->nsrc; k++) {
+      struct uop *s = u->src[k];
+      put(&t, k ? ", " : "  (");
+      if (s->op == OP_CONST)
+        put_const(&t, s);
+      else
+        put(&t, "%%%zu", (size_t)(uintptr_t)uop_map_get(&number, s) - 1);
+    }
+    if (u->nsrc) put(&t, ")");
+    if (u->shape && u->shape->rank) {
+      put(&t, "  : ");
+      for (unsigned k = 0; k < u->shape->rank; k++) put(&t, k ? " x " : ""), put_expr(&t, u->shape->dim[k], 0);
+    } else if (!u->shape)
+      put(&t, "  : sources do not fit");
+    fprintf(f, "%s\n", buf);
+  }
+  uop_map_free(&number);
+  free(order);
+}
