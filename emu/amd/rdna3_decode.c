@@ -1,0 +1,337 @@
+/* From instruction words to struct rdna3_inst, driven by rdna3.def and the field layout of each format.
+ * Source: RDNA3 ISA document, chapter "Microcode Formats". */
+#include <string.h>
+#include "rdna3.h"
+
+/* Row + 1 by format and opcode. */
+#define OP(format, opcode, name, operands, flags) [RDNA3_##format][opcode] = RDNA3_##format##_##name + 1,
+static const uint16_t row_of[RDNA3_FORMAT_COUNT][1024] = {
+#include "rdna3.def"
+};
+#undef OP
+
+/* Where a format keeps a field: lowest bit of the 64-bit word, and width. */
+struct span {
+  uint8_t low, width;
+};
+#define F(name) [RDNA3_FIELD_##name]
+static const struct span layout[RDNA3_FORMAT_COUNT][RDNA3_FIELD_vsrcy1 + 1] = {
+    [RDNA3_SOP2] = {F(sdst) = {16, 7}, F(ssrc1) = {8, 8}, F(ssrc0) = {0, 8}},
+    [RDNA3_SOPK] = {F(sdst) = {16, 7}, F(simm16) = {0, 16}},
+    [RDNA3_SOP1] = {F(sdst) = {16, 7}, F(ssrc0) = {0, 8}},
+    [RDNA3_SOPC] = {F(ssrc1) = {8, 8}, F(ssrc0) = {0, 8}},
+    [RDNA3_SOPP] = {F(simm16) = {0, 16}},
+    [RDNA3_SMEM] = {F(sbase) = {0, 6}, F(sdata) = {6, 7}, F(soffset) = {57, 7}},
+    [RDNA3_VOP2] = {F(vdst) = {17, 8}, F(vsrc1) = {9, 8}, F(src0) = {0, 9}},
+    [RDNA3_VOP1] = {F(vdst) = {17, 8}, F(src0) = {0, 9}},
+    [RDNA3_VOPC] = {F(vsrc1) = {9, 8}, F(src0) = {0, 9}},
+    [RDNA3_VOP3] = {F(vdst) = {0, 8}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
+    [RDNA3_VOP3SD] = {F(vdst) = {0, 8}, F(sdst) = {8, 7}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
+    [RDNA3_VOP3P] = {F(vdst) = {0, 8}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
+    [RDNA3_VOPD_X] = {F(vdstx) = {56, 8}, F(srcx0) = {0, 9}, F(vsrcx1) = {9, 8}},
+    [RDNA3_VOPD_Y] = {F(vdsty) = {49, 7}, F(srcy0) = {32, 9}, F(vsrcy1) = {41, 8}},
+    [RDNA3_DS] = {F(addr) = {32, 8}, F(data0) = {40, 8}, F(data1) = {48, 8}, F(vdst) = {56, 8}},
+    [RDNA3_FLAT] = {F(addr) = {32, 8}, F(data) = {40, 8}, F(saddr) = {48, 7}, F(vdst) = {56, 8}},
+    [RDNA3_GLOBAL] = {F(addr) = {32, 8}, F(data) = {40, 8}, F(saddr) = {48, 7}, F(vdst) = {56, 8}},
+    [RDNA3_SCRATCH] = {F(addr) = {32, 8}, F(data) = {40, 8}, F(saddr) = {48, 7}, F(vdst) = {56, 8}},
+    [RDNA3_MUBUF] = {F(vaddr) = {32, 8}, F(vdata) = {40, 8}, F(srsrc) = {48, 5}, F(soffset) = {56, 8}},
+    [RDNA3_MTBUF] = {F(vaddr) = {32, 8}, F(vdata) = {40, 8}, F(srsrc) = {48, 5}, F(soffset) = {56, 8}},
+};
+#undef F
+
+static uint32_t bits(uint64_t word, unsigned low, unsigned width) {
+  return (uint32_t)(word >> low & ((1ull << width) - 1));
+}
+static int32_t sext(uint32_t value, unsigned width) { return (int32_t)(value << (32 - width)) >> (32 - width); }
+
+/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image, export and
+ * interpolation instructions are not for compute shaders and have no layout here: they decode as invalid. */
+static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
+#define IS(f, low, width, n) return *format = RDNA3_##f, *opcode = bits(w, low, width), *words = n, true
+  if (!(w >> 31)) {
+    if (bits(w, 25, 6) == 0x3f) IS(VOP1, 9, 8, 1);
+    if (bits(w, 25, 6) == 0x3e) IS(VOPC, 17, 8, 1);
+    IS(VOP2, 25, 6, 1);
+  }
+  if (w >> 30 == 2) {
+    if (bits(w, 28, 2) != 3) IS(SOP2, 23, 7, 1);
+    switch (bits(w, 23, 5)) {
+    case 0x1d: IS(SOP1, 8, 8, 1);
+    case 0x1e: IS(SOPC, 16, 7, 1);
+    case 0x1f: IS(SOPP, 16, 7, 1);
+    default: IS(SOPK, 23, 5, 1);
+    }
+  }
+  switch (w >> 26) {
+  case 0x32: IS(VOPD_X, 22, 4, 2);
+  case 0x33:
+    if (bits(w, 24, 2)) return false;
+    IS(VOP3P, 16, 7, 2);
+  case 0x35: IS(VOP3, 16, 10, 2);
+  case 0x36: IS(DS, 18, 8, 2);
+  case 0x37:
+    switch (bits(w, 16, 2)) {
+    case 0: IS(FLAT, 18, 7, 2);
+    case 1: IS(SCRATCH, 18, 7, 2);
+    case 2: IS(GLOBAL, 18, 7, 2);
+    default: return false;
+    }
+  case 0x38: IS(MUBUF, 18, 8, 2);
+  case 0x3a: IS(MTBUF, 15, 4, 2);
+  case 0x3d: IS(SMEM, 18, 8, 2);
+  default: return false;
+  }
+#undef IS
+}
+
+/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it is.
+ */
+static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
+  unsigned row;
+  if (opcode < 0x100)
+    row = row_of[RDNA3_VOPC][opcode];
+  else if (opcode < 0x180)
+    row = row_of[RDNA3_VOP2][opcode - 0x100];
+  else if (opcode < 0x200)
+    row = row_of[RDNA3_VOP1][opcode - 0x180];
+  else if ((row = row_of[RDNA3_VOP3SD][opcode]) != 0)
+    *format = RDNA3_VOP3SD;
+  else
+    row = row_of[RDNA3_VOP3][opcode];
+  if (opcode < 0x200 && row && rdna3_ops[row - 1].flags & F_NO_E64) return 0;
+  if (opcode >= 0x120 && opcode <= 0x122) *format = RDNA3_VOP3SD;
+  return row;
+}
+
+static void add_operand(struct rdna3_inst *in, struct rdna3_operand o, uint64_t word, enum rdna3_format f) {
+  unsigned i = in->operands++;
+  struct span s = layout[f][o.field];
+  in->operand[i] = o;
+  in->arg[i] = (uint16_t)bits(word, s.low, s.width);
+}
+
+/* The operands of the row as this encoding has them. */
+static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint64_t word, enum rdna3_format f) {
+  static const struct rdna3_operand mask_dst = {RDNA3_FIELD_vdst, RDNA3_KIND_sreg, RDNA3_TYPE_m64, 64},
+                                    exec_dst = {RDNA3_FIELD_vdst, RDNA3_KIND_exec, RDNA3_TYPE_m64, 64},
+                                    carry_out = {RDNA3_FIELD_sdst, RDNA3_KIND_sreg, RDNA3_TYPE_m64, 64},
+                                    mask_in = {RDNA3_FIELD_src2, RDNA3_KIND_sreg, RDNA3_TYPE_m64, 64};
+  bool e64 = op->format != f;
+  if (e64 && op->format == RDNA3_VOPC) add_operand(in, op->flags & F_W_EXEC ? exec_dst : mask_dst, word, f);
+  for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
+    struct rdna3_operand o = op->operand[i];
+    if (e64 && o.field == RDNA3_FIELD_vsrc1) o.field = RDNA3_FIELD_src1, o.kind = RDNA3_KIND_src;
+    add_operand(in, o, word, f);
+    if (e64 && f == RDNA3_VOP3SD && o.field == RDNA3_FIELD_vdst) add_operand(in, carry_out, word, f);
+  }
+  if (e64 && op->flags & F_R_VCC) add_operand(in, mask_in, word, f);
+}
+
+static bool valid_scalar(unsigned code, unsigned words) {
+  if (code < RDNA3_VCC) return code + words <= RDNA3_VCC;
+  if (code < RDNA3_TTMP0) return code + words <= RDNA3_TTMP0;
+  if (code < RDNA3_NULL) return code + words <= RDNA3_NULL;
+  if (code == RDNA3_NULL) return true;
+  if (code == RDNA3_M0) return words == 1;
+  return code < RDNA3_INT0 && code + words <= RDNA3_INT0;
+}
+static bool valid_constant(unsigned code) {
+  return (code >= RDNA3_INT0 && code <= 208) || (code >= RDNA3_SHARED_BASE && code <= RDNA3_PRIVATE_LIMIT) ||
+         (code >= RDNA3_FLOAT0 && code <= RDNA3_INV2PI) || code == RDNA3_SCC || code == RDNA3_LITERAL;
+}
+
+/* Does operand i name something that exists, wholly inside its register file? */
+static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
+  const struct rdna3_operand *o = &in->operand[i];
+  unsigned code = in->arg[i], words = (o->bits + 31u) / 32;
+  switch (o->kind) {
+  case RDNA3_KIND_vgpr:
+    if (o->field == RDNA3_FIELD_addr && in->format == RDNA3_GLOBAL)
+      for (unsigned k = 0; k < in->operands; k++)
+        if (in->operand[k].field == RDNA3_FIELD_saddr && in->arg[k] != RDNA3_NULL) words = 1;
+    if (o->field == RDNA3_FIELD_vaddr) words = in->idxen + in->offen;
+    if (o->field == RDNA3_FIELD_vdata) words += in->tfe;
+    return code + words <= RDNA3_VGPRS;
+  case RDNA3_KIND_src_vgpr: return code >= RDNA3_VGPR0 && code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
+  case RDNA3_KIND_src_vgpr_or_inline:
+    if (code >= RDNA3_VGPR0) return code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
+    return valid_constant(code) && code != RDNA3_LITERAL && code != RDNA3_SCC &&
+           (code < RDNA3_SHARED_BASE || code > RDNA3_PRIVATE_LIMIT);
+  case RDNA3_KIND_src:
+  case RDNA3_KIND_ssrc:
+  case RDNA3_KIND_ssrc_lanesel:
+    if (code >= RDNA3_VGPR0) return o->kind == RDNA3_KIND_src && code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
+    if (words > 2) return false;
+    return code < RDNA3_INT0 ? valid_scalar(code, words) : valid_constant(code);
+  case RDNA3_KIND_sreg:
+  case RDNA3_KIND_sdst:
+    /* A lane mask has one register in wave32; wave64 takes the aligned pair. */
+    return valid_scalar(code, o->type == RDNA3_TYPE_m64 ? 1 : words);
+  case RDNA3_KIND_smem_offset: return code < RDNA3_INT0;
+  case RDNA3_KIND_sreg_m0_inl:
+    return code < RDNA3_INT0 ? valid_scalar(code, 1) : valid_constant(code) && code != RDNA3_LITERAL;
+  default: return true;
+  }
+}
+
+static unsigned source_index(uint8_t field) {
+  switch (field) {
+  case RDNA3_FIELD_src0: return 0;
+  case RDNA3_FIELD_vsrc1:
+  case RDNA3_FIELD_src1: return 1;
+  case RDNA3_FIELD_src2: return 2;
+  default: return 3;
+  }
+}
+
+/* 16-bit operands of 32-bit encodings name a half register: bit 7 of the number is "high half". */
+static void split_halves(struct rdna3_inst *in) {
+  for (unsigned i = 0; i < in->operands; i++) {
+    if (in->operand[i].bits != 16) continue;
+    bool source = in->operand[i].kind != RDNA3_KIND_vgpr;
+    if (source && in->arg[i] < RDNA3_VGPR0) continue;
+    if (in->arg[i] & 0x80) in->opsel |= (uint8_t)(1u << source_index(in->operand[i].field));
+    in->arg[i] &= (uint16_t)~0x80u;
+  }
+}
+
+static void vop3_modifiers(struct rdna3_inst *in, uint64_t word) {
+  in->neg = (uint8_t)bits(word, 61, 3);
+  in->clamp = bits(word, 15, 1);
+  if (in->format == RDNA3_VOP3P) {
+    in->opsel = (uint8_t)bits(word, 11, 3);
+    in->opsel_hi = (uint8_t)(bits(word, 59, 2) | bits(word, 14, 1) << 2);
+    in->neg_hi = (uint8_t)bits(word, 8, 3);
+    return;
+  }
+  in->omod = (uint8_t)bits(word, 59, 2);
+  if (in->format == RDNA3_VOP3SD) return;
+  in->abs = (uint8_t)bits(word, 8, 3);
+  in->opsel = (uint8_t)bits(word, 11, 4);
+}
+
+static void memory_modifiers(struct rdna3_inst *in, uint64_t word) {
+  switch (in->format) {
+  case RDNA3_SMEM:
+    in->offset = sext(bits(word, 32, 21), 21);
+    in->dlc = bits(word, 13, 1), in->glc = bits(word, 14, 1);
+    break;
+  case RDNA3_DS:
+    in->offset0 = (uint8_t)bits(word, 0, 8), in->offset1 = (uint8_t)bits(word, 8, 8);
+    in->offset = (int32_t)bits(word, 0, 16);
+    in->gds = bits(word, 17, 1);
+    break;
+  case RDNA3_FLAT:
+  case RDNA3_GLOBAL:
+  case RDNA3_SCRATCH:
+    in->offset = in->format == RDNA3_FLAT ? (int32_t)bits(word, 0, 12) : sext(bits(word, 0, 13), 13);
+    in->dlc = bits(word, 13, 1), in->glc = bits(word, 14, 1), in->slc = bits(word, 15, 1);
+    in->sve = bits(word, 55, 1);
+    break;
+  case RDNA3_MTBUF: in->tbuffer_format = (uint8_t)bits(word, 19, 7); __attribute__((fallthrough));
+  case RDNA3_MUBUF:
+    in->offset = (int32_t)bits(word, 0, 12);
+    in->slc = bits(word, 12, 1), in->dlc = bits(word, 13, 1), in->glc = bits(word, 14, 1);
+    in->tfe = bits(word, 53, 1), in->offen = bits(word, 54, 1), in->idxen = bits(word, 55, 1);
+    break;
+  }
+}
+
+/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent. */
+static bool dpp_allowed(const struct rdna3_inst *in) {
+  if (in->op->flags & F_LITERAL) return false;
+  for (unsigned i = 0; i < in->operands; i++) {
+    const struct rdna3_operand *o = &in->operand[i];
+    if (o->bits > 32 && o->type != RDNA3_TYPE_m64) return false;
+    if (o->field == RDNA3_FIELD_src0 && o->kind != RDNA3_KIND_src) return false;
+    if (i == 0 && o->kind == RDNA3_KIND_sreg && o->bits == 32) return false;
+  }
+  return in->operands > 0;
+}
+
+static void dpp_fields(struct rdna3_inst *in, uint32_t x, unsigned marker) {
+  if (marker != RDNA3_DPP16) {
+    in->dpp = 8, in->fi = marker == RDNA3_DPP8_FI, in->dpp_ctrl = x >> 8;
+    return;
+  }
+  in->dpp = 16;
+  in->dpp_ctrl = bits(x, 8, 9);
+  in->fi = bits(x, 18, 1), in->bound_ctrl = bits(x, 19, 1);
+  in->bank_mask = (uint8_t)bits(x, 24, 4), in->row_mask = (uint8_t)bits(x, 28, 4);
+  if (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD || in->format == RDNA3_VOP3P) return;
+  in->neg |= (uint8_t)(bits(x, 20, 1) | bits(x, 22, 1) << 1);
+  in->abs |= (uint8_t)(bits(x, 21, 1) | bits(x, 23, 1) << 1);
+}
+
+static bool valid_dpp_ctrl(unsigned c) {
+  return c <= 0xff || (c >= 0x101 && c <= 0x10f) || (c >= 0x111 && c <= 0x11f) || (c >= 0x121 && c <= 0x12f) ||
+         c == 0x140 || c == 0x141 || (c >= 0x150 && c <= 0x16f);
+}
+
+static unsigned invalid(struct rdna3_inst *out) {
+  struct rdna3_inst blank = {.pc = out->pc, .dw = {out->dw[0]}, .size = 4};
+  *out = blank;
+  return 0;
+}
+
+unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
+  memset(out, 0, sizeof *out);
+  out->pc = pc, out->size = 4;
+  if (!n) return 0;
+  out->dw[0] = dw[0];
+  enum rdna3_format f;
+  unsigned opcode, words, row;
+  if (!classify(dw[0], &f, &opcode, &words) || words > n) return invalid(out);
+  uint64_t word = dw[0] | (words > 1 ? (uint64_t)dw[1] << 32 : 0);
+  row = f == RDNA3_VOP3 ? vop3_row(opcode, &f) : row_of[f][opcode];
+  if (!row) return invalid(out);
+  out->op = &rdna3_ops[row - 1];
+  out->format = (uint8_t)f, out->opcode = (uint16_t)opcode;
+  list_operands(out, out->op, word, f);
+  out->operands_x = out->operands;
+  bool literal = out->op->flags & F_LITERAL;
+  if (f == RDNA3_VOPD_X) {
+    unsigned y = row_of[RDNA3_VOPD_Y][bits(word, 17, 5)];
+    if (!y) return invalid(out);
+    out->opy = &rdna3_ops[y - 1];
+    list_operands(out, out->opy, word, RDNA3_VOPD_Y);
+    /* The two destinations have opposite parity; only the upper bits of the second are stored. */
+    for (unsigned i = out->operands_x; i < out->operands; i++)
+      if (out->operand[i].field == RDNA3_FIELD_vdsty)
+        out->arg[i] = (uint16_t)(out->arg[i] << 1 | (~bits(word, 56, 8) & 1));
+    literal |= out->opy->flags & F_LITERAL;
+  }
+  bool vop32 = f == RDNA3_VOP1 || f == RDNA3_VOP2 || f == RDNA3_VOPC;
+  bool vop64 = f == RDNA3_VOP3 || f == RDNA3_VOP3SD || f == RDNA3_VOP3P;
+  if (vop64)
+    vop3_modifiers(out, word);
+  else
+    memory_modifiers(out, word);
+  for (unsigned i = 0; i < out->operands; i++) {
+    struct rdna3_operand *o = &out->operand[i];
+    unsigned code = out->arg[i];
+    if (o->field == RDNA3_FIELD_sbase) out->arg[i] = (uint16_t)(code * 2);
+    if (o->field == RDNA3_FIELD_srsrc) out->arg[i] = (uint16_t)(code * 4);
+    bool dpp = code == RDNA3_DPP16 || code == RDNA3_DPP8 || code == RDNA3_DPP8_FI;
+    if (dpp && (vop32 || vop64) && o->field == RDNA3_FIELD_src0) {
+      if (!dpp_allowed(out) || words >= n) return invalid(out);
+      dpp_fields(out, dw[words], code);
+      if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return invalid(out);
+      out->arg[i] = (uint16_t)(RDNA3_VGPR0 + (dw[words] & 0xff));
+    } else if (code == RDNA3_LITERAL && (o->kind == RDNA3_KIND_src || o->kind == RDNA3_KIND_ssrc)) {
+      literal = true;
+    }
+  }
+  if (literal && out->dpp) return invalid(out);
+  if (literal || out->dpp) {
+    if (words >= n) return invalid(out);
+    if (literal) out->has_literal = true, out->literal = dw[words];
+    words++;
+  }
+  if (vop32) split_halves(out);
+  for (unsigned i = 0; i < out->operands; i++)
+    if (!valid_operand(out, i)) return invalid(out);
+  memcpy(out->dw, dw, words * 4);
+  out->size = (uint8_t)(words * 4);
+  return out->size;
+}
