@@ -19,23 +19,27 @@
 
 #define RDNA3_FORMATS(X)                                                                                               \
   X(SOP2)                                                                                                              \
-  X(SOPK) X(SOP1) X(SOPC) X(SOPP) X(SMEM) X(VOP2) X(VOP1) X(VOPC) X(VOP3) X(VOP3SD) X(VOP3P) X(VOPD_X) X(VOPD_Y) X(DS) \
-      X(FLAT) X(GLOBAL) X(SCRATCH) X(MUBUF) X(MTBUF) X(MIMG) X(VINTERP) X(LDSDIR) X(EXP)
+  X(SOPK)                                                                                                              \
+  X(SOP1) X(SOPC) X(SOPP) X(SMEM) X(VOP2) X(VOP1) X(VOPC) X(VOP3) X(VOP3SD) X(VOP3P) X(VOPD_X) X(VOPD_Y) X(DS) X(FLAT) \
+      X(GLOBAL) X(SCRATCH) X(MUBUF) X(MTBUF) X(MIMG) X(VINTERP) X(LDSDIR) X(EXP)
 #define RDNA3_FIELDS(X)                                                                                                \
   X(addr)                                                                                                              \
-  X(attr) X(data) X(data0) X(data1) X(saddr) X(sbase) X(sdata) X(sdst) X(simm16) X(soffset) X(src0) X(src1) X(src2)    \
-      X(srcx0) X(srcy0) X(srsrc) X(ssamp) X(ssrc0) X(ssrc1) X(tgt) X(vaddr) X(vdata) X(vdst) X(vdstx) X(vdsty)         \
-          X(vsrc0) X(vsrc1) X(vsrc2) X(vsrc3) X(vsrcx1) X(vsrcy1)
+  X(attr)                                                                                                              \
+  X(data) X(data0) X(data1) X(saddr) X(sbase) X(sdata) X(sdst) X(simm16) X(soffset) X(src0) X(src1) X(src2) X(srcx0)   \
+      X(srcy0) X(srsrc) X(ssamp) X(ssrc0) X(ssrc1) X(tgt) X(vaddr) X(vdata) X(vdst) X(vdstx) X(vdsty) X(vsrc0)         \
+          X(vsrc1) X(vsrc2) X(vsrc3) X(vsrcx1) X(vsrcy1)
 #define RDNA3_KINDS(X)                                                                                                 \
   X(attr)                                                                                                              \
-  X(clause) X(delay) X(hwreg) X(label) X(sdst) X(sdst_null) X(sendmsg) X(sendmsg_rtn) X(simm16) X(simm8)               \
-      X(smem_offset) X(src) X(src_vgpr) X(src_vgpr_or_inline) X(sreg) X(sreg_m0_inl) X(ssrc) X(ssrc_lanesel) X(tgt)    \
-          X(version) X(vgpr) X(wait_event) X(waitcnt) X(waitcnt_depctr) X(exec)
+  X(clause)                                                                                                            \
+  X(delay) X(hwreg) X(label) X(sdst) X(sdst_null) X(sendmsg) X(sendmsg_rtn) X(simm16) X(simm8) X(smem_offset) X(src)   \
+      X(src_vgpr) X(src_vgpr_or_inline) X(sreg) X(sreg_m0_inl) X(ssrc) X(ssrc_lanesel) X(tgt) X(version) X(vgpr)       \
+          X(wait_event) X(waitcnt) X(waitcnt_depctr) X(exec)
 #define RDNA3_TYPES(X)                                                                                                 \
   X(b8)                                                                                                                \
-  X(b16) X(b32) X(b64) X(b96) X(b128) X(b256) X(b512) X(u16) X(i16) X(u24) X(i24) X(u32) X(i32) X(u64) X(i64) X(f16)   \
-      X(bf16) X(f32) X(f64) X(m64) X(buf) X(img) X(samp) X(rsrc_scalar) X(rsrc_scratch) X(rsrc_typed) X(pk2_b16)       \
-          X(pk2_bf16) X(pk2_f16) X(pk2_i16) X(pk2_u16) X(pk2_u8) X(pk4_b8) X(pk4_iu8) X(pk4_u8) X(pk8_iu4) X(pk8_u4)   \
+  X(b16)                                                                                                               \
+  X(b32) X(b64) X(b96) X(b128) X(b256) X(b512) X(u16) X(i16) X(u24) X(i24) X(u32) X(i32) X(u64) X(i64) X(f16) X(bf16)  \
+      X(f32) X(f64) X(m64) X(buf) X(img) X(samp) X(rsrc_scalar) X(rsrc_scratch) X(rsrc_typed) X(pk2_b16) X(pk2_bf16)   \
+          X(pk2_f16) X(pk2_i16) X(pk2_u16) X(pk2_u8) X(pk4_b8) X(pk4_iu8) X(pk4_u8) X(pk8_iu4) X(pk8_u4)               \
               X(wmma_ab_bf16) X(wmma_ab_f16) X(wmma_ab_iu4) X(wmma_ab_iu8) X(wmma_dc_bf16) X(wmma_dc_f16)              \
                   X(wmma_dc_f32) X(wmma_dc_i32)
 
@@ -163,7 +167,7 @@ enum {
                       at 262 */
   RDNA3_ROWS = 265,
   RDNA3_SINK = 128, /* scalar writes to null land here */
-  RDNA3_SGPRS = 160,
+  RDNA3_SGPRS = 256,
 };
 enum rdna3_state { RDNA3_RUNNING, RDNA3_BARRIER, RDNA3_ENDED, RDNA3_FAULTED, RDNA3_YIELDED };
 
@@ -179,7 +183,6 @@ struct rdna3_wave {
   uint32_t *v;
   const uint32_t *lanes;
   uint32_t half;
-  uint32_t scc;
   uint32_t mode; /* MODE register */
   bool wave64;
   enum rdna3_state state;
@@ -187,8 +190,11 @@ struct rdna3_wave {
   uint64_t executed;            /* instructions, up to run */
   const struct rdna3_uop *run;  /* first of the straight run not yet counted in executed */
   const struct rdna3_uop *next; /* where a stopped wave goes on */
-  uint32_t s[RDNA3_SGPRS];      /* by scalar number: SGPRs 0..105, VCC, TTMPs, M0 at 125, EXEC at 126 and 127 */
+  uint32_t
+      s[RDNA3_SGPRS]; /* by scalar number: SGPRs 0..105, VCC, TTMPs, null (always 0), M0, EXEC; SCC (0 or 1) at 253 */
   uint32_t *file;
+  uint32_t dpp_lanes;  /* what lanes points to while a DPP operation runs */
+  uint32_t fp_control; /* host floating-point control word for MODE's f32 field */
 
   struct vm *vm;
   struct vm_range load, store, scalar; /* last translations, for vm_translate */
@@ -209,34 +215,35 @@ enum { RDNA3_SHARED_HI = 0x00010000, RDNA3_PRIVATE_HI = 0x00020000 };
 /* ---- micro-operations
  * ------------------------------------------------------------------------------------------------------ */
 
-/* A source of a vector operation is always a row of 32 lanes (64-bit: this row and the next): a VGPR, a constant that
- * was expanded when the code was decoded, or a temporary row into which a wrapper expanded a scalar or put the modified
- * value. So operations have no variants. */
+/* One instruction becomes one or more micro-operations. A source of a vector operation is always a row of 32 lanes
+ * (64-bit values: this row and the next): a VGPR, a constant expanded when the code was decoded, or a temporary row
+ * that a micro-operation before it filled with an expanded scalar or a modified value. So operations have no variants.
+ * In wave64 a micro-operation before each half's sequence sets v, lanes and half. */
 struct rdna3_uop {
-  rdna3_exec_fn *fn;       /* what the wave calls */
-  rdna3_exec_fn *mid, *op; /* behind wrappers: fn may be the wave64 wrapper that calls mid for each half, mid the
-                              modifier wrapper that calls op */
+  rdna3_exec_fn *fn;
   const struct rdna3_inst *inst;
-  int32_t dst;      /* vector: byte offset of the destination's first row in the register file; scalar: number in s */
-  int32_t src[3];   /* byte offsets: from w->v, or from this uop when its bit in constant is set */
+  int32_t dst;    /* vector: byte offset of the destination's first row in the register file; scalar: number in s */
+  int32_t src[3]; /* byte offsets: from w->v (scalar operands: from w->s), or from this uop when its bit in constant is
+                     set */
   uint8_t constant; /* bit i: src[i] is a constant */
-  uint8_t scalar;   /* bit i: source i is a scalar that the wrapper expands; its number is in sreg[i] */
-  uint8_t sdst;  /* number in s of the lane mask it writes (VCC or an SGPR; RDNA3_SINK for none); + w->half in wave64 */
-  uint8_t smask; /* number in s of the lane mask it reads */
+  uint8_t sdst;     /* number in s of the lane mask it writes (VCC, an SGPR, RDNA3_SINK for none); + w->half */
+  uint8_t smask;    /* number in s of the lane mask it reads; + w->half */
+  uint8_t flag;     /* anything a family wants, set by its builder; so are arg and imm */
+  uint32_t arg;
   union {
     const struct rdna3_uop *target; /* branches; NULL when it must be looked up by address */
-    uint8_t sreg[8];
-    int64_t imm; /* anything a family wants, set by its builder */
+    uint64_t imm;
+    uint8_t byte[8];
   };
 };
-_Static_assert(sizeof(struct rdna3_uop) == 64, "one cache line");
+_Static_assert(sizeof(struct rdna3_uop) <= 64, "at most a cache line");
 
 /* How memory formats plug in (rdna3_mem*.c). Called once per decoded instruction of format SMEM, DS, FLAT, GLOBAL,
- * SCRATCH, MUBUF, MTBUF; u->inst is set and all else zero. It fills dst, src, constant, sreg, imm... as its own
- * functions want to read them (rdna3_vgpr and rdna3_scalar below are the usual way) and returns the function that
- * executes one half (32 lanes: w->v, *w->lanes, which may be 0, w->half), or NULL when the instruction is not
- * supported. In wave64 the caller wraps every format but SMEM so that the function runs once a half with active lanes.
- * The function returns u + 1, or rdna3_fault(...) on a fault: memory operations are complete when they return. */
+ * SCRATCH, MUBUF, MTBUF; u->inst is set and all else zero. It fills dst, src, constant, imm... as its own functions
+ * want to read them (rdna3_vgpr below is the usual way; a scalar write to RDNA3_NULL goes to RDNA3_SINK, a scalar read
+ * of it is 0) and returns the function that executes one half (32 lanes: w->v, *w->lanes, which may be 0, w->half), or
+ * NULL when the instruction is not supported. In wave64 every format but SMEM runs once a half. The function returns u
+ * + 1, or rdna3_fault(...) on a fault: memory operations are complete when they return. */
 rdna3_exec_fn *rdna3_mem_build(struct rdna3_uop *u);
 
 /* Byte offset of VGPR n in the register file, for dst and src. */
@@ -260,7 +267,9 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
                                     uint64_t address, unsigned access, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* For *.simd.c families: rows of { enum rdna3_row, function }, ended by { 0, NULL } with row RDNA3_ROW_COUNT. */
+/* For families of functions: lists of { enum rdna3_row, function }, closed by row RDNA3_ROW_COUNT. RDNA3_CLAMPED + row:
+ * the function for an integer operation whose clamp bit is set. */
+enum { RDNA3_CLAMPED = 0x8000 };
 struct rdna3_handler {
   uint16_t row;
   rdna3_exec_fn *fn;
