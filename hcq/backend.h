@@ -1,0 +1,247 @@
+/* What the queue layer keeps about its objects, and what a backend implements.
+ *
+ * hcq/ does once what every backend needs: names and the registry, reference counts, kernel-argument memory, the life
+ * of what a submission uses, waiting. A backend (struct hcq_backend) brings memory, programs, and the writing of
+ * packets. Nothing here is public. */
+#ifndef DOORBELL_HCQ_BACKEND_H
+#define DOORBELL_HCQ_BACKEND_H
+#include "error.h"
+#include "hcq.h"
+#include "os.h"
+#include "words.h"
+#include <stdatomic.h>
+
+/* ---- machines: one table of system calls and what a backend keeps per process and machine ---- */
+
+struct hcq_machine {
+  struct hcq_machine *next;
+  const struct hcq_backend *ops;
+  struct os *os;
+  char name[64]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
+  unsigned refs;
+  bool emulated;
+  void *state; /* the backend's, made by its first open and dropped by machine_close */
+};
+
+/* ---- objects ---- */
+
+struct hcq_object {
+  atomic_uint refs;
+  _Atomic uint64_t mark; /* the recorder's batch that holds a reference already */
+  void (*destroy)(struct hcq_object *object);
+};
+static inline void hcq_object_init(struct hcq_object *o, void (*destroy)(struct hcq_object *)) {
+  atomic_init(&o->refs, 1);
+  atomic_init(&o->mark, 0);
+  o->destroy = destroy;
+}
+static inline void hcq_retain(struct hcq_object *o) { atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed); }
+static inline void hcq_release(struct hcq_object *o) {
+  if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1) o->destroy(o);
+}
+
+struct db_buffer {
+  struct hcq_object object;
+  db_device *dev;
+  size_t size;
+  uint64_t address;
+  uint8_t *host;
+  unsigned flags;  /* enum db_buffer_flags, and: */
+  bool direct;     /* set by the backend: the host may as well copy it itself */
+  bool imported;   /* host memory of the caller */
+  bool internal;   /* of the device itself: does not keep the device open */
+  uint64_t handle; /* the rest is the backend's */
+  void *mapping;
+  size_t mapping_size;
+  uint64_t reached; /* bit per device of the machine that maps it */
+};
+
+/* A signal as hardware sees it; 64 bytes so that no two share a cache line, the stamp 32-byte aligned as SDMA prefers.
+ */
+struct hcq_signal_slot {
+  _Atomic uint64_t value;
+  uint64_t reserved0[3];
+  _Atomic uint64_t stamp; /* ticks of the stamping device */
+  uint64_t reserved1[3];
+};
+_Static_assert(sizeof(struct hcq_signal_slot) == 64, "a cache line");
+
+struct db_signal {
+  struct hcq_object object;
+  db_device *dev;
+  struct hcq_signal_slot *slot;
+  uint64_t address; /* device address of the slot; stamp at + HCQ_STAMP_OFFSET */
+  struct hcq_signal_page *page;
+  const db_device *stamper; /* whose clock the stamp is in */
+  struct hcq_ring *ring;    /* whose timeline this is, or NULL */
+};
+#define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
+/* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. */
+#define HCQ_SIGNAL_MAX UINT32_MAX
+
+struct hcq_signal_page {
+  struct hcq_signal_page *next;
+  db_buffer *memory;
+  uint64_t used; /* bit per slot */
+};
+
+struct db_program {
+  struct hcq_object object;
+  db_device *dev;
+  char name[128];
+  struct db_param *params; /* explicit ones */
+  unsigned nparams;
+  uint32_t kernarg_size, kernarg_align;
+  uint32_t local_size; /* static bytes of local memory; dynamic ones follow */
+};
+
+/* ---- hardware queues ---- */
+
+/* A piece of kernel-argument memory, given from recorder to recorder once the submission that used it last has passed.
+ */
+struct hcq_chunk {
+  struct hcq_chunk *next;
+  db_buffer *memory;
+  uint64_t last; /* timeline value of its last use */
+};
+#define HCQ_CHUNK_SIZE (256u << 10)
+#define HCQ_CHUNKS_MAX 64u
+
+struct hcq_batch { /* one submission */
+  uint64_t value;
+  uint32_t nobjects;
+  db_program *last_program;
+};
+
+struct hcq_ring {
+  db_device *dev;
+  enum db_queue_kind kind;
+  db_signal *timeline;
+  uint64_t submitted, retired; /* timeline values */
+  struct hcq_object **objects; /* held for submissions in flight, oldest first; power-of-two circular */
+  uint64_t objects_head, objects_tail, objects_cap;
+  struct hcq_batch *batches;
+  uint64_t batches_head, batches_tail, batches_cap;
+  struct hcq_chunk *chunks; /* free ones, oldest use first */
+  struct hcq_chunk **chunks_tail;
+  unsigned nchunks;
+};
+
+struct db_queue { /* a recorder */
+  db_device *dev;
+  struct hcq_ring *ring;
+  struct words words;
+  uint32_t *cuts; /* word offsets at which a long recording may be split into indirect buffers */
+  unsigned ncuts, cuts_cap;
+  struct hcq_object **refs;
+  unsigned nrefs, refs_cap;
+  uint64_t batch;          /* identifies what is being recorded, for hcq_object.mark */
+  struct hcq_chunk *chunk; /* kernel arguments go here */
+  uint32_t chunk_used;
+  struct hcq_chunk *full; /* filled by this recording */
+  db_program *last_program;
+  int error;
+  char *error_text;
+  bool internal; /* of the device itself */
+};
+
+/* ---- devices ---- */
+
+struct db_device {
+  struct hcq_object object; /* counts handles and the objects made on the device */
+  db_device *next;
+  const struct hcq_backend *ops;
+  struct hcq_machine *machine;
+  struct os *os;
+  unsigned index;
+  atomic_uint refs; /* handles and objects */
+  unsigned handles; /* db_open and db_device_retain; under the registry's lock */
+  char name[80], arch[24], description[96];
+  struct db_device_counters counters;
+  struct hcq_signal_page *signal_pages;
+  struct hcq_ring *rings[2]; /* by enum db_queue_kind */
+  db_buffer *staging;
+  db_queue *copier; /* of db_buffer_read and write */
+  int lost;         /* 0, or the error every later call returns */
+  char lost_reason[1024];
+};
+
+struct hcq_backend {
+  const char *vendor;
+  /* Makes a device with its rings; begins with hcq_device_init. */
+  int (*open)(struct hcq_machine *machine, unsigned index, const char *name, db_device **out);
+  /* Stops the hardware queues for good; false when something still runs and its memory must not be freed. Called any
+   * number of times. */
+  bool (*halt)(db_device *dev);
+  /* After halt; rings, buffers and signals are gone. */
+  void (*close)(db_device *dev);
+  void (*machine_close)(struct hcq_machine *machine);
+
+  int (*alloc)(db_buffer *buf); /* size and flags are set */
+  int (*import)(db_buffer *buf, void *host);
+  void (*free)(db_buffer *buf);
+  /* Makes a buffer of another device addressable by dev, at the same address. -EXDEV when that cannot be. */
+  int (*reach)(db_device *dev, db_buffer *buf);
+
+  int (*program_load)(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
+                      unsigned nparams, db_program **out);
+
+  /* Appends packets to q->words. Arguments are checked. */
+  int (*wait)(db_queue *q, uint64_t signal_address, uint32_t value);
+  int (*signal)(db_queue *q, uint64_t signal_address, uint32_t value);
+  int (*timestamp)(db_queue *q, uint64_t stamp_address);
+  int (*memory_barrier)(db_queue *q);
+  /* kernarg: prog->kernarg_size bytes at device address kernarg_address, explicit arguments filled in, the rest zero.
+   * local_size: static and dynamic local memory. */
+  int (*exec)(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
+              const uint32_t grid[3], const uint32_t block[3]);
+  int (*copy)(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
+
+  /* Hands q->words to the hardware queue, followed by whatever makes its timeline reach value. */
+  int (*submit)(db_queue *q, uint64_t value);
+  /* Sleeps until sig may have reached value, at most ns; may return early. A fault of the device is reported by
+   * hcq_device_lost. */
+  void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
+  uint64_t (*ticks_to_ns)(const db_device *dev, uint64_t ticks);
+};
+extern const struct hcq_backend hcq_amd_backend, hcq_cpu_backend;
+
+/* ---- device.c ---- */
+void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name);
+struct os *db_device_os(db_device *dev);
+unsigned db_device_index(const db_device *dev); /* GPU of that machine */
+/* Waits for everything submitted and drops what it held; when that fails the device is halted. */
+void hcq_device_drain(db_device *dev);
+/* Marks the device as lost for the first reason given; returns -EIO. */
+int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* 0, or -EIO with the reason as message. */
+int hcq_device_check(const db_device *dev);
+
+/* ---- buffer.c ---- */
+db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);
+/* ---- signal.c ---- */
+db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of);
+uint64_t hcq_now_ns(void);
+/* Frees the pages; all signals are gone. */
+void hcq_signals_free(db_device *dev);
+static inline uint64_t hcq_signal_load(const db_signal *sig) {
+  return atomic_load_explicit(&sig->slot->value, memory_order_acquire);
+}
+
+/* ---- queue.c ---- */
+int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind);
+/* Also of a ring that was never initialized. */
+void hcq_ring_finish(struct hcq_ring *ring);
+/* Drops what finished submissions held. */
+void hcq_ring_retire(struct hcq_ring *ring);
+/* Drops what all submissions held, of a halted device. */
+void hcq_ring_drop(struct hcq_ring *ring);
+/* The kernel that runs now or ran last before the ring stopped at its present value; NULL when none was in flight. */
+const char *hcq_ring_running(const struct hcq_ring *ring);
+/* Keeps object alive until what is being recorded has finished. */
+int hcq_queue_hold(db_queue *q, struct hcq_object *object);
+/* Empties the recorder without submitting. */
+void hcq_queue_reset(db_queue *q);
+db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal);
+
+#endif

@@ -1,0 +1,138 @@
+/* Buffers: device and host memory, and blocking copies between them and plain host memory. */
+#include "backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGING_HALF        (2u << 20)
+#define BLOCKING_TIMEOUT_NS 120000000000ull
+
+static void buffer_destroy(struct hcq_object *object) {
+  db_buffer *buf = (db_buffer *)object;
+  db_device *dev = buf->dev;
+  dev->ops->free(buf);
+  if (!buf->imported && !(buf->flags & DB_BUFFER_HOST)) dev->counters.bytes_allocated -= buf->size;
+  bool internal = buf->internal;
+  free(buf);
+  if (!internal) hcq_release(&dev->object);
+}
+
+static db_buffer *buffer_new(db_device *dev, size_t size, unsigned flags, bool internal, void *import) {
+  if (hcq_device_check(dev)) return NULL;
+  if (!size) return db_fail_null(-EINVAL, "%s: a buffer of 0 bytes", dev->name);
+  if (size > (size_t)1 << 46)
+    return db_fail_null(-ENOMEM, "%s: a buffer of %zu bytes is more than the device can address", dev->name, size);
+  db_buffer *buf = calloc(1, sizeof *buf);
+  if (!buf) return db_fail_null(-ENOMEM, "%s: out of host memory", dev->name);
+  hcq_object_init(&buf->object, buffer_destroy);
+  buf->dev = dev;
+  buf->size = size;
+  buf->flags = flags;
+  buf->internal = internal;
+  buf->imported = import != NULL;
+  if (import ? dev->ops->import(buf, import) : dev->ops->alloc(buf)) {
+    free(buf);
+    return NULL;
+  }
+  if (!import && !(flags & DB_BUFFER_HOST)) {
+    dev->counters.bytes_allocated += size;
+    if (dev->counters.bytes_allocated > dev->counters.bytes_allocated_peak)
+      dev->counters.bytes_allocated_peak = dev->counters.bytes_allocated;
+  }
+  if (!internal) hcq_retain(&dev->object);
+  return buf;
+}
+
+db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal) {
+  return buffer_new(dev, size, flags, internal, NULL);
+}
+
+db_buffer *db_alloc(db_device *dev, size_t size, unsigned flags) {
+  if (flags & ~(unsigned)(DB_BUFFER_HOST | DB_BUFFER_CPU_MAP))
+    return db_fail_null(-EINVAL, "%s: unknown buffer flags 0x%x", dev->name, flags);
+  return buffer_new(dev, size, flags, false, NULL);
+}
+
+db_buffer *db_import_host(db_device *dev, void *host, size_t size) {
+  if (!host) return db_fail_null(-EINVAL, "%s: importing host memory at NULL", dev->name);
+  return buffer_new(dev, size, DB_BUFFER_HOST, false, host);
+}
+
+db_buffer *db_buffer_retain(db_buffer *buf) {
+  hcq_retain(&buf->object);
+  return buf;
+}
+void db_buffer_release(db_buffer *buf) {
+  if (buf) hcq_release(&buf->object);
+}
+size_t db_buffer_size(const db_buffer *buf) { return buf->size; }
+uint64_t db_buffer_address(const db_buffer *buf) { return buf->address; }
+void *db_buffer_host(const db_buffer *buf) { return buf->host; }
+db_device *db_buffer_device(const db_buffer *buf) { return buf->dev; }
+
+/* ---- blocking copies ---- */
+
+static int copier(db_device *dev) {
+  if (!dev->copier && !(dev->copier = hcq_queue_new(dev, DB_QUEUE_COPY, true))) return -ENOMEM;
+  if (!dev->staging && !(dev->staging = hcq_buffer_new(dev, 2 * STAGING_HALF, DB_BUFFER_HOST, true))) return -ENOMEM;
+  return 0;
+}
+
+/* Two halves of the staging buffer alternate, so that the host's copy of one overlaps the device's of the other. */
+static int staged(db_buffer *buf, size_t offset, const uint8_t *from, uint8_t *to, size_t n) {
+  db_device *dev = buf->dev;
+  int err = copier(dev);
+  if (err) return err;
+  db_queue *q = dev->copier;
+  struct hcq_ring *compute = dev->rings[DB_QUEUE_COMPUTE];
+  struct piece {
+    uint64_t when;
+    size_t at, n;
+  } pieces[2] = {0};
+  if ((err = db_queue_wait(q, compute->timeline, compute->submitted))) goto out;
+  size_t issued = 0;
+  for (unsigned turn = 0; issued < n || pieces[0].n || pieces[1].n; turn ^= 1) {
+    struct piece *p = &pieces[turn];
+    if (p->n) {
+      if ((err = db_wait(db_queue_timeline(q), p->when, BLOCKING_TIMEOUT_NS))) goto out;
+      if (to) memcpy(to + p->at, dev->staging->host + turn * STAGING_HALF, p->n);
+      p->n = 0;
+    }
+    if (issued == n) continue;
+    p->at = issued;
+    p->n = n - issued < STAGING_HALF ? n - issued : STAGING_HALF;
+    issued += p->n;
+    if (from) memcpy(dev->staging->host + turn * STAGING_HALF, from + p->at, p->n);
+    err = from ? db_queue_copy(q, buf, offset + p->at, dev->staging, turn * STAGING_HALF, p->n)
+               : db_queue_copy(q, dev->staging, turn * STAGING_HALF, buf, offset + p->at, p->n);
+    if (err || (err = db_queue_submit(q, &p->when))) goto out;
+  }
+out:
+  if (err) hcq_queue_reset(q);
+  return err;
+}
+
+static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void *to, size_t n) {
+  db_device *dev = buf->dev;
+  int err = hcq_device_check(dev);
+  if (err) return err;
+  if (offset > buf->size || n > buf->size - offset)
+    return db_fail(-EINVAL, "%s: %s %zu bytes at offset %zu of a buffer of %zu", dev->name,
+                   from ? "writing" : "reading", n, offset, buf->size);
+  if (!n) return 0;
+  /* Device memory behind the PCIe window is slow to read and needs HDP flushes after writes; copies do neither. */
+  if (!buf->direct) return staged(buf, offset, from, to, n);
+  if ((err = db_device_synchronize(dev, BLOCKING_TIMEOUT_NS))) return err;
+  if (from)
+    memcpy(buf->host + offset, from, n);
+  else
+    memcpy(to, buf->host + offset, n);
+  return 0;
+}
+
+int db_buffer_write(db_buffer *dst, size_t offset, const void *src, size_t n) {
+  return buffer_transfer(dst, offset, src, NULL, n);
+}
+int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n) {
+  return buffer_transfer((db_buffer *)src, offset, NULL, dst, n);
+}

@@ -1,0 +1,76 @@
+/* The host's processor as a device: two queues, each a thread that executes commands from a ring, and threads that
+ * share the workgroups of a kernel. Memory is the host's, addresses are host addresses, time is CLOCK_MONOTONIC. */
+#ifndef DOORBELL_HCQ_CPU_CPU_H
+#define DOORBELL_HCQ_CPU_CPU_H
+#include "../backend.h"
+#include <pthread.h>
+
+/* void name(const void *kernarg, uint32_t wx, uint32_t wy, uint32_t wz), called once per workgroup. */
+typedef void cpu_entry(const void *kernarg, uint32_t x, uint32_t y, uint32_t z);
+
+struct cpu_program {
+  db_program base;
+  cpu_entry *entry;
+  void *image;
+  size_t image_size;
+};
+
+/* Commands in a ring: one header dword, operation and total dwords, then 64-bit operands as low and high dword. */
+enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY };
+#define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
+#define CPU_COMMAND_MAX     8u
+
+#define CPU_RING_WORDS (1u << 16)
+struct cpu_ring {
+  struct hcq_ring base;
+  struct cpu_device *dev;
+  pthread_t thread;
+  bool started;
+  uint32_t *words;
+  _Atomic uint64_t wptr, rptr; /* dwords, not wrapped */
+  atomic_bool finished;        /* the thread has left its loop */
+};
+
+/* The workgroups of one kernel, handed out in runs. */
+struct cpu_job {
+  cpu_entry *entry;
+  const void *kernarg;
+  uint32_t grid[3];
+  uint64_t total, run;
+  _Atomic uint64_t next;
+};
+
+struct cpu_device {
+  db_device base;
+  struct cpu_ring rings[2];
+  /* What sleepers wait for: a doorbell, a signal, a job. */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  atomic_uint sleepers;
+  atomic_bool stop;
+
+  pthread_t *helpers;
+  unsigned nhelpers, nthreads;
+  pthread_mutex_t job_lock;
+  pthread_cond_t job_posted, job_done;
+  struct cpu_job *job;
+  uint64_t job_number;
+  unsigned job_active;
+};
+
+/* Wakes whoever sleeps on the device; after the store that they wait for. */
+void cpu_notify(struct cpu_device *dev);
+/* Sleeps until the next notify or at most ns; ready is asked again under the lock, so no notify is missed. */
+void cpu_sleep(struct cpu_device *dev, uint64_t ns, bool (*ready)(void *ctx), void *ctx);
+
+int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_kind kind);
+/* Stops the threads; false when a kernel does not end. */
+bool cpu_rings_stop(struct cpu_device *dev);
+int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n);
+
+/* The function that a kernel calls by name; NULL when there is none. */
+void *cpu_symbol(const char *name);
+int cpu_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
+                     unsigned nparams, db_program **out);
+void cpu_program_free(db_program *prog);
+#endif

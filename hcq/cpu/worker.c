@@ -1,0 +1,236 @@
+/* Threads of the CPU device: one per queue that executes its ring, helpers that share a kernel's workgroups. */
+#include "cpu.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RING_FULL_TIMEOUT_NS 120000000000ull
+#define FOREIGN_SIGNAL_NS    50000u /* another device's signal comes without a notify */
+#define STOP_TIMEOUT_NS      2000000000ull
+
+/* ---- sleeping ---- */
+
+void cpu_notify(struct cpu_device *dev) {
+  atomic_thread_fence(memory_order_seq_cst); /* the store that is announced comes before the look at sleepers */
+  if (!atomic_load_explicit(&dev->sleepers, memory_order_relaxed)) return;
+  pthread_mutex_lock(&dev->lock);
+  pthread_cond_broadcast(&dev->changed);
+  pthread_mutex_unlock(&dev->lock);
+}
+
+void cpu_sleep(struct cpu_device *dev, uint64_t ns, bool (*ready)(void *ctx), void *ctx) {
+  uint64_t until = hcq_now_ns() + ns;
+  struct timespec t = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
+  pthread_mutex_lock(&dev->lock);
+  atomic_fetch_add_explicit(&dev->sleepers, 1, memory_order_relaxed);
+  atomic_thread_fence(memory_order_seq_cst);
+  if (!ready || !ready(ctx)) pthread_cond_timedwait(&dev->changed, &dev->lock, &t);
+  atomic_fetch_sub_explicit(&dev->sleepers, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&dev->lock);
+}
+
+/* ---- kernels ---- */
+
+static void run_workgroups(struct cpu_job *job) {
+  uint32_t gx = job->grid[0], gy = job->grid[1];
+  for (;;) {
+    uint64_t first = atomic_fetch_add_explicit(&job->next, job->run, memory_order_relaxed);
+    if (first >= job->total) return;
+    uint64_t last = job->total - first < job->run ? job->total : first + job->run;
+    uint32_t x = (uint32_t)(first % gx), y = (uint32_t)(first / gx % gy), z = (uint32_t)(first / gx / gy);
+    for (uint64_t i = first; i < last; i++) {
+      job->entry(job->kernarg, x, y, z);
+      if (++x == gx) {
+        x = 0;
+        if (++y == gy) y = 0, z++;
+      }
+    }
+  }
+}
+
+static void *helper_main(void *arg) {
+  struct cpu_device *dev = arg;
+  uint64_t seen = 0;
+  pthread_mutex_lock(&dev->job_lock);
+  while (!atomic_load(&dev->stop)) {
+    if (!dev->job || dev->job_number == seen) {
+      pthread_cond_wait(&dev->job_posted, &dev->job_lock);
+      continue;
+    }
+    seen = dev->job_number;
+    struct cpu_job *job = dev->job;
+    dev->job_active++;
+    pthread_mutex_unlock(&dev->job_lock);
+    run_workgroups(job);
+    pthread_mutex_lock(&dev->job_lock);
+    if (--dev->job_active == 0) pthread_cond_signal(&dev->job_done);
+  }
+  pthread_mutex_unlock(&dev->job_lock);
+  return NULL;
+}
+
+/* Threads that could not be made are missed, not mourned: the queue's own thread does the work. */
+static void start_helpers(struct cpu_device *dev) {
+  if (dev->helpers || dev->nthreads < 2) return;
+  dev->helpers = calloc(dev->nthreads - 1, sizeof *dev->helpers);
+  while (dev->helpers && dev->nhelpers < dev->nthreads - 1 &&
+         !pthread_create(&dev->helpers[dev->nhelpers], NULL, helper_main, dev))
+    dev->nhelpers++;
+}
+
+static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *kernarg, const uint32_t *grid) {
+  struct cpu_job job = {.entry = entry, .kernarg = kernarg, .grid = {grid[0], grid[1], grid[2]}};
+  job.total = (uint64_t)grid[0] * grid[1] * grid[2];
+  job.run = job.total / (dev->nthreads * 8);
+  if (!job.run) job.run = 1;
+  if (job.total > 1) start_helpers(dev);
+  if (job.total == 1 || !dev->nhelpers) {
+    run_workgroups(&job);
+    return;
+  }
+  pthread_mutex_lock(&dev->job_lock);
+  dev->job = &job;
+  dev->job_number++;
+  pthread_cond_broadcast(&dev->job_posted);
+  pthread_mutex_unlock(&dev->job_lock);
+  run_workgroups(&job);
+  pthread_mutex_lock(&dev->job_lock);
+  dev->job = NULL; /* none joins any more; who has joined is waited for */
+  while (dev->job_active) pthread_cond_wait(&dev->job_done, &dev->job_lock);
+  pthread_mutex_unlock(&dev->job_lock);
+}
+
+/* ---- the ring ---- */
+
+static inline uint64_t operand(const uint32_t *w) { return w[0] | (uint64_t)w[1] << 32; }
+
+struct awaited {
+  const _Atomic uint64_t *value;
+  uint64_t reference;
+  struct cpu_device *dev;
+};
+static bool reached(void *ctx) {
+  struct awaited *a = ctx;
+  return atomic_load_explicit(a->value, memory_order_acquire) >= a->reference || atomic_load(&a->dev->stop);
+}
+
+static void execute(struct cpu_ring *ring, const uint32_t *c) {
+  struct cpu_device *dev = ring->dev;
+  switch ((enum cpu_op)(c[0] & 0xff)) {
+  case CPU_OP_WAIT: {
+    struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(c + 1), c[3], dev};
+    while (!reached(&a)) cpu_sleep(dev, FOREIGN_SIGNAL_NS, reached, &a);
+    break;
+  }
+  case CPU_OP_SIGNAL:
+    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(c + 1), c[3], memory_order_release);
+    cpu_notify(dev);
+    break;
+  case CPU_OP_STAMP:
+    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(c + 1), hcq_now_ns(), memory_order_release);
+    break;
+  case CPU_OP_EXEC:
+    run_kernel(dev, (cpu_entry *)(uintptr_t)operand(c + 1), (const void *)(uintptr_t)operand(c + 3), c + 5);
+    break;
+  case CPU_OP_COPY:
+    memcpy((void *)(uintptr_t)operand(c + 1), (const void *)(uintptr_t)operand(c + 3), operand(c + 5));
+    break;
+  }
+}
+
+static bool has_work(void *ctx) {
+  struct cpu_ring *ring = ctx;
+  return atomic_load_explicit(&ring->wptr, memory_order_acquire) !=
+             atomic_load_explicit(&ring->rptr, memory_order_relaxed) ||
+         atomic_load(&ring->dev->stop);
+}
+
+static void *ring_main(void *arg) {
+  struct cpu_ring *ring = arg;
+  struct cpu_device *dev = ring->dev;
+  uint64_t rptr = 0;
+  while (!atomic_load(&dev->stop)) {
+    uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_acquire);
+    if (rptr == wptr) {
+      cpu_sleep(dev, 1000000000u, has_work, ring);
+      continue;
+    }
+    uint32_t command[CPU_COMMAND_MAX], ndw = ring->words[rptr % CPU_RING_WORDS] >> 8;
+    for (uint32_t i = 0; i < ndw; i++) command[i] = ring->words[(rptr + i) % CPU_RING_WORDS];
+    execute(ring, command);
+    if (atomic_load(&dev->stop)) break; /* a wait that was broken off must not count as done */
+    rptr += ndw;
+    atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
+  }
+  atomic_store(&ring->finished, true);
+  cpu_notify(dev);
+  return NULL;
+}
+
+int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
+  uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_relaxed), start = 0;
+  for (size_t at = 0; at < n;) {
+    uint32_t ndw = words[at] >> 8;
+    if (wptr + ndw - atomic_load_explicit(&ring->rptr, memory_order_acquire) > CPU_RING_WORDS) {
+      /* The worker has to be told of what is in the ring, or it would never make room. */
+      atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
+      cpu_notify(ring->dev);
+      if (!start) start = hcq_now_ns();
+      if (hcq_now_ns() - start > RING_FULL_TIMEOUT_NS)
+        return hcq_device_lost(&ring->dev->base, "%s: the command ring stayed full for %.0f s", ring->dev->base.name,
+                               (double)RING_FULL_TIMEOUT_NS * 1e-9);
+      cpu_sleep(ring->dev, 20000, NULL, NULL);
+      continue;
+    }
+    for (uint32_t i = 0; i < ndw; i++) ring->words[(wptr + i) % CPU_RING_WORDS] = words[at + i];
+    wptr += ndw;
+    at += ndw;
+  }
+  atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
+  cpu_notify(ring->dev);
+  return 0;
+}
+
+/* ---- start and stop ---- */
+
+int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_kind kind) {
+  ring->dev = dev;
+  ring->base.dev = &dev->base;
+  dev->base.rings[kind] = &ring->base;
+  ring->words = malloc(CPU_RING_WORDS * sizeof *ring->words);
+  if (!ring->words) return db_fail(-ENOMEM, "%s: out of memory for a command ring", dev->base.name);
+  int err = hcq_ring_init(&ring->base, &dev->base, kind);
+  if (err) return err;
+  if ((err = pthread_create(&ring->thread, NULL, ring_main, ring)))
+    return db_fail(-err, "%s: cannot start a queue's thread: %s", dev->base.name, strerror(err));
+  ring->started = true;
+  return 0;
+}
+
+static bool all_finished(void *ctx) {
+  struct cpu_device *dev = ctx;
+  for (int i = 0; i < 2; i++)
+    if (dev->rings[i].started && !atomic_load(&dev->rings[i].finished)) return false;
+  return true;
+}
+
+bool cpu_rings_stop(struct cpu_device *dev) {
+  atomic_store(&dev->stop, true);
+  cpu_notify(dev);
+  uint64_t start = hcq_now_ns();
+  while (!all_finished(dev)) {
+    if (hcq_now_ns() - start > STOP_TIMEOUT_NS) return false;
+    cpu_sleep(dev, 100000000, all_finished, dev);
+  }
+  for (int i = 0; i < 2; i++) {
+    if (dev->rings[i].started) pthread_join(dev->rings[i].thread, NULL);
+    dev->rings[i].started = false;
+  }
+  pthread_mutex_lock(&dev->job_lock);
+  pthread_cond_broadcast(&dev->job_posted);
+  pthread_mutex_unlock(&dev->job_lock);
+  for (unsigned i = 0; i < dev->nhelpers; i++) pthread_join(dev->helpers[i], NULL);
+  dev->nhelpers = 0;
+  return true;
+}

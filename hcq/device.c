@@ -1,0 +1,246 @@
+/* The registry of open devices, their names, and their end. */
+#include "backend.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAIN_TIMEOUT_NS 30000000000ull
+#define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100"
+
+/* The only global state: devices by canonical name, and the machines they sit in. */
+static struct {
+  pthread_mutex_t lock;
+  db_device *devices;
+  struct hcq_machine *machines;
+} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend};
+
+/* ---- names ---- */
+
+struct device_name {
+  const struct hcq_backend *ops;
+  char machine[64]; /* canonical, without the index */
+  char gpus[48];    /* of an emulated machine */
+  unsigned index;
+  bool emulated;
+};
+
+static int parse_index(const char *name, const char *digits, unsigned *index) {
+  char *end;
+  unsigned long v = strtoul(digits, &end, 10);
+  if (*digits < '0' || *digits > '9' || *end || v > 63)
+    return db_fail(-EINVAL, "device '%s': '%s' is not a device index (0 to 63)", name, digits);
+  *index = (unsigned)v;
+  return 0;
+}
+
+static int parse_name(const char *name, struct device_name *out) {
+  *out = (struct device_name){0};
+  char text[128];
+  if (strlen(name) >= sizeof text)
+    return db_fail(-EINVAL, "device '%.64s...': the name is too long; known: " KNOWN_NAMES, name);
+  strcpy(text, name);
+  char *part = text;
+  if (!strncmp(part, "EMU+", 4)) {
+    out->emulated = true;
+    part += 4;
+  }
+  char *rest = strchr(part, ':');
+  if (rest) *rest++ = 0;
+  if (!strcmp(part, "NV"))
+    return db_fail(-ENOTSUP, "device '%s': not supported yet: NVIDIA GPUs; known: " KNOWN_NAMES, name);
+  for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
+    if (!strcmp(part, backends[i]->vendor)) out->ops = backends[i];
+  if (!out->ops || (out->emulated && out->ops == &hcq_cpu_backend))
+    return db_fail(-ENODEV, "unknown device '%s'; known: " KNOWN_NAMES, name);
+  if (!out->emulated) {
+    snprintf(out->machine, sizeof out->machine, "%s", out->ops->vendor);
+    return rest ? parse_index(name, rest, &out->index) : 0;
+  }
+  if (!rest || !*rest)
+    return db_fail(-EINVAL, "device '%s': an emulated device needs its ISA, as in EMU+%s:gfx1100", name,
+                   out->ops->vendor);
+  char *digits = strchr(rest, ':');
+  if (digits) *digits++ = 0;
+  if (strlen(rest) >= sizeof out->gpus) return db_fail(-EINVAL, "device '%s': the list of GPUs is too long", name);
+  strcpy(out->gpus, rest);
+  snprintf(out->machine, sizeof out->machine, "EMU+%s:%s", out->ops->vendor, rest);
+  return digits ? parse_index(name, digits, &out->index) : 0;
+}
+
+/* ---- machines; under the registry's lock ---- */
+
+static void machine_release(struct hcq_machine *m) {
+  if (--m->refs) return;
+  for (struct hcq_machine **p = &registry.machines; *p; p = &(*p)->next)
+    if (*p == m) {
+      *p = m->next;
+      break;
+    }
+  if (m->ops->machine_close) m->ops->machine_close(m);
+  m->os->release(m->os);
+  free(m);
+}
+
+static struct hcq_machine *machine_get(const struct device_name *n) {
+  for (struct hcq_machine *m = registry.machines; m; m = m->next)
+    if (!strcmp(m->name, n->machine)) {
+      m->refs++;
+      return m;
+    }
+  struct hcq_machine *m = calloc(1, sizeof *m);
+  if (!m) return db_fail_null(-ENOMEM, "%s: out of host memory", n->machine);
+  m->ops = n->ops;
+  m->refs = 1;
+  m->emulated = n->emulated;
+  strcpy(m->name, n->machine);
+  m->os = os_real();
+  if (n->emulated) {
+    char why[256] = "";
+    int err = os_emulated(n->ops->vendor, n->gpus, &m->os, why, sizeof why);
+    if (err) {
+      free(m);
+      return db_fail_null(err, "%s: %s", n->machine, why[0] ? why : strerror(-err));
+    }
+  }
+  m->next = registry.machines;
+  registry.machines = m;
+  return m;
+}
+
+/* ---- open and close ---- */
+
+static void device_destroy(struct hcq_object *object) {
+  db_device *dev = (db_device *)object;
+  pthread_mutex_lock(&registry.lock);
+  if (atomic_load(&object->refs)) goto out; /* opened again meanwhile */
+  for (db_device **p = &registry.devices; *p; p = &(*p)->next)
+    if (*p == dev) {
+      *p = dev->next;
+      break;
+    }
+  /* What still runs may use any of it: then all of it stays. */
+  if (!dev->ops->halt(dev)) goto out;
+  db_queue_release(dev->copier);
+  for (int i = 0; i < 2; i++) hcq_ring_finish(dev->rings[i]);
+  if (dev->staging) hcq_release(&dev->staging->object);
+  hcq_signals_free(dev);
+  struct hcq_machine *m = dev->machine;
+  dev->ops->close(dev);
+  machine_release(m);
+out:
+  pthread_mutex_unlock(&registry.lock);
+}
+
+void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name) {
+  hcq_object_init(&dev->object, device_destroy);
+  dev->ops = machine->ops;
+  dev->machine = machine;
+  dev->os = machine->os;
+  dev->index = index;
+  snprintf(dev->name, sizeof dev->name, "%s", name);
+}
+
+static db_device *open_locked(const char *name) {
+  struct device_name n;
+  if (parse_name(name, &n)) return NULL;
+  char canonical[sizeof registry.devices->name];
+  if (n.index)
+    snprintf(canonical, sizeof canonical, "%s:%u", n.machine, n.index);
+  else
+    snprintf(canonical, sizeof canonical, "%s", n.machine);
+  for (db_device *dev = registry.devices; dev; dev = dev->next)
+    if (!strcmp(dev->name, canonical)) {
+      if (hcq_device_check(dev)) return NULL;
+      hcq_retain(&dev->object);
+      dev->handles++;
+      return dev;
+    }
+  struct hcq_machine *m = machine_get(&n);
+  if (!m) return NULL;
+  db_device *dev = NULL;
+  if (m->ops->open(m, n.index, canonical, &dev)) {
+    machine_release(m);
+    return NULL;
+  }
+  dev->handles = 1;
+  dev->next = registry.devices;
+  registry.devices = dev;
+  return dev;
+}
+
+db_device *db_open(const char *name) {
+  if (!name) name = getenv("DEV");
+  if (!name || !*name) name = "CPU";
+  pthread_mutex_lock(&registry.lock);
+  db_device *dev = open_locked(name);
+  pthread_mutex_unlock(&registry.lock);
+  return dev;
+}
+
+db_device *db_device_retain(db_device *dev) {
+  pthread_mutex_lock(&registry.lock);
+  dev->handles++;
+  pthread_mutex_unlock(&registry.lock);
+  hcq_retain(&dev->object);
+  return dev;
+}
+
+void hcq_device_drain(db_device *dev) {
+  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  if (db_device_synchronize(dev, DRAIN_TIMEOUT_NS)) {
+    if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
+    if (dev->ops->halt(dev))
+      for (int i = 0; i < 2; i++) hcq_ring_drop(dev->rings[i]);
+  }
+  hcq_release(&dev->object);
+}
+
+void db_close(db_device *dev) {
+  if (!dev) return;
+  pthread_mutex_lock(&registry.lock);
+  bool last = --dev->handles == 0;
+  pthread_mutex_unlock(&registry.lock);
+  if (last) hcq_device_drain(dev);
+  hcq_release(&dev->object);
+}
+
+/* ---- facts ---- */
+
+const char *db_device_name(const db_device *dev) { return dev->name; }
+const char *db_device_arch(const db_device *dev) { return dev->arch; }
+const char *db_device_description(const db_device *dev) { return dev->description; }
+void db_device_counters(const db_device *dev, struct db_device_counters *out) { *out = dev->counters; }
+struct os *db_device_os(db_device *dev) { return dev->os; }
+unsigned db_device_index(const db_device *dev) { return dev->index; }
+
+int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
+  uint64_t start = hcq_now_ns();
+  for (int i = 0; i < 2; i++) {
+    uint64_t spent = hcq_now_ns() - start;
+    int err = db_wait(dev->rings[i]->timeline, dev->rings[i]->submitted, spent < timeout_ns ? timeout_ns - spent : 0);
+    if (err) return err;
+  }
+  return 0;
+}
+
+/* ---- loss ---- */
+
+int hcq_device_lost(db_device *dev, const char *fmt, ...) {
+  if (!dev->lost) {
+    char text[sizeof dev->lost_reason];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(dev->lost_reason, text, sizeof text);
+    dev->lost = -EIO;
+  }
+  return hcq_device_check(dev);
+}
+
+int hcq_device_check(const db_device *dev) { return dev->lost ? db_fail(dev->lost, "%s", dev->lost_reason) : 0; }

@@ -1,0 +1,28 @@
+/* Programs: loading is the backend's; here are references and what all programs have in common. */
+#include "backend.h"
+#include <errno.h>
+
+db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
+                            const struct db_param *params, unsigned nparams) {
+  db_program *prog = NULL;
+  if (hcq_device_check(dev)) return NULL;
+  if (!image || !size) return db_fail_null(-EINVAL, "%s: a program image is empty", dev->name);
+  for (unsigned i = 0; i < nparams; i++)
+    if (!params[i].size || params[i].size > HCQ_CHUNK_SIZE || params[i].offset > HCQ_CHUNK_SIZE)
+      return db_fail_null(-EINVAL, "%s: parameter %u (%s) has %u bytes at offset %u of the argument segment", dev->name,
+                          i, params[i].name, params[i].size, params[i].offset);
+  return dev->ops->program_load(dev, image, size, entry, params, nparams, &prog) ? NULL : prog;
+}
+
+db_program *db_program_retain(db_program *prog) {
+  hcq_retain(&prog->object);
+  return prog;
+}
+void db_program_release(db_program *prog) {
+  if (prog) hcq_release(&prog->object);
+}
+const char *db_program_name(const db_program *prog) { return prog->name; }
+const struct db_param *db_program_params(const db_program *prog, unsigned *count) {
+  if (count) *count = prog->nparams;
+  return prog->params;
+}

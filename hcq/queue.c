@@ -1,0 +1,421 @@
+/* Recorders: they check commands, keep what commands use alive, place kernel arguments, and submit. */
+#include "backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUT_WORDS (128u << 10) /* a long recording can be split about every so many dwords */
+
+static _Atomic uint64_t next_batch = 1;
+
+/* ---- the recorder's sticky error ---- */
+
+static int fail_sticky(db_queue *q, int err) {
+  if (!err || q->error) return err;
+  q->error = err;
+  free(q->error_text);
+  q->error_text = strdup(db_error());
+  return err;
+}
+
+static int begin(db_queue *q) {
+  if (__builtin_expect(q->error, 0)) return q->error;
+  if (__builtin_expect(q->dev->lost, 0)) return fail_sticky(q, hcq_device_check(q->dev));
+  return 0;
+}
+
+/* ---- what a recording holds ---- */
+
+int hcq_queue_hold(db_queue *q, struct hcq_object *object) {
+  if (atomic_load_explicit(&object->mark, memory_order_relaxed) == q->batch) return 0;
+  if (q->nrefs == q->refs_cap) {
+    unsigned cap = q->refs_cap ? 2 * q->refs_cap : 64;
+    struct hcq_object **refs = realloc(q->refs, cap * sizeof(*refs));
+    if (!refs) return db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
+    q->refs = refs;
+    q->refs_cap = cap;
+  }
+  hcq_retain(object);
+  q->refs[q->nrefs++] = object;
+  atomic_store_explicit(&object->mark, q->batch, memory_order_relaxed);
+  return 0;
+}
+
+static int hold_signal(db_queue *q, db_signal *sig) {
+  if (!sig->ring) return hcq_queue_hold(q, &sig->object);
+  return sig->dev == q->dev ? 0 : hcq_queue_hold(q, &sig->dev->object);
+}
+
+static int hold_buffer(db_queue *q, db_buffer *buf) {
+  if (buf->dev != q->dev) {
+    int err = q->dev->ops->reach(q->dev, buf);
+    if (err) return err;
+  }
+  return buf->internal && buf->dev == q->dev ? 0 : hcq_queue_hold(q, &buf->object);
+}
+
+/* ---- kernel-argument memory ---- */
+
+static struct hcq_chunk *chunk_take(struct hcq_ring *ring) {
+  struct hcq_chunk *c = ring->chunks;
+  if (c && c->last > hcq_signal_load(ring->timeline)) {
+    if (ring->nchunks < HCQ_CHUNKS_MAX)
+      c = NULL;
+    else if (db_wait(ring->timeline, c->last, 120000000000ull))
+      return NULL;
+  }
+  if (c) {
+    ring->chunks = c->next;
+    if (!ring->chunks) ring->chunks_tail = &ring->chunks;
+    c->next = NULL;
+    return c;
+  }
+  c = calloc(1, sizeof *c);
+  if (!c) return db_fail_null(-ENOMEM, "%s: out of host memory", ring->dev->name);
+  c->memory = hcq_buffer_new(ring->dev, HCQ_CHUNK_SIZE, DB_BUFFER_HOST, true);
+  if (!c->memory) {
+    free(c);
+    return NULL;
+  }
+  ring->nchunks++;
+  return c;
+}
+
+static void chunk_give(struct hcq_ring *ring, struct hcq_chunk *c) {
+  c->next = NULL;
+  *ring->chunks_tail = c;
+  ring->chunks_tail = &c->next;
+}
+
+/* Space for one launch's arguments, zeroed. */
+static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_t *address) {
+  uint32_t at = (q->chunk_used + align - 1) & ~(align - 1);
+  if (!q->chunk || at + size > HCQ_CHUNK_SIZE) {
+    struct hcq_chunk *c = chunk_take(q->ring);
+    if (!c) return NULL;
+    if (q->chunk) {
+      q->chunk->next = q->full;
+      q->full = q->chunk;
+    }
+    q->chunk = c;
+    at = 0;
+  }
+  q->chunk_used = at + size;
+  *address = q->chunk->memory->address + at;
+  return q->chunk->memory->host + at;
+}
+
+/* ---- hardware queues ---- */
+
+int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind) {
+  ring->dev = dev;
+  ring->kind = kind;
+  ring->chunks_tail = &ring->chunks;
+  ring->timeline = hcq_signal_new(dev, ring);
+  return ring->timeline ? 0 : -ENOMEM;
+}
+
+static void retire_to(struct hcq_ring *ring, uint64_t value) {
+  while (ring->batches_head != ring->batches_tail) {
+    struct hcq_batch b = ring->batches[ring->batches_head & (ring->batches_cap - 1)];
+    if (b.value > value) break;
+    ring->batches_head++;
+    for (uint32_t i = 0; i < b.nobjects; i++)
+      hcq_release(ring->objects[ring->objects_head++ & (ring->objects_cap - 1)]);
+    ring->retired = b.value;
+  }
+}
+
+void hcq_ring_retire(struct hcq_ring *ring) {
+  if (ring->batches_head != ring->batches_tail) retire_to(ring, hcq_signal_load(ring->timeline));
+}
+
+void hcq_ring_drop(struct hcq_ring *ring) { retire_to(ring, UINT64_MAX); }
+
+void hcq_ring_finish(struct hcq_ring *ring) {
+  if (!ring) return;
+  retire_to(ring, UINT64_MAX);
+  while (ring->chunks) {
+    struct hcq_chunk *c = ring->chunks;
+    ring->chunks = c->next;
+    hcq_release(&c->memory->object);
+    free(c);
+  }
+  ring->chunks_tail = &ring->chunks;
+  free(ring->objects);
+  free(ring->batches);
+  ring->objects = NULL;
+  ring->batches = NULL;
+  ring->objects_cap = ring->batches_cap = ring->objects_head = ring->objects_tail = ring->batches_head =
+      ring->batches_tail = 0;
+  if (ring->timeline) hcq_release(&ring->timeline->object);
+  ring->timeline = NULL;
+}
+
+const char *hcq_ring_running(const struct hcq_ring *ring) {
+  uint64_t value = hcq_signal_load(ring->timeline);
+  const char *last = NULL;
+  for (uint64_t i = ring->batches_head; i != ring->batches_tail; i++) {
+    const struct hcq_batch *b = &ring->batches[i & (ring->batches_cap - 1)];
+    if (b->last_program) last = b->last_program->name;
+    if (b->value > value && last) break;
+  }
+  return last;
+}
+
+/* Grows a circular array whose capacity is a power of two; positions keep counting up. */
+static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint64_t *cap, uint64_t more) {
+  if (tail - head + more <= *cap) return old;
+  uint64_t bigger = *cap ? *cap : 64;
+  while (tail - head + more > bigger) bigger *= 2;
+  char *p = malloc(bigger * element);
+  if (!p) return NULL;
+  for (uint64_t i = head; i != tail; i++)
+    memcpy(p + (i & (bigger - 1)) * element, (char *)old + (i & (*cap - 1)) * element, element);
+  free(old);
+  *cap = bigger;
+  return p;
+}
+
+static int make_room(struct hcq_ring *ring, unsigned nobjects) {
+  void *p =
+      grow(ring->objects, sizeof(*ring->objects), ring->objects_head, ring->objects_tail, &ring->objects_cap, nobjects);
+  if (p || !nobjects) ring->objects = p;
+  void *b = p || !nobjects ? grow(ring->batches, sizeof(*ring->batches), ring->batches_head, ring->batches_tail,
+                                  &ring->batches_cap, 1)
+                           : NULL;
+  if (!b) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
+  ring->batches = b;
+  return 0;
+}
+
+/* ---- recorders ---- */
+
+db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal) {
+  if (hcq_device_check(dev)) return NULL;
+  if (kind != DB_QUEUE_COMPUTE && kind != DB_QUEUE_COPY)
+    return db_fail_null(-EINVAL, "%s: unknown queue kind %d", dev->name, (int)kind);
+  db_queue *q = calloc(1, sizeof *q);
+  if (!q) return db_fail_null(-ENOMEM, "%s: out of host memory for a queue", dev->name);
+  q->dev = dev;
+  q->ring = dev->rings[kind];
+  q->internal = internal;
+  q->batch = atomic_fetch_add(&next_batch, 1);
+  if (!internal) hcq_retain(&dev->object);
+  return q;
+}
+
+db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) { return hcq_queue_new(dev, kind, false); }
+
+void hcq_queue_reset(db_queue *q) {
+  while (q->full) { /* what was recorded never ran: their previous use still counts */
+    struct hcq_chunk *c = q->full;
+    q->full = c->next;
+    chunk_give(q->ring, c);
+  }
+  for (unsigned i = 0; i < q->nrefs; i++) hcq_release(q->refs[i]);
+  q->nrefs = 0;
+  q->ncuts = 0;
+  q->last_program = NULL;
+  q->error = 0;
+  words_reset(&q->words);
+  q->batch = atomic_fetch_add_explicit(&next_batch, 1, memory_order_relaxed);
+}
+
+void db_queue_release(db_queue *q) {
+  if (!q) return;
+  hcq_queue_reset(q);
+  if (q->chunk) chunk_give(q->ring, q->chunk);
+  words_free(&q->words);
+  free(q->refs);
+  free(q->cuts);
+  free(q->error_text);
+  db_device *dev = q->dev;
+  bool internal = q->internal;
+  free(q);
+  if (internal) return;
+  /* Nobody is left who would wait for what was submitted last. */
+  if (!dev->handles) hcq_device_drain(dev);
+  hcq_release(&dev->object);
+}
+
+db_signal *db_queue_timeline(db_queue *q) { return q->ring->timeline; }
+
+/* Closes a record: errors stick, and a place where the packets may be split is noted now and then. */
+static int end(db_queue *q, int err) {
+  if (!err && q->words.failed) err = db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
+  if (err) return fail_sticky(q, err);
+  if (q->words.n - (q->ncuts ? q->cuts[q->ncuts - 1] : 0) >= CUT_WORDS) {
+    if (q->ncuts == q->cuts_cap) {
+      unsigned cap = q->cuts_cap ? 2 * q->cuts_cap : 16;
+      uint32_t *cuts = realloc(q->cuts, cap * sizeof *cuts);
+      if (!cuts) return fail_sticky(q, db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name));
+      q->cuts = cuts;
+      q->cuts_cap = cap;
+    }
+    q->cuts[q->ncuts++] = (uint32_t)q->words.n;
+  }
+  return 0;
+}
+
+static int check_signal(db_queue *q, db_signal *sig, uint64_t value) {
+  if (value > HCQ_SIGNAL_MAX)
+    return db_fail(-EOVERFLOW, "%s: not supported: signal value %llu, hardware waits compare 32 bits", q->dev->name,
+                   (unsigned long long)value);
+  if (sig->dev != q->dev) {
+    int err = q->dev->ops->reach(q->dev, sig->page->memory);
+    if (err) return err;
+  }
+  return hold_signal(q, sig);
+}
+
+int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) {
+  int err = begin(q);
+  if (err) return err;
+  if (!(err = check_signal(q, sig, value))) err = q->dev->ops->wait(q, sig->address, (uint32_t)value);
+  return end(q, err);
+}
+
+int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) {
+  int err = begin(q);
+  if (err) return err;
+  if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
+  if (!(err = check_signal(q, sig, value))) err = q->dev->ops->signal(q, sig->address, (uint32_t)value);
+  return end(q, err);
+}
+
+int db_queue_timestamp(db_queue *q, db_signal *sig) {
+  int err = begin(q);
+  if (err) return err;
+  if (!(err = check_signal(q, sig, 0))) err = q->dev->ops->timestamp(q, sig->address + HCQ_STAMP_OFFSET);
+  if (!err) sig->stamper = q->dev;
+  return end(q, err);
+}
+
+int db_queue_memory_barrier(db_queue *q) {
+  int err = begin(q);
+  return err ? err : end(q, q->dev->ops->memory_barrier(q));
+}
+
+static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *args, uint8_t *kernarg,
+                          uint32_t *local_size) {
+  for (unsigned i = 0; i < prog->nparams; i++) {
+    const struct db_param *p = &prog->params[i];
+    const struct db_arg *a = &args[i];
+    uint8_t *at = kernarg + p->offset;
+    if (p->kind == DB_PARAM_LOCAL) {
+      uint32_t offset = (*local_size + 15) & ~15u;
+      if (a->bits > UINT32_MAX - offset)
+        return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) asks for %llu bytes of local memory", q->dev->name,
+                       prog->name, i, p->name, (unsigned long long)a->bits);
+      *local_size = offset + (uint32_t)a->bits;
+      memcpy(at, &offset, p->size < 4 ? p->size : 4);
+    } else if (a->buffer) {
+      if (p->size != 8)
+        return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) is a value of %u bytes, not a buffer", q->dev->name,
+                       prog->name, i, p->name, p->size);
+      int err = hold_buffer(q, a->buffer);
+      if (err) return err;
+      uint64_t address = a->buffer->address + a->bits;
+      memcpy(at, &address, 8);
+    } else if (a->data) {
+      memcpy(at, a->data, p->size);
+    } else {
+      memcpy(at, &a->bits,
+             p->size < 8 ? p->size
+                         : 8); /* wider values are zero-extended; the host is little-endian as the devices are */
+    }
+  }
+  return 0;
+}
+
+static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
+                       const uint32_t block[3]) {
+  db_device *dev = q->dev;
+  if (q->ring->kind != DB_QUEUE_COMPUTE)
+    return db_fail(-EINVAL, "%s: kernel %s recorded into a copy queue", dev->name, prog->name);
+  if (prog->dev != dev)
+    return db_fail(-EINVAL, "%s: kernel %s was loaded for %s", dev->name, prog->name, prog->dev->name);
+  if (nargs != prog->nparams)
+    return db_fail(-EINVAL, "%s: kernel %s takes %u arguments, %u given", dev->name, prog->name, prog->nparams, nargs);
+  for (int i = 0; i < 3; i++)
+    if (!grid[i] || !block[i])
+      return db_fail(-EINVAL, "%s: kernel %s: grid %ux%ux%u, block %ux%ux%u: every component must be at least 1",
+                     dev->name, prog->name, grid[0], grid[1], grid[2], block[0], block[1], block[2]);
+  uint64_t address;
+  uint32_t local_size = prog->local_size;
+  uint8_t *kernarg = kernarg_take(q, prog->kernarg_size, prog->kernarg_align, &address);
+  if (!kernarg) return q->dev->lost ? hcq_device_check(q->dev) : -ENOMEM;
+  memset(kernarg, 0, prog->kernarg_size);
+  int err = hcq_queue_hold(q, &prog->object);
+  if (!err) err = fill_arguments(q, prog, args, kernarg, &local_size);
+  if (!err) err = dev->ops->exec(q, prog, kernarg, address, local_size, grid, block);
+  if (err) return err;
+  q->last_program = prog;
+  dev->counters.kernels++;
+  return 0;
+}
+
+int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
+                  const uint32_t block[3]) {
+  int err = begin(q);
+  return err ? err : end(q, record_exec(q, prog, args, nargs, grid, block));
+}
+
+static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
+  db_device *dev = q->dev;
+  if (dst_offset > dst->size || n > dst->size - dst_offset || src_offset > src->size || n > src->size - src_offset)
+    return db_fail(-EINVAL, "%s: copy of %zu bytes from offset %zu of %zu to offset %zu of %zu exceeds a buffer",
+                   dev->name, n, src_offset, src->size, dst_offset, dst->size);
+  if (!n) return 0;
+  uint64_t d = dst->address + dst_offset, s = src->address + src_offset;
+  if (d < s + n && s < d + n) return db_fail(-EINVAL, "%s: copy of %zu bytes between overlapping ranges", dev->name, n);
+  int err = hold_buffer(q, dst);
+  if (!err) err = hold_buffer(q, src);
+  if (!err) err = dev->ops->copy(q, d, s, n);
+  if (!err) dev->counters.copies++;
+  return err;
+}
+
+int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
+  int err = begin(q);
+  return err ? err : end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
+}
+
+/* The ring keeps what the recorder held. */
+static void take_over(struct hcq_ring *ring, db_queue *q, uint64_t value) {
+  for (unsigned i = 0; i < q->nrefs; i++) ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = q->refs[i];
+  ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] =
+      (struct hcq_batch){.value = value, .nobjects = q->nrefs, .last_program = q->last_program};
+  q->nrefs = 0;
+  for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
+  if (q->chunk) q->chunk->last = value;
+  ring->submitted = value;
+}
+
+int db_queue_submit(db_queue *q, uint64_t *when) {
+  struct hcq_ring *ring = q->ring;
+  db_device *dev = q->dev;
+  int err = begin(q);
+  hcq_ring_retire(ring);
+  if (err) {
+    db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
+    hcq_queue_reset(q);
+    return err;
+  }
+  uint64_t value = ring->submitted + 1;
+  if (value > HCQ_SIGNAL_MAX) {
+    err = db_fail(-EOVERFLOW,
+                  "%s: %llu submissions to one queue are more than its 32-bit timeline counts; reopen the device",
+                  dev->name, (unsigned long long)value);
+  }
+  /* Nothing may fail once the doorbell has rung; submit itself may hold an indirect buffer per cut and one more. */
+  if (!err) err = make_room(ring, q->nrefs + q->ncuts + 2);
+  if (!err) err = dev->ops->submit(q, value);
+  if (!err) {
+    take_over(ring, q, value);
+    if (when) *when = value;
+  }
+  hcq_queue_reset(q);
+  return err;
+}

@@ -1,0 +1,127 @@
+/* Signals: slots in pages of host memory that every queue of a device can write, and the host's way of waiting on them.
+ */
+#include "backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE_SIGNALS      64u
+#define SPIN_NS           5000u     /* shorter than a sleep in the kernel costs */
+#define SLICE_NS          10000000u /* how long to sleep before the deadline and the device's health are looked at again */
+#define SLICE_NO_EVENT_NS 200000u /* when no interrupt announces the value */
+
+static inline void spin_pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+uint64_t hcq_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void signal_destroy(struct hcq_object *object) {
+  db_signal *sig = (db_signal *)object;
+  sig->page->used &= ~(1ull << (sig->slot - (struct hcq_signal_slot *)sig->page->memory->host));
+  db_device *dev = sig->dev;
+  bool internal = sig->ring != NULL;
+  free(sig);
+  if (!internal) hcq_release(&dev->object);
+}
+
+db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of) {
+  db_signal *sig = calloc(1, sizeof *sig);
+  if (!sig) return db_fail_null(-ENOMEM, "%s: out of host memory for a signal", dev->name);
+  struct hcq_signal_page *page = dev->signal_pages;
+  while (page && page->used == UINT64_MAX) page = page->next;
+  if (!page) {
+    page = calloc(1, sizeof *page);
+    if (page) page->memory = hcq_buffer_new(dev, PAGE_SIGNALS * sizeof(struct hcq_signal_slot), DB_BUFFER_HOST, true);
+    if (!page || !page->memory) {
+      if (!page) db_fail(-ENOMEM, "%s: out of host memory for a signal", dev->name);
+      free(page);
+      free(sig);
+      return NULL;
+    }
+    page->next = dev->signal_pages;
+    dev->signal_pages = page;
+  }
+  unsigned i = (unsigned)__builtin_ctzll(~page->used);
+  page->used |= 1ull << i;
+  hcq_object_init(&sig->object, signal_destroy);
+  sig->dev = dev;
+  sig->stamper = dev;
+  sig->page = page;
+  sig->ring = timeline_of;
+  sig->slot = (struct hcq_signal_slot *)page->memory->host + i;
+  sig->address = page->memory->address + i * sizeof(struct hcq_signal_slot);
+  memset(sig->slot, 0, sizeof *sig->slot);
+  if (!timeline_of) hcq_retain(&dev->object);
+  return sig;
+}
+
+void hcq_signals_free(db_device *dev) {
+  while (dev->signal_pages) {
+    struct hcq_signal_page *page = dev->signal_pages;
+    dev->signal_pages = page->next;
+    hcq_release(&page->memory->object);
+    free(page);
+  }
+}
+
+db_signal *db_signal_new(db_device *dev) { return hcq_device_check(dev) ? NULL : hcq_signal_new(dev, NULL); }
+
+/* A timeline lives as long as its device, so references to it are references to the device. */
+db_signal *db_signal_retain(db_signal *sig) {
+  hcq_retain(sig->ring ? &sig->dev->object : &sig->object);
+  return sig;
+}
+void db_signal_release(db_signal *sig) {
+  if (sig) hcq_release(sig->ring ? &sig->dev->object : &sig->object);
+}
+
+uint64_t db_signal_value(const db_signal *sig) { return hcq_signal_load(sig); }
+void db_signal_set(db_signal *sig, uint64_t value) {
+  atomic_store_explicit(&sig->slot->value, value, memory_order_release);
+}
+
+uint64_t db_signal_time_ns(const db_signal *sig) {
+  uint64_t ticks = atomic_load_explicit(&sig->slot->stamp, memory_order_acquire);
+  return ticks ? sig->stamper->ops->ticks_to_ns(sig->stamper, ticks) : 0;
+}
+
+static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) {
+  const char *what = !sig->ring                            ? "a signal"
+                     : sig->ring->kind == DB_QUEUE_COMPUTE ? "the compute queue"
+                                                           : "the copy queue";
+  const char *kernel = hcq_ring_running(sig->dev->rings[DB_QUEUE_COMPUTE]);
+  return db_fail(-ETIMEDOUT, "%s: %s did not reach %llu within %.3f s: it is at %llu; kernel running or last run: %s",
+                 sig->dev->name, what, (unsigned long long)value, (double)timeout_ns * 1e-9,
+                 (unsigned long long)hcq_signal_load(sig), kernel ? kernel : "none");
+}
+
+int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
+  if (hcq_signal_load(sig) < value) {
+    uint64_t start = hcq_now_ns(), now = start;
+    for (;;) {
+      if (hcq_signal_load(sig) >= value) break;
+      if (sig->dev->lost) return hcq_device_check(sig->dev);
+      if (sig->stamper->lost) return hcq_device_check(sig->stamper);
+      if (now - start >= timeout_ns) return timed_out(sig, value, timeout_ns);
+      if (now - start < SPIN_NS) {
+        spin_pause();
+      } else {
+        uint64_t slice = sig->ring ? SLICE_NS : SLICE_NO_EVENT_NS, left = timeout_ns - (now - start);
+        sig->dev->ops->sleep(sig->dev, sig, value, left < slice ? left : slice);
+      }
+      now = hcq_now_ns();
+    }
+  }
+  if (sig->ring) hcq_ring_retire(sig->ring);
+  return 0;
+}
