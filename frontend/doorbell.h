@@ -1,0 +1,339 @@
+/* Doorbell's tensors: lazy arrays that fuse, compile and run on a CPU or a GPU.
+ *
+ *   DB_SCOPE {
+ *     db_tensor *x = db_from((float[]){1, 2, 3, 4}, DB_F32, NULL, 2, 2);
+ *     db_tensor *y = db_softmax(db_add(db_matmul(x, x), 0.5), -1);
+ *     float out[4];
+ *     if (db_read(y, out, sizeof out)) fprintf(stderr, "%s\n", db_error());
+ *   }
+ *
+ * Lazy: an operation builds a graph and computes nothing. db_realize and db_read schedule what is asked for, compile its kernels and run them.
+ *
+ * Ownership: operations borrow their arguments and return a tensor that the innermost open scope of the calling thread owns: it is
+ * released when the scope ends, so expressions nest without leaks. db_keep hands a tensor to the enclosing scope; outside of any scope the
+ * caller owns what is returned and calls db_release. db_retain adds a reference for the caller, whatever the scopes do.
+ *
+ * Errors: an operation never fails on the spot. Given bad arguments it returns a poisoned tensor that remembers the first failing
+ * operation, its shapes and the line that called it; operations on it give the same poison, and realizing or reading it returns a negative errno with
+ * that message in db_error(). Nothing here returns NULL, prints or exits.
+ *
+ * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, none of size 0.
+ * Types promote to the smallest that holds both: bool < integers < f16, bf16 < f32 < f64, where f16 with bf16 gives f32,
+ * signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
+ * number with a fraction (any float or double) beside an integer or bool tensor makes both f32.
+ *
+ * Threads: tensors may be used from any thread; calls take turns. Scopes belong to the thread that opened them.
+ * Environment: DEV, DEBUG=0..7, NOOPT, SPEC, CACHE; see doorbell(1). GNU C11 (or C23) is needed for the macros below; from C++ or
+ * another language call the functions behind them. */
+#ifndef DOORBELL_H
+#define DOORBELL_H
+#if __has_include("hcq.h")
+#include "hcq.h"
+#else
+#include "../hcq/hcq.h"
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct db_tensor db_tensor;
+
+typedef enum db_dtype {
+  DB_BOOL = 1, /* one byte, 0 or 1 */
+  DB_I8,
+  DB_U8,
+  DB_I16,
+  DB_U16,
+  DB_I32,
+  DB_U32,
+  DB_I64,
+  DB_U64,
+  DB_F16, /* IEEE half */
+  DB_BF16,
+  DB_F32,
+  DB_F64,
+} db_dtype;
+const char *db_dtype_name(db_dtype t); /* "f32"; "?" for no type */
+size_t db_dtype_size(db_dtype t);      /* bytes; 0 for no type */
+
+/* A list of sizes or axes. DB_LIST(2, 3) makes one that lives as long as the enclosing block. */
+typedef struct db_list {
+  unsigned n;
+  const int64_t *v;
+} db_list;
+#define DB_LIST(...)                                                                                                   \
+  ((db_list){(unsigned)(sizeof((int64_t[]){0, ##__VA_ARGS__}) / sizeof(int64_t)) - 1,                                  \
+             (const int64_t[]){0, ##__VA_ARGS__} + 1})
+
+/* A tensor or a C number, the operand of arithmetic. */
+typedef struct db_operand {
+  enum { DB_OPERAND_TENSOR, DB_OPERAND_INT, DB_OPERAND_FLOAT } kind;
+  db_tensor *t;
+  int64_t i;
+  double f;
+} db_operand;
+static inline db_operand db_operand_tensor(db_tensor *t) {
+  db_operand o = {DB_OPERAND_TENSOR, t, 0, 0};
+  return o;
+}
+static inline db_operand db_operand_int(int64_t i) {
+  db_operand o = {DB_OPERAND_INT, 0, i, 0};
+  return o;
+}
+static inline db_operand db_operand_float(double f) {
+  db_operand o = {DB_OPERAND_FLOAT, 0, 0, f};
+  return o;
+}
+#define DB_OPERAND(x)                                                                                                  \
+  _Generic((x),                                                                                                        \
+      db_tensor *: db_operand_tensor,                                                                                  \
+      float: db_operand_float,                                                                                         \
+      double: db_operand_float,                                                                                        \
+      default: db_operand_int)(x)
+
+/* Where a call was made, for messages. */
+#define DB_HERE __FILE__, __LINE__
+#define DB_AT   const char *file, int line
+
+/* ---- life ---- */
+
+void db_scope_begin(void);
+/* Releases what the innermost scope owns. */
+void db_scope_end(void);
+/* Takes t out of the innermost scope: the enclosing one owns it, or the caller if there is none. Returns t. */
+db_tensor *db_keep(db_tensor *t);
+db_tensor *db_retain(db_tensor *t);
+void db_release(db_tensor *t);
+/* A block whose tensors are released however it is left (end, break, return, goto). */
+static inline void db_scope_guard_end(int *open) {
+  if (*open >= 0) db_scope_end();
+}
+#define DB_SCOPE                                                                                                       \
+  for (int db_scope_open_ __attribute__((cleanup(db_scope_guard_end))) = (db_scope_begin(), 1); db_scope_open_;        \
+       db_scope_open_ = 0)
+
+/* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device. -EBUSY while
+ * tensors live. Not needed at exit. */
+int db_shutdown(void);
+
+/* ---- creation. dev NULL is the default device: DEV, or the CPU ---- */
+
+/* Copies data, elements in row-major order. */
+#define db_from(data, dtype, dev, ...) db_from_at(DB_HERE, data, dtype, dev, DB_LIST(__VA_ARGS__))
+db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, db_list shape);
+/* Every element the same; value is converted to dtype. */
+#define db_full(value, dtype, dev, ...) db_full_at(DB_HERE, DB_OPERAND(value), dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_zeros(dtype, dev, ...)       db_full_at(DB_HERE, db_operand_int(0), dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_ones(dtype, dev, ...)        db_full_at(DB_HERE, db_operand_int(1), dtype, dev, DB_LIST(__VA_ARGS__))
+db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape);
+/* start, start + step, ... up to but without stop; one axis. */
+#define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
+db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
+
+/* ---- queries; a poisoned tensor has rank 0 and dtype 0 ---- */
+
+unsigned db_rank(const db_tensor *t);
+int64_t db_dim(const db_tensor *t, int axis); /* 0 where there is no such axis */
+int64_t db_numel(const db_tensor *t);
+db_dtype db_dtype_of(const db_tensor *t);
+db_device *db_device_of(const db_tensor *t); /* borrowed; NULL when poisoned */
+/* Why t is poisoned, or NULL. Lives as long as t. */
+const char *db_poison(const db_tensor *t);
+
+/* ---- computing ---- */
+
+/* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the device is reported by the
+ * next call that waits for it (db_read, db_item, db_device_synchronize). */
+int db_realize_all(db_tensor *const *t, unsigned n);
+#define db_realize(...)                                                                                                \
+  db_realize_all((db_tensor *[]){__VA_ARGS__}, sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *))
+/* Realizes t, waits, and copies its elements in row-major order; bytes must be exactly its size. No conversion. */
+int db_read(db_tensor *t, void *dst, size_t bytes);
+/* The value of a tensor of one element, converted to double. */
+int db_item(db_tensor *t, double *out);
+
+/* ---- elementwise ---- */
+
+enum db_unary_op {
+  DB_NEG, /* -x; not for bool */
+  DB_NOT, /* logical for bool, bitwise for integers */
+  DB_ABS,
+  DB_SIGN,  /* -1, 0 or 1 */
+  DB_FLOOR, /* these three leave integers as they are */
+  DB_CEIL,
+  DB_TRUNC,
+  DB_SQUARE,
+  DB_RELU,
+  /* From here on integers become f32, and f16 and bf16 are computed in f32 and rounded once. */
+  DB_RECIPROCAL,
+  DB_SQRT,
+  DB_RSQRT,
+  DB_EXP2, /* exp and exp2: relative error about 1e-7 times |x| + 1 */
+  DB_EXP,
+  DB_LOG2,
+  DB_LOG,
+  DB_SIN, /* radians */
+  DB_COS,
+  DB_SIGMOID,
+  DB_TANH,
+};
+db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x);
+#define db_neg(x)        db_unary_at(DB_HERE, DB_NEG, x)
+#define db_not(x)        db_unary_at(DB_HERE, DB_NOT, x)
+#define db_abs(x)        db_unary_at(DB_HERE, DB_ABS, x)
+#define db_sign(x)       db_unary_at(DB_HERE, DB_SIGN, x)
+#define db_floor(x)      db_unary_at(DB_HERE, DB_FLOOR, x)
+#define db_ceil(x)       db_unary_at(DB_HERE, DB_CEIL, x)
+#define db_trunc(x)      db_unary_at(DB_HERE, DB_TRUNC, x)
+#define db_square(x)     db_unary_at(DB_HERE, DB_SQUARE, x)
+#define db_relu(x)       db_unary_at(DB_HERE, DB_RELU, x)
+#define db_reciprocal(x) db_unary_at(DB_HERE, DB_RECIPROCAL, x)
+#define db_sqrt(x)       db_unary_at(DB_HERE, DB_SQRT, x)
+#define db_rsqrt(x)      db_unary_at(DB_HERE, DB_RSQRT, x)
+#define db_exp2(x)       db_unary_at(DB_HERE, DB_EXP2, x)
+#define db_exp(x)        db_unary_at(DB_HERE, DB_EXP, x)
+#define db_log2(x)       db_unary_at(DB_HERE, DB_LOG2, x)
+#define db_log(x)        db_unary_at(DB_HERE, DB_LOG, x)
+#define db_sin(x)        db_unary_at(DB_HERE, DB_SIN, x)
+#define db_cos(x)        db_unary_at(DB_HERE, DB_COS, x)
+#define db_sigmoid(x)    db_unary_at(DB_HERE, DB_SIGMOID, x)
+#define db_tanh(x)       db_unary_at(DB_HERE, DB_TANH, x)
+
+enum db_binary_op {
+  DB_ADD,  /* of bools: or */
+  DB_SUB,  /* not for bool */
+  DB_MUL,  /* of bools: and */
+  DB_DIV,  /* true division: integers become f32 */
+  DB_IDIV, /* rounds toward minus infinity; an integer divided by 0 gives 0 */
+  DB_MOD,  /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0 */
+  DB_POW,  /* floats; integers when b is a non-negative C integer */
+  DB_MAX,
+  DB_MIN,
+  DB_AND, /* these three for integers and bool */
+  DB_OR,
+  DB_XOR,
+  DB_EQ, /* from here on the result is bool */
+  DB_NE,
+  DB_LT,
+  DB_LE,
+  DB_GT,
+  DB_GE,
+};
+db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b);
+#define DB_BINARY(op, a, b) db_binary_at(DB_HERE, op, DB_OPERAND(a), DB_OPERAND(b))
+#define db_add(a, b)        DB_BINARY(DB_ADD, a, b)
+#define db_sub(a, b)        DB_BINARY(DB_SUB, a, b)
+#define db_mul(a, b)        DB_BINARY(DB_MUL, a, b)
+#define db_div(a, b)        DB_BINARY(DB_DIV, a, b)
+#define db_idiv(a, b)       DB_BINARY(DB_IDIV, a, b)
+#define db_mod(a, b)        DB_BINARY(DB_MOD, a, b)
+#define db_pow(a, b)        DB_BINARY(DB_POW, a, b)
+#define db_maximum(a, b)    DB_BINARY(DB_MAX, a, b)
+#define db_minimum(a, b)    DB_BINARY(DB_MIN, a, b)
+#define db_and(a, b)        DB_BINARY(DB_AND, a, b)
+#define db_or(a, b)         DB_BINARY(DB_OR, a, b)
+#define db_xor(a, b)        DB_BINARY(DB_XOR, a, b)
+#define db_eq(a, b)         DB_BINARY(DB_EQ, a, b)
+#define db_ne(a, b)         DB_BINARY(DB_NE, a, b)
+#define db_lt(a, b)         DB_BINARY(DB_LT, a, b)
+#define db_le(a, b)         DB_BINARY(DB_LE, a, b)
+#define db_gt(a, b)         DB_BINARY(DB_GT, a, b)
+#define db_ge(a, b)         DB_BINARY(DB_GE, a, b)
+
+/* cond (bool) ? a : b, all three broadcast together. */
+#define db_where(cond, a, b) db_where_at(DB_HERE, cond, DB_OPERAND(a), DB_OPERAND(b))
+db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b);
+/* Converts values. Floats to integers truncate; what does not fit is undefined but for bool, which is value != 0. */
+#define db_cast(x, dtype) db_cast_at(DB_HERE, x, dtype)
+db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype);
+
+/* ---- movement: nothing is computed or copied ---- */
+
+/* New sizes; one of them may be -1. */
+#define db_reshape(x, ...) db_reshape_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape);
+/* Axis k of the result is axis axes[k] of x. */
+#define db_permute(x, ...) db_permute_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_permute_at(DB_AT, db_tensor *x, db_list axes);
+/* Swaps two axes. */
+#define db_transpose(x, a, b) db_transpose_at(DB_HERE, x, a, b)
+db_tensor *db_transpose_at(DB_AT, db_tensor *x, int a, int b);
+/* Axes of size 1 grow to the sizes given, axes may be added in front; -1 leaves an axis. */
+#define db_expand(x, ...) db_expand_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape);
+/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis. */
+#define db_pad(x, ...)             db_pad_at(DB_HERE, x, db_operand_int(0), DB_LIST(__VA_ARGS__))
+#define db_pad_with(x, value, ...) db_pad_at(DB_HERE, x, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
+db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs);
+/* begin0, end0, begin1, end1, ...: keeps [begin, end) of each axis. */
+#define db_shrink(x, ...) db_shrink_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs);
+/* Reverses the axes named. */
+#define db_flip(x, ...) db_flip_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_flip_at(DB_AT, db_tensor *x, db_list axes);
+/* The same values, written to memory in row-major order when realized. */
+#define db_contiguous(x) db_contiguous_at(DB_HERE, x)
+db_tensor *db_contiguous_at(DB_AT, db_tensor *x);
+/* The same values on another device. */
+#define db_to(x, dev) db_to_at(DB_HERE, x, dev)
+db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
+
+/* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
+
+enum db_reduce_op {
+  DB_SUM,  /* bool and integers: i64. f16 and bf16 accumulate in f32 */
+  DB_PROD, /* as sum */
+  DB_MAXIMUM,
+  DB_MINIMUM,
+  DB_MEAN, /* integers: f32 */
+  DB_VAR,  /* divides by n - 1; integers: f32 */
+  DB_STD,
+};
+db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep);
+#define db_sum(x, ...)       db_reduce_at(DB_HERE, DB_SUM, x, DB_LIST(__VA_ARGS__), false)
+#define db_sum_keep(x, ...)  db_reduce_at(DB_HERE, DB_SUM, x, DB_LIST(__VA_ARGS__), true)
+#define db_prod(x, ...)      db_reduce_at(DB_HERE, DB_PROD, x, DB_LIST(__VA_ARGS__), false)
+#define db_prod_keep(x, ...) db_reduce_at(DB_HERE, DB_PROD, x, DB_LIST(__VA_ARGS__), true)
+#define db_max(x, ...)       db_reduce_at(DB_HERE, DB_MAXIMUM, x, DB_LIST(__VA_ARGS__), false)
+#define db_max_keep(x, ...)  db_reduce_at(DB_HERE, DB_MAXIMUM, x, DB_LIST(__VA_ARGS__), true)
+#define db_min(x, ...)       db_reduce_at(DB_HERE, DB_MINIMUM, x, DB_LIST(__VA_ARGS__), false)
+#define db_min_keep(x, ...)  db_reduce_at(DB_HERE, DB_MINIMUM, x, DB_LIST(__VA_ARGS__), true)
+#define db_mean(x, ...)      db_reduce_at(DB_HERE, DB_MEAN, x, DB_LIST(__VA_ARGS__), false)
+#define db_mean_keep(x, ...) db_reduce_at(DB_HERE, DB_MEAN, x, DB_LIST(__VA_ARGS__), true)
+#define db_var(x, ...)       db_reduce_at(DB_HERE, DB_VAR, x, DB_LIST(__VA_ARGS__), false)
+#define db_var_keep(x, ...)  db_reduce_at(DB_HERE, DB_VAR, x, DB_LIST(__VA_ARGS__), true)
+#define db_std(x, ...)       db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), false)
+#define db_std_keep(x, ...)  db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), true)
+
+#define db_softmax(x, axis)     db_softmax_at(DB_HERE, x, axis, false)
+#define db_log_softmax(x, axis) db_softmax_at(DB_HERE, x, axis, true)
+db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm);
+
+/* Matrix product over the last axis of a and the last but one of b; axes in front broadcast; a vector stands for a row (a) or a
+ * column (b) whose axis is dropped from the result. f16 and bf16 accumulate in f32; integers wrap in the promoted type. */
+#define db_matmul(a, b) db_matmul_at(DB_HERE, a, b)
+#define db_dot(a, b)    db_matmul_at(DB_HERE, a, b)
+db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b);
+
+/* ---- watching ---- */
+
+/* One command that a realize ran. */
+struct db_command {
+  db_device *device;
+  const char *name; /* the kernel's, or "copy" */
+  bool is_copy;
+  unsigned args;
+  double flops;              /* arithmetic operations */
+  uint64_t bytes;            /* least traffic possible */
+  uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC; 0 for a copy that the host staged */
+};
+/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. fn NULL: no more. fn calls nothing
+ * of this header. */
+void db_watch(void (*fn)(void *ctx, const struct db_command *command), void *ctx);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* The environment of the tensor layer: one table of variables, read once a process. DEV belongs to the queue layer. */
+#include "internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+  const char *name;
+  int most, unset;
+} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 1, 0}, {"CACHE", 1, 1}};
+enum { DEBUG, NOOPT, SPEC, CACHE, VARIABLES };
+
+int env_get(const struct env **out) {
+  static struct env env;
+  static bool done;
+  if (!done) {
+    int value[VARIABLES];
+    for (int i = 0; i < VARIABLES; i++) {
+      const char *s = getenv(variables[i].name);
+      value[i] = variables[i].unset;
+      if (!s || !*s) continue;
+      char *end;
+      long v = strtol(s, &end, 10);
+      if (*end || v < 0 || v > variables[i].most)
+        return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
+      value[i] = (int)v;
+    }
+    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE]};
+    done = true;
+  }
+  *out = &env;
+  return 0;
+}

@@ -1,0 +1,203 @@
+/* What the files of frontend/ share: tensors, lazy values, the memory that realized values name, and the process-wide runtime that ties the
+ * graph, the compiler and the queue layer together. One lock covers all of it. */
+#ifndef DOORBELL_FRONTEND_INTERNAL_H
+#define DOORBELL_FRONTEND_INTERNAL_H
+#include "doorbell.h"
+#include "../compiler/compiler.h"
+#include "../graph/schedule.h"
+#include "../graph/uop.h"
+#include "../hcq/error.h"
+#include <pthread.h>
+
+_Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == DT_I64 && (int)DB_F64 == DT_F64,
+               "public and graph element types have one numbering");
+
+/* ---- env.c: the environment, read once ---- */
+struct env {
+  int debug;
+  bool noopt, spec, cache;
+};
+/* 0, or -EINVAL with a message that names the variable and its value. */
+int env_get(const struct env **out);
+
+/* ---- runtime.c: device slots, memory by BUFFER id, loaded programs ---- */
+
+enum { SLOTS = 64, NO_SLOT = -1 };
+
+struct storage {        /* the memory of one BUFFER node */
+  struct storage *next; /* in its hash bucket */
+  int64_t id;
+  db_buffer *buffer;
+  size_t bytes;
+  uint64_t written, read; /* barrier epoch of the last kernel that did */
+  uint32_t refs;
+  uint8_t slot;
+};
+
+struct runtime {
+  pthread_mutex_t lock;
+  struct graph *graph;
+  struct compiler *compiler;
+  int64_t next_buffer;
+  struct value *values; /* all that live */
+  size_t nvalues, collect_at;
+  struct slot *slots[SLOTS];
+  struct storage **buckets;
+  size_t nbuckets, nstorages;
+  void (*watch)(void *ctx, const struct db_command *command);
+  void *watch_ctx;
+};
+extern struct runtime rt;
+
+/* Graph and compiler exist after this; called with the lock held. */
+int runtime_init(void);
+/* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative errno. */
+int slot_of(db_device *dev);
+db_device *slot_device(unsigned slot);
+const struct target *slot_target(unsigned slot);
+/* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
+void slot_retain(unsigned slot);
+void slot_release(unsigned slot);
+/* Counts the barriers on a slot: memory touched in the present epoch is not yet visible to later kernels. */
+uint64_t slot_epoch(unsigned slot);
+void slot_next_epoch(unsigned slot);
+/* Whether a's queues address b's memory and signals. */
+bool slots_reach(unsigned a, unsigned b);
+/* The device's recorders, made on first use. */
+db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
+db_program *slot_program(unsigned slot, const struct kernel *kernel);
+
+/* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each other. */
+struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
+struct storage *storage_find(int64_t id);
+void storage_release(struct storage *s);
+
+/* ---- value.c: what a tensor stands for ---- */
+
+struct value {
+  struct value *prev, *next; /* in rt.values */
+  uint32_t refs;             /* tensors and dependents */
+  uint32_t dependents;       /* values built on expr */
+  uint32_t mark;             /* of the last walk */
+  bool placed;               /* some memory, and so a device, is in expr */
+  uint8_t slot, nsrc;
+  struct uop *expr;        /* what dependents were built on */
+  struct uop *real;        /* once realized: BUFFER, maybe under RESHAPE */
+  struct storage *storage; /* of real */
+  struct value *src[3];    /* what expr was built on; none once realized */
+};
+/* A lazy value; takes references on src. NULL when memory is out. */
+struct value *value_new(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);
+void value_retain(struct value *v);
+void value_release(struct value *v);
+/* Makes v stand for s; takes over the caller's reference on s. */
+void value_becomes(struct value *v, struct uop *real, struct storage *s);
+static inline struct uop *value_node(const struct value *v) { return v->real ? v->real : v->expr; }
+/* The node to schedule for v: its expression with everything that was realized since then put in. */
+struct uop *value_current(struct value *v);
+/* Moves what lives to a new graph once dead nodes outnumber it. No node may be held across this but by values. */
+void graph_collect(void);
+
+/* ---- expr.c: expressions whose arguments are known to be good ---- */
+
+struct expr {
+  struct uop *u;
+  enum dtype dtype;
+  unsigned rank;
+  int64_t dim[MAX_RANK];
+};
+struct expr expr_const(enum dtype t, double f, int64_t i); /* rank 0: goes with any shape in arithmetic */
+struct expr expr_num(struct expr like, double v);          /* of like's dtype */
+struct expr expr_full(struct expr scalar, unsigned rank, const int64_t *dim);
+struct expr expr_cast(struct expr x, enum dtype t);
+struct expr expr_unary(enum op op, struct expr x);
+struct expr expr_binary(enum op op, struct expr a, struct expr b); /* same dtype, same shape or rank 0 */
+struct expr expr_where(struct expr c, struct expr a, struct expr b);
+struct expr expr_not(struct expr x);
+struct expr expr_reshape(struct expr x, unsigned rank, const int64_t *dim);
+struct expr expr_expand(struct expr x, const int64_t *dim); /* same rank */
+struct expr expr_permute(struct expr x, const unsigned *axes);
+struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs); /* PAD, SHRINK */
+struct expr expr_flip(struct expr x, unsigned mask);
+struct expr expr_reduce(enum op op, struct expr x, unsigned mask); /* axes become 1 */
+struct expr expr_drop_axes(struct expr x, unsigned mask);
+/* Grows x to a shape it broadcasts to. */
+struct expr expr_broadcast(struct expr x, unsigned rank, const int64_t *dim);
+enum dtype dtype_promote(enum dtype a, enum dtype b);
+int64_t dims_numel(unsigned rank, const int64_t *dim);
+
+/* ---- tensor.c: tensors, poison, scopes, and the frame of every operation ---- */
+
+struct poison {
+  uint32_t refs;
+  char text[];
+};
+struct db_tensor {
+  uint32_t refs;
+  enum dtype dtype; /* VOID when poisoned */
+  unsigned rank;
+  struct value *value;   /* NULL when poisoned */
+  struct poison *poison; /* NULL when not */
+  int64_t dim[MAX_RANK];
+};
+/* One call of an operation, from the check of its arguments to its result. */
+struct call {
+  const char *op, *file;
+  int line;
+  db_tensor *in[3];
+  unsigned nin;
+  unsigned slot;
+  bool holds_slot;   /* the call's own reference, for a slot that no argument keeps */
+  db_tensor *result; /* set once the call has ended */
+};
+/* Takes the lock and checks the arguments: false when one is NULL, poisoned or on another device; then return call->result. */
+bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
+/* The poisoned result; drops the lock. */
+db_tensor *call_fail(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The result; drops the lock. */
+db_tensor *call_end(struct call *c, struct expr e);
+/* The same for a value made by the caller, whose reference it takes over. */
+db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
+struct expr expr_of(const db_tensor *t);
+/* "[2, 3]" */
+struct shape_text {
+  char s[128];
+};
+struct shape_text shape_text(unsigned rank, const int64_t *dim);
+#define SHAPE(t) shape_text((t).rank, (t).dim).s
+/* An axis counted from either end, or -1. */
+int axis_of(int64_t axis, unsigned rank);
+static inline bool dtype_public(db_dtype t) { return t >= DB_BOOL && t <= DB_F64; }
+/* ---- elementwise.c ---- */
+/* Does the number fit the integer type it is to become? */
+bool number_fits(const db_operand *o, enum dtype t);
+/* A tensor's expression cast to t, or a constant of rank 0. */
+struct expr operand_expr(const db_operand *o, enum dtype t);
+/* A set of axes as a bit mask; all of them when the list is empty and all is set. False once the call has failed. */
+bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsigned *mask);
+/* Fills dim from a list; false after call_fail into c->result. */
+bool call_shape(struct call *c, db_list list, int64_t *dim);
+
+/* ---- realize.c ---- */
+/* Computes the values; contiguous: those that are a view of memory are copied out of it. Lock held. */
+int realize_values(struct value *const *v, unsigned n, bool contiguous);
+
+/* ---- report.c: what ran ---- */
+struct report {
+  struct report_item {
+    db_device *device;
+    const struct kernel *kernel; /* NULL for a copy */
+    uint64_t bytes;
+    unsigned args;
+    db_signal *begin, *end; /* of a kernel */
+  } *items;
+  size_t n, capacity;
+};
+/* A line to come, with two signals for its timestamps when it is a kernel. NULL: it cannot be timed. */
+struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes);
+/* Prints what DEBUG asks for about a kernel or a schedule. */
+void report_kernel(const struct env *env, const struct kernel *k);
+void report_schedule(const struct env *env, const struct schedule *s);
+/* Frees the report; when its commands have finished, prints a line each (DEBUG=2) and calls the watcher. */
+void report_finish(struct report *r, const struct env *env, bool finished);
+#endif

@@ -1,0 +1,121 @@
+/* Reductions, and what is made of them: mean, variance, softmax, matrix products. */
+#include "internal.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
+static enum dtype float_type(enum dtype t) { return !dtype_is_float(t) || is_half(t) ? DT_F32 : t; }
+
+static double reduced_count(struct expr x, unsigned mask) {
+  double n = 1;
+  for (unsigned i = 0; i < x.rank; i++)
+    if (mask >> i & 1) n *= (double)x.dim[i];
+  return n;
+}
+
+/* Sums and products run in a type that holds them: i64 or u64 for integers, f32 for halves. */
+static enum dtype sum_type(enum dtype t) { return dtype_is_float(t) ? float_type(t) : t == DT_U64 ? DT_U64 : DT_I64; }
+
+static struct expr reduce_sum(struct expr x, unsigned mask) {
+  return expr_reduce(OP_ADD, expr_cast(x, sum_type(x.dtype)), mask);
+}
+static struct expr reduce_prod(struct expr x, unsigned mask) {
+  return expr_reduce(OP_MUL, expr_cast(x, sum_type(x.dtype)), mask);
+}
+static struct expr reduce_max(struct expr x, unsigned mask) { return expr_reduce(OP_MAX, x, mask); }
+static struct expr reduce_min(struct expr x, unsigned mask) {
+  if (dtype_is_float(x.dtype)) return expr_unary(OP_NEG, expr_reduce(OP_MAX, expr_unary(OP_NEG, x), mask));
+  return expr_not(expr_reduce(OP_MAX, expr_not(x), mask));
+}
+static struct expr scale(struct expr x, double v) { return expr_binary(OP_MUL, x, expr_num(x, v)); }
+static struct expr reduce_mean(struct expr x, unsigned mask) {
+  return scale(expr_reduce(OP_ADD, expr_cast(x, float_type(x.dtype)), mask), 1 / reduced_count(x, mask));
+}
+static struct expr reduce_var(struct expr x, unsigned mask) {
+  x = expr_cast(x, float_type(x.dtype));
+  struct expr d = expr_binary(OP_SUB, x, expr_expand(reduce_mean(x, mask), x.dim));
+  double n = reduced_count(x, mask);
+  return scale(expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask), n > 1 ? 1 / (n - 1) : NAN);
+}
+static struct expr reduce_std(struct expr x, unsigned mask) { return expr_unary(OP_SQRT, reduce_var(x, mask)); }
+
+static const struct {
+  const char *name;
+  struct expr (*build)(struct expr x, unsigned mask); /* of a half: in f32, rounded once at the end */
+} rows[] = {
+    [DB_SUM] = {"sum", reduce_sum},     [DB_PROD] = {"prod", reduce_prod}, [DB_MAXIMUM] = {"max", reduce_max},
+    [DB_MINIMUM] = {"min", reduce_min}, [DB_MEAN] = {"mean", reduce_mean}, [DB_VAR] = {"var", reduce_var},
+    [DB_STD] = {"std", reduce_std},
+};
+
+db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep) {
+  struct call c;
+  unsigned mask;
+  bool known = (unsigned)op < sizeof rows / sizeof *rows;
+  if (!call_begin(&c, known ? rows[op].name : "reduce", file, line, 1, &x)) return c.result;
+  if (!known) return call_fail(&c, "there is no reduction %d", (int)op);
+  if (!call_axes(&c, x, axes, true, &mask)) return c.result;
+  if ((op == DB_VAR || op == DB_STD) && reduced_count(expr_of(x), mask) < 2)
+    return call_fail(&c, "%s has one element along these axes; a variance needs two", SHAPE(*x));
+  struct expr r = rows[op].build(expr_of(x), mask);
+  if (is_half(x->dtype)) r = expr_cast(r, x->dtype);
+  return call_end(&c, keep ? r : expr_drop_axes(r, mask));
+}
+
+db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
+  struct call c;
+  if (!call_begin(&c, logarithm ? "log_softmax" : "softmax", file, line, 1, &x)) return c.result;
+  int a = axis_of(axis, x->rank);
+  if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
+  struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
+  struct expr d = expr_binary(OP_SUB, e, expr_expand(expr_reduce(OP_MAX, e, 1u << a), e.dim)); /* cannot overflow */
+  struct expr power = expr_unary(OP_EXP2, scale(d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, 1u << a), r;
+  if (logarithm)
+    r = expr_binary(OP_SUB, d, expr_expand(scale(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
+  else
+    r = expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), e.dim));
+  return call_end(&c, is_half(x->dtype) ? expr_cast(r, x->dtype) : r);
+}
+
+/* [..., m, k] and [..., k, n] as [..., m, n, k], multiplied and summed over k. */
+db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
+  struct call c;
+  if (!call_begin(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
+  if (!a->rank || !b->rank) return call_fail(&c, "of %s and %s; both need an axis", SHAPE(*a), SHAPE(*b));
+  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : is_half(t) ? DT_F32 : t;
+  struct expr x = expr_cast(expr_of(a), sum), y = expr_cast(expr_of(b), sum);
+  if (a->rank == 1) x = expr_reshape(x, 2, (int64_t[]){1, x.dim[0]});
+  if (b->rank == 1) y = expr_reshape(y, 2, (int64_t[]){y.dim[0], 1});
+  int64_t m = x.dim[x.rank - 2], k = x.dim[x.rank - 1], n = y.dim[y.rank - 1];
+  if (y.dim[y.rank - 2] != k)
+    return call_fail(&c, "of %s and %s: %lld columns against %lld rows", SHAPE(*a), SHAPE(*b), (long long)k,
+                     (long long)y.dim[y.rank - 2]);
+  unsigned batch = (x.rank > y.rank ? x.rank : y.rank) - 2, rank = batch + 3;
+  if (rank > MAX_RANK) return call_fail(&c, "of %s and %s: too many axes", SHAPE(*a), SHAPE(*b));
+  int64_t dim[MAX_RANK], one[MAX_RANK];
+  for (unsigned i = 0; i < batch; i++) {
+    int64_t p = i + x.rank < batch + 2 ? 1 : x.dim[i + x.rank - batch - 2];
+    int64_t q = i + y.rank < batch + 2 ? 1 : y.dim[i + y.rank - batch - 2];
+    if (p != q && p != 1 && q != 1)
+      return call_fail(&c, "of %s and %s: the axes in front do not broadcast", SHAPE(*a), SHAPE(*b));
+    dim[i] = p == 1 ? q : p;
+  }
+  dim[batch] = m, dim[batch + 1] = n, dim[batch + 2] = k;
+  unsigned last = y.rank - 1, order[MAX_RANK];
+  for (unsigned i = 0; i < y.rank; i++) order[i] = i;
+  order[last] = last - 1, order[last - 1] = last;
+  y = expr_permute(y, order);
+  memcpy(one, x.dim, sizeof one);
+  one[x.rank - 1] = 1, one[x.rank] = k;
+  x = expr_reshape(x, x.rank + 1, one);
+  memcpy(one, y.dim, sizeof one);
+  one[last - 1] = 1, one[last] = n, one[last + 1] = k;
+  y = expr_reshape(y, y.rank + 1, one);
+  struct expr r = expr_binary(OP_MUL, expr_broadcast(x, rank, dim), expr_broadcast(y, rank, dim));
+  r = expr_cast(expr_reduce(OP_ADD, r, 1u << (rank - 1)), t);
+  unsigned drop = 1u << (rank - 1);
+  if (a->rank == 1) drop |= 1u << batch;
+  if (b->rank == 1) drop |= 1u << (batch + 1);
+  return call_end(&c, expr_drop_axes(r, drop));
+}

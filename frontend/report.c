@@ -1,0 +1,97 @@
+/* What ran, for people and for watchers: a line per command (DEBUG=2), why the kernels are what they are (3), and their text (4 to 7). */
+#include "internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args,
+                               uint64_t bytes) {
+  if (r->n == r->capacity) {
+    size_t capacity = r->capacity ? 2 * r->capacity : 32;
+    struct report_item *more = realloc(r->items, capacity * sizeof *more);
+    if (!more) return NULL;
+    r->items = more;
+    r->capacity = capacity;
+  }
+  struct report_item item = {.device = dev, .kernel = k, .args = args, .bytes = bytes};
+  if (k) {
+    item.begin = db_signal_new(dev);
+    item.end = item.begin ? db_signal_new(dev) : NULL;
+    if (!item.end) {
+      db_signal_release(item.begin);
+      return NULL;
+    }
+  }
+  return r->items[r->n] = item, &r->items[r->n++];
+}
+
+static void print_line(const struct db_command *c) {
+  static unsigned number;
+  static double total_us;
+  struct db_device_counters counters;
+  db_device_counters(c->device, &counters);
+  double us = (double)(c->end_ns - c->begin_ns) * 1e-3;
+  total_us += us;
+  fprintf(stderr, "*** %-15s %5u %-32s arg %2u  mem %6.3f GB  tm %9.2fus/%9.2fms (%9.2f GFLOPS %8.2f GB/s)\n",
+          db_device_name(c->device), ++number, c->name, c->args, (double)counters.bytes_allocated * 1e-9, us,
+          total_us * 1e-3, us > 0 ? c->flops / us * 1e-3 : 0, us > 0 ? (double)c->bytes / us * 1e-3 : 0);
+}
+
+void report_finish(struct report *r, const struct env *env, bool finished) {
+  for (size_t i = 0; i < r->n; i++) {
+    struct report_item *item = &r->items[i];
+    struct db_command c = {.device = item->device,
+                           .name = item->kernel ? item->kernel->name : "copy",
+                           .is_copy = !item->kernel,
+                           .args = item->args,
+                           .flops = item->kernel ? item->kernel->flops : 0,
+                           .bytes = item->bytes};
+    if (item->kernel) {
+      c.begin_ns = db_signal_time_ns(item->begin);
+      c.end_ns = db_signal_time_ns(item->end);
+      db_signal_release(item->begin);
+      db_signal_release(item->end);
+    }
+    if (finished && env->debug >= 2) print_line(&c);
+    if (finished && rt.watch) rt.watch(rt.watch_ctx, &c);
+  }
+  free(r->items);
+}
+
+static void print_text(const char *title, const struct kernel *k, const char *text) {
+  if (text) fprintf(stderr, "--- %s: %s\n%s\n", k->name, title, text);
+}
+
+void report_kernel(const struct env *env, const struct kernel *k) {
+  if (env->debug >= 3)
+    fprintf(stderr, "--- %s: grid %ux%ux%u, block %ux%ux%u, lowered in %.0f us, assembled in %.1f ms%s\n", k->name,
+            k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1], k->block[2], (double)k->lower_ns * 1e-3,
+            (double)k->assemble_ns * 1e-6,
+            k->from_memory ? " (kernel in memory)"
+            : k->from_disk ? " (from disk)"
+                           : "");
+  if (k->from_memory) return;
+  if (env->debug >= 5) print_text("graph", k, k->graph_text);
+  if (env->debug >= 6) print_text("linear", k, k->linear_text);
+  if (env->debug >= 4) print_text("as C", k, k->c_text);
+  if (env->debug >= 7) print_text("machine code", k, k->disassembly);
+}
+
+static void print_buffer(const struct uop *b) {
+  fprintf(stderr, " b%lld:%s[%lld]", (long long)b->arg.i, dtype_info[b->dtype].name, (long long)b->src[0]->arg.i);
+}
+
+void report_schedule(const struct env *env, const struct schedule *s) {
+  if (env->debug < 3) return;
+  fprintf(stderr, "--- schedule: %zu commands, %zu outputs, %zu temporaries\n", s->nitems, s->noutputs,
+          s->ntemporaries);
+  for (size_t i = 0; i < s->nitems; i++) {
+    const struct schedule_item *item = &s->items[i];
+    fprintf(stderr, "    %zu %s on %s:", i, item->kind == SCHEDULE_COPY ? "copy" : "kernel",
+            db_device_name(slot_device(item->device)));
+    for (unsigned k = 0; k < item->nbufs; k++) {
+      if (k == item->noutputs) fprintf(stderr, " <-");
+      print_buffer(item->bufs[k]);
+    }
+    fputc('\n', stderr);
+  }
+}

@@ -1,0 +1,335 @@
+/* The process-wide runtime: the graph, the compiler, device slots with their recorders and loaded programs, and memory by BUFFER id.
+ *
+ * A slot is the graph's name for a device. It keeps the device open while values or memory are on it; the default device stays open
+ * until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same size, since asking the kernel driver
+ * for memory costs far more than a launch. */
+#include "internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Reused memory is kept up to this much a slot, beyond what is in use. */
+#define SPARE_BYTES ((size_t)256 << 20)
+
+struct spare {
+  struct spare *next;
+  db_buffer *buffer;
+  size_t bytes;
+};
+struct slot {
+  db_device *device;
+  const struct target *target;
+  uint32_t refs;
+  bool is_default; /* opened here, not by the caller */
+  db_queue *queue[2];
+  uint64_t epoch;
+  struct {
+    const struct kernel *kernel;
+    db_program *program;
+  } *programs; /* open addressing by kernel */
+  size_t nprograms, capacity;
+  struct spare *spares; /* most recently freed first */
+  size_t spare_bytes;
+};
+struct runtime rt = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- graph and compiler ---- */
+
+static int make_dir(const char *path) {
+  if (mkdir(path, 0777) && errno != EEXIST) return -errno;
+  return 0;
+}
+
+/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL when there is no place for it. */
+static const char *cache_directory(char *buf, size_t cap) {
+  const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int n;
+  if (xdg && *xdg == '/') {
+    if (make_dir(xdg)) return NULL;
+    n = snprintf(buf, cap, "%s/doorbell", xdg);
+  } else {
+    if (!home || *home != '/') return NULL;
+    n = snprintf(buf, cap, "%s/.cache", home);
+    if (n < 0 || (size_t)n >= cap || make_dir(buf)) return NULL;
+    n = snprintf(buf, cap, "%s/.cache/doorbell", home);
+  }
+  return n < 0 || (size_t)n >= cap || make_dir(buf) ? NULL : buf;
+}
+
+int runtime_init(void) {
+  if (rt.graph && rt.compiler) return 0;
+  const struct env *env;
+  int err = env_get(&env);
+  if (err) return err;
+  if (!rt.graph) rt.graph = graph_new();
+  if (!rt.graph) return db_fail(-ENOMEM, "out of memory for the graph");
+  char dir[4096];
+  struct compiler_options o = {.noopt = env->noopt,
+                               .spec = env->spec,
+                               .debug = env->debug,
+                               .cache_dir = env->cache ? cache_directory(dir, sizeof dir) : NULL};
+  rt.compiler = compiler_new(&o);
+  return rt.compiler ? 0 : db_fail(-ENOMEM, "the compiler could not be started");
+}
+
+/* ---- slots ---- */
+
+static void spares_free(struct slot *s) {
+  for (struct spare *p = s->spares, *next; p; p = next) {
+    next = p->next;
+    db_buffer_release(p->buffer);
+    free(p);
+  }
+  s->spares = NULL;
+  s->spare_bytes = 0;
+}
+
+static void slot_close(unsigned index) {
+  struct slot *s = rt.slots[index];
+  rt.slots[index] = NULL;
+  spares_free(s);
+  for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
+  free(s->programs);
+  db_queue_release(s->queue[0]);
+  db_queue_release(s->queue[1]);
+  db_close(s->device);
+  free(s);
+}
+
+static int slot_add(db_device *dev, bool is_default) {
+  unsigned i = 0;
+  while (i < SLOTS && rt.slots[i]) i++;
+  if (i == SLOTS) return db_fail(-EMFILE, "more than %d devices in use by tensors", SLOTS);
+  const struct target *target = target_find(db_device_arch(dev));
+  if (!target)
+    return db_fail(-ENOTSUP, "not supported: tensors on %s, for whose %s the compiler has no target",
+                   db_device_name(dev), db_device_arch(dev));
+  struct slot *s = calloc(1, sizeof *s);
+  if (!s) return db_fail(-ENOMEM, "out of memory for a device slot");
+  s->device = dev;
+  s->target = target;
+  s->is_default = is_default;
+  s->epoch = 1;
+  rt.slots[i] = s;
+  return (int)i;
+}
+
+int slot_of(db_device *dev) {
+  int index = NO_SLOT;
+  for (int i = 0; i < SLOTS && index < 0; i++)
+    if (rt.slots[i] && (dev ? rt.slots[i]->device == dev : rt.slots[i]->is_default)) index = i;
+  if (index < 0) {
+    db_device *held = dev ? db_device_retain(dev) : db_open(NULL);
+    if (!held) return db_fail(-ENODEV, "%s", db_error());
+    if (!dev) /* the default device may be in use under its name already */
+      for (int i = 0; i < SLOTS && index < 0; i++)
+        if (rt.slots[i] && rt.slots[i]->device == held) index = i;
+    if (index >= 0) {
+      rt.slots[index]->is_default = true;
+      db_close(held);
+    } else {
+      index = slot_add(held, !dev);
+      if (index < 0) {
+        db_close(held);
+        return index;
+      }
+    }
+  }
+  slot_retain((unsigned)index);
+  return index;
+}
+
+db_device *slot_device(unsigned slot) { return rt.slots[slot]->device; }
+const struct target *slot_target(unsigned slot) { return rt.slots[slot]->target; }
+void slot_retain(unsigned slot) { rt.slots[slot]->refs++; }
+void slot_release(unsigned slot) {
+  if (--rt.slots[slot]->refs == 0 && !rt.slots[slot]->is_default) slot_close(slot);
+}
+
+uint64_t slot_epoch(unsigned slot) { return rt.slots[slot]->epoch; }
+void slot_next_epoch(unsigned slot) { rt.slots[slot]->epoch++; }
+
+/* The length of a device name without its index. */
+static size_t machine_length(const char *name) {
+  size_t n = strlen(name), k = n;
+  while (k && name[k - 1] >= '0' && name[k - 1] <= '9') k--;
+  return k && k < n && name[k - 1] == ':' ? k - 1 : n;
+}
+/* Devices of one machine map each other's memory. */
+bool slots_reach(unsigned a, unsigned b) {
+  const char *x = db_device_name(rt.slots[a]->device), *y = db_device_name(rt.slots[b]->device);
+  size_t n = machine_length(x);
+  return n == machine_length(y) && !memcmp(x, y, n);
+}
+
+db_queue *slot_queue(unsigned slot, enum db_queue_kind kind) {
+  struct slot *s = rt.slots[slot];
+  if (!s->queue[kind]) s->queue[kind] = db_queue_new(s->device, kind);
+  return s->queue[kind];
+}
+
+/* ---- programs ---- */
+
+static size_t program_at(const struct slot *s, const struct kernel *k) {
+  size_t at = ((uintptr_t)k >> 4) * 0x9e3779b97f4a7c15 >> 20 & (s->capacity - 1);
+  while (s->programs[at].kernel && s->programs[at].kernel != k) at = (at + 1) & (s->capacity - 1);
+  return at;
+}
+
+static bool programs_grow(struct slot *s) {
+  struct slot old = *s;
+  s->capacity = old.capacity ? 2 * old.capacity : 64;
+  s->programs = calloc(s->capacity, sizeof *s->programs);
+  if (!s->programs) {
+    *s = old;
+    return false;
+  }
+  for (size_t i = 0; i < old.capacity; i++)
+    if (old.programs[i].kernel) s->programs[program_at(s, old.programs[i].kernel)] = old.programs[i];
+  free(old.programs);
+  return true;
+}
+
+static db_program *program_load(struct slot *s, const struct kernel *k) {
+  struct db_param params[64];
+  if (k->nparams > sizeof params / sizeof *params) {
+    return db_fail_null(-E2BIG, "kernel %s has %u arguments, more than 64", k->name, k->nparams);
+  }
+  for (unsigned i = 0; i < k->nparams; i++) {
+    const struct kernel_param *p = &k->params[i];
+    params[i] = (struct db_param){
+        .offset = p->offset, .size = p->size, .kind = p->is_buffer ? DB_PARAM_BUFFER : DB_PARAM_VALUE};
+    if (p->name) snprintf(params[i].name, sizeof params[i].name, "%s", p->name);
+  }
+  bool host = !strcmp(db_device_name(s->device), "CPU");
+  return db_program_load(s->device, k->image, k->image_size, k->name, host ? params : NULL, host ? k->nparams : 0);
+}
+
+db_program *slot_program(unsigned slot, const struct kernel *k) {
+  struct slot *s = rt.slots[slot];
+  if (s->nprograms * 2 >= s->capacity && !programs_grow(s))
+    return db_fail_null(-ENOMEM, "out of memory for the table of programs");
+  size_t at = program_at(s, k);
+  if (!s->programs[at].kernel) {
+    db_program *p = program_load(s, k);
+    if (!p) return NULL;
+    s->programs[at].kernel = k;
+    s->programs[at].program = p;
+    s->nprograms++;
+  }
+  return s->programs[at].program;
+}
+
+/* ---- memory ---- */
+
+static size_t rounded(size_t bytes) { /* few sizes, so that freed memory fits again */
+  size_t unit = 256;
+  while (bytes / unit >= 16) unit *= 2;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+static db_buffer *buffer_get(struct slot *s, size_t bytes) {
+  for (struct spare **at = &s->spares; *at; at = &(*at)->next)
+    if ((*at)->bytes == bytes) {
+      struct spare *p = *at;
+      db_buffer *buffer = p->buffer;
+      *at = p->next;
+      s->spare_bytes -= bytes;
+      free(p);
+      return buffer;
+    }
+  db_buffer *buffer = db_alloc(s->device, bytes, 0);
+  if (buffer || !s->spares) return buffer;
+  spares_free(s);
+  return db_alloc(s->device, bytes, 0);
+}
+
+static void buffer_put(struct slot *s, db_buffer *buffer, size_t bytes) {
+  struct spare *p = bytes <= SPARE_BYTES - s->spare_bytes ? malloc(sizeof *p) : NULL;
+  if (!p) {
+    db_buffer_release(buffer);
+    return;
+  }
+  *p = (struct spare){s->spares, buffer, bytes};
+  s->spares = p;
+  s->spare_bytes += bytes;
+}
+
+static struct storage **bucket(int64_t id) { return &rt.buckets[(size_t)id & (rt.nbuckets - 1)]; }
+
+static bool buckets_grow(void) {
+  size_t old = rt.nbuckets;
+  struct storage **from = rt.buckets, **to = calloc(old ? 2 * old : 256, sizeof *to);
+  if (!to) return false;
+  rt.buckets = to;
+  rt.nbuckets = old ? 2 * old : 256;
+  for (size_t i = 0; i < old; i++)
+    for (struct storage *s = from[i], *next; s; s = next) {
+      next = s->next;
+      s->next = *bucket(s->id);
+      *bucket(s->id) = s;
+    }
+  free(from);
+  return true;
+}
+
+struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) {
+  if (rt.nstorages >= rt.nbuckets && !buckets_grow()) return db_fail_null(-ENOMEM, "out of memory");
+  struct storage *s = calloc(1, sizeof *s);
+  if (!s) return db_fail_null(-ENOMEM, "out of memory");
+  s->bytes = rounded(bytes ? bytes : 1);
+  s->buffer = buffer_get(rt.slots[slot], s->bytes);
+  if (!s->buffer) {
+    free(s);
+    return NULL;
+  }
+  s->id = id;
+  s->refs = 1;
+  s->slot = (uint8_t)slot;
+  slot_retain(slot);
+  s->next = *bucket(id);
+  *bucket(id) = s;
+  rt.nstorages++;
+  return s;
+}
+
+struct storage *storage_find(int64_t id) {
+  if (!rt.nbuckets) return NULL;
+  struct storage *s = *bucket(id);
+  while (s && s->id != id) s = s->next;
+  return s;
+}
+
+void storage_release(struct storage *s) {
+  if (!s || --s->refs) return;
+  struct storage **at = bucket(s->id);
+  while (*at != s) at = &(*at)->next;
+  *at = s->next;
+  rt.nstorages--;
+  buffer_put(rt.slots[s->slot], s->buffer, s->bytes);
+  slot_release(s->slot);
+  free(s);
+}
+
+int db_shutdown(void) {
+  pthread_mutex_lock(&rt.lock);
+  int err = 0;
+  if (rt.nvalues)
+    err = db_fail(-EBUSY, "shutdown: %zu tensors still live", rt.nvalues);
+  else {
+    for (unsigned i = 0; i < SLOTS; i++)
+      if (rt.slots[i]) slot_close(i);
+    compiler_free(rt.compiler);
+    graph_free(rt.graph);
+    free(rt.buckets);
+    rt.compiler = NULL;
+    rt.graph = NULL;
+    rt.buckets = NULL;
+    rt.nbuckets = 0;
+    rt.collect_at = 0;
+  }
+  pthread_mutex_unlock(&rt.lock);
+  return err;
+}

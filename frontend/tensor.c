@@ -1,0 +1,326 @@
+/* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the result. */
+#include "internal.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What an operation returns when there is no memory for a tensor; never freed. */
+static struct {
+  uint32_t refs;
+  char text[64];
+} no_memory_text = {UINT32_MAX / 2, "out of memory for a tensor"};
+static db_tensor no_memory = {.refs = UINT32_MAX / 2, .poison = (struct poison *)&no_memory_text};
+
+/* ---- scopes ---- */
+
+struct scope {
+  struct scope *outer;
+  size_t n, capacity;
+  db_tensor **tensors;
+};
+static _Thread_local struct scope *innermost;
+
+static void tensor_free(db_tensor *t) {
+  value_release(t->value);
+  if (t->poison && !--t->poison->refs) free(t->poison);
+  free(t);
+}
+
+static void tensor_release(db_tensor *t) {
+  if (t && t != &no_memory && !--t->refs) tensor_free(t);
+}
+
+/* Gives the scope a reference that the caller holds. Without memory for that the tensor stays the caller's, who then never releases it. */
+static void scope_add(struct scope *s, db_tensor *t) {
+  if (!s || t == &no_memory) return;
+  if (s->n == s->capacity) {
+    size_t capacity = s->capacity ? 2 * s->capacity : 16;
+    db_tensor **more = realloc(s->tensors, capacity * sizeof *more);
+    if (!more) return;
+    s->tensors = more;
+    s->capacity = capacity;
+  }
+  s->tensors[s->n++] = t;
+}
+
+void db_scope_begin(void) {
+  struct scope *s = calloc(1, sizeof *s);
+  if (!s) return; /* tensors then belong to the enclosing scope */
+  s->outer = innermost;
+  innermost = s;
+}
+
+void db_scope_end(void) {
+  struct scope *s = innermost;
+  if (!s) return;
+  innermost = s->outer;
+  pthread_mutex_lock(&rt.lock);
+  while (s->n) tensor_release(s->tensors[--s->n]);
+  pthread_mutex_unlock(&rt.lock);
+  free(s->tensors);
+  free(s);
+}
+
+db_tensor *db_keep(db_tensor *t) {
+  if (!t || t == &no_memory) return t;
+  struct scope *s = innermost;
+  if (!s) return t;
+  for (size_t i = s->n; i--;)
+    if (s->tensors[i] == t) {
+      s->tensors[i] = s->tensors[--s->n];
+      scope_add(s->outer, t);
+      return t;
+    }
+  pthread_mutex_lock(&rt.lock); /* it is not this scope's: the enclosing one gets a reference of its own */
+  t->refs++;
+  pthread_mutex_unlock(&rt.lock);
+  scope_add(s->outer, t);
+  return t;
+}
+
+db_tensor *db_retain(db_tensor *t) {
+  if (!t || t == &no_memory) return t;
+  pthread_mutex_lock(&rt.lock);
+  t->refs++;
+  pthread_mutex_unlock(&rt.lock);
+  return t;
+}
+
+void db_release(db_tensor *t) {
+  if (!t) return;
+  pthread_mutex_lock(&rt.lock);
+  tensor_release(t);
+  pthread_mutex_unlock(&rt.lock);
+}
+
+/* ---- queries ---- */
+
+unsigned db_rank(const db_tensor *t) { return t ? t->rank : 0; }
+int64_t db_dim(const db_tensor *t, int axis) {
+  int a = t ? axis_of(axis, t->rank) : -1;
+  return a < 0 ? 0 : t->dim[a];
+}
+int64_t db_numel(const db_tensor *t) { return t && t->value ? dims_numel(t->rank, t->dim) : 0; }
+db_dtype db_dtype_of(const db_tensor *t) { return t ? (db_dtype)t->dtype : 0; }
+db_device *db_device_of(const db_tensor *t) { return t && t->value ? slot_device(t->value->slot) : NULL; }
+const char *db_poison(const db_tensor *t) { return !t ? "the tensor is NULL" : t->poison ? t->poison->text : NULL; }
+const char *db_dtype_name(db_dtype t) { return t >= DB_BOOL && t <= DB_F64 ? dtype_info[t].name : "?"; }
+size_t db_dtype_size(db_dtype t) { return t >= DB_BOOL && t <= DB_F64 ? dtype_info[t].size : 0; }
+
+int axis_of(int64_t axis, unsigned rank) {
+  if (axis < 0) axis += rank;
+  return axis < 0 || axis >= rank ? -1 : (int)axis;
+}
+
+int64_t dims_numel(unsigned rank, const int64_t *dim) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < rank; i++) n *= dim[i];
+  return n;
+}
+
+struct shape_text shape_text(unsigned rank, const int64_t *dim) {
+  struct shape_text t = {"["};
+  size_t n = 1;
+  for (unsigned i = 0; i < rank && n < sizeof t.s - 32; i++)
+    n += (size_t)snprintf(t.s + n, sizeof t.s - n, i ? ", %lld" : "%lld", (long long)dim[i]);
+  snprintf(t.s + n, sizeof t.s - n, n < sizeof t.s - 32 ? "]" : ", ...]");
+  return t;
+}
+
+/* ---- the frame of an operation ---- */
+
+/* A tensor owned by the innermost scope, or by the caller. */
+static db_tensor *publish(db_tensor *t) {
+  scope_add(innermost, t);
+  return t;
+}
+
+static db_tensor *poisoned(struct poison *p) {
+  db_tensor *t = p ? calloc(1, sizeof *t) : NULL;
+  if (!t) {
+    if (p && !p->refs) free(p);
+    return &no_memory;
+  }
+  t->refs = 1;
+  t->poison = p;
+  p->refs++;
+  return publish(t);
+}
+
+static db_tensor *spread(const db_tensor *from) { return from == &no_memory ? &no_memory : poisoned(from->poison); }
+
+static void finish(struct call *c) {
+  if (c->holds_slot) slot_release(c->slot);
+  pthread_mutex_unlock(&rt.lock);
+}
+
+db_tensor *call_fail(struct call *c, const char *fmt, ...) {
+  char text[1024];
+  int n = snprintf(text, sizeof text, "%s at %s:%d: ", c->op, c->file ? c->file : "?", c->line);
+  va_list ap;
+  va_start(ap, fmt);
+  if (n > 0 && (size_t)n < sizeof text) vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+  va_end(ap);
+  struct poison *p = malloc(sizeof *p + strlen(text) + 1);
+  if (p) {
+    p->refs = 0;
+    strcpy(p->text, text);
+  }
+  c->result = poisoned(p);
+  finish(c);
+  return c->result;
+}
+
+bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
+  *c = (struct call){.op = op, .file = file, .line = line, .nin = nin};
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < nin; i++) {
+    c->in[i] = in[i];
+    if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
+    if (!in[i]->value) {
+      c->result = spread(in[i]);
+      pthread_mutex_unlock(&rt.lock);
+      return false;
+    }
+  }
+  if (runtime_init()) return call_fail(c, "%s", db_error()), false;
+  if (nin) c->slot = in[0]->value->slot;
+  for (unsigned i = 1; i < nin; i++)
+    if (in[i]->value->slot != c->slot)
+      return call_fail(c, "argument %u is on %s, the first on %s; move one with db_to", i + 1,
+                       db_device_name(slot_device(in[i]->value->slot)), db_device_name(slot_device(c->slot))),
+             false;
+  graph_collect();
+  return true;
+}
+
+db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
+  db_tensor *x = v ? calloc(1, sizeof *x) : NULL;
+  if (!x) {
+    value_release(v);
+    c->result = &no_memory;
+  } else {
+    x->refs = 1;
+    x->value = v;
+    x->dtype = t;
+    x->rank = rank;
+    memcpy(x->dim, dim, rank * sizeof *dim);
+    c->result = publish(x);
+  }
+  finish(c);
+  return c->result;
+}
+
+db_tensor *call_end(struct call *c, struct expr e) {
+  struct value *src[3];
+  for (unsigned i = 0; i < c->nin; i++) src[i] = c->in[i]->value;
+  return call_end_value(c, value_new(e.u, c->slot, src, c->nin), e.dtype, e.rank, e.dim);
+}
+
+struct expr expr_of(const db_tensor *t) {
+  struct expr e = {value_node(t->value), t->dtype, t->rank, {0}};
+  memcpy(e.dim, t->dim, t->rank * sizeof *t->dim);
+  return e;
+}
+
+bool call_shape(struct call *c, db_list list, int64_t *dim) {
+  if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
+  int64_t n = 1;
+  for (unsigned i = 0; i < list.n; i++) {
+    dim[i] = list.v[i];
+    if (dim[i] < 1)
+      return call_fail(c, "axis %u of %s has size %lld; sizes are at least 1", i, shape_text(list.n, list.v).s,
+                       (long long)dim[i]),
+             false;
+    if (__builtin_mul_overflow(n, dim[i], &n) || n > INT64_MAX / 16)
+      return call_fail(c, "%s has too many elements", shape_text(list.n, list.v).s), false;
+  }
+  return true;
+}
+
+/* ---- reading ---- */
+
+static int poisoned_error(const db_tensor *t, const char *what) {
+  if (!t) return db_fail(-EINVAL, "%s: the tensor is NULL", what);
+  return db_fail(t == &no_memory ? -ENOMEM : -EINVAL, "%s", t->poison->text);
+}
+
+int db_realize_all(db_tensor *const *t, unsigned n) {
+  struct value *few[8], **v = n <= 8 ? few : malloc(n * sizeof *v);
+  if (!v) return db_fail(-ENOMEM, "realize: out of memory for a list of %u tensors", n);
+  pthread_mutex_lock(&rt.lock);
+  int err = 0;
+  for (unsigned i = 0; i < n && !err; i++) {
+    if (!t[i] || !t[i]->value)
+      err = poisoned_error(t[i], "realize");
+    else
+      v[i] = t[i]->value;
+  }
+  if (!err && n) err = realize_values(v, n, false);
+  pthread_mutex_unlock(&rt.lock);
+  if (v != few) free(v);
+  return err;
+}
+
+int db_read(db_tensor *t, void *dst, size_t bytes) {
+  pthread_mutex_lock(&rt.lock);
+  int err = 0;
+  if (!t || !t->value) {
+    err = poisoned_error(t, "read");
+  } else {
+    size_t size = (size_t)dims_numel(t->rank, t->dim) * dtype_info[t->dtype].size;
+    if (bytes != size)
+      err = db_fail(-EINVAL, "read: %zu bytes asked of a tensor %s of %s, which has %zu", bytes, SHAPE(*t),
+                    dtype_info[t->dtype].name, size);
+    else if (!dst)
+      err = db_fail(-EINVAL, "read: the destination is NULL");
+    else if (!(err = realize_values(&t->value, 1, true)))
+      err = db_buffer_read(t->value->storage->buffer, 0, dst, size);
+  }
+  pthread_mutex_unlock(&rt.lock);
+  return err;
+}
+
+int db_item(db_tensor *t, double *out) {
+  union {
+    uint8_t u8;
+    int8_t i8;
+    int16_t i16;
+    uint16_t u16;
+    int32_t i32;
+    uint32_t u32;
+    int64_t i64;
+    uint64_t u64;
+    float f32;
+    double f64;
+  } v = {0};
+  if (t && t->value && db_numel(t) != 1)
+    return db_fail(-EINVAL, "item: the tensor is %s and has %lld elements, not one", SHAPE(*t), (long long)db_numel(t));
+  int err = db_read(t, &v, t ? dtype_info[t->dtype].size : 0);
+  if (err) return err;
+  switch (t->dtype) {
+  case DT_BOOL:
+  case DT_U8: *out = v.u8; break;
+  case DT_I8: *out = v.i8; break;
+  case DT_I16: *out = v.i16; break;
+  case DT_U16: *out = v.u16; break;
+  case DT_I32: *out = v.i32; break;
+  case DT_U32: *out = v.u32; break;
+  case DT_I64: *out = (double)v.i64; break;
+  case DT_U64: *out = (double)v.u64; break;
+  case DT_F16: *out = f16_to_f32(v.u16); break;
+  case DT_BF16: *out = bf16_to_f32(v.u16); break;
+  case DT_F32: *out = v.f32; break;
+  default: *out = v.f64; break;
+  }
+  return 0;
+}
+
+void db_watch(void (*fn)(void *ctx, const struct db_command *command), void *ctx) {
+  pthread_mutex_lock(&rt.lock);
+  rt.watch = fn;
+  rt.watch_ctx = ctx;
+  pthread_mutex_unlock(&rt.lock);
+}

@@ -1,0 +1,145 @@
+/* Lazy values and the graph they live in.
+ *
+ * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on it before that keep
+ * its expression, and value_current puts the memory in its place when they are scheduled. So memory is freed as soon as no
+ * tensor needs it, whatever expressions still name it. */
+#include "internal.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { COLLECT_LEAST = 1 << 15 };
+
+struct value *value_new(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc) {
+  struct value *v = calloc(1, sizeof *v);
+  if (!v) return NULL;
+  v->refs = 1;
+  v->slot = (uint8_t)slot;
+  v->expr = expr;
+  v->nsrc = (uint8_t)nsrc;
+  v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY;
+  for (unsigned i = 0; i < nsrc; i++) {
+    v->src[i] = src[i];
+    src[i]->refs++;
+    src[i]->dependents++;
+    v->placed |= src[i]->placed;
+  }
+  slot_retain(slot);
+  v->next = rt.values;
+  if (rt.values) rt.values->prev = v;
+  rt.values = v;
+  rt.nvalues++;
+  return v;
+}
+
+void value_retain(struct value *v) { v->refs++; }
+
+static void unlink_value(struct value *v) {
+  if (v->prev)
+    v->prev->next = v->next;
+  else
+    rt.values = v->next;
+  if (v->next) v->next->prev = v->prev;
+  rt.nvalues--;
+}
+
+/* Drops v's sources; those that die are pushed on *dead through their prev link, so that a long chain needs no stack. */
+static void drop_sources(struct value *v, struct value **dead) {
+  for (unsigned i = 0; i < v->nsrc; i++) {
+    struct value *s = v->src[i];
+    if (--s->dependents == 0 && s->real) s->expr = s->real;
+    if (--s->refs) continue;
+    unlink_value(s);
+    s->prev = *dead;
+    *dead = s;
+  }
+  v->nsrc = 0;
+}
+
+static void free_dead(struct value *dead) {
+  while (dead) {
+    struct value *v = dead;
+    dead = v->prev;
+    drop_sources(v, &dead);
+    if (v->storage) storage_release(v->storage);
+    slot_release(v->slot);
+    free(v);
+  }
+}
+
+void value_release(struct value *v) {
+  if (!v || --v->refs) return;
+  unlink_value(v);
+  v->prev = NULL;
+  free_dead(v);
+}
+
+void value_becomes(struct value *v, struct uop *real, struct storage *s) {
+  struct value *dead = NULL;
+  drop_sources(v, &dead);
+  free_dead(dead);
+  if (v->storage) storage_release(v->storage);
+  v->real = real;
+  v->storage = s;
+  v->placed = true;
+  if (!v->dependents) v->expr = real;
+}
+
+struct uop *value_current(struct value *v) {
+  if (v->real) return v->real;
+  static uint32_t mark;
+  mark++;
+  size_t n = 0, capacity = 64, npairs = 0;
+  struct value **stack = malloc(capacity * sizeof *stack);
+  struct uop **pairs = NULL; /* from, to */
+  struct uop *result = NULL;
+  if (!stack) return NULL;
+  stack[n++] = v;
+  v->mark = mark;
+  while (n) {
+    struct value *x = stack[--n];
+    if (x->real && x->expr != x->real) {
+      if ((npairs & (npairs - 1)) == 0) {
+        struct uop **more = realloc(pairs, (npairs ? 2 * npairs : 1) * 2 * sizeof *more);
+        if (!more) goto out;
+        pairs = more;
+      }
+      pairs[2 * npairs] = x->expr;
+      pairs[2 * npairs++ + 1] = x->real;
+    }
+    if (n + x->nsrc > capacity) {
+      struct value **more = realloc(stack, 2 * capacity * sizeof *more);
+      if (!more) goto out;
+      stack = more;
+      capacity *= 2;
+    }
+    for (unsigned i = 0; i < x->nsrc; i++)
+      if (x->src[i]->mark != mark) x->src[i]->mark = mark, stack[n++] = x->src[i];
+  }
+  result = v->expr;
+  if (npairs) {
+    struct uop **from = malloc(2 * npairs * sizeof *from);
+    result = NULL;
+    if (!from) goto out;
+    for (size_t i = 0; i < npairs; i++) from[i] = pairs[2 * i], from[npairs + i] = pairs[2 * i + 1];
+    result = uop_substitute(rt.graph, v->expr, from, from + npairs, (unsigned)npairs);
+    free(from);
+  }
+out:
+  free(stack);
+  free(pairs);
+  return result;
+}
+
+void graph_collect(void) {
+  size_t count = graph_node_count(rt.graph);
+  if (count < rt.collect_at || count < COLLECT_LEAST) return;
+  struct graph *g = graph_new();
+  if (!g) return;
+  for (struct value *v = rt.values; v; v = v->next) {
+    v->expr = uop_import(g, v->expr);
+    if (v->real) v->real = uop_import(g, v->real);
+  }
+  graph_free(rt.graph);
+  rt.graph = g;
+  rt.collect_at = 2 * graph_node_count(g);
+}
