@@ -10,6 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A symbol table and its names, both inside the file. */
+struct elf_symbols {
+  const uint8_t *table;
+  unsigned count;
+  const char *names;
+  size_t names_size;
+};
+
 /* An open file. Borrows data: it must stay valid and unchanged until elf_close. */
 struct elf {
   const uint8_t *data;
@@ -18,8 +26,8 @@ struct elf {
   Elf64_Shdr *sections; /* copies of the tables: the file may hold them unaligned */
   Elf64_Phdr *segments;
   unsigned nsections, nsegments;
-  unsigned symtab; /* section used for symbols: .symtab, else .dynsym; 0 when there is none */
-  unsigned nsymbols;
+  unsigned symtab;            /* section that symbols come from: .symtab, else .dynsym; 0 when there is none */
+  struct elf_symbols symbols; /* of that section */
 };
 
 int elf_open(struct elf *e, const void *data, size_t size);
@@ -27,8 +35,8 @@ void elf_close(struct elf *e);
 
 /* "" when the name is missing or broken. */
 const char *elf_section_name(const struct elf *e, unsigned section);
-/* Entry i < nsymbols of the symbol table; *name is never NULL and ends inside the file. */
-int elf_symbol(const struct elf *e, unsigned i, Elf64_Sym *sym, const char **name);
+/* Entry i < count of a symbol table; *name is never NULL and ends inside the file. */
+int elf_symbol(const struct elf_symbols *symbols, unsigned i, Elf64_Sym *sym, const char **name);
 /* Index of the defined symbol of that name, or -ENOENT (without a message). */
 int elf_find_symbol(const struct elf *e, const char *name);
 /* Finds the note of that owner and type in a PT_NOTE segment or SHT_NOTE section; -ENOENT without a message when there
@@ -37,9 +45,8 @@ int elf_find_note(const struct elf *e, const char *owner, uint32_t type, const v
 
 enum elf_access { ELF_READ = 1, ELF_WRITE = 2, ELF_EXEC = 4 };
 
-/* The file as it will lie in memory: offsets from the image's first byte. A linked file (ET_DYN, ET_EXEC) keeps the
- * distances its segments have; the allocated sections of an unlinked one (ET_REL) are placed in the order R, RX, RW,
- * each group on a page of its own. */
+/* The file as it will lie in memory: offsets from the image's first byte. A linked file (ET_DYN) keeps the distances its segments
+ * have; the allocated sections of an unlinked one (ET_REL) are placed in the order R, RX, RW, each group on pages of its own. */
 struct elf_image {
   const struct elf *elf;
   uint64_t size, align; /* bytes to allocate; align is a power of two, at least a page */
@@ -48,9 +55,11 @@ struct elf_image {
     unsigned access;       /* enum elf_access */
   } *ranges;
   unsigned nranges;
-  uint64_t base;     /* lowest segment address of a linked file */
-  uint64_t *placed;  /* ET_REL: section -> offset, ELF_NOT_PLACED for sections that are not allocated */
-  uint32_t *linkage; /* ET_REL: symbol -> 1 + its entry in the linkage table, 0 without */
+  uint64_t base;    /* ET_DYN: lowest segment address */
+  uint64_t *placed; /* ET_REL: section -> offset, ELF_NOT_PLACED for sections that are not allocated */
+  /* ET_REL: a table of entries that hold the address of a symbol and code that jumps there: global offset table and far-call stubs
+   * in one. linkage maps a symbol to 1 + its entry, 0 without. */
+  uint32_t *linkage;
   uint64_t linkage_offset;
   unsigned nlinkage;
 };

@@ -1,4 +1,4 @@
-/* AMD GPU code objects (HSA ABI, versions 4 and 5): ELF files with kernel descriptors and MessagePack metadata. Linked
+/* AMD GPU code objects (HSA ABI, versions 3 to 6): ELF files with kernel descriptors and MessagePack metadata. Linked
  * files (clang's output) and unlinked ones (LLVM's code generator through its C API) are both taken. Sources: LLVM's
  * AMDGPUUsage (code object, kernel descriptor, metadata, implicit kernel arguments). */
 #ifndef DOORBELL_HCQ_AMD_CODE_OBJECT_H
@@ -33,10 +33,10 @@ enum {
   K(BY_VALUE, "by_value", 0) \
   K(GLOBAL_BUFFER, "global_buffer", 8) \
   K(DYNAMIC_SHARED_POINTER, "dynamic_shared_pointer", 4) \
-  K(SAMPLER, "sampler", 8) \
-  K(IMAGE, "image", 8) \
-  K(PIPE, "pipe", 8) \
-  K(QUEUE, "queue", 8) \
+  K(SAMPLER, "sampler", 0) \
+  K(IMAGE, "image", 0) \
+  K(PIPE, "pipe", 0) \
+  K(QUEUE, "queue", 0) \
   K(HIDDEN_GLOBAL_OFFSET_X, "hidden_global_offset_x", 8) \
   K(HIDDEN_GLOBAL_OFFSET_Y, "hidden_global_offset_y", 8) \
   K(HIDDEN_GLOBAL_OFFSET_Z, "hidden_global_offset_z", 8) \
@@ -93,7 +93,7 @@ struct code_object_kernel {
 struct code_object {
   struct elf elf;
   struct elf_image image;
-  unsigned version; /* 4 or 5 */
+  unsigned version; /* 3 to 6: hidden arguments differ from 5 on, and the kernels list them */
   char arch[24];    /* "gfx1100" */
   struct code_object_kernel *kernels;
   unsigned nkernels;

@@ -1,0 +1,12 @@
+/* Between elf.c and elf_reloc.c: the linkage table of an unlinked image. */
+#ifndef DOORBELL_HCQ_ELF_RELOC_H
+#define DOORBELL_HCQ_ELF_RELOC_H
+#include "elf.h"
+
+/* One entry: 8 bytes of code that jumps to the address in the other 8. */
+enum { ELF_LINKAGE_BYTES = 16, ELF_LINKAGE_ADDRESS = 8 };
+
+/* Gives an entry to every symbol whose relocations need one; fills linkage and nlinkage. */
+int elf_count_linkage(struct elf_image *image);
+
+#endif
