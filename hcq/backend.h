@@ -166,6 +166,11 @@ struct db_device {
   char lost_reason[1024];
 };
 
+struct hcq_found {
+  struct db_device_info info;
+  uint32_t pci_domain, pci_location; /* bus << 8 | device << 3 | function; both 0 when it is on no PCI bus */
+};
+
 struct hcq_backend {
   const char *vendor;
   /* Makes a device with its rings; begins with hcq_device_init. */
@@ -176,6 +181,8 @@ struct hcq_backend {
   /* After halt; rings, buffers and signals are gone. */
   void (*close)(db_device *dev);
   void (*machine_close)(struct hcq_machine *machine);
+  /* Describes the machine's devices without opening them, name left empty; returns how many there are, which may be more than cap. */
+  int (*enumerate)(struct hcq_machine *machine, struct hcq_found *out, int cap);
 
   int (*alloc)(db_buffer *buf); /* size and flags are set */
   int (*import)(db_buffer *buf, void *host);
@@ -212,6 +219,9 @@ struct os *db_device_os(db_device *dev);
 unsigned db_device_index(const db_device *dev); /* GPU of that machine */
 /* Waits for everything submitted and drops what it held; when that fails the device is halted. */
 void hcq_device_drain(db_device *dev);
+/* A machine by its name ("CPU", "AMD", "EMU+AMD:gfx1100"), shared with open devices. */
+struct hcq_machine *hcq_machine_open(const char *name);
+void hcq_machine_release(struct hcq_machine *machine);
 /* Marks the device as lost for the first reason given; returns -EIO. */
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -EIO with the reason as message. */

@@ -112,6 +112,21 @@ static struct hcq_machine *machine_get(const struct device_name *n) {
   return m;
 }
 
+struct hcq_machine *hcq_machine_open(const char *name) {
+  struct device_name n;
+  if (parse_name(name, &n)) return NULL;
+  pthread_mutex_lock(&registry.lock);
+  struct hcq_machine *m = machine_get(&n);
+  pthread_mutex_unlock(&registry.lock);
+  return m;
+}
+
+void hcq_machine_release(struct hcq_machine *m) {
+  pthread_mutex_lock(&registry.lock);
+  machine_release(m);
+  pthread_mutex_unlock(&registry.lock);
+}
+
 /* ---- open and close ---- */
 
 static void device_destroy(struct hcq_object *object) {

@@ -51,11 +51,11 @@ const char *db_device_arch(const db_device *dev);
 const char *db_device_description(const db_device *dev);
 
 struct db_device_counters {
-  uint64_t packets;   /* hardware packets written into rings and indirect buffers */
-  uint64_t doorbells; /* doorbell stores */
-  uint64_t kernels;   /* kernel dispatches recorded */
-  uint64_t copies;    /* copy commands recorded */
-  uint64_t bytes_allocated;      /* device memory now held, bytes */
+  uint64_t packets;         /* hardware packets written into rings and indirect buffers */
+  uint64_t doorbells;       /* doorbell stores */
+  uint64_t kernels;         /* kernel dispatches recorded */
+  uint64_t copies;          /* copy commands recorded */
+  uint64_t bytes_allocated; /* device memory now held, bytes */
   uint64_t bytes_allocated_peak;
 };
 void db_device_counters(const db_device *dev, struct db_device_counters *out);
@@ -114,8 +114,8 @@ struct db_param {
 
 /* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry NULL takes the only
  * kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere NULL. The image is copied. */
-db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
-                            unsigned nparams);
+db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
+                            const struct db_param *params, unsigned nparams);
 db_program *db_program_retain(db_program *prog);
 void db_program_release(db_program *prog);
 const char *db_program_name(const db_program *prog);
@@ -142,10 +142,10 @@ int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware wa
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
 int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
 int db_queue_memory_barrier(db_queue *q);                         /* later commands see earlier commands' writes */
-/* grid in workgroups, block in work-items; each component >= 1. nargs must match the program's explicit parameters. */
+/* In compute queues only. grid in workgroups, block in work-items; each component >= 1. nargs must match the program's explicit parameters. */
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                   const uint32_t block[3]);
-/* Device addresses must be reachable from this queue's device; ranges must not overlap. */
+/* In copy queues only. Memory must be reachable from this queue's device; ranges must not overlap. */
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n);
 
 /* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal reaches *when

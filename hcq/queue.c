@@ -364,6 +364,7 @@ int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsi
 
 static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
   db_device *dev = q->dev;
+  if (q->ring->kind != DB_QUEUE_COPY) return db_fail(-EINVAL, "%s: a copy recorded into a compute queue", dev->name);
   if (dst_offset > dst->size || n > dst->size - dst_offset || src_offset > src->size || n > src->size - src_offset)
     return db_fail(-EINVAL, "%s: copy of %zu bytes from offset %zu of %zu to offset %zu of %zu exceeds a buffer",
                    dev->name, n, src_offset, src->size, dst_offset, dst->size);

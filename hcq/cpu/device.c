@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct cpu_device *cpu(db_device *dev) { return (struct cpu_device *)dev; }
 
@@ -115,14 +116,29 @@ static uint64_t cpu_ticks_to_ns(const db_device *dev, uint64_t ticks) { return t
 
 /* ---- life ---- */
 
-static void describe(db_device *dev) {
+#if defined(__x86_64__)
+#define ARCH "x86_64"
+#else
+#define ARCH "aarch64"
+#endif
+
+static void describe(struct os *os, char *buf, size_t cap) {
   char *text = malloc(1u << 16), *line = NULL;
-  if (text && dev->os->read_file(dev->os, "/proc/cpuinfo", text, 1u << 16) > 0) line = strstr(text, "model name");
+  if (text && os->read_file(os, "/proc/cpuinfo", text, 1u << 16) > 0) line = strstr(text, "model name");
   if (line && (line = strchr(line, ':')))
-    snprintf(dev->description, sizeof dev->description, "%.*s", (int)strcspn(line + 2, "\n"), line + 2);
+    snprintf(buf, cap, "%.*s", (int)strcspn(line + 2, "\n"), line + 2);
   else
-    snprintf(dev->description, sizeof dev->description, "host processor");
+    snprintf(buf, cap, "host processor");
   free(text);
+}
+
+static int cpu_enumerate(struct hcq_machine *machine, struct hcq_found *out, int cap) {
+  if (cap < 1) return 1;
+  *out = (struct hcq_found){.info = {.usable = true, .arch = ARCH}};
+  describe(machine->os, out->info.description, sizeof out->info.description);
+  long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+  if (pages > 0 && bytes > 0) out->info.memory = (uint64_t)pages * (uint64_t)bytes;
+  return 1;
 }
 
 static bool cpu_halt(db_device *dev) { return cpu_rings_stop(cpu(dev)); }
@@ -144,12 +160,8 @@ static int cpu_open(struct hcq_machine *machine, unsigned index, const char *nam
   if (!c) return db_fail(-ENOMEM, "%s: out of memory", name);
   db_device *dev = &c->base;
   hcq_device_init(dev, machine, index, name);
-#if defined(__x86_64__)
-  strcpy(dev->arch, "x86_64");
-#else
-  strcpy(dev->arch, "aarch64");
-#endif
-  describe(dev);
+  strcpy(dev->arch, ARCH);
+  describe(dev->os, dev->description, sizeof dev->description);
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -179,6 +191,7 @@ const struct hcq_backend hcq_cpu_backend = {
     .open = cpu_open,
     .halt = cpu_halt,
     .close = cpu_close,
+    .enumerate = cpu_enumerate,
     .alloc = cpu_alloc,
     .import = cpu_import,
     .free = cpu_free,

@@ -109,10 +109,10 @@ static uint64_t resolve(void *ctx, const char *name) { return (uint64_t)(uintptr
 /* The defined function of that name, or the only one when name is NULL. */
 static int find_entry(db_device *dev, const struct elf *e, const char *name, const char **found) {
   int only = -1;
-  for (unsigned i = 0; i < e->nsymbols; i++) {
+  for (unsigned i = 0; i < e->symbols.count; i++) {
     Elf64_Sym sym;
     const char *s;
-    if (elf_symbol(e, i, &sym, &s)) continue;
+    if (elf_symbol(&e->symbols, i, &sym, &s)) continue;
     if (ELF64_ST_TYPE(sym.st_info) != STT_FUNC || sym.st_shndx == SHN_UNDEF) continue;
     if (name ? strcmp(s, name) : ELF64_ST_BIND(sym.st_info) != STB_GLOBAL) continue;
     if (only >= 0)

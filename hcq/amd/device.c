@@ -1,0 +1,152 @@
+/* Opening and closing one AMD GPU. */
+#include "amd.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ISAs whose packets and registers the encoders know (pm4.h). */
+static bool supported(const struct amd_node *n) {
+  return n->gfx_version / 10000 == 11 && n->gfx_version / 100 % 100 == 0 && n->xcc_count == 1;
+}
+
+static void describe(const struct amd_node *n, char *buf, size_t cap) {
+  snprintf(buf, cap, "%s%s%u CUs", n->name, n->name[0] ? ", " : "", amd_node_cus(n));
+}
+
+static int acquire_vm(struct amd_device *dev) {
+  struct kfd_process *p = dev->kfd;
+  struct amd_node *n = dev->node;
+  if (n->drm_fd >= 0) return 0; /* by an earlier device on this GPU */
+  char path[64];
+  snprintf(path, sizeof path, "/dev/dri/renderD%u", n->render_minor);
+  int fd = p->os->open(p->os, path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return db_fail(fd, "%s: cannot open %s: %s", dev->base.name, path, strerror(-fd));
+  int err = kfd_ioctl(p, KFD_ACQUIRE_VM, &(struct kfd_acquire_vm){.drm_fd = (uint32_t)fd, .gpu_id = n->gpu_id});
+  if (err) {
+    p->os->close(p->os, fd);
+    return db_fail(err, "%s: acquiring the GPU's address space through %s: %s%s", dev->base.name, path, strerror(-err),
+                   err == -EBUSY ? " (this process uses the GPU through another descriptor)" : "");
+  }
+  n->drm_fd = fd;
+  return 0;
+}
+
+static int read_apertures(struct amd_device *dev) {
+  struct kfd_process *p = dev->kfd;
+  struct kfd_apertures *all = calloc(p->nnodes, sizeof *all);
+  if (!all) return db_fail(-ENOMEM, "%s: out of host memory", dev->base.name);
+  struct kfd_get_process_apertures_new a = {.apertures_ptr = (uint64_t)(uintptr_t)all, .num_of_nodes = p->nnodes};
+  int err = kfd_ioctl(p, KFD_GET_PROCESS_APERTURES_NEW, &a);
+  if (err) db_fail(err, "%s: reading the apertures: %s", dev->base.name, strerror(-err));
+  bool found = false;
+  for (unsigned i = 0; !err && i < a.num_of_nodes && i < p->nnodes; i++)
+    if (all[i].gpu_id == dev->node->gpu_id) {
+      dev->apertures = all[i];
+      found = true;
+    }
+  free(all);
+  return err || found
+             ? err
+             : db_fail(-EPROTO, "%s: the kernel lists no apertures of GPU %u", dev->base.name, dev->node->gpu_id);
+}
+
+static void amd_close(db_device *base) {
+  struct amd_device *dev = amd_device(base);
+  if (dev->scratch) hcq_release(&dev->scratch->object);
+  amd_events_destroy(dev);
+  amd_queues_free(dev);
+  free(dev);
+}
+
+static void amd_machine_close(struct hcq_machine *machine) { kfd_process_close(machine->state); }
+
+static int find_node(struct hcq_machine *machine, unsigned index, const char *name, struct amd_node **out) {
+  struct kfd_process *p = machine->state;
+  if (!p->nnodes) return db_fail(-ENODEV, "%s: the kernel's topology has no GPU", name);
+  if (index >= p->nnodes)
+    return db_fail(-ENODEV, "%s: there %s %u GPU%s, numbered from 0", name, p->nnodes == 1 ? "is" : "are", p->nnodes,
+                   p->nnodes == 1 ? "" : "s");
+  *out = &p->nodes[index];
+  if (!supported(*out)) return db_fail(-ENOTSUP, "%s: not supported yet: %s", name, (*out)->arch);
+  return 0;
+}
+
+static int amd_open(struct hcq_machine *machine, unsigned index, const char *name, db_device **out) {
+  int err = 0;
+  if (!machine->state) {
+    struct kfd_process *p = NULL;
+    if ((err = kfd_process_open(machine, &p))) return err;
+    machine->state = p;
+  }
+  struct amd_node *node = NULL;
+  if ((err = find_node(machine, index, name, &node))) return err;
+  struct amd_device *dev = calloc(1, sizeof *dev);
+  if (!dev) return db_fail(-ENOMEM, "%s: out of host memory", name);
+  dev->kfd = machine->state;
+  dev->node = node;
+  hcq_device_init(&dev->base, machine, index, name);
+  strcpy(dev->base.arch, node->arch);
+  describe(node, dev->base.description, sizeof dev->base.description);
+  if ((err = acquire_vm(dev))) goto out;
+  if ((err = read_apertures(dev))) goto out;
+  if ((err = amd_clock_calibrate(dev))) goto out;
+  if ((err = amd_events_create(dev))) goto out;
+  if ((err = amd_queue_create(dev, DB_QUEUE_COMPUTE))) goto out;
+  err = amd_queue_create(dev, DB_QUEUE_COPY);
+out:
+  if (err) {
+    amd_halt(&dev->base);
+    for (int i = 0; i < 2; i++) hcq_ring_finish(dev->base.rings[i]);
+    hcq_signals_free(&dev->base);
+    amd_close(&dev->base);
+    return err;
+  }
+  *out = &dev->base;
+  return 0;
+}
+
+/* One line per GPU of the topology, without binding any. */
+static int amd_enumerate(struct hcq_machine *machine, struct hcq_found *out, int cap) {
+  struct kfd_process *p = machine->state;
+  int err = p ? 0 : kfd_process_open(machine, &p);
+  if (err) return err;
+  for (unsigned i = 0; i < p->nnodes && (int)i < cap; i++) {
+    const struct amd_node *n = &p->nodes[i];
+    struct db_device_info *info = &out[i].info;
+    out[i] = (struct hcq_found){.pci_domain = n->domain, .pci_location = n->location};
+    info->usable = supported(n);
+    info->emulated = machine->emulated;
+    info->memory = n->vram_size;
+    snprintf(info->arch, sizeof info->arch, "%s", n->arch);
+    describe(n, info->description, sizeof info->description);
+    if (!info->usable) snprintf(info->reason, sizeof info->reason, "not supported yet: %s", n->arch);
+  }
+  int count = (int)p->nnodes;
+  if (!machine->state) kfd_process_close(p);
+  return count;
+}
+
+const struct hcq_backend hcq_amd_backend = {
+    .vendor = "AMD",
+    .open = amd_open,
+    .halt = amd_halt,
+    .close = amd_close,
+    .machine_close = amd_machine_close,
+    .enumerate = amd_enumerate,
+    .alloc = amd_alloc,
+    .import = amd_import,
+    .free = amd_free,
+    .reach = amd_reach,
+    .program_load = amd_program_load,
+    .wait = amd_wait,
+    .signal = amd_signal,
+    .timestamp = amd_timestamp,
+    .memory_barrier = amd_memory_barrier,
+    .exec = amd_exec,
+    .copy = amd_copy,
+    .submit = amd_submit,
+    .sleep = amd_sleep,
+    .ticks_to_ns = amd_ticks_to_ns,
+};

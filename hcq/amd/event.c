@@ -1,0 +1,121 @@
+/* KFD events: the interrupt that ends a submission, and the exceptions that end a device. */
+#include "amd.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+static int create(struct amd_device *dev, enum kfd_event_type type, uint64_t page, uint32_t *id, uint32_t *slot) {
+  struct kfd_create_event e = {.event_page_offset = page, .event_type = type, .auto_reset = 1};
+  int err = kfd_ioctl(dev->kfd, KFD_CREATE_EVENT, &e);
+  if (err) return db_fail(err, "%s: creating an event: %s", dev->base.name, strerror(-err));
+  *id = e.event_id;
+  if (slot) *slot = e.event_slot_index;
+  return 0;
+}
+
+/* The page of slots is memory of the first GPU, and every GPU that signals events maps it. */
+static int reach_page(struct amd_device *dev, uint64_t *first_handle) {
+  struct kfd_process *p = dev->kfd;
+  *first_handle = 0;
+  int err = 0;
+  if (!p->event_page.handle) {
+    if (!(err = amd_memory_alloc(dev, KFD_EVENT_PAGE_SIZE, AMD_MEMORY_HOST, NULL, &p->event_page)))
+      *first_handle = p->event_page.handle;
+  } else if (!(p->event_page_reached >> dev->base.index & 1)) {
+    err = amd_memory_map(dev, &p->event_page);
+  }
+  if (!err) p->event_page_reached |= 1ull << dev->base.index;
+  return err;
+}
+
+int amd_events_create(struct amd_device *dev) {
+  uint64_t page;
+  int err = reach_page(dev, &page);
+  if (err) return err;
+  if ((err = create(dev, KFD_EVENT_SIGNAL, page, &dev->queue_event, &dev->queue_event_slot))) {
+    if (page) amd_memory_free(dev, &dev->kfd->event_page);
+    return err;
+  }
+  if (dev->queue_event_slot >= KFD_EVENT_LIMIT)
+    return db_fail(-EPROTO, "%s: the event has slot %u of %u", dev->base.name, dev->queue_event_slot, KFD_EVENT_LIMIT);
+  err = create(dev, KFD_EVENT_MEMORY, 0, &dev->memory_event, NULL);
+  return err ? err : create(dev, KFD_EVENT_HW_EXCEPTION, 0, &dev->hw_event, NULL);
+}
+
+void amd_events_destroy(struct amd_device *dev) {
+  uint32_t *ids[] = {&dev->queue_event, &dev->memory_event, &dev->hw_event};
+  for (int i = 0; i < 3; i++) {
+    if (*ids[i]) kfd_ioctl(dev->kfd, KFD_DESTROY_EVENT, &(struct kfd_event_ref){.event_id = *ids[i]});
+    *ids[i] = 0;
+  }
+}
+
+/* ---- exceptions ---- */
+
+/* The line of the driver's report on the fault that tells what the machine saw; "" when there is none. Core dumps of devices are text at
+ * this place (Linux amdgpu, amdgpu_dev_coredump.c). */
+static void read_report(struct amd_device *dev, char *buf, size_t cap) {
+  static const char key[] = "fault: ";
+  char path[96];
+  buf[0] = 0;
+  snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/devcoredump/data", dev->node->render_minor);
+  char text[4096];
+  if (dev->kfd->os->read_file(dev->kfd->os, path, text, sizeof text) <= 0) return;
+  char *line = text;
+  while (line && strncmp(line, key, sizeof key - 1)) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+  if (line) snprintf(buf, cap, "; %.*s", (int)strcspn(line + sizeof key - 1, "\n"), line + sizeof key - 1);
+}
+
+static const char *running(struct amd_device *dev) {
+  const char *kernel = hcq_ring_running(&dev->queues[DB_QUEUE_COMPUTE].base);
+  return kernel ? kernel : "none";
+}
+
+static void memory_exception(struct amd_device *dev, const struct kfd_memory_exception *x) {
+  char report[700];
+  read_report(dev, report, sizeof report);
+  const char *why = x->error_type == KFD_MEMORY_ERROR_SRAM_ECC ? "uncorrectable memory error (ECC)"
+                    : x->error_type == KFD_MEMORY_ERROR_POISON ? "poisoned memory was read"
+                    : x->error_type == KFD_MEMORY_ERROR_HANG   ? "GPU hang"
+                    : x->read_only                             ? "write to a read-only page"
+                    : x->no_execute  ? "instruction fetch from a page without the execute right"
+                    : x->not_present ? "page not mapped"
+                                     : "page fault";
+  hcq_device_lost(&dev->base, "%s: memory access fault at 0x%llx%s: %s; kernel running or last run: %s%s",
+                  dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why, running(dev),
+                  report);
+}
+
+static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
+  char report[700];
+  read_report(dev, report, sizeof report);
+  hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
+                  x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
+                  x->memory_lost ? ", its memory is lost" : "", running(dev), report);
+}
+
+/* ---- waiting ---- */
+
+void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
+  struct amd_device *dev = amd_device(base);
+  struct kfd_event_state states[3] = {
+      {.event_id = dev->queue_event},
+      {.event_id = dev->memory_event},
+      {.event_id = dev->hw_event},
+  };
+  struct kfd_wait_events wait = {
+      .events_ptr = (uint64_t)(uintptr_t)states,
+      .num_events = 3,
+      .timeout = ns < 1000000 ? 1 : (uint32_t)(ns / 1000000),
+  };
+  int err = kfd_ioctl(dev->kfd, KFD_WAIT_EVENTS, &wait);
+  if (err || wait.wait_result == KFD_WAIT_FAIL) {
+    hcq_device_lost(base, "%s: waiting for events: %s", base->name, err ? strerror(-err) : "the kernel gave up");
+    return;
+  }
+  /* The kernel fills in exceptions only; which GPU it was marks them as valid. */
+  if (states[1].memory.gpu_id == dev->node->gpu_id) memory_exception(dev, &states[1].memory);
+  if (states[2].hw.gpu_id == dev->node->gpu_id) hw_exception(dev, &states[2].hw);
+}

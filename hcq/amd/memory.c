@@ -1,0 +1,162 @@
+/* Memory of AMD GPUs: allocations of KFD, at addresses that are reserved in the host's address space too. */
+#include "amd.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE      4096u
+#define HUGE_PAGE (2u << 20) /* allocations so aligned get 2 MiB page-table entries */
+
+static const struct {
+  const char *name;
+  uint32_t flags;
+  bool host; /* mapped for the host through the render node */
+} kinds[] = {
+    [AMD_MEMORY_DEVICE] = {"device", KFD_MEM_VRAM, false},
+    [AMD_MEMORY_DEVICE_MAPPED] = {"host-addressable device", KFD_MEM_VRAM | KFD_MEM_PUBLIC, true},
+    [AMD_MEMORY_HOST] = {"host", KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_PUBLIC, true},
+    [AMD_MEMORY_USER] = {"imported host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, false},
+};
+
+/* Address space that nothing else gets; PROT_NONE pages cost nothing. */
+static int reserve(struct amd_device *dev, struct amd_memory *m) {
+  struct os *os = dev->kfd->os;
+  uint64_t align = m->size >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+  m->reserved = m->size + align - PAGE;
+  m->reservation = os->mmap(os, NULL, m->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (os_map_failed(m->reservation)) {
+    int err = (int)(intptr_t)m->reservation;
+    m->reservation = NULL;
+    return db_fail(err, "%s: reserving %zu bytes of address space: %s", dev->base.name, m->reserved, strerror(-err));
+  }
+  m->va = ((uint64_t)(uintptr_t)m->reservation + align - 1) & ~(align - 1);
+  return 0;
+}
+
+int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
+  uint32_t gpu = dev->node->gpu_id;
+  struct kfd_map_memory map = {.handle = m->handle, .device_ids_array_ptr = (uint64_t)(uintptr_t)&gpu, .n_devices = 1};
+  int err = kfd_ioctl(dev->kfd, KFD_MAP_MEMORY, &map);
+  if (!err && map.n_success != 1) err = -EIO;
+  return err ? db_fail(err, "%s: mapping %llu bytes on the GPU: %s", dev->base.name, (unsigned long long)m->size,
+                       strerror(-err))
+             : 0;
+}
+
+int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
+                     struct amd_memory *out) {
+  struct os *os = dev->kfd->os;
+  *out = (struct amd_memory){.size = (size + PAGE - 1) & ~(uint64_t)(PAGE - 1)};
+  int err = reserve(dev, out);
+  if (err) return err;
+  struct kfd_alloc_memory a = {
+      .va_addr = out->va,
+      .size = out->size,
+      .mmap_offset = (uint64_t)(uintptr_t)user,
+      .gpu_id = dev->node->gpu_id,
+      .flags = kinds[kind].flags | KFD_MEM_WRITABLE | KFD_MEM_EXECUTABLE | KFD_MEM_NO_SUBSTITUTE,
+  };
+  if ((err = kfd_ioctl(dev->kfd, KFD_ALLOC_MEMORY, &a))) {
+    struct kfd_available_memory left = {.gpu_id = dev->node->gpu_id};
+    const char *small_bar =
+        kind == AMD_MEMORY_DEVICE_MAPPED && err == -EINVAL ? " (the PCIe window may not cover it)" : "";
+    if (err == -ENOMEM && kind < AMD_MEMORY_HOST && !kfd_ioctl(dev->kfd, KFD_AVAILABLE_MEMORY, &left))
+      db_fail(err, "%s: allocating %llu bytes of %s memory: out of memory, %llu bytes are left", dev->base.name,
+              (unsigned long long)out->size, kinds[kind].name, (unsigned long long)left.available);
+    else
+      db_fail(err, "%s: allocating %llu bytes of %s memory: %s%s", dev->base.name, (unsigned long long)out->size,
+              kinds[kind].name, strerror(-err), small_bar);
+    goto out;
+  }
+  out->handle = a.handle;
+  if (kinds[kind].host) {
+    void *p = os->mmap(os, (void *)(uintptr_t)out->va, out->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                       dev->node->drm_fd, (off_t)a.mmap_offset);
+    if (os_map_failed(p)) {
+      err = db_fail((int)(intptr_t)p, "%s: mapping %llu bytes of %s memory for the host: %s", dev->base.name,
+                    (unsigned long long)out->size, kinds[kind].name, strerror((int)-(intptr_t)p));
+      goto out;
+    }
+  }
+  err = amd_memory_map(dev, out);
+  out->mapped = !err;
+out:
+  if (err) amd_memory_free(dev, out);
+  return err;
+}
+
+static void unmap_from(struct amd_device *dev, uint64_t handle, uint64_t devices) {
+  uint32_t gpus[64], n = 0;
+  for (unsigned i = 0; i < dev->kfd->nnodes && i < 64; i++)
+    if (devices >> i & 1) gpus[n++] = dev->kfd->nodes[i].gpu_id;
+  struct kfd_map_memory map = {.handle = handle, .device_ids_array_ptr = (uint64_t)(uintptr_t)gpus, .n_devices = n};
+  if (n) kfd_ioctl(dev->kfd, KFD_UNMAP_MEMORY, &map);
+}
+
+static void release(struct amd_device *dev, struct amd_memory *m, uint64_t devices) {
+  struct os *os = dev->kfd->os;
+  unmap_from(dev, m->handle, devices);
+  if (m->reservation) os->munmap(os, m->reservation, m->reserved);
+  if (m->handle) kfd_ioctl(dev->kfd, KFD_FREE_MEMORY, &(struct kfd_free_memory){.handle = m->handle});
+  *m = (struct amd_memory){0};
+}
+
+void amd_memory_free(struct amd_device *dev, struct amd_memory *m) {
+  release(dev, m, m->mapped ? 1ull << dev->base.index : 0);
+}
+
+/* ---- buffers ---- */
+
+static void adopt(db_buffer *buf, const struct amd_memory *m, uint64_t offset) {
+  buf->address = m->va + offset;
+  buf->handle = m->handle;
+  buf->mapping = m->reservation;
+  buf->mapping_size = m->reserved;
+  buf->reached = 1ull << buf->dev->index;
+}
+
+int amd_alloc(db_buffer *buf) {
+  struct amd_device *dev = amd_device(buf->dev);
+  enum amd_memory_kind kind = buf->flags & DB_BUFFER_HOST      ? AMD_MEMORY_HOST
+                              : buf->flags & DB_BUFFER_CPU_MAP ? AMD_MEMORY_DEVICE_MAPPED
+                                                               : AMD_MEMORY_DEVICE;
+  struct amd_memory m;
+  int err = amd_memory_alloc(dev, buf->size, kind, NULL, &m);
+  if (err) return err;
+  adopt(buf, &m, 0);
+  if (kinds[kind].host) buf->host = (uint8_t *)(uintptr_t)m.va;
+  buf->direct = kind == AMD_MEMORY_HOST;
+  dev->cpu_mapped += kind == AMD_MEMORY_DEVICE_MAPPED && !buf->internal;
+  return 0;
+}
+
+int amd_import(db_buffer *buf, void *host) {
+  uintptr_t first = (uintptr_t)host & ~(uintptr_t)(PAGE - 1),
+            last = ((uintptr_t)host + buf->size + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+  struct amd_memory m;
+  int err = amd_memory_alloc(amd_device(buf->dev), last - first, AMD_MEMORY_USER, (void *)first, &m);
+  if (err) return err;
+  adopt(buf, &m, (uintptr_t)host - first);
+  buf->host = host;
+  buf->direct = true;
+  return 0;
+}
+
+void amd_free(db_buffer *buf) {
+  struct amd_device *dev = amd_device(buf->dev);
+  struct amd_memory m = {.handle = buf->handle, .reservation = buf->mapping, .reserved = buf->mapping_size};
+  dev->cpu_mapped -= (buf->flags & DB_BUFFER_CPU_MAP) && !(buf->flags & DB_BUFFER_HOST) && !buf->internal;
+  release(dev, &m, buf->reached);
+}
+
+int amd_reach(db_device *dev, db_buffer *buf) {
+  if (buf->dev->machine != dev->machine)
+    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s; import host memory with db_import_host",
+                   dev->name, buf->dev->name);
+  if (buf->reached >> dev->index & 1) return 0;
+  struct amd_memory m = {.handle = buf->handle, .size = buf->size};
+  int err = amd_memory_map(amd_device(dev), &m);
+  if (!err) buf->reached |= 1ull << dev->index;
+  return err;
+}

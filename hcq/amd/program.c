@@ -1,0 +1,136 @@
+/* Programs of AMD GPUs: one kernel of a code object, its code in device memory. */
+#include "amd.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Requests of a kernel that only a queue of the HSA runtime could meet, or that gfx11 does not have. */
+static const struct {
+  unsigned bit;
+  const char *what;
+} refused[] = {
+    {KERNEL_CODE_PRIVATE_SEGMENT_BUFFER_SHIFT, "a private segment buffer"},
+    {KERNEL_CODE_QUEUE_PTR_SHIFT, "the address of an HSA queue"},
+    {KERNEL_CODE_FLAT_SCRATCH_INIT_SHIFT, "flat scratch in user registers"},
+};
+#define DYNAMIC_STACK_BYTES 4096u /* beyond what the compiler counted, for calls it could not follow */
+#define AQL_PACKET_BYTES    64u
+
+static void program_destroy(struct hcq_object *object) {
+  struct amd_program *p = (struct amd_program *)object;
+  db_device *dev = p->base.dev;
+  if (p->code) hcq_release(&p->code->object);
+  free(p->base.params);
+  free(p->hidden);
+  free(p);
+  hcq_release(&dev->object);
+}
+
+/* Code goes to device memory, by the host itself where the PCIe window covers all of it. */
+static int upload(struct amd_program *p, const struct code_object *co) {
+  struct amd_device *dev = amd_device(p->base.dev);
+  bool window = dev->node->vram_public;
+  p->code = hcq_buffer_new(&dev->base, co->image.size + co->image.align, window ? DB_BUFFER_CPU_MAP : 0, true);
+  if (!p->code) return -ENOMEM;
+  uint64_t offset = -p->code->address & (co->image.align - 1);
+  p->entry += p->code->address + offset;
+  if (window) {
+    dev->hdp_dirty = true;
+    return code_object_load(co, p->code->host + offset, p->code->address + offset);
+  }
+  void *copy = malloc(co->image.size);
+  if (!copy) return db_fail(-ENOMEM, "%s: out of host memory for a program", dev->base.name);
+  int err = code_object_load(co, copy, p->code->address + offset);
+  if (!err) err = db_buffer_write(p->code, offset, copy, co->image.size);
+  free(copy);
+  return err;
+}
+
+static int take_arguments(struct amd_program *p, const struct code_object_kernel *k) {
+  p->base.params = calloc(k->nargs + 1u, sizeof *p->base.params);
+  p->hidden = calloc(k->nargs + 1u, sizeof *p->hidden);
+  if (!p->base.params || !p->hidden) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
+  for (unsigned i = 0; i < k->nargs; i++) {
+    const struct code_object_arg *a = &k->args[i];
+    if (code_object_is_hidden(a->kind)) {
+      p->hidden[p->nhidden] = *a;
+      p->hidden[p->nhidden++].name = NULL; /* the file's, which does not outlive loading */
+      continue;
+    }
+    struct db_param *param = &p->base.params[p->base.nparams++];
+    param->offset = a->offset;
+    param->size = a->size;
+    strncpy(param->name, a->name, sizeof param->name - 1);
+    switch (a->kind) {
+    case CODE_OBJECT_GLOBAL_BUFFER: param->kind = DB_PARAM_BUFFER; break;
+    case CODE_OBJECT_BY_VALUE: param->kind = DB_PARAM_VALUE; break;
+    case CODE_OBJECT_DYNAMIC_SHARED_POINTER: param->kind = DB_PARAM_LOCAL; break;
+    default:
+      return db_fail(-ENOTSUP, "%s: kernel %s: not supported: argument %u (%s) is an image, sampler, pipe or queue",
+                     p->base.dev->name, k->name, i, a->name);
+    }
+  }
+  return 0;
+}
+
+static int take_kernel(struct amd_program *p, const struct code_object_kernel *k) {
+  const char *dev = p->base.dev->name;
+  const struct kernel_descriptor *d = &k->descriptor;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+    if (d->kernel_code_properties >> refused[i].bit & 1)
+      return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it asks for %s", dev, k->name, refused[i].what);
+  if (d->kernarg_preload) return db_fail(-ENOTSUP, "%s: kernel %s: not supported: preloaded arguments", dev, k->name);
+  if (strlen(k->name) >= sizeof p->base.name)
+    return db_fail(-ENAMETOOLONG, "%s: kernel %.32s...: the name has more than %zu characters", dev, k->name,
+                   sizeof p->base.name - 1);
+  strcpy(p->base.name, k->name);
+  p->rsrc1 = d->compute_pgm_rsrc1;
+  p->rsrc2 = d->compute_pgm_rsrc2;
+  p->rsrc3 = d->compute_pgm_rsrc3;
+  p->properties = d->kernel_code_properties;
+  p->wave32 = d->kernel_code_properties >> KERNEL_CODE_WAVEFRONT_SIZE32_SHIFT & 1;
+  p->private_bytes = k->private_bytes + (k->dynamic_stack ? DYNAMIC_STACK_BYTES : 0);
+  p->max_block = k->max_flat_workgroup_size;
+  memcpy(p->required_block, k->reqd_workgroup_size, sizeof p->required_block);
+  p->base.local_size = k->group_bytes;
+  p->base.kernarg_size = k->kernarg_size;
+  p->base.kernarg_align = 64;
+  if (d->kernel_code_properties >> KERNEL_CODE_DISPATCH_PTR_SHIFT & 1) {
+    p->aql_offset = (k->kernarg_size + 63) & ~63u;
+    if (!p->aql_offset) p->aql_offset = 64;
+    p->base.kernarg_size = p->aql_offset + AQL_PACKET_BYTES;
+  }
+  if (k->kernarg_size > HCQ_CHUNK_SIZE / 2)
+    return db_fail(-ENOTSUP, "%s: kernel %s: not supported: %u bytes of arguments", dev, k->name, k->kernarg_size);
+  p->entry = k->entry_offset;
+  return take_arguments(p, k);
+}
+
+int amd_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
+                     unsigned nparams, db_program **out) {
+  struct code_object co;
+  if (nparams) return db_fail(-EINVAL, "%s: a code object describes its parameters itself", dev->name);
+  int err = code_object_open(&co, image, size, dev->arch);
+  if (err) return err;
+  struct amd_program *p = NULL;
+  const struct code_object_kernel *k = code_object_find(&co, entry);
+  if (!k) {
+    err = -ENOENT;
+    goto out;
+  }
+  if (!(p = calloc(1, sizeof *p))) {
+    err = db_fail(-ENOMEM, "%s: out of host memory for a program", dev->name);
+    goto out;
+  }
+  hcq_object_init(&p->base.object, program_destroy);
+  p->base.dev = dev;
+  hcq_retain(&dev->object);
+  if (!(err = take_kernel(p, k))) err = upload(p, &co);
+  if (err)
+    hcq_release(&p->base.object);
+  else
+    *out = &p->base;
+out:
+  code_object_close(&co);
+  return err;
+}

@@ -1,0 +1,295 @@
+/* Hardware queues of AMD GPUs: their memory, their creation, and handing packets to them. */
+#include "amd.h"
+#include "pm4.h"
+#include "sdma.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define RING_BYTES           (1u << 20)
+#define EOP_BYTES            4096u
+#define PAGE                 4096u
+#define RING_FULL_TIMEOUT_NS 120000000000ull
+
+/* Where the read and write pointers lie in their page. */
+enum { RPTR_OFFSET = 0, WPTR_OFFSET = 64 };
+
+/* ---- the context save area: what the trap handler needs to evict all waves ----
+ * Formulas: Linux amdkfd, kfd_queue.c (kfd_queue_ctx_save_restore_size); the kernel refuses other sizes. */
+
+static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
+
+struct amd_save_sizes amd_save_sizes(const struct amd_node *n) {
+  enum { HEADER = 40, SGPRS = 0x4000, HW_REGISTERS = 0x1000, DEBUG_PER_WAVE = 32 };
+  uint32_t version = n->gfx_version, cus = amd_node_cus(n) / n->xcc_count, waves = cus * 32, per_wave = 12;
+  if (version < 100000) {
+    uint32_t most = n->array_count / n->arrays_per_engine * 512;
+    waves = cus * 40 < most ? cus * 40 : most;
+    per_wave = 8;
+  }
+  uint32_t vgprs = 0x40000, lds = 0x10000;
+  switch (version) {
+  case 90008:
+  case 90010:
+  case 90402:
+  case 90500: vgprs = 0x80000; break;
+  case 110000:
+  case 110001:
+  case 110501:
+  case 120000:
+  case 120001: vgprs = 0x60000; break;
+  }
+  if (version == 90500) lds = n->lds_kib << 10;
+  struct amd_save_sizes s;
+  s.ctl_stack = (uint32_t)align_up(HEADER + (uint64_t)waves * per_wave + 8, PAGE);
+  if (version / 10000 == 10 && s.ctl_stack > 0x7000) s.ctl_stack = 0x7000;
+  s.context = s.ctl_stack + (uint32_t)align_up((uint64_t)cus * (vgprs + SGPRS + lds + HW_REGISTERS), PAGE);
+  s.debug = (uint32_t)align_up((uint64_t)waves * DEBUG_PER_WAVE, 64);
+  /* Newer kernels publish what they will ask for. */
+  if (n->save_area_size && n->ctl_stack_size) {
+    s.ctl_stack = n->ctl_stack_size;
+    s.context = n->save_area_size;
+  }
+  s.total = align_up((uint64_t)(s.context + s.debug) * n->xcc_count, PAGE);
+  return s;
+}
+
+/* ---- creation ---- */
+
+static int map_doorbells(struct amd_device *dev, uint64_t offset) {
+  if (dev->doorbells) return 0;
+  struct os *os = dev->kfd->os;
+  void *p = os->mmap(os, NULL, KFD_DOORBELL_MAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, dev->kfd->fd,
+                     (off_t)(offset & ~(uint64_t)(KFD_DOORBELL_MAP_SIZE - 1)));
+  if (os_map_failed(p))
+    return db_fail((int)(intptr_t)p, "%s: mapping the doorbells: %s", dev->base.name, strerror((int)-(intptr_t)p));
+  dev->doorbells = p;
+  return 0;
+}
+
+int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind) {
+  struct amd_queue *aq = &dev->queues[kind];
+  aq->base.dev = &dev->base;
+  dev->base.rings[kind] = &aq->base;
+  int err = hcq_ring_init(&aq->base, &dev->base, kind);
+  if (!err) err = amd_memory_alloc(dev, RING_BYTES, AMD_MEMORY_HOST, NULL, &aq->ring);
+  if (!err) err = amd_memory_alloc(dev, PAGE, AMD_MEMORY_HOST, NULL, &aq->pointers);
+  if (err) return err;
+  aq->words = (uint32_t *)(uintptr_t)aq->ring.va;
+  aq->ring_dwords = RING_BYTES / 4;
+  uint8_t *pointers = (uint8_t *)(uintptr_t)aq->pointers.va;
+  memset(pointers, 0, PAGE);
+  aq->rptr = (_Atomic uint64_t *)(pointers + RPTR_OFFSET);
+  aq->wptr = (_Atomic uint64_t *)(pointers + WPTR_OFFSET);
+  struct kfd_create_queue c = {
+      .ring_base_address = aq->ring.va,
+      .ring_size = RING_BYTES,
+      .read_pointer_address = aq->pointers.va + RPTR_OFFSET,
+      .write_pointer_address = aq->pointers.va + WPTR_OFFSET,
+      .gpu_id = dev->node->gpu_id,
+      .queue_type = kind == DB_QUEUE_COMPUTE ? KFD_QUEUE_COMPUTE : KFD_QUEUE_SDMA,
+      .queue_percentage = KFD_QUEUE_PERCENTAGE_MAX,
+      .queue_priority = 7,
+  };
+  if (kind == DB_QUEUE_COMPUTE) {
+    struct amd_save_sizes save = amd_save_sizes(dev->node);
+    uint32_t eop = dev->node->eop_size ? dev->node->eop_size : EOP_BYTES;
+    if ((err = amd_memory_alloc(dev, eop, AMD_MEMORY_DEVICE, NULL, &aq->eop))) return err;
+    if ((err = amd_memory_alloc(dev, save.total, AMD_MEMORY_DEVICE, NULL, &aq->save_area))) return err;
+    c.eop_buffer_address = aq->eop.va;
+    c.eop_buffer_size = eop;
+    c.ctx_save_restore_address = aq->save_area.va;
+    c.ctx_save_restore_size = save.context;
+    c.ctl_stack_size = save.ctl_stack;
+  }
+  if ((err = kfd_ioctl(dev->kfd, KFD_CREATE_QUEUE, &c)))
+    return db_fail(err, "%s: creating the %s queue: %s", dev->base.name, kind == DB_QUEUE_COMPUTE ? "compute" : "copy",
+                   strerror(-err));
+  aq->created = true;
+  aq->id = c.queue_id;
+  if ((err = map_doorbells(dev, c.doorbell_offset))) return err;
+  aq->doorbell = (_Atomic uint64_t *)((uint8_t *)dev->doorbells + (c.doorbell_offset & (KFD_DOORBELL_MAP_SIZE - 1)));
+  return 0;
+}
+
+static void queue_free(struct amd_device *dev, struct amd_queue *aq) {
+  struct amd_memory *all[] = {&aq->ring, &aq->pointers, &aq->eop, &aq->save_area};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) amd_memory_free(dev, all[i]);
+  if (aq->indirect) hcq_release(&aq->indirect->object);
+  words_free(&aq->head);
+  words_free(&aq->tail);
+}
+
+bool amd_halt(db_device *base) {
+  struct amd_device *dev = amd_device(base);
+  for (int i = 0; i < 2; i++) {
+    struct amd_queue *aq = &dev->queues[i];
+    if (aq->created) kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
+    aq->created = false;
+  }
+  return true;
+}
+
+void amd_queues_free(struct amd_device *dev) {
+  struct os *os = dev->kfd->os;
+  for (int i = 0; i < 2; i++) queue_free(dev, &dev->queues[i]);
+  if (dev->doorbells) os->munmap(os, dev->doorbells, KFD_DOORBELL_MAP_SIZE);
+  dev->doorbells = NULL;
+}
+
+/* ---- submission ---- */
+
+/* Dwords that may be written: one stays free, since a full ring looks like an empty one in the wrapped read pointer of a compute queue. */
+static uint32_t ring_free(const struct amd_queue *aq) {
+  uint64_t rptr = atomic_load_explicit(aq->rptr, memory_order_acquire);
+  uint32_t used = aq->base.kind == DB_QUEUE_COMPUTE ? (uint32_t)(aq->put - rptr) & (aq->ring_dwords - 1)
+                                                    : (uint32_t)(aq->put - rptr / 4);
+  return aq->ring_dwords - 1 - used;
+}
+
+static int ring_reserve(struct amd_queue *aq, uint32_t n) {
+  db_device *dev = aq->base.dev;
+  uint64_t start = 0;
+  while (ring_free(aq) < n) {
+    uint64_t now = hcq_now_ns();
+    if (!start) start = now;
+    if (now - start > RING_FULL_TIMEOUT_NS)
+      return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
+                     aq->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy", (double)RING_FULL_TIMEOUT_NS * 1e-9,
+                     hcq_ring_running(dev->rings[DB_QUEUE_COMPUTE]) ?: "none");
+    dev->ops->sleep(dev, aq->base.timeline, 0, 1000000);
+    if (dev->lost) return hcq_device_check(dev);
+  }
+  return 0;
+}
+
+/* Copies into the ring, around its end. */
+static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
+  uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), first = aq->ring_dwords - at;
+  if (first > n) first = (uint32_t)n;
+  memcpy(aq->words + at, w, first * 4ul);
+  memcpy(aq->words, w + first, (n - first) * 4ul);
+  aq->put += n;
+}
+
+static void ring_doorbell(struct amd_queue *aq) {
+  uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
+  atomic_store_explicit(aq->wptr, wptr, memory_order_release);
+  /* Packets and write pointer may sit in write-combining buffers; the doorbell must not overtake them. */
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#else
+  atomic_thread_fence(memory_order_seq_cst);
+#endif
+  atomic_store_explicit(aq->doorbell, wptr, memory_order_release);
+  aq->base.dev->counters.doorbells++;
+}
+
+/* A long recording becomes indirect buffers that the ring calls; words are replaced by the calls. */
+static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, struct words *calls) {
+  size_t bytes = q->words.n * 4;
+  db_buffer *ib = aq->indirect;
+  if (!ib || ib->size < bytes || hcq_signal_load(aq->base.timeline) < aq->indirect_last) {
+    ib = hcq_buffer_new(q->dev, bytes + bytes / 2, DB_BUFFER_HOST, true);
+    if (!ib) return -ENOMEM;
+    if (aq->indirect) hcq_release(&aq->indirect->object);
+    aq->indirect = ib;
+  }
+  int err = hcq_queue_hold(q, &ib->object);
+  if (err) return err;
+  aq->indirect_last = value;
+  memcpy(ib->host, q->words.w, bytes);
+  for (unsigned i = 0; i <= q->ncuts; i++) {
+    uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
+    if (to > from) pm4_indirect_buffer(calls, ib->address + from * 4ull, to - from);
+  }
+  return 0;
+}
+
+static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint64_t value) {
+  uint64_t timeline = aq->base.timeline->address, slot = dev->kfd->event_page.va + dev->queue_event_slot * 8ull;
+  if (aq->base.kind == DB_QUEUE_COMPUTE) {
+    pm4_release_mem(&aq->tail,
+                    &(struct pm4_release){.address = timeline, .value = value, .data = PM4_DATA_64, .flush = true});
+    /* The kernel looks for the event by the interrupt's context and checks its slot. */
+    pm4_release_mem(&aq->tail, &(struct pm4_release){.address = slot,
+                                                     .value = dev->queue_event,
+                                                     .data = PM4_DATA_64,
+                                                     .interrupt = PM4_INT_AFTER_WRITE,
+                                                     .event_id = dev->queue_event});
+  } else {
+    sdma_cache_flush(&aq->tail);
+    sdma_fence32(&aq->tail, timeline, (uint32_t)value);
+    sdma_fence32(&aq->tail, slot, dev->queue_event);
+    sdma_trap(&aq->tail, dev->queue_event);
+  }
+}
+
+/* SDMA packets must not wrap: a piece that does not fit before the end starts at the beginning, the tail is zeroes, each a NOP. */
+static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
+  uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), pad = at + n > aq->ring_dwords ? aq->ring_dwords - at : 0;
+  int err = ring_reserve(aq, (uint32_t)n + pad);
+  if (err) return err;
+  memset(aq->words + at, 0, pad * 4ul);
+  aq->put += pad;
+  ring_put(aq, w, n);
+  return 0;
+}
+
+static int submit_sdma(struct amd_queue *aq, db_queue *q) {
+  int err = put_sdma(aq, aq->head.w, aq->head.n);
+  /* A recording of many copies goes in pieces, the hardware working on earlier ones. */
+  for (unsigned i = 0; !err && i <= q->ncuts; i++) {
+    uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
+    if (i) ring_doorbell(aq);
+    err = put_sdma(aq, q->words.w + from, to - from);
+  }
+  return err ? err : put_sdma(aq, aq->tail.w, aq->tail.n);
+}
+
+static int submit_pm4(struct amd_queue *aq, db_queue *q, uint64_t value) {
+  const uint32_t *body = q->words.w;
+  size_t n = q->words.n;
+  struct words *head = &aq->head;
+  if (n > aq->ring_dwords / 4) {
+    int err = make_indirect(aq, q, value, head);
+    if (err) return err;
+    if (head->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
+    n = 0;
+  }
+  int err = ring_reserve(aq, (uint32_t)(head->n + n + aq->tail.n));
+  if (err) return err;
+  ring_put(aq, head->w, head->n);
+  ring_put(aq, body, n);
+  ring_put(aq, aq->tail.w, aq->tail.n);
+  return 0;
+}
+
+int amd_submit(db_queue *q, uint64_t value) {
+  struct amd_device *dev = amd_device(q->dev);
+  struct amd_queue *aq = (struct amd_queue *)q->ring;
+  bool compute = aq->base.kind == DB_QUEUE_COMPUTE;
+  if (!aq->created) return db_fail(-EIO, "%s: the queue was destroyed", q->dev->name);
+  words_reset(&aq->head);
+  words_reset(&aq->tail);
+  if (q->words.n && compute) {
+    if (dev->hdp_dirty || dev->cpu_mapped) pm4_hdp_flush(&aq->head);
+    pm4_acquire_mem(&aq->head);
+    dev->hdp_dirty = false;
+  } else if (q->words.n) {
+    sdma_cache_flush(&aq->head);
+  }
+  timeline_packets(dev, aq, value);
+  if (aq->head.failed || aq->tail.failed)
+    return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
+  uint64_t put = aq->put;
+  int err = compute ? submit_pm4(aq, q, value) : submit_sdma(aq, q);
+  if (err) {
+    if (put != aq->put) hcq_device_lost(q->dev, "%s", db_error()); /* half a recording may run, without its timeline */
+    return err;
+  }
+  q->dev->counters.packets += aq->head.packets + q->words.packets + aq->tail.packets;
+  ring_doorbell(aq);
+  return 0;
+}

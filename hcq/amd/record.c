@@ -1,0 +1,187 @@
+/* Commands of a recorder as packets: PM4 for compute queues, SDMA for copy queues. */
+#include "amd.h"
+#include "pm4.h"
+#include "sdma.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SCRATCH_BYTES_MAX (1ull << 30)
+
+static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QUEUE_COMPUTE; }
+
+int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
+  if (is_compute(q)) {
+    pm4_wait_mem32(&q->words, address, value);
+    pm4_acquire_mem(&q->words); /* what the signaller wrote may be stale in the caches */
+  } else {
+    sdma_wait_mem32(&q->words, address, value);
+    sdma_cache_flush(&q->words);
+  }
+  return 0;
+}
+
+int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
+  if (is_compute(q)) {
+    pm4_release_mem(&q->words,
+                    &(struct pm4_release){.address = address, .value = value, .data = PM4_DATA_64, .flush = true});
+  } else {
+    sdma_cache_flush(&q->words);
+    sdma_fence32(&q->words, address, value);
+  }
+  return 0;
+}
+
+int amd_timestamp(db_queue *q, uint64_t address) {
+  if (is_compute(q))
+    pm4_release_mem(&q->words, &(struct pm4_release){.address = address, .data = PM4_DATA_GPU_CLOCK});
+  else
+    sdma_timestamp(&q->words, address);
+  return 0;
+}
+
+/* An SDMA queue executes its packets in order. */
+int amd_memory_barrier(db_queue *q) {
+  if (!is_compute(q)) return 0;
+  pm4_cs_partial_flush(&q->words);
+  pm4_acquire_mem(&q->words);
+  return 0;
+}
+
+int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
+  sdma_copy(&q->words, dst, src, n);
+  return 0;
+}
+
+/* ---- kernels ---- */
+
+/* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be immoderate: then fewer
+ * waves run at once. The buffer grows; recordings keep the one they were made with. */
+static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispatch *d) {
+  struct amd_device *dev = amd_device(q->dev);
+  const struct amd_node *n = dev->node;
+  uint32_t engines = amd_node_engines(n), slots = n->scratch_slots_per_cu * amd_node_cus(n);
+  uint64_t wave = ((uint64_t)p->private_bytes * (p->wave32 ? 32 : 64) + 255) & ~255ull;
+  uint64_t want = wave * slots < SCRATCH_BYTES_MAX ? wave * slots : SCRATCH_BYTES_MAX;
+  if (wave * engines > want)
+    return db_fail(-ENOMEM, "%s: kernel %s: not supported: %u bytes of private memory per work-item", q->dev->name,
+                   p->base.name, p->private_bytes);
+  if (!dev->scratch || dev->scratch->size < want) {
+    db_buffer *bigger = hcq_buffer_new(q->dev, want, 0, true);
+    if (!bigger) return -ENOMEM;
+    if (dev->scratch) hcq_release(&dev->scratch->object);
+    dev->scratch = bigger;
+  }
+  uint64_t waves = dev->scratch->size / wave;
+  if (waves > slots) waves = slots;
+  d->scratch_base = dev->scratch->address;
+  d->scratch_waves = (uint32_t)(waves / engines);
+  d->scratch_wave_bytes = (uint32_t)wave;
+  return hcq_queue_hold(q, &dev->scratch->object);
+}
+
+static inline void put(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }
+
+/* Layouts: LLVM AMDGPUUsage, "Code Object V5 Metadata", value_kind. */
+static void fill_hidden(const struct amd_device *dev, const struct amd_program *p, uint8_t *kernarg,
+                        uint32_t local_size, const uint32_t grid[3], const uint32_t block[3]) {
+  for (unsigned i = 0; i < p->nhidden; i++) {
+    const struct code_object_arg *a = &p->hidden[i];
+    uint64_t v = 0;
+    switch (a->kind) {
+    case CODE_OBJECT_HIDDEN_BLOCK_COUNT_X:
+    case CODE_OBJECT_HIDDEN_BLOCK_COUNT_Y:
+    case CODE_OBJECT_HIDDEN_BLOCK_COUNT_Z: v = grid[a->kind - CODE_OBJECT_HIDDEN_BLOCK_COUNT_X]; break;
+    case CODE_OBJECT_HIDDEN_GROUP_SIZE_X:
+    case CODE_OBJECT_HIDDEN_GROUP_SIZE_Y:
+    case CODE_OBJECT_HIDDEN_GROUP_SIZE_Z: v = block[a->kind - CODE_OBJECT_HIDDEN_GROUP_SIZE_X]; break;
+    case CODE_OBJECT_HIDDEN_GRID_DIMS: v = grid[2] > 1 || block[2] > 1 ? 3 : grid[1] > 1 || block[1] > 1 ? 2 : 1; break;
+    case CODE_OBJECT_HIDDEN_DYNAMIC_LDS_SIZE: v = local_size - p->base.local_size; break;
+    case CODE_OBJECT_HIDDEN_PRIVATE_BASE: v = dev->apertures.scratch_base >> 32; break;
+    case CODE_OBJECT_HIDDEN_SHARED_BASE: v = dev->apertures.lds_base >> 32; break;
+    default: continue; /* zero: grids have no offset and no partial groups, and there are no host services */
+    }
+    put(kernarg + a->offset, v, a->size);
+  }
+}
+
+/* The dispatch packet that an AQL queue would hold, for kernels that read it. Layout: HSA System Architecture, "AQL kernel dispatch packet". */
+static void fill_aql(uint8_t *at, const struct amd_program *p, uint64_t kernarg, uint32_t local_size,
+                     const uint32_t grid[3], const uint32_t block[3]) {
+  put(at, 2, 2); /* header: kernel dispatch */
+  put(at + 2, 3, 2);
+  for (int i = 0; i < 3; i++) {
+    put(at + 4 + 2 * i, block[i], 2);
+    put(at + 12 + 4 * i, grid[i] * block[i], 4);
+  }
+  put(at + 24, p->private_bytes, 4);
+  put(at + 28, local_size, 4);
+  put(at + 40, kernarg, 8);
+}
+
+static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t local_size, const uint32_t grid[3],
+                        const uint32_t block[3]) {
+  const char *dev = q->dev->name, *name = p->base.name;
+  uint64_t items = 1;
+  for (int i = 0; i < 3; i++) {
+    if (block[i] > 1024) items = UINT32_MAX; /* before the product can overflow */
+    items *= block[i];
+    if ((uint64_t)grid[i] * block[i] > UINT32_MAX)
+      return db_fail(-EINVAL, "%s: kernel %s: %u workgroups of %u work-items exceed 2^32 in dimension %d", dev, name,
+                     grid[i], block[i], i);
+    if (p->required_block[0] && block[i] != p->required_block[i])
+      return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, but it was compiled for %ux%ux%u", dev, name, block[0],
+                     block[1], block[2], p->required_block[0], p->required_block[1], p->required_block[2]);
+  }
+  if (items > p->max_block)
+    return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u has more than %u work-items", dev, name, block[0], block[1],
+                   block[2], p->max_block);
+  uint32_t most = amd_device(q->dev)->node->lds_kib << 10;
+  if (local_size > most)
+    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of local memory, there are %u", dev, name, local_size, most);
+  return 0;
+}
+
+int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
+             const uint32_t grid[3], const uint32_t block[3]) {
+  struct amd_device *dev = amd_device(q->dev);
+  struct amd_program *p = (struct amd_program *)prog;
+  int err = check_launch(q, p, local_size, grid, block);
+  if (err) return err;
+  struct pm4_dispatch d = {
+      .entry = p->entry,
+      .rsrc1 = p->rsrc1,
+      .rsrc2 = p->rsrc2,
+      .rsrc3 = p->rsrc3,
+      .lds_bytes = local_size,
+      .groups = {grid[0], grid[1], grid[2]},
+      .threads = {block[0], block[1], block[2]},
+      .wave32 = p->wave32,
+  };
+  if (p->private_bytes && (err = reserve_scratch(q, p, &d))) return err;
+  fill_hidden(dev, p, kernarg, local_size, grid, block);
+  uint32_t user[16];
+  unsigned n = 0;
+  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its own. */
+  const struct {
+    unsigned bit;
+    uint64_t value;
+    unsigned dwords;
+  } sgprs[] = {
+      {KERNEL_CODE_DISPATCH_PTR_SHIFT, kernarg_address + p->aql_offset, 2},
+      {KERNEL_CODE_KERNARG_SEGMENT_PTR_SHIFT, kernarg_address, 2},
+      {KERNEL_CODE_DISPATCH_ID_SHIFT, dev->dispatches, 2},
+      {KERNEL_CODE_PRIVATE_SEGMENT_SIZE_SHIFT, p->private_bytes, 1},
+  };
+  for (unsigned i = 0; i < sizeof sgprs / sizeof *sgprs; i++) {
+    if (!(p->properties >> sgprs[i].bit & 1)) continue;
+    user[n++] = (uint32_t)sgprs[i].value;
+    if (sgprs[i].dwords == 2) user[n++] = (uint32_t)(sgprs[i].value >> 32);
+  }
+  if (p->aql_offset) fill_aql(kernarg + p->aql_offset, p, kernarg_address, local_size, grid, block);
+  d.user_data = user;
+  d.nuser = n;
+  pm4_dispatch(&q->words, &d);
+  dev->dispatches++;
+  return 0;
+}

@@ -1,0 +1,108 @@
+/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and KFD show, and the emulated ones. */
+#include "backend.h"
+#include <amdgpu.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xf86drm.h>
+
+#define DRM_DEVICES_MAX 64
+#define GPUS_MAX        64
+enum { VENDOR_AMD = 0x1002, VENDOR_NVIDIA = 0x10de };
+
+struct list {
+  struct db_device_info *out;
+  int cap, n;
+};
+
+static struct db_device_info *add(struct list *l, struct db_device_info info) {
+  struct db_device_info *at = l->n < l->cap ? &l->out[l->n] : NULL;
+  l->n++;
+  if (at) *at = info;
+  return at;
+}
+
+static uint32_t location(const drmDevice *d) {
+  return (uint32_t)(d->businfo.pci->bus << 8 | d->businfo.pci->dev << 3 | d->businfo.pci->func);
+}
+
+/* The name that libdrm knows for a real AMD GPU; false when the render node cannot be opened. */
+static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
+  if (!(d->available_nodes & 1 << DRM_NODE_RENDER)) return false;
+  int fd = open(d->nodes[DRM_NODE_RENDER], O_RDWR | O_CLOEXEC);
+  if (fd < 0) return false;
+  uint32_t major, minor;
+  amdgpu_device_handle handle;
+  bool found = false;
+  if (!amdgpu_device_initialize(fd, &major, &minor, &handle)) {
+    const char *name = amdgpu_get_marketing_name(handle);
+    if (name) snprintf(buf, cap, "%s", name);
+    found = name != NULL;
+    amdgpu_device_deinitialize(handle);
+  }
+  close(fd);
+  return found;
+}
+
+/* Lists a machine's devices; drm devices that match by their place on the PCI bus give their names and are struck out. */
+static int add_machine(struct list *l, const char *machine_name, drmDevice **drm, int ndrm) {
+  struct hcq_machine *m = hcq_machine_open(machine_name);
+  if (!m) return -ENODEV;
+  struct hcq_found *found = calloc(GPUS_MAX, sizeof *found);
+  int n = found ? m->ops->enumerate(m, found, GPUS_MAX) : db_fail(-ENOMEM, "out of host memory");
+  for (int i = 0; i < n && i < GPUS_MAX; i++) {
+    struct db_device_info *info = &found[i].info;
+    snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);
+    for (int k = 0; k < ndrm; k++) {
+      if (!drm[k] || location(drm[k]) != found[i].pci_location || drm[k]->businfo.pci->domain != found[i].pci_domain)
+        continue;
+      marketing_name(drm[k], info->description, sizeof info->description);
+      drm[k] = NULL;
+    }
+    add(l, *info);
+  }
+  free(found);
+  hcq_machine_release(m);
+  return n < 0 ? n : 0;
+}
+
+int db_devices(struct db_device_info *out, int cap) {
+  struct list l = {out, cap, 0};
+  drmDevice *all[DRM_DEVICES_MAX], *left[DRM_DEVICES_MAX];
+  int nall = drmGetDevices2(0, all, DRM_DEVICES_MAX), n = 0;
+  if (nall < 0) nall = 0;
+  if (nall > DRM_DEVICES_MAX) nall = DRM_DEVICES_MAX;
+  for (int i = 0; i < nall; i++)
+    if (all[i]->bustype == DRM_BUS_PCI) left[n++] = all[i];
+
+  add_machine(&l, "CPU", NULL, 0);
+
+  int before = l.n, err = add_machine(&l, "AMD", left, n);
+  char reason[sizeof out->reason];
+  snprintf(reason, sizeof reason, "%s", err ? db_error() : "KFD does not list it");
+  /* GPUs that the system shows and the driver cannot use. */
+  for (int i = 0; i < n; i++) {
+    if (!left[i]) continue;
+    uint32_t vendor = left[i]->deviceinfo.pci->vendor_id;
+    if (vendor != VENDOR_AMD && vendor != VENDOR_NVIDIA) continue;
+    struct db_device_info info = {0};
+    snprintf(info.name, sizeof info.name, vendor == VENDOR_AMD ? "AMD" : "NV");
+    snprintf(info.reason, sizeof info.reason, "%s", vendor == VENDOR_AMD ? reason : "not supported yet");
+    snprintf(info.description, sizeof info.description, "PCI %04x:%04x", vendor, left[i]->deviceinfo.pci->device_id);
+    if (vendor == VENDOR_AMD) marketing_name(left[i], info.description, sizeof info.description);
+    add(&l, info);
+  }
+  if (l.n == before) {
+    struct db_device_info info = {.name = "AMD"};
+    snprintf(info.reason, sizeof info.reason, "%s", err ? reason : "no GPU in KFD's topology");
+    add(&l, info);
+  }
+  add(&l, (struct db_device_info){.name = "NV", .reason = "not supported yet"});
+
+  add_machine(&l, "EMU+AMD:gfx1100", NULL, 0);
+  drmFreeDevices(all, nall);
+  return l.n;
+}
