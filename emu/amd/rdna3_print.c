@@ -1,0 +1,406 @@
+/* RDNA3 instructions as text, in the words of LLVM 19's disassembler for gfx1100.
+ *
+ * Driven by the operand list of the decoded instruction: each kind of operand has one way to print, then come the format's modifiers.
+ * Sources: LLVM "AMDGPU assembly syntax" (Syntax of gfx11 instructions, operands and modifiers); checked against LLVM by tests/emu/test_rdna3_print.c. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "rdna3.h"
+
+struct out {
+  char *buf;
+  size_t cap, len;
+};
+static void put(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(struct out *o, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vsnprintf(o->len < o->cap ? o->buf + o->len : NULL, o->len < o->cap ? o->cap - o->len : 0, fmt, ap);
+  va_end(ap);
+  if (n > 0) o->len += (size_t)n;
+}
+
+/* ---- registers and constants ---- */
+
+static void vgpr(struct out *o, unsigned n, unsigned words) {
+  if (words <= 1)
+    put(o, "v%u", n);
+  else
+    put(o, "v[%u:%u]", n, n + words - 1);
+}
+
+static void scalar(struct out *o, unsigned n, unsigned words) {
+  static const char *const halves[] = {"vcc", "exec"};
+  if (n < RDNA3_VCC) {
+    words <= 1 ? put(o, "s%u", n) : put(o, "s[%u:%u]", n, n + words - 1);
+  } else if (n < RDNA3_TTMP0 || n >= RDNA3_EXEC) {
+    const char *name = halves[n >= RDNA3_EXEC];
+    words <= 1 ? put(o, "%s_%s", name, n & 1 ? "hi" : "lo") : put(o, "%s", name);
+  } else if (n < RDNA3_NULL) {
+    n -= RDNA3_TTMP0;
+    words <= 1 ? put(o, "ttmp%u", n) : put(o, "ttmp[%u:%u]", n, n + words - 1);
+  } else {
+    put(o, n == RDNA3_NULL ? "null" : "m0");
+  }
+}
+
+static void constant(struct out *o, unsigned n, unsigned bits) {
+  static const char *const floats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"};
+  static const char *const apertures[] = {"src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit"};
+  if (n <= 192)
+    put(o, "%u", n - RDNA3_INT0);
+  else if (n <= 208)
+    put(o, "-%u", n - 192);
+  else if (n >= RDNA3_SHARED_BASE && n <= RDNA3_PRIVATE_LIMIT)
+    put(o, "%s", apertures[n - RDNA3_SHARED_BASE]);
+  else if (n >= RDNA3_FLOAT0 && n < RDNA3_INV2PI)
+    put(o, "%s", floats[n - RDNA3_FLOAT0]);
+  else if (n == RDNA3_INV2PI)
+    put(o, bits == 64 ? "0.15915494309189532" : "0.15915494");
+  else
+    put(o, "src_scc");
+}
+
+/* A 9-bit source number. */
+static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const struct rdna3_operand *op) {
+  unsigned words = (op->bits + 31u) / 32;
+  if (n >= RDNA3_VGPR0)
+    vgpr(o, n - RDNA3_VGPR0, words);
+  else if (n == RDNA3_LITERAL)
+    put(o, "0x%" PRIx32, in->literal);
+  else if (n < RDNA3_INT0)
+    scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
+  else
+    constant(o, n, op->bits);
+}
+
+/* ---- immediates with a syntax of their own ---- */
+
+static void waitcnt(struct out *o, unsigned imm) {
+  unsigned vm = imm >> 10 & 63, exp = imm & 7, lgkm = imm >> 4 & 63;
+  bool all = vm == 63 && exp == 7 && lgkm == 63;
+  const char *space = "";
+  if (all || vm != 63) put(o, "vmcnt(%u)", vm), space = " ";
+  if (all || exp != 7) put(o, "%sexpcnt(%u)", space, exp), space = " ";
+  if (all || lgkm != 63) put(o, "%slgkmcnt(%u)", space, lgkm);
+}
+
+static void depctr(struct out *o, unsigned imm) {
+  static const struct {
+    const char *name;
+    uint8_t low, width;
+  } fields[] = {{"hold_cnt", 7, 1}, {"sa_sdst", 0, 1}, {"va_vdst", 12, 4}, {"va_sdst", 9, 3}, {"va_ssrc", 8, 1}, {"va_vcc", 1, 1}, {"vm_vsrc", 2, 3}};
+  enum { N = sizeof fields / sizeof *fields };
+  unsigned known = 0;
+  bool set = false;
+  for (unsigned i = 0; i < N; i++) {
+    unsigned max = (1u << fields[i].width) - 1;
+    known |= max << fields[i].low;
+    set |= (imm >> fields[i].low & max) != max;
+  }
+  if (imm & ~known) {
+    put(o, "0x%x", imm);
+    return;
+  }
+  const char *space = "";
+  for (unsigned i = 0; i < N; i++) {
+    unsigned max = (1u << fields[i].width) - 1, value = imm >> fields[i].low & max;
+    if (set && value == max) continue;
+    put(o, "%sdepctr_%s(%u)", space, fields[i].name, value);
+    space = " ";
+  }
+}
+
+static void delay_alu(struct out *o, unsigned imm) {
+  static const char *const ids[16] = {"NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
+                                      "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3"};
+  static const char *const skips[8] = {"SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"};
+  unsigned id0 = imm & 15, skip = imm >> 4 & 7, id1 = imm >> 7 & 15;
+  const char *bar = "";
+  if (id0) put(o, "instid0(%s)", ids[id0] ? ids[id0] : "/* invalid instid value */"), bar = " | ";
+  if (skip) put(o, "%sinstskip(%s)", bar, skips[skip] ? skips[skip] : "/* invalid instskip value */"), bar = " | ";
+  if (id1) put(o, "%sinstid1(%s)", bar, ids[id1] ? ids[id1] : "/* invalid instid value */"), bar = " | ";
+  if (!*bar) put(o, "0");
+}
+
+static void sendmsg(struct out *o, unsigned imm) {
+  static const char *const low[] = {[1] = "INTERRUPT", "HS_TESSFACTOR", "DEALLOC_VGPRS", NULL, "STALL_WAVE_GEN", "HALT_WAVES", NULL, NULL, "GS_ALLOC_REQ"};
+  static const char *const high[] = {"GET_DOORBELL", "GET_DDID", "GET_TMA", "GET_REALTIME", "SAVE_WAVE", "GET_TBA"};
+  const char *name = imm < 10 ? low[imm] : imm >= 128 && imm < 134 ? high[imm - 128] : NULL;
+  if (name)
+    put(o, "sendmsg(MSG_%s%s)", imm >= 128 ? "RTN_" : "", name);
+  else if (imm < 256)
+    put(o, "sendmsg(%u, 0, 0)", imm);
+  else
+    put(o, "%u", imm);
+}
+
+static void hwreg(struct out *o, unsigned imm) {
+  static const char *const names[64] = {
+      [1] = "MODE", [2] = "STATUS", [3] = "TRAPSTS", [5] = "GPR_ALLOC", [6] = "LDS_ALLOC", [7] = "IB_STS", [15] = "SH_MEM_BASES", [20] = "FLAT_SCR_LO", [21] = "FLAT_SCR_HI",
+      [23] = "HW_ID1", [24] = "HW_ID2", [29] = "SHADER_CYCLES"};
+  unsigned id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
+  names[id] ? put(o, "hwreg(HW_REG_%s", names[id]) : put(o, "hwreg(%u", id);
+  if (offset != 0 || size != 32) put(o, ", %u, %u", offset, size);
+  put(o, ")");
+}
+
+static void swizzle(struct out *o, unsigned imm) {
+  if (imm == 0) return;
+  put(o, " offset:");
+  if (imm & 0x8000 && imm < 0x8100) {
+    put(o, "swizzle(QUAD_PERM,%u,%u,%u,%u)", imm & 3, imm >> 2 & 3, imm >> 4 & 3, imm >> 6 & 3);
+  } else if (imm & 0x8000) {
+    put(o, "%u", imm);
+  } else {
+    unsigned and = imm & 31, or = imm >> 5 & 31, xor = imm >> 10 & 31;
+    if (and == 31 && or == 0 && xor && !(xor & (xor - 1))) {
+      put(o, "swizzle(SWAP,%u)", xor);
+    } else if (and == 31 && or == 0 && xor && !((xor + 1) & xor)) {
+      put(o, "swizzle(REVERSE,%u)", xor + 1);
+    } else {
+      unsigned group = 32 - and;
+      if (group > 1 && !(group & (group - 1)) && or < group && xor == 0) {
+        put(o, "swizzle(BROADCAST,%u,%u)", group, or);
+      } else {
+        char mask[6];
+        for (int b = 4; b >= 0; b--) {
+          unsigned probe0 = ((0 & and) | or) ^ xor, probe1 = ((31 & and) | or) ^ xor;
+          mask[4 - b] = (probe0 >> b & 1) ? (probe1 >> b & 1 ? '1' : 'i') : (probe1 >> b & 1 ? 'p' : '0');
+        }
+        mask[5] = 0;
+        put(o, "swizzle(BITMASK_PERM,\"%s\")", mask);
+      }
+    }
+  }
+}
+
+/* ---- modifiers ---- */
+
+static unsigned source_number(uint8_t field) {
+  switch (field) {
+  case RDNA3_FIELD_src0: return 0;
+  case RDNA3_FIELD_vsrc1:
+  case RDNA3_FIELD_src1: return 1;
+  case RDNA3_FIELD_src2: return 2;
+  default: return 3;
+  }
+}
+
+static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned i) {
+  unsigned n = source_number(in->operand[i].field), code = in->arg[i];
+  bool packed = in->format == RDNA3_VOP3P;
+  bool neg = n < 3 && !packed && in->neg >> n & 1, abs = n < 3 && !packed && in->abs >> n & 1;
+  bool immediate = code >= RDNA3_INT0 && code < RDNA3_VGPR0 && !(code >= RDNA3_SHARED_BASE && code <= RDNA3_PRIVATE_LIMIT) && code != RDNA3_SCC;
+  bool word = neg && !abs && immediate;
+  put(o, "%s%s", word ? "neg(" : neg ? "-" : "", abs ? "|" : "");
+  source(o, in, code, &in->operand[i]);
+  put(o, "%s%s", abs ? "|" : "", word ? ")" : "");
+}
+
+static void bit_list(struct out *o, const char *name, unsigned value, unsigned n, unsigned unless) {
+  if (value == unless) return;
+  put(o, " %s:[", name);
+  for (unsigned i = 0; i < n; i++) put(o, "%s%u", i ? "," : "", value >> i & 1);
+  put(o, "]");
+}
+
+static unsigned sources(const struct rdna3_inst *in) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < in->operands; i++) n += source_number(in->operand[i].field) < 3;
+  return n;
+}
+
+static void dpp(struct out *o, const struct rdna3_inst *in) {
+  unsigned c = in->dpp_ctrl;
+  if (in->dpp == 8) {
+    put(o, " dpp8:[");
+    for (int i = 0; i < 8; i++) put(o, "%s%u", i ? "," : "", c >> 3 * i & 7);
+    put(o, "]%s", in->fi ? " fi:1" : "");
+    return;
+  }
+  if (c <= 0xff)
+    put(o, " quad_perm:[%u,%u,%u,%u]", c & 3, c >> 2 & 3, c >> 4 & 3, c >> 6 & 3);
+  else if (c == 0x140 || c == 0x141)
+    put(o, " row_%smirror", c & 1 ? "half_" : "");
+  else {
+    static const char *const names[] = {[0] = "shl", [1] = "shr", [2] = "ror", [5] = "share", [6] = "xmask"};
+    put(o, " row_%s:%u", names[c >> 4 & 7], c & 15);
+  }
+  put(o, " row_mask:0x%x bank_mask:0x%x%s%s", in->row_mask, in->bank_mask, in->bound_ctrl ? " bound_ctrl:1" : "", in->fi ? " fi:1" : "");
+}
+
+static void vop_modifiers(struct out *o, const struct rdna3_inst *in) {
+  unsigned n = sources(in);
+  if (in->format == RDNA3_VOP3P) {
+    unsigned all = (1u << n) - 1;
+    bool mix = in->op >= &rdna3_ops[RDNA3_VOP3P_v_fma_mix_f32] && in->op <= &rdna3_ops[RDNA3_VOP3P_v_fma_mixhi_f16];
+    bit_list(o, "op_sel", in->opsel & all, n, 0);
+    bit_list(o, "op_sel_hi", in->opsel_hi & all, n, mix ? 0 : all);
+    bit_list(o, "neg_lo", in->neg & all, n, 0);
+    bit_list(o, "neg_hi", in->neg_hi & all, n, 0);
+  } else if (in->format == RDNA3_VOP3) {
+    unsigned bits = (in->opsel & ((1u << n) - 1)) | (unsigned)(in->opsel >> 3 & 1) << n;
+    bit_list(o, "op_sel", bits, n + 1, 0);
+  }
+  if (in->clamp) put(o, " clamp");
+  static const char *const omod[] = {"", " mul:2", " mul:4", " div:2"};
+  put(o, "%s", omod[in->omod]);
+  if (in->dpp) dpp(o, in);
+}
+
+static void cache_policy(struct out *o, const struct rdna3_inst *in) { put(o, "%s%s%s", in->glc ? " glc" : "", in->slc ? " slc" : "", in->dlc ? " dlc" : ""); }
+
+/* ---- memory formats ---- */
+
+static bool two_addresses(const char *name) {
+  for (; *name; name++)
+    if (name[0] == '2' && name[1] == 'a' && name[2] == 'd') return true;
+  return false;
+}
+
+static void memory_modifiers(struct out *o, const struct rdna3_inst *in) {
+  switch (in->format) {
+  case RDNA3_SMEM: put(o, "%s%s", in->glc ? " glc" : "", in->dlc ? " dlc" : ""); return;
+  case RDNA3_DS:
+    if (in->op == &rdna3_ops[RDNA3_DS_ds_swizzle_b32]) {
+      swizzle(o, (unsigned)in->offset);
+    } else if (two_addresses(in->op->name)) {
+      if (in->offset0) put(o, " offset0:%u", in->offset0);
+      if (in->offset1) put(o, " offset1:%u", in->offset1);
+    } else if (in->offset) {
+      put(o, " offset:%d", in->offset);
+    }
+    if (in->gds) put(o, " gds");
+    return;
+  case RDNA3_MTBUF:
+  case RDNA3_MUBUF: put(o, "%s%s", in->idxen ? " idxen" : "", in->offen ? " offen" : ""); __attribute__((fallthrough));
+  default:
+    if (in->offset) put(o, " offset:%d", in->offset);
+    cache_policy(o, in);
+    if (in->tfe) put(o, " tfe");
+  }
+}
+
+/* SMEM's last operand: an SGPR, an immediate, or both. */
+static void smem_offset(struct out *o, const struct rdna3_inst *in, unsigned n) {
+  if (n == RDNA3_NULL && in->offset) {
+    put(o, in->offset < 0 ? "-0x%x" : "0x%x", in->offset < 0 ? -(unsigned)in->offset : (unsigned)in->offset);
+    return;
+  }
+  scalar(o, n, 1);
+  if (in->offset) put(o, in->offset < 0 ? " offset:-0x%x" : " offset:0x%x", in->offset < 0 ? -(unsigned)in->offset : (unsigned)in->offset);
+}
+
+/* ---- one operand ---- */
+
+static bool has_operand(const struct rdna3_inst *in, uint8_t field, unsigned *arg) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == field) {
+      *arg = in->arg[i];
+      return true;
+    }
+  return false;
+}
+
+static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
+  const struct rdna3_operand *op = &in->operand[i];
+  unsigned n = in->arg[i], words = (op->bits + 31u) / 32, saddr;
+  switch (op->kind) {
+  case RDNA3_KIND_vgpr:
+    if (op->field == RDNA3_FIELD_addr && in->format == RDNA3_SCRATCH && !in->sve) {
+      put(o, "off");
+    } else if (op->field == RDNA3_FIELD_vaddr) {
+      words = (unsigned)in->idxen + in->offen;
+      words ? vgpr(o, n, words) : put(o, "off");
+    } else {
+      if (op->field == RDNA3_FIELD_addr && in->format == RDNA3_GLOBAL && has_operand(in, RDNA3_FIELD_saddr, &saddr) && saddr != RDNA3_NULL) words = 1;
+      if (op->field == RDNA3_FIELD_vdata) words += in->tfe;
+      vgpr(o, n, words);
+    }
+    return;
+  case RDNA3_KIND_src:
+  case RDNA3_KIND_src_vgpr:
+  case RDNA3_KIND_src_vgpr_or_inline: modified_source(o, in, i); return;
+  case RDNA3_KIND_sreg:
+  case RDNA3_KIND_sdst:
+  case RDNA3_KIND_sdst_null:
+    if (op->field == RDNA3_FIELD_saddr && n == RDNA3_NULL)
+      put(o, "off");
+    else
+      scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
+    return;
+  case RDNA3_KIND_sreg_m0_inl:
+  case RDNA3_KIND_ssrc_lanesel:
+  case RDNA3_KIND_ssrc: source(o, in, n, op); return;
+  case RDNA3_KIND_smem_offset: smem_offset(o, in, n); return;
+  case RDNA3_KIND_waitcnt: waitcnt(o, n); return;
+  case RDNA3_KIND_waitcnt_depctr: depctr(o, n); return;
+  case RDNA3_KIND_delay: delay_alu(o, n); return;
+  case RDNA3_KIND_sendmsg:
+  case RDNA3_KIND_sendmsg_rtn: sendmsg(o, n); return;
+  case RDNA3_KIND_hwreg: hwreg(o, n); return;
+  case RDNA3_KIND_label: put(o, "%u", n); return;
+  case RDNA3_KIND_simm8: put(o, "%u", n); return;
+  default: put(o, "0x%x", n);
+  }
+}
+
+static const char *suffix(const struct rdna3_inst *in) {
+  bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
+  bool e64 = in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD || in->format == RDNA3_VOP3P;
+  if (in->dpp) return e64 ? "_e64_dpp" : "_dpp";
+  if (e32) return in->op->flags & F_NO_E64 ? "" : "_e32";
+  return e64 && in->op->format != in->format ? "_e64" : "";
+}
+
+static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned from, unsigned to, const struct rdna3_op *op) {
+  const char *comma = " ";
+  /* Masks that the 32-bit encodings leave out: destination first, source last. */
+  bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
+  if (in->format == RDNA3_VOPC && op->flags & F_W_VCC) put(o, " vcc_lo"), comma = ", ";
+  for (unsigned i = from; i < to; i++) {
+    if (in->operand[i].kind == RDNA3_KIND_exec) continue;
+    put(o, "%s", comma);
+    operand(o, in, i);
+    comma = ", ";
+    if (e32 && in->format == RDNA3_VOP2 && i == from && op->flags & F_W_VCC) put(o, ", vcc_lo");
+  }
+  if (e32 && op->flags & F_R_VCC) put(o, "%svcc_lo", comma);
+}
+
+int rdna3_print(const struct rdna3_inst *in, char *buf, size_t cap) {
+  struct out o = {buf, cap, 0};
+  if (cap) *buf = 0;
+  if (!in->op) {
+    put(&o, ".long 0x%08" PRIx32, in->dw[0]);
+    return (int)o.len;
+  }
+  put(&o, "%s%s", in->op->name, suffix(in));
+  operand_list(&o, in, 0, in->operands_x, in->op);
+  if (in->opy) {
+    put(&o, " :: %s", in->opy->name);
+    operand_list(&o, in, in->operands_x, in->operands, in->opy);
+    return (int)o.len;
+  }
+  switch (in->format) {
+  case RDNA3_VOP1:
+  case RDNA3_VOP2:
+  case RDNA3_VOPC:
+    if (in->dpp) dpp(&o, in);
+    break;
+  case RDNA3_VOP3:
+  case RDNA3_VOP3SD:
+  case RDNA3_VOP3P: vop_modifiers(&o, in); break;
+  case RDNA3_SMEM:
+  case RDNA3_DS:
+  case RDNA3_FLAT:
+  case RDNA3_GLOBAL:
+  case RDNA3_SCRATCH:
+  case RDNA3_MUBUF:
+  case RDNA3_MTBUF: memory_modifiers(&o, in); break;
+  default: break;
+  }
+  return (int)o.len;
+}
