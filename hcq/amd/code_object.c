@@ -46,71 +46,71 @@ static int check_file(struct code_object *co, const char *arch) {
 
 /* ---- metadata ---- */
 
-/* The library allocates what a length in the input says before it has seen that many bytes. This walk refuses input whose containers claim more
- * elements than bytes are left, so allocations stay in proportion to the file. */
+/* MessagePack's tags: from the row before's last + 1 up to last. Source: the MessagePack specification. */
+static const struct msgpack_tag {
+  uint8_t last;
+  enum { BAD, SCALAR, BYTES, ARRAY, MAP } kind;
+  uint8_t mask;         /* bits of the tag that are the length */
+  uint8_t length_bytes; /* of a big-endian length behind the tag */
+  uint8_t payload;      /* bytes of a scalar */
+} msgpack_tags[] = {
+    {0x7f, SCALAR},
+    {0x8f, MAP, 15},
+    {0x9f, ARRAY, 15},
+    {0xbf, BYTES, 31},
+    {0xc0, SCALAR},
+    {0xc1, BAD},
+    {0xc3, SCALAR},
+    {0xc4, BYTES, 0, 1},
+    {0xc5, BYTES, 0, 2},
+    {0xc6, BYTES, 0, 4},
+    {0xc9, BAD},
+    {0xca, SCALAR, 0, 0, 4},
+    {0xcb, SCALAR, 0, 0, 8},
+    {0xcc, SCALAR, 0, 0, 1},
+    {0xcd, SCALAR, 0, 0, 2},
+    {0xce, SCALAR, 0, 0, 4},
+    {0xcf, SCALAR, 0, 0, 8},
+    {0xd0, SCALAR, 0, 0, 1},
+    {0xd1, SCALAR, 0, 0, 2},
+    {0xd2, SCALAR, 0, 0, 4},
+    {0xd3, SCALAR, 0, 0, 8},
+    {0xd8, BAD},
+    {0xd9, BYTES, 0, 1},
+    {0xda, BYTES, 0, 2},
+    {0xdb, BYTES, 0, 4},
+    {0xdc, ARRAY, 0, 2},
+    {0xdd, ARRAY, 0, 4},
+    {0xde, MAP, 0, 2},
+    {0xdf, MAP, 0, 4},
+    {0xff, SCALAR},
+};
+
+/* The library allocates what a length in the input says before it has seen that many bytes. This walk refuses input whose
+ * containers claim more elements than bytes are left, so allocations stay in proportion to the file. */
 static int check_msgpack(const uint8_t *p, size_t size) {
-  const uint8_t *start = p, *end = p + size;
-  for (uint64_t pending = 1; pending; pending--) {
-    if (p == end) return db_fail(-EINVAL, "code object: metadata is cut off after 0x%zx bytes", size);
-    uint8_t tag = *p++;
-    unsigned length_bytes = 0; /* of the length that follows the tag */
-    uint64_t length = 0, items = 0;
-    enum { SCALAR, BYTES, ARRAY, MAP } kind = SCALAR;
-    if (tag < 0x80 || tag >= 0xe0)
-      length = 0;
-    else if (tag < 0x90)
-      kind = MAP, length = tag & 15;
-    else if (tag < 0xa0)
-      kind = ARRAY, length = tag & 15;
-    else if (tag < 0xc0)
-      kind = BYTES, length = tag & 31;
-    else
-      switch (tag) {
-      case 0xc0:
-      case 0xc2:
-      case 0xc3: break;
-      case 0xc4:
-      case 0xc5:
-      case 0xc6: kind = BYTES, length_bytes = 1u << (tag - 0xc4); break;
-      case 0xca: length = 4; break;
-      case 0xcb: length = 8; break;
-      case 0xcc:
-      case 0xcd:
-      case 0xce:
-      case 0xcf: length = 1u << (tag - 0xcc); break;
-      case 0xd0:
-      case 0xd1:
-      case 0xd2:
-      case 0xd3: length = 1u << (tag - 0xd0); break;
-      case 0xd9:
-      case 0xda:
-      case 0xdb: kind = BYTES, length_bytes = 1u << (tag - 0xd9); break;
-      case 0xdc:
-      case 0xdd: kind = ARRAY, length_bytes = 2u << (tag - 0xdc); break;
-      case 0xde:
-      case 0xdf: kind = MAP, length_bytes = 2u << (tag - 0xde); break;
-      default:
-        return db_fail(-EINVAL, "code object: metadata has no MessagePack at its offset 0x%zx (byte 0x%02x)",
-                       (size_t)(p - 1 - start), tag);
-      }
-    if ((size_t)(end - p) < length_bytes)
-      return db_fail(-EINVAL, "code object: metadata is cut off after 0x%zx bytes", size);
-    for (unsigned i = 0; i < length_bytes; i++) length = length << 8 | *p++;
-    uint64_t left = (uint64_t)(end - p);
-    if (kind == ARRAY)
-      items = length;
-    else if (kind == MAP)
-      items = 2 * length;
-    else if (length > left)
-      return db_fail(-EINVAL, "code object: metadata is cut off after 0x%zx bytes", size);
-    else
-      p += length, left -= length;
-    pending += items;
-    if (pending - 1 > left)
+  size_t at = 0;
+  for (uint64_t pending = 1; pending; pending--) { /* elements still to come, on all levels together */
+    if (at == size) goto cut;
+    const struct msgpack_tag *tag = msgpack_tags;
+    while (p[at] > tag->last) tag++;
+    if (tag->kind == BAD)
+      return db_fail(-EINVAL, "code object: metadata has no known MessagePack at its offset 0x%zx (byte 0x%02x)", at,
+                     p[at]);
+    uint64_t length = p[at++] & tag->mask;
+    if (tag->length_bytes > size - at) goto cut;
+    for (unsigned i = 0; i < tag->length_bytes; i++) length = length << 8 | p[at++];
+    uint64_t skip = tag->kind == BYTES ? length : tag->payload;
+    if (skip > size - at) goto cut;
+    at += skip;
+    pending += tag->kind == ARRAY ? length : tag->kind == MAP ? 2 * length : 0;
+    if (pending - 1 > size - at)
       return db_fail(-EINVAL, "code object: metadata claims more elements than its 0x%zx bytes can hold (offset 0x%zx)",
-                     size, (size_t)(p - start));
+                     size, at);
   }
   return 0;
+cut:
+  return db_fail(-EINVAL, "code object: metadata is cut off after 0x%zx bytes", size);
 }
 
 /* What reading one kernel's metadata needs to know, and to say when it fails. */
