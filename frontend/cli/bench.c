@@ -1,0 +1,271 @@
+/* doorbell bench: the cases over the devices, as a table or as JSON. */
+#include "bench.h"
+#include "../../emu/emu.h"
+#include "../../hcq/backend.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const struct bench_case bench_cases[] = {
+    {"dot", "[1, 2] . [3, 4] = 11", false, bench_dot},
+    {"variance", "var [1, 2, 3, 4] = 1.6666667", false, bench_variance},
+    {"saxpy", "2.5 x + y, 1 M of f32", false, bench_saxpy},
+    {"sum", "4 M of f32", false, bench_sum},
+    {"softmax", "512 x 512 of f32, by row", false, bench_softmax},
+    {"matmul", "256 x 256 x 256 of f32", false, bench_matmul},
+    {"perceptron", "relu(x w1 + b1) w2 + b2, 64 x 784 to 128 to 10", false, bench_perceptron},
+    {"cl:saxpy", "OpenCL C, 1 M of f32", true, bench_cl_saxpy},
+    {"cl:reduce", "OpenCL C, 4 M of u32", true, bench_cl_reduce},
+    {"cl:sgemm", "OpenCL C, 256 x 256 x 256 of f32", true, bench_cl_sgemm},
+    {"cl:histogram", "OpenCL C, 1 M bytes", true, bench_cl_histogram},
+};
+const unsigned bench_ncases = sizeof bench_cases / sizeof *bench_cases;
+
+/* ---- for the cases ---- */
+
+double bench_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct bench_counts bench_count(db_device *dev, bool *emulated) {
+  struct bench_counts c;
+  struct emu_stats stats = {0};
+  db_device_counters(dev, &c.device);
+  *emulated = !emu_stats(db_device_os(dev), db_device_index(dev), &stats);
+  c.instructions = stats.instructions;
+  return c;
+}
+
+void bench_counted(db_device *dev, struct bench_counts before, struct bench_result *r) {
+  struct bench_counts now = bench_count(dev, &r->emulated);
+  r->kernels = (unsigned)(now.device.kernels - before.device.kernels);
+  r->packets = now.device.packets - before.device.packets;
+  r->doorbells = now.device.doorbells - before.device.doorbells;
+  r->instructions = now.instructions - before.instructions;
+}
+
+bool bench_fail(struct bench_result *r, const char *what) {
+  snprintf(r->reason, sizeof r->reason, "%s", what);
+  return r->ok = false;
+}
+
+void bench_compare(struct bench_result *r, const float *got, const double *expected, int64_t n, double scale,
+                   double tolerance) {
+  int64_t worst = -1;
+  r->error = 0;
+  r->tolerance = tolerance;
+  for (int64_t i = 0; i < n; i++) {
+    double e = fabs((double)got[i] - expected[i]) / fmax(fabs(expected[i]), scale);
+    if (!(e <= r->error)) worst = i, r->error = isnan(e) ? INFINITY : e;
+  }
+  r->ok = r->error <= tolerance;
+  if (!r->ok)
+    snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, the host has %.9g", (long long)worst,
+             (double)got[worst], expected[worst]);
+}
+
+void bench_fill(float *x, int64_t n, uint32_t seed) {
+  uint32_t s = seed * 2654435761u + 1;
+  for (int64_t i = 0; i < n; i++) {
+    s = s * 1664525u + 1013904223u; /* Numerical Recipes' linear congruential generator */
+    x[i] = (float)(int32_t)(s & 0xffffff00u) * 0x1p-31f;
+  }
+}
+
+bool bench_again(const struct bench_result *r, unsigned runs, double spent) {
+  if (r->emulated) return runs < 1;
+  return runs < 3 || (runs < 50 && spent < 0.2);
+}
+
+/* ---- flags ---- */
+
+enum { MOST_NAMES = 16 };
+struct ctx {
+  const char *device[MOST_NAMES], *name[MOST_NAMES];
+  unsigned ndevices, nnames;
+  bool json;
+};
+static int set_device(const struct command *c, void *ctx, const char *v) {
+  struct ctx *x = ctx;
+  if (x->ndevices == MOST_NAMES) return fail_usage(c, "more than %d --dev", MOST_NAMES);
+  x->device[x->ndevices++] = v;
+  return 0;
+}
+static int set_case(const struct command *c, void *ctx, const char *v) {
+  struct ctx *x = ctx;
+  if (x->nnames == MOST_NAMES) return fail_usage(c, "more than %d --case", MOST_NAMES);
+  for (unsigned i = 0; i < bench_ncases; i++)
+    if (!strcmp(v, bench_cases[i].name)) {
+      x->name[x->nnames++] = v;
+      return 0;
+    }
+  fail_usage(c, "--case %s: there is no such case; there are:", v);
+  for (unsigned i = 0; i < bench_ncases; i++) fprintf(stderr, "  %-14s %s\n", bench_cases[i].name, bench_cases[i].what);
+  return EXIT_USAGE;
+}
+static int set_json(const struct command *c, void *ctx, const char *v) { return ((struct ctx *)ctx)->json = true, 0; }
+static const struct option options[] = {
+    {"--dev", true, set_device}, {"--case", true, set_case}, {"--json", false, set_json}};
+
+/* ---- output ---- */
+
+#define ROW "%-15s %-12s %7s %7s %9s %11s %9s %8s %12s %9s  %s\n"
+
+static void print_head(void) {
+  printf(ROW, "device", "case", "kernels", "packets", "doorbells", "time", "GFLOPS", "GB/s", "emulated", "error",
+         "result");
+  printf(ROW, "", "", "", "", "", "", "", "", "instructions", "relative", "");
+}
+
+static const char *engineering_time(double s, char *buf, size_t cap) {
+  if (s < 1e-3)
+    snprintf(buf, cap, "%.2f us", s * 1e6);
+  else if (s < 1)
+    snprintf(buf, cap, "%.2f ms", s * 1e3);
+  else
+    snprintf(buf, cap, "%.2f s", s);
+  return buf;
+}
+
+static const char *count(uint64_t n, char *buf, size_t cap) {
+  return snprintf(buf, cap, "%llu", (unsigned long long)n), buf;
+}
+
+static const char *rate(double per_second, char *buf, size_t cap) {
+  double g = per_second * 1e-9;
+  if (g <= 0) return "-";
+  return snprintf(buf, cap, g < 0.01 ? "%.1e" : "%.2f", g), buf;
+}
+
+static void print_row(const struct bench_result *r) {
+  char kernels[16], packets[24], doorbells[24], time[24], flops[24], bytes[24], instructions[24] = "-", error[24] = "-";
+  if (r->emulated) count(r->instructions, instructions, sizeof instructions);
+  if (isfinite(r->error) && r->tolerance > 0) snprintf(error, sizeof error, "%.1e", r->error);
+  bool ran = r->seconds > 0;
+  printf(ROW, r->device, r->name, ran ? count(r->kernels, kernels, sizeof kernels) : "-",
+         ran ? count(r->packets, packets, sizeof packets) : "-",
+         ran ? count(r->doorbells, doorbells, sizeof doorbells) : "-",
+         ran ? engineering_time(r->seconds, time, sizeof time) : "-",
+         ran ? rate(r->flops / r->seconds, flops, sizeof flops) : "-",
+         ran ? rate(r->bytes / r->seconds, bytes, sizeof bytes) : "-", instructions, error, r->ok ? "ok" : "FAILED");
+  if (!r->ok) printf("%-15s %-12s %s\n", "", "", r->reason);
+  fflush(stdout);
+}
+
+static void print_field(const char *name, double v) {
+  printf(", \"%s\": ", name);
+  json_number(stdout, v);
+}
+
+static void print_json(const struct bench_result *r, bool first) {
+  fputs(first ? "\n  {\"device\": " : ",\n  {\"device\": ", stdout);
+  json_string(stdout, r->device);
+  fputs(", \"case\": ", stdout);
+  json_string(stdout, r->name);
+  fputs(", \"kernel_names\": ", stdout);
+  json_string(stdout, r->kernel_names);
+  printf(", \"kernels\": %u, \"packets\": %llu, \"doorbells\": %llu", r->kernels, (unsigned long long)r->packets,
+         (unsigned long long)r->doorbells);
+  print_field("seconds", r->seconds);
+  print_field("gflops", r->seconds > 0 ? r->flops / r->seconds * 1e-9 : 0);
+  print_field("gb_per_s", r->seconds > 0 ? r->bytes / r->seconds * 1e-9 : 0);
+  if (r->emulated)
+    print_field("emulated_instructions", (double)r->instructions);
+  else
+    fputs(", \"emulated_instructions\": null", stdout);
+  print_field("error", r->error);
+  print_field("tolerance", r->tolerance);
+  printf(", \"ok\": %s, \"reason\": ", r->ok ? "true" : "false");
+  json_string(stdout, r->reason);
+  fputc('}', stdout);
+}
+
+/* ---- the run ---- */
+
+static void default_devices(struct ctx *x) {
+  static struct db_device_info info[MOST_NAMES];
+  x->device[x->ndevices++] = "CPU";
+  int n = db_devices(info, MOST_NAMES);
+  for (int i = 0; i < n && i < MOST_NAMES && x->ndevices < MOST_NAMES - 1; i++)
+    if (info[i].usable && !info[i].emulated && strcmp(info[i].name, "CPU")) x->device[x->ndevices++] = info[i].name;
+  x->device[x->ndevices++] = "EMU+AMD:gfx1100";
+}
+
+static bool wanted(const struct ctx *x, const struct bench_case *c, const db_device *dev) {
+  if (c->code_object && strncmp(db_device_arch(dev), "gfx", 3)) return false;
+  for (unsigned i = 0; i < x->nnames; i++)
+    if (!strcmp(x->name[i], c->name)) return true;
+  return !x->nnames;
+}
+
+struct totals {
+  unsigned ran, failed;
+};
+
+static void show(const struct ctx *x, const struct bench_result *r, struct totals *t) {
+  if (x->json)
+    print_json(r, !t->ran);
+  else
+    print_row(r);
+  t->ran++;
+  t->failed += !r->ok;
+}
+
+static void bench_device(const struct ctx *x, const char *name, struct totals *t) {
+  db_device *dev = db_open(name);
+  if (!dev) {
+    struct bench_result r = {.device = name, .name = "open"};
+    bench_fail(&r, db_error());
+    show(x, &r, t);
+    return;
+  }
+  for (unsigned i = 0; i < bench_ncases; i++) {
+    if (!wanted(x, &bench_cases[i], dev)) continue;
+    struct bench_result r = {.device = name, .name = bench_cases[i].name};
+    bench_cases[i].run(dev, &r);
+    show(x, &r, t);
+  }
+  db_close(dev);
+}
+
+static int bench_main(const struct command *self, int argc, char **argv) {
+  struct ctx x = {0};
+  struct totals t = {0};
+  int status;
+  if (!options_parse(self, options, sizeof options / sizeof *options, NULL, &x, argc, argv, &status)) return status;
+  if (!x.ndevices) default_devices(&x);
+  if (x.json)
+    fputs("{\"results\": [", stdout);
+  else
+    print_head();
+  for (unsigned i = 0; i < x.ndevices; i++) bench_device(&x, x.device[i], &t);
+  if (x.json)
+    printf("\n], \"ran\": %u, \"failed\": %u}\n", t.ran, t.failed);
+  else
+    printf("\n%u of %u ok. Every result was compared with a plain host computation in double precision.\n",
+           t.ran - t.failed, t.ran);
+  db_shutdown();
+  return t.failed ? EXIT_FAILED : EXIT_DONE;
+}
+
+const struct command bench_command = {
+    .name = "bench",
+    .summary = "run and check tensor programs and kernels on every device",
+    .help = "usage: doorbell bench [--dev DEV]... [--case NAME]... [--json]\n\n"
+            "Runs small tensor programs, and OpenCL C kernels on AMD devices, and compares every\n"
+            "result with a plain host computation. Without --dev: the CPU, the GPUs of this\n"
+            "machine, and EMU+AMD:gfx1100.\n\n"
+            "  --dev DEV     a device; may be given several times\n"
+            "  --case NAME   a case: dot variance saxpy sum softmax matmul perceptron cl:saxpy\n"
+            "                cl:reduce cl:sgemm cl:histogram; may be given several times\n"
+            "  --json        {\"results\": [...], \"ran\", \"failed\"}, a field for each column\n\n"
+            "columns: kernels, packets written and doorbells rung by one run; time the kernels\n"
+            "took by the device's clock, the best run (an emulated device runs once); GFLOPS and\n"
+            "GB/s from the arithmetic and the least memory traffic; wave instructions that an\n"
+            "emulated device executed; the largest relative difference from the host; ok or\n"
+            "FAILED with the reason. Exit status 1 when a case failed.\n",
+    .main = bench_main,
+};

@@ -1,0 +1,72 @@
+/* What the subcommands of `doorbell` share: flags, messages, JSON, .npy files. Exit status: 0 done, 1 failed, 2 wrong usage. */
+#ifndef DOORBELL_CLI_H
+#define DOORBELL_CLI_H
+#include "../doorbell.h"
+#include <stdio.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#define DOORBELL_VERSION "0.1.0"
+
+struct command {
+  const char *name, *summary, *help;                              /* help: the whole text of --help */
+  int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is the first argument */
+};
+extern const struct command devices_command, bench_command, run_command;
+
+/* ---- options.c ---- */
+
+/* One flag. set returns 0, or what fail_usage returned; value is NULL for a flag without one. */
+struct option {
+  const char *name; /* with its dashes */
+  bool takes_value;
+  int (*set)(const struct command *c, void *ctx, const char *value);
+};
+/* Reads flags (--name value or --name=value) and what is not one through positional (NULL: nothing else is allowed).
+ * Returns true to go on, false to leave with *status (after --help or a message). */
+bool options_parse(const struct command *c, const struct option *options, unsigned n,
+                   int (*positional)(const struct command *c, void *ctx, const char *word), void *ctx, int argc,
+                   char **argv, int *status);
+/* Prints "doorbell NAME: message" and where to read more; returns EXIT_USAGE. */
+int fail_usage(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Prints "doorbell NAME: message"; returns EXIT_FAILED. */
+int fail_work(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A whole number in [least, most] in decimal or 0x; false when text is anything else. */
+bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
+
+/* ---- json.c: values on one line each level knows about ---- */
+void json_string(FILE *f, const char *s);
+void json_number(FILE *f, double v); /* null when not finite */
+
+/* ---- npy.c ---- */
+struct npy {
+  db_dtype dtype; /* bf16 has no name in the format: it travels as u16 */
+  unsigned rank;
+  int64_t dim[32];
+  int64_t count;
+  void *data; /* count elements; npy_read allocates it, npy_parse points into the file */
+};
+/* A file's bytes; 0 or a negative errno and a message in err. */
+int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap);
+int npy_read(const char *path, struct npy *out, char *err, size_t errcap);
+int npy_write(const char *path, const struct npy *a, char *err, size_t errcap);
+/* A whole file; free(*bytes). */
+int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap);
+
+/* ---- argument.c: what --arg says ---- */
+struct argument {
+  const char *spec;
+  enum { ARGUMENT_VALUE, ARGUMENT_BUFFER, ARGUMENT_LOCAL } kind;
+  db_dtype dtype;
+  int64_t count; /* elements of a buffer, bytes of local memory, 1 for a value */
+  unsigned rank; /* of the file it came from; a list otherwise */
+  int64_t dim[32];
+  size_t bytes;
+  void *data; /* initial contents; free() */
+};
+/* 0, or -EINVAL and a message that names what is wrong with the text. */
+int argument_parse(const char *spec, struct argument *out, char *err, size_t errcap);
+bool dtype_parse(const char *text, size_t n, db_dtype *out);
+/* Element i as text, or as a JSON value. */
+void element_print(FILE *f, db_dtype t, const void *data, int64_t i, bool json);
+
+#endif

@@ -1,0 +1,68 @@
+/* doorbell devices: what this machine offers, and why a device cannot be used. */
+#include "cli.h"
+#include <stdlib.h>
+
+struct ctx {
+  bool json;
+};
+static int set_json(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->json = true, 0;
+}
+static const struct option options[] = {{"--json", false, set_json}};
+
+static void print_json(const struct db_device_info *d, int n) {
+  fputs("{\"devices\": [", stdout);
+  for (int i = 0; i < n; i++) {
+    fputs(i ? ",\n  {\"name\": " : "\n  {\"name\": ", stdout);
+    json_string(stdout, d[i].name);
+    fputs(", \"arch\": ", stdout);
+    json_string(stdout, d[i].arch);
+    fputs(", \"description\": ", stdout);
+    json_string(stdout, d[i].description);
+    printf(", \"emulated\": %s, \"memory\": %llu, \"usable\": %s, \"reason\": ", d[i].emulated ? "true" : "false",
+           (unsigned long long)d[i].memory, d[i].usable ? "true" : "false");
+    json_string(stdout, d[i].usable ? "" : d[i].reason);
+    fputc('}', stdout);
+  }
+  fputs("\n]}\n", stdout);
+}
+
+static void print_table(const struct db_device_info *d, int n) {
+  printf("%-20s %-9s %9s  %s\n", "device", "arch", "memory", "description");
+  for (int i = 0; i < n; i++) {
+    char memory[16] = "-";
+    if (d[i].memory) snprintf(memory, sizeof memory, "%.1f GB", (double)d[i].memory * 1e-9);
+    printf("%-20s %-9s %9s  %s%s\n", d[i].name, *d[i].arch ? d[i].arch : "-", memory, d[i].description,
+           d[i].emulated ? " (emulated)" : "");
+    if (!d[i].usable) printf("%-20s cannot be used: %s\n", "", d[i].reason);
+  }
+}
+
+static int devices_main(const struct command *self, int argc, char **argv) {
+  struct ctx ctx = {0};
+  int status;
+  if (!options_parse(self, options, 1, NULL, &ctx, argc, argv, &status)) return status;
+  int n = db_devices(NULL, 0);
+  if (n < 0) return fail_work(self, "%s", db_error());
+  struct db_device_info *d = calloc((size_t)n + 1, sizeof *d);
+  if (!d) return fail_work(self, "out of memory");
+  int filled = db_devices(d, n);
+  if (filled < n) n = filled;
+  if (ctx.json)
+    print_json(d, n);
+  else
+    print_table(d, n);
+  free(d);
+  return EXIT_DONE;
+}
+
+const struct command devices_command = {
+    .name = "devices",
+    .summary = "list devices, real and emulated, and why one cannot be used",
+    .help = "usage: doorbell devices [--json]\n\n"
+            "Lists what db_open and DEV accept on this machine, with the instruction set, the\n"
+            "memory and, for a device that is there but cannot be used, the reason.\n\n"
+            "  --json   the same as JSON: {\"devices\": [{name, arch, description, emulated,\n"
+            "           memory (bytes), usable, reason}]}\n",
+    .main = devices_main,
+};

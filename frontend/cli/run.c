@@ -1,0 +1,378 @@
+/* doorbell run: one kernel of a code object, launched with arguments from the command line. */
+#include "cli.h"
+#include "../../emu/emu.h"
+#include "../../hcq/backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_ARGUMENTS = 64, SHOWN = 8 };
+
+struct job {
+  const struct command *self;
+  const char *file, *kernel, *device;
+  uint32_t grid[3], block[3];
+  struct argument arg[MOST_ARGUMENTS];
+  db_buffer *buffer[MOST_ARGUMENTS];
+  unsigned nargs;
+  struct {
+    int64_t arg;
+    const char *path;
+  } out[MOST_ARGUMENTS];
+  unsigned nouts;
+  int64_t repeat;
+  double timeout;
+  bool json;
+
+  db_device *dev;
+  db_program *program;
+  uint64_t *device_ns; /* per repetition, sorted at the end */
+  struct emu_stats stats;
+  bool emulated;
+};
+
+/* ---- flags ---- */
+
+static int parse_dims(const struct command *c, const char *flag, const char *text, uint32_t *out) {
+  out[0] = out[1] = out[2] = 1;
+  const char *at = text;
+  for (int i = 0; i < 3; i++) {
+    char word[16];
+    size_t n = strcspn(at, ",");
+    int64_t v;
+    if (n >= sizeof word) break;
+    memcpy(word, at, n);
+    word[n] = 0;
+    if (!parse_integer(word, 1, UINT32_MAX, &v)) break;
+    out[i] = (uint32_t)v;
+    if (!at[n]) return 0;
+    at += n + 1;
+  }
+  return fail_usage(c, "%s %s: X[,Y[,Z]] with numbers from 1 is expected", flag, text);
+}
+
+static int set_grid(const struct command *c, void *ctx, const char *v) {
+  return parse_dims(c, "--grid", v, ((struct job *)ctx)->grid);
+}
+static int set_block(const struct command *c, void *ctx, const char *v) {
+  return parse_dims(c, "--block", v, ((struct job *)ctx)->block);
+}
+static int set_kernel(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->kernel = v, 0; }
+static int set_device(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->device = v, 0; }
+static int set_json(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->json = true, 0; }
+static int set_arg(const struct command *c, void *ctx, const char *v) {
+  struct job *j = ctx;
+  char err[512];
+  if (j->nargs == MOST_ARGUMENTS) return fail_usage(c, "more than %d --arg", MOST_ARGUMENTS);
+  if (argument_parse(v, &j->arg[j->nargs], err, sizeof err)) return fail_usage(c, "--arg %s: %s", v, err);
+  j->nargs++;
+  return 0;
+}
+static int set_out(const struct command *c, void *ctx, const char *v) {
+  struct job *j = ctx;
+  const char *equals = strchr(v, '=');
+  char word[16];
+  if (j->nouts == MOST_ARGUMENTS) return fail_usage(c, "more than %d --out", MOST_ARGUMENTS);
+  if (equals && (size_t)(equals - v) < sizeof word && equals[1]) {
+    memcpy(word, v, (size_t)(equals - v));
+    word[equals - v] = 0;
+    if (parse_integer(word, 0, MOST_ARGUMENTS - 1, &j->out[j->nouts].arg)) {
+      j->out[j->nouts++].path = equals + 1;
+      return 0;
+    }
+  }
+  return fail_usage(c, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", v);
+}
+static int set_repeat(const struct command *c, void *ctx, const char *v) {
+  if (parse_integer(v, 1, 1000000, &((struct job *)ctx)->repeat)) return 0;
+  return fail_usage(c, "--repeat %s: a number from 1 to 1000000 is expected", v);
+}
+static int set_timeout(const struct command *c, void *ctx, const char *v) {
+  char *end;
+  double t = strtod(v, &end);
+  if (end == v || *end || !(t > 0 && t <= 1e6))
+    return fail_usage(c, "--timeout %s: seconds, more than 0, are expected", v);
+  ((struct job *)ctx)->timeout = t;
+  return 0;
+}
+static int set_file(const struct command *c, void *ctx, const char *word) {
+  struct job *j = ctx;
+  if (j->file) return fail_usage(c, "unexpected argument '%s' after the file '%s'", word, j->file);
+  j->file = word;
+  return 0;
+}
+static const struct option options[] = {
+    {"--kernel", true, set_kernel}, {"--grid", true, set_grid},       {"--block", true, set_block},
+    {"--arg", true, set_arg},       {"--out", true, set_out},         {"--dev", true, set_device},
+    {"--repeat", true, set_repeat}, {"--timeout", true, set_timeout}, {"--json", false, set_json},
+};
+
+static int check_usage(const struct job *j) {
+  if (!j->file) return fail_usage(j->self, "which file? A code object is expected");
+  if (!j->grid[0]) return fail_usage(j->self, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
+  if (!j->block[0]) return fail_usage(j->self, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
+  for (unsigned i = 0; i < j->nouts; i++) {
+    int64_t k = j->out[i].arg;
+    if (k >= j->nargs)
+      return fail_usage(j->self, "--out %lld=%s: there are %u --arg, numbered from 0", (long long)k, j->out[i].path,
+                        j->nargs);
+    if (j->arg[k].kind != ARGUMENT_BUFFER)
+      return fail_usage(j->self, "--out %lld=%s: argument %lld is no buffer", (long long)k, j->out[i].path,
+                        (long long)k);
+  }
+  return 0;
+}
+
+/* ---- the launch ---- */
+
+static db_device *open_device(const char *name) {
+  if (name || (getenv("DEV") && *getenv("DEV"))) return db_open(name);
+  db_device *dev = db_open("AMD");
+  return dev ? dev : db_open("EMU+AMD:gfx1100");
+}
+
+static const char *param_text(const struct db_param *p, char *buf, size_t cap) {
+  if (p->kind == DB_PARAM_BUFFER) return "a buffer";
+  if (p->kind == DB_PARAM_LOCAL) return "local memory";
+  snprintf(buf, cap, "a value of %u bytes", p->size);
+  return buf;
+}
+
+/* The command line's arguments against the kernel's parameters. */
+static int check_arguments(struct job *j) {
+  unsigned n;
+  const struct db_param *p = db_program_params(j->program, &n);
+  const char *kernel = db_program_name(j->program);
+  if (n != j->nargs) {
+    fail_usage(j->self, "kernel %s takes %u arguments, %u --arg were given", kernel, n, j->nargs);
+    char text[64];
+    for (unsigned i = 0; i < n; i++)
+      fprintf(stderr, "  %u %s: %s\n", i, p[i].name, param_text(&p[i], text, sizeof text));
+    return EXIT_USAGE;
+  }
+  for (unsigned i = 0; i < n; i++) {
+    const struct argument *a = &j->arg[i];
+    bool fits = p[i].kind == DB_PARAM_LOCAL ? a->kind == ARGUMENT_LOCAL
+                : p[i].kind == DB_PARAM_BUFFER
+                    ? a->kind == ARGUMENT_BUFFER || (a->kind == ARGUMENT_VALUE && a->bytes == 8)
+                    : a->kind != ARGUMENT_LOCAL && a->bytes == p[i].size;
+    char text[64];
+    if (!fits)
+      return fail_usage(j->self, "--arg %s: argument %u (%s) of kernel %s is %s", a->spec, i, p[i].name, kernel,
+                        param_text(&p[i], text, sizeof text));
+  }
+  for (unsigned i = 0; i < j->nouts; i++)
+    if (p[j->out[i].arg].kind != DB_PARAM_BUFFER)
+      return fail_usage(j->self, "--out %lld=%s: argument %lld is passed by value", (long long)j->out[i].arg,
+                        j->out[i].path, (long long)j->out[i].arg);
+  return 0;
+}
+
+static int prepare(struct job *j) {
+  unsigned n;
+  const struct db_param *p = db_program_params(j->program, &n);
+  for (unsigned i = 0; i < n; i++) {
+    if (p[i].kind != DB_PARAM_BUFFER || j->arg[i].kind != ARGUMENT_BUFFER) continue;
+    j->buffer[i] = db_alloc(j->dev, j->arg[i].bytes, 0);
+    if (!j->buffer[i] || db_buffer_write(j->buffer[i], 0, j->arg[i].data, j->arg[i].bytes))
+      return fail_work(j->self, "--arg %s: %s", j->arg[i].spec, db_error());
+  }
+  return 0;
+}
+
+static int launch_all(struct job *j) {
+  struct db_arg args[MOST_ARGUMENTS] = {0};
+  db_queue *q = db_queue_new(j->dev, DB_QUEUE_COMPUTE);
+  db_signal *begin = db_signal_new(j->dev), *end = db_signal_new(j->dev);
+  struct emu_stats before = {0};
+  j->device_ns = calloc((size_t)j->repeat, sizeof *j->device_ns);
+  int status = !q || !begin || !end || !j->device_ns ? fail_work(j->self, "%s", db_error()) : 0;
+  for (unsigned i = 0; i < j->nargs; i++) {
+    const struct argument *a = &j->arg[i];
+    if (j->buffer[i])
+      args[i].buffer = j->buffer[i];
+    else if (a->kind == ARGUMENT_LOCAL)
+      args[i].bits = (uint64_t)a->count;
+    else
+      args[i].data = a->data;
+  }
+  j->emulated = !emu_stats(db_device_os(j->dev), db_device_index(j->dev), &before);
+  for (int64_t i = 0; i < j->repeat && !status; i++) {
+    uint64_t when;
+    db_queue_timestamp(q, begin);
+    db_queue_exec(q, j->program, args, j->nargs, j->grid, j->block);
+    db_queue_timestamp(q, end);
+    if (db_queue_submit(q, &when) || db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9)))
+      status = fail_work(j->self, "%s", db_error());
+    else
+      j->device_ns[i] = db_signal_time_ns(end) - db_signal_time_ns(begin);
+  }
+  if (j->emulated && !status) {
+    emu_stats(db_device_os(j->dev), db_device_index(j->dev), &j->stats);
+    j->stats.instructions -= before.instructions;
+  }
+  db_signal_release(begin);
+  db_signal_release(end);
+  db_queue_release(q);
+  return status;
+}
+
+static int collect(struct job *j) {
+  char err[512];
+  for (unsigned i = 0; i < j->nargs; i++)
+    if (j->buffer[i] && db_buffer_read(j->buffer[i], 0, j->arg[i].data, j->arg[i].bytes))
+      return fail_work(j->self, "reading argument %u: %s", i, db_error());
+  for (unsigned i = 0; i < j->nouts; i++) {
+    const struct argument *a = &j->arg[j->out[i].arg];
+    struct npy file = {.dtype = a->dtype, .rank = a->rank, .count = a->count, .data = a->data};
+    memcpy(file.dim, a->dim, sizeof file.dim);
+    if (npy_write(j->out[i].path, &file, err, sizeof err))
+      return fail_work(j->self, "--out %lld=%s: %s", (long long)j->out[i].arg, j->out[i].path, err);
+  }
+  return 0;
+}
+
+/* ---- the report ---- */
+
+static int by_time(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static void print_text(const struct job *j, const struct db_param *p, double least, double middle, double most) {
+  printf("%s on %s (%s): grid %ux%ux%u, block %ux%ux%u\n", db_program_name(j->program), db_device_name(j->dev),
+         db_device_description(j->dev), j->grid[0], j->grid[1], j->grid[2], j->block[0], j->block[1], j->block[2]);
+  if (j->repeat == 1)
+    printf("device time   %.2f us\n", least * 1e-3);
+  else
+    printf("device time   %.2f us least, %.2f us median, %.2f us most of %lld runs\n", least * 1e-3, middle * 1e-3,
+           most * 1e-3, (long long)j->repeat);
+  if (j->emulated)
+    printf("emulated      %llu wave instructions a run\n",
+           (unsigned long long)(j->stats.instructions / (uint64_t)j->repeat));
+  for (unsigned i = 0; i < j->nargs; i++) {
+    const struct argument *a = &j->arg[i];
+    if (!j->buffer[i]) continue;
+    printf("arg %-2u %s %s[%lld] =", i, p[i].name, db_dtype_name(a->dtype), (long long)a->count);
+    for (int64_t k = 0; k < a->count && k < SHOWN; k++) {
+      fputc(' ', stdout);
+      element_print(stdout, a->dtype, a->data, k, false);
+    }
+    fputs(a->count > SHOWN ? " ...\n" : "\n", stdout);
+  }
+}
+
+static void print_json(const struct job *j, const struct db_param *p, double least, double middle, double most) {
+  fputs("{\"kernel\": ", stdout);
+  json_string(stdout, db_program_name(j->program));
+  fputs(", \"device\": ", stdout);
+  json_string(stdout, db_device_name(j->dev));
+  fputs(", \"arch\": ", stdout);
+  json_string(stdout, db_device_arch(j->dev));
+  printf(", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"runs\": %lld, \"time_ns\": {\"least\": %.0f, "
+         "\"median\": %.0f, "
+         "\"most\": %.0f}, \"emulated_instructions\": ",
+         j->grid[0], j->grid[1], j->grid[2], j->block[0], j->block[1], j->block[2], (long long)j->repeat, least, middle,
+         most);
+  if (j->emulated)
+    printf("%llu", (unsigned long long)(j->stats.instructions / (uint64_t)j->repeat));
+  else
+    fputs("null", stdout);
+  fputs(", \"args\": [", stdout);
+  bool first = true;
+  for (unsigned i = 0; i < j->nargs; i++) {
+    const struct argument *a = &j->arg[i];
+    if (!j->buffer[i]) continue;
+    printf("%s\n  {\"index\": %u, \"name\": ", first ? "" : ",", i);
+    first = false;
+    json_string(stdout, p[i].name);
+    printf(", \"dtype\": \"%s\", \"count\": %lld, \"first\": [", db_dtype_name(a->dtype), (long long)a->count);
+    for (int64_t k = 0; k < a->count && k < SHOWN; k++) {
+      if (k) fputs(", ", stdout);
+      element_print(stdout, a->dtype, a->data, k, true);
+    }
+    fputs("]}", stdout);
+  }
+  fputs("]}\n", stdout);
+}
+
+static int execute(struct job *j) {
+  void *image;
+  size_t size;
+  char err[512];
+  unsigned n;
+  if (read_file(j->file, &image, &size, err, sizeof err)) return fail_work(j->self, "%s", err);
+  j->dev = open_device(j->device);
+  if (j->dev) j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
+  free(image);
+  if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
+  if (!j->program) return fail_work(j->self, "%s: %s", j->file, db_error());
+  int status = check_arguments(j);
+  if (!status) status = prepare(j);
+  if (!status) status = launch_all(j);
+  if (!status) status = collect(j);
+  if (status) return status;
+  qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
+  double least = (double)j->device_ns[0], middle = (double)j->device_ns[j->repeat / 2],
+         most = (double)j->device_ns[j->repeat - 1];
+  (j->json ? print_json : print_text)(j, db_program_params(j->program, &n), least, middle, most);
+  return EXIT_DONE;
+}
+
+static int run_main(const struct command *self, int argc, char **argv) {
+  struct job *j = calloc(1, sizeof *j);
+  int status;
+  if (!j) return fail_work(self, "out of memory");
+  j->self = self;
+  j->repeat = 1;
+  j->timeout = 60;
+  if (options_parse(self, options, sizeof options / sizeof *options, set_file, j, argc, argv, &status) &&
+      !(status = check_usage(j)))
+    status = execute(j);
+  for (unsigned i = 0; i < j->nargs; i++) {
+    db_buffer_release(j->buffer[i]);
+    free(j->arg[i].data);
+  }
+  db_program_release(j->program);
+  db_close(j->dev);
+  free(j->device_ns);
+  free(j);
+  return status;
+}
+
+const struct command run_command = {
+    .name = "run",
+    .summary = "run a kernel of a code object",
+    .help = "usage: doorbell run FILE.co [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]]\n"
+            "                    --arg SPEC... [--out K=FILE.npy]... [--dev DEV] [--repeat N]\n"
+            "                    [--timeout SECONDS] [--json]\n\n"
+            "Loads a code object, for example what clang makes of OpenCL C, launches a kernel\n"
+            "and shows its time and what its buffers hold afterwards. Hidden arguments are\n"
+            "filled in.\n\n"
+            "  --kernel NAME       which kernel, where the file has several\n"
+            "  --grid X[,Y[,Z]]    number of workgroups\n"
+            "  --block X[,Y[,Z]]   work-items in a workgroup\n"
+            "  --arg SPEC          one for each parameter, in order:\n"
+            "      DTYPE:VALUE               a value, such as f32:2.5 or u32:0x10\n"
+            "      DTYPE[N]=zeros            a buffer of N elements\n"
+            "      DTYPE[N]=ones\n"
+            "      DTYPE[N]=iota             0 1 2 ...\n"
+            "      DTYPE[N]=rand:SEED        floats from 0 up to 1, integers of any bits\n"
+            "      DTYPE[N]=@FILE.npy        of that type and number of elements\n"
+            "      local:BYTES               local memory for a __local pointer\n"
+            "    DTYPE: bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 (bf16 is u16 in\n"
+            "    files). A structure passed by value takes a buffer SPEC of its size; a\n"
+            "    pointer takes an address as u64:VALUE too.\n"
+            "  --out K=FILE.npy    writes buffer argument K (from 0) after the last run\n"
+            "  --dev DEV           device; unset: DEV, else an AMD GPU, else EMU+AMD:gfx1100\n"
+            "  --repeat N          launches N times on the same buffers and shows the times\n"
+            "  --timeout SECONDS   gives up on a launch after that long (60)\n"
+            "  --json              the report as JSON\n\n"
+            "example:\n"
+            "  clang-19 -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib \\\n"
+            "    -O2 saxpy.cl -o saxpy.co\n"
+            "  doorbell run saxpy.co --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n",
+    .main = run_main,
+};
