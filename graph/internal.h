@@ -15,6 +15,8 @@ void *uop_map_get(const struct uop_map *m, const struct uop *key);       /* NULL
 bool uop_map_put(struct uop_map *m, const struct uop *key, void *value); /* false: out of memory */
 void uop_map_free(struct uop_map *m);
 
+void graph_set_error(struct graph *g, const char *why); /* a string that lives on; the first error stays */
+
 /* flags of a node */
 enum { UOP_HAS_BOUNDS = 1 };
 

@@ -89,6 +89,9 @@ void graph_free(struct graph *g) {
 size_t graph_node_count(const struct graph *g) { return g->count; }
 size_t graph_bytes(const struct graph *g) { return g->bytes + g->capacity * sizeof *g->slot; }
 const char *graph_error(const struct graph *g) { return g->error; }
+void graph_set_error(struct graph *g, const char *why) {
+  if (!g->error) g->error = why;
+}
 
 static uint64_t mix(uint64_t a, uint64_t b) {
   unsigned __int128 p = (unsigned __int128)(a ^ 0x9e3779b97f4a7c15) * (b ^ 0xe7037ed1a0b428db);

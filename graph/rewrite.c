@@ -1,0 +1,193 @@
+/* The rewriting engine: bottom-up to a fixed point, each node once, without recursion. */
+#include "rules.h"
+#include "internal.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { MAX_STEPS = 10000 }; /* rewrites of one node in a row: more means that rules undo each other */
+
+struct rewriter {
+  struct graph *graph;
+  const struct ruleset *const *sets;
+  void *ctx;
+  struct uop_map memo; /* in progress: the node itself, so that a replacement may contain what it replaces */
+  struct rewrite_frame {
+    struct uop *key, *cur;
+    unsigned next, steps;
+  } *stack;
+  size_t depth, capacity;
+  struct uop **src;
+  size_t src_capacity;
+};
+
+static atomic_int stats_level;
+static _Atomic(const struct ruleset *) counted[64];
+
+void graph_match_stats(int level) { atomic_store(&stats_level, level); }
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void register_set(const struct ruleset *s) {
+  for (unsigned i = 0; i < 64; i++) {
+    const struct ruleset *none = NULL;
+    if (atomic_load(&counted[i]) == s || atomic_compare_exchange_strong(&counted[i], &none, s)) return;
+    if (none == s) return;
+  }
+}
+
+static void count(uint64_t *counter, uint64_t by) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
+
+static struct uop *apply_counted(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level) {
+  register_set(s);
+  for (const uint16_t *i = s->by_op[u->op]; i && *i != UINT16_MAX; i++) {
+    struct rule_stats *st = &s->stats[*i];
+    uint64_t t = level > 1 ? now_ns() : 0;
+    struct uop *v = s->rule[*i].apply(g, ctx, u);
+    if (level > 1) count(&st->ns, now_ns() - t);
+    count(&st->attempts, 1);
+    if (!v) continue;
+    count(&st->matches, 1);
+    return v;
+  }
+  return NULL;
+}
+
+void graph_match_stats_print(FILE *f) {
+  fprintf(f, "%10s %9s %10s  rule\n", "attempts", "matches", "time");
+  for (unsigned i = 0; i < 64; i++) {
+    const struct ruleset *s = atomic_load(&counted[i]);
+    if (!s) break;
+    uint64_t attempts = 0, matches = 0, ns = 0;
+    for (unsigned r = 0; r < s->nrules; r++) {
+      const struct rule_stats *st = &s->stats[r];
+      if (!st->attempts) continue;
+      attempts += st->attempts, matches += st->matches, ns += st->ns;
+      fprintf(f, "%10llu %9llu %8.1fus  %s:%u %s\n", (unsigned long long)st->attempts, (unsigned long long)st->matches,
+              (double)st->ns / 1e3, s->file, s->rule[r].line, s->rule[r].text);
+    }
+    fprintf(f, "%10llu %9llu %8.1fus  all of %s\n", (unsigned long long)attempts, (unsigned long long)matches,
+            (double)ns / 1e3, s->name);
+  }
+}
+
+struct uop *rule_node(struct graph *g, enum op op, enum dtype dtype, unsigned aux, int64_t arg, struct uop *const *src,
+                      unsigned nsrc) {
+  unsigned lanes = 1;
+  for (unsigned i = 0; i < nsrc; i++) {
+    if (!src[i]) return NULL;
+    if (src[i]->lanes > lanes) lanes = src[i]->lanes;
+  }
+  if (dtype == DT_COUNT) {
+    if (op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE)
+      dtype = DT_BOOL;
+    else
+      dtype = nsrc ? src[op == OP_WHERE ? 1 : 0]->dtype : DT_VOID;
+  }
+  return uop_new(g, op, dtype, lanes, (union uop_arg){.i = arg}, aux, src, nsrc);
+}
+
+static struct uop *apply(struct rewriter *r, struct uop *u) {
+  int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
+  for (const struct ruleset *const *s = r->sets; *s; s++) {
+    struct uop *v = level ? apply_counted(*s, r->graph, r->ctx, u, level) : (*s)->apply(r->graph, r->ctx, u);
+    if (!v || v == u) continue;
+    if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
+      if (v->op != OP_CONST) continue;
+      v = uop_new(r->graph, OP_CONST, v->dtype, u->lanes, v->arg, 0, NULL, 0);
+    }
+    return v;
+  }
+  return NULL;
+}
+
+static bool push(struct rewriter *r, struct uop *u) {
+  if (r->depth == r->capacity) {
+    size_t c = r->capacity ? r->capacity * 2 : 64;
+    struct rewrite_frame *p = realloc(r->stack, c * sizeof *p);
+    if (!p) return false;
+    r->stack = p, r->capacity = c;
+  }
+  r->stack[r->depth++] = (struct rewrite_frame){.key = u, .cur = u};
+  return uop_map_put(&r->memo, u, u);
+}
+
+/* u over its rewritten sources; NULL when memory runs out. */
+static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
+  if (u->nsrc > r->src_capacity) {
+    struct uop **p = realloc(r->src, u->nsrc * sizeof *p);
+    if (!p) return NULL;
+    r->src = p, r->src_capacity = u->nsrc;
+  }
+  bool same = true;
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    r->src[i] = uop_map_get(&r->memo, u->src[i]);
+    same = same && r->src[i] == u->src[i];
+  }
+  return same ? u : uop_with_src(r->graph, u, r->src);
+}
+
+struct uop *rewriter_run(struct rewriter *r, struct uop *root) {
+  struct uop *known = uop_map_get(&r->memo, root);
+  if (known) return known;
+  r->depth = 0;
+  if (!push(r, root)) goto no_memory;
+  while (r->depth) {
+    struct rewrite_frame *f = &r->stack[r->depth - 1];
+    struct uop *u = f->cur;
+    while (f->next < u->nsrc && uop_map_get(&r->memo, u->src[f->next])) f->next++;
+    if (f->next < u->nsrc) {
+      if (!push(r, u->src[f->next])) goto no_memory;
+      continue;
+    }
+    struct uop *v = rebuilt(r, u), *result = NULL;
+    if (!v) goto no_memory;
+    if (v != u && v != f->key) result = uop_map_get(&r->memo, v);
+    if (!result) {
+      struct uop *w = apply(r, v);
+      if (!w)
+        result = v;
+      else if (++f->steps > MAX_STEPS) {
+        graph_set_error(r->graph, "rewrite rules do not come to rest");
+        result = v;
+      } else {
+        result = uop_map_get(&r->memo, w);
+        f->cur = w, f->next = 0;
+      }
+    }
+    if (!result) continue;
+    if (!uop_map_put(&r->memo, f->key, result) || !uop_map_put(&r->memo, result, result)) goto no_memory;
+    r->depth--;
+  }
+  return uop_map_get(&r->memo, root);
+no_memory:
+  graph_set_error(r->graph, "out of memory");
+  return root;
+}
+
+struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets, void *ctx) {
+  struct rewriter *r = calloc(1, sizeof *r);
+  if (r) r->graph = g, r->sets = sets, r->ctx = ctx;
+  return r;
+}
+
+void rewriter_free(struct rewriter *r) {
+  if (!r) return;
+  uop_map_free(&r->memo);
+  free(r->stack);
+  free(r->src);
+  free(r);
+}
+
+struct uop *graph_rewrite(struct graph *g, struct uop *u, const struct ruleset *const *sets, void *ctx) {
+  struct rewriter r = {.graph = g, .sets = sets, .ctx = ctx};
+  struct uop *v = rewriter_run(&r, u);
+  uop_map_free(&r.memo);
+  free(r.stack);
+  free(r.src);
+  return v;
+}

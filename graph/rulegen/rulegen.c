@@ -1,0 +1,609 @@
+/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to a C function that tries them by the op of the root.
+ *
+ * The notation is defined at the head of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and nothing is written. */
+#include "graph/dtype.h"
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum op {
+#define OP(name, cls, arity, comm, doc) OP_##name,
+#include "graph/ops.def"
+#undef OP
+  OP_COUNT
+};
+static const struct {
+  const char *name, *cls;
+  int arity, comm;
+} ops[] = {
+#define OP(name, cls, arity, comm, doc) {#name, #cls, arity, comm},
+#include "graph/ops.def"
+#undef OP
+};
+static const char *const types[] = {
+#define X(e, name, bytes, cls) name,
+    DTYPES(X)
+#undef X
+};
+static const char *const type_enums[] = {
+#define X(e, name, bytes, cls) "DT_" #e,
+    DTYPES(X)
+#undef X
+};
+
+static const char *file, *text, *at;
+static FILE *out;
+
+static unsigned line_of(const char *p) {
+  unsigned n = 1;
+  for (const char *s = text; s < p; s++) n += *s == '\n';
+  return n;
+}
+
+__attribute__((noreturn, format(printf, 2, 3))) static void die(const char *p, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  fprintf(stderr, "%s:%u: ", file, line_of(p));
+  vfprintf(stderr, fmt, ap);
+  fputc('\n', stderr);
+  va_end(ap);
+  exit(1);
+}
+
+static void *must(void *p) {
+  if (!p) {
+    fprintf(stderr, "rulegen: out of memory\n");
+    exit(1);
+  }
+  return p;
+}
+static char *copy(const char *s, size_t n) { return must(strndup(s, n)); }
+
+/* ---- reading ---------------------------------------------------------------------------------------------------------------------- */
+static void skip(void) {
+  for (;;) {
+    while (isspace((unsigned char)*at)) at++;
+    if (at[0] != '/' || at[1] != '/') return;
+    while (*at && *at != '\n') at++;
+  }
+}
+static bool ident_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
+static char *ident(void) {
+  const char *b = at;
+  while (ident_char(*at)) at++;
+  return copy(b, (size_t)(at - b));
+}
+
+enum kind { ANY, VARIABLE, CONSTANT, LITERAL, NODE, CODE };
+struct term {
+  enum kind kind;
+  const char *where;
+  char *name;        /* VARIABLE, CONSTANT, NODE with name@: bound name; CODE: the C text; LITERAL: the number */
+  char *type;        /* what follows ':' */
+  bool op[OP_COUNT]; /* NODE: which ops */
+  unsigned nops;
+  int arity;
+  char *bracket; /* what stands between [ and ] */
+  bool rest;     /* ends with ... */
+  struct term *src[16];
+  unsigned nsrc;
+};
+
+static struct {
+  char *name;
+  bool op[OP_COUNT];
+} sets[32];
+static unsigned nsets;
+
+/* Up to the matching closer, C strings and characters respected. */
+static char *balanced(char open, char close) {
+  const char *start = at;
+  int depth = 0;
+  char quote = 0;
+  for (; *at; at++) {
+    if (quote) {
+      if (*at == '\\' && at[1])
+        at++;
+      else if (*at == quote)
+        quote = 0;
+    } else if (*at == '"' || *at == '\'')
+      quote = *at;
+    else if (*at == open)
+      depth++;
+    else if (*at == close && --depth == 0) {
+      at++;
+      return copy(start + 1, (size_t)(at - start) - 2);
+    }
+  }
+  die(start, "no closing '%c'", close);
+}
+
+static void add_op(bool *set, const char *name, const char *where) {
+  for (unsigned i = 0; i < OP_COUNT; i++)
+    if (!strcmp(ops[i].name, name)) {
+      set[i] = true;
+      return;
+    }
+  bool found = false;
+  for (unsigned i = 0; i < OP_COUNT; i++)
+    if (!strcmp(ops[i].cls, name)) set[i] = found = true;
+  for (unsigned i = 0; i < nsets && !found; i++)
+    if (!strcmp(sets[i].name, name)) {
+      for (unsigned k = 0; k < OP_COUNT; k++) set[k] |= sets[i].op[k];
+      found = true;
+    }
+  if (!found) die(where, "no op or set of ops is called %s", name);
+}
+
+static void read_ops(bool *set) {
+  const char *where = at;
+  if (*at == '_' && !ident_char(at[1])) {
+    at++;
+    memset(set, 1, OP_COUNT * sizeof *set);
+  } else if (*at == '{') {
+    at++;
+    for (skip(); *at != '}'; skip()) {
+      if (!ident_char(*at)) die(at, "expected an op or '}'");
+      const char *w = at;
+      add_op(set, ident(), w);
+    }
+    at++;
+  } else if (ident_char(*at))
+    add_op(set, ident(), where);
+  else
+    die(at, "expected an op after '('");
+}
+
+static char *read_type(void) {
+  if (*at != ':') return NULL;
+  const char *b = ++at;
+  while (ident_char(*at) || *at == '|') at++;
+  if (at == b) die(b, "expected a type after ':'");
+  return copy(b, (size_t)(at - b));
+}
+
+static struct term *read_term(bool replacement) {
+  skip();
+  struct term *t = must(calloc(1, sizeof *t));
+  t->where = at;
+  if (*at == '#') {
+    at++;
+    const char *b = at;
+    if (*at == '-' || isdigit((unsigned char)*at)) {
+      t->kind = LITERAL;
+      if (*at == '-') at++;
+      while (isalnum((unsigned char)*at) || *at == '.') at++;
+      t->name = copy(b, (size_t)(at - b));
+      char *end;
+      strtod(t->name, &end);
+      if (*end || end == t->name) die(b, "#%s is not a number", t->name);
+    } else if (ident_char(*at)) {
+      t->kind = CONSTANT;
+      t->name = ident();
+      if (replacement) die(b, "#%s binds a constant; in a replacement write %s", t->name, t->name);
+    } else
+      die(b, "expected a name or a number after '#'");
+    t->type = read_type();
+    return t;
+  }
+  if (*at == '{' && replacement) {
+    t->kind = CODE;
+    t->name = balanced('{', '}');
+    return t;
+  }
+  if (ident_char(*at)) {
+    if (isdigit((unsigned char)*at)) die(at, "a bare number; constants are written #%s", ident());
+    t->kind = VARIABLE;
+    t->name = ident();
+    if (!strcmp(t->name, "_")) {
+      if (replacement) die(t->where, "_ stands for nothing in a replacement");
+      t->kind = ANY;
+    }
+    if (*at == '@') {
+      if (replacement) die(at, "@ binds a name and belongs in a pattern");
+      at++;
+      skip();
+      if (*at != '(') die(at, "expected '(' after %s@", t->name);
+    } else {
+      t->type = read_type();
+      return t;
+    }
+  }
+  if (*at != '(') die(at, *at ? "unexpected '%c'" : "unexpected end of file", *at);
+  const char *open = at++;
+  t->kind = NODE;
+  skip();
+  read_ops(t->op);
+  t->arity = -2;
+  for (unsigned i = 0; i < OP_COUNT; i++) {
+    if (!t->op[i]) continue;
+    t->nops++;
+    t->arity = t->arity == -2 || t->arity == ops[i].arity ? ops[i].arity : -1;
+  }
+  t->type = read_type();
+  if (*at == '[') t->bracket = balanced('[', ']');
+  for (skip(); *at != ')'; skip()) {
+    if (!*at) die(open, "no closing ')'");
+    if (!strncmp(at, "...", 3)) {
+      at += 3;
+      t->rest = true;
+      skip();
+      if (*at != ')') die(at, "... must be the last source");
+      break;
+    }
+    if (t->nsrc == 16) die(at, "more than 16 sources");
+    t->src[t->nsrc++] = read_term(replacement);
+  }
+  at++;
+  if (t->arity >= 0 && !t->rest && (int)t->nsrc != t->arity) {
+    for (unsigned i = 0; i < OP_COUNT; i++)
+      if (t->op[i]) die(open, "%s has %d source%s, not %u", ops[i].name, t->arity, t->arity == 1 ? "" : "s", t->nsrc);
+  }
+  if (replacement && t->nops != 1) die(open, "a replacement needs one op");
+  if (replacement && t->rest) die(open, "... belongs in a pattern");
+  if (!replacement && t->bracket) die(open, "[...] belongs in a replacement; test ->aux and ->arg in the condition");
+  return t;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------------------------- */
+static const char *bound[64]; /* names seen so far in this rule */
+static unsigned nbound, ntemp, ndepth;
+
+static bool is_bound(const char *name) {
+  for (unsigned i = 0; i < nbound; i++)
+    if (!strcmp(bound[i], name)) return true;
+  return false;
+}
+static void bind(const char *name, const char *where) {
+  static const char *const taken[] = {"g", "ctx", "root"};
+  for (unsigned i = 0; i < 3; i++)
+    if (!strcmp(taken[i], name)) die(where, "%s already has a meaning", name);
+  if (nbound == 64) die(where, "more than 64 names in a rule");
+  bound[nbound++] = name;
+}
+
+/* && tests of type t on C expression e */
+static void write_type_test(const char *t, const char *e, const char *where) {
+  if (!t) return;
+  fprintf(out, " && (");
+  char *all = copy(t, strlen(t)), *save = NULL;
+  bool first = true;
+  for (char *p = strtok_r(all, "|", &save); p; p = strtok_r(NULL, "|", &save), first = false) {
+    if (!first) fprintf(out, " || ");
+    if (!strcmp(p, "int"))
+      fprintf(out, "dtype_is_int(%s->dtype)", e);
+    else if (!strcmp(p, "sint"))
+      fprintf(out, "dtype_info[%s->dtype].cls == 'i'", e);
+    else if (!strcmp(p, "uint"))
+      fprintf(out, "dtype_info[%s->dtype].cls == 'u'", e);
+    else if (!strcmp(p, "float"))
+      fprintf(out, "dtype_is_float(%s->dtype)", e);
+    else {
+      unsigned i = 0;
+      while (i < DT_COUNT && strcmp(types[i], p)) i++;
+      if (i == DT_COUNT) die(where, "no type or class of types is called %s", p);
+      fprintf(out, "%s->dtype == %s", e, type_enums[i]);
+    }
+  }
+  fprintf(out, ")");
+  free(all);
+}
+
+static bool commutes(const struct term *t) {
+  bool any = false;
+  for (unsigned i = 0; i < OP_COUNT; i++) any |= t->op[i] && ops[i].comm;
+  if (!any || t->nsrc != 2) return false;
+  /* two untyped names seen for the first time match the same either way */
+  const struct term *a = t->src[0], *b = t->src[1];
+  bool free_a = a->kind == ANY || (a->kind == VARIABLE && !a->type && !is_bound(a->name));
+  bool free_b = b->kind == ANY || (b->kind == VARIABLE && !b->type && !is_bound(b->name));
+  return !(free_a && free_b && (a->kind == ANY || b->kind == ANY || strcmp(a->name, b->name)));
+}
+
+/* Tests on one source that need no descent, and its binding. */
+static void write_leaf_tests(const struct term *t, const char *e) {
+  switch (t->kind) {
+  case NODE:
+    if (t->nops == 1) {
+      for (unsigned i = 0; i < OP_COUNT; i++)
+        if (t->op[i]) fprintf(out, " && %s->op == OP_%s", e, ops[i].name);
+    } else if (t->nops < OP_COUNT) {
+      fprintf(out, " && (");
+      for (unsigned i = 0, n = 0; i < OP_COUNT; i++)
+        if (t->op[i]) fprintf(out, "%s%s->op == OP_%s", n++ ? " || " : "", e, ops[i].name);
+      fprintf(out, ")");
+    }
+    if (t->rest && t->nsrc)
+      fprintf(out, " && %s->nsrc >= %u", e, t->nsrc);
+    else if (!t->rest && t->arity < 0)
+      fprintf(out, " && %s->nsrc == %u", e, t->nsrc);
+    break;
+  case LITERAL:
+    fprintf(out, " && rule_const_is(%s, %lld, %a)", e, (long long)strtod(t->name, NULL), strtod(t->name, NULL));
+    break;
+  case CONSTANT: fprintf(out, " && %s->op == OP_CONST", e); break;
+  default: break;
+  }
+  if ((t->kind == VARIABLE || t->kind == CONSTANT) && is_bound(t->name)) fprintf(out, " && %s == %s", e, t->name);
+  write_type_test(t->type, e, t->where);
+}
+
+static void write_bindings(const struct term *t, const char *e) {
+  if (!t->name || t->kind == LITERAL || is_bound(t->name)) return;
+  bind(t->name, t->where);
+  fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", t->name, e);
+}
+
+static void write_match(const struct term *t, const char *e) {
+  char name[16][16];
+  bool both = commutes(t);
+  unsigned order = ntemp++;
+  if (both) {
+    bool always = true;
+    for (unsigned i = 0; i < OP_COUNT; i++) always &= !t->op[i] || ops[i].comm;
+    if (always)
+      fprintf(out, "for (unsigned o%u = 0; o%u < 2; o%u++) {\n", order, order, order);
+    else
+      fprintf(out, "for (unsigned o%u = 0; o%u < (op_info[%s->op].commutative ? 2 : 1); o%u++) {\n", order, order, e,
+              order);
+    ndepth++;
+  }
+  for (unsigned i = 0; i < t->nsrc; i++) {
+    snprintf(name[i], sizeof name[i], "s%u", ntemp++);
+    if (both)
+      fprintf(out, "struct uop *%s __attribute__((unused)) = %s->src[%so%u];\n", name[i], e, i ? "!" : "", order);
+    else
+      fprintf(out, "struct uop *%s __attribute__((unused)) = %s->src[%u];\n", name[i], e, i);
+  }
+  for (unsigned i = 0; i < t->nsrc; i++) {
+    const struct term *s = t->src[i];
+    /* a name the pattern repeats is bound by its first occurrence, which stands to the left */
+    fprintf(out, "if (1");
+    write_leaf_tests(s, name[i]);
+    fprintf(out, ") {\n");
+    ndepth++;
+    write_bindings(s, name[i]);
+  }
+  for (unsigned i = 0; i < t->nsrc; i++)
+    if (t->src[i]->kind == NODE) write_match(t->src[i], name[i]);
+}
+
+static void write_type_value(const char *t, const char *where) {
+  for (unsigned i = 0; i < DT_COUNT; i++)
+    if (!strcmp(types[i], t)) {
+      fprintf(out, "%s", type_enums[i]);
+      return;
+    }
+  if (!is_bound(t) && strcmp(t, "root")) die(where, "%s is neither a type nor a name of the pattern", t);
+  fprintf(out, "%s->dtype", t);
+}
+
+static void write_replacement(const struct term *t) {
+  switch (t->kind) {
+  case VARIABLE:
+    if (!is_bound(t->name) && strcmp(t->name, "root")) die(t->where, "the pattern does not bind %s", t->name);
+    if (t->type) die(t->where, "a type cannot be given to %s here", t->name);
+    fprintf(out, "%s", t->name);
+    break;
+  case LITERAL:
+    fprintf(out, "rule_const(g, ");
+    write_type_value(t->type ? t->type : "root", t->where);
+    fprintf(out, ", %lld, %a)", (long long)strtod(t->name, NULL), strtod(t->name, NULL));
+    break;
+  case CODE: fprintf(out, "(%s)", t->name); break;
+  case NODE: {
+    unsigned op = 0;
+    while (!t->op[op]) op++;
+    if (!t->type && (op == OP_CAST || op == OP_BITCAST)) die(t->where, "%s needs a type here", ops[op].name);
+    fprintf(out, "rule_node(g, OP_%s, ", ops[op].name);
+    if (t->type)
+      write_type_value(t->type, t->where);
+    else
+      fprintf(out, "DT_COUNT");
+    char *comma = t->bracket ? strchr(t->bracket, ',') : NULL;
+    if (comma) *comma++ = 0;
+    fprintf(out, ", %s, %s, (struct uop *[]){", t->bracket ? t->bracket : "0", comma ? comma : "0");
+    for (unsigned i = 0; i < t->nsrc; i++) {
+      if (i) fprintf(out, ", ");
+      write_replacement(t->src[i]);
+    }
+    fprintf(out, "%s}, %u)", t->nsrc ? "" : "NULL", t->nsrc);
+    break;
+  }
+  default: die(t->where, "not a replacement");
+  }
+}
+
+struct rule {
+  struct term *pattern;
+  const char *begin;
+  size_t length;
+};
+
+static void write_rule(struct rule *r, unsigned index) {
+  struct term *p = r->pattern;
+  nbound = ntemp = ndepth = 0;
+  fprintf(out, "static struct uop *rule_%u(struct graph *g, void *ctx, struct uop *root) {\n", index);
+  fprintf(out, "if (1");
+  write_leaf_tests(p, "root");
+  fprintf(out, ") {\n");
+  ndepth++;
+  if (p->name) write_bindings(p, "root");
+  write_match(p, "root");
+  skip();
+  if (!strncmp(at, "&&", 2)) {
+    at += 2;
+    skip();
+    const char *b = at;
+    while (*at && strncmp(at, "=>", 2)) at++;
+    if (!*at) die(b, "a condition without =>");
+    fprintf(out, "if (\n#line %u \"%s\"\n%.*s\n) {\n", line_of(b), file, (int)(at - b), b);
+    ndepth++;
+  }
+  if (strncmp(at, "=>", 2)) die(at, "expected && or => after the pattern");
+  at += 2;
+  skip();
+  unsigned line = line_of(at);
+  struct term *replacement = read_term(true);
+  fprintf(out, "struct uop *result =\n#line %u \"%s\"\n", line, file);
+  write_replacement(replacement);
+  fprintf(out, ";\nif (result) return result;\n");
+  for (unsigned i = 0; i < ndepth; i++) fprintf(out, "}\n");
+  fprintf(out, "return NULL;\n}\n\n");
+  r->length = (size_t)(at - r->begin);
+}
+
+static void write_text(const char *s, size_t n) {
+  fputc('"', out);
+  bool space = false;
+  for (size_t i = 0; i < n; i++) {
+    if (isspace((unsigned char)s[i])) {
+      space = true;
+      continue;
+    }
+    if (space) fputc(' ', out);
+    space = false;
+    if (s[i] == '"' || s[i] == '\\') fputc('\\', out);
+    fputc(s[i], out);
+  }
+  fputc('"', out);
+}
+
+static char *rest_of_line(void) {
+  while (*at == ' ' || *at == '\t') at++;
+  const char *b = at;
+  while (*at && *at != '\n') at++;
+  const char *e = at;
+  while (e > b && isspace((unsigned char)e[-1])) e--;
+  return copy(b, (size_t)(e - b));
+}
+
+static void generate(void) {
+  static struct rule rules[4096];
+  unsigned n = 0;
+  char *name = NULL;
+  fprintf(out, "/* Generated by rulegen from %s. */\n#include \"graph/rules.h\"\n", file);
+  for (skip(); *at; skip()) {
+    const char *where = at;
+    if (*at == '(' || strchr("@:", *at)) {
+      if (!name) die(where, "a rule before `set NAME`");
+      if (n == 4096) die(where, "more than 4096 rules");
+      struct rule *r = &rules[n];
+      r->begin = at;
+      r->pattern = read_term(false);
+      if (r->pattern->kind != NODE) die(where, "a pattern starts with '('");
+      write_rule(r, n++);
+    } else if (*at == '#') {
+      at++;
+      char *word = ident();
+      if (strcmp(word, "include")) die(where, "#%s is not a directive; there is #include", word);
+      fprintf(out, "#include %s\n", rest_of_line());
+    } else if (ident_char(*at)) {
+      char *word = ident();
+      if (*at == '@') {
+        at = where;
+        if (!name) die(where, "a rule before `set NAME`");
+        struct rule *r = &rules[n];
+        r->begin = at;
+        r->pattern = read_term(false);
+        write_rule(r, n++);
+      } else if (!strcmp(word, "set")) {
+        skip();
+        if (name) die(where, "a second `set` in one file");
+        name = ident();
+        if (!*name) die(where, "expected a name after `set`");
+      } else if (!strcmp(word, "let")) {
+        skip();
+        if (nsets == 32) die(where, "more than 32 sets of ops");
+        sets[nsets].name = ident();
+        skip();
+        if (!*sets[nsets].name || *at != '=') die(where, "expected let NAME = {OPS}");
+        at++;
+        skip();
+        read_ops(sets[nsets].op);
+        nsets++;
+      } else
+        die(where, "%s is neither a rule nor a directive (set, let, #include)", word);
+    } else
+      die(where, "unexpected '%c'", *at);
+  }
+  if (!name) die(at, "no `set NAME`");
+  if (!n) die(at, "no rules");
+
+  fprintf(out, "static struct uop *apply(struct graph *g, void *ctx, struct uop *root) {\nstruct uop *r;\nswitch "
+               "(root->op) {\n");
+  for (unsigned op = 0; op < OP_COUNT; op++) {
+    bool any = false;
+    for (unsigned i = 0; i < n; i++) {
+      if (!rules[i].pattern->op[op]) continue;
+      if (!any) fprintf(out, "case OP_%s:\n", ops[op].name);
+      any = true;
+      fprintf(out, "if ((r = rule_%u(g, ctx, root))) return r;\n", i);
+    }
+    if (any) fprintf(out, "return NULL;\n");
+  }
+  fprintf(out, "default: return NULL;\n}\n}\n\n");
+  for (unsigned op = 0; op < OP_COUNT; op++) {
+    bool any = false;
+    for (unsigned i = 0; i < n; i++) {
+      if (!rules[i].pattern->op[op]) continue;
+      if (!any) fprintf(out, "static const uint16_t by_%s[] = {", ops[op].name);
+      any = true;
+      fprintf(out, "%u, ", i);
+    }
+    if (any) fprintf(out, "UINT16_MAX};\n");
+  }
+  fprintf(out, "static const struct rule rules[] = {\n");
+  for (unsigned i = 0; i < n; i++) {
+    fprintf(out, "{");
+    write_text(rules[i].begin, rules[i].length);
+    fprintf(out, ", %u, rule_%u},\n", line_of(rules[i].begin), i);
+  }
+  fprintf(out, "};\nstatic struct rule_stats stats[%u];\n", n);
+  fprintf(
+      out,
+      "extern const struct ruleset rules_%s;\nconst struct ruleset rules_%s = {\"%s\", \"%s\", rules, %u, apply, {\n",
+      name, name, name, file, n);
+  for (unsigned op = 0; op < OP_COUNT; op++) {
+    bool any = false;
+    for (unsigned i = 0; i < n; i++) any |= rules[i].pattern->op[op];
+    if (any) fprintf(out, "[OP_%s] = by_%s,\n", ops[op].name, ops[op].name);
+  }
+  fprintf(out, "}, stats};\n");
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) {
+    fprintf(stderr, "usage: rulegen IN.rules OUT.c\n");
+    return 2;
+  }
+  file = argv[1];
+  FILE *in = fopen(file, "r");
+  if (!in) {
+    perror(file);
+    return 1;
+  }
+  size_t cap = 1 << 20, n;
+  char *buf = must(malloc(cap));
+  n = fread(buf, 1, cap - 1, in);
+  if (n == cap - 1) {
+    fprintf(stderr, "%s: larger than %zu bytes\n", file, cap);
+    return 1;
+  }
+  buf[n] = 0;
+  fclose(in);
+  text = at = buf;
+  char *code = NULL;
+  size_t size = 0;
+  out = must(open_memstream(&code, &size));
+  generate();
+  fclose(out);
+  FILE *f = fopen(argv[2], "w");
+  if (!f || fwrite(code, 1, size, f) != size || fclose(f)) {
+    perror(argv[2]);
+    return 1;
+  }
+  return 0;
+}

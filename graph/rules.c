@@ -1,0 +1,216 @@
+/* What rules cannot say: arithmetic on constants, exact in each type. */
+#include "symbolic.h"
+#include <math.h>
+
+const struct ruleset *const rules_simplify[] = {&rules_fold, &rules_symbolic, NULL};
+
+static struct uop *constant(struct graph *g, const struct uop *like, enum dtype t, int64_t v) {
+  return uop_new(g, OP_CONST, t, like->lanes, (union uop_arg){.i = dtype_wrap(t, v)}, 0, NULL, 0);
+}
+static struct uop *constant_float(struct graph *g, const struct uop *like, enum dtype t, double v) {
+  return uop_new(g, OP_CONST, t, like->lanes, (union uop_arg){.f = dtype_round(t, v)}, 0, NULL, 0);
+}
+
+/* Arithmetic of DT_INDEX must not overflow, the other integers wrap. */
+static struct uop *fit(struct graph *g, enum dtype t, bool overflow, int64_t v) {
+  return overflow && t == DT_INDEX ? NULL : uop_const_int(g, t, v);
+}
+struct uop *add_constants(struct graph *g, struct uop *a, struct uop *b) {
+  int64_t v;
+  if (!a || !b) return NULL;
+  bool overflow = __builtin_add_overflow(ival(a), ival(b), &v);
+  return fit(g, a->dtype, overflow, v);
+}
+struct uop *sub_constants(struct graph *g, struct uop *a, struct uop *b) {
+  int64_t v;
+  if (!a || !b) return NULL;
+  bool overflow = __builtin_sub_overflow(ival(a), ival(b), &v);
+  return fit(g, a->dtype, overflow, v);
+}
+struct uop *mul_constants(struct graph *g, struct uop *a, struct uop *b) {
+  int64_t v;
+  if (!a || !b) return NULL;
+  bool overflow = __builtin_mul_overflow(ival(a), ival(b), &v);
+  return fit(g, a->dtype, overflow, v);
+}
+
+int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+int64_t ceil_divide(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+struct uop *compare(struct graph *g, enum op op, struct uop *a, struct uop *b) {
+  return a && b ? uop_binary(g, op, a, b) : NULL;
+}
+
+struct uop *swap_sources(struct graph *g, struct uop *u) {
+  return uop_with_src(g, u, (struct uop *[]){u->src[1], u->src[0]});
+}
+
+bool exact_reciprocal(const struct uop *c) {
+  if (c->op != OP_CONST || !dtype_is_float(c->dtype)) return false;
+  int e;
+  double m = frexp(fval(c), &e);
+  if (!isfinite(fval(c)) || fabs(m) != 0.5) return false;
+  /* both c and 1/c are normal numbers of the type; every type here has at least f16's range */
+  return e > -13 && e < 15;
+}
+
+/* Every value of `from` is a value of `to`. */
+static bool represents(enum dtype to, enum dtype from) {
+  static const int8_t digits[DT_COUNT] = {[DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53};
+  static const int16_t exponent[DT_COUNT] = {[DT_F16] = 5, [DT_BF16] = 8, [DT_F32] = 8, [DT_F64] = 11};
+  if (to == from) return true;
+  if (from == DT_BOOL) return to != DT_VOID;
+  if (to == DT_BOOL) return false;
+  bool from_float = dtype_is_float(from), to_float = dtype_is_float(to);
+  if (from_float) return to_float && digits[to] >= digits[from] && exponent[to] >= exponent[from];
+  int bits = dtype_info[from].size * 8 - (dtype_info[from].cls == 'i');
+  if (to_float)
+    return bits <= digits[to] && exponent[to] >= 8; /* u8 in f16 and up would do too, but i16 overflows it */
+  if (dtype_info[from].cls == 'i') return dtype_info[to].cls == 'i' && dtype_info[to].size >= dtype_info[from].size;
+  return dtype_info[to].size > dtype_info[from].size ||
+         (dtype_info[to].cls == 'u' && dtype_info[to].size == dtype_info[from].size);
+}
+
+bool cast_is_direct(enum dtype from, enum dtype via, enum dtype to) {
+  if (represents(via, from)) return !(dtype_is_float(via) && !dtype_is_float(from) && dtype_is_int(to)) || to == from;
+  /* wrapping twice is wrapping once to the narrower type */
+  bool ints = dtype_is_int(from) && dtype_is_int(via) && dtype_is_int(to);
+  return ints && dtype_info[to].size <= dtype_info[via].size && via != DT_INDEX && to != DT_INDEX;
+}
+
+static struct uop *fold_cast(struct graph *g, struct uop *u) {
+  const struct uop *x = u->src[0];
+  enum dtype from = x->dtype, to = u->dtype;
+  if (dtype_is_float(from)) {
+    double v = fval(x);
+    if (dtype_is_float(to)) return constant_float(g, u, to, v);
+    if (to == DT_BOOL) return constant(g, u, to, v != 0);
+    /* what does not fit has no defined result */
+    double t = trunc(v), least = dtype_info[to].cls == 'u' ? 0 : -ldexp(1, dtype_info[to].size * 8 - 1);
+    double end = ldexp(1, dtype_info[to].size * 8 - (dtype_info[to].cls == 'i'));
+    if (!(t >= least && t < end)) return NULL;
+    return constant(g, u, to, to == DT_U64 && t >= 0x1p63 ? (int64_t)(uint64_t)t : (int64_t)t);
+  }
+  if (!dtype_is_float(to)) return constant(g, u, to, ival(x));
+  if (from == DT_U64 && ival(x) < 0) {
+    if (to == DT_F32) return constant_float(g, u, to, (double)(float)(uint64_t)ival(x));
+    return to == DT_F64 ? constant_float(g, u, to, (double)(uint64_t)ival(x)) : NULL;
+  }
+  if (to == DT_F32) return constant_float(g, u, to, (double)(float)ival(x));
+  bool exact = ival(x) >= -(INT64_C(1) << 53) && ival(x) <= INT64_C(1) << 53;
+  return exact || to == DT_F64 ? constant_float(g, u, to, (double)ival(x)) : NULL;
+}
+
+static struct uop *fold_bitcast(struct graph *g, struct uop *u) {
+  const struct uop *x = u->src[0];
+  if (dtype_info[x->dtype].size != dtype_info[u->dtype].size || u->lanes != x->lanes) return NULL;
+  uint64_t bits = 0;
+  float f;
+  uint32_t w;
+  switch (x->dtype) {
+  case DT_F16: bits = f32_to_f16((float)fval(x)); break;
+  case DT_BF16: bits = f32_to_bf16((float)fval(x)); break;
+  case DT_F32:
+    f = (float)fval(x);
+    memcpy(&w, &f, 4);
+    bits = w;
+    break;
+  default: bits = (uint64_t)ival(x); /* integers, and f64, whose bits the union holds */
+  }
+  double v;
+  switch (u->dtype) {
+  case DT_F16: return constant_float(g, u, DT_F16, (double)f16_to_f32((uint16_t)bits));
+  case DT_BF16: return constant_float(g, u, DT_BF16, (double)bf16_to_f32((uint16_t)bits));
+  case DT_F32:
+    w = (uint32_t)bits;
+    memcpy(&f, &w, 4);
+    return isnan(f) ? NULL : constant_float(g, u, DT_F32, (double)f); /* a NaN's payload does not survive the double */
+  case DT_F64: memcpy(&v, &bits, 8); return constant_float(g, u, DT_F64, v);
+  default: return isnan(dtype_is_float(x->dtype) ? fval(x) : 0) ? NULL : constant(g, u, u->dtype, (int64_t)bits);
+  }
+}
+
+static struct uop *fold_float(struct graph *g, struct uop *u) {
+  double a = fval(u->src[0]), b = u->nsrc > 1 ? fval(u->src[1]) : 0;
+  enum dtype t = u->dtype;
+  switch (u->op) {
+  case OP_CMPLT: return constant(g, u, t, a < b);
+  case OP_CMPEQ: return constant(g, u, t, a == b);
+  case OP_CMPNE: return constant(g, u, t, a != b);
+  case OP_NEG: return constant_float(g, u, t, -a);
+  case OP_RECIP: return constant_float(g, u, t, 1 / a);
+  case OP_SQRT: return constant_float(g, u, t, sqrt(a));
+  case OP_EXP2: return constant_float(g, u, t, exp2(a));
+  case OP_LOG2: return constant_float(g, u, t, log2(a));
+  case OP_SIN: return constant_float(g, u, t, sin(a));
+  case OP_TRUNC: return constant_float(g, u, t, trunc(a));
+  /* One operation in double on values of at most 24 digits, then rounded, is the correctly rounded result. */
+  case OP_ADD: return constant_float(g, u, t, a + b);
+  case OP_SUB: return constant_float(g, u, t, a - b);
+  case OP_MUL: return constant_float(g, u, t, a * b);
+  case OP_FDIV: return constant_float(g, u, t, a / b);
+  case OP_MAX:
+    return isnan(a) || isnan(b) || (a == b && signbit(a) != signbit(b)) ? NULL : constant_float(g, u, t, a > b ? a : b);
+  case OP_MULACC:
+    if (t == DT_F32) return constant_float(g, u, t, (double)fmaf((float)a, (float)b, (float)fval(u->src[2])));
+    return t == DT_F64 ? constant_float(g, u, t, fma(a, b, fval(u->src[2]))) : NULL;
+  default: return NULL;
+  }
+}
+
+static struct uop *fold_int(struct graph *g, struct uop *u) {
+  enum dtype t = u->src[0]->dtype;
+  int64_t a = ival(u->src[0]), b = u->nsrc > 1 ? ival(u->src[1]) : 0, c = u->nsrc > 2 ? ival(u->src[2]) : 0, v = 0;
+  bool wide = t == DT_U64, overflow = false;
+  unsigned bits = dtype_info[t].size * 8u;
+  switch (u->op) {
+  case OP_CMPLT: return constant(g, u, u->dtype, wide ? (uint64_t)a < (uint64_t)b : a < b);
+  case OP_CMPEQ: return constant(g, u, u->dtype, a == b);
+  case OP_CMPNE: return constant(g, u, u->dtype, a != b);
+  case OP_NEG: overflow = __builtin_sub_overflow((int64_t)0, a, &v); break;
+  case OP_ADD: overflow = __builtin_add_overflow(a, b, &v); break;
+  case OP_SUB: overflow = __builtin_sub_overflow(a, b, &v); break;
+  case OP_MUL: overflow = __builtin_mul_overflow(a, b, &v); break;
+  case OP_MULACC:
+    overflow = __builtin_mul_overflow(a, b, &v);
+    overflow |= __builtin_add_overflow(v, c, &v);
+    break;
+  case OP_IDIV:
+    if (!b) return NULL;
+    if (wide)
+      v = (int64_t)((uint64_t)a / (uint64_t)b);
+    else if (b == -1)
+      overflow = __builtin_sub_overflow((int64_t)0, a, &v);
+    else
+      v = a / b;
+    break;
+  case OP_MOD:
+    if (!b) return NULL;
+    v = wide ? (int64_t)((uint64_t)a % (uint64_t)b) : b == -1 ? 0 : a % b;
+    break;
+  case OP_MAX: v = wide ? ((uint64_t)a > (uint64_t)b ? a : b) : a > b ? a : b; break;
+  case OP_AND: v = a & b; break;
+  case OP_OR: v = a | b; break;
+  case OP_XOR: v = a ^ b; break;
+  case OP_SHL:
+    if (b < 0 || b >= bits) return NULL;
+    v = (int64_t)((uint64_t)a << b);
+    overflow = t == DT_INDEX && v >> b != a;
+    break;
+  case OP_SHR:
+    if (b < 0 || b >= bits) return NULL;
+    v = wide ? (int64_t)((uint64_t)a >> b) : a >> b;
+    break;
+  default: return NULL;
+  }
+  return overflow && t == DT_INDEX ? NULL : constant(g, u, u->dtype, v);
+}
+
+struct uop *fold_constants(struct graph *g, struct uop *u) {
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (u->src[i]->op != OP_CONST) return NULL;
+  if (!u->nsrc || u->op == OP_WHERE) return NULL;
+  if (u->op == OP_CAST) return fold_cast(g, u);
+  if (u->op == OP_BITCAST) return fold_bitcast(g, u);
+  return dtype_is_float(u->src[0]->dtype) ? fold_float(g, u) : fold_int(g, u);
+}
