@@ -333,9 +333,8 @@ static int read_metadata(struct code_object *co) {
   msgpack_unpacked_init(&unpacked);
   msgpack_unpack_return ret = msgpack_unpack_next(&unpacked, note, size, &at);
   if (ret != MSGPACK_UNPACK_SUCCESS && ret != MSGPACK_UNPACK_EXTRA_BYTES) {
-    err = ret == MSGPACK_UNPACK_NOMEM_ERROR
-              ? db_fail(-ENOMEM, "code object: out of memory for the metadata")
-              : db_fail(-EINVAL, "code object: metadata is not MessagePack or is nested too deeply");
+    /* Its syntax and lengths are known to be good. */
+    err = db_fail(-EINVAL, "code object: metadata is nested too deeply, or memory ran out");
     goto out;
   }
   const msgpack_object *root = &unpacked.data, *kernels = find(root, "amdhsa.kernels");
