@@ -17,30 +17,32 @@ struct compiler_options {
   const char *cache_dir; /* disk cache; NULL for none */
 };
 
-struct kernel_param { /* argument segment: slots in order, buffers as 8-byte pointers, variables as 4-byte integers, naturally aligned */
+struct
+    kernel_param { /* argument segment: slots in order, buffers as 8-byte pointers, variables as 4-byte integers, naturally aligned */
   uint32_t offset, size;
   bool is_buffer;
   const char *name;
 };
 
 struct kernel {
-  char name[64]; /* E_<dims> or r_<dims>, also the symbol */
+  char name[64];     /* E_<dims> or r_<dims>, also the symbol */
   const void *image; /* AMD: relocatable or linked code object; host: relocatable ELF whose symbol is
                         void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per workgroup */
   size_t image_size;
   uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host) */
   const struct kernel_param *params;
   unsigned nparams;
-  double flops;             /* arithmetic operations of one launch */
-  uint64_t bytes;           /* bytes of global memory touched once, the least traffic possible */
+  double flops;   /* arithmetic operations of one launch */
+  uint64_t bytes; /* bytes of global memory touched once, the least traffic possible */
   const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless asked by options.debug */
-  uint64_t lower_ns, assemble_ns; /* what it cost here; assemble 0 when cached */
-  bool from_memory, from_disk;    /* found in a cache */
+  uint64_t lower_ns, assemble_ns;                              /* what it cost here; assemble 0 when cached */
+  bool from_memory, from_disk;                                 /* found in a cache */
 };
 
 struct compiler;
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
 /* The kernel, owned by the compiler and valid until it is freed. NULL and a message in err (fault of the ast, LLVM or the disk). */
-const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err, size_t errcap);
+const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
+                                      size_t errcap);
 #endif

@@ -1,0 +1,57 @@
+/* Index expressions as sums: constant + coefficient * term, where a term is a RANGE or whatever is not a sum.
+ *
+ * Contiguity, alignment and which axes may merge are read off the coefficients. */
+#include "internal.h"
+#include <string.h>
+
+static bool add_term(struct affine *a, struct uop *term, int64_t coef) {
+  for (unsigned i = 0; i < a->n; i++)
+    if (a->term[i] == term) return !__builtin_add_overflow(a->coef[i], coef, &a->coef[i]);
+  if (a->n == MAX_TERMS) return false;
+  a->term[a->n] = term, a->coef[a->n++] = coef;
+  return true;
+}
+
+static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned depth) {
+  int64_t v, w;
+  if (u->op == OP_CONST)
+    return !__builtin_mul_overflow(u->arg.i, scale, &v) && !__builtin_add_overflow(a->constant, v, &a->constant);
+  if (depth < 64) switch (u->op) {
+    case OP_ADD: return add_scaled(a, u->src[0], scale, depth + 1) && add_scaled(a, u->src[1], scale, depth + 1);
+    case OP_SUB:
+      return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], scale, depth + 1) &&
+             add_scaled(a, u->src[1], v, depth + 1);
+    case OP_NEG: return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], v, depth + 1);
+    case OP_MUL:
+      for (unsigned i = 0; i < 2; i++)
+        if (u->src[i]->op == OP_CONST)
+          return !__builtin_mul_overflow(u->src[i]->arg.i, scale, &w) && add_scaled(a, u->src[1 - i], w, depth + 1);
+      break;
+    case OP_SHL:
+      if (u->src[1]->op == OP_CONST && u->src[1]->arg.i >= 0 && u->src[1]->arg.i < 62)
+        return !__builtin_mul_overflow((int64_t)1 << u->src[1]->arg.i, scale, &w) &&
+               add_scaled(a, u->src[0], w, depth + 1);
+      break;
+    default: break;
+    }
+  return add_term(a, u, scale);
+}
+
+void affine_of(struct uop *index, struct affine *a) {
+  a->n = 0, a->constant = 0;
+  if (!add_scaled(a, index, 1, 0)) {
+    a->n = 1, a->constant = 0;
+    a->term[0] = index, a->coef[0] = 1;
+    return;
+  }
+  unsigned n = 0;
+  for (unsigned i = 0; i < a->n; i++)
+    if (a->coef[i]) a->term[n] = a->term[i], a->coef[n++] = a->coef[i];
+  a->n = n;
+}
+
+int64_t affine_coef(const struct affine *a, const struct uop *term) {
+  for (unsigned i = 0; i < a->n; i++)
+    if (a->term[i] == term) return a->coef[i];
+  return 0;
+}

@@ -1,0 +1,226 @@
+/* From an LLVM module to an object in memory, and from an object to text; nothing leaves the process.
+ *
+ * One target machine a target is kept for the compiler's lifetime. Modules are verified before code generation, because
+ * LLVM aborts on what it cannot lower. */
+#include "internal.h"
+#include <ctype.h>
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Core.h>
+#include <llvm-c/Disassembler.h>
+#include <llvm-c/IRReader.h>
+#include <llvm-c/Object.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MACHINES = 8 };
+struct assembler {
+  struct {
+    const struct target *target;
+    LLVMTargetMachineRef machine;
+    LLVMTargetDataRef layout;
+    char *cpu, *features;
+  } machines[MAX_MACHINES];
+  unsigned n;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char version[32];
+static void init_llvm(void) {
+  LLVMInitializeAMDGPUTargetInfo();
+  LLVMInitializeAMDGPUTarget();
+  LLVMInitializeAMDGPUTargetMC();
+  LLVMInitializeAMDGPUAsmPrinter();
+  LLVMInitializeAMDGPUDisassembler();
+  LLVMInitializeNativeTarget();
+  LLVMInitializeNativeAsmPrinter();
+  LLVMInitializeNativeDisassembler();
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  snprintf(version, sizeof version, "LLVM %u.%u.%u", major, minor, patch);
+}
+
+const char *assembler_version(void) {
+  pthread_once(&once, init_llvm);
+  return version;
+}
+
+struct assembler *assembler_new(void) {
+  pthread_once(&once, init_llvm);
+  return calloc(1, sizeof(struct assembler));
+}
+
+void assembler_free(struct assembler *a) {
+  for (unsigned i = 0; a && i < a->n; i++) {
+    LLVMDisposeTargetData(a->machines[i].layout);
+    LLVMDisposeTargetMachine(a->machines[i].machine);
+    LLVMDisposeMessage(a->machines[i].cpu);
+    LLVMDisposeMessage(a->machines[i].features);
+  }
+  free(a);
+}
+
+static int machine_of(struct assembler *a, struct codegen *k) {
+  for (unsigned i = 0; i < a->n; i++)
+    if (a->machines[i].target == k->target) return (int)i;
+  const struct target *t = k->target;
+  LLVMTargetRef target;
+  char *message = NULL;
+  if (a->n == MAX_MACHINES || LLVMGetTargetFromTriple(t->triple, &target, &message)) {
+    codegen_fail(k, "%s: %s", t->triple, message ? message : "too many targets");
+    LLVMDisposeMessage(message);
+    return -1;
+  }
+  char *cpu = t->cpu ? LLVMCreateMessage(t->cpu) : LLVMGetHostCPUName();
+  char *features = t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
+  /* The host's code may land further than 2 GiB from the libraries it calls: every address is 64 bits. */
+  LLVMTargetMachineRef m = LLVMCreateTargetMachine(target, t->triple, cpu, features, LLVMCodeGenLevelDefault,
+                                                   t->kind == TARGET_HOST ? LLVMRelocStatic : LLVMRelocPIC,
+                                                   t->kind == TARGET_HOST ? LLVMCodeModelLarge : LLVMCodeModelDefault);
+  if (!m) {
+    codegen_fail(k, "LLVM has no machine for %s %s", t->triple, cpu);
+    LLVMDisposeMessage(cpu);
+    LLVMDisposeMessage(features);
+    return -1;
+  }
+  a->machines[a->n].target = t;
+  a->machines[a->n].machine = m;
+  a->machines[a->n].layout = LLVMCreateTargetDataLayout(m);
+  a->machines[a->n].cpu = cpu, a->machines[a->n].features = features;
+  return (int)a->n++;
+}
+
+/* Orders workgroup memory only: other memory need not be waited for (LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"). */
+static const char barrier_text[] = "define internal void @barrier() alwaysinline convergent nounwind {\n"
+                                   "  fence syncscope(\"workgroup\") release, !mmra !0\n"
+                                   "  call void @llvm.amdgcn.s.barrier()\n"
+                                   "  fence syncscope(\"workgroup\") acquire, !mmra !0\n"
+                                   "  ret void\n"
+                                   "}\n"
+                                   "declare void @llvm.amdgcn.s.barrier()\n"
+                                   "!0 = !{!\"amdgpu-as\", !\"local\"}\n";
+
+module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context) {
+  k->stage = "assemble";
+  int i = machine_of(a, k);
+  if (i < 0) return NULL;
+  LLVMModuleRef m = NULL;
+  bool barrier = false;
+  for (size_t j = 0; j < k->nlinear; j++) barrier = barrier || k->linear[j]->op == OP_BARRIER;
+  if (barrier) {
+    char *message = NULL;
+    LLVMMemoryBufferRef text =
+        LLVMCreateMemoryBufferWithMemoryRange(barrier_text, sizeof barrier_text - 1, "barrier", 1);
+    if (LLVMParseIRInContext(context, text, &m, &message)) {
+      codegen_fail(k, "%s", message);
+      LLVMDisposeMessage(message);
+      return NULL;
+    }
+    LLVMSetModuleIdentifier(m, k->name, strlen(k->name));
+    LLVMSetSourceFileName(m, k->name, strlen(k->name));
+  } else
+    m = LLVMModuleCreateWithNameInContext(k->name, context);
+  LLVMSetTarget(m, k->target->triple);
+  LLVMSetModuleDataLayout(m, a->machines[i].layout);
+  if (k->target->kind == TARGET_AMDGPU) /* code object version 5 */
+    LLVMAddModuleFlag(m, LLVMModuleFlagBehaviorError, "amdhsa_code_object_version", 26,
+                      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context), 500, 0)));
+  return m;
+}
+
+/* Lowered kernels are already simple: registers, common subexpressions and dead code are what is left to do. */
+static const char passes[] =
+    "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"
+    "early-cse,dce)";
+
+static void diagnostic(LLVMDiagnosticInfoRef info, void *context) {
+  struct codegen *k = context;
+  if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+  char *text = LLVMGetDiagInfoDescription(info);
+  codegen_fail(k, "%s", text);
+  LLVMDisposeMessage(text);
+}
+
+bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size) {
+  k->stage = "assemble";
+  int i = machine_of(a, k);
+  if (i < 0) return false;
+  LLVMContextSetDiagnosticHandler(LLVMGetModuleContext(m), diagnostic, k);
+  char *message = NULL;
+  if (LLVMVerifyModule(m, LLVMReturnStatusAction, &message)) {
+    codegen_fail(k, "%s", message);
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  LLVMDisposeMessage(message);
+  message = NULL;
+  k->err[0] = 0;
+  LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+  LLVMErrorRef error = LLVMRunPasses(m, passes, a->machines[i].machine, options);
+  LLVMDisposePassBuilderOptions(options);
+  if (error) {
+    message = LLVMGetErrorMessage(error);
+    codegen_fail(k, "%s", message);
+    LLVMDisposeErrorMessage(message);
+    return false;
+  }
+  LLVMMemoryBufferRef object = NULL;
+  if (LLVMTargetMachineEmitToMemoryBuffer(a->machines[i].machine, m, LLVMObjectFile, &message, &object)) {
+    codegen_fail(k, "%s", message);
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  if (k->err[0]) { /* the handler has seen an error */
+    LLVMDisposeMemoryBuffer(object);
+    return false;
+  }
+  *size = LLVMGetBufferSize(object);
+  *image = malloc(*size);
+  if (*image) memcpy(*image, LLVMGetBufferStart(object), *size);
+  LLVMDisposeMemoryBuffer(object);
+  return *image || codegen_fail(k, "out of memory");
+}
+
+char *disassemble(struct assembler *a, const struct target *t, const void *image, size_t size) {
+  char *text = NULL, line[512];
+  size_t length = 0;
+  FILE *f = open_memstream(&text, &length);
+  if (!f) return NULL;
+  const char *cpu = "", *features = "";
+  for (unsigned i = 0; i < a->n; i++)
+    if (a->machines[i].target == t) cpu = a->machines[i].cpu, features = a->machines[i].features;
+  LLVMDisasmContextRef d = LLVMCreateDisasmCPUFeatures(t->triple, cpu, features, NULL, 0, NULL, NULL);
+  LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(image, size, "", 0);
+  char *message = NULL;
+  LLVMBinaryRef binary = d ? LLVMCreateBinary(buffer, NULL, &message) : NULL;
+  LLVMDisposeMessage(message);
+  if (binary) {
+    LLVMSectionIteratorRef s = LLVMObjectFileCopySectionIterator(binary);
+    for (; !LLVMObjectFileIsSectionIteratorAtEnd(binary, s); LLVMMoveToNextSection(s)) {
+      const char *name = LLVMGetSectionName(s);
+      if (!name || (strcmp(name, ".text") && strcmp(name, ".ltext"))) continue; /* .ltext: the large code model */
+      uint8_t *code = (uint8_t *)LLVMGetSectionContents(s);
+      uint64_t n = LLVMGetSectionSize(s), at = 0;
+      while (at < n) {
+        size_t used = LLVMDisasmInstruction(d, code + at, n - at, at, line, sizeof line);
+        const char *p = line;
+        while (isspace((unsigned char)*p)) p++;
+        if (!strncmp(p, "s_code_end", 10)) break; /* the padding behind a kernel, for the instruction prefetcher */
+        if (used)
+          fprintf(f, "%6llx: %s\n", (unsigned long long)at, p);
+        else
+          fprintf(f, "%6llx: .byte 0x%02x\n", (unsigned long long)at, code[at]);
+        at += used ? used : 1;
+      }
+    }
+    LLVMDisposeSectionIterator(s);
+    LLVMDisposeBinary(binary);
+  }
+  LLVMDisposeMemoryBuffer(buffer);
+  if (d) LLVMDisasmDispose(d);
+  fclose(f);
+  return text;
+}

@@ -1,0 +1,174 @@
+/* Two keys for finding a kernel again: the ast's structure, in memory, and its rendered text, on disk.
+ *
+ * A file holds the whole text it was made from, which is compared, so a colliding hash is a miss and never another
+ * kernel's code; a checksum covers the image. Files are written under a temporary name and renamed: a reader sees all of
+ * one or nothing. Whatever is wrong with a file, it is as if it were not there. */
+#include "internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+uint64_t bytes_hash(const void *p, size_t n, uint64_t h) {
+  const uint8_t *b = p;
+  h ^= n * UINT64_C(0x9e3779b97f4a7c15);
+  for (; n;) {
+    uint64_t w = 0;
+    size_t take = n < 8 ? n : 8;
+    memcpy(&w, b, take);
+    unsigned __int128 m = (unsigned __int128)(h ^ w ^ UINT64_C(0xa0761d6478bd642f)) * UINT64_C(0xe7037ed1a0b428db);
+    h = (uint64_t)m ^ (uint64_t)(m >> 64);
+    b += take, n -= take;
+  }
+  return h;
+}
+
+/* ---- the ast's key --------------------------------------------------------------------------------------------- */
+void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *hash) {
+  size_t count, at = 0, cap = sizeof t;
+  struct uop **order = uop_toposort(&ast, 1, &count);
+  uint32_t low = UINT32_MAX, high = 0, *number = NULL;
+  uint8_t *key = NULL;
+  if (!order) return NULL;
+  for (size_t i = 0; i < count; i++) {
+    struct uop *u = order[i];
+    cap += 16 + 4u * u->nsrc + (u->op == OP_VAR ? strlen(u->arg.s) : 0);
+    if (u->id < low) low = u->id;
+    if (u->id > high) high = u->id;
+  }
+  number = malloc((high - low + 1) * sizeof *number);
+  key = malloc(cap);
+  if (!number || !key) {
+    free(key);
+    key = NULL;
+    goto out;
+  }
+  memcpy(key, &t, sizeof t);
+  at = sizeof t;
+  for (size_t i = 0; i < count; i++) {
+    struct uop *u = order[i];
+    number[u->id - low] = (uint32_t)i;
+    size_t name = u->op == OP_VAR ? strlen(u->arg.s) : 0;
+    uint8_t head[8] = {u->op,
+                       u->dtype,
+                       u->lanes,
+                       u->aux,
+                       (uint8_t)u->nsrc,
+                       (uint8_t)(u->nsrc >> 8),
+                       (uint8_t)name,
+                       (uint8_t)(name >> 8)};
+    memcpy(key + at, head, 8);
+    at += 8;
+    if (u->op == OP_VAR)
+      memcpy(key + at, u->arg.s, name), at += name;
+    else
+      memcpy(key + at, &u->arg, 8), at += 8;
+    for (unsigned s = 0; s < u->nsrc; s++, at += 4) memcpy(key + at, &number[u->src[s]->id - low], 4);
+  }
+  *size = at;
+  *hash = bytes_hash(key, at, 1);
+out:
+  free(number);
+  free(order);
+  return key;
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+struct file_header {
+  char magic[8];
+  uint64_t text_size, image_size, checksum;
+};
+static const char magic[8] = "dbkern1";
+
+static bool file_path(char *path, size_t cap, const char *dir, const char *target, const char *text) {
+  size_t n = strlen(text);
+  const char *v = assembler_version();
+  uint64_t seed = bytes_hash(target, strlen(target), bytes_hash(v, strlen(v), 7));
+  int len = snprintf(path, cap, "%s/%016" PRIx64 "%016" PRIx64 ".dbk", dir, bytes_hash(text, n, seed),
+                     bytes_hash(text, n, ~seed));
+  return len > 0 && (size_t)len < cap;
+}
+
+static bool read_all(int fd, void *p, size_t n) {
+  for (size_t at = 0; at < n;) {
+    ssize_t r = read(fd, (char *)p + at, n - at);
+    if (r < 0 && errno == EINTR) continue;
+    if (r <= 0) return false;
+    at += (size_t)r;
+  }
+  return true;
+}
+
+static bool write_all(int fd, const void *p, size_t n) {
+  for (size_t at = 0; at < n;) {
+    ssize_t w = write(fd, (const char *)p + at, n - at);
+    if (w < 0 && errno == EINTR) continue;
+    if (w <= 0) return false;
+    at += (size_t)w;
+  }
+  return true;
+}
+
+bool disk_cache_get(const char *dir, const char *target, const char *text, void **image, size_t *size) {
+  char path[4096], *body = NULL;
+  struct file_header h;
+  struct stat st;
+  bool ok = false;
+  size_t n = strlen(text);
+  if (!file_path(path, sizeof path, dir, target, text)) return false;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  if (fstat(fd, &st) || !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic) || h.text_size != n)
+    goto out;
+  if (h.image_size > (uint64_t)st.st_size || (uint64_t)st.st_size != sizeof h + n + h.image_size || !h.image_size)
+    goto out;
+  body = malloc(n + h.image_size);
+  if (!body || !read_all(fd, body, n + h.image_size) || memcmp(body, text, n)) goto out;
+  if (bytes_hash(body + n, h.image_size, n) != h.checksum) goto out;
+  *image = malloc(h.image_size);
+  if (!*image) goto out;
+  memcpy(*image, body + n, h.image_size);
+  *size = h.image_size;
+  ok = true;
+out:
+  free(body);
+  close(fd);
+  return ok;
+}
+
+static void make_folders(const char *dir) {
+  char path[4096];
+  size_t n = strlen(dir);
+  if (n >= sizeof path) return;
+  memcpy(path, dir, n + 1);
+  for (char *p = path + 1; *p; p++)
+    if (*p == '/') {
+      *p = 0;
+      mkdir(path, 0755);
+      *p = '/';
+    }
+  mkdir(path, 0755);
+}
+
+/* A cache that cannot be written is no error: the kernel is there. */
+void disk_cache_put(const char *dir, const char *target, const char *text, const void *image, size_t size) {
+  char path[4096], temporary[4096 + 32];
+  size_t n = strlen(text);
+  if (!file_path(path, sizeof path, dir, target, text)) return;
+  snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+  int fd = mkstemp(temporary);
+  if (fd < 0 && errno == ENOENT) {
+    make_folders(dir);
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    fd = mkstemp(temporary);
+  }
+  if (fd < 0) return;
+  struct file_header h = {.text_size = n, .image_size = size, .checksum = bytes_hash(image, size, n)};
+  memcpy(h.magic, magic, sizeof magic);
+  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, text, n) && write_all(fd, image, size);
+  if (close(fd)) ok = false;
+  if (!ok || rename(temporary, path)) unlink(temporary);
+}

@@ -1,0 +1,272 @@
+/* Drives one kernel through the stages and keeps what came out. */
+#include "internal.h"
+#include <inttypes.h>
+#include <llvm-c/Core.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct entry {
+  struct kernel kernel; /* first: what callers hold */
+  struct entry *next;   /* in its bucket */
+  uint64_t hash;
+  size_t key_size;
+  void *key;
+  struct kernel_param *params;
+  char *names;
+};
+
+enum { BUCKETS = 1024 };
+struct compiler {
+  struct compiler_options options;
+  char *cache_dir;
+  struct assembler *assembler;
+  struct entry *bucket[BUCKETS];
+};
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct compiler *compiler_new(const struct compiler_options *options) {
+  struct compiler *c = calloc(1, sizeof *c);
+  if (!c) return NULL;
+  c->options = *options;
+  c->assembler = assembler_new();
+  c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
+  if (!c->assembler || (options->cache_dir && !c->cache_dir)) {
+    compiler_free(c);
+    return NULL;
+  }
+  return c;
+}
+
+static void entry_free(struct entry *e) {
+  if (!e) return;
+  free((void *)e->kernel.image);
+  free((void *)e->kernel.c_text);
+  free((void *)e->kernel.graph_text);
+  free((void *)e->kernel.linear_text);
+  free((void *)e->kernel.disassembly);
+  free(e->params);
+  free(e->names);
+  free(e->key);
+  free(e);
+}
+
+void compiler_free(struct compiler *c) {
+  if (!c) return;
+  for (unsigned i = 0; i < BUCKETS; i++)
+    for (struct entry *e = c->bucket[i], *next; e; e = next) next = e->next, entry_free(e);
+  assembler_free(c->assembler);
+  free(c->cache_dir);
+  free(c);
+}
+
+/* ---- accounting ------------------------------------------------------------------------------------------------ */
+static double points(const struct codegen *k, uint64_t mask) {
+  double n = 1;
+  for (uint64_t m = mask; m; m &= m - 1) n *= (double)k->axes[__builtin_ctzll(m)].size;
+  return n;
+}
+
+/* Operations on values (not addresses), each as often as the axes it depends on; and the memory each argument's accesses
+ * reach, counted once. Must run before axes are split. */
+static bool account(struct codegen *k, struct kernel *out) {
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
+  double reached[MAX_PARAMS] = {0};
+  bool ok = order && mask;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i];
+    if (op_info[u->op].cls == OPCLASS_ALU && u->dtype != DT_INDEX && u->op != OP_CAST && u->op != OP_BITCAST &&
+        u->src[0]->dtype != DT_INDEX)
+      out->flops += points(k, mask[u->id]) * (u->op == OP_MULACC ? 2 : 1);
+    if (u->op == OP_REDUCE) {
+      uint64_t own = mask[u->id];
+      for (unsigned s = 1; s < u->nsrc; s++) own |= mask[u->src[s]->id];
+      out->flops += points(k, own);
+    }
+    if (u->op == OP_INDEX && u->src[0]->op == OP_PARAM) {
+      double n = points(k, mask[u->src[1]->id]), all = (double)uop_max(u->src[0]->src[0]);
+      double bytes = (n < all ? n : all) * dtype_info[u->dtype].size, *r = &reached[u->src[0]->arg.i];
+      if (bytes > *r) *r = bytes;
+    }
+  }
+  double bytes = 0;
+  for (unsigned i = 0; i < k->nparams; i++) bytes += reached[i];
+  out->bytes = (uint64_t)bytes;
+  free(order);
+  free(mask);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+/* ---- texts ----------------------------------------------------------------------------------------------------- */
+static char *graph_text(struct uop *ast) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  uop_print(f, &ast, 1);
+  fclose(f);
+  return text;
+}
+
+/* One operation a line, numbered in order, indented by loop. */
+static char *linear_text(const struct codegen *k) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  uint32_t *number = calloc(graph_node_count(k->g), sizeof *number);
+  if (!f || !number) {
+    if (f) fclose(f);
+    free(number);
+    return text;
+  }
+  int depth = 0;
+  for (size_t i = 0; i < k->nlinear; i++) {
+    const struct uop *u = k->linear[i];
+    number[u->id] = (uint32_t)i;
+    if (u->op == OP_END || u->op == OP_ENDIF) depth--;
+    fprintf(f, "%4zu %*s%-9s", i, depth * 2, "", op_info[u->op].name);
+    if (u->dtype != DT_VOID) fprintf(f, " %s", dtype_info[u->dtype].name);
+    if (u->lanes > 1) fprintf(f, "x%u", u->lanes);
+    if (u->op == OP_CONST && dtype_is_float(u->dtype))
+      fprintf(f, " %.9g", u->arg.f);
+    else if (u->op == OP_VAR)
+      fprintf(f, " %s", u->arg.s);
+    else if (u->op == OP_SPECIAL)
+      fprintf(f, " %s %" PRId64, u->aux ? "work-item" : "workgroup", u->arg.i);
+    else if (u->op == OP_CONST || u->op == OP_PARAM || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_GEP)
+      fprintf(f, " %" PRId64, u->arg.i);
+    for (unsigned s = 0; s < u->nsrc && u->op != OP_VAR; s++)
+      fprintf(f, "%s%%%u", s ? ", " : "  ", number[u->src[s]->id]);
+    fprintf(f, "\n");
+    if (u->op == OP_RANGE || u->op == OP_IF) depth++;
+  }
+  free(number);
+  fclose(f);
+  return text;
+}
+
+/* ---- one kernel ------------------------------------------------------------------------------------------------ */
+static bool verify(struct codegen *k, struct uop *const *roots, size_t n, enum uop_stage stage) {
+  char why[256];
+  return !uop_verify(roots, (unsigned)n, stage, why, sizeof why) || codegen_fail(k, "%s", why);
+}
+
+static bool fill_params(struct codegen *k, struct entry *e) {
+  struct kernel *out = &e->kernel;
+  size_t text = 16 * (size_t)k->nparams + 1;
+  for (unsigned i = 0; i < k->nparams; i++)
+    if (!k->params[i].is_buffer) text += strlen(k->params[i].uop->arg.s);
+  e->params = calloc(k->nparams ? k->nparams : 1, sizeof *e->params);
+  e->names = malloc(text);
+  if (!e->params || !e->names) return codegen_fail(k, "out of memory");
+  char *at = e->names;
+  uint32_t offset = 0;
+  for (unsigned i = 0; i < k->nparams; i++) {
+    struct kernel_param *p = &e->params[i];
+    p->is_buffer = k->params[i].is_buffer;
+    p->size = p->is_buffer ? 8 : 4;
+    p->offset = offset = (offset + p->size - 1) & ~(p->size - 1);
+    p->name = at;
+    at += (p->is_buffer ? sprintf(at, "data%u", i) : sprintf(at, "%s", k->params[i].uop->arg.s)) + 1;
+    offset += p->size;
+  }
+  out->params = e->params, out->nparams = k->nparams;
+  return true;
+}
+
+static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
+  struct kernel *out = &e->kernel;
+  LLVMContextRef context = LLVMContextCreate();
+  LLVMModuleRef m = assembler_module(c->assembler, k, context);
+  char *text = NULL;
+  void *image = NULL;
+  bool ok = m && render_llvm(k, m);
+  if (ok && c->cache_dir) {
+    text = LLVMPrintModuleToString(m);
+    out->from_disk = disk_cache_get(c->cache_dir, k->target->arch, text, &image, &out->image_size);
+  }
+  if (ok && !out->from_disk) {
+    uint64_t start = now();
+    ok = assemble(c->assembler, k, m, &image, &out->image_size);
+    out->assemble_ns = now() - start;
+    if (ok && c->cache_dir) disk_cache_put(c->cache_dir, k->target->arch, text, image, out->image_size);
+  }
+  out->image = image;
+  LLVMDisposeMessage(text);
+  if (m) LLVMDisposeModule(m);
+  LLVMContextDispose(context);
+  return ok;
+}
+
+static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
+  struct kernel *out = &e->kernel;
+  const struct compiler_options *o = &c->options;
+  uint64_t start = now();
+  k->stage = "collect";
+  if (o->debug >= 5) out->graph_text = graph_text(k->ast);
+  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
+  if (!axes_collect(k) || !account(k, out)) return false;
+  if (!(o->noopt ? optimize_none(k) : optimize(k))) return false;
+  codegen_name(k);
+  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
+  if (!lower(k)) return false;
+  if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
+  out->lower_ns = now() - start;
+  memcpy(out->name, k->name, sizeof out->name);
+  memcpy(out->grid, k->grid, sizeof out->grid);
+  memcpy(out->block, k->block, sizeof out->block);
+  if (!fill_params(k, e) || !code(c, k, e)) return false;
+  if (o->debug >= 4) out->c_text = render_c(k);
+  if (o->debug >= 6) out->linear_text = linear_text(k);
+  if (o->debug >= 7) out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
+  return true;
+}
+
+const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
+                                      size_t errcap) {
+  char ignored[256];
+  if (!err || !errcap) err = ignored, errcap = sizeof ignored;
+  err[0] = 0;
+  struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
+  struct entry *e = NULL;
+  uint64_t hash = 0;
+  size_t key_size = 0;
+  void *key = ast_key(ast, t, &key_size, &hash);
+  if (!key) {
+    codegen_fail(&k, "out of memory");
+    return NULL;
+  }
+  for (e = c->bucket[hash % BUCKETS]; e; e = e->next)
+    if (e->hash == hash && e->key_size == key_size && !memcmp(e->key, key, key_size)) {
+      e->kernel.from_memory = true;
+      free(key);
+      return &e->kernel;
+    }
+  bool ok = false;
+  k.g = graph_new();
+  e = calloc(1, sizeof *e);
+  if (k.g && e) {
+    k.ast = uop_import(k.g, ast);
+    ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : compile(c, &k, e);
+    if (ok && graph_error(k.g)) ok = codegen_fail(&k, "%s", graph_error(k.g));
+  } else
+    codegen_fail(&k, "out of memory");
+  graph_free(k.g);
+  free(k.linear);
+  if (!ok) {
+    free(key);
+    entry_free(e);
+    return NULL;
+  }
+  e->key = key, e->key_size = key_size, e->hash = hash;
+  e->next = c->bucket[hash % BUCKETS];
+  c->bucket[hash % BUCKETS] = e;
+  return &e->kernel;
+}

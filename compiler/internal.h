@@ -1,0 +1,128 @@
+/* What the stages of one compilation share: the kernel being built, its axes and steps, and each stage's entry point.
+ *
+ * Every stage returns false after writing a message with codegen_fail, which puts the kernel's name and the stage in
+ * front. The graph is private to the compilation: the scheduler's ast is imported, everything made here dies with it. */
+#ifndef DOORBELL_COMPILER_INTERNAL_H
+#define DOORBELL_COMPILER_INTERNAL_H
+#include "compiler.h"
+#include "target.h"
+
+enum { MAX_AXES = 40, MAX_OPTS = 64, MAX_PARAMS = 256 };
+
+/* One axis of the kernel: the ranges the scheduler made, split by the optimizer. */
+struct axis {
+  struct uop *range;
+  int64_t size; /* the most it counts to; symbolic ranges are bounded by their range's source */
+  enum axis_kind kind;
+  bool vector; /* UPCAST or UNROLL: the lanes of vector values run along it */
+  bool padded; /* the outermost part of a split that overshoots: work-items with whole >= limit do nothing */
+  struct uop *whole, *limit;
+};
+
+/* A step of the optimizer: axis is an index into codegen.axes at the time of the step. */
+enum opt_kind {
+  OPT_MERGE,     /* axis and axis + 1 become one */
+  OPT_UPCAST,    /* split LOOP: inner `amount` unrolled in the work-item */
+  OPT_VECTOR,    /* as UPCAST or UNROLL, and values are vectors along it */
+  OPT_UNROLL,    /* split REDUCE: inner `amount` unrolled */
+  OPT_LOCAL,     /* split LOOP: inner `amount` are work-items of a group */
+  OPT_LOCAL_PAD, /* as LOCAL where amount does not divide the size: the last group is partly idle */
+  OPT_GROUP,     /* split REDUCE or SERIAL: inner `amount` are work-items that share the work */
+  OPT_SERIAL,    /* split LOOP: inner `amount` become a loop in the work-item */
+  OPT_SWAP,      /* exchange the order of axis and `amount` */
+};
+struct opt {
+  enum opt_kind kind;
+  unsigned axis;
+  int64_t amount;
+};
+
+struct param {
+  struct uop *uop; /* PARAM or VAR; NULL for a slot the kernel does not read */
+  bool is_buffer;
+};
+
+struct codegen {
+  struct graph *g;
+  const struct target *target;
+  struct uop *ast; /* SINK */
+  struct axis axes[MAX_AXES];
+  unsigned naxes;
+  struct opt opts[MAX_OPTS];
+  unsigned nopts;
+  struct param params[MAX_PARAMS];
+  unsigned nparams;
+  struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
+  size_t nlinear;
+  uint32_t grid[3], block[3];
+  uint32_t local_bytes;
+  char name[64];
+  const char *stage;
+  char *err;
+  size_t errcap;
+};
+
+__attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
+
+/* axes.c: the axes of an ast, and single steps over them */
+bool axes_collect(struct codegen *k);
+bool opt_apply(struct codegen *k, struct opt o);
+bool opt_possible(const struct codegen *k, struct opt o);
+void codegen_name(struct codegen *k);
+/* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does not
+ * depend on its own. direct: not through addresses of loads. malloc'd. */
+uint64_t *axis_masks(const struct codegen *k, bool direct);
+
+/* affine.c: index expressions as sums of coefficient times term */
+enum { MAX_TERMS = 24 };
+struct affine {
+  unsigned n; /* > MAX_TERMS never; an expression with more is one opaque term */
+  struct uop *term[MAX_TERMS];
+  int64_t coef[MAX_TERMS];
+  int64_t constant;
+};
+void affine_of(struct uop *index, struct affine *a);
+int64_t affine_coef(const struct affine *a, const struct uop *term);
+
+/* optimize.c: chooses steps */
+bool optimize(struct codegen *k);
+/* Parallel only: LOOP axes become work-items, the kernel itself stays plain. */
+bool optimize_none(struct codegen *k);
+
+bool lower(struct codegen *k); /* lower.c: fills linear */
+
+/* decompose.c: operations that a target lacks, from those it has. make() must return a placed node. */
+struct builder {
+  struct uop *(*make)(struct builder *b, enum op op, enum dtype t, unsigned lanes, union uop_arg arg, unsigned aux,
+                      struct uop *const *src, unsigned nsrc);
+  struct graph *g;
+  const struct target *target;
+};
+struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc);
+struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t);
+struct uop *build_const(struct builder *b, enum dtype t, double v);
+struct uop *build_int(struct builder *b, enum dtype t, int64_t v);
+/* The type arithmetic in t is done in: f32 for bf16. */
+enum dtype compute_dtype(enum dtype t);
+
+/* render_llvm.c, render_c.c, assemble.c */
+typedef struct LLVMOpaqueModule *module_ref;
+typedef struct LLVMOpaqueContext *context_ref;
+bool render_llvm(struct codegen *k, module_ref m); /* into an empty module */
+char *render_c(struct codegen *k);
+struct assembler;
+struct assembler *assembler_new(void);
+void assembler_free(struct assembler *a);
+const char *assembler_version(void);
+/* An empty module with the target's layout, and @barrier where the kernel needs one. */
+module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context);
+bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size);
+char *disassemble(struct assembler *a, const struct target *t, const void *image, size_t size);
+
+/* cache.c: images on disk by the text they were made from. */
+bool disk_cache_get(const char *dir, const char *target, const char *text, void **image, size_t *size);
+void disk_cache_put(const char *dir, const char *target, const char *text, const void *image, size_t size);
+/* A key that is equal for equal asts of any graph; malloc'd. */
+void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *hash);
+uint64_t bytes_hash(const void *p, size_t n, uint64_t seed);
+#endif

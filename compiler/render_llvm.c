@@ -1,0 +1,452 @@
+/* The linear list as LLVM IR, through LLVM's C API: one function, values numbered by node.
+ *
+ * AMDGPU: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one function
+ * called per workgroup that reads its arguments from the argument segment. */
+#include "internal.h"
+#include <inttypes.h>
+#include <llvm-c/Core.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct loop {
+  LLVMBasicBlockRef header, exit;
+  LLVMValueRef counter, bound;
+};
+
+struct render {
+  struct codegen *k;
+  LLVMModuleRef m;
+  LLVMContextRef c;
+  LLVMBuilderRef b, entry; /* entry: where registers are declared */
+  LLVMValueRef fn, *value; /* by node id */
+  LLVMBasicBlockRef guards[64];
+  struct loop loops[64];
+  unsigned nloops, nguards, invariant;
+  uint64_t written[MAX_PARAMS / 64]; /* argument slots stored to */
+  bool gpu, failed;
+};
+
+static LLVMTypeRef scalar_type(struct render *r, enum dtype t) {
+  switch (t) {
+  case DT_VOID: return LLVMVoidTypeInContext(r->c);
+  case DT_BOOL: return LLVMInt1TypeInContext(r->c);
+  case DT_F16: return LLVMHalfTypeInContext(r->c);
+  case DT_F32: return LLVMFloatTypeInContext(r->c);
+  case DT_F64: return LLVMDoubleTypeInContext(r->c);
+  default: return LLVMIntTypeInContext(r->c, dtype_info[t].size * 8u);
+  }
+}
+static LLVMTypeRef vector_of(LLVMTypeRef t, unsigned lanes) { return lanes > 1 ? LLVMVectorType(t, lanes) : t; }
+static LLVMTypeRef type_of(struct render *r, enum dtype t, unsigned lanes) {
+  return vector_of(scalar_type(r, t), lanes);
+}
+static LLVMTypeRef memory_type(struct render *r, enum dtype t, unsigned lanes) {
+  return type_of(r, t == DT_BOOL ? DT_U8 : t, lanes);
+}
+static LLVMTypeRef i32(struct render *r) { return LLVMInt32TypeInContext(r->c); }
+static LLVMTypeRef i64(struct render *r) { return LLVMInt64TypeInContext(r->c); }
+
+static LLVMValueRef get(struct render *r, const struct uop *u) {
+  LLVMValueRef v = r->value[u->id];
+  if (!v && !r->failed) {
+    r->failed = true;
+    codegen_fail(r->k, "%s is used before it is computed", op_info[u->op].name);
+  }
+  return v ? v : LLVMGetUndef(type_of(r, u->dtype == DT_VOID ? DT_I32 : u->dtype, u->lanes));
+}
+
+static LLVMValueRef intrinsic(struct render *r, const char *name, LLVMTypeRef *overload, unsigned noverload,
+                              LLVMValueRef *args, unsigned nargs) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  LLVMValueRef f = LLVMGetIntrinsicDeclaration(r->m, id, overload, noverload);
+  LLVMTypeRef t = LLVMIntrinsicGetType(r->c, id, overload, noverload);
+  return LLVMBuildCall2(r->b, t, f, args, nargs, "");
+}
+
+static void set_range(struct render *r, LLVMValueRef v, uint64_t end) {
+  LLVMMetadataRef bounds[2] = {LLVMValueAsMetadata(LLVMConstInt(i32(r), 0, 0)),
+                               LLVMValueAsMetadata(LLVMConstInt(i32(r), end, 0))};
+  LLVMSetMetadata(v, LLVMGetMDKindIDInContext(r->c, "range", 5),
+                  LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, bounds, 2)));
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+/* A power of two that divides the value. */
+static uint64_t divisor(const struct uop *u, unsigned depth) {
+  const uint64_t most = 1 << 20;
+  uint64_t a, b;
+  if (depth > 16) return 1;
+  switch (u->op) {
+  case OP_CONST: return u->arg.i ? (uint64_t)(u->arg.i & -u->arg.i) & (most * 2 - 1) ?: most : most;
+  case OP_MUL: a = divisor(u->src[0], depth + 1) * divisor(u->src[1], depth + 1); return a < most ? a : most;
+  case OP_ADD:
+  case OP_SUB: a = divisor(u->src[0], depth + 1), b = divisor(u->src[1], depth + 1); return a < b ? a : b;
+  case OP_WHERE: a = divisor(u->src[1], depth + 1), b = divisor(u->src[2], depth + 1); return a < b ? a : b;
+  case OP_CAST: return dtype_is_int(u->src[0]->dtype) ? divisor(u->src[0], depth + 1) : 1;
+  default: return 1;
+  }
+}
+
+static unsigned alignment(const struct uop *index, unsigned lanes) {
+  uint64_t element = dtype_info[index->dtype].size, a = element * divisor(index->src[1], 0), natural = element * lanes;
+  if (a > natural) a = natural;
+  return a > 16 ? 16 : (unsigned)a; /* what every allocation has */
+}
+
+/* base + zero-extended 32-bit offset + constant is what global instructions add by themselves. */
+static LLVMValueRef address(struct render *r, const struct uop *index) {
+  const struct uop *base = index->src[0], *at = index->src[1];
+  LLVMValueRef p = get(r, base);
+  if (base->op == OP_REG) return p;
+  uint64_t size = dtype_info[index->dtype].size;
+  int64_t constant = 0;
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(r->c), wide = base->op == OP_LOCAL ? i32(r) : i64(r);
+  if (at->op == OP_CONST) {
+    LLVMValueRef offset = LLVMConstInt(wide, (uint64_t)at->arg.i * size, 1);
+    return at->arg.i ? LLVMBuildInBoundsGEP2(r->b, i8, p, &offset, 1, "") : p;
+  }
+  struct uop *x = (struct uop *)at;
+  if (at->op == OP_ADD && at->src[1]->op == OP_CONST && uop_min(at->src[0]) >= 0)
+    constant = at->src[1]->arg.i, x = at->src[0];
+  LLVMValueRef v = get(r, x), scale = LLVMConstInt(LLVMTypeOf(v), size, 0);
+  bool narrow = x->dtype == DT_I32 && uop_min(x) >= 0 && (uint64_t)uop_max(x) < UINT32_MAX / size;
+  if (narrow) {
+    v = size > 1 ? LLVMBuildNUWMul(r->b, v, scale, "") : v;
+    if (base->op != OP_LOCAL) v = LLVMBuildZExt(r->b, v, wide, "");
+  } else {
+    if (LLVMTypeOf(v) != wide) v = LLVMBuildIntCast2(r->b, v, wide, 1, "");
+    v = LLVMBuildMul(r->b, v, LLVMConstInt(wide, size, 0), "");
+  }
+  p = LLVMBuildInBoundsGEP2(r->b, i8, p, &v, 1, "");
+  if (constant) {
+    LLVMValueRef offset = LLVMConstInt(wide, (uint64_t)(constant * (int64_t)size), 1);
+    p = LLVMBuildInBoundsGEP2(r->b, i8, p, &offset, 1, "");
+  }
+  return p;
+}
+
+static LLVMValueRef build_load(struct render *r, const struct uop *u) {
+  const struct uop *index = u->src[0], *base = index->src[0];
+  if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), get(r, index), "");
+  LLVMValueRef v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), get(r, index), "");
+  LLVMSetAlignment(v, alignment(index, u->lanes));
+  if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
+    LLVMSetMetadata(v, r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
+  if (u->dtype == DT_BOOL) v = LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(memory_type(r, DT_BOOL, u->lanes)), "");
+  return v;
+}
+
+static void build_store(struct render *r, const struct uop *u) {
+  const struct uop *index = u->src[0], *x = u->src[1];
+  LLVMValueRef v = get(r, x);
+  if (index->src[0]->op == OP_REG) {
+    LLVMBuildStore(r->b, v, get(r, index));
+    return;
+  }
+  if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
+  LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), alignment(index, x->lanes));
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------- */
+static LLVMValueRef build_const_value(struct render *r, const struct uop *u) {
+  LLVMTypeRef t = scalar_type(r, u->dtype);
+  return dtype_is_float(u->dtype) ? LLVMConstReal(t, u->arg.f) : LLVMConstInt(t, (uint64_t)u->arg.i, 1);
+}
+
+static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
+  bool constant = true, same = true;
+  LLVMValueRef lane[64];
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    lane[i] = get(r, u->src[i]);
+    constant = constant && LLVMIsConstant(lane[i]);
+    same = same && lane[i] == lane[0];
+  }
+  if (constant) return LLVMConstVector(lane, u->nsrc);
+  LLVMTypeRef t = type_of(r, u->dtype, u->nsrc);
+  LLVMValueRef v = LLVMGetPoison(t);
+  for (unsigned i = 0; i < (same ? 1 : u->nsrc); i++)
+    v = LLVMBuildInsertElement(r->b, v, lane[i], LLVMConstInt(i32(r), i, 0), "");
+  if (same) v = LLVMBuildShuffleVector(r->b, v, LLVMGetPoison(t), LLVMConstNull(vector_of(i32(r), u->nsrc)), "");
+  return v;
+}
+
+static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
+  const struct uop *x = u->src[0];
+  LLVMValueRef v = get(r, x);
+  LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
+  char from = dtype_info[x->dtype].cls, to = dtype_info[u->dtype].cls;
+  if (from == 'f' && to == 'f')
+    return dtype_info[x->dtype].size < dtype_info[u->dtype].size ? LLVMBuildFPExt(r->b, v, t, "")
+                                                                 : LLVMBuildFPTrunc(r->b, v, t, "");
+  if (from == 'f') {
+    LLVMTypeRef overload[2] = {t, LLVMTypeOf(v)};
+    return intrinsic(r, to == 'i' ? "llvm.fptosi.sat" : "llvm.fptoui.sat", overload, 2, &v, 1);
+  }
+  if (to == 'f') return from == 'i' ? LLVMBuildSIToFP(r->b, v, t, "") : LLVMBuildUIToFP(r->b, v, t, "");
+  return LLVMBuildIntCast2(r->b, v, t, from == 'i', "");
+}
+
+static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
+  LLVMValueRef a = get(r, u->src[0]), b = get(r, u->src[1]);
+  char cls = dtype_info[u->src[0]->dtype].cls;
+  if (cls == 'f')
+    return LLVMBuildFCmp(r->b,
+                         u->op == OP_CMPLT   ? LLVMRealOLT
+                         : u->op == OP_CMPEQ ? LLVMRealOEQ
+                                             : LLVMRealUNE,
+                         a, b, "");
+  LLVMIntPredicate less = cls == 'i' ? LLVMIntSLT : LLVMIntULT;
+  return LLVMBuildICmp(r->b, u->op == OP_CMPLT ? less : u->op == OP_CMPEQ ? LLVMIntEQ : LLVMIntNE, a, b, "");
+}
+
+static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
+  enum op op = u->op;
+  LLVMValueRef x[3] = {0};
+  for (unsigned i = 0; i < u->nsrc; i++) x[i] = get(r, u->src[i]);
+  LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
+  LLVMBuilderRef b = r->b;
+  bool f = dtype_is_float(u->dtype), s = dtype_info[u->dtype].cls == 'i';
+  bool natural = s && u->lanes == 1 && u->nsrc == 2 && uop_min(u->src[0]) >= 0 && uop_min(u->src[1]) >= 0;
+  switch (op) {
+  case OP_CAST: return build_cast_value(r, u);
+  case OP_BITCAST: return LLVMBuildBitCast(b, x[0], t, "");
+  case OP_CMPLT:
+  case OP_CMPEQ:
+  case OP_CMPNE: return build_compare(r, u);
+  case OP_NEG: return f ? LLVMBuildFNeg(b, x[0], "") : LLVMBuildNeg(b, x[0], "");
+  case OP_SQRT: return intrinsic(r, "llvm.sqrt", &t, 1, x, 1);
+  case OP_EXP2: return intrinsic(r, "llvm.exp2", &t, 1, x, 1);
+  case OP_LOG2: return intrinsic(r, "llvm.log2", &t, 1, x, 1);
+  case OP_TRUNC: return f ? intrinsic(r, "llvm.trunc", &t, 1, x, 1) : x[0];
+  case OP_ADD: return f ? LLVMBuildFAdd(b, x[0], x[1], "") : LLVMBuildAdd(b, x[0], x[1], "");
+  case OP_SUB: return f ? LLVMBuildFSub(b, x[0], x[1], "") : LLVMBuildSub(b, x[0], x[1], "");
+  case OP_MUL: return f ? LLVMBuildFMul(b, x[0], x[1], "") : LLVMBuildMul(b, x[0], x[1], "");
+  case OP_FDIV: return LLVMBuildFDiv(b, x[0], x[1], "");
+  case OP_IDIV: return s && !natural ? LLVMBuildSDiv(b, x[0], x[1], "") : LLVMBuildUDiv(b, x[0], x[1], "");
+  case OP_MOD:
+    if (f) return LLVMBuildFRem(b, x[0], x[1], "");
+    return s && !natural ? LLVMBuildSRem(b, x[0], x[1], "") : LLVMBuildURem(b, x[0], x[1], "");
+  case OP_AND: return LLVMBuildAnd(b, x[0], x[1], "");
+  case OP_OR: return LLVMBuildOr(b, x[0], x[1], "");
+  case OP_XOR: return LLVMBuildXor(b, x[0], x[1], "");
+  case OP_SHL: return LLVMBuildShl(b, x[0], x[1], "");
+  case OP_SHR: return s ? LLVMBuildAShr(b, x[0], x[1], "") : LLVMBuildLShr(b, x[0], x[1], "");
+  case OP_WHERE: return LLVMBuildSelect(b, x[0], x[1], x[2], "");
+  case OP_MULACC: return intrinsic(r, "llvm.fma", &t, 1, x, 3);
+  default:
+    codegen_fail(r->k, "%s has no instruction", op_info[op].name);
+    r->failed = true;
+    return LLVMGetUndef(t);
+  }
+}
+
+static LLVMValueRef build_special(struct render *r, const struct uop *u) {
+  if (!r->gpu) return LLVMGetParam(r->fn, 1 + (unsigned)u->arg.i);
+  static const char *const names[2][3] = {
+      {"llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workgroup.id.y", "llvm.amdgcn.workgroup.id.z"},
+      {"llvm.amdgcn.workitem.id.x", "llvm.amdgcn.workitem.id.y", "llvm.amdgcn.workitem.id.z"}};
+  LLVMValueRef v = intrinsic(r, names[u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
+  set_range(r, v, (uint64_t)u->src[0]->arg.i);
+  return v;
+}
+
+/* ---- control flow ---------------------------------------------------------------------------------------------- */
+static void open_range(struct render *r, const struct uop *u) {
+  if (r->nloops == 64) {
+    r->failed = true;
+    codegen_fail(r->k, "more than 64 loops inside each other");
+    return;
+  }
+  struct loop *l = &r->loops[r->nloops++];
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(r->b);
+  l->header = LLVMAppendBasicBlockInContext(r->c, r->fn, "loop");
+  l->exit = LLVMAppendBasicBlockInContext(r->c, r->fn, "done");
+  l->bound = get(r, u->src[0]);
+  LLVMTypeRef t = LLVMTypeOf(l->bound);
+  if (u->src[0]->op == OP_CONST && u->src[0]->arg.i > 0)
+    LLVMBuildBr(r->b, l->header);
+  else
+    LLVMBuildCondBr(r->b, LLVMBuildICmp(r->b, LLVMIntSGT, l->bound, LLVMConstNull(t), ""), l->header, l->exit);
+  LLVMPositionBuilderAtEnd(r->b, l->header);
+  l->counter = LLVMBuildPhi(r->b, t, "");
+  LLVMValueRef zero = LLVMConstNull(t);
+  LLVMAddIncoming(l->counter, &zero, &before, 1);
+  r->value[u->id] = l->counter;
+}
+
+static void close_range(struct render *r) {
+  struct loop *l = &r->loops[--r->nloops];
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(r->b);
+  LLVMValueRef next = LLVMBuildNSWAdd(r->b, l->counter, LLVMConstInt(LLVMTypeOf(l->bound), 1, 0), "");
+  LLVMAddIncoming(l->counter, &next, &latch, 1);
+  LLVMBuildCondBr(r->b, LLVMBuildICmp(r->b, LLVMIntULT, next, l->bound, ""), l->header, l->exit);
+  LLVMMoveBasicBlockAfter(l->exit, latch);
+  LLVMPositionBuilderAtEnd(r->b, l->exit);
+}
+
+static void render_one(struct render *r, const struct uop *u) {
+  LLVMValueRef v = NULL;
+  switch (u->op) {
+  case OP_CONST: v = build_const_value(r, u); break;
+  case OP_PARAM:
+  case OP_VAR: v = r->value[u->id]; break; /* made with the function */
+  case OP_SPECIAL: v = build_special(r, u); break;
+  case OP_REG: v = LLVMBuildAlloca(r->entry, type_of(r, u->dtype, u->lanes), ""); break;
+  case OP_LOCAL: {
+    char name[32];
+    snprintf(name, sizeof name, "local%" PRId64, u->arg.i);
+    LLVMTypeRef t = LLVMArrayType2(memory_type(r, u->dtype, 1), (uint64_t)u->src[0]->arg.i);
+    v = LLVMAddGlobalInAddressSpace(r->m, t, name, 3);
+    LLVMSetLinkage(v, LLVMInternalLinkage);
+    LLVMSetInitializer(v, LLVMGetPoison(t));
+    LLVMSetAlignment(v, 16);
+    break;
+  }
+  case OP_INDEX: v = address(r, u); break;
+  case OP_LOAD: v = build_load(r, u); break;
+  case OP_STORE: build_store(r, u); return;
+  case OP_VECTORIZE: v = build_vectorize(r, u); break;
+  case OP_GEP:
+    v = LLVMBuildExtractElement(r->b, get(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
+    break;
+  case OP_AFTER: v = get(r, u->src[0]); break;
+  case OP_RANGE: open_range(r, u); return;
+  case OP_END: close_range(r); return;
+  case OP_IF: {
+    if (r->nguards == 64) {
+      r->failed = true;
+      codegen_fail(r->k, "more than 64 conditions inside each other");
+      return;
+    }
+    LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(r->c, r->fn, "then");
+    r->guards[r->nguards++] = LLVMAppendBasicBlockInContext(r->c, r->fn, "endif");
+    LLVMBuildCondBr(r->b, get(r, u->src[0]), inside, r->guards[r->nguards - 1]);
+    LLVMPositionBuilderAtEnd(r->b, inside);
+    return;
+  }
+  case OP_ENDIF: {
+    LLVMBasicBlockRef after = r->guards[--r->nguards];
+    LLVMBuildBr(r->b, after);
+    LLVMMoveBasicBlockAfter(after, LLVMGetInsertBlock(r->b));
+    LLVMPositionBuilderAtEnd(r->b, after);
+    return;
+  }
+  case OP_BARRIER: {
+    LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
+    LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
+    return;
+  }
+  default: v = build_alu_value(r, u); break;
+  }
+  r->value[u->id] = v;
+}
+
+/* ---- the function ---------------------------------------------------------------------------------------------- */
+static void attribute(struct render *r, unsigned at, const char *name, const char *value) {
+  bool text = value || strchr(name, '-');
+  LLVMAttributeRef a = text ? LLVMCreateStringAttribute(r->c, name, (unsigned)strlen(name), value ? value : "",
+                                                        value ? (unsigned)strlen(value) : 0)
+                            : LLVMCreateEnumAttribute(r->c, LLVMGetEnumAttributeKindForName(name, strlen(name)), 0);
+  LLVMAddAttributeAtIndex(r->fn, at, a);
+}
+
+static void gpu_attributes(struct render *r) {
+  /* Nothing the kernel leaves unread needs to be set up (LLVM AMDGPUUsage, "LLVM IR Attributes"). */
+  static const char *const unused[] = {
+      "amdgpu-no-dispatch-ptr",       "amdgpu-no-queue-ptr",         "amdgpu-no-dispatch-id",
+      "amdgpu-no-implicitarg-ptr",    "amdgpu-no-hostcall-ptr",      "amdgpu-no-heap-ptr",
+      "amdgpu-no-default-queue",      "amdgpu-no-completion-action", "amdgpu-no-lds-kernel-id",
+      "amdgpu-no-multigrid-sync-arg", "amdgpu-no-flat-scratch-init",
+  };
+  for (unsigned i = 0; i < sizeof unused / sizeof *unused; i++)
+    attribute(r, (unsigned)LLVMAttributeFunctionIndex, unused[i], NULL);
+  static const char *const ids[2][3] = {
+      {"amdgpu-no-workgroup-id-x", "amdgpu-no-workgroup-id-y", "amdgpu-no-workgroup-id-z"},
+      {"amdgpu-no-workitem-id-x", "amdgpu-no-workitem-id-y", "amdgpu-no-workitem-id-z"}};
+  bool used[2][3] = {{0}};
+  struct codegen *k = r->k;
+  for (size_t i = 0; i < k->nlinear; i++)
+    if (k->linear[i]->op == OP_SPECIAL) used[k->linear[i]->aux & 1][k->linear[i]->arg.i % 3] = true;
+  for (unsigned a = 0; a < 2; a++)
+    for (unsigned d = 0; d < 3; d++)
+      if (!used[a][d]) attribute(r, (unsigned)LLVMAttributeFunctionIndex, ids[a][d], NULL);
+  char group[32];
+  unsigned n = k->block[0] * k->block[1] * k->block[2];
+  snprintf(group, sizeof group, "%u,%u", n, n);
+  attribute(r, (unsigned)LLVMAttributeFunctionIndex, "amdgpu-flat-work-group-size", group);
+  attribute(r, (unsigned)LLVMAttributeFunctionIndex, "uniform-work-group-size", "true");
+  LLVMMetadataRef size[3];
+  for (unsigned d = 0; d < 3; d++) size[d] = LLVMValueAsMetadata(LLVMConstInt(i32(r), k->block[d], 0));
+  LLVMGlobalSetMetadata(r->fn, LLVMGetMDKindIDInContext(r->c, "reqd_work_group_size", 20),
+                        LLVMMDNodeInContext2(r->c, size, 3));
+}
+
+static void declare(struct render *r) {
+  struct codegen *k = r->k;
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(r->c, r->gpu ? 1 : 0), t[MAX_PARAMS + 4];
+  if (r->gpu) {
+    for (unsigned i = 0; i < k->nparams; i++) t[i] = k->params[i].is_buffer ? pointer : i32(r);
+    r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, k->nparams, 0));
+    LLVMSetFunctionCallConv(r->fn, 91); /* amdgpu_kernel */
+    for (unsigned i = 0; i < k->nparams; i++)
+      if (k->params[i].is_buffer) attribute(r, 1 + i, "noalias", NULL);
+    gpu_attributes(r);
+  } else {
+    t[0] = pointer, t[1] = t[2] = t[3] = i32(r);
+    r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, 4, 0));
+    LLVMAddAttributeAtIndex(r->fn, 1, LLVMCreateEnumAttribute(r->c, LLVMGetEnumAttributeKindForName("readonly", 8), 0));
+  }
+  attribute(r, (unsigned)LLVMAttributeFunctionIndex, "nounwind", NULL);
+  LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(r->c, r->fn, "entry");
+  LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(r->c, r->fn, "body");
+  LLVMPositionBuilderAtEnd(r->entry, entry);
+  LLVMPositionBuilderAtEnd(r->b, body);
+
+  /* Arguments become the values of PARAM and VAR nodes. */
+  LLVMValueRef arg[MAX_PARAMS];
+  uint64_t offset = 0;
+  for (unsigned i = 0; i < k->nparams; i++) {
+    LLVMTypeRef type = k->params[i].is_buffer ? pointer : i32(r);
+    uint64_t size = k->params[i].is_buffer ? 8 : 4;
+    offset = (offset + size - 1) & ~(size - 1);
+    if (r->gpu)
+      arg[i] = LLVMGetParam(r->fn, i);
+    else {
+      LLVMValueRef at = LLVMConstInt(i64(r), offset, 0);
+      LLVMValueRef p = LLVMBuildInBoundsGEP2(r->entry, LLVMInt8TypeInContext(r->c), LLVMGetParam(r->fn, 0), &at, 1, "");
+      arg[i] = LLVMBuildLoad2(r->entry, type, p, "");
+      LLVMSetMetadata(arg[i], r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
+    }
+    offset += size;
+  }
+  for (size_t i = 0; i < k->nlinear; i++) {
+    struct uop *u = k->linear[i];
+    if (u->op == OP_PARAM) r->value[u->id] = arg[u->arg.i];
+    for (unsigned p = 0; u->op == OP_VAR && p < k->nparams; p++)
+      if (!k->params[p].is_buffer && k->params[p].uop->arg.s == u->arg.s) r->value[u->id] = arg[p];
+    if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) {
+      int64_t slot = u->src[0]->src[0]->arg.i;
+      r->written[slot / 64] |= UINT64_C(1) << (slot % 64);
+    }
+  }
+}
+
+bool render_llvm(struct codegen *k, module_ref m) {
+  k->stage = "render";
+  struct render r = {.k = k, .m = m, .c = LLVMGetModuleContext(m), .gpu = k->target->kind == TARGET_AMDGPU};
+  r.value = calloc(graph_node_count(k->g), sizeof(LLVMValueRef));
+  if (!r.value) return codegen_fail(k, "out of memory");
+  r.b = LLVMCreateBuilderInContext(r.c), r.entry = LLVMCreateBuilderInContext(r.c);
+  r.invariant = LLVMGetMDKindIDInContext(r.c, "invariant.load", 14);
+  declare(&r);
+  for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
+  if (!r.failed) {
+    LLVMBuildRetVoid(r.b);
+    LLVMBuildBr(r.entry, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(r.fn)));
+  }
+  LLVMDisposeBuilder(r.b);
+  LLVMDisposeBuilder(r.entry);
+  free(r.value);
+  return !r.failed;
+}

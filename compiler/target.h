@@ -1,0 +1,23 @@
+/* A machine described as a struct: what the optimizer may use and how LLVM is asked for its code. */
+#ifndef DOORBELL_COMPILER_TARGET_H
+#define DOORBELL_COMPILER_TARGET_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum target_kind { TARGET_HOST, TARGET_AMDGPU };
+
+struct target {
+  const char *arch;
+  enum target_kind kind;
+  const char *triple, *cpu, *features; /* NULL cpu and features: the running host's */
+  uint32_t wave;                       /* work-items that execute together; 1 on the host */
+  uint32_t local_bytes;                /* workgroup memory */
+  uint32_t max_group;                  /* work-items in a workgroup */
+  uint32_t group;                      /* preferred work-items in a workgroup */
+  uint32_t load_bytes;                 /* widest single memory access */
+  uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
+  uint32_t registers;                  /* 4-byte registers of a work-item that tiles may fill */
+  uint32_t workgroups;                 /* enough to keep the whole machine busy */
+  bool has_transcendentals;            /* f32 exp2, log2 by instruction */
+};
+#endif

@@ -1,0 +1,295 @@
+/* What the compiler's suites share: kernels written by hand as the scheduler would make them, a naive interpreter of
+ * those asts, and a loader for host images (LLVM's own linker, so that nothing of hcq/ is needed). */
+#ifndef TESTS_COMPILER_HARNESS_H
+#define TESTS_COMPILER_HARNESS_H
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "compiler/compiler.h"
+#include <cmocka.h>
+#include <llvm-c/Core.h>
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Target.h>
+
+#if defined(__x86_64__)
+#define HOST_ARCH "x86_64"
+#else
+#define HOST_ARCH "aarch64"
+#endif
+
+/* ---- building --------------------------------------------------------------------------------------------------- */
+static struct graph *G;
+static struct uop *param(int slot, enum dtype t, int64_t n) {
+  struct uop *size = uop_index(G, n);
+  return uop_new(G, OP_PARAM, t, 1, (union uop_arg){.i = slot}, 0, &size, 1);
+}
+static struct uop *at(struct uop *p, struct uop *index) {
+  return uop_new(G, OP_INDEX, p->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){p, index}, 2);
+}
+static struct uop *at_if(struct uop *p, struct uop *index, struct uop *valid) {
+  return uop_new(G, OP_INDEX, p->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){p, index, valid}, 3);
+}
+static struct uop *load(struct uop *index) {
+  struct uop *src[2] = {index, index->nsrc > 2 ? uop_const_int(G, index->dtype, 0) : NULL};
+  return uop_new(G, OP_LOAD, index->dtype, 1, (union uop_arg){0}, 0, src, index->nsrc > 2 ? 2 : 1);
+}
+static struct uop *store(struct uop *index, struct uop *v) {
+  return uop_new(G, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0, (struct uop *[]){index, v}, 2);
+}
+static struct uop *sink1(struct uop *s) { return uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, &s, 1); }
+static struct uop *reduce(enum op op, struct uop *v, struct uop *const *ranges, unsigned n) {
+  struct uop *src[16] = {v};
+  for (unsigned i = 0; i < n; i++) src[i + 1] = ranges[i];
+  return uop_new(G, OP_REDUCE, v->dtype, 1, (union uop_arg){0}, op, src, n + 1);
+}
+static struct uop *range(int64_t n, int axis, enum axis_kind kind) { return uop_range(G, uop_index(G, n), axis, kind); }
+static struct uop *add(struct uop *a, struct uop *b) { return uop_binary(G, OP_ADD, a, b); }
+static struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(G, OP_MUL, a, b); }
+static struct uop *ix(int64_t v) { return uop_index(G, v); }
+
+/* ---- reference -------------------------------------------------------------------------------------------------- */
+
+/* A value as the type holds it; floats as doubles, rounded to the type after every operation. */
+union value {
+  int64_t i;
+  double f;
+};
+struct interpreter {
+  void *const *bufs;
+  int64_t var;          /* every VAR's value */
+  int64_t position[64]; /* by axis number */
+};
+
+static int64_t wrap(enum dtype t, int64_t v) { return uop_const_int(G, t, v)->arg.i; }
+static double rounded(enum dtype t, double v) { return uop_const_float(G, t, v)->arg.f; }
+
+static union value read_element(enum dtype t, const void *p, int64_t i) {
+  union value v = {0};
+  switch (t) {
+  case DT_BOOL: v.i = ((const uint8_t *)p)[i] != 0; break;
+  case DT_I8: v.i = ((const int8_t *)p)[i]; break;
+  case DT_U8: v.i = ((const uint8_t *)p)[i]; break;
+  case DT_I16: v.i = ((const int16_t *)p)[i]; break;
+  case DT_U16: v.i = ((const uint16_t *)p)[i]; break;
+  case DT_I32: v.i = ((const int32_t *)p)[i]; break;
+  case DT_U32: v.i = ((const uint32_t *)p)[i]; break;
+  case DT_F16: v.f = (double)f16_to_f32(((const uint16_t *)p)[i]); break;
+  case DT_BF16: v.f = (double)bf16_to_f32(((const uint16_t *)p)[i]); break;
+  case DT_F32: v.f = (double)((const float *)p)[i]; break;
+  case DT_F64: v.f = ((const double *)p)[i]; break;
+  default: v.i = ((const int64_t *)p)[i]; break;
+  }
+  return v;
+}
+static void write_element(enum dtype t, void *p, int64_t i, union value v) {
+  switch (t) {
+  case DT_F16: ((uint16_t *)p)[i] = f32_to_f16((float)v.f); break;
+  case DT_BF16: ((uint16_t *)p)[i] = f32_to_bf16((float)v.f); break;
+  case DT_F32: ((float *)p)[i] = (float)v.f; break;
+  case DT_F64: ((double *)p)[i] = v.f; break;
+  default: memcpy((char *)p + i * dtype_info[t].size, &v.i, dtype_info[t].size); break;
+  }
+}
+
+static union value saturate(enum dtype t, double f) {
+  union value v = {0};
+  unsigned bits = dtype_info[t].size * 8u;
+  bool s = dtype_info[t].cls == 'i';
+  double low = s ? -ldexp(1, (int)bits - 1) : 0, high = ldexp(1, (int)(s ? bits - 1 : bits));
+  if (isnan(f)) return v;
+  if (f <= low)
+    v.i = s ? (int64_t)(UINT64_MAX << (bits - 1)) : 0;
+  else if (f >= high)
+    v.i = s ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX >> (64 - bits));
+  else
+    v.i = s ? (int64_t)f : (int64_t)(uint64_t)f;
+  return v;
+}
+
+static union value interpret(struct interpreter *m, struct uop *u);
+static union value alu(enum op op, enum dtype t, enum dtype from, union value a, union value b, union value c) {
+  union value v = {0};
+  bool f = dtype_is_float(from), s = dtype_info[from].cls == 'i';
+  uint64_t ua = (uint64_t)a.i, ub = (uint64_t)b.i;
+  unsigned bits = dtype_info[from].size * 8u;
+  switch (op) {
+  case OP_CAST:
+    if (f && dtype_is_float(t))
+      v.f = rounded(t, a.f);
+    else if (f)
+      v = t == DT_BOOL ? (union value){.i = a.f != 0} : saturate(t, a.f);
+    else if (dtype_is_float(t))
+      v.f = rounded(t, s || from == DT_BOOL ? (double)a.i : (double)ua);
+    else
+      v.i = wrap(t, a.i);
+    return v;
+  case OP_CMPLT: v.i = f ? a.f < b.f : s ? a.i < b.i : ua < ub; return v;
+  case OP_CMPEQ: v.i = f ? a.f == b.f : a.i == b.i; return v;
+  case OP_CMPNE: v.i = f ? a.f != b.f : a.i != b.i; return v;
+  case OP_WHERE: return a.i ? b : c;
+  default: break;
+  }
+  if (f) {
+    switch (op) {
+    case OP_NEG: v.f = -a.f; break;
+    case OP_RECIP: v.f = 1 / a.f; break;
+    case OP_SQRT: v.f = sqrt(a.f); break;
+    case OP_EXP2: v.f = exp2(a.f); break;
+    case OP_LOG2: v.f = log2(a.f); break;
+    case OP_SIN: v.f = sin(a.f); break;
+    case OP_TRUNC: v.f = trunc(a.f); break;
+    case OP_ADD: v.f = a.f + b.f; break;
+    case OP_SUB: v.f = a.f - b.f; break;
+    case OP_MUL: v.f = a.f * b.f; break;
+    case OP_FDIV: v.f = a.f / b.f; break;
+    case OP_MAX: v.f = isnan(a.f) ? a.f : isnan(b.f) ? b.f : a.f > b.f ? a.f : b.f; break;
+    case OP_MULACC: v.f = fma(a.f, b.f, c.f); break;
+    default: fail_msg("no reference for %s", op_info[op].name);
+    }
+    v.f = rounded(t, v.f);
+    return v;
+  }
+  switch (op) {
+  case OP_NEG: v.i = (int64_t)-ua; break;
+  case OP_ADD: v.i = (int64_t)(ua + ub); break;
+  case OP_SUB: v.i = (int64_t)(ua - ub); break;
+  case OP_MUL: v.i = (int64_t)(ua * ub); break;
+  case OP_IDIV: v.i = !b.i ? 0 : s ? (b.i == -1 ? (int64_t)-ua : a.i / b.i) : (int64_t)(ua / ub); break;
+  case OP_MOD: v.i = !b.i ? (t == DT_VOID) : s ? (b.i == -1 ? 0 : a.i % b.i) : (int64_t)(ua % ub); break;
+  case OP_MAX: v.i = s ? (a.i > b.i ? a.i : b.i) : (int64_t)(ua > ub ? ua : ub); break;
+  case OP_AND: v.i = a.i & b.i; break;
+  case OP_OR: v.i = a.i | b.i; break;
+  case OP_XOR: v.i = a.i ^ b.i; break;
+  case OP_SHL: v.i = (int64_t)(ua << (ub & (bits - 1))); break;
+  case OP_SHR: v.i = s ? a.i >> (ub & (bits - 1)) : (int64_t)(ua >> (ub & (bits - 1))); break;
+  case OP_MULACC: v.i = (int64_t)(ua * ub + (uint64_t)c.i); break;
+  default: fail_msg("no reference for %s", op_info[op].name);
+  }
+  v.i = wrap(t, v.i);
+  return v;
+}
+
+static union value interpret_reduce(struct interpreter *m, struct uop *u, unsigned next, union value acc) {
+  if (next == u->nsrc) {
+    union value none = {0}, x = interpret(m, u->src[0]);
+    return alu(u->aux, dtype_is_float(u->dtype) ? DT_F64 : u->dtype, u->dtype, acc, x, none);
+  }
+  int64_t n = interpret(m, u->src[next]->src[0]).i;
+  for (int64_t i = 0; i < n; i++) {
+    m->position[u->src[next]->arg.i] = i;
+    acc = interpret_reduce(m, u, next + 1, acc);
+  }
+  return acc;
+}
+
+static union value interpret(struct interpreter *m, struct uop *u) {
+  union value v = {0}, x[3] = {{0}};
+  switch (u->op) {
+  case OP_CONST:
+    if (dtype_is_float(u->dtype))
+      v.f = u->arg.f;
+    else
+      v.i = u->arg.i;
+    return v;
+  case OP_VAR: v.i = m->var; return v;
+  case OP_RANGE: v.i = m->position[u->arg.i]; return v;
+  case OP_LOAD: {
+    struct uop *i = u->src[0];
+    if (i->nsrc > 2 && !interpret(m, i->src[2]).i) return interpret(m, u->src[1]);
+    return read_element(u->dtype, m->bufs[i->src[0]->arg.i], interpret(m, i->src[1]).i);
+  }
+  case OP_REDUCE: {
+    bool f = dtype_is_float(u->dtype);
+    if (u->aux == OP_MUL) {
+      if (f)
+        v.f = 1;
+      else
+        v.i = 1;
+    }
+    if (u->aux == OP_MAX) {
+      if (f)
+        v.f = -INFINITY;
+      else if (dtype_info[u->dtype].cls == 'i')
+        v.i = (int64_t)(UINT64_MAX << (dtype_info[u->dtype].size * 8 - 1));
+    }
+    v = interpret_reduce(m, u, 1, v);
+    if (f) v.f = rounded(u->dtype, v.f);
+    return v;
+  }
+  case OP_BITCAST: {
+    uint64_t bits = 0;
+    x[0] = interpret(m, u->src[0]);
+    write_element(u->src[0]->dtype, &bits, 0, x[0]);
+    return read_element(u->dtype, &bits, 0);
+  }
+  default: break;
+  }
+  for (unsigned i = 0; i < u->nsrc && i < 3; i++) x[i] = interpret(m, u->src[i]);
+  return alu(u->op, u->dtype, u->src[0]->dtype, x[0], x[1], x[2]);
+}
+
+static void reference(struct uop *ast, void *const *bufs, int64_t var) {
+  size_t n;
+  struct uop **order = uop_toposort(&ast, 1, &n), *loops[16];
+  unsigned nloops = 0;
+  for (size_t i = 0; i < n; i++)
+    if (order[i]->op == OP_RANGE && order[i]->aux != AXIS_REDUCE) loops[nloops++] = order[i];
+  struct interpreter m = {.bufs = bufs, .var = var};
+  for (bool more = true; more;) {
+    for (unsigned s = 0; s < ast->nsrc; s++) {
+      struct uop *i = ast->src[s]->src[0];
+      if (i->nsrc > 2 && !interpret(&m, i->src[2]).i) continue;
+      write_element(i->dtype, bufs[i->src[0]->arg.i], interpret(&m, i->src[1]).i, interpret(&m, ast->src[s]->src[1]));
+    }
+    more = false;
+    for (unsigned l = nloops; l-- > 0 && !more;) {
+      int64_t *p = &m.position[loops[l]->arg.i];
+      if (++*p < interpret(&m, loops[l]->src[0]).i)
+        more = true;
+      else
+        *p = 0;
+    }
+  }
+  free(order);
+}
+
+/* ---- compiling and running on the host ------------------------------------------------------------------------------ */
+static const struct kernel *must_compile(struct compiler *c, const char *arch, struct uop *ast) {
+  char err[1024] = "";
+  const struct kernel *k = compiler_compile(c, target_find(arch), ast, err, sizeof err);
+  if (!k) fail_msg("%s", err);
+  return k;
+}
+
+static void run_host(const struct kernel *k, void *const *bufs, int64_t var) {
+  LLVMInitializeNativeTarget();
+  LLVMInitializeNativeAsmPrinter();
+  LLVMOrcLLJITRef jit;
+  LLVMErrorRef e = LLVMOrcCreateLLJIT(&jit, NULL);
+  if (e) fail_msg("%s", LLVMGetErrorMessage(e));
+  LLVMMemoryBufferRef object = LLVMCreateMemoryBufferWithMemoryRangeCopy(k->image, k->image_size, k->name);
+  LLVMOrcDefinitionGeneratorRef process;
+  e = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(&process, 0, NULL, NULL);
+  if (e) fail_msg("%s", LLVMGetErrorMessage(e));
+  LLVMOrcJITDylibAddGenerator(LLVMOrcLLJITGetMainJITDylib(jit), process);
+  e = LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit), object);
+  if (e) fail_msg("%s", LLVMGetErrorMessage(e));
+  LLVMOrcExecutorAddress address;
+  e = LLVMOrcLLJITLookup(jit, &address, k->name);
+  if (e) fail_msg("%s", LLVMGetErrorMessage(e));
+  char args[1024];
+  for (unsigned i = 0; i < k->nparams; i++)
+    memcpy(args + k->params[i].offset, k->params[i].is_buffer ? (const void *)&bufs[i] : (const void *)&var,
+           k->params[i].size);
+  void (*f)(const void *, uint32_t, uint32_t, uint32_t) =
+      (void (*)(const void *, uint32_t, uint32_t, uint32_t))(uintptr_t)address;
+  for (uint32_t z = 0; z < k->grid[2]; z++)
+    for (uint32_t y = 0; y < k->grid[1]; y++)
+      for (uint32_t x = 0; x < k->grid[0]; x++) f(args, x, y, z);
+  LLVMOrcDisposeLLJIT(jit);
+}
+#endif
