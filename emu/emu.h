@@ -1,4 +1,5 @@
-/* What a host program may ask of an emulated machine beside the calls of its driver. The machine itself is made by os_emulated (hcq/os.h). */
+/* What a host program may ask of an emulated machine beside the calls of its driver. The machine itself is made by
+ * os_emulated (hcq/os.h). */
 #ifndef DOORBELL_EMU_H
 #define DOORBELL_EMU_H
 #include "../hcq/os.h"
@@ -9,4 +10,7 @@ struct emu_stats {
 };
 /* Totals of GPU index since the machine was made. -EINVAL when os is not an emulated machine or has no such GPU. */
 int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out);
+/* Why the machine refused the last call that failed, one line; "" if none did. What a kernel would print to its log.
+ * -EINVAL as above. */
+int emu_reason(struct os *os, char *buf, size_t cap);
 #endif

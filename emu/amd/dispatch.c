@@ -1,0 +1,210 @@
+/* A compute dispatch: from the registers of a queue to workgroups on the host's cores.
+ * Register meaning: the Linux amdgpu driver's gc_11_0_0_sh_mask.h; PGM, RSRC and scratch rules: LLVM AMDGPUUsage, section "Code Object". */
+#include "gpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "../../hcq/amd/pm4_wire.h"
+
+#define REG(name)    (q->sh[GFX11_##name - PM4_SH_BASE])
+#define RFIELD(r, f) BITS_GET(GFX11_##r##_##f, REG(r))
+#define INITIATOR(f) BITS_GET(GFX11_COMPUTE_DISPATCH_INITIATOR_##f, initiator)
+#define BAD(...)     cp_fault(q, FAULT_PACKET, 0, VM_READ, __VA_ARGS__)
+
+enum { MAX_THREADS = 1024, LDS_UNIT = 512, SCRATCH_UNIT = 256, CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
+
+/* One dispatch while it runs. */
+struct run {
+  struct amd_queue *q;
+  struct shader_dispatch d;
+  uint32_t first[3], count[3]; /* workgroup ids run from first, count of them */
+  uint32_t partial[3];         /* size of the last group in each dimension, 0 when full */
+  unsigned waves_per_group;
+  pthread_mutex_t lock;
+  struct fault fault; /* the first, under the lock */
+};
+
+static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
+
+static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
+
+/* The core of a worker is made and used by that worker only. */
+static struct shader_core *core_of(struct run *r, unsigned worker) {
+  struct amd_machine *m = r->q->gpu->machine;
+  if (!worker) return r->q->core;
+  if (!m->cores[worker]) m->cores[worker] = shader_core_new();
+  return m->cores[worker];
+}
+
+static void stop_with(struct run *r, const struct fault *fault) {
+  pthread_mutex_lock(&r->lock);
+  if (r->fault.kind == FAULT_NONE) r->fault = *fault;
+  pthread_mutex_unlock(&r->lock);
+  atomic_store(&r->q->stop, true);
+}
+
+static void run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end) {
+  struct run *r = ctx;
+  struct amd_gpu *gpu = r->q->gpu;
+  struct shader_core *core = core_of(r, worker);
+  struct shader_stats stats = {0};
+  bool has_partial = r->partial[0] || r->partial[1] || r->partial[2];
+  for (uint64_t i = begin; i < end; i++) {
+    if (atomic_load_explicit(&r->q->stop, memory_order_relaxed)) break;
+    uint64_t at[3] = {i % r->count[0], i / r->count[0] % r->count[1], i / r->count[0] / r->count[1]};
+    uint32_t group[3];
+    for (int k = 0; k < 3; k++) group[k] = r->first[k] + (uint32_t)at[k];
+    const struct shader_dispatch *d = &r->d;
+    struct shader_dispatch edge;
+    if (has_partial) {
+      edge = r->d;
+      for (int k = 0; k < 3; k++)
+        if (r->partial[k] && at[k] == r->count[k] - 1) edge.threads[k] = r->partial[k];
+      d = &edge;
+    }
+    struct fault fault = {.kind = FAULT_NONE, .lane = -1};
+    if (!core) {
+      snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
+      fault.kind = FAULT_TRAP;
+    }
+    int rc =
+        core ? shader_run_workgroup(core, r->q->code, d, group, seat * r->waves_per_group, &stats, &fault) : -EFAULT;
+    if (rc) {
+      if (rc != -ECANCELED) stop_with(r, &fault);
+      break;
+    }
+  }
+  count(&gpu->instructions, stats.instructions);
+  count(&gpu->waves, stats.waves);
+  count(&gpu->workgroups, stats.workgroups);
+  count(&gpu->bytes_loaded, stats.bytes_loaded);
+  count(&gpu->bytes_stored, stats.bytes_stored);
+}
+
+/* Workgroups to run in each dimension. */
+static enum cp_status set_extent(struct amd_queue *q, struct run *r, const uint32_t dims[3], uint32_t initiator) {
+  const uint32_t start[3] = {REG(COMPUTE_START_X), REG(COMPUTE_START_Y), REG(COMPUTE_START_Z)};
+  const uint32_t num[3] = {REG(COMPUTE_NUM_THREAD_X), REG(COMPUTE_NUM_THREAD_Y), REG(COMPUTE_NUM_THREAD_Z)};
+  for (int k = 0; k < 3; k++) {
+    uint32_t full = num[k] & 0xffff, partial = num[k] >> 16, end = dims[k];
+    if (!full) return BAD("dispatch: workgroup size %u is 0 in dimension %d", full, k);
+    r->d.threads[k] = full;
+    if (INITIATOR(USE_THREAD_DIMENSIONS)) {
+      end = dims[k] / full + (dims[k] % full != 0);
+      if (INITIATOR(PARTIAL_TG_EN) && dims[k] % full) {
+        if (partial != dims[k] % full)
+          return BAD("dispatch: %u work-items in groups of %u leave %u in dimension %d, but NUM_THREAD_PARTIAL is %u",
+                     dims[k], full, dims[k] % full, k, partial);
+        r->partial[k] = partial;
+      }
+    } else if (INITIATOR(PARTIAL_TG_EN) && partial) {
+      if (partial > full)
+        return BAD("dispatch: NUM_THREAD_PARTIAL %u exceeds the group's %u in dimension %d", partial, full, k);
+      r->partial[k] = partial == full ? 0 : partial;
+    }
+    r->first[k] = INITIATOR(FORCE_START_AT_000) ? 0 : start[k];
+    if (end && r->first[k] >= end)
+      return BAD("dispatch: starts at workgroup %u of %u in dimension %d", r->first[k], end, k);
+    r->count[k] = end - r->first[k];
+    r->d.groups[k] = end;
+  }
+  uint64_t threads = (uint64_t)r->d.threads[0] * r->d.threads[1] * r->d.threads[2];
+  if (threads > MAX_THREADS)
+    return BAD("dispatch: a workgroup of %u x %u x %u exceeds %d work-items", r->d.threads[0], r->d.threads[1],
+               r->d.threads[2], MAX_THREADS);
+  r->waves_per_group = (unsigned)((threads + (r->d.wave32 ? 31 : 63)) / (r->d.wave32 ? 32 : 64));
+  return CP_DONE;
+}
+
+/* Scratch memory is one slot per wave that can be resident; workers take as many as their workgroups have waves. Returns how many workgroups
+ * may run at once in *seats. */
+static enum cp_status set_scratch(struct amd_queue *q, struct run *r, unsigned *seats) {
+  if (!RFIELD(COMPUTE_PGM_RSRC2, SCRATCH_EN)) return CP_DONE;
+  uint64_t slots = (uint64_t)RFIELD(COMPUTE_TMPRING_SIZE, WAVES) * q->gpu->model->shader_engines;
+  r->d.scratch_base =
+      ((uint64_t)RFIELD(COMPUTE_DISPATCH_SCRATCH_BASE_HI, VA_47_40) << 32 | REG(COMPUTE_DISPATCH_SCRATCH_BASE_LO)) << 8;
+  r->d.scratch_wave_size = RFIELD(COMPUTE_TMPRING_SIZE, WAVESIZE) * SCRATCH_UNIT;
+  r->d.scratch_waves = (uint32_t)slots;
+  if (!r->d.scratch_wave_size || slots < r->waves_per_group)
+    return BAD("dispatch: scratch has %" PRIu64 " slots of %u bytes, a workgroup needs %u", slots,
+               r->d.scratch_wave_size, r->waves_per_group);
+  if (slots / r->waves_per_group < *seats) *seats = (unsigned)(slots / r->waves_per_group);
+  return CP_DONE;
+}
+
+static enum cp_status check_program(struct amd_queue *q, struct run *r) {
+  struct vm_range code;
+  bool mapped = vm_find(q->gpu->vm, r->d.pgm, &code);
+  if (!mapped || !(code.access & VM_EXEC)) {
+    char near[160];
+    vm_describe(q->gpu->vm, r->d.pgm, near, sizeof near);
+    return cp_fault(q, FAULT_PAGE, r->d.pgm, VM_EXEC,
+                    "page fault: program at 0x%" PRIx64 " is not executable memory, %s", r->d.pgm, near);
+  }
+  return CP_DONE;
+}
+
+/* A shader's fault names its instruction; what else is known here is where its data address lies. */
+static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
+  struct fault *f = &r->fault;
+  size_t n = strlen(f->text);
+  char near[160];
+  if (f->kind == FAULT_PAGE && n + 4 < sizeof f->text && !strstr(f->text, "allocation")) {
+    vm_describe(q->gpu->vm, f->address, near, sizeof near);
+    snprintf(f->text + n, sizeof f->text - n, "; %.150s", near);
+  }
+  amd_gpu_fault(q->gpu, f);
+  return CP_DEAD;
+}
+
+enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
+  const struct amd_model *model = q->gpu->model;
+  uint32_t reserved = initiator & ~gfx11_register_bits(GFX11_COMPUTE_DISPATCH_INITIATOR);
+  uint32_t unsupported = initiator & (BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_ORDERED_APPEND_ENBL) |
+                                      BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_RESTORE) |
+                                      BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_AMP_SHADER_EN) |
+                                      BITS_MASK(GFX11_COMPUTE_DISPATCH_INITIATOR_TUNNEL_ENABLE));
+  if (reserved) return BAD("dispatch: DISPATCH_INITIATOR 0x%08x sets reserved bits 0x%08x", initiator, reserved);
+  if (unsupported) return BAD("not supported: dispatch with DISPATCH_INITIATOR bits 0x%08x", unsupported);
+  if (!INITIATOR(COMPUTE_SHADER_EN))
+    return BAD("dispatch: DISPATCH_INITIATOR 0x%08x does not enable the shader", initiator);
+  if (RFIELD(COMPUTE_PGM_RSRC1, PRIV)) return BAD("dispatch: COMPUTE_PGM_RSRC1.PRIV belongs to the kernel");
+
+  uint32_t enabled = REG(COMPUTE_STATIC_THREAD_MGMT_SE0) | REG(COMPUTE_STATIC_THREAD_MGMT_SE1) |
+                     REG(COMPUTE_STATIC_THREAD_MGMT_SE2) | REG(COMPUTE_STATIC_THREAD_MGMT_SE3) |
+                     REG(COMPUTE_STATIC_THREAD_MGMT_SE4) | REG(COMPUTE_STATIC_THREAD_MGMT_SE5);
+  if (!enabled) return BAD("dispatch: COMPUTE_STATIC_THREAD_MGMT enables no compute unit");
+  uint32_t lds = RFIELD(COMPUTE_PGM_RSRC2, LDS_SIZE) * LDS_UNIT;
+  if (lds > model->lds_kib * 1024)
+    return BAD("dispatch: %u bytes of LDS for a workgroup, the GPU has %u", lds, model->lds_kib * 1024);
+
+  struct run r = {.q = q};
+  r.d = (struct shader_dispatch){
+      .vm = q->gpu->vm,
+      .pgm = ((uint64_t)RFIELD(COMPUTE_PGM_HI, VA_47_40) << 32 | REG(COMPUTE_PGM_LO)) << 8,
+      .rsrc1 = REG(COMPUTE_PGM_RSRC1),
+      .rsrc2 = REG(COMPUTE_PGM_RSRC2),
+      .rsrc3 = REG(COMPUTE_PGM_RSRC3),
+      .wave32 = INITIATOR(CS_W32_EN),
+      .clock = clock_of_gpu,
+      .stop = &q->stop,
+  };
+  memcpy(r.d.user_data, &REG(COMPUTE_USER_DATA_0), sizeof r.d.user_data);
+  unsigned seats = pool_workers(q->gpu->machine->pool) + 1;
+  if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
+  uint64_t total = (uint64_t)r.count[0] * r.count[1];
+  if (!dims[0] || !dims[1] || !dims[2]) return CP_DONE;
+  if (check_program(q, &r) != CP_DONE) return CP_DEAD;
+  if (__builtin_mul_overflow(total, (uint64_t)r.count[2], &total) || total > UINT64_MAX / 2)
+    return BAD("dispatch: %u x %u x %u workgroups", r.count[0], r.count[1], r.count[2]);
+
+  uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);
+  chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
+  count(&q->gpu->dispatches, 1);
+  pthread_mutex_init(&r.lock, NULL);
+  pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
+  pthread_mutex_destroy(&r.lock);
+  if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);
+  return atomic_load_explicit(&q->stop, memory_order_relaxed) ? CP_DEAD : CP_DONE;
+}

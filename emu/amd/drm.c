@@ -1,0 +1,161 @@
+/* The render node's ioctls that a compute driver asks for: the DRM version and AMDGPU_INFO's queries.
+ * Sources: libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
+#include "gpu.h"
+#include <amdgpu_drm.h>
+#include <drm.h>
+#include <errno.h>
+#include <string.h>
+
+static const char driver_name[] = "amdgpu", driver_date[] = "20150101", driver_desc[] = "AMD GPU";
+
+/* Copies text as DRM_IOCTL_VERSION does: up to the room the caller has, and the full length back. */
+static int copy_text(char *to, __kernel_size_t *length, const char *text) {
+  size_t n = strlen(text), room = *length;
+  *length = n;
+  return to && room && amd_copy_to_user((uintptr_t)to, text, n < room ? n : room) ? -EFAULT : 0;
+}
+
+static int version(struct amd_gpu *gpu, void *arg) {
+  struct drm_version v;
+  memcpy(&v, arg, sizeof v);
+  v.version_major = 3;
+  v.version_minor = 61;
+  v.version_patchlevel = 0;
+  int rc = copy_text(v.name, &v.name_len, driver_name);
+  if (!rc) rc = copy_text(v.date, &v.date_len, driver_date);
+  if (!rc) rc = copy_text(v.desc, &v.desc_len, driver_desc);
+  memcpy(arg, &v, sizeof v);
+  return rc;
+}
+
+union info {
+  uint32_t u32;
+  uint64_t u64;
+  struct drm_amdgpu_info_device device;
+  struct drm_amdgpu_memory_info memory;
+  struct drm_amdgpu_info_vram_gtt vram_gtt;
+  struct drm_amdgpu_info_hw_ip ip;
+};
+
+static void device_info(const struct amd_gpu *gpu, struct drm_amdgpu_info_device *d) {
+  const struct amd_model *m = gpu->model;
+  *d = (struct drm_amdgpu_info_device){
+      .device_id = m->device_id,
+      .external_rev = m->chip_external_rev,
+      .pci_rev = 0xc8,
+      .family = m->family_id,
+      .num_shader_engines = m->shader_engines,
+      .num_shader_arrays_per_engine = m->arrays_per_engine,
+      .gpu_counter_freq = 100000, /* kHz */
+      .max_engine_clock = (uint64_t)m->engine_mhz * 1000,
+      .max_memory_clock = (uint64_t)m->memory_mhz * 1000,
+      .cu_active_number = amd_model_cus(m),
+      .num_hw_gfx_contexts = 8,
+      .virtual_address_offset = 2 << 20,
+      .virtual_address_max = 1ull << 47,
+      .virtual_address_alignment = AMD_PAGE,
+      .pte_fragment_size = 2 << 20,
+      .gart_page_size = AMD_PAGE,
+      .vram_type = AMDGPU_VRAM_TYPE_GDDR6,
+      .vram_bit_width = m->memory_bits,
+      .wave_front_size = m->wave_size,
+      .num_shader_visible_vgprs = 256,
+      .num_cu_per_sh = m->cus_per_array,
+      .num_tcc_blocks = m->tcc_blocks,
+      .high_va_offset = 0xffff800000000000,
+      .high_va_max = 0xffffffffffe00000,
+  };
+  /* Engines beyond the fourth are in the second half of their row. */
+  for (uint32_t se = 0; se < m->shader_engines; se++)
+    for (uint32_t sa = 0; sa < m->arrays_per_engine; sa++)
+      d->cu_bitmap[se % 4][sa + 2 * (se / 4)] = (1u << m->cus_per_array) - 1;
+}
+
+static bool ip_info(const struct amd_gpu *gpu, unsigned type, unsigned instance, struct drm_amdgpu_info_hw_ip *ip) {
+  static const struct {
+    uint32_t type, major, minor, rings;
+  } blocks[] = {{AMDGPU_HW_IP_GFX, 11, 0, 1}, {AMDGPU_HW_IP_COMPUTE, 11, 0, 4}, {AMDGPU_HW_IP_DMA, 6, 0, 2}};
+  for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+    if (blocks[i].type == type && instance == 0) {
+      *ip = (struct drm_amdgpu_info_hw_ip){.hw_ip_version_major = blocks[i].major,
+                                           .hw_ip_version_minor = blocks[i].minor,
+                                           .ib_start_alignment = 32,
+                                           .ib_size_alignment = 32,
+                                           .available_rings = (1u << blocks[i].rings) - 1};
+      return true;
+    }
+  return false;
+}
+
+/* Bytes of the answer in *out, or a negative errno. */
+static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union info *out) {
+  struct amd_machine *m = gpu->machine;
+  uint64_t vram = gpu->vram.size, gtt = m->gtt.size;
+  switch (q->query) {
+  case AMDGPU_INFO_ACCEL_WORKING: out->u32 = 1; return sizeof out->u32;
+  case AMDGPU_INFO_HW_IP_INFO:
+    /* A block that is not there is all zeroes. */
+    if (q->query_hw_ip.type >= AMDGPU_HW_IP_NUM) return -EINVAL;
+    ip_info(gpu, q->query_hw_ip.type, q->query_hw_ip.ip_instance, &out->ip);
+    return sizeof out->ip;
+  case AMDGPU_INFO_HW_IP_COUNT: out->u32 = ip_info(gpu, q->query_hw_ip.type, 0, &out->ip); return sizeof out->u32;
+  case AMDGPU_INFO_TIMESTAMP: out->u64 = amd_clock(); return sizeof out->u64;
+  case AMDGPU_INFO_VRAM_USAGE:
+  case AMDGPU_INFO_VIS_VRAM_USAGE: out->u64 = gpu->vram.used; return sizeof out->u64;
+  case AMDGPU_INFO_GTT_USAGE: out->u64 = m->gtt.used; return sizeof out->u64;
+  case AMDGPU_INFO_VRAM_GTT:
+    out->vram_gtt = (struct drm_amdgpu_info_vram_gtt){vram, vram, gtt};
+    return sizeof out->vram_gtt;
+  case AMDGPU_INFO_DEV_INFO: device_info(gpu, &out->device); return sizeof out->device;
+  case AMDGPU_INFO_MEMORY: {
+    struct drm_amdgpu_heap_info v = {vram, vram, gpu->vram.used, vram / 4 * 3},
+                                g = {gtt, gtt, m->gtt.used, gtt / 4 * 3};
+    out->memory = (struct drm_amdgpu_memory_info){.vram = v, .cpu_accessible_vram = v, .gtt = g};
+    return sizeof out->memory;
+  }
+  case AMDGPU_INFO_SENSOR:
+    switch (q->sensor_info.type) {
+    case AMDGPU_INFO_SENSOR_GFX_SCLK:
+    case AMDGPU_INFO_SENSOR_STABLE_PSTATE_GFX_SCLK: out->u32 = gpu->model->engine_mhz; return sizeof out->u32;
+    case AMDGPU_INFO_SENSOR_GFX_MCLK:
+    case AMDGPU_INFO_SENSOR_STABLE_PSTATE_GFX_MCLK: out->u32 = gpu->model->memory_mhz; return sizeof out->u32;
+    default: return -EOPNOTSUPP;
+    }
+  default: return -EINVAL;
+  }
+}
+
+static int info(struct amd_gpu *gpu, void *arg) {
+  struct drm_amdgpu_info q;
+  union info answer;
+  memcpy(&q, arg, sizeof q);
+  memset(&answer, 0, sizeof answer);
+  int n = query(gpu, &q, &answer);
+  if (n < 0) return amd_refuse(gpu->machine, n, "AMDGPU_INFO: query 0x%x", q.query);
+  if (q.return_size < (uint32_t)n) n = (int)q.return_size;
+  return amd_copy_to_user(q.return_pointer, &answer, (size_t)n);
+}
+
+int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
+  struct amd_machine *m = gpu->machine;
+  unsigned nr = _IOC_NR(request);
+  const struct {
+    unsigned nr;
+    size_t size;
+    int (*handler)(struct amd_gpu *gpu, void *arg);
+  } calls[] = {{_IOC_NR(DRM_IOCTL_VERSION), sizeof(struct drm_version), version},
+               {DRM_COMMAND_BASE + DRM_AMDGPU_INFO, sizeof(struct drm_amdgpu_info), info}};
+  if (_IOC_TYPE(request) != DRM_IOCTL_BASE)
+    return amd_refuse(m, -ENOTTY, "the render node has no ioctl 0x%lx", request);
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+    if (calls[i].nr == nr) {
+      if (!arg) return amd_refuse(m, -EFAULT, "render node ioctl 0x%lx: no argument", request);
+      if (_IOC_SIZE(request) != calls[i].size)
+        return amd_refuse(m, -EINVAL, "render node ioctl 0x%lx: %zu bytes expected", request, calls[i].size);
+      pthread_mutex_lock(&m->lock);
+      int rc = calls[i].handler(gpu, arg);
+      pthread_mutex_unlock(&m->lock);
+      return rc;
+    }
+  return amd_refuse(m, -EINVAL, "not supported: render node ioctl 0x%lx", request);
+}

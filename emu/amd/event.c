@@ -1,0 +1,318 @@
+/* KFD events: creation, signalling by interrupt, fault and CPU, and WAIT_EVENTS. Rules as in Linux kfd_events.c.
+ *
+ * A waiter copies nothing until it wakes: setting an event marks the waiters that wait for it, so that an auto-reset event wakes exactly those that
+ * were there. */
+#define _GNU_SOURCE
+#include "gpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OTHER_BASE = (int)0x80000000, OTHER_COUNT = 256, MAX_WAIT = 4096 + OTHER_COUNT };
+enum { EVENT_TYPE_DEBUG = 5, EVENT_TYPE_LAST = KFD_EVENT_MEMORY };
+
+struct amd_event {
+  uint32_t id, type;
+  bool auto_reset, signaled;
+  uint64_t age;
+  struct kfd_memory_exception memory;
+  struct kfd_hw_exception hw;
+};
+
+struct amd_waiter {
+  struct amd_waiter *next;
+  uint32_t n;
+  struct amd_wait_slot {
+    struct amd_event *event; /* NULL: destroyed meanwhile */
+    bool activated;
+  } *slots;
+};
+
+int amd_events_init(struct amd_events *e) {
+  pthread_condattr_t attr;
+  e->page_fd = -1;
+  pthread_mutex_init(&e->lock, NULL);
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&e->changed, &attr);
+  pthread_condattr_destroy(&attr);
+  return 0;
+}
+
+void amd_events_fini(struct amd_events *e) {
+  for (unsigned i = 0; i < KFD_EVENT_LIMIT; i++) free(e->signal[i]);
+  for (unsigned i = 0; i < OTHER_COUNT; i++) free(e->other[i]);
+  if (e->page_fd >= 0) {
+    munmap((void *)e->slots, KFD_EVENT_PAGE_SIZE);
+    close(e->page_fd);
+  }
+  pthread_cond_destroy(&e->changed);
+  pthread_mutex_destroy(&e->lock);
+}
+
+/* The slot of the tables that holds event id, or NULL for an id out of range. */
+static struct amd_event **event_slot(struct amd_events *e, uint32_t id) {
+  if (id < KFD_EVENT_LIMIT) return &e->signal[id];
+  if (id - (uint32_t)OTHER_BASE < OTHER_COUNT) return &e->other[id - (uint32_t)OTHER_BASE];
+  return NULL;
+}
+static struct amd_event *event_find(struct amd_events *e, uint32_t id) {
+  struct amd_event **slot = event_slot(e, id);
+  return slot ? *slot : NULL;
+}
+
+static void event_set(struct amd_events *e, struct amd_event *ev) {
+  bool woke = false;
+  for (struct amd_waiter *w = e->waiters; w; w = w->next)
+    for (uint32_t i = 0; i < w->n; i++)
+      if (w->slots[i].event == ev) w->slots[i].activated = woke = true;
+  ev->signaled = !(ev->auto_reset && woke);
+  ev->age++;
+  pthread_cond_broadcast(&e->changed);
+}
+
+static void event_set_from_interrupt(struct amd_events *e, struct amd_event *ev) {
+  atomic_store_explicit(&e->slots[ev->id], KFD_EVENT_UNSIGNALED, memory_order_relaxed);
+  event_set(e, ev);
+}
+
+void amd_events_interrupt(struct amd_events *e, uint32_t context, unsigned valid_bits) {
+  pthread_mutex_lock(&e->lock);
+  if (e->slots) {
+    uint32_t id = valid_bits < 32 ? context & ((1u << valid_bits) - 1) : context;
+    struct amd_event *ev = id < KFD_EVENT_LIMIT ? e->signal[id] : NULL;
+    /* The slot tells whether the id can be right: the GPU writes it before it interrupts. Otherwise every written slot is one. */
+    if (ev && atomic_load_explicit(&e->slots[id], memory_order_relaxed) != KFD_EVENT_UNSIGNALED)
+      event_set_from_interrupt(e, ev);
+    else
+      for (id = 1; id < KFD_EVENT_LIMIT; id++)
+        if (e->signal[id] && atomic_load_explicit(&e->slots[id], memory_order_relaxed) != KFD_EVENT_UNSIGNALED)
+          event_set_from_interrupt(e, e->signal[id]);
+  }
+  pthread_mutex_unlock(&e->lock);
+}
+
+void amd_events_memory_fault(struct amd_events *e, const struct kfd_memory_exception *x) {
+  pthread_mutex_lock(&e->lock);
+  for (unsigned i = 0; i < OTHER_COUNT; i++)
+    if (e->other[i] && e->other[i]->type == KFD_EVENT_MEMORY) {
+      e->other[i]->memory = *x;
+      event_set(e, e->other[i]);
+    }
+  pthread_mutex_unlock(&e->lock);
+}
+
+void amd_events_hw_exception(struct amd_events *e, const struct kfd_hw_exception *x) {
+  pthread_mutex_lock(&e->lock);
+  for (unsigned i = 0; i < OTHER_COUNT; i++)
+    if (e->other[i] && e->other[i]->type == KFD_EVENT_HW_EXCEPTION) {
+      e->other[i]->hw = *x;
+      event_set(e, e->other[i]);
+    }
+  pthread_mutex_unlock(&e->lock);
+}
+
+/* The event page that the process made: the first CREATE_EVENT names it. */
+static int adopt_page(struct amd_machine *m, uint64_t handle) {
+  struct amd_events *e = &m->events;
+  struct amd_bo *bo = amd_bo_find(m, handle);
+  if (e->slots) return amd_refuse(m, -EINVAL, "CREATE_EVENT: the event page is already set");
+  if (!bo || !bo->heap)
+    return amd_refuse(m, -EINVAL, "CREATE_EVENT: no buffer 0x%" PRIx64 " for the event page", handle);
+  if (bo->size < KFD_EVENT_PAGE_SIZE)
+    return amd_refuse(m, -EINVAL, "CREATE_EVENT: an event page has %u bytes", KFD_EVENT_PAGE_SIZE);
+  memset(bo->host, 0xff, KFD_EVENT_PAGE_SIZE);
+  bo->pins++;
+  pthread_mutex_lock(&e->lock);
+  e->page_bo = bo;
+  e->slots = (_Atomic uint64_t *)(void *)bo->host;
+  pthread_mutex_unlock(&e->lock);
+  return 0;
+}
+
+static int make_page(struct amd_machine *m) {
+  struct amd_events *e = &m->events;
+  int fd = memfd_create("kfd-events", MFD_CLOEXEC);
+  if (fd < 0) return -errno;
+  void *p = ftruncate(fd, KFD_EVENT_PAGE_SIZE)
+                ? MAP_FAILED
+                : mmap(NULL, KFD_EVENT_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) {
+    close(fd);
+    return -ENOMEM;
+  }
+  memset(p, 0xff, KFD_EVENT_PAGE_SIZE);
+  pthread_mutex_lock(&e->lock);
+  e->page_fd = fd;
+  e->slots = p;
+  pthread_mutex_unlock(&e->lock);
+  return 0;
+}
+
+void *amd_events_mmap(struct amd_machine *m, void *addr, size_t len, int prot, int flags) {
+  struct amd_events *e = &m->events;
+  int rc = e->page_fd < 0 ? amd_refuse(m, -EINVAL, "mmap: KFD has no event page")
+           : len > KFD_EVENT_PAGE_SIZE
+               ? amd_refuse(m, -EINVAL, "mmap: the event page has %u bytes", KFD_EVENT_PAGE_SIZE)
+               : 0;
+  if (rc) return (void *)(intptr_t)rc;
+  void *p = mmap(addr, len, prot, flags, e->page_fd, 0);
+  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+}
+
+int amd_create_event(struct amd_machine *m, void *arg) {
+  struct kfd_create_event *a = arg;
+  struct amd_events *e = &m->events;
+  int rc = 0;
+  if (a->event_type > EVENT_TYPE_LAST) return amd_refuse(m, -EINVAL, "CREATE_EVENT: type %u", a->event_type);
+  if (a->event_page_offset && (rc = adopt_page(m, a->event_page_offset))) return rc;
+  bool slotted = a->event_type == KFD_EVENT_SIGNAL || a->event_type == EVENT_TYPE_DEBUG;
+  if (slotted && !e->slots && (rc = make_page(m))) return rc;
+  struct amd_event *ev = calloc(1, sizeof *ev);
+  if (!ev) return -ENOMEM;
+  pthread_mutex_lock(&e->lock);
+  /* Signal events are numbered from 1 and have the slot of their number. */
+  uint32_t id = slotted ? 1 : (uint32_t)OTHER_BASE;
+  while (event_find(e, id)) id++;
+  struct amd_event **slot = event_slot(e, id);
+  if (slot) {
+    /* Age 0 is what a client passes that does not know ages. */
+    *ev = (struct amd_event){.id = id, .type = a->event_type, .auto_reset = a->auto_reset, .age = 1};
+    *slot = ev;
+  }
+  pthread_mutex_unlock(&e->lock);
+  if (!slot) {
+    free(ev);
+    return amd_refuse(m, -ENOSPC, "CREATE_EVENT: all events are in use");
+  }
+  a->event_id = a->event_trigger_data = id;
+  a->event_slot_index = slotted ? id : 0;
+  if (slotted && e->page_fd >= 0) a->event_page_offset = (uint64_t)KFD_MMAP_EVENTS << 62;
+  return 0;
+}
+
+int amd_destroy_event(struct amd_machine *m, void *arg) {
+  const struct kfd_event_ref *a = arg;
+  struct amd_events *e = &m->events;
+  pthread_mutex_lock(&e->lock);
+  struct amd_event *ev = event_find(e, a->event_id);
+  if (ev) {
+    for (struct amd_waiter *w = e->waiters; w; w = w->next)
+      for (uint32_t i = 0; i < w->n; i++)
+        if (w->slots[i].event == ev) w->slots[i].event = NULL;
+    *event_slot(e, a->event_id) = NULL;
+    pthread_cond_broadcast(&e->changed);
+  }
+  pthread_mutex_unlock(&e->lock);
+  free(ev);
+  return ev ? 0 : amd_refuse(m, -EINVAL, "DESTROY_EVENT: no event %u", a->event_id);
+}
+
+static int cpu_signal(struct amd_machine *m, uint32_t id, bool set) {
+  struct amd_events *e = &m->events;
+  pthread_mutex_lock(&e->lock);
+  struct amd_event *ev = event_find(e, id);
+  bool ok = ev && ev->type == KFD_EVENT_SIGNAL;
+  if (ok && set)
+    event_set(e, ev);
+  else if (ok)
+    ev->signaled = false;
+  pthread_mutex_unlock(&e->lock);
+  return ok ? 0 : amd_refuse(m, -EINVAL, "%s_EVENT: no signal event %u", set ? "SET" : "RESET", id);
+}
+int amd_set_event(struct amd_machine *m, void *arg) {
+  return cpu_signal(m, ((struct kfd_event_ref *)arg)->event_id, true);
+}
+int amd_reset_event(struct amd_machine *m, void *arg) {
+  return cpu_signal(m, ((struct kfd_event_ref *)arg)->event_id, false);
+}
+
+static enum kfd_wait_result wait_state(const struct amd_waiter *w, bool all) {
+  uint32_t activated = 0;
+  for (uint32_t i = 0; i < w->n; i++) {
+    if (!w->slots[i].event) return KFD_WAIT_FAIL;
+    activated += w->slots[i].activated;
+  }
+  return activated == w->n || (activated && !all) ? KFD_WAIT_COMPLETE : KFD_WAIT_TIMEOUT;
+}
+
+static struct timespec deadline_in(uint32_t ms) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  t.tv_sec += ms / 1000;
+  t.tv_nsec += (long)(ms % 1000) * 1000000;
+  if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+  return t;
+}
+
+int amd_wait_events(struct amd_machine *m, void *arg) {
+  struct kfd_wait_events *a = arg;
+  struct amd_events *e = &m->events;
+  int rc = 0;
+  if (a->num_events > MAX_WAIT) return amd_refuse(m, -EINVAL, "WAIT_EVENTS: %u events", a->num_events);
+  struct kfd_event_state *states = calloc(a->num_events + 1u, sizeof *states);
+  struct amd_waiter w = {.n = a->num_events, .slots = calloc(a->num_events + 1u, sizeof *w.slots)};
+  if (!states || !w.slots) {
+    rc = -ENOMEM;
+    goto out;
+  }
+  if (amd_copy_from_user(states, a->events_ptr, a->num_events * sizeof *states)) {
+    rc = amd_refuse(m, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
+    goto out;
+  }
+  struct timespec deadline = deadline_in(a->timeout == UINT32_MAX ? 0 : a->timeout);
+
+  pthread_mutex_lock(&e->lock);
+  for (uint32_t i = 0; i < w.n && !rc; i++) {
+    struct amd_event *ev = event_find(e, states[i].event_id);
+    if (!ev) {
+      rc = -EINVAL;
+      break;
+    }
+    w.slots[i].event = ev;
+    w.slots[i].activated = ev->signaled;
+    if (ev->auto_reset) ev->signaled = false;
+    uint64_t seen = ev->type == KFD_EVENT_SIGNAL ? states[i].last_event_age : 0;
+    if (seen && seen != ev->age) w.slots[i].activated = true;
+  }
+  if (!rc) {
+    w.next = e->waiters;
+    e->waiters = &w;
+    enum kfd_wait_result state;
+    int timed_out = a->timeout == 0;
+    while ((state = wait_state(&w, a->wait_for_all)) == KFD_WAIT_TIMEOUT && !timed_out)
+      timed_out = (a->timeout == UINT32_MAX ? pthread_cond_wait(&e->changed, &e->lock)
+                                            : pthread_cond_timedwait(&e->changed, &e->lock, &deadline)) == ETIMEDOUT;
+    struct amd_waiter **at = &e->waiters;
+    while (*at != &w) at = &(*at)->next;
+    *at = w.next;
+    a->wait_result = state;
+    for (uint32_t i = 0; i < w.n && state == KFD_WAIT_COMPLETE; i++) {
+      const struct amd_event *ev = w.slots[i].event;
+      if (!w.slots[i].activated) continue;
+      if (ev->type == KFD_EVENT_MEMORY)
+        states[i].memory = ev->memory;
+      else if (ev->type == KFD_EVENT_HW_EXCEPTION)
+        states[i].hw = ev->hw;
+      else if (ev->type == KFD_EVENT_SIGNAL && states[i].last_event_age)
+        states[i].last_event_age = ev->age;
+    }
+  }
+  pthread_mutex_unlock(&e->lock);
+  if (rc) {
+    a->wait_result = KFD_WAIT_FAIL;
+    amd_refuse(m, rc, "WAIT_EVENTS: an event of the list does not exist");
+  } else if (a->wait_result == KFD_WAIT_FAIL) {
+    rc = amd_refuse(m, -EIO, "WAIT_EVENTS: an event was destroyed while waiting for it");
+  } else if (a->wait_result == KFD_WAIT_COMPLETE && amd_copy_to_user(a->events_ptr, states, w.n * sizeof *states)) {
+    rc = amd_refuse(m, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
+  }
+out:
+  free(states);
+  free(w.slots);
+  return rc;
+}

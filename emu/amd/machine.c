@@ -1,0 +1,298 @@
+/* The machine: making it and taking it apart, opening its files, and what happens when a GPU faults. */
+#define _GNU_SOURCE
+#include "gpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static struct amd_machine *machine_of(struct emu_machine *m) { return (struct amd_machine *)m; }
+static struct amd_file *file_of(struct emu_file *f) { return (struct amd_file *)f; }
+
+struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id) {
+  for (unsigned i = 0; i < m->ngpus; i++)
+    if (m->gpus[i].gpu_id == gpu_id) return &m->gpus[i];
+  return NULL;
+}
+
+int amd_refuse(struct amd_machine *m, int code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  pthread_mutex_lock(&m->reason_lock);
+  vsnprintf(m->reason, sizeof m->reason, format, args);
+  pthread_mutex_unlock(&m->reason_lock);
+  va_end(args);
+  return code;
+}
+
+/* The kernel's own copy, so that a wild pointer of the client is an error and not a crash. Sandboxes may forbid the call. */
+static int copy_user(uint64_t user, void *mine, size_t n, bool in) {
+  struct iovec local = {mine, n}, remote = {(void *)(uintptr_t)user, n};
+  if (!n) return 0;
+  ssize_t done =
+      in ? process_vm_readv(getpid(), &local, 1, &remote, 1, 0) : process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+  if (done == (ssize_t)n) return 0;
+  if (done >= 0 || (errno != EPERM && errno != ENOSYS) || !user) return -EFAULT;
+  if (in)
+    memcpy(mine, (const void *)(uintptr_t)user, n);
+  else
+    memcpy((void *)(uintptr_t)user, mine, n);
+  return 0;
+}
+int amd_copy_from_user(void *dst, uint64_t src, size_t n) { return copy_user(src, dst, n, true); }
+int amd_copy_to_user(uint64_t dst, const void *src, size_t n) { return copy_user(dst, (void *)src, n, false); }
+
+/* ---- faults ---- */
+
+/* As the kernel does for a GPU without page-fault retry: the process's queues are evicted for good, then its events fire. A page fault is a memory
+ * event; everything else hangs the GPU, which the kernel answers with a reset. */
+void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
+  struct amd_machine *m = gpu->machine;
+  pthread_mutex_lock(&gpu->queues_lock);
+  bool first = !atomic_load_explicit(&gpu->faulted, memory_order_relaxed);
+  if (first) {
+    gpu->fault = *fault;
+    atomic_store(&gpu->faulted, true);
+  }
+  for (struct amd_queue *q = gpu->queues; q; q = q->next) atomic_store(&q->stop, true);
+  pthread_mutex_unlock(&gpu->queues_lock);
+  if (!first) return;
+  if (fault->kind == FAULT_PAGE) {
+    struct vm_range r;
+    bool mapped = vm_find(gpu->vm, fault->address, &r);
+    struct kfd_memory_exception x = {
+        .not_present = !mapped,
+        .read_only = mapped && (fault->access & VM_WRITE) && !(r.access & VM_WRITE),
+        .no_execute = mapped && (fault->access & VM_EXEC) && !(r.access & VM_EXEC),
+        .va = fault->address & ~(uint64_t)(AMD_PAGE - 1),
+        .gpu_id = gpu->gpu_id,
+    };
+    amd_events_memory_fault(&m->events, &x);
+  } else {
+    amd_events_hw_exception(&m->events, &(struct kfd_hw_exception){.memory_lost = 1, .gpu_id = gpu->gpu_id});
+  }
+  amd_kick(m);
+}
+
+/* ---- files ---- */
+
+static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
+  struct amd_file *file = file_of(f);
+  int rc = file->gpu ? amd_drm_ioctl(file->gpu, request, arg) : amd_kfd_ioctl(file->machine, request, arg);
+  amd_kick(file->machine);
+  return rc;
+}
+
+static void *map_page(struct amd_machine *m, int fd, size_t want, void *addr, size_t len, int prot, int flags) {
+  if (len != want)
+    return (void *)(intptr_t)amd_refuse(m, -EINVAL, "mmap: this page of /dev/kfd has %zu bytes, not %zu", want, len);
+  void *p = mmap(addr, len, prot, flags, fd, 0);
+  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+}
+
+static void *kfd_mmap(struct amd_machine *m, void *addr, size_t len, int prot, int flags, uint64_t off) {
+  struct amd_gpu *gpu = amd_gpu_find(m, KFD_MMAP_GPU_ID(off));
+  unsigned type = KFD_MMAP_TYPE(off);
+  if (type == KFD_MMAP_EVENTS) return amd_events_mmap(m, addr, len, prot, flags);
+  if (!gpu || type == KFD_MMAP_RESERVED_MEM)
+    return (void *)(intptr_t)amd_refuse(m, -ENODEV, "mmap: /dev/kfd has nothing at offset 0x%" PRIx64, off);
+  if (type == KFD_MMAP_DOORBELL) return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags);
+  return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags);
+}
+
+static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int flags, off_t off) {
+  struct amd_file *file = file_of(f);
+  struct amd_machine *m = file->machine;
+  pthread_mutex_lock(&m->lock);
+  void *p = file->gpu ? amd_bo_mmap(m, file->gpu->index, addr, len, prot, flags, (uint64_t)off)
+                      : kfd_mmap(m, addr, len, prot, flags, (uint64_t)off);
+  pthread_mutex_unlock(&m->lock);
+  return p;
+}
+
+/* KFD holds a reference to the render node file it got the address space from, so that closing the descriptor does not end it. */
+static void amd_close(struct emu_file *f) { free(file_of(f)); }
+
+static const struct emu_file_ops file_ops = {.ioctl = amd_ioctl, .mmap = amd_mmap, .close = amd_close};
+
+static int amd_open(struct emu_machine *base, const char *path, int flags, struct emu_file **out) {
+  struct amd_machine *m = machine_of(base);
+  struct amd_gpu *gpu = NULL;
+  unsigned minor = 0;
+  int used = 0;
+  if (sscanf(path, "/dev/dri/renderD%u%n", &minor, &used) == 1 && !path[used] && minor >= 128 && minor - 128 < m->ngpus)
+    gpu = &m->gpus[minor - 128];
+  else if (strcmp(path, KFD_DEVICE))
+    return amd_refuse(m, -ENOENT, "open: the emulated machine has no %s", path);
+  struct amd_file *file = calloc(1, sizeof *file);
+  if (!file) return -ENOMEM;
+  *file = (struct amd_file){.file = {.ops = &file_ops}, .machine = m, .gpu = gpu};
+  *out = &file->file;
+  return 0;
+}
+
+static ssize_t amd_read_file(struct emu_machine *m, const char *path, char *buf, size_t cap) {
+  return amd_sysfs_read(machine_of(m), path, buf, cap);
+}
+static int amd_list_dir(struct emu_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
+  return amd_sysfs_list(machine_of(m), path, each, ctx);
+}
+
+static int amd_stats(struct emu_machine *base, unsigned index, struct emu_stats *out) {
+  struct amd_machine *m = machine_of(base);
+  if (index >= m->ngpus) return -EINVAL;
+  struct amd_gpu *g = &m->gpus[index];
+  *out =
+      (struct emu_stats){atomic_load(&g->instructions), atomic_load(&g->waves),        atomic_load(&g->workgroups),
+                         atomic_load(&g->dispatches),   atomic_load(&g->bytes_loaded), atomic_load(&g->bytes_stored)};
+  return 0;
+}
+
+static void amd_reason(struct emu_machine *base, char *buf, size_t cap) {
+  struct amd_machine *m = machine_of(base);
+  pthread_mutex_lock(&m->reason_lock);
+  snprintf(buf, cap, "%s", m->reason);
+  pthread_mutex_unlock(&m->reason_lock);
+}
+
+/* ---- making and freeing ---- */
+
+static int shared_page(const char *name, size_t size, int *fd, void **page) {
+  *fd = memfd_create(name, MFD_CLOEXEC);
+  if (*fd < 0) return -errno;
+  if (ftruncate(*fd, (off_t)size)) return -errno;
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+  if (p == MAP_FAILED) return -errno;
+  *page = p;
+  return 0;
+}
+
+static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_model *model) {
+  struct amd_gpu *g = &m->gpus[index];
+  void *doorbells = NULL, *mmio = NULL;
+  int rc;
+  g->machine = m;
+  g->index = index;
+  g->model = model;
+  g->gpu_id = 0x6a10 + index * 0x1f;
+  g->minor = 128 + index;
+  g->vram.fd = g->doorbell_fd = g->mmio_fd = -1;
+  pthread_mutex_init(&g->queues_lock, NULL);
+  m->ngpus = index + 1;
+  atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast */
+  g->vm = vm_new();
+  if (!g->vm) return -ENOMEM;
+  if ((rc = amd_heap_init(&g->vram, "vram", model->vram_bytes))) return rc;
+  if ((rc = shared_page("doorbells", KFD_DOORBELL_MAP_SIZE, &g->doorbell_fd, &doorbells))) return rc;
+  g->doorbells = doorbells;
+  if ((rc = shared_page("mmio", AMD_PAGE, &g->mmio_fd, &mmio))) return rc;
+  g->mmio_page = mmio;
+  return 0;
+}
+
+static void gpu_fini(struct amd_gpu *g) {
+  if (g->acquired) emu_file_put(&g->machine->base, &g->acquired->file);
+  if (g->doorbells) munmap((void *)g->doorbells, KFD_DOORBELL_MAP_SIZE);
+  if (g->mmio_page) munmap(g->mmio_page, AMD_PAGE);
+  if (g->doorbell_fd >= 0) close(g->doorbell_fd);
+  if (g->mmio_fd >= 0) close(g->mmio_fd);
+  amd_heap_fini(&g->vram);
+  vm_free(g->vm);
+  pthread_mutex_destroy(&g->queues_lock);
+}
+
+static void amd_machine_free(struct emu_machine *base) {
+  struct amd_machine *m = machine_of(base);
+  for (unsigned i = 0; i < m->ngpus; i++) amd_queues_fini(&m->gpus[i]);
+  unsigned workers = m->pool ? pool_workers(m->pool) : 0;
+  pool_free(m->pool);
+  for (unsigned i = 0; m->cores && i <= workers; i++) shader_core_free(m->cores[i]);
+  free(m->cores);
+  amd_memory_fini(m);
+  for (unsigned i = 0; i < m->ngpus; i++) gpu_fini(&m->gpus[i]);
+  amd_heap_fini(&m->gtt);
+  amd_events_fini(&m->events);
+  amd_sysfs_fini(m);
+  pthread_mutex_destroy(&m->reason_lock);
+  pthread_mutex_destroy(&m->lock);
+  free(m->gpus);
+  emu_machine_fini(base);
+  free(m);
+}
+
+static const struct emu_machine_ops machine_ops = {
+    .open = amd_open,
+    .read_file = amd_read_file,
+    .list_dir = amd_list_dir,
+    .stats = amd_stats,
+    .reason = amd_reason,
+    .free = amd_machine_free,
+};
+
+/* The models that a comma-separated list names, or a negative errno and a reason. */
+static int parse_models(const char *gpus, const struct amd_model **models, unsigned *n, char *err, size_t errcap) {
+  char known[128];
+  amd_model_names(known, sizeof known);
+  *n = 0;
+  for (const char *at = gpus;;) {
+    size_t length = strcspn(at, ",");
+    const struct amd_model *model = amd_model_find(at, length);
+    if (!model) {
+      snprintf(err, errcap, "no emulated AMD GPU \"%.*s\"; known: %s", (int)(length > 64 ? 64 : length), at, known);
+      return -EINVAL;
+    }
+    if (*n == AMD_MAX_GPUS) {
+      snprintf(err, errcap, "an emulated machine has at most %d GPUs", AMD_MAX_GPUS);
+      return -EINVAL;
+    }
+    models[(*n)++] = model;
+    if (!at[length]) return 0;
+    at += length + 1;
+  }
+}
+
+/* KFD lets a process pin 15/16 of the host's memory. */
+static uint64_t host_memory_limit(void) {
+  struct sysinfo info;
+  uint64_t total = sysinfo(&info) ? 0 : (uint64_t)info.totalram * info.mem_unit;
+  total = total / 16 * 15 / AMD_HEAP_CHUNK * AMD_HEAP_CHUNK;
+  return total < AMD_HEAP_CHUNK ? AMD_HEAP_CHUNK : total;
+}
+
+int amd_machine_new(const char *gpus, struct emu_machine **out, char *err, size_t errcap) {
+  const struct amd_model *models[AMD_MAX_GPUS];
+  unsigned n;
+  int rc = parse_models(gpus ? gpus : "", models, &n, err, errcap);
+  if (rc) return rc;
+  struct amd_machine *m = calloc(1, sizeof *m);
+  if (!m) goto no_memory;
+  emu_machine_init(&m->base, &machine_ops);
+  m->gtt.fd = -1;
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_mutex_init(&m->reason_lock, NULL);
+  amd_events_init(&m->events);
+  m->gpus = calloc(n, sizeof *m->gpus);
+  m->pool = pool_new();
+  if (m->pool) m->cores = calloc(pool_workers(m->pool) + 1, sizeof(struct shader_core *));
+  if (!m->gpus || !m->pool || !m->cores) goto no_memory;
+  for (unsigned i = 0; i < n && !rc; i++) rc = gpu_init(m, i, models[i]);
+  if (!rc) rc = amd_heap_init(&m->gtt, "gtt", host_memory_limit());
+  if (!rc) rc = amd_sysfs_init(m);
+  if (!rc) {
+    *out = &m->base;
+    return 0;
+  }
+  snprintf(err, errcap, "emulated machine: %s", strerror(-rc));
+  amd_machine_free(&m->base);
+  return rc;
+no_memory:
+  if (m) amd_machine_free(&m->base);
+  snprintf(err, errcap, "emulated machine: out of memory");
+  return -ENOMEM;
+}

@@ -1,0 +1,246 @@
+/* KFD's memory calls: allocate, map on GPUs, unmap, free; and the mmap of a buffer through the render node.
+ * Rules as in Linux kfd_chardev.c and amdgpu_amdkfd_gpuvm.c, interface 1.17. */
+#define _GNU_SOURCE
+#include "gpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A client maps a buffer at the render node's offset (index + 1) << BO_OFFSET_SHIFT, which no heap is large enough to
+ * overrun. */
+enum { BO_OFFSET_SHIFT = 36 };
+#define VA_MIN 0x10000ull /* AMDGPU_VA_RESERVED_BOTTOM */
+#define VA_END (1ull << 47)
+
+static uint64_t bo_handle(const struct amd_bo *bo) { return (uint64_t)bo->gpu->gpu_id << 32 | bo->index; }
+
+struct amd_bo *amd_bo_find(struct amd_machine *m, uint64_t handle) {
+  uint32_t index = (uint32_t)handle;
+  struct amd_bo *bo = index < m->nbos ? m->bos[index] : NULL;
+  return bo && bo_handle(bo) == handle ? bo : NULL;
+}
+
+struct amd_bo *amd_bo_at(struct amd_gpu *gpu, uint64_t va, uint64_t size) {
+  struct amd_machine *m = gpu->machine;
+  struct vm_range r;
+  if (!vm_find(gpu->vm, va, &r) || r.tag >= m->nbos || !m->bos[r.tag]) return NULL;
+  /* The range may have joined the next mapping; the tag is that of the one va is in. */
+  struct amd_bo *bo = m->bos[r.tag];
+  return bo->va == (va & ~(uint64_t)(AMD_PAGE - 1)) && (!size || bo->size == size) ? bo : NULL;
+}
+
+/* A slot of the handle table; slot 0 is never used. */
+static int bo_insert(struct amd_machine *m, struct amd_bo *bo) {
+  size_t i = m->free_bo ? m->free_bo : 1;
+  while (i < m->nbos && m->bos[i]) i++;
+  if (i >= m->nbos) {
+    size_t n = m->nbos ? m->nbos * 2 : 64;
+    struct amd_bo **bos = realloc(m->bos, n * sizeof(struct amd_bo *));
+    if (!bos) return -ENOMEM;
+    memset(bos + m->nbos, 0, (n - m->nbos) * sizeof(struct amd_bo *));
+    m->bos = bos;
+    m->nbos = n;
+  }
+  bo->index = (unsigned)i;
+  m->bos[i] = bo;
+  m->free_bo = i + 1;
+  return 0;
+}
+
+static void bo_delete(struct amd_machine *m, struct amd_bo *bo) {
+  if (bo->heap) amd_heap_free(bo->heap, bo->heap_offset, bo->size);
+  if (bo->index) {
+    m->bos[bo->index] = NULL;
+    if (bo->index < m->free_bo) m->free_bo = bo->index;
+  }
+  free(bo);
+}
+
+void amd_memory_fini(struct amd_machine *m) {
+  for (size_t i = 0; i < m->nbos; i++)
+    if (m->bos[i]) bo_delete(m, m->bos[i]);
+  free(m->bos);
+}
+
+/* What get_user_pages does: every page present and, if need be, writable. */
+static bool user_pages_ok(uint64_t address, uint64_t size, bool writable) {
+#ifdef MADV_POPULATE_WRITE
+  if (!madvise((void *)(uintptr_t)address, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) return true;
+  if (errno != EINVAL) return false;
+#endif
+  /* Kernels before 5.14 cannot populate, and the call above says EINVAL for pages without the right, too: try one byte
+   * of each. */
+  for (uint64_t at = address; at < address + size; at += AMD_PAGE) {
+    uint8_t byte;
+    if (amd_copy_from_user(&byte, at, 1) || (writable && amd_copy_to_user(at, &byte, 1))) return false;
+  }
+  return true;
+}
+
+static int place_user(struct amd_machine *m, struct amd_bo *bo, uint64_t address) {
+  if (!address || address % AMD_PAGE || address + bo->size < address)
+    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: user address 0x%" PRIx64 " is not page aligned", address);
+  if (!user_pages_ok(address, bo->size, bo->flags & KFD_MEM_WRITABLE))
+    return amd_refuse(m, -EFAULT, "ALLOC_MEMORY_OF_GPU: user memory 0x%" PRIx64 "+0x%" PRIx64 " is not accessible",
+                      address, bo->size);
+  bo->host = (uint8_t *)(uintptr_t)address;
+  return 0;
+}
+
+static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct amd_heap *heap) {
+  int rc = amd_heap_alloc(heap, bo->size, &bo->heap_offset);
+  if (rc)
+    return amd_refuse(m, rc, "ALLOC_MEMORY_OF_GPU: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used",
+                      bo->size, heap->used, heap->size);
+  bo->heap = heap;
+  bo->host = heap->base + bo->heap_offset;
+  return 0;
+}
+
+static int place_register_page(struct amd_machine *m, struct amd_bo *bo, void *page, uint64_t size) {
+  if (bo->size != size)
+    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: this register page has %" PRIu64 " bytes", size);
+  bo->host = page;
+  return 0;
+}
+
+int amd_alloc_memory(struct amd_machine *m, void *arg) {
+  struct kfd_alloc_memory *a = arg;
+  const uint32_t kinds = KFD_MEM_VRAM | KFD_MEM_GTT | KFD_MEM_USERPTR | KFD_MEM_DOORBELL | KFD_MEM_MMIO_REMAP;
+  const uint32_t known = kinds | KFD_MEM_EXT_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_COHERENT | KFD_MEM_AQL_QUEUE |
+                         KFD_MEM_NO_SUBSTITUTE | KFD_MEM_PUBLIC | KFD_MEM_EXECUTABLE | KFD_MEM_WRITABLE | 1u << 23;
+  struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
+  if (!gpu) return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: no gpu_id %u", a->gpu_id);
+  if (!a->size || a->size % AMD_PAGE || a->va_addr % AMD_PAGE)
+    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " size 0x%" PRIx64 " must be whole pages",
+                      a->va_addr, a->size);
+  if (a->va_addr < VA_MIN || a->va_addr >= VA_END || a->size > VA_END - a->va_addr)
+    return amd_refuse(m, -EINVAL,
+                      "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " size 0x%" PRIx64 " is outside the GPU's address space",
+                      a->va_addr, a->size);
+  if (a->flags & ~known || __builtin_popcount(a->flags & kinds) != 1)
+    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: flags 0x%x", a->flags);
+  if (a->flags & KFD_MEM_AQL_QUEUE)
+    return amd_refuse(m, -EOPNOTSUPP, "not supported: memory mapped twice for AQL queues");
+  if (!gpu->acquired) return amd_refuse(m, -ENODEV, "ALLOC_MEMORY_OF_GPU: ACQUIRE_VM comes first");
+
+  struct amd_bo *bo = calloc(1, sizeof *bo);
+  if (!bo) return -ENOMEM;
+  bo->gpu = gpu;
+  bo->va = a->va_addr;
+  bo->size = a->size;
+  bo->flags = a->flags;
+  int rc = a->flags & KFD_MEM_VRAM       ? place_heap(m, bo, &gpu->vram)
+           : a->flags & KFD_MEM_GTT      ? place_heap(m, bo, &m->gtt)
+           : a->flags & KFD_MEM_USERPTR  ? place_user(m, bo, a->mmap_offset)
+           : a->flags & KFD_MEM_DOORBELL ? place_register_page(m, bo, (void *)gpu->doorbells, KFD_DOORBELL_MAP_SIZE)
+                                         : place_register_page(m, bo, gpu->mmio_page, AMD_PAGE);
+  if (!rc) rc = bo_insert(m, bo);
+  if (rc) {
+    bo_delete(m, bo);
+    return rc;
+  }
+  a->handle = bo_handle(bo);
+  /* The doorbell page and the register page are mapped through /dev/kfd. */
+  if (bo->heap)
+    a->mmap_offset = (uint64_t)(bo->index + 1) << BO_OFFSET_SHIFT;
+  else if (a->flags & KFD_MEM_DOORBELL)
+    a->mmap_offset = (uint64_t)KFD_MMAP_DOORBELL << 62 | (uint64_t)gpu->gpu_id << 46;
+  else if (a->flags & KFD_MEM_MMIO_REMAP)
+    a->mmap_offset = (uint64_t)KFD_MMAP_MMIO << 62 | (uint64_t)gpu->gpu_id << 46;
+  return 0;
+}
+
+int amd_free_memory(struct amd_machine *m, void *arg) {
+  const struct kfd_free_memory *a = arg;
+  struct amd_bo *bo = amd_bo_find(m, a->handle);
+  if (!bo) return amd_refuse(m, -EINVAL, "FREE_MEMORY_OF_GPU: no handle 0x%" PRIx64, a->handle);
+  if (bo->mapped) return amd_refuse(m, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is still mapped on a GPU", a->handle);
+  if (bo->pins)
+    return amd_refuse(m, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is used by a queue or as event page", a->handle);
+  bo_delete(m, bo);
+  return 0;
+}
+
+/* Both calls take a list of GPUs and count in n_success how many of it are done, so that an interrupted call can go on.
+ */
+static int for_each_gpu(struct amd_machine *m, struct kfd_map_memory *a, const char *call,
+                        int (*one)(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu)) {
+  struct amd_bo *bo = amd_bo_find(m, a->handle);
+  uint32_t ids[AMD_MAX_GPUS];
+  if (!a->n_devices || a->n_devices > AMD_MAX_GPUS)
+    return amd_refuse(m, -EINVAL, "%s: n_devices %u", call, a->n_devices);
+  if (a->n_success > a->n_devices)
+    return amd_refuse(m, -EINVAL, "%s: n_success %u of %u", call, a->n_success, a->n_devices);
+  if (amd_copy_from_user(ids, a->device_ids_array_ptr, a->n_devices * sizeof ids[0]))
+    return amd_refuse(m, -EFAULT, "%s: device_ids_array_ptr 0x%" PRIx64, call, a->device_ids_array_ptr);
+  if (!bo) return amd_refuse(m, -EINVAL, "%s: no handle 0x%" PRIx64, call, a->handle);
+  for (; a->n_success < a->n_devices; a->n_success++) {
+    struct amd_gpu *gpu = amd_gpu_find(m, ids[a->n_success]);
+    if (!gpu || !gpu->acquired)
+      return amd_refuse(m, -EINVAL, "%s: no gpu_id %u with an acquired VM", call, ids[a->n_success]);
+    int rc = one(m, bo, gpu);
+    if (rc) return rc;
+  }
+  return 0;
+}
+
+static int map_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu) {
+  if (bo->mapped & 1u << gpu->index) return 0;
+  unsigned access =
+      VM_READ | (bo->flags & KFD_MEM_WRITABLE ? VM_WRITE : 0u) | (bo->flags & KFD_MEM_EXECUTABLE ? VM_EXEC : 0u);
+  int rc = vm_map(gpu->vm, bo->va, bo->size, bo->host, access, bo->index);
+  if (rc == -EEXIST)
+    return amd_refuse(m, -EINVAL, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64 " overlaps another mapping", bo->va,
+                      bo->size);
+  if (rc) return amd_refuse(m, rc, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
+  bo->mapped |= 1u << gpu->index;
+  return 0;
+}
+
+static int unmap_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu) {
+  if (!(bo->mapped & 1u << gpu->index)) return 0;
+  int rc = vm_unmap(gpu->vm, bo->va, bo->size);
+  if (rc) return amd_refuse(m, rc, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
+  bo->mapped &= ~(1u << gpu->index);
+  return 0;
+}
+
+int amd_map_memory(struct amd_machine *m, void *arg) { return for_each_gpu(m, arg, "MAP_MEMORY_TO_GPU", map_one); }
+
+int amd_unmap_memory(struct amd_machine *m, void *arg) {
+  struct kfd_map_memory *a = arg;
+  struct amd_bo *bo = amd_bo_find(m, a->handle);
+  if (bo && !bo->mapped) return amd_refuse(m, -EINVAL, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is not mapped", a->handle);
+  if (bo && bo->pins)
+    return amd_refuse(m, -EBUSY, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is used by a queue or as event page", a->handle);
+  return for_each_gpu(m, a, "UNMAP_MEMORY_FROM_GPU", unmap_one);
+}
+
+int amd_available_memory(struct amd_machine *m, void *arg) {
+  struct kfd_available_memory *a = arg;
+  struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
+  if (!gpu) return amd_refuse(m, -EINVAL, "AVAILABLE_MEMORY: no gpu_id %u", a->gpu_id);
+  const uint64_t fragment = 2 << 20;
+  a->available = (gpu->vram.size - gpu->vram.used) / fragment * fragment;
+  return 0;
+}
+
+void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, int prot, int flags, uint64_t off) {
+  uint64_t index = (off >> BO_OFFSET_SHIFT) - 1, within = off & ((1ull << BO_OFFSET_SHIFT) - 1);
+  struct amd_bo *bo = index < m->nbos ? m->bos[index] : NULL;
+  int rc = 0;
+  if (!bo || !bo->heap || within % AMD_PAGE || within > bo->size || len > bo->size - within)
+    rc = amd_refuse(m, -EINVAL, "mmap: no buffer at render node offset 0x%" PRIx64 " of %zu bytes", off, len);
+  else if (bo->gpu->index != gpu)
+    rc = amd_refuse(m, -EACCES, "mmap: the buffer belongs to another GPU");
+  else if ((flags & MAP_TYPE) != MAP_SHARED && prot != PROT_NONE)
+    rc = amd_refuse(m, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
+  else if ((bo->flags & KFD_MEM_VRAM) && !(bo->flags & KFD_MEM_PUBLIC))
+    rc = amd_refuse(m, -EPERM, "mmap: VRAM that was allocated without PUBLIC has no CPU mapping");
+  if (rc) return (void *)(intptr_t)rc;
+  void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
+  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+}

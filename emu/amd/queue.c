@@ -1,0 +1,308 @@
+/* KFD's queue calls, and the thread behind each queue that polls its doorbell and runs its packets.
+ * Checks as in Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c (kfd_queue_acquire_buffers), interface 1.17. */
+#define _GNU_SOURCE
+#include "gpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "../../hcq/amd/registers.h"
+
+/* ---- sleeping and waking ---- */
+
+enum {
+  SPIN_NS = 30000,        /* after work: yield the core, but look again at once */
+  SLEEP_MIN_NS = 20000,   /* then sleep for a part of the time without work so far ... */
+  SLEEP_PART = 8,         /* ... so that noticing a doorbell takes at most this part of the pause before it, */
+  SLEEP_MAX_NS = 1000000, /* and never more than this */
+  RUN_BUDGET = 1 << 16,
+};
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static long futex(atomic_uint *at, int op, unsigned value, const struct timespec *timeout) {
+  return syscall(SYS_futex, at, op, value, timeout, NULL, 0);
+}
+
+void amd_kick(struct amd_machine *m) {
+  atomic_fetch_add(&m->kick, 1);
+  if (atomic_load(&m->sleepers)) futex(&m->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+/* Nothing happened between reading kick == seen and now that a queue could be waiting for. */
+static void queue_pause(struct amd_machine *m, unsigned seen, uint64_t idle_ns) {
+  if (idle_ns < SPIN_NS) {
+    sched_yield();
+    return;
+  }
+  uint64_t ns = idle_ns / SLEEP_PART;
+  ns = ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > SLEEP_MAX_NS ? SLEEP_MAX_NS : ns;
+  struct timespec t = {0, (long)ns};
+  atomic_fetch_add(&m->sleepers, 1);
+  futex(&m->kick, FUTEX_WAIT_PRIVATE, seen, &t);
+  atomic_fetch_sub(&m->sleepers, 1);
+}
+
+static void *queue_main(void *arg) {
+  struct amd_queue *q = arg;
+  struct amd_machine *m = q->gpu->machine;
+  uint64_t active = now_ns();
+  prctl(PR_SET_TIMERSLACK, 1000ul);
+  while (!atomic_load_explicit(&q->quit, memory_order_acquire)) {
+    unsigned seen = atomic_load(&m->kick);
+    uint64_t before = q->packets;
+    if (atomic_load_explicit(&q->percentage, memory_order_relaxed)) cp_run(q, RUN_BUDGET);
+    uint64_t now = now_ns();
+    if (before != q->packets)
+      active = now;
+    else
+      queue_pause(m, seen, now - active);
+  }
+  return NULL;
+}
+
+/* ---- making and ending queues ---- */
+
+struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va, uint32_t ring_bytes, const void *ring,
+                                void *rptr, _Atomic uint64_t *doorbell) {
+  struct amd_queue *q = calloc(1, sizeof *q);
+  if (!q) return NULL;
+  q->gpu = gpu;
+  q->sdma = sdma;
+  q->ring_va = ring_va;
+  q->ring = ring;
+  q->ring_dwords = ring_bytes / 4;
+  q->rptr = rptr;
+  q->doorbell = doorbell;
+  atomic_init(&q->percentage, KFD_QUEUE_PERCENTAGE_MAX);
+  q->packet = calloc(CP_PACKET_MAX, sizeof q->packet[0]);
+  if (!sdma) {
+    q->core = shader_core_new();
+    q->code = shader_code_new();
+  }
+  if (!q->packet || (!sdma && (!q->core || !q->code))) {
+    amd_queue_free(q);
+    return NULL;
+  }
+  /* All compute units may be used until a register says otherwise; the kernel's default. */
+  const uint32_t masks[] = {GFX11_COMPUTE_STATIC_THREAD_MGMT_SE0, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE1,
+                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE2, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE3,
+                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE4, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE5,
+                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE6, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE7};
+  for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) q->sh[masks[i] - PM4_SH_BASE] = ~0u;
+  return q;
+}
+
+/* The queue is off the GPU's list and, if it had a thread, that has ended or will be told to here. */
+void amd_queue_free(struct amd_queue *q) {
+  if (!q) return;
+  if (q->started) {
+    atomic_store(&q->stop, true);
+    atomic_store_explicit(&q->quit, true, memory_order_release);
+    amd_kick(q->gpu->machine);
+    pthread_join(q->thread, NULL);
+  }
+  for (size_t i = 0; i < sizeof q->pinned / sizeof q->pinned[0]; i++)
+    if (q->pinned[i]) q->pinned[i]->pins--;
+  shader_core_free(q->core);
+  shader_code_free(q->code);
+  free(q->packet);
+  free(q);
+}
+
+static int queue_start(struct amd_queue *q) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = -pthread_create(&q->thread, NULL, queue_main, q);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  q->started = !rc;
+  return rc;
+}
+
+static void queue_unlink(struct amd_queue *q) {
+  struct amd_gpu *gpu = q->gpu;
+  pthread_mutex_lock(&gpu->queues_lock);
+  struct amd_queue **at = &gpu->queues;
+  while (*at != q) at = &(*at)->next;
+  *at = q->next;
+  pthread_mutex_unlock(&gpu->queues_lock);
+  gpu->machine->queues[q->id] = NULL;
+}
+
+void amd_queues_fini(struct amd_gpu *gpu) {
+  while (gpu->queues) {
+    struct amd_queue *q = gpu->queues;
+    queue_unlink(q);
+    amd_queue_free(q);
+  }
+}
+
+/* ---- CREATE_QUEUE ---- */
+
+/* Ring size and percentage, as CREATE and UPDATE take them. */
+static int check_properties(struct amd_machine *m, const char *call, uint64_t ring, uint32_t ring_size,
+                            uint32_t percentage, uint32_t priority) {
+  if ((percentage & 0xff) > KFD_QUEUE_PERCENTAGE_MAX)
+    return amd_refuse(m, -EINVAL, "%s: queue_percentage %u", call, percentage & 0xff);
+  if (percentage >> 8)
+    return amd_refuse(m, -EINVAL, "%s: queue_percentage names XCC %u of a GPU with one", call, percentage >> 8 & 0xff);
+  if (priority > KFD_QUEUE_PRIORITY_MAX) return amd_refuse(m, -EINVAL, "%s: queue_priority %u", call, priority);
+  if (ring % 256)
+    return amd_refuse(m, -EINVAL, "%s: ring_base_address 0x%" PRIx64 " is not 256-byte aligned", call, ring);
+  if (ring_size < KFD_QUEUE_RING_MIN || (ring_size & (ring_size - 1)))
+    return amd_refuse(m, -EINVAL, "%s: ring_size %u is no power of two from %u up", call, ring_size,
+                      KFD_QUEUE_RING_MIN);
+  return 0;
+}
+
+static int pin(struct amd_machine *m, struct amd_gpu *gpu, struct amd_queue *pins, unsigned slot, const char *what,
+               uint64_t va, uint64_t size) {
+  struct amd_bo *bo = amd_bo_at(gpu, va, size);
+  if (!bo)
+    return amd_refuse(m, -EINVAL,
+                      "CREATE_QUEUE: %s 0x%" PRIx64 " is not a GPU mapping of exactly %" PRIu64
+                      " bytes that starts there",
+                      what, va, size);
+  bo->pins++;
+  pins->pinned[slot] = bo;
+  return 0;
+}
+
+static int pin_buffers(struct amd_machine *m, struct amd_gpu *gpu, struct amd_queue *q,
+                       const struct kfd_create_queue *a) {
+  struct amd_save_area want = amd_save_area(gpu->model);
+  int rc;
+  if ((rc = pin(m, gpu, q, 0, "write_pointer_address", a->write_pointer_address, AMD_PAGE)) ||
+      (rc = pin(m, gpu, q, 1, "read_pointer_address", a->read_pointer_address, AMD_PAGE)) ||
+      (rc = pin(m, gpu, q, 2, "ring_base_address", a->ring_base_address, a->ring_size)))
+    return rc;
+  if (q->sdma) return 0;
+  if (a->eop_buffer_address) {
+    if (a->eop_buffer_size != AMD_PAGE)
+      return amd_refuse(m, -EINVAL, "CREATE_QUEUE: eop_buffer_size %" PRIu64 ", expected %d", a->eop_buffer_size,
+                        AMD_PAGE);
+    if ((rc = pin(m, gpu, q, 3, "eop_buffer_address", a->eop_buffer_address, a->eop_buffer_size))) return rc;
+  }
+  if (a->ctl_stack_size != want.ctl_stack)
+    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: ctl_stack_size %u, expected %u", a->ctl_stack_size, want.ctl_stack);
+  if (a->ctx_save_restore_size != want.context)
+    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: ctx_save_restore_size %u, expected %u", a->ctx_save_restore_size,
+                      want.context);
+  return pin(m, gpu, q, 4, "ctx_save_restore_address", a->ctx_save_restore_address, want.total);
+}
+
+/* SDMA engines by load, or the one that the client names. */
+static int choose_sdma_engine(struct amd_machine *m, struct amd_gpu *gpu, const struct kfd_create_queue *a,
+                              unsigned *engine) {
+  unsigned used[8] = {0}, best = 0;
+  for (struct amd_queue *q = gpu->queues; q; q = q->next)
+    if (q->sdma) used[q->sdma_engine]++;
+  for (unsigned i = 1; i < gpu->model->sdma_engines; i++)
+    if (used[i] < used[best]) best = i;
+  if (a->queue_type == KFD_QUEUE_SDMA_BY_ENGINE) {
+    if (a->sdma_engine_id >= gpu->model->sdma_engines)
+      return amd_refuse(m, -EINVAL, "CREATE_QUEUE: sdma_engine_id %u", a->sdma_engine_id);
+    best = a->sdma_engine_id;
+  }
+  if (used[best] == gpu->model->sdma_queues_per_engine)
+    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: all SDMA queues are in use");
+  *engine = best;
+  return 0;
+}
+
+int amd_create_queue(struct amd_machine *m, void *arg) {
+  struct kfd_create_queue *a = arg;
+  enum { ENOTSUPP_KERNEL = 524 }; /* what Linux returns for an unknown queue type */
+  struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
+  unsigned id = 0, slot = 0, engine = 0;
+  int rc =
+      check_properties(m, "CREATE_QUEUE", a->ring_base_address, a->ring_size, a->queue_percentage, a->queue_priority);
+  if (rc) return rc;
+  if (!gpu) return amd_refuse(m, -EINVAL, "CREATE_QUEUE: no gpu_id %u", a->gpu_id);
+  if (!gpu->acquired) return amd_refuse(m, -ENODEV, "CREATE_QUEUE: ACQUIRE_VM comes first");
+  if (a->queue_type > KFD_QUEUE_SDMA_BY_ENGINE)
+    return amd_refuse(m, -ENOTSUPP_KERNEL, "CREATE_QUEUE: queue_type %u", a->queue_type);
+  if (a->queue_type == KFD_QUEUE_COMPUTE_AQL) return amd_refuse(m, -EOPNOTSUPP, "not supported: AQL queues");
+  if (a->queue_type == KFD_QUEUE_SDMA_XGMI)
+    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: this GPU has no XGMI SDMA engines");
+  if (a->read_pointer_address % 8 || a->write_pointer_address % 8)
+    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: read and write pointers must be 8-byte aligned");
+  bool sdma = a->queue_type != KFD_QUEUE_COMPUTE;
+  if (sdma && (rc = choose_sdma_engine(m, gpu, a, &engine))) return rc;
+  while (id < AMD_MAX_QUEUES && m->queues[id]) id++;
+  for (struct amd_queue *o = gpu->queues; o;) {
+    bool taken = o->doorbell_slot == slot;
+    o = taken ? gpu->queues : o->next;
+    slot += taken;
+  }
+  if (id == AMD_MAX_QUEUES || slot == KFD_DOORBELL_MAP_SIZE / 8)
+    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: all queues are in use");
+
+  struct vm_range ring, rptr;
+  if (!vm_find(gpu->vm, a->ring_base_address, &ring) || !vm_find(gpu->vm, a->read_pointer_address, &rptr) ||
+      !(rptr.access & VM_WRITE))
+    return amd_refuse(m, -EINVAL,
+                      "CREATE_QUEUE: ring 0x%" PRIx64 " or read pointer 0x%" PRIx64 " is not mapped for this",
+                      a->ring_base_address, a->read_pointer_address);
+  atomic_store_explicit(&gpu->doorbells[slot], 0, memory_order_relaxed);
+  struct amd_queue *q =
+      amd_queue_new(gpu, sdma, a->ring_base_address, a->ring_size, (void *)(a->ring_base_address + ring.delta),
+                    (void *)(a->read_pointer_address + rptr.delta), &gpu->doorbells[slot]);
+  if (!q) return -ENOMEM;
+  q->id = id;
+  q->doorbell_slot = slot;
+  q->sdma_engine = engine;
+  atomic_store_explicit(&q->percentage, a->queue_percentage & 0xff, memory_order_relaxed);
+  if ((rc = pin_buffers(m, gpu, q, a))) {
+    amd_queue_free(q);
+    return rc;
+  }
+  m->queues[id] = q;
+  pthread_mutex_lock(&gpu->queues_lock);
+  q->next = gpu->queues;
+  gpu->queues = q;
+  pthread_mutex_unlock(&gpu->queues_lock);
+  if ((rc = queue_start(q))) {
+    queue_unlink(q);
+    amd_queue_free(q);
+    return amd_refuse(m, rc, "CREATE_QUEUE: no thread for the queue");
+  }
+  a->queue_id = id;
+  a->doorbell_offset = (uint64_t)KFD_MMAP_DOORBELL << 62 | (uint64_t)gpu->gpu_id << 46 | slot * 8;
+  return 0;
+}
+
+int amd_destroy_queue(struct amd_machine *m, void *arg) {
+  const struct kfd_destroy_queue *a = arg;
+  struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
+  if (!q) return amd_refuse(m, -EINVAL, "DESTROY_QUEUE: no queue %u", a->queue_id);
+  queue_unlink(q);
+  amd_queue_free(q);
+  return 0;
+}
+
+int amd_update_queue(struct amd_machine *m, void *arg) {
+  const struct kfd_update_queue *a = arg;
+  struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
+  if (!q) return amd_refuse(m, -EFAULT, "UPDATE_QUEUE: no queue %u", a->queue_id);
+  /* Address and size 0 leave the ring; moving it under a thread that reads it is not offered. */
+  bool same = a->ring_base_address == q->ring_va && a->ring_size == q->ring_dwords * 4;
+  if (!same && (a->ring_base_address || a->ring_size))
+    return amd_refuse(m, -EOPNOTSUPP, "not supported: UPDATE_QUEUE that moves the ring");
+  int rc = check_properties(m, "UPDATE_QUEUE", q->ring_va, q->ring_dwords * 4, a->queue_percentage, a->queue_priority);
+  if (!rc) atomic_store_explicit(&q->percentage, a->queue_percentage & 0xff, memory_order_relaxed);
+  return rc;
+}

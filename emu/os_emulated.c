@@ -1,0 +1,157 @@
+/* The operating system's side of an emulated machine: descriptors, and the way from a call to the vendor that answers
+ * it. */
+#define _GNU_SOURCE
+#include "machine.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Above any descriptor a kernel gives by default, so that mixing the two up fails instead of hitting another file. */
+enum { FD_BASE = 1 << 20 };
+
+static struct emu_machine *machine_of(struct os *os) { return (struct emu_machine *)os; }
+
+struct emu_file *emu_file_get(struct emu_machine *m, int fd) {
+  struct emu_file *file = NULL;
+  pthread_mutex_lock(&m->files_lock);
+  if (fd >= FD_BASE && (size_t)(fd - FD_BASE) < m->nfiles) file = m->files[fd - FD_BASE];
+  if (file) file->refs++;
+  pthread_mutex_unlock(&m->files_lock);
+  return file;
+}
+
+void emu_file_put(struct emu_machine *m, struct emu_file *file) {
+  pthread_mutex_lock(&m->files_lock);
+  bool last = --file->refs == 0;
+  pthread_mutex_unlock(&m->files_lock);
+  if (last) file->ops->close(file);
+}
+
+static int emulated_open(struct os *os, const char *path, int flags) {
+  struct emu_machine *m = machine_of(os);
+  struct emu_file *file = NULL;
+  int rc = m->ops->open(m, path, flags, &file);
+  if (rc) return rc;
+  pthread_mutex_lock(&m->files_lock);
+  size_t slot = 0;
+  while (slot < m->nfiles && m->files[slot]) slot++;
+  if (slot == m->nfiles) {
+    struct emu_file **files = realloc(m->files, (slot + 1) * sizeof(struct emu_file *));
+    if (!files) {
+      pthread_mutex_unlock(&m->files_lock);
+      file->ops->close(file);
+      return -ENOMEM;
+    }
+    m->files = files;
+    m->nfiles = slot + 1;
+  }
+  file->refs = 1;
+  m->files[slot] = file;
+  pthread_mutex_unlock(&m->files_lock);
+  return FD_BASE + (int)slot;
+}
+
+static int emulated_close(struct os *os, int fd) {
+  struct emu_machine *m = machine_of(os);
+  struct emu_file *file = emu_file_get(m, fd);
+  if (!file) return -EBADF;
+  pthread_mutex_lock(&m->files_lock);
+  m->files[fd - FD_BASE] = NULL;
+  file->refs--;
+  pthread_mutex_unlock(&m->files_lock);
+  emu_file_put(m, file);
+  return 0;
+}
+
+static int emulated_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
+  struct emu_machine *m = machine_of(os);
+  struct emu_file *file = emu_file_get(m, fd);
+  if (!file) return -EBADF;
+  int rc = file->ops->ioctl(file, request, arg);
+  emu_file_put(m, file);
+  return rc;
+}
+
+static void *emulated_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
+  struct emu_machine *m = machine_of(os);
+  if (flags & MAP_ANONYMOUS) {
+    void *p = mmap(addr, len, prot, flags, -1, 0);
+    return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+  }
+  struct emu_file *file = emu_file_get(m, fd);
+  if (!file) return (void *)(intptr_t)-EBADF;
+  void *p = file->ops->mmap(file, addr, len, prot, flags, off);
+  emu_file_put(m, file);
+  return p;
+}
+
+static int emulated_munmap(struct os *os, void *addr, size_t len) { return munmap(addr, len) ? -errno : 0; }
+
+/* Device files that do not implement poll are always ready, as in Linux. */
+static int emulated_poll(struct os *os, int fd, short events, int timeout_ms) {
+  struct emu_machine *m = machine_of(os);
+  struct emu_file *file = emu_file_get(m, fd);
+  if (!file) return -EBADF;
+  emu_file_put(m, file);
+  return events & (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM);
+}
+
+static ssize_t emulated_read_file(struct os *os, const char *path, char *buf, size_t cap) {
+  struct emu_machine *m = machine_of(os);
+  return cap ? m->ops->read_file(m, path, buf, cap) : -EINVAL;
+}
+
+static int emulated_list_dir(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
+  struct emu_machine *m = machine_of(os);
+  return m->ops->list_dir(m, path, each, ctx);
+}
+
+static void emulated_release(struct os *os) {
+  struct emu_machine *m = machine_of(os);
+  for (size_t i = 0; i < m->nfiles; i++)
+    if (m->files[i]) emu_file_put(m, m->files[i]);
+  m->ops->free(m);
+}
+
+void emu_machine_fini(struct emu_machine *m) {
+  free(m->files);
+  pthread_mutex_destroy(&m->files_lock);
+}
+
+void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) {
+  m->ops = ops;
+  pthread_mutex_init(&m->files_lock, NULL);
+  m->os = (struct os){emulated_open, emulated_close,     emulated_ioctl,    emulated_mmap,   emulated_munmap,
+                      emulated_poll, emulated_read_file, emulated_list_dir, emulated_release};
+}
+
+int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap) {
+  struct emu_machine *m = NULL;
+  if (strcmp(vendor, "AMD")) {
+    snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there is AMD", vendor);
+    return -EINVAL;
+  }
+  int rc = amd_machine_new(gpus, &m, err, errcap);
+  if (rc) return rc;
+  *out = &m->os;
+  return 0;
+}
+
+/* A table is an emulated machine's when its calls are ours. */
+static struct emu_machine *emulated(struct os *os) { return os && os->open == emulated_open ? machine_of(os) : NULL; }
+
+int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out) {
+  struct emu_machine *m = emulated(os);
+  return m ? m->ops->stats(m, gpu, out) : -EINVAL;
+}
+
+int emu_reason(struct os *os, char *buf, size_t cap) {
+  struct emu_machine *m = emulated(os);
+  if (!m || !cap) return -EINVAL;
+  m->ops->reason(m, buf, cap);
+  return 0;
+}
