@@ -1,0 +1,136 @@
+/* What builder, code cache, scalar and vector operations of RDNA3 share with each other, and nobody else. */
+#ifndef DOORBELL_EMU_AMD_RDNA3_EXEC_H
+#define DOORBELL_EMU_AMD_RDNA3_EXEC_H
+#include <pthread.h>
+#include "rdna3.h"
+
+/* ---- MODE
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+enum {
+  RDNA3_MODE_DX10_CLAMP = 1 << 8,
+  RDNA3_MODE_IEEE = 1 << 9,
+  RDNA3_MODE_FP16_OVFL = 1 << 23,
+  /* The bits that change what vector instructions compute. Code is built for one value of them; changing them looks the
+     code up again. */
+  RDNA3_MODE_KEY = 0x3ff | RDNA3_MODE_FP16_OVFL,
+};
+static inline unsigned rdna3_round32(uint32_t mode) { return mode & 3; }
+static inline unsigned rdna3_round64(uint32_t mode) { return mode >> 2 & 3; }
+static inline unsigned rdna3_denorm32(uint32_t mode) { return mode >> 4 & 3; }
+static inline unsigned rdna3_denorm64(uint32_t mode) { return mode >> 6 & 3; }
+
+/* The host's floating-point control word for a rounding mode and a denormal mode (2 bits each, as MODE has them). */
+uint32_t rdna3_fp_word(unsigned round, unsigned denorm);
+void rdna3_fp_set(uint32_t word);
+uint32_t rdna3_fp_get(void);
+
+/* ---- code
+ * -------------------------------------------------------------------------------------------------------------------
+ */
+
+/* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. */
+struct rdna3_trace {
+  uint64_t start, end; /* [start, end) in bytes */
+  uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
+  bool wave64;
+  uint64_t checked_vm, checked_code; /* generations at which the bytes were last found unchanged */
+  uint32_t *words;                   /* the code it was built from */
+  struct rdna3_inst *inst;
+  uint32_t insts;
+  struct rdna3_uop *uop; /* closed by one that goes on at end */
+  uint32_t uops;
+  uint32_t *uop_of; /* first micro-operation of the instruction at word i; ~0 where none starts */
+  void *pool;       /* the allocation that holds uop and its constants */
+  struct rdna3_trace *next;
+};
+/* Builds uop, uop_of and pool from inst. -ENOMEM. */
+int rdna3_build(struct rdna3_trace *t);
+
+/* The micro-operation at an address for this wave's mode and size; NULL after a fault (u: the instruction that wanted
+ * to go there; NULL at launch). */
+const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
+/* A workgroup's use of the code: traces stay valid between enter and leave. */
+void rdna3_code_enter(struct shader_code *code);
+void rdna3_code_leave(struct shader_code *code);
+
+/* Every row's function, NULL for what is not executed; [1] those for clamped integer operations. Filled once. */
+extern rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
+void rdna3_init(void);
+
+/* ---- control
+ * ---------------------------------------------------------------------------------------------------------------- */
+
+/* Counts the straight run that ends before instruction `after` (one past the last executed). */
+static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
+  int64_t n = after - w->run->inst;
+  w->executed += (uint64_t)n, w->budget -= n;
+}
+/* Stops after u; the wave goes on at next. */
+static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const struct rdna3_uop *u,
+                                                 enum rdna3_state state, const struct rdna3_uop *next) {
+  rdna3_count(w, u->inst + 1);
+  w->run = w->next = next, w->state = state;
+  return NULL;
+}
+static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const struct rdna3_uop *u,
+                                                 const struct rdna3_uop *to) {
+  rdna3_count(w, u->inst + 1);
+  w->run = to;
+  if (__builtin_expect(w->budget > 0, 1)) return to;
+  w->next = to, w->state = RDNA3_YIELDED;
+  return NULL;
+}
+const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
+/* The operation of an instruction that is not valid or not supported; of the end of a trace. */
+rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
+
+/* ---- scalar operands
+ * -------------------------------------------------------------------------------------------------------- */
+static inline const void *rdna3_scalar(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
+  return (u->constant >> i & 1 ? (const char *)u : (const char *)w->s) + u->src[i];
+}
+static inline uint32_t rdna3_s32(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
+  return *(const uint32_t *)rdna3_scalar(w, u, i);
+}
+static inline uint64_t rdna3_s64(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
+  const uint32_t *p = rdna3_scalar(w, u, i);
+  return p[0] | (uint64_t)p[1] << 32;
+}
+
+/* ---- families of operations
+ * ------------------------------------------------------------------------------------------------- */
+
+/* The builder's own helpers, one set per level: what it puts before and after an operation. */
+struct rdna3_glue {
+  rdna3_exec_fn *enter;        /* wave64: half u->flag begins; u->target when it has no active lane, unless NULL */
+  rdna3_exec_fn *expand;       /* dst row = broadcast of ((s & and) ^ xor); imm = and | xor << 32 */
+  rdna3_exec_fn *bits[5];      /* dst row = (arranged src0 row & and) ^ xor; by enum rdna3_arrange */
+  rdna3_exec_fn *mix;          /* dst row = (float)(half u->arg of src0 & and) ^ xor */
+  rdna3_exec_fn *dpp16, *dpp8; /* dst row = permuted src0; lanes = those that take part */
+  rdna3_exec_fn *lanes;        /* lanes = EXEC again; also a no-op that can be a branch's target */
+  rdna3_exec_fn *out_f32, *out_f64, *out_f16,
+      *out_pk_f16;         /* dst = clamp(omod(tmp)); flag: omod | clamp << 2 | dx10 << 3 | high half << 4 */
+  rdna3_exec_fn *out_hi16; /* high half of dst = low half of tmp */
+  rdna3_exec_fn *flush16;  /* dst row = src0 row with f16 denormals in both halves flushed */
+  rdna3_exec_fn *fp;       /* floating-point control word = arg */
+  rdna3_exec_fn *move;     /* dst = src0 in active lanes */
+};
+enum rdna3_arrange {
+  RDNA3_KEEP,
+  RDNA3_SWAP,
+  RDNA3_LOW,
+  RDNA3_HIGH,
+  RDNA3_SHIFT
+}; /* halves: as is; exchanged; low twice; high twice; high >> 16 */
+extern const struct rdna3_glue *rdna3_glue;
+
+extern const struct rdna3_handler rdna3_salu_handlers[];
+#define LEVEL(l)                                                                                                       \
+  extern const struct rdna3_handler rdna3_valu32_handlers_##l[], rdna3_valu16_handlers_##l[],                          \
+      rdna3_valu64_handlers_##l[], rdna3_valu_cmp_handlers_##l[], rdna3_valu_trans_handlers_##l[],                     \
+      rdna3_valu_lane_handlers_##l[], rdna3_valu_dot_handlers_##l[], rdna3_valu_wmma_handlers_##l[];                   \
+  extern const struct rdna3_glue rdna3_glue_##l;
+RDNA3_SIMD_LEVELS(LEVEL)
+#undef LEVEL
+#endif

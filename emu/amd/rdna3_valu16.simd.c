@@ -1,0 +1,2 @@
+#include "rdna3_simd.h"
+const struct rdna3_handler SIMD_NAME(rdna3_valu16_handlers)[] = {{RDNA3_ROW_COUNT, NULL}};
