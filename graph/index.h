@@ -8,6 +8,8 @@ struct simplifier *simplifier_new(struct graph *g);
 void simplifier_free(struct simplifier *s);
 struct graph *simplifier_graph(const struct simplifier *s);
 struct uop *simplify(struct simplifier *s, struct uop *u);
+/* u, simplified for where the condition holds; elsewhere the result may differ. NULL is no condition. */
+struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition);
 
 /* Integer arithmetic of DT_INDEX, simplified; the sources are already simple. */
 struct uop *index_binary(struct simplifier *s, enum op op, struct uop *a, struct uop *b);

@@ -329,7 +329,7 @@ static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
 static struct uop *load(struct scheduler *s, const struct node *n, const struct use *w) {
   struct graph *g = s->graph;
   struct uop *at = n->u->op == OP_BUFFER ? w->src_idx[0] : index_flatten(s->simplifier, n->u->shape, w->src_idx);
-  struct uop *src[3] = {n->buffer, at, w->src_valid};
+  struct uop *src[3] = {n->buffer, simplify_under(s->simplifier, at, w->src_valid), w->src_valid};
   enum dtype t = n->u->dtype;
   struct uop *index = uop_new(g, OP_INDEX, t, 1, (union uop_arg){0}, 0, src, w->src_valid ? 3 : 2);
   return uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, (struct uop *[]){index, zero_of(g, t)}, w->src_valid ? 2 : 1);

@@ -30,3 +30,54 @@ struct uop *simplify(struct simplifier *s, struct uop *u) { return rewriter_run(
 struct uop *index_binary(struct simplifier *s, enum op op, struct uop *a, struct uop *b) {
   return rewriter_run(s->rewriter, uop_binary(s->graph, op, a, b));
 }
+
+/* What the conjunction says of single values: x < c and c < x. */
+struct narrowed {
+  struct uop *x;
+  int64_t lo, hi;
+};
+enum { MAX_NARROWED = 16 };
+
+static unsigned read_condition(struct uop *condition, struct narrowed *out) {
+  struct uop *stack[64];
+  unsigned depth = 0, n = 0;
+  stack[depth++] = condition;
+  while (depth) {
+    struct uop *c = stack[--depth];
+    if (c->op == OP_AND && depth + 2 <= 64) {
+      stack[depth++] = c->src[1], stack[depth++] = c->src[0];
+      continue;
+    }
+    if (c->op != OP_CMPLT || c->src[0]->dtype != DT_INDEX) continue;
+    bool below = uop_is_const(c->src[1]);
+    if (below == uop_is_const(c->src[0])) continue;
+    struct uop *x = c->src[below ? 0 : 1];
+    unsigned i = 0;
+    while (i < n && out[i].x != x) i++;
+    if (i == MAX_NARROWED) continue;
+    if (i == n) out[n++] = (struct narrowed){x, uop_min(x), uop_max(x)};
+    if (below && c->src[1]->arg.i <= out[i].hi) out[i].hi = c->src[1]->arg.i - 1;
+    if (!below && c->src[0]->arg.i >= out[i].lo) out[i].lo = c->src[0]->arg.i + 1;
+  }
+  return n;
+}
+
+/* Each narrowed value becomes a variable with the narrower bounds, the rules run, and the variable becomes the value again. */
+struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
+  struct narrowed n[MAX_NARROWED];
+  if (!condition) return u;
+  unsigned count = read_condition(condition, n), pairs = 0;
+  struct uop *value[MAX_NARROWED], *stand_in[MAX_NARROWED];
+  for (unsigned i = 0; i < count; i++) {
+    if (n[i].lo > n[i].hi || (n[i].lo == uop_min(n[i].x) && n[i].hi == uop_max(n[i].x))) continue;
+    char name[16];
+    snprintf(name, sizeof name, "?%u", i);
+    value[pairs] = n[i].x;
+    stand_in[pairs++] = uop_var(s->graph, name, n[i].lo, n[i].hi);
+  }
+  if (!pairs) return u;
+  struct uop *v = uop_substitute(s->graph, u, value, stand_in, pairs);
+  if (v == u) return u;
+  struct uop *w = simplify(s, v);
+  return w == v ? u : simplify(s, uop_substitute(s->graph, w, stand_in, value, pairs));
+}

@@ -295,11 +295,7 @@ static bool commutes(const struct term *t) {
   bool any = false;
   for (unsigned i = 0; i < OP_COUNT; i++) any |= t->op[i] && ops[i].comm;
   if (!any || t->nsrc != 2) return false;
-  /* two untyped names seen for the first time match the same either way */
-  const struct term *a = t->src[0], *b = t->src[1];
-  bool free_a = a->kind == ANY || (a->kind == VARIABLE && !a->type && !is_bound(a->name));
-  bool free_b = b->kind == ANY || (b->kind == VARIABLE && !b->type && !is_bound(b->name));
-  return !(free_a && free_b && (a->kind == ANY || b->kind == ANY || strcmp(a->name, b->name)));
+  return t->src[0]->kind != ANY || t->src[1]->kind != ANY;
 }
 
 /* Tests on one source that need no descent, and its binding. */
