@@ -110,6 +110,7 @@ typedef struct LLVMOpaqueModule *module_ref;
 typedef struct LLVMOpaqueContext *context_ref;
 bool render_llvm(struct codegen *k, module_ref m); /* into an empty module */
 char *render_c(struct codegen *k);
+extern const char render_c_prelude[]; /* what makes its text compile as C */
 struct assembler;
 struct assembler *assembler_new(void);
 void assembler_free(struct assembler *a);

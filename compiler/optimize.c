@@ -1,30 +1,329 @@
-/* Chooses steps for a kernel. */
+/* Chooses the steps for a kernel from how its memory is walked: one simple heuristic, no search.
+ *
+ *   - axes that only occur together merge;
+ *   - a product of two operands that each ignore one output axis (matmul, convolution) computes a tile: vectors along the
+ *     axis that is contiguous in memory, a few rows of the other, so that every value loaded is used several times;
+ *   - a long reduction is shared by the work-items of a group, so that neighbours read neighbouring elements;
+ *   - whatever is contiguous is loaded and stored as vectors;
+ *   - what remains of the output axes is spread over work-items and workgroups, or over loops on the host. */
 #include "internal.h"
+#include <stdlib.h>
+#include <string.h>
 
+enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
+
+struct access { /* one LOAD or STORE of an argument */
+  struct affine index;
+  uint64_t mask; /* axes of the index */
+  enum dtype dtype;
+  bool store;
+};
+
+struct plan {
+  struct codegen *k;
+  struct access access[MAX_ACCESSES];
+  unsigned n;
+  uint64_t reduce[16]; /* axes of each REDUCE */
+  unsigned nreduces;
+};
+
+static bool step(struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
+  return opt_apply(p->k, (struct opt){kind, (unsigned)axis, amount});
+}
+static bool can(const struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
+  return axis >= 0 && opt_possible(p->k, (struct opt){kind, (unsigned)axis, amount});
+}
+
+/* Reads the kernel's accesses as they are now; 0: too many to plan for. */
+static bool look(struct plan *p) {
+  struct codegen *k = p->k;
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
+  bool ok = order && mask;
+  p->n = p->nreduces = 0;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i];
+    if (u->op == OP_REDUCE && p->nreduces < 16) {
+      uint64_t m = 0;
+      for (unsigned s = 1; s < u->nsrc; s++) m |= mask[u->src[s]->id];
+      p->reduce[p->nreduces++] = m;
+    }
+    if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX || p->n == MAX_ACCESSES) continue;
+    struct access *a = &p->access[p->n++];
+    affine_of(u->src[0]->src[1], &a->index);
+    a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
+  }
+  free(order);
+  free(mask);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+static int64_t stride(const struct plan *p, const struct access *a, int axis) {
+  return affine_coef(&a->index, p->k->axes[axis].range);
+}
+
+static int64_t total(const struct plan *p, enum axis_kind kind) {
+  double n = 1;
+  for (unsigned a = 0; a < p->k->naxes; a++)
+    if (p->k->axes[a].kind == kind) n *= (double)p->k->axes[a].size;
+  return n < 0x1p62 ? (int64_t)n : INT64_C(1) << 62;
+}
+
+/* The axis of a kind along which most accesses (stores count first) are contiguous; -1: none. */
+static int contiguous(const struct plan *p, enum axis_kind kind) {
+  int best = -1, score = 0;
+  for (unsigned a = 0; a < p->k->naxes; a++) {
+    if (p->k->axes[a].kind != kind) continue;
+    int s = 0;
+    for (unsigned i = 0; i < p->n; i++)
+      if (stride(p, &p->access[i], (int)a) == 1) s += p->access[i].store ? 100 : 1;
+    if (s > 0 && s >= score) best = (int)a, score = s;
+  }
+  return best;
+}
+
+/* Elements of the widest access along the axis that make up `bytes`. */
+static int64_t lanes_for(const struct plan *p, int axis, unsigned bytes) {
+  unsigned size = 1;
+  for (unsigned i = 0; i < p->n; i++)
+    if (stride(p, &p->access[i], axis) == 1 && dtype_info[p->access[i].dtype].size > size)
+      size = dtype_info[p->access[i].dtype].size;
+  int64_t n = bytes / size;
+  return n > 16 ? 16 : n;
+}
+
+/* The largest amount <= most for which the step is possible, halving; 1: none. */
+static int64_t fit(const struct plan *p, enum opt_kind kind, int axis, int64_t most) {
+  while (most > 1 && !can(p, kind, axis, most)) most /= 2;
+  return most;
+}
+
+/* As fit, over every divisor of the size. */
+static int64_t fit_any(const struct plan *p, enum opt_kind kind, int axis, int64_t most) {
+  int64_t power = fit(p, kind, axis, most);
+  if (power * 4 > most) return power;
+  for (int64_t n = most; n > power; n--)
+    if (can(p, kind, axis, n)) return n;
+  return power;
+}
+
+static bool merge_all(struct plan *p) {
+  for (unsigned a = 0; a + 1 < p->k->naxes;)
+    if (can(p, OPT_MERGE, (int)a, 0)) {
+      if (!step(p, OPT_MERGE, (int)a, 0)) return false;
+    } else
+      a++;
+  return true;
+}
+
+/* An output axis that operand x of a reduction ignores while y does not, where v is the other way round. */
+static int tile_axis(const struct plan *p, int v) {
+  int best = -1;
+  if (v < 0) return -1;
+  uint64_t reduces = 0;
+  for (unsigned r = 0; r < p->nreduces; r++) reduces |= p->reduce[r];
+  for (unsigned a = 0; a < p->k->naxes; a++) {
+    if (p->k->axes[a].kind != AXIS_LOOP || (int)a == v) continue;
+    bool only_a = false, only_v = false;
+    for (unsigned i = 0; i < p->n; i++) {
+      uint64_t m = p->access[i].mask;
+      if (!(m & reduces)) continue;
+      only_a = only_a || ((m >> a & 1) && !(m >> v & 1));
+      only_v = only_v || (!(m >> a & 1) && (m >> v & 1));
+    }
+    if (only_a && only_v && fit(p, OPT_UPCAST, (int)a, 4) > 1 &&
+        (best < 0 || p->k->axes[a].size >= p->k->axes[best].size))
+      best = (int)a;
+  }
+  return best;
+}
+
+/* Unrolls what is left of each reduction: short ones whole, the innermost axis of long ones by 4. */
+static bool unroll(struct plan *p) {
+  struct codegen *k = p->k;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    if (k->axes[a].kind != AXIS_REDUCE) continue;
+    bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
+    int64_t size = k->axes[a].size, amount = size <= 8 ? size : inner ? fit(p, OPT_UNROLL, (int)a, 4) : 1;
+    if (can(p, OPT_UNROLL, (int)a, amount) && !step(p, OPT_UNROLL, (int)a, amount)) return false;
+  }
+  return true;
+}
+
+/* ---- machines with work-items ---------------------------------------------------------------------------------- */
+
+/* Work-items for what remains of the output axes, the contiguous axis first. */
+static bool spread(struct plan *p, int first, int64_t budget, int64_t first_budget) {
+  struct codegen *k = p->k;
+  int64_t used = 1;
+  for (unsigned i = 0, n = k->naxes; i <= n && used * 2 <= budget; i++) {
+    int a = i ? (int)(n - i) : first;
+    if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
+    int64_t most = budget / used, amount = fit_any(p, OPT_LOCAL, a, !i && first_budget < most ? first_budget : most);
+    if (used * amount < k->target->wave && k->axes[a].size > k->target->wave && !i && can(p, OPT_LOCAL_PAD, a, budget))
+      return step(p, OPT_LOCAL_PAD, a, budget < k->axes[a].size ? budget : k->target->wave); /* no useful divisor */
+    if (amount > 1 && !step(p, OPT_LOCAL, a, amount)) return false;
+    used *= amount;
+  }
+  return true;
+}
+
+/* The amount by which every reduction's longest axis, and every SERIAL axis, can be shared. */
+static int64_t group_amount(const struct plan *p, const int *axis, unsigned n, int64_t most) {
+  for (; most > 1; most /= 2) {
+    bool all = true;
+    for (unsigned i = 0; i < n; i++) all = all && can(p, OPT_GROUP, axis[i], most);
+    if (all) return most;
+  }
+  return 1;
+}
+
+static bool optimize_gpu(struct plan *p) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  int v = contiguous(p, AXIS_LOOP);
+  int64_t outputs = total(p, AXIS_LOOP);
+
+  int u = p->nreduces ? tile_axis(p, v) : -1;
+  if (u >= 0 && fit(p, OPT_VECTOR, v, 4) > 1) {
+    if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4)) || !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4)))
+      return false;
+    /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar loads. */
+    return unroll(p) && spread(p, v, t->wave, t->wave);
+  }
+
+  /* The longest axis of every reduction, and SERIAL axes: what a group may share. */
+  int shared[MAX_AXES];
+  unsigned nshared = 0;
+  bool rows = true; /* neighbours along the reductions are neighbours in memory */
+  int64_t longest = 0;
+  for (unsigned r = 0; r < p->nreduces; r++) {
+    int best = -1;
+    for (unsigned a = 0; a < k->naxes; a++)
+      if ((p->reduce[r] >> a & 1) && (best < 0 || k->axes[a].size >= k->axes[best].size)) best = (int)a;
+    bool seen = best < 0;
+    for (unsigned i = 0; i < nshared; i++) seen = seen || shared[i] == best;
+    if (seen) continue;
+    bool unit = false;
+    for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], best) == 1;
+    rows = rows && unit;
+    if (k->axes[best].size > longest) longest = k->axes[best].size;
+    shared[nshared++] = best;
+  }
+  unsigned nreduced = nshared;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_SERIAL && nshared < MAX_AXES) {
+      bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_SERIAL;
+      if (inner) shared[nshared++] = (int)a;
+    }
+
+  if (nreduced && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
+    int64_t most = longest >= HUGE_REDUCE ? t->max_group : t->group;
+    bool vectors = rows;
+    for (unsigned i = 0; i < nshared; i++) vectors = vectors && can(p, OPT_VECTOR, shared[i], 4);
+    bool columns = !rows && v >= 0;
+    if (columns) most = 16;
+    int64_t amount = group_amount(p, shared, nshared, most);
+    if (amount >= 8) {
+      if (columns && !spread(p, v, 16, 16)) return false;
+      /* Vectors first: each work-item then owns whole vectors. */
+      for (; vectors && amount > 1; amount /= 2) {
+        bool all = true;
+        for (unsigned i = 0; i < nshared; i++) all = all && k->axes[shared[i]].size % (4 * amount) == 0;
+        if (all) break;
+      }
+      for (unsigned i = 0; i < nshared; i++) {
+        if (vectors && !step(p, OPT_VECTOR, shared[i], 4)) return false;
+        if (amount > 1 && can(p, OPT_GROUP, shared[i], amount) && !step(p, OPT_GROUP, shared[i], amount)) return false;
+      }
+      if (!unroll(p)) return false;
+      return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount);
+    }
+  }
+
+  /* One work-item an output, or a vector of them. */
+  int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
+  if (p->nreduces && outputs / lanes < WORK) lanes = 1;
+  if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
+  if (lanes == 1 && p->nreduces)
+    for (unsigned a = 0, n = k->naxes; a < n; a++) { /* rows: vectors along the reduction */
+      bool unit = false;
+      for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
+      if (k->axes[a].kind == AXIS_REDUCE && unit && can(p, OPT_VECTOR, (int)a, 4) && !step(p, OPT_VECTOR, (int)a, 4))
+        return false;
+    }
+  if (!unroll(p)) return false;
+  int first = v;
+  for (unsigned a = 0; first < 0 && a < k->naxes; a++)
+    if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
+  return spread(p, first, t->group, t->group);
+}
+
+/* ---- the host -------------------------------------------------------------------------------------------------- */
+
+/* Workgroups for the outermost axes, as many as are useful; loops for the rest. */
+static bool spread_host(struct plan *p) {
+  struct codegen *k = p->k;
+  double work = 1;
+  for (unsigned a = 0; a < k->naxes; a++) work *= (double)k->axes[a].size;
+  int64_t most = work / WORK < k->target->workgroups ? (int64_t)(work / WORK) : k->target->workgroups, used = 1;
+  for (unsigned a = 0, n = k->naxes; a < n && used < most; a++) {
+    struct axis *x = &k->axes[a];
+    if (x->kind != AXIS_LOOP || x->size < 2) continue;
+    int64_t groups = most / used;
+    if (x->size > groups) {
+      while (groups > 1 && x->size % groups) groups--;
+      if (groups < 2 || !can(p, OPT_SERIAL, (int)a, x->size / groups)) break;
+      if (!step(p, OPT_SERIAL, (int)a, x->size / groups)) return false;
+    }
+    k->axes[a].kind = AXIS_GLOBAL;
+    used *= k->axes[a].size;
+  }
+  return true;
+}
+
+static bool optimize_host(struct plan *p) {
+  struct codegen *k = p->k;
+  unsigned width = k->target->vector_bytes;
+  int v = contiguous(p, AXIS_LOOP), u = p->nreduces ? tile_axis(p, v) : -1;
+  if (v < 0 || (p->nreduces && contiguous(p, AXIS_SERIAL) >= 0)) v = contiguous(p, AXIS_SERIAL);
+  int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
+  if (u >= 0 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
+  /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
+  for (unsigned a = 0, n = k->naxes; a < n && u < 0; a++) {
+    bool unit = false, taken = lanes > 1 && k->axes[v].kind == AXIS_LOOP;
+    for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
+    if (k->axes[a].kind != AXIS_REDUCE || !unit || taken) continue;
+    int64_t amount = fit(p, OPT_VECTOR, (int)a, 4 * lanes_for(p, (int)a, width));
+    if (amount > 1 && !step(p, OPT_VECTOR, (int)a, amount)) return false;
+  }
+  return unroll(p) && spread_host(p);
+}
+
+/* ---- entry ----------------------------------------------------------------------------------------------------- */
 static void finish(struct codegen *k) {
   for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) {
-      k->axes[a].kind = AXIS_GLOBAL;
-    }
+    if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
+}
+
+bool optimize(struct codegen *k) {
+  k->stage = "optimize";
+  struct plan p = {.k = k};
+  if (!merge_all(&p) || !look(&p)) return false;
+  bool ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
+  finish(k);
+  return ok;
 }
 
 bool optimize_none(struct codegen *k) {
   k->stage = "optimize";
-  if (k->target->kind != TARGET_HOST) {
-    int inner = -1;
-    for (unsigned a = 0; a < k->naxes; a++)
-      if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
-    if (inner >= 0) {
-      int64_t size = k->axes[inner].size, group = k->target->group;
-      while (group > 1 && size % group) group /= 2;
-      if (group < k->target->wave && size > k->target->wave) {
-        if (!opt_apply(k, (struct opt){OPT_LOCAL_PAD, (unsigned)inner, k->target->wave})) return false;
-      } else if (group > 1 && !opt_apply(k, (struct opt){OPT_LOCAL, (unsigned)inner, group}))
-        return false;
-    }
-  }
+  struct plan p = {.k = k};
+  int inner = -1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
+  bool ok = k->target->kind == TARGET_HOST || inner < 0 || spread(&p, inner, k->target->group, k->target->group);
   finish(k);
-  return true;
+  return ok;
 }
-
-bool optimize(struct codegen *k) { return optimize_none(k); }

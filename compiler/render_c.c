@@ -1,3 +1,279 @@
+/* The linear list as C for people, and for a C compiler: with render_c_prelude in front it computes what the LLVM
+ * rendering computes, which the tests use as an independent check.
+ *
+ * Values used once are written where they are used; vectors are GCC's vector types, taken apart where C has no vector
+ * form of an operation. */
+#define _GNU_SOURCE
 #include "internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
-char *render_c(struct codegen *k) { return strdup(""); }
+
+const char render_c_prelude[] =
+    "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
+    "typedef int8_t i8; typedef uint8_t u8; typedef int16_t i16; typedef uint16_t u16; typedef int32_t i32;\n"
+    "typedef uint32_t u32; typedef int64_t i64; typedef uint64_t u64; typedef _Float16 f16; typedef uint16_t bf16;\n"
+    "typedef float f32; typedef double f64; typedef int64_t index;\n"
+    "#define kernel\n#define global\n#define local static\n"
+    "#define VECTOR(t, n) typedef t t##x##n __attribute__((vector_size(sizeof(t) * n), aligned(sizeof(t)), "
+    "may_alias));\n"
+    "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
+    "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
+    "AS(f16, u16) AS(f16, i16) AS(u16, f16) AS(i16, f16) AS(u16, bf16) AS(bf16, u16) AS(i16, bf16) AS(bf16, i16)\n"
+    "AS(u8, i8) AS(i8, u8) AS(i16, u16) AS(u16, i16) AS(u32, i32) AS(i32, u32) AS(u64, i64) AS(i64, u64)\n"
+    "#define SATURATE(t, lo, hi, min, max) static inline t to_##t(f64 x) { return x != x ? 0 : x <= lo ? min : x >= hi "
+    "? max : (t)x; }\n"
+    "SATURATE(i8, -128.0, 127.0, -128, 127) SATURATE(u8, 0.0, 255.0, 0, 255) SATURATE(i16, -32768.0, 32767.0, -32768, "
+    "32767)\n"
+    "SATURATE(u16, 0.0, 65535.0, 0, 65535) SATURATE(i32, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)\n"
+    "SATURATE(u32, 0.0, 0x1p32, 0, UINT32_MAX) SATURATE(i64, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)\n"
+    "SATURATE(u64, 0.0, 0x1p64, 0, UINT64_MAX)\n";
+
+struct writer {
+  struct codegen *k;
+  FILE *f;
+  char **text;    /* by node id: the expression that stands for it */
+  uint32_t *uses; /* by node id */
+  bool *by_lane;  /* some user takes it apart */
+  unsigned depth;
+};
+
+__attribute__((format(printf, 1, 2))) static char *text(const char *fmt, ...) {
+  char *s = NULL;
+  va_list ap;
+  va_start(ap, fmt);
+  if (vasprintf(&s, fmt, ap) < 0) s = NULL;
+  va_end(ap);
+  return s;
+}
+
+static const char *of(const struct writer *w, const struct uop *u) { return w->text[u->id] ? w->text[u->id] : "?"; }
+
+static const char *type_name(const struct uop *u, char *buf) {
+  if (u->lanes > 1)
+    sprintf(buf, "%sx%u", dtype_info[u->dtype].name, u->lanes);
+  else
+    strcpy(buf, dtype_info[u->dtype].name);
+  return buf;
+}
+
+static char *const_text(const struct uop *u) {
+  double f = u->arg.f;
+  if (dtype_is_float(u->dtype)) {
+    const char *sign = signbit(f) ? "-" : "";
+    if (isnan(f)) return text("(%s)NAN", dtype_info[u->dtype].name);
+    if (isinf(f)) return text("(%s)%sINFINITY", dtype_info[u->dtype].name, sign);
+    char buf[40];
+    snprintf(buf, sizeof buf, u->dtype == DT_F64 ? "%.17g" : "%.9g", f);
+    if (!strpbrk(buf, ".e")) strcat(buf, ".0");
+    return u->dtype == DT_F16 ? text("(f16)%s", buf) : text("%s%s", buf, u->dtype == DT_F32 ? "f" : "");
+  }
+  if (u->dtype == DT_BOOL) return text("%s", u->arg.i ? "true" : "false");
+  if (u->dtype == DT_U64) return text("%" PRIu64 "u", (uint64_t)u->arg.i);
+  if (u->arg.i == INT64_MIN) return text("INT64_MIN");
+  if (u->arg.i == INT32_MIN) return text("INT32_MIN");
+  return text(u->arg.i < 0 ? "(%" PRId64 ")" : "%" PRId64, u->arg.i);
+}
+
+static const char *const infix[OP_COUNT] = {
+    [OP_ADD] = "+", [OP_SUB] = "-",   [OP_MUL] = "*",    [OP_FDIV] = "/",   [OP_IDIV] = "/",
+    [OP_MOD] = "%", [OP_CMPLT] = "<", [OP_CMPEQ] = "==", [OP_CMPNE] = "!=", [OP_AND] = "&",
+    [OP_OR] = "|",  [OP_XOR] = "^",   [OP_SHL] = "<<",   [OP_SHR] = ">>"};
+
+/* A scalar operation on operands given as text. */
+static char *scalar_op(const struct uop *u, const char *a, const char *b, const char *c) {
+  enum dtype t = u->dtype, from = u->nsrc ? u->src[0]->dtype : t;
+  const char *name = dtype_info[t].name, *f = t == DT_F64 ? "" : "f";
+  switch (u->op) {
+  case OP_CAST: return dtype_is_float(from) && dtype_is_int(t) ? text("to_%s(%s)", name, a) : text("(%s)%s", name, a);
+  case OP_BITCAST: return text("as_%s_%s(%s)", name, dtype_info[from].name, a);
+  case OP_NEG: return text("(-%s)", a);
+  case OP_SQRT: return text("sqrt%s(%s)", f, a);
+  case OP_EXP2: return text("exp2%s(%s)", f, a);
+  case OP_LOG2: return text("log2%s(%s)", f, a);
+  case OP_TRUNC: return dtype_is_float(t) ? text("trunc%s(%s)", f, a) : text("%s", a);
+  case OP_WHERE: return text("(%s ? %s : %s)", a, b, c);
+  case OP_MULACC: return text("fma%s(%s, %s, %s)", f, a, b, c);
+  case OP_MOD:
+    if (dtype_is_float(t)) return text("fmod%s(%s, %s)", f, a, b);
+    break;
+  default: break;
+  }
+  if (!infix[u->op]) return NULL;
+  /* Narrow integers are computed as int and must come back to their width. */
+  bool narrow = dtype_is_int(t) && dtype_info[t].size < 4, shifts = u->op == OP_SHL || u->op == OP_SHR;
+  return text(narrow ? "(%s)(%s %s %s%s)" : "%s(%s %s %s%s)", narrow ? name : "", a, infix[u->op],
+              shifts ? "(int)" : "", b);
+}
+
+/* C has these on whole vectors. */
+static bool whole(const struct uop *u) {
+  return u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_FDIV || u->op == OP_AND ||
+         u->op == OP_OR || u->op == OP_XOR || u->op == OP_NEG;
+}
+
+static char *lanes_of(const struct writer *w, const struct uop *u) {
+  char *all = NULL, type[32];
+  size_t n = 0;
+  FILE *f = open_memstream(&all, &n);
+  if (!f) return NULL;
+  fprintf(f, "(%s){", type_name(u, type));
+  for (unsigned l = 0; l < u->lanes; l++) {
+    char *x[3] = {0};
+    for (unsigned s = 0; s < u->nsrc && s < 3; s++)
+      x[s] = u->src[s]->lanes > 1 ? text("%s[%u]", of(w, u->src[s]), l) : text("%s", of(w, u->src[s]));
+    char *e = u->op == OP_VECTORIZE ? text("%s", of(w, u->src[l])) : scalar_op(u, x[0], x[1], x[2]);
+    fprintf(f, "%s%s", l ? ", " : "", e ? e : "?");
+    free(e);
+    for (unsigned s = 0; s < 3; s++) free(x[s]);
+  }
+  fprintf(f, "}");
+  fclose(f);
+  return all;
+}
+
+static char *expression(const struct writer *w, const struct uop *u) {
+  char type[32];
+  switch (u->op) {
+  case OP_CONST: return const_text(u);
+  case OP_SPECIAL: return text("%s(%" PRId64 ")", u->aux ? "workitem" : "workgroup", u->arg.i);
+  case OP_PARAM: return text("data%" PRId64, u->arg.i);
+  case OP_VAR: return text("%s", u->arg.s);
+  case OP_LOCAL: return text("local%" PRId64, u->arg.i);
+  case OP_REG: return text("acc%" PRId64, u->arg.i);
+  case OP_INDEX:
+    return u->src[0]->op == OP_REG ? text("%s", of(w, u->src[0])) : text("%s[%s]", of(w, u->src[0]), of(w, u->src[1]));
+  case OP_LOAD: {
+    const struct uop *index = u->src[0];
+    if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), of(w, index));
+    return text("%s", of(w, index));
+  }
+  case OP_GEP: return text("%s[%" PRId64 "]", of(w, u->src[0]), u->arg.i);
+  case OP_AFTER: return text("%s", of(w, u->src[0]));
+  case OP_VECTORIZE: return lanes_of(w, u);
+  default: break;
+  }
+  if (u->lanes > 1 && u->op == OP_BITCAST) return text("(%s)%s", type_name(u, type), of(w, u->src[0]));
+  if (u->lanes > 1 && !whole(u)) return lanes_of(w, u);
+  return scalar_op(u, u->nsrc > 0 ? of(w, u->src[0]) : "", u->nsrc > 1 ? of(w, u->src[1]) : "",
+                   u->nsrc > 2 ? of(w, u->src[2]) : "");
+}
+
+static void indent(const struct writer *w) { fprintf(w->f, "%*s", (int)(2 * w->depth), ""); }
+
+/* Loads of registers stand for the register: its next store is behind all uses. */
+static bool inlined(const struct writer *w, const struct uop *u, const char *e) {
+  switch (u->op) {
+  case OP_CONST:
+  case OP_PARAM:
+  case OP_VAR:
+  case OP_LOCAL:
+  case OP_REG:
+  case OP_INDEX:
+  case OP_AFTER:
+  case OP_GEP: return true;
+  case OP_SPECIAL: return false;
+  case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
+  default: return u->lanes == 1 && w->uses[u->id] <= 1 && !w->by_lane[u->id] && e && strlen(e) < 80;
+  }
+}
+
+static void statement(struct writer *w, const struct uop *u) {
+  char type[32];
+  switch (u->op) {
+  case OP_STORE: {
+    const struct uop *index = u->src[0], *v = u->src[1];
+    indent(w);
+    if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
+    fprintf(w->f, "%s = %s;\n", of(w, index), of(w, v));
+    return;
+  }
+  case OP_RANGE: {
+    const char *bound = of(w, u->src[0]);
+    w->text[u->id] = text("ridx%" PRId64, u->arg.i);
+    indent(w);
+    fprintf(w->f, "for (%s %s = 0; %s < %s; %s++) {\n", dtype_info[u->dtype].name, of(w, u), of(w, u), bound, of(w, u));
+    w->depth++;
+    return;
+  }
+  case OP_IF:
+    indent(w);
+    fprintf(w->f, "if (%s) {\n", of(w, u->src[0]));
+    w->depth++;
+    return;
+  case OP_END:
+  case OP_ENDIF:
+    w->depth--;
+    indent(w);
+    fprintf(w->f, "}\n");
+    return;
+  case OP_BARRIER:
+    indent(w);
+    fprintf(w->f, "barrier();\n");
+    return;
+  default: break;
+  }
+  char *e = expression(w, u);
+  if (inlined(w, u, e)) {
+    w->text[u->id] = e;
+    if (u->op == OP_LOCAL) {
+      indent(w);
+      fprintf(w->f, "local %s %s[%s];\n", dtype_info[u->dtype].name, e, of(w, u->src[0]));
+    } else if (u->op == OP_REG) {
+      indent(w);
+      fprintf(w->f, "%s %s;\n", type_name(u, type), e);
+    }
+    return;
+  }
+  w->text[u->id] = u->op == OP_SPECIAL ? text("%sidx%" PRId64, u->aux ? "l" : "g", u->arg.i) : text("v%u", u->id);
+  indent(w);
+  fprintf(w->f, "%s %s = %s;", type_name(u, type), of(w, u), e ? e : "?");
+  if (u->op == OP_SPECIAL) fprintf(w->f, " /* < %" PRId64 " */", u->src[0]->arg.i);
+  fprintf(w->f, "\n");
+  free(e);
+}
+
+char *render_c(struct codegen *k) {
+  char *out = NULL;
+  size_t n = 0, nodes = graph_node_count(k->g);
+  struct writer w = {.k = k, .f = open_memstream(&out, &n)};
+  w.text = calloc(nodes, sizeof *w.text), w.uses = calloc(nodes, sizeof *w.uses), w.by_lane = calloc(nodes, 1);
+  if (!w.f || !w.text || !w.uses || !w.by_lane) goto done;
+
+  bool declared[DT_COUNT][65] = {{0}}, written[MAX_PARAMS] = {0};
+  for (size_t i = 0; i < k->nlinear; i++) {
+    const struct uop *u = k->linear[i];
+    for (unsigned s = 0; s < u->nsrc; s++) {
+      w.uses[u->src[s]->id]++;
+      if (u->lanes > 1 && !whole(u)) w.by_lane[u->src[s]->id] = true;
+    }
+    if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
+    if (u->lanes > 1 && u->lanes <= 64 && !declared[u->dtype][u->lanes]) {
+      declared[u->dtype][u->lanes] = true;
+      fprintf(w.f, "VECTOR(%s, %u)\n", dtype_info[u->dtype].name, u->lanes);
+    }
+  }
+  fprintf(w.f, "kernel void %s(", k->name);
+  for (unsigned i = 0; i < k->nparams; i++) {
+    struct uop *p = k->params[i].uop;
+    const char *comma = i ? ", " : "";
+    if (!k->params[i].is_buffer)
+      fprintf(w.f, "%si32 %s", comma, p->arg.s);
+    else
+      fprintf(w.f, "%sglobal %s%s *restrict data%u", comma, written[i] ? "" : "const ",
+              p ? dtype_info[p->dtype].name : "void", i);
+  }
+  fprintf(w.f, ") {\n");
+  w.depth = 1;
+  for (size_t i = 0; i < k->nlinear; i++) statement(&w, k->linear[i]);
+  fprintf(w.f, "}\n");
+done:
+  if (w.f) fclose(w.f);
+  for (size_t i = 0; w.text && i < nodes; i++) free(w.text[i]);
+  free(w.text);
+  free(w.uses);
+  free(w.by_lane);
+  return out;
+}
