@@ -23,12 +23,15 @@ LLVM_CONFIG := $(firstword $(shell command -v llvm-config-$(LLVM) 2>/dev/null))
 OCL_CLANG   ?= clang-$(LLVM)
 OCL_FLAGS   := -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O2
 
-WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
+comma := ,
+hash := \#
+SANITIZERS := -fsanitize=address$(comma)undefined
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
 CFLAGS   ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread $(WARN) $(if $(WERROR),-Werror) \
-             $(if $(SAN),-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer) \
+             $(if $(SAN),$(SANITIZERS) -fno-sanitize-recover=undefined -fno-omit-frame-pointer) \
              -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) -I/usr/include/libdrm $(CFLAGS)
-ALL_LDFLAGS = -pthread $(if $(SAN),-fsanitize=address,undefined) $(LDFLAGS)
+ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
 LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -lm -ldl
@@ -87,7 +90,7 @@ define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $$(ALL_CFLAGS) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x\#\#_$(1)' -MMD -MP -c $$< -o $$@
+	$(Q)$(CC) $$(ALL_CFLAGS) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
 endef
 $(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
 
