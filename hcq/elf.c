@@ -34,7 +34,7 @@ static int check_header(struct elf *e) {
   if (e->size < sizeof *h)
     return db_fail(-EINVAL, "ELF: the file has %zu bytes, fewer than the 64 of an ELF header", e->size);
   memcpy(&e->header, e->data, sizeof *h);
-  if (memcmp(h->e_ident, ELFMAG, SELFMAG)) return db_fail(-EINVAL, "ELF: no ELF magic at file offset 0");
+  if (memcmp(h->e_ident, ELFMAG, SELFMAG) != 0) return db_fail(-EINVAL, "ELF: no ELF magic at file offset 0");
   if (h->e_ident[EI_CLASS] != ELFCLASS64)
     return db_fail(-EINVAL, "ELF: class %u at file offset 4 is not 64-bit", h->e_ident[EI_CLASS]);
   if (h->e_ident[EI_DATA] != ELFDATA2LSB)
@@ -124,9 +124,10 @@ const char *elf_section_name(const struct elf *e, unsigned section) {
 }
 
 int elf_symbol(const struct elf_symbols *symbols, unsigned i, Elf64_Sym *sym, const char **name) {
+  *sym = (Elf64_Sym){0};
+  *name = "";
   if (i >= symbols->count) return db_fail(-EINVAL, "ELF: symbol %u of a table of %u", i, symbols->count);
   memcpy(sym, symbols->table + (size_t)i * sizeof *sym, sizeof *sym);
-  *name = "";
   if (!sym->st_name) return 0;
   if (sym->st_name >= symbols->names_size ||
       !memchr(symbols->names + sym->st_name, 0, symbols->names_size - sym->st_name))

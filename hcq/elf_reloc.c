@@ -457,8 +457,8 @@ int elf_image_load(const struct elf_image *image, void *dst, uint64_t offset, ui
                    elf_resolver *resolve, void *ctx) {
   const struct elf *e = image->elf;
   if (offset > image->size || n > image->size - offset)
-    return db_fail(-EINVAL, "ELF: bytes 0x%llx to 0x%llx of an image of 0x%llx", (unsigned long long)offset,
-                   (unsigned long long)(offset + n), (unsigned long long)image->size);
+    return db_fail(-EINVAL, "ELF: 0x%llx bytes from 0x%llx of an image of 0x%llx", (unsigned long long)n,
+                   (unsigned long long)offset, (unsigned long long)image->size);
   if (address & (image->align - 1))
     return db_fail(-EINVAL, "ELF: address 0x%llx is not aligned to 0x%llx as the image asks",
                    (unsigned long long)address, (unsigned long long)image->align);

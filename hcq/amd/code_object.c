@@ -40,16 +40,17 @@ static int check_file(struct code_object *co, const char *arch) {
   for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
     if (machines[i].mach == (h->e_flags & 0xff)) snprintf(co->arch, sizeof co->arch, "%s", machines[i].name);
   if (!co->arch[0]) snprintf(co->arch, sizeof co->arch, "machine 0x%x", h->e_flags & 0xff);
-  if (arch && strcmp(arch, co->arch)) return db_fail(-ENOEXEC, "code object is for %s, device is %s", co->arch, arch);
+  if (arch && strcmp(arch, co->arch) != 0)
+    return db_fail(-ENOEXEC, "code object is for %s, device is %s", co->arch, arch);
   return 0;
 }
 
 /* ---- metadata ---- */
 
 /* MessagePack's tags: from the row before's last + 1 up to last. Source: the MessagePack specification. */
+enum { BAD, SCALAR, BYTES, ARRAY, MAP };
 static const struct msgpack_tag {
-  uint8_t last;
-  enum { BAD, SCALAR, BYTES, ARRAY, MAP } kind;
+  uint8_t last, kind;
   uint8_t mask;         /* bits of the tag that are the length */
   uint8_t length_bytes; /* of a big-endian length behind the tag */
   uint8_t payload;      /* bytes of a scalar */
@@ -345,7 +346,10 @@ static int read_metadata(struct code_object *co) {
     goto out;
   }
   co->kernels = calloc(kernels->via.array.size + 1, sizeof *co->kernels);
-  if (!co->kernels) err = db_fail(-ENOMEM, "code object: out of memory for %u kernels", kernels->via.array.size);
+  if (!co->kernels) {
+    err = db_fail(-ENOMEM, "code object: out of memory for %u kernels", kernels->via.array.size);
+    goto out;
+  }
   for (uint32_t i = 0; !err && i < kernels->via.array.size; i++)
     err = read_kernel(co, &r, &kernels->via.array.ptr[i], i, &co->kernels[co->nkernels++]);
 out:

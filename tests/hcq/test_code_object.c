@@ -39,6 +39,14 @@ static void open_ok(struct code_object *co, struct bytes b) {
   if (code_object_open(co, b.p, b.n, "gfx1100")) fail_msg("%s", db_error());
 }
 
+static uint64_t offset_of(const struct code_object *co, const char *name) {
+  uint64_t offset = 0;
+  int symbol = elf_find_symbol(&co->elf, name);
+  if (symbol <= 0) fail_msg("no symbol %s", name);
+  if (elf_image_symbol(&co->image, (unsigned)symbol, &offset)) fail_msg("%s", db_error());
+  return offset;
+}
+
 /* ---- against llvm-readelf ---- */
 
 /* Next line of `llvm-readelf --notes` that holds key; its value in out. */
@@ -152,7 +160,7 @@ static void check_image(const char *path) {
   }
   for (unsigned i = 1; i < co.elf.nsections; i++) {
     const Elf64_Shdr *s = &co.elf.sections[i];
-    if (s->sh_flags & SHF_ALLOC && s->sh_type == SHT_PROGBITS)
+    if (s->sh_flags & SHF_ALLOC && !(s->sh_flags & SHF_WRITE) && s->sh_type == SHT_PROGBITS)
       assert_memory_equal(image + s->sh_addr, b.p + s->sh_offset, s->sh_size);
   }
   free(image);
@@ -188,6 +196,29 @@ static void descriptor_fields(void **state) {
   free(b.p);
 }
 
+/* A linked file's dynamic relocations, and memory that the file does not hold. */
+static void program_scope_variables(void **state) {
+  struct bytes b = read_kernel("globals");
+  struct code_object co;
+  open_ok(&co, b);
+  uint64_t address = 0x7f1200000000;
+  uint8_t *image = malloc(co.image.size);
+  memset(image, 0xaa, co.image.size);
+  if (code_object_load(&co, image, address)) fail_msg("%s", db_error());
+  uint64_t table[3], first = address + offset_of(&co, "globals_first"),
+                     second = address + offset_of(&co, "globals_second");
+  memcpy(table, image + offset_of(&co, "globals_table"), sizeof table);
+  assert_int_equal(table[0], first);
+  assert_int_equal(table[1], second);
+  assert_int_equal(table[2], first + 8);
+  assert_memory_equal(image + offset_of(&co, "globals_second"), ((int[]){10, 20, 30, 40}), 16);
+  const uint8_t *zeros = image + offset_of(&co, "globals_zeros");
+  for (int i = 0; i < 8000; i++) assert_int_equal(zeros[i], 0);
+  free(image);
+  code_object_close(&co);
+  free(b.p);
+}
+
 /* ---- unlinked, as LLVM's code generator emits it ---- */
 
 static const char unlinked_ir[] =
@@ -210,14 +241,6 @@ static const char unlinked_ir[] =
     "  store i32 1, ptr addrspace(1) %out\n"
     "  ret void\n"
     "}\n";
-
-static uint64_t offset_of(const struct code_object *co, const char *name) {
-  uint64_t offset = 0;
-  int symbol = elf_find_symbol(&co->elf, name);
-  if (symbol <= 0) fail_msg("no symbol %s", name);
-  if (elf_image_symbol(&co->image, (unsigned)symbol, &offset)) fail_msg("%s", db_error());
-  return offset;
-}
 
 static void unlinked_object(void **state) {
   size_t size;
@@ -368,6 +391,14 @@ static Elf64_Sym *symbol(struct bytes b, const char *name) {
   return NULL;
 }
 
+static Elf64_Rela *relocation(struct bytes b) { return (Elf64_Rela *)(b.p + section(b, ".rela.dyn")->sh_offset); }
+static Elf64_Dyn *dynamic(struct bytes b, int64_t tag) {
+  Elf64_Dyn *d = (Elf64_Dyn *)(b.p + section(b, ".dynamic")->sh_offset);
+  while (d->d_tag && d->d_tag != tag) d++;
+  if (!d->d_tag) fail_msg("no dynamic entry %d", (int)tag);
+  return d;
+}
+
 /* M(name, what the message must hold, change to a copy b of a good file) */
 #define MALFORMED(M)                                                                                                   \
   M(empty, "has 0 bytes", b->n = 0)                                                                                    \
@@ -433,32 +464,51 @@ static Elf64_Sym *symbol(struct bytes b, const char *name) {
   M(entry_wraps, "not at 256 aligned bytes", descriptor(*b)->kernel_code_entry_byte_offset = INT64_MIN)                \
   M(entry_unaligned, "not at 256 aligned bytes", descriptor(*b)->kernel_code_entry_byte_offset += 4)
 
+/* The same on a file with dynamic relocations. */
+#define MALFORMED_DYNAMIC(M)                                                                                           \
+  M(relocation_outside, "outside of what it may change", relocation(*b)->r_offset = 1ull << 33)                        \
+  M(relocation_across_end, "run past the end", relocation(*b)->r_offset = 0x5ffc)                                      \
+  M(relocation_type, "relocation type 99", relocation(*b)->r_info = 99)                                                \
+  M(relocation_symbol, "symbol 4000000 of a table", relocation(*b)->r_info = 4000000ull << 32 | 3,                     \
+    relocation(*b)->r_offset = symbol(*b, "globals.kd")->st_value)                                                     \
+  M(relocation_got, "in a linked file", relocation(*b)->r_info = 7,                                                    \
+    relocation(*b)->r_offset = symbol(*b, "globals.kd")->st_value)                                                     \
+  M(relocations_not_in_file, "dynamic relocations at address", dynamic(*b, DT_RELASZ)->d_un.d_val = 1 << 20)           \
+  M(relocations_without_addends, "not supported", dynamic(*b, DT_RELACOUNT)->d_tag = DT_REL)
+
 #define DEFINE(name, message, ...)                                                                                     \
   static void change_##name(struct bytes *b) { __VA_ARGS__; }
 MALFORMED(DEFINE)
-static const struct {
+MALFORMED_DYNAMIC(DEFINE)
+static const struct malformed {
   const char *name, *message;
   void (*change)(struct bytes *b);
-} malformed[] = {
+} malformed[] =
+    {
 #define TABLE_ROW(name, message, ...) {#name, message, change_##name},
-    MALFORMED(TABLE_ROW)};
+        MALFORMED(TABLE_ROW)},
+  malformed_dynamic[] = {MALFORMED_DYNAMIC(TABLE_ROW)};
 
-static void malformed_files_name_their_problem(void **state) {
-  struct bytes good = read_kernel("calls");
+static void each_names_its_problem(const char *kernel, const struct malformed *cases, size_t count) {
+  struct bytes good = read_kernel(kernel);
   unsigned wrong = 0;
-  for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+  for (size_t i = 0; i < count; i++) {
     struct bytes b = {malloc(good.n), good.n};
     memcpy(b.p, good.p, good.n);
-    malformed[i].change(&b);
+    cases[i].change(&b);
     /* A copy of just the file's size, so that a sanitizer sees reads past its end. */
     uint8_t *exact = malloc(b.n ? b.n : 1);
     memcpy(exact, b.p, b.n);
     struct code_object co;
     int err = code_object_open(&co, exact, b.n, "gfx1100");
-    if (!err) code_object_close(&co);
-    if (!err || !strstr(db_error(), malformed[i].message)) {
-      print_error("%s: expected '%s', got '%s'\n", malformed[i].name, malformed[i].message,
-                  err ? db_error() : "success");
+    if (!err) {
+      uint8_t *image = malloc(co.image.size);
+      err = code_object_load(&co, image, 0);
+      free(image);
+      code_object_close(&co);
+    }
+    if (!err || !strstr(db_error(), cases[i].message)) {
+      print_error("%s: expected '%s', got '%s'\n", cases[i].name, cases[i].message, err ? db_error() : "success");
       wrong++;
     }
     free(exact);
@@ -466,6 +516,11 @@ static void malformed_files_name_their_problem(void **state) {
   }
   free(good.p);
   assert_int_equal(wrong, 0);
+}
+
+static void malformed_files_name_their_problem(void **state) {
+  each_names_its_problem("calls", malformed, sizeof malformed / sizeof *malformed);
+  each_names_its_problem("globals", malformed_dynamic, sizeof malformed_dynamic / sizeof *malformed_dynamic);
 }
 
 /* Every prefix of a file is an error and none reads past its end. */
@@ -486,6 +541,7 @@ int main(void) {
       cmocka_unit_test(metadata_as_readelf_prints_it),
       cmocka_unit_test(images_hold_the_sections),
       cmocka_unit_test(descriptor_fields),
+      cmocka_unit_test(program_scope_variables),
       cmocka_unit_test(unlinked_object),
       cmocka_unit_test(version_4),
       cmocka_unit_test(undefined_symbol),
