@@ -1,0 +1,296 @@
+/* Short ways to write tensor graphs, and two interpreters: of a tensor graph, element by element with strides, and of a schedule, kernel by
+ * kernel over its ranges. They share nothing but the arithmetic of eval.h. */
+#ifndef TESTS_GRAPH_TENSOR_H
+#define TESTS_GRAPH_TENSOR_H
+#include "eval.h"
+#include "graph/internal.h"
+#include "graph/schedule.h"
+
+static struct graph *g;
+static int64_t next_buffer;
+
+enum { MAX_BUFFERS = 4096 };
+static struct memory {
+  union value *data;
+  int64_t size;
+} memory[MAX_BUFFERS];
+
+static inline void forget(void) {
+  for (int i = 0; i < MAX_BUFFERS; i++) free(memory[i].data), memory[i] = (struct memory){0};
+  graph_free(g);
+  g = NULL;
+}
+static inline void start(void) {
+  forget();
+  g = graph_new();
+  next_buffer = 1;
+}
+
+static inline void allocate(int64_t id, int64_t size) {
+  assert_in_range(id, 0, MAX_BUFFERS - 1);
+  if (memory[id].data) return;
+  memory[id] = (struct memory){calloc((size_t)size + 1, sizeof(union value)), size};
+}
+
+/* A buffer of small whole numbers. */
+static inline struct uop *buffer_on(unsigned device, enum dtype t, int64_t n) {
+  struct uop *b =
+      uop_new(g, OP_BUFFER, t, 1, (union uop_arg){.i = next_buffer++}, device, (struct uop *[]){uop_index(g, n)}, 1);
+  allocate(b->arg.i, n);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t v = t == DT_BOOL ? pick(0, 1) : pick(-4, 5);
+    memory[b->arg.i].data[i] =
+        dtype_is_float(t) ? (union value){.f = (double)v * 0.5} : (union value){.i = dtype_wrap(t, v)};
+  }
+  return b;
+}
+static inline struct uop *buffer(enum dtype t, int64_t n) { return buffer_on(0, t, n); }
+
+static inline struct uop *movement(enum op op, struct uop *x, unsigned n, const int64_t *numbers) {
+  struct uop *src[2 * MAX_RANK + 1] = {x};
+  for (unsigned i = 0; i < n; i++) src[i + 1] = uop_index(g, numbers[i]);
+  return uop_new(g, op, x->dtype, 1, (union uop_arg){0}, 0, src, n + 1);
+}
+#define RESHAPE(x, ...) movement(OP_RESHAPE, x, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+#define EXPAND(x, ...)  movement(OP_EXPAND, x, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+#define PAD(x, ...)     movement(OP_PAD, x, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+#define SHRINK(x, ...)  movement(OP_SHRINK, x, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+static inline struct uop *tensor(enum dtype t, unsigned rank, const int64_t *dims) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < rank; i++) n *= dims[i];
+  return movement(OP_RESHAPE, buffer(t, n), rank, dims);
+}
+#define TENSOR(...) tensor(DT_F32, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+static inline struct uop *with_arg(enum op op, struct uop *x, int64_t arg, unsigned aux) {
+  return uop_new(g, op, x->dtype, 1, (union uop_arg){.i = arg}, aux, &x, 1);
+}
+static inline struct uop *permute(struct uop *x, int64_t order) { return with_arg(OP_PERMUTE, x, order, 0); }
+static inline struct uop *flip(struct uop *x, int64_t axes) { return with_arg(OP_FLIP, x, axes, 0); }
+static inline struct uop *reduce(enum op op, struct uop *x, int64_t axes) {
+  return with_arg(OP_REDUCE_AXIS, x, axes, op);
+}
+static inline struct uop *contiguous(struct uop *x) { return with_arg(OP_CONTIGUOUS, x, 0, 0); }
+static inline struct uop *copy_to(struct uop *x, unsigned device) { return with_arg(OP_COPY, x, 0, device); }
+static inline struct uop *num(double v) { return uop_const_float(g, DT_F32, v); }
+static inline struct uop *add(struct uop *a, struct uop *b) { return uop_binary(g, OP_ADD, a, b); }
+static inline struct uop *sub(struct uop *a, struct uop *b) { return uop_binary(g, OP_SUB, a, b); }
+static inline struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(g, OP_MUL, a, b); }
+static inline struct uop *expand_like(struct uop *x, struct uop *like) {
+  int64_t dims[MAX_RANK];
+  for (unsigned i = 0; i < like->shape->rank; i++) dims[i] = like->shape->dim[i]->arg.i;
+  return movement(OP_EXPAND, x, like->shape->rank, dims);
+}
+static inline struct uop *matmul(struct uop *a, struct uop *b) {
+  int64_t n = a->shape->dim[0]->arg.i, k = a->shape->dim[1]->arg.i, m = b->shape->dim[1]->arg.i;
+  struct uop *x = EXPAND(RESHAPE(a, n, k, 1), n, k, m), *y = EXPAND(RESHAPE(b, 1, k, m), n, k, m);
+  return RESHAPE(reduce(OP_ADD, mul(x, y), 2), n, m);
+}
+static inline struct uop *softmax(struct uop *x) {
+  int64_t axis = 1 << (x->shape->rank - 1);
+  struct uop *e = uop_unary(g, OP_EXP2, mul(sub(x, expand_like(reduce(OP_MAX, x, axis), x)), num(1.5)));
+  return mul(e, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, e, axis)), x));
+}
+
+/* ---- the tensor interpreter --------------------------------------------------------------------------------------------------------- */
+static inline int64_t dim_of(const struct uop *u, unsigned i) { return u->shape->dim[i]->arg.i; }
+
+/* at: the index of element `linear` of u */
+static inline void take_apart(const struct uop *u, int64_t linear, int64_t *at) {
+  for (unsigned i = u->shape->rank; i-- > 0;) at[i] = linear % dim_of(u, i), linear /= dim_of(u, i);
+}
+static inline int64_t put_together(const struct uop *u, const int64_t *at) {
+  int64_t n = 0;
+  for (unsigned i = 0; i < u->shape->rank; i++) n = n * dim_of(u, i) + at[i];
+  return n;
+}
+
+static inline union value element(struct uop_map *done, struct uop *u, const union value *x, int64_t linear) {
+  int64_t at[MAX_RANK] = {0}, from[MAX_RANK] = {0};
+  struct uop *s = u->nsrc ? u->src[0] : NULL;
+  take_apart(u, linear, at);
+  switch (u->op) {
+  case OP_RESHAPE:
+  case OP_CONTIGUOUS:
+  case OP_COPY: return x[linear];
+  case OP_EXPAND:
+    for (unsigned i = 0; i < s->shape->rank; i++) from[i] = dim_of(s, i) == 1 ? 0 : at[i];
+    return x[put_together(s, from)];
+  case OP_PERMUTE:
+    for (unsigned i = 0; i < s->shape->rank; i++) from[u->arg.i >> (4 * i) & 15] = at[i];
+    return x[put_together(s, from)];
+  case OP_FLIP:
+    for (unsigned i = 0; i < s->shape->rank; i++) from[i] = (u->arg.i >> i & 1) ? dim_of(s, i) - 1 - at[i] : at[i];
+    return x[put_together(s, from)];
+  case OP_SHRINK:
+    for (unsigned i = 0; i < s->shape->rank; i++) from[i] = at[i] + u->src[1 + 2 * i]->arg.i;
+    return x[put_together(s, from)];
+  case OP_PAD:
+    for (unsigned i = 0; i < s->shape->rank; i++) {
+      from[i] = at[i] - u->src[1 + 2 * i]->arg.i;
+      if (from[i] < 0 || from[i] >= dim_of(s, i)) return (union value){0};
+    }
+    return x[put_together(s, from)];
+  case OP_REDUCE_AXIS: {
+    struct env e = {0};
+    union value acc = eval_identity(u->aux, u->dtype);
+    int64_t n = shape_numel(s->shape);
+    for (int64_t k = 0; k < n; k++) {
+      take_apart(s, k, from);
+      bool mine = true;
+      for (unsigned i = 0; i < s->shape->rank; i++) mine &= (u->arg.i >> i & 1) || from[i] == at[i];
+      if (mine) acc = eval_two(&e, u->aux, u->dtype, acc, x[k]);
+    }
+    return acc;
+  }
+  default: break;
+  }
+  struct env e = {.n = u->nsrc};
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    const union value *v = uop_map_get(done, u->src[i]);
+    e.leaf[i] = u->src[i];
+    e.value[i] = v[u->src[i]->shape->rank ? linear : 0];
+  }
+  return eval(&e, u);
+}
+
+/* Values of every node below the roots; the caller frees them. */
+static inline void interpret(struct uop *const *roots, unsigned n, struct uop_map *done) {
+  size_t count;
+  struct uop **order = uop_toposort(roots, n, &count);
+  for (size_t i = 0; i < count; i++) {
+    struct uop *u = order[i];
+    assert_non_null(u->shape);
+    int64_t size = shape_numel(u->shape);
+    union value *v = calloc((size_t)size + 1, sizeof *v);
+    if (u->op == OP_CONST)
+      v[0].i = u->arg.i;
+    else if (u->op == OP_BUFFER)
+      memcpy(v, memory[u->arg.i].data, (size_t)size * sizeof *v);
+    else
+      for (int64_t k = 0; k < size; k++) v[k] = element(done, u, uop_map_get(done, u->src[0]), k);
+    uop_map_put(done, u, v);
+  }
+  free(order);
+}
+static inline void interpret_free(struct uop_map *done) {
+  for (size_t i = 0; i < done->capacity; i++)
+    if (done->slot[i].key) free(done->slot[i].value);
+  uop_map_free(done);
+}
+
+/* ---- the kernel interpreter ---------------------------------------------------------------------------------------------------------- */
+static inline union value load_param(struct env *e, struct uop *u) {
+  const struct schedule_item *item = e->user;
+  struct uop *index = u->src[0];
+  if (index->nsrc > 2 && !eval(e, index->src[2]).i) return eval(e, u->src[1]);
+  assert_int_equal(index->src[0]->op, OP_PARAM);
+  assert_true(index->src[0]->arg.i < item->nbufs);
+  const struct uop *b = item->bufs[index->src[0]->arg.i];
+  int64_t at = eval(e, index->src[1]).i;
+  char text[500];
+  if (at < 0 || at >= b->src[0]->arg.i)
+    fail_msg("reads element %lld of %lld: %s", (long long)at, (long long)b->src[0]->arg.i,
+             uop_expr(u, text, sizeof text));
+  assert_non_null(memory[b->arg.i].data);
+  return memory[b->arg.i].data[at];
+}
+
+static inline void run_kernel(const struct schedule_item *item) {
+  char err[500];
+  struct uop *sink = item->ast;
+  if (uop_verify(&sink, 1, STAGE_KERNEL, err, sizeof err)) fail_msg("%s", err);
+  size_t n;
+  struct uop **order = uop_toposort(&sink, 1, &n);
+  struct env e = {.load = load_param, .user = (void *)item};
+  int64_t points = 1;
+  for (size_t i = 0; i < n; i++) {
+    assert_int_not_equal(order[i]->op, OP_BUFFER);
+    if (order[i]->op != OP_RANGE || order[i]->aux == AXIS_REDUCE) continue;
+    assert_true(order[i]->aux == AXIS_LOOP || order[i]->aux == AXIS_SERIAL);
+    e.leaf[e.n++] = order[i];
+    points *= order[i]->src[0]->arg.i;
+  }
+  free(order);
+  for (unsigned i = 0; i < item->nbufs; i++) {
+    if (i < item->noutputs)
+      allocate(item->bufs[i]->arg.i, item->bufs[i]->src[0]->arg.i);
+    else
+      assert_int_equal(item->bufs[i]->aux, item->device);
+  }
+  unsigned ranges = e.n;
+  for (unsigned k = 0; k < sink->nsrc; k++) {
+    struct uop *store = sink->src[k], *out = item->bufs[store->src[0]->src[0]->arg.i];
+    char *written = calloc((size_t)points + 1, 1);
+    assert_int_equal(points, out->src[0]->arg.i);
+    for (int64_t p = 0; p < points; p++) {
+      int64_t rest = p;
+      for (unsigned i = 0; i < ranges; i++)
+        e.value[i].i = rest % e.leaf[i]->src[0]->arg.i, rest /= e.leaf[i]->src[0]->arg.i;
+      int64_t at = eval(&e, store->src[0]->src[1]).i;
+      assert_in_range(at, 0, points - 1);
+      assert_false(written[at]);
+      written[at] = 1;
+      memory[out->arg.i].data[at] = eval(&e, store->src[1]);
+    }
+    free(written);
+  }
+}
+
+static inline void run_schedule(const struct schedule *s) {
+  for (size_t i = 0; i < s->nitems; i++) {
+    const struct schedule_item *item = &s->items[i];
+    if (item->kind == SCHEDULE_KERNEL) {
+      run_kernel(item);
+      continue;
+    }
+    const struct uop *to = item->bufs[0], *from = item->bufs[1];
+    assert_int_equal(to->src[0]->arg.i, from->src[0]->arg.i);
+    assert_int_not_equal(to->aux, from->aux);
+    allocate(to->arg.i, to->src[0]->arg.i);
+    memcpy(memory[to->arg.i].data, memory[from->arg.i].data, (size_t)memory[from->arg.i].size * sizeof(union value));
+  }
+}
+
+static inline size_t count_kernels(const struct schedule *s) {
+  size_t n = 0;
+  for (size_t i = 0; i < s->nitems; i++) n += s->items[i].kind == SCHEDULE_KERNEL;
+  return n;
+}
+
+/* Schedules and runs the roots, compares every element with the tensor interpreter; returns the number of kernels. */
+static inline size_t check_roots(struct uop *const *roots, unsigned n) {
+  struct schedule s;
+  char err[500];
+  struct uop_map want = {0}, got = {0};
+  if (graph_schedule(roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
+  interpret(roots, n, &want);
+  run_schedule(&s);
+  for (unsigned i = 0; i < n; i++) { /* empty results have a buffer that no kernel writes */
+    struct uop *b = s.outputs[i];
+    while (b->op != OP_BUFFER) b = b->src[0];
+    allocate(b->arg.i, b->src[0]->arg.i);
+  }
+  interpret(s.outputs, n, &got);
+  for (unsigned i = 0; i < n; i++) {
+    const union value *x = uop_map_get(&want, roots[i]), *y = uop_map_get(&got, s.outputs[i]);
+    assert_int_equal(shape_numel(roots[i]->shape), shape_numel(s.outputs[i]->shape));
+    assert_int_equal(roots[i]->shape->rank, s.outputs[i]->shape->rank);
+    for (int64_t k = 0; k < shape_numel(roots[i]->shape); k++)
+      if (!eval_same(roots[i]->dtype, x[k], y[k]) &&
+          !(dtype_is_float(roots[i]->dtype) && x[k].f == y[k].f)) { /* 0 + -0 is 0 */
+        uop_print(stderr, &roots[i], 1);
+        for (size_t j = 0; j < s.nitems; j++)
+          if (s.items[j].ast) uop_print(stderr, &s.items[j].ast, 1);
+        if (dtype_is_float(roots[i]->dtype))
+          fail_msg("root %u element %lld: %.9g, expected %.9g", i, (long long)k, y[k].f, x[k].f);
+        fail_msg("root %u element %lld: %lld, expected %lld", i, (long long)k, (long long)y[k].i, (long long)x[k].i);
+      }
+  }
+  size_t kernels = count_kernels(&s);
+  interpret_free(&want);
+  interpret_free(&got);
+  schedule_free(&s);
+  return kernels;
+}
+static inline size_t check(struct uop *root) { return check_roots(&root, 1); }
+#endif

@@ -1,0 +1,315 @@
+/* Scheduling: how many kernels the known programs become, what they compute, and random graphs against the tensor interpreter. */
+#include "tensor.h"
+#include <time.h>
+
+static int setup(void **state) { return start(), 0; }
+static int teardown(void **state) { return forget(), 0; }
+
+static void test_counts(void **state) {
+  assert_int_equal(check(reduce(OP_ADD, mul(TENSOR(2), TENSOR(2)), 1)), 1); /* dot */
+  assert_int_equal(check(matmul(TENSOR(4, 5), TENSOR(5, 3))), 1);
+  struct uop *bias = EXPAND(RESHAPE(TENSOR(3), 1, 3), 4, 3);
+  assert_int_equal(check(uop_binary(g, OP_MAX, add(matmul(TENSOR(4, 5), TENSOR(5, 3)), bias), num(0))),
+                   1); /* relu(x @ w + b) */
+  struct uop *x = TENSOR(10);
+  for (int i = 0; i < 50; i++)
+    x = i % 3 == 0 ? add(x, TENSOR(10)) : i % 3 == 1 ? uop_unary(g, OP_NEG, x) : uop_binary(g, OP_MAX, x, num(i - 20));
+  assert_int_equal(check(x), 1);
+
+  x = TENSOR(4);
+  struct uop *mean = mul(reduce(OP_ADD, x, 1), num(0.25)), *d = sub(x, expand_like(mean, x));
+  assert_int_equal(check(mul(reduce(OP_ADD, mul(d, d), 1), num(1 / 3.0))), 2); /* variance */
+
+  assert_int_equal(check(softmax(TENSOR(6, 5))), 2);
+  assert_int_equal(check(softmax(TENSOR(1, 7))), 2);
+  assert_int_equal(check(softmax(TENSOR(9))), 2);
+  assert_int_equal(check(softmax(TENSOR(2, 3, 4))), 2);
+  assert_int_equal(check(permute(softmax(TENSOR(3, 4)), 0x01)), 2);
+  assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 4))), 3);
+  /* two layers: each matmul with its bias and relu is a kernel */
+  struct uop *h = uop_binary(g, OP_MAX, matmul(TENSOR(4, 5), TENSOR(5, 6)), num(0));
+  assert_int_equal(check(matmul(h, TENSOR(6, 3))), 2);
+}
+
+/* The second softmax kernel walks each row again inside a work-item. */
+static void test_softmax_form(void **state) {
+  struct schedule s;
+  char err[200], text[1000];
+  struct uop *root = softmax(TENSOR(6, 5));
+  assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 2);
+  assert_string_equal(uop_expr(s.items[0].ast, text, sizeof text),
+                      "SINK(STORE(p0[i0], REDUCE.MAX(LOAD(p1[((i0*5)+r1)]), r1)))");
+  assert_non_null(strstr(uop_expr(s.items[1].ast, text, sizeof text), "STORE(p0[((i0*5)+s1)]"));
+  assert_int_equal(s.items[1].nbufs, 3);
+  assert_int_equal(s.ntemporaries, 1);
+  assert_ptr_equal(s.temporaries[0], s.items[0].bufs[0]);
+  schedule_free(&s);
+}
+
+static void test_sharing(void **state) {
+  struct uop *x = TENSOR(4, 5), *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, x)));
+  for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
+  struct uop *roots[] = {add(dear, num(1)), mul(dear, num(2)), reduce(OP_ADD, dear, 3)};
+  assert_int_equal(check_roots(roots, 3), 4); /* the dear value is written once and read three times */
+  struct uop *cheap = add(x, num(1)), *two[] = {mul(cheap, num(2)), mul(cheap, num(3))};
+  assert_int_equal(check_roots(two, 2), 2); /* the cheap one is computed in both */
+  struct uop *sum = reduce(OP_ADD, x, 2), *sums[] = {add(sum, num(1)), mul(sum, num(2))};
+  assert_int_equal(check_roots(sums, 2), 3); /* a reduce is computed once */
+  struct uop *again[] = {sum, add(sum, num(1)), permute(sum, 0x01), sum};
+  assert_int_equal(check_roots(again, 4), 2);
+
+  /* a diamond 200 deep, which has 2^200 paths, and a chain 100000 long */
+  struct uop *y = TENSOR(3);
+  for (int i = 0; i < 200; i++) y = uop_binary(g, OP_MAX, add(y, num(1)), y);
+  struct schedule s;
+  char err[200];
+  assert_int_equal(graph_schedule(&y, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 1);
+  schedule_free(&s);
+  for (int i = 0; i < 100000; i++) y = uop_unary(g, i & 1 ? OP_SIN : OP_TRUNC, y);
+  assert_int_equal(graph_schedule(&y, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 1);
+  schedule_free(&s);
+}
+
+static void test_views(void **state) {
+  struct uop *b = buffer(DT_F32, 12), *views[] = {b, RESHAPE(b, 3, 4), permute(RESHAPE(b, 3, 4), 0x01), contiguous(b),
+                                                  contiguous(RESHAPE(b, 4, 3))};
+  for (int i = 0; i < 5; i++) assert_int_equal(check(views[i]), 0);
+  assert_int_equal(check(contiguous(views[2])), 1);
+  assert_int_equal(check(add(contiguous(permute(RESHAPE(b, 3, 4), 0x01)), num(1))), 2);
+  assert_int_equal(check(contiguous(contiguous(add(b, num(1))))), 1);
+  assert_int_equal(check(RESHAPE(add(b, num(1)), 2, 6)), 1);
+}
+
+static void test_pad(void **state) {
+  struct uop *x = TENSOR(3, 4);
+  assert_int_equal(check(PAD(x, 1, 2, 0, 3)), 0);
+  assert_int_equal(check(contiguous(PAD(x, 1, 2, 0, 3))), 1);
+  assert_int_equal(check(PAD(uop_unary(g, OP_EXP2, x), 1, 0, 2, 1)), 1);          /* exp2(0) is 1, padding stays 0 */
+  assert_int_equal(check(reduce(OP_MAX, PAD(sub(x, num(9)), 1, 1, 1, 1), 3)), 1); /* all below 0, so the padding wins */
+  assert_int_equal(check(add(PAD(x, 1, 0, 0, 0), PAD(x, 0, 1, 0, 0))), 1);
+  assert_int_equal(check(PAD(PAD(add(x, num(1)), 1, 1, 1, 1), 1, 1, 1, 1)), 1);
+  assert_int_equal(check(flip(SHRINK(PAD(add(x, num(1)), 2, 2, 2, 2), 1, 6, 1, 7), 3)), 1);
+  check(PAD(reduce(OP_ADD, x, 2), 1, 1, 1, 1));
+  check(RESHAPE(PAD(permute(x, 0x01), 0, 1, 1, 0), 20));
+  check(reduce(OP_MUL, PAD(reduce(OP_ADD, x, 1), 1, 0, 0, 2), 3));
+}
+
+static void test_empty_and_scalar(void **state) {
+  assert_int_equal(check(num(3)), 1);
+  assert_int_equal(check(EXPAND(RESHAPE(num(3), 1, 1), 2, 3)), 1);
+  struct uop *none = TENSOR(3, 0);
+  assert_int_equal(check(reduce(OP_ADD, none, 2)), 1);
+  assert_int_equal(check(reduce(OP_MAX, none, 2)), 1);
+  assert_int_equal(check(reduce(OP_MUL, none, 3)), 1);
+  assert_int_equal(check(add(none, num(1))), 0);
+  assert_int_equal(check(contiguous(PAD(none, 0, 0, 1, 1))), 1);
+  assert_int_equal(check(reduce(OP_ADD, PAD(add(none, num(1)), 0, 0, 1, 1), 3)), 1);
+  assert_int_equal(check(RESHAPE(reduce(OP_ADD, TENSOR(1, 1), 3), 1)), 1);
+  struct uop *scalar = movement(OP_RESHAPE, buffer(DT_I32, 1), 0, NULL);
+  assert_int_equal(check(add(scalar, scalar)), 1);
+  assert_int_equal(check(SHRINK(TENSOR(4), 2, 2)), 0);
+}
+
+static void test_devices(void **state) {
+  struct uop *a = buffer_on(0, DT_F32, 6), *b = buffer_on(1, DT_F32, 6);
+  assert_int_equal(check(add(copy_to(a, 1), b)), 1);
+  assert_int_equal(check(add(copy_to(add(a, num(1)), 1), b)), 2);
+  assert_int_equal(check(copy_to(copy_to(a, 1), 0)), 0);
+  assert_int_equal(check(copy_to(permute(RESHAPE(a, 2, 3), 0x01), 1)), 1);
+  assert_int_equal(check(copy_to(num(2), 1)), 1); /* a constant is stored where it is wanted */
+  assert_int_equal(check(copy_to(a, 0)), 0);
+  struct schedule s;
+  char err[300];
+  struct uop *mixed = add(a, b);
+  assert_true(graph_schedule(&mixed, 1, &next_buffer, &s, err, sizeof err) < 0);
+  assert_non_null(strstr(err, "mixes device slots 0 and 1"));
+  assert_null(s.items);
+}
+
+static void test_errors(void **state) {
+  struct schedule s;
+  char err[300];
+  struct uop *wrong = add(TENSOR(3), TENSOR(4));
+  assert_true(graph_schedule(&wrong, 1, &next_buffer, &s, err, sizeof err) < 0);
+  assert_non_null(strstr(err, "shapes (3) and (4) differ"));
+  wrong = uop_range(g, uop_index(g, 3), 0, AXIS_LOOP);
+  assert_true(graph_schedule(&wrong, 1, &next_buffer, &s, err, sizeof err) < 0);
+  assert_non_null(strstr(err, "RANGE does not belong in a tensor graph"));
+  wrong = with_arg(OP_REDUCE_AXIS, TENSOR(3), 1, OP_SUB);
+  assert_true(graph_schedule(&wrong, 1, &next_buffer, &s, err, sizeof err) < 0);
+  assert_true(graph_schedule(&wrong, 1, &next_buffer, &s, err, 0) < 0);
+}
+
+/* ---- random graphs -------------------------------------------------------------------------------------------------------------------- */
+static struct uop *random_movement(struct uop *x) {
+  int64_t n[2 * MAX_RANK], dims[MAX_RANK];
+  unsigned rank = x->shape->rank;
+  for (unsigned i = 0; i < rank; i++) dims[i] = dim_of(x, i);
+  switch (pick(0, 7)) {
+  case 0: { /* split a dimension */
+    unsigned m = 0;
+    for (unsigned i = 0; i < rank; i++) {
+      int64_t f = pick(1, 4);
+      if (dims[i] % f == 0 && rank < 5)
+        n[m++] = f, n[m++] = dims[i] / f;
+      else
+        n[m++] = dims[i];
+    }
+    return movement(OP_RESHAPE, x, m, n);
+  }
+  case 1: { /* join dimensions */
+    unsigned m = 0;
+    for (unsigned i = 0; i < rank; i++)
+      if (m && pick(0, 1))
+        n[m - 1] *= dims[i];
+      else
+        n[m++] = dims[i];
+    return movement(OP_RESHAPE, x, m, n);
+  }
+  case 2: {
+    uint64_t order = 0;
+    unsigned axes[MAX_RANK];
+    for (unsigned i = 0; i < rank; i++) axes[i] = i;
+    for (unsigned i = rank; i > 1; i--) {
+      unsigned j = (unsigned)pick(0, i - 1), t = axes[j];
+      axes[j] = axes[i - 1], axes[i - 1] = t;
+    }
+    for (unsigned i = 0; i < rank; i++) order |= (uint64_t)axes[i] << (4 * i);
+    return permute(x, (int64_t)order);
+  }
+  case 3:
+    for (unsigned i = 0; i < rank; i++) n[2 * i] = pick(0, 1), n[2 * i + 1] = pick(0, 2) ? 0 : pick(0, 2);
+    return movement(OP_PAD, x, 2 * rank, n);
+  case 4:
+    for (unsigned i = 0; i < rank; i++) n[2 * i] = dims[i] ? pick(0, 1) : 0, n[2 * i + 1] = pick(n[2 * i], dims[i]);
+    return pick(0, 1) ? movement(OP_SHRINK, x, 2 * rank, n) : x;
+  case 5: return flip(x, pick(0, (1 << rank) - 1));
+  default:
+    for (unsigned i = 0; i < rank; i++) n[i] = dims[i] == 1 && pick(0, 1) ? pick(1, 4) : dims[i];
+    return movement(OP_EXPAND, x, rank, n);
+  }
+}
+
+/* y brought to the shape of x when that is possible. */
+static struct uop *fit_shape(struct uop *y, struct uop *x) {
+  if (shape_equal(x->shape, y->shape) || !y->shape->rank) return y;
+  int64_t dims[MAX_RANK];
+  unsigned rank = x->shape->rank;
+  if (shape_numel(y->shape) == shape_numel(x->shape) || shape_numel(y->shape) == 1) {
+    for (unsigned i = 0; i < rank; i++) dims[i] = shape_numel(y->shape) == 1 ? 1 : dim_of(x, i);
+    y = movement(OP_RESHAPE, y, rank, dims);
+  }
+  if (y->shape->rank != rank) return NULL;
+  for (unsigned i = 0; i < rank; i++)
+    if (dim_of(y, i) != dim_of(x, i) && dim_of(y, i) != 1) return NULL;
+  return expand_like(y, x);
+}
+
+static void test_random(void **state) {
+  static const enum op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAX};
+  for (int n = 0; n < 3000; n++) {
+    start();
+    struct uop *pool[40];
+    unsigned count = 0;
+    enum dtype t = pick(0, 3) ? DT_F32 : DT_I32;
+    int64_t d0 = pick(1, 4), d1 = pick(1, 4);
+    pool[count++] = tensor(t, 2, (int64_t[]){d0, d1});
+    pool[count++] = tensor(t, 2, (int64_t[]){d0, d1});
+    pool[count++] = tensor(t, 1, (int64_t[]){pick(0, 9) ? d1 : 0});
+    pool[count++] = uop_const_int(g, t, pick(-2, 2));
+    int64_t ops = pick(2, 16);
+    for (int64_t k = 0; k < ops; k++) {
+      struct uop *x = pool[pick(0, count - 1)], *y = pool[pick(count > 6 ? count - 6 : 0, count - 1)], *r = NULL;
+      switch (pick(0, 9)) {
+      case 0: r = uop_unary(g, OP_NEG, x); break;
+      case 1:
+      case 2:
+        y = fit_shape(y, x);
+        if (y) r = uop_binary(g, binary[pick(0, 3)], x, y);
+        break;
+      case 3:
+        y = fit_shape(y, x);
+        if (y) r = uop_where(g, uop_binary(g, OP_CMPLT, x, y), x, y);
+        break;
+      case 4:
+      case 5:
+        if (x->shape->rank) r = reduce(pick(0, 1) ? OP_ADD : OP_MAX, x, pick(1, (1 << x->shape->rank) - 1));
+        break;
+      case 6: r = pick(0, 2) ? NULL : contiguous(x); break;
+      default: r = x->shape->rank ? random_movement(x) : RESHAPE(x, 1);
+      }
+      if (r && r->shape && shape_numel(r->shape) <= 100 && count < 40) pool[count++] = r;
+    }
+    struct uop *roots[3];
+    unsigned nroots = (unsigned)pick(1, 3);
+    for (unsigned i = 0; i < nroots; i++) roots[i] = pool[count - 1 - (unsigned)pick(0, count > 5 ? 4 : count - 1)];
+    char err[500];
+    assert_int_equal(uop_verify(roots, nroots, STAGE_TENSOR, err, sizeof err), 0);
+    check_roots(roots, nroots);
+  }
+}
+
+static void test_deterministic(void **state) {
+  struct uop *roots[] = {matmul(softmax(TENSOR(6, 5)), TENSOR(5, 4)), softmax(TENSOR(4, 4))};
+  struct schedule a, b;
+  char err[200];
+  int64_t from = 100, again = 100;
+  assert_int_equal(graph_schedule(roots, 2, &from, &a, err, sizeof err), 0);
+  assert_int_equal(graph_schedule(roots, 2, &again, &b, err, sizeof err), 0);
+  assert_int_equal(a.nitems, b.nitems);
+  assert_int_equal(from, again);
+  for (size_t i = 0; i < a.nitems; i++) {
+    assert_true(a.items[i].ast->hash == b.items[i].ast->hash);
+    assert_int_equal(a.items[i].nbufs, b.items[i].nbufs);
+    for (unsigned k = 0; k < a.items[i].nbufs; k++)
+      assert_int_equal(a.items[i].bufs[k]->arg.i, b.items[i].bufs[k]->arg.i);
+  }
+  /* the same computation on other buffers is the same kernel */
+  struct uop *other = softmax(TENSOR(6, 5));
+  struct schedule c;
+  assert_int_equal(graph_schedule(&other, 1, &from, &c, err, sizeof err), 0);
+  assert_true(c.items[1].ast->hash == a.items[1].ast->hash);
+  schedule_free(&a);
+  schedule_free(&b);
+  schedule_free(&c);
+}
+
+/* Building and scheduling a 256x256x256 matmul leaves most of a millisecond to the compiler. */
+static void test_speed(void **state) {
+  double best = 1;
+  for (int i = 0; i < 20; i++) {
+    struct timespec t0, t1;
+    struct schedule s;
+    char err[200];
+    struct uop *a = buffer(DT_F32, 65536), *b = buffer(DT_F32, 65536);
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    struct uop *root = matmul(RESHAPE(a, 256, 256), RESHAPE(b, 256, 256));
+    assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    schedule_free(&s);
+    double d = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    if (d < best) best = d;
+  }
+  print_message("matmul: build and schedule %.1f us\n", best * 1e6);
+  assert_true(best < 0.3e-3);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_counts, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_softmax_form, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_sharing, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_views, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_deterministic, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_speed, setup, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
