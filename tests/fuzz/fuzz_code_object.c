@@ -32,6 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct code_object co;
   if (code_object_open(&co, data, size, NULL)) return 0;
   code_object_find(&co, NULL);
+  code_object_find(&co, "?");
   for (unsigned i = 0; i < co.nkernels; i++) code_object_find(&co, co.kernels[i].name);
   load(&co.image, 0);
   code_object_close(&co);

@@ -316,6 +316,31 @@ static void version_4(void **state) {
   free(object);
 }
 
+/* Machines and versions that the loader takes: LLVM's own objects carry the flags. */
+static void machines_and_versions(void **state) {
+  static const char *const archs[] = {"gfx900",  "gfx906",  "gfx908",  "gfx90a",  "gfx942",  "gfx1010",
+                                      "gfx1030", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
+                                      "gfx1150", "gfx1151", "gfx1152", "gfx1200", "gfx1201"};
+  for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+    for (unsigned version = 4; version <= 6; version++) {
+      char ir[256];
+      size_t size;
+      snprintf(ir, sizeof ir,
+               "define amdgpu_kernel void @k(i64 %%x) { ret void }\n!llvm.module.flags = !{!0}\n"
+               "!0 = !{i32 1, !\"amdhsa_code_object_version\", i32 %u}\n",
+               100 * version);
+      void *object = llvm_emit("amdgcn-amd-amdhsa", archs[i], ir, LLVMRelocPIC, LLVMCodeModelDefault, &size);
+      struct code_object co;
+      if (code_object_open(&co, object, size, archs[i])) fail_msg("%s version %u: %s", archs[i], version, db_error());
+      assert_int_equal(co.version, version);
+      const struct code_object_kernel *k = code_object_find(&co, "k");
+      assert_non_null(k);
+      assert_int_equal(k->wavefront_size, archs[i][3] == '9' ? 64 : 32); /* gfx9 has 64 lanes */
+      code_object_close(&co);
+      free(object);
+    }
+}
+
 static void undefined_symbol(void **state) {
   size_t size;
   void *object = llvm_emit("amdgcn-amd-amdhsa", "gfx1100",
@@ -544,6 +569,7 @@ int main(void) {
       cmocka_unit_test(program_scope_variables),
       cmocka_unit_test(unlinked_object),
       cmocka_unit_test(version_4),
+      cmocka_unit_test(machines_and_versions),
       cmocka_unit_test(undefined_symbol),
       cmocka_unit_test(wrong_machine),
       cmocka_unit_test(malformed_files_name_their_problem),
