@@ -542,8 +542,21 @@ static bool build_pair(struct builder *b, const struct rdna3_inst *in) {
   return true;
 }
 
+/* Sources that encodings can name but this machine does not have. */
+static bool reads_unknown(const struct rdna3_inst *in) {
+  for (unsigned i = 0; i < in->operands; i++) {
+    unsigned kind = in->operand[i].kind, n = in->arg[i];
+    bool source = kind == RDNA3_KIND_src || kind == RDNA3_KIND_ssrc || kind == RDNA3_KIND_ssrc_lanesel || kind == RDNA3_KIND_sreg_m0_inl ||
+                  kind == RDNA3_KIND_src_vgpr;
+    if (source && (n == RDNA3_POPS_WAVE || n == RDNA3_VCCZ || n == RDNA3_EXECZ || n == RDNA3_LDS_DIRECT)) return true;
+    if (kind == RDNA3_KIND_src_vgpr && n < RDNA3_VGPR0) return true;
+    if (kind == RDNA3_KIND_sreg && n >= RDNA3_INT0) return true;
+  }
+  return false;
+}
+
 static bool build_inst(struct builder *b, const struct rdna3_inst *in) {
-  if (!in->op) return false;
+  if (!in->op || reads_unknown(in)) return false;
   ptrdiff_t row = in->op - rdna3_ops;
   switch (in->format) {
   case RDNA3_SOP2:

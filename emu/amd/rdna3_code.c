@@ -181,6 +181,11 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
   pthread_mutex_lock(&c->lock);
   const struct rdna3_uop *to = lookup(w, c, pc, &why);
   pthread_mutex_unlock(&c->lock);
-  if (!to) rdna3_fault(w, u, FAULT_PAGE, -1, pc, VM_EXEC, "%s", why ? why : "branch into the middle of an instruction");
+  if (!to) {
+    char near[160];
+    vm_describe(w->vm, pc, near, sizeof near);
+    rdna3_fault(w, u, FAULT_PAGE, -1, pc, VM_EXEC, "%s: 0x%llx, %s",
+                why ? why : "branch into the middle of an instruction", (unsigned long long)pc, near);
+  }
   return to;
 }

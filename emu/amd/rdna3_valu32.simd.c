@@ -308,17 +308,16 @@ FN(div_fmas_f32) {
         }))
 }
 /* q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator): exceptional quotients by rule, the sign from the operands. */
-OP3(div_fixup_f32, u32, u32, u32, u32, ({
-      u32 sign = (b ^ c) & 0x80000000, d = b & 0x7fffffff, n = c & 0x7fffffff, inf = 0x7f800000;
-      i32 ed = (i32)(d >> 23), en = (i32)(n >> 23);
-      u32 r = en - ed < -150 ? sign : ed == 255 ? sign | inf : (a & 0x7fffffff) | sign;
-      n > inf                                        ? quiet(c)
-      : d > inf                                      ? quiet(b)
-      : (d == 0 && n == 0) || (d == inf && n == inf) ? 0xffc00000u
-      : d == 0 || n == inf                           ? sign | inf
-      : d == inf || n == 0                           ? sign
-                                                     : r;
-    }))
+static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
+  u32 sign = (den ^ num) & 0x80000000, d = den & 0x7fffffff, n = num & 0x7fffffff, inf = 0x7f800000;
+  i32 ed = (i32)(d >> 23), en = (i32)(n >> 23);
+  u32 r = en - ed < -150 ? sign : ed == 255 ? sign | inf : (q & 0x7fffffff) | sign;
+  r = d == inf || n == 0 ? sign : r;
+  r = d == 0 || n == inf ? sign | inf : r;
+  r = (d == 0 && n == 0) || (d == inf && n == inf) ? 0xffc00000u : r;
+  return n > inf ? quiet(num) : d > inf ? quiet(den) : r;
+}
+OP3(div_fixup_f32, u32, u32, u32, u32, fix_quotient(a, b, c))
 /* Scales numerator or denominator (whichever S0 is) by 2^64 or its inverse where the quotient's steps would leave the normal range. */
 FN(div_scale_f32) {
   const f32 *a_ = ROW(f32, 0), *d_ = ROW(f32, 1), *n_ = ROW(f32, 2);

@@ -96,6 +96,6 @@ CLASS(class_f64, class64(pair(a_, l)))
   H(f_##t), H(lt_##t), H(eq_##t), H(le_##t), H(gt_##t), H(lg_##t), H(ge_##t), H(o_##t), H(u_##t), H(nge_##t),          \
       H(nlg_##t), H(ngt_##t), H(nle_##t), H(neq_##t), H(nlt_##t), H(t_##t), H(class_##t)
 const struct rdna3_handler SIMD_NAME(rdna3_valu_cmp_handlers)[] = {
-    INTS(u32),  INTS(i32),   INTS(u64),   INTS(i64),   INT16(u16),
-    INT16(i16), FLOATS(f16), FLOATS(f32), FLOATS(f64), {RDNA3_ROW_COUNT, NULL},
+    INTS(u32),   INTS(i32),   INTS(u64),   INTS(i64),   INTS16(u16),
+    INTS16(i16), FLOATS(f16), FLOATS(f32), FLOATS(f64), {RDNA3_ROW_COUNT, NULL},
 };

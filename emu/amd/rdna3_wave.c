@@ -91,10 +91,6 @@ const struct rdna3_uop *rdna3_exec_illegal(struct rdna3_wave *w, const struct rd
   return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0, "illegal instruction");
 }
 
-static const char *access_name(unsigned access) {
-  return access & VM_WRITE ? "writing" : access & VM_EXEC ? "fetching" : "reading";
-}
-
 const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop *u, enum fault_kind kind, int lane,
                                     uint64_t address, unsigned access, const char *fmt, ...) {
   struct fault *f = w->fault;
@@ -111,8 +107,6 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
   int len = vsnprintf(f->text, cap, fmt, ap);
   va_end(ap);
   n = len < 0 ? 0 : (size_t)len < cap ? (size_t)len : cap - 1;
-  if (kind == FAULT_PAGE || kind == FAULT_MISALIGNED || kind == FAULT_LDS)
-    ADD(", %s 0x%llx", access_name(access), (unsigned long long)address);
   if (u) {
     char text[160];
     f->pc = u->inst->pc;
@@ -123,11 +117,6 @@ const struct rdna3_uop *rdna3_fault(struct rdna3_wave *w, const struct rdna3_uop
   }
   ADD(", workgroup %u %u %u, wave %u", w->group[0], w->group[1], w->group[2], w->index);
   if (f->lane >= 0) ADD(", lane %d", f->lane);
-  if (kind == FAULT_PAGE) {
-    char near[160];
-    vm_describe(w->vm, address, near, sizeof near);
-    ADD("; %s", near);
-  }
 #undef ADD
   return NULL;
 }
