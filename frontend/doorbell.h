@@ -109,9 +109,11 @@ void db_release(db_tensor *t);
 static inline void db_scope_guard_end(int *open) {
   if (*open >= 0) db_scope_end();
 }
-#define DB_SCOPE                                                                                                       \
-  for (int db_scope_open_ __attribute__((cleanup(db_scope_guard_end))) = (db_scope_begin(), 1); db_scope_open_;        \
-       db_scope_open_ = 0)
+#define DB_SCOPE             DB_SCOPE_NUMBERED(__COUNTER__)
+#define DB_SCOPE_NUMBERED(n) DB_SCOPE_PASTED(n)
+#define DB_SCOPE_PASTED(n)   DB_SCOPE_NAMED(db_scope_open_##n)
+#define DB_SCOPE_NAMED(open)                                                                                           \
+  for (int open __attribute__((cleanup(db_scope_guard_end))) = (db_scope_begin(), 1); open; open = 0)
 
 /* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device. -EBUSY while
  * tensors live. Not needed at exit. */

@@ -215,6 +215,7 @@ db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigne
 
 db_tensor *call_end(struct call *c, struct expr e) {
   struct value *src[3];
+  if (graph_error(rt.graph)) return call_fail(c, "%s", graph_error(rt.graph));
   for (unsigned i = 0; i < c->nin; i++) src[i] = c->in[i]->value;
   return call_end_value(c, value_new(e.u, c->slot, src, c->nin), e.dtype, e.rank, e.dim);
 }

@@ -130,15 +130,48 @@ out:
   return result;
 }
 
+/* The nodes under the roots made again in g, by id in the old graph; one walk for all of them. */
+static struct uop **copy_nodes(struct graph *g, struct uop *const *roots, unsigned n) {
+  size_t count, most = 0;
+  struct uop **order = uop_toposort(roots, n, &count);
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->id > most) most = order[i]->id;
+  struct uop **copy = order ? calloc(most + 1, sizeof *copy) : NULL;
+  for (size_t i = 0; copy && i < count; i++) {
+    const struct uop *u = order[i];
+    struct uop *few[8], **src = u->nsrc <= 8 ? few : malloc(u->nsrc * sizeof *src);
+    for (unsigned k = 0; src && k < u->nsrc; k++) src[k] = copy[u->src[k]->id];
+    if (src) copy[u->id] = uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, u->nsrc);
+    if (src != few) free(src);
+    if (!src || graph_error(g)) {
+      free(copy);
+      copy = NULL;
+    }
+  }
+  free(order);
+  return copy;
+}
+
 void graph_collect(void) {
-  size_t count = graph_node_count(rt.graph);
+  size_t count = graph_node_count(rt.graph), n = 0;
   if (count < rt.collect_at || count < COLLECT_LEAST) return;
   struct graph *g = graph_new();
-  if (!g) return;
-  for (struct value *v = rt.values; v; v = v->next) {
-    v->expr = uop_import(g, v->expr);
-    if (v->real) v->real = uop_import(g, v->real);
+  struct uop **roots = malloc(2 * rt.nvalues * sizeof *roots + 1), **copy = NULL;
+  for (struct value *v = rt.values; v && roots; v = v->next) {
+    roots[n++] = v->expr;
+    if (v->real) roots[n++] = v->real;
   }
+  if (g && roots) copy = copy_nodes(g, roots, (unsigned)n);
+  free(roots);
+  if (!copy) { /* no memory for that: the old graph serves on */
+    graph_free(g);
+    return;
+  }
+  for (struct value *v = rt.values; v; v = v->next) {
+    v->expr = copy[v->expr->id];
+    if (v->real) v->real = copy[v->real->id];
+  }
+  free(copy);
   graph_free(rt.graph);
   rt.graph = g;
   rt.collect_at = 2 * graph_node_count(g);

@@ -1,0 +1,407 @@
+/* The doorbell command from outside: what it prints, what it refuses, and how it exits. */
+#include "support.h"
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char out[1 << 18], dir[] = "/tmp/doorbell-test-XXXXXX";
+
+/* Runs `doorbell ARGS` with both streams in out; returns the exit status. */
+__attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) {
+  char args[4096], line[8192];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(args, sizeof args, fmt, ap);
+  va_end(ap);
+  snprintf(line, sizeof line, "cd %s && " DOORBELL " %s 2>&1", dir, args);
+  FILE *p = popen(line, "r");
+  assert_non_null(p);
+  size_t n = fread(out, 1, sizeof out - 1, p);
+  out[n] = 0;
+  int status = pclose(p);
+  if (!WIFEXITED(status)) fail_msg("doorbell %s: ended by a signal: %s", args, out);
+  return WEXITSTATUS(status);
+}
+#define EXPECT(status, ...)                                                                                            \
+  do {                                                                                                                 \
+    int got_ = doorbell(__VA_ARGS__);                                                                                  \
+    if (got_ != (status)) fail_msg("exit status %d, %d is expected: %s", got_, status, out);                           \
+  } while (0)
+#define REFUSES(part, ...)                                                                                             \
+  do {                                                                                                                 \
+    EXPECT(2, __VA_ARGS__);                                                                                            \
+    assert_contains(out, part);                                                                                        \
+    assert_contains(out, "--help");                                                                                    \
+  } while (0)
+
+#define TEST_CO(name)  KERNELS_DIR "/tests/kernels/" name ".gfx1100.co"
+#define BENCH_CO(name) KERNELS_DIR "/bench/kernels/" name ".gfx1100.co"
+#define GPU            " --dev " EMULATED " "
+
+/* ---- a JSON reader that only says whether the text is one value ---- */
+
+static const char *json_value(const char *s);
+static const char *json_space(const char *s) { return s ? s + strspn(s, " \t\r\n") : NULL; }
+static const char *json_string(const char *s) {
+  if (!s || *s++ != '"') return NULL;
+  for (; *s && *s != '"'; s++) {
+    if ((unsigned char)*s < 0x20) return NULL;
+    if (*s == '\\' && !strchr("\"\\/bfnrtu", *++s)) return NULL;
+  }
+  return *s ? s + 1 : NULL;
+}
+static const char *json_list(const char *s, char close, bool named) {
+  s = json_space(s + 1);
+  if (*s == close) return s + 1;
+  for (;;) {
+    if (named) {
+      s = json_space(json_string(json_space(s)));
+      if (!s || *s++ != ':') return NULL;
+    }
+    s = json_space(json_value(json_space(s)));
+    if (!s) return NULL;
+    if (*s == close) return s + 1;
+    if (*s++ != ',') return NULL;
+  }
+}
+static const char *json_value(const char *s) {
+  static const char *const words[] = {"true", "false", "null"};
+  if (*s == '{') return json_list(s, '}', true);
+  if (*s == '[') return json_list(s, ']', false);
+  if (*s == '"') return json_string(s);
+  for (int i = 0; i < 3; i++)
+    if (!strncmp(s, words[i], strlen(words[i]))) return s + strlen(words[i]);
+  char *end;
+  if (*s != '-' && (*s < '0' || *s > '9')) return NULL;
+  strtod(s, &end);
+  return end == s ? NULL : end;
+}
+static void assert_json(const char *text) {
+  const char *end = json_space(json_value(json_space(text)));
+  if (!end || *end) fail_msg("no JSON: %s", text);
+}
+
+/* ---- help and usage ---- */
+
+static void help_everywhere(void **state) {
+  EXPECT(0, "help");
+  assert_contains(out, "usage: doorbell COMMAND");
+  EXPECT(0, "--help");
+  EXPECT(2, " ");
+  EXPECT(0, "version");
+  assert_contains(out, "doorbell 0.");
+  static const char *const commands[] = {"devices", "bench", "run"};
+  for (int i = 0; i < 3; i++) {
+    char usage[64];
+    snprintf(usage, sizeof usage, "usage: doorbell %s", commands[i]);
+    EXPECT(0, "%s --help", commands[i]);
+    assert_contains(out, usage);
+    EXPECT(0, "help %s", commands[i]);
+    assert_contains(out, usage);
+    REFUSES("unknown flag '--frobnicate'", "%s --frobnicate=1", commands[i]);
+  }
+  REFUSES("unknown command 'frobnicate'", "frobnicate");
+  REFUSES("unknown command 'frobnicate'", "help frobnicate");
+  REFUSES("unknown flag '--frobnicate'", "--frobnicate");
+}
+
+static void every_bad_flag_names_itself(void **state) {
+  const char *co = BENCH_CO("saxpy");
+  REFUSES("which file?", "run");
+  REFUSES("--grid is missing", "run %s --block 64", co);
+  REFUSES("--block is missing", "run %s --grid 1", co);
+  REFUSES("--grid 0: X[,Y[,Z]]", "run %s --grid 0 --block 64", co);
+  REFUSES("--grid 1,2,3,4", "run %s --grid 1,2,3,4 --block 64", co);
+  REFUSES("--grid 1,,2", "run %s --grid 1,,2 --block 64", co);
+  REFUSES("--block x", "run %s --grid 1 --block x", co);
+  REFUSES("--block -1", "run %s --grid 1 --block -1", co);
+  REFUSES("--block 4294967296", "run %s --grid 1 --block 4294967296", co);
+  REFUSES("--repeat 0", "run %s --grid 1 --block 1 --repeat 0", co);
+  REFUSES("--repeat many", "run %s --grid 1 --block 1 --repeat many", co);
+  REFUSES("--timeout -1", "run %s --grid 1 --block 1 --timeout -1", co);
+  REFUSES("--timeout nan", "run %s --grid 1 --block 1 --timeout nan", co);
+  REFUSES("--json takes no value", "run %s --json=1", co);
+  REFUSES("--kernel needs a value", "run %s --kernel", co);
+  REFUSES("unexpected argument 'other'", "run %s other", co);
+  REFUSES("unexpected argument 'x'", "devices x");
+  REFUSES("--case nothing", "bench --case nothing");
+}
+
+static void every_bad_spec_names_itself(void **state) {
+  static const struct {
+    const char *spec, *part;
+  } bad[] = {
+      {"f31:1", "'f31' is no element type; there are bool"},
+      {"f32", "neither DTYPE:VALUE nor"},
+      {"", "'' is no element type"},
+      {"f32:", "'' is no value of f32"},
+      {"f32:one", "'one' is no value of f32"},
+      {"u8:256", "'256' is no value of u8"},
+      {"u8:-1", "'-1' is no value of u8"},
+      {"i8:128", "'128' is no value of i8"},
+      {"i32:2147483648", "no value of i32"},
+      {"i64:9223372036854775808", "no value of i64"},
+      {"u64:18446744073709551616", "no value of u64"},
+      {"bool:2", "no value of bool"},
+      {"i32:1.5", "no value of i32"},
+      {"f32[4]", "a buffer needs its contents"},
+      {"f32[4", "neither"},
+      {"f32[]=zeros", "no number of elements"},
+      {"f32[0]=zeros", "no number of elements"},
+      {"f32[-1]=zeros", "no number of elements"},
+      {"f32[99999999999999999999]=zeros", "no number of elements"},
+      {"f32[4]=twos", "none of zeros, ones, iota, rand:SEED, @FILE.npy"},
+      {"f32[4]=rand:x", "none of"},
+      {"f32[4]=@nothing.npy", "nothing.npy: No such file"},
+      {"local:0", "no number of bytes"},
+  };
+  for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+    EXPECT(2, "run %s --grid 1 --block 1 --arg '%s'", BENCH_CO("saxpy"), bad[i].spec);
+    char flag[128];
+    snprintf(flag, sizeof flag, "--arg %s: ", bad[i].spec);
+    assert_contains(out, flag);
+    assert_contains(out, bad[i].part);
+  }
+}
+
+static void arguments_must_fit_the_kernel(void **state) {
+  const char *co = BENCH_CO("saxpy");
+  REFUSES("takes 4 arguments, 1 --arg", "run %s --grid 1 --block 64" GPU "--arg f32[64]=ones", co);
+  assert_contains(out, "2 a: a value of 4 bytes");
+  REFUSES("argument 2 (a) of kernel saxpy is a value of 4 bytes",
+          "run %s --grid 1 --block 64" GPU "--arg f32[64]=ones --arg f32[64]=ones --arg f64:2 --arg u32:64", co);
+  REFUSES("argument 0 (y) of kernel saxpy is a buffer",
+          "run %s --grid 1 --block 64" GPU "--arg f32:1 --arg f32[64]=ones --arg f32:2 --arg u32:64", co);
+  REFUSES("--out 9=x.npy", "run %s --grid 1 --block 64 --arg f32[64]=ones --out 9=x.npy", co);
+  REFUSES("--out 1=x.npy: argument 1 is no buffer",
+          "run %s --grid 1 --block 64 --arg f32[64]=ones --arg f32:1 --out 1=x.npy", co);
+  REFUSES("--out x.npy", "run %s --grid 1 --block 64 --out x.npy", co);
+}
+
+static void files_that_cannot_be_run(void **state) {
+  EXPECT(1, "run nothing.co --grid 1 --block 1" GPU);
+  assert_contains(out, "nothing.co: No such file");
+  EXPECT(1, "run " DATA_DIR "/ops/make.py --grid 1 --block 1" GPU);
+  assert_contains(out, "make.py: ");
+  EXPECT(1, "run %s --grid 1 --block 1 --kernel other" GPU, BENCH_CO("saxpy"));
+  assert_contains(out, "other");
+  EXPECT(1, "run %s --grid 1 --block 1 --dev NOSUCH", BENCH_CO("saxpy"));
+  assert_contains(out, "--dev NOSUCH: unknown device 'NOSUCH'");
+  EXPECT(1, "run %s --grid 1 --block 1 --dev EMU+AMD:gfx42", BENCH_CO("saxpy"));
+}
+
+/* ---- running ---- */
+
+static void write_npy(const char *name, const char *header, const void *data, size_t n) {
+  char path[128], text[256];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  int length = snprintf(text, sizeof text, "%-117s\n", header);
+  unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)length, 0};
+  fwrite(start, 1, 10, f);
+  fwrite(text, 1, (size_t)length, f);
+  fwrite(data, 1, n, f);
+  fclose(f);
+}
+
+static size_t read_back(const char *name, void *to, size_t n, char *header, size_t cap) {
+  char path[128];
+  unsigned char start[10];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "rb");
+  assert_non_null(f);
+  assert_int_equal(fread(start, 1, 10, f), 10);
+  assert_memory_equal(start, "\x93NUMPY\1\0", 8);
+  size_t length = start[8] | (size_t)start[9] << 8;
+  assert_int_equal((10 + length) % 64, 0);
+  assert_true(length < cap);
+  assert_int_equal(fread(header, 1, length, f), length);
+  header[length] = 0;
+  size_t got = fread(to, 1, n, f);
+  assert_int_equal(fgetc(f), EOF);
+  fclose(f);
+  return got;
+}
+
+static void saxpy_with_files(void **state) {
+  float x[100], y[100], got[100];
+  char header[512];
+  for (int i = 0; i < 100; i++) x[i] = (float)i, y[i] = (float)(i * i);
+  write_npy("x.npy", "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 10), }", x, sizeof x);
+  write_npy("y.npy", "{'shape': (100,), 'fortran_order': False, 'descr': \"<f4\"}", y, sizeof y);
+  EXPECT(0,
+         "run %s --kernel saxpy --grid 2 --block=64" GPU
+         "--arg f32[100]=@y.npy --arg f32[100]=@x.npy --arg f32:2.5 --arg u32:0x64 "
+         "--out 0=z.npy --out 1=same.npy",
+         BENCH_CO("saxpy"));
+  assert_contains(out, "grid 2x1x1, block 64x1x1");
+  assert_contains(out, "wave instructions");
+  assert_int_equal(read_back("z.npy", got, sizeof got, header, sizeof header), sizeof got);
+  assert_contains(header, "'descr': '<f4', 'fortran_order': False, 'shape': (100,)");
+  for (int i = 0; i < 100; i++) assert_float_equal(got[i], 2.5f * x[i] + y[i], 0);
+  assert_int_equal(read_back("same.npy", got, sizeof got, header, sizeof header), sizeof got);
+  assert_contains(header, "(10, 10,)");
+  assert_memory_equal(got, x, sizeof x);
+}
+
+static void repeats_and_json(void **state) {
+  EXPECT(0,
+         "run %s --grid 1 --block 64" GPU
+         "--repeat 3 --json --arg f32[64]=zeros --arg f32[64]=iota --arg f32:1 --arg u32:64",
+         BENCH_CO("saxpy"));
+  assert_json(out);
+  assert_contains(out, "\"runs\": 3");
+  assert_contains(out, "\"first\": [0, 3, 6, 9,");
+  EXPECT(0,
+         "run %s --grid 1 --block 64" GPU
+         "--repeat 3 --arg f32[64]=zeros --arg f32[64]=rand:7 --arg f32:1 --arg u32:64",
+         BENCH_CO("saxpy"));
+  assert_contains(out, "median");
+}
+
+static void fills(void **state) {
+  static const struct {
+    const char *spec, *first;
+  } fill[] = {{"f32[16]=iota", "[0, 1, 2, 3,"},   {"f32[16]=ones", "[1, 1, 1, 1,"}, {"f64[8]=iota", "[0, 1, 2, 3,"},
+              {"u8[64]=iota", "[0, 1, 2, 3,"},    {"f16[32]=iota", "[0, 1, 2, 3,"}, {"bf16[32]=ones", "[1, 1, 1, 1,"},
+              {"bool[64]=iota", "[false, true,"}, {"i64[8]=ones", "[1, 1, 1, 1,"},  {"i8[64]=rand:1", "["},
+              {"u16[32]=zeros", "[0, 0, 0, 0,"}};
+  for (unsigned i = 0; i < sizeof fill / sizeof *fill; i++) {
+    EXPECT(0, "run %s --grid 1 --block 16 --json" GPU "--arg f32[16]=zeros --arg '%s' --arg f32:0 --arg u32:16",
+           BENCH_CO("saxpy"), fill[i].spec);
+    assert_json(out);
+    assert_contains(out, fill[i].first);
+  }
+}
+
+static void hostile_npy_files(void **state) {
+  static const struct {
+    const char *header, *part;
+    size_t bytes;
+  } bad[] = {
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", "5 elements of f32, not 4", 20},
+      {"{'descr': '<i4', 'fortran_order': False, 'shape': (4,), }", "4 elements of i32, not 4 of f32", 16},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", "has 15 bytes of elements", 15},
+      {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", "not supported: column-major", 16},
+      {"{'descr': '>f4', 'fortran_order': False, 'shape': (4,), }", "elements of type '>f4'", 16},
+      {"{'descr': '|O', 'fortran_order': False, 'shape': (4,), }", "elements of type '|O'", 16},
+      {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }", "cannot be read", 16},
+      {"{'descr': '<f4', 'shape': (4,), }", "lacks descr", 16},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", "cannot be read", 16},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4), }", "too large", 16},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "cannot be read", 16},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)", "cannot be read", 16},
+      {"import os", "no dictionary", 16},
+      {"", "no dictionary", 16},
+  };
+  char data[64] = {0};
+  for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+    write_npy("bad.npy", bad[i].header, data, bad[i].bytes);
+    EXPECT(2, "run %s --grid 1 --block 1 --arg f32[4]=@bad.npy", BENCH_CO("saxpy"));
+    assert_contains(out, "bad.npy");
+    assert_contains(out, bad[i].part);
+  }
+  char path[128];
+  snprintf(path, sizeof path, "%s/short.npy", dir);
+  static const unsigned char good[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 2, 0, 255, 255, 255, 255, '{', '}'};
+  for (size_t n = 0; n <= sizeof good; n++) {
+    FILE *f = fopen(path, "wb");
+    fwrite(good, 1, n, f);
+    fclose(f);
+    EXPECT(2, "run %s --grid 1 --block 1 --arg f32[4]=@short.npy", BENCH_CO("saxpy"));
+    assert_contains(out, "short.npy: ");
+  }
+}
+
+/* ---- faults, end to end: the process survives, says what happened, and exits with 1 ---- */
+
+static void an_unmapped_address_is_reported(void **state) {
+  EXPECT(1, "run %s --grid 1 --block 64" GPU "--arg f32[64]=zeros --arg u64:0xdead0000 --arg f32:1 --arg u32:64",
+         BENCH_CO("saxpy"));
+  assert_contains(out, "doorbell run: ");
+  assert_contains(out, "dead0000");
+}
+
+/* ---- devices and bench ---- */
+
+static void lists_devices(void **state) {
+  EXPECT(0, "devices");
+  assert_contains(out, "CPU");
+  assert_contains(out, "gfx1100");
+  EXPECT(0, "devices --json");
+  assert_json(out);
+  assert_contains(out, "\"name\": \"CPU\"");
+}
+
+static void benches(void **state) {
+  EXPECT(0, "bench --dev CPU --dev " EMULATED " --case dot --case variance --case cl:saxpy --json");
+  assert_json(out);
+  assert_contains(out, "\"kernel_names\": \"r_2\", \"kernels\": 1,");
+  assert_contains(out, "\"ran\": 5, \"failed\": 0");
+  EXPECT(0, "bench --dev CPU --case dot --case variance");
+  assert_contains(out, "2 of 2 ok");
+  EXPECT(1, "bench --dev NOSUCH");
+  assert_contains(out, "FAILED");
+  assert_contains(out, "NOSUCH");
+}
+
+static void environment_is_checked(void **state) {
+  setenv("DEBUG", "9", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "DEBUG=9: a number from 0 to 7 is expected");
+  setenv("DEBUG", "2", 1);
+  EXPECT(0, "bench --dev CPU --case dot");
+  assert_contains(out, "*** CPU");
+  assert_contains(out, "r_2");
+  assert_contains(out, "GFLOPS");
+  setenv("DEBUG", "7", 1);
+  EXPECT(0, "bench --dev " EMULATED " --case dot");
+  assert_contains(out, "schedule: 1 command");
+  assert_contains(out, "as C");
+  assert_contains(out, "s_endpgm");
+  unsetenv("DEBUG");
+  setenv("NOOPT", "1", 1);
+  EXPECT(0, "bench --dev CPU --case dot --case perceptron");
+  unsetenv("NOOPT");
+  setenv("SPEC", "1", 1);
+  EXPECT(0, "bench --dev CPU --dev " EMULATED " --case dot --case variance");
+  unsetenv("SPEC");
+  setenv("DEV", EMULATED, 1);
+  EXPECT(0, "run %s --grid 1 --block 64 --arg f32[64]=zeros --arg f32[64]=ones --arg f32:1 --arg u32:64",
+         BENCH_CO("saxpy"));
+  assert_contains(out, EMULATED);
+  unsetenv("DEV");
+}
+
+static int begin(void **state) {
+  char cache[64];
+  if (!mkdtemp(dir)) return -1;
+  snprintf(cache, sizeof cache, "%s/cache", dir);
+  return setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+static int finish(void **state) {
+  char line[64];
+  snprintf(line, sizeof line, "rm -rf %s", dir);
+  return system(line);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(help_everywhere),
+      cmocka_unit_test(every_bad_flag_names_itself),
+      cmocka_unit_test(every_bad_spec_names_itself),
+      cmocka_unit_test(arguments_must_fit_the_kernel),
+      cmocka_unit_test(files_that_cannot_be_run),
+      cmocka_unit_test(saxpy_with_files),
+      cmocka_unit_test(repeats_and_json),
+      cmocka_unit_test(fills),
+      cmocka_unit_test(hostile_npy_files),
+      cmocka_unit_test(an_unmapped_address_is_reported),
+      cmocka_unit_test(lists_devices),
+      cmocka_unit_test(benches),
+      cmocka_unit_test(environment_is_checked),
+  };
+  return cmocka_run_group_tests_name("command", tests, begin, finish);
+}

@@ -1,0 +1,145 @@
+/* Bad arguments: every operation gives a poisoned tensor that says what was wrong and where. */
+#include "support.h"
+
+static db_tensor *zeros(int64_t a, int64_t b) { return db_zeros(DB_F32, NULL, a, b); }
+
+/* t is poisoned with a message that has both parts and this file's name; realizing and reading report it. */
+static void poisoned(db_tensor *t, const char *op, const char *part) {
+  char word[64];
+  float out[4];
+  const char *why = db_poison(t);
+  if (!why) fail_msg("%s was accepted; \"%s\" was expected", op, part);
+  snprintf(word, sizeof word, "%s at ", op);
+  assert_contains(why, word);
+  assert_contains(why, "test_poison.c:");
+  assert_contains(why, part);
+  assert_int_equal(db_realize(t), -EINVAL);
+  assert_string_equal(db_error(), why);
+  assert_int_equal(db_read(t, out, sizeof out), -EINVAL);
+  assert_string_equal(db_error(), why);
+  assert_int_equal(db_rank(t), 0);
+  assert_null(db_device_of(t));
+}
+
+static void shapes(void **state) {
+  DB_SCOPE {
+    db_tensor *x = zeros(2, 3);
+    poisoned(db_add(x, zeros(4, 3)), "add", "[2, 3] and [4, 3] do not broadcast");
+    poisoned(db_matmul(x, x), "matmul", "[2, 3] and [2, 3]: 3 columns against 2 rows");
+    poisoned(db_matmul(x, db_zeros(DB_F32, NULL)), "matmul", "both need an axis");
+    poisoned(db_matmul(db_zeros(DB_F32, NULL, 2, 2, 3), db_zeros(DB_F32, NULL, 3, 3, 2)), "matmul", "do not broadcast");
+    poisoned(db_reshape(x, 4, 2), "reshape", "[2, 3] has 6 elements, which [4, 2] cannot hold");
+    poisoned(db_reshape(x, 4, -1), "reshape", "cannot hold");
+    poisoned(db_reshape(x, -1, -1), "reshape", "one of them may be -1");
+    poisoned(db_reshape(x, 0, 6), "reshape", "at least 1");
+    poisoned(db_expand(x, 2, 6), "expand", "axis 1 has size 3");
+    poisoned(db_expand(x, 3), "expand", "keeps all axes");
+    poisoned(db_pad(x, 1, 1), "pad", "2 numbers for [2, 3]");
+    poisoned(db_pad(x, 1, -1, 0, 0), "pad", "not negative");
+    poisoned(db_pad(x, INT64_MAX, 1, 0, 0), "pad", "without bound");
+    poisoned(db_shrink(x, 0, 3, 0, 3), "shrink", "[0, 3) is empty or not within [0, 2)");
+    poisoned(db_shrink(x, 1, 1, 0, 3), "shrink", "empty");
+    poisoned(db_zeros(DB_F32, NULL, 2, 0), "full", "sizes are at least 1");
+    poisoned(db_zeros(DB_F32, NULL, 1ll << 40, 1ll << 40), "full", "too many elements");
+    poisoned(db_zeros(DB_F32, NULL, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "full", "17 axes");
+    poisoned(db_where(db_lt(x, 0), x, zeros(5, 1)), "where", "do not broadcast");
+  }
+}
+
+static void axes(void **state) {
+  DB_SCOPE {
+    db_tensor *x = zeros(2, 3);
+    poisoned(db_sum(x, 2), "sum", "no axis 2 in [2, 3]");
+    poisoned(db_max_keep(x, -3), "max", "no axis -3");
+    poisoned(db_mean(x, 1, -1), "mean", "axis 1 of [2, 3] is named twice");
+    poisoned(db_softmax(x, 5), "softmax", "no axis 5");
+    poisoned(db_log_softmax(x, 5), "log_softmax", "no axis 5");
+    poisoned(db_permute(x, 0), "permute", "1 axes named for [2, 3]");
+    poisoned(db_permute(x, 0, 0), "permute", "twice");
+    poisoned(db_transpose(x, 0, 2), "transpose", "no axis 2");
+    poisoned(db_flip(x, 7), "flip", "no axis 7");
+    poisoned(db_var(db_zeros(DB_F32, NULL, 1)), "var", "a variance needs two");
+  }
+}
+
+static void types(void **state) {
+  DB_SCOPE {
+    db_tensor *f = zeros(2, 2), *b = db_lt(f, 1), *i = db_zeros(DB_I32, NULL, 2), *u = db_zeros(DB_U8, NULL, 2);
+    poisoned(db_neg(b), "neg", "bool");
+    poisoned(db_not(f), "not", "f32");
+    poisoned(db_sub(b, b), "sub", "bool");
+    poisoned(db_and(f, f), "and", "integers and bool");
+    poisoned(db_where(f, f, f), "where", "the condition is of f32, not bool");
+    poisoned(db_add(u, 300), "add", "300 does not fit u8");
+    poisoned(db_add(u, -1), "add", "-1 does not fit u8");
+    poisoned(db_pow(i, i), "pow", "not supported");
+    poisoned(db_cast(f, (db_dtype)99), "cast", "99 is no element type");
+    poisoned(db_full(1000, DB_U8, NULL, 2), "full", "1000 does not fit u8");
+    poisoned(db_full(f, DB_F32, NULL, 2), "full", "a tensor, not a number");
+    poisoned(db_arange(0, 300, 1, DB_U8, NULL), "arange", "299 does not fit u8");
+    poisoned(db_arange(0, 1, 0, DB_F32, NULL), "arange", "no elements, or no end");
+    poisoned(db_arange(0, 2, 1, DB_BOOL, NULL), "arange", "numeric");
+    poisoned(db_from(NULL, DB_F32, NULL, 2), "from", "NULL");
+    poisoned(db_unary_at(DB_HERE, (enum db_unary_op)99, f), "unary", "99");
+    poisoned(db_binary_at(DB_HERE, (enum db_binary_op)99, db_operand_tensor(f), db_operand_int(1)), "binary", "99");
+    poisoned(db_reduce_at(DB_HERE, (enum db_reduce_op)99, f, DB_LIST(), false), "reduce", "99");
+    poisoned(db_add(1, 2), "add", "one has to be a tensor");
+    poisoned(db_add((db_tensor *)NULL, 2), "add", "NULL");
+  }
+}
+
+static void devices(void **state) {
+  db_device *gpu = open_device(EMULATED);
+  DB_SCOPE {
+    db_tensor *here = zeros(2, 2), *there = db_zeros(DB_F32, gpu, 2, 2);
+    poisoned(db_add(here, there), "add", "argument 2 is on EMU+AMD:gfx1100, the first on CPU; move one with db_to");
+    poisoned(db_where(db_lt(here, 1), here, there), "where", "argument 3");
+  }
+  db_close(gpu);
+  setenv("DEV", "NOSUCH", 1);
+  assert_int_equal(db_shutdown(), 0); /* lets go of the default device */
+  DB_SCOPE poisoned(zeros(2, 2), "full", "NOSUCH");
+  unsetenv("DEV");
+}
+
+/* The first failure stays the message, however long the expression. */
+static void poison_spreads(void **state) {
+  DB_SCOPE {
+    db_tensor *bad = db_sum(zeros(2, 3), 9), *y = db_softmax(db_matmul(db_add(bad, 1), zeros(3, 3)), -1);
+    assert_string_equal(db_poison(y), db_poison(bad));
+    y = db_where(db_lt(zeros(1, 1), 1), zeros(1, 1), y);
+    assert_string_equal(db_poison(y), db_poison(bad));
+    assert_int_equal(db_realize(zeros(2, 2), y), -EINVAL);
+    assert_string_equal(db_error(), db_poison(bad));
+  }
+}
+
+static void reading(void **state) {
+  DB_SCOPE {
+    float out[8];
+    double v;
+    db_tensor *x = zeros(2, 3);
+    assert_int_equal(db_read(x, out, 4), -EINVAL);
+    assert_contains(db_error(), "4 bytes asked of a tensor [2, 3] of f32, which has 24");
+    assert_int_equal(db_read(x, NULL, 24), -EINVAL);
+    assert_int_equal(db_item(x, &v), -EINVAL);
+    assert_contains(db_error(), "6 elements, not one");
+    assert_int_equal(db_read(NULL, out, 4), -EINVAL);
+    assert_int_equal(db_item(NULL, &v), -EINVAL);
+    assert_int_equal(db_realize((db_tensor *)NULL), -EINVAL);
+    assert_null(db_poison(x));
+    assert_int_equal(db_dim(x, -1), 3);
+    assert_int_equal(db_dim(x, 2), 0);
+    assert_int_equal(db_numel(x), 6);
+  }
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(shapes),         cmocka_unit_test(axes),    cmocka_unit_test(types),
+      cmocka_unit_test(poison_spreads), cmocka_unit_test(reading), cmocka_unit_test(devices),
+  };
+  return cmocka_run_group_tests_name("poison", tests, NULL, finish);
+}

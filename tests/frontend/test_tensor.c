@@ -1,0 +1,355 @@
+/* Laziness, ownership, memory, kernel counts, several devices, the watcher. */
+#include "support.h"
+
+static const char *const devices[] = {"CPU", EMULATED};
+#define FOR_DEVICES for (unsigned d_ = 0; d_ < 2; d_++)
+#define DEVICE_NAME devices[d_]
+
+static db_tensor *numbers(db_device *dev, int64_t a, int64_t b) {
+  float *x = malloc((size_t)(a * b) * sizeof *x);
+  for (int64_t i = 0; i < a * b; i++) x[i] = (float)(i * 37 % 101) / 50 - 1;
+  db_tensor *t = db_from(x, DB_F32, dev, a, b);
+  free(x);
+  return t;
+}
+
+/* ---- kernels ---- */
+
+struct seen {
+  unsigned kernels, copies;
+  char names[256];
+};
+static void see(void *ctx, const struct db_command *c) {
+  struct seen *s = ctx;
+  if (c->is_copy) {
+    s->copies++;
+    return;
+  }
+  s->kernels++;
+  assert_true(c->end_ns >= c->begin_ns);
+  assert_true(c->bytes > 0);
+  size_t n = strlen(s->names);
+  snprintf(s->names + n, sizeof s->names - n, n ? " %s" : "%s", c->name);
+}
+static struct seen watched(db_tensor *t) {
+  struct seen s = {0};
+  db_watch(see, &s);
+  int err = db_realize(t);
+  db_watch(NULL, NULL);
+  if (err) fail_msg("%s", db_error());
+  return s;
+}
+
+static void kernel_counts(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      struct seen s =
+          watched(db_dot(db_from(((float[]){1, 2}), DB_F32, dev, 2), db_from(((float[]){3, 4}), DB_F32, dev, 2)));
+      assert_int_equal(s.kernels, 1);
+      assert_string_equal(s.names, "r_2");
+      assert_int_equal(watched(db_var(db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4))).kernels, 2);
+      assert_true(watched(db_softmax(numbers(dev, 8, 16), -1)).kernels <= 2);
+      assert_true(watched(db_softmax(numbers(dev, 128, 64), 0)).kernels <= 2);
+      assert_int_equal(watched(db_matmul(numbers(dev, 8, 16), numbers(dev, 16, 4))).kernels, 1);
+    }
+    db_close(dev);
+  }
+}
+
+static void chain_of_fifty_is_one_kernel(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      float x[64], got[64];
+      for (int i = 0; i < 64; i++) x[i] = (float)i / 64;
+      db_tensor *y = db_from(x, DB_F32, dev, 64);
+      for (int i = 0; i < 25; i++) y = db_add(db_mul(y, 0.5), 1.25);
+      assert_int_equal(watched(y).kernels, 1);
+      must_read(y, got, sizeof got);
+      for (int i = 0; i < 64; i++) {
+        for (int k = 0; k < 25; k++) x[i] = x[i] * 0.5f + 1.25f;
+        assert_float_equal(got[i], x[i], 1e-6);
+      }
+    }
+    db_close(dev);
+  }
+}
+
+static void movement_runs_no_kernel(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = numbers(dev, 4, 6);
+      assert_int_equal(watched(db_permute(db_reshape(x, 2, 2, 6), 2, 0, 1)).kernels, 0);
+      assert_int_equal(watched(db_shrink(x, 1, 3, 0, 2)).kernels, 0);
+      float row[6];
+      must_read(db_reshape(db_shrink(x, 1, 2, 0, 6), 6), row, sizeof row);
+      assert_float_equal(row[0], 20 / 50.0 - 1, 1e-6);
+    }
+    db_close(dev);
+  }
+}
+
+/* What was realized is not computed again by expressions built on it before. */
+static void realized_values_are_reused(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = numbers(dev, 32, 8), *m = db_matmul(x, db_transpose(x, 0, 1)), *y = db_add(m, 1);
+      assert_int_equal(watched(m).kernels, 1);
+      struct seen s = watched(y);
+      assert_int_equal(s.kernels, 1);
+      assert_int_equal(strncmp(s.names, "E_", 2), 0);
+      assert_int_equal(watched(y).kernels, 0);
+    }
+    db_close(dev);
+  }
+}
+
+static void several_at_once_share_work(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    db_tensor *x = numbers(dev, 16, 16), *m = db_matmul(x, x);
+    unsigned before = kernels_so_far(dev);
+    assert_int_equal(db_realize(m, db_sum(m), db_relu(m)), 0);
+    assert_int_equal(kernels_so_far(dev) - before, 3);
+  }
+  db_close(dev);
+}
+
+/* ---- values ---- */
+
+static void constants_and_ranges(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      float f[4];
+      must_read(db_full(2.5, DB_F32, dev, 2, 2), f, sizeof f);
+      for (int i = 0; i < 4; i++) assert_float_equal(f[i], 2.5, 0);
+      assert_float_equal(must_item(db_sum(db_ones(DB_F32, dev, 3, 5))), 15, 0);
+      assert_float_equal(must_item(db_zeros(DB_U8, dev)), 0, 0);
+      int32_t i[4];
+      must_read(db_arange(3, 11, 2, DB_I32, dev), i, sizeof i);
+      for (int k = 0; k < 4; k++) assert_int_equal(i[k], 3 + 2 * k);
+      uint8_t u[3];
+      must_read(db_arange(2, -1, -1, DB_U8, dev), u, sizeof u);
+      assert_int_equal(u[0], 2);
+      assert_int_equal(u[2], 0);
+      /* a constant that has to be computed, used on a device that is not the first */
+      assert_float_equal(must_item(db_sum(db_mul(db_softmax(db_ones(DB_F32, dev, 4), 0), numbers(dev, 1, 4)))),
+                         -0.25 * (4 - (0 + 37 + 74 + 10) / 50.0), 1e-6);
+    }
+    db_close(dev);
+  }
+}
+
+static void items_of_every_type(void **state) {
+  DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F64; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
+}
+
+static void default_device_is_cpu(void **state) {
+  unsetenv("DEV");
+  DB_SCOPE assert_string_equal(db_device_name(db_device_of(db_ones(DB_F32, NULL, 2))), "CPU");
+}
+
+static void large_tensors(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    enum { N = 1 << 20 };
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++) x[i] = (float)(i % 1000);
+    DB_SCOPE {
+      must_read(db_add(db_mul(db_from(x, DB_F32, dev, N), 2), 1), y, N * sizeof *y);
+      for (int i = 0; i < N; i++)
+        if (y[i] != 2 * x[i] + 1) fail_msg("element %d is %g", i, (double)y[i]);
+    }
+    free(x);
+    free(y);
+    db_close(dev);
+  }
+}
+
+/* ---- devices ---- */
+
+static void copies_between_devices(void **state) {
+  db_device *cpu = open_device("CPU"), *gpu = open_device(EMULATED);
+  DB_SCOPE {
+    db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, cpu, 4);
+    db_tensor *there = db_mul(db_to(db_add(x, 1), gpu), 10), *back = db_add(db_to(there, cpu), 0.5);
+    float out[4];
+    assert_ptr_equal(db_device_of(there), gpu);
+    struct seen s = watched(back);
+    assert_int_equal(s.copies, 2);
+    assert_int_equal(s.kernels, 3);
+    must_read(back, out, sizeof out);
+    for (int i = 0; i < 4; i++) assert_float_equal(out[i], 10 * (i + 2) + 0.5, 0);
+    must_read(db_to(db_flip(x, 0), gpu), out, sizeof out);
+    assert_float_equal(out[0], 4, 0);
+    assert_float_equal(must_item(db_sum(db_to(db_full(3, DB_F32, cpu, 5), gpu))), 15, 0);
+    assert_string_equal(db_device_name(db_device_of(db_to(x, cpu))), "CPU");
+  }
+  db_close(cpu);
+  db_close(gpu);
+}
+
+static void copies_between_gpus(void **state) {
+  db_device *a = open_device("EMU+AMD:gfx1100,gfx1100"), *b = open_device("EMU+AMD:gfx1100,gfx1100:1");
+  enum { N = 100000 };
+  float *x = malloc(N * sizeof *x);
+  for (int round = 0; round < 3; round++) DB_SCOPE {
+      for (int i = 0; i < N; i++) x[i] = (float)(i % 97 + round);
+      db_tensor *t = db_add(db_from(x, DB_F32, a, N), 1);
+      must_read(db_mul(db_to(t, b), 2), x, N * sizeof *x);
+      for (int i = 0; i < N; i++)
+        if (x[i] != 2 * (float)(i % 97 + round + 1)) fail_msg("round %d, element %d is %g", round, i, (double)x[i]);
+    }
+  free(x);
+  db_close(a);
+  db_close(b);
+}
+
+static void a_closed_device_stays_while_tensors_use_it(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = numbers(dev, 2, 2);
+      db_close(dev);
+      assert_float_equal(must_item(db_sum(db_mul(x, 0))), 0, 0);
+    }
+  }
+}
+
+/* ---- ownership and memory ---- */
+
+static db_tensor *inner(db_tensor *x) {
+  DB_SCOPE {
+    db_tensor *y = db_add(db_mul(x, 2), 1);
+    return db_keep(y); /* the scope ends with the return */
+  }
+  return NULL;
+}
+
+static void scopes_and_references(void **state) {
+  db_tensor *escaped;
+  DB_SCOPE {
+    db_tensor *y;
+    DB_SCOPE {
+      y = inner(db_full(3, DB_F32, NULL, 2));
+      db_keep(y);
+    }
+    assert_float_equal(must_item(db_sum(y)), 14, 0);
+    for (int i = 0; i < 3; i++) DB_SCOPE {
+        db_ones(DB_F32, NULL, 4);
+        break;
+      }
+    escaped = db_keep(db_add(y, 1));
+  }
+  float out[2];
+  must_read(escaped, out, sizeof out);
+  assert_float_equal(out[1], 8, 0);
+  db_release(escaped);
+}
+
+static void references_outside_scopes(void **state) {
+  db_tensor *a = db_full(1, DB_F32, NULL, 3), *b = db_add(a, 1), *c = db_retain(b);
+  db_release(a);
+  db_release(b);
+  db_tensor *s = db_sum(c);
+  db_release(c);
+  assert_float_equal(must_item(s), 6, 0);
+  db_release(s);
+  db_release(NULL);
+}
+
+/* A training-like loop: what is old is freed, graph and memory stay bounded. */
+static void ten_thousand_steps_leak_nothing(void **state) {
+  db_device *dev = open_device("CPU");
+  struct db_device_counters early, late;
+  db_tensor *w = db_full(1, DB_F32, dev, 64);
+  enum { STEPS = 2000 };
+  for (int i = 0; i < STEPS; i++) {
+    DB_SCOPE {
+      db_tensor *g = db_mul(db_sub(w, (double)(i % 7)), 0.1), *next = db_sub(w, g), *norm = db_sum(db_square(next));
+      for (int k = 0; k < 4; k++) norm = db_add(norm, 1); /* built, never computed */
+      if (db_realize(next)) fail_msg("%s", db_error());
+      db_release(w);
+      w = db_retain(next);
+    }
+    if (i == STEPS / 4) db_device_counters(dev, &early);
+  }
+  db_device_counters(dev, &late);
+  assert_true(late.bytes_allocated <= early.bytes_allocated);
+  db_release(w);
+  db_close(dev);
+}
+
+static void memory_goes_when_its_tensor_goes(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    struct db_device_counters c0, c1;
+    enum { N = 100 << 20 }; /* more than is kept for reuse */
+    db_device_counters(dev, &c0);
+    db_tensor *lazy;
+    DB_SCOPE {
+      db_tensor *x = db_full(1, DB_F32, dev, N);
+      assert_int_equal(db_realize(x), 0);
+      lazy = db_keep(db_sum(x));
+      db_device_counters(dev, &c1);
+      assert_true(c1.bytes_allocated >= c0.bytes_allocated + 4ull * N);
+      assert_int_equal(db_realize(lazy), 0);
+    }
+    assert_int_equal(db_device_synchronize(dev, 10000000000ull), 0); /* the queue holds it until then */
+    db_device_counters(dev, &c1);
+    assert_true(c1.bytes_allocated < c0.bytes_allocated + 4ull * N);
+    assert_float_equal(must_item(lazy), N, 0);
+  }
+  db_close(dev);
+}
+
+static void a_long_lazy_chain_is_released_without_recursion(void **state) {
+  db_tensor *x = db_full(0, DB_F32, NULL, 1);
+  for (int i = 0; i < 200000; i++) {
+    db_tensor *y = db_add(x, 1);
+    db_release(x);
+    x = y;
+  }
+  db_release(x);
+}
+
+static void shutdown_refuses_while_tensors_live(void **state) {
+  db_tensor *x = db_ones(DB_F32, NULL, 2);
+  assert_int_equal(db_shutdown(), -EBUSY);
+  assert_contains(db_error(), "1 tensor");
+  db_release(x);
+  assert_int_equal(db_shutdown(), 0);
+  x = db_ones(DB_F32, NULL, 2);
+  assert_float_equal(must_item(db_sum(x)), 2, 0);
+  db_release(x);
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(kernel_counts),
+      cmocka_unit_test(chain_of_fifty_is_one_kernel),
+      cmocka_unit_test(movement_runs_no_kernel),
+      cmocka_unit_test(realized_values_are_reused),
+      cmocka_unit_test(several_at_once_share_work),
+      cmocka_unit_test(constants_and_ranges),
+      cmocka_unit_test(items_of_every_type),
+      cmocka_unit_test(default_device_is_cpu),
+      cmocka_unit_test(large_tensors),
+      cmocka_unit_test(copies_between_devices),
+      cmocka_unit_test(copies_between_gpus),
+      cmocka_unit_test(a_closed_device_stays_while_tensors_use_it),
+      cmocka_unit_test(scopes_and_references),
+      cmocka_unit_test(references_outside_scopes),
+      cmocka_unit_test(ten_thousand_steps_leak_nothing),
+      cmocka_unit_test(memory_goes_when_its_tensor_goes),
+      cmocka_unit_test(a_long_lazy_chain_is_released_without_recursion),
+      cmocka_unit_test(shutdown_refuses_while_tensors_live),
+  };
+  return cmocka_run_group_tests_name("tensor", tests, NULL, finish);
+}
