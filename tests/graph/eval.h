@@ -19,7 +19,9 @@ struct env {
   struct uop *leaf[64];
   union value value[64];
   unsigned n;
-  bool undefined; /* division by zero, a shift too far, an overflowing index, a float out of an integer's range */
+  bool
+      undefined; /* division by zero, a shift too far, a float out of an integer's range, a NaN made of bits (it may be quieted) */
+  bool overflow; /* an index that does not fit 64 bits; undefined as well */
   union value (*load)(struct env *e, struct uop *load);
   void *user;
 };
@@ -31,7 +33,7 @@ static inline uint64_t rng(void) {
 }
 static inline int64_t pick(int64_t lo, int64_t hi) { return lo + (int64_t)(rng() % (uint64_t)(hi - lo + 1)); }
 
-static inline int64_t eval_wrap(enum dtype t, __int128 v, bool *undefined) {
+static inline int64_t eval_wrap(enum dtype t, __int128 v, bool *overflow) {
   switch (t) {
   case DT_BOOL: return v & 1;
   case DT_I8: return (int8_t)v;
@@ -41,7 +43,7 @@ static inline int64_t eval_wrap(enum dtype t, __int128 v, bool *undefined) {
   case DT_I32: return (int32_t)v;
   case DT_U32: return (uint32_t)v;
   case DT_INDEX:
-    if (v != (int64_t)v) *undefined = true;
+    if (v != (int64_t)v) *overflow = true;
     return (int64_t)v;
   default: return (int64_t)v;
   }
@@ -125,7 +127,7 @@ static inline union value eval_int(struct env *e, struct uop *u, int64_t sa, int
     break;
   default: fail_msg("integer %s", op_info[u->op].name);
   }
-  return (union value){.i = eval_wrap(u->dtype, v, &e->undefined)};
+  return (union value){.i = eval_wrap(u->dtype, v, &e->overflow)};
 }
 
 static inline union value eval_cast(struct env *e, struct uop *u) {
@@ -146,7 +148,7 @@ static inline union value eval_cast(struct env *e, struct uop *u) {
     return r;
   }
   if (!dtype_is_float(to))
-    return (union value){.i = to == DT_BOOL ? x.i != 0 : eval_wrap(to, eval_widen(from, x.i), &e->undefined)};
+    return (union value){.i = to == DT_BOOL ? x.i != 0 : eval_wrap(to, eval_widen(from, x.i), &e->overflow)};
   if (from == DT_U64)
     r.f = to == DT_F32 ? (double)(float)(uint64_t)x.i : eval_round(to, (double)(uint64_t)x.i);
   else
@@ -219,7 +221,8 @@ static inline union value eval_reduce(struct env *e, struct uop *u, unsigned r) 
   e->leaf[at] = u->src[r];
   for (int64_t i = 0; i < n; i++) {
     e->value[at].i = i;
-    acc = eval_two(e, u->aux, u->dtype, acc, eval_reduce(e, u, r + 1));
+    union value x = eval_reduce(e, u, r + 1);
+    acc = i ? eval_two(e, u->aux, u->dtype, acc, x) : x;
   }
   e->n--;
   return acc;
@@ -236,7 +239,11 @@ static union value eval(struct env *e, struct uop *u) {
     fail_msg("no value for %s", uop_expr(u, buf, sizeof buf));
   }
   if (u->op == OP_CAST) return eval_cast(e, u);
-  if (u->op == OP_BITCAST) return eval_from_bits(u->dtype, eval_bits(u->src[0]->dtype, eval(e, u->src[0])));
+  if (u->op == OP_BITCAST) {
+    union value v = eval_from_bits(u->dtype, eval_bits(u->src[0]->dtype, eval(e, u->src[0])));
+    e->undefined |= dtype_is_float(u->dtype) && isnan(v.f);
+    return v;
+  }
   if (u->op == OP_WHERE) return eval(e, eval(e, u->src[0]).i ? u->src[1] : u->src[2]);
   union value a = eval(e, u->src[0]), b = u->nsrc > 1 ? eval(e, u->src[1]) : a,
               c = u->nsrc > 2 ? eval(e, u->src[2]) : a;

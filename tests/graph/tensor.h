@@ -134,11 +134,14 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
     struct env e = {0};
     union value acc = eval_identity(u->aux, u->dtype);
     int64_t n = shape_numel(s->shape);
+    bool first = true; /* nothing is added to the identity, so that -0 and NaN are those of the elements */
     for (int64_t k = 0; k < n; k++) {
       take_apart(s, k, from);
       bool mine = true;
       for (unsigned i = 0; i < s->shape->rank; i++) mine &= (u->arg.i >> i & 1) || from[i] == at[i];
-      if (mine) acc = eval_two(&e, u->aux, u->dtype, acc, x[k]);
+      if (!mine) continue;
+      acc = first ? x[k] : eval_two(&e, u->aux, u->dtype, acc, x[k]);
+      first = false;
     }
     return acc;
   }
