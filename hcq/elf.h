@@ -45,8 +45,9 @@ int elf_find_note(const struct elf *e, const char *owner, uint32_t type, const v
 
 enum elf_access { ELF_READ = 1, ELF_WRITE = 2, ELF_EXEC = 4 };
 
-/* The file as it will lie in memory: offsets from the image's first byte. A linked file (ET_DYN) keeps the distances its segments
- * have; the allocated sections of an unlinked one (ET_REL) are placed in the order R, RX, RW, each group on pages of its own. */
+/* The file as it will lie in memory: offsets from the image's first byte. A linked file (ET_DYN) keeps the distances
+ * its segments have; the allocated sections of an unlinked one (ET_REL) are placed in the order R, RX, RW, each group
+ * on pages of its own. */
 struct elf_image {
   const struct elf *elf;
   uint64_t size, align; /* bytes to allocate; align is a power of two, at least a page */
@@ -57,8 +58,8 @@ struct elf_image {
   unsigned nranges;
   uint64_t base;    /* ET_DYN: lowest segment address */
   uint64_t *placed; /* ET_REL: section -> offset, ELF_NOT_PLACED for sections that are not allocated */
-  /* ET_REL: a table of entries that hold the address of a symbol and code that jumps there: global offset table and far-call stubs
-   * in one. linkage maps a symbol to 1 + its entry, 0 without. */
+  /* ET_REL: a table of entries that hold the address of a symbol and code that jumps there: global offset table and
+   * far-call stubs in one. linkage maps a symbol to 1 + its entry, 0 without. */
   uint32_t *linkage;
   uint64_t linkage_offset;
   unsigned nlinkage;

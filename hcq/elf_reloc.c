@@ -1,14 +1,15 @@
 /* Writing an ELF image for its final address: file bytes, zeros, relocations, linkage entries.
  *
- * A relocation type is a row: what it computes (expression) and where in the instruction or word it goes (field). Sources: LLVM's
- * AMDGPUUsage (relocation records), System V ABI AMD64 supplement, ELF for the Arm 64-bit Architecture. */
+ * A relocation type is a row: what it computes (expression) and where in the instruction or word it goes (field).
+ * Sources: LLVM's AMDGPUUsage (relocation records), System V ABI AMD64 supplement, ELF for the Arm 64-bit
+ * Architecture. */
 #include "elf_reloc.h"
 #include "error.h"
 #include <errno.h>
 #include <string.h>
 
-/* S symbol, A addend, P place, B load bias, G the symbol's linkage entry (its address word), L what a call can reach: the symbol, or its linkage
- * entry when the symbol is not in this image. */
+/* S symbol, A addend, P place, B load bias, G the symbol's linkage entry (its address word), L what a call can reach:
+ * the symbol, or its linkage entry when the symbol is not in this image. */
 enum expression {
   E_NONE,
   E_ABS,      /* S + A */

@@ -1,4 +1,5 @@
-/* Reading AMD GPU code objects: checks of the ELF file, metadata into kernels, descriptors out of the laid-out image. */
+/* Reading AMD GPU code objects: checks of the ELF file, metadata into kernels, descriptors out of the laid-out
+ * image. */
 #include "code_object.h"
 #include "../error.h"
 #include <errno.h>
@@ -87,8 +88,8 @@ static const struct msgpack_tag {
     {0xff, SCALAR},
 };
 
-/* The library allocates what a length in the input says before it has seen that many bytes. This walk refuses input whose
- * containers claim more elements than bytes are left, so allocations stay in proportion to the file. */
+/* The library allocates what a length in the input says before it has seen that many bytes. This walk refuses input
+ * whose containers claim more elements than bytes are left, so allocations stay in proportion to the file. */
 static int check_msgpack(const uint8_t *p, size_t size) {
   size_t at = 0;
   for (uint64_t pending = 1; pending; pending--) { /* elements still to come, on all levels together */

@@ -108,7 +108,8 @@ static inline struct pm4_packet_info pm4_packet_info(unsigned opcode) {
 #undef PM4_CASE
 }
 
-/* Bits of payload dword dw (from 1) that some field covers: the others are reserved. All ones where the packet carries free data. */
+/* Bits of payload dword dw (from 1) that some field covers: the others are reserved. All ones where the packet
+ * carries free data. */
 static inline uint32_t pm4_packet_bits(unsigned opcode, unsigned dw) {
   if (opcode == PM4_NOP || (opcode == PM4_WRITE_DATA && dw > 3)) return ~0u;
   if ((opcode == PM4_SET_SH_REG || opcode == PM4_SET_UCONFIG_REG || opcode == PM4_SET_SH_REG_INDEX) && dw > 1) return ~0u;

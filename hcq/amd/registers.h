@@ -101,7 +101,8 @@ enum { PM4_SH_BASE = 0x2c00, PM4_SH_END = 0x3000, PM4_UCONFIG_BASE = 0xc000, PM4
     F(GRBM_GFX_INDEX, SA_BROADCAST_WRITES, 29, 29) F(GRBM_GFX_INDEX, INSTANCE_BROADCAST_WRITES, 30, 30) \
     F(GRBM_GFX_INDEX, SE_BROADCAST_WRITES, 31, 31))
 
-/* GFX11_<register> is the address, GFX11_<register>_<field>_SHIFT/_WIDTH the field: BITS(GFX11_COMPUTE_PGM_RSRC2_LDS_SIZE, n). */
+/* GFX11_<register> is the address, GFX11_<register>_<field>_SHIFT/_WIDTH the field:
+ * BITS(GFX11_COMPUTE_PGM_RSRC2_LDS_SIZE, n). */
 #define GFX11_ADDRESS(name, address, fields) GFX11_##name = address,
 #define GFX11_FIELDS(name, address, fields)  fields
 #define GFX11_FIELD(reg, field, hi, lo)      BITS_ENUM(GFX11_##reg##_##field, hi, lo)

@@ -55,7 +55,8 @@ enum { BITS_ENUM(SDMA_HEADER_OP, 7, 0) BITS_ENUM(SDMA_HEADER_SUB_OP, 15, 8) SDMA
     F(GCR_REQ, 1, BASE_LO, 31, 7) F(GCR_REQ, 2, BASE_HI, 15, 0) F(GCR_REQ, 2, CONTROL_LO, 31, 16) F(GCR_REQ, 3, CONTROL_HI, 2, 0) \
     F(GCR_REQ, 3, LIMIT_LO, 31, 7) F(GCR_REQ, 4, LIMIT_HI, 15, 0) F(GCR_REQ, 4, VMID, 27, 24))
 
-/* SDMA_<packet> is the header's low 16 bits (op and sub-op), SDMA_<packet>_DWORDS the length, SDMA_<packet>_<field>_SHIFT/_WIDTH/_DW the field. */
+/* SDMA_<packet> is the header's low 16 bits (op and sub-op), SDMA_<packet>_DWORDS the length,
+ * SDMA_<packet>_<field>_SHIFT/_WIDTH/_DW the field. */
 #define SDMA_OP(packet, op, sub_op, dwords, fields) SDMA_##packet = SDMA_HEADER(op, sub_op), SDMA_##packet##_DWORDS = dwords,
 #define SDMA_FIELDS(packet, op, sub_op, dwords, fields) fields
 #define SDMA_FIELD(packet, dword, field, hi, lo) BITS_ENUM(SDMA_##packet##_##field, hi, lo) SDMA_##packet##_##field##_DW = dword,

@@ -1,5 +1,5 @@
-/* The code object loader: kernels built by clang against what llvm-readelf prints, unlinked objects from LLVM's C API, and malformed
- * files, each of which must name its problem. */
+/* The code object loader: kernels built by clang against what llvm-readelf prints, unlinked objects from LLVM's C
+ * API, and malformed files, each of which must name its problem. */
 #define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,8 +62,8 @@ static const char *kind_names[] = {
 #undef NAME
 };
 
-/* Compares one file with the printed metadata. In it an argument's .offset comes before its .size and .value_kind, and a kernel's .args before its
- * other keys (LLVM sorts them). */
+/* Compares one file with the printed metadata. In it an argument's .offset comes before its .size and .value_kind,
+ * and a kernel's .args before its other keys (LLVM sorts them). */
 static void compare_with_readelf(const char *path) {
   struct bytes b = read_file(path);
   struct code_object co;
@@ -169,7 +169,7 @@ static void check_image(const char *path) {
 }
 static void images_hold_the_sections(void **state) { each_file(KERNELS_DIR "/tests/kernels", check_image); }
 
-/* Literal numbers of one kernel, taken from `clang -S` output of tests/kernels/hidden.cl's neighbours. */
+/* Literal numbers of one kernel: what llvm-readelf prints for tests/kernels/calls.cl. */
 static void descriptor_fields(void **state) {
   struct bytes b = read_kernel("calls");
   struct code_object co;
@@ -259,8 +259,8 @@ static void unlinked_object(void **state) {
   uint64_t address = 0x7f45fffff000;
   uint8_t *image = malloc(co.image.size);
   assert_int_equal(code_object_load(&co, image, address), 0);
-  /* REL32_LO/HI: s_getpc_b64 (SOP1 opcode 0x47) gives the address of what follows; s_add_u32, s_addc_u32 with literals add the
-   * distance. Each such triple of the kernel must lead to the helper or the table. */
+  /* REL32_LO/HI: s_getpc_b64 (SOP1 opcode 0x47) gives the address of what follows; s_add_u32, s_addc_u32 with
+   * literals add the distance. Each such triple of the kernel must lead to the helper or the table. */
   bool saw_helper = false, saw_table = false;
   const uint32_t *code = (const uint32_t *)(image + k->entry_offset);
   for (unsigned i = 0; i < 64; i++) {

@@ -1,5 +1,5 @@
-/* ELF images: code from LLVM's C API is laid out, relocated and, where it is the host's, executed; AArch64 relocations are read back
- * with LLVM's disassembler. */
+/* ELF images: code from LLVM's C API is laid out, relocated and, where it is the host's, executed; AArch64
+ * relocations are read back with LLVM's disassembler. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,7 +116,8 @@ static void run_on_host(LLVMRelocMode reloc, LLVMCodeModel model, int map_flags)
 }
 static void host_position_independent(void **state) { run_on_host(LLVMRelocPIC, LLVMCodeModelDefault, 0); }
 #ifdef __x86_64__
-/* Absolute 32-bit addresses reach the low 2 GiB only. The far data then needs the GOT, so it stays out of this program. */
+/* Absolute 32-bit addresses reach the low 2 GiB only. The far data then needs the GOT, so it stays out of this
+ * program. */
 static void host_static_in_low_memory(void **state) {
   static const char ir[] = "@table = internal constant [4 x i32] [i32 11, i32 22, i32 33, i32 44], align 16\n"
                            "@a = global i32 9\n"

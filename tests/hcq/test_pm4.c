@@ -1,5 +1,6 @@
-/* PM4 packets word for word. The expected words and field positions below are written out from the Linux amdgpu driver's soc15d.h
- * and nvd.h, its gc_11_0_0 register headers and AMD's PAL headers; nothing here uses the encoder's own tables to expect a value. */
+/* PM4 packets word for word. The expected words and field positions below are written out from the Linux amdgpu
+ * driver's soc15d.h and nvd.h, its gc_11_0_0 register headers and AMD's PAL headers; nothing here uses the encoder's
+ * own tables to expect a value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -202,7 +203,8 @@ static void nops(void **state) {
   assert_int_equal(at, w.n);
 }
 
-/* Linux: gc_11_0_0_offset.h gives offsets in segment 0 of GC, which begins at dword 0x1260; gc_11_0_0_sh_mask.h the masks. */
+/* Linux: gc_11_0_0_offset.h gives offsets in segment 0 of GC, which begins at dword 0x1260; gc_11_0_0_sh_mask.h the
+ * masks. */
 static void registers(void **state) {
   const struct {
     const char *name;
