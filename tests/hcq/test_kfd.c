@@ -1,0 +1,700 @@
+/* The driver against a scripted kernel: a table of system calls that answers like a machine with a Radeon RX 7900 XTX, fails where a test
+ * says so, checks what it is asked, and executes nothing. It stands where the emulated machines would. */
+#define _GNU_SOURCE
+#include "hcq/amd/kfd.h"
+#include "hcq/amd/pm4_wire.h"
+#include "hcq/hcq.h"
+#include "hcq/os.h"
+#include <amdgpu_drm.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <cmocka.h>
+
+#define SECOND 1000000000ull
+
+enum { KFD_FD = 100, DRM_FD = 200, GPU_ID = 51122 };
+
+static struct {
+  /* script */
+  int fail_call, fail_errno; /* the n-th fallible call fails, from 1 */
+  unsigned long fail_request;
+  int open_errno;
+  uint32_t minor;
+  int gpus;
+  const char *properties; /* instead of the usual */
+  struct kfd_memory_exception fault;
+  struct kfd_hw_exception exception;
+  const char *report;
+  bool complete; /* WAIT_EVENTS lets the compute timeline advance */
+  /* observed */
+  int calls, open_fds, handles, maps, reservations, events, queues;
+  unsigned waits;
+  struct kfd_create_queue queue[2];
+  struct kfd_alloc_memory alloc[512];
+  int nalloc;
+  uint64_t doorbells[1024];
+} k;
+
+static const char properties[] =
+    "cpu_cores_count 0\nsimd_count 192\nmem_banks_count 1\nlds_size_in_kb 64\nwave_front_size 32\narray_count 12\n"
+    "simd_arrays_per_engine 2\ncu_per_simd_array 8\nsimd_per_cu 2\nmax_slots_scratch_cu 32\n"
+    "gfx_target_version 110000\nvendor_id 4098\ndevice_id 29772\nlocation_id 768\ndomain 0\n"
+    "drm_render_minor 128\nnum_xcc 1\n";
+
+static int fallible(void) { return ++k.calls == k.fail_call ? k.fail_errno : 0; }
+
+static int fake_open(struct os *os, const char *path, int flags) {
+  int err = fallible();
+  if (err) return err;
+  if (!strcmp(path, "/dev/kfd")) {
+    if (k.open_errno) return k.open_errno;
+    k.open_fds++;
+    return KFD_FD;
+  }
+  if (!strncmp(path, "/dev/dri/renderD", 16)) {
+    k.open_fds++;
+    return DRM_FD + atoi(path + 16) - 128;
+  }
+  return -ENOENT;
+}
+static int fake_close(struct os *os, int fd) { return k.open_fds--, 0; }
+
+static int ioctl_drm(unsigned long request, void *arg) {
+  assert_int_equal(request, DRM_IOCTL_AMDGPU_INFO);
+  struct drm_amdgpu_info *ask = arg;
+  assert_int_equal(ask->query, AMDGPU_INFO_DEV_INFO);
+  struct drm_amdgpu_info_device info = {.gpu_counter_freq = 100000};
+  memcpy((void *)(uintptr_t)ask->return_pointer, &info,
+         ask->return_size < sizeof info ? ask->return_size : sizeof info);
+  return 0;
+}
+
+static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
+  int err = fallible();
+  if (!err && request == k.fail_request) err = k.fail_errno;
+  if (err) return err;
+  if (fd != KFD_FD) return ioctl_drm(request, arg);
+  switch (request) {
+  case KFD_GET_VERSION: *(struct kfd_get_version *)arg = (struct kfd_get_version){1, k.minor}; return 0;
+  case KFD_ACQUIRE_VM: assert_in_range(((struct kfd_acquire_vm *)arg)->drm_fd, DRM_FD, DRM_FD + 7); return 0;
+  case KFD_GET_PROCESS_APERTURES_NEW: {
+    struct kfd_get_process_apertures_new *a = arg;
+    struct kfd_apertures *out = (struct kfd_apertures *)(uintptr_t)a->apertures_ptr;
+    for (int i = 0; i < k.gpus; i++)
+      out[i] =
+          (struct kfd_apertures){.lds_base = 1ull << 48, .scratch_base = 2ull << 48, .gpu_id = (uint32_t)(GPU_ID + i)};
+    a->num_of_nodes = (uint32_t)k.gpus;
+    return 0;
+  }
+  case KFD_GET_CLOCK_COUNTERS: {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    ((struct kfd_get_clock_counters *)arg)->gpu_clock_counter =
+        ((uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec) / 10 - 5000;
+    return 0;
+  }
+  case KFD_ALLOC_MEMORY: {
+    struct kfd_alloc_memory *a = arg;
+    assert_int_equal(a->va_addr % 4096, 0);
+    assert_int_equal(a->size % 4096, 0);
+    a->handle = ((uint64_t)a->gpu_id << 32) | (uint32_t)(k.nalloc + 1);
+    if (!(a->flags & KFD_MEM_USERPTR)) a->mmap_offset = (uint64_t)(k.nalloc + 1) << 32;
+    k.alloc[k.nalloc++ % 512] = *a;
+    k.handles++;
+    return 0;
+  }
+  case KFD_FREE_MEMORY: k.handles--; return 0;
+  case KFD_MAP_MEMORY: {
+    struct kfd_map_memory *m = arg;
+    assert_in_range(*(uint32_t *)(uintptr_t)m->device_ids_array_ptr, GPU_ID, GPU_ID + 7);
+    m->n_success = m->n_devices;
+    k.maps += (int)m->n_devices;
+    return 0;
+  }
+  case KFD_UNMAP_MEMORY: k.maps -= (int)((struct kfd_map_memory *)arg)->n_devices; return 0;
+  case KFD_CREATE_EVENT: {
+    struct kfd_create_event *e = arg;
+    e->event_id = (uint32_t)(++k.events);
+    e->event_slot_index = e->event_id;
+    return 0;
+  }
+  case KFD_DESTROY_EVENT: k.events--; return 0;
+  case KFD_CREATE_QUEUE: {
+    struct kfd_create_queue *q = arg;
+    q->queue_id = (uint32_t)k.queues;
+    q->doorbell_offset = 3ull << 62 | (uint64_t)GPU_ID << 46 | (uint64_t)(8 * (100 + k.queues));
+    k.queue[k.queues++ & 1] = *q;
+    return 0;
+  }
+  case KFD_DESTROY_QUEUE: k.queues--; return 0;
+  case KFD_AVAILABLE_MEMORY: ((struct kfd_available_memory *)arg)->available = 12345678; return 0;
+  case KFD_WAIT_EVENTS: {
+    struct kfd_wait_events *w = arg;
+    struct kfd_event_state *s = (struct kfd_event_state *)(uintptr_t)w->events_ptr;
+    assert_int_equal(w->num_events, 3);
+    assert_true(w->timeout <= 100);
+    k.waits++;
+    s[1].memory = k.fault;
+    s[2].hw = k.exception;
+    struct timespec t = {0, 1000000};
+    nanosleep(&t, NULL);
+    w->wait_result = k.fault.gpu_id || k.exception.gpu_id ? KFD_WAIT_COMPLETE : KFD_WAIT_TIMEOUT;
+    return 0;
+  }
+  }
+  fail_msg("unexpected request 0x%lx", request);
+  return -ENOTTY;
+}
+
+static void *fake_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
+  int err = fallible();
+  if (err) return (void *)(intptr_t)err;
+  if (fd == KFD_FD) {
+    assert_int_equal(len, KFD_DOORBELL_MAP_SIZE);
+    assert_int_equal((uint64_t)off & 0x1fff, 0);
+    assert_int_equal(KFD_MMAP_TYPE(off), KFD_MMAP_DOORBELL);
+    assert_int_equal(KFD_MMAP_GPU_ID(off), GPU_ID);
+    k.reservations++;
+    return k.doorbells;
+  }
+  if (fd >= DRM_FD) {
+    assert_true(flags & MAP_FIXED);
+    flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  } else {
+    assert_int_equal(prot, PROT_NONE);
+    k.reservations++;
+  }
+  void *p = mmap(addr, len, prot, flags, -1, 0);
+  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+}
+static int fake_munmap(struct os *os, void *addr, size_t len) {
+  k.reservations--;
+  if (addr == k.doorbells) return 0;
+  return munmap(addr, len) ? -errno : 0;
+}
+static int fake_poll(struct os *os, int fd, short events, int timeout_ms) { return 0; }
+
+static ssize_t text_of(const char *path, const char **text) {
+  static char number[32];
+  unsigned node, bank;
+  char rest[128];
+  if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/mem_banks/%u/%127s", &node, &bank, rest) == 3)
+    *text = "heap_type 1\nsize_in_bytes 25753026560\nflags 0\nwidth 384\nmem_clk_max 1249\n";
+  else if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/%127s", &node, rest) == 2 && !strcmp(rest, "gpu_id")) {
+    snprintf(number, sizeof number, "%d\n", node && (int)node <= k.gpus ? GPU_ID + (int)node - 1 : 0);
+    *text = number;
+  } else if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/%127s", &node, rest) == 2 && !strcmp(rest, "properties"))
+    *text = k.properties ? k.properties : properties;
+  else if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/%127s", &node, rest) == 2 && !strcmp(rest, "name"))
+    *text = "gfx1100\n";
+  else if (!strcmp(path, "/sys/class/drm/renderD128/device/devcoredump/data") && k.report)
+    *text = k.report;
+  else
+    return -ENOENT;
+  return (ssize_t)strlen(*text);
+}
+static ssize_t fake_read_file(struct os *os, const char *path, char *buf, size_t cap) {
+  const char *text = NULL;
+  ssize_t n = text_of(path, &text);
+  if (n >= 0) snprintf(buf, cap, "%s", text);
+  return n;
+}
+static int fake_list_dir(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
+  int err = fallible();
+  if (err) return err;
+  char name[16];
+  if (!strcmp(path, KFD_TOPOLOGY "/nodes")) {
+    for (int i = k.gpus; i >= 0; i--) {
+      snprintf(name, sizeof name, "%d", i);
+      each(ctx, name);
+    }
+    return 0;
+  }
+  return strstr(path, "mem_banks") ? each(ctx, "0"), 0 : -ENOENT;
+}
+static void fake_release(struct os *os) {}
+
+static struct os fake = {fake_open, fake_close,     fake_ioctl,    fake_mmap,   fake_munmap,
+                         fake_poll, fake_read_file, fake_list_dir, fake_release};
+
+int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap) {
+  *out = &fake;
+  return 0;
+}
+
+static int fresh(void **state) {
+  memset(&k, 0, sizeof k);
+  k.minor = 17;
+  k.gpus = 1;
+  return 0;
+}
+#define DEVICE "EMU+AMD:scripted"
+static void assert_refused(const char *name, const char *what) {
+  assert_null(db_open(name));
+  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say \"%s\"", db_error(), what);
+  assert_int_equal(k.open_fds, 0);
+}
+static void assert_nothing_left(void) {
+  assert_int_equal(k.open_fds, 0);
+  assert_int_equal(k.queues, 0);
+  assert_int_equal(k.reservations, 0);
+}
+
+/* ---- opening ---- */
+
+static void opens_with_the_sizes_the_kernel_wants(void **state) {
+  db_device *dev = db_open(DEVICE);
+  if (!dev) fail_msg("%s", db_error());
+  assert_string_equal(db_device_arch(dev), "gfx1100");
+  assert_int_equal(k.queues, 2);
+  const struct kfd_create_queue *c = &k.queue[0], *s = &k.queue[1];
+  assert_int_equal(c->queue_type, KFD_QUEUE_COMPUTE);
+  assert_int_equal(s->queue_type, KFD_QUEUE_SDMA);
+  assert_int_equal(c->ring_size & (c->ring_size - 1), 0);
+  /* Save area of a GPU with 96 CUs, worked out by hand from the kernel's formula. */
+  assert_int_equal(c->ctl_stack_size, 40960);
+  assert_int_equal(c->ctx_save_restore_size, 46047232);
+  assert_int_equal(c->eop_buffer_size, 4096);
+  uint64_t save = 0, ring = 0, pointers = 0;
+  for (int i = 0; i < k.nalloc; i++) {
+    if (k.alloc[i].va_addr == c->ctx_save_restore_address) save = k.alloc[i].size;
+    if (k.alloc[i].va_addr == c->ring_base_address) ring = k.alloc[i].size;
+    if (k.alloc[i].va_addr == (c->write_pointer_address & ~4095ull)) pointers = k.alloc[i].size;
+  }
+  assert_int_equal(save, 46145536);
+  assert_int_equal(ring, c->ring_size);
+  assert_int_equal(pointers, 4096);
+  assert_int_equal(s->eop_buffer_address, 0);
+  db_close(dev);
+  assert_nothing_left();
+  assert_int_equal(k.maps, 1); /* the event page, which goes with the process */
+}
+
+/* Whichever call fails, opening says something and leaves nothing behind. */
+static void every_call_may_fail(void **state) {
+  int n = 1, opened = 0;
+  for (;; n++) {
+    fresh(NULL);
+    k.fail_call = n;
+    k.fail_errno = -ENOMEM;
+    db_device *dev = db_open(DEVICE);
+    if (dev && k.calls < n) { /* n calls are not made */
+      db_close(dev);
+      break;
+    }
+    /* It may do without the size of memory. */
+    if (dev) opened++;
+    if (!dev && !strstr(db_error(), DEVICE)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
+    db_close(dev);
+    assert_nothing_left();
+  }
+  assert_in_range(n, 30, 199);
+  assert_in_range(opened, 0, 1);
+}
+
+static void refusals(void **state) {
+  k.open_errno = -ENOENT;
+  assert_refused(DEVICE, "cannot open /dev/kfd: No such file or directory");
+  k.open_errno = -EACCES;
+  assert_refused(DEVICE, "Permission denied");
+  k.open_errno = 0;
+  k.minor = 3;
+  assert_refused(DEVICE, "not supported: KFD interface 1.3");
+  k.minor = 17;
+  k.gpus = 0;
+  assert_refused(DEVICE, "no GPU");
+  k.gpus = 2;
+  assert_refused(DEVICE ":2", "there are 2 GPUs");
+  k.gpus = 1;
+  assert_refused(DEVICE ":1", "there is 1 GPU");
+  k.fail_request = KFD_ACQUIRE_VM;
+  k.fail_errno = -EBUSY;
+  assert_refused(DEVICE, "busy");
+  k.fail_request = KFD_CREATE_QUEUE;
+  k.fail_errno = -EINVAL;
+  assert_refused(DEVICE, "creating the compute queue");
+  k.fail_request = KFD_ALLOC_MEMORY;
+  k.fail_errno = -ENOMEM;
+  assert_refused(DEVICE, "memory");
+}
+
+static void malformed_topology(void **state) {
+  const struct {
+    const char *text, *what;
+  } cases[] = {
+      {"", "gfx_target_version"},
+      {"gfx_target_version 110000\ndrm_render_minor 128\nsimd_per_cu 2\n", "simd_count"},
+      {"gfx_target_version 110000\ndrm_render_minor 128\nsimd_count 192\nsimd_per_cu 0\n", "simd_per_cu"},
+      {"gfx_target_version 110000\ndrm_render_minor 128\nsimd_count many\n", "simd_count"},
+      {"gfx_target_version 110000\ndrm_render_minor 99999999999999999999\n", "drm_render_minor"},
+      {"gfx_target_version 110000\ndrm_render_minor 128\nsimd_count 1\nsimd_per_cu 2\narray_count "
+       "12\nsimd_arrays_per_engine 2\n"
+       "max_slots_scratch_cu 32\nlds_size_in_kb 64\n",
+       "make no GPU"},
+      {"gfx_target_version 90402\ndrm_render_minor 128\nsimd_count 1216\nsimd_per_cu 4\narray_count "
+       "32\nsimd_arrays_per_engine 1\n"
+       "max_slots_scratch_cu 32\nlds_size_in_kb 64\nnum_xcc 8\n",
+       "not supported yet: gfx942"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    k.properties = cases[i].text;
+    assert_refused(DEVICE, cases[i].what);
+  }
+}
+
+static void two_gpus_one_process(void **state) {
+  k.gpus = 2;
+  db_device *a = db_open(DEVICE);
+  assert_non_null(a);
+  int fds = k.open_fds;
+  db_close(a);
+  assert_int_equal(k.open_fds, 0);
+  assert_int_equal(fds, 2);
+}
+
+/* ---- memory ---- */
+
+static void memory_kinds(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  int handles = k.handles, maps = k.maps, reservations = k.reservations;
+  char mine[10000];
+  const struct {
+    db_buffer *buf;
+    uint32_t has, lacks;
+    bool host;
+  } cases[] = {
+      {db_alloc(dev, 5000, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC | KFD_MEM_GTT, false},
+      {db_alloc(dev, 5000, DB_BUFFER_CPU_MAP), KFD_MEM_VRAM | KFD_MEM_PUBLIC, KFD_MEM_GTT, true},
+      {db_alloc(dev, 5000, DB_BUFFER_HOST), KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, KFD_MEM_VRAM, true},
+      {db_import_host(dev, mine + 3, 9000), KFD_MEM_USERPTR, KFD_MEM_VRAM | KFD_MEM_GTT, true},
+      {db_alloc(dev, 4 << 20, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC, false},
+  };
+  enum { N = sizeof cases / sizeof *cases };
+  for (int i = 0; i < N; i++) {
+    const struct kfd_alloc_memory *a = &k.alloc[k.nalloc - N + i];
+    assert_int_equal(a->flags & cases[i].has, cases[i].has);
+    assert_int_equal(a->flags & cases[i].lacks, 0);
+    assert_int_equal(db_buffer_host(cases[i].buf) != NULL, cases[i].host);
+    assert_in_range(db_buffer_address(cases[i].buf), a->va_addr, a->va_addr + 4095);
+  }
+  const struct kfd_alloc_memory *user = &k.alloc[k.nalloc - 2];
+  assert_int_equal(user->mmap_offset, (uintptr_t)(mine + 3) & ~4095ul);
+  assert_int_equal(db_buffer_address(cases[3].buf) & 4095, (uintptr_t)(mine + 3) & 4095);
+  assert_ptr_equal(db_buffer_host(cases[3].buf), mine + 3);
+  assert_int_equal(k.alloc[k.nalloc - 1].va_addr % (2 << 20), 0);
+  for (int i = 0; i < N; i++) db_buffer_release(cases[i].buf);
+  assert_int_equal(k.handles, handles);
+  assert_int_equal(k.maps, maps);
+  assert_int_equal(k.reservations, reservations);
+
+  k.fail_request = KFD_ALLOC_MEMORY;
+  k.fail_errno = -ENOMEM;
+  assert_null(db_alloc(dev, 1 << 20, 0));
+  assert_non_null(strstr(db_error(), "out of memory, 12345678 bytes are left"));
+  k.fail_errno = -EINVAL;
+  assert_null(db_alloc(dev, 1 << 20, DB_BUFFER_CPU_MAP));
+  assert_non_null(strstr(db_error(), "PCIe window"));
+  k.fail_request = KFD_MAP_MEMORY;
+  assert_null(db_alloc(dev, 1 << 20, 0));
+  assert_non_null(strstr(db_error(), "mapping"));
+  k.fail_request = 0;
+  assert_int_equal(k.handles, handles);
+  assert_int_equal(k.reservations, reservations);
+  assert_null(db_alloc(dev, 0, 0));
+  assert_null(db_alloc(dev, (size_t)1 << 60, 0));
+  assert_null(db_import_host(dev, NULL, 5));
+  db_close(dev);
+  assert_nothing_left();
+}
+
+/* ---- submissions ---- */
+
+static const uint32_t *ring(int i) { return (const uint32_t *)(uintptr_t)k.queue[i].ring_base_address; }
+static uint64_t pointer(uint64_t address) { return *(volatile uint64_t *)(uintptr_t)address; }
+/* What the hardware would do at the end: read everything, and let the timeline reach value. */
+static void finish(int i, db_queue *q, uint64_t value) {
+  uint64_t wptr = pointer(k.queue[i].write_pointer_address);
+  *(volatile uint64_t *)(uintptr_t)k.queue[i].read_pointer_address = i ? wptr : wptr % (k.queue[i].ring_size / 4);
+  db_signal_set(db_queue_timeline(q), value);
+}
+
+static void one_doorbell_per_submission(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  db_buffer *a = db_alloc(dev, 1 << 20, 0), *b = db_alloc(dev, 1 << 20, 0);
+  db_queue *copy = db_queue_new(dev, DB_QUEUE_COPY), *compute = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  for (uint64_t n = 1; n <= 3; n++) {
+    uint64_t when;
+    for (int i = 0; i < 5; i++) assert_int_equal(db_queue_copy(copy, a, 0, b, 0, 1 << 20), 0);
+    assert_int_equal(db_queue_submit(copy, &when), 0);
+    assert_int_equal(when, n);
+    struct db_device_counters c;
+    db_device_counters(dev, &c);
+    assert_int_equal(c.doorbells, n);
+    assert_int_equal(c.copies, 5 * n);
+    assert_int_equal(k.doorbells[101], pointer(k.queue[1].write_pointer_address));
+    assert_int_equal(k.doorbells[101] % 4, 0);
+    finish(1, copy, n);
+  }
+  uint64_t when;
+  db_queue_memory_barrier(compute);
+  assert_int_equal(db_queue_submit(compute, &when), 0);
+  assert_int_equal(k.doorbells[100], pointer(k.queue[0].write_pointer_address)); /* dwords */
+  /* Every packet of the ring is one that the table knows, and they end at the write pointer. */
+  const uint32_t *w = ring(0);
+  uint64_t at = 0;
+  int releases = 0;
+  while (at < k.doorbells[100]) {
+    assert_int_equal(w[at] >> 30, 3);
+    unsigned opcode = w[at] >> 8 & 0xff;
+    assert_non_null(pm4_packet_info(opcode).name);
+    releases += opcode == PM4_RELEASE_MEM;
+    at += (w[at] >> 16 & 0x3fff) + 2;
+  }
+  assert_int_equal(at, k.doorbells[100]);
+  assert_int_equal(releases, 2);
+  finish(0, compute, when);
+  db_buffer_release(a);
+  db_buffer_release(b);
+  db_queue_release(copy);
+  db_queue_release(compute);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+/* Around the end of the ring many times: SDMA packets never wrap. */
+static void rings_wrap(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  db_buffer *a = db_alloc(dev, 4096, 0), *b = db_alloc(dev, 4096, 0);
+  db_queue *copy = db_queue_new(dev, DB_QUEUE_COPY), *compute = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  uint64_t dwords = k.queue[1].ring_size / 4, when = 0, read = 0, copies = 0;
+  for (int n = 0; read < 5 * dwords; n++) {
+    int count = 1000 + n % 77;
+    for (int i = 0; i < count; i++) assert_int_equal(db_queue_copy(copy, a, 0, b, 0, 4096), 0);
+    assert_int_equal(db_queue_submit(copy, &when), 0);
+    uint64_t put = k.doorbells[101] / 4;
+    const uint32_t *w = ring(1);
+    while (read < put) {
+      uint32_t header = w[read % dwords], length = 0;
+      switch (header & 0xff) {
+      case 0: length = 1 + (header >> 16 & 0x3fff); break;
+      case 1: length = 7, copies++; break;
+      case 5: length = 4; break;
+      case 6: length = 2; break;
+      case 17: length = 5; break;
+      default: fail_msg("packet 0x%x at %lu", header, (unsigned long)read);
+      }
+      assert_true(read % dwords + length <= dwords);
+      read += length;
+    }
+    assert_int_equal(read, put);
+    finish(1, copy, when);
+  }
+  struct db_device_counters c;
+  db_device_counters(dev, &c);
+  assert_int_equal(c.copies, copies);
+  for (int n = 0; n < 20000; n++) {
+    db_queue_memory_barrier(compute);
+    assert_int_equal(db_queue_submit(compute, &when), 0);
+    finish(0, compute, when);
+  }
+  assert_true(k.doorbells[100] > k.queue[0].ring_size / 4);
+  db_buffer_release(a);
+  db_buffer_release(b);
+  db_queue_release(copy);
+  db_queue_release(compute);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+/* More than a ring of packets goes into an indirect buffer. */
+static void long_recordings_are_indirect(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  enum { BARRIERS = 60000 };
+  for (int n = 0; n < BARRIERS; n++) db_queue_memory_barrier(q);
+  uint64_t when;
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  struct db_device_counters c;
+  db_device_counters(dev, &c);
+  assert_int_equal(c.doorbells, 1);
+  uint64_t dwords = 0;
+  const uint32_t *w = ring(0);
+  for (uint64_t at = 0; at < k.doorbells[100]; at += (w[at] >> 16 & 0x3fff) + 2) {
+    if ((w[at] >> 8 & 0xff) != PM4_INDIRECT_BUFFER) continue;
+    const uint32_t *ib = (const uint32_t *)(uintptr_t)(w[at + 1] | (uint64_t)w[at + 2] << 32);
+    uint32_t size = w[at + 3] & 0xfffff, i = 0;
+    while (i < size) i += (ib[i] >> 16 & 0x3fff) + 2; /* cut between packets */
+    assert_int_equal(i, size);
+    dwords += size;
+  }
+  assert_int_equal(dwords, BARRIERS * (2 + 8)); /* EVENT_WRITE, ACQUIRE_MEM */
+  finish(0, q, when);
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+static void a_full_ring_waits(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  k.fault = (struct kfd_memory_exception){0};
+  uint64_t when = 0;
+  int n = 0;
+  /* Nobody reads: the ring fills, submit waits, and is told of the fault that stopped the queue. */
+  for (; n < 100000; n++) {
+    if (k.doorbells[100] > k.queue[0].ring_size / 4 - 100)
+      k.fault = (struct kfd_memory_exception){.gpu_id = GPU_ID, .va = 0x1000, .not_present = 1};
+    if (db_queue_submit(q, &when)) break;
+  }
+  assert_in_range(n, 1000, 99999);
+  assert_non_null(strstr(db_error(), "memory access fault at 0x1000"));
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+/* ---- hangs and exceptions ---- */
+
+static void a_hang_times_out(void **state) {
+  db_device *dev = db_open(DEVICE);
+  assert_non_null(dev);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  uint64_t when;
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND / 20), -ETIMEDOUT);
+  assert_non_null(strstr(db_error(), DEVICE ": the compute queue did not reach 1 within 0.050 s: it is at 0"));
+  assert_in_range(k.waits, 1, 60); /* slept in the kernel */
+  finish(0, q, when);
+  assert_int_equal(db_wait(db_queue_timeline(q), when, 0), 0);
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+static void exceptions_lose_the_device(void **state) {
+  const struct {
+    struct kfd_memory_exception fault;
+    struct kfd_hw_exception exception;
+    const char *report, *says[3];
+  } cases[] = {
+      {.fault = {.not_present = 1, .va = 0xdead000, .gpu_id = GPU_ID},
+       .says = {"memory access fault at 0xdead000", "page not mapped", DEVICE}},
+      {.fault = {.read_only = 1, .va = 0x1000, .gpu_id = GPU_ID}, .says = {"read-only page", "", ""}},
+      {.fault = {.no_execute = 1, .imprecise = 1, .va = 0x1000, .gpu_id = GPU_ID},
+       .says = {"execute right", "imprecise", ""}},
+      {.fault = {.error_type = 1, .gpu_id = GPU_ID}, .says = {"ECC", "", ""}},
+      {.exception = {.reset_cause = 0, .memory_lost = 1, .gpu_id = GPU_ID},
+       .says = {"hardware exception", "memory is lost", ""}},
+      {.fault = {.not_present = 1, .va = 0x2000, .gpu_id = GPU_ID},
+       .report =
+           "**** AMDGPU Device Coredump ****\nversion: 1\nfault: saxpy at pc 0x40: global_store_b32, lane 3\nmore: x\n",
+       .says = {"0x2000", "; saxpy at pc 0x40: global_store_b32, lane 3", ""}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fresh(NULL);
+    db_device *dev = db_open(DEVICE);
+    assert_non_null(dev);
+    db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+    db_buffer *b = db_alloc(dev, 4096, 0);
+    uint64_t when;
+    assert_int_equal(db_queue_submit(q, &when), 0);
+    k.fault = cases[i].fault;
+    k.exception = cases[i].exception;
+    k.report = cases[i].report;
+    assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND), -EIO);
+    for (int s = 0; s < 3; s++)
+      if (!strstr(db_error(), cases[i].says[s])) fail_msg("\"%s\" does not say \"%s\"", db_error(), cases[i].says[s]);
+    char first[1024];
+    snprintf(first, sizeof first, "%s", db_error());
+    /* From now on everything fails with the same reason. */
+    assert_null(db_alloc(dev, 4096, 0));
+    assert_string_equal(db_error(), first);
+    assert_int_equal(db_queue_memory_barrier(q), -EIO);
+    assert_int_equal(db_queue_submit(q, NULL), -EIO);
+    assert_string_equal(db_error(), first);
+    char byte;
+    assert_int_equal(db_buffer_read(b, 0, &byte, 1), -EIO);
+    assert_null(db_open(DEVICE));
+    assert_string_equal(db_error(), first);
+    db_buffer_release(b);
+    db_queue_release(q);
+    db_close(dev);
+    assert_nothing_left();
+  }
+}
+
+/* Another GPU's exception is not this one's. */
+static void exceptions_of_other_gpus(void **state) {
+  db_device *dev = db_open(DEVICE);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  uint64_t when;
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  k.fault = (struct kfd_memory_exception){.not_present = 1, .va = 0x1000, .gpu_id = GPU_ID + 1};
+  assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND / 50), -ETIMEDOUT);
+  k.fault.gpu_id = 0;
+  finish(0, q, when);
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+static void timestamps_are_host_time(void **state) {
+  db_device *dev = db_open(DEVICE);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  db_signal *s = db_signal_new(dev);
+  assert_int_equal(db_signal_time_ns(s), 0);
+  assert_int_equal(db_queue_timestamp(q, s), 0);
+  uint64_t when;
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  /* Do what the packet says: the scripted GPU's clock is CLOCK_MONOTONIC in ticks of 10 ns, 50 us behind. */
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  uint64_t now = (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec, stamped = 0;
+  const uint32_t *w = ring(0);
+  for (uint64_t at = 0; at < k.doorbells[100]; at += (w[at] >> 16 & 0x3fff) + 2)
+    if ((w[at] >> 8 & 0xff) == PM4_RELEASE_MEM && w[at + 2] >> 29 == 3) {
+      *(volatile uint64_t *)(uintptr_t)(w[at + 3] | (uint64_t)w[at + 4] << 32) = now / 10 - 5000;
+      stamped++;
+    }
+  assert_int_equal(stamped, 1);
+  finish(0, q, when);
+  int64_t off = (int64_t)(db_signal_time_ns(s) - now);
+  if (off < -20000 || off > 20000) fail_msg("off by %ld ns", (long)off);
+  db_signal_release(s);
+  db_queue_release(q);
+  db_close(dev);
+  assert_nothing_left();
+}
+
+int main(void) {
+#define T(f) cmocka_unit_test_setup(f, fresh)
+  const struct CMUnitTest tests[] = {
+      T(opens_with_the_sizes_the_kernel_wants),
+      T(every_call_may_fail),
+      T(refusals),
+      T(malformed_topology),
+      T(two_gpus_one_process),
+      T(memory_kinds),
+      T(one_doorbell_per_submission),
+      T(rings_wrap),
+      T(long_recordings_are_indirect),
+      T(a_full_ring_waits),
+      T(a_hang_times_out),
+      T(exceptions_lose_the_device),
+      T(exceptions_of_other_gpus),
+      T(timestamps_are_host_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,36 @@
+/* Compiles kfd_layout.c, which compares hcq/amd/kfd.h with the installed kernel header. It is compiled here and not with the suites since that
+ * header includes drm/drm.h, which some distributions put elsewhere. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static int compile(const char *defines) {
+  char dir[] = "/tmp/doorbell-test-XXXXXX", path[64], command[1024];
+  if (!mkdtemp(dir)) fail_msg("no temporary directory");
+  snprintf(path, sizeof path, "%s/drm", dir);
+  if (symlink("/usr/include/libdrm", path)) fail_msg("cannot make %s", path);
+  snprintf(command, sizeof command, "cc -std=gnu11 -fsyntax-only %s -I%s/../.. -I%s %s/../hcq/kfd_layout.c", defines,
+           DATA_DIR, dir, DATA_DIR);
+  int status = system(command);
+  unlink(path);
+  rmdir(dir);
+  return status;
+}
+
+static void same_layout(void **state) {
+  struct stat st;
+  if (stat("/usr/include/linux/kfd_ioctl.h", &st) || system("cc --version >/dev/null 2>&1")) skip();
+  assert_int_equal(compile(""), 0);
+  assert_int_not_equal(compile("-DEXPECT_FAILURE 2>/dev/null"), 0); /* the comparison can fail */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(same_layout)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
