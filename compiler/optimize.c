@@ -161,7 +161,8 @@ static bool spread(struct plan *p, int first, int64_t budget, int64_t first_budg
     int a = i ? (int)(n - i) : first;
     if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
     int64_t most = budget / used, amount = fit_any(p, OPT_LOCAL, a, !i && first_budget < most ? first_budget : most);
-    if (used * amount < k->target->wave && k->axes[a].size > k->target->wave && !i && can(p, OPT_LOCAL_PAD, a, budget))
+    if (budget >= k->target->wave && used * amount < k->target->wave && k->axes[a].size > k->target->wave && !i &&
+        can(p, OPT_LOCAL_PAD, a, budget))
       return step(p, OPT_LOCAL_PAD, a, budget < k->axes[a].size ? budget : k->target->wave); /* no useful divisor */
     if (amount > 1 && !step(p, OPT_LOCAL, a, amount)) return false;
     used *= amount;

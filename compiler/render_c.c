@@ -15,10 +15,11 @@ const char render_c_prelude[] =
     "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
     "typedef int8_t i8; typedef uint8_t u8; typedef int16_t i16; typedef uint16_t u16; typedef int32_t i32;\n"
     "typedef uint32_t u32; typedef int64_t i64; typedef uint64_t u64; typedef _Float16 f16; typedef uint16_t bf16;\n"
-    "typedef float f32; typedef double f64; typedef int64_t index;\n"
+    "typedef float f32; typedef double f64;\n"
     "#define kernel\n#define global\n#define local static\n"
     "#define VECTOR(t, n) typedef t t##x##n __attribute__((vector_size(sizeof(t) * n), aligned(sizeof(t)), "
     "may_alias));\n"
+    "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
     "AS(f16, u16) AS(f16, i16) AS(u16, f16) AS(i16, f16) AS(u16, bf16) AS(bf16, u16) AS(i16, bf16) AS(bf16, i16)\n"
@@ -103,7 +104,7 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
   }
   if (!infix[u->op]) return NULL;
   /* Narrow integers are computed as int and must come back to their width. */
-  bool narrow = dtype_is_int(t) && dtype_info[t].size < 4, shifts = u->op == OP_SHL || u->op == OP_SHR;
+  bool narrow = u->lanes == 1 && dtype_is_int(t) && dtype_info[t].size < 4, shifts = u->op == OP_SHL || u->op == OP_SHR;
   return text(narrow ? "(%s)(%s %s %s%s)" : "%s(%s %s %s%s)", narrow ? name : "", a, infix[u->op],
               shifts ? "(int)" : "", b);
 }
@@ -252,7 +253,10 @@ char *render_c(struct codegen *k) {
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
     if (u->lanes > 1 && u->lanes <= 64 && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;
-      fprintf(w.f, "VECTOR(%s, %u)\n", dtype_info[u->dtype].name, u->lanes);
+      if (u->dtype == DT_BOOL)
+        fprintf(w.f, "MASK(%u)\n", u->lanes);
+      else
+        fprintf(w.f, "VECTOR(%s, %u)\n", dtype_info[u->dtype].name, u->lanes);
     }
   }
   fprintf(w.f, "kernel void %s(", k->name);

@@ -178,11 +178,12 @@ static union value interpret_reduce(struct interpreter *m, struct uop *u, unsign
     union value none = {0}, x = interpret(m, u->src[0]);
     return alu(u->aux, dtype_is_float(u->dtype) ? DT_F64 : u->dtype, u->dtype, acc, x, none);
   }
-  int64_t n = interpret(m, u->src[next]->src[0]).i;
+  int64_t n = interpret(m, u->src[next]->src[0]).i, *position = &m->position[u->src[next]->arg.i], outside = *position;
   for (int64_t i = 0; i < n; i++) {
-    m->position[u->src[next]->arg.i] = i;
+    *position = i;
     acc = interpret_reduce(m, u, next + 1, acc);
   }
+  *position = outside; /* a reduction outside may be over the same range */
   return acc;
 }
 

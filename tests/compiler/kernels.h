@@ -1,0 +1,192 @@
+/* Kernels of every shape the optimizer treats differently, with the memory they work on. */
+#ifndef TESTS_COMPILER_KERNELS_H
+#define TESTS_COMPILER_KERNELS_H
+#include "harness.h"
+
+struct case_buffer {
+  enum dtype t;
+  int64_t n;
+};
+struct test_case {
+  const char *name;
+  struct uop *ast;
+  struct case_buffer buf[4]; /* argument 0 is the output */
+  unsigned nbufs;
+  int64_t var;
+  double tolerance; /* relative */
+};
+
+enum { MAX_CASES = 64 };
+static struct test_case cases[MAX_CASES];
+static unsigned ncases;
+
+static struct test_case *add_case(const char *name, struct uop *ast) {
+  struct test_case *c = &cases[ncases++];
+  *c = (struct test_case){.name = name, .ast = ast, .tolerance = 1e-6};
+  return c;
+}
+static void with(struct test_case *c, enum dtype t, int64_t n) { c->buf[c->nbufs++] = (struct case_buffer){t, n}; }
+
+static void case_elementwise(const char *name, enum dtype t, int64_t n) {
+  struct uop *r = range(n, 0, AXIS_LOOP), *a = load(at(param(1, t, n), r)), *b = load(at(param(2, t, n), r));
+  struct test_case *c = add_case(name, sink1(store(at(param(0, t, n), r), add(mul(a, uop_const_int(G, t, 3)), b))));
+  with(c, t, n), with(c, t, n), with(c, t, n);
+  c->tolerance = t == DT_BF16 ? 0.02 : t == DT_F16 ? 0.002 : 1e-6;
+}
+
+static void case_matmul(const char *name, enum dtype t, int64_t m, int64_t n, int64_t q) {
+  struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+  struct uop *a = load(at(param(1, t, m * q), add(mul(i, ix(q)), k)));
+  struct uop *b = load(at(param(2, t, q * n), add(mul(k, ix(n)), j)));
+  struct test_case *c =
+      add_case(name, sink1(store(at(param(0, t, m * n), add(mul(i, ix(n)), j)), reduce(OP_ADD, mul(a, b), &k, 1))));
+  with(c, t, m * n), with(c, t, m * q), with(c, t, q * n);
+  c->tolerance = t == DT_F16 ? 0.01 : 1e-5;
+}
+
+static void case_reduce(const char *name, enum op op, enum dtype t, int64_t m, int64_t n, bool rows) {
+  struct uop *i = range(m, 0, AXIS_LOOP), *k = range(n, 1, AXIS_REDUCE);
+  struct uop *index = rows ? add(mul(i, ix(n)), k) : add(mul(k, ix(m)), i);
+  struct test_case *c =
+      add_case(name, sink1(store(at(param(0, t, m), i), reduce(op, load(at(param(1, t, m * n), index)), &k, 1))));
+  with(c, t, m), with(c, t, m * n);
+  c->tolerance = t == DT_F16 ? 0.01 : 1e-4;
+}
+
+static void case_softmax(const char *name, int64_t m, int64_t n) {
+  struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_SERIAL), *k = range(n, 2, AXIS_REDUCE),
+             *row = mul(i, ix(n));
+  struct uop *p = param(1, DT_F32, m * n), *top = load(at(param(2, DT_F32, m), i));
+  struct uop *sum = reduce(OP_ADD, uop_unary(G, OP_EXP2, uop_binary(G, OP_SUB, load(at(p, add(row, k))), top)), &k, 1);
+  struct uop *v =
+      uop_binary(G, OP_FDIV, uop_unary(G, OP_EXP2, uop_binary(G, OP_SUB, load(at(p, add(row, j))), top)), sum);
+  struct test_case *c = add_case(name, sink1(store(at(param(0, DT_F32, m * n), add(row, j)), v)));
+  with(c, DT_F32, m * n), with(c, DT_F32, m * n), with(c, DT_F32, m);
+  c->tolerance = 1e-5;
+}
+
+static void case_pad(const char *name, int64_t rows, int64_t w) {
+  int64_t n = w + 4;
+  struct uop *i = range(rows, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
+  struct uop *inside = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(1), j), uop_binary(G, OP_CMPLT, j, ix(w + 2)));
+  struct uop *from = add(mul(i, ix(w)), uop_binary(G, OP_SUB, ix(w + 1), j));
+  struct test_case *c = add_case(name, sink1(store(at(param(0, DT_I32, rows * n), add(mul(i, ix(n)), j)),
+                                                   load(at_if(param(1, DT_I32, rows * w), from, inside)))));
+  with(c, DT_I32, rows * n), with(c, DT_I32, rows * w);
+}
+
+static void case_transpose(const char *name, enum dtype t, int64_t m, int64_t n) {
+  struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
+  struct test_case *c = add_case(name, sink1(store(at(param(0, t, m * n), add(mul(i, ix(n)), j)),
+                                                   load(at(param(1, t, m * n), add(mul(j, ix(m)), i))))));
+  with(c, t, m * n), with(c, t, m * n);
+}
+
+static void case_convolution(const char *name) {
+  enum { CI = 4, CO = 8, H = 6, W = 12, K = 3 };
+  struct uop *o = range(CO, 0, AXIS_LOOP), *y = range(H, 1, AXIS_LOOP), *x = range(W, 2, AXIS_LOOP);
+  struct uop *r[3] = {range(CI, 3, AXIS_REDUCE), range(K, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE)};
+  struct uop *in = add(add(mul(r[0], ix((H + 2) * (W + 2))), mul(add(y, r[1]), ix(W + 2))), add(x, r[2]));
+  struct uop *weight = add(add(mul(o, ix(CI * K * K)), mul(r[0], ix(K * K))), add(mul(r[1], ix(K)), r[2]));
+  struct uop *v = reduce(
+      OP_ADD,
+      mul(load(at(param(1, DT_F32, CI * (H + 2) * (W + 2)), in)), load(at(param(2, DT_F32, CO * CI * K * K), weight))),
+      r, 3);
+  struct test_case *c =
+      add_case(name, sink1(store(at(param(0, DT_F32, CO * H * W), add(add(mul(o, ix(H * W)), mul(y, ix(W))), x)), v)));
+  with(c, DT_F32, CO * H * W), with(c, DT_F32, CI * (H + 2) * (W + 2)), with(c, DT_F32, CO * CI * K * K);
+  c->tolerance = 1e-5;
+}
+
+static void case_variable(const char *name) {
+  struct uop *n = uop_var(G, "n", 1, 300), *r = uop_range(G, n, 0, AXIS_LOOP), *k = uop_range(G, n, 1, AXIS_REDUCE);
+  struct uop *v = add(load(at(param(1, DT_I32, 300), r)), reduce(OP_MAX, load(at(param(2, DT_I32, 300), k)), &k, 1));
+  struct test_case *c = add_case(name, sink1(store(at(param(0, DT_I32, 300), r), v)));
+  with(c, DT_I32, 300), with(c, DT_I32, 300), with(c, DT_I32, 300);
+  c->var = 211;
+}
+
+/* Five output axes that cannot merge: more than a launch has dimensions. */
+static void case_many_axes(const char *name) {
+  static const int64_t size[5] = {3, 4, 5, 2, 6};
+  struct uop *to = ix(0), *from = ix(0);
+  int64_t stride = 1;
+  for (int a = 0; a < 5; a++) {
+    struct uop *r = range(size[a], a, AXIS_LOOP);
+    to = add(mul(to, ix(size[a])), r);
+    from = add(from, mul(r, ix(stride)));
+    stride *= size[a];
+  }
+  struct test_case *c =
+      add_case(name, sink1(store(at(param(0, DT_I32, stride), to), load(at(param(1, DT_I32, stride), from)))));
+  with(c, DT_I32, stride), with(c, DT_I32, stride);
+}
+
+static void case_exp_log(const char *name) {
+  enum { N = 512 };
+  struct uop *r = range(N, 0, AXIS_LOOP), *x = load(at(param(1, DT_F32, N), r));
+  struct uop *v = uop_unary(G, OP_LOG2, add(uop_unary(G, OP_EXP2, x), uop_const_float(G, DT_F32, 1)));
+  struct test_case *c = add_case(name, sink1(store(at(param(0, DT_F32, N), r), add(v, uop_unary(G, OP_SIN, x)))));
+  with(c, DT_F32, N), with(c, DT_F32, N);
+}
+
+static void make_cases(void) {
+  ncases = 0;
+  case_elementwise("elementwise f32", DT_F32, 4096);
+  case_elementwise("elementwise f16", DT_F16, 4096);
+  case_elementwise("elementwise bf16", DT_BF16, 1024);
+  case_elementwise("elementwise u8", DT_U8, 4096);
+  case_elementwise("elementwise i64", DT_I64, 1000);
+  case_elementwise("elementwise of a prime", DT_F32, 1009);
+  case_elementwise("elementwise of three", DT_F64, 3);
+  case_elementwise("elementwise of one", DT_F32, 1);
+  case_matmul("matmul 64", DT_F32, 64, 64, 64);
+  case_matmul("matmul 256 wide", DT_F32, 8, 256, 32);
+  case_matmul("matmul f16", DT_F16, 32, 32, 32);
+  case_matmul("matmul odd", DT_F32, 5, 7, 3);
+  case_matmul("matmul 12x20x36", DT_F64, 12, 20, 36);
+  case_matmul("vector times matrix", DT_F32, 1, 128, 64);
+  case_matmul("matrix times vector", DT_F32, 128, 1, 64);
+  case_reduce("sum to one", OP_ADD, DT_F32, 1, 16384, true);
+  case_reduce("sum of many", OP_ADD, DT_F32, 1, 1 << 18, true);
+  case_reduce("sum of a prime", OP_ADD, DT_F32, 1, 1009, true);
+  case_reduce("sum of rows", OP_ADD, DT_F32, 24, 512, true);
+  case_reduce("max of short rows", OP_MAX, DT_F32, 300, 12, true);
+  case_reduce("sum of columns", OP_ADD, DT_F32, 48, 128, false);
+  case_reduce("max of columns", OP_MAX, DT_I32, 40, 96, false);
+  case_reduce("sum of many columns", OP_ADD, DT_F32, 4096, 8, false);
+  case_reduce("sum of f16 rows", OP_ADD, DT_F16, 4, 256, true);
+  case_softmax("softmax 8x512", 8, 512);
+  case_softmax("softmax 3x100", 3, 100);
+  case_pad("pad 8x12", 8, 12);
+  case_pad("pad 3x7", 3, 7);
+  case_transpose("transpose f32", DT_F32, 64, 32);
+  case_transpose("transpose u8", DT_U8, 16, 48);
+  case_convolution("convolution");
+  case_variable("symbolic size");
+  case_many_axes("five axes");
+  case_exp_log("transcendentals");
+}
+
+/* Small values, exact enough in every type. */
+static void fill_case(enum dtype t, void *p, int64_t n, unsigned salt) {
+  for (int64_t i = 0; i < n; i++) {
+    int64_t x = (i * 7 + salt * 13 + i / 11) % 17 - 8;
+    write_element(t, p, i, dtype_is_float(t) ? (union value){.f = (double)x / 4} : (union value){.i = wrap(t, x)});
+  }
+}
+static bool close_to(enum dtype t, const void *got, const void *want, int64_t n, double tolerance, char *why,
+                     size_t cap) {
+  for (int64_t i = 0; i < n; i++) {
+    union value a = read_element(t, got, i), b = read_element(t, want, i);
+    bool ok = dtype_is_float(t) ? fabs(a.f - b.f) <= tolerance * fmax(fabs(b.f), 1) : a.i == b.i;
+    if (ok) continue;
+    if (dtype_is_float(t))
+      snprintf(why, cap, "element %ld is %.9g, not %.9g", (long)i, a.f, b.f);
+    else
+      snprintf(why, cap, "element %ld is %ld, not %ld", (long)i, (long)a.i, (long)b.i);
+    return false;
+  }
+  return true;
+}
+#endif

@@ -1,0 +1,440 @@
+/* Kernels on the host: every operation in every type, reductions, tiles, masks and symbolic sizes, against a naive
+ * interpreter of the same ast, optimized and plain. */
+#include "harness.h"
+
+static struct compiler *plain, *tuned;
+
+static int setup(void **state) {
+  plain = compiler_new(&(struct compiler_options){.noopt = true, .spec = true});
+  tuned = compiler_new(&(struct compiler_options){.spec = true});
+  G = graph_new();
+  return !plain || !tuned || !G;
+}
+static int teardown(void **state) {
+  compiler_free(plain);
+  compiler_free(tuned);
+  graph_free(G);
+  return 0;
+}
+
+static uint64_t seed = 88172645463325252u;
+static uint64_t rnd(void) {
+  seed ^= seed << 13;
+  seed ^= seed >> 7;
+  return seed ^= seed << 17;
+}
+
+/* Values that matter in each type, then random ones. */
+static void fill(enum dtype t, void *p, int64_t n) {
+  static const double floats[] = {0,    -0.0,  1,   -1,   0.5,   2,      INFINITY, -INFINITY, NAN,
+                                  3.25, -7.75, 100, 1e-3, 126.5, -126.5, 65504,    1e30,      1e-40};
+  for (int64_t i = 0; i < n; i++) {
+    union value v = {0};
+    if (dtype_is_float(t))
+      v.f = i < 18 ? floats[i] : ((double)(int64_t)rnd() / 0x1p63) * (i % 3 ? 4 : 300);
+    else if (t == DT_BOOL)
+      v.i = (int64_t)(rnd() & 1);
+    else {
+      unsigned bits = dtype_info[t].size * 8u;
+      int64_t special[] = {0, 1,  -1, (int64_t)(UINT64_MAX << (bits - 1)), (int64_t)((UINT64_C(1) << (bits - 1)) - 1),
+                           2, -2, 7};
+      v.i = wrap(t, i < 8 ? special[i] : i % 2 ? (int64_t)rnd() : (int64_t)(rnd() % 16) - 8);
+    }
+    if (dtype_is_float(t)) v.f = rounded(t, v.f);
+    write_element(t, p, i, v);
+  }
+}
+
+/* ulps: how far floats may be from the reference, in the last place of the type. */
+static void compare(enum dtype t, const void *got, const void *want, int64_t n, double ulps, const char *what) {
+  for (int64_t i = 0; i < n; i++) {
+    union value a = read_element(t, got, i), b = read_element(t, want, i);
+    bool ok = a.i == b.i;
+    if (dtype_is_float(t)) {
+      int digits = t == DT_F64 ? 52 : t == DT_F32 ? 23 : t == DT_F16 ? 10 : 7;
+      int least = t == DT_F64 ? -1022 : t == DT_F16 ? -14 : -126, e = 0;
+      frexp(b.f, &e);
+      double ulp = ldexp(1, (e - 1 < least ? least : e - 1) - digits);
+      ok = a.f == b.f || (isnan(a.f) && isnan(b.f)) || fabs(a.f - b.f) <= ulps * ulp;
+    }
+    if (!ok && dtype_is_float(t))
+      fail_msg("%s %s: element %ld is %.17g, not %.17g", what, dtype_info[t].name, (long)i, a.f, b.f);
+    if (!ok) fail_msg("%s %s: element %ld is %ld, not %ld", what, dtype_info[t].name, (long)i, (long)a.i, (long)b.i);
+  }
+}
+
+struct buffer {
+  enum dtype t;
+  int64_t n;
+};
+
+/* Runs the ast both ways and compares argument 0. */
+static void check(struct uop *ast, const struct buffer *b, unsigned n, double ulps, int64_t var, const char *what) {
+  void *bufs[8], *want[8];
+  for (unsigned i = 0; i < n; i++) {
+    bufs[i] = calloc((size_t)b[i].n + 8, 8);
+    if (i) fill(b[i].t, bufs[i], b[i].n);
+    want[i] = i ? bufs[i] : calloc((size_t)b[i].n + 8, 8);
+  }
+  reference(ast, want, var);
+  struct compiler *both[] = {plain, tuned};
+  for (unsigned c = 0; c < 2; c++) {
+    memset(bufs[0], 0, (size_t)(b[0].n + 8) * 8);
+    const struct kernel *k = must_compile(both[c], HOST_ARCH, ast);
+    assert_int_equal(k->nparams, n + (var ? 1 : 0));
+    run_host(k, bufs, var);
+    char label[160];
+    snprintf(label, sizeof label, "%s (%s %s)", what, c ? "tuned" : "plain", k->name);
+    compare(b[0].t, bufs[0], want[0], b[0].n, ulps, label);
+  }
+  for (unsigned i = 0; i < n; i++) free(bufs[i]);
+  free(want[0]);
+}
+
+static struct uop *elementwise(struct uop *v, struct uop *r, int64_t n) {
+  return sink1(store(at(param(0, v->dtype, n), r), v));
+}
+
+static void binary_operations(void **state) {
+  static const uint8_t ops[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
+                                OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
+  enum { N = 256 };
+  for (enum dtype t = DT_BOOL; t <= DT_F64; t++)
+    for (unsigned o = 0; o < sizeof ops; o++) {
+      enum op op = ops[o];
+      bool f = dtype_is_float(t), bitwise = op == OP_AND || op == OP_OR || op == OP_XOR;
+      bool integer = op == OP_IDIV || op == OP_MOD || op == OP_SHL || op == OP_SHR,
+           compares = op >= OP_CMPLT && op <= OP_CMPNE;
+      if ((f && (bitwise || integer)) || (!f && op == OP_FDIV) ||
+          (t == DT_BOOL && !bitwise && !compares && op != OP_MAX))
+        continue;
+      /* every value of a's specials meets every one of b's: 16 x 16 */
+      struct uop *r = range(N, 0, AXIS_LOOP), *sixteen = ix(16);
+      struct uop *a = load(at(param(1, t, 16), uop_binary(G, OP_IDIV, r, sixteen)));
+      struct uop *b = load(at(param(2, t, 16), uop_binary(G, OP_MOD, r, sixteen)));
+      struct uop *v = uop_binary(G, op, a, b);
+      check(elementwise(v, r, N), (struct buffer[]){{v->dtype, N}, {t, 16}, {t, 16}}, 3, 0, 0, op_info[op].name);
+      /* and contiguous, as vectors */
+      a = load(at(param(1, t, N), r)), b = load(at(param(2, t, N), r)), v = uop_binary(G, op, a, b);
+      check(elementwise(v, r, N), (struct buffer[]){{v->dtype, N}, {t, N}, {t, N}}, 3, 0, 0, op_info[op].name);
+    }
+}
+
+static void unary_operations(void **state) {
+  static const struct {
+    uint8_t op;
+    double ulps;
+  } ops[] = {{OP_NEG, 0}, {OP_RECIP, 0}, {OP_SQRT, 0}, {OP_TRUNC, 0}, {OP_EXP2, 2}, {OP_LOG2, 2}};
+  enum { N = 512 };
+  for (enum dtype t = DT_I8; t <= DT_F64; t++)
+    for (unsigned o = 0; o < sizeof ops / sizeof *ops; o++) {
+      if (!dtype_is_float(t) && ops[o].op != OP_NEG) continue;
+      struct uop *r = range(N, 0, AXIS_LOOP), *v = uop_unary(G, ops[o].op, load(at(param(1, t, N), r)));
+      check(elementwise(v, r, N), (struct buffer[]){{t, N}, {t, N}}, 2, ops[o].ulps, 0, op_info[ops[o].op].name);
+    }
+}
+
+static void casts(void **state) {
+  enum { N = 128 };
+  for (enum dtype from = DT_BOOL; from <= DT_F64; from++)
+    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+      struct uop *r = range(N, 0, AXIS_LOOP), *v = uop_cast(G, load(at(param(1, from, N), r)), to);
+      char what[64];
+      snprintf(what, sizeof what, "cast of %s to", dtype_info[from].name);
+      check(elementwise(v, r, N), (struct buffer[]){{to, N}, {from, N}}, 2, 0, 0, what);
+      if (dtype_info[from].size != dtype_info[to].size || from == to || from == DT_BOOL || to == DT_BOOL) continue;
+      v = uop_new(G, OP_BITCAST, to, 1, (union uop_arg){0}, 0, (struct uop *[]){load(at(param(1, from, N), r))}, 1);
+      snprintf(what, sizeof what, "bits of %s as", dtype_info[from].name);
+      check(elementwise(v, r, N), (struct buffer[]){{to, N}, {from, N}}, 2, 0, 0, what);
+    }
+}
+
+static void sine(void **state) {
+  enum { N = 4096 };
+  const struct kernel *k;
+  float *x = malloc(N * 4), *y = malloc(N * 4);
+  double *x64 = malloc(N * 8), *y64 = malloc(N * 8);
+  for (int i = 0; i < N; i++) x64[i] = x[i] = (float)((i - N / 2) * (i % 7 == 0 ? 1234.5678 : 4.8828125));
+  struct uop *r = range(N, 0, AXIS_LOOP);
+  k = must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_SIN, load(at(param(1, DT_F32, N), r))), r, N));
+  run_host(k, (void *[]){y, x}, 0);
+  for (int i = 0; i < N; i++)
+    if (!(fabs(y[i] - sin(x[i])) <= 1.2e-7)) fail_msg("sin(%.9g) is %.9g, not %.9g", x[i], y[i], sin(x[i]));
+  k = must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_SIN, load(at(param(1, DT_F64, N), r))), r, N));
+  run_host(k, (void *[]){y64, x64}, 0);
+  for (int i = 0; i < N; i++)
+    if (!(fabs(y64[i] - sin(x64[i])) <= 2.3e-16))
+      fail_msg("sin(%.17g) is %.17g, not %.17g", x64[i], y64[i], sin(x64[i]));
+  free(x), free(y), free(x64), free(y64);
+}
+
+static void exponentials_everywhere(void **state) {
+  enum { N = 65536 };
+  float *x = malloc(N * 4), *y = malloc(N * 4), *z = malloc(N * 4);
+  for (int i = 0; i < N; i++)
+    x[i] = -152.0f + (float)i * (282.0f / N), z[i] = ldexpf(1.0f + (float)(i % 512) / 512, i / 512 * 2 - 140);
+  struct uop *r = range(N, 0, AXIS_LOOP);
+  const struct kernel *k =
+      must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_EXP2, load(at(param(1, DT_F32, N), r))), r, N));
+  run_host(k, (void *[]){y, x}, 0);
+  for (int i = 0; i < N; i++) {
+    double want = exp2(x[i]), ulp = fmax(ldexp(fabs(want), -23), 0x1p-149);
+    if ((double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 1.5 * ulp))
+      fail_msg("exp2(%.9g) is %.9g, not %.9g", x[i], y[i], want);
+  }
+  k = must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_LOG2, load(at(param(1, DT_F32, N), r))), r, N));
+  run_host(k, (void *[]){y, z}, 0);
+  for (int i = 0; i < N; i++) {
+    double want = log2(z[i]), ulp = ldexp(fabs(want), -23);
+    if ((double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 2 * ulp))
+      fail_msg("log2(%.9g) is %.9g, not %.9g", z[i], y[i], want);
+  }
+  free(x), free(y), free(z);
+}
+
+/* Shapes with and without friendly factors; all kinds of steps are taken by some. */
+static void matmul(void **state) {
+  static const int64_t shapes[][3] = {{4, 4, 4},   {16, 32, 8},  {64, 64, 64}, {5, 7, 3},  {1, 64, 64},
+                                      {64, 1, 64}, {12, 20, 36}, {33, 16, 64}, {2, 128, 1}};
+  for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (unsigned d = 0; d < 3; d++) {
+      static const enum dtype types[] = {DT_F32, DT_F64, DT_I32};
+      enum dtype t = types[d];
+      int64_t m = shapes[s][0], n = shapes[s][1], q = shapes[s][2];
+      struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+      struct uop *a = load(at(param(1, t, m * q), add(mul(i, ix(q)), k))),
+                 *b = load(at(param(2, t, q * n), add(mul(k, ix(n)), j)));
+      struct uop *v = reduce(OP_ADD, mul(a, b), &k, 1);
+      int64_t na = m * q, nb = q * n;
+      void *bufs[3] = {calloc((size_t)(m * n), 8), calloc((size_t)na, 8), calloc((size_t)nb, 8)},
+           *want[3] = {calloc((size_t)(m * n), 8), bufs[1], bufs[2]};
+      for (int64_t e = 0; e < na; e++)
+        write_element(t, bufs[1], e,
+                      dtype_is_float(t) ? (union value){.f = (double)(e * 7 % 23) - 11}
+                                        : (union value){.i = e * 7 % 23 - 11});
+      for (int64_t e = 0; e < nb; e++)
+        write_element(t, bufs[2], e,
+                      dtype_is_float(t) ? (union value){.f = (double)(e * 5 % 19) - 9}
+                                        : (union value){.i = e * 5 % 19 - 9});
+      struct uop *ast = sink1(store(at(param(0, t, m * n), add(mul(i, ix(n)), j)), v));
+      reference(ast, want, 0);
+      struct compiler *both[] = {plain, tuned};
+      for (unsigned c = 0; c < 2; c++) {
+        const struct kernel *kern = must_compile(both[c], HOST_ARCH, ast);
+        run_host(kern, bufs, 0);
+        compare(t, bufs[0], want[0], m * n, 0, kern->name); /* small integers: exact in any order */
+      }
+      for (unsigned f = 0; f < 3; f++) free(bufs[f]);
+      free(want[0]);
+    }
+}
+
+static void reductions(void **state) {
+  static const uint8_t ops[] = {OP_ADD, OP_MUL, OP_MAX};
+  static const int64_t sizes[][2] = {{1, 2}, {1, 1}, {3, 5}, {7, 64}, {64, 7}, {1, 4096}, {128, 128}, {1, 1001}};
+  for (unsigned o = 0; o < 3; o++)
+    for (unsigned s = 0; s < sizeof sizes / sizeof *sizes; s++)
+      for (unsigned rows = 0; rows < 2; rows++)
+        for (unsigned d = 0; d < 5; d++) {
+          static const enum dtype types[] = {DT_U8, DT_I32, DT_I64, DT_F32, DT_F64};
+          enum dtype t = types[d];
+          int64_t m = sizes[s][0], n = sizes[s][1];
+          struct uop *i = range(m, 0, AXIS_LOOP), *k = range(n, 1, AXIS_REDUCE);
+          struct uop *index = rows ? add(mul(i, ix(n)), k) : add(mul(k, ix(m)), i),
+                     *x = load(at(param(1, t, m * n), index));
+          /* keep floats finite and products small */
+          if (dtype_is_float(t))
+            x = uop_where(G, uop_binary(G, OP_CMPLT, x, uop_const_float(G, t, 0)), uop_const_float(G, t, 0.5),
+                          uop_const_float(G, t, 1));
+          check(sink1(store(at(param(0, t, m), i), reduce(ops[o], x, &k, 1))), (struct buffer[]){{t, m}, {t, m * n}}, 2,
+                0, 0, op_info[ops[o]].name);
+        }
+}
+
+static void nan_in_max(void **state) {
+  float x[64], y[1];
+  for (int where = 0; where < 64; where++) {
+    for (int i = 0; i < 64; i++) x[i] = (float)i;
+    x[where] = NAN;
+    struct uop *k = range(64, 0, AXIS_REDUCE);
+    const struct kernel *kern = must_compile(
+        tuned, HOST_ARCH,
+        sink1(store(at(param(0, DT_F32, 1), ix(0)), reduce(OP_MAX, load(at(param(1, DT_F32, 64), k)), &k, 1))));
+    run_host(kern, (void *[]){y, x}, 0);
+    assert_true(isnan(y[0]));
+  }
+}
+
+static void half_sums(void **state) {
+  enum { N = 8192 };
+  static uint16_t x[N], y[1];
+  for (unsigned t = 0; t < 2; t++) {
+    enum dtype d = t ? DT_BF16 : DT_F16;
+    for (int i = 0; i < N; i++) x[i] = t ? f32_to_bf16(1) : f32_to_f16(1);
+    struct uop *k = range(N, 0, AXIS_REDUCE);
+    const struct kernel *kern = must_compile(
+        tuned, HOST_ARCH, sink1(store(at(param(0, d, 1), ix(0)), reduce(OP_ADD, load(at(param(1, d, N), k)), &k, 1))));
+    run_host(kern, (void *[]){y, x}, 0);
+    assert_float_equal(t ? bf16_to_f32(y[0]) : f16_to_f32(y[0]), 8192, 0);
+  }
+}
+
+/* max over a row, sum of exp2(x - max), then the row again: three loops that share a row. */
+static void softmax(void **state) {
+  static const int64_t shapes[][2] = {{4, 64}, {3, 5}, {16, 512}};
+  for (unsigned s = 0; s < 3; s++) {
+    int64_t m = shapes[s][0], n = shapes[s][1];
+    struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_SERIAL), *k = range(n, 2, AXIS_REDUCE),
+               *l = range(n, 3, AXIS_REDUCE);
+    struct uop *p = param(1, DT_F32, m * n), *row = mul(i, ix(n));
+    struct uop *top = reduce(OP_MAX, load(at(p, add(row, k))), &k, 1);
+    struct uop *sum =
+        reduce(OP_ADD, uop_unary(G, OP_EXP2, uop_binary(G, OP_SUB, load(at(p, add(row, l))), top)), &l, 1);
+    struct uop *v =
+        uop_binary(G, OP_FDIV, uop_unary(G, OP_EXP2, uop_binary(G, OP_SUB, load(at(p, add(row, j))), top)), sum);
+    struct uop *ast = sink1(store(at(param(0, DT_F32, m * n), add(row, j)), v));
+    float *x = malloc((size_t)(m * n) * 4), *y = malloc((size_t)(m * n) * 4), *w = malloc((size_t)(m * n) * 4);
+    for (int64_t e = 0; e < m * n; e++) x[e] = (float)(e * 37 % 101) / 10;
+    for (int64_t r = 0; r < m; r++) {
+      double high = -INFINITY, all = 0;
+      for (int64_t e = 0; e < n; e++) high = fmax(high, (double)x[r * n + e]);
+      for (int64_t e = 0; e < n; e++) all += exp2((double)x[r * n + e] - high);
+      for (int64_t e = 0; e < n; e++) w[r * n + e] = (float)(exp2((double)x[r * n + e] - high) / all);
+    }
+    run_host(must_compile(tuned, HOST_ARCH, ast), (void *[]){y, x}, 0);
+    compare(DT_F32, y, w, m * n, 8, "softmax");
+    run_host(must_compile(plain, HOST_ARCH, ast), (void *[]){y, x}, 0);
+    compare(DT_F32, y, w, m * n, 8, "softmax");
+    free(x), free(y), free(w);
+  }
+}
+
+/* Both reductions walk the same range: one loop; and where one needs the other's result, two. */
+static void shared_ranges(void **state) {
+  enum { N = 96 };
+  struct uop *k = range(N, 0, AXIS_REDUCE), *p = param(1, DT_F64, N), *x = load(at(p, k));
+  struct uop *sum = reduce(OP_ADD, x, &k, 1), *squares = reduce(OP_ADD, mul(x, x), &k, 1);
+  struct uop *mean = mul(sum, uop_const_float(G, DT_F64, 1.0 / N));
+  struct uop *d = uop_binary(G, OP_SUB, x, mean), *variance = reduce(OP_ADD, mul(d, d), &k, 1);
+  double in[N], out[1], want[1];
+  for (int i = 0; i < N; i++) in[i] = i % 16;
+  struct uop *asts[] = {sink1(store(at(param(0, DT_F64, 1), ix(0)), add(sum, squares))),
+                        sink1(store(at(param(0, DT_F64, 1), ix(0)), variance))};
+  for (unsigned a = 0; a < 2; a++) {
+    reference(asts[a], (void *[]){want, in}, 0);
+    for (unsigned c = 0; c < 2; c++) {
+      run_host(must_compile(c ? tuned : plain, HOST_ARCH, asts[a]), (void *[]){out, in}, 0);
+      assert_float_equal(out[0], want[0], 1e-9);
+    }
+  }
+}
+
+/* Padding by 2 on both ends of rows of 12, flipped, and a store that only some elements make. */
+static void masks(void **state) {
+  for (unsigned w = 11; w <= 12; w++) {
+    int64_t n = w + 4;
+    struct uop *i = range(8, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
+    struct uop *inside =
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(1), j), uop_binary(G, OP_CMPLT, j, ix(w + 2)));
+    struct uop *from = add(mul(i, ix(w)), uop_binary(G, OP_SUB, ix(w + 1), j));
+    struct uop *v = load(at_if(param(1, DT_I32, 8 * w), from, inside));
+    struct uop *to = add(mul(i, ix(n)), j);
+    check(sink1(store(at(param(0, DT_I32, 8 * n), to), v)), (struct buffer[]){{DT_I32, 8 * n}, {DT_I32, 8 * w}}, 2, 0,
+          0, "padded");
+    struct uop *even = uop_binary(G, OP_CMPEQ, uop_binary(G, OP_MOD, add(i, j), ix(2)), ix(0));
+    check(sink1(store(at_if(param(0, DT_I32, 8 * n), to, even), v)),
+          (struct buffer[]){{DT_I32, 8 * n}, {DT_I32, 8 * w}}, 2, 0, 0, "gated store");
+  }
+}
+
+/* Ranges as values, and addresses with division and remainder. */
+static void index_values(void **state) {
+  enum { N = 240 };
+  struct uop *r = range(N, 0, AXIS_LOOP);
+  struct uop *shuffled = add(mul(uop_binary(G, OP_MOD, r, ix(12)), ix(20)), uop_binary(G, OP_IDIV, r, ix(12)));
+  struct uop *v = add(load(at(param(1, DT_I64, N), shuffled)), uop_cast(G, mul(r, ix(3)), DT_I64));
+  check(elementwise(v, r, N), (struct buffer[]){{DT_I64, N}, {DT_I64, N}}, 2, 0, 0, "permuted");
+  v = uop_where(G, uop_binary(G, OP_CMPLT, r, ix(100)), load(at(param(1, DT_I64, N), r)), uop_const_int(G, DT_I64, -5));
+  check(elementwise(v, r, N), (struct buffer[]){{DT_I64, N}, {DT_I64, N}}, 2, 0, 0, "where on a range");
+}
+
+static void variables(void **state) {
+  enum { N = 64 };
+  struct uop *n = uop_var(G, "n", 1, N), *r = uop_range(G, n, 0, AXIS_LOOP), *k = uop_range(G, n, 1, AXIS_REDUCE);
+  struct uop *v = add(load(at(param(1, DT_I32, N), r)), reduce(OP_ADD, load(at(param(2, DT_I32, N), k)), &k, 1));
+  struct uop *ast = sink1(store(at(param(0, DT_I32, N), r), v));
+  for (int64_t x = 1; x <= N; x += 21)
+    check(ast, (struct buffer[]){{DT_I32, N}, {DT_I32, N}, {DT_I32, N}}, 3, 0, x, "symbolic");
+}
+
+static void long_chain(void **state) {
+  enum { N = 64 };
+  struct uop *r = range(N, 0, AXIS_LOOP), *v = load(at(param(1, DT_F32, N), r));
+  for (int i = 0; i < 50; i++)
+    v = i % 3 ? add(v, uop_const_float(G, DT_F32, i)) : mul(v, uop_const_float(G, DT_F32, 0.75));
+  check(elementwise(v, r, N), (struct buffer[]){{DT_F32, N}, {DT_F32, N}}, 2, 0, 0, "chain of 50");
+}
+
+static void names_and_accounting(void **state) {
+  struct uop *k = range(2, 0, AXIS_REDUCE);
+  struct uop *ast =
+      sink1(store(at(param(0, DT_F32, 1), ix(0)),
+                  reduce(OP_ADD, mul(load(at(param(1, DT_F32, 2), k)), load(at(param(2, DT_F32, 2), k))), &k, 1)));
+  const struct kernel *dot = must_compile(tuned, HOST_ARCH, ast);
+  assert_string_equal(dot->name, "r_2");
+  assert_float_equal(dot->flops, 4, 0);
+  assert_int_equal(dot->bytes, 4 + 8 + 8);
+  assert_int_equal(dot->nparams, 3);
+  for (unsigned i = 0; i < 3; i++) assert_int_equal(dot->params[i].offset, 8 * i);
+  assert_false(dot->from_memory);
+  assert_ptr_equal(must_compile(tuned, HOST_ARCH, ast), dot);
+  assert_true(dot->from_memory);
+  /* equal by structure, from another graph */
+  struct graph *other = graph_new();
+  assert_ptr_equal(must_compile(tuned, HOST_ARCH, uop_import(other, ast)), dot);
+  graph_free(other);
+  float a[2] = {1, 2}, b[2] = {3, 4}, out[1];
+  run_host(dot, (void *[]){out, a, b}, 0);
+  assert_float_equal(out[0], 11, 0);
+}
+
+static void errors_name_the_kernel(void **state) {
+  char err[256] = "";
+  struct uop *r = range(4, 0, AXIS_LOOP), *loaded = load(at(param(1, DT_F32, 4), r));
+  assert_null(compiler_compile(tuned, target_find(HOST_ARCH), loaded, err, sizeof err));
+  assert_non_null(strstr(err, "SINK"));
+  struct uop *bad =
+      sink1(store(at(param(0, DT_F32, 4), r), uop_new(G, OP_CONTIGUOUS, DT_F32, 1, (union uop_arg){0}, 0, &loaded, 1)));
+  struct compiler *unchecked = compiler_new(&(struct compiler_options){0});
+  assert_null(compiler_compile(unchecked, target_find(HOST_ARCH), bad, err, sizeof err));
+  assert_non_null(strstr(err, "kernel E_4"));
+  assert_non_null(strstr(err, "lower: CONTIGUOUS"));
+  assert_null(compiler_compile(tuned, target_find(HOST_ARCH), bad, err, sizeof err));
+  assert_non_null(strstr(err, "does not belong in a kernel"));
+  compiler_free(unchecked);
+  assert_null(target_find("gfx9999"));
+  assert_null(target_find(NULL));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names_and_accounting),
+      cmocka_unit_test(binary_operations),
+      cmocka_unit_test(unary_operations),
+      cmocka_unit_test(casts),
+      cmocka_unit_test(sine),
+      cmocka_unit_test(exponentials_everywhere),
+      cmocka_unit_test(matmul),
+      cmocka_unit_test(reductions),
+      cmocka_unit_test(nan_in_max),
+      cmocka_unit_test(half_sums),
+      cmocka_unit_test(softmax),
+      cmocka_unit_test(shared_ranges),
+      cmocka_unit_test(masks),
+      cmocka_unit_test(index_values),
+      cmocka_unit_test(variables),
+      cmocka_unit_test(long_chain),
+      cmocka_unit_test(errors_name_the_kernel),
+  };
+  return cmocka_run_group_tests_name("compiler/host", tests, setup, teardown);
+}
