@@ -67,8 +67,9 @@ typedef struct db_list {
              (const int64_t[]){0, ##__VA_ARGS__} + 1})
 
 /* A tensor or a C number, the operand of arithmetic. */
+enum db_operand_kind { DB_OPERAND_TENSOR, DB_OPERAND_INT, DB_OPERAND_FLOAT };
 typedef struct db_operand {
-  enum { DB_OPERAND_TENSOR, DB_OPERAND_INT, DB_OPERAND_FLOAT } kind;
+  enum db_operand_kind kind;
   db_tensor *t;
   int64_t i;
   double f;

@@ -30,6 +30,7 @@ struct job {
   uint64_t *device_ns; /* per repetition, sorted at the end */
   struct emu_stats stats;
   bool emulated;
+  bool stuck; /* the kernel still runs: nothing it uses can be closed, the process just ends */
 };
 
 /* ---- flags ---- */
@@ -139,6 +140,12 @@ static const char *param_text(const struct db_param *p, char *buf, size_t cap) {
   return buf;
 }
 
+/* " (name)", or nothing: clang leaves names out unless told to keep them. */
+static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
+  snprintf(buf, cap, *p->name ? " (%s)" : "", p->name);
+  return buf;
+}
+
 /* The command line's arguments against the kernel's parameters. */
 static int check_arguments(struct job *j) {
   unsigned n;
@@ -146,9 +153,10 @@ static int check_arguments(struct job *j) {
   const char *kernel = db_program_name(j->program);
   if (n != j->nargs) {
     fail_usage(j->self, "kernel %s takes %u arguments, %u --arg were given", kernel, n, j->nargs);
-    char text[64];
+    char text[64], name[48];
     for (unsigned i = 0; i < n; i++)
-      fprintf(stderr, "  %u %s: %s\n", i, p[i].name, param_text(&p[i], text, sizeof text));
+      fprintf(stderr, "  argument %u%s: %s\n", i, name_text(&p[i], name, sizeof name),
+              param_text(&p[i], text, sizeof text));
     return EXIT_USAGE;
   }
   for (unsigned i = 0; i < n; i++) {
@@ -157,10 +165,10 @@ static int check_arguments(struct job *j) {
                 : p[i].kind == DB_PARAM_BUFFER
                     ? a->kind == ARGUMENT_BUFFER || (a->kind == ARGUMENT_VALUE && a->bytes == 8)
                     : a->kind != ARGUMENT_LOCAL && a->bytes == p[i].size;
-    char text[64];
+    char text[64], name[48];
     if (!fits)
-      return fail_usage(j->self, "--arg %s: argument %u (%s) of kernel %s is %s", a->spec, i, p[i].name, kernel,
-                        param_text(&p[i], text, sizeof text));
+      return fail_usage(j->self, "--arg %s: argument %u%s of kernel %s is %s", a->spec, i,
+                        name_text(&p[i], name, sizeof name), kernel, param_text(&p[i], text, sizeof text));
   }
   for (unsigned i = 0; i < j->nouts; i++)
     if (p[j->out[i].arg].kind != DB_PARAM_BUFFER)
@@ -203,7 +211,10 @@ static int launch_all(struct job *j) {
     db_queue_timestamp(q, begin);
     db_queue_exec(q, j->program, args, j->nargs, j->grid, j->block);
     db_queue_timestamp(q, end);
-    if (db_queue_submit(q, &when) || db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9)))
+    int err = db_queue_submit(q, &when);
+    if (!err) err = db_wait(db_queue_timeline(q), when, (uint64_t)(j->timeout * 1e9));
+    j->stuck = err == -ETIMEDOUT;
+    if (err)
       status = fail_work(j->self, "%s", db_error());
     else
       j->device_ns[i] = db_signal_time_ns(end) - db_signal_time_ns(begin);
@@ -212,6 +223,7 @@ static int launch_all(struct job *j) {
     emu_stats(db_device_os(j->dev), db_device_index(j->dev), &j->stats);
     j->stats.instructions -= before.instructions;
   }
+  if (j->stuck) return status;
   db_signal_release(begin);
   db_signal_release(end);
   db_queue_release(q);
@@ -254,7 +266,9 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
   for (unsigned i = 0; i < j->nargs; i++) {
     const struct argument *a = &j->arg[i];
     if (!j->buffer[i]) continue;
-    printf("arg %-2u %s %s[%lld] =", i, p[i].name, db_dtype_name(a->dtype), (long long)a->count);
+    char name[48];
+    printf("arg %-2u%s %s[%lld] =", i, name_text(&p[i], name, sizeof name), db_dtype_name(a->dtype),
+           (long long)a->count);
     for (int64_t k = 0; k < a->count && k < SHOWN; k++) {
       fputc(' ', stdout);
       element_print(stdout, a->dtype, a->data, k, false);
@@ -321,15 +335,16 @@ static int execute(struct job *j) {
 }
 
 static int run_main(const struct command *self, int argc, char **argv) {
-  struct job *j = calloc(1, sizeof *j);
+  static struct job job;
+  struct job *j = &job;
   int status;
-  if (!j) return fail_work(self, "out of memory");
   j->self = self;
   j->repeat = 1;
   j->timeout = 60;
   if (options_parse(self, options, sizeof options / sizeof *options, set_file, j, argc, argv, &status) &&
       !(status = check_usage(j)))
     status = execute(j);
+  if (j->stuck) return status;
   for (unsigned i = 0; i < j->nargs; i++) {
     db_buffer_release(j->buffer[i]);
     free(j->arg[i].data);
@@ -337,7 +352,6 @@ static int run_main(const struct command *self, int argc, char **argv) {
   db_program_release(j->program);
   db_close(j->dev);
   free(j->device_ns);
-  free(j);
   return status;
 }
 

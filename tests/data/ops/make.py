@@ -191,6 +191,9 @@ for sa, sb in (((2, 3), (3,)), ((2, 1), (1, 3)), ((4,), ()), ((), (2, 2)), ((2, 
 binary("lt", T([np.nan, 1, np.inf], "f32"), T([1, np.nan, np.inf], "f32"))
 binary("ge", T([np.nan, 1, np.inf], "f32"), T([1, np.nan, np.inf], "f32"))
 binary("ne", T([np.nan, 1, np.inf], "f32"), T([np.nan, np.nan, np.inf], "f32"))
+binary("maximum", T([np.nan, 1, -np.inf], "f32"), T([1, np.nan, np.inf], "f32"))
+binary("minimum", T([np.nan, 1, -np.inf], "f32"), T([1, np.nan, np.inf], "f32"))
+case("relu", [T([np.nan, -1, np.inf, -np.inf], "f32")], T([np.nan, 0, np.inf, 0], "f32"), tol=0)
 for t in ("f32", "f16", "i32", "u8"):
     x = values((5,), t)
     case("add", [x], T(x.x + as_type(3, t), t), int=3)
@@ -269,6 +272,8 @@ for op in ("sum", "prod", "max", "min", "mean", "var", "std"):
         reduction(op, x, axes, 0)
 reduction("sum", values((300,), "f32"), (), 0, floor=300)
 reduction("max", values((17, 33), "f32"), (0,), 0)
+reduction("max", T([[1, np.nan], [3, -np.inf], [-np.inf, -np.inf]], "f32"), (1,), 0)
+reduction("min", T([[np.nan, 1], [3, np.inf], [np.inf, np.inf]], "f32"), (1,), 0)
 reduction("sum", T(np.full(1000, 255), "u8"), (), 0)
 for op, f in (("softmax", lambda e, s: e / s), ("log_softmax", lambda e, s: np.log(e / s))):
     for t in FLOATS + ("i32",):
