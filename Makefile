@@ -1,6 +1,6 @@
 # Doorbell. `make run` and `make test` do everything, from a machine that has gcc, make and git only.
 #
-#   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a
+#   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a, build/libdoorbell-emu.so
 #   make deps       install what is missing with the system's package manager
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
@@ -54,6 +54,7 @@ obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
          $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
          $(patsubst %.rules,$(B)/obj/gen/%.o,$(filter $(1)/%,$(rules)))
 OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
+EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
 CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
 
 KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl tests/kernels/*.cl))
@@ -76,7 +77,7 @@ libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so
 
 # ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
 $(B)/flags: FORCE
@@ -122,6 +123,10 @@ $(B)/libdoorbell.a: $(OBJS)
 $(B)/libdoorbell.so: $(OBJS)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libdoorbell.so.0 -o $@ $^ $(ALL_LDFLAGS) $(LIBS)
+# The emulator alone, for other programs: run_asm, and the interposer behind `doorbell emu`. No LLVM.
+$(B)/libdoorbell-emu.so: $(EMU_OBJ) $(call obj_of,emu)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libdoorbell-emu.so.0 -o $@ $^ $(ALL_LDFLAGS) -lm -ldl
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
@@ -132,6 +137,15 @@ $(B)/kernels/%.gfx1100.co: %.cl
 	@mkdir -p $(@D)
 	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MF $@.d -MT $@ $< -o $@
 kernels: $(KERNELS_CO)
+# The test kernels again at other levels and in both wave sizes, for the long suites: NAME.gfx1100.O0.w64.co ...
+MATRIX_CO := $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(patsubst %.cl,$(B)/kernels/%.gfx1100.$(o).$(w).co,$(wildcard tests/kernels/*.cl))))
+define MATRIX_RULE
+$(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
+	$$(call say,CL,$$< ($(1) $(2)))
+	@mkdir -p $$(@D)
+	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 -I$$(<D) -MMD -MF $$@.d -MT $$@ $$< -o $$@
+endef
+$(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
 # The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
 $(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile
 	@mkdir -p $(@D)
@@ -161,7 +175,7 @@ run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
 run-suites: suites
 	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
-run-suites-long: suites $(addprefix $(B)/tests/,$(LONG_TESTS))
+run-suites-long: suites $(MATRIX_CO) $(addprefix $(B)/tests/,$(LONG_TESTS))
 	$(call run_list,$(TESTS) $(LONG_TESTS),7200)
 
 # The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after deps.
@@ -219,6 +233,9 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/doorbell $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/doorbell $(DESTDIR)$(PREFIX)/bin/doorbell
 	install -m 755 $(B)/libdoorbell.so $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.$(VERSION)
+	install -m 755 $(B)/libdoorbell-emu.so $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so.$(VERSION)
+	ln -sf libdoorbell-emu.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so.0
+	ln -sf libdoorbell-emu.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so
 	ln -sf libdoorbell.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.0
 	ln -sf libdoorbell.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell.so
 	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(PREFIX)/lib/libdoorbell.a
@@ -228,6 +245,7 @@ install: all
 	  '$(PREFIX)' '$(VERSION)' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/doorbell.pc
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/doorbell lib/libdoorbell.so lib/libdoorbell.so.0 lib/libdoorbell.so.$(VERSION) lib/libdoorbell.a \
+	  lib/libdoorbell-emu.so lib/libdoorbell-emu.so.0 lib/libdoorbell-emu.so.$(VERSION) \
 	  include/doorbell/doorbell.h include/doorbell/hcq.h share/man/man1/doorbell.1 lib/pkgconfig/doorbell.pc)
 clean:
 	rm -rf $(B)
