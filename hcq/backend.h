@@ -17,7 +17,7 @@ struct hcq_machine {
   struct hcq_machine *next;
   const struct hcq_backend *ops;
   struct os *os;
-  char name[64]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
+  char name[144]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
   unsigned refs;
   bool emulated;
   void *state; /* the backend's, made by its first open and dropped by machine_close */
@@ -156,7 +156,7 @@ struct db_device {
   unsigned index;
   atomic_uint refs; /* handles and objects */
   unsigned handles; /* db_open and db_device_retain; under the registry's lock */
-  char name[80], arch[24], description[96];
+  char name[160], arch[24], description[96];
   struct db_device_counters counters;
   struct hcq_signal_page *signal_pages;
   struct hcq_ring *rings[2]; /* by enum db_queue_kind */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define DRAIN_TIMEOUT_NS 30000000000ull
+#define EMULATED_GPUS    4
 #define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100"
 
 /* The only global state: devices by canonical name, and the machines they sit in. */
@@ -23,8 +24,8 @@ static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_
 
 struct device_name {
   const struct hcq_backend *ops;
-  char machine[64]; /* canonical, without the index */
-  char gpus[48];    /* of an emulated machine */
+  char machine[144]; /* canonical, without the index */
+  char gpus[128];    /* of an emulated machine */
   unsigned index;
   bool emulated;
 };
@@ -40,7 +41,7 @@ static int parse_index(const char *name, const char *digits, unsigned *index) {
 
 static int parse_name(const char *name, struct device_name *out) {
   *out = (struct device_name){0};
-  char text[128];
+  char text[144];
   if (strlen(name) >= sizeof text)
     return db_fail(-EINVAL, "device '%.64s...': the name is too long; known: " KNOWN_NAMES, name);
   strcpy(text, name);
@@ -66,8 +67,11 @@ static int parse_name(const char *name, struct device_name *out) {
                    out->ops->vendor);
   char *digits = strchr(rest, ':');
   if (digits) *digits++ = 0;
-  if (strlen(rest) >= sizeof out->gpus) return db_fail(-EINVAL, "device '%s': the list of GPUs is too long", name);
+  if (strlen(rest) >= sizeof out->gpus / (strchr(rest, ',') ? 1 : EMULATED_GPUS))
+    return db_fail(-EINVAL, "device '%s': the list of GPUs is too long", name);
   strcpy(out->gpus, rest);
+  /* One name stands for several such GPUs, so that :1 is there without spelling the machine out. */
+  for (int i = 1; !strchr(rest, ',') && i < EMULATED_GPUS; i++) strcat(strcat(out->gpus, ","), rest);
   snprintf(out->machine, sizeof out->machine, "EMU+%s:%s", out->ops->vendor, rest);
   return digits ? parse_index(name, digits, &out->index) : 0;
 }

@@ -53,7 +53,7 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
   if (!m) return -ENODEV;
   struct hcq_found *found = calloc(GPUS_MAX, sizeof *found);
   int n = found ? m->ops->enumerate(m, found, GPUS_MAX) : db_fail(-ENOMEM, "out of host memory");
-  for (int i = 0; i < n && i < GPUS_MAX; i++) {
+  for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) { /* emulated ones are all alike */
     struct db_device_info *info = &found[i].info;
     snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);
     for (int k = 0; k < ndrm; k++) {
