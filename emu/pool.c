@@ -1,4 +1,6 @@
-/* The worker pool. A job is on the caller's stack and in the pool's list while it has chunks to give; a chunk is one
+/* The worker pool.
+ *
+ * A job is on the caller's stack and in the pool's list while it has chunks to give; a chunk is one
  * atomic addition. The lock is taken to enter and to leave a job, never per chunk. */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -10,7 +12,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { SPIN_NS = 20000, MAX_WORKERS = 255 };
+/* An idle worker looks around for SPIN_NS, then dozes for DOZES times DOZE_NS, then sleeps until it is woken. Waking costs more than many a small
+ * job, so a dozing worker is only woken once the caller has spent WAKE_NS on the job and is not done; but it always comes, which matters to kernels
+ * whose workgroups wait for each other. */
+enum { SPIN_NS = 20000, DOZE_NS = 1000000, DOZES = 100, WAKE_NS = 4000, LEAVE_SPIN_NS = 50000, MAX_WORKERS = 255 };
 
 struct pool_job {
   struct pool_job *next;
@@ -18,7 +23,7 @@ struct pool_job {
   void *ctx;
   uint64_t total, chunk;
   unsigned seats, max_seats; /* under the lock */
-  unsigned inside;           /* workers in fn, under the lock */
+  atomic_uint inside;        /* workers in fn; rises only under the lock */
   _Atomic uint64_t taken;
 };
 
@@ -34,6 +39,7 @@ struct pool {
   struct pool_job *jobs; /* under the lock */
   atomic_uint njobs;
   unsigned sleepers; /* under the lock */
+  atomic_uint dozers;
   bool quit, started;
   unsigned n, running; /* wanted; started */
   struct pool_worker workers[];
@@ -53,20 +59,23 @@ struct pool *pool_new(void) {
   if (!p) return NULL;
   p->n = n;
   pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->work, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&p->work, &attr);
+  pthread_condattr_destroy(&attr);
   pthread_cond_init(&p->left, NULL);
   return p;
 }
 
 unsigned pool_workers(const struct pool *p) { return p->n; }
 
-static void job_chunks(struct pool_job *job, unsigned worker, unsigned seat) {
-  for (;;) {
-    uint64_t begin = atomic_fetch_add_explicit(&job->taken, job->chunk, memory_order_relaxed);
-    if (begin >= job->total) return;
-    uint64_t end = job->total - begin < job->chunk ? job->total : begin + job->chunk;
-    job->fn(job->ctx, worker, seat, begin, end);
-  }
+static bool job_chunk(struct pool_job *job, unsigned worker, unsigned seat) {
+  uint64_t begin = atomic_fetch_add_explicit(&job->taken, job->chunk, memory_order_relaxed);
+  if (begin >= job->total) return false;
+  uint64_t end = job->total - begin < job->chunk ? job->total : begin + job->chunk;
+  job->fn(job->ctx, worker, seat, begin, end);
+  return true;
 }
 
 static struct pool_job *joinable(struct pool *p) {
@@ -79,26 +88,36 @@ static struct pool_job *joinable(struct pool *p) {
 static void *worker_main(void *arg) {
   struct pool_worker *w = arg;
   struct pool *p = w->pool;
+  unsigned dozes = 0;
   pthread_mutex_lock(&p->lock);
   while (!p->quit) {
     struct pool_job *job = joinable(p);
     if (job) {
       unsigned seat = job->seats++;
-      job->inside++;
+      atomic_fetch_add_explicit(&job->inside, 1, memory_order_relaxed);
       pthread_mutex_unlock(&p->lock);
-      job_chunks(job, w->index, seat);
+      while (job_chunk(job, w->index, seat)) {}
       pthread_mutex_lock(&p->lock);
-      if (--job->inside == 0) pthread_cond_broadcast(&p->left);
+      /* The job may be gone as soon as this is seen. */
+      if (atomic_fetch_sub_explicit(&job->inside, 1, memory_order_release) == 1) pthread_cond_broadcast(&p->left);
+      dozes = 0;
       continue;
     }
-    /* A short look around before sleeping: dispatches come in bursts, and waking a thread costs more than many of them.
-     */
-    pthread_mutex_unlock(&p->lock);
-    uint64_t until = now_ns() + SPIN_NS;
-    unsigned seen = atomic_load_explicit(&p->njobs, memory_order_relaxed);
-    while (atomic_load_explicit(&p->njobs, memory_order_relaxed) <= seen && now_ns() < until) sched_yield();
-    pthread_mutex_lock(&p->lock);
-    if (!p->quit && !joinable(p)) {
+    if (!dozes) {
+      pthread_mutex_unlock(&p->lock);
+      uint64_t until = now_ns() + SPIN_NS;
+      unsigned seen = atomic_load_explicit(&p->njobs, memory_order_relaxed);
+      while (atomic_load_explicit(&p->njobs, memory_order_relaxed) <= seen && now_ns() < until) pool_relax();
+      pthread_mutex_lock(&p->lock);
+    }
+    if (p->quit || joinable(p)) continue;
+    if (dozes++ < DOZES) {
+      uint64_t until = now_ns() + DOZE_NS;
+      struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+      atomic_fetch_add_explicit(&p->dozers, 1, memory_order_relaxed);
+      pthread_cond_timedwait(&p->work, &p->lock, &t);
+      atomic_fetch_sub_explicit(&p->dozers, 1, memory_order_relaxed);
+    } else {
       p->sleepers++;
       pthread_cond_wait(&p->work, &p->lock);
       p->sleepers--;
@@ -126,7 +145,7 @@ static void start_workers(struct pool *p) {
 void pool_run(struct pool *p, uint64_t total, uint64_t chunk, unsigned max_seats, pool_fn fn, void *ctx) {
   struct pool_job job = {.fn = fn, .ctx = ctx, .total = total, .chunk = chunk, .seats = 1, .max_seats = max_seats};
   if (total <= chunk || max_seats <= 1) {
-    job_chunks(&job, 0, 0);
+    while (job_chunk(&job, 0, 0)) {}
     return;
   }
   pthread_mutex_lock(&p->lock);
@@ -137,14 +156,29 @@ void pool_run(struct pool *p, uint64_t total, uint64_t chunk, unsigned max_seats
   if (p->sleepers) pthread_cond_broadcast(&p->work);
   pthread_mutex_unlock(&p->lock);
 
-  job_chunks(&job, 0, 0);
+  uint64_t wake_at = now_ns() + WAKE_NS;
+  while (job_chunk(&job, 0, 0)) {
+    if (!wake_at || now_ns() < wake_at) continue;
+    wake_at = 0;
+    if (!atomic_load_explicit(&p->dozers, memory_order_relaxed)) continue;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+  }
 
   pthread_mutex_lock(&p->lock);
   struct pool_job **at = &p->jobs;
   while (*at != &job) at = &(*at)->next;
   *at = job.next;
   atomic_fetch_sub_explicit(&p->njobs, 1, memory_order_relaxed);
-  while (job.inside) pthread_cond_wait(&p->left, &p->lock);
+  if (atomic_load_explicit(&job.inside, memory_order_relaxed)) {
+    pthread_mutex_unlock(&p->lock);
+    for (uint64_t until = now_ns() + LEAVE_SPIN_NS;
+         atomic_load_explicit(&job.inside, memory_order_acquire) && now_ns() < until;)
+      pool_relax();
+    pthread_mutex_lock(&p->lock);
+  }
+  while (atomic_load_explicit(&job.inside, memory_order_acquire)) pthread_cond_wait(&p->left, &p->lock);
   pthread_mutex_unlock(&p->lock);
 }
 

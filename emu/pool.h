@@ -4,6 +4,15 @@
 #define DOORBELL_EMU_POOL_H
 #include <stdint.h>
 
+/* One turn of a wait that keeps the core: giving it up may cost milliseconds when others want it, more than such a wait lasts. */
+static inline void pool_relax(void) {
+#if defined(__x86_64__)
+  for (int i = 0; i < 8; i++) __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  for (int i = 0; i < 8; i++) __asm__ volatile("yield");
+#endif
+}
+
 struct pool;
 /* One worker for each host core this process may use, but the caller's own. NULL when out of memory. Threads start with
  * the first job. */

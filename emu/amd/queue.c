@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +18,10 @@
 /* ---- sleeping and waking ---- */
 
 enum {
-  SPIN_NS = 30000,        /* after work: yield the core, but look again at once */
+  SPIN_NS = 30000,        /* after work: look again at once */
   SLEEP_MIN_NS = 20000,   /* then sleep for a part of the time without work so far ... */
-  SLEEP_PART = 8,         /* ... so that noticing a doorbell takes at most this part of the pause before it, */
-  SLEEP_MAX_NS = 1000000, /* and never more than this */
+  SLEEP_PART = 16,        /* ... so that noticing a doorbell takes at most this part of the pause before it, */
+  SLEEP_MAX_NS = 4000000, /* and never more than this */
   RUN_BUDGET = 1 << 16,
 };
 
@@ -44,7 +43,7 @@ void amd_kick(struct amd_machine *m) {
 /* Nothing happened between reading kick == seen and now that a queue could be waiting for. */
 static void queue_pause(struct amd_machine *m, unsigned seen, uint64_t idle_ns) {
   if (idle_ns < SPIN_NS) {
-    sched_yield();
+    pool_relax();
     return;
   }
   uint64_t ns = idle_ns / SLEEP_PART;
