@@ -1,0 +1,123 @@
+/* What one kernel launch costs the host: recording and submitting, without waiting for the kernel.
+ *
+ * Prints nanoseconds, and instructions of user space where the system lets them be counted, per launch: each launch submitted by itself, and
+ * 64 to a submission. Where there is no counter:
+ *   valgrind --tool=callgrind --toggle-collect=db_queue_exec --toggle-collect=db_queue_submit build/bench/launch CPU */
+#include "hcq/hcq.h"
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LAUNCHES = 100000, PAUSE = 256 }; /* wait for the device every so many launches, so that no ring fills */
+#define TIMEOUT_NS 60000000000ull
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int counter_open(void) {
+  struct perf_event_attr a = {.type = PERF_TYPE_HARDWARE,
+                              .size = sizeof a,
+                              .config = PERF_COUNT_HW_INSTRUCTIONS,
+                              .exclude_kernel = 1,
+                              .exclude_hv = 1};
+  return (int)syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
+}
+static uint64_t counter_read(int fd) {
+  uint64_t v = 0;
+  return fd >= 0 && read(fd, &v, sizeof v) == sizeof v ? v : 0;
+}
+
+static void *read_whole(const char *path, size_t *size) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return NULL;
+  fseek(f, 0, SEEK_END);
+  *size = (size_t)ftell(f);
+  rewind(f);
+  void *p = malloc(*size + 1);
+  if (p && fread(p, 1, *size, f) != *size) *size = 0;
+  fclose(f);
+  return p;
+}
+
+static int fail(const char *what) {
+  fprintf(stderr, "launch: %s: %s\n", what, db_error());
+  return 1;
+}
+
+/* A kernel with saxpy's arguments; it is run over no elements. */
+static db_program *load(db_device *dev, const char *self) {
+  static const struct db_param params[] = {{"y", 0, 8, DB_PARAM_BUFFER},
+                                           {"x", 8, 8, DB_PARAM_BUFFER},
+                                           {"a", 16, 4, DB_PARAM_VALUE},
+                                           {"n", 20, 4, DB_PARAM_VALUE}};
+  bool host = !strncmp(db_device_arch(dev), "gfx", 3) == 0;
+  char path[1024], command[1200];
+  snprintf(path, sizeof path, "%s", self);
+  char *slash = strrchr(path, '/');
+  if (!slash) slash = strcpy(path, "./") + 1;
+  snprintf(slash, sizeof path - (size_t)(slash - path),
+           host ? "/launch_saxpy.o" : "/../kernels/bench/kernels/saxpy.gfx1100.co");
+  if (host) {
+    snprintf(command, sizeof command,
+             "echo 'void saxpy(const void *k, unsigned x, unsigned y, unsigned z) {}' | cc -O2 -x c -c - -o %s", path);
+    if (system(command)) return NULL;
+  }
+  size_t size = 0;
+  void *image = read_whole(path, &size);
+  db_program *p = db_program_load(dev, image, size, "saxpy", host ? params : NULL, host ? 4 : 0);
+  free(image);
+  return p;
+}
+
+static int measure(db_device *dev, db_program *prog, unsigned per_submit, int counter) {
+  db_buffer *b = db_alloc(dev, 4096, 0);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  if (!b || !q) return fail(db_device_name(dev));
+  float a = 1;
+  struct db_arg args[] = {{.buffer = b}, {.buffer = b}, {.data = &a}, {.bits = 0}};
+  uint32_t grid[3] = {1, 1, 1}, block[3] = {strncmp(db_device_arch(dev), "gfx", 3) ? 1 : 64, 1, 1};
+  uint64_t spent = 0, instructions = 0, when = 0;
+  for (int done = 0; done < LAUNCHES; done += PAUSE) {
+    uint64_t start = now_ns(), count = counter_read(counter);
+    for (int i = 1; i <= PAUSE; i++) {
+      db_queue_exec(q, prog, args, 4, grid, block);
+      if (i % (int)per_submit == 0 && db_queue_submit(q, &when)) return fail(db_device_name(dev));
+    }
+    instructions += counter_read(counter) - count;
+    spent += now_ns() - start;
+    if (db_wait(db_queue_timeline(q), when, TIMEOUT_NS)) return fail(db_device_name(dev));
+  }
+  int launches = (LAUNCHES + PAUSE - 1) / PAUSE * PAUSE;
+  printf("%-16s %2u to a submission: %7.1f ns", db_device_name(dev), per_submit, (double)spent / launches);
+  if (counter >= 0) printf(", %6.1f instructions", (double)instructions / launches);
+  printf(" per launch\n");
+  db_queue_release(q);
+  db_buffer_release(b);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *both[] = {"CPU", "EMU+AMD:gfx1100"};
+  const char **names = argc > 1 ? (const char **)argv + 1 : both;
+  int n = argc > 1 ? argc - 1 : 2, status = 0, counter = counter_open();
+  for (int i = 0; i < n; i++) {
+    db_device *dev = db_open(names[i]);
+    if (!dev) return fail(names[i]);
+    db_program *prog = load(dev, argv[0]);
+    if (!prog) return fail(names[i]);
+    status |= measure(dev, prog, 1, counter);
+    status |= measure(dev, prog, 64, counter);
+    db_program_release(prog);
+    db_close(dev);
+  }
+  return status;
+}
