@@ -239,7 +239,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     break;
   default: return NULL;
   }
-  if (shape_equal(&s, x)) return x;
+  if (s.rank == x->rank && !memcmp(s.dim, x->dim, s.rank * sizeof *s.dim)) return x;
   struct shape *keep = graph_alloc(g, sizeof *keep);
   if (keep) *keep = s;
   return keep;

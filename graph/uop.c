@@ -23,7 +23,10 @@ struct chunk {
 struct graph {
   char *at, *end; /* free space of the newest chunk */
   struct chunk *chunks;
-  uint64_t *slot; /* 16 bits of hash above a 48-bit node address; 0 is empty */
+  struct slot {
+    uint64_t hash;
+    struct uop *node; /* NULL: empty */
+  } *slot;
   size_t capacity, count;
   size_t bytes;
   char **string;
@@ -42,7 +45,7 @@ static struct chunk *chunk_new(struct graph *g, size_t size) {
   return c;
 }
 
-void *graph_alloc(struct graph *g, size_t size) {
+static void *take(struct graph *g, size_t size) {
   size = (size + 7) & ~(size_t)7;
   if ((size_t)(g->end - g->at) < size) {
     size_t need = size + sizeof(struct chunk);
@@ -51,12 +54,17 @@ void *graph_alloc(struct graph *g, size_t size) {
       g->error = "out of memory";
       return NULL;
     }
-    if (need > CHUNK / 4) return memset(c + 1, 0, size);
+    if (need > CHUNK / 4) return c + 1;
     g->at = (char *)(c + 1), g->end = (char *)c + CHUNK;
   }
   void *p = g->at;
   g->at += size;
-  return memset(p, 0, size);
+  return p;
+}
+
+void *graph_alloc(struct graph *g, size_t size) {
+  void *p = take(g, size);
+  return p ? memset(p, 0, size) : NULL;
 }
 
 struct graph *uop_graph(const struct uop *u) {
@@ -125,18 +133,23 @@ const char *graph_intern(struct graph *g, const char *s) {
 }
 
 static bool table_grow(struct graph *g) {
-  size_t n = g->capacity * 2;
-  uint64_t *slot = calloc(n, sizeof *slot);
+  size_t n = g->capacity * 4;
+  struct slot *slot = calloc(n, sizeof *slot);
   if (!slot) return false;
   for (size_t i = 0; i < g->capacity; i++) {
-    if (!g->slot[i]) continue;
-    uint64_t h = ((struct uop *)(uintptr_t)(g->slot[i] & 0xffffffffffff))->hash;
-    size_t at = h & (n - 1);
-    while (slot[at]) at = (at + 1) & (n - 1);
+    if (!g->slot[i].node) continue;
+    size_t at = g->slot[i].hash & (n - 1);
+    while (slot[at].node) at = (at + 1) & (n - 1);
     slot[at] = g->slot[i];
   }
   free(g->slot);
   g->slot = slot, g->capacity = n;
+  return true;
+}
+
+static bool same_sources(const struct uop *u, struct uop *const *src) {
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (u->src[i] != src[i]) return false;
   return true;
 }
 
@@ -157,33 +170,32 @@ struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lane
   for (unsigned i = 0; i < nsrc; i++) h = mix(h, src[i]->hash + i);
 
   size_t mask = g->capacity - 1, at = h & mask;
-  uint64_t tag = h >> 48;
-  for (; g->slot[at]; at = (at + 1) & mask) {
-    if (g->slot[at] >> 48 != tag) continue;
-    struct uop *u = (struct uop *)(uintptr_t)(g->slot[at] & 0xffffffffffff);
-    if (u->hash == h && u->op == op && u->dtype == dtype && u->lanes == (lanes & 255) && u->aux == (aux & 255) &&
-        u->nsrc == nsrc && u->arg.i == arg.i && (!nsrc || !memcmp(u->src, src, nsrc * sizeof *src)))
+  for (; g->slot[at].node; at = (at + 1) & mask) {
+    struct uop *u = g->slot[at].node;
+    if (g->slot[at].hash == h && u->op == op && u->dtype == dtype && u->lanes == (lanes & 255) &&
+        u->aux == (aux & 255) && u->nsrc == nsrc && u->arg.i == arg.i && same_sources(u, src))
       return u;
   }
   bool bounded = dtype != DT_VOID && !dtype_is_float(dtype);
-  struct uop *u = graph_alloc(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
+  struct uop *u = take(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
   if (!u) return g->broken;
-  u->op = (uint8_t)op, u->dtype = (uint8_t)dtype, u->lanes = (uint8_t)lanes, u->aux = (uint8_t)aux;
-  u->nsrc = (uint16_t)nsrc;
-  u->id = (uint32_t)g->count;
-  u->arg = arg;
-  u->hash = h;
-  if (nsrc) memcpy(u->src, src, nsrc * sizeof *src);
-  g->slot[at] = tag << 48 | (uint64_t)(uintptr_t)u;
+  *u = (struct uop){.op = (uint8_t)op,
+                    .dtype = (uint8_t)dtype,
+                    .lanes = (uint8_t)lanes,
+                    .aux = (uint8_t)aux,
+                    .nsrc = (uint16_t)nsrc,
+                    .flags = bounded ? UOP_HAS_BOUNDS : 0,
+                    .id = (uint32_t)g->count,
+                    .arg = arg,
+                    .hash = h};
+  for (unsigned i = 0; i < nsrc; i++) u->src[i] = src[i];
+  g->slot[at] = (struct slot){h, u};
   if (++g->count * 8 > g->capacity * 5 && !table_grow(g) && g->count + 1 >= g->capacity) {
     g->error = "out of memory";
     g->capacity = 1024, g->count = 0; /* an empty table keeps further lookups ending */
     memset(g->slot, 0, g->capacity * sizeof *g->slot);
   }
-  if (bounded) {
-    u->flags |= UOP_HAS_BOUNDS;
-    *uop_bounds_slot(u) = uop_compute_bounds(u);
-  }
+  if (bounded) *uop_bounds_slot(u) = uop_compute_bounds(u);
   u->shape = uop_compute_shape(g, u);
   return u;
 }

@@ -66,10 +66,11 @@ static inline double eval_round(enum dtype t, double v) {
 
 static union value eval(struct env *e, struct uop *u);
 
-static inline union value eval_float(struct env *e, struct uop *u, double a, double b, double c) {
+/* op of floats of type t */
+static inline union value eval_float(enum op op, enum dtype t, double a, double b, double c) {
   union value r = {0};
   double v;
-  switch (u->op) {
+  switch (op) {
   case OP_CMPLT: return (union value){.i = a < b};
   case OP_CMPEQ: return (union value){.i = a == b};
   case OP_CMPNE: return (union value){.i = a != b};
@@ -85,18 +86,18 @@ static inline union value eval_float(struct env *e, struct uop *u, double a, dou
   case OP_MUL: v = a * b; break;
   case OP_FDIV: v = a / b; break;
   case OP_MAX: v = isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? b : a) : a > b ? a : b; break;
-  case OP_MULACC: v = u->dtype == DT_F32 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c); break;
-  default: fail_msg("float %s", op_info[u->op].name); return r;
+  case OP_MULACC: v = t == DT_F32 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c); break;
+  default: fail_msg("float %s", op_info[op].name); return r;
   }
-  r.f = eval_round(u->dtype, v);
+  r.f = eval_round(t, v);
   return r;
 }
 
-static inline union value eval_int(struct env *e, struct uop *u, int64_t sa, int64_t sb, int64_t sc) {
-  enum dtype t = u->src[0]->dtype;
+/* op of integers or bools of type t */
+static inline union value eval_int(struct env *e, enum op op, enum dtype t, int64_t sa, int64_t sb, int64_t sc) {
   __int128 a = eval_widen(t, sa), b = eval_widen(t, sb), c = eval_widen(t, sc), v = 0;
   int bits = dtype_info[t].size * 8;
-  switch (u->op) {
+  switch (op) {
   case OP_CMPLT: return (union value){.i = a < b};
   case OP_CMPEQ: return (union value){.i = a == b};
   case OP_CMPNE: return (union value){.i = a != b};
@@ -111,7 +112,7 @@ static inline union value eval_int(struct env *e, struct uop *u, int64_t sa, int
       e->undefined = true;
       return (union value){0};
     }
-    v = u->op == OP_IDIV ? a / b : a % b;
+    v = op == OP_IDIV ? a / b : a % b;
     break;
   case OP_MAX: v = a > b ? a : b; break;
   case OP_AND: v = a & b; break;
@@ -123,11 +124,11 @@ static inline union value eval_int(struct env *e, struct uop *u, int64_t sa, int
       e->undefined = true;
       return (union value){0};
     }
-    v = u->op == OP_SHL ? (__int128)((unsigned __int128)a << b) : a >> b;
+    v = op == OP_SHL ? (__int128)((unsigned __int128)a << b) : a >> b;
     break;
-  default: fail_msg("integer %s", op_info[u->op].name);
+  default: fail_msg("integer %s", op_info[op].name);
   }
-  return (union value){.i = eval_wrap(u->dtype, v, &e->overflow)};
+  return (union value){.i = eval_wrap(t, v, &e->overflow)};
 }
 
 static inline union value eval_cast(struct env *e, struct uop *u) {
@@ -203,13 +204,7 @@ static inline union value eval_identity(enum op op, enum dtype t) {
 
 /* op of two values of type t */
 static inline union value eval_two(struct env *e, enum op op, enum dtype t, union value a, union value b) {
-  struct {
-    struct uop u;
-    struct uop *src[2];
-  } n = {.u = {.op = op, .dtype = t, .lanes = 1, .nsrc = 2}};
-  struct uop leaf = {.dtype = t};
-  n.u.src[0] = n.u.src[1] = &leaf;
-  return dtype_is_float(t) ? eval_float(e, &n.u, a.f, b.f, 0) : eval_int(e, &n.u, a.i, b.i, 0);
+  return dtype_is_float(t) ? eval_float(op, t, a.f, b.f, 0) : eval_int(e, op, t, a.i, b.i, 0);
 }
 
 static inline union value eval_reduce(struct env *e, struct uop *u, unsigned r) {
@@ -247,7 +242,8 @@ static union value eval(struct env *e, struct uop *u) {
   if (u->op == OP_WHERE) return eval(e, eval(e, u->src[0]).i ? u->src[1] : u->src[2]);
   union value a = eval(e, u->src[0]), b = u->nsrc > 1 ? eval(e, u->src[1]) : a,
               c = u->nsrc > 2 ? eval(e, u->src[2]) : a;
-  return dtype_is_float(u->src[0]->dtype) ? eval_float(e, u, a.f, b.f, c.f) : eval_int(e, u, a.i, b.i, c.i);
+  enum dtype t = u->src[0]->dtype;
+  return dtype_is_float(t) ? eval_float(u->op, t, a.f, b.f, c.f) : eval_int(e, u->op, t, a.i, b.i, c.i);
 }
 
 static inline bool eval_same(enum dtype t, union value a, union value b) {

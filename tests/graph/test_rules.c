@@ -18,7 +18,7 @@ static struct uop *rule_wrap(struct graph *h, void *ctx,
 }
 static struct uop *rule_flip(struct graph *h, void *ctx, struct uop *u) {
   return uop_binary(h, OP_SUB, u->src[1], u->src[0]);
-}                                                                         /* comes back */
+} /* comes back */
 static struct uop *rule_grow(struct graph *h, void *ctx, struct uop *u) { /* endless: a new constant each time */
   return uop_binary(h, OP_MUL, u->src[0], uop_const_float(h, DT_F32, fval(u->src[1]) + 1));
 }

@@ -264,7 +264,7 @@ static union value random_value(struct uop *leaf) {
   enum dtype t = leaf->dtype;
   if (dtype_is_float(t)) return (union value){.f = eval_round(t, floats[pick(0, 13)])};
   int64_t lo = uop_min(leaf), hi = uop_max(leaf);
-  if (lo == INT64_MIN && hi == INT64_MAX) return (union value){.i = pick(0, 1) ? (int64_t)rng() * 7919 : pick(-3, 3)};
+  if (lo == INT64_MIN && hi == INT64_MAX) return (union value){.i = pick(0, 1) ? (int64_t)(rng() * 7919) : pick(-3, 3)};
   switch (pick(0, 3)) {
   case 0: return (union value){.i = lo};
   case 1: return (union value){.i = hi};
