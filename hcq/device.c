@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define DRAIN_TIMEOUT_NS 30000000000ull
-#define EMULATED_GPUS    4
+#define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100"
 
 /* The only global state: devices by canonical name, and the machines they sit in. */

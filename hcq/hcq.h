@@ -37,7 +37,7 @@ const char *db_error(void);
 /* ---- devices ---- */
 
 /* Opens (or takes another reference to) a device. name: "CPU", "AMD", "EMU+AMD:gfx1100", each with ":index" for another one of its machine; NULL
- * reads the environment variable DEV and falls back to "CPU". An emulated machine has four GPUs of the named ISA, or those of a list:
+ * reads the environment variable DEV and falls back to "CPU". An emulated machine has two GPUs of the named ISA, or those of a list:
  * "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
 db_device *db_open(const char *name);
 db_device *db_device_retain(db_device *dev);
