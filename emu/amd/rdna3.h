@@ -100,6 +100,14 @@ struct rdna3_op {
 extern const struct rdna3_op rdna3_ops[RDNA3_ROW_COUNT];
 extern const char *const rdna3_format_names[RDNA3_FORMAT_COUNT];
 
+/* Modifiers that an encoding of a vector instruction takes; the masks are explained in rdna3_modifiers.def. */
+struct rdna3_modifiers {
+  uint16_t takes, prints;
+  uint8_t op_sel, dpp;
+  bool known;
+};
+const struct rdna3_modifiers *rdna3_modifiers(unsigned format, unsigned opcode);
+
 /* ---- a decoded instruction
  * ------------------------------------------------------------------------------------------------- */
 
@@ -121,6 +129,10 @@ enum {
   RDNA3_INV2PI = 248,
   RDNA3_DPP16 = 250,
   RDNA3_SCC = 253,
+  RDNA3_POPS_WAVE = 239, /* this and the next three can be named but are not executed */
+  RDNA3_VCCZ = 251,
+  RDNA3_EXECZ = 252,
+  RDNA3_LDS_DIRECT = 254,
   RDNA3_LITERAL = 255,
   RDNA3_VGPR0 = 256,
 };

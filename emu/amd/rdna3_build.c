@@ -550,6 +550,7 @@ static bool reads_unknown(const struct rdna3_inst *in) {
                   kind == RDNA3_KIND_src_vgpr;
     if (source && (n == RDNA3_POPS_WAVE || n == RDNA3_VCCZ || n == RDNA3_EXECZ || n == RDNA3_LDS_DIRECT)) return true;
     if (kind == RDNA3_KIND_src_vgpr && n < RDNA3_VGPR0) return true;
+    if (kind == RDNA3_KIND_src_vgpr_or_inline && (n < RDNA3_INT0 || (n >= RDNA3_SHARED_BASE && n <= RDNA3_POPS_WAVE) || (n >= RDNA3_VCCZ && n < RDNA3_VGPR0))) return true;
     if (kind == RDNA3_KIND_sreg && n >= RDNA3_INT0) return true;
   }
   return false;

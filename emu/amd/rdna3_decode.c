@@ -65,7 +65,7 @@ static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, un
   switch (w >> 26) {
   case 0x32: IS(VOPD_X, 22, 4, 2);
   case 0x33:
-    if (bits(w, 24, 2)) return false;
+    if (bits(w, 23, 3)) return false;
     IS(VOP3P, 16, 7, 2);
   case 0x35: IS(VOP3, 16, 10, 2);
   case 0x36: IS(DS, 18, 8, 2);
@@ -118,8 +118,17 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
                                     mask_in = {RDNA3_FIELD_src2, RDNA3_KIND_sreg, RDNA3_TYPE_m64, 64};
   bool e64 = op->format != f;
   if (e64 && op->format == RDNA3_VOPC) add_operand(in, op->flags & F_W_EXEC ? exec_dst : mask_dst, word, f);
+  bool flat = f == RDNA3_FLAT || f == RDNA3_GLOBAL;
+  unsigned data = 0;
+  for (unsigned i = 0; i < RDNA3_MAX_OPERANDS; i++)
+    if (op->operand[i].field == RDNA3_FIELD_data) data = op->operand[i].bits;
   for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
     struct rdna3_operand o = op->operand[i];
+    if (flat && data && o.field == RDNA3_FIELD_vdst) {
+      /* Atomics: the old value comes back when glc is set; of compare-and-swap's data, half is what it compares with. */
+      if (!bits(word, 14, 1)) continue;
+      o.bits = (uint16_t)(strstr(op->name, "cmpswap") ? data / 2 : data);
+    }
     if (e64 && o.field == RDNA3_FIELD_vsrc1) o.field = RDNA3_FIELD_src1, o.kind = RDNA3_KIND_src;
     add_operand(in, o, word, f);
     if (e64 && f == RDNA3_VOP3SD && o.field == RDNA3_FIELD_vdst) add_operand(in, carry_out, word, f);
@@ -127,7 +136,9 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
   if (e64 && op->flags & F_R_VCC) add_operand(in, mask_in, word, f);
 }
 
+/* Pairs start at even registers, larger groups at multiples of four. */
 static bool valid_scalar(unsigned code, unsigned words) {
+  if (words > 1 && code < RDNA3_NULL && code % (words > 2 ? 4 : 2)) return false;
   if (code < RDNA3_VCC) return code + words <= RDNA3_VCC;
   if (code < RDNA3_TTMP0) return code + words <= RDNA3_TTMP0;
   if (code < RDNA3_NULL) return code + words <= RDNA3_NULL;
@@ -137,7 +148,13 @@ static bool valid_scalar(unsigned code, unsigned words) {
 }
 static bool valid_constant(unsigned code) {
   return (code >= RDNA3_INT0 && code <= 208) || (code >= RDNA3_SHARED_BASE && code <= RDNA3_PRIVATE_LIMIT) ||
-         (code >= RDNA3_FLOAT0 && code <= RDNA3_INV2PI) || code == RDNA3_SCC || code == RDNA3_LITERAL;
+         (code >= RDNA3_FLOAT0 && code <= RDNA3_INV2PI) || (code >= RDNA3_VCCZ && code <= RDNA3_SCC) ||
+         code == RDNA3_POPS_WAVE || code == RDNA3_LITERAL;
+}
+
+/* Sources that are neither registers of a file nor numbers. */
+static bool special_register(unsigned code) {
+  return (code >= RDNA3_SHARED_BASE && code <= RDNA3_POPS_WAVE) || (code >= RDNA3_VCCZ && code <= RDNA3_SCC);
 }
 
 /* Does operand i name something that exists, wholly inside its register file? */
@@ -152,9 +169,13 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
     if (o->field == RDNA3_FIELD_vaddr) words = in->idxen + in->offen;
     if (o->field == RDNA3_FIELD_vdata) words += in->tfe;
     return code + words <= RDNA3_VGPRS;
-  case RDNA3_KIND_src_vgpr: return code >= RDNA3_VGPR0 && code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
+  case RDNA3_KIND_src_vgpr:
+    return code >= RDNA3_VGPR0 ? code - RDNA3_VGPR0 + words <= RDNA3_VGPRS
+                               : code == RDNA3_NULL || special_register(code) ||
+                                     (code == RDNA3_LDS_DIRECT && in->op == &rdna3_ops[RDNA3_VOP1_v_readfirstlane_b32]);
   case RDNA3_KIND_src_vgpr_or_inline:
     if (code >= RDNA3_VGPR0) return code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
+    if (code == RDNA3_NULL || special_register(code)) return true;
     return valid_constant(code) && code != RDNA3_LITERAL && code != RDNA3_SCC &&
            (code < RDNA3_SHARED_BASE || code > RDNA3_PRIVATE_LIMIT);
   case RDNA3_KIND_src:
@@ -162,15 +183,72 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
   case RDNA3_KIND_ssrc_lanesel:
     if (code >= RDNA3_VGPR0) return o->kind == RDNA3_KIND_src && code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
     if (words > 2) return false;
+    if (code == RDNA3_LDS_DIRECT) return o->kind == RDNA3_KIND_src && words == 1;
     return code < RDNA3_INT0 ? valid_scalar(code, words) : valid_constant(code);
   case RDNA3_KIND_sreg:
   case RDNA3_KIND_sdst:
+    if (o->field == RDNA3_FIELD_ssrc0 && code >= RDNA3_INT0) {
+      ptrdiff_t row = in->op - rdna3_ops;
+      if (row == RDNA3_SOP1_s_movrelsd_2_b32 || row == RDNA3_SOP1_s_swappc_b64)
+        return valid_constant(code) && code != RDNA3_LITERAL;
+      return special_register(code);
+    }
+    if ((o->field == RDNA3_FIELD_vdst || o->field == RDNA3_FIELD_src2) && special_register(code)) return true;
+    if (o->field == RDNA3_FIELD_sdata && code > RDNA3_NULL) return false;
+    if (o->field == RDNA3_FIELD_saddr && code == RDNA3_EXEC + 1) return false;
     /* A lane mask has one register in wave32; wave64 takes the aligned pair. */
     return valid_scalar(code, o->type == RDNA3_TYPE_m64 ? 1 : words);
   case RDNA3_KIND_smem_offset: return code < RDNA3_INT0;
   case RDNA3_KIND_sreg_m0_inl:
     return code < RDNA3_INT0 ? valid_scalar(code, 1) : valid_constant(code) && code != RDNA3_LITERAL;
   default: return true;
+  }
+}
+
+static bool has_field(const struct rdna3_inst *in, uint8_t field) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == field) return true;
+  return false;
+}
+
+/* Bits of the other formats that must be zero. */
+static bool reserved(const struct rdna3_inst *in, uint64_t word) {
+  ptrdiff_t row = in->op - rdna3_ops;
+  switch (in->format) {
+  case RDNA3_VOP1: return !in->operands && bits(word, 17, 8);
+  case RDNA3_SOPP: return !in->operands && row != RDNA3_SOPP_s_endpgm && bits(word, 0, 16);
+  case RDNA3_SMEM: return in->operand[0].kind != RDNA3_KIND_sreg && bits(word, 13, 2);
+  case RDNA3_DS:
+    for (unsigned i = 0; i < 4; i++) {
+      static const uint8_t fields[] = {RDNA3_FIELD_addr, RDNA3_FIELD_data0, RDNA3_FIELD_data1, RDNA3_FIELD_vdst};
+      if (!has_field(in, fields[i]) && bits(word, 32 + 8 * i, 8)) return true;
+    }
+    switch (row) {
+    case RDNA3_DS_ds_nop: return bits(word, 0, 16) || in->gds;
+    case RDNA3_DS_ds_permute_b32:
+    case RDNA3_DS_ds_bpermute_b32:
+    case RDNA3_DS_ds_bvh_stack_rtn_b32: return in->gds;
+    case RDNA3_DS_ds_gws_sema_release_all:
+    case RDNA3_DS_ds_gws_init:
+    case RDNA3_DS_ds_gws_sema_v:
+    case RDNA3_DS_ds_gws_sema_br:
+    case RDNA3_DS_ds_gws_sema_p:
+    case RDNA3_DS_ds_gws_barrier:
+    case RDNA3_DS_ds_ordered_count:
+    case RDNA3_DS_ds_add_gs_reg_rtn:
+    case RDNA3_DS_ds_sub_gs_reg_rtn: return !in->gds;
+    default: return false;
+    }
+  case RDNA3_MTBUF: return in->tfe;
+  case RDNA3_MUBUF:
+    if (!in->operands) return in->glc || in->dlc || in->tfe || in->offen || in->idxen;
+    return in->tfe && (strstr(in->op->name, "atomic") || strstr(in->op->name, "lds"));
+  case RDNA3_VOPD_X:
+    if (!has_field(in, RDNA3_FIELD_vsrcx1) && bits(word, 9, 8)) return true;
+    return !has_field(in, RDNA3_FIELD_vsrcy1) && bits(word, 41, 8);
+  case RDNA3_FLAT: return bits(word, 48, 7) != RDNA3_NULL || in->sve;
+  case RDNA3_GLOBAL: return in->sve;
+  default: return false;
   }
 }
 
@@ -237,16 +315,16 @@ static void memory_modifiers(struct rdna3_inst *in, uint64_t word) {
   }
 }
 
-/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent. */
-static bool dpp_allowed(const struct rdna3_inst *in) {
-  if (in->op->flags & F_LITERAL) return false;
-  for (unsigned i = 0; i < in->operands; i++) {
-    const struct rdna3_operand *o = &in->operand[i];
-    if (o->bits > 32 && o->type != RDNA3_TYPE_m64) return false;
-    if (o->field == RDNA3_FIELD_src0 && o->kind != RDNA3_KIND_src) return false;
-    if (i == 0 && o->kind == RDNA3_KIND_sreg && o->bits == 32) return false;
-  }
-  return in->operands > 0;
+/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent; neg and abs only where an operand is a float. */
+static bool dpp_allowed(const struct rdna3_inst *in, uint32_t word) {
+  const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
+  bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
+  if (e32 && in->dpp == 16 && bits(word, 20, 4) & ~(unsigned)m->takes) return false;
+  if (m->dpp == 1)
+    for (unsigned i = 0; i < in->operands; i++)
+      if (in->operand[i].field == RDNA3_FIELD_src1 && in->arg[i] < RDNA3_VGPR0 && !special_register(in->arg[i]))
+        return false;
+  return m->dpp;
 }
 
 static void dpp_fields(struct rdna3_inst *in, uint32_t x, unsigned marker) {
@@ -266,6 +344,18 @@ static void dpp_fields(struct rdna3_inst *in, uint32_t x, unsigned marker) {
 static bool valid_dpp_ctrl(unsigned c) {
   return c <= 0xff || (c >= 0x101 && c <= 0x10f) || (c >= 0x111 && c <= 0x11f) || (c >= 0x121 && c <= 0x12f) ||
          c == 0x140 || c == 0x141 || (c >= 0x150 && c <= 0x16f);
+}
+
+/* Modifier bits that the instruction does not take, and the fields of sources it does not have, are zero. */
+static bool reserved_vop3(const struct rdna3_inst *in, uint64_t word) {
+  const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
+  unsigned set = bits(word, 8, 8) | bits(word, 59, 5) << 8, sources = 0;
+  if (in->format == RDNA3_VOP3SD) set &= 0x1f80;
+  for (unsigned i = 0; i < in->operands; i++) sources |= 1u << source_index(in->operand[i].field);
+  if (!(sources & 2) && bits(word, 41, 9)) return true;
+  if (!(sources & 4) && bits(word, 50, 9)) return true;
+  if (!(sources & 1) && (bits(word, 32, 9) || bits(word, 0, 8))) return true;
+  return !m->known || set & ~(unsigned)m->takes;
 }
 
 static unsigned invalid(struct rdna3_inst *out) {
@@ -303,10 +393,13 @@ unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_in
   }
   bool vop32 = f == RDNA3_VOP1 || f == RDNA3_VOP2 || f == RDNA3_VOPC;
   bool vop64 = f == RDNA3_VOP3 || f == RDNA3_VOP3SD || f == RDNA3_VOP3P;
-  if (vop64)
+  if (vop64) {
     vop3_modifiers(out, word);
-  else
+    if (reserved_vop3(out, word)) return invalid(out);
+  } else {
     memory_modifiers(out, word);
+    if (reserved(out, word)) return invalid(out);
+  }
   for (unsigned i = 0; i < out->operands; i++) {
     struct rdna3_operand *o = &out->operand[i];
     unsigned code = out->arg[i];
@@ -314,8 +407,9 @@ unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_in
     if (o->field == RDNA3_FIELD_srsrc) out->arg[i] = (uint16_t)(code * 4);
     bool dpp = code == RDNA3_DPP16 || code == RDNA3_DPP8 || code == RDNA3_DPP8_FI;
     if (dpp && (vop32 || vop64) && o->field == RDNA3_FIELD_src0) {
-      if (!dpp_allowed(out) || words >= n) return invalid(out);
+      if (words >= n) return invalid(out);
       dpp_fields(out, dw[words], code);
+      if (!dpp_allowed(out, dw[words])) return invalid(out);
       if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return invalid(out);
       out->arg[i] = (uint16_t)(RDNA3_VGPR0 + (dw[words] & 0xff));
     } else if (code == RDNA3_LITERAL && (o->kind == RDNA3_KIND_src || o->kind == RDNA3_KIND_ssrc)) {

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "rdna3.h"
 
@@ -47,7 +48,8 @@ static void scalar(struct out *o, unsigned n, unsigned words) {
 
 static void constant(struct out *o, unsigned n, unsigned bits) {
   static const char *const floats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"};
-  static const char *const apertures[] = {"src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit"};
+  static const char *const apertures[] = {"src_shared_base", "src_shared_limit", "src_private_base",
+                                          "src_private_limit"};
   if (n <= 192)
     put(o, "%u", n - RDNA3_INT0);
   else if (n <= 208)
@@ -59,7 +61,76 @@ static void constant(struct out *o, unsigned n, unsigned bits) {
   else if (n == RDNA3_INV2PI)
     put(o, bits == 64 ? "0.15915494309189532" : "0.15915494");
   else
-    put(o, "src_scc");
+    put(o, "src_%s",
+        n == RDNA3_SCC         ? "scc"
+        : n == RDNA3_VCCZ      ? "vccz"
+        : n == RDNA3_EXECZ     ? "execz"
+        : n == RDNA3_POPS_WAVE ? "pops_exiting_wave_id"
+                               : "lds_direct");
+}
+
+/* Integers of 16 bits show what a float constant supplies to them. */
+static bool bits16(struct out *o, unsigned n, unsigned type) {
+  static const uint16_t halves[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118};
+  bool integer = type == RDNA3_TYPE_u16 || type == RDNA3_TYPE_i16 || type == RDNA3_TYPE_b16;
+  if (!integer || n < RDNA3_FLOAT0 || n > RDNA3_INV2PI) return false;
+  put(o, "0x%x", halves[n - RDNA3_FLOAT0]);
+  return true;
+}
+
+/* Mixed precision: packed encoding, but neg and abs of whole sources. */
+static bool is_mix(const struct rdna3_inst *in) {
+  return in->op >= &rdna3_ops[RDNA3_VOP3P_v_fma_mix_f32] && in->op <= &rdna3_ops[RDNA3_VOP3P_v_fma_mixhi_f16];
+}
+
+/* A literal prints as the inline constant that it equals, if there is one. Integers of 16 bits are compared as the 32 bits they come in. */
+static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned bits) {
+  static const uint32_t f64[] = {0x3fe00000, 0xbfe00000, 0x3ff00000, 0xbff00000,
+                                 0x40000000, 0xc0000000, 0x40100000, 0xc0100000};
+  static const uint32_t f32[] = {0x3f000000, 0xbf000000, 0x3f800000, 0xbf800000, 0x40000000,
+                                 0xc0000000, 0x40800000, 0xc0800000, 0x3e22f983};
+  static const uint32_t f16[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118};
+  static const uint32_t bf16[] = {0x3f00, 0xbf00, 0x3f80, 0xbf80, 0x4000, 0xc000, 0x4080, 0xc080, 0x3e22};
+  const uint32_t *floats = f32;
+  unsigned n = 9;
+  int64_t number = (int32_t)value;
+  switch (type) {
+  case RDNA3_TYPE_f64:
+    floats = f64, n = 8;
+    number = value ? INT32_MAX : 0;
+    break;
+  case RDNA3_TYPE_f16:
+    floats = f16, value &= 0xffff;
+    number = (int16_t)value;
+    break;
+  case RDNA3_TYPE_bf16: floats = bf16, value &= 0xffff, number = (int16_t)value; break;
+  case RDNA3_TYPE_pk2_f16:
+  case RDNA3_TYPE_pk2_b16: floats = f16; break;
+  case RDNA3_TYPE_pk2_bf16: floats = bf16; break;
+  default:
+    if (bits == 64) n = 0, number = value;
+  }
+  if (number >= -16 && number <= 64) {
+    put(o, "%d", (int)number);
+    return;
+  }
+  for (unsigned i = 0; i < n; i++)
+    if (value == floats[i]) {
+      constant(o, RDNA3_FLOAT0 + i, 32);
+      return;
+    }
+  put(o, "0x%" PRIx32, bits == 16 ? value & 0xffff : value);
+}
+static void literal(struct out *o, const struct rdna3_inst *in, const struct rdna3_operand *op) {
+  if (is_mix(in)) {
+    literal_value(o, in->literal, RDNA3_TYPE_f16, 16);
+    return;
+  }
+  bool narrow = op->bits == 16 && in->format >= RDNA3_VOP2;
+  literal_value(o, in->literal, narrow || op->bits != 16 ? op->type : RDNA3_TYPE_b32,
+                narrow           ? 16
+                : op->bits == 16 ? 32
+                                 : op->bits);
 }
 
 /* A 9-bit source number. */
@@ -68,10 +139,10 @@ static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const
   if (n >= RDNA3_VGPR0)
     vgpr(o, n - RDNA3_VGPR0, words);
   else if (n == RDNA3_LITERAL)
-    put(o, "0x%" PRIx32, in->literal);
+    literal(o, in, op);
   else if (n < RDNA3_INT0)
     scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
-  else
+  else if (in->format < RDNA3_VOP2 || !bits16(o, n, op->type))
     constant(o, n, op->bits);
 }
 
@@ -90,7 +161,8 @@ static void depctr(struct out *o, unsigned imm) {
   static const struct {
     const char *name;
     uint8_t low, width;
-  } fields[] = {{"hold_cnt", 7, 1}, {"sa_sdst", 0, 1}, {"va_vdst", 12, 4}, {"va_sdst", 9, 3}, {"va_ssrc", 8, 1}, {"va_vcc", 1, 1}, {"vm_vsrc", 2, 3}};
+  } fields[] = {{"hold_cnt", 7, 1}, {"sa_sdst", 0, 1}, {"va_vdst", 12, 4}, {"va_sdst", 9, 3},
+                {"va_ssrc", 8, 1},  {"va_vcc", 1, 1},  {"vm_vsrc", 2, 3}};
   enum { N = sizeof fields / sizeof *fields };
   unsigned known = 0;
   bool set = false;
@@ -113,8 +185,9 @@ static void depctr(struct out *o, unsigned imm) {
 }
 
 static void delay_alu(struct out *o, unsigned imm) {
-  static const char *const ids[16] = {"NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
-                                      "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3"};
+  static const char *const ids[16] = {
+      "NO_DEP",        "VALU_DEP_1",    "VALU_DEP_2",        "VALU_DEP_3",   "VALU_DEP_4",   "TRANS32_DEP_1",
+      "TRANS32_DEP_2", "TRANS32_DEP_3", "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3"};
   static const char *const skips[8] = {"SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4"};
   unsigned id0 = imm & 15, skip = imm >> 4 & 7, id1 = imm >> 7 & 15;
   const char *bar = "";
@@ -125,11 +198,15 @@ static void delay_alu(struct out *o, unsigned imm) {
 }
 
 static void sendmsg(struct out *o, unsigned imm) {
-  static const char *const low[] = {[1] = "INTERRUPT", "HS_TESSFACTOR", "DEALLOC_VGPRS", NULL, "STALL_WAVE_GEN", "HALT_WAVES", NULL, NULL, "GS_ALLOC_REQ"};
-  static const char *const high[] = {"GET_DOORBELL", "GET_DDID", "GET_TMA", "GET_REALTIME", "SAVE_WAVE", "GET_TBA"};
-  const char *name = imm < 10 ? low[imm] : imm >= 128 && imm < 134 ? high[imm - 128] : NULL;
+  static const char *const low[] = {
+      [1] = "INTERRUPT", "HS_TESSFACTOR", "DEALLOC_VGPRS", NULL, "STALL_WAVE_GEN", "HALT_WAVES", NULL, NULL,
+      "GS_ALLOC_REQ"};
+  static const char *const high[] = {"GET_DOORBELL", "GET_DDID", "GET_TMA",      "GET_REALTIME",
+                                     "SAVE_WAVE",    "GET_TBA",  "GET_TBA_TO_PC"};
+  unsigned id = imm & 255;
+  const char *name = id < 10 ? low[id] : id >= 128 && id < 135 ? high[id - 128] : NULL;
   if (name)
-    put(o, "sendmsg(MSG_%s%s)", imm >= 128 ? "RTN_" : "", name);
+    put(o, "sendmsg(MSG_%s%s)", id >= 128 ? "RTN_" : "", name);
   else if (imm < 256)
     put(o, "sendmsg(%u, 0, 0)", imm);
   else
@@ -137,9 +214,21 @@ static void sendmsg(struct out *o, unsigned imm) {
 }
 
 static void hwreg(struct out *o, unsigned imm) {
-  static const char *const names[64] = {
-      [1] = "MODE", [2] = "STATUS", [3] = "TRAPSTS", [5] = "GPR_ALLOC", [6] = "LDS_ALLOC", [7] = "IB_STS", [15] = "SH_MEM_BASES", [20] = "FLAT_SCR_LO", [21] = "FLAT_SCR_HI",
-      [23] = "HW_ID1", [24] = "HW_ID2", [29] = "SHADER_CYCLES"};
+  static const char *const names[64] = {[1] = "MODE",
+                                        [2] = "STATUS",
+                                        [3] = "TRAPSTS",
+                                        [5] = "GPR_ALLOC",
+                                        [6] = "LDS_ALLOC",
+                                        [7] = "IB_STS",
+                                        [15] = "SH_MEM_BASES",
+                                        [18] = "PERF_SNAPSHOT_PC_LO",
+                                        [19] = "PERF_SNAPSHOT_PC_HI",
+                                        [20] = "FLAT_SCR_LO",
+                                        [21] = "FLAT_SCR_HI",
+                                        [23] = "HW_ID1",
+                                        [24] = "HW_ID2",
+                                        [27] = "PERF_SNAPSHOT_DATA",
+                                        [29] = "SHADER_CYCLES"};
   unsigned id = imm & 63, offset = imm >> 6 & 31, size = (imm >> 11 & 31) + 1;
   names[id] ? put(o, "hwreg(HW_REG_%s", names[id]) : put(o, "hwreg(%u", id);
   if (offset != 0 || size != 32) put(o, ", %u, %u", offset, size);
@@ -155,13 +244,13 @@ static void swizzle(struct out *o, unsigned imm) {
     put(o, "%u", imm);
   } else {
     unsigned and = imm & 31, or = imm >> 5 & 31, xor = imm >> 10 & 31;
-    if (and == 31 && or == 0 && xor && !(xor & (xor - 1))) {
+    if (and== 31 && or == 0 && xor&&!(xor&(xor-1))) {
       put(o, "swizzle(SWAP,%u)", xor);
-    } else if (and == 31 && or == 0 && xor && !((xor + 1) & xor)) {
-      put(o, "swizzle(REVERSE,%u)", xor + 1);
+    } else if (and== 31 && or == 0 && xor&&!((xor+1) & xor)) {
+      put(o, "swizzle(REVERSE,%u)", xor+1);
     } else {
       unsigned group = 32 - and;
-      if (group > 1 && !(group & (group - 1)) && or < group && xor == 0) {
+      if (group > 1 && !(group & (group - 1)) && or < group && xor== 0) {
         put(o, "swizzle(BROADCAST,%u,%u)", group, or);
       } else {
         char mask[6];
@@ -188,14 +277,38 @@ static unsigned source_number(uint8_t field) {
   }
 }
 
+/* The few instructions that LLVM 19 prints with halves of registers. */
+static bool true16(const struct rdna3_inst *in) {
+  ptrdiff_t row = in->op - rdna3_ops;
+  return row == RDNA3_VOP1_v_mov_b16;
+}
+static const char *half_suffix(const struct rdna3_inst *in, unsigned i) {
+  unsigned n = source_number(in->operand[i].field);
+  if (!true16(in)) return "";
+  return in->opsel >> (n < 3 ? n : 3) & 1 ? ".h" : ".l";
+}
+
 static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned i) {
   unsigned n = source_number(in->operand[i].field), code = in->arg[i];
   bool packed = in->format == RDNA3_VOP3P;
-  bool neg = n < 3 && !packed && in->neg >> n & 1, abs = n < 3 && !packed && in->abs >> n & 1;
-  bool immediate = code >= RDNA3_INT0 && code < RDNA3_VGPR0 && !(code >= RDNA3_SHARED_BASE && code <= RDNA3_PRIVATE_LIMIT) && code != RDNA3_SCC;
-  bool word = neg && !abs && immediate;
-  put(o, "%s%s", word ? "neg(" : neg ? "-" : "", abs ? "|" : "");
+  unsigned negs = in->neg, abss = in->abs;
+  bool sign = false;
+  if (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD) {
+    const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
+    /* Integer sources: the neg bit asks for sign extension, which the plain encoding does not print. */
+    bool integer = in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0;
+    if (n < 3 && negs >> n & 1 && (m->prints >> 10 >> n & 1 ? integer : in->dpp)) sign = true;
+    negs &= m->prints >> 10, abss &= m->prints;
+  }
+  if (packed && is_mix(in)) abss = in->neg_hi, packed = false;
+  bool neg = n < 3 && !packed && negs >> n & 1, abs = n < 3 && !packed && abss >> n & 1;
+  bool immediate = code >= RDNA3_INT0 && code < RDNA3_VGPR0 &&
+                   !(code >= RDNA3_SHARED_BASE && code <= RDNA3_POPS_WAVE) &&
+                   (code < RDNA3_VCCZ || code == RDNA3_LITERAL);
+  bool sext = sign || (neg && true16(in)), word = (neg && !abs && immediate) || sext;
+  put(o, "%s%s", sext ? "sext(" : word ? "neg(" : neg ? "-" : "", abs ? "|" : "");
   source(o, in, code, &in->operand[i]);
+  if (code >= RDNA3_VGPR0) put(o, "%s", half_suffix(in, i));
   put(o, "%s%s", abs ? "|" : "", word ? ")" : "");
 }
 
@@ -228,31 +341,101 @@ static void dpp(struct out *o, const struct rdna3_inst *in) {
     static const char *const names[] = {[0] = "shl", [1] = "shr", [2] = "ror", [5] = "share", [6] = "xmask"};
     put(o, " row_%s:%u", names[c >> 4 & 7], c & 15);
   }
-  put(o, " row_mask:0x%x bank_mask:0x%x%s%s", in->row_mask, in->bank_mask, in->bound_ctrl ? " bound_ctrl:1" : "", in->fi ? " fi:1" : "");
+  put(o, " row_mask:0x%x bank_mask:0x%x%s%s", in->row_mask, in->bank_mask, in->bound_ctrl ? " bound_ctrl:1" : "",
+      in->fi ? " fi:1" : "");
 }
 
 static void vop_modifiers(struct out *o, const struct rdna3_inst *in) {
+  const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
   unsigned n = sources(in);
   if (in->format == RDNA3_VOP3P) {
     unsigned all = (1u << n) - 1;
-    bool mix = in->op >= &rdna3_ops[RDNA3_VOP3P_v_fma_mix_f32] && in->op <= &rdna3_ops[RDNA3_VOP3P_v_fma_mixhi_f16];
-    bit_list(o, "op_sel", in->opsel & all, n, 0);
-    bit_list(o, "op_sel_hi", in->opsel_hi & all, n, mix ? 0 : all);
-    bit_list(o, "neg_lo", in->neg & all, n, 0);
-    bit_list(o, "neg_hi", in->neg_hi & all, n, 0);
-  } else if (in->format == RDNA3_VOP3) {
-    unsigned bits = (in->opsel & ((1u << n) - 1)) | (unsigned)(in->opsel >> 3 & 1) << n;
-    bit_list(o, "op_sel", bits, n + 1, 0);
+    bool mix = is_mix(in);
+    if (m->op_sel) bit_list(o, "op_sel", in->opsel & all, n, 0);
+    if (m->op_sel) bit_list(o, "op_sel_hi", in->opsel_hi & all, n, mix ? 0 : all);
+    if (!mix) bit_list(o, "neg_lo", in->neg & all, n, 0);
+    if (!mix) bit_list(o, "neg_hi", in->neg_hi & all, n, 0);
+  } else if (in->format == RDNA3_VOP3 && m->op_sel) {
+    unsigned shown = in->opsel & m->prints >> 3, sel = shown & ((1u << n) - 1);
+    if (m->op_sel > n) sel |= (shown >> 3 & 1) << n;
+    bit_list(o, "op_sel", sel, m->op_sel, 0);
   }
-  if (in->clamp) put(o, " clamp");
+  if (in->clamp && m->prints & 0x80) put(o, " clamp");
   static const char *const omod[] = {"", " mul:2", " mul:4", " div:2"};
   put(o, "%s", omod[in->omod]);
   if (in->dpp) dpp(o, in);
 }
 
-static void cache_policy(struct out *o, const struct rdna3_inst *in) { put(o, "%s%s%s", in->glc ? " glc" : "", in->slc ? " slc" : "", in->dlc ? " dlc" : ""); }
+static void cache_policy(struct out *o, const struct rdna3_inst *in) {
+  put(o, "%s%s%s", in->glc ? " glc" : "", in->slc ? " slc" : "", in->dlc ? " dlc" : "");
+}
 
 /* ---- memory formats ---- */
+
+/* Names of the unified buffer formats (RDNA3 ISA document, table of buffer formats). */
+static const char *const buffer_formats[128] = {"INVALID",
+                                                [2] = "8_SNORM",
+                                                "8_USCALED",
+                                                "8_SSCALED",
+                                                "8_UINT",
+                                                "8_SINT",
+                                                "16_UNORM",
+                                                "16_SNORM",
+                                                "16_USCALED",
+                                                "16_SSCALED",
+                                                "16_UINT",
+                                                "16_SINT",
+                                                "16_FLOAT",
+                                                "8_8_UNORM",
+                                                "8_8_SNORM",
+                                                "8_8_USCALED",
+                                                "8_8_SSCALED",
+                                                "8_8_UINT",
+                                                "8_8_SINT",
+                                                "32_UINT",
+                                                "32_SINT",
+                                                "32_FLOAT",
+                                                "16_16_UNORM",
+                                                "16_16_SNORM",
+                                                "16_16_USCALED",
+                                                "16_16_SSCALED",
+                                                "16_16_UINT",
+                                                "16_16_SINT",
+                                                "16_16_FLOAT",
+                                                "10_11_11_FLOAT",
+                                                "11_11_10_FLOAT",
+                                                "10_10_10_2_UNORM",
+                                                "10_10_10_2_SNORM",
+                                                "10_10_10_2_UINT",
+                                                "10_10_10_2_SINT",
+                                                "2_10_10_10_UNORM",
+                                                "2_10_10_10_SNORM",
+                                                "2_10_10_10_USCALED",
+                                                "2_10_10_10_SSCALED",
+                                                "2_10_10_10_UINT",
+                                                "2_10_10_10_SINT",
+                                                "8_8_8_8_UNORM",
+                                                "8_8_8_8_SNORM",
+                                                "8_8_8_8_USCALED",
+                                                "8_8_8_8_SSCALED",
+                                                "8_8_8_8_UINT",
+                                                "8_8_8_8_SINT",
+                                                "32_32_UINT",
+                                                "32_32_SINT",
+                                                "32_32_FLOAT",
+                                                "16_16_16_16_UNORM",
+                                                "16_16_16_16_SNORM",
+                                                "16_16_16_16_USCALED",
+                                                "16_16_16_16_SSCALED",
+                                                "16_16_16_16_UINT",
+                                                "16_16_16_16_SINT",
+                                                "16_16_16_16_FLOAT",
+                                                "32_32_32_UINT",
+                                                "32_32_32_SINT",
+                                                "32_32_32_FLOAT",
+                                                "32_32_32_32_UINT",
+                                                "32_32_32_32_SINT",
+                                                "32_32_32_32_FLOAT"};
 
 static bool two_addresses(const char *name) {
   for (; *name; name++)
@@ -275,11 +458,25 @@ static void memory_modifiers(struct out *o, const struct rdna3_inst *in) {
     if (in->gds) put(o, " gds");
     return;
   case RDNA3_MTBUF:
-  case RDNA3_MUBUF: put(o, "%s%s", in->idxen ? " idxen" : "", in->offen ? " offen" : ""); __attribute__((fallthrough));
-  default:
+  case RDNA3_MUBUF:
+    if (!in->operands) return;
+    if (in->format == RDNA3_MTBUF && in->tbuffer_format != 1) {
+      const char *name = buffer_formats[in->tbuffer_format];
+      name ? put(o, " format:[BUF_FMT_%s]", name) : put(o, " format:%u", in->tbuffer_format);
+    }
+    put(o, "%s%s", in->idxen ? " idxen" : "", in->offen ? " offen" : "");
     if (in->offset) put(o, " offset:%d", in->offset);
     cache_policy(o, in);
     if (in->tfe) put(o, " tfe");
+    return;
+  case RDNA3_FLAT:
+    /* LLVM prints all 13 bits of the field. */
+    if (in->dw[0] & 0x1fff) put(o, " offset:%u", in->dw[0] & 0x1fff);
+    cache_policy(o, in);
+    return;
+  default:
+    if (in->offset) put(o, " offset:%d", in->offset);
+    cache_policy(o, in);
   }
 }
 
@@ -290,10 +487,48 @@ static void smem_offset(struct out *o, const struct rdna3_inst *in, unsigned n) 
     return;
   }
   scalar(o, n, 1);
-  if (in->offset) put(o, in->offset < 0 ? " offset:-0x%x" : " offset:0x%x", in->offset < 0 ? -(unsigned)in->offset : (unsigned)in->offset);
+  if (in->offset)
+    put(o, in->offset < 0 ? " offset:-0x%x" : " offset:0x%x",
+        in->offset < 0 ? -(unsigned)in->offset : (unsigned)in->offset);
 }
 
 /* ---- one operand ---- */
+
+static void version(struct out *o, unsigned imm) {
+  static const char *const names[] = {[0] = "GFX7", [4] = "GFX10", [6] = "GFX11", [9] = "GFX12"};
+  unsigned id = imm & 0xff;
+  if (imm & 0x1f00) {
+    put(o, "0x%x", imm);
+    return;
+  }
+  static const char *const flags[] = {"W64", "W32", "MDP"};
+  unsigned set = imm >> 13;
+  put(o, "%.*s", set ? __builtin_popcount(set) - 1 : 0, "((");
+  if (id < 10 && names[id])
+    put(o, "UC_VERSION_%s", names[id]);
+  else
+    put(o, "%u", id);
+  for (unsigned i = 0, before = 0; i < 3; i++)
+    if (set >> i & 1) put(o, "%s|UC_VERSION_%s_BIT", before++ ? ")" : "", flags[i]);
+}
+
+/* Small counts and levels are decimal; masks and distances are not. */
+static bool decimal(const struct rdna3_inst *in) {
+  switch (in->op - rdna3_ops) {
+  case RDNA3_SOPP_s_nop:
+  case RDNA3_SOPP_s_setkill:
+  case RDNA3_SOPP_s_sethalt:
+  case RDNA3_SOPP_s_sleep:
+  case RDNA3_SOPP_s_trap:
+  case RDNA3_SOPP_s_denorm_mode:
+  case RDNA3_SOPP_s_setprio:
+  case RDNA3_SOPP_s_incperflevel:
+  case RDNA3_SOPP_s_decperflevel:
+  case RDNA3_SMEM_s_atc_probe:
+  case RDNA3_SMEM_s_atc_probe_buffer: return true;
+  default: return false;
+  }
+}
 
 static bool has_operand(const struct rdna3_inst *in, uint8_t field, unsigned *arg) {
   for (unsigned i = 0; i < in->operands; i++)
@@ -315,9 +550,15 @@ static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
       words = (unsigned)in->idxen + in->offen;
       words ? vgpr(o, n, words) : put(o, "off");
     } else {
-      if (op->field == RDNA3_FIELD_addr && in->format == RDNA3_GLOBAL && has_operand(in, RDNA3_FIELD_saddr, &saddr) && saddr != RDNA3_NULL) words = 1;
+      if (op->field == RDNA3_FIELD_addr && in->format == RDNA3_GLOBAL && has_operand(in, RDNA3_FIELD_saddr, &saddr) &&
+          saddr != RDNA3_NULL)
+        words = 1;
       if (op->field == RDNA3_FIELD_vdata) words += in->tfe;
+      unsigned from = source_number(op->field);
+      bool neg = from < 3 && in->neg >> from & 1, abs = from < 3 && in->abs >> from & 1;
+      put(o, "%s%s", neg ? "-" : "", abs ? "|" : "");
       vgpr(o, n, words);
+      put(o, "%s%s", abs ? "|" : "", half_suffix(in, i));
     }
     return;
   case RDNA3_KIND_src:
@@ -329,7 +570,7 @@ static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
     if (op->field == RDNA3_FIELD_saddr && n == RDNA3_NULL)
       put(o, "off");
     else
-      scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
+      source(o, in, n, op);
     return;
   case RDNA3_KIND_sreg_m0_inl:
   case RDNA3_KIND_ssrc_lanesel:
@@ -342,20 +583,28 @@ static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
   case RDNA3_KIND_sendmsg_rtn: sendmsg(o, n); return;
   case RDNA3_KIND_hwreg: hwreg(o, n); return;
   case RDNA3_KIND_label: put(o, "%u", n); return;
-  case RDNA3_KIND_simm8: put(o, "%u", n); return;
-  default: put(o, "0x%x", n);
+  case RDNA3_KIND_version: version(o, n); return;
+  default: put(o, n <= 64 && decimal(in) ? "%u" : "0x%x", n);
   }
 }
 
 static const char *suffix(const struct rdna3_inst *in) {
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
   bool e64 = in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD || in->format == RDNA3_VOP3P;
-  if (in->dpp) return e64 ? "_e64_dpp" : "_dpp";
-  if (e32) return in->op->flags & F_NO_E64 ? "" : "_e32";
+  if (in->dpp) return e64 ? "_e64_dpp" : in->format == RDNA3_VOPC ? "" : "_dpp";
+  if (e32) return (in->op->flags & F_NO_E64 && !true16(in)) || !in->operands ? "" : "_e32";
   return e64 && in->op->format != in->format ? "_e64" : "";
 }
 
-static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned from, unsigned to, const struct rdna3_op *op) {
+static void mandatory_literal(struct out *o, const struct rdna3_inst *in) {
+  if (in->format == RDNA3_SOPK)
+    literal_value(o, in->literal, RDNA3_TYPE_b32, 32);
+  else
+    put(o, "0x%" PRIx32, in->literal);
+}
+
+static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned from, unsigned to,
+                         const struct rdna3_op *op) {
   const char *comma = " ";
   /* Masks that the 32-bit encodings leave out: destination first, source last. */
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
@@ -365,19 +614,41 @@ static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned fr
     put(o, "%s", comma);
     operand(o, in, i);
     comma = ", ";
+    /* v_fmamk: the literal is the second factor. */
+    if (op->flags & F_LITERAL && i == from + 1 && strstr(op->name, "fmamk")) {
+      put(o, ", ");
+      mandatory_literal(o, in);
+    }
     if (e32 && in->format == RDNA3_VOP2 && i == from && op->flags & F_W_VCC) put(o, ", vcc_lo");
   }
+  if (op->flags & F_LITERAL && !strstr(op->name, "fmamk")) {
+    put(o, "%s", comma);
+    mandatory_literal(o, in);
+  }
   if (e32 && op->flags & F_R_VCC) put(o, "%svcc_lo", comma);
+}
+
+/* High halves of registers in 32-bit encodings exist, but LLVM 19 does not know them by default. */
+static bool beyond_llvm(const struct rdna3_inst *in) {
+  bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
+  return e32 && in->opsel && !true16(in);
 }
 
 int rdna3_print(const struct rdna3_inst *in, char *buf, size_t cap) {
   struct out o = {buf, cap, 0};
   if (cap) *buf = 0;
-  if (!in->op) {
+  if (!in->op || beyond_llvm(in)) {
     put(&o, ".long 0x%08" PRIx32, in->dw[0]);
     return (int)o.len;
   }
   put(&o, "%s%s", in->op->name, suffix(in));
+  if (in->op == &rdna3_ops[RDNA3_SOPK_s_setreg_b32]) {
+    put(&o, " ");
+    operand(&o, in, 1);
+    put(&o, ", ");
+    operand(&o, in, 0);
+    return (int)o.len;
+  }
   operand_list(&o, in, 0, in->operands_x, in->op);
   if (in->opy) {
     put(&o, " :: %s", in->opy->name);
@@ -400,6 +671,9 @@ int rdna3_print(const struct rdna3_inst *in, char *buf, size_t cap) {
   case RDNA3_SCRATCH:
   case RDNA3_MUBUF:
   case RDNA3_MTBUF: memory_modifiers(&o, in); break;
+  case RDNA3_SOPP:
+    if (in->op == &rdna3_ops[RDNA3_SOPP_s_endpgm] && in->dw[0] & 0xffff) put(&o, " %u", in->dw[0] & 0xffff);
+    break;
   default: break;
   }
   return (int)o.len;
