@@ -120,8 +120,9 @@ OCL_CONST int mul_hi(int a, int b) { return ((long)a * b) >> 32; }
 OCL_CONST uint rotate(uint x, uint n) { return __builtin_rotateleft32(x, n); }
 OCL_CONST uint popcount(uint x) { return __builtin_popcount(x); }
 OCL_CONST uint clz(uint x) { return x ? __builtin_clz(x) : 32; }
-OCL_CONST uchar add_sat(uchar a, uchar b) { return __builtin_elementwise_add_sat(a, b); }
-OCL_CONST uchar sub_sat(uchar a, uchar b) { return __builtin_elementwise_sub_sat(a, b); }
+/* clang's saturating builtins promote what is narrower than int. */
+OCL_CONST uchar add_sat(uchar a, uchar b) { return a + b > 255 ? 255 : a + b; }
+OCL_CONST uchar sub_sat(uchar a, uchar b) { return a < b ? 0 : a - b; }
 OCL_CONST int add_sat(int a, int b) { return __builtin_elementwise_add_sat(a, b); }
 
 /* ---- OpenCL 1.x atomics on 32-bit integers ---- */

@@ -163,7 +163,8 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
 
   uint8_t *kernarg;
   uint64_t kernarg_va, hidden = (r->args_size + 7) & ~7u;
-  void *kernarg_pages;
+  void *kernarg_pages, *packet_pages = NULL;
+  uint64_t packet_va = 0;
   kernarg = run_map(r, sizeof r->args + 256, &kernarg_va, &kernarg_pages, VM_READ);
   memcpy(kernarg, r->args, r->args_size);
   uint32_t blocks[3] = {gx, gy, gz};
@@ -176,7 +177,18 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
 
   unsigned s = 0;
   if (r->properties & 1) s += 4;
-  if (r->properties & 2) s += 2;
+  if (r->properties & 2) { /* the dispatch packet of HSA's queueing language: sizes are what compilers read from it */
+    uint8_t *packet = run_map(r, 64, &packet_va, &packet_pages, VM_READ);
+    uint32_t grid[3] = {gx * lx, gy * ly, gz * lz};
+    memcpy(packet + 4, sizes, 6);
+    memcpy(packet + 12, grid, 12);
+    memcpy(packet + 24, &r->private_segment, 4);
+    memcpy(packet + 28, &lds, 4);
+    memcpy(packet + 40, &kernarg_va, 8);
+    d.user_data[s] = (uint32_t)packet_va;
+    d.user_data[s + 1] = (uint32_t)(packet_va >> 32);
+    s += 2;
+  }
   if (r->properties & 4) s += 2;
   if (r->properties & 8) {
     d.user_data[s] = (uint32_t)kernarg_va;
@@ -200,6 +212,8 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
       for (uint32_t x = 0; x < gx && !rc; x++)
         rc = shader_run_workgroup(r->core, r->code, &d, (uint32_t[]){x, y, z}, 0, &r->stats, &r->fault);
   vm_unmap(r->vm, kernarg_va, (sizeof r->args + 256 + RUN_PAGE - 1) & ~(size_t)(RUN_PAGE - 1));
+  if (packet_pages) vm_unmap(r->vm, packet_va, RUN_PAGE);
+  free(packet_pages);
   free(kernarg_pages);
   return rc;
 }
