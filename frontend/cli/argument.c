@@ -68,7 +68,7 @@ static bool parse_value(db_dtype t, const char *text, void *data) {
     if (!parse_unsigned64(text, &v)) return false;
     return store_integer(t, data, 0, v), true;
   }
-  int64_t v, least = is_signed(t) ? -(int64_t)((uint64_t)1 << (bits - 1)) : 0;
+  int64_t v, least = is_signed(t) ? INT64_MIN >> (64 - bits) : 0;
   int64_t most = t == DB_BOOL   ? 1
                  : is_signed(t) ? (int64_t)(((uint64_t)1 << (bits - 1)) - 1)
                                 : ((int64_t)1 << bits) - 1;
