@@ -131,7 +131,7 @@ void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) 
 
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap) {
   struct emu_machine *m = NULL;
-  if (strcmp(vendor, "AMD")) {
+  if (strcmp(vendor, "AMD") != 0) {
     snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there is AMD", vendor);
     return -EINVAL;
   }

@@ -74,8 +74,9 @@ static bool job_chunk(struct pool_job *job, unsigned worker, unsigned seat) {
   uint64_t begin = atomic_fetch_add_explicit(&job->taken, job->chunk, memory_order_relaxed);
   if (begin >= job->total) return false;
   uint64_t end = job->total - begin < job->chunk ? job->total : begin + job->chunk;
-  job->fn(job->ctx, worker, seat, begin, end);
-  return true;
+  if (job->fn(job->ctx, worker, seat, begin, end)) return true;
+  atomic_store_explicit(&job->taken, job->total, memory_order_relaxed);
+  return false;
 }
 
 static struct pool_job *joinable(struct pool *p) {

@@ -2,6 +2,7 @@
  * threads take. */
 #ifndef DOORBELL_EMU_POOL_H
 #define DOORBELL_EMU_POOL_H
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One turn of a wait that keeps the core: giving it up may cost milliseconds when others want it, more than such a wait lasts. */
@@ -23,7 +24,7 @@ unsigned pool_workers(const struct pool *pool);
 
 /* worker: 0 the thread in pool_run, 1 .. pool_workers() a worker, which runs one job at a time. seat: 0 the caller's,
  * then in order of joining this job; below max_seats. */
-typedef void (*pool_fn)(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end);
+typedef bool (*pool_fn)(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end);
 /* Runs fn over [0, total) and returns when all of it is done. The caller takes part. Several threads may run jobs at
  * the same time. */
 void pool_run(struct pool *pool, uint64_t total, uint64_t chunk, unsigned max_seats, pool_fn fn, void *ctx);

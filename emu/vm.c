@@ -51,8 +51,10 @@ struct vm *vm_new(void) {
   }
   pthread_mutex_init(&p->lock, NULL);
   p->vm.pages = p;
-  /* Caches start zeroed, so generation 0 must never be current. */
-  SET(p->vm.generation, 2);
+  /* Caches start zeroed, so generation 0 must never be current; nor may two address spaces ever share one, because a cache that outlives its
+   * address space must not take the next for it. */
+  static _Atomic uint64_t spaces;
+  SET(p->vm.generation, (1 + atomic_fetch_add_explicit(&spaces, 1, memory_order_relaxed)) << 40);
   SET(p->array, a);
   return &p->vm;
 }
@@ -252,7 +254,7 @@ void vm_describe(struct vm *vm, uint64_t va, char *buf, size_t cap) {
   if (i > 0) best = &a->at[i - 1], distance = va - GET(best->end);
   if (i < count) {
     uint64_t start = GET(a->at[i].va), gap = start > va ? start - va : 0;
-    if (gap <= distance) best = &a->at[i], distance = gap;
+    if (gap <= distance) best = &a->at[i];
   }
   if (!best)
     snprintf(buf, cap, "nothing is mapped");

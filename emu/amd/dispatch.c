@@ -44,14 +44,17 @@ static void stop_with(struct run *r, const struct fault *fault) {
   atomic_store(&r->q->stop, true);
 }
 
-static void run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end) {
+static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end) {
   struct run *r = ctx;
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
   struct shader_stats stats = {0};
-  bool has_partial = r->partial[0] || r->partial[1] || r->partial[2];
-  for (uint64_t i = begin; i < end; i++) {
-    if (atomic_load_explicit(&r->q->stop, memory_order_relaxed)) break;
+  bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
+  for (uint64_t i = begin; i < end && go_on; i++) {
+    if (atomic_load_explicit(&r->q->stop, memory_order_relaxed)) {
+      go_on = false;
+      break;
+    }
     uint64_t at[3] = {i % r->count[0], i / r->count[0] % r->count[1], i / r->count[0] / r->count[1]};
     uint32_t group[3];
     for (int k = 0; k < 3; k++) group[k] = r->first[k] + (uint32_t)at[k];
@@ -72,7 +75,7 @@ static void run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
         core ? shader_run_workgroup(core, r->q->code, d, group, seat * r->waves_per_group, &stats, &fault) : -EFAULT;
     if (rc) {
       if (rc != -ECANCELED) stop_with(r, &fault);
-      break;
+      go_on = false;
     }
   }
   count(&gpu->instructions, stats.instructions);
@@ -80,6 +83,7 @@ static void run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   count(&gpu->workgroups, stats.workgroups);
   count(&gpu->bytes_loaded, stats.bytes_loaded);
   count(&gpu->bytes_stored, stats.bytes_stored);
+  return go_on;
 }
 
 /* Workgroups to run in each dimension. */
@@ -113,7 +117,7 @@ static enum cp_status set_extent(struct amd_queue *q, struct run *r, const uint3
   if (threads > MAX_THREADS)
     return BAD("dispatch: a workgroup of %u x %u x %u exceeds %d work-items", r->d.threads[0], r->d.threads[1],
                r->d.threads[2], MAX_THREADS);
-  r->waves_per_group = (unsigned)((threads + (r->d.wave32 ? 31 : 63)) / (r->d.wave32 ? 32 : 64));
+  r->waves_per_group = 1 + (unsigned)(threads - 1) / (r->d.wave32 ? 32 : 64);
   return CP_DONE;
 }
 
@@ -126,10 +130,11 @@ static enum cp_status set_scratch(struct amd_queue *q, struct run *r, unsigned *
       ((uint64_t)RFIELD(COMPUTE_DISPATCH_SCRATCH_BASE_HI, VA_47_40) << 32 | REG(COMPUTE_DISPATCH_SCRATCH_BASE_LO)) << 8;
   r->d.scratch_wave_size = RFIELD(COMPUTE_TMPRING_SIZE, WAVESIZE) * SCRATCH_UNIT;
   r->d.scratch_waves = (uint32_t)slots;
-  if (!r->d.scratch_wave_size || slots < r->waves_per_group)
+  uint64_t groups = slots / (r->waves_per_group ? r->waves_per_group : 1);
+  if (!r->d.scratch_wave_size || !groups)
     return BAD("dispatch: scratch has %" PRIu64 " slots of %u bytes, a workgroup needs %u", slots,
                r->d.scratch_wave_size, r->waves_per_group);
-  if (slots / r->waves_per_group < *seats) *seats = (unsigned)(slots / r->waves_per_group);
+  if (groups < *seats) *seats = (unsigned)groups;
   return CP_DONE;
 }
 

@@ -129,7 +129,7 @@ static int adopt_page(struct amd_machine *m, uint64_t handle) {
   bo->pins++;
   pthread_mutex_lock(&e->lock);
   e->page_bo = bo;
-  e->slots = (_Atomic uint64_t *)(void *)bo->host;
+  e->slots = (_Atomic uint64_t *)bo->host;
   pthread_mutex_unlock(&e->lock);
   return 0;
 }

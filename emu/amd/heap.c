@@ -86,7 +86,7 @@ void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size) {
     h->gaps[i].size += size;
   } else {
     if (h->ngaps == h->cap) {
-      struct amd_extent *gaps = realloc(h->gaps, 2 * h->cap * sizeof *gaps);
+      struct amd_extent *gaps = realloc(h->gaps, (2 * h->cap + 1) * sizeof *gaps);
       if (!gaps) return; /* the pages are lost to this heap, nothing else */
       h->gaps = gaps;
       h->cap *= 2;

@@ -28,7 +28,7 @@ static int acquire_vm(struct amd_machine *m, void *arg) {
     rc = amd_refuse(m, -EBUSY, "ACQUIRE_VM: gpu_id %u has the address space of another open of its render node",
                     a->gpu_id);
   /* The reference taken above stays with the GPU: the address space outlives its descriptor. */
-  if (!rc && !gpu->acquired)
+  if (!rc && gpu && !gpu->acquired)
     gpu->acquired = drm;
   else if (file)
     emu_file_put(&m->base, file);
@@ -107,12 +107,12 @@ static int runtime_enable(struct amd_machine *m, void *arg) {
 
 struct kfd_call {
   const char *name;
-  uint32_t request; /* the kernel's: its size and direction count */
   int (*handler)(struct amd_machine *m, void *arg);
+  uint32_t request; /* the kernel's: its size and direction count */
   bool unlocked;
 };
-#define CALL(name, handler) [KFD_NR(KFD_##name)] = {#name, KFD_##name, handler, false}
-#define NO_CALL(nr, name)   [nr] = {#name, 0, NULL, false}
+#define CALL(name, handler) [KFD_NR(KFD_##name)] = {#name, handler, KFD_##name, false}
+#define NO_CALL(nr, name)   [nr] = {#name, NULL, 0, false}
 static const struct kfd_call calls[] = {
     CALL(GET_VERSION, get_version),
     CALL(CREATE_QUEUE, amd_create_queue),
@@ -124,7 +124,7 @@ static const struct kfd_call calls[] = {
     CALL(DESTROY_EVENT, amd_destroy_event),
     CALL(SET_EVENT, amd_set_event),
     CALL(RESET_EVENT, amd_reset_event),
-    [KFD_NR(KFD_WAIT_EVENTS)] = {"WAIT_EVENTS", KFD_WAIT_EVENTS, amd_wait_events, true},
+    [KFD_NR(KFD_WAIT_EVENTS)] = {"WAIT_EVENTS", amd_wait_events, KFD_WAIT_EVENTS, true},
     CALL(GET_PROCESS_APERTURES_NEW, get_process_apertures_new),
     CALL(ACQUIRE_VM, acquire_vm),
     CALL(ALLOC_MEMORY, amd_alloc_memory),

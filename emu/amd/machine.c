@@ -128,7 +128,7 @@ static int amd_open(struct emu_machine *base, const char *path, int flags, struc
   int used = 0;
   if (sscanf(path, "/dev/dri/renderD%u%n", &minor, &used) == 1 && !path[used] && minor >= 128 && minor - 128 < m->ngpus)
     gpu = &m->gpus[minor - 128];
-  else if (strcmp(path, KFD_DEVICE))
+  else if (strcmp(path, KFD_DEVICE) != 0)
     return amd_refuse(m, -ENOENT, "open: the emulated machine has no %s", path);
   struct amd_file *file = calloc(1, sizeof *file);
   if (!file) return -ENOMEM;

@@ -240,7 +240,7 @@ void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, i
     rc = amd_refuse(m, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
   else if ((bo->flags & KFD_MEM_VRAM) && !(bo->flags & KFD_MEM_PUBLIC))
     rc = amd_refuse(m, -EPERM, "mmap: VRAM that was allocated without PUBLIC has no CPU mapping");
-  if (rc) return (void *)(intptr_t)rc;
+  if (rc || !bo || !bo->heap) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
   return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
 }

@@ -312,7 +312,7 @@ void amd_sysfs_fini(struct amd_machine *m) {
 /* The one name that each file is kept under: without trailing slashes, and with the class's alias resolved. */
 static bool canonical(const char *path, char *buf, size_t cap) {
   static const char class[] = "/sys/class/kfd/", real[] = "/sys/devices/virtual/kfd/";
-  size_t skip = strncmp(path, class, sizeof class - 1) ? 0 : sizeof class - 1;
+  size_t skip = strncmp(path, class, sizeof class - 1) != 0 ? 0 : sizeof class - 1;
   int n = snprintf(buf, cap, "%s%s", skip ? real : "", path + skip);
   while (n > 1 && (size_t)n < cap && buf[n - 1] == '/') buf[--n] = 0;
   return n > 0 && (size_t)n < cap;
@@ -324,7 +324,7 @@ ssize_t amd_sysfs_read(struct amd_machine *m, const char *path, char *buf, size_
   buf[0] = 0;
   for (size_t i = 0; i < m->nsysfs; i++) {
     struct sysfs_entry *e = &m->sysfs[i];
-    if (strcmp(e->path, name)) continue;
+    if (strcmp(e->path, name) != 0) continue;
     struct text t = {buf, 0, cap};
     if (!e->print) return -EINVAL;
     if (!e->print(m, e->gpu, e->index, &t)) return -ENOENT;
@@ -336,11 +336,11 @@ ssize_t amd_sysfs_read(struct amd_machine *m, const char *path, char *buf, size_
 int amd_sysfs_list(struct amd_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
   char dir[256], name[256];
   if (!canonical(path, dir, sizeof dir)) return -ENAMETOOLONG;
-  size_t n = strcmp(dir, "/") ? strlen(dir) : 0;
+  size_t n = strcmp(dir, "/") != 0 ? strlen(dir) : 0;
   bool found = false;
   for (size_t i = 0; i < m->nsysfs; i++) {
     const char *rest = m->sysfs[i].path;
-    if (strncmp(rest, dir, n) || rest[n] != '/') continue;
+    if (strncmp(rest, dir, n) != 0 || rest[n] != '/') continue;
     rest += n + 1;
     size_t length = strcspn(rest, "/");
     found = true;
