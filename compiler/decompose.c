@@ -144,7 +144,7 @@ static struct uop *maximum(struct builder *b, struct uop *x, struct uop *y) {
   if (!dtype_is_float(x->dtype)) return where(b, cmp(b, OP_CMPLT, x, y), y, x);
   if (is_number(y)) return where(b, cmp(b, OP_CMPLT, x, y), y, x);
   if (is_number(x)) return where(b, cmp(b, OP_CMPLT, y, x), x, y);
-  return where(b, bin(b, OP_OR, cmp(b, OP_CMPLT, y, x), cmp(b, OP_CMPNE, x, x)), x, y);
+  return where(b, bin(b, OP_OR, cmp(b, OP_CMPLT, x, y), cmp(b, OP_CMPNE, y, y)), y, x);
 }
 
 struct format { /* of an IEEE type */

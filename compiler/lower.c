@@ -568,9 +568,12 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     struct uop *u = p->reduce, *v = p->value;
     if (nloops) v = mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
     if (v->lanes > p->lanes) {
-      struct uop *sum = NULL;
-      for (unsigned l = 0; l < v->lanes; l++) sum = combine(L, u->aux, sum, gep(L, v, l));
-      v = sum;
+      struct uop *lane[64]; /* pairwise, halving */
+      unsigned n = v->lanes;
+      for (unsigned l = 0; l < n; l++) lane[l] = gep(L, v, l);
+      for (n /= 2; n; n /= 2)
+        for (unsigned l = 0; l < n; l++) lane[l] = combine(L, u->aux, lane[l], lane[l + n]);
+      v = lane[0];
     } else
       v = broadcast(L, v, p->lanes);
     if (own & L->grouped) v = group_reduce(L, outside, u->aux, v);
@@ -812,8 +815,11 @@ static bool lower_kernel(struct lowerer *L) {
 
   struct block *opened[MAX_AXES], *in = L->main;
   unsigned nloops = 0;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP) {
+  uint64_t reduced = 0; /* loops that a reduction depends on are outside of those it does not: it runs once for them */
+  for (unsigned i = 0; i < L->nreduces; i++) reduced |= mask_of(L, L->reduces[i]);
+  for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned a = 0; a < k->naxes; a++) {
+      if ((k->axes[a].kind != AXIS_SERIAL && k->axes[a].kind != AXIS_LOOP) || (reduced >> a & 1) == pass) continue;
       struct uop *bound = eval(L, k->axes[a].range->src[0]);
       struct uop *range =
           uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, AXIS_SERIAL, &bound, 1);

@@ -25,6 +25,7 @@ struct plan {
   unsigned n;
   uint64_t reduce[16]; /* axes of each REDUCE */
   unsigned nreduces;
+  bool dear; /* much arithmetic for each element: more of it at once only fills registers */
 };
 
 static bool step(struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
@@ -42,8 +43,11 @@ static bool look(struct plan *p) {
   uint64_t *mask = axis_masks(k, false);
   bool ok = order && mask;
   p->n = p->nreduces = 0;
+  unsigned cost = 0;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
+    if (u->dtype != DT_INDEX && op_info[u->op].cls == OPCLASS_ALU)
+      cost += u->op == OP_EXP2 || u->op == OP_LOG2 || u->op == OP_SIN || u->op == OP_FDIV || u->op == OP_RECIP ? 16 : 1;
     if (u->op == OP_REDUCE && p->nreduces < 16) {
       uint64_t m = 0;
       for (unsigned s = 1; s < u->nsrc; s++) m |= mask[u->src[s]->id];
@@ -54,6 +58,7 @@ static bool look(struct plan *p) {
     affine_of(u->src[0]->src[1], &a->index);
     a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
   }
+  p->dear = cost >= 16;
   free(order);
   free(mask);
   return ok || codegen_fail(k, "out of memory");
@@ -70,15 +75,16 @@ static int64_t total(const struct plan *p, enum axis_kind kind) {
   return n < 0x1p62 ? (int64_t)n : INT64_C(1) << 62;
 }
 
-/* The axis of a kind along which most accesses (stores count first) are contiguous; -1: none. */
-static int contiguous(const struct plan *p, enum axis_kind kind) {
+/* The axis of a kind along which most accesses are contiguous; -1: none. Stores decide; where a reduction makes loads the
+ * many, loads do. */
+static int contiguous(const struct plan *p, enum axis_kind kind, bool by_loads) {
   int best = -1, score = 0;
   for (unsigned a = 0; a < p->k->naxes; a++) {
     if (p->k->axes[a].kind != kind) continue;
     int s = 0;
     for (unsigned i = 0; i < p->n; i++)
-      if (stride(p, &p->access[i], (int)a) == 1) s += p->access[i].store ? 100 : 1;
-    if (s > 0 && s >= score) best = (int)a, score = s;
+      if (stride(p, &p->access[i], (int)a) == 1) s += p->access[i].store != by_loads ? 100 : 1;
+    if (s >= (by_loads ? 100 : 1) && s >= score) best = (int)a, score = s;
   }
   return best;
 }
@@ -145,7 +151,9 @@ static bool unroll(struct plan *p) {
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
-    int64_t size = k->axes[a].size, amount = size <= 8 ? size : inner ? fit(p, OPT_UNROLL, (int)a, 4) : 1;
+    int64_t size = k->axes[a].size, amount = size <= (p->dear ? 4 : 8) ? size
+                                             : inner && !p->dear       ? fit(p, OPT_UNROLL, (int)a, 4)
+                                                                       : 1;
     if (can(p, OPT_UNROLL, (int)a, amount) && !step(p, OPT_UNROLL, (int)a, amount)) return false;
   }
   return true;
@@ -183,10 +191,11 @@ static int64_t group_amount(const struct plan *p, const int *axis, unsigned n, i
 static bool optimize_gpu(struct plan *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
-  int v = contiguous(p, AXIS_LOOP);
+  int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int64_t outputs = total(p, AXIS_LOOP);
 
-  int u = p->nreduces ? tile_axis(p, v) : -1;
+  int u = p->nreduces ? tile_axis(p, stored) : -1;
+  if (u >= 0) v = stored;
   if (u >= 0 && fit(p, OPT_VECTOR, v, 4) > 1) {
     if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4)) || !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4)))
       return false;
@@ -287,17 +296,20 @@ static bool spread_host(struct plan *p) {
 static bool optimize_host(struct plan *p) {
   struct codegen *k = p->k;
   unsigned width = k->target->vector_bytes;
-  int v = contiguous(p, AXIS_LOOP), u = p->nreduces ? tile_axis(p, v) : -1;
-  if (v < 0 || (p->nreduces && contiguous(p, AXIS_SERIAL) >= 0)) v = contiguous(p, AXIS_SERIAL);
+  int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
+  int u = p->nreduces ? tile_axis(p, stored) : -1;
+  if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
   int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
   if (u >= 0 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
+  if (u >= 0 && !columns && can(p, OPT_UPCAST, stored, 2) && !step(p, OPT_UPCAST, stored, 2)) return false;
   /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
-  for (unsigned a = 0, n = k->naxes; a < n && u < 0; a++) {
-    bool unit = false, taken = lanes > 1 && k->axes[v].kind == AXIS_LOOP;
+  for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
+    bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
-    if (k->axes[a].kind != AXIS_REDUCE || !unit || taken) continue;
-    int64_t amount = fit(p, OPT_VECTOR, (int)a, 4 * lanes_for(p, (int)a, width));
+    if (k->axes[a].kind != AXIS_REDUCE || !unit) continue;
+    int64_t amount = fit(p, OPT_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
     if (amount > 1 && !step(p, OPT_VECTOR, (int)a, amount)) return false;
   }
   return unroll(p) && spread_host(p);

@@ -19,6 +19,7 @@ const char render_c_prelude[] =
     "#define kernel\n#define global\n#define local static\n"
     "#define VECTOR(t, n) typedef t t##x##n __attribute__((vector_size(sizeof(t) * n), aligned(sizeof(t)), "
     "may_alias));\n"
+    "#define EACH(t, e) ({ t r_; for (unsigned l = 0; l < sizeof r_ / sizeof r_[0]; l++) r_[l] = (e); r_; })\n"
     "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
@@ -115,21 +116,35 @@ static bool whole(const struct uop *u) {
          u->op == OP_OR || u->op == OP_XOR || u->op == OP_NEG;
 }
 
-static char *lanes_of(const struct writer *w, const struct uop *u) {
+static bool is_splat(const struct uop *u) {
+  for (unsigned i = 1; u->op == OP_VECTORIZE && i < u->nsrc; i++)
+    if (u->src[i] != u->src[0]) return false;
+  return u->op == OP_VECTORIZE;
+}
+
+/* An operand where one value for all lanes may be given as a scalar. */
+static const char *operand(const struct writer *w, const struct uop *u) {
+  return of(w, is_splat(u) && u->dtype != DT_F16 ? u->src[0] : u); /* a _Float16 may be computed as float */
+}
+
+static char *each_lane(const struct writer *w, const struct uop *u) {
+  char type[32], *x[3] = {0};
+  for (unsigned s = 0; s < u->nsrc && s < 3; s++)
+    x[s] = u->src[s]->lanes > 1 && !is_splat(u->src[s]) ? text("%s[l]", of(w, u->src[s]))
+                                                        : text("%s", operand(w, u->src[s]));
+  char *e = scalar_op(u, x[0], x[1], x[2]), *all = text("EACH(%s, %s)", type_name(u, type), e ? e : "?");
+  free(e);
+  for (unsigned s = 0; s < 3; s++) free(x[s]);
+  return all;
+}
+
+static char *lane_list(const struct writer *w, const struct uop *u) {
   char *all = NULL, type[32];
   size_t n = 0;
   FILE *f = open_memstream(&all, &n);
   if (!f) return NULL;
   fprintf(f, "(%s){", type_name(u, type));
-  for (unsigned l = 0; l < u->lanes; l++) {
-    char *x[3] = {0};
-    for (unsigned s = 0; s < u->nsrc && s < 3; s++)
-      x[s] = u->src[s]->lanes > 1 ? text("%s[%u]", of(w, u->src[s]), l) : text("%s", of(w, u->src[s]));
-    char *e = u->op == OP_VECTORIZE ? text("%s", of(w, u->src[l])) : scalar_op(u, x[0], x[1], x[2]);
-    fprintf(f, "%s%s", l ? ", " : "", e ? e : "?");
-    free(e);
-    for (unsigned s = 0; s < 3; s++) free(x[s]);
-  }
+  for (unsigned l = 0; l < u->lanes; l++) fprintf(f, "%s%s", l ? ", " : "", of(w, u->src[l]));
   fprintf(f, "}");
   fclose(f);
   return all;
@@ -153,13 +168,19 @@ static char *expression(const struct writer *w, const struct uop *u) {
   }
   case OP_GEP: return text("%s[%" PRId64 "]", of(w, u->src[0]), u->arg.i);
   case OP_AFTER: return text("%s", of(w, u->src[0]));
-  case OP_VECTORIZE: return lanes_of(w, u);
+  case OP_VECTORIZE: return lane_list(w, u);
   default: break;
   }
   if (u->lanes > 1 && u->op == OP_BITCAST) return text("(%s)%s", type_name(u, type), of(w, u->src[0]));
-  if (u->lanes > 1 && !whole(u)) return lanes_of(w, u);
-  return scalar_op(u, u->nsrc > 0 ? of(w, u->src[0]) : "", u->nsrc > 1 ? of(w, u->src[1]) : "",
-                   u->nsrc > 2 ? of(w, u->src[2]) : "");
+  if (u->lanes > 1 && !whole(u)) return each_lane(w, u);
+  /* One operand of a vector operation may be a scalar. */
+  const char *x[3] = {"", "", ""};
+  bool vector = false;
+  for (unsigned s = u->nsrc < 3 ? u->nsrc : 3; s-- > 0;) {
+    x[s] = vector || s || u->lanes == 1 ? operand(w, u->src[s]) : of(w, u->src[s]);
+    vector = vector || !is_splat(u->src[s]);
+  }
+  return scalar_op(u, x[0], x[1], x[2]);
 }
 
 static void indent(const struct writer *w) { fprintf(w->f, "%*s", (int)(2 * w->depth), ""); }
@@ -177,6 +198,7 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   case OP_GEP: return true;
   case OP_SPECIAL: return false;
   case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
+  case OP_VECTORIZE: return is_splat(u);
   default: return u->lanes == 1 && w->uses[u->id] <= 1 && !w->by_lane[u->id] && e && strlen(e) < 80;
   }
 }

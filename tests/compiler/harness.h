@@ -21,35 +21,38 @@
 #define HOST_ARCH "aarch64"
 #endif
 
+/* not every suite uses everything */
+#define HELPER static __attribute__((unused))
+
 /* ---- building --------------------------------------------------------------------------------------------------- */
 static struct graph *G;
-static struct uop *param(int slot, enum dtype t, int64_t n) {
+HELPER struct uop *param(int slot, enum dtype t, int64_t n) {
   struct uop *size = uop_index(G, n);
   return uop_new(G, OP_PARAM, t, 1, (union uop_arg){.i = slot}, 0, &size, 1);
 }
-static struct uop *at(struct uop *p, struct uop *index) {
+HELPER struct uop *at(struct uop *p, struct uop *index) {
   return uop_new(G, OP_INDEX, p->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){p, index}, 2);
 }
-static struct uop *at_if(struct uop *p, struct uop *index, struct uop *valid) {
+HELPER struct uop *at_if(struct uop *p, struct uop *index, struct uop *valid) {
   return uop_new(G, OP_INDEX, p->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){p, index, valid}, 3);
 }
-static struct uop *load(struct uop *index) {
+HELPER struct uop *load(struct uop *index) {
   struct uop *src[2] = {index, index->nsrc > 2 ? uop_const_int(G, index->dtype, 0) : NULL};
   return uop_new(G, OP_LOAD, index->dtype, 1, (union uop_arg){0}, 0, src, index->nsrc > 2 ? 2 : 1);
 }
-static struct uop *store(struct uop *index, struct uop *v) {
+HELPER struct uop *store(struct uop *index, struct uop *v) {
   return uop_new(G, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0, (struct uop *[]){index, v}, 2);
 }
-static struct uop *sink1(struct uop *s) { return uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, &s, 1); }
-static struct uop *reduce(enum op op, struct uop *v, struct uop *const *ranges, unsigned n) {
+HELPER struct uop *sink1(struct uop *s) { return uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, &s, 1); }
+HELPER struct uop *reduce(enum op op, struct uop *v, struct uop *const *ranges, unsigned n) {
   struct uop *src[16] = {v};
   for (unsigned i = 0; i < n; i++) src[i + 1] = ranges[i];
   return uop_new(G, OP_REDUCE, v->dtype, 1, (union uop_arg){0}, op, src, n + 1);
 }
-static struct uop *range(int64_t n, int axis, enum axis_kind kind) { return uop_range(G, uop_index(G, n), axis, kind); }
-static struct uop *add(struct uop *a, struct uop *b) { return uop_binary(G, OP_ADD, a, b); }
-static struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(G, OP_MUL, a, b); }
-static struct uop *ix(int64_t v) { return uop_index(G, v); }
+HELPER struct uop *range(int64_t n, int axis, enum axis_kind kind) { return uop_range(G, uop_index(G, n), axis, kind); }
+HELPER struct uop *add(struct uop *a, struct uop *b) { return uop_binary(G, OP_ADD, a, b); }
+HELPER struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(G, OP_MUL, a, b); }
+HELPER struct uop *ix(int64_t v) { return uop_index(G, v); }
 
 /* ---- reference -------------------------------------------------------------------------------------------------- */
 
@@ -64,10 +67,10 @@ struct interpreter {
   int64_t position[64]; /* by axis number */
 };
 
-static int64_t wrap(enum dtype t, int64_t v) { return uop_const_int(G, t, v)->arg.i; }
-static double rounded(enum dtype t, double v) { return uop_const_float(G, t, v)->arg.f; }
+HELPER int64_t wrap(enum dtype t, int64_t v) { return uop_const_int(G, t, v)->arg.i; }
+HELPER double rounded(enum dtype t, double v) { return uop_const_float(G, t, v)->arg.f; }
 
-static union value read_element(enum dtype t, const void *p, int64_t i) {
+HELPER union value read_element(enum dtype t, const void *p, int64_t i) {
   union value v = {0};
   switch (t) {
   case DT_BOOL: v.i = ((const uint8_t *)p)[i] != 0; break;
@@ -85,7 +88,7 @@ static union value read_element(enum dtype t, const void *p, int64_t i) {
   }
   return v;
 }
-static void write_element(enum dtype t, void *p, int64_t i, union value v) {
+HELPER void write_element(enum dtype t, void *p, int64_t i, union value v) {
   switch (t) {
   case DT_F16: ((uint16_t *)p)[i] = f32_to_f16((float)v.f); break;
   case DT_BF16: ((uint16_t *)p)[i] = f32_to_bf16((float)v.f); break;
@@ -95,7 +98,7 @@ static void write_element(enum dtype t, void *p, int64_t i, union value v) {
   }
 }
 
-static union value saturate(enum dtype t, double f) {
+HELPER union value saturate(enum dtype t, double f) {
   union value v = {0};
   unsigned bits = dtype_info[t].size * 8u;
   bool s = dtype_info[t].cls == 'i';
@@ -110,8 +113,8 @@ static union value saturate(enum dtype t, double f) {
   return v;
 }
 
-static union value interpret(struct interpreter *m, struct uop *u);
-static union value alu(enum op op, enum dtype t, enum dtype from, union value a, union value b, union value c) {
+HELPER union value interpret(struct interpreter *m, struct uop *u);
+HELPER union value alu(enum op op, enum dtype t, enum dtype from, union value a, union value b, union value c) {
   union value v = {0};
   bool f = dtype_is_float(from), s = dtype_info[from].cls == 'i';
   uint64_t ua = (uint64_t)a.i, ub = (uint64_t)b.i;
@@ -173,7 +176,7 @@ static union value alu(enum op op, enum dtype t, enum dtype from, union value a,
   return v;
 }
 
-static union value interpret_reduce(struct interpreter *m, struct uop *u, unsigned next, union value acc) {
+HELPER union value interpret_reduce(struct interpreter *m, struct uop *u, unsigned next, union value acc) {
   if (next == u->nsrc) {
     union value none = {0}, x = interpret(m, u->src[0]);
     return alu(u->aux, dtype_is_float(u->dtype) ? DT_F64 : u->dtype, u->dtype, acc, x, none);
@@ -187,7 +190,7 @@ static union value interpret_reduce(struct interpreter *m, struct uop *u, unsign
   return acc;
 }
 
-static union value interpret(struct interpreter *m, struct uop *u) {
+HELPER union value interpret(struct interpreter *m, struct uop *u) {
   union value v = {0}, x[3] = {{0}};
   switch (u->op) {
   case OP_CONST:
@@ -233,7 +236,7 @@ static union value interpret(struct interpreter *m, struct uop *u) {
   return alu(u->op, u->dtype, u->src[0]->dtype, x[0], x[1], x[2]);
 }
 
-static void reference(struct uop *ast, void *const *bufs, int64_t var) {
+HELPER void reference(struct uop *ast, void *const *bufs, int64_t var) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n), *loops[16];
   unsigned nloops = 0;
@@ -259,14 +262,14 @@ static void reference(struct uop *ast, void *const *bufs, int64_t var) {
 }
 
 /* ---- compiling and running on the host ------------------------------------------------------------------------------ */
-static const struct kernel *must_compile(struct compiler *c, const char *arch, struct uop *ast) {
+HELPER const struct kernel *must_compile(struct compiler *c, const char *arch, struct uop *ast) {
   char err[1024] = "";
   const struct kernel *k = compiler_compile(c, target_find(arch), ast, err, sizeof err);
   if (!k) fail_msg("%s", err);
   return k;
 }
 
-static void run_host(const struct kernel *k, void *const *bufs, int64_t var) {
+HELPER void run_host(const struct kernel *k, void *const *bufs, int64_t var) {
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
   LLVMOrcLLJITRef jit;

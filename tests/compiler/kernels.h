@@ -20,21 +20,21 @@ enum { MAX_CASES = 64 };
 static struct test_case cases[MAX_CASES];
 static unsigned ncases;
 
-static struct test_case *add_case(const char *name, struct uop *ast) {
+HELPER struct test_case *add_case(const char *name, struct uop *ast) {
   struct test_case *c = &cases[ncases++];
   *c = (struct test_case){.name = name, .ast = ast, .tolerance = 1e-6};
   return c;
 }
-static void with(struct test_case *c, enum dtype t, int64_t n) { c->buf[c->nbufs++] = (struct case_buffer){t, n}; }
+HELPER void with(struct test_case *c, enum dtype t, int64_t n) { c->buf[c->nbufs++] = (struct case_buffer){t, n}; }
 
-static void case_elementwise(const char *name, enum dtype t, int64_t n) {
+HELPER void case_elementwise(const char *name, enum dtype t, int64_t n) {
   struct uop *r = range(n, 0, AXIS_LOOP), *a = load(at(param(1, t, n), r)), *b = load(at(param(2, t, n), r));
   struct test_case *c = add_case(name, sink1(store(at(param(0, t, n), r), add(mul(a, uop_const_int(G, t, 3)), b))));
   with(c, t, n), with(c, t, n), with(c, t, n);
   c->tolerance = t == DT_BF16 ? 0.02 : t == DT_F16 ? 0.002 : 1e-6;
 }
 
-static void case_matmul(const char *name, enum dtype t, int64_t m, int64_t n, int64_t q) {
+HELPER void case_matmul(const char *name, enum dtype t, int64_t m, int64_t n, int64_t q) {
   struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
   struct uop *a = load(at(param(1, t, m * q), add(mul(i, ix(q)), k)));
   struct uop *b = load(at(param(2, t, q * n), add(mul(k, ix(n)), j)));
@@ -44,7 +44,7 @@ static void case_matmul(const char *name, enum dtype t, int64_t m, int64_t n, in
   c->tolerance = t == DT_F16 ? 0.01 : 1e-5;
 }
 
-static void case_reduce(const char *name, enum op op, enum dtype t, int64_t m, int64_t n, bool rows) {
+HELPER void case_reduce(const char *name, enum op op, enum dtype t, int64_t m, int64_t n, bool rows) {
   struct uop *i = range(m, 0, AXIS_LOOP), *k = range(n, 1, AXIS_REDUCE);
   struct uop *index = rows ? add(mul(i, ix(n)), k) : add(mul(k, ix(m)), i);
   struct test_case *c =
@@ -53,7 +53,7 @@ static void case_reduce(const char *name, enum op op, enum dtype t, int64_t m, i
   c->tolerance = t == DT_F16 ? 0.01 : 1e-4;
 }
 
-static void case_softmax(const char *name, int64_t m, int64_t n) {
+HELPER void case_softmax(const char *name, int64_t m, int64_t n) {
   struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_SERIAL), *k = range(n, 2, AXIS_REDUCE),
              *row = mul(i, ix(n));
   struct uop *p = param(1, DT_F32, m * n), *top = load(at(param(2, DT_F32, m), i));
@@ -65,7 +65,7 @@ static void case_softmax(const char *name, int64_t m, int64_t n) {
   c->tolerance = 1e-5;
 }
 
-static void case_pad(const char *name, int64_t rows, int64_t w) {
+HELPER void case_pad(const char *name, int64_t rows, int64_t w) {
   int64_t n = w + 4;
   struct uop *i = range(rows, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
   struct uop *inside = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(1), j), uop_binary(G, OP_CMPLT, j, ix(w + 2)));
@@ -75,14 +75,14 @@ static void case_pad(const char *name, int64_t rows, int64_t w) {
   with(c, DT_I32, rows * n), with(c, DT_I32, rows * w);
 }
 
-static void case_transpose(const char *name, enum dtype t, int64_t m, int64_t n) {
+HELPER void case_transpose(const char *name, enum dtype t, int64_t m, int64_t n) {
   struct uop *i = range(m, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
   struct test_case *c = add_case(name, sink1(store(at(param(0, t, m * n), add(mul(i, ix(n)), j)),
                                                    load(at(param(1, t, m * n), add(mul(j, ix(m)), i))))));
   with(c, t, m * n), with(c, t, m * n);
 }
 
-static void case_convolution(const char *name) {
+HELPER void case_convolution(const char *name) {
   enum { CI = 4, CO = 8, H = 6, W = 12, K = 3 };
   struct uop *o = range(CO, 0, AXIS_LOOP), *y = range(H, 1, AXIS_LOOP), *x = range(W, 2, AXIS_LOOP);
   struct uop *r[3] = {range(CI, 3, AXIS_REDUCE), range(K, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE)};
@@ -98,7 +98,7 @@ static void case_convolution(const char *name) {
   c->tolerance = 1e-5;
 }
 
-static void case_variable(const char *name) {
+HELPER void case_variable(const char *name) {
   struct uop *n = uop_var(G, "n", 1, 300), *r = uop_range(G, n, 0, AXIS_LOOP), *k = uop_range(G, n, 1, AXIS_REDUCE);
   struct uop *v = add(load(at(param(1, DT_I32, 300), r)), reduce(OP_MAX, load(at(param(2, DT_I32, 300), k)), &k, 1));
   struct test_case *c = add_case(name, sink1(store(at(param(0, DT_I32, 300), r), v)));
@@ -107,7 +107,7 @@ static void case_variable(const char *name) {
 }
 
 /* Five output axes that cannot merge: more than a launch has dimensions. */
-static void case_many_axes(const char *name) {
+HELPER void case_many_axes(const char *name) {
   static const int64_t size[5] = {3, 4, 5, 2, 6};
   struct uop *to = ix(0), *from = ix(0);
   int64_t stride = 1;
@@ -122,7 +122,7 @@ static void case_many_axes(const char *name) {
   with(c, DT_I32, stride), with(c, DT_I32, stride);
 }
 
-static void case_exp_log(const char *name) {
+HELPER void case_exp_log(const char *name) {
   enum { N = 512 };
   struct uop *r = range(N, 0, AXIS_LOOP), *x = load(at(param(1, DT_F32, N), r));
   struct uop *v = uop_unary(G, OP_LOG2, add(uop_unary(G, OP_EXP2, x), uop_const_float(G, DT_F32, 1)));
@@ -130,7 +130,7 @@ static void case_exp_log(const char *name) {
   with(c, DT_F32, N), with(c, DT_F32, N);
 }
 
-static void make_cases(void) {
+HELPER void make_cases(void) {
   ncases = 0;
   case_elementwise("elementwise f32", DT_F32, 4096);
   case_elementwise("elementwise f16", DT_F16, 4096);
@@ -169,13 +169,13 @@ static void make_cases(void) {
 }
 
 /* Small values, exact enough in every type. */
-static void fill_case(enum dtype t, void *p, int64_t n, unsigned salt) {
+HELPER void fill_case(enum dtype t, void *p, int64_t n, unsigned salt) {
   for (int64_t i = 0; i < n; i++) {
     int64_t x = (i * 7 + salt * 13 + i / 11) % 17 - 8;
     write_element(t, p, i, dtype_is_float(t) ? (union value){.f = (double)x / 4} : (union value){.i = wrap(t, x)});
   }
 }
-static bool close_to(enum dtype t, const void *got, const void *want, int64_t n, double tolerance, char *why,
+HELPER bool close_to(enum dtype t, const void *got, const void *want, int64_t n, double tolerance, char *why,
                      size_t cap) {
   for (int64_t i = 0; i < n; i++) {
     union value a = read_element(t, got, i), b = read_element(t, want, i);

@@ -1,0 +1,208 @@
+/* Code for gfx1100, read back through LLVM's disassembler and ELF reader: what the heuristic is for must show in the
+ * instructions; every operation in every type must come through code generation. Values are checked by running the same
+ * kernels on the emulator (tests/frontend) and as C (test_c_text.c). */
+#include "kernels.h"
+#include <llvm-c/Object.h>
+
+static struct compiler *tuned, *plain;
+
+static int setup(void **state) {
+  tuned = compiler_new(&(struct compiler_options){.debug = 7, .spec = true});
+  plain = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .noopt = true});
+  G = graph_new();
+  make_cases();
+  return 0;
+}
+static int teardown(void **state) {
+  compiler_free(tuned);
+  compiler_free(plain);
+  graph_free(G);
+  return 0;
+}
+
+static const struct kernel *case_kernel(struct compiler *c, const char *name) {
+  for (unsigned i = 0; i < ncases; i++)
+    if (!strcmp(cases[i].name, name)) return must_compile(c, "gfx1100", cases[i].ast);
+  fail_msg("no case %s", name);
+  return NULL;
+}
+
+static unsigned count(const char *text, const char *what) {
+  unsigned n = 0;
+  for (const char *p = text; (p = strstr(p, what)); p++) n++;
+  return n;
+}
+
+static bool has_symbol(const struct kernel *k, const char *name) {
+  LLVMMemoryBufferRef b = LLVMCreateMemoryBufferWithMemoryRange(k->image, k->image_size, "", 0);
+  char *message = NULL;
+  LLVMBinaryRef o = LLVMCreateBinary(b, NULL, &message);
+  if (!o) fail_msg("%s", message);
+  bool found = false;
+  LLVMSymbolIteratorRef s = LLVMObjectFileCopySymbolIterator(o);
+  for (; !LLVMObjectFileIsSymbolIteratorAtEnd(o, s); LLVMMoveToNextSymbol(s))
+    found = found || !strcmp(LLVMGetSymbolName(s), name);
+  LLVMDisposeSymbolIterator(s);
+  LLVMDisposeBinary(o);
+  LLVMDisposeMemoryBuffer(b);
+  return found;
+}
+
+static void object_has_kernel_and_descriptor(void **state) {
+  const struct kernel *k = case_kernel(tuned, "matmul 64");
+  char name[80];
+  assert_true(has_symbol(k, k->name));
+  snprintf(name, sizeof name, "%s.kd", k->name);
+  assert_true(has_symbol(k, name));
+}
+
+static void elementwise_uses_wide_accesses(void **state) {
+  const struct kernel *k = case_kernel(tuned, "elementwise f32");
+  assert_int_equal(count(k->disassembly, "global_load_b128"), 2);
+  assert_int_equal(count(k->disassembly, "global_store_b128"), 1);
+  assert_int_equal(k->block[0] * k->grid[0] * 4, 4096);
+  assert_int_equal(k->block[0], 256);
+  assert_string_equal(k->name, "E_4_256_4");
+  const struct kernel *half = case_kernel(tuned, "elementwise f16");
+  assert_int_equal(count(half->disassembly, "global_load_b128"), 2);
+  const struct kernel *bytes = case_kernel(tuned, "elementwise u8");
+  assert_int_equal(count(bytes->disassembly, "global_load_b128"), 2);
+  const struct kernel *one = case_kernel(plain, "elementwise f32");
+  assert_int_equal(count(one->disassembly, "b128 v"), 0); /* arguments come in by s_load_b128 */
+  assert_int_equal(one->block[0] * one->grid[0], 4096);
+}
+
+static void matmul_is_register_tiled(void **state) {
+  const struct kernel *k = case_kernel(tuned, "matmul 64");
+  unsigned fma = count(k->disassembly, "v_fmac_f32") + count(k->disassembly, "v_fma_f32") +
+                 count(k->disassembly, "v_dual_fmac_f32");
+  assert_int_equal(fma, 64); /* 4 x 4 outputs, 4 steps of the sum */
+  assert_true(count(k->disassembly, "global_load_b") <= 8);
+  assert_int_equal(count(k->disassembly, "global_store_b128"), 4);
+  assert_int_equal(count(k->disassembly, "scratch_"), 0);
+  assert_float_equal(k->flops, 2.0 * 64 * 64 * 64, 0);
+  assert_int_equal(k->bytes, 3 * 64 * 64 * 4);
+}
+
+static void long_sums_are_shared_by_a_group(void **state) {
+  const struct kernel *k = case_kernel(tuned, "sum of many");
+  assert_int_equal(k->grid[0] * k->grid[1] * k->grid[2], 1);
+  assert_true(k->block[0] >= 256);
+  assert_true(count(k->disassembly, "s_barrier") >= 1);
+  assert_true(count(k->disassembly, "ds_") >= 2);
+  assert_true(count(k->disassembly, "global_load_b128") >= 1);
+  assert_int_equal(count(k->disassembly, "buffer_gl0_inv"), 0); /* the barrier orders workgroup memory only */
+  assert_int_equal(count(k->disassembly, "scratch_"), 0);
+}
+
+static void nothing_spills(void **state) {
+  for (unsigned i = 0; i < ncases; i++) {
+    const struct kernel *k = must_compile(tuned, "gfx1100", cases[i].ast);
+    if (strstr(k->disassembly, "scratch_")) fail_msg("%s spills:\n%s", cases[i].name, k->disassembly);
+    assert_true((uint64_t)k->block[0] * k->block[1] * k->block[2] <= 1024);
+    assert_non_null(strstr(k->disassembly, "s_endpgm"));
+  }
+}
+
+static void primes_are_padded(void **state) {
+  const struct kernel *k = case_kernel(tuned, "elementwise of a prime");
+  assert_true(k->block[0] >= 32);
+  assert_true((uint64_t)k->block[0] * k->grid[0] >= 1009);
+  assert_true((uint64_t)k->block[0] * (k->grid[0] - 1) < 1009);
+}
+
+static void launch_fits_three_dimensions(void **state) {
+  const struct kernel *k = case_kernel(plain, "five axes");
+  uint64_t items = 1;
+  for (unsigned d = 0; d < 3; d++) items *= (uint64_t)k->grid[d] * k->block[d];
+  assert_int_equal(items, 3 * 4 * 5 * 2 * 6);
+}
+
+/* One kernel with an output for each operation. */
+static void every_operation_in_every_type(void **state) {
+  static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
+                                   OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
+  static const uint8_t unary[] = {OP_NEG, OP_RECIP, OP_SQRT, OP_EXP2, OP_LOG2, OP_SIN, OP_TRUNC};
+  enum { N = 64 };
+  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+    struct uop *stores[64], *r = range(N, 0, AXIS_LOOP), *a = load(at(param(1, t, N), r)),
+                            *b = load(at(param(2, t, N), r));
+    unsigned n = 0;
+    bool f = dtype_is_float(t);
+    for (unsigned o = 0; o < sizeof binary; o++) {
+      enum op op = binary[o];
+      bool integer = op == OP_IDIV || op == OP_MOD || (op >= OP_AND && op <= OP_SHR);
+      bool boolean = (op >= OP_CMPLT && op <= OP_CMPNE) || op == OP_AND || op == OP_OR || op == OP_XOR || op == OP_MAX;
+      if ((f && integer) || (!f && op == OP_FDIV) || (t == DT_BOOL && !boolean)) continue;
+      struct uop *v = uop_binary(G, op, a, b);
+      stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+    }
+    for (unsigned o = 0; o < sizeof unary && t != DT_BOOL; o++) {
+      if (!f && unary[o] != OP_NEG) continue;
+      struct uop *v = uop_unary(G, unary[o], a);
+      stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+    }
+    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+      struct uop *v = uop_cast(G, a, to);
+      stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+    }
+    stores[n] = store(at(param(0, t, N), r), uop_where(G, uop_binary(G, OP_CMPLT, a, b), a, b)), n++;
+    struct uop *ast = uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, n);
+    const struct kernel *k = must_compile(tuned, "gfx1100", ast);
+    assert_int_equal(k->nparams, n + 2);
+    must_compile(plain, "gfx1100", ast);
+    must_compile(tuned, HOST_ARCH, ast);
+  }
+}
+
+static void texts_are_kept_as_asked(void **state) {
+  struct uop *ast = cases[0].ast;
+  for (int debug = 3; debug <= 7; debug++) {
+    struct compiler *c = compiler_new(&(struct compiler_options){.debug = debug});
+    const struct kernel *k = must_compile(c, "gfx1100", ast);
+    assert_int_equal(k->c_text != NULL, debug >= 4);
+    assert_int_equal(k->graph_text != NULL, debug >= 5);
+    assert_int_equal(k->linear_text != NULL, debug >= 6);
+    assert_int_equal(k->disassembly != NULL, debug >= 7);
+    if (debug >= 4) assert_non_null(strstr(k->c_text, "kernel void E_4_256_4(global f32 *restrict data0"));
+    if (debug >= 6) assert_non_null(strstr(k->linear_text, "SPECIAL"));
+    compiler_free(c);
+  }
+}
+
+static void lowering_is_fast(void **state) {
+  struct uop *i = range(256, 0, AXIS_LOOP), *j = range(256, 1, AXIS_LOOP), *q = range(256, 2, AXIS_REDUCE);
+  struct uop *a = load(at(param(1, DT_F32, 65536), add(mul(i, ix(256)), q))),
+             *b = load(at(param(2, DT_F32, 65536), add(mul(q, ix(256)), j)));
+  struct uop *ast =
+      sink1(store(at(param(0, DT_F32, 65536), add(mul(i, ix(256)), j)), reduce(OP_ADD, mul(a, b), &q, 1)));
+  uint64_t lower = UINT64_MAX, llvm = UINT64_MAX;
+  for (int n = 0; n < 8; n++) {
+    struct compiler *c = compiler_new(&(struct compiler_options){0});
+    const struct kernel *k = must_compile(c, "gfx1100", ast);
+    if (k->lower_ns < lower) lower = k->lower_ns;
+    if (k->assemble_ns < llvm) llvm = k->assemble_ns;
+    assert_string_equal(k->name, "r_64_2_32_64_4_4_4");
+    compiler_free(c);
+  }
+  print_message("256^3 matmul: lowered in %.1f us, assembled in %.2f ms\n", (double)lower / 1e3, (double)llvm / 1e6);
+#ifndef __SANITIZE_ADDRESS__
+  assert_true(lower < 600000);
+#endif
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(object_has_kernel_and_descriptor),
+      cmocka_unit_test(elementwise_uses_wide_accesses),
+      cmocka_unit_test(matmul_is_register_tiled),
+      cmocka_unit_test(long_sums_are_shared_by_a_group),
+      cmocka_unit_test(nothing_spills),
+      cmocka_unit_test(primes_are_padded),
+      cmocka_unit_test(launch_fits_three_dimensions),
+      cmocka_unit_test(every_operation_in_every_type),
+      cmocka_unit_test(texts_are_kept_as_asked),
+      cmocka_unit_test(lowering_is_fast),
+  };
+  return cmocka_run_group_tests_name("compiler/gfx1100", tests, setup, teardown);
+}
