@@ -7,8 +7,8 @@
 
 enum {
   TMP_DST = RDNA3_TMP + 6,
-  ZERO = 200,   /* numbers in s that stay 0: what a lane mask of null reads */
-  SHADOW = 208, /* a copy of a scalar pair that the instruction overwrites */
+  ZERO = 200,     /* numbers in s that stay 0: what a lane mask of null reads */
+  SHADOW = 208,   /* a copy of a scalar pair that the instruction overwrites */
   QUAD = 1 << 30, /* src of a constant while building: index of a row, or QUAD + index of a 64-bit scalar */
   NO_TARGET = ~0u,
 };
@@ -428,8 +428,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
     } else if (f16 && !(rdna3_denorm64(mode) & 2)) {
       out = modified;
     }
-    if (dst->bits == 16 && in->opsel & 8 &&
-        (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOP1)) {
+    if (row == RDNA3_VOP3P_v_fma_mixhi_f16 || (dst->bits == 16 && in->opsel & 8 && in->format != RDNA3_VOP3P)) {
       if (!out) out = rdna3_glue->out_hi16;
       flag |= 16;
     }
@@ -440,6 +439,8 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   }
   u.fn = rdna3_fn[clamp][row];
   if (!u.fn) return false;
+  /* Overflow that saturates instead of giving infinity is not implemented: such code is refused, not computed wrongly. */
+  if (mode & RDNA3_MODE_FP16_OVFL && dst && is_f16(dst->type) && op->flags & F_R_MODE) return false;
   bool narrow = op->flags & F_R_MODE && dst && (dst->type == RDNA3_TYPE_f64 || is_f16(dst->type));
   for (unsigned i = first; i < last; i++)
     if (in->operand[i].type == RDNA3_TYPE_f64 && op->flags & F_R_MODE) narrow = true;
@@ -546,11 +547,13 @@ static bool build_pair(struct builder *b, const struct rdna3_inst *in) {
 static bool reads_unknown(const struct rdna3_inst *in) {
   for (unsigned i = 0; i < in->operands; i++) {
     unsigned kind = in->operand[i].kind, n = in->arg[i];
-    bool source = kind == RDNA3_KIND_src || kind == RDNA3_KIND_ssrc || kind == RDNA3_KIND_ssrc_lanesel || kind == RDNA3_KIND_sreg_m0_inl ||
-                  kind == RDNA3_KIND_src_vgpr;
+    bool source = kind == RDNA3_KIND_src || kind == RDNA3_KIND_ssrc || kind == RDNA3_KIND_ssrc_lanesel ||
+                  kind == RDNA3_KIND_sreg_m0_inl || kind == RDNA3_KIND_src_vgpr;
     if (source && (n == RDNA3_POPS_WAVE || n == RDNA3_VCCZ || n == RDNA3_EXECZ || n == RDNA3_LDS_DIRECT)) return true;
     if (kind == RDNA3_KIND_src_vgpr && n < RDNA3_VGPR0) return true;
-    if (kind == RDNA3_KIND_src_vgpr_or_inline && (n < RDNA3_INT0 || (n >= RDNA3_SHARED_BASE && n <= RDNA3_POPS_WAVE) || (n >= RDNA3_VCCZ && n < RDNA3_VGPR0))) return true;
+    if (kind == RDNA3_KIND_src_vgpr_or_inline &&
+        (n < RDNA3_INT0 || (n >= RDNA3_SHARED_BASE && n <= RDNA3_POPS_WAVE) || (n >= RDNA3_VCCZ && n < RDNA3_VGPR0)))
+      return true;
     if (kind == RDNA3_KIND_sreg && n >= RDNA3_INT0) return true;
   }
   return false;
