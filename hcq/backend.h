@@ -117,7 +117,8 @@ struct hcq_ring {
   db_device *dev;
   enum db_queue_kind kind;
   db_signal *timeline;
-  uint64_t submitted, retired; /* timeline values */
+  uint64_t submitted;          /* timeline value of the last submission */
+  uint64_t stuck_at;           /* timeline value that a long wait last gave up at, UINT64_MAX before */
   struct hcq_object **objects; /* held for submissions in flight, oldest first; power-of-two circular */
   uint64_t objects_head, objects_tail, objects_cap;
   struct hcq_batch *batches;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define DRAIN_TIMEOUT_NS 30000000000ull
+#define DRAIN_STUCK_NS   50000000ull
 #define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100"
 
@@ -211,7 +212,9 @@ db_device *db_device_retain(db_device *dev) {
 
 void hcq_device_drain(db_device *dev) {
   hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
-  if (db_device_synchronize(dev, DRAIN_TIMEOUT_NS)) {
+  bool stuck = false;
+  for (int i = 0; i < 2; i++) stuck |= dev->rings[i]->stuck_at == hcq_signal_load(dev->rings[i]->timeline);
+  if (db_device_synchronize(dev, stuck ? DRAIN_STUCK_NS : DRAIN_TIMEOUT_NS)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
     if (dev->ops->halt(dev))
       for (int i = 0; i < 2; i++) hcq_ring_drop(dev->rings[i]);

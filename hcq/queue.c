@@ -110,6 +110,7 @@ static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_
 int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind) {
   ring->dev = dev;
   ring->kind = kind;
+  ring->stuck_at = UINT64_MAX;
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
   return ring->timeline ? 0 : -ENOMEM;
@@ -122,7 +123,6 @@ static void retire_to(struct hcq_ring *ring, uint64_t value) {
     ring->batches_head++;
     for (uint32_t i = 0; i < b.nobjects; i++)
       hcq_release(ring->objects[ring->objects_head++ & (ring->objects_cap - 1)]);
-    ring->retired = b.value;
   }
 }
 

@@ -9,7 +9,8 @@
 #define PAGE_SIGNALS      64u
 #define SPIN_NS           5000u     /* shorter than a sleep in the kernel costs */
 #define SLICE_NS          10000000u /* how long to sleep before the deadline and the device's health are looked at again */
-#define SLICE_NO_EVENT_NS 200000u /* when no interrupt announces the value */
+#define STUCK_NS          500000000u /* who waits as long in vain will not want to wait again when the device is closed */
+#define SLICE_NO_EVENT_NS 200000u    /* when no interrupt announces the value */
 
 static inline void spin_pause(void) {
 #if defined(__x86_64__)
@@ -99,6 +100,7 @@ static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) 
   const char *what = !sig->ring                            ? "a signal"
                      : sig->ring->kind == DB_QUEUE_COMPUTE ? "the compute queue"
                                                            : "the copy queue";
+  if (sig->ring && timeout_ns >= STUCK_NS) sig->ring->stuck_at = hcq_signal_load(sig);
   const char *kernel = hcq_ring_running(sig->dev->rings[DB_QUEUE_COMPUTE]);
   return db_fail(-ETIMEDOUT, "%s: %s did not reach %llu within %.3f s: it is at %llu; kernel running or last run: %s",
                  sig->dev->name, what, (unsigned long long)value, (double)timeout_ns * 1e-9,

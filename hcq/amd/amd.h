@@ -127,6 +127,9 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
              const uint32_t grid[3], const uint32_t block[3]);
 
+/* Whether a hidden argument is filled in; the others are zero: grids have no offset and no partial groups, and there are no host services. */
+bool amd_fills_hidden(enum code_object_kind kind);
+
 /* program.c */
 struct amd_program {
   db_program base;
@@ -137,8 +140,8 @@ struct amd_program {
   bool wave32;
   uint32_t private_bytes; /* of a work-item */
   uint32_t max_block, required_block[3];
-  uint32_t aql_offset; /* of the dispatch packet in the argument memory, for kernels that read it */
-  struct code_object_arg *hidden;
+  uint32_t aql_offset;            /* of the dispatch packet in the argument memory, for kernels that read it */
+  struct code_object_arg *hidden; /* those that are filled in */
   unsigned nhidden;
 };
 int amd_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,

@@ -53,6 +53,7 @@ static int take_arguments(struct amd_program *p, const struct code_object_kernel
   for (unsigned i = 0; i < k->nargs; i++) {
     const struct code_object_arg *a = &k->args[i];
     if (code_object_is_hidden(a->kind)) {
+      if (!amd_fills_hidden(a->kind)) continue;
       p->hidden[p->nhidden] = *a;
       p->hidden[p->nhidden++].name = NULL; /* the file's, which does not outlive loading */
       continue;

@@ -82,12 +82,18 @@ static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispat
 
 static inline void put(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }
 
-/* Layouts: LLVM AMDGPUUsage, "Code Object V5 Metadata", value_kind. */
+/* Kinds: LLVM AMDGPUUsage, "Code Object V5 Metadata", value_kind. */
+bool amd_fills_hidden(enum code_object_kind kind) {
+  return (kind >= CODE_OBJECT_HIDDEN_BLOCK_COUNT_X && kind <= CODE_OBJECT_HIDDEN_GROUP_SIZE_Z) ||
+         kind == CODE_OBJECT_HIDDEN_GRID_DIMS || kind == CODE_OBJECT_HIDDEN_DYNAMIC_LDS_SIZE ||
+         kind == CODE_OBJECT_HIDDEN_PRIVATE_BASE || kind == CODE_OBJECT_HIDDEN_SHARED_BASE;
+}
+
 static void fill_hidden(const struct amd_device *dev, const struct amd_program *p, uint8_t *kernarg,
                         uint32_t local_size, const uint32_t grid[3], const uint32_t block[3]) {
   for (unsigned i = 0; i < p->nhidden; i++) {
     const struct code_object_arg *a = &p->hidden[i];
-    uint64_t v = 0;
+    uint32_t v;
     switch (a->kind) {
     case CODE_OBJECT_HIDDEN_BLOCK_COUNT_X:
     case CODE_OBJECT_HIDDEN_BLOCK_COUNT_Y:
@@ -97,11 +103,11 @@ static void fill_hidden(const struct amd_device *dev, const struct amd_program *
     case CODE_OBJECT_HIDDEN_GROUP_SIZE_Z: v = block[a->kind - CODE_OBJECT_HIDDEN_GROUP_SIZE_X]; break;
     case CODE_OBJECT_HIDDEN_GRID_DIMS: v = grid[2] > 1 || block[2] > 1 ? 3 : grid[1] > 1 || block[1] > 1 ? 2 : 1; break;
     case CODE_OBJECT_HIDDEN_DYNAMIC_LDS_SIZE: v = local_size - p->base.local_size; break;
-    case CODE_OBJECT_HIDDEN_PRIVATE_BASE: v = dev->apertures.scratch_base >> 32; break;
-    case CODE_OBJECT_HIDDEN_SHARED_BASE: v = dev->apertures.lds_base >> 32; break;
-    default: continue; /* zero: grids have no offset and no partial groups, and there are no host services */
+    case CODE_OBJECT_HIDDEN_PRIVATE_BASE: v = (uint32_t)(dev->apertures.scratch_base >> 32); break;
+    case CODE_OBJECT_HIDDEN_SHARED_BASE: v = (uint32_t)(dev->apertures.lds_base >> 32); break;
+    default: continue;
     }
-    put(kernarg + a->offset, v, a->size);
+    memcpy(kernarg + a->offset, &v, a->size < 4 ? a->size : 4);
   }
 }
 
