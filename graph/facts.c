@@ -48,6 +48,12 @@ static struct bounds fit_mul(enum dtype t, struct bounds a, struct bounds b) {
   return fit4(t, (__int128)a.min * b.min, (__int128)a.min * b.max, (__int128)a.max * b.min, (__int128)a.max * b.max);
 }
 
+/* b is all above or all below 0 */
+static struct bounds fit_div(enum dtype t, struct bounds a, struct bounds b) {
+  __int128 first = b.min ? b.min : 1, last = b.max ? b.max : 1;
+  return fit4(t, a.min / first, a.min / last, a.max / first, a.max / last);
+}
+
 static struct bounds decided(bool yes, bool no) { return (struct bounds){yes, !no}; }
 
 static int64_t ones_above(int64_t v) { /* least 2^k-1 >= v, v >= 0 */
@@ -105,7 +111,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   }
   case OP_IDIV:
     if (b.min <= 0 && b.max >= 0) return all;
-    return fit4(t, (__int128)a.min / b.min, (__int128)a.min / b.max, (__int128)a.max / b.min, (__int128)a.max / b.max);
+    return fit_div(t, a, b);
   case OP_MOD: {
     if (b.min <= 0 && b.max >= 0) return all;
     if (a.min >= 0 && b.min == b.max && b.min > 0 && a.min / b.min == a.max / b.min)

@@ -126,14 +126,8 @@ static int analyse(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
   n->use = NO_USE;
   n->device = NO_DEVICE;
-  n->numel = u->shape ? shape_numel(u->shape) : -1;
-  if (op_info[u->op].cls == OPCLASS_KERNEL)
-    return fail(s, -EINVAL, "%s does not belong in a tensor graph", op_info[u->op].name);
-  if (!u->shape) {
-    if (!uop_verify(&u, 1, STAGE_TENSOR, s->err, s->errcap))
-      snprintf(s->err, s->errcap, "%s: the shapes of its sources do not fit", op_info[u->op].name);
-    return s->status = -EINVAL;
-  }
+  n->numel = shape_numel(u->shape);
+  if (u->op == OP_SINK) return fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = uop_import(s->graph, u);
   for (unsigned i = 0; i < nsources(u); i++) {
     struct node *x = node_of(s, u->src[i]);
@@ -146,8 +140,6 @@ static int analyse(struct scheduler *s, struct node *n) {
   if (u->op == OP_COPY) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) {
     n->reduce = n;
-    if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
-      return fail(s, -EINVAL, "REDUCE_AXIS by op %u", u->aux);
   } else if (is_alu(u) || u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS) {
     uint64_t cost = is_alu(u) ? op_cost(u) : 0;
     for (unsigned i = 0; i < nsources(u); i++) {
@@ -173,15 +165,15 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
   unsigned rank = n->u->shape->rank, looked = 0;
   for (uint32_t i = n->use; i != NO_USE && looked < 8; i = s->use[i].next, looked++) {
     struct use *w = &s->use[i];
-    if (w->kernel != like->kernel || w->valid != valid || (w->idx != idx && memcmp(w->idx, idx, rank * sizeof *idx)))
-      continue;
+    if (w->kernel != like->kernel || w->valid != valid) continue;
+    if (w->idx != idx && memcmp(w->idx, idx, rank * sizeof *idx) != 0) continue;
     w->in_reduce |= like->in_reduce, w->expanded |= like->expanded;
     return i;
   }
   if (s->nuses == s->uses_capacity) {
     size_t c = s->uses_capacity ? s->uses_capacity * 2 : 64;
-    struct use *p = realloc(s->use, c * sizeof *p);
-    if (!p || c >= NO_USE) return no_memory(s), NO_USE;
+    struct use *p = c < NO_USE ? realloc(s->use, c * sizeof *p) : NULL;
+    if (!p) return no_memory(s), NO_USE;
     s->use = p, s->uses_capacity = c;
   }
   s->use[s->nuses] = (struct use){.kernel = like->kernel,
@@ -306,6 +298,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   }
   for (unsigned k = 0; k < nsources(u); k++) {
     struct node *x = node_of(s, u->src[k]);
+    if (x->device == NO_DEVICE) x->device = n->device; /* made of constants: computed where it is used */
     w.src_use[k] = add_use(s, x, &like, w.src_idx, w.src_valid);
   }
   w.next = s->use[i].next;
@@ -346,21 +339,24 @@ static struct uop *source_value(struct scheduler *s, struct uop *u, const struct
 static struct uop *evaluate(struct scheduler *s, struct node *n, const struct use *w) {
   struct graph *g = s->graph;
   struct uop *u = n->u, *src[3] = {0};
-  for (unsigned k = 0; k < nsources(u); k++) src[k] = source_value(s, u, w, k);
-  if (is_alu(u)) return uop_with_src(g, u, src);
+  if (is_alu(u)) {
+    for (unsigned k = 0; k < u->nsrc; k++) src[k] = source_value(s, u, w, k);
+    return uop_with_src(g, u, src);
+  }
+  struct uop *x = source_value(s, u, w, 0);
   if (u->op == OP_REDUCE_AXIS) {
     if (node_of(s, u->src[0])->numel == 0) return reduce_identity(g, u->aux, u->dtype);
-    if (!w->nranges) return src[0];
-    struct uop *all[MAX_RANK + 1] = {src[0]};
+    if (!w->nranges) return x;
+    struct uop *all[MAX_RANK + 1] = {x};
     memcpy(all + 1, w->range, w->nranges * sizeof *all);
     return uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, w->nranges + 1);
   }
   if (w->padded) {
-    bool masked = src[0]->op == OP_LOAD && src[0]->src[0]->nsrc == 3 &&
-                  src[0]->src[0]->src[2] == w->src_valid; /* yields 0 there already */
-    if (!masked) return uop_where(g, w->padded, src[0], zero_of(g, u->dtype));
+    bool masked =
+        x->op == OP_LOAD && x->src[0]->nsrc == 3 && x->src[0]->src[2] == w->src_valid; /* yields 0 there already */
+    if (!masked) return uop_where(g, w->padded, x, zero_of(g, u->dtype));
   }
-  return src[0]; /* movement and CONTIGUOUS */
+  return x; /* movement and CONTIGUOUS */
 }
 
 static struct schedule_item *add_item(struct scheduler *s) {
@@ -387,12 +383,12 @@ static void finish_kernel(struct scheduler *s, struct node *n, struct uop *value
                               (struct uop *[]){index, simplify(s->simplifier, value)}, 2);
   struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, &store, 1);
 
-  size_t norder, count = 0;
+  size_t norder = 0, count = 1;
   struct uop **order = uop_toposort(&sink, 1, &norder);
   struct uop **from = NULL, **to = NULL;
   struct schedule_item *item = add_item(s);
-  for (size_t i = 0; i < norder; i++) count += order[i]->op == OP_BUFFER;
   if (!order || !item) goto out;
+  for (size_t i = 0; i < norder; i++) count += order[i]->op == OP_BUFFER && order[i] != k->out;
   item->kind = SCHEDULE_KERNEL;
   item->device = n->device == NO_DEVICE ? 0 : n->device;
   item->bufs = calloc(count, sizeof *item->bufs);
@@ -402,15 +398,13 @@ static void finish_kernel(struct scheduler *s, struct node *n, struct uop *value
     no_memory(s);
     goto out;
   }
-  unsigned pairs = 0;
   item->noutputs = 1;
-  item->bufs[item->nbufs++] = k->out;
-  for (size_t i = 0; i < norder; i++)
-    if (order[i]->op == OP_BUFFER && order[i] != k->out) item->bufs[item->nbufs++] = order[i];
-  for (unsigned i = 0; i < item->nbufs; i++) {
-    struct uop *b = item->bufs[i];
-    from[pairs] = b;
-    to[pairs++] = uop_new(g, OP_PARAM, b->dtype, 1, (union uop_arg){.i = i}, 0, b->src, 1);
+  unsigned pairs = 0;
+  for (size_t i = 0; i <= norder; i++) {
+    struct uop *b = i ? order[i - 1] : k->out;
+    if (b->op != OP_BUFFER || (i && b == k->out)) continue;
+    from[pairs] = item->bufs[item->nbufs] = b;
+    to[pairs++] = uop_new(g, OP_PARAM, b->dtype, 1, (union uop_arg){.i = item->nbufs++}, 0, b->src, 1);
   }
   for (unsigned i = 0; i < k->nranges; i++)
     if (k->serial >> i & 1) {
@@ -504,6 +498,8 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
   struct scheduler s = {.next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
   *out = (struct schedule){0};
   if (errcap) *err = 0;
+  int malformed = uop_verify(roots, nroots, STAGE_TENSOR, err, errcap);
+  if (malformed) return malformed;
   size_t norder = 0;
   struct uop **order = uop_toposort(roots, nroots, &norder);
   s.graph = out->graph = graph_new();

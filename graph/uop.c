@@ -190,7 +190,8 @@ struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lane
                     .hash = h};
   for (unsigned i = 0; i < nsrc; i++) u->src[i] = src[i];
   g->slot[at] = (struct slot){h, u};
-  if (++g->count * 8 > g->capacity * 5 && !table_grow(g) && g->count + 1 >= g->capacity) {
+  g->count++;
+  if (g->count * 8 > g->capacity * 5 && !table_grow(g) && g->count + 1 >= g->capacity) {
     g->error = "out of memory";
     g->capacity = 1024, g->count = 0; /* an empty table keeps further lookups ending */
     memset(g->slot, 0, g->capacity * sizeof *g->slot);
