@@ -245,7 +245,8 @@ static int bench_main(const struct command *self, int argc, char **argv) {
   if (x.json)
     printf("\n], \"ran\": %u, \"failed\": %u}\n", t.ran, t.failed);
   else
-    printf("\n%u of %u ok. Every result was compared with a plain host computation in double precision.\n",
+    printf("\n%u of %u ok. Every result was compared with a plain host computation. Times on EMU devices are the "
+           "emulator's.\n",
            t.ran - t.failed, t.ran);
   db_shutdown();
   return t.failed ? EXIT_FAILED : EXIT_DONE;

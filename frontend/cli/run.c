@@ -142,7 +142,8 @@ static const char *param_text(const struct db_param *p, char *buf, size_t cap) {
 
 /* " (name)", or nothing: clang leaves names out unless told to keep them. */
 static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
-  snprintf(buf, cap, *p->name ? " (%s)" : "", p->name);
+  if (!*p->name) return "";
+  snprintf(buf, cap, " (%s)", p->name);
   return buf;
 }
 

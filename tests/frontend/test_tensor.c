@@ -144,6 +144,21 @@ static void constants_and_ranges(void **state) {
   }
 }
 
+/* What no memory says where to compute is computed where its tensor is, whichever device came first. */
+static void constants_on_the_second_device(void **state) {
+  db_device *cpu = open_device("CPU"), *gpu = open_device(EMULATED);
+  DB_SCOPE {
+    db_realize(db_ones(DB_F32, cpu, 4));
+    db_tensor *hold = db_keep(db_ones(DB_F32, cpu, 4)), *c = db_full(3, DB_F32, gpu, 4, 5), *s = db_sum(c, 1);
+    assert_float_equal(must_item(db_sum(db_div(s, db_sum_keep(s)))), 1, 1e-6);
+    assert_float_equal(must_item(db_sum(db_matmul(c, db_transpose(c, 0, 1)))), 720, 0);
+    assert_ptr_equal(db_device_of(s), gpu);
+    db_release(hold);
+  }
+  db_close(cpu);
+  db_close(gpu);
+}
+
 static void items_of_every_type(void **state) {
   DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F64; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
 }
@@ -336,6 +351,7 @@ int main(void) {
       cmocka_unit_test(realized_values_are_reused),
       cmocka_unit_test(several_at_once_share_work),
       cmocka_unit_test(constants_and_ranges),
+      cmocka_unit_test(constants_on_the_second_device),
       cmocka_unit_test(items_of_every_type),
       cmocka_unit_test(default_device_is_cpu),
       cmocka_unit_test(large_tensors),
