@@ -84,10 +84,8 @@ static void launch(struct shader_core *core, struct shader_code *code, const str
   memcpy(w->group, group, sizeof w->group);
   w->mode = initial_mode(d->rsrc1);
   w->fp_control = rdna3_fp_word(rdna3_round32(w->mode), rdna3_denorm32(w->mode));
-  if (w->vm != d->vm) {
-    w->vm = d->vm;
-    memset(&w->load, 0, sizeof w->load), memset(&w->store, 0, sizeof w->store), memset(&w->scalar, 0, sizeof w->scalar);
-  }
+  /* Cached translations stay: their generations belong to one address space. */
+  w->vm = d->vm;
   w->lds = core->lds;
   w->lds_size = bits(d->rsrc2, 15, 9) * 512;
   if (w->lds_size > LDS_BYTES) w->lds_size = LDS_BYTES;
