@@ -57,6 +57,8 @@ void rdna3_code_leave(struct shader_code *code);
 /* Every row's function, NULL for what is not executed; [1] those for clamped integer operations. Filled once. */
 extern rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 void rdna3_init(void);
+/* Fills them with those of one level, at most rdna3_simd_level(). For tests: code built before keeps its functions. */
+void rdna3_choose(unsigned level);
 
 /* ---- control
  * ---------------------------------------------------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ static void enlist(const struct rdna3_handler *h) {
   for (; h->row != RDNA3_ROW_COUNT; h++) rdna3_fn[h->row >= RDNA3_CLAMPED][h->row & (RDNA3_CLAMPED - 1)] = h->fn;
 }
 
-static void init(void) {
+void rdna3_choose(unsigned level) {
 #define X(l)                                                                                                           \
   {&rdna3_glue_##l,                                                                                                    \
    {rdna3_valu32_handlers_##l, rdna3_valu16_handlers_##l, rdna3_valu64_handlers_##l, rdna3_valu_cmp_handlers_##l,      \
@@ -60,12 +60,12 @@ static void init(void) {
     const struct rdna3_handler *family[8];
   } levels[] = {RDNA3_SIMD_LEVELS(X)};
 #undef X
-  unsigned level = rdna3_simd_level();
   rdna3_glue = levels[level].glue;
   enlist(rdna3_salu_handlers);
   for (unsigned i = 0; i < 8; i++) enlist(levels[level].family[i]);
 }
 
+static void init(void) { rdna3_choose(rdna3_simd_level()); }
 void rdna3_init(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, init);

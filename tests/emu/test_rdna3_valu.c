@@ -716,8 +716,16 @@ static void check_rows(bool wave64) {
     }
   wave_free(t);
 }
-static void operations_wave32(void **state) { check_rows(false); }
-static void operations_wave64(void **state) { check_rows(true); }
+/* Every set of functions that this host can run. */
+static void every_level(bool wave64) {
+  rdna3_init();
+  for (unsigned level = 0; level <= rdna3_simd_level(); level++) {
+    rdna3_choose(level);
+    check_rows(wave64);
+  }
+}
+static void operations_wave32(void **state) { every_level(false); }
+static void operations_wave64(void **state) { every_level(true); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(operations_wave32), cmocka_unit_test(operations_wave64)};
