@@ -28,7 +28,7 @@ struct assembler {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char version[32];
+static char version[160];
 static void init_llvm(void) {
   LLVMInitializeAMDGPUTargetInfo();
   LLVMInitializeAMDGPUTarget();
@@ -40,7 +40,13 @@ static void init_llvm(void) {
   LLVMInitializeNativeDisassembler();
   unsigned major, minor, patch;
   LLVMGetVersion(&major, &minor, &patch);
-  snprintf(version, sizeof version, "LLVM %u.%u.%u", major, minor, patch);
+  /* Host code is built for this processor: a cache shared between machines, or with an emulated processor, must tell. */
+  char *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
+  uint64_t h = 0xcbf29ce484222325;
+  for (const char *p = features; *p; p++) h = (h ^ (uint8_t)*p) * 0x100000001b3;
+  snprintf(version, sizeof version, "LLVM %u.%u.%u on %.64s %016llx", major, minor, patch, cpu, (unsigned long long)h);
+  LLVMDisposeMessage(cpu);
+  LLVMDisposeMessage(features);
 }
 
 const char *assembler_version(void) {

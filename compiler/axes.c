@@ -5,6 +5,7 @@
 #include "internal.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,56 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
   if (ok) k->ast = map[k->ast->id];
   free(order);
   free(map);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+/* The value that changes nothing. */
+static struct uop *identity(struct graph *g, enum op op, enum dtype t) {
+  if (op == OP_ADD) return uop_const_int(g, t, 0);
+  if (op == OP_MUL) return uop_const_int(g, t, 1);
+  if (dtype_is_float(t)) return uop_const_float(g, t, -INFINITY);
+  if (t == DT_BOOL || dtype_info[t].cls == 'u') return uop_const_int(g, t, 0);
+  return uop_const_int(g, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
+}
+
+/* Makes everything over the range count only where valid: accesses get the condition, a reduction the identity. */
+static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
+  size_t count, room = graph_node_count(k->g);
+  struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
+  bool *over = calloc(room, sizeof *over), ok = order && map && over;
+  if (ok) over[range->id] = true;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i], *src[MAX_AXES + 2], **many = u->nsrc > MAX_AXES ? malloc(u->nsrc * sizeof *many) : src;
+    if (!many) {
+      ok = false;
+      break;
+    }
+    bool same = true;
+    unsigned n = u->nsrc;
+    for (unsigned s = 0; s < n; s++) {
+      many[s] = map[u->src[s]->id];
+      same = same && many[s] == u->src[s];
+      over[u->id] = over[u->id] || over[u->src[s]->id];
+    }
+    if (u->op == OP_INDEX && over[u->id]) {
+      many[2] = n > 2 ? uop_binary(k->g, OP_AND, many[2], valid) : valid;
+      n = 3;
+    } else if (u->op == OP_LOAD && n == 1 && many[0]->nsrc > 2)
+      many[n++] = uop_const_int(k->g, u->dtype, 0);
+    else if (u->op == OP_REDUCE) {
+      bool mine = false;
+      for (unsigned s = 1; s < n; s++) mine = mine || u->src[s] == range;
+      if (mine) many[0] = uop_where(k->g, valid, many[0], identity(k->g, u->aux, u->dtype));
+      over[u->id] = over[u->src[0]->id] && !mine;
+      same = same && !mine;
+    }
+    map[u->id] = same && n == u->nsrc ? u : uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, many, n);
+    if (many != src) free(many);
+  }
+  if (ok) k->ast = map[k->ast->id];
+  free(order);
+  free(map);
+  free(over);
   return ok || codegen_fail(k, "out of memory");
 }
 
@@ -283,6 +334,7 @@ bool opt_possible(const struct codegen *k, struct opt o) {
     return exact && (a->kind == AXIS_REDUCE || a->kind == AXIS_SERIAL) && o.amount <= k->target->max_group &&
            !(o.amount & (o.amount - 1));
   case OPT_SERIAL: return exact && a->kind == AXIS_LOOP;
+  case OPT_PAD: return o.amount > 1 && is_static(a) && a->kind <= AXIS_SERIAL && a->size % o.amount;
   case OPT_SWAP: return o.amount >= 0 && o.amount < k->naxes && o.amount != o.axis;
   }
   return false;
@@ -301,6 +353,13 @@ bool opt_apply(struct codegen *k, struct opt o) {
   }
   struct graph *g = k->g;
   int64_t number = next_number(k);
+  if (o.kind == OPT_PAD) {
+    int64_t size = (a->size + o.amount - 1) / o.amount * o.amount;
+    struct uop *wide = uop_range(g, uop_index(g, size), number, a->kind), *old = a->range;
+    struct uop *valid = uop_binary(g, OP_CMPLT, wide, uop_index(g, a->size));
+    a->range = wide, a->size = size;
+    return replace_ranges(k, &old, &wide, 1) && guard_range(k, wide, valid);
+  }
   if (o.kind == OPT_MERGE) {
     /* Both are rewritten over the merged range m: the affine form folds (m / n) * n + m % n back to m. */
     struct axis *b = a + 1;

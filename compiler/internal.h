@@ -29,6 +29,7 @@ enum opt_kind {
   OPT_LOCAL_PAD, /* as LOCAL where amount does not divide the size: the last group is partly idle */
   OPT_GROUP,     /* split REDUCE or SERIAL: inner `amount` are work-items that share the work */
   OPT_SERIAL,    /* split LOOP: inner `amount` become a loop in the work-item */
+  OPT_PAD,       /* axis counts to a multiple of `amount`; what is past its end is neither loaded nor stored */
   OPT_SWAP,      /* exchange the order of axis and `amount` */
 };
 struct opt {

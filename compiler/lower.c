@@ -48,7 +48,9 @@ struct lowerer {
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   unsigned nreduces;
-  struct uop *group_first; /* true in one work-item of those that share a reduction */
+  struct uop *group_first;     /* true in one work-item of those that share a reduction */
+  struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
+  struct uop *last_barrier;
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   bool failed;
@@ -453,13 +455,16 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
   struct uop *size = iconst(L, DT_INDEX, elements);
   struct uop *result[64];
   for (unsigned l = 0; l < lanes; l++) {
-    struct uop *memory = mk(L, OP_LOCAL, value->dtype, 1, L->next_local++, 0, &size, 1), *v = gep(L, value, l);
+    struct uop **memory_of = &L->local[value->dtype], *v = gep(L, value, l), *order = L->last_barrier;
+    if (!*memory_of) {
+      *memory_of = mk(L, OP_LOCAL, value->dtype, 1, L->next_local++, 0, &size, 1);
+      k->local_bytes += (uint32_t)(((uint64_t)elements * dtype_info[value->dtype].size + 15) & ~UINT64_C(15));
+    }
+    struct uop *memory = *memory_of;
     struct uop *mine = index_op(L, OP_ADD, index_op(L, OP_MUL, group, iconst(L, DT_I32, (int64_t)others)), other);
     struct uop *at = mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine}, 2);
-    k->local_bytes += (uint32_t)(((uint64_t)elements * dtype_info[value->dtype].size + 15) & ~UINT64_C(15));
-    struct uop *order = NULL;
-    if (in != L->root) /* a loop comes back here: the previous round's readers must be done */
-      order = mk_in(L, in, OP_BARRIER, DT_VOID, &v, 1);
+    if (order || in != L->root) /* an earlier reduction, or this loop's previous round, must have been read */
+      order = mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
     struct uop *store = mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){at, v, order}, order ? 3 : 2);
     order = mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
     for (uint64_t half = groups / 2; half; half /= 2) {
@@ -475,7 +480,9 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
     }
     struct uop *first = mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, other}, 2);
     result[l] = mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){first, order}, 2);
+    L->last_barrier = order;
   }
+  if (k->local_bytes > k->target->local_bytes) fail(L, "the reductions need more workgroup memory than there is");
   return lanes == 1 ? result[0] : vectorize(L, result, lanes);
 }
 

@@ -178,16 +178,6 @@ static bool spread(struct plan *p, int first, int64_t budget, int64_t first_budg
   return true;
 }
 
-/* The amount by which every reduction's longest axis, and every SERIAL axis, can be shared. */
-static int64_t group_amount(const struct plan *p, const int *axis, unsigned n, int64_t most) {
-  for (; most > 1; most /= 2) {
-    bool all = true;
-    for (unsigned i = 0; i < n; i++) all = all && can(p, OPT_GROUP, axis[i], most);
-    if (all) return most;
-  }
-  return 1;
-}
-
 static bool optimize_gpu(struct plan *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
@@ -228,28 +218,34 @@ static bool optimize_gpu(struct plan *p) {
       if (inner) shared[nshared++] = (int)a;
     }
 
-  if (nreduced && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
+  bool sized = true; /* symbolic axes cannot be split */
+  for (unsigned i = 0; i < nshared; i++) sized = sized && k->axes[shared[i]].range->src[0]->op == OP_CONST;
+
+  if (nreduced && sized && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
     int64_t most = longest >= HUGE_REDUCE ? t->max_group : t->group;
     bool vectors = rows;
-    for (unsigned i = 0; i < nshared; i++) vectors = vectors && can(p, OPT_VECTOR, shared[i], 4);
     bool columns = !rows && v >= 0;
     if (columns) most = 16;
-    int64_t amount = group_amount(p, shared, nshared, most);
-    if (amount >= 8) {
-      if (columns && !spread(p, v, 16, 16)) return false;
-      /* Vectors first: each work-item then owns whole vectors. */
-      for (; vectors && amount > 1; amount /= 2) {
-        bool all = true;
-        for (unsigned i = 0; i < nshared; i++) all = all && k->axes[shared[i]].size % (4 * amount) == 0;
-        if (all) break;
-      }
-      for (unsigned i = 0; i < nshared; i++) {
-        if (vectors && !step(p, OPT_VECTOR, shared[i], 4)) return false;
-        if (amount > 1 && can(p, OPT_GROUP, shared[i], amount) && !step(p, OPT_GROUP, shared[i], amount)) return false;
-      }
-      if (!unroll(p)) return false;
-      return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount);
+    for (unsigned i = 0; i < nshared; i++) vectors = vectors && k->axes[shared[i]].size % 4 == 0;
+    int64_t per = vectors ? 4 : 1;
+    while (most > 8 && most / 2 * per >= longest) most /= 2;
+    /* A common divisor where there is a useful one; else the ends are padded. */
+    int64_t amount = most;
+    for (bool all = false; !all && amount > 1;) {
+      all = true;
+      for (unsigned i = 0; i < nshared; i++) all = all && k->axes[shared[i]].size % (per * amount) == 0;
+      if (!all) amount /= 2;
     }
+    bool pad = amount * 4 < most && amount < t->wave;
+    if (pad) amount = most;
+    if (columns && !spread(p, v, 16, 16)) return false;
+    for (unsigned i = 0; i < nshared; i++) {
+      if (vectors && !step(p, OPT_VECTOR, shared[i], 4)) return false; /* each work-item then owns whole vectors */
+      if (can(p, OPT_PAD, shared[i], amount) && !step(p, OPT_PAD, shared[i], amount)) return false;
+      if (amount > 1 && !step(p, OPT_GROUP, shared[i], amount)) return false;
+    }
+    if (!unroll(p)) return false;
+    return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount);
   }
 
   /* One work-item an output, or a vector of them. */

@@ -157,7 +157,12 @@ HELPER void make_cases(void) {
   case_reduce("sum of many columns", OP_ADD, DT_F32, 4096, 8, false);
   case_reduce("sum of f16 rows", OP_ADD, DT_F16, 4, 256, true);
   case_softmax("softmax 8x512", 8, 512);
+  case_reduce("sum of odd rows", OP_ADD, DT_F32, 6, 1000, true);
+  case_reduce("max of odd rows", OP_MAX, DT_F32, 5, 333, true);
+  case_reduce("product of odd rows", OP_MUL, DT_U8, 5, 99, true);
+  case_reduce("max of odd columns", OP_MAX, DT_I64, 40, 97, false);
   case_softmax("softmax 3x100", 3, 100);
+  case_softmax("softmax 2x333", 2, 333);
   case_pad("pad 8x12", 8, 12);
   case_pad("pad 3x7", 3, 7);
   case_transpose("transpose f32", DT_F32, 64, 32);

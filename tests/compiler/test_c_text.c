@@ -80,6 +80,15 @@ static void item_main(void) {
   items[current].done = true;
 }
 
+static void start_item(unsigned i, char *stack) {
+  getcontext(&items[i].context);
+  items[i].context.uc_stack.ss_sp = stack;
+  items[i].context.uc_stack.ss_size = STACK;
+  items[i].context.uc_link = &scheduler;
+  items[i].done = false;
+  makecontext(&items[i].context, item_main, 0);
+}
+
 static void launch(const struct kernel *k) {
   int *(*group_ids)(void) = (int *(*)(void))dlsym(library, "group_ids"),
       *(*item_ids)(void) = (int *(*)(void))dlsym(library, "item_ids");
@@ -92,14 +101,7 @@ static void launch(const struct kernel *k) {
     for (uint32_t y = 0; y < k->grid[1]; y++)
       for (uint32_t x = 0; x < k->grid[0]; x++) {
         group_ids()[0] = (int)x, group_ids()[1] = (int)y, group_ids()[2] = (int)z;
-        for (unsigned i = 0; i < n && barriers; i++) {
-          getcontext(&items[i].context);
-          items[i].context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
-          items[i].context.uc_stack.ss_size = STACK;
-          items[i].context.uc_link = &scheduler;
-          items[i].done = false;
-          makecontext(&items[i].context, item_main, 0);
-        }
+        for (unsigned i = 0; i < n && barriers; i++) start_item(i, stacks + (size_t)i * STACK);
         for (unsigned left = n; left;)
           for (unsigned i = 0; i < n; i++) {
             if (barriers && items[i].done) continue;
