@@ -166,6 +166,7 @@ static int ring_reserve(struct amd_queue *aq, uint32_t n) {
 
 /* Copies into the ring, around its end. */
 static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
+  if (!n) return;
   uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), first = aq->ring_dwords - at;
   if (first > n) first = (uint32_t)n;
   memcpy(aq->words + at, w, first * 4ul);
