@@ -1,15 +1,18 @@
 /* Scheduling: which values are written to memory, and the kernel that computes each.
  *
- * Walking from the roots to the leaves, every node collects its uses: (kernel, index, valid) says that this kernel evaluates the node at that
- * index, an expression over the kernel's ranges. What a use means for the sources follows from the op: elementwise passes it on, movement
- * rewrites the index (index.c), a reduce adds ranges. A node is realized (computed by a kernel of its own, its uses become loads) when
- *   - it is a root, the source of a CONTIGUOUS or of a COPY (movement that RESHAPE undoes is looked through);
- *   - it carries a reduce (is one, or is elementwise over one of the same size) and is used by more than one kernel or at more than one
- *     index, or inside another reduce, or the kernel already holds a reduce of other axes, or the use repeats it along an expanded axis
- *     - unless the ranges it is repeated along are exactly what the reduce consumed: then the kernel computes the reduce once a row and walks
- *     the row again (softmax). That is not done for a few huge rows (SERIAL_ROWS, SERIAL_LENGTH), which would leave the machine idle;
- *   - it is elementwise and evaluating it again at each use is dear: (uses - 1) * cost > RECOMPUTE, or it costs more than REPEATED and is
- *     repeated inside a reduce. Cost counts elementwise ops back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt, 1/x, /.
+ * Walking from the roots to the leaves, every node collects its uses: (kernel, index, valid) says that this kernel
+ * evaluates the node at that index, an expression over the kernel's ranges. What a use means for the sources follows from
+ * the op: elementwise passes it on, movement rewrites the index (index.c), a reduce adds ranges. A node is realized
+ * (computed by a kernel of its own, its uses become loads) when
+ *   - it is a root, or the source of a CONTIGUOUS or of a COPY (what RESHAPE does is looked through);
+ *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches - and is
+ *     used by more than one kernel, or at more than one index, or inside another reduce, or in a kernel that already holds
+ *     a reduce of other axes, or along an expanded axis, which would repeat it. One repetition is allowed: along ranges
+ *     that are exactly what the reduce consumed. That kernel computes the reduce once a row and walks the row again
+ *     (softmax), unless rows are few and huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the machine idle;
+ *   - it is elementwise and evaluating it again at each use is dear: (uses - 1) * cost > RECOMPUTE, or it costs more than
+ *     REPEATED and is repeated inside a reduce. Cost counts elementwise ops back to what is in memory, TRANSCENDENTAL each
+ *     for exp2, log2, sin, sqrt and divisions.
  * Then walking from the leaves to the roots, every use is given its value; at a realized node that completes a kernel. */
 #include "schedule.h"
 #include "index.h"
@@ -60,6 +63,7 @@ struct node {
   uint32_t use, nuses; /* list of uses, newest first */
   uint32_t cost, device;
   struct node *reduce; /* the reduce it carries */
+  bool branches;       /* something other than elementwise ops and movement that keeps the size uses it, too */
   bool realized;
   struct planned_kernel *kernel; /* its own, when realized by one */
   struct uop *buffer;            /* where its value is, when in memory */
@@ -103,6 +107,10 @@ static struct uop *base(struct uop *u) {
   return u;
 }
 
+static bool keeps_size(const struct uop *u) {
+  return is_alu(u) || u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS;
+}
+
 static unsigned nsources(const struct uop *u) {
   return is_alu(u) ? u->nsrc : u->op == OP_BUFFER || u->op == OP_CONST || u->op == OP_VAR ? 0 : 1;
 }
@@ -140,12 +148,12 @@ static int analyse(struct scheduler *s, struct node *n) {
   if (u->op == OP_COPY) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) {
     n->reduce = n;
-  } else if (is_alu(u) || u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS) {
+  } else if (keeps_size(u)) {
     uint64_t cost = is_alu(u) ? op_cost(u) : 0;
     for (unsigned i = 0; i < nsources(u); i++) {
       struct node *x = node_of(s, u->src[i]);
       cost += x->cost;
-      if (!n->reduce) n->reduce = x->reduce;
+      if (!n->reduce && !x->branches) n->reduce = x->reduce;
     }
     n->cost = cost > 1u << 30 ? 1u << 30 : (uint32_t)cost;
   } else if (is_movement(u))
@@ -512,11 +520,14 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
   s.nnodes = norder;
   for (size_t i = 0; i < norder && !s.status; i++) {
     s.node[i].u = order[i];
-    if (!uop_map_put(&s.node_of, order[i], &s.node[i]))
-      no_memory(&s);
-    else
-      analyse(&s, &s.node[i]);
+    if (!uop_map_put(&s.node_of, order[i], &s.node[i])) no_memory(&s);
   }
+  for (size_t i = norder; i-- > 0 && !s.status;) {
+    struct uop *u = order[i];
+    bool apart = !keeps_size(u) || (s.node[i].branches && !is_alu(u));
+    for (unsigned k = 0; k < nsources(u); k++) node_of(&s, u->src[k])->branches |= apart;
+  }
+  for (size_t i = 0; i < norder && !s.status; i++) analyse(&s, &s.node[i]);
   if (s.status) goto out;
 
   for (unsigned i = 0; i < nroots; i++) {

@@ -4,6 +4,10 @@
 #include "graph/index.h"
 #include "graph/rules.h"
 
+#ifndef EXPRESSIONS
+#define EXPRESSIONS 12000
+#endif
+
 static struct graph *g;
 static struct uop *range[4];
 static int64_t size[4];
@@ -66,7 +70,7 @@ static void fresh(unsigned n) {
 }
 
 static void test_brute_force(void **state) {
-  for (int n = 0; n < 12000; n++) {
+  for (int n = 0; n < EXPRESSIONS; n++) {
     if (n % 8 == 0) fresh((unsigned)pick(1, 3));
     struct uop *u = n & 1 ? random_index((int)pick(2, 5)) : random_condition();
     struct uop *v = graph_rewrite(g, u, rules_simplify, NULL);
@@ -78,7 +82,7 @@ static void test_brute_force(void **state) {
 
 static void test_under_condition(void **state) {
   int narrowed = 0;
-  for (int n = 0; n < 6000; n++) {
+  for (int n = 0; n < EXPRESSIONS / 2; n++) {
     if (n % 8 == 0) fresh((unsigned)pick(1, 3));
     struct simplifier *s = simplifier_new(g);
     struct uop *when = simplify(s, random_condition()), *u = simplify(s, random_index((int)pick(2, 4)));

@@ -2,6 +2,11 @@
 #include "tensor.h"
 #include <time.h>
 
+#ifndef RANDOM_GRAPHS
+#define RANDOM_GRAPHS 3000
+#define RANDOM_OPS    16
+#endif
+
 static int setup(void **state) { return start(), 0; }
 static int teardown(void **state) { return forget(), 0; }
 
@@ -26,6 +31,11 @@ static void test_counts(void **state) {
   assert_int_equal(check(softmax(TENSOR(2, 3, 4))), 2);
   assert_int_equal(check(permute(softmax(TENSOR(3, 4)), 0x01)), 2);
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 4))), 3);
+  struct uop *scores = mul(matmul(TENSOR(6, 4), permute(TENSOR(6, 4), 0x01)), num(0.5));
+  assert_int_equal(check(matmul(softmax(scores), TENSOR(6, 4))), 4); /* attention: each step of it */
+  struct uop *y = TENSOR(6, 5), *off = sub(y, expand_like(mul(reduce(OP_ADD, y, 2), num(0.2)), y));
+  struct uop *scale = uop_unary(g, OP_RECIP, uop_unary(g, OP_SQRT, add(reduce(OP_ADD, mul(off, off), 2), num(1))));
+  assert_int_equal(check(mul(off, expand_like(scale, y))), 2); /* layer norm */
   /* two layers: each matmul with its bias and relu is a kernel */
   struct uop *h = uop_binary(g, OP_MAX, matmul(TENSOR(4, 5), TENSOR(5, 6)), num(0));
   assert_int_equal(check(matmul(h, TENSOR(6, 3))), 2);
@@ -210,7 +220,7 @@ static struct uop *fit_shape(struct uop *y, struct uop *x) {
 
 static void test_random(void **state) {
   static const enum op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAX};
-  for (int n = 0; n < 3000; n++) {
+  for (int n = 0; n < RANDOM_GRAPHS; n++) {
     start();
     struct uop *pool[40];
     unsigned count = 0;
@@ -220,7 +230,7 @@ static void test_random(void **state) {
     pool[count++] = tensor(t, 2, (int64_t[]){d0, d1});
     pool[count++] = tensor(t, 1, (int64_t[]){pick(0, 9) ? d1 : 0});
     pool[count++] = uop_const_int(g, t, pick(-2, 2));
-    int64_t ops = pick(2, 16);
+    int64_t ops = pick(2, RANDOM_OPS);
     for (int64_t k = 0; k < ops; k++) {
       struct uop *x = pool[pick(0, count - 1)], *y = pool[pick(count > 6 ? count - 6 : 0, count - 1)], *r = NULL;
       switch (pick(0, 9)) {
