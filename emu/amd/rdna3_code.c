@@ -178,6 +178,9 @@ static const struct rdna3_uop *lookup(struct rdna3_wave *w, struct shader_code *
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc) {
   struct shader_code *c = w->code;
   const char *why = NULL;
+  uint64_t key = ((uint64_t)(w->mode & RDNA3_MODE_KEY) << 1 | w->wave64) + 1;
+  unsigned slot = (unsigned)(pc >> 2) % 64;
+  if (w->jumps && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key) return w->jumps->entry[slot].to;
   pthread_mutex_lock(&c->lock);
   const struct rdna3_uop *to = lookup(w, c, pc, &why);
   pthread_mutex_unlock(&c->lock);
@@ -186,6 +189,8 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
     vm_describe(w->vm, pc, near, sizeof near);
     rdna3_fault(w, u, FAULT_PAGE, -1, pc, VM_EXEC, "%s: 0x%llx, %s",
                 why ? why : "branch into the middle of an instruction", (unsigned long long)pc, near);
+  } else if (w->jumps) {
+    w->jumps->entry[slot].pc = pc, w->jumps->entry[slot].key = key, w->jumps->entry[slot].to = to;
   }
   return to;
 }

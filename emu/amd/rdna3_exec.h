@@ -47,6 +47,14 @@ struct rdna3_trace {
 /* Builds uop, uop_of and pool from inst. -ENOMEM. */
 int rdna3_build(struct rdna3_trace *t);
 
+/* Where a core's waves jumped by address during this workgroup: calls and returns take no lock. */
+struct rdna3_jump_cache {
+  struct {
+    uint64_t pc, key; /* key: MODE bits and wave size, + 1 so that 0 is empty */
+    const struct rdna3_uop *to;
+  } entry[64];
+};
+
 /* The micro-operation at an address for this wave's mode and size; NULL after a fault (u: the instruction that wanted
  * to go there; NULL at launch). */
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);

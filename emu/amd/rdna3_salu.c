@@ -1,4 +1,5 @@
 /* Scalar instructions: SOP1, SOP2, SOPC, SOPK and SOPP. Source: RDNA3 ISA document, chapters "Scalar ALU Operations" and "Program Flow Control". */
+#include <string.h>
 #include "rdna3_exec.h"
 
 #define SCC      (w->s[RDNA3_SCC])
@@ -379,6 +380,7 @@ FN(s_round_mode) { return set_mode(w, u, (w->mode & ~15u) | (u->arg & 15)); }
 FN(s_denorm_mode) { return set_mode(w, u, (w->mode & ~0xf0u) | (u->arg & 15) << 4); }
 FN(s_icache_inv) {
   shader_code_invalidate(w->code);
+  if (w->jumps) memset(w->jumps, 0, sizeof *w->jumps);
   return u + 1;
 }
 /* A sleeping wave lets the others run. */

@@ -16,6 +16,7 @@ enum {
 
 struct shader_core {
   struct rdna3_wave wave[MAX_WAVES];
+  struct rdna3_jump_cache jumps;
   uint32_t *files; /* 32 register files of 32 lanes */
   uint8_t *lds;
 };
@@ -92,7 +93,7 @@ static void launch(struct shader_core *core, struct shader_code *code, const str
   bool scratch = bits(d->rsrc2, 0, 1) && d->scratch_wave_size && scratch_slot + index < d->scratch_waves;
   w->scratch_base = scratch ? d->scratch_base + (uint64_t)(scratch_slot + index) * d->scratch_wave_size : 0;
   w->scratch_size = scratch ? d->scratch_wave_size : 0;
-  w->dispatch = d, w->core = core, w->code = code, w->stats = stats, w->fault = fault;
+  w->dispatch = d, w->core = core, w->code = code, w->jumps = &core->jumps, w->stats = stats, w->fault = fault;
   launch_scalars(w, d, waves);
   launch_lanes(w, d, threads);
 }
@@ -150,6 +151,7 @@ int shader_run_workgroup(struct shader_core *core, struct shader_code *code, con
   for (uint32_t i = 0; i < waves; i++)
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);
   memset(core->lds, 0, core->wave[0].lds_size);
+  memset(&core->jumps, 0, sizeof core->jumps);
   rdna3_code_enter(code);
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
   for (uint32_t i = 0; i < waves; i++) core->wave[i].next = core->wave[i].run = entry;
