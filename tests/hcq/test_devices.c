@@ -1,0 +1,159 @@
+/* Names, the registry, and the list of what this machine offers. */
+#include "hcq/hcq.h"
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void names(void **state) {
+  const struct {
+    const char *name, *says;
+  } cases[] = {
+      {"GPU", "unknown device 'GPU'; known: CPU, AMD, AMD:1, EMU+AMD:gfx1100"},
+      {"cpu", "unknown device 'cpu'"},
+      {"EMU+CPU", "unknown device 'EMU+CPU'"},
+      {"EMU+", "unknown device"},
+      {":1", "unknown device"},
+      {"NV", "not supported yet: NVIDIA"},
+      {"EMU+NV:sm_90", "not supported yet: NVIDIA"},
+      {"CPU:", "'' is not a device index"},
+      {"CPU:-1", "'-1' is not a device index"},
+      {"CPU:1x", "'1x' is not a device index"},
+      {"CPU:99999999999999999999", "is not a device index"},
+      {"EMU+AMD", "needs its ISA, as in EMU+AMD:gfx1100"},
+      {"EMU+AMD:", "needs its ISA"},
+      {"EMU+AMD:gfx1100:one", "'one' is not a device index"},
+      {"EMU+AMD:gfx803", "gfx1100"}, /* says what is known */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    assert_null(db_open(cases[i].name));
+    if (!strstr(db_error(), cases[i].says))
+      fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].name, db_error(), cases[i].says);
+  }
+  char longest[4096];
+  memset(longest, 'A', sizeof longest);
+  longest[sizeof longest - 1] = 0;
+  assert_null(db_open(longest));
+  assert_non_null(strstr(db_error(), "too long"));
+  memcpy(longest, "EMU+AMD:", 8);
+  longest[120] = 0;
+  assert_null(db_open(longest));
+  assert_non_null(strstr(db_error(), "too long"));
+}
+
+static void environment(void **state) {
+  setenv("DEV", "CPU:2", 1);
+  db_device *dev = db_open(NULL);
+  assert_non_null(dev);
+  assert_string_equal(db_device_name(dev), "CPU:2");
+  db_close(dev);
+  setenv("DEV", "nonsense", 1);
+  assert_null(db_open(NULL));
+  assert_non_null(strstr(db_error(), "nonsense"));
+  unsetenv("DEV");
+  dev = db_open(NULL);
+  assert_string_equal(db_device_name(dev), "CPU");
+  assert_int_equal(db_device_synchronize(dev, 0), 0);
+  db_close(dev);
+  db_close(NULL);
+}
+
+static void hardware_that_is_not_there(void **state) {
+  if (!access("/dev/kfd", F_OK)) skip();
+  assert_null(db_open("AMD"));
+  assert_non_null(strstr(db_error(), "AMD: cannot open /dev/kfd: No such file or directory"));
+  assert_non_null(strstr(db_error(), "EMU+AMD:gfx1100"));
+}
+
+static void the_list(void **state) {
+  struct db_device_info all[64], few[1];
+  int n = db_devices(all, 64);
+  assert_in_range(n, 4, 64);
+  assert_int_equal(db_devices(few, 1), n);
+  assert_string_equal(few[0].name, "CPU");
+  assert_int_equal(db_devices(NULL, 0), n);
+  int cpu = 0, nv = 0, emulated = 0, amd = 0;
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(all[i].usable, !all[i].reason[0]);
+    if (!strcmp(all[i].name, "CPU")) cpu += all[i].usable && all[i].memory > 1 << 20 && all[i].description[0];
+    if (!strcmp(all[i].name, "NV")) nv += !strcmp(all[i].reason, "not supported yet");
+    if (!strncmp(all[i].name, "AMD", 3)) amd++;
+    if (!strcmp(all[i].name, "EMU+AMD:gfx1100")) {
+      assert_true(all[i].emulated && all[i].usable);
+      assert_string_equal(all[i].arch, "gfx1100");
+      assert_int_equal(all[i].memory, 25753026560ull);
+      emulated++;
+    }
+    if (!all[i].usable) continue;
+    db_device *dev = db_open(all[i].name); /* what is listed as usable is */
+    if (!dev) fail_msg("%s: %s", all[i].name, db_error());
+    assert_string_equal(db_device_arch(dev), all[i].arch);
+    db_close(dev);
+  }
+  assert_int_equal(cpu, 1);
+  assert_true(nv >= 1);
+  assert_true(amd >= 1);
+  assert_int_equal(emulated, 1);
+}
+
+/* The message belongs to the thread. */
+static void *other_thread(void *arg) {
+  assert_string_equal(db_error(), "");
+  for (int i = 0; i < 20; i++) {
+    db_device *dev = db_open("CPU:3");
+    db_buffer *b = db_alloc(dev, 100, 0);
+    char c = 5;
+    if (db_buffer_write(b, 99, &c, 1)) return arg;
+    db_device *again = db_device_retain(dev);
+    db_close(dev);
+    db_buffer_release(b);
+    db_close(again);
+  }
+  return NULL;
+}
+static void threads(void **state) {
+  assert_null(db_open("nothing"));
+  pthread_t t;
+  void *failed;
+  assert_int_equal(pthread_create(&t, NULL, other_thread, (void *)1), 0);
+  for (int i = 0; i < 20; i++) {
+    db_device *dev = db_open("CPU:4");
+    db_close(dev);
+  }
+  pthread_join(t, &failed);
+  assert_null(failed);
+  assert_non_null(strstr(db_error(), "nothing"));
+}
+
+static void bounds(void **state) {
+  db_device *dev = db_open("CPU");
+  db_buffer *b = db_alloc(dev, 100, 0);
+  char c[101] = "x";
+  assert_int_equal(db_buffer_write(b, 0, c, 101), -EINVAL);
+  assert_int_equal(db_buffer_write(b, 101, c, 0), -EINVAL);
+  assert_int_equal(db_buffer_read(b, (size_t)-1, c, 2), -EINVAL);
+  assert_non_null(strstr(db_error(), "buffer of 100"));
+  assert_int_equal(db_buffer_read(b, 100, c, 0), 0);
+  assert_null(db_alloc(dev, 0, 0));
+  assert_null(db_alloc(dev, 10, 1u << 30));
+  assert_null(db_queue_new(dev, (enum db_queue_kind)7));
+  db_buffer_release(b);
+  db_buffer_release(NULL);
+  db_signal_release(NULL);
+  db_program_release(NULL);
+  db_queue_release(NULL);
+  db_close(dev);
+}
+
+int main(void) {
+  unsetenv("DEV");
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(names),    cmocka_unit_test(environment), cmocka_unit_test(hardware_that_is_not_there),
+      cmocka_unit_test(the_list), cmocka_unit_test(threads),     cmocka_unit_test(bounds),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
