@@ -1,8 +1,8 @@
 /* What one kernel launch costs the host: recording and submitting, without waiting for the kernel.
  *
- * Prints nanoseconds, and instructions of user space where the system lets them be counted, per launch: each launch submitted by itself, and
- * 64 to a submission. Where there is no counter:
- *   valgrind --tool=callgrind --toggle-collect=db_queue_exec --toggle-collect=db_queue_submit build/bench/launch CPU */
+ * Prints nanoseconds, and instructions of user space where the system lets them be counted, per launch: each launch
+ * submitted by itself, and 64 to a submission. Where there is no counter: valgrind --tool=callgrind
+ * --toggle-collect=db_queue_exec --toggle-collect=db_queue_submit build/bench/launch CPU */
 #include "hcq/hcq.h"
 #include <errno.h>
 #include <linux/perf_event.h>

@@ -182,7 +182,8 @@ struct hcq_backend {
   /* After halt; rings, buffers and signals are gone. */
   void (*close)(db_device *dev);
   void (*machine_close)(struct hcq_machine *machine);
-  /* Describes the machine's devices without opening them, name left empty; returns how many there are, which may be more than cap. */
+  /* Describes the machine's devices without opening them, name left empty; returns how many there are, which may be
+   * more than cap. */
   int (*enumerate)(struct hcq_machine *machine, struct hcq_found *out, int cap);
 
   int (*alloc)(db_buffer *buf); /* size and flags are set */

@@ -10,8 +10,8 @@
  *   db_queue_submit(q, &when);
  *   db_wait(db_queue_timeline(q), when, 5000000000ull);
  *
- * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. A recorder remembers its
- * first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
+ * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. A recorder remembers
+ * its first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
  * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
  * with it, so releasing a buffer right after submit is safe.
  * Threads: a device and its objects may be used from one thread at a time; different devices from different threads. */
@@ -36,9 +36,9 @@ const char *db_error(void);
 
 /* ---- devices ---- */
 
-/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "EMU+AMD:gfx1100", each with ":index" for another one of its machine; NULL
- * reads the environment variable DEV and falls back to "CPU". An emulated machine has two GPUs of the named ISA, or those of a list:
- * "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
+/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "EMU+AMD:gfx1100", each with ":index" for another
+ * one of its machine; NULL reads the environment variable DEV and falls back to "CPU". An emulated machine has two GPUs
+ * of the named ISA, or those of a list: "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
 db_device *db_open(const char *name);
 db_device *db_device_retain(db_device *dev);
 /* Drops a reference; the last one waits for submitted work, then closes. */
@@ -113,8 +113,9 @@ struct db_param {
   enum db_param_kind { DB_PARAM_BUFFER, DB_PARAM_VALUE, DB_PARAM_LOCAL /* dynamic local memory, value = bytes */ } kind;
 };
 
-/* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry NULL takes the only
- * kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere NULL. The image is copied. */
+/* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry
+ * NULL takes the only kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere
+ * NULL. The image is copied. */
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams);
 db_program *db_program_retain(db_program *prog);
@@ -127,8 +128,8 @@ const struct db_param *db_program_params(const db_program *prog, unsigned *count
 
 enum db_queue_kind { DB_QUEUE_COMPUTE, DB_QUEUE_COPY };
 
-/* One explicit argument. buffer: passes its address + bits as offset. Otherwise data points at the parameter's size bytes, or if that is NULL
- * the low bytes of bits are the value. */
+/* One explicit argument. buffer: passes its address + bits as offset. Otherwise data points at the parameter's size
+ * bytes, or if that is NULL the low bytes of bits are the value. */
 struct db_arg {
   db_buffer *buffer;
   uint64_t bits;
@@ -143,14 +144,15 @@ int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware wa
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
 int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
 int db_queue_memory_barrier(db_queue *q);                         /* later commands see earlier commands' writes */
-/* In compute queues only. grid in workgroups, block in work-items; each component >= 1. nargs must match the program's explicit parameters. */
+/* In compute queues only. grid in workgroups, block in work-items; each component >= 1. nargs must match the program's
+ * explicit parameters. */
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                   const uint32_t block[3]);
 /* In copy queues only. Memory must be reachable from this queue's device; ranges must not overlap. */
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n);
 
-/* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal reaches *when
- * (may be NULL) once it has all finished. Never blocks but when the ring is full. */
+/* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal
+ * reaches *when (may be NULL) once it has all finished. Never blocks but when the ring is full. */
 int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);

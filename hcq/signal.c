@@ -7,10 +7,10 @@
 #include <time.h>
 
 #define PAGE_SIGNALS      64u
-#define SPIN_NS           5000u     /* shorter than a sleep in the kernel costs */
-#define SLICE_NS          10000000u /* how long to sleep before the deadline and the device's health are looked at again */
-#define STUCK_NS          500000000u /* who waits as long in vain will not want to wait again when the device is closed */
-#define SLICE_NO_EVENT_NS 200000u    /* when no interrupt announces the value */
+#define SPIN_NS           5000u      /* shorter than a sleep in the kernel costs */
+#define SLICE_NS          10000000u  /* then the deadline and the device's health are looked at again */
+#define SLICE_NO_EVENT_NS 200000u    /* the same where no interrupt announces the value */
+#define STUCK_NS          500000000u /* who waits as long in vain will not want to wait again at the close */
 
 static inline void spin_pause(void) {
 #if defined(__x86_64__)

@@ -1,7 +1,8 @@
-/* AMD GPUs through the kernel's compute driver. One process state per machine, one device per GPU, two hardware queues per device.
+/* AMD GPUs through the kernel's compute driver. One process state per machine, one device per GPU, two hardware queues
+ * per device.
  *
- * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves a range of the
- * process's address space, whether the host maps it or not. */
+ * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves
+ * a range of the process's address space, whether the host maps it or not. */
 #ifndef DOORBELL_HCQ_AMD_AMD_H
 #define DOORBELL_HCQ_AMD_AMD_H
 #include "../backend.h"
@@ -17,7 +18,8 @@ struct amd_node {
   uint64_t vram_size;
   bool vram_public; /* the host can address all of it */
   char name[32], arch[16];
-  int drm_fd; /* render node whose address space the process uses, which cannot be changed; -1 before the first device */
+  int drm_fd; /* render node whose address space the process uses, which cannot be changed; -1 before the first device
+               */
 };
 static inline uint32_t amd_node_cus(const struct amd_node *n) { return n->simd_count / n->simd_per_cu; }
 static inline uint32_t amd_node_engines(const struct amd_node *n) { return n->array_count / n->arrays_per_engine; }
@@ -127,7 +129,8 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
              const uint32_t grid[3], const uint32_t block[3]);
 
-/* Whether a hidden argument is filled in; the others are zero: grids have no offset and no partial groups, and there are no host services. */
+/* Whether a hidden argument is filled in; the others are zero: grids have no offset and no partial groups, and there
+ * are no host services. */
 bool amd_fills_hidden(enum code_object_kind kind);
 
 /* program.c */

@@ -54,8 +54,8 @@ void amd_events_destroy(struct amd_device *dev) {
 
 /* ---- exceptions ---- */
 
-/* The line of the driver's report on the fault that tells what the machine saw; "" when there is none. Core dumps of devices are text at
- * this place (Linux amdgpu, amdgpu_dev_coredump.c). */
+/* The line of the driver's report on the fault that tells what the machine saw; "" when there is none. Core dumps of
+ * devices are text at this place (Linux amdgpu, amdgpu_dev_coredump.c). */
 static void read_report(struct amd_device *dev, char *buf, size_t cap) {
   static const char key[] = "fault: ";
   char path[96];

@@ -140,7 +140,8 @@ void amd_queues_free(struct amd_device *dev) {
 
 /* ---- submission ---- */
 
-/* Dwords that may be written: one stays free, since a full ring looks like an empty one in the wrapped read pointer of a compute queue. */
+/* Dwords that may be written: one stays free, since a full ring looks like an empty one in the wrapped read pointer of
+ * a compute queue. */
 static uint32_t ring_free(const struct amd_queue *aq) {
   uint64_t rptr = atomic_load_explicit(aq->rptr, memory_order_acquire);
   uint32_t used = aq->base.kind == DB_QUEUE_COMPUTE ? (uint32_t)(aq->put - rptr) & (aq->ring_dwords - 1)
@@ -227,7 +228,8 @@ static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint6
   }
 }
 
-/* SDMA packets must not wrap: a piece that does not fit before the end starts at the beginning, the tail is zeroes, each a NOP. */
+/* SDMA packets must not wrap: a piece that does not fit before the end starts at the beginning, the tail is zeroes,
+ * each a NOP. */
 static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
   uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), pad = at + n > aq->ring_dwords ? aq->ring_dwords - at : 0;
   int err = ring_reserve(aq, (uint32_t)n + pad);

@@ -55,8 +55,8 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 
 /* ---- kernels ---- */
 
-/* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be immoderate: then fewer
- * waves run at once. The buffer grows; recordings keep the one they were made with. */
+/* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be
+ * immoderate: then fewer waves run at once. The buffer grows; recordings keep the one they were made with. */
 static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispatch *d) {
   struct amd_device *dev = amd_device(q->dev);
   const struct amd_node *n = dev->node;
@@ -111,7 +111,8 @@ static void fill_hidden(const struct amd_device *dev, const struct amd_program *
   }
 }
 
-/* The dispatch packet that an AQL queue would hold, for kernels that read it. Layout: HSA System Architecture, "AQL kernel dispatch packet". */
+/* The dispatch packet that an AQL queue would hold, for kernels that read it. Layout: HSA System Architecture, "AQL
+ * kernel dispatch packet". */
 static void fill_aql(uint8_t *at, const struct amd_program *p, uint64_t kernarg, uint32_t local_size,
                      const uint32_t grid[3], const uint32_t block[3]) {
   put(at, 2, 2); /* header: kernel dispatch */
@@ -168,7 +169,8 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   fill_hidden(dev, p, kernarg, local_size, grid, block);
   uint32_t user[16];
   unsigned n = 0;
-  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its own. */
+  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its own.
+   */
   const struct {
     unsigned bit;
     uint64_t value;

@@ -1,5 +1,5 @@
-/* hcq/amd/kfd.h against the kernel header that the system has, by the compiler; see test_kfd_layout.c. The installed header may be older than
- * the interface described, so only what it knows is compared. */
+/* hcq/amd/kfd.h against the kernel header that the system has, by the compiler; see test_kfd_layout.c. The installed
+ * header may be older than the interface described, so only what it knows is compared. */
 #include "hcq/amd/kfd.h"
 #include <linux/kfd_ioctl.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* The driver against a scripted kernel: a table of system calls that answers like a machine with a Radeon RX 7900 XTX, fails where a test
- * says so, checks what it is asked, and executes nothing. It stands where the emulated machines would. */
+/* The driver against a scripted kernel: a table of system calls that answers like a machine with a Radeon RX 7900 XTX,
+ * fails where a test says so, checks what it is asked, and executes nothing. It stands where the emulated machines
+ * would. */
 #define _GNU_SOURCE
 #include "hcq/amd/kfd.h"
 #include "hcq/amd/pm4_wire.h"
