@@ -304,7 +304,7 @@ static void test_speed(void **state) {
     if (d < best) best = d;
   }
   print_message("matmul: build and schedule %.1f us\n", best * 1e6);
-  assert_true(best < 0.3e-3);
+  assert_true(!timing_counts() || best < 0.3e-3);
 }
 
 int main(void) {

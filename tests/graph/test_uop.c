@@ -266,7 +266,7 @@ static void test_speed(void **state) {
     graph_free(h);
   }
   print_message("new node %.1f ns, found again %.1f ns\n", best[0], best[1]);
-  assert_true(best[0] < 2000 && best[1] < 1000);
+  assert_true(!timing_counts() || (best[0] < 1000 && best[1] < 1000));
 }
 
 int main(void) {
