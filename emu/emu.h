@@ -13,4 +13,7 @@ int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out);
 /* Why the machine refused the last call that failed, one line; "" if none did. What a kernel would print to its log.
  * -EINVAL as above. */
 int emu_reason(struct os *os, char *buf, size_t cap);
+/* Has print called with one line for each fault of a GPU, by the thread that met it and before the process is told; one
+ * printer per machine, set before the machine is used. -EINVAL as above. */
+int emu_log(struct os *os, void (*print)(void *ctx, const char *line), void *ctx);
 #endif

@@ -38,6 +38,8 @@ struct emu_machine {
   pthread_mutex_t files_lock;
   struct emu_file **files;
   size_t nfiles;
+  void (*print)(void *ctx, const char *line); /* emu_log's, or NULL */
+  void *print_ctx;
 };
 
 /* For the vendor: around the life of a machine. fini frees nothing that m itself is. */

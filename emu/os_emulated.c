@@ -155,3 +155,11 @@ int emu_reason(struct os *os, char *buf, size_t cap) {
   m->ops->reason(m, buf, cap);
   return 0;
 }
+
+int emu_log(struct os *os, void (*print)(void *ctx, const char *line), void *ctx) {
+  struct emu_machine *m = emulated(os);
+  if (!m) return -EINVAL;
+  m->print = print;
+  m->print_ctx = ctx;
+  return 0;
+}

@@ -174,7 +174,6 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   if (unsupported) return BAD("not supported: dispatch with DISPATCH_INITIATOR bits 0x%08x", unsupported);
   if (!INITIATOR(COMPUTE_SHADER_EN))
     return BAD("dispatch: DISPATCH_INITIATOR 0x%08x does not enable the shader", initiator);
-  if (RFIELD(COMPUTE_PGM_RSRC1, PRIV)) return BAD("dispatch: COMPUTE_PGM_RSRC1.PRIV belongs to the kernel");
 
   uint32_t enabled = REG(COMPUTE_STATIC_THREAD_MGMT_SE0) | REG(COMPUTE_STATIC_THREAD_MGMT_SE1) |
                      REG(COMPUTE_STATIC_THREAD_MGMT_SE2) | REG(COMPUTE_STATIC_THREAD_MGMT_SE3) |

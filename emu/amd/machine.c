@@ -63,6 +63,7 @@ void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   for (struct amd_queue *q = gpu->queues; q; q = q->next) atomic_store(&q->stop, true);
   pthread_mutex_unlock(&gpu->queues_lock);
   if (!first) return;
+  if (m->base.print) m->base.print(m->base.print_ctx, fault->text);
   if (fault->kind == FAULT_PAGE) {
     struct vm_range r;
     bool mapped = vm_find(gpu->vm, fault->address, &r);
@@ -261,8 +262,7 @@ static int parse_models(const char *gpus, const struct amd_model **models, unsig
 static uint64_t host_memory_limit(void) {
   struct sysinfo info;
   uint64_t total = sysinfo(&info) ? 0 : (uint64_t)info.totalram * info.mem_unit;
-  total = total / 16 * 15 / AMD_HEAP_CHUNK * AMD_HEAP_CHUNK;
-  return total < AMD_HEAP_CHUNK ? AMD_HEAP_CHUNK : total;
+  return (total / 16 * 15 / AMD_PAGE + 1) * AMD_PAGE;
 }
 
 int amd_machine_new(const char *gpus, struct emu_machine **out, char *err, size_t errcap) {

@@ -50,7 +50,7 @@ static int bo_insert(struct amd_machine *m, struct amd_bo *bo) {
 }
 
 static void bo_delete(struct amd_machine *m, struct amd_bo *bo) {
-  if (bo->heap) amd_heap_free(bo->heap, bo->heap_offset, bo->size);
+  if (bo->heap) amd_heap_free(bo->heap, bo->heap_offset, bo->size, bo->host);
   if (bo->index) {
     m->bos[bo->index] = NULL;
     if (bo->index < m->free_bo) m->free_bo = bo->index;
@@ -90,12 +90,11 @@ static int place_user(struct amd_machine *m, struct amd_bo *bo, uint64_t address
 }
 
 static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct amd_heap *heap) {
-  int rc = amd_heap_alloc(heap, bo->size, &bo->heap_offset);
+  int rc = amd_heap_alloc(heap, bo->size, &bo->heap_offset, &bo->host);
   if (rc)
     return amd_refuse(m, rc, "ALLOC_MEMORY_OF_GPU: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used",
                       bo->size, heap->used, heap->size);
   bo->heap = heap;
-  bo->host = heap->base + bo->heap_offset;
   return 0;
 }
 
@@ -113,10 +112,12 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
                          KFD_MEM_NO_SUBSTITUTE | KFD_MEM_PUBLIC | KFD_MEM_EXECUTABLE | KFD_MEM_WRITABLE | 1u << 23;
   struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
   if (!gpu) return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: no gpu_id %u", a->gpu_id);
-  if (!a->size || a->size % AMD_PAGE || a->va_addr % AMD_PAGE)
-    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " size 0x%" PRIx64 " must be whole pages",
+  if (!a->size || a->va_addr % AMD_PAGE)
+    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is no page or size 0x%" PRIx64 " is nothing",
                       a->va_addr, a->size);
-  if (a->va_addr < VA_MIN || a->va_addr >= VA_END || a->size > VA_END - a->va_addr)
+  /* A part of a page is a page. */
+  uint64_t size = a->size > VA_END ? a->size : (a->size + AMD_PAGE - 1) & ~(uint64_t)(AMD_PAGE - 1);
+  if (a->va_addr < VA_MIN || a->va_addr >= VA_END || size > VA_END - a->va_addr)
     return amd_refuse(m, -EINVAL,
                       "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " size 0x%" PRIx64 " is outside the GPU's address space",
                       a->va_addr, a->size);
@@ -130,7 +131,7 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
   if (!bo) return -ENOMEM;
   bo->gpu = gpu;
   bo->va = a->va_addr;
-  bo->size = a->size;
+  bo->size = size;
   bo->flags = a->flags;
   int rc = a->flags & KFD_MEM_VRAM       ? place_heap(m, bo, &gpu->vram)
            : a->flags & KFD_MEM_GTT      ? place_heap(m, bo, &m->gtt)
@@ -238,8 +239,6 @@ void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, i
     rc = amd_refuse(m, -EACCES, "mmap: the buffer belongs to another GPU");
   else if ((flags & MAP_TYPE) != MAP_SHARED && prot != PROT_NONE)
     rc = amd_refuse(m, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
-  else if ((bo->flags & KFD_MEM_VRAM) && !(bo->flags & KFD_MEM_PUBLIC))
-    rc = amd_refuse(m, -EPERM, "mmap: VRAM that was allocated without PUBLIC has no CPU mapping");
   if (rc || !bo || !bo->heap) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
   return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
