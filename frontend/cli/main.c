@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&devices_command, &bench_command, &run_command};
+static const struct command *const commands[] = {&devices_command, &bench_command, &run_command, &emu_command};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static const struct command self = {.name = ""};
 

@@ -1,0 +1,248 @@
+/* The one machine of a process under `doorbell emu`, its descriptors and its paths. */
+#define _GNU_SOURCE
+#include "client.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { MAX_FDS = 1 << 16, DRM_MAJOR = 226, KFD_MAJOR = 511 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct os *machine;                   /* under the lock, as all below */
+static _Atomic(struct client_file *) *files; /* by descriptor; read without the lock to see that there is none */
+static pid_t owner;                          /* whose descriptors these are: not those of a vfork child */
+static char root[PATH_MAX - 256];
+static bool own_root, failed;
+static struct client_file stale = {.fd = -1, .refs = 1};
+
+bool client_active(void) {
+  static int active = -1;
+  if (active < 0) {
+    const char *gpus = getenv(CLIENT_GPUS);
+    active = gpus && *gpus;
+  }
+  return active;
+}
+
+/* ---- the machine ---- */
+
+static void print_line(void *ctx, const char *line) { dprintf(STDERR_FILENO, "doorbell emu: %s\n", line); }
+
+static void print_stats(void) {
+  struct emu_stats s;
+  for (unsigned gpu = 0; !emu_stats(machine, gpu, &s); gpu++)
+    dprintf(STDERR_FILENO,
+            "doorbell emu: process %d, GPU %u: %llu dispatches, %llu workgroups, %llu waves, %llu instructions, "
+            "%llu bytes loaded, %llu bytes stored\n",
+            (int)getpid(), gpu, (unsigned long long)s.dispatches, (unsigned long long)s.workgroups,
+            (unsigned long long)s.waves, (unsigned long long)s.instructions, (unsigned long long)s.bytes_loaded,
+            (unsigned long long)s.bytes_stored);
+}
+
+__attribute__((destructor)) static void at_end(void) {
+  if (!machine || owner != getpid()) return;
+  if (getenv(CLIENT_STATS)) print_stats();
+  if (own_root) tree_remove(root);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+/* The child has the parent's memory but no device: as with the kernel's driver, descriptors from before the fork are of
+ * no use to it, and it may open the device anew. The parent's machine stays where it is: its threads are gone. */
+static void in_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  owner = getpid();
+  machine = NULL, own_root = false;
+  for (int fd = 0; files && fd < MAX_FDS; fd++)
+    if (files[fd]) files[fd] = &stale;
+}
+
+static int prepare(const char **what) {
+  const char *given = getenv(CLIENT_ROOT), *tmp = getenv("TMPDIR");
+  *what = "files";
+  if (!files && !(files = calloc(MAX_FDS, sizeof(struct client_file *)))) return -ENOMEM;
+  if (given && *given) {
+    if (snprintf(root, sizeof root, "%s", given) >= (int)sizeof root) return -ENAMETOOLONG;
+  } else {
+    *what = "a folder for its files";
+    if (snprintf(root, sizeof root, "%s/doorbell-emu.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= (int)sizeof root)
+      return -ENAMETOOLONG;
+    if (!mkdtemp(root)) return -errno;
+    own_root = true;
+  }
+  return 0;
+}
+
+static void make_machine(void) {
+  static bool hooked;
+  char err[256] = "";
+  const char *what = "";
+  struct os *os = NULL;
+  failed = true;
+  int rc = prepare(&what);
+  if (rc) {
+    dprintf(STDERR_FILENO, "doorbell emu: %s: %s\n", what, strerror(-rc));
+    return;
+  }
+  rc = os_emulated("AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
+  if (rc) {
+    print_line(NULL, err);
+    return;
+  }
+  rc = tree_write(os, root);
+  if (rc) {
+    dprintf(STDERR_FILENO, "doorbell emu: cannot write the machine's files under %s: %s\n", root, strerror(-rc));
+    os->release(os);
+    return;
+  }
+  emu_log(os, print_line, NULL);
+  if (!hooked) hooked = !pthread_atfork(before_fork, after_fork, in_child);
+  owner = getpid();
+  machine = os, failed = false;
+}
+
+struct os *client_machine(void) {
+  /* Making the machine calls what this library intercepts. */
+  static __thread bool inside;
+  if (inside) return NULL;
+  inside = true;
+  pthread_mutex_lock(&lock);
+  if (!machine && !failed) make_machine();
+  struct os *os = machine;
+  pthread_mutex_unlock(&lock);
+  inside = false;
+  if (!os) errno = ENODEV;
+  return os;
+}
+
+/* ---- paths ---- */
+
+static bool under(const char *path, const char *top) {
+  size_t n = strlen(top);
+  return !strncmp(path, top, n) && (!path[n] || path[n] == '/');
+}
+static bool emulated(const char *path) {
+  return under(path, "/dev/kfd") || under(path, "/dev/dri") || under(path, "/sys/devices/virtual/kfd") ||
+         under(path, "/sys/class/kfd") || under(path, "/sys/class/drm");
+}
+
+/* Slashes and single dots only: links are the tree's matter. */
+static bool join(char buf[PATH_MAX], const char *dir, const char *path) {
+  size_t n = 0;
+  for (const char *part = dir;; part = path, path = NULL) {
+    for (const char *at = part; *at;) {
+      size_t length = strcspn(at, "/");
+      if (length && !(length == 1 && *at == '.')) {
+        if (n + length + 2 > PATH_MAX) return false;
+        buf[n++] = '/';
+        memcpy(buf + n, at, length);
+        n += length;
+      }
+      at += length + (at[length] == '/');
+    }
+    if (!path) break;
+  }
+  buf[n] = 0;
+  return true;
+}
+
+bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
+  if (!path || !*path || !client_active()) return false;
+  if (*path == '/') {
+    if (strncmp(path, "/dev", 4) && strncmp(path, "/sys", 4) && path[1] != '/' && path[1] != '.') return false;
+    return join(buf, "", path) && emulated(buf);
+  }
+  /* Relative to a folder of the tree. */
+  if (dirfd == AT_FDCWD || !*root) return false;
+  char link[64], dir[PATH_MAX];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
+  ssize_t n = readlink(link, dir, sizeof dir - 1);
+  if (n <= 0) return false;
+  dir[n] = 0;
+  return under(dir, root) && join(buf, dir + strlen(root), path) && emulated(buf);
+}
+
+dev_t client_device(const char *path) {
+  unsigned minor;
+  int used = 0;
+  if (!strcmp(path, "/dev/kfd")) return makedev(KFD_MAJOR, 0);
+  if (sscanf(path, "/dev/dri/renderD%u%n", &minor, &used) == 1 && !path[used]) return makedev(DRM_MAJOR, minor);
+  return 0;
+}
+
+bool client_real_path(const char *path, char buf[PATH_MAX]) {
+  if (!client_machine()) return false;
+  if (snprintf(buf, PATH_MAX, "%s%s", root, path) < PATH_MAX) return true;
+  errno = ENAMETOOLONG;
+  return false;
+}
+
+/* ---- descriptors ---- */
+
+int client_open(const char *path, dev_t device, int flags) {
+  struct os *os = client_machine();
+  if (!os) return -1;
+  struct client_file *file = calloc(1, sizeof *file);
+  int fd = file ? open("/dev/null", O_RDWR | (flags & O_CLOEXEC)) : -1;
+  if (fd < 0 || fd >= MAX_FDS) {
+    if (fd >= 0) close(fd);
+    free(file);
+    errno = fd < 0 ? ENOMEM : EMFILE;
+    return -1;
+  }
+  *file = (struct client_file){os->open(os, path, flags), device, 1};
+  if (file->fd < 0) {
+    close(fd);
+    errno = -file->fd;
+    free(file);
+    return -1;
+  }
+  pthread_mutex_lock(&lock);
+  files[fd] = file;
+  pthread_mutex_unlock(&lock);
+  return fd;
+}
+
+struct client_file *client_get(int fd) {
+  if (fd < 0 || fd >= MAX_FDS || !files || !files[fd]) return NULL;
+  pthread_mutex_lock(&lock);
+  struct client_file *file = files[fd];
+  if (file) file->refs++;
+  pthread_mutex_unlock(&lock);
+  return file;
+}
+
+void client_put(struct client_file *file) {
+  pthread_mutex_lock(&lock);
+  bool last = --file->refs == 0;
+  struct os *os = machine;
+  pthread_mutex_unlock(&lock);
+  if (!last || file == &stale) return;
+  if (os) os->close(os, file->fd);
+  free(file);
+}
+
+void client_closing(int fd) {
+  if (fd < 0 || fd >= MAX_FDS || !files || !files[fd] || owner != getpid()) return;
+  pthread_mutex_lock(&lock);
+  struct client_file *file = files[fd];
+  files[fd] = NULL;
+  pthread_mutex_unlock(&lock);
+  if (file && file != &stale) client_put(file);
+}
+
+void client_duplicated(int fd, int new) {
+  if (new < 0 || owner != getpid()) return;
+  struct client_file *file = client_get(fd);
+  if (!file) return;
+  pthread_mutex_lock(&lock);
+  if (new < MAX_FDS) files[new] = file;
+  pthread_mutex_unlock(&lock);
+  if (new >= MAX_FDS) client_put(file);
+}

@@ -1,0 +1,132 @@
+/* doorbell emu: runs a program that drives AMD GPUs through the kernel's interface on emulated ones. */
+#define _GNU_SOURCE
+#include "cli.h"
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "../../emu/emu.h"
+
+struct ctx {
+  const char *gpus;
+  bool stats, verbose;
+};
+static int set_gpus(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->gpus = value, 0;
+}
+static int set_stats(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->stats = true, 0;
+}
+static int set_verbose(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->verbose = true, 0;
+}
+static const struct option options[] = {
+    {"--gpu", true, set_gpus}, {"--stats", false, set_stats}, {"--verbose", false, set_verbose}};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* The library is beside this program, or where `make install` puts it. */
+static bool find_library(char path[PATH_MAX]) {
+  static const char *const places[] = {"", "../lib/", "../lib64/"};
+  char self[PATH_MAX], name[PATH_MAX + 64];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n <= 0) return false;
+  self[n] = 0;
+  char *slash = strrchr(self, '/');
+  if (slash) slash[1] = 0;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    snprintf(name, sizeof name, "%s%slibdoorbell-emu.so", self, places[i]);
+    if (realpath(name, path)) return true;
+  }
+  return false;
+}
+
+/* Before the program's own LD_PRELOAD. */
+static int set_preload(const char *library) {
+  const char *old = getenv("LD_PRELOAD");
+  char *both = NULL;
+  if (!old || !*old) return setenv("LD_PRELOAD", library, 1);
+  if (asprintf(&both, "%s:%s", library, old) < 0) return -1;
+  int rc = setenv("LD_PRELOAD", both, 1);
+  free(both);
+  return rc;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at) { return remove(path) * 0; }
+
+static int run(const struct command *self, const struct ctx *ctx, const char *library, char **argv) {
+  char root[PATH_MAX];
+  const char *tmp = getenv("TMPDIR");
+  if (snprintf(root, sizeof root, "%s/doorbell-emu.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= (int)sizeof root ||
+      !mkdtemp(root))
+    return fail_work(self, "cannot make the folder %s: %s", root, strerror(errno));
+  fflush(NULL);
+  pid_t child = fork();
+  if (!child) {
+    bool ok = !set_preload(library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
+              !setenv("DOORBELL_EMU_ROOT", root, 1) && (!ctx->stats || !setenv("DOORBELL_EMU_STATS", "1", 1)) &&
+              (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
+    if (ok) execvp(argv[0], argv);
+    int error = errno;
+    fail_work(self, "cannot run %s: %s", argv[0], strerror(error));
+    _exit(error == ENOENT ? 127 : 126);
+  }
+  int status = 0;
+  if (child < 0)
+    fail_work(self, "cannot start a process: %s", strerror(errno));
+  else {
+    /* Ctrl-C is the program's to answer. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  }
+  nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  if (child < 0) return EXIT_FAILED;
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  fail_work(self, "%s was ended by signal %d (%s)", argv[0], WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return 128 + WTERMSIG(status);
+}
+
+static int emu_main(const struct command *self, int argc, char **argv) {
+  struct ctx ctx = {.gpus = "gfx1100"};
+  char library[PATH_MAX], err[256];
+  int status, flags = 0;
+  /* Flags end at "--" or at the first word that is not one. */
+  while (flags < argc && argv[flags][0] == '-' && strcmp(argv[flags], "--"))
+    flags += strcmp(argv[flags], "--gpu") || flags + 1 == argc ? 1 : 2;
+  if (!options_parse(self, options, OPTIONS, NULL, &ctx, flags, argv, &status)) return status;
+  if (flags < argc && !strcmp(argv[flags], "--")) flags++;
+  if (flags >= argc) return fail_usage(self, "no command to run");
+
+  struct os *os = NULL;
+  if (os_emulated("AMD", ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
+  os->release(os);
+  if (!find_library(library)) return fail_work(self, "libdoorbell-emu.so is neither beside this program nor in ../lib");
+  if (strpbrk(library, " :"))
+    return fail_work(self, "%s: the dynamic loader cannot preload a path with spaces or colons", library);
+  char *command[argc - flags + 1];
+  memcpy(command, argv + flags, sizeof(char *) * (size_t)(argc - flags));
+  command[argc - flags] = NULL;
+  return run(self, &ctx, library, command);
+}
+
+const struct command emu_command = {
+    .name = "emu",
+    .summary = "run a program that drives AMD GPUs itself on emulated ones",
+    .help = "usage: doorbell emu [--gpu NAME[,NAME...]] [--stats] [--verbose] -- COMMAND [ARGUMENT]...\n\n"
+            "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs\n"
+            "it starts do with /dev/kfd, the render nodes and their files in sysfs through the C\n"
+            "library goes to the emulator. Each process has GPUs of its own.\n\n"
+            "  --gpu NAMES  the GPUs, in order (default gfx1100); gfx1100,gfx1100 are two\n"
+            "  --stats      print counts per GPU to stderr when a process ends\n"
+            "  --verbose    print why the emulated kernel driver refuses a call\n\n"
+            "What a GPU faults on is printed to stderr, as a kernel's log would have it.\n"
+            "The exit status is the command's; 128 + the number of the signal that ended it; 127 or\n"
+            "126 when it cannot be run; 1 when the emulator is not there; 2 for wrong usage.\n\n"
+            "example:\n"
+            "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n",
+    .main = emu_main,
+};
