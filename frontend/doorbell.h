@@ -40,6 +40,7 @@ extern "C" {
 typedef struct db_tensor db_tensor;
 
 typedef enum db_dtype {
+  DB_NONE,     /* of a poisoned tensor */
   DB_BOOL = 1, /* one byte, 0 or 1 */
   DB_I8,
   DB_U8,
@@ -134,7 +135,7 @@ db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, d
 #define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
 
-/* ---- queries; a poisoned tensor has rank 0 and dtype 0 ---- */
+/* ---- queries; a poisoned tensor has rank 0 and no type ---- */
 
 unsigned db_rank(const db_tensor *t);
 int64_t db_dim(const db_tensor *t, int axis); /* 0 where there is no such axis */

@@ -269,12 +269,16 @@ int realize_values(struct value *const *v, unsigned n, bool contiguous) {
   struct uop **roots = calloc(n, sizeof *roots);
   struct value **values = calloc(n, sizeof *values);
   unsigned k = 0;
-  if (!roots || !values) err = db_fail(-ENOMEM, "realize: out of memory");
-  for (unsigned i = 0; i < n && !err; i++) {
+  if (!roots || !values) {
+    err = db_fail(-ENOMEM, "realize: out of memory");
+    goto out;
+  }
+  for (unsigned i = 0; i < n; i++) {
     roots[k] = root_of(v[i], contiguous);
     if (roots[k]) values[k++] = v[i];
   }
-  if (k && !err) err = execute(roots, k, values);
+  if (k) err = execute(roots, k, values);
+out:
   free(roots);
   free(values);
   return err;

@@ -103,7 +103,7 @@ int64_t db_dim(const db_tensor *t, int axis) {
   return a < 0 ? 0 : t->dim[a];
 }
 int64_t db_numel(const db_tensor *t) { return t && t->value ? dims_numel(t->rank, t->dim) : 0; }
-db_dtype db_dtype_of(const db_tensor *t) { return t ? (db_dtype)t->dtype : 0; }
+db_dtype db_dtype_of(const db_tensor *t) { return t ? (db_dtype)t->dtype : DB_NONE; }
 db_device *db_device_of(const db_tensor *t) { return t && t->value ? slot_device(t->value->slot) : NULL; }
 const char *db_poison(const db_tensor *t) { return !t ? "the tensor is NULL" : t->poison ? t->poison->text : NULL; }
 const char *db_dtype_name(db_dtype t) { return t >= DB_BOOL && t <= DB_F64 ? dtype_info[t].name : "?"; }
@@ -300,7 +300,7 @@ int db_item(db_tensor *t, double *out) {
   if (t && t->value && db_numel(t) != 1)
     return db_fail(-EINVAL, "item: the tensor is %s and has %lld elements, not one", SHAPE(*t), (long long)db_numel(t));
   int err = db_read(t, &v, t ? dtype_info[t->dtype].size : 0);
-  if (err) return err;
+  if (err || !t) return err;
   switch (t->dtype) {
   case DT_BOOL:
   case DT_U8: *out = v.u8; break;

@@ -190,12 +190,13 @@ static void default_devices(struct ctx *x) {
   x->device[x->ndevices++] = "CPU";
   int n = db_devices(info, MOST_NAMES);
   for (int i = 0; i < n && i < MOST_NAMES && x->ndevices < MOST_NAMES - 1; i++)
-    if (info[i].usable && !info[i].emulated && strcmp(info[i].name, "CPU")) x->device[x->ndevices++] = info[i].name;
+    if (info[i].usable && !info[i].emulated && strcmp(info[i].name, "CPU") != 0)
+      x->device[x->ndevices++] = info[i].name;
   x->device[x->ndevices++] = "EMU+AMD:gfx1100";
 }
 
 static bool wanted(const struct ctx *x, const struct bench_case *c, const db_device *dev) {
-  if (c->code_object && strncmp(db_device_arch(dev), "gfx", 3)) return false;
+  if (c->code_object && strncmp(db_device_arch(dev), "gfx", 3) != 0) return false;
   for (unsigned i = 0; i < x->nnames; i++)
     if (!strcmp(x->name[i], c->name)) return true;
   return !x->nnames;

@@ -72,7 +72,7 @@ static void measure(db_device *dev, const struct program *p, struct bench_result
   if (r->ok && p->kernels && r->kernels != p->kernels) {
     r->ok = false;
     snprintf(r->reason, sizeof r->reason, "%u kernels (%s), %u are expected", r->kernels, r->kernel_names, p->kernels);
-  } else if (r->ok && p->kernel && strcmp(p->kernel, r->kernel_names)) {
+  } else if (r->ok && p->kernel && strcmp(p->kernel, r->kernel_names) != 0) {
     r->ok = false;
     snprintf(r->reason, sizeof r->reason, "kernel %s, %s is expected", r->kernel_names, p->kernel);
   }

@@ -32,7 +32,7 @@ static void skip_space(struct text *t) {
 static bool take(struct text *t, const char *word) {
   skip_space(t);
   size_t n = strlen(word);
-  if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n)) return false;
+  if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0) return false;
   t->at += n;
   return true;
 }
@@ -43,7 +43,9 @@ static bool take_string(struct text *t, char *out, size_t cap) {
   size_t n = 0;
   while (t->at < t->end && *t->at != quote && n + 1 < cap) out[n++] = *t->at++;
   out[n] = 0;
-  return t->at < t->end && *t->at++ == quote;
+  if (t->at == t->end || *t->at != quote) return false;
+  t->at++;
+  return true;
 }
 static bool take_size(struct text *t, int64_t *out) {
   skip_space(t);
@@ -91,7 +93,7 @@ static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr
 
 int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap) {
   const uint8_t *b = bytes;
-  if (size < 10 || memcmp(b, "\x93NUMPY", 6)) return fail(err, errcap, "not a .npy file");
+  if (size < 10 || memcmp(b, "\x93NUMPY", 6) != 0) return fail(err, errcap, "not a .npy file");
   if (b[6] < 1 || b[6] > 3) return fail(err, errcap, "not supported: version %d.%d of the .npy format", b[6], b[7]);
   size_t start = b[6] == 1 ? 10 : 12;
   if (size < start) return fail(err, errcap, "the file ends inside its header");
@@ -100,14 +102,14 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
   if (length > size - start) return fail(err, errcap, "the file ends inside its header");
   char descr[16] = "";
   bool fortran = false;
-  *out = (struct npy){0};
+  *out = (struct npy){.dtype = DB_NONE};
   int status = parse_header((struct text){(const char *)b + start, (const char *)b + start + length}, out, &fortran,
                             descr, sizeof descr, err, errcap);
   if (status) return status;
   for (int i = 0; i < KINDS; i++)
     if (!strcmp(descr, kinds[i].descr) || (kinds[i].descr[0] == '|' && !strcmp(descr + 1, kinds[i].descr + 1)))
       out->dtype = kinds[i].dtype;
-  if (!out->dtype) return fail(err, errcap, "not supported: elements of type '%s'", descr);
+  if (out->dtype == DB_NONE) return fail(err, errcap, "not supported: elements of type '%s'", descr);
   if (fortran && out->rank > 1) return fail(err, errcap, "not supported: column-major (fortran_order) arrays");
   out->count = 1;
   for (unsigned i = 0; i < out->rank; i++)
@@ -127,7 +129,7 @@ int read_file(const char *path, void **bytes, size_t *size, char *err, size_t er
   *size = 0;
   FILE *f = fopen(path, "rb");
   size_t capacity = 1 << 16;
-  if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno)), -errno;
+  if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno));
   for (;;) {
     void *more = realloc(*bytes, capacity);
     if (!more) {
@@ -153,7 +155,7 @@ int npy_read(const char *path, struct npy *out, char *err, size_t errcap) {
   size_t size;
   char why[256];
   int status = read_file(path, &bytes, &size, err, errcap);
-  if (status) return status;
+  if (status || !bytes) return status;
   status = npy_parse(bytes, size, out, why, sizeof why);
   if (status) {
     free(bytes);

@@ -128,7 +128,8 @@ static int check_usage(const struct job *j) {
 /* ---- the launch ---- */
 
 static db_device *open_device(const char *name) {
-  if (name || (getenv("DEV") && *getenv("DEV"))) return db_open(name);
+  const char *dev_variable = getenv("DEV");
+  if (name || (dev_variable && *dev_variable)) return db_open(name);
   db_device *dev = db_open("AMD");
   return dev ? dev : db_open("EMU+AMD:gfx1100");
 }
@@ -329,7 +330,8 @@ static int execute(struct job *j) {
   if (!status) status = collect(j);
   if (status) return status;
   qsort(j->device_ns, (size_t)j->repeat, sizeof *j->device_ns, by_time);
-  double least = (double)j->device_ns[0], middle = (double)j->device_ns[j->repeat / 2],
+  size_t half = (size_t)j->repeat / 2;
+  double least = (double)j->device_ns[0], middle = (double)j->device_ns[half],
          most = (double)j->device_ns[j->repeat - 1];
   (j->json ? print_json : print_text)(j, db_program_params(j->program, &n), least, middle, most);
   return EXIT_DONE;

@@ -303,7 +303,7 @@ static void memory_goes_when_its_tensor_goes(void **state) {
   db_device *dev = open_device("CPU");
   DB_SCOPE {
     struct db_device_counters c0, c1;
-    enum { N = 100 << 20 }; /* more than is kept for reuse */
+    enum { N = 70 << 20 }; /* more than is kept for reuse */
     db_device_counters(dev, &c0);
     db_tensor *lazy;
     DB_SCOPE {

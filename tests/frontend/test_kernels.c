@@ -1,0 +1,154 @@
+/* The compiler's test kernels as machine code on the emulated GPU and on the CPU device: compiled, loaded, launched
+ * through queues, and compared with a naive interpreter of the same ast. Optimized and plain. */
+#include "../compiler/kernels.h"
+#include "hcq/hcq.h"
+
+static struct compiler *tuned, *plain;
+
+static int setup(void **state) {
+  tuned = compiler_new(&(struct compiler_options){0});
+  plain = compiler_new(&(struct compiler_options){.noopt = true});
+  G = graph_new();
+  make_cases();
+  return 0;
+}
+static int teardown(void **state) {
+  compiler_free(tuned);
+  compiler_free(plain);
+  graph_free(G);
+  return 0;
+}
+
+enum { MAX_OUTPUTS = 48, N = 256 };
+
+static void launch(db_device *dev, const struct kernel *k, db_buffer *const *bufs, const int32_t *var) {
+  struct db_param params[MAX_OUTPUTS + 2];
+  struct db_arg args[MAX_OUTPUTS + 2] = {{0}};
+  for (unsigned i = 0; i < k->nparams; i++) {
+    params[i] = (struct db_param){.offset = k->params[i].offset,
+                                  .size = k->params[i].size,
+                                  .kind = k->params[i].is_buffer ? DB_PARAM_BUFFER : DB_PARAM_VALUE};
+    snprintf(params[i].name, sizeof params[i].name, "%s", k->params[i].name);
+    if (k->params[i].is_buffer)
+      args[i].buffer = bufs[i];
+    else
+      args[i].data = var;
+  }
+  bool host = !strcmp(db_device_name(dev), "CPU");
+  db_program *p = db_program_load(dev, k->image, k->image_size, k->name, host ? params : NULL, host ? k->nparams : 0);
+  if (!p) fail_msg("%s: %s", k->name, db_error());
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  uint64_t when;
+  db_queue_exec(q, p, args, k->nparams, k->grid, k->block);
+  if (db_queue_submit(q, &when)) fail_msg("%s: %s", k->name, db_error());
+  if (db_wait(db_queue_timeline(q), when, UINT64_C(20000000000))) fail_msg("%s: %s", k->name, db_error());
+  db_queue_release(q);
+  db_program_release(p);
+}
+
+static void check_device(const char *name, struct compiler *compiler) {
+  db_device *dev = db_open(name);
+  if (!dev) fail_msg("%s", db_error());
+  for (unsigned i = 0; i < ncases; i++) {
+    struct test_case *c = &cases[i];
+    void *want[4], *got = calloc((size_t)c->buf[0].n, 8);
+    db_buffer *bufs[4];
+    for (unsigned b = 0; b < c->nbufs; b++) {
+      size_t bytes = (size_t)c->buf[b].n * dtype_info[c->buf[b].t].size;
+      want[b] = calloc(1, bytes);
+      if (b) fill_case(c->buf[b].t, want[b], c->buf[b].n, b);
+      bufs[b] = db_alloc(dev, bytes, 0);
+      if (!bufs[b] || db_buffer_write(bufs[b], 0, want[b], bytes)) fail_msg("%s", db_error());
+    }
+    int32_t var = (int32_t)c->var;
+    const struct kernel *k = must_compile(compiler, db_device_arch(dev), c->ast);
+    launch(dev, k, bufs, &var);
+    if (db_buffer_read(bufs[0], 0, got, db_buffer_size(bufs[0]))) fail_msg("%s", db_error());
+    reference_case(c, want);
+    char why[128];
+    if (!close_to(c->buf[0].t, got, want[0], c->buf[0].n, c->tolerance, why, sizeof why))
+      fail_msg("%s on %s (%s): %s", c->name, name, k->name, why);
+    for (unsigned b = 0; b < c->nbufs; b++) {
+      db_buffer_release(bufs[b]);
+      free(want[b]);
+    }
+    free(got);
+  }
+  db_close(dev);
+}
+
+/* One kernel a type, with an output for each operation on the type's awkward values. */
+static void check_operations(const char *name) {
+  static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
+                                   OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
+  static const uint8_t unary[] = {OP_NEG, OP_RECIP, OP_SQRT, OP_TRUNC, OP_EXP2, OP_LOG2};
+  db_device *dev = db_open(name);
+  if (!dev) fail_msg("%s", db_error());
+  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+    struct uop *stores[MAX_OUTPUTS], *r = range(N, 0, AXIS_LOOP), *a = load(at(param(0, t, N), r)),
+                                     *b = load(at(param(1, t, N), r));
+    const char *what[MAX_OUTPUTS];
+    double ulps[MAX_OUTPUTS] = {0};
+    unsigned n = 0;
+    bool f = dtype_is_float(t);
+    for (unsigned o = 0; o < sizeof binary; o++) {
+      enum op op = binary[o];
+      bool integer = op == OP_IDIV || op == OP_MOD || (op >= OP_AND && op <= OP_SHR);
+      bool boolean = (op >= OP_CMPLT && op <= OP_CMPNE) || op == OP_AND || op == OP_OR || op == OP_XOR || op == OP_MAX;
+      if ((f && integer) || (!f && op == OP_FDIV) || (t == DT_BOOL && !boolean)) continue;
+      struct uop *v = uop_binary(G, op, a, b);
+      what[n] = op_info[op].name, stores[n] = store(at(param((int)n + 2, v->dtype, N), r), v), n++;
+    }
+    for (unsigned o = 0; o < sizeof unary && t != DT_BOOL; o++) {
+      if (!f && unary[o] != OP_NEG) continue;
+      struct uop *v = uop_unary(G, unary[o], a);
+      ulps[n] = unary[o] == OP_EXP2 || unary[o] == OP_LOG2 ? 2 : 0;
+      what[n] = op_info[unary[o]].name, stores[n] = store(at(param((int)n + 2, v->dtype, N), r), v), n++;
+    }
+    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+      struct uop *v = uop_cast(G, a, to);
+      what[n] = "cast", stores[n] = store(at(param((int)n + 2, v->dtype, N), r), v), n++;
+    }
+    struct uop *ast = uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, n);
+    void *want[MAX_OUTPUTS + 2], *got = calloc(N, 8);
+    db_buffer *bufs[MAX_OUTPUTS + 2];
+    for (unsigned i = 0; i < n + 2; i++) {
+      want[i] = calloc(N, 8);
+      if (i < 2) fill(t, want[i], N);
+      if (i == 1) /* so that specials meet other specials */
+        for (int64_t e = 0; e < N; e++)
+          write_element(t, want[1], e, read_element(t, want[0], (e * 5 + e / 16 + 3) % (e % 2 ? N : 16)));
+      bufs[i] = db_alloc(dev, N * 8, 0);
+      if (!bufs[i] || db_buffer_write(bufs[i], 0, want[i], N * 8)) fail_msg("%s", db_error());
+    }
+    launch(dev, must_compile(tuned, db_device_arch(dev), ast), bufs, NULL);
+    reference(ast, want, 0);
+    for (unsigned i = 0; i < n; i++) {
+      enum dtype out = stores[i]->src[0]->dtype;
+      char label[96];
+      if (db_buffer_read(bufs[i + 2], 0, got, N * 8)) fail_msg("%s", db_error());
+      snprintf(label, sizeof label, "%s of %s on %s, result", what[i], dtype_info[t].name, name);
+      compare(out, got, want[i + 2], N, ulps[i], label);
+    }
+    for (unsigned i = 0; i < n + 2; i++) {
+      db_buffer_release(bufs[i]);
+      free(want[i]);
+    }
+    free(got);
+  }
+  db_close(dev);
+}
+
+static void emulated_operations(void **state) { check_operations("EMU+AMD:gfx1100"); }
+static void cpu_operations(void **state) { check_operations("CPU"); }
+static void emulated_tuned(void **state) { check_device("EMU+AMD:gfx1100", tuned); }
+static void emulated_plain(void **state) { check_device("EMU+AMD:gfx1100", plain); }
+static void cpu_tuned(void **state) { check_device("CPU", tuned); }
+static void cpu_plain(void **state) { check_device("CPU", plain); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),
+                                     cmocka_unit_test(cpu_tuned),           cmocka_unit_test(cpu_plain),
+                                     cmocka_unit_test(emulated_operations), cmocka_unit_test(cpu_operations)};
+  return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
+}
