@@ -88,10 +88,12 @@ static uint64_t divisor(const struct uop *u, unsigned depth) {
   }
 }
 
-static unsigned alignment(const struct uop *index, unsigned lanes) {
+/* Device allocations are aligned to more than any access; host memory may be the caller's own. */
+static unsigned alignment(const struct render *r, const struct uop *index, unsigned lanes) {
   uint64_t element = dtype_info[index->dtype].size, a = element * divisor(index->src[1], 0), natural = element * lanes;
+  if (!r->gpu) return (unsigned)element;
   if (a > natural) a = natural;
-  return a > 16 ? 16 : (unsigned)a; /* what every allocation has */
+  return a > 16 ? 16 : (unsigned)a;
 }
 
 /* base + zero-extended 32-bit offset + constant is what global instructions add by themselves. */
@@ -130,7 +132,7 @@ static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *base = index->src[0];
   if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), get(r, index), "");
   LLVMValueRef v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), get(r, index), "");
-  LLVMSetAlignment(v, alignment(index, u->lanes));
+  LLVMSetAlignment(v, alignment(r, index, u->lanes));
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
     LLVMSetMetadata(v, r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
   if (u->dtype == DT_BOOL) v = LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(memory_type(r, DT_BOOL, u->lanes)), "");
@@ -145,7 +147,7 @@ static void build_store(struct render *r, const struct uop *u) {
     return;
   }
   if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
-  LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), alignment(index, x->lanes));
+  LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), alignment(r, index, x->lanes));
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */

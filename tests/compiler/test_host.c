@@ -17,52 +17,6 @@ static int teardown(void **state) {
   return 0;
 }
 
-static uint64_t seed = 88172645463325252u;
-static uint64_t rnd(void) {
-  seed ^= seed << 13;
-  seed ^= seed >> 7;
-  return seed ^= seed << 17;
-}
-
-/* Values that matter in each type, then random ones. */
-static void fill(enum dtype t, void *p, int64_t n) {
-  static const double floats[] = {0,    -0.0,  1,   -1,   0.5,   2,      INFINITY, -INFINITY, NAN,
-                                  3.25, -7.75, 100, 1e-3, 126.5, -126.5, 65504,    1e30,      1e-40};
-  for (int64_t i = 0; i < n; i++) {
-    union value v = {0};
-    if (dtype_is_float(t))
-      v.f = i < 18 ? floats[i] : ((double)(int64_t)rnd() / 0x1p63) * (i % 3 ? 4 : 300);
-    else if (t == DT_BOOL)
-      v.i = (int64_t)(rnd() & 1);
-    else {
-      unsigned bits = dtype_info[t].size * 8u;
-      int64_t special[] = {0, 1,  -1, (int64_t)(UINT64_MAX << (bits - 1)), (int64_t)((UINT64_C(1) << (bits - 1)) - 1),
-                           2, -2, 7};
-      v.i = wrap(t, i < 8 ? special[i] : i % 2 ? (int64_t)rnd() : (int64_t)(rnd() % 16) - 8);
-    }
-    if (dtype_is_float(t)) v.f = rounded(t, v.f);
-    write_element(t, p, i, v);
-  }
-}
-
-/* ulps: how far floats may be from the reference, in the last place of the type. */
-static void compare(enum dtype t, const void *got, const void *want, int64_t n, double ulps, const char *what) {
-  for (int64_t i = 0; i < n; i++) {
-    union value a = read_element(t, got, i), b = read_element(t, want, i);
-    bool ok = a.i == b.i;
-    if (dtype_is_float(t)) {
-      int digits = t == DT_F64 ? 52 : t == DT_F32 ? 23 : t == DT_F16 ? 10 : 7;
-      int least = t == DT_F64 ? -1022 : t == DT_F16 ? -14 : -126, e = 0;
-      frexp(b.f, &e);
-      double ulp = ldexp(1, (e - 1 < least ? least : e - 1) - digits);
-      ok = a.f == b.f || (isnan(a.f) && isnan(b.f)) || fabs(a.f - b.f) <= ulps * ulp;
-    }
-    if (!ok && dtype_is_float(t))
-      fail_msg("%s %s: element %ld is %.17g, not %.17g", what, dtype_info[t].name, (long)i, a.f, b.f);
-    if (!ok) fail_msg("%s %s: element %ld is %ld, not %ld", what, dtype_info[t].name, (long)i, (long)a.i, (long)b.i);
-  }
-}
-
 struct buffer {
   enum dtype t;
   int64_t n;
