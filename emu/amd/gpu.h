@@ -53,19 +53,24 @@ struct amd_save_area amd_save_area(const struct amd_model *m);
  * that still runs hits zeroes and not the host. */
 struct amd_heap {
   int fd;
-  uint8_t *base;
   uint64_t size, used;
   struct amd_extent {
     uint64_t offset, size;
   } *gaps; /* by offset, none adjacent */
   size_t ngaps, cap;
-  uint8_t *mapped; /* one per AMD_HEAP_CHUNK */
+  uint8_t **windows; /* the emulator's view, one per AMD_HEAP_WINDOW; NULL until used */
+  size_t nwindows;
+  struct amd_view {
+    struct amd_view *next;
+    uint64_t offset, size;
+    uint8_t *host;
+  } *views; /* of ranges across windows */
 };
-#define AMD_HEAP_CHUNK (64ull << 20)
+#define AMD_HEAP_WINDOW (1ull << 30)
 int amd_heap_init(struct amd_heap *heap, const char *name, uint64_t size);
 void amd_heap_fini(struct amd_heap *heap);
-int amd_heap_alloc(struct amd_heap *heap, uint64_t size, uint64_t *offset);
-void amd_heap_free(struct amd_heap *heap, uint64_t offset, uint64_t size);
+int amd_heap_alloc(struct amd_heap *heap, uint64_t size, uint64_t *offset, uint8_t **host);
+void amd_heap_free(struct amd_heap *heap, uint64_t offset, uint64_t size, uint8_t *host);
 
 /* A buffer object. */
 struct amd_bo {

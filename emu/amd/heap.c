@@ -1,4 +1,7 @@
-/* Backing memory of an emulated GPU: a first-fit page allocator over a sparse memory file. */
+/* Backing memory of an emulated GPU: a first-fit page allocator over a sparse memory file.
+ *
+ * The emulator's own view of the file is made of windows that are mapped as they are first used and then stay, so that address space is
+ * spent as memory is. What does not fit into one window gets a view of its own, which stays, too, for the next buffer there. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <errno.h>
@@ -10,10 +13,10 @@
 
 int amd_heap_init(struct amd_heap *h, const char *name, uint64_t size) {
   int rc = -ENOMEM;
-  *h = (struct amd_heap){.fd = -1, .size = size};
-  h->mapped = calloc((size + AMD_HEAP_CHUNK - 1) / AMD_HEAP_CHUNK, 1);
+  *h = (struct amd_heap){.fd = -1, .size = size, .nwindows = (size_t)((size + AMD_HEAP_WINDOW - 1) / AMD_HEAP_WINDOW)};
+  h->windows = calloc(h->nwindows, sizeof h->windows[0]);
   h->gaps = malloc(16 * sizeof h->gaps[0]);
-  if (!h->mapped || !h->gaps) goto fail;
+  if (!h->windows || !h->gaps) goto fail;
   h->cap = 16;
   h->gaps[h->ngaps++] = (struct amd_extent){0, size};
   h->fd = memfd_create(name, MFD_CLOEXEC);
@@ -21,56 +24,111 @@ int amd_heap_init(struct amd_heap *h, const char *name, uint64_t size) {
     rc = -errno;
     goto fail;
   }
-  void *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
-    rc = -errno;
-    goto fail;
-  }
-  h->base = base;
   return 0;
 fail:
   amd_heap_fini(h);
   return rc;
 }
 
+static uint64_t window_bytes(const struct amd_heap *h, size_t window) {
+  uint64_t left = h->size - window * AMD_HEAP_WINDOW;
+  return left < AMD_HEAP_WINDOW ? left : AMD_HEAP_WINDOW;
+}
+
 void amd_heap_fini(struct amd_heap *h) {
-  if (h->base) munmap(h->base, h->size);
-  if (h->fd > 0) close(h->fd);
-  free(h->mapped);
+  for (size_t i = 0; h->windows && i < h->nwindows; i++)
+    if (h->windows[i]) munmap(h->windows[i], window_bytes(h, i));
+  for (struct amd_view *v = h->views, *next; v; v = next) {
+    next = v->next;
+    munmap(v->host, v->size);
+    free(v);
+  }
+  if (h->fd >= 0) close(h->fd);
+  free(h->windows);
   free(h->gaps);
   *h = (struct amd_heap){.fd = -1};
 }
 
-/* The emulator's own view of [offset, offset + size). */
-static int map_chunks(struct amd_heap *h, uint64_t offset, uint64_t size) {
-  for (uint64_t c = offset / AMD_HEAP_CHUNK; c * AMD_HEAP_CHUNK < offset + size; c++) {
-    if (h->mapped[c]) continue;
-    uint64_t at = c * AMD_HEAP_CHUNK, n = h->size - at < AMD_HEAP_CHUNK ? h->size - at : AMD_HEAP_CHUNK;
-    void *p = mmap(h->base + at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, h->fd, (off_t)at);
-    if (p == MAP_FAILED) return -errno;
-    h->mapped[c] = 1;
-  }
+static int map(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, h->fd, (off_t)offset);
+  if (p == MAP_FAILED) return -errno;
+  *host = p;
   return 0;
 }
 
-int amd_heap_alloc(struct amd_heap *h, uint64_t size, uint64_t *offset) {
-  size_t i = 0;
-  while (i < h->ngaps && h->gaps[i].size < size) i++;
-  if (i == h->ngaps) return -ENOMEM;
-  struct amd_extent *gap = &h->gaps[i];
-  int rc = map_chunks(h, gap->offset, size);
-  if (rc) return rc;
+static bool in_one_window(uint64_t offset, uint64_t size) {
+  return offset / AMD_HEAP_WINDOW == (offset + size - 1) / AMD_HEAP_WINDOW;
+}
+
+/* The emulator's view of [offset, offset + size). */
+static int view(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+  if (in_one_window(offset, size)) {
+    size_t w = (size_t)(offset / AMD_HEAP_WINDOW);
+    int rc = h->windows[w] ? 0 : map(h, w * AMD_HEAP_WINDOW, window_bytes(h, w), &h->windows[w]);
+    if (!rc) *host = h->windows[w] + offset % AMD_HEAP_WINDOW;
+    return rc;
+  }
+  struct amd_view *v = h->views;
+  while (v && (v->offset != offset || v->size < size)) v = v->next;
+  if (!v) {
+    v = malloc(sizeof *v);
+    if (!v) return -ENOMEM;
+    *v = (struct amd_view){.next = h->views, .offset = offset, .size = size};
+    int rc = map(h, offset, size, &v->host);
+    if (rc) {
+      free(v);
+      return rc;
+    }
+    h->views = v;
+  }
+  *host = v->host;
+  return 0;
+}
+
+/* Where in a gap size bytes go: at its start, or at the next window if that keeps them in one. False when they do not fit. */
+static bool place(const struct amd_extent *gap, uint64_t size, uint64_t *offset) {
   *offset = gap->offset;
-  gap->offset += size;
-  gap->size -= size;
-  if (!gap->size) memmove(gap, gap + 1, (--h->ngaps - i) * sizeof *gap);
+  if (size <= AMD_HEAP_WINDOW && !in_one_window(*offset, size)) {
+    uint64_t next = (*offset / AMD_HEAP_WINDOW + 1) * AMD_HEAP_WINDOW;
+    if (next - gap->offset + size <= gap->size) *offset = next;
+  }
+  return *offset - gap->offset + size <= gap->size;
+}
+
+static int insert_gap(struct amd_heap *h, size_t i, struct amd_extent gap) {
+  if (h->ngaps == h->cap) {
+    struct amd_extent *gaps = realloc(h->gaps, (2 * h->cap + 1) * sizeof *gaps);
+    if (!gaps) return -ENOMEM;
+    h->gaps = gaps;
+    h->cap = 2 * h->cap + 1;
+  }
+  memmove(&h->gaps[i + 1], &h->gaps[i], (h->ngaps++ - i) * sizeof h->gaps[0]);
+  h->gaps[i] = gap;
+  return 0;
+}
+
+int amd_heap_alloc(struct amd_heap *h, uint64_t size, uint64_t *offset, uint8_t **host) {
+  size_t i = 0;
+  while (i < h->ngaps && !place(&h->gaps[i], size, offset)) i++;
+  if (i == h->ngaps) return -ENOMEM;
+  int rc = view(h, *offset, size, host);
+  if (rc) return rc;
+  struct amd_extent before = {h->gaps[i].offset, *offset - h->gaps[i].offset};
+  struct amd_extent after = {*offset + size, h->gaps[i].size - before.size - size};
+  if (before.size && after.size) {
+    if (insert_gap(h, i + 1, after)) return -ENOMEM;
+    h->gaps[i] = before;
+  } else if (before.size || after.size) {
+    h->gaps[i] = before.size ? before : after;
+  } else {
+    memmove(&h->gaps[i], &h->gaps[i + 1], (--h->ngaps - i) * sizeof h->gaps[0]);
+  }
   h->used += size;
   return 0;
 }
 
-void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size) {
-  if (fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size))
-    memset(h->base + offset, 0, size);
+void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t *host) {
+  if (fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size)) memset(host, 0, size);
   h->used -= size;
   size_t i = 0;
   while (i < h->ngaps && h->gaps[i].offset < offset) i++;
@@ -85,13 +143,7 @@ void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size) {
     h->gaps[i].offset = offset;
     h->gaps[i].size += size;
   } else {
-    if (h->ngaps == h->cap) {
-      struct amd_extent *gaps = realloc(h->gaps, (2 * h->cap + 1) * sizeof *gaps);
-      if (!gaps) return; /* the pages are lost to this heap, nothing else */
-      h->gaps = gaps;
-      h->cap *= 2;
-    }
-    memmove(&h->gaps[i + 1], &h->gaps[i], (h->ngaps++ - i) * sizeof h->gaps[0]);
-    h->gaps[i] = (struct amd_extent){offset, size};
+    /* Without memory for the entry, the pages are lost to this heap and nothing else is. */
+    (void)insert_gap(h, i, (struct amd_extent){offset, size});
   }
 }

@@ -329,9 +329,9 @@ static void *use_a_machine(void *arg) {
   return NULL;
 }
 static void has_many_machines(void **state) {
-  pthread_t threads[4];
-  for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, use_a_machine, NULL);
-  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  pthread_t threads[2];
+  for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, use_a_machine, NULL);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

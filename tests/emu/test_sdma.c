@@ -92,6 +92,25 @@ static void copies_between_memories(void **state) {
   munmap(user, SIZE);
 }
 
+/* More than the emulator maps at a time, and behind something else, so that it starts in the middle. */
+static void copies_in_large_buffers(void **state) {
+  struct fixture *f = *state;
+  const uint64_t gib = 1ull << 30;
+  struct memory first = memory_new(&f->c, 600 << 20, VRAM & ~KFD_MEM_PUBLIC),
+                big = memory_new(&f->c, 3 * gib, VRAM & ~KFD_MEM_PUBLIC);
+  for (uint32_t i = 0; i < PAGE; i++) f->p[i] = (uint8_t)(i * 11 + 3);
+  for (uint64_t at = 0; at < 3 * gib; at += 128 << 20) {
+    uint64_t to = big.va + at + (at ? -PAGE / 2 : 0);
+    memset(f->p + PAGE, 0, PAGE);
+    put_copy(f, to, f->va, PAGE);
+    put_copy(f, f->va + PAGE, to, PAGE);
+    finish(f);
+    assert_memory_equal(f->p, f->p + PAGE, PAGE);
+  }
+  memory_free(&f->c, &big);
+  memory_free(&f->c, &first);
+}
+
 static void writes_and_fills(void **state) {
   struct fixture *f = *state;
   room(f, 40);
@@ -218,6 +237,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(copies),
       TEST(copies_between_memories),
+      TEST(copies_in_large_buffers),
       TEST(writes_and_fills),
       TEST(polls),
       TEST(executes_conditionally),
