@@ -1,5 +1,5 @@
-/* Wave instructions per second of the emulated RDNA3 shader machine, on one core, without driver or packets.
- * Usage: emu [KERNELS_DIR]; default: the kernels folder beside this program's. */
+/* Wave instructions per second of the emulated RDNA3 shader machine, on one core, without driver or packets. Usage: emu
+ * [KERNELS_DIR]; default: the kernels folder beside this program's. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <libgen.h>

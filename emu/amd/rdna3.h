@@ -14,55 +14,27 @@
 #include <stdint.h>
 #include "shader.h"
 
-/* ---- the table
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
+/* clang-format off */
 #define RDNA3_FORMATS(X)                                                                                               \
-  X(SOP2)                                                                                                              \
-  X(SOPK)                                                                                                              \
-  X(SOP1)                                                                                                              \
-  X(SOPC)                                                                                                              \
-  X(SOPP)                                                                                                              \
-  X(SMEM)                                                                                                              \
-  X(VOP2)                                                                                                              \
-  X(VOP1)                                                                                                              \
-  X(VOPC) X(VOP3) X(VOP3SD) X(VOP3P) X(VOPD_X) X(VOPD_Y) X(DS) X(FLAT) X(GLOBAL) X(SCRATCH) X(MUBUF) X(MTBUF) X(MIMG)  \
-      X(VINTERP) X(LDSDIR) X(EXP)
+  X(SOP2) X(SOPK) X(SOP1) X(SOPC) X(SOPP) X(SMEM) X(VOP2) X(VOP1) X(VOPC) X(VOP3) X(VOP3SD) X(VOP3P) X(VOPD_X)         \
+  X(VOPD_Y) X(DS) X(FLAT) X(GLOBAL) X(SCRATCH) X(MUBUF) X(MTBUF) X(MIMG) X(VINTERP) X(LDSDIR) X(EXP)
 #define RDNA3_FIELDS(X)                                                                                                \
-  X(addr)                                                                                                              \
-  X(attr)                                                                                                              \
-  X(data)                                                                                                              \
-  X(data0)                                                                                                             \
-  X(data1)                                                                                                             \
-  X(saddr)                                                                                                             \
-  X(sbase)                                                                                                             \
-  X(sdata)                                                                                                             \
-  X(sdst) X(simm16) X(soffset) X(src0) X(src1) X(src2) X(srcx0) X(srcy0) X(srsrc) X(ssamp) X(ssrc0) X(ssrc1) X(tgt)    \
-      X(vaddr) X(vdata) X(vdst) X(vdstx) X(vdsty) X(vsrc0) X(vsrc1) X(vsrc2) X(vsrc3) X(vsrcx1) X(vsrcy1)
+  X(addr) X(attr) X(data) X(data0) X(data1) X(saddr) X(sbase) X(sdata) X(sdst) X(simm16) X(soffset) X(src0) X(src1)    \
+  X(src2) X(srcx0) X(srcy0) X(srsrc) X(ssamp) X(ssrc0) X(ssrc1) X(tgt) X(vaddr) X(vdata) X(vdst) X(vdstx) X(vdsty)     \
+  X(vsrc0) X(vsrc1) X(vsrc2) X(vsrc3) X(vsrcx1) X(vsrcy1)
 #define RDNA3_KINDS(X)                                                                                                 \
-  X(attr)                                                                                                              \
-  X(clause)                                                                                                            \
-  X(delay)                                                                                                             \
-  X(hwreg)                                                                                                             \
-  X(label)                                                                                                             \
-  X(sdst)                                                                                                              \
-  X(sdst_null)                                                                                                         \
-  X(sendmsg)                                                                                                           \
-  X(sendmsg_rtn) X(simm16) X(simm8) X(smem_offset) X(src) X(src_vgpr) X(src_vgpr_or_inline) X(sreg) X(sreg_m0_inl)     \
-      X(ssrc) X(ssrc_lanesel) X(tgt) X(version) X(vgpr) X(wait_event) X(waitcnt) X(waitcnt_depctr) X(exec)
+  X(attr) X(clause) X(delay) X(hwreg) X(label) X(sdst) X(sdst_null) X(sendmsg) X(sendmsg_rtn) X(simm16) X(simm8)       \
+  X(smem_offset) X(src) X(src_vgpr) X(src_vgpr_or_inline) X(sreg) X(sreg_m0_inl) X(ssrc) X(ssrc_lanesel) X(tgt)        \
+  X(version) X(vgpr) X(wait_event) X(waitcnt) X(waitcnt_depctr) X(exec)
 #define RDNA3_TYPES(X)                                                                                                 \
-  X(b8)                                                                                                                \
-  X(b16)                                                                                                               \
-  X(b32)                                                                                                               \
-  X(b64)                                                                                                               \
-  X(b96)                                                                                                               \
-  X(b128)                                                                                                              \
-  X(b256)                                                                                                              \
-  X(b512)                                                                                                              \
-  X(u16) X(i16) X(u24) X(i24) X(u32) X(i32) X(u64) X(i64) X(f16) X(bf16) X(f32) X(f64) X(m64) X(buf) X(img) X(samp)    \
-      X(rsrc_scalar) X(rsrc_scratch) X(rsrc_typed) X(pk2_b16) X(pk2_bf16) X(pk2_f16) X(pk2_i16) X(pk2_u16) X(pk2_u8)   \
-          X(pk4_b8) X(pk4_iu8) X(pk4_u8) X(pk8_iu4) X(pk8_u4) X(wmma_ab_bf16) X(wmma_ab_f16) X(wmma_ab_iu4)            \
-              X(wmma_ab_iu8) X(wmma_dc_bf16) X(wmma_dc_f16) X(wmma_dc_f32) X(wmma_dc_i32)
+  X(b8) X(b16) X(b32) X(b64) X(b96) X(b128) X(b256) X(b512) X(u16) X(i16) X(u24) X(i24) X(u32) X(i32) X(u64) X(i64)    \
+  X(f16) X(bf16) X(f32) X(f64) X(m64) X(buf) X(img) X(samp) X(rsrc_scalar) X(rsrc_scratch) X(rsrc_typed) X(pk2_b16)    \
+  X(pk2_bf16) X(pk2_f16) X(pk2_i16) X(pk2_u16) X(pk2_u8) X(pk4_b8) X(pk4_iu8) X(pk4_u8) X(pk8_iu4) X(pk8_u4)           \
+  X(wmma_ab_bf16) X(wmma_ab_f16) X(wmma_ab_iu4) X(wmma_ab_iu8) X(wmma_dc_bf16) X(wmma_dc_f16) X(wmma_dc_f32)           \
+  X(wmma_dc_i32)
+/* clang-format on */
 
 #define X(n) RDNA3_##n,
 enum rdna3_format { RDNA3_FORMATS(X) RDNA3_FORMAT_COUNT };
@@ -121,8 +93,7 @@ struct rdna3_modifiers {
 };
 const struct rdna3_modifiers *rdna3_modifiers(unsigned format, unsigned opcode);
 
-/* ---- a decoded instruction
- * ------------------------------------------------------------------------------------------------- */
+/* ---- a decoded instruction ---- */
 
 /* Numbers of scalar operands (9-bit source numbers; 256 and up are VGPRs). */
 enum {
@@ -190,8 +161,7 @@ unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_in
 /* LLVM's text for it (rdna3_print.c); ".long 0x..." when op is NULL. Returns the length. */
 int rdna3_print(const struct rdna3_inst *inst, char *buf, size_t cap);
 
-/* ---- a wave
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a wave ---- */
 
 enum {
   RDNA3_LANES = 32, /* of a row; wave64 runs as two halves */
@@ -250,8 +220,7 @@ struct rdna3_wave {
 /* Apertures of flat addresses: the high 32 bits (KFD's defaults for SH_MEM_BASES). */
 enum { RDNA3_SHARED_HI = 0x00010000, RDNA3_PRIVATE_HI = 0x00020000 };
 
-/* ---- micro-operations
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- micro-operations ---- */
 
 /* One instruction becomes one or more micro-operations. A source of a vector operation is always a row of 32 lanes
  * (64-bit values: this row and the next): a VGPR, a constant expanded when the code was decoded, or a temporary row

@@ -1,5 +1,5 @@
-/* From decoded instructions to micro-operations: everything that is known before a wave runs is worked out here (register rows, constants,
- * modifiers, MODE, branch targets), so that operations need not look. */
+/* From decoded instructions to micro-operations: everything that is known before a wave runs is worked out here
+ * (register rows, constants, modifiers, MODE, branch targets), so that operations need not look. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static struct rdna3_uop *emit(struct builder *b, rdna3_exec_fn *fn) {
   return u;
 }
 
-/* ---- constants ---------------------------------------------------------------------------------------------------------------- */
+/* ---- constants ---- */
 
 static int32_t const_rows(struct builder *b, uint64_t value, unsigned words) {
   uint32_t v[2] = {(uint32_t)value, (uint32_t)(value >> 32)};
@@ -124,7 +124,7 @@ uint64_t rdna3_scalar64(const struct rdna3_wave *w, unsigned n) {
   return is_constant(n) ? constant(&o, n, 0) : w->s[n] | (uint64_t)w->s[n + 1] << 32;
 }
 
-/* ---- scalar instructions -------------------------------------------------------------------------------------------------------- */
+/* ---- scalar instructions ---- */
 
 static void scalar_source(struct builder *b, struct rdna3_uop *u, unsigned slot, const struct rdna3_operand *o,
                           unsigned code) {
@@ -185,7 +185,7 @@ static void build_scalar(struct builder *b, const struct rdna3_inst *in, rdna3_e
   if (in->has_literal) u->imm = in->literal;
 }
 
-/* ---- vector instructions -------------------------------------------------------------------------------------------------------- */
+/* ---- vector instructions ---- */
 
 /* Sign modifiers exist for floats, and for the two selects that LLVM uses on floats. */
 static bool takes_sign(const struct rdna3_inst *in, unsigned type) {
@@ -204,7 +204,8 @@ static bool is_mix(const struct rdna3_inst *in) {
 }
 static bool is_f16(unsigned type) { return type == RDNA3_TYPE_f16 || type == RDNA3_TYPE_pk2_f16; }
 
-/* What a source's value goes through before the operation sees it: halves arranged, then (x & and) ^ xor on each word. */
+/* What a source's value goes through before the operation sees it: halves arranged, then (x & and) ^ xor on each
+ * word. */
 struct shape {
   enum rdna3_arrange arrange;
   uint32_t and, xor; /* of the only or the low word */
@@ -326,7 +327,8 @@ static struct source flush_f16(struct builder *b, struct source at, unsigned slo
   return (struct source){u->dst, false};
 }
 
-/* Operations whose accumulator is the destination, and those with a literal between their operands, are three-source operations. */
+/* Operations whose accumulator is the destination, and those with a literal between their operands, are three-source
+ * operations. */
 static bool accumulates(ptrdiff_t row) {
   return row == RDNA3_VOP2_v_fmac_f32 || row == RDNA3_VOP2_v_fmac_f16 || row == RDNA3_VOP2_v_pk_fmac_f16 ||
          row == RDNA3_VOP2_v_fmac_dx9_zero_f32 || row == RDNA3_VOP2_v_dot2acc_f32_f16;
@@ -363,8 +365,8 @@ static rdna3_exec_fn *out_fn(const struct rdna3_operand *dst) {
   }
 }
 
-/* The operation and what it needs before and after, for one half (or all of a wave32 wave). row and the operand range are those of
- * the instruction, or of one half of a pair. dst_row < 0: the instruction's own. */
+/* The operation and what it needs before and after, for one half (or all of a wave32 wave). row and the operand range
+ * are those of the instruction, or of one half of a pair. dst_row < 0: the instruction's own. */
 static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, unsigned last, int32_t dst_row) {
   const struct rdna3_inst *in = b->in;
   const struct rdna3_op *op = &rdna3_ops[row];
@@ -463,8 +465,8 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   return true;
 }
 
-/* The first register of the lane mask that an instruction writes, if it also reads that pair as scalars: in wave64 the low half's result must
- * not be seen by the high half. */
+/* The first register of the lane mask that an instruction writes, if it also reads that pair as scalars: in wave64 the
+ * low half's result must not be seen by the high half. */
 static unsigned overwritten_scalar(const struct rdna3_inst *in) {
   unsigned mask = in->op->format == RDNA3_VOPC || in->op->flags & F_W_VCC ? RDNA3_VCC : RDNA3_SINK;
   for (unsigned i = 0; i < in->operands; i++)
@@ -569,6 +571,8 @@ static bool build_inst(struct builder *b, const struct rdna3_inst *in) {
   case RDNA3_SOPC:
   case RDNA3_SOPP:
     if (!rdna3_fn[0][row]) return false;
+    /* A register to count from; LLVM lets a constant stand there, which means nothing. */
+    if (row == RDNA3_SOP1_s_movrelsd_2_b32 && is_constant(in->arg[1])) return false;
     build_scalar(b, in, rdna3_fn[0][row]);
     return true;
   case RDNA3_VOPD_X: return !b->t->wave64 && build_pair(b, in);
@@ -584,7 +588,7 @@ static bool build_inst(struct builder *b, const struct rdna3_inst *in) {
   return true;
 }
 
-/* ---- traces ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- traces ---- */
 
 static bool branch_target(const struct rdna3_trace *t, const struct rdna3_inst *in, uint32_t *word) {
   for (unsigned i = 0; in->op && i < in->operands; i++) {

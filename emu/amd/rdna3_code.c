@@ -1,11 +1,12 @@
-/* Decoded code of one device, found by address. A trace is decoded once and then shared by all cores; after an invalidation its bytes are compared
- * with memory the next time somebody enters it, and only changed code is decoded again. */
+/* Decoded code of one device, found by address. A trace is decoded once and then shared by all cores; after an
+ * invalidation its bytes are compared with memory the next time somebody enters it, and only changed code is decoded
+ * again. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "rdna3_exec.h"
 
-enum { MAX_INSTS = 1 << 16, BUCKETS = 64 };
+enum { MAX_INSTS = 1 << 14, BUCKETS = 64 };
 
 struct shader_code {
   pthread_mutex_t lock;
@@ -79,7 +80,8 @@ static bool ends(const struct rdna3_inst *in) {
   }
 }
 
-/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. NULL when memory is short. */
+/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. NULL when
+ * memory is short. */
 static struct rdna3_trace *decode(struct vm *vm, uint64_t pc) {
   struct rdna3_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};

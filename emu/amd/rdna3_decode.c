@@ -1,5 +1,5 @@
-/* From instruction words to struct rdna3_inst, driven by rdna3.def and the field layout of each format.
- * Source: RDNA3 ISA document, chapter "Microcode Formats". */
+/* From instruction words to struct rdna3_inst, driven by rdna3.def and the field layout of each format. Source: RDNA3
+ * ISA document, chapter "Microcode Formats". */
 #include <string.h>
 #include "rdna3.h"
 
@@ -84,8 +84,7 @@ static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, un
 #undef IS
 }
 
-/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it is.
- */
+/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it is. */
 static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
   unsigned row;
   if (opcode < 0x100)
@@ -157,6 +156,16 @@ static bool special_register(unsigned code) {
   return (code >= RDNA3_SHARED_BASE && code <= RDNA3_POPS_WAVE) || (code >= RDNA3_VCCZ && code <= RDNA3_SCC);
 }
 
+/* Two scalar instructions read registers relatively, but may name any constant. */
+static bool any_scalar(const struct rdna3_inst *in) {
+  ptrdiff_t row = in->op - rdna3_ops;
+  return row == RDNA3_SOP1_s_movrelsd_2_b32 || row == RDNA3_SOP1_s_swappc_b64;
+}
+static bool takes_literal(const struct rdna3_inst *in, const struct rdna3_operand *o) {
+  return o->kind == RDNA3_KIND_src || o->kind == RDNA3_KIND_ssrc || o->kind == RDNA3_KIND_src_vgpr_or_inline ||
+         (o->field == RDNA3_FIELD_ssrc0 && any_scalar(in));
+}
+
 /* Does operand i name something that exists, wholly inside its register file? */
 static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
   const struct rdna3_operand *o = &in->operand[i];
@@ -175,9 +184,7 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
                                      (code == RDNA3_LDS_DIRECT && in->op == &rdna3_ops[RDNA3_VOP1_v_readfirstlane_b32]);
   case RDNA3_KIND_src_vgpr_or_inline:
     if (code >= RDNA3_VGPR0) return code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
-    if (code == RDNA3_NULL || special_register(code)) return true;
-    return valid_constant(code) && code != RDNA3_LITERAL && code != RDNA3_SCC &&
-           (code < RDNA3_SHARED_BASE || code > RDNA3_PRIVATE_LIMIT);
+    return code == RDNA3_NULL || valid_constant(code);
   case RDNA3_KIND_src:
   case RDNA3_KIND_ssrc:
   case RDNA3_KIND_ssrc_lanesel:
@@ -188,13 +195,12 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
   case RDNA3_KIND_sreg:
   case RDNA3_KIND_sdst:
     if (o->field == RDNA3_FIELD_ssrc0 && code >= RDNA3_INT0) {
-      ptrdiff_t row = in->op - rdna3_ops;
-      if (row == RDNA3_SOP1_s_movrelsd_2_b32 || row == RDNA3_SOP1_s_swappc_b64)
-        return valid_constant(code) && code != RDNA3_LITERAL;
+      if (any_scalar(in)) return valid_constant(code);
       return special_register(code);
     }
     if ((o->field == RDNA3_FIELD_vdst || o->field == RDNA3_FIELD_src2) && special_register(code)) return true;
     if (o->field == RDNA3_FIELD_sdata && code > RDNA3_NULL) return false;
+    if (o->field == RDNA3_FIELD_src2 && o->type == RDNA3_TYPE_m64 && code >= RDNA3_EXEC) return false;
     if (o->field == RDNA3_FIELD_saddr && code == RDNA3_EXEC + 1) return false;
     /* A lane mask has one register in wave32; wave64 takes the aligned pair. */
     return valid_scalar(code, o->type == RDNA3_TYPE_m64 ? 1 : words);
@@ -315,14 +321,16 @@ static void memory_modifiers(struct rdna3_inst *in, uint64_t word) {
   }
 }
 
-/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent; neg and abs only where an operand is a float. */
+/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent; neg and abs only where an operand is
+ * a float. */
 static bool dpp_allowed(const struct rdna3_inst *in, uint32_t word) {
   const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
   if (e32 && in->dpp == 16 && bits(word, 20, 4) & ~(unsigned)m->takes) return false;
   if (m->dpp == 1)
     for (unsigned i = 0; i < in->operands; i++)
-      if (in->operand[i].field == RDNA3_FIELD_src1 && in->arg[i] < RDNA3_VGPR0 && !special_register(in->arg[i]))
+      if (in->operand[i].field == RDNA3_FIELD_src1 && in->arg[i] < RDNA3_VGPR0 && !special_register(in->arg[i]) &&
+          in->arg[i] != RDNA3_NULL)
         return false;
   return m->dpp;
 }
@@ -412,7 +420,7 @@ unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_in
       if (!dpp_allowed(out, dw[words])) return invalid(out);
       if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return invalid(out);
       out->arg[i] = (uint16_t)(RDNA3_VGPR0 + (dw[words] & 0xff));
-    } else if (code == RDNA3_LITERAL && (o->kind == RDNA3_KIND_src || o->kind == RDNA3_KIND_ssrc)) {
+    } else if (code == RDNA3_LITERAL && takes_literal(out, o)) {
       literal = true;
     }
   }

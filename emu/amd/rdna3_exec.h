@@ -4,15 +4,13 @@
 #include <pthread.h>
 #include "rdna3.h"
 
-/* ---- MODE
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- MODE ---- */
 enum {
   RDNA3_MODE_DX10_CLAMP = 1 << 8,
   RDNA3_MODE_IEEE = 1 << 9,
   RDNA3_MODE_FP16_OVFL = 1 << 23,
   /* The bits that change what vector instructions compute. Code is built for one value of them; changing them looks the
-     code up again. */
+   * code up again. */
   RDNA3_MODE_KEY = 0x3ff | RDNA3_MODE_FP16_OVFL,
 };
 static inline unsigned rdna3_round32(uint32_t mode) { return mode & 3; }
@@ -25,9 +23,7 @@ uint32_t rdna3_fp_word(unsigned round, unsigned denorm);
 void rdna3_fp_set(uint32_t word);
 uint32_t rdna3_fp_get(void);
 
-/* ---- code
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- code ---- */
 
 /* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. */
 struct rdna3_trace {
@@ -68,8 +64,7 @@ void rdna3_init(void);
 /* Fills them with those of one level, at most rdna3_simd_level(). For tests: code built before keeps its functions. */
 void rdna3_choose(unsigned level);
 
-/* ---- control
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- control ---- */
 
 /* Counts the straight run that ends before instruction `after` (one past the last executed). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
@@ -95,8 +90,7 @@ const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_u
 /* The operation of an instruction that is not valid or not supported; of the end of a trace. */
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
 
-/* ---- scalar operands
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- scalar operands ---- */
 static inline const void *rdna3_scalar(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
   return (u->constant >> i & 1 ? (const char *)u : (const char *)w->s) + u->src[i];
 }
@@ -108,8 +102,7 @@ static inline uint64_t rdna3_s64(const struct rdna3_wave *w, const struct rdna3_
   return p[0] | (uint64_t)p[1] << 32;
 }
 
-/* ---- families of operations
- * ------------------------------------------------------------------------------------------------- */
+/* ---- families of operations ---- */
 
 /* The builder's own helpers, one set per level: what it puts before and after an operation. */
 struct rdna3_glue {

@@ -1,4 +1,5 @@
-/* Scalar instructions: SOP1, SOP2, SOPC, SOPK and SOPP. Source: RDNA3 ISA document, chapters "Scalar ALU Operations" and "Program Flow Control". */
+/* Scalar instructions: SOP1, SOP2, SOPC, SOPK and SOPP. Source: RDNA3 ISA document, chapters "Scalar ALU Operations"
+ * and "Program Flow Control". */
 #include <string.h>
 #include "rdna3_exec.h"
 
@@ -10,7 +11,8 @@ static inline void put64(struct rdna3_wave *w, int32_t n, uint64_t v) {
 }
 static inline uint64_t get64(const struct rdna3_wave *w, unsigned n) { return w->s[n] | (uint64_t)w->s[n + 1] << 32; }
 
-/* name(suffix), types of a and b, destination width, result, SCC afterwards (a and b still readable, r is the result) */
+/* name(suffix), types of a and b, destination width, result, SCC afterwards (a and b still readable, r is the
+ * result) */
 #define OP2(name, T, B, D, result, scc)                                                                                \
   FN(name) {                                                                                                           \
     T a = (T)READ_##T(0);                                                                                              \
@@ -43,7 +45,7 @@ typedef int64_t i64;
 #define WRITE_u64(r) put64(w, u->dst, (r))
 #define WRITE_i64(r) put64(w, u->dst, (u64)(r))
 
-/* ---- SOP2 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- SOP2 ---- */
 OP2(s_add_u32, u32, u32, u32, a + b, r < a)
 OP2(s_sub_u32, u32, u32, u32, a - b, b > a)
 OP2(s_add_i32, u32, u32, u32, a + b, (~(a ^ b) & (a ^ r)) >> 31)
@@ -106,7 +108,7 @@ OP2(s_pack_lh_b32_b16, u32, u32, u32, (a & 0xffff) | (b & 0xffff0000u), SCC)
 OP2(s_pack_hh_b32_b16, u32, u32, u32, a >> 16 | (b & 0xffff0000u), SCC)
 OP2(s_pack_hl_b32_b16, u32, u32, u32, a >> 16 | b << 16, SCC)
 
-/* ---- SOP1 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- SOP1 ---- */
 static inline u32 reverse32(u32 x) {
   x = (x >> 1 & 0x55555555) | (x & 0x55555555) << 1;
   x = (x >> 2 & 0x33333333) | (x & 0x33333333) << 2;
@@ -263,7 +265,7 @@ static const struct rdna3_uop *sendmsg_rtn(struct rdna3_wave *w, const struct rd
 FN(s_sendmsg_rtn_b32) { return sendmsg_rtn(w, u, false); }
 FN(s_sendmsg_rtn_b64) { return sendmsg_rtn(w, u, true); }
 
-/* ---- SOPC ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- SOPC ---- */
 #define CMP(name, T, B, expr)                                                                                          \
   FN(name) {                                                                                                           \
     T a = (T)READ_##T(0);                                                                                              \
@@ -287,7 +289,7 @@ CMP(s_bitcmp1_b64, u64, u32, a >> (b & 63) & 1)
 CMP(s_cmp_eq_u64, u64, u64, a == b)
 CMP(s_cmp_lg_u64, u64, u64, a != b)
 
-/* ---- SOPK: the destination is also the first source; arg is the sign-extended immediate ------------------------------------------ */
+/* ---- SOPK: the destination is also the first source; arg is the sign-extended immediate ---- */
 #define CMPK(name, T, imm, op)                                                                                         \
   FN(s_cmpk_##name) {                                                                                                  \
     SCC = (T)w->s[u->dst] op(T)(imm);                                                                                  \
@@ -339,8 +341,7 @@ static u32 read_hwreg(const struct rdna3_wave *w, unsigned id) {
   case 15: return RDNA3_PRIVATE_HI >> 16 | (RDNA3_SHARED_HI >> 16) << 16; /* SH_MEM_BASES */
   case 20: return (u32)w->scratch_base;
   case 21: return (u32)(w->scratch_base >> 32);
-  case 23: return w->index & 31;                                 /* HW_ID1 */
-  case 29: return (u32)(w->executed + (u64)w->budget) & 0xfffff; /* SHADER_CYCLES */
+  case 23: return w->index & 31; /* HW_ID1 */
   default: return 0;
   }
 }
@@ -348,7 +349,7 @@ static void hwreg_field(u32 arg, unsigned *id, unsigned *offset, u32 *mask) {
   *id = arg & 63, *offset = arg >> 6 & 31;
   *mask = (u32)low_mask((arg >> 11 & 31) + 1);
 }
-/* The straight run up to now has not been added to w->executed yet; cycle counters want it. */
+/* SHADER_CYCLES counts instructions; those of the straight run up to here are not in w->executed yet. */
 FN(s_getreg_b32) {
   unsigned id, offset;
   u32 mask;
@@ -375,7 +376,7 @@ static const struct rdna3_uop *setreg(struct rdna3_wave *w, const struct rdna3_u
 FN(s_setreg_b32) { return setreg(w, u, w->s[u->dst]); }
 FN(s_setreg_imm32_b32) { return setreg(w, u, (u32)u->imm); }
 
-/* ---- SOPP ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- SOPP ---- */
 FN(s_round_mode) { return set_mode(w, u, (w->mode & ~15u) | (u->arg & 15)); }
 FN(s_denorm_mode) { return set_mode(w, u, (w->mode & ~0xf0u) | (u->arg & 15) << 4); }
 FN(s_icache_inv) {

@@ -1,5 +1,6 @@
-/* Writing vector operations: each is a loop over 32 lanes that the compiler turns into the host's vectors (these files are compiled
- * once per host feature level). With every lane active the result is stored outright, otherwise lane by lane under EXEC. */
+/* Writing vector operations: each is a loop over 32 lanes that the compiler turns into the host's vectors (these files
+ * are compiled once per host feature level). With every lane active the result is stored outright, otherwise lane by
+ * lane under EXEC. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #define DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #include <string.h>
@@ -155,7 +156,7 @@ static inline void write_mask(struct rdna3_wave *w, const struct rdna3_uop *u, u
 }
 static inline u32 read_mask(const struct rdna3_wave *w, const struct rdna3_uop *u) { return w->s[u->smask + w->half]; }
 
-/* ---- f16 ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- f16 ---- */
 
 /* Exact. */
 static inline f32 half_to_float(u32 h) {
@@ -177,7 +178,8 @@ static inline u32 float_to_half(f32 x) {
   u32 r = a > 0x7f800000u ? 0x7e00 | (a >> 13 & 0x1ff) : a >= 0x47800000u ? 0x7c00 : a < 0x38800000u ? tiny : normal;
   return r | sign;
 }
-/* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says where the host can. */
+/* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says where the
+ * host can. */
 static inline void halves_to_floats(f32 *d, const u32 *s) {
 #if defined(__AVX512F__)
   for (int k = 0; k < 2; k++)
@@ -199,7 +201,8 @@ static inline void floats_to_halves(u32 *d, const f32 *s) {
   LANES { d[l] = float_to_half(s[l]); }
 #endif
 }
-/* a * b + c rounded once to half, as a float that converts to that half: rounded to odd with more bits than a half has. */
+/* a * b + c rounded once to half, as a float that converts to that half: rounded to odd with more bits than a half
+ * has. */
 static inline f32 fma_half(f32 a, f32 b, f32 c) {
   f64 p = (f64)a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
   uint64_t v = as_u64(s);

@@ -1,11 +1,12 @@
-/* Vector operations on 16-bit integers and halves, single and packed. A single result takes the low half of its register and keeps the high one;
- * sources come with the value in the low half. Source: RDNA3 ISA document, instruction lists. */
+/* Vector operations on 16-bit integers and halves, single and packed. A single result takes the low half of its
+ * register and keeps the high one; sources come with the value in the low half. Source: RDNA3 ISA document, instruction
+ * lists. */
 #include "rdna3_simd.h"
 
 #define ROWBUF(T, name) T name[RDNA3_LANES] __attribute__((aligned(64)))
 #define KEEP_HIGH(x)    ((d[l] & 0xffff0000u) | ((u32)(x) & 0xffff))
 
-/* ---- integers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- integers ---- */
 #define I1(name, T, expr)                                                                                              \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0);                                                                                       \
@@ -129,7 +130,8 @@ FN(cndmask_b16) {
   STORE(u32, KEEP_HIGH(mask >> l & 1 ? b_[l] : a_[l]))
 }
 
-/* ---- halves: computed as floats, which hold sums and products of halves well enough that rounding again gives the right half ---------- */
+/* ---- halves: computed as floats, which hold sums and products of halves well enough that rounding again gives the
+ * right half ---- */
 #define LOAD(name, i, high)                                                                                            \
   ROWBUF(f32, name);                                                                                                   \
   if (high) {                                                                                                          \
@@ -282,7 +284,7 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
 }
 I3(div_fixup_f16, u16, fix_quotient(a, b, c))
 
-/* ---- conversions ----------------------------------------------------------------------------------------------------------------- */
+/* ---- conversions ---- */
 FN(cvt_f16_f32) {
   ROWBUF(u32, h_);
   floats_to_halves(h_, ROW(f32, 0));

@@ -1,7 +1,8 @@
-/* Vector operations on 32-bit integers and floats. Source: RDNA3 ISA document, chapter "Vector ALU Operations" and the instruction lists. */
+/* Vector operations on 32-bit integers and floats. Source: RDNA3 ISA document, chapter "Vector ALU Operations" and the
+ * instruction lists. */
 #include "rdna3_simd.h"
 
-/* ---- moves, logic, shifts -------------------------------------------------------------------------------------------------------- */
+/* ---- moves, logic, shifts ---- */
 OP1(mov_b32, u32, u32, a)
 OP1(not_b32, u32, u32, ~a)
 OP2(and_b32, u32, u32, u32, a &b)
@@ -66,7 +67,7 @@ FN(cndmask_b32) {
   STORE(u32, mask >> l & 1 ? b_[l] : a_[l])
 }
 
-/* ---- integers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- integers ---- */
 OP2(add_nc_u32, u32, u32, u32, a + b)
 OP2(sub_nc_u32, u32, u32, u32, a - b)
 OP2(subrev_nc_u32, u32, u32, u32, b - a)
@@ -180,7 +181,7 @@ CARRY(add_co_ci_u32, a + b + ci, (a + b < a) | (a + b + ci < ci), read_mask(w, u
 CARRY(sub_co_ci_u32, a - b - ci, (b > a) | (a - b < ci), read_mask(w, u))
 CARRY(subrev_co_ci_u32, b - a - ci, (a > b) | (b - a < ci), read_mask(w, u))
 
-/* ---- floats ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- floats ---- */
 OP2(add_f32, f32, f32, f32, a + b)
 OP2(sub_f32, f32, f32, f32, a - b)
 OP2(subrev_f32, f32, f32, f32, b - a)
@@ -267,7 +268,7 @@ OP1(frexp_mant_f32, u32, u32, ({
                         : (a & 0x80000000) | 0x3f000000 | ((m < 0x800000 ? up : m) & 0x7fffff);
     }))
 
-/* ---- conversions ----------------------------------------------------------------------------------------------------------------- */
+/* ---- conversions ---- */
 static inline i32 to_i32(f32 a) { return a != a ? 0 : a >= 0x1p31f ? INT32_MAX : a < -0x1p31f ? INT32_MIN : (i32)a; }
 static inline u32 to_u32(f32 a) { return !(a > 0) ? 0 : a >= 0x1p32f ? UINT32_MAX : (u32)(i64)a; }
 OP1(cvt_f32_i32, f32, i32, (f32)a)
@@ -298,16 +299,18 @@ OP3(cvt_pk_u8_f32, u32, f32, u32, u32, ({
       (c & ~(0xffu << s)) | (u32)(i32)x << s;
     }))
 
-/* ---- division helpers and cube maps ------------------------------------------------------------------------------------------------ */
+/* ---- division helpers and cube maps ---- */
 FN(div_fmas_f32) {
   u32 mask = read_mask(w, u);
   const f32 *a_ = ROW(f32, 0), *b_ = ROW(f32, 1), *c_ = ROW(f32, 2);
   STORE(f32, ({
           f32 r = __builtin_fmaf(a_[l], b_[l], c_[l]);
-          mask >> l & 1 ? r * 0x1p32f : r;
+          /* undoes div_scale's 2^64: a quotient near overflow had its denominator scaled, one near underflow its numerator */
+          mask >> l & 1 ? r *((as_u32(c_[l]) >> 23 & 255) > 127 ? 0x1p64f : 0x1p-64f) : r;
         }))
 }
-/* q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator): exceptional quotients by rule, the sign from the operands. */
+/* q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator): exceptional quotients by rule, the sign from the
+ * operands. */
 static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   u32 sign = (den ^ num) & 0x80000000, d = den & 0x7fffffff, n = num & 0x7fffffff, inf = 0x7f800000;
   i32 ed = (i32)(d >> 23), en = (i32)(n >> 23);
@@ -318,7 +321,8 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   return n > inf ? quiet(num) : d > inf ? quiet(den) : r;
 }
 OP3(div_fixup_f32, u32, u32, u32, u32, fix_quotient(a, b, c))
-/* Scales numerator or denominator (whichever S0 is) by 2^64 or its inverse where the quotient's steps would leave the normal range. */
+/* Scales numerator or denominator (whichever S0 is) by 2^64 or its inverse where the quotient's steps would leave the
+ * normal range. */
 FN(div_scale_f32) {
   const f32 *a_ = ROW(f32, 0), *d_ = ROW(f32, 1), *n_ = ROW(f32, 2);
   u32 lanes = *w->lanes, bits = 0, r_[RDNA3_LANES] __attribute__((aligned(64)));

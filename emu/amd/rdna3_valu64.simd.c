@@ -1,4 +1,5 @@
-/* Vector operations on 64-bit integers and doubles: values in two rows. Source: RDNA3 ISA document, instruction lists. */
+/* Vector operations on 64-bit integers and doubles: values in two rows. Source: RDNA3 ISA document, instruction
+ * lists. */
 #include "rdna3_simd.h"
 
 #define A(T)     PAIR_##T(a_, l)
@@ -12,7 +13,7 @@
 #define TO32(name, n, TD, expr)                                                                                        \
   FN(name) { SOURCES##n STORE(TD, expr) }
 
-/* ---- integers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- integers ---- */
 TO64(lshlrev_b64, 2, u64, B(u64) << (a_[l] & 63))
 TO64(lshrrev_b64, 2, u64, B(u64) >> (a_[l] & 63))
 TO64(ashrrev_i64, 2, i64, B(i64) >> (a_[l] & 63))
@@ -37,7 +38,8 @@ TO64(ashrrev_i64, 2, i64, B(i64) >> (a_[l] & 63))
 MAD64(mad_u64_u32, (uint64_t)a_[l] * b_[l], r < p)
 MAD64(mad_i64_i32, (uint64_t)((i64)(i32)a_[l] * (i32)b_[l]), (~(p ^ c) & (p ^ r)) >> 63)
 
-/* Four byte distances between a and the sliding windows of a 64-bit source. masked: bytes of b that are 0 do not count. */
+/* Four byte distances between a and the sliding windows of a 64-bit source. masked: bytes of b that are 0 do not
+ * count. */
 static inline u32 window_sad(uint64_t s, u32 b, int i, int masked) {
   u32 sum = 0, win = (u32)(s >> (8 * i));
   for (int k = 0; k < 4; k++) {
@@ -73,7 +75,7 @@ static const struct rdna3_uop *mqsad(struct rdna3_wave *w, const struct rdna3_uo
 FN(mqsad_u32_u8) { return mqsad(w, u, 0); }
 FN(mqsad_u32_u8_clamp) { return mqsad(w, u, 1); }
 
-/* ---- doubles --------------------------------------------------------------------------------------------------------------------- */
+/* ---- doubles ---- */
 static inline int is_nan(f64 a) { return a != a; }
 static inline f64 quiet(f64 a) { return as_f64(as_u64(a) | 1ull << 51); }
 static inline int is_snan(f64 a) { return a != a && !(as_u64(a) >> 51 & 1); }
@@ -115,7 +117,8 @@ TO64(fract_f64, 1, f64, ({
        f64 a = A(f64), r = a - __builtin_floor(a);
        r >= 1.0 ? 0x1.fffffffffffffp-1 : r;
      }))
-/* 2^n as two factors would round twice when the result is denormal, so that case is rounded in one multiplication by a tiny power. */
+/* 2^n as two factors would round twice when the result is denormal, so that case is rounded in one multiplication by a
+ * tiny power. */
 static inline f64 scale(f64 a, i32 n) {
   f64 up = as_f64((uint64_t)(1023 + 1000) << 52);
   n = n < -3000 ? -3000 : n > 3000 ? 3000 : n;
@@ -166,13 +169,13 @@ TO64(cvt_f64_u32, 1, f64, (f64)a_[l])
 TO64(cvt_f64_f32, 1, f64, (f64)as_f32(a_[l]))
 TO32(cvt_f32_f64, 1, f32, (f32)A(f64))
 
-/* ---- division helpers: see the f32 forms -------------------------------------------------------------------------------------------- */
+/* ---- division helpers: see the f32 forms ---- */
 FN(div_fmas_f64) {
   u32 mask = read_mask(w, u);
   SOURCES3
   STORE64(f64, ({
             f64 r = __builtin_fma(A(f64), B(f64), C(f64));
-            mask >> l & 1 ? r * 0x1p64 : r;
+            mask >> l & 1 ? r *((as_u64(C(f64)) >> 52 & 2047) > 1023 ? 0x1p128 : 0x1p-128) : r;
           }))
 }
 static inline uint64_t fix_quotient(uint64_t q, uint64_t den, uint64_t num) {
@@ -220,8 +223,8 @@ FN(div_scale_f64) {
   return u + 1;
 }
 
-/* 2/pi to 1201 bits after the point, most significant word first; v_trig_preop_f64 hands out 53 of them from bit 53 * S1[4:0] on,
- * further along for large exponents of S0. Digits: the binary expansion of 2/pi. */
+/* 2/pi to 1201 bits after the point, most significant word first; v_trig_preop_f64 hands out 53 of them from bit 53 *
+ * S1[4:0] on, further along for large exponents of S0. Digits: the binary expansion of 2/pi. */
 static const u32 two_over_pi[38] = {
     0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561,
     0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484,

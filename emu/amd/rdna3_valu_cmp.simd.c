@@ -60,7 +60,8 @@ FLOAT(f16, f32)
 FLOAT(f32, f32)
 FLOAT(f64, f64)
 
-/* Class of a float as a bit number: 0 signalling NaN, 1 quiet NaN, then -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf. */
+/* Class of a float as a bit number: 0 signalling NaN, 1 quiet NaN, then -inf, -normal, -denormal, -0, +0, +denormal,
+ * +normal, +inf. */
 static inline u32 class_of(u32 negative, u32 exp_zero, u32 exp_ones, u32 mantissa, u32 quiet) {
   u32 kind = exp_ones ? 0 : !exp_zero ? 1 : mantissa ? 2 : 3; /* inf, normal, denormal, zero */
   return exp_ones && mantissa ? quiet : negative ? 2 + kind : 9 - kind;

@@ -1,4 +1,5 @@
-/* Dot products of two, four or eight elements of a register, added to S2. Source: RDNA3 ISA document, VOP3P and VOP3 lists. */
+/* Dot products of two, four or eight elements of a register, added to S2. Source: RDNA3 ISA document, VOP3P and VOP3
+ * lists. */
 #include "rdna3_simd.h"
 
 static inline f32 bf16(u32 h) { return as_f32(h << 16); }

@@ -1,5 +1,6 @@
-/* What surrounds vector operations (halves of wave64, expanded scalars, source and result modifiers, DPP), and the operations that move data
- * between lanes or address registers relatively. Source: RDNA3 ISA document, "DPP", "Output Modifiers", "Vector ALU Operations". */
+/* What surrounds vector operations (halves of wave64, expanded scalars, source and result modifiers, DPP), and the
+ * operations that move data between lanes or address registers relatively. Source: RDNA3 ISA document, "DPP", "Output
+ * Modifiers", "Vector ALU Operations". */
 #include "rdna3_simd.h"
 
 FN(enter) {
@@ -18,7 +19,7 @@ FN(expand) {
   return u + 1;
 }
 
-/* ---- sources --------------------------------------------------------------------------------------------------------------------- */
+/* ---- sources ---- */
 #define BITS(name, arranged)                                                                                           \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0);                                                                                       \
@@ -93,7 +94,7 @@ FN(dpp8) {
   return u + 1;
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------------------- */
+/* ---- results ---- */
 static const f32 omod_factor[4] = {1, 2, 4, 0.5f};
 static inline f32 clamp01(f32 x, u32 dx10) { return x != x ? (dx10 ? 0 : x) : x > 1 ? 1 : x > 0 ? x : 0; }
 FN(out_f32) {
@@ -157,7 +158,7 @@ const struct rdna3_glue SIMD_NAME(rdna3_glue) = {
     .move = move,
 };
 
-/* ---- lanes and scalars; these see a whole wave64 wave ------------------------------------------------------------------------------ */
+/* ---- lanes and scalars; these see a whole wave64 wave ---- */
 static inline u32 *lane_at(struct rdna3_wave *w, i32 row_offset, unsigned lane) {
   return (u32 *)((char *)w->file + row_offset) + (lane >> 5) * RDNA3_ROWS * RDNA3_LANES + (lane & 31);
 }
@@ -184,8 +185,8 @@ FN(permlane64_b32) {
   return u + 1;
 }
 
-/* Lane l of a row reads lane sel of it (of the other row of the half for permlanex16). op_sel[0]: inactive lanes may be read; op_sel[1]: otherwise they
- * read as 0 instead of leaving the destination. */
+/* Lane l of a row reads lane sel of it (of the other row of the half for permlanex16). op_sel[0]: inactive lanes may be
+ * read; op_sel[1]: otherwise they read as 0 instead of leaving the destination. */
 static const struct rdna3_uop *permlane(struct rdna3_wave *w, const struct rdna3_uop *u, int flip) {
   const u32 *a = ROW(u32, 0);
   uint64_t sel = rdna3_s32(w, u, 1) | (uint64_t)rdna3_s32(w, u, 2) << 32;
@@ -226,7 +227,7 @@ FN(mbcnt_hi_u32_b32) {
   STORE(u32, ones(a_[l] & (high ? (1u << l) - 1 : 0)) + b_[l])
 }
 
-/* ---- relative registers: row number + part of M0; a number outside the file means v0 ------------------------------------------------- */
+/* ---- relative registers: row number + part of M0; a number outside the file means v0 ---- */
 static inline u32 *relative(struct rdna3_wave *w, i32 row_offset, u32 by) {
   uint64_t n = (uint64_t)((u32)row_offset / (RDNA3_LANES * 4)) + by;
   return w->v + (n < RDNA3_VGPRS ? n : 0) * RDNA3_LANES;

@@ -1,5 +1,6 @@
-/* Transcendental operations. Worked out in double and rounded once, so f32 and f16 results are within 0.51 ulp of the exact value (hardware
- * promises 1 ulp). f32 forms take denormals as zero and give zero for them. Source: RDNA3 ISA document, instruction lists. */
+/* Transcendental operations. Worked out in double and rounded once, so f32 and f16 results are within 0.51 ulp of the
+ * exact value (hardware promises 1 ulp). f32 forms take denormals as zero and give zero for them. Source: RDNA3 ISA
+ * document, instruction lists. */
 #include "rdna3_simd.h"
 
 static inline f32 daz(f32 a) { return as_u32(a) & 0x7f800000 ? a : as_f32(as_u32(a) & 0x80000000); }
@@ -19,7 +20,8 @@ static inline f64 exp2_of(f64 x) {
   e = e > 1000 ? 1000 : e < -1000 ? -1000 : e;
   return p * as_f64((uint64_t)(i64)(1023 + e) << 52);
 }
-/* log2 of a positive normal double: exponent, and the series of artanh((m - 1) / (m + 1)) for m in [sqrt(1/2), sqrt(2)). */
+/* log2 of a positive normal double: exponent, and the series of artanh((m - 1) / (m + 1)) for m in [sqrt(1/2),
+ * sqrt(2)). */
 static inline f64 log2_of(f64 x) {
   uint64_t v = as_u64(x) - as_u64(0.7071067811865476);
   i32 e = (i32)((i64)v >> 52);

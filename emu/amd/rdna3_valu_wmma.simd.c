@@ -1,8 +1,9 @@
 /* WMMA: D = A * B + C over 16x16 matrices with 16 terms a sum, across the lanes of a wave; EXEC is ignored.
  *
- * A: lane l % 16 holds row l % 16, B: column l % 16, elements in k order through the registers (lanes 16 and up repeat lanes 0 to 15). C and D in wave32:
- * register v, lane l is row 2 v + l / 16, column l % 16; in wave64: row 4 v + l / 16. 16-bit results take one half of each register.
- * f16 and bf16 sums are kept in f32, in order of k, one rounding a step. Source: AMD matrix instruction calculator; RDNA3 ISA document. */
+ * A: lane l % 16 holds row l % 16, B: column l % 16, elements in k order through the registers (lanes 16 and up repeat
+ * lanes 0 to 15). C and D in wave32: register v, lane l is row 2 v + l / 16, column l % 16; in wave64: row 4 v + l /
+ * 16. 16-bit results take one half of each register. f16 and bf16 sums are kept in f32, in order of k, one rounding a
+ * step. Source: AMD matrix instruction calculator; RDNA3 ISA document. */
 #include "rdna3_simd.h"
 
 enum { N = 16 };
@@ -26,10 +27,11 @@ static inline i32 int_element(u32 x, int k, int bits, u32 is_signed) {
   u32 up = x << (32 - bits - k % (32 / bits) * bits);
   return is_signed ? (i32)up >> (32 - bits) : (i32)(up >> (32 - bits));
 }
-/* An inline constant as C: the bits for this width. */
-static inline u32 inline_c(const struct rdna3_wave *w, i32 code, enum input in, int narrow) {
-  u32 v = rdna3_scalar32(w, (unsigned)code);
-  if (!narrow || code < RDNA3_FLOAT0) return v;
+/* A constant as C: the bits for this width. */
+static inline u32 constant_c(const struct rdna3_wave *w, const struct rdna3_uop *u, enum input in, int narrow) {
+  i32 code = u->src[2];
+  u32 v = code == RDNA3_LITERAL ? u->inst->literal : rdna3_scalar32(w, (unsigned)code);
+  if (!narrow || code < RDNA3_FLOAT0 || code > RDNA3_INV2PI) return v;
   return in == F16 ? float_to_half(as_f32(v)) : v >> 16;
 }
 static inline u32 to_bf16(f32 x) {
@@ -48,7 +50,7 @@ static const struct rdna3_uop *floats(struct rdna3_wave *w, const struct rdna3_u
       b[k][l] = float_element(rb[k / 2 * RDNA3_LANES + l], in, i->neg & 2, i->neg_hi & 2, k & 1);
     }
   for (int r = 0; r < N; r++) {
-    u32 fixed = u->src[2] < RDNA3_VGPR0 ? inline_c(w, u->src[2], in, narrow) : 0;
+    u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, in, narrow) : 0;
     const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
     for (int l = 0; l < N; l++) {
       u32 x = c ? c[l] >> (narrow ? shift : 0) : fixed;
@@ -82,7 +84,7 @@ static const struct rdna3_uop *ints(struct rdna3_wave *w, const struct rdna3_uop
       b[k][l] = int_element(rb[reg], k, bits, i->neg & 2);
     }
   for (int r = 0; r < N; r++) {
-    u32 fixed = u->src[2] < RDNA3_VGPR0 ? rdna3_scalar32(w, (unsigned)u->src[2]) : 0;
+    u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, IU8, 0) : 0;
     const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
     for (int l = 0; l < N; l++) sum[r][l] = (i32)(c ? c[l] : fixed);
     for (int k = 0; k < N; k++)

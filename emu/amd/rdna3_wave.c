@@ -1,5 +1,5 @@
-/* What every operation may need of a wave: faults, branches to addresses, the host's floating-point modes; and the choice of functions for this
- * host. */
+/* What every operation may need of a wave: faults, branches to addresses, the host's floating-point modes; and the
+ * choice of functions for this host. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include <xmmintrin.h>
 #endif
 
-/* ---- floating-point modes ---------------------------------------------------------------------------------------------------------- */
+/* ---- floating-point modes ---- */
 
 #if defined(__x86_64__)
 uint32_t rdna3_fp_word(unsigned round, unsigned denorm) {
@@ -29,7 +29,7 @@ uint32_t rdna3_fp_get(void) {
 #error "how does this host set rounding and denormal modes?"
 #endif
 
-/* ---- functions for this host ---------------------------------------------------------------------------------------------------------- */
+/* ---- functions for this host ---- */
 
 rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 const struct rdna3_glue *rdna3_glue;
@@ -71,7 +71,7 @@ void rdna3_init(void) {
   pthread_once(&once, init);
 }
 
-/* ---- branches and faults ------------------------------------------------------------------------------------------------------------- */
+/* ---- branches and faults ---- */
 
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc) {
   const struct rdna3_uop *to = rdna3_lookup(w, u, pc);

@@ -1,5 +1,6 @@
 /* Workgroups: launching their waves as the registers of a dispatch say, and running them in turns on one host thread.
- * Source for the state at launch: LLVM AMDGPUUsage, "Initial Kernel Execution State"; RDNA3 ISA document, "Wave State". */
+ * Source for the state at launch: LLVM AMDGPUUsage, "Initial Kernel Execution State"; RDNA3 ISA document, "Wave
+ * State". */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@ struct shader_core {
   struct rdna3_jump_cache jumps;
   uint32_t *files; /* 32 register files of 32 lanes */
   uint8_t *lds;
+  uint32_t waves, current; /* of the workgroup; the one that runs */
+  uint32_t host_fp;        /* control word outside waves */
 };
 
 void shader_core_free(struct shader_core *core) {
@@ -114,6 +117,7 @@ static int run_waves(struct shader_core *core, uint32_t waves, const atomic_bool
       struct rdna3_wave *w = &core->wave[i];
       if (w->state == RDNA3_RUNNING || w->state == RDNA3_YIELDED) {
         if (fp != w->fp_control) rdna3_fp_set(w->fp_control);
+        core->current = i;
         run_slice(w);
         fp = w->fp_control; /* what MODE ended as; operations put back what they change */
         if (w->state == RDNA3_FAULTED) return -EFAULT;
@@ -137,28 +141,97 @@ static int refuse(struct fault *fault, const uint32_t group[3], const char *text
   return -EFAULT;
 }
 
-int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
-                         const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
-                         struct fault *fault) {
+/* The number of waves, launched; code is entered. */
+static int launch_all(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+                      const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
+                      struct fault *fault) {
   uint64_t threads = (uint64_t)d->threads[0] * d->threads[1] * d->threads[2];
   if (d->threads[0] > MAX_THREADS || d->threads[1] > MAX_THREADS || d->threads[2] > MAX_THREADS ||
       threads > MAX_THREADS)
     return refuse(fault, group, "a workgroup has at most 1024 work-items");
   if (!threads) return refuse(fault, group, "a workgroup has no work-items");
   uint32_t lanes = d->wave32 ? 32 : 64, waves = ((uint32_t)threads + lanes - 1) / lanes;
-  uint32_t fp = rdna3_fp_get();
-  int r = 0;
   for (uint32_t i = 0; i < waves; i++)
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);
+  core->waves = waves, core->current = 0, core->host_fp = rdna3_fp_get();
   memset(core->lds, 0, core->wave[0].lds_size);
-  memset(&core->jumps, 0, sizeof core->jumps);
   rdna3_code_enter(code);
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
   for (uint32_t i = 0; i < waves; i++) core->wave[i].next = core->wave[i].run = entry;
-  r = entry ? run_waves(core, waves, d->stop) : -EFAULT;
+  if (entry) return (int)waves;
   rdna3_code_leave(code);
-  rdna3_fp_set(fp);
-  for (uint32_t i = 0; i < waves; i++) stats->instructions += core->wave[i].executed;
-  stats->waves += waves, stats->workgroups++;
+  return -EFAULT;
+}
+
+int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+                         const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
+                         struct fault *fault) {
+  int waves = launch_all(core, code, d, group, scratch_slot, stats, fault);
+  if (waves < 0) return waves;
+  int r = run_waves(core, (uint32_t)waves, d->stop);
+  rdna3_code_leave(code);
+  rdna3_fp_set(core->host_fp);
+  for (int i = 0; i < waves; i++) stats->instructions += core->wave[i].executed;
+  stats->waves += (uint64_t)waves, stats->workgroups++;
   return r;
+}
+
+void shader_interrupted(struct shader_core *core, struct shader_code *code, uint64_t address, unsigned access,
+                        struct fault *fault) {
+  struct rdna3_wave *w = &core->wave[core->current];
+  rdna3_fp_set(core->host_fp);
+  /* Where in the straight run it was is in a register of the host that is gone. */
+  w->fault = fault;
+  rdna3_fault(w, NULL, FAULT_PAGE, -1, address, access,
+              "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx",
+              access & VM_WRITE ? "writes" : "reads", (unsigned long long)address,
+              (unsigned long long)(w->run ? w->run->inst->pc : 0));
+  rdna3_code_leave(code);
+}
+
+/* ---- one instruction at a time ---- */
+
+struct rdna3_wave *shader_wave(struct shader_core *core, unsigned wave) {
+  return wave < core->waves ? &core->wave[wave] : NULL;
+}
+
+int shader_open(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+                const uint32_t group[3], struct shader_stats *stats, struct fault *fault) {
+  return launch_all(core, code, d, group, 0, stats, fault);
+}
+
+void shader_close(struct shader_core *core) { rdna3_code_leave(core->wave[0].code); }
+
+static void step(struct rdna3_wave *w) {
+  const struct rdna3_uop *u = w->next;
+  const struct rdna3_inst *inst = u->inst;
+  w->state = RDNA3_RUNNING;
+  /* No budget: a branch stops behind itself, also one to where it is. */
+  w->run = u, w->budget = 0;
+  do u = u->fn(w, u);
+  while (u && u->inst == inst);
+  if (!u) return;
+  rdna3_count(w, u->inst);
+  w->run = w->next = u;
+}
+
+enum shader_step shader_step(struct shader_core *core, unsigned wave) {
+  struct rdna3_wave *w = &core->wave[wave];
+  if (w->state == RDNA3_BARRIER) {
+    for (uint32_t i = 0; i < core->waves; i++)
+      if (core->wave[i].state != RDNA3_BARRIER && core->wave[i].state != RDNA3_ENDED) return SHADER_AT_BARRIER;
+    for (uint32_t i = 0; i < core->waves; i++)
+      if (core->wave[i].state == RDNA3_BARRIER) core->wave[i].state = RDNA3_RUNNING;
+  }
+  if (w->state == RDNA3_ENDED) return SHADER_ENDED;
+  if (w->state == RDNA3_FAULTED) return SHADER_FAULTED;
+  uint32_t fp = rdna3_fp_get();
+  rdna3_fp_set(w->fp_control);
+  core->current = wave;
+  step(w);
+  rdna3_fp_set(fp);
+  return w->state == RDNA3_ENDED     ? SHADER_ENDED
+         : w->state == RDNA3_FAULTED ? SHADER_FAULTED
+         : w->state == RDNA3_BARRIER ? SHADER_AT_BARRIER
+                                     : SHADER_STEPPED;
 }

@@ -1,5 +1,6 @@
-/* Vector operations against plain C, lane by lane, on corner and random values, under full and partial EXEC, in wave32 and wave64.
- * Sources are v[0:1], v[2:3] and v[4:5], the destination v[6:7], the incoming lane mask s[4:5] or vcc, the outgoing one s[8:9]. */
+/* Vector operations against plain C, lane by lane, on corner and random values, under full and partial EXEC, in wave32
+ * and wave64. Sources are v[0:1], v[2:3] and v[4:5], the destination v[6:7], the incoming lane mask s[4:5] or vcc, the
+ * outgoing one s[8:9]. */
 #include <fenv.h>
 #include <stdbool.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What waves do beside arithmetic: scalars, branches, modes, lanes moving data, pairs, matrices, barriers, faults. Registers are compared with what
- * the ISA document says. */
+/* What waves do beside arithmetic: scalars, branches, modes, lanes moving data, pairs, matrices, barriers, faults.
+ * Registers are compared with what the ISA document says. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
