@@ -11,17 +11,15 @@
 #include "rdna3.h"
 
 /* What a load leaves in registers, and what a store takes from them: name, bytes in memory. */
-#define MEM_LOADS(X)                                                                                                   \
-  X(U8, u8, 1)                                                                                                         \
-  X(I8, i8, 1)                                                                                                         \
-  X(U16, u16, 2) X(I16, i16, 2) X(B32, b32, 4) X(B64, b64, 8) X(B96, b96, 12) X(B128, b128, 16) X(D16_U8, d16_u8, 1)   \
-      X(D16_I8, d16_i8, 1) X(D16_B16, d16_b16, 2) X(D16_HI_U8, d16_hi_u8, 1) X(D16_HI_I8, d16_hi_i8, 1)                \
-          X(D16_HI_B16, d16_hi_b16, 2)
-#define MEM_STORES(X)                                                                                                  \
-  X(B8, b8, 1)                                                                                                         \
-  X(B16, b16, 2)                                                                                                       \
-  X(B32, b32, 4) X(B64, b64, 8) X(B96, b96, 12) X(B128, b128, 16) X(D16_HI_B8, d16_hi_b8, 1)                           \
-      X(D16_HI_B16, d16_hi_b16, 2)
+/* clang-format off */
+#define MEM_LOADS(X) \
+  X(U8, u8, 1) X(I8, i8, 1) X(U16, u16, 2) X(I16, i16, 2) X(B32, b32, 4) X(B64, b64, 8) X(B96, b96, 12) X(B128, b128, 16) \
+  X(D16_U8, d16_u8, 1) X(D16_I8, d16_i8, 1) X(D16_B16, d16_b16, 2) \
+  X(D16_HI_U8, d16_hi_u8, 1) X(D16_HI_I8, d16_hi_i8, 1) X(D16_HI_B16, d16_hi_b16, 2)
+#define MEM_STORES(X) \
+  X(B8, b8, 1) X(B16, b16, 2) X(B32, b32, 4) X(B64, b64, 8) X(B96, b96, 12) X(B128, b128, 16) \
+  X(D16_HI_B8, d16_hi_b8, 1) X(D16_HI_B16, d16_hi_b16, 2)
+/* clang-format on */
 #define X(N, n, bytes) MEM_LOAD_##N,
 enum mem_load { MEM_LOADS(X) MEM_LOAD_COUNT };
 #undef X

@@ -8,15 +8,16 @@
 #include <math.h>
 
 /* ---- what an operation stores: of the old value m, data a, and second data b. T unsigned, S signed, F float of one width. ---- */
-#define ATOMICS(X, T, S, F)                                                                                            \
-  X(swap, a)                                                                                                           \
-  X(cmpswap, m == b ? a : m)                                                                                           \
-  X(add, m + a) X(sub, m - a) X(rsub, a - m) X(csub, m < a ? 0 : m - a) X(min_i, (T)((S)m < (S)a ? (S)m : (S)a))       \
-      X(min_u, m < a ? m : a) X(max_i, (T)((S)m > (S)a ? (S)m : (S)a)) X(max_u, m > a ? m : a) X(and, m &a)            \
-          X(or, m | a) X(xor, m ^ a) X(inc, m >= a ? 0 : m + 1) X(dec, m == 0 || m > a ? a : m - 1)                    \
-              X(mskor, (m & ~a) | b) X(wrap, m >= a ? m - a : m + b) X(cmpswap_f, to_##F(m) == to_##F(b) ? a : m)      \
-                  X(min_f, from_##F(least_##F(to_##F(m), to_##F(a))))                                                  \
-                      X(max_f, from_##F(most_##F(to_##F(m), to_##F(a)))) X(add_f, from_##F(to_##F(m) + to_##F(a)))
+/* clang-format off */
+#define ATOMICS(X, T, S, F) \
+  X(swap, a) X(cmpswap, m == b ? a : m) \
+  X(add, m + a) X(sub, m - a) X(rsub, a - m) X(csub, m < a ? 0 : m - a) \
+  X(min_i, (T)((S)m < (S)a ? (S)m : (S)a)) X(max_i, (T)((S)m > (S)a ? (S)m : (S)a)) X(min_u, m < a ? m : a) X(max_u, m > a ? m : a) \
+  X(and, m & a) X(or, m | a) X(xor, m ^ a) X(mskor, (m & ~a) | b) \
+  X(inc, m >= a ? 0 : m + 1) X(dec, m == 0 || m > a ? a : m - 1) X(wrap, m >= a ? m - a : m + b) \
+  X(cmpswap_f, to_##F(m) == to_##F(b) ? a : m) X(add_f, from_##F(to_##F(m) + to_##F(a))) \
+  X(min_f, from_##F(least_##F(to_##F(m), to_##F(a)))) X(max_f, from_##F(most_##F(to_##F(m), to_##F(a))))
+/* clang-format on */
 
 #define FLOATS(F, T)                                                                                                   \
   MEM_INLINE F to_##F(T x) {                                                                                           \
@@ -220,31 +221,24 @@ MEM_INLINE const struct rdna3_uop *ds_swap2(struct rdna3_wave *w, const struct r
 /* ---- rows ---- */
 #define FN(name, body)                                                                                                 \
   static const struct rdna3_uop *name(struct rdna3_wave *w, const struct rdna3_uop *u) { return body; }
-/* operation, its name in memory rows of 32 and of 64 bits, and in DS rows */
-#define MEMORY32(X)                                                                                                    \
-  X(swap, swap_b32)                                                                                                    \
-  X(cmpswap, cmpswap_b32)                                                                                              \
-  X(add, add_u32) X(sub, sub_u32) X(min_i, min_i32) X(min_u, min_u32) X(max_i, max_i32) X(max_u, max_u32)              \
-      X(and, and_b32) X(or, or_b32) X(xor, xor_b32) X(inc, inc_u32) X(dec, dec_u32) X(cmpswap_f, cmpswap_f32)          \
-          X(min_f, min_f32) X(max_f, max_f32) X(add_f, add_f32)
-#define MEMORY64(X)                                                                                                    \
-  X(swap, swap_b64)                                                                                                    \
-  X(cmpswap, cmpswap_b64)                                                                                              \
-  X(add, add_u64) X(sub, sub_u64) X(min_i, min_i64) X(min_u, min_u64) X(max_i, max_i64) X(max_u, max_u64)              \
-      X(and, and_b64) X(or, or_b64) X(xor, xor_b64) X(inc, inc_u64) X(dec, dec_u64)
-#define LOCAL32(X)                                                                                                     \
-  X(add, add, u32)                                                                                                     \
-  X(sub, sub, u32)                                                                                                     \
-  X(rsub, rsub, u32) X(inc, inc, u32) X(dec, dec, u32) X(min_i, min, i32) X(max_i, max, i32) X(min_u, min, u32)        \
-      X(max_u, max, u32) X(and, and, b32) X(or, or, b32) X(xor, xor, b32) X(mskor, mskor, b32)                         \
-          X(cmpswap, cmpstore, b32) X(cmpswap_f, cmpstore, f32) X(min_f, min, f32) X(max_f, max, f32)                  \
-              X(add_f, add, f32)
-#define LOCAL64(X)                                                                                                     \
-  X(add, add, u64)                                                                                                     \
-  X(sub, sub, u64)                                                                                                     \
-  X(rsub, rsub, u64) X(inc, inc, u64) X(dec, dec, u64) X(min_i, min, i64) X(max_i, max, i64) X(min_u, min, u64)        \
-      X(max_u, max, u64) X(and, and, b64) X(or, or, b64) X(xor, xor, b64) X(mskor, mskor, b64)                         \
-          X(cmpswap, cmpstore, b64) X(cmpswap_f, cmpstore, f64) X(min_f, min, f64) X(max_f, max, f64)
+/* operation, its name in memory rows of 32 and of 64 bits; verb and type of its DS rows */
+/* clang-format off */
+#define MEMORY32(X) \
+  X(swap, swap_b32) X(cmpswap, cmpswap_b32) X(add, add_u32) X(sub, sub_u32) X(min_i, min_i32) X(min_u, min_u32) X(max_i, max_i32) X(max_u, max_u32) \
+  X(and, and_b32) X(or, or_b32) X(xor, xor_b32) X(inc, inc_u32) X(dec, dec_u32) \
+  X(cmpswap_f, cmpswap_f32) X(min_f, min_f32) X(max_f, max_f32) X(add_f, add_f32)
+#define MEMORY64(X) \
+  X(swap, swap_b64) X(cmpswap, cmpswap_b64) X(add, add_u64) X(sub, sub_u64) X(min_i, min_i64) X(min_u, min_u64) X(max_i, max_i64) X(max_u, max_u64) \
+  X(and, and_b64) X(or, or_b64) X(xor, xor_b64) X(inc, inc_u64) X(dec, dec_u64)
+#define LOCAL32(X) \
+  X(add, add, u32) X(sub, sub, u32) X(rsub, rsub, u32) X(inc, inc, u32) X(dec, dec, u32) X(min_i, min, i32) X(max_i, max, i32) X(min_u, min, u32) \
+  X(max_u, max, u32) X(and, and, b32) X(or, or, b32) X(xor, xor, b32) X(mskor, mskor, b32) X(cmpswap, cmpstore, b32) \
+  X(cmpswap_f, cmpstore, f32) X(min_f, min, f32) X(max_f, max, f32) X(add_f, add, f32)
+#define LOCAL64(X) \
+  X(add, add, u64) X(sub, sub, u64) X(rsub, rsub, u64) X(inc, inc, u64) X(dec, dec, u64) X(min_i, min, i64) X(max_i, max, i64) X(min_u, min, u64) \
+  X(max_u, max, u64) X(and, and, b64) X(or, or, b64) X(xor, xor, b64) X(mskor, mskor, b64) X(cmpswap, cmpstore, b64) \
+  X(cmpswap_f, cmpstore, f64) X(min_f, min, f64) X(max_f, max, f64)
+/* clang-format on */
 
 #define X(op, name)                                                                                                    \
   FN(global_##name, global_atomic(w, u, OP_##op, false)) FN(buffer_##name, buffer_atomic(w, u, OP_##op, false))

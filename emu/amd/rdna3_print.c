@@ -93,6 +93,7 @@ static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned
   static const uint32_t bf16[] = {0x3f00, 0xbf00, 0x3f80, 0xbf80, 0x4000, 0xc000, 0x4080, 0xc080, 0x3e22};
   const uint32_t *floats = f32;
   unsigned n = 9;
+  uint32_t match = value;
   int64_t number = (int32_t)value;
   switch (type) {
   case RDNA3_TYPE_f64:
@@ -100,10 +101,13 @@ static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned
     number = value ? INT32_MAX : 0;
     break;
   case RDNA3_TYPE_f16:
-    floats = f16, value &= 0xffff;
+    floats = f16, match = value &= 0xffff;
     number = (int16_t)value;
     break;
-  case RDNA3_TYPE_bf16: floats = bf16, value &= 0xffff, number = (int16_t)value; break;
+  case RDNA3_TYPE_bf16:
+    floats = bf16, number = (int16_t)value;
+    if ((value & 0xffff) >= 0x3e22) match = value & 0xffff;
+    break;
   case RDNA3_TYPE_pk2_f16:
   case RDNA3_TYPE_pk2_b16: floats = f16; break;
   case RDNA3_TYPE_pk2_bf16: floats = bf16; break;
@@ -115,15 +119,20 @@ static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned
     return;
   }
   for (unsigned i = 0; i < n; i++)
-    if (value == floats[i]) {
+    if (match == floats[i]) {
       constant(o, RDNA3_FLOAT0 + i, 32);
       return;
     }
-  put(o, "0x%" PRIx32, bits == 16 ? value & 0xffff : value);
+  put(o, "0x%" PRIx32, bits == 16 && type != RDNA3_TYPE_bf16 ? value & 0xffff : value);
 }
 static void literal(struct out *o, const struct rdna3_inst *in, const struct rdna3_operand *op) {
   if (is_mix(in)) {
     literal_value(o, in->literal, RDNA3_TYPE_f16, 16);
+    return;
+  }
+  /* Beside a mandatory literal, a half of a pair sees it as 32 bits. */
+  if (in->opy && (in->op->flags | in->opy->flags) & F_LITERAL) {
+    literal_value(o, in->literal, RDNA3_TYPE_b32, 32);
     return;
   }
   bool narrow = op->bits == 16 && in->format >= RDNA3_VOP2;
@@ -131,6 +140,11 @@ static void literal(struct out *o, const struct rdna3_inst *in, const struct rdn
                 narrow           ? 16
                 : op->bits == 16 ? 32
                                  : op->bits);
+}
+
+/* The third source of these counts bits or bytes of 32. */
+static bool shift_amount(const struct rdna3_inst *in) {
+  return in->op == &rdna3_ops[RDNA3_VOP3_v_alignbit_b32] || in->op == &rdna3_ops[RDNA3_VOP3_v_alignbyte_b32];
 }
 
 /* A 9-bit source number. */
@@ -142,8 +156,8 @@ static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const
     literal(o, in, op);
   else if (n < RDNA3_INT0)
     scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
-  else if (in->format < RDNA3_VOP2 || !bits16(o, n, op->type))
-    constant(o, n, op->bits);
+  else if (in->format < RDNA3_VOP2 || shift_amount(in) || !bits16(o, n, op->type))
+    constant(o, n, op->type >= RDNA3_TYPE_wmma_dc_bf16 ? 64 : op->bits);
 }
 
 /* ---- immediates with a syntax of their own ---- */
@@ -288,6 +302,11 @@ static const char *half_suffix(const struct rdna3_inst *in, unsigned i) {
   return in->opsel >> (n < 3 ? n : 3) & 1 ? ".h" : ".l";
 }
 
+static bool is_integer(unsigned type) {
+  return type == RDNA3_TYPE_i16 || type == RDNA3_TYPE_u16 || type == RDNA3_TYPE_b16 || type == RDNA3_TYPE_i32 ||
+         type == RDNA3_TYPE_u32;
+}
+
 static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned i) {
   unsigned n = source_number(in->operand[i].field), code = in->arg[i];
   bool packed = in->format == RDNA3_VOP3P;
@@ -296,7 +315,7 @@ static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned
   if (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD) {
     const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
     /* Integer sources: the neg bit asks for sign extension, which the plain encoding does not print. */
-    bool integer = in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0;
+    bool integer = (in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0) || in->operand[i].type == RDNA3_TYPE_i32;
     if (n < 3 && negs >> n & 1 && (m->prints >> 10 >> n & 1 ? integer : in->dpp)) sign = true;
     negs &= m->prints >> 10, abss &= m->prints;
   }
@@ -305,6 +324,7 @@ static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned
   bool immediate = code >= RDNA3_INT0 && code < RDNA3_VGPR0 &&
                    !(code >= RDNA3_SHARED_BASE && code <= RDNA3_POPS_WAVE) &&
                    (code < RDNA3_VCCZ || code == RDNA3_LITERAL);
+  if (true16(in)) abs = false;
   bool sext = sign || (neg && true16(in)), word = (neg && !abs && immediate) || sext;
   put(o, "%s%s", sext ? "sext(" : word ? "neg(" : neg ? "-" : "", abs ? "|" : "");
   source(o, in, code, &in->operand[i]);
@@ -555,10 +575,12 @@ static void operand(struct out *o, const struct rdna3_inst *in, unsigned i) {
         words = 1;
       if (op->field == RDNA3_FIELD_vdata) words += in->tfe;
       unsigned from = source_number(op->field);
-      bool neg = from < 3 && in->neg >> from & 1, abs = from < 3 && in->abs >> from & 1;
-      put(o, "%s%s", neg ? "-" : "", abs ? "|" : "");
+      bool integer =
+          is_integer(op->type) || (in->op == &rdna3_ops[RDNA3_VOP2_v_ldexp_f16] && op->field == RDNA3_FIELD_vsrc1);
+      bool neg = from < 3 && in->neg >> from & 1, abs = from < 3 && in->abs >> from & 1 && !integer;
+      put(o, "%s%s", !neg ? "" : integer ? "sext(" : "-", abs ? "|" : "");
       vgpr(o, n, words);
-      put(o, "%s%s", abs ? "|" : "", half_suffix(in, i));
+      put(o, "%s%s%s", abs ? "|" : "", half_suffix(in, i), neg && integer ? ")" : "");
     }
     return;
   case RDNA3_KIND_src:

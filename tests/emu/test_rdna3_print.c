@@ -2,7 +2,7 @@
 #include "disassembly.h"
 
 #ifndef WORDS
-#define WORDS 30000
+#define WORDS 20000
 #endif
 
 static void like_llvm(void **state) {
