@@ -123,10 +123,8 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
   /* Device memory behind the PCIe window is slow to read and needs HDP flushes after writes; copies do neither. */
   if (!buf->direct) return staged(buf, offset, from, to, n);
   if ((err = db_device_synchronize(dev, BLOCKING_TIMEOUT_NS))) return err;
-  if (from)
-    memcpy(buf->host + offset, from, n);
-  else
-    memcpy(to, buf->host + offset, n);
+  if (from) memcpy(buf->host + offset, from, n);
+  if (to) memcpy(to, buf->host + offset, n);
   return 0;
 }
 

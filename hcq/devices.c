@@ -53,12 +53,14 @@ static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
 static int add_machine(struct list *l, const char *machine_name, drmDevice **drm, int ndrm) {
   struct hcq_machine *m = hcq_machine_open(machine_name);
   if (!m) return -ENODEV;
+  int n = -ENOMEM;
   struct hcq_found *found = calloc(GPUS_MAX, sizeof *found);
-  int n = found ? m->ops->enumerate(m, found, GPUS_MAX) : db_fail(-ENOMEM, "out of host memory");
+  if (!found) goto out;
+  n = m->ops->enumerate(m, found, GPUS_MAX);
   for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) { /* emulated ones are all alike */
     struct db_device_info *info = &found[i].info;
     snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);
-    for (int k = 0; k < ndrm; k++) {
+    for (int k = 0; drm && k < ndrm; k++) {
       if (!drm[k] || location(drm[k]) != found[i].pci_location || drm[k]->businfo.pci->domain != found[i].pci_domain)
         continue;
       marketing_name(drm[k], info->description, sizeof info->description);
@@ -67,6 +69,7 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
     add(l, *info);
   }
   free(found);
+out:
   hcq_machine_release(m);
   return n < 0 ? n : 0;
 }

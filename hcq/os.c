@@ -58,7 +58,7 @@ static int real_list_dir(struct os *os, const char *path, int (*each)(void *ctx,
   if (!dir) return -errno;
   struct dirent *e;
   while ((e = readdir(dir)))
-    if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && each(ctx, e->d_name)) break;
+    if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && each(ctx, e->d_name)) break;
   closedir(dir);
   return 0;
 }

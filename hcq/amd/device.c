@@ -62,15 +62,14 @@ static void amd_close(db_device *base) {
 
 static void amd_machine_close(struct hcq_machine *machine) { kfd_process_close(machine->state); }
 
-static int find_node(struct hcq_machine *machine, unsigned index, const char *name, struct amd_node **out) {
+static struct amd_node *find_node(struct hcq_machine *machine, unsigned index, const char *name) {
   struct kfd_process *p = machine->state;
-  if (!p->nnodes) return db_fail(-ENODEV, "%s: the kernel's topology has no GPU", name);
+  if (!p->nnodes) return db_fail_null(-ENODEV, "%s: the kernel's topology has no GPU", name);
   if (index >= p->nnodes)
-    return db_fail(-ENODEV, "%s: there %s %u GPU%s, numbered from 0", name, p->nnodes == 1 ? "is" : "are", p->nnodes,
-                   p->nnodes == 1 ? "" : "s");
-  *out = &p->nodes[index];
-  if (!supported(*out)) return db_fail(-ENOTSUP, "%s: not supported yet: %s", name, (*out)->arch);
-  return 0;
+    return db_fail_null(-ENODEV, "%s: there %s %u GPU%s, numbered from 0", name, p->nnodes == 1 ? "is" : "are",
+                        p->nnodes, p->nnodes == 1 ? "" : "s");
+  struct amd_node *n = &p->nodes[index];
+  return supported(n) ? n : db_fail_null(-ENOTSUP, "%s: not supported yet: %s", name, n->arch);
 }
 
 static int amd_open(struct hcq_machine *machine, unsigned index, const char *name, db_device **out) {
@@ -80,8 +79,8 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
     if ((err = kfd_process_open(machine, &p))) return err;
     machine->state = p;
   }
-  struct amd_node *node = NULL;
-  if ((err = find_node(machine, index, name, &node))) return err;
+  struct amd_node *node = find_node(machine, index, name);
+  if (!node) return -ENODEV;
   struct amd_device *dev = calloc(1, sizeof *dev);
   if (!dev) return db_fail(-ENOMEM, "%s: out of host memory", name);
   dev->kfd = machine->state;

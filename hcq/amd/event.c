@@ -64,7 +64,7 @@ static void read_report(struct amd_device *dev, char *buf, size_t cap) {
   char text[4096];
   if (dev->kfd->os->read_file(dev->kfd->os, path, text, sizeof text) <= 0) return;
   char *line = text;
-  while (line && strncmp(line, key, sizeof key - 1)) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+  while (line && strncmp(line, key, sizeof key - 1) != 0) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
   if (line) snprintf(buf, cap, "; %.*s", (int)strcspn(line + sizeof key - 1, "\n"), line + sizeof key - 1);
 }
 

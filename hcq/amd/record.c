@@ -172,14 +172,13 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its own.
    */
   const struct {
-    unsigned bit;
     uint64_t value;
-    unsigned dwords;
+    unsigned bit, dwords;
   } sgprs[] = {
-      {KERNEL_CODE_DISPATCH_PTR_SHIFT, kernarg_address + p->aql_offset, 2},
-      {KERNEL_CODE_KERNARG_SEGMENT_PTR_SHIFT, kernarg_address, 2},
-      {KERNEL_CODE_DISPATCH_ID_SHIFT, dev->dispatches, 2},
-      {KERNEL_CODE_PRIVATE_SEGMENT_SIZE_SHIFT, p->private_bytes, 1},
+      {kernarg_address + p->aql_offset, KERNEL_CODE_DISPATCH_PTR_SHIFT, 2},
+      {kernarg_address, KERNEL_CODE_KERNARG_SEGMENT_PTR_SHIFT, 2},
+      {dev->dispatches, KERNEL_CODE_DISPATCH_ID_SHIFT, 2},
+      {p->private_bytes, KERNEL_CODE_PRIVATE_SEGMENT_SIZE_SHIFT, 1},
   };
   for (unsigned i = 0; i < sizeof sgprs / sizeof *sgprs; i++) {
     if (!(p->properties >> sgprs[i].bit & 1)) continue;

@@ -18,7 +18,7 @@ struct property {
 static bool find_value(const char *text, const char *key, uint64_t *value) {
   size_t n = strlen(key);
   for (const char *line = text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-    if (strncmp(line, key, n) || line[n] != ' ') continue;
+    if (strncmp(line, key, n) != 0 || line[n] != ' ') continue;
     char *end;
     errno = 0;
     unsigned long long v = strtoull(line + n + 1, &end, 10);

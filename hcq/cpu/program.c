@@ -114,7 +114,7 @@ static int find_entry(db_device *dev, const struct elf *e, const char *name, con
     const char *s;
     if (elf_symbol(&e->symbols, i, &sym, &s)) continue;
     if (ELF64_ST_TYPE(sym.st_info) != STT_FUNC || sym.st_shndx == SHN_UNDEF) continue;
-    if (name ? strcmp(s, name) : ELF64_ST_BIND(sym.st_info) != STB_GLOBAL) continue;
+    if (name ? strcmp(s, name) != 0 : ELF64_ST_BIND(sym.st_info) != STB_GLOBAL) continue;
     if (only >= 0)
       return db_fail(-EINVAL, "%s: the object has several functions (%s, %s): name one", dev->name, *found, s);
     only = (int)i;
@@ -162,7 +162,7 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
                   machine, dev->arch);
     goto out;
   }
-  const char *name = NULL;
+  const char *name = "";
   int symbol = err = find_entry(dev, &elf, entry, &name);
   if (err < 0) goto out;
   if (strlen(name) >= sizeof p->base.name) {
@@ -173,16 +173,14 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
   uint64_t offset;
   if ((err = elf_image_layout(&image, &elf, (uint64_t)sysconf(_SC_PAGESIZE)))) goto out;
   if ((err = elf_image_symbol(&image, (unsigned)symbol, &offset))) goto out;
-  p = calloc(1, sizeof *p);
-  if (!p || !(p->base.params = calloc(nparams + 1u, sizeof *params))) {
-    err = db_fail(-ENOMEM, "%s: out of memory for a program", dev->name);
+  if (!(p = calloc(1, sizeof *p)) || !(p->base.params = calloc(nparams + 1u, sizeof *params))) {
+    db_fail(err = -ENOMEM, "%s: out of memory for a program", dev->name);
     goto out;
   }
   p->base.dev = dev;
   strcpy(p->base.name, name);
-  if (nparams) memcpy(p->base.params, params, nparams * sizeof *params);
-  p->base.nparams = nparams;
   p->base.kernarg_align = 64;
+  for (; p->base.nparams < nparams; p->base.nparams++) p->base.params[p->base.nparams] = params[p->base.nparams];
   for (unsigned i = 0; i < nparams; i++)
     if (params[i].offset + params[i].size > p->base.kernarg_size)
       p->base.kernarg_size = params[i].offset + params[i].size;
@@ -200,8 +198,9 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
   hcq_object_init(&p->base.object, program_destroy);
   hcq_retain(&dev->object);
   *out = &p->base;
+  p = NULL;
 out:
-  if (err && p) cpu_program_free(&p->base);
+  if (p) cpu_program_free(&p->base);
   elf_image_free(&image);
   elf_close(&elf);
   return err < 0 ? err : 0;
