@@ -59,7 +59,7 @@ static db_program *load(db_device *dev, const char *self) {
                                            {"x", 8, 8, DB_PARAM_BUFFER},
                                            {"a", 16, 4, DB_PARAM_VALUE},
                                            {"n", 20, 4, DB_PARAM_VALUE}};
-  bool host = !strncmp(db_device_arch(dev), "gfx", 3) == 0;
+  bool host = strncmp(db_device_arch(dev), "gfx", 3) != 0;
   char path[1024], command[1200];
   snprintf(path, sizeof path, "%s", self);
   char *slash = strrchr(path, '/');
