@@ -211,7 +211,10 @@ bool vm_find(struct vm *vm, uint64_t va, struct vm_range *out) {
       }
     }
     atomic_thread_fence(memory_order_acquire);
-    if (GET(vm->generation) == generation) return found;
+    if (GET(vm->generation) != generation) continue;
+    if (found || !vm->outside || !vm->outside->find(va, out)) return found;
+    out->generation = generation;
+    return true;
   }
 }
 
@@ -246,6 +249,10 @@ bool vm_write(struct vm *vm, uint64_t va, const void *src, size_t n, uint64_t *f
 
 void vm_describe(struct vm *vm, uint64_t va, char *buf, size_t cap) {
   struct vm_pages *p = vm->pages;
+  if (vm->outside) {
+    vm->outside->describe(va, buf, cap);
+    return;
+  }
   pthread_mutex_lock(&p->lock);
   const struct vm_array *a = GET(p->array);
   size_t count = GET(p->count), i = first_after(a, count, va);

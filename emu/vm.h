@@ -13,9 +13,16 @@
 enum vm_access { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4 };
 
 struct vm_pages;
+struct vm_range;
+/* Memory that nobody mapped: asked for addresses that the table does not have. */
+struct vm_outside {
+  bool (*find)(uint64_t va, struct vm_range *out); /* everything but the generation; false: a fault */
+  void (*describe)(uint64_t va, char *buf, size_t cap);
+};
 struct vm {
   _Atomic uint64_t generation; /* even; odd while a map or unmap is under way */
   struct vm_pages *pages;
+  const struct vm_outside *outside; /* NULL: nothing; set before first use */
 };
 struct vm *vm_new(void);
 void vm_free(struct vm *vm);

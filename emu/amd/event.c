@@ -32,7 +32,7 @@ struct amd_waiter {
   } *slots;
 };
 
-int amd_events_init(struct amd_events *e) {
+void amd_events_init(struct amd_events *e) {
   pthread_condattr_t attr;
   e->page_fd = -1;
   pthread_mutex_init(&e->lock, NULL);
@@ -40,7 +40,6 @@ int amd_events_init(struct amd_events *e) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&e->changed, &attr);
   pthread_condattr_destroy(&attr);
-  return 0;
 }
 
 void amd_events_fini(struct amd_events *e) {

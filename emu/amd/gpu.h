@@ -110,7 +110,7 @@ struct amd_events {
   struct amd_event *signal[KFD_EVENT_LIMIT], *other[256];
   struct amd_waiter *waiters;
 };
-int amd_events_init(struct amd_events *e);
+void amd_events_init(struct amd_events *e);
 void amd_events_fini(struct amd_events *e);
 int amd_create_event(struct amd_machine *m, void *arg);
 int amd_destroy_event(struct amd_machine *m, void *arg);

@@ -22,7 +22,7 @@
 
 #define UNUSED __attribute__((unused))
 enum { PAGE = 4096 };
-/* Save area of gfx1100 with 96 compute units, as computed by hand in the comments of Linux's formula. */
+/* Save area of gfx1100 with 96 compute units, as Linux's kfd_queue_ctx_save_restore_size gives it. */
 enum { CTL_STACK = 40960, CONTEXT = 46047232, SAVE_AREA = 46145536 };
 
 struct client {
