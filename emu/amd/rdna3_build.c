@@ -23,7 +23,7 @@ struct builder {
   uint32_t quads, quad_cap;
   bool *target; /* by word: some branch of the trace goes there */
   const struct rdna3_inst *in;
-  unsigned shadowed; /* this scalar and the next are read from SHADOW; 0: none */
+  unsigned shadowed; /* this scalar and the next are read from SHADOW; RDNA3_SINK: none */
   bool failed;
 };
 
@@ -289,7 +289,7 @@ static struct source build_source(struct builder *b, const struct rdna3_operand 
       for (unsigned k = 0; k < words; k++) {
         struct rdna3_uop *u = emit(b, rdna3_glue->expand);
         unsigned from = code + k;
-        if (b->shadowed && (from == b->shadowed || from == b->shadowed + 1)) from += SHADOW - b->shadowed;
+        if (from == b->shadowed || from == b->shadowed + 1) from += SHADOW - b->shadowed;
         u->src[0] = (int32_t)(from * 4), u->dst = tmp + rdna3_vgpr(k);
         u->imm = ~0u;
         if (fold) u->imm = k ? s.and_hi | (uint64_t)s.xor_hi << 32 : s.and | (uint64_t)s.xor << 32;
@@ -473,19 +473,19 @@ static unsigned overwritten_scalar(const struct rdna3_inst *in) {
     if (in->operand[i].type == RDNA3_TYPE_m64 &&
         (in->operand[i].field == RDNA3_FIELD_sdst || in->operand[i].field == RDNA3_FIELD_vdst))
       mask = in->arg[i];
-  if (mask >= RDNA3_NULL) return 0;
+  if (mask >= RDNA3_NULL) return RDNA3_SINK;
   for (unsigned i = 0; i < in->operands; i++) {
     const struct rdna3_operand *o = &in->operand[i];
     if (o->kind != RDNA3_KIND_src || in->arg[i] >= RDNA3_NULL) continue;
     if (in->arg[i] <= mask + 1 && in->arg[i] + (o->bits + 31u) / 32 > mask) return mask;
   }
-  return 0;
+  return RDNA3_SINK;
 }
 
 static bool build_halves(struct builder *b, const struct rdna3_inst *in) {
   bool masks = in->op->format == RDNA3_VOPC || in->op->flags & F_W_VCC || in->format == RDNA3_VOP3SD;
   unsigned shadowed = overwritten_scalar(in);
-  if (shadowed) {
+  if (shadowed != RDNA3_SINK) {
     struct rdna3_uop *u = emit(b, rdna3_fn[0][RDNA3_SOP1_s_mov_b64]);
     u->src[0] = (int32_t)(shadowed * 4), u->dst = SHADOW;
   }
@@ -505,7 +505,7 @@ static bool build_halves(struct builder *b, const struct rdna3_inst *in) {
     /* Lane masks are written even where no lane is active: those bits become 0. */
     if (!masks && !b->failed) b->uop[at].arg = b->uops - at;
   }
-  b->shadowed = 0;
+  b->shadowed = RDNA3_SINK;
   return true;
 }
 
@@ -635,7 +635,7 @@ static int lay_out(struct builder *b) {
 
 int rdna3_build(struct rdna3_trace *t) {
   size_t words = (t->end - t->start) / 4;
-  struct builder b = {.t = t};
+  struct builder b = {.t = t, .shadowed = RDNA3_SINK};
   int r = -ENOMEM;
   b.target = calloc(words + 1, 1);
   t->uop_of = malloc((words + 1) * sizeof *t->uop_of);
