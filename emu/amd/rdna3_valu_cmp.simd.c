@@ -39,12 +39,12 @@
   CMP(eq_##t, T, L_##t, a == b)                                                                                        \
   CMP(le_##t, T, L_##t, a <= b)                                                                                        \
   CMP(gt_##t, T, L_##t, a > b)                                                                                         \
-  CMP(lg_##t, T, L_##t, (a < b) | (a > b))                                                                             \
+  CMP(lg_##t, T, L_##t, (a != b) & (a == a) & (b == b))                                                                \
   CMP(ge_##t, T, L_##t, a >= b)                                                                                        \
   CMP(o_##t, T, L_##t, (a == a) & (b == b))                                                                            \
   CMP(u_##t, T, L_##t, (a != a) | (b != b))                                                                            \
   CMP(nge_##t, T, L_##t, !(a >= b))                                                                                    \
-  CMP(nlg_##t, T, L_##t, !((a < b) | (a > b)))                                                                         \
+  CMP(nlg_##t, T, L_##t, (a == b) | (a != a) | (b != b))                                                               \
   CMP(ngt_##t, T, L_##t, !(a > b))                                                                                     \
   CMP(nle_##t, T, L_##t, !(a <= b))                                                                                    \
   CMP(neq_##t, T, L_##t, a != b)                                                                                       \

@@ -143,8 +143,7 @@ static int refuse(struct fault *fault, const uint32_t group[3], const char *text
 
 /* The number of waves, launched; code is entered. */
 static int launch_all(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
-                      const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
-                      struct fault *fault) {
+                      const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats, struct fault *fault) {
   uint64_t threads = (uint64_t)d->threads[0] * d->threads[1] * d->threads[2];
   if (d->threads[0] > MAX_THREADS || d->threads[1] > MAX_THREADS || d->threads[2] > MAX_THREADS ||
       threads > MAX_THREADS)
@@ -154,7 +153,9 @@ static int launch_all(struct shader_core *core, struct shader_code *code, const 
   for (uint32_t i = 0; i < waves; i++)
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);
   core->waves = waves, core->current = 0, core->host_fp = rdna3_fp_get();
-  memset(core->lds, 0, core->wave[0].lds_size);
+  if (!d->keep_lds) memset(core->lds, 0, core->wave[0].lds_size);
+  /* What a core remembers of earlier workgroups may have been changed in memory and freed since. */
+  memset(&core->jumps, 0, sizeof core->jumps);
   rdna3_code_enter(code);
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
   for (uint32_t i = 0; i < waves; i++) core->wave[i].next = core->wave[i].run = entry;

@@ -157,6 +157,8 @@ static void branches_and_calls(void **state) {
 
 /* Rounding and denormals follow MODE at once, also when a wave changes it. */
 static void modes(void **state) {
+  const char *preload = getenv("LD_PRELOAD");
+  if (preload && strstr(preload, "vgpreload")) skip(); /* valgrind rounds to nearest whatever the control word says */
   struct wave *t = wave_new(false);
   const char *add = "v_add_f32 v2, v0, v1\nv_add_f64 v[8:9], v[4:5], v[6:7]\nv_cvt_f16_f32 v3, v0";
   static const struct {
