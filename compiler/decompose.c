@@ -203,7 +203,10 @@ static struct uop *log2_series(struct builder *b, struct uop *x) {
   double low = f == &format64 ? 0x1.777d0ffda0d24p-56 : M_LOG2E - high;
   struct uop *ef = un(b, OP_CAST, x->dtype, e);
   struct uop *v = fma3(b, ln, lf(b, ln, high), fma3(b, ln, lf(b, ln, low), ef));
-  v = where(b, cmp(b, OP_CMPLT, x, lf(b, x, INFINITY)), v, x);
+  int64_t infinity = ((int64_t)f->bias * 2 + 1) << f->mantissa; /* magnitudes not below are inf and NaN */
+  struct uop *all = un(b, OP_BITCAST, f->bits, x);
+  all = bin(b, OP_AND, all, li(b, all, f->bits == DT_I64 ? INT64_MAX : INT32_MAX));
+  v = where(b, cmp(b, OP_CMPLT, all, li(b, all, infinity)), v, x);
   v = where(b, cmp(b, OP_CMPLT, x, lf(b, x, 0)), lf(b, x, NAN), v);
   return where(b, cmp(b, OP_CMPEQ, x, lf(b, x, 0)), lf(b, x, -INFINITY), v);
 }

@@ -271,12 +271,13 @@ HELPER uint64_t rnd(void) {
 
 /* Values that matter in each type, then random ones. */
 HELPER void fill(enum dtype t, void *p, int64_t n) {
-  static const double floats[] = {0,    -0.0,  1,   -1,   0.5,   2,      INFINITY, -INFINITY, NAN,
-                                  3.25, -7.75, 100, 1e-3, 126.5, -126.5, 65504,    1e30,      1e-40};
+  static const double floats[] = {0,     -0.0, 1,    -1,    0.5,    2,     INFINITY, -INFINITY, NAN, 3.25,
+                                  -7.75, 100,  1e-3, 126.5, -126.5, 65504, 1e30,     1e-40,     -NAN};
   for (int64_t i = 0; i < n; i++) {
     union value v = {0};
     if (dtype_is_float(t))
-      v.f = i < 18 ? floats[i] : ((double)(int64_t)rnd() / 0x1p63) * (i % 3 ? 4 : 300);
+      v.f = i < (int64_t)(sizeof floats / sizeof *floats) ? floats[i]
+                                                          : ((double)(int64_t)rnd() / 0x1p63) * (i % 3 ? 4 : 300);
     else if (t == DT_BOOL)
       v.i = (int64_t)(rnd() & 1);
     else {
