@@ -1,0 +1,96 @@
+/* Shared by lower.c, lower_reduce.c and linearize.c: the state of one lowering. */
+#ifndef DOORBELL_COMPILER_LOWER_H
+#define DOORBELL_COMPILER_LOWER_H
+#include "internal.h"
+
+enum { VEC = -1 }; /* an axis position: all of it, as lanes */
+
+struct block {
+  struct block *parent;
+  unsigned depth;
+  struct uop *open, *close; /* RANGE and END, or IF and ENDIF */
+  struct uop **item;
+  size_t n, cap;
+};
+
+struct slot { /* by node id */
+  struct block *in;
+  struct block *closes; /* this END or ENDIF's block */
+};
+
+struct memo {
+  const struct uop *key;
+  uint64_t code;
+  struct uop *value;
+};
+
+struct lowerer {
+  struct builder b; /* first: make() gets back here */
+  struct codegen *k;
+  struct graph *g;
+  uint64_t *mask; /* axis_masks of the ast, by id; only ids below nmask */
+  size_t nmask;
+  struct slot *slot;
+  size_t nslots;
+  struct block *root, *main;
+  struct block *blocks[256];
+  unsigned nblocks;
+  struct uop *axis_value[MAX_AXES];    /* id, loop counter; NULL: expanded, or a loop not open */
+  uint64_t expanded, vectors, grouped; /* axes by kind */
+  int position[MAX_AXES];
+  struct memo *memo;
+  size_t memo_cap, memo_n;
+  struct uop *reduces[64]; /* of the ast */
+  unsigned nreduces;
+  struct uop *group_first;     /* true in one work-item of those that share a reduction */
+  struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
+  struct uop *last_barrier;
+  unsigned next_reg, next_local, next_range;
+  unsigned depth;
+  bool failed;
+};
+
+static inline struct block *deeper(struct block *a, struct block *b) { return b->depth > a->depth ? b : a; }
+
+static inline uint64_t mask_of(const struct lowerer *L, const struct uop *u) {
+  return u->id < L->nmask ? L->mask[u->id] : 0;
+}
+
+static inline uint64_t lowest(uint64_t m) { return m & -m; }
+
+static inline bool fits32(int64_t lo, int64_t hi) { return lo >= INT32_MIN && hi <= INT32_MAX; }
+
+/* linearize.c */
+bool lower_fail(struct lowerer *L, const char *what);
+void lower_ensure_slot(struct lowerer *L, uint32_t id);
+struct block *lower_block_of(const struct lowerer *L, const struct uop *u);
+void lower_place(struct lowerer *L, struct block *b, struct uop *u);
+struct uop *lower_mk(struct lowerer *L, enum op op, enum dtype t, unsigned lanes, int64_t arg, unsigned aux,
+                     struct uop *const *src, unsigned nsrc);
+struct uop *lower_mk_in(struct lowerer *L, struct block *in, enum op op, enum dtype t, struct uop *const *src,
+                        unsigned nsrc);
+struct block *lower_block_open(struct lowerer *L, struct block *parent, struct uop *open);
+struct uop *lower_block_close(struct lowerer *L, struct block *b, struct uop *const *last, unsigned nlast);
+struct uop *lower_iconst(struct lowerer *L, enum dtype t, int64_t v);
+struct uop *lower_index_op(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
+struct uop *lower_gep(struct lowerer *L, struct uop *v, unsigned lane);
+struct uop *lower_vectorize(struct lowerer *L, struct uop *const *lane, unsigned n);
+struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes);
+bool lower_linearize(struct lowerer *L);
+struct uop *lower_make(struct builder *builder, enum op op, enum dtype t, unsigned lanes, union uop_arg arg,
+                       unsigned aux, struct uop *const *src, unsigned nsrc);
+struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
+
+/* lower.c */
+struct uop *lower_eval(struct lowerer *L, struct uop *u);
+uint64_t lower_code_of(const struct lowerer *L, uint64_t mask);
+struct memo *lower_memo_at(struct lowerer *L, const struct uop *u, uint64_t code);
+void lower_memo_put(struct lowerer *L, const struct uop *u, uint64_t code, struct uop *value);
+int lower_vector_axis(const struct lowerer *L, uint64_t mask);
+struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis);
+bool lower_next_position(struct lowerer *L, uint64_t mask);
+void lower_first_position(struct lowerer *L, uint64_t mask);
+
+/* lower_reduce.c */
+struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
+#endif

@@ -1,0 +1,232 @@
+/* Reductions: loops with accumulators, and the work-items of a group combining theirs.
+ *
+ * All REDUCEs over the same ranges share one loop; each has an accumulator for every combination of expanded positions
+ * that it depends on. */
+#include "lower.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reductions ------------------------------------------------------------------------------------------------ */
+static struct uop *identity(struct lowerer *L, enum op op, enum dtype t) {
+  if (op == OP_ADD) return build_const(&L->b, t, 0);
+  if (op == OP_MUL) return build_const(&L->b, t, 1);
+  if (dtype_is_float(t)) return build_const(&L->b, t, -__builtin_inf());
+  if (t == DT_BOOL || dtype_info[t].cls == 'u') return build_int(&L->b, t, 0);
+  return build_int(&L->b, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
+}
+
+/* Half-width floats are summed in f32: a long sum in f16 stops growing at 2048. */
+static enum dtype accumulate_dtype(enum dtype t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+static struct uop *combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
+  if (!a) return b;
+  unsigned lanes = a->lanes > b->lanes ? a->lanes : b->lanes;
+  struct uop *src[2] = {lower_broadcast(L, a, lanes), lower_broadcast(L, b, lanes)};
+  return build_alu(&L->b, op, a->dtype, src, 2);
+}
+
+/* acc (NULL: nothing yet) op the value at the current positions; a product to be summed is fused. */
+static struct uop *accumulate(struct lowerer *L, struct uop *reduce, struct uop *acc, unsigned lanes) {
+  struct uop *value = reduce->src[0];
+  enum dtype t = accumulate_dtype(reduce->dtype);
+  if (acc && reduce->aux == OP_ADD && value->op == OP_MUL && (t == DT_F32 || t == DT_F64) && value->dtype == t) {
+    struct uop *a = lower_eval(L, value->src[0]), *b = lower_eval(L, value->src[1]);
+    struct uop *src[3] = {lower_broadcast(L, a, lanes), lower_broadcast(L, b, lanes), lower_broadcast(L, acc, lanes)};
+    return lower_mk(L, OP_MULACC, t, lanes, 0, 0, src, 3);
+  }
+  return combine(L, reduce->aux, acc, lower_broadcast(L, build_cast(&L->b, lower_eval(L, value), t), lanes));
+}
+
+struct partial { /* one accumulator */
+  struct uop *reduce, *pointer, *value, *last;
+  uint64_t code;
+  int position[MAX_AXES];
+  unsigned lanes;
+};
+
+static uint64_t ranges_mask(const struct lowerer *L, const struct uop *reduce) {
+  uint64_t m = 0;
+  for (unsigned s = 1; s < reduce->nsrc; s++) m |= mask_of(L, reduce->src[s]);
+  return m;
+}
+
+/* Combines one value of each work-item along the GROUP axes through workgroup memory; every work-item gets the result.
+ * The active half of the work-items adds the other half's values, until one is left. */
+static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op, struct uop *value) {
+  struct codegen *k = L->k;
+  uint64_t groups = 1, others = 1;
+  struct uop *group = lower_iconst(L, DT_I32, 0), *other = lower_iconst(L, DT_I32, 0);
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind == AXIS_GROUP) {
+      group = L->axis_value[a];
+      groups = (uint64_t)k->axes[a].size;
+    } else if (k->axes[a].kind == AXIS_LOCAL) {
+      other = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, other, lower_iconst(L, DT_I32, k->axes[a].size)),
+                             L->axis_value[a]);
+      others *= (uint64_t)k->axes[a].size;
+    }
+  }
+  unsigned lanes = value->lanes;
+  /* The upper half of the work-items reads past what is stored: half as much again keeps that inside. */
+  int64_t elements = (int64_t)((groups + groups / 2) * others);
+  struct uop *size = lower_iconst(L, DT_INDEX, elements);
+  struct uop *result[64];
+  for (unsigned l = 0; l < lanes; l++) {
+    struct uop **memory_of = &L->local[value->dtype], *v = lower_gep(L, value, l), *order = L->last_barrier;
+    if (!*memory_of) {
+      *memory_of = lower_mk(L, OP_LOCAL, value->dtype, 1, L->next_local++, 0, &size, 1);
+      k->local_bytes += (uint32_t)(((uint64_t)elements * dtype_info[value->dtype].size + 15) & ~UINT64_C(15));
+    }
+    struct uop *memory = *memory_of;
+    struct uop *mine =
+        lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, group, lower_iconst(L, DT_I32, (int64_t)others)), other);
+    struct uop *at = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine}, 2);
+    if (order || in != L->root) /* an earlier reduction, or this loop's previous round, must have been read */
+      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, (struct uop *[]){v, order}, order ? 2 : 1);
+    struct uop *store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){at, v, order}, order ? 3 : 2);
+    order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
+    for (uint64_t half = groups / 2; half; half /= 2) {
+      struct uop *upper = lower_index_op(L, OP_ADD, mine, lower_iconst(L, DT_I32, (int64_t)(half * others)));
+      struct uop *there = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, upper}, 2);
+      struct uop *x = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){at, order}, 2);
+      struct uop *y = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){there, order}, 2);
+      struct uop *active =
+          lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){group, lower_iconst(L, DT_I32, (int64_t)half)}, 2);
+      struct uop *gated = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine, active}, 3);
+      store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){gated, combine(L, op, x, y), order}, 3);
+      order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
+    }
+    struct uop *first = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, other}, 2);
+    result[l] = lower_mk(L, OP_LOAD, value->dtype, 1, 0, 0, (struct uop *[]){first, order}, 2);
+    L->last_barrier = order;
+  }
+  if (k->local_bytes > k->target->local_bytes) lower_fail(L, "the reductions need more workgroup memory than there is");
+  return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
+}
+
+/* Runs one loop for all REDUCEs over the same ranges and notes their results for every combination of positions. */
+static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
+  struct codegen *k = L->k;
+  uint64_t own = ranges_mask(L, reduce), loops = own & ~L->expanded & ~L->grouped;
+  int saved[MAX_AXES];
+  memcpy(saved, L->position, sizeof saved);
+  struct uop *members[64];
+  unsigned nmembers = 0, npartials = 0;
+  size_t cap = 0;
+  uint64_t outer = 0;
+  for (unsigned i = 0; i < L->nreduces; i++)
+    if (ranges_mask(L, L->reduces[i]) == own) {
+      members[nmembers++] = L->reduces[i];
+      outer |= mask_of(L, L->reduces[i]);
+      size_t n = 1;
+      for (uint64_t m = mask_of(L, L->reduces[i]) & L->expanded; m; m &= m - 1)
+        n *= (size_t)k->axes[__builtin_ctzll(m)].size;
+      cap += n;
+    }
+  struct partial *partial = calloc(cap ? cap : 1, sizeof *partial);
+  if (!partial) return lower_fail(L, "out of memory");
+
+  struct block *outside = L->root;
+  for (uint64_t m = outer & ~L->expanded; m; m &= m - 1)
+    if (L->axis_value[__builtin_ctzll(m)])
+      outside = deeper(outside, lower_block_of(L, L->axis_value[__builtin_ctzll(m)]));
+  if (outer & ~L->expanded) /* values of padded ids live in the guarded region */
+    for (unsigned a = 0; a < k->naxes; a++)
+      if (k->axes[a].padded && (outer >> a & 1)) outside = deeper(outside, L->main);
+
+  struct block *body = outside;
+  unsigned nloops = 0;
+  struct block *opened[MAX_AXES];
+  for (unsigned s = 1; s < reduce->nsrc; s++) {
+    uint64_t m = mask_of(L, reduce->src[s]);
+    if (!(m & loops)) continue;
+    int a = __builtin_ctzll(m);
+    struct uop *bound = lower_eval(L, k->axes[a].range->src[0]);
+    struct uop *range =
+        uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, AXIS_REDUCE, &bound, 1);
+    L->axis_value[a] = range;
+    opened[nloops++] = body = lower_block_open(L, body, range);
+  }
+
+  for (unsigned i = 0; i < nmembers; i++) {
+    struct uop *u = members[i];
+    uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors), unroll = own & L->expanded;
+    uint64_t own_vec = vec ? 0 : lowest(unroll & L->vectors);
+    enum dtype t = accumulate_dtype(u->dtype);
+    unsigned lanes = vec ? (unsigned)k->axes[__builtin_ctzll(vec)].size : 1;
+    unsigned acc_lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
+    lower_first_position(L, mine);
+    if (vec) L->position[__builtin_ctzll(vec)] = VEC;
+    do {
+      struct partial *p = &partial[npartials++];
+      *p = (struct partial){.reduce = u, .lanes = lanes, .code = lower_code_of(L, mine)};
+      memcpy(p->position, L->position, sizeof p->position);
+      if (nloops) {
+        struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
+        struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
+        p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
+        struct uop *init = lower_broadcast(L, identity(L, u->aux, t), acc_lanes);
+        lower_mk_in(L, outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
+        p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, body->open}, 2);
+      }
+    } while (lower_next_position(L, mine & ~vec) && !L->failed);
+  }
+  for (unsigned i = 0; i < npartials && !L->failed; i++) {
+    struct partial *p = &partial[i];
+    uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
+    uint64_t own_vec = mine & L->vectors ? 0 : lowest(unroll & L->vectors);
+    memcpy(L->position, p->position, sizeof p->position);
+    lower_first_position(L, unroll);
+    if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
+    unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
+    do p->value = accumulate(L, p->reduce, p->value, lanes);
+    while (lower_next_position(L, unroll & ~own_vec) && !L->failed);
+    if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
+  }
+  struct uop *end = NULL;
+  for (unsigned i = nloops; i-- > 0 && !L->failed;)
+    end = lower_block_close(L, opened[i], end ? &end : &partial[npartials - 1].last, 1);
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (loops >> a & 1) L->axis_value[a] = NULL;
+
+  for (unsigned i = 0; i < npartials && !L->failed; i++) {
+    struct partial *p = &partial[i];
+    struct uop *u = p->reduce, *v = p->value;
+    if (nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+    if (v->lanes > p->lanes) {
+      struct uop *lane[64]; /* pairwise, halving */
+      unsigned n = v->lanes;
+      for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
+      for (n /= 2; n; n /= 2)
+        for (unsigned l = 0; l < n; l++) lane[l] = combine(L, u->aux, lane[l], lane[l + n]);
+      v = lane[0];
+    } else
+      v = lower_broadcast(L, v, p->lanes);
+    if (own & L->grouped) v = group_reduce(L, outside, u->aux, v);
+    v = build_cast(&L->b, v, compute_dtype(u->dtype));
+    lower_memo_put(L, u, p->code, v);
+  }
+  free(partial);
+  memcpy(L->position, saved, sizeof saved);
+  return !L->failed;
+}
+
+struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u) {
+  uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors);
+  int axis = vec ? __builtin_ctzll(vec) : -1, at = vec ? L->position[axis] : 0;
+  int other = lower_vector_axis(L, mine & ~vec);
+  if (other >= 0) return lower_by_lane(L, u, other);
+  if (vec) L->position[axis] = VEC;
+  struct memo *m = lower_memo_at(L, u, lower_code_of(L, mine));
+  struct uop *v = m->key ? m->value : NULL;
+  if (!v && lower_reduces(L, u)) {
+    m = lower_memo_at(L, u, lower_code_of(L, mine));
+    v = m->key ? m->value : NULL;
+  }
+  if (vec) L->position[axis] = at;
+  if (!v) {
+    lower_fail(L, "a reduction was lost");
+    return u;
+  }
+  return vec && at != VEC ? lower_gep(L, v, (unsigned)at) : v;
+}
