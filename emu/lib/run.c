@@ -308,7 +308,7 @@ static int run_grid(struct run *r, uint32_t timeout_ms) {
 static const uint8_t public_fault[] = {
     [FAULT_NONE] = DB_EMU_OK,           [FAULT_PAGE] = DB_EMU_PAGE_FAULT,
     [FAULT_ILLEGAL] = DB_EMU_ILLEGAL,   [FAULT_MISALIGNED] = DB_EMU_MISALIGNED,
-    [FAULT_LDS] = DB_EMU_LDS_RANGE,     [FAULT_TRAP] = DB_EMU_TRAP,
+    [FAULT_LDS] = DB_EMU_TRAP,     [FAULT_TRAP] = DB_EMU_TRAP,
     [FAULT_PACKET] = DB_EMU_BAD_LAUNCH,
 };
 
