@@ -1,7 +1,7 @@
 /* Doorbell's tensors: lazy arrays that fuse, compile and run on a CPU or a GPU.
  *
  *   DB_SCOPE {
- *     db_tensor *x = db_from((float[]){1, 2, 3, 4}, DB_F32, NULL, 2, 2);
+ *     db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, NULL, 2, 2);
  *     db_tensor *y = db_softmax(db_add(db_matmul(x, x), 0.5), -1);
  *     float out[4];
  *     if (db_read(y, out, sizeof out)) fprintf(stderr, "%s\n", db_error());
