@@ -139,6 +139,7 @@ struct rdna3_inst {
   struct rdna3_operand operand[RDNA3_MAX_OPERANDS];
   uint16_t arg[RDNA3_MAX_OPERANDS];
   bool has_literal;
+  bool wave64; /* decoded for wave64: lane masks are pairs, a matrix result has half the registers */
   /* VOP modifiers: bit i belongs to source i; opsel bit 3 to the destination. In 32-bit encodings of 16-bit operands,
    * opsel holds the "high half" bits that sit in the register numbers. */
   uint8_t abs, neg, opsel, opsel_hi, neg_hi, omod;
@@ -155,9 +156,12 @@ struct rdna3_inst {
   uint8_t tbuffer_format, nsa, dmask, dim;
 };
 
-/* Decodes one instruction from n words at dw. Returns its size in bytes, or 0 when there is none (out->op is NULL then,
+/* Decodes one instruction of a wave32 or wave64 program from n words at dw. Returns its size in bytes, or 0 when there is none (out->op is NULL then,
  * size 4, dw[0] kept); never reads past n words. Every register an operand names lies inside its file. */
-unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out);
+unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
+static inline unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
+  return rdna3_decode_wave(dw, n, pc, false, out);
+}
 /* LLVM's text for it (rdna3_print.c); ".long 0x..." when op is NULL. Returns the length. */
 int rdna3_print(const struct rdna3_inst *inst, char *buf, size_t cap);
 

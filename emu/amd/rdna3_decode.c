@@ -105,6 +105,8 @@ static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
 static void add_operand(struct rdna3_inst *in, struct rdna3_operand o, uint64_t word, enum rdna3_format f) {
   unsigned i = in->operands++;
   struct span s = layout[f][o.field];
+  /* A matrix result is spread over twice the lanes. */
+  if (in->wave64 && o.type >= RDNA3_TYPE_wmma_dc_bf16) o.bits /= 2;
   in->operand[i] = o;
   in->arg[i] = (uint16_t)bits(word, s.low, s.width);
 }
@@ -202,8 +204,8 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
     if (o->field == RDNA3_FIELD_sdata && code > RDNA3_NULL) return false;
     if (o->field == RDNA3_FIELD_src2 && o->type == RDNA3_TYPE_m64 && code >= RDNA3_EXEC) return false;
     if (o->field == RDNA3_FIELD_saddr && code == RDNA3_EXEC + 1) return false;
-    /* A lane mask has one register in wave32; wave64 takes the aligned pair. */
-    return valid_scalar(code, o->type == RDNA3_TYPE_m64 ? 1 : words);
+    /* A lane mask has one register in wave32, an aligned pair in wave64. */
+    return valid_scalar(code, o->type == RDNA3_TYPE_m64 ? 1u + in->wave64 : words);
   case RDNA3_KIND_smem_offset: return code < RDNA3_INT0;
   case RDNA3_KIND_sreg_m0_inl:
     return code < RDNA3_INT0 ? valid_scalar(code, 1) : valid_constant(code) && code != RDNA3_LITERAL;
@@ -367,14 +369,14 @@ static bool reserved_vop3(const struct rdna3_inst *in, uint64_t word) {
 }
 
 static unsigned invalid(struct rdna3_inst *out) {
-  struct rdna3_inst blank = {.pc = out->pc, .dw = {out->dw[0]}, .size = 4};
+  struct rdna3_inst blank = {.pc = out->pc, .dw = {out->dw[0]}, .size = 4, .wave64 = out->wave64};
   *out = blank;
   return 0;
 }
 
-unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
+unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out) {
   memset(out, 0, sizeof *out);
-  out->pc = pc, out->size = 4;
+  out->pc = pc, out->size = 4, out->wave64 = wave64;
   if (!n) return 0;
   out->dw[0] = dw[0];
   enum rdna3_format f;
@@ -389,6 +391,7 @@ unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_in
   out->operands_x = out->operands;
   bool literal = out->op->flags & F_LITERAL;
   if (f == RDNA3_VOPD_X) {
+    if (wave64) return invalid(out);
     unsigned y = row_of[RDNA3_VOPD_Y][bits(word, 17, 5)];
     if (!y) return invalid(out);
     out->opy = &rdna3_ops[y - 1];

@@ -155,7 +155,7 @@ static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const
   else if (n == RDNA3_LITERAL)
     literal(o, in, op);
   else if (n < RDNA3_INT0)
-    scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1 : words);
+    scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1u + in->wave64 : words);
   else if (in->format < RDNA3_VOP2 || shift_amount(in) || !bits16(o, n, op->type))
     constant(o, n, op->type >= RDNA3_TYPE_wmma_dc_bf16 ? 64 : op->bits);
 }
@@ -627,10 +627,10 @@ static void mandatory_literal(struct out *o, const struct rdna3_inst *in) {
 
 static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned from, unsigned to,
                          const struct rdna3_op *op) {
-  const char *comma = " ";
+  const char *comma = " ", *vcc = in->wave64 ? "vcc" : "vcc_lo";
   /* Masks that the 32-bit encodings leave out: destination first, source last. */
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
-  if (in->format == RDNA3_VOPC && op->flags & F_W_VCC) put(o, " vcc_lo"), comma = ", ";
+  if (in->format == RDNA3_VOPC && op->flags & F_W_VCC) put(o, " %s", vcc), comma = ", ";
   for (unsigned i = from; i < to; i++) {
     if (in->operand[i].kind == RDNA3_KIND_exec) continue;
     put(o, "%s", comma);
@@ -641,13 +641,13 @@ static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned fr
       put(o, ", ");
       mandatory_literal(o, in);
     }
-    if (e32 && in->format == RDNA3_VOP2 && i == from && op->flags & F_W_VCC) put(o, ", vcc_lo");
+    if (e32 && in->format == RDNA3_VOP2 && i == from && op->flags & F_W_VCC) put(o, ", %s", vcc);
   }
   if (op->flags & F_LITERAL && !strstr(op->name, "fmamk")) {
     put(o, "%s", comma);
     mandatory_literal(o, in);
   }
-  if (e32 && op->flags & F_R_VCC) put(o, "%svcc_lo", comma);
+  if (e32 && op->flags & F_R_VCC) put(o, "%s%s", comma, vcc);
 }
 
 /* High halves of registers in 32-bit encodings exist, but LLVM 19 does not know them by default. */

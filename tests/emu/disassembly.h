@@ -33,11 +33,12 @@ static const struct {
 };
 enum { ENCODINGS = sizeof encodings / sizeof *encodings };
 
-static LLVMDisasmContextRef disassembler(void) {
+static LLVMDisasmContextRef disassembler(bool wave64) {
   LLVMInitializeAMDGPUTargetInfo();
   LLVMInitializeAMDGPUTargetMC();
   LLVMInitializeAMDGPUDisassembler();
-  LLVMDisasmContextRef d = LLVMCreateDisasmCPU("amdgcn-amd-amdhsa", "gfx1100", NULL, 0, NULL, NULL);
+  LLVMDisasmContextRef d = LLVMCreateDisasmCPUFeatures(
+      "amdgcn-amd-amdhsa", "gfx1100", wave64 ? "+wavefrontsize64,-wavefrontsize32" : "", NULL, 0, NULL, NULL);
   assert_non_null(d);
   return d;
 }
@@ -86,11 +87,11 @@ static bool literal_and_dpp(const uint32_t dw[4]) {
 }
 
 /* 0 when both agree; else prints the difference into text. */
-static int compare(LLVMDisasmContextRef d, const uint32_t dw[4], char *text, size_t cap) {
+static int compare(LLVMDisasmContextRef d, bool wave64, const uint32_t dw[4], char *text, size_t cap) {
   char theirs[512] = "", ours[512];
   size_t size = LLVMDisasmInstruction(d, (uint8_t *)(uintptr_t)dw, 16, 0, theirs, sizeof theirs);
   struct rdna3_inst in;
-  unsigned got = rdna3_decode(dw, 4, 0, &in);
+  unsigned got = rdna3_decode_wave(dw, 4, 0, wave64, &in);
   rdna3_print(&in, ours, sizeof ours);
   if (!strncmp(ours, ".long", 5)) got = 0;
   bool buffer = dw[0] >> 26 == 0x38 || dw[0] >> 26 == 0x3a;
