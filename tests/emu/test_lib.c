@@ -239,7 +239,7 @@ static void names_faults(void **state) {
        "global_atomic_add_u32 v1, v2, s[2:3]\ns_endpgm\n",
        words,
        DB_EMU_MISALIGNED,
-       {"global_atomic_add_u32 v1, v2, s[2:3]", "lane 0", "align"}},
+       {"global_atomic_add_u32 v1, v2, s[2:3]", "lane 0", "multiple of 4"}},
       {"s_mov_b64 s[2:3], 0\ns_setpc_b64 s[2:3]\n", NULL, DB_EMU_PAGE_FAULT, {"fetch", "0x0", "s_setpc_b64"}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

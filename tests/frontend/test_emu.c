@@ -1,0 +1,319 @@
+/* doorbell emu from outside. The program it runs is this suite itself, started again with the name of a part to play:
+ * parts use the C library only, as strangers do. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "hcq/amd/kfd.h"
+
+/* ---- parts ---- */
+
+#define NODES "/sys/devices/virtual/kfd/kfd/topology/nodes"
+#define WANT(condition)                                                                                                \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);                                \
+      exit(1);                                                                                                         \
+    }                                                                                                                  \
+  } while (0)
+
+static int entries(const char *path, const char *name) {
+  DIR *d = opendir(path);
+  int n = 0;
+  if (!d) return -1;
+  for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.' && (!name || !strcmp(e->d_name, name));
+  closedir(d);
+  return n;
+}
+
+static unsigned long number_in(const char *path, const char *key) {
+  char line[256];
+  unsigned long value = 0;
+  FILE *f = fopen(path, "r");
+  WANT(f);
+  while (fgets(line, sizeof line, f))
+    if (!key || !strncmp(line, key, strlen(key))) value = strtoul(line + (key ? strlen(key) : 0), NULL, 10);
+  fclose(f);
+  return value;
+}
+
+static void part_paths(void) {
+  struct stat st;
+  struct statx sx;
+  char buf[256];
+  WANT(entries("/dev/dri", NULL) == 2 && entries("/dev/dri/", "renderD129") == 1);
+  WANT(entries(NODES, NULL) == 3);
+  WANT(number_in(NODES "/1/properties", "drm_render_minor") == 128);
+  WANT(number_in(NODES "//2/./properties", "gfx_target_version") == 110000);
+  WANT(number_in("/sys/class/kfd/kfd/topology/nodes/1/gpu_id", NULL) == number_in(NODES "/1/gpu_id", NULL));
+  WANT(number_in("/sys/class/drm/renderD128/device/mem_info_vram_total", NULL) > 1ul << 33);
+  WANT(!stat("/dev/kfd", &st) && S_ISCHR(st.st_mode));
+  WANT(!stat("/dev/dri/renderD129", &st) && S_ISCHR(st.st_mode) && st.st_rdev == makedev(226, 129));
+  WANT(!statx(AT_FDCWD, "/dev/kfd", 0, STATX_BASIC_STATS, &sx) && S_ISCHR(sx.stx_mode));
+  WANT(!stat(NODES, &st) && S_ISDIR(st.st_mode) && !access(NODES "/1/properties", R_OK));
+  WANT(access(NODES "/9", F_OK) && errno == ENOENT);
+  WANT(open("/dev/dri/renderD130", O_RDWR) == -1 && errno == ENOENT);
+  WANT(open(NODES "/1/properties", O_RDWR) == -1 && errno == EACCES);
+  /* Relative to a folder's descriptor; a file's descriptor reads like any. */
+  int dir = open(NODES "/1", O_RDONLY | O_DIRECTORY), fd = openat(dir, "properties", O_RDONLY);
+  WANT(dir >= 0 && fd >= 0 && !fstatat(dir, "properties", &st, 0) && S_ISREG(st.st_mode));
+  WANT(read(fd, buf, 15) == 15 && !memcmp(buf, "cpu_cores_count", 15) && pread(fd, buf, 3, 4) == 3);
+  WANT(!close(fd) && !close(dir));
+  dir = open("/dev/dri", O_RDONLY | O_DIRECTORY), fd = openat(dir, "renderD128", O_RDWR);
+  WANT(fd >= 0 && !fstat(fd, &st) && st.st_rdev == makedev(226, 128));
+  WANT(!close(fd) && !close(dir));
+  /* What is not the machine's. */
+  WANT(!stat("/dev/null", &st) && S_ISCHR(st.st_mode) && entries("/sys", "devices") == 1);
+  WANT(entries("/dev", "null") == 1 && !access("/sys/devices", F_OK));
+  fd = open("/dev/null", O_RDWR);
+  WANT(fd >= 0 && write(fd, "x", 1) == 1 && ioctl(fd, TIOCGWINSZ, buf) == -1 && !close(fd));
+  void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  WANT(p != MAP_FAILED && !munmap(p, 4096));
+}
+
+struct gpu {
+  int kfd, drm;
+  uint32_t id;
+};
+static struct gpu open_gpu(int node) {
+  char path[128];
+  struct kfd_get_version version = {0};
+  struct gpu g;
+  snprintf(path, sizeof path, NODES "/%d/gpu_id", node);
+  g.id = (uint32_t)number_in(path, NULL);
+  snprintf(path, sizeof path, "/dev/dri/renderD%d", 127 + node);
+  g.kfd = open("/dev/kfd", O_RDWR | O_CLOEXEC);
+  g.drm = open(path, O_RDWR | O_CLOEXEC);
+  WANT(g.kfd >= 0 && g.drm >= 0 && !ioctl(g.kfd, KFD_GET_VERSION, &version) && version.major_version == 1);
+  WANT(!ioctl(g.kfd, KFD_ACQUIRE_VM, &(struct kfd_acquire_vm){(uint32_t)g.drm, g.id}));
+  return g;
+}
+
+static uint32_t *memory(struct gpu *g, uint64_t size) {
+  void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  struct kfd_alloc_memory a = {.va_addr = (uintptr_t)at, .size = size, .gpu_id = g->id};
+  a.flags = KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_WRITABLE | KFD_MEM_EXECUTABLE;
+  WANT(!ioctl(g->kfd, KFD_ALLOC_MEMORY, &a));
+  WANT(mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, g->drm, (off_t)a.mmap_offset) == at);
+  struct kfd_map_memory map = {.handle = a.handle, .device_ids_array_ptr = (uintptr_t)&g->id, .n_devices = 1};
+  WANT(!ioctl(g->kfd, KFD_MAP_MEMORY, &map) && map.n_success == 1);
+  return at;
+}
+
+/* An SDMA queue, a fence packet, a plain store to the doorbell. */
+static void part_queue(void) {
+  for (int node = 1; node <= 2; node++) {
+    struct gpu g = open_gpu(node);
+    uint32_t *ring = memory(&g, 4096), *pointers = memory(&g, 4096);
+    volatile uint32_t *word = memory(&g, 4096);
+    struct kfd_create_queue q = {.ring_base_address = (uintptr_t)ring,
+                                 .ring_size = 4096,
+                                 .read_pointer_address = (uintptr_t)pointers,
+                                 .write_pointer_address = (uintptr_t)(pointers + 2),
+                                 .gpu_id = g.id,
+                                 .queue_type = KFD_QUEUE_SDMA,
+                                 .queue_percentage = 100,
+                                 .queue_priority = 7};
+    WANT(!ioctl(g.kfd, KFD_CREATE_QUEUE, &q));
+    uint64_t page = q.doorbell_offset & ~0x1fffull;
+    uint8_t *doorbells = mmap(NULL, 0x2000, PROT_READ | PROT_WRITE, MAP_SHARED, g.kfd, (off_t)page);
+    WANT(doorbells != MAP_FAILED);
+    const uint32_t fence[] = {0x00030005, (uint32_t)(uintptr_t)word, (uint32_t)((uintptr_t)word >> 32), 1234};
+    memcpy(ring, fence, sizeof fence);
+    *(volatile uint64_t *)(doorbells + (q.doorbell_offset & 0x1fff)) = sizeof fence;
+    for (int i = 0; i < 5000 && *word != 1234; i++) usleep(1000);
+    WANT(*word == 1234);
+    WANT(!ioctl(g.kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = q.queue_id}));
+  }
+}
+
+static bool version_works(int fd) { return !ioctl(fd, KFD_GET_VERSION, &(struct kfd_get_version){0}); }
+
+static void part_descriptors(void) {
+  int fd = open("/dev/kfd", O_RDWR), copy = dup(fd), high = fcntl(fd, F_DUPFD_CLOEXEC, 100), other = dup2(fd, 77);
+  struct pollfd p = {fd, POLLIN | POLLOUT, 0};
+  struct stat st;
+  WANT(fd >= 0 && copy > fd && high >= 100 && other == 77 && version_works(fd) && poll(&p, 1, 0) == 1);
+  WANT(!fstat(high, &st) && S_ISCHR(st.st_mode));
+  WANT(!close(fd) && !version_works(fd) && version_works(copy) && version_works(high) && version_works(other));
+  int null = open("/dev/null", O_RDWR);
+  WANT(dup2(null, copy) == copy && !version_works(copy) && version_works(high));
+  WANT(!close_range(70, 90, 0) && !version_works(other) && version_works(high));
+  /* Through a handle of the C library, as ctypes does. */
+  void *libc = dlopen("libc.so.6", RTLD_NOW);
+  int (*libc_open)(const char *, int, ...) = NULL;
+  *(void **)&libc_open = dlsym(libc, "open");
+  WANT(libc_open && (fd = libc_open("/dev/kfd", O_RDWR)) >= 0 && version_works(fd));
+  /* A child has no device until it opens it; posix_spawn's child closes nothing of its parent's. */
+  pid_t child = fork();
+  if (!child) {
+    if (version_works(fd) || errno != EBADF) _exit(1);
+    int mine = open("/dev/kfd", O_RDWR);
+    _exit(mine >= 0 && version_works(mine) && !close(fd) ? 0 : 2);
+  }
+  int status = -1;
+  WANT(waitpid(child, &status, 0) == child && status == 0 && version_works(fd));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addclose(&actions, fd);
+  char *argv[] = {"true", NULL};
+  WANT(!posix_spawnp(&child, "true", &actions, NULL, argv, environ) && waitpid(child, &status, 0) == child);
+  WANT(status == 0 && version_works(fd));
+  posix_spawn_file_actions_destroy(&actions);
+}
+
+static const struct {
+  const char *name;
+  void (*play)(void);
+} parts[] = {{"paths", part_paths}, {"queue", part_queue}, {"descriptors", part_descriptors}};
+
+/* ---- the suite ---- */
+
+static char self[4096], output[1 << 16];
+
+/* Runs a shell command with its output and messages in output; the exit status. */
+__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...) {
+  char command[8192];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(command, sizeof command, format, args);
+  va_end(args);
+  size_t n = 0, cap = sizeof output - 1;
+  FILE *p = popen(command, "r");
+  assert_non_null(p);
+  for (size_t got; n < cap && (got = fread(output + n, 1, cap - n, p));) n += got;
+  output[n] = 0;
+  int status = pclose(p);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+#define WITH_OUTPUT(status, wanted)                                                                                    \
+  do {                                                                                                                 \
+    int status_ = (status);                                                                                            \
+    if (status_ != (wanted)) fail_msg("exit status %d: %s", status_, output);                                          \
+  } while (0)
+static void says(const char *what) {
+  if (!strstr(output, what)) fail_msg("no \"%s\" in: %s", what, output);
+}
+
+/* A library with the sanitizers' run time cannot be loaded into programs without it. */
+static void no_sanitizers(void) {
+#if defined(__SANITIZE_ADDRESS__)
+  print_message("preloading does not work with the sanitizers\n");
+  skip();
+#endif
+}
+
+static void play(const char *part) {
+  no_sanitizers();
+  WITH_OUTPUT(shell("%s emu --gpu gfx1100,gfx1100 --verbose -- %s %s 2>&1", DOORBELL, self, part), 0);
+}
+static void finds_files(void **state) { play("paths"); }
+static void runs_queues(void **state) { play("queue"); }
+static void keeps_descriptors(void **state) { play("descriptors"); }
+
+static void reports_usage(void **state) {
+  assert_int_equal(shell("%s emu 2>&1", DOORBELL), 2);
+  says("no command");
+  assert_int_equal(shell("%s emu --gpu gfx906 -- true 2>&1", DOORBELL), 2);
+  says("gfx906");
+  assert_int_equal(shell("%s emu --bogus -- true 2>&1", DOORBELL), 2);
+  says("--bogus");
+  assert_int_equal(shell("%s emu --gpu 2>&1", DOORBELL), 2);
+  assert_int_equal(shell("%s emu --help", DOORBELL), 0);
+  says("--gpu NAMES");
+}
+
+static void passes_status_and_cleans_up(void **state) {
+  no_sanitizers();
+  char dir[] = "/tmp/doorbell-test.XXXXXX";
+  assert_non_null(mkdtemp(dir));
+  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c 'cat /dev/kfd; exit 7' 2>&1", dir, DOORBELL), 7);
+  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c 'kill -9 $$' 2>&1", dir, DOORBELL), 137);
+  assert_int_equal(shell("TMPDIR=%s %s emu -- ./no-such-program 2>&1", dir, DOORBELL), 127);
+  says("no-such-program");
+  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c '[ \"$1\" = --stats ]' x --stats", dir, DOORBELL), 0);
+  assert_int_equal(shell("TMPDIR=%s %s emu -- ls /dev/dri", dir, DOORBELL), 0);
+  assert_string_equal(output, "renderD128\n");
+  assert_int_equal(rmdir(dir), 0);
+}
+
+/* The driver of this project through the real table of calls: a device that it takes for hardware. */
+static void runs_the_driver(void **state) {
+  no_sanitizers();
+  const char *run = "--grid 8 --block 128 --arg f32[1024]=iota --arg f32[1024]=ones --arg f32:2 --arg u32:1024";
+  WITH_OUTPUT(shell("%s emu --stats -- %s run %s/bench/kernels/saxpy.gfx1100.co %s --dev AMD 2>&1", DOORBELL, DOORBELL,
+                    KERNELS_DIR, run),
+              0);
+  says("AMD (gfx1100");
+  says("2 3 4 5 6 7 8 9");
+  says("1 dispatches, 8 workgroups, 32 waves");
+  assert_int_equal(shell("%s emu -- %s run %s/bench/kernels/saxpy.gfx1100.co --grid 8 --block 128 --arg u64:0 --arg "
+                         "f32[1024]=ones --arg f32:2 --arg u32:1024 --dev AMD 2>&1",
+                         DOORBELL, DOORBELL, KERNELS_DIR),
+                   1);
+  says("doorbell emu: ");
+  says("0x0: not mapped");
+  says("memory access fault");
+}
+
+static const char tinygrad[] = "from tinygrad import Tensor, dtypes\n"
+                               "a = Tensor([1., 2., 3., 4.])\n"
+                               "assert (a + a).tolist() == [2., 4., 6., 8.]\n"
+                               "x = Tensor.arange(4096).reshape(64, 64).float().contiguous().realize()\n"
+                               "i = Tensor.eye(64).contiguous().realize()\n"
+                               "assert (x @ (i * 2)).flatten().tolist() == [2. * k for k in range(4096)]\n"
+                               "assert x.sum(axis=1).tolist() == [sum(range(64 * k, 64 * k + 64)) for k in range(64)]\n"
+                               "assert abs(x.softmax().sum().item() - 64) < 1e-3\n"
+                               "y = x.to('AMD:1').contiguous().realize()\n"
+                               "assert (y + 1).to('AMD:0').flatten().tolist() == [k + 1. for k in range(4096)]\n"
+                               "print('tinygrad is right')\n";
+
+static void runs_tinygrad(void **state) {
+  no_sanitizers();
+  if (shell("python3 -c 'import tinygrad' 2>&1")) {
+    print_message("python3 cannot import tinygrad: %s\n", output);
+    skip();
+  }
+  char script[] = "/tmp/doorbell-tinygrad.XXXXXX";
+  int fd = mkstemp(script);
+  assert_true(fd >= 0 && write(fd, tinygrad, sizeof tinygrad - 1) == sizeof tinygrad - 1 && !close(fd));
+  int status = shell("DEV=AMD %s emu --gpu gfx1100,gfx1100 --verbose -- python3 %s 2>&1", DOORBELL, script);
+  unlink(script);
+  WITH_OUTPUT(status, 0);
+  says("tinygrad is right");
+}
+
+int main(int argc, char **argv) {
+  for (size_t i = 0; argc > 1 && i < sizeof parts / sizeof parts[0]; i++)
+    if (!strcmp(argv[1], parts[i].name)) return parts[i].play(), 0;
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n <= 0) return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(finds_files),
+      cmocka_unit_test(runs_queues),
+      cmocka_unit_test(keeps_descriptors),
+      cmocka_unit_test(reports_usage),
+      cmocka_unit_test(passes_status_and_cleans_up),
+      cmocka_unit_test(runs_the_driver),
+      cmocka_unit_test(runs_tinygrad),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
