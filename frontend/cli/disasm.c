@@ -1,0 +1,232 @@
+/* doorbell disasm: the emulator's decoder as a disassembler. Its lines are those of llvm-objdump -d -z. */
+#include "cli.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../emu/amd/rdna3.h"
+#include "../../hcq/amd/code_object.h"
+
+struct label {
+  uint64_t address;
+  const char *name;
+  bool untyped; /* an assembler's label rather than a function */
+};
+struct ctx {
+  const char *file, *arch;
+  bool raw, wave32, wave64;
+};
+
+static int set_arch(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->arch = value, 0;
+}
+static int set_raw(const struct command *c, void *ctx, const char *value) { return ((struct ctx *)ctx)->raw = true, 0; }
+static int set_wave32(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->wave32 = true, 0;
+}
+static int set_wave64(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->wave64 = true, 0;
+}
+static int set_file(const struct command *c, void *ctx, const char *word) {
+  struct ctx *x = ctx;
+  if (x->file) return fail_usage(c, "one file at a time: '%s' and '%s'", x->file, word);
+  return x->file = word, 0;
+}
+static const struct option options[] = {{"--arch", true, set_arch},
+                                        {"--raw", false, set_raw},
+                                        {"--wave32", false, set_wave32},
+                                        {"--wave64", false, set_wave64}};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+/* GPUs of one instruction set. Source: LLVM's AMDGPUUsage, processors. */
+static bool known_arch(const char *name) {
+  static const char *const names[] = {"gfx1100", "gfx1101", "gfx1102", "gfx1103"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i])) return true;
+  return false;
+}
+
+static int by_address(const void *a, const void *b) {
+  const struct label *x = a, *y = b;
+  return x->address < y->address ? -1 : x->address > y->address ? 1 : strcmp(x->name, y->name);
+}
+
+static bool relative_branch(const struct rdna3_inst *in, uint64_t *to) {
+  for (unsigned i = 0; in->op && i < in->operands; i++)
+    if (in->operand[i].kind == RDNA3_KIND_label) {
+      *to = in->pc + in->size + (uint64_t)((int64_t)(int16_t)in->arg[i] * 4);
+      return true;
+    }
+  return false;
+}
+
+/* A branch to an untyped label names it in place of the distance, which is the last operand. */
+static bool name_target(char *line, size_t cap, const struct label *labels, unsigned n, uint64_t to) {
+  for (unsigned i = 0; i < n; i++)
+    if (labels[i].address == to && labels[i].untyped) {
+      char *last = strrchr(line, ' ');
+      if (last) snprintf(last + 1, cap - (size_t)(last + 1 - line), "%s", labels[i].name);
+      return last != NULL;
+    }
+  return false;
+}
+/* " <name+0x10>" for the last label at or before an address. */
+static void print_target(const struct label *labels, unsigned n, uint64_t to) {
+  unsigned k = n;
+  while (k && labels[k - 1].address > to) k--;
+  if (!k) return;
+  uint64_t offset = to - labels[k - 1].address;
+  offset ? printf(" <%s+0x%" PRIx64 ">", labels[k - 1].name, offset) : printf(" <%s>", labels[k - 1].name);
+}
+
+/* Instructions in [from, to) of code that starts at address base. */
+static void print_code(const uint8_t *code, uint64_t from, uint64_t to, uint64_t base, bool wave64,
+                       const struct label *labels, unsigned n) {
+  while (from < to) {
+    uint32_t dw[5] = {0};
+    uint64_t left = to - from, target;
+    char line[512] = "\t";
+    if (left < 4) {
+      size_t len = 1;
+      for (unsigned i = 0; i < left; i++)
+        len += (size_t)snprintf(line + len, sizeof line - len, "%s0x%02x", i ? ", " : ".byte ", code[from + i]);
+      printf("%-60s// %012" PRIX64 ":", line, base + from);
+      for (unsigned i = 0; i < left; i++) printf(" %02X", code[from + i]);
+      putchar('\n');
+      return;
+    }
+    memcpy(dw, code + from, left < sizeof dw ? left : sizeof dw);
+    struct rdna3_inst in;
+    unsigned size = rdna3_decode_wave(dw, left / 4 < 5 ? left / 4 : 5, base + from, wave64, &in);
+    rdna3_print(&in, line + 1, sizeof line - 1);
+    if (!size || !strncmp(line + 1, ".long", 5)) size = 4;
+    bool branch = relative_branch(&in, &target);
+    if (branch && name_target(line, sizeof line, labels, n, target)) branch = false;
+    printf("%-60s// %012" PRIX64 ":", line, base + from);
+    for (unsigned i = 0; i < size / 4; i++) printf(" %08X", dw[i]);
+    if (branch) print_target(labels, n, target);
+    putchar('\n');
+    from += size;
+  }
+}
+
+/* ---- ELF files ---- */
+
+/* A kernel's wave size is in its descriptor; a function has that of the file's kernels. */
+static bool is_wave64(const struct ctx *ctx, const struct code_object *co, const char *name) {
+  if (ctx->wave32 || ctx->wave64) return ctx->wave64;
+  for (unsigned i = 0; i < co->nkernels; i++)
+    if (!strcmp(co->kernels[i].name, name)) return co->kernels[i].wavefront_size == 64;
+  return co->nkernels && co->kernels[0].wavefront_size == 64;
+}
+
+/* The labels of a section in ascending order; -1 without memory. */
+static int collect_labels(const struct elf *e, unsigned section, struct label **labels) {
+  unsigned n = 0;
+  *labels = calloc(e->symbols.count + 1, sizeof **labels);
+  if (!*labels) return -1;
+  for (unsigned i = 0; i < e->symbols.count; i++) {
+    Elf64_Sym sym;
+    const char *name;
+    if (elf_symbol(&e->symbols, i, &sym, &name) || sym.st_shndx != section || !*name) continue;
+    if (ELF64_ST_TYPE(sym.st_info) != STT_FUNC && ELF64_ST_TYPE(sym.st_info) != STT_NOTYPE) continue;
+    (*labels)[n++] = (struct label){sym.st_value, name, ELF64_ST_TYPE(sym.st_info) == STT_NOTYPE};
+  }
+  qsort(*labels, n, sizeof **labels, by_address);
+  return (int)n;
+}
+
+static int print_section(const struct command *c, const struct ctx *ctx, const struct elf *e,
+                         const struct code_object *co, unsigned section) {
+  const Elf64_Shdr *sh = &e->sections[section];
+  if (sh->sh_offset > e->size || sh->sh_size > e->size - sh->sh_offset)
+    return fail_work(c, "%s: section %s ends behind the file", ctx->file, elf_section_name(e, section));
+  struct label *labels;
+  int n = collect_labels(e, section, &labels);
+  if (n < 0) return fail_work(c, "out of memory");
+  printf("\nDisassembly of section %s:\n", elf_section_name(e, section));
+  const uint8_t *code = e->data + sh->sh_offset;
+  uint64_t at = 0;
+  const char *name = "";
+  for (int i = 0; i <= n; i++) {
+    uint64_t next = i < n ? labels[i].address - sh->sh_addr : sh->sh_size;
+    if (next > sh->sh_size) continue;
+    if (at < next) print_code(code, at, next, sh->sh_addr, is_wave64(ctx, co, name), labels, (unsigned)n);
+    if (at < next) at = next;
+    if (i == n) break;
+    printf("\n%016" PRIx64 " <%s>:\n", labels[i].address, labels[i].name);
+    name = labels[i].name;
+  }
+  free(labels);
+  return EXIT_DONE;
+}
+
+static int print_elf(const struct command *c, const struct ctx *ctx, const void *bytes, size_t size) {
+  /* LLVM's EF_AMDGPU_MACH of the processors above. */
+  static const struct {
+    uint8_t mach;
+    const char *name;
+  } machines[] = {{0x41, "gfx1100"}, {0x46, "gfx1101"}, {0x47, "gfx1102"}, {0x44, "gfx1103"}};
+  struct code_object co = {0};
+  struct elf elf;
+  const char *arch = NULL;
+  if (elf_open(&elf, bytes, size)) return fail_work(c, "%s: %s", ctx->file, db_error());
+  int status = EXIT_DONE;
+  for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
+    if (elf.header.e_machine == EM_AMDGPU && machines[i].mach == (elf.header.e_flags & 0xff)) arch = machines[i].name;
+  if (!arch) {
+    status = fail_work(c, "%s: not supported: code for ELF machine %u, flags 0x%x; gfx1100 to gfx1103 are", ctx->file,
+                       elf.header.e_machine, elf.header.e_flags);
+    goto out;
+  }
+  if (ctx->arch && strcmp(ctx->arch, arch) != 0) {
+    status = fail_work(c, "%s is for %s, not for %s", ctx->file, arch, ctx->arch);
+    goto out;
+  }
+  /* What an assembler wrote need not have kernels; then all that is not known is the wave size. */
+  if (code_object_open(&co, bytes, size, NULL)) memset(&co, 0, sizeof co);
+  printf("\n%s:\tfile format elf64-amdgpu\n", ctx->file);
+  for (unsigned i = 1; i < elf.nsections && status == EXIT_DONE; i++)
+    if (elf.sections[i].sh_flags & SHF_EXECINSTR && elf.sections[i].sh_type == SHT_PROGBITS && elf.sections[i].sh_size)
+      status = print_section(c, ctx, &elf, &co, i);
+  if (co.kernels) code_object_close(&co);
+out:
+  elf_close(&elf);
+  return status;
+}
+
+static int disasm_main(const struct command *self, int argc, char **argv) {
+  struct ctx ctx = {0};
+  int status;
+  if (!options_parse(self, options, OPTIONS, set_file, &ctx, argc, argv, &status)) return status;
+  if (!ctx.file) return fail_usage(self, "no file");
+  if (ctx.wave32 && ctx.wave64) return fail_usage(self, "--wave32 and --wave64 exclude each other");
+  if (ctx.arch && !known_arch(ctx.arch)) return fail_usage(self, "not supported: --arch %s; gfx1100 is", ctx.arch);
+  void *bytes;
+  size_t size;
+  char err[512];
+  if (read_file(ctx.file, &bytes, &size, err, sizeof err)) return fail_work(self, "%s", err);
+  if (ctx.raw)
+    print_code(bytes, 0, size, 0, ctx.wave64, NULL, 0);
+  else
+    status = print_elf(self, &ctx, bytes, size);
+  free(bytes);
+  return ctx.raw ? EXIT_DONE : status;
+}
+
+const struct command disasm_command = {
+    .name = "disasm",
+    .summary = "disassemble the code of a GPU program",
+    .help = "usage: doorbell disasm [--arch gfx1100] [--wave32 | --wave64] [--raw] FILE\n\n"
+            "Prints the instructions of a code object, linked or not, as llvm-objdump -d -z does:\n"
+            "labels, text, address and words, and where a branch goes. Words that are no instruction\n"
+            "print as .long.\n\n"
+            "  --arch NAME  fail unless the file is for NAME: gfx1100, gfx1101, gfx1102 or gfx1103,\n"
+            "               which share one instruction set\n"
+            "  --wave32     names of wave32 (vcc_lo) or wave64 (vcc); without these a kernel's\n"
+            "  --wave64     descriptor says, and code without kernels is taken for wave32\n"
+            "  --raw        FILE holds instruction words and nothing else\n\n"
+            "example:\n"
+            "  doorbell disasm kernel.co\n",
+    .main = disasm_main,
+};
