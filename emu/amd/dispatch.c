@@ -150,7 +150,7 @@ static enum cp_status check_program(struct amd_queue *q, struct run *r) {
   return CP_DONE;
 }
 
-/* A shader's fault names its instruction; what else is known here is where its data address lies. */
+/* A shader's fault names its instruction; what else is known here is the kernel and where its data address lies. */
 static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   struct fault *f = &r->fault;
   size_t n = strlen(f->text);
@@ -159,6 +159,10 @@ static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
     vm_describe(q->gpu->vm, f->address, near, sizeof near);
     snprintf(f->text + n, sizeof f->text - n, "; %.150s", near);
   }
+  char name[128];
+  n = strlen(f->text);
+  if (amd_kernel_name(q->gpu->vm, r->d.pgm, name, sizeof name))
+    snprintf(f->text + n, sizeof f->text - n, "; kernel %s", name);
   amd_gpu_fault(q->gpu, f);
   return CP_DEAD;
 }

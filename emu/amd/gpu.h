@@ -271,6 +271,8 @@ void amd_kick(struct amd_machine *m);
 /* Stops the GPU's queues, reports to the process's events and leaves the report for the device core dump. Only the
  * first fault counts. */
 void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault);
+/* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
+bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 /* Copies between the client's memory and ours; -EFAULT where nothing is mapped. */
 int amd_copy_from_user(void *dst, uint64_t src, size_t n);
 int amd_copy_to_user(uint64_t dst, const void *src, size_t n);
