@@ -57,14 +57,14 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
 
 static void store_number(enum dtype t, void *data, int64_t at, double v) {
   switch (t) {
-  case DT_I8: ((int8_t *)data)[at] = (int8_t)v; break;
-  case DT_U8: ((uint8_t *)data)[at] = (uint8_t)v; break;
-  case DT_I16: ((int16_t *)data)[at] = (int16_t)v; break;
-  case DT_U16: ((uint16_t *)data)[at] = (uint16_t)v; break;
-  case DT_I32: ((int32_t *)data)[at] = (int32_t)v; break;
-  case DT_U32: ((uint32_t *)data)[at] = (uint32_t)v; break;
-  case DT_I64: ((int64_t *)data)[at] = (int64_t)v; break;
-  case DT_U64: ((uint64_t *)data)[at] = (uint64_t)v; break;
+  case DT_I8: ((int8_t *)data)[at] = (int8_t)expr_whole(v); break;
+  case DT_U8: ((uint8_t *)data)[at] = (uint8_t)expr_whole(v); break;
+  case DT_I16: ((int16_t *)data)[at] = (int16_t)expr_whole(v); break;
+  case DT_U16: ((uint16_t *)data)[at] = (uint16_t)expr_whole(v); break;
+  case DT_I32: ((int32_t *)data)[at] = (int32_t)expr_whole(v); break;
+  case DT_U32: ((uint32_t *)data)[at] = (uint32_t)expr_whole(v); break;
+  case DT_I64: ((int64_t *)data)[at] = expr_whole(v); break;
+  case DT_U64: ((uint64_t *)data)[at] = v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)expr_whole(v); break;
   case DT_F16: ((uint16_t *)data)[at] = f32_to_f16((float)v); break;
   case DT_BF16: ((uint16_t *)data)[at] = f32_to_bf16((float)v); break;
   case DT_F32: ((float *)data)[at] = (float)v; break;

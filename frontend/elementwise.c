@@ -222,7 +222,7 @@ bool number_fits(const db_operand *o, enum dtype t) {
 struct expr operand_expr(const db_operand *o, enum dtype t) {
   if (o->kind == DB_OPERAND_TENSOR) return expr_cast(expr_of(o->t), t);
   if (t == DT_BOOL) return expr_const(t, 0, o->kind == DB_OPERAND_INT ? o->i != 0 : o->f != 0);
-  return o->kind == DB_OPERAND_INT ? expr_const(t, (double)o->i, o->i) : expr_const(t, o->f, (int64_t)o->f);
+  return o->kind == DB_OPERAND_INT ? expr_const(t, (double)o->i, o->i) : expr_const(t, o->f, expr_whole(o->f));
 }
 
 /* The shape that x and dim (rank, in place) broadcast to; false when they do not. */
@@ -274,7 +274,7 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   const struct binary_row *row = &binary_rows[op];
   enum dtype t = operands_type(o, 2);
   if (op == DB_POW && a.kind == DB_OPERAND_TENSOR && small_power(&b, a.t))
-    return call_end(&c, power_by_squaring(expr_of(a.t), b.kind == DB_OPERAND_INT ? b.i : (int64_t)b.f));
+    return call_end(&c, power_by_squaring(expr_of(a.t), b.i));
   if (op == DB_POW && !dtype_is_float(t))
     return call_fail(&c, "not supported: integers raised to a tensor, a negative number or more than 63; cast to f32");
   if ((row->takes == NO_BOOL && t == DT_BOOL) || (row->takes == NO_FLOAT && dtype_is_float(t)))

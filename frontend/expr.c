@@ -9,9 +9,12 @@ struct expr expr_const(enum dtype t, double f, int64_t i) {
   return (struct expr){.u = u, .dtype = t};
 }
 
-struct expr expr_num(struct expr like, double v) {
-  return expr_const(like.dtype, v, dtype_is_float(like.dtype) ? 0 : (int64_t)v);
+int64_t expr_whole(double v) {
+  if (v != v) return 0;
+  return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
 }
+
+struct expr expr_num(struct expr like, double v) { return expr_const(like.dtype, v, expr_whole(v)); }
 
 /* x's shape where it has one, else y's: numbers have rank 0 and go with everything. */
 static struct expr shaped(struct uop *u, enum dtype t, struct expr x, struct expr y) {
