@@ -54,6 +54,9 @@ struct db_emu_launch {
   uint32_t fault_group[3], fault_wave;
   char fault_text[512]; /* complete message: what, where, instruction */
   uint64_t instructions, waves, bytes_loaded, bytes_stored;
+  /* Lanes that accessed LDS outside the workgroup's part, where hardware loads 0 and stores nothing, and the first. */
+  uint64_t lds_outside;
+  char lds_outside_text[512];
 };
 /* Runs a grid to its end. 0; -EFAULT with fault set; -EINVAL (fault DB_EMU_BAD_LAUNCH) or -ENOMEM. */
 int db_emu_run(struct db_emu_launch *launch);

@@ -23,6 +23,7 @@ struct run {
   unsigned waves_per_group;
   pthread_mutex_t lock;
   struct fault fault; /* the first, under the lock */
+  struct fault where; /* of a wave that was stopped; under the lock */
 };
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
@@ -74,7 +75,13 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
     int rc =
         core ? shader_run_workgroup(core, r->q->code, d, group, seat * r->waves_per_group, &stats, &fault) : -EFAULT;
     if (rc) {
-      if (rc != -ECANCELED) stop_with(r, &fault);
+      if (rc == -ECANCELED) {
+        pthread_mutex_lock(&r->lock);
+        r->where = fault;
+        pthread_mutex_unlock(&r->lock);
+      } else {
+        stop_with(r, &fault);
+      }
       go_on = false;
     }
   }
@@ -150,6 +157,16 @@ static enum cp_status check_program(struct amd_queue *q, struct run *r) {
   return CP_DONE;
 }
 
+/* A line for the log about something that is no fault. */
+static void tell(struct run *r, const char *what, const struct fault *f) {
+  const struct emu_machine *m = &r->q->gpu->machine->base;
+  char line[800], name[128] = "?";
+  if (!m->print) return;
+  amd_kernel_name(r->q->gpu->vm, r->d.pgm, name, sizeof name);
+  snprintf(line, sizeof line, "%s: %s; kernel %s", what, f->text, name);
+  m->print(m->print_ctx, line);
+}
+
 /* A shader's fault names its instruction; what else is known here is the kernel and where its data address lies. */
 static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   struct fault *f = &r->fault;
@@ -210,9 +227,14 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);
   chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
   count(&q->gpu->dispatches, 1);
+  struct shader_notes notes;
+  memset(&notes, 0, sizeof notes);
+  r.d.notes = &notes;
   pthread_mutex_init(&r.lock, NULL);
   pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
+  if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
+  if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
   if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);
   return atomic_load_explicit(&q->stop, memory_order_relaxed) ? CP_DEAD : CP_DONE;
 }

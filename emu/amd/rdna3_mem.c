@@ -49,6 +49,22 @@ const struct rdna3_uop *mem_scratch_fault(struct rdna3_wave *w, const struct rdn
                      verb, size, (unsigned long long)a, mem_scratch_lane(w));
 }
 
+void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned lane, uint64_t address, unsigned size,
+                     unsigned access) {
+  struct shader_notes *notes = w->dispatch ? w->dispatch->notes : NULL;
+  if (!notes || atomic_fetch_add_explicit(&notes->lds_outside, 1, memory_order_relaxed)) return;
+  /* The first is described as a fault would be, and the wave then is as it was. */
+  struct fault *fault = w->fault;
+  enum rdna3_state state = w->state;
+  uint64_t executed = w->executed;
+  int64_t budget = w->budget;
+  w->fault = &notes->first;
+  rdna3_fault(w, u, FAULT_LDS, (int)lane, address, access,
+              "%s of %u bytes at 0x%llx of LDS, outside the workgroup's %u bytes", access & VM_WRITE ? "write" : "read",
+              size, (unsigned long long)address, w->lds_size);
+  w->fault = fault, w->state = state, w->executed = executed, w->budget = budget;
+}
+
 /* ---- one lane at a time ---- */
 
 /* Copies one lane's element between memory and bytes. False after a fault was reported. */
@@ -57,6 +73,7 @@ static bool lane_access(struct rdna3_wave *w, const struct rdna3_uop *u, unsigne
   bool write = access & VM_WRITE;
   uint32_t high = (uint32_t)(va >> 32), low = (uint32_t)va;
   if (u->inst->format == RDNA3_FLAT && high == RDNA3_SHARED_HI) {
+    if (low + (uint64_t)size > w->lds_size) mem_lds_outside(w, u, lane, low, size, access);
     for (unsigned i = 0; i < size; i++) {
       bool in = low + (uint64_t)i < w->lds_size;
       if (!write)
@@ -234,6 +251,8 @@ static const struct rdna3_uop *ds_count(struct rdna3_wave *w, const struct rdna3
       uint32_t next = old + (uint32_t)total;
       memcpy(w->lds + at, &next, 4);
     }
+  } else if (mask) {
+    mem_lds_outside(w, u, (unsigned)__builtin_ctz(mask), at, 4, VM_READ | VM_WRITE);
   }
   uint32_t *d = rdna3_dst(w, u);
   for (uint32_t m = mask; m; m &= m - 1) d[__builtin_ctz(m)] = old;
@@ -246,7 +265,10 @@ static const struct rdna3_uop *ds_load_addtid(struct rdna3_wave *w, const struct
     unsigned i = (unsigned)__builtin_ctz(m);
     uint64_t at = (uint64_t)base + (w->half * 32 + i) * 4;
     d[i] = 0;
-    if (at + 4 <= w->lds_size) memcpy(&d[i], w->lds + at, 4);
+    if (at + 4 <= w->lds_size)
+      memcpy(&d[i], w->lds + at, 4);
+    else
+      mem_lds_outside(w, u, i, at, 4, VM_READ);
   }
   return u + 1;
 }
@@ -256,7 +278,10 @@ static const struct rdna3_uop *ds_store_addtid(struct rdna3_wave *w, const struc
   for (uint32_t m = *w->lanes; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
     uint64_t at = (uint64_t)base + (w->half * 32 + i) * 4;
-    if (at + 4 <= w->lds_size) memcpy(w->lds + at, &s[i], 4);
+    if (at + 4 <= w->lds_size)
+      memcpy(w->lds + at, &s[i], 4);
+    else
+      mem_lds_outside(w, u, i, at, 4, VM_WRITE);
   }
   return u + 1;
 }

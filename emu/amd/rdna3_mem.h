@@ -129,4 +129,7 @@ rdna3_exec_fn *mem_buffer(struct rdna3_uop *u, unsigned row);
  */
 uint32_t mem_buffer_addresses(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned size, uint64_t *addr,
                               uint32_t *outside);
+/* Notes an access outside the workgroup's LDS, which goes on. */
+void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned lane, uint64_t address, unsigned size,
+                     unsigned access) __attribute__((cold));
 #endif

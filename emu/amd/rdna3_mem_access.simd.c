@@ -208,7 +208,9 @@ MEM_INLINE void ds_load_row(struct rdna3_wave *w, const struct rdna3_uop *u, enu
   static const uint8_t zero[16];
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
-    mem_put(k, d, i, addr[i] + size <= w->lds_size ? w->lds + addr[i] : zero);
+    bool inside = addr[i] + size <= w->lds_size;
+    if (!inside) mem_lds_outside(w, u, i, addr[i], size, VM_READ);
+    mem_put(k, d, i, inside ? w->lds + addr[i] : zero);
   }
 }
 MEM_INLINE void ds_store_row(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_store k, const uint32_t *s,
@@ -221,7 +223,10 @@ MEM_INLINE void ds_store_row(struct rdna3_wave *w, const struct rdna3_uop *u, en
   }
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
-    if (addr[i] + size <= w->lds_size) mem_take(k, s, i, w->lds + addr[i]);
+    if (addr[i] + size <= w->lds_size)
+      mem_take(k, s, i, w->lds + addr[i]);
+    else
+      mem_lds_outside(w, u, i, addr[i], size, VM_WRITE);
   }
 }
 MEM_INLINE const struct rdna3_uop *ds_load(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k) {

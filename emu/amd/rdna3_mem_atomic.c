@@ -109,6 +109,7 @@ static void *flat_element(struct rdna3_wave *w, const struct rdna3_uop *u, unsig
   uint32_t low = (uint32_t)va;
   if (va >> 32 == RDNA3_SHARED_HI) {
     *dropped = low > w->lds_size || size > w->lds_size - low;
+    if (*dropped) mem_lds_outside(w, u, lane, low, size, VM_READ | VM_WRITE);
     return *dropped ? NULL : w->lds + low;
   }
   uint32_t limit = mem_scratch_lane(w);
@@ -189,7 +190,10 @@ MEM_INLINE const struct rdna3_uop *ds_atomic(struct rdna3_wave *w, const struct 
     uint32_t a = at[i] + (uint32_t)u->imm;
     uint64_t old = 0;
     if (a & (size - 1)) return misaligned(w, u, i, a, size);
-    if (a < w->lds_size && size <= w->lds_size - a) old = lane_local(op, wide, w->lds + a, data, second, i);
+    if (a < w->lds_size && size <= w->lds_size - a)
+      old = lane_local(op, wide, w->lds + a, data, second, i);
+    else
+      mem_lds_outside(w, u, i, a, size, VM_READ | VM_WRITE);
     if (returns) {
       d[i] = (uint32_t)old;
       if (wide) d[i + 32] = (uint32_t)(old >> 32);
@@ -209,7 +213,10 @@ MEM_INLINE const struct rdna3_uop *ds_swap2(struct rdna3_wave *w, const struct r
       const uint32_t *data = rdna3_row(w, u, 1 + k);
       uint32_t a = base + offset[k], value[2] = {data[i], wide ? data[i + 32] : 0};
       if (a & (size - 1)) return misaligned(w, u, i, a, size);
-      if (a >= w->lds_size || size > w->lds_size - a) continue;
+      if (a >= w->lds_size || size > w->lds_size - a) {
+        mem_lds_outside(w, u, i, a, size, VM_READ | VM_WRITE);
+        continue;
+      }
       memcpy(old + k * words, w->lds + a, size);
       memcpy(w->lds + a, value, size);
     }

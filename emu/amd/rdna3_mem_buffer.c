@@ -142,7 +142,10 @@ static const struct rdna3_uop *buffer_load_lds(struct rdna3_wave *w, const struc
   uint32_t base = (w->s[RDNA3_M0] & 0xffff) + (uint32_t)u->src[2];
   for (uint32_t m = *w->lanes; m; m &= m - 1) {
     uint32_t i = (uint32_t)__builtin_ctz(m), at = base + (w->half * 32 + i) * 4;
-    if (at + 4ull <= w->lds_size) memcpy(w->lds + at, &rows[i], 4);
+    if (at + 4ull <= w->lds_size)
+      memcpy(w->lds + at, &rows[i], 4);
+    else
+      mem_lds_outside(w, u, i, at, 4, VM_WRITE);
   }
   return u + 1;
 }

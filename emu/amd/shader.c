@@ -121,7 +121,10 @@ static int run_waves(struct shader_core *core, uint32_t waves, const atomic_bool
         run_slice(w);
         fp = w->fp_control; /* what MODE ended as; operations put back what they change */
         if (w->state == RDNA3_FAULTED) return -EFAULT;
-        if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return -ECANCELED;
+        if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
+          rdna3_fault(w, w->next, FAULT_NONE, -1, 0, 0, "still running");
+          return -ECANCELED;
+        }
       }
       waiting += w->state == RDNA3_BARRIER, ended += w->state == RDNA3_ENDED;
     }

@@ -15,6 +15,13 @@ struct shader_stats {
   uint64_t bytes_loaded, bytes_stored; /* global memory */
 };
 
+/* What hardware lets pass but nobody means: accesses outside the workgroup's LDS, of which loads give 0 and stores do
+ * nothing. */
+struct shader_notes {
+  _Atomic uint64_t lds_outside; /* lanes */
+  struct fault first;           /* of them; whole when the dispatch has ended */
+};
+
 struct shader_dispatch {
   struct vm *vm;
   uint64_t pgm; /* byte address of the first instruction */
@@ -29,7 +36,8 @@ struct shader_dispatch {
   uint32_t scratch_waves;       /* wave slots that scratch has room for */
   uint64_t (*clock)(void *ctx); /* 100 MHz counter for s_memrealtime */
   void *ctx;
-  const atomic_bool *stop; /* set from outside to abandon the dispatch (queue destroyed) */
+  struct shader_notes *notes; /* NULL: nobody asks */
+  const atomic_bool *stop;    /* set from outside to abandon the dispatch (queue destroyed) */
 };
 
 /* Per host thread: decoded-code cache, LDS, wave states. One per worker, reused between dispatches. */
@@ -44,7 +52,7 @@ void shader_code_free(struct shader_code *code);
 void shader_code_invalidate(struct shader_code *code);
 
 /* Runs one workgroup to its end. slot: which scratch wave slots this core may use (core_index * waves per group).
- * 0, -ECANCELED when *stop was seen, or -EFAULT with *fault filled. */
+ * 0, -EFAULT with *fault filled, or -ECANCELED when *stop was seen; *fault then says where a wave was, of no kind. */
 int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
                          const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
                          struct fault *fault);

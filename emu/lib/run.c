@@ -146,7 +146,8 @@ struct run {
   uint32_t grid[3];
   unsigned waves_per_group;
   struct shader_stats stats; /* under the lock, as the fault */
-  struct fault fault;
+  struct fault fault, where;
+  struct shader_notes notes;
   pthread_mutex_t lock;
   atomic_bool stop, late;
 };
@@ -191,6 +192,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   r->stats.instructions += stats.instructions, r->stats.waves += stats.waves;
   r->stats.bytes_loaded += stats.bytes_loaded, r->stats.bytes_stored += stats.bytes_stored;
   if (rc == -EFAULT && r->fault.kind == FAULT_NONE) r->fault = fault;
+  if (rc == -ECANCELED && fault.text[0]) r->where = fault;
   pthread_mutex_unlock(&r->lock);
   if (rc) atomic_store(&r->stop, true);
   return !rc;
@@ -232,6 +234,7 @@ static int prepare(const struct db_emu_launch *l, struct run *r) {
       .keep_lds = !(l->rsrc2 >> 15 & 0x1ff) || !needs_clear_lds(l->code, l->code_bytes),
       .scratch_wave_size = l->rsrc2 & 1 ? (l->scratch_bytes_per_lane * wave + 255) & ~255u : 0,
       .clock = clock_of_host,
+      .notes = &r->notes,
       .stop = &r->stop,
   };
   memcpy(r->d.user_data, l->user_sgpr, sizeof r->d.user_data);
@@ -308,7 +311,7 @@ static int run_grid(struct run *r, uint32_t timeout_ms) {
 static const uint8_t public_fault[] = {
     [FAULT_NONE] = DB_EMU_OK,           [FAULT_PAGE] = DB_EMU_PAGE_FAULT,
     [FAULT_ILLEGAL] = DB_EMU_ILLEGAL,   [FAULT_MISALIGNED] = DB_EMU_MISALIGNED,
-    [FAULT_LDS] = DB_EMU_TRAP,     [FAULT_TRAP] = DB_EMU_TRAP,
+    [FAULT_LDS] = DB_EMU_TRAP,          [FAULT_TRAP] = DB_EMU_TRAP,
     [FAULT_PACKET] = DB_EMU_BAD_LAUNCH,
 };
 
@@ -322,7 +325,9 @@ static void fill_fault(struct db_emu_launch *l, const struct run *r, int rc) {
     fail(rc, "%s", f->text);
   } else if (rc == -EFAULT) {
     l->fault = DB_EMU_TIMEOUT;
-    fail(rc, "the kernel still runs after %u ms", l->timeout_ms);
+    l->fault_pc = r->where.pc, l->fault_wave = r->where.wave;
+    memcpy(l->fault_group, r->where.workgroup, sizeof l->fault_group);
+    fail(rc, "after %u ms %s", l->timeout_ms, r->where.text[0] ? r->where.text : "still running");
   } else if (rc) {
     l->fault = DB_EMU_BAD_LAUNCH;
   }
@@ -342,6 +347,8 @@ EXPORT int db_emu_run(struct db_emu_launch *l) {
   fill_fault(l, &r, rc);
   l->instructions = r.stats.instructions, l->waves = r.stats.waves;
   l->bytes_loaded = r.stats.bytes_loaded, l->bytes_stored = r.stats.bytes_stored;
+  l->lds_outside = r.notes.lds_outside;
+  memcpy(l->lds_outside_text, r.notes.first.text, sizeof l->lds_outside_text);
   if (r.context) context_put(r.context);
   pthread_mutex_destroy(&r.lock);
   return rc;

@@ -257,6 +257,22 @@ static void names_faults(void **state) {
   runs_one_wave(NULL);
 }
 
+/* Hardware lets it pass, and so does the emulator; but it says so. */
+static void notes_lds_out_of_range(void **state) {
+  struct code c = assemble("v_lshlrev_b32 v1, 7, v0\nds_store_b32 v1, v0\nds_load_b32 v2, v1\ns_endpgm\n");
+  struct db_emu_launch l = launch_of(&c, 0);
+  l.rsrc2 = (l.rsrc2 & ~(0x1ffu << 15)) | 2 << 15;
+  assert_int_equal(lib.db_emu_run(&l), 0);
+  assert_int_equal(l.lds_outside, 2 * 24); /* lanes 8 to 31 of 32 */
+  const char *const parts[] = {"write of 4 bytes at 0x400 of LDS", "1024 bytes", "ds_store_b32 v1, v0", "lane 8"};
+  for (int i = 0; i < 4; i++)
+    if (!strstr(l.lds_outside_text, parts[i])) fail_msg("no \"%s\" in: %s", parts[i], l.lds_outside_text);
+  l.block[0] = 8;
+  assert_int_equal(lib.db_emu_run(&l), 0);
+  assert_int_equal(l.lds_outside, 0);
+  assert_string_equal(l.lds_outside_text, "");
+}
+
 /* What was mapped when last used and is not any more: the host notices, not the table. */
 static void survives_memory_that_goes_away(void **state) {
   struct code c = assemble(add_one);
@@ -281,6 +297,8 @@ static void gives_up(void **state) {
   assert_int_equal(lib.db_emu_run(&l), -EFAULT);
   assert_int_equal(l.fault, DB_EMU_TIMEOUT);
   assert_non_null(strstr(l.fault_text, "30 ms"));
+  assert_non_null(strstr(l.fault_text, "s_branch"));
+  assert_int_equal(l.fault_pc, (uintptr_t)c.bytes);
   l.grid[0] = 100;
   assert_int_equal(lib.db_emu_run(&l), -EFAULT);
   assert_int_equal(l.fault, DB_EMU_TIMEOUT);
@@ -425,6 +443,7 @@ int main(void) {
       cmocka_unit_test(sees_new_code_at_the_same_place),
       cmocka_unit_test(refuses),
       cmocka_unit_test(names_faults),
+      cmocka_unit_test(notes_lds_out_of_range),
       cmocka_unit_test(survives_memory_that_goes_away),
       cmocka_unit_test(gives_up),
       cmocka_unit_test(runs_wave64_and_large_grids),
