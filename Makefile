@@ -59,8 +59,8 @@ OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
 CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
 
-KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl tests/kernels/*.cl))
-BENCH_CO   := $(filter $(B)/kernels/bench/%,$(KERNELS_CO))
+KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl bench/emu/*.cl tests/kernels/*.cl))
+BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO))
 
 TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
@@ -193,7 +193,7 @@ run: deps
 $(B)/bench/%: $(B)/obj/bench/%.o $(B)/libdoorbell.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
-bench: all $(addprefix $(B)/bench/,$(BENCHES))
+bench: all $(KERNELS_CO) $(addprefix $(B)/bench/,$(BENCHES))
 	$(Q)for b in $(BENCHES); do echo "== $$b"; $(B)/bench/$$b || exit 1; done
 	$(Q)$(B)/doorbell bench
 
