@@ -162,6 +162,9 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
 static inline unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
   return rdna3_decode_wave(dw, n, pc, false, out);
 }
+/* The words of a row's plain form: first registers, no modifiers. Returns the size in bytes; 0 for rows of formats that
+ * do not decode. */
+unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]);
 /* LLVM's text for it (rdna3_print.c); ".long 0x..." when op is NULL. Returns the length. */
 int rdna3_print(const struct rdna3_inst *inst, char *buf, size_t cap);
 

@@ -82,7 +82,7 @@ static bool ends(const struct rdna3_inst *in) {
 
 /* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. NULL when
  * memory is short. */
-static struct rdna3_trace *decode(struct vm *vm, uint64_t pc) {
+static struct rdna3_trace *decode(struct vm *vm, uint64_t pc, bool wave64) {
   struct rdna3_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
   uint64_t at = pc, farthest = pc;
@@ -106,7 +106,7 @@ static struct rdna3_trace *decode(struct vm *vm, uint64_t pc) {
       t->words = p;
     }
     struct rdna3_inst *in = &t->inst[t->insts++];
-    rdna3_decode(dw, n, at, in);
+    rdna3_decode_wave(dw, n, at, wave64, in);
     memcpy(t->words + words, dw, in->size);
     words += in->size / 4;
     at += in->size;
@@ -161,7 +161,7 @@ static const struct rdna3_uop *lookup(struct rdna3_wave *w, struct shader_code *
     }
     link = &t->next;
   }
-  struct rdna3_trace *t = decode(w->vm, pc);
+  struct rdna3_trace *t = decode(w->vm, pc, w->wave64);
   if (!t) {
     *why = "instruction fetch from an address that is not mapped for execution";
     return NULL;

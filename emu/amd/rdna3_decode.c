@@ -440,3 +440,50 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
   out->size = (uint8_t)(words * 4);
   return out->size;
 }
+
+/* The leading bits of each format's first word. */
+static const uint32_t encodings[RDNA3_FORMAT_COUNT] = {
+    [RDNA3_SOP2] = 2u << 30,       [RDNA3_SOPK] = 0xbu << 28,    [RDNA3_SOP1] = 0x17du << 23,
+    [RDNA3_SOPC] = 0x17eu << 23,   [RDNA3_SOPP] = 0x17fu << 23,  [RDNA3_SMEM] = 0x3du << 26,
+    [RDNA3_VOP1] = 0x3fu << 25,    [RDNA3_VOPC] = 0x3eu << 25,   [RDNA3_VOP3] = 0x35u << 26,
+    [RDNA3_VOP3SD] = 0x35u << 26,  [RDNA3_VOP3P] = 0xccu << 24,  [RDNA3_VOPD_X] = 0x32u << 26,
+    [RDNA3_VOPD_Y] = 0x32u << 26,  [RDNA3_DS] = 0x36u << 26,     [RDNA3_FLAT] = 0x37u << 26,
+    [RDNA3_SCRATCH] = 0x37u << 26, [RDNA3_GLOBAL] = 0x37u << 26, [RDNA3_MUBUF] = 0x38u << 26,
+    [RDNA3_MTBUF] = 0x3au << 26,
+};
+static const struct span opcodes[RDNA3_FORMAT_COUNT] = {
+    [RDNA3_SOP2] = {23, 7},    [RDNA3_SOPK] = {23, 5},   [RDNA3_SOP1] = {8, 8},     [RDNA3_SOPC] = {16, 7},
+    [RDNA3_SOPP] = {16, 7},    [RDNA3_SMEM] = {18, 8},   [RDNA3_VOP2] = {25, 6},    [RDNA3_VOP1] = {9, 8},
+    [RDNA3_VOPC] = {17, 8},    [RDNA3_VOP3] = {16, 10},  [RDNA3_VOP3SD] = {16, 10}, [RDNA3_VOP3P] = {16, 7},
+    [RDNA3_VOPD_X] = {22, 4},  [RDNA3_VOPD_Y] = {17, 5}, [RDNA3_DS] = {18, 8},      [RDNA3_FLAT] = {18, 7},
+    [RDNA3_SCRATCH] = {18, 7}, [RDNA3_GLOBAL] = {18, 7}, [RDNA3_MUBUF] = {18, 8},   [RDNA3_MTBUF] = {15, 4},
+};
+
+unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]) {
+  const struct rdna3_op *op = &rdna3_ops[row];
+  unsigned f = op->format;
+  if (!opcodes[f].width) return 0;
+  uint64_t word = encodings[f] | (uint64_t)op->opcode << opcodes[f].low;
+  if (f == RDNA3_VOPD_X) word |= (uint64_t)rdna3_ops[RDNA3_VOPD_Y_v_dual_mov_b32].opcode << opcodes[RDNA3_VOPD_Y].low;
+  if (f == RDNA3_VOPD_Y) word |= (uint64_t)rdna3_ops[RDNA3_VOPD_X_v_dual_mov_b32].opcode << opcodes[RDNA3_VOPD_X].low;
+  if (f == RDNA3_SCRATCH || f == RDNA3_GLOBAL) word |= (uint64_t)(f == RDNA3_GLOBAL ? 2 : 1) << 16;
+  if (f == RDNA3_FLAT || f == RDNA3_GLOBAL || f == RDNA3_SCRATCH) word |= (uint64_t)RDNA3_NULL << 48;
+  if (f == RDNA3_MUBUF && op->operand[0].bits) word |= (uint64_t)RDNA3_INT0 << 56;
+  /* Registers are number 0: s0 or v0. */
+  for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
+    const struct rdna3_operand *o = &op->operand[i];
+    struct span s = layout[f][o->field];
+    if (s.width == 9 &&
+        (o->kind == RDNA3_KIND_src || o->kind == RDNA3_KIND_src_vgpr || o->kind == RDNA3_KIND_src_vgpr_or_inline))
+      word |= (uint64_t)RDNA3_VGPR0 << s.low;
+    if (o->field == RDNA3_FIELD_ssrc0 && o->kind == RDNA3_KIND_sreg_m0_inl) word |= (uint64_t)RDNA3_M0 << s.low;
+  }
+  dw[0] = (uint32_t)word, dw[1] = (uint32_t)(word >> 32), dw[2] = dw[3] = 0;
+  struct rdna3_inst in;
+  unsigned size = rdna3_decode(dw, 4, 0, &in);
+  if (!size && f == RDNA3_DS) { /* some exist in the global data share only */
+    dw[0] |= 1u << 17;
+    size = rdna3_decode(dw, 4, 0, &in);
+  }
+  return (f == RDNA3_VOPD_Y ? in.opy : in.op) == op ? size : 0;
+}

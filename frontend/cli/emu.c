@@ -9,14 +9,18 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../../emu/amd/rdna3_isa.h"
 #include "../../emu/emu.h"
 
 struct ctx {
-  const char *gpus;
+  const char *gpus, *isa;
   bool stats, verbose;
 };
 static int set_gpus(const struct command *c, void *ctx, const char *value) {
   return ((struct ctx *)ctx)->gpus = value, 0;
+}
+static int set_isa(const struct command *c, void *ctx, const char *value) {
+  return ((struct ctx *)ctx)->isa = value, 0;
 }
 static int set_stats(const struct command *c, void *ctx, const char *value) {
   return ((struct ctx *)ctx)->stats = true, 0;
@@ -24,8 +28,10 @@ static int set_stats(const struct command *c, void *ctx, const char *value) {
 static int set_verbose(const struct command *c, void *ctx, const char *value) {
   return ((struct ctx *)ctx)->verbose = true, 0;
 }
-static const struct option options[] = {
-    {"--gpu", true, set_gpus}, {"--stats", false, set_stats}, {"--verbose", false, set_verbose}};
+static const struct option options[] = {{"--gpu", true, set_gpus},
+                                        {"--isa", true, set_isa},
+                                        {"--stats", false, set_stats},
+                                        {"--verbose", false, set_verbose}};
 enum { OPTIONS = sizeof options / sizeof *options };
 
 /* The library is beside this program, or where `make install` puts it. */
@@ -90,14 +96,23 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
   return 128 + WTERMSIG(status);
 }
 
+static int print_isa(const struct command *self, const char *gpu) {
+  char *text = rdna3_isa_report(gpu);
+  if (!text) return fail_usage(self, "not supported: --isa %s; gfx1100 is", gpu);
+  fputs(text, stdout);
+  free(text);
+  return EXIT_DONE;
+}
+
 static int emu_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {.gpus = "gfx1100"};
   char library[PATH_MAX], err[256];
   int status, flags = 0;
   /* Flags end at "--" or at the first word that is not one. */
   while (flags < argc && argv[flags][0] == '-' && strcmp(argv[flags], "--"))
-    flags += strcmp(argv[flags], "--gpu") || flags + 1 == argc ? 1 : 2;
+    flags += (strcmp(argv[flags], "--gpu") && strcmp(argv[flags], "--isa")) || flags + 1 == argc ? 1 : 2;
   if (!options_parse(self, options, OPTIONS, NULL, &ctx, flags, argv, &status)) return status;
+  if (ctx.isa) return print_isa(self, ctx.isa);
   if (flags < argc && !strcmp(argv[flags], "--")) flags++;
   if (flags >= argc) return fail_usage(self, "no command to run");
 
@@ -116,12 +131,15 @@ static int emu_main(const struct command *self, int argc, char **argv) {
 const struct command emu_command = {
     .name = "emu",
     .summary = "run a program that drives AMD GPUs itself on emulated ones",
-    .help = "usage: doorbell emu [--gpu NAME[,NAME...]] [--stats] [--verbose] -- COMMAND [ARGUMENT]...\n\n"
+    .help = "usage: doorbell emu [--gpu NAME[,NAME...]] [--stats] [--verbose] -- COMMAND [ARGUMENT]...\n"
+            "       doorbell emu --isa NAME\n\n"
             "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs\n"
             "it starts do with /dev/kfd, the render nodes and their files in sysfs through the C\n"
             "library goes to the emulator. Each process has GPUs of its own.\n\n"
             "  --gpu NAMES  the GPUs, in order (default gfx1100); gfx1100,gfx1100 are two\n"
             "  --stats      print counts per GPU to stderr when a process ends\n"
+            "  --isa NAME   list the GPU's instructions: executed exactly, approximately (and how far\n"
+            "               off), or missing; then end\n"
             "  --verbose    print why the emulated kernel driver refuses a call\n\n"
             "What a GPU faults on is printed to stderr, as a kernel's log would have it.\n"
             "The exit status is the command's; 128 + the number of the signal that ended it; 127 or\n"

@@ -1,4 +1,4 @@
-/* doorbell disasm against llvm-objdump, line for line, and what it refuses. */
+/* doorbell disasm against llvm-objdump, line for line, and what it refuses; the table of doorbell emu --isa. */
 #include "support.h"
 #include <glob.h>
 #include <sys/wait.h>
@@ -88,6 +88,15 @@ static void unlinked(void **state) {
   assert_contains(ours, "<third>");
 }
 
+static void fidelity(void **state) {
+  assert_int_equal(output(ours, DOORBELL " emu --isa gfx1100"), 0);
+  assert_contains(ours, "\nVOP2    v_add_f32                          exact\n");
+  assert_contains(ours, "\nVOP1    v_sin_f32                          approximate, within 0.51 ulp");
+  assert_contains(ours, " 0 missing\nother: ");
+  assert_int_equal(output(ours, DOORBELL " emu --isa gfx906 2>&1"), 2);
+  assert_contains(ours, "not supported: --isa gfx906");
+}
+
 static void refusals(void **state) {
   static const struct {
     const char *args, *says;
@@ -112,10 +121,8 @@ static void refusals(void **state) {
 int main(void) {
   if (!mkdtemp(dir)) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(code_objects),
-      cmocka_unit_test(raw_words),
-      cmocka_unit_test(unlinked),
-      cmocka_unit_test(refusals),
+      cmocka_unit_test(code_objects), cmocka_unit_test(raw_words), cmocka_unit_test(unlinked),
+      cmocka_unit_test(fidelity),     cmocka_unit_test(refusals),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   char line[300];
