@@ -16,4 +16,7 @@ int emu_reason(struct os *os, char *buf, size_t cap);
 /* Has print called with one line for each fault of a GPU, by the thread that met it and before the process is told; one
  * printer per machine, set before the machine is used. -EINVAL as above. */
 int emu_log(struct os *os, void (*print)(void *ctx, const char *line), void *ctx);
+/* Abandons the dispatches that run, each with a line to the log, and waits for that a little: for the end of a process,
+ * which the machine does not otherwise notice. -EINVAL as above. */
+int emu_stop(struct os *os);
 #endif

@@ -28,6 +28,7 @@ struct emu_machine_ops {
   int (*list_dir)(struct emu_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
   int (*stats)(struct emu_machine *m, unsigned gpu, struct emu_stats *out);
   void (*reason)(struct emu_machine *m, char *buf, size_t cap);
+  void (*stop)(struct emu_machine *m);
   /* Stops all threads and frees the machine; every file is closed by then. */
   void (*free)(struct emu_machine *m);
 };

@@ -163,3 +163,10 @@ int emu_log(struct os *os, void (*print)(void *ctx, const char *line), void *ctx
   m->print_ctx = ctx;
   return 0;
 }
+
+int emu_stop(struct os *os) {
+  struct emu_machine *m = emulated(os);
+  if (!m) return -EINVAL;
+  m->ops->stop(m);
+  return 0;
+}

@@ -231,10 +231,12 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   memset(&notes, 0, sizeof notes);
   r.d.notes = &notes;
   pthread_mutex_init(&r.lock, NULL);
+  atomic_store(&q->dispatching, true);
   pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
   if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
   if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
+  atomic_store(&q->dispatching, false);
   if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);
   return atomic_load_explicit(&q->stop, memory_order_relaxed) ? CP_DEAD : CP_DONE;
 }

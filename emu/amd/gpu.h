@@ -156,6 +156,7 @@ struct amd_queue {
   pthread_t thread;
   bool started;
   atomic_bool quit, stop; /* end the thread; abandon the dispatch that runs */
+  atomic_bool dispatching;
 
   struct cp_level levels[CP_LEVELS];
   unsigned level;

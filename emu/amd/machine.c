@@ -162,6 +162,25 @@ static void amd_reason(struct emu_machine *base, char *buf, size_t cap) {
   pthread_mutex_unlock(&m->reason_lock);
 }
 
+static void amd_stop(struct emu_machine *base) {
+  struct amd_machine *m = machine_of(base);
+  bool busy = true;
+  for (int tries = 0; busy && tries < 200; tries++) {
+    busy = false;
+    for (unsigned i = 0; i < m->ngpus; i++) {
+      struct amd_gpu *g = &m->gpus[i];
+      pthread_mutex_lock(&g->queues_lock);
+      for (struct amd_queue *q = g->queues; q; q = q->next) {
+        if (!atomic_load(&q->dispatching)) continue;
+        atomic_store(&q->stop, true);
+        busy = true;
+      }
+      pthread_mutex_unlock(&g->queues_lock);
+    }
+    if (busy) usleep(1000);
+  }
+}
+
 /* ---- making and freeing ---- */
 
 static int shared_page(const char *name, size_t size, int *fd, void **page) {
@@ -233,6 +252,7 @@ static const struct emu_machine_ops machine_ops = {
     .list_dir = amd_list_dir,
     .stats = amd_stats,
     .reason = amd_reason,
+    .stop = amd_stop,
     .free = amd_machine_free,
 };
 

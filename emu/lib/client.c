@@ -47,6 +47,7 @@ static void print_stats(void) {
 
 __attribute__((destructor)) static void at_end(void) {
   if (!machine || owner != getpid()) return;
+  emu_stop(machine);
   if (getenv(CLIENT_STATS)) print_stats();
   if (own_root) tree_remove(root);
 }
