@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 #include "../../hcq/amd/pm4_wire.h"
+#include "../guard.h"
 
 uint64_t amd_clock(void) {
   struct timespec t;
@@ -209,7 +210,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
   return CP_DONE;
 }
 
-enum cp_status cp_run(struct amd_queue *q, uint64_t budget) {
+static enum cp_status run(struct amd_queue *q, uint64_t budget) {
   while (budget--) {
     if (atomic_load_explicit(&q->quit, memory_order_relaxed) ||
         atomic_load_explicit(&q->gpu->faulted, memory_order_relaxed))
@@ -230,4 +231,18 @@ enum cp_status cp_run(struct amd_queue *q, uint64_t budget) {
     if (!q->level) publish_rptr(q);
   }
   return CP_DONE;
+}
+
+enum cp_status cp_run(struct amd_queue *q, uint64_t budget) {
+  struct guard guard, **slot = guard_slot(), *const outer = *slot;
+  if (sigsetjmp(guard.jump, 0)) {
+    *slot = outer;
+    return cp_fault(q, FAULT_PAGE, guard.address, guard.access,
+                    "page fault: the packet processor %s 0x%" PRIx64 ", host memory that is no longer there",
+                    guard.access & VM_WRITE ? "writes" : "reads", guard.address);
+  }
+  *slot = &guard;
+  enum cp_status status = run(q, budget);
+  *slot = outer;
+  return status;
 }

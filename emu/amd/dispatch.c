@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "../../hcq/amd/pm4_wire.h"
+#include "../guard.h"
 
 #define REG(name)    (q->sh[GFX11_##name - PM4_SH_BASE])
 #define RFIELD(r, f) BITS_GET(GFX11_##r##_##f, REG(r))
@@ -45,6 +46,20 @@ static void stop_with(struct run *r, const struct fault *fault) {
   atomic_store(&r->q->stop, true);
 }
 
+static int run_group(struct run *r, struct shader_core *core, const struct shader_dispatch *d, const uint32_t group[3],
+                     unsigned seat, struct shader_stats *stats, struct fault *fault) {
+  struct guard guard, **slot = guard_slot(), *const outer = *slot;
+  if (sigsetjmp(guard.jump, 0)) {
+    *slot = outer;
+    shader_interrupted(core, r->q->code, guard.address, guard.access, fault);
+    return -EFAULT;
+  }
+  *slot = &guard;
+  int rc = shader_run_workgroup(core, r->q->code, d, group, seat * r->waves_per_group, stats, fault);
+  *slot = outer;
+  return rc;
+}
+
 static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end) {
   struct run *r = ctx;
   struct amd_gpu *gpu = r->q->gpu;
@@ -72,8 +87,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
       snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
       fault.kind = FAULT_TRAP;
     }
-    int rc =
-        core ? shader_run_workgroup(core, r->q->code, d, group, seat * r->waves_per_group, &stats, &fault) : -EFAULT;
+    int rc = core ? run_group(r, core, d, group, seat, &stats, &fault) : -EFAULT;
     if (rc) {
       if (rc == -ECANCELED) {
         pthread_mutex_lock(&r->lock);

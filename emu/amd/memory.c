@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "../guard.h"
 
 /* A client maps a buffer at the render node's offset (index + 1) << BO_OFFSET_SHIFT, which no heap is large enough to
  * overrun. */
@@ -86,6 +87,7 @@ static int place_user(struct amd_machine *m, struct amd_bo *bo, uint64_t address
     return amd_refuse(m, -EFAULT, "ALLOC_MEMORY_OF_GPU: user memory 0x%" PRIx64 "+0x%" PRIx64 " is not accessible",
                       address, bo->size);
   bo->host = (uint8_t *)(uintptr_t)address;
+  guard_arm(); /* the client may unmap it */
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "../amd/gpu.h"
 #include "../amd/rdna3.h"
 #include "../doorbell-emu.h"
+#include "../guard.h"
 #include "host.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -63,7 +64,7 @@ static bool host_ready(void) {
 }
 
 static struct context *context_get(void) {
-  host_guard_arm();
+  guard_arm();
   pthread_mutex_lock(&host.lock);
   bool ready = host_ready();
   struct context *c = ready ? host.idle : NULL;
@@ -156,8 +157,8 @@ static uint64_t clock_of_host(void *ctx) { return amd_clock(); }
 
 static int run_group(struct run *r, struct shader_core *core, const uint32_t group[3], unsigned seat,
                      struct shader_stats *stats, struct fault *fault) {
-  struct host_guard guard;
-  struct host_guard **slot = host_guard_slot();
+  struct guard guard;
+  struct guard **slot = guard_slot();
   if (sigsetjmp(guard.jump, 0)) {
     shader_interrupted(core, host.code, guard.address, guard.access, fault);
     return -EFAULT;
@@ -421,8 +422,8 @@ EXPORT enum db_emu_step db_emu_step(struct db_emu_group *g, unsigned wave) {
                                            [SHADER_ENDED] = DB_EMU_ENDED,
                                            [SHADER_FAULTED] = DB_EMU_FAULTED};
   if (!wave_of(g, wave)) return DB_EMU_ENDED;
-  struct host_guard guard;
-  struct host_guard **slot = host_guard_slot();
+  struct guard guard;
+  struct guard **slot = guard_slot();
   if (sigsetjmp(guard.jump, 0)) {
     shader_interrupted(g->run.context->core, host.code, guard.address, guard.access, &g->fault);
     g->waves = 0;

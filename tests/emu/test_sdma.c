@@ -220,6 +220,28 @@ static void stops_at_page_faults(void **state) {
   faults(f, want);
   munmap(reserved, 3 * PAGE);
 }
+/* User memory that the process unmaps while the GPU has it: a fault of the GPU, the process lives. */
+static void stops_where_user_memory_was(void **state) {
+  struct fixture *f = *state;
+  void *user = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  struct kfd_alloc_memory a = {.va_addr = (uintptr_t)user,
+                               .size = 2 * PAGE,
+                               .mmap_offset = (uintptr_t)user,
+                               .gpu_id = f->c.gpu_id,
+                               .flags = KFD_MEM_USERPTR | KFD_MEM_WRITABLE};
+  must(&f->c, KFD_ALLOC_MEMORY, &a);
+  struct kfd_map_memory map = {.handle = a.handle, .device_ids_array_ptr = (uintptr_t)&f->c.gpu_id, .n_devices = 1};
+  must(&f->c, KFD_MAP_MEMORY, &map);
+  memset(user, 0x5a, 2 * PAGE);
+  put_copy(f, f->va, a.va_addr, PAGE);
+  finish(f);
+  assert_int_equal(f->p[PAGE - 1], 0x5a);
+  /* No access rights, rather than unmapped, so that nothing else comes there meanwhile. */
+  mprotect(user, 2 * PAGE, PROT_NONE);
+  put_copy(f, f->va, a.va_addr, PAGE);
+  faults(f, "host memory that is no longer there");
+  munmap(user, 2 * PAGE);
+}
 static void stops_at_register_polls(void **state) {
   PUT(&((struct fixture *)*state)->q, 8 | 5u << 28, 0x3000, 0, 3, ~0u, 4);
   faults(*state, "not supported: POLL_REGMEM of a register");
@@ -248,6 +270,7 @@ int main(void) {
       TEST(stops_at_wrapping_packets),
       TEST(stops_at_misplaced_indirects),
       TEST(stops_at_page_faults),
+      TEST(stops_where_user_memory_was),
       TEST(stops_at_register_polls),
       TEST(stops_at_odd_doorbells),
   };

@@ -1,0 +1,63 @@
+/* A thread's way back from an access to host memory that is not there.
+ *
+ * Memory of the client can go away while a GPU has it mapped. Hardware meets a page fault then; the host meets SIGSEGV
+ * or SIGBUS, and this turns it into a jump for threads that asked, and hands on everybody else's. */
+#define _GNU_SOURCE
+#include "guard.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <ucontext.h>
+#include "vm.h"
+
+static __thread struct guard *current;
+static struct sigaction before_segv, before_bus;
+
+struct guard **guard_slot(void) { return &current; }
+
+/* Hands on what is no kernel's access. A handler that came after ours may hand it back: then the default ends it. */
+static void hand_on(int sig, siginfo_t *info, void *context) {
+  static __thread bool inside;
+  const struct sigaction *before = sig == SIGSEGV ? &before_segv : &before_bus;
+  if (inside ||
+      (!(before->sa_flags & SA_SIGINFO) && (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN))) {
+    signal(sig, SIG_DFL); /* the access happens again, and then ends the process */
+    return;
+  }
+  inside = true;
+  if (before->sa_flags & SA_SIGINFO)
+    before->sa_sigaction(sig, info, context);
+  else
+    before->sa_handler(sig);
+  inside = false;
+}
+
+static void on_signal(int sig, siginfo_t *info, void *context) {
+  struct guard *g = current;
+  if (!g || info->si_code <= 0) {
+    hand_on(sig, info, context);
+    return;
+  }
+  current = NULL;
+  g->address = (uintptr_t)info->si_addr;
+  g->access = VM_READ;
+#if defined(__x86_64__)
+  /* Bit 1 of the page fault's error code: a write. */
+  if (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) g->access = VM_WRITE;
+#endif
+  siglongjmp(g->jump, 1);
+}
+
+void guard_arm(void) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+  sigaction(SIGSEGV, NULL, &now);
+  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_signal) return;
+  sigemptyset(&ours.sa_mask);
+  pthread_mutex_lock(&lock);
+  sigaction(SIGSEGV, &ours, &now);
+  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_signal) before_segv = now;
+  sigaction(SIGBUS, &ours, &now);
+  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_signal) before_bus = now;
+  pthread_mutex_unlock(&lock);
+}
