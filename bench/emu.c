@@ -1,145 +1,503 @@
-/* Wave instructions per second of the emulated RDNA3 shader machine, on one core, without driver or packets. Usage: emu
- * [KERNELS_DIR]; default: the kernels folder beside this program's. */
+/* Wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two, beside other
+ * emulators with that function. Each emulator runs in a process of its own that shares the kernels' memory with this one
+ * at the same addresses; every result is compared with the host's.
+ *
+ *   emu [KERNELS_DIR]      default: the kernels folder beside this program's
+ *   REMU=FILE              also measure this shared library, which exports run_asm as remu does
+ *   TINYGRAD=FOLDER        also measure the Python emulator of this tinygrad checkout, with $PYTHON or python3 */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <math.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "emu/amd/shader.h"
+#include "emu/doorbell-emu.h"
 
-struct bench {
-  const char *file, *kernel;
-  uint32_t groups[3], threads[3];
-  const char *args; /* b: buffer of 16 MB; digits: u32; f: 0.5f */
-};
-static const struct bench benches[] = {
-    {"bench/kernels/saxpy", "saxpy", {4096, 1, 1}, {256, 1, 1}, "bbf1048576"},
-    {"bench/kernels/sgemm", "sgemm", {16, 16, 1}, {16, 16, 1}, "bbb256"},
-    {"bench/kernels/reduce", "reduce", {256, 1, 1}, {256, 1, 1}, "bb1048576"},
-    {"tests/kernels/hash", "hash", {256, 1, 1}, {256, 1, 1}, "bb65536"},
-    {"tests/kernels/diverge", "diverge", {256, 1, 1}, {256, 1, 1}, "bb65536"},
-    {"tests/kernels/transcend", "transcend", {256, 1, 1}, {256, 1, 1}, "bb65536"},
-};
-enum { BUFFER = 16 << 20, PAGE = 4096 };
+enum { PAGE = 4096, WAVE = 32, OURS_REPEAT = 7, PEER_REPEAT = 2, LAUNCHES = 200, ANSWER_SECONDS = 180 };
 
 static double now(void) {
   struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* the machine may be busy with other things */
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The kernel descriptor's words and entry; image mapped at va. 0, or -1 when the file is not what it should be. */
-static int load(struct vm *vm, const char *path, const char *kernel, uint64_t va, uint8_t **image,
-                struct shader_dispatch *d) {
-  static uint8_t bytes[1 << 20];
-  FILE *f = fopen(path, "rb");
-  if (!f) return -1;
-  size_t n = fread(bytes, 1, sizeof bytes, f), top = 0;
-  fclose(f);
-  if (n < sizeof(Elf64_Ehdr)) return -1;
-  const Elf64_Ehdr *eh = (void *)bytes;
-  const Elf64_Phdr *ph = (void *)(bytes + eh->e_phoff);
-  const Elf64_Shdr *sh = (void *)(bytes + eh->e_shoff);
-  for (int i = 0; i < eh->e_phnum; i++)
-    if (ph[i].p_type == PT_LOAD && ph[i].p_vaddr + ph[i].p_memsz > top) top = ph[i].p_vaddr + ph[i].p_memsz;
-  top = (top + PAGE - 1) & ~(size_t)(PAGE - 1);
-  *image = aligned_alloc(PAGE, top);
-  memset(*image, 0, top);
-  for (int i = 0; i < eh->e_phnum; i++)
-    if (ph[i].p_type == PT_LOAD) memcpy(*image + ph[i].p_vaddr, bytes + ph[i].p_offset, ph[i].p_filesz);
-  char want[128];
-  snprintf(want, sizeof want, "%s.kd", kernel);
-  for (int i = 0; i < eh->e_shnum; i++) {
-    if (sh[i].sh_type != SHT_DYNSYM) continue;
-    const Elf64_Sym *sym = (void *)(bytes + sh[i].sh_offset);
-    const char *str = (void *)(bytes + sh[sh[i].sh_link].sh_offset);
-    for (size_t k = 0; k < sh[i].sh_size / sizeof *sym; k++) {
-      if (strcmp(str + sym[k].st_name, want)) continue;
-      const uint8_t *kd = *image + sym[k].st_value;
-      int64_t entry;
-      uint32_t lds;
-      memcpy(&entry, kd + 16, 8), memcpy(&lds, kd, 4);
-      memcpy(&d->rsrc3, kd + 44, 4), memcpy(&d->rsrc1, kd + 48, 4), memcpy(&d->rsrc2, kd + 52, 4);
-      d->rsrc2 |= (lds + 511) / 512 << 15;
-      d->wave32 = kd[57] >> 2 & 1;
-      d->pgm = va + sym[k].st_value + (uint64_t)entry;
-      return vm_map(vm, va, top, *image, VM_READ | VM_EXEC, 1);
-    }
-  }
-  return -1;
+/* ---- memory that all processes have at the same addresses ---- */
+
+#define ARENA_BASE  ((void *)0x100000000000)
+#define ARENA_BYTES ((size_t)64 << 20)
+static size_t arena_used;
+
+static bool arena_map(int fd) {
+  return mmap(ARENA_BASE, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0) == ARENA_BASE;
+}
+static void *arena_take(size_t bytes) {
+  size_t at = (arena_used + PAGE - 1) & ~(size_t)(PAGE - 1);
+  if (bytes > ARENA_BYTES - at) return NULL;
+  arena_used = at + bytes;
+  return (char *)ARENA_BASE + at;
 }
 
-static int run(const char *dir, const struct bench *b) {
-  struct vm *vm = vm_new();
-  struct shader_core *core = shader_core_new();
-  struct shader_code *code = shader_code_new();
-  struct shader_dispatch d = {.vm = vm};
-  struct shader_stats stats = {0};
-  struct fault fault;
-  char path[PATH_MAX];
-  uint8_t *image, *kernarg = aligned_alloc(PAGE, PAGE), *buffer[4];
-  unsigned buffers = 0, at = 0;
-  int r = 0;
-  snprintf(path, sizeof path, "%s/%s.gfx1100.co", dir, b->file);
-  if (load(vm, path, b->kernel, 0x10000000, &image, &d))
-    return fprintf(stderr, "%s: cannot load %s\n", path, b->kernel), 1;
-  memset(kernarg, 0, PAGE);
-  for (const char *a = b->args; *a;) {
-    uint64_t va = 0x100000000ull + buffers * 0x10000000ull;
-    if (*a == 'b') {
-      uint8_t *p = buffer[buffers++] = aligned_alloc(PAGE, BUFFER);
-      for (int i = 0; i < BUFFER / 4; i++) memcpy(p + 4 * i, &(float){(float)(i % 61) * 0.125f}, 4);
-      vm_map(vm, va, BUFFER, p, VM_READ | VM_WRITE, 2);
-      at = (at + 7) & ~7u;
-      memcpy(kernarg + at, &va, 8), at += 8, a++;
-    } else if (*a == 'f') {
-      memcpy(kernarg + at, &(float){0.5f}, 4), at += 4, a++;
-    } else {
-      uint32_t v = (uint32_t)strtoul(a, (char **)&a, 10);
-      memcpy(kernarg + at, &v, 4), at += 4;
+/* ---- the kernels: operands, and what the host makes of them ---- */
+
+struct kernel {
+  const char *name;
+  uint32_t groups[2], threads[2], n; /* n: the kernel's last argument */
+  enum { WORDS, FLOATS } result;
+  uint32_t results, operands[2]; /* elements of four bytes, or two if halves */
+  enum { U32, F32, F16 } operand;
+  void (*host)(const struct kernel *k, void *out, const void *a, const void *b);
+};
+
+static void host_vadd(const struct kernel *k, void *out, const void *a, const void *b) {
+  for (uint32_t i = 0; i < k->results; i++) ((float *)out)[i] = ((const float *)a)[i] + ((const float *)b)[i];
+}
+static void host_matmul(const struct kernel *k, void *out, const void *a, const void *b) {
+  uint32_t n = k->n;
+  float *c = memset(out, 0, (size_t)n * n * 4);
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = 0; j < n; j++)
+      for (uint32_t x = 0; x < n; x++) c[i * n + x] += ((const float *)a)[i * n + j] * ((const float *)b)[j * n + x];
+}
+static void host_wmma(const struct kernel *k, void *out, const void *a, const void *b) {
+  static float fa[1 << 18], fb[1 << 18];
+  uint32_t n = k->n;
+  for (uint32_t i = 0; i < n * n; i++) fa[i] = (float)((const _Float16 *)a)[i], fb[i] = (float)((const _Float16 *)b)[i];
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = 0; j < n; j++) {
+      float sum = 0;
+      for (uint32_t x = 0; x < n; x++) sum += fa[i * n + x] * fb[j * n + x];
+      ((float *)out)[i * n + j] = sum;
     }
+}
+static void host_reduction(const struct kernel *k, void *out, const void *a, const void *b) {
+  for (uint32_t g = 0; g < k->results; g++) {
+    uint32_t sum = 0, each = k->n * k->threads[0];
+    for (uint32_t i = 0; i < each; i++) sum += ((const uint32_t *)a)[g * each + i];
+    ((uint32_t *)out)[g] = sum;
   }
-  at = (at + 7) & ~7u;
-  for (int i = 0; i < 3; i++) {
-    uint16_t size = (uint16_t)b->threads[i];
-    memcpy(kernarg + at + 4 * i, &b->groups[i], 4), memcpy(kernarg + at + 12 + 2 * i, &size, 2);
+}
+static uint32_t rotate(uint32_t x, uint32_t n) { return x << (n & 31) | x >> (-n & 31); }
+static void host_hash(const struct kernel *k, void *out, const void *a, const void *b) {
+  for (uint32_t i = 0; i < k->results; i++) {
+    uint32_t h = ((const uint32_t *)a)[i];
+    for (uint32_t r = 0; r < k->n; r++) {
+      uint32_t x = rotate((h + r) * 0xcc9e2d51u, 15) * 0x1b873593u;
+      h = rotate(h ^ x, 13) * 5 + 0xe6546b64u;
+      h ^= h >> 16;
+    }
+    ((uint32_t *)out)[i] = h;
   }
-  vm_map(vm, 0x20000000, PAGE, kernarg, VM_READ, 3);
-  memcpy(d.groups, b->groups, sizeof d.groups), memcpy(d.threads, b->threads, sizeof d.threads);
-  d.user_data[0] = 0x20000000;
-  double best = 1e9;
-  for (int repeat = 0; repeat < 5 && !r; repeat++) {
-    memset(&stats, 0, sizeof stats);
-    double t = now();
-    for (uint32_t y = 0; y < b->groups[1] && !r; y++)
-      for (uint32_t x = 0; x < b->groups[0] && !r; x++)
-        r = shader_run_workgroup(core, code, &d, (uint32_t[]){x, y, 0}, 0, &stats, &fault);
-    t = now() - t;
-    if (t < best) best = t;
+}
+static void host_transcendental(const struct kernel *k, void *out, const void *a, const void *b) {
+  for (uint32_t i = 0; i < k->results; i++) {
+    double x = ((const float *)a)[i];
+    for (uint32_t r = 0; r < k->n; r++) {
+      double q = 1 / sqrt(1 + exp2(-x)), l = log2(1 + x * x);
+      x = fabs(sin(x) * q + cos(x)) + 1 / (2 + l);
+    }
+    ((float *)out)[i] = (float)x;
   }
-  if (r)
-    printf("%-10s %s\n", b->kernel, fault.text);
+}
+static void host_divergent(const struct kernel *k, void *out, const void *a, const void *b) {
+  for (uint32_t i = 0; i < k->results; i++) {
+    uint32_t x = ((const uint32_t *)a)[i], steps = 0, sum = 0;
+    while (x > 1 && steps < k->n) {
+      if (x & 1) {
+        x = 3 * x + 1;
+        sum += x ^ steps;
+        if (sum & 2) sum = rotate(sum, x & 31);
+      } else {
+        x >>= 1;
+        sum ^= x;
+        for (uint32_t j = 0; j < (x & 3); j++) sum = sum * 5 + j;
+      }
+      steps++;
+    }
+    ((uint32_t *)out)[i] = sum + steps;
+  }
+}
+
+#define M (1u << 20)
+static const struct kernel kernels[] = {
+    {"vadd", {2048, 1}, {256, 1}, 0, FLOATS, 2 * M, {2 * M, 2 * M}, F32, host_vadd},
+    {"matmul", {16, 16}, {16, 16}, 256, FLOATS, M / 16, {M / 16, M / 16}, F32, host_matmul},
+    {"tiled", {16, 16}, {16, 16}, 256, FLOATS, M / 16, {M / 16, M / 16}, F32, host_matmul},
+    {"reduction", {512, 1}, {256, 1}, 32, WORDS, 512, {4 * M, 0}, U32, host_reduction},
+    {"hash", {128, 1}, {256, 1}, 64, WORDS, 32768, {32768, 0}, U32, host_hash},
+    {"transcendental", {128, 1}, {256, 1}, 32, FLOATS, 32768, {32768, 0}, F32, host_transcendental},
+    {"divergent", {64, 1}, {256, 1}, 120, WORDS, 16384, {16384, 0}, U32, host_divergent},
+    {"wmma", {32, 32}, {32, 1}, 512, FLOATS, M / 4, {M / 4, M / 4}, F16, host_wmma},
+};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+/* A kernel in the arena. */
+struct loaded {
+  const struct kernel *k;
+  void *code, *out, *operand[2];
+  uint64_t *kernarg;
+  uint32_t bytes, rsrc1, rsrc2;
+  void *expect;
+};
+
+static int load_code(struct loaded *l, const char *path) {
+  static uint8_t file[1 << 20];
+  FILE *f = fopen(path, "rb");
+  if (!f) return fprintf(stderr, "%s: %s\n", path, strerror(errno)), -1;
+  size_t n = fread(file, 1, sizeof file, f);
+  fclose(f);
+  if (n < sizeof(Elf64_Ehdr)) return fprintf(stderr, "%s: not a code object\n", path), -1;
+  const Elf64_Ehdr *eh = (void *)file;
+  const Elf64_Shdr *sh = (void *)(file + eh->e_shoff), *text = NULL, *ro = NULL, *syms = NULL;
+  const char *names = (void *)(file + sh[eh->e_shstrndx].sh_offset);
+  for (int i = 0; i < eh->e_shnum; i++) {
+    if (!strcmp(names + sh[i].sh_name, ".text")) text = &sh[i];
+    if (!strcmp(names + sh[i].sh_name, ".rodata")) ro = &sh[i];
+    if (sh[i].sh_type == SHT_DYNSYM) syms = &sh[i];
+  }
+  /* The descriptor's fields: LLVM AMDGPUUsage, "Code Object V3 Kernel Descriptor". */
+  char want[64];
+  snprintf(want, sizeof want, "%s.kd", l->k->name);
+  const uint8_t *kd = NULL;
+  uint64_t kd_at = 0;
+  for (size_t i = 0; text && ro && syms && i < syms->sh_size / sizeof(Elf64_Sym); i++) {
+    const Elf64_Sym *sym = (const Elf64_Sym *)(file + syms->sh_offset) + i;
+    if (strcmp((char *)file + sh[syms->sh_link].sh_offset + sym->st_name, want)) continue;
+    kd_at = sym->st_value;
+    kd = file + ro->sh_offset + (kd_at - ro->sh_addr);
+  }
+  if (!kd) return fprintf(stderr, "%s: no kernel %s\n", path, l->k->name), -1;
+  int64_t entry;
+  uint32_t lds, scratch;
+  memcpy(&lds, kd, 4), memcpy(&scratch, kd + 4, 4), memcpy(&entry, kd + 16, 8);
+  memcpy(&l->rsrc1, kd + 48, 4), memcpy(&l->rsrc2, kd + 52, 4);
+  l->rsrc2 |= (lds + 511) / 512 << 15;
+  uint32_t dims = l->k->groups[1] > 1 ? 2 : 1, ids = l->rsrc2 >> 7 & 7;
+  if ((l->rsrc2 >> 1 & 31) != 16 - dims || ids != (1u << dims) - 1 || scratch || !(kd[57] >> 2 & 1) ||
+      (kd[56] & 0x7f) != 1 << 3)
+    return fprintf(stderr, "%s: its registers are not laid out as run_asm does\n", path), -1;
+  uint64_t at = kd_at + (uint64_t)entry - text->sh_addr;
+  if (at >= text->sh_size) return fprintf(stderr, "%s: no entry\n", path), -1;
+  l->bytes = (uint32_t)(text->sh_size - at);
+  if (!(l->code = arena_take(l->bytes))) return fprintf(stderr, "%s: too large\n", path), -1;
+  memcpy(l->code, file + text->sh_offset + at, l->bytes);
+  return 0;
+}
+
+static void fill(void *at, uint32_t n, int type) {
+  uint32_t x = 1;
+  for (uint32_t i = 0; i < n; i++) {
+    x = x * 1664525 + 1013904223;
+    if (type == U32) ((uint32_t *)at)[i] = x >> 12;
+    if (type == F32) ((float *)at)[i] = (float)(x >> 22) / 256 - 1;
+    if (type == F16) ((_Float16 *)at)[i] = (_Float16)((float)(x >> 28) / 8 - 1);
+  }
+}
+
+static int load(struct loaded *l, const struct kernel *k, const char *dir) {
+  char path[PATH_MAX + 128];
+  snprintf(path, sizeof path, "%s/bench/emu/%s.gfx1100.co", dir, k->name);
+  l->k = k;
+  if (load_code(l, path)) return -1;
+  l->kernarg = arena_take(256);
+  l->out = arena_take((size_t)k->results * 4);
+  uint64_t *args = l->kernarg;
+  *args++ = (uintptr_t)l->out;
+  for (int i = 0; i < 2 && k->operands[i]; i++) {
+    l->operand[i] = arena_take((size_t)k->operands[i] * 4);
+    if (!l->operand[i]) return fprintf(stderr, "%s: operands too large\n", k->name), -1;
+    fill(l->operand[i], k->operands[i], k->operand);
+    *args++ = (uintptr_t)l->operand[i];
+  }
+  *args = k->n;
+  l->expect = malloc((size_t)k->results * 4);
+  if (!l->expect) return -1;
+  k->host(k, l->expect, l->operand[0], l->operand[1]);
+  return 0;
+}
+
+static bool right(const struct loaded *l) {
+  if (l->k->result == WORDS) return !memcmp(l->out, l->expect, (size_t)l->k->results * 4);
+  const float *x = l->out, *y = l->expect;
+  for (uint32_t i = 0; i < l->k->results; i++)
+    if (!(fabsf(x[i] - y[i]) <= 1e-3f * (1 + fabsf(y[i])))) return false;
+  return true;
+}
+
+/* ---- emulators, each in its own process, that read lines of numbers and answer with lines ---- */
+
+/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> result, and seconds of one launch: the best of so many
+ * batches. */
+#define REQUEST "%llu %u %u %u %u %u %u %u %llu %u %u %u"
+
+static int serve(const char *library, int fd) {
+  void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  int (*run)(const char *, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, const uint64_t *) =
+      so ? (__typeof__(run))dlsym(so, "run_asm") : NULL;
+  if (!run || !arena_map(fd)) return fprintf(stderr, "%s: %s\n", library, run ? strerror(errno) : dlerror()), 1;
+  unsigned long long code, kernarg;
+  unsigned n, g[3], t[3], rsrc2, times, batch;
+  while (scanf(REQUEST, &code, &n, &g[0], &g[1], &g[2], &t[0], &t[1], &t[2], &kernarg, &rsrc2, &times, &batch) == 12) {
+    double best = INFINITY;
+    int rc = 0;
+    for (unsigned i = 0; i < times && !rc; i++) {
+      double start = now();
+      for (unsigned k = 0; k < batch && !rc; k++)
+        rc = run((const char *)(uintptr_t)code, n, g[0], g[1], g[2], t[0], t[1], t[2], (void *)(uintptr_t)kernarg);
+      double s = (now() - start) / batch;
+      if (s < best) best = s;
+    }
+    printf("%d %.9f\n", rc, best);
+    fflush(stdout);
+  }
+  return 0;
+}
+
+/* The same for tinygrad, whose emulator has moved twice. */
+static const char serve_python[] =
+    "import sys, os, mmap, ctypes, importlib, time, inspect\n"
+    "root, fd, base, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])\n"
+    "out = os.fdopen(os.dup(1), 'w'); os.dup2(2, 1)\n"
+    "sys.path.insert(0, root); sys.modules.pop('test', None)\n"
+    "os.environ.setdefault('MOCKGPU', '1')\n"
+    "run = None\n"
+    "for name in ('test.mockgpu.amd.emu', 'extra.assembly.amd.emu2', 'extra.assembly.amd.emu'):\n"
+    "  try: run = importlib.import_module(name).run_asm; break\n"
+    "  except (ImportError, AttributeError) as e: why = e\n"
+    "if run is None: sys.exit(f'{root}: no emulator in this tinygrad: {why}')\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\n"
+    "libc.mmap.restype = ctypes.c_void_p\n"
+    "libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]\n"
+    "if libc.mmap(base, size, 3, 0x100001, fd, 0) != base: sys.exit('cannot map the kernels')\n"
+    "takes_rsrc2 = len(inspect.signature(run).parameters) > 9\n"
+    "for line in sys.stdin:\n"
+    "  *args, rsrc2, times, batch = map(int, line.split())\n"
+    "  if takes_rsrc2: args.append(rsrc2)\n"
+    "  best, rc = 1e30, 0\n"
+    "  for _ in range(times):\n"
+    "    start = time.perf_counter()\n"
+    "    for _ in range(batch): rc = rc or run(*args)\n"
+    "    best = min(best, (time.perf_counter() - start) / batch)\n"
+    "  print(rc or 0, f'{best:.9f}', file=out, flush=True)\n";
+
+struct peer {
+  const char *name, *where;
+  bool python;
+  pid_t pid;
+  FILE *to, *from;
+  double first;         /* seconds from starting the process to its first result */
+  double time[KERNELS]; /* 0: not measured, < 0: failed */
+  double launch;
+};
+
+static int arena_fd = -1;
+static const char *self;
+
+static void stop(struct peer *p) {
+  if (!p->pid) return;
+  fclose(p->to), fclose(p->from);
+  kill(p->pid, SIGKILL);
+  waitpid(p->pid, NULL, 0);
+  p->pid = 0;
+}
+
+static bool start(struct peer *p, const cpu_set_t *cpus) {
+  int in[2], out[2];
+  char fd[16], base[24], size[24];
+  if (pipe2(in, O_CLOEXEC)) return false;
+  if (pipe2(out, O_CLOEXEC)) return close(in[0]), close(in[1]), false;
+  snprintf(fd, sizeof fd, "%d", arena_fd);
+  snprintf(base, sizeof base, "%llu", (unsigned long long)(uintptr_t)ARENA_BASE);
+  snprintf(size, sizeof size, "%zu", ARENA_BYTES);
+  const char *python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
+  pid_t pid = vfork();
+  if (!pid) {
+    dup2(in[0], 0), dup2(out[1], 1);
+    sched_setaffinity(0, sizeof *cpus, cpus);
+    if (p->python)
+      execlp(python, python, "-c", serve_python, p->where, fd, base, size, (char *)NULL);
+    else
+      execl(self, self, "--serve", p->where, fd, (char *)NULL);
+    _exit(127);
+  }
+  close(in[0]), close(out[1]);
+  p->to = fdopen(in[1], "w"), p->from = fdopen(out[0], "r");
+  p->pid = pid;
+  return pid > 0;
+}
+
+/* Seconds of a launch, or -1 with a line on stderr. */
+static double ask(struct peer *p, const struct loaded *l, const uint32_t groups[2], const uint32_t threads[2],
+                  unsigned times, unsigned batch) {
+  if (!p->pid) return -1;
+  fprintf(p->to, REQUEST "\n", (unsigned long long)(uintptr_t)l->code, l->bytes, groups[0], groups[1], 1, threads[0],
+          threads[1], 1, (unsigned long long)(uintptr_t)l->kernarg, l->rsrc2, times, batch);
+  struct pollfd wait = {.fd = fileno(p->from), .events = POLLIN};
+  double seconds;
+  int rc;
+  if (fflush(p->to) || poll(&wait, 1, ANSWER_SECONDS * 1000) != 1 || fscanf(p->from, "%d %lf", &rc, &seconds) != 2) {
+    fprintf(stderr, "%s: %s: no answer, or not within %d seconds\n", p->name, l->k->name, ANSWER_SECONDS);
+    stop(p);
+    return -1;
+  }
+  if (rc) return fprintf(stderr, "%s: %s: run_asm returned %d\n", p->name, l->k->name, rc), -1;
+  return seconds;
+}
+
+static const uint32_t one[2] = {1, 1}, wave[2] = {WAVE, 1};
+
+static double measure(struct peer *p, const struct loaded *l, unsigned times) {
+  if (ask(p, l, one, l->k->threads, 1, 1) < 0) return -1; /* decodes, or compiles */
+  memset(l->out, 0xee, (size_t)l->k->results * 4);
+  double s = ask(p, l, l->k->groups, l->k->threads, times, 1);
+  if (s >= 0 && !right(l)) s = -1, fprintf(stderr, "%s: %s: wrong result\n", p->name, l->k->name);
+  return s;
+}
+
+/* ---- counts, from our own library in this process ---- */
+
+static bool count(const char *library, struct loaded l[KERNELS], uint64_t instructions[KERNELS]) {
+  void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  int (*run)(struct db_emu_launch *) = so ? (__typeof__(run))dlsym(so, "db_emu_run") : NULL;
+  if (!run) return fprintf(stderr, "%s: %s\n", library, dlerror()), false;
+  for (int i = 0; i < KERNELS; i++) {
+    const struct kernel *k = l[i].k;
+    struct db_emu_launch d = {.size = sizeof d,
+                              .code = l[i].code,
+                              .code_bytes = l[i].bytes,
+                              .grid = {k->groups[0], k->groups[1], 1},
+                              .block = {k->threads[0], k->threads[1], 1},
+                              .rsrc1 = l[i].rsrc1,
+                              .rsrc2 = l[i].rsrc2};
+    memcpy(d.user_sgpr, &(uint64_t){(uintptr_t)l[i].kernarg}, 8);
+    if (run(&d)) return fprintf(stderr, "%s: %s\n", k->name, d.fault_text), false;
+    instructions[i] = d.instructions;
+  }
+  return true;
+}
+
+static void print_rate(double seconds, uint64_t instructions) {
+  if (seconds > 0)
+    printf(" %10.3f %8.1f", seconds * 1e3, (double)instructions / seconds * 1e-6);
   else
-    printf("%-10s %10.3f ms %12llu wave instructions %8.1f M/s  %6.2f us a wave\n", b->kernel, best * 1e3,
-           (unsigned long long)stats.instructions, (double)stats.instructions / best * 1e-6,
-           best * 1e6 / (double)stats.waves);
-  shader_core_free(core), shader_code_free(code), vm_free(vm);
-  for (unsigned i = 0; i < buffers; i++) free(buffer[i]);
-  free(image), free(kernarg);
-  return r != 0;
+    printf(" %19s", "FAILED");
+}
+
+/* Geometric mean of a / b where both are there. */
+static double ratio(const double *a, const double *b) {
+  double sum = 0;
+  int n = 0;
+  for (int i = 0; i < KERNELS; i++)
+    if (a[i] > 0 && b[i] > 0) sum += log(a[i] / b[i]), n++;
+  return n ? exp(sum / n) : NAN;
+}
+
+static bool two_cores(const cpu_set_t *two, const struct loaded l[KERNELS], const char *library) {
+  struct peer one_core = {.name = "one core", .where = library}, both = {.name = "two cores", .where = library};
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&first); i++)
+    if (CPU_ISSET(i, two)) CPU_SET(i, &first);
+  bool ok = start(&one_core, &first) && start(&both, two);
+  for (int i = 0; i < KERNELS && ok; i++)
+    for (int turn = 0; turn < 4 && ok; turn++) { /* by turns, for what else the machine does falls on both */
+      double a = measure(&one_core, &l[i], 3), b = measure(&both, &l[i], 3);
+      ok = a > 0 && b > 0;
+      if (!turn || a < one_core.time[i]) one_core.time[i] = a;
+      if (!turn || b < both.time[i]) both.time[i] = b;
+    }
+  printf("two cores against one:");
+  for (int i = 0; i < KERNELS && ok; i++) printf(" %s %.2f", kernels[i].name, one_core.time[i] / both.time[i]);
+  printf("; geometric mean %.2f\n", ok ? ratio(one_core.time, both.time) : NAN);
+  stop(&one_core), stop(&both);
+  return ok;
 }
 
 int main(int argc, char **argv) {
-  char self[PATH_MAX], dir[PATH_MAX + 16];
-  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (argc == 4 && !strcmp(argv[1], "--serve")) return serve(argv[2], atoi(argv[3]));
+  char exe[PATH_MAX], here[PATH_MAX], dir[PATH_MAX + 16], library[PATH_MAX + 32];
+  ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
   if (n < 0) return 1;
-  self[n] = 0;
-  snprintf(dir, sizeof dir, "%s/../kernels", dirname(self));
-  int bad = 0;
-  for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) bad |= run(argc > 1 ? argv[1] : dir, &benches[i]);
+  exe[n] = 0, self = exe;
+  memcpy(here, exe, sizeof here);
+  dirname(here);
+  snprintf(dir, sizeof dir, "%s/../kernels", here);
+  snprintf(library, sizeof library, "%s/../libdoorbell-emu.so", here);
+  signal(SIGPIPE, SIG_IGN);
+  cpu_set_t cpus, single, two;
+  CPU_ZERO(&single);
+  CPU_ZERO(&two);
+  sched_getaffinity(0, sizeof cpus, &cpus);
+  for (int i = 0; i < CPU_SETSIZE; i++) {
+    if (CPU_ISSET(i, &cpus) && CPU_COUNT(&single) < 1) CPU_SET(i, &single);
+    if (CPU_ISSET(i, &cpus) && CPU_COUNT(&two) < 2) CPU_SET(i, &two);
+  }
+  sched_setaffinity(0, sizeof single, &single);
+
+  struct loaded l[KERNELS] = {0};
+  uint64_t instructions[KERNELS];
+  arena_fd = memfd_create("kernels", 0);
+  if (arena_fd < 0 || ftruncate(arena_fd, (off_t)ARENA_BYTES) || !arena_map(arena_fd))
+    return perror("memory for kernels"), 1;
+  for (int i = 0; i < KERNELS; i++)
+    if (load(&l[i], &kernels[i], argc > 1 ? argv[1] : dir)) return 1;
+  if (!count(library, l, instructions)) return 1;
+
+  struct peer peers[3] = {{.name = "doorbell", .where = library}};
+  int used = 1;
+  if (getenv("REMU")) peers[used++] = (struct peer){.name = "remu", .where = getenv("REMU")};
+  if (getenv("TINYGRAD"))
+    peers[used++] = (struct peer){.name = "tinygrad", .where = getenv("TINYGRAD"), .python = true};
+  bool bad = false;
+  for (struct peer *p = peers; p < peers + used; p++) {
+    for (int attempt = 0; attempt < (p == peers ? 5 : 1); attempt++) {
+      stop(p);
+      double t = now();
+      bool up = start(p, &single) && ask(p, &l[0], one, wave, 1, 1) >= 0;
+      t = now() - t;
+      if (up && (!attempt || t < p->first)) p->first = t;
+    }
+    for (int i = 0; i < KERNELS; i++)
+      p->time[i] = p->pid ? measure(p, &l[i], p == peers ? OURS_REPEAT : PEER_REPEAT) : -1;
+    p->launch = ask(p, &l[0], one, wave, 10, LAUNCHES);
+    for (int i = 0; i < KERNELS; i++) bad |= p == peers && p->time[i] < 0;
+    stop(p);
+  }
+
+  printf("%-15s %12s", "kernel", "instructions");
+  for (int p = 0; p < used; p++) printf(" %8s: ms %8s", peers[p].name, "M/s");
+  for (int p = 1; p < used; p++) printf(" against %s", peers[p].name);
+  putchar('\n');
+  for (int i = 0; i < KERNELS; i++) {
+    printf("%-15s %12llu", kernels[i].name, (unsigned long long)instructions[i]);
+    for (int p = 0; p < used; p++) print_rate(peers[p].time[i], instructions[i]);
+    for (int p = 1; p < used; p++) printf(" %8.1f x", peers[p].time[i] > 0 ? peers[p].time[i] / peers[0].time[i] : NAN);
+    putchar('\n');
+  }
+  printf("%-28s", "geometric mean");
+  for (int p = 0; p < used; p++) {
+    double per[KERNELS];
+    for (int i = 0; i < KERNELS; i++) per[i] = (double)instructions[i] * 1e-6;
+    printf(" %10s %8.1f", "", ratio(per, peers[p].time));
+  }
+  for (int p = 1; p < used; p++) printf(" %8.1f x", ratio(peers[p].time, peers[0].time));
+  putchar('\n');
+  for (int p = 0; p < used; p++)
+    printf("%s: launch of one wave %.2f us; first result of a fresh process %.2f ms\n", peers[p].name,
+           peers[p].launch > 0 ? peers[p].launch * 1e6 : NAN, peers[p].first > 0 ? peers[p].first * 1e3 : NAN);
+  if (CPU_COUNT(&two) == 2) bad |= !two_cores(&two, l, library);
+  for (int i = 0; i < KERNELS; i++) free(l[i].expect);
   return bad;
 }
