@@ -19,6 +19,9 @@
 
 #include "emu/amd/shader.h"
 
+/* Which build of the kernels of tests/kernels to run: "" or ".O0.w64" and the like. */
+static const char *run_variant = "";
+
 enum { RUN_BUFFERS = 12, RUN_PAGE = 4096 };
 
 struct run {
@@ -63,7 +66,7 @@ static inline void run_open(struct run *r, const char *file, const char *kernel)
   assert_true(r->vm && r->core && r->code);
   r->next_va = 0x7f0000000000;
   char path[512];
-  snprintf(path, sizeof path, "%s/%s.gfx1100.co", KERNELS_DIR, file);
+  snprintf(path, sizeof path, "%s/%s.gfx1100%s.co", KERNELS_DIR, file, strncmp(file, "tests/", 6) ? "" : run_variant);
   FILE *f = fopen(path, "rb");
   if (!f) fail_msg("cannot open %s", path);
   static uint8_t bytes[1 << 20];
@@ -104,6 +107,8 @@ static inline void run_open(struct run *r, const char *file, const char *kernel)
   r->properties &= 0xffff;
   r->entry = r->image_va + kd + (uint64_t)entry;
 }
+
+static inline bool run_wave32(const struct run *r) { return r->properties >> 10 & 1; }
 
 static inline void run_close(struct run *r) {
   shader_core_free(r->core);
@@ -154,7 +159,7 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
   static const atomic_bool never;
   struct shader_dispatch d = {
       .vm = r->vm, .pgm = r->entry, .rsrc1 = r->rsrc1, .rsrc3 = r->rsrc3, .clock = run_clock, .stop = &never};
-  bool wave32 = r->properties >> 10 & 1;
+  bool wave32 = run_wave32(r);
   uint32_t lds = r->group_segment + r->dynamic_lds;
   d.rsrc2 = (r->rsrc2 & ~(0x1ffu << 15)) | ((lds + 511) / 512) << 15;
   d.wave32 = wave32;

@@ -12,6 +12,10 @@ __kernel void lanes(__global uint *out, __global const uint *in) {
   o[5] = __builtin_amdgcn_readlane(x, 7);
   o[6] = __builtin_amdgcn_update_dpp(1000u, x, 0x111, 0xf, 0xf, false); /* row shift right by one */
   o[7] = __builtin_amdgcn_mov_dpp8(x, 0xfac688);                        /* lane l reads l^1's like order of eight */
-  o[8] = __builtin_popcountl(__builtin_amdgcn_ballot_w32(x & 1)) + l;
+#if __AMDGCN_WAVEFRONT_SIZE == 64
+  o[8] = __builtin_popcountl(__builtin_amdgcn_ballot_w64(x & 1)) + l;
+#else
+  o[8] = __builtin_popcount(__builtin_amdgcn_ballot_w32(x & 1)) + l;
+#endif
   o[9] = __builtin_amdgcn_permlanex16(x, x, 0x76543210, 0xfedcba98, false, false);
 }

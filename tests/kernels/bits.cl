@@ -1,0 +1,4 @@
+/* bits_body of bodies.h for every element. */
+#include "bodies.h"
+
+BODY_KERNEL(bits)

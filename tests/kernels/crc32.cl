@@ -1,0 +1,4 @@
+/* crc32_body of bodies.h for every element. */
+#include "bodies.h"
+
+BODY_KERNEL(crc32)

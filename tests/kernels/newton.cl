@@ -1,0 +1,4 @@
+/* newton_body of bodies.h for every element. */
+#include "bodies.h"
+
+BODY_KERNEL(newton)

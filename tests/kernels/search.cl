@@ -1,0 +1,12 @@
+/* Counts where a word occurs in a text, and finds the first place. */
+#include "../../bench/kernels/opencl.h"
+
+__kernel void search(__global uint *found, __global const uchar *text, uint n, __constant uchar *word, uint m) {
+  uint i = get_global_id(0), j = 0;
+  if (i + m > n) return;
+  while (j < m && text[i + j] == word[j]) j++;
+  if (j < m) return;
+  atomic_inc(&found[0]);
+  atomic_min(&found[1], i);
+  atomic_max(&found[2], i);
+}

@@ -1,0 +1,2 @@
+/* The benchmark kernel, for the suites that compile at several levels. */
+#include "../../bench/kernels/sgemm.cl"

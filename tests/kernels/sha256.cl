@@ -1,0 +1,4 @@
+/* sha256_body of bodies.h for every element. */
+#include "bodies.h"
+
+BODY_KERNEL(sha256)

@@ -1,0 +1,4 @@
+/* siphash_body of bodies.h for every element. */
+#include "bodies.h"
+
+BODY_KERNEL(siphash)
