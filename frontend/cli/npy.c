@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct {
   const char *descr;
@@ -123,13 +124,18 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
   return 0;
 }
 
+/* A pipe or a device may never end; what a kernel or an array needs fits in this. */
+#define STREAM_LIMIT ((size_t)1 << 30)
+
 int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap) {
   int status = 0;
+  struct stat st;
   *bytes = NULL;
   *size = 0;
   FILE *f = fopen(path, "rb");
   size_t capacity = 1 << 16;
   if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno));
+  bool regular = fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode);
   for (;;) {
     void *more = realloc(*bytes, capacity);
     if (!more) {
@@ -140,6 +146,10 @@ int read_file(const char *path, void **bytes, size_t *size, char *err, size_t er
     *size += fread((char *)*bytes + *size, 1, capacity - *size, f);
     if (ferror(f)) status = fail(err, errcap, "%s: %s", path, strerror(errno));
     if (*size < capacity) break;
+    if (!regular && *size >= STREAM_LIMIT) {
+      status = fail(err, errcap, "%s: not a regular file, and more than 1 GiB", path);
+      break;
+    }
     capacity *= 2;
   }
   fclose(f);

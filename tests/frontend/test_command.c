@@ -312,6 +312,8 @@ static void hostile_npy_files(void **state) {
     EXPECT(2, "run %s --grid 1 --block 1 --arg f32[4]=@short.npy", BENCH_CO("saxpy"));
     assert_contains(out, "short.npy: ");
   }
+  EXPECT(2, "run %s --grid 1 --block 1 --arg f32[4]=@/dev/zero", BENCH_CO("saxpy"));
+  assert_contains(out, "/dev/zero: not a regular file");
 }
 
 /* ---- faults, end to end: the process survives, says what happened, and exits with 1 ---- */
