@@ -14,9 +14,10 @@
 enum { MAX_FDS = 1 << 16, DRM_MAJOR = 226, KFD_MAJOR = 511 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct os *machine;                   /* under the lock, as all below */
-static _Atomic(struct client_file *) *files; /* by descriptor; read without the lock to see that there is none */
-static pid_t owner;                          /* whose descriptors these are: not those of a vfork child */
+static struct os *machine; /* under the lock, as all below */
+/* By descriptor; read without the lock to see that there is none. */
+static _Atomic(struct client_file *) files[MAX_FDS];
+static pid_t owner; /* whose descriptors these are: not those of a vfork child */
 static char root[PATH_MAX - 256];
 static bool own_root, failed;
 static struct client_file stale = {.fd = -1, .refs = 1};
@@ -60,14 +61,13 @@ static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
   owner = getpid();
   machine = NULL, own_root = false;
-  for (int fd = 0; files && fd < MAX_FDS; fd++)
+  for (int fd = 0; fd < MAX_FDS; fd++)
     if (files[fd]) files[fd] = &stale;
 }
 
 static int prepare(const char **what) {
   const char *given = getenv(CLIENT_ROOT), *tmp = getenv("TMPDIR");
   *what = "files";
-  if (!files && !(files = calloc(MAX_FDS, sizeof(struct client_file *)))) return -ENOMEM;
   if (given && *given) {
     if (snprintf(root, sizeof root, "%s", given) >= (int)sizeof root) return -ENAMETOOLONG;
   } else {
@@ -211,7 +211,7 @@ int client_open(const char *path, dev_t device, int flags) {
 }
 
 struct client_file *client_get(int fd) {
-  if (fd < 0 || fd >= MAX_FDS || !files || !files[fd]) return NULL;
+  if (fd < 0 || fd >= MAX_FDS || !files[fd]) return NULL;
   pthread_mutex_lock(&lock);
   struct client_file *file = files[fd];
   if (file) file->refs++;
@@ -230,7 +230,7 @@ void client_put(struct client_file *file) {
 }
 
 void client_closing(int fd) {
-  if (fd < 0 || fd >= MAX_FDS || !files || !files[fd] || owner != getpid()) return;
+  if (fd < 0 || fd >= MAX_FDS || !files[fd] || owner != getpid()) return;
   pthread_mutex_lock(&lock);
   struct client_file *file = files[fd];
   files[fd] = NULL;
