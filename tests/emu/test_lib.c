@@ -418,7 +418,8 @@ static void launches_quickly(void **state) {
   }
   print_message("one wave through run_asm: %.0f ns\n", best);
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
-  assert_true(best < 3000);
+  const char *preloaded = getenv("LD_PRELOAD");
+  if (!preloaded || !strstr(preloaded, "vgpreload")) assert_true(best < 3000); /* valgrind is slow by nature */
 #endif
 }
 
