@@ -18,10 +18,55 @@ static inline u32 *result(struct rdna3_wave *w, i32 offset, int row) {
   return w->file + offset / 4 + v * RDNA3_LANES + lane / RDNA3_LANES * RDNA3_ROWS * RDNA3_LANES + lane % RDNA3_LANES;
 }
 
-static inline f32 float_element(u32 x, enum input in, u32 neg, u32 neg_hi, int high) {
-  u32 h = high ? x >> 16 : x & 0xffff;
-  h ^= (high ? neg_hi : neg) ? 0x8000 : 0;
-  return in == F16 ? half_to_float(h) : as_f32(h << 16);
+/* Element k of each lane's row of A or column of B, by k. */
+static inline void float_elements(f32 (*m)[N], const u32 *rows, enum input in, u32 neg, u32 neg_hi) {
+  u32 flip = neg ? 0x8000 : 0, flip_hi = neg_hi ? 0x8000 : 0;
+  for (int r = 0; r < N / 2; r++) {
+    u32 h[2 * N] __attribute__((aligned(64))); /* low halves, then high ones */
+    for (int l = 0; l < N; l++) {
+      u32 x = rows[r * RDNA3_LANES + l];
+      h[l] = (x & 0xffff) ^ flip;
+      h[N + l] = x >> 16 ^ flip_hi;
+    }
+    if (in == F16)
+      halves_to_floats(m[2 * r], h);
+    else
+      for (int l = 0; l < 2 * N; l++) m[2 * r][l] = as_f32(h[l] << 16);
+  }
+}
+/* sum[r] += a[k][r] * b[k] for each k in order, each sum rounded. */
+static inline void multiply(f32 (*sum)[N], const f32 (*a)[N], const f32 (*b)[N]) {
+#if defined(__AVX512F__)
+  __m512 s[N];
+#pragma GCC unroll 16
+  for (int r = 0; r < N; r++) s[r] = _mm512_load_ps(sum[r]);
+#pragma GCC unroll 1
+  for (int k = 0; k < N; k++) {
+    __m512 row = _mm512_load_ps(b[k]);
+#pragma GCC unroll 16
+    for (int r = 0; r < N; r++) s[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[k][r]), row, s[r]);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < N; r++) _mm512_store_ps(sum[r], s[r]);
+#elif defined(__FMA__) && defined(__AVX2__)
+  for (int r = 0; r < N; r += 4) {
+    __m256 s[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) s[j] = _mm256_load_ps(&sum[r + j / 2][j % 2 * 8]);
+#pragma GCC unroll 1
+    for (int k = 0; k < N; k++) {
+      __m256 half[2] = {_mm256_load_ps(b[k]), _mm256_load_ps(b[k] + 8)};
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; j++) s[j] = _mm256_fmadd_ps(_mm256_broadcast_ss(&a[k][r + j / 2]), half[j % 2], s[j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) _mm256_store_ps(&sum[r + j / 2][j % 2 * 8], s[j]);
+  }
+#else
+  for (int k = 0; k < N; k++)
+    for (int r = 0; r < N; r++)
+      for (int l = 0; l < N; l++) sum[r][l] = __builtin_fmaf(a[k][r], b[k][l], sum[r][l]);
+#endif
 }
 static inline i32 int_element(u32 x, int k, int bits, u32 is_signed) {
   u32 up = x << (32 - bits - k % (32 / bits) * bits);
@@ -39,34 +84,36 @@ static inline u32 to_bf16(f32 x) {
   return x != x ? v >> 16 | 0x40 : (v + 0x7fff + (v >> 16 & 1)) >> 16;
 }
 
-static const struct rdna3_uop *floats(struct rdna3_wave *w, const struct rdna3_uop *u, enum input in, int narrow) {
+static inline const struct rdna3_uop *floats(struct rdna3_wave *w, const struct rdna3_uop *u, enum input in,
+                                             int narrow) {
   const struct rdna3_inst *i = u->inst;
-  f32 a[N][N], b[N][N], sum[N][N] __attribute__((aligned(64)));
-  const u32 *ra = source(w, u, 0), *rb = source(w, u, 1);
-  u32 shift = i->opsel & 4 ? 16 : 0;
-  for (int k = 0; k < N; k++)
-    for (int l = 0; l < N; l++) {
-      a[l][k] = float_element(ra[k / 2 * RDNA3_LANES + l], in, i->neg & 1, i->neg_hi & 1, k & 1);
-      b[k][l] = float_element(rb[k / 2 * RDNA3_LANES + l], in, i->neg & 2, i->neg_hi & 2, k & 1);
-    }
+  f32 a[N][N] __attribute__((aligned(64))), b[N][N] __attribute__((aligned(64))),
+      sum[N][N] __attribute__((aligned(64)));
+  u32 shift = i->opsel & 4 ? 16 : 0, clear = i->neg_hi & 4 ? 0x7fffffff : ~0u, flip = i->neg & 4 ? 0x80000000 : 0;
+  u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, in, narrow) : 0;
+  float_elements(a, source(w, u, 0), in, i->neg & 1, i->neg_hi & 1);
+  float_elements(b, source(w, u, 1), in, i->neg & 2, i->neg_hi & 2);
   for (int r = 0; r < N; r++) {
-    u32 fixed = u->src[2] < RDNA3_VGPR0 ? constant_c(w, u, in, narrow) : 0;
     const u32 *c = u->src[2] < RDNA3_VGPR0 ? NULL : result(w, rdna3_vgpr((unsigned)u->src[2] - RDNA3_VGPR0), r);
     for (int l = 0; l < N; l++) {
-      u32 x = c ? c[l] >> (narrow ? shift : 0) : fixed;
-      f32 f = !narrow ? as_f32(x) : in == F16 ? half_to_float(x & 0xffff) : as_f32(x << 16);
-      if (i->neg_hi & 4) f = __builtin_fabsf(f);
-      sum[r][l] = i->neg & 4 ? -f : f;
+      u32 x = c ? c[l] : fixed;
+      if (narrow) {
+        x = c ? x >> shift : x;
+        x = in == F16 ? as_u32(half_to_float(x & 0xffff)) : x << 16;
+      }
+      sum[r][l] = as_f32((x & clear) ^ flip);
     }
   }
-  for (int r = 0; r < N; r++)
-    for (int k = 0; k < N; k++)
-      for (int l = 0; l < N; l++) sum[r][l] = __builtin_fmaf(a[r][k], b[k][l], sum[r][l]);
+  multiply(sum, a, b);
   for (int r = 0; r < N; r++) {
     u32 *d = result(w, u->dst, r);
+    if (!narrow) {
+      memcpy(d, sum[r], sizeof sum[r]);
+      continue;
+    }
     for (int l = 0; l < N; l++) {
       u32 h = in == F16 ? float_to_half(sum[r][l]) : to_bf16(sum[r][l]);
-      d[l] = narrow ? (d[l] & ~(0xffffu << shift)) | h << shift : as_u32(sum[r][l]);
+      d[l] = (d[l] & ~(0xffffu << shift)) | h << shift;
     }
   }
   return u + 1;
