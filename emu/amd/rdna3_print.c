@@ -130,6 +130,11 @@ static void literal(struct out *o, const struct rdna3_inst *in, const struct rdn
     literal_value(o, in->literal, RDNA3_TYPE_f16, 16);
     return;
   }
+  /* Constants of a matrix read as those of f64 in wave32, of f32 in wave64. */
+  if (op->type >= RDNA3_TYPE_wmma_dc_bf16) {
+    literal_value(o, in->literal, in->wave64 ? RDNA3_TYPE_b32 : RDNA3_TYPE_f64, in->wave64 ? 32 : 64);
+    return;
+  }
   /* Beside a mandatory literal, a half of a pair sees it as 32 bits. */
   if (in->opy && (in->op->flags | in->opy->flags) & F_LITERAL) {
     literal_value(o, in->literal, RDNA3_TYPE_b32, 32);
@@ -157,7 +162,7 @@ static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const
   else if (n < RDNA3_INT0)
     scalar(o, n, op->type == RDNA3_TYPE_m64 ? 1u + in->wave64 : words);
   else if (in->format < RDNA3_VOP2 || shift_amount(in) || !bits16(o, n, op->type))
-    constant(o, n, op->type >= RDNA3_TYPE_wmma_dc_bf16 ? 64 : op->bits);
+    constant(o, n, op->type >= RDNA3_TYPE_wmma_dc_bf16 && !in->wave64 ? 64 : op->bits);
 }
 
 /* ---- immediates with a syntax of their own ---- */
@@ -315,7 +320,9 @@ static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned
   if (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD) {
     const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
     /* Integer sources: the neg bit asks for sign extension, which the plain encoding does not print. */
-    bool integer = (in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0) || in->operand[i].type == RDNA3_TYPE_i32;
+    bool integer = (in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0) ||
+                   (in->op == &rdna3_ops[RDNA3_VOP3_v_trig_preop_f64] && n == 1) ||
+                   in->operand[i].type == RDNA3_TYPE_i32;
     if (n < 3 && negs >> n & 1 && (m->prints >> 10 >> n & 1 ? integer : in->dpp)) sign = true;
     negs &= m->prints >> 10, abss &= m->prints;
   }
@@ -377,7 +384,7 @@ static void vop_modifiers(struct out *o, const struct rdna3_inst *in) {
     if (!mix) bit_list(o, "neg_hi", in->neg_hi & all, n, 0);
   } else if (in->format == RDNA3_VOP3 && m->op_sel) {
     unsigned shown = in->opsel & m->prints >> 3, sel = shown & ((1u << n) - 1);
-    if (m->op_sel > n) sel |= (shown >> 3 & 1) << n;
+    if (m->op_sel > n) sel |= (shown >> 3 & 1) << (m->op_sel - 1);
     bit_list(o, "op_sel", sel, m->op_sel, 0);
   }
   if (in->clamp && m->prints & 0x80) put(o, " clamp");

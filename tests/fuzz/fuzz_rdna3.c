@@ -26,12 +26,12 @@ static void start(void) {
     abort();
 }
 
-static void print_all(size_t words) {
+static void print_all(size_t words, bool wave64) {
   char buf[300];
   for (size_t i = 0; i < words; i++) {
     struct rdna3_inst in;
     const uint32_t *dw = (const uint32_t *)(void *)text + i;
-    unsigned size = rdna3_decode(dw, words - i, CODE_VA + 4 * i, &in);
+    unsigned size = rdna3_decode_wave(dw, words - i, CODE_VA + 4 * i, wave64, &in);
     if ((size && size != in.size) || rdna3_print(&in, buf, sizeof buf) <= 0 || strlen(buf) >= sizeof buf) abort();
     rdna3_print(&in, buf, i % 40);
   }
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(text, data, size);
   memset(memory, choice, DATA_BYTES);
   shader_code_invalidate(code);
-  print_all(size / 4);
+  print_all(size / 4, !(choice & 1));
   /* Set before the first slice: whatever still runs at its end is stopped. */
   static const atomic_bool stop = true;
   struct shader_dispatch d = {
