@@ -170,27 +170,6 @@ static void texts_are_kept_as_asked(void **state) {
   }
 }
 
-static void lowering_is_fast(void **state) {
-  struct uop *i = range(256, 0, AXIS_LOOP), *j = range(256, 1, AXIS_LOOP), *q = range(256, 2, AXIS_REDUCE);
-  struct uop *a = load(at(param(1, DT_F32, 65536), add(mul(i, ix(256)), q))),
-             *b = load(at(param(2, DT_F32, 65536), add(mul(q, ix(256)), j)));
-  struct uop *ast =
-      sink1(store(at(param(0, DT_F32, 65536), add(mul(i, ix(256)), j)), reduce(OP_ADD, mul(a, b), &q, 1)));
-  uint64_t lower = UINT64_MAX, llvm = UINT64_MAX;
-  for (int n = 0; n < 8; n++) {
-    struct compiler *c = compiler_new(&(struct compiler_options){0});
-    const struct kernel *k = must_compile(c, "gfx1100", ast);
-    if (k->lower_ns < lower) lower = k->lower_ns;
-    if (k->assemble_ns < llvm) llvm = k->assemble_ns;
-    assert_string_equal(k->name, "r_64_2_32_64_4_4_4");
-    compiler_free(c);
-  }
-  print_message("256^3 matmul: lowered in %.1f us, assembled in %.2f ms\n", (double)lower / 1e3, (double)llvm / 1e6);
-#ifndef __SANITIZE_ADDRESS__
-  assert_true(lower < 600000);
-#endif
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(object_has_kernel_and_descriptor),
@@ -202,7 +181,6 @@ int main(void) {
       cmocka_unit_test(launch_fits_three_dimensions),
       cmocka_unit_test(every_operation_in_every_type),
       cmocka_unit_test(texts_are_kept_as_asked),
-      cmocka_unit_test(lowering_is_fast),
   };
   return cmocka_run_group_tests_name("compiler/gfx1100", tests, setup, teardown);
 }

@@ -406,28 +406,6 @@ static void runs_in_several_threads(void **state) {
   }
 }
 
-static double thread_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-static void launches_quickly(void **state) {
-  struct code c = assemble(add_one);
-  uint32_t out[32] = {0};
-  uint64_t kernarg[] = {(uintptr_t)out};
-  double best = 1e9;
-  for (int round = 0; round < 20; round++) {
-    double start = thread_ns();
-    for (int i = 0; i < 1000; i++) run(&c, 32, kernarg);
-    double ns = (thread_ns() - start) / 1000;
-    if (ns < best) best = ns;
-  }
-  print_message("one wave through run_asm: %.0f ns\n", best);
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
-  if (!under_valgrind()) assert_true(best < 3000);
-#endif
-}
-
 static int load(void **state) {
   char path[] = DOORBELL "/../libdoorbell-emu.so", *command = strstr(path, "/doorbell/../");
   memmove(command, "/libdoorbell-emu.so", sizeof "/libdoorbell-emu.so");
@@ -455,7 +433,6 @@ int main(void) {
       cmocka_unit_test(runs_wave64_and_large_grids),
       cmocka_unit_test(steps),
       cmocka_unit_test(runs_in_several_threads),
-      cmocka_unit_test(launches_quickly),
   };
   return cmocka_run_group_tests(tests, load, NULL);
 }

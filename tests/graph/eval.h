@@ -26,19 +26,6 @@ struct env {
   void *user;
 };
 
-/* Under valgrind, which preloads itself, and sanitizers times mean nothing. */
-static inline bool timing_counts(void) {
-  const char *preload = getenv("LD_PRELOAD");
-#if defined(__SANITIZE_ADDRESS__)
-  return false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  return false;
-#endif
-#endif
-  return !preload || !strstr(preload, "vgpreload");
-}
-
 static uint64_t rng_state = 88172645463325252;
 static inline uint64_t rng(void) {
   rng_state ^= rng_state << 13, rng_state ^= rng_state >> 7, rng_state ^= rng_state << 17;

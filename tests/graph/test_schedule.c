@@ -287,26 +287,6 @@ static void test_deterministic(void **state) {
   schedule_free(&c);
 }
 
-/* Building and scheduling a 256x256x256 matmul leaves most of a millisecond to the compiler. */
-static void test_speed(void **state) {
-  double best = 1;
-  for (int i = 0; i < 20; i++) {
-    struct timespec t0, t1;
-    struct schedule s;
-    char err[200];
-    struct uop *a = buffer(DT_F32, 65536), *b = buffer(DT_F32, 65536);
-    clock_gettime(CLOCK_MONOTONIC, &t0);
-    struct uop *root = matmul(RESHAPE(a, 256, 256), RESHAPE(b, 256, 256));
-    assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    schedule_free(&s);
-    double d = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
-    if (d < best) best = d;
-  }
-  print_message("matmul: build and schedule %.1f us\n", best * 1e6);
-  assert_true(!timing_counts() || best < 0.3e-3);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_counts, setup, teardown),
@@ -319,7 +299,6 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
       cmocka_unit_test_setup_teardown(test_random, setup, teardown),
       cmocka_unit_test_setup_teardown(test_deterministic, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_speed, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,27 +248,6 @@ static void test_verify(void **state) {
          STAGE_KERNEL, "lane 3 of a vector of 1");
 }
 
-/* A new node and its facts, one found again, and a step of a walk; generous, for loaded machines. */
-static void test_speed(void **state) {
-  enum { N = 200000 };
-  double best[2] = {1e9, 1e9};
-  for (int round = 0; round < 5; round++) {
-    struct graph *h = graph_new();
-    for (int again = 0; again < 2; again++) {
-      struct timespec t0, t1;
-      struct uop *x = uop_const_float(h, DT_F32, 1), *y = uop_const_float(h, DT_F32, 2);
-      clock_gettime(CLOCK_MONOTONIC, &t0);
-      for (int i = 0; i < N; i++) x = uop_binary(h, OP_ADD, x, y);
-      clock_gettime(CLOCK_MONOTONIC, &t1);
-      double ns = ((double)(t1.tv_sec - t0.tv_sec) * 1e9 + (double)(t1.tv_nsec - t0.tv_nsec)) / N;
-      if (ns < best[again]) best[again] = ns;
-    }
-    graph_free(h);
-  }
-  print_message("new node %.1f ns, found again %.1f ns\n", best[0], best[1]);
-  assert_true(!timing_counts() || (best[0] < 1000 && best[1] < 1000));
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_identity, setup, teardown),
@@ -279,7 +258,6 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_dtypes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_printing, setup, teardown),
       cmocka_unit_test_setup_teardown(test_verify, setup, teardown),
-      cmocka_unit_test_setup_teardown(test_speed, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
