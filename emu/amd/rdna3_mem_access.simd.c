@@ -53,16 +53,44 @@ MEM_INLINE bool consecutive(const uint64_t *addr, unsigned size) {
   return !differ;
 }
 
+/* Half a wave's lanes: side by side, all the same, or neither. Rows of 16 work-items are the common tile. */
+enum pattern { SIDE_BY_SIDE, SAME, SCATTERED };
+MEM_INLINE enum pattern pattern_of(const uint64_t *addr, unsigned size) {
+  uint64_t apart = 0, differ = 0, first = addr[0];
+  for (unsigned i = 0; i < 16; i++) {
+    apart |= addr[i] ^ (first + i * size);
+    differ |= addr[i] ^ first;
+  }
+  return !apart ? SIDE_BY_SIDE : !differ ? SAME : SCATTERED;
+}
+
 /* ---- the transfer itself: addr + delta is host memory ---- */
-MEM_INLINE void load_rows(enum mem_load k, uint32_t *d, const uint64_t *addr, uintptr_t delta, uint32_t mask) {
+MEM_INLINE void load_half(enum mem_load k, uint32_t *d, const uint64_t *addr, uintptr_t delta) {
   unsigned size = mem_load_bytes(k);
-  if (mask == ~0u) {
-    if (consecutive(addr, size)) {
-      const uint8_t *p = (const uint8_t *)(uintptr_t)(addr[0] + delta);
-      for (unsigned i = 0; i < 32; i++) mem_put(k, d, i, p + i * size);
-    } else {
-      for (unsigned i = 0; i < 32; i++) mem_put(k, d, i, (const uint8_t *)(uintptr_t)(addr[i] + delta));
+  const uint8_t *p = (const uint8_t *)(uintptr_t)(addr[0] + delta);
+  switch (k == MEM_LOAD_B32 || k == MEM_LOAD_B64 || k == MEM_LOAD_B128 ? pattern_of(addr, size) : SCATTERED) {
+  case SIDE_BY_SIDE:
+    for (unsigned i = 0; i < 16; i++) mem_put(k, d, i, p + i * size);
+    return;
+  case SAME:
+    for (unsigned n = 0; n < size / 4; n++) {
+      uint32_t word = ((const mem_u32 *)p)[n];
+      for (unsigned i = 0; i < 16; i++) d[n * 32 + i] = word;
     }
+    return;
+  case SCATTERED:
+    for (unsigned i = 0; i < 16; i++) mem_put(k, d, i, (const uint8_t *)(uintptr_t)(addr[i] + delta));
+  }
+}
+MEM_INLINE void load_rows(enum mem_load k, uint32_t *d, const uint64_t *addr, uintptr_t delta, uint32_t mask) {
+  if (mask == ~0u) {
+    if (consecutive(addr, mem_load_bytes(k))) {
+      const uint8_t *p = (const uint8_t *)(uintptr_t)(addr[0] + delta);
+      for (unsigned i = 0; i < 32; i++) mem_put(k, d, i, p + i * mem_load_bytes(k));
+      return;
+    }
+    load_half(k, d, addr, delta);
+    load_half(k, d + 16, addr + 16, delta);
     return;
   }
   for (uint32_t m = mask; m; m &= m - 1) {

@@ -97,46 +97,70 @@ static bool context_scratch(struct context *c, size_t bytes) {
 
 /* ---- what a launch can leave out ---- */
 
-/* Clearing 64 KiB of LDS takes longer than a small kernel. run_asm gives every kernel all of it; whether the code can reach
- * it at all is found by reading it once. Bytes are kept to notice that they changed. */
+/* Clearing 64 KiB of LDS and 32 KiB of registers a wave takes longer than a small kernel. run_asm gives every kernel all
+ * of both; what the code can reach is found by reading it once. Bytes are kept to notice that they changed. */
+struct reach {
+  bool lds;
+  uint32_t vgprs;
+};
 static struct known {
   const void *code;
   uint32_t *copy;
   uint64_t bytes;
-  bool lds;
+  bool wave64;
+  struct reach reach;
 } known[64]; /* under host.lock */
 
-static bool reaches_lds(const uint32_t *dw, size_t n) {
+static const struct reach everything = {true, RDNA3_VGPRS};
+
+static struct reach reach_of(const uint32_t *dw, size_t n, bool wave64) {
+  enum { WIDEST = 16 }; /* registers that one operand can take */
+  struct reach r = {false, 1};
   for (size_t at = 0; at < n;) {
     struct rdna3_inst in;
-    at += rdna3_decode(dw + at, n - at, 0, &in) / 4;
-    if (!in.op) return true; /* data, or not for us to judge */
-    if (in.format == RDNA3_DS || in.format == RDNA3_FLAT || in.format == RDNA3_LDSDIR) return true;
+    at += rdna3_decode_wave(dw + at, n - at, 0, wave64, &in) / 4;
+    if (!in.op) return everything; /* data, or not for us to judge */
+    if (in.format == RDNA3_DS || in.format == RDNA3_FLAT || in.format == RDNA3_LDSDIR) r.lds = true;
     switch (in.op - rdna3_ops) {
     case RDNA3_SOP1_s_setpc_b64:
     case RDNA3_SOP1_s_swappc_b64:
-    case RDNA3_SOPK_s_call_b64: return true; /* to code not seen here */
+    case RDNA3_SOPK_s_call_b64: return everything; /* to code not seen here */
+    case RDNA3_VOP1_v_movreld_b32:
+    case RDNA3_VOP1_v_movrels_b32:
+    case RDNA3_VOP1_v_movrelsd_b32:
+    case RDNA3_VOP1_v_movrelsd_2_b32:
+    case RDNA3_VOP1_v_swaprel_b32: r.vgprs = RDNA3_VGPRS; /* M0 says which */
+    }
+    for (unsigned i = 0; i < in.operands; i++) {
+      uint32_t v = in.arg[i] + (in.operand[i].kind == RDNA3_KIND_vgpr ? RDNA3_VGPR0 : 0);
+      if (v >= RDNA3_VGPR0 && v - RDNA3_VGPR0 + WIDEST > r.vgprs) r.vgprs = v - RDNA3_VGPR0 + WIDEST;
     }
   }
-  return false;
+  return r;
 }
 
-static bool needs_clear_lds(const void *code, uint64_t bytes) {
+static struct reach code_reach(const void *code, uint64_t bytes, bool wave64) {
   struct known *k = &known[((uintptr_t)code >> 4 ^ (uintptr_t)code >> 12) % 64];
-  bool lds = true;
+  struct reach r = everything;
   pthread_mutex_lock(&host.lock);
-  if (k->code == code && k->bytes == bytes && !memcmp(k->copy, code, bytes)) {
-    lds = k->lds;
+  if (k->code == code && k->bytes == bytes && k->wave64 == wave64 && !memcmp(k->copy, code, bytes)) {
+    r = k->reach;
   } else {
     uint32_t *copy = bytes <= 1 << 20 ? realloc(k->copy, bytes) : NULL;
     if (copy) {
       memcpy(copy, code, bytes);
-      lds = reaches_lds(copy, bytes / 4);
-      *k = (struct known){code, copy, bytes, lds};
+      r = reach_of(copy, bytes / 4, wave64);
+      *k = (struct known){code, copy, bytes, wave64, r};
     }
   }
   pthread_mutex_unlock(&host.lock);
-  return lds;
+  return r;
+}
+
+/* RSRC1 with no more registers (GRANULATED_WORKITEM_VGPR_COUNT, its low 6 bits) than that. */
+static uint32_t limit_vgprs(uint32_t rsrc1, uint32_t vgprs, bool wave64) {
+  uint32_t granules = (vgprs - 1) / (wave64 ? 4 : 8);
+  return granules < (rsrc1 & 63) ? (rsrc1 & ~63u) | granules : rsrc1;
 }
 
 /* ---- a launch ---- */
@@ -225,14 +249,15 @@ static int prepare(const struct db_emu_launch *l, struct run *r) {
   if (l->scratch_bytes_per_lane > 1 << 20)
     return fail(-EINVAL, "%u bytes of scratch a lane: at most %d", l->scratch_bytes_per_lane, 1 << 20);
   r->waves_per_group = (unsigned)((threads + wave - 1) / wave);
+  struct reach reach = code_reach(l->code, l->code_bytes, wave == 64);
   r->d = (struct shader_dispatch){
       .vm = host.vm,
       .pgm = (uintptr_t)l->code,
-      .rsrc1 = l->rsrc1,
+      .rsrc1 = limit_vgprs(l->rsrc1, reach.vgprs, wave == 64),
       .rsrc2 = l->rsrc2,
       .rsrc3 = l->rsrc3,
       .wave32 = wave == 32,
-      .keep_lds = !(l->rsrc2 >> 15 & 0x1ff) || !needs_clear_lds(l->code, l->code_bytes),
+      .keep_lds = !(l->rsrc2 >> 15 & 0x1ff) || !reach.lds,
       .scratch_wave_size = l->rsrc2 & 1 ? (l->scratch_bytes_per_lane * wave + 255) & ~255u : 0,
       .clock = clock_of_host,
       .notes = &r->notes,
