@@ -125,6 +125,11 @@ static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned
     }
   put(o, "0x%" PRIx32, bits == 16 && type != RDNA3_TYPE_bf16 ? value & 0xffff : value);
 }
+/* The third source of these counts bits or bytes of 32. */
+static bool shift_amount(const struct rdna3_inst *in) {
+  return in->op == &rdna3_ops[RDNA3_VOP3_v_alignbit_b32] || in->op == &rdna3_ops[RDNA3_VOP3_v_alignbyte_b32];
+}
+
 static void literal(struct out *o, const struct rdna3_inst *in, const struct rdna3_operand *op) {
   if (is_mix(in)) {
     literal_value(o, in->literal, RDNA3_TYPE_f16, 16);
@@ -140,16 +145,11 @@ static void literal(struct out *o, const struct rdna3_inst *in, const struct rdn
     literal_value(o, in->literal, RDNA3_TYPE_b32, 32);
     return;
   }
-  bool narrow = op->bits == 16 && in->format >= RDNA3_VOP2;
+  bool narrow = op->bits == 16 && in->format >= RDNA3_VOP2 && !shift_amount(in);
   literal_value(o, in->literal, narrow || op->bits != 16 ? op->type : RDNA3_TYPE_b32,
                 narrow           ? 16
                 : op->bits == 16 ? 32
                                  : op->bits);
-}
-
-/* The third source of these counts bits or bytes of 32. */
-static bool shift_amount(const struct rdna3_inst *in) {
-  return in->op == &rdna3_ops[RDNA3_VOP3_v_alignbit_b32] || in->op == &rdna3_ops[RDNA3_VOP3_v_alignbyte_b32];
 }
 
 /* A 9-bit source number. */
