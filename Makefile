@@ -75,7 +75,7 @@ needs_frontend := frontend compiler graph hcq emu
 needs_fuzz := frontend compiler graph hcq emu
 libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 
-.PHONY: all deps run test test-long bench lint fuzz install uninstall clean kernels suites run-suites run-suites-long FORCE
+.PHONY: all deps run test test-long bench lint fuzz install uninstall clean kernels suites long-suites run-suites run-suites-long FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -177,16 +177,21 @@ run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
 run-suites: suites
 	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
-run-suites-long: suites $(MATRIX_CO) $(addprefix $(B)/tests/,$(LONG_TESTS))
+long-suites: $(MATRIX_CO) $(addprefix $(B)/tests/,$(LONG_TESTS))
+run-suites-long: suites long-suites
 	$(call run_list,$(TESTS) $(LONG_TESTS),7200)
 
 # The package names and llvm-config are looked up when make starts, so what needs them runs in a make of its own after deps.
+# They use every core unless told otherwise with -j.
+jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 test: deps
+	$(Q)$(MAKE) --no-print-directory $(jobs) suites
 	$(Q)$(MAKE) --no-print-directory run-suites
 test-long: deps
+	$(Q)$(MAKE) --no-print-directory $(jobs) suites long-suites
 	$(Q)$(MAKE) --no-print-directory run-suites-long
 run: deps
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory $(jobs) all
 	$(Q)$(B)/doorbell bench
 
 # ---- benchmarks and fuzzing --------------------------------------------------------------------------------------------------------
