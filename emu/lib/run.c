@@ -132,8 +132,10 @@ static struct reach reach_of(const uint32_t *dw, size_t n, bool wave64) {
     case RDNA3_VOP1_v_swaprel_b32: r.vgprs = RDNA3_VGPRS; /* M0 says which */
     }
     for (unsigned i = 0; i < in.operands; i++) {
-      uint32_t v = in.arg[i] + (in.operand[i].kind == RDNA3_KIND_vgpr ? RDNA3_VGPR0 : 0);
-      if (v >= RDNA3_VGPR0 && v - RDNA3_VGPR0 + WIDEST > r.vgprs) r.vgprs = v - RDNA3_VGPR0 + WIDEST;
+      uint32_t kind = in.operand[i].kind, v = in.arg[i] + (kind == RDNA3_KIND_vgpr ? RDNA3_VGPR0 : 0);
+      bool reg = kind == RDNA3_KIND_vgpr || kind == RDNA3_KIND_src || kind == RDNA3_KIND_src_vgpr ||
+                 kind == RDNA3_KIND_src_vgpr_or_inline;
+      if (reg && v >= RDNA3_VGPR0 && v - RDNA3_VGPR0 + WIDEST > r.vgprs) r.vgprs = v - RDNA3_VGPR0 + WIDEST;
     }
   }
   return r;
