@@ -27,6 +27,8 @@ struct emu_machine_ops {
   ssize_t (*read_file)(struct emu_machine *m, const char *path, char *buf, size_t cap);
   int (*list_dir)(struct emu_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
   int (*stats)(struct emu_machine *m, unsigned gpu, struct emu_stats *out);
+  void (*detail)(struct emu_machine *m, bool on);
+  int (*kernels)(struct emu_machine *m, unsigned gpu, struct emu_kernel_stats **out, size_t *n);
   void (*reason)(struct emu_machine *m, char *buf, size_t cap);
   void (*stop)(struct emu_machine *m);
   /* Stops all threads and frees the machine; every file is closed by then. */

@@ -149,6 +149,18 @@ int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out) {
   return m ? m->ops->stats(m, gpu, out) : -EINVAL;
 }
 
+int emu_detail(struct os *os, bool on) {
+  struct emu_machine *m = emulated(os);
+  if (!m) return -EINVAL;
+  m->ops->detail(m, on);
+  return 0;
+}
+
+int emu_kernels(struct os *os, unsigned gpu, struct emu_kernel_stats **out, size_t *n) {
+  struct emu_machine *m = emulated(os);
+  return m ? m->ops->kernels(m, gpu, out, n) : -EINVAL;
+}
+
 int emu_reason(struct os *os, char *buf, size_t cap) {
   struct emu_machine *m = emulated(os);
   if (!m || !cap) return -EINVAL;

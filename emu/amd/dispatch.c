@@ -23,8 +23,10 @@ struct run {
   uint32_t partial[3];         /* size of the last group in each dimension, 0 when full */
   unsigned waves_per_group;
   pthread_mutex_t lock;
-  struct fault fault; /* the first, under the lock */
-  struct fault where; /* of a wave that was stopped; under the lock */
+  struct fault fault;          /* the first, under the lock */
+  struct fault where;          /* of a wave that was stopped; under the lock */
+  struct shader_stats counted; /* where detail is asked for; under the lock */
+  struct emu_detail detail;
 };
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
@@ -64,7 +66,9 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct run *r = ctx;
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
+  struct emu_detail detail;
   struct shader_stats stats = {0};
+  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
   for (uint64_t i = begin; i < end && go_on; i++) {
     if (atomic_load_explicit(&r->q->stop, memory_order_relaxed)) {
@@ -104,6 +108,12 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   count(&gpu->workgroups, stats.workgroups);
   count(&gpu->bytes_loaded, stats.bytes_loaded);
   count(&gpu->bytes_stored, stats.bytes_stored);
+  if (stats.detail) {
+    pthread_mutex_lock(&r->lock);
+    r->counted.waves += stats.waves, r->counted.instructions += stats.instructions;
+    emu_detail_add(r->counted.detail, &detail);
+    pthread_mutex_unlock(&r->lock);
+  }
   return go_on;
 }
 
@@ -244,10 +254,12 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   struct shader_notes notes;
   memset(&notes, 0, sizeof notes);
   r.d.notes = &notes;
+  if (atomic_load_explicit(&q->gpu->machine->detail, memory_order_relaxed)) r.counted.detail = &r.detail;
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&q->dispatching, true);
   pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
+  if (r.counted.detail) amd_counters_add(q->gpu, r.d.pgm, &r.counted);
   if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
   if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
   atomic_store(&q->dispatching, false);

@@ -216,6 +216,14 @@ uint64_t amd_clock(void);
 
 /* ---- the GPU and the machine ---- */
 
+/* Per kernel (counters.c). */
+struct amd_counters {
+  pthread_mutex_t lock;
+  struct emu_detail total;
+  struct emu_kernel_stats *kernel;
+  size_t n;
+};
+
 struct amd_gpu {
   struct amd_machine *machine;
   unsigned index;
@@ -236,6 +244,7 @@ struct amd_gpu {
 
   atomic_uint_fast32_t grbm_gfx_index;
   _Atomic uint64_t instructions, waves, workgroups, dispatches, bytes_loaded, bytes_stored;
+  struct amd_counters counters;
 };
 
 struct amd_file {
@@ -261,6 +270,7 @@ struct amd_machine {
   atomic_uint kick, sleepers;
   pthread_mutex_t reason_lock;
   char reason[256];
+  atomic_bool detail; /* dispatches that begin are counted instruction by instruction */
   struct sysfs_entry *sysfs;
   size_t nsysfs;
 };
@@ -285,4 +295,9 @@ int amd_sysfs_init(struct amd_machine *m);
 void amd_sysfs_fini(struct amd_machine *m);
 ssize_t amd_sysfs_read(struct amd_machine *m, const char *path, char *buf, size_t cap);
 int amd_sysfs_list(struct amd_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
+/* ---- counters.c ---- */
+/* What a dispatch that ended has counted, in stats->detail and beside it. */
+void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats);
+void amd_counters_total(struct amd_gpu *g, struct emu_detail *out);
+int amd_counters_kernels(struct amd_gpu *g, struct emu_kernel_stats **out, size_t *n);
 #endif

@@ -149,10 +149,21 @@ static int amd_stats(struct emu_machine *base, unsigned index, struct emu_stats 
   struct amd_machine *m = machine_of(base);
   if (index >= m->ngpus) return -EINVAL;
   struct amd_gpu *g = &m->gpus[index];
-  *out =
-      (struct emu_stats){atomic_load(&g->instructions), atomic_load(&g->waves),        atomic_load(&g->workgroups),
-                         atomic_load(&g->dispatches),   atomic_load(&g->bytes_loaded), atomic_load(&g->bytes_stored)};
+  *out = (struct emu_stats){
+      .instructions = atomic_load(&g->instructions),
+      .waves = atomic_load(&g->waves),
+      .workgroups = atomic_load(&g->workgroups),
+      .dispatches = atomic_load(&g->dispatches),
+      .bytes_loaded = atomic_load(&g->bytes_loaded),
+      .bytes_stored = atomic_load(&g->bytes_stored),
+  };
+  amd_counters_total(g, &out->detail);
   return 0;
+}
+static void amd_detail(struct emu_machine *base, bool on) { atomic_store(&machine_of(base)->detail, on); }
+static int amd_kernels(struct emu_machine *base, unsigned index, struct emu_kernel_stats **out, size_t *n) {
+  struct amd_machine *m = machine_of(base);
+  return index < m->ngpus ? amd_counters_kernels(&m->gpus[index], out, n) : -EINVAL;
 }
 
 static void amd_reason(struct emu_machine *base, char *buf, size_t cap) {
@@ -204,6 +215,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   g->minor = 128 + index;
   g->vram.fd = g->doorbell_fd = g->mmio_fd = -1;
   pthread_mutex_init(&g->queues_lock, NULL);
+  pthread_mutex_init(&g->counters.lock, NULL);
   m->ngpus = index + 1;
   atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast */
   g->vm = vm_new();
@@ -225,6 +237,8 @@ static void gpu_fini(struct amd_gpu *g) {
   amd_heap_fini(&g->vram);
   vm_free(g->vm);
   pthread_mutex_destroy(&g->queues_lock);
+  pthread_mutex_destroy(&g->counters.lock);
+  free(g->counters.kernel);
 }
 
 static void amd_machine_free(struct emu_machine *base) {
@@ -251,6 +265,8 @@ static const struct emu_machine_ops machine_ops = {
     .read_file = amd_read_file,
     .list_dir = amd_list_dir,
     .stats = amd_stats,
+    .detail = amd_detail,
+    .kernels = amd_kernels,
     .reason = amd_reason,
     .stop = amd_stop,
     .free = amd_machine_free,

@@ -222,6 +222,7 @@ struct rdna3_wave {
   struct rdna3_jump_cache *jumps; /* of the core; may be NULL */
   struct shader_stats *stats;     /* memory operations add to bytes_loaded and bytes_stored */
   struct fault *fault;
+  uint64_t exec, exec_before; /* where stats->detail is: EXEC, and EXEC before its last change or the last branch */
 };
 
 /* Apertures of flat addresses: the high 32 bits (KFD's defaults for SH_MEM_BASES). */

@@ -637,6 +637,7 @@ int rdna3_build(struct rdna3_trace *t) {
   size_t words = (t->end - t->start) / 4;
   struct builder b = {.t = t, .shadowed = RDNA3_SINK};
   int r = -ENOMEM;
+  if (t->detail) rdna3_tally_init();
   b.target = calloc(words + 1, 1);
   t->uop_of = malloc((words + 1) * sizeof *t->uop_of);
   if (!b.target || !t->uop_of) goto out;
@@ -647,9 +648,11 @@ int rdna3_build(struct rdna3_trace *t) {
   }
   for (uint32_t i = 0; i < t->insts; i++) {
     const struct rdna3_inst *in = &t->inst[i];
-    uint32_t word = (uint32_t)((in->pc - t->start) / 4), at = b.uops;
+    uint32_t word = (uint32_t)((in->pc - t->start) / 4), at;
     b.in = in;
-    t->uop_of[word] = at;
+    t->uop_of[word] = b.uops;
+    if (t->detail && in->op) emit(&b, rdna3_exec_tally);
+    at = b.uops;
     /* Instructions without effect cost nothing, except where a branch goes: counting starts at a target's instruction. */
     if (in->op && is_noop(in) && !b.target[word] && i) continue;
     if (in->op && is_noop(in)) {

@@ -146,11 +146,12 @@ static const struct rdna3_uop *uop_at(const struct rdna3_trace *t, uint64_t pc) 
 
 static const struct rdna3_uop *lookup(struct rdna3_wave *w, struct shader_code *c, uint64_t pc, const char **why) {
   uint32_t mode = w->mode & RDNA3_MODE_KEY;
+  bool detail = w->stats && w->stats->detail;
   struct rdna3_trace **head = &c->bucket[(pc >> 2) % BUCKETS], **link = head;
   uint64_t vm_now = vm_generation(w->vm);
   while (*link) {
     struct rdna3_trace *t = *link;
-    if (t->start == pc && t->mode == mode && t->wave64 == w->wave64) {
+    if (t->start == pc && t->mode == mode && t->wave64 == w->wave64 && t->detail == detail) {
       if ((t->checked_vm == vm_now && t->checked_code == c->generation) || unchanged(w->vm, t)) {
         t->checked_vm = vm_now, t->checked_code = c->generation;
         return uop_at(t, pc);
@@ -166,7 +167,7 @@ static const struct rdna3_uop *lookup(struct rdna3_wave *w, struct shader_code *
     *why = "instruction fetch from an address that is not mapped for execution";
     return NULL;
   }
-  t->mode = mode, t->wave64 = w->wave64;
+  t->mode = mode, t->wave64 = w->wave64, t->detail = detail;
   t->checked_vm = vm_now, t->checked_code = c->generation;
   if (rdna3_build(t)) {
     trace_free(t);

@@ -27,9 +27,9 @@ uint32_t rdna3_fp_get(void);
 
 /* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. */
 struct rdna3_trace {
-  uint64_t start, end; /* [start, end) in bytes */
-  uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
-  bool wave64;
+  uint64_t start, end;               /* [start, end) in bytes */
+  uint32_t mode;                     /* the RDNA3_MODE_KEY bits it was built for */
+  bool wave64, detail;               /* detail: with a micro-operation before each instruction that counts it */
   uint64_t checked_vm, checked_code; /* generations at which the bytes were last found unchanged */
   uint32_t *words;                   /* the code it was built from */
   struct rdna3_inst *inst;
@@ -89,6 +89,9 @@ static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const str
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
 /* The operation of an instruction that is not valid or not supported; of the end of a trace. */
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
+/* Counts the instruction that follows in w->stats->detail. */
+rdna3_exec_fn rdna3_exec_tally;
+void rdna3_tally_init(void);
 
 /* ---- scalar operands ---- */
 static inline const void *rdna3_scalar(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "../detail.h"
 #include "../fault.h"
 #include "../vm.h"
 
@@ -13,6 +14,7 @@ struct shader_stats {
   uint64_t instructions; /* wave instructions executed */
   uint64_t waves, workgroups;
   uint64_t bytes_loaded, bytes_stored; /* global memory */
+  struct emu_detail *detail;           /* where to count instruction by instruction; NULL: nobody asks */
 };
 
 /* What hardware lets pass but nobody means: accesses outside the workgroup's LDS, of which loads give 0 and stores do

@@ -1,0 +1,241 @@
+/* Counting instruction by instruction: the micro-operation that stands before each instruction of code built with
+ * detail, and what it knows of every row of the table. Code built without it has none of this.
+ *
+ * LDS has 32 banks of 4 bytes (RDNA3 ISA document, "Local Data Share"); lanes that name the same dword share it. An
+ * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
+#include <string.h>
+#include "rdna3_exec.h"
+#include "rdna3_isa.h"
+#include "rdna3_mem.h"
+
+enum { BANKS = 32 };
+enum {
+  LOADS = 1,
+  STORES = 2,
+  TWO_ADDRESSES = 4,
+  STRIDE64 = 8,
+  BY_LANE = 16,  /* addtid: lanes side by side */
+  BY_WAVE = 32,  /* one access for all lanes */
+  INTO_LDS = 64, /* what a buffer load reads goes to LDS */
+  CONDITIONAL = 128,
+};
+static struct row {
+  uint8_t class, flags, bytes; /* bytes of a lane's access at one address */
+  bool approximate;
+} rows[RDNA3_ROW_COUNT];
+
+static bool has(const char *name, const char *const *parts) {
+  for (; *parts; parts++)
+    if (strstr(name, *parts)) return true;
+  return false;
+}
+#define HAS(name, ...) has(name, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The part of a name that says the type: a letter and the bits. */
+static uint8_t element_bytes(const char *name) {
+  uint8_t bytes = 0;
+  for (const char *p = strchr(name, '_'); p; p = strchr(p + 1, '_')) {
+    unsigned n = 0;
+    const char *d = p + 2;
+    if (!p[1] || !strchr("uibf", p[1])) continue;
+    for (; *d >= '0' && *d <= '9'; d++) n = n * 10 + (unsigned)(*d - '0');
+    if (d > p + 2 && (!*d || *d == '_')) bytes = (uint8_t)(n / 8);
+  }
+  return bytes;
+}
+
+static enum emu_class class_of(const struct rdna3_op *op) {
+  switch (op->format) {
+  case RDNA3_SOPP:
+  case RDNA3_SOPK:
+  case RDNA3_SOP1:
+    if (HAS(op->name, "branch", "setpc", "swappc", "s_call", "subvector_loop", "s_rfe")) return EMU_BRANCH_CLASS;
+    return op->format == RDNA3_SOPP || HAS(op->name, "s_waitcnt", "s_version") ? EMU_CONTROL_CLASS : EMU_SALU_CLASS;
+  case RDNA3_SOP2:
+  case RDNA3_SOPC: return EMU_SALU_CLASS;
+  case RDNA3_SMEM: return EMU_SMEM_CLASS;
+  case RDNA3_DS: return EMU_LDS_CLASS;
+  case RDNA3_SCRATCH: return EMU_SCRATCH_CLASS;
+  case RDNA3_FLAT:
+  case RDNA3_GLOBAL:
+  case RDNA3_MUBUF:
+  case RDNA3_MTBUF:
+  case RDNA3_MIMG: return EMU_GLOBAL_CLASS;
+  case RDNA3_VOP1:
+    return HAS(op->name, "v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_") ? EMU_TRANS_CLASS
+                                                                                                : EMU_VALU_CLASS;
+  default: return HAS(op->name, "v_wmma") ? EMU_MATRIX_CLASS : EMU_VALU_CLASS;
+  }
+}
+
+static struct row describe(const struct rdna3_op *op) {
+  struct row r = {.class = (uint8_t)class_of(op)};
+  if (r.class == EMU_BRANCH_CLASS && HAS(op->name, "cbranch")) r.flags = CONDITIONAL;
+  if (op->format < RDNA3_DS && op->format != RDNA3_SMEM) return r;
+  if (HAS(op->name, "swizzle", "permute", "bvh", "gws")) return r;
+  r.bytes = element_bytes(op->name);
+  if (HAS(op->name, "append", "consume")) r.bytes = 4, r.flags = BY_WAVE;
+  if (!r.bytes) return r;
+  r.flags |= HAS(op->name, "_load_") ? LOADS : HAS(op->name, "_store_") ? STORES : LOADS | STORES;
+  if (HAS(op->name, "2addr")) r.flags |= TWO_ADDRESSES;
+  if (HAS(op->name, "stride64")) r.flags |= STRIDE64;
+  if (HAS(op->name, "addtid")) r.flags |= BY_LANE;
+  if (HAS(op->name, "load_lds")) r.flags |= INTO_LDS;
+  return r;
+}
+
+static void init(void) {
+  for (unsigned i = 0; i < RDNA3_ROW_COUNT; i++) {
+    rows[i] = describe(&rdna3_ops[i]);
+    rows[i].approximate = rdna3_isa((enum rdna3_row)i).fidelity == RDNA3_APPROXIMATE;
+  }
+}
+void rdna3_tally_init(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init);
+}
+
+/* ---- memory ---- */
+
+/* Cycles beyond those of an access whose lanes meet in no bank. */
+static uint64_t conflicts(const uint32_t *at, uint32_t mask, unsigned bytes) {
+  unsigned words = (bytes + 3) / 4, lanes = words == 1 ? 32 : words == 2 ? 16 : 8;
+  uint64_t extra = 0;
+  for (unsigned first = 0; first < 32; first += lanes) {
+    uint32_t in_bank[BANKS][32];
+    unsigned n[BANKS] = {0}, most = 1;
+    for (unsigned l = first; l < first + lanes; l++)
+      for (unsigned k = 0; mask >> l & 1 && k < words; k++) {
+        uint32_t dword = (at[l] >> 2) + k, bank = dword % BANKS, i = 0;
+        while (i < n[bank] && in_bank[bank][i] != dword) i++;
+        if (i == n[bank]) in_bank[bank][n[bank]++] = dword;
+        if (n[bank] > most) most = n[bank];
+      }
+    extra += most - 1;
+  }
+  return extra;
+}
+
+static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna3_inst *in, unsigned half,
+                                   unsigned field) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == field && in->operand[i].kind == RDNA3_KIND_vgpr)
+      return w->file + (half * RDNA3_ROWS + in->arg[i]) * RDNA3_LANES;
+  return NULL;
+}
+
+static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_space space, uint64_t bytes) {
+  if (r->flags & LOADS) d->loaded[space] += bytes;
+  if (r->flags & STORES) d->stored[space] += bytes;
+}
+
+static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
+                      uint32_t mask) {
+  struct emu_detail *d = w->stats->detail;
+  const uint32_t *row = operand_row(w, in, half, RDNA3_FIELD_addr);
+  unsigned addresses = r->flags & TWO_ADDRESSES ? 2 : 1, unit = r->bytes * (r->flags & STRIDE64 ? 64u : 1u);
+  for (unsigned a = 0; a < addresses; a++) {
+    uint32_t at[32],
+        offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
+    for (uint32_t l = 0; l < 32; l++) at[l] = (r->flags & BY_LANE || !row ? l * 4 : row[l]) + offset;
+    d->lds_conflicts += conflicts(at, mask, r->bytes);
+    count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(mask) * r->bytes);
+  }
+}
+
+/* Each lane's address says which memory it means. */
+static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
+                       uint32_t mask) {
+  struct emu_detail *d = w->stats->detail;
+  const uint32_t *low = operand_row(w, in, half, RDNA3_FIELD_addr);
+  uint32_t at[32] = {0}, shared = 0;
+  for (uint32_t m = mask; low && m; m &= m - 1) {
+    unsigned l = (unsigned)__builtin_ctz(m);
+    uint64_t va = (low[l] | (uint64_t)low[l + RDNA3_LANES] << 32) + (uint64_t)(int64_t)in->offset;
+    uint32_t high = (uint32_t)(va >> 32);
+    at[l] = (uint32_t)va;
+    if (high == RDNA3_SHARED_HI) shared |= 1u << l;
+    count_bytes(d, r,
+                high == RDNA3_SHARED_HI    ? EMU_LDS_SPACE
+                : high == RDNA3_PRIVATE_HI ? EMU_SCRATCH_SPACE
+                                           : EMU_GLOBAL_SPACE,
+                r->bytes);
+  }
+  if (shared) d->lds_conflicts += conflicts(at, shared, r->bytes);
+}
+
+/* Lanes outside the buffer move nothing. */
+static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
+                         uint32_t mask) {
+  struct rdna3_uop u = {.inst = in};
+  uint64_t addr[32];
+  uint32_t outside, *const v = w->v, was = w->half;
+  const uint32_t *lanes = w->lanes;
+  if (!rdna3_mem_build(&u)) return;
+  w->v = w->file + half * RDNA3_ROWS * RDNA3_LANES, w->lanes = &mask, w->half = half;
+  uint32_t inside = mem_buffer_addresses(w, &u, r->bytes, addr, &outside);
+  w->v = v, w->lanes = lanes, w->half = was;
+  count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(inside) * r->bytes);
+  if (r->flags & INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += (uint64_t)__builtin_popcount(mask) * 4;
+}
+
+static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, uint64_t exec) {
+  struct emu_detail *d = w->stats->detail;
+  if (in->format == RDNA3_SMEM || r->flags & BY_WAVE) {
+    count_bytes(d, r, in->format == RDNA3_SMEM ? EMU_SCALAR_SPACE : EMU_LDS_SPACE, r->bytes);
+    return;
+  }
+  for (unsigned half = 0; half < 2; half++) {
+    uint32_t mask = (uint32_t)(exec >> 32 * half);
+    if (!mask) continue;
+    switch (in->format) {
+    case RDNA3_DS: count_lds(w, in, r, half, mask); break;
+    case RDNA3_FLAT: count_flat(w, in, r, half, mask); break;
+    case RDNA3_MUBUF: count_buffer(w, in, r, half, mask); break;
+    default:
+      count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE,
+                  (uint64_t)__builtin_popcount(mask) * r->bytes);
+    }
+  }
+}
+
+/* ---- branches ---- */
+
+/* A branch on EXEC follows the instruction that made EXEC the lanes that go one way; one on VCC has the lanes' votes
+ * there. Lanes disagree when some but not all of those active are in the mask. */
+static bool diverges(struct rdna3_wave *w, const struct rdna3_inst *in, uint64_t exec) {
+  uint64_t before = w->exec_before;
+  switch (in->op - rdna3_ops) {
+  case RDNA3_SOPP_s_cbranch_execz:
+  case RDNA3_SOPP_s_cbranch_execnz: w->exec_before = exec; return exec && exec != before && !(exec & ~before);
+  case RDNA3_SOPP_s_cbranch_vccz:
+  case RDNA3_SOPP_s_cbranch_vccnz: {
+    uint64_t vcc = (w->s[RDNA3_VCC] | (uint64_t)w->s[RDNA3_VCC + 1] << 32) & exec;
+    return vcc && vcc != exec;
+  }
+  default: return false;
+  }
+}
+
+const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna3_uop *u) {
+  struct emu_detail *d = w->stats->detail;
+  const struct rdna3_inst *in = u->inst;
+  const struct row *r = &rows[in->op - rdna3_ops];
+  /* A jump made before counting was turned off may lead here. */
+  if (!d) return u + 1;
+  uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
+  if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
+  d->executed[r->class]++;
+  d->approximate += r->approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
+  if (r->flags & CONDITIONAL) {
+    d->branches++;
+    d->divergent += diverges(w, in, exec);
+  }
+  if (r->class >= EMU_VALU_CLASS) {
+    d->vector++;
+    d->lanes += (unsigned)__builtin_popcountll(exec);
+    d->partial += exec != (w->wave64 ? ~0ull : UINT32_MAX);
+  }
+  if (r->bytes) count_memory(w, in, r, exec);
+  return u + 1;
+}
