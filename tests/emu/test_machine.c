@@ -126,6 +126,40 @@ static void runs_kernels(void **state) {
   for (int i = 0; i < 12 * 32; i++) assert_int_equal(out[i], i < 64 || (i >= 7 * 32 && i < 9 * 32));
 }
 
+static void counts_by_kernel(void **state) {
+  struct fixture *f = *state;
+  enum { GROUPS = 300 };
+  load_code(f, store_value, sizeof store_value);
+  struct launch l = launch_of(f->va + PAGE, 7, GROUPS);
+  put_launch(f, &l);
+  finish(f);
+  struct emu_kernel_stats *k;
+  struct emu_stats s;
+  size_t n;
+  assert_int_equal(emu_stats(f->c.os, 0, &s), 0);
+  assert_int_equal(s.detail.vector, 0);
+  assert_int_equal(emu_detail(f->c.os, true), 0);
+  for (int i = 0; i < 2; i++) put_launch(f, &l);
+  finish(f);
+  assert_int_equal(emu_detail(f->c.os, false), 0);
+  put_launch(f, &l);
+  finish(f);
+  assert_int_equal(emu_stats(f->c.os, 0, &s), 0);
+  assert_int_equal(s.dispatches, 4);
+  assert_int_equal(emu_kernels(f->c.os, 0, &k, &n), 0);
+  assert_int_equal(n, 1);
+  assert_int_equal(k[0].pgm, f->code.va);
+  assert_int_equal(k[0].dispatches, 2);
+  assert_int_equal(k[0].waves, 2 * GROUPS);
+  assert_int_equal(k[0].instructions, 2 * 5 * GROUPS);
+  assert_int_equal(k[0].detail.stored[EMU_GLOBAL_SPACE], 2 * GROUPS * 128);
+  assert_int_equal(k[0].detail.lanes, 32 * k[0].detail.vector);
+  assert_memory_equal(&k[0].detail, &s.detail, sizeof s.detail);
+  free(k);
+  assert_int_equal(emu_kernels(f->c.os, 1, &k, &n), -EINVAL);
+  assert_int_equal(emu_detail(os_real(), true), -EINVAL);
+}
+
 static void counts_work_items(void **state) {
   struct fixture *f = *state;
   uint32_t *out = (uint32_t *)(void *)(f->p + PAGE);
@@ -338,6 +372,7 @@ static void has_many_machines(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(runs_kernels),
+      TEST(counts_by_kernel),
       TEST(counts_work_items),
       TEST(gives_scratch),
       TEST(reports_stray_stores),
