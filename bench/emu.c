@@ -213,6 +213,7 @@ static int load(struct loaded *l, const struct kernel *k, const char *dir) {
   if (load_code(l, path)) return -1;
   l->kernarg = arena_take(256);
   l->out = arena_take((size_t)k->results * 4);
+  if (!l->kernarg || !l->out) return fprintf(stderr, "%s: results too large\n", k->name), -1;
   uint64_t *args = l->kernarg;
   *args++ = (uintptr_t)l->out;
   for (int i = 0; i < 2 && k->operands[i]; i++) {
@@ -249,14 +250,15 @@ static int serve(const char *library, int fd) {
   if (!run || !arena_map(fd)) return fprintf(stderr, "%s: %s\n", library, run ? strerror(errno) : dlerror()), 1;
   unsigned long long code, kernarg;
   unsigned n, g[3], t[3], rsrc2, times, batch;
-  while (scanf(REQUEST, &code, &n, &g[0], &g[1], &g[2], &t[0], &t[1], &t[2], &kernarg, &rsrc2, &times, &batch) == 12) {
+  while (scanf(REQUEST, &code, &n, &g[0], &g[1], &g[2], &t[0], &t[1], &t[2], &kernarg, &rsrc2, &times, &batch) == 12 &&
+         batch) {
     double best = INFINITY;
     int rc = 0;
     for (unsigned i = 0; i < times && !rc; i++) {
       double start = now();
       for (unsigned k = 0; k < batch && !rc; k++)
         rc = run((const char *)(uintptr_t)code, n, g[0], g[1], g[2], t[0], t[1], t[2], (void *)(uintptr_t)kernarg);
-      double s = (now() - start) / batch;
+      double s = (now() - start) / batch; // NOLINT(clang-analyzer-core.DivideZero): the loop asks for a batch
       if (s < best) best = s;
     }
     printf("%d %.9f\n", rc, best);

@@ -139,8 +139,8 @@ struct uop *lower_vectorize(struct lowerer *L, struct uop *const *lane, unsigned
 
 struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes) {
   if (v->lanes == lanes) return v;
-  struct uop *lane[64];
-  for (unsigned i = 0; i < lanes; i++) lane[i] = v;
+  struct uop *lane[64] = {v};
+  for (unsigned i = 1; i < lanes; i++) lane[i] = v;
   return lower_vectorize(L, lane, lanes);
 }
 
@@ -171,7 +171,7 @@ static void flatten(struct lowerer *L, const struct block *b, struct uop **out, 
 }
 
 bool lower_linearize(struct lowerer *L) {
-  size_t total = 0;
+  size_t total = 1;
   for (unsigned i = 0; i < L->nblocks; i++) total += L->blocks[i]->n * 3 + 2;
   L->k->linear = malloc(total * sizeof *L->k->linear);
   if (!L->k->linear) return lower_fail(L, "out of memory");

@@ -216,7 +216,7 @@ static bool has_index_source(const struct uop *u) {
 }
 
 static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
-  struct uop *src[3];
+  struct uop *src[3] = {u, u, u};
   unsigned lanes = 1;
   if (u->nsrc > 3 || !u->nsrc) {
     lower_fail(L, "malformed operation");
@@ -235,13 +235,15 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     return build_cast(&L->b, v, compute_dtype(v->dtype));
   }
   if (u->op == OP_BITCAST) {
-    struct uop *v = build_cast(&L->b, src[0], u->src[0]->dtype == DT_INDEX ? src[0]->dtype : u->src[0]->dtype);
+    struct uop *v = src[0];
+    if (u->src[0]->dtype != DT_INDEX) v = build_cast(&L->b, v, u->src[0]->dtype);
     v = v->dtype == u->dtype ? v : lower_mk(L, OP_BITCAST, u->dtype, v->lanes, 0, 0, &v, 1);
     return build_cast(&L->b, v, compute_dtype(u->dtype));
   }
   /* Index operands share a width: the widest of the operands and the result. */
   enum dtype wide = DT_VOID;
   for (unsigned i = 0; i < u->nsrc; i++)
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the loop above evaluated every source
     if (u->src[i]->dtype == DT_INDEX && wide != DT_I64) wide = src[i]->dtype;
   if (u->dtype == DT_INDEX && t == DT_I64) wide = DT_I64;
   for (unsigned i = 0; i < u->nsrc; i++) {
@@ -450,7 +452,7 @@ bool lower(struct codegen *k) {
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   bool ok = L.mask && L.memo && order;
   if (!ok) codegen_fail(k, "out of memory");
-  for (size_t i = 0; i < count; i++)
+  for (size_t i = 0; ok && i < count; i++)
     if (order[i]->op == OP_REDUCE && L.nreduces < 64) L.reduces[L.nreduces++] = order[i];
   L.root = ok ? lower_block_open(&L, NULL, NULL) : NULL;
   ok = ok && !L.failed && lower_kernel(&L) && lower_linearize(&L);

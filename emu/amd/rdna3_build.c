@@ -410,7 +410,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   if (literal_at_the_end(row)) vector_operand(b, &u, &literal, RDNA3_LITERAL, slot++);
   if (accumulates(row)) {
     u.src[2] = rdna3_vgpr(real_dst);
-    if (dst->bits == 16 && in->opsel & 8) {
+    if (dst && dst->bits == 16 && in->opsel & 8) {
       emit_bits(b, RDNA3_SHIFT, (struct source){u.src[2], false}, rdna3_vgpr(RDNA3_TMP + 4), ~0u, 0);
       u.src[2] = rdna3_vgpr(RDNA3_TMP + 4);
     }

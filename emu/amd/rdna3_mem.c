@@ -115,7 +115,7 @@ const struct rdna3_uop *mem_load_lanes(struct rdna3_wave *w, const struct rdna3_
   uint32_t *d = rdna3_dst(w, u);
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
-    uint8_t bytes[16];
+    uint8_t bytes[16] = {0};
     if (!lane_access(w, u, i, addr[i], bytes, size, VM_READ)) return NULL;
     mem_put(k, d, i, bytes);
     w->stats->bytes_loaded += size;
@@ -129,7 +129,7 @@ const struct rdna3_uop *mem_store_lanes(struct rdna3_wave *w, const struct rdna3
   const uint32_t *s = rdna3_row(w, u, 1);
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
-    uint8_t bytes[16];
+    uint8_t bytes[16] = {0};
     mem_take(k, s, i, bytes);
     if (!lane_access(w, u, i, addr[i], bytes, size, VM_WRITE)) return NULL;
     w->stats->bytes_stored += size;

@@ -275,6 +275,6 @@ BODY u32 cordic_body(u32 x, u32 i) {
 #define BODIES(X)                                                                                                      \
   X(crc32)                                                                                                             \
   X(sha256)                                                                                                            \
-  X(siphash) X(rng) X(bits) X(saturate) X(bigint) X(modpow) X(mandelbrot) X(newton) X(insertion) X(chacha) X(decimal)  \
-      X(cordic)
+  X(siphash)                                                                                                           \
+  X(rng) X(bits) X(saturate) X(bigint) X(modpow) X(mandelbrot) X(newton) X(insertion) X(chacha) X(decimal) X(cordic)
 #endif
