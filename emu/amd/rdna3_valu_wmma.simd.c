@@ -31,7 +31,7 @@ static inline void float_elements(f32 (*m)[N], const u32 *rows, enum input in, u
     if (in == F16)
       halves_to_floats(m[2 * r], h);
     else
-      for (int l = 0; l < 2 * N; l++) m[2 * r][l] = as_f32(h[l] << 16);
+      for (int l = 0; l < 2 * N; l++) m[2 * r + l / N][l % N] = as_f32(h[l] << 16);
   }
 }
 /* sum[r] += a[k][r] * b[k] for each k in order, each sum rounded. */
