@@ -441,7 +441,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   }
   u.fn = rdna3_fn[clamp][row];
   if (!u.fn) return false;
-  /* Overflow that saturates instead of giving infinity is not implemented: such code is refused, not computed wrongly. */
+  /* FP16_OVFL (overflow saturates instead of giving infinity) is not supported: such code faults and says so. */
   if (mode & RDNA3_MODE_FP16_OVFL && dst && is_f16(dst->type) && op->flags & F_R_MODE) return false;
   bool narrow = op->flags & F_R_MODE && dst && (dst->type == RDNA3_TYPE_f64 || is_f16(dst->type));
   for (unsigned i = first; i < last; i++)
