@@ -161,9 +161,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   }
 }
 
-/* ---- shapes
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- shapes ---- */
 static const struct shape scalar;
 
 int64_t shape_numel(const struct shape *s) {

@@ -201,8 +201,7 @@ struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lane
   return u;
 }
 
-/* ---- constructors
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- constructors ---- */
 int64_t dtype_wrap(enum dtype t, int64_t v) {
   switch (t) {
   case DT_BOOL: return v != 0;
@@ -284,9 +283,7 @@ struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src)
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, u->nsrc);
 }
 
-/* ---- maps
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- maps ---- */
 static size_t map_at(const struct uop_map *m, const struct uop *key) {
   size_t at = (key->hash * 0x9e3779b97f4a7c15 >> 20) & (m->capacity - 1);
   while (m->slot[at].key && m->slot[at].key != key) at = (at + 1) & (m->capacity - 1);
@@ -318,9 +315,7 @@ void uop_map_free(struct uop_map *m) {
   *m = (struct uop_map){0};
 }
 
-/* ---- walks
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- walks ---- */
 struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *count) {
   struct frame {
     struct uop *u;
