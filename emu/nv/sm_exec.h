@@ -1,0 +1,141 @@
+/* How SASS executes: a warp, the micro-operation, and what the families of instructions share.
+ *
+ * words --sass_decode--> struct sass_inst --build--> struct sm_uop --fn(w, u)--> the next micro-operation
+ *
+ * Everything is a row of 32 lanes: registers, uniform registers (the same value in each lane) and constants. So a uniform
+ * instruction is its vector counterpart on other rows with every lane active, and a uniform register is a source like any
+ * other. Predicates are lane masks; a uniform predicate is no lane or all. A micro-operation's function does the whole
+ * instruction for the lanes of sm_lanes() and returns its successor: u + 1, or for a jump what sm_jump gives, or NULL to
+ * stop the warp's executing group after setting its state (sm_fault does that). */
+#ifndef DOORBELL_EMU_NV_SM_EXEC_H
+#define DOORBELL_EMU_NV_SM_EXEC_H
+#include "sass.h"
+#include "sm.h"
+
+enum {
+  SM_LANES = 32,
+  /* rows of the register file */
+  SM_ROW_UR = 0,    /* UR0 .. UR62 */
+  SM_ROW_ZERO = 63, /* RZ and URZ: this and the next three are always 0 */
+  SM_ROW_SINK = 67, /* writes to RZ and URZ: four rows */
+  SM_ROW_TMP = 71,  /* source i as an operation wants it (modified, or a constant loaded): rows 71 + 2 i and the next */
+  SM_ROW_R = 80,    /* R0 .. R254 */
+  SM_ROWS = SM_ROW_R + 255,
+  /* predicate masks, struct sm_warp.p */
+  SM_P = 0,     /* P0 .. P6 */
+  SM_PT = 7,    /* always ~0 */
+  SM_PSINK = 8, /* writes to PT and UPT */
+  SM_UP = 16,   /* UP0 .. UP6 */
+  SM_UPT = 23,  /* always ~0 */
+  SM_PREDICATES = 24,
+};
+
+struct sm_uop;
+struct sm_warp;
+struct sm_cta;
+typedef const struct sm_uop *sm_exec_fn(struct sm_warp *w, const struct sm_uop *u);
+
+struct sm_warp {
+  uint32_t *r;     /* the file: row n is r + n * SM_LANES, 128-byte aligned */
+  uint32_t active; /* lanes of the executing group */
+  uint32_t p[SM_PREDICATES];
+  uint32_t b[16]; /* convergence barriers B0 .. B15 */
+  struct sm_cta *cta;
+  uint32_t index;   /* in its CTA */
+  uint32_t present; /* lanes that have a thread; exited ones included */
+  uint32_t exited;
+  struct vm *vm;
+  struct vm_range load, store; /* last translations, for vm_translate */
+  const struct sm_grid *grid;
+  struct sm_stats *stats;
+  struct fault *fault;
+  /* what the scheduler keeps per warp (sm_warp.c) follows */
+};
+
+struct sm_uop {
+  sm_exec_fn *fn;
+  const struct sass_inst *inst;
+  int32_t dst;      /* byte offset of the destination's first row in the file */
+  int32_t src[3];   /* byte offsets: from w->r, or from this uop when its bit in constant is set */
+  uint8_t constant; /* bit i: src[i] is a constant row (or two, for 64 bits), which the builder placed */
+  uint8_t guard;    /* index in w->p; inverted when guard_not is ~0 */
+  uint8_t pdst[2];  /* predicates written, indices in w->p; SM_PSINK for none */
+  uint8_t psrc[3];  /* predicates read; inverted when the bit of psrc_not is set */
+  uint8_t psrc_not;
+  uint32_t guard_not; /* 0 or ~0 */
+  uint32_t all;       /* ~0 for uniform instructions, which run whatever lanes are active; else 0 */
+  uint32_t arg;       /* anything a family wants; so are flag and imm */
+  uint32_t flag;
+  union {
+    const struct sm_uop *target; /* jumps; NULL when it must be looked up by address */
+    uint64_t imm;
+    uint8_t byte[8];
+  };
+};
+_Static_assert(sizeof(struct sm_uop) <= 72, "little more than a cache line");
+
+/* The lanes that an operation is for. */
+static inline uint32_t sm_lanes(const struct sm_warp *w, const struct sm_uop *u) {
+  return (w->active | u->all) & (w->p[u->guard] ^ u->guard_not);
+}
+static inline uint32_t sm_psrc(const struct sm_warp *w, const struct sm_uop *u, unsigned i) {
+  return w->p[u->psrc[i]] ^ -(uint32_t)(u->psrc_not >> i & 1);
+}
+static inline void sm_pdst(struct sm_warp *w, const struct sm_uop *u, unsigned i, uint32_t lanes, uint32_t value) {
+  uint32_t *p = &w->p[u->pdst[i]];
+  *p = (*p & ~lanes) | (value & lanes);
+}
+static inline const void *sm_row(const struct sm_warp *w, const struct sm_uop *u, unsigned i) {
+  const char *base = u->constant >> i & 1 ? (const char *)u : (const char *)w->r;
+  return __builtin_assume_aligned(base + u->src[i], 64);
+}
+static inline void *sm_dst(struct sm_warp *w, const struct sm_uop *u) {
+  return __builtin_assume_aligned((char *)w->r + u->dst, 64);
+}
+/* Byte offsets of register rows; of RZ and URZ as sources and as destinations. */
+static inline int32_t sm_r(unsigned n) { return (int32_t)((n == SASS_RZ ? SM_ROW_ZERO : SM_ROW_R + n) * SM_LANES * 4); }
+static inline int32_t sm_r_dst(unsigned n) {
+  return (int32_t)((n == SASS_RZ ? SM_ROW_SINK : SM_ROW_R + n) * SM_LANES * 4);
+}
+static inline int32_t sm_ur(unsigned n) { return (int32_t)((SM_ROW_UR + n) * SM_LANES * 4); }
+static inline int32_t sm_ur_dst(unsigned n) {
+  return (int32_t)((n == SASS_URZ ? SM_ROW_SINK : SM_ROW_UR + n) * SM_LANES * 4);
+}
+
+/* Stops the warp: fills *w->fault (kind, pc, address, access, lane or -1, CTA, warp, text = the formatted message +
+ * instruction and disassembly) and returns NULL, for the operation to return. esr: code of the hardware's warp error
+ * status register. */
+const struct sm_uop *sm_fault(struct sm_warp *w, const struct sm_uop *u, enum fault_kind kind, uint32_t esr, int lane,
+                              uint64_t address, unsigned access, const char *fmt, ...)
+    __attribute__((format(printf, 8, 9)));
+
+/* ---- building ---- */
+
+/* Receives one instruction's micro-operations. Opaque to the families but for these calls. */
+struct sm_builder;
+/* A new micro-operation for inst, zeroed but for inst, guard, guard_not, all and both pdst = SM_PSINK, psrc = SM_PT. Valid
+ * until the next call of the builder. NULL when out of memory (the build then fails as a whole). */
+struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst);
+/* Makes source i of u a constant row of value, or two rows of a 64-bit value's halves. */
+void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value);
+void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t value);
+
+/* A family's builders: one a sass_id, closed by SASS_ID_COUNT. A builder emits what executes the instruction; false when
+ * this encoding of it is not supported, *why then says what about it. */
+typedef bool sm_build_fn(struct sm_builder *b, const struct sass_inst *inst, const char **why);
+struct sm_family {
+  uint16_t id;
+  sm_build_fn *build;
+};
+extern const struct sm_family sm_alu_family[], sm_float_family[], sm_convert_family[]; /* arithmetic of lanes */
+extern const struct sm_family sm_mma_family[];                                         /* matrices */
+extern const struct sm_family sm_memory_family[], sm_control_family[], sm_warp_family[];
+
+/* Which compiled level of *.simd.c this host runs best: index into { v2, v3, v4 } on x86-64, 0 elsewhere. */
+unsigned sm_simd_level(void);
+#if defined(__x86_64__)
+#define SM_SIMD_LEVELS(X) X(v2) X(v3) X(v4)
+#else
+#define SM_SIMD_LEVELS(X) X(base)
+#endif
+#endif
