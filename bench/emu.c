@@ -471,8 +471,11 @@ int main(int argc, char **argv) {
       t = now() - t;
       if (up && (!attempt || t < p->first)) p->first = t;
     }
-    for (int i = 0; i < KERNELS; i++)
+    for (int i = 0; i < KERNELS; i++) { /* a peer may not survive a kernel that it cannot run */
+      if (!p->pid && p->first > 0) start(p, &single);
       p->time[i] = p->pid ? measure(p, &l[i], p == peers ? OURS_REPEAT : PEER_REPEAT) : -1;
+    }
+    if (!p->pid && p->first > 0) start(p, &single);
     p->launch = ask(p, &l[0], one, wave, 10, LAUNCHES);
     for (int i = 0; i < KERNELS; i++) bad |= p == peers && p->time[i] < 0;
     stop(p);
