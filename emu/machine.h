@@ -14,6 +14,8 @@ struct emu_file;
 struct emu_file_ops {
   int (*ioctl)(struct emu_file *file, unsigned long request, void *arg);
   void *(*mmap)(struct emu_file *file, void *addr, size_t len, int prot, int flags, off_t off);
+  /* As os.poll; NULL: always ready, as Linux has it for files that do not implement poll. */
+  int (*poll)(struct emu_file *file, short events, int timeout_ms);
   void (*close)(struct emu_file *file);
 };
 struct emu_file {
@@ -29,7 +31,6 @@ struct emu_machine_ops {
   int (*stats)(struct emu_machine *m, unsigned gpu, struct emu_stats *out);
   void (*detail)(struct emu_machine *m, bool on);
   int (*kernels)(struct emu_machine *m, unsigned gpu, struct emu_kernel_stats **out, size_t *n);
-  void (*reason)(struct emu_machine *m, char *buf, size_t cap);
   void (*stop)(struct emu_machine *m);
   /* Stops all threads and frees the machine; every file is closed by then. */
   void (*free)(struct emu_machine *m);
@@ -43,11 +44,18 @@ struct emu_machine {
   size_t nfiles;
   void (*print)(void *ctx, const char *line); /* emu_log's, or NULL */
   void *print_ctx;
+  pthread_mutex_t reason_lock;
+  char reason[256]; /* emu_reason's */
 };
 
 /* For the vendor: around the life of a machine. fini frees nothing that m itself is. */
 void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops);
 void emu_machine_fini(struct emu_machine *m);
+
+/* Remembers why the machine refuses a call and returns code. */
+int emu_refuse(struct emu_machine *m, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Zeroed memory that clients may map: its file, and the emulator's own view. */
+int emu_shared_page(const char *name, size_t size, int *fd, void **page);
 
 /* The open file behind a descriptor of this machine, with a reference taken, or NULL. */
 struct emu_file *emu_file_get(struct emu_machine *m, int fd);

@@ -4,11 +4,13 @@
 #include "machine.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Above any descriptor a kernel gives by default, so that mixing the two up fails instead of hitting another file. */
 enum { FD_BASE = 1 << 20 };
@@ -91,13 +93,14 @@ static void *emulated_mmap(struct os *os, void *addr, size_t len, int prot, int 
 
 static int emulated_munmap(struct os *os, void *addr, size_t len) { return munmap(addr, len) ? -errno : 0; }
 
-/* Device files that do not implement poll are always ready, as in Linux. */
 static int emulated_poll(struct os *os, int fd, short events, int timeout_ms) {
   struct emu_machine *m = machine_of(os);
   struct emu_file *file = emu_file_get(m, fd);
   if (!file) return -EBADF;
+  int rc = file->ops->poll ? file->ops->poll(file, events, timeout_ms)
+                           : events & (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM);
   emu_file_put(m, file);
-  return events & (POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM);
+  return rc;
 }
 
 static ssize_t emulated_read_file(struct os *os, const char *path, char *buf, size_t cap) {
@@ -120,11 +123,33 @@ static void emulated_release(struct os *os) {
 void emu_machine_fini(struct emu_machine *m) {
   free(m->files);
   pthread_mutex_destroy(&m->files_lock);
+  pthread_mutex_destroy(&m->reason_lock);
+}
+
+int emu_refuse(struct emu_machine *m, int code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  pthread_mutex_lock(&m->reason_lock);
+  vsnprintf(m->reason, sizeof m->reason, format, args);
+  pthread_mutex_unlock(&m->reason_lock);
+  va_end(args);
+  return code;
+}
+
+int emu_shared_page(const char *name, size_t size, int *fd, void **page) {
+  *fd = memfd_create(name, MFD_CLOEXEC);
+  if (*fd < 0) return -errno;
+  if (ftruncate(*fd, (off_t)size)) return -errno;
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+  if (p == MAP_FAILED) return -errno;
+  *page = p;
+  return 0;
 }
 
 void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) {
   m->ops = ops;
   pthread_mutex_init(&m->files_lock, NULL);
+  pthread_mutex_init(&m->reason_lock, NULL);
   m->os = (struct os){emulated_open, emulated_close,     emulated_ioctl,    emulated_mmap,   emulated_munmap,
                       emulated_poll, emulated_read_file, emulated_list_dir, emulated_release};
 }
@@ -164,7 +189,9 @@ int emu_kernels(struct os *os, unsigned gpu, struct emu_kernel_stats **out, size
 int emu_reason(struct os *os, char *buf, size_t cap) {
   struct emu_machine *m = emulated(os);
   if (!m || !cap) return -EINVAL;
-  m->ops->reason(m, buf, cap);
+  pthread_mutex_lock(&m->reason_lock);
+  snprintf(buf, cap, "%s", m->reason);
+  pthread_mutex_unlock(&m->reason_lock);
   return 0;
 }
 

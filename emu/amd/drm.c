@@ -12,7 +12,7 @@ static const char driver_name[] = "amdgpu", driver_date[] = "20150101", driver_d
 static int copy_text(char *to, __kernel_size_t *length, const char *text) {
   size_t n = strlen(text), room = *length;
   *length = n;
-  return to && room && amd_copy_to_user((uintptr_t)to, text, n < room ? n : room) ? -EFAULT : 0;
+  return to && room && user_write((uintptr_t)to, text, n < room ? n : room) ? -EFAULT : 0;
 }
 
 static int version(struct amd_gpu *gpu, void *arg) {
@@ -131,9 +131,9 @@ static int info(struct amd_gpu *gpu, void *arg) {
   memcpy(&q, arg, sizeof q);
   memset(&answer, 0, sizeof answer);
   int n = query(gpu, &q, &answer);
-  if (n < 0) return amd_refuse(gpu->machine, n, "AMDGPU_INFO: query 0x%x", q.query);
+  if (n < 0) return emu_refuse(&gpu->machine->base, n, "AMDGPU_INFO: query 0x%x", q.query);
   if (q.return_size < (uint32_t)n) n = (int)q.return_size;
-  return amd_copy_to_user(q.return_pointer, &answer, (size_t)n);
+  return user_write(q.return_pointer, &answer, (size_t)n);
 }
 
 int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
@@ -146,16 +146,16 @@ int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
   } calls[] = {{_IOC_NR(DRM_IOCTL_VERSION), sizeof(struct drm_version), version},
                {DRM_COMMAND_BASE + DRM_AMDGPU_INFO, sizeof(struct drm_amdgpu_info), info}};
   if (_IOC_TYPE(request) != DRM_IOCTL_BASE)
-    return amd_refuse(m, -ENOTTY, "the render node has no ioctl 0x%lx", request);
+    return emu_refuse(&m->base, -ENOTTY, "the render node has no ioctl 0x%lx", request);
   for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
     if (calls[i].nr == nr) {
-      if (!arg) return amd_refuse(m, -EFAULT, "render node ioctl 0x%lx: no argument", request);
+      if (!arg) return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: no argument", request);
       if (_IOC_SIZE(request) != calls[i].size)
-        return amd_refuse(m, -EINVAL, "render node ioctl 0x%lx: %zu bytes expected", request, calls[i].size);
+        return emu_refuse(&m->base, -EINVAL, "render node ioctl 0x%lx: %zu bytes expected", request, calls[i].size);
       pthread_mutex_lock(&m->lock);
       int rc = calls[i].handler(gpu, arg);
       pthread_mutex_unlock(&m->lock);
       return rc;
     }
-  return amd_refuse(m, -EINVAL, "not supported: render node ioctl 0x%lx", request);
+  return emu_refuse(&m->base, -EINVAL, "not supported: render node ioctl 0x%lx", request);
 }

@@ -119,11 +119,11 @@ void amd_events_hw_exception(struct amd_events *e, const struct kfd_hw_exception
 static int adopt_page(struct amd_machine *m, uint64_t handle) {
   struct amd_events *e = &m->events;
   struct amd_bo *bo = amd_bo_find(m, handle);
-  if (e->slots) return amd_refuse(m, -EINVAL, "CREATE_EVENT: the event page is already set");
+  if (e->slots) return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: the event page is already set");
   if (!bo || !bo->heap)
-    return amd_refuse(m, -EINVAL, "CREATE_EVENT: no buffer 0x%" PRIx64 " for the event page", handle);
+    return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: no buffer 0x%" PRIx64 " for the event page", handle);
   if (bo->size < KFD_EVENT_PAGE_SIZE)
-    return amd_refuse(m, -EINVAL, "CREATE_EVENT: an event page has %u bytes", KFD_EVENT_PAGE_SIZE);
+    return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: an event page has %u bytes", KFD_EVENT_PAGE_SIZE);
   memset(bo->host, 0xff, KFD_EVENT_PAGE_SIZE);
   bo->pins++;
   pthread_mutex_lock(&e->lock);
@@ -154,9 +154,9 @@ static int make_page(struct amd_machine *m) {
 
 void *amd_events_mmap(struct amd_machine *m, void *addr, size_t len, int prot, int flags) {
   struct amd_events *e = &m->events;
-  int rc = e->page_fd < 0 ? amd_refuse(m, -EINVAL, "mmap: KFD has no event page")
+  int rc = e->page_fd < 0 ? emu_refuse(&m->base, -EINVAL, "mmap: KFD has no event page")
            : len > KFD_EVENT_PAGE_SIZE
-               ? amd_refuse(m, -EINVAL, "mmap: the event page has %u bytes", KFD_EVENT_PAGE_SIZE)
+               ? emu_refuse(&m->base, -EINVAL, "mmap: the event page has %u bytes", KFD_EVENT_PAGE_SIZE)
                : 0;
   if (rc) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, e->page_fd, 0);
@@ -167,7 +167,7 @@ int amd_create_event(struct amd_machine *m, void *arg) {
   struct kfd_create_event *a = arg;
   struct amd_events *e = &m->events;
   int rc = 0;
-  if (a->event_type > EVENT_TYPE_LAST) return amd_refuse(m, -EINVAL, "CREATE_EVENT: type %u", a->event_type);
+  if (a->event_type > EVENT_TYPE_LAST) return emu_refuse(&m->base, -EINVAL, "CREATE_EVENT: type %u", a->event_type);
   if (a->event_page_offset && (rc = adopt_page(m, a->event_page_offset))) return rc;
   bool slotted = a->event_type == KFD_EVENT_SIGNAL || a->event_type == EVENT_TYPE_DEBUG;
   if (slotted && !e->slots && (rc = make_page(m))) return rc;
@@ -186,7 +186,7 @@ int amd_create_event(struct amd_machine *m, void *arg) {
   pthread_mutex_unlock(&e->lock);
   if (!slot) {
     free(ev);
-    return amd_refuse(m, -ENOSPC, "CREATE_EVENT: all events are in use");
+    return emu_refuse(&m->base, -ENOSPC, "CREATE_EVENT: all events are in use");
   }
   a->event_id = a->event_trigger_data = id;
   a->event_slot_index = slotted ? id : 0;
@@ -208,7 +208,7 @@ int amd_destroy_event(struct amd_machine *m, void *arg) {
   }
   pthread_mutex_unlock(&e->lock);
   free(ev);
-  return ev ? 0 : amd_refuse(m, -EINVAL, "DESTROY_EVENT: no event %u", a->event_id);
+  return ev ? 0 : emu_refuse(&m->base, -EINVAL, "DESTROY_EVENT: no event %u", a->event_id);
 }
 
 static int cpu_signal(struct amd_machine *m, uint32_t id, bool set) {
@@ -221,7 +221,7 @@ static int cpu_signal(struct amd_machine *m, uint32_t id, bool set) {
   else if (ok)
     ev->signaled = false;
   pthread_mutex_unlock(&e->lock);
-  return ok ? 0 : amd_refuse(m, -EINVAL, "%s_EVENT: no signal event %u", set ? "SET" : "RESET", id);
+  return ok ? 0 : emu_refuse(&m->base, -EINVAL, "%s_EVENT: no signal event %u", set ? "SET" : "RESET", id);
 }
 int amd_set_event(struct amd_machine *m, void *arg) {
   return cpu_signal(m, ((struct kfd_event_ref *)arg)->event_id, true);
@@ -252,15 +252,15 @@ int amd_wait_events(struct amd_machine *m, void *arg) {
   struct kfd_wait_events *a = arg;
   struct amd_events *e = &m->events;
   int rc = 0;
-  if (a->num_events > MAX_WAIT) return amd_refuse(m, -EINVAL, "WAIT_EVENTS: %u events", a->num_events);
+  if (a->num_events > MAX_WAIT) return emu_refuse(&m->base, -EINVAL, "WAIT_EVENTS: %u events", a->num_events);
   struct kfd_event_state *states = calloc(a->num_events + 1u, sizeof *states);
   struct amd_waiter w = {.n = a->num_events, .slots = calloc(a->num_events + 1u, sizeof *w.slots)};
   if (!states || !w.slots) {
     rc = -ENOMEM;
     goto out;
   }
-  if (amd_copy_from_user(states, a->events_ptr, a->num_events * sizeof *states)) {
-    rc = amd_refuse(m, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
+  if (user_read(states, a->events_ptr, a->num_events * sizeof *states)) {
+    rc = emu_refuse(&m->base, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
     goto out;
   }
   struct timespec deadline = deadline_in(a->timeout == UINT32_MAX ? 0 : a->timeout);
@@ -304,11 +304,11 @@ int amd_wait_events(struct amd_machine *m, void *arg) {
   pthread_mutex_unlock(&e->lock);
   if (rc) {
     a->wait_result = KFD_WAIT_FAIL;
-    amd_refuse(m, rc, "WAIT_EVENTS: an event of the list does not exist");
+    emu_refuse(&m->base, rc, "WAIT_EVENTS: an event of the list does not exist");
   } else if (a->wait_result == KFD_WAIT_FAIL) {
-    rc = amd_refuse(m, -EIO, "WAIT_EVENTS: an event was destroyed while waiting for it");
-  } else if (a->wait_result == KFD_WAIT_COMPLETE && amd_copy_to_user(a->events_ptr, states, w.n * sizeof *states)) {
-    rc = amd_refuse(m, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
+    rc = emu_refuse(&m->base, -EIO, "WAIT_EVENTS: an event was destroyed while waiting for it");
+  } else if (a->wait_result == KFD_WAIT_COMPLETE && user_write(a->events_ptr, states, w.n * sizeof *states)) {
+    rc = emu_refuse(&m->base, -EFAULT, "WAIT_EVENTS: events_ptr 0x%" PRIx64, a->events_ptr);
   }
 out:
   free(states);

@@ -9,8 +9,10 @@
 #include <stdbool.h>
 #include "../../hcq/amd/kfd.h"
 #include "../fault.h"
+#include "../heap.h"
 #include "../machine.h"
 #include "../pool.h"
+#include "../user.h"
 #include "../vm.h"
 #include "shader.h"
 
@@ -48,35 +50,11 @@ struct amd_save_area amd_save_area(const struct amd_model *m);
 
 /* ---- memory ---- */
 
-/* A page allocator over one sparse file, which the emulator maps as it is used and clients map where they want. Freed
- * pages are given back, so memory is always zero when allocated, and stay mapped, so that a stray access of a kernel
- * that still runs hits zeroes and not the host. */
-struct amd_heap {
-  int fd;
-  uint64_t size, used;
-  struct amd_extent {
-    uint64_t offset, size;
-  } *gaps; /* by offset, none adjacent */
-  size_t ngaps, cap;
-  uint8_t **windows; /* the emulator's view, one per AMD_HEAP_WINDOW; NULL until used */
-  size_t nwindows;
-  struct amd_view {
-    struct amd_view *next;
-    uint64_t offset, size;
-    uint8_t *host;
-  } *views; /* of ranges across windows */
-};
-#define AMD_HEAP_WINDOW (1ull << 30)
-int amd_heap_init(struct amd_heap *heap, const char *name, uint64_t size);
-void amd_heap_fini(struct amd_heap *heap);
-int amd_heap_alloc(struct amd_heap *heap, uint64_t size, uint64_t *offset, uint8_t **host);
-void amd_heap_free(struct amd_heap *heap, uint64_t offset, uint64_t size, uint8_t *host);
-
 /* A buffer object. */
 struct amd_bo {
   unsigned index; /* in the machine's table */
   struct amd_gpu *gpu;
-  struct amd_heap *heap; /* NULL: user memory or a register page */
+  struct heap *heap; /* NULL: user memory or a register page */
   uint64_t va, size, heap_offset;
   uint32_t flags;
   uint8_t *host;
@@ -230,7 +208,7 @@ struct amd_gpu {
   const struct amd_model *model;
   uint32_t gpu_id, minor;
   struct vm *vm;
-  struct amd_heap vram;
+  struct heap vram;
   struct amd_file *acquired; /* the render node file whose address space is this GPU's */
   int doorbell_fd;
   _Atomic uint64_t *doorbells;
@@ -258,7 +236,7 @@ struct amd_machine {
   pthread_mutex_t lock;
   struct amd_gpu *gpus;
   unsigned ngpus;
-  struct amd_heap gtt;
+  struct heap gtt;
   struct amd_bo **bos;
   size_t nbos, free_bo;
   struct amd_queue *queues[AMD_MAX_QUEUES]; /* by id */
@@ -268,25 +246,18 @@ struct amd_machine {
   struct shader_core **cores; /* one per worker of the pool, made on first use by that worker */
   /* Bumped, and sleepers woken, when something that a queue may wait for has happened. */
   atomic_uint kick, sleepers;
-  pthread_mutex_t reason_lock;
-  char reason[256];
   atomic_bool detail; /* dispatches that begin are counted instruction by instruction */
   struct sysfs_entry *sysfs;
   size_t nsysfs;
 };
 
 struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id);
-/* Remembers why and returns code. */
-int amd_refuse(struct amd_machine *m, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void amd_kick(struct amd_machine *m);
 /* Stops the GPU's queues, reports to the process's events and leaves the report for the device core dump. Only the
  * first fault counts. */
 void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault);
 /* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
-/* Copies between the client's memory and ours; -EFAULT where nothing is mapped. */
-int amd_copy_from_user(void *dst, uint64_t src, size_t n);
-int amd_copy_to_user(uint64_t dst, const void *src, size_t n);
 
 int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg);
 int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg);

@@ -19,13 +19,14 @@ static int acquire_vm(struct amd_machine *m, void *arg) {
   struct amd_file *drm = (struct amd_file *)file;
   int rc = 0;
   if (!file)
-    rc = amd_refuse(m, -EINVAL, "ACQUIRE_VM: drm_fd %u is not open", a->drm_fd);
+    rc = emu_refuse(&m->base, -EINVAL, "ACQUIRE_VM: drm_fd %u is not open", a->drm_fd);
   else if (!gpu)
-    rc = amd_refuse(m, -EINVAL, "ACQUIRE_VM: no gpu_id %u", a->gpu_id);
+    rc = emu_refuse(&m->base, -EINVAL, "ACQUIRE_VM: no gpu_id %u", a->gpu_id);
   else if (drm->gpu != gpu)
-    rc = amd_refuse(m, -EINVAL, "ACQUIRE_VM: drm_fd %u is not the render node of gpu_id %u", a->drm_fd, a->gpu_id);
+    rc = emu_refuse(&m->base, -EINVAL, "ACQUIRE_VM: drm_fd %u is not the render node of gpu_id %u", a->drm_fd,
+                    a->gpu_id);
   else if (gpu->acquired && gpu->acquired != drm)
-    rc = amd_refuse(m, -EBUSY, "ACQUIRE_VM: gpu_id %u has the address space of another open of its render node",
+    rc = emu_refuse(&m->base, -EBUSY, "ACQUIRE_VM: gpu_id %u has the address space of another open of its render node",
                     a->gpu_id);
   /* The reference taken above stays with the GPU: the address space outlives its descriptor. */
   if (!rc && gpu && !gpu->acquired)
@@ -56,16 +57,16 @@ static int get_process_apertures_new(struct amd_machine *m, void *arg) {
   }
   if (a->num_of_nodes > m->ngpus) a->num_of_nodes = m->ngpus;
   for (unsigned i = 0; i < a->num_of_nodes; i++) all[i] = apertures_of(&m->gpus[i]);
-  if (amd_copy_to_user(a->apertures_ptr, all, a->num_of_nodes * sizeof all[0]))
-    return amd_refuse(m, -EFAULT, "GET_PROCESS_APERTURES_NEW: apertures_ptr 0x%" PRIx64, a->apertures_ptr);
+  if (user_write(a->apertures_ptr, all, a->num_of_nodes * sizeof all[0]))
+    return emu_refuse(&m->base, -EFAULT, "GET_PROCESS_APERTURES_NEW: apertures_ptr 0x%" PRIx64, a->apertures_ptr);
   return 0;
 }
 
 static int set_memory_policy(struct amd_machine *m, void *arg) {
   const struct kfd_set_memory_policy *a = arg;
   if (a->default_policy > 1 || a->alternate_policy > 1)
-    return amd_refuse(m, -EINVAL, "SET_MEMORY_POLICY: policies %u, %u", a->default_policy, a->alternate_policy);
-  if (!amd_gpu_find(m, a->gpu_id)) return amd_refuse(m, -EINVAL, "SET_MEMORY_POLICY: no gpu_id %u", a->gpu_id);
+    return emu_refuse(&m->base, -EINVAL, "SET_MEMORY_POLICY: policies %u, %u", a->default_policy, a->alternate_policy);
+  if (!amd_gpu_find(m, a->gpu_id)) return emu_refuse(&m->base, -EINVAL, "SET_MEMORY_POLICY: no gpu_id %u", a->gpu_id);
   return 0;
 }
 
@@ -87,10 +88,10 @@ static int get_clock_counters(struct amd_machine *m, void *arg) {
 
 static int set_xnack_mode(struct amd_machine *m, void *arg) {
   struct kfd_set_xnack_mode *a = arg;
-  if (a->xnack_enabled > 0) return amd_refuse(m, -EPERM, "SET_XNACK_MODE: this GPU does not retry page faults");
+  if (a->xnack_enabled > 0) return emu_refuse(&m->base, -EPERM, "SET_XNACK_MODE: this GPU does not retry page faults");
   if (a->xnack_enabled == 0)
     for (unsigned i = 0; i < m->ngpus; i++)
-      if (m->gpus[i].queues) return amd_refuse(m, -EBUSY, "SET_XNACK_MODE: queues exist");
+      if (m->gpus[i].queues) return emu_refuse(&m->base, -EBUSY, "SET_XNACK_MODE: queues exist");
   a->xnack_enabled = 0;
   return 0;
 }
@@ -98,8 +99,8 @@ static int set_xnack_mode(struct amd_machine *m, void *arg) {
 static int runtime_enable(struct amd_machine *m, void *arg) {
   struct kfd_runtime_enable *a = arg;
   bool enable = a->mode_mask & 1;
-  if (a->mode_mask & ~3u) return amd_refuse(m, -EINVAL, "RUNTIME_ENABLE: mode_mask 0x%x", a->mode_mask);
-  if (enable && m->runtime_enabled) return amd_refuse(m, -EBUSY, "RUNTIME_ENABLE: already enabled");
+  if (a->mode_mask & ~3u) return emu_refuse(&m->base, -EINVAL, "RUNTIME_ENABLE: mode_mask 0x%x", a->mode_mask);
+  if (enable && m->runtime_enabled) return emu_refuse(&m->base, -EBUSY, "RUNTIME_ENABLE: already enabled");
   m->runtime_enabled = enable;
   a->capabilities_mask = 0;
   return 0;
@@ -153,11 +154,11 @@ int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg) {
   unsigned nr = KFD_NR(request);
   uint64_t data[16] = {0};
   if (_IOC_TYPE(request) != 'K' || nr >= sizeof calls / sizeof calls[0] || !calls[nr].name)
-    return amd_refuse(m, -ENOTTY, "/dev/kfd has no ioctl 0x%lx", request);
+    return emu_refuse(&m->base, -ENOTTY, "/dev/kfd has no ioctl 0x%lx", request);
   const struct kfd_call *call = &calls[nr];
-  if (!call->handler) return amd_refuse(m, -EOPNOTSUPP, "not supported: KFD ioctl %s", call->name);
+  if (!call->handler) return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: KFD ioctl %s", call->name);
   size_t mine = _IOC_SIZE(call->request), user = _IOC_SIZE(request), n = user < mine ? user : mine;
-  if (!arg) return amd_refuse(m, -EFAULT, "%s: no argument", call->name);
+  if (!arg) return emu_refuse(&m->base, -EFAULT, "%s: no argument", call->name);
   if (_IOC_DIR(call->request) & _IOC_WRITE) memcpy(data, arg, n);
   if (!call->unlocked) pthread_mutex_lock(&m->lock);
   int rc = call->handler(m, data);

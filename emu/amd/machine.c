@@ -3,13 +3,11 @@
 #include "gpu.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 static struct amd_machine *machine_of(struct emu_machine *m) { return (struct amd_machine *)m; }
@@ -20,33 +18,6 @@ struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id) {
     if (m->gpus[i].gpu_id == gpu_id) return &m->gpus[i];
   return NULL;
 }
-
-int amd_refuse(struct amd_machine *m, int code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  pthread_mutex_lock(&m->reason_lock);
-  vsnprintf(m->reason, sizeof m->reason, format, args);
-  pthread_mutex_unlock(&m->reason_lock);
-  va_end(args);
-  return code;
-}
-
-/* The kernel's own copy, so that a wild pointer of the client is an error and not a crash. Sandboxes may forbid the call. */
-static int copy_user(uint64_t user, void *mine, size_t n, bool in) {
-  struct iovec local = {mine, n}, remote = {(void *)(uintptr_t)user, n};
-  if (!n) return 0;
-  ssize_t done =
-      in ? process_vm_readv(getpid(), &local, 1, &remote, 1, 0) : process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
-  if (done == (ssize_t)n) return 0;
-  if (done >= 0 || (errno != EPERM && errno != ENOSYS) || !user) return -EFAULT;
-  if (in)
-    memcpy(mine, (const void *)(uintptr_t)user, n);
-  else
-    memcpy((void *)(uintptr_t)user, mine, n);
-  return 0;
-}
-int amd_copy_from_user(void *dst, uint64_t src, size_t n) { return copy_user(src, dst, n, true); }
-int amd_copy_to_user(uint64_t dst, const void *src, size_t n) { return copy_user(dst, (void *)src, n, false); }
 
 /* ---- faults ---- */
 
@@ -92,7 +63,8 @@ static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
 
 static void *map_page(struct amd_machine *m, int fd, size_t want, void *addr, size_t len, int prot, int flags) {
   if (len != want)
-    return (void *)(intptr_t)amd_refuse(m, -EINVAL, "mmap: this page of /dev/kfd has %zu bytes, not %zu", want, len);
+    return (void *)(intptr_t)emu_refuse(&m->base, -EINVAL, "mmap: this page of /dev/kfd has %zu bytes, not %zu", want,
+                                        len);
   void *p = mmap(addr, len, prot, flags, fd, 0);
   return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
 }
@@ -102,7 +74,7 @@ static void *kfd_mmap(struct amd_machine *m, void *addr, size_t len, int prot, i
   unsigned type = KFD_MMAP_TYPE(off);
   if (type == KFD_MMAP_EVENTS) return amd_events_mmap(m, addr, len, prot, flags);
   if (!gpu || type == KFD_MMAP_RESERVED_MEM)
-    return (void *)(intptr_t)amd_refuse(m, -ENODEV, "mmap: /dev/kfd has nothing at offset 0x%" PRIx64, off);
+    return (void *)(intptr_t)emu_refuse(&m->base, -ENODEV, "mmap: /dev/kfd has nothing at offset 0x%" PRIx64, off);
   if (type == KFD_MMAP_DOORBELL) return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags);
   return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags);
 }
@@ -130,7 +102,7 @@ static int amd_open(struct emu_machine *base, const char *path, int flags, struc
   if (sscanf(path, "/dev/dri/renderD%u%n", &minor, &used) == 1 && !path[used] && minor >= 128 && minor - 128 < m->ngpus)
     gpu = &m->gpus[minor - 128];
   else if (strcmp(path, KFD_DEVICE) != 0)
-    return amd_refuse(m, -ENOENT, "open: the emulated machine has no %s", path);
+    return emu_refuse(&m->base, -ENOENT, "open: the emulated machine has no %s", path);
   struct amd_file *file = calloc(1, sizeof *file);
   if (!file) return -ENOMEM;
   *file = (struct amd_file){.file = {.ops = &file_ops}, .machine = m, .gpu = gpu};
@@ -166,13 +138,6 @@ static int amd_kernels(struct emu_machine *base, unsigned index, struct emu_kern
   return index < m->ngpus ? amd_counters_kernels(&m->gpus[index], out, n) : -EINVAL;
 }
 
-static void amd_reason(struct emu_machine *base, char *buf, size_t cap) {
-  struct amd_machine *m = machine_of(base);
-  pthread_mutex_lock(&m->reason_lock);
-  snprintf(buf, cap, "%s", m->reason);
-  pthread_mutex_unlock(&m->reason_lock);
-}
-
 static void amd_stop(struct emu_machine *base) {
   struct amd_machine *m = machine_of(base);
   bool busy = true;
@@ -194,16 +159,6 @@ static void amd_stop(struct emu_machine *base) {
 
 /* ---- making and freeing ---- */
 
-static int shared_page(const char *name, size_t size, int *fd, void **page) {
-  *fd = memfd_create(name, MFD_CLOEXEC);
-  if (*fd < 0) return -errno;
-  if (ftruncate(*fd, (off_t)size)) return -errno;
-  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-  if (p == MAP_FAILED) return -errno;
-  *page = p;
-  return 0;
-}
-
 static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_model *model) {
   struct amd_gpu *g = &m->gpus[index];
   void *doorbells = NULL, *mmio = NULL;
@@ -220,10 +175,10 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast */
   g->vm = vm_new();
   if (!g->vm) return -ENOMEM;
-  if ((rc = amd_heap_init(&g->vram, "vram", model->vram_bytes))) return rc;
-  if ((rc = shared_page("doorbells", KFD_DOORBELL_MAP_SIZE, &g->doorbell_fd, &doorbells))) return rc;
+  if ((rc = heap_init(&g->vram, "vram", model->vram_bytes))) return rc;
+  if ((rc = emu_shared_page("doorbells", KFD_DOORBELL_MAP_SIZE, &g->doorbell_fd, &doorbells))) return rc;
   g->doorbells = doorbells;
-  if ((rc = shared_page("mmio", AMD_PAGE, &g->mmio_fd, &mmio))) return rc;
+  if ((rc = emu_shared_page("mmio", AMD_PAGE, &g->mmio_fd, &mmio))) return rc;
   g->mmio_page = mmio;
   return 0;
 }
@@ -234,7 +189,7 @@ static void gpu_fini(struct amd_gpu *g) {
   if (g->mmio_page) munmap(g->mmio_page, AMD_PAGE);
   if (g->doorbell_fd >= 0) close(g->doorbell_fd);
   if (g->mmio_fd >= 0) close(g->mmio_fd);
-  amd_heap_fini(&g->vram);
+  heap_fini(&g->vram);
   vm_free(g->vm);
   pthread_mutex_destroy(&g->queues_lock);
   pthread_mutex_destroy(&g->counters.lock);
@@ -250,10 +205,9 @@ static void amd_machine_free(struct emu_machine *base) {
   free(m->cores);
   amd_memory_fini(m);
   for (unsigned i = 0; i < m->ngpus; i++) gpu_fini(&m->gpus[i]);
-  amd_heap_fini(&m->gtt);
+  heap_fini(&m->gtt);
   amd_events_fini(&m->events);
   amd_sysfs_fini(m);
-  pthread_mutex_destroy(&m->reason_lock);
   pthread_mutex_destroy(&m->lock);
   free(m->gpus);
   emu_machine_fini(base);
@@ -267,7 +221,6 @@ static const struct emu_machine_ops machine_ops = {
     .stats = amd_stats,
     .detail = amd_detail,
     .kernels = amd_kernels,
-    .reason = amd_reason,
     .stop = amd_stop,
     .free = amd_machine_free,
 };
@@ -311,14 +264,13 @@ int amd_machine_new(const char *gpus, struct emu_machine **out, char *err, size_
   emu_machine_init(&m->base, &machine_ops);
   m->gtt.fd = -1;
   pthread_mutex_init(&m->lock, NULL);
-  pthread_mutex_init(&m->reason_lock, NULL);
   amd_events_init(&m->events);
   m->gpus = calloc(n, sizeof *m->gpus);
   m->pool = pool_new();
   if (m->pool) m->cores = calloc(pool_workers(m->pool) + 1, sizeof(struct shader_core *));
   if (!m->gpus || !m->pool || !m->cores) goto no_memory;
   for (unsigned i = 0; i < n && !rc; i++) rc = gpu_init(m, i, models[i]);
-  if (!rc) rc = amd_heap_init(&m->gtt, "gtt", host_memory_limit());
+  if (!rc) rc = heap_init(&m->gtt, "gtt", host_memory_limit());
   if (!rc) rc = amd_sysfs_init(m);
   if (!rc) {
     *out = &m->base;

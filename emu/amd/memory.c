@@ -51,7 +51,7 @@ static int bo_insert(struct amd_machine *m, struct amd_bo *bo) {
 }
 
 static void bo_delete(struct amd_machine *m, struct amd_bo *bo) {
-  if (bo->heap) amd_heap_free(bo->heap, bo->heap_offset, bo->size, bo->host);
+  if (bo->heap) heap_free(bo->heap, bo->heap_offset, bo->size, bo->host);
   if (bo->index) {
     m->bos[bo->index] = NULL;
     if (bo->index < m->free_bo) m->free_bo = bo->index;
@@ -65,36 +65,24 @@ void amd_memory_fini(struct amd_machine *m) {
   free(m->bos);
 }
 
-/* What get_user_pages does: every page present and, if need be, writable. */
-static bool user_pages_ok(uint64_t address, uint64_t size, bool writable) {
-#ifdef MADV_POPULATE_WRITE
-  if (!madvise((void *)(uintptr_t)address, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) return true;
-  if (errno != EINVAL) return false;
-#endif
-  /* Kernels before 5.14 cannot populate, and the call above says EINVAL for pages without the right, too: try one byte
-   * of each. */
-  for (uint64_t at = address; at < address + size; at += AMD_PAGE) {
-    uint8_t byte;
-    if (amd_copy_from_user(&byte, at, 1) || (writable && amd_copy_to_user(at, &byte, 1))) return false;
-  }
-  return true;
-}
-
 static int place_user(struct amd_machine *m, struct amd_bo *bo, uint64_t address) {
   if (!address || address % AMD_PAGE || address + bo->size < address)
-    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: user address 0x%" PRIx64 " is not page aligned", address);
-  if (!user_pages_ok(address, bo->size, bo->flags & KFD_MEM_WRITABLE))
-    return amd_refuse(m, -EFAULT, "ALLOC_MEMORY_OF_GPU: user memory 0x%" PRIx64 "+0x%" PRIx64 " is not accessible",
-                      address, bo->size);
+    return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: user address 0x%" PRIx64 " is not page aligned",
+                      address);
+  if (!user_pages(address, bo->size, bo->flags & KFD_MEM_WRITABLE))
+    return emu_refuse(&m->base, -EFAULT,
+                      "ALLOC_MEMORY_OF_GPU: user memory 0x%" PRIx64 "+0x%" PRIx64 " is not accessible", address,
+                      bo->size);
   bo->host = (uint8_t *)(uintptr_t)address;
   guard_arm(); /* the client may unmap it */
   return 0;
 }
 
-static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct amd_heap *heap) {
-  int rc = amd_heap_alloc(heap, bo->size, &bo->heap_offset, &bo->host);
+static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct heap *heap) {
+  int rc = heap_alloc(heap, bo->size, &bo->heap_offset, &bo->host);
   if (rc)
-    return amd_refuse(m, rc, "ALLOC_MEMORY_OF_GPU: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used",
+    return emu_refuse(&m->base, rc,
+                      "ALLOC_MEMORY_OF_GPU: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used",
                       bo->size, heap->used, heap->size);
   bo->heap = heap;
   return 0;
@@ -102,7 +90,7 @@ static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct amd_heap 
 
 static int place_register_page(struct amd_machine *m, struct amd_bo *bo, void *page, uint64_t size) {
   if (bo->size != size)
-    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: this register page has %" PRIu64 " bytes", size);
+    return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: this register page has %" PRIu64 " bytes", size);
   bo->host = page;
   return 0;
 }
@@ -113,21 +101,22 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
   const uint32_t known = kinds | KFD_MEM_EXT_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_COHERENT | KFD_MEM_AQL_QUEUE |
                          KFD_MEM_NO_SUBSTITUTE | KFD_MEM_PUBLIC | KFD_MEM_EXECUTABLE | KFD_MEM_WRITABLE | 1u << 23;
   struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
-  if (!gpu) return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: no gpu_id %u", a->gpu_id);
+  if (!gpu) return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: no gpu_id %u", a->gpu_id);
   if (!a->size || a->va_addr % AMD_PAGE)
-    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is no page or size 0x%" PRIx64 " is nothing",
-                      a->va_addr, a->size);
+    return emu_refuse(&m->base, -EINVAL,
+                      "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is no page or size 0x%" PRIx64 " is nothing", a->va_addr,
+                      a->size);
   /* A part of a page is a page. */
   uint64_t size = a->size > VA_END ? a->size : (a->size + AMD_PAGE - 1) & ~(uint64_t)(AMD_PAGE - 1);
   if (a->va_addr < VA_MIN || a->va_addr >= VA_END || size > VA_END - a->va_addr)
-    return amd_refuse(m, -EINVAL,
+    return emu_refuse(&m->base, -EINVAL,
                       "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " size 0x%" PRIx64 " is outside the GPU's address space",
                       a->va_addr, a->size);
   if (a->flags & ~known || __builtin_popcount(a->flags & kinds) != 1)
-    return amd_refuse(m, -EINVAL, "ALLOC_MEMORY_OF_GPU: flags 0x%x", a->flags);
+    return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: flags 0x%x", a->flags);
   if (a->flags & KFD_MEM_AQL_QUEUE)
-    return amd_refuse(m, -EOPNOTSUPP, "not supported: memory mapped twice for AQL queues");
-  if (!gpu->acquired) return amd_refuse(m, -ENODEV, "ALLOC_MEMORY_OF_GPU: ACQUIRE_VM comes first");
+    return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: memory mapped twice for AQL queues");
+  if (!gpu->acquired) return emu_refuse(&m->base, -ENODEV, "ALLOC_MEMORY_OF_GPU: ACQUIRE_VM comes first");
 
   struct amd_bo *bo = calloc(1, sizeof *bo);
   if (!bo) return -ENOMEM;
@@ -159,10 +148,12 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
 int amd_free_memory(struct amd_machine *m, void *arg) {
   const struct kfd_free_memory *a = arg;
   struct amd_bo *bo = amd_bo_find(m, a->handle);
-  if (!bo) return amd_refuse(m, -EINVAL, "FREE_MEMORY_OF_GPU: no handle 0x%" PRIx64, a->handle);
-  if (bo->mapped) return amd_refuse(m, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is still mapped on a GPU", a->handle);
+  if (!bo) return emu_refuse(&m->base, -EINVAL, "FREE_MEMORY_OF_GPU: no handle 0x%" PRIx64, a->handle);
+  if (bo->mapped)
+    return emu_refuse(&m->base, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is still mapped on a GPU", a->handle);
   if (bo->pins)
-    return amd_refuse(m, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is used by a queue or as event page", a->handle);
+    return emu_refuse(&m->base, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is used by a queue or as event page",
+                      a->handle);
   bo_delete(m, bo);
   return 0;
 }
@@ -174,16 +165,16 @@ static int for_each_gpu(struct amd_machine *m, struct kfd_map_memory *a, const c
   struct amd_bo *bo = amd_bo_find(m, a->handle);
   uint32_t ids[AMD_MAX_GPUS];
   if (!a->n_devices || a->n_devices > AMD_MAX_GPUS)
-    return amd_refuse(m, -EINVAL, "%s: n_devices %u", call, a->n_devices);
+    return emu_refuse(&m->base, -EINVAL, "%s: n_devices %u", call, a->n_devices);
   if (a->n_success > a->n_devices)
-    return amd_refuse(m, -EINVAL, "%s: n_success %u of %u", call, a->n_success, a->n_devices);
-  if (amd_copy_from_user(ids, a->device_ids_array_ptr, a->n_devices * sizeof ids[0]))
-    return amd_refuse(m, -EFAULT, "%s: device_ids_array_ptr 0x%" PRIx64, call, a->device_ids_array_ptr);
-  if (!bo) return amd_refuse(m, -EINVAL, "%s: no handle 0x%" PRIx64, call, a->handle);
+    return emu_refuse(&m->base, -EINVAL, "%s: n_success %u of %u", call, a->n_success, a->n_devices);
+  if (user_read(ids, a->device_ids_array_ptr, a->n_devices * sizeof ids[0]))
+    return emu_refuse(&m->base, -EFAULT, "%s: device_ids_array_ptr 0x%" PRIx64, call, a->device_ids_array_ptr);
+  if (!bo) return emu_refuse(&m->base, -EINVAL, "%s: no handle 0x%" PRIx64, call, a->handle);
   for (; a->n_success < a->n_devices; a->n_success++) {
     struct amd_gpu *gpu = amd_gpu_find(m, ids[a->n_success]);
     if (!gpu || !gpu->acquired)
-      return amd_refuse(m, -EINVAL, "%s: no gpu_id %u with an acquired VM", call, ids[a->n_success]);
+      return emu_refuse(&m->base, -EINVAL, "%s: no gpu_id %u with an acquired VM", call, ids[a->n_success]);
     int rc = one(m, bo, gpu);
     if (rc) return rc;
   }
@@ -196,9 +187,9 @@ static int map_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu
       VM_READ | (bo->flags & KFD_MEM_WRITABLE ? VM_WRITE : 0u) | (bo->flags & KFD_MEM_EXECUTABLE ? VM_EXEC : 0u);
   int rc = vm_map(gpu->vm, bo->va, bo->size, bo->host, access, bo->index);
   if (rc == -EEXIST)
-    return amd_refuse(m, -EINVAL, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64 " overlaps another mapping", bo->va,
-                      bo->size);
-  if (rc) return amd_refuse(m, rc, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
+    return emu_refuse(&m->base, -EINVAL, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64 " overlaps another mapping",
+                      bo->va, bo->size);
+  if (rc) return emu_refuse(&m->base, rc, "MAP_MEMORY_TO_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
   bo->mapped |= 1u << gpu->index;
   return 0;
 }
@@ -206,7 +197,7 @@ static int map_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu
 static int unmap_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu) {
   if (!(bo->mapped & 1u << gpu->index)) return 0;
   int rc = vm_unmap(gpu->vm, bo->va, bo->size);
-  if (rc) return amd_refuse(m, rc, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
+  if (rc) return emu_refuse(&m->base, rc, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 "+0x%" PRIx64, bo->va, bo->size);
   bo->mapped &= ~(1u << gpu->index);
   return 0;
 }
@@ -216,16 +207,18 @@ int amd_map_memory(struct amd_machine *m, void *arg) { return for_each_gpu(m, ar
 int amd_unmap_memory(struct amd_machine *m, void *arg) {
   struct kfd_map_memory *a = arg;
   struct amd_bo *bo = amd_bo_find(m, a->handle);
-  if (bo && !bo->mapped) return amd_refuse(m, -EINVAL, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is not mapped", a->handle);
+  if (bo && !bo->mapped)
+    return emu_refuse(&m->base, -EINVAL, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is not mapped", a->handle);
   if (bo && bo->pins)
-    return amd_refuse(m, -EBUSY, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is used by a queue or as event page", a->handle);
+    return emu_refuse(&m->base, -EBUSY, "UNMAP_MEMORY_FROM_GPU: 0x%" PRIx64 " is used by a queue or as event page",
+                      a->handle);
   return for_each_gpu(m, a, "UNMAP_MEMORY_FROM_GPU", unmap_one);
 }
 
 int amd_available_memory(struct amd_machine *m, void *arg) {
   struct kfd_available_memory *a = arg;
   struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
-  if (!gpu) return amd_refuse(m, -EINVAL, "AVAILABLE_MEMORY: no gpu_id %u", a->gpu_id);
+  if (!gpu) return emu_refuse(&m->base, -EINVAL, "AVAILABLE_MEMORY: no gpu_id %u", a->gpu_id);
   const uint64_t fragment = 2 << 20;
   a->available = (gpu->vram.size - gpu->vram.used) / fragment * fragment;
   return 0;
@@ -236,11 +229,11 @@ void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, i
   struct amd_bo *bo = index < m->nbos ? m->bos[index] : NULL;
   int rc = 0;
   if (!bo || !bo->heap || within % AMD_PAGE || within > bo->size || len > bo->size - within)
-    rc = amd_refuse(m, -EINVAL, "mmap: no buffer at render node offset 0x%" PRIx64 " of %zu bytes", off, len);
+    rc = emu_refuse(&m->base, -EINVAL, "mmap: no buffer at render node offset 0x%" PRIx64 " of %zu bytes", off, len);
   else if (bo->gpu->index != gpu)
-    rc = amd_refuse(m, -EACCES, "mmap: the buffer belongs to another GPU");
+    rc = emu_refuse(&m->base, -EACCES, "mmap: the buffer belongs to another GPU");
   else if ((flags & MAP_TYPE) != MAP_SHARED && prot != PROT_NONE)
-    rc = amd_refuse(m, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
+    rc = emu_refuse(&m->base, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
   if (rc || !bo || !bo->heap) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
   return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;

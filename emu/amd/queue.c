@@ -156,14 +156,15 @@ void amd_queues_fini(struct amd_gpu *gpu) {
 static int check_properties(struct amd_machine *m, const char *call, uint64_t ring, uint32_t ring_size,
                             uint32_t percentage, uint32_t priority) {
   if ((percentage & 0xff) > KFD_QUEUE_PERCENTAGE_MAX)
-    return amd_refuse(m, -EINVAL, "%s: queue_percentage %u", call, percentage & 0xff);
+    return emu_refuse(&m->base, -EINVAL, "%s: queue_percentage %u", call, percentage & 0xff);
   if (percentage >> 8)
-    return amd_refuse(m, -EINVAL, "%s: queue_percentage names XCC %u of a GPU with one", call, percentage >> 8 & 0xff);
-  if (priority > KFD_QUEUE_PRIORITY_MAX) return amd_refuse(m, -EINVAL, "%s: queue_priority %u", call, priority);
+    return emu_refuse(&m->base, -EINVAL, "%s: queue_percentage names XCC %u of a GPU with one", call,
+                      percentage >> 8 & 0xff);
+  if (priority > KFD_QUEUE_PRIORITY_MAX) return emu_refuse(&m->base, -EINVAL, "%s: queue_priority %u", call, priority);
   if (ring % 256)
-    return amd_refuse(m, -EINVAL, "%s: ring_base_address 0x%" PRIx64 " is not 256-byte aligned", call, ring);
+    return emu_refuse(&m->base, -EINVAL, "%s: ring_base_address 0x%" PRIx64 " is not 256-byte aligned", call, ring);
   if (ring_size < KFD_QUEUE_RING_MIN || (ring_size & (ring_size - 1)))
-    return amd_refuse(m, -EINVAL, "%s: ring_size %u is no power of two from %u up", call, ring_size,
+    return emu_refuse(&m->base, -EINVAL, "%s: ring_size %u is no power of two from %u up", call, ring_size,
                       KFD_QUEUE_RING_MIN);
   return 0;
 }
@@ -172,7 +173,7 @@ static int pin(struct amd_machine *m, struct amd_gpu *gpu, struct amd_queue *pin
                uint64_t va, uint64_t size) {
   struct amd_bo *bo = amd_bo_at(gpu, va, size);
   if (!bo)
-    return amd_refuse(m, -EINVAL,
+    return emu_refuse(&m->base, -EINVAL,
                       "CREATE_QUEUE: %s 0x%" PRIx64 " is not a GPU mapping of exactly %" PRIu64
                       " bytes that starts there",
                       what, va, size);
@@ -192,15 +193,16 @@ static int pin_buffers(struct amd_machine *m, struct amd_gpu *gpu, struct amd_qu
   if (q->sdma) return 0;
   if (a->eop_buffer_address) {
     if (a->eop_buffer_size != AMD_PAGE)
-      return amd_refuse(m, -EINVAL, "CREATE_QUEUE: eop_buffer_size %" PRIu64 ", expected %d", a->eop_buffer_size,
+      return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: eop_buffer_size %" PRIu64 ", expected %d", a->eop_buffer_size,
                         AMD_PAGE);
     if ((rc = pin(m, gpu, q, 3, "eop_buffer_address", a->eop_buffer_address, a->eop_buffer_size))) return rc;
   }
   if (a->ctl_stack_size != want.ctl_stack)
-    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: ctl_stack_size %u, expected %u", a->ctl_stack_size, want.ctl_stack);
+    return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: ctl_stack_size %u, expected %u", a->ctl_stack_size,
+                      want.ctl_stack);
   if (a->ctx_save_restore_size != want.context)
-    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: ctx_save_restore_size %u, expected %u", a->ctx_save_restore_size,
-                      want.context);
+    return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: ctx_save_restore_size %u, expected %u",
+                      a->ctx_save_restore_size, want.context);
   return pin(m, gpu, q, 4, "ctx_save_restore_address", a->ctx_save_restore_address, want.total);
 }
 
@@ -214,11 +216,11 @@ static int choose_sdma_engine(struct amd_machine *m, struct amd_gpu *gpu, const 
     if (used[i] < used[best]) best = i;
   if (a->queue_type == KFD_QUEUE_SDMA_BY_ENGINE) {
     if (a->sdma_engine_id >= gpu->model->sdma_engines)
-      return amd_refuse(m, -EINVAL, "CREATE_QUEUE: sdma_engine_id %u", a->sdma_engine_id);
+      return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: sdma_engine_id %u", a->sdma_engine_id);
     best = a->sdma_engine_id;
   }
   if (used[best] == gpu->model->sdma_queues_per_engine)
-    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: all SDMA queues are in use");
+    return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: all SDMA queues are in use");
   *engine = best;
   return 0;
 }
@@ -231,15 +233,15 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   int rc =
       check_properties(m, "CREATE_QUEUE", a->ring_base_address, a->ring_size, a->queue_percentage, a->queue_priority);
   if (rc) return rc;
-  if (!gpu) return amd_refuse(m, -EINVAL, "CREATE_QUEUE: no gpu_id %u", a->gpu_id);
-  if (!gpu->acquired) return amd_refuse(m, -ENODEV, "CREATE_QUEUE: ACQUIRE_VM comes first");
+  if (!gpu) return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: no gpu_id %u", a->gpu_id);
+  if (!gpu->acquired) return emu_refuse(&m->base, -ENODEV, "CREATE_QUEUE: ACQUIRE_VM comes first");
   if (a->queue_type > KFD_QUEUE_SDMA_BY_ENGINE)
-    return amd_refuse(m, -ENOTSUPP_KERNEL, "CREATE_QUEUE: queue_type %u", a->queue_type);
-  if (a->queue_type == KFD_QUEUE_COMPUTE_AQL) return amd_refuse(m, -EOPNOTSUPP, "not supported: AQL queues");
+    return emu_refuse(&m->base, -ENOTSUPP_KERNEL, "CREATE_QUEUE: queue_type %u", a->queue_type);
+  if (a->queue_type == KFD_QUEUE_COMPUTE_AQL) return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: AQL queues");
   if (a->queue_type == KFD_QUEUE_SDMA_XGMI)
-    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: this GPU has no XGMI SDMA engines");
+    return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: this GPU has no XGMI SDMA engines");
   if (a->read_pointer_address % 8 || a->write_pointer_address % 8)
-    return amd_refuse(m, -EINVAL, "CREATE_QUEUE: read and write pointers must be 8-byte aligned");
+    return emu_refuse(&m->base, -EINVAL, "CREATE_QUEUE: read and write pointers must be 8-byte aligned");
   bool sdma = a->queue_type != KFD_QUEUE_COMPUTE;
   if (sdma && (rc = choose_sdma_engine(m, gpu, a, &engine))) return rc;
   while (id < AMD_MAX_QUEUES && m->queues[id]) id++;
@@ -249,12 +251,12 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
     slot += taken;
   }
   if (id == AMD_MAX_QUEUES || slot == KFD_DOORBELL_MAP_SIZE / 8)
-    return amd_refuse(m, -ENOMEM, "CREATE_QUEUE: all queues are in use");
+    return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: all queues are in use");
 
   struct vm_range ring, rptr;
   if (!vm_find(gpu->vm, a->ring_base_address, &ring) || !vm_find(gpu->vm, a->read_pointer_address, &rptr) ||
       !(rptr.access & VM_WRITE))
-    return amd_refuse(m, -EINVAL,
+    return emu_refuse(&m->base, -EINVAL,
                       "CREATE_QUEUE: ring 0x%" PRIx64 " or read pointer 0x%" PRIx64 " is not mapped for this",
                       a->ring_base_address, a->read_pointer_address);
   atomic_store_explicit(&gpu->doorbells[slot], 0, memory_order_relaxed);
@@ -278,7 +280,7 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   if ((rc = queue_start(q))) {
     queue_unlink(q);
     amd_queue_free(q);
-    return amd_refuse(m, rc, "CREATE_QUEUE: no thread for the queue");
+    return emu_refuse(&m->base, rc, "CREATE_QUEUE: no thread for the queue");
   }
   a->queue_id = id;
   a->doorbell_offset = (uint64_t)KFD_MMAP_DOORBELL << 62 | (uint64_t)gpu->gpu_id << 46 | slot * 8;
@@ -288,7 +290,7 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
 int amd_destroy_queue(struct amd_machine *m, void *arg) {
   const struct kfd_destroy_queue *a = arg;
   struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
-  if (!q) return amd_refuse(m, -EINVAL, "DESTROY_QUEUE: no queue %u", a->queue_id);
+  if (!q) return emu_refuse(&m->base, -EINVAL, "DESTROY_QUEUE: no queue %u", a->queue_id);
   queue_unlink(q);
   amd_queue_free(q);
   return 0;
@@ -297,11 +299,11 @@ int amd_destroy_queue(struct amd_machine *m, void *arg) {
 int amd_update_queue(struct amd_machine *m, void *arg) {
   const struct kfd_update_queue *a = arg;
   struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
-  if (!q) return amd_refuse(m, -EFAULT, "UPDATE_QUEUE: no queue %u", a->queue_id);
+  if (!q) return emu_refuse(&m->base, -EFAULT, "UPDATE_QUEUE: no queue %u", a->queue_id);
   /* Address and size 0 leave the ring; moving it under a thread that reads it is not offered. */
   bool same = a->ring_base_address == q->ring_va && a->ring_size == q->ring_dwords * 4;
   if (!same && (a->ring_base_address || a->ring_size))
-    return amd_refuse(m, -EOPNOTSUPP, "not supported: UPDATE_QUEUE that moves the ring");
+    return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: UPDATE_QUEUE that moves the ring");
   int rc = check_properties(m, "UPDATE_QUEUE", q->ring_va, q->ring_dwords * 4, a->queue_percentage, a->queue_priority);
   if (!rc) atomic_store_explicit(&q->percentage, a->queue_percentage & 0xff, memory_order_relaxed);
   return rc;

@@ -1,24 +1,25 @@
-/* Backing memory of an emulated GPU: a first-fit page allocator over a sparse memory file.
+/* Backing memory of emulated GPUs: a first-fit page allocator over a sparse memory file.
  *
  * The emulator's own view of the file is made of windows that are mapped as they are first used and then stay, so that address space is
  * spent as memory is. What does not fit into one window gets a view of its own, which stays, too, for the next buffer there. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "heap.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-int amd_heap_init(struct amd_heap *h, const char *name, uint64_t size) {
+int heap_init(struct heap *h, const char *name, uint64_t size) {
   int rc = -ENOMEM;
-  *h = (struct amd_heap){.fd = -1, .size = size, .nwindows = (size_t)((size + AMD_HEAP_WINDOW - 1) / AMD_HEAP_WINDOW)};
+  *h = (struct heap){.fd = -1, .size = size, .nwindows = (size_t)((size + HEAP_WINDOW - 1) / HEAP_WINDOW)};
   h->windows = calloc(h->nwindows, sizeof h->windows[0]);
   h->gaps = malloc(16 * sizeof h->gaps[0]);
   if (!h->windows || !h->gaps) goto fail;
   h->cap = 16;
-  h->gaps[h->ngaps++] = (struct amd_extent){0, size};
+  h->gaps[h->ngaps++] = (struct heap_extent){0, size};
   h->fd = memfd_create(name, MFD_CLOEXEC);
   if (h->fd < 0 || ftruncate(h->fd, (off_t)size)) {
     rc = -errno;
@@ -26,19 +27,19 @@ int amd_heap_init(struct amd_heap *h, const char *name, uint64_t size) {
   }
   return 0;
 fail:
-  amd_heap_fini(h);
+  heap_fini(h);
   return rc;
 }
 
-static uint64_t window_bytes(const struct amd_heap *h, size_t window) {
-  uint64_t left = h->size - window * AMD_HEAP_WINDOW;
-  return left < AMD_HEAP_WINDOW ? left : AMD_HEAP_WINDOW;
+static uint64_t window_bytes(const struct heap *h, size_t window) {
+  uint64_t left = h->size - window * HEAP_WINDOW;
+  return left < HEAP_WINDOW ? left : HEAP_WINDOW;
 }
 
-void amd_heap_fini(struct amd_heap *h) {
+void heap_fini(struct heap *h) {
   for (size_t i = 0; h->windows && i < h->nwindows; i++)
     if (h->windows[i]) munmap(h->windows[i], window_bytes(h, i));
-  for (struct amd_view *v = h->views, *next; v; v = next) {
+  for (struct heap_view *v = h->views, *next; v; v = next) {
     next = v->next;
     munmap(v->host, v->size);
     free(v);
@@ -46,10 +47,10 @@ void amd_heap_fini(struct amd_heap *h) {
   if (h->fd >= 0) close(h->fd);
   free(h->windows);
   free(h->gaps);
-  *h = (struct amd_heap){.fd = -1};
+  *h = (struct heap){.fd = -1};
 }
 
-static int map(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+static int map(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
   void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, h->fd, (off_t)offset);
   if (p == MAP_FAILED) return -errno;
   *host = p;
@@ -57,23 +58,23 @@ static int map(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **hos
 }
 
 static bool in_one_window(uint64_t offset, uint64_t size) {
-  return offset / AMD_HEAP_WINDOW == (offset + size - 1) / AMD_HEAP_WINDOW;
+  return offset / HEAP_WINDOW == (offset + size - 1) / HEAP_WINDOW;
 }
 
 /* The emulator's view of [offset, offset + size). */
-static int view(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
+static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
   if (in_one_window(offset, size)) {
-    size_t w = (size_t)(offset / AMD_HEAP_WINDOW);
-    int rc = h->windows[w] ? 0 : map(h, w * AMD_HEAP_WINDOW, window_bytes(h, w), &h->windows[w]);
-    if (!rc) *host = h->windows[w] + offset % AMD_HEAP_WINDOW;
+    size_t w = (size_t)(offset / HEAP_WINDOW);
+    int rc = h->windows[w] ? 0 : map(h, w * HEAP_WINDOW, window_bytes(h, w), &h->windows[w]);
+    if (!rc) *host = h->windows[w] + offset % HEAP_WINDOW;
     return rc;
   }
-  struct amd_view *v = h->views;
+  struct heap_view *v = h->views;
   while (v && (v->offset != offset || v->size < size)) v = v->next;
   if (!v) {
     v = malloc(sizeof *v);
     if (!v) return -ENOMEM;
-    *v = (struct amd_view){.next = h->views, .offset = offset, .size = size};
+    *v = (struct heap_view){.next = h->views, .offset = offset, .size = size};
     int rc = map(h, offset, size, &v->host);
     if (rc) {
       free(v);
@@ -86,18 +87,18 @@ static int view(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t **ho
 }
 
 /* Where in a gap size bytes go: at its start, or at the next window if that keeps them in one. False when they do not fit. */
-static bool place(const struct amd_extent *gap, uint64_t size, uint64_t *offset) {
+static bool place(const struct heap_extent *gap, uint64_t size, uint64_t *offset) {
   *offset = gap->offset;
-  if (size <= AMD_HEAP_WINDOW && !in_one_window(*offset, size)) {
-    uint64_t next = (*offset / AMD_HEAP_WINDOW + 1) * AMD_HEAP_WINDOW;
+  if (size <= HEAP_WINDOW && !in_one_window(*offset, size)) {
+    uint64_t next = (*offset / HEAP_WINDOW + 1) * HEAP_WINDOW;
     if (next - gap->offset + size <= gap->size) *offset = next;
   }
   return *offset - gap->offset + size <= gap->size;
 }
 
-static int insert_gap(struct amd_heap *h, size_t i, struct amd_extent gap) {
+static int insert_gap(struct heap *h, size_t i, struct heap_extent gap) {
   if (h->ngaps == h->cap) {
-    struct amd_extent *gaps = realloc(h->gaps, (2 * h->cap + 1) * sizeof *gaps);
+    struct heap_extent *gaps = realloc(h->gaps, (2 * h->cap + 1) * sizeof *gaps);
     if (!gaps) return -ENOMEM;
     h->gaps = gaps;
     h->cap = 2 * h->cap + 1;
@@ -107,14 +108,14 @@ static int insert_gap(struct amd_heap *h, size_t i, struct amd_extent gap) {
   return 0;
 }
 
-int amd_heap_alloc(struct amd_heap *h, uint64_t size, uint64_t *offset, uint8_t **host) {
+int heap_alloc(struct heap *h, uint64_t size, uint64_t *offset, uint8_t **host) {
   size_t i = 0;
   while (i < h->ngaps && !place(&h->gaps[i], size, offset)) i++;
   if (i == h->ngaps) return -ENOMEM;
   int rc = view(h, *offset, size, host);
   if (rc) return rc;
-  struct amd_extent before = {h->gaps[i].offset, *offset - h->gaps[i].offset};
-  struct amd_extent after = {*offset + size, h->gaps[i].size - before.size - size};
+  struct heap_extent before = {h->gaps[i].offset, *offset - h->gaps[i].offset};
+  struct heap_extent after = {*offset + size, h->gaps[i].size - before.size - size};
   if (before.size && after.size) {
     if (insert_gap(h, i + 1, after)) return -ENOMEM;
     h->gaps[i] = before;
@@ -127,7 +128,7 @@ int amd_heap_alloc(struct amd_heap *h, uint64_t size, uint64_t *offset, uint8_t 
   return 0;
 }
 
-void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t *host) {
+void heap_free(struct heap *h, uint64_t offset, uint64_t size, uint8_t *host) {
   if (fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size)) memset(host, 0, size);
   h->used -= size;
   size_t i = 0;
@@ -144,6 +145,6 @@ void amd_heap_free(struct amd_heap *h, uint64_t offset, uint64_t size, uint8_t *
     h->gaps[i].size += size;
   } else {
     /* Without memory for the entry, the pages are lost to this heap and nothing else is. */
-    (void)insert_gap(h, i, (struct amd_extent){offset, size});
+    (void)insert_gap(h, i, (struct heap_extent){offset, size});
   }
 }
