@@ -1,4 +1,4 @@
-/* From an LLVM module to an object in memory, and from an object to text; nothing leaves the process.
+/* From an LLVM module to an object in memory (PTX text for NVIDIA), and from an object to text; nothing leaves the process.
  *
  * One target machine a target is kept for the compiler's lifetime. Modules are verified before code generation, because
  * LLVM aborts on what it cannot lower. */
@@ -35,6 +35,10 @@ static void init_llvm(void) {
   LLVMInitializeAMDGPUTargetMC();
   LLVMInitializeAMDGPUAsmPrinter();
   LLVMInitializeAMDGPUDisassembler();
+  LLVMInitializeNVPTXTargetInfo();
+  LLVMInitializeNVPTXTarget();
+  LLVMInitializeNVPTXTargetMC();
+  LLVMInitializeNVPTXAsmPrinter();
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
   LLVMInitializeNativeDisassembler();
@@ -100,14 +104,19 @@ static int machine_of(struct assembler *a, struct codegen *k) {
 }
 
 /* Orders workgroup memory only: other memory need not be waited for (LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"). */
-static const char barrier_text[] = "define internal void @barrier() alwaysinline convergent nounwind {\n"
-                                   "  fence syncscope(\"workgroup\") release, !mmra !0\n"
-                                   "  call void @llvm.amdgcn.s.barrier()\n"
-                                   "  fence syncscope(\"workgroup\") acquire, !mmra !0\n"
-                                   "  ret void\n"
-                                   "}\n"
-                                   "declare void @llvm.amdgcn.s.barrier()\n"
-                                   "!0 = !{!\"amdgpu-as\", !\"local\"}\n";
+static const char amd_barrier[] = "define internal void @barrier() alwaysinline convergent nounwind {\n"
+                                  "  fence syncscope(\"workgroup\") release, !mmra !0\n"
+                                  "  call void @llvm.amdgcn.s.barrier()\n"
+                                  "  fence syncscope(\"workgroup\") acquire, !mmra !0\n"
+                                  "  ret void\n"
+                                  "}\n"
+                                  "declare void @llvm.amdgcn.s.barrier()\n"
+                                  "!0 = !{!\"amdgpu-as\", !\"local\"}\n";
+static const char nvidia_barrier[] = "define internal void @barrier() alwaysinline convergent nounwind {\n"
+                                     "  call void @llvm.nvvm.barrier0()\n"
+                                     "  ret void\n"
+                                     "}\n"
+                                     "declare void @llvm.nvvm.barrier0()\n";
 
 module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context) {
   k->stage = "assemble";
@@ -118,8 +127,8 @@ module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref 
   for (size_t j = 0; j < k->nlinear; j++) barrier = barrier || k->linear[j]->op == OP_BARRIER;
   if (barrier) {
     char *message = NULL;
-    LLVMMemoryBufferRef text =
-        LLVMCreateMemoryBufferWithMemoryRange(barrier_text, sizeof barrier_text - 1, "barrier", 1);
+    const char *ir = k->target->kind == TARGET_NVPTX ? nvidia_barrier : amd_barrier;
+    LLVMMemoryBufferRef text = LLVMCreateMemoryBufferWithMemoryRange(ir, strlen(ir), "barrier", 1);
     if (LLVMParseIRInContext(context, text, &m, &message)) {
       codegen_fail(k, "%s", message);
       LLVMDisposeMessage(message);
@@ -174,7 +183,9 @@ bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image
     return false;
   }
   LLVMMemoryBufferRef object = NULL;
-  if (LLVMTargetMachineEmitToMemoryBuffer(a->machines[i].machine, m, LLVMObjectFile, &message, &object)) {
+  if (LLVMTargetMachineEmitToMemoryBuffer(a->machines[i].machine, m,
+                                          k->target->kind == TARGET_NVPTX ? LLVMAssemblyFile : LLVMObjectFile, &message,
+                                          &object)) {
     codegen_fail(k, "%s", message);
     LLVMDisposeMessage(message);
     return false;

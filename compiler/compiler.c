@@ -1,5 +1,6 @@
 /* Drives one kernel through the stages and keeps what came out. */
 #include "internal.h"
+#include "ptxas.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
 #include <stdlib.h>
@@ -14,6 +15,10 @@ struct entry {
   void *key;
   struct kernel_param *params;
   char *names;
+  struct ptxas_job *job; /* its image is being made */
+  char *text, *tool;     /* what a finished job's image is kept under on disk */
+  uint64_t job_start;
+  bool given; /* to a caller */
 };
 
 enum { BUCKETS = 1024 };
@@ -21,6 +26,7 @@ struct compiler {
   struct compiler_options options;
   char *cache_dir;
   struct assembler *assembler;
+  struct ptxas *ptxas;
   struct entry *bucket[BUCKETS];
 };
 
@@ -36,7 +42,8 @@ struct compiler *compiler_new(const struct compiler_options *options) {
   c->options = *options;
   c->assembler = assembler_new();
   c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
-  if (!c->assembler || (options->cache_dir && !c->cache_dir)) {
+  c->ptxas = ptxas_new(options->ptxas, 0, 0);
+  if (!c->assembler || !c->ptxas || (options->cache_dir && !c->cache_dir)) {
     compiler_free(c);
     return NULL;
   }
@@ -53,6 +60,8 @@ static void entry_free(struct entry *e) {
   free(e->params);
   free(e->names);
   free(e->key);
+  LLVMDisposeMessage(e->text);
+  free(e->tool);
   free(e);
 }
 
@@ -60,6 +69,7 @@ void compiler_free(struct compiler *c) {
   if (!c) return;
   for (unsigned i = 0; i < BUCKETS; i++)
     for (struct entry *e = c->bucket[i], *next; e; e = next) next = e->next, entry_free(e);
+  ptxas_free(c->ptxas);
   assembler_free(c->assembler);
   free(c->cache_dir);
   free(c);
@@ -181,27 +191,72 @@ static bool fill_params(struct codegen *k, struct entry *e) {
   return true;
 }
 
+/* The disk cache knows an image by its target and the tools behind LLVM; malloc'd. */
+static char *tool_of(struct compiler *c, struct codegen *k) {
+  if (k->target->kind != TARGET_NVPTX) return strdup(k->target->arch);
+  char why[1024] = "out of memory", *tool = NULL;
+  const char *version = ptxas_version(c->ptxas, why, sizeof why);
+  if (version) tool = malloc(strlen(k->target->arch) + strlen(version) + 16);
+  if (tool)
+    sprintf(tool, "%s ptxas %s", k->target->arch, version);
+  else
+    codegen_fail(k, "%s", why);
+  return tool;
+}
+
+/* Makes the image, or for NVIDIA starts ptxas on it. */
 static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   struct kernel *out = &e->kernel;
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef m = assembler_module(c->assembler, k, context);
-  char *text = NULL;
-  void *image = NULL;
+  bool nvidia = k->target->kind == TARGET_NVPTX, debug = c->options.debug >= 7;
+  void *image = NULL, *ptx = NULL;
+  size_t size = 0;
   bool ok = m && render_llvm(k, m);
+  if (ok && !(e->tool = tool_of(c, k))) ok = false;
   if (ok && c->cache_dir) {
-    text = LLVMPrintModuleToString(m);
-    out->from_disk = disk_cache_get(c->cache_dir, k->target->arch, text, &image, &out->image_size);
+    e->text = LLVMPrintModuleToString(m);
+    out->from_disk = disk_cache_get(c->cache_dir, e->tool, e->text, &image, &out->image_size);
   }
-  if (ok && !out->from_disk) {
+  if (ok && (!out->from_disk || (nvidia && debug))) {
     uint64_t start = now();
-    ok = assemble(c->assembler, k, m, &image, &out->image_size);
-    out->assemble_ns = now() - start;
-    if (ok && c->cache_dir) disk_cache_put(c->cache_dir, k->target->arch, text, image, out->image_size);
+    ok = assemble(c->assembler, k, m, nvidia ? &ptx : &image, nvidia ? &size : &out->image_size);
+    if (!out->from_disk) out->assemble_ns = now() - start;
   }
+  if (ok && nvidia && debug && !(out->disassembly = strndup(ptx, size))) ok = codegen_fail(k, "out of memory");
+  if (ok && nvidia && !out->from_disk) {
+    e->job_start = now();
+    e->job = ptxas_start(c->ptxas, k->target->arch, ptx, size, NULL);
+    if (!e->job) ok = codegen_fail(k, "out of memory");
+  } else if (ok && !out->from_disk && c->cache_dir)
+    disk_cache_put(c->cache_dir, e->tool, e->text, image, out->image_size);
   out->image = image;
-  LLVMDisposeMessage(text);
+  free(ptx);
+  if (!e->job) {
+    LLVMDisposeMessage(e->text);
+    e->text = NULL;
+  }
   if (m) LLVMDisposeModule(m);
   LLVMContextDispose(context);
+  return ok;
+}
+
+/* Waits for the job of a kernel that has one. */
+static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t errcap) {
+  struct kernel *out = &e->kernel;
+  char why[3600];
+  void *image = NULL;
+  if (!e->job) return true;
+  bool ok = ptxas_finish(e->job, &image, &out->image_size, why, sizeof why);
+  e->job = NULL;
+  out->image = image;
+  out->assemble_ns += now() - e->job_start;
+  if (!ok)
+    snprintf(err, errcap, "%s: assemble: %s", out->name, why);
+  else if (c->cache_dir)
+    disk_cache_put(c->cache_dir, e->tool, e->text, image, out->image_size);
+  LLVMDisposeMessage(e->text);
+  e->text = NULL;
   return ok;
 }
 
@@ -225,15 +280,13 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
   if (!fill_params(k, e) || !code(c, k, e)) return false;
   if (o->debug >= 4) out->c_text = render_c(k);
   if (o->debug >= 6) out->linear_text = linear_text(k);
-  if (o->debug >= 7) out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
+  if (o->debug >= 7 && k->target->kind != TARGET_NVPTX)
+    out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
   return true;
 }
 
-const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
-                                      size_t errcap) {
-  char ignored[256];
-  if (!err || !errcap) err = ignored, errcap = sizeof ignored;
-  err[0] = 0;
+/* The ast's entry, found or made; its job may still run. NULL and a message. */
+static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, char *err, size_t errcap) {
   struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;
@@ -245,9 +298,8 @@ const struct kernel *compiler_compile(struct compiler *c, const struct target *t
   }
   for (e = c->bucket[hash % BUCKETS]; e; e = e->next)
     if (e->hash == hash && e->key_size == key_size && !memcmp(e->key, key, key_size)) {
-      e->kernel.from_memory = true;
       free(key);
-      return &e->kernel;
+      return e;
     }
   bool ok = false;
   k.g = graph_new();
@@ -268,5 +320,29 @@ const struct kernel *compiler_compile(struct compiler *c, const struct target *t
   e->key = key, e->key_size = key_size, e->hash = hash;
   e->next = c->bucket[hash % BUCKETS];
   c->bucket[hash % BUCKETS] = e;
+  return e;
+}
+
+void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast) {
+  char ignored[256];
+  begin(c, t, ast, ignored, sizeof ignored);
+}
+
+const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
+                                      size_t errcap) {
+  char ignored[256];
+  if (!err || !errcap) err = ignored, errcap = sizeof ignored;
+  err[0] = 0;
+  struct entry *e = begin(c, t, ast, err, errcap);
+  if (!e) return NULL;
+  if (!code_finish(c, e, err, errcap)) {
+    struct entry **at = &c->bucket[e->hash % BUCKETS];
+    while (*at != e) at = &(*at)->next;
+    *at = e->next;
+    entry_free(e);
+    return NULL;
+  }
+  e->kernel.from_memory = e->given;
+  e->given = true;
   return &e->kernel;
 }

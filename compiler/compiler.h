@@ -1,13 +1,13 @@
 /* One kernel's way from its ast (graph/schedule.h) to machine code.
  *
  * lower -> optimize -> expand -> linearize -> render LLVM IR -> assemble, with a cache in memory keyed by the ast and one on disk keyed by the
- * rendered text, the target and LLVM's version. No device is needed or known here. */
+ * rendered text, the target and the versions of LLVM and ptxas. No device is needed or known here. */
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
 #include "../graph/uop.h"
 
 struct target; /* compiler/target.h: a machine described as a struct */
-/* "gfx1100", "x86_64", "aarch64" (the host only); NULL when unknown. */
+/* "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (the host only); NULL when unknown. */
 const struct target *target_find(const char *arch);
 
 struct compiler_options {
@@ -15,6 +15,7 @@ struct compiler_options {
   bool spec;             /* SPEC=1: verify the graph between stages */
   int debug;             /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
   const char *cache_dir; /* disk cache; NULL for none */
+  const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
 };
 
 struct
@@ -26,7 +27,7 @@ struct
 
 struct kernel {
   char name[64];     /* E_<dims> or r_<dims>, also the symbol */
-  const void *image; /* AMD: relocatable or linked code object; host: relocatable ELF whose symbol is
+  const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
                         void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per workgroup */
   size_t image_size;
   uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host) */
@@ -34,7 +35,8 @@ struct kernel {
   unsigned nparams;
   double flops;   /* arithmetic operations of one launch */
   uint64_t bytes; /* bytes of global memory touched once, the least traffic possible */
-  const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless asked by options.debug */
+  const char *c_text, *graph_text, *linear_text, *disassembly; /* NULL unless asked by options.debug;
+ disassembly of NVIDIA: PTX */
   uint64_t lower_ns, assemble_ns;                              /* what it cost here; assemble 0 when cached */
   bool from_memory, from_disk;                                 /* found in a cache */
 };
@@ -42,6 +44,9 @@ struct kernel {
 struct compiler;
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
+/* Starts on a kernel that compiler_compile will be asked for: prepare a whole schedule first, and tools outside this process
+ * (ptxas) work on all of it at once. Errors wait for compiler_compile. */
+void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast);
 /* The kernel, owned by the compiler and valid until it is freed. NULL and a message in err (fault of the ast, LLVM or the disk). */
 const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
                                       size_t errcap);

@@ -235,7 +235,8 @@ static struct uop *transcendental(struct builder *b, enum op op, struct uop *x) 
   if (x->dtype == DT_F16) return build_cast(b, transcendental(b, op, build_cast(b, x, DT_F32)), DT_F16);
   if (op == OP_SQRT) return un(b, op, x->dtype, x);
   if (op == OP_SIN) return sin_series(b, x);
-  if (b->target->has_transcendentals && x->dtype == DT_F32) return un(b, op, x->dtype, x);
+  bool has = op == OP_EXP2 ? b->target->has_exp2 : b->target->has_log2;
+  if (has && x->dtype == DT_F32) return un(b, op, x->dtype, x);
   return op == OP_EXP2 ? exp2_series(b, x) : log2_series(b, x);
 }
 

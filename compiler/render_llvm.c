@@ -1,7 +1,7 @@
 /* The linear list as LLVM IR, through LLVM's C API: one function, values numbered by node.
  *
- * AMDGPU: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one function
- * called per workgroup that reads its arguments from the argument segment. */
+ * AMDGPU, NVPTX: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one
+ * function called per workgroup that reads its arguments from the argument segment. */
 #include "internal.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
@@ -23,7 +23,7 @@ struct render {
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
   uint64_t written[MAX_PARAMS / 64]; /* argument slots stored to */
-  bool gpu, failed;
+  bool gpu, nvidia, failed;
 };
 
 static LLVMTypeRef scalar_type(struct render *r, enum dtype t) {
@@ -202,6 +202,18 @@ static LLVMValueRef build_compare(struct render *r, const struct uop *u) {
   return LLVMBuildICmp(r->b, u->op == OP_CMPLT ? less : u->op == OP_CMPEQ ? LLVMIntEQ : LLVMIntNE, a, b, "");
 }
 
+/* ex2.approx.f32, lane by lane */
+static LLVMValueRef exp2_nvidia(struct render *r, LLVMValueRef x) {
+  LLVMTypeRef t = LLVMTypeOf(x);
+  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return intrinsic(r, "llvm.nvvm.ex2.approx.f", NULL, 0, &x, 1);
+  LLVMValueRef v = LLVMGetPoison(t);
+  for (unsigned i = 0; i < LLVMGetVectorSize(t); i++) {
+    LLVMValueRef lane = LLVMConstInt(i32(r), i, 0), e = LLVMBuildExtractElement(r->b, x, lane, "");
+    v = LLVMBuildInsertElement(r->b, v, intrinsic(r, "llvm.nvvm.ex2.approx.f", NULL, 0, &e, 1), lane, "");
+  }
+  return v;
+}
+
 static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   enum op op = u->op;
   LLVMValueRef x[3] = {0};
@@ -218,7 +230,7 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_CMPNE: return build_compare(r, u);
   case OP_NEG: return f ? LLVMBuildFNeg(b, x[0], "") : LLVMBuildNeg(b, x[0], "");
   case OP_SQRT: return intrinsic(r, "llvm.sqrt", &t, 1, x, 1);
-  case OP_EXP2: return intrinsic(r, "llvm.exp2", &t, 1, x, 1);
+  case OP_EXP2: return r->nvidia ? exp2_nvidia(r, x[0]) : intrinsic(r, "llvm.exp2", &t, 1, x, 1);
   case OP_LOG2: return intrinsic(r, "llvm.log2", &t, 1, x, 1);
   case OP_TRUNC: return f ? intrinsic(r, "llvm.trunc", &t, 1, x, 1) : x[0];
   case OP_ADD: return f ? LLVMBuildFAdd(b, x[0], x[1], "") : LLVMBuildAdd(b, x[0], x[1], "");
@@ -245,10 +257,12 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
 
 static LLVMValueRef build_special(struct render *r, const struct uop *u) {
   if (!r->gpu) return LLVMGetParam(r->fn, 1 + (unsigned)u->arg.i);
-  static const char *const names[2][3] = {
-      {"llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workgroup.id.y", "llvm.amdgcn.workgroup.id.z"},
-      {"llvm.amdgcn.workitem.id.x", "llvm.amdgcn.workitem.id.y", "llvm.amdgcn.workitem.id.z"}};
-  LLVMValueRef v = intrinsic(r, names[u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
+  static const char *const names[2][2][3] = {
+      {{"llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workgroup.id.y", "llvm.amdgcn.workgroup.id.z"},
+       {"llvm.amdgcn.workitem.id.x", "llvm.amdgcn.workitem.id.y", "llvm.amdgcn.workitem.id.z"}},
+      {{"llvm.nvvm.read.ptx.sreg.ctaid.x", "llvm.nvvm.read.ptx.sreg.ctaid.y", "llvm.nvvm.read.ptx.sreg.ctaid.z"},
+       {"llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.tid.y", "llvm.nvvm.read.ptx.sreg.tid.z"}}};
+  LLVMValueRef v = intrinsic(r, names[r->nvidia][u->aux & 1][u->arg.i % 3], NULL, 0, NULL, 0);
   set_range(r, v, (uint64_t)u->src[0]->arg.i);
   return v;
 }
@@ -353,7 +367,19 @@ static void attribute(struct render *r, unsigned at, const char *name, const cha
   LLVMAddAttributeAtIndex(r->fn, at, a);
 }
 
-static void gpu_attributes(struct render *r) {
+/* The block's exact size (LLVM, "User Guide for NVPTX Back-end", kernel metadata). */
+static void nvidia_attributes(struct render *r) {
+  static const char *const names[3] = {"reqntidx", "reqntidy", "reqntidz"};
+  LLVMMetadataRef fact[7] = {LLVMValueAsMetadata(r->fn)};
+  for (unsigned d = 0; d < 3; d++) {
+    fact[1 + 2 * d] = LLVMMDStringInContext2(r->c, names[d], 8);
+    fact[2 + 2 * d] = LLVMValueAsMetadata(LLVMConstInt(i32(r), r->k->block[d], 0));
+  }
+  LLVMMetadataRef node = LLVMMDNodeInContext2(r->c, fact, 7);
+  LLVMAddNamedMetadataOperand(r->m, "nvvm.annotations", LLVMMetadataAsValue(r->c, node));
+}
+
+static void amd_attributes(struct render *r) {
   /* Nothing the kernel leaves unread needs to be set up (LLVM AMDGPUUsage, "LLVM IR Attributes"). */
   static const char *const unused[] = {
       "amdgpu-no-dispatch-ptr",       "amdgpu-no-queue-ptr",         "amdgpu-no-dispatch-id",
@@ -390,10 +416,13 @@ static void declare(struct render *r) {
   if (r->gpu) {
     for (unsigned i = 0; i < k->nparams; i++) t[i] = k->params[i].is_buffer ? pointer : i32(r);
     r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, k->nparams, 0));
-    LLVMSetFunctionCallConv(r->fn, 91); /* amdgpu_kernel */
+    LLVMSetFunctionCallConv(r->fn, r->nvidia ? 71 : 91); /* ptx_kernel, amdgpu_kernel */
     for (unsigned i = 0; i < k->nparams; i++)
       if (k->params[i].is_buffer) attribute(r, 1 + i, "noalias", NULL);
-    gpu_attributes(r);
+    if (r->nvidia)
+      nvidia_attributes(r);
+    else
+      amd_attributes(r);
   } else {
     t[0] = pointer, t[1] = t[2] = t[3] = i32(r);
     r->fn = LLVMAddFunction(r->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(r->c), t, 4, 0));
@@ -436,7 +465,11 @@ static void declare(struct render *r) {
 
 bool render_llvm(struct codegen *k, module_ref m) {
   k->stage = "render";
-  struct render r = {.k = k, .m = m, .c = LLVMGetModuleContext(m), .gpu = k->target->kind == TARGET_AMDGPU};
+  struct render r = {.k = k,
+                     .m = m,
+                     .c = LLVMGetModuleContext(m),
+                     .gpu = k->target->kind != TARGET_HOST,
+                     .nvidia = k->target->kind == TARGET_NVPTX};
   r.value = calloc(graph_node_count(k->g), sizeof(LLVMValueRef));
   if (!r.value) return codegen_fail(k, "out of memory");
   r.b = LLVMCreateBuilderInContext(r.c), r.entry = LLVMCreateBuilderInContext(r.c);

@@ -1,10 +1,32 @@
 /* The table of targets.
  *
  * gfx1100: wave32, 64 KiB of LDS for a workgroup and 1024 work-items at most (RDNA3 ISA document; LLVM AMDGPUUsage);
- * 16 bytes is its widest global access. The host's vector width is what the smallest supported machines have. */
+ * 16 bytes is its widest global access.
+ * sm_*: warps of 32, 48 KiB of static shared memory and 1024 threads for a block, 16-byte accesses (CUDA C++ Programming Guide,
+ * "Compute Capabilities"); twice as many blocks as the largest part has multiprocessors. Their PTX is the oldest version that knows
+ * the machine, so that an old ptxas takes it; LLVM 19 does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp
+ * everywhere, lg2.approx is not near 1 (PTX ISA). The host's vector width is what the smallest supported machines have. */
 #include "target.h"
 #include "compiler.h"
 #include <string.h>
+
+#define NVIDIA(name, llvm, ptx, blocks)                                                                                \
+  {                                                                                                                    \
+      .arch = name,                                                                                                    \
+      .kind = TARGET_NVPTX,                                                                                            \
+      .triple = "nvptx64-nvidia-cuda",                                                                                 \
+      .cpu = llvm,                                                                                                     \
+      .features = ptx,                                                                                                 \
+      .wave = 32,                                                                                                      \
+      .local_bytes = 49152,                                                                                            \
+      .max_group = 1024,                                                                                               \
+      .group = 256,                                                                                                    \
+      .load_bytes = 16,                                                                                                \
+      .vector_bytes = 4,                                                                                               \
+      .registers = 96,                                                                                                 \
+      .workgroups = blocks,                                                                                            \
+      .has_exp2 = true,                                                                                                \
+  }
 
 static const struct target targets[] = {
     {
@@ -21,8 +43,14 @@ static const struct target targets[] = {
         .vector_bytes = 4,
         .registers = 96,
         .workgroups = 192,
-        .has_transcendentals = true,
+        .has_exp2 = true,
+        .has_log2 = true,
     },
+    NVIDIA("sm_80", "sm_80", "+ptx70", 216),
+    NVIDIA("sm_86", "sm_86", "+ptx71", 168),
+    NVIDIA("sm_89", "sm_89", "+ptx78", 256),
+    NVIDIA("sm_90", "sm_90", "+ptx78", 264),
+    NVIDIA("sm_120", "sm_90", "+ptx78", 340),
 #if defined(__x86_64__)
     {
         .arch = "x86_64",

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum target_kind { TARGET_HOST, TARGET_AMDGPU };
+enum target_kind { TARGET_HOST, TARGET_AMDGPU, TARGET_NVPTX };
 
 struct target {
   const char *arch;
@@ -18,6 +18,6 @@ struct target {
   uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
   uint32_t registers;                  /* 4-byte registers of a work-item that tiles may fill */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
-  bool has_transcendentals;            /* f32 exp2, log2 by instruction */
+  bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
 };
 #endif
