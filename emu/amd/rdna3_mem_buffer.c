@@ -103,6 +103,10 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
     one.dst += (int32_t)(word * 128);
     if ((lanes & mask) && !mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes & mask)) return NULL;
   }
+  if (next && u->inst->tfe) { /* the status word behind the data: no page here is ever partially resident */
+    uint32_t *status = d + (size + 3) / 4 * RDNA3_LANES;
+    for (uint32_t m = mask; m; m &= m - 1) status[__builtin_ctz(m)] = 0;
+  }
   return next;
 }
 static const struct rdna3_uop *buffer_store(struct rdna3_wave *w, const struct rdna3_uop *u) {
@@ -169,8 +173,6 @@ rdna3_exec_fn *mem_buffer(struct rdna3_uop *u, unsigned row) {
       {RDNA3_MUBUF_buffer_load_lds_b32, TO_LDS, MEM_LOAD_B32},
   };
   const struct rdna3_inst *in = u->inst;
-  /* The fail flag that tfe asks for belongs to partially resident memory. */
-  if (in->tfe) return NULL;
   for (unsigned i = 0; i < in->operands; i++) {
     unsigned n = in->arg[i];
     switch (in->operand[i].field) {

@@ -620,15 +620,16 @@ static void bounds(void **state) {
                                      "buffer_store_b32 v24, v4, s[8:11], 0 offen",
                                      "buffer_atomic_add_u32 v24, v4, s[8:11], 0 offen glc",
                                      "buffer_load_b32 v20, v5, s[12:15], 0 idxen offset:4",
-                                     "buffer_load_b32 v20, v[4:5], s[16:19], 0 idxen offen"};
-  wave_snippets(b.t, text, sizeof *text, 8);
+                                     "buffer_load_b32 v20, v[4:5], s[16:19], 0 idxen offen",
+                                     "buffer_load_b64 v[20:22], v4, s[8:11], 0 offen tfe"};
+  wave_snippets(b.t, text, sizeof *text, 9);
   struct rdna3_wave *w = &b.t->w;
   w->lds_size = 512;
   uint32_t offset[MAX_LANES];
   for (uint32_t l = 0; l < MAX_LANES; l++)
     offset[l] = l < 30 ? 4 * (l * 5 % 32) + 448 : l == 30 ? 0xfffffffc : 0x80000000;
   memset(b.t->lds + 512, 0x77, 64);
-  for (unsigned i = 0; i < 8; i++) {
+  for (unsigned i = 0; i < 9; i++) {
     set_addresses(&b, offset);
     w->s[10] = 512;
     w->s[12] = DATA_VA, w->s[13] = 16u << 16, w->s[14] = 10,
@@ -668,6 +669,15 @@ static void bounds(void **state) {
       case 7:
         memcpy(&word, before + (l / 8 * 16 + (l & 3) * 4) * 8 + l % 8 * 4, 4);
         assert_int_equal(got, word);
+        break;
+      case 8: /* the word behind the data says that every page was there */
+        for (unsigned k = 0; k < 2; k++) {
+          word = 0;
+          if (o < 0x80000000 && o + 4 * k + 4 <= 512) memcpy(&word, before + o + 4 * k, 4);
+          assert_int_equal(*vgpr(&b, 20 + k, l), word);
+        }
+        assert_int_equal(*vgpr(&b, 22, l), 0);
+        assert_int_equal(*vgpr(&b, 23, l), 0x1000 * 23 + l);
         break;
       default: break;
       }
