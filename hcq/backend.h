@@ -61,8 +61,8 @@ struct db_buffer {
 struct hcq_signal_slot {
   _Atomic uint64_t value;
   uint64_t reserved0[3];
-  _Atomic uint64_t stamp; /* ticks of the stamping device */
-  uint64_t reserved1[3];
+  _Atomic uint64_t stamp[2]; /* ticks of the stamping device, which of them: hcq_backend.stamp_index */
+  uint64_t reserved1[2];
 };
 _Static_assert(sizeof(struct hcq_signal_slot) == 64, "a cache line");
 
@@ -198,7 +198,7 @@ struct hcq_backend {
   /* Appends packets to q->words. Arguments are checked. */
   int (*wait)(db_queue *q, uint64_t signal_address, uint32_t value);
   int (*signal)(db_queue *q, uint64_t signal_address, uint32_t value);
-  int (*timestamp)(db_queue *q, uint64_t stamp_address);
+  int (*timestamp)(db_queue *q, uint64_t stamp_address); /* 16 bytes there are the stamp's */
   int (*memory_barrier)(db_queue *q);
   /* kernarg: prog->kernarg_size bytes at device address kernarg_address, explicit arguments filled in, the rest zero.
    * local_size: static and dynamic local memory. */
@@ -212,8 +212,9 @@ struct hcq_backend {
    * hcq_device_lost. */
   void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
   uint64_t (*ticks_to_ns)(const db_device *dev, uint64_t ticks);
+  unsigned stamp_index; /* where in a slot's stamp its timestamps are */
 };
-extern const struct hcq_backend hcq_amd_backend, hcq_cpu_backend;
+extern const struct hcq_backend hcq_amd_backend, hcq_cpu_backend, hcq_nv_backend;
 
 /* ---- device.c ---- */
 void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name);

@@ -92,7 +92,7 @@ void db_signal_set(db_signal *sig, uint64_t value) {
 }
 
 uint64_t db_signal_time_ns(const db_signal *sig) {
-  uint64_t ticks = atomic_load_explicit(&sig->slot->stamp, memory_order_acquire);
+  uint64_t ticks = atomic_load_explicit(&sig->slot->stamp[sig->stamper->ops->stamp_index], memory_order_acquire);
   return ticks ? sig->stamper->ops->ticks_to_ns(sig->stamper, ticks) : 0;
 }
 
