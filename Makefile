@@ -1,7 +1,7 @@
 # Doorbell. `make run` and `make test` do everything, from a machine that has gcc, make and git only.
 #
 #   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a, build/libdoorbell-emu.so
-#   make deps       install what is missing with the system's package manager
+#   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too)
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
 #   make bench lint fuzz install uninstall clean
@@ -22,6 +22,8 @@ say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
 LLVM_CONFIG := $(firstword $(shell command -v llvm-config-$(LLVM) 2>/dev/null))
 OCL_CLANG   ?= clang-$(LLVM)
 OCL_FLAGS   := -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -nogpulib -O2
+# NVIDIA's compiler, where there is one: the CUDA C kernels of the tests are built with it, and their suites say when they were not.
+NVCC        ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 
 comma := ,
 hash := \#
@@ -148,6 +150,19 @@ $(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
 	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 -I$$(<D) -MMD -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
+# CUDA C kernels as NVIDIA's compiler makes them: NAME.sm_90.O3.cubin for the short suites, all levels for the long ones.
+CUDA_O3   := -O3
+CUDA_O0   := -Xcicc -O0 -Xptxas -O0
+CUDA_fast := -O3 -use_fast_math
+CUDA_G    := -G
+CUBINS     = $(if $(NVCC),$(foreach v,$(1),$(patsubst %.cu,$(B)/kernels/%.sm_90.$(v).cubin,$(wildcard tests/kernels/cuda/*.cu))))
+define CUDA_RULE
+$(B)/kernels/%.sm_90.$(1).cubin: %.cu
+	$$(call say,NVCC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 $(CUDA_$(1)) -MMD -MF $$@.d -MT $$@ $$< -o $$@
+endef
+$(foreach v,O3 O0 fast G,$(eval $(call CUDA_RULE,$(v))))
 # The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
 $(B)/gen/bench_kernels.S: $(BENCH_CO) Makefile
 	@mkdir -p $(@D)
@@ -170,14 +185,14 @@ endef
 $(foreach t,$(TESTS) $(LONG_TESTS),$(eval $(call TEST_RULE,$(t))))
 $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(B)/doorbell $(B)/libdoorbell-emu.so
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	  if timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
 	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
 run-suites: suites
 	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
-long-suites: $(MATRIX_CO) $(addprefix $(B)/tests/,$(LONG_TESTS))
+long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
 	$(call run_list,$(TESTS) $(LONG_TESTS),7200)
 
@@ -223,6 +238,8 @@ lint:
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ---------------------------------------------------------------------------------------
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev
+# NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
+DEPS += $(if $(NV),nvidia-cuda-toolkit)
 deps:
 	@command -v dpkg-query >/dev/null || { echo "make deps knows Debian and Ubuntu only; install: $(DEPS)" >&2; exit 0; }; \
 	missing=; for p in $(DEPS); do \
@@ -232,6 +249,8 @@ deps:
 	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	$$sudo apt-get update -qq || true; \
 	case "$$missing" in *msgpack*) c=$$(apt-cache show libmsgpack-c-dev >/dev/null 2>&1 && echo libmsgpack-c-dev || echo libmsgpack-dev); missing=$$(echo "$$missing" | sed "s/\bmsgpack\b/$$c/");; esac; \
+	case "$$missing" in *nvidia*) apt-cache show nvidia-cuda-toolkit >/dev/null 2>&1 || { \
+	  echo "nvidia-cuda-toolkit: not in the package lists; enable the contrib and non-free components in the apt sources first" >&2; exit 1; };; esac; \
 	echo "installing:$$missing"; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
 # ---- install ---------------------------------------------------------------------------------------------------------------------------
