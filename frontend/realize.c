@@ -42,6 +42,9 @@ static int compile_all(struct run *r) {
   char err[1024];
   r->launches = calloc(r->sched.nitems + 1, sizeof *r->launches);
   if (!r->launches) return db_fail(-ENOMEM, "realize: out of memory");
+  for (size_t i = 0; i < r->sched.nitems; i++)
+    if (r->sched.items[i].kind == SCHEDULE_KERNEL)
+      compiler_prepare(rt.compiler, slot_target(r->sched.items[i].device), r->sched.items[i].ast);
   for (size_t i = 0; i < r->sched.nitems; i++) {
     const struct schedule_item *item = &r->sched.items[i];
     if (item->kind != SCHEDULE_KERNEL) continue;

@@ -73,7 +73,7 @@ void report_kernel(const struct env *env, const struct kernel *k) {
   if (env->debug >= 5) print_text("graph", k, k->graph_text);
   if (env->debug >= 6) print_text("linear", k, k->linear_text);
   if (env->debug >= 4) print_text("as C", k, k->c_text);
-  if (env->debug >= 7) print_text("machine code", k, k->disassembly);
+  if (env->debug >= 7) print_text("assembly", k, k->disassembly);
 }
 
 static void print_buffer(const struct uop *b) {

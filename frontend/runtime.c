@@ -3,6 +3,7 @@
  * A slot is the graph's name for a device. It keeps the device open while values or memory are on it; the default device stays open
  * until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same size, since asking the kernel driver
  * for memory costs far more than a launch. */
+#include "../compiler/ptxas.h"
 #include "internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -65,12 +66,14 @@ int runtime_init(void) {
   if (err) return err;
   if (!rt.graph) rt.graph = graph_new();
   if (!rt.graph) return db_fail(-ENOMEM, "out of memory for the graph");
-  char dir[4096];
+  char dir[4096], *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
                                .debug = env->debug,
-                               .cache_dir = env->cache ? cache_directory(dir, sizeof dir) : NULL};
+                               .cache_dir = env->cache ? cache_directory(dir, sizeof dir) : NULL,
+                               .ptxas = ptxas};
   rt.compiler = compiler_new(&o);
+  free(ptxas);
   return rt.compiler ? 0 : db_fail(-ENOMEM, "the compiler could not be started");
 }
 

@@ -8,17 +8,21 @@
 #include <time.h>
 
 const struct bench_case bench_cases[] = {
-    {"dot", "[1, 2] . [3, 4] = 11", false, bench_dot},
-    {"variance", "var [1, 2, 3, 4] = 1.6666667", false, bench_variance},
-    {"saxpy", "2.5 x + y, 1 M of f32", false, bench_saxpy},
-    {"sum", "4 M of f32", false, bench_sum},
-    {"softmax", "512 x 512 of f32, by row", false, bench_softmax},
-    {"matmul", "256 x 256 x 256 of f32", false, bench_matmul},
-    {"perceptron", "relu(x w1 + b1) w2 + b2, 64 x 784 to 128 to 10", false, bench_perceptron},
-    {"cl:saxpy", "OpenCL C, 1 M of f32", true, bench_cl_saxpy},
-    {"cl:reduce", "OpenCL C, 4 M of u32", true, bench_cl_reduce},
-    {"cl:sgemm", "OpenCL C, 256 x 256 x 256 of f32", true, bench_cl_sgemm},
-    {"cl:histogram", "OpenCL C, 1 M bytes", true, bench_cl_histogram},
+    {"dot", "[1, 2] . [3, 4] = 11", NULL, bench_dot},
+    {"variance", "var [1, 2, 3, 4] = 1.6666667", NULL, bench_variance},
+    {"saxpy", "2.5 x + y, 1 M of f32", NULL, bench_saxpy},
+    {"sum", "4 M of f32", NULL, bench_sum},
+    {"softmax", "512 x 512 of f32, by row", NULL, bench_softmax},
+    {"matmul", "256 x 256 x 256 of f32", NULL, bench_matmul},
+    {"perceptron", "relu(x w1 + b1) w2 + b2, 64 x 784 to 128 to 10", NULL, bench_perceptron},
+    {"cl:saxpy", "OpenCL C, 1 M of f32", "gfx", bench_code_saxpy},
+    {"cl:reduce", "OpenCL C, 4 M of u32", "gfx", bench_code_reduce},
+    {"cl:sgemm", "OpenCL C, 256 x 256 x 256 of f32", "gfx", bench_code_sgemm},
+    {"cl:histogram", "OpenCL C, 1 M bytes", "gfx", bench_code_histogram},
+    {"cuda:saxpy", "CUDA C, 1 M of f32", "sm_", bench_code_saxpy},
+    {"cuda:reduce", "CUDA C, 4 M of u32", "sm_", bench_code_reduce},
+    {"cuda:sgemm", "CUDA C, 256 x 256 x 256 of f32", "sm_", bench_code_sgemm},
+    {"cuda:histogram", "CUDA C, 1 M bytes", "sm_", bench_code_histogram},
 };
 const unsigned bench_ncases = sizeof bench_cases / sizeof *bench_cases;
 
@@ -150,7 +154,10 @@ static void print_row(const struct bench_result *r) {
          ran ? count(r->doorbells, doorbells, sizeof doorbells) : "-",
          ran ? engineering_time(r->seconds, time, sizeof time) : "-",
          ran ? rate(r->flops / r->seconds, flops, sizeof flops) : "-",
-         ran ? rate(r->bytes / r->seconds, bytes, sizeof bytes) : "-", instructions, error, r->ok ? "ok" : "FAILED");
+         ran ? rate(r->bytes / r->seconds, bytes, sizeof bytes) : "-", instructions, error,
+         r->ok        ? "ok"
+         : r->skipped ? "needs ptxas"
+                      : "FAILED");
   if (!r->ok) printf("%-15s %-12s %s\n", "", "", r->reason);
   fflush(stdout);
 }
@@ -178,7 +185,7 @@ static void print_json(const struct bench_result *r, bool first) {
     fputs(", \"emulated_instructions\": null", stdout);
   print_field("error", r->error);
   print_field("tolerance", r->tolerance);
-  printf(", \"ok\": %s, \"reason\": ", r->ok ? "true" : "false");
+  printf(", \"ok\": %s, \"skipped\": %s, \"reason\": ", r->ok ? "true" : "false", r->skipped ? "true" : "false");
   json_string(stdout, r->reason);
   fputc('}', stdout);
 }
@@ -189,21 +196,22 @@ static void default_devices(struct ctx *x) {
   static struct db_device_info info[MOST_NAMES];
   x->device[x->ndevices++] = "CPU";
   int n = db_devices(info, MOST_NAMES);
-  for (int i = 0; i < n && i < MOST_NAMES && x->ndevices < MOST_NAMES - 1; i++)
+  for (int i = 0; i < n && i < MOST_NAMES && x->ndevices < MOST_NAMES - 2; i++)
     if (info[i].usable && !info[i].emulated && strcmp(info[i].name, "CPU") != 0)
       x->device[x->ndevices++] = info[i].name;
   x->device[x->ndevices++] = "EMU+AMD:gfx1100";
+  x->device[x->ndevices++] = "EMU+NV:sm_90";
 }
 
 static bool wanted(const struct ctx *x, const struct bench_case *c, const db_device *dev) {
-  if (c->code_object && strncmp(db_device_arch(dev), "gfx", 3) != 0) return false;
+  if (c->code && strncmp(db_device_arch(dev), c->code, strlen(c->code)) != 0) return false;
   for (unsigned i = 0; i < x->nnames; i++)
     if (!strcmp(x->name[i], c->name)) return true;
   return !x->nnames;
 }
 
 struct totals {
-  unsigned ran, failed;
+  unsigned ran, failed, skipped;
 };
 
 static void show(const struct ctx *x, const struct bench_result *r, struct totals *t) {
@@ -212,7 +220,16 @@ static void show(const struct ctx *x, const struct bench_result *r, struct total
   else
     print_row(r);
   t->ran++;
-  t->failed += !r->ok;
+  t->failed += !r->ok && !r->skipped;
+  t->skipped += r->skipped;
+}
+
+/* Tensor programs need NVIDIA's assembler on NVIDIA's devices. */
+static bool compiles(const db_device *dev) {
+  if (strncmp(db_device_arch(dev), "sm_", 3) != 0) return true;
+  char *path = find_ptxas();
+  free(path);
+  return path != NULL;
 }
 
 static void bench_device(const struct ctx *x, const char *name, struct totals *t) {
@@ -226,7 +243,10 @@ static void bench_device(const struct ctx *x, const char *name, struct totals *t
   for (unsigned i = 0; i < bench_ncases; i++) {
     if (!wanted(x, &bench_cases[i], dev)) continue;
     struct bench_result r = {.device = name, .name = bench_cases[i].name};
-    bench_cases[i].run(dev, &r);
+    if (!bench_cases[i].code && !compiles(dev))
+      r.skipped = !bench_fail(&r, "ptxas not found: set PTXAS, or install Debian's nvidia-cuda-toolkit from non-free");
+    else
+      bench_cases[i].run(dev, &r);
     show(x, &r, t);
   }
   db_close(dev);
@@ -244,11 +264,11 @@ static int bench_main(const struct command *self, int argc, char **argv) {
     print_head();
   for (unsigned i = 0; i < x.ndevices; i++) bench_device(&x, x.device[i], &t);
   if (x.json)
-    printf("\n], \"ran\": %u, \"failed\": %u}\n", t.ran, t.failed);
+    printf("\n], \"ran\": %u, \"failed\": %u, \"skipped\": %u}\n", t.ran - t.skipped, t.failed, t.skipped);
   else
     printf("\n%u of %u ok. Every result was compared with a plain host computation. Times on EMU devices are the "
            "emulator's.\n",
-           t.ran - t.failed, t.ran);
+           t.ran - t.skipped - t.failed, t.ran - t.skipped);
   db_shutdown();
   return t.failed ? EXIT_FAILED : EXIT_DONE;
 }
@@ -257,17 +277,19 @@ const struct command bench_command = {
     .name = "bench",
     .summary = "run and check tensor programs and kernels on every device",
     .help = "usage: doorbell bench [--dev DEV]... [--case NAME]... [--json]\n\n"
-            "Runs small tensor programs, and OpenCL C kernels on AMD devices, and compares every\n"
-            "result with a plain host computation. Without --dev: the CPU, the GPUs of this\n"
-            "machine, and EMU+AMD:gfx1100.\n\n"
+            "Runs small tensor programs, and kernels in OpenCL C on AMD and in CUDA C on NVIDIA\n"
+            "devices, and compares every result with a plain host computation. Without --dev: the\n"
+            "CPU, the GPUs of this machine, EMU+AMD:gfx1100 and EMU+NV:sm_90. Tensor programs on\n"
+            "NVIDIA devices need ptxas; where there is none, their rows say so and do not count.\n\n"
             "  --dev DEV     a device; may be given several times\n"
             "  --case NAME   a case: dot variance saxpy sum softmax matmul perceptron cl:saxpy\n"
-            "                cl:reduce cl:sgemm cl:histogram; may be given several times\n"
-            "  --json        {\"results\": [...], \"ran\", \"failed\"}, a field for each column\n\n"
+            "                cl:reduce cl:sgemm cl:histogram cuda:saxpy cuda:reduce cuda:sgemm\n"
+            "                cuda:histogram; may be given several times\n"
+            "  --json        {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column\n\n"
             "columns: kernels, packets written and doorbells rung by one run; time the kernels\n"
             "took by the device's clock, the best run (an emulated device runs once); GFLOPS and\n"
             "GB/s from the arithmetic and the least memory traffic; wave instructions that an\n"
-            "emulated device executed; the largest relative difference from the host; ok or\n"
-            "FAILED with the reason. Exit status 1 when a case failed.\n",
+            "emulated device executed; the largest relative difference from the host; ok,\n"
+            "needs ptxas, or FAILED with the reason. Exit status 1 when a case failed.\n",
     .main = bench_main,
 };

@@ -13,13 +13,14 @@ struct bench_result {
   uint64_t instructions; /* executed by an emulated device in one run */
   bool emulated;
   double error, tolerance; /* largest relative difference from the host's result */
-  bool ok;
-  char reason[320]; /* why not */
+  bool ok, skipped;        /* skipped: what it needs is not installed */
+  char reason[320];        /* why not */
 };
 
 struct bench_case {
   const char *name, *what;
-  bool code_object; /* an OpenCL C kernel that travels in the command: for AMD devices */
+  const char
+      *code; /* a kernel that travels in the command, for devices whose ISA begins so: "gfx", "sm_"; NULL: tensors */
   void (*run)(db_device *dev, struct bench_result *r);
 };
 extern const struct bench_case bench_cases[];
@@ -33,10 +34,10 @@ void bench_softmax(db_device *dev, struct bench_result *r);
 void bench_matmul(db_device *dev, struct bench_result *r);
 void bench_sum(db_device *dev, struct bench_result *r);
 void bench_perceptron(db_device *dev, struct bench_result *r);
-void bench_cl_saxpy(db_device *dev, struct bench_result *r);
-void bench_cl_sgemm(db_device *dev, struct bench_result *r);
-void bench_cl_reduce(db_device *dev, struct bench_result *r);
-void bench_cl_histogram(db_device *dev, struct bench_result *r);
+void bench_code_saxpy(db_device *dev, struct bench_result *r);
+void bench_code_sgemm(db_device *dev, struct bench_result *r);
+void bench_code_reduce(db_device *dev, struct bench_result *r);
+void bench_code_histogram(db_device *dev, struct bench_result *r);
 
 /* ---- bench.c ---- */
 /* Counts of the device before a run, and their difference after it put into r. */

@@ -1,9 +1,10 @@
-/* OpenCL C kernels of `doorbell bench`, through the code-object loader and the queues alone. */
+/* Kernels of `doorbell bench` in OpenCL C and CUDA C, through the loaders of code objects and cubins and the queues alone. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Made at build time from bench/kernels; closed by a null name. */
+/* What is in bench/kernels, made or packed at build time; closed by a null name. A kernel's code object has its plain name,
+ * its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
 extern const struct {
   const char *name;
   const unsigned char *begin, *end;
@@ -18,12 +19,42 @@ struct launch {
   const void *initial;
 };
 
-static db_program *load(db_device *dev, const char *name) {
+static const void *find_kernel(const char *name, const char *suffix, size_t *size) {
+  char full[64];
+  snprintf(full, sizeof full, "%s%s", name, suffix);
   for (int i = 0; bench_kernels[i].name; i++)
-    if (!strcmp(bench_kernels[i].name, name))
-      return db_program_load(dev, bench_kernels[i].begin, (size_t)(bench_kernels[i].end - bench_kernels[i].begin), name,
-                             NULL, 0);
+    if (!strcmp(bench_kernels[i].name, full)) {
+      *size = (size_t)(bench_kernels[i].end - bench_kernels[i].begin);
+      return bench_kernels[i].begin;
+    }
   return NULL;
+}
+
+/* On NVIDIA devices without a cubin of their own, ptxas makes one. */
+static db_program *load(db_device *dev, const char *name, struct bench_result *r) {
+  const char *arch = db_device_arch(dev);
+  char suffix[40] = "";
+  size_t size;
+  void *made = NULL;
+  bool nvidia = !strncmp(arch, "sm_", 3);
+  if (nvidia) snprintf(suffix, sizeof suffix, ".%s.cubin", arch);
+  const void *image = find_kernel(name, suffix, &size);
+  if (!image && nvidia && (image = find_kernel(name, ".ptx", &size))) {
+    char why[4096];
+    if (assemble_ptx(arch, image, size, &made, &size, why, sizeof why)) {
+      bench_fail(r, why);
+      return NULL;
+    }
+    image = made;
+  }
+  if (!image) {
+    bench_fail(r, "the kernel is not part of this build");
+    return NULL;
+  }
+  db_program *p = db_program_load(dev, image, size, name, NULL, 0);
+  if (!p) bench_fail(r, db_error());
+  free(made);
+  return p;
 }
 
 static bool one_run(db_device *dev, db_queue *q, db_program *prog, const struct launch *l, db_signal *begin,
@@ -50,11 +81,12 @@ static bool measure(db_device *dev, const struct launch *l, struct bench_result 
   bool good = false;
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   db_signal *begin = db_signal_new(dev), *end = db_signal_new(dev);
-  db_program *prog = load(dev, l->kernel);
-  if (!q || !begin || !end || !prog || !l->out) {
-    bench_fail(r, *db_error() ? db_error() : "the kernel is not part of this build");
+  db_program *prog = NULL;
+  if (!q || !begin || !end || !l->out) {
+    bench_fail(r, db_error());
     goto out;
   }
+  if (!(prog = load(dev, l->kernel, r))) goto out;
   snprintf(r->kernel_names, sizeof r->kernel_names, "%s", l->kernel);
   if (!one_run(dev, q, prog, l, begin, end, r)) goto out;
   if (db_buffer_read(l->out, 0, out, db_buffer_size(l->out))) {
@@ -94,7 +126,7 @@ static void compare_exactly(struct bench_result *r, const uint32_t *got, const u
     }
 }
 
-void bench_cl_saxpy(db_device *dev, struct bench_result *r) {
+void bench_code_saxpy(db_device *dev, struct bench_result *r) {
   enum { N = 1 << 20 };
   float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y), *out = malloc(N * sizeof *out), a = 2.5f;
   double *expected = malloc(N * sizeof *expected);
@@ -122,7 +154,7 @@ out:
   free(expected);
 }
 
-void bench_cl_sgemm(db_device *dev, struct bench_result *r) {
+void bench_code_sgemm(db_device *dev, struct bench_result *r) {
   enum { N = 256, ALL = N * N };
   float *a = malloc(ALL * sizeof *a), *b = malloc(ALL * sizeof *b), *c = calloc(ALL, sizeof *c);
   double *expected = calloc(ALL, sizeof *expected);
@@ -164,7 +196,7 @@ out:
   free(expected);
 }
 
-void bench_cl_reduce(db_device *dev, struct bench_result *r) {
+void bench_code_reduce(db_device *dev, struct bench_result *r) {
   enum { N = 4 << 20, GROUPS = 64 };
   uint32_t *x = malloc(N * sizeof *x), zero[GROUPS] = {0}, out[GROUPS], expected[GROUPS] = {0};
   db_buffer *bx = NULL, *bo = NULL;
@@ -187,7 +219,7 @@ void bench_cl_reduce(db_device *dev, struct bench_result *r) {
   free(x);
 }
 
-void bench_cl_histogram(db_device *dev, struct bench_result *r) {
+void bench_code_histogram(db_device *dev, struct bench_result *r) {
   enum { N = 1 << 20, GROUPS = 64, BINS = 256 };
   uint8_t *x = malloc(N);
   uint32_t zero[BINS] = {0}, out[BINS], expected[BINS] = {0}, s = 1;

@@ -52,6 +52,15 @@ int npy_write(const char *path, const struct npy *a, char *err, size_t errcap);
 /* A whole file; free(*bytes). */
 int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap);
 
+/* ---- ptx.c ---- */
+bool is_ptx(const void *bytes, size_t size);
+bool is_cubin(const void *bytes, size_t size);
+/* $PTXAS, or the ptxas on PATH or of the usual place; malloc'd, NULL when there is none. */
+char *find_ptxas(void);
+/* A cubin for arch from PTX text, malloc'd; -1 and what ptxas said in err. */
+int assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
+                 size_t errcap);
+
 /* ---- argument.c: what --arg says ---- */
 struct argument {
   const char *spec;

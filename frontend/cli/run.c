@@ -1,4 +1,4 @@
-/* doorbell run: one kernel of a code object, launched with arguments from the command line. */
+/* doorbell run: one kernel of a code object, cubin or PTX text, launched with arguments from the command line. */
 #include "cli.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
@@ -110,7 +110,7 @@ static const struct option options[] = {
 };
 
 static int check_usage(const struct job *j) {
-  if (!j->file) return fail_usage(j->self, "which file? A code object is expected");
+  if (!j->file) return fail_usage(j->self, "which file? A code object, a cubin or PTX text is expected");
   if (!j->grid[0]) return fail_usage(j->self, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
   if (!j->block[0]) return fail_usage(j->self, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
   for (unsigned i = 0; i < j->nouts; i++) {
@@ -127,11 +127,29 @@ static int check_usage(const struct job *j) {
 
 /* ---- the launch ---- */
 
-static db_device *open_device(const char *name) {
+/* Unless told, a GPU of the vendor that the file is for, or an emulated one. */
+static db_device *open_device(const char *name, bool nvidia) {
   const char *dev_variable = getenv("DEV");
   if (name || (dev_variable && *dev_variable)) return db_open(name);
-  db_device *dev = db_open("AMD");
-  return dev ? dev : db_open("EMU+AMD:gfx1100");
+  db_device *dev = db_open(nvidia ? "NV" : "AMD");
+  return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
+}
+
+/* PTX becomes a cubin for the device. */
+static int assemble(const struct job *j, void **image, size_t *size) {
+  char err[4096];
+  void *cubin;
+  size_t cubin_size;
+  const char *arch = db_device_arch(j->dev);
+  if (!is_ptx(*image, *size)) return 0;
+  if (strncmp(arch, "sm_", 3) != 0)
+    return fail_work(j->self, "%s: PTX needs an NVIDIA device, %s is %s", j->file, db_device_name(j->dev), arch);
+  if (assemble_ptx(arch, *image, *size, &cubin, &cubin_size, err, sizeof err))
+    return fail_work(j->self, "%s: %s", j->file, err);
+  free(*image);
+  *image = cubin;
+  *size = cubin_size;
+  return 0;
 }
 
 static const char *param_text(const struct db_param *p, char *buf, size_t cap) {
@@ -319,12 +337,14 @@ static int execute(struct job *j) {
   char err[512];
   unsigned n;
   if (read_file(j->file, &image, &size, err, sizeof err)) return fail_work(j->self, "%s", err);
-  j->dev = open_device(j->device);
-  if (j->dev) j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
+  j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size));
+  int status = j->dev ? assemble(j, &image, &size) : 0;
+  if (j->dev && !status) j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
   free(image);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
+  if (status) return status;
   if (!j->program) return fail_work(j->self, "%s: %s", j->file, db_error());
-  int status = check_arguments(j);
+  status = check_arguments(j);
   if (!status) status = prepare(j);
   if (!status) status = launch_all(j);
   if (!status) status = collect(j);
@@ -360,13 +380,14 @@ static int run_main(const struct command *self, int argc, char **argv) {
 
 const struct command run_command = {
     .name = "run",
-    .summary = "run a kernel of a code object",
-    .help = "usage: doorbell run FILE.co [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]]\n"
+    .summary = "run a kernel of a code object, a cubin or PTX text",
+    .help = "usage: doorbell run FILE [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]]\n"
             "                    --arg SPEC... [--out K=FILE.npy]... [--dev DEV] [--repeat N]\n"
             "                    [--timeout SECONDS] [--json]\n\n"
-            "Loads a code object, for example what clang makes of OpenCL C, launches a kernel\n"
-            "and shows its time and what its buffers hold afterwards. Hidden arguments are\n"
-            "filled in.\n\n"
+            "Loads FILE, launches a kernel and shows its time and what its buffers hold\n"
+            "afterwards: a code object, for example what clang makes of OpenCL C; a cubin; or\n"
+            "PTX text, which ptxas assembles for the device (found as $PTXAS, on PATH or under\n"
+            "/usr/local/cuda/bin). Hidden arguments are filled in.\n\n"
             "  --kernel NAME       which kernel, where the file has several\n"
             "  --grid X[,Y[,Z]]    number of workgroups\n"
             "  --block X[,Y[,Z]]   work-items in a workgroup\n"
@@ -382,14 +403,17 @@ const struct command run_command = {
             "    files). A structure passed by value takes a buffer SPEC of its size; a\n"
             "    pointer takes an address as u64:VALUE too.\n"
             "  --out K=FILE.npy    writes buffer argument K (from 0) after the last run\n"
-            "  --dev DEV           device; unset: DEV, else an AMD GPU, else EMU+AMD:gfx1100\n"
+            "  --dev DEV           device; unset: DEV, else a GPU of the file's vendor, else\n"
+            "                      EMU+AMD:gfx1100 or EMU+NV:sm_90\n"
             "  --repeat N          launches N times on the same buffers and shows the times\n"
             "  --timeout SECONDS   gives up on a launch after that long (60)\n"
             "  --json              the report as JSON\n\n"
-            "example:\n"
+            "examples:\n"
             "  clang-19 -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib \\\n"
             "    -O2 saxpy.cl -o saxpy.co\n"
             "  doorbell run saxpy.co --grid 4 --block 256 --arg f32[1024]=ones \\\n"
-            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n",
+            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n"
+            "  doorbell run saxpy.ptx --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024\n",
     .main = run_main,
 };
