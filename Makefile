@@ -249,7 +249,7 @@ deps:
 	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	$$sudo apt-get update -qq || true; \
 	case "$$missing" in *msgpack*) c=$$(apt-cache show libmsgpack-c-dev >/dev/null 2>&1 && echo libmsgpack-c-dev || echo libmsgpack-dev); missing=$$(echo "$$missing" | sed "s/\bmsgpack\b/$$c/");; esac; \
-	case "$$missing" in *nvidia*) apt-cache show nvidia-cuda-toolkit >/dev/null 2>&1 || { \
+	case "$$missing" in *nvidia*) apt-cache policy nvidia-cuda-toolkit | grep -q 'Candidate: [0-9]' || { \
 	  echo "nvidia-cuda-toolkit: not in the package lists; enable the contrib and non-free components in the apt sources first" >&2; exit 1; };; esac; \
 	echo "installing:$$missing"; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
