@@ -37,22 +37,6 @@ OP3(perm_b32, u32, u32, u32, u32, ({
       permute_byte(ab, c) | permute_byte(ab, c >> 8) << 8 | permute_byte(ab, c >> 16) << 16 |
           permute_byte(ab, c >> 24) << 24;
     }))
-static inline u32 reverse(u32 x) {
-  x = (x >> 1 & 0x55555555) | (x & 0x55555555) << 1;
-  x = (x >> 2 & 0x33333333) | (x & 0x33333333) << 2;
-  x = (x >> 4 & 0x0f0f0f0f) | (x & 0x0f0f0f0f) << 4;
-  return x >> 24 | (x >> 8 & 0xff00) | (x & 0xff00) << 8 | x << 24;
-}
-static inline u32 ones(u32 x) {
-  x -= x >> 1 & 0x55555555;
-  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
-  return ((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101u >> 24;
-}
-/* Ones below the highest set bit; so the count of leading zeros is 32 less their number. */
-static inline u32 smear(u32 x) {
-  x |= x >> 1, x |= x >> 2, x |= x >> 4, x |= x >> 8;
-  return x | x >> 16;
-}
 OP1(bfrev_b32, u32, u32, reverse(a))
 OP2(bcnt_u32_b32, u32, u32, u32, ones(a) + b)
 OP1(clz_i32_u32, i32, u32, a ? (i32)(32 - ones(smear(a))) : -1)

@@ -211,11 +211,6 @@ FN(swap_b32) {
 }
 
 /* Ones of S0 at lanes below this one; counts in two parts of 32. */
-static inline u32 ones(u32 x) {
-  x -= x >> 1 & 0x55555555;
-  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
-  return ((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101u >> 24;
-}
 FN(mbcnt_lo_u32_b32) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 high = w->half;

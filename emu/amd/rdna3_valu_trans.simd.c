@@ -4,45 +4,9 @@
 #include "rdna3_simd.h"
 
 static inline f32 daz(f32 a) { return as_u32(a) & 0x7f800000 ? a : as_f32(as_u32(a) & 0x80000000); }
-static inline f64 round_int(f64 x) { return (x + 0x1.8p52) - 0x1.8p52; } /* |x| < 2^51 */
 static inline f32 quiet_nan(f32 a) { return as_f32(as_u32(a) | 0x400000); }
 static inline f32 invalid(void) { return as_f32(0xffc00000u); }
 
-/* 2^x: x = n + f, |f| <= 1/2, and the exponential series of f ln 2. */
-static inline f64 exp2_of(f64 x) {
-  x = x > 1100 ? 1100 : x < -1100 ? -1100 : x;
-  f64 n = round_int(x), t = (x - n) * 0.6931471805599453;
-  f64 p =
-      1 + t * (1 + t * (1.0 / 2 +
-                        t * (1.0 / 6 + t * (1.0 / 24 + t * (1.0 / 120 +
-                                                            t * (1.0 / 720 + t * (1.0 / 5040 + t * (1.0 / 40320))))))));
-  i32 e = (i32)n;
-  e = e > 1000 ? 1000 : e < -1000 ? -1000 : e;
-  return p * as_f64((uint64_t)(i64)(1023 + e) << 52);
-}
-/* log2 of a positive normal double: exponent, and the series of artanh((m - 1) / (m + 1)) for m in [sqrt(1/2),
- * sqrt(2)). */
-static inline f64 log2_of(f64 x) {
-  uint64_t v = as_u64(x) - as_u64(0.7071067811865476);
-  i32 e = (i32)((i64)v >> 52);
-  f64 m = as_f64(as_u64(x) - ((uint64_t)(i64)e << 52)), t = (m - 1) / (m + 1), s = t * t;
-  f64 p = 1 + s * (1.0 / 3 +
-                   s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s * (1.0 / 11 + s * (1.0 / 13 + s * (1.0 / 15)))))));
-  return (f64)e + t * p * 2.8853900817779268;
-}
-/* sin(2 pi x) for |x| <= 1/4. */
-static inline f64 sin_quarter(f64 x) {
-  f64 y = x * 6.283185307179586, s = y * y;
-  return y * (1 - s * (1.0 / 6 - s * (1.0 / 120 - s * (1.0 / 5040 -
-                                                       s * (1.0 / 362880 - s * (1.0 / 39916800 -
-                                                                                s * (1.0 / 6227020800.0 -
-                                                                                     s * (1.0 / 1307674368000.0))))))));
-}
-/* A float past 2^23 is a whole number of turns. */
-static inline f64 turns(f32 a) {
-  f64 x = __builtin_fabsf(a) < 0x1p24f ? (f64)a : 0;
-  return x - round_int(x);
-}
 static inline f32 sine(f32 a) {
   f64 f = turns(a), g = f > 0.25 ? 0.5 - f : f < -0.25 ? -0.5 - f : f;
   f32 r = (f32)sin_quarter(g);
