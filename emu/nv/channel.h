@@ -52,14 +52,20 @@ void nv_engines_free(struct nv_engines *e); /* all channels are freed before */
 /* Totals since the engines were made; kernels as emu_kernels. */
 void nv_engines_stats(struct nv_engines *e, struct emu_stats *out);
 int nv_engines_kernels(struct nv_engines *e, struct emu_kernel_stats **out, size_t *n);
-/* Nanoseconds of the GPU's timer (PTIMER). */
+/* Nanoseconds of the GPU's timer (PTIMER), CLOCK_MONOTONIC in steps of 32. */
 uint64_t nv_engines_time(struct nv_engines *e);
+/* Keeps the timer in the usermode page moving, at least each millisecond, from now on; so does making a group. False
+ * when there is no thread for it. */
+bool nv_engines_watch(struct nv_engines *e);
+/* Abandons the grids that run, each with a line to the log, and waits for that a little. No channel runs afterwards. */
+void nv_engines_stop(struct nv_engines *e);
 
 /* Channels of one group share their fate: an error stops all of them, and each gets it in its notifier. */
 struct nv_channel_group;
 struct nv_channel_group *nv_group_new(struct nv_engines *e);
 void nv_group_free(struct nv_channel_group *g); /* its channels are freed before */
-/* Starts (true) or stops scheduling; stopping waits until nothing of the group runs. False when that took too long. */
+/* Starts (true) or stops scheduling; stopping waits until nothing of the group runs. False when that took too long: a
+ * grid then goes on, nothing behind it does. */
 bool nv_group_schedule(struct nv_channel_group *g, bool on);
 
 /* An error as a channel's notifier tells it: 16 bytes, NvNotification of nvos.h. */
@@ -81,6 +87,7 @@ struct nv_channel_desc {
   struct nv_notifier *notifier; /* or NULL */
   uint32_t token;               /* what rings it when written to the doorbell */
   uint32_t id;                  /* channel number, for messages */
+  uint32_t gpfifo_class;        /* as it was allocated; 0: the model's */
 };
 struct nv_channel;
 struct nv_channel *nv_channel_new(struct nv_channel_group *g, const struct nv_channel_desc *desc);

@@ -1,0 +1,461 @@
+/* The engines of one emulated GPU: its doorbell and timer, its channels with a thread each, groups and their errors.
+ *
+ * The doorbell is one register that every channel's user stores its token to. Whoever looks first takes the token and
+ * puts back NOBODY; a token that was overwritten before anybody looked is not lost, since any valid ring makes all
+ * scheduled channels compare their GPPut. */
+#define _GNU_SOURCE
+#include "engines.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "../guard.h"
+
+enum {
+  NOBODY = -1,             /* what the doorbell holds when nobody has rung; no token has bits 31:23 */
+  SPIN_NS = 30000,         /* a channel out of work looks again at once, */
+  SLEEP_MIN_NS = 20000,    /* then sleeps for a part of the time without work so far ... */
+  SLEEP_PART = 16,         /* ... so that noticing takes at most this part of the pause before it, */
+  SLEEP_MAX_NS = 4000000,  /* and never more than this; */
+  DEEP_NS = 50000000,      /* after this long without a ring it sleeps until the watcher wakes it */
+  WATCH_MAX_NS = 1000000,  /* the watcher looks this often at least, and moves the timer on */
+  PREEMPT_NS = 2000000000, /* how long a group may take to leave the engines */
+  RUN_BUDGET = 1 << 16,
+  STRANGE_MAX = 8,
+};
+
+/* ---- waiting and waking ---- */
+
+/* Of all machines in the process: a semaphore may be another GPU's. */
+static atomic_uint released, waiters;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ns 0: until woken. */
+static void futex_wait(atomic_uint *at, unsigned seen, uint64_t ns) {
+  struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+  syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, ns ? &t : NULL, NULL, 0);
+}
+static void futex_wake(atomic_uint *at) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+void nv_released(void) {
+  atomic_fetch_add(&released, 1);
+  if (atomic_load(&waiters)) futex_wake(&released);
+}
+
+static void channel_kick(struct nv_channel *ch) {
+  atomic_fetch_add(&ch->kick, 1);
+  if (atomic_load(&ch->asleep)) futex_wake(&ch->kick);
+}
+
+static uint64_t sleep_ns(uint64_t idle, uint64_t max) {
+  uint64_t ns = idle / SLEEP_PART;
+  return ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
+}
+
+/* Nothing to do since kick == kick_seen and released == released_seen were read. */
+static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned kick_seen, unsigned released_seen,
+                          uint64_t idle) {
+  bool off = !atomic_load_explicit(&ch->group->scheduled, memory_order_relaxed);
+  if (!off && idle < SPIN_NS) {
+    pool_relax();
+  } else if (status == NV_BLOCKED && !off) {
+    atomic_fetch_add(&waiters, 1);
+    futex_wait(&released, released_seen, sleep_ns(idle, SLEEP_MAX_NS));
+    atomic_fetch_sub(&waiters, 1);
+  } else {
+    atomic_store(&ch->asleep, true);
+    futex_wait(&ch->kick, kick_seen, off || idle > DEEP_NS ? 0 : sleep_ns(idle, SLEEP_MAX_NS));
+    atomic_store(&ch->asleep, false);
+  }
+}
+
+/* ---- timer and doorbell ---- */
+
+uint64_t nv_engines_time(struct nv_engines *e) { return now_ns() & ~31ull; }
+
+static void refresh_timer(struct nv_engines *e) {
+  /* Both halves in one store: a reader that takes high, low, high never pairs halves of different times unnoticed. */
+  uint64_t *at = (uint64_t *)(void *)&e->config.usermode[NV_USERMODE_TIME_0 / 4];
+  __atomic_store_n(at, nv_engines_time(e), __ATOMIC_RELAXED);
+}
+
+static void strange_ring(struct nv_engines *e, uint32_t token) {
+  char line[160];
+  if (!e->config.log || atomic_fetch_add(&e->strange, 1) >= STRANGE_MAX) return;
+  snprintf(line, sizeof line, "GPU %u: doorbell rung with 0x%08x, which is no scheduled channel's token: ignored",
+           e->config.gpu, token);
+  e->config.log(e->config.ctx, line);
+}
+
+/* The channels whose GPPut has changed run; e->lock is held. */
+static void ring_channels(struct nv_engines *e) {
+  for (struct nv_channel *ch = e->channels; ch; ch = ch->next) {
+    if (!atomic_load(&ch->group->scheduled) || atomic_load(&ch->group->dead)) continue;
+    uint32_t put = __atomic_load_n(&ch->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
+    if (put == atomic_load_explicit(&ch->put, memory_order_relaxed)) continue;
+    atomic_store_explicit(&ch->put, put, memory_order_release);
+    channel_kick(ch);
+  }
+}
+
+/* Looks at the doorbell once. */
+static void poll_doorbell(struct nv_engines *e) {
+  _Atomic uint32_t *doorbell = &e->config.usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4];
+  if (atomic_load_explicit(doorbell, memory_order_relaxed) == (uint32_t)NOBODY) return;
+  uint32_t token = atomic_exchange(doorbell, (uint32_t)NOBODY);
+  if (token == (uint32_t)NOBODY) return;
+  bool valid = false, known = false;
+  pthread_mutex_lock(&e->lock);
+  for (struct nv_channel *ch = e->channels; ch && !valid; ch = ch->next) {
+    if (ch->d.token != token) continue;
+    known = atomic_load(&ch->group->dead);
+    valid = !known && atomic_load(&ch->group->scheduled);
+  }
+  if (valid) ring_channels(e);
+  pthread_mutex_unlock(&e->lock);
+  if (!valid && !known) strange_ring(e, token);
+}
+
+static void *watcher_main(void *arg) {
+  struct nv_engines *e = arg;
+  uint64_t active = now_ns();
+  prctl(PR_SET_TIMERSLACK, 1000ul);
+  while (!atomic_load(&e->quit)) {
+    unsigned seen = atomic_load(&e->watcher_kick);
+    bool rung = atomic_load_explicit(&e->config.usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4],
+                                     memory_order_relaxed) != (uint32_t)NOBODY;
+    poll_doorbell(e);
+    refresh_timer(e);
+    uint64_t now = now_ns();
+    if (rung) active = now;
+    futex_wait(&e->watcher_kick, seen, sleep_ns(now - active, WATCH_MAX_NS));
+  }
+  return NULL;
+}
+
+/* ---- threads ---- */
+
+static int thread_start(pthread_t *thread, void *(*main)(void *), void *arg) {
+  sigset_t all, old;
+  sigfillset(&all);
+  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* guard.h: blocked, they end the process */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int rc = -pthread_create(thread, NULL, main, arg);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return rc;
+}
+
+static void *channel_main(void *arg) {
+  struct nv_channel *ch = arg;
+  uint64_t active = now_ns();
+  prctl(PR_SET_TIMERSLACK, 1000ul);
+  while (!atomic_load_explicit(&ch->quit, memory_order_acquire)) {
+    unsigned kick = atomic_load(&ch->kick), release = atomic_load(&released);
+    enum nv_status status = NV_IDLE;
+    uint64_t before = ch->executed;
+    poll_doorbell(ch->e);
+    atomic_store(&ch->busy, true);
+    if (atomic_load(&ch->group->scheduled)) status = nv_host_run(ch, RUN_BUDGET);
+    atomic_store(&ch->busy, false);
+    if (status == NV_DEAD) break;
+    uint64_t now = now_ns();
+    if (before != ch->executed)
+      active = now;
+    else
+      channel_pause(ch, status, kick, release, now - active);
+  }
+  return NULL;
+}
+
+/* ---- engines ---- */
+
+/* The bits that some field covers. */
+static void qmd_known_bits(uint32_t *bits, enum qmd_version v) {
+  memset(bits, 0, QMD_MAX_WORDS * sizeof *bits);
+  for (unsigned f = 0; f < QMD_FIELDS; f++) {
+    const struct qmd_field_info *info = qmd_field_info((enum qmd_field)f);
+    for (unsigned i = 0; i < info->count; i++)
+      if (qmd_has(v, (enum qmd_field)f))
+        qmd_set(bits, v, (enum qmd_field)f, i, ((1ull << qmd_width(v, (enum qmd_field)f)) - 1) << info->place[v].shift);
+  }
+}
+
+struct nv_engines *nv_engines_new(const struct nv_engines_config *config) {
+  struct nv_engines *e = calloc(1, sizeof *e);
+  if (!e) return NULL;
+  e->config = *config;
+  e->cores = calloc(pool_workers(config->pool) + 1, sizeof e->cores[0]);
+  if (!e->cores) {
+    free(e);
+    return NULL;
+  }
+  pthread_mutex_init(&e->lock, NULL);
+  pthread_mutex_init(&e->counters_lock, NULL);
+  qmd_known_bits(e->qmd_bits, (enum qmd_version)(config->model->qmd_major - 3));
+  atomic_store(&config->usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4], (uint32_t)NOBODY);
+  refresh_timer(e);
+  return e;
+}
+
+void nv_engines_free(struct nv_engines *e) {
+  if (!e) return;
+  if (e->watching) {
+    atomic_store(&e->quit, true);
+    atomic_fetch_add(&e->watcher_kick, 1);
+    futex_wake(&e->watcher_kick);
+    pthread_join(e->watcher, NULL);
+  }
+  for (unsigned i = 0; i <= pool_workers(e->config.pool); i++) sm_core_free(e->cores[i]);
+  free(e->cores);
+  for (unsigned s = 0; s < NV_SETS; s++)
+    for (unsigned g = 0; g < NV_GROUPS; g++) free(e->methods[s][g]);
+  free(e->kernel);
+  pthread_mutex_destroy(&e->counters_lock);
+  pthread_mutex_destroy(&e->lock);
+  free(e);
+}
+
+bool nv_engines_watch(struct nv_engines *e) {
+  pthread_mutex_lock(&e->lock);
+  if (!e->watching) e->watching = !thread_start(&e->watcher, watcher_main, e);
+  bool watching = e->watching;
+  pthread_mutex_unlock(&e->lock);
+  return watching;
+}
+
+void nv_engines_stop(struct nv_engines *e) {
+  const struct timespec pause = {0, 1000000};
+  bool running = true;
+  pthread_mutex_lock(&e->lock);
+  for (struct nv_channel *ch = e->channels; ch; ch = ch->next) atomic_store(&ch->stop, true);
+  for (unsigned ms = 0; running && ms < 1000; ms++) {
+    running = false;
+    for (struct nv_channel *ch = e->channels; ch; ch = ch->next) running |= atomic_load(&ch->launching);
+    if (!running) break;
+    pthread_mutex_unlock(&e->lock);
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(&e->lock);
+  }
+  pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- groups ---- */
+
+struct nv_channel_group *nv_group_new(struct nv_engines *e) {
+  if (!nv_engines_watch(e)) return NULL;
+  struct nv_channel_group *g = calloc(1, sizeof *g);
+  if (g) g->e = e;
+  return g;
+}
+
+void nv_group_free(struct nv_channel_group *g) { free(g); }
+
+static bool group_busy(struct nv_channel_group *g) {
+  bool busy = false;
+  pthread_mutex_lock(&g->e->lock);
+  for (struct nv_channel *ch = g->e->channels; ch; ch = ch->next) busy |= ch->group == g && atomic_load(&ch->busy);
+  pthread_mutex_unlock(&g->e->lock);
+  return busy;
+}
+
+bool nv_group_schedule(struct nv_channel_group *g, bool on) {
+  const struct timespec pause = {0, 50000};
+  atomic_store(&g->scheduled, on);
+  if (on) {
+    pthread_mutex_lock(&g->e->lock);
+    for (struct nv_channel *ch = g->e->channels; ch; ch = ch->next)
+      if (ch->group == g) channel_kick(ch);
+    pthread_mutex_unlock(&g->e->lock);
+    return true;
+  }
+  nv_released(); /* who waits for a semaphore looks whether it is still scheduled */
+  for (uint64_t until = now_ns() + PREEMPT_NS; group_busy(g);) {
+    if (now_ns() > until) return false;
+    nanosleep(&pause, NULL);
+  }
+  return true;
+}
+
+/* ---- errors ---- */
+
+/* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA open-gpu-kernel-modules, class/cl2080_notification.h. */
+static unsigned engine_type(const struct nv_channel *ch) { return ch->d.kind == NV_ENGINE_COPY ? 9 + ch->d.engine : 1; }
+
+static void notify(struct nv_channel *ch, const struct nv_channel_error *error) {
+  struct nv_notifier *n = ch->d.notifier;
+  if (!n) return;
+  atomic_store_explicit(&n->time, error->time, memory_order_relaxed);
+  atomic_store_explicit(&n->info32, error->xid, memory_order_relaxed);
+  atomic_store_explicit(&n->info16, (uint16_t)engine_type(ch), memory_order_relaxed);
+  atomic_store_explicit(&n->status, 0xffff, memory_order_release);
+}
+
+enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error) {
+  struct nv_engines *e = ch->e;
+  struct nv_channel_group *g = ch->group;
+  char line[sizeof error->fault.text + 64];
+  pthread_mutex_lock(&e->lock);
+  bool first = !g->failing;
+  g->failing = true;
+  if (first) {
+    g->error = *error;
+    g->error.time = nv_engines_time(e);
+    snprintf(line, sizeof line, "Xid %u: GPU %u, %s", error->xid, e->config.gpu, error->fault.text);
+    snprintf(g->error.fault.text, sizeof g->error.fault.text, "%.*s", (int)sizeof g->error.fault.text - 1, line);
+  }
+  pthread_mutex_unlock(&e->lock);
+  if (!first) return NV_DEAD;
+  /* The log first, so that the line is there when the process learns of the error. */
+  if (e->config.log) e->config.log(e->config.ctx, line);
+  pthread_mutex_lock(&e->lock);
+  atomic_store(&g->dead, true);
+  for (struct nv_channel *o = e->channels; o; o = o->next) {
+    if (o->group != g) continue;
+    notify(o, &g->error);
+    atomic_store(&o->stop, true);
+    channel_kick(o);
+  }
+  pthread_mutex_unlock(&e->lock);
+  nv_released();
+  return NV_DEAD;
+}
+
+bool nv_channel_error(struct nv_channel *ch, struct nv_channel_error *out) {
+  pthread_mutex_lock(&ch->e->lock);
+  bool dead = atomic_load(&ch->group->dead);
+  if (dead) *out = ch->group->error;
+  pthread_mutex_unlock(&ch->e->lock);
+  return dead;
+}
+
+/* ---- channels ---- */
+
+static const struct nv_method *const *class_methods(struct nv_engines *e, enum nv_method_set set, unsigned group) {
+  pthread_mutex_lock(&e->lock);
+  const struct nv_method ***at = &e->methods[set][group];
+  if (!*at) {
+    *at = malloc(NV_METHODS * sizeof **at);
+    if (*at) nv_method_index(set, group, *at);
+  }
+  const struct nv_method *const *methods = *at;
+  pthread_mutex_unlock(&e->lock);
+  return methods;
+}
+
+/* The inline-to-memory classes are what the compute class of their time has of it. */
+static uint32_t table_class(uint32_t class) {
+  return class == NV_CLASS_INLINE_KEPLER ? 0xc6c0 : class == NV_CLASS_INLINE_BLACKWELL ? 0xcdc0 : class;
+}
+
+struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_client client, nv_action_fn *action) {
+  enum nv_method_set set;
+  unsigned group;
+  if (!nv_class_group(table_class(class), &set, &group)) return NULL;
+  const struct nv_method *const *methods = class_methods(e, set, group);
+  struct nv_object *o = methods ? calloc(1, sizeof *o) : NULL;
+  if (!o) return NULL;
+  o->class = class;
+  o->client = client;
+  o->group = group;
+  o->methods = methods;
+  o->action = action;
+  return o;
+}
+
+/* e->lock is held. */
+static struct nv_space *space_get(struct nv_engines *e, struct vm *vm) {
+  struct nv_space *s = e->spaces;
+  while (s && s->vm != vm) s = s->next;
+  if (!s) {
+    struct sm_code *code = sm_code_new();
+    s = code ? calloc(1, sizeof *s) : NULL;
+    if (!s) {
+      sm_code_free(code);
+      return NULL;
+    }
+    *s = (struct nv_space){vm, code, 0, e->spaces};
+    e->spaces = s;
+  }
+  s->refs++;
+  return s;
+}
+
+static void space_put(struct nv_engines *e, struct nv_space *s) {
+  if (!s || --s->refs) return;
+  struct nv_space **at = &e->spaces;
+  while (*at != s) at = &(*at)->next;
+  *at = s->next;
+  sm_code_free(s->code);
+  free(s);
+}
+
+static void channel_destroy(struct nv_channel *ch) {
+  for (unsigned i = 0; i < NV_OBJECTS; i++) free(ch->object[i]);
+  sm_core_free(ch->core);
+  free(ch);
+}
+
+struct nv_channel *nv_channel_new(struct nv_channel_group *g, const struct nv_channel_desc *desc) {
+  struct nv_engines *e = g->e;
+  struct nv_channel *ch = calloc(1, sizeof *ch);
+  if (!ch) return NULL;
+  guard_arm();
+  ch->d = *desc;
+  if (!ch->d.gpfifo_class) ch->d.gpfifo_class = e->config.model->gpfifo_class;
+  ch->e = e;
+  ch->group = g;
+  ch->object[NV_OBJECT_HOST] = nv_object_new(e, ch->d.gpfifo_class, NV_CLIENT_HOST, nv_host_action);
+  pthread_mutex_lock(&e->lock);
+  ch->space = space_get(e, desc->vm);
+  bool ready = ch->object[NV_OBJECT_HOST] && ch->space && !thread_start(&ch->thread, channel_main, ch);
+  if (ready) {
+    if (atomic_load(&g->dead)) atomic_store(&ch->stop, true);
+    ch->next = e->channels;
+    e->channels = ch;
+  } else {
+    space_put(e, ch->space);
+  }
+  pthread_mutex_unlock(&e->lock);
+  if (ready) return ch;
+  channel_destroy(ch);
+  return NULL;
+}
+
+void nv_channel_free(struct nv_channel *ch) {
+  if (!ch) return;
+  struct nv_engines *e = ch->e;
+  pthread_mutex_lock(&e->lock);
+  struct nv_channel **at = &e->channels;
+  while (*at != ch) at = &(*at)->next;
+  *at = ch->next;
+  pthread_mutex_unlock(&e->lock);
+  atomic_store(&ch->stop, true);
+  atomic_store_explicit(&ch->quit, true, memory_order_release);
+  channel_kick(ch);
+  nv_released();
+  pthread_join(ch->thread, NULL);
+  pthread_mutex_lock(&e->lock);
+  space_put(e, ch->space);
+  pthread_mutex_unlock(&e->lock);
+  channel_destroy(ch);
+}
+
+void nv_channel_allow_class(struct nv_channel *ch, uint32_t class) {
+  for (unsigned i = 0; i < NV_CLASSES_MAX; i++) {
+    uint32_t none = 0;
+    if (atomic_load(&ch->allowed[i]) == class || atomic_compare_exchange_strong(&ch->allowed[i], &none, class)) return;
+  }
+}

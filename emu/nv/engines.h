@@ -1,0 +1,204 @@
+/* Inside the engines of an emulated NVIDIA GPU: channels, and what the host engine and the class engines share. */
+#ifndef DOORBELL_EMU_NV_ENGINES_H
+#define DOORBELL_EMU_NV_ENGINES_H
+#include <pthread.h>
+#include "../../hcq/nv/methods.h"
+#include "../../hcq/nv/qmd.h"
+#include "channel.h"
+#include "sm.h"
+
+/* Error numbers of notifiers. Source: NVIDIA open-gpu-kernel-modules, nverror.h (ROBUST_CHANNEL_*). */
+enum nv_xid { NV_XID_GR_EXCEPTION = 13, NV_XID_MMU_FAULT = 31, NV_XID_PBDMA = 32, NV_XID_GR_CLASS = 69 };
+
+enum nv_status {
+  NV_DONE,
+  NV_BLOCKED, /* on a semaphore: the same method again later */
+  NV_IDLE,    /* nothing to do until the doorbell rings */
+  NV_DEAD,    /* the channel is at its end, or its group has stopped for good */
+};
+
+enum {
+  NV_SETS = 3,
+  NV_GROUPS = 5,
+  NV_METHODS = 4096, /* that a header can name */
+  NV_SUBCHANNELS = 8,
+  NV_CLASSES_MAX = 16,
+  NV_PENDING_MAX = 64,
+  NV_USERD_REFERENCE = 0x48, /* clc86f.h, Nvc86fControl */
+  NV_CLASS_INLINE_KEPLER = 0xa140,
+  NV_CLASS_INLINE_BLACKWELL = 0xcd40,
+};
+
+/* Decoded code of one address space. */
+struct nv_space {
+  struct vm *vm;
+  struct sm_code *code;
+  unsigned refs;
+  struct nv_space *next;
+};
+
+struct nv_engines {
+  struct nv_engines_config config;
+  pthread_mutex_t lock; /* lists, errors, method tables being made */
+  struct nv_channel *channels;
+  struct nv_space *spaces;
+  const struct nv_method **methods[NV_SETS][NV_GROUPS]; /* by address / 4, made when first asked for */
+  struct sm_core **cores;                               /* of the pool's workers, each made by its own */
+  pthread_t watcher;
+  bool watching; /* under the lock */
+  atomic_bool quit;
+  atomic_uint watcher_kick;
+  atomic_uint strange; /* rings that no channel answers */
+  uint32_t qmd_bits[QMD_MAX_WORDS];
+  _Atomic uint64_t instructions, warps, ctas, launches, bytes_loaded, bytes_stored;
+  pthread_mutex_t counters_lock;
+  struct emu_detail counted;
+  struct emu_kernel_stats *kernel;
+  size_t nkernels;
+};
+
+struct nv_channel_group {
+  struct nv_engines *e;
+  atomic_bool scheduled, dead;
+  bool failing;                  /* under the lock: error is taken */
+  struct nv_channel_error error; /* what it died of; complete before dead */
+};
+
+enum nv_client { NV_CLIENT_HOST, NV_CLIENT_GRAPHICS, NV_CLIENT_COPY };
+/* A write to inline memory that waits for its data. */
+struct nv_inline_write {
+  uint64_t va;
+  uint32_t pitch, line, lines; /* bytes of a line, lines */
+  uint64_t at, bytes;          /* of the data: arrived, wanted */
+};
+
+struct nv_channel;
+struct nv_object;
+/* Does what a method does beside being stored; only for valid methods without reserved bits. */
+typedef enum nv_status nv_action_fn(struct nv_channel *ch, struct nv_object *o, uint32_t method, uint32_t value);
+/* An engine's context: the values of its methods. */
+struct nv_object {
+  uint32_t class;
+  enum nv_client client;
+  unsigned group; /* column of the method table */
+  const struct nv_method *const *methods;
+  nv_action_fn *action;
+  struct nv_inline_write write;
+  uint32_t r[NV_METHODS];
+};
+static inline uint32_t nv_reg(const struct nv_object *o, uint32_t method) { return o->r[method / 4]; }
+/* A value in two methods, upper half first unless said otherwise. */
+static inline uint64_t nv_reg64(const struct nv_object *o, uint32_t upper, uint32_t lower) {
+  return (uint64_t)o->r[upper / 4] << 32 | o->r[lower / 4];
+}
+
+/* A QMD that was told to run or not, and counts what it depends on. */
+struct nv_pending {
+  uint64_t va;
+  uint32_t count;
+  bool scheduled;
+};
+
+enum nv_object_kind { NV_OBJECT_HOST, NV_OBJECT_COMPUTE, NV_OBJECT_INLINE, NV_OBJECT_COPY, NV_OBJECTS };
+
+struct nv_channel {
+  struct nv_channel_desc d;
+  struct nv_engines *e;
+  struct nv_channel_group *group;
+  struct nv_channel *next;
+  struct nv_space *space;
+  pthread_t thread;
+  atomic_bool quit; /* the thread ends */
+  atomic_bool stop; /* grids are abandoned: quit, dead, or asked for */
+  atomic_bool busy; /* inside the host engine */
+  atomic_bool launching;
+  atomic_uint kick;
+  atomic_bool asleep;
+  _Atomic uint32_t put; /* GPPut as the last ring found it */
+  _Atomic uint32_t allowed[NV_CLASSES_MAX];
+
+  uint32_t get;
+  uint64_t segment_va, extended_base;  /* of the pushbuffer being read */
+  uint32_t segment_at, segment_dwords; /* of it */
+  uint32_t header, left;               /* of the method being read: header, data dwords to come */
+  uint32_t method, value;              /* being executed, */
+  const struct nv_object *executing;   /* by this one; NULL: none is */
+  uint64_t executed;                   /* methods and GP entries so far */
+  struct vm_range fetch, data;
+  struct nv_object *object[NV_OBJECTS]; /* made when first bound */
+  struct nv_object *bound[NV_SUBCHANNELS];
+
+  struct sm_core *core;
+  uint32_t inline_qmd[QMD_MAX_WORDS];
+  struct nv_pending pending[NV_PENDING_MAX];
+  unsigned npending;
+};
+
+/* ---- engines.c ---- */
+/* Something was written that a channel may wait for. */
+void nv_released(void);
+/* Stops ch's group: the notifiers, the log. The first error counts. Always NV_DEAD. */
+enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error);
+/* An object of a class with its methods; NULL when the class is not known or memory is short. */
+struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_client client, nv_action_fn *action);
+
+/* ---- host.c ---- */
+/* Runs up to budget methods. */
+enum nv_status nv_host_run(struct nv_channel *ch, uint64_t budget);
+/* "channel 3, GP entry 5, pushbuffer 0x7f0000 dword 12, subchannel 1 SEND_PCAS_A = 0x1234" */
+void nv_position(const struct nv_channel *ch, char *buf, size_t cap);
+/* A method that is wrong: dies with the error number of whoever executes it. */
+enum nv_status nv_bad(struct nv_channel *ch, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum nv_status nv_page_fault(struct nv_channel *ch, const char *what, uint64_t va, unsigned access);
+/* Host pointer for an access of the channel; NULL after a page fault or, when va is not aligned, nv_bad. */
+void *nv_memory(struct nv_channel *ch, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
+/* As much of *n bytes at va as one mapping has; NULL after a page fault. */
+void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
+              unsigned access);
+
+/* ---- host_methods.c, compute.c, inline.c, copy.c ---- */
+nv_action_fn nv_host_action, nv_compute_action, nv_inline_action, nv_copy_action;
+/* The methods that the compute class has in common with the inline-to-memory class. */
+enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint32_t launch);
+enum nv_status nv_inline_data(struct nv_channel *ch, struct nv_object *o, uint32_t value);
+
+/* ---- semaphore.c ---- */
+enum nv_reduction {
+  NV_RED_NONE,
+  NV_RED_ADD,
+  NV_RED_MIN,
+  NV_RED_MAX,
+  NV_RED_INC,
+  NV_RED_DEC,
+  NV_RED_AND,
+  NV_RED_OR,
+  NV_RED_XOR,
+};
+struct nv_semaphore {
+  const char *what;
+  uint64_t va, payload;
+  bool wide;      /* 64-bit payload */
+  bool timestamp; /* 16 bytes: payload, 0 unless wide, nanoseconds */
+  enum nv_reduction reduction;
+  bool is_signed;
+};
+enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semaphore *s);
+/* Of the numbers that the host engine and the copy class use, NV_SEM_RED_*; and of those of the compute class and of
+ * QMDs, QMD_REDUCTION_*. */
+enum nv_reduction nv_reduction_of_host(unsigned op);
+static inline enum nv_reduction nv_reduction_of_qmd(unsigned op) { return (enum nv_reduction)(op + 1); }
+
+/* ---- qmd_launch.c ---- */
+/* What a PCAS action does with the QMD at va. */
+enum nv_status nv_qmd_action(struct nv_channel *ch, struct nv_object *o, uint64_t va, unsigned action);
+enum nv_status nv_qmd_schedule(struct nv_channel *ch, struct nv_object *o, uint64_t va);
+/* Which layout the class's QMDs have. */
+enum qmd_version nv_qmd_version(const struct nv_object *o);
+
+/* ---- grid.c ---- */
+/* Runs all clusters of g; sequential: one after the other. */
+enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential);
+
+/* ---- counters.c ---- */
+void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *stats);
+#endif

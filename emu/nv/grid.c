@@ -1,0 +1,176 @@
+/* Runs a grid: its clusters spread over the host's cores, each core an SM; errors of SMs. */
+#include "engines.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "../guard.h"
+
+enum { CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
+
+/* One grid while it runs. */
+struct run {
+  struct nv_channel *ch;
+  struct sm_grid *g;
+  uint32_t clusters[3];
+  atomic_bool failed;
+  pthread_mutex_t lock;
+  struct nv_channel_error error; /* the first, under the lock; xid 0: none */
+  struct fault where;            /* of a warp that was stopped; under the lock */
+  struct sm_stats counted;       /* where detail is asked for; under the lock */
+  struct emu_detail detail;
+};
+
+static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
+
+/* The core of a worker is made and used by that worker only; worker 0 is the channel's own thread. */
+static struct sm_core *core_of(struct nv_channel *ch, unsigned worker) {
+  struct sm_core **at = worker ? &ch->e->cores[worker] : &ch->core;
+  if (!*at) *at = sm_core_new();
+  return *at;
+}
+
+static void fails(struct run *r, const struct fault *fault, uint64_t cluster) {
+  pthread_mutex_lock(&r->lock);
+  if (!r->error.xid) {
+    r->error.fault = *fault;
+    r->error.xid = fault->kind == FAULT_PAGE ? NV_XID_MMU_FAULT : NV_XID_GR_EXCEPTION;
+    r->error.esr = fault->kind == FAULT_PAGE ? 0 : sm_fault_esr(fault);
+    r->error.sm = (uint32_t)(cluster % r->g->sms);
+  }
+  pthread_mutex_unlock(&r->lock);
+  atomic_store(&r->failed, true);
+}
+
+static int run_cluster(struct run *r, struct sm_core *core, const uint32_t first[3], struct sm_stats *stats,
+                       struct fault *fault) {
+  struct guard guard, **slot = guard_slot(), *const outer = *slot;
+  if (sigsetjmp(guard.jump, 0)) {
+    *slot = outer;
+    *fault = (struct fault){.kind = FAULT_PAGE,
+                            .address = guard.address,
+                            .access = guard.access,
+                            .lane = -1,
+                            .workgroup = {first[0], first[1], first[2]}};
+    snprintf(fault->text, sizeof fault->text,
+             "a warp of CTA %u,%u,%u %s host memory 0x%" PRIx64 " that is no longer there", first[0], first[1],
+             first[2], guard.access & VM_WRITE ? "writes" : "reads", guard.address);
+    return -EFAULT;
+  }
+  *slot = &guard;
+  int rc = sm_run_cluster(core, r->ch->space->code, r->g, first, stats, fault);
+  *slot = outer;
+  return rc;
+}
+
+static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end) {
+  struct run *r = ctx;
+  struct nv_engines *e = r->ch->e;
+  struct sm_core *core = core_of(r->ch, worker);
+  struct emu_detail detail;
+  struct sm_stats stats = {0};
+  bool go_on = true;
+  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
+  for (uint64_t i = begin; i < end && go_on; i++) {
+    struct fault fault = {.kind = FAULT_NONE, .lane = -1};
+    uint64_t at[3] = {i % r->clusters[0], i / r->clusters[0] % r->clusters[1], i / r->clusters[0] / r->clusters[1]};
+    uint32_t first[3];
+    for (int k = 0; k < 3; k++) first[k] = (uint32_t)at[k] * r->g->cluster[k];
+    if (atomic_load_explicit(&r->failed, memory_order_relaxed)) break;
+    if (!core) snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
+    int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
+    if (!rc) continue;
+    go_on = false;
+    if (rc == -ECANCELED) {
+      pthread_mutex_lock(&r->lock);
+      r->where = fault;
+      pthread_mutex_unlock(&r->lock);
+      atomic_store(&r->failed, true);
+    } else {
+      fails(r, &fault, i);
+    }
+  }
+  count(&e->instructions, stats.instructions);
+  count(&e->warps, stats.warps);
+  count(&e->ctas, stats.ctas);
+  count(&e->bytes_loaded, stats.bytes_loaded);
+  count(&e->bytes_stored, stats.bytes_stored);
+  if (stats.detail) {
+    pthread_mutex_lock(&r->lock);
+    r->counted.warps += stats.warps, r->counted.instructions += stats.instructions;
+    emu_detail_add(r->counted.detail, &detail);
+    pthread_mutex_unlock(&r->lock);
+  }
+  return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed);
+}
+
+/* Adds to a line what fits. */
+static void append(char *line, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *line, size_t cap, const char *format, ...) {
+  size_t n = strlen(line);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line + n, cap - n, format, args);
+  va_end(args);
+}
+
+/* A line for the log about a grid that was abandoned. */
+static void tell_stopped(struct nv_channel *ch, const struct run *r) {
+  char line[800] = "", where[256];
+  if (!ch->e->config.log) return;
+  nv_position(ch, where, sizeof where);
+  append(line, sizeof line, "GPU %u, channel %u: stopped: ", ch->e->config.gpu, ch->d.id);
+  if (r->where.text[0]) append(line, sizeof line, "%s; ", r->where.text);
+  append(line, sizeof line, "launched by %s", where);
+  ch->e->config.log(ch->e->config.ctx, line);
+}
+
+/* An SM's fault names its instruction; what else is known here is the launch, and where the data address lies. */
+static enum nv_status grid_fails(struct nv_channel *ch, struct run *r) {
+  struct nv_channel_error *e = &r->error;
+  char text[sizeof e->fault.text] = "", where[256], near[160];
+  append(text, sizeof text, "channel %u: %.330s", ch->d.id, e->fault.text);
+  if (e->fault.kind == FAULT_PAGE && !strstr(e->fault.text, "allocation")) {
+    vm_describe(ch->d.vm, e->fault.address, near, sizeof near);
+    append(text, sizeof text, "; %s", near);
+  }
+  nv_position(ch, where, sizeof where);
+  append(text, sizeof text, "; launched by %s", where);
+  memcpy(e->fault.text, text, sizeof text);
+  return nv_channel_dies(ch, e);
+}
+
+static uint64_t clock_of_gpu(void *ctx) { return nv_engines_time(ctx); }
+
+enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential) {
+  struct nv_engines *e = ch->e;
+  struct run r = {.ch = ch, .g = g};
+  uint64_t total = 1;
+  for (int k = 0; k < 3; k++) {
+    r.clusters[k] = g->grid[k] / g->cluster[k];
+    total *= r.clusters[k]; /* 31 + 16 + 16 bits */
+  }
+  unsigned seats = sequential ? 1 : pool_workers(e->config.pool) + 1;
+  uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);
+  chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
+  g->clock = clock_of_gpu;
+  g->ctx = e;
+  g->stop = &ch->stop;
+  if (atomic_load_explicit(e->config.detail, memory_order_relaxed)) r.counted.detail = &r.detail;
+  count(&e->launches, 1);
+  pthread_mutex_init(&r.lock, NULL);
+  atomic_store(&ch->launching, true);
+  pool_run(e->config.pool, total, chunk, seats, run_clusters, &r);
+  pthread_mutex_destroy(&r.lock);
+  if (r.counted.detail) nv_counters_add(e, g->pgm, &r.counted);
+  enum nv_status status = NV_DONE;
+  if (r.error.xid) {
+    status = grid_fails(ch, &r);
+  } else if (atomic_load(&ch->stop)) {
+    tell_stopped(ch, &r);
+    status = NV_DEAD;
+  }
+  atomic_store(&ch->launching, false);
+  return status;
+}
