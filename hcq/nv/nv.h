@@ -13,8 +13,7 @@ struct nv_device;
 
 /* A GPU of the machine. */
 struct nv_card {
-  uint32_t gpu_id, minor, device_id, domain, location;
-  bool opened; /* by a device of this process */
+  uint32_t gpu_id, minor, device_id, domain, location; /* location: as in struct hcq_found */
 };
 
 /* What one process has of a machine's RM and UVM. */
@@ -29,12 +28,11 @@ struct nv_machine {
   struct nv_card *cards;
   unsigned ncards;
   uint32_t next_handle;
-  uint64_t next_va; /* where the next reservation is tried */
+  uint64_t next_va[2]; /* where the next reservation is tried; [1]: of low addresses */
   /* Apertures of generic address space, reserved so that no memory lies there: 4 GiB each and so aligned. */
   uint64_t shared_window, local_window;
   void *windows;
   size_t windows_size;
-  struct nv_device *devices; /* open ones */
 };
 
 /* ---- memory ---- */
@@ -99,7 +97,6 @@ struct nv_device {
   db_device base;
   struct nv_machine *machine;
   struct nv_card *card;
-  struct nv_device *next; /* of the machine's */
   int fd;
   uint32_t device, subdevice, vaspace, usermode; /* RM handles */
   bool uvm_gpu, uvm_vaspace;                     /* registered */
@@ -120,6 +117,8 @@ static inline struct nv_device *nv_device(db_device *dev) { return (struct nv_de
 
 /* machine.c */
 int nv_machine_open(struct hcq_machine *machine, struct nv_machine **out);
+/* What a device needs beyond that, made by the first one: UVM, and the windows. */
+int nv_machine_ready(struct nv_machine *m);
 void nv_machine_close(struct nv_machine *m);
 
 /* memory.c */
@@ -127,6 +126,10 @@ int nv_memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kind ki
 void nv_memory_free(struct nv_device *dev, struct nv_memory *m);
 /* Address space that nothing else gets, on the host too. low: below NV_LOW_END. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out);
+/* Maps an RM object of the GPU (local: its memory or registers) or of the system at a reserved address, or anywhere when
+ * at is NULL. The result of rm.h's calls. */
+int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, bool local, void *at, uint64_t size,
+                       void **out);
 int nv_alloc(db_buffer *buf);
 int nv_import(db_buffer *buf, void *host);
 void nv_free(db_buffer *buf);
@@ -152,6 +155,16 @@ int nv_clock_calibrate(struct nv_device *dev);
 uint64_t nv_ticks_to_ns(const db_device *dev, uint64_t ticks);
 
 /* ---- the queue side ---- */
+#pragma weak nv_ring_setup
+#pragma weak nv_ring_release
+#pragma weak nv_submit
+#pragma weak nv_wait
+#pragma weak nv_signal
+#pragma weak nv_timestamp
+#pragma weak nv_memory_barrier
+#pragma weak nv_copy
+#pragma weak nv_exec
+#pragma weak nv_program_load
 
 /* Writes, submits and waits for (at most some seconds) the pushbuffer that readies a channel: SET_OBJECT, and on the
  * compute channel windows and local memory. Called when a channel has just been scheduled, and again for the compute

@@ -133,6 +133,14 @@ struct rm_gpu_info_v2 { /* NV2080_CTRL_GPU_GET_INFO_V2_PARAMS */
   uint32_t count;
   struct rm_info list[70];
 };
+enum { RM_GPU_SMC_MODE = 0x2a }; /* index: whether the GPU is divided (MIG), or will be after the next reset */
+enum {
+  RM_SMC_MODE_UNSUPPORTED,
+  RM_SMC_MODE_ENABLED,
+  RM_SMC_MODE_DISABLED,
+  RM_SMC_MODE_ENABLE_PENDING,
+  RM_SMC_MODE_DISABLE_PENDING
+};
 struct rm_engines_v2 { /* NV2080_CTRL_GPU_GET_ENGINES_V2_PARAMS */
   uint32_t count, list[84];
 };
@@ -218,7 +226,7 @@ enum {
   RM_CE_SYSMEM_WRITE = 0x8,
   RM_CE_SYSMEM = 0x20,
   RM_CE_P2P = 0x40
-};                      /* first byte */
+}; /* first byte */
 struct rm_ce_pce_mask { /* NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS */
   uint32_t engine_type, pce_mask;
 };

@@ -1,0 +1,134 @@
+/* Channels: a group each, their ring and its memory, what the driver says of them, and their end. */
+#include "rm.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTEXT_BYTES (64u << 20) /* addresses for a channel's context buffers */
+#define CONTEXT_ALIGN (2u << 20)
+#define FIFO_BYTES    (64u << 10)
+enum { USERD_OFFSET = NV_GPFIFO_ENTRIES * 8 };
+
+static const char *name_of(const struct nv_ring *r) { return r->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy"; }
+
+/* A copy engine that runs beside compute kernels: not one of those that share the graphics engine's runlist. */
+static int find_copy_engine(struct nv_device *dev, uint32_t *engine) {
+  union {
+    struct rm_ce_caps now;
+    struct rm_ce_caps_535 before;
+  } caps = {0};
+  struct nv_machine *m = dev->machine;
+  int rc = rm_ctrl(m, dev->subdevice, RM_CTRL_CE_CAPS, &caps, m->branch.ce_caps);
+  if (rc) return rm_error(dev->base.name, rc, "listing the copy engines");
+  bool old = m->branch.ce_caps == sizeof caps.before;
+  for (unsigned i = 0; i < (old ? 32 : 64); i++) {
+    uint64_t present = old ? caps.before.present : caps.now.present;
+    uint8_t c = old ? caps.before.caps[i][0] : caps.now.caps[i][0];
+    if (!(present >> i & 1) || c & RM_CE_GRCE) continue;
+    *engine = rm_engine_copy(i);
+    return 0;
+  }
+  return db_fail(-ENODEV, "%s: the GPU has no copy engine of its own", dev->base.name);
+}
+
+static int new_memory(struct nv_device *dev, struct nv_ring *r) {
+  int err = nv_memory_alloc(dev, FIFO_BYTES, NV_MEMORY_FIFO, NULL, &r->fifo);
+  if (!err) err = nv_memory_alloc(dev, NV_PUSHBUFFER_BYTES, NV_MEMORY_HOST, NULL, &r->push);
+  if (!err) err = nv_memory_alloc(dev, 4096, NV_MEMORY_NOTIFIER, NULL, &r->notifier);
+  if (!err) err = nv_memory_reserve(dev->machine, CONTEXT_BYTES, CONTEXT_ALIGN, true, &r->context);
+  if (err) return err;
+  uint8_t *fifo = (uint8_t *)(uintptr_t)r->fifo.va;
+  memset(fifo, 0, USERD_OFFSET + sizeof(struct rm_userd));
+  struct rm_userd *userd = (struct rm_userd *)(fifo + USERD_OFFSET);
+  r->gpfifo = (uint64_t *)fifo;
+  r->gp_get = (_Atomic uint32_t *)&userd->gp_get;
+  r->gp_put = (_Atomic uint32_t *)&userd->gp_put;
+  r->notifications = (struct rm_notification *)(uintptr_t)r->notifier.va;
+  memset(r->notifications, 0, RM_NOTIFIERS * sizeof *r->notifications);
+  r->pushbuffer = (uint8_t *)(uintptr_t)r->push.va;
+  r->pushbuffer_va = r->push.va;
+  return 0;
+}
+
+static int new_channel(struct nv_device *dev, struct nv_ring *r) {
+  struct nv_machine *m = dev->machine;
+  bool compute = r->base.kind == DB_QUEUE_COMPUTE;
+  struct rm_channel_group_alloc group = {.va_space = dev->vaspace, .engine_type = r->engine};
+  int rc = rm_object_new(m, dev->device, RM_CLASS_CHANNEL_GROUP, &group, sizeof group, &r->group);
+  if (rc) return rm_error(dev->base.name, rc, "making the %s channel's group", name_of(r));
+  if (compute) {
+    struct rm_ctxshare_alloc share = {.va_space = dev->vaspace, .flags = RM_CTXSHARE_ASYNC};
+    rc = rm_object_new(m, r->group, RM_CLASS_CTXSHARE, &share, sizeof share, &r->ctxshare);
+    if (rc) return rm_error(dev->base.name, rc, "making the %s channel's context", name_of(r));
+  }
+  struct rm_channel_alloc channel = {
+      .error_memory = r->notifier.handle,
+      .gpfifo_va = r->fifo.va,
+      .gpfifo_entries = NV_GPFIFO_ENTRIES,
+      .ctxshare = r->ctxshare,
+      .userd_memory = {r->fifo.handle},
+      .userd_offset = {USERD_OFFSET},
+      .engine_type = r->engine,
+  };
+  rc = rm_object_new(m, r->group, dev->gpfifo_class, &channel, sizeof channel, &r->channel);
+  if (rc) return rm_error(dev->base.name, rc, "making the %s channel", name_of(r));
+  struct rm_copy_alloc copy = {.version = RM_COPY_ALLOC_ENGINE, .engine_type = r->engine};
+  rc = rm_object_new(m, r->channel, compute ? dev->compute_class : dev->copy_class, compute ? NULL : &copy,
+                     compute ? 0 : sizeof copy, &r->object);
+  if (rc) return rm_error(dev->base.name, rc, "making the %s channel's engine object", name_of(r));
+  struct rm_work_submit_token token = {0};
+  rc = rm_ctrl(m, r->channel, RM_CTRL_WORK_SUBMIT_TOKEN, &token, sizeof token);
+  if (rc) return rm_error(dev->base.name, rc, "asking for the %s channel's token", name_of(r));
+  r->token = token.token;
+  return 0;
+}
+
+static int schedule(struct nv_device *dev, struct nv_ring *r, bool on) {
+  struct rm_gpfifo_schedule s = {.enable = on};
+  return rm_ctrl(dev->machine, r->group, RM_CTRL_GROUP_SCHEDULE, &s, dev->machine->branch.gpfifo_schedule);
+}
+
+int nv_ring_create(struct nv_device *dev, enum db_queue_kind kind) {
+  struct nv_ring *r = &dev->rings[kind];
+  r->base.dev = &dev->base;
+  r->base.kind = kind;
+  dev->base.rings[kind] = &r->base;
+  r->engine = RM_ENGINE_GR0;
+  int err = hcq_ring_init(&r->base, &dev->base, kind);
+  if (!err && kind == DB_QUEUE_COPY) err = find_copy_engine(dev, &r->engine);
+  if (!err) err = new_memory(dev, r);
+  if (!err) err = new_channel(dev, r);
+  if (err) return err;
+  /* Before it is scheduled: UVM must know whose faults it will see. */
+  int rc = uvm_channel_register(dev->machine, &dev->uuid, r->channel, r->context.va, r->context.size);
+  if (rc) return rm_error(dev->base.name, rc, "registering the %s channel with UVM", name_of(r));
+  r->registered = true;
+  if ((rc = schedule(dev, r, true))) return rm_error(dev->base.name, rc, "scheduling the %s channel", name_of(r));
+  r->running = true;
+  return nv_ring_setup(dev, r);
+}
+
+/* The group's end frees its channel and engine object, and stops what still runs. */
+static bool stop(struct nv_device *dev, struct nv_ring *r) {
+  r->running = false;
+  if (!r->group) return true;
+  int rc = schedule(dev, r, false);
+  if (rc == RM_TIMEOUT) return false;
+  if (r->registered) uvm_channel_unregister(dev->machine, &dev->uuid, r->channel);
+  r->registered = false;
+  r->object = r->channel = r->ctxshare = 0;
+  return rm_object_free(dev->machine, dev->device, &r->group) != RM_TIMEOUT;
+}
+
+bool nv_halt(db_device *base) {
+  struct nv_device *dev = nv_device(base);
+  bool stopped = true;
+  for (int i = 0; i < 2; i++) stopped &= stop(dev, &dev->rings[i]);
+  return stopped;
+}
+
+void nv_ring_destroy(struct nv_device *dev, struct nv_ring *r) {
+  struct nv_memory *all[] = {&r->fifo, &r->push, &r->notifier, &r->context};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) nv_memory_free(dev, all[i]);
+  nv_ring_release(r);
+}

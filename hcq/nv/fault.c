@@ -1,0 +1,191 @@
+/* Errors of channels: what the error notifier says, what the driver adds when it is asked, and waiting, which looks at
+ * both. */
+#include "rm.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Error numbers of notifiers, as the kernel's log has them after "Xid" (open-gpu-kernel-modules, nverror.h). */
+static const struct {
+  unsigned first, last;
+  const char *text;
+} xids[] = {
+    {13, 13, "kernel exception"},
+    {31, 31, "memory access fault"},
+    {32, 32, "bad pushbuffer data"},
+    {39, 41, "copy engine error"},
+    {43, 43, "channel stopped by another one's error"},
+    {44, 44, "fault during a context switch"},
+    {45, 45, "channel removed"},
+    {48, 48, "uncorrectable memory error (ECC)"},
+    {69, 69, "bad method of the compute class"},
+    {70, 72, "copy engine error"},
+    {75, 77, "copy engine error"},
+    {79, 79, "the GPU has fallen off the bus"},
+    {85, 85, "copy engine error"},
+    {94, 94, "contained memory error"},
+    {95, 95, "uncontained memory error"},
+    {109, 109, "context switch timed out"},
+    {119, 119, "the GPU's system processor does not answer"},
+    {120, 120, "error of the GPU's system processor"},
+    {126, 135, "copy engine error"},
+    {154, 154, "the GPU needs recovery"},
+};
+
+/* Of the MMU (open-gpu-kernel-modules, dev_fault.h). */
+static const char *const fault_types[] = {
+    "page not mapped",
+    "page table size error",
+    "page not mapped",
+    "address beyond the address space",
+    "no address space",
+    "privileged page",
+    "write to a read-only page",
+    "read of a write-only page",
+    "bad pitch",
+    "work creation",
+    "unsupported aperture",
+    "compression failure",
+    "unsupported kind",
+    "region violation",
+    "poisoned memory was read",
+    "atomic access that the page does not allow",
+};
+
+/* Of a warp (Linux nouveau, gr/gf100.c and gr/gv100.c). */
+static const char *const warp_errors[] = {
+    "none",
+    "stack error",
+    "API stack error",
+    "return with an empty stack",
+    "program counter wrapped",
+    "misaligned program counter",
+    "program counter overflow",
+    "misaligned constant address",
+    "misaligned register",
+    "illegal instruction",
+    "illegal instruction combination",
+    "illegal instruction parameter",
+    "invalid constant address",
+    "register out of range",
+    "address out of range",
+    "misaligned address",
+    "invalid address space",
+    "illegal instruction parameter",
+    "invalid constant address",
+    "geometry SM error",
+    "divergent warp",
+    "warp exit",
+};
+
+static const char *xid_text(unsigned xid) {
+  for (size_t i = 0; i < sizeof xids / sizeof *xids; i++)
+    if (xid >= xids[i].first && xid <= xids[i].last) return xids[i].text;
+  return "channel error";
+}
+
+static const char *pick(const char *const *names, size_t n, uint32_t i) { return i < n ? names[i] : "unknown error"; }
+#define PICK(names, i) pick(names, sizeof(names) / sizeof *(names), i)
+
+/* " at 0x...: page not mapped", or "". */
+static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
+  struct rm_mmu_fault_info f = {0};
+  buf[0] = 0;
+  if (rm_ctrl(dev->machine, r->channel, RM_CTRL_MMU_FAULT_INFO, &f, sizeof f)) return;
+  uint64_t address = (uint64_t)f.addr_hi << 32 | f.addr_lo;
+  snprintf(buf, cap, " at 0x%llx: %s", (unsigned long long)address, PICK(fault_types, f.fault_type));
+}
+
+/* ": illegal instruction at 0x... on SM 3", or "". A debugger object tells it; it is made only now, since it changes how
+ * the driver treats errors. */
+static void describe_sm_exception(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
+  struct nv_machine *m = dev->machine;
+  struct rm_debugger_alloc d = {.app_client = m->client, .object = r->object};
+  uint32_t debugger;
+  buf[0] = 0;
+  if (rm_object_new(m, dev->device, RM_CLASS_DEBUGGER, &d, sizeof d, &debugger)) return;
+  struct rm_sm_error_states *s = calloc(1, sizeof *s);
+  enum { AT_ONCE = sizeof s->states / sizeof *s->states };
+  for (uint32_t sm = 0; s && sm < dev->sms; sm += AT_ONCE) {
+    *s = (struct rm_sm_error_states){.target_channel = r->channel, .num_sms = AT_ONCE, .starting_sm = sm};
+    if (dev->sms - sm < AT_ONCE) s->num_sms = dev->sms - sm;
+    if (rm_ctrl(m, debugger, RM_CTRL_SM_ERROR_STATES, s, sizeof *s)) break;
+    uint32_t i = 0;
+    while (i < s->num_sms && i < AT_ONCE && !(s->states[i].warp_esr & 0xff)) i++;
+    if (i == s->num_sms || i == AT_ONCE) continue;
+    snprintf(buf, cap, ": %s at 0x%llx on SM %u", PICK(warp_errors, s->states[i].warp_esr & 0xff),
+             (unsigned long long)s->states[i].warp_esr_pc64, sm + i);
+    break;
+  }
+  free(s);
+  rm_object_free(m, dev->device, &debugger);
+}
+
+/* The line of the emulated driver's log, "; ..." or "". The real one's log is the kernel's, which needs privileges. */
+static void read_log(struct nv_device *dev, char *buf, size_t cap) {
+  char path[96], text[700];
+  const struct nv_card *c = dev->card;
+  buf[0] = 0;
+  if (!dev->machine->emulated) return;
+  snprintf(path, sizeof path, RM_PROC_XID, c->domain, c->location >> 8 & 0xff, c->location >> 3 & 0x1f);
+  if (dev->machine->os->read_file(dev->machine->os, path, text, sizeof text) <= 0) return;
+  text[strcspn(text, "\n")] = 0;
+  if (text[0]) snprintf(buf, cap, "; %s", text);
+}
+
+/* "; the driver asks for ...", or "". */
+static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
+  static const char *const actions[] = {
+      "",
+      "a reset of the GPU",
+      "a reboot of the machine",
+      "an end of peer accesses",
+      "a drain and reset of the GPU",
+      "a recovery of the memory domain",
+  };
+  struct rm_recovery_action a = {0};
+  buf[0] = 0;
+  if (rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_RECOVERY_ACTION, &a, sizeof a) || !a.action) return;
+  snprintf(buf, cap, "; the driver asks for %s", PICK(actions, a.action));
+}
+
+static int report(struct nv_device *dev, const struct nv_ring *r, const struct rm_notification *n) {
+  unsigned xid = n->info32;
+  char where[160] = "", recovery[96], log[720];
+  const char *kernel = hcq_ring_running(&dev->rings[DB_QUEUE_COMPUTE].base);
+  if (xid == RM_XID_MMU_FAULT) describe_mmu_fault(dev, r, where, sizeof where);
+  if (xid == RM_XID_GR_EXCEPTION) describe_sm_exception(dev, r, where, sizeof where);
+  describe_recovery(dev, recovery, sizeof recovery);
+  read_log(dev, log, sizeof log);
+  return hcq_device_lost(&dev->base, "%s: %s%s (Xid %u on the %s channel)%s; kernel running or last run: %s%s",
+                         dev->base.name, xid_text(xid), where, xid,
+                         r->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy", recovery, kernel ? kernel : "none",
+                         log);
+}
+
+int nv_fault_check(struct nv_device *dev) {
+  if (dev->base.lost) return hcq_device_check(&dev->base);
+  for (int i = 0; i < 2; i++) {
+    const struct nv_ring *r = &dev->rings[i];
+    if (!r->notifications || !r->channel) continue;
+    const struct rm_notification *n = &r->notifications[RM_NOTIFIER_ERROR];
+    if (__atomic_load_n(&n->status, __ATOMIC_ACQUIRE) == RM_NOTIFICATION_ERROR) return report(dev, r, n);
+  }
+  return 0;
+}
+
+/* No interrupt announces a value: the host looks at it, less and less often. */
+void nv_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
+  enum { FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 200000 };
+  uint64_t start = hcq_now_ns(), nap = FIRST_NAP_NS;
+  for (;;) {
+    if (nv_fault_check(nv_device(base)) || hcq_signal_load(sig) >= value) return;
+    uint64_t spent = hcq_now_ns() - start;
+    if (spent >= ns) return;
+    uint64_t left = ns - spent, now = nap < left ? nap : left;
+    nanosleep(&(struct timespec){.tv_nsec = (long)now}, NULL);
+    if (nap < LONGEST_NAP_NS) nap *= 2;
+  }
+}

@@ -1,0 +1,298 @@
+/* Memory of NVIDIA GPUs: RM's memory objects in UVM's external ranges, at addresses that are reserved in the host's
+ * address space too. */
+#include "rm.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE          4096u
+#define BIG_PAGE      (64u << 10)
+#define HUGE_PAGE     (2u << 20)
+#define HUGE_FROM     (8u << 20) /* smaller allocations get smaller pages */
+#define LOW_FIRST     (8ull << 30)
+#define LOW_END       (64ull << 30) /* of what low reservations are tried at; the others begin here */
+#define LOW_STEP      (1ull << 30)
+#define IDLE_LIMIT_NS 120000000000ull
+
+static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
+
+enum { FOR_GPU = 1, FOR_HOST = 2 };
+#define SYSTEM(coherency)                                                                                              \
+  RM_CLASS_MEMORY_SYSTEM, RM_ATTR_LOCATION(RM_LOCATION_PCI) | RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS) |       \
+                              RM_ATTR_COHERENCY(coherency)
+static const struct {
+  const char *name;
+  uint32_t class, attr;
+  unsigned mapped;
+} kinds[] = {
+    [NV_MEMORY_DEVICE] = {"device", RM_CLASS_MEMORY_LOCAL, RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS), FOR_GPU},
+    [NV_MEMORY_DEVICE_MAPPED] = {"host-addressable device", RM_CLASS_MEMORY_LOCAL,
+                                 RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS), FOR_GPU | FOR_HOST},
+    [NV_MEMORY_FIFO] = {"contiguous device", RM_CLASS_MEMORY_LOCAL, RM_ATTR_PHYSICALITY(RM_PHYS_CONTIGUOUS),
+                        FOR_GPU | FOR_HOST},
+    [NV_MEMORY_HOST] = {"host", SYSTEM(RM_CACHED), FOR_GPU | FOR_HOST},
+    [NV_MEMORY_NOTIFIER] = {"uncached host", SYSTEM(RM_UNCACHED), FOR_HOST},
+    [NV_MEMORY_USER] = {"imported host", RM_CLASS_OS_DESCRIPTOR, 0, FOR_GPU},
+};
+
+/* ---- address space ---- */
+
+static void *reserve_at(struct os *os, uint64_t hint, uint64_t size) {
+  return os->mmap(os, (void *)(uintptr_t)hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+/* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. Low addresses
+ * may all be taken, as by a sanitizer's shadow memory, but for the first 2 GiB. */
+int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out) {
+  struct os *os = m->os;
+  uint64_t first = low ? LOW_FIRST : LOW_END, *next = &m->next_va[low];
+  uint64_t reserved = size + align - PAGE, hint = !*next || *next + reserved > NV_LOW_END ? first : *next;
+  void *p;
+  for (uint64_t scan = LOW_FIRST;; hint = scan, scan = scan < LOW_END ? scan + LOW_STEP : scan >> 1) {
+    p = reserve_at(os, hint, reserved);
+    if (os_map_failed(p))
+      return db_fail((int)(intptr_t)p, "%s: reserving %llu bytes of address space: %s", m->name,
+                     (unsigned long long)reserved, strerror((int)-(intptr_t)p));
+    if (!low || (uintptr_t)p + reserved <= NV_LOW_END) break;
+    os->munmap(os, p, reserved);
+    if (scan < LOW_STEP / 8)
+      return db_fail(-ENOMEM, "%s: no %llu bytes of address space are free below 1 TiB", m->name,
+                     (unsigned long long)reserved);
+  }
+  uint64_t end = (uint64_t)(uintptr_t)p + reserved;
+  if (end <= NV_LOW_END) *next = end;
+  *out = (struct nv_memory){
+      .va = align_up((uint64_t)(uintptr_t)p, align), .size = size, .reservation = p, .reserved = reserved};
+  return 0;
+}
+
+/* ---- objects ---- */
+
+static uint32_t page_of(enum nv_memory_kind kind, uint64_t size) {
+  if (kinds[kind].class != RM_CLASS_MEMORY_LOCAL) return PAGE;
+  return size >= HUGE_FROM ? HUGE_PAGE : size >= BIG_PAGE ? BIG_PAGE : PAGE;
+}
+
+static int new_object(struct nv_device *dev, struct nv_memory *m, enum nv_memory_kind kind, void *user) {
+  if (kind == NV_MEMORY_USER) return rm_pin_host(dev->machine, dev->fd, dev->device, user, m->size, &m->handle);
+  bool local = kinds[kind].class == RM_CLASS_MEMORY_LOCAL;
+  uint32_t page = page_of(kind, m->size);
+  struct rm_memory_alloc a = {
+      .owner = dev->machine->client,
+      .type = local ? RM_MEMORY_TYPE_IMAGE : RM_MEMORY_TYPE_NOTIFIER,
+      .flags = RM_MEMORY_IGNORE_BANK_PLACEMENT | RM_MEMORY_ALIGNMENT_FORCE | RM_MEMORY_HANDLE_PROVIDED |
+               RM_MEMORY_MAP_NOT_REQUIRED | (local ? RM_MEMORY_PERSISTENT_VIDMEM : 0),
+      .attr = kinds[kind].attr | (local ? RM_ATTR_PAGE_SIZE(page == HUGE_PAGE ? RM_PAGE_HUGE
+                                                            : page == PAGE    ? RM_PAGE_4K
+                                                                              : RM_PAGE_DEFAULT)
+                                        : 0),
+      .attr2 = local ? RM_ATTR2_ZBC(1) | RM_ATTR2_GPU_CACHEABLE(1) | RM_ATTR2_HUGE_SIZE(page == HUGE_PAGE)
+                     : RM_ATTR2_GPU_CACHEABLE(2),
+      .size = m->size,
+      .alignment = page,
+      .limit = m->size - 1,
+  };
+  return rm_object_new(dev->machine, dev->device, kinds[kind].class, &a, sizeof a, &m->handle);
+}
+
+/* The driver wants a descriptor per mapping: the GPU's for its memory and registers, the control node's for the rest. */
+static int open_for_mapping(struct nv_device *dev, bool local) {
+  struct os *os = dev->machine->os;
+  char path[32];
+  snprintf(path, sizeof path, local ? RM_GPU_DEVICE : RM_CTL_DEVICE, dev->card->minor);
+  int fd = os->open(os, path, O_RDWR | O_CLOEXEC);
+  if (fd < 0 || !local) return fd;
+  struct rm_register_fd reg = {.ctl_fd = dev->machine->ctl};
+  int err = rm_ioctl(dev->machine, fd, RM_IO(RM_NR_REGISTER_FD, sizeof reg), &reg);
+  if (!err) return fd;
+  os->close(os, fd);
+  return err;
+}
+
+int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, bool local, void *at, uint64_t size,
+                       void **out) {
+  struct os *os = dev->machine->os;
+  int fd = open_for_mapping(dev, local);
+  if (fd < 0) return fd;
+  int rc = rm_map_prepare(dev->machine, parent, handle, size, fd);
+  if (!rc) {
+    void *p = os->mmap(os, at, size, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+    if (os_map_failed(p))
+      rc = (int)(intptr_t)p;
+    else
+      *out = p;
+  }
+  os->close(os, fd);
+  return rc;
+}
+
+static void out_of_memory(struct nv_device *dev, enum nv_memory_kind kind, uint64_t size) {
+  struct rm_info info = {.index = RM_FB_HEAP_FREE};
+  struct rm_fb_info ask = {.count = 1, .list = (uint64_t)(uintptr_t)&info};
+  if (rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_FB_INFO, &ask, sizeof ask)) return;
+  db_fail(-ENOMEM, "%s: allocating %llu bytes of %s memory: out of memory, %llu bytes are left", dev->base.name,
+          (unsigned long long)size, kinds[kind].name, (unsigned long long)info.data << 10);
+}
+
+static void release(struct nv_machine *machine, uint32_t device, struct nv_memory *m) {
+  if (m->range) uvm_range_free(machine, m->va, m->size);
+  if (m->reservation) machine->os->munmap(machine->os, m->reservation, m->reserved);
+  rm_object_free(machine, device, &m->handle);
+  *m = (struct nv_memory){0};
+}
+
+static int memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kind kind, void *user, bool low,
+                        struct nv_memory *out) {
+  struct nv_machine *machine = dev->machine;
+  uint32_t page = page_of(kind, size);
+  int err = nv_memory_reserve(machine, align_up(size, page), page, low, out);
+  if (err) return err;
+  int rc = new_object(dev, out, kind, user);
+  if (rc) {
+    err = rm_error(dev->base.name, rc, "allocating %llu bytes of %s memory", (unsigned long long)out->size,
+                   kinds[kind].name);
+    if (err == -ENOMEM && kinds[kind].class == RM_CLASS_MEMORY_LOCAL) out_of_memory(dev, kind, out->size);
+    goto out;
+  }
+  if (kinds[kind].mapped & FOR_HOST) {
+    void *p;
+    rc = nv_memory_map_host(dev, dev->device, out->handle, kinds[kind].class == RM_CLASS_MEMORY_LOCAL,
+                            (void *)(uintptr_t)out->va, out->size, &p);
+    if (rc) {
+      err =
+          rm_error(dev->base.name, rc, "mapping %llu bytes of %s memory for the host%s", (unsigned long long)out->size,
+                   kinds[kind].name, kind == NV_MEMORY_DEVICE_MAPPED ? " (the PCIe window may not cover it)" : "");
+      goto out;
+    }
+  }
+  if (!(kinds[kind].mapped & FOR_GPU)) return 0;
+  rc = uvm_range_new(machine, out->va, out->size);
+  out->range = !rc;
+  if (!rc) rc = uvm_range_map(machine, out->va, out->size, out->handle, &dev->uuid);
+  if (rc)
+    err = rm_error(dev->base.name, rc, "mapping %llu bytes of %s memory on the GPU", (unsigned long long)out->size,
+                   kinds[kind].name);
+out:
+  if (err) release(machine, dev->device, out);
+  return err;
+}
+
+int nv_memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kind kind, void *user, struct nv_memory *out) {
+  return memory_alloc(dev, size, kind, user, true, out);
+}
+
+void nv_memory_free(struct nv_device *dev, struct nv_memory *m) { release(dev->machine, dev->device, m); }
+
+/* ---- buffers ---- */
+
+static enum nv_memory_kind kind_of(const db_buffer *buf) {
+  return buf->imported                    ? NV_MEMORY_USER
+         : buf->flags & DB_BUFFER_HOST    ? NV_MEMORY_HOST
+         : buf->flags & DB_BUFFER_CPU_MAP ? NV_MEMORY_DEVICE_MAPPED
+                                          : NV_MEMORY_DEVICE;
+}
+
+/* What a buffer lies in; its address is that of the memory but for the offset into the first page. */
+static struct nv_memory memory_of(const db_buffer *buf) {
+  uint64_t va = buf->address & ~(uint64_t)(PAGE - 1);
+  return (struct nv_memory){
+      .va = va,
+      .size = align_up(buf->address + buf->size - va, page_of(kind_of(buf), buf->size)),
+      .handle = (uint32_t)buf->handle,
+      .reservation = buf->mapping,
+      .reserved = buf->mapping_size,
+      .range = true,
+  };
+}
+
+static void adopt(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
+  buf->address = m->va + offset;
+  buf->handle = m->handle;
+  buf->mapping = m->reservation;
+  buf->mapping_size = m->reserved;
+  buf->reached = 1ull << buf->dev->index;
+}
+
+int nv_alloc(db_buffer *buf) {
+  enum nv_memory_kind kind = kind_of(buf);
+  struct nv_memory m;
+  /* The device's own buffers hold what the hardware addresses with 40 bits. */
+  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal, &m);
+  if (err) return err;
+  adopt(buf, &m, 0);
+  if (kinds[kind].mapped & FOR_HOST) buf->host = (uint8_t *)(uintptr_t)m.va;
+  buf->direct = kind == NV_MEMORY_HOST;
+  return 0;
+}
+
+int nv_import(db_buffer *buf, void *host) {
+  uintptr_t first = (uintptr_t)host & ~(uintptr_t)(PAGE - 1),
+            last = ((uintptr_t)host + buf->size + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+  struct nv_memory m;
+  int err = memory_alloc(nv_device(buf->dev), last - first, NV_MEMORY_USER, (void *)first, false, &m);
+  if (err) return err;
+  adopt(buf, &m, (uintptr_t)host - first);
+  buf->host = host;
+  buf->direct = true;
+  return 0;
+}
+
+void nv_free(db_buffer *buf) {
+  struct nv_memory m = memory_of(buf);
+  release(nv_device(buf->dev)->machine, nv_device(buf->dev)->device, &m);
+}
+
+int nv_reach(db_device *base, db_buffer *buf) {
+  if (buf->dev->machine != base->machine)
+    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s; import host memory with db_import_host",
+                   base->name, buf->dev->name);
+  if (buf->reached >> base->index & 1) return 0;
+  struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
+  int rc;
+  if (kinds[kind_of(buf)].class == RM_CLASS_MEMORY_LOCAL && !(owner->peers >> base->index & 1)) {
+    rc = uvm_peers_enable(dev->machine, &dev->uuid, &owner->uuid);
+    if (rc) {
+      rm_error(base->name, rc, "enabling access to the memory of %s", buf->dev->name);
+      return -EXDEV;
+    }
+    owner->peers |= 1ull << base->index;
+    dev->peers |= 1ull << buf->dev->index;
+  }
+  struct nv_memory m = memory_of(buf);
+  rc = uvm_range_map(dev->machine, m.va, m.size, m.handle, &dev->uuid);
+  if (rc) return rm_error(base->name, rc, "mapping %zu bytes of %s on the GPU", buf->size, buf->dev->name);
+  buf->reached |= 1ull << base->index;
+  return 0;
+}
+
+/* ---- local memory ---- */
+
+uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct nv_local *out) {
+  uint64_t thread = align_up(per_thread, 32), warp = align_up(thread * 32, 0x200);
+  out->per_thread = (uint32_t)thread;
+  out->bytes_per_tpc = align_up(warp * dev->max_warps_per_sm * dev->sms_per_tpc, 0x8000);
+  return align_up(out->bytes_per_tpc * dev->tpcs_per_gpc * dev->gpcs, 0x20000);
+}
+
+int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {
+  enum { LEAST = 512, MOST = 512 << 10 };
+  struct nv_local *local = &dev->local, before = *local;
+  if (per_thread <= local->per_thread) return 0;
+  if (per_thread > MOST)
+    return db_fail(-ENOTSUP, "%s: not supported: a kernel that uses %u bytes of local memory a thread, more than %u",
+                   dev->base.name, per_thread, MOST);
+  int err = db_device_synchronize(&dev->base, IDLE_LIMIT_NS);
+  if (err) return err;
+  struct nv_local bigger = {.generation = before.generation + 1};
+  uint64_t size = nv_local_size(dev, per_thread < LEAST ? LEAST : per_thread, &bigger);
+  bigger.memory = hcq_buffer_new(&dev->base, size, 0, true);
+  if (!bigger.memory) return -ENOMEM;
+  *local = bigger;
+  err = nv_ring_setup(dev, &dev->rings[DB_QUEUE_COMPUTE]);
+  if (err) hcq_device_lost(&dev->base, "%s", db_error()); /* which of both the GPU knows cannot be told */
+  if (before.memory && (!err || dev->base.ops->halt(&dev->base))) hcq_release(&before.memory->object);
+  return err;
+}
