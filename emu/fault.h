@@ -18,6 +18,7 @@ struct fault {
   uint64_t address; /* data address, or the packet's */
   unsigned access;  /* enum vm_access */
   int lane;         /* -1 when it is not one lane's */
+  uint32_t code;    /* what the hardware calls it, where it has a number (NVIDIA's warp ESR); else 0 */
   uint32_t workgroup[3], wave;
   char text[512]; /* complete message, one line: what, where, instruction bytes and disassembly */
 };

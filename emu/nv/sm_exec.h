@@ -9,6 +9,7 @@
  * stop the warp's executing group after setting its state (sm_fault does that). */
 #ifndef DOORBELL_EMU_NV_SM_EXEC_H
 #define DOORBELL_EMU_NV_SM_EXEC_H
+#include <stddef.h>
 #include "sass.h"
 #include "sm.h"
 
@@ -35,22 +36,57 @@ struct sm_warp;
 struct sm_cta;
 typedef const struct sm_uop *sm_exec_fn(struct sm_warp *w, const struct sm_uop *u);
 
+/* Lanes that are at the same place, what they wait for, and where they go on. */
+enum sm_state {
+  SM_RUNNING,
+  SM_AT_BSYNC,    /* convergence barrier `which` */
+  SM_AT_WARPSYNC, /* convergence barrier SM_B_WARPSYNC, which holds the mask */
+  SM_AT_BARRIER,  /* barrier `which` of the CTA */
+  SM_AT_CLUSTER,  /* barrier of the cluster */
+};
+struct sm_group {
+  uint32_t mask;
+  uint8_t state, which; /* enum sm_state */
+  bool exclusive;       /* at WARPSYNC: goes on only when nobody else runs */
+  uint32_t turns;       /* slices it used up while others wanted to run */
+  const struct sm_uop *next;
+};
+
+enum { SM_BARRIERS = 16, SM_B_WARPSYNC = 16, SM_B_RPC = 17, SM_B_ROWS = 19 };
+struct sm_core;
 struct sm_warp {
   uint32_t *r;     /* the file: row n is r + n * SM_LANES, 128-byte aligned */
   uint32_t active; /* lanes of the executing group */
   uint32_t p[SM_PREDICATES];
-  uint32_t b[16]; /* convergence barriers B0 .. B15 */
   struct sm_cta *cta;
   uint32_t index;   /* in its CTA */
   uint32_t present; /* lanes that have a thread; exited ones included */
   uint32_t exited;
   struct vm *vm;
-  struct vm_range load, store; /* last translations, for vm_translate */
   const struct sm_grid *grid;
   struct sm_stats *stats;
   struct fault *fault;
-  /* what the scheduler keeps per warp (sm_warp.c) follows */
+  struct sm_core *core;
+
+  /* Scheduling; sm_warp.c. */
+  const struct sm_uop *run; /* where the straight run that is not counted yet began */
+  int64_t budget;           /* instructions left of the slice */
+  uint64_t executed;
+  uint32_t groups, current;
+  bool runnable, faulted;
+  uint32_t slices;                /* given to groups while there were several */
+  uint32_t joining;               /* CTA barrier + 1 that the executing group arrives at to wait */
+  uint32_t reduced_popc, reduced; /* result of the last reduction at a CTA barrier */
+  uint32_t arrived[SM_BARRIERS];  /* lanes that arrived at a CTA barrier since the warp last counted there */
+  uint32_t cluster_arrived;       /* lanes */
+  uint32_t cluster_phase;         /* of the barrier the warp arrived at last */
+  uint8_t *local;                 /* local memory, lanes' dwords interleaved */
+  struct sm_group group[SM_LANES];
 };
+/* Convergence barriers, a row each: lane l's element is the set of lanes that the barrier it joined waits for. Kept per
+ * lane because diverged groups use the same register at different times. */
+enum { SM_FILE_ROWS = SM_ROWS + 4 + SM_B_ROWS };
+static inline uint32_t *sm_b(const struct sm_warp *w, unsigned n) { return w->r + (SM_ROWS + 4 + n) * SM_LANES; }
 
 struct sm_uop {
   sm_exec_fn *fn;
@@ -102,6 +138,32 @@ static inline int32_t sm_ur_dst(unsigned n) {
   return (int32_t)((n == SASS_URZ ? SM_ROW_SINK : SM_ROW_UR + n) * SM_LANES * 4);
 }
 
+/* ---- control ---- */
+
+/* Counts the straight run that ends before instruction `after` (one past the last executed). */
+static inline void sm_count(struct sm_warp *w, const struct sass_inst *after) {
+  int64_t n = after - w->run->inst;
+  w->executed += (uint64_t)n, w->budget -= n;
+}
+/* Goes on at `to` after u. */
+static inline const struct sm_uop *sm_jump(struct sm_warp *w, const struct sm_uop *u, const struct sm_uop *to) {
+  sm_count(w, u->inst + 1);
+  w->run = to;
+  if (__builtin_expect(w->budget > 0, 1)) return to;
+  w->group[w->current].next = to;
+  return NULL;
+}
+/* Stops the executing group after u in a state; it goes on at next. */
+static inline const struct sm_uop *sm_stop(struct sm_warp *w, const struct sm_uop *u, enum sm_state state,
+                                           unsigned which, const struct sm_uop *next) {
+  struct sm_group *g = &w->group[w->current];
+  sm_count(w, u->inst + 1);
+  g->state = (uint8_t)state, g->which = (uint8_t)which, g->next = w->run = next;
+  return NULL;
+}
+/* Lanes that have a thread which has not exited. */
+static inline uint32_t sm_live(const struct sm_warp *w) { return w->present & ~w->exited; }
+
 /* Stops the warp: fills *w->fault (kind, pc, address, access, lane or -1, CTA, warp, text = the formatted message +
  * instruction and disassembly) and returns NULL, for the operation to return. esr: code of the hardware's warp error
  * status register. */
@@ -119,6 +181,11 @@ struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst);
 /* Makes source i of u a constant row of value, or two rows of a 64-bit value's halves. */
 void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value);
 void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t value);
+
+/* Emits what loads the constant that slot 32 of inst names (c[bank][offset], `words` 32-bit words: 1 or 2) into the
+ * temporary rows of source i. Returns their byte offset for src[i]; -1 when out of memory. */
+int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, unsigned i, unsigned words);
+unsigned sm_version(const struct sm_builder *b); /* SM version that the code is for */
 
 /* A family's builders: one a sass_id, closed by SASS_ID_COUNT. A builder emits what executes the instruction; false when
  * this encoding of it is not supported, *why then says what about it. */

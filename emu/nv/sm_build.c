@@ -1,0 +1,187 @@
+/* From decoded instructions to micro-operations: families build each instruction, and this lays out what they emit.
+ * Constants follow the micro-operations in one allocation, so that an offset from the micro-operation finds them. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sm_core.h"
+
+struct target {
+  uint32_t uop;
+  uint64_t pc;
+};
+struct sm_builder {
+  struct sm_trace *t;
+  struct sm_uop *uop;
+  uint32_t uops, uops_cap;
+  uint32_t *row; /* constants: a value each, or the two halves of one side by side */
+  uint32_t rows, rows_cap;
+  struct target *target;
+  uint32_t targets, targets_cap;
+  bool failed;
+};
+
+static sm_build_fn *build_of[SASS_ID_COUNT];
+
+static void enlist(const struct sm_family *f) {
+  for (; f && f->id != SASS_ID_COUNT; f++) build_of[f->id] = f->build;
+}
+static void init(void) {
+  static const struct sm_family *const families[] = {sm_alu_family,  sm_float_family,  sm_convert_family,
+                                                     sm_mma_family,  sm_memory_family, sm_control_family,
+                                                     sm_warp_family, sm_barrier_family};
+  for (unsigned i = 0; i < sizeof families / sizeof *families; i++) enlist(families[i]);
+}
+
+unsigned sm_simd_level(void) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return 2;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#else
+  return 0;
+#endif
+}
+
+unsigned sm_version(const struct sm_builder *b) { return b->t->version; }
+
+/* Room for one more element of `size` bytes. */
+static bool grow(struct sm_builder *b, void *array, uint32_t n, uint32_t *cap, size_t size) {
+  if (n + 2 <= *cap) return true;
+  uint32_t bigger = *cap ? *cap * 2 : 256;
+  void *old, *p;
+  memcpy(&old, array, sizeof old);
+  p = realloc(old, bigger * size);
+  if (!p) {
+    b->failed = true;
+    return false;
+  }
+  memcpy(array, &p, sizeof p);
+  *cap = bigger;
+  return true;
+}
+
+struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst) {
+  if (!grow(b, &b->uop, b->uops, &b->uops_cap, sizeof *b->uop)) return NULL;
+  struct sm_uop *u = &b->uop[b->uops++];
+  *u = (struct sm_uop){
+      .inst = inst,
+      .guard = inst->guard,
+      .guard_not = inst->guard_not ? ~0u : 0,
+      .pdst = {SM_PSINK, SM_PSINK},
+      .psrc = {SM_PT, SM_PT, SM_PT},
+  };
+  return u;
+}
+
+/* Index of the first of n rows that hold these values, old or new. */
+static uint32_t constant(struct sm_builder *b, const uint32_t *value, uint32_t n) {
+  for (uint32_t i = b->rows > 256 ? b->rows - 256 : 0; i + n <= b->rows; i++)
+    if (!memcmp(&b->row[i], value, n * 4)) return i;
+  if (!grow(b, &b->row, b->rows, &b->rows_cap, sizeof *b->row)) return 0;
+  memcpy(&b->row[b->rows], value, n * 4);
+  b->rows += n;
+  return b->rows - n;
+}
+void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value) {
+  u->src[i] = (int32_t)constant(b, &value, 1), u->constant |= (uint8_t)(1 << i);
+}
+void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t value) {
+  uint32_t halves[2] = {(uint32_t)value, (uint32_t)(value >> 32)};
+  u->src[i] = (int32_t)constant(b, halves, 2), u->constant |= (uint8_t)(1 << i);
+}
+
+void sm_target(struct sm_builder *b, struct sm_uop *u, uint64_t pc) {
+  if (!grow(b, &b->target, b->targets, &b->targets_cap, sizeof *b->target)) return;
+  b->target[b->targets++] = (struct target){(uint32_t)(u - b->uop), pc};
+}
+
+bool sm_target_inside(const struct sm_builder *b, uint64_t pc) {
+  return pc >= b->t->start && pc < b->t->end && pc % SASS_BYTES == 0;
+}
+
+/* Goes on where the trace ends. */
+const struct sm_uop *sm_exec_continue(struct sm_warp *w, const struct sm_uop *u) {
+  const struct sm_uop *to = sm_lookup(w, u, u->inst->pc, NULL);
+  if (!to) return NULL;
+  sm_count(w, u->inst);
+  w->run = to;
+  return to;
+}
+
+const struct sm_uop *sm_exec_refuse(struct sm_warp *w, const struct sm_uop *u) {
+  const char *why = (const char *)(uintptr_t)u->imm;
+  if (!u->inst->op) return sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_ILLEGAL_INSTRUCTION, -1, 0, 0, "illegal instruction");
+  return sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_ILLEGAL_INSTRUCTION, -1, 0, 0, "not supported: %s%s%s",
+                  sass_name(u->inst->id), why ? ", " : "", why ? why : "");
+}
+
+static void build_inst(struct sm_builder *b, const struct sass_inst *in) {
+  uint32_t first = b->uops, targets = b->targets;
+  const char *why = NULL;
+  if (in->op && build_of[in->id] && build_of[in->id](b, in, &why)) return;
+  b->uops = first, b->targets = targets;
+  struct sm_uop *u = sm_emit(b, in);
+  if (!u) return;
+  u->fn = sm_exec_refuse, u->imm = (uintptr_t)why;
+  u->guard = SM_PT, u->guard_not = 0;
+}
+
+/* Uniform registers that micro-operations write, the widest result being four rows. */
+static uint32_t uniform_rows(const struct sm_builder *b) {
+  int32_t last = 0;
+  for (uint32_t i = 0; i < b->uops; i++)
+    if (b->uop[i].dst < sm_ur(SASS_URZ) && b->uop[i].dst > last) last = b->uop[i].dst;
+  uint32_t n = (uint32_t)last / (SM_LANES * 4) + 4;
+  return n < SM_ROW_ZERO ? n : SM_ROW_ZERO;
+}
+
+static int lay_out(struct sm_builder *b) {
+  struct sm_trace *t = b->t;
+  size_t code = (b->uops * sizeof *b->uop + 127) & ~(size_t)127, rows = (size_t)b->rows * SM_LANES * 4;
+  if (code + rows > INT32_MAX) return -ENOMEM;
+  char *pool = aligned_alloc(128, code + rows);
+  if (!pool) return -ENOMEM;
+  memcpy(pool, b->uop, b->uops * sizeof *b->uop);
+  uint32_t *row = (uint32_t *)(pool + code);
+  for (uint32_t i = 0; i < b->rows; i++)
+    for (unsigned l = 0; l < SM_LANES; l++) *row++ = b->row[i];
+  t->pool = pool, t->uop = (struct sm_uop *)pool, t->uops = b->uops;
+  for (uint32_t i = 0; i < t->uops; i++)
+    for (unsigned k = 0; k < 3; k++)
+      if (t->uop[i].constant >> k & 1)
+        t->uop[i].src[k] = (int32_t)(pool + code + (size_t)t->uop[i].src[k] * SM_LANES * 4 - (const char *)&t->uop[i]);
+  for (uint32_t i = 0; i < b->targets; i++) {
+    uint64_t pc = b->target[i].pc;
+    if (sm_target_inside(b, pc)) t->uop[b->target[i].uop].target = &t->uop[t->uop_of[(pc - t->start) / SASS_BYTES]];
+  }
+  return 0;
+}
+
+int sm_build(struct sm_trace *t) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init);
+  struct sm_builder b = {.t = t};
+  int r = -ENOMEM;
+  t->uop_of = malloc((t->insts + 1) * sizeof *t->uop_of);
+  if (!t->uop_of) return -ENOMEM;
+  for (uint32_t i = 0; i < t->insts; i++) {
+    t->uop_of[i] = b.uops;
+    if (t->detail && t->inst[i].op) {
+      struct sm_uop *u = sm_emit(&b, &t->inst[i]);
+      if (u) u->fn = sm_exec_tally;
+    }
+    build_inst(&b, &t->inst[i]);
+    if (b.failed) goto out;
+  }
+  t->uop_of[t->insts] = b.uops;
+  struct sm_uop *end = sm_emit(&b, &t->inst[t->insts]);
+  if (!end) goto out;
+  end->fn = sm_exec_continue;
+  t->uniform_rows = uniform_rows(&b);
+  r = b.failed ? -ENOMEM : lay_out(&b);
+out:
+  free(b.uop), free(b.row), free(b.target);
+  return r;
+}

@@ -1,0 +1,110 @@
+/* Inside the memory instructions of the SM: what the files sm_memory*.c, sm_atomic.c and sm_async.c share.
+ *
+ * An access first makes the 32 lanes' byte offsets from one host address; lanes that are not active repeat the first
+ * active lane's, so that whole rows can be checked without looking at the mask. Memory accesses must be aligned to
+ * their size (PTX ISA, "Operands: Alignment"), hence none crosses a page. */
+#ifndef DOORBELL_EMU_NV_SM_MEMORY_H
+#define DOORBELL_EMU_NV_SM_MEMORY_H
+#include "sm_core.h"
+
+/* The size field of loads and stores: name, bytes. */
+#define MEM_KINDS(X)                                                                                                   \
+  X(U8, u8, 1) X(S8, s8, 1) X(U16, u16, 2) X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8) X(B128, b128, 16)
+#define X(N, n, bytes) MEM_##N,
+enum mem_kind { MEM_KINDS(X) MEM_KIND_COUNT };
+#undef X
+
+#define MEM_INLINE static inline __attribute__((always_inline))
+MEM_INLINE unsigned mem_bytes(enum mem_kind k) {
+#define X(N, n, bytes) bytes,
+  static const uint8_t size[] = {MEM_KINDS(X)};
+#undef X
+  return size[k];
+}
+
+/* Memory as the program sees it: any type; aligned only where that was checked. */
+typedef uint16_t mem_u16 __attribute__((may_alias));
+typedef uint32_t mem_u32 __attribute__((may_alias));
+typedef uint64_t mem_u64 __attribute__((may_alias));
+
+/* How an address is made: kinds of the address register and of the uniform one. In micro-operations: src[0] the address
+ * row, src[1] the data row, src[2] the uniform row, imm the offset, arg the range of the core to translate with, flag the
+ * form, or what to shift a shared address's register by. */
+enum mem_form {
+  MEM_R64,      /* [R.64 + imm] */
+  MEM_R64_UR64, /* [R.64 + UR.64 + imm] */
+  MEM_R32_UR64, /* [R.U32 + UR.64 + imm] */
+  MEM_R32,      /* [R + UR + imm], 32 bits */
+  MEM_FORM_COUNT,
+};
+enum mem_space { MEM_GLOBAL, MEM_GENERIC, MEM_SHARED, MEM_LOCAL, MEM_SPACE_COUNT };
+
+/* Element at p into lane i of the row at d. */
+MEM_INLINE void mem_put(enum mem_kind k, uint32_t *d, unsigned i, const uint8_t *p) {
+  switch (k) {
+  case MEM_U8: d[i] = *p; return;
+  case MEM_S8: d[i] = (uint32_t)(int8_t)*p; return;
+  case MEM_U16: d[i] = *(const mem_u16 *)p; return;
+  case MEM_S16: d[i] = (uint32_t)(int16_t)*(const mem_u16 *)p; return;
+  case MEM_B32: d[i] = *(const mem_u32 *)p; return;
+  case MEM_B64: {
+    uint64_t v = *(const mem_u64 *)p;
+    d[i] = (uint32_t)v, d[i + 32] = (uint32_t)(v >> 32);
+    return;
+  }
+  default: {
+    uint64_t v = ((const mem_u64 *)p)[0], v2 = ((const mem_u64 *)p)[1];
+    d[i] = (uint32_t)v, d[i + 32] = (uint32_t)(v >> 32), d[i + 64] = (uint32_t)v2, d[i + 96] = (uint32_t)(v2 >> 32);
+  }
+  }
+}
+/* Lane i of the row at s to p. */
+MEM_INLINE void mem_take(enum mem_kind k, const uint32_t *s, unsigned i, uint8_t *p) {
+  switch (k) {
+  case MEM_U8:
+  case MEM_S8: *p = (uint8_t)s[i]; return;
+  case MEM_U16:
+  case MEM_S16: *(mem_u16 *)p = (uint16_t)s[i]; return;
+  case MEM_B32: *(mem_u32 *)p = s[i]; return;
+  case MEM_B128: ((mem_u64 *)p)[1] = s[i + 64] | (uint64_t)s[i + 96] << 32; __attribute__((fallthrough));
+  default: *(mem_u64 *)p = s[i] | (uint64_t)s[i + 32] << 32;
+  }
+}
+
+/* The lane's address as the instruction means it. */
+uint64_t mem_address(const struct sm_warp *w, const struct sm_uop *u, enum mem_space space, unsigned lane);
+/* Makes cache the mapping of va, asking the core's other ranges first. */
+bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va);
+
+/* One lane's element wherever it is. */
+struct mem_place {
+  uint8_t *host;        /* NULL: a fault was reported; local memory of more than 4 bytes: see `words` */
+  enum mem_space space; /* MEM_GLOBAL, MEM_SHARED or MEM_LOCAL */
+  unsigned stride;      /* bytes from one dword to the next: 4, in local memory 128 */
+};
+/* space: what the instruction says (MEM_GENERIC: the address decides). */
+struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_space space, unsigned lane, uint64_t va,
+                            unsigned size, unsigned access);
+
+/* Lane by lane: whatever the fast paths do not do, and faults. */
+const struct sm_uop *mem_load_lanes(struct sm_warp *w, const struct sm_uop *u, enum mem_space space, enum mem_kind k);
+const struct sm_uop *mem_store_lanes(struct sm_warp *w, const struct sm_uop *u, enum mem_space space, enum mem_kind k);
+
+/* Sets src[0], src[2], imm and arg of an access to global or generic memory, and its form (flag). ur: its uniform
+ * register's number, or -1; wide: Ra is a pair; extended: addresses have 64 bits. */
+void mem_global_fields(struct sm_uop *u, const struct sass_inst *in, int ur, bool wide, bool extended);
+/* The same for shared and local memory, shift: of Ra. */
+void mem_local_fields(struct sm_uop *u, const struct sass_inst *in, int ur, unsigned shift);
+const struct mem_access *mem_access_level(void);
+/* Is the row's pair a multiple of what `words` registers need? Else says why. */
+bool mem_registers(const char **why, unsigned reg, unsigned words);
+
+/* Loads and stores of one kind in one way of addressing; the tables of sm_memory_access.simd.c, one per host level. */
+struct mem_access {
+  sm_exec_fn *load[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];
+  sm_exec_fn *store[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];
+};
+#define X(level) extern const struct mem_access sm_memory_access_##level;
+SM_SIMD_LEVELS(X)
+#undef X
+#endif

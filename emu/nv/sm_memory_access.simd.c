@@ -1,0 +1,257 @@
+/* Loads and stores of global, generic, shared and local memory, 32 lanes at a time; compiled per host SIMD level.
+ *
+ * Fast when all active lanes lie inside one mapping (or the CTA's shared memory): lanes side by side or at one address
+ * move as vectors, the rest lane by lane without further checks. Everything else goes to mem_load_lanes and
+ * mem_store_lanes. */
+#include <string.h>
+#include "sm_memory.h"
+
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* a loop that stays scalar is slow, not wrong */
+#endif
+#define LANES for (unsigned i = 0; i < SM_LANES; i++)
+
+/* ---- the transfer: lane i's element is at base + off[i] ---- */
+
+enum pattern { SCATTERED, SIDE_BY_SIDE, SAME };
+MEM_INLINE enum pattern pattern_of(const uint32_t *off, unsigned n, unsigned size) {
+  uint32_t apart = 0, differ = 0, first = off[0];
+  for (unsigned i = 0; i < n; i++) {
+    apart |= off[i] ^ (first + i * size);
+    differ |= off[i] ^ first;
+  }
+  return !apart ? SIDE_BY_SIDE : !differ ? SAME : SCATTERED;
+}
+MEM_INLINE void load_part(enum mem_kind k, uint32_t *d, const uint8_t *base, const uint32_t *off, unsigned n,
+                          enum pattern pattern) {
+  unsigned size = mem_bytes(k);
+  const uint8_t *p = base + off[0];
+  switch (pattern) {
+  case SIDE_BY_SIDE:
+    for (unsigned i = 0; i < n; i++) mem_put(k, d, i, p + i * size);
+    return;
+  case SAME: {
+    uint32_t one[4 * SM_LANES];
+    mem_put(k, one, 0, p);
+    for (unsigned word = 0; word < (size + 3) / 4; word++)
+      for (unsigned i = 0; i < n; i++) d[word * 32 + i] = one[word * 32];
+    return;
+  }
+  case SCATTERED:
+    for (unsigned i = 0; i < n; i++) mem_put(k, d, i, base + off[i]);
+  }
+}
+MEM_INLINE void load_rows(enum mem_kind k, uint32_t *d, const uint8_t *base, const uint32_t *off, uint32_t mask) {
+  if (__builtin_expect(mask == ~0u, 1)) {
+    enum pattern pattern = pattern_of(off, 32, mem_bytes(k));
+    if (pattern != SCATTERED) {
+      load_part(k, d, base, off, 32, pattern);
+      return;
+    }
+    load_part(k, d, base, off, 16, pattern_of(off, 16, mem_bytes(k)));
+    load_part(k, d + 16, base, off + 16, 16, pattern_of(off + 16, 16, mem_bytes(k)));
+    return;
+  }
+  for (uint32_t m = mask; m; m &= m - 1) {
+    unsigned i = (unsigned)__builtin_ctz(m);
+    mem_put(k, d, i, base + off[i]);
+  }
+}
+MEM_INLINE void store_rows(enum mem_kind k, const uint32_t *s, uint8_t *base, const uint32_t *off, uint32_t mask) {
+  unsigned size = mem_bytes(k);
+  if (mask == ~0u && pattern_of(off, 32, size) == SIDE_BY_SIDE) {
+    uint8_t *p = base + off[0];
+    for (unsigned i = 0; i < 32; i++) mem_take(k, s, i, p + i * size);
+    return;
+  }
+  for (uint32_t m = mask; m; m &= m - 1) {
+    unsigned i = (unsigned)__builtin_ctz(m);
+    mem_take(k, s, i, base + off[i]);
+  }
+}
+
+/* ---- addresses ---- */
+
+/* off = low words of the addresses, *high = what they share above; false when they do not. */
+MEM_INLINE bool addresses(const struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
+                          uint32_t *off, uint64_t *base) {
+  const uint32_t *lo = sm_row(w, u, 0), *hi = lo + SM_LANES, *ur = sm_row(w, u, 2);
+  unsigned first = (unsigned)__builtin_ctz(mask);
+  uint32_t zero = lo[first], differ = 0;
+  if (__builtin_expect(mask == ~0u, 1)) {
+    LANES off[i] = lo[i];
+  } else {
+    LANES off[i] = mask >> i & 1 ? lo[i] : zero;
+  }
+  *base = u->imm;
+  if (form == MEM_R64 || form == MEM_R64_UR64) {
+    uint32_t high = hi[first];
+    if (__builtin_expect(mask == ~0u, 1)) {
+      LANES differ |= hi[i] ^ high;
+    } else {
+      LANES differ |= (hi[i] ^ high) & -(mask >> i & 1);
+    }
+    *base += (uint64_t)high << 32;
+  }
+  if (form == MEM_R64_UR64 || form == MEM_R32_UR64) *base += ur[0] | (uint64_t)ur[SM_LANES] << 32;
+  return !differ;
+}
+
+/* Offsets from the lowest address, which *host becomes the place of; false when they are not all in one mapping with
+ * the right, or not aligned. */
+MEM_INLINE bool reach_global(struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
+                             unsigned size, unsigned access, uint32_t *off, uint8_t **host) {
+  uint64_t base;
+  uint32_t least = ~0u, most = 0, bits = 0;
+  if (__builtin_expect(!addresses(w, u, form, mask, off, &base), 0)) return false;
+  LANES {
+    least = off[i] < least ? off[i] : least;
+    most = off[i] > most ? off[i] : most;
+    bits |= off[i];
+  }
+  LANES off[i] -= least;
+  uint64_t va = base + least, span = (uint64_t)(most - least) + size;
+  struct vm_range *r = &w->core->range[u->arg];
+  if (__builtin_expect((bits | (uint32_t)base) & (size - 1), 0)) return false;
+  if (__builtin_expect(r->generation != vm_generation(w->vm) || va - r->va >= r->end - r->va, 0))
+    if (!mem_refill(w, r, va)) return false;
+  if (__builtin_expect(span > r->end - va || (access & ~r->access), 0)) return false;
+  *host = (uint8_t *)(uintptr_t)(va + r->delta);
+  return true;
+}
+MEM_INLINE bool reach_shared(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *off) {
+  const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
+  const struct sm_cta *cta = w->cta;
+  uint32_t add = (uint32_t)u->imm + ur[0] - (cta->rank << 24), most = 0, bits = 0;
+  uint32_t scale = u->flag;
+  if (__builtin_expect(mask == ~0u, 1)) {
+    LANES off[i] = (lo[i] << scale) + add;
+  } else {
+    uint32_t first = lo[__builtin_ctz(mask)];
+    LANES off[i] = ((mask >> i & 1 ? lo[i] : first) << scale) + add;
+  }
+  LANES {
+    most = off[i] > most ? off[i] : most;
+    bits |= off[i];
+  }
+  return !(bits & (size - 1)) && most < cta->shared_size && size <= cta->shared_size - most;
+}
+/* The one offset of all lanes, in bytes; false when they differ or are out of bounds or not aligned. */
+MEM_INLINE bool reach_local(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *at) {
+  const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
+  uint32_t first = lo[__builtin_ctz(mask)], differ = 0;
+  LANES differ |= (lo[i] ^ first) & -(mask >> i & 1);
+  *at = first + ur[0] + (uint32_t)u->imm;
+  return !differ && !(*at & (size - 1)) && *at < w->grid->local_size && size <= w->grid->local_size - *at;
+}
+
+/* ---- instructions ---- */
+
+MEM_INLINE const struct sm_uop *load(struct sm_warp *w, const struct sm_uop *u, enum mem_space space,
+                                     enum mem_form form, enum mem_kind k) {
+  uint32_t mask = sm_lanes(w, u);
+  _Alignas(64) uint32_t off[SM_LANES];
+  unsigned size = mem_bytes(k);
+  if (!mask) return u + 1;
+  if (space == MEM_LOCAL) {
+    uint32_t at, *d = sm_dst(w, u);
+    if (size < 4 || !reach_local(w, u, mask, size, &at)) return mem_load_lanes(w, u, space, k);
+    const uint32_t *p = (const uint32_t *)(const void *)(w->local + (size_t)at * SM_LANES);
+    for (unsigned n = 0; n < size / 4; n++)
+      for (unsigned i = 0; i < SM_LANES; i++) d[n * 32 + i] = mask >> i & 1 ? p[n * 32 + i] : d[n * 32 + i];
+    return u + 1;
+  }
+  if (space == MEM_SHARED) {
+    if (__builtin_expect(!reach_shared(w, u, mask, size, off), 0)) return mem_load_lanes(w, u, space, k);
+    load_rows(k, sm_dst(w, u), w->cta->shared, off, mask);
+    return u + 1;
+  }
+  uint8_t *host;
+  if (__builtin_expect(!reach_global(w, u, form, mask, size, VM_READ, off, &host), 0))
+    return mem_load_lanes(w, u, space, k);
+  load_rows(k, sm_dst(w, u), host, off, mask);
+  w->stats->bytes_loaded += (unsigned)__builtin_popcount(mask) * size;
+  return u + 1;
+}
+MEM_INLINE const struct sm_uop *store(struct sm_warp *w, const struct sm_uop *u, enum mem_space space,
+                                      enum mem_form form, enum mem_kind k) {
+  uint32_t mask = sm_lanes(w, u);
+  _Alignas(64) uint32_t off[SM_LANES];
+  unsigned size = mem_bytes(k);
+  if (!mask) return u + 1;
+  const uint32_t *s = sm_row(w, u, 1);
+  if (space == MEM_LOCAL) {
+    uint32_t at;
+    if (size < 4 || !reach_local(w, u, mask, size, &at)) return mem_store_lanes(w, u, space, k);
+    uint32_t *p = (uint32_t *)(void *)(w->local + (size_t)at * SM_LANES);
+    for (unsigned n = 0; n < size / 4; n++)
+      for (unsigned i = 0; i < SM_LANES; i++) p[n * 32 + i] = mask >> i & 1 ? s[n * 32 + i] : p[n * 32 + i];
+    return u + 1;
+  }
+  if (space == MEM_SHARED) {
+    if (__builtin_expect(!reach_shared(w, u, mask, size, off), 0)) return mem_store_lanes(w, u, space, k);
+    store_rows(k, s, w->cta->shared, off, mask);
+    return u + 1;
+  }
+  uint8_t *host;
+  if (__builtin_expect(!reach_global(w, u, form, mask, size, VM_WRITE, off, &host), 0))
+    return mem_store_lanes(w, u, space, k);
+  store_rows(k, s, host, off, mask);
+  w->stats->bytes_stored += (unsigned)__builtin_popcount(mask) * size;
+  return u + 1;
+}
+
+/* ---- one function per kind, space and form ---- */
+#define FN(name, body)                                                                                                 \
+  static const struct sm_uop *name(struct sm_warp *w, const struct sm_uop *u) { return body; }
+#define BOTH(prefix, space, form, N, n)                                                                                \
+  FN(prefix##_load_##n, load(w, u, space, form, MEM_##N)) FN(prefix##_store_##n, store(w, u, space, form, MEM_##N))
+#define X(N, n, bytes)                                                                                                 \
+  BOTH(global_r64, MEM_GLOBAL, MEM_R64, N, n)                                                                          \
+  BOTH(global_r64_ur64, MEM_GLOBAL, MEM_R64_UR64, N, n)                                                                \
+  BOTH(global_r32_ur64, MEM_GLOBAL, MEM_R32_UR64, N, n)                                                                \
+  BOTH(global_r32, MEM_GLOBAL, MEM_R32, N, n)                                                                          \
+  BOTH(generic_r64, MEM_GENERIC, MEM_R64, N, n)                                                                        \
+  BOTH(generic_r64_ur64, MEM_GENERIC, MEM_R64_UR64, N, n)                                                              \
+  BOTH(generic_r32_ur64, MEM_GENERIC, MEM_R32_UR64, N, n)                                                              \
+  BOTH(generic_r32, MEM_GENERIC, MEM_R32, N, n)                                                                        \
+  BOTH(shared, MEM_SHARED, MEM_R32, N, n)                                                                              \
+  BOTH(local, MEM_LOCAL, MEM_R32, N, n)
+MEM_KINDS(X)
+#undef X
+
+#define ROWS(verb)                                                                                                     \
+  {                                                                                                                    \
+      [MEM_GLOBAL] = {[MEM_R64] = {MEM_KINDS(G1_##verb)},                                                              \
+                      [MEM_R64_UR64] = {MEM_KINDS(G2_##verb)},                                                         \
+                      [MEM_R32_UR64] = {MEM_KINDS(G3_##verb)},                                                         \
+                      [MEM_R32] = {MEM_KINDS(G4_##verb)}},                                                             \
+      [MEM_GENERIC] = {[MEM_R64] = {MEM_KINDS(N1_##verb)},                                                             \
+                       [MEM_R64_UR64] = {MEM_KINDS(N2_##verb)},                                                        \
+                       [MEM_R32_UR64] = {MEM_KINDS(N3_##verb)},                                                        \
+                       [MEM_R32] = {MEM_KINDS(N4_##verb)}},                                                            \
+      [MEM_SHARED] = {[MEM_R32] = {MEM_KINDS(S_##verb)}},                                                              \
+      [MEM_LOCAL] = {[MEM_R32] = {MEM_KINDS(L_##verb)}},                                                               \
+  }
+#define G1_load(N, n, bytes)  [MEM_##N] = global_r64_load_##n,
+#define G2_load(N, n, bytes)  [MEM_##N] = global_r64_ur64_load_##n,
+#define G3_load(N, n, bytes)  [MEM_##N] = global_r32_ur64_load_##n,
+#define G4_load(N, n, bytes)  [MEM_##N] = global_r32_load_##n,
+#define N1_load(N, n, bytes)  [MEM_##N] = generic_r64_load_##n,
+#define N2_load(N, n, bytes)  [MEM_##N] = generic_r64_ur64_load_##n,
+#define N3_load(N, n, bytes)  [MEM_##N] = generic_r32_ur64_load_##n,
+#define N4_load(N, n, bytes)  [MEM_##N] = generic_r32_load_##n,
+#define S_load(N, n, bytes)   [MEM_##N] = shared_load_##n,
+#define L_load(N, n, bytes)   [MEM_##N] = local_load_##n,
+#define G1_store(N, n, bytes) [MEM_##N] = global_r64_store_##n,
+#define G2_store(N, n, bytes) [MEM_##N] = global_r64_ur64_store_##n,
+#define G3_store(N, n, bytes) [MEM_##N] = global_r32_ur64_store_##n,
+#define G4_store(N, n, bytes) [MEM_##N] = global_r32_store_##n,
+#define N1_store(N, n, bytes) [MEM_##N] = generic_r64_store_##n,
+#define N2_store(N, n, bytes) [MEM_##N] = generic_r64_ur64_store_##n,
+#define N3_store(N, n, bytes) [MEM_##N] = generic_r32_ur64_store_##n,
+#define N4_store(N, n, bytes) [MEM_##N] = generic_r32_store_##n,
+#define S_store(N, n, bytes)  [MEM_##N] = shared_store_##n,
+#define L_store(N, n, bytes)  [MEM_##N] = local_store_##n,
+
+const struct mem_access SIMD_NAME(sm_memory_access) = {.load = ROWS(load), .store = ROWS(store)};

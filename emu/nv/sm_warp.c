@@ -1,0 +1,221 @@
+/* One warp: groups of lanes that diverged and meet again, jumps, and faults.
+ *
+ * Lanes at one place form a group, and groups of one warp take turns: the one farthest behind runs until it reaches where
+ * another is (they go on together then), waits, or has used up its slice while others want to run, which is what makes
+ * locks between lanes of a warp work. Source for what lanes may rely on: CUDA C++ Programming Guide, "Independent Thread
+ * Scheduling"; for the instructions, output of ptxas. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "sm_core.h"
+
+enum {
+  SLICE = 8192,       /* instructions a warp runs before the next one's turn */
+  GROUP_SLICE = 2048, /* the same for groups of one warp */
+};
+
+void sm_split(struct sm_warp *w, uint32_t mask, const struct sm_uop *next) {
+  w->group[w->current].mask &= ~mask;
+  w->active &= ~mask;
+  w->group[w->groups++] = (struct sm_group){.mask = mask, .next = next, .turns = w->group[w->current].turns};
+}
+
+static void remove_group(struct sm_warp *w, uint32_t i) {
+  w->groups--;
+  if (i != w->groups) w->group[i] = w->group[w->groups];
+}
+
+/* Moves the lanes `free` of group i, which may go on, to a group that runs. */
+static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
+  struct sm_group *g = &w->group[i];
+  if (free == g->mask) {
+    g->state = SM_RUNNING, g->exclusive = false;
+    return;
+  }
+  g->mask &= ~free;
+  w->group[w->groups++] = (struct sm_group){.mask = free, .next = g->next, .turns = g->turns};
+}
+
+/* Lanes that wait in the same way at the same place as group g. */
+static uint32_t waiting_with(const struct sm_warp *w, const struct sm_group *g) {
+  uint32_t lanes = 0;
+  for (uint32_t i = 0; i < w->groups; i++) {
+    const struct sm_group *o = &w->group[i];
+    bool same = o->state == g->state && o->which == g->which;
+    if (same && (g->state == SM_AT_WARPSYNC || o->next == g->next)) lanes |= o->mask;
+  }
+  return lanes;
+}
+
+/* Lets go who waits for lanes that are there, or have left: each lane waits for its own set. */
+static void release_waiting(struct sm_warp *w) {
+  uint32_t live = sm_live(w), n = w->groups;
+  for (uint32_t i = 0; i < n; i++) {
+    struct sm_group *g = &w->group[i];
+    if ((g->state != SM_AT_BSYNC && g->state != SM_AT_WARPSYNC) || g->exclusive) continue;
+    const uint32_t *b = sm_b(w, g->which);
+    uint32_t there = waiting_with(w, g), free = 0;
+    for (uint32_t m = g->mask; m; m &= m - 1) {
+      unsigned l = (unsigned)__builtin_ctz(m);
+      if (!(b[l] & live & ~there)) free |= 1u << l;
+    }
+    if (!free) continue;
+    /* Those of the same set in other groups see the same lanes there only until this one leaves. */
+    for (uint32_t k = i + 1; k < n; k++) {
+      struct sm_group *o = &w->group[k];
+      if (o->exclusive || o->state != g->state || o->which != g->which) continue;
+      if (g->state == SM_AT_BSYNC && o->next != g->next) continue;
+      uint32_t also = 0;
+      for (uint32_t m = o->mask; m; m &= m - 1) {
+        unsigned l = (unsigned)__builtin_ctz(m);
+        if (!(b[l] & live & ~there)) also |= 1u << l;
+      }
+      if (also) release(w, k, also);
+    }
+    release(w, i, free);
+  }
+}
+
+/* One set of lanes at WARPSYNC.EXCLUSIVE goes on alone. */
+static bool release_exclusive(struct sm_warp *w) {
+  uint32_t live = sm_live(w);
+  const uint32_t *b = sm_b(w, SM_B_WARPSYNC);
+  for (uint32_t i = 0; i < w->groups; i++) {
+    struct sm_group *g = &w->group[i];
+    if (!g->exclusive) continue;
+    uint32_t there = waiting_with(w, g);
+    for (uint32_t m = g->mask; m; m &= m - 1) {
+      uint32_t set = b[__builtin_ctz(m)] & live, n = w->groups;
+      if (set & ~there) continue;
+      for (uint32_t k = 0; k < n; k++) {
+        struct sm_group *o = &w->group[k];
+        uint32_t free = 0;
+        if (!o->exclusive) continue;
+        for (uint32_t e = o->mask & set; e; e &= e - 1)
+          if ((b[__builtin_ctz(e)] & live) == set) free |= e & -e;
+        if (!free) continue;
+        release(w, k, free);
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
+
+/* Running groups at one place become one. */
+static void merge(struct sm_warp *w) {
+  for (uint32_t i = 0; i < w->groups; i++) {
+    struct sm_group *g = &w->group[i];
+    if (g->state != SM_RUNNING) continue;
+    for (uint32_t k = w->groups; k-- > i + 1;) {
+      struct sm_group *o = &w->group[k];
+      if (o->state != SM_RUNNING || o->next != g->next) continue;
+      g->mask |= o->mask;
+      if (o->turns < g->turns) g->turns = o->turns;
+      remove_group(w, k);
+    }
+  }
+}
+
+/* The group to run next: fewest slices used up, then the lowest address. False when all wait. */
+static bool choose(struct sm_warp *w) {
+  const struct sm_group *best = NULL;
+  release_waiting(w);
+  do {
+    merge(w);
+    for (uint32_t i = 0; i < w->groups; i++) {
+      const struct sm_group *g = &w->group[i];
+      if (g->state != SM_RUNNING) continue;
+      if (!best || g->turns < best->turns || (g->turns == best->turns && pc_of(g) < pc_of(best))) best = g;
+    }
+  } while (!best && release_exclusive(w));
+  if (!best) return false;
+  w->current = (uint32_t)(best - w->group);
+  return true;
+}
+
+/* Where the chosen group meets the next one that runs. */
+static const struct sm_uop *meeting(const struct sm_warp *w) {
+  const struct sm_uop *at = NULL, *me = w->group[w->current].next;
+  for (uint32_t i = 0; i < w->groups; i++) {
+    const struct sm_group *g = &w->group[i];
+    if (g->state == SM_RUNNING && g->next > me && (!at || g->next < at)) at = g->next;
+  }
+  return at;
+}
+
+void sm_run_warp(struct sm_warp *w) {
+  int64_t left = SLICE;
+  while (w->groups && left > 0) {
+    bool alone = w->groups == 1 && w->group[0].state == SM_RUNNING;
+    const struct sm_uop *limit = NULL;
+    if (alone) {
+      w->current = 0;
+    } else {
+      if (!choose(w)) {
+        w->runnable = false;
+        return;
+      }
+      limit = meeting(w);
+    }
+    struct sm_group *g = &w->group[w->current];
+    const struct sm_uop *u = g->next;
+    int64_t slice = w->groups > 1 && left > GROUP_SLICE ? GROUP_SLICE : left;
+    w->active = g->mask;
+    w->run = u, w->budget = slice;
+    /* NULL is beyond every limit. */
+    uintptr_t last = (uintptr_t)limit - 1;
+    do u = u->fn(w, u);
+    while ((uintptr_t)u - 1 < last);
+    if (w->faulted) return;
+    if (u) {
+      sm_count(w, u->inst);
+      w->group[w->current].next = u;
+    }
+    left -= slice - w->budget;
+    if (w->budget <= 0 && w->groups > 1) w->group[w->current].turns++;
+    if (w->groups == 1) w->group[0].turns = 0;
+  }
+}
+
+/* ---- jumps ---- */
+
+const struct sm_uop *sm_jump_pc(struct sm_warp *w, const struct sm_uop *u, uint64_t pc) {
+  const struct sm_uop *to = sm_lookup(w, u, pc, NULL);
+  return to ? sm_jump(w, u, to) : NULL;
+}
+
+/* ---- faults ---- */
+
+const struct sm_uop *sm_fault(struct sm_warp *w, const struct sm_uop *u, enum fault_kind kind, uint32_t esr, int lane,
+                              uint64_t address, unsigned access, const char *fmt, ...) {
+  struct fault *f = w->fault;
+  size_t n = 0, cap = sizeof f->text;
+#define ADD(...) n += (size_t)snprintf(f->text + n, n < cap ? cap - n : 0, __VA_ARGS__), n = n < cap ? n : cap - 1
+  memset(f, 0, sizeof *f);
+  f->kind = kind, f->address = address, f->access = access, f->code = esr, f->wave = w->index, f->lane = lane;
+  memcpy(f->workgroup, w->cta->id, sizeof f->workgroup);
+  if (u && w->run) sm_count(w, u->inst + 1);
+  w->faulted = true;
+  va_list ap;
+  va_start(ap, fmt);
+  int len = vsnprintf(f->text, cap, fmt, ap);
+  va_end(ap);
+  n = len < 0 ? 0 : (size_t)len < cap ? (size_t)len : cap - 1;
+  if (u) {
+    char text[160];
+    f->pc = u->inst->pc;
+    sass_print(u->inst, text, sizeof text);
+    ADD(", at pc 0x%llx (kernel + 0x%llx): %s (%016llx %016llx)", (unsigned long long)f->pc,
+        (unsigned long long)(f->pc - w->grid->pgm), text, (unsigned long long)u->inst->lo,
+        (unsigned long long)u->inst->hi);
+  }
+  ADD(", CTA %u %u %u, warp %u", w->cta->id[0], w->cta->id[1], w->cta->id[2], w->index);
+  if (lane >= 0) ADD(", lane %d", lane);
+#undef ADD
+  return NULL;
+}
+
+uint32_t sm_fault_esr(const struct fault *fault) { return fault->code; }
