@@ -1,0 +1,42 @@
+/* The operations on rows that sm_*.simd.c define, by name, and the fields of a micro-operation as they read them. */
+#ifndef DOORBELL_EMU_NV_SM_ROWOP_H
+#define DOORBELL_EMU_NV_SM_ROWOP_H
+#include "sm_exec.h"
+
+#define ANY(name) SM_FN_##name,
+enum sm_rowop {
+#include "sm_rowop.def"
+  SM_FN_COUNT
+};
+#undef ANY
+
+/* The function, of the level chosen. */
+sm_exec_fn *sm_rowop_fn(enum sm_rowop f);
+/* Uses another level's, at most sm_simd_level(). For tests: what was built before keeps its functions. */
+void sm_rowop_choose(unsigned level);
+
+/* arg of comparisons: how the result joins the predicate read, the comparison, and whether its result is inverted. */
+enum { SM_COMBINE_AND, SM_COMBINE_OR, SM_COMBINE_XOR };
+enum { SM_COMPARE_SHIFT = 4, SM_INVERT_SHIFT = 8 };
+enum sm_compare { SM_COMPARE_FALSE, SM_COMPARE_LT, SM_COMPARE_EQ, SM_COMPARE_LE, SM_COMPARE_NE, SM_COMPARE_NUM };
+
+/* flag */
+#define SM_NEG(i) (1u << (i))
+#define SM_ABS(i) (8u << (i))
+enum {
+  SM_FTZ = 1 << 6,
+  SM_SAT = 1 << 7,
+  SM_FMZ = 1 << 8,  /* 0 times anything is 0 */
+  SM_RELU = 1 << 9, /* negative results become 0 */
+  SM_NAN = 1 << 10, /* minimum and maximum: NaN wins */
+  SM_XORSIGN = 1 << 11,
+  SM_CARRY_IN = 1 << 12,
+  SM_BF16 = 1 << 13,
+  SM_UNSIGNED = 1 << 14,
+  SM_MINMAX_THIRD = 1 << 3,
+  SM_MINMAX_ADD = 1 << 4,
+  SM_HALVES_SHIFT = 16, /* two bits a source: which halves, as SASS encodes them */
+};
+enum sm_round { SM_ROUND_NEAREST, SM_ROUND_DOWN, SM_ROUND_UP, SM_ROUND_ZERO };
+enum sm_float_format { SM_F16 = 1, SM_F32, SM_F64, SM_BF16_FORMAT };
+#endif
