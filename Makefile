@@ -4,7 +4,7 @@
 #   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too)
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
-#   make bench lint fuzz install uninstall clean
+#   make bench lint fuzz hw install uninstall clean
 #
 # Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers)  V=1 (show commands)  B=dir (build folder)
 #            WERROR=1  PREFIX=/usr/local  DESTDIR=  T=graph/uop (only that suite, for make test)
@@ -66,6 +66,7 @@ BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO))
 
 TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
+HW         := $(patsubst tests/%.c,%,$(wildcard tests/hw/*.c))
 FUZZERS    := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES    := $(patsubst bench/%.c,%,$(wildcard bench/*.c))
 # Which archives a suite of tests/<folder>/ may use.
@@ -74,6 +75,7 @@ needs_emu := emu hcq
 needs_graph := graph
 needs_compiler := compiler graph
 needs_frontend := frontend compiler graph hcq emu
+needs_hw := frontend compiler graph hcq emu
 needs_fuzz := frontend compiler graph hcq emu
 libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 
@@ -182,7 +184,7 @@ $(B)/tests/$(1): $(B)/obj/tests/$(1).o $(call libs_for,$(firstword $(subst /, ,$
 	@mkdir -p $$(@D)
 	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
 endef
-$(foreach t,$(TESTS) $(LONG_TESTS),$(eval $(call TEST_RULE,$(t))))
+$(foreach t,$(TESTS) $(LONG_TESTS) $(HW),$(eval $(call TEST_RULE,$(t))))
 $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
 
 suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so
@@ -227,6 +229,10 @@ $(addprefix $(B)/,$(FUZZERS)): $(B)/%: $(B)/obj/tests/fuzz/%.o $(call libs_for,f
 run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 	$(Q)for f in $(FUZZERS); do echo "== $$f"; mkdir -p $(B)/corpus/$$f; $(B)/$$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(B)/$$f- \
 	  $(B)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null) 2>&1 | tail -3 || exit 1; done
+
+# For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
+.PHONY: hw
+hw: all suites $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3)
 
 # ---- lint ---------------------------------------------------------------------------------------------------------------------------
 C_FILES = $(shell git ls-files '*.c' '*.h')
