@@ -39,9 +39,11 @@ static int check_header(struct elf *e) {
     return db_fail(-EINVAL, "ELF: class %u at file offset 4 is not 64-bit", h->e_ident[EI_CLASS]);
   if (h->e_ident[EI_DATA] != ELFDATA2LSB)
     return db_fail(-EINVAL, "ELF: data encoding %u at file offset 5 is not little-endian", h->e_ident[EI_DATA]);
-  if (h->e_ident[EI_VERSION] != EV_CURRENT || h->e_version != EV_CURRENT)
+  /* A cubin's e_version is the version of ptxas, and the linked file is no shared object. */
+  bool cuda = h->e_machine == EM_CUDA;
+  if (h->e_ident[EI_VERSION] != EV_CURRENT || (!cuda && h->e_version != EV_CURRENT))
     return db_fail(-EINVAL, "ELF: version %u/%u is not 1", h->e_ident[EI_VERSION], h->e_version);
-  if (h->e_type != ET_REL && h->e_type != ET_DYN)
+  if (h->e_type != ET_REL && h->e_type != ET_DYN && !(cuda && h->e_type == ET_EXEC))
     return db_fail(-ENOTSUP, "not supported: ELF type %u (only relocatable and shared objects)", h->e_type);
   if (!h->e_shnum && h->e_shoff) return db_fail(-ENOTSUP, "not supported: ELF extended section numbering");
   return 0;

@@ -1,5 +1,6 @@
 /* ELF64 little-endian files as a loader needs them: reading untrusted bytes, laying the image out in memory, relocating
- * it for the address where it will run (AMDGPU, x86-64, AArch64).
+ * it for the address where it will run (AMDGPU, x86-64, AArch64). Of NVIDIA's cubins it reads the tables only; cubin.h
+ * lays them out.
  *
  * Every offset and count of the file is checked before use; functions fail with db_fail, naming what is wrong and where
  * in the file. */
