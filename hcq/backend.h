@@ -141,6 +141,11 @@ struct db_queue { /* a recorder */
   uint32_t chunk_used;
   struct hcq_chunk *full; /* filled by this recording */
   db_program *last_program;
+  struct { /* the backend's: a launch that the next one may be appended to, when words and batch are still the same */
+    void *launch;
+    size_t words;
+    uint64_t batch;
+  } chain;
   int error;
   char *error_text;
   bool internal; /* of the device itself */

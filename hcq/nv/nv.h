@@ -76,9 +76,12 @@ struct nv_ring {
   /* ---- */
   uint32_t put;             /* next free GPFIFO entry */
   uint64_t push_put;        /* bytes of the pushbuffer given away so far, not wrapped */
-  struct nv_ring_use *uses; /* what submissions in flight occupy */
-  unsigned nuses, first_use;
-  struct words head, tail;
+  struct nv_ring_use *uses; /* what submissions in flight occupy: NV_GPFIFO_ENTRIES, circular */
+  uint32_t first_use, end_use, free_put;
+  uint64_t free_push;  /* entries and bytes up to which all is free again */
+  struct words words;  /* the submission being made */
+  db_buffer *indirect; /* the latest buffer for a long recording, and its last use */
+  uint64_t indirect_last;
 };
 enum { NV_GPFIFO_ENTRIES = 1024 };
 #define NV_PUSHBUFFER_BYTES (1u << 20)
@@ -110,6 +113,7 @@ struct nv_device {
   _Atomic uint32_t *doorbell;
   struct nv_ring rings[2]; /* by enum db_queue_kind */
   struct nv_local local;
+  uint64_t launches; /* recorded so far, for their grid identifiers */
 
   uint64_t clock_gpu_ns, clock_ns; /* both clocks at once */
 };

@@ -1,0 +1,211 @@
+/* Channels of NVIDIA GPUs: readying them, and handing them pushbuffers.
+ *
+ * A submission is copied into the ring's pushbuffer, or when it is long into a buffer of its own, and named by entries of
+ * the GPFIFO ring. What it occupies is free again when the timeline has passed it: USERD's GPGet would tell less, since
+ * an entry that was fetched was not executed yet, and Blackwell has none. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "nv.h"
+#include "pushbuffer.h"
+
+#define SETUP_TIMEOUT_NS     20000000000ull
+#define RING_FULL_TIMEOUT_NS 120000000000ull
+#define DIRECT_DWORDS        (NV_PUSHBUFFER_BYTES / 4 / 4) /* longer recordings get a buffer of their own */
+
+struct nv_ring_use {
+  uint64_t value; /* free when the timeline has reached it */
+  uint32_t put;   /* entries and bytes given away until then */
+  uint64_t push_put;
+};
+
+static const char *kind_name(const struct nv_ring *ring) {
+  return ring->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy";
+}
+
+/* ---- space ---- */
+
+/* Gives back what finished submissions occupied; where the oldest one in flight begins. */
+static void retire(struct nv_ring *ring, uint32_t *first, uint64_t *push_first) {
+  uint64_t value = hcq_signal_load(ring->base.timeline);
+  while (ring->first_use != ring->end_use && ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value <= value) {
+    ring->free_put = ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].put;
+    ring->free_push = ring->uses[ring->first_use++ % NV_GPFIFO_ENTRIES].push_put;
+  }
+  *first = ring->free_put;
+  *push_first = ring->free_push;
+}
+
+/* Waits until there are so many entries and so many bytes of pushbuffer in one piece, which begin at *at. */
+static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_t *at) {
+  db_device *dev = ring->base.dev;
+  uint64_t start = 0, offset = ring->push_put % NV_PUSHBUFFER_BYTES;
+  *at = ring->push_put + (offset + bytes > NV_PUSHBUFFER_BYTES ? NV_PUSHBUFFER_BYTES - offset : 0);
+  for (;;) {
+    uint32_t first;
+    uint64_t push_first;
+    retire(ring, &first, &push_first);
+    if (ring->put + entries - first < NV_GPFIFO_ENTRIES && *at + bytes - push_first <= NV_PUSHBUFFER_BYTES) return 0;
+    uint64_t now = hcq_now_ns();
+    if (!start) start = now;
+    if (now - start > RING_FULL_TIMEOUT_NS)
+      return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
+                     kind_name(ring), (double)RING_FULL_TIMEOUT_NS * 1e-9,
+                     hcq_ring_running(dev->rings[DB_QUEUE_COMPUTE]) ?: "none");
+    nv_sleep(dev, ring->base.timeline, ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value, 1000000);
+    if (dev->lost) return hcq_device_check(dev);
+  }
+}
+
+/* ---- the ring ---- */
+
+static void put_entry(struct nv_ring *ring, uint64_t address, size_t dwords) {
+  if (dwords) ring->gpfifo[ring->put++ % NV_GPFIFO_ENTRIES] = push_gp_entry(address, (uint32_t)dwords);
+}
+
+static void store_fence(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#else
+  atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+static void ring_doorbell(struct nv_ring *ring) {
+  struct nv_device *dev = nv_device(ring->base.dev);
+  store_fence(); /* entries lie in write-combining memory */
+  atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
+  store_fence(); /* so does the put pointer, which the doorbell must not overtake */
+  atomic_store_explicit(dev->doorbell, ring->token, memory_order_release);
+  dev->base.counters.doorbells++;
+}
+
+static uint64_t push_copy_in(struct nv_ring *ring, uint64_t at, const uint32_t *words, size_t n) {
+  uint64_t offset = at % NV_PUSHBUFFER_BYTES;
+  memcpy(ring->pushbuffer + offset, words, n * 4);
+  return ring->pushbuffer_va + offset;
+}
+
+static void note_use(struct nv_ring *ring, uint64_t value) {
+  ring->uses[ring->end_use++ % NV_GPFIFO_ENTRIES] = (struct nv_ring_use){value, ring->put, ring->push_put};
+}
+
+/* ---- readying a channel ---- */
+
+static void setup_words(struct nv_device *dev, struct nv_ring *ring, struct words *w) {
+  if (ring->base.kind == DB_QUEUE_COPY) {
+    push_set_object(w, NV_SUBCHANNEL_COPY, dev->copy_class);
+    return;
+  }
+  push_set_object(w, NV_SUBCHANNEL_COMPUTE, dev->compute_class);
+  push_method(w, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SET_SPA_VERSION,
+              BITS(NV_COMPUTE_SET_SPA_VERSION_MAJOR, dev->sm_version >> 8) |
+                  BITS(NV_COMPUTE_SET_SPA_VERSION_MINOR, dev->sm_version & 0xff));
+  push_shader_windows(w, dev->machine->shared_window, dev->machine->local_window);
+  if (dev->local.memory) push_local_memory(w, dev->local.memory->address, dev->local.bytes_per_tpc);
+  push_invalidate_shader_caches(w);
+}
+
+/* The channel answers in the timeline's stamp, which nothing else uses. */
+static int wait_answer(struct nv_device *dev, struct nv_ring *ring, uint64_t answer) {
+  db_signal *timeline = ring->base.timeline;
+  uint64_t start = hcq_now_ns();
+  while (atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) != answer) {
+    int err = nv_fault_check(dev);
+    if (err) return err;
+    if (hcq_now_ns() - start > SETUP_TIMEOUT_NS)
+      return db_fail(-ETIMEDOUT, "%s: the %s channel did not answer its set-up within %.0f s", dev->base.name,
+                     kind_name(ring), (double)SETUP_TIMEOUT_NS * 1e-9);
+    nv_sleep(&dev->base, timeline, UINT64_MAX, 100000);
+  }
+  return 0;
+}
+
+int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring) {
+  if (!ring->uses) ring->uses = calloc(NV_GPFIFO_ENTRIES, sizeof *ring->uses);
+  if (!ring->uses) return db_fail(-ENOMEM, "%s: out of host memory for a ring", dev->base.name);
+  struct words *w = &ring->words;
+  uint64_t at, answer = ring->put + 1ull;
+  words_reset(w);
+  setup_words(dev, ring, w);
+  push_release_stamped(w, ring->base.timeline->address + HCQ_STAMP_OFFSET, answer);
+  if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", dev->base.name);
+  int err = reserve(ring, 1, w->n * 4, &at);
+  if (err) return err;
+  put_entry(ring, push_copy_in(ring, at, w->w, w->n), w->n);
+  ring->push_put = at + w->n * 4;
+  note_use(ring, ring->base.submitted); /* it has been reached before anyone looks */
+  dev->base.counters.packets += w->packets;
+  ring_doorbell(ring);
+  return wait_answer(dev, ring, answer);
+}
+
+void nv_ring_release(struct nv_ring *ring) {
+  if (ring->indirect) hcq_release(&ring->indirect->object);
+  ring->indirect = NULL;
+  words_free(&ring->words);
+  free(ring->uses);
+  ring->uses = NULL;
+}
+
+/* ---- submission ---- */
+
+/* A buffer of its own for a long recording. */
+static int copy_indirect(struct nv_ring *ring, db_queue *q, uint64_t value) {
+  size_t bytes = q->words.n * 4;
+  db_buffer *b = ring->indirect;
+  if (!b || b->size < bytes || hcq_signal_load(ring->base.timeline) < ring->indirect_last) {
+    if (!(b = hcq_buffer_new(q->dev, bytes + bytes / 2, DB_BUFFER_HOST, true))) return -ENOMEM;
+    if (ring->indirect) hcq_release(&ring->indirect->object);
+    ring->indirect = b;
+  }
+  if (b->address + b->size > NV_LOW_END)
+    return db_fail(-ENOTSUP, "%s: not supported: commands at 0x%llx, above 1 TiB", q->dev->name,
+                   (unsigned long long)b->address);
+  int err = hcq_queue_hold(q, &b->object);
+  if (err) return err;
+  ring->indirect_last = value;
+  memcpy(b->host, q->words.w, bytes);
+  return 0;
+}
+
+int nv_submit(db_queue *q, uint64_t value) {
+  struct nv_device *dev = nv_device(q->dev);
+  struct nv_ring *ring = nv_ring(q->ring);
+  struct words *w = &ring->words;
+  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", q->dev->name, kind_name(ring));
+  bool indirect = q->words.n > DIRECT_DWORDS;
+  unsigned entries = indirect ? q->ncuts + 3 : 1;
+  if (entries > NV_GPFIFO_ENTRIES / 2)
+    return db_fail(-ENOTSUP, "%s: not supported: a recording of %zu bytes of commands", q->dev->name, q->words.n * 4);
+  words_reset(w);
+  /* The host or another engine may have changed code and data since the last submission. */
+  if (q->words.n && ring->base.kind == DB_QUEUE_COMPUTE) push_invalidate_shader_caches(w);
+  size_t head = w->n;
+  if (!indirect && q->words.n) {
+    uint32_t *body = words_append(w, q->words.n);
+    if (body) memcpy(body, q->words.w, q->words.n * 4);
+  }
+  push_release(w, ring->base.timeline->address, value);
+  if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
+  uint64_t at;
+  int err = indirect ? copy_indirect(ring, q, value) : 0;
+  if (!err) err = reserve(ring, entries, w->n * 4, &at);
+  if (err) return err;
+  uint64_t address = push_copy_in(ring, at, w->w, w->n);
+  ring->push_put = at + w->n * 4;
+  if (indirect) {
+    put_entry(ring, address, head);
+    for (unsigned i = 0; i <= q->ncuts; i++) {
+      uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
+      put_entry(ring, ring->indirect->address + from * 4ull, to - from);
+    }
+    put_entry(ring, address + head * 4, w->n - head);
+  } else {
+    put_entry(ring, address, w->n);
+  }
+  note_use(ring, value);
+  dev->base.counters.packets += w->packets + q->words.packets;
+  ring_doorbell(ring);
+  return 0;
+}

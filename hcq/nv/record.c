@@ -1,0 +1,110 @@
+/* Commands of a recorder as methods.
+ *
+ * Kernels of the compute queue run in the order recorded. A launch that directly follows another is no method at all:
+ * the first one's QMD names the next, which the GPU starts when the first is done. Everything that comes between
+ * launches waits for the engine to be idle. So a memory barrier needs nothing of its own: each QMD writes back and
+ * invalidates what it must. */
+#include <errno.h>
+#include <string.h>
+#include "program.h"
+#include "pushbuffer.h"
+
+static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QUEUE_COMPUTE; }
+
+/* The QMD launched last when nothing was recorded since, or NULL. */
+static uint32_t *open_chain(const db_queue *q) {
+  return q->chain.launch && q->chain.batch == q->batch && q->chain.words == q->words.n ? q->chain.launch : NULL;
+}
+
+int nv_wait(db_queue *q, uint64_t address, uint32_t value) {
+  if (open_chain(q)) push_wait_for_idle(&q->words);
+  push_acquire(&q->words, address, value);
+  return 0;
+}
+
+int nv_signal(db_queue *q, uint64_t address, uint32_t value) {
+  push_release(&q->words, address, value);
+  return 0;
+}
+
+int nv_timestamp(db_queue *q, uint64_t stamp_address) {
+  push_release_stamped(&q->words, stamp_address, 0);
+  return 0;
+}
+
+int nv_memory_barrier(db_queue *q) { return 0; }
+
+int nv_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
+  push_copy(&q->words, dst, src, n);
+  return 0;
+}
+
+/* ---- kernels ---- */
+
+/* Warps go to the SM's four partitions in turn, each of which has a quarter of its registers. */
+static bool registers_suffice(uint32_t registers, uint32_t threads) {
+  uint32_t warps = (threads + 31) / 32;
+  return (warps + 3) / 4 * ((registers + 7) & ~7u) * 32 <= 65536 / 4;
+}
+
+static int check_launch(const db_queue *q, const struct nv_program *p, uint32_t shared, const uint32_t grid[3],
+                        const uint32_t block[3]) {
+  const char *dev = q->dev->name, *name = p->base.name;
+  const struct nv_launch *l = &p->launch;
+  uint32_t system = l->arch->reserve_in_size ? 0 : l->arch->shared_reserved;
+  uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+  if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || threads > p->max_threads)
+    return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, it may have %u threads", dev, name, block[0], block[1],
+                   block[2], p->max_threads);
+  if (p->required_block[0] && memcmp(p->required_block, block, sizeof p->required_block))
+    return db_fail(-EINVAL, "%s: kernel %s: block %ux%ux%u, it was compiled for %ux%ux%u", dev, name, block[0],
+                   block[1], block[2], p->required_block[0], p->required_block[1], p->required_block[2]);
+  if (grid[0] > INT32_MAX || grid[1] > UINT16_MAX || grid[2] > UINT16_MAX)
+    return db_fail(-EINVAL, "%s: kernel %s: grid %ux%ux%u, it may have 2147483647x65535x65535 blocks", dev, name,
+                   grid[0], grid[1], grid[2]);
+  for (int i = 0; i < 3; i++)
+    if (grid[i] % l->cluster[i])
+      return db_fail(-EINVAL, "%s: kernel %s: grid %ux%ux%u is not a multiple of its clusters of %ux%ux%u blocks", dev,
+                     name, grid[0], grid[1], grid[2], l->cluster[0], l->cluster[1], l->cluster[2]);
+  if (!registers_suffice(l->registers, (uint32_t)threads))
+    return db_fail(-EINVAL, "%s: kernel %s: a block of %u threads with %u registers each exceeds an SM's 65536", dev,
+                   name, (uint32_t)threads, l->registers);
+  if (shared > l->arch->shared_max - system)
+    return db_fail(-EINVAL, "%s: kernel %s: %u bytes of shared memory, a block may have %u", dev, name, shared,
+                   l->arch->shared_max - system);
+  return 0;
+}
+
+int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
+            const uint32_t grid[3], const uint32_t block[3]) {
+  struct nv_program *p = (struct nv_program *)prog;
+  struct nv_launch l = p->launch;
+  int err = check_launch(q, p, local_size, grid, block);
+  if (err) return err;
+  uint64_t qmd_address = kernarg_address + p->qmd_offset;
+  if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END)
+    return db_fail(-ENOTSUP, "%s: kernel %s: not supported: arguments at 0x%llx, above 1 TiB", q->dev->name, prog->name,
+                   (unsigned long long)kernarg_address);
+  memcpy(l.grid, grid, sizeof l.grid);
+  memcpy(l.block, block, sizeof l.block);
+  uint32_t fixed = (prog->local_size + 15) & ~15u;
+  l.shared_size = local_size;
+  l.dynamic_size = local_size > fixed ? local_size - fixed : 0;
+  l.grid_id = nv_device(q->dev)->launches++;
+  l.bank[0].address = kernarg_address;
+  uint32_t *qmd = (uint32_t *)(void *)(kernarg + p->qmd_offset);
+  nv_launch_header(&l, kernarg);
+  if (!nv_launch_qmd(&l, qmd))
+    return db_fail(-EINVAL, "%s: kernel %s: a launch of its size or at its address has no QMD", q->dev->name,
+                   prog->name);
+  uint32_t *before = open_chain(q);
+  if (!before)
+    push_launch(&q->words, qmd_address);
+  else if (!nv_launch_chain(l.arch, before, qmd_address))
+    return db_fail(-EINVAL, "%s: kernel %s: its QMD at 0x%llx cannot follow another", q->dev->name, prog->name,
+                   (unsigned long long)qmd_address);
+  q->chain.launch = qmd;
+  q->chain.words = q->words.n;
+  q->chain.batch = q->batch;
+  return 0;
+}
