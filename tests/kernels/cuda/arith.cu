@@ -1,0 +1,4 @@
+/* arith.h for every element. */
+#include "arith.h"
+
+ARITH(BODY_KERNEL)

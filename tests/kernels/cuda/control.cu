@@ -1,0 +1,4 @@
+/* control.h for every element. */
+#include "control.h"
+
+CONTROL(BODY_KERNEL)

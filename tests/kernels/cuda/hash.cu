@@ -1,0 +1,4 @@
+/* hash.h for every element. */
+#include "hash.h"
+
+HASH(BODY_KERNEL)
