@@ -179,6 +179,7 @@ struct hcq_found {
 
 struct hcq_backend {
   const char *vendor;
+  const char *isa; /* of an emulated device, for messages; NULL: there are none */
   /* Makes a device with its rings; begins with hcq_device_init. */
   int (*open)(struct hcq_machine *machine, unsigned index, const char *name, db_device **out);
   /* Stops the hardware queues for good; false when something still runs and its memory must not be freed. Called any

@@ -10,7 +10,7 @@
 #define DRAIN_TIMEOUT_NS 30000000000ull
 #define DRAIN_STUCK_NS   50000000ull
 #define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
-#define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100"
+#define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
 
 /* The only global state: devices by canonical name, and the machines they sit in. */
 static struct {
@@ -19,7 +19,7 @@ static struct {
   struct hcq_machine *machines;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend};
+static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend, &hcq_nv_backend};
 
 /* ---- names ---- */
 
@@ -53,19 +53,17 @@ static int parse_name(const char *name, struct device_name *out) {
   }
   char *rest = strchr(part, ':');
   if (rest) *rest++ = 0;
-  if (!strcmp(part, "NV"))
-    return db_fail(-ENOTSUP, "device '%s': not supported yet: NVIDIA GPUs; known: " KNOWN_NAMES, name);
   for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
     if (!strcmp(part, backends[i]->vendor)) out->ops = backends[i];
-  if (!out->ops || (out->emulated && out->ops == &hcq_cpu_backend))
+  if (!out->ops || (out->emulated && !out->ops->isa))
     return db_fail(-ENODEV, "unknown device '%s'; known: " KNOWN_NAMES, name);
   if (!out->emulated) {
     snprintf(out->machine, sizeof out->machine, "%s", out->ops->vendor);
     return rest ? parse_index(name, rest, &out->index) : 0;
   }
   if (!rest || !*rest)
-    return db_fail(-EINVAL, "device '%s': an emulated device needs its ISA, as in EMU+%s:gfx1100", name,
-                   out->ops->vendor);
+    return db_fail(-EINVAL, "device '%s': an emulated device needs its ISA, as in EMU+%s:%s", name, out->ops->vendor,
+                   out->ops->isa);
   char *digits = strchr(rest, ':');
   if (digits) *digits++ = 0;
   if (strlen(rest) >= sizeof out->gpus / (strchr(rest, ',') ? 1 : EMULATED_GPUS))

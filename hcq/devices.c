@@ -1,4 +1,4 @@
-/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and KFD show, and the emulated ones.
+/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and the drivers show, and the emulated ones.
  */
 #include "backend.h"
 #include <amdgpu.h>
@@ -63,7 +63,8 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
     for (int k = 0; drm && k < ndrm; k++) {
       if (!drm[k] || location(drm[k]) != found[i].pci_location || drm[k]->businfo.pci->domain != found[i].pci_domain)
         continue;
-      marketing_name(drm[k], info->description, sizeof info->description);
+      if (drm[k]->deviceinfo.pci->vendor_id == VENDOR_AMD)
+        marketing_name(drm[k], info->description, sizeof info->description);
       drm[k] = NULL;
     }
     add(l, *info);
@@ -72,6 +73,28 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
 out:
   hcq_machine_release(m);
   return n < 0 ? n : 0;
+}
+
+/* A vendor's real GPUs: those that its driver offers, then those that only the system shows. */
+static void add_vendor(struct list *l, const char *name, uint32_t pci_vendor, const char *unlisted, drmDevice **drm,
+                       int ndrm) {
+  int before = l->n, err = add_machine(l, name, drm, ndrm);
+  char reason[sizeof l->out->reason];
+  snprintf(reason, sizeof reason, "%s", err ? db_error() : unlisted);
+  for (int i = 0; i < ndrm; i++) {
+    if (!drm[i] || drm[i]->deviceinfo.pci->vendor_id != pci_vendor) continue;
+    struct db_device_info info = {0};
+    snprintf(info.name, sizeof info.name, "%s", name);
+    snprintf(info.reason, sizeof info.reason, "%s", reason);
+    snprintf(info.description, sizeof info.description, "PCI %04x:%04x", pci_vendor, drm[i]->deviceinfo.pci->device_id);
+    if (pci_vendor == VENDOR_AMD) marketing_name(drm[i], info.description, sizeof info.description);
+    add(l, info);
+  }
+  if (l->n > before) return;
+  struct db_device_info info = {0};
+  snprintf(info.name, sizeof info.name, "%s", name);
+  snprintf(info.reason, sizeof info.reason, "%s", err ? reason : "the driver has no GPU");
+  add(l, info);
 }
 
 int db_devices(struct db_device_info *out, int cap) {
@@ -84,30 +107,10 @@ int db_devices(struct db_device_info *out, int cap) {
     if (all[i]->bustype == DRM_BUS_PCI) left[n++] = all[i];
 
   add_machine(&l, "CPU", NULL, 0);
-
-  int before = l.n, err = add_machine(&l, "AMD", left, n);
-  char reason[sizeof out->reason];
-  snprintf(reason, sizeof reason, "%s", err ? db_error() : "KFD does not list it");
-  /* GPUs that the system shows and the driver cannot use. */
-  for (int i = 0; i < n; i++) {
-    if (!left[i]) continue;
-    uint32_t vendor = left[i]->deviceinfo.pci->vendor_id;
-    if (vendor != VENDOR_AMD && vendor != VENDOR_NVIDIA) continue;
-    struct db_device_info info = {0};
-    snprintf(info.name, sizeof info.name, vendor == VENDOR_AMD ? "AMD" : "NV");
-    snprintf(info.reason, sizeof info.reason, "%s", vendor == VENDOR_AMD ? reason : "not supported yet");
-    snprintf(info.description, sizeof info.description, "PCI %04x:%04x", vendor, left[i]->deviceinfo.pci->device_id);
-    if (vendor == VENDOR_AMD) marketing_name(left[i], info.description, sizeof info.description);
-    add(&l, info);
-  }
-  if (l.n == before) {
-    struct db_device_info info = {.name = "AMD"};
-    snprintf(info.reason, sizeof info.reason, "%s", err ? reason : "no GPU in KFD's topology");
-    add(&l, info);
-  }
-  add(&l, (struct db_device_info){.name = "NV", .reason = "not supported yet"});
-
+  add_vendor(&l, "AMD", VENDOR_AMD, "KFD does not list it", left, n);
+  add_vendor(&l, "NV", VENDOR_NVIDIA, "the NVIDIA driver does not list it", left, n);
   add_machine(&l, "EMU+AMD:gfx1100", NULL, 0);
+  add_machine(&l, "EMU+NV:sm_90", NULL, 0);
   drmFreeDevices(all, nall);
   return l.n;
 }

@@ -129,6 +129,7 @@ static int amd_enumerate(struct hcq_machine *machine, struct hcq_found *out, int
 
 const struct hcq_backend hcq_amd_backend = {
     .vendor = "AMD",
+    .isa = "gfx1100",
     .open = amd_open,
     .halt = amd_halt,
     .close = amd_close,

@@ -312,6 +312,7 @@ static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int 
 
 const struct hcq_backend hcq_nv_backend = {
     .vendor = "NV",
+    .isa = "sm_90",
     .open = nv_open,
     .halt = nv_halt,
     .close = nv_close,

@@ -159,16 +159,6 @@ int nv_clock_calibrate(struct nv_device *dev);
 uint64_t nv_ticks_to_ns(const db_device *dev, uint64_t ticks);
 
 /* ---- the queue side ---- */
-#pragma weak nv_ring_setup
-#pragma weak nv_ring_release
-#pragma weak nv_submit
-#pragma weak nv_wait
-#pragma weak nv_signal
-#pragma weak nv_timestamp
-#pragma weak nv_memory_barrier
-#pragma weak nv_copy
-#pragma weak nv_exec
-#pragma weak nv_program_load
 
 /* Writes, submits and waits for (at most some seconds) the pushbuffer that readies a channel: SET_OBJECT, and on the
  * compute channel windows and local memory. Called when a channel has just been scheduled, and again for the compute

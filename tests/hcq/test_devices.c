@@ -13,13 +13,13 @@ static void names(void **state) {
   const struct {
     const char *name, *says;
   } cases[] = {
-      {"GPU", "unknown device 'GPU'; known: CPU, AMD, AMD:1, EMU+AMD:gfx1100"},
+      {"GPU", "unknown device 'GPU'; known: CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"},
       {"cpu", "unknown device 'cpu'"},
       {"EMU+CPU", "unknown device 'EMU+CPU'"},
       {"EMU+", "unknown device"},
       {":1", "unknown device"},
-      {"NV", "not supported yet: NVIDIA"},
-      {"EMU+NV:sm_90", "not supported yet: NVIDIA"},
+      {"EMU+NV", "needs its ISA, as in EMU+NV:sm_90"},
+      {"NV:x", "'x' is not a device index"},
       {"CPU:", "'' is not a device index"},
       {"CPU:-1", "'-1' is not a device index"},
       {"CPU:1x", "'1x' is not a device index"},
@@ -69,6 +69,13 @@ static void hardware_that_is_not_there(void **state) {
   assert_non_null(strstr(db_error(), "EMU+AMD:gfx1100"));
 }
 
+static void nvidia_hardware_that_is_not_there(void **state) {
+  if (!access("/dev/nvidiactl", F_OK)) skip();
+  assert_null(db_open("NV"));
+  assert_non_null(strstr(db_error(), "NV: cannot open /dev/nvidiactl: No such file or directory"));
+  assert_non_null(strstr(db_error(), "EMU+NV:sm_90"));
+}
+
 static void the_list(void **state) {
   struct db_device_info all[64], few[1];
   int n = db_devices(all, 64);
@@ -80,12 +87,18 @@ static void the_list(void **state) {
   for (int i = 0; i < n; i++) {
     assert_int_equal(all[i].usable, !all[i].reason[0]);
     if (!strcmp(all[i].name, "CPU")) cpu += all[i].usable && all[i].memory > 1 << 20 && all[i].description[0];
-    if (!strcmp(all[i].name, "NV")) nv += !strcmp(all[i].reason, "not supported yet");
+    if (!strcmp(all[i].name, "NV")) nv++;
     if (!strncmp(all[i].name, "AMD", 3)) amd++;
     if (!strcmp(all[i].name, "EMU+AMD:gfx1100")) {
       assert_true(all[i].emulated && all[i].usable);
       assert_string_equal(all[i].arch, "gfx1100");
       assert_int_equal(all[i].memory, 25753026560ull);
+      emulated++;
+    }
+    if (!strcmp(all[i].name, "EMU+NV:sm_90")) {
+      assert_true(all[i].emulated && all[i].usable);
+      assert_string_equal(all[i].arch, "sm_90");
+      assert_true(all[i].memory > 1ull << 34);
       emulated++;
     }
     if (!all[i].usable) continue;
@@ -152,8 +165,13 @@ static void bounds(void **state) {
 int main(void) {
   unsetenv("DEV");
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names),    cmocka_unit_test(environment), cmocka_unit_test(hardware_that_is_not_there),
-      cmocka_unit_test(the_list), cmocka_unit_test(threads),     cmocka_unit_test(bounds),
+      cmocka_unit_test(names),
+      cmocka_unit_test(environment),
+      cmocka_unit_test(hardware_that_is_not_there),
+      cmocka_unit_test(nvidia_hardware_that_is_not_there),
+      cmocka_unit_test(the_list),
+      cmocka_unit_test(threads),
+      cmocka_unit_test(bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
