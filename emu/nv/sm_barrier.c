@@ -103,7 +103,8 @@ static const struct sm_uop *b2r(struct sm_warp *w, const struct sm_uop *u) {
   return u + 1;
 }
 static bool build_b2r(struct sm_builder *b, const struct sass_inst *in, const char **why) {
-  if (sass_bits(in, 77, 2)) {
+  enum { RESULT = 2 };
+  if (sass_bits(in, 77, 2) != RESULT) {
     *why = "of a barrier's or a warp's state";
     return false;
   }

@@ -223,8 +223,7 @@ static bool build_access(struct sm_builder *b, const struct sass_inst *in, const
   }
   u->dst = sm_r_dst(data);
   u->fn = mem_access_level()->load[row->space][form][k];
-  unsigned zero_unless = (unsigned)sass_bits(in, 64, 4);
-  if (global && zero_unless != SASS_PT) {
+  if (global && sass_bits(in, 64, 4)) {
     *why = "with a predicate that zeroes the result";
     return false;
   }
