@@ -1,4 +1,4 @@
-/* Builders of floating-point instructions of f32 and f64. Bit positions: nvdisasm output. */
+/* Builders of floating-point instructions: f32, f64, packed f16 and bf16, and MUFU. Bit positions: nvdisasm output. */
 #include "sm_operand.h"
 
 #define BUILD(name) static bool name(struct sm_builder *b, const struct sass_inst *inst, const char **why)
@@ -171,8 +171,150 @@ BUILD(dfma) {
   return arithmetic64(b, inst, why, SM_FN_dfma, &s.a, &s.b, &s.c);
 }
 
+/* ---- packed halves ---- */
+
+/* Which halves of each source, and modifiers; bits of swizzles and modifiers belong to slots. false: a swizzle that there
+ * is not. */
+static bool halves(const struct sass_inst *inst, unsigned i, const struct sm_source *s, bool swizzles, uint32_t *flag) {
+  static const uint8_t swizzle[] = {[SM_SLOT_A] = 74, [SM_SLOT_32] = 60, [SM_SLOT_64] = 81},
+                       neg[] = {[SM_SLOT_A] = 72, [SM_SLOT_32] = 63, [SM_SLOT_64] = 84},
+                       abs[] = {[SM_SLOT_A] = 73, [SM_SLOT_32] = 62, [SM_SLOT_64] = 83};
+  if (s->immediate) return true;
+  unsigned which = swizzles ? BITS(swizzle[s->slot], 2) : 0;
+  *flag |=
+      (BIT(neg[s->slot]) ? SM_NEG(i) : 0) | (BIT(abs[s->slot]) ? SM_ABS(i) : 0) | which << (SM_HALVES_SHIFT + 2 * i);
+  return which != 1;
+}
+static uint32_t half_options(const struct sass_inst *inst) {
+  return (BIT(77) ? SM_SAT : 0) | (BIT(80) ? SM_FTZ : 0) | (BIT(85) ? SM_BF16 : 0);
+}
+static struct sm_uop *half_op(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
+                              const struct sm_source *x, const struct sm_source *y, const struct sm_source *z,
+                              bool swizzles, uint32_t flag, const char **why) {
+  if (!halves(inst, 0, x, swizzles, &flag) || !halves(inst, 1, y, swizzles, &flag) ||
+      (z && !halves(inst, 2, z, swizzles, &flag))) {
+    *why = "this choice of halves";
+    return NULL;
+  }
+  struct sm_uop *u = sm_begin(b, inst, fn);
+  if (!u) return NULL;
+  sm_use(b, u, 0, x);
+  sm_use(b, u, 1, y);
+  if (z) sm_use(b, u, 2, z);
+  u->flag = flag;
+  return u;
+}
+BUILD(hadd2) {
+  SOURCES(SM_LAYOUT_AC, 0)
+  enum sm_rowop fn = BIT(78) ? SM_FN_hadd2_f32 : SM_FN_hadd2;
+  return sm_built(half_op(b, inst, fn, &s.a, &s.c, NULL, true, half_options(inst), why), why);
+}
+BUILD(hmul2) {
+  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  SOURCES(SM_LAYOUT_AB, 0)
+  uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0);
+  return sm_built(half_op(b, inst, SM_FN_hmul2, &s.a, &s.b, NULL, true, flag, why), why);
+}
+BUILD(hfma2) {
+  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  SOURCES(SM_LAYOUT_ABC, 0)
+  bool swizzles = inst->id == SASS_HFMA2;
+  uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0) | (BIT(79) ? SM_RELU : 0);
+  /* -0 * 0 + a constant, as a move */
+  bool is_number = s.c.immediate && (s.c.value & 0x7c00) != 0x7c00 && (s.c.value & 0x7c000000) != 0x7c000000;
+  if (s.a.zero && s.b.zero && BIT(72) && !BIT(73) && !BIT(75) && !BIT(s.b.slot == SM_SLOT_32 ? 63 : 84) && is_number &&
+      !flag) {
+    struct sm_uop *u = sm_begin(b, inst, SM_FN_mov);
+    if (u) sm_use(b, u, 0, &s.c);
+    return true;
+  }
+  return sm_built(half_op(b, inst, SM_FN_hfma2, &s.a, &s.b, &s.c, swizzles, flag, why), why);
+}
+static struct sm_uop *half_minmax(struct sm_uop *u, const struct sass_inst *inst) {
+  if (u) sm_predicate_in(u, 0, 87);
+  return u;
+}
+BUILD(hmnmx2) {
+  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  SOURCES(SM_LAYOUT_AB, 0)
+  uint32_t flag = (half_options(inst) & ~SM_SAT) | (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
+  return sm_built(half_minmax(half_op(b, inst, SM_FN_hmnmx2, &s.a, &s.b, NULL, true, flag, why), inst), why);
+}
+BUILD(vhmnmx) {
+  if (BIT(78)) return refuse(why, "a result of 32 bits");
+  SOURCES(SM_LAYOUT_ABC, 0)
+  uint32_t flag = (half_options(inst) & ~SM_SAT) | (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
+  if (s.c.slot != SM_SLOT_64) return refuse(why, "this form");
+  /* the third source's halves are in bits 76 and 77: others have them at 81, where options are here */
+  struct sm_source third = s.c;
+  if (!halves(inst, 0, &s.a, true, &flag) || !halves(inst, 1, &s.b, true, &flag) ||
+      !halves(inst, 2, &third, false, &flag) || BITS(76, 2) == 1)
+    return refuse(why, "this choice of halves");
+  struct sm_uop *u = sm_begin(b, inst, SM_FN_vhmnmx);
+  if (!u) return true;
+  sm_use(b, u, 0, &s.a);
+  sm_use(b, u, 1, &s.b);
+  sm_use(b, u, 2, &s.c);
+  u->flag = flag | BITS(76, 2) << (SM_HALVES_SHIFT + 4);
+  sm_predicate_in(u, 0, 87);
+  return true;
+}
+static struct sm_uop *half_compare(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
+                                   const char **why) {
+  unsigned combine = BITS(69, 2), cmp = BITS(76, 4);
+  struct sm_sources s;
+  if (combine == 3 || BIT(64)) {
+    *why = combine == 3 ? "this way to combine predicates" : "this format";
+    return NULL;
+  }
+  if (!sm_sources(b, inst, SM_LAYOUT_AC, 0, &s, why)) return NULL;
+  bool swap = compares[cmp].swap;
+  uint32_t flag = (BIT(80) ? SM_FTZ : 0) | (BIT(65) ? SM_BF16 : 0);
+  struct sm_uop *u = half_op(b, inst, fn, swap ? &s.c : &s.a, swap ? &s.a : &s.c, NULL, true, flag, why);
+  if (!u) return NULL;
+  u->arg =
+      combine | (uint32_t)compares[cmp].compare << SM_COMPARE_SHIFT | (uint32_t)compares[cmp].invert << SM_INVERT_SHIFT;
+  sm_predicate_in(u, 0, 87);
+  return u;
+}
+BUILD(hset2) {
+  struct sm_uop *u = half_compare(b, inst, SM_FN_hset2, why);
+  if (u) u->imm = !BIT(71) ? 0xffff : BIT(65) ? 0x3f80 : 0x3c00;
+  return sm_built(u, why);
+}
+BUILD(hsetp2) {
+  struct sm_uop *u = half_compare(b, inst, SM_FN_hsetp2, why);
+  if (!u) return !*why;
+  u->imm = BIT(71);
+  sm_predicate_out(u, 0, 81);
+  sm_predicate_out(u, 1, 84);
+  return true;
+}
+
+/* ---- functions ---- */
+BUILD(mufu) {
+  static const uint16_t fn[10][2] = {
+      {SM_FN_mufu_cos, SM_FN_mufu_cos_half},   {SM_FN_mufu_sin, SM_FN_mufu_sin_half},
+      {SM_FN_mufu_ex2, SM_FN_mufu_ex2_half},   {SM_FN_mufu_lg2, SM_FN_mufu_lg2_half},
+      {SM_FN_mufu_rcp, SM_FN_mufu_rcp_half},   {SM_FN_mufu_rsq, SM_FN_mufu_rsq_half},
+      {SM_FN_mufu_rcp64h, SM_FN_COUNT},        {SM_FN_mufu_rsq64h, SM_FN_COUNT},
+      {SM_FN_mufu_sqrt, SM_FN_mufu_sqrt_half}, {SM_FN_mufu_tanh, SM_FN_mufu_tanh_half},
+  };
+  unsigned f = BITS(74, 4), format = BITS(72, 2);
+  if (f >= 10 || format == 3 || (format && fn[f][1] == SM_FN_COUNT)) return refuse(why, "this function");
+  SOURCES(SM_LAYOUT_B, 0)
+  struct sm_uop *u = sm_begin(b, inst, fn[f][format > 0]);
+  if (!u) return true;
+  sm_use(b, u, 0, &s.b);
+  u->flag = sm_modifiers(inst, 0, &s.b) | (format == 2 ? SM_BF16 : 0);
+  u->arg = format && !s.b.immediate && BIT(60) ? 16 : 0;
+  return true;
+}
+
 const struct sm_family sm_float_family[] = {
-    {SASS_FADD, fadd},   {SASS_FMUL, fmul},   {SASS_FFMA, ffma},       {SASS_FSEL, fsel},     {SASS_FMNMX, fmnmx},
-    {SASS_FSETP, fsetp}, {SASS_FSET, fset},   {SASS_FCHK, fchk},       {SASS_DADD, dadd},     {SASS_DMUL, dmul},
-    {SASS_DFMA, dfma},   {SASS_DSETP, dsetp}, {SASS_FSWZADD, fswzadd}, {SASS_ID_COUNT, NULL},
+    {SASS_FADD, fadd},     {SASS_FMUL, fmul},       {SASS_FFMA, ffma},     {SASS_FSEL, fsel},       {SASS_FMNMX, fmnmx},
+    {SASS_FSETP, fsetp},   {SASS_FSET, fset},       {SASS_FCHK, fchk},     {SASS_FSWZADD, fswzadd}, {SASS_DADD, dadd},
+    {SASS_DMUL, dmul},     {SASS_DFMA, dfma},       {SASS_DSETP, dsetp},   {SASS_HADD2, hadd2},     {SASS_HMUL2, hmul2},
+    {SASS_HFMA2, hfma2},   {SASS_HFMA2_MMA, hfma2}, {SASS_HMNMX2, hmnmx2}, {SASS_VHMNMX, vhmnmx},   {SASS_HSET2, hset2},
+    {SASS_HSETP2, hsetp2}, {SASS_MUFU, mufu},       {SASS_ID_COUNT, NULL},
 };

@@ -75,9 +75,6 @@ FN(fsel) {
           FLUSHED(x);
         }))
 }
-/* Order of floats as order of integers: -0 below 0. */
-static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (i32)x; }
-#define NAN32(x) (((x) & 0x7fffffff) > 0x7f800000)
 FN(fmnmx) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS(u, 0);
@@ -93,25 +90,6 @@ FN(fmnmx) {
           bad ? 0x7fffffff : r;
         }))
 }
-/* One bit a lane: the comparison in arg. */
-#define COMPARE(bits, a, b)                                                                                            \
-  switch (u->arg >> SM_COMPARE_SHIFT & 7) {                                                                            \
-  case SM_COMPARE_LT: {                                                                                                \
-    LANE_BITS(bits, (a) < (b))                                                                                         \
-  } break;                                                                                                             \
-  case SM_COMPARE_EQ: {                                                                                                \
-    LANE_BITS(bits, (a) == (b))                                                                                        \
-  } break;                                                                                                             \
-  case SM_COMPARE_LE: {                                                                                                \
-    LANE_BITS(bits, (a) <= (b))                                                                                        \
-  } break;                                                                                                             \
-  case SM_COMPARE_NE: {                                                                                                \
-    LANE_BITS(bits, (a) < (b) || (a) > (b))                                                                            \
-  } break;                                                                                                             \
-  case SM_COMPARE_NUM: {                                                                                               \
-    LANE_BITS(bits, (a) == (a) && (b) == (b))                                                                          \
-  } break;                                                                                                             \
-  }
 static inline u32 compare32(const struct sm_warp *w, const struct sm_uop *u) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS(u, 0);

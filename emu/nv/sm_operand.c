@@ -5,12 +5,16 @@
 #endif
 
 /* ---- which functions ---- */
-#define LEVEL(l) extern sm_exec_fn *const sm_rowop_int_##l[SM_FN_COUNT], *const sm_rowop_float_##l[SM_FN_COUNT];
+#define LEVEL(l)                                                                                                       \
+  extern sm_exec_fn *const sm_rowop_int_##l[SM_FN_COUNT], *const sm_rowop_float_##l[SM_FN_COUNT],                      \
+                                                              *const sm_rowop_half_##l[SM_FN_COUNT],                   \
+                                                                  *const sm_rowop_mufu_##l[SM_FN_COUNT],               \
+                                                                      *const sm_rowop_convert_##l[SM_FN_COUNT];
 SM_SIMD_LEVELS(LEVEL)
 #undef LEVEL
-enum { FILES = 2 };
+enum { FILES = 5 };
 static sm_exec_fn *const *const files[][FILES] = {
-#define LEVEL(l) {sm_rowop_int_##l, sm_rowop_float_##l},
+#define LEVEL(l) {sm_rowop_int_##l, sm_rowop_float_##l, sm_rowop_half_##l, sm_rowop_mufu_##l, sm_rowop_convert_##l},
     SM_SIMD_LEVELS(LEVEL)
 #undef LEVEL
 };

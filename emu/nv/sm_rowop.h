@@ -33,10 +33,13 @@ enum {
   SM_CARRY_IN = 1 << 12,
   SM_BF16 = 1 << 13,
   SM_UNSIGNED = 1 << 14,
+  SM_RESULT_F32 = 1 << 15,
   SM_MINMAX_THIRD = 1 << 3,
   SM_MINMAX_ADD = 1 << 4,
   SM_HALVES_SHIFT = 16, /* two bits a source: which halves, as SASS encodes them */
 };
 enum sm_round { SM_ROUND_NEAREST, SM_ROUND_DOWN, SM_ROUND_UP, SM_ROUND_ZERO };
-enum sm_float_format { SM_F16 = 1, SM_F32, SM_F64, SM_BF16_FORMAT };
+enum sm_float_format { SM_F16 = 1, SM_F32, SM_F64, SM_BF16_FORMAT, SM_E5M2, SM_E4M3, SM_TF32 };
+/* arg of conversions. shift: of the source's part, or of the half of a register that is merged in. */
+#define SM_CONVERT(source, result, round, shift) ((source) | (result) << 3 | (round) << 6 | (shift) << 8)
 #endif

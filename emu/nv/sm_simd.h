@@ -101,4 +101,50 @@ static inline f32 flush32(f32 x) { return as_u32(x) & 0x7f800000 ? x : as_f32(as
 static inline f32 canonical32(f32 x) { return x != x ? as_f32(0x7fffffff) : x; }
 static inline f64 canonical64(f64 x) { return x != x ? as_f64(0xfff8000000000000) : x; }
 static inline f32 saturate32(f32 x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
+/* Order of floats as order of integers: -0 below 0. */
+static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (i32)x; }
+#define NAN32(x) (((x) & 0x7fffffff) > 0x7f800000)
+/* One bit a lane: the comparison in arg. */
+#define COMPARE(bits, a, b)                                                                                            \
+  switch (u->arg >> SM_COMPARE_SHIFT & 7) {                                                                            \
+  case SM_COMPARE_LT: {                                                                                                \
+    LANE_BITS(bits, (a) < (b))                                                                                         \
+  } break;                                                                                                             \
+  case SM_COMPARE_EQ: {                                                                                                \
+    LANE_BITS(bits, (a) == (b))                                                                                        \
+  } break;                                                                                                             \
+  case SM_COMPARE_LE: {                                                                                                \
+    LANE_BITS(bits, (a) <= (b))                                                                                        \
+  } break;                                                                                                             \
+  case SM_COMPARE_NE: {                                                                                                \
+    LANE_BITS(bits, (a) < (b) || (a) > (b))                                                                            \
+  } break;                                                                                                             \
+  case SM_COMPARE_NUM: {                                                                                               \
+    LANE_BITS(bits, (a) == (a) && (b) == (b))                                                                          \
+  } break;                                                                                                             \
+  }
+
+/* The size of x in a format of so many bits of mantissa and exponent, rounded once as if the exponent had no end. NaN is
+ * not for here. */
+static inline i64 magnitude(f64 x, int mantissa, int exponent, u32 round) {
+  uint64_t v = as_u64(x), a = v & INT64_MAX;
+  int power = (int)(a >> 52) - 1023, least = 2 - (1 << (exponent - 1)), negative = (int)(v >> 63);
+  int drop = 52 - mantissa + (power < least ? least - power : 0);
+  drop = drop > 54 ? 54 : drop;
+  uint64_t m = (a & 0xfffffffffffff) | (a >> 52 ? 1ull << 52 : 0), kept = m >> drop;
+  uint64_t rest = m & ((1ull << drop) - 1), tie = 1ull << (drop - 1);
+  uint64_t up = round == SM_ROUND_NEAREST ? rest > tie || (rest == tie && kept & 1)
+                : round == SM_ROUND_ZERO  ? 0
+                                          : (round == SM_ROUND_DOWN ? negative : !negative) && rest;
+  return (i64)(kept + up) + (power >= least ? (i64)(power - least) << mantissa : 0);
+}
+/* Its bits, sign on top: infinity where it is too large, or the largest number where the rounding (enum sm_round) says
+ * so. */
+static inline u32 narrow(f64 x, int mantissa, int exponent, u32 round) {
+  i64 r = magnitude(x, mantissa, exponent, round), infinity = (i64)((1 << exponent) - 1) << mantissa;
+  u32 negative = (u32)(as_u64(x) >> 63), away = round == SM_ROUND_DOWN ? negative : !negative;
+  u32 unbounded = x - x != 0 || round == SM_ROUND_NEAREST || (round != SM_ROUND_ZERO && away);
+  r = r >= infinity ? infinity - !unbounded : r;
+  return (u32)r | negative << (mantissa + exponent);
+}
 #endif
