@@ -209,6 +209,16 @@ static int prepare(struct job *j) {
   return 0;
 }
 
+/* An emulated device can say where a kernel that does not end is: abandoned, it tells its log. */
+static void print_where(void *ctx, const char *line) {
+  const struct job *j = ctx;
+  fprintf(stderr, "doorbell %s: %s\n", j->self->name, line);
+}
+static void tell_where(struct job *j) {
+  struct os *os = db_device_os(j->dev);
+  if (!emu_log(os, print_where, j)) emu_stop(os);
+}
+
 static int launch_all(struct job *j) {
   struct db_arg args[MOST_ARGUMENTS] = {0};
   db_queue *q = db_queue_new(j->dev, DB_QUEUE_COMPUTE);
@@ -243,7 +253,10 @@ static int launch_all(struct job *j) {
     emu_stats(db_device_os(j->dev), db_device_index(j->dev), &j->stats);
     j->stats.instructions -= before.instructions;
   }
-  if (j->stuck) return status;
+  if (j->stuck) {
+    tell_where(j);
+    return status;
+  }
   db_signal_release(begin);
   db_signal_release(end);
   db_queue_release(q);

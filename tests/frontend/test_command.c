@@ -329,6 +329,7 @@ static void an_endless_kernel_is_given_up(void **state) {
   EXPECT(1, "run %s --grid 1 --block 32" GPU "--timeout 0.2 --arg u32[1]=zeros", TEST_CO("endless"));
   assert_contains(out, "did not reach");
   assert_contains(out, "within 0.200 s");
+  assert_contains(out, "still running, at pc 0x"); /* and the instruction, workgroup and wave */
   assert_contains(out, "endless");
 }
 
