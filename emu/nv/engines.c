@@ -184,12 +184,10 @@ static void *channel_main(void *arg) {
 
 /* The bits that some field covers. */
 static void qmd_known_bits(uint32_t *bits, enum qmd_version v) {
-  memset(bits, 0, QMD_MAX_WORDS * sizeof *bits);
   for (unsigned f = 0; f < QMD_FIELDS; f++) {
     const struct qmd_field_info *info = qmd_field_info((enum qmd_field)f);
-    for (unsigned i = 0; i < info->count; i++)
-      if (qmd_has(v, (enum qmd_field)f))
-        qmd_set(bits, v, (enum qmd_field)f, i, ((1ull << qmd_width(v, (enum qmd_field)f)) - 1) << info->place[v].shift);
+    uint64_t ones = qmd_has(v, (enum qmd_field)f) ? (1ull << qmd_width(v, (enum qmd_field)f)) - 1 : 0;
+    for (unsigned i = 0; i < info->count; i++) qmd_set(bits, v, (enum qmd_field)f, i, ones << info->place[v].shift);
   }
 }
 
@@ -204,7 +202,7 @@ struct nv_engines *nv_engines_new(const struct nv_engines_config *config) {
   }
   pthread_mutex_init(&e->lock, NULL);
   pthread_mutex_init(&e->counters_lock, NULL);
-  qmd_known_bits(e->qmd_bits, (enum qmd_version)(config->model->qmd_major - 3));
+  for (unsigned v = 0; v < QMD_VERSIONS; v++) qmd_known_bits(e->qmd_bits[v], (enum qmd_version)v);
   atomic_store(&config->usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4], (uint32_t)NOBODY);
   refresh_timer(e);
   return e;

@@ -48,8 +48,8 @@ struct nv_engines {
   bool watching; /* under the lock */
   atomic_bool quit;
   atomic_uint watcher_kick;
-  atomic_uint strange; /* rings that no channel answers */
-  uint32_t qmd_bits[QMD_MAX_WORDS];
+  atomic_uint strange;                            /* rings that no channel answers */
+  uint32_t qmd_bits[QMD_VERSIONS][QMD_MAX_WORDS]; /* that some field covers */
   _Atomic uint64_t instructions, warps, ctas, launches, bytes_loaded, bytes_stored;
   pthread_mutex_t counters_lock;
   struct emu_detail counted;

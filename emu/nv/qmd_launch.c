@@ -109,7 +109,7 @@ static enum nv_status check_kind(struct launch *l) {
   if (major != qmd_major(l->v) || minor)
     return refuse(l, "version %u.%u, class 0x%x takes %u.0", major, minor, l->o->class, qmd_major(l->v));
   for (unsigned i = 0; i < qmd_words(l->v); i++) {
-    uint32_t reserved = l->q[i] & ~l->ch->e->qmd_bits[i];
+    uint32_t reserved = l->q[i] & ~l->ch->e->qmd_bits[l->v][i];
     if (reserved) return refuse(l, "dword %u = 0x%08x sets reserved bits 0x%08x", i, l->q[i], reserved);
   }
   for (size_t i = 0; i < sizeof zero / sizeof *zero; i++)
