@@ -1,14 +1,30 @@
-/* SASS decoding: from the opcode to a row of the table. */
-#include "sass.h"
+/* SASS decoding: from the opcode to a row of the table; what the row has no text for is no instruction. */
+#include <pthread.h>
+#include "sass_table.h"
 
-struct sass_op {
-  uint16_t id;
+enum {
+  /* sets of forms */
+  ABC = 0xfe,  /* three sources */
+  AB = 0x72,   /* the second is B, a third always a register */
+  AC = 0x8e,   /* two sources, the second of which is placed as a third would be */
+  UABC = 0x16, /* the same of the uniform datapath */
+  UAB = 0x12,
 };
 
-static const struct sass_op ops[4096] = {
-#define ENC(opcode, name) [opcode] = {SASS_##name + 1},
-#include "sass_opcodes.def"
-#undef ENC
+#define ROW(name, base, forms, versions, modifiers, operands)                                                          \
+  {SASS_##name, base, forms, SASS_##versions, false, modifiers, operands},
+#define UROW(name, base, forms, versions, modifiers, operands)                                                         \
+  {SASS_##name, base, forms, SASS_##versions, true, modifiers, operands},
+/* one opcode */
+#define OPCODE(name, opcode, versions, modifiers, operands)                                                            \
+  {SASS_##name, opcode & 0x1ff, 1 << (opcode >> 9), SASS_##versions, false, modifiers, operands},
+#define UOPCODE(name, opcode, versions, modifiers, operands)                                                           \
+  {SASS_##name, opcode & 0x1ff, 1 << (opcode >> 9), SASS_##versions, true, modifiers, operands},
+static const struct sass_op rows[] = {
+#include "sass_alu.def"
+#include "sass_memory.def"
+#include "sass_control.def"
+#include "sass_matrix.def"
 };
 
 static const char *const names[] = {
@@ -19,8 +35,22 @@ static const char *const names[] = {
 
 const char *sass_name(enum sass_id id) { return id < SASS_ID_COUNT ? names[id] : "?"; }
 
+enum { VERSIONS = 4, OPCODES = 4096 };
+static uint16_t row_of[VERSIONS][OPCODES]; /* number in rows + 1 */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void index_rows(void) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (unsigned form = 0; form < 8; form++)
+      for (unsigned v = 0; v < VERSIONS; v++)
+        if (rows[i].forms >> form & 1 && rows[i].versions >> v & 1)
+          row_of[v][form << 9 | rows[i].base] = (uint16_t)(i + 1);
+}
+
 bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct sass_inst *out) {
+  pthread_once(&once, index_rows);
   unsigned opcode = word[0] & 0xfff;
+  unsigned v = version >= 0x90 ? 3 : version >= 0x89 ? 2 : version >= 0x86 ? 1 : 0;
   *out = (struct sass_inst){
       .lo = word[0],
       .hi = word[1],
@@ -30,9 +60,11 @@ bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct s
       .guard = word[0] >> 12 & 7,
       .guard_not = word[0] >> 15 & 1,
   };
-  if (version < 0x90 && opcode == 0x3c2) opcode = 0x2ca;
-  if (!ops[opcode].id) return false;
-  out->op = &ops[opcode];
-  out->id = ops[opcode].id - 1;
-  return true;
+  unsigned n = row_of[v][opcode];
+  if (!n) return false;
+  out->op = &rows[n - 1];
+  out->id = rows[n - 1].id;
+  if (sass_text(out, NULL, 0, NULL)) return true;
+  out->op = NULL;
+  return false;
 }
