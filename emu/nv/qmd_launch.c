@@ -13,7 +13,8 @@ enum {
   MAX_THREADS = 1024,
   MAX_BARRIERS = 16,
   MAX_REGISTERS = 255,
-  REGISTERS_PER_CTA = 65536,
+  PARTITIONS = 4, /* of an SM: a CTA's warps go to them in turn */
+  PARTITION_REGISTERS = 16384,
   REGISTER_UNIT = 8,
   MAX_CLUSTER = 16,
   SHARED_UNIT = 128,
@@ -218,8 +219,10 @@ static enum nv_status check_program(struct launch *l, struct sm_grid *g) {
   if (g->pgm % PROGRAM_ALIGN) return refuse(l, "program 0x%" PRIx64 " is not %d-byte aligned", g->pgm, PROGRAM_ALIGN);
   if (!g->registers || g->registers > MAX_REGISTERS) return refuse(l, "%u registers", g->registers);
   uint32_t unit = (g->registers + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
-  if (unit * 32 * ((threads + 31) / 32) > REGISTERS_PER_CTA)
-    return refuse(l, "%u threads with %u registers exceed the %d of an SM", threads, g->registers, REGISTERS_PER_CTA);
+  uint32_t warps = ((threads + 31) / 32 + PARTITIONS - 1) / PARTITIONS;
+  if (unit * 32 * warps > PARTITION_REGISTERS)
+    return refuse(l, "%u threads with %u registers exceed the %d of an SM", threads, g->registers,
+                  PARTITIONS * PARTITION_REGISTERS);
   if (g->barriers > MAX_BARRIERS) return refuse(l, "%u barriers", g->barriers);
   if (!vm_find(l->ch->d.vm, g->pgm, &code) || !(code.access & VM_READ))
     return nv_page_fault(l->ch, "the fetch of a program", g->pgm, VM_READ);
