@@ -7,7 +7,7 @@
 
 /* ---- translation and faults ---- */
 
-bool mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va) {
+bool rdna3_mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va) {
   uint64_t generation = vm_generation(w->vm);
   for (unsigned i = 0; i < RDNA3_RECENT; i++) {
     const struct vm_range *r = &w->recent[i];
@@ -98,7 +98,7 @@ static bool lane_access(struct rdna3_wave *w, const struct rdna3_uop *u, unsigne
   }
   struct vm_range *r = write ? &w->store : &w->load;
   bool known = r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
-  if ((known || mem_refill(w, r, va)) && size <= r->end - va && !(access & ~r->access)) {
+  if ((known || rdna3_mem_refill(w, r, va)) && size <= r->end - va && !(access & ~r->access)) {
     uint8_t *host = (uint8_t *)(uintptr_t)(va + r->delta);
     memcpy(write ? host : bytes, write ? bytes : host, size);
     return true;
@@ -109,8 +109,8 @@ static bool lane_access(struct rdna3_wave *w, const struct rdna3_uop *u, unsigne
   return false;
 }
 
-const struct rdna3_uop *mem_load_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k,
-                                       const uint64_t *addr, uint32_t mask) {
+const struct rdna3_uop *rdna3_mem_load_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k,
+                                             const uint64_t *addr, uint32_t mask) {
   unsigned size = mem_load_bytes(k);
   uint32_t *d = rdna3_dst(w, u);
   for (uint32_t m = mask; m; m &= m - 1) {
@@ -123,8 +123,8 @@ const struct rdna3_uop *mem_load_lanes(struct rdna3_wave *w, const struct rdna3_
   return u + 1;
 }
 
-const struct rdna3_uop *mem_store_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_store k,
-                                        const uint64_t *addr, uint32_t mask) {
+const struct rdna3_uop *rdna3_mem_store_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_store k,
+                                              const uint64_t *addr, uint32_t mask) {
   unsigned size = mem_store_bytes(k);
   const uint32_t *s = rdna3_row(w, u, 1);
   for (uint32_t m = mask; m; m &= m - 1) {
@@ -145,12 +145,12 @@ static void addtid_addresses(const struct rdna3_wave *w, const struct rdna3_uop 
 static const struct rdna3_uop *load_addtid(struct rdna3_wave *w, const struct rdna3_uop *u) {
   uint64_t addr[32];
   addtid_addresses(w, u, addr);
-  return mem_load_lanes(w, u, MEM_LOAD_B32, addr, *w->lanes);
+  return rdna3_mem_load_lanes(w, u, MEM_LOAD_B32, addr, *w->lanes);
 }
 static const struct rdna3_uop *store_addtid(struct rdna3_wave *w, const struct rdna3_uop *u) {
   uint64_t addr[32];
   addtid_addresses(w, u, addr);
-  return mem_store_lanes(w, u, MEM_STORE_B32, addr, *w->lanes);
+  return rdna3_mem_store_lanes(w, u, MEM_STORE_B32, addr, *w->lanes);
 }
 
 /* ---- SMEM: dst the first SGPR, sdst the base's, smask the offset's (RDNA3_NULL: none), src[0] bytes, src[2] the immediate ---- */

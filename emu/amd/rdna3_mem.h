@@ -87,14 +87,14 @@ static inline uint64_t mem_sgpr64(const struct rdna3_wave *w, unsigned n) {
 }
 
 /* Finds the mapping of va for cache: among the wave's recent ones, else in the page table. */
-bool mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va);
+bool rdna3_mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va);
 
 /* Lane by lane, for what does not lie in one mapping: apertures of flat addresses, accesses across mappings, and
  * faults. */
-const struct rdna3_uop *mem_load_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k,
-                                       const uint64_t *addr, uint32_t mask);
-const struct rdna3_uop *mem_store_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_store k,
-                                        const uint64_t *addr, uint32_t mask);
+const struct rdna3_uop *rdna3_mem_load_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k,
+                                             const uint64_t *addr, uint32_t mask);
+const struct rdna3_uop *rdna3_mem_store_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_store k,
+                                              const uint64_t *addr, uint32_t mask);
 const struct rdna3_uop *mem_page_fault(struct rdna3_wave *w, const struct rdna3_uop *u, int lane, uint64_t va,
                                        unsigned size, unsigned access);
 

@@ -2,7 +2,7 @@
  * level.
  *
  * Fast when all active lanes lie inside the mapping used last: full waves with consecutive addresses move as vectors,
- * the rest lane by lane without further checks. Everything else goes to mem_load_lanes and mem_store_lanes. */
+ * the rest lane by lane without further checks. Everything else goes to rdna3_mem_load_lanes and rdna3_mem_store_lanes. */
 #include "rdna3_mem.h"
 
 static const uint32_t lane_bit[32] = {
@@ -45,7 +45,7 @@ MEM_INLINE bool reach(struct rdna3_wave *w, struct vm_range *r, const uint64_t *
                       unsigned access) {
   if (__builtin_expect(r->generation == vm_generation(w->vm) && inside(r, addr, size), 1))
     return !(access & ~r->access);
-  return mem_refill(w, r, addr[__builtin_ctz(mask)]) && inside(r, addr, size) && !(access & ~r->access);
+  return rdna3_mem_refill(w, r, addr[__builtin_ctz(mask)]) && inside(r, addr, size) && !(access & ~r->access);
 }
 MEM_INLINE bool consecutive(const uint64_t *addr, unsigned size) {
   uint64_t differ = 0, first = addr[0];
@@ -119,7 +119,7 @@ MEM_INLINE const struct rdna3_uop *global_load(struct rdna3_wave *w, const struc
   _Alignas(64) uint64_t addr[32];
   form == MEM_VADDR ? address_vaddr(w, u, mask, addr) : address_saddr(w, u, mask, addr);
   if (__builtin_expect(!reach(w, &w->load, addr, mask, mem_load_bytes(k), VM_READ), 0))
-    return mem_load_lanes(w, u, k, addr, mask);
+    return rdna3_mem_load_lanes(w, u, k, addr, mask);
   load_rows(k, rdna3_dst(w, u), addr, w->load.delta, mask);
   w->stats->bytes_loaded += (unsigned)__builtin_popcount(mask) * mem_load_bytes(k);
   return u + 1;
@@ -131,7 +131,7 @@ MEM_INLINE const struct rdna3_uop *global_store(struct rdna3_wave *w, const stru
   _Alignas(64) uint64_t addr[32];
   form == MEM_VADDR ? address_vaddr(w, u, mask, addr) : address_saddr(w, u, mask, addr);
   if (__builtin_expect(!reach(w, &w->store, addr, mask, mem_store_bytes(k), VM_WRITE), 0))
-    return mem_store_lanes(w, u, k, addr, mask);
+    return rdna3_mem_store_lanes(w, u, k, addr, mask);
   store_rows(k, rdna3_row(w, u, 1), addr, w->store.delta, mask);
   w->stats->bytes_stored += (unsigned)__builtin_popcount(mask) * mem_store_bytes(k);
   return u + 1;

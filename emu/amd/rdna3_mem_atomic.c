@@ -138,7 +138,7 @@ MEM_INLINE const struct rdna3_uop *memory_atomic(struct rdna3_wave *w, const str
       if (!p && !dropped) return NULL;
     } else {
       bool known = r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
-      if ((!known && !mem_refill(w, r, va)) || ((VM_READ | VM_WRITE) & ~r->access))
+      if ((!known && !rdna3_mem_refill(w, r, va)) || ((VM_READ | VM_WRITE) & ~r->access))
         return mem_page_fault(w, u, (int)i, va, size, VM_READ | VM_WRITE);
       p = (void *)(uintptr_t)(va + r->delta);
     }

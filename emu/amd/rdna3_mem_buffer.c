@@ -91,7 +91,7 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
     else
       mem_put(k, d, i, zero);
   }
-  const struct rdna3_uop *next = mem_load_lanes(w, u, k, addr, whole);
+  const struct rdna3_uop *next = rdna3_mem_load_lanes(w, u, k, addr, whole);
   for (unsigned word = 0; next && word < size / 4; word++) {
     uint32_t lanes = 0;
     uint64_t at[32];
@@ -101,7 +101,7 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
     }
     struct rdna3_uop one = *u;
     one.dst += (int32_t)(word * 128);
-    if ((lanes & mask) && !mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes & mask)) return NULL;
+    if ((lanes & mask) && !rdna3_mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes & mask)) return NULL;
   }
   if (next && u->inst->tfe) { /* the status word behind the data: no page here is ever partially resident */
     uint32_t *status = d + (size + 3) / 4 * RDNA3_LANES;
@@ -116,7 +116,7 @@ static const struct rdna3_uop *buffer_store(struct rdna3_wave *w, const struct r
   uint32_t limit[32], whole = 0, mask = *w->lanes;
   addresses(w, u, size, addr, limit);
   for (uint32_t i = 0; i < 32; i++) whole |= (uint32_t)(limit[i] >= size) << i;
-  const struct rdna3_uop *next = mem_store_lanes(w, u, k, addr, whole & mask);
+  const struct rdna3_uop *next = rdna3_mem_store_lanes(w, u, k, addr, whole & mask);
   for (unsigned word = 0; next && word < size / 4; word++) {
     uint32_t lanes = 0;
     uint64_t at[32];
@@ -126,7 +126,7 @@ static const struct rdna3_uop *buffer_store(struct rdna3_wave *w, const struct r
     }
     struct rdna3_uop one = *u;
     one.src[1] += (int32_t)(word * 128);
-    if ((lanes & mask) && !mem_store_lanes(w, &one, MEM_STORE_B32, at, lanes & mask)) return NULL;
+    if ((lanes & mask) && !rdna3_mem_store_lanes(w, &one, MEM_STORE_B32, at, lanes & mask)) return NULL;
   }
   return next;
 }
@@ -141,7 +141,7 @@ static const struct rdna3_uop *buffer_load_lds(struct rdna3_wave *w, const struc
   temporary.dst = RDNA3_TMP * RDNA3_LANES * 4;
   uint32_t *t = rdna3_dst(w, &temporary);
   memset(t, 0, 128);
-  if (!mem_load_lanes(w, &temporary, k, addr, in)) return NULL;
+  if (!rdna3_mem_load_lanes(w, &temporary, k, addr, in)) return NULL;
   memcpy(rows, t, sizeof rows);
   uint32_t base = (w->s[RDNA3_M0] & 0xffff) + (uint32_t)u->src[2];
   for (uint32_t m = *w->lanes; m; m &= m - 1) {
