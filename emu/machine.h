@@ -64,4 +64,8 @@ void emu_file_put(struct emu_machine *m, struct emu_file *file);
 /* A machine with one GPU per comma-separated name, with ops set and the rest of emu_machine zeroed; -EINVAL and a
  * reason naming what is known. */
 int amd_machine_new(const char *gpus, struct emu_machine **out, char *err, size_t errcap);
+int nv_machine_new(const char *gpus, struct emu_machine **out, char *err, size_t errcap);
+/* Makes an NVIDIA machine's modules those of another driver version, before it is used: "535.261.03". -EINVAL when that
+ * branch is not known. */
+int nv_machine_version(struct os *os, const char *version);
 #endif

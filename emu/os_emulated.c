@@ -155,12 +155,19 @@ void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) 
 }
 
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap) {
+  static const struct {
+    const char *vendor;
+    int (*make)(const char *gpus, struct emu_machine **out, char *err, size_t errcap);
+  } makers[] = {{"AMD", amd_machine_new}, {"NV", nv_machine_new}};
+  enum { MAKERS = sizeof makers / sizeof makers[0] };
   struct emu_machine *m = NULL;
-  if (strcmp(vendor, "AMD") != 0) {
-    snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there is AMD", vendor);
+  size_t i = 0;
+  while (i < MAKERS && strcmp(vendor, makers[i].vendor) != 0) i++;
+  if (i == MAKERS) {
+    snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there are AMD and NV", vendor);
     return -EINVAL;
   }
-  int rc = amd_machine_new(gpus, &m, err, errcap);
+  int rc = makers[i].make(gpus, &m, err, errcap);
   if (rc) return rc;
   *out = &m->os;
   return 0;

@@ -1,0 +1,348 @@
+/* An emulated machine with NVIDIA GPUs: what the kernel modules nvidia.ko and nvidia-uvm.ko keep for the one process that
+ * uses them. The engines that channels feed are behind channel.h.
+ *
+ * Locks, outermost first: nv_machine.lock (every call; held while a group is stopped, so the engines' threads never take
+ * it) > event_lock > nv_gpu.log_lock, reason_lock. */
+#ifndef DOORBELL_EMU_NV_NV_H
+#define DOORBELL_EMU_NV_NV_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "../../hcq/nv/rm_wire.h"
+#include "../heap.h"
+#include "../machine.h"
+#include "../pool.h"
+#include "../user.h"
+#include "../vm.h"
+#include "channel.h"
+
+enum { NV_PAGE = 4096, NV_MAX_GPUS = 16, NV_GRCES = 2, NV_RUNLISTS = 16, NV_CHANNELS = 4096 };
+#define NV_CONTEXT_BYTES (24ull << 20) /* of a graphics channel's context buffers */
+
+struct nv_machine;
+struct nv_gpu;
+struct rm_object;
+
+/* ---- models.c ---- */
+
+const struct nv_model *nv_model_find(const char *name, size_t length);
+void nv_model_names(char *buf, size_t cap); /* of all models, comma separated */
+bool nv_model_has(const struct nv_model *m, uint32_t class);
+uint32_t nv_model_tpc_mask(const struct nv_model *m, unsigned gpc);
+
+/* ---- what objects refer to, counted under the machine's lock ---- */
+
+enum rm_place { RM_PLACE_VIDMEM, RM_PLACE_SYSMEM, RM_PLACE_USER, RM_PLACE_REGISTERS };
+/* Memory, however many handles, mappings and channels name it. */
+struct rm_memory {
+  unsigned refs;
+  enum rm_place place;
+  struct nv_gpu *gpu; /* of vidmem and registers */
+  struct heap *heap;  /* that it came from, or NULL */
+  uint64_t offset;    /* in the heap */
+  uint64_t size;
+  uint8_t *host;
+  int fd; /* to map it, at offset; -1: it cannot be mapped */
+  bool read_only;
+};
+struct rm_memory *rm_memory_get(struct rm_memory *mem);
+void rm_memory_put(struct rm_memory *mem);
+
+/* A GPU's virtual address space. */
+struct rm_vas {
+  unsigned refs;
+  struct nv_gpu *gpu;
+  struct vm *vm;
+  bool external; /* UVM maps, RM does not */
+  uint64_t base, end;
+  struct rm_span { /* addresses given away by RM */
+    struct rm_span *next;
+    uint64_t va, size;
+  } *spans; /* by address */
+};
+struct rm_vas *rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint64_t end);
+struct rm_vas *rm_vas_get(struct rm_vas *vas);
+void rm_vas_put(struct rm_vas *vas);
+
+/* ---- objects ---- */
+
+enum rm_kind {
+  RM_KIND_CLIENT,
+  RM_KIND_DEVICE,
+  RM_KIND_SUBDEVICE,
+  RM_KIND_USERMODE,
+  RM_KIND_MEMORY,
+  RM_KIND_VIRTUAL,
+  RM_KIND_VASPACE,
+  RM_KIND_GROUP,
+  RM_KIND_CTXSHARE,
+  RM_KIND_CHANNEL,
+  RM_KIND_ENGINE,
+  RM_KIND_DEBUGGER,
+  RM_KIND_EVENT,
+  RM_KIND_CC,
+  RM_KINDS,
+};
+
+struct rm_client {
+  struct nv_file *owner; /* the control file it was made with */
+  struct rm_object **table;
+  size_t slots, count;
+  uint32_t next_handle;
+};
+struct rm_device {
+  struct rm_vas *vas; /* the default address space, made when it is first needed */
+};
+struct rm_memory_object {
+  struct rm_memory *memory;
+  struct rm_cpu_map { /* MAP_MEMORY, until UNMAP_MEMORY */
+    struct rm_cpu_map *next;
+    uint64_t address;
+  } *maps;
+};
+struct rm_virtual {
+  struct rm_vas *vas;
+  bool reserved; /* has a span of its own, NV50_MEMORY_VIRTUAL */
+  uint64_t va, size;
+};
+struct rm_group {
+  struct nv_channel_group *group;
+  struct rm_vas *vas; /* for channels without a context share, or NULL */
+  uint32_t engine_type, id;
+  unsigned runlist, channels;
+  bool shares, scheduled; /* its channels have context shares */
+};
+struct rm_ctxshare {
+  struct rm_vas *vas;
+  uint32_t id;
+};
+struct rm_channel {
+  struct nv_channel *channel;
+  struct rm_group *group;
+  struct rm_group own; /* of a channel without a group object */
+  struct rm_vas *vas;
+  struct rm_memory *userd, *notifier;
+  uint64_t userd_offset;
+  uint32_t id, token, notifiers; /* notifiers: entries that the memory has room for */
+  uint32_t token_index;
+  bool bound, cleared; /* SM errors were cleared */
+  struct uvm_channel *registered;
+};
+struct rm_event_object {
+  struct nv_file *file; /* that polls */
+  struct rm_object *source;
+  uint32_t index;
+  uint64_t seen; /* errors of the GPU */
+};
+
+struct rm_object {
+  struct rm_object *hash_next, *parent, *children, *next, *prev; /* next, prev: of the same parent, newest first */
+  struct rm_object *client;
+  uint32_t handle;
+  const struct rm_type *type;
+  struct nv_gpu *gpu; /* NULL: of the client */
+  union {
+    struct rm_client root;
+    struct rm_device device;
+    struct rm_memory_object memory;
+    struct rm_virtual virtual;
+    struct rm_vas *vas;
+    struct rm_group group;
+    struct rm_ctxshare ctxshare;
+    struct rm_channel channel;
+    struct rm_event_object event;
+    struct rm_object *target;  /* the debugger's engine object */
+    uint32_t subdevice_events; /* EVENT_SET_NOTIFICATION's action */
+  };
+};
+
+/* One call: who makes it. */
+struct rm_call {
+  struct nv_machine *m;
+  struct nv_file *ctl; /* the control file that the descriptor is, or is registered with */
+};
+
+/* What can be allocated. */
+struct rm_type {
+  uint32_t class;
+  const char *name;
+  enum rm_kind kind;
+  uint32_t parents;      /* bit per rm_kind */
+  uint16_t size, branch; /* of the parameters; branch: offset of the size in struct rm_branch where it varies, or 0 */
+  bool required, listed; /* parameters; in the GPU's class list */
+  /* params: the newest structure, zeroes after the caller's, written back. */
+  uint32_t (*construct)(struct rm_call *c, struct rm_object *o, void *params);
+};
+extern const struct rm_type rm_types[];
+const struct rm_type *rm_type_find(uint32_t class);
+
+/* ---- rm_object.c ---- */
+
+uint32_t rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t *handle, uint32_t class,
+                         uint64_t params);
+/* Makes an object of a type with room for construct's work already done by the caller: put is not called on failure. */
+uint32_t rm_object_new(struct rm_call *c, uint32_t client, uint32_t parent, uint32_t handle, const struct rm_type *type,
+                       struct rm_object **out);
+uint32_t rm_object_free(struct rm_call *c, uint32_t root, uint32_t handle);
+void rm_object_delete(struct nv_machine *m, struct rm_object *o);
+uint32_t rm_object_dup(struct rm_call *c, struct rm_dup_object *p);
+/* The client a handle names and that the caller may use, or NULL. */
+struct rm_object *rm_client_find(struct rm_call *c, uint32_t handle);
+struct rm_object *rm_find(struct rm_object *client, uint32_t handle);
+/* The object of one of kinds (bits), with the reason remembered and *status set when there is none. what: the field. */
+struct rm_object *rm_find_kind(struct nv_machine *m, struct rm_object *client, uint32_t handle, uint32_t kinds,
+                               const char *what, uint32_t *status);
+static inline struct rm_object *rm_ancestor(struct rm_object *o, enum rm_kind kind) {
+  while (o && o->type->kind != kind) o = o->parent;
+  return o;
+}
+/* Frees the clients that were made with a control file. */
+void rm_clients_close(struct nv_machine *m, struct nv_file *ctl);
+
+/* ---- rm_memory.c ---- */
+
+uint32_t rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_memory_window(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_usermode(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_vaspace(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p);
+uint32_t rm_memory_dup(struct rm_call *c, struct rm_object *o, struct rm_object *from);
+void rm_memory_object_fini(struct nv_machine *m, struct rm_object *o);
+void rm_virtual_fini(struct nv_machine *m, struct rm_object *o);
+/* A zeroed allocation of sysmem or, with gpu, of its vidmem; NULL when there is no room. */
+struct rm_memory *rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64_t size);
+struct rm_memory *rm_memory_of(struct rm_object *o); /* behind a memory, usermode or channel handle, or NULL */
+/* The address space a handle names, 0: the device's default one, with a reference taken. NULL and *status otherwise. */
+struct rm_vas *rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status);
+
+/* ---- rm_map.c ---- */
+
+uint32_t rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd);
+uint32_t rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p);
+uint32_t rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p);
+uint32_t rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p);
+/* Undoes the RM mappings of a memory object, or in a virtual one. */
+void rm_dma_forget(struct nv_machine *m, const struct rm_object *o);
+void *rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int flags, uint64_t off);
+bool rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed);
+void rm_span_drop(struct rm_vas *vas, uint64_t va);
+
+/* ---- rm_channel.c ---- */
+
+uint32_t rm_channel_group(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_channel(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_compute(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_copy(struct rm_call *c, struct rm_object *o, void *params);
+void rm_channel_fini(struct nv_machine *m, struct rm_object *o);
+void rm_group_fini(struct nv_machine *m, struct rm_object *o);
+uint32_t rm_schedule(struct nv_machine *m, struct rm_object *o, bool on);
+void rm_token_notify(struct rm_channel *ch);
+/* Copy engine of an NV2080_ENGINE_TYPE, or -1. */
+int rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type);
+
+/* ---- rm_control.c and those it calls ---- */
+
+typedef uint32_t rm_handler(struct rm_call *c, struct rm_object *o, void *params, uint32_t size);
+struct rm_control_type {
+  uint32_t cmd, kinds;
+  uint16_t size, branch; /* as rm_type's */
+  rm_handler *handler;
+};
+uint32_t rm_control_call(struct rm_call *c, const struct rm_control *p);
+extern const struct rm_control_type rm_query_controls[], rm_channel_controls[], rm_debug_controls[];
+
+/* ---- rm_event.c ---- */
+
+rm_handler rm_event_enable;
+uint32_t rm_event_new(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p);
+uint32_t rm_os_event_free(struct rm_call *c, const struct rm_os_event *p);
+uint32_t rm_event_data(struct nv_file *file, struct rm_get_event_data *p);
+int rm_event_poll(struct nv_file *file, short events, int timeout_ms);
+/* A file or an object that events name goes away. */
+void rm_events_forget(struct nv_machine *m, const struct nv_file *file, const struct rm_object *source);
+
+/* ---- rm_escape.c ---- */
+
+int rm_ioctl(struct nv_file *file, unsigned long request, void *arg);
+
+/* ---- uvm.c, uvm_map.c ---- */
+
+struct uvm_space;
+int uvm_ioctl(struct nv_file *file, unsigned long request, void *arg);
+void uvm_close(struct nv_machine *m, struct uvm_space *s);
+/* The channel is freed. */
+void uvm_channel_gone(struct uvm_channel *ch);
+
+/* ---- machine.c ---- */
+
+struct nv_gpu {
+  struct nv_machine *machine;
+  unsigned index;
+  const struct nv_model *model;
+  uint32_t gpu_id, minor;
+  uint8_t bus;
+  struct uvm_uuid uuid;
+  struct heap vram;
+  int usermode_fd;
+  _Atomic uint32_t *usermode;
+  struct nv_engines *engines;
+  bool attached;
+  uint32_t groups; /* made so far */
+  uint64_t channel_ids[NV_RUNLISTS][NV_CHANNELS / 64];
+  pthread_mutex_t log_lock;
+  char xid[512];   /* the last error */
+  uint64_t errors; /* under event_lock */
+};
+
+enum nv_file_kind { NV_FILE_CTL, NV_FILE_GPU, NV_FILE_UVM };
+struct nv_file {
+  struct emu_file file;
+  struct nv_machine *machine;
+  enum nv_file_kind kind;
+  struct nv_gpu *gpu;       /* NV_FILE_GPU */
+  struct nv_file *ctl;      /* that a GPU's file is registered with, counted */
+  struct rm_memory *mapped; /* what mmap gives, counted */
+  uint64_t map_offset, map_length;
+  bool map_read_only;
+  uint32_t event_client; /* ALLOC_OS_EVENT was called with */
+  bool has_event;
+  struct uvm_space *uvm;
+  bool uvm_helper; /* MM_INITIALIZE was called */
+};
+/* The file of a descriptor of this machine, with a reference taken, or NULL. */
+struct nv_file *nv_file_get(struct nv_machine *m, int fd);
+void nv_file_put(struct nv_file *file);
+
+struct nv_machine {
+  struct emu_machine base;
+  pthread_mutex_t lock;
+  char version[32];
+  struct rm_branch branch;
+  struct nv_gpu *gpus;
+  unsigned ngpus;
+  struct heap sysmem;
+  struct pool *pool;
+  struct rm_object **clients;
+  size_t nclients;
+  uint32_t next_client;
+  uint64_t next_map;  /* address that MAP_MEMORY gives out */
+  struct rm_dma *dma; /* RM_MAP_MEMORY_DMA */
+  struct rm_object **events;
+  size_t nevents;
+  pthread_mutex_t event_lock;
+  pthread_cond_t event_cond;
+  atomic_bool detail;
+};
+
+struct nv_gpu *nv_gpu_of_id(struct nv_machine *m, uint32_t gpu_id);
+struct nv_gpu *nv_gpu_of_uuid(struct nv_machine *m, const struct uvm_uuid *uuid);
+void nv_uuid_text(const struct uvm_uuid *uuid, char text[41]); /* GPU-xxxxxxxx-... */
+/* A status and why. */
+#define RM_REFUSE(m, status, ...) ((uint32_t)emu_refuse(&(m)->base, (int)(status), __VA_ARGS__))
+/* Bytes of a structure in this branch. */
+static inline uint32_t nv_branch_size(const struct nv_machine *m, uint16_t size, uint16_t branch) {
+  return branch ? *(const uint16_t *)((const char *)&m->branch + branch) : size;
+}
+#endif

@@ -1,0 +1,53 @@
+/* What a client's address space under nvidia-uvm.ko holds; one for each descriptor that was initialized. */
+#ifndef DOORBELL_EMU_NV_UVM_H
+#define DOORBELL_EMU_NV_UVM_H
+#include "nv.h"
+
+/* One mapping of an external range: on one GPU. */
+struct uvm_map {
+  struct uvm_map *next;
+  struct nv_gpu *gpu;
+  struct rm_memory *memory;
+  uint64_t va, size, offset; /* offset in the memory */
+  unsigned access;
+  uint32_t handle;
+};
+/* A range of addresses: external, or a registered channel's. */
+struct uvm_range {
+  struct uvm_range *next; /* by address */
+  uint64_t base, size;
+  struct uvm_map *maps;
+  bool channel;
+};
+struct uvm_channel {
+  struct uvm_channel *next;
+  struct uvm_space *space;
+  struct rm_object *object;
+  uint64_t base;
+};
+struct uvm_space {
+  struct nv_machine *m;
+  bool registered[NV_MAX_GPUS];
+  struct rm_vas *vas[NV_MAX_GPUS];
+  uint32_t peers[NV_MAX_GPUS]; /* bit per GPU */
+  struct uvm_range *ranges;
+  struct uvm_channel *channels;
+};
+
+/* The registered GPU of that UUID, or NULL with the reason remembered. */
+struct nv_gpu *uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call);
+/* The client object a call names with a control descriptor, or NULL. */
+struct rm_object *uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call);
+
+/* ---- uvm_map.c ---- */
+
+uint32_t uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call);
+void uvm_range_remove(struct uvm_space *s, uint64_t base);
+uint32_t uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size);
+uint32_t uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized);
+uint32_t uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p);
+uint32_t uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p);
+uint32_t uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size);
+/* Everything that is mapped on a GPU; peer: only that GPU's memory (NULL: all). */
+void uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer);
+#endif
