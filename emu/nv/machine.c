@@ -51,7 +51,7 @@ static void gpu_log(void *ctx, const char *line) {
 static int nv_ioctl(struct emu_file *f, unsigned long request, void *arg) {
   struct nv_file *file = file_of(f);
   pthread_mutex_lock(&file->machine->lock);
-  int rc = file->kind == NV_FILE_UVM ? uvm_ioctl(file, request, arg) : rm_ioctl(file, request, arg);
+  int rc = file->kind == NV_FILE_UVM ? nv_uvm_ioctl(file, request, arg) : nv_rm_ioctl(file, request, arg);
   pthread_mutex_unlock(&file->machine->lock);
   return rc;
 }
@@ -63,24 +63,24 @@ static void *nv_mmap(struct emu_file *f, void *addr, size_t len, int prot, int f
     return (void *)(intptr_t)emu_refuse(&m->base, -EOPNOTSUPP,
                                         "not supported: managed memory, by mmap of " RM_UVM_DEVICE);
   pthread_mutex_lock(&m->lock);
-  void *p = rm_mmap(file, addr, len, prot, flags, (uint64_t)off);
+  void *p = nv_rm_mmap(file, addr, len, prot, flags, (uint64_t)off);
   pthread_mutex_unlock(&m->lock);
   return p;
 }
 
 static int nv_poll(struct emu_file *f, short events, int timeout_ms) {
   struct nv_file *file = file_of(f);
-  return file->kind == NV_FILE_UVM ? 0 : rm_event_poll(file, events, timeout_ms);
+  return file->kind == NV_FILE_UVM ? 0 : nv_rm_event_poll(file, events, timeout_ms);
 }
 
 static void nv_close(struct emu_file *f) {
   struct nv_file *file = file_of(f), *ctl = file->ctl;
   struct nv_machine *m = file->machine;
   pthread_mutex_lock(&m->lock);
-  if (file->kind == NV_FILE_CTL) rm_clients_close(m, file);
-  if (file->uvm) uvm_close(m, file->uvm);
-  rm_events_forget(m, file, NULL);
-  rm_memory_put(file->mapped);
+  if (file->kind == NV_FILE_CTL) nv_rm_clients_close(m, file);
+  if (file->uvm) nv_uvm_close(m, file->uvm);
+  nv_rm_events_forget(m, file, NULL);
+  nv_rm_memory_put(file->mapped);
   pthread_mutex_unlock(&m->lock);
   free(file);
   if (ctl) nv_file_put(ctl);

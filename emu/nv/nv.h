@@ -44,8 +44,8 @@ struct rm_memory {
   int fd; /* to map it, at offset; -1: it cannot be mapped */
   bool read_only;
 };
-struct rm_memory *rm_memory_get(struct rm_memory *mem);
-void rm_memory_put(struct rm_memory *mem);
+struct rm_memory *nv_rm_memory_get(struct rm_memory *mem);
+void nv_rm_memory_put(struct rm_memory *mem);
 
 /* A GPU's virtual address space. */
 struct rm_vas {
@@ -59,9 +59,9 @@ struct rm_vas {
     uint64_t va, size;
   } *spans; /* by address */
 };
-struct rm_vas *rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint64_t end);
-struct rm_vas *rm_vas_get(struct rm_vas *vas);
-void rm_vas_put(struct rm_vas *vas);
+struct rm_vas *nv_rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint64_t end);
+struct rm_vas *nv_rm_vas_get(struct rm_vas *vas);
+void nv_rm_vas_put(struct rm_vas *vas);
 
 /* ---- objects ---- */
 
@@ -172,74 +172,74 @@ struct rm_type {
   /* params: the newest structure, zeroes after the caller's, written back. */
   uint32_t (*construct)(struct rm_call *c, struct rm_object *o, void *params);
 };
-extern const struct rm_type rm_types[];
-const struct rm_type *rm_type_find(uint32_t class);
+extern const struct rm_type nv_rm_types[];
+const struct rm_type *nv_rm_type_find(uint32_t class);
 
 /* ---- rm_object.c ---- */
 
-uint32_t rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t *handle, uint32_t class,
-                         uint64_t params);
+uint32_t nv_rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t *handle, uint32_t class,
+                            uint64_t params);
 /* Makes an object of a type with room for construct's work already done by the caller: put is not called on failure. */
-uint32_t rm_object_new(struct rm_call *c, uint32_t client, uint32_t parent, uint32_t handle, const struct rm_type *type,
-                       struct rm_object **out);
-uint32_t rm_object_free(struct rm_call *c, uint32_t root, uint32_t handle);
-void rm_object_delete(struct nv_machine *m, struct rm_object *o);
-uint32_t rm_object_dup(struct rm_call *c, struct rm_dup_object *p);
+uint32_t nv_rm_object_new(struct rm_call *c, uint32_t client, uint32_t parent, uint32_t handle,
+                          const struct rm_type *type, struct rm_object **out);
+uint32_t nv_rm_object_free(struct rm_call *c, uint32_t root, uint32_t handle);
+void nv_rm_object_delete(struct nv_machine *m, struct rm_object *o);
+uint32_t nv_rm_object_dup(struct rm_call *c, struct rm_dup_object *p);
 /* The client a handle names and that the caller may use, or NULL. */
-struct rm_object *rm_client_find(struct rm_call *c, uint32_t handle);
-struct rm_object *rm_find(struct rm_object *client, uint32_t handle);
+struct rm_object *nv_rm_client_find(struct rm_call *c, uint32_t handle);
+struct rm_object *nv_rm_find(struct rm_object *client, uint32_t handle);
 /* The object of one of kinds (bits), with the reason remembered and *status set when there is none. what: the field. */
-struct rm_object *rm_find_kind(struct nv_machine *m, struct rm_object *client, uint32_t handle, uint32_t kinds,
-                               const char *what, uint32_t *status);
+struct rm_object *nv_rm_find_kind(struct nv_machine *m, struct rm_object *client, uint32_t handle, uint32_t kinds,
+                                  const char *what, uint32_t *status);
 static inline struct rm_object *rm_ancestor(struct rm_object *o, enum rm_kind kind) {
   while (o && o->type->kind != kind) o = o->parent;
   return o;
 }
 /* Frees the clients that were made with a control file. */
-void rm_clients_close(struct nv_machine *m, struct nv_file *ctl);
+void nv_rm_clients_close(struct nv_machine *m, struct nv_file *ctl);
 
 /* ---- rm_memory.c ---- */
 
-uint32_t rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_memory_window(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_usermode(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_vaspace(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p);
+uint32_t nv_rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_memory_window(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_usermode(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_vaspace(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p);
 uint32_t rm_memory_dup(struct rm_call *c, struct rm_object *o, struct rm_object *from);
-void rm_memory_object_fini(struct nv_machine *m, struct rm_object *o);
-void rm_virtual_fini(struct nv_machine *m, struct rm_object *o);
+void nv_rm_memory_object_fini(struct nv_machine *m, struct rm_object *o);
+void nv_rm_virtual_fini(struct nv_machine *m, struct rm_object *o);
 /* A zeroed allocation of sysmem or, with gpu, of its vidmem; NULL when there is no room. */
-struct rm_memory *rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64_t size);
-struct rm_memory *rm_memory_of(struct rm_object *o); /* behind a memory, usermode or channel handle, or NULL */
+struct rm_memory *nv_rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64_t size);
+struct rm_memory *nv_rm_memory_of(struct rm_object *o); /* behind a memory, usermode or channel handle, or NULL */
 /* The address space a handle names, 0: the device's default one, with a reference taken. NULL and *status otherwise. */
-struct rm_vas *rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status);
+struct rm_vas *nv_rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status);
 
 /* ---- rm_map.c ---- */
 
-uint32_t rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd);
-uint32_t rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p);
-uint32_t rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p);
-uint32_t rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p);
+uint32_t nv_rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd);
+uint32_t nv_rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p);
+uint32_t nv_rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p);
+uint32_t nv_rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p);
 /* Undoes the RM mappings of a memory object, or in a virtual one. */
-void rm_dma_forget(struct nv_machine *m, const struct rm_object *o);
-void *rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int flags, uint64_t off);
-bool rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed);
-void rm_span_drop(struct rm_vas *vas, uint64_t va);
+void nv_rm_dma_forget(struct nv_machine *m, const struct rm_object *o);
+void *nv_rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int flags, uint64_t off);
+bool nv_rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed);
+void nv_rm_span_drop(struct rm_vas *vas, uint64_t va);
 
-/* ---- rm_channel.c ---- */
+/* ---- nv_rm_channel.c ---- */
 
-uint32_t rm_channel_group(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_channel(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_compute(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_copy(struct rm_call *c, struct rm_object *o, void *params);
-void rm_channel_fini(struct nv_machine *m, struct rm_object *o);
-void rm_group_fini(struct nv_machine *m, struct rm_object *o);
-uint32_t rm_schedule(struct nv_machine *m, struct rm_object *o, bool on);
-void rm_token_notify(struct rm_channel *ch);
+uint32_t nv_rm_channel_group(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_channel(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_compute(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_copy(struct rm_call *c, struct rm_object *o, void *params);
+void nv_rm_channel_fini(struct nv_machine *m, struct rm_object *o);
+void nv_rm_group_fini(struct nv_machine *m, struct rm_object *o);
+uint32_t nv_rm_schedule(struct nv_machine *m, struct rm_object *o, bool on);
+void nv_rm_token_notify(struct rm_channel *ch);
 /* Copy engine of an NV2080_ENGINE_TYPE, or -1. */
-int rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type);
+int nv_rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type);
 
 /* ---- rm_control.c and those it calls ---- */
 
@@ -249,31 +249,31 @@ struct rm_control_type {
   uint16_t size, branch; /* as rm_type's */
   rm_handler *handler;
 };
-uint32_t rm_control_call(struct rm_call *c, const struct rm_control *p);
-extern const struct rm_control_type rm_query_controls[], rm_channel_controls[], rm_debug_controls[];
+uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p);
+extern const struct rm_control_type nv_rm_query_controls[], nv_rm_channel_controls[], nv_rm_debug_controls[];
 
 /* ---- rm_event.c ---- */
 
-rm_handler rm_event_enable;
-uint32_t rm_event_new(struct rm_call *c, struct rm_object *o, void *params);
-uint32_t rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p);
-uint32_t rm_os_event_free(struct rm_call *c, const struct rm_os_event *p);
-uint32_t rm_event_data(struct nv_file *file, struct rm_get_event_data *p);
-int rm_event_poll(struct nv_file *file, short events, int timeout_ms);
+rm_handler nv_rm_event_enable;
+uint32_t nv_rm_event_new(struct rm_call *c, struct rm_object *o, void *params);
+uint32_t nv_rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p);
+uint32_t nv_rm_os_event_free(struct rm_call *c, const struct rm_os_event *p);
+uint32_t nv_rm_event_data(struct nv_file *file, struct rm_get_event_data *p);
+int nv_rm_event_poll(struct nv_file *file, short events, int timeout_ms);
 /* A file or an object that events name goes away. */
-void rm_events_forget(struct nv_machine *m, const struct nv_file *file, const struct rm_object *source);
+void nv_rm_events_forget(struct nv_machine *m, const struct nv_file *file, const struct rm_object *source);
 
 /* ---- rm_escape.c ---- */
 
-int rm_ioctl(struct nv_file *file, unsigned long request, void *arg);
+int nv_rm_ioctl(struct nv_file *file, unsigned long request, void *arg);
 
 /* ---- uvm.c, uvm_map.c ---- */
 
 struct uvm_space;
-int uvm_ioctl(struct nv_file *file, unsigned long request, void *arg);
-void uvm_close(struct nv_machine *m, struct uvm_space *s);
+int nv_uvm_ioctl(struct nv_file *file, unsigned long request, void *arg);
+void nv_uvm_close(struct nv_machine *m, struct uvm_space *s);
 /* The channel is freed. */
-void uvm_channel_gone(struct uvm_channel *ch);
+void nv_uvm_channel_gone(struct uvm_channel *ch);
 
 /* ---- machine.c ---- */
 

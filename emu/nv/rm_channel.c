@@ -7,7 +7,7 @@
 
 /* ---- engines and runlists ---- */
 
-int rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type) {
+int nv_rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type) {
   for (unsigned i = 0; i < gpu->model->copy_engines; i++)
     if (rm_engine_copy(i) == engine_type) return (int)i;
   return -1;
@@ -17,7 +17,7 @@ int rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type) {
 static unsigned runlist_of(int copy) { return copy < NV_GRCES ? 0 : (unsigned)(copy - NV_GRCES + 1); }
 
 static uint32_t group_init(struct nv_machine *m, struct nv_gpu *gpu, struct rm_group *g, uint32_t engine_type) {
-  int copy = rm_copy_engine(gpu, engine_type);
+  int copy = nv_rm_copy_engine(gpu, engine_type);
   if (engine_type != RM_ENGINE_GR0 && copy < 0)
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of a channel (group): no engine type %u", engine_type);
   g->engine_type = engine_type;
@@ -27,22 +27,22 @@ static uint32_t group_init(struct nv_machine *m, struct nv_gpu *gpu, struct rm_g
   return g->group ? RM_OK : RM_NO_MEMORY;
 }
 
-uint32_t rm_channel_group(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_channel_group(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_channel_group_alloc *p = params;
   uint32_t status = RM_OK;
-  if (p->va_space && !(o->group.vas = rm_vas_find(c, o, p->va_space, &status))) return status;
-  if (p->error_memory && !rm_find_kind(c->m, o->client, p->error_memory, 1u << RM_KIND_MEMORY,
-                                       "RM_ALLOC of CHANNEL_GROUP: hObjectError", &status))
+  if (p->va_space && !(o->group.vas = nv_rm_vas_find(c, o, p->va_space, &status))) return status;
+  if (p->error_memory && !nv_rm_find_kind(c->m, o->client, p->error_memory, 1u << RM_KIND_MEMORY,
+                                          "RM_ALLOC of CHANNEL_GROUP: hObjectError", &status))
     return status;
   return group_init(c->m, o->gpu, &o->group, p->engine_type);
 }
 
-void rm_group_fini(struct nv_machine *m, struct rm_object *o) {
+void nv_rm_group_fini(struct nv_machine *m, struct rm_object *o) {
   if (o->group.group) nv_group_free(o->group.group);
-  rm_vas_put(o->group.vas);
+  nv_rm_vas_put(o->group.vas);
 }
 
-uint32_t rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params) {
   enum { KNOWN_FLAGS = 0x3 };
   struct rm_ctxshare_alloc *p = params;
   struct rm_group *g = &o->parent->group;
@@ -50,9 +50,9 @@ uint32_t rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params) {
   if (p->flags & ~(uint32_t)KNOWN_FLAGS)
     return RM_REFUSE(c->m, RM_INVALID_FLAGS, "RM_ALLOC of CTXSHARE: flags 0x%x", p->flags);
   if (p->va_space)
-    o->ctxshare.vas = rm_vas_find(c, o, p->va_space, &status);
+    o->ctxshare.vas = nv_rm_vas_find(c, o, p->va_space, &status);
   else
-    o->ctxshare.vas = g->vas ? rm_vas_get(g->vas) : rm_vas_find(c, o, 0, &status);
+    o->ctxshare.vas = g->vas ? nv_rm_vas_get(g->vas) : nv_rm_vas_find(c, o, 0, &status);
   for (const struct rm_object *other = o->next; other; other = other->next)
     if (other->type->kind == RM_KIND_CTXSHARE) o->ctxshare.id++;
   p->subctx_id = o->ctxshare.id;
@@ -76,7 +76,7 @@ static bool take_id(struct nv_gpu *gpu, unsigned runlist, uint32_t *id) {
 /* The memory a channel's handle field names, with room for size bytes at offset. */
 static struct rm_memory *channel_memory(struct rm_call *c, struct rm_object *o, uint32_t handle, uint64_t offset,
                                         uint64_t size, const char *what, uint32_t *status) {
-  struct rm_object *object = rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_MEMORY, what, status);
+  struct rm_object *object = nv_rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_MEMORY, what, status);
   if (!object) return NULL;
   struct rm_memory *mem = object->memory.memory;
   if (offset > mem->size || size > mem->size - offset || (mem->gpu && mem->gpu != o->gpu)) {
@@ -84,7 +84,7 @@ static struct rm_memory *channel_memory(struct rm_call *c, struct rm_object *o, 
                         what, handle, size, offset);
     return NULL;
   }
-  return rm_memory_get(mem);
+  return nv_rm_memory_get(mem);
 }
 
 /* The address space: that of the context share, else the group's, else the one named or the device's. */
@@ -103,15 +103,15 @@ static uint32_t channel_vas(struct rm_call *c, struct rm_object *o, const struct
     return RM_REFUSE(m, RM_INVALID_STATE,
                      "RM_ALLOC of a channel: all channels of a group have a context share, or none has");
   if (p->ctxshare) {
-    struct rm_object *share = rm_find_kind(m, o->client, p->ctxshare, 1u << RM_KIND_CTXSHARE,
-                                           "RM_ALLOC of a channel: hContextShare", &status);
+    struct rm_object *share = nv_rm_find_kind(m, o->client, p->ctxshare, 1u << RM_KIND_CTXSHARE,
+                                              "RM_ALLOC of a channel: hContextShare", &status);
     if (share && share->parent != o->parent)
       status = RM_REFUSE(m, RM_INVALID_OBJECT_PARENT, "RM_ALLOC of a channel: context share 0x%x is another group's",
                          p->ctxshare);
-    if (!status) ch->vas = rm_vas_get(share->ctxshare.vas);
+    if (!status) ch->vas = nv_rm_vas_get(share->ctxshare.vas);
     return status;
   }
-  ch->vas = grouped && ch->group->vas ? rm_vas_get(ch->group->vas) : rm_vas_find(c, o, p->va_space, &status);
+  ch->vas = grouped && ch->group->vas ? nv_rm_vas_get(ch->group->vas) : nv_rm_vas_find(c, o, p->va_space, &status);
   return status;
 }
 
@@ -135,7 +135,7 @@ static uint32_t channel_memories(struct rm_call *c, struct rm_object *o, const s
     ch->userd_offset = p->userd_offset[0];
     ch->userd = channel_memory(c, o, p->userd_memory[0], ch->userd_offset, sizeof(struct rm_userd),
                                "RM_ALLOC of a channel: hUserdMemory", &status);
-  } else if (!(ch->userd = rm_memory_new(c->m, o->gpu, NV_PAGE))) {
+  } else if (!(ch->userd = nv_rm_memory_new(c->m, o->gpu, NV_PAGE))) {
     status = RM_NO_MEMORY;
   }
   if (!status && p->error_memory)
@@ -145,7 +145,7 @@ static uint32_t channel_memories(struct rm_call *c, struct rm_object *o, const s
   return status;
 }
 
-uint32_t rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_channel_alloc *p = params;
   struct rm_channel *ch = &o->channel;
@@ -176,7 +176,7 @@ uint32_t rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
   ch->bound = grouped;
   g->shares = p->ctxshare != 0;
   g->channels++;
-  int copy = rm_copy_engine(o->gpu, g->engine_type);
+  int copy = nv_rm_copy_engine(o->gpu, g->engine_type);
   ch->channel = nv_channel_new(g->group, &(struct nv_channel_desc){
                                              .vm = ch->vas->vm,
                                              .kind = copy < 0 ? NV_ENGINE_GRAPHICS : NV_ENGINE_COPY,
@@ -193,23 +193,23 @@ uint32_t rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
   return ch->channel ? RM_OK : RM_NO_MEMORY;
 }
 
-void rm_channel_fini(struct nv_machine *m, struct rm_object *o) {
+void nv_rm_channel_fini(struct nv_machine *m, struct rm_object *o) {
   struct rm_channel *ch = &o->channel;
-  if (ch->registered) uvm_channel_gone(ch->registered);
+  if (ch->registered) nv_uvm_channel_gone(ch->registered);
   if (ch->channel) nv_channel_free(ch->channel);
   if (ch->group) {
     o->gpu->channel_ids[ch->group->runlist][ch->id / 64] &= ~(1ull << ch->id % 64);
     ch->group->channels--;
   }
   if (ch->own.group) nv_group_free(ch->own.group);
-  rm_memory_put(ch->userd);
-  rm_memory_put(ch->notifier);
-  rm_vas_put(ch->vas);
+  nv_rm_memory_put(ch->userd);
+  nv_rm_memory_put(ch->notifier);
+  nv_rm_vas_put(ch->vas);
 }
 
 /* ---- engine objects ---- */
 
-uint32_t rm_compute(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_compute(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_channel *ch = &o->parent->channel;
   if (ch->group->engine_type != RM_ENGINE_GR0)
     return RM_REFUSE(c->m, RM_INVALID_CLASS, "RM_ALLOC of %s: the channel is of a copy engine", o->type->name);
@@ -217,11 +217,11 @@ uint32_t rm_compute(struct rm_call *c, struct rm_object *o, void *params) {
   return RM_OK;
 }
 
-uint32_t rm_copy(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_copy(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_copy_alloc *p = params;
   const struct rm_channel *ch = &o->parent->channel;
-  int own = rm_copy_engine(o->gpu, ch->group->engine_type);
-  int wanted = p->version == RM_COPY_ALLOC_ENGINE             ? rm_copy_engine(o->gpu, p->engine_type)
+  int own = nv_rm_copy_engine(o->gpu, ch->group->engine_type);
+  int wanted = p->version == RM_COPY_ALLOC_ENGINE             ? nv_rm_copy_engine(o->gpu, p->engine_type)
                : p->engine_type < o->gpu->model->copy_engines ? (int)p->engine_type
                                                               : -1;
   if (p->version > RM_COPY_ALLOC_ENGINE || wanted < 0)
@@ -249,7 +249,7 @@ static uint32_t check_registered(struct nv_machine *m, const struct rm_object *o
       o->handle);
 }
 
-uint32_t rm_schedule(struct nv_machine *m, struct rm_object *o, bool on) {
+uint32_t nv_rm_schedule(struct nv_machine *m, struct rm_object *o, bool on) {
   struct rm_group *g = o->type->kind == RM_KIND_GROUP ? &o->group : o->channel.group;
   uint32_t status = RM_OK;
   if (on && g == &o->group)
@@ -269,7 +269,7 @@ uint32_t rm_schedule(struct nv_machine *m, struct rm_object *o, bool on) {
 
 static uint32_t schedule(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
   const struct rm_gpfifo_schedule *p = params;
-  return rm_schedule(c->m, o, p->enable);
+  return nv_rm_schedule(c->m, o, p->enable);
 }
 
 static uint32_t bind(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
@@ -282,10 +282,10 @@ static uint32_t bind(struct rm_call *c, struct rm_object *o, void *params, uint3
 }
 
 static uint32_t stop_channel(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
-  return rm_schedule(c->m, o, false);
+  return nv_rm_schedule(c->m, o, false);
 }
 
-void rm_token_notify(struct rm_channel *ch) {
+void nv_rm_token_notify(struct rm_channel *ch) {
   if (!ch->notifier || ch->token_index >= ch->notifiers) return;
   struct nv_notifier *n = (struct nv_notifier *)ch->notifier->host + ch->token_index;
   atomic_store(&n->info32, ch->token);
@@ -298,7 +298,7 @@ static uint32_t token(struct rm_call *c, struct rm_object *o, void *params, uint
     return RM_REFUSE(c->m, RM_INVALID_STATE, "GET_WORK_SUBMIT_TOKEN: channel 0x%x is not bound to an engine",
                      o->handle);
   p->token = o->channel.token;
-  rm_token_notify(&o->channel);
+  nv_rm_token_notify(&o->channel);
   return RM_OK;
 }
 
@@ -308,14 +308,15 @@ static uint32_t token_index(struct rm_call *c, struct rm_object *o, void *params
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX: %u of %u", p->index,
                      o->channel.notifiers);
   o->channel.token_index = p->index;
-  rm_token_notify(&o->channel);
+  nv_rm_token_notify(&o->channel);
   return RM_OK;
 }
 
 static uint32_t class_engine(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
   struct rm_class_engine *p = params;
   uint32_t status = RM_OK;
-  const struct rm_object *engine = rm_find_kind(c->m, o->client, p->object, 1u << RM_KIND_ENGINE, "hObject", &status);
+  const struct rm_object *engine =
+      nv_rm_find_kind(c->m, o->client, p->object, 1u << RM_KIND_ENGINE, "hObject", &status);
   if (!engine) return status;
   p->class = engine->type->class;
   p->engine = o->channel.group->engine_type;
@@ -353,20 +354,20 @@ static uint32_t disable_channels(struct rm_call *c, struct rm_object *o, void *p
   if (p->count > 64) return RM_REFUSE(m, RM_INVALID_ARGUMENT, "FIFO_DISABLE_CHANNELS: %u channels", p->count);
   if (p->event || p->rewind) return RM_REFUSE(m, RM_NOT_SUPPORTED, "not supported: FIFO_DISABLE_CHANNELS with rewind");
   for (uint32_t i = 0; i < p->count && !status; i++) {
-    struct rm_object *client = rm_client_find(c, p->clients[i]);
+    struct rm_object *client = nv_rm_client_find(c, p->clients[i]);
     if (!client) return RM_REFUSE(m, RM_INVALID_CLIENT, "FIFO_DISABLE_CHANNELS: no client 0x%x", p->clients[i]);
-    struct rm_object *ch = rm_find_kind(m, client, p->channels[i], 1u << RM_KIND_CHANNEL, "hChannel", &status);
+    struct rm_object *ch = nv_rm_find_kind(m, client, p->channels[i], 1u << RM_KIND_CHANNEL, "hChannel", &status);
     if (!ch) return status;
     if (ch->gpu != o->gpu)
       return RM_REFUSE(m, RM_INVALID_ARGUMENT, "FIFO_DISABLE_CHANNELS: channel 0x%x is another GPU's", ch->handle);
-    status = rm_schedule(m, ch, !p->disable);
+    status = nv_rm_schedule(m, ch, !p->disable);
   }
   return status;
 }
 
 #define CHANNEL 1u << RM_KIND_CHANNEL
 #define GROUP   1u << RM_KIND_GROUP
-const struct rm_control_type rm_channel_controls[] = {
+const struct rm_control_type nv_rm_channel_controls[] = {
     {0xa06c0101, GROUP, sizeof(struct rm_gpfifo_schedule), offsetof(struct rm_branch, gpfifo_schedule), schedule},
     {0xa06f0103, CHANNEL, sizeof(struct rm_gpfifo_schedule), offsetof(struct rm_branch, gpfifo_schedule), schedule},
     {0xa06f0104, CHANNEL, sizeof(struct rm_channel_bind), 0, bind},

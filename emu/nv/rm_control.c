@@ -7,20 +7,20 @@
 enum { PARAMS_ON_STACK = 1024, PARAMS_MAX = 16384 };
 
 static const struct rm_control_type *find(uint32_t cmd) {
-  const struct rm_control_type *const tables[] = {rm_query_controls, rm_channel_controls, rm_debug_controls};
+  const struct rm_control_type *const tables[] = {nv_rm_query_controls, nv_rm_channel_controls, nv_rm_debug_controls};
   for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
     for (const struct rm_control_type *t = tables[i]; t->handler; t++)
       if (t->cmd == cmd) return t;
   return NULL;
 }
 
-uint32_t rm_control_call(struct rm_call *c, const struct rm_control *p) {
+uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
   struct nv_machine *m = c->m;
   uint64_t stack[PARAMS_ON_STACK / 8];
-  struct rm_object *client = rm_client_find(c, p->client);
+  struct rm_object *client = nv_rm_client_find(c, p->client);
   if (!client)
     return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_CONTROL 0x%x: no client 0x%x of this descriptor", p->cmd, p->client);
-  struct rm_object *o = rm_find(client, p->object);
+  struct rm_object *o = nv_rm_find(client, p->object);
   if (!o) return RM_REFUSE(m, RM_OBJECT_NOT_FOUND, "RM_CONTROL 0x%x: no object 0x%x", p->cmd, p->object);
   if (!p->cmd) return RM_OK; /* every class answers its NULL command */
   const struct rm_control_type *t = find(p->cmd);
@@ -54,7 +54,7 @@ uint32_t rm_control_call(struct rm_call *c, const struct rm_control *p) {
 enum { FAULT_PTE = 2, FAULT_RO_VIOLATION = 6, ACCESS_READ = 0, ACCESS_WRITE = 1 };
 
 static struct rm_object *target_channel(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status) {
-  struct rm_object *ch = rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_CHANNEL, "hTargetChannel", status);
+  struct rm_object *ch = nv_rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_CHANNEL, "hTargetChannel", status);
   if (ch && ch != o->target->parent && ch->channel.group != o->target->parent->channel.group) {
     *status = RM_REFUSE(c->m, RM_INVALID_OBJECT_PARENT, "hTargetChannel 0x%x is not the debugged one", handle);
     return NULL;
@@ -150,7 +150,7 @@ static uint32_t clear_sm_errors(struct rm_call *c, struct rm_object *o, void *pa
 static uint32_t accept(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) { return RM_OK; }
 
 #define DEBUGGER 1u << RM_KIND_DEBUGGER
-const struct rm_control_type rm_debug_controls[] = {
+const struct rm_control_type nv_rm_debug_controls[] = {
     {0x906f0106, 1u << RM_KIND_CHANNEL, sizeof(struct rm_mmu_fault_info), 0, mmu_fault_info},
     {0x83de0307, DEBUGGER, 4, 0, accept}, /* SET_MODE_MMU_DEBUG */
     {0x83de0309, DEBUGGER, 4, 0, accept}, /* SET_EXCEPTION_MASK */

@@ -40,25 +40,25 @@ static int alloc(struct rm_call *c, struct nv_file *file, union body *b, uint32_
   struct rm_alloc *p = &b->alloc;
   struct rm_alloc_short *s = &b->alloc_short;
   if (size == sizeof *s) {
-    s->status = rm_object_alloc(c, s->root, s->parent, &s->object, s->class, s->params);
+    s->status = nv_rm_object_alloc(c, s->root, s->parent, &s->object, s->class, s->params);
     return 0;
   }
   if (p->flags)
     p->status = RM_REFUSE(c->m, RM_INVALID_FLAGS, "RM_ALLOC: flags 0x%x", p->flags);
   else
-    p->status = rm_object_alloc(c, p->root, p->parent, &p->object, p->class, p->params);
+    p->status = nv_rm_object_alloc(c, p->root, p->parent, &p->object, p->class, p->params);
   return 0;
 }
 static int free_object(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->free.status = rm_object_free(c, b->free.root, b->free.object);
+  b->free.status = nv_rm_object_free(c, b->free.root, b->free.object);
   return 0;
 }
 static int control(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->control.status = rm_control_call(c, &b->control);
+  b->control.status = nv_rm_control_call(c, &b->control);
   return 0;
 }
 static int dup_object(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->dup.status = rm_object_dup(c, &b->dup);
+  b->dup.status = nv_rm_object_dup(c, &b->dup);
   return 0;
 }
 
@@ -66,16 +66,16 @@ static int dup_object(struct rm_call *c, struct nv_file *file, union body *b, ui
 
 static int alloc_memory(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   struct rm_alloc_memory *p = &b->alloc_memory.params;
-  p->status = rm_memory_import(c, p);
+  p->status = nv_rm_memory_import(c, p);
   return 0;
 }
 static int map_memory(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   struct rm_map_memory *p = &b->map_memory.params;
-  p->status = rm_map_cpu(c, p, b->map_memory.fd);
+  p->status = nv_rm_map_cpu(c, p, b->map_memory.fd);
   return 0;
 }
 static int unmap_memory(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->unmap_memory.status = rm_unmap_cpu(c, &b->unmap_memory);
+  b->unmap_memory.status = nv_rm_unmap_cpu(c, &b->unmap_memory);
   return 0;
 }
 /* Where a client's own mapping lies is of no use to this module, which maps what it maps by itself. */
@@ -87,7 +87,7 @@ static int update_mapping(struct rm_call *c, struct nv_file *file, union body *b
 static int map_dma(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   struct rm_map_memory_dma_575 before = b->map_dma_575;
   if (size != sizeof before) {
-    b->map_dma.status = rm_map_dma(c, &b->map_dma);
+    b->map_dma.status = nv_rm_map_dma(c, &b->map_dma);
     return 0;
   }
   struct rm_map_memory_dma p = {before.client,
@@ -98,14 +98,14 @@ static int map_dma(struct rm_call *c, struct nv_file *file, union body *b, uint3
                                 before.length,
                                 .flags = before.flags,
                                 .dma_offset = before.dma_offset};
-  b->map_dma_575.status = rm_map_dma(c, &p);
+  b->map_dma_575.status = nv_rm_map_dma(c, &p);
   b->map_dma_575.dma_offset = p.dma_offset;
   return 0;
 }
 static int unmap_dma(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   struct rm_unmap_memory_dma_545 before = b->unmap_dma_545;
   if (size != sizeof before) {
-    b->unmap_dma.status = rm_unmap_dma(c, &b->unmap_dma);
+    b->unmap_dma.status = nv_rm_unmap_dma(c, &b->unmap_dma);
     return 0;
   }
   struct rm_unmap_memory_dma p = {.client = before.client,
@@ -114,22 +114,22 @@ static int unmap_dma(struct rm_call *c, struct nv_file *file, union body *b, uin
                                   .memory = before.memory,
                                   .flags = before.flags,
                                   .dma_offset = before.dma_offset};
-  b->unmap_dma_545.status = rm_unmap_dma(c, &p);
+  b->unmap_dma_545.status = nv_rm_unmap_dma(c, &p);
   return 0;
 }
 
 /* ---- events ---- */
 
 static int alloc_event(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->os_event.status = rm_os_event_alloc(c, &b->os_event);
+  b->os_event.status = nv_rm_os_event_alloc(c, &b->os_event);
   return 0;
 }
 static int free_event(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->os_event.status = rm_os_event_free(c, &b->os_event);
+  b->os_event.status = nv_rm_os_event_free(c, &b->os_event);
   return 0;
 }
 static int event_data(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
-  b->event_data.status = rm_event_data(file, &b->event_data);
+  b->event_data.status = nv_rm_event_data(file, &b->event_data);
   return 0;
 }
 
@@ -283,7 +283,7 @@ static int dispatch(struct nv_file *file, uint32_t nr, uint32_t size, uint64_t a
                     nr);
 }
 
-int rm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
+int nv_rm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
   struct nv_machine *m = file->machine;
   uint32_t nr = RM_IO_NR(request), size = RM_IO_SIZE(request);
   uint64_t at = (uintptr_t)arg;

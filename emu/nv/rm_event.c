@@ -12,13 +12,13 @@
 
 enum { CHANNEL_RC = 0, SUBDEVICE_RC_ERROR = 37, SUBDEVICE_EVENTS = 199 };
 
-uint32_t rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p) {
+uint32_t nv_rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p) {
   struct nv_machine *m = c->m;
   struct nv_file *file = nv_file_get(m, (int)p->fd);
   uint32_t status = RM_OK;
   if (!file || file->kind == NV_FILE_UVM)
     status = RM_REFUSE(m, RM_INVALID_ARGUMENT, "ALLOC_OS_EVENT: descriptor %d", (int)p->fd);
-  else if (!rm_client_find(c, p->client))
+  else if (!nv_rm_client_find(c, p->client))
     status = RM_REFUSE(m, RM_INVALID_CLIENT, "ALLOC_OS_EVENT: no client 0x%x", p->client);
   else if (file->has_event)
     status = RM_REFUSE(m, RM_INVALID_ARGUMENT, "ALLOC_OS_EVENT: descriptor %d has an event already", (int)p->fd);
@@ -28,7 +28,7 @@ uint32_t rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p) {
   return status;
 }
 
-uint32_t rm_os_event_free(struct rm_call *c, const struct rm_os_event *p) {
+uint32_t nv_rm_os_event_free(struct rm_call *c, const struct rm_os_event *p) {
   struct nv_file *file = nv_file_get(c->m, (int)p->fd);
   uint32_t status = RM_OK;
   if (!file || !file->has_event || file->event_client != p->client)
@@ -40,7 +40,7 @@ uint32_t rm_os_event_free(struct rm_call *c, const struct rm_os_event *p) {
   return status;
 }
 
-uint32_t rm_event_new(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_event_new(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   const struct rm_event_alloc *p = params;
   uint32_t index = p->notify_index & 0xffff, status = RM_OK;
@@ -48,7 +48,7 @@ uint32_t rm_event_new(struct rm_call *c, struct rm_object *o, void *params) {
     return RM_REFUSE(m, RM_INVALID_CLASS, "RM_ALLOC of EVENT_OS: hClass 0x%x", p->class);
   if (p->parent_client != o->client->handle)
     return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_ALLOC of EVENT_OS: hParentClient 0x%x", p->parent_client);
-  struct rm_object *source = rm_find(o->client, p->src_resource);
+  struct rm_object *source = nv_rm_find(o->client, p->src_resource);
   if (!source)
     return RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "RM_ALLOC of EVENT_OS: hSrcResource 0x%x", p->src_resource);
   if ((source->type->kind != RM_KIND_CHANNEL || index != CHANNEL_RC) &&
@@ -72,7 +72,7 @@ uint32_t rm_event_new(struct rm_call *c, struct rm_object *o, void *params) {
   return status;
 }
 
-uint32_t rm_event_enable(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
+uint32_t nv_rm_event_enable(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) {
   const struct rm_event_set_notification *p = params;
   if (p->event >= SUBDEVICE_EVENTS || p->action > 2)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "EVENT_SET_NOTIFICATION: event %u, action %u", p->event, p->action);
@@ -82,7 +82,7 @@ uint32_t rm_event_enable(struct rm_call *c, struct rm_object *o, void *params, u
   return RM_OK;
 }
 
-void rm_events_forget(struct nv_machine *m, const struct nv_file *file, const struct rm_object *source) {
+void nv_rm_events_forget(struct nv_machine *m, const struct nv_file *file, const struct rm_object *source) {
   for (size_t i = m->nevents; i-- > 0;) {
     struct rm_object *o = m->events[i];
     if (o->event.file != file && o->event.source != source && o != source) continue;
@@ -109,7 +109,7 @@ static struct rm_object *next_due(const struct nv_file *file) {
   return NULL;
 }
 
-uint32_t rm_event_data(struct nv_file *file, struct rm_get_event_data *p) {
+uint32_t nv_rm_event_data(struct nv_file *file, struct rm_get_event_data *p) {
   struct nv_machine *m = file->machine;
   struct rm_object *o = next_due(file);
   if (!o) return RM_REFUSE(m, RM_GENERIC, "GET_EVENT_DATA: there is none");
@@ -139,7 +139,7 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-int rm_event_poll(struct nv_file *file, short events, int timeout_ms) {
+int nv_rm_event_poll(struct nv_file *file, short events, int timeout_ms) {
   /* An error is counted before the channel has it, so a wake-up may come too early for one look. */
   enum { SLICE_MS = 50 };
   struct nv_machine *m = file->machine;

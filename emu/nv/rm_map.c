@@ -11,15 +11,15 @@
 static struct rm_object *find_mappable(struct rm_call *c, uint32_t client_handle, uint32_t device, uint32_t memory,
                                        const char *call, uint32_t *status) {
   struct nv_machine *m = c->m;
-  struct rm_object *client = rm_client_find(c, client_handle);
+  struct rm_object *client = nv_rm_client_find(c, client_handle);
   if (!client) {
     *status = RM_REFUSE(m, RM_INVALID_CLIENT, "%s: no client 0x%x of this descriptor", call, client_handle);
     return NULL;
   }
   struct rm_object *dev =
-      rm_find_kind(m, client, device, 1u << RM_KIND_DEVICE | 1u << RM_KIND_SUBDEVICE, "hDevice", status);
-  struct rm_object *o = dev ? rm_find(client, memory) : NULL;
-  if (dev && (!o || !rm_memory_of(o))) {
+      nv_rm_find_kind(m, client, device, 1u << RM_KIND_DEVICE | 1u << RM_KIND_SUBDEVICE, "hDevice", status);
+  struct rm_object *o = dev ? nv_rm_find(client, memory) : NULL;
+  if (dev && (!o || !nv_rm_memory_of(o))) {
     *status = RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s: hMemory 0x%x is no memory", call, memory);
     return NULL;
   }
@@ -43,13 +43,13 @@ static uint32_t check_file(struct rm_call *c, const struct nv_file *file, const 
   return RM_OK;
 }
 
-uint32_t rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd) {
+uint32_t nv_rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd) {
   enum { ACCESS_READ_ONLY = 1, KNOWN = 0x3 | 1 << 4 | 1 << 8 | 1 << 14 | 0x3 << 15 | 1 << 17 | 1 << 18 | 0x7 << 23 };
   struct nv_machine *m = c->m;
   uint32_t status = RM_OK;
   struct rm_object *o = find_mappable(c, p->client, p->device, p->memory, "MAP_MEMORY", &status);
   if (!o) return status;
-  struct rm_memory *mem = rm_memory_of(o);
+  struct rm_memory *mem = nv_rm_memory_of(o);
   if (p->flags & ~(uint32_t)KNOWN) return RM_REFUSE(m, RM_INVALID_FLAGS, "MAP_MEMORY: flags 0x%x", p->flags);
   if (mem->fd < 0) return RM_REFUSE(m, RM_NOT_SUPPORTED, "MAP_MEMORY: 0x%x is the caller's own memory", p->memory);
   if (!p->length || p->offset % NV_PAGE || p->offset > mem->size || p->length > mem->size - p->offset)
@@ -65,7 +65,7 @@ uint32_t rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd) {
       map->next = o->memory.maps;
       o->memory.maps = map;
     }
-    file->mapped = rm_memory_get(mem);
+    file->mapped = nv_rm_memory_get(mem);
     file->map_offset = p->offset;
     file->map_length = p->length;
     file->map_read_only = (p->flags & 3) == ACCESS_READ_ONLY;
@@ -78,7 +78,7 @@ uint32_t rm_map_cpu(struct rm_call *c, struct rm_map_memory *p, int fd) {
   return status;
 }
 
-uint32_t rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p) {
+uint32_t nv_rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p) {
   uint32_t status = RM_OK;
   struct rm_object *o = find_mappable(c, p->client, p->device, p->memory, "UNMAP_MEMORY", &status);
   if (!o) return status;
@@ -93,7 +93,7 @@ uint32_t rm_unmap_cpu(struct rm_call *c, const struct rm_unmap_memory *p) {
   return RM_OK;
 }
 
-void *rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int flags, uint64_t off) {
+void *nv_rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int flags, uint64_t off) {
   struct nv_machine *m = file->machine;
   const struct rm_memory *mem = file->mapped;
   uint64_t length = (file->map_length + NV_PAGE - 1) & ~(uint64_t)(NV_PAGE - 1);
@@ -126,13 +126,13 @@ static void drop(struct rm_dma **link) {
   struct rm_dma *d = *link;
   struct rm_vas *vas = d->window->virtual.vas;
   vm_unmap(vas->vm, d->va, d->size);
-  if (d->span) rm_span_drop(vas, d->va);
-  rm_memory_put(d->memory);
+  if (d->span) nv_rm_span_drop(vas, d->va);
+  nv_rm_memory_put(d->memory);
   *link = d->next;
   free(d);
 }
 
-void rm_dma_forget(struct nv_machine *m, const struct rm_object *o) {
+void nv_rm_dma_forget(struct nv_machine *m, const struct rm_object *o) {
   for (struct rm_dma **link = &m->dma; *link;)
     if ((*link)->window == o || (*link)->object == o)
       drop(link);
@@ -155,23 +155,23 @@ static uint32_t place(struct nv_machine *m, const struct rm_object *window, cons
                        "+0x%" PRIx64,
                        *va, size, window->handle, v->va, v->size);
   }
-  if (*span && !rm_span_take(v->vas, va, size, NV_PAGE, fixed))
+  if (*span && !nv_rm_span_take(v->vas, va, size, NV_PAGE, fixed))
     return RM_REFUSE(m, RM_NO_MEMORY, "MAP_MEMORY_DMA: 0x%" PRIx64 "+0x%" PRIx64 " is not free", *va, size);
   return RM_OK;
 }
 
-uint32_t rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p) {
+uint32_t nv_rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p) {
   enum { ACCESS_READ_ONLY = 1, P2P = 0xff << 20 };
   struct nv_machine *m = c->m;
-  struct rm_object *client = rm_client_find(c, p->client);
+  struct rm_object *client = nv_rm_client_find(c, p->client);
   uint32_t status = RM_OK;
   if (!client) return RM_REFUSE(m, RM_INVALID_CLIENT, "MAP_MEMORY_DMA: no client 0x%x of this descriptor", p->client);
   struct rm_object *dev =
-      rm_find_kind(m, client, p->device, 1u << RM_KIND_DEVICE | 1u << RM_KIND_SUBDEVICE, "hDevice", &status);
+      nv_rm_find_kind(m, client, p->device, 1u << RM_KIND_DEVICE | 1u << RM_KIND_SUBDEVICE, "hDevice", &status);
   struct rm_object *window =
-      dev ? rm_find_kind(m, client, p->dma, 1u << RM_KIND_VIRTUAL, "MAP_MEMORY_DMA: hDma", &status) : NULL;
-  struct rm_object *o = window ? rm_find_kind(m, client, p->memory, 1u << RM_KIND_MEMORY | 1u << RM_KIND_USERMODE,
-                                              "MAP_MEMORY_DMA: hMemory", &status)
+      dev ? nv_rm_find_kind(m, client, p->dma, 1u << RM_KIND_VIRTUAL, "MAP_MEMORY_DMA: hDma", &status) : NULL;
+  struct rm_object *o = window ? nv_rm_find_kind(m, client, p->memory, 1u << RM_KIND_MEMORY | 1u << RM_KIND_USERMODE,
+                                                 "MAP_MEMORY_DMA: hMemory", &status)
                                : NULL;
   if (!o) return status;
   struct rm_memory *mem = o->memory.memory;
@@ -192,24 +192,25 @@ uint32_t rm_map_dma(struct rm_call *c, struct rm_map_memory_dma *p) {
   unsigned access = VM_READ | VM_EXEC | (read_only ? 0u : (unsigned)VM_WRITE);
   int rc = vm_map(window->virtual.vas->vm, d->va, size, mem->host + p->offset, access, o->handle);
   if (rc) {
-    if (d->span) rm_span_drop(window->virtual.vas, d->va);
+    if (d->span) nv_rm_span_drop(window->virtual.vas, d->va);
     status = RM_REFUSE(m, rc == -EEXIST ? RM_STATE_IN_USE : RM_NO_MEMORY,
                        "MAP_MEMORY_DMA: 0x%" PRIx64 "+0x%" PRIx64 " cannot be mapped%s", d->va, size,
                        rc == -EEXIST ? ": part of it is" : "");
     return free(d), status;
   }
-  rm_memory_get(mem);
+  nv_rm_memory_get(mem);
   m->dma = d;
   p->dma_offset = d->va;
   return RM_OK;
 }
 
-uint32_t rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p) {
+uint32_t nv_rm_unmap_dma(struct rm_call *c, const struct rm_unmap_memory_dma *p) {
   struct nv_machine *m = c->m;
-  struct rm_object *client = rm_client_find(c, p->client);
+  struct rm_object *client = nv_rm_client_find(c, p->client);
   uint32_t status = RM_OK;
   if (!client) return RM_REFUSE(m, RM_INVALID_CLIENT, "UNMAP_MEMORY_DMA: no client 0x%x of this descriptor", p->client);
-  struct rm_object *window = rm_find_kind(m, client, p->dma, 1u << RM_KIND_VIRTUAL, "UNMAP_MEMORY_DMA: hDma", &status);
+  struct rm_object *window =
+      nv_rm_find_kind(m, client, p->dma, 1u << RM_KIND_VIRTUAL, "UNMAP_MEMORY_DMA: hDma", &status);
   if (!window) return status;
   struct rm_dma **link = &m->dma;
   while (*link && ((*link)->window != window || (*link)->va != p->dma_offset)) link = &(*link)->next;

@@ -13,17 +13,17 @@
 
 /* ---- counted things ---- */
 
-struct rm_memory *rm_memory_get(struct rm_memory *mem) {
+struct rm_memory *nv_rm_memory_get(struct rm_memory *mem) {
   if (mem) mem->refs++;
   return mem;
 }
-void rm_memory_put(struct rm_memory *mem) {
+void nv_rm_memory_put(struct rm_memory *mem) {
   if (!mem || --mem->refs) return;
   if (mem->heap) heap_free(mem->heap, mem->offset, mem->size, mem->host);
   free(mem);
 }
 
-struct rm_vas *rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint64_t end) {
+struct rm_vas *nv_rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint64_t end) {
   struct rm_vas *vas = calloc(1, sizeof *vas);
   if (!vas) return NULL;
   *vas = (struct rm_vas){.refs = 1, .gpu = gpu, .vm = vm_new(), .external = external, .base = base, .end = end};
@@ -31,11 +31,11 @@ struct rm_vas *rm_vas_new(struct nv_gpu *gpu, bool external, uint64_t base, uint
   free(vas);
   return NULL;
 }
-struct rm_vas *rm_vas_get(struct rm_vas *vas) {
+struct rm_vas *nv_rm_vas_get(struct rm_vas *vas) {
   if (vas) vas->refs++;
   return vas;
 }
-void rm_vas_put(struct rm_vas *vas) {
+void nv_rm_vas_put(struct rm_vas *vas) {
   if (!vas || --vas->refs) return;
   vm_free(vas->vm);
   for (struct rm_span *s = vas->spans, *next; s; s = next) next = s->next, free(s);
@@ -48,7 +48,7 @@ static struct rm_memory *memory_new(struct rm_memory like) {
   return mem;
 }
 
-struct rm_memory *rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64_t size) {
+struct rm_memory *nv_rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64_t size) {
   struct heap *heap = gpu ? &gpu->vram : &m->sysmem;
   struct rm_memory *mem = memory_new((struct rm_memory){
       .place = gpu ? RM_PLACE_VIDMEM : RM_PLACE_SYSMEM, .gpu = gpu, .heap = heap, .size = size, .fd = heap->fd});
@@ -59,7 +59,7 @@ struct rm_memory *rm_memory_new(struct nv_machine *m, struct nv_gpu *gpu, uint64
   return mem;
 }
 
-struct rm_memory *rm_memory_of(struct rm_object *o) {
+struct rm_memory *nv_rm_memory_of(struct rm_object *o) {
   switch (o->type->kind) {
   case RM_KIND_MEMORY:
   case RM_KIND_USERMODE: return o->memory.memory;
@@ -68,15 +68,15 @@ struct rm_memory *rm_memory_of(struct rm_object *o) {
   }
 }
 
-void rm_memory_object_fini(struct nv_machine *m, struct rm_object *o) {
-  rm_dma_forget(m, o);
+void nv_rm_memory_object_fini(struct nv_machine *m, struct rm_object *o) {
+  nv_rm_dma_forget(m, o);
   for (struct rm_cpu_map *map = o->memory.maps, *next; map; map = next) next = map->next, free(map);
-  rm_memory_put(o->memory.memory);
+  nv_rm_memory_put(o->memory.memory);
 }
 
 /* ---- ranges of an address space ---- */
 
-bool rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed) {
+bool nv_rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed) {
   uint64_t first = vas->base > VAS_FIRST ? vas->base : VAS_FIRST, at = fixed ? *va : (first + align - 1) & ~(align - 1);
   struct rm_span **link = &vas->spans;
   if (fixed && (at < vas->base || at >= vas->end)) return false;
@@ -96,7 +96,7 @@ bool rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t alig
   return true;
 }
 
-void rm_span_drop(struct rm_vas *vas, uint64_t va) {
+void nv_rm_span_drop(struct rm_vas *vas, uint64_t va) {
   struct rm_span **link = &vas->spans;
   while (*link && (*link)->va != va) link = &(*link)->next;
   struct rm_span *gone = *link;
@@ -148,7 +148,7 @@ static uint32_t check_attributes(struct nv_machine *m, const struct rm_object *o
   return RM_OK;
 }
 
-uint32_t rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_memory_alloc *p = params;
   struct nv_gpu *gpu = o->type->class == RM_CLASS_MEMORY_LOCAL ? o->gpu : NULL;
@@ -157,7 +157,7 @@ uint32_t rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params
   if (status) return status;
   uint64_t page = page_bytes(p), size = (p->size + page - 1) & ~(page - 1);
   const struct heap *heap = gpu ? &gpu->vram : &m->sysmem;
-  o->memory.memory = rm_memory_new(m, gpu, size);
+  o->memory.memory = nv_rm_memory_new(m, gpu, size);
   if (!o->memory.memory)
     return RM_REFUSE(m, RM_NO_MEMORY,
                      "RM_ALLOC of %s: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used", o->type->name,
@@ -169,7 +169,7 @@ uint32_t rm_memory_physical(struct rm_call *c, struct rm_object *o, void *params
   return RM_OK;
 }
 
-uint32_t rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
+uint32_t nv_rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
   enum { NONCONTIGUOUS = 1, LOCATION_PCI = 0, USER_READ_ONLY = 1 << 21, DEVICE_READ_ONLY = 1 << 22 };
   struct nv_machine *m = c->m;
   struct rm_object *o = NULL;
@@ -187,7 +187,7 @@ uint32_t rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
   if (!user_pages(p->memory, p->limit + 1, !read_only))
     return RM_REFUSE(m, RM_INVALID_ADDRESS, "RM_ALLOC_MEMORY: 0x%" PRIx64 "+0x%" PRIx64 " is not accessible", p->memory,
                      p->limit + 1);
-  uint32_t status = rm_object_new(c, p->root, p->parent, p->object, rm_type_find(p->class), &o);
+  uint32_t status = nv_rm_object_new(c, p->root, p->parent, p->object, nv_rm_type_find(p->class), &o);
   if (status) return status;
   o->memory.memory = memory_new((struct rm_memory){.place = RM_PLACE_USER,
                                                    .size = p->limit + 1,
@@ -195,14 +195,14 @@ uint32_t rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
                                                    .fd = -1,
                                                    .read_only = read_only});
   if (!o->memory.memory) {
-    rm_object_delete(m, o);
+    nv_rm_object_delete(m, o);
     return RM_NO_MEMORY;
   }
   guard_arm(); /* the client may unmap it */
   return RM_OK;
 }
 
-uint32_t rm_usermode(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_usermode(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_usermode_alloc *p = params;
   if (p->priv) return RM_REFUSE(c->m, RM_INSUFFICIENT_PERMISSIONS, "RM_ALLOC of %s: bPriv", o->type->name);
   if (!nv_engines_watch(o->gpu->engines)) return RM_INSUFFICIENT_RESOURCES; /* the timer in the page */
@@ -216,7 +216,7 @@ uint32_t rm_usermode(struct rm_call *c, struct rm_object *o, void *params) {
 
 /* ---- address spaces ---- */
 
-uint32_t rm_vaspace(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_vaspace(struct rm_call *c, struct rm_object *o, void *params) {
   enum { KNOWN_FLAGS = 0x7fff };
   struct nv_machine *m = c->m;
   struct rm_vaspace_alloc *p = params;
@@ -232,35 +232,35 @@ uint32_t rm_vaspace(struct rm_call *c, struct rm_object *o, void *params) {
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of VASPACE: big pages of %u bytes", p->big_page_size);
   if (!p->va_size) p->va_size = end - p->va_base;
   if (!p->big_page_size) p->big_page_size = KIB(64);
-  o->vas = rm_vas_new(o->gpu, p->flags & RM_VASPACE_EXTERNALLY_OWNED, p->va_base, end);
+  o->vas = nv_rm_vas_new(o->gpu, p->flags & RM_VASPACE_EXTERNALLY_OWNED, p->va_base, end);
   return o->vas ? RM_OK : RM_NO_MEMORY;
 }
 
-struct rm_vas *rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status) {
+struct rm_vas *nv_rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t handle, uint32_t *status) {
   if (handle) {
-    struct rm_object *vas = rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_VASPACE, "hVASpace", status);
+    struct rm_object *vas = nv_rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_VASPACE, "hVASpace", status);
     if (vas && vas->gpu != o->gpu) {
       *status = RM_REFUSE(c->m, RM_INVALID_OBJECT_PARENT, "hVASpace 0x%x is another GPU's", handle);
       return NULL;
     }
-    return vas ? rm_vas_get(vas->vas) : NULL;
+    return vas ? nv_rm_vas_get(vas->vas) : NULL;
   }
   struct rm_object *device = rm_ancestor(o, RM_KIND_DEVICE);
   unsigned bits = o->gpu->model->va_bits > 47 ? o->gpu->model->va_bits : 47;
-  if (!device->device.vas) device->device.vas = rm_vas_new(o->gpu, false, NV_PAGE, 1ull << bits);
+  if (!device->device.vas) device->device.vas = nv_rm_vas_new(o->gpu, false, NV_PAGE, 1ull << bits);
   if (!device->device.vas) *status = RM_NO_MEMORY;
-  return rm_vas_get(device->device.vas);
+  return nv_rm_vas_get(device->device.vas);
 }
 
 /* NV50_MEMORY_VIRTUAL: a range that is reserved at once. */
-uint32_t rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_memory_alloc *p = params;
   uint32_t status = check_allocation(m, o, p);
   if (status) return status;
   if (!(p->flags & RM_MEMORY_IS_VIRTUAL))
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of MEMORY_VA: the flag VIRTUAL is not set");
-  struct rm_vas *vas = rm_vas_find(c, o, p->va_space, &status);
+  struct rm_vas *vas = nv_rm_vas_find(c, o, p->va_space, &status);
   if (!vas) return status;
   o->virtual.vas = vas;
   if (vas->external)
@@ -270,7 +270,7 @@ uint32_t rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params)
   uint64_t align = p->alignment > page ? p->alignment : page;
   if (fixed && va % page)
     return RM_REFUSE(m, RM_INVALID_OFFSET, "RM_ALLOC of MEMORY_VA: address 0x%" PRIx64 " is not page aligned", va);
-  if (!rm_span_take(vas, &va, size, align, fixed))
+  if (!nv_rm_span_take(vas, &va, size, align, fixed))
     return RM_REFUSE(m, RM_NO_MEMORY, "RM_ALLOC of MEMORY_VA: no 0x%" PRIx64 " bytes of addresses%s", size,
                      fixed ? " there" : "");
   o->virtual.reserved = true;
@@ -281,11 +281,11 @@ uint32_t rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params)
 }
 
 /* NV01_MEMORY_VIRTUAL: a window onto an address space, in which mappings find their own place. */
-uint32_t rm_memory_window(struct rm_call *c, struct rm_object *o, void *params) {
+uint32_t nv_rm_memory_window(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_memory_virtual_alloc *p = params;
   uint32_t status = RM_OK;
-  struct rm_vas *vas = rm_vas_find(c, o, p->va_space, &status);
+  struct rm_vas *vas = nv_rm_vas_find(c, o, p->va_space, &status);
   if (!vas) return status;
   o->virtual.vas = vas;
   if (vas->external)
@@ -298,8 +298,8 @@ uint32_t rm_memory_window(struct rm_call *c, struct rm_object *o, void *params) 
   return RM_OK;
 }
 
-void rm_virtual_fini(struct nv_machine *m, struct rm_object *o) {
-  rm_dma_forget(m, o);
-  if (o->virtual.reserved) rm_span_drop(o->virtual.vas, o->virtual.va);
-  rm_vas_put(o->virtual.vas);
+void nv_rm_virtual_fini(struct nv_machine *m, struct rm_object *o) {
+  nv_rm_dma_forget(m, o);
+  if (o->virtual.reserved) nv_rm_span_drop(o->virtual.vas, o->virtual.va);
+  nv_rm_vas_put(o->virtual.vas);
 }

@@ -24,23 +24,23 @@ static uint32_t import_only(struct rm_call *c, struct rm_object *o, void *params
 #define TB(class, kind, parents, member, ...)                                                                          \
   {RM_CLASS_##class, #class, RM_KIND_##kind, parents, BRANCH(member), __VA_ARGS__}
 #define USERMODE(gen)                                                                                                  \
-  T(USERMODE_##gen, USERMODE, IN(SUBDEVICE), sizeof(struct rm_usermode_alloc), false, true, rm_usermode)
-#define GPFIFO(gen)  TB(GPFIFO_##gen, CHANNEL, IN(GROUP) | IN(DEVICE), channel_alloc, true, true, rm_channel)
-#define COMPUTE(gen) T(COMPUTE_##gen, ENGINE, IN(CHANNEL), sizeof(struct rm_gr_alloc), false, true, rm_compute)
-#define COPY(gen)    T(COPY_##gen, ENGINE, IN(CHANNEL), sizeof(struct rm_copy_alloc), false, true, rm_copy)
-const struct rm_type rm_types[] = {
+  T(USERMODE_##gen, USERMODE, IN(SUBDEVICE), sizeof(struct rm_usermode_alloc), false, true, nv_rm_usermode)
+#define GPFIFO(gen)  TB(GPFIFO_##gen, CHANNEL, IN(GROUP) | IN(DEVICE), channel_alloc, true, true, nv_rm_channel)
+#define COMPUTE(gen) T(COMPUTE_##gen, ENGINE, IN(CHANNEL), sizeof(struct rm_gr_alloc), false, true, nv_rm_compute)
+#define COPY(gen)    T(COPY_##gen, ENGINE, IN(CHANNEL), sizeof(struct rm_copy_alloc), false, true, nv_rm_copy)
+const struct rm_type nv_rm_types[] = {
     TB(CLIENT, CLIENT, 0, client_alloc, false, false, make_client),
     T(DEVICE, DEVICE, IN(CLIENT), sizeof(struct rm_device_alloc), true, false, make_device),
     T(SUBDEVICE, SUBDEVICE, IN(DEVICE), sizeof(struct rm_subdevice_alloc), false, false, make_subdevice),
-    T(EVENT_OS, EVENT, ~IN(EVENT), sizeof(struct rm_event_alloc), true, false, rm_event_new),
-    TB(MEMORY_SYSTEM, MEMORY, IN(DEVICE), memory_alloc, true, true, rm_memory_physical),
-    TB(MEMORY_LOCAL, MEMORY, IN(DEVICE), memory_alloc, true, true, rm_memory_physical),
+    T(EVENT_OS, EVENT, ~IN(EVENT), sizeof(struct rm_event_alloc), true, false, nv_rm_event_new),
+    TB(MEMORY_SYSTEM, MEMORY, IN(DEVICE), memory_alloc, true, true, nv_rm_memory_physical),
+    TB(MEMORY_LOCAL, MEMORY, IN(DEVICE), memory_alloc, true, true, nv_rm_memory_physical),
     T(OS_DESCRIPTOR, MEMORY, IN(DEVICE), 0, false, false, import_only),
-    TB(MEMORY_VA, VIRTUAL, IN(DEVICE), memory_alloc, true, true, rm_memory_reserve),
-    T(MEMORY_VIRTUAL, VIRTUAL, IN(DEVICE), sizeof(struct rm_memory_virtual_alloc), true, true, rm_memory_window),
-    TB(VASPACE, VASPACE, IN(DEVICE), vaspace_alloc, true, true, rm_vaspace),
-    T(CHANNEL_GROUP, GROUP, IN(DEVICE), sizeof(struct rm_channel_group_alloc), true, true, rm_channel_group),
-    T(CTXSHARE, CTXSHARE, IN(GROUP), sizeof(struct rm_ctxshare_alloc), true, true, rm_ctxshare),
+    TB(MEMORY_VA, VIRTUAL, IN(DEVICE), memory_alloc, true, true, nv_rm_memory_reserve),
+    T(MEMORY_VIRTUAL, VIRTUAL, IN(DEVICE), sizeof(struct rm_memory_virtual_alloc), true, true, nv_rm_memory_window),
+    TB(VASPACE, VASPACE, IN(DEVICE), vaspace_alloc, true, true, nv_rm_vaspace),
+    T(CHANNEL_GROUP, GROUP, IN(DEVICE), sizeof(struct rm_channel_group_alloc), true, true, nv_rm_channel_group),
+    T(CTXSHARE, CTXSHARE, IN(GROUP), sizeof(struct rm_ctxshare_alloc), true, true, nv_rm_ctxshare),
     T(DEBUGGER, DEBUGGER, IN(DEVICE), sizeof(struct rm_debugger_alloc), true, true, make_debugger),
     T(CONFIDENTIAL_COMPUTE, CC, IN(CLIENT), sizeof(uint32_t), true, false, make_nothing),
     USERMODE(VOLTA),
@@ -55,18 +55,18 @@ const struct rm_type rm_types[] = {
     COMPUTE(AMPERE_B),
     COMPUTE(ADA),
     COMPUTE(HOPPER),
-    T(INLINE_TO_MEMORY, ENGINE, IN(CHANNEL), sizeof(struct rm_gr_alloc), false, true, rm_compute),
+    T(INLINE_TO_MEMORY, ENGINE, IN(CHANNEL), sizeof(struct rm_gr_alloc), false, true, nv_rm_compute),
     COPY(AMPERE_A),
     COPY(AMPERE_B),
     COPY(HOPPER),
 };
-enum { NTYPES = sizeof rm_types / sizeof rm_types[0] };
+enum { NTYPES = sizeof nv_rm_types / sizeof nv_rm_types[0] };
 
-const struct rm_type *rm_type_find(uint32_t class) {
+const struct rm_type *nv_rm_type_find(uint32_t class) {
   if (class == RM_CLASS_ROOT || class == RM_CLASS_ROOT_NON_PRIV) class = RM_CLASS_CLIENT;
   if (class == RM_CLASS_EVENT) class = RM_CLASS_EVENT_OS;
   for (size_t i = 0; i < NTYPES; i++)
-    if (rm_types[i].class == class) return &rm_types[i];
+    if (nv_rm_types[i].class == class) return &nv_rm_types[i];
   return NULL;
 }
 
@@ -82,7 +82,7 @@ static const char *const kind_names[RM_KINDS] = {
 
 static size_t slot_of(const struct rm_client *r, uint32_t handle) { return handle * 2654435761u >> 7 & (r->slots - 1); }
 
-struct rm_object *rm_find(struct rm_object *client, uint32_t handle) {
+struct rm_object *nv_rm_find(struct rm_object *client, uint32_t handle) {
   const struct rm_client *r = &client->root;
   struct rm_object *o = r->table[slot_of(r, handle)];
   while (o && o->handle != handle) o = o->hash_next;
@@ -125,15 +125,15 @@ static void table_remove(struct rm_object *client, struct rm_object *o) {
   r->count--;
 }
 
-struct rm_object *rm_client_find(struct rm_call *c, uint32_t handle) {
+struct rm_object *nv_rm_client_find(struct rm_call *c, uint32_t handle) {
   for (size_t i = 0; i < c->m->nclients; i++)
     if (c->m->clients[i]->handle == handle && c->m->clients[i]->root.owner == c->ctl) return c->m->clients[i];
   return NULL;
 }
 
-struct rm_object *rm_find_kind(struct nv_machine *m, struct rm_object *client, uint32_t handle, uint32_t kinds,
-                               const char *what, uint32_t *status) {
-  struct rm_object *o = rm_find(client, handle);
+struct rm_object *nv_rm_find_kind(struct nv_machine *m, struct rm_object *client, uint32_t handle, uint32_t kinds,
+                                  const char *what, uint32_t *status) {
+  struct rm_object *o = nv_rm_find(client, handle);
   if (o && kinds & 1u << o->type->kind) return o;
   *status = o ? RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s 0x%x is a %s", what, handle, kind_names[o->type->kind])
               : RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "%s 0x%x: there is no such object", what, handle);
@@ -160,14 +160,14 @@ static void unlink_object(struct nv_machine *m, struct rm_object *o) {
 static void fini(struct nv_machine *m, struct rm_object *o) {
   switch (o->type->kind) {
   case RM_KIND_CLIENT: free(o->root.table); break;
-  case RM_KIND_DEVICE: rm_vas_put(o->device.vas); break;
+  case RM_KIND_DEVICE: nv_rm_vas_put(o->device.vas); break;
   case RM_KIND_MEMORY:
-  case RM_KIND_USERMODE: rm_memory_object_fini(m, o); break;
-  case RM_KIND_VIRTUAL: rm_virtual_fini(m, o); break;
-  case RM_KIND_VASPACE: rm_vas_put(o->vas); break;
-  case RM_KIND_GROUP: rm_group_fini(m, o); break;
-  case RM_KIND_CTXSHARE: rm_vas_put(o->ctxshare.vas); break;
-  case RM_KIND_CHANNEL: rm_channel_fini(m, o); break;
+  case RM_KIND_USERMODE: nv_rm_memory_object_fini(m, o); break;
+  case RM_KIND_VIRTUAL: nv_rm_virtual_fini(m, o); break;
+  case RM_KIND_VASPACE: nv_rm_vas_put(o->vas); break;
+  case RM_KIND_GROUP: nv_rm_group_fini(m, o); break;
+  case RM_KIND_CTXSHARE: nv_rm_vas_put(o->ctxshare.vas); break;
+  case RM_KIND_CHANNEL: nv_rm_channel_fini(m, o); break;
   default: break;
   }
 }
@@ -182,36 +182,36 @@ static struct rm_object *find_debugger(struct rm_object *o, const struct rm_obje
   return NULL;
 }
 
-void rm_object_delete(struct nv_machine *m, struct rm_object *o) {
-  while (o->children) rm_object_delete(m, o->children);
+void nv_rm_object_delete(struct nv_machine *m, struct rm_object *o) {
+  while (o->children) nv_rm_object_delete(m, o->children);
   if (o->type->kind == RM_KIND_ENGINE)
-    for (struct rm_object *d; (d = find_debugger(o->client, o));) rm_object_delete(m, d);
-  rm_events_forget(m, NULL, o);
+    for (struct rm_object *d; (d = find_debugger(o->client, o));) nv_rm_object_delete(m, d);
+  nv_rm_events_forget(m, NULL, o);
   unlink_object(m, o);
   fini(m, o);
   free(o);
 }
 
-uint32_t rm_object_free(struct rm_call *c, uint32_t root, uint32_t handle) {
-  struct rm_object *client = rm_client_find(c, root);
+uint32_t nv_rm_object_free(struct rm_call *c, uint32_t root, uint32_t handle) {
+  struct rm_object *client = nv_rm_client_find(c, root);
   if (!client) return RM_REFUSE(c->m, RM_INVALID_CLIENT, "RM_FREE: no client 0x%x of this descriptor", root);
-  struct rm_object *o = rm_find(client, handle);
+  struct rm_object *o = nv_rm_find(client, handle);
   if (!o) return RM_REFUSE(c->m, RM_OBJECT_NOT_FOUND, "RM_FREE: no object 0x%x", handle);
-  rm_object_delete(c->m, o);
+  nv_rm_object_delete(c->m, o);
   return RM_OK;
 }
 
-void rm_clients_close(struct nv_machine *m, struct nv_file *ctl) {
+void nv_rm_clients_close(struct nv_machine *m, struct nv_file *ctl) {
   for (size_t i = m->nclients; i-- > 0;)
-    if (m->clients[i]->root.owner == ctl) rm_object_delete(m, m->clients[i]);
+    if (m->clients[i]->root.owner == ctl) nv_rm_object_delete(m, m->clients[i]);
 }
 
 /* ---- allocating ---- */
 
 static bool free_handle(struct rm_object *client, uint32_t *handle) {
-  if (*handle) return !rm_find(client, *handle);
+  if (*handle) return !nv_rm_find(client, *handle);
   do *handle = 0xcaf00000u + client->root.next_handle++;
-  while (rm_find(client, *handle));
+  while (nv_rm_find(client, *handle));
   return true;
 }
 
@@ -238,7 +238,7 @@ static uint32_t alloc_client(struct rm_call *c, uint32_t handle, struct rm_objec
   if (!clients || !o) return free(o), (uint32_t)RM_NO_MEMORY;
   o->handle = handle;
   o->client = o;
-  o->type = rm_type_find(RM_CLASS_CLIENT);
+  o->type = nv_rm_type_find(RM_CLASS_CLIENT);
   o->root.owner = c->ctl;
   if (!table_grow(&o->root) || !table_add(o, o)) return free(o->root.table), free(o), (uint32_t)RM_NO_MEMORY;
   m->clients[m->nclients++] = o;
@@ -246,13 +246,13 @@ static uint32_t alloc_client(struct rm_call *c, uint32_t handle, struct rm_objec
   return RM_OK;
 }
 
-uint32_t rm_object_new(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t handle, const struct rm_type *type,
-                       struct rm_object **out) {
+uint32_t nv_rm_object_new(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t handle,
+                          const struct rm_type *type, struct rm_object **out) {
   struct nv_machine *m = c->m;
   if (type->kind == RM_KIND_CLIENT) return alloc_client(c, handle, out);
-  struct rm_object *client = rm_client_find(c, root);
+  struct rm_object *client = nv_rm_client_find(c, root);
   if (!client) return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_ALLOC: no client 0x%x of this descriptor", root);
-  struct rm_object *above = rm_find(client, parent);
+  struct rm_object *above = nv_rm_find(client, parent);
   if (!above) return RM_REFUSE(m, RM_OBJECT_NOT_FOUND, "RM_ALLOC of %s: no parent 0x%x", type->name, parent);
   if (!(type->parents & 1u << above->type->kind))
     return RM_REFUSE(m, RM_INVALID_OBJECT_PARENT, "RM_ALLOC of %s: its parent 0x%x is a %s", type->name, parent,
@@ -277,10 +277,10 @@ uint32_t rm_object_new(struct rm_call *c, uint32_t root, uint32_t parent, uint32
   return RM_OK;
 }
 
-uint32_t rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t *handle, uint32_t class,
-                         uint64_t params) {
+uint32_t nv_rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint32_t *handle, uint32_t class,
+                            uint64_t params) {
   struct nv_machine *m = c->m;
-  const struct rm_type *type = rm_type_find(class);
+  const struct rm_type *type = nv_rm_type_find(class);
   union {
     uint64_t align;
     uint8_t bytes[PARAMS_MAX];
@@ -292,35 +292,35 @@ uint32_t rm_object_alloc(struct rm_call *c, uint32_t root, uint32_t parent, uint
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: it needs parameters", type->name);
   if (params && user_read(p.bytes, params, size))
     return RM_REFUSE(m, RM_INVALID_ADDRESS, "RM_ALLOC of %s: parameters at 0x%" PRIx64, type->name, params);
-  uint32_t status = rm_object_new(c, root, parent, *handle, type, &o);
+  uint32_t status = nv_rm_object_new(c, root, parent, *handle, type, &o);
   if (status) return status;
   status = type->construct(c, o, p.bytes);
   if (!status && params && user_write(params, p.bytes, size))
     status = RM_REFUSE(m, RM_INVALID_ADDRESS, "RM_ALLOC of %s: parameters at 0x%" PRIx64, type->name, params);
   if (status) {
-    rm_object_delete(m, o);
+    nv_rm_object_delete(m, o);
     return status;
   }
   *handle = o->handle;
   return RM_OK;
 }
 
-uint32_t rm_object_dup(struct rm_call *c, struct rm_dup_object *p) {
+uint32_t nv_rm_object_dup(struct rm_call *c, struct rm_dup_object *p) {
   struct nv_machine *m = c->m;
-  struct rm_object *from_client = rm_client_find(c, p->client_src), *o = NULL;
+  struct rm_object *from_client = nv_rm_client_find(c, p->client_src), *o = NULL;
   if (!from_client) return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_DUP_OBJECT: no client 0x%x", p->client_src);
-  struct rm_object *from = rm_find(from_client, p->object_src);
+  struct rm_object *from = nv_rm_find(from_client, p->object_src);
   if (!from) return RM_REFUSE(m, RM_OBJECT_NOT_FOUND, "RM_DUP_OBJECT: no object 0x%x", p->object_src);
   if (from->type->kind != RM_KIND_MEMORY && from->type->kind != RM_KIND_VASPACE)
     return RM_REFUSE(m, RM_NOT_SUPPORTED, "RM_DUP_OBJECT: 0x%x is a %s", p->object_src, kind_names[from->type->kind]);
-  uint32_t status = rm_object_new(c, p->client, p->parent, p->object, from->type, &o);
+  uint32_t status = nv_rm_object_new(c, p->client, p->parent, p->object, from->type, &o);
   if (status) return status;
   if (from->type->kind == RM_KIND_MEMORY)
-    o->memory.memory = rm_memory_get(from->memory.memory);
+    o->memory.memory = nv_rm_memory_get(from->memory.memory);
   else
-    o->vas = rm_vas_get(from->vas);
+    o->vas = nv_rm_vas_get(from->vas);
   if (o->gpu != from->gpu && from->type->kind == RM_KIND_VASPACE) {
-    rm_object_delete(m, o);
+    nv_rm_object_delete(m, o);
     return RM_REFUSE(m, RM_INVALID_OBJECT_PARENT, "RM_DUP_OBJECT: address space 0x%x is another GPU's", p->object_src);
   }
   p->object = o->handle;
@@ -350,9 +350,9 @@ static uint32_t make_subdevice(struct rm_call *c, struct rm_object *o, void *par
 static uint32_t make_debugger(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_debugger_alloc *p = params;
   uint32_t status = RM_OK;
-  struct rm_object *client = rm_client_find(c, p->app_client);
+  struct rm_object *client = nv_rm_client_find(c, p->app_client);
   if (!client) return RM_REFUSE(c->m, RM_INVALID_CLIENT, "RM_ALLOC of DEBUGGER: no client 0x%x", p->app_client);
-  o->target = rm_find_kind(c->m, client, p->object, IN(ENGINE), "RM_ALLOC of DEBUGGER: object", &status);
+  o->target = nv_rm_find_kind(c->m, client, p->object, IN(ENGINE), "RM_ALLOC of DEBUGGER: object", &status);
   if (o->target && client != o->client)
     return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: a debugger of another client's object");
   return status;

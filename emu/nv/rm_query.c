@@ -214,14 +214,14 @@ static uint32_t ce_caps(call *c, object *o, void *params, uint32_t size) {
 }
 static uint32_t ce_caps_v2(call *c, object *o, void *params, uint32_t size) {
   struct rm_ce_caps_v2 *p = params;
-  int engine = rm_copy_engine(o->gpu, p->engine_type);
+  int engine = nv_rm_copy_engine(o->gpu, p->engine_type);
   if (engine < 0) return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "CE_GET_CAPS_V2: engine type %u", p->engine_type);
   copy_caps((unsigned)engine, p->caps);
   return RM_OK;
 }
 static uint32_t ce_pce_mask(call *c, object *o, void *params, uint32_t size) {
   struct rm_ce_pce_mask *p = params;
-  int engine = rm_copy_engine(o->gpu, p->engine_type);
+  int engine = nv_rm_copy_engine(o->gpu, p->engine_type);
   if (engine < 0) return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "CE_GET_CE_PCE_MASK: engine type %u", p->engine_type);
   p->pce_mask = 1u << engine;
   return RM_OK;
@@ -328,7 +328,7 @@ static uint32_t tpc_mask(call *c, object *o, void *params, uint32_t size) {
 static uint32_t ctx_buffer_size(call *c, object *o, void *params, uint32_t size) {
   struct rm_ctx_buffer_size *p = params;
   uint32_t status = RM_OK;
-  if (rm_find_kind(c->m, o->client, p->channel, 1u << RM_KIND_CHANNEL, "GR_GET_CTX_BUFFER_SIZE: hChannel", &status))
+  if (nv_rm_find_kind(c->m, o->client, p->channel, 1u << RM_KIND_CHANNEL, "GR_GET_CTX_BUFFER_SIZE: hChannel", &status))
     p->size = NV_CONTEXT_BYTES;
   return status;
 }
@@ -375,7 +375,7 @@ static uint32_t time_correlation(call *c, object *o, void *params, uint32_t size
 #define Q(name, kinds, type, handler) {(uint32_t)RM_CTRL_##name, kinds, sizeof(struct type), 0, handler}
 #define QB(name, kinds, member, handler)                                                                               \
   {(uint32_t)RM_CTRL_##name, kinds, sizeof(struct rm_##member), offsetof(struct rm_branch, member), handler}
-const struct rm_control_type rm_query_controls[] = {
+const struct rm_control_type nv_rm_query_controls[] = {
     Q(ATTACHED_IDS, CLIENT, rm_attached_ids, attached_ids),
     Q(GPU_ID_INFO, CLIENT, rm_gpu_id_info, gpu_id_info),
     Q(ATTACH_IDS, CLIENT, rm_attach_ids, attach_ids),
@@ -392,7 +392,7 @@ const struct rm_control_type rm_query_controls[] = {
     {0x20800111, SUBDEVICE, 64, 0, short_name},
     QB(ENGINES_V2, SUBDEVICE, engines_v2, engines),
     Q(RECOVERY_ACTION, SUBDEVICE, rm_recovery_action, recovery_action),
-    Q(EVENT_SET_NOTIFICATION, SUBDEVICE, rm_event_set_notification, rm_event_enable),
+    Q(EVENT_SET_NOTIFICATION, SUBDEVICE, rm_event_set_notification, nv_rm_event_enable),
     Q(TIMER_TIME, SUBDEVICE, rm_timer_time, timer_time),
     Q(TIME_CORRELATION, SUBDEVICE, rm_time_correlation, time_correlation),
     Q(GR_INFO, SUBDEVICE, rm_gr_info, gr_info),

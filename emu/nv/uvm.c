@@ -8,7 +8,7 @@
 
 enum { UVM_ILLEGAL_ACTION = 0x16 }; /* NV_ERR_ILLEGAL_ACTION: the descriptor has no address space */
 
-struct nv_gpu *uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call) {
+struct nv_gpu *nv_uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call) {
   struct nv_gpu *gpu = nv_gpu_of_uuid(s->m, uuid);
   char text[41];
   if (gpu && s->registered[gpu->index]) return gpu;
@@ -17,10 +17,10 @@ struct nv_gpu *uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const c
   return NULL;
 }
 
-struct rm_object *uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call) {
+struct rm_object *nv_uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call) {
   struct nv_file *ctl = nv_file_get(s->m, ctl_fd);
   struct rm_call c = {s->m, ctl};
-  struct rm_object *o = ctl && ctl->kind == NV_FILE_CTL ? rm_client_find(&c, client) : NULL;
+  struct rm_object *o = ctl && ctl->kind == NV_FILE_CTL ? nv_rm_client_find(&c, client) : NULL;
   if (!o) emu_refuse(&s->m->base, 0, "%s: descriptor %d has no client 0x%x", call, ctl_fd, client);
   if (ctl) nv_file_put(ctl);
   return o;
@@ -79,16 +79,16 @@ static uint32_t register_gpu(struct nv_file *file, void *arg) {
 static void drop_vas(struct uvm_space *s, const struct nv_gpu *gpu) {
   for (struct uvm_channel *ch = s->channels, *next; ch; ch = next) {
     next = ch->next;
-    if (ch->object->gpu == gpu) uvm_channel_gone(ch);
+    if (ch->object->gpu == gpu) nv_uvm_channel_gone(ch);
   }
-  uvm_unmap_gpu(s, gpu, NULL);
-  rm_vas_put(s->vas[gpu->index]);
+  nv_uvm_unmap_gpu(s, gpu, NULL);
+  nv_rm_vas_put(s->vas[gpu->index]);
   s->vas[gpu->index] = NULL;
 }
 
 static void drop_peers(struct uvm_space *s, const struct nv_gpu *a, const struct nv_gpu *b) {
-  uvm_unmap_gpu(s, a, b);
-  uvm_unmap_gpu(s, b, a);
+  nv_uvm_unmap_gpu(s, a, b);
+  nv_uvm_unmap_gpu(s, b, a);
   s->peers[a->index] &= ~(1u << b->index);
   s->peers[b->index] &= ~(1u << a->index);
 }
@@ -96,13 +96,13 @@ static void drop_peers(struct uvm_space *s, const struct nv_gpu *a, const struct
 static uint32_t unregister_gpu(struct nv_file *file, void *arg) {
   const struct uvm_unregister_gpu *p = arg;
   struct uvm_space *s = file->uvm;
-  struct nv_gpu *gpu = uvm_gpu(s, &p->uuid, "UVM_UNREGISTER_GPU");
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &p->uuid, "UVM_UNREGISTER_GPU");
   if (!gpu) return RM_INVALID_DEVICE;
   for (unsigned i = 0; i < s->m->ngpus; i++)
     if (s->peers[gpu->index] & 1u << i) drop_peers(s, gpu, &s->m->gpus[i]);
   drop_vas(s, gpu);
   /* Its memory goes from wherever it is mapped. */
-  for (unsigned i = 0; i < s->m->ngpus; i++) uvm_unmap_gpu(s, &s->m->gpus[i], gpu);
+  for (unsigned i = 0; i < s->m->ngpus; i++) nv_uvm_unmap_gpu(s, &s->m->gpus[i], gpu);
   s->registered[gpu->index] = false;
   return RM_OK;
 }
@@ -111,25 +111,25 @@ static uint32_t register_vaspace(struct nv_file *file, void *arg) {
   const struct uvm_register_gpu_vaspace *p = arg;
   struct uvm_space *s = file->uvm;
   uint32_t status = RM_OK;
-  struct nv_gpu *gpu = uvm_gpu(s, &p->uuid, "UVM_REGISTER_GPU_VASPACE");
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &p->uuid, "UVM_REGISTER_GPU_VASPACE");
   if (!gpu) return RM_INVALID_DEVICE;
-  struct rm_object *client = uvm_client(s, p->rm_ctrl_fd, p->client, "UVM_REGISTER_GPU_VASPACE");
+  struct rm_object *client = nv_uvm_client(s, p->rm_ctrl_fd, p->client, "UVM_REGISTER_GPU_VASPACE");
   if (!client) return RM_INVALID_CLIENT;
-  struct rm_object *vas = rm_find_kind(s->m, client, p->va_space, 1u << RM_KIND_VASPACE, "hVaSpace", &status);
+  struct rm_object *vas = nv_rm_find_kind(s->m, client, p->va_space, 1u << RM_KIND_VASPACE, "hVaSpace", &status);
   if (!vas) return status;
   if (vas->gpu != gpu || !vas->vas->external)
     return RM_REFUSE(s->m, RM_INVALID_FLAGS,
                      "UVM_REGISTER_GPU_VASPACE: 0x%x is not an externally owned space of this GPU", p->va_space);
   if (s->vas[gpu->index])
     return RM_REFUSE(s->m, RM_INVALID_DEVICE, "UVM_REGISTER_GPU_VASPACE: the GPU has an address space already");
-  s->vas[gpu->index] = rm_vas_get(vas->vas);
+  s->vas[gpu->index] = nv_rm_vas_get(vas->vas);
   return RM_OK;
 }
 
 static uint32_t unregister_vaspace(struct nv_file *file, void *arg) {
   const struct uvm_unregister_gpu_vaspace *p = arg;
   struct uvm_space *s = file->uvm;
-  struct nv_gpu *gpu = uvm_gpu(s, &p->uuid, "UVM_UNREGISTER_GPU_VASPACE");
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &p->uuid, "UVM_UNREGISTER_GPU_VASPACE");
   if (!gpu || !s->vas[gpu->index])
     return gpu ? RM_REFUSE(s->m, RM_INVALID_DEVICE, "UVM_UNREGISTER_GPU_VASPACE: the GPU has none")
                : (uint32_t)RM_INVALID_DEVICE;
@@ -143,11 +143,11 @@ static uint32_t register_channel(struct nv_file *file, void *arg) {
   const struct uvm_register_channel *p = arg;
   struct uvm_space *s = file->uvm;
   uint32_t status = RM_OK;
-  struct nv_gpu *gpu = uvm_gpu(s, &p->uuid, "UVM_REGISTER_CHANNEL");
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &p->uuid, "UVM_REGISTER_CHANNEL");
   if (!gpu) return RM_INVALID_DEVICE;
-  struct rm_object *client = uvm_client(s, p->rm_ctrl_fd, p->client, "UVM_REGISTER_CHANNEL");
+  struct rm_object *client = nv_uvm_client(s, p->rm_ctrl_fd, p->client, "UVM_REGISTER_CHANNEL");
   if (!client) return RM_INVALID_CLIENT;
-  struct rm_object *o = rm_find_kind(s->m, client, p->channel, 1u << RM_KIND_CHANNEL, "hChannel", &status);
+  struct rm_object *o = nv_rm_find_kind(s->m, client, p->channel, 1u << RM_KIND_CHANNEL, "hChannel", &status);
   if (!o) return status;
   struct rm_channel *ch = &o->channel;
   if (!s->vas[gpu->index] || ch->vas != s->vas[gpu->index])
@@ -162,7 +162,7 @@ static uint32_t register_channel(struct nv_file *file, void *arg) {
     return RM_REFUSE(s->m, RM_NO_MEMORY, "UVM_REGISTER_CHANNEL: context buffers need 0x%llx bytes", NV_CONTEXT_BYTES);
   struct uvm_channel *made = malloc(sizeof *made);
   if (!made) return RM_NO_MEMORY;
-  status = uvm_range_add(s, p->base, p->length, true, "UVM_REGISTER_CHANNEL");
+  status = nv_uvm_range_add(s, p->base, p->length, true, "UVM_REGISTER_CHANNEL");
   if (status) return free(made), status;
   *made = (struct uvm_channel){s->channels, s, o, p->base};
   s->channels = made;
@@ -170,11 +170,11 @@ static uint32_t register_channel(struct nv_file *file, void *arg) {
   return RM_OK;
 }
 
-void uvm_channel_gone(struct uvm_channel *ch) {
+void nv_uvm_channel_gone(struct uvm_channel *ch) {
   struct uvm_channel **link = &ch->space->channels;
   while (*link != ch) link = &(*link)->next;
   *link = ch->next;
-  uvm_range_remove(ch->space, ch->base);
+  nv_uvm_range_remove(ch->space, ch->base);
   ch->object->channel.registered = NULL;
   free(ch);
 }
@@ -183,7 +183,7 @@ static uint32_t unregister(struct uvm_space *s, uint32_t client, uint32_t channe
   struct uvm_channel *ch = s->channels;
   while (ch && (ch->object->handle != channel || ch->object->client->handle != client)) ch = ch->next;
   if (!ch) return RM_REFUSE(s->m, RM_INVALID_OBJECT_HANDLE, "UVM_UNREGISTER_CHANNEL: 0x%x is not registered", channel);
-  uvm_channel_gone(ch);
+  nv_uvm_channel_gone(ch);
   return RM_OK;
 }
 static uint32_t unregister_channel(struct nv_file *file, void *arg) {
@@ -196,7 +196,7 @@ static uint32_t unregister_channel(struct nv_file *file, void *arg) {
 /* ---- peers ---- */
 
 static uint32_t set_peers(struct uvm_space *s, const struct uvm_peer_access *p, bool on, const char *call) {
-  struct nv_gpu *a = uvm_gpu(s, &p->uuid_a, call), *b = a ? uvm_gpu(s, &p->uuid_b, call) : NULL;
+  struct nv_gpu *a = nv_uvm_gpu(s, &p->uuid_a, call), *b = a ? nv_uvm_gpu(s, &p->uuid_b, call) : NULL;
   if (!b) return RM_INVALID_DEVICE;
   bool have = s->peers[a->index] & 1u << b->index;
   if (a == b || have == on)
@@ -223,16 +223,16 @@ static uint32_t disable_peers(struct nv_file *file, void *arg) {
 
 static uint32_t create_range(struct nv_file *file, void *arg) {
   const struct uvm_create_external_range *p = arg;
-  return uvm_create_range(file->uvm, p->base, p->length);
+  return nv_uvm_create_range(file->uvm, p->base, p->length);
 }
 static uint32_t free_range(struct nv_file *file, void *arg) {
   const struct uvm_free *p = arg;
   bool sized = !rm_branch_uvm_short(&file->machine->branch);
-  return uvm_free_range(file->uvm, p->base, sized ? p->length : 0, sized);
+  return nv_uvm_free_range(file->uvm, p->base, sized ? p->length : 0, sized);
 }
 static uint32_t map_external(struct nv_file *file, void *arg) {
   struct uvm_map_external_allocation *p = arg, wide;
-  if (rm_branch_uvm_many_gpus(&file->machine->branch)) return uvm_map_external(file->uvm, p);
+  if (rm_branch_uvm_many_gpus(&file->machine->branch)) return nv_uvm_map_external(file->uvm, p);
   const struct uvm_map_external_allocation_545 *before = arg;
   wide = (struct uvm_map_external_allocation){.base = before->base,
                                               .length = before->length,
@@ -244,12 +244,12 @@ static uint32_t map_external(struct nv_file *file, void *arg) {
   memcpy(wide.gpus, before->gpus, sizeof before->gpus);
   return before->gpu_count > 32 ? RM_REFUSE(file->machine, RM_INVALID_ARGUMENT,
                                             "UVM_MAP_EXTERNAL_ALLOCATION: %" PRIu64 " GPUs", before->gpu_count)
-                                : uvm_map_external(file->uvm, &wide);
+                                : nv_uvm_map_external(file->uvm, &wide);
 }
-static uint32_t unmap_external(struct nv_file *file, void *arg) { return uvm_unmap(file->uvm, arg); }
+static uint32_t unmap_external(struct nv_file *file, void *arg) { return nv_uvm_unmap(file->uvm, arg); }
 static uint32_t validate(struct nv_file *file, void *arg) {
   const struct uvm_validate_va_range *p = arg;
-  return uvm_validate(file->uvm, p->base, p->length);
+  return nv_uvm_validate(file->uvm, p->base, p->length);
 }
 
 /* ---- what the machine can do ---- */
@@ -261,7 +261,7 @@ static uint32_t pageable(struct nv_file *file, void *arg) {
 static uint32_t pageable_on_gpu(struct nv_file *file, void *arg) {
   struct uvm_pageable_mem_access_on_gpu *p = arg;
   p->pageable_mem_access = 0;
-  return uvm_gpu(file->uvm, &p->uuid, "UVM_PAGEABLE_MEM_ACCESS_ON_GPU") ? RM_OK : RM_INVALID_DEVICE;
+  return nv_uvm_gpu(file->uvm, &p->uuid, "UVM_PAGEABLE_MEM_ACCESS_ON_GPU") ? RM_OK : RM_INVALID_DEVICE;
 }
 static uint32_t is_8_supported(struct nv_file *file, void *arg) {
   ((struct uvm_is_8_supported *)arg)->supported = 1;
@@ -316,7 +316,7 @@ static size_t status_offset(const struct nv_machine *m, const struct uvm_call *c
   }
 }
 
-int uvm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
+int nv_uvm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
   struct nv_machine *m = file->machine;
   union {
     struct uvm_map_external_allocation widest;
@@ -337,10 +337,10 @@ int uvm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
                                           : 0;
 }
 
-void uvm_close(struct nv_machine *m, struct uvm_space *s) {
-  while (s->channels) uvm_channel_gone(s->channels);
+void nv_uvm_close(struct nv_machine *m, struct uvm_space *s) {
+  while (s->channels) nv_uvm_channel_gone(s->channels);
   for (unsigned i = 0; i < m->ngpus; i++)
     if (s->vas[i]) drop_vas(s, &m->gpus[i]);
-  while (s->ranges) uvm_range_remove(s, s->ranges->base);
+  while (s->ranges) nv_uvm_range_remove(s, s->ranges->base);
   free(s);
 }

@@ -35,19 +35,19 @@ struct uvm_space {
 };
 
 /* The registered GPU of that UUID, or NULL with the reason remembered. */
-struct nv_gpu *uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call);
+struct nv_gpu *nv_uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call);
 /* The client object a call names with a control descriptor, or NULL. */
-struct rm_object *uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call);
+struct rm_object *nv_uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call);
 
 /* ---- uvm_map.c ---- */
 
-uint32_t uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call);
-void uvm_range_remove(struct uvm_space *s, uint64_t base);
-uint32_t uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size);
-uint32_t uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized);
-uint32_t uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p);
-uint32_t uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p);
-uint32_t uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size);
+uint32_t nv_uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call);
+void nv_uvm_range_remove(struct uvm_space *s, uint64_t base);
+uint32_t nv_uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size);
+uint32_t nv_uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized);
+uint32_t nv_uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p);
+uint32_t nv_uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p);
+uint32_t nv_uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size);
 /* Everything that is mapped on a GPU; peer: only that GPU's memory (NULL: all). */
-void uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer);
+void nv_uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer);
 #endif

@@ -1,5 +1,5 @@
 /* UVM's external ranges and what is mapped in them, GPU by GPU. Rules as in NVIDIA open-gpu-kernel-modules
- * (uvm_va_range.c, uvm_map_external.c). */
+ * (uvm_va_range.c, nv_uvm_map_external.c). */
 #include "uvm.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +27,7 @@ static bool whole_pages(uint64_t base, uint64_t size) {
   return size && base % NV_PAGE == 0 && size % NV_PAGE == 0 && base < UVM_END && size <= UVM_END - base;
 }
 
-uint32_t uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call) {
+uint32_t nv_uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool channel, const char *call) {
   if (!base || !size || base % NV_PAGE || size % NV_PAGE || base + size < base)
     return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "%s: 0x%" PRIx64 "+0x%" PRIx64 " is not of whole pages", call, base,
                      size);
@@ -48,12 +48,12 @@ uint32_t uvm_range_add(struct uvm_space *s, uint64_t base, uint64_t size, bool c
 static void map_drop(struct uvm_space *s, struct uvm_map **link) {
   struct uvm_map *map = *link;
   vm_unmap(s->vas[map->gpu->index]->vm, map->va, map->size);
-  rm_memory_put(map->memory);
+  nv_rm_memory_put(map->memory);
   *link = map->next;
   free(map);
 }
 
-void uvm_range_remove(struct uvm_space *s, uint64_t base) {
+void nv_uvm_range_remove(struct uvm_space *s, uint64_t base) {
   struct uvm_range **link = range_after(s, base), *r = *link;
   if (!r) return;
   while (r->maps) map_drop(s, &r->maps);
@@ -61,23 +61,23 @@ void uvm_range_remove(struct uvm_space *s, uint64_t base) {
   free(r);
 }
 
-uint32_t uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size) {
+uint32_t nv_uvm_create_range(struct uvm_space *s, uint64_t base, uint64_t size) {
   if (!whole_pages(base, size))
     return RM_REFUSE(s->m, RM_INVALID_ADDRESS,
                      "UVM_CREATE_EXTERNAL_RANGE: 0x%" PRIx64 "+0x%" PRIx64 " is not of whole pages", base, size);
-  return uvm_range_add(s, base, size, false, "UVM_CREATE_EXTERNAL_RANGE");
+  return nv_uvm_range_add(s, base, size, false, "UVM_CREATE_EXTERNAL_RANGE");
 }
 
-uint32_t uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized) {
+uint32_t nv_uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bool sized) {
   struct uvm_range *r = range_of(s, base, 1);
   if (!r || r->base != base || (sized && r->size != size))
     return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "UVM_FREE: 0x%" PRIx64 "+0x%" PRIx64 " is no external range", base,
                      size);
-  uvm_range_remove(s, base);
+  nv_uvm_range_remove(s, base);
   return RM_OK;
 }
 
-uint32_t uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size) {
+uint32_t nv_uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size) {
   return whole_pages(base, size) && range_of(s, base, size)
              ? RM_OK
              : RM_REFUSE(s->m, RM_INVALID_ADDRESS, "UVM_VALIDATE_VA_RANGE: 0x%" PRIx64 "+0x%" PRIx64, base, size);
@@ -109,7 +109,7 @@ static uint32_t unmap_part(struct uvm_space *s, struct uvm_range *r, const struc
     vm_unmap(s->vas[gpu->index]->vm, from, to - from);
     if (tail) {
       *tail = *map;
-      rm_memory_get(tail->memory);
+      nv_rm_memory_get(tail->memory);
       tail->va = end, tail->size = map_end - end, tail->offset += end - map->va;
       map->next = tail;
     }
@@ -125,7 +125,7 @@ static uint32_t unmap_part(struct uvm_space *s, struct uvm_range *r, const struc
   return RM_OK;
 }
 
-void uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer) {
+void nv_uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer) {
   for (struct uvm_range *r = s->ranges; r; r = r->next)
     for (struct uvm_map **link = &r->maps; *link;)
       if ((*link)->gpu == gpu && (!peer || (*link)->memory->gpu == peer))
@@ -138,7 +138,7 @@ static uint32_t map_on(struct uvm_space *s, struct uvm_range *r, const struct uv
                        const struct rm_object *o, const struct uvm_mapping *attributes) {
   const char *call = "UVM_MAP_EXTERNAL_ALLOCATION";
   struct rm_memory *mem = o->memory.memory;
-  struct nv_gpu *gpu = uvm_gpu(s, &attributes->uuid, call);
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &attributes->uuid, call);
   if (!gpu) return RM_INVALID_DEVICE;
   struct rm_vas *vas = s->vas[gpu->index];
   if (!vas) return RM_REFUSE(s->m, RM_INVALID_DEVICE, "%s: the GPU has no registered address space", call);
@@ -172,12 +172,12 @@ static uint32_t map_on(struct uvm_space *s, struct uvm_range *r, const struct uv
     return RM_REFUSE(s->m, rc == -EEXIST ? RM_UVM_ADDRESS_IN_USE : RM_NO_MEMORY,
                      "%s: 0x%" PRIx64 "+0x%" PRIx64 " cannot be mapped", call, p->base, p->length);
   }
-  rm_memory_get(mem);
+  nv_rm_memory_get(mem);
   r->maps = map;
   return RM_OK;
 }
 
-uint32_t uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p) {
+uint32_t nv_uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p) {
   const char *call = "UVM_MAP_EXTERNAL_ALLOCATION";
   uint32_t status = RM_OK;
   if (!p->gpu_count || p->gpu_count > 256)
@@ -189,9 +189,9 @@ uint32_t uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocatio
   if (!r)
     return RM_REFUSE(s->m, RM_INVALID_ADDRESS, "%s: 0x%" PRIx64 "+0x%" PRIx64 " is not in an external range", call,
                      p->base, p->length);
-  struct rm_object *client = uvm_client(s, p->rm_ctrl_fd, p->client, call);
+  struct rm_object *client = nv_uvm_client(s, p->rm_ctrl_fd, p->client, call);
   if (!client) return RM_INVALID_CLIENT;
-  struct rm_object *o = rm_find_kind(s->m, client, p->memory, 1u << RM_KIND_MEMORY, call, &status);
+  struct rm_object *o = nv_rm_find_kind(s->m, client, p->memory, 1u << RM_KIND_MEMORY, call, &status);
   if (!o) return status;
   uint64_t size = o->memory.memory->size;
   if (p->offset > size || p->length > size - p->offset)
@@ -201,8 +201,8 @@ uint32_t uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocatio
   return status;
 }
 
-uint32_t uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p) {
-  struct nv_gpu *gpu = uvm_gpu(s, &p->uuid, "UVM_UNMAP_EXTERNAL");
+uint32_t nv_uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p) {
+  struct nv_gpu *gpu = nv_uvm_gpu(s, &p->uuid, "UVM_UNMAP_EXTERNAL");
   if (!gpu) return RM_INVALID_DEVICE;
   struct uvm_range *r = whole_pages(p->base, p->length) ? range_of(s, p->base, p->length) : NULL;
   if (!r || !s->vas[gpu->index])
