@@ -201,6 +201,6 @@ BODY u32 prime_body(u32 x, u32 i) {
 }
 #define ARITH(X)                                                                                                       \
   X(div32)                                                                                                             \
-  X(div64) X(wide128) X(narrow) X(f32) X(f64) X(convert) X(whole) X(minmax) X(shift) X(fractal) X(roots) X(gauss)      \
-      X(prime)
+  X(div64)                                                                                                             \
+  X(wide128) X(narrow) X(f32) X(f64) X(convert) X(whole) X(minmax) X(shift) X(fractal) X(roots) X(gauss) X(prime)
 #endif

@@ -26,7 +26,8 @@ KERNEL atomics32(u32 *out, const u32 *in, u32 n) {
   atomicMin((int *)&out[4], (int)x), atomicMax((int *)&out[5], (int)x);
   atomicAnd(&out[6], x | 0xf), atomicOr(&out[7], x & 0xf0f0), atomicXor(&out[8], x);
   atomicInc(&out[9], 100), atomicDec(&out[10], 100);
-  out[16 + i] = atomicExch(&out[16 + i], x) + 7 * atomicCAS(&out[16 + i], x, ~x);
+  u32 before = atomicExch(&out[16 + i], x), seen = atomicCAS(&out[16 + i], x, ~x);
+  out[16 + i] = before + 7 * seen;
   atomicCAS(&out[16 + i], x, 0);
 }
 
@@ -69,7 +70,10 @@ KERNEL atomics_shared(u32 *out, const u32 *in, u32 n) {
   atomicInc(&s[9], 36), atomicDec(&s[10], 36);
   for (u32 old = s[11], seen; (seen = old, old = atomicCAS(&s[11], seen, seen ^ x)) != seen;) {}
   atomicAdd(&w[0], (u64)x << 20), atomicMax(&w[1], (u64)x << 7), atomicAdd(&f, (float)(x & 63));
-  if (t == 5) w[2] = atomicExch(&w[2], 77) + atomicCAS(&w[2], 77, 78);
+  if (t == 5) {
+    u64 before = atomicExch(&w[2], 77), seen = atomicCAS(&w[2], 77, 78);
+    w[2] = before + seen;
+  }
   __syncthreads();
   u32 *o = out + blockIdx.x * 19;
   if (t < 12) o[t] = s[t];
