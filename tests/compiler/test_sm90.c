@@ -1,0 +1,229 @@
+/* What the compiler makes for NVIDIA: the PTX's choices, cubins that ptxas accepts, every operation in every type, every target. Values are
+ * checked by running the same kernels on the emulator (tests/frontend). Without ptxas, that its absence is said. */
+#include "kernels.h"
+#include "compiler/ptxas.h"
+#include <unistd.h>
+
+static struct compiler *tuned, *plain;
+static char *ptxas;
+
+static int setup(void **state) {
+  ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
+  tuned = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .ptxas = ptxas});
+  plain = compiler_new(&(struct compiler_options){.debug = 7, .spec = true, .noopt = true, .ptxas = ptxas});
+  G = graph_new();
+  make_cases();
+  return 0;
+}
+static int teardown(void **state) {
+  compiler_free(tuned);
+  compiler_free(plain);
+  graph_free(G);
+  free(ptxas);
+  return 0;
+}
+
+static void need_ptxas(void) {
+  if (ptxas) return;
+  print_message("needs ptxas\n");
+  skip();
+}
+
+static struct uop *case_ast(const char *name) {
+  for (unsigned i = 0; i < ncases; i++)
+    if (!strcmp(cases[i].name, name)) return cases[i].ast;
+  fail_msg("no case %s", name);
+  return NULL;
+}
+static const struct kernel *case_kernel(struct compiler *c, const char *name) {
+  need_ptxas();
+  return must_compile(c, "sm_90", case_ast(name));
+}
+
+static unsigned count(const char *text, const char *what) {
+  unsigned n = 0;
+  for (const char *p = text; (p = strstr(p, what)); p++) n++;
+  return n;
+}
+
+static void check_cubin(const struct kernel *k, unsigned sm) {
+  const uint8_t *p = k->image;
+  assert_true(k->image_size > 64);
+  assert_memory_equal(p, "\177ELF", 4);
+  assert_int_equal(p[18] | p[19] << 8, 190); /* EM_CUDA */
+  uint32_t flags = p[48] | (uint32_t)p[49] << 8;
+  /* the SM version is in the low byte of e_flags up to ABI 7 and in the next one from ABI 8 on (cuobjdump output) */
+  assert_int_equal(p[8] >= 8 ? flags >> 8 : flags & 0xff, sm);
+}
+
+static void cubins_are_for_their_target(void **state) {
+  static const struct {
+    const char *arch, *ptx;
+    unsigned sm;
+  } targets[] = {{"sm_80", ".target sm_80", 80},
+                 {"sm_86", ".target sm_86", 86},
+                 {"sm_89", ".target sm_89", 89},
+                 {"sm_90", ".target sm_90", 90}};
+  need_ptxas();
+  for (unsigned i = 0; i < sizeof targets / sizeof *targets; i++) {
+    const struct target *t = target_find(targets[i].arch);
+    assert_non_null(t);
+    for (unsigned c = 0; c < ncases; c += 7) compiler_prepare(tuned, t, cases[c].ast);
+    for (unsigned c = 0; c < ncases; c += 7) {
+      const struct kernel *k = must_compile(tuned, targets[i].arch, cases[c].ast);
+      check_cubin(k, targets[i].sm);
+      assert_non_null(strstr(k->disassembly, targets[i].ptx));
+    }
+  }
+  assert_non_null(target_find("sm_120"));
+  assert_null(target_find("sm_35"));
+}
+
+static void elementwise_uses_wide_accesses(void **state) {
+  const struct kernel *k = case_kernel(tuned, "elementwise f32");
+  assert_int_equal(count(k->disassembly, "ld.global.nc.v4"), 2);
+  assert_int_equal(count(k->disassembly, "st.global.v4"), 1);
+  assert_int_equal(k->block[0], 256);
+  assert_int_equal(k->block[0] * k->grid[0] * 4, 4096);
+  assert_non_null(strstr(k->disassembly, ".reqntid 256, 1, 1"));
+  const struct kernel *half = case_kernel(tuned, "elementwise f16");
+  assert_int_equal(count(half->disassembly, "ld.global.nc.v4"), 2);
+  const struct kernel *one = case_kernel(plain, "elementwise f32");
+  assert_int_equal(count(one->disassembly, ".v4"), 0);
+}
+
+static void matmul_is_register_tiled(void **state) {
+  const struct kernel *k = case_kernel(tuned, "matmul 64");
+  assert_int_equal(count(k->disassembly, "fma.rn.f32"), 64); /* 4 x 4 outputs, 4 steps of the sum */
+  assert_true(count(k->disassembly, "ld.global") <= 8);
+  assert_int_equal(count(k->disassembly, "st.global.v4"), 4);
+  assert_int_equal(count(k->disassembly, ".local"), 0);
+}
+
+/* A product and a sum of the program stay two roundings. */
+static void nothing_contracts(void **state) {
+  const struct kernel *k = case_kernel(tuned, "elementwise f32");
+  assert_int_equal(count(k->disassembly, "fma"), 0);
+  assert_int_equal(count(k->disassembly, "mul.rn.f32"), 4);
+  assert_int_equal(count(k->disassembly, "add.rn.f32"), 4);
+}
+
+static void long_sums_are_shared_by_a_group(void **state) {
+  const struct kernel *k = case_kernel(tuned, "sum of many");
+  assert_int_equal(k->grid[0] * k->grid[1] * k->grid[2], 1);
+  assert_true(k->block[0] >= 256);
+  assert_true(count(k->disassembly, "bar.sync") >= 1);
+  assert_true(count(k->disassembly, "ld.shared") >= 1);
+  assert_true(count(k->disassembly, "st.shared") >= 1);
+}
+
+static void groups_fit(void **state) {
+  need_ptxas();
+  for (unsigned i = 0; i < ncases; i++) compiler_prepare(tuned, target_find("sm_90"), cases[i].ast);
+  for (unsigned i = 0; i < ncases; i++) {
+    const struct kernel *k = must_compile(tuned, "sm_90", cases[i].ast);
+    assert_true((uint64_t)k->block[0] * k->block[1] * k->block[2] <= 1024);
+    if (count(k->disassembly, ".local")) fail_msg("%s spills:\n%s", cases[i].name, k->disassembly);
+  }
+}
+
+/* One kernel with an output for each operation. */
+static struct uop *every_operation(enum dtype t, unsigned *outputs) {
+  static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
+                                   OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
+  static const uint8_t unary[] = {OP_NEG, OP_RECIP, OP_SQRT, OP_EXP2, OP_LOG2, OP_SIN, OP_TRUNC};
+  enum { N = 64 };
+  struct uop *stores[64], *r = range(N, 0, AXIS_LOOP), *a = load(at(param(1, t, N), r)),
+                          *b = load(at(param(2, t, N), r));
+  unsigned n = 0;
+  bool f = dtype_is_float(t);
+  for (unsigned o = 0; o < sizeof binary; o++) {
+    enum op op = binary[o];
+    bool integer = op == OP_IDIV || op == OP_MOD || (op >= OP_AND && op <= OP_SHR);
+    bool boolean = (op >= OP_CMPLT && op <= OP_CMPNE) || op == OP_AND || op == OP_OR || op == OP_XOR || op == OP_MAX;
+    if ((f && integer) || (!f && op == OP_FDIV) || (t == DT_BOOL && !boolean)) continue;
+    struct uop *v = uop_binary(G, op, a, b);
+    stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+  }
+  for (unsigned o = 0; o < sizeof unary && t != DT_BOOL; o++) {
+    if (!f && unary[o] != OP_NEG) continue;
+    struct uop *v = uop_unary(G, unary[o], a);
+    stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+  }
+  for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+    struct uop *v = uop_cast(G, a, to);
+    stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
+  }
+  stores[n] = store(at(param(0, t, N), r), uop_where(G, uop_binary(G, OP_CMPLT, a, b), a, b)), n++;
+  *outputs = n;
+  return uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, n);
+}
+static void every_operation_in_every_type(void **state) {
+  need_ptxas();
+  struct uop *ast[DT_F64 + 1];
+  unsigned n[DT_F64 + 1];
+  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+    ast[t] = every_operation(t, &n[t]);
+    compiler_prepare(tuned, target_find("sm_90"), ast[t]);
+    compiler_prepare(plain, target_find("sm_90"), ast[t]);
+  }
+  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+    assert_int_equal(must_compile(tuned, "sm_90", ast[t])->nparams, n[t] + 2);
+    check_cubin(must_compile(plain, "sm_90", ast[t]), 90);
+  }
+}
+
+static void memory_knows_what_was_prepared(void **state) {
+  need_ptxas();
+  struct compiler *c = compiler_new(&(struct compiler_options){.ptxas = ptxas});
+  compiler_prepare(c, target_find("sm_90"), cases[0].ast);
+  const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+  assert_false(k->from_memory);
+  assert_ptr_equal(must_compile(c, "sm_90", cases[0].ast), k);
+  assert_true(k->from_memory);
+  compiler_prepare(c, target_find("sm_90"), cases[1].ast); /* and is freed while ptxas runs */
+  compiler_free(c);
+}
+
+static void disk_keeps_cubins(void **state) {
+  need_ptxas();
+  char dir[] = "/tmp/test_sm90.XXXXXX", command[64];
+  assert_non_null(mkdtemp(dir));
+  for (int i = 0; i < 2; i++) {
+    struct compiler *c = compiler_new(&(struct compiler_options){.ptxas = ptxas, .cache_dir = dir});
+    const struct kernel *k = must_compile(c, "sm_90", cases[3].ast);
+    assert_int_equal(k->from_disk, i);
+    check_cubin(k, 90);
+    assert_false(must_compile(c, "sm_86", cases[3].ast)->from_disk != i);
+    compiler_free(c);
+  }
+  snprintf(command, sizeof command, "rm -r %s", dir);
+  assert_int_equal(system(command), 0);
+}
+
+static void without_ptxas_the_rest_works(void **state) {
+  char err[1024];
+  struct compiler *c = compiler_new(&(struct compiler_options){0});
+  assert_null(compiler_compile(c, target_find("sm_90"), cases[0].ast, err, sizeof err));
+  assert_non_null(strstr(err, "ptxas not found: set PTXAS, or install Debian's nvidia-cuda-toolkit from non-free"));
+  compiler_prepare(c, target_find("sm_90"), cases[0].ast);
+  must_compile(c, "gfx1100", cases[0].ast);
+  must_compile(c, HOST_ARCH, cases[0].ast);
+  compiler_free(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(cubins_are_for_their_target),
+      cmocka_unit_test(elementwise_uses_wide_accesses),
+      cmocka_unit_test(matmul_is_register_tiled),
+      cmocka_unit_test(nothing_contracts),
+      cmocka_unit_test(long_sums_are_shared_by_a_group),
+      cmocka_unit_test(groups_fit),
+      cmocka_unit_test(every_operation_in_every_type),
+      cmocka_unit_test(memory_knows_what_was_prepared),
+      cmocka_unit_test(disk_keeps_cubins),
+      cmocka_unit_test(without_ptxas_the_rest_works),
+  };
+  return cmocka_run_group_tests_name("compiler/sm_90", tests, setup, teardown);
+}
