@@ -100,15 +100,25 @@ static void strange_ring(struct nv_engines *e, uint32_t token) {
   e->config.log(e->config.ctx, line);
 }
 
+/* USERD and notifiers are memory of clients, who may have taken it away. */
+static void guarded(void (*touch)(struct nv_channel *ch), struct nv_channel *ch) {
+  struct guard guard, **slot = guard_slot(), *const outer = *slot;
+  *slot = &guard;
+  if (!sigsetjmp(guard.jump, 0)) touch(ch);
+  *slot = outer;
+}
+
+static void read_put(struct nv_channel *ch) {
+  uint32_t put = __atomic_load_n(&ch->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
+  if (put == atomic_load_explicit(&ch->put, memory_order_relaxed)) return;
+  atomic_store_explicit(&ch->put, put, memory_order_release);
+  channel_kick(ch);
+}
+
 /* The channels whose GPPut has changed run; e->lock is held. */
 static void ring_channels(struct nv_engines *e) {
-  for (struct nv_channel *ch = e->channels; ch; ch = ch->next) {
-    if (!atomic_load(&ch->group->scheduled) || atomic_load(&ch->group->dead)) continue;
-    uint32_t put = __atomic_load_n(&ch->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
-    if (put == atomic_load_explicit(&ch->put, memory_order_relaxed)) continue;
-    atomic_store_explicit(&ch->put, put, memory_order_release);
-    channel_kick(ch);
-  }
+  for (struct nv_channel *ch = e->channels; ch; ch = ch->next)
+    if (atomic_load(&ch->group->scheduled) && !atomic_load(&ch->group->dead)) guarded(read_put, ch);
 }
 
 /* Looks at the doorbell once. */
@@ -292,11 +302,10 @@ bool nv_group_schedule(struct nv_channel_group *g, bool on) {
 /* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA open-gpu-kernel-modules, class/cl2080_notification.h. */
 static unsigned engine_type(const struct nv_channel *ch) { return ch->d.kind == NV_ENGINE_COPY ? 9 + ch->d.engine : 1; }
 
-static void notify(struct nv_channel *ch, const struct nv_channel_error *error) {
+static void notify(struct nv_channel *ch) {
   struct nv_notifier *n = ch->d.notifier;
-  if (!n) return;
-  atomic_store_explicit(&n->time, error->time, memory_order_relaxed);
-  atomic_store_explicit(&n->info32, error->xid, memory_order_relaxed);
+  atomic_store_explicit(&n->time, ch->group->error.time, memory_order_relaxed);
+  atomic_store_explicit(&n->info32, ch->group->error.xid, memory_order_relaxed);
   atomic_store_explicit(&n->info16, (uint16_t)engine_type(ch), memory_order_relaxed);
   atomic_store_explicit(&n->status, 0xffff, memory_order_release);
 }
@@ -322,7 +331,7 @@ enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_er
   atomic_store(&g->dead, true);
   for (struct nv_channel *o = e->channels; o; o = o->next) {
     if (o->group != g) continue;
-    notify(o, &g->error);
+    if (o->d.notifier) guarded(notify, o);
     atomic_store(&o->stop, true);
     channel_kick(o);
   }

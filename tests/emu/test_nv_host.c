@@ -437,6 +437,38 @@ static void vanished_memory(void **state) {
   munmap(p, PAGE);
 }
 
+/* A channel whose USERD and notifier are gone keeps nobody else from running. */
+static void vanished_userd(void **state) {
+  struct fixture *f = *state;
+  uint8_t *p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  struct nv_channel_group *group = nv_group_new(f->g.e);
+  struct nv_channel_error e;
+  const struct nv_channel_desc desc = {.vm = f->g.vm,
+                                       .gpfifo_va = MEM_VA + 0x100000,
+                                       .gpfifo_entries = 8,
+                                       .userd = (uint32_t *)(void *)p,
+                                       .notifier = (struct nv_notifier *)(void *)(p + PAGE),
+                                       .token = 77,
+                                       .id = 5};
+  struct nv_channel *ch = nv_channel_new(group, &desc);
+  assert_non_null(ch);
+  assert_true(nv_group_schedule(group, true));
+  guard_arm();
+  mprotect(p, PAGE, PROT_NONE);
+  finish(&f->c);
+  mprotect(p, PAGE, PROT_READ | PROT_WRITE);
+  mprotect(p + PAGE, PAGE, PROT_NONE);
+  *(uint32_t *)(void *)(p + 0x8c) = 9;
+  ring(&f->g, 77);
+  for (unsigned i = 0; i < 25000 && !nv_channel_error(ch, &e); i++) nap();
+  assert_true(nv_channel_error(ch, &e));
+  assert_non_null(strstr(e.fault.text, "GPPut 9 of a GPFIFO with 8"));
+  finish(&f->c);
+  nv_channel_free(ch);
+  nv_group_free(group);
+  munmap(p, 2 * PAGE);
+}
+
 /* One dies, its group with it, and nobody else. */
 static void groups_die_together(void **state) {
   struct fixture *f = *state;
@@ -540,6 +572,7 @@ int main(void) {
       T(bad_entries),
       T(page_faults),
       T(vanished_memory),
+      T(vanished_userd),
       T(groups_die_together),
       T(frees_what_waits),
       T(many_channels),
