@@ -32,6 +32,7 @@ struct sass_inst {
   uint8_t form;             /* bits [9,12) */
   uint8_t guard;            /* predicate [12,15), SASS_PT for none */
   bool guard_not;           /* bit 15 */
+  uint8_t version;          /* of the SM: 0x80, 0x86, 0x89, 0x90 */
 };
 
 /* Bits [at, at + n), n <= 64. */

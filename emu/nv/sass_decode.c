@@ -59,6 +59,7 @@ bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct s
       .form = (uint8_t)(opcode >> 9),
       .guard = word[0] >> 12 & 7,
       .guard_not = word[0] >> 15 & 1,
+      .version = (uint8_t)version,
   };
   unsigned n = row_of[v][opcode];
   if (!n) return false;

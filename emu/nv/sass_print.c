@@ -152,6 +152,13 @@ void sass_put_predicate(struct text *t, unsigned n, bool not, bool uniform) {
   n == SASS_PT ? sass_put(t, "T") : sass_put(t, "%u", n);
 }
 
+/* The operand cache keeps a source for the next instruction. Operations of variable latency have no such hint. */
+static bool reused(const struct sass_inst *in, char letter) {
+  if (in->op->base >= 0x100 && in->id != SASS_RPCMOV) return false;
+  unsigned slot = letter == 'A' ? 0 : letter == 'B' ? 1 : 2;
+  return sass_bit(in, 109) && sass_bit(in, 122 + slot);
+}
+
 /* ---- sources by form ---- */
 
 enum sass_place sass_place_of(char letter, unsigned form) {
@@ -238,6 +245,7 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
   if (half && inside) put_selection(t, select);
   if (inside) sass_put(t, "%s", part);
   if (bars) sass_put(t, "|");
+  if (!inside && reused(in, letter)) sass_put(t, ".reuse");
   if (half && !inside) put_selection(t, select);
   if (!inside) sass_put(t, "%s", part);
   if (memchr(flags, 'S', n)) sass_put(t, ".SIGN");

@@ -7,10 +7,13 @@
 static void imad_alias(struct text *t) {
   const struct sass_inst *in = t->in;
   enum sass_place b = sass_place_of('B', in->form);
-  if (in->form > 4 || sass_bit(in, 74)) return;
+  bool constant_form = in->form == 3 || in->form == 5;
+  if (in->form > 5 || sass_bit(in, 74) || (constant_form && sass_bit(in, 91))) return;
+  /* a combination of scheduling hints that is no reuse */
+  if (!sass_bit(in, 109) && sass_bits(in, 122, 3) == 3) return;
   uint32_t number = (uint32_t)(in->lo >> 32);
   bool a_zero = sass_bits(in, 24, 8) == SASS_RZ, c_zero = in->form == 4 && sass_bits(in, 64, 8) == SASS_RZ;
-  bool b_zero = b == NUMBER ? number == 0 : sass_bits(in, b == AT_32 ? 32 : 64, 8) == SASS_RZ;
+  bool b_zero = b == CONSTANT ? false : b == NUMBER ? number == 0 : sass_bits(in, b == AT_32 ? 32 : 64, 8) == SASS_RZ;
   if (a_zero || b_zero || (b == NUMBER && number == 1 && c_zero))
     sass_put(t, ".MOV");
   else if (b == NUMBER && number == 1)
@@ -74,12 +77,10 @@ static void mufu_source(struct text *t) {
   else
     put_part(t, "|", 1, type ? part_half : part_none);
 }
-static void put_byte(struct text *t, bool uniform) {
-  sass_put_at(t, 24, uniform);
-  sass_put(t, "%s", part_byte[sass_bits(t->in, 76, 2)]);
+/* "R12.B1": the byte that holds predicates */
+static void predicate_byte(struct text *t) {
+  sass_put_source(t, t->in->id == SASS_R2P ? 'A' : 'a', "", 0, part_byte[sass_bits(t->in, 76, 2)]);
 }
-static void r2p_source(struct text *t) { put_byte(t, false); }
-static void ur2up_source(struct text *t) { put_byte(t, true); }
 
 /* FSWZADD: the signs of both terms for the lanes of a quad. */
 static void swizzle(struct text *t) {
@@ -171,7 +172,7 @@ static void near_pc(struct text *t) {
 static void put_indirect(struct text *t, bool uniform, bool relative) {
   sass_put_at(t, 24, uniform);
   int64_t v = (int64_t)(split_offset(t->in) + (relative ? t->in->pc + SASS_BYTES : 0));
-  if (t->in->id == SASS_CALL && !relative && !v) return;
+  if (t->in->id != SASS_RET && !relative && !v) return;
   sass_put(t, " ");
   sass_put_signed(t, v);
 }
@@ -236,7 +237,7 @@ static void load_constant(struct text *t) {
     sass_put(t, "c[0x%x][", (unsigned)sass_bits(in, 54, 5));
   }
   int64_t offset = sass_sbits(in, 38, 16);
-  if (in->opcode != 0xab9 && (uniform || index != SASS_RZ)) {
+  if (in->opcode != 0xab9 && (uniform || index != SASS_RZ || (!offset && !bindless))) {
     sass_put_register(t, index, uniform);
     sass_put_offset(t, offset);
   } else if (bindless) {
@@ -375,8 +376,6 @@ static void put_factor(struct text *t, unsigned at, unsigned negate) {
   if (sass_bit(t->in, negate)) sass_put(t, "-");
   sass_put_at(t, at, false);
 }
-static void hmma_a(struct text *t) { put_factor(t, 24, 72); }
-static void hmma_b(struct text *t) { put_factor(t, 32, 63); }
 static void gmma_a(struct text *t) {
   bool signs = t->in->id == SASS_HGMMA || t->in->id == SASS_QGMMA;
   if (signs)
@@ -402,13 +401,14 @@ static void sparse_register(struct text *t) {
   if (t->in->opcode == 0x23c || t->in->opcode == 0x237)
     if (sass_bit(t->in, 50)) sass_put(t, ".reuse");
 }
-static void put_row_col(struct text *t, unsigned at, unsigned bit, bool want, const char *suffix) {
-  sass_put_at(t, at, false);
-  if (sass_bit(t->in, bit) != want) t->bad = true;
-  sass_put(t, "%s", suffix);
+static void row(struct text *t) {
+  if (sass_bit(t->in, 73)) t->bad = true;
+  sass_put_source(t, 'A', "", 0, ".ROW");
 }
-static void row(struct text *t) { put_row_col(t, 24, 73, false, ".ROW"); }
-static void column(struct text *t) { put_row_col(t, 32, 74, true, ".COL"); }
+static void column(struct text *t) {
+  if (!sass_bit(t->in, 74)) t->bad = true;
+  sass_put_source(t, 'B', "", 0, ".COL");
+}
 /* N and K of an asynchronous multiply: HGMMA and QGMMA have any multiple of eight, the others fewer. */
 static void matrix_shape(struct text *t) {
   const struct sass_inst *in = t->in;
@@ -446,8 +446,7 @@ static const struct special {
                 {"convert_source", convert_source},
                 {"int_source", int_source},
                 {"mufu_source", mufu_source},
-                {"r2p_source", r2p_source},
-                {"ur2up_source", ur2up_source},
+                {"predicate_byte", predicate_byte},
                 {"swizzle", swizzle},
                 {"elected", elected},
                 {"barrier", barrier},
@@ -457,8 +456,6 @@ static const struct special {
                 {"minmax_predicates", minmax_predicates},
                 {"mask", mask},
                 {"gmma_a", gmma_a},
-                {"hmma_a", hmma_a},
-                {"hmma_b", hmma_b},
                 {"exchange_pair", exchange_pair},
                 {"cluster_address", cluster_address},
                 {"column", column},
