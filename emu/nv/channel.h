@@ -43,8 +43,11 @@ struct nv_engines_config {
   _Atomic uint32_t
       *usermode; /* the usermode register page, 64 KiB: the doorbell at byte 0x90, the timer at 0x80 and 0x84 */
   const atomic_bool *detail; /* grids that begin are counted instruction by instruction */
-  /* Prints one line for the log (a fault, with everything known). */
+  /* Prints one line for the log: an error with everything known, before the process can learn of it; a grid that was
+   * abandoned; a doorbell that nobody answers. */
   void (*log)(void *ctx, const char *line);
+  /* An error of a channel's group, the same line, once it is in the notifiers and nv_channel_error has it. Or NULL. */
+  void (*error)(void *ctx, const char *line);
   void *ctx;
 };
 struct nv_engines *nv_engines_new(const struct nv_engines_config *config);

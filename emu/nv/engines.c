@@ -336,6 +336,7 @@ enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_er
     channel_kick(o);
   }
   pthread_mutex_unlock(&e->lock);
+  if (e->config.error) e->config.error(e->config.ctx, line);
   nv_released();
   return NV_DEAD;
 }

@@ -35,11 +35,18 @@ void nv_uuid_text(const struct uvm_uuid *uuid, char text[41]) {
 /* By an engine's thread, which may hold locks of its own. */
 static void gpu_log(void *ctx, const char *line) {
   struct nv_gpu *g = ctx;
+  const struct emu_machine *base = &g->machine->base;
+  if (!strncmp(line, "Xid", 3)) {
+    pthread_mutex_lock(&g->log_lock);
+    snprintf(g->xid, sizeof g->xid, "%s", line);
+    pthread_mutex_unlock(&g->log_lock);
+  }
+  if (base->print) base->print(base->print_ctx, line);
+}
+
+static void gpu_error(void *ctx, const char *line) {
+  struct nv_gpu *g = ctx;
   struct nv_machine *m = g->machine;
-  pthread_mutex_lock(&g->log_lock);
-  snprintf(g->xid, sizeof g->xid, "%s", line);
-  pthread_mutex_unlock(&g->log_lock);
-  if (m->base.print) m->base.print(m->base.print_ctx, line);
   pthread_mutex_lock(&m->event_lock);
   g->errors++;
   pthread_cond_broadcast(&m->event_cond);
@@ -258,6 +265,7 @@ static int gpu_init(struct nv_machine *m, unsigned index, const struct nv_model 
                                                           .usermode = g->usermode,
                                                           .detail = &m->detail,
                                                           .log = gpu_log,
+                                                          .error = gpu_error,
                                                           .ctx = g});
   return g->engines ? 0 : -ENOMEM;
 }

@@ -140,8 +140,7 @@ static int64_t now_ms(void) {
 }
 
 int nv_rm_event_poll(struct nv_file *file, short events, int timeout_ms) {
-  /* An error is counted before the channel has it, so a wake-up may come too early for one look. */
-  enum { SLICE_MS = 50 };
+  enum { SLICE_MS = 1000 };
   struct nv_machine *m = file->machine;
   int64_t end = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
   for (bool late = false;;) {

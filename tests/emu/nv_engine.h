@@ -57,7 +57,7 @@ struct gpu {
   uint64_t data_va;
   atomic_bool detail;
   unsigned channels;
-  _Atomic unsigned logged;
+  _Atomic unsigned logged, errors;
   char log[8][900];
 };
 
@@ -79,6 +79,11 @@ static void gpu_log(void *ctx, const char *line) {
   if (i < 8) snprintf(g->log[i], sizeof g->log[i], "%s", line);
 }
 
+static void gpu_error(void *ctx, const char *line) {
+  struct gpu *g = ctx;
+  atomic_fetch_add(&g->errors, 1);
+}
+
 static void gpu_open_model(struct gpu *g, const struct nv_model *model) {
   memset(g, 0, sizeof *g);
   g->vm = vm_new();
@@ -88,8 +93,13 @@ static void gpu_open_model(struct gpu *g, const struct nv_model *model) {
   assert_int_equal(vm_map(g->vm, MEM_VA, MEM_BYTES, g->mem, VM_READ | VM_WRITE, 1), 0);
   g->data = g->mem + DATA_AT;
   g->data_va = MEM_VA + DATA_AT;
-  const struct nv_engines_config config = {
-      .model = model, .pool = g->pool, .usermode = g->usermode, .detail = &g->detail, .log = gpu_log, .ctx = g};
+  const struct nv_engines_config config = {.model = model,
+                                           .pool = g->pool,
+                                           .usermode = g->usermode,
+                                           .detail = &g->detail,
+                                           .log = gpu_log,
+                                           .error = gpu_error,
+                                           .ctx = g};
   g->e = nv_engines_new(&config);
   assert_non_null(g->e);
 }

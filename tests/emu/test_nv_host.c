@@ -488,6 +488,7 @@ static void groups_die_together(void **state) {
   assert_int_equal(e.xid, 32);
   assert_non_null(strstr(f->g.log[0], "Xid 32: GPU 0, channel 1"));
   assert_int_equal(f->g.logged, 1);
+  assert_true(becomes(&f->g.errors, 1, 5000));
   *word(f, 0) = 1;
   put_release(&b, f->g.data_va + 64, 1);
   submit(&b);
