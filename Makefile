@@ -62,7 +62,8 @@ EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
 CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
 
 KERNELS_CO := $(patsubst %.cl,$(B)/kernels/%.gfx1100.co,$(wildcard bench/kernels/*.cl bench/emu/*.cl tests/kernels/*.cl))
-BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO))
+BENCH_PTX  := $(patsubst %.cu,$(B)/kernels/%.ptx,$(wildcard bench/kernels/*.cu))
+BENCH_CO   := $(filter $(B)/kernels/bench/kernels/%,$(KERNELS_CO)) $(BENCH_PTX) $(wildcard bench/kernels/*.cubin)
 
 TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
@@ -142,7 +143,13 @@ $(B)/kernels/%.gfx1100.co: %.cl
 	$(call say,CL,$<)
 	@mkdir -p $(@D)
 	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MF $@.d -MT $@ $< -o $@
-kernels: $(KERNELS_CO)
+kernels: $(KERNELS_CO) $(BENCH_PTX)
+# CUDA C by clang, without a CUDA toolkit: text that ptxas turns into any GPU's code when it is loaded.
+$(B)/kernels/%.ptx: %.cu
+	$(call say,PTX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
+	  -fdeclspec -O3 -S -MMD -MF $@.d -MT $@ $< -o $@
 # The test kernels again at other levels and in both wave sizes, for the long suites: NAME.gfx1100.O0.w64.co ...
 MATRIX_CO := $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(patsubst %.cl,$(B)/kernels/%.gfx1100.$(o).$(w).co,$(wildcard tests/kernels/*.cl))))
 define MATRIX_RULE
@@ -162,7 +169,7 @@ define CUDA_RULE
 $(B)/kernels/%.sm_90.$(1).cubin: %.cu
 	$$(call say,NVCC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 $(CUDA_$(1)) -MMD -MF $$@.d -MT $$@ $$< -o $$@
+	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 -Xptxas -w $(CUDA_$(1)) -MMD -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach v,O3 O0 fast G,$(eval $(call CUDA_RULE,$(v))))
 # The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
