@@ -11,7 +11,14 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 1 << 16, DRM_MAJOR = 226, KFD_MAJOR = 511 };
+enum {
+  MAX_FDS = 1 << 16,
+  DRM_MAJOR = 226,
+  KFD_MAJOR = 511,
+  NVIDIA_MAJOR = 195,
+  UVM_MAJOR = 510,
+  NVIDIACTL_MINOR = 255
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct os *machine; /* under the lock, as all below */
@@ -29,6 +36,16 @@ bool client_active(void) {
     active = gpus && *gpus;
   }
   return active;
+}
+
+/* NVIDIA's GPUs are named by their compute capability. */
+static bool nvidia(void) {
+  static int is = -1;
+  if (is < 0) {
+    const char *gpus = getenv(CLIENT_GPUS);
+    is = gpus && !strncmp(gpus, "sm_", 3);
+  }
+  return is;
 }
 
 /* ---- the machine ---- */
@@ -133,7 +150,7 @@ static void make_machine(void) {
     dprintf(STDERR_FILENO, "doorbell emu: %s: %s\n", what, strerror(-rc));
     return;
   }
-  rc = os_emulated("AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
+  rc = os_emulated(nvidia() ? "NV" : "AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
   if (rc) {
     print_line(NULL, err);
     return;
@@ -171,7 +188,19 @@ static bool under(const char *path, const char *top) {
   size_t n = strlen(top);
   return !strncmp(path, top, n) && (!path[n] || path[n] == '/');
 }
+/* One of several device nodes that end in a number. */
+static bool numbered(const char *path, const char *stem, unsigned *n) {
+  size_t length = strlen(stem);
+  char *end;
+  if (strncmp(path, stem, length) != 0 || path[length] < '0' || path[length] > '9') return false;
+  *n = (unsigned)strtoul(path + length, &end, 10);
+  return !*end;
+}
 static bool emulated(const char *path) {
+  unsigned minor;
+  if (nvidia())
+    return !strcmp(path, "/dev/nvidiactl") || !strcmp(path, "/dev/nvidia-uvm") ||
+           numbered(path, "/dev/nvidia", &minor) || under(path, "/proc/driver/nvidia");
   return under(path, "/dev/kfd") || under(path, "/dev/dri") || under(path, "/sys/devices/virtual/kfd") ||
          under(path, "/sys/class/kfd") || under(path, "/sys/class/drm");
 }
@@ -199,7 +228,9 @@ static bool join(char buf[PATH_MAX], const char *dir, const char *path) {
 bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
   if (!path || !*path || !client_active()) return false;
   if (*path == '/') {
-    if (strncmp(path, "/dev", 4) && strncmp(path, "/sys", 4) && path[1] != '/' && path[1] != '.') return false;
+    if (strncmp(path, "/dev", 4) && strncmp(path, "/sys", 4) && strncmp(path, "/proc", 5) && path[1] != '/' &&
+        path[1] != '.')
+      return false;
     return join(buf, "", path) && emulated(buf);
   }
   /* Relative to a folder of the tree. */
@@ -214,10 +245,21 @@ bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
 
 dev_t client_device(const char *path) {
   unsigned minor;
-  int used = 0;
+  if (nvidia()) {
+    if (!strcmp(path, "/dev/nvidiactl")) return makedev(NVIDIA_MAJOR, NVIDIACTL_MINOR);
+    if (!strcmp(path, "/dev/nvidia-uvm")) return makedev(UVM_MAJOR, 0);
+    return numbered(path, "/dev/nvidia", &minor) ? makedev(NVIDIA_MAJOR, minor) : 0;
+  }
   if (!strcmp(path, "/dev/kfd")) return makedev(KFD_MAJOR, 0);
-  if (sscanf(path, "/dev/dri/renderD%u%n", &minor, &used) == 1 && !path[used]) return makedev(DRM_MAJOR, minor);
-  return 0;
+  return numbered(path, "/dev/dri/renderD", &minor) ? makedev(DRM_MAJOR, minor) : 0;
+}
+
+enum client_kind client_kind(const struct client_file *file) {
+  unsigned number = major(file->device);
+  return number == KFD_MAJOR      ? CLIENT_KFD
+         : number == UVM_MAJOR    ? CLIENT_UVM
+         : number == NVIDIA_MAJOR ? CLIENT_RM
+                                  : CLIENT_DRM;
 }
 
 bool client_real_path(const char *path, char buf[PATH_MAX]) {

@@ -43,6 +43,14 @@ void client_put(struct client_file *file);
 void client_closing(int fd);
 void client_duplicated(int fd, int new);
 
+enum client_kind { CLIENT_KFD, CLIENT_DRM, CLIENT_RM, CLIENT_UVM };
+enum client_kind client_kind(const struct client_file *file);
+
+/* ---- preload_nv.c ---- */
+
+/* An ioctl on one of NVIDIA's nodes; returns as os.ioctl. */
+int client_nv_ioctl(struct os *os, struct client_file *file, unsigned long request, void *arg);
+
 /* ---- tree.c ---- */
 
 /* Writes the files and folders that os has under root; a negative errno. */

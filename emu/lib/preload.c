@@ -367,7 +367,16 @@ static int refused(struct os *os, int rc, unsigned long request) {
   return -1;
 }
 
-/* The one call that hands the driver a descriptor: it gets the machine's own. */
+/* NVIDIA's modules say in the structure what they refuse, and the call succeeds. */
+static void say_reason(struct os *os, unsigned long request) {
+  static __thread char last[256];
+  char why[256];
+  if (!os || !getenv(CLIENT_VERBOSE) || emu_reason(os, why, sizeof why) || !strcmp(why, last)) return;
+  memcpy(last, why, sizeof last);
+  dprintf(STDERR_FILENO, "doorbell emu: request 0x%lx: %s\n", request, why);
+}
+
+/* AMD's one call that hands the driver a descriptor: it gets the machine's own. */
 static int acquire_vm(struct os *os, struct client_file *file, unsigned long request, void *arg) {
   struct kfd_acquire_vm a = *(struct kfd_acquire_vm *)arg;
   struct client_file *drm = client_get((int)a.drm_fd);
@@ -387,11 +396,17 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   if (!file) return REAL->ioctl(fd, request, arg);
   struct os *os = client_machine();
   int rc = -EBADF;
-  if (os && file->fd >= 0)
-    rc = KFD_NR(request) == KFD_NR(KFD_ACQUIRE_VM) && _IOC_TYPE(request) == 'K' && arg
-             ? acquire_vm(os, file, request, arg)
-             : os->ioctl(os, file->fd, request, arg);
+  if (os && file->fd >= 0) {
+    enum client_kind kind = client_kind(file);
+    if (kind == CLIENT_RM || kind == CLIENT_UVM)
+      rc = client_nv_ioctl(os, file, request, arg);
+    else if (KFD_NR(request) == KFD_NR(KFD_ACQUIRE_VM) && _IOC_TYPE(request) == 'K' && arg)
+      rc = acquire_vm(os, file, request, arg);
+    else
+      rc = os->ioctl(os, file->fd, request, arg);
+  }
   client_put(file);
+  if (rc >= 0) say_reason(os, request);
   return refused(os, rc, request);
 }
 

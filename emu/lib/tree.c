@@ -55,6 +55,8 @@ int tree_write(struct os *os, const char *root) {
   char name[PATH_MAX];
   int rc = write_node(os, root, "");
   if (rc) return rc;
+  if (snprintf(name, sizeof name, "%s/sys/devices/virtual/kfd", root) >= (int)sizeof name) return -ENAMETOOLONG;
+  if (access(name, F_OK)) return 0;
   /* The class is an alias, in sysfs as here. */
   if (snprintf(name, sizeof name, "%s/sys/class/kfd", root) >= (int)sizeof name) return -ENAMETOOLONG;
   if (mkdir(name, 0755) && errno != EEXIST) return -errno;
