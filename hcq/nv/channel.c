@@ -108,16 +108,22 @@ int nv_ring_create(struct nv_device *dev, enum db_queue_kind kind) {
   return nv_ring_setup(dev, r);
 }
 
-/* The group's end frees its channel and engine object, and stops what still runs. */
+/* A kernel that never ends may not let itself be preempted. The driver then stops it when the group is freed, and with
+ * the group its channel and engine object. */
 static bool stop(struct nv_device *dev, struct nv_ring *r) {
+  uint32_t group = r->group;
   r->running = false;
-  if (!r->group) return true;
-  int rc = schedule(dev, r, false);
-  if (rc == RM_TIMEOUT) return false;
+  if (!group) return true;
+  schedule(dev, r, false);
   if (r->registered) uvm_channel_unregister(dev->machine, &dev->uuid, r->channel);
   r->registered = false;
+  int rc = rm_object_free(dev->machine, dev->device, &r->group);
+  if (rc < 0 || rc == RM_TIMEOUT) {
+    r->group = group;
+    return false;
+  }
   r->object = r->channel = r->ctxshare = 0;
-  return rm_object_free(dev->machine, dev->device, &r->group) != RM_TIMEOUT;
+  return true;
 }
 
 bool nv_halt(db_device *base) {

@@ -39,6 +39,7 @@ static struct {
   int fail_call; /* the n-th fallible call fails, from 1: negative errno, or RM's status where there is one */
   int fail_with;
   uint32_t fail_class, fail_command, fail_status; /* the same by what is asked: class, control, UVM command */
+  uint32_t fail_free;                             /* class of objects that cannot be freed: TIMEOUT */
   const char *missing;                            /* a path that cannot be opened */
   int gpus;
   const uint32_t *classes;
@@ -506,7 +507,9 @@ static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
   case RM_NR_FREE: {
     struct rm_free *a = arg;
     IS(ctl, 16);
-    a->status = object(a->object) ? (object_free(object(a->object)), RM_OK) : RM_INVALID_OBJECT_HANDLE;
+    a->status = !object(a->object)                                  ? RM_INVALID_OBJECT_HANDLE
+                : class_of(a->object) == k.fail_free && k.fail_free ? RM_TIMEOUT
+                                                                    : (object_free(object(a->object)), RM_OK);
     return 0;
   }
   case RM_NR_CONTROL: {
