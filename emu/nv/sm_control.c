@@ -161,13 +161,13 @@ static const struct sm_uop *bssy(struct sm_warp *w, const struct sm_uop *u) {
   return u + 1;
 }
 
-/* Waits for the lanes of the barrier: at once there when nobody is elsewhere. */
+/* Waits for the lanes of the barrier: they are all here when they are what each waits for. */
 static const struct sm_uop *converge(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes, unsigned which) {
-  if (!lanes || (w->groups == 1 && lanes == w->active)) return u + 1;
+  if (!lanes) return u + 1;
   const uint32_t *b = sm_b(w, which);
-  uint32_t missing = 0, others = sm_live(w) & ~lanes;
-  for (uint32_t m = lanes; m; m &= m - 1) missing |= b[__builtin_ctz(m)] & others;
-  if (!missing && lanes == w->active) return u + 1;
+  uint32_t live = sm_live(w), differ = 0;
+  for (unsigned l = 0; l < SM_LANES; l++) differ |= ((b[l] & live) ^ lanes) & -(lanes >> l & 1);
+  if (!differ && lanes == w->active) return u + 1;
   if (lanes != w->active) sm_split(w, w->active & ~lanes, u + 1);
   return sm_stop(w, u, which == SM_B_WARPSYNC ? SM_AT_WARPSYNC : SM_AT_BSYNC, which, u + 1);
 }
@@ -191,7 +191,7 @@ static const struct sm_uop *warpsync(struct sm_warp *w, const struct sm_uop *u) 
     b[l] = (mask[l] & on) | (b[l] & ~on);
   }
   if (!u->flag || !(differ & live)) {
-    if (lanes == w->active && !(first & live & ~lanes) && !differ) return u + 1;
+    if (w->groups == 1 && lanes == w->active) return u + 1;
     return converge(w, u, lanes, SM_B_WARPSYNC);
   }
   w->group[w->current].exclusive = true;

@@ -22,8 +22,9 @@ bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va) {
 uint64_t mem_address(const struct sm_warp *w, const struct sm_uop *u, enum mem_space space, unsigned lane) {
   const uint32_t *lo = sm_row(w, u, 0), *hi = lo + SM_LANES, *ur = sm_row(w, u, 2);
   uint64_t pair = ur[0] | (uint64_t)ur[SM_LANES] << 32;
-  if (space == MEM_SHARED || space == MEM_LOCAL) return (uint32_t)((lo[lane] << u->flag) + ur[0] + (uint32_t)u->imm);
-  switch (u->flag) {
+  if (space == MEM_SHARED || space == MEM_LOCAL)
+    return (uint32_t)((lo[lane] << (u->flag & 0xff)) + ur[0] + (uint32_t)u->imm);
+  switch (u->flag & 0xff) {
   case MEM_R64: return (lo[lane] | (uint64_t)hi[lane] << 32) + u->imm;
   case MEM_R64_UR64: return (lo[lane] | (uint64_t)hi[lane] << 32) + pair + u->imm;
   case MEM_R32_UR64: return lo[lane] + pair + u->imm;
@@ -87,7 +88,7 @@ struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_
              (unsigned long long)va, in_window < sm_window_size(g) ? "shared" : "local");
     return (struct mem_place){0};
   }
-  struct vm_range *r = &w->core->range[u->arg % SM_RANGES];
+  struct vm_range *r = &w->core->range[u->arg & (SM_RANGES - 1)];
   bool known = r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
   if ((!known && !mem_refill(w, r, va)) || size > r->end - va || (access & ~r->access)) {
     page_fault(w, u, lane, va, size, access);
@@ -159,7 +160,7 @@ bool mem_registers(const char **why, unsigned reg, unsigned words) {
 }
 
 /* Instructions share the core's ranges in turns, so that neighbours rarely evict each other's. */
-static uint32_t next_range(void) {
+uint32_t mem_next_range(void) {
   static _Atomic uint32_t n;
   return atomic_fetch_add_explicit(&n, 1, memory_order_relaxed) % SM_RANGES;
 }
@@ -168,7 +169,7 @@ void mem_global_fields(struct sm_uop *u, const struct sass_inst *in, int ur, boo
   u->src[0] = sm_r((unsigned)sass_bits(in, 24, 8));
   u->src[2] = ur < 0 ? sm_ur(SASS_URZ) : sm_ur((unsigned)ur);
   u->imm = (uint64_t)sass_sbits(in, 40, 24);
-  u->arg = next_range();
+  u->arg = mem_next_range();
   u->flag = !extended ? MEM_R32 : ur < 0 ? MEM_R64 : wide ? MEM_R64_UR64 : MEM_R32_UR64;
 }
 void mem_local_fields(struct sm_uop *u, const struct sass_inst *in, int ur, unsigned shift) {

@@ -99,6 +99,27 @@ const struct mem_access *mem_access_level(void);
 /* Is the row's pair a multiple of what `words` registers need? Else says why. */
 bool mem_registers(const char **why, unsigned reg, unsigned words);
 
+/* The range of the core that the next instruction uses. */
+uint32_t mem_next_range(void);
+
+/* Atomic operations on one unit, numbered as ATOM has them: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types are
+ * the encodings' own numbers. */
+enum mem_type {
+  MEM_T_U32,
+  MEM_T_S32,
+  MEM_T_U64,
+  MEM_T_S64,
+  MEM_T_B128,
+  MEM_T_F16X2,
+  MEM_T_BF16X2,
+  MEM_T_F32,
+  MEM_T_F32_FTZ,
+  MEM_T_F64
+};
+unsigned mem_unit_bytes(unsigned type);
+/* shared: no other host thread can reach p. Returns the old value. */
+uint64_t mem_atomic_unit(unsigned op, unsigned type, void *p, uint64_t value, bool shared);
+
 /* Loads and stores of one kind in one way of addressing; the tables of sm_memory_access.simd.c, one per host level. */
 struct mem_access {
   sm_exec_fn *load[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];

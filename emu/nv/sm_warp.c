@@ -36,70 +36,50 @@ static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
   w->group[w->groups++] = (struct sm_group){.mask = free, .next = g->next, .turns = g->turns};
 }
 
-/* Lanes that wait in the same way at the same place as group g. */
-static uint32_t waiting_with(const struct sm_warp *w, const struct sm_group *g) {
+/* Lanes that wait in the same way at the same place as group g for the same lanes. Recursion has others at the same
+ * place, who wait for others. */
+static uint32_t waiting_for(const struct sm_warp *w, const struct sm_group *g, uint32_t set, uint32_t live) {
+  const uint32_t *b = sm_b(w, g->which);
   uint32_t lanes = 0;
   for (uint32_t i = 0; i < w->groups; i++) {
     const struct sm_group *o = &w->group[i];
-    bool same = o->state == g->state && o->which == g->which;
-    if (same && (g->state == SM_AT_WARPSYNC || o->next == g->next)) lanes |= o->mask;
+    if (o->state != g->state || o->which != g->which || (g->state == SM_AT_BSYNC && o->next != g->next)) continue;
+    for (uint32_t m = o->mask; m; m &= m - 1)
+      if ((b[__builtin_ctz(m)] & live) == set) lanes |= m & -m;
   }
   return lanes;
 }
 
-/* Lets go who waits for lanes that are there, or have left: each lane waits for its own set. */
-static void release_waiting(struct sm_warp *w) {
-  uint32_t live = sm_live(w), n = w->groups;
+/* Those who wait like g for `set` go on. */
+static void release_set(struct sm_warp *w, const struct sm_group *g, uint32_t lanes) {
+  uint8_t state = g->state, which = g->which;
+  uint32_t n = w->groups;
   for (uint32_t i = 0; i < n; i++) {
-    struct sm_group *g = &w->group[i];
-    if ((g->state != SM_AT_BSYNC && g->state != SM_AT_WARPSYNC) || g->exclusive) continue;
-    const uint32_t *b = sm_b(w, g->which);
-    uint32_t there = waiting_with(w, g), free = 0;
-    for (uint32_t m = g->mask; m; m &= m - 1) {
-      unsigned l = (unsigned)__builtin_ctz(m);
-      if (!(b[l] & live & ~there)) free |= 1u << l;
-    }
-    if (!free) continue;
-    /* Those of the same set in other groups see the same lanes there only until this one leaves. */
-    for (uint32_t k = i + 1; k < n; k++) {
-      struct sm_group *o = &w->group[k];
-      if (o->exclusive || o->state != g->state || o->which != g->which) continue;
-      if (g->state == SM_AT_BSYNC && o->next != g->next) continue;
-      uint32_t also = 0;
-      for (uint32_t m = o->mask; m; m &= m - 1) {
-        unsigned l = (unsigned)__builtin_ctz(m);
-        if (!(b[l] & live & ~there)) also |= 1u << l;
-      }
-      if (also) release(w, k, also);
-    }
-    release(w, i, free);
+    struct sm_group *o = &w->group[i];
+    if (o->state == state && o->which == which && o->mask & lanes) release(w, i, o->mask & lanes);
   }
 }
 
-/* One set of lanes at WARPSYNC.EXCLUSIVE goes on alone. */
-static bool release_exclusive(struct sm_warp *w) {
+/* Lets go who waits for lanes that are there, or have left. exclusive: only one set of those at WARPSYNC.EXCLUSIVE,
+ * else only the others. */
+static bool release_waiting(struct sm_warp *w, bool exclusive) {
   uint32_t live = sm_live(w);
-  const uint32_t *b = sm_b(w, SM_B_WARPSYNC);
+  bool any = false;
   for (uint32_t i = 0; i < w->groups; i++) {
-    struct sm_group *g = &w->group[i];
-    if (!g->exclusive) continue;
-    uint32_t there = waiting_with(w, g);
-    for (uint32_t m = g->mask; m; m &= m - 1) {
-      uint32_t set = b[__builtin_ctz(m)] & live, n = w->groups;
+    const struct sm_group *g = &w->group[i];
+    if ((g->state != SM_AT_BSYNC && g->state != SM_AT_WARPSYNC) || g->exclusive != exclusive) continue;
+    const uint32_t *b = sm_b(w, g->which);
+    for (uint32_t left = g->mask; left;) {
+      uint32_t set = b[__builtin_ctz(left)] & live, there = waiting_for(w, g, set, live);
+      left &= ~there;
       if (set & ~there) continue;
-      for (uint32_t k = 0; k < n; k++) {
-        struct sm_group *o = &w->group[k];
-        uint32_t free = 0;
-        if (!o->exclusive) continue;
-        for (uint32_t e = o->mask & set; e; e &= e - 1)
-          if ((b[__builtin_ctz(e)] & live) == set) free |= e & -e;
-        if (!free) continue;
-        release(w, k, free);
-      }
-      return true;
+      release_set(w, g, there);
+      any = true;
+      if (exclusive) return true;
+      if (g->state == SM_RUNNING) break;
     }
   }
-  return false;
+  return any;
 }
 
 static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
@@ -122,7 +102,7 @@ static void merge(struct sm_warp *w) {
 /* The group to run next: fewest slices used up, then the lowest address. False when all wait. */
 static bool choose(struct sm_warp *w) {
   const struct sm_group *best = NULL;
-  release_waiting(w);
+  release_waiting(w, false);
   do {
     merge(w);
     for (uint32_t i = 0; i < w->groups; i++) {
@@ -130,7 +110,7 @@ static bool choose(struct sm_warp *w) {
       if (g->state != SM_RUNNING) continue;
       if (!best || g->turns < best->turns || (g->turns == best->turns && pc_of(g) < pc_of(best))) best = g;
     }
-  } while (!best && release_exclusive(w));
+  } while (!best && release_waiting(w, true));
   if (!best) return false;
   w->current = (uint32_t)(best - w->group);
   return true;
