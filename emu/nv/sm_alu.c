@@ -56,7 +56,6 @@ BUILD(isetp) {
       {{SM_FN_isetp_false, SM_FN_isetp_false}, {SM_FN_isetp_false, SM_FN_isetp_false}, true},
   };
   unsigned cmp = BITS(76, 3), combine = BITS(74, 2), high = BIT(72);
-  if (combine == 3) return refuse(why, "this way to combine predicates");
   struct sm_uop *u = sm_simple(b, inst, SM_LAYOUT_AB, high ? table[cmp].high[BIT(73)] : table[cmp].fn[BIT(73)], why);
   if (!u) return !*why;
   sm_predicate_out(u, 0, 81);
@@ -366,10 +365,9 @@ BUILD(imad_wide) { return imad_pair(b, inst, why, false); }
 BUILD(imad_hi) { return imad_pair(b, inst, why, true); }
 BUILD(idp) {
   unsigned kind = BITS(76, 2);
-  if (kind == 3) return refuse(why, "this kind of dot product");
   SOURCES(SM_LAYOUT_ABC, 0)
   struct sm_uop *u = emit(b, inst, kind ? SM_FN_idp2 : SM_FN_idp4, &s.a, &s.b, &s.c);
-  if (u) u->flag = BITS(73, 2) | negated(inst, &s.c) << 2, u->arg = kind == 2 ? 16 : 0;
+  if (u) u->flag = BITS(73, 2) | negated(inst, &s.c) << 2, u->arg = kind == 3 ? 16 : 0;
   return true;
 }
 

@@ -105,12 +105,13 @@ BUILD(i2i) {
 }
 BUILD(i2ip) {
   static const uint8_t bits[8] = {8, 8, 16, 16, 2, 2, 4, 4};
-  unsigned type = BITS(76, 3);
-  if (BITS(72, 2)) return refuse(why, "a part of the third operand");
-  if (BITS(74, 2) != 1) return refuse(why, "a conversion that does not saturate");
+  unsigned type = BITS(76, 3), how = BITS(74, 2), upper_half = bits[type] == 8 && BITS(72, 2) == 1;
+  if (how == 0) return refuse(why, "a conversion that does not saturate");
   struct sm_uop *u = sm_simple(b, inst, SM_LAYOUT_ABC, SM_FN_i2ip, why);
-  if (u) u->imm = range(bits[type], type & 1), u->arg = bits[type];
-  return sm_built(u, why);
+  if (!u) return !*why;
+  u->imm = range(bits[type], type & 1), u->arg = bits[type], u->flag = upper_half;
+  if (how == 2) u->imm &= 0xffffffff00000000; /* .SATRELU */
+  return true;
 }
 
 /* ---- packing ---- */
@@ -132,7 +133,7 @@ BUILD(f2fp) {
     fn = SM_FN_f2fp_one;
   else if (source == 0 && single && tf32)
     fn = SM_FN_f2fp_one, imm = 32;
-  else if (source == 1 && single && narrow && bytes)
+  else if (source == 1 && !single && !merge_one && narrow && bytes)
     fn = SM_FN_f2fp_narrow;
   else if (source > 1 && single && !narrow && !bytes && !tf32)
     fn = SM_FN_f2fp_widen, imm = source == 3 ? SM_E4M3 : SM_E5M2, shift = BIT(88) ? 16 : 0;

@@ -88,7 +88,6 @@ static const struct {
 static bool compare(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
                     enum sm_layout layout, unsigned wide, bool ftz) {
   unsigned combine = BITS(74, 2), cmp = BITS(76, 4);
-  if (combine == 3) return refuse(why, "this way to combine predicates");
   SOURCES(layout, wide)
   const struct sm_source *x = &s.a, *y = layout == SM_LAYOUT_AC ? &s.c : &s.b;
   if (compares[cmp].swap) {
@@ -113,7 +112,6 @@ BUILD(fset) { return compare(b, inst, why, SM_FN_fset, SM_LAYOUT_AB, 0, BIT(80))
 BUILD(dsetp) {
   unsigned cmp = BITS(76, 4);
   if (cmp && cmp != 15) return compare(b, inst, why, SM_FN_dsetp, SM_LAYOUT_AC, 7, false);
-  if (BITS(74, 2) == 3) return refuse(why, "this way to combine predicates");
   SOURCES(SM_LAYOUT_AC, 7)
   struct sm_uop *u = sm_begin(b, inst, SM_FN_dsetp_minmax);
   if (!u) return true;
@@ -131,19 +129,6 @@ BUILD(fchk) {
   if (u) sm_predicate_out(u, 0, 81);
   return sm_built(u, why);
 }
-BUILD(fswzadd) {
-  if (BIT(77)) return refuse(why, "derivatives of helper lanes");
-  *why = NULL;
-  unsigned round = BITS(78, 2);
-  if (!sm_round_begin(b, inst, round)) return true;
-  struct sm_uop *u = sm_begin(b, inst, SM_FN_fswzadd);
-  if (!u) return true;
-  u->src[0] = sm_r(BITS(24, 8)), u->src[1] = sm_r(BITS(64, 8));
-  u->arg = BITS(32, 8), u->flag = BIT(80) ? SM_FTZ : 0;
-  sm_round_end(b, inst, round);
-  return true;
-}
-
 static bool arithmetic64(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
                          const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
   unsigned round = BITS(78, 2);
@@ -217,6 +202,7 @@ BUILD(hmul2) {
 }
 BUILD(hfma2) {
   if (BIT(78)) return refuse(why, "a result of 32 bits");
+  if (BIT(76) && BIT(80)) return refuse(why, ".OOB");
   SOURCES(SM_LAYOUT_ABC, 0)
   bool swizzles = inst->id == SASS_HFMA2;
   uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0) | (BIT(79) ? SM_RELU : 0);
@@ -263,10 +249,6 @@ static struct sm_uop *half_compare(struct sm_builder *b, const struct sass_inst 
                                    const char **why) {
   unsigned combine = BITS(69, 2), cmp = BITS(76, 4);
   struct sm_sources s;
-  if (combine == 3 || BIT(64)) {
-    *why = combine == 3 ? "this way to combine predicates" : "this format";
-    return NULL;
-  }
   if (!sm_sources(b, inst, SM_LAYOUT_AC, 0, &s, why)) return NULL;
   bool swap = compares[cmp].swap;
   uint32_t flag = (BIT(80) ? SM_FTZ : 0) | (BIT(65) ? SM_BF16 : 0);
@@ -312,9 +294,9 @@ BUILD(mufu) {
 }
 
 const struct sm_family sm_float_family[] = {
-    {SASS_FADD, fadd},     {SASS_FMUL, fmul},       {SASS_FFMA, ffma},     {SASS_FSEL, fsel},       {SASS_FMNMX, fmnmx},
-    {SASS_FSETP, fsetp},   {SASS_FSET, fset},       {SASS_FCHK, fchk},     {SASS_FSWZADD, fswzadd}, {SASS_DADD, dadd},
-    {SASS_DMUL, dmul},     {SASS_DFMA, dfma},       {SASS_DSETP, dsetp},   {SASS_HADD2, hadd2},     {SASS_HMUL2, hmul2},
-    {SASS_HFMA2, hfma2},   {SASS_HFMA2_MMA, hfma2}, {SASS_HMNMX2, hmnmx2}, {SASS_VHMNMX, vhmnmx},   {SASS_HSET2, hset2},
-    {SASS_HSETP2, hsetp2}, {SASS_MUFU, mufu},       {SASS_ID_COUNT, NULL},
+    {SASS_FADD, fadd},       {SASS_FMUL, fmul},     {SASS_FFMA, ffma},     {SASS_FSEL, fsel},   {SASS_FMNMX, fmnmx},
+    {SASS_FSETP, fsetp},     {SASS_FSET, fset},     {SASS_FCHK, fchk},     {SASS_DADD, dadd},   {SASS_DMUL, dmul},
+    {SASS_DFMA, dfma},       {SASS_DSETP, dsetp},   {SASS_HADD2, hadd2},   {SASS_HMUL2, hmul2}, {SASS_HFMA2, hfma2},
+    {SASS_HFMA2_MMA, hfma2}, {SASS_HMNMX2, hmnmx2}, {SASS_VHMNMX, vhmnmx}, {SASS_HSET2, hset2}, {SASS_HSETP2, hsetp2},
+    {SASS_MUFU, mufu},       {SASS_ID_COUNT, NULL},
 };

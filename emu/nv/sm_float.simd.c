@@ -107,17 +107,6 @@ FN(fset) {
   u32 bits = combined(w, u, compare32(w, u));
   STORE(u32, bits >> l & 1 ? 0x3f800000 : 0)
 }
-/* a + b with signs by the lane's place in its quad: two bits a lane in arg, 0 a + b, 1 a - b, 2 b - a, 3 0. */
-FN(fswzadd) {
-  const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
-  u32 ftz = u->flag & SM_FTZ, how = u->arg;
-  STORE(f32, ({
-          u32 k = how >> (2 * (l & 3)) & 3;
-          f32 a = as_f32(a_[l] ^ (k == 2 ? 0x80000000u : 0)), b = as_f32(b_[l] ^ (k == 1 ? 0x80000000u : 0));
-          f32 r = finish(FLUSHED(a) + FLUSHED(b), ftz);
-          k == 3 ? 0 : r;
-        }))
-}
 /* Predicate 0 of all lanes: whether a division needs its slow path. It always may take it. */
 FN(fchk) {
   sm_pdst(w, u, 0, sm_lanes(w, u), ~0u);

@@ -466,12 +466,13 @@ FN(i2i) {
   i32 low = (i32)u->imm, high = (i32)(u->imm >> 32);
   STORE(u32, clamp_to(a_[l], low, high))
 }
+/* a above b, under what there is room for of c: its low bits, or its upper half (flag). */
 FN(i2ip) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   i32 low = (i32)u->imm, high = (i32)(u->imm >> 32);
-  u32 bits = u->arg, mask = (1u << bits) - 1;
+  u32 bits = u->arg, mask = (1u << bits) - 1, shift = u->flag ? 16 : 0;
   STORE(u32, (clamp_to(b_[l], low, high) & mask) | (clamp_to(a_[l], low, high) & mask) << bits |
-                 (u32)((uint64_t)c_[l] << (2 * bits)))
+                 (u32)((uint64_t)(c_[l] >> shift) << (2 * bits)))
 }
 
 #define INT(name) [SM_FN_##name] = name,
