@@ -122,19 +122,21 @@ enum { CUDA_CASES = sizeof cuda_cases / sizeof *cuda_cases };
 static db_device *cuda_device;
 static db_queue *cuda_queue;
 
-static int cuda_setup(void **state) {
-  cuda_device = db_open("EMU+NV:sm_90");
-  if (!cuda_device) {
-    print_error("%s\n", db_error());
-    return -1;
-  }
-  cuda_queue = db_queue_new(cuda_device, DB_QUEUE_COMPUTE);
-  return cuda_queue ? 0 : -1;
-}
 static int cuda_teardown(void **state) {
   db_queue_release(cuda_queue);
   db_close(cuda_device);
+  cuda_queue = NULL, cuda_device = NULL;
   return 0;
+}
+/* A test that failed leaves a device that takes no more work. */
+static bool cuda_busy;
+static int cuda_setup(void **state) {
+  if (cuda_busy) cuda_teardown(state);
+  cuda_busy = false;
+  if (!cuda_device) cuda_device = db_open("EMU+NV:sm_90");
+  if (cuda_device && !cuda_queue) cuda_queue = db_queue_new(cuda_device, DB_QUEUE_COMPUTE);
+  if (!cuda_queue) print_error("%s\n", db_error());
+  return cuda_queue ? 0 : -1;
 }
 
 /* ---- cubins ------------------------------------------------------------------------------------------------------- */
@@ -222,12 +224,21 @@ static db_buffer *cuda_buffer(const void *data, size_t size) {
   return b;
 }
 
-static void cuda_launch(db_program *p, const struct db_arg *args, unsigned nargs, const u32 grid[3],
-                        const u32 block[3]) {
+/* Runs p over buffers of what args point to, and reads the first one back. What it holds is let go before a failure is
+ * told: a device closes with its last object. */
+static void cuda_launch(db_program *p, struct db_arg *args, unsigned nargs, const u32 grid[3], const u32 block[3],
+                        void *out, size_t size) {
   uint64_t when;
+  char why[1200] = "";
+  cuda_busy = true;
   db_queue_exec(cuda_queue, p, args, nargs, grid, block);
-  if (db_queue_submit(cuda_queue, &when) || db_wait(db_queue_timeline(cuda_queue), when, 60000000000ull))
-    fail_msg("%s: %s", db_program_name(p), db_error());
+  if (db_queue_submit(cuda_queue, &when) || db_wait(db_queue_timeline(cuda_queue), when, 20000000000ull) ||
+      db_buffer_read(args[0].buffer, 0, out, size))
+    snprintf(why, sizeof why, "%s: %s", db_program_name(p), db_error());
+  for (unsigned i = 0; i < nargs; i++) db_buffer_release(args[i].buffer);
+  db_program_release(p);
+  if (*why) fail_msg("%s", why);
+  cuda_busy = false;
 }
 
 static void cuda_run(const struct cuda_case *c, const char *level) {
@@ -235,14 +246,10 @@ static void cuda_run(const struct cuda_case *c, const char *level) {
   u32 *in = calloc(c->in_words, 4), *out = calloc(c->out_words, 4), *want = calloc(c->out_words, 4);
   cuda_fill(c, in);
   c->reference(want, in, c->n);
-  db_buffer *i = cuda_buffer(in, c->in_words * 4), *o = cuda_buffer(out, c->out_words * 4);
-  struct db_arg args[3] = {{.buffer = o}, {.buffer = i}, {.bits = c->n}};
-  cuda_launch(p, args, 3, c->grid, c->block);
-  if (db_buffer_read(o, 0, out, c->out_words * 4)) fail_msg("%s: %s", c->name, db_error());
+  struct db_arg args[3] = {
+      {.buffer = cuda_buffer(out, c->out_words * 4)}, {.buffer = cuda_buffer(in, c->in_words * 4)}, {.bits = c->n}};
+  cuda_launch(p, args, 3, c->grid, c->block, out, c->out_words * 4);
   cuda_check(c, level, out, want);
-  db_buffer_release(i);
-  db_buffer_release(o);
-  db_program_release(p);
   free(in), free(out), free(want);
 }
 
@@ -261,16 +268,17 @@ static void cuda_parameters(const char *level) {
   i16 b = -30000;
   double e = 3.5;
   float f = -0.25f;
-  db_buffer *i = cuda_buffer(in, sizeof in), *o = cuda_buffer(out, sizeof out);
-  struct db_arg args[8] = {{.buffer = o}, {.buffer = i},  {.data = &n}, {.data = &a},
-                           {.data = &b},  {.data = &big}, {.data = &e}, {.data = &f}};
-  cuda_launch(p, args, 8, (u32[3]){2, 1, 1}, (u32[3]){32, 1, 1});
-  if (db_buffer_read(o, 0, out, sizeof out)) fail_msg("%s", db_error());
+  struct db_arg args[8] = {{.buffer = cuda_buffer(out, sizeof out)},
+                           {.buffer = cuda_buffer(in, sizeof in)},
+                           {.data = &n},
+                           {.data = &a},
+                           {.data = &b},
+                           {.data = &big},
+                           {.data = &e},
+                           {.data = &f}};
+  cuda_launch(p, args, 8, (u32[3]){2, 1, 1}, (u32[3]){32, 1, 1}, out, sizeof out);
   for (u32 k = 0; k < 64; k++)
     assert_int_equal(out[k], big.w[in[k] % 100] + 600u + (u32)b * 5u + fold64(big.d[k % 3]) + fold64(f64_bits(e)) +
                                  f32_bits(f));
-  db_buffer_release(i);
-  db_buffer_release(o);
-  db_program_release(p);
 }
 #endif

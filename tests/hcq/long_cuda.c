@@ -24,7 +24,7 @@ int main(void) {
     const struct cuda_case *c = i / LEVELS < CUDA_CASES ? &cuda_cases[i / LEVELS] : NULL;
     instances[i] = (struct instance){.c = c, .level = levels[i % LEVELS]};
     snprintf(instances[i].name, sizeof instances[i].name, "%s %s", c ? c->name : "parameters", levels[i % LEVELS]);
-    tests[i] = (struct CMUnitTest){instances[i].name, run_instance, NULL, NULL, &instances[i]};
+    tests[i] = (struct CMUnitTest){instances[i].name, run_instance, cuda_setup, NULL, &instances[i]};
   }
-  return cmocka_run_group_tests_name("hcq/cuda, every level", tests, cuda_setup, cuda_teardown);
+  return cmocka_run_group_tests_name("hcq/cuda, every level", tests, NULL, cuda_teardown);
 }
