@@ -34,11 +34,12 @@ static const struct sm_uop *bra(struct sm_warp *w, const struct sm_uop *u) {
 static const struct sm_uop *bra_any(struct sm_warp *w, const struct sm_uop *u) {
   return jump_some(w, u, taken_lanes(w, u) ? w->active : 0);
 }
-/* When the lanes that run together are not (DIV, flag 0) or are (CONV, 1) those of the mask. */
+/* All lanes, when those whose guard holds are not (DIV, flag 0) or are (CONV, 1) those of the mask. */
 static const struct sm_uop *bra_converged(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *mask = sm_row(w, u, 0);
-  bool converged = w->active == (mask[0] & sm_live(w));
-  return jump_some(w, u, converged == u->flag ? taken_lanes(w, u) : 0);
+  uint32_t lanes = taken_lanes(w, u);
+  bool converged = lanes == (mask[0] & sm_live(w));
+  return jump_some(w, u, lanes && converged == u->flag ? w->active : 0);
 }
 
 static bool build_bra(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -167,7 +168,10 @@ static const struct sm_uop *converge(struct sm_warp *w, const struct sm_uop *u, 
   const uint32_t *b = sm_b(w, which);
   uint32_t live = sm_live(w), differ = 0;
   for (unsigned l = 0; l < SM_LANES; l++) differ |= ((b[l] & live) ^ lanes) & -(lanes >> l & 1);
-  if (!differ && lanes == w->active) return u + 1;
+  if (!differ && lanes == w->active) {
+    w->alone &= ~lanes;
+    return u + 1;
+  }
   if (lanes != w->active) sm_split(w, w->active & ~lanes, u + 1);
   return sm_stop(w, u, which == SM_B_WARPSYNC ? SM_AT_WARPSYNC : SM_AT_BSYNC, which, u + 1);
 }
@@ -179,7 +183,10 @@ static const struct sm_uop *break_lanes(struct sm_warp *w, const struct sm_uop *
   for (unsigned l = 0; l < SM_LANES; l++) b[l] &= ~lanes;
   return u + 1;
 }
-/* flag 1: EXCLUSIVE, lanes with different masks go on one set after the other. */
+enum { EXCLUSIVE = 1, COLLECTIVE = 2 };
+/* EXCLUSIVE: lanes with different masks go on one set after the other. COLLECTIVE: they also go on together when they
+ * came from different places, through the instructions at one of them up to ENDCOLLECTIVE, and then each where the
+ * operand says. */
 static const struct sm_uop *warpsync(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *mask = sm_row(w, u, 0);
   uint32_t lanes = taken_lanes(w, u), live = sm_live(w), *b = sm_b(w, SM_B_WARPSYNC);
@@ -190,13 +197,43 @@ static const struct sm_uop *warpsync(struct sm_warp *w, const struct sm_uop *u) 
     differ |= (mask[l] ^ first) & on;
     b[l] = (mask[l] & on) | (b[l] & ~on);
   }
-  if (!u->flag || !(differ & live)) {
-    if (w->groups == 1 && lanes == w->active) return u + 1;
-    return converge(w, u, lanes, SM_B_WARPSYNC);
+  if (u->flag & COLLECTIVE) {
+    uint64_t pc = sm_branch_target(u->inst, w->grid->version);
+    const struct sm_uop *to = sm_lookup(w, u, pc, NULL);
+    if (!to) return NULL;
+    for (uint32_t m = lanes; m; m &= m - 1) w->resume[__builtin_ctz(m)] = to;
   }
-  w->group[w->current].exclusive = true;
+  bool all = lanes == w->active && !(differ & live) && (first & live) == lanes;
+  if (all && !(w->alone & ~lanes)) {
+    if (u->flag) w->alone |= lanes;
+    return u + 1;
+  }
+  if (!u->flag) return w->groups == 1 && lanes == w->active ? u + 1 : converge(w, u, lanes, SM_B_WARPSYNC);
+  struct sm_group *g = &w->group[w->current];
+  g->exclusive = true, g->collective = u->flag & COLLECTIVE;
   if (lanes != w->active) sm_split(w, w->active & ~lanes, u + 1);
   return sm_stop(w, u, SM_AT_WARPSYNC, SM_B_WARPSYNC, u + 1);
+}
+static const struct sm_uop *end_collective(struct sm_warp *w, const struct sm_uop *u) {
+  uint32_t lanes = w->active;
+  w->alone &= ~lanes;
+  while (lanes) {
+    const struct sm_uop *to = w->resume[__builtin_ctz(lanes)];
+    uint32_t same = 0;
+    for (uint32_t m = lanes; m; m &= m - 1)
+      if (w->resume[__builtin_ctz(m)] == to) same |= m & -m;
+    lanes &= ~same;
+    if (!to) to = u + 1;
+    if (same == w->active) return sm_jump(w, u, to);
+    if (!lanes) return sm_stop(w, u, SM_RUNNING, 0, to);
+    sm_split(w, same, to);
+  }
+  return u + 1;
+}
+static bool build_end_collective(struct sm_builder *b, const struct sass_inst *in, const char **why) {
+  struct sm_uop *u = sm_emit(b, in);
+  if (u) u->fn = end_collective;
+  return true;
 }
 
 static bool build_convergence(struct sm_builder *b, const struct sass_inst *in, const char **why) {
@@ -210,7 +247,8 @@ static bool build_convergence(struct sm_builder *b, const struct sass_inst *in, 
   case SASS_BREAK: u->fn = break_lanes; break;
   case SASS_EXIT: u->fn = exit_lanes; break;
   default:
-    u->fn = warpsync, u->flag = sass_bit(in, 85);
+    u->fn = warpsync;
+    u->flag = (sass_bit(in, 85) ? EXCLUSIVE : 0) | (sass_bit(in, 86) ? COLLECTIVE : 0);
     if (in->opcode == 0x348)
       u->src[0] = sm_r((unsigned)sass_bits(in, 24, 8));
     else
@@ -347,7 +385,7 @@ const struct sm_family sm_control_family[] = {
     {SASS_BSYNC, build_convergence},
     {SASS_BREAK, build_convergence},
     {SASS_WARPSYNC, build_convergence},
-    {SASS_ENDCOLLECTIVE, build_nothing},
+    {SASS_ENDCOLLECTIVE, build_end_collective},
     {SASS_BMOV, build_bmov},
     {SASS_RPCMOV, build_rpcmov},
     {SASS_BPT, build_bpt},

@@ -47,7 +47,8 @@ enum sm_state {
 struct sm_group {
   uint32_t mask;
   uint8_t state, which; /* enum sm_state */
-  bool exclusive;       /* at WARPSYNC: goes on only when nobody else runs */
+  bool exclusive;       /* at WARPSYNC: its sets of lanes go on one after the other */
+  bool collective;      /* also: what follows is executed for the whole set at once */
   uint32_t turns;       /* slices it used up while others wanted to run */
   const struct sm_uop *next;
 };
@@ -74,13 +75,15 @@ struct sm_warp {
   uint64_t executed;
   uint32_t groups, current;
   bool runnable, faulted;
-  uint32_t slices;                /* given to groups while there were several */
-  uint32_t joining;               /* CTA barrier + 1 that the executing group arrives at to wait */
-  uint32_t reduced_popc, reduced; /* result of the last reduction at a CTA barrier */
-  uint32_t arrived[SM_BARRIERS];  /* lanes that arrived at a CTA barrier since the warp last counted there */
-  uint32_t cluster_arrived;       /* lanes */
-  uint32_t cluster_phase;         /* of the barrier the warp arrived at last */
-  uint8_t *local;                 /* local memory, lanes' dwords interleaved */
+  uint32_t alone;                        /* lanes that went on from an exclusive WARPSYNC and are not at its end yet */
+  const struct sm_uop *resume[SM_LANES]; /* where lanes go on after a collective */
+  uint32_t slices;                       /* given to groups while there were several */
+  uint32_t joining;                      /* CTA barrier + 1 that the executing group arrives at to wait */
+  uint32_t reduced_popc, reduced;        /* result of the last reduction at a CTA barrier */
+  uint32_t arrived[SM_BARRIERS];         /* lanes that arrived at a CTA barrier since the warp last counted there */
+  uint32_t cluster_arrived;              /* lanes */
+  uint32_t cluster_phase;                /* of the barrier the warp arrived at last */
+  uint8_t *local;                        /* local memory, lanes' dwords interleaved */
   struct sm_group group[SM_LANES];
 };
 /* Convergence barriers, a row each: lane l's element is the set of lanes that the barrier it joined waits for. Kept per

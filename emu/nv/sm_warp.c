@@ -28,8 +28,9 @@ static void remove_group(struct sm_warp *w, uint32_t i) {
 /* Moves the lanes `free` of group i, which may go on, to a group that runs. */
 static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
   struct sm_group *g = &w->group[i];
+  w->alone = g->exclusive ? w->alone | free : w->alone & ~free;
   if (free == g->mask) {
-    g->state = SM_RUNNING, g->exclusive = false;
+    g->state = SM_RUNNING, g->exclusive = g->collective = false;
     return;
   }
   g->mask &= ~free;
@@ -50,21 +51,33 @@ static uint32_t waiting_for(const struct sm_warp *w, const struct sm_group *g, u
   return lanes;
 }
 
-/* Those who wait like g for `set` go on. */
+/* Those who wait like g for the same lanes go on; a collective's all where g does. */
 static void release_set(struct sm_warp *w, const struct sm_group *g, uint32_t lanes) {
-  uint8_t state = g->state, which = g->which;
+  struct sm_group like = *g;
   uint32_t n = w->groups;
   for (uint32_t i = 0; i < n; i++) {
     struct sm_group *o = &w->group[i];
-    if (o->state == state && o->which == which && o->mask & lanes) release(w, i, o->mask & lanes);
+    if (o->state != like.state || o->which != like.which || !(o->mask & lanes)) continue;
+    const struct sm_uop *next = o->next;
+    bool rest = o->mask & ~lanes;
+    if (like.collective && o->collective) o->next = like.next;
+    release(w, i, o->mask & lanes);
+    if (rest) w->group[i].next = next;
   }
+}
+
+/* Does a set that went on alone still run? */
+static bool somebody_alone(const struct sm_warp *w) {
+  for (uint32_t i = 0; i < w->groups; i++)
+    if (w->group[i].state == SM_RUNNING && w->group[i].mask & w->alone) return true;
+  return false;
 }
 
 /* Lets go who waits for lanes that are there, or have left. exclusive: only one set of those at WARPSYNC.EXCLUSIVE,
  * else only the others. */
-static bool release_waiting(struct sm_warp *w, bool exclusive) {
+static void release_waiting(struct sm_warp *w, bool exclusive) {
   uint32_t live = sm_live(w);
-  bool any = false;
+  if (exclusive && somebody_alone(w)) return;
   for (uint32_t i = 0; i < w->groups; i++) {
     const struct sm_group *g = &w->group[i];
     if ((g->state != SM_AT_BSYNC && g->state != SM_AT_WARPSYNC) || g->exclusive != exclusive) continue;
@@ -74,12 +87,10 @@ static bool release_waiting(struct sm_warp *w, bool exclusive) {
       left &= ~there;
       if (set & ~there) continue;
       release_set(w, g, there);
-      any = true;
-      if (exclusive) return true;
+      if (exclusive) return;
       if (g->state == SM_RUNNING) break;
     }
   }
-  return any;
 }
 
 static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
@@ -103,14 +114,13 @@ static void merge(struct sm_warp *w) {
 static bool choose(struct sm_warp *w) {
   const struct sm_group *best = NULL;
   release_waiting(w, false);
-  do {
-    merge(w);
-    for (uint32_t i = 0; i < w->groups; i++) {
-      const struct sm_group *g = &w->group[i];
-      if (g->state != SM_RUNNING) continue;
-      if (!best || g->turns < best->turns || (g->turns == best->turns && pc_of(g) < pc_of(best))) best = g;
-    }
-  } while (!best && release_waiting(w, true));
+  release_waiting(w, true);
+  merge(w);
+  for (uint32_t i = 0; i < w->groups; i++) {
+    const struct sm_group *g = &w->group[i];
+    if (g->state != SM_RUNNING) continue;
+    if (!best || g->turns < best->turns || (g->turns == best->turns && pc_of(g) < pc_of(best))) best = g;
+  }
   if (!best) return false;
   w->current = (uint32_t)(best - w->group);
   return true;
