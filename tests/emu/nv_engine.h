@@ -57,7 +57,7 @@ struct gpu {
   uint64_t data_va;
   atomic_bool detail;
   unsigned channels;
-  _Atomic unsigned logged, errors;
+  _Atomic unsigned lines, logged, errors;
   char log[8][900];
 };
 
@@ -75,8 +75,9 @@ struct chan {
 
 static void gpu_log(void *ctx, const char *line) {
   struct gpu *g = ctx;
-  unsigned i = atomic_fetch_add(&g->logged, 1);
+  unsigned i = atomic_fetch_add(&g->lines, 1);
   if (i < 8) snprintf(g->log[i], sizeof g->log[i], "%s", line);
+  atomic_fetch_add(&g->logged, 1);
 }
 
 static void gpu_error(void *ctx, const char *line) {

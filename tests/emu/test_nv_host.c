@@ -37,6 +37,7 @@ static void runs_when_rung(void **state) {
   ring(&f->g, 0x7fff);               /* nor is a token that nobody has */
   assert_true(stays(word(f, 0), 0));
   assert_int_equal(f->c.userd[0x88 / 4], 0);
+  assert_true(becomes(&f->g.logged, 1, 5000));
   assert_non_null(strstr(f->g.log[0], "0x00007fff"));
   ring(&f->g, f->c.token);
   assert_true(becomes(word(f, 0), 7, 5000));
@@ -489,7 +490,7 @@ static void groups_die_together(void **state) {
   assert_non_null(strstr(f->g.log[0], "Xid 32: GPU 0, channel 1"));
   assert_int_equal(f->g.logged, 1);
   assert_true(becomes(&f->g.errors, 1, 5000));
-  *word(f, 0) = 1;
+  __atomic_store_n(word(f, 0), 1, __ATOMIC_RELEASE);
   put_release(&b, f->g.data_va + 64, 1);
   submit(&b);
   chan_open(&f->g, &late, group, NV_ENGINE_GRAPHICS, 0);
