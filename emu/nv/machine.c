@@ -197,8 +197,7 @@ static int read_one(void *ctx, const struct entry *e, const char *path, const st
 }
 static ssize_t nv_read_file(struct emu_machine *base, const char *path, char *buf, size_t cap) {
   struct lookup l = {.m = machine_of(base), .path = path, .buf = buf, .cap = cap};
-  if (!for_each_path(l.m, read_one, &l)) return emu_refuse(base, -ENOENT, "the emulated machine has no file %s", path);
-  return (ssize_t)strlen(buf);
+  return for_each_path(l.m, read_one, &l) ? (ssize_t)strlen(buf) : -ENOENT;
 }
 
 static int list_one(void *ctx, const struct entry *e, const char *path, const struct nv_gpu *g) {
