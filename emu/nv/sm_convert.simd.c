@@ -239,14 +239,6 @@ FN(f2fp_narrow) {
   halves_to_floats(high, h);
   STORE(u32, SMALL(low[l]) | SMALL(high[l]) << 8 | c_[l] >> shift << 16)
 }
-/* A byte as a float: exact. */
-static inline f32 from_e5m2(u32 x) { return half_to_float(x << 8); }
-static inline f32 from_e4m3(u32 x) {
-  u32 size = x & 0x7f, sign = (x & 0x80) << 24;
-  f32 normal = as_f32((size << 20) + (120u << 23)), tiny = (f32)(i32)size * 0x1p-9f;
-  u32 r = size == 0x7f ? 0x7fffffff : size < 8 ? as_u32(tiny) : as_u32(normal);
-  return as_f32(r | sign);
-}
 /* Two bytes of b, from bit arg's shift on, to two f16 or bf16. imm: E4M3. */
 FN(f2fp_widen) {
   const u32 *b_ = ROW(u32, 1);

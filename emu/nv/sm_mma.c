@@ -1,4 +1,136 @@
-/* Builders of matrix instructions. */
-#include "sm_exec.h"
+/* Builders of matrix instructions: of a warp, and of a warp group from shared memory. Bit positions and codes: nvdisasm
+ * output.
+ *
+ * The instructions of warp groups run when they are issued: each warp multiplies its sixteen rows. */
+#include "sm_mma.h"
+#include "sm_operand.h"
 
-const struct sm_family sm_mma_family[] = {{SASS_ID_COUNT, NULL}};
+#define BUILD(name) static bool name(struct sm_builder *b, const struct sass_inst *inst, const char **why)
+#define BITS(at, n) ((unsigned)sass_bits(inst, at, n))
+#define BIT(at)     ((unsigned)sass_bit(inst, at))
+
+static bool refuse(const char **why, const char *what) {
+  *why = what;
+  return false;
+}
+/* Registers [n, n + count): all of them there, or none. */
+static bool fits(unsigned n, unsigned count) { return n == SASS_RZ ? count <= 4 : n + count <= SASS_RZ; }
+
+/* D, A, B and C in registers, so many each. */
+static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned na,
+                           unsigned nb, unsigned nd, const char **why) {
+  unsigned d = BITS(16, 8), a = BITS(24, 8), b_ = BITS(32, 8), c = BITS(64, 8);
+  *why = NULL;
+  if (BITS(87, 4))
+    *why = "a predicate";
+  else if (!fits(d, nd) || !fits(a, na) || !fits(b_, nb) || !(c == SASS_RZ || fits(c, nd)))
+    *why = "registers beyond the last";
+  if (*why) return NULL;
+  struct sm_uop *u = sm_begin(b, inst, fn);
+  if (!u) return NULL;
+  u->src[0] = sm_r(a), u->src[1] = sm_r(b_), u->src[2] = sm_r(c);
+  return u;
+}
+BUILD(hmma) {
+  static const uint8_t type_of[] = {SM_MMA_F16, SM_MMA_BF16, SM_MMA_TF32};
+  unsigned type = BITS(82, 2), tf32 = type == 2, wide = BIT(76), k;
+  if (BIT(73)) return refuse(why, "sparse matrices");
+  if (BIT(75)) /* .16816 */
+    k = tf32 ? 0 : 2;
+  else /* .1684, .1688 */
+    k = BIT(78) ? (tf32 ? 1 : 0) : tf32 ? 2 : 1;
+  if (!k || (!wide && type)) return refuse(why, "this shape of these elements");
+  struct sm_uop *u = warp(b, inst, SM_FN_hmma, 2 * k, k, wide ? 4 : 2, why);
+  if (!u) return !*why;
+  u->arg = SM_MMA_SHAPE(type_of[type], type_of[type], 2, k);
+  u->flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0);
+  return true;
+}
+BUILD(imma) {
+  if (BIT(72)) return refuse(why, "sparse matrices");
+  unsigned rows = BIT(86) ? 2 : 1, k = BIT(75) ? 2 : 1;
+  struct sm_uop *u = warp(b, inst, SM_FN_imma, rows * k, k, 2 * rows, why);
+  if (!u) return !*why;
+  u->arg = SM_MMA_SHAPE(0, 0, rows, k);
+  u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
+  return true;
+}
+BUILD(bmma) {
+  unsigned shape = BITS(75, 2), rows = shape ? 2 : 1, k = shape == 2 ? 2 : 1;
+  struct sm_uop *u = warp(b, inst, SM_FN_bmma, rows * k, k, 2 * rows, why);
+  if (u) u->arg = SM_MMA_SHAPE(0, 0, rows, k);
+  return sm_built(u, why);
+}
+BUILD(dmma) {
+  static const uint8_t rows_of[] = {1, 2, 2, 2}, k_of[] = {1, 1, 2, 4};
+  unsigned shape = BITS(76, 2), rows = rows_of[shape], k = k_of[shape], round = BITS(78, 2);
+  if (BITS(72, 4) || BITS(62, 2)) return refuse(why, "signs of matrices");
+  if (!sm_round_begin(b, inst, round)) return true;
+  struct sm_uop *u = warp(b, inst, SM_FN_dmma, 2 * rows * k, 2 * k, 4 * rows, why);
+  if (!u) return !*why;
+  u->arg = SM_MMA_SHAPE(0, 0, rows, k);
+  u->flag = BITS(64, 8) == SASS_RZ ? SM_MMA_NO_C : 0;
+  sm_round_end(b, inst, round);
+  return true;
+}
+BUILD(movm) {
+  if (BITS(78, 2)) return refuse(why, "this shape");
+  struct sm_uop *u = sm_begin(b, inst, SM_FN_movm);
+  if (u) u->src[0] = sm_r(BITS(24, 8));
+  return true;
+}
+
+/* ---- warp groups ---- */
+
+/* The count of D's registers for `columns`. */
+static bool group(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
+                  unsigned columns, unsigned registers, uint32_t arg, uint32_t flag) {
+  bool shared = inst->form == 4;
+  unsigned d = BITS(16, 8), a = BITS(24, 8), c = BITS(64, 8), ur = shared ? BITS(24, 6) : BITS(32, 6);
+  if (BIT(73)) return refuse(why, "sparse matrices");
+  if (d == SASS_RZ || !fits(d, registers) || !(c == SASS_RZ || fits(c, registers)) || (!shared && !fits(a, 4)) ||
+      ur + 3 >= SASS_URZ)
+    return refuse(why, "registers beyond the last");
+  struct sm_uop *u = sm_begin(b, inst, fn);
+  if (!u) return true;
+  u->src[0] = shared ? sm_ur(ur) : sm_r(a);
+  u->src[1] = sm_ur(ur + 2), u->src[2] = sm_r(c);
+  u->arg = arg, u->imm = columns;
+  u->flag = flag | (shared ? SM_MMA_A_SHARED : 0) | (c == SASS_RZ ? SM_MMA_NO_C : 0);
+  /* the predicate's number is stored inverted */
+  u->psrc[0] = (uint8_t)(SM_UP + (BITS(87, 3) ^ 7)), u->psrc_not = (uint8_t)BIT(90);
+  return true;
+}
+BUILD(hgmma) {
+  static const uint8_t type_of[] = {SM_MMA_F16, SM_MMA_BF16, SM_MMA_TF32};
+  unsigned type = BITS(76, 2), wide = BIT(75), columns = 8 * (1 + BITS(53, 5)), k8 = BIT(58);
+  if (type > 2 || BIT(59) || k8 != (type == 2) || (!wide && type)) return refuse(why, "this shape of these elements");
+  if (type == 2 && BITS(61, 2)) return refuse(why, "matrices of tf32 turned over");
+  uint32_t flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) |
+                  (inst->form == 4 && BIT(61) ? SM_MMA_TURN_A : 0) | (BIT(62) ? SM_MMA_TURN_B : 0);
+  return group(b, inst, why, SM_FN_hgmma, columns, wide ? columns / 2 : columns / 4,
+               SM_MMA_SHAPE(type_of[type], type_of[type], 2, 2), flag);
+}
+BUILD(qgmma) {
+  unsigned wide = BIT(75), columns = 8 * (1 + BITS(53, 5));
+  if (BIT(58)) return refuse(why, "this shape");
+  uint32_t flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0);
+  return group(b, inst, why, SM_FN_hgmma, columns, wide ? columns / 2 : columns / 4,
+               SM_MMA_SHAPE(BIT(76) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(77) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, 2), flag);
+}
+/* 8, 16, 24, 32, and then by sixteen. */
+static unsigned columns_of(unsigned step) { return 8 * (step < 4 ? step + 1 : 2 * (step - 1)); }
+BUILD(igmma) {
+  unsigned columns = columns_of(BITS(53, 6) / 3);
+  uint32_t flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(82) ? SM_ABS(1) : 0) | (BIT(75) ? SM_SAT : 0);
+  return group(b, inst, why, SM_FN_igmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), flag);
+}
+BUILD(bgmma) {
+  unsigned columns = columns_of(BITS(53, 6));
+  return group(b, inst, why, SM_FN_bgmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), 0);
+}
+
+const struct sm_family sm_mma_family[] = {
+    {SASS_HMMA, hmma},   {SASS_IMMA, imma},   {SASS_BMMA, bmma},   {SASS_DMMA, dmma},   {SASS_MOVM, movm},
+    {SASS_HGMMA, hgmma}, {SASS_QGMMA, qgmma}, {SASS_IGMMA, igmma}, {SASS_BGMMA, bgmma}, {SASS_ID_COUNT, NULL},
+};

@@ -9,12 +9,14 @@
   extern sm_exec_fn *const sm_rowop_int_##l[SM_FN_COUNT], *const sm_rowop_float_##l[SM_FN_COUNT],                      \
                                                               *const sm_rowop_half_##l[SM_FN_COUNT],                   \
                                                                   *const sm_rowop_mufu_##l[SM_FN_COUNT],               \
-                                                                      *const sm_rowop_convert_##l[SM_FN_COUNT];
+                                                                      *const sm_rowop_convert_##l[SM_FN_COUNT],        \
+                                                                          *const sm_rowop_mma_##l[SM_FN_COUNT];
 SM_SIMD_LEVELS(LEVEL)
 #undef LEVEL
-enum { FILES = 5 };
+enum { FILES = 6 };
 static sm_exec_fn *const *const files[][FILES] = {
-#define LEVEL(l) {sm_rowop_int_##l, sm_rowop_float_##l, sm_rowop_half_##l, sm_rowop_mufu_##l, sm_rowop_convert_##l},
+#define LEVEL(l)                                                                                                       \
+  {sm_rowop_int_##l, sm_rowop_float_##l, sm_rowop_half_##l, sm_rowop_mufu_##l, sm_rowop_convert_##l, sm_rowop_mma_##l},
     SM_SIMD_LEVELS(LEVEL)
 #undef LEVEL
 };

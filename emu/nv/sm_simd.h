@@ -147,4 +147,12 @@ static inline u32 narrow(f64 x, int mantissa, int exponent, u32 round) {
   r = r >= infinity ? infinity - !unbounded : r;
   return (u32)r | negative << (mantissa + exponent);
 }
+/* A byte as a float: exact. */
+static inline f32 from_e5m2(u32 x) { return half_to_float(x << 8); }
+static inline f32 from_e4m3(u32 x) {
+  u32 size = x & 0x7f, sign = (x & 0x80) << 24;
+  f32 normal = as_f32((size << 20) + (120u << 23)), tiny = (f32)(i32)size * 0x1p-9f;
+  u32 r = size == 0x7f ? 0x7fffffff : size < 8 ? as_u32(tiny) : as_u32(normal);
+  return as_f32(r | sign);
+}
 #endif
