@@ -229,6 +229,8 @@ static uint32_t make_client(struct rm_call *c, struct rm_object *o, void *params
 
 static uint32_t alloc_client(struct rm_call *c, uint32_t handle, struct rm_object **out) {
   struct nv_machine *m = c->m;
+  if (!c->ctl)
+    return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_ALLOC of CLIENT: REGISTER_FD was not called for this descriptor");
   if (handle && client_taken(m, handle))
     return RM_REFUSE(m, RM_INSERT_DUPLICATE_NAME, "RM_ALLOC: there is a client 0x%x already", handle);
   while (!handle || client_taken(m, handle)) handle = m->next_client++;
