@@ -31,12 +31,14 @@ static bool complete(struct sm_cta *cta, unsigned id) {
     w->reduced_popc = b->popc, w->reduced = b->op == RED_AND ? b->all : b->any;
   }
   *b = (struct sm_barrier){.all = ~0u};
+  cta->filling &= ~(1u << id);
   return true;
 }
 
 static bool count_warp(struct sm_warp *w, unsigned id) {
   if (!w->arrived[id] || !all_there(w, w->arrived[id])) return false;
   w->arrived[id] = 0;
+  w->cta->filling |= 1u << id;
   w->cta->barrier[id].arrived += SM_LANES;
   return complete(w->cta, id);
 }
@@ -59,7 +61,7 @@ static const struct sm_uop *bar(struct sm_warp *w, const struct sm_uop *u) {
     b->popc += (uint32_t)__builtin_popcount(p);
     b->all &= p == lanes ? ~0u : 0, b->any |= p ? ~0u : 0;
   }
-  w->arrived[id] |= lanes;
+  w->arrived[id] |= lanes, w->arriving |= 1u << id;
   if (u->flag != BAR_ARV) w->joining = id + 1;
   if (count_warp(w, id) || u->flag == BAR_ARV) return u + 1;
   w->joining = 0;
@@ -153,12 +155,10 @@ static bool build_cluster(struct sm_builder *b, const struct sass_inst *in, cons
 }
 
 void sm_lanes_left(struct sm_warp *w) {
-  for (unsigned id = 0; id < SM_BARRIERS; id++) {
-    count_warp(w, id);
-    if (!w->groups) complete(w->cta, id);
-  }
-  count_cluster(w);
-  if (!w->groups) complete_cluster(w->core);
+  for (uint32_t m = w->arriving; m; m &= m - 1) count_warp(w, (unsigned)__builtin_ctz(m));
+  for (uint32_t m = w->groups ? 0 : w->cta->filling; m; m &= m - 1) complete(w->cta, (unsigned)__builtin_ctz(m));
+  if (w->cluster_arrived) count_cluster(w);
+  if (!w->groups && w->core->cluster_arrived) complete_cluster(w->core);
 }
 
 const struct sm_family sm_barrier_family[] = {

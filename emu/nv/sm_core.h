@@ -78,6 +78,7 @@ struct sm_cta {
   uint8_t *shared;
   uint32_t shared_size;
   uint32_t warps, live; /* live: not ended */
+  uint32_t filling;     /* barriers that some warp arrived at */
   struct sm_warp *warp;
   struct sm_barrier barrier[SM_BARRIERS];
 };

@@ -81,6 +81,7 @@ struct sm_warp {
   uint32_t joining;                      /* CTA barrier + 1 that the executing group arrives at to wait */
   uint32_t reduced_popc, reduced;        /* result of the last reduction at a CTA barrier */
   uint32_t arrived[SM_BARRIERS];         /* lanes that arrived at a CTA barrier since the warp last counted there */
+  uint32_t arriving;                     /* CTA barriers that lanes arrived at, ever */
   uint32_t cluster_arrived;              /* lanes */
   uint32_t cluster_phase;                /* of the barrier the warp arrived at last */
   uint8_t *local;                        /* local memory, lanes' dwords interleaved */

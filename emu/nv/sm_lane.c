@@ -296,7 +296,12 @@ static void uniform_special(const struct sm_warp *w, const struct sm_uop *u, uns
 
 static void thread_ids(const struct sm_warp *w, unsigned n, uint32_t *row) {
   const uint32_t *block = w->grid->block;
-  uint32_t id = w->index * SM_LANES, x = id % block[0], y = id / block[0] % block[1], z = id / block[0] / block[1];
+  uint32_t id = w->index * SM_LANES, rows = id / block[0], x = id - rows * block[0];
+  if (n == SR_TID_X && x + SM_LANES <= block[0]) {
+    for (unsigned l = 0; l < SM_LANES; l++) row[l] = x + l;
+    return;
+  }
+  uint32_t y = rows % block[1], z = rows / block[1];
   for (unsigned l = 0; l < SM_LANES; l++) {
     row[l] = n == SR_TID_X ? x : n == SR_TID_Z ? z : n == SR_TID ? x | y << 16 | z << 26 : y;
     if (++x < block[0]) continue;

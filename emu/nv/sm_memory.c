@@ -243,25 +243,35 @@ static const struct sm_uop *constant_fault(struct sm_warp *w, const struct sm_uo
   return sm_fault(w, u, FAULT_PAGE, SM_ESR_INVALID_CONSTANT_ADDRESS, (int)lane, at, VM_READ,
                   "reads %u bytes at 0x%x of constant bank %u, which has %u bytes", size, at, u->arg, limit);
 }
-static bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uint32_t at, unsigned size, uint32_t out[2]) {
+MEM_INLINE bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uint32_t at, enum mem_kind k,
+                            uint32_t out[2]) {
   const struct sm_bank *bank = &w->core->bank[u->arg];
-  if (at >= bank->size || size > bank->size - at || at % size) return false;
-  uint64_t v = 0;
-  memcpy(&v, bank->host + at, size);
-  if (u->flag == MEM_S8) v = (uint32_t)(int8_t)v;
-  if (u->flag == MEM_S16) v = (uint32_t)(int16_t)v;
-  out[0] = (uint32_t)v, out[1] = (uint32_t)(v >> 32);
-  return true;
+  unsigned size = mem_bytes(k);
+  if (__builtin_expect(at >= bank->size || size > bank->size - at || at & (size - 1), 0)) return false;
+  const uint8_t *p = bank->host + at;
+  switch (k) {
+#define X(N, n, bytes)                                                                                                 \
+  case MEM_##N: {                                                                                                      \
+    uint32_t row[2 * SM_LANES];                                                                                        \
+    mem_put(MEM_##N, row, 0, p);                                                                                       \
+    out[0] = row[0], out[1] = bytes == 8 ? row[SM_LANES] : 0;                                                          \
+    return true;                                                                                                       \
+  }
+    X(U8, u8, 1)
+    X(S8, s8, 1) X(U16, u16, 2) X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
+#undef X
+        default : return false;
+  }
 }
 
 /* arg: bank; flag: kind; imm: offset. */
-static const struct sm_uop *constant(struct sm_warp *w, const struct sm_uop *u) {
+MEM_INLINE const struct sm_uop *read_constant(struct sm_warp *w, const struct sm_uop *u, enum mem_kind k) {
   uint32_t lanes = sm_lanes(w, u), *d = sm_dst(w, u), v[2];
-  unsigned size = mem_bytes(u->flag);
+  unsigned size = mem_bytes(k);
   if (!lanes) return u + 1;
-  if (!constant_at(w, u, (uint32_t)u->imm, size, v))
+  if (__builtin_expect(!constant_at(w, u, (uint32_t)u->imm, k, v), 0))
     return constant_fault(w, u, (unsigned)__builtin_ctz(lanes), (uint32_t)u->imm, size);
-  if (lanes == ~0u) {
+  if (__builtin_expect(lanes == ~0u, 1)) {
     for (unsigned l = 0; l < SM_LANES; l++) d[l] = v[0];
     if (size == 8)
       for (unsigned l = 0; l < SM_LANES; l++) d[l + SM_LANES] = v[1];
@@ -274,6 +284,16 @@ static const struct sm_uop *constant(struct sm_warp *w, const struct sm_uop *u) 
   }
   return u + 1;
 }
+static const struct sm_uop *constant(struct sm_warp *w, const struct sm_uop *u) { return read_constant(w, u, u->flag); }
+static const struct sm_uop *constant_b32(struct sm_warp *w, const struct sm_uop *u) {
+  return read_constant(w, u, MEM_B32);
+}
+static const struct sm_uop *constant_b64(struct sm_warp *w, const struct sm_uop *u) {
+  return read_constant(w, u, MEM_B64);
+}
+static sm_exec_fn *constant_fn(unsigned kind) {
+  return kind == MEM_B32 ? constant_b32 : kind == MEM_B64 ? constant_b64 : constant;
+}
 static const struct sm_uop *constant_indexed(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *index = sm_row(w, u, 0);
   uint32_t lanes = sm_lanes(w, u), *d = sm_dst(w, u);
@@ -282,7 +302,7 @@ static const struct sm_uop *constant_indexed(struct sm_warp *w, const struct sm_
   for (uint32_t m = lanes; m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
     uint32_t at = index[l] + (uint32_t)u->imm, v[2];
-    if (!constant_at(w, u, at, size, v)) return constant_fault(w, u, l, at, size);
+    if (!constant_at(w, u, at, u->flag, v)) return constant_fault(w, u, l, at, size);
     loaded[l] = v[0], loaded[l + SM_LANES] = v[1];
   }
   for (uint32_t m = lanes; m; m &= m - 1) {
@@ -324,7 +344,7 @@ static bool build_ldc(struct sm_builder *b, const struct sass_inst *in, const ch
     *why = "with a misaligned register";
     return false;
   }
-  u->fn = constant;
+  u->fn = constant_fn(u->flag);
   if (uniform) {
     u->dst = sm_ur_dst(dst), u->all = ~0u, u->guard = (uint8_t)(SM_UP + in->guard);
     if (in->opcode == 0xabb) u->fn = constant_indexed, u->src[0] = sm_ur((unsigned)sass_bits(in, 24, 6));
@@ -341,7 +361,7 @@ int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, uns
   if (!u) return -1;
   u->guard = SM_PT, u->guard_not = 0, u->all = ~0u;
   u->flag = words == 2 ? MEM_B64 : MEM_B32;
-  u->fn = constant;
+  u->fn = constant_fn(u->flag);
   u->dst = (int32_t)((SM_ROW_TMP + 2 * i) * SM_LANES * 4);
   bool known = bank_fields(u, inst, &why);
   u->imm &= ~(uint64_t)3;

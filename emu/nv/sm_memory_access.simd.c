@@ -6,21 +6,93 @@
 #include <string.h>
 #include "sm_memory.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed" /* a loop that stays scalar is slow, not wrong */
 #endif
 #define LANES for (unsigned i = 0; i < SM_LANES; i++)
+typedef uint32_t words16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* ---- questions about rows of 32 aligned elements ---- */
+
+#if defined(__AVX512F__)
+static const uint32_t iota[SM_LANES]
+    __attribute__((aligned(64))) = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+#endif
+
+/* Is some lane's element of mask not value? */
+MEM_INLINE bool some_other(const uint32_t *row, uint32_t value, uint32_t mask) {
+#if defined(__AVX512F__)
+  __m512i v = _mm512_set1_epi32((int)value);
+  uint32_t low = _mm512_cmpneq_epu32_mask(_mm512_load_si512(row), v);
+  uint32_t high = _mm512_cmpneq_epu32_mask(_mm512_load_si512(row + 16), v);
+  return (low | high << 16) & mask;
+#else
+  uint32_t differ = 0;
+  if (mask == ~0u)
+    LANES differ |= row[i] ^ value;
+  else
+    LANES differ |= (row[i] ^ value) & -(mask >> i & 1);
+  return differ;
+#endif
+}
+/* Is some element above limit, or does it have one of the bits? */
+MEM_INLINE bool some_beyond(const uint32_t *row, uint32_t limit, uint32_t bits) {
+#if defined(__AVX512F__)
+  __m512i a = _mm512_load_si512(row), b = _mm512_load_si512(row + 16), l = _mm512_set1_epi32((int)limit);
+  uint32_t beyond = _mm512_cmpgt_epu32_mask(a, l) | _mm512_cmpgt_epu32_mask(b, l);
+  return beyond | _mm512_test_epi32_mask(_mm512_or_si512(a, b), _mm512_set1_epi32((int)bits));
+#else
+  uint32_t beyond = 0, all = 0;
+  LANES beyond |= row[i] > limit, all |= row[i];
+  return beyond | (all & bits);
+#endif
+}
 
 /* ---- the transfer: lane i's element is at base + off[i] ---- */
 
 enum pattern { SCATTERED, SIDE_BY_SIDE, SAME };
+/* n: 16 or 32. */
 MEM_INLINE enum pattern pattern_of(const uint32_t *off, unsigned n, unsigned size) {
   uint32_t apart = 0, differ = 0, first = off[0];
+#if defined(__AVX512F__)
+  __m512i f = _mm512_set1_epi32((int)first), step = _mm512_set1_epi32((int)size);
+  for (unsigned i = 0; i < n; i += 16) {
+    __m512i o = _mm512_load_si512(off + i);
+    differ |= _mm512_cmpneq_epu32_mask(o, f);
+    apart |= _mm512_cmpneq_epu32_mask(o, _mm512_add_epi32(f, _mm512_mullo_epi32(_mm512_load_si512(iota + i), step)));
+  }
+#else
   for (unsigned i = 0; i < n; i++) {
     apart |= off[i] ^ (first + i * size);
     differ |= off[i] ^ first;
   }
+#endif
   return !apart ? SIDE_BY_SIDE : !differ ? SAME : SCATTERED;
+}
+
+/* 16 elements of four words that lie together, to four rows. */
+MEM_INLINE void split_quads(uint32_t *d, const uint8_t *p) {
+  const words16 *q = (const words16 *)(const void *)p;
+#define EVEN(a, b)  __builtin_shufflevector(a, b, 0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29)
+#define ODD(a, b)   __builtin_shufflevector(a, b, 2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31)
+#define LOWER(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define UPPER(a, b) __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+  words16 a = EVEN(q[0], q[1]), b = EVEN(q[2], q[3]), c = ODD(q[0], q[1]), e = ODD(q[2], q[3]);
+  *(words16 *)(void *)d = LOWER(a, b), *(words16 *)(void *)(d + 32) = UPPER(a, b);
+  *(words16 *)(void *)(d + 64) = LOWER(c, e), *(words16 *)(void *)(d + 96) = UPPER(c, e);
+}
+/* The same with two words. */
+MEM_INLINE void split_pairs(uint32_t *d, const uint8_t *p) {
+  const words16 *q = (const words16 *)(const void *)p;
+  *(words16 *)(void *)d =
+      __builtin_shufflevector(q[0], q[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  *(words16 *)(void *)(d + 32) =
+      __builtin_shufflevector(q[0], q[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 MEM_INLINE void load_part(enum mem_kind k, uint32_t *d, const uint8_t *base, const uint32_t *off, unsigned n,
                           enum pattern pattern) {
@@ -28,7 +100,11 @@ MEM_INLINE void load_part(enum mem_kind k, uint32_t *d, const uint8_t *base, con
   const uint8_t *p = base + off[0];
   switch (pattern) {
   case SIDE_BY_SIDE:
-    for (unsigned i = 0; i < n; i++) mem_put(k, d, i, p + i * size);
+    if (k == MEM_B128 || k == MEM_B64)
+      for (unsigned i = 0; i < n; i += 16)
+        k == MEM_B64 ? split_pairs(d + i, p + i * 8) : split_quads(d + i, p + i * 16);
+    else
+      for (unsigned i = 0; i < n; i++) mem_put(k, d, i, p + i * size);
     return;
   case SAME: {
     uint32_t one[4 * SM_LANES];
@@ -72,77 +148,62 @@ MEM_INLINE void store_rows(enum mem_kind k, const uint32_t *s, uint8_t *base, co
 
 /* ---- addresses ---- */
 
-/* off = low words of the addresses, *high = what they share above; false when they do not. */
+/* off = low words of the addresses, *base = what lanes share above; false when they do not share it. */
 MEM_INLINE bool addresses(const struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
                           uint32_t *off, uint64_t *base) {
   const uint32_t *lo = sm_row(w, u, 0), *hi = lo + SM_LANES, *ur = sm_row(w, u, 2);
   unsigned first = (unsigned)__builtin_ctz(mask);
-  uint32_t zero = lo[first], differ = 0;
+  uint32_t zero = lo[first];
   if (__builtin_expect(mask == ~0u, 1)) {
     LANES off[i] = lo[i];
   } else {
     LANES off[i] = mask >> i & 1 ? lo[i] : zero;
   }
   *base = u->imm;
-  if (form == MEM_R64 || form == MEM_R64_UR64) {
-    uint32_t high = hi[first];
-    if (__builtin_expect(mask == ~0u, 1)) {
-      LANES differ |= hi[i] ^ high;
-    } else {
-      LANES differ |= (hi[i] ^ high) & -(mask >> i & 1);
-    }
-    *base += (uint64_t)high << 32;
-  }
   if (form == MEM_R64_UR64 || form == MEM_R32_UR64) *base += ur[0] | (uint64_t)ur[SM_LANES] << 32;
-  return !differ;
+  if (form != MEM_R64 && form != MEM_R64_UR64) return true;
+  *base += (uint64_t)hi[first] << 32;
+  return !some_other(hi, hi[first], mask);
 }
 
-/* Offsets from the lowest address, which *host becomes the place of; false when they are not all in one mapping with
- * the right, or not aligned. */
+/* Offsets from *host; false when they are not all in one mapping with the right, or not aligned. */
 MEM_INLINE bool reach_global(struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
                              unsigned size, unsigned access, uint32_t *off, uint8_t **host) {
   uint64_t base;
-  uint32_t least = ~0u, most = 0, bits = 0;
-  if (__builtin_expect(!addresses(w, u, form, mask, off, &base), 0)) return false;
-  LANES {
-    least = off[i] < least ? off[i] : least;
-    most = off[i] > most ? off[i] : most;
-    bits |= off[i];
-  }
-  LANES off[i] -= least;
-  uint64_t va = base + least, span = (uint64_t)(most - least) + size;
   struct vm_range *r = &w->core->range[u->arg];
-  if (__builtin_expect((bits | (uint32_t)base) & (size - 1), 0)) return false;
+  if (__builtin_expect(!addresses(w, u, form, mask, off, &base), 0)) return false;
+  uint64_t va = base + off[0];
   if (__builtin_expect(r->generation != vm_generation(w->vm) || va - r->va >= r->end - r->va, 0))
     if (!mem_refill(w, r, va)) return false;
-  if (__builtin_expect(span > r->end - va || (access & ~r->access), 0)) return false;
-  *host = (uint8_t *)(uintptr_t)(va + r->delta);
+  /* The part of the mapping that 32-bit offsets from base reach. */
+  uint64_t least = r->va > base ? r->va - base : 0, most = r->end - size - base;
+  if (__builtin_expect(least > off[0] || most >> 63 || (access & ~r->access) || (uint32_t)base & (size - 1), 0))
+    return false;
+  if (most > ~0u) most = ~0u;
+  LANES off[i] -= (uint32_t)least;
+  if (__builtin_expect(some_beyond(off, (uint32_t)(most - least), size - 1), 0)) return false;
+  *host = (uint8_t *)(uintptr_t)(base + least + r->delta);
   return true;
 }
 MEM_INLINE bool reach_shared(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *off) {
   const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
   const struct sm_cta *cta = w->cta;
-  uint32_t add = (uint32_t)u->imm + ur[0] - (cta->rank << 24), most = 0, bits = 0;
-  uint32_t scale = u->flag;
+  uint32_t add = (uint32_t)u->imm + ur[0] - (cta->rank << 24), scale = u->flag;
   if (__builtin_expect(mask == ~0u, 1)) {
     LANES off[i] = (lo[i] << scale) + add;
   } else {
     uint32_t first = lo[__builtin_ctz(mask)];
     LANES off[i] = ((mask >> i & 1 ? lo[i] : first) << scale) + add;
   }
-  LANES {
-    most = off[i] > most ? off[i] : most;
-    bits |= off[i];
-  }
-  return !(bits & (size - 1)) && most < cta->shared_size && size <= cta->shared_size - most;
+  return size <= cta->shared_size && !some_beyond(off, cta->shared_size - size, size - 1);
 }
 /* The one offset of all lanes, in bytes; false when they differ or are out of bounds or not aligned. */
 MEM_INLINE bool reach_local(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *at) {
   const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
-  uint32_t first = lo[__builtin_ctz(mask)], differ = 0;
-  LANES differ |= (lo[i] ^ first) & -(mask >> i & 1);
+  uint32_t first = lo[__builtin_ctz(mask)];
   *at = first + ur[0] + (uint32_t)u->imm;
-  return !differ && !(*at & (size - 1)) && *at < w->grid->local_size && size <= w->grid->local_size - *at;
+  return !some_other(lo, first, mask) && !(*at & (size - 1)) && *at < w->grid->local_size &&
+         size <= w->grid->local_size - *at;
 }
 
 /* ---- instructions ---- */
