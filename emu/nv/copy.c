@@ -120,7 +120,8 @@ static enum nv_status transfer(struct nv_channel *ch, const struct nv_object *o,
     return nv_bad(ch, "not supported: LAUNCH_DMA with a block-linear layout");
   if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_PREFETCH) return nv_bad(ch, "not supported: LAUNCH_DMA that prefetches");
   if (FIELD(REMAP_ENABLE) && remap_of(ch, o, &r) != NV_DONE) return NV_DEAD;
-  for (uint32_t line = 0; line < lines; line++) {
+  for (uint32_t line = 0; line < lines && length; line++) {
+    if (stopped(ch)) return NV_DEAD;
     enum nv_status status =
         FIELD(REMAP_ENABLE) ? remap_line(ch, &to, &r, src, dst, length) : copy_line(ch, &from, &to, src, dst, length);
     if (status != NV_DONE) return status;

@@ -24,6 +24,8 @@ struct run {
 
 static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
 
+static bool stopped(const struct nv_channel *ch) { return atomic_load_explicit(&ch->stop, memory_order_relaxed); }
+
 /* The core of a worker is made and used by that worker only; worker 0 is the channel's own thread. */
 static struct sm_core *core_of(struct nv_channel *ch, unsigned worker) {
   struct sm_core **at = worker ? &ch->e->cores[worker] : &ch->core;
@@ -77,7 +79,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     uint64_t at[3] = {i % r->clusters[0], i / r->clusters[0] % r->clusters[1], i / r->clusters[0] / r->clusters[1]};
     uint32_t first[3];
     for (int k = 0; k < 3; k++) first[k] = (uint32_t)at[k] * r->g->cluster[k];
-    if (atomic_load_explicit(&r->failed, memory_order_relaxed)) break;
+    if (atomic_load_explicit(&r->failed, memory_order_relaxed) || stopped(r->ch)) break;
     if (!core) snprintf(fault.text, sizeof fault.text, "the emulator is out of memory");
     int rc = core ? run_cluster(r, core, first, &stats, &fault) : -ENOMEM;
     if (!rc) continue;
@@ -102,7 +104,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
     emu_detail_add(r->counted.detail, &detail);
     pthread_mutex_unlock(&r->lock);
   }
-  return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed);
+  return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed) && !stopped(r->ch);
 }
 
 /* Adds to a line what fits. */
@@ -167,7 +169,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   enum nv_status status = NV_DONE;
   if (r.error.xid) {
     status = grid_fails(ch, &r);
-  } else if (atomic_load(&ch->stop)) {
+  } else if (stopped(ch)) {
     tell_stopped(ch, &r);
     status = NV_DEAD;
   }
