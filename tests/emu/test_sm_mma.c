@@ -1,0 +1,354 @@
+/* Matrix instructions of SASS against products by the element, with the fragment layouts of the PTX ISA. Floats are small
+ * whole numbers, whose sums are exact in any order, but for one test of rounding. */
+#include <math.h>
+#include "sm_one.h"
+#include "sm_reference.h"
+
+static unsigned level;
+enum { M = 16, COLUMNS = 256, DEPTH = 256 };
+static double a[64][DEPTH], b[DEPTH][COLUMNS];
+
+static void fill(unsigned rows, unsigned columns, unsigned depth, int low, int high) {
+  for (unsigned k = 0; k < depth; k++) {
+    for (unsigned i = 0; i < rows; i++) a[i][k] = (double)(low + (int)(rnd() % (u64)(high - low + 1)));
+    for (unsigned j = 0; j < columns; j++) b[k][j] = (double)(low + (int)(rnd() % (u64)(high - low + 1)));
+  }
+}
+static double dot(unsigned row, unsigned column, unsigned depth) {
+  double s = 0;
+  for (unsigned k = 0; k < depth; k++) s += a[row][k] * b[k][column];
+  return s;
+}
+/* ---- elements in registers: `bits` wide, `type` f16, bf16, tf32 or an integer ---- */
+enum type { F16, BF16, TF32, BYTE, BIT, E4M3, E5M2 };
+static unsigned bits_of_type(enum type t) { return t <= BF16 ? 16 : t == TF32 ? 32 : t == BIT ? 1 : 8; }
+static u32 element(double x, enum type t) {
+  switch (t) {
+  case F16: return encode(x, 10, 5, 0);
+  case BF16: return encode(x, 7, 8, 0);
+  case TF32: return bits_of((float)x) | 0x1abc; /* the low bits do not count */
+  case E4M3: return encode(x, 3, 4, 0);
+  case E5M2: return encode(x, 2, 5, 0);
+  default: return (u32)(i32)x & (t == BIT ? 1 : 0xff);
+  }
+}
+/* The word of A (rows by k) at first row and k on. */
+static u32 word_of_a(unsigned row, unsigned k, enum type t) {
+  u32 w = 0, n = bits_of_type(t);
+  for (unsigned i = 0; i < 32 / n; i++) w |= element(a[row][k + i], t) << n * i;
+  return w;
+}
+static u32 word_of_b(unsigned k, unsigned column, enum type t) {
+  u32 w = 0, n = bits_of_type(t);
+  for (unsigned i = 0; i < 32 / n; i++) w |= element(b[k + i][column], t) << n * i;
+  return w;
+}
+/* A from RA on and B from RB on, as the PTX ISA's fragments have them: lane 4 g + t. */
+enum { R_A = 4, R_B = 24, R_C = 40, R_D = 60 };
+static void fragments(struct one *o, unsigned rows, unsigned depth, unsigned first, enum type t) {
+  unsigned n = 32 / bits_of_type(t), blocks = depth / (4 * n);
+  FOR_LANES {
+    unsigned g = l / 4, at = l % 4;
+    for (unsigned block = 0; block < blocks; block++) {
+      for (unsigned half = 0; half < rows / 8; half++)
+        reg(o, R_A + block * rows / 8 + half)[l] = word_of_a(first + g + 8 * half, (block * 4 + at) * n, t);
+      reg(o, R_B + block)[l] = word_of_b((block * 4 + at) * n, g, t);
+    }
+  }
+}
+static struct word mma(unsigned opcode) {
+  struct word w = {{0, 0}};
+  put(&w, 0, 12, opcode), put(&w, 12, 3, PT), put(&w, 16, 8, R_D), put(&w, 24, 8, R_A), put(&w, 32, 8, R_B);
+  put(&w, 64, 8, R_C);
+  return w;
+}
+
+static void hmma(void **state) {
+  static const struct {
+    enum type t;
+    unsigned depth, bit75, bit78;
+  } shapes[] = {{F16, 16, 1, 0}, {F16, 8, 0, 0}, {BF16, 16, 1, 0}, {BF16, 8, 0, 0}, {TF32, 8, 0, 0}, {TF32, 4, 0, 1}};
+  struct one *o = one_new();
+  for (unsigned i = 0; i < 60; i++) {
+    unsigned k = i % 6, wide = shapes[k].t != F16 || i & 8, no_c = i & 16, neg = i >> 5 & 1;
+    fill(M, 8, shapes[k].depth, -8, 8);
+    fragments(o, M, shapes[k].depth, 0, shapes[k].t);
+    double c[M][8];
+    for (unsigned r = 0; r < M; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, half = r / 8;
+        c[r][n] = (double)(i32)(rnd() % 64) - 32;
+        if (wide)
+          reg(o, R_C + 2 * half + n % 2)[lane] = bits_of((float)c[r][n]);
+        else
+          ((uint16_t *)&reg(o, R_C + half)[lane])[n % 2] = (uint16_t)encode(c[r][n], 10, 5, 0);
+        if (no_c) c[r][n] = 0;
+      }
+    struct word w = mma(0x23c);
+    put(&w, 75, 1, shapes[k].bit75), put(&w, 78, 1, shapes[k].bit78), put(&w, 76, 1, wide), put(&w, 82, 2, shapes[k].t);
+    put(&w, 72, 1, neg);
+    if (no_c) put(&w, 64, 8, RZ);
+    must_run(o, w);
+    for (unsigned r = 0; r < M; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, half = r / 8;
+        double want = c[r][n] + (neg ? -1 : 1) * dot(r, n, shapes[k].depth);
+        u32 got = wide ? reg(o, R_D + 2 * half + n % 2)[lane] : reg(o, R_D + half)[lane] >> n % 2 * 16 & 0xffff;
+        u32 bits = wide ? bits_of((float)want) : encode(want, 10, 5, 0);
+        if (want == 0) got &= wide ? 0x7fffffff : 0x7fff, bits = 0;
+        expect(got, bits, lane, w, "HMMA", r, n, k);
+      }
+  }
+  /* one rounding: 1 + 2^-24 (1 + 2^-20 more) is more than half way to the next float */
+  for (unsigned l = 0; l < 32; l++)
+    for (unsigned r = 0; r < 8; r++) reg(o, R_A + r)[l] = reg(o, R_B + r)[l] = reg(o, R_C + r)[l] = 0;
+  FOR_LANES {
+    reg(o, R_A)[l] = l % 4 == 0 ? 0x0c003c00 : l % 4 == 1 ? 0x00010001 : 0; /* 1, 2^-12; 2^-24 twice */
+    reg(o, R_B)[l] = l % 4 == 0 ? 0x0c003c00 : l % 4 == 1 ? 0x14000000 : 0; /* 1, 2^-12; 0, 2^-10 */
+  }
+  struct word w = mma(0x23c);
+  put(&w, 75, 1, 1), put(&w, 76, 1, 1);
+  must_run(o, w);
+  FOR_LANES assert_int_equal(reg(o, R_D)[l], 0x3f800001);
+  /* NaN and infinities */
+  FOR_LANES reg(o, R_A)[l] = 0x7c003c00, reg(o, R_B)[l] = 0;
+  must_run(o, w);
+  FOR_LANES assert_int_equal(reg(o, R_D)[l], 0x7fffffff);
+  /* sparse ones are refused */
+  put(&w, 73, 1, 1), put(&w, 78, 1, 1);
+  assert_false(run_word(o, w));
+  assert_string_equal(o->why, "sparse matrices");
+  one_free(o);
+}
+static void integers(void **state) {
+  struct one *o = one_new();
+  for (unsigned i = 0; i < 80; i++) {
+    unsigned shape = i % 3, bits = i / 3 % 2, rows = shape ? 16 : 8, depth = (bits ? 128 : 16) * (shape == 2 ? 2 : 1);
+    unsigned sa = i >> 3 & 1, sb = i >> 4 & 1, sat = i >> 5 & 1;
+    fill(rows, 8, depth, bits ? 0 : -128, bits ? 1 : 255);
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned k = 0; k < depth && !bits; k++) a[r][k] = sa ? (int8_t)(i32)a[r][k] : (uint8_t)(i32)a[r][k];
+    for (unsigned n = 0; n < 8; n++)
+      for (unsigned k = 0; k < depth && !bits; k++) b[k][n] = sb ? (int8_t)(i32)b[k][n] : (uint8_t)(i32)b[k][n];
+    fragments(o, rows, depth, 0, bits ? BIT : BYTE);
+    FOR_LANES for (unsigned r = 0; r < 4; r++) reg(o, R_C + r)[l] = i & 1 ? rnd32() : 0x7fffff00 ^ (l & 1 ? ~0u : 0);
+    struct word w = mma(bits ? 0x23d : 0x237);
+    put(&w, 74, 1, 1);
+    if (bits)
+      put(&w, 75, 2, shape), put(&w, 77, 2, 2), put(&w, 80, 1, 1);
+    else
+      put(&w, 75, 1, shape == 2), put(&w, 86, 1, shape > 0), put(&w, 76, 1, sa), put(&w, 78, 1, sb),
+          put(&w, 82, 1, sat);
+    must_run(o, w);
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, at = 2 * (r / 8) + n % 2;
+        i64 want = (i64)(i32)reg(o, R_C + at)[lane] + (i64)dot(r, n, depth);
+        if (sat && !bits) want = want > INT32_MAX ? INT32_MAX : want < INT32_MIN ? INT32_MIN : want;
+        expect(reg(o, R_D + at)[lane], (u32)want, lane, w, bits ? "BMMA" : "IMMA", r, n, (u64)dot(r, n, depth));
+      }
+  }
+  one_free(o);
+}
+static void dmma(void **state) {
+  static const unsigned rows_of[] = {8, 16, 16, 16}, depth_of[] = {4, 4, 8, 16};
+  enum { RC64 = 48, RD64 = 64 };
+  struct one *o = one_new();
+  for (unsigned i = 0; i < 40; i++) {
+    unsigned shape = i & 3, rows = rows_of[shape], depth = depth_of[shape];
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned k = 0; k < depth; k++) a[r][k] = (double)(i64)rnd() * 0x1p-60;
+    for (unsigned n = 0; n < 8; n++)
+      for (unsigned k = 0; k < depth; k++) b[k][n] = (double)(i64)rnd() * 0x1p-60;
+    double c[4][SM_LANES];
+    FOR_LANES {
+      for (unsigned k = 0; k < depth / 4; k++) {
+        for (unsigned half = 0; half < rows / 8; half++) {
+          u64 v = bits64_of(a[l / 4 + 8 * half][4 * k + l % 4]);
+          unsigned at = R_A + 2 * (k * rows / 8 + half);
+          reg(o, at)[l] = (u32)v, reg(o, at + 1)[l] = (u32)(v >> 32);
+        }
+        u64 v = bits64_of(b[4 * k + l % 4][l / 4]);
+        reg(o, R_B + 2 * k)[l] = (u32)v, reg(o, R_B + 2 * k + 1)[l] = (u32)(v >> 32);
+      }
+      for (unsigned r = 0; r < 4; r++) {
+        u64 v = bits64_of(c[r][l] = (double)(i64)rnd() * 0x1p-60);
+        reg(o, RC64 + 2 * r)[l] = (u32)v, reg(o, RC64 + 2 * r + 1)[l] = (u32)(v >> 32);
+      }
+    }
+    struct word w = mma(0x23f);
+    put(&w, 16, 8, RD64), put(&w, 64, 8, i & 4 ? RZ : RC64), put(&w, 76, 2, shape);
+    must_run(o, w);
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, at = 2 * (r / 8) + n % 2;
+        double s = i & 4 ? 0 : c[at][lane];
+        for (unsigned k = 0; k < depth; k++) s = fma(a[r][k], b[k][n], s);
+        u64 v = bits64_of(s);
+        expect(reg(o, RD64 + 2 * at)[lane], (u32)v, lane, w, "DMMA low", r, n, shape);
+        expect(reg(o, RD64 + 2 * at + 1)[lane], (u32)(v >> 32), lane, w, "DMMA high", r, n, shape);
+      }
+  }
+  one_free(o);
+}
+static void movm(void **state) {
+  struct one *o = one_new();
+  FOR_LANES reg(o, RA)[l] = (2 * l) | (2 * l + 1) << 16;
+  struct word w = {{0, 0}};
+  put(&w, 0, 12, 0x23a), put(&w, 12, 3, PT), put(&w, 16, 8, RD), put(&w, 24, 8, RA);
+  must_run(o, w);
+  const uint16_t *d = (const uint16_t *)reg(o, RD);
+  for (unsigned r = 0; r < 8; r++)
+    for (unsigned c = 0; c < 8; c++) assert_int_equal(d[8 * r + c], 8 * c + r);
+  one_free(o);
+}
+
+/* ---- warp groups: matrices in shared memory as the PTX ISA's canonical layouts have them ---- */
+
+/* Byte offset of (row, k) in a matrix whose elements are `size` bytes; mode 0 no swizzle, 1 to 3 of 128, 64, 32 bytes;
+ * turned: rows lie side by side. The layouts written as nested strides of 16-byte units, as CUTLASS's documentation of
+ * descriptors does. */
+static u32 place(unsigned row, unsigned k, unsigned size, unsigned mode, bool turned, u32 leading, u32 stride) {
+  unsigned across = mode ? 16u >> mode : 1, per_unit = 16 / size;
+  u32 at;
+  if (!turned) {
+    unsigned unit = k / per_unit;
+    at = row % 8 * across * 16 + row / 8 * stride + (mode ? unit * 16 : unit * leading) + k % per_unit * size;
+  } else {
+    unsigned unit = row / per_unit;
+    at = mode ? unit % across * 16 + unit / across * leading + k % 8 * across * 16 + k / 8 * stride
+              : unit * stride + k % 8 * 16 + k / 8 * leading;
+    at += row % per_unit * size;
+  }
+  return at;
+}
+static u32 swizzled(u32 at, unsigned mode) {
+  static const u32 mask[] = {0, 7, 3, 1};
+  return at ^ ((at >> 7 & mask[mode]) << 4);
+}
+static u64 descriptor(u32 start, u32 leading, u32 stride, unsigned mode) {
+  return start >> 4 | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | (u64)mode << 62;
+}
+static void write_element(struct sm_cta *cta, u32 at, u32 v, enum type t, unsigned k) {
+  if (t == BIT) {
+    uint8_t *p = &cta->shared[at];
+    *p = (uint8_t)((*p & ~(1u << k % 8)) | v << k % 8);
+  } else {
+    memcpy(&cta->shared[at], &v, bits_of_type(t) / 8);
+  }
+}
+static void warp_groups(void **state) {
+  struct one *o = one_new();
+  struct sm_cta cta = {.shared_size = 160 << 10};
+  cta.shared = calloc(1, cta.shared_size);
+  o->w.cta = &cta;
+  for (unsigned i = 0; i < 160; i++) {
+    enum type t = (enum type[]){F16, BF16, TF32, BYTE, BIT, E4M3, E5M2, F16}[i & 7];
+    unsigned warp = i >> 3 & 3, mode = i >> 5 & 3, columns = (unsigned[]){8, 64, 256, 16, 32}[i % 5],
+             in_registers = rnd() & 1;
+    bool turn_a = t <= BF16 && !in_registers && rnd() & 1, turn_b = t <= BF16 && rnd() & 1,
+         wide = t != F16 || rnd() & 1, accumulate = rnd() & 1, integer = t == BYTE || t == BIT;
+    unsigned n = bits_of_type(t), depth = 256 / n, size = n < 8 ? 1 : n / 8, across = mode ? 16u >> mode : 1;
+    if (turn_b && mode && columns * 2 < across * 16) columns = 64;
+    fill(64, columns, depth, t == BIT ? 0 : t == BYTE ? -128 : -3, t == BIT ? 1 : t == BYTE ? 127 : 3);
+    memset(cta.shared, 0x5a, cta.shared_size);
+    /* A at 0x2000, B at 0x12000: strides that keep everything apart */
+    u32 at[2] = {0x2000, 0x12000}, leading[2], stride[2];
+    bool turned[2] = {turn_a, turn_b};
+    for (int m = 0; m < 2; m++) {
+      leading[m] = !turned[m] ? (mode ? 16 : 128) : mode ? 2 * 8 * across * 16 : 0x1000;
+      stride[m] = !turned[m] ? (mode ? 8 * across * 16 : 256) : mode ? 8 * across * 16 : 128;
+      if (!turned[m] && !mode) leading[m] = 128, stride[m] = 256;
+    }
+    for (unsigned k = 0; k < depth; k++) {
+      unsigned byte_k = t == BIT ? k / 8 : k;
+      for (unsigned r = 0; r < 64 && !in_registers; r++)
+        write_element(&cta, swizzled(at[0] + place(r, byte_k, size, mode, turn_a, leading[0], stride[0]), mode),
+                      element(a[r][k], t), t, k);
+      for (unsigned c = 0; c < columns; c++)
+        write_element(&cta, swizzled(at[1] + place(c, byte_k, size, mode, turn_b, leading[1], stride[1]), mode),
+                      element(b[k][c], t), t, k);
+    }
+    if (in_registers) fragments(o, 16, depth, 16 * warp, t);
+    u64 d[2] = {descriptor(at[0], leading[0], stride[0], mode), descriptor(at[1], leading[1], stride[1], mode)};
+    for (unsigned m = 0; m < 2; m++) set_ureg(o, 8 + 2 * m, (u32)d[m]), set_ureg(o, 9 + 2 * m, (u32)(d[m] >> 32));
+    o->w.index = 4 + warp;
+    enum { RD_GROUP = 64 };
+    unsigned registers = wide || integer ? columns / 2 : columns / 4;
+    u32 before[128][SM_LANES];
+    FOR_LANES for (unsigned r = 0; r < registers; r++) {
+      u32 x = (u32)rnd() % 64;
+      reg(o, RD_GROUP + r)[l] = before[r][l] = integer ? x
+                                               : wide  ? bits_of((float)x)
+                                                       : encode(x, 10, 5, 0) | encode(x + 1, 10, 5, 0) << 16;
+    }
+    bool fp8 = t == E4M3 || t == E5M2;
+    unsigned opcode = (in_registers ? 0xdf0 : 0x9f0) + (t == BYTE ? 1 : t == BIT ? 2 : fp8 ? 3 : 0);
+    struct word w = mma(opcode);
+    put(&w, 16, 8, RD_GROUP), put(&w, 64, 8, RD_GROUP), put(&w, 32, 32, 0), put(&w, 91, 1, 1);
+    if (in_registers)
+      put(&w, 24, 8, R_A), put(&w, 32, 8, 8);
+    else
+      put(&w, 24, 8, 8);
+    unsigned step = columns / 8;
+    put(&w, 84, 3, 7), put(&w, 87, 3, 7); /* UP0 */
+    o->w.p[SM_UP] = accumulate ? ~0u : 0;
+    if (integer) {
+      unsigned code = step <= 4 ? step - 1 : step / 2 + 1;
+      put(&w, 53, 6, t == BYTE ? 3 * code : code);
+      if (t == BYTE) put(&w, 76, 1, 1), put(&w, 82, 1, 1);
+      if (t == BIT) put(&w, 77, 2, 2), put(&w, 80, 1, 1);
+    } else {
+      put(&w, 53, 5, step - 1), put(&w, 75, 1, wide), put(&w, 58, 1, t == TF32);
+      if (fp8)
+        put(&w, 76, 1, t == E5M2), put(&w, 77, 1, t == E5M2);
+      else
+        put(&w, 76, 2, t), put(&w, 61, 1, turn_a), put(&w, 62, 1, turn_b);
+    }
+    must_run(o, w);
+    for (unsigned r = 0; r < 16; r++)
+      for (unsigned c = 0; c < columns; c++) {
+        unsigned lane = r % 8 * 4 + c % 8 / 2, block = c / 8;
+        double s = dot(16 * warp + r, c, depth);
+        u32 got, want;
+        if (wide || integer) {
+          unsigned at_reg = 4 * block + 2 * (r / 8) + c % 2;
+          got = reg(o, RD_GROUP + at_reg)[lane];
+          double old = integer ? (double)before[at_reg][lane] : (double)float_of(before[at_reg][lane]);
+          s += accumulate ? old : 0;
+          want = integer ? (u32)(i32)s : bits_of((float)s);
+        } else {
+          unsigned at_reg = 2 * block + r / 8, shift = c % 2 * 16;
+          got = reg(o, RD_GROUP + at_reg)[lane] >> shift & 0xffff;
+          s += accumulate ? (double)decode(before[at_reg][lane] >> shift & 0xffff, 10, 5) : 0;
+          want = encode(s, 10, 5, 0);
+        }
+        if (s == 0) got &= wide && !integer ? 0x7fffffff : got, want = 0;
+        if (s == 0 && !wide) got &= 0x7fff;
+        expect(got, want, lane, w, "warp group", t << 8 | mode << 4 | (u64)turn_a << 1 | turn_b, r, c);
+      }
+  }
+  free(cta.shared);
+  one_free(o);
+}
+
+static int choose(void **state) {
+  sm_rowop_choose(level);
+  return 0;
+}
+static int next_level(void **state) {
+  level++;
+  return 0;
+}
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(hmma, choose),
+      cmocka_unit_test(integers),
+      cmocka_unit_test(dmma),
+      cmocka_unit_test(movm),
+      cmocka_unit_test_teardown(warp_groups, next_level),
+  };
+  int r = 0;
+  while (level <= sm_simd_level()) r |= cmocka_run_group_tests(tests, NULL, NULL);
+  return r;
+}
