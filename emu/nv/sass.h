@@ -52,5 +52,7 @@ static inline int64_t sass_sbits(const struct sass_inst *i, unsigned at, unsigne
 bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct sass_inst *out);
 /* nvdisasm's text for it without the closing semicolon; ".quad 0x..., 0x..." when op is NULL. Returns the length. */
 int sass_print(const struct sass_inst *inst, char *buf, size_t cap);
+/* The address in code that a jump, call, BSSY or LEPC names, which is its last operand; false when it names none. */
+bool sass_target(const struct sass_inst *inst, uint64_t *target);
 const char *sass_name(enum sass_id id); /* mnemonic */
 #endif

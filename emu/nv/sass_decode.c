@@ -65,7 +65,7 @@ bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct s
   if (!n) return false;
   out->op = &rows[n - 1];
   out->id = rows[n - 1].id;
-  if (sass_text(out, NULL, 0, NULL)) return true;
+  if (sass_defined(out)) return true;
   out->op = NULL;
   return false;
 }

@@ -102,6 +102,11 @@ void sass_put_hex(struct text *t, uint64_t v) { sass_put(t, "0x%" PRIx64, v); }
 void sass_put_signed(struct text *t, int64_t v) {
   v < 0 ? sass_put(t, "-0x%" PRIx64, -(uint64_t)v) : sass_put(t, "0x%" PRIx64, v);
 }
+void sass_put_target(struct text *t, uint64_t target) {
+  t->jumps = true;
+  t->target = target;
+  sass_put_signed(t, (int64_t)target);
+}
 void sass_put_offset(struct text *t, int64_t v) {
   if (v) sass_put(t, v < 0 ? "+-0x%" PRIx64 : "+0x%" PRIx64, v < 0 ? -(uint64_t)v : (uint64_t)v);
 }
@@ -390,24 +395,36 @@ static void operand(struct text *t, const char *p, const char *end) {
   }
 }
 
-bool sass_text(const struct sass_inst *inst, char *buf, size_t cap, size_t *len) {
-  struct text t = {.in = inst, .buf = buf, .cap = cap};
-  sass_put(&t, "%s", sass_name(inst->id));
-  for (const char *p = inst->op->modifiers, *end; *p; p = *end ? end + 1 : end) modifier(&t, p, end = skip_word(p));
-  for (const char *p = inst->op->operands, *end; *p; p = *end ? end + 1 : end) operand(&t, p, end = skip_word(p));
-  if (sass_bits(inst, 102, 2)) sass_put(&t, " ?PM%u", (unsigned)sass_bits(inst, 102, 2));
-  if (len) *len = t.len;
+static void walk(struct text *t) {
+  const struct sass_op *op = t->in->op;
+  sass_put(t, "%s", sass_name(t->in->id));
+  for (const char *p = op->modifiers, *end; *p; p = *end ? end + 1 : end) modifier(t, p, end = skip_word(p));
+  for (const char *p = op->operands, *end; *p; p = *end ? end + 1 : end) operand(t, p, end = skip_word(p));
+  unsigned monitor = (unsigned)sass_bits(t->in, 102, 2);
+  if (monitor) sass_put(t, " ?PM%u", monitor);
+}
+bool sass_defined(const struct sass_inst *inst) {
+  struct text t = {.in = inst};
+  walk(&t);
   return !t.bad;
+}
+bool sass_target(const struct sass_inst *inst, uint64_t *target) {
+  struct text t = {.in = inst};
+  if (inst->op) walk(&t);
+  *target = t.target;
+  return t.jumps;
 }
 
 int sass_print(const struct sass_inst *inst, char *buf, size_t cap) {
+  char none;
+  if (!buf) buf = &none, cap = 0;
   if (!inst->op) return snprintf(buf, cap, ".quad 0x%016" PRIx64 ", 0x%016" PRIx64, inst->lo, inst->hi);
   int n = 0;
   if (inst->guard != SASS_PT || inst->guard_not) {
     n = snprintf(buf, cap, inst->guard == SASS_PT ? "@%s%sPT " : "@%s%sP%u ", inst->guard_not ? "!" : "",
                  inst->op->uniform_guard ? "U" : "", inst->guard);
   }
-  size_t len, at = (size_t)n < cap ? (size_t)n : cap;
-  sass_text(inst, buf + at, cap - at, &len);
-  return n + (int)len;
+  struct text t = {.in = inst, .buf = buf, .cap = cap, .len = (size_t)n};
+  walk(&t);
+  return (int)t.len;
 }

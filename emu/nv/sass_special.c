@@ -155,7 +155,7 @@ static void target(struct text *t) {
     sass_put_at(t, 24, true);
     sass_put(t, " ");
   }
-  sass_put_signed(t, (int64_t)(t->in->pc + SASS_BYTES + split_offset(t->in)));
+  sass_put_target(t, t->in->pc + SASS_BYTES + split_offset(t->in));
 }
 /* program counters as data */
 static void put_pc(struct text *t) { sass_put_hex(t, (sass_bits(t->in, 34, 47) << 8 | sass_bits(t->in, 16, 8)) * 4); }
@@ -165,7 +165,7 @@ static void constant(struct text *t) {
   sass_put(t, "]");
 }
 static void near_pc(struct text *t) {
-  sass_put_signed(t, (int64_t)(t->in->pc + SASS_BYTES) + sass_sbits(t->in, 24, 58));
+  sass_put_target(t, t->in->pc + SASS_BYTES + (uint64_t)sass_sbits(t->in, 24, 58));
 }
 
 /* "R4 -0x150": a register and what is added to it: for relative jumps the next instruction's address included. */
@@ -174,7 +174,7 @@ static void put_indirect(struct text *t, bool uniform, bool relative) {
   int64_t v = (int64_t)(split_offset(t->in) + (relative ? t->in->pc + SASS_BYTES : 0));
   if (t->in->id != SASS_RET && !relative && !v) return;
   sass_put(t, " ");
-  sass_put_signed(t, v);
+  relative ? sass_put_target(t, (uint64_t)v) : sass_put_signed(t, v);
 }
 static void jump_relative(struct text *t) { put_indirect(t, false, true); }
 static void jump_absolute(struct text *t) { put_indirect(t, false, false); }
@@ -182,7 +182,7 @@ static void jump_return(struct text *t) { put_indirect(t, sass_bit(t->in, 91), !
 static void jump_far(struct text *t) { sass_bit(t->in, 91) ? put_indirect(t, true, false) : put_pc(t); }
 static void jump_uniform(struct text *t) { put_indirect(t, true, false); }
 static void sync_target(struct text *t) {
-  sass_put_signed(t, (int64_t)(t->in->pc + SASS_BYTES) + sass_sbits(t->in, 34, 30) * 4);
+  sass_put_target(t, t->in->pc + SASS_BYTES + (uint64_t)(sass_sbits(t->in, 34, 30) * 4));
 }
 
 /* a set of lanes in a uniform register */

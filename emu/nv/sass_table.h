@@ -49,6 +49,6 @@ enum {
   SASS_ALL = SASS_8X | SASS_90,
 };
 
-/* Writes text without the guard's and returns whether all of it is defined; buf may be NULL to ask just that. */
-bool sass_text(const struct sass_inst *inst, char *buf, size_t cap, size_t *len);
+/* Whether all of a decoded instruction's fields have a text. */
+bool sass_defined(const struct sass_inst *inst);
 #endif

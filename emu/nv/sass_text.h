@@ -10,6 +10,8 @@ struct text {
   size_t cap, len;
   bool bad;     /* a value without a text was met */
   bool operand; /* one was written */
+  bool jumps;   /* the last operand is an address in code, target */
+  uint64_t target;
 };
 
 /* Where a source comes from. */
@@ -18,6 +20,7 @@ enum sass_place sass_place_of(char letter, unsigned form);
 
 __attribute__((format(printf, 2, 3))) void sass_put(struct text *t, const char *fmt, ...);
 void sass_next_operand(struct text *t);
+void sass_put_target(struct text *t, uint64_t target);
 void sass_put_hex(struct text *t, uint64_t v);
 void sass_put_signed(struct text *t, int64_t v);
 void sass_put_offset(struct text *t, int64_t v); /* "+0x10", nothing for 0 */

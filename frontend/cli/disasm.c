@@ -1,5 +1,5 @@
-/* doorbell disasm: the emulator's decoder as a disassembler. Its lines are those of llvm-objdump -d -z. */
-#include "cli.h"
+/* doorbell disasm: the emulators' decoders as a disassembler. AMD's lines are those of llvm-objdump -d -z. */
+#include "disasm.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -172,6 +172,13 @@ static int print_elf(const struct command *c, const struct ctx *ctx, const void 
   const char *arch = NULL;
   if (elf_open(&elf, bytes, size)) return fail_work(c, "%s: %s", ctx->file, db_error());
   int status = EXIT_DONE;
+  if (elf.header.e_machine == EM_CUDA) {
+    if (ctx->arch && !disasm_nv_arch(ctx->arch))
+      status = fail_work(c, "%s is for an NVIDIA GPU, not for %s", ctx->file, ctx->arch);
+    else
+      status = disasm_nv_cubin(c, ctx->file, &elf, ctx->arch ? disasm_nv_arch(ctx->arch) : 0);
+    goto out;
+  }
   for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
     if (elf.header.e_machine == EM_AMDGPU && machines[i].mach == (elf.header.e_flags & 0xff)) arch = machines[i].name;
   if (!arch) {
@@ -197,36 +204,40 @@ out:
 
 static int disasm_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {0};
-  int status;
+  int status = EXIT_DONE;
   if (!options_parse(self, options, OPTIONS, set_file, &ctx, argc, argv, &status)) return status;
   if (!ctx.file) return fail_usage(self, "no file");
   if (ctx.wave32 && ctx.wave64) return fail_usage(self, "--wave32 and --wave64 exclude each other");
-  if (ctx.arch && !known_arch(ctx.arch)) return fail_usage(self, "not supported: --arch %s; gfx1100 is", ctx.arch);
+  if (ctx.arch && !known_arch(ctx.arch) && !disasm_nv_arch(ctx.arch))
+    return fail_usage(self, "not supported: --arch %s; gfx1100 and sm_90 are", ctx.arch);
   void *bytes;
   size_t size;
   char err[512];
   if (read_file(ctx.file, &bytes, &size, err, sizeof err)) return fail_work(self, "%s", err);
-  if (ctx.raw)
+  if (ctx.raw && ctx.arch && disasm_nv_arch(ctx.arch))
+    status = disasm_nv_raw(self, ctx.file, bytes, size, disasm_nv_arch(ctx.arch));
+  else if (ctx.raw)
     print_code(bytes, 0, size, 0, ctx.wave64, NULL, 0);
   else
     status = print_elf(self, &ctx, bytes, size);
   free(bytes);
-  return ctx.raw ? EXIT_DONE : status;
+  return status;
 }
 
 const struct command disasm_command = {
     .name = "disasm",
     .summary = "disassemble the code of a GPU program",
-    .help = "usage: doorbell disasm [--arch gfx1100] [--wave32 | --wave64] [--raw] FILE\n\n"
-            "Prints the instructions of a code object, linked or not, as llvm-objdump -d -z does:\n"
-            "labels, text, address and words, and where a branch goes. Words that are no instruction\n"
-            "print as .long.\n\n"
+    .help = "usage: doorbell disasm [--arch gfx1100 | sm_90] [--wave32 | --wave64] [--raw] FILE\n\n"
+            "Prints the instructions of an AMD code object, linked or not, as llvm-objdump -d -z does:\n"
+            "labels, text, address and words, and where a branch goes; those of an NVIDIA cubin as\n"
+            "nvdisasm -c does. Words that are no instruction print as .long or .quad.\n\n"
             "  --arch NAME  fail unless the file is for NAME: gfx1100, gfx1101, gfx1102 or gfx1103,\n"
-            "               which share one instruction set\n"
+            "               which share one instruction set, or sm_80, sm_86, sm_89 or sm_90\n"
             "  --wave32     names of wave32 (vcc_lo) or wave64 (vcc); without these a kernel's\n"
             "  --wave64     descriptor says, and code without kernels is taken for wave32\n"
-            "  --raw        FILE holds instruction words and nothing else\n\n"
-            "example:\n"
-            "  doorbell disasm kernel.co\n",
+            "  --raw        FILE holds instruction words and nothing else, of gfx1100 without --arch\n\n"
+            "examples:\n"
+            "  doorbell disasm kernel.co\n"
+            "  doorbell disasm --arch sm_90 kernel.cubin\n",
     .main = disasm_main,
 };
