@@ -172,8 +172,10 @@ static void *channel_main(void *arg) {
   struct nv_channel *ch = arg;
   uint64_t active = now_ns();
   prctl(PR_SET_TIMERSLACK, 1000ul);
-  while (!atomic_load_explicit(&ch->quit, memory_order_acquire)) {
+  for (;;) {
+    /* In this order: quit is set before the kick that ends a sleep. */
     unsigned kick = atomic_load(&ch->kick), release = atomic_load(&released);
+    if (atomic_load_explicit(&ch->quit, memory_order_acquire)) break;
     enum nv_status status = NV_IDLE;
     uint64_t before = ch->executed;
     poll_doorbell(ch->e);

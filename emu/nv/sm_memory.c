@@ -258,7 +258,8 @@ MEM_INLINE bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uin
     return true;                                                                                                       \
   }
     X(U8, u8, 1)
-    X(S8, s8, 1) X(U16, u16, 2) X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
+    X(S8, s8, 1)
+    X(U16, u16, 2) X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
 #undef X
         default : return false;
   }
@@ -315,7 +316,7 @@ static const struct sm_uop *constant_indexed(struct sm_warp *w, const struct sm_
 
 static bool bank_fields(struct sm_uop *u, const struct sass_inst *in, const char **why) {
   u->arg = (uint32_t)sass_bits(in, 54, 5), u->imm = sass_bits(in, 38, 16);
-  if (sass_bit(in, 91)) {
+  if (sass_bit(in, 91) && in->opcode != 0xabb) { /* there it says that the index is one */
     *why = "with a bank in a uniform register";
     return false;
   }
