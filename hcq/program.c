@@ -8,7 +8,8 @@ db_program *db_program_load(db_device *dev, const void *image, size_t size, cons
   if (hcq_device_check(dev)) return NULL;
   if (!image || !size) return db_fail_null(-EINVAL, "%s: a program image is empty", dev->name);
   for (unsigned i = 0; i < nparams; i++)
-    if (!params[i].size || params[i].offset > HCQ_CHUNK_SIZE || params[i].size > HCQ_CHUNK_SIZE - params[i].offset)
+    if ((!params[i].size && params[i].kind != DB_PARAM_LOCAL) || params[i].offset > HCQ_CHUNK_SIZE ||
+        params[i].size > HCQ_CHUNK_SIZE - params[i].offset)
       return db_fail_null(-EINVAL, "%s: parameter %u (%s) has %u bytes at offset %u of the argument segment", dev->name,
                           i, params[i].name, params[i].size, params[i].offset);
   return dev->ops->program_load(dev, image, size, entry, params, nparams, &prog) ? NULL : prog;
