@@ -44,21 +44,27 @@ static void *reserve_at(struct os *os, uint64_t hint, uint64_t size) {
   return os->mmap(os, (void *)(uintptr_t)hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. Low addresses
- * may all be taken, as by a sanitizer's shadow memory, but for the first 2 GiB. */
+/* Where low addresses may be free when the next ones are not: by steps, then below, as where a sanitizer's shadow memory
+ * takes all from 2 GiB on. */
+enum { LOW_STEPS = (LOW_END - LOW_FIRST) / LOW_STEP, LOW_HINTS = LOW_STEPS + 5 };
+static uint64_t low_hint(unsigned i) {
+  return i < LOW_STEPS ? LOW_FIRST + i * LOW_STEP : LOW_FIRST >> (i - LOW_STEPS + 1);
+}
+
+/* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out) {
   struct os *os = m->os;
   uint64_t first = low ? LOW_FIRST : LOW_END, *next = &m->next_va[low];
   uint64_t reserved = size + align - PAGE, hint = !*next || *next + reserved > NV_LOW_END ? first : *next;
   void *p;
-  for (uint64_t scan = LOW_FIRST;; hint = scan, scan = scan < LOW_END ? scan + LOW_STEP : scan >> 1) {
+  for (unsigned i = 0;; hint = low_hint(i++)) {
     p = reserve_at(os, hint, reserved);
     if (os_map_failed(p))
       return db_fail((int)(intptr_t)p, "%s: reserving %llu bytes of address space: %s", m->name,
                      (unsigned long long)reserved, strerror((int)-(intptr_t)p));
     if (!low || (uintptr_t)p + reserved <= NV_LOW_END) break;
     os->munmap(os, p, reserved);
-    if (scan < LOW_STEP / 8)
+    if (i == LOW_HINTS)
       return db_fail(-ENOMEM, "%s: no %llu bytes of address space are free below 1 TiB", m->name,
                      (unsigned long long)reserved);
   }
@@ -219,8 +225,8 @@ static void adopt(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
 int nv_alloc(db_buffer *buf) {
   enum nv_memory_kind kind = kind_of(buf);
   struct nv_memory m;
-  /* The device's own buffers hold what the hardware addresses with 40 bits. */
-  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal, &m);
+  /* The device's own host memory holds what the hardware addresses with 40 bits. */
+  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_HOST, &m);
   if (err) return err;
   adopt(buf, &m, 0);
   if (kinds[kind].mapped & FOR_HOST) buf->host = (uint8_t *)(uintptr_t)m.va;
