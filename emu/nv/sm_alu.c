@@ -168,13 +168,11 @@ BUILD(vimnmx) {
 }
 BUILD(vimnmx3) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  if (BITS(81, 3) != SASS_PT) return refuse(why, "predicates as results");
   minmax(b, inst, &s, BIT(72), SM_MINMAX_THIRD | (BIT(76) ? SM_RELU : 0));
   return true;
 }
 BUILD(viaddmnmx) {
   SOURCES(SM_LAYOUT_ABC, 0)
-  if (BITS(81, 3) != SASS_PT) return refuse(why, "predicates as results");
   minmax(b, inst, &s, BIT(72),
          SM_MINMAX_ADD | (BIT(76) ? SM_RELU : 0) | negated(inst, &s.b) << 1 | negated(inst, &s.c) << 2);
   return true;

@@ -492,7 +492,8 @@ static void minmax(void **state) {
     if (form == 4) nb = 0;
     struct word w = operands3(o, base[kind], form, 0, &x);
     put(&w, kind == 3 ? 73 : 72, 1, is_signed), put(&w, 87, 4, in);
-    if (kind < 3) put(&w, 73, 1, halves), put(&w, 76, 1, relu), put(&w, 81, 3, PT);
+    if (kind < 3) put(&w, 73, 1, halves), put(&w, 76, 1, relu);
+    if (kind == 0) put(&w, 81, 6, 63);
     if (nb) put(&w, 63, 1, 1);
     if (nc) put(&w, 75, 1, 1);
     struct state st = before(o, &w);
