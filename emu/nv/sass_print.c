@@ -275,7 +275,7 @@ void sass_put_address(struct text *t, const char *p, const char *end) {
   bool present = ur && sass_bit(in, 91), described = present && desc && sass_bit(in, desc);
   unsigned r = (unsigned)sass_bits(in, 24, 8), u = present ? (unsigned)sass_bits(in, ur, 6) : 0;
   int64_t offset = none ? 0 : offset32 && !present ? sass_sbits(in, 32, 32) : sass_sbits(in, 40, 24);
-  if (described) {
+  if (described && in->version >= 0x90) {
     sass_put(t, "desc[");
     sass_put_register(t, u, true);
     sass_put(t, "]");

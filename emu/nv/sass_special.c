@@ -111,6 +111,13 @@ static void f2fp(struct text *t) {
                                                                                                     "UNPACK_B_MERGE_C",
                                                                                                     "UNPACK_B"};
   enum packing p = packing_of(in);
+  if (in->version < 0x89) {
+    /* without formats of eight bits */
+    if ((p != PACK_AB && p != MERGE_C) || sass_bit(in, 79) != sass_bit(in, 80) || sass_bit(in, 81)) t->bad = true;
+    sass_put(t, "%s%s%s.%s%s", sass_bit(in, 77) ? ".SATFINITE" : "", sass_bit(in, 75) ? ".RELU" : "",
+             sass_bit(in, 76) ? ".BF16" : "", sass_bit(in, 78) ? "MERGE_C" : "PACK_AB", sass_bit(in, 79) ? ".RZ" : "");
+    return;
+  }
   const char *a = to[sass_bit(in, 76) | sass_bits(in, 86, 2) << 1];
   unsigned rounding = (unsigned)sass_bits(in, 79, 3);
   if (p == PACKINGS || !a || (rounding && (rounding != 3 || p > PACK_B)) || (p == PACK_B && a != to[3])) {
@@ -146,8 +153,10 @@ static void minmax_predicates(struct text *t) {
   sass_put_predicate(t, b, false, false);
 }
 
+/* Bytes to add to a program counter. From sm_90 on the low eight bits of the distance, in words, are apart. */
 static uint64_t split_offset(const struct sass_inst *in) {
-  return ((uint64_t)sass_sbits(in, 34, 48) << 8 | sass_bits(in, 16, 8)) * 4;
+  uint64_t high = (uint64_t)sass_sbits(in, 34, 48);
+  return (in->version < 0x90 ? high : high << 8 | sass_bits(in, 16, 8)) * 4;
 }
 /* Bit 91 adds a uniform register to the target of a call. */
 static void target(struct text *t) {
@@ -158,7 +167,10 @@ static void target(struct text *t) {
   sass_put_target(t, t->in->pc + SASS_BYTES + split_offset(t->in));
 }
 /* program counters as data */
-static void put_pc(struct text *t) { sass_put_hex(t, (sass_bits(t->in, 34, 47) << 8 | sass_bits(t->in, 16, 8)) * 4); }
+static void put_pc(struct text *t) {
+  uint64_t high = sass_bits(t->in, 34, 47);
+  sass_put_hex(t, (t->in->version < 0x90 ? high : high << 8 | sass_bits(t->in, 16, 8)) * 4);
+}
 static void constant(struct text *t) {
   sass_put(t, "c[0x%x][", (unsigned)sass_bits(t->in, 54, 5));
   sass_put_signed(t, sass_sbits(t->in, 40, 14) * 4);
@@ -287,7 +299,7 @@ static void copy_global(struct text *t) {
   if (in->form == 6 && u != SASS_URZ) u++; /* behind the one that is added to the destination */
   bool described = sass_bit(in, 76), wide = in->form == 6 || sass_bit(in, 70);
   int64_t offset = sass_sbits(in, 32, 12);
-  if (described) {
+  if (described && in->version >= 0x90) {
     sass_put(t, "desc[");
     sass_put_register(t, u, true);
     sass_put(t, "]");
@@ -403,11 +415,11 @@ static void sparse_register(struct text *t) {
 }
 static void row(struct text *t) {
   if (sass_bit(t->in, 73)) t->bad = true;
-  sass_put_source(t, 'A', "", 0, ".ROW");
+  sass_put_source(t, 'A', "-", t->in->id == SASS_QMMA, ".ROW");
 }
 static void column(struct text *t) {
   if (!sass_bit(t->in, 74)) t->bad = true;
-  sass_put_source(t, 'B', "", 0, ".COL");
+  sass_put_source(t, 'B', "-", t->in->id == SASS_QMMA, ".COL");
 }
 /* N and K of an asynchronous multiply: HGMMA and QGMMA have any multiple of eight, the others fewer. */
 static void matrix_shape(struct text *t) {
