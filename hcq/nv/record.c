@@ -9,8 +9,6 @@
 #include "program.h"
 #include "pushbuffer.h"
 
-static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QUEUE_COMPUTE; }
-
 /* The QMD launched last when nothing was recorded since, or NULL. */
 static uint32_t *open_chain(const db_queue *q) {
   return q->chain.launch && q->chain.batch == q->batch && q->chain.words == q->words.n ? q->chain.launch : NULL;
