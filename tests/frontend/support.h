@@ -1,4 +1,5 @@
-/* Shared by the suites of tests/frontend: the devices that everything runs on, and counting what a device did. */
+/* Shared by the suites of tests/frontend: the devices that everything runs on, and counting what a device did. What is compiled for NVIDIA
+ * is kept in the build folder. */
 #ifndef TESTS_FRONTEND_SUPPORT_H
 #define TESTS_FRONTEND_SUPPORT_H
 #include <setjmp.h>
@@ -6,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../compiler/ptxas.h"
 #include "../../frontend/doorbell.h"
 #include <errno.h>
 #include <math.h>
@@ -13,7 +15,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EMULATED "EMU+AMD:gfx1100"
+#define EMULATED        "EMU+AMD:gfx1100"
+#define EMULATED_NVIDIA "EMU+NV:sm_90"
+#define CACHE_FOLDER    KERNELS_DIR "/../cache"
+
+static inline bool has_ptxas(void) {
+  static int known = -1;
+  if (known < 0) {
+    char *path = ptxas_find(getenv("PTXAS"), getenv("PATH"));
+    known = path != NULL;
+    if (!path) print_message("not on " EMULATED_NVIDIA ": needs ptxas\n");
+    free(path);
+    setenv("XDG_CACHE_HOME", CACHE_FOLDER, 1);
+  }
+  return known;
+}
+/* The first is the CPU; the last is there when ptxas is. */
+static const char *const devices[] __attribute__((unused)) = {"CPU", EMULATED, EMULATED_NVIDIA};
+#define FOR_DEVICES      for (unsigned d_ = 0, n_ = has_ptxas() ? 3 : 2; d_ < n_; d_++)
+#define FOR_EMULATED_GPU for (unsigned d_ = 1, n_ = has_ptxas() ? 3 : 2; d_ < n_; d_++)
+#define DEVICE_NAME      devices[d_]
 
 static inline db_device *open_device(const char *name) {
   db_device *dev = db_open(name);

@@ -1,13 +1,19 @@
-/* The compiler's test kernels as machine code on the emulated GPU and on the CPU device: compiled, loaded, launched
+/* The compiler's test kernels as machine code on the emulated GPUs and on the CPU device: compiled, loaded, launched
  * through queues, and compared with a naive interpreter of the same ast. Optimized and plain. */
 #include "../compiler/kernels.h"
+#include "compiler/ptxas.h"
 #include "hcq/hcq.h"
 
+#define NVIDIA "EMU+NV:sm_90"
 static struct compiler *tuned, *plain;
+static char *ptxas;
 
 static int setup(void **state) {
-  tuned = compiler_new(&(struct compiler_options){0});
-  plain = compiler_new(&(struct compiler_options){.noopt = true});
+  const char *cache = KERNELS_DIR "/../cache/kernels";
+  ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
+  if (!ptxas) print_message("not on " NVIDIA ": needs ptxas\n");
+  tuned = compiler_new(&(struct compiler_options){.ptxas = ptxas, .cache_dir = cache});
+  plain = compiler_new(&(struct compiler_options){.noopt = true, .ptxas = ptxas, .cache_dir = cache});
   G = graph_new();
   make_cases();
   return 0;
@@ -16,6 +22,7 @@ static int teardown(void **state) {
   compiler_free(tuned);
   compiler_free(plain);
   graph_free(G);
+  free(ptxas);
   return 0;
 }
 
@@ -49,6 +56,7 @@ static void launch(db_device *dev, const struct kernel *k, db_buffer *const *buf
 static void check_device(const char *name, struct compiler *compiler) {
   db_device *dev = db_open(name);
   if (!dev) fail_msg("%s", db_error());
+  for (unsigned i = 0; i < ncases; i++) compiler_prepare(compiler, target_find(db_device_arch(dev)), cases[i].ast);
   for (unsigned i = 0; i < ncases; i++) {
     struct test_case *c = &cases[i];
     void *want[4], *got = calloc((size_t)c->buf[0].n, 8);
@@ -140,6 +148,18 @@ static void check_operations(const char *name) {
 }
 
 static void emulated_operations(void **state) { check_operations("EMU+AMD:gfx1100"); }
+static void nvidia_operations(void **state) {
+  if (!ptxas) skip();
+  check_operations(NVIDIA);
+}
+static void nvidia_tuned(void **state) {
+  if (!ptxas) skip();
+  check_device(NVIDIA, tuned);
+}
+static void nvidia_plain(void **state) {
+  if (!ptxas) skip();
+  check_device(NVIDIA, plain);
+}
 static void cpu_operations(void **state) { check_operations("CPU"); }
 static void emulated_tuned(void **state) { check_device("EMU+AMD:gfx1100", tuned); }
 static void emulated_plain(void **state) { check_device("EMU+AMD:gfx1100", plain); }
@@ -147,8 +167,10 @@ static void cpu_tuned(void **state) { check_device("CPU", tuned); }
 static void cpu_plain(void **state) { check_device("CPU", plain); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),
-                                     cmocka_unit_test(cpu_tuned),           cmocka_unit_test(cpu_plain),
-                                     cmocka_unit_test(emulated_operations), cmocka_unit_test(cpu_operations)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),    cmocka_unit_test(nvidia_tuned),
+      cmocka_unit_test(nvidia_plain),        cmocka_unit_test(cpu_tuned),         cmocka_unit_test(cpu_plain),
+      cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations), cmocka_unit_test(cpu_operations),
+  };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }

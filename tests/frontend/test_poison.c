@@ -88,14 +88,19 @@ static void types(void **state) {
   }
 }
 
-static void devices(void **state) {
-  db_device *gpu = open_device(EMULATED);
-  DB_SCOPE {
-    db_tensor *here = zeros(2, 2), *there = db_zeros(DB_F32, gpu, 2, 2);
-    poisoned(db_add(here, there), "add", "argument 2 is on EMU+AMD:gfx1100, the first on CPU; move one with db_to");
-    poisoned(db_where(db_lt(here, 1), here, there), "where", "argument 3");
+static void other_devices(void **state) {
+  static const char *const gpus[] = {EMULATED, EMULATED_NVIDIA};
+  for (unsigned i = 0; i < 2; i++) {
+    db_device *gpu = open_device(gpus[i]);
+    DB_SCOPE {
+      char text[160];
+      db_tensor *here = zeros(2, 2), *there = db_zeros(DB_F32, gpu, 2, 2);
+      snprintf(text, sizeof text, "argument 2 is on %s, the first on CPU; move one with db_to", gpus[i]);
+      poisoned(db_add(here, there), "add", text);
+      poisoned(db_where(db_lt(here, 1), here, there), "where", "argument 3");
+    }
+    db_close(gpu);
   }
-  db_close(gpu);
   setenv("DEV", "NOSUCH", 1);
   assert_int_equal(db_shutdown(), 0); /* lets go of the default device */
   DB_SCOPE poisoned(zeros(2, 2), "full", "NOSUCH");
@@ -139,7 +144,7 @@ static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shapes),         cmocka_unit_test(axes),    cmocka_unit_test(types),
-      cmocka_unit_test(poison_spreads), cmocka_unit_test(reading), cmocka_unit_test(devices),
+      cmocka_unit_test(poison_spreads), cmocka_unit_test(reading), cmocka_unit_test(other_devices),
   };
   return cmocka_run_group_tests_name("poison", tests, NULL, finish);
 }

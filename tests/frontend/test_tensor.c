@@ -1,10 +1,6 @@
 /* Laziness, ownership, memory, kernel counts, several devices, the watcher. */
 #include "support.h"
 
-static const char *const devices[] = {"CPU", EMULATED};
-#define FOR_DEVICES for (unsigned d_ = 0; d_ < 2; d_++)
-#define DEVICE_NAME devices[d_]
-
 static db_tensor *numbers(db_device *dev, int64_t a, int64_t b) {
   float *x = malloc((size_t)(a * b) * sizeof *x);
   for (int64_t i = 0; i < a * b; i++) x[i] = (float)(i * 37 % 101) / 50 - 1;
@@ -146,17 +142,19 @@ static void constants_and_ranges(void **state) {
 
 /* What no memory says where to compute is computed where its tensor is, whichever device came first. */
 static void constants_on_the_second_device(void **state) {
-  db_device *cpu = open_device("CPU"), *gpu = open_device(EMULATED);
-  DB_SCOPE {
-    db_realize(db_ones(DB_F32, cpu, 4));
-    db_tensor *hold = db_keep(db_ones(DB_F32, cpu, 4)), *c = db_full(3, DB_F32, gpu, 4, 5), *s = db_sum(c, 1);
-    assert_float_equal(must_item(db_sum(db_div(s, db_sum_keep(s)))), 1, 1e-6);
-    assert_float_equal(must_item(db_sum(db_matmul(c, db_transpose(c, 0, 1)))), 720, 0);
-    assert_ptr_equal(db_device_of(s), gpu);
-    db_release(hold);
+  FOR_EMULATED_GPU {
+    db_device *cpu = open_device("CPU"), *gpu = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_realize(db_ones(DB_F32, cpu, 4));
+      db_tensor *hold = db_keep(db_ones(DB_F32, cpu, 4)), *c = db_full(3, DB_F32, gpu, 4, 5), *s = db_sum(c, 1);
+      assert_float_equal(must_item(db_sum(db_div(s, db_sum_keep(s)))), 1, 1e-6);
+      assert_float_equal(must_item(db_sum(db_matmul(c, db_transpose(c, 0, 1)))), 720, 0);
+      assert_ptr_equal(db_device_of(s), gpu);
+      db_release(hold);
+    }
+    db_close(cpu);
+    db_close(gpu);
   }
-  db_close(cpu);
-  db_close(gpu);
 }
 
 static void items_of_every_type(void **state) {
@@ -188,28 +186,30 @@ static void large_tensors(void **state) {
 /* ---- devices ---- */
 
 static void copies_between_devices(void **state) {
-  db_device *cpu = open_device("CPU"), *gpu = open_device(EMULATED);
-  DB_SCOPE {
-    db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, cpu, 4);
-    db_tensor *there = db_mul(db_to(db_add(x, 1), gpu), 10), *back = db_add(db_to(there, cpu), 0.5);
-    float out[4];
-    assert_ptr_equal(db_device_of(there), gpu);
-    struct seen s = watched(back);
-    assert_int_equal(s.copies, 2);
-    assert_int_equal(s.kernels, 3);
-    must_read(back, out, sizeof out);
-    for (int i = 0; i < 4; i++) assert_float_equal(out[i], 10 * (i + 2) + 0.5, 0);
-    must_read(db_to(db_flip(x, 0), gpu), out, sizeof out);
-    assert_float_equal(out[0], 4, 0);
-    assert_float_equal(must_item(db_sum(db_to(db_full(3, DB_F32, cpu, 5), gpu))), 15, 0);
-    assert_string_equal(db_device_name(db_device_of(db_to(x, cpu))), "CPU");
+  FOR_EMULATED_GPU {
+    db_device *cpu = open_device("CPU"), *gpu = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, cpu, 4);
+      db_tensor *there = db_mul(db_to(db_add(x, 1), gpu), 10), *back = db_add(db_to(there, cpu), 0.5);
+      float out[4];
+      assert_ptr_equal(db_device_of(there), gpu);
+      struct seen s = watched(back);
+      assert_int_equal(s.copies, 2);
+      assert_int_equal(s.kernels, 3);
+      must_read(back, out, sizeof out);
+      for (int i = 0; i < 4; i++) assert_float_equal(out[i], 10 * (i + 2) + 0.5, 0);
+      must_read(db_to(db_flip(x, 0), gpu), out, sizeof out);
+      assert_float_equal(out[0], 4, 0);
+      assert_float_equal(must_item(db_sum(db_to(db_full(3, DB_F32, cpu, 5), gpu))), 15, 0);
+      assert_string_equal(db_device_name(db_device_of(db_to(x, cpu))), "CPU");
+    }
+    db_close(cpu);
+    db_close(gpu);
   }
-  db_close(cpu);
-  db_close(gpu);
 }
 
-static void copies_between_gpus(void **state) {
-  db_device *a = open_device("EMU+AMD:gfx1100,gfx1100"), *b = open_device("EMU+AMD:gfx1100,gfx1100:1");
+static void copy_between(const char *first, const char *second) {
+  db_device *a = open_device(first), *b = open_device(second);
   enum { N = 100000 };
   float *x = malloc(N * sizeof *x);
   for (int round = 0; round < 3; round++) DB_SCOPE {
@@ -222,6 +222,13 @@ static void copies_between_gpus(void **state) {
   free(x);
   db_close(a);
   db_close(b);
+}
+static void copies_between_gpus(void **state) {
+  copy_between("EMU+AMD:gfx1100,gfx1100", "EMU+AMD:gfx1100,gfx1100:1");
+  if (!has_ptxas()) return;
+  copy_between("EMU+NV:sm_90,sm_90", "EMU+NV:sm_90,sm_90:1");
+  copy_between(EMULATED, EMULATED_NVIDIA);
+  copy_between(EMULATED_NVIDIA, EMULATED);
 }
 
 static void a_closed_device_stays_while_tensors_use_it(void **state) {
