@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@
   X(ioctl, int, (int, unsigned long, ...))                                                                             \
   X(mmap, void *, (void *, size_t, int, int, int, off_t))                                                              \
   X(mmap64, void *, (void *, size_t, int, int, int, off64_t))                                                          \
+  X(poll, int, (struct pollfd *, nfds_t, int))                                                                         \
   X(access, int, (const char *, int))                                                                                  \
   X(faccessat, int, (int, const char *, int, int))                                                                     \
   X(euidaccess, int, (const char *, int))                                                                              \
@@ -408,6 +410,46 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   client_put(file);
   if (rc >= 0) say_reason(os, request);
   return refused(os, rc, request);
+}
+
+/* Of several descriptors: the emulated ones' readiness, with fd -1 left for the C library. Returns how many are ready. */
+static int poll_emulated(struct os *os, struct pollfd *given, struct pollfd *rest, nfds_t n) {
+  int ready = 0;
+  for (nfds_t i = 0; i < n; i++) {
+    struct client_file *file = client_get(given[i].fd);
+    rest[i] = given[i];
+    given[i].revents = 0;
+    if (!file) continue;
+    int rc = os->poll(os, file->fd, given[i].events, 0);
+    given[i].revents = rc < 0 ? POLLERR : (short)rc;
+    ready += given[i].revents != 0;
+    rest[i].fd = -1;
+    client_put(file);
+  }
+  return ready;
+}
+
+EXPORT int poll(struct pollfd *p, nfds_t n, int timeout) {
+  enum { SLICE_MS = 5, MOST = 64 };
+  struct pollfd rest[MOST];
+  bool ours = false;
+  for (nfds_t i = 0; client_active() && i < n && n <= MOST && !ours; i++) {
+    struct client_file *file = client_get(p[i].fd);
+    if (!file) continue;
+    ours = client_kind(file) == CLIENT_RM || client_kind(file) == CLIENT_UVM;
+    client_put(file);
+  }
+  struct os *os = ours ? client_machine() : NULL;
+  if (!os) return REAL->poll(p, n, timeout);
+  for (int waited = 0;; waited += SLICE_MS) {
+    int ready = poll_emulated(os, p, rest, n);
+    bool last = ready || (timeout >= 0 && waited >= timeout);
+    int rc = REAL->poll(rest, n, last ? 0 : SLICE_MS);
+    if (rc < 0) return rc;
+    for (nfds_t i = 0; i < n; i++)
+      if (rest[i].fd >= 0) p[i].revents = rest[i].revents;
+    if (last || rc) return ready + rc;
+  }
 }
 
 static void *map_emulated(struct client_file *file, void *addr, size_t n, int prot, int flags, off_t off) {

@@ -191,13 +191,15 @@ struct lookup {
 };
 static int read_one(void *ctx, const struct entry *e, const char *path, const struct nv_gpu *g) {
   struct lookup *l = ctx;
-  if (!e->print || strcmp(path, l->path) != 0) return 0;
+  if (strcmp(path, l->path) != 0) return 0;
+  if (!e->print) return -EINVAL; /* a node */
   e->print(l->m, g, l->buf, l->cap);
   return 1;
 }
 static ssize_t nv_read_file(struct emu_machine *base, const char *path, char *buf, size_t cap) {
   struct lookup l = {.m = machine_of(base), .path = path, .buf = buf, .cap = cap};
-  return for_each_path(l.m, read_one, &l) ? (ssize_t)strlen(buf) : -ENOENT;
+  int rc = for_each_path(l.m, read_one, &l);
+  return rc > 0 ? (ssize_t)strlen(buf) : rc ? rc : -ENOENT;
 }
 
 static int list_one(void *ctx, const struct entry *e, const char *path, const struct nv_gpu *g) {

@@ -116,7 +116,7 @@ static uint32_t sm_error_states(struct rm_call *c, struct rm_object *o, void *pa
   uint32_t status = RM_OK, type;
   struct rm_object *ch = target_channel(c, o, p->target_channel, &status);
   if (!ch) return status;
-  if (p->num_sms > STATES || p->starting_sm > o->gpu->model->sms || p->num_sms > o->gpu->model->sms - p->starting_sm)
+  if (p->num_sms > STATES || p->starting_sm >= o->gpu->model->sms)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "READ_ALL_SM_ERROR_STATES: SMs %u+%u of %u, %d at a time",
                      p->starting_sm, p->num_sms, o->gpu->model->sms, STATES);
   struct nv_channel_error e = sm_error(ch);

@@ -51,7 +51,8 @@ static void files(void **state) {
   assert_non_null(strstr(text, "NVIDIA GeForce RTX 3090\n"));
   assert_non_null(strstr(text, "Device Minor: \t 1\n"));
   assert_int_equal(os->read_file(os, "/proc/driver/nvidia/gpus/0000:42:00.0/xid", text, sizeof text), 0);
-  assert_int_equal(os->read_file(os, "/dev/nvidia0", text, sizeof text), -ENOENT);
+  assert_int_equal(os->read_file(os, "/dev/nvidia0", text, sizeof text), -EINVAL);
+  assert_int_equal(os->read_file(os, "/proc/driver/nvidia/params", text, sizeof text), -ENOENT);
 }
 
 static void escapes_are_strict(void **state) {
@@ -771,10 +772,12 @@ static void errors_are_told(void **state) {
   assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0);
   assert_int_equal(states.mmu_fault.valid, 1);
   for (int i = 0; i < 100; i++) assert_int_equal(states.states[i].warp_esr, 0);
-  states.starting_sm = 100;
-  assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0x1f);
-  states.num_sms = 32;
+  states.starting_sm = 100; /* the rest of 132, and more than there are */
   assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0);
+  states.starting_sm = 132;
+  assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0x1f);
+  states.starting_sm = 0, states.num_sms = 101;
+  assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0x1f);
 
   assert_true(os->read_file(os, "/proc/driver/nvidia/gpus/0000:41:00.0/xid", text, sizeof text) > 0);
   snprintf(want, sizeof want, "Xid 31");
