@@ -36,9 +36,9 @@ const char *db_error(void);
 
 /* ---- devices ---- */
 
-/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "EMU+AMD:gfx1100", each with ":index" for another
- * one of its machine; NULL reads the environment variable DEV and falls back to "CPU". An emulated machine has two GPUs
- * of the named ISA, or those of a list: "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
+/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "NV", "EMU+AMD:gfx1100", "EMU+NV:sm_90", each with
+ * ":index" for another one of its machine; NULL reads the environment variable DEV and falls back to "CPU". An emulated
+ * machine has two GPUs of the named ISA, or those of a list: "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
 db_device *db_open(const char *name);
 db_device *db_device_retain(db_device *dev);
 /* Drops a reference; the last one waits for submitted work, then closes. */
@@ -46,7 +46,7 @@ void db_close(db_device *dev);
 
 /* Canonical name as given to db_open: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100". */
 const char *db_device_name(const db_device *dev);
-/* ISA that programs must be built for: "gfx1100"; the host's "x86_64" or "aarch64" for CPU. */
+/* ISA that programs must be built for: "gfx1100", "sm_90"; the host's "x86_64" or "aarch64" for CPU. */
 const char *db_device_arch(const db_device *dev);
 /* Marketing or topology name, for people. */
 const char *db_device_description(const db_device *dev);
