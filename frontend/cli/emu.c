@@ -117,7 +117,9 @@ static int emu_main(const struct command *self, int argc, char **argv) {
   if (flags >= argc) return fail_usage(self, "no command to run");
 
   struct os *os = NULL;
-  if (os_emulated("AMD", ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
+  /* NVIDIA's GPUs are named by their compute capability. */
+  const char *vendor = strncmp(ctx.gpus, "sm_", 3) ? "AMD" : "NV";
+  if (os_emulated(vendor, ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
   os->release(os);
   if (!find_library(library)) return fail_work(self, "libdoorbell-emu.so is neither beside this program nor in ../lib");
   if (strpbrk(library, " :"))
