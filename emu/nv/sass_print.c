@@ -248,11 +248,12 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
   unsigned select = place == AT_64 && memchr(flags, 'v', n) ? 76 : select_at[place];
   bool inside = place == CONSTANT || uniform;
   if (half && inside) put_selection(t, select);
-  if (inside) sass_put(t, "%s", part);
+  /* a part of a register is taken before its absolute value */
+  if (inside || bars) sass_put(t, "%s", part);
   if (bars) sass_put(t, "|");
   if (!inside && reused(in, letter)) sass_put(t, ".reuse");
   if (half && !inside) put_selection(t, select);
-  if (!inside) sass_put(t, "%s", part);
+  if (!inside && !bars) sass_put(t, "%s", part);
   if (memchr(flags, 'S', n)) sass_put(t, ".SIGN");
 }
 
