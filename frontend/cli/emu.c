@@ -1,4 +1,4 @@
-/* doorbell emu: runs a program that drives AMD GPUs through the kernel's interface on emulated ones. */
+/* doorbell emu: runs a program that drives AMD or NVIDIA GPUs through the kernel's interface on emulated ones. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -132,13 +132,14 @@ static int emu_main(const struct command *self, int argc, char **argv) {
 
 const struct command emu_command = {
     .name = "emu",
-    .summary = "run a program that drives AMD GPUs itself on emulated ones",
+    .summary = "run a program that drives GPUs itself on emulated ones",
     .help = "usage: doorbell emu [--gpu NAME[,NAME...]] [--stats] [--verbose] -- COMMAND [ARGUMENT]...\n"
             "       doorbell emu --isa NAME\n\n"
             "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs\n"
-            "it starts do with /dev/kfd, the render nodes and their files in sysfs through the C\n"
-            "library goes to the emulator. Each process has GPUs of its own.\n\n"
-            "  --gpu NAMES  the GPUs, in order (default gfx1100); gfx1100,gfx1100 are two\n"
+            "it starts do through the C library with /dev/kfd, the render nodes and their files in\n"
+            "sysfs, or with /dev/nvidiactl, /dev/nvidia0... and /dev/nvidia-uvm, goes to the\n"
+            "emulator. Each process has GPUs of its own.\n\n"
+            "  --gpu NAMES  the GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 are two\n"
             "  --stats      print counts per GPU and kernel to stderr when a process ends: instructions\n"
             "               by class, bytes by memory, LDS bank conflicts, divergence\n"
             "  --isa NAME   list the GPU's instructions: executed exactly, approximately (and how far\n"
@@ -147,7 +148,8 @@ const struct command emu_command = {
             "What a GPU faults on is printed to stderr, as a kernel's log would have it.\n"
             "The exit status is the command's; 128 + the number of the signal that ended it; 127 or\n"
             "126 when it cannot be run; 1 when the emulator is not there; 2 for wrong usage.\n\n"
-            "example:\n"
-            "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n",
+            "examples:\n"
+            "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n"
+            "  doorbell emu --gpu sm_90 -- doorbell bench --dev NV\n",
     .main = emu_main,
 };

@@ -16,11 +16,12 @@ static void print_help(FILE *f) {
   fputs("  help      this text, or that of a command: doorbell help run\n"
         "  version   the version\n\n"
         "environment:\n"
-        "  DEV       device to use: CPU, AMD, AMD:1, EMU+AMD:gfx1100; unset: CPU\n"
+        "  DEV       device to use: CPU, AMD, AMD:1, NV, EMU+AMD:gfx1100, EMU+NV:sm_90; unset: CPU\n"
         "  DEBUG     2 a line per command with its time, 3 the schedule, 4 kernels as C,\n"
-        "            5 the graph, 6 linear code, 7 machine code (each includes those before)\n"
+        "            5 the graph, 6 linear code, 7 assembly (each includes those before)\n"
         "  NOOPT=1   kernels without optimization steps\n"
         "  SPEC=1    check the graph between the compiler's stages\n"
+        "  PTXAS     NVIDIA's assembler; unset: ptxas on PATH or under /usr/local/cuda/bin\n"
         "  CACHE=0   no kernel cache on disk ($XDG_CACHE_HOME/doorbell, ~/.cache/doorbell)\n\n"
         "exit status: 0 done, 1 something failed, 2 wrong usage\n",
         f);

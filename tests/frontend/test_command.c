@@ -36,6 +36,7 @@ __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) 
 
 #define TEST_CO(name)  KERNELS_DIR "/tests/kernels/" name ".gfx1100.co"
 #define BENCH_CO(name) KERNELS_DIR "/bench/kernels/" name ".gfx1100.co"
+#define BENCH_FOLDER   DATA_DIR "/../../bench/kernels"
 #define GPU            " --dev " EMULATED " "
 
 /* ---- a JSON reader that only says whether the text is one value ---- */
@@ -333,12 +334,52 @@ static void an_endless_kernel_is_given_up(void **state) {
   assert_contains(out, "endless");
 }
 
+/* ---- cubins and PTX ---- */
+
+#define CUBIN           BENCH_FOLDER "/saxpy.sm_90.cubin"
+#define PTX             KERNELS_DIR "/bench/kernels/saxpy.ptx"
+#define SAXPY_ARGUMENTS " --grid 4 --block 256 --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1000"
+
+static void runs_cubins(void **state) {
+  EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS); /* the file chooses the vendor */
+  assert_contains(out, "saxpy on EMU+NV:sm_90");
+  assert_contains(out, "f32[1024] = 1 3 5 7 9 11 13 15 ...");
+  EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS " --dev EMU+NV:sm_90 --json");
+  assert_json(out);
+  REFUSES("kernel saxpy takes 4 arguments, 1 --arg were given", "run " CUBIN " --grid 1 --block 1 --arg u32:1");
+  REFUSES("--arg u64:1: argument 3 (arg3) of kernel saxpy is a value of 4 bytes",
+          "run " CUBIN " --grid 1 --block 1 --arg u64:0 --arg u64:0 --arg f32:1 --arg u64:1");
+  EXPECT(1, "run " CUBIN SAXPY_ARGUMENTS GPU);
+  EXPECT(1, "run " CUBIN " --grid 1 --block 32 --arg u64:0 --arg f32[32]=ones --arg f32:1 --arg u32:32");
+  assert_contains(out, "memory access fault at 0x0");
+}
+
+static void runs_ptx(void **state) {
+  EXPECT(1, "run " PTX SAXPY_ARGUMENTS GPU);
+  assert_contains(out, "PTX needs an NVIDIA device, EMU+AMD:gfx1100 is gfx1100");
+  setenv("PTXAS", "/no/such/tool", 1);
+  EXPECT(1, "run " PTX SAXPY_ARGUMENTS);
+  assert_contains(out, "cannot run /no/such/tool: No such file or directory");
+  unsetenv("PTXAS");
+  if (!has_ptxas()) skip();
+  EXPECT(0, "run " PTX SAXPY_ARGUMENTS);
+  assert_contains(out, "f32[1024] = 1 3 5 7 9 11 13 15 ...");
+  char path[96];
+  snprintf(path, sizeof path, "%s/bad.ptx", dir);
+  FILE *f = fopen(path, "w");
+  fputs("/* not */ // much\n.version 7.8\n.target sm_90\n.address_size 64\n.visible .entry k() { frobnicate; }\n", f);
+  fclose(f);
+  EXPECT(1, "run %s --grid 1 --block 1", path);
+  assert_contains(out, "line 5");
+}
+
 /* ---- devices and bench ---- */
 
 static void lists_devices(void **state) {
   EXPECT(0, "devices");
   assert_contains(out, "CPU");
   assert_contains(out, "gfx1100");
+  assert_contains(out, "EMU+NV:sm_90");
   EXPECT(0, "devices --json");
   assert_json(out);
   assert_contains(out, "\"name\": \"CPU\"");
@@ -349,6 +390,10 @@ static void benches(void **state) {
   assert_json(out);
   assert_contains(out, "\"kernel_names\": \"r_2\", \"kernels\": 1,");
   assert_contains(out, "\"ran\": 5, \"failed\": 0");
+  EXPECT(0, "bench --dev " EMULATED_NVIDIA " --case dot --case cuda:saxpy --json");
+  assert_json(out);
+  assert_contains(out, has_ptxas() ? "\"ran\": 2, \"failed\": 0, \"skipped\": 0"
+                                   : "\"ran\": 1, \"failed\": 0, \"skipped\": 1");
   EXPECT(0, "bench --dev CPU --case dot --case variance");
   assert_contains(out, "2 of 2 ok");
   EXPECT(1, "bench --dev NOSUCH");
@@ -410,6 +455,8 @@ int main(void) {
       cmocka_unit_test(hostile_npy_files),
       cmocka_unit_test(an_unmapped_address_is_reported),
       cmocka_unit_test(an_endless_kernel_is_given_up),
+      cmocka_unit_test(runs_cubins),
+      cmocka_unit_test(runs_ptx),
       cmocka_unit_test(lists_devices),
       cmocka_unit_test(benches),
       cmocka_unit_test(environment_is_checked),
