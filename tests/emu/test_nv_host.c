@@ -91,23 +91,24 @@ static void unscheduled_does_not_run(void **state) {
   nv_group_free(group);
 }
 
+static uint64_t timer(struct gpu *g) {
+  uint32_t high, low, again;
+  do {
+    high = g->usermode[0x84 / 4];
+    low = g->usermode[0x80 / 4];
+    again = g->usermode[0x84 / 4];
+  } while (high != again);
+  return (uint64_t)high << 32 | low;
+}
 static void timer_moves(void **state) {
   struct fixture *f = *state;
-  uint64_t last = 0;
+  uint64_t last = timer(&f->g);
   for (int i = 0; i < 20; i++) {
-    uint32_t high, low, again;
-    do {
-      high = f->g.usermode[0x84 / 4];
-      low = f->g.usermode[0x80 / 4];
-      again = f->g.usermode[0x84 / 4];
-    } while (high != again);
-    uint64_t now = (uint64_t)high << 32 | low;
-    assert_true(now >= last && now <= nv_engines_time(f->g.e));
+    uint64_t now = last;
+    for (unsigned tries = 0; tries < 25000 && now == last; tries++, nap()) now = timer(&f->g);
+    assert_true(now > last && now <= nv_engines_time(f->g.e));
     assert_int_equal(now % 32, 0);
-    if (i) assert_true(now > last);
     last = now;
-    const struct timespec t = {0, 20000000};
-    nanosleep(&t, NULL);
   }
 }
 
