@@ -1,5 +1,6 @@
 /* Writing pushbuffers. */
 #include "pushbuffer.h"
+#include <string.h>
 
 uint32_t *push_methods(struct words *b, unsigned subchannel, uint32_t method, unsigned n) {
   uint32_t *p = words_packet(b, 1 + (size_t)n);
@@ -86,6 +87,16 @@ void push_launch(struct words *b, uint64_t qmd) {
   push_method(b, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SEND_PCAS_A, (uint32_t)(qmd >> NV_PCAS_ADDRESS_SHIFT));
   push_immediate(b, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SEND_SIGNALING_PCAS2_B,
                  BITS(NV_COMPUTE_SEND_SIGNALING_PCAS2_B_PCAS_ACTION, NV_PCAS_PREFETCH_SCHEDULE));
+}
+
+void push_launch_inline(struct words *b, uint64_t address, const uint32_t *qmd, unsigned n) {
+  uint32_t *p = push_methods(b, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A, 2 + n);
+  if (!p) return;
+  /* Classes with QMDs of 256 bytes only have no INLINE_SIZE. */
+  p[0] = BITS(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_QMD_ADDRESS_SHIFTED8_UPPER, address >> 40) |
+         BITS(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_INLINE_SIZE, n == 96 ? NV_INLINE_QMD_384 : NV_INLINE_QMD_256);
+  p[1] = (uint32_t)(address >> NV_PCAS_ADDRESS_SHIFT);
+  memcpy(p + 2, qmd, n * 4ul); /* the last dword launches it */
 }
 
 /* ---- copy ---- */

@@ -32,6 +32,8 @@ void push_local_memory(struct words *b, uint64_t address, uint64_t bytes_per_tpc
 void push_invalidate_shader_caches(struct words *b);
 /* Launches the QMD where it lies, 256-byte aligned below 2^40. */
 void push_launch(struct words *b, uint64_t qmd);
+/* Launches a QMD of n dwords that the GPU first writes to address, 256-byte aligned below 2^49. */
+void push_launch_inline(struct words *b, uint64_t address, const uint32_t *qmd, unsigned n);
 
 /* Copy. Ordered after earlier copies of the channel. */
 void push_copy(struct words *b, uint64_t dst, uint64_t src, uint64_t n);

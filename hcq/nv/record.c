@@ -80,9 +80,6 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   int err = check_launch(q, p, local_size, grid, block);
   if (err) return err;
   uint64_t qmd_address = kernarg_address + p->qmd_offset;
-  if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END)
-    return db_fail(-ENOTSUP, "%s: kernel %s: not supported: arguments at 0x%llx, above 1 TiB", q->dev->name, prog->name,
-                   (unsigned long long)kernarg_address);
   memcpy(l.grid, grid, sizeof l.grid);
   memcpy(l.block, block, sizeof l.block);
   uint32_t fixed = (prog->local_size + 15) & ~15u;
@@ -96,6 +93,12 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
     return db_fail(-EINVAL, "%s: kernel %s: a launch of its size or at its address has no QMD", q->dev->name,
                    prog->name);
   uint32_t *before = open_chain(q);
+  if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END) { /* neither SEND_PCAS_A nor another QMD can name it */
+    if (before) push_wait_for_idle(&q->words);
+    push_launch_inline(&q->words, qmd_address, qmd, qmd_words(l.arch->qmd));
+    push_wait_for_idle(&q->words);
+    return 0;
+  }
   if (!before)
     push_launch(&q->words, qmd_address);
   else if (!nv_launch_chain(l.arch, before, qmd_address))

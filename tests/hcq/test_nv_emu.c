@@ -9,6 +9,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "hcq/backend.h"
+#include "hcq/nv/pushbuffer.h"
 
 #define SECOND 1000000000ull
 #define DEVICE "EMU+NV:sm_90"
@@ -353,6 +354,35 @@ static void chains(void **state) {
   db_program_release(p);
 }
 
+/* The same QMD in the pushbuffer, as for arguments that SEND_PCAS_A cannot name. */
+static void inline_launches(void **state) {
+  static const struct {
+    const char *device, *file;
+    unsigned words;
+  } on[] = {{DEVICE, "13.0.sm_90", 96}, {"EMU+NV:sm_86", "12.4.sm_80", 64}};
+  for (int i = 0; i < 2; i++) {
+    db_device *d = db_open(on[i].device);
+    if (!d) fail_msg("%s", db_error());
+    db_program *p = load_on(d, on[i].file, "sizes");
+    db_buffer *out = db_alloc(d, 32, 0);
+    db_queue *q = db_queue_new(d, DB_QUEUE_COMPUTE);
+    uint32_t got[8] = {0};
+    OK(db_buffer_write(out, 0, got, 32));
+    OK(db_queue_exec(q, p, (struct db_arg[]){{.buffer = out}}, 1, DIMS(7, 1, 1), DIMS(33, 1, 1)));
+    uint64_t address = (uint64_t)q->words.w[1] << 8;
+    words_reset(&q->words);
+    push_launch_inline(&q->words, address, q->chain.launch, on[i].words);
+    run(q);
+    OK(db_buffer_read(out, 0, got, 32));
+    assert_int_equal(got[0], 33);
+    assert_int_equal(got[3], 7);
+    db_queue_release(q);
+    db_buffer_release(out);
+    db_program_release(p);
+    db_close(d);
+  }
+}
+
 /* Copy and compute queues hand work to each other; nothing waits on the host. */
 static void queues_wait_for_each_other(void **state) {
   enum { N = 1024, ROUNDS = 20 };
@@ -568,6 +598,7 @@ int main(void) {
       cmocka_unit_test(load_errors),
       cmocka_unit_test(copies),
       cmocka_unit_test(chains),
+      cmocka_unit_test(inline_launches),
       cmocka_unit_test(queues_wait_for_each_other),
       cmocka_unit_test(timestamps),
       cmocka_unit_test(many_launches),

@@ -70,6 +70,23 @@ static void compute(void **state) {
   EXPECT(0x200120ad, 0xfedcba98, 0x800920b0);
 }
 
+/* SET_INLINE_QMD_ADDRESS_A (bits 48:40, and 384 bytes in bit 30) and _B, then LOAD_INLINE_QMD_DATA. */
+static void inline_launch(void **state) {
+  uint32_t qmd[96];
+  for (uint32_t i = 0; i < 96; i++) qmd[i] = 0x1000 + i;
+  push_launch_inline(&w, 0x0001234567890a00, qmd, 96);
+  assert_int_equal(w.n, 99);
+  assert_int_equal(w.w[0], 0x206220c6);
+  assert_int_equal(w.w[1], 1 << 30 | 0x123);
+  assert_int_equal(w.w[2], 0x4567890a);
+  assert_memory_equal(w.w + 3, qmd, sizeof qmd);
+  words_reset(&w);
+  push_launch_inline(&w, 0x0000004567890a00, qmd, 64);
+  assert_int_equal(w.n, 67);
+  assert_int_equal(w.w[0], 0x204220c6);
+  assert_int_equal(w.w[1], 0);
+}
+
 static void copy(void **state) {
   /* LAUNCH_DMA: NON_PIPELINED 2, FLUSH_ENABLE bit 2, both layouts PITCH bits 7 and 8 */
   push_copy(&w, 0x0000001122334455, 0x0000009988776655, 1000);
@@ -194,6 +211,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(headers, reset, release),
       cmocka_unit_test_setup_teardown(semaphores, reset, release),
       cmocka_unit_test_setup_teardown(compute, reset, release),
+      cmocka_unit_test_setup_teardown(inline_launch, reset, release),
       cmocka_unit_test_setup_teardown(copy, reset, release),
       cmocka_unit_test_setup_teardown(long_copies, reset, release),
       cmocka_unit_test(gp_entries),
