@@ -101,11 +101,14 @@ BUILD(iadd3) {
   return true;
 }
 BUILD(iadd3_64) {
-  if (inst->form != 1) return refuse(why, "an immediate or constant of 64 bits");
+  /* How negative immediates extend is not known: ptxas puts them in registers. */
+  bool immediate = inst->form == 4 && !BITS(63, 1);
+  if (inst->form != 1 && !immediate) return refuse(why, "a negative immediate or a constant of 64 bits");
   SOURCES(SM_LAYOUT_ABC, 7)
   if (BITS(16, 6) != SASS_URZ && BITS(16, 1)) return refuse(why, "a register pair that begins at an odd register");
   struct sm_uop *u = emit(b, inst, SM_FN_iadd3_64, &s.a, &s.b, &s.c);
   if (!u) return true;
+  if (immediate) sm_constant64(b, u, 1, BITS(32, 32));
   u->flag = negated(inst, &s.a) | negated(inst, &s.b) << 1 | negated(inst, &s.c) << 2;
   carries(u, inst, true);
   return true;

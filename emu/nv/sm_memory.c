@@ -207,7 +207,7 @@ static bool build_access(struct sm_builder *b, const struct sass_inst *in, const
   bool global = row->space == MEM_GLOBAL || row->space == MEM_GENERIC;
   unsigned form = MEM_R32;
   if (global) {
-    bool extended = sass_bit(in, 72), wide = !row->ur || sass_bit(in, 90), descriptor = row->ur && sass_bit(in, 76);
+    bool extended = sass_bit(in, 72), wide = !has_ur || sass_bit(in, 90), descriptor = has_ur && sass_bit(in, 76);
     if (extended && wide && !mem_registers(why, (unsigned)sass_bits(in, 24, 8), 2)) return false;
     /* A descriptor says how to cache, not where. */
     mem_global_fields(u, in, descriptor ? -1 : ur, wide, extended);
