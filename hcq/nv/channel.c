@@ -41,7 +41,6 @@ static int new_memory(struct nv_device *dev, struct nv_ring *r) {
   memset(fifo, 0, USERD_OFFSET + sizeof(struct rm_userd));
   struct rm_userd *userd = (struct rm_userd *)(fifo + USERD_OFFSET);
   r->gpfifo = (uint64_t *)fifo;
-  r->gp_get = (_Atomic uint32_t *)&userd->gp_get;
   r->gp_put = (_Atomic uint32_t *)&userd->gp_put;
   r->notifications = (struct rm_notification *)(uintptr_t)r->notifier.va;
   memset(r->notifications, 0, RM_NOTIFIERS * sizeof *r->notifications);

@@ -258,7 +258,9 @@ int nv_reach(db_device *base, db_buffer *buf) {
   if (buf->reached >> base->index & 1) return 0;
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
   int rc;
-  if (kinds[kind_of(buf)].class == RM_CLASS_MEMORY_LOCAL && !(owner->peers >> base->index & 1)) {
+  /* Access ends when either device closes, whose next opening knows of none. */
+  bool peers = owner->peers >> base->index & dev->peers >> buf->dev->index & 1;
+  if (kinds[kind_of(buf)].class == RM_CLASS_MEMORY_LOCAL && !peers) {
     rc = uvm_peers_enable(dev->machine, &dev->uuid, &owner->uuid);
     if (rc) {
       rm_error(base->name, rc, "enabling access to the memory of %s", buf->dev->name);
@@ -292,7 +294,7 @@ int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {
                    dev->base.name, per_thread, MOST);
   int err = db_device_synchronize(&dev->base, IDLE_LIMIT_NS);
   if (err) return err;
-  struct nv_local bigger = {.generation = before.generation + 1};
+  struct nv_local bigger = {0};
   uint64_t size = nv_local_size(dev, per_thread < LEAST ? LEAST : per_thread, &bigger);
   bigger.memory = hcq_buffer_new(&dev->base, size, 0, true);
   if (!bigger.memory) return -ENOMEM;

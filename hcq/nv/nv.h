@@ -67,8 +67,7 @@ struct nv_ring {
   bool registered;                                /* with UVM */
   struct nv_memory fifo, push, notifier, context; /* context: addresses that UVM maps the channel's buffers at */
   uint32_t token;                                 /* rings this channel when written to the device's doorbell */
-  uint64_t *gpfifo;         /* NV_GPFIFO_ENTRIES, in the host's mapping of device memory: write only */
-  _Atomic uint32_t *gp_get; /* USERD; slow to read */
+  uint64_t *gpfifo; /* NV_GPFIFO_ENTRIES, in the host's mapping of device memory: write only */
   _Atomic uint32_t *gp_put;
   struct rm_notification *notifications; /* RM_NOTIFIERS of them; [RM_NOTIFIER_ERROR].status tells of an error */
   uint8_t *pushbuffer;                   /* host memory of NV_PUSHBUFFER_BYTES for the queue side, both sides map it */
@@ -93,7 +92,6 @@ struct nv_local {
   db_buffer *memory;      /* NULL while no kernel needs any */
   uint32_t per_thread;    /* bytes */
   uint64_t bytes_per_tpc; /* SET_SHADER_LOCAL_MEMORY_NON_THROTTLED */
-  uint32_t generation;    /* grows with every change */
 };
 
 struct nv_device {

@@ -139,6 +139,20 @@ static void peers_both_ways(void **state) {
   db_buffer_release(a); /* while the other GPU still maps it */
   db_buffer_release(b);
   db_close(other);
+
+  other = db_open(DEVICE ":1"); /* access is made anew, by either */
+  assert_non_null(other);
+  a = alloc(dev, N, 0);
+  b = alloc(other, N, 0);
+  OK(db_buffer_write(a, 0, want, N));
+  pull = db_queue_new(other, DB_QUEUE_COPY);
+  copy(pull, b, 0, a, 0, N);
+  OK(db_buffer_read(b, 0, got, N));
+  assert_memory_equal(got, want, N);
+  db_queue_release(pull);
+  db_buffer_release(a);
+  db_buffer_release(b);
+  db_close(other);
 }
 
 static void another_machine(void **state) {
