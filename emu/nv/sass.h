@@ -55,4 +55,6 @@ int sass_print(const struct sass_inst *inst, char *buf, size_t cap);
 /* The address in code that a jump, call, BSSY or LEPC names, which is its last operand; false when it names none. */
 bool sass_target(const struct sass_inst *inst, uint64_t *target);
 const char *sass_name(enum sass_id id); /* mnemonic */
+/* Why an operation that is executed is not exact, from sass_fidelity.def; NULL for those that are. */
+const char *sass_approximate(enum sass_id id);
 #endif

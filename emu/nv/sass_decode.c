@@ -33,6 +33,15 @@ static const char *const names[] = {
 #undef OP
 };
 
+const char *sass_approximate(enum sass_id id) {
+  static const char *const why[SASS_ID_COUNT] = {
+#define APPROXIMATE(name, text) [SASS_##name] = text,
+#include "sass_fidelity.def"
+#undef APPROXIMATE
+  };
+  return id < SASS_ID_COUNT ? why[id] : NULL;
+}
+
 const char *sass_name(enum sass_id id) { return id < SASS_ID_COUNT ? names[id] : "?"; }
 
 enum { VERSIONS = 4, OPCODES = 4096 };

@@ -39,6 +39,8 @@ static void fields(void **state) {
   assert_int_equal(sass_bits(&in, 60, 8), 0xf0); /* across the words */
   assert_int_equal(sass_sbits(&in, 64, 8), -1);
   assert_string_equal(sass_name(SASS_IADD3), "IADD3");
+  assert_null(sass_approximate(SASS_IADD3));
+  assert_non_null(sass_approximate(SASS_MUFU));
 }
 
 /* The distance of a jump is split on sm_90 and not before; its target counts from the next instruction. */
