@@ -14,7 +14,8 @@
 static unsigned copy_size(const struct sass_inst *in) { return 1u << (sass_bits(in, 73, 3) - 2); }
 
 /* src[0] and src[2] as every access to global memory; src[1]: the address in shared memory. With ZFILL an address that
- * is k bytes beyond alignment says that the last k bytes of the element are zeros, and a false predicate that all are. */
+ * is k bytes beyond alignment says that the last k bytes of the element are zeros. A false predicate says that all are,
+ * with ZFILL or without: ptxas makes a size that is all or nothing (PTX ISA, cp.async, src-size) a predicate alone. */
 FN(ldgsts) {
   const struct sass_inst *in = u->inst;
   const uint32_t *to = sm_row(w, u, 1);
@@ -25,7 +26,6 @@ FN(ldgsts) {
     unsigned l = (unsigned)__builtin_ctz(m);
     uint8_t element[16] = {0};
     bool on = p >> l & 1;
-    if (!on && !zero_fill) continue;
     if (on) {
       uint64_t from = mem_address(w, u, MEM_GLOBAL, l), missing = zero_fill ? from & (size - 1) : 0;
       struct mem_place src = mem_locate(w, u, MEM_GLOBAL, l, from - missing, size, VM_READ);

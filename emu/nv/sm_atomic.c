@@ -177,6 +177,20 @@ static const struct sm_uop *atomic(struct sm_warp *w, const struct sm_uop *u) {
   return u + 1;
 }
 
+/* One more for every lane: what ptxas makes of atomicAdd(p, 1). */
+static const struct sm_uop *count(struct sm_warp *w, const struct sm_uop *u) {
+  uint32_t *d = u->dst == sm_r_dst(SASS_RZ) ? NULL : sm_dst(w, u);
+  for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
+    unsigned l = (unsigned)__builtin_ctz(m);
+    bool shared, refused;
+    void *p = place(w, u, l, 4, &shared, &refused);
+    if (!p) return NULL;
+    uint32_t old = (uint32_t)change(ADD, MEM_T_U32, p, 1, shared);
+    if (d) d[l] = old;
+  }
+  return u + 1;
+}
+
 static const struct sm_uop *compare_and_swap(struct sm_warp *w, const struct sm_uop *u) {
   unsigned type = u->flag >> 16 & 0xff, size = unit_bytes[type];
   bool success = u->flag >> 8 & 0xff, wide = size == 8;
@@ -259,7 +273,7 @@ static const struct row {
     {0x98e, false, true, false, false, 64, 90, 71},  {0x9a6, true, true, false, false, 64, 90, 71},
     {0x3a9, false, false, true, false, 0, 0, 0},     {0x38b, false, false, true, false, 0, 0, 0},
     {0x38c, false, false, false, true, 0, 0, 0},     {0x98c, false, false, false, true, 64, 0, 0},
-    {0x38d, false, false, true, true, 0, 0, 0},
+    {0x38d, false, false, true, true, 0, 0, 0},      {0xf8c, false, false, false, true, 64, 0, 0},
 };
 
 static void address(struct sm_uop *u, const struct sass_inst *in, const struct row *row) {
@@ -279,6 +293,19 @@ static bool build_atomic(struct sm_builder *b, const struct sass_inst *in, const
   const struct row *row = rows, *end = rows + sizeof rows / sizeof *rows;
   while (row < end && row->opcode != in->opcode) row++;
   if (row == end) return false;
+  if (in->opcode == 0xf8c) {
+    if (!sass_bit(in, 87)) {
+      *why = "ARRIVE";
+      return false;
+    }
+    struct sm_uop *u = sm_emit(b, in);
+    if (!u) return true;
+    address(u, in, row);
+    u->dst = sm_r_dst((unsigned)sass_bits(in, 16, 8));
+    u->fn = count;
+    u->flag = FLAG(u->flag, ADD, MEM_T_U32, 1);
+    return true;
+  }
   unsigned field = (unsigned)sass_bits(in, 73, row->shared ? 3 : 4), op = (unsigned)sass_bits(in, 87, 4);
   if (row->reduces || row->floats) op &= 7;
   const struct type_of *types = row->floats ? float_types : sm_version(b) < 0x90 ? old_types : int_types;

@@ -202,11 +202,17 @@ KERNEL triangles(u32 *out, const u32 *in, u32 n) {
   for (u32 r = 0; r < 24; r++) ((u64 *)out)[r * 24 + t] = f64_bits(m[r][t]);
 }
 
+/* With selectors that repeat a sign, which __byte_perm leaves out. */
+BODY u32 permute(u32 a, u32 b, u32 selector) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
 /* Bits, bytes and halves of words side by side. */
 KERNEL side_by_side(u32 *out, const u32 *in, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x, a = in[i], b = rotl(a, 13) * 5u + i, h;
   h = __popc(a) | __clz((int)(a >> (i & 31))) << 6 | __ffs((int)b) << 12 | __popcll((u64)a * b) << 18;
-  h ^= __brev(a) + __byte_perm(a, b, 0x5210 + (i & 7)) * 3u + __byte_perm(a, b, 0xb961) + (u32)__clzll((i64)a) * 257u;
+  h ^= __brev(a) + __byte_perm(a, b, 0x5210 + (i & 7)) * 3u + permute(a, b, 0xb961) + (u32)__clzll((i64)a) * 257u;
   h ^= __funnelshift_l(a, b, i) + __funnelshift_rc(a, b, i & 63) * 5u + fold64(__brevll((u64)b << 9 | a));
   h ^= __vadd2(a, b) + __vmaxs2(a, b) * 3u + __vminu4(a, b) * 5u + __vabsdiffu4(a, b) * 7u + __vsub4(a, b) * 9u;
   h ^= __sad((int)a, (int)b, h & 255) + __usad(a, b, 3u) * 3u + __umulhi(a, b) * 5u + (u32)__mulhi((int)a, (int)b) * 7u;
