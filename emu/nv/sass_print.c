@@ -402,7 +402,7 @@ static void walk(struct text *t) {
   for (const char *p = op->modifiers, *end; *p; p = *end ? end + 1 : end) modifier(t, p, end = skip_word(p));
   for (const char *p = op->operands, *end; *p; p = *end ? end + 1 : end) operand(t, p, end = skip_word(p));
   unsigned monitor = (unsigned)sass_bits(t->in, 102, 2);
-  if (monitor) sass_put(t, " ?PM%u", monitor);
+  if (monitor && t->in->version >= 0x86) sass_put(t, " ?PM%u", monitor);
 }
 bool sass_defined(const struct sass_inst *inst) {
   struct text t = {.in = inst};

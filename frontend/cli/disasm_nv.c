@@ -15,6 +15,7 @@ enum {
   R_ABS32_HI = 57,
   R_FUNC_DESC32_LO = 62,
   R_FUNC_DESC32_HI = 63,
+  R_ABS47 = 58,
   R_ABS55 = 75,
   /* .nv.info: where an indirect branch can go */
   SHT_NV_INFO = 0x70000000,
@@ -207,7 +208,7 @@ static void relocated(const struct section *s, const Elf64_Rela *rela, char *tex
     snprintf(with, sizeof with, "32@%s(%s)", type == R_ABS32_LO ? "lo" : "fdesc", sum);
   else if (type == R_ABS32_HI || type == R_FUNC_DESC32_HI)
     snprintf(with, sizeof with, "32@%s(%s)", type == R_ABS32_HI ? "hi" : "fdesc", sum);
-  else if (type == R_ABS55)
+  else if (type == R_ABS55 || type == R_ABS47)
     snprintf(with, sizeof with, "`(%s)", sum);
   replace_last(text, cap, with);
 }
