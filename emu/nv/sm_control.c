@@ -355,10 +355,27 @@ static bool build_bpt(struct sm_builder *b, const struct sass_inst *in, const ch
   return true;
 }
 
+/* Lanes that a barrier keeps go on without the lanes that spin: ptxas puts the barrier behind the loop that takes a lock,
+ * before what gives it back, and CUDA promises that diverged threads progress. */
+static void leave_barriers(struct sm_warp *w) {
+  for (uint32_t i = 0; i < w->groups; i++) {
+    struct sm_group *g = &w->group[i];
+    if (g->state != SM_AT_BSYNC) continue;
+    uint32_t *b = sm_b(w, g->which);
+    for (unsigned l = 0; l < SM_LANES; l++) b[l] &= ~g->mask;
+    g->state = SM_RUNNING;
+  }
+}
+
+enum { PATIENCE = 64 }; /* slices that lanes spin before */
 /* Gives other lanes and warps a turn early. */
 static const struct sm_uop *pause(struct sm_warp *w, const struct sm_uop *u) {
   if (!sm_lanes(w, u)) return u + 1;
   w->budget -= u->arg;
+  if (w->groups > 1 && u->inst->id == SASS_YIELD && w->group[w->current].turns > PATIENCE) {
+    leave_barriers(w);
+    w->budget = 0;
+  }
   if (w->budget > 0) return u + 1;
   return sm_stop(w, u, SM_RUNNING, 0, u + 1);
 }
