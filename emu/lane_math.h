@@ -167,7 +167,8 @@ static inline f32 fma_half(f32 a, f32 b, f32 c) {
 static inline f64 round_int(f64 x) { return (x + 0x1.8p52) - 0x1.8p52; } /* |x| < 2^51 */
 /* 2^x: x = n + f, |f| <= 1/2, and the exponential series of f ln 2. */
 static inline f64 exp2_of(f64 x) {
-  x = x > 1100 ? 1100 : x < -1100 ? -1100 : x;
+  x = x > 1100 ? 1100 : x;
+  x = x < -1100 ? -1100 : x;
   f64 n = round_int(x), t = (x - n) * 0.6931471805599453;
   f64 p =
       1 + t * (1 + t * (1.0 / 2 +

@@ -15,7 +15,7 @@ static inline void load(f64 *x, const struct sm_warp *w, const struct sm_uop *u)
   switch (SOURCE(u)) {
   case SM_F16: {
     ROWBUF(u32, h);
-    ROWBUF(f32, f);
+    ROWBUF(float, f);
     LANES { h[l] = a_[l] >> shift & 0xffff; }
     halves_to_floats(f, h);
     LANES { x[l] = (f64)f[l]; }
@@ -58,7 +58,7 @@ static inline const struct sm_uop *store(struct sm_warp *w, const struct sm_uop 
   }
 }
 FN(f2f) {
-  ROWBUF(f64, x);
+  ROWBUF(double, x);
   load(x, w, u);
   return store(w, u, x);
 }
@@ -66,14 +66,14 @@ FN(f2f) {
 static inline f64 whole(f64 x, u32 round) {
   f64 size = __builtin_fabs(x), t = (size + 0x1p52) - 0x1p52, floor = t > size ? t - 1 : t, rest = size - floor;
   u32 negative = (u32)(as_u64(x) >> 63), odd = (u32)as_u64(floor + 0x1p52) & 1;
-  u32 up = round == SM_ROUND_NEAREST ? rest > 0.5 || (rest == 0.5 && odd)
+  u32 up = round == SM_ROUND_NEAREST ? (rest > 0.5) | ((rest == 0.5) & odd)
            : round == SM_ROUND_ZERO  ? 0
                                      : (round == SM_ROUND_DOWN ? negative : !negative) && rest > 0;
   f64 r = __builtin_copysign(up ? floor + 1 : floor, x);
   return size < 0x1p52 ? r : x;
 }
 FN(frnd) {
-  ROWBUF(f64, x);
+  ROWBUF(double, x);
   load(x, w, u);
   u32 round = ROUND(u);
   LANES { x[l] = whole(x[l], round); }
@@ -81,7 +81,7 @@ FN(frnd) {
 }
 /* To integers, saturating. imm: bits of the result. NaN gives 0, but where one side has 64 bits the sign bit alone. */
 FN(f2i) {
-  ROWBUF(f64, x);
+  ROWBUF(double, x);
   load(x, w, u);
   u32 round = ROUND(u), bits = (u32)u->imm, is_signed = !(u->flag & SM_UNSIGNED);
   u32 nan = SOURCE(u) == SM_F64 ? 1u << (bits - 1) : 0;
@@ -95,7 +95,7 @@ FN(f2i) {
         }))
 }
 FN(f2i_64) {
-  ROWBUF(f64, x);
+  ROWBUF(double, x);
   ROWBUF(uint64_t, r);
   load(x, w, u);
   u32 round = ROUND(u), is_signed = !(u->flag & SM_UNSIGNED);
@@ -115,16 +115,18 @@ FN(f2i_64) {
 FN(f2i_s32) {
   const f32 *a_ = ROW(f32, 0);
   STORE(i32, ({
-          f32 a = a_[l], t = a >= -0x1p31f && a < 0x1p31f ? a : 0;
+          f32 a = a_[l], t = (a >= -0x1p31f) & (a < 0x1p31f) ? a : 0;
           i32 r = (i32)t;
-          r = a >= 0x1p31f ? INT32_MAX : a < -0x1p31f ? INT32_MIN : r;
+          r = a >= 0x1p31f ? INT32_MAX : r;
+          r = a < -0x1p31f ? INT32_MIN : r;
           r;
         }))
 }
 FN(f2i_u32) {
   const f32 *a_ = ROW(f32, 0);
   STORE(u32, ({
-          f32 a = a_[l], big = a >= 0x1p31f ? a - 0x1p31f : a, t = big > 0 && big < 0x1p31f ? big : 0;
+          f32 a = a_[l], above = a - 0x1p31f, big = a >= 0x1p31f ? above : a;
+          f32 t = (big > 0) & (big < 0x1p31f) ? big : 0;
           u32 r = (u32)(i32)t ^ (a >= 0x1p31f ? 0x80000000 : 0);
           r = a >= 0x1p32f ? UINT32_MAX : r;
           r;
@@ -135,7 +137,7 @@ FN(f2i_u32) {
 FN(i2f) {
   const u32 *a_ = ROW(u32, 0);
   u32 bits = (u32)u->imm, shift = SHIFT(u), is_signed = !(u->flag & SM_UNSIGNED), result = RESULT(u);
-  ROWBUF(f64, x);
+  ROWBUF(double, x);
   if (bits < 64) {
     u32 gone = 32 - bits;
     if (is_signed) {
@@ -149,7 +151,7 @@ FN(i2f) {
     return store(w, u, x);
   }
   if (result == SM_F32) {
-    ROWBUF(f32, f);
+    ROWBUF(float, f);
     for (int l = 0; l < ROW_LANES; l++) {
       uint64_t v = pair(a_, l);
       f[l] = !v ? 0 : is_signed ? (f32)(i64)v : (f32)v;
@@ -231,8 +233,8 @@ FN(f2fp_narrow) {
   SMALL_OPTIONS;
   u32 shift = SHIFT(u);
   ROWBUF(u32, h);
-  ROWBUF(f32, low);
-  ROWBUF(f32, high);
+  ROWBUF(float, low);
+  ROWBUF(float, high);
   LANES { h[l] = b_[l] & 0xffff; }
   halves_to_floats(low, h);
   LANES { h[l] = b_[l] >> 16; }

@@ -4,7 +4,7 @@
 
 /* The two elements of a row, by which half of the result they are for. */
 struct halves {
-  f32 part[2][ROW_LANES] __attribute__((aligned(64)));
+  float part[2][ROW_LANES] __attribute__((aligned(64)));
 };
 /* Of 16 bits: those of an f16 or bf16 with its denormals flushed. */
 static inline u32 flush16(u32 h, u32 exponent) { return h & exponent ? h : h & 0x8000; }
@@ -42,12 +42,15 @@ static inline u32 round_bf16(f32 x) {
 static inline const struct sm_uop *pack(struct sm_warp *w, const struct sm_uop *u, struct halves *h) {
   u32 bits[2][ROW_LANES] __attribute__((aligned(64))), exponent = EXPONENT(u);
   for (int k = 0; k < 2; k++) {
-    f32 *x = h->part[k];
+    float *x = h->part[k];
     if (u->flag & SM_SAT) {
       LANES { x[l] = saturate32(x[l]); }
     }
     if (u->flag & SM_RELU) {
-      LANES { x[l] = x[l] > 0 ? x[l] : x[l] != x[l] ? x[l] : 0; }
+      LANES {
+        f32 r = x[l];
+        x[l] = (r > 0) | (r != r) ? r : 0;
+      }
     }
     if (u->flag & SM_BF16) {
       LANES { bits[k][l] = x[l] != x[l] ? 0x7fff : round_bf16(x[l]); }
@@ -86,42 +89,46 @@ FN(hmul2) {
   u32 fmz = u->flag & SM_FMZ;
   for (int k = 0; k < 2; k++) LANES {
       f32 x = a.part[k][l], y = b.part[k][l], p = x * y;
-      a.part[k][l] = fmz && (x == 0 || y == 0) ? 0 : p;
+      a.part[k][l] = fmz && ((x == 0) | (y == 0)) ? 0 : p;
     }
   return pack(w, u, &a);
 }
 /* a * b + c, rounded to odd: it rounds on to a half as the exact value would. a * b is exact. */
 static inline f32 fma_odd(f32 a, f32 b, f32 c) {
   f32 p = a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
-  u32 v = as_u32(s);
-  u32 inexact = e != 0 && s - s == 0 && !(v & 1), up = (e > 0) == (s > 0);
-  return as_f32(inexact ? (up ? v + 1 : v - 1) : v);
+  u32 v = as_u32(s), step = (as_u32(e) ^ v) >> 31 ? ~0u : 1;
+  u32 stays = e == 0 ? 1 : (v & 0x7f800000) == 0x7f800000 ? 1 : v & 1;
+  return as_f32(stays ? v : v + step);
 }
-/* The same for bf16, in double; then to a bf16's bits, as a float's. */
-static inline f32 fma_bf16(f32 a, f32 b, f32 c) {
-  f64 p = (f64)a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
-  uint64_t v = as_u64(s);
-  int inexact = e != 0 && s - s == 0 && !(v & 1), up = (e > 0) == (s > 0);
-  v = inexact ? (up ? v + 1 : v - 1) : v;
-  u32 r = (u32)narrow(as_f64(v), 7, 8, SM_ROUND_NEAREST) << 16;
-  return s != s ? as_f32(0x7fffffff) : as_f32(r);
+/* The same for bf16, in double. */
+static inline f64 fma_odd64(f64 a, f64 b, f64 c) {
+  f64 p = a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
+  uint64_t v = as_u64(s), step = (as_u64(e) ^ v) >> 63 ? ~0ull : 1, top = 0x7ff0000000000000;
+  uint64_t stays = e == 0 ? 1 : (v & top) == top ? 1 : v & 1;
+  return as_f64(stays ? v : v + step);
+}
+static inline void fma_halves(float *a, const float *b, const float *c, u32 bf16) {
+  if (!bf16) {
+    LANES { a[l] = fma_odd(a[l], b[l], c[l]); }
+    return;
+  }
+  ROWBUF(double, odd);
+  ROWBUF(u32, r);
+  LANES { odd[l] = fma_odd64((f64)a[l], (f64)b[l], (f64)c[l]); }
+  LANES { r[l] = odd[l] != odd[l] ? 0x7fff : narrow(odd[l], 7, 8, SM_ROUND_NEAREST); }
+  LANES { a[l] = as_f32(r[l] << 16); }
 }
 FN(hfma2) {
   struct halves a, b, c;
   load(&a, w, u, 0), load(&b, w, u, 1), load(&c, w, u, 2);
-  u32 fmz = u->flag & SM_FMZ, bf16 = u->flag & SM_BF16;
   for (int k = 0; k < 2; k++) {
-    if (fmz) {
+    if (u->flag & SM_FMZ) {
       LANES {
-        f32 x = a.part[k][l], y = b.part[k][l];
+        float x = a.part[k][l], y = b.part[k][l];
         a.part[k][l] = y == 0 ? 0 : x, b.part[k][l] = x == 0 ? 0 : y;
       }
     }
-    if (bf16) {
-      LANES { a.part[k][l] = fma_bf16(a.part[k][l], b.part[k][l], c.part[k][l]); }
-    } else {
-      LANES { a.part[k][l] = fma_odd(a.part[k][l], b.part[k][l], c.part[k][l]); }
-    }
+    fma_halves(a.part[k], b.part[k], c.part[k], u->flag & SM_BF16);
   }
   return pack(w, u, &a);
 }

@@ -32,19 +32,25 @@ static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, e
   return u;
 }
 BUILD(hmma) {
-  static const uint8_t type_of[] = {SM_MMA_F16, SM_MMA_BF16, SM_MMA_TF32};
-  unsigned type = BITS(82, 2), tf32 = type == 2, wide = BIT(76), k;
+  static const struct {
+    uint8_t shape, type, wide; /* bits 75 and 78, 82 and 83, 76 */
+    uint8_t k;                 /* blocks of 128 bits */
+    uint16_t fn;
+  } known[] = {
+      {1, 0, 1, 2, SM_FN_hmma_16816_f32}, {1, 0, 0, 2, SM_FN_hmma_16816_f16},  {0, 0, 1, 1, SM_FN_hmma_1688_f32},
+      {0, 0, 0, 1, SM_FN_hmma_1688_f16},  {1, 1, 1, 2, SM_FN_hmma_16816_bf16}, {0, 1, 1, 1, SM_FN_hmma_1688_bf16},
+      {0, 2, 1, 2, SM_FN_hmma_1688_tf32}, {2, 2, 1, 1, SM_FN_hmma_1684_tf32},
+  };
   if (BIT(73)) return refuse(why, "sparse matrices");
-  if (BIT(75)) /* .16816 */
-    k = tf32 ? 0 : 2;
-  else /* .1684, .1688 */
-    k = BIT(78) ? (tf32 ? 1 : 0) : tf32 ? 2 : 1;
-  if (!k || (!wide && type)) return refuse(why, "this shape of these elements");
-  struct sm_uop *u = warp(b, inst, SM_FN_hmma, 2 * k, k, wide ? 4 : 2, why);
-  if (!u) return !*why;
-  u->arg = SM_MMA_SHAPE(type_of[type], type_of[type], 2, k);
-  u->flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0);
-  return true;
+  for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
+    if (known[i].shape != (BIT(75) | BIT(78) << 1) || known[i].type != BITS(82, 2) || known[i].wide != BIT(76))
+      continue;
+    unsigned k = known[i].k;
+    struct sm_uop *u = warp(b, inst, known[i].fn, 2 * k, k, known[i].wide ? 4 : 2, why);
+    if (u) u->flag = BIT(72) ^ BIT(63) ? SM_NEG(0) : 0;
+    return sm_built(u, why);
+  }
+  return refuse(why, "this shape of these elements");
 }
 BUILD(imma) {
   if (BIT(72)) return refuse(why, "sparse matrices");
@@ -102,20 +108,21 @@ static bool group(struct sm_builder *b, const struct sass_inst *inst, const char
   return true;
 }
 BUILD(hgmma) {
-  static const uint8_t type_of[] = {SM_MMA_F16, SM_MMA_BF16, SM_MMA_TF32};
+  static const uint16_t fn[2][3] = {{SM_FN_hgmma_f16_f16, SM_FN_COUNT, SM_FN_COUNT},
+                                    {SM_FN_hgmma_f16_f32, SM_FN_hgmma_bf16, SM_FN_hgmma_tf32}};
   unsigned type = BITS(76, 2), wide = BIT(75), columns = 8 * (1 + BITS(53, 5)), k8 = BIT(58);
-  if (type > 2 || BIT(59) || k8 != (type == 2) || (!wide && type)) return refuse(why, "this shape of these elements");
+  if (type > 2 || BIT(59) || k8 != (type == 2) || fn[wide][type] == SM_FN_COUNT)
+    return refuse(why, "this shape of these elements");
   if (type == 2 && BITS(61, 2)) return refuse(why, "matrices of tf32 turned over");
-  uint32_t flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) |
-                  (inst->form == 4 && BIT(61) ? SM_MMA_TURN_A : 0) | (BIT(62) ? SM_MMA_TURN_B : 0);
-  return group(b, inst, why, SM_FN_hgmma, columns, wide ? columns / 2 : columns / 4,
-               SM_MMA_SHAPE(type_of[type], type_of[type], 2, 2), flag);
+  uint32_t flag = (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) | (inst->form == 4 && BIT(61) ? SM_MMA_TURN_A : 0) |
+                  (BIT(62) ? SM_MMA_TURN_B : 0);
+  return group(b, inst, why, fn[wide][type], columns, wide ? columns / 2 : columns / 4, 0, flag);
 }
 BUILD(qgmma) {
   unsigned wide = BIT(75), columns = 8 * (1 + BITS(53, 5));
   if (BIT(58)) return refuse(why, "this shape");
   uint32_t flag = (wide ? SM_RESULT_F32 : 0) | (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0);
-  return group(b, inst, why, SM_FN_hgmma, columns, wide ? columns / 2 : columns / 4,
+  return group(b, inst, why, SM_FN_qgmma, columns, wide ? columns / 2 : columns / 4,
                SM_MMA_SHAPE(BIT(76) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(77) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, 2), flag);
 }
 /* 8, 16, 24, 32, and then by sixteen. */

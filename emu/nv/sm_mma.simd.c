@@ -12,148 +12,229 @@
 #include "sm_simd.h"
 
 enum { N = 8, MOST_K = 32, ELEMENTS = 128 };
+#define ALWAYS static inline __attribute__((always_inline))
 
-/* One register's elements as floats, in order; returns how many a row has. */
-static inline int elements(f32 *out, const u32 *row, enum sm_mma_type type) {
+/* One register's elements as floats, in order; so many a row. */
+ALWAYS int per_row(enum sm_mma_type type) { return type <= SM_MMA_BF16 ? 8 : type == SM_MMA_TF32 ? 4 : 16; }
+ALWAYS void elements(float *out, const u32 *row, enum sm_mma_type type) {
   switch (type) {
   case SM_MMA_F16:
-    for (int k = 0; k < 2; k++) {
-      ROWBUF(u32, h);
-      const u16 *from = (const u16 *)row + 32 * k;
-      LANES {
-        u16 x;
-        memcpy(&x, from + l, 2);
-        h[l] = x;
-      }
-      halves_to_floats(out + 32 * k, h);
-    }
-    return 8;
+#if defined(__AVX512F__)
+    for (int k = 0; k < 4; k++)
+      _mm512_storeu_ps(out + 16 * k, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(row + 8 * k))));
+#elif defined(__F16C__)
+    for (int k = 0; k < 8; k++)
+      _mm256_storeu_ps(out + 8 * k, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(row + 4 * k))));
+#else
+    for (int l = 0; l < ROW_LANES; l++)
+      out[2 * l] = half_to_float(row[l] & 0xffff), out[2 * l + 1] = half_to_float(row[l] >> 16);
+#endif
+    break;
   case SM_MMA_BF16:
     for (int l = 0; l < ROW_LANES; l++) out[2 * l] = as_f32(row[l] << 16), out[2 * l + 1] = as_f32(row[l] & 0xffff0000);
-    return 8;
+    break;
   case SM_MMA_TF32: LANES { out[l] = as_f32(row[l] & 0xffffe000);
     }
-    return 4;
+    break;
   case SM_MMA_E5M2:
     for (int l = 0; l < ELEMENTS; l++) out[l] = from_e5m2(row[l / 4] >> (8 * (l % 4)) & 0xff);
-    return 16;
-  default:
+    break;
+  case SM_MMA_E4M3:
     for (int l = 0; l < ELEMENTS; l++) out[l] = from_e4m3(row[l / 4] >> (8 * (l % 4)) & 0xff);
-    return 16;
   }
 }
-static inline void load_a(f64 (*a)[MOST_K], const u32 *rows, int row_blocks, int k_blocks, enum sm_mma_type type) {
-  f32 e[ELEMENTS] __attribute__((aligned(64)));
-  for (int i = 0; i < row_blocks * k_blocks; i++) {
-    int k = elements(e, rows + i * ROW_LANES, type), first = 8 * (i % row_blocks), at = i / row_blocks * k;
+/* Columns of D, C and B are kept in the order 0 2 4 6 1 3 5 7, which is that of the lanes. */
+#define COLUMN(n) ((n) / 2 + (n) % 2 * 4)
+ALWAYS void load_a(f64 (*a)[MOST_K], const u32 *rows, int k_blocks, enum sm_mma_type type, u32 negative) {
+  float e[ELEMENTS] __attribute__((aligned(64))), sign = negative ? -1 : 1;
+  const int k = per_row(type);
+  for (int i = 0; i < 2 * k_blocks; i++) {
+    elements(e, rows + i * ROW_LANES, type);
     for (int g = 0; g < 8; g++)
-      for (int j = 0; j < k; j++) a[first + g][at + j] = (f64)e[g * k + j];
+      for (int j = 0; j < k; j++) a[8 * (i % 2) + g][i / 2 * k + j] = (f64)(e[g * k + j] * sign);
   }
 }
-/* Returns K. */
-static inline int load_b(f64 (*b)[N], const u32 *rows, int k_blocks, enum sm_mma_type type) {
-  f32 e[ELEMENTS] __attribute__((aligned(64)));
-  int k = 0;
+ALWAYS void load_b(f64 (*b)[N], const u32 *rows, int k_blocks, enum sm_mma_type type) {
+  float e[ELEMENTS] __attribute__((aligned(64)));
+  const int k = per_row(type);
   for (int i = 0; i < k_blocks; i++) {
-    k = elements(e, rows + i * ROW_LANES, type);
+    elements(e, rows + i * ROW_LANES, type);
     for (int j = 0; j < k; j++)
-      for (int g = 0; g < 8; g++) b[i * k + j][g] = (f64)e[g * k + j];
+      for (int n = 0; n < N; n++) b[i * k + j][COLUMN(n)] = (f64)e[n * k + j];
   }
-  return k * k_blocks;
 }
-/* Eight columns of sums, more rows of a by columns of b. */
-static inline void multiply(f64 (*c)[N], const f64 (*a)[MOST_K], const f64 (*b)[N], int rows, int depth) {
-  for (int r = 0; r < rows; r++) {
-    f64 s[N];
-    for (int n = 0; n < N; n++) s[n] = c[r][n];
+/* c += a * b, sixteen rows. */
+ALWAYS void multiply(f64 (*c)[N], const f64 (*a)[MOST_K], const f64 (*b)[N], int depth) {
+#if defined(__AVX512F__)
+  for (int r = 0; r < 16; r += 8) {
+    __m512d s[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) s[j] = _mm512_load_pd(c[r + j]);
+#pragma GCC unroll 2
+    for (int k = 0; k < depth; k++) {
+      __m512d row = _mm512_load_pd(b[k]);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; j++) s[j] = _mm512_fmadd_pd(_mm512_set1_pd(a[r + j][k]), row, s[j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) _mm512_store_pd(c[r + j], s[j]);
+  }
+#elif defined(__FMA__) && defined(__AVX2__)
+  for (int r = 0; r < 16; r += 4) {
+    __m256d s[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) s[j] = _mm256_load_pd(&c[r + j / 2][j % 2 * 4]);
+#pragma GCC unroll 2
+    for (int k = 0; k < depth; k++) {
+      __m256d half[2] = {_mm256_load_pd(b[k]), _mm256_load_pd(b[k] + 4)};
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; j++) s[j] = _mm256_fmadd_pd(_mm256_broadcast_sd(&a[r + j / 2][k]), half[j % 2], s[j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) _mm256_store_pd(&c[r + j / 2][j % 2 * 4], s[j]);
+  }
+#else
+  for (int r = 0; r < 16; r++)
     for (int k = 0; k < depth; k++)
-      for (int n = 0; n < N; n++) s[n] += a[r][k] * b[k][n];
-    for (int n = 0; n < N; n++) c[r][n] = s[n];
-  }
-}
-static inline void negate(f64 (*a)[MOST_K], int rows, int depth) {
-  for (int r = 0; r < rows; r++)
-    for (int k = 0; k < depth; k++) a[r][k] = -a[r][k];
+      for (int n = 0; n < N; n++) c[r][n] += a[r][k] * b[k][n]; /* the product is exact */
+#endif
 }
 /* Eight rows of C, and of D. */
-static inline void load_c(f64 (*c)[N], const u32 *rows, int wide) {
-  f32 e[ELEMENTS] __attribute__((aligned(64)));
-  if (!wide) elements(e, rows, SM_MMA_F16);
-  for (int g = 0; g < 8; g++)
-    for (int n = 0; n < N; n++) c[g][n] = (f64)(wide ? as_f32(rows[n % 2 * ROW_LANES + 4 * g + n / 2]) : e[8 * g + n]);
-}
-static inline u32 half_of(f64 x) { return x != x ? 0x7fff : narrow(x, 10, 5, SM_ROUND_NEAREST); }
-static inline void store_d(u32 *rows, const f64 (*c)[N], int wide, u32 lanes) {
-  ROWBUF(u32, even);
-  ROWBUF(u32, odd);
-  LANES {
-    f64 x = c[l / 4][2 * (l % 4)], y = c[l / 4][2 * (l % 4) + 1];
-    if (wide)
-      even[l] = as_u32(canonical32((f32)x)), odd[l] = as_u32(canonical32((f32)y));
-    else
-      even[l] = half_of(x) | half_of(y) << 16;
+ALWAYS void load_c(f64 (*c)[N], const u32 *rows, int wide) {
+  if (wide) {
+    const f32 *even = (const f32 *)rows, *odd = even + ROW_LANES;
+    for (int g = 0; g < 8; g++) {
+      for (int t = 0; t < 4; t++) c[g][t] = (f64)even[4 * g + t];
+      for (int t = 0; t < 4; t++) c[g][4 + t] = (f64)odd[4 * g + t];
+    }
+    return;
   }
-  store_row(rows, even, lanes);
-  if (wide) store_row(rows + ROW_LANES, odd, lanes);
+  float e[ELEMENTS] __attribute__((aligned(64)));
+  elements(e, rows, SM_MMA_F16);
+  for (int g = 0; g < 8; g++)
+    for (int n = 0; n < N; n++) c[g][COLUMN(n)] = (f64)e[8 * g + n];
+}
+ALWAYS void store_d(u32 *rows, const f64 (*c)[N], int wide, u32 lanes) {
+  if (wide) {
+    ROWBUF(float, even);
+    ROWBUF(float, odd);
+    for (int g = 0; g < 8; g++) {
+      for (int t = 0; t < 4; t++) even[4 * g + t] = (float)c[g][t];
+      for (int t = 0; t < 4; t++) odd[4 * g + t] = (float)c[g][4 + t];
+    }
+    LANES { even[l] = canonical32(even[l]), odd[l] = canonical32(odd[l]); }
+    store_row(rows, (const u32 *)even, lanes), store_row(rows + ROW_LANES, (const u32 *)odd, lanes);
+    return;
+  }
+  ROWBUF(double, x);
+  ROWBUF(double, y);
+  ROWBUF(u32, r);
+  for (int g = 0; g < 8; g++)
+    for (int t = 0; t < 4; t++) x[4 * g + t] = c[g][t], y[4 * g + t] = c[g][4 + t];
+  LANES { r[l] = x[l] != x[l] ? 0x7fff : narrow(x[l], 10, 5, SM_ROUND_NEAREST); }
+  LANES { r[l] |= (y[l] != y[l] ? 0x7fffu : narrow(y[l], 10, 5, SM_ROUND_NEAREST)) << 16; }
+  store_row(rows, r, lanes);
 }
 
-/* arg: SM_MMA_SHAPE; flag: SM_NEG(0) for the product, SM_RESULT_F32. */
-FN(hmma) {
+/* flag: SM_NEG(0) negates the product. */
+ALWAYS const struct sm_uop *hmma_of(struct sm_warp *w, const struct sm_uop *u, enum sm_mma_type type, int k_blocks,
+                                    int wide) {
   f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
       c[16][N] __attribute__((aligned(64)));
-  enum sm_mma_type type = SM_MMA_TYPE_A(u->arg);
-  int k_blocks = SM_MMA_K(u->arg), wide = !!(u->flag & SM_RESULT_F32);
   const u32 *c_ = ROW(u32, 2);
   u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
+  const int depth = per_row(type) * k_blocks, step = (wide ? 2 : 1) * ROW_LANES;
   if (!lanes) return u + 1;
-  load_a(a, ROW(u32, 0), 2, k_blocks, type);
-  int depth = load_b(b, ROW(u32, 1), k_blocks, type), step = (wide ? 2 : 1) * ROW_LANES;
-  if (u->flag & SM_NEG(0)) negate(a, 16, depth);
+  load_a(a, ROW(u32, 0), k_blocks, type, u->flag & SM_NEG(0));
+  load_b(b, ROW(u32, 1), k_blocks, type);
   load_c(c, c_, wide), load_c(c + 8, c_ + step, wide);
-  multiply(c, (const f64(*)[MOST_K])a, (const f64(*)[N])b, 16, depth);
+  multiply(c, (const f64(*)[MOST_K])a, (const f64(*)[N])b, depth);
   store_d(d, (const f64(*)[N])c, wide, lanes), store_d(d + step, (const f64(*)[N])c + 8, wide, lanes);
   return u + 1;
 }
+FN(hmma_16816_f32) { return hmma_of(w, u, SM_MMA_F16, 2, 1); }
+FN(hmma_16816_f16) { return hmma_of(w, u, SM_MMA_F16, 2, 0); }
+FN(hmma_1688_f32) { return hmma_of(w, u, SM_MMA_F16, 1, 1); }
+FN(hmma_1688_f16) { return hmma_of(w, u, SM_MMA_F16, 1, 0); }
+FN(hmma_16816_bf16) { return hmma_of(w, u, SM_MMA_BF16, 2, 1); }
+FN(hmma_1688_bf16) { return hmma_of(w, u, SM_MMA_BF16, 1, 1); }
+FN(hmma_1688_tf32) { return hmma_of(w, u, SM_MMA_TF32, 2, 1); }
+FN(hmma_1684_tf32) { return hmma_of(w, u, SM_MMA_TF32, 1, 1); }
 
 /* ---- integers and bits ---- */
-static inline i32 byte_of(u32 x, int i, u32 is_signed) {
-  u32 v = x >> (8 * i) & 0xff;
-  return is_signed ? (i32)(v << 24) >> 24 : (i32)v;
-}
-/* Sum of one row's products, of four words of A and of B each. */
-static inline i64 dot_bytes(const u32 *a, const u32 *b, u32 a_signed, u32 b_signed) {
-  i32 s = 0;
-  for (int j = 0; j < 16; j++) s += byte_of(a[j / 4], j % 4, a_signed) * byte_of(b[j / 4], j % 4, b_signed);
-  return s;
-}
-static inline i64 dot_bits(const u32 *a, const u32 *b) {
-  i32 s = 0;
-  for (int j = 0; j < 4; j++) s += (i32)ones(a[j] & b[j]);
-  return s;
-}
-static inline u32 total(i64 s, u32 saturate) {
+ALWAYS u32 total(i64 s, u32 saturate) {
   if (saturate) s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
   return (u32)s;
 }
-/* arg: SM_MMA_SHAPE; flag: SM_SAT; SM_ABS(0) and SM_ABS(1): A and B are signed. */
-static inline const struct sm_uop *integers(struct sm_warp *w, const struct sm_uop *u, int bits) {
-  u32 r[4][ROW_LANES] __attribute__((aligned(64)));
-  const u32 *a = ROW(u32, 0), *b = ROW(u32, 1), *c = ROW(u32, 2);
-  int row_blocks = SM_MMA_ROWS(u->arg), k_blocks = SM_MMA_K(u->arg);
-  u32 sa = u->flag & SM_ABS(0), sb = u->flag & SM_ABS(1), lanes = sm_lanes(w, u), *d = sm_dst(w, u);
-  if (!lanes) return u + 1;
+/* Bytes of a register's eight rows as 16-bit numbers, two of them an element, by k and row for B, as they come for A. */
+ALWAYS void byte_pairs(i32 *out, const u32 *row, u32 is_signed) {
+  for (int l = 0; l < ROW_LANES; l++)
+    for (int j = 0; j < 2; j++) {
+      u32 x = row[l] >> (16 * j), low = x & 0xff, high = x >> 8 & 0xff;
+      low = is_signed ? (u32)((i32)(low << 24) >> 24) : low, high = is_signed ? (u32)((i32)(high << 24) >> 24) : high;
+      out[2 * l + j] = (i32)((low & 0xffff) | high << 16);
+    }
+}
+/* s += the products of both 16-bit numbers, for eight columns. */
+ALWAYS void dot_pairs(i32 *s, i32 a, const i32 *b) {
+#if defined(__AVX2__)
+  __m256i *to = (__m256i *)(void *)s;
+  __m256i p = _mm256_madd_epi16(_mm256_set1_epi32(a), _mm256_load_si256((const __m256i *)(const void *)b));
+  _mm256_store_si256(to, _mm256_add_epi32(_mm256_load_si256(to), p));
+#else
+  for (int n = 0; n < N; n++) s[n] += (i16)a * (i16)b[n] + (a >> 16) * (b[n] >> 16);
+#endif
+}
+/* Sums of products, [row][column in the order of lanes], of blocks of 128 bits of k. */
+ALWAYS void byte_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, int k_blocks, u32 a_signed,
+                      u32 b_signed) {
+  i32 x[2 * ROW_LANES], y[2 * ROW_LANES], by_k[8][N] __attribute__((aligned(64)));
+  memset(s, 0, (size_t)row_blocks * 8 * sizeof *s);
+  for (int k = 0; k < k_blocks; k++) {
+    byte_pairs(y, b + k * ROW_LANES, b_signed);
+    for (int n = 0; n < N; n++)
+      for (int j = 0; j < 8; j++) by_k[j][COLUMN(n)] = y[8 * n + j];
+    for (int m = 0; m < row_blocks; m++) {
+      byte_pairs(x, a + (k * row_blocks + m) * ROW_LANES, a_signed);
+      for (int g = 0; g < 8; g++)
+        for (int j = 0; j < 8; j++) dot_pairs(s[8 * m + g], x[8 * g + j], by_k[j]);
+    }
+  }
+}
+ALWAYS void bit_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, int k_blocks) {
   for (int m = 0; m < row_blocks; m++)
     for (int g = 0; g < 8; g++)
       for (int n = 0; n < N; n++) {
-        int reg = 2 * m + n % 2, lane = 4 * g + n / 2;
-        i64 s = (i32)c[reg * ROW_LANES + lane];
+        i32 t = 0;
         for (int k = 0; k < k_blocks; k++) {
           const u32 *x = a + (k * row_blocks + m) * ROW_LANES + 4 * g, *y = b + k * ROW_LANES + 4 * n;
-          s += bits ? dot_bits(x, y) : dot_bytes(x, y, sa, sb);
+          for (int j = 0; j < 4; j++) t += __builtin_popcount(x[j] & y[j]);
         }
-        r[reg][lane] = total(s, u->flag & SM_SAT);
+        s[8 * m + g][COLUMN(n)] = t;
       }
-  for (int i = 0; i < 2 * row_blocks; i++) store_row(d + i * ROW_LANES, r[i], lanes);
+}
+/* d = c + s; c may be NULL. */
+ALWAYS void add_sums(u32 *d, const u32 *c, const i32 (*s)[N], int row_blocks, u32 saturate, u32 lanes) {
+  for (int reg = 0; reg < 2 * row_blocks; reg++) {
+    ROWBUF(u32, r);
+    for (int l = 0; l < ROW_LANES; l++) {
+      i64 sum = s[8 * (reg / 2) + l / 4][reg % 2 * 4 + l % 4];
+      r[l] = total(sum + (c ? (i32)c[reg * ROW_LANES + l] : 0), saturate);
+    }
+    store_row(d + reg * ROW_LANES, r, lanes);
+  }
+}
+/* arg: SM_MMA_SHAPE; flag: SM_SAT; SM_ABS(0) and SM_ABS(1): A and B are signed. */
+ALWAYS const struct sm_uop *integers(struct sm_warp *w, const struct sm_uop *u, int bits) {
+  i32 s[16][N] __attribute__((aligned(64)));
+  int row_blocks = SM_MMA_ROWS(u->arg), k_blocks = SM_MMA_K(u->arg);
+  u32 lanes = sm_lanes(w, u);
+  if (!lanes) return u + 1;
+  if (bits)
+    bit_sums(s, ROW(u32, 0), ROW(u32, 1), row_blocks, k_blocks);
+  else
+    byte_sums(s, ROW(u32, 0), ROW(u32, 1), row_blocks, k_blocks, u->flag & SM_ABS(0), u->flag & SM_ABS(1));
+  add_sums(sm_dst(w, u), ROW(u32, 2), (const i32(*)[N])s, row_blocks, u->flag & SM_SAT, lanes);
   return u + 1;
 }
 FN(imma) { return integers(w, u, 0); }
@@ -276,38 +357,50 @@ static inline u32 group_a(const struct sm_warp *w, const struct sm_uop *u, u32 *
   }
   return ~0u;
 }
-FN(hgmma) {
+ALWAYS const struct sm_uop *hgmma_of(struct sm_warp *w, const struct sm_uop *u, enum sm_mma_type ta,
+                                     enum sm_mma_type tb, int wide) {
   f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
       c[16][N] __attribute__((aligned(64)));
   u32 rows[A_REGISTERS * ROW_LANES] __attribute__((aligned(64)));
-  enum sm_mma_type ta = SM_MMA_TYPE_A(u->arg), tb = SM_MMA_TYPE_B(u->arg);
-  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u), bits = ta < SM_MMA_TF32 ? 16 : ta == SM_MMA_TF32 ? 32 : 8;
+  const int depth = 2 * per_row(ta), step = (wide ? 2 : 1) * ROW_LANES;
+  const u32 *c_ = ROW(u32, 2), bits = 128 / (u32)per_row(ta);
+  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   if (!lanes) return u + 1;
-  const u32 *c_ = ROW(u32, 2);
-  int wide = !!(u->flag & SM_RESULT_F32), step = (wide ? 2 : 1) * ROW_LANES;
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
   u32 bad = group_a(w, u, rows, bits);
   if (bad != ~0u) return outside(w, u, bad);
-  load_a(a, rows, 2, 2, ta);
+  load_a(a, rows, 2, ta, u->flag & SM_NEG(0));
   struct descriptor where = descriptor_of(w, u, 1);
   for (u32 n = 0; n < u->imm; n += N, c_ += 2 * step, d += 2 * step) {
     bad = gather(rows, w->cta, &where, n, 2, bits, !!(u->flag & SM_MMA_TURN_B));
     if (bad != ~0u) return outside(w, u, bad);
-    int depth = load_b(b, rows, 2, tb);
-    if (n == 0 && u->flag & SM_NEG(0)) negate(a, 16, depth);
+    load_b(b, rows, 2, tb);
     if (no_c)
       memset(c, 0, sizeof c);
     else
       load_c(c, c_, wide), load_c(c + 8, c_ + step, wide);
-    multiply(c, (const f64(*)[MOST_K])a, (const f64(*)[N])b, 16, depth);
+    multiply(c, (const f64(*)[MOST_K])a, (const f64(*)[N])b, depth);
     store_d(d, (const f64(*)[N])c, wide, lanes), store_d(d + step, (const f64(*)[N])c + 8, wide, lanes);
   }
   return u + 1;
 }
-static inline const struct sm_uop *group_integers(struct sm_warp *w, const struct sm_uop *u, int bits) {
+FN(hgmma_f16_f32) { return hgmma_of(w, u, SM_MMA_F16, SM_MMA_F16, 1); }
+FN(hgmma_f16_f16) { return hgmma_of(w, u, SM_MMA_F16, SM_MMA_F16, 0); }
+FN(hgmma_bf16) { return hgmma_of(w, u, SM_MMA_BF16, SM_MMA_BF16, 1); }
+FN(hgmma_tf32) { return hgmma_of(w, u, SM_MMA_TF32, SM_MMA_TF32, 1); }
+/* arg: SM_MMA_SHAPE */
+FN(qgmma) {
+  int wide = !!(u->flag & SM_RESULT_F32);
+  if (SM_MMA_TYPE_A(u->arg) == SM_MMA_E4M3)
+    return SM_MMA_TYPE_B(u->arg) == SM_MMA_E4M3 ? hgmma_of(w, u, SM_MMA_E4M3, SM_MMA_E4M3, wide)
+                                                : hgmma_of(w, u, SM_MMA_E4M3, SM_MMA_E5M2, wide);
+  return SM_MMA_TYPE_B(u->arg) == SM_MMA_E4M3 ? hgmma_of(w, u, SM_MMA_E5M2, SM_MMA_E4M3, wide)
+                                              : hgmma_of(w, u, SM_MMA_E5M2, SM_MMA_E5M2, wide);
+}
+ALWAYS const struct sm_uop *group_integers(struct sm_warp *w, const struct sm_uop *u, int bits) {
   u32 a[A_REGISTERS * ROW_LANES] __attribute__((aligned(64))), b[2 * ROW_LANES] __attribute__((aligned(64)));
-  u32 r[4][ROW_LANES] __attribute__((aligned(64)));
-  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u), sa = u->flag & SM_ABS(0), sb = u->flag & SM_ABS(1);
+  i32 s[16][N] __attribute__((aligned(64)));
+  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   if (!lanes) return u + 1;
   const u32 *c = ROW(u32, 2);
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
@@ -317,18 +410,11 @@ static inline const struct sm_uop *group_integers(struct sm_warp *w, const struc
   for (u32 first = 0; first < u->imm; first += N, c += 4 * ROW_LANES, d += 4 * ROW_LANES) {
     bad = gather(b, w->cta, &where, first, 2, 8, 0);
     if (bad != ~0u) return outside(w, u, bad);
-    for (int m = 0; m < 2; m++)
-      for (int g = 0; g < 8; g++)
-        for (int n = 0; n < N; n++) {
-          int reg = 2 * m + n % 2, lane = 4 * g + n / 2;
-          i64 s = no_c ? 0 : (i32)c[reg * ROW_LANES + lane];
-          for (int k = 0; k < 2; k++) {
-            const u32 *x = a + (k * 2 + m) * ROW_LANES + 4 * g, *y = b + k * ROW_LANES + 4 * n;
-            s += bits ? dot_bits(x, y) : dot_bytes(x, y, sa, sb);
-          }
-          r[reg][lane] = total(s, u->flag & SM_SAT);
-        }
-    for (int i = 0; i < 4; i++) store_row(d + i * ROW_LANES, r[i], lanes);
+    if (bits)
+      bit_sums(s, a, b, 2, 2);
+    else
+      byte_sums(s, a, b, 2, 2, u->flag & SM_ABS(0), u->flag & SM_ABS(1));
+    add_sums(d, no_c ? NULL : c, (const i32(*)[N])s, 2, u->flag & SM_SAT, lanes);
   }
   return u + 1;
 }

@@ -3,35 +3,42 @@
  * the input and as results. Source: PTX ISA, the .approx instructions. */
 #include "sm_simd.h"
 
+/* Every term is worked out, also where it is not taken: so these become vectors. */
 static inline f64 sine(f64 a) {
-  f64 f = turns((f32)a), g = f > 0.25 ? 0.5 - f : f < -0.25 ? -0.5 - f : f, r = sin_quarter(g);
+  f64 f = turns((f32)a), up = 0.5 - f, down = -0.5 - f, endless = a - a, g = f > 0.25 ? up : f;
+  g = f < -0.25 ? down : g;
+  f64 r = sin_quarter(g);
   r = a == 0 ? a : r;
-  return a - a != 0 ? __builtin_nan("") : r;
+  return endless != 0 ? __builtin_nan("") : r;
 }
 static inline f64 cosine(f64 a) {
-  f64 f = turns((f32)a);
-  f = f < 0 ? -f : f;
-  f64 r = sin_quarter(0.25 - f);
-  return a - a != 0 ? __builtin_nan("") : r;
+  f64 r = sin_quarter(0.25 - __builtin_fabs(turns((f32)a))), endless = a - a;
+  return endless != 0 ? __builtin_nan("") : r;
 }
-static inline f64 power_of_two(f64 a) { return a != a ? a : exp2_of(a); }
+static inline f64 power_of_two(f64 a) {
+  f64 r = exp2_of(a);
+  return a != a ? a : r;
+}
 static inline f64 logarithm(f64 a) {
-  f64 r = log2_of(a > 0 && a - a == 0 ? a : 1);
-  r = a == 0 ? -__builtin_inf() : a < 0 ? __builtin_nan("") : a - a != 0 ? a : r;
+  f64 endless = a - a, r = log2_of((a > 0) & (endless == 0) ? a : 1);
+  r = endless != 0 ? a : r;
+  r = a < 0 ? __builtin_nan("") : r;
+  r = a == 0 ? -__builtin_inf() : r;
   return a != a ? a : r;
 }
 static inline f64 inverse(f64 a) { return 1.0 / a; }
 static inline f64 root(f64 a) { return __builtin_sqrt(a); }
 static inline f64 inverse_root(f64 a) {
-  f64 r = 1.0 / __builtin_sqrt(a > 0 ? a : 1);
-  r = a == 0 ? 1.0 / a : a < 0 ? __builtin_nan("") : r;
+  f64 r = 1.0 / __builtin_sqrt(a > 0 ? a : 1), infinite = 1.0 / a;
+  r = a < 0 ? __builtin_nan("") : r;
+  r = a == 0 ? infinite : r;
   return a != a ? a : r;
 }
 /* Near zero a quotient of Lambert's continued fraction, else by the exponential. */
 static inline f64 hyperbolic_tangent(f64 a) {
-  f64 s = a * a, e = exp2_of((a > 0 ? a : -a) * 2.8853900817779268), far = 1 - 2 / (e + 1);
+  f64 s = a * a, e = exp2_of(__builtin_fabs(a) * 2.8853900817779268), far = 1 - 2 / (e + 1);
   f64 near = a * (135135 + s * (17325 + s * (378 + s))) / (135135 + s * (62370 + s * (3150 + s * 28)));
-  f64 r = s < 0.36 ? near : a < 0 ? -far : far;
+  f64 r = s < 0.36 ? near : __builtin_copysign(far, a);
   return a != a ? a : r;
 }
 
@@ -48,18 +55,17 @@ static inline f64 hyperbolic_tangent(f64 a) {
     u32 shift = u->arg, bf16 = u->flag & SM_BF16;                                                                      \
     const u32 keep0 = KEEP(u, 0, 0x8000), flip0 = FLIP(u, 0, 0x8000);                                                  \
     ROWBUF(u32, h);                                                                                                    \
-    ROWBUF(f32, x);                                                                                                    \
+    ROWBUF(float, x);                                                                                                  \
     LANES { h[l] = MODIFIED(a_[l] >> shift & 0xffff, 0); }                                                             \
     if (bf16) {                                                                                                        \
       LANES { x[l] = as_f32(h[l] << 16); }                                                                             \
     } else {                                                                                                           \
       halves_to_floats(x, h);                                                                                          \
     }                                                                                                                  \
-    STORE(u32, ({                                                                                                      \
-            f64 r = f((f64)x[l]);                                                                                      \
-            u32 s = bf16 ? narrow(r, 7, 8, SM_ROUND_NEAREST) : narrow(r, 10, 5, SM_ROUND_NEAREST);                     \
-            r != r ? 0x7fff : s;                                                                                       \
-          }))                                                                                                          \
+    ROWBUF(double, y_);                                                                                                \
+    LANES { y_[l] = f((f64)x[l]); }                                                                                    \
+    int mantissa = bf16 ? 7 : 10, exponent = bf16 ? 8 : 5;                                                             \
+    STORE(u32, y_[l] != y_[l] ? 0x7fff : narrow(y_[l], mantissa, exponent, SM_ROUND_NEAREST))                          \
   }
 #define MUFU2(name, f)                                                                                                 \
   FUNCTION(name, f)                                                                                                    \

@@ -3,6 +3,10 @@
  * by lane. */
 #ifndef DOORBELL_EMU_NV_SM_SIMD_H
 #define DOORBELL_EMU_NV_SM_SIMD_H
+/* Nobody looks at exception flags here, and without them a choice between two results needs no branch. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-trapping-math")
+#endif
 #include "../lane_math.h"
 #include "sm_rowop.h"
 
@@ -100,7 +104,10 @@ static inline const struct sm_uop *set_predicates(struct sm_warp *w, const struc
 static inline f32 flush32(f32 x) { return as_u32(x) & 0x7f800000 ? x : as_f32(as_u32(x) & 0x80000000); }
 static inline f32 canonical32(f32 x) { return x != x ? as_f32(0x7fffffff) : x; }
 static inline f64 canonical64(f64 x) { return x != x ? as_f64(0xfff8000000000000) : x; }
-static inline f32 saturate32(f32 x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
+static inline f32 saturate32(f32 x) {
+  f32 r = x > 0 ? x : 0;
+  return r < 1 ? r : 1;
+}
 /* Order of floats as order of integers: -0 below 0. */
 static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (i32)x; }
 #define NAN32(x) (((x) & 0x7fffffff) > 0x7f800000)
@@ -128,8 +135,8 @@ static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (
  * not for here. */
 static inline i64 magnitude(f64 x, int mantissa, int exponent, u32 round) {
   uint64_t v = as_u64(x), a = v & INT64_MAX;
-  int power = (int)(a >> 52) - 1023, least = 2 - (1 << (exponent - 1)), negative = (int)(v >> 63);
-  int drop = 52 - mantissa + (power < least ? least - power : 0);
+  i64 power = (i64)(a >> 52) - 1023, least = 2 - (1 << (exponent - 1)), negative = (i64)(v >> 63);
+  i64 drop = 52 - mantissa + (power < least ? least - power : 0);
   drop = drop > 54 ? 54 : drop;
   uint64_t m = (a & 0xfffffffffffff) | (a >> 52 ? 1ull << 52 : 0), kept = m >> drop;
   uint64_t rest = m & ((1ull << drop) - 1), tie = 1ull << (drop - 1);
