@@ -82,15 +82,17 @@ static bool contents(const struct elf *e, const Elf64_Shdr *sh, const uint8_t **
   return true;
 }
 
-/* The relocation of an instruction, if there is one. */
+/* The relocation of an instruction, if there is one; those without addend have 0. */
 static bool relocation_at(const struct section *s, uint64_t at, Elf64_Rela *out) {
   for (unsigned i = 1; i < s->elf->nsections; i++) {
     const Elf64_Shdr *sh = &s->elf->sections[i];
+    size_t size, entry = sh->sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
     const uint8_t *data;
-    size_t size;
-    if (sh->sh_type != SHT_RELA || sh->sh_info != s->index || !contents(s->elf, sh, &data, &size)) continue;
-    for (size_t k = 0; k + sizeof *out <= size; k += sizeof *out) {
-      memcpy(out, data + k, sizeof *out);
+    if (sh->sh_type != SHT_RELA && sh->sh_type != SHT_REL) continue;
+    if (sh->sh_info != s->index || !contents(s->elf, sh, &data, &size)) continue;
+    for (size_t k = 0; k + entry <= size; k += entry) {
+      *out = (Elf64_Rela){0};
+      memcpy(out, data + k, entry);
       if (out->r_offset / SASS_BYTES == at / SASS_BYTES) return true;
     }
   }
