@@ -66,7 +66,7 @@ FN(f2f) {
 static inline f64 whole(f64 x, u32 round) {
   f64 size = __builtin_fabs(x), t = (size + 0x1p52) - 0x1p52, floor = t > size ? t - 1 : t, rest = size - floor;
   u32 negative = (u32)(as_u64(x) >> 63), odd = (u32)as_u64(floor + 0x1p52) & 1;
-  u32 up = round == SM_ROUND_NEAREST ? (rest > 0.5) | ((rest == 0.5) & odd)
+  u32 up = round == SM_ROUND_NEAREST ? rest > 0.5 || (rest == 0.5 && odd)
            : round == SM_ROUND_ZERO  ? 0
                                      : (round == SM_ROUND_DOWN ? negative : !negative) && rest > 0;
   f64 r = __builtin_copysign(up ? floor + 1 : floor, x);
@@ -115,7 +115,7 @@ FN(f2i_64) {
 FN(f2i_s32) {
   const f32 *a_ = ROW(f32, 0);
   STORE(i32, ({
-          f32 a = a_[l], t = (a >= -0x1p31f) & (a < 0x1p31f) ? a : 0;
+          f32 a = a_[l], t = a >= -0x1p31f && a < 0x1p31f ? a : 0;
           i32 r = (i32)t;
           r = a >= 0x1p31f ? INT32_MAX : r;
           r = a < -0x1p31f ? INT32_MIN : r;
@@ -126,7 +126,7 @@ FN(f2i_u32) {
   const f32 *a_ = ROW(f32, 0);
   STORE(u32, ({
           f32 a = a_[l], above = a - 0x1p31f, big = a >= 0x1p31f ? above : a;
-          f32 t = (big > 0) & (big < 0x1p31f) ? big : 0;
+          f32 t = big > 0 && big < 0x1p31f ? big : 0;
           u32 r = (u32)(i32)t ^ (a >= 0x1p31f ? 0x80000000 : 0);
           r = a >= 0x1p32f ? UINT32_MAX : r;
           r;

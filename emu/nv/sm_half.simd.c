@@ -49,7 +49,7 @@ static inline const struct sm_uop *pack(struct sm_warp *w, const struct sm_uop *
     if (u->flag & SM_RELU) {
       LANES {
         f32 r = x[l];
-        x[l] = (r > 0) | (r != r) ? r : 0;
+        x[l] = r > 0 || r != r ? r : 0;
       }
     }
     if (u->flag & SM_BF16) {
@@ -89,7 +89,7 @@ FN(hmul2) {
   u32 fmz = u->flag & SM_FMZ;
   for (int k = 0; k < 2; k++) LANES {
       f32 x = a.part[k][l], y = b.part[k][l], p = x * y;
-      a.part[k][l] = fmz && ((x == 0) | (y == 0)) ? 0 : p;
+      a.part[k][l] = fmz && (x == 0 || y == 0) ? 0 : p;
     }
   return pack(w, u, &a);
 }

@@ -3,7 +3,6 @@
  * the input and as results. Source: PTX ISA, the .approx instructions. */
 #include "sm_simd.h"
 
-/* Every term is worked out, also where it is not taken: so these become vectors. */
 static inline f64 sine(f64 a) {
   f64 f = turns((f32)a), up = 0.5 - f, down = -0.5 - f, endless = a - a, g = f > 0.25 ? up : f;
   g = f < -0.25 ? down : g;
@@ -20,7 +19,7 @@ static inline f64 power_of_two(f64 a) {
   return a != a ? a : r;
 }
 static inline f64 logarithm(f64 a) {
-  f64 endless = a - a, r = log2_of((a > 0) & (endless == 0) ? a : 1);
+  f64 endless = a - a, r = log2_of(a > 0 && endless == 0 ? a : 1);
   r = endless != 0 ? a : r;
   r = a < 0 ? __builtin_nan("") : r;
   r = a == 0 ? -__builtin_inf() : r;
