@@ -101,7 +101,7 @@ static u64 r_shf(u64 a, u64 b, u64 c, u32 o) {
   unsigned type = o & 3, width = type < 2 ? 64 : 32, n = o & 4 ? b % width : b > width ? width : (unsigned)b;
   __int128 v = (__int128)(a | c << 32);
   if (!(type & 1)) v = (i64)(a | c << 32);
-  u64 r = o & 8 ? (u64)(v >> n) : (u64)(v << n);
+  u64 r = o & 8 ? (u64)(v >> n) : (u64)((unsigned __int128)v << n);
   return o & 0x80 ? r >> 32 : (u32)r;
 }
 static u64 r_sgxt(u64 a, u64 b, u64 c, u32 o) {
