@@ -50,14 +50,7 @@ static int run_cluster(struct run *r, struct sm_core *core, const uint32_t first
   struct guard guard, **slot = guard_slot(), *const outer = *slot;
   if (sigsetjmp(guard.jump, 0)) {
     *slot = outer;
-    *fault = (struct fault){.kind = FAULT_PAGE,
-                            .address = guard.address,
-                            .access = guard.access,
-                            .lane = -1,
-                            .workgroup = {first[0], first[1], first[2]}};
-    snprintf(fault->text, sizeof fault->text,
-             "a warp of CTA %u,%u,%u %s host memory 0x%" PRIx64 " that is no longer there", first[0], first[1],
-             first[2], guard.access & VM_WRITE ? "writes" : "reads", guard.address);
+    sm_interrupted(core, r->ch->space->code, guard.address, guard.access, fault);
     return -EFAULT;
   }
   *slot = &guard;

@@ -29,7 +29,8 @@ struct sm_grid {
   uint32_t registers;   /* a thread */
   uint32_t barriers;    /* named barriers of a CTA */
   uint32_t shared_size; /* bytes of a CTA, what the system reserves included */
-  uint32_t local_size;  /* bytes a thread */
+  uint32_t local_size;  /* bytes a thread, */
+  uint32_t local_high;  /* of them at the end of the local window; the others are at its start */
   struct sm_constant_bank {
     uint64_t va;
     uint32_t size; /* bytes; 0: not bound */
@@ -57,6 +58,9 @@ void sm_code_invalidate(struct sm_code *code);
  * -ECANCELED when *stop was seen; *fault then says where a warp was, of no kind. */
 int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_grid *g, const uint32_t first[3],
                    struct sm_stats *stats, struct fault *fault);
+/* After a host signal left sm_run_cluster by a jump, because memory that the vm vouched for was not there: puts code in
+ * order and fills *fault as for a page fault at address. */
+void sm_interrupted(struct sm_core *core, struct sm_code *code, uint64_t address, unsigned access, struct fault *fault);
 /* The warp error (ESR code of the hardware's warp error status) that a fault of sm_run_cluster corresponds to. */
 uint32_t sm_fault_esr(const struct fault *fault);
 #endif

@@ -38,7 +38,7 @@ static const struct sm_uop *bra_any(struct sm_warp *w, const struct sm_uop *u) {
 static const struct sm_uop *bra_converged(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *mask = sm_row(w, u, 0);
   uint32_t lanes = taken_lanes(w, u);
-  bool converged = lanes == (mask[0] & sm_live(w));
+  bool converged = lanes == ((mask[0] ^ u->arg) & sm_live(w));
   return jump_some(w, u, lanes && converged == u->flag ? w->active : 0);
 }
 
@@ -248,11 +248,12 @@ static bool build_convergence(struct sm_builder *b, const struct sass_inst *in, 
   case SASS_EXIT: u->fn = exit_lanes; break;
   default:
     u->fn = warpsync;
-    u->flag = (sass_bit(in, 85) ? EXCLUSIVE : 0) | (sass_bit(in, 86) ? COLLECTIVE : 0);
+    bool old = sm_version(b) < 0x90;
+    u->flag = (sass_bit(in, old ? 86 : 85) ? EXCLUSIVE : 0) | (!old && sass_bit(in, 86) ? COLLECTIVE : 0);
     if (in->opcode == 0x348)
-      u->src[0] = sm_r((unsigned)sass_bits(in, 24, 8));
+      u->src[0] = sm_r((unsigned)sass_bits(in, old ? 32 : 24, 8));
     else
-      sm_constant32(b, u, 0, ~0u);
+      sm_constant32(b, u, 0, old ? (uint32_t)sass_bits(in, 32, 32) : ~0u);
   }
   return true;
 }

@@ -95,6 +95,7 @@ struct sm_core {
   struct sm_bank bank[SM_CONSTANT_BANKS];
   struct vm_range range[SM_RANGES]; /* last translations, each shared by some instructions */
   uint32_t ctas;
+  struct sm_warp *current; /* that runs; NULL: none */
   struct sm_cta cta[SM_MAX_CLUSTER];
   uint32_t cluster_arrived, cluster_phase; /* warps that arrived at the cluster's barrier; how often it completed */
   struct {

@@ -197,6 +197,7 @@ static int run(struct sm_core *core) {
       if (!w->groups) ended++;
       if (!w->groups || !w->runnable) continue;
       ran = true;
+      core->current = w;
       sm_run_warp(w);
       if (w->faulted) return -EFAULT;
       if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
@@ -214,7 +215,7 @@ static int run(struct sm_core *core) {
 int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_grid *g, const uint32_t first[3],
                    struct sm_stats *stats, struct fault *fault) {
   sm_code_enter(code);
-  core->ctas = 0;
+  core->ctas = 0, core->current = NULL;
   int r = launch(core, code, g, first, stats, fault);
   if (!r) {
     r = run(core);
@@ -224,4 +225,25 @@ int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_g
   }
   sm_code_leave(code);
   return r;
+}
+
+void sm_interrupted(struct sm_core *core, struct sm_code *code, uint64_t address, unsigned access,
+                    struct fault *fault) {
+  static const uint32_t nowhere[3];
+  struct sm_warp *w = core->current;
+  const char *verb = access & VM_WRITE ? "writes" : "reads";
+  if (w) {
+    /* Where in the straight run it was is in a register of the host that is gone. */
+    uint64_t pc = w->run ? w->run->inst->pc : core->grid->pgm;
+    w->fault = fault;
+    sm_fault(w, NULL, FAULT_PAGE, 0, -1, address, access,
+             "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx", verb,
+             (unsigned long long)address, (unsigned long long)pc);
+  } else {
+    refuse(fault, nowhere, "");
+    fault->kind = FAULT_PAGE, fault->address = address, fault->access = access;
+    snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer there", verb,
+             (unsigned long long)address);
+  }
+  sm_code_leave(code);
 }

@@ -15,6 +15,10 @@ static int setup(void **state) {
   *state = sm_gpu_new("control.cubin");
   return 0;
 }
+static int setup_80(void **state) {
+  *state = sm_gpu_new("control_80.cubin");
+  return 0;
+}
 static int teardown(void **state) {
   sm_gpu_free(*state);
   return 0;
@@ -174,11 +178,45 @@ static void test_registers(void **state) {
     }
 }
 
+/* What is counted instruction by instruction, of a kernel whose counts are plain to see. */
+static void test_tally(void **state) {
+  struct sm_gpu *g = *state;
+  struct emu_detail d = {0};
+  uint64_t va;
+  sm_alloc(g, 4096, &va);
+  g->stats.detail = &d;
+  SM_OK(g, "barriers", 2, 256, va);
+  uint64_t sum = 0;
+  for (unsigned i = 0; i < EMU_CLASS_COUNT; i++) sum += d.executed[i];
+  assert_int_equal(sum, g->stats.instructions);
+  assert_int_equal(g->stats.warps, 16);
+  assert_int_equal(g->stats.ctas, 2);
+  /* Of each CTA: a word from each thread; then eight halvings of two loads and a store each; thread 0 loads the sum. */
+  assert_int_equal(d.stored[EMU_LDS_SPACE], 2 * 4 * (256 + 255));
+  assert_int_equal(d.loaded[EMU_LDS_SPACE], 2 * 4 * (2 * 255 + 1));
+  assert_int_equal(d.stored[EMU_GLOBAL_SPACE], 2 * 4 * 4);
+  assert_int_equal(d.stored[EMU_GLOBAL_SPACE], g->stats.bytes_stored);
+  assert_int_equal(d.loaded[EMU_GLOBAL_SPACE], 0);
+  assert_int_equal(d.lds_conflicts, 0);
+  assert_true(d.partial > 0 && d.partial < d.vector && d.lanes < d.vector * 32);
+  g->stats.detail = NULL;
+  SM_OK(g, "barriers", 1, 256, va);
+  assert_int_equal(g->stats.instructions * 2, sum);
+  /* Lanes that leave a loop one by one. */
+  uint64_t va_in;
+  random_words(g, 128, &va_in);
+  memset(&d, 0, sizeof d);
+  g->stats.detail = &d;
+  SM_OK(g, "lengths", 1, 128, va_in, va, 128);
+  assert_true(d.divergent > 0 && d.divergent < d.branches);
+  assert_int_equal(d.loaded[EMU_GLOBAL_SPACE], 128 * 4);
+}
+
 int main(void) {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown), cmocka_unit_test_setup_teardown(f, setup_80, teardown)
   const struct CMUnitTest tests[] = {
       T(test_loops),    T(test_nested),   T(test_table), T(test_calls),     T(test_division),
-      T(test_progress), T(test_barriers), T(test_stops), T(test_registers),
+      T(test_progress), T(test_barriers), T(test_stops), T(test_registers), T(test_tally),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,13 +13,15 @@ struct fixture {
   uint32_t *in, *out;
   uint64_t va_in, va_out;
 };
-static int setup(void **state) {
+static int setup_with(void **state, const char *cubin) {
   struct fixture *f = *state = calloc(1, sizeof *f);
-  f->gpu = sm_gpu_new("warp.cubin");
+  f->gpu = sm_gpu_new(cubin);
   f->in = sm_alloc(f->gpu, N * 16, &f->va_in), f->out = sm_alloc(f->gpu, N * 128, &f->va_out);
   for (unsigned i = 0; i < N * 4; i++) f->in[i] = hash(i + 5);
   return 0;
 }
+static int setup(void **state) { return setup_with(state, "warp.cubin"); }
+static int setup_80(void **state) { return setup_with(state, "warp_80.cubin"); }
 static int teardown(void **state) {
   struct fixture *f = *state;
   sm_gpu_free(f->gpu);
@@ -142,6 +144,16 @@ static void test_apart(void **state) {
   for (uint32_t i = 0; i < N; i++) assert_int_equal(f->out[i], i & 1 ? f->in[i - 1] + 1 : f->in[i + 1]);
 }
 
+static void test_crossed(void **state) {
+  struct fixture *f = *state;
+  SM_OK(f->gpu, "crossed", 1, N, f->va_in, f->va_out);
+  for (uint32_t i = 0; i < N; i++) {
+    uint32_t x = f->in[i], other = f->in[i ^ 3], brought = other & 4 ? other + 1 : other * 5;
+    assert_int_equal(f->out[i * 2], x & 4 ? brought * 2 : brought + 1);
+    assert_int_equal(f->out[i * 2 + 1], x & 4 ? 7 : 9);
+  }
+}
+
 static void test_groups(void **state) {
   struct fixture *f = *state;
   SM_OK(f->gpu, "groups", 1, N, f->va_in, f->va_out);
@@ -191,8 +203,9 @@ static void test_matrices(void **state) {
 }
 
 int main(void) {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(test_shuffles), T(test_votes),  T(test_partial),
-                                     T(test_apart),    T(test_groups), T(test_matrices)};
+#define H(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) H(f), cmocka_unit_test_setup_teardown(f, setup_80, teardown)
+  const struct CMUnitTest tests[] = {T(test_shuffles), T(test_votes),   T(test_partial), T(test_apart),
+                                     T(test_groups),   T(test_crossed), H(test_matrices)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,15 +61,19 @@ extern "C" __global__ void generic(u32 *global, u32 *out, u32 n) {
 extern "C" __global__ void local(const u32 *in, u32 *out) {
   u32 i = threadIdx.x, a[64];
   u64 b[16];
+#pragma unroll 1
   for (u32 k = 0; k < 64; k++) a[k] = in[k] + i;
+#pragma unroll 1
   for (u32 k = 0; k < 16; k++) b[k] = (u64)in[k] * (i + 1);
   u8 *c = (u8 *)a;
+#pragma unroll 1
   for (u32 k = 0; k < 64; k++) {
     u32 j = in[k + i] % 64;
     a[j] ^= a[(j + k) % 64] + (u32)(b[j % 16] >> 20);
     c[(j * 5 + k) % 256] += (u8)j;
   }
   u32 r = 0;
+#pragma unroll 1
   for (u32 k = 0; k < 64; k++) r = r * 31 + a[k];
   out[i] = r;
 }

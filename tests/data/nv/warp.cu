@@ -66,6 +66,18 @@ extern "C" __global__ void apart(const u32 *in, u32 *out) {
     out[i] = s[i + 1];
   }
 }
+// The same operation at different places: lanes read what others bring to the other one.
+extern "C" __global__ void crossed(const u32 *in, u32 *out) {
+  u32 i = threadIdx.x, lane = i % 32, x = in[i], r;
+  if (x & 4) {
+    r = __shfl_sync(~0u, x + 1, lane ^ 3) * 2;
+    out[i * 2 + 1] = 7;
+  } else {
+    r = __shfl_sync(~0u, x * 5, lane ^ 3) + 1;
+    out[i * 2 + 1] = 9;
+  }
+  out[i * 2] = r;
+}
 extern "C" __global__ void groups(const u32 *in, u32 *out) {
   namespace cg = cooperative_groups;
   u32 i = threadIdx.x, x = in[i];
@@ -81,6 +93,7 @@ extern "C" __global__ void groups(const u32 *in, u32 *out) {
     out[i * 4 + 3] = 0;
   }
 }
+#if __CUDA_ARCH__ >= 900
 extern "C" __global__ void matrices(const u32 *in, u32 *out) {
   __shared__ __align__(16) u32 s[4][32][4];
   u32 i = threadIdx.x;
@@ -100,3 +113,4 @@ extern "C" __global__ void matrices(const u32 *in, u32 *out) {
   __syncwarp();
   for (u32 k = 0; k < 4; k++) o[12 + k] = s[1][i][k], o[16 + k] = s[2][i % 16][k];
 }
+#endif
