@@ -188,7 +188,7 @@ static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
   uint32_t low = GET(SHADER_LOCAL_MEMORY_LOW_SIZE), high = GET(SHADER_LOCAL_MEMORY_HIGH_SIZE);
   if (low % LOCAL_UNIT || high % LOCAL_UNIT)
     return refuse(l, "local memory of %u and %u bytes, no multiples of %d", low, high, LOCAL_UNIT);
-  g->local_size = low + high;
+  g->local_size = low + high, g->local_high = high;
   if (!g->local_size) return NV_DONE;
   const struct nv_object *o = l->o;
   uint64_t base = nv_reg64(o, NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_A, NV_COMPUTE_SET_SHADER_LOCAL_MEMORY_B);

@@ -230,6 +230,8 @@ enum special {
   SR_SMEMSZ = 50,
   SR_LWINLO = 52,
   SR_LWINSZ = 53,
+  SR_LMEMLOSZ = 54,
+  SR_LMEMHIOFF = 55,
   SR_EQMASK = 56,
   SR_LTMASK = 57,
   SR_LEMASK = 58,
@@ -273,6 +275,8 @@ static void uniform_special(const struct sm_warp *w, const struct sm_uop *u, uns
   case SR_LWINHI: *out = g->local_window >> 32; break;
   case SR_LWINLO: *out = (uint32_t)g->local_window; break;
   case SR_LWINSZ: *out = SM_LOCAL_WINDOW; break;
+  case SR_LMEMLOSZ: *out = g->local_size - g->local_high; break;
+  case SR_LMEMHIOFF: *out = SM_LOCAL_WINDOW - g->local_high; break;
   case SR_REGALLOC: *out = g->registers; break;
   case SR_BARRIERALLOC: *out = g->barriers; break;
   case SR_VIRTUALSMID: {
@@ -359,8 +363,8 @@ FN(s2ur_lanes) {
 static const uint32_t known[8] = {
     BIT(SR_CLOCK) | BIT(SR_VIRTCFG) | BIT(SR_VIRTID),
     BIT(SR_CTAID_X) | BIT(SR_CTAID_X + 1) | BIT(SR_CTAID_Z) | BIT(SR_NTID) | BIT(SR_LWINHI) | BIT(SR_SWINHI) |
-        BIT(SR_SWINLO) | BIT(SR_SWINSZ) | BIT(SR_SMEMSZ) | BIT(SR_LWINLO) | BIT(SR_LWINSZ) | BIT(SR_REGALLOC) |
-        BIT(SR_BARRIERALLOC),
+        BIT(SR_SWINLO) | BIT(SR_SWINSZ) | BIT(SR_SMEMSZ) | BIT(SR_LWINLO) | BIT(SR_LWINSZ) | BIT(SR_LMEMLOSZ) |
+        BIT(SR_LMEMHIOFF) | BIT(SR_REGALLOC) | BIT(SR_BARRIERALLOC),
     BIT(SR_GLOBALERRORSTATUS) | BIT(SR_CGAERRORSTATUS) | BIT(SR_WARPERRORSTATUS) | BIT(SR_VIRTUALSMID) |
         BIT(SR_VIRTUALENGINEID) | BIT(SR_CLOCKLO) | BIT(SR_CLOCKHI) | BIT(SR_GLOBALTIMERLO) | BIT(SR_GLOBALTIMERHI),
     BIT(SR_HWTASKID),

@@ -62,10 +62,11 @@ static struct mem_place in_shared(struct sm_warp *w, const struct sm_uop *u, uns
 static struct mem_place in_local(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, unsigned size,
                                  unsigned access) {
   uint32_t limit = w->grid->local_size;
-  bool inside = at < limit && size <= limit - at;
+  uint32_t offset = mem_local_offset(w->grid, at);
+  bool inside = offset < limit && size <= limit - offset;
   if (!inside) out_of_range(w, u, lane, at, size, access, "local", limit);
-  return (struct mem_place){inside ? w->local + ((size_t)(at >> 2) * SM_LANES + lane) * 4 + (at & 3) : NULL, MEM_LOCAL,
-                            4 * SM_LANES};
+  return (struct mem_place){inside ? w->local + ((size_t)(offset >> 2) * SM_LANES + lane) * 4 + (offset & 3) : NULL,
+                            MEM_LOCAL, 4 * SM_LANES};
 }
 
 struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_space space, unsigned lane, uint64_t va,
@@ -259,7 +260,8 @@ MEM_INLINE bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uin
   }
     X(U8, u8, 1)
     X(S8, s8, 1)
-    X(U16, u16, 2) X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
+    X(U16, u16, 2)
+    X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
 #undef X
         default : return false;
   }

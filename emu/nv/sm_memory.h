@@ -93,6 +93,11 @@ const struct sm_uop *mem_store_lanes(struct sm_warp *w, const struct sm_uop *u, 
 /* Sets src[0], src[2], imm and arg of an access to global or generic memory, and its form (flag). ur: its uniform
  * register's number, or -1; wide: Ra is a pair; extended: addresses have 64 bits. */
 void mem_global_fields(struct sm_uop *u, const struct sass_inst *in, int ur, bool wide, bool extended);
+/* Where a thread's local memory keeps the byte at an offset of the local window; local_size or more: nowhere. */
+static inline uint32_t mem_local_offset(const struct sm_grid *g, uint32_t at) {
+  uint32_t low = g->local_size - g->local_high, end = SM_LOCAL_WINDOW - at;
+  return at < low ? at : end <= g->local_high ? g->local_size - end : UINT32_MAX;
+}
 /* The same for shared and local memory, shift: of Ra. */
 void mem_local_fields(struct sm_uop *u, const struct sass_inst *in, int ur, unsigned shift);
 const struct mem_access *mem_access_level(void);

@@ -197,11 +197,11 @@ MEM_INLINE bool reach_shared(struct sm_warp *w, const struct sm_uop *u, uint32_t
   }
   return size <= cta->shared_size && !some_beyond(off, cta->shared_size - size, size - 1);
 }
-/* The one offset of all lanes, in bytes; false when they differ or are out of bounds or not aligned. */
+/* The one place of all lanes, in bytes; false when they differ or are out of bounds or not aligned. */
 MEM_INLINE bool reach_local(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *at) {
   const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
   uint32_t first = lo[__builtin_ctz(mask)];
-  *at = first + ur[0] + (uint32_t)u->imm;
+  *at = mem_local_offset(w->grid, first + ur[0] + (uint32_t)u->imm);
   return !some_other(lo, first, mask) && !(*at & (size - 1)) && *at < w->grid->local_size &&
          size <= w->grid->local_size - *at;
 }

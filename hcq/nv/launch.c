@@ -68,7 +68,7 @@ bool nv_launch_qmd(const struct nv_launch *l, uint32_t *qmd) {
   SET(MIN_SM_CONFIG_SHARED_MEM_SIZE, config_code(a, taken));
   SET(TARGET_SM_CONFIG_SHARED_MEM_SIZE, config_code(a, taken * ctas_per_sm(l)));
   SET(MAX_SM_CONFIG_SHARED_MEM_SIZE, config_code(a, UINT32_MAX));
-  SET(SHADER_LOCAL_MEMORY_LOW_SIZE, l->local_size);
+  SET(SHADER_LOCAL_MEMORY_HIGH_SIZE, l->local_size);
 
   for (unsigned i = 0; i < 8; i++) {
     if (!l->bank[i].size) continue;
@@ -95,7 +95,7 @@ enum item {
   GRID_DIMS,      /* 3 words */
   SHARED_WINDOW,  /* 64 bits */
   LOCAL_WINDOW,   /* 64 bits */
-  STACK_POINTER,  /* local address: local memory's end, from where stacks grow down */
+  STACK_POINTER,  /* local address: the window's end, from where stacks grow down */
   DYNAMIC_SHARED, /* bytes */
   GRID_ID,        /* 64 bits */
   SM_COUNT,
@@ -107,6 +107,7 @@ enum item {
   CLUSTER_GRID,     /* 3 words: clusters of the grid */
   CLUSTER_RANKS,    /* CTAs of a cluster */
   PARAM_ADDRESS,    /* 64 bits: generic address of the parameters */
+  CONSTANTS,        /* 64 bits: generic address of the program's constants, bank 3 */
   ITEMS
 };
 #define NONE 0xffff
@@ -115,18 +116,21 @@ static const uint16_t places_8x[ITEMS] = {
     [STACK_POINTER] = 0x28,  [DYNAMIC_SHARED] = 0x2c,   [GRID_ID] = 0x30,       [SM_COUNT] = 0x10c,
     [SHARED_ADJUST] = 0x114, [SHARED_AGGREGATE] = NONE, [CLUSTER_FLAG] = NONE,  [CLUSTER_DIMS] = NONE,
     [CLUSTER_RECIPS] = NONE, [CLUSTER_GRID] = NONE,     [CLUSTER_RANKS] = NONE, [PARAM_ADDRESS] = NONE,
+    [CONSTANTS] = 0x50,
 };
 static const uint16_t places_90[ITEMS] = {
     [BLOCK_DIMS] = 0x0,       [GRID_DIMS] = 0xc,          [SHARED_WINDOW] = NONE,  [LOCAL_WINDOW] = 0x20,
     [STACK_POINTER] = 0x28,   [DYNAMIC_SHARED] = 0x2c,    [GRID_ID] = 0x30,        [SM_COUNT] = 0x10c,
     [SHARED_ADJUST] = 0x114,  [SHARED_AGGREGATE] = 0x13c, [CLUSTER_FLAG] = 0x140,  [CLUSTER_DIMS] = 0x144,
     [CLUSTER_RECIPS] = 0x150, [CLUSTER_GRID] = 0x15c,     [CLUSTER_RANKS] = 0x188, [PARAM_ADDRESS] = 0x198,
+    [CONSTANTS] = 0xd0,
 };
 static const uint16_t places_100[ITEMS] = {
     [BLOCK_DIMS] = 0x360,     [GRID_DIMS] = 0x370,        [SHARED_WINDOW] = 0x2f0, [LOCAL_WINDOW] = 0x2f8,
     [STACK_POINTER] = 0x37c,  [DYNAMIC_SHARED] = 0x2ac,   [GRID_ID] = 0x140,       [SM_COUNT] = 0x2d0,
     [SHARED_ADJUST] = 0x16c,  [SHARED_AGGREGATE] = 0x2bc, [CLUSTER_FLAG] = 0x36c,  [CLUSTER_DIMS] = 0x2a0,
     [CLUSTER_RECIPS] = 0x2b0, [CLUSTER_GRID] = 0x2c0,     [CLUSTER_RANKS] = 0x2cc, [PARAM_ADDRESS] = 0x348,
+    [CONSTANTS] = 0x120,
 };
 
 struct header {
@@ -156,13 +160,14 @@ void nv_launch_header(const struct nv_launch *l, uint8_t *bank0) {
   }
   put64(&h, SHARED_WINDOW, l->shared_window);
   put64(&h, LOCAL_WINDOW, l->local_window);
-  put32(&h, STACK_POINTER, 0, l->local_size);
+  put32(&h, STACK_POINTER, 0, NV_LOCAL_WINDOW);
   put32(&h, DYNAMIC_SHARED, 0, l->dynamic_size);
   put64(&h, GRID_ID, l->grid_id);
   put32(&h, SM_COUNT, 0, l->sms);
   put32(&h, SHARED_ADJUST, 0, a->reserve_in_size ? a->shared_reserved : 0);
   put32(&h, SHARED_AGGREGATE, 0, (l->shared_size + 127) & ~127u);
   put32(&h, CLUSTER_FLAG, 0, l->explicit_cluster);
+  put64(&h, CONSTANTS, l->bank[3].address);
   put32(&h, CLUSTER_RANKS, 0, l->cluster[0] * l->cluster[1] * l->cluster[2]);
   put64(&h, PARAM_ADDRESS, l->bank[0].address + a->param_base);
 }

@@ -121,6 +121,7 @@ static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims
       .barriers = k->barriers,
       .shared_size = l.shared_size,
       .local_size = l.local_size,
+      .local_high = l.local_size,
       .shared_window = l.shared_window,
       .local_window = l.local_window,
       .clock = sm_test_clock,

@@ -164,10 +164,10 @@ static void hopper_block(void **state) {
   struct nv_launch l = launch(0x900);
   uint32_t q[QMD_MAX_WORDS], want[QMD_MAX_WORDS] = {0};
   assert_true(nv_launch_qmd(&l, q));
-  want[0] = 2u << 23 | 0x3fu << 16;                   /* QMD_TYPE GRID_CTA, QMD_GROUP_ID */
-  want[13] = 1 | 1 << 3 | 1 << 12 | 1 << 15;          /* CONSTANT_BUFFER_VALID and _INVALIDATE of 0 and 3 */
-  want[16] = 0x240 | 0x90u << 24;                     /* SHADER_LOCAL_MEMORY_LOW_SIZE, SASS_VERSION */
-  want[17] = 1u << 24;                                /* API_VISIBLE_CALL_LIMIT NO_CHECK */
+  want[0] = 2u << 23 | 0x3fu << 16;          /* QMD_TYPE GRID_CTA, QMD_GROUP_ID */
+  want[13] = 1 | 1 << 3 | 1 << 12 | 1 << 15; /* CONSTANT_BUFFER_VALID and _INVALIDATE of 0 and 3 */
+  want[16] = 0x90u << 24;                    /* SASS_VERSION */
+  want[17] = 0x240 | 1u << 24;               /* SHADER_LOCAL_MEMORY_HIGH_SIZE, API_VISIBLE_CALL_LIMIT NO_CHECK */
   want[18] = 4 << 4 | 5120 << 8 | 1 << 29 | 1u << 31; /* version 4.0, SHARED_MEMORY_SIZE, two invalidates */
   /* 8 KiB are enough for one block, 3 blocks of 512 threads with 40 registers need 15: codes KiB / 4 + 1 */
   want[19] = 3 | 58 << 6 | 5 << 12;
@@ -202,7 +202,8 @@ static void ampere_block(void **state) {
   want[18] = 3 << 4 | 256 << 16;        /* version 3.0, block */
   want[19] = 2 | 1 << 16;
   want[20] = 1 | 1 << 3 | 40 << 8 | 9 << 17; /* banks 0 and 3; registers; target for 3 blocks: 18 of 32 KiB */
-  want[23] = 0x240 | 2u << 27;
+  want[23] = 2u << 27;                       /* barriers */
+  want[50] = 0x240;                          /* SHADER_LOCAL_MEMORY_HIGH_SIZE */
   want[32] = 0x00001000, want[33] = 0xab | 1 << 18 | (0x240 >> 4) << 19; /* bank 0 */
   want[38] = 0x12345600, want[39] = 0xab | 1 << 18 | (0x100 >> 4) << 19;
   want[48] = 0x34567880, want[49] = 0x12;
@@ -225,7 +226,7 @@ static void blackwell_block(void **state) {
   want[32] = 0x23456788, want[33] = 0x1; /* the address >> 4 */
   want[34] = 256 | 2 << 16, want[35] = 1 | 40 << 8 | 2 << 17;
   want[36] = 5120 >> 7 | 3 << 11 | 26 << 17 | 5 << 23;
-  want[37] = 0x240 >> 4;
+  want[37] = 0x240 >> 4 << 16; /* SHADER_LOCAL_MEMORY_HIGH_SIZE */
   want[39] = 100000, want[40] = 3, want[41] = 65535;
   want[42] = (uint32_t)(0xab00001000 >> 6), want[43] = 0xab00001000 >> 38 | (0x240 >> 4) << 19;
   want[48] = (uint32_t)(0xab12345600 >> 6), want[49] = 0xab12345600 >> 38 | (0x100 >> 4) << 19;
@@ -308,15 +309,18 @@ static void expect_header(uint32_t sm_version, uint32_t size, const struct word 
 
 static void headers(void **state) {
   static const struct word ampere[] = {
-      {0x0, 256}, {0x4, 2},       {0x8, 1},      {0xc, 100},  {0x10, 30}, {0x14, 2}, {0x18, 0},    {0x1c, 0x7f01},
-      {0x20, 0},  {0x24, 0x7f02}, {0x28, 0x240}, {0x2c, 300}, {0x30, 7},  {0x34, 1}, {0x10c, 132}, {0x114, 0},
+      {0x0, 256}, {0x4, 2},       {0x8, 1},     {0xc, 100},     {0x10, 30},         {0x14, 2},
+      {0x18, 0},  {0x1c, 0x7f01}, {0x20, 0},    {0x24, 0x7f02}, {0x28, 0x1000000},  {0x2c, 300},
+      {0x30, 7},  {0x34, 1},      {0x10c, 132}, {0x114, 0},     {0x50, 0x12345600}, {0x54, 0xab},
   };
   expect_header(0x800, 0x160, ampere, sizeof ampere / sizeof *ampere);
   static const struct word hopper[] = {
-      {0x0, 256},    {0x4, 2},    {0x8, 1},   {0xc, 100}, {0x10, 30},          {0x14, 2},           {0x24, 0x7f02},
-      {0x28, 0x240}, {0x2c, 300}, {0x30, 7},  {0x34, 1},  {0x10c, 132},        {0x114, 1024},       {0x13c, 5120},
-      {0x140, 1},    {0x144, 4},  {0x148, 2}, {0x14c, 1}, {0x150, 0x3e800000}, {0x154, 0x3f000000}, {0x158, 0x3f800000},
-      {0x15c, 25},   {0x160, 15}, {0x164, 2}, {0x188, 8}, {0x198, 0x00001210}, {0x19c, 0xab},
+      {0x0, 256},          {0x4, 2},       {0x8, 1},           {0xc, 100},          {0x10, 30},
+      {0x14, 2},           {0x24, 0x7f02}, {0x28, 0x1000000},  {0x2c, 300},         {0x30, 7},
+      {0x34, 1},           {0x10c, 132},   {0x114, 1024},      {0x13c, 5120},       {0x140, 1},
+      {0x144, 4},          {0x148, 2},     {0x14c, 1},         {0x150, 0x3e800000}, {0x154, 0x3f000000},
+      {0x158, 0x3f800000}, {0x15c, 25},    {0x160, 15},        {0x164, 2},          {0x188, 8},
+      {0x198, 0x00001210}, {0x19c, 0xab},  {0xd0, 0x12345600}, {0xd4, 0xab},
   };
   expect_header(0x900, 0x210, hopper, sizeof hopper / sizeof *hopper);
   static const struct word blackwell[] = {
@@ -325,7 +329,7 @@ static void headers(void **state) {
       {0x2bc, 5120}, {0x2c0, 25},     {0x2c4, 15},         {0x2c8, 2},          {0x2cc, 8},
       {0x2d0, 132},  {0x2f4, 0x7f01}, {0x2fc, 0x7f02},     {0x348, 0x00001380}, {0x34c, 0xab},
       {0x360, 256},  {0x364, 2},      {0x368, 1},          {0x36c, 1},          {0x370, 100},
-      {0x374, 30},   {0x378, 2},      {0x37c, 0x240},
+      {0x374, 30},   {0x378, 2},      {0x37c, 0x1000000},  {0x120, 0x12345600}, {0x124, 0xab},
   };
   expect_header(0xa00, 0x380, blackwell, sizeof blackwell / sizeof *blackwell);
 }
