@@ -239,7 +239,11 @@ run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 
 # For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
 .PHONY: hw
-hw: all suites $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3)
+hw: all suites $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)
+$(B)/tests/hw/cuda_peer: tests/hw/cuda_peer.cu
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) -arch=native -O2 -o $@ $< 2>/dev/null || $(NVCC) -arch=sm_90 -O2 -o $@ $<
 
 # ---- lint ---------------------------------------------------------------------------------------------------------------------------
 C_FILES = $(shell git ls-files '*.c' '*.h')

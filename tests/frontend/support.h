@@ -19,19 +19,21 @@
 #define EMULATED_NVIDIA "EMU+NV:sm_90"
 #define CACHE_FOLDER    KERNELS_DIR "/../cache"
 
+/* The first is the CPU; the last is there when ptxas is, and is another NVIDIA device when TEST_DEV names it. */
+static const char *devices[] __attribute__((unused)) = {"CPU", EMULATED, EMULATED_NVIDIA};
+
 static inline bool has_ptxas(void) {
   static int known = -1;
   if (known < 0) {
     char *path = ptxas_find(getenv("PTXAS"), getenv("PATH"));
     known = path != NULL;
+    if (getenv("TEST_DEV")) devices[2] = getenv("TEST_DEV");
     if (!path) print_message("not on " EMULATED_NVIDIA ": needs ptxas\n");
     free(path);
     setenv("XDG_CACHE_HOME", CACHE_FOLDER, 1);
   }
   return known;
 }
-/* The first is the CPU; the last is there when ptxas is. */
-static const char *const devices[] __attribute__((unused)) = {"CPU", EMULATED, EMULATED_NVIDIA};
 #define FOR_DEVICES      for (unsigned d_ = 0, n_ = has_ptxas() ? 3 : 2; d_ < n_; d_++)
 #define FOR_EMULATED_GPU for (unsigned d_ = 1, n_ = has_ptxas() ? 3 : 2; d_ < n_; d_++)
 #define DEVICE_NAME      devices[d_]
