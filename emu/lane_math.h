@@ -174,7 +174,7 @@ static inline f64 exp2_of(f64 x) {
       1 + t * (1 + t * (1.0 / 2 +
                         t * (1.0 / 6 + t * (1.0 / 24 + t * (1.0 / 120 +
                                                             t * (1.0 / 720 + t * (1.0 / 5040 + t * (1.0 / 40320))))))));
-  i32 e = (i32)n;
+  i32 e = (i32)(u32)as_u64(x + 0x1.8p52); /* n, also where x is a NaN and any will do */
   e = e > 1000 ? 1000 : e < -1000 ? -1000 : e;
   return p * as_f64((uint64_t)(i64)(1023 + e) << 52);
 }
