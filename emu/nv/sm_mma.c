@@ -137,7 +137,16 @@ BUILD(bgmma) {
   return group(b, inst, why, SM_FN_bgmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), 0);
 }
 
+/* What orders warp groups' registers and waits for their products: these are there already. */
+static const struct sm_uop *nothing(struct sm_warp *w, const struct sm_uop *u) { return u + 1; }
+BUILD(warpgroup) {
+  struct sm_uop *u = sm_emit(b, inst);
+  if (u) u->fn = nothing;
+  return true;
+}
+
 const struct sm_family sm_mma_family[] = {
-    {SASS_HMMA, hmma},   {SASS_IMMA, imma},   {SASS_BMMA, bmma},   {SASS_DMMA, dmma},   {SASS_MOVM, movm},
-    {SASS_HGMMA, hgmma}, {SASS_QGMMA, qgmma}, {SASS_IGMMA, igmma}, {SASS_BGMMA, bgmma}, {SASS_ID_COUNT, NULL},
+    {SASS_WARPGROUP, warpgroup}, {SASS_HMMA, hmma},   {SASS_IMMA, imma},     {SASS_BMMA, bmma},
+    {SASS_DMMA, dmma},           {SASS_MOVM, movm},   {SASS_HGMMA, hgmma},   {SASS_QGMMA, qgmma},
+    {SASS_IGMMA, igmma},         {SASS_BGMMA, bgmma}, {SASS_ID_COUNT, NULL},
 };

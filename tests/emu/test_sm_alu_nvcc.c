@@ -225,7 +225,31 @@ static void numbers(void **state) {
   sm_gpu_free(g);
 }
 
+/* Whole numbers, whose sums are exact in any order. */
+static void warp_groups(void **state) {
+  struct sm_gpu *g = sm_gpu_new("wgmma.cubin");
+  u64 va[3];
+  float *out = sm_alloc(g, 64 * 64 * 4, &va[0]);
+  uint16_t *a = sm_alloc(g, 64 * 64 * 2, &va[1]), *b = sm_alloc(g, 64 * 64 * 2, &va[2]);
+  static int x[64][64], y[64][64];
+  for (int i = 0; i < 64 * 64; i++) {
+    x[i / 64][i % 64] = (int)(rnd() % 17) - 8, y[i / 64][i % 64] = (int)(rnd() % 15) - 7;
+    a[i] = (uint16_t)encode(x[i / 64][i % 64], 10, 5, 0), b[i] = (uint16_t)encode(y[i / 64][i % 64], 10, 5, 0);
+  }
+  for (int k = 0; k < 2; k++) {
+    memset(out, 0xff, 64 * 64 * 4);
+    SM_OK(g, k ? "wgmma_registers" : "wgmma_shared", 1, 128, va[0], va[1], va[2]);
+    for (int i = 0; i < 64; i++)
+      for (int j = 0; j < 64; j++) {
+        int want = 0;
+        for (int n = 0; n < 64; n++) want += x[i][n] * y[n][j];
+        if (out[i * 64 + j] != (float)want) fail_msg("%d %d %d: %f, not %d", k, i, j, (double)out[i * 64 + j], want);
+      }
+  }
+  sm_gpu_free(g);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(warp_groups)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
