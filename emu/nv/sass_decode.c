@@ -56,10 +56,19 @@ static void index_rows(void) {
           row_of[v][form << 9 | rows[i].base] = (uint16_t)(i + 1);
 }
 
+static unsigned version_index(unsigned version) {
+  return version >= 0x90 ? 3 : version >= 0x89 ? 2 : version >= 0x86 ? 1 : 0;
+}
+bool sass_has(enum sass_id id, unsigned version) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].id == id && rows[i].versions >> version_index(version) & 1) return true;
+  return false;
+}
+
 bool sass_decode(const uint64_t word[2], uint64_t pc, unsigned version, struct sass_inst *out) {
   pthread_once(&once, index_rows);
   unsigned opcode = word[0] & 0xfff;
-  unsigned v = version >= 0x90 ? 3 : version >= 0x89 ? 2 : version >= 0x86 ? 1 : 0;
+  unsigned v = version_index(version);
   *out = (struct sass_inst){
       .lo = word[0],
       .hi = word[1],

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "sass_isa.h"
 #include "sm_core.h"
 
 struct target {
@@ -31,6 +32,13 @@ static void init(void) {
       sm_alu_family,  sm_float_family,   sm_convert_family, sm_mma_family,   sm_memory_family,       sm_control_family,
       sm_warp_family, sm_barrier_family, sm_atomic_family,  sm_async_family, sm_matrix_memory_family};
   for (unsigned i = 0; i < sizeof families / sizeof *families; i++) enlist(families[i]);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+bool sm_executes(enum sass_id id) {
+  pthread_once(&once, init);
+  return id < SASS_ID_COUNT && build_of[id];
 }
 
 unsigned sm_simd_level(void) {
@@ -160,7 +168,6 @@ static int lay_out(struct sm_builder *b) {
 }
 
 int sm_build(struct sm_trace *t) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, init);
   struct sm_builder b = {.t = t};
   int r = -ENOMEM;

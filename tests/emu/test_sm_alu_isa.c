@@ -1,0 +1,30 @@
+/* The table of how faithfully operations of SASS are executed: complete, and true of what builders do. */
+#include "emu/nv/sass_isa.h"
+#include "sm_one.h"
+
+static void report(void **state) {
+  char *text = sass_isa_report("sm_90"), *old = sass_isa_report("sm_80");
+  assert_non_null(text);
+  assert_non_null(strstr(text, "\nMUFU             approximate: "));
+  assert_non_null(strstr(text, "\nIADD3            exact\n"));
+  assert_non_null(strstr(text, "\nTEX              missing: graphics\n"));
+  assert_non_null(strstr(text, "\nVIMNMX           exact\n"));
+  assert_non_null(old);
+  assert_null(strstr(old, "\nVIMNMX "));
+  free(text), free(old);
+  assert_null(sass_isa_report("sm_70"));
+}
+/* What is missing is refused. */
+static void refused(void **state) {
+  struct one *o = one_new();
+  assert_true(sm_executes(SASS_IADD3));
+  assert_false(sm_executes(SASS_FSWZADD));
+  struct word w = word(0x022, 4);
+  put(&w, 16, 8, RD), put(&w, 24, 8, RA), put(&w, 64, 8, RB);
+  assert_false(run_word(o, w));
+  one_free(o);
+}
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(report), cmocka_unit_test(refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
