@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "../../emu/amd/rdna3_isa.h"
 #include "../../emu/emu.h"
+#include "../../emu/nv/sass_isa.h"
 
 struct ctx {
   const char *gpus, *isa;
@@ -97,8 +98,8 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
 }
 
 static int print_isa(const struct command *self, const char *gpu) {
-  char *text = rdna3_isa_report(gpu);
-  if (!text) return fail_usage(self, "not supported: --isa %s; gfx1100 is", gpu);
+  char *text = strncmp(gpu, "sm_", 3) ? rdna3_isa_report(gpu) : sass_isa_report(gpu);
+  if (!text) return fail_usage(self, "not supported: --isa %s; gfx1100, sm_80, sm_86, sm_89 and sm_90 are", gpu);
   fputs(text, stdout);
   free(text);
   return EXIT_DONE;

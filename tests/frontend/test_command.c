@@ -373,6 +373,14 @@ static void runs_ptx(void **state) {
   assert_contains(out, "line 5");
 }
 
+static void lists_what_sass_executes(void **state) {
+  EXPECT(0, "emu --isa sm_90");
+  assert_contains(out, "\nIMAD           ");
+  assert_contains(out, "approximate: ");
+  REFUSES("--isa sm_35", "emu --isa sm_35");
+  REFUSES("--gpu sm_90,gfx1100", "emu --gpu sm_90,gfx1100 -- true");
+}
+
 /* ---- devices and bench ---- */
 
 static void lists_devices(void **state) {
@@ -457,6 +465,7 @@ int main(void) {
       cmocka_unit_test(an_endless_kernel_is_given_up),
       cmocka_unit_test(runs_cubins),
       cmocka_unit_test(runs_ptx),
+      cmocka_unit_test(lists_what_sass_executes),
       cmocka_unit_test(lists_devices),
       cmocka_unit_test(benches),
       cmocka_unit_test(environment_is_checked),
