@@ -294,7 +294,7 @@ static bool build_atomic(struct sm_builder *b, const struct sass_inst *in, const
   while (row < end && row->opcode != in->opcode) row++;
   if (row == end) return false;
   if (in->opcode == 0xf8c) {
-    if (!sass_bit(in, 87)) {
+    if (sm_version(b) >= 0x90 && !sass_bit(in, 87)) {
       *why = "ARRIVE";
       return false;
     }
