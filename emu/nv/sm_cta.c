@@ -103,7 +103,7 @@ static void launch_warp(struct sm_core *core, struct sm_cta *cta, uint32_t index
   w->present = lanes >= SM_LANES ? ~0u : (1u << lanes) - 1;
   w->p[SM_PT] = w->p[SM_UPT] = ~0u;
   w->cta = cta, w->index = index, w->vm = g->vm, w->grid = g, w->stats = stats, w->fault = fault, w->core = core;
-  w->local = core->local + slot * g->local_size * SM_LANES;
+  w->local = g->local_size ? core->local + slot * g->local_size * SM_LANES : NULL;
   w->runnable = true, w->groups = 1;
   w->group[0] = (struct sm_group){.mask = w->present, .next = entry};
   w->run = entry;
@@ -139,10 +139,10 @@ static int launch(struct sm_core *core, struct sm_code *code, const struct sm_gr
     memset(cta, 0, sizeof *cta);
     cta->core = core, cta->rank = i, cta->warps = cta->live = warps, cta->warp = core->warp + (size_t)i * warps;
     cta->id[0] = first[0] + i % cx, cta->id[1] = first[1] + i / cx % cy, cta->id[2] = first[2] + i / cx / cy;
-    cta->shared = core->shared + i * shared, cta->shared_size = g->shared_size;
+    cta->shared = shared ? core->shared + i * shared : NULL, cta->shared_size = g->shared_size;
     for (unsigned k = 0; k < SM_BARRIERS; k++) cta->barrier[k].all = ~0u;
   }
-  memset(core->shared, 0, ctas * shared);
+  if (shared) memset(core->shared, 0, ctas * shared);
   /* The lookup needs a warp to fault. */
   struct sm_warp *w = core->warp;
   memset(w, 0, offsetof(struct sm_warp, group));
