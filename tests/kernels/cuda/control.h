@@ -230,6 +230,8 @@ BODY u32 calendar_body(u32 x, u32 i) {
 #define CONTROL(X)                                                                                                     \
   X(fibonacci)                                                                                                         \
   X(ackermann)                                                                                                         \
-  X(mutual) X(structs) X(machine) X(pointers) X(collatz) X(nested) X(quicksort) X(queens) X(edit_distance) X(heap)     \
-      X(widths) X(runs) X(calendar)
+  X(mutual)                                                                                                            \
+  X(structs)                                                                                                           \
+  X(machine)                                                                                                           \
+  X(pointers) X(collatz) X(nested) X(quicksort) X(queens) X(edit_distance) X(heap) X(widths) X(runs) X(calendar)
 #endif
