@@ -77,7 +77,6 @@ struct sm_warp {
   bool runnable, faulted;
   uint32_t alone;                        /* lanes that went on from an exclusive WARPSYNC and are not at its end yet */
   const struct sm_uop *resume[SM_LANES]; /* where lanes go on after a collective */
-  uint32_t slices;                       /* given to groups while there were several */
   uint32_t joining;                      /* CTA barrier + 1 that the executing group arrives at to wait */
   uint32_t reduced_popc, reduced;        /* result of the last reduction at a CTA barrier */
   uint32_t arrived[SM_BARRIERS];         /* lanes that arrived at a CTA barrier since the warp last counted there */

@@ -249,22 +249,12 @@ MEM_INLINE bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uin
   const struct sm_bank *bank = &w->core->bank[u->arg];
   unsigned size = mem_bytes(k);
   if (__builtin_expect(at >= bank->size || size > bank->size - at || at & (size - 1), 0)) return false;
-  const uint8_t *p = bank->host + at;
-  switch (k) {
-#define X(N, n, bytes)                                                                                                 \
-  case MEM_##N: {                                                                                                      \
-    uint32_t row[2 * SM_LANES];                                                                                        \
-    mem_put(MEM_##N, row, 0, p);                                                                                       \
-    out[0] = row[0], out[1] = bytes == 8 ? row[SM_LANES] : 0;                                                          \
-    return true;                                                                                                       \
-  }
-    X(U8, u8, 1)
-    X(S8, s8, 1)
-    X(U16, u16, 2)
-    X(S16, s16, 2) X(B32, b32, 4) X(B64, b64, 8)
-#undef X
-        default : return false;
-  }
+  uint64_t v = 0;
+  memcpy(&v, bank->host + at, size);
+  if (k == MEM_S8) v = (uint32_t)(int8_t)v;
+  if (k == MEM_S16) v = (uint32_t)(int16_t)v;
+  out[0] = (uint32_t)v, out[1] = (uint32_t)(v >> 32);
+  return true;
 }
 
 /* arg: bank; flag: kind; imm: offset. */
