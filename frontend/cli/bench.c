@@ -266,9 +266,9 @@ static int bench_main(const struct command *self, int argc, char **argv) {
   if (x.json)
     printf("\n], \"ran\": %u, \"failed\": %u, \"skipped\": %u}\n", t.ran - t.skipped, t.failed, t.skipped);
   else
-    printf("\n%u of %u ok. Every result was compared with a plain host computation. Times on EMU devices are the "
+    printf("\n%u of %u ok%s. Every result was compared with a plain host computation. Times on EMU devices are the "
            "emulator's.\n",
-           t.ran - t.skipped - t.failed, t.ran - t.skipped);
+           t.ran - t.skipped - t.failed, t.ran - t.skipped, t.skipped ? ", the rest needs ptxas" : "");
   db_shutdown();
   return t.failed ? EXIT_FAILED : EXIT_DONE;
 }
