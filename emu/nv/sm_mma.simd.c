@@ -340,6 +340,16 @@ static const struct sm_uop *outside(struct sm_warp *w, const struct sm_uop *u, u
                   "matrix in shared memory at 0x%x, of which the CTA has 0x%x bytes", at, w->cta->shared_size);
 }
 
+/* Patterns of swizzling that do not start at a multiple of their own size: bits [49,52) of a descriptor. */
+static inline bool base_offset(const struct sm_warp *w, const struct sm_uop *u) {
+  const u32 *a = ROW(u32, 0), *b = ROW(u32, 1);
+  return ((u->flag & SM_MMA_A_SHARED ? a[ROW_LANES] : 0) | b[ROW_LANES]) >> 17 & 7;
+}
+static const struct sm_uop *refuse_base_offset(struct sm_warp *w, const struct sm_uop *u) {
+  return sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_ILLEGAL_PARAMETER, -1, 0, 0,
+                  "not supported: a base offset in a matrix descriptor");
+}
+
 /* Sources: 0 A's registers or descriptor, 1 B's descriptor, 2 C. arg: SM_MMA_SHAPE; imm: columns; flag: SM_MMA_A_SHARED,
  * SM_MMA_TURN_A and _B, SM_MMA_NO_C, SM_RESULT_F32, SM_NEG(0), SM_SAT, SM_ABS(0) and (1). Predicate 0: C counts. */
 enum { A_REGISTERS = 4 };
@@ -366,6 +376,7 @@ ALWAYS const struct sm_uop *hgmma_of(struct sm_warp *w, const struct sm_uop *u, 
   const u32 *c_ = ROW(u32, 2), bits = 128 / (u32)per_row(ta);
   u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   if (!lanes) return u + 1;
+  if (base_offset(w, u)) return refuse_base_offset(w, u);
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
   u32 bad = group_a(w, u, rows, bits);
   if (bad != ~0u) return outside(w, u, bad);
@@ -402,6 +413,7 @@ ALWAYS const struct sm_uop *group_integers(struct sm_warp *w, const struct sm_uo
   i32 s[16][N] __attribute__((aligned(64)));
   u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   if (!lanes) return u + 1;
+  if (base_offset(w, u)) return refuse_base_offset(w, u);
   const u32 *c = ROW(u32, 2);
   int no_c = u->flag & SM_MMA_NO_C || !(sm_psrc(w, u, 0) & lanes);
   u32 bad = group_a(w, u, a, 8);

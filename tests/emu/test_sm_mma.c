@@ -327,6 +327,14 @@ static void warp_groups(void **state) {
         if (s == 0 && !wide) got &= 0x7fff;
         expect(got, want, lane, w, "warp group", t << 8 | mode << 4 | (u64)turn_a << 1 | turn_b, r, c);
       }
+    /* A pattern that starts elsewhere than at its own multiple is refused, not computed wrongly. */
+    struct fault fault = {0};
+    const struct sm_grid grid = {.version = 0x90, .pgm = 0x1000};
+    o->w.fault = &fault, o->w.grid = &grid;
+    set_ureg(o, 11, 3 << 17);
+    assert_false(run_word(o, w));
+    assert_non_null(strstr(fault.text, "base offset"));
+    o->w.fault = NULL, o->w.grid = NULL;
   }
   free(cta.shared);
   one_free(o);
