@@ -75,6 +75,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   struct bounds a = s[0], b = s[1];
   bool wide = t == DT_U64 && (a.min < 0 || (u->nsrc > 1 && b.min < 0)); /* an unknown u64 */
   switch (u->op) {
+  case OP_BIND: return known ? a : all;
   case OP_VAR: return known && u->nsrc == 2 ? fit(t, a.min, b.max) : all;
   case OP_RANGE:
   case OP_SPECIAL: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
@@ -87,6 +88,8 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   case OP_COPY:
   case OP_AFTER:
   case OP_GEP: return u->nsrc && u->src[0]->dtype == t && (u->src[0]->flags & UOP_HAS_BOUNDS) ? a : all;
+  case OP_IOTA: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
+  case OP_GATHER:
   case OP_PAD:
     return u->nsrc && (u->src[0]->flags & UOP_HAS_BOUNDS)
                ? (struct bounds){a.min < 0 ? a.min : 0, a.max > 0 ? a.max : 0}
@@ -204,11 +207,13 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     return x;
   }
   if (op_info[u->op].cls != OPCLASS_TENSOR) return &scalar;
-  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_FLIP || !x) return x;
+  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_FLIP || u->op == OP_ASSIGN || !x) return x;
+  if (u->op == OP_GATHER) return u->nsrc == 2 ? u->src[1]->shape : NULL;
 
   struct shape s = {.rank = x->rank};
   switch (u->op) {
   case OP_BUFFER:
+  case OP_IOTA:
     s.rank = 1;
     s.dim[0] = u->src[0];
     break;

@@ -135,6 +135,8 @@ static int analyse(struct scheduler *s, struct node *n) {
   n->use = NO_USE;
   n->device = NO_DEVICE;
   n->numel = shape_numel(u->shape);
+  if (u->op == OP_IOTA || u->op == OP_GATHER || u->op == OP_ASSIGN || u->op == OP_BIND)
+    return fail(s, -EINVAL, "not supported: scheduling %s", op_info[u->op].name);
   if (u->op == OP_SINK) return fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = uop_import(s->graph, u);
   for (unsigned i = 0; i < nsources(u); i++) {

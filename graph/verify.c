@@ -80,7 +80,7 @@ static int check_alu(const struct check *c) {
 static int check_tensor(const struct check *c) {
   const struct uop *u = c->u, *x = u->nsrc ? u->src[0] : NULL;
   char from[256], to[256];
-  for (unsigned i = 1; i < u->nsrc; i++)
+  for (unsigned i = 1; i < u->nsrc && u->op != OP_GATHER && u->op != OP_ASSIGN; i++)
     if (!dtype_is_int(u->src[i]->dtype))
       return bad(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
   if (u->op == OP_BUFFER) {
@@ -88,6 +88,8 @@ static int check_tensor(const struct check *c) {
       return bad(c, "its size is not a constant of at least 0");
     return 0;
   }
+  if (u->op == OP_IOTA)
+    return dtype_is_int(u->dtype) && dtype_is_int(x->dtype) ? 0 : bad(c, "counts in and up to integers");
   if (x->dtype != u->dtype) return bad(c, "its source is %s", dtype_info[x->dtype].name);
   if (!x->shape) return 0; /* said of the source */
   unsigned rank = x->shape->rank;
@@ -136,6 +138,30 @@ static int check_tensor(const struct check *c) {
     if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
       return bad(c, "reduces with something other than ADD, MUL or MAX");
     break;
+  case OP_GATHER: {
+    const struct shape *index = u->src[1]->shape;
+    if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
+    if (!index) return 0; /* said of the index */
+    if ((uint64_t)u->arg.i >= rank || index->rank != rank)
+      return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), from);
+    for (unsigned i = 0; i < rank; i++)
+      if (i != u->arg.i && index->dim[i] != x->shape->dim[i])
+        return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), from);
+    break;
+  }
+  case OP_ASSIGN: {
+    const struct uop *view = u->src[1], *value = u->src[2], *to_memory = view;
+    while (x->op == OP_RESHAPE) x = x->src[0];
+    if (x->op != OP_BUFFER && x->op != OP_ASSIGN) return bad(c, "%s is not in memory", op_info[x->op].name);
+    while (to_memory != u->src[0] && to_memory != x && to_memory->op >= OP_RESHAPE && to_memory->op <= OP_FLIP)
+      to_memory = to_memory->src[0];
+    if (to_memory != u->src[0] && to_memory != x) return bad(c, "the second source is no view of the first");
+    if (value->dtype != u->dtype) return bad(c, "the value is %s", dtype_info[value->dtype].name);
+    if (view->shape && value->shape && !shape_equal(view->shape, value->shape))
+      return bad(c, "%s is written to %s", shape_text(value->shape, to, sizeof to),
+                 shape_text(view->shape, from, sizeof from));
+    break;
+  }
   default: break;
   }
   return 0;
