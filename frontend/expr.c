@@ -104,6 +104,14 @@ struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs) {
   return e;
 }
 
+struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size) {
+  if (!by && x.dim[b] == size) return x;
+  int64_t arg = (int64_t)((uint64_t)by << 8) | b << 4 | a;
+  x.u = uop_new(rt.graph, OP_SHEAR, x.dtype, 1, int_arg(arg), 0, (struct uop *[]){x.u, uop_index(rt.graph, size)}, 2);
+  x.dim[b] = size;
+  return x;
+}
+
 struct expr expr_flip(struct expr x, unsigned mask) {
   if (mask) x.u = uop_new(rt.graph, OP_FLIP, x.dtype, 1, int_arg(mask), 0, &x.u, 1);
   return x;

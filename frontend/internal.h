@@ -119,6 +119,8 @@ struct expr expr_reshape(struct expr x, unsigned rank, const int64_t *dim);
 struct expr expr_expand(struct expr x, const int64_t *dim); /* same rank */
 struct expr expr_permute(struct expr x, const unsigned *axes);
 struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs); /* PAD, SHRINK */
+/* Element (..i..j..) is x's at (..i..j + by * i..), i along axis a and j along axis b, which gets size elements; 0 outside of x. */
+struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size);
 struct expr expr_flip(struct expr x, unsigned mask);
 struct expr expr_reduce(enum op op, struct expr x, unsigned mask); /* axes become 1 */
 struct expr expr_drop_axes(struct expr x, unsigned mask);

@@ -90,6 +90,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   case OP_GEP: return u->nsrc && u->src[0]->dtype == t && (u->src[0]->flags & UOP_HAS_BOUNDS) ? a : all;
   case OP_IOTA: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
   case OP_GATHER:
+  case OP_SHEAR:
   case OP_PAD:
     return u->nsrc && (u->src[0]->flags & UOP_HAS_BOUNDS)
                ? (struct bounds){a.min < 0 ? a.min : 0, a.max > 0 ? a.max : 0}
@@ -242,6 +243,11 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
       s.dim[i] = !first ? NULL : u->op == OP_PAD ? dim_sum(g, first, q, NULL) : dim_sum(g, first, NULL, p);
       if (!s.dim[i]) return NULL;
     }
+    break;
+  case OP_SHEAR:
+    if ((u->arg.i & 15) >= s.rank || (u->arg.i >> 4 & 15) >= s.rank || u->nsrc != 2) return NULL;
+    memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
+    s.dim[u->arg.i >> 4 & 15] = u->src[1];
     break;
   case OP_REDUCE_AXIS:
     for (unsigned i = 0; i < s.rank; i++) s.dim[i] = (u->arg.i >> i & 1) ? uop_index(g, 1) : x->dim[i];

@@ -121,6 +121,17 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
     if (*padded && is(*padded, 1)) *padded = NULL;
     *valid = index_and(s, *valid, *padded);
     break;
+  case OP_SHEAR: {
+    unsigned a = u->arg.i & 15, b = u->arg.i >> 4 & 15;
+    for (unsigned i = 0; i < from->rank; i++) out[i] = in[i];
+    struct uop *slope = index_binary(s, OP_MUL, in[a], uop_index(g, u->arg.i >> 8));
+    out[b] = index_binary(s, OP_ADD, slope, in[b]);
+    struct uop *above = index_binary(s, OP_CMPLT, uop_index(g, -1), out[b]);
+    *padded = index_and(s, above, index_binary(s, OP_CMPLT, out[b], uop_import(g, from->dim[b])));
+    if (is(*padded, 1)) *padded = NULL;
+    *valid = index_and(s, *valid, *padded);
+    break;
+  }
   default: return false;
   }
   return true;

@@ -109,6 +109,9 @@ static void print_arg(struct text *t, const struct uop *u) {
       put(t, "%s%u", i ? " " : "", (unsigned)((uint64_t)u->arg.i >> (4 * i)) & 15);
     put(t, "]");
     break;
+  case OP_SHEAR:
+    put(t, " axis %d by %" PRId64 " along %d", (int)(u->arg.i >> 4 & 15), u->arg.i >> 8, (int)(u->arg.i & 15));
+    break;
   case OP_FLIP:
   case OP_REDUCE_AXIS:
     if (u->op == OP_REDUCE_AXIS) put(t, " %s", op_info[u->aux % OP_COUNT].name);

@@ -128,6 +128,11 @@ static int check_tensor(const struct check *c) {
     }
     if (!u->shape) return bad(c, "a dimension overflows");
     break;
+  case OP_SHEAR:
+    if (!u->shape || (u->arg.i & 15) == (u->arg.i >> 4 & 15))
+      return bad(c, "axis %d along axis %d of %s", (int)(u->arg.i >> 4 & 15), (int)(u->arg.i & 15), from);
+    if (uop_max(u->src[1]) < 0) return bad(c, "a negative dimension");
+    break;
   case OP_FLIP:
     if ((uint64_t)u->arg.i >> rank)
       return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, from);

@@ -66,6 +66,10 @@ static inline struct uop *with_arg(enum op op, struct uop *x, int64_t arg, unsig
 }
 static inline struct uop *permute(struct uop *x, int64_t order) { return with_arg(OP_PERMUTE, x, order, 0); }
 static inline struct uop *flip(struct uop *x, int64_t axes) { return with_arg(OP_FLIP, x, axes, 0); }
+static inline struct uop *shear(struct uop *x, unsigned a, unsigned b, int64_t by, int64_t size) {
+  struct uop *src[] = {x, uop_index(g, size)};
+  return uop_new(g, OP_SHEAR, x->dtype, 1, (union uop_arg){.i = (int64_t)((uint64_t)by << 8) | b << 4 | a}, 0, src, 2);
+}
 static inline struct uop *reduce(enum op op, struct uop *x, int64_t axes) {
   return with_arg(OP_REDUCE_AXIS, x, axes, op);
 }
@@ -124,6 +128,12 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   case OP_SHRINK:
     for (unsigned i = 0; i < s->shape->rank; i++) from[i] = at[i] + u->src[1 + 2 * i]->arg.i;
     return x[put_together(s, from)];
+  case OP_SHEAR: {
+    unsigned a = u->arg.i & 15, b = u->arg.i >> 4 & 15;
+    memcpy(from, at, sizeof from);
+    from[b] += (u->arg.i >> 8) * at[a];
+    return from[b] < 0 || from[b] >= dim_of(s, b) ? (union value){0} : x[put_together(s, from)];
+  }
   case OP_PAD:
     for (unsigned i = 0; i < s->shape->rank; i++) {
       from[i] = at[i] - u->src[1 + 2 * i]->arg.i;

@@ -107,6 +107,45 @@ static void test_pad(void **state) {
   check(reduce(OP_MUL, PAD(reduce(OP_ADD, x, 1), 1, 0, 0, 2), 3));
 }
 
+/* Whether a schedule of root needs no division: every index is a sum of multiples. */
+static bool affine(struct uop *root) {
+  struct schedule s;
+  char err[500];
+  bool good = true;
+  assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+  for (size_t i = 0; i < s.nitems; i++) {
+    size_t n;
+    struct uop **order = uop_toposort(&s.items[i].ast, 1, &n);
+    for (size_t k = 0; k < n; k++) good &= order[k]->op != OP_IDIV && order[k]->op != OP_MOD;
+    free(order);
+  }
+  schedule_free(&s);
+  return good;
+}
+
+/* A convolution's windows are a shear of its input repeated; the gradient's are sheared back. */
+static void test_shear(void **state) {
+  struct uop *x = TENSOR(2, 4);
+  assert_int_equal(check(shear(x, 0, 1, 1, 3)), 0);
+  assert_int_equal(check(contiguous(shear(x, 0, 1, 1, 3))), 1);
+  assert_int_equal(check(contiguous(shear(add(x, num(1)), 0, 1, -3, 6))), 1);
+  assert_int_equal(check(contiguous(shear(x, 1, 0, 2, 5))), 1);
+  assert_int_equal(check(contiguous(shear(TENSOR(3, 0), 0, 1, 1, 3))), 1);
+  struct uop *windows = shear(EXPAND(RESHAPE(TENSOR(13), 1, 13), 3, 13), 0, 1, 2, 9),
+             *weight = RESHAPE(TENSOR(3), 3, 1);
+  struct uop *conv = reduce(OP_ADD, mul(windows, EXPAND(weight, 3, 9)), 1);
+  assert_int_equal(check(conv), 1);
+  assert_true(affine(conv));
+  struct uop *strided =
+      SHRINK(RESHAPE(shear(EXPAND(RESHAPE(TENSOR(13), 1, 13), 3, 13), 0, 1, 2, 10), 3, 5, 2), 0, 3, 0, 5, 0, 1);
+  strided = reduce(OP_ADD, mul(strided, EXPAND(RESHAPE(weight, 3, 1, 1), 3, 5, 1)), 1);
+  assert_int_equal(check(strided), 1);
+  assert_true(affine(strided));
+  struct uop *back = reduce(OP_ADD, shear(mul(EXPAND(TENSOR(1, 9), 3, 9), EXPAND(weight, 3, 9)), 0, 1, -2, 13), 1);
+  assert_int_equal(check(back), 1);
+  assert_true(affine(back));
+}
+
 static void test_empty_and_scalar(void **state) {
   assert_int_equal(check(num(3)), 1);
   assert_int_equal(check(EXPAND(RESHAPE(num(3), 1, 1), 2, 3)), 1);
@@ -158,7 +197,7 @@ static struct uop *random_movement(struct uop *x) {
   int64_t n[2 * MAX_RANK], dims[MAX_RANK];
   unsigned rank = x->shape->rank;
   for (unsigned i = 0; i < rank; i++) dims[i] = dim_of(x, i);
-  switch (pick(0, 7)) {
+  switch (pick(0, 8)) {
   case 0: { /* split a dimension */
     unsigned m = 0;
     for (unsigned i = 0; i < rank; i++) {
@@ -196,6 +235,10 @@ static struct uop *random_movement(struct uop *x) {
   case 4:
     for (unsigned i = 0; i < rank; i++) n[2 * i] = dims[i] ? pick(0, 1) : 0, n[2 * i + 1] = pick(n[2 * i], dims[i]);
     return pick(0, 1) ? movement(OP_SHRINK, x, 2 * rank, n) : x;
+  case 6: {
+    unsigned a = (unsigned)pick(0, rank - 1), b = (unsigned)pick(0, rank - 1);
+    return a == b ? x : shear(x, a, b, pick(-2, 2), pick(1, 4));
+  }
   case 5: return flip(x, pick(0, (1 << rank) - 1));
   default:
     for (unsigned i = 0; i < rank; i++) n[i] = dims[i] == 1 && pick(0, 1) ? pick(1, 4) : dims[i];
@@ -294,6 +337,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_sharing, setup, teardown),
       cmocka_unit_test_setup_teardown(test_views, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),

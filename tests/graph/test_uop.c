@@ -90,6 +90,7 @@ static void test_shapes(void **state) {
   SHAPE(PAD(x, 1, 2, 0, 0, 0, 3), 5, 3, 7);
   SHAPE(SHRINK(x, 1, 2, 0, 3, 2, 2), 1, 3, 0);
   SHAPE(flip(x, 5), 2, 3, 4);
+  SHAPE(shear(x, 1, 2, -2, 7), 2, 3, 7);
   SHAPE(reduce(OP_ADD, x, 5), 1, 3, 1);
   SHAPE(contiguous(x), 2, 3, 4);
   SHAPE(copy_to(x, 1), 2, 3, 4);
@@ -217,6 +218,8 @@ static void test_verify(void **state) {
   refuse(SHRINK(x, 0, 3, 0, 3), STAGE_TENSOR, "0..3 is not within axis 0 of (2, 3)");
   refuse(SHRINK(x, 0, 2), STAGE_TENSOR, "2 bounds for (2, 3)");
   refuse(PAD(x, -1, 0, 0, 0), STAGE_TENSOR, "negative padding of axis 0");
+  refuse(shear(x, 1, 1, 1, 3), STAGE_TENSOR, "axis 1 along axis 1 of (2, 3)");
+  refuse(shear(x, 0, 2, 1, 3), STAGE_TENSOR, "axis 2 along axis 0 of (2, 3)");
   refuse(flip(x, 4), STAGE_TENSOR, "names axes that (2, 3) lacks");
   refuse(reduce(OP_ADD, x, 8), STAGE_TENSOR, "names axes that (2, 3) lacks");
   refuse(reduce(OP_SUB, x, 1), STAGE_TENSOR, "other than ADD, MUL or MAX");
