@@ -36,7 +36,7 @@ static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsi
   e = expr_reshape(e, rank, dim);
   struct storage *s = storage_new(c->slot, id, bytes);
   if (!s) return call_fail(c, "%s", db_error());
-  struct value *v = db_buffer_write(s->buffer, 0, data, bytes) ? NULL : value_new(e.u, c->slot, NULL, 0);
+  struct value *v = bytes && db_buffer_write(s->buffer, 0, data, bytes) ? NULL : value_new(e.u, c->slot, NULL, 0);
   if (!v) {
     storage_release(s);
     return call_fail(c, "%s", db_error());
@@ -49,9 +49,10 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
   struct call c;
   int64_t dim[MAX_RANK];
   if (!call_begin(&c, "from", file, line, 0, NULL)) return c.result;
-  if (!data) return call_fail(&c, "the data is NULL");
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
-  if (!call_shape(&c, shape, dim) || !call_device(&c, dev)) return c.result;
+  if (!call_shape(&c, shape, dim)) return c.result;
+  if (!data && dims_numel(shape.n, dim)) return call_fail(&c, "the data is NULL");
+  if (!call_device(&c, dev)) return c.result;
   return from_host(&c, data, (enum dtype)dtype, shape.n, dim);
 }
 
@@ -86,15 +87,14 @@ db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype 
   if (!dtype_public(dtype) || dtype == DB_BOOL)
     return call_fail(&c, "of %s; a numeric type is needed", db_dtype_name(dtype));
   double count = ceil((stop - start) / step);
-  if (!(count >= 1 && count < 1e15))
-    return call_fail(&c, "from %g to %g by %g has no elements, or no end", start, stop, step);
-  int64_t n = (int64_t)count;
+  if (!(fabs(count) < 1e15)) return call_fail(&c, "from %g to %g by %g has no end", start, stop, step);
+  int64_t n = count > 0 ? (int64_t)count : 0;
   enum dtype t = (enum dtype)dtype;
   double last = start + (double)(n - 1) * step;
-  if (!in_range(t, start) || !in_range(t, last))
+  if (n && (!in_range(t, start) || !in_range(t, last)))
     return call_fail(&c, "%g does not fit %s", in_range(t, start) ? last : start, db_dtype_name(dtype));
   if (!call_device(&c, dev)) return c.result;
-  void *data = malloc((size_t)n * dtype_info[t].size);
+  void *data = malloc((size_t)n * dtype_info[t].size + 1);
   if (!data) return call_fail(&c, "out of memory for %lld elements", (long long)n);
   for (int64_t i = 0; i < n; i++) store_number(t, data, i, start + (double)i * step);
   db_tensor *r = from_host(&c, data, t, 1, &n);

@@ -17,7 +17,7 @@
  * operation, its shapes and the line that called it; operations on it give the same poison, and realizing or reading it returns a negative errno with
  * that message in db_error(). Nothing here returns NULL, prints or exits.
  *
- * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, none of size 0.
+ * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes; a size may be 0.
  * Types promote to the smallest that holds both: bool < integers < f16, bf16 < f32 < f64, where f16 with bf16 gives f32,
  * signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
  * number with a fraction (any float or double) beside an integer or bool tensor makes both f32.
@@ -131,7 +131,7 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
 #define db_zeros(dtype, dev, ...)       db_full_at(DB_HERE, db_operand_int(0), dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_ones(dtype, dev, ...)        db_full_at(DB_HERE, db_operand_int(1), dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape);
-/* start, start + step, ... up to but without stop; one axis. */
+/* start, start + step, ... up to but without stop; one axis, empty when stop is not beyond start. */
 #define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
 
@@ -288,10 +288,10 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 enum db_reduce_op {
   DB_SUM,  /* bool and integers: i64. f16 and bf16 accumulate in f32 */
   DB_PROD, /* as sum */
-  DB_MAXIMUM,
+  DB_MAXIMUM, /* of no elements: poison */
   DB_MINIMUM,
-  DB_MEAN, /* integers: f32 */
-  DB_VAR,  /* divides by n - 1; integers: f32 */
+  DB_MEAN, /* integers: f32; of no elements: NaN */
+  DB_VAR,  /* divides by n - 1, so that of fewer than two elements it is NaN; integers: f32 */
   DB_STD,
 };
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep);

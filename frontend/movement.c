@@ -15,11 +15,14 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
     if (dim[i] == -1 && open < 0) {
       open = (int)i;
       dim[i] = 1;
-    } else if (dim[i] < 1 || __builtin_mul_overflow(known, dim[i], &known)) {
-      return call_fail(&c, "%s to %s: sizes are at least 1, and one of them may be -1", SHAPE(*x),
+    } else if (dim[i] < 0 || __builtin_mul_overflow(known, dim[i], &known)) {
+      return call_fail(&c, "%s to %s: sizes are not negative, and one of them may be -1", SHAPE(*x),
                        shape_text(shape.n, shape.v).s);
     }
   }
+  if (open >= 0 && !known)
+    return call_fail(&c, "%s to %s: any size would do for -1 beside a size of 0", SHAPE(*x),
+                     shape_text(shape.n, shape.v).s);
   if (open >= 0 && n % known == 0) dim[open] = n / known;
   if (dims_numel(shape.n, dim) != n)
     return call_fail(&c, "%s has %lld elements, which %s cannot hold", SHAPE(*x), (long long)n,
@@ -113,9 +116,9 @@ db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs) {
   if (!pair_count_good(&c, x, pairs)) return c.result;
   for (unsigned i = 0; i < x->rank; i++) {
     const int64_t *p = &pairs.v[2 * i];
-    if (p[0] < 0 || p[1] > x->dim[i] || p[0] >= p[1])
-      return call_fail(&c, "axis %u of %s: [%lld, %lld) is empty or not within [0, %lld)", i, SHAPE(*x),
-                       (long long)p[0], (long long)p[1], (long long)x->dim[i]);
+    if (p[0] < 0 || p[1] > x->dim[i] || p[0] > p[1])
+      return call_fail(&c, "axis %u of %s: [%lld, %lld) is not within [0, %lld)", i, SHAPE(*x), (long long)p[0],
+                       (long long)p[1], (long long)x->dim[i]);
   }
   return call_end(&c, expr_bounds(OP_SHRINK, expr_of(x), pairs.v));
 }

@@ -230,11 +230,14 @@ static int execute(struct uop *const *roots, unsigned n, struct value *const *va
     struct uop *real = uop_import(rt.graph, r.sched.outputs[i]);
     struct uop *b = under_reshapes(real);
     struct storage *s = b->op == OP_BUFFER ? storage_find(b->arg.i) : NULL;
+    if (s)
+      s->refs++;
+    else if (b->op == OP_BUFFER && !buffer_bytes(b)) /* no kernel writes what has no elements */
+      s = storage_new(b->aux, b->arg.i, 0);
     if (!s) {
       err = db_fail(-EPROTO, "scheduling: output %u is not in memory", i);
       goto out;
     }
-    s->refs++;
     value_becomes(values[i], real, s);
   }
 out:

@@ -56,8 +56,8 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
   if (!call_begin(&c, known ? rows[op].name : "reduce", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no reduction %d", (int)op);
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
-  if ((op == DB_VAR || op == DB_STD) && reduced_count(expr_of(x), mask) < 2)
-    return call_fail(&c, "%s has one element along these axes; a variance needs two", SHAPE(*x));
+  if ((op == DB_MAXIMUM || op == DB_MINIMUM) && reduced_count(expr_of(x), mask) == 0)
+    return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x), rows[op].name);
   struct expr r = rows[op].build(expr_of(x), mask);
   if (is_half(x->dtype)) r = expr_cast(r, x->dtype);
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));

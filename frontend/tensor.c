@@ -231,11 +231,11 @@ bool call_shape(struct call *c, db_list list, int64_t *dim) {
   int64_t n = 1;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
-    if (dim[i] < 1)
-      return call_fail(c, "axis %u of %s has size %lld; sizes are at least 1", i, shape_text(list.n, list.v).s,
+    if (dim[i] < 0)
+      return call_fail(c, "axis %u of %s has size %lld; sizes are not negative", i, shape_text(list.n, list.v).s,
                        (long long)dim[i]),
              false;
-    if (__builtin_mul_overflow(n, dim[i], &n) || n > INT64_MAX / 16)
+    if (dim[i] && (__builtin_mul_overflow(n, dim[i], &n) || n > INT64_MAX / 16))
       return call_fail(c, "%s has too many elements", shape_text(list.n, list.v).s), false;
   }
   return true;
@@ -275,9 +275,9 @@ int db_read(db_tensor *t, void *dst, size_t bytes) {
     if (bytes != size)
       err = db_fail(-EINVAL, "read: %zu bytes asked of a tensor %s of %s, which has %zu", bytes, SHAPE(*t),
                     dtype_info[t->dtype].name, size);
-    else if (!dst)
+    else if (!dst && size)
       err = db_fail(-EINVAL, "read: the destination is NULL");
-    else if (!(err = realize_values(&t->value, 1, true)))
+    else if (!(err = realize_values(&t->value, 1, true)) && size)
       err = db_buffer_read(t->value->storage->buffer, 0, dst, size);
   }
   pthread_mutex_unlock(&rt.lock);

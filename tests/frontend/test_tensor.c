@@ -157,6 +157,86 @@ static void constants_on_the_second_device(void **state) {
   }
 }
 
+/* ---- no elements, one element ---- */
+
+static void sizes_of_zero(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      float f[6];
+      int64_t i[3];
+      db_tensor *none = db_zeros(DB_F32, dev, 0, 3), *given = db_from(NULL, DB_F32, dev, 0, 3);
+      assert_int_equal(db_numel(none), 0);
+      assert_int_equal(db_read(none, NULL, 0), 0);
+      assert_int_equal(db_read(given, f, 0), 0);
+      assert_int_equal(db_read(none, f, 4), -EINVAL);
+      db_tensor *sum = db_add(db_mul(none, given), db_ones(DB_F32, dev, 1, 3));
+      assert_int_equal(db_dim(sum, 0), 0);
+      assert_int_equal(db_dim(sum, 1), 3);
+      assert_int_equal(watched(sum).kernels, 0);
+      assert_int_equal(db_read(db_contiguous(db_exp(sum)), NULL, 0), 0);
+      /* movement */
+      assert_int_equal(db_dim(db_permute(db_flip(none, 0), 1, 0), 1), 0);
+      assert_int_equal(db_dim(db_reshape(none, 5, 0, 7), 2), 7);
+      assert_int_equal(db_dim(db_expand(db_ones(DB_F32, dev, 1, 3), 0, 3), 0), 0);
+      db_tensor *x = numbers(dev, 2, 3), *slice = db_shrink(x, 1, 1, 0, 3);
+      assert_int_equal(db_realize(slice), 0);
+      assert_int_equal(db_read(slice, NULL, 0), 0);
+      must_read(db_pad_with(slice, 2.5, 1, 1, 0, 0), f, sizeof f);
+      for (int k = 0; k < 6; k++) assert_float_equal(f[k], 2.5, 0);
+      must_read(db_pad(given, 2, 0, 0, 0), f, sizeof f);
+      for (int k = 0; k < 6; k++) assert_float_equal(f[k], 0, 0);
+      /* reductions */
+      assert_float_equal(must_item(db_sum(none)), 0, 0);
+      must_read(db_sum(given, 0), f, 3 * sizeof *f);
+      assert_float_equal(f[2], 0, 0);
+      must_read(db_prod(db_from(NULL, DB_I32, dev, 0, 3), 0), i, sizeof i);
+      for (int k = 0; k < 3; k++) assert_int_equal(i[k], 1);
+      assert_true(isnan(must_item(db_mean(none))));
+      assert_true(isnan(must_item(db_var(none))));
+      assert_int_equal(db_read(db_max(none, 1), NULL, 0), 0);
+      assert_int_equal(db_read(db_softmax(db_transpose(given, 0, 1), 1), NULL, 0), 0);
+      /* products */
+      must_read(db_matmul(db_zeros(DB_F32, dev, 2, 0), given), f, sizeof f);
+      for (int k = 0; k < 6; k++) assert_float_equal(f[k], 0, 0);
+      assert_int_equal(db_dim(db_matmul(given, numbers(dev, 3, 4)), 1), 4);
+      assert_float_equal(must_item(db_dot(db_zeros(DB_F32, dev, 0), db_ones(DB_F32, dev, 0))), 0, 0);
+      assert_int_equal(db_read(db_to(none, NULL), NULL, 0), 0);
+      assert_int_equal(db_numel(db_arange(3, 3, 1, DB_I32, dev)), 0);
+      assert_int_equal(db_numel(db_arange(3, 0, 1, DB_F32, dev)), 0);
+      /* together with what has elements */
+      assert_int_equal(db_realize(sum, x, db_sum(x), db_neg(given)), 0);
+    }
+    db_close(dev);
+  }
+}
+
+static void scalars(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = db_from(&(float){3}, DB_F32, dev), *y = db_full(2, DB_F32, dev);
+      assert_int_equal(db_rank(x), 0);
+      assert_int_equal(db_numel(x), 1);
+      assert_float_equal(must_item(db_mul(db_add(x, y), x)), 15, 0);
+      assert_float_equal(must_item(db_where(db_lt(x, y), x, y)), 2, 0);
+      assert_float_equal(must_item(db_sum(x)), 3, 0);
+      assert_float_equal(must_item(db_max(x)), 3, 0);
+      assert_float_equal(must_item(db_mean(y)), 2, 0);
+      assert_true(isnan(must_item(db_std(x))));
+      assert_float_equal(must_item(db_permute(db_contiguous(x))), 3, 0);
+      assert_float_equal(must_item(db_reshape(db_expand(db_reshape(x, 1, 1), 1, 1))), 3, 0);
+      assert_float_equal(must_item(db_sum(db_expand(x, 4))), 12, 0);
+      assert_float_equal(must_item(db_cast(db_pad(x), DB_I32)), 3, 0);
+      assert_int_equal(db_rank(db_add(x, numbers(dev, 2, 2))), 2);
+      float out;
+      must_read(db_to(db_shrink(x), NULL), &out, sizeof out);
+      assert_float_equal(out, 3, 0);
+    }
+    db_close(dev);
+  }
+}
+
 static void items_of_every_type(void **state) {
   DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F64; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
 }
@@ -359,6 +439,8 @@ int main(void) {
       cmocka_unit_test(several_at_once_share_work),
       cmocka_unit_test(constants_and_ranges),
       cmocka_unit_test(constants_on_the_second_device),
+      cmocka_unit_test(sizes_of_zero),
+      cmocka_unit_test(scalars),
       cmocka_unit_test(items_of_every_type),
       cmocka_unit_test(default_device_is_cpu),
       cmocka_unit_test(large_tensors),
