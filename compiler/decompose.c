@@ -1,13 +1,13 @@
 /* Operations in terms of what every target has, with one meaning everywhere.
  *
  * Integer division by zero gives 0 and the least integer divided by -1 wraps; shift counts are taken modulo the width;
- * MAX lets NaN through; bf16 arithmetic is f32 arithmetic. EXP2, LOG2 and SIN are range reductions and polynomials
+ * MAX lets NaN through; bf16 and 8-bit float arithmetic is f32 arithmetic, rounded. EXP2, LOG2 and SIN are range reductions and polynomials
  * (Taylor coefficients: their error is below the type's rounding on the reduced range), except where the target has an
  * instruction as accurate. */
 #include "internal.h"
 #include <math.h>
 
-enum dtype compute_dtype(enum dtype t) { return t == DT_BF16 ? DT_F32 : t; }
+enum dtype compute_dtype(enum dtype t) { return dtype_is_narrow_float(t) && t != DT_F16 ? DT_F32 : t; }
 
 static struct uop *make(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc) {
   return b->make(b, op, t, src[0]->lanes, (union uop_arg){0}, 0, src, nsrc);
@@ -77,10 +77,51 @@ static struct uop *bf16_from_f32(struct builder *b, struct uop *x) {
   return un(b, OP_BITCAST, DT_BF16, un(b, OP_CAST, DT_U16, bin(b, OP_SHR, bits, li(b, u, 16))));
 }
 
+/* The 8-bit floats: sign, exponent of this bias, mantissa of so many bits; magnitudes from `special` on are NaN or
+ * infinity; an f32 of magnitude `overflow` or more is none of their finite numbers. */
+static const struct format8 {
+  unsigned bias, mantissa, special, overflow;
+} e4m3 = {7, 3, 0x7f, 0x43e80001}, e5m2 = {15, 2, 0x7c, 0x47700000};
+static const struct format8 *format8_of(enum dtype t) { return t == DT_F8E4M3 ? &e4m3 : t == DT_F8E5M2 ? &e5m2 : NULL; }
+
+static struct uop *f8_from_f32(struct builder *b, struct uop *x, enum dtype t) {
+  const struct format8 *f = format8_of(t);
+  unsigned drop = 23 - f->mantissa;
+  struct uop *u = un(b, OP_BITCAST, DT_U32, x), *a = bin(b, OP_AND, u, li(b, u, 0x7fffffff));
+  struct uop *sign = bin(b, OP_AND, bin(b, OP_SHR, u, li(b, u, 24)), li(b, u, 0x80));
+  struct uop *v = bin(b, OP_SUB, a, li(b, a, (int64_t)(127 - f->bias) << 23));
+  struct uop *odd = bin(b, OP_AND, bin(b, OP_SHR, v, li(b, v, drop)), li(b, v, 1));
+  v = bin(b, OP_SHR, bin(b, OP_ADD, v, bin(b, OP_ADD, odd, li(b, v, (1 << (drop - 1)) - 1))), li(b, v, drop));
+  /* adding the number whose last place is the least subnormal rounds to a multiple of that */
+  int place = 24 - (int)(f->bias + f->mantissa);
+  struct uop *af = un(b, OP_BITCAST, DT_F32, a), *sum = bin(b, OP_ADD, af, lf(b, af, ldexp(1, place)));
+  struct uop *small = bin(b, OP_SUB, un(b, OP_BITCAST, DT_U32, sum), li(b, a, (int64_t)(127 + place) << 23));
+  v = where(b, cmp(b, OP_CMPLT, a, li(b, a, (int64_t)(128 - f->bias) << 23)), small, v);
+  v = where(b, cmp(b, OP_CMPLT, a, li(b, a, f->overflow)), v, li(b, v, f->special));
+  v = where(b, cmp(b, OP_CMPNE, x, x), li(b, v, 0x7f), v);
+  return un(b, OP_BITCAST, t, un(b, OP_CAST, DT_U8, bin(b, OP_OR, v, sign)));
+}
+
+static struct uop *f8_to_f32(struct builder *b, struct uop *x) {
+  const struct format8 *f = format8_of(x->dtype);
+  unsigned up = 23 - f->mantissa;
+  struct uop *u = un(b, OP_CAST, DT_U32, un(b, OP_BITCAST, DT_U8, x)), *m = bin(b, OP_AND, u, li(b, u, 0x7f));
+  struct uop *high = bin(b, OP_SHL, m, li(b, m, up));
+  struct uop *normal = bin(b, OP_ADD, high, li(b, m, (int64_t)(127 - f->bias) << 23));
+  struct uop *count = un(b, OP_CAST, DT_F32, m);
+  struct uop *small = bin(b, OP_MUL, count, lf(b, count, ldexp(1, 1 - (int)(f->bias + f->mantissa))));
+  struct uop *v = where(b, cmp(b, OP_CMPLT, m, li(b, m, 1 << f->mantissa)), un(b, OP_BITCAST, DT_U32, small), normal);
+  /* the first special magnitude is infinity, where the type has one */
+  struct uop *special = f == &e4m3 ? li(b, m, 0x7fc00000) : bin(b, OP_OR, high, li(b, m, 0x7f800000));
+  v = where(b, cmp(b, OP_CMPLT, m, li(b, m, f->special)), v, special);
+  struct uop *sign = bin(b, OP_SHL, bin(b, OP_AND, u, li(b, u, 0x80)), li(b, u, 24));
+  return un(b, OP_BITCAST, DT_F32, bin(b, OP_OR, v, sign));
+}
+
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t) {
   enum dtype from = x->dtype;
   if (from == t) return x;
-  if (x->op == OP_CONST && x->lanes == 1 && t != DT_BF16 && from != DT_BF16) {
+  if (x->op == OP_CONST && x->lanes == 1 && compute_dtype(t) == t && compute_dtype(from) == from) {
     if (dtype_is_float(from)) {
       if (dtype_is_float(t)) return build_const(b, t, x->arg.f);
     } else if (from != DT_U64 || x->arg.i >= 0)
@@ -90,15 +131,16 @@ struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t) {
     struct uop *u = un(b, OP_CAST, DT_U32, un(b, OP_BITCAST, DT_U16, x));
     return build_cast(b, un(b, OP_BITCAST, DT_F32, bin(b, OP_SHL, u, li(b, u, 16))), t);
   }
+  if (format8_of(from)) return build_cast(b, f8_to_f32(b, x), t);
   if (t == DT_BOOL) return cmp(b, OP_CMPNE, x, dtype_is_float(from) ? lf(b, x, 0) : li(b, x, 0));
-  bool half = t == DT_F16 || t == DT_BF16;
-  if (half && from == DT_F64)
+  if (dtype_is_narrow_float(t) && from == DT_F64)
     x = f32_odd(b, x);
   else if (t == DT_BF16 && dtype_is_int(from) && dtype_info[from].size >= 4)
     x = f32_odd(b, un(b, OP_CAST, DT_F64, x));
-  else if (half && !dtype_is_float(from))
-    x = un(b, OP_CAST, DT_F32, x); /* beyond 2^24 f16 is infinite anyway */
+  else if (dtype_is_narrow_float(t) && !dtype_is_float(from))
+    x = un(b, OP_CAST, DT_F32, x); /* beyond 2^24 they overflow anyway */
   if (t == DT_BF16) return bf16_from_f32(b, build_cast(b, x, DT_F32));
+  if (format8_of(t)) return f8_from_f32(b, build_cast(b, x, DT_F32), t);
   if (x->dtype == DT_F16 && t != DT_F32) x = un(b, OP_CAST, DT_F32, x);
   return x->dtype == t ? x : un(b, OP_CAST, t, x);
 }

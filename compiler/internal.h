@@ -103,7 +103,7 @@ struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *c
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t);
 struct uop *build_const(struct builder *b, enum dtype t, double v);
 struct uop *build_int(struct builder *b, enum dtype t, int64_t v);
-/* The type arithmetic in t is done in: f32 for bf16. */
+/* The type arithmetic in t is done in: f32 for bf16 and the 8-bit floats. */
 enum dtype compute_dtype(enum dtype t);
 
 /* render_llvm.c, render_c.c, assemble.c */

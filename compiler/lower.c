@@ -251,8 +251,8 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     src[i] = lower_broadcast(L, src[i], lanes);
   }
   struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, u->nsrc);
-  if (u->dtype == DT_BF16 && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG) /* round after every operation */
-    v = build_cast(&L->b, build_cast(&L->b, v, DT_BF16), DT_F32);
+  if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
+    v = build_cast(&L->b, build_cast(&L->b, v, u->dtype), v->dtype); /* round after every operation */
   return v;
 }
 

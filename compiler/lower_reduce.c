@@ -15,8 +15,8 @@ static struct uop *identity(struct lowerer *L, enum op op, enum dtype t) {
   return build_int(&L->b, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
 }
 
-/* Half-width floats are summed in f32: a long sum in f16 stops growing at 2048. */
-static enum dtype accumulate_dtype(enum dtype t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+/* Narrow floats are summed in f32: a long sum in f16 stops growing at 2048. */
+static enum dtype accumulate_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 static struct uop *combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
   if (!a) return b;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The slot for a new tensor on dev; the call holds a reference on it until it ends. False once the call has failed. */
 static bool call_device(struct call *c, db_device *dev) {
@@ -66,10 +67,10 @@ static void store_number(enum dtype t, void *data, int64_t at, double v) {
   case DT_U32: ((uint32_t *)data)[at] = (uint32_t)expr_whole(v); break;
   case DT_I64: ((int64_t *)data)[at] = expr_whole(v); break;
   case DT_U64: ((uint64_t *)data)[at] = v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)expr_whole(v); break;
-  case DT_F16: ((uint16_t *)data)[at] = f32_to_f16((float)v); break;
-  case DT_BF16: ((uint16_t *)data)[at] = f32_to_bf16((float)v); break;
-  case DT_F32: ((float *)data)[at] = (float)v; break;
-  default: ((double *)data)[at] = v; break;
+  default: {
+    uint64_t bits = float_to_bits(t, v); /* little-endian, as the devices are */
+    memcpy((char *)data + at * dtype_info[t].size, &bits, dtype_info[t].size);
+  }
   }
 }
 

@@ -17,9 +17,9 @@
  * operation, its shapes and the line that called it; operations on it give the same poison, and realizing or reading it returns a negative errno with
  * that message in db_error(). Nothing here returns NULL, prints or exits.
  *
- * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes; a size may be 0.
- * Types promote to the smallest that holds both: bool < integers < f16, bf16 < f32 < f64, where f16 with bf16 gives f32,
- * signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
+ * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, a size may be 0.
+ * Types promote to the smallest that holds both: bool < integers < f8e4m3, f8e5m2 < f16, bf16 < f32 < f64, where two 8-bit floats give
+ * f16, f16 with bf16 gives f32, signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
  * number with a fraction (any float or double) beside an integer or bool tensor makes both f32.
  *
  * Threads: tensors may be used from any thread; calls take turns. Scopes belong to the thread that opened them.
@@ -54,6 +54,8 @@ typedef enum db_dtype {
   DB_BF16,
   DB_F32,
   DB_F64,
+  DB_F8E4M3, /* OCP E4M3: 448 at most, no infinity; what is larger becomes NaN */
+  DB_F8E5M2, /* the upper byte of f16 */
 } db_dtype;
 const char *db_dtype_name(db_dtype t); /* "f32"; "?" for no type */
 size_t db_dtype_size(db_dtype t);      /* bytes; 0 for no type */

@@ -84,9 +84,8 @@ static const struct unary_row {
     [DB_TANH] = {"tanh", unary_tanh, MATH},
 };
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 /* The type that transcendental functions compute in. */
-static enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || is_half(t) ? DT_F32 : t; }
+static enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   struct call c;
@@ -100,7 +99,7 @@ db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   struct expr e = expr_of(x);
   if (row->takes != MATH) return call_end(&c, row->build(e));
   struct expr r = row->build(expr_cast(e, math_type(x->dtype)));
-  return call_end(&c, is_half(x->dtype) ? expr_cast(r, x->dtype) : r);
+  return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 
 /* ---- binary ---- */
@@ -285,7 +284,7 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   struct expr e[2];
   if (!meet(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
   struct expr r = row->build(e[0], e[1]);
-  return call_end(&c, op == DB_POW && is_half(t) ? expr_cast(r, t) : r);
+  return call_end(&c, op == DB_POW && dtype_is_narrow_float(t) ? expr_cast(r, t) : r);
 }
 
 db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {

@@ -143,7 +143,7 @@ enum dtype dtype_promote(enum dtype a, enum dtype b) {
   struct dtype_info x = dtype_info[a], y = dtype_info[b];
   if (x.cls == 'b') return b;
   if (y.cls == 'b') return a;
-  if (x.cls == 'f' && y.cls == 'f') return x.size == y.size ? DT_F32 : x.size > y.size ? a : b;
+  if (x.cls == 'f' && y.cls == 'f') return x.size == y.size ? (x.size == 1 ? DT_F16 : DT_F32) : x.size > y.size ? a : b;
   if (x.cls == 'f') return a;
   if (y.cls == 'f') return b;
   if (x.cls == y.cls) return x.size >= y.size ? a : b;

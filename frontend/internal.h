@@ -170,7 +170,7 @@ struct shape_text shape_text(unsigned rank, const int64_t *dim);
 #define SHAPE(t) shape_text((t).rank, (t).dim).s
 /* An axis counted from either end, or -1. */
 int axis_of(int64_t axis, unsigned rank);
-static inline bool dtype_public(db_dtype t) { return t >= DB_BOOL && t <= DB_F64; }
+static inline bool dtype_public(db_dtype t) { return t >= DB_BOOL && t <= DB_F8E5M2; }
 /* ---- elementwise.c ---- */
 /* Does the number fit the integer type it is to become? */
 bool number_fits(const db_operand *o, enum dtype t);

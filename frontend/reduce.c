@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
-static enum dtype float_type(enum dtype t) { return !dtype_is_float(t) || is_half(t) ? DT_F32 : t; }
+static enum dtype float_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 static double reduced_count(struct expr x, unsigned mask) {
   double n = 1;
@@ -59,7 +58,7 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
   if ((op == DB_MAXIMUM || op == DB_MINIMUM) && reduced_count(expr_of(x), mask) == 0)
     return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x), rows[op].name);
   struct expr r = rows[op].build(expr_of(x), mask);
-  if (is_half(x->dtype)) r = expr_cast(r, x->dtype);
+  if (dtype_is_narrow_float(x->dtype)) r = expr_cast(r, x->dtype);
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));
 }
 
@@ -75,7 +74,7 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
     r = expr_binary(OP_SUB, d, expr_expand(scale(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
   else
     r = expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), e.dim));
-  return call_end(&c, is_half(x->dtype) ? expr_cast(r, x->dtype) : r);
+  return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 
 /* [..., m, k] and [..., k, n] as [..., m, n, k], multiplied and summed over k. */
@@ -83,7 +82,7 @@ db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   struct call c;
   if (!call_begin(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
   if (!a->rank || !b->rank) return call_fail(&c, "of %s and %s; both need an axis", SHAPE(*a), SHAPE(*b));
-  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : is_half(t) ? DT_F32 : t;
+  enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
   struct expr x = expr_cast(expr_of(a), sum), y = expr_cast(expr_of(b), sum);
   if (a->rank == 1) x = expr_reshape(x, 2, (int64_t[]){1, x.dim[0]});
   if (b->rank == 1) y = expr_reshape(y, 2, (int64_t[]){y.dim[0], 1});

@@ -106,8 +106,10 @@ int64_t db_numel(const db_tensor *t) { return t && t->value ? dims_numel(t->rank
 db_dtype db_dtype_of(const db_tensor *t) { return t ? (db_dtype)t->dtype : DB_NONE; }
 db_device *db_device_of(const db_tensor *t) { return t && t->value ? slot_device(t->value->slot) : NULL; }
 const char *db_poison(const db_tensor *t) { return !t ? "the tensor is NULL" : t->poison ? t->poison->text : NULL; }
-const char *db_dtype_name(db_dtype t) { return t >= DB_BOOL && t <= DB_F64 ? dtype_info[t].name : "?"; }
-size_t db_dtype_size(db_dtype t) { return t >= DB_BOOL && t <= DB_F64 ? dtype_info[t].size : 0; }
+_Static_assert((int)DB_F64 == DT_F64 && (int)DB_F8E4M3 == DT_F8E4M3 && (int)DB_F8E5M2 == DT_F8E5M2,
+               "public types are the graph's");
+const char *db_dtype_name(db_dtype t) { return t >= DB_BOOL && t <= DB_F8E5M2 ? dtype_info[t].name : "?"; }
+size_t db_dtype_size(db_dtype t) { return t >= DB_BOOL && t <= DB_F8E5M2 ? dtype_info[t].size : 0; }
 
 int axis_of(int64_t axis, unsigned rank) {
   if (axis < 0) axis += rank;
@@ -311,10 +313,7 @@ int db_item(db_tensor *t, double *out) {
   case DT_U32: *out = v.u32; break;
   case DT_I64: *out = (double)v.i64; break;
   case DT_U64: *out = (double)v.u64; break;
-  case DT_F16: *out = f16_to_f32(v.u16); break;
-  case DT_BF16: *out = bf16_to_f32(v.u16); break;
-  case DT_F32: *out = v.f32; break;
-  default: *out = v.f64; break;
+  default: *out = float_from_bits(t->dtype, v.u64); break;
   }
   return 0;
 }

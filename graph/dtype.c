@@ -1,6 +1,7 @@
-/* Element types: the table, and conversions between f32 and the 16-bit floats (IEEE 754 binary16, bfloat16) in plain
- * integer code. */
+/* Element types: the table, and conversions between f32 and narrower floats (IEEE 754 binary16, bfloat16; the two of the
+ * OCP 8-bit Floating Point Specification) in plain integer code. */
 #include "dtype.h"
+#include <math.h>
 #include <string.h>
 
 const struct dtype_info dtype_info[DT_COUNT] = {
@@ -50,3 +51,75 @@ uint16_t f32_to_bf16(float f) {
 }
 
 float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
+
+/* To 1 sign, 7 exponent and mantissa bits, for magnitudes whose result is finite: bias of the exponent, bits of the mantissa. */
+static uint32_t to_byte(uint32_t a, unsigned bias, unsigned mantissa) {
+  unsigned drop = 23 - mantissa;
+  uint32_t least = (128 - bias) << 23; /* normal number */
+  if (a >= least) {
+    uint32_t v = a - ((127 - bias) << 23);
+    return (v + ((1u << (drop - 1)) - 1) + (v >> drop & 1)) >> drop;
+  }
+  /* adding the number whose last place is the least subnormal rounds to a multiple of that */
+  uint32_t place = (127 + 23 + 1 - bias - mantissa) << 23;
+  return bits_of(float_of(a) + float_of(place)) - place;
+}
+
+static float from_byte(uint8_t h, unsigned bias, unsigned mantissa) {
+  uint32_t sign = (uint32_t)(h & 0x80) << 24, m = h & 0x7f;
+  if (m >> mantissa) return float_of(sign | ((m << (23 - mantissa)) + ((127 - bias) << 23)));
+  float f = (float)m * float_of((127 + 1 - bias - mantissa) << 23);
+  return sign ? -f : f;
+}
+
+uint8_t f32_to_f8e4m3(float f) {
+  uint32_t u = bits_of(f), sign = u >> 24 & 0x80, a = u & 0x7fffffff;
+  return (uint8_t)(sign | (a > 0x43e80000 ? 0x7f : to_byte(a, 7, 3))); /* 464: a tie, whose even neighbour is 448 */
+}
+
+float f8e4m3_to_f32(uint8_t h) {
+  if ((h & 0x7f) == 0x7f) return float_of((uint32_t)(h & 0x80) << 24 | 0x7fc00000);
+  return from_byte(h, 7, 3);
+}
+
+uint8_t f32_to_f8e5m2(float f) {
+  uint32_t u = bits_of(f), sign = u >> 24 & 0x80, a = u & 0x7fffffff;
+  if (a > 0x7f800000) return (uint8_t)(sign | 0x7f);
+  return (uint8_t)(sign | (a >= 0x47700000 ? 0x7c : to_byte(a, 15, 2)));
+}
+
+float f8e5m2_to_f32(uint8_t h) { return f16_to_f32((uint16_t)(h << 8)); }
+
+/* Rounded to odd, so that a second rounding to fewer bits sees what this one dropped. */
+static float to_f32_odd(double v) {
+  float f = (float)v;
+  if ((double)f == v || isnan(v)) return f;
+  if (isinf(f)) return isinf(v) ? f : copysignf(0x1.fffffep127f, f);
+  uint32_t u = bits_of(f);
+  if (fabs((double)f) > fabs(v)) u--; /* truncate */
+  return float_of(u | 1);
+}
+
+uint64_t float_to_bits(enum dtype t, double v) {
+  uint64_t u;
+  switch (t) {
+  case DT_F16: return f32_to_f16(to_f32_odd(v));
+  case DT_BF16: return f32_to_bf16(to_f32_odd(v));
+  case DT_F8E4M3: return f32_to_f8e4m3(to_f32_odd(v));
+  case DT_F8E5M2: return f32_to_f8e5m2(to_f32_odd(v));
+  case DT_F32: return bits_of((float)v);
+  default: memcpy(&u, &v, 8); return u;
+  }
+}
+
+double float_from_bits(enum dtype t, uint64_t bits) {
+  double v;
+  switch (t) {
+  case DT_F16: return (double)f16_to_f32((uint16_t)bits);
+  case DT_BF16: return (double)bf16_to_f32((uint16_t)bits);
+  case DT_F8E4M3: return (double)f8e4m3_to_f32((uint8_t)bits);
+  case DT_F8E5M2: return (double)f8e5m2_to_f32((uint8_t)bits);
+  case DT_F32: return (double)float_of((uint32_t)bits);
+  default: memcpy(&v, &bits, 8); return v;
+  }
+}

@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or i64 from its bounds. */
+/* F8E4M3 is the OCP's E4M3 (the "fn" of other libraries): no infinity, one NaN a sign (0x7f), 448 at most. F8E5M2 is the upper byte of f16.
+ * INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or i64 from its bounds. */
 #define DTYPES(X)                                                                                                      \
   X(VOID, "void", 0, 'v')                                                                                              \
   X(BOOL, "bool", 1, 'b')                                                                                              \
@@ -20,6 +21,8 @@
   X(BF16, "bf16", 2, 'f')                                                                                              \
   X(F32, "f32", 4, 'f')                                                                                                \
   X(F64, "f64", 8, 'f')                                                                                                \
+  X(F8E4M3, "f8e4m3", 1, 'f')                                                                                          \
+  X(F8E5M2, "f8e5m2", 1, 'f')                                                                                          \
   X(INDEX, "index", 8, 'i')
 
 enum dtype {
@@ -36,9 +39,18 @@ struct dtype_info {
 extern const struct dtype_info dtype_info[DT_COUNT];
 static inline bool dtype_is_float(enum dtype t) { return dtype_info[t].cls == 'f'; }
 static inline bool dtype_is_int(enum dtype t) { return dtype_info[t].cls == 'i' || dtype_info[t].cls == 'u'; }
-/* Nearest representable values, ties to even; NaN stays NaN. */
+/* f16, bf16 and the 8-bit floats: arithmetic on them is done in f32 and rounded after each operation. */
+static inline bool dtype_is_narrow_float(enum dtype t) { return dtype_is_float(t) && dtype_info[t].size < 4; }
+/* Nearest representable values, ties to even; NaN stays NaN. What is too large becomes infinity, in f8e4m3 NaN. */
 uint16_t f32_to_f16(float f);
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 float bf16_to_f32(uint16_t h);
+uint8_t f32_to_f8e4m3(float f);
+float f8e4m3_to_f32(uint8_t h);
+uint8_t f32_to_f8e5m2(float f);
+float f8e5m2_to_f32(uint8_t h);
+/* The bits of v rounded once to the float type t, and the value of such bits. */
+uint64_t float_to_bits(enum dtype t, double v);
+double float_from_bits(enum dtype t, uint64_t bits);
 #endif

@@ -50,14 +50,17 @@ bool exact_reciprocal(const struct uop *c) {
   int e;
   double m = frexp(fval(c), &e);
   if (!isfinite(fval(c)) || fabs(m) != 0.5) return false;
-  /* both c and 1/c are normal numbers of the type; every type here has at least f16's range */
-  return e > -13 && e < 15;
+  /* both c and 1/c are normal numbers of the type: of f8e4m3 to 2^6, of the others at least f16's */
+  int most = c->dtype == DT_F8E4M3 ? 6 : 14;
+  return e - 1 >= -most && e - 1 <= most;
 }
 
 /* Every value of `from` is a value of `to`. */
 static bool represents(enum dtype to, enum dtype from) {
-  static const int8_t digits[DT_COUNT] = {[DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53};
-  static const int16_t exponent[DT_COUNT] = {[DT_F16] = 5, [DT_BF16] = 8, [DT_F32] = 8, [DT_F64] = 11};
+  static const int8_t digits[DT_COUNT] = {
+      [DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53, [DT_F8E4M3] = 4, [DT_F8E5M2] = 3};
+  static const int16_t exponent[DT_COUNT] = {
+      [DT_F16] = 5, [DT_BF16] = 8, [DT_F32] = 8, [DT_F64] = 11, [DT_F8E4M3] = 4, [DT_F8E5M2] = 5};
   if (to == from) return true;
   if (from == DT_BOOL) return to != DT_VOID;
   if (to == DT_BOOL) return false;
@@ -104,30 +107,13 @@ static struct uop *fold_cast(struct graph *g, struct uop *u) {
 static struct uop *fold_bitcast(struct graph *g, struct uop *u) {
   const struct uop *x = u->src[0];
   if (dtype_info[x->dtype].size != dtype_info[u->dtype].size || u->lanes != x->lanes) return NULL;
-  uint64_t bits = 0;
-  float f;
-  uint32_t w;
-  switch (x->dtype) {
-  case DT_F16: bits = f32_to_f16((float)fval(x)); break;
-  case DT_BF16: bits = f32_to_bf16((float)fval(x)); break;
-  case DT_F32:
-    f = (float)fval(x);
-    memcpy(&w, &f, 4);
-    bits = w;
-    break;
-  default: bits = (uint64_t)ival(x); /* integers, and f64, whose bits the union holds */
-  }
-  double v;
-  switch (u->dtype) {
-  case DT_F16: return constant_float(g, u, DT_F16, (double)f16_to_f32((uint16_t)bits));
-  case DT_BF16: return constant_float(g, u, DT_BF16, (double)bf16_to_f32((uint16_t)bits));
-  case DT_F32:
-    w = (uint32_t)bits;
-    memcpy(&f, &w, 4);
-    return isnan(f) ? NULL : constant_float(g, u, DT_F32, (double)f); /* a NaN's payload does not survive the double */
-  case DT_F64: memcpy(&v, &bits, 8); return constant_float(g, u, DT_F64, v);
-  default: return isnan(dtype_is_float(x->dtype) ? fval(x) : 0) ? NULL : constant(g, u, u->dtype, (int64_t)bits);
-  }
+  /* a NaN's payload does not survive the way through another type */
+  if (dtype_is_float(x->dtype) && x->dtype != DT_F64 && isnan(fval(x))) return NULL;
+  uint64_t bits = dtype_is_float(x->dtype) ? float_to_bits(x->dtype, fval(x)) : (uint64_t)ival(x);
+  if (!dtype_is_float(u->dtype))
+    return x->dtype == DT_F64 && isnan(fval(x)) ? NULL : constant(g, u, u->dtype, (int64_t)bits);
+  double v = float_from_bits(u->dtype, bits);
+  return isnan(v) && u->dtype != DT_F64 ? NULL : constant_float(g, u, u->dtype, v);
 }
 
 static struct uop *fold_float(struct graph *g, struct uop *u) {

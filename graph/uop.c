@@ -215,26 +215,8 @@ int64_t dtype_wrap(enum dtype t, int64_t v) {
   }
 }
 
-/* Rounds once: a double goes to f16 or bf16 by way of an f32 that was rounded to odd, so that the second rounding sees
- * what the first dropped. */
-static float to_f32_odd(double v) {
-  float f = (float)v;
-  if ((double)f == v || isnan(v) || isinf(f)) return isinf(f) && !isinf(v) ? copysignf(0x1.fffffep127f, f) : f;
-  uint32_t u;
-  memcpy(&u, &f, 4);
-  if (fabs((double)f) > fabs(v)) u--; /* truncate */
-  u |= 1;
-  memcpy(&f, &u, 4);
-  return f;
-}
-
 double dtype_round(enum dtype t, double v) {
-  switch (t) {
-  case DT_F16: return (double)f16_to_f32(f32_to_f16(to_f32_odd(v)));
-  case DT_BF16: return (double)bf16_to_f32(f32_to_bf16(to_f32_odd(v)));
-  case DT_F32: return (double)(float)v;
-  default: return v;
-  }
+  return t == DT_F64 || !dtype_is_float(t) ? v : float_from_bits(t, float_to_bits(t, v));
 }
 
 struct uop *uop_const_int(struct graph *g, enum dtype t, int64_t v) {

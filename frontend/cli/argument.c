@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DTYPE_NAMES "bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64"
+#define DTYPE_NAMES "bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2"
 #define MOST_BYTES  ((int64_t)1 << 40)
 
 __attribute__((format(printf, 3, 4))) static int fail(char *err, size_t cap, const char *fmt, ...) {
@@ -20,7 +20,7 @@ __attribute__((format(printf, 3, 4))) static int fail(char *err, size_t cap, con
 }
 
 bool dtype_parse(const char *text, size_t n, db_dtype *out) {
-  for (db_dtype t = DB_BOOL; t <= DB_F64; t++)
+  for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
     if (strlen(db_dtype_name(t)) == n && !memcmp(db_dtype_name(t), text, n)) return *out = t, true;
   return false;
 }
@@ -28,19 +28,16 @@ bool dtype_parse(const char *text, size_t n, db_dtype *out) {
 static bool is_signed(db_dtype t) { return t == DB_I8 || t == DB_I16 || t == DB_I32 || t == DB_I64; }
 static bool is_float(db_dtype t) { return t >= DB_F16; }
 
-static void store_float(db_dtype t, void *data, int64_t i, double v) {
-  switch (t) {
-  case DB_F16: ((uint16_t *)data)[i] = f32_to_f16((float)v); break;
-  case DB_BF16: ((uint16_t *)data)[i] = f32_to_bf16((float)v); break;
-  case DB_F32: ((float *)data)[i] = (float)v; break;
-  default: ((double *)data)[i] = v; break;
-  }
-}
 /* The low bytes of v; bool is 0 or 1. */
 static void store_integer(db_dtype t, void *data, int64_t i, uint64_t v) {
   size_t n = db_dtype_size(t);
   memcpy((char *)data + (size_t)i * n, &v, n); /* little-endian, as the devices are */
 }
+static void store_float(db_dtype t, void *data, int64_t i, double v) {
+  store_integer(t, data, i, float_to_bits((enum dtype)t, v));
+}
+/* What a file holds in place of a type that NumPy lacks. */
+static db_dtype file_dtype(db_dtype t) { return t == DB_BF16 ? DB_U16 : t == DB_F8E4M3 || t == DB_F8E5M2 ? DB_U8 : t; }
 
 /* ---- values ---- */
 
@@ -109,7 +106,7 @@ static void fill_linear(struct argument *a, int64_t start, int64_t step) {
 static int fill_file(struct argument *a, const char *path, char *err, size_t errcap) {
   struct npy file;
   if (npy_read(path, &file, err, errcap)) return -EINVAL;
-  bool same = file.dtype == a->dtype || (a->dtype == DB_BF16 && file.dtype == DB_U16);
+  bool same = file.dtype == file_dtype(a->dtype);
   if (!same || file.count != a->count) {
     free(file.data);
     return fail(err, errcap, "%s has %" PRId64 " elements of %s, not %" PRId64 " of %s", path, file.count,
@@ -208,8 +205,10 @@ void element_print(FILE *f, db_dtype t, const void *data, int64_t i, bool json) 
   case DB_U32: fprintf(f, "%" PRIu32, ((const uint32_t *)data)[i]); break;
   case DB_I64: fprintf(f, "%" PRId64, ((const int64_t *)data)[i]); break;
   case DB_U64: fprintf(f, "%" PRIu64, ((const uint64_t *)data)[i]); break;
-  case DB_F16: print_float(f, (double)f16_to_f32(((const uint16_t *)data)[i]), json); break;
-  case DB_BF16: print_float(f, (double)bf16_to_f32(((const uint16_t *)data)[i]), json); break;
+  case DB_F16:
+  case DB_BF16: print_float(f, float_from_bits((enum dtype)t, ((const uint16_t *)data)[i]), json); break;
+  case DB_F8E4M3:
+  case DB_F8E5M2: print_float(f, float_from_bits((enum dtype)t, ((const uint8_t *)data)[i]), json); break;
   case DB_F32: print_float(f, (double)((const float *)data)[i], json); break;
   default: print_float(f, ((const double *)data)[i], json); break;
   }

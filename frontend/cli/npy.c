@@ -177,7 +177,7 @@ int npy_read(const char *path, struct npy *out, char *err, size_t errcap) {
 }
 
 int npy_write(const char *path, const struct npy *a, char *err, size_t errcap) {
-  const char *descr = a->dtype == DB_BF16 ? "<u2" : NULL;
+  const char *descr = a->dtype == DB_BF16 ? "<u2" : "|u1";
   char header[1024];
   for (int i = 0; i < KINDS; i++)
     if (kinds[i].dtype == a->dtype) descr = kinds[i].descr;

@@ -82,6 +82,8 @@ HELPER union value read_element(enum dtype t, const void *p, int64_t i) {
   case DT_U32: v.i = ((const uint32_t *)p)[i]; break;
   case DT_F16: v.f = (double)f16_to_f32(((const uint16_t *)p)[i]); break;
   case DT_BF16: v.f = (double)bf16_to_f32(((const uint16_t *)p)[i]); break;
+  case DT_F8E4M3: v.f = (double)f8e4m3_to_f32(((const uint8_t *)p)[i]); break;
+  case DT_F8E5M2: v.f = (double)f8e5m2_to_f32(((const uint8_t *)p)[i]); break;
   case DT_F32: v.f = (double)((const float *)p)[i]; break;
   case DT_F64: v.f = ((const double *)p)[i]; break;
   default: v.i = ((const int64_t *)p)[i]; break;
@@ -92,6 +94,8 @@ HELPER void write_element(enum dtype t, void *p, int64_t i, union value v) {
   switch (t) {
   case DT_F16: ((uint16_t *)p)[i] = f32_to_f16((float)v.f); break;
   case DT_BF16: ((uint16_t *)p)[i] = f32_to_bf16((float)v.f); break;
+  case DT_F8E4M3: ((uint8_t *)p)[i] = f32_to_f8e4m3((float)v.f); break;
+  case DT_F8E5M2: ((uint8_t *)p)[i] = f32_to_f8e5m2((float)v.f); break;
   case DT_F32: ((float *)p)[i] = (float)v.f; break;
   case DT_F64: ((double *)p)[i] = v.f; break;
   default: memcpy((char *)p + i * dtype_info[t].size, &v.i, dtype_info[t].size); break;
@@ -297,10 +301,13 @@ HELPER void compare(enum dtype t, const void *got, const void *want, int64_t n, 
     union value a = read_element(t, got, i), b = read_element(t, want, i);
     bool ok = a.i == b.i;
     if (dtype_is_float(t)) {
-      int digits = t == DT_F64 ? 52 : t == DT_F32 ? 23 : t == DT_F16 ? 10 : 7;
-      int least = t == DT_F64 ? -1022 : t == DT_F16 ? -14 : -126, e = 0;
+      static const struct {
+        int digits, least;
+      } f[DT_COUNT] = {[DT_F16] = {10, -14},   [DT_BF16] = {7, -126}, [DT_F32] = {23, -126},
+                       [DT_F64] = {52, -1022}, [DT_F8E4M3] = {3, -6}, [DT_F8E5M2] = {2, -14}};
+      int e = 0;
       frexp(b.f, &e);
-      double ulp = ldexp(1, (e - 1 < least ? least : e - 1) - digits);
+      double ulp = ldexp(1, (e - 1 < f[t].least ? f[t].least : e - 1) - f[t].digits);
       ok = a.f == b.f || (isnan(a.f) && isnan(b.f)) || fabs(a.f - b.f) <= ulps * ulp;
     }
     if (!ok && dtype_is_float(t))

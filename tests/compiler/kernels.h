@@ -31,7 +31,7 @@ HELPER void case_elementwise(const char *name, enum dtype t, int64_t n) {
   struct uop *r = range(n, 0, AXIS_LOOP), *a = load(at(param(1, t, n), r)), *b = load(at(param(2, t, n), r));
   struct test_case *c = add_case(name, sink1(store(at(param(0, t, n), r), add(mul(a, uop_const_int(G, t, 3)), b))));
   with(c, t, n), with(c, t, n), with(c, t, n);
-  c->tolerance = t == DT_BF16 ? 0.02 : t == DT_F16 ? 0.002 : 1e-6;
+  c->tolerance = t == DT_F8E5M2 ? 0.3 : t == DT_F8E4M3 ? 0.15 : t == DT_BF16 ? 0.02 : t == DT_F16 ? 0.002 : 1e-6;
 }
 
 HELPER void case_matmul(const char *name, enum dtype t, int64_t m, int64_t n, int64_t q) {
@@ -135,6 +135,8 @@ HELPER void make_cases(void) {
   case_elementwise("elementwise f32", DT_F32, 4096);
   case_elementwise("elementwise f16", DT_F16, 4096);
   case_elementwise("elementwise bf16", DT_BF16, 1024);
+  case_elementwise("elementwise f8e4m3", DT_F8E4M3, 1024);
+  case_elementwise("elementwise f8e5m2", DT_F8E5M2, 1000);
   case_elementwise("elementwise u8", DT_U8, 4096);
   case_elementwise("elementwise i64", DT_I64, 1000);
   case_elementwise("elementwise of a prime", DT_F32, 1009);

@@ -124,7 +124,7 @@ static void every_operation_in_every_type(void **state) {
                                    OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
   static const uint8_t unary[] = {OP_NEG, OP_RECIP, OP_SQRT, OP_EXP2, OP_LOG2, OP_SIN, OP_TRUNC};
   enum { N = 64 };
-  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+  for (enum dtype t = DT_BOOL; t <= DT_F8E5M2; t++) {
     struct uop *stores[64], *r = range(N, 0, AXIS_LOOP), *a = load(at(param(1, t, N), r)),
                             *b = load(at(param(2, t, N), r));
     unsigned n = 0;
@@ -142,7 +142,7 @@ static void every_operation_in_every_type(void **state) {
       struct uop *v = uop_unary(G, unary[o], a);
       stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
     }
-    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+    for (enum dtype to = DT_BOOL; to <= DT_F8E5M2; to++) {
       struct uop *v = uop_cast(G, a, to);
       stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
     }

@@ -53,7 +53,7 @@ static void binary_operations(void **state) {
   static const uint8_t ops[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
                                 OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR,   OP_XOR,  OP_SHL, OP_SHR};
   enum { N = 256 };
-  for (enum dtype t = DT_BOOL; t <= DT_F64; t++)
+  for (enum dtype t = DT_BOOL; t <= DT_F8E5M2; t++)
     for (unsigned o = 0; o < sizeof ops; o++) {
       enum op op = ops[o];
       bool f = dtype_is_float(t), bitwise = op == OP_AND || op == OP_OR || op == OP_XOR;
@@ -80,7 +80,7 @@ static void unary_operations(void **state) {
     double ulps;
   } ops[] = {{OP_NEG, 0}, {OP_RECIP, 0}, {OP_SQRT, 0}, {OP_TRUNC, 0}, {OP_EXP2, 2}, {OP_LOG2, 2}};
   enum { N = 512 };
-  for (enum dtype t = DT_I8; t <= DT_F64; t++)
+  for (enum dtype t = DT_I8; t <= DT_F8E5M2; t++)
     for (unsigned o = 0; o < sizeof ops / sizeof *ops; o++) {
       if (!dtype_is_float(t) && ops[o].op != OP_NEG) continue;
       struct uop *r = range(N, 0, AXIS_LOOP), *v = uop_unary(G, ops[o].op, load(at(param(1, t, N), r)));
@@ -90,8 +90,8 @@ static void unary_operations(void **state) {
 
 static void casts(void **state) {
   enum { N = 128 };
-  for (enum dtype from = DT_BOOL; from <= DT_F64; from++)
-    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+  for (enum dtype from = DT_BOOL; from <= DT_F8E5M2; from++)
+    for (enum dtype to = DT_BOOL; to <= DT_F8E5M2; to++) {
       struct uop *r = range(N, 0, AXIS_LOOP), *v = uop_cast(G, load(at(param(1, from, N), r)), to);
       char what[64];
       snprintf(what, sizeof what, "cast of %s to", dtype_info[from].name);
@@ -216,6 +216,41 @@ static void nan_in_max(void **state) {
         sink1(store(at(param(0, DT_F32, 1), ix(0)), reduce(OP_MAX, load(at(param(1, DT_F32, 64), k)), &k, 1))));
     run_host(kern, (void *[]){y, x}, 0);
     assert_true(isnan(y[0]));
+  }
+}
+
+/* Every code of the 8-bit floats to f32, and f32s on, beside and beyond each middle between two codes back. */
+static void bytes(void **state) {
+  for (enum dtype t = DT_F8E4M3; t <= DT_F8E5M2; t++) {
+    static uint8_t code[256], out[2048];
+    static float wide[256], x[2048];
+    unsigned n = 0;
+    for (unsigned i = 0; i < 256; i++) {
+      code[i] = (uint8_t)i;
+      float v = (float)float_from_bits(t, i), up = (float)float_from_bits(t, (i + 1) & 255), middle = (v + up) / 2;
+      float near[] = {v, middle, nextafterf(middle, INFINITY), nextafterf(middle, -INFINITY)};
+      memcpy(x + n, near, sizeof near);
+      n += 4;
+    }
+    float edges[] = {448,   464,      464.0001f, 480,    57344,    61439.99f, 61440,
+                     1e30f, INFINITY, NAN,       1e-40f, 0x1p-10f, 0x1p-17f,  0x1.8p-17f};
+    for (unsigned i = 0; i < sizeof edges / sizeof *edges; i++) x[n++] = edges[i], x[n++] = -edges[i];
+    struct uop *r = range(256, 0, AXIS_LOOP), *s = range(n, 0, AXIS_LOOP);
+    struct uop *widen = sink1(store(at(param(0, DT_F32, 256), r), uop_cast(G, load(at(param(1, t, 256), r)), DT_F32)));
+    struct uop *narrow = sink1(store(at(param(0, t, n), s), uop_cast(G, load(at(param(1, DT_F32, n), s)), t)));
+    for (unsigned c = 0; c < 2; c++) {
+      run_host(must_compile(c ? tuned : plain, HOST_ARCH, widen), (void *[]){wide, code}, 0);
+      for (unsigned i = 0; i < 256; i++) {
+        float want = (float)float_from_bits(t, i);
+        if (isnan(want) ? !isnan(wide[i]) : wide[i] != want || signbit(wide[i]) != signbit(want))
+          fail_msg("%s code %u is %g, not %g", dtype_info[t].name, i, (double)wide[i], (double)want);
+      }
+      run_host(must_compile(c ? tuned : plain, HOST_ARCH, narrow), (void *[]){out, x}, 0);
+      for (unsigned i = 0; i < n; i++)
+        if (out[i] != float_to_bits(t, (double)x[i]))
+          fail_msg("%a to %s is %#x, not %#x", (double)x[i], dtype_info[t].name, out[i],
+                   (unsigned)float_to_bits(t, (double)x[i]));
+    }
   }
 }
 
@@ -376,6 +411,7 @@ int main(void) {
       cmocka_unit_test(binary_operations),
       cmocka_unit_test(unary_operations),
       cmocka_unit_test(casts),
+      cmocka_unit_test(bytes),
       cmocka_unit_test(sine),
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),

@@ -150,7 +150,7 @@ static struct uop *every_operation(enum dtype t, unsigned *outputs) {
     struct uop *v = uop_unary(G, unary[o], a);
     stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
   }
-  for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+  for (enum dtype to = DT_BOOL; to <= DT_F8E5M2; to++) {
     struct uop *v = uop_cast(G, a, to);
     stores[n] = store(at(param((int)n + 3, v->dtype, N), r), v), n++;
   }
@@ -160,14 +160,14 @@ static struct uop *every_operation(enum dtype t, unsigned *outputs) {
 }
 static void every_operation_in_every_type(void **state) {
   need_ptxas();
-  struct uop *ast[DT_F64 + 1];
-  unsigned n[DT_F64 + 1];
-  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+  struct uop *ast[DT_F8E5M2 + 1];
+  unsigned n[DT_F8E5M2 + 1];
+  for (enum dtype t = DT_BOOL; t <= DT_F8E5M2; t++) {
     ast[t] = every_operation(t, &n[t]);
     compiler_prepare(tuned, target_find("sm_90"), ast[t]);
     compiler_prepare(plain, target_find("sm_90"), ast[t]);
   }
-  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+  for (enum dtype t = DT_BOOL; t <= DT_F8E5M2; t++) {
     assert_int_equal(must_compile(tuned, "sm_90", ast[t])->nparams, n[t] + 2);
     check_cubin(must_compile(plain, "sm_90", ast[t]), 90);
   }

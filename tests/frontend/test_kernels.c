@@ -92,7 +92,7 @@ static void check_operations(const char *name) {
   static const uint8_t unary[] = {OP_NEG, OP_RECIP, OP_SQRT, OP_TRUNC, OP_EXP2, OP_LOG2};
   db_device *dev = db_open(name);
   if (!dev) fail_msg("%s", db_error());
-  for (enum dtype t = DT_BOOL; t <= DT_F64; t++) {
+  for (enum dtype t = DT_BOOL; t <= DT_F8E5M2; t++) {
     struct uop *stores[MAX_OUTPUTS], *r = range(N, 0, AXIS_LOOP), *a = load(at(param(0, t, N), r)),
                                      *b = load(at(param(1, t, N), r));
     const char *what[MAX_OUTPUTS];
@@ -113,7 +113,7 @@ static void check_operations(const char *name) {
       ulps[n] = unary[o] == OP_EXP2 || unary[o] == OP_LOG2 ? 2 : 0;
       what[n] = op_info[unary[o]].name, stores[n] = store(at(param((int)n + 2, v->dtype, N), r), v), n++;
     }
-    for (enum dtype to = DT_BOOL; to <= DT_F64; to++) {
+    for (enum dtype to = DT_BOOL; to <= DT_F8E5M2; to++) {
       struct uop *v = uop_cast(G, a, to);
       what[n] = "cast", stores[n] = store(at(param((int)n + 2, v->dtype, N), r), v), n++;
     }

@@ -238,7 +238,35 @@ static void scalars(void **state) {
 }
 
 static void items_of_every_type(void **state) {
-  DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F64; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
+  DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
+      assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
+}
+
+/* 8-bit floats: stored as bytes, computed in f32, rounded after each operation; what they promote to. */
+static void eight_bit_floats(void **state) {
+  static const uint8_t codes[] = {0x38, 0x39, 0x7e, 0x7f, 0x80, 0x01}; /* e4m3: 1, 1.125, 448, NaN, -0, 2^-9 */
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = db_from(codes, DB_F8E4M3, dev, 6), *h = db_cast(x, DB_F8E5M2);
+      float f[6];
+      uint8_t sum[6], half[6];
+      assert_int_equal(db_read(db_cast(x, DB_F32), f, sizeof f), 0);
+      assert_int_equal(db_read(db_add(x, x), sum, sizeof sum), 0);
+      assert_int_equal(db_read(h, half, sizeof half), 0);
+      assert_true(f[0] == 1 && f[1] == 1.125f && f[2] == 448 && isnan(f[3]) && signbit(f[4]) && f[5] == 0x1p-9f);
+      assert_memory_equal(sum, ((uint8_t[]){0x40, 0x41, 0x7f, 0x7f, 0x80, 0x02}), 6);
+      assert_memory_equal(half, ((uint8_t[]){0x3c, 0x3c, 0x5f, 0x7f, 0x80, 0x18}), 6); /* 1.125 is a tie: 1 is even */
+      db_tensor *many = db_full(1.5, DB_F8E5M2, dev, 300);
+      assert_int_equal(db_dtype_of(db_sum(many)), DB_F8E5M2);
+      assert_float_equal(must_item(db_sum(many)), 448, 0); /* 450, summed in f32 and rounded once */
+      assert_int_equal(db_dtype_of(db_add(x, h)), DB_F16);
+      assert_int_equal(db_dtype_of(db_add(x, db_cast(x, DB_BF16))), DB_BF16);
+      assert_int_equal(db_dtype_of(db_add(db_cast(x, DB_I32), x)), DB_F8E4M3);
+      assert_int_equal(db_dtype_of(db_mul(x, 0.5)), DB_F8E4M3);
+    }
+    db_close(dev);
+  }
 }
 
 static void default_device_is_cpu(void **state) {
@@ -442,6 +470,7 @@ int main(void) {
       cmocka_unit_test(sizes_of_zero),
       cmocka_unit_test(scalars),
       cmocka_unit_test(items_of_every_type),
+      cmocka_unit_test(eight_bit_floats),
       cmocka_unit_test(default_device_is_cpu),
       cmocka_unit_test(large_tensors),
       cmocka_unit_test(copies_between_devices),

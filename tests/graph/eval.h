@@ -52,15 +52,20 @@ static inline __int128 eval_widen(enum dtype t, int64_t v) { return t == DT_U64 
 
 /* Rounding to a binary format by scaling to an integer: nearest, ties to even. */
 static inline double eval_round(enum dtype t, double v) {
-  int digits = t == DT_F16    ? 11
-               : t == DT_BF16 ? 8
-               : t == DT_F32  ? 24
-                              : 53,
-      least = t == DT_F16 ? -14 : -126, most = t == DT_F16 ? 15 : 127, e;
-  if (digits == 53 || !isfinite(v) || v == 0) return v;
+  static const struct {
+    int digits, least, most;
+  } formats[DT_COUNT] = {[DT_F16] = {11, -14, 15},
+                         [DT_BF16] = {8, -126, 127},
+                         [DT_F32] = {24, -126, 127},
+                         [DT_F8E4M3] = {4, -6, 8},
+                         [DT_F8E5M2] = {3, -14, 15}};
+  int digits = formats[t].digits, least = formats[t].least, most = formats[t].most, e;
+  if (t == DT_F8E4M3 && isinf(v)) return NAN;
+  if (!digits || !isfinite(v) || v == 0) return v;
   frexp(v, &e);
   e = e - 1 < least ? least : e - 1;
   double unit = ldexp(1, e - digits + 1), r = nearbyint(v / unit) * unit;
+  if (t == DT_F8E4M3 && fabs(r) > 448) return NAN;
   return fabs(r) >= ldexp(1, most + 1) ? copysign(INFINITY, v) : copysign(r, v);
 }
 
@@ -157,6 +162,7 @@ static inline union value eval_cast(struct env *e, struct uop *u) {
   return r;
 }
 
+static inline union value eval_from_bits(enum dtype t, uint64_t bits);
 static inline uint64_t eval_bits(enum dtype t, union value v) {
   float f = (float)v.f;
   uint32_t w;
@@ -165,6 +171,11 @@ static inline uint64_t eval_bits(enum dtype t, union value v) {
   switch (t) {
   case DT_F32: return w;
   case DT_BF16: return w >> 16;
+  case DT_F8E4M3:
+  case DT_F8E5M2:
+    for (unsigned i = 0; i < 256; i++)
+      if (!memcmp(&(double){eval_from_bits(t, i).f}, &v.f, sizeof v.f)) return i;
+    return 0x7f;
   case DT_F16: {
     _Float16 x = (_Float16)f;
     memcpy(&h, &x, 2);
@@ -191,6 +202,19 @@ static inline union value eval_from_bits(enum dtype t, uint64_t bits) {
     r.f = (double)x;
     return r;
   case DT_F64: return r;
+  case DT_F8E4M3:
+  case DT_F8E5M2: { /* the definition: sign, exponent, mantissa */
+    int mantissa = t == DT_F8E4M3 ? 3 : 2, bias = t == DT_F8E4M3 ? 7 : 15;
+    int exponent = (int)(bits & 0x7f) >> mantissa, m = (int)bits & ((1 << mantissa) - 1);
+    if (t == DT_F8E4M3 ? (bits & 0x7f) == 0x7f : exponent == 31 && m)
+      r.f = NAN;
+    else if (t == DT_F8E5M2 && exponent == 31)
+      r.f = INFINITY;
+    else
+      r.f = ldexp(m + (exponent ? 1 << mantissa : 0), (exponent ? exponent : 1) - bias - mantissa);
+    if (bits & 0x80) r.f = -r.f;
+    return r;
+  }
   default: r.i = eval_wrap(t, (__int128)bits, &ignored); return r;
   }
 }

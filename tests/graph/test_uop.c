@@ -173,6 +173,48 @@ static void test_dtypes(void **state) {
   assert_true(uop_const_int(g, DT_BOOL, 2)->arg.i == 1);
 }
 
+/* Every code of the 8-bit floats against their definition (eval.h), and what lies on and beside the middle of two. */
+static void test_bytes(void **state) {
+  static const enum dtype types[] = {DT_F8E4M3, DT_F8E5M2};
+  for (unsigned k = 0; k < 2; k++) {
+    enum dtype t = types[k];
+    unsigned infinite = t == DT_F8E4M3 ? 0x7f : 0x7c; /* the code of what is too large */
+    for (unsigned i = 0; i < 256; i++) {
+      double v = float_from_bits(t, i), e = eval_from_bits(t, i).f;
+      assert_true(signbit(v) == signbit(e) && (v == e || (isnan(v) && isnan(e))));
+      assert_int_equal(float_to_bits(t, v), isnan(v) ? (i & 0x80) | 0x7f : i);
+      unsigned magnitude = i & 0x7f, sign = i & 0x80;
+      if (magnitude + 1 >= infinite) continue;
+      double next = eval_from_bits(t, i + 1).f, middle = (v + next) / 2; /* exact */
+      assert_int_equal(float_to_bits(t, middle), sign | (magnitude & 1 ? magnitude + 1 : magnitude));
+      assert_int_equal(float_to_bits(t, middle * (1 + 0x1p-50)), sign | (magnitude + 1));
+      assert_int_equal(float_to_bits(t, (double)nextafterf((float)middle, (float)v)), i);
+      assert_int_equal(float_to_bits(t, middle * (1 - 0x1p-50)), i);
+    }
+    /* the largest finite number, and half a step above it: e4m3's 448 is even, e5m2's 57344 odd */
+    double edge = t == DT_F8E4M3 ? 464 : 61440;
+    assert_int_equal(float_to_bits(t, edge), t == DT_F8E4M3 ? 0x7e : 0x7c);
+    assert_int_equal(float_to_bits(t, (double)nextafterf((float)edge, 0)), infinite - 1);
+    assert_int_equal(float_to_bits(t, (double)nextafterf((float)edge, INFINITY)), infinite);
+    assert_int_equal(float_to_bits(t, INFINITY), infinite);
+    assert_int_equal(float_to_bits(t, -INFINITY), infinite | 0x80);
+    assert_int_equal(float_to_bits(t, NAN), 0x7f);
+    assert_int_equal(float_to_bits(t, 0x1p-1060), 0);
+    assert_int_equal(float_to_bits(t, -0x1p-149), 0x80);
+    for (int i = 0; i < 200000; i++) {
+      uint32_t u = (uint32_t)rng();
+      if (i & 3) u = (u & 0x83ffffff) | ((uint32_t)rng() % 9 + 27) << 26 | ((uint32_t)rng() & 0x3f00000);
+      float f;
+      memcpy(&f, &u, 4);
+      double r = dtype_round(t, (double)f), e = eval_round(t, (double)f);
+      assert_true(r == e || (isnan(r) && isnan(e)));
+    }
+  }
+  assert_true(uop_const_float(g, DT_F8E4M3, 1.1)->arg.f == 1.125);
+  assert_true(uop_const_float(g, DT_F8E5M2, 1.1)->arg.f == 1);
+  assert_true(uop_const_int(g, DT_F8E5M2, 100000)->arg.f == INFINITY);
+}
+
 static void test_printing(void **state) {
   char *text = NULL, buf[40];
   size_t size;
@@ -259,6 +301,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
       cmocka_unit_test_setup_teardown(test_dtypes, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_bytes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_printing, setup, teardown),
       cmocka_unit_test_setup_teardown(test_verify, setup, teardown),
   };
