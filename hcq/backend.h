@@ -95,6 +95,53 @@ struct db_program {
   uint32_t local_size; /* static bytes of local memory; dynamic ones follow */
 };
 
+/* ---- recordings that replay ---- */
+
+/* One place that a slot's value goes to. at: in host memory, or, while recording, a dword of q->words when in_words. */
+struct hcq_patch {
+  union {
+    uint8_t *at;
+    size_t word;
+  };
+  uint64_t add; /* to the slot's value */
+  uint16_t slot;
+  uint8_t bytes; /* 1 to 8 */
+  bool in_words;
+  bool upper_first; /* two dwords, the upper one before the lower */
+  bool is_buffer;   /* else a value */
+  bool is_count;    /* a component of a grid: not 0 */
+};
+
+struct hcq_slot {
+  uint64_t value;    /* address, for a buffer */
+  db_buffer *buffer; /* retained */
+  uint32_t first, n; /* of the patches */
+  bool known;        /* value is what the patches hold */
+  bool is_buffer, is_count;
+  uint64_t most; /* the largest value that fits its patches */
+};
+
+struct db_recording {
+  struct hcq_object object;
+  db_device *dev;
+  struct hcq_ring *ring;
+  db_buffer *memory; /* the packets */
+  size_t nwords;
+  unsigned npackets;
+  uint32_t *cuts;
+  unsigned ncuts;
+  struct hcq_chunk *chunks; /* kernel arguments */
+  struct hcq_object **refs;
+  unsigned nrefs;
+  struct hcq_patch *patches; /* by slot */
+  unsigned npatches;
+  struct hcq_slot *slots;
+  unsigned nslots; /* numbers in use are below this */
+  uint64_t last;   /* timeline value of the last run */
+  uint64_t nkernels, ncopies;
+  db_program *last_program;
+};
+
 /* ---- hardware queues ---- */
 
 /* A piece of kernel-argument memory, given from recorder to recorder once the submission that used it last has passed.
@@ -146,6 +193,10 @@ struct db_queue { /* a recorder */
     size_t words;
     uint64_t batch;
   } chain;
+  unsigned vary[3]; /* slots of the command being recorded: {value}, {destination, source} or the grid's */
+  struct hcq_patch *patches;
+  unsigned npatches, patches_cap;
+  uint64_t nkernels, ncopies;
   int error;
   char *error_text;
   bool internal; /* of the device itself */
@@ -201,7 +252,8 @@ struct hcq_backend {
   int (*program_load)(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                       unsigned nparams, db_program **out);
 
-  /* Appends packets to q->words. Arguments are checked. */
+  /* Appends packets to q->words. Arguments are checked. What q->vary marks is told by hcq_patch_words or
+   * hcq_patch_memory. */
   int (*wait)(db_queue *q, uint64_t signal_address, uint32_t value);
   int (*signal)(db_queue *q, uint64_t signal_address, uint32_t value);
   int (*timestamp)(db_queue *q, uint64_t stamp_address); /* 16 bytes there are the stamp's */
@@ -214,6 +266,8 @@ struct hcq_backend {
 
   /* Hands q->words to the hardware queue, followed by whatever makes its timeline reach value. */
   int (*submit)(db_queue *q, uint64_t value);
+  /* The same for a recording's words, where they lie. */
+  int (*replay)(db_recording *r, uint64_t value);
   /* Sleeps until sig may have reached value, at most ns; may return early. A fault of the device is reported by
    * hcq_device_lost. */
   void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
@@ -262,5 +316,16 @@ int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal);
+/* Room for one more submission that holds so many objects, and its entry once it was submitted. */
+int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects);
+void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
+                        db_program *last_program);
+/* The timeline value of the ring's next submission; 0 and a message when there is none. */
+uint64_t hcq_ring_next(const struct hcq_ring *ring);
+/* Gives kernel-argument memory back to the ring, after its last use. */
+void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);
+/* What slot (0: nothing is noted) sets: bytes at the dwords from `word` on of q->words, or at host memory. */
+void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch like);
+void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch like);
 
 #endif

@@ -30,6 +30,7 @@ typedef struct db_buffer db_buffer;
 typedef struct db_signal db_signal;
 typedef struct db_program db_program;
 typedef struct db_queue db_queue;
+typedef struct db_recording db_recording;
 
 /* The message of the last failure on this thread; "" if none. Valid until the next failing call on this thread. */
 const char *db_error(void);
@@ -135,6 +136,7 @@ struct db_arg {
   db_buffer *buffer;
   uint64_t bits;
   const void *data;
+  unsigned slot; /* of a recording to bind: what replays may change; 0: fixed */
 };
 
 /* A recorder for the device's queue of that kind. */
@@ -157,6 +159,35 @@ int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src
 int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);
+
+/* ---- replay: a recording that stays in memory the hardware reads, and runs again with one doorbell and nothing copied ----
+ *
+ * What may differ from run to run is marked while recording with the number of a slot, from 1 on: an argument
+ * (db_arg.slot), the value of a wait or a signal, a component of a grid, an address of a copy. What was given there when
+ * it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else. A slot
+ * marks buffers or values, not both, in as many places as one likes. */
+
+#define DB_SLOT_MAX 65535u
+/* Like db_queue_wait, db_queue_signal, db_queue_exec and db_queue_copy; slot 0 marks nothing. */
+int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
+int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
+int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs,
+                        const uint32_t grid[3], const uint32_t block[3], const unsigned grid_slots[3]);
+int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned dst_slot, db_buffer *src,
+                        size_t src_offset, unsigned src_slot, size_t n);
+/* Freezes what was recorded and empties the recorder. The recording keeps everything it uses alive. Like submit, it
+ * returns the recorder's first error: NULL. */
+db_recording *db_queue_bind(db_queue *q);
+db_recording *db_recording_retain(db_recording *r);
+void db_recording_release(db_recording *r);
+/* What the next runs find at a slot. While the recording's last run is under way they wait for its end, so whoever
+ * replays without pause binds two and takes turns. A buffer is retained in place of the slot's last one. */
+int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset);
+int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value);
+/* Runs it, behind what was submitted to the queue before; *when as in db_queue_submit. */
+int db_recording_submit(db_recording *r, uint64_t *when);
+/* Words that setting all slots would write. */
+unsigned db_recording_patches(const db_recording *r);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -87,6 +87,14 @@ static void chunk_give(struct hcq_ring *ring, struct hcq_chunk *c) {
   ring->chunks_tail = &c->next;
 }
 
+void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks) {
+  while (chunks) {
+    struct hcq_chunk *c = chunks;
+    chunks = c->next;
+    chunk_give(ring, c);
+  }
+}
+
 /* Space for one launch's arguments, zeroed. */
 static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_t *address) {
   uint32_t at = (q->chunk_used + align - 1) & ~(align - 1);
@@ -177,7 +185,7 @@ static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint6
   return p;
 }
 
-static int make_room(struct hcq_ring *ring, unsigned nobjects) {
+int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects) {
   void *p =
       grow(ring->objects, sizeof(*ring->objects), ring->objects_head, ring->objects_tail, &ring->objects_cap, nobjects);
   if (p || !nobjects) ring->objects = p;
@@ -208,15 +216,14 @@ db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal) 
 db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) { return hcq_queue_new(dev, kind, false); }
 
 void hcq_queue_reset(db_queue *q) {
-  while (q->full) { /* what was recorded never ran: their previous use still counts */
-    struct hcq_chunk *c = q->full;
-    q->full = c->next;
-    chunk_give(q->ring, c);
-  }
+  hcq_chunks_give(q->ring, q->full); /* what was recorded never ran: their previous use still counts */
+  q->full = NULL;
   for (unsigned i = 0; i < q->nrefs; i++) hcq_release(q->refs[i]);
   q->nrefs = 0;
   q->ncuts = 0;
   q->last_program = NULL;
+  q->npatches = 0;
+  q->nkernels = q->ncopies = 0;
   q->error = 0;
   words_reset(&q->words);
   q->batch = atomic_fetch_add_explicit(&next_batch, 1, memory_order_relaxed);
@@ -229,6 +236,7 @@ void db_queue_release(db_queue *q) {
   words_free(&q->words);
   free(q->refs);
   free(q->cuts);
+  free(q->patches);
   free(q->error_text);
   db_device *dev = q->dev;
   bool internal = q->internal;
@@ -245,6 +253,7 @@ db_signal *db_queue_timeline(db_queue *q) { return q->ring->timeline; }
 static int end(db_queue *q, int err) {
   if (!err && q->words.failed) err = db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
   if (err) return fail_sticky(q, err);
+  if (q->error) return q->error; /* noting a slot failed */
   if (q->words.n - (q->ncuts ? q->cuts[q->ncuts - 1] : 0) >= CUT_WORDS) {
     if (q->ncuts == q->cuts_cap) {
       unsigned cap = q->cuts_cap ? 2 * q->cuts_cap : 16;
@@ -269,16 +278,58 @@ static int check_signal(db_queue *q, db_signal *sig, uint64_t value) {
   return hold_signal(q, sig);
 }
 
-int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) {
+/* ---- what replays may change ---- */
+
+static void patch_add(db_queue *q, unsigned slot, struct hcq_patch p) {
+  if (!slot || q->error) return;
+  if (slot > DB_SLOT_MAX) {
+    fail_sticky(q, db_fail(-EINVAL, "%s: slot %u; there are %u", q->dev->name, slot, DB_SLOT_MAX));
+    return;
+  }
+  if (q->npatches == q->patches_cap) {
+    unsigned cap = q->patches_cap ? 2 * q->patches_cap : 64;
+    struct hcq_patch *more = realloc(q->patches, cap * sizeof *more);
+    if (!more) {
+      fail_sticky(q, db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name));
+      return;
+    }
+    q->patches = more;
+    q->patches_cap = cap;
+  }
+  p.slot = (uint16_t)slot;
+  q->patches[q->npatches++] = p;
+}
+
+void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch like) {
+  like.word = word;
+  like.in_words = true;
+  patch_add(q, slot, like);
+}
+
+void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch like) {
+  like.at = at;
+  like.in_words = false;
+  patch_add(q, slot, like);
+}
+
+/* ---- commands ---- */
+
+int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
   int err = begin(q);
   if (err) return err;
+  q->vary[0] = slot;
   if (!(err = check_signal(q, sig, value))) err = q->dev->ops->wait(q, sig->address, (uint32_t)value);
   return end(q, err);
 }
 
-int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) {
+int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_wait_slot(q, sig, value, 0); }
+
+int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_signal_slot(q, sig, value, 0); }
+
+int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
   int err = begin(q);
   if (err) return err;
+  q->vary[0] = slot;
   if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
   if (!(err = check_signal(q, sig, value))) err = q->dev->ops->signal(q, sig->address, (uint32_t)value);
   return end(q, err);
@@ -308,6 +359,9 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       if (a->bits > UINT32_MAX - offset)
         return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) asks for %llu bytes of local memory", q->dev->name,
                        prog->name, i, p->name, (unsigned long long)a->bits);
+      if (a->slot)
+        return db_fail(-ENOTSUP, "%s: kernel %s: not supported: argument %u (%s), a size of local memory, in a slot",
+                       q->dev->name, prog->name, i, p->name);
       *local_size = offset + (uint32_t)a->bits;
       memcpy(at, &offset, p->size < 4 ? p->size : 4);
     } else if (a->buffer) {
@@ -318,12 +372,18 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       if (err) return err;
       uint64_t address = a->buffer->address + a->bits;
       memcpy(at, &address, 8);
+      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .is_buffer = true});
+    } else if (a->slot && p->size > 8) {
+      return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) has %u bytes, a slot at most 8", q->dev->name,
+                     prog->name, i, p->name, p->size);
     } else if (a->data) {
       memcpy(at, a->data, p->size);
+      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = (uint8_t)p->size});
     } else {
       memcpy(at, &a->bits,
              p->size < 8 ? p->size
                          : 8); /* wider values are zero-extended; the host is little-endian as the devices are */
+      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = (uint8_t)p->size});
     }
   }
   return 0;
@@ -352,14 +412,22 @@ static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args,
   if (!err) err = dev->ops->exec(q, prog, kernarg, address, local_size, grid, block);
   if (err) return err;
   q->last_program = prog;
+  q->nkernels++;
   dev->counters.kernels++;
   return 0;
 }
 
+int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs,
+                        const uint32_t grid[3], const uint32_t block[3], const unsigned grid_slots[3]) {
+  int err = begin(q);
+  if (err) return err;
+  memcpy(q->vary, grid_slots, sizeof q->vary);
+  return end(q, record_exec(q, prog, args, nargs, grid, block));
+}
+
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                   const uint32_t block[3]) {
-  int err = begin(q);
-  return err ? err : end(q, record_exec(q, prog, args, nargs, grid, block));
+  return db_queue_exec_slots(q, prog, args, nargs, grid, block, (const unsigned[3]){0, 0, 0});
 }
 
 static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
@@ -374,24 +442,39 @@ static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer
   int err = hold_buffer(q, dst);
   if (!err) err = hold_buffer(q, src);
   if (!err) err = dev->ops->copy(q, d, s, n);
-  if (!err) dev->counters.copies++;
-  return err;
+  if (err) return err;
+  q->ncopies++;
+  dev->counters.copies++;
+  return 0;
+}
+
+int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned dst_slot, db_buffer *src,
+                        size_t src_offset, unsigned src_slot, size_t n) {
+  int err = begin(q);
+  if (err) return err;
+  q->vary[0] = dst_slot;
+  q->vary[1] = src_slot;
+  return end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
 }
 
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
-  int err = begin(q);
-  return err ? err : end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
+  return db_queue_copy_slots(q, dst, dst_offset, 0, src, src_offset, 0, n);
 }
 
-/* The ring keeps what the recorder held. */
-static void take_over(struct hcq_ring *ring, db_queue *q, uint64_t value) {
-  for (unsigned i = 0; i < q->nrefs; i++) ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = q->refs[i];
+void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
+                        db_program *last_program) {
+  for (unsigned i = 0; i < n; i++) ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = objects[i];
   ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] =
-      (struct hcq_batch){.value = value, .nobjects = q->nrefs, .last_program = q->last_program};
-  q->nrefs = 0;
-  for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
-  if (q->chunk) q->chunk->last = value;
+      (struct hcq_batch){.value = value, .nobjects = n, .last_program = last_program};
   ring->submitted = value;
+}
+
+uint64_t hcq_ring_next(const struct hcq_ring *ring) {
+  uint64_t value = ring->submitted + 1;
+  if (value <= HCQ_SIGNAL_MAX) return value;
+  db_fail(-EOVERFLOW, "%s: %llu submissions to one queue are more than its 32-bit timeline counts; reopen the device",
+          ring->dev->name, (unsigned long long)value);
+  return 0;
 }
 
 int db_queue_submit(db_queue *q, uint64_t *when) {
@@ -404,17 +487,16 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
     hcq_queue_reset(q);
     return err;
   }
-  uint64_t value = ring->submitted + 1;
-  if (value > HCQ_SIGNAL_MAX) {
-    err = db_fail(-EOVERFLOW,
-                  "%s: %llu submissions to one queue are more than its 32-bit timeline counts; reopen the device",
-                  dev->name, (unsigned long long)value);
-  }
+  uint64_t value = hcq_ring_next(ring);
+  if (!value) err = -EOVERFLOW;
   /* Nothing may fail once the doorbell has rung; submit itself may hold an indirect buffer per cut and one more. */
-  if (!err) err = make_room(ring, q->nrefs + q->ncuts + 2);
+  if (!err) err = hcq_ring_make_room(ring, q->nrefs + q->ncuts + 2);
   if (!err) err = dev->ops->submit(q, value);
   if (!err) {
-    take_over(ring, q, value);
+    hcq_ring_submitted(ring, value, q->refs, q->nrefs, q->last_program); /* which keeps what the recorder held */
+    q->nrefs = 0;
+    for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
+    if (q->chunk) q->chunk->last = value;
     if (when) *when = value;
   }
   hcq_queue_reset(q);

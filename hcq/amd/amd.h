@@ -119,6 +119,7 @@ int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind);
 bool amd_halt(db_device *dev);
 void amd_queues_free(struct amd_device *dev);
 int amd_submit(db_queue *q, uint64_t value);
+int amd_replay(db_recording *r, uint64_t value);
 
 /* record.c */
 int amd_wait(db_queue *q, uint64_t address, uint32_t value);

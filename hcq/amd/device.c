@@ -147,6 +147,7 @@ const struct hcq_backend hcq_amd_backend = {
     .exec = amd_exec,
     .copy = amd_copy,
     .submit = amd_submit,
+    .replay = amd_replay,
     .sleep = amd_sleep,
     .ticks_to_ns = amd_ticks_to_ns,
 };

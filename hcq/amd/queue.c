@@ -188,9 +188,18 @@ static void ring_doorbell(struct amd_queue *aq) {
   aq->base.dev->counters.doorbells++;
 }
 
-/* A long recording becomes indirect buffers that the ring calls; words are replaced by the calls. */
-static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, struct words *calls) {
-  size_t bytes = q->words.n * 4;
+/* What is submitted: dwords, and where they may be split. address: where the GPU reads them, 0 when it does not. */
+struct body {
+  const uint32_t *w;
+  size_t n;
+  const uint32_t *cuts;
+  unsigned ncuts, packets;
+  uint64_t address;
+};
+
+/* Memory for the indirect buffers of a long recording; what is recorded holds it. */
+static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, struct body *body) {
+  size_t bytes = body->n * 4;
   db_buffer *ib = aq->indirect;
   if (!ib || ib->size < bytes || hcq_signal_load(aq->base.timeline) < aq->indirect_last) {
     ib = hcq_buffer_new(q->dev, bytes + bytes / 2, DB_BUFFER_HOST, true);
@@ -201,11 +210,8 @@ static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, stru
   int err = hcq_queue_hold(q, &ib->object);
   if (err) return err;
   aq->indirect_last = value;
-  memcpy(ib->host, q->words.w, bytes);
-  for (unsigned i = 0; i <= q->ncuts; i++) {
-    uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
-    if (to > from) pm4_indirect_buffer(calls, ib->address + from * 4ull, to - from);
-  }
+  memcpy(ib->host, body->w, bytes);
+  body->address = ib->address;
   return 0;
 }
 
@@ -240,59 +246,78 @@ static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
   return 0;
 }
 
-static int submit_sdma(struct amd_queue *aq, db_queue *q) {
+static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
   int err = put_sdma(aq, aq->head.w, aq->head.n);
   /* A recording of many copies goes in pieces, the hardware working on earlier ones. */
-  for (unsigned i = 0; !err && i <= q->ncuts; i++) {
-    uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
+  for (unsigned i = 0; !err && i <= b->ncuts; i++) {
+    uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;
     if (i) ring_doorbell(aq);
-    err = put_sdma(aq, q->words.w + from, to - from);
+    err = put_sdma(aq, b->w + from, to - from);
   }
   return err ? err : put_sdma(aq, aq->tail.w, aq->tail.n);
 }
 
-static int submit_pm4(struct amd_queue *aq, db_queue *q, uint64_t value) {
-  const uint32_t *body = q->words.w;
-  size_t n = q->words.n;
+/* Indirect buffers where the GPU can read the dwords, else the dwords themselves. */
+static int put_body_pm4(struct amd_queue *aq, const struct body *b) {
   struct words *head = &aq->head;
-  if (n > aq->ring_dwords / 4) {
-    int err = make_indirect(aq, q, value, head);
-    if (err) return err;
-    if (head->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
-    n = 0;
+  for (unsigned i = 0; b->address && i <= b->ncuts; i++) {
+    uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;
+    if (to > from) pm4_indirect_buffer(head, b->address + from * 4ull, to - from);
   }
+  if (head->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", aq->base.dev->name);
+  size_t n = b->address ? 0 : b->n;
   int err = ring_reserve(aq, (uint32_t)(head->n + n + aq->tail.n));
   if (err) return err;
   ring_put(aq, head->w, head->n);
-  ring_put(aq, body, n);
+  ring_put(aq, b->w, n);
   ring_put(aq, aq->tail.w, aq->tail.n);
   return 0;
 }
 
-int amd_submit(db_queue *q, uint64_t value) {
-  struct amd_device *dev = amd_device(q->dev);
-  struct amd_queue *aq = (struct amd_queue *)q->ring;
+static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t value) {
+  struct amd_device *dev = amd_device(aq->base.dev);
   bool compute = aq->base.kind == DB_QUEUE_COMPUTE;
-  if (!aq->created) return db_fail(-EIO, "%s: the queue was destroyed", q->dev->name);
+  if (!aq->created) return db_fail(-EIO, "%s: the queue was destroyed", dev->base.name);
   words_reset(&aq->head);
   words_reset(&aq->tail);
-  if (q->words.n && compute) {
+  if (b->n && compute) {
     if (dev->hdp_dirty || dev->cpu_mapped) pm4_hdp_flush(&aq->head);
     pm4_acquire_mem(&aq->head);
     dev->hdp_dirty = false;
-  } else if (q->words.n) {
+  } else if (b->n) {
     sdma_cache_flush(&aq->head);
   }
   timeline_packets(dev, aq, value);
   if (aq->head.failed || aq->tail.failed)
-    return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
+    return db_fail(-ENOMEM, "%s: out of host memory for a submission", dev->base.name);
   uint64_t put = aq->put;
-  int err = compute ? submit_pm4(aq, q, value) : submit_sdma(aq, q);
+  int err = compute ? put_body_pm4(aq, b) : put_body_sdma(aq, b);
   if (err) {
-    if (put != aq->put) hcq_device_lost(q->dev, "%s", db_error()); /* half a recording may run, without its timeline */
+    if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error()); /* half of it may run, without its timeline */
     return err;
   }
-  q->dev->counters.packets += aq->head.packets + q->words.packets + aq->tail.packets;
+  dev->base.counters.packets += aq->head.packets + b->packets + aq->tail.packets;
   ring_doorbell(aq);
   return 0;
+}
+
+int amd_submit(db_queue *q, uint64_t value) {
+  struct amd_queue *aq = (struct amd_queue *)q->ring;
+  struct body b = {q->words.w, q->words.n, q->cuts, q->ncuts, q->words.packets, 0};
+  if (aq->base.kind == DB_QUEUE_COMPUTE && b.n > aq->ring_dwords / 4) {
+    int err = make_indirect(aq, q, value, &b);
+    if (err) return err;
+  }
+  return submit_body(aq, &b, value);
+}
+
+/* An SDMA queue is given the packets themselves: copies are few. */
+int amd_replay(db_recording *r, uint64_t value) {
+  struct body b = {(const uint32_t *)(const void *)r->memory->host,
+                   r->nwords,
+                   r->cuts,
+                   r->ncuts,
+                   r->npackets,
+                   r->nwords ? r->memory->address : 0};
+  return submit_body((struct amd_queue *)r->ring, &b, value);
 }

@@ -10,7 +10,15 @@
 
 static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QUEUE_COMPUTE; }
 
+/* Dwords from a packet's header to the value that it compares with or writes. */
+enum { PM4_WAIT_VALUE = 4, PM4_RELEASE_VALUE = 5, SDMA_WAIT_VALUE = 3, SDMA_FENCE_VALUE = 3 };
+
+static void vary_value(db_queue *q, size_t packet, unsigned value) {
+  hcq_patch_words(q, q->vary[0], packet + value, (struct hcq_patch){.bytes = 4});
+}
+
 int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
+  vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE);
   if (is_compute(q)) {
     pm4_wait_mem32(&q->words, address, value);
     pm4_acquire_mem(&q->words); /* what the signaller wrote may be stale in the caches */
@@ -23,10 +31,12 @@ int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
 
 int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
   if (is_compute(q)) {
+    vary_value(q, q->words.n, PM4_RELEASE_VALUE);
     pm4_release_mem(&q->words,
                     &(struct pm4_release){.address = address, .value = value, .data = PM4_DATA_64, .flush = true});
   } else {
     sdma_cache_flush(&q->words);
+    vary_value(q, q->words.n, SDMA_FENCE_VALUE);
     sdma_fence32(&q->words, address, value);
   }
   return 0;
@@ -49,6 +59,11 @@ int amd_memory_barrier(db_queue *q) {
 }
 
 int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
+  size_t packet = q->words.n;
+  for (uint64_t at = 0; at < n; at += SDMA_MAX_COPY, packet += SDMA_COPY_LINEAR_DWORDS) {
+    hcq_patch_words(q, q->vary[0], packet + 5, (struct hcq_patch){.bytes = 8, .add = at, .is_buffer = true});
+    hcq_patch_words(q, q->vary[1], packet + 3, (struct hcq_patch){.bytes = 8, .add = at, .is_buffer = true});
+  }
   sdma_copy(&q->words, dst, src, n);
   return 0;
 }
@@ -149,6 +164,21 @@ static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t
   return 0;
 }
 
+/* The dispatch packet that was written last ends in the three counts and the initiator. How many dimensions there are
+ * stays as it was recorded. */
+static int vary_grid(db_queue *q, const struct amd_program *p, uint8_t *kernarg) {
+  const struct hcq_patch count = {.bytes = 4, .is_count = true};
+  for (unsigned k = 0; k < 3; k++) hcq_patch_words(q, q->vary[k], q->words.n - 4 + k, count);
+  for (unsigned i = 0; i < p->nhidden; i++) {
+    const struct code_object_arg *a = &p->hidden[i];
+    unsigned k = (unsigned)(a->kind - CODE_OBJECT_HIDDEN_BLOCK_COUNT_X);
+    if (k < 3) hcq_patch_memory(q, q->vary[k], kernarg + a->offset, count);
+  }
+  if (!p->aql_offset) return 0;
+  return db_fail(-ENOTSUP, "%s: kernel %s: not supported: a grid in slots for a kernel that reads its dispatch packet",
+                 q->dev->name, p->base.name);
+}
+
 int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
              const uint32_t grid[3], const uint32_t block[3]) {
   struct amd_device *dev = amd_device(q->dev);
@@ -189,6 +219,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   d.user_data = user;
   d.nuser = n;
   pm4_dispatch(&q->words, &d);
+  if ((q->vary[0] || q->vary[1] || q->vary[2]) && (err = vary_grid(q, p, kernarg))) return err;
   dev->dispatches++;
   return 0;
 }

@@ -16,7 +16,8 @@ struct cpu_program {
 };
 
 /* Commands in a ring: one header dword, operation and total dwords, then 64-bit operands as low and high dword. */
-enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY };
+enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY, CPU_OP_CALL /* other commands */ };
+enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
 
 #define CPU_RING_WORDS (1u << 16)

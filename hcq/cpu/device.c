@@ -56,9 +56,11 @@ static int put_signal(struct words *words, enum cpu_op op, uint64_t address, uin
 }
 
 static int cpu_wait(db_queue *q, uint64_t address, uint32_t value) {
+  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4});
   return put_signal(&q->words, CPU_OP_WAIT, address, value);
 }
 static int cpu_signal(db_queue *q, uint64_t address, uint32_t value) {
+  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4});
   return put_signal(&q->words, CPU_OP_SIGNAL, address, value);
 }
 static int cpu_timestamp(db_queue *q, uint64_t address) { return put_signal(&q->words, CPU_OP_STAMP, address, 0); }
@@ -73,6 +75,8 @@ static int cpu_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t ke
                    q->dev->name, prog->name, block[0], block[1], block[2]);
   if (local_size)
     return db_fail(-EINVAL, "%s: kernel %s: not supported: local memory arguments", q->dev->name, prog->name);
+  for (unsigned k = 0; k < 3; k++)
+    hcq_patch_words(q, q->vary[k], q->words.n + 5 + k, (struct hcq_patch){.bytes = 4, .is_count = true});
   uint32_t *w = words_packet(&q->words, 8);
   if (!w) return 0;
   w[0] = CPU_HEADER(CPU_OP_EXEC, 8);
@@ -83,6 +87,8 @@ static int cpu_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t ke
 }
 
 static int cpu_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
+  hcq_patch_words(q, q->vary[0], q->words.n + 1, (struct hcq_patch){.bytes = 8, .is_buffer = true});
+  hcq_patch_words(q, q->vary[1], q->words.n + 3, (struct hcq_patch){.bytes = 8, .is_buffer = true});
   uint32_t *w = words_packet(&q->words, 7);
   if (!w) return 0;
   w[0] = CPU_HEADER(CPU_OP_COPY, 7);
@@ -98,6 +104,19 @@ static int cpu_submit(db_queue *q, uint64_t value) {
   q->dev->counters.packets += q->words.packets;
   q->dev->counters.doorbells++;
   return cpu_ring_submit((struct cpu_ring *)q->ring, q->words.w, q->words.n);
+}
+
+/* One command that has the worker run the recording's. */
+static int cpu_replay(db_recording *r, uint64_t value) {
+  uint32_t w[9] = {CPU_HEADER(CPU_OP_CALL, 5)};
+  put64(w + 1, (uint64_t)(uintptr_t)r->memory->host);
+  put64(w + 3, r->nwords);
+  w[5] = CPU_HEADER(CPU_OP_SIGNAL, 4);
+  put64(w + 6, r->ring->timeline->address);
+  w[8] = (uint32_t)value;
+  r->dev->counters.packets += r->npackets + 2;
+  r->dev->counters.doorbells++;
+  return cpu_ring_submit((struct cpu_ring *)r->ring, w, 9);
 }
 
 struct awaited {
@@ -204,6 +223,7 @@ const struct hcq_backend hcq_cpu_backend = {
     .exec = cpu_exec,
     .copy = cpu_copy,
     .submit = cpu_submit,
+    .replay = cpu_replay,
     .sleep = cpu_sleep_for,
     .ticks_to_ns = cpu_ticks_to_ns,
 };

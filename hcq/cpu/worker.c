@@ -103,10 +103,7 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
 
 /* ---- the ring ---- */
 
-static inline uint32_t word(const struct cpu_ring *ring, uint64_t at) { return ring->words[at % CPU_RING_WORDS]; }
-static inline uint64_t operand(const struct cpu_ring *ring, uint64_t at) {
-  return word(ring, at) | (uint64_t)word(ring, at + 1) << 32;
-}
+static inline uint64_t operand(const uint32_t *c, unsigned at) { return c[at] | (uint64_t)c[at + 1] << 32; }
 
 struct awaited {
   const _Atomic uint64_t *value;
@@ -118,31 +115,32 @@ static bool reached(void *ctx) {
   return atomic_load_explicit(a->value, memory_order_acquire) >= a->reference || atomic_load(&a->dev->stop);
 }
 
-/* The command at c, dwords not wrapped. */
-static void execute(struct cpu_ring *ring, uint64_t c) {
-  struct cpu_device *dev = ring->dev;
-  switch ((enum cpu_op)(word(ring, c) & 0xff)) {
+static void execute(struct cpu_device *dev, const uint32_t *c) {
+  switch ((enum cpu_op)(*c & 0xff)) {
   case CPU_OP_WAIT: {
-    struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(ring, c + 1), word(ring, c + 3), dev};
+    struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(c, 1), c[3], dev};
     while (!reached(&a)) cpu_sleep(dev, FOREIGN_SIGNAL_NS, reached, &a);
     break;
   }
   case CPU_OP_SIGNAL:
-    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(ring, c + 1), word(ring, c + 3), memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(c, 1), c[3], memory_order_release);
     cpu_notify(dev);
     break;
   case CPU_OP_STAMP:
-    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(ring, c + 1), hcq_now_ns(), memory_order_release);
+    atomic_store_explicit((_Atomic uint64_t *)(uintptr_t)operand(c, 1), hcq_now_ns(), memory_order_release);
     break;
-  case CPU_OP_EXEC: {
-    const uint32_t grid[3] = {word(ring, c + 5), word(ring, c + 6), word(ring, c + 7)};
-    run_kernel(dev, (cpu_entry *)(uintptr_t)operand(ring, c + 1), (const void *)(uintptr_t)operand(ring, c + 3), grid);
+  case CPU_OP_EXEC:
+    run_kernel(dev, (cpu_entry *)(uintptr_t)operand(c, 1), (const void *)(uintptr_t)operand(c, 3), c + 5);
+    break;
+  case CPU_OP_COPY:
+    memcpy((void *)(uintptr_t)operand(c, 1), (const void *)(uintptr_t)operand(c, 3), operand(c, 5));
+    break;
+  case CPU_OP_CALL: {
+    const uint32_t *list = (const uint32_t *)(uintptr_t)operand(c, 1), *last = list + operand(c, 3);
+    for (; list < last && !atomic_load_explicit(&dev->stop, memory_order_relaxed); list += *list >> 8)
+      execute(dev, list);
     break;
   }
-  case CPU_OP_COPY:
-    memcpy((void *)(uintptr_t)operand(ring, c + 1), (const void *)(uintptr_t)operand(ring, c + 3),
-           operand(ring, c + 5));
-    break;
   }
 }
 
@@ -163,9 +161,11 @@ static void *ring_main(void *arg) {
       cpu_sleep(dev, 1000000000u, has_work, ring);
       continue;
     }
-    execute(ring, rptr);
+    uint32_t command[CPU_COMMAND_MAX], n = ring->words[rptr % CPU_RING_WORDS] >> 8;
+    for (uint32_t i = 0; i < n; i++) command[i] = ring->words[(rptr + i) % CPU_RING_WORDS];
+    execute(dev, command);
     if (atomic_load(&dev->stop)) break; /* a wait that was broken off must not count as done */
-    rptr += word(ring, rptr) >> 8;
+    rptr += n;
     atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
   }
   atomic_store(&ring->finished, true);

@@ -330,6 +330,7 @@ const struct hcq_backend hcq_nv_backend = {
     .exec = nv_exec,
     .copy = nv_copy,
     .submit = nv_submit,
+    .replay = nv_replay,
     .sleep = nv_sleep,
     .ticks_to_ns = nv_ticks_to_ns,
     .stamp_index = 1,

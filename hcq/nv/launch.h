@@ -42,6 +42,8 @@ struct nv_launch {
 bool nv_launch_qmd(const struct nv_launch *l, uint32_t *qmd);
 /* Fills the first param_base bytes of constant bank 0, which are zero. */
 void nv_launch_header(const struct nv_launch *l, uint8_t *bank0);
+/* Where the i-th copy of the grid's component k lies in constant bank 0; 0: there is none. */
+uint32_t nv_launch_grid_offset(const struct nv_arch *arch, unsigned i, unsigned k);
 /* When qmd has finished, the one at address next starts, where it lies. */
 bool nv_launch_chain(const struct nv_arch *arch, uint32_t *qmd, uint64_t next);
 

@@ -165,6 +165,7 @@ int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring);
 /* Frees what the queue side keeps in a ring; also of one that was never set up. */
 void nv_ring_release(struct nv_ring *ring);
 int nv_submit(db_queue *q, uint64_t value);
+int nv_replay(db_recording *r, uint64_t value);
 
 /* The value lies at slot + 0. A timestamp writes 16 bytes {payload, ns} at stamp_address, slot + 32: its time is
  * slot->stamp[1] (hcq_backend.stamp_index). */

@@ -37,7 +37,8 @@ void push_launch_inline(struct words *b, uint64_t address, const uint32_t *qmd, 
 
 /* Copy. Ordered after earlier copies of the channel. */
 void push_copy(struct words *b, uint64_t dst, uint64_t src, uint64_t n);
-#define PUSH_COPY_MAX (1u << 31) /* bytes that one launch of a copy engine is given */
+#define PUSH_COPY_MAX    (1u << 31) /* bytes that one launch of a copy engine is given */
+#define PUSH_COPY_DWORDS 9 /* of one launch: source and destination behind the first header, upper parts first */
 
 /* dwords: at most NV_GP_LENGTH_MAX; address below 2^40. */
 uint64_t push_gp_entry(uint64_t address, uint32_t dwords);

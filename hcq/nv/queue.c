@@ -63,6 +63,14 @@ static void put_entry(struct nv_ring *ring, uint64_t address, size_t dwords) {
   if (dwords) ring->gpfifo[ring->put++ % NV_GPFIFO_ENTRIES] = push_gp_entry(address, (uint32_t)dwords);
 }
 
+/* n dwords at address, an entry for each part between cuts. */
+static void put_pieces(struct nv_ring *ring, uint64_t address, size_t n, const uint32_t *cuts, unsigned ncuts) {
+  for (unsigned i = 0; i <= ncuts; i++) {
+    size_t from = i ? cuts[i - 1] : 0, to = i < ncuts ? cuts[i] : n;
+    put_entry(ring, address + from * 4, to - from);
+  }
+}
+
 static void store_fence(void) {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
@@ -196,16 +204,42 @@ int nv_submit(db_queue *q, uint64_t value) {
   ring->push_put = at + w->n * 4;
   if (indirect) {
     put_entry(ring, address, head);
-    for (unsigned i = 0; i <= q->ncuts; i++) {
-      uint32_t from = i ? q->cuts[i - 1] : 0, to = i < q->ncuts ? q->cuts[i] : (uint32_t)q->words.n;
-      put_entry(ring, ring->indirect->address + from * 4ull, to - from);
-    }
+    put_pieces(ring, ring->indirect->address, q->words.n, q->cuts, q->ncuts);
     put_entry(ring, address + head * 4, w->n - head);
   } else {
     put_entry(ring, address, w->n);
   }
   note_use(ring, value);
   dev->base.counters.packets += w->packets + q->words.packets;
+  ring_doorbell(ring);
+  return 0;
+}
+
+/* The recording's dwords where they lie, between two short pieces of the pushbuffer. */
+int nv_replay(db_recording *r, uint64_t value) {
+  struct nv_device *dev = nv_device(r->dev);
+  struct nv_ring *ring = nv_ring(r->ring);
+  struct words *w = &ring->words;
+  unsigned entries = r->ncuts + 3;
+  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", r->dev->name, kind_name(ring));
+  if (entries > NV_GPFIFO_ENTRIES / 2 || r->memory->address + r->memory->size > NV_LOW_END)
+    return db_fail(-ENOTSUP, "%s: not supported: a recording of %zu bytes of commands at 0x%llx", r->dev->name,
+                   r->nwords * 4, (unsigned long long)r->memory->address);
+  words_reset(w);
+  if (r->nwords && ring->base.kind == DB_QUEUE_COMPUTE) push_invalidate_shader_caches(w);
+  size_t head = w->n;
+  push_release(w, ring->base.timeline->address, value);
+  if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", r->dev->name);
+  uint64_t at;
+  int err = reserve(ring, entries, w->n * 4, &at);
+  if (err) return err;
+  uint64_t address = push_copy_in(ring, at, w->w, w->n);
+  ring->push_put = at + w->n * 4;
+  put_entry(ring, address, head);
+  put_pieces(ring, r->memory->address, r->nwords, r->cuts, r->ncuts);
+  put_entry(ring, address + head * 4, w->n - head);
+  note_use(ring, value);
+  dev->base.counters.packets += w->packets + r->npackets;
   ring_doorbell(ring);
   return 0;
 }

@@ -1,0 +1,195 @@
+/* Recordings that replay: packets frozen where the hardware reads them, and the list of the words that may change. */
+#include "backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_TIMEOUT_NS 120000000000ull
+
+static void recording_destroy(struct hcq_object *object) {
+  db_recording *r = (db_recording *)object;
+  db_device *dev = r->dev;
+  for (struct hcq_chunk *c = r->chunks; c; c = c->next) c->last = r->last;
+  hcq_chunks_give(r->ring, r->chunks);
+  for (unsigned i = 0; i < r->nslots; i++)
+    if (r->slots[i].buffer) hcq_release(&r->slots[i].buffer->object);
+  for (unsigned i = 0; i < r->nrefs; i++) hcq_release(r->refs[i]);
+  if (r->memory) hcq_release(&r->memory->object);
+  free(r->refs);
+  free(r->cuts);
+  free(r->patches);
+  free(r->slots);
+  free(r);
+  hcq_release(&dev->object);
+}
+
+db_recording *db_recording_retain(db_recording *r) {
+  hcq_retain(&r->object);
+  return r;
+}
+
+void db_recording_release(db_recording *r) {
+  if (r) hcq_release(&r->object);
+}
+
+unsigned db_recording_patches(const db_recording *r) { return r->npatches; }
+
+/* ---- binding ---- */
+
+static int by_slot(const void *a, const void *b) {
+  const struct hcq_patch *p = a, *q = b;
+  if (p->slot != q->slot) return p->slot < q->slot ? -1 : 1;
+  return p->at < q->at ? -1 : p->at > q->at;
+}
+
+static uint64_t most_of(const struct hcq_patch *p) {
+  return p->bytes >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * p->bytes) - 1;
+}
+
+/* Patches in the order of their slots, and where each slot's begin. */
+static int index_patches(db_recording *r) {
+  db_device *dev = r->dev;
+  for (unsigned i = 0; i < r->npatches; i++) {
+    struct hcq_patch *p = &r->patches[i];
+    if (p->in_words) p->at = r->memory->host + p->word * 4;
+    if (p->slot >= r->nslots) r->nslots = p->slot + 1u;
+  }
+  qsort(r->patches, r->npatches, sizeof *r->patches, by_slot);
+  r->slots = calloc(r->nslots + 1, sizeof *r->slots);
+  if (!r->slots) return db_fail(-ENOMEM, "%s: out of host memory for a recording", dev->name);
+  for (unsigned i = 0; i < r->npatches; i++) {
+    const struct hcq_patch *p = &r->patches[i];
+    struct hcq_slot *s = &r->slots[p->slot];
+    if (!s->n++) *s = (struct hcq_slot){.first = i, .n = 1, .is_buffer = p->is_buffer, .most = UINT64_MAX};
+    if (s->is_buffer != p->is_buffer)
+      return db_fail(-EINVAL, "%s: slot %u marks a buffer and a value", dev->name, p->slot);
+    s->is_count |= p->is_count;
+    if (most_of(p) < s->most) s->most = most_of(p);
+  }
+  return 0;
+}
+
+static int freeze(db_recording *r, db_queue *q) {
+  size_t bytes = q->words.n * 4;
+  r->memory = hcq_buffer_new(r->dev, bytes ? bytes : 4, DB_BUFFER_HOST, true);
+  if (!r->memory) return -ENOMEM;
+  memcpy(r->memory->host, q->words.w, bytes);
+  r->nwords = q->words.n;
+  r->npackets = q->words.packets;
+  return index_patches(r);
+}
+
+db_recording *db_queue_bind(db_queue *q) {
+  db_device *dev = q->dev;
+  int err = q->error ? q->error : hcq_device_check(dev);
+  db_recording *r = err ? NULL : calloc(1, sizeof *r);
+  if (!r) {
+    if (q->error) db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
+    if (!err) db_fail(-ENOMEM, "%s: out of host memory for a recording", dev->name);
+    hcq_queue_reset(q);
+    return NULL;
+  }
+  hcq_object_init(&r->object, recording_destroy);
+  r->dev = dev;
+  r->ring = q->ring;
+  hcq_retain(&dev->object);
+  /* The recording takes over all that the recorder has gathered. */
+  r->cuts = q->cuts, r->ncuts = q->ncuts;
+  q->cuts = NULL, q->ncuts = q->cuts_cap = 0;
+  r->refs = q->refs, r->nrefs = q->nrefs;
+  q->refs = NULL, q->nrefs = q->refs_cap = 0;
+  r->patches = q->patches, r->npatches = q->npatches;
+  q->patches = NULL, q->npatches = q->patches_cap = 0;
+  if (q->chunk) q->chunk->next = q->full, q->full = q->chunk;
+  r->chunks = q->full;
+  q->full = q->chunk = NULL;
+  q->chunk_used = 0;
+  r->nkernels = q->nkernels, r->ncopies = q->ncopies;
+  r->last_program = q->last_program;
+  r->last = 0;
+  for (struct hcq_chunk *c = r->chunks; c; c = c->next) /* what the chunks served before may still run */
+    if (c->last > r->last) r->last = c->last;
+  err = freeze(r, q);
+  hcq_queue_reset(q);
+  if (!err) return r;
+  db_recording_release(r);
+  return NULL;
+}
+
+/* ---- running ---- */
+
+/* The words may be written: nothing that is under way reads them. */
+static int settle(db_recording *r) {
+  if (hcq_signal_load(r->ring->timeline) >= r->last) return 0;
+  return db_wait(r->ring->timeline, r->last, RUN_TIMEOUT_NS);
+}
+
+static void apply(const struct hcq_patch *p, uint64_t value) {
+  value += p->add;
+  if (p->upper_first) value = value >> 32 | value << 32;
+  memcpy(p->at, &value, p->bytes); /* little-endian, as the devices are */
+}
+
+static struct hcq_slot *slot_of(db_recording *r, unsigned slot, bool is_buffer) {
+  struct hcq_slot *s = slot && slot < r->nslots ? &r->slots[slot] : NULL;
+  if (!s || !s->n) return db_fail_null(-EINVAL, "%s: the recording has no slot %u", r->dev->name, slot);
+  if (s->is_buffer != is_buffer)
+    return db_fail_null(-EINVAL, "%s: slot %u marks %s", r->dev->name, slot, is_buffer ? "values" : "buffers");
+  return s;
+}
+
+static int set(db_recording *r, struct hcq_slot *s, uint64_t value) {
+  if (s->known && s->value == value) return 0;
+  int err = settle(r);
+  if (err) return err;
+  for (uint32_t i = 0; i < s->n; i++) apply(&r->patches[s->first + i], value);
+  s->value = value;
+  s->known = true;
+  return 0;
+}
+
+int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset) {
+  struct hcq_slot *s = slot_of(r, slot, true);
+  if (!s) return -EINVAL;
+  if (offset > buffer->size)
+    return db_fail(-EINVAL, "%s: slot %u: offset %zu in a buffer of %zu bytes", r->dev->name, slot, offset,
+                   buffer->size);
+  int err = buffer->dev == r->dev ? 0 : r->dev->ops->reach(r->dev, buffer);
+  if (!err) err = set(r, s, buffer->address + offset);
+  if (err || s->buffer == buffer) return err;
+  if (s->buffer && (err = settle(r))) return err; /* the same address can belong to another buffer by now */
+  hcq_retain(&buffer->object);
+  if (s->buffer) hcq_release(&s->buffer->object);
+  s->buffer = buffer;
+  return 0;
+}
+
+int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
+  struct hcq_slot *s = slot_of(r, slot, false);
+  if (!s) return -EINVAL;
+  if (value > s->most)
+    return db_fail(-EINVAL, "%s: slot %u: %llu is more than the %llu that fits", r->dev->name, slot,
+                   (unsigned long long)value, (unsigned long long)s->most);
+  if (s->is_count && !value)
+    return db_fail(-EINVAL, "%s: slot %u: a grid of 0, every component must be at least 1", r->dev->name, slot);
+  return set(r, s, value);
+}
+
+int db_recording_submit(db_recording *r, uint64_t *when) {
+  struct hcq_ring *ring = r->ring;
+  db_device *dev = r->dev;
+  if (dev->lost) return hcq_device_check(dev);
+  hcq_ring_retire(ring);
+  uint64_t value = hcq_ring_next(ring);
+  if (!value) return -EOVERFLOW;
+  int err = hcq_ring_make_room(ring, 1);
+  if (!err) err = dev->ops->replay(r, value);
+  if (err) return err;
+  hcq_retain(&r->object);
+  hcq_ring_submitted(ring, value, (struct hcq_object *[]){&r->object}, 1, r->last_program);
+  r->last = value;
+  dev->counters.kernels += r->nkernels;
+  dev->counters.copies += r->ncopies;
+  if (when) *when = value;
+  return 0;
+}
