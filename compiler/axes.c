@@ -293,25 +293,24 @@ static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   if (x->kind != y->kind || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1) return false;
   if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE) return false;
   uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
-  uint64_t *direct = axis_masks(k, true), *all = axis_masks(k, false);
+  uint64_t *direct = axis_masks(k, true);
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
-  bool ok = direct && all && order;
+  bool ok = direct && order;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->op == OP_REDUCE && binds(u, x->range) != binds(u, y->range)) ok = false;
     if ((u->op == OP_REDUCE || u->op == OP_STORE) && direct[u->src[u->op == OP_STORE]->id] & both) ok = false;
     if (u->op == OP_LOAD && u->nsrc > 1 && direct[u->src[1]->id] & both) ok = false;
     if (u->op != OP_INDEX) continue;
-    if (u->nsrc > 2 && all[u->src[2]->id] & both) ok = false;
+    if (u->nsrc > 2 && direct[u->src[2]->id] & both) ok = false;
     struct affine f;
     affine_of(u->src[1], &f);
     if (affine_coef(&f, x->range) != affine_coef(&f, y->range) * y->size) ok = false;
     for (unsigned t = 0; t < f.n; t++)
-      if (f.term[t] != x->range && f.term[t] != y->range && all[f.term[t]->id] & both) ok = false;
+      if (f.term[t] != x->range && f.term[t] != y->range && direct[f.term[t]->id] & both) ok = false;
   }
   free(direct);
-  free(all);
   free(order);
   return ok;
 }

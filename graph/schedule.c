@@ -112,7 +112,8 @@ static bool keeps_size(const struct uop *u) {
 }
 
 static unsigned nsources(const struct uop *u) {
-  return is_alu(u) ? u->nsrc : u->op == OP_BUFFER || u->op == OP_CONST || u->op == OP_VAR ? 0 : 1;
+  if (is_alu(u)) return u->nsrc;
+  return u->op == OP_GATHER ? 2 : u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF ? 0 : 1;
 }
 
 static uint32_t op_cost(const struct uop *u) {
@@ -135,7 +136,7 @@ static int analyse(struct scheduler *s, struct node *n) {
   n->use = NO_USE;
   n->device = NO_DEVICE;
   n->numel = shape_numel(u->shape);
-  if (u->op == OP_IOTA || u->op == OP_GATHER || u->op == OP_ASSIGN || u->op == OP_BIND)
+  if (u->op == OP_ASSIGN || u->op == OP_BIND)
     return fail(s, -EINVAL, "not supported: scheduling %s", op_info[u->op].name);
   if (u->op == OP_SINK) return fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = uop_import(s->graph, u);
@@ -160,7 +161,121 @@ static int analyse(struct scheduler *s, struct node *n) {
     n->cost = cost > 1u << 30 ? 1u << 30 : (uint32_t)cost;
   } else if (is_movement(u))
     n->cost = node_of(s, u->src[0])->cost;
+  else if (u->op == OP_GATHER) {
+    uint64_t cost = 1 + (uint64_t)node_of(s, u->src[0])->cost + node_of(s, u->src[1])->cost;
+    n->cost = cost > 1u << 30 ? 1u << 30 : (uint32_t)cost;
+  }
   return 0;
+}
+
+/* ---- memory and indices --------------------------------------------------------------------------------------------------------------- */
+static struct uop *zero_of(struct graph *g, enum dtype t) {
+  return dtype_is_float(t) ? uop_const_float(g, t, 0) : uop_const_int(g, t, 0);
+}
+
+static struct uop **index_array(struct scheduler *s, unsigned rank) {
+  struct uop **p = graph_alloc(s->graph, (rank + 1) * sizeof *p);
+  if (!p) no_memory(s);
+  return p;
+}
+
+/* The BUFFER of a value that is in memory; a copy to where it is already is no copy. */
+static struct uop *buffer_of(struct scheduler *s, struct node *n) {
+  if (n->buffer) return n->buffer;
+  if (n->u->op == OP_COPY) {
+    struct node *x = node_of(s, base(n->u->src[0]));
+    if (x->device == n->device) return n->buffer = buffer_of(s, x);
+  }
+  return n->buffer =
+             uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
+                     n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, n->numel)}, 1);
+}
+
+/* The element of n, which is in memory, at an index. */
+static struct uop *load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
+  struct graph *g = s->graph;
+  struct uop *at = n->u->op == OP_BUFFER ? idx[0] : index_flatten(s->simplifier, n->u->shape, idx);
+  struct uop *src[3] = {buffer_of(s, n), simplify_under(s->simplifier, at, valid), valid};
+  enum dtype t = n->u->dtype;
+  struct uop *index = uop_new(g, OP_INDEX, t, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
+  return uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, (struct uop *[]){index, zero_of(g, t)}, valid ? 2 : 1);
+}
+
+static bool type_holds(enum dtype t, int64_t lo, int64_t hi) {
+  if (t == DT_INDEX || t == DT_I64 || t == DT_U64) return lo > INT64_MIN && hi < INT64_MAX && (t != DT_U64 || lo >= 0);
+  bool negative = dtype_info[t].cls == 'i';
+  int64_t top = (INT64_C(1) << (dtype_info[t].size * 8 - negative)) - 1;
+  return t != DT_BOOL && dtype_is_int(t) && lo >= (negative ? -top - 1 : 0) && hi <= top;
+}
+
+/* v as an index. Arithmetic that cannot overflow its type is done on indices, where more is known of it. */
+static struct uop *to_index(struct scheduler *s, struct uop *v) {
+  struct graph *g = s->graph;
+  if (v->dtype == DT_INDEX) return v;
+  if (v->op == OP_CONST && !dtype_is_float(v->dtype)) return uop_index(g, v->arg.i);
+  if (v->op == OP_CAST && v->src[0]->dtype == DT_INDEX && type_holds(v->dtype, uop_min(v->src[0]), uop_max(v->src[0])))
+    return v->src[0];
+  if (v->op == OP_ADD || v->op == OP_SUB || v->op == OP_MUL) {
+    struct uop *a = to_index(s, v->src[0]), *b = to_index(s, v->src[1]), *c = index_binary(s->simplifier, v->op, a, b);
+    if (type_holds(v->dtype, uop_min(c), uop_max(c))) return c;
+  }
+  return uop_cast(g, v, DT_INDEX);
+}
+
+static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
+
+/* Where in its source the element of GATHER u at idx lies. False: memory ran out. */
+static bool index_gather(struct scheduler *s, struct uop *u, struct uop *const *idx, struct uop **out,
+                         struct uop **valid, struct uop **padded) {
+  struct graph *g = s->graph;
+  struct node *index = node_of(s, u->src[1]);
+  if (index->device == NO_DEVICE) index->device = node_of(s, u)->device;
+  struct uop *value = tensor_value(s, index, idx, *valid), *dim = uop_import(g, u->src[0]->shape->dim[u->arg.i]);
+  if (!value) return false;
+  struct uop *at = to_index(s, value);
+  struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
+                                 index_binary(s->simplifier, OP_CMPLT, at, dim));
+  for (unsigned i = 0; i < u->src[0]->shape->rank; i++) out[i] = idx[i];
+  /* Inside, 32 bits hold it; outside, nothing is read. */
+  if ((uop_min(at) < INT32_MIN || uop_max(at) > INT32_MAX) && uop_max(dim) <= INT32_MAX)
+    at = uop_cast(g, uop_cast(g, value, DT_I32), DT_INDEX);
+  out[u->arg.i] = at;
+  *padded = uop_is_const(inside) && inside->arg.i ? NULL : inside;
+  *valid = index_and(s->simplifier, *valid, *padded);
+  return true;
+}
+
+/* The element of n at idx as an expression over loads, for the index of a GATHER, which must be known before what it indexes is looked
+ * at. Reduces, and what is dear, become values in memory. NULL: memory ran out. */
+static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
+  struct graph *g = s->graph;
+  struct uop *u = n->u;
+  if (u->op == OP_CONST || u->op == OP_VAR) return uop_import(g, u);
+  if (n->numel == 0) return zero_of(g, u->dtype);
+  if (u->op == OP_IOTA) return simplify(s->simplifier, uop_cast(g, idx[0], u->dtype));
+  if (u->op == OP_REDUCE_AXIS || (is_alu(u) && n->cost > RECOMPUTE)) n->realized = true;
+  if (in_memory(n)) return load(s, n, idx, valid);
+  struct uop *src[3] = {0};
+  if (is_alu(u)) {
+    for (unsigned k = 0; k < u->nsrc; k++) {
+      src[k] = tensor_value(s, node_of(s, u->src[k]), idx, valid);
+      if (!src[k]) return NULL;
+    }
+    return simplify(s->simplifier, uop_with_src(g, u, src));
+  }
+  struct node *x = node_of(s, u->src[0]);
+  if (x->device == NO_DEVICE) x->device = n->device;
+  if (u->op == OP_CONTIGUOUS) return tensor_value(s, x, idx, valid);
+  struct uop **from = index_array(s, u->src[0]->shape->rank), *padded = NULL;
+  if (!from) return NULL;
+  if (x->numel == 0)
+    padded = NULL;
+  else if (u->op == OP_GATHER) {
+    if (!index_gather(s, u, idx, from, &valid, &padded)) return NULL;
+  } else
+    index_movement(s->simplifier, u, idx, from, &valid, &padded);
+  struct uop *v = tensor_value(s, x, from, valid);
+  return v && padded ? simplify(s->simplifier, uop_where(g, padded, v, zero_of(g, u->dtype))) : v;
 }
 
 /* ---- from the roots: uses and what is realized -------------------------------------------------------------------------------------- */
@@ -241,18 +356,6 @@ static bool must_realize(struct scheduler *s, struct node *n) {
   return n->cost > REPEATED && w->in_reduce && w->expanded;
 }
 
-static struct uop **index_array(struct scheduler *s, unsigned rank) {
-  struct uop **p = graph_alloc(s->graph, (rank + 1) * sizeof *p);
-  if (!p) no_memory(s);
-  return p;
-}
-
-static struct uop *buffer_new(struct scheduler *s, struct node *n) {
-  int64_t size = n->numel;
-  return uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
-                 n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
-}
-
 /* A kernel of its own for n: fresh ranges over its shape, and they are the only use. */
 static void start_kernel(struct scheduler *s, struct node *n) {
   struct graph *g = s->graph;
@@ -291,6 +394,12 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     if (!w.src_idx) return;
     if (node_of(s, u->src[0])->numel != 0) index_movement(s->simplifier, u, w.idx, w.src_idx, &w.src_valid, &w.padded);
     if (u->op == OP_EXPAND && !shape_equal(u->shape, u->src[0]->shape)) like.expanded = true;
+  } else if (u->op == OP_GATHER) {
+    w.src_idx = index_array(s, u->src[0]->shape->rank);
+    if (!w.src_idx) return;
+    int64_t size = node_of(s, u->src[0])->numel;
+    if (size != 0 && !index_gather(s, u, w.idx, w.src_idx, &w.src_valid, &w.padded)) return;
+    if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* elements may be taken more than once */
   } else if (u->op == OP_REDUCE_AXIS) {
     const struct shape *x = u->src[0]->shape;
     w.src_idx = index_array(s, x->rank);
@@ -306,7 +415,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     }
     like.in_reduce = true;
   }
-  for (unsigned k = 0; k < nsources(u); k++) {
+  for (unsigned k = 0; k < (u->op == OP_GATHER ? 1 : nsources(u)); k++) { /* the index of a GATHER is in src_idx */
     struct node *x = node_of(s, u->src[k]);
     if (x->device == NO_DEVICE) x->device = n->device; /* made of constants: computed where it is used */
     w.src_use[k] = add_use(s, x, &like, w.src_idx, w.src_valid);
@@ -316,10 +425,6 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
 }
 
 /* ---- from the leaves: values and kernels ------------------------------------------------------------------------------------------- */
-static struct uop *zero_of(struct graph *g, enum dtype t) {
-  return dtype_is_float(t) ? uop_const_float(g, t, 0) : uop_const_int(g, t, 0);
-}
-
 static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
   if (op == OP_MAX) {
     static const int64_t least[DT_COUNT] = {
@@ -329,20 +434,11 @@ static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
   return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
 }
 
-static struct uop *load(struct scheduler *s, const struct node *n, const struct use *w) {
-  struct graph *g = s->graph;
-  struct uop *at = n->u->op == OP_BUFFER ? w->src_idx[0] : index_flatten(s->simplifier, n->u->shape, w->src_idx);
-  struct uop *src[3] = {n->buffer, simplify_under(s->simplifier, at, w->src_valid), w->src_valid};
-  enum dtype t = n->u->dtype;
-  struct uop *index = uop_new(g, OP_INDEX, t, 1, (union uop_arg){0}, 0, src, w->src_valid ? 3 : 2);
-  return uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, (struct uop *[]){index, zero_of(g, t)}, w->src_valid ? 2 : 1);
-}
-
 static struct uop *source_value(struct scheduler *s, struct uop *u, const struct use *w, unsigned k) {
   struct node *x = node_of(s, u->src[k]);
   if (x->u->op == OP_CONST || x->u->op == OP_VAR) return uop_import(s->graph, x->u);
   if (x->numel == 0) return zero_of(s->graph, x->u->dtype);
-  if (in_memory(x)) return load(s, x, w);
+  if (in_memory(x)) return load(s, x, w->src_idx, w->src_valid);
   return s->use[w->src_use[k]].value;
 }
 
@@ -353,6 +449,7 @@ static struct uop *evaluate(struct scheduler *s, struct node *n, const struct us
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = source_value(s, u, w, k);
     return uop_with_src(g, u, src);
   }
+  if (u->op == OP_IOTA) return uop_cast(g, w->idx[0], u->dtype);
   struct uop *x = source_value(s, u, w, 0);
   if (u->op == OP_REDUCE_AXIS) {
     if (node_of(s, u->src[0])->numel == 0) return reduce_identity(g, u->aux, u->dtype);
@@ -384,7 +481,7 @@ static struct schedule_item *add_item(struct scheduler *s) {
 static void finish_kernel(struct scheduler *s, struct node *n, struct uop *value) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel;
-  n->buffer = k->out = buffer_new(s, n);
+  k->out = buffer_of(s, n);
   if (n->numel == 0) return;
   if (!value) value = uop_import(g, n->u); /* a constant or variable */
   struct uop *at = index_flatten(s->simplifier, n->u->shape, k->idx);
@@ -430,12 +527,8 @@ out:
 
 static void finish_copy(struct scheduler *s, struct node *n) {
   struct node *x = node_of(s, base(n->u->src[0]));
-  if (x->device == n->device) {
-    n->buffer = x->buffer;
-    return;
-  }
-  n->buffer = buffer_new(s, n);
-  if (n->numel == 0) return;
+  buffer_of(s, n);
+  if (x->device == n->device || n->numel == 0) return;
   struct schedule_item *item = add_item(s);
   if (!item) return;
   item->kind = SCHEDULE_COPY;
@@ -446,7 +539,7 @@ static void finish_copy(struct scheduler *s, struct node *n) {
     return;
   }
   item->nbufs = 2, item->noutputs = 1;
-  item->bufs[0] = n->buffer, item->bufs[1] = x->buffer;
+  item->bufs[0] = n->buffer, item->bufs[1] = buffer_of(s, x);
 }
 
 /* The root's value as its buffer under the movement that leads to it. */

@@ -36,7 +36,7 @@ struct narrowed {
   struct uop *x;
   int64_t lo, hi;
 };
-enum { MAX_NARROWED = 16 };
+enum { MAX_NARROWED = 16, MAX_LOADS = 16 };
 
 static unsigned read_condition(struct uop *condition, struct narrowed *out) {
   struct uop *stack[64];
@@ -62,12 +62,23 @@ static unsigned read_condition(struct uop *condition, struct narrowed *out) {
   return n;
 }
 
+/* Lists the LOADs in u: their addresses must hold where the condition does not, too. False: too many. */
+static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, unsigned *pairs, unsigned room) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++)
+    if (order[i]->op == OP_LOAD && (ok = *pairs < room)) value[*pairs] = stand_in[*pairs] = order[i], ++*pairs;
+  free(order);
+  return ok;
+}
+
 /* Each narrowed value becomes a variable with the narrower bounds, the rules run, and the variable becomes the value again. */
 struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
   struct narrowed n[MAX_NARROWED];
   if (!condition) return u;
-  unsigned count = read_condition(condition, n), pairs = 0;
-  struct uop *value[MAX_NARROWED], *stand_in[MAX_NARROWED];
+  unsigned count = read_condition(condition, n), pairs = 0, narrow;
+  struct uop *value[MAX_NARROWED + MAX_LOADS], *stand_in[MAX_NARROWED + MAX_LOADS];
   for (unsigned i = 0; i < count; i++) {
     if (n[i].lo > n[i].hi || (n[i].lo == uop_min(n[i].x) && n[i].hi == uop_max(n[i].x))) continue;
     char name[16];
@@ -75,9 +86,10 @@ struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *cond
     value[pairs] = n[i].x;
     stand_in[pairs++] = uop_var(s->graph, name, n[i].lo, n[i].hi);
   }
-  if (!pairs) return u;
+  narrow = pairs;
+  if (!pairs || !add_loads(u, value, stand_in, &pairs, MAX_NARROWED + MAX_LOADS)) return u;
   struct uop *v = uop_substitute(s->graph, u, value, stand_in, pairs);
   if (v == u) return u;
   struct uop *w = simplify(s, v);
-  return w == v ? u : simplify(s, uop_substitute(s->graph, w, stand_in, value, pairs));
+  return w == v ? u : simplify(s, uop_substitute(s->graph, w, stand_in, value, narrow));
 }

@@ -75,6 +75,12 @@ static inline struct uop *reduce(enum op op, struct uop *x, int64_t axes) {
 }
 static inline struct uop *contiguous(struct uop *x) { return with_arg(OP_CONTIGUOUS, x, 0, 0); }
 static inline struct uop *copy_to(struct uop *x, unsigned device) { return with_arg(OP_COPY, x, 0, device); }
+static inline struct uop *iota(enum dtype t, int64_t n) {
+  return uop_new(g, OP_IOTA, t, 1, (union uop_arg){0}, 0, (struct uop *[]){uop_index(g, n)}, 1);
+}
+static inline struct uop *gather(struct uop *x, struct uop *index, int64_t axis) {
+  return uop_new(g, OP_GATHER, x->dtype, 1, (union uop_arg){.i = axis}, 0, (struct uop *[]){x, index}, 2);
+}
 static inline struct uop *num(double v) { return uop_const_float(g, DT_F32, v); }
 static inline struct uop *add(struct uop *a, struct uop *b) { return uop_binary(g, OP_ADD, a, b); }
 static inline struct uop *sub(struct uop *a, struct uop *b) { return uop_binary(g, OP_SUB, a, b); }
@@ -113,6 +119,14 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   struct uop *s = u->nsrc ? u->src[0] : NULL;
   take_apart(u, linear, at);
   switch (u->op) {
+  case OP_IOTA: return (union value){.i = linear};
+  case OP_GATHER: {
+    const union value *index = uop_map_get(done, u->src[1]);
+    int64_t i = index[linear].i;
+    if (i < 0 || i >= dim_of(s, (unsigned)u->arg.i)) return (union value){0};
+    at[u->arg.i] = i;
+    return x[put_together(s, at)];
+  }
   case OP_RESHAPE:
   case OP_CONTIGUOUS:
   case OP_COPY: return x[linear];

@@ -146,6 +146,74 @@ static void test_shear(void **state) {
   assert_true(affine(back));
 }
 
+/* Whole numbers that are mostly a place in 0..n-1, sometimes beside it. */
+static struct uop *places(enum dtype t, int64_t n, unsigned rank, const int64_t *dims) {
+  struct uop *x = tensor(t, rank, dims);
+  const struct memory *m = &memory[x->src[0]->arg.i];
+  for (int64_t i = 0; i < m->size; i++) m->data[i].i = dtype_wrap(t, pick(-1, n));
+  return x;
+}
+#define PLACES(t, n, ...) places(t, n, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+
+static void test_iota(void **state) {
+  assert_int_equal(check(iota(DT_I32, 7)), 1);
+  assert_int_equal(check(add(uop_cast(g, RESHAPE(iota(DT_I64, 6), 2, 3), DT_F32), TENSOR(2, 3))), 1);
+  assert_int_equal(check(contiguous(PAD(flip(iota(DT_U8, 5), 1), 2, 1))), 1);
+  struct uop *row = EXPAND(RESHAPE(iota(DT_I32, 4), 1, 4), 4, 4),
+             *column = EXPAND(RESHAPE(iota(DT_I32, 4), 4, 1), 4, 4);
+  struct uop *triangle = uop_where(g, uop_binary(g, OP_CMPLT, column, row), num(0), TENSOR(4, 4));
+  assert_int_equal(check(reduce(OP_ADD, triangle, 2)), 1);
+  assert_int_equal(check(iota(DT_I32, 0)), 0);
+}
+
+static void test_gather(void **state) {
+  static const enum dtype types[] = {DT_I8, DT_U8, DT_I16, DT_I32, DT_U32, DT_I64, DT_U64};
+  for (int i = 0; i < 7; i++) {
+    enum dtype t = types[i];
+    assert_int_equal(check(gather(TENSOR(4, 3), PLACES(t, 4, 6, 3), 0)), 1);
+    assert_int_equal(check(gather(TENSOR(4, 3), PLACES(t, 3, 4, 5), 1)), 1);
+  }
+  struct uop *table = TENSOR(7, 4), *rows = EXPAND(RESHAPE(PLACES(DT_I32, 7, 5), 5, 1), 5, 4);
+  assert_int_equal(check(gather(table, rows, 0)), 1); /* an embedding */
+  assert_int_equal(check(gather(uop_unary(g, OP_EXP2, add(table, num(1))), rows, 0)), 1);
+  assert_int_equal(
+      check(reduce(OP_ADD, gather(PAD(table, 1, 0, 2, 0), EXPAND(RESHAPE(PLACES(DT_I64, 8, 5), 5, 1), 5, 6), 0), 2)),
+      1);
+  /* arithmetic on the index is done where it is used: places counted from the end */
+  struct uop *p = PLACES(DT_I32, 7, 5), *zero = uop_const_int(g, DT_I32, 0), *seven = uop_const_int(g, DT_I32, 7);
+  struct uop *wrapped = uop_where(g, uop_binary(g, OP_CMPLT, p, zero), add(p, seven), p);
+  assert_int_equal(check(gather(table, EXPAND(RESHAPE(wrapped, 5, 1), 5, 4), 0)), 1);
+  /* an index that is known reads as a view does */
+  struct uop *every_other = mul(iota(DT_I32, 3), uop_const_int(g, DT_I32, 2));
+  assert_int_equal(check(gather(table, EXPAND(RESHAPE(every_other, 3, 1), 3, 4), 0)), 1);
+  struct schedule s;
+  char err[200], text[1000];
+  struct uop *root = contiguous(
+      gather(TENSOR(8), add(mul(iota(DT_I32, 3), uop_const_int(g, DT_I32, 2)), uop_const_int(g, DT_I32, 1)), 0));
+  assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_string_equal(uop_expr(s.items[0].ast, text, sizeof text), "SINK(STORE(p0[i0], LOAD(p1[((i0*2)+1)])))");
+  schedule_free(&s);
+  /* what is reduced, or dear, is in memory before it is an index */
+  struct uop *sum = reduce(OP_MAX, PLACES(DT_I32, 7, 5, 3), 2);
+  assert_int_equal(check(gather(table, EXPAND(sum, 5, 4), 0)), 2);
+  for (int i = 0; i < 40; i++) wrapped = uop_binary(g, i & 1 ? OP_XOR : OP_ADD, wrapped, p);
+  assert_int_equal(check(gather(table, EXPAND(RESHAPE(wrapped, 5, 1), 5, 4), 0)), 2);
+  /* gather of a gather, a gathered index, gathered reductions, padding around and below */
+  struct uop *twice = gather(gather(table, rows, 0), EXPAND(RESHAPE(PLACES(DT_I32, 4, 6), 1, 6), 5, 6), 1);
+  assert_int_equal(check(twice), 1);
+  struct uop *through = gather(PLACES(DT_I32, 7, 5), PLACES(DT_I32, 5, 6), 0);
+  assert_int_equal(check(gather(TENSOR(7), through, 0)), 1);
+  check(gather(softmax(table), rows, 0));
+  check(gather(PAD(table, 1, 2, 0, 0), EXPAND(PLACES(DT_I32, 10, 8, 1), 8, 4), 0));
+  check(PAD(gather(PAD(table, 1, 2, 0, 0), EXPAND(PLACES(DT_I32, 10, 8, 1), 8, 4), 0), 1, 1, 2, 2));
+  struct uop *again = RESHAPE(EXPAND(RESHAPE(PLACES(DT_I32, 9, 5), 1, 5), 2, 5), 10);
+  check(gather(PAD(TENSOR(3, 10), 3, 3, 0, 0), EXPAND(RESHAPE(again, 1, 10), 1, 10), 0));
+  check(gather(SHRINK(PAD(TENSOR(10, 3), 0, 2, 0, 0), 0, 12, 0, 3), PLACES(DT_I32, 3, 12, 1), 1));
+  check(gather(TENSOR(0, 3), PLACES(DT_I32, 2, 2, 3), 0));
+  assert_int_equal(check(gather(TENSOR(2, 3), PLACES(DT_I32, 2, 0, 3), 0)), 0);
+  check(gather(copy_to(TENSOR(7), 1), copy_to(PLACES(DT_I32, 7, 4), 1), 0));
+}
+
 static void test_empty_and_scalar(void **state) {
   assert_int_equal(check(num(3)), 1);
   assert_int_equal(check(EXPAND(RESHAPE(num(3), 1, 1), 2, 3)), 1);
@@ -338,6 +406,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_views, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
