@@ -130,6 +130,29 @@ HELPER void case_exp_log(const char *name) {
   with(c, DT_F32, N), with(c, DT_F32, N);
 }
 
+/* Rows of a table at places that are loaded, as GATHER makes them: what lies outside the table is 0 and is not read. */
+HELPER struct uop *table_row(enum dtype t, int slot, int64_t places, int64_t rows, int64_t w, struct uop *r,
+                             struct uop *j) {
+  struct uop *place = load(at(param(slot, t, places), r)), *v = uop_cast(G, place, DT_INDEX);
+  struct uop *inside = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(-1), v), uop_binary(G, OP_CMPLT, v, ix(rows)));
+  struct uop *row = t == DT_I64 ? uop_cast(G, uop_cast(G, place, DT_I32), DT_INDEX) : v;
+  return load(at_if(param(1, DT_F32, rows * w), add(mul(row, ix(w)), j), inside));
+}
+
+HELPER void case_gather(const char *name, enum dtype t, int64_t places, int64_t rows, int64_t w) {
+  struct uop *i = range(places, 0, AXIS_LOOP), *j = range(w, 1, AXIS_LOOP);
+  struct test_case *c = add_case(name, sink1(store(at(param(0, DT_F32, places * w), add(mul(i, ix(w)), j)),
+                                                   table_row(t, 2, places, rows, w, i, j))));
+  with(c, DT_F32, places * w), with(c, DT_F32, rows * w), with(c, t, places);
+}
+
+HELPER void case_gather_sum(const char *name, enum dtype t, int64_t places, int64_t rows, int64_t w) {
+  struct uop *j = range(w, 0, AXIS_LOOP), *k = range(places, 1, AXIS_REDUCE);
+  struct test_case *c = add_case(
+      name, sink1(store(at(param(0, DT_F32, w), j), reduce(OP_ADD, table_row(t, 2, places, rows, w, k, j), &k, 1))));
+  with(c, DT_F32, w), with(c, DT_F32, rows * w), with(c, t, places);
+}
+
 HELPER void make_cases(void) {
   ncases = 0;
   case_elementwise("elementwise f32", DT_F32, 4096);
@@ -173,6 +196,11 @@ HELPER void make_cases(void) {
   case_variable("symbolic size");
   case_many_axes("five axes");
   case_exp_log("transcendentals");
+  case_gather("rows at i32 places", DT_I32, 40, 8, 64);
+  case_gather("rows at i64 places", DT_I64, 33, 7, 5);
+  case_gather("elements at i8 places", DT_I8, 256, 6, 1);
+  case_gather_sum("sum of rows at i32 places", DT_I32, 96, 8, 16);
+  case_gather_sum("sum of elements at u8 places", DT_U8, 512, 6, 1);
 }
 
 /* Small values, exact enough in every type. */
