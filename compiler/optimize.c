@@ -187,8 +187,8 @@ static bool optimize_gpu(struct plan *p) {
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (u >= 0) v = stored;
   if (u >= 0 && fit(p, OPT_VECTOR, v, 4) > 1) {
-    if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4)) || !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4)))
-      return false;
+    if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4))) return false;
+    if (fit(p, OPT_UPCAST, u, 4) > 1 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
     /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar loads. */
     return unroll(p) && spread(p, v, t->wave, t->wave);
   }
@@ -298,7 +298,7 @@ static bool optimize_host(struct plan *p) {
   int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
   if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
-  if (u >= 0 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
+  if (u >= 0 && fit(p, OPT_UPCAST, u, 4) > 1 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
   if (u >= 0 && !columns && can(p, OPT_UPCAST, stored, 2) && !step(p, OPT_UPCAST, stored, 2)) return false;
   /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {

@@ -322,6 +322,34 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm);
 #define db_dot(a, b)    db_matmul_at(DB_HERE, a, b)
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b);
 
+/* ---- convolutions and pools: [batch, channels, sizes...], or [channels, sizes...], of 1 to 3 sizes ---- */
+
+/* How a convolution moves, by name: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has one
+ * number for all axes or one for each. */
+struct db_conv {
+  int unused_;            /* takes the 0 that the macros begin with */
+  db_list stride;         /* 1 */
+  db_list padding;        /* 0; two numbers an axis are before and after */
+  db_list dilation;       /* 1: the distance of the elements that a kernel multiplies */
+  db_list output_padding; /* 0; transposed only: rows more behind the output, less than stride or dilation */
+  int64_t groups;         /* 1: the channels of each group are convolved apart */
+  bool same;              /* instead of padding: as many outputs as inputs, divided by the stride and rounded up */
+};
+/* x convolved with weight [out, in / groups, sizes...], plus bias [out] unless that is NULL; no kernel is flipped. f16 and bf16 accumulate
+ * in f32. One kernel, as is each of its gradients. */
+#define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
+#define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
+#define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)
+/* The gradient of a convolution by its input, as an operation: weight is [in, out / groups, sizes...], and the output has
+ * (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements along an axis. */
+#define db_conv_transpose1d(x, weight, bias, ...) DB_CONV(1, true, x, weight, bias, ##__VA_ARGS__)
+#define db_conv_transpose2d(x, weight, bias, ...) DB_CONV(2, true, x, weight, bias, ##__VA_ARGS__)
+#define db_conv_transpose3d(x, weight, bias, ...) DB_CONV(3, true, x, weight, bias, ##__VA_ARGS__)
+#define DB_CONV(axes, transposed, x, weight, bias, ...)                                                                \
+  db_conv_at(DB_HERE, axes, transposed, x, weight, bias, (struct db_conv){0, ##__VA_ARGS__})
+db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,
+                      struct db_conv options);
+
 /* ---- watching ---- */
 
 /* One command that a realize ran. */

@@ -1,0 +1,64 @@
+/* Convolutions against PyTorch; how many kernels they are; what is refused. */
+#include "cases.h"
+
+static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
+  struct db_conv o = {.stride = case_list(c, "stride"),
+                      .padding = case_list(c, "padding"),
+                      .dilation = case_list(c, "dilation"),
+                      .output_padding = case_list(c, "output_padding"),
+                      .groups = (int64_t)case_number(c, "groups", 0),
+                      .same = case_key(c, "same") != NULL};
+  return db_conv_at(DB_HERE, (unsigned)case_number(c, "axes", 0), case_is(c, "conv_transpose"), in[0], in[1],
+                    c->nin > 2 ? in[2] : NULL, o);
+}
+CASE_TESTS(conv, "conv.txt", 60, apply)
+
+static void one_kernel(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    float data[4096] = {0};
+    db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8), *w = db_from(data, DB_F32, dev, 4, 4, 3, 3);
+    db_tensor *b = db_from(data, DB_F32, dev, 4);
+    db_tensor *y[] = {db_conv2d(x, w, b), db_conv2d(x, w, b, .padding = DB_LIST(1), .stride = DB_LIST(2)),
+                      db_relu(db_conv2d(x, w, b, .dilation = DB_LIST(2))),
+                      db_conv_transpose2d(x, w, b, .stride = DB_LIST(2), .output_padding = DB_LIST(1)),
+                      db_conv2d(x, db_reshape(w, 16, 1, 3, 3), NULL, .groups = 4)};
+    for (unsigned i = 0; i < sizeof y / sizeof *y; i++) {
+      unsigned before = kernels_so_far(dev);
+      if (db_realize(y[i])) fail_msg("%s", db_error());
+      assert_int_equal(kernels_so_far(dev) - before, 1);
+    }
+  }
+  db_close(dev);
+}
+
+static void refused(void **state) {
+  DB_SCOPE {
+    db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *w = db_zeros(DB_F32, NULL, 6, 4, 3, 3);
+    db_tensor *b = db_zeros(DB_F32, NULL, 5), *v = db_zeros(DB_F32, NULL, 6, 4, 3);
+    assert_contains(db_poison(db_conv2d(x, w, b)), "a bias of [5] for 6 output channels");
+    assert_contains(db_poison(db_conv2d(x, v, NULL)), "a weight of [6, 4, 3]; 4 axes are needed");
+    assert_contains(db_poison(db_conv1d(x, v, NULL)), "conv1d at");
+    assert_contains(db_poison(db_conv1d(x, v, NULL)), "[2, 4, 8, 8]; 2 axes are needed");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .groups = 2)), "4 channels against 8");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .groups = -2)), "-2 groups");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .stride = DB_LIST(0))), "a stride of 0; at least 1 is needed");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .dilation = DB_LIST(4))),
+                    "a kernel that spans 9 of axis 0, which has 8");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1, 1, 1))), "3 numbers as padding");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1, -1, 1, 1))), "1 before and -1 after");
+    assert_contains(db_poison(db_conv2d(x, w, NULL, .padding = DB_LIST(1), .same = true)), "both padding and same");
+    assert_contains(db_poison(db_conv_transpose2d(x, w, NULL)), "4 channels against 6");
+    db_tensor *t = db_zeros(DB_F32, NULL, 4, 6, 3, 3);
+    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .output_padding = DB_LIST(1))), "an output padding of 1");
+    assert_contains(db_poison(db_conv_transpose2d(x, t, NULL, .padding = DB_LIST(5))), "padding leaves nothing of 10");
+  }
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(conv), cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
+  has_ptxas(); /* chooses the cache before anything is compiled */
+  return cmocka_run_group_tests_name("conv", tests, NULL, finish);
+}
