@@ -8,6 +8,7 @@
 #define RING_FULL_TIMEOUT_NS 120000000000ull
 #define FOREIGN_SIGNAL_NS    50000u /* another device's signal comes without a notify */
 #define STOP_TIMEOUT_NS      2000000000ull
+#define SPIN_NS              20000u /* after its last command a queue looks out for the next; to be woken costs a system call */
 
 /* ---- sleeping ---- */
 
@@ -154,10 +155,12 @@ static bool has_work(void *ctx) {
 static void *ring_main(void *arg) {
   struct cpu_ring *ring = arg;
   struct cpu_device *dev = ring->dev;
-  uint64_t rptr = 0;
+  uint64_t rptr = 0, idle_since = 0;
   while (!atomic_load(&dev->stop)) {
     uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_acquire);
     if (rptr == wptr) {
+      if (idle_since && hcq_now_ns() - idle_since < SPIN_NS) continue;
+      idle_since = 0;
       cpu_sleep(dev, 1000000000u, has_work, ring);
       continue;
     }
@@ -167,6 +170,7 @@ static void *ring_main(void *arg) {
     if (atomic_load(&dev->stop)) break; /* a wait that was broken off must not count as done */
     rptr += n;
     atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
+    if (rptr == wptr) idle_since = hcq_now_ns();
   }
   atomic_store(&ring->finished, true);
   cpu_notify(dev);
