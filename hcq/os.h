@@ -33,8 +33,8 @@ static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr
 /* The table that calls libc. Never NULL, shared, needs no release. */
 struct os *os_real(void);
 
-/* A machine with one emulated GPU per entry of gpus ("gfx1100" or "gfx1100,gfx1100"), seen through the kernel interface
- * of its vendor. vendor: "AMD". Returns 0 and a table owned by the caller, or a negative errno and a reason in err.
+/* A machine with one emulated GPU per entry of gpus ("gfx1100", or "sm_90,sm_90"), seen through the kernel interface of
+ * their vendor, "AMD" or "NV". Returns 0 and a table owned by the caller, or a negative errno and a reason in err.
  * Declared here because it is the seam's other half; defined by emu/, which hcq/ never includes. */
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap);
 

@@ -147,7 +147,7 @@ struct amd_queue {
 
   uint32_t sh[0x3000 - 0x2c00]; /* registers of SET_SH_REG */
   struct shader_core *core;
-  struct shader_code *code;
+  struct code_cache *code;
 };
 
 int amd_create_queue(struct amd_machine *m, void *arg);

@@ -75,7 +75,7 @@ static enum cp_status set_uconfig_reg(struct amd_queue *q, const uint32_t *p, ui
 /* ---- caches, ends of pipe ---- */
 
 static enum cp_status acquire_mem(struct amd_queue *q, const uint32_t *p, uint32_t n) {
-  if (FIELD(ACQUIRE_MEM, GLI_INV)) shader_code_invalidate(q->code);
+  if (FIELD(ACQUIRE_MEM, GLI_INV)) code_cache_invalidate(q->code);
   atomic_thread_fence(memory_order_acquire);
   return CP_DONE;
 }

@@ -89,7 +89,7 @@ struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va
   q->packet = calloc(CP_PACKET_MAX, sizeof q->packet[0]);
   if (!sdma) {
     q->core = shader_core_new();
-    q->code = shader_code_new();
+    q->code = code_cache_new(&shader_code_kind);
   }
   if (!q->packet || (!sdma && (!q->core || !q->code))) {
     amd_queue_free(q);
@@ -116,7 +116,7 @@ void amd_queue_free(struct amd_queue *q) {
   for (size_t i = 0; i < sizeof q->pinned / sizeof q->pinned[0]; i++)
     if (q->pinned[i]) q->pinned[i]->pins--;
   shader_core_free(q->core);
-  shader_code_free(q->code);
+  code_cache_free(q->code);
   free(q->packet);
   free(q);
 }

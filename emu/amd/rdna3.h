@@ -218,7 +218,7 @@ struct rdna3_wave {
   uint32_t group[3], index; /* workgroup id; wave number in it */
   const struct shader_dispatch *dispatch;
   struct shader_core *core;
-  struct shader_code *code;
+  struct code_cache *code;
   struct rdna3_jump_cache *jumps; /* of the core; may be NULL */
   struct shader_stats *stats;     /* memory operations add to bytes_loaded and bytes_stored */
   struct fault *fault;

@@ -594,8 +594,8 @@ static bool branch_target(const struct rdna3_trace *t, const struct rdna3_inst *
   for (unsigned i = 0; in->op && i < in->operands; i++) {
     if (in->operand[i].kind != RDNA3_KIND_label) continue;
     uint64_t to = in->pc + in->size + (uint64_t)((int64_t)(int16_t)in->arg[i] * 4);
-    if (to < t->start || to >= t->end) return false;
-    *word = (uint32_t)((to - t->start) / 4);
+    if (to < t->code.start || to >= t->code.end) return false;
+    *word = (uint32_t)((to - t->code.start) / 4);
     return true;
   }
   return false;
@@ -634,7 +634,7 @@ static int lay_out(struct builder *b) {
 }
 
 int rdna3_build(struct rdna3_trace *t) {
-  size_t words = (t->end - t->start) / 4;
+  size_t words = (t->code.end - t->code.start) / 4;
   struct builder b = {.t = t, .shadowed = RDNA3_SINK};
   int r = -ENOMEM;
   if (t->detail) rdna3_tally_init();
@@ -648,7 +648,7 @@ int rdna3_build(struct rdna3_trace *t) {
   }
   for (uint32_t i = 0; i < t->insts; i++) {
     const struct rdna3_inst *in = &t->inst[i];
-    uint32_t word = (uint32_t)((in->pc - t->start) / 4), at;
+    uint32_t word = (uint32_t)((in->pc - t->code.start) / 4), at;
     b.in = in;
     t->uop_of[word] = b.uops;
     if (t->detail && in->op) emit(&b, rdna3_exec_tally);

@@ -1,65 +1,16 @@
-/* Decoded code of one device, found by address. A trace is decoded once and then shared by all cores; after an
- * invalidation its bytes are compared with memory the next time somebody enters it, and only changed code is decoded
- * again. */
-#include <errno.h>
+/* Traces of RDNA3 code for the code cache. */
 #include <stdlib.h>
 #include <string.h>
 #include "rdna3_exec.h"
 
-enum { MAX_INSTS = 1 << 14, BUCKETS = 64 };
+enum { MAX_INSTS = 1 << 14 };
+/* A trace's key: the mode it was built for, and */
+#define KEY_WAVE64 (1ull << 32)
+#define KEY_DETAIL (1ull << 33)
 
-struct shader_code {
-  pthread_mutex_t lock;
-  struct rdna3_trace *bucket[BUCKETS];
-  struct rdna3_trace *retired; /* changed in memory; freed when nobody runs */
-  unsigned users;
-  uint64_t generation;
-};
-
-struct shader_code *shader_code_new(void) {
-  struct shader_code *c = calloc(1, sizeof *c);
-  if (!c) return NULL;
-  if (pthread_mutex_init(&c->lock, NULL)) {
-    free(c);
-    return NULL;
-  }
-  c->generation = 1;
-  return c;
-}
-
-static void trace_free(struct rdna3_trace *t) {
-  if (!t) return;
-  free(t->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
-}
-static void free_list(struct rdna3_trace *t) {
-  for (struct rdna3_trace *next; t; t = next) next = t->next, trace_free(t);
-}
-
-void shader_code_free(struct shader_code *c) {
-  if (!c) return;
-  for (unsigned i = 0; i < BUCKETS; i++) free_list(c->bucket[i]);
-  free_list(c->retired);
-  pthread_mutex_destroy(&c->lock);
-  free(c);
-}
-
-void shader_code_invalidate(struct shader_code *c) {
-  pthread_mutex_lock(&c->lock);
-  c->generation++;
-  pthread_mutex_unlock(&c->lock);
-}
-
-void rdna3_code_enter(struct shader_code *c) {
-  pthread_mutex_lock(&c->lock);
-  c->users++;
-  pthread_mutex_unlock(&c->lock);
-}
-void rdna3_code_leave(struct shader_code *c) {
-  struct rdna3_trace *dead = NULL;
-  pthread_mutex_lock(&c->lock);
-  if (!--c->users) dead = c->retired, c->retired = NULL;
-  pthread_mutex_unlock(&c->lock);
-  free_list(dead);
+static void trace_release(struct code_trace *code) {
+  struct rdna3_trace *t = (struct rdna3_trace *)code;
+  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
 }
 
 static const uint32_t *fetch(struct vm *vm, struct vm_range *cache, uint64_t va) {
@@ -80,15 +31,16 @@ static bool ends(const struct rdna3_inst *in) {
   }
 }
 
-/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. NULL when
- * memory is short. */
-static struct rdna3_trace *decode(struct vm *vm, uint64_t pc, bool wave64) {
+/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. */
+static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct rdna3_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
   uint64_t at = pc, farthest = pc;
   uint32_t cap = 0, words_cap = 0, words = 0;
+  *why = "no memory to decode the code";
   if (!t) return NULL;
-  t->start = pc;
+  t->code.start = pc, t->code.key = key;
+  t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL;
   for (;;) {
     uint32_t dw[5], n = 0;
     for (const uint32_t *p; n < 5 && (p = fetch(vm, &cache, at + n * 4)); n++) dw[n] = *p;
@@ -101,13 +53,13 @@ static struct rdna3_trace *decode(struct vm *vm, uint64_t pc, bool wave64) {
     }
     if (words + 5 > words_cap) {
       words_cap = words_cap ? words_cap * 2 : 512;
-      uint32_t *p = realloc(t->words, words_cap * sizeof *p);
+      uint32_t *p = realloc(t->code.words, words_cap * sizeof *p);
       if (!p) goto fail;
-      t->words = p;
+      t->code.words = p;
     }
     struct rdna3_inst *in = &t->inst[t->insts++];
-    rdna3_decode_wave(dw, n, at, wave64, in);
-    memcpy(t->words + words, dw, in->size);
+    rdna3_decode_wave(dw, n, at, t->wave64, in);
+    memcpy((uint32_t *)t->code.words + words, dw, in->size);
     words += in->size / 4;
     at += in->size;
     for (unsigned i = 0; in->op && i < in->operands; i++)
@@ -117,81 +69,42 @@ static struct rdna3_trace *decode(struct vm *vm, uint64_t pc, bool wave64) {
       }
     if (ends(in) && at > farthest) break;
   }
-  t->end = at;
-  if (!t->insts) goto fail;
+  t->code.end = at;
+  if (!t->insts) {
+    *why = "instruction fetch from an address that is not mapped for execution";
+    goto fail;
+  }
   /* The instruction after the last, for the micro-operation that goes on there. */
   t->inst[t->insts] = (struct rdna3_inst){.pc = at, .size = 4};
-  return t;
+  if (rdna3_build(t)) goto fail;
+  return &t->code;
 fail:
-  trace_free(t);
+  trace_release(&t->code);
   return NULL;
 }
 
-static bool unchanged(struct vm *vm, const struct rdna3_trace *t) {
-  struct vm_range cache = {0};
-  const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, VM_EXEC);
-  if (p) return !memcmp(p, t->words, t->end - t->start);
-  for (uint64_t i = 0; i < (t->end - t->start) / 4; i++) {
-    const uint32_t *w = fetch(vm, &cache, t->start + i * 4);
-    if (!w || *w != t->words[i]) return false;
-  }
-  return true;
-}
+const struct code_kind shader_code_kind = {4, VM_EXEC, decode, trace_release};
 
 static const struct rdna3_uop *uop_at(const struct rdna3_trace *t, uint64_t pc) {
-  if (pc < t->start || pc >= t->end || pc & 3) return NULL;
-  uint32_t i = t->uop_of[(pc - t->start) / 4];
+  if (pc < t->code.start || pc >= t->code.end || pc & 3) return NULL;
+  uint32_t i = t->uop_of[(pc - t->code.start) / 4];
   return i == ~0u ? NULL : &t->uop[i];
 }
 
-static const struct rdna3_uop *lookup(struct rdna3_wave *w, struct shader_code *c, uint64_t pc, const char **why) {
-  uint32_t mode = w->mode & RDNA3_MODE_KEY;
-  bool detail = w->stats && w->stats->detail;
-  struct rdna3_trace **head = &c->bucket[(pc >> 2) % BUCKETS], **link = head;
-  uint64_t vm_now = vm_generation(w->vm);
-  while (*link) {
-    struct rdna3_trace *t = *link;
-    if (t->start == pc && t->mode == mode && t->wave64 == w->wave64 && t->detail == detail) {
-      if ((t->checked_vm == vm_now && t->checked_code == c->generation) || unchanged(w->vm, t)) {
-        t->checked_vm = vm_now, t->checked_code = c->generation;
-        return uop_at(t, pc);
-      }
-      *link = t->next;
-      t->next = c->retired, c->retired = t;
-      continue;
-    }
-    link = &t->next;
-  }
-  struct rdna3_trace *t = decode(w->vm, pc, w->wave64);
-  if (!t) {
-    *why = "instruction fetch from an address that is not mapped for execution";
-    return NULL;
-  }
-  t->mode = mode, t->wave64 = w->wave64, t->detail = detail;
-  t->checked_vm = vm_now, t->checked_code = c->generation;
-  if (rdna3_build(t)) {
-    trace_free(t);
-    *why = "no memory to decode the code";
-    return NULL;
-  }
-  t->next = *head, *head = t;
-  return uop_at(t, pc);
-}
-
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc) {
-  struct shader_code *c = w->code;
   const char *why = NULL;
-  uint64_t key = ((uint64_t)(w->mode & RDNA3_MODE_KEY) << 1 | w->wave64) + 1;
+  uint64_t key = (w->mode & RDNA3_MODE_KEY) | (w->wave64 ? KEY_WAVE64 : 0);
   unsigned slot = (unsigned)(pc >> 2) % 64;
-  if (w->jumps && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key) return w->jumps->entry[slot].to;
-  pthread_mutex_lock(&c->lock);
-  const struct rdna3_uop *to = lookup(w, c, pc, &why);
-  pthread_mutex_unlock(&c->lock);
+  if (w->stats && w->stats->detail) key |= KEY_DETAIL;
+  if (w->jumps && w->jumps->entry[slot].to && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key)
+    return w->jumps->entry[slot].to;
+  const struct rdna3_trace *t = (const struct rdna3_trace *)code_cache_get(w->code, w->vm, pc, key, false, &why);
+  const struct rdna3_uop *to = t ? uop_at(t, pc) : NULL;
   if (!to) {
     char near[160];
     vm_describe(w->vm, pc, near, sizeof near);
     rdna3_fault(w, u, FAULT_PAGE, -1, pc, VM_EXEC, "%s: 0x%llx, %s",
-                why ? why : "branch into the middle of an instruction", (unsigned long long)pc, near);
+                t ? "branch into the middle of an instruction" : why, (unsigned long long)pc, near);
   } else if (w->jumps) {
     w->jumps->entry[slot].pc = pc, w->jumps->entry[slot].key = key, w->jumps->entry[slot].to = to;
   }

@@ -1,7 +1,6 @@
 /* What builder, code cache, scalar and vector operations of RDNA3 share with each other, and nobody else. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #define DOORBELL_EMU_AMD_RDNA3_EXEC_H
-#include <pthread.h>
 #include "rdna3.h"
 
 /* ---- MODE ---- */
@@ -25,20 +24,16 @@ uint32_t rdna3_fp_get(void);
 
 /* ---- code ---- */
 
-/* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. */
 struct rdna3_trace {
-  uint64_t start, end;               /* [start, end) in bytes */
-  uint32_t mode;                     /* the RDNA3_MODE_KEY bits it was built for */
-  bool wave64, detail;               /* detail: with a micro-operation before each instruction that counts it */
-  uint64_t checked_vm, checked_code; /* generations at which the bytes were last found unchanged */
-  uint32_t *words;                   /* the code it was built from */
+  struct code_trace code;
+  uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
+  bool wave64, detail; /* detail: with a micro-operation before each instruction that counts it */
   struct rdna3_inst *inst;
   uint32_t insts;
   struct rdna3_uop *uop; /* closed by one that goes on at end */
   uint32_t uops;
   uint32_t *uop_of; /* first micro-operation of the instruction at word i; ~0 where none starts */
   void *pool;       /* the allocation that holds uop and its constants */
-  struct rdna3_trace *next;
 };
 /* Builds uop, uop_of and pool from inst. -ENOMEM. */
 int rdna3_build(struct rdna3_trace *t);
@@ -46,7 +41,7 @@ int rdna3_build(struct rdna3_trace *t);
 /* Where a core's waves jumped by address during this workgroup: calls and returns take no lock. */
 struct rdna3_jump_cache {
   struct {
-    uint64_t pc, key; /* key: MODE bits and wave size, + 1 so that 0 is empty */
+    uint64_t pc, key; /* key: of the trace */
     const struct rdna3_uop *to;
   } entry[64];
 };
@@ -54,9 +49,6 @@ struct rdna3_jump_cache {
 /* The micro-operation at an address for this wave's mode and size; NULL after a fault (u: the instruction that wanted
  * to go there; NULL at launch). */
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
-/* A workgroup's use of the code: traces stay valid between enter and leave. */
-void rdna3_code_enter(struct shader_code *code);
-void rdna3_code_leave(struct shader_code *code);
 
 /* Every row's function, NULL for what is not executed; [1] those for clamped integer operations. Filled once. */
 extern rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];

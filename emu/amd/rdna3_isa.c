@@ -54,7 +54,7 @@ static const struct {
 /* Does the builder find something to execute for these words? */
 static bool executes(const uint32_t *dw, unsigned size, bool wave64) {
   struct rdna3_inst inst[2] = {{0}, {.pc = size, .size = 4}};
-  struct rdna3_trace t = {.end = size, .mode = 0x3f0, .wave64 = wave64, .inst = inst, .insts = 1};
+  struct rdna3_trace t = {.code.end = size, .mode = 0x3f0, .wave64 = wave64, .inst = inst, .insts = 1};
   if (!rdna3_decode_wave(dw, 4, 0, wave64, &inst[0])) return false;
   bool ok = !rdna3_build(&t) && t.uops && t.uop[0].fn != rdna3_exec_illegal;
   free(t.uop_of), free(t.pool);

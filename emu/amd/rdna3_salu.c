@@ -380,7 +380,7 @@ FN(s_setreg_imm32_b32) { return setreg(w, u, (u32)u->imm); }
 FN(s_round_mode) { return set_mode(w, u, (w->mode & ~15u) | (u->arg & 15)); }
 FN(s_denorm_mode) { return set_mode(w, u, (w->mode & ~0xf0u) | (u->arg & 15) << 4); }
 FN(s_icache_inv) {
-  shader_code_invalidate(w->code);
+  code_cache_invalidate(w->code);
   if (w->jumps) memset(w->jumps, 0, sizeof *w->jumps);
   return u + 1;
 }

@@ -3,6 +3,7 @@
  *
  * LDS has 32 banks of 4 bytes (RDNA3 ISA document, "Local Data Share"); lanes that name the same dword share it. An
  * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
+#include <pthread.h>
 #include <string.h>
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"

@@ -3,8 +3,7 @@
  * lists. */
 #include "rdna3_simd.h"
 
-#define ROWBUF(T, name) T name[RDNA3_LANES] __attribute__((aligned(64)))
-#define KEEP_HIGH(x)    ((d[l] & 0xffff0000u) | ((u32)(x) & 0xffff))
+#define KEEP_HIGH(x) ((d[l] & 0xffff0000u) | ((u32)(x) & 0xffff))
 
 /* ---- integers ---- */
 #define I1(name, T, expr)                                                                                              \

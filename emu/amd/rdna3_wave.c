@@ -2,6 +2,7 @@
  * choice of functions for this host. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <pthread.h>
 #include <string.h>
 #include "rdna3_exec.h"
 #if defined(__x86_64__)

@@ -76,7 +76,7 @@ static void launch_lanes(struct rdna3_wave *w, const struct shader_dispatch *d, 
   }
 }
 
-static void launch(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+static void launch(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                    const uint32_t group[3], uint32_t scratch_slot, uint32_t index, uint32_t waves, uint32_t threads,
                    struct shader_stats *stats, struct fault *fault) {
   struct rdna3_wave *w = &core->wave[index];
@@ -146,7 +146,7 @@ static int refuse(struct fault *fault, const uint32_t group[3], const char *text
 }
 
 /* The number of waves, launched; code is entered. */
-static int launch_all(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+static int launch_all(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                       const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats, struct fault *fault) {
   uint64_t threads = (uint64_t)d->threads[0] * d->threads[1] * d->threads[2];
   if (d->threads[0] > MAX_THREADS || d->threads[1] > MAX_THREADS || d->threads[2] > MAX_THREADS ||
@@ -160,28 +160,28 @@ static int launch_all(struct shader_core *core, struct shader_code *code, const 
   if (!d->keep_lds) memset(core->lds, 0, core->wave[0].lds_size);
   /* What a core remembers of earlier workgroups may have been changed in memory and freed since. */
   memset(&core->jumps, 0, sizeof core->jumps);
-  rdna3_code_enter(code);
+  code_cache_enter(code);
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
   for (uint32_t i = 0; i < waves; i++) core->wave[i].next = core->wave[i].run = entry;
   if (entry) return (int)waves;
-  rdna3_code_leave(code);
+  code_cache_leave(code);
   return -EFAULT;
 }
 
-int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+int shader_run_workgroup(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                          const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
                          struct fault *fault) {
   int waves = launch_all(core, code, d, group, scratch_slot, stats, fault);
   if (waves < 0) return waves;
   int r = run_waves(core, (uint32_t)waves, d->stop);
-  rdna3_code_leave(code);
+  code_cache_leave(code);
   rdna3_fp_set(core->host_fp);
   for (int i = 0; i < waves; i++) stats->instructions += core->wave[i].executed;
   stats->waves += (uint64_t)waves, stats->workgroups++;
   return r;
 }
 
-void shader_interrupted(struct shader_core *core, struct shader_code *code, uint64_t address, unsigned access,
+void shader_interrupted(struct shader_core *core, struct code_cache *code, uint64_t address, unsigned access,
                         struct fault *fault) {
   struct rdna3_wave *w = &core->wave[core->current];
   rdna3_fp_set(core->host_fp);
@@ -191,7 +191,7 @@ void shader_interrupted(struct shader_core *core, struct shader_code *code, uint
               "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx",
               access & VM_WRITE ? "writes" : "reads", (unsigned long long)address,
               (unsigned long long)(w->run ? w->run->inst->pc : 0));
-  rdna3_code_leave(code);
+  code_cache_leave(code);
 }
 
 /* ---- one instruction at a time ---- */
@@ -200,12 +200,12 @@ struct rdna3_wave *shader_wave(struct shader_core *core, unsigned wave) {
   return wave < core->waves ? &core->wave[wave] : NULL;
 }
 
-int shader_open(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+int shader_open(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                 const uint32_t group[3], struct shader_stats *stats, struct fault *fault) {
   return launch_all(core, code, d, group, 0, stats, fault);
 }
 
-void shader_close(struct shader_core *core) { rdna3_code_leave(core->wave[0].code); }
+void shader_close(struct shader_core *core) { code_cache_leave(core->wave[0].code); }
 
 static void step(struct rdna3_wave *w) {
   const struct rdna3_uop *u = w->next;

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "../code_cache.h"
 #include "../detail.h"
 #include "../fault.h"
 #include "../vm.h"
@@ -47,26 +48,23 @@ struct shader_core;
 struct shader_core *shader_core_new(void);
 void shader_core_free(struct shader_core *core);
 
-/* Decoded code shared by the cores of one device, keyed by address; dropped by cache maintenance packets. */
-struct shader_code;
-struct shader_code *shader_code_new(void);
-void shader_code_free(struct shader_code *code);
-void shader_code_invalidate(struct shader_code *code);
+/* Decoded code shared by the cores of one device; invalidated by cache maintenance packets. */
+extern const struct code_kind shader_code_kind;
 
 /* Runs one workgroup to its end. slot: which scratch wave slots this core may use (core_index * waves per group).
  * 0, -EFAULT with *fault filled, or -ECANCELED when *stop was seen; *fault then says where a wave was, of no kind. */
-int shader_run_workgroup(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+int shader_run_workgroup(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                          const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
                          struct fault *fault);
 /* After a host signal left shader_run_workgroup by a jump, because memory that the vm vouched for was not there: puts the
  * thread and code in order and fills *fault as for a page fault at address. */
-void shader_interrupted(struct shader_core *core, struct shader_code *code, uint64_t address, unsigned access,
+void shader_interrupted(struct shader_core *core, struct code_cache *code, uint64_t address, unsigned access,
                         struct fault *fault);
 
 /* ---- one instruction at a time ---- */
 
 /* Launches a workgroup's waves and runs nothing; d, stats and fault must stay. Returns the number of waves or -EFAULT. */
-int shader_open(struct shader_core *core, struct shader_code *code, const struct shader_dispatch *d,
+int shader_open(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                 const uint32_t group[3], struct shader_stats *stats, struct fault *fault);
 enum shader_step { SHADER_STEPPED, SHADER_AT_BARRIER, SHADER_ENDED, SHADER_FAULTED };
 /* Executes one instruction of a wave (the same address again counts as one). A wave at a barrier goes on when no wave of

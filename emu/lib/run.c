@@ -32,7 +32,7 @@ struct context {
 static struct {
   pthread_mutex_t lock;
   struct vm *vm;
-  struct shader_code *code;
+  struct code_cache *code;
   struct pool *pool;
   struct shader_core **cores; /* of the pool's workers */
   struct context *idle;
@@ -59,7 +59,7 @@ static bool host_ready(void) {
   if (!host.pool) host.pool = pool_new();
   if (host.pool && !host.cores) host.cores = calloc(pool_workers(host.pool) + 1, sizeof(struct shader_core *));
   if (!host.vm || !host.cores) return false;
-  host.code = shader_code_new();
+  host.code = code_cache_new(&shader_code_kind);
   return host.code;
 }
 
@@ -319,7 +319,7 @@ static int run_grid(struct run *r, uint32_t timeout_ms) {
   chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
 
   /* Code may have changed where it is: its bytes are compared once a launch. */
-  shader_code_invalidate(host.code);
+  code_cache_invalidate(host.code);
   struct watch watch = {r, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, timeout_ms};
   pthread_t watcher;
   if (timeout_ms && pthread_create(&watcher, NULL, watch_main, &watch)) return fail(-ENOMEM, "no thread for a timeout");
@@ -419,7 +419,7 @@ EXPORT struct db_emu_group *db_emu_open(const struct db_emu_launch *l, const uin
   int rc = prepare(l, &g->run);
   if (!rc) rc = set_scratch(&g->run, 1);
   if (!rc) {
-    shader_code_invalidate(host.code);
+    code_cache_invalidate(host.code);
     rc = shader_open(g->run.context->core, host.code, &g->run.d, group, &g->stats, &g->fault);
     if (rc < 0) fail(rc, "%s", g->fault.text);
   }

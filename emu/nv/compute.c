@@ -75,7 +75,7 @@ static enum nv_status inline_qmd_data(struct nv_channel *ch, struct nv_object *o
 
 /* Decoded instructions are kept; what was written over them shows after this. */
 static enum nv_status invalidate(struct nv_channel *ch, bool instructions) {
-  if (instructions) sm_code_invalidate(ch->space->code);
+  if (instructions) code_cache_invalidate(ch->space->code);
   return NV_DONE;
 }
 

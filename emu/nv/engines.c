@@ -390,10 +390,10 @@ static struct nv_space *space_get(struct nv_engines *e, struct vm *vm) {
   struct nv_space *s = e->spaces;
   while (s && s->vm != vm) s = s->next;
   if (!s) {
-    struct sm_code *code = sm_code_new();
+    struct code_cache *code = code_cache_new(&sm_code_kind);
     s = code ? calloc(1, sizeof *s) : NULL;
     if (!s) {
-      sm_code_free(code);
+      code_cache_free(code);
       return NULL;
     }
     *s = (struct nv_space){vm, code, 0, e->spaces};
@@ -408,7 +408,7 @@ static void space_put(struct nv_engines *e, struct nv_space *s) {
   struct nv_space **at = &e->spaces;
   while (*at != s) at = &(*at)->next;
   *at = s->next;
-  sm_code_free(s->code);
+  code_cache_free(s->code);
   free(s);
 }
 

@@ -32,7 +32,7 @@ enum {
 /* Decoded code of one address space. */
 struct nv_space {
   struct vm *vm;
-  struct sm_code *code;
+  struct code_cache *code;
   unsigned refs;
   struct nv_space *next;
 };

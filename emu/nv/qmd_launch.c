@@ -353,7 +353,7 @@ static enum nv_status run_grid(struct launch *l) {
   if (check_grid(l, &g) != NV_DONE || check_shared(l, &g) != NV_DONE || check_program(l, &g) != NV_DONE ||
       check_local(l, &g) != NV_DONE || check_constants(l, &g) != NV_DONE || check_windows(l, &g) != NV_DONE)
     return NV_DEAD;
-  if (GET(INVALIDATE_INSTRUCTION_CACHE)) sm_code_invalidate(l->ch->space->code);
+  if (GET(INVALIDATE_INSTRUCTION_CACHE)) code_cache_invalidate(l->ch->space->code);
   return nv_grid_run(l->ch, &g, GET(SEQUENTIALLY_RUN_CTAS));
 }
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "../code_cache.h"
 #include "../detail.h"
 #include "../fault.h"
 #include "../vm.h"
@@ -47,20 +48,17 @@ struct sm_core;
 struct sm_core *sm_core_new(void);
 void sm_core_free(struct sm_core *core);
 
-/* Decoded code shared by the cores of one GPU, keyed by address. Traces notice changed bytes when the address space or
- * the code's generation has changed. */
-struct sm_code;
-struct sm_code *sm_code_new(void);
-void sm_code_free(struct sm_code *code);
-void sm_code_invalidate(struct sm_code *code);
+/* Decoded code shared by the cores of one GPU. */
+extern const struct code_kind sm_code_kind;
 
 /* Runs the CTAs of one cluster to their end; first is the lowest CTA's index. 0, -EFAULT with *fault filled, or
  * -ECANCELED when *stop was seen; *fault then says where a warp was, of no kind. */
-int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_grid *g, const uint32_t first[3],
+int sm_run_cluster(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
                    struct sm_stats *stats, struct fault *fault);
 /* After a host signal left sm_run_cluster by a jump, because memory that the vm vouched for was not there: puts code in
  * order and fills *fault as for a page fault at address. */
-void sm_interrupted(struct sm_core *core, struct sm_code *code, uint64_t address, unsigned access, struct fault *fault);
+void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t address, unsigned access,
+                    struct fault *fault);
 /* The warp error (ESR code of the hardware's warp error status) that a fault of sm_run_cluster corresponds to. */
 uint32_t sm_fault_esr(const struct fault *fault);
 #endif

@@ -106,7 +106,7 @@ void sm_target(struct sm_builder *b, struct sm_uop *u, uint64_t pc) {
 }
 
 bool sm_target_inside(const struct sm_builder *b, uint64_t pc) {
-  return pc >= b->t->start && pc < b->t->end && pc % SASS_BYTES == 0;
+  return pc >= b->t->code.start && pc < b->t->code.end && pc % SASS_BYTES == 0;
 }
 
 /* Goes on where the trace ends. */
@@ -162,7 +162,8 @@ static int lay_out(struct sm_builder *b) {
         t->uop[i].src[k] = (int32_t)(pool + code + (size_t)t->uop[i].src[k] * SM_LANES * 4 - (const char *)&t->uop[i]);
   for (uint32_t i = 0; i < b->targets; i++) {
     uint64_t pc = b->target[i].pc;
-    if (sm_target_inside(b, pc)) t->uop[b->target[i].uop].target = &t->uop[t->uop_of[(pc - t->start) / SASS_BYTES]];
+    if (sm_target_inside(b, pc))
+      t->uop[b->target[i].uop].target = &t->uop[t->uop_of[(pc - t->code.start) / SASS_BYTES]];
   }
   return 0;
 }

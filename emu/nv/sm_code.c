@@ -1,65 +1,14 @@
-/* Decoded code of one GPU, found by address. A trace is decoded once and then shared by all cores; after an
- * invalidation its bytes are compared with memory the next time somebody enters it, and only changed code is decoded
- * again. */
-#include <pthread.h>
+/* Traces of SASS for the code cache. */
 #include <stdlib.h>
 #include <string.h>
 #include "sm_core.h"
 
-enum { MAX_INSTS = 1 << 16, BUCKETS = 64 };
+enum { MAX_INSTS = 1 << 16 };
+#define KEY_DETAIL (1ull << 32)
 
-struct sm_code {
-  pthread_mutex_t lock;
-  struct sm_trace *bucket[BUCKETS];
-  struct sm_trace *retired; /* changed in memory; freed when nobody runs */
-  unsigned users;
-  uint64_t generation;
-};
-
-struct sm_code *sm_code_new(void) {
-  struct sm_code *c = calloc(1, sizeof *c);
-  if (!c) return NULL;
-  if (pthread_mutex_init(&c->lock, NULL)) {
-    free(c);
-    return NULL;
-  }
-  c->generation = 1;
-  return c;
-}
-
-static void trace_free(struct sm_trace *t) {
-  if (!t) return;
-  free(t->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
-}
-static void free_list(struct sm_trace *t) {
-  for (struct sm_trace *next; t; t = next) next = t->next, trace_free(t);
-}
-
-void sm_code_free(struct sm_code *c) {
-  if (!c) return;
-  for (unsigned i = 0; i < BUCKETS; i++) free_list(c->bucket[i]);
-  free_list(c->retired);
-  pthread_mutex_destroy(&c->lock);
-  free(c);
-}
-
-void sm_code_invalidate(struct sm_code *c) {
-  pthread_mutex_lock(&c->lock);
-  c->generation++;
-  pthread_mutex_unlock(&c->lock);
-}
-
-void sm_code_enter(struct sm_code *c) {
-  pthread_mutex_lock(&c->lock);
-  c->users++;
-  pthread_mutex_unlock(&c->lock);
-}
-void sm_code_leave(struct sm_code *c) {
-  struct sm_trace *dead = NULL;
-  pthread_mutex_lock(&c->lock);
-  if (!--c->users) dead = c->retired, c->retired = NULL;
-  pthread_mutex_unlock(&c->lock);
-  free_list(dead);
+static void trace_release(struct code_trace *code) {
+  struct sm_trace *t = (struct sm_trace *)code;
+  free(code->words), free(t->inst), free(t->uop_of), free(t->pool), free(t);
 }
 
 uint64_t sm_branch_target(const struct sass_inst *in, unsigned version) {
@@ -94,15 +43,15 @@ static bool has_target(const struct sass_inst *in) {
                     in->id == SASS_WARPSYNC);
 }
 
-/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. NULL when
- * memory is short or the first word cannot be read. */
-static struct sm_trace *decode(struct vm *vm, uint64_t pc, unsigned version) {
+/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. */
+static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct sm_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
-  uint64_t at = pc, farthest = pc;
+  uint64_t at = pc, farthest = pc, *words = NULL;
   uint32_t cap = 0;
+  *why = "no memory to decode the code";
   if (!t) return NULL;
-  t->start = pc, t->version = version;
+  t->code.start = pc, t->code.key = key, t->version = (uint32_t)key, t->detail = key & KEY_DETAIL;
   while (t->insts < MAX_INSTS) {
     const uint64_t *word = vm_translate(vm, &cache, at, SASS_BYTES, VM_READ);
     if (!word) break;
@@ -110,92 +59,39 @@ static struct sm_trace *decode(struct vm *vm, uint64_t pc, unsigned version) {
       cap = cap ? cap * 2 : 256;
       struct sass_inst *inst = realloc(t->inst, cap * sizeof *inst);
       if (inst) t->inst = inst;
-      uint64_t *words = realloc(t->words, cap * SASS_BYTES);
-      if (words) t->words = words;
-      if (!inst || !words) goto fail;
+      uint64_t *more = realloc(words, cap * SASS_BYTES);
+      if (more) t->code.words = words = more;
+      if (!inst || !more) goto fail;
     }
     struct sass_inst *in = &t->inst[t->insts];
-    memcpy(&t->words[t->insts * 2], word, SASS_BYTES);
-    sass_decode(&t->words[t->insts * 2], at, version, in);
+    memcpy(&words[t->insts * 2], word, SASS_BYTES);
+    sass_decode(&words[t->insts * 2], at, t->version, in);
     t->insts++;
     at += SASS_BYTES;
     if (has_target(in)) {
-      uint64_t to = sm_branch_target(in, version);
+      uint64_t to = sm_branch_target(in, t->version);
       if (to - at < (uint64_t)MAX_INSTS * SASS_BYTES && to > farthest) farthest = to;
     }
     if (ends(in) && at > farthest) break;
   }
-  t->end = at;
-  if (!t->insts) goto fail;
+  t->code.end = at;
+  if (!t->insts) {
+    *why = "instruction fetch from an address that is not mapped";
+    goto fail;
+  }
   /* The instruction after the last, for the micro-operation that goes on there. */
   t->inst[t->insts] = (struct sass_inst){.pc = at, .guard = SASS_PT};
-  return t;
+  if (sm_build(t)) goto fail;
+  return &t->code;
 fail:
-  trace_free(t);
+  trace_release(&t->code);
   return NULL;
 }
 
-static bool unchanged(struct vm *vm, const struct sm_trace *t) {
-  struct vm_range cache = {0};
-  const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, VM_READ);
-  if (p) return !memcmp(p, t->words, t->end - t->start);
-  for (uint32_t i = 0; i < t->insts; i++) {
-    const void *word = vm_translate(vm, &cache, t->start + i * SASS_BYTES, SASS_BYTES, VM_READ);
-    if (!word || memcmp(word, &t->words[i * 2], SASS_BYTES)) return false;
-  }
-  return true;
-}
-
-static struct sm_trace **bucket_of(struct sm_code *c, uint64_t pc) { return &c->bucket[(pc >> 7) % BUCKETS]; }
-
-/* The trace that starts at pc, or else (inside set) any that contains it; those that changed meanwhile are retired. */
-static struct sm_trace *find(struct sm_code *c, struct vm *vm, uint64_t pc, unsigned version, bool detail,
-                             bool inside) {
-  uint64_t now = vm_generation(vm);
-  for (unsigned n = 0; n < (inside ? BUCKETS : 1); n++) {
-    struct sm_trace **link = inside ? &c->bucket[n] : bucket_of(c, pc);
-    while (*link) {
-      struct sm_trace *t = *link;
-      if (t->version == version && t->detail == detail && (inside ? pc >= t->start && pc < t->end : pc == t->start)) {
-        if ((t->checked_vm == now && t->checked_code == c->generation) || unchanged(vm, t)) {
-          t->checked_vm = now, t->checked_code = c->generation;
-          return t;
-        }
-        *link = t->next;
-        t->next = c->retired, c->retired = t;
-        continue;
-      }
-      link = &t->next;
-    }
-  }
-  return NULL;
-}
-
-static struct sm_trace *lookup(struct sm_warp *w, struct sm_code *c, uint64_t pc, bool inside, const char **why) {
-  unsigned version = w->grid->version;
-  bool detail = w->stats->detail;
-  struct sm_trace *t = find(c, w->vm, pc, version, detail, false);
-  if (!t && inside) t = find(c, w->vm, pc, version, detail, true);
-  if (t) return t;
-  t = decode(w->vm, pc, version);
-  if (!t) {
-    *why = "instruction fetch from an address that is not mapped";
-    return NULL;
-  }
-  t->detail = detail;
-  t->checked_vm = vm_generation(w->vm), t->checked_code = c->generation;
-  if (sm_build(t)) {
-    trace_free(t);
-    *why = "no memory to decode the code";
-    return NULL;
-  }
-  t->next = *bucket_of(c, pc), *bucket_of(c, pc) = t;
-  return t;
-}
+const struct code_kind sm_code_kind = {SASS_BYTES, VM_READ, decode, trace_release};
 
 const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64_t pc, uint32_t *uniform_rows) {
   struct sm_core *core = w->core;
-  struct sm_code *c = core->code;
   const char *why = NULL;
   unsigned slot = (unsigned)(pc >> 4) % SM_JUMPS;
   if (core->jump[slot].pc == pc && core->jump[slot].to) return core->jump[slot].to;
@@ -205,13 +101,12 @@ const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64
              "jump to 0x%llx, which is not a multiple of 16", (unsigned long long)pc);
     return NULL;
   }
-  pthread_mutex_lock(&c->lock);
-  struct sm_trace *t = lookup(w, c, pc, u != NULL, &why);
+  uint64_t key = w->grid->version | (w->stats->detail ? KEY_DETAIL : 0);
+  const struct sm_trace *t = (const struct sm_trace *)code_cache_get(core->code, w->vm, pc, key, u != NULL, &why);
   if (t) {
-    to = &t->uop[t->uop_of[(pc - t->start) / SASS_BYTES]];
+    to = &t->uop[t->uop_of[(pc - t->code.start) / SASS_BYTES]];
     if (uniform_rows) *uniform_rows = t->uniform_rows;
   }
-  pthread_mutex_unlock(&c->lock);
   if (!to) {
     char near[160];
     vm_describe(w->vm, pc, near, sizeof near);

@@ -21,13 +21,10 @@ enum sm_esr {
 
 /* ---- code ---- */
 
-/* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. */
 struct sm_trace {
-  uint64_t start, end; /* [start, end) in bytes */
+  struct code_trace code;
   uint32_t version;
-  bool detail;                       /* with a micro-operation before each instruction that counts it */
-  uint64_t checked_vm, checked_code; /* generations at which the bytes were last found unchanged */
-  uint64_t *words;                   /* the code it was built from */
+  bool detail; /* with a micro-operation before each instruction that counts it */
   struct sass_inst *inst;
   uint32_t insts;
   struct sm_uop *uop; /* closed by one that goes on at end */
@@ -35,7 +32,6 @@ struct sm_trace {
   uint32_t *uop_of;      /* first micro-operation of instruction i */
   uint32_t uniform_rows; /* rows of uniform registers that the code may read or write */
   void *pool;            /* the allocation that holds uop and its constants */
-  struct sm_trace *next;
 };
 /* Builds uop, uop_of and pool from inst. -ENOMEM. */
 int sm_build(struct sm_trace *t);
@@ -47,9 +43,6 @@ bool sm_target_inside(const struct sm_builder *b, uint64_t pc);
 
 /* The micro-operation at an address; NULL after a fault (u: the instruction that wanted to go there; NULL at launch). */
 const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64_t pc, uint32_t *uniform_rows);
-/* A cluster's use of the code: traces stay valid between enter and leave. */
-void sm_code_enter(struct sm_code *code);
-void sm_code_leave(struct sm_code *code);
 
 /* ---- CTAs ---- */
 
@@ -91,7 +84,7 @@ struct sm_bank {
 
 struct sm_core {
   const struct sm_grid *grid;
-  struct sm_code *code;
+  struct code_cache *code;
   struct sm_bank bank[SM_CONSTANT_BANKS];
   struct vm_range range[SM_RANGES]; /* last translations, each shared by some instructions */
   uint32_t ctas;

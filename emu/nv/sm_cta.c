@@ -113,7 +113,7 @@ static void launch_warp(struct sm_core *core, struct sm_cta *cta, uint32_t index
 }
 
 /* The warps of all CTAs, in one array. */
-static int launch(struct sm_core *core, struct sm_code *code, const struct sm_grid *g, const uint32_t first[3],
+static int launch(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
                   struct sm_stats *stats, struct fault *fault) {
   uint64_t threads = 1, ctas = 1;
   for (unsigned i = 0; i < 3; i++) {
@@ -212,9 +212,9 @@ static int run(struct sm_core *core) {
   }
 }
 
-int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_grid *g, const uint32_t first[3],
+int sm_run_cluster(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
                    struct sm_stats *stats, struct fault *fault) {
-  sm_code_enter(code);
+  code_cache_enter(code);
   core->ctas = 0, core->current = NULL;
   int r = launch(core, code, g, first, stats, fault);
   if (!r) {
@@ -223,11 +223,11 @@ int sm_run_cluster(struct sm_core *core, struct sm_code *code, const struct sm_g
     for (uint32_t i = 0; i < core->ctas * warps; i++) stats->instructions += core->warp[i].executed;
     stats->warps += (uint64_t)core->ctas * warps, stats->ctas += core->ctas;
   }
-  sm_code_leave(code);
+  code_cache_leave(code);
   return r;
 }
 
-void sm_interrupted(struct sm_core *core, struct sm_code *code, uint64_t address, unsigned access,
+void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t address, unsigned access,
                     struct fault *fault) {
   static const uint32_t nowhere[3];
   struct sm_warp *w = core->current;
@@ -245,5 +245,5 @@ void sm_interrupted(struct sm_core *core, struct sm_code *code, uint64_t address
     snprintf(fault->text, sizeof fault->text, "page fault: %s 0x%llx, host memory that is no longer there", verb,
              (unsigned long long)address);
   }
-  sm_code_leave(code);
+  code_cache_leave(code);
 }

@@ -1,83 +1,18 @@
-/* Writing SASS operations on rows: each is a loop over 32 lanes that the compiler turns into the host's vectors (these
- * files are compiled once per host feature level). With every lane active the result is stored outright, otherwise lane
- * by lane. */
+/* Writing SASS operations on rows (../lane_ops.h), and what they share: predicates, modifiers of floats, comparisons,
+ * small formats. For files that are compiled once per host feature level. */
 #ifndef DOORBELL_EMU_NV_SM_SIMD_H
 #define DOORBELL_EMU_NV_SM_SIMD_H
 /* Nobody looks at exception flags here, and without them a choice between two results needs no branch. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
-#include "../lane_math.h"
 #include "sm_rowop.h"
 
-#define ON(l)        (lanes >> (l) & 1)
-#define FN(name)     static const struct sm_uop *name(struct sm_warp *w, const struct sm_uop *u)
-#define ROW(T, i)    ((const T *)sm_row(w, u, i))
-#define ROWBUF(T, n) T n[ROW_LANES] __attribute__((aligned(64)))
-
-/* d = expr for the active lanes; expr may use l, the lane, and d[l]. */
-#define STORE(TD, expr)                                                                                                \
-  u32 lanes = sm_lanes(w, u);                                                                                          \
-  TD *d = sm_dst(w, u);                                                                                                \
-  if (__builtin_expect(lanes == ~0u, 1)) {                                                                             \
-    LANES { d[l] = (expr); }                                                                                           \
-  } else {                                                                                                             \
-    LANES {                                                                                                            \
-      TD r_ = (expr);                                                                                                  \
-      d[l] = ON(l) ? r_ : d[l];                                                                                        \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  return u + 1;
-/* expr may use a, b, c: the sources' elements at the lane. */
-#define OP1(name, TD, TA, expr)                                                                                        \
-  FN(name) {                                                                                                           \
-    const TA *a_ = ROW(TA, 0);                                                                                         \
-    STORE(TD, ({                                                                                                       \
-            TA a = a_[l];                                                                                              \
-            (expr);                                                                                                    \
-          }))                                                                                                          \
-  }
-#define OP2(name, TD, TA, TB, expr)                                                                                    \
-  FN(name) {                                                                                                           \
-    const TA *a_ = ROW(TA, 0);                                                                                         \
-    const TB *b_ = ROW(TB, 1);                                                                                         \
-    STORE(TD, ({                                                                                                       \
-            TA a = a_[l];                                                                                              \
-            TB b = b_[l];                                                                                              \
-            (expr);                                                                                                    \
-          }))                                                                                                          \
-  }
-#define OP3(name, TD, TA, TB, TC, expr)                                                                                \
-  FN(name) {                                                                                                           \
-    const TA *a_ = ROW(TA, 0);                                                                                         \
-    const TB *b_ = ROW(TB, 1);                                                                                         \
-    const TC *c_ = ROW(TC, 2);                                                                                         \
-    STORE(TD, ({                                                                                                       \
-            TA a = a_[l];                                                                                              \
-            TB b = b_[l];                                                                                              \
-            TC c = c_[l];                                                                                              \
-            (expr);                                                                                                    \
-          }))                                                                                                          \
-  }
-
-static inline void store_row(u32 *d, const u32 *r, u32 lanes) {
-  if (__builtin_expect(lanes == ~0u, 1))
-    memcpy(d, r, ROW_LANES * 4);
-  else
-    LANES { d[l] = ON(l) ? r[l] : d[l]; }
-}
-/* 64-bit results go through a buffer: the destination pair may overlap a source pair by one row. */
-#define STORE64(TD, expr)                                                                                              \
-  u32 lanes = sm_lanes(w, u);                                                                                          \
-  ROWBUF(u32, lo_);                                                                                                    \
-  ROWBUF(u32, hi_);                                                                                                    \
-  u32 *d = sm_dst(w, u);                                                                                               \
-  LANES {                                                                                                              \
-    uint64_t r_ = BITS_##TD(expr);                                                                                     \
-    lo_[l] = (u32)r_, hi_[l] = (u32)(r_ >> 32);                                                                        \
-  }                                                                                                                    \
-  store_row(d, lo_, lanes), store_row(d + ROW_LANES, hi_, lanes);                                                      \
-  return u + 1;
+#define FN(name)  static const struct sm_uop *name(struct sm_warp *w, const struct sm_uop *u)
+#define ROW(T, i) ((const T *)sm_row(w, u, i))
+#define ACTIVE    sm_lanes(w, u)
+#define DST       sm_dst(w, u)
+#include "../lane_ops.h"
 
 /* What the comparisons' last step does with c: both predicates, combined with the accumulator. */
 static inline u32 combined(const struct sm_warp *w, const struct sm_uop *u, u32 c) {

@@ -27,7 +27,7 @@ enum { RUN_BUFFERS = 12, RUN_PAGE = 4096 };
 struct run {
   struct vm *vm;
   struct shader_core *core;
-  struct shader_code *code;
+  struct code_cache *code;
   uint8_t *image;
   uint64_t image_va, next_va;
   struct {
@@ -62,7 +62,7 @@ static inline void run_open(struct run *r, const char *file, const char *kernel)
   memset(r, 0, sizeof *r);
   r->vm = vm_new();
   r->core = shader_core_new();
-  r->code = shader_code_new();
+  r->code = code_cache_new(&shader_code_kind);
   assert_true(r->vm && r->core && r->code);
   r->next_va = 0x7f0000000000;
   char path[512];
@@ -112,7 +112,7 @@ static inline bool run_wave32(const struct run *r) { return r->properties >> 10 
 
 static inline void run_close(struct run *r) {
   shader_core_free(r->core);
-  shader_code_free(r->code);
+  code_cache_free(r->code);
   vm_free(r->vm);
   free(r->image);
   free(r->scratch);

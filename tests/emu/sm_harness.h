@@ -22,7 +22,7 @@ enum { SM_PIECES = 64 };
 struct sm_gpu {
   struct vm *vm;
   struct sm_core *core;
-  struct sm_code *code;
+  struct code_cache *code;
   struct piece {
     uint8_t *host;
     uint64_t va, size;
@@ -60,7 +60,7 @@ static inline struct sm_gpu *sm_gpu_new(const char *name) {
   struct sm_gpu *g = calloc(1, sizeof *g);
   char path[512];
   uint64_t va;
-  g->vm = vm_new(), g->core = sm_core_new(), g->code = sm_code_new();
+  g->vm = vm_new(), g->core = sm_core_new(), g->code = code_cache_new(&sm_code_kind);
   g->next = 0x7f0000000000ull;
   snprintf(path, sizeof path, DATA_DIR "/nv/%s", name);
   FILE *f = fopen(path, "rb");
@@ -76,7 +76,7 @@ static inline struct sm_gpu *sm_gpu_new(const char *name) {
 }
 static inline void sm_gpu_free(struct sm_gpu *g) {
   cubin_close(&g->cubin);
-  sm_core_free(g->core), sm_code_free(g->code), vm_free(g->vm);
+  sm_core_free(g->core), code_cache_free(g->code), vm_free(g->vm);
   for (unsigned i = 0; i < g->pieces; i++) free(g->piece[i].host);
   free(g->file), free(g);
 }

@@ -484,7 +484,7 @@ static void faults(void **state) {
   /* A pair exists only in wave32; the image instructions not at all. */
   t->w.wave64 = true;
   memcpy(t->text, (u32[]){0xca100101, 0x00000102}, 8);
-  shader_code_invalidate(t->code);
+  code_cache_invalidate(t->code);
   assert_int_equal(wave_run(t, 0), RDNA3_FAULTED);
   assert_int_equal(t->fault.kind, FAULT_ILLEGAL);
   wave_free(t);
@@ -508,7 +508,7 @@ static void random_words(void **state) {
         p[k] = k % 2 ? (u32)r : heads[h] | ((u32)r & keep[h]);
       }
       p[16] = 0xbfb00000; /* s_endpgm */
-      shader_code_invalidate(t->code);
+      code_cache_invalidate(t->code);
       t->w.mode = 0x3f0, t->w.fp_control = rdna3_fp_word(0, 3), t->w.s[RDNA3_NULL] = 0;
       enum rdna3_state s = wave_run(t, 0);
       for (int turn = 0; turn < 3 && (s == RDNA3_YIELDED || s == RDNA3_BARRIER); turn++) s = wave_run(t, 64);

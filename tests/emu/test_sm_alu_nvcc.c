@@ -218,8 +218,9 @@ static void numbers(void **state) {
       if (is_nan(want, cases[k].out) && is_nan(out[i], cases[k].out)) continue;
       u64 off = cases[k].out == INTEGER ? want != out[i] : distance(want, out[i], cases[k].out);
       if (off > cases[k].ulp)
-        fail_msg("%s(%lx, %lx): %lx, not %lx", cases[k].kernel, (unsigned long)a[i], (unsigned long)b[i],
-                 (unsigned long)out[i], (unsigned long)want);
+        print_error("%s(%lx, %lx): %lx, not %lx\n", cases[k].kernel, (unsigned long)a[i], (unsigned long)b[i],
+                    (unsigned long)out[i], (unsigned long)want);
+      assert_in_range(off, 0, cases[k].ulp);
     }
   }
   sm_gpu_free(g);
@@ -243,7 +244,7 @@ static void warp_groups(void **state) {
       for (int j = 0; j < 64; j++) {
         int want = 0;
         for (int n = 0; n < 64; n++) want += x[i][n] * y[n][j];
-        if (out[i * 64 + j] != (float)want) fail_msg("%d %d %d: %f, not %d", k, i, j, (double)out[i * 64 + j], want);
+        assert_float_equal(out[i * 64 + j], (float)want, 0);
       }
   }
   sm_gpu_free(g);

@@ -13,7 +13,7 @@ enum { WAVE_CODE_BYTES = 1 << 18, WAVE_SNIPPET = 128 };
 
 struct wave {
   struct vm *vm;
-  struct shader_code *code;
+  struct code_cache *code;
   uint8_t *text;
   struct rdna3_wave w;
   struct shader_dispatch dispatch;
@@ -28,7 +28,7 @@ static inline struct wave *wave_new(bool wave64) {
   struct wave *t = calloc(1, sizeof *t);
   rdna3_init();
   t->vm = vm_new();
-  t->code = shader_code_new();
+  t->code = code_cache_new(&shader_code_kind);
   t->text = aligned_alloc(4096, WAVE_CODE_BYTES);
   memset(t->text, 0, WAVE_CODE_BYTES);
   assert_int_equal(vm_map(t->vm, WAVE_CODE, WAVE_CODE_BYTES, t->text, VM_READ | VM_EXEC, 1), 0);
@@ -48,7 +48,7 @@ static inline struct wave *wave_new(bool wave64) {
   return t;
 }
 static inline void wave_free(struct wave *t) {
-  vm_free(t->vm), shader_code_free(t->code);
+  vm_free(t->vm), code_cache_free(t->code);
   free(t->text), free(t->w.file), free(t);
 }
 
@@ -58,7 +58,7 @@ static inline size_t wave_assemble(struct wave *t, const char *text) {
   size_t n =
       asm_text(text, "gfx1100", t->w.wave64 ? "+wavefrontsize64,-wavefrontsize32" : "", t->text, WAVE_CODE_BYTES);
   if (!n) fail_msg("LLVM refuses: %.200s", text);
-  shader_code_invalidate(t->code);
+  code_cache_invalidate(t->code);
   return n;
 }
 /* n snippets, each at WAVE_SNIPPET times its number, closed by s_endpgm. */
@@ -73,14 +73,14 @@ static inline void wave_snippets(struct wave *t, const char *const *snippet, siz
 static inline enum rdna3_state wave_run(struct wave *t, uint64_t offset) {
   struct rdna3_wave *w = &t->w;
   uint32_t fp = rdna3_fp_get();
-  rdna3_code_enter(t->code);
+  code_cache_enter(t->code);
   w->state = RDNA3_RUNNING, w->v = w->file, w->half = 0, w->lanes = &w->s[RDNA3_EXEC];
   const struct rdna3_uop *u = rdna3_lookup(w, NULL, WAVE_CODE + offset);
   w->run = u, w->budget = 1 << 20;
   rdna3_fp_set(w->fp_control);
   while (u) u = u->fn(w, u);
   rdna3_fp_set(fp);
-  rdna3_code_leave(t->code);
+  code_cache_leave(t->code);
   return w->state;
 }
 static inline void wave_run_ok(struct wave *t, uint64_t offset, const char *what) {

@@ -13,13 +13,13 @@ enum { CODE_BYTES = 8192, DATA_BYTES = 65536 };
 
 static struct vm *vm;
 static struct shader_core *core;
-static struct shader_code *code;
+static struct code_cache *code;
 static uint8_t *text, *memory;
 
 static uint64_t clock_of(void *ctx) { return 42; }
 
 static void start(void) {
-  vm = vm_new(), core = shader_core_new(), code = shader_code_new();
+  vm = vm_new(), core = shader_core_new(), code = code_cache_new(&shader_code_kind);
   text = aligned_alloc(4096, CODE_BYTES), memory = aligned_alloc(4096, DATA_BYTES);
   if (!vm || !core || !code || !text || !memory || vm_map(vm, CODE_VA, CODE_BYTES, text, VM_READ | VM_EXEC, 1) ||
       vm_map(vm, DATA_VA, DATA_BYTES, memory, VM_READ | VM_WRITE, 2))
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memset(text, 0, CODE_BYTES);
   memcpy(text, data, size);
   memset(memory, choice, DATA_BYTES);
-  shader_code_invalidate(code);
+  code_cache_invalidate(code);
   print_all(size / 4, !(choice & 1));
   /* Set before the first slice: whatever still runs at its end is stopped. */
   static const atomic_bool stop = true;

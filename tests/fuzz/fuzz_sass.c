@@ -15,13 +15,13 @@ enum { CODE_BYTES = 8192, DATA_BYTES = 65536, BANK_BYTES = 4096 };
 
 static struct vm *vm;
 static struct sm_core *core;
-static struct sm_code *code;
+static struct code_cache *code;
 static uint8_t *text, *memory, *bank;
 
 static uint64_t clock_of(void *ctx) { return 42; }
 
 static void start(void) {
-  vm = vm_new(), core = sm_core_new(), code = sm_code_new();
+  vm = vm_new(), core = sm_core_new(), code = code_cache_new(&sm_code_kind);
   text = aligned_alloc(4096, CODE_BYTES), memory = aligned_alloc(4096, DATA_BYTES);
   bank = aligned_alloc(4096, BANK_BYTES);
   if (!vm || !core || !code || !text || !memory || !bank || vm_map(vm, CODE_VA, CODE_BYTES, text, VM_READ, 1) ||
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memset(text, 0, CODE_BYTES);
   memcpy(text, data, size);
   memset(memory, choice, DATA_BYTES);
-  sm_code_invalidate(code);
+  code_cache_invalidate(code);
   /* Set before the first slice: whatever still runs at its end is stopped. */
   static const atomic_bool stop = true;
   uint32_t cluster = choice & 4 ? 2 : 1;

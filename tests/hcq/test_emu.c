@@ -1,53 +1,15 @@
 /* The whole way over an emulated GPU: memory, copies, launches, waits, timestamps, faults. */
-#include "hcq/elf.h"
-#include "hcq/hcq.h"
+#define DEVICE "EMU+AMD:gfx1100"
+#define FILES  KERNELS_DIR "/%s.gfx1100.co"
+#include "device_test.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "hcq/elf.h"
 
-#define SECOND 1000000000ull
-#define DEVICE "EMU+AMD:gfx1100"
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
-
-static db_device *dev;
-
-static int open_device(void **state) {
-  dev = db_open(DEVICE);
-  if (!dev) fprintf(stderr, "%s\n", db_error());
-  return dev ? 0 : -1;
-}
-static int close_device(void **state) {
-  db_close(dev);
-  return 0;
-}
-
-static uint8_t image[1 << 20];
-static size_t read_image(const char *file) {
-  char path[512];
-  snprintf(path, sizeof path, KERNELS_DIR "/%s.gfx1100.co", file);
-  FILE *f = fopen(path, "rb");
-  if (!f) fail_msg("no %s", path);
-  size_t n = fread(image, 1, sizeof image, f);
-  fclose(f);
-  return n;
-}
-
-static db_program *load(const char *file, const char *kernel) {
-  size_t n = read_image(file);
-  db_program *p = db_program_load(dev, image, n, kernel, NULL, 0);
-  if (!p) fail_msg("%s: %s", file, db_error());
-  return p;
-}
+static db_program *load(const char *file, const char *kernel) { return load_on(dev, file, kernel); }
 
 /* The kernel with its first instruction replaced. */
 static db_program *load_patched(db_device *on, const char *file, const char *kernel, uint32_t instruction) {
@@ -64,12 +26,6 @@ static db_program *load_patched(db_device *on, const char *file, const char *ker
   db_program *p = db_program_load(on, image, n, kernel, NULL, 0);
   if (!p) fail_msg("%s: %s", file, db_error());
   return p;
-}
-
-static void run(db_queue *q) {
-  uint64_t when;
-  OK(db_queue_submit(q, &when));
-  OK(db_wait(db_queue_timeline(q), when, 60 * SECOND));
 }
 
 static void names(void **state) {

@@ -1,60 +1,19 @@
 /* The whole way over emulated NVIDIA GPUs: cubins, launches and their chains, copies, waits, timestamps, errors, faults.
  * Cubins are those of tests/data/nv/cubin. */
+#define DEVICE "EMU+NV:sm_90"
+#define FILES  DATA_DIR "/nv/cubin/%s.cubin"
+#include "device_test.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 #include "hcq/backend.h"
 #include "hcq/nv/pushbuffer.h"
 
-#define SECOND 1000000000ull
-#define DEVICE "EMU+NV:sm_90"
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 #define DIMS(x, y, z) ((uint32_t[3]){x, y, z})
 
-static db_device *dev;
-
-static int open_device(void **state) {
-  dev = db_open(DEVICE);
-  if (!dev) fprintf(stderr, "%s\n", db_error());
-  return dev ? 0 : -1;
-}
-static int close_device(void **state) {
-  db_close(dev);
-  return 0;
-}
-
-static uint8_t image[1 << 20];
-static size_t read_image(const char *file) {
-  char path[512];
-  snprintf(path, sizeof path, DATA_DIR "/nv/cubin/%s.cubin", file);
-  FILE *f = fopen(path, "rb");
-  if (!f) fail_msg("no %s", path);
-  size_t n = fread(image, 1, sizeof image, f);
-  fclose(f);
-  return n;
-}
-static db_program *load_on(db_device *on, const char *file, const char *kernel) {
-  size_t n = read_image(file);
-  db_program *p = db_program_load(on, image, n, kernel, NULL, 0);
-  if (!p) fail_msg("%s %s: %s", file, kernel, db_error());
-  return p;
-}
 static db_program *load(const char *kernel) { return load_on(dev, "13.0.sm_90", kernel); }
 
-static void run(db_queue *q) {
-  uint64_t when;
-  OK(db_queue_submit(q, &when));
-  OK(db_wait(db_queue_timeline(q), when, 20 * SECOND));
-}
 /* One launch, and the first bytes of what it wrote. */
 static void launch(db_device *on, db_program *p, struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                    const uint32_t block[3], db_buffer *from, void *out, size_t n) {

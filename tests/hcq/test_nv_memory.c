@@ -1,36 +1,14 @@
 /* Memory of the NVIDIA backend on the emulated machine: every kind through copies, peers, limits, and what stays behind
  * when devices come and go. */
+#include "hcq/nv/nv.h"
+
+#define DEVICE "EMU+NV:sm_90"
+#include "device_test.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <cmocka.h>
-#include "hcq/hcq.h"
-#include "hcq/nv/nv.h"
-
-#define SECOND 1000000000ull
-#define DEVICE "EMU+NV:sm_90"
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
-
-static db_device *dev;
-
-static int open_device(void **state) {
-  dev = db_open(DEVICE);
-  if (!dev) fprintf(stderr, "%s\n", db_error());
-  return dev ? 0 : -1;
-}
-static int close_device(void **state) {
-  db_close(dev);
-  return 0;
-}
 
 static uint64_t now_ns(void) {
   struct timespec t;

@@ -1,28 +1,13 @@
 /* Pushbuffers of NVIDIA channels word for word. Expected words are written out from NVIDIA's open-gpu-doc class headers
  * (clc56f.h, clcbc0.h, clc8b5.h); nothing here uses the encoder's own tables to expect a value. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "words_test.h"
 #include <string.h>
 #include "hcq/nv/pushbuffer.h"
 
-static struct words w;
-static int reset(void **state) {
-  words_reset(&w);
-  return 0;
-}
-static int release(void **state) {
-  words_free(&w);
-  return 0;
-}
-
-#define EXPECT(...)                                                                                                    \
+/* And starts over. */
+#define TOOK(...)                                                                                                      \
   do {                                                                                                                 \
-    const uint32_t want[] = {__VA_ARGS__};                                                                             \
-    assert_int_equal(w.n, sizeof want / sizeof *want);                                                                 \
-    for (size_t i = 0; i < w.n; i++)                                                                                   \
-      if (w.w[i] != want[i]) fail_msg("dword %zu is 0x%08x, expected 0x%08x", i, w.w[i], want[i]);                     \
+    EXPECT(__VA_ARGS__);                                                                                               \
     words_reset(&w);                                                                                                   \
   } while (0)
 
@@ -31,43 +16,43 @@ static void headers(void **state) {
   uint32_t *p = push_methods(&w, 1, 0x2b4, 1);
   p[0] = 0x12345678;
   assert_int_equal(w.packets, 1);
-  EXPECT(0x200120ad, 0x12345678);
+  TOOK(0x200120ad, 0x12345678);
   push_method(&w, 4, 0x300, 0x182);
-  EXPECT(0x200180c0, 0x182);
+  TOOK(0x200180c0, 0x182);
   push_immediate(&w, 1, 0x1698, 0x1011); /* IMMD is opcode 4 */
-  EXPECT(0x901125a6);
+  TOOK(0x901125a6);
   push_pair(&w, 1, 0x790, 0x12345678abc00000);
-  EXPECT(0x200221e4, 0x12345678, 0xabc00000);
+  TOOK(0x200221e4, 0x12345678, 0xabc00000);
   push_set_object(&w, 1, 0xcbc0);
-  EXPECT(0x20012000, 0xcbc0);
+  TOOK(0x20012000, 0xcbc0);
   push_set_object(&w, 4, 0xc8b5);
-  EXPECT(0x20018000, 0xc8b5);
+  TOOK(0x20018000, 0xc8b5);
 }
 
 /* SEM_ADDR_LO 0x5c .. SEM_EXECUTE 0x6c. */
 static void semaphores(void **state) {
   /* ACQ_CIRC_GEQ 3, ACQUIRE_SWITCH_TSG bit 12, 64-bit payload bit 24 */
   push_acquire(&w, 0x000000ab12345678, 77);
-  EXPECT(0x20050017, 0x12345678, 0xab, 77, 0, 0x01001003);
+  TOOK(0x20050017, 0x12345678, 0xab, 77, 0, 0x01001003);
   /* RELEASE 1, RELEASE_WFI bit 20, 64-bit payload */
   push_release(&w, 0x000000ab12345678, 0xfffffffe);
-  EXPECT(0x20050017, 0x12345678, 0xab, 0xfffffffe, 0, 0x01100001);
+  TOOK(0x20050017, 0x12345678, 0xab, 0xfffffffe, 0, 0x01100001);
   /* and RELEASE_TIMESTAMP bit 25 */
   push_release_stamped(&w, 0x01ffffff00000020, 0x500000004);
-  EXPECT(0x20050017, 0x20, 0x01ffffff, 4, 5, 0x03100001);
+  TOOK(0x20050017, 0x20, 0x01ffffff, 4, 5, 0x03100001);
   push_wait_for_idle(&w); /* WFI 0x78, scope 0 */
-  EXPECT(0x8000001e);
+  TOOK(0x8000001e);
 }
 
 static void compute(void **state) {
   push_shader_windows(&w, 0x0000000400000000, 0x00007ff700000000);
-  EXPECT(0x200220a8, 0x4, 0x0, 0x200221ec, 0x7ff7, 0x0);
+  TOOK(0x200220a8, 0x4, 0x0, 0x200221ec, 0x7ff7, 0x0);
   push_local_memory(&w, 0x0000002345600000, 0x160000);
-  EXPECT(0x200221e4, 0x23, 0x45600000, 0x200320b9, 0x0, 0x160000, 0xff);
+  TOOK(0x200221e4, 0x23, 0x45600000, 0x200320b9, 0x0, 0x160000, 0xff);
   push_invalidate_shader_caches(&w); /* INSTRUCTION bit 0, GLOBAL_DATA bit 4, CONSTANT bit 12 */
-  EXPECT(0x901125a6);
+  TOOK(0x901125a6);
   push_launch(&w, 0x000000fedcba9800); /* SEND_PCAS_A: address >> 8; PCAS_ACTION 9: PREFETCH_SCHEDULE */
-  EXPECT(0x200120ad, 0xfedcba98, 0x800920b0);
+  TOOK(0x200120ad, 0xfedcba98, 0x800920b0);
 }
 
 /* SET_INLINE_QMD_ADDRESS_A (bits 48:40, and 384 bytes in bit 30) and _B, then LOAD_INLINE_QMD_DATA. */
@@ -90,7 +75,7 @@ static void inline_launch(void **state) {
 static void copy(void **state) {
   /* LAUNCH_DMA: NON_PIPELINED 2, FLUSH_ENABLE bit 2, both layouts PITCH bits 7 and 8 */
   push_copy(&w, 0x0000001122334455, 0x0000009988776655, 1000);
-  EXPECT(0x20048100, 0x99, 0x88776655, 0x11, 0x22334455, 0x20018106, 1000, 0x200180c0, 0x186);
+  TOOK(0x20048100, 0x99, 0x88776655, 0x11, 0x22334455, 0x20018106, 1000, 0x200180c0, 0x186);
   push_copy(&w, 0x1000, 0x2000, 0);
   assert_int_equal(w.n, 0);
 }
@@ -99,9 +84,9 @@ static void copy(void **state) {
 static void long_copies(void **state) {
   uint64_t n = 0x80000000ull * 2 + 12;
   push_copy(&w, 0x00000010fffff000, 0x0000002000000000, n);
-  EXPECT(0x20048100, 0x20, 0x0, 0x10, 0xfffff000, 0x20018106, 0x80000000, 0x200180c0, 0x186,        /**/
-         0x20048100, 0x20, 0x80000000, 0x11, 0x7ffff000, 0x20018106, 0x80000000, 0x200180c0, 0x185, /**/
-         0x20048100, 0x21, 0x0, 0x11, 0xfffff000, 0x20018106, 12, 0x200180c0, 0x185);
+  TOOK(0x20048100, 0x20, 0x0, 0x10, 0xfffff000, 0x20018106, 0x80000000, 0x200180c0, 0x186,        /**/
+       0x20048100, 0x20, 0x80000000, 0x11, 0x7ffff000, 0x20018106, 0x80000000, 0x200180c0, 0x185, /**/
+       0x20048100, 0x21, 0x0, 0x11, 0xfffff000, 0x20018106, 12, 0x200180c0, 0x185);
   push_copy(&w, 0x1000, 0x200000000, 0x80000000);
   assert_int_equal(w.n, 9);
 }

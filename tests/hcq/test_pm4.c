@@ -1,34 +1,9 @@
 /* PM4 packets word for word. The expected words and field positions below are written out from the Linux amdgpu
  * driver's soc15d.h and nvd.h, its gc_11_0_0 register headers and AMD's PAL headers; nothing here uses the encoder's
  * own tables to expect a value. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "words_test.h"
 #include <string.h>
 #include "hcq/amd/pm4.h"
-
-static struct words w;
-static int reset(void **state) {
-  words_reset(&w);
-  return 0;
-}
-static int release(void **state) {
-  words_free(&w);
-  return 0;
-}
-
-#define EXPECT(...)                                                                                                    \
-  do {                                                                                                                 \
-    const uint32_t want[] = {__VA_ARGS__};                                                                             \
-    assert_int_equal(w.n, sizeof want / sizeof *want);                                                                 \
-    for (size_t i = 0; i < w.n; i++)                                                                                   \
-      if (w.w[i] != want[i]) fail_msg("dword %zu is 0x%08x, expected 0x%08x", i, w.w[i], want[i]);                     \
-  } while (0)
-
-static uint32_t field(uint32_t word, int hi, int lo) {
-  return (uint32_t)((uint64_t)word >> lo & ((1ull << (hi - lo + 1)) - 1));
-}
 
 static void header_fields(unsigned opcode, unsigned payload) {
   assert_int_equal(field(w.w[0], 31, 30), 3);           /* type 3 */

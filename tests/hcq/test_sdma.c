@@ -1,31 +1,6 @@
 /* SDMA packets word for word; expected words and positions are written out from the Linux amdgpu driver's sdma_v6_0_0_pkt_open.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "words_test.h"
 #include "hcq/amd/sdma.h"
-
-static struct words w;
-static int reset(void **state) {
-  words_reset(&w);
-  return 0;
-}
-static int release(void **state) {
-  words_free(&w);
-  return 0;
-}
-
-#define EXPECT(...)                                                                                                    \
-  do {                                                                                                                 \
-    const uint32_t want[] = {__VA_ARGS__};                                                                             \
-    assert_int_equal(w.n, sizeof want / sizeof *want);                                                                 \
-    for (size_t i = 0; i < w.n; i++)                                                                                   \
-      if (w.w[i] != want[i]) fail_msg("dword %zu is 0x%08x, expected 0x%08x", i, w.w[i], want[i]);                     \
-  } while (0)
-
-static uint32_t field(uint32_t word, int hi, int lo) {
-  return (uint32_t)((uint64_t)word >> lo & ((1ull << (hi - lo + 1)) - 1));
-}
 
 static void copy(void **state) {
   sdma_copy(&w, 0x7f0012345678, 0x7fff87654321, 4097);
