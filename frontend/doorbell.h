@@ -288,8 +288,8 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 /* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
 
 enum db_reduce_op {
-  DB_SUM,  /* bool and integers: i64. f16 and bf16 accumulate in f32 */
-  DB_PROD, /* as sum */
+  DB_SUM,     /* bool and integers: i64. f16 and bf16 accumulate in f32 */
+  DB_PROD,    /* as sum */
   DB_MAXIMUM, /* of no elements: poison */
   DB_MINIMUM,
   DB_MEAN, /* integers: f32; of no elements: NaN */
@@ -349,6 +349,52 @@ struct db_conv {
   db_conv_at(DB_HERE, axes, transposed, x, weight, bias, (struct db_conv){0, ##__VA_ARGS__})
 db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,
                       struct db_conv options);
+
+/* How a pool moves, by name: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or one for each. */
+struct db_pool {
+  int unused_;          /* takes the 0 that the macros begin with */
+  db_list stride;       /* the kernel's size */
+  db_list padding;      /* 0, less than what the kernel spans; two numbers an axis are before and after */
+  db_list dilation;     /* 1 */
+  bool ceil_mode;       /* windows that start before the end of the input may reach past the padding */
+  bool exclude_padding; /* a mean divides by the elements of the input alone */
+};
+enum db_pool_op {
+  DB_POOL_MAX,  /* padding is less than everything */
+  DB_POOL_MEAN, /* integers: f32 */
+};
+#define db_max_pool1d(x, kernel, ...)     DB_POOL(1, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_max_pool2d(x, kernel, ...)     DB_POOL(2, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_max_pool3d(x, kernel, ...)     DB_POOL(3, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool1d(x, kernel, ...)     DB_POOL(1, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool2d(x, kernel, ...)     DB_POOL(2, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool3d(x, kernel, ...)     DB_POOL(3, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define DB_POOL(axes, op, x, kernel, ...) db_pool_at(DB_HERE, axes, op, x, kernel, (struct db_pool){0, ##__VA_ARGS__})
+db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool options);
+/* Pools to sizes given: output o of an axis is made of elements o * in / out up to but without (o + 1) * in / out, rounded down and up. */
+#define db_adaptive_max_pool1d(x, ...) db_adaptive_pool_at(DB_HERE, 1, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
+#define db_adaptive_max_pool2d(x, ...) db_adaptive_pool_at(DB_HERE, 2, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
+#define db_adaptive_max_pool3d(x, ...) db_adaptive_pool_at(DB_HERE, 3, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
+#define db_adaptive_avg_pool1d(x, ...) db_adaptive_pool_at(DB_HERE, 1, DB_POOL_MEAN, x, DB_LIST(__VA_ARGS__))
+#define db_adaptive_avg_pool2d(x, ...) db_adaptive_pool_at(DB_HERE, 2, DB_POOL_MEAN, x, DB_LIST(__VA_ARGS__))
+#define db_adaptive_avg_pool3d(x, ...) db_adaptive_pool_at(DB_HERE, 3, DB_POOL_MEAN, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list sizes);
+
+enum db_interpolation {
+  DB_NEAREST,       /* input floor(o * in / out) */
+  DB_NEAREST_EXACT, /* input floor((o + 0.5) * in / out) */
+  DB_LINEAR,        /* between the two neighbours along each axis (bilinear, trilinear); floats only */
+};
+struct db_interpolate {
+  int unused_;
+  enum db_interpolation mode;
+  bool align_corners; /* linear: the first and last elements stay where they are, instead of the outer edges */
+  double scale[3];    /* instead of sizes: of all axes when the others are 0; sizes are rounded down */
+};
+/* x [batch, channels, 1 to 3 sizes...] at other sizes: db_interpolate(x, DB_LIST(32, 32), .mode = DB_LINEAR), or with a scale and
+ * an empty list. */
+#define db_interpolate(x, sizes, ...) db_interpolate_at(DB_HERE, x, sizes, (struct db_interpolate){0, ##__VA_ARGS__})
+db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
 
 /* ---- watching ---- */
 

@@ -1,5 +1,6 @@
 /* Expressions: nodes together with the static shape that the operations check. Arguments are known to be good here. */
 #include "internal.h"
+#include <math.h>
 #include <string.h>
 
 static union uop_arg int_arg(int64_t i) { return (union uop_arg){.i = i}; }
@@ -115,6 +116,63 @@ struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_
 struct expr expr_flip(struct expr x, unsigned mask) {
   if (mask) x.u = uop_new(rt.graph, OP_FLIP, x.dtype, 1, int_arg(mask), 0, &x.u, 1);
   return x;
+}
+
+struct expr expr_iota(enum dtype t, int64_t n) {
+  enum dtype whole = dtype_is_int(t) ? t : n <= INT32_MAX ? DT_I32 : DT_I64;
+  struct uop *size = uop_index(rt.graph, n);
+  struct expr e = {.dtype = whole, .rank = 1, .dim = {n}};
+  e.u = uop_new(rt.graph, OP_IOTA, whole, 1, int_arg(0), 0, &size, 1);
+  return expr_cast(e, t);
+}
+
+struct expr expr_count_along(enum dtype t, unsigned axis, unsigned rank, const int64_t *dim) {
+  int64_t ones[MAX_RANK];
+  for (unsigned i = 0; i < rank; i++) ones[i] = i == axis ? dim[i] : 1;
+  return expr_expand(expr_reshape(expr_iota(t, dim[axis]), rank, ones), dim);
+}
+
+struct expr expr_gather(struct expr x, unsigned axis, struct expr index) {
+  struct expr e = index;
+  e.dtype = x.dtype;
+  e.u = uop_new(rt.graph, OP_GATHER, x.dtype, 1, int_arg(axis), 0, (struct uop *[]){x.u, index.u}, 2);
+  return e;
+}
+
+struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr value) {
+  struct expr padded = expr_bounds(OP_PAD, x, pairs);
+  if (padded.u == x.u) return x;
+  const struct uop *v = value.u;
+  bool zero = v->op == OP_CONST && (dtype_is_float(value.dtype) ? v->arg.f == 0 && !signbit(v->arg.f) : v->arg.i == 0);
+  if (zero) return padded;
+  struct expr inside = expr_bounds(OP_PAD, expr_full(expr_const(DT_BOOL, 0, 1), x.rank, x.dim), pairs);
+  return expr_where(inside, padded, value);
+}
+
+struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis) {
+  struct expr joined = x[n - 1];
+  int64_t pairs[2 * MAX_RANK] = {0}, total = 0, begin;
+  for (unsigned i = 0; i < n; i++) total += x[i].dim[axis];
+  begin = total - joined.dim[axis];
+  pairs[2 * axis] = begin;
+  joined = expr_bounds(OP_PAD, joined, pairs);
+  for (unsigned i = n - 1; i-- > 0;) {
+    begin -= x[i].dim[axis];
+    pairs[2 * axis] = begin;
+    pairs[2 * axis + 1] = total - begin - x[i].dim[axis];
+    struct expr before = expr_count_along(total <= INT32_MAX ? DT_I32 : DT_I64, axis, x[i].rank, joined.dim);
+    before = expr_binary(OP_CMPLT, before, expr_const(before.dtype, 0, begin + x[i].dim[axis]));
+    joined = expr_where(before, expr_bounds(OP_PAD, x[i], pairs), joined);
+  }
+  return joined;
+}
+
+struct expr expr_slice(struct expr x, unsigned axis, int64_t begin, int64_t end) {
+  int64_t pairs[2 * MAX_RANK];
+  for (unsigned i = 0; i < x.rank; i++) pairs[2 * i] = 0, pairs[2 * i + 1] = x.dim[i];
+  pairs[2 * axis] = begin;
+  pairs[2 * axis + 1] = end;
+  return expr_bounds(OP_SHRINK, x, pairs);
 }
 
 struct expr expr_reduce(enum op op, struct expr x, unsigned mask) {

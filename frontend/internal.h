@@ -122,6 +122,14 @@ struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs); /* PAD
 /* Element (..i..j..) is x's at (..i..j + by * i..), i along axis a and j along axis b, which gets size elements; 0 outside of x. */
 struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size);
 struct expr expr_flip(struct expr x, unsigned mask);
+struct expr expr_iota(enum dtype t, int64_t n); /* 0, 1, ... n - 1; t holds them */
+/* Each element's place along an axis, in that shape. */
+struct expr expr_count_along(enum dtype t, unsigned axis, unsigned rank, const int64_t *dim);
+/* x where the axis is at the index, an integer of x's shape but for that axis; 0 where there is no such place. */
+struct expr expr_gather(struct expr x, unsigned axis, struct expr index);
+struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr value); /* value: a constant */
+struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis);              /* of one dtype, n at least 1 */
+struct expr expr_slice(struct expr x, unsigned axis, int64_t begin, int64_t end);
 struct expr expr_reduce(enum op op, struct expr x, unsigned mask); /* axes become 1 */
 struct expr expr_drop_axes(struct expr x, unsigned mask);
 /* Grows x to a shape it broadcasts to. */

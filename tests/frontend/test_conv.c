@@ -32,6 +32,22 @@ static void one_kernel(void **state) {
   db_close(dev);
 }
 
+static void empty_batch(void **state) {
+  DB_SCOPE {
+    db_tensor *w = db_ones(DB_F32, NULL, 6, 4, 3, 3), *y = db_conv2d(db_zeros(DB_F32, NULL, 0, 4, 8, 8), w, NULL);
+    char none;
+    must_read(y, &none, 0);
+    assert_int_equal(db_dim(y, 0), 0);
+    assert_int_equal(db_dim(y, 1), 6);
+    y = db_conv2d(db_zeros(DB_F32, NULL, 1, 0, 8, 8), db_zeros(DB_F32, NULL, 2, 0, 8, 8), NULL);
+    float zero[2];
+    must_read(y, zero, sizeof zero);
+    assert_true(zero[0] == 0 && zero[1] == 0);
+    y = db_conv2d(w, db_zeros(DB_F32, NULL, 2, 4, 0, 1), NULL);
+    assert_contains(db_poison(y), "no elements along axis 2");
+  }
+}
+
 static void refused(void **state) {
   DB_SCOPE {
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *w = db_zeros(DB_F32, NULL, 6, 4, 3, 3);
@@ -58,7 +74,8 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(conv), cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(conv), cmocka_unit_test(one_kernel), cmocka_unit_test(empty_batch),
+                                     cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
 }

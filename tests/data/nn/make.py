@@ -123,7 +123,83 @@ def convolutions():
     conv(2, dtype=torch.bfloat16, batch=1)
 
 
-GROUPS = {"conv": convolutions}
+# ---- pools and interpolation
+MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+ADAPTIVE = {("adaptive_max_pool", n): f for n, f in ((1, F.adaptive_max_pool1d), (2, F.adaptive_max_pool2d), (3, F.adaptive_max_pool3d))}
+ADAPTIVE.update({("adaptive_avg_pool", n): f for n, f in ((1, F.adaptive_avg_pool1d), (2, F.adaptive_avg_pool2d), (3, F.adaptive_avg_pool3d))})
+
+
+def distinct(*shape):
+    """No two elements are the same, so that every maximum has one place."""
+    n = 1
+    for s in shape:
+        n *= s
+    return (torch.randperm(n).float() / 8 - n / 16).reshape(shape)
+
+
+def max_pool(n, kernel, sizes=None, batch=2, dtype=torch.float32, **keys):
+    x = distinct(*(() if batch is None else (batch,)), 2, *(sizes or SIZES[n])).to(dtype)
+    case("max_pool", [x], lambda t: MAX_POOL[n](t.double(), kernel, **keys).to(t.dtype), axes=n, kernel=kernel, **keys)
+
+
+def avg_pool(n, kernel, sizes=None, batch=2, dtype=torch.float32, **keys):
+    x = values(*(() if batch is None else (batch,)), 2, *(sizes or SIZES[n]), dtype=dtype)
+    shown = {k: v for k, v in keys.items() if k != "count_include_pad"}
+    case("avg_pool", [x], lambda t: AVG_POOL[n](t, kernel, **keys), axes=n, kernel=kernel, exclude=not keys.get("count_include_pad", True), **shown)
+
+
+def adaptive(op, n, sizes, shape, batch=2):
+    x = distinct(*(() if batch is None else (batch,)), 2, *shape)
+    case(op, [x], lambda t: ADAPTIVE[op, n](t, sizes), axes=n, sizes=sizes)
+
+
+def interpolate(shape, mode, sizes=None, scale=None, align=None, dtype=torch.float32):
+    x = values(2, 2, *shape, dtype=dtype)
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(shape)]
+    case("interpolate", [x], lambda t: F.interpolate(t, size=sizes, scale_factor=scale, mode=linear if mode == "linear" else mode,
+                                                     align_corners=align).to(t.dtype), mode=mode, sizes=sizes, scale=scale, align=align)
+
+
+def pools():
+    for n in (1, 2, 3):
+        max_pool(n, 2)
+        max_pool(n, 3, stride=1)
+        max_pool(n, 3, stride=2, padding=1)
+        max_pool(n, 2, ceil_mode=True)
+        max_pool(n, 3, stride=2, padding=1, ceil_mode=True)
+        max_pool(n, 2, dilation=2, stride=1, sizes=(7, 6, 5)[:n])
+        max_pool(n, 2, batch=None)
+        avg_pool(n, 2)
+        avg_pool(n, 3, stride=1)
+        avg_pool(n, 3, stride=2, padding=1)
+        avg_pool(n, 3, stride=2, padding=1, count_include_pad=False)
+        avg_pool(n, 2, ceil_mode=True)
+        avg_pool(n, 3, stride=2, padding=1, ceil_mode=True)
+        avg_pool(n, 3, stride=2, padding=1, ceil_mode=True, count_include_pad=False)
+        avg_pool(n, 2, batch=None)
+        for op in ("adaptive_max_pool", "adaptive_avg_pool"):
+            adaptive(op, n, (3, 2, 1)[:n], (6, 4, 5)[:n])
+            adaptive(op, n, (3, 2, 3)[:n], (7, 5, 4)[:n])
+            adaptive(op, n, (5, 3, 2)[:n], (3, 4, 5)[:n], batch=None)
+    max_pool(2, (3, 2), stride=(2, 1), padding=(1, 0))
+    avg_pool(2, (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False)
+    max_pool(2, (3, 3), stride=2, padding=1, sizes=(8, 8), dtype=torch.int64)
+    max_pool(1, 3, dtype=torch.float16)
+    avg_pool(1, 3, dtype=torch.bfloat16)
+    for shape, up, down, other in (((5,), (10,), (3,), (7,)), ((4, 5), (8, 15), (2, 3), (7, 7)), ((3, 4, 2), (6, 4, 4), (2, 2, 1), (5, 3, 3))):
+        for size in (up, down, other):
+            interpolate(shape, "nearest", size)
+            interpolate(shape, "nearest-exact", size)
+            interpolate(shape, "linear", size, align=False)
+            interpolate(shape, "linear", size, align=True)
+        interpolate(shape, "nearest", scale=2.0)
+        interpolate(shape, "linear", scale=1.7, align=False)
+        interpolate(shape, "linear", scale=1.7, align=True)
+    interpolate((4,), "nearest", (6,), dtype=torch.uint8)
+
+
+GROUPS = {"conv": convolutions, "pool": pools}
 
 if __name__ == "__main__":
     for name in sys.argv[2:] or GROUPS:

@@ -1,0 +1,175 @@
+/* Pools: the largest or the mean of windows, of given size or as many as are asked for. */
+#include "window.h"
+#include <math.h>
+#include <string.h>
+
+static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
+static struct expr number_of(struct expr like, int64_t v) { return expr_const(like.dtype, (double)v, v); }
+static struct expr with(enum op op, struct expr x, int64_t v) { return expr_binary(op, x, number_of(x, v)); }
+
+/* What a maximum starts from: nothing is less. */
+static struct expr least_of(enum dtype t) {
+  static const int64_t least[DT_COUNT] = {
+      [DT_I8] = INT8_MIN, [DT_I16] = INT16_MIN, [DT_I32] = INT32_MIN, [DT_I64] = INT64_MIN};
+  return expr_const(t, -INFINITY, least[t]);
+}
+static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || is_half(t) ? DT_F32 : t; }
+
+/* How many elements the windows along an axis cover, by output, in the shape of the result: of the padding, too, where it counts. */
+static struct expr covered(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
+                           const int64_t *dim) {
+  int64_t low = padding_counts ? -w->before[axis] : 0, high = w->in[axis] + (padding_counts ? w->after[axis] : 0);
+  int64_t step = w->dilation[axis];
+  struct expr first = expr_count_along(DT_I32, rank - w->n + axis, rank, dim);
+  first = with(OP_ADD, with(OP_MUL, first, w->stride[axis]), -w->before[axis]);
+  struct expr skipped = expr_binary(OP_SUB, number_of(first, low + step - 1), first);
+  struct expr held =
+      expr_binary(OP_SUB, number_of(first, high - 1 + step), first); /* the last one begins before high */
+  if (step > 1) skipped = with(OP_IDIV, skipped, step), held = with(OP_IDIV, held, step);
+  skipped = with(OP_MAX, skipped, 0);
+  struct expr past = with(OP_MAX, expr_binary(OP_SUB, number_of(held, w->kernel[axis]), held), 0);
+  held = expr_binary(OP_SUB, number_of(past, w->kernel[axis]), past);
+  return with(OP_MAX, expr_binary(OP_SUB, held, skipped), 1);
+}
+
+/* The mean from a sum of windows. */
+static struct expr over_count(const struct window *w, struct expr sum, bool padding_counts) {
+  double all = 1;
+  bool whole = true;
+  for (unsigned i = 0; i < w->n; i++) {
+    int64_t padded = w->in[i] + w->before[i] + w->after[i];
+    whole = whole && window_reach(w, i) <= padded && (padding_counts || !(w->before[i] + w->after[i]));
+    all *= (double)w->kernel[i];
+  }
+  if (whole) return expr_binary(OP_MUL, sum, expr_const(sum.dtype, 1 / all, 0));
+  struct expr count = {0};
+  for (unsigned i = 0; i < w->n; i++) {
+    struct expr n = expr_cast(covered(w, i, padding_counts, sum.rank, sum.dim), sum.dtype);
+    count = i ? expr_binary(OP_MUL, count, n) : n;
+  }
+  return expr_binary(OP_FDIV, sum, count);
+}
+
+/* Elements more behind the padding, so that the last windows have as many as the others. */
+static struct window complete(struct window w) {
+  for (unsigned i = 0; i < w.n; i++) {
+    int64_t missing = window_reach(&w, i) - (w.in[i] + w.before[i] + w.after[i]);
+    if (missing > 0) w.after[i] += missing;
+  }
+  return w;
+}
+
+static struct expr pool(const struct window *w, enum db_pool_op op, struct expr x, bool padding_counts) {
+  struct window all = complete(*w);
+  int64_t pairs[2 * MAX_RANK] = {0};
+  unsigned n = w->n, first = x.rank - n;
+  enum dtype t = x.dtype;
+  bool mean = op == DB_POOL_MEAN;
+  if (mean) x = expr_cast(x, mean_type(t));
+  for (unsigned i = 0; i < n; i++) pairs[2 * (first + i)] = all.before[i], pairs[2 * (first + i) + 1] = all.after[i];
+  x = expr_pad_value(x, pairs, mean ? number_of(x, 0) : least_of(t));
+  unsigned mask = ((1u << n) - 1) << x.rank;
+  struct expr r = expr_drop_axes(expr_reduce(mean ? OP_ADD : OP_MAX, window_slide(&all, x), mask), mask);
+  if (!mean) return r;
+  r = over_count(w, r, padding_counts);
+  return is_half(t) ? expr_cast(r, t) : r;
+}
+
+static bool pool_known(struct call *c, enum db_pool_op op) {
+  if (op == DB_POOL_MAX || op == DB_POOL_MEAN) return true;
+  return call_fail(c, "there is no pool %d", (int)op), false;
+}
+
+db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool o) {
+  struct call c;
+  struct window w = {0};
+  if (!call_begin(&c, op == DB_POOL_MEAN ? "avg_pool" : "max_pool", file, line, 1, &x)) return c.result;
+  if (!pool_known(&c, op) || !window_input(&c, &w, x, axes)) return c.result;
+  if (!kernel.n) return call_fail(&c, "the kernel has no size");
+  if (!window_list(&c, "kernel", kernel, axes, 1, 1, w.kernel)) return c.result;
+  if (!window_list(&c, "stride", o.stride.n ? o.stride : kernel, axes, 1, 1, w.stride)) return c.result;
+  if (!window_list(&c, "dilation", o.dilation, axes, 1, 1, w.dilation)) return c.result;
+  if (!window_padding(&c, o.padding, axes, w.before, w.after)) return c.result;
+  for (unsigned i = 0; i < axes; i++) {
+    int64_t span = (w.kernel[i] - 1) * w.dilation[i] + 1;
+    if (w.before[i] >= span || w.after[i] >= span)
+      return call_fail(
+          &c, "padding of %lld before and %lld after for a kernel that spans %lld; windows would hold nothing else",
+          (long long)w.before[i], (long long)w.after[i], (long long)span);
+  }
+  if (!window_output(&c, &w, o.ceil_mode)) return c.result;
+  return call_end(&c, pool(&w, op, expr_of(x), !o.exclude_padding));
+}
+
+/* ---- as many windows as asked for: output o is made of [o * in / out, ceil((o + 1) * in / out)) ---- */
+
+static struct expr window_begin(struct expr o, int64_t in, int64_t out) {
+  return with(OP_IDIV, with(OP_MUL, o, in), out);
+}
+static struct expr window_end(struct expr o, int64_t in, int64_t out) {
+  return with(OP_IDIV, with(OP_ADD, with(OP_MUL, o, in), in + out - 1), out);
+}
+static int64_t widest(int64_t in, int64_t out) {
+  int64_t most = 0;
+  for (int64_t o = 0; o < out && o < in; o++) { /* the pattern repeats after out / gcd, at most in */
+    int64_t n = ((o + 1) * in + out - 1) / out - o * in / out;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Axis a of x as its outputs; the elements of each follow on a new axis behind, neutral where there are fewer. */
+static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum db_pool_op op) {
+  int64_t in = x.dim[a], most = widest(in, out), dim[MAX_RANK], grid[2] = {out, most};
+  struct expr o = expr_count_along(DT_I64, 0, 2, grid), k = expr_count_along(DT_I64, 1, 2, grid);
+  struct expr at = expr_binary(OP_ADD, window_begin(o, in, out), k);
+  struct expr inside = expr_binary(OP_CMPLT, at, window_end(o, in, out));
+  for (unsigned i = 0; i < x.rank; i++) dim[i] = i == a ? out * most : 1;
+  at = expr_reshape(expr_where(inside, at, number_of(at, -1)), x.rank, dim);
+  memcpy(dim, x.dim, sizeof dim);
+  dim[a] = out * most;
+  x = expr_gather(x, a, expr_expand(at, dim));
+  memmove(dim + a + 1, dim + a, (x.rank - a) * sizeof *dim);
+  dim[a] = out, dim[a + 1] = most;
+  x = expr_reshape(x, x.rank + 1, dim);
+  if (op == DB_POOL_MEAN) return x;
+  int64_t ones[MAX_RANK];
+  for (unsigned i = 0; i < x.rank; i++) ones[i] = i == a ? out : i == a + 1 ? most : 1;
+  return expr_where(expr_expand(expr_reshape(inside, x.rank, ones), dim), x, least_of(x.dtype));
+}
+
+static struct expr adaptive(struct expr x, unsigned n, const int64_t *out, enum db_pool_op op) {
+  enum dtype t = x.dtype;
+  unsigned first = x.rank - n, mask = 0;
+  int64_t in[WINDOW_AXES];
+  memcpy(in, x.dim + first, n * sizeof *in);
+  if (op == DB_POOL_MEAN) x = expr_cast(x, mean_type(t));
+  for (unsigned i = 0; i < n; i++) {
+    x = adaptive_windows(x, first + 2 * i, out[i], op);
+    mask |= 1u << (first + 2 * i + 1);
+  }
+  x = expr_drop_axes(expr_reduce(op == DB_POOL_MEAN ? OP_ADD : OP_MAX, x, mask), mask);
+  for (unsigned i = 0; i < n && op == DB_POOL_MEAN; i++) {
+    struct expr o = expr_count_along(DT_I64, first + i, x.rank, x.dim);
+    struct expr count = expr_binary(OP_SUB, window_end(o, in[i], out[i]), window_begin(o, in[i], out[i]));
+    x = expr_binary(OP_FDIV, x, expr_cast(count, x.dtype));
+  }
+  return op == DB_POOL_MEAN && is_half(t) ? expr_cast(x, t) : x;
+}
+
+db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list sizes) {
+  struct call c;
+  struct window w = {0};
+  const char *name = op == DB_POOL_MEAN ? "adaptive_avg_pool" : "adaptive_max_pool";
+  if (!call_begin(&c, name, file, line, 1, &x)) return c.result;
+  if (!pool_known(&c, op) || !window_input(&c, &w, x, axes)) return c.result;
+  if (!sizes.n) return call_fail(&c, "no size of the result");
+  if (!window_list(&c, "size", sizes, axes, 1, 1, w.out)) return c.result;
+  bool equal = true;
+  for (unsigned i = 0; i < axes; i++) {
+    equal = equal && w.in[i] % w.out[i] == 0;
+    w.kernel[i] = w.stride[i] = w.in[i] / w.out[i];
+    w.dilation[i] = 1;
+  }
+  return call_end(&c, equal ? pool(&w, op, expr_of(x), true) : adaptive(expr_of(x), axes, w.out, op));
+}

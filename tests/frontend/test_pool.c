@@ -1,0 +1,73 @@
+/* Pools and interpolation against PyTorch; what is refused. */
+#include "cases.h"
+
+static db_tensor *interpolate(struct nn_case *c, db_tensor *x) {
+  static const char *const modes[] = {"nearest", "nearest-exact", "linear"};
+  struct db_interpolate o = {.align_corners = case_number(c, "align", 0) != 0, .scale = {case_number(c, "scale", 0)}};
+  while (strcmp(modes[o.mode], case_key(c, "mode"))) o.mode++;
+  return db_interpolate_at(DB_HERE, x, case_list(c, "sizes"), o);
+}
+
+static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
+  unsigned axes = (unsigned)case_number(c, "axes", 0);
+  if (case_is(c, "interpolate")) return interpolate(c, in[0]);
+  if (case_is(c, "adaptive_max_pool"))
+    return db_adaptive_pool_at(DB_HERE, axes, DB_POOL_MAX, in[0], case_list(c, "sizes"));
+  if (case_is(c, "adaptive_avg_pool"))
+    return db_adaptive_pool_at(DB_HERE, axes, DB_POOL_MEAN, in[0], case_list(c, "sizes"));
+  struct db_pool o = {.stride = case_list(c, "stride"),
+                      .padding = case_list(c, "padding"),
+                      .dilation = case_list(c, "dilation"),
+                      .ceil_mode = case_key(c, "ceil_mode") != NULL,
+                      .exclude_padding = case_key(c, "exclude") != NULL};
+  enum db_pool_op op = case_is(c, "max_pool") ? DB_POOL_MAX : DB_POOL_MEAN;
+  return db_pool_at(DB_HERE, axes, op, in[0], case_list(c, "kernel"), o);
+}
+CASE_TESTS(pool, "pool.txt", 100, apply)
+
+static void one_kernel(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    float data[1024] = {0};
+    db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8);
+    db_tensor *y[] = {db_max_pool2d(x, DB_LIST(2)),
+                      db_max_pool2d(x, DB_LIST(3), .padding = DB_LIST(1), .stride = DB_LIST(2)),
+                      db_avg_pool2d(x, DB_LIST(3), .padding = DB_LIST(1), .exclude_padding = true),
+                      db_adaptive_avg_pool2d(x, 1, 1),
+                      db_adaptive_max_pool2d(x, 4, 2),
+                      db_interpolate(x, DB_LIST(16, 16))};
+    for (unsigned i = 0; i < sizeof y / sizeof *y; i++) {
+      unsigned before = kernels_so_far(dev);
+      if (db_realize(db_contiguous(y[i]))) fail_msg("%s", db_error());
+      assert_int_equal(kernels_so_far(dev) - before, 1);
+    }
+  }
+  db_close(dev);
+}
+
+static void refused(void **state) {
+  DB_SCOPE {
+    db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *i = db_zeros(DB_I32, NULL, 2, 4, 8);
+    assert_contains(db_poison(db_max_pool2d(x, DB_LIST())), "the kernel has no size");
+    assert_contains(db_poison(db_max_pool2d(x, DB_LIST(2, 2, 2))), "3 numbers as kernel");
+    assert_contains(db_poison(db_max_pool2d(x, DB_LIST(2), .padding = DB_LIST(2))), "padding of 2 before");
+    assert_contains(db_poison(db_avg_pool2d(x, DB_LIST(9))), "a kernel that spans 9 of axis 0, which has 8");
+    assert_contains(db_poison(db_avg_pool3d(i, DB_LIST(2))), "[2, 4, 8]; 4 axes are needed");
+    assert_contains(db_poison(db_adaptive_avg_pool2d(x, 0)), "a size of 0");
+    assert_contains(db_poison(db_pool_at(DB_HERE, 7, DB_POOL_MAX, x, DB_LIST(1), (struct db_pool){0})), "over 7 axes");
+    assert_contains(db_poison(db_interpolate(i, DB_LIST(4), .mode = DB_LINEAR)), "of i32 linearly");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(4, 4), .scale = {2})), "either sizes or a scale");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST())), "either sizes or a scale");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale = {NAN})), "a scale of nan");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale = {0.01})), "a scale of 0.01");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .align_corners = true)), "corners");
+  }
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(pool), cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
+  has_ptxas(); /* chooses the cache before anything is compiled */
+  return cmocka_run_group_tests_name("pool", tests, NULL, finish);
+}
