@@ -96,6 +96,10 @@ static struct {
   bool op[OP_COUNT];
 } sets[32];
 static unsigned nsets;
+static struct {
+  char *name, *code;
+} givens[8]; /* names that every rule of the file has */
+static unsigned ngivens;
 
 /* Up to the matching closer, C strings and characters respected. */
 static char *balanced(char open, char close) {
@@ -412,6 +416,32 @@ static void write_replacement(const struct term *t) {
   }
 }
 
+/* x: a, y: b   a SINK of x, a, y, b; false when there is no such list here. */
+static bool write_flows(void) {
+  for (unsigned n = 0;; n++) {
+    const char *where = at;
+    char *name = ident();
+    if (*at != ':') {
+      if (n) die(where, "expected a name and ':' after ','");
+      at = where;
+      return false;
+    }
+    at++;
+    if (!is_bound(name)) die(where, "the pattern does not bind %s", name);
+    fprintf(out, n ? ", %s, " : "rule_node(g, OP_SINK, DT_VOID, 0, 0, (struct uop *[]){%s, ", name);
+    write_replacement(read_term(true));
+    const char *end = at;
+    skip();
+    if (*at != ',') {
+      at = end;
+      fprintf(out, "}, %u)", 2 * n + 2);
+      return true;
+    }
+    at++;
+    skip();
+  }
+}
+
 struct rule {
   struct term *pattern;
   const char *begin;
@@ -422,6 +452,10 @@ static void write_rule(struct rule *r, unsigned index) {
   struct term *p = r->pattern;
   nbound = ntemp = ndepth = 0;
   fprintf(out, "static struct uop *rule_%u(struct graph *g, void *ctx, struct uop *root) {\n", index);
+  for (unsigned i = 0; i < ngivens; i++) {
+    bind(givens[i].name, p->where);
+    fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", givens[i].name, givens[i].code);
+  }
   fprintf(out, "if (1");
   write_leaf_tests(p, "root");
   fprintf(out, ") {\n");
@@ -442,9 +476,8 @@ static void write_rule(struct rule *r, unsigned index) {
   at += 2;
   skip();
   unsigned line = line_of(at);
-  struct term *replacement = read_term(true);
   fprintf(out, "struct uop *result =\n#line %u \"%s\"\n", line, file);
-  write_replacement(replacement);
+  if (!write_flows()) write_replacement(read_term(true));
   fprintf(out, ";\nif (result) return result;\n");
   for (unsigned i = 0; i < ndepth; i++) fprintf(out, "}\n");
   fprintf(out, "return NULL;\n}\n\n");
@@ -520,8 +553,18 @@ static void generate(void) {
         skip();
         read_ops(sets[nsets].op);
         nsets++;
+      } else if (!strcmp(word, "given")) {
+        skip();
+        if (ngivens == sizeof givens / sizeof *givens) die(where, "more than %u given names", ngivens);
+        givens[ngivens].name = ident();
+        skip();
+        if (!*givens[ngivens].name || *at != '=') die(where, "expected given NAME = {C}");
+        at++;
+        skip();
+        if (*at != '{') die(at, "expected '{' after given %s =", givens[ngivens].name);
+        givens[ngivens++].code = balanced('{', '}');
       } else
-        die(where, "%s is neither a rule nor a directive (set, let, #include)", word);
+        die(where, "%s is neither a rule nor a directive (set, let, given, #include)", word);
     } else
       die(where, "unexpected '%c'", *at);
   }
