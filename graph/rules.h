@@ -37,7 +37,7 @@ void rewriter_free(struct rewriter *r);
 void graph_match_stats(int level);
 void graph_match_stats_print(FILE *f);
 
-extern const struct ruleset rules_fold, rules_symbolic;
+extern const struct ruleset rules_fold, rules_symbolic, rules_gradient;
 extern const struct ruleset *const rules_simplify[]; /* both, as graph_rewrite takes them */
 
 /* ---- what conditions and replacements are written with --------------------------------------------------------------------------- */

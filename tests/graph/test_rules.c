@@ -208,6 +208,10 @@ static void test_generator_errors(void **state) {
       {"set a\n(ADD x y)[1] => x\n", ":2: expected && or =>"},
       {"set a\n(REDUCE[1] x) => x\n", ":2: [...] belongs in a replacement"},
       {"set a\n$\n", ":2: unexpected '$'"},
+      {"set a\ngiven x {y}\n", ":2: expected given NAME = {C}"},
+      {"set a\ngiven x = y\n", ":2: expected '{' after given x ="},
+      {"set a\n(ADD x y) => q: y\n", ":2: the pattern does not bind q"},
+      {"set a\n(ADD x y) => x: y, y\n", ":2: expected a name and ':' after ','"},
   };
   char said[2000], path[300];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

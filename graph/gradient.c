@@ -1,0 +1,162 @@
+/* The reverse walk: from the root to the targets, each node's rule says what flows from it to its sources, and what reaches a node is summed
+ * before it flows on. Only nodes between root and targets are visited; no recursion. */
+#include "gradient.h"
+#include "derivative.h"
+#include "internal.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { NO_DEVICE = 256 };
+
+struct place {         /* a node in the walk */
+  struct uop *u, *sum; /* what has flown in so far */
+  struct uop *expr;    /* of a link's memory */
+  uint16_t device;
+  bool wanted; /* a target is at or below it */
+  bool target;
+};
+struct walk {
+  struct graph *graph;
+  struct place *place;
+  struct uop_map at; /* node to its place */
+  struct uop *dy, *none;
+};
+
+static struct place *find(const struct walk *w, const struct uop *u) { return uop_map_get(&w->at, u); }
+
+struct uop *gradient_dy(const void *ctx) { return ((const struct walk *)ctx)->dy; }
+struct uop *gradient_none(const void *ctx) { return ((const struct walk *)ctx)->none; }
+bool passes(const void *ctx, const struct uop *u) {
+  const struct place *p = find(ctx, u);
+  return !p || !p->target;
+}
+struct uop *copy_back(const void *ctx, struct uop *dy, const struct uop *x) {
+  const struct walk *w = ctx;
+  unsigned device = find(w, x)->device;
+  if (device == NO_DEVICE) return dy;
+  return uop_new(w->graph, OP_COPY, dy->dtype, dy->lanes, (union uop_arg){0}, device, &dy, 1);
+}
+
+struct uop *gradient_cut(struct graph *g, struct uop *x) {
+  return uop_new(g, OP_BITCAST, x->dtype, x->lanes, (union uop_arg){0}, 0, &x, 1);
+}
+
+/* The type that contributions to a value of type t are summed in. */
+static enum dtype sum_type(enum dtype t) { return dtype_info[t].size < 4 ? DT_F32 : t; }
+
+/* v as t; what was only rounded from t is taken as it was. */
+static struct uop *widen(struct graph *g, struct uop *v, enum dtype t) {
+  return v->op == OP_CAST && v->src[0]->dtype == t && v->dtype != t ? v->src[0] : uop_cast(g, v, t);
+}
+
+/* v in the shape of u, from which it may differ where u has rank 0 and was broadcast, or by symbolic sizes written otherwise. */
+static struct uop *fit(struct graph *g, struct uop *v, const struct uop *u) {
+  if (shape_equal(v->shape, u->shape)) return v;
+  if (!u->shape->rank) {
+    enum dtype t = sum_type(u->dtype);
+    int64_t axes = (INT64_C(1) << v->shape->rank) - 1;
+    struct uop *wide = widen(g, v, t);
+    v = uop_cast(g, uop_new(g, OP_REDUCE_AXIS, t, 1, (union uop_arg){.i = axes}, OP_ADD, &wide, 1), u->dtype);
+  } else if (!v->shape->rank) {
+    struct uop *src[MAX_RANK + 1] = {v};
+    for (unsigned i = 0; i < u->shape->rank; i++) src[i + 1] = uop_index(g, 1);
+    v = uop_new(g, OP_RESHAPE, v->dtype, 1, (union uop_arg){0}, 0, src, u->shape->rank + 1);
+    return expand_like(g, v, u);
+  }
+  return reshape_like(g, v, u);
+}
+
+static void flow(struct walk *w, struct uop *to, struct uop *v) {
+  struct place *p = find(w, to);
+  if (!p || !p->wanted) return;
+  struct graph *g = w->graph;
+  v = fit(g, v, to);
+  if (!p->sum) {
+    p->sum = v;
+    return;
+  }
+  enum dtype t = sum_type(to->dtype);
+  p->sum = uop_binary(g, OP_ADD, widen(g, p->sum, t), widen(g, v, t));
+}
+
+/* Finds what lies between root and targets. */
+static void survey(struct walk *w, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    struct place *p = &w->place[i];
+    const struct uop *u = p->u;
+    p->device = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+    p->wanted = p->target;
+    for (unsigned k = 0; k < u->nsrc; k++) {
+      const struct place *s = find(w, u->src[k]);
+      if (p->device == NO_DEVICE) p->device = s->device;
+      p->wanted |= s->wanted;
+    }
+    if (p->expr) p->wanted |= find(w, p->expr)->wanted;
+    p->wanted &= dtype_is_float(u->dtype);
+  }
+}
+
+int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct uop *const *target, unsigned n,
+                   const struct gradient_link *links, unsigned nlinks, struct uop **out, char *err, size_t errcap) {
+  struct walk w = {.graph = g};
+  struct uop **roots = calloc(nlinks + 1, sizeof *roots), **order = NULL;
+  size_t count = 0;
+  int status = -ENOMEM;
+  for (unsigned i = 0; i < n; i++) out[i] = NULL;
+  snprintf(err, errcap, "out of memory for the gradient");
+  if (!roots) return status;
+  for (unsigned i = 0; i < nlinks; i++) roots[i] = links[i].expr;
+  roots[nlinks] = root;
+  order = uop_toposort(roots, nlinks + 1, &count);
+  w.place = calloc(count + 1, sizeof *w.place);
+  if (!order || !w.place) goto out;
+  for (size_t i = 0; i < count; i++) {
+    w.place[i].u = order[i];
+    if (!uop_map_put(&w.at, order[i], &w.place[i])) goto out;
+  }
+  for (unsigned i = 0; i < nlinks; i++) {
+    struct place *p = find(&w, links[i].memory);
+    if (p) p->expr = links[i].expr;
+  }
+  for (unsigned i = 0; i < n; i++) {
+    struct place *p = find(&w, target[i]);
+    if (p) p->target = true;
+  }
+  survey(&w, count);
+  w.none = uop_const_int(g, DT_VOID, 0);
+  flow(&w, root, seed ? seed : uop_const_float(g, root->dtype, 1));
+  for (size_t i = count; i-- > 0;) {
+    struct place *p = &w.place[i];
+    struct uop *u = p->u;
+    if (!p->sum) continue;
+    w.dy = p->sum = widen(g, p->sum, u->dtype);
+    if (p->expr) {
+      flow(&w, p->expr, w.dy);
+      continue;
+    }
+    bool further = false;
+    for (unsigned k = 0; k < u->nsrc; k++) further |= find(&w, u->src[k])->wanted;
+    if (!further) continue;
+    struct uop *flows = rules_gradient.apply(g, &w, u);
+    if (graph_error(g)) goto out;
+    if (!flows) {
+      status = -EINVAL;
+      snprintf(err, errcap, "not supported: the gradient of %s%s%s", op_info[u->op].name,
+               u->op == OP_REDUCE_AXIS ? "." : "", u->op == OP_REDUCE_AXIS ? op_info[u->aux].name : "");
+      goto out;
+    }
+    for (unsigned k = 0; flows->op == OP_SINK && k + 1 < flows->nsrc; k += 2)
+      flow(&w, flows->src[k], flows->src[k + 1]);
+  }
+  for (unsigned i = 0; i < n; i++) {
+    const struct place *p = find(&w, target[i]);
+    if (p) out[i] = p->sum;
+  }
+  status = graph_error(g) ? -ENOMEM : 0;
+out:
+  uop_map_free(&w.at);
+  free(w.place);
+  free(order);
+  free(roots);
+  return status;
+}
