@@ -288,7 +288,7 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 /* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
 
 enum db_reduce_op {
-  DB_SUM,     /* bool and integers: i64. f16 and bf16 accumulate in f32 */
+  DB_SUM,     /* bool and integers: i64, u64: u64. f16 and bf16 accumulate in f32 */
   DB_PROD,    /* as sum */
   DB_MAXIMUM, /* of no elements: poison */
   DB_MINIMUM,

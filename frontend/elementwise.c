@@ -11,7 +11,9 @@ static struct expr less(struct expr a, struct expr b) { return expr_binary(OP_CM
 static struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }
 
 static struct expr unary_neg(struct expr x) { return expr_unary(OP_NEG, x); }
+/* Of floats the larger of x and -x, plus 0 so that -0 becomes 0. */
 static struct expr unary_abs(struct expr x) {
+  if (dtype_is_float(x.dtype)) return binary_num(OP_ADD, expr_binary(OP_MAX, x, unary_neg(x)), 0);
   return dtype_info[x.dtype].cls == 'u' || x.dtype == DT_BOOL ? x
                                                               : expr_where(less(x, expr_num(x, 0)), unary_neg(x), x);
 }
@@ -41,17 +43,32 @@ static struct expr unary_exp(struct expr x) { return expr_unary(OP_EXP2, binary_
 static struct expr unary_log2(struct expr x) { return expr_unary(OP_LOG2, x); }
 static struct expr unary_log(struct expr x) { return binary_num(OP_MUL, expr_unary(OP_LOG2, x), M_LN2); }
 static struct expr unary_sin(struct expr x) { return expr_unary(OP_SIN, x); }
-static struct expr unary_cos(struct expr x) { return expr_unary(OP_SIN, binary_num(OP_ADD, x, M_PI_2)); }
+/* 1 - 2 sin^2(x/2), as x + pi/2 would lose the digits of a large x. */
+static struct expr unary_cos(struct expr x) {
+  struct expr s = expr_unary(OP_SIN, binary_num(OP_MUL, x, 0.5));
+  return expr_binary(OP_SUB, expr_num(x, 1), binary_num(OP_MUL, expr_binary(OP_MUL, s, s), 2));
+}
 static struct expr unary_sigmoid(struct expr x) {
   return expr_unary(OP_RECIP, binary_num(OP_ADD, unary_exp(unary_neg(x)), 1));
 }
-/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series (next term 1382/155925 x^10) takes over. */
+/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series takes over: below 1/4 each of its terms is 40 times
+ * smaller than the one before. */
 static struct expr unary_tanh(struct expr x) {
-  static const double series[] = {62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3};
+  static const double series[] = {18888466084.0 / 194896477400625,
+                                  -443861162.0 / 1856156927625,
+                                  6404582.0 / 10854718875,
+                                  -929569.0 / 638512875,
+                                  21844.0 / 6081075,
+                                  -1382.0 / 155925,
+                                  62.0 / 2835,
+                                  -17.0 / 315,
+                                  2.0 / 15,
+                                  -1.0 / 3};
   struct expr a = unary_abs(x), e = unary_exp(binary_num(OP_MUL, a, -2)), s = unary_square(x);
   struct expr far = expr_binary(OP_FDIV, expr_binary(OP_SUB, expr_num(x, 1), e), binary_num(OP_ADD, e, 1));
-  struct expr near = expr_num(x, series[0]);
-  for (int i = 1; i < 4; i++) near = binary_num(OP_ADD, expr_binary(OP_MUL, near, s), series[i]);
+  unsigned i = x.dtype == DT_F64 ? 0 : 6;
+  struct expr near = expr_num(x, series[i]);
+  while (++i < 10) near = binary_num(OP_ADD, expr_binary(OP_MUL, near, s), series[i]);
   near = expr_binary(OP_ADD, x, expr_binary(OP_MUL, x, expr_binary(OP_MUL, near, s)));
   far = expr_where(less(x, expr_num(x, 0)), unary_neg(far), far);
   return expr_where(less(a, expr_num(x, 0.25)), near, far);
@@ -159,7 +176,9 @@ static struct expr binary_ge(struct expr a, struct expr b) { return binary_le(b,
 
 /* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value. */
 static struct expr binary_pow(struct expr a, struct expr b) {
-  struct expr size = expr_unary(OP_EXP2, expr_binary(OP_MUL, expr_unary(OP_LOG2, unary_abs(a)), b));
+  struct expr a_size = unary_abs(a);
+  struct expr size = expr_unary(OP_EXP2, expr_binary(OP_MUL, expr_unary(OP_LOG2, a_size), b));
+  size = expr_where(binary_num(OP_CMPEQ, a_size, 1), expr_num(a, 1), size); /* also to an infinite power */
   struct expr whole = binary_eq(b, expr_unary(OP_TRUNC, b));
   struct expr half = binary_num(OP_MUL, b, 0.5);
   struct expr odd = expr_binary(OP_CMPNE, half, expr_unary(OP_TRUNC, half));
@@ -170,6 +189,7 @@ static struct expr binary_pow(struct expr a, struct expr b) {
 }
 static struct expr power_by_squaring(struct expr a, int64_t n) {
   struct expr r = expr_num(a, 1);
+  if (!n) return expr_broadcast(r, a.rank, a.dim);
   for (bool first = true; n; n >>= 1, a = n ? unary_square(a) : a)
     if (n & 1) r = first ? a : expr_binary(OP_MUL, r, a), first = false;
   return r;

@@ -1,0 +1,19 @@
+/* Every op against PyTorch's and NumPy's numbers: all cases on the CPU, some on the emulated GPUs (long_cases.c runs all there). */
+#include "reference.h"
+
+enum { SOME = 16 };
+
+static void cpu(void **state) { run_cases("CPU", 1); }
+static void emulated(void **state) { run_cases(EMULATED, SOME); }
+static void nvidia(void **state) {
+  if (!has_ptxas()) skip();
+  run_cases(EMULATED_NVIDIA, SOME);
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(emulated), cmocka_unit_test(nvidia)};
+  has_ptxas(); /* chooses the cache before anything is compiled */
+  return cmocka_run_group_tests_name("cases", tests, NULL, finish);
+}
