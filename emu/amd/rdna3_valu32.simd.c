@@ -294,11 +294,11 @@ FN(div_fmas_f32) {
         }))
 }
 /* q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator): exceptional quotients by rule, the sign from the
- * operands. */
+ * operands. A quotient that overflowed on the way has become NaN (infinity less infinity). */
 static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   u32 sign = (den ^ num) & 0x80000000, d = den & 0x7fffffff, n = num & 0x7fffffff, inf = 0x7f800000;
   i32 ed = (i32)(d >> 23), en = (i32)(n >> 23);
-  u32 r = en - ed < -150 ? sign : ed == 255 ? sign | inf : (q & 0x7fffffff) | sign;
+  u32 r = en - ed < -150 ? sign : ed == 255 || (q & 0x7fffffff) > inf ? sign | inf : (q & 0x7fffffff) | sign;
   r = d == inf || n == 0 ? sign : r;
   r = d == 0 || n == inf ? sign | inf : r;
   r = (d == 0 && n == 0) || (d == inf && n == inf) ? 0xffc00000u : r;

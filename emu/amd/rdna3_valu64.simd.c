@@ -181,7 +181,7 @@ FN(div_fmas_f64) {
 static inline uint64_t fix_quotient(uint64_t q, uint64_t den, uint64_t num) {
   uint64_t top = 1ull << 63, inf = 2047ull << 52, sign = (den ^ num) & top, d = den & ~top, n = num & ~top;
   i32 ed = (i32)(d >> 52), en = (i32)(n >> 52);
-  uint64_t r = en - ed < -1075 ? sign : ed == 2047 ? sign | inf : (q & ~top) | sign;
+  uint64_t r = en - ed < -1075 ? sign : ed == 2047 || (q & ~top) > inf ? sign | inf : (q & ~top) | sign;
   r = d == inf || n == 0 ? sign : r;
   r = d == 0 || n == inf ? sign | inf : r;
   r = (d == 0 && n == 0) || (d == inf && n == inf) ? 0xfff8000000000000ull : r;

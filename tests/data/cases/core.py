@@ -14,6 +14,7 @@ OUTPUT   dtype[sizes], then its elements; a number that is wanted is met when th
 Everything is computed in float64 or in integers, from inputs rounded to their type, and rounded once. Where the type of an argument
 has no PyTorch counterpart (u16, u32, u64, fp8) this is NumPy's arithmetic, or PyTorch's on a wider type.
 """
+import math
 import sys
 import zlib
 
@@ -21,8 +22,12 @@ import numpy as np
 import torch
 
 INTS = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64}
+INT_TYPES = tuple(INTS)
+NAN, INF = math.nan, math.inf
+RANGE = {"i8": (-128, 127), "u8": (0, 255), "i16": (-2**15, 2**15 - 1), "u16": (0, 2**16 - 1), "i32": (-2**31, 2**31 - 1),
+         "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (0, 1)}
 FLOATS = ("f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
-TYPES = ("bool",) + tuple(INTS) + FLOATS
+TYPES = ("bool",) + INT_TYPES + FLOATS
 # One unit in the last place, with room for a second rounding; f32 as the library states it for sums and transcendentals.
 TOL = {"f8e4m3": 0.13, "f8e5m2": 0.26, "f16": 1.1e-3, "bf16": 8e-3, "f32": 3e-6, "f64": 1e-12}
 

@@ -4,8 +4,7 @@ import math
 import numpy as np
 import torch
 
-from core import FLOATS, In, TOL, TYPES, case, is_float, is_unsigned, promote, to_real, to_type
-from family_unary import INF, INT_TYPES, NAN, RANGE
+from core import FLOATS, INF, INT_TYPES, NAN, RANGE, In, TOL, TYPES, case, is_float, promote, to_real, to_type
 
 ARITHMETIC = {"add": (torch.add, np.add), "sub": (torch.sub, np.subtract), "mul": (torch.mul, np.multiply)}
 COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
@@ -67,8 +66,8 @@ for t in MAIN:
     case("div", [In(t, (2, 4)), In(t, (2, 4), span=positive)], lambda a, b: a.double() / b.double(), out=to_real(t))
 for sa, sb in SHAPES[:6]:
     case("div", [In("f32", sa), In("f32", sb, span=(0.5, 3))], torch.div)
-case("div", [In("f32", data=[1, -1, 0, INF, 1, NAN, 3e38, -0.0]), In("f32", data=[0, 0, 0, INF, INF, 1, 0.1, 5])], np.divide, arrays=True, floor=0)
-case("div", [In("f64", data=[1, -1, 0, 1, 1e300]), In("f64", data=[0, -0.0, 0, 3, 1e-300])], np.divide, arrays=True, floor=0)
+case("div", [In("f32", data=[1, -1, 0, INF, 1, NAN, 3e38, -0.0, 3e38, -1e-38, 2e38, 1e-30]), In("f32", data=[0, 0, 0, INF, INF, 1, 0.1, 5, -1e-38, 3e38, 1.5e38, 1e-8])], np.divide, arrays=True, floor=0)
+case("div", [In("f64", data=[1, -1, 0, 1, 1e300, -1e300, 1e-300, 1.5e308]), In("f64", data=[0, -0.0, 0, 3, 1e-300, 1e-300, 1e300, 1e308])], np.divide, arrays=True, floor=0)
 case("div", [In("i32", (5,))], lambda x: x / 4, int=4, out="f32")
 case("div", [In("f32", (5,))], lambda x: x / 4, int=4)
 case("div", [In("f32", (5,), span=(1, 3))], lambda x: 2 / x, int=2, first=1)

@@ -2,8 +2,7 @@
 import numpy as np
 import torch
 
-from core import FLOATS, In, TOL, TYPES, case, is_float, promote
-from family_unary import INF, NAN
+from core import FLOATS, INF, NAN, In, TOL, TYPES, case, is_float, promote
 
 for sa, sb in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (3, 4)), ((2, 1, 2, 3), (4, 3, 2)), ((2, 3), (4, 3, 2)), ((5, 2, 3), (3,)),
                ((3,), (2, 3, 2)), ((1, 1), (1, 1)), ((17, 33), (33, 9)), ((8, 16), (16, 8)), ((1, 40), (40, 1)), ((13, 1), (1, 11)), ((0, 3), (3, 4)), ((2, 0), (0, 3)), ((0,), (0,)), ((3, 2, 0), (0, 2))):

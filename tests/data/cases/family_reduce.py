@@ -4,8 +4,7 @@ import math
 import numpy as np
 import torch
 
-from core import FLOATS, In, TOL, TYPES, case, is_float, to_real
-from family_unary import INF, INT_TYPES, NAN, RANGE
+from core import FLOATS, INF, INT_TYPES, NAN, RANGE, In, TOL, TYPES, case, is_float, to_real
 
 
 def axes_of(x, axes):

@@ -5,15 +5,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from core import FLOATS, In, TOL, TYPES, case, is_float, is_unsigned, promote, raw, to_real, to_type
+from core import FLOATS, INF, INT_TYPES, NAN, RANGE, In, TOL, TYPES, case, is_float, is_unsigned, raw, to_real
 
-NAN, INF = math.nan, math.inf
-INT_TYPES = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 MATH_TYPES = ("f32", "f16", "bf16", "f64", "f8e4m3", "f8e5m2", "i32", "u8", "bool")
 EXTREMES = {"f32": (1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, -3.4028235e38), "f16": (6e-8, -6e-8, 6.1e-5, 65504, -65504),
             "bf16": (1e-40, -1e-40, 1.1754944e-38, 3.39e38, -3.39e38), "f64": (5e-324, -5e-324, 2.3e-308, 1.7976931348623157e308, -1.7976931348623157e308)}
-RANGE = {"i8": (-128, 127), "u8": (0, 255), "i16": (-2**15, 2**15 - 1), "u16": (0, 2**16 - 1), "i32": (-2**31, 2**31 - 1),
-         "u32": (0, 2**32 - 1), "i64": (-2**63, 2**63 - 1), "u64": (0, 2**64 - 1), "bool": (0, 1)}
 
 
 def real(f):

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
+sys.dont_write_bytecode = True
 import core
 
 FAMILIES = ("unary", "binary", "movement", "reduce", "matmul")
