@@ -20,9 +20,6 @@ static struct bounds type_range(enum dtype t) {
   }
 }
 
-int64_t uop_min(struct uop *u) { return u->flags & UOP_HAS_BOUNDS ? uop_bounds_slot(u)->min : INT64_MIN; }
-int64_t uop_max(struct uop *u) { return u->flags & UOP_HAS_BOUNDS ? uop_bounds_slot(u)->max : INT64_MAX; }
-
 static int64_t clamp128(__int128 v) { return v < INT64_MIN ? INT64_MIN : v > INT64_MAX ? INT64_MAX : (int64_t)v; }
 
 /* An exact interval as bounds of t. */
@@ -68,7 +65,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   bool known = u->nsrc > 0; /* every source has bounds */
   for (unsigned i = 0; i < u->nsrc && i < 3; i++) {
     if (u->src[i]->flags & UOP_HAS_BOUNDS)
-      s[i] = *uop_bounds_slot(u->src[i]);
+      s[i] = *uop_bounds(u->src[i]);
     else
       known = false;
   }
@@ -202,7 +199,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
       if (!x || !y) return NULL;
       if (!x->rank)
         x = y;
-      else if (y->rank && !shape_equal(x, y))
+      else if (y->rank && x != y)
         return NULL;
     }
     return x;
@@ -254,10 +251,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     break;
   default: return NULL;
   }
-  if (s.rank == x->rank && !memcmp(s.dim, x->dim, s.rank * sizeof *s.dim)) return x;
-  struct shape *keep = graph_alloc(g, sizeof *keep);
-  if (keep) *keep = s;
-  return keep;
+  return s.rank ? shape_intern(g, &s) : &scalar;
 }
 
 const struct shape *uop_shape(struct graph *g, struct uop *u) { return u->shape; }

@@ -1,9 +1,10 @@
-/* Nodes: the arena, the hash-consing table, interned strings, constructors, and walks over the graph that never
- * recurse. */
+/* Nodes: the arena, the hash-consing table, interned strings and shapes, constructors. */
 #include "internal.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 const struct op_info op_info[OP_COUNT] = {
 #define OP(name, cls, arity, comm, doc) [OP_##name] = {#name, OPCLASS_##cls, arity, comm},
@@ -11,52 +12,106 @@ const struct op_info op_info[OP_COUNT] = {
 #undef OP
 };
 
-/* Chunks are aligned to their size, so that a node's address leads to its graph. A node too large for one gets a chunk
- * of its own, which it starts, so that the same arithmetic holds. */
-enum { CHUNK = 1 << 16 };
+/* Chunks are aligned to their size, so that a node's address leads to its graph. The first ones are allocated one by one, later ones in
+ * blocks of huge pages. A node too large for one gets a chunk of its own, which it starts, so that the same arithmetic holds. */
+enum { CHUNK = 1 << 16, BLOCK = 1 << 21, SINGLE_CHUNKS = 32 };
 struct chunk {
   struct graph *graph;
-  struct chunk *next;
-  size_t size;
+  uint64_t number;
+};
+struct block { /* memory of some chunks */
+  void *memory;
+  bool huge;
+  struct block *next;
 };
 
-struct graph {
-  char *at, *end; /* free space of the newest chunk */
-  struct chunk *chunks;
-  struct slot {
-    uint64_t hash;
-    struct uop *node; /* NULL: empty */
-  } *slot;
-  size_t capacity, count;
-  size_t bytes;
-  char **string;
-  size_t nstrings, strings_capacity;
-  const char *error;
-  struct uop *broken; /* what uop_new returns when memory is out */
-};
+/* Zeroed memory in huge pages: fewer page faults and TLB misses. size is a multiple of BLOCK. */
+static void *huge_alloc(size_t size) {
+  char *p = mmap(NULL, size + BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  size_t before = -(uintptr_t)p & (BLOCK - 1);
+  if (before) munmap(p, before);
+  munmap(p + before + size, BLOCK - before);
+  madvise(p + before, size, MADV_HUGEPAGE); /* advice only */
+  return p + before;
+}
 
-static struct chunk *chunk_new(struct graph *g, size_t size) {
-  size = (size + CHUNK - 1) & ~(size_t)(CHUNK - 1);
-  struct chunk *c = aligned_alloc(CHUNK, size);
-  if (!c) return NULL;
-  *c = (struct chunk){g, g->chunks, size};
-  g->chunks = c;
+/* A few blocks outlive their graph and serve the next one: the kernel need not clear them again. */
+enum { MOST_SPARE = 8 };
+static struct {
+  pthread_mutex_t lock;
+  void *memory[MOST_SPARE];
+  unsigned n;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *block_new(struct graph *g, size_t size, bool huge) {
+  struct block *b = malloc(sizeof *b);
+  void *p = NULL;
+  if (b && huge) {
+    pthread_mutex_lock(&spare.lock);
+    if (spare.n) p = spare.memory[--spare.n];
+    pthread_mutex_unlock(&spare.lock);
+  }
+  if (b && !p) p = huge ? huge_alloc(size) : aligned_alloc(CHUNK, size);
+  if (!p) {
+    free(b);
+    return NULL;
+  }
+  *b = (struct block){p, huge, g->blocks};
+  g->blocks = b;
   g->bytes += size;
+  return p;
+}
+
+static void block_free(struct block *b) {
+  if (b->huge) {
+    pthread_mutex_lock(&spare.lock);
+    if (spare.n < MOST_SPARE) spare.memory[spare.n++] = b->memory, b->memory = NULL;
+    pthread_mutex_unlock(&spare.lock);
+    if (b->memory) munmap(b->memory, BLOCK);
+  } else
+    free(b->memory);
+  free(b);
+}
+
+/* size: what is needed behind the chunk's head. */
+static struct chunk *chunk_new(struct graph *g, size_t size) {
+  if (g->nchunks == g->chunk_capacity) {
+    size_t n = g->chunk_capacity ? g->chunk_capacity * 2 : 8;
+    struct chunk **p = realloc(g->chunk, n * sizeof *p);
+    if (!p) return NULL;
+    g->chunk = p, g->chunk_capacity = n;
+  }
+  struct chunk *c = NULL;
+  if (size > CHUNK || g->nchunks < SINGLE_CHUNKS)
+    c = block_new(g, (size + CHUNK - 1) & ~(size_t)(CHUNK - 1), false);
+  else {
+    if (g->fresh == g->fresh_end && (g->fresh = block_new(g, BLOCK, true))) g->fresh_end = g->fresh + BLOCK;
+    if (g->fresh) c = (struct chunk *)g->fresh, g->fresh += CHUNK;
+  }
+  if (!c) return NULL;
+  *c = (struct chunk){g, g->nchunks};
+  g->chunk[g->nchunks++] = c;
   return c;
 }
 
-static void *take(struct graph *g, size_t size) {
-  size = (size + 7) & ~(size_t)7;
-  if ((size_t)(g->end - g->at) < size) {
-    size_t need = size + sizeof(struct chunk);
-    struct chunk *c = chunk_new(g, need);
-    if (!c) {
-      g->error = "out of memory";
-      return NULL;
-    }
-    if (need > CHUNK / 4) return c + 1;
-    g->at = (char *)(c + 1), g->end = (char *)c + CHUNK;
+static void *take_from_new_chunk(struct graph *g, size_t size) {
+  size_t need = size + sizeof(struct chunk);
+  struct chunk *c = chunk_new(g, need);
+  if (!c) {
+    g->error = "out of memory";
+    return NULL;
   }
+  if (need > CHUNK / 4) return c + 1;
+  g->at = (char *)(c + 1), g->end = (char *)c + CHUNK;
+  void *p = g->at;
+  g->at += size;
+  return p;
+}
+
+static inline void *take(struct graph *g, size_t size) {
+  size = (size + 7) & ~(size_t)7;
+  if (__builtin_expect((size_t)(g->end - g->at) < size, 0)) return take_from_new_chunk(g, size);
   void *p = g->at;
   g->at += size;
   return p;
@@ -67,15 +122,64 @@ void *graph_alloc(struct graph *g, size_t size) {
   return p ? memset(p, 0, size) : NULL;
 }
 
-struct graph *uop_graph(const struct uop *u) {
-  return ((struct chunk *)((uintptr_t)u & ~(uintptr_t)(CHUNK - 1)))->graph;
+static inline struct chunk *chunk_of(const void *p) { return (struct chunk *)((uintptr_t)p & ~(uintptr_t)(CHUNK - 1)); }
+
+struct graph *uop_graph(const struct uop *u) { return chunk_of(u)->graph; }
+
+/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's hash: a table twice
+ * the size keeps the order, so that growing is one pass over both. */
+struct slot {
+  uint32_t tag;
+  uint32_t where; /* chunk and offset in words; 0: empty, as a chunk starts with its head */
+};
+enum { WORD_BITS = 13, FIRST_LOG2 = 10 };
+_Static_assert(CHUNK >> WORD_BITS == 8, "a chunk has 2^13 words");
+
+static inline uint32_t where_of(const struct uop *u) {
+  const struct chunk *c = chunk_of(u);
+  return (uint32_t)(c->number << WORD_BITS | (uintptr_t)((const char *)u - (const char *)c) / 8);
+}
+static inline struct uop *node_at(const struct graph *g, uint32_t where) {
+  return (struct uop *)((char *)g->chunk[where >> WORD_BITS] + (where & ((1 << WORD_BITS) - 1)) * 8);
+}
+
+static struct slot *table_new(unsigned log2) {
+  size_t size = sizeof(struct slot) << log2;
+  return size < BLOCK ? calloc(1, size) : huge_alloc(size);
+}
+
+static void table_free(struct slot *slot, unsigned log2) {
+  size_t size = sizeof *slot << log2;
+  if (size < BLOCK)
+    free(slot);
+  else
+    munmap(slot, size);
+}
+
+static bool table_grow(struct graph *g) {
+  unsigned log2 = g->log2 + 1;
+  struct slot *slot = log2 <= 32 ? table_new(log2) : NULL;
+  if (!slot) return false;
+  size_t mask = ((size_t)1 << log2) - 1;
+  for (size_t i = 0; i <= mask >> 1; i++) {
+    struct slot s = g->slot[i];
+    if (!s.where) continue;
+    size_t at = s.tag >> (32 - log2);
+    while (slot[at].where) at = (at + 1) & mask;
+    slot[at] = s;
+  }
+  table_free(g->slot, g->log2);
+  g->slot = slot, g->log2 = log2;
+  g->grow_at = mask / 8 * 5;
+  return true;
 }
 
 struct graph *graph_new(void) {
   struct graph *g = calloc(1, sizeof *g);
   if (!g) return NULL;
-  g->capacity = 1024;
-  g->slot = calloc(g->capacity, sizeof *g->slot);
+  g->log2 = FIRST_LOG2;
+  g->grow_at = ((size_t)1 << FIRST_LOG2) / 8 * 5;
+  g->slot = table_new(g->log2);
   g->broken = g->slot ? graph_alloc(g, sizeof *g->broken + sizeof(struct bounds)) : NULL;
   if (!g->broken) {
     graph_free(g);
@@ -88,14 +192,20 @@ struct graph *graph_new(void) {
 
 void graph_free(struct graph *g) {
   if (!g) return;
-  for (struct chunk *c = g->chunks, *next; c; c = next) next = c->next, free(c);
-  free(g->slot);
+  for (struct block *b = g->blocks, *next; b; b = next) {
+    next = b->next;
+    block_free(b);
+  }
+  if (g->slot) table_free(g->slot, g->log2);
+  free(g->chunk);
   free(g->string);
+  free(g->shapes);
+  free(g->stack);
   free(g);
 }
 
 size_t graph_node_count(const struct graph *g) { return g->count; }
-size_t graph_bytes(const struct graph *g) { return g->bytes + g->capacity * sizeof *g->slot; }
+size_t graph_bytes(const struct graph *g) { return g->bytes + (sizeof(struct slot) << g->log2); }
 const char *graph_error(const struct graph *g) { return g->error; }
 void graph_set_error(struct graph *g, const char *why) {
   if (!g->error) g->error = why;
@@ -132,25 +242,95 @@ const char *graph_intern(struct graph *g, const char *s) {
   return g->string[g->nstrings++] = copy;
 }
 
-static bool table_grow(struct graph *g) {
-  size_t n = g->capacity * 4;
-  struct slot *slot = calloc(n, sizeof *slot);
-  if (!slot) return false;
-  for (size_t i = 0; i < g->capacity; i++) {
-    if (!g->slot[i].node) continue;
-    size_t at = g->slot[i].hash & (n - 1);
-    while (slot[at].node) at = (at + 1) & (n - 1);
-    slot[at] = g->slot[i];
+/* Shapes are interned, so that comparing two of one graph is comparing pointers. */
+const struct shape *shape_intern(struct graph *g, const struct shape *s) {
+  uint64_t h = s->rank;
+  for (unsigned i = 0; i < s->rank; i++) h = mix(h, (uintptr_t)s->dim[i]);
+  if (g->nshapes * 2 >= g->shape_capacity) {
+    size_t n = g->shape_capacity ? g->shape_capacity * 2 : 64;
+    struct shape_slot *slot = calloc(n, sizeof *slot);
+    if (!slot) {
+      g->error = "out of memory";
+      return NULL;
+    }
+    for (size_t i = 0; i < g->shape_capacity; i++) {
+      if (!g->shapes[i].shape) continue;
+      size_t at = g->shapes[i].hash & (n - 1);
+      while (slot[at].shape) at = (at + 1) & (n - 1);
+      slot[at] = g->shapes[i];
+    }
+    free(g->shapes);
+    g->shapes = slot, g->shape_capacity = n;
   }
-  free(g->slot);
-  g->slot = slot, g->capacity = n;
-  return true;
+  size_t at = h & (g->shape_capacity - 1);
+  for (; g->shapes[at].shape; at = (at + 1) & (g->shape_capacity - 1)) {
+    const struct shape *t = g->shapes[at].shape;
+    if (g->shapes[at].hash == h && t->rank == s->rank && !memcmp(t->dim, s->dim, s->rank * sizeof *s->dim)) return t;
+  }
+  struct shape *keep = take(g, offsetof(struct shape, dim) + s->rank * sizeof *s->dim);
+  if (!keep) return NULL;
+  memcpy(keep, s, offsetof(struct shape, dim) + s->rank * sizeof *s->dim);
+  g->shapes[at] = (struct shape_slot){h, keep};
+  g->nshapes++;
+  return keep;
 }
 
-static bool same_sources(const struct uop *u, struct uop *const *src) {
+/* ---- nodes ---- */
+static inline bool same_sources(const struct uop *u, struct uop *const *src) {
   for (unsigned i = 0; i < u->nsrc; i++)
     if (u->src[i] != src[i]) return false;
   return true;
+}
+
+static inline uint64_t head_of(enum op op, enum dtype dtype, unsigned lanes, unsigned aux, unsigned nsrc) {
+  return (uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)(lanes & 255) << 16 | (uint64_t)(aux & 255) << 24 |
+         (uint64_t)nsrc << 32;
+}
+
+/* The first 6 bytes of a node, op to nsrc, as head_of writes them. */
+static inline uint64_t node_head(const struct uop *u) {
+  uint64_t h;
+  memcpy(&h, u, sizeof h);
+  return h & 0xffffffffffff;
+}
+_Static_assert(offsetof(struct uop, dtype) == 1 && offsetof(struct uop, lanes) == 2 && offsetof(struct uop, aux) == 3 &&
+                   offsetof(struct uop, nsrc) == 4 && offsetof(struct uop, flags) == 6,
+               "node_head");
+
+static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg arg, struct uop *const *src,
+                                uint64_t hash) {
+  uint32_t tag = (uint32_t)(hash >> 32);
+  size_t mask = ((size_t)1 << g->log2) - 1, at = tag >> (32 - g->log2);
+  for (; g->slot[at].where; at = (at + 1) & mask) {
+    if (g->slot[at].tag != tag) continue;
+    struct uop *u = node_at(g, g->slot[at].where);
+    if (node_head(u) == head && u->arg.i == arg.i && same_sources(u, src)) return u;
+  }
+  enum dtype dtype = (enum dtype)(head >> 8 & 255);
+  unsigned nsrc = (unsigned)(head >> 32);
+  bool bounded = dtype != DT_VOID && !dtype_is_float(dtype);
+  struct uop *u = take(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
+  if (!u) return g->broken;
+  *u = (struct uop){.op = (uint8_t)head,
+                    .dtype = (uint8_t)dtype,
+                    .lanes = (uint8_t)(head >> 16),
+                    .aux = (uint8_t)(head >> 24),
+                    .nsrc = (uint16_t)nsrc,
+                    .flags = bounded ? UOP_HAS_BOUNDS : 0,
+                    .id = (uint32_t)g->count,
+                    .arg = arg,
+                    .hash = hash};
+  for (unsigned i = 0; i < nsrc; i++) u->src[i] = src[i];
+  g->slot[at] = (struct slot){tag, where_of(u)};
+  g->count++;
+  if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
+    g->error = "out of memory";
+    g->count = 0; /* an empty table keeps further lookups ending */
+    memset(g->slot, 0, sizeof *g->slot << g->log2);
+  }
+  if (bounded) *(struct bounds *)uop_bounds(u) = uop_compute_bounds(u);
+  u->shape = uop_compute_shape(g, u);
+  return u;
 }
 
 struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lanes, union uop_arg arg, unsigned aux,
@@ -159,46 +339,26 @@ struct uop *uop_new(struct graph *g, enum op op, enum dtype dtype, unsigned lane
     g->error = "a node has more than 65535 sources";
     return g->broken;
   }
-  uint64_t head = (uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)(lanes & 255) << 16 | (uint64_t)(aux & 255) << 24 |
-                  (uint64_t)nsrc << 32;
-  uint64_t argument = (uint64_t)arg.i;
+  uint64_t head = head_of(op, dtype, lanes, aux, nsrc), argument = (uint64_t)arg.i;
   if (op == OP_VAR) {
     arg.s = graph_intern(g, arg.s);
     argument = string_hash(arg.s);
   }
   uint64_t h = mix(head, argument);
   for (unsigned i = 0; i < nsrc; i++) h = mix(h, src[i]->hash + i);
+  return find_or_make(g, head, arg, src, h);
+}
 
-  size_t mask = g->capacity - 1, at = h & mask;
-  for (; g->slot[at].node; at = (at + 1) & mask) {
-    struct uop *u = g->slot[at].node;
-    if (g->slot[at].hash == h && u->op == op && u->dtype == dtype && u->lanes == (lanes & 255) &&
-        u->aux == (aux & 255) && u->nsrc == nsrc && u->arg.i == arg.i && same_sources(u, src))
-      return u;
-  }
-  bool bounded = dtype != DT_VOID && !dtype_is_float(dtype);
-  struct uop *u = take(g, sizeof *u + nsrc * sizeof *src + (bounded ? sizeof(struct bounds) : 0));
-  if (!u) return g->broken;
-  *u = (struct uop){.op = (uint8_t)op,
-                    .dtype = (uint8_t)dtype,
-                    .lanes = (uint8_t)lanes,
-                    .aux = (uint8_t)aux,
-                    .nsrc = (uint16_t)nsrc,
-                    .flags = bounded ? UOP_HAS_BOUNDS : 0,
-                    .id = (uint32_t)g->count,
-                    .arg = arg,
-                    .hash = h};
-  for (unsigned i = 0; i < nsrc; i++) u->src[i] = src[i];
-  g->slot[at] = (struct slot){h, u};
-  g->count++;
-  if (g->count * 8 > g->capacity * 5 && !table_grow(g) && g->count + 1 >= g->capacity) {
-    g->error = "out of memory";
-    g->capacity = 1024, g->count = 0; /* an empty table keeps further lookups ending */
-    memset(g->slot, 0, g->capacity * sizeof *g->slot);
-  }
-  if (bounded) *uop_bounds_slot(u) = uop_compute_bounds(u);
-  u->shape = uop_compute_shape(g, u);
-  return u;
+struct uop *uop_like(struct graph *g, const struct uop *u, struct uop *const *src) {
+  union uop_arg arg = u->arg;
+  if (u->op == OP_VAR) arg.s = graph_intern(g, arg.s);
+  return find_or_make(g, node_head(u), arg, src, u->hash);
+}
+
+void graph_clear_marks(struct graph *g) {
+  for (size_t i = 0; i < (size_t)1 << g->log2; i++)
+    if (g->slot[i].where) node_at(g, g->slot[i].where)->mark = 0;
+  g->walked = 0;
 }
 
 /* ---- constructors ---- */
@@ -263,135 +423,4 @@ struct uop *uop_range(struct graph *g, struct uop *bound, int64_t axis, enum axi
 
 struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src) {
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, u->nsrc);
-}
-
-/* ---- maps ---- */
-static size_t map_at(const struct uop_map *m, const struct uop *key) {
-  size_t at = (key->hash * 0x9e3779b97f4a7c15 >> 20) & (m->capacity - 1);
-  while (m->slot[at].key && m->slot[at].key != key) at = (at + 1) & (m->capacity - 1);
-  return at;
-}
-
-void *uop_map_get(const struct uop_map *m, const struct uop *key) {
-  return m->capacity ? m->slot[map_at(m, key)].value : NULL;
-}
-
-bool uop_map_put(struct uop_map *m, const struct uop *key, void *value) {
-  if (m->count * 2 >= m->capacity) {
-    struct uop_map n = {.capacity = m->capacity ? m->capacity * 4 : 64, .count = m->count};
-    n.slot = calloc(n.capacity, sizeof *n.slot);
-    if (!n.slot) return false;
-    for (size_t i = 0; i < m->capacity; i++)
-      if (m->slot[i].key) n.slot[map_at(&n, m->slot[i].key)] = m->slot[i];
-    free(m->slot);
-    *m = n;
-  }
-  size_t at = map_at(m, key);
-  m->count += !m->slot[at].key;
-  m->slot[at].key = key, m->slot[at].value = value;
-  return true;
-}
-
-void uop_map_free(struct uop_map *m) {
-  free(m->slot);
-  *m = (struct uop_map){0};
-}
-
-/* ---- walks ---- */
-struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *count) {
-  struct frame {
-    struct uop *u;
-    unsigned next;
-  } *stack = NULL;
-  size_t depth = 0, stack_capacity = 0, n = 0, capacity = 64;
-  struct uop_map seen = {0};
-  struct uop **order = malloc(capacity * sizeof *order);
-  if (!order) goto fail;
-  for (unsigned r = 0; r < nroots; r++) {
-    struct uop *enter = roots[r];
-    for (;;) {
-      if (enter && !uop_map_get(&seen, enter)) {
-        if (!uop_map_put(&seen, enter, enter)) goto fail;
-        if (depth == stack_capacity) {
-          size_t c = stack_capacity ? stack_capacity * 2 : 64;
-          struct frame *p = realloc(stack, c * sizeof *p);
-          if (!p) goto fail;
-          stack = p, stack_capacity = c;
-        }
-        stack[depth++] = (struct frame){enter, 0};
-      }
-      enter = NULL;
-      if (!depth) break;
-      struct frame *f = &stack[depth - 1];
-      if (f->next < f->u->nsrc) {
-        enter = f->u->src[f->next++];
-        continue;
-      }
-      if (n == capacity) {
-        struct uop **p = realloc(order, capacity * 2 * sizeof *p);
-        if (!p) goto fail;
-        order = p, capacity *= 2;
-      }
-      order[n++] = f->u;
-      depth--;
-    }
-  }
-  uop_map_free(&seen);
-  free(stack);
-  *count = n;
-  return order;
-fail:
-  uop_map_free(&seen);
-  free(stack);
-  free(order);
-  *count = 0;
-  return NULL;
-}
-
-/* Rebuilds everything below u over the map, which holds the replacements made so far. */
-static struct uop *rebuild(struct graph *g, struct uop *u, struct uop_map *map) {
-  size_t n;
-  struct uop **order = uop_toposort(&u, 1, &n), *result = g->broken;
-  struct uop *few[16], **src = few, **many = NULL;
-  size_t room = 16;
-  for (size_t i = 0; i < n; i++) {
-    struct uop *v = order[i], *to = uop_map_get(map, v);
-    if (!to) {
-      if (v->nsrc > room) {
-        struct uop **p = realloc(many, v->nsrc * sizeof *p);
-        if (!p) goto out;
-        src = many = p, room = v->nsrc;
-      }
-      bool same = uop_graph(v) == g;
-      for (unsigned k = 0; k < v->nsrc; k++) {
-        src[k] = uop_map_get(map, v->src[k]);
-        same = same && src[k] == v->src[k];
-      }
-      to = same ? v : uop_with_src(g, v, src);
-      if (!uop_map_put(map, v, to)) goto out;
-    }
-    result = to;
-  }
-out:
-  if (!n || result == g->broken) g->error = "out of memory";
-  free(many);
-  free(order);
-  return result;
-}
-
-struct uop *uop_import(struct graph *g, struct uop *u) {
-  if (uop_graph(u) == g) return u;
-  struct uop_map map = {0};
-  struct uop *r = rebuild(g, u, &map);
-  uop_map_free(&map);
-  return r;
-}
-
-struct uop *uop_substitute(struct graph *g, struct uop *u, struct uop *const *from, struct uop *const *to, unsigned n) {
-  struct uop_map map = {0};
-  for (unsigned i = 0; i < n; i++)
-    if (!uop_map_put(&map, from[i], to[i])) g->error = "out of memory";
-  struct uop *r = g->error ? g->broken : rebuild(g, u, &map);
-  uop_map_free(&map);
-  return r;
 }

@@ -42,13 +42,20 @@ union uop_arg {
 struct uop {
   uint8_t op, dtype, lanes, aux;
   uint16_t nsrc, flags;
-  uint32_t id; /* creation order in its graph: sources have smaller ids */
+  uint32_t id;   /* creation order in its graph: sources have smaller ids */
+  uint32_t mark; /* of the last walk over it (graph/walk.c) */
   union uop_arg arg;
   uint64_t hash;             /* of the whole expression; the same in every graph */
   const struct shape *shape; /* NULL where the sources do not fit together */
   struct uop *src[];         /* integer and bool nodes keep their bounds behind the sources */
 };
 
+struct bounds {
+  int64_t min, max;
+};
+enum { UOP_HAS_BOUNDS = 1 }; /* flags of a node */
+
+/* A graph is used by one thread at a time: walks mark its nodes. */
 struct graph;
 struct graph *graph_new(void);
 void graph_free(struct graph *g);
@@ -90,8 +97,16 @@ struct shape { /* a kernel's nodes have rank 0; an elementwise source of rank 0 
 };
 const struct shape *uop_shape(struct graph *g, struct uop *u);
 /* Bounds of an integer or bool node, both inclusive; the dtype's range where nothing better is known. */
-int64_t uop_min(struct uop *u);
-int64_t uop_max(struct uop *u);
+static inline const struct bounds *uop_bounds(const struct uop *u) { /* of a node that has them */
+  const void *behind = u->src + u->nsrc;
+  return behind;
+}
+static inline int64_t uop_min(const struct uop *u) {
+  return u->flags & UOP_HAS_BOUNDS ? uop_bounds(u)->min : INT64_MIN;
+}
+static inline int64_t uop_max(const struct uop *u) {
+  return u->flags & UOP_HAS_BOUNDS ? uop_bounds(u)->max : INT64_MAX;
+}
 
 int64_t shape_numel(const struct shape *s); /* -1 when a dimension is symbolic or the product overflows */
 bool shape_equal(const struct shape *a, const struct shape *b);
