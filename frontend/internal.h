@@ -80,14 +80,15 @@ struct value {
   uint32_t dependents;       /* values built on expr */
   uint32_t mark;             /* of the last walk */
   bool placed;               /* some memory, and so a device, is in expr */
-  uint8_t slot, nsrc;
+  uint8_t slot;
+  unsigned nsrc;
   struct uop *expr;        /* what dependents were built on */
   struct uop *real;        /* once realized: BUFFER, maybe under RESHAPE */
   struct storage *storage; /* of real */
-  struct value *src[3];    /* what expr was built on; none once realized */
+  struct value *src[];     /* what expr was built on; none once realized */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
-struct value *value_new(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);
+struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
 void value_retain(struct value *v);
 void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
@@ -155,7 +156,7 @@ struct db_tensor {
 struct call {
   const char *op, *file;
   int line;
-  db_tensor *in[3];
+  db_tensor *const *in; /* the caller's */
   unsigned nin;
   unsigned slot;
   bool holds_slot;   /* the call's own reference, for a slot that no argument keeps */

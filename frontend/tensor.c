@@ -176,10 +176,9 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) {
 }
 
 bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
-  *c = (struct call){.op = op, .file = file, .line = line, .nin = nin};
+  *c = (struct call){.op = op, .file = file, .line = line, .in = in, .nin = nin};
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; i < nin; i++) {
-    c->in[i] = in[i];
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
     if (!in[i]->value) {
       c->result = spread(in[i]);
@@ -216,10 +215,8 @@ db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigne
 }
 
 db_tensor *call_end(struct call *c, struct expr e) {
-  struct value *src[3];
   if (graph_error(rt.graph)) return call_fail(c, "%s", graph_error(rt.graph));
-  for (unsigned i = 0; i < c->nin; i++) src[i] = c->in[i]->value;
-  return call_end_value(c, value_new(e.u, c->slot, src, c->nin), e.dtype, e.rank, e.dim);
+  return call_end_value(c, value_new(e.u, c->slot, c->in, c->nin), e.dtype, e.rank, e.dim);
 }
 
 struct expr expr_of(const db_tensor *t) {

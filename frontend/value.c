@@ -9,19 +9,19 @@
 
 enum { COLLECT_LEAST = 1 << 15 };
 
-struct value *value_new(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc) {
-  struct value *v = calloc(1, sizeof *v);
+struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc) {
+  struct value *v = calloc(1, sizeof *v + nsrc * sizeof *v->src);
   if (!v) return NULL;
   v->refs = 1;
   v->slot = (uint8_t)slot;
   v->expr = expr;
-  v->nsrc = (uint8_t)nsrc;
+  v->nsrc = nsrc;
   v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY;
   for (unsigned i = 0; i < nsrc; i++) {
-    v->src[i] = src[i];
-    src[i]->refs++;
-    src[i]->dependents++;
-    v->placed |= src[i]->placed;
+    struct value *s = v->src[i] = src[i]->value;
+    s->refs++;
+    s->dependents++;
+    v->placed |= s->placed;
   }
   slot_retain(slot);
   v->next = rt.values;
@@ -107,10 +107,10 @@ struct uop *value_current(struct value *v) {
       pairs[2 * npairs++ + 1] = x->real;
     }
     if (n + x->nsrc > capacity) {
-      struct value **more = realloc(stack, 2 * capacity * sizeof *more);
+      struct value **more = realloc(stack, 2 * (n + x->nsrc) * sizeof *more);
       if (!more) goto out;
       stack = more;
-      capacity *= 2;
+      capacity = 2 * (n + x->nsrc);
     }
     for (unsigned i = 0; i < x->nsrc; i++)
       if (x->src[i]->mark != mark) x->src[i]->mark = mark, stack[n++] = x->src[i];
