@@ -103,11 +103,7 @@ db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs) {
       return call_fail(&c, "axis %u grows without bound", i);
   }
   if (!call_shape(&c, (db_list){x->rank, sum}, dim)) return c.result;
-  struct expr e = expr_of(x), padded = expr_bounds(OP_PAD, e, pairs.v);
-  bool zero = value.kind == DB_OPERAND_INT ? value.i == 0 : value.f == 0;
-  if (zero) return call_end(&c, padded);
-  struct expr inside = expr_bounds(OP_PAD, expr_full(expr_const(DT_BOOL, 0, 1), e.rank, e.dim), pairs.v);
-  return call_end(&c, expr_where(inside, padded, operand_expr(&value, x->dtype)));
+  return call_end(&c, expr_pad_value(expr_of(x), pairs.v, operand_expr(&value, x->dtype)));
 }
 
 db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs) {
