@@ -219,6 +219,7 @@ run: deps
 	$(Q)$(B)/doorbell bench
 
 # ---- benchmarks and fuzzing --------------------------------------------------------------------------------------------------------
+$(B)/obj/bench/%.o: EXTRA_CFLAGS = -DSM_90_CUBIN='"$(CURDIR)/bench/emu/sm_90.cubin"'
 $(B)/bench/%: $(B)/obj/bench/%.o $(B)/libdoorbell.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
