@@ -156,7 +156,7 @@ struct db_tensor {
 struct call {
   const char *op, *file;
   int line;
-  db_tensor *const *in; /* the caller's */
+  db_tensor *few[3], *const *in; /* in is few, or the caller's array of more */
   unsigned nin;
   unsigned slot;
   bool holds_slot;   /* the call's own reference, for a slot that no argument keeps */

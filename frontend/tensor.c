@@ -177,6 +177,7 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) {
 
 bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
   *c = (struct call){.op = op, .file = file, .line = line, .in = in, .nin = nin};
+  if (nin && nin <= sizeof c->few / sizeof *c->few) c->in = memcpy(c->few, in, nin * sizeof *in);
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; i < nin; i++) {
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
