@@ -1,12 +1,11 @@
-/* Making tensors: of one value, from host memory, of evenly spaced numbers. */
+/* Making tensors: of one value, from host memory, of evenly spaced numbers, and matrices of ones by place. */
 #include "internal.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The slot for a new tensor on dev; the call holds a reference on it until it ends. False once the call has failed. */
-static bool call_device(struct call *c, db_device *dev) {
+bool call_device(struct call *c, db_device *dev) {
   int slot = slot_of(dev);
   if (slot < 0) return call_fail(c, "%s", db_error()), false;
   c->slot = (unsigned)slot;
@@ -57,23 +56,6 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
   return from_host(&c, data, (enum dtype)dtype, shape.n, dim);
 }
 
-static void store_number(enum dtype t, void *data, int64_t at, double v) {
-  switch (t) {
-  case DT_I8: ((int8_t *)data)[at] = (int8_t)expr_whole(v); break;
-  case DT_U8: ((uint8_t *)data)[at] = (uint8_t)expr_whole(v); break;
-  case DT_I16: ((int16_t *)data)[at] = (int16_t)expr_whole(v); break;
-  case DT_U16: ((uint16_t *)data)[at] = (uint16_t)expr_whole(v); break;
-  case DT_I32: ((int32_t *)data)[at] = (int32_t)expr_whole(v); break;
-  case DT_U32: ((uint32_t *)data)[at] = (uint32_t)expr_whole(v); break;
-  case DT_I64: ((int64_t *)data)[at] = expr_whole(v); break;
-  case DT_U64: ((uint64_t *)data)[at] = v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)expr_whole(v); break;
-  default: {
-    uint64_t bits = float_to_bits(t, v); /* little-endian, as the devices are */
-    memcpy((char *)data + at * dtype_info[t].size, &bits, dtype_info[t].size);
-  }
-  }
-}
-
 /* Does v convert to t without leaving its range? */
 static bool in_range(enum dtype t, double v) {
   if (dtype_is_float(t)) return true;
@@ -82,11 +64,29 @@ static bool in_range(enum dtype t, double v) {
   return v > (is_signed ? -ldexp(1, bits - 1) - 1 : -1) && v < ldexp(1, is_signed ? bits - 1 : bits);
 }
 
+static bool numeric_type(struct call *c, db_dtype t) {
+  if (dtype_public(t) && t != DB_BOOL) return true;
+  return call_fail(c, "of %s; a numeric type is needed", db_dtype_name(t)), false;
+}
+
+static struct expr affine(struct expr i, double step, double start) {
+  i = step == 1 ? i : expr_binary(OP_MUL, i, expr_num(i, step));
+  return start == 0 ? i : expr_binary(OP_ADD, i, expr_num(i, start));
+}
+
+/* start + i * step: counted in the narrowest integers that hold all of it where the numbers are whole, else in f64 and rounded once. */
+static struct expr spaced(enum dtype t, int64_t n, double start, double step) {
+  double last = start + (double)(n ? n - 1 : 0) * step, far = fmax(fabs(start), fabs(last));
+  bool whole = start == trunc(start) && step == trunc(step) && fabs(step) < 0x1p62;
+  enum dtype in = !whole ? DT_F64 : far < 0x1p31 ? DT_I32 : far < 0x1p62 ? DT_I64 : DT_F64;
+  if (in == DT_F64 && dtype_is_int(t) && far >= 0x1p53) in = DT_U64; /* wraps to the right number */
+  return expr_cast(affine(expr_iota(in, n), step, start), t);
+}
+
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev) {
   struct call c;
   if (!call_begin(&c, "arange", file, line, 0, NULL)) return c.result;
-  if (!dtype_public(dtype) || dtype == DB_BOOL)
-    return call_fail(&c, "of %s; a numeric type is needed", db_dtype_name(dtype));
+  if (!numeric_type(&c, dtype)) return c.result;
   double count = ceil((stop - start) / step);
   if (!(fabs(count) < 1e15)) return call_fail(&c, "from %g to %g by %g has no end", start, stop, step);
   int64_t n = count > 0 ? (int64_t)count : 0;
@@ -95,10 +95,74 @@ db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype 
   if (n && (!in_range(t, start) || !in_range(t, last)))
     return call_fail(&c, "%g does not fit %s", in_range(t, start) ? last : start, db_dtype_name(dtype));
   if (!call_device(&c, dev)) return c.result;
-  void *data = malloc((size_t)n * dtype_info[t].size + 1);
-  if (!data) return call_fail(&c, "out of memory for %lld elements", (long long)n);
-  for (int64_t i = 0; i < n; i++) store_number(t, data, i, start + (double)i * step);
-  db_tensor *r = from_host(&c, data, t, 1, &n);
-  free(data);
-  return r;
+  return call_end(&c, spaced(t, n, start, step));
+}
+
+/* From both ends, so that the last number is stop. */
+db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype dtype, db_device *dev) {
+  struct call c;
+  int64_t dim[1];
+  if (!call_begin(&c, "linspace", file, line, 0, NULL)) return c.result;
+  if (!numeric_type(&c, dtype) || !call_shape(&c, (db_list){1, &n}, dim)) return c.result;
+  enum dtype t = (enum dtype)dtype;
+  if (!isfinite(start) || !isfinite(stop) || !in_range(t, start) || !in_range(t, stop))
+    return call_fail(&c, "from %g to %g of %s: both ends have to be numbers of that type", start, stop,
+                     db_dtype_name(dtype));
+  if (!call_device(&c, dev)) return c.result;
+  struct expr i = expr_iota(DT_I64, n), x = expr_cast(i, DT_F64);
+  double step = n > 1 ? (stop - start) / (double)(n - 1) : 0;
+  struct expr left = affine(x, step, start), right = affine(affine(x, 1, -(double)(n - 1)), step, stop);
+  struct expr r = expr_where(expr_binary(OP_CMPLT, i, expr_num(i, (double)((n + 1) / 2))), left, right);
+  return call_end(&c, expr_cast(r, t));
+}
+
+/* Row and column of each element of the last two axes: true where column - row < k. */
+static struct expr below(unsigned rank, const int64_t *dim, int64_t k) {
+  int64_t rows = dim[rank - 2], cols = dim[rank - 1], most = INT32_MAX / 4;
+  enum dtype t = rows > most || cols > most || k > most || k < -most ? DT_I64 : DT_I32;
+  struct expr row = expr_count_along(t, rank - 2, rank, dim), col = expr_count_along(t, rank - 1, rank, dim);
+  return expr_binary(OP_CMPLT, col, affine(row, 1, (double)k));
+}
+
+/* A diagonal farther off than any corner is as good as the nearest such one. */
+static int64_t diagonal_within(int64_t k, const int64_t *rows_cols) {
+  int64_t least = -rows_cols[0] - 1, most = rows_cols[1] + 1;
+  return k < least ? least : k > most ? most : k;
+}
+
+db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_device *dev) {
+  struct call c;
+  int64_t dim[2];
+  if (!call_begin(&c, "eye", file, line, 0, NULL)) return c.result;
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
+  struct expr on = expr_binary(OP_AND, below(2, dim, 1), expr_not(below(2, dim, 0)));
+  return call_end(&c, expr_cast(on, (enum dtype)dtype));
+}
+
+db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dtype dtype, db_device *dev) {
+  struct call c;
+  int64_t dim[2];
+  if (!call_begin(&c, "tri", file, line, 0, NULL)) return c.result;
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  if (!call_shape(&c, DB_LIST(rows, cols), dim) || !call_device(&c, dev)) return c.result;
+  return call_end(&c, expr_cast(below(2, dim, diagonal_within(diagonal, dim) + 1), (enum dtype)dtype));
+}
+
+db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
+  struct call c;
+  if (!call_begin(&c, upper ? "triu" : "tril", file, line, 1, &x)) return c.result;
+  if (x->rank < 2) return call_fail(&c, "of %s; two axes are needed", SHAPE(*x));
+  struct expr e = expr_of(x), lower = below(x->rank, x->dim, diagonal_within(diagonal, x->dim + x->rank - 2) + !upper);
+  struct expr zero = expr_num(e, 0);
+  return call_end(&c, upper ? expr_where(lower, zero, e) : expr_where(lower, e, zero));
+}
+
+db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
+  struct call c;
+  if (!call_begin(&c, "full_like", file, line, 1, &x)) return c.result;
+  if (value.kind == DB_OPERAND_TENSOR) return call_fail(&c, "the value is a tensor, not a number");
+  if (!number_fits(&value, x->dtype))
+    return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
+  return call_end(&c, expr_full(operand_expr(&value, x->dtype), x->rank, x->dim));
 }

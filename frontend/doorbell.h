@@ -133,9 +133,30 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
 #define db_zeros(dtype, dev, ...)       db_full_at(DB_HERE, db_operand_int(0), dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_ones(dtype, dev, ...)        db_full_at(DB_HERE, db_operand_int(1), dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape);
-/* start, start + step, ... up to but without stop; one axis, empty when stop is not beyond start. */
+/* The shape, type and device of x. An empty tensor holds zeros: values are lazy, so they cost nothing that is not used. */
+#define db_full_like(x, value) db_full_like_at(DB_HERE, x, DB_OPERAND(value))
+#define db_zeros_like(x)       db_full_like_at(DB_HERE, x, db_operand_int(0))
+#define db_ones_like(x)        db_full_like_at(DB_HERE, x, db_operand_int(1))
+#define db_empty_like(x)       db_zeros_like(x)
+#define db_empty(...)          db_zeros(__VA_ARGS__)
+db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value);
+/* start, start + step, ... up to but without stop; one axis. Computed on the device where it is used: exact where the numbers are whole,
+ * else in f64 and rounded once. */
 #define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
+/* n numbers from start to stop, both included, evenly spaced; in f64 and rounded once. */
+#define db_linspace(start, stop, n, dtype, dev) db_linspace_at(DB_HERE, start, stop, n, dtype, dev)
+db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype dtype, db_device *dev);
+/* [rows, cols] of zeros with ones where row == col. */
+#define db_eye(rows, cols, dtype, dev) db_eye_at(DB_HERE, rows, cols, dtype, dev)
+db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_device *dev);
+/* [rows, cols]: ones where col - row <= diagonal, else 0. */
+#define db_tri(rows, cols, diagonal, dtype, dev) db_tri_at(DB_HERE, rows, cols, diagonal, dtype, dev)
+db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dtype dtype, db_device *dev);
+/* x with zeros above (db_tril) or below (db_triu) a diagonal of its last two axes; 0 is the main one, 1 the next above. */
+#define db_tril(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, false)
+#define db_triu(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, true)
+db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
 
 /* ---- queries; a poisoned tensor has rank 0 and no type ---- */
 

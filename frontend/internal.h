@@ -168,6 +168,8 @@ bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *
 db_tensor *call_fail(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The result; drops the lock. */
 db_tensor *call_end(struct call *c, struct expr e);
+/* The slot for a new tensor on dev; the call holds a reference on it until it ends. False once the call has failed. */
+bool call_device(struct call *c, db_device *dev);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 struct expr expr_of(const db_tensor *t);
