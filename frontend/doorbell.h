@@ -180,6 +180,15 @@ int db_read(db_tensor *t, void *dst, size_t bytes);
 /* The value of a tensor of one element, converted to double. */
 int db_item(db_tensor *t, double *out);
 
+/* What realizing has kept to go faster: schedules with their kernels and memory plans, found again for a graph of the same structure. */
+struct db_cache_counters {
+  uint64_t made, found; /* schedules */
+  uint64_t kernels;     /* compiled for them, or found on disk */
+  uint64_t evicted;
+  uint64_t schedules; /* kept now */
+};
+void db_cache_counters(struct db_cache_counters *out);
+
 /* ---- elementwise ---- */
 
 enum db_unary_op {

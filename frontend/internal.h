@@ -4,6 +4,8 @@
 #define DOORBELL_FRONTEND_INTERNAL_H
 #include "doorbell.h"
 #include "../compiler/compiler.h"
+#include "../graph/bind.h"
+#include "../graph/plan.h"
 #include "../graph/schedule.h"
 #include "../graph/uop.h"
 #include "../hcq/error.h"
@@ -28,8 +30,8 @@ struct storage {        /* the memory of one BUFFER node */
   struct storage *next; /* in its hash bucket */
   int64_t id;
   db_buffer *buffer;
-  size_t bytes;
-  uint64_t written, read; /* barrier epoch of the last kernel that did */
+  size_t bytes, size;     /* allocated, asked for */
+  struct value *assigned; /* while assigns are looked through: whose memory one overwrites */
   uint32_t refs;
   uint8_t slot;
 };
@@ -38,6 +40,7 @@ struct runtime {
   pthread_mutex_t lock;
   struct graph *graph;
   struct compiler *compiler;
+  struct binder *binder;
   int64_t next_buffer;
   struct value *values; /* all that live */
   size_t nvalues, collect_at;
@@ -58,9 +61,8 @@ const struct target *slot_target(unsigned slot);
 /* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
 void slot_retain(unsigned slot);
 void slot_release(unsigned slot);
-/* Counts the barriers on a slot: memory touched in the present epoch is not yet visible to later kernels. */
-uint64_t slot_epoch(unsigned slot);
-void slot_next_epoch(unsigned slot);
+/* The last value of the compute queue's timeline that was submitted. */
+uint64_t *slot_submitted(unsigned slot);
 /* Whether a's queues address b's memory and signals. */
 bool slots_reach(unsigned a, unsigned b);
 /* The device's recorders, made on first use. */
@@ -70,6 +72,8 @@ db_program *slot_program(unsigned slot, const struct kernel *kernel);
 /* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each other. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 struct storage *storage_find(int64_t id);
+/* What names the memory by its old id will not find it any more. */
+void storage_rename(struct storage *s, int64_t id);
 void storage_release(struct storage *s);
 
 /* ---- value.c: what a tensor stands for ---- */
@@ -80,12 +84,17 @@ struct value {
   uint32_t dependents;       /* values built on expr */
   uint32_t mark;             /* of the last walk */
   bool placed;               /* some memory, and so a device, is in expr */
+  bool stale;                /* its memory was overwritten by an assign; expr names what it was */
+  bool superseded;           /* of an assign being realized: another goes on from it */
   uint8_t slot;
   unsigned nsrc;
+  int line; /* where the assign was called, of one and of what it made stale */
+  const char *file;
   struct uop *expr;        /* what dependents were built on */
-  struct uop *real;        /* once realized: BUFFER, maybe under RESHAPE */
+  struct uop *real;        /* once realized: movement over a BUFFER */
   struct storage *storage; /* of real */
-  struct value *src[];     /* what expr was built on; none once realized */
+  struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
+  struct value *src[];     /* what expr was built on, an assign's target first; none once realized */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
 struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
@@ -94,8 +103,13 @@ void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
 void value_becomes(struct value *v, struct uop *real, struct storage *s);
 static inline struct uop *value_node(const struct value *v) { return v->real ? v->real : v->expr; }
-/* The node to schedule for v: its expression with everything that was realized since then put in. */
-struct uop *value_current(struct value *v);
+/* The values themselves and what they were built on, as far as that is not realized. */
+struct reach {
+  struct value **values; /* a reference on each */
+  size_t n, capacity;
+};
+bool values_reach(struct value *const *v, unsigned n, struct reach *out); /* false: out of memory */
+void reach_free(struct reach *r);
 /* Moves what lives to a new graph once dead nodes outnumber it. No node may be held across this but by values. */
 void graph_collect(void);
 
@@ -193,8 +207,57 @@ bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsig
 bool call_shape(struct call *c, db_list list, int64_t *dim);
 
 /* ---- realize.c ---- */
-/* Computes the values; contiguous: those that are a view of memory are copied out of it. Lock held. */
+/* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
+/* Whether v's elements lie one after the other in its memory, and at what element they begin. */
+bool value_is_contiguous(const struct value *v, int64_t *offset);
+/* v's memory when v is all of it in order, else NULL. */
+struct storage *value_whole_memory(const struct value *v);
+
+/* ---- executable.c: compiled schedules ---- */
+
+enum { MAX_KERNEL_ARGS = 64 };
+
+struct executable {
+  struct executable *next, *newer, *older; /* in its hash bucket; by last use */
+  uint32_t *key;                           /* graph/bind.h */
+  size_t nkey, ncommands;
+  uint64_t hash, slots; /* bit mask of the device slots it uses */
+  uint32_t refs;
+  unsigned ninputs, nbuffers, noutputs, narenas;
+  struct exec_buffer {
+    enum { BUFFER_UNUSED, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMPORARY } kind;
+    uint8_t slot;
+    unsigned arena; /* of a temporary */
+    size_t bytes, offset;
+    int64_t first, free_since; /* graph/plan.h */
+  } *buffers;
+  struct exec_command {          /* args: buffers, then variables, as indices */
+    const struct kernel *kernel; /* NULL for a copy: destination, source */
+    db_program *program;
+    uint32_t args, nbuffers, nvars;
+    uint8_t slot;
+    bool barrier;
+  } *commands;
+  uint32_t *args;
+  uint32_t *outputs; /* the buffer of each root; an input where the root is memory already */
+  struct exec_arena {
+    uint8_t slot;
+    size_t bytes;
+  } *arenas;
+};
+/* Found by its key or made, with a reference for the caller; NULL after db_fail. */
+struct executable *executable_get(const struct env *env, const struct binding *b);
+void executable_release(struct executable *e);
+/* Forgets those that use one of the slots. */
+void executables_drop(uint64_t slots);
+
+/* ---- launch.c ---- */
+/* Submits e for the buffers and variables bound. outputs: the memory of each root, a reference each. */
+int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
+                   struct storage **outputs);
+/* Copies on one device or between two that reach each other, ordered after what was submitted and before what comes. */
+int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
 
 /* ---- report.c: what ran ---- */
 struct report {
@@ -211,7 +274,7 @@ struct report {
 struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes);
 /* Prints what DEBUG asks for about a kernel or a schedule. */
 void report_kernel(const struct env *env, const struct kernel *k);
-void report_schedule(const struct env *env, const struct schedule *s);
+void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan);
 /* Frees the report; when its commands have finished, prints a line each (DEBUG=2) and calls the watcher. */
 void report_finish(struct report *r, const struct env *env, bool finished);
 #endif

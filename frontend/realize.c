@@ -1,291 +1,273 @@
-/* From values to launches: schedule, compile, load, record one batch per device, submit.
+/* From values to executables: what has to be computed for the values asked for, what an assign may overwrite, and what values stand for afterwards.
  *
- * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. Inside a batch a
- * barrier stands only where a kernel touches what another has touched since the last one. A batch starts with the waits for copies and a barrier,
- * which also orders it after earlier batches, so freed memory can be handed out again at once. */
+ * Assigns. A tensor given a new value by db_assign or db_setitem stands for an ASSIGN on its old value. When that is computed, the memory of
+ * the old value is overwritten in place, and what reads the old contents in the same realize is scheduled before. Values that are realized keep
+ * what they stand for: while another of them lies in the same memory, the assign is given a copy of it. Values that are not realized yet and were built on the
+ * old contents do not hold it back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory
+ * gets a new BUFFER id, so that no expression built before can read it. */
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_TIMEOUT_NS 120000000000ull
-
-struct launch {
-  const struct kernel *kernel; /* NULL for a copy */
-  db_program *program;
-};
-struct run {
-  const struct env *env;
-  struct schedule sched;
-  struct launch *launches;
-  struct storage **made; /* memory of this schedule, one reference each */
-  size_t nmade;
-  struct report report;
-  bool timed;
-  uint64_t submitted[SLOTS]; /* last compute timeline value of this run */
-  bool open[SLOTS];          /* a batch is being recorded */
-  struct pending {           /* copies that the next batch of a slot must wait for */
-    db_signal *signal;
-    uint64_t value;
-  } pending[SLOTS];
-};
+enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so */ };
 
 static bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
-static struct uop *under_reshapes(struct uop *u) {
-  while (u->op == OP_RESHAPE) u = u->src[0];
+
+struct realizing {
+  const struct env *env;
+  struct reach reach;
+  struct value **values; /* one a root */
+  struct uop **roots;
+  unsigned n;
+};
+
+/* ---- views of memory ---- */
+
+/* u when it is movement over a BUFFER, with everything put in that is realized; else NULL. */
+static struct uop *view_of(struct uop *u) {
+  struct uop *chain[64], *src[2 * MAX_RANK + 1];
+  unsigned n = 0;
+  u = binder_resolve(rt.binder, u);
+  for (; is_movement(u); u = binder_resolve(rt.binder, u->src[0])) {
+    if (n == sizeof chain / sizeof *chain) return NULL;
+    chain[n++] = u;
+  }
+  if (u->op != OP_BUFFER) return NULL;
+  while (n-- > 0) {
+    struct uop *m = chain[n];
+    memcpy(src, m->src, m->nsrc * sizeof *src);
+    src[0] = u;
+    u = m->src[0] == u ? m : uop_with_src(rt.graph, m, src);
+  }
   return u;
 }
 
-/* ---- compiling and memory ---- */
+static struct uop *buffer_under(struct uop *u) {
+  while (u->op != OP_BUFFER && u->nsrc) u = u->src[0];
+  return u;
+}
 
-static int compile_all(struct run *r) {
-  char err[1024];
-  r->launches = calloc(r->sched.nitems + 1, sizeof *r->launches);
-  if (!r->launches) return db_fail(-ENOMEM, "realize: out of memory");
-  for (size_t i = 0; i < r->sched.nitems; i++)
-    if (r->sched.items[i].kind == SCHEDULE_KERNEL)
-      compiler_prepare(rt.compiler, slot_target(r->sched.items[i].device), r->sched.items[i].ast);
-  for (size_t i = 0; i < r->sched.nitems; i++) {
-    const struct schedule_item *item = &r->sched.items[i];
-    if (item->kind != SCHEDULE_KERNEL) continue;
-    const struct kernel *k = compiler_compile(rt.compiler, slot_target(item->device), item->ast, err, sizeof err);
-    if (!k) return db_fail(-EINVAL, "compiling for %s: %s", db_device_name(slot_device(item->device)), err);
-    if (k->nparams != item->nbufs)
-      return db_fail(-EPROTO, "kernel %s has %u parameters for %u buffers", k->name, k->nparams, item->nbufs);
-    r->launches[i].kernel = k;
-    report_kernel(r->env, k);
-    r->launches[i].program = slot_program(item->device, k);
-    if (!r->launches[i].program) return db_fail(-EINVAL, "loading kernel %s: %s", k->name, db_error());
+bool value_is_contiguous(const struct value *v, int64_t *offset) {
+  struct uop *buffer;
+  return v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset);
+}
+
+struct storage *value_whole_memory(const struct value *v) {
+  struct uop *u = v->real;
+  while (u && u->op == OP_RESHAPE) u = u->src[0];
+  return u && u->op == OP_BUFFER ? v->storage : NULL;
+}
+
+/* What reads memory that is gone says so. */
+static int stale_error(const struct realizing *r, int64_t id) {
+  const struct value *found = NULL;
+  for (size_t i = 0; i < r->reach.n; i++) {
+    const struct value *v = r->reach.values[i];
+    if (v->stale && (!found || buffer_under(v->expr)->arg.i == id)) found = v;
   }
+  if (!found) return db_fail(-EPROTO, "realize: buffer %lld has no memory", (long long)id);
+  return db_fail(-EINVAL,
+                 "realize: this was built on a value that the assign at %s:%d has overwritten; realize it before, or "
+                 "together with what was assigned",
+                 found->file, found->line);
+}
+
+/* ---- roots ---- */
+
+static int add_root(struct realizing *r, struct value *v, struct uop *root) {
+  for (unsigned i = 0; i < r->n; i++)
+    if (r->values[i] == v) return 0;
+  r->values[r->n] = v;
+  r->roots[r->n++] = root;
   return 0;
 }
 
-static size_t buffer_bytes(const struct uop *b) { return (size_t)b->src[0]->arg.i * dtype_info[b->dtype].size; }
-
-static int allocate_all(struct run *r) {
-  size_t n = 0;
-  for (size_t i = 0; i < r->sched.nitems; i++) n += r->sched.items[i].noutputs;
-  r->made = calloc(n + 1, sizeof(struct storage *));
-  if (!r->made) return db_fail(-ENOMEM, "realize: out of memory");
-  for (size_t i = 0; i < r->sched.nitems; i++) {
-    const struct schedule_item *item = &r->sched.items[i];
-    for (unsigned k = 0; k < item->noutputs; k++) {
-      if (storage_find(item->bufs[k]->arg.i)) continue;
-      struct storage *s = storage_new(item->device, item->bufs[k]->arg.i, buffer_bytes(item->bufs[k]));
-      if (!s) return -ENOMEM;
-      r->made[r->nmade++] = s;
-    }
+/* Makes v a view of memory where it is one, else a root. */
+static int take(struct realizing *r, struct value *v, bool contiguous) {
+  int64_t offset;
+  struct uop *u = v->real ? v->real : view_of(v->expr);
+  if (u && !v->real) {
+    struct uop *b = buffer_under(u);
+    struct storage *s = storage_find(b->arg.i);
+    if (!s) return stale_error(r, b->arg.i);
+    s->refs++;
+    value_becomes(v, u, s);
   }
-  return 0;
+  if (u && (!contiguous || value_is_contiguous(v, &offset))) return 0;
+  if (!u) u = v->expr;
+  if (u->op == OP_ASSIGN) return add_root(r, v, u);
+  /* What has no memory in it computes where a COPY says. */
+  enum op op = v->placed ? OP_CONTIGUOUS : OP_COPY;
+  return add_root(r, v, uop_new(rt.graph, op, u->dtype, 1, (union uop_arg){0}, v->placed ? 0 : v->slot, &u, 1));
 }
 
-/* ---- recording ---- */
+/* ---- assigns ---- */
 
-static int batch_open(struct run *r, unsigned slot, db_queue **out) {
-  db_queue *q = *out = slot_queue(slot, DB_QUEUE_COMPUTE);
-  if (!q) return -ENOMEM;
-  if (r->open[slot]) return 0;
-  r->open[slot] = true;
-  struct pending *p = &r->pending[slot];
-  if (p->signal) db_queue_wait(q, p->signal, p->value);
-  p->signal = NULL;
-  return db_queue_memory_barrier(q);
+static bool is_assign(const struct value *v) { return !v->real && !v->stale && v->expr->op == OP_ASSIGN; }
+
+/* The value in memory that v, an assign, and the assigns it goes on from overwrite. */
+static struct value *overwritten(const struct value *v) {
+  struct value *x = v->src[0];
+  while (is_assign(x)) x = x->src[0];
+  return x;
 }
 
-static int batch_submit(struct run *r, unsigned slot) {
-  if (!r->open[slot]) return 0;
-  r->open[slot] = false;
-  slot_next_epoch(slot);
-  return db_queue_submit(slot_queue(slot, DB_QUEUE_COMPUTE), &r->submitted[slot]);
-}
-
-/* Marks what the kernel touches; true when a barrier has to stand before it. */
-static bool must_wait(const struct schedule_item *item, struct storage *const *mem, uint64_t epoch) {
-  bool hazard = false;
-  for (unsigned i = 0; i < item->nbufs; i++)
-    hazard |= mem[i]->written == epoch || (i < item->noutputs && mem[i]->read == epoch);
-  return hazard;
-}
-
-static void mark_touched(const struct schedule_item *item, struct storage *const *mem, uint64_t epoch) {
-  for (unsigned i = 0; i < item->nbufs; i++) *(i < item->noutputs ? &mem[i]->written : &mem[i]->read) = epoch;
-}
-
-static int record_kernel(struct run *r, size_t at) {
-  const struct schedule_item *item = &r->sched.items[at];
-  const struct kernel *k = r->launches[at].kernel;
-  struct storage *mem[64];
-  struct db_arg args[64];
-  if (item->nbufs > 64) return db_fail(-E2BIG, "kernel %s has %u arguments, more than 64", k->name, item->nbufs);
-  for (unsigned i = 0; i < item->nbufs; i++) {
-    mem[i] = storage_find(item->bufs[i]->arg.i);
-    if (!mem[i]) return db_fail(-EPROTO, "kernel %s: argument %u has no memory", k->name, i);
-    if (mem[i]->slot != item->device)
-      return db_fail(-EPROTO, "kernel %s on %s: argument %u is on %s", k->name,
-                     db_device_name(slot_device(item->device)), i, db_device_name(slot_device(mem[i]->slot)));
-    args[i] = (struct db_arg){.buffer = mem[i]->buffer};
-  }
-  db_queue *q;
-  int err = batch_open(r, item->device, &q);
-  if (err) return err;
-  if (must_wait(item, mem, slot_epoch(item->device))) {
-    db_queue_memory_barrier(q);
-    slot_next_epoch(item->device);
-  }
-  mark_touched(item, mem, slot_epoch(item->device));
-  struct report_item *line =
-      r->timed ? report_add(&r->report, slot_device(item->device), k, item->nbufs, k->bytes) : NULL;
-  if (line) db_queue_timestamp(q, line->begin);
-  err = db_queue_exec(q, r->launches[at].program, args, item->nbufs, k->grid, k->block);
-  if (line && !err) err = db_queue_timestamp(q, line->end);
-  return err;
-}
-
-/* The copy queue of the destination's device reads the other device's memory, hardware waiting for hardware. */
-static int copy_by_queue(struct run *r, struct storage *dst, struct storage *src, size_t bytes) {
-  db_queue *q = slot_queue(dst->slot, DB_QUEUE_COPY), *from = slot_queue(src->slot, DB_QUEUE_COMPUTE);
-  db_queue *to = slot_queue(dst->slot, DB_QUEUE_COMPUTE);
-  uint64_t when;
-  if (!q || !from || !to) return -ENOMEM;
-  db_queue_wait(q, db_queue_timeline(from), r->submitted[src->slot]);
-  db_queue_wait(q, db_queue_timeline(to), r->submitted[dst->slot]);
-  int err = db_queue_copy(q, dst->buffer, 0, src->buffer, 0, bytes);
-  int submitted = db_queue_submit(q, &when); /* empties the recorder after an error too */
-  if (err || submitted) return err ? err : submitted;
-  db_signal *done = db_queue_timeline(q);
-  r->pending[dst->slot] = (struct pending){done, when};
-  r->pending[src->slot] = (struct pending){done, when}; /* its memory may be handed out again */
-  return 0;
-}
-
-/* Devices that cannot reach each other's memory: through the host, straight into memory that it can address. */
-static int copy_by_host(struct storage *dst, struct storage *src, size_t bytes) {
-  void *to = db_buffer_host(dst->buffer), *from = db_buffer_host(src->buffer), *bounce = NULL;
-  int err = db_device_synchronize(slot_device(src->slot), COPY_TIMEOUT_NS);
-  if (!err) err = db_device_synchronize(slot_device(dst->slot), COPY_TIMEOUT_NS);
-  if (err) return err;
-  if (from) return db_buffer_write(dst->buffer, 0, from, bytes);
-  if (to) return db_buffer_read(src->buffer, 0, to, bytes);
-  bounce = malloc(bytes);
-  if (!bounce) return db_fail(-ENOMEM, "copy: out of memory for %zu bytes", bytes);
-  err = db_buffer_read(src->buffer, 0, bounce, bytes);
-  if (!err) err = db_buffer_write(dst->buffer, 0, bounce, bytes);
-  free(bounce);
-  return err;
-}
-
-static int record_copy(struct run *r, size_t at) {
-  const struct schedule_item *item = &r->sched.items[at];
-  struct storage *dst = storage_find(item->bufs[0]->arg.i), *src = storage_find(item->bufs[1]->arg.i);
-  size_t bytes = buffer_bytes(item->bufs[1]);
-  if (!dst || !src) return db_fail(-EPROTO, "copy: a side has no memory");
-  int err = batch_submit(r, src->slot);
-  if (!err) err = batch_submit(r, dst->slot);
-  if (err) return err;
-  if (r->timed) report_add(&r->report, slot_device(dst->slot), NULL, 2, bytes);
-  return slots_reach(dst->slot, src->slot) ? copy_by_queue(r, dst, src, bytes) : copy_by_host(dst, src, bytes);
-}
-
-static int record_all(struct run *r) {
-  int err = 0;
-  for (unsigned i = 0; i < SLOTS; i++) r->submitted[i] = 0;
-  for (size_t i = 0; i < r->sched.nitems && !err; i++)
-    err = r->sched.items[i].kind == SCHEDULE_KERNEL ? record_kernel(r, i) : record_copy(r, i);
-  for (unsigned i = 0; i < SLOTS; i++) {
-    int submitted = batch_submit(r, i);
-    if (!err) err = submitted;
-    /* What this run copied must be there for whatever comes next on the device. */
-    if (r->pending[i].signal && !err) {
-      db_queue *q;
-      err = batch_open(r, i, &q);
-      if (!err) err = batch_submit(r, i);
-    }
-  }
-  return err;
-}
-
-static int wait_all(struct run *r) {
-  for (unsigned i = 0; i < SLOTS; i++)
-    if (r->submitted[i]) {
-      int err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COMPUTE)), r->submitted[i], COPY_TIMEOUT_NS);
+/* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is there, a copy takes its place. */
+static int take_assigns(struct realizing *r) {
+  for (size_t i = 0; i < r->reach.n; i++)
+    if (is_assign(r->reach.values[i])) r->reach.values[i]->superseded = false;
+  for (size_t i = 0; i < r->reach.n; i++)
+    if (is_assign(r->reach.values[i]) && is_assign(r->reach.values[i]->src[0]))
+      r->reach.values[i]->src[0]->superseded = true;
+  for (size_t i = 0; i < r->reach.n; i++) {
+    struct value *v = r->reach.values[i];
+    if (!is_assign(v) || v->superseded) continue;
+    struct value *x = overwritten(v);
+    struct uop *buffer = x->real ? buffer_under(x->real) : buffer_under(x->expr);
+    if (!x->storage) return stale_error(r, buffer->arg.i);
+    add_root(r, v, v->expr);
+    if (x->storage->refs > 1) {
+      size_t bytes = (size_t)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+      int64_t id = rt.next_buffer++;
+      struct storage *copy = storage_new(x->slot, id, bytes);
+      if (!copy) return -ENOMEM;
+      v->copy = copy;
+      int err = storage_copy(copy, x->storage, 0, bytes);
       if (err) return err;
+      struct uop *to =
+          uop_new(rt.graph, OP_BUFFER, buffer->dtype, 1, (union uop_arg){.i = id}, buffer->aux, buffer->src, 1);
+      if (!binder_replace(rt.binder, buffer, to)) return db_fail(-ENOMEM, "realize: out of memory");
+      buffer = to;
     }
+    if (!binder_mark_written(rt.binder, buffer)) return db_fail(-ENOMEM, "realize: out of memory");
+  }
   return 0;
+}
+
+/* Two assigns on the same memory that do not go on from each other: one is to be realized before. NULL: there are no such. */
+static struct value *rival(const struct reach *reach) {
+  for (size_t i = 0; i < reach->n; i++) {
+    struct value *v = reach->values[i];
+    if (!is_assign(v)) continue;
+    struct value *x = overwritten(v);
+    if (!x->storage) continue;
+    if (x->storage->assigned && x->storage->assigned != x) return v;
+    x->storage->assigned = x;
+  }
+  return NULL;
+}
+static void forget_rivals(const struct reach *reach) {
+  for (size_t i = 0; i < reach->n; i++)
+    if (is_assign(reach->values[i]) && overwritten(reach->values[i])->storage)
+      overwritten(reach->values[i])->storage->assigned = NULL;
+}
+
+/* v has been computed in s: nothing built on what was there may read it any more. */
+static struct storage *assigned(struct value *v) {
+  struct value *x = v->src[0], *base = overwritten(v);
+  struct storage *s = v->copy;
+  if (!s) {
+    s = base->storage;
+    base->expr = base->real;
+    base->real = NULL;
+    base->storage = NULL;
+    base->stale = true, base->file = v->file, base->line = v->line;
+    storage_rename(s, rt.next_buffer++);
+  }
+  v->copy = NULL;
+  for (; x != base; x = x->src[0]) x->stale = true, x->file = v->file, x->line = v->line;
+  return s;
 }
 
 /* ---- the whole ---- */
 
-static int execute(struct uop *const *roots, unsigned n, struct value *const *values) {
-  struct run r = {0};
-  char text[512];
-  int err = env_get(&r.env);
-  if (err) return err;
-  r.timed = r.env->debug >= 2 || rt.watch;
-  err = graph_schedule(roots, n, &rt.next_buffer, &r.sched, text, sizeof text);
-  if (err) return db_fail(err, "scheduling: %s", text);
-  report_schedule(r.env, &r.sched);
-  if ((err = compile_all(&r)) || (err = allocate_all(&r)) || (err = record_all(&r))) goto out;
-  if (r.timed && (err = wait_all(&r))) goto out;
-  for (unsigned i = 0; i < n; i++) {
-    struct uop *real = uop_import(rt.graph, r.sched.outputs[i]);
-    struct uop *b = under_reshapes(real);
-    struct storage *s = b->op == OP_BUFFER ? storage_find(b->arg.i) : NULL;
-    if (s)
-      s->refs++;
-    else if (b->op == OP_BUFFER && !buffer_bytes(b)) /* no kernel writes what has no elements */
-      s = storage_new(b->aux, b->arg.i, 0);
-    if (!s) {
-      err = db_fail(-EPROTO, "scheduling: output %u is not in memory", i);
-      goto out;
-    }
-    value_becomes(values[i], real, s);
+/* The memory at offset bytes as elements of v's shape. */
+static struct uop *memory_node(const struct value *v, const struct storage *s, uint64_t offset) {
+  struct graph *g = rt.graph;
+  const struct shape *shape = v->expr->shape;
+  uint64_t size = dtype_info[v->expr->dtype].size, whole = s->size / size;
+  struct uop *n = uop_index(g, (int64_t)whole), *first = uop_index(g, (int64_t)(offset / size)),
+             *length = uop_index(g, 1);
+  struct uop *u = uop_new(g, OP_BUFFER, v->expr->dtype, 1, (union uop_arg){.i = s->id}, s->slot, &n, 1);
+  for (unsigned i = 0; i < shape->rank; i++)
+    length = uop_is_const(length) && uop_is_const(shape->dim[i]) ? uop_index(g, length->arg.i * shape->dim[i]->arg.i)
+                                                                 : uop_binary(g, OP_MUL, length, shape->dim[i]);
+  if (length != n) {
+    struct uop *end = !offset                ? length
+                      : uop_is_const(length) ? uop_index(g, first->arg.i + length->arg.i)
+                                             : uop_binary(g, OP_ADD, first, length);
+    u = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){u, first, end}, 3);
   }
-out:
-  for (size_t i = 0; i < r.nmade; i++) storage_release(r.made[i]);
-  free(r.made);
-  free(r.launches);
-  schedule_free(&r.sched);
-  report_finish(&r.report, r.env, err == 0);
+  if (shape_equal(u->shape, shape)) return u;
+  struct uop *src[MAX_RANK + 1] = {u};
+  memcpy(src + 1, shape->dim, shape->rank * sizeof *src);
+  return uop_new(g, OP_RESHAPE, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+}
+
+static int execute(struct realizing *r) {
+  char text[512];
+  struct binding b;
+  struct executable *e = NULL;
+  struct storage **made = calloc(r->n, sizeof(struct storage *));
+  if (!made) return db_fail(-ENOMEM, "realize: out of memory");
+  int err = binder_bind(rt.binder, r->roots, r->n, SLICE_ALIGNMENT, &b, text, sizeof text);
+  if (err) {
+    free(made);
+    return db_fail(err, "realize: %s", text);
+  }
+  for (unsigned i = 0; i < b.nbuffers && !err; i++)
+    if (!storage_find(b.buffers[i].id)) err = stale_error(r, b.buffers[i].id);
+  if (!err && !(e = executable_get(r->env, &b))) err = -EINVAL;
+  if (!err) err = executable_run(e, &b, r->env, made);
+  for (unsigned i = 0; i < r->n && !err; i++) /* renames come before anything names the memory */
+    if (r->roots[i]->op == OP_ASSIGN) {
+      storage_release(made[i]);
+      made[i] = assigned(r->values[i]);
+    }
+  for (unsigned i = 0; i < r->n && !err; i++) {
+    uint32_t o = e->outputs[i];
+    struct uop *real = memory_node(r->values[i], made[i], o < b.nbuffers ? b.buffers[o].offset : 0);
+    value_becomes(r->values[i], real, made[i]);
+  }
+  executable_release(e);
+  binding_free(&b);
+  free(made);
   return err;
 }
 
-/* The node to schedule for v, or NULL when there is nothing to do. */
-static struct uop *root_of(struct value *v, bool contiguous) {
-  if (v->real) return NULL;
-  struct uop *u = value_current(v), *b = u;
-  while (is_movement(b)) b = b->src[0];
-  if (b->op == OP_BUFFER) {
-    b = under_reshapes(u);
-    struct storage *s = b->op == OP_BUFFER ? storage_find(b->arg.i) : NULL;
-    if (s) {
-      s->refs++;
-      value_becomes(v, u, s);
-    }
-    if (s || !contiguous) return NULL;
-  }
-  /* What has no memory in it computes where a COPY says. */
-  enum op op = v->placed ? OP_CONTIGUOUS : OP_COPY;
-  return uop_new(rt.graph, op, u->dtype, 1, (union uop_arg){0}, v->placed ? 0 : v->slot, &u, 1);
-}
-
 int realize_values(struct value *const *v, unsigned n, bool contiguous) {
-  int err = runtime_init();
-  if (err) return err;
+  struct realizing r = {0};
+  int err = env_get(&r.env);
+  if (err || (err = runtime_init())) return err;
   graph_collect();
-  struct uop **roots = calloc(n, sizeof *roots);
-  struct value **values = calloc(n, sizeof *values);
-  unsigned k = 0;
-  if (!roots || !values) {
+  for (struct value *first = v[0]; first;) {
+    reach_free(&r.reach);
+    if (!values_reach(v, n, &r.reach)) return db_fail(-ENOMEM, "realize: out of memory");
+    first = rival(&r.reach);
+    forget_rivals(&r.reach);
+    if (first && (err = realize_values(&first, 1, false))) goto out;
+  }
+  r.roots = calloc(n + r.reach.n, sizeof *r.roots);
+  r.values = calloc(n + r.reach.n, sizeof(struct value *));
+  if (!r.roots || !r.values || !binder_begin(rt.binder, rt.graph)) {
     err = db_fail(-ENOMEM, "realize: out of memory");
     goto out;
   }
-  for (unsigned i = 0; i < n; i++) {
-    roots[k] = root_of(v[i], contiguous);
-    if (roots[k]) values[k++] = v[i];
-  }
-  if (k) err = execute(roots, k, values);
+  for (size_t i = 0; i < r.reach.n; i++)
+    if (r.reach.values[i]->real && !binder_replace(rt.binder, r.reach.values[i]->expr, r.reach.values[i]->real))
+      err = db_fail(-ENOMEM, "realize: out of memory");
+  for (unsigned i = 0; i < n && !err; i++) err = take(&r, v[i], contiguous);
+  if (!err && r.n) err = take_assigns(&r);
+  if (!err && r.n) err = execute(&r);
 out:
-  free(roots);
-  free(values);
+  for (unsigned i = 0; i < r.n; i++)
+    if (r.values[i]->copy) {
+      storage_release(r.values[i]->copy);
+      r.values[i]->copy = NULL;
+    }
+  reach_free(&r.reach);
+  free(r.roots);
+  free(r.values);
   return err;
 }

@@ -80,7 +80,10 @@ static void print_buffer(const struct uop *b) {
   fprintf(stderr, " b%lld:%s[%lld]", (long long)b->arg.i, dtype_info[b->dtype].name, (long long)b->src[0]->arg.i);
 }
 
-void report_schedule(const struct env *env, const struct schedule *s) {
+void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan) {
+  if (env->debug >= 2 && plan->without)
+    fprintf(stderr, "--- memory: peak %.3f MB, reuse saved %.3f MB\n", (double)plan->peak * 1e-6,
+            (double)(plan->without - plan->peak) * 1e-6);
   if (env->debug < 3) return;
   fprintf(stderr, "--- schedule: %zu commands, %zu outputs, %zu temporaries\n", s->nitems, s->noutputs,
           s->ntemporaries);

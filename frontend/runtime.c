@@ -25,7 +25,7 @@ struct slot {
   uint32_t refs;
   bool is_default; /* opened here, not by the caller */
   db_queue *queue[2];
-  uint64_t epoch;
+  uint64_t submitted;
   struct {
     const struct kernel *kernel;
     db_program *program;
@@ -60,12 +60,14 @@ static const char *cache_directory(char *buf, size_t cap) {
 }
 
 int runtime_init(void) {
-  if (rt.graph && rt.compiler) return 0;
+  if (rt.graph && rt.compiler && rt.binder) return 0;
   const struct env *env;
   int err = env_get(&env);
   if (err) return err;
   if (!rt.graph) rt.graph = graph_new();
-  if (!rt.graph) return db_fail(-ENOMEM, "out of memory for the graph");
+  if (!rt.binder) rt.binder = binder_new();
+  if (!rt.graph || !rt.binder) return db_fail(-ENOMEM, "out of memory for the graph");
+  if (rt.compiler) return 0;
   char dir[4096], *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
@@ -91,6 +93,7 @@ static void spares_free(struct slot *s) {
 
 static void slot_close(unsigned index) {
   struct slot *s = rt.slots[index];
+  executables_drop(UINT64_C(1) << index);
   rt.slots[index] = NULL;
   spares_free(s);
   for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
@@ -114,7 +117,6 @@ static int slot_add(db_device *dev, bool is_default) {
   s->device = dev;
   s->target = target;
   s->is_default = is_default;
-  s->epoch = 1;
   rt.slots[i] = s;
   return (int)i;
 }
@@ -151,8 +153,7 @@ void slot_release(unsigned slot) {
   if (--rt.slots[slot]->refs == 0 && !rt.slots[slot]->is_default) slot_close(slot);
 }
 
-uint64_t slot_epoch(unsigned slot) { return rt.slots[slot]->epoch; }
-void slot_next_epoch(unsigned slot) { rt.slots[slot]->epoch++; }
+uint64_t *slot_submitted(unsigned slot) { return &rt.slots[slot]->submitted; }
 
 /* The length of a device name without its index. */
 static size_t machine_length(const char *name) {
@@ -282,6 +283,7 @@ struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) {
   if (rt.nstorages >= rt.nbuckets && !buckets_grow()) return db_fail_null(-ENOMEM, "out of memory");
   struct storage *s = calloc(1, sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "out of memory");
+  s->size = bytes;
   s->bytes = rounded(bytes ? bytes : 1);
   s->buffer = buffer_get(rt.slots[slot], s->bytes);
   if (!s->buffer) {
@@ -305,11 +307,22 @@ struct storage *storage_find(int64_t id) {
   return s;
 }
 
-void storage_release(struct storage *s) {
-  if (!s || --s->refs) return;
+static void forget(struct storage *s) {
   struct storage **at = bucket(s->id);
   while (*at != s) at = &(*at)->next;
   *at = s->next;
+}
+
+void storage_rename(struct storage *s, int64_t id) {
+  forget(s);
+  s->id = id;
+  s->next = *bucket(id);
+  *bucket(id) = s;
+}
+
+void storage_release(struct storage *s) {
+  if (!s || --s->refs) return;
+  forget(s);
   rt.nstorages--;
   buffer_put(rt.slots[s->slot], s->buffer, s->bytes);
   slot_release(s->slot);
@@ -322,8 +335,11 @@ int db_shutdown(void) {
   if (rt.nvalues)
     err = db_fail(-EBUSY, "shutdown: %zu tensors still live", rt.nvalues);
   else {
+    executables_drop(UINT64_MAX);
     for (unsigned i = 0; i < SLOTS; i++)
       if (rt.slots[i]) slot_close(i);
+    binder_free(rt.binder);
+    rt.binder = NULL;
     compiler_free(rt.compiler);
     graph_free(rt.graph);
     free(rt.buckets);

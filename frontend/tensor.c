@@ -265,6 +265,12 @@ int db_realize_all(db_tensor *const *t, unsigned n) {
   return err;
 }
 
+static int read_value(const struct value *v, void *dst, size_t size) {
+  int64_t at;
+  if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "read: the tensor is not in memory");
+  return db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
+}
+
 int db_read(db_tensor *t, void *dst, size_t bytes) {
   pthread_mutex_lock(&rt.lock);
   int err = 0;
@@ -277,8 +283,8 @@ int db_read(db_tensor *t, void *dst, size_t bytes) {
                     dtype_info[t->dtype].name, size);
     else if (!dst && size)
       err = db_fail(-EINVAL, "read: the destination is NULL");
-    else if (!(err = realize_values(&t->value, 1, true)) && size)
-      err = db_buffer_read(t->value->storage->buffer, 0, dst, size);
+    else if (size && !(err = realize_values(&t->value, 1, true)))
+      err = read_value(t->value, dst, size);
   }
   pthread_mutex_unlock(&rt.lock);
   return err;

@@ -1,7 +1,7 @@
 /* Lazy values and the graph they live in.
  *
  * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on it before that keep
- * its expression, and value_current puts the memory in its place when they are scheduled. So memory is freed as soon as no
+ * its expression, and realizing them puts the memory in its place. So memory is freed as soon as no
  * tensor needs it, whatever expressions still name it. */
 #include "internal.h"
 #include <errno.h>
@@ -84,50 +84,37 @@ void value_becomes(struct value *v, struct uop *real, struct storage *s) {
   if (!v->dependents) v->expr = real;
 }
 
-struct uop *value_current(struct value *v) {
-  if (v->real) return v->real;
-  static uint32_t mark;
-  mark++;
-  size_t n = 0, capacity = 64, npairs = 0;
-  struct value **stack = malloc(capacity * sizeof *stack);
-  struct uop **pairs = NULL; /* from, to */
-  struct uop *result = NULL;
-  if (!stack) return NULL;
-  stack[n++] = v;
+static bool reached(struct reach *r, struct value *v, uint32_t mark) {
+  if (v->mark == mark) return true;
+  if (r->n == r->capacity) {
+    size_t capacity = r->capacity ? 2 * r->capacity : 64;
+    struct value **more = realloc(r->values, capacity * sizeof *more);
+    if (!more) return false;
+    r->values = more;
+    r->capacity = capacity;
+  }
   v->mark = mark;
-  while (n) {
-    struct value *x = stack[--n];
-    if (x->real && x->expr != x->real) {
-      if ((npairs & (npairs - 1)) == 0) {
-        struct uop **more = realloc(pairs, (npairs ? 2 * npairs : 1) * 2 * sizeof *more);
-        if (!more) goto out;
-        pairs = more;
-      }
-      pairs[2 * npairs] = x->expr;
-      pairs[2 * npairs++ + 1] = x->real;
-    }
-    if (n + x->nsrc > capacity) {
-      struct value **more = realloc(stack, 2 * (n + x->nsrc) * sizeof *more);
-      if (!more) goto out;
-      stack = more;
-      capacity = 2 * (n + x->nsrc);
-    }
-    for (unsigned i = 0; i < x->nsrc; i++)
-      if (x->src[i]->mark != mark) x->src[i]->mark = mark, stack[n++] = x->src[i];
-  }
-  result = v->expr;
-  if (npairs) {
-    struct uop **from = malloc(2 * npairs * sizeof *from);
-    result = NULL;
-    if (!from) goto out;
-    for (size_t i = 0; i < npairs; i++) from[i] = pairs[2 * i], from[npairs + i] = pairs[2 * i + 1];
-    result = uop_substitute(rt.graph, v->expr, from, from + npairs, (unsigned)npairs);
-    free(from);
-  }
-out:
-  free(stack);
-  free(pairs);
-  return result;
+  v->refs++;
+  r->values[r->n++] = v;
+  return true;
+}
+
+bool values_reach(struct value *const *v, unsigned n, struct reach *out) {
+  static uint32_t mark;
+  bool ok = true;
+  *out = (struct reach){0};
+  mark++;
+  for (unsigned i = 0; i < n && ok; i++) ok = reached(out, v[i], mark);
+  for (size_t i = 0; i < out->n && ok; i++)
+    for (unsigned k = 0; k < out->values[i]->nsrc && ok; k++) ok = reached(out, out->values[i]->src[k], mark);
+  if (!ok) reach_free(out);
+  return ok;
+}
+
+void reach_free(struct reach *r) {
+  while (r->n) value_release(r->values[--r->n]);
+  free(r->values);
+  *r = (struct reach){0};
 }
 
 /* The nodes under the roots made again in g, by id in the old graph; one walk for all of them. */

@@ -1,0 +1,201 @@
+/* Running an executable: memory for what it makes, one batch of commands recorded a device, submitted.
+ *
+ * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. It starts with the waits for
+ * copies and a barrier, which also orders it after earlier batches, so freed memory can be handed out again at once. */
+#include "internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_TIMEOUT_NS 120000000000ull
+
+struct memory { /* of a buffer in this run */
+  struct storage *storage;
+  uint64_t offset;
+};
+struct run {
+  const struct executable *e;
+  const struct binding *binding;
+  const struct env *env;
+  struct memory *mem;
+  struct storage **arenas;
+  struct report report;
+  bool timed;
+  bool used[SLOTS]; /* something was submitted */
+  bool open[SLOTS]; /* a batch is being recorded */
+  struct pending {  /* copies that the next batch of a slot must wait for */
+    db_signal *signal;
+    uint64_t value;
+  } pending[SLOTS];
+};
+
+/* ---- memory ---- */
+
+static int memory_get(struct run *r) {
+  const struct executable *e = r->e;
+  r->mem = calloc(e->nbuffers + 1, sizeof *r->mem);
+  r->arenas = calloc(e->narenas + 1, sizeof(struct storage *));
+  if (!r->mem || !r->arenas) return db_fail(-ENOMEM, "realize: out of memory");
+  for (unsigned i = 0; i < e->narenas; i++) {
+    r->arenas[i] = storage_new(e->arenas[i].slot, rt.next_buffer++, e->arenas[i].bytes);
+    if (!r->arenas[i]) return -ENOMEM;
+  }
+  for (unsigned i = 0; i < e->nbuffers; i++) {
+    const struct exec_buffer *b = &e->buffers[i];
+    struct memory *m = &r->mem[i];
+    switch (b->kind) {
+    case BUFFER_INPUT:
+      *m = (struct memory){storage_find(r->binding->buffers[i].id), r->binding->buffers[i].offset};
+      if (!m->storage) return db_fail(-EPROTO, "realize: buffer %u has no memory", i);
+      break;
+    case BUFFER_OUTPUT:
+      m->storage = storage_new(b->slot, rt.next_buffer++, b->bytes);
+      if (!m->storage) return -ENOMEM;
+      break;
+    case BUFFER_TEMPORARY: *m = (struct memory){r->arenas[b->arena], b->offset}; break;
+    case BUFFER_UNUSED: break;
+    }
+  }
+  return 0;
+}
+
+static void memory_put(struct run *r) {
+  for (unsigned i = 0; r->mem && i < r->e->nbuffers; i++)
+    if (r->e->buffers[i].kind == BUFFER_OUTPUT) storage_release(r->mem[i].storage);
+  for (unsigned i = 0; r->arenas && i < r->e->narenas; i++) storage_release(r->arenas[i]);
+  free(r->mem);
+  free(r->arenas);
+}
+
+/* ---- recording ---- */
+
+static int batch_open(struct run *r, unsigned slot, db_queue **out) {
+  db_queue *q = *out = slot_queue(slot, DB_QUEUE_COMPUTE);
+  if (!q) return -ENOMEM;
+  if (r->open[slot]) return 0;
+  r->open[slot] = true;
+  struct pending *p = &r->pending[slot];
+  if (p->signal) db_queue_wait(q, p->signal, p->value);
+  p->signal = NULL;
+  return db_queue_memory_barrier(q);
+}
+
+static int batch_submit(struct run *r, unsigned slot) {
+  if (!r->open[slot]) return 0;
+  r->open[slot] = false;
+  r->used[slot] = true;
+  return db_queue_submit(slot_queue(slot, DB_QUEUE_COMPUTE), slot_submitted(slot));
+}
+
+static int record_kernel(struct run *r, const struct exec_command *c) {
+  const struct kernel *k = c->kernel;
+  const uint32_t *which = r->e->args + c->args;
+  struct db_arg args[MAX_KERNEL_ARGS];
+  unsigned n = 0;
+  for (; n < c->nbuffers; n++) {
+    const struct memory *m = &r->mem[which[n]];
+    args[n] = (struct db_arg){.buffer = m->storage->buffer, .bits = m->offset};
+  }
+  for (; n < c->nbuffers + c->nvars; n++) args[n] = (struct db_arg){.bits = (uint64_t)r->binding->vars[which[n]].value};
+  db_queue *q;
+  int err = batch_open(r, c->slot, &q);
+  if (err) return err;
+  if (c->barrier) db_queue_memory_barrier(q);
+  struct report_item *line = r->timed ? report_add(&r->report, slot_device(c->slot), k, n, k->bytes) : NULL;
+  if (line) db_queue_timestamp(q, line->begin);
+  err = db_queue_exec(q, c->program, args, n, k->grid, k->block);
+  if (line && !err) err = db_queue_timestamp(q, line->end);
+  return err;
+}
+
+/* The copy queue of the destination's device reads the other memory once both devices have done what was submitted to them. */
+static int copy_by_queue(struct run *r, struct memory dst, struct memory src, size_t bytes) {
+  unsigned a = dst.storage->slot, b = src.storage->slot;
+  db_queue *q = slot_queue(a, DB_QUEUE_COPY), *from = slot_queue(b, DB_QUEUE_COMPUTE);
+  db_queue *to = slot_queue(a, DB_QUEUE_COMPUTE);
+  uint64_t when;
+  if (!q || !from || !to) return -ENOMEM;
+  db_queue_wait(q, db_queue_timeline(from), *slot_submitted(b));
+  db_queue_wait(q, db_queue_timeline(to), *slot_submitted(a));
+  int err = db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
+  int submitted = db_queue_submit(q, &when); /* empties the recorder after an error too */
+  if (err || submitted) return err ? err : submitted;
+  db_signal *done = db_queue_timeline(q);
+  r->pending[a] = (struct pending){done, when};
+  r->pending[b] = (struct pending){done, when}; /* its memory may be handed out again */
+  return 0;
+}
+
+/* Devices that cannot reach each other's memory: through the host, straight into memory that it can address. */
+static int copy_by_host(struct memory dst, struct memory src, size_t bytes) {
+  char *to = db_buffer_host(dst.storage->buffer), *from = db_buffer_host(src.storage->buffer), *bounce = NULL;
+  int err = db_device_synchronize(slot_device(src.storage->slot), COPY_TIMEOUT_NS);
+  if (!err) err = db_device_synchronize(slot_device(dst.storage->slot), COPY_TIMEOUT_NS);
+  if (err) return err;
+  if (from) return db_buffer_write(dst.storage->buffer, dst.offset, from + src.offset, bytes);
+  if (to) return db_buffer_read(src.storage->buffer, src.offset, to + dst.offset, bytes);
+  bounce = malloc(bytes);
+  if (!bounce) return db_fail(-ENOMEM, "copy: out of memory for %zu bytes", bytes);
+  err = db_buffer_read(src.storage->buffer, src.offset, bounce, bytes);
+  if (!err) err = db_buffer_write(dst.storage->buffer, dst.offset, bounce, bytes);
+  free(bounce);
+  return err;
+}
+
+static int record_copy(struct run *r, const struct exec_command *c) {
+  const uint32_t *which = r->e->args + c->args;
+  struct memory dst = r->mem[which[0]], src = r->mem[which[1]];
+  size_t bytes = r->e->buffers[which[0]].bytes;
+  int err = batch_submit(r, src.storage->slot);
+  if (!err) err = batch_submit(r, dst.storage->slot);
+  if (err) return err;
+  if (r->timed) report_add(&r->report, slot_device(dst.storage->slot), NULL, 2, bytes);
+  return slots_reach(dst.storage->slot, src.storage->slot) ? copy_by_queue(r, dst, src, bytes)
+                                                           : copy_by_host(dst, src, bytes);
+}
+
+/* What this run copied must be there for whatever comes next on the device. */
+static int close_all(struct run *r, int err) {
+  for (unsigned i = 0; i < SLOTS; i++) {
+    int submitted = batch_submit(r, i);
+    if (!err) err = submitted;
+    if (r->pending[i].signal && !err) {
+      db_queue *q;
+      err = batch_open(r, i, &q);
+      if (!err) err = batch_submit(r, i);
+    }
+  }
+  return err;
+}
+
+static int wait_all(struct run *r) {
+  for (unsigned i = 0; i < SLOTS; i++)
+    if (r->used[i]) {
+      int err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COMPUTE)), *slot_submitted(i), COPY_TIMEOUT_NS);
+      if (err) return err;
+    }
+  return 0;
+}
+
+int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
+                   struct storage **outputs) {
+  struct run r = {.e = e, .binding = b, .env = env, .timed = env->debug >= 2 || rt.watch};
+  int err = memory_get(&r);
+  for (size_t i = 0; i < e->ncommands && !err; i++)
+    err = e->commands[i].kernel ? record_kernel(&r, &e->commands[i]) : record_copy(&r, &e->commands[i]);
+  err = close_all(&r, err);
+  if (r.timed && !err) err = wait_all(&r);
+  for (unsigned i = 0; i < e->noutputs && !err; i++) {
+    outputs[i] = r.mem[e->outputs[i]].storage;
+    outputs[i]->refs++;
+  }
+  memory_put(&r);
+  report_finish(&r.report, env, err == 0);
+  return err;
+}
+
+int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes) {
+  struct run r = {0};
+  if (!bytes) return 0;
+  return close_all(&r, copy_by_queue(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
+}

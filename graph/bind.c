@@ -1,0 +1,368 @@
+/* Writing a graph down without what varies from run to run, and making it again from that.
+ *
+ * A key is a sequence of 32-bit words: a record a node (op, type, lanes and aux; number of sources and length of a name;
+ * argument or name; numbers of the sources), sources first, and at the end the numbers of the roots. */
+#include "bind.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NO_NUMBER = UINT32_MAX, HEAD_WORDS = 4 };
+
+struct seen {
+  uint32_t stamp, number;
+  struct uop *to; /* replaces the node */
+  bool written;
+};
+struct walk_frame {
+  struct uop *u;
+  unsigned next;
+};
+struct binder {
+  struct graph *graph;
+  struct seen *seen; /* by node id */
+  size_t capacity;
+  uint32_t stamp;
+  struct walk_frame *stack;
+  size_t stack_capacity;
+};
+
+struct binder *binder_new(void) { return calloc(1, sizeof(struct binder)); }
+
+void binder_free(struct binder *b) {
+  if (!b) return;
+  free(b->seen);
+  free(b->stack);
+  free(b);
+}
+
+/* Room for every node that the graph has by now. */
+static bool reserve(struct binder *b) {
+  size_t n = graph_node_count(b->graph) + 1, capacity = n + n / 2;
+  if (n <= b->capacity) return true;
+  struct seen *more = realloc(b->seen, capacity * sizeof *more);
+  if (!more) return false;
+  memset(more + b->capacity, 0, (capacity - b->capacity) * sizeof *more);
+  b->seen = more;
+  b->capacity = capacity;
+  return true;
+}
+
+bool binder_begin(struct binder *b, struct graph *g) {
+  b->graph = g;
+  if (++b->stamp == 0) {
+    memset(b->seen, 0, b->capacity * sizeof *b->seen);
+    b->stamp = 1;
+  }
+  return reserve(b);
+}
+
+static struct seen *entry(const struct binder *b, const struct uop *u) {
+  struct seen *s = &b->seen[u->id];
+  if (s->stamp != b->stamp) *s = (struct seen){.stamp = b->stamp, .number = NO_NUMBER};
+  return s;
+}
+
+bool binder_replace(struct binder *b, const struct uop *from, struct uop *to) {
+  if (!reserve(b)) return false;
+  if (from != to) entry(b, from)->to = to;
+  return true;
+}
+
+struct uop *binder_resolve(const struct binder *b, struct uop *u) {
+  while (u->id < b->capacity && entry(b, u)->to) u = entry(b, u)->to;
+  return u;
+}
+
+bool binder_mark_written(struct binder *b, const struct uop *buffer) {
+  if (!reserve(b)) return false;
+  entry(b, buffer)->written = true;
+  return true;
+}
+
+/* ---- what is known of a slice ---- */
+
+bool uop_bound_value(const struct uop *u, int64_t *value) {
+  int64_t a, b;
+  if (u->op == OP_CONST) return *value = u->arg.i, !dtype_is_float(u->dtype);
+  if (u->op == OP_BIND) return uop_bound_value(u->src[1], value);
+  if (op_info[u->op].arity != 2 || op_info[u->op].cls != OPCLASS_ALU) return false;
+  if (!uop_bound_value(u->src[0], &a) || !uop_bound_value(u->src[1], &b)) return false;
+  switch (u->op) {
+  case OP_ADD: return !__builtin_add_overflow(a, b, value);
+  case OP_SUB: return !__builtin_sub_overflow(a, b, value);
+  case OP_MUL: return !__builtin_mul_overflow(a, b, value);
+  case OP_IDIV: return b > 0 && (*value = a / b, true);
+  case OP_MOD: return b > 0 && (*value = a % b, true);
+  case OP_MAX: return *value = a > b ? a : b, true;
+  default: return false;
+  }
+}
+
+bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset) {
+  struct uop *chain[64];
+  unsigned n = 0;
+  u = b ? binder_resolve(b, u) : u;
+  for (; u->op == OP_RESHAPE || u->op == OP_SHRINK || u->op == OP_CONTIGUOUS;
+       u = b ? binder_resolve(b, u->src[0]) : u->src[0]) {
+    if (n == sizeof chain / sizeof *chain) return false;
+    chain[n++] = u;
+  }
+  if (u->op != OP_BUFFER) return false;
+  *buffer = u;
+  *offset = 0;
+  while (n-- > 0) {
+    const struct uop *m = chain[n];
+    if (m->op != OP_SHRINK) continue;
+    const struct shape *from = m->src[0]->shape;
+    int64_t stride = 1, dim, begin, end;
+    bool partial = false; /* an axis further in is not whole */
+    for (unsigned i = from->rank; i-- > 0;) {
+      if (!uop_bound_value(from->dim[i], &dim) || !uop_bound_value(m->src[1 + 2 * i], &begin) ||
+          !uop_bound_value(m->src[2 + 2 * i], &end))
+        return false;
+      if (partial && end - begin != 1) return false;
+      *offset += begin * stride;
+      stride *= dim;
+      partial = partial || end - begin != dim;
+    }
+  }
+  return true;
+}
+
+/* A SHRINK of fixed size that may become memory of its own. */
+static bool is_slice(const struct binder *b, struct uop *u, size_t alignment, struct bound_buffer *out) {
+  struct uop *buffer;
+  int64_t offset, n = u->op == OP_SHRINK ? shape_numel(u->shape) : 0;
+  if (n <= 0 || !uop_contiguous_slice(b, u, &buffer, &offset) || entry(b, buffer)->written) return false;
+  uint64_t size = dtype_info[u->dtype].size;
+  *out = (struct bound_buffer){buffer->arg.i, (uint64_t)offset * size, (uint64_t)n * size, buffer->aux};
+  return out->offset % alignment == 0;
+}
+
+/* ---- writing ---- */
+
+struct writer {
+  struct binding *out;
+  size_t key_capacity;
+  uint32_t nodes;
+  unsigned buffers_capacity, vars_capacity;
+  char *err;
+  size_t errcap;
+};
+
+static void *grown(void *p, size_t need, size_t *capacity, size_t size) {
+  if (need <= *capacity) return p;
+  size_t c = *capacity ? *capacity : 64;
+  while (c < need) c *= 2;
+  void *more = realloc(p, c * size);
+  if (more) *capacity = c;
+  return more;
+}
+
+/* Room for n more words, which are counted as written; NULL: out of memory. */
+static uint32_t *words(struct writer *w, size_t n) {
+  uint32_t *p = grown(w->out->key, w->out->nkey + n, &w->key_capacity, sizeof *p);
+  if (!p) return NULL;
+  w->out->key = p;
+  w->out->nkey += n;
+  return p + w->out->nkey - n;
+}
+
+/* The sources' numbers follow the record's head. */
+static uint32_t *record(struct writer *w, unsigned op, unsigned dtype, unsigned lanes, unsigned aux, int64_t arg,
+                        unsigned nsrc) {
+  uint32_t *p = words(w, HEAD_WORDS + nsrc);
+  if (!p) return NULL;
+  p[0] = op | dtype << 8 | lanes << 16 | aux << 24;
+  p[1] = nsrc;
+  memcpy(p + 2, &arg, sizeof arg);
+  w->nodes++;
+  return p + HEAD_WORDS;
+}
+
+static bool write_var(struct writer *w, const struct uop *u, const uint32_t *src) {
+  size_t length = strlen(u->arg.s), n = (length + 3) / 4;
+  uint32_t *p = length && length <= UINT16_MAX ? words(w, 2 + n + 2) : NULL;
+  if (!p) return false;
+  memset(p, 0, (2 + n) * sizeof *p);
+  p[0] = u->op | (uint32_t)u->dtype << 8 | (uint32_t)u->lanes << 16 | (uint32_t)u->aux << 24;
+  p[1] = 2 | (uint32_t)length << 16;
+  memcpy(p + 2, u->arg.s, length);
+  memcpy(p + 2 + n, src, 2 * sizeof *src);
+  w->nodes++;
+  return true;
+}
+
+static bool write_buffer(struct writer *w, enum dtype t, struct bound_buffer what) {
+  struct binding *o = w->out;
+  size_t capacity = w->buffers_capacity;
+  struct bound_buffer *p = grown(o->buffers, o->nbuffers + 1, &capacity, sizeof *p);
+  if (!p) return false;
+  o->buffers = p;
+  w->buffers_capacity = (unsigned)capacity;
+  p[o->nbuffers] = what;
+  uint32_t size = w->nodes;
+  if (!record(w, OP_CONST, DT_INDEX, 1, 0, (int64_t)(what.bytes / dtype_info[t].size), 0)) return false;
+  uint32_t *src = record(w, OP_BUFFER, t, 1, what.device, o->nbuffers++, 1);
+  if (src) src[0] = size;
+  return src != NULL;
+}
+
+/* A slice keeps its shape over the memory it became. */
+static bool write_slice(struct writer *w, const struct uop *u, struct bound_buffer what, uint32_t *number) {
+  if (!write_buffer(w, u->dtype, what)) return false;
+  *number = w->nodes - 1;
+  if (u->shape->rank == 1) return true;
+  uint32_t buffer = *number, first = w->nodes, *src;
+  for (unsigned i = 0; i < u->shape->rank; i++)
+    if (!record(w, OP_CONST, DT_INDEX, 1, 0, u->shape->dim[i]->arg.i, 0)) return false;
+  *number = w->nodes;
+  src = record(w, OP_RESHAPE, u->dtype, 1, 0, 0, u->shape->rank + 1);
+  if (!src) return false;
+  src[0] = buffer;
+  for (unsigned i = 0; i < u->shape->rank; i++) src[i + 1] = first + i;
+  return true;
+}
+
+static int bad(struct writer *w, int status, const char *fmt, const char *name, int64_t a, int64_t b) {
+  if (w->errcap) snprintf(w->err, w->errcap, fmt, name, (long long)a, (long long)b);
+  return status;
+}
+static int no_memory(struct writer *w) { return bad(w, -ENOMEM, "out of memory%s", "", 0, 0); }
+
+static int write_bind(struct writer *w, const struct uop *u) {
+  struct binding *o = w->out;
+  const struct uop *var = u->src[0];
+  int64_t value = u->src[1]->arg.i;
+  if (value < uop_min(u->src[0]) || value > uop_max(u->src[0]) || value != (int32_t)value)
+    return bad(w, -EINVAL, "variable %s is bound to %lld, which is out of its bounds", var->arg.s, value, 0);
+  for (unsigned i = 0; i < o->nvars; i++) {
+    if (strcmp(o->vars[i].name, var->arg.s) != 0) continue;
+    if (o->vars[i].value == value) return 0;
+    return bad(w, -EINVAL, "variable %s is bound to both %lld and %lld", var->arg.s, o->vars[i].value, value);
+  }
+  size_t capacity = w->vars_capacity;
+  struct bound_var *p = grown(o->vars, o->nvars + 1, &capacity, sizeof *p);
+  if (!p) return no_memory(w);
+  o->vars = p;
+  w->vars_capacity = (unsigned)capacity;
+  p[o->nvars++] = (struct bound_var){var->arg.s, value};
+  return 0;
+}
+
+/* u, whose sources have their numbers. */
+static int write_node(struct binder *b, struct writer *w, struct uop *u) {
+  struct seen *s = entry(b, u);
+  struct uop *few[2 * MAX_RANK + 1], **src = u->nsrc <= 2 * MAX_RANK + 1 ? few : malloc(u->nsrc * sizeof *src);
+  int status = 0;
+  if (!src) return no_memory(w);
+  for (unsigned i = 0; i < u->nsrc; i++) src[i] = binder_resolve(b, u->src[i]);
+  if (u->op == OP_BUFFER) {
+    uint64_t bytes = (uint64_t)u->src[0]->arg.i * dtype_info[u->dtype].size;
+    if (!write_buffer(w, u->dtype, (struct bound_buffer){u->arg.i, 0, bytes, u->aux})) status = no_memory(w);
+  } else if (u->op == OP_VAR) {
+    uint32_t bounds[2] = {entry(b, src[0])->number, entry(b, src[1])->number};
+    if (!write_var(w, u, bounds)) status = no_memory(w);
+  } else if (u->op == OP_BIND) {
+    s->number = entry(b, src[0])->number;
+    status = write_bind(w, u);
+    goto out;
+  } else {
+    uint32_t *p = record(w, u->op, u->dtype, u->lanes, u->aux, u->arg.i, u->nsrc);
+    for (unsigned i = 0; p && i < u->nsrc; i++) p[i] = entry(b, src[i])->number;
+    if (!p) status = no_memory(w);
+  }
+  s->number = w->nodes - 1;
+out:
+  if (src != few) free(src);
+  return status;
+}
+
+static uint64_t hash_words(const uint32_t *p, size_t n) {
+  uint64_t h = n * UINT64_C(0x9e3779b97f4a7c15);
+  for (size_t i = 0; i < n; i++) {
+    h = (h ^ p[i]) * UINT64_C(0xe7037ed1a0b428db);
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+static int walk(struct binder *b, struct writer *w, struct uop *root, size_t alignment) {
+  size_t depth = 0;
+  struct uop *enter = binder_resolve(b, root);
+  for (;;) {
+    struct bound_buffer slice;
+    if (enter && entry(b, enter)->number == NO_NUMBER) {
+      if (is_slice(b, enter, alignment, &slice)) {
+        if (!write_slice(w, enter, slice, &entry(b, enter)->number)) return no_memory(w);
+      } else {
+        struct walk_frame *p = grown(b->stack, depth + 1, &b->stack_capacity, sizeof *p);
+        if (!p) return no_memory(w);
+        b->stack = p;
+        p[depth++] = (struct walk_frame){enter, 0};
+      }
+    }
+    enter = NULL;
+    if (!depth) return 0;
+    struct walk_frame *f = &b->stack[depth - 1];
+    if (f->next < f->u->nsrc && f->u->op != OP_BUFFER) {
+      enter = binder_resolve(b, f->u->src[f->next++]);
+      continue;
+    }
+    int status = write_node(b, w, f->u);
+    if (status) return status;
+    depth--;
+  }
+}
+
+int binder_bind(struct binder *b, struct uop *const *roots, unsigned nroots, size_t alignment, struct binding *out,
+                char *err, size_t errcap) {
+  struct writer w = {.out = out, .err = err, .errcap = errcap};
+  int status = reserve(b) ? 0 : no_memory(&w);
+  *out = (struct binding){.nroots = nroots};
+  for (unsigned i = 0; i < nroots && !status; i++) status = walk(b, &w, roots[i], alignment);
+  uint32_t *p = status ? NULL : words(&w, nroots);
+  for (unsigned i = 0; p && i < nroots; i++) p[i] = entry(b, binder_resolve(b, roots[i]))->number;
+  if (!status && !p) status = no_memory(&w);
+  if (status) binding_free(out);
+  out->hash = hash_words(out->key, out->nkey);
+  return status;
+}
+
+void binding_free(struct binding *b) {
+  free(b->key);
+  free(b->buffers);
+  free(b->vars);
+  *b = (struct binding){0};
+}
+
+/* ---- reading ---- */
+
+bool bound_graph(const uint32_t *key, size_t nkey, struct graph *g, struct uop **roots, unsigned nroots) {
+  struct uop **node = malloc((nkey / HEAD_WORDS + 1) * sizeof *node), **src = NULL;
+  size_t n = 0, at = 0, room = 0;
+  char name[UINT16_MAX + 1];
+  while (node && at < nkey - nroots) {
+    const uint32_t *p = key + at;
+    unsigned nsrc = p[1] & 0xffff, length = p[1] >> 16;
+    union uop_arg arg = {0};
+    at += 2 + (length ? (length + 3) / 4 : 2);
+    if (length) {
+      memcpy(name, p + 2, length);
+      name[length] = 0;
+      arg.s = graph_intern(g, name);
+    } else
+      memcpy(&arg.i, p + 2, sizeof arg.i);
+    struct uop **more = grown(src, nsrc + 1, &room, sizeof *more);
+    if (!more) break;
+    src = more;
+    for (unsigned i = 0; i < nsrc; i++) src[i] = node[key[at++]];
+    node[n++] = uop_new(g, p[0] & 0xff, p[0] >> 8 & 0xff, p[0] >> 16 & 0xff, arg, p[0] >> 24, src, nsrc);
+  }
+  bool ok = node && at == nkey - nroots && !graph_error(g);
+  for (unsigned i = 0; ok && i < nroots; i++) roots[i] = node[key[at + i]];
+  free(node);
+  free(src);
+  return ok;
+}
