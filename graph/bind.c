@@ -306,7 +306,8 @@ static int walk(struct binder *b, struct writer *w, struct uop *root, size_t ali
     enter = NULL;
     if (!depth) return 0;
     struct walk_frame *f = &b->stack[depth - 1];
-    if (f->next < f->u->nsrc && f->u->op != OP_BUFFER) {
+    unsigned inner = f->u->op == OP_BUFFER ? 0 : f->u->op == OP_BIND ? 1 : f->u->nsrc; /* sizes and values are bound */
+    if (f->next < inner) {
       enter = binder_resolve(b, f->u->src[f->next++]);
       continue;
     }

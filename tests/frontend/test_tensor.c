@@ -1,9 +1,10 @@
 /* Laziness, ownership, memory, kernel counts, several devices, the watcher. */
 #include "support.h"
 
+static float number(int64_t i) { return (float)(i * 37 % 101) / 50 - 1; }
 static db_tensor *numbers(db_device *dev, int64_t a, int64_t b) {
   float *x = malloc((size_t)(a * b) * sizeof *x);
-  for (int64_t i = 0; i < a * b; i++) x[i] = (float)(i * 37 % 101) / 50 - 1;
+  for (int64_t i = 0; i < a * b; i++) x[i] = number(i);
   db_tensor *t = db_from(x, DB_F32, dev, a, b);
   free(x);
   return t;
@@ -154,6 +155,112 @@ static void constants_on_the_second_device(void **state) {
     }
     db_close(cpu);
     db_close(gpu);
+  }
+}
+
+/* ---- views of memory, schedules found again ---- */
+
+static void slices_are_views(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      float all[32 * 6], out[12];
+      for (int i = 0; i < 32 * 6; i++) all[i] = (float)i;
+      db_tensor *x = db_from(all, DB_F32, dev, 32, 6), *slice, *odd;
+      DB_SCOPE {
+        slice = db_keep(db_shrink(x, 2, 4, 0, 6)); /* 48 bytes in: aligned */
+        odd = db_keep(db_shrink(x, 5, 7, 0, 6));   /* 120 bytes in: not */
+      }
+      assert_int_equal(watched(slice).kernels, 0);
+      assert_int_equal(watched(odd).kernels, 0);
+      unsigned before = kernels_so_far(dev);
+      must_read(slice, out, sizeof out);
+      for (int i = 0; i < 12; i++) assert_float_equal(out[i], 12 + i, 0);
+      must_read(odd, out, sizeof out);
+      for (int i = 0; i < 12; i++) assert_float_equal(out[i], 30 + i, 0);
+      must_read(db_contiguous(db_reshape(slice, 3, 4)), out, sizeof out);
+      assert_float_equal(out[11], 23, 0);
+      assert_float_equal(must_item(db_shrink(x, 31, 32, 5, 6)), 191, 0);
+      assert_int_equal(kernels_so_far(dev) - before, 0);
+      must_read(db_add(slice, odd), out, sizeof out);
+      for (int i = 0; i < 12; i++) assert_float_equal(out[i], 42 + 2 * i, 0);
+      must_read(db_transpose(slice, 0, 1), out, sizeof out);
+      assert_float_equal(out[1], 18, 0);
+    }
+    db_close(dev);
+  }
+}
+
+static void a_view_keeps_its_memory(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    db_tensor *slice, *row;
+    DB_SCOPE {
+      db_tensor *x = numbers(dev, 64, 64);
+      slice = db_keep(db_shrink(x, 8, 16, 0, 64));
+      assert_int_equal(db_realize(slice), 0);
+      row = db_keep(db_shrink(slice, 1, 2, 0, 64));
+    }
+    db_realize(numbers(dev, 64, 64), db_zeros(DB_F32, dev, 64, 64)); /* would land in memory that is free */
+    assert_float_equal(must_item(db_shrink(slice, 0, 1, 3, 4)), number(8 * 64 + 3), 1e-6);
+    assert_float_equal(must_item(db_shrink(row, 0, 1, 5, 6)), number(9 * 64 + 5), 1e-6);
+  }
+  db_close(dev);
+}
+
+/* The batches of a data set are one schedule; another constant is another. */
+static void schedules_are_found_again(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      struct db_cache_counters c0, c1;
+      db_tensor *x = numbers(dev, 64, 8), *w = numbers(dev, 8, 8);
+      db_cache_counters(&c0);
+      for (int i = 0; i < 8; i++) DB_SCOPE {
+          db_tensor *batch = db_shrink(x, 8 * i, 8 * i + 8, 0, 8), *y = db_relu(db_matmul(batch, w));
+          float got[64], in[64], weight[64];
+          must_read(y, got, sizeof got);
+          must_read(batch, in, sizeof in);
+          must_read(w, weight, sizeof weight);
+          for (int r = 0; r < 8; r++)
+            for (int c = 0; c < 8; c++) {
+              float sum = 0;
+              for (int k = 0; k < 8; k++) sum += in[8 * r + k] * weight[8 * k + c];
+              assert_float_equal(got[8 * r + c], sum > 0 ? sum : 0, 1e-5);
+            }
+        }
+      db_cache_counters(&c1);
+      assert_int_equal(c1.made - c0.made, 1);
+      assert_int_equal(c1.found - c0.found, 7);
+      assert_true(c1.kernels - c0.kernels <= 1);
+      assert_float_equal(must_item(db_sum(db_mul(w, 0))), 0, 0);
+      assert_float_equal(must_item(db_sum(db_add(db_mul(w, 0), 1))), 64, 0);
+      assert_float_equal(must_item(db_sum(db_add(db_mul(w, 0), 2))), 128, 0);
+      db_cache_counters(&c0);
+      assert_int_equal(c0.made - c1.made, 3);
+    }
+    db_close(dev);
+  }
+}
+
+static void the_cache_is_bounded(void **state) {
+  struct db_cache_counters c;
+  for (int i = 0; i < 600; i++) DB_SCOPE assert_int_equal(db_realize(db_add(db_zeros(DB_F32, NULL, 0, i), i)), 0);
+  db_cache_counters(&c);
+  assert_true(c.schedules <= 256);
+  assert_true(c.evicted >= 300);
+}
+
+/* A slot that was given back goes to another device: what was compiled for the first is not used again. */
+static void schedules_go_with_their_device(void **state) {
+  const char *name[] = {"CPU", EMULATED, "CPU"};
+  for (int i = 0; i < 3; i++) {
+    db_device *dev = open_device(name[i]);
+    DB_SCOPE {
+      db_tensor *x = numbers(dev, 4, 4);
+      db_close(dev);
+      assert_float_equal(must_item(db_sum(db_add(db_mul(x, 0), 3))), 48, 0);
+    }
   }
 }
 
@@ -467,6 +574,11 @@ int main(void) {
       cmocka_unit_test(several_at_once_share_work),
       cmocka_unit_test(constants_and_ranges),
       cmocka_unit_test(constants_on_the_second_device),
+      cmocka_unit_test(slices_are_views),
+      cmocka_unit_test(a_view_keeps_its_memory),
+      cmocka_unit_test(schedules_are_found_again),
+      cmocka_unit_test(the_cache_is_bounded),
+      cmocka_unit_test(schedules_go_with_their_device),
       cmocka_unit_test(sizes_of_zero),
       cmocka_unit_test(scalars),
       cmocka_unit_test(items_of_every_type),
