@@ -426,41 +426,89 @@ struct db_interpolate {
 #define db_interpolate(x, sizes, ...) db_interpolate_at(DB_HERE, x, sizes, (struct db_interpolate){0, ##__VA_ARGS__})
 db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
 
-/* ---- gradients ----
- *
- * db_grad asks for a derivative and gives a tensor like any other: lazy, and with gradients of its own. db_backward collects them for
- * tensors that were marked. Either way nothing is computed until the gradients are, and then together with whatever else is realized.
- *
- * What was realized. A tensor that depends on a marked one keeps the way there when it is realized, so a loss may be read before db_backward; its
- * intermediates are used, not computed again. Other tensors forget how they were made when they are realized: mark x before, or ask before
- * realizing what lies between.
- * Equal expressions are one value: two tensors made by the same operations from the same tensors are one for db_grad until they are realized
- * or marked. Conventions: the sides of db_maximum share where they are equal, as equal maxima of db_max do; beside a number relu and
- * db_maximum give nothing where they are equal; the derivative of abs at 0 is 0; integers, comparisons, floor, ceil, trunc and sign
- * let nothing through; db_where gives 0 to the side not taken (0 times an infinite derivative further down is NaN). */
+/* ---- normalizations: less the mean, over the root of variance + epsilon; times weight, plus bias unless they are NULL. Floats; f16
+ * and bf16 are computed in f32. The variance divides by n ---- */
 
-/* The derivative of y, one element, with respect to x: of x's shape and type. Poison where y does not depend on x. */
-#define db_grad(y, x) db_grad_at(DB_HERE, y, NULL, x)
-/* dy, of y's shape, says how much each element of y counts; its type is converted to y's. */
-#define db_grad_from(y, dy, x) db_grad_at(DB_HERE, y, dy, x)
-db_tensor *db_grad_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *x);
-/* out[i] is the derivative with respect to x[i]; one walk for all n. dy NULL: y is one element. */
-#define db_grad_all(y, dy, x, n, out) db_grad_all_at(DB_HERE, y, dy, x, n, out)
-void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, unsigned n, db_tensor **out);
-/* The same value, through which no gradient flows. */
-#define db_detach(x) db_detach_at(DB_HERE, x)
-db_tensor *db_detach_at(DB_AT, db_tensor *x);
+/* Over the last axes, of which weight and bias have the sizes. */
+#define db_layer_norm(x, axes, weight, bias, eps) db_layer_norm_at(DB_HERE, x, axes, weight, bias, eps)
+db_tensor *db_layer_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, db_tensor *bias, double eps);
+/* The same without a mean or a bias: over the root of the mean square + epsilon. */
+#define db_rms_norm(x, axes, weight, eps) db_rms_norm_at(DB_HERE, x, axes, weight, eps)
+db_tensor *db_rms_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, double eps);
+/* x [batch, channels, ...]: over each group of channels and all that follows (group), or each channel (instance); weight and bias
+ * [channels]. */
+#define db_group_norm(x, groups, weight, bias, eps) db_group_norm_at(DB_HERE, x, groups, weight, bias, eps)
+#define db_instance_norm(x, weight, bias, eps)      db_group_norm_at(DB_HERE, x, 0, weight, bias, eps)
+db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weight, db_tensor *bias, double eps);
+/* x [batch, channels, ...]: each channel by its own mean and variance [channels], or, where they are NULL, by those of this batch. */
+#define db_batch_norm(x, weight, bias, mean, var, eps) db_batch_norm_at(DB_HERE, x, weight, bias, mean, var, eps)
+db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias, db_tensor *mean, db_tensor *var,
+                            double eps);
 
-/* Marks t, to be done before it is used; returns t. */
-#define db_requires_grad(t) db_requires_grad_at(DB_HERE, t)
-db_tensor *db_requires_grad_at(DB_AT, db_tensor *t);
-/* Adds the derivative of y to what is collected for every living marked tensor that y depends on; -EINVAL when there is none. */
-int db_backward_from(db_tensor *y, db_tensor *dy);
-static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
-/* What was collected for t, without a history of its own; poison when there is nothing. */
-#define db_grad_of(t) db_grad_of_at(DB_HERE, t)
-db_tensor *db_grad_of_at(DB_AT, db_tensor *t);
-void db_zero_grad(db_tensor *t);
+/* ---- losses ---- */
+
+enum db_reduction {
+  DB_LOSS_MEAN, /* of all elements, or of the weights of the targets that count */
+  DB_LOSS_SUM,
+  DB_LOSS_BATCH_MEAN, /* the sum by the size of axis 0 */
+  DB_LOSS_NONE,       /* a loss for every element or target */
+};
+enum db_loss_kind {
+  DB_MSE,        /* (x - target)^2 */
+  DB_L1,         /* |x - target| */
+  DB_HUBER,      /* half the square up to a difference of delta, linear from there on */
+  DB_SMOOTH_L1,  /* huber / delta */
+  DB_BCE,        /* x: probabilities; logarithms are held above -100 */
+  DB_BCE_LOGITS, /* of sigmoid(x), without overflow */
+  DB_KL,         /* x: log probabilities; target: probabilities, or their logarithms with log_target */
+};
+/* By name: db_mse_loss(x, target, .reduction = DB_LOSS_SUM). */
+struct db_loss {
+  int unused_;
+  enum db_reduction reduction;
+  db_tensor *weight;   /* NULL: 1. Of each element; has the last axes of x */
+  db_tensor *positive; /* NULL: 1. DB_BCE_LOGITS: what a target of 1 weighs against one of 0 */
+  double delta;        /* 0 is 1 */
+  bool log_target;
+};
+#define db_mse_loss(x, target, ...)                         DB_LOSS(DB_MSE, x, target, ##__VA_ARGS__)
+#define db_l1_loss(x, target, ...)                          DB_LOSS(DB_L1, x, target, ##__VA_ARGS__)
+#define db_huber_loss(x, target, ...)                       DB_LOSS(DB_HUBER, x, target, ##__VA_ARGS__)
+#define db_smooth_l1_loss(x, target, ...)                   DB_LOSS(DB_SMOOTH_L1, x, target, ##__VA_ARGS__)
+#define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_BCE, x, target, ##__VA_ARGS__)
+#define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_BCE_LOGITS, x, target, ##__VA_ARGS__)
+#define db_kl_div(x, target, ...)                           DB_LOSS(DB_KL, x, target, ##__VA_ARGS__)
+#define DB_LOSS(kind, x, target, ...)                       db_loss_at(DB_HERE, kind, x, target, (struct db_loss){0, ##__VA_ARGS__})
+db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss options);
+
+struct db_cross_entropy {
+  int unused_;
+  enum db_reduction reduction;
+  db_tensor *weight; /* NULL: 1. Of each class */
+  db_list ignore;    /* the index of targets that do not count; -100 */
+  double label_smoothing;
+};
+/* x [batch, classes, ...], or [classes]: logits, or (nll) log probabilities. target: indices of classes, integers in x's shape without the axis
+ * of classes, where one that is no class and not to be ignored makes NaN; or (cross_entropy) probabilities in x's shape. */
+#define db_cross_entropy(x, target, ...)                                                                               \
+  db_cross_entropy_at(DB_HERE, true, x, target, (struct db_cross_entropy){0, ##__VA_ARGS__})
+#define db_nll_loss(x, target, ...)                                                                                    \
+  db_cross_entropy_at(DB_HERE, false, x, target, (struct db_cross_entropy){0, ##__VA_ARGS__})
+db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *target, struct db_cross_entropy options);
+
+/* ---- attention ---- */
+
+struct db_attention {
+  int unused_;
+  db_tensor *
+      mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float that is added */
+  bool causal;  /* query i sees keys 0 to i */
+  double scale; /* of the products; 0 is 1 / sqrt(width) */
+};
+/* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads, keys, any]. Keys and
+ * values may have fewer heads, each of which serves as many neighbouring heads of queries. A query that sees no key gives NaN. */
+#define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, (struct db_attention){0, ##__VA_ARGS__})
+db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention options);
 
 /* ---- watching ---- */
 

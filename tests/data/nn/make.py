@@ -2,8 +2,8 @@
 """Reference values for tests/frontend/test_{conv,pool,norm,loss,attention}.c, computed by PyTorch: python3 make.py FOLDER
 
 A line is one case:  OP key=value... : TENSOR ; TENSOR... -> TENSOR ~ TENSOR ; TENSOR...
-where a TENSOR is dtype[sizes] followed by its elements in row-major order. Behind ~ stand the gradients of the operands of type f32, in their
-order, of the sum of the result times weights: element i of the result has weight (i * 7 % 11 - 5) / 4. tol is the largest difference, relative to the
+where a TENSOR is dtype[sizes] followed by its elements in row-major order. Behind ~ stand the gradients of the operands of type f32, the
+first ones, of the sum of the result times weights: element i of the result has weight (i * 7 % 11 - 5) / 4. tol is the largest difference, relative to the
 larger of 1 and the expected number.
 """
 import itertools
@@ -19,7 +19,7 @@ NAMES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch
 
 def text(t):
     flat = t.detach().reshape(-1).tolist()
-    word = (lambda v: "%.7g" % v) if t.is_floating_point() else (lambda v: str(int(v)))
+    word = (lambda v: "%.6g" % v) if t.is_floating_point() else (lambda v: str(int(v)))
     return "%s[%s] %s" % (NAMES[t.dtype], ",".join(map(str, t.shape)), " ".join(map(word, flat)))
 
 
@@ -37,8 +37,8 @@ def number(v):
     return str(v)
 
 
-def case(op, ins, fn, tol=2e-5, grad=True, **keys):
-    """fn of the operands, in f64 where they are f32, so that the expected numbers are right to their last digit."""
+def case(op, ins, fn, tol=2e-5, grad=True, targets=False, **keys):
+    """targets: PyTorch has no gradient for what follows the first operand, so it is not compared. fn of the operands, in f64 where they are f32, so that the expected numbers are right to their last digit."""
     half = any(t.dtype in (torch.float16, torch.bfloat16) for t in ins)
     wide = [t.double() if t.is_floating_point() else t for t in ins]
     for t in wide:
@@ -52,7 +52,7 @@ def case(op, ins, fn, tol=2e-5, grad=True, **keys):
         weight = (torch.arange(y.numel()) * 7 % 11 - 5).reshape(y.shape).double() / 4
         (y * weight).sum().backward()
         line += " ~ " + " ; ".join(text((t.grad if t.grad is not None else torch.zeros_like(t)).float()) for t in wide
-                                   if t.is_floating_point())
+                                   if t.is_floating_point() and (t is wide[0] or not targets))
     print(line, file=out)
 
 
@@ -199,7 +199,127 @@ def pools():
     interpolate((4,), "nearest", (6,), dtype=torch.uint8)
 
 
-GROUPS = {"conv": convolutions, "pool": pools}
+# ---- normalizations; which of weight, bias, mean and variance are there is the key has
+def norm(op, shape, params, has, fn, dtype=torch.float32, **keys):
+    ins = [values(*shape, dtype=dtype)]
+    for name in has:
+        ins.append(values(*params, lo=0.2, hi=2, dtype=dtype) if name == "v" else values(*params, dtype=dtype))
+    case(op, ins, lambda x, *p: fn(x, **{k: v for k, v in zip(has, p)}), has=has or None, tol=1e-4, **keys)
+
+
+def norms():
+    for has in ("", "w", "wb"):
+        for shape, axes in (((3, 7), 1), ((2, 3, 4), 1), ((2, 3, 4), 2), ((5,), 1), ((2, 2, 3, 2), 3)):
+            norm("layer_norm", shape, shape[-axes:], has, lambda x, w=None, b=None: F.layer_norm(x, shape[-axes:], w, b, 1e-5),
+                 axes=axes, eps=1e-5)
+        for shape, groups in (((2, 4), 2), ((2, 6, 5), 3), ((2, 4, 3, 2), 1), ((1, 4, 2, 3), 4), ((2, 4, 2, 1, 3), 2)):
+            norm("group_norm", shape, shape[1:2], has, lambda x, w=None, b=None: F.group_norm(x, groups, w, b, 1e-3),
+                 groups=groups, eps=1e-3)
+        for shape in ((2, 3, 5), (2, 2, 3, 4), (1, 3, 2, 2, 2)):
+            norm("instance_norm", shape, shape[1:2], has, lambda x, w=None, b=None: F.instance_norm(x, None, None, w, b, eps=1e-5), eps=1e-5)
+        for shape in ((6, 3), (3, 2, 5), (2, 3, 3, 2), (2, 2, 2, 2, 2)):
+            norm("batch_norm", shape, shape[1:2], has, lambda x, w=None, b=None: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), eps=1e-5)
+            norm("batch_norm", shape, shape[1:2], has + "mv",
+                 lambda x, w=None, b=None, m=None, v=None: F.batch_norm(x, m, v, w, b, False, 0.1, 1e-3) if not m.requires_grad else
+                 ((x - m.view(1, -1, *[1] * (x.dim() - 2))) / (v + 1e-3).sqrt().view(1, -1, *[1] * (x.dim() - 2)) *
+                  (1 if w is None else w.view(1, -1, *[1] * (x.dim() - 2))) + (0 if b is None else b.view(1, -1, *[1] * (x.dim() - 2)))), eps=1e-3)
+        if has != "wb":
+            for shape, axes in (((3, 7), 1), ((2, 3, 4), 2)):
+                norm("rms_norm", shape, shape[-axes:], has,
+                     lambda x, w=None: x / (x.pow(2).mean(tuple(range(-axes, 0)), keepdim=True) + 1e-6).sqrt() * (1 if w is None else w), axes=axes, eps=1e-6)
+    norm("layer_norm", (3, 8), (8,), "wb", lambda x, w, b: F.layer_norm(x, (8,), w, b, 1e-5), dtype=torch.float16, axes=1, eps=1e-5)
+    norm("batch_norm", (3, 4, 2), (4,), "wb", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), dtype=torch.bfloat16, eps=1e-5)
+
+
+# ---- losses
+def losses():
+    kinds = {"mse": F.mse_loss, "l1": F.l1_loss, "huber": F.huber_loss, "smooth_l1": F.smooth_l1_loss}
+    for reduction in ("mean", "sum", "none"):
+        for kind, fn in kinds.items():
+            case(kind, [values(3, 4), values(3, 4)], lambda x, y: fn(x, y, reduction=reduction), reduction=reduction)
+        case("huber", [values(2, 3, 2), values(2, 3, 2)], lambda x, y: F.huber_loss(x, y, reduction=reduction, delta=0.4), reduction=reduction, delta=0.4)
+        case("smooth_l1", [values(7), values(7)], lambda x, y: F.smooth_l1_loss(x, y, reduction=reduction, beta=0.6), reduction=reduction, delta=0.6)
+        p, y = values(3, 4, lo=0.01, hi=0.99), values(3, 4, lo=0, hi=1)
+        case("bce", [p, y], lambda x, t: F.binary_cross_entropy(x, t.detach(), reduction=reduction), reduction=reduction, targets=True)
+        case("bce", [p, y, values(4, lo=0.1, hi=1)], lambda x, t, w: F.binary_cross_entropy(x, t.detach(), w.detach(), reduction=reduction),
+             reduction=reduction, targets=True, has="w")
+        x = values(3, 4, lo=-9, hi=9)
+        case("bce_logits", [x, y], lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction=reduction), reduction=reduction)
+        case("bce_logits", [x, y, values(4, lo=0.1, hi=3)], lambda x, t, p: F.binary_cross_entropy_with_logits(x, t, reduction=reduction, pos_weight=p.detach()),
+             reduction=reduction, has="p", targets=True)
+        case("bce_logits", [x, y, values(3, 4, lo=0.1, hi=3), values(4, lo=0.1, hi=3)],
+             lambda x, t, w, p: F.binary_cross_entropy_with_logits(x, t, w.detach(), reduction=reduction, pos_weight=p.detach()),
+             reduction=reduction, has="wp", targets=True)
+        logp, q = values(3, 4, lo=-3, hi=-0.1), values(3, 4, lo=0, hi=1)
+        case("kl", [logp, q], lambda x, t: F.kl_div(x, t.detach(), reduction=reduction), reduction=reduction, targets=True)
+        case("kl", [logp, values(3, 4, lo=-3, hi=0)], lambda x, t: F.kl_div(x, t, reduction=reduction, log_target=True), reduction=reduction, log_target=True)
+    case("kl", [logp, q], lambda x, t: F.kl_div(x, t.detach(), reduction="batchmean"), reduction="batchmean", targets=True)
+    case("bce", [torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0])], lambda x, t: F.binary_cross_entropy(x, t.detach(), reduction="none"), grad=False, reduction="none")
+    case("bce_logits", [torch.tensor([0.0, 80.0, -90.0, 1000.0]), torch.tensor([0.5, 1.0, 0.0, 0.0])],
+         lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none"), grad=False, reduction="none")
+    for reduction in ("mean", "sum", "none"):
+        for shape, classes in (((5, 4), 4), ((2, 3, 4), 3), ((2, 3, 2, 2), 3), ((6,), 6)):
+            x = values(*shape, lo=-4, hi=4)
+            rest = shape[:1] + shape[2:] if len(shape) > 1 else ()
+            t = torch.randint(0, classes, rest)
+            w = values(classes, lo=0.2, hi=2)
+            case("cross_entropy", [x, t], lambda x, t: F.cross_entropy(x, t, reduction=reduction), reduction=reduction)
+            case("cross_entropy", [x, t, w], lambda x, t, w: F.cross_entropy(x, t, w.detach(), reduction=reduction), reduction=reduction, has="w", targets=True)
+            case("cross_entropy", [x, t], lambda x, t: F.cross_entropy(x, t, reduction=reduction, label_smoothing=0.2), reduction=reduction, smooth=0.2)
+            case("cross_entropy", [x, t, w], lambda x, t, w: F.cross_entropy(x, t, w.detach(), reduction=reduction, label_smoothing=0.1),
+                 reduction=reduction, smooth=0.1, has="w", targets=True)
+            logp = x.log_softmax(1 if len(shape) > 1 else 0)
+            case("nll", [logp, t], lambda x, t: F.nll_loss(x, t, reduction=reduction), reduction=reduction)
+            p = values(*shape, lo=0, hi=1)
+            case("cross_entropy", [x, p], lambda x, p: F.cross_entropy(x, p, reduction=reduction), reduction=reduction)
+            case("cross_entropy", [x, p, w], lambda x, p, w: F.cross_entropy(x, p, w.detach(), reduction=reduction, label_smoothing=0.3),
+                 reduction=reduction, smooth=0.3, has="w", targets=True)
+        x, t = values(6, 4), torch.tensor([0, 3, -100, 2, -100, 1])
+        case("cross_entropy", [x, t], lambda x, t: F.cross_entropy(x, t, reduction=reduction), reduction=reduction)
+        case("cross_entropy", [x, t.clamp(0)], lambda x, t: F.cross_entropy(x, t, reduction=reduction, ignore_index=0), reduction=reduction, ignore=0)
+        case("cross_entropy", [x, t.clamp(0)], lambda x, t: F.cross_entropy(x, t, reduction=reduction, ignore_index=0, label_smoothing=0.2),
+             reduction=reduction, ignore=0, smooth=0.2)
+        case("cross_entropy", [x, t.clamp(0), w[:4]], lambda x, t, w: F.cross_entropy(x, t, w.detach(), reduction=reduction, ignore_index=0),
+             reduction=reduction, ignore=0, has="w", targets=True)
+        case("nll", [x, t], lambda x, t: F.nll_loss(x, t, reduction=reduction), reduction=reduction)
+    case("cross_entropy", [values(4, 3).half(), torch.tensor([0, 1, 2, 1])], lambda x, t: F.cross_entropy(x, t), reduction="mean")
+    case("cross_entropy", [values(4, 3) * 100, torch.tensor([0, 1, 2, 1]).int()], lambda x, t: F.cross_entropy(x, t.long()), reduction="mean")
+
+
+# ---- attention
+def attention(q, k, v, mask=None, causal=False, scale=None, tol=2e-5, dtype=torch.float32):
+    ins = [values(*s, dtype=dtype) for s in (q, k, v)] + ([] if mask is None else [mask])
+
+    def run(q, k, v, m=None):
+        if k.dim() > 2 and q.shape[-3] != k.shape[-3]:
+            k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+        s = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+        if m is not None:
+            s = s.masked_fill(~m, -torch.inf) if m.dtype == torch.bool else s + m
+        if causal:
+            s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+        return s.softmax(-1) @ v
+
+    case("attention", ins, run, causal=causal, scale=scale, tol=tol)
+
+
+def attentions():
+    for causal in (False, True):
+        attention((5, 4), (6, 4), (6, 3), causal=causal)
+        attention((2, 5, 4), (2, 6, 4), (2, 6, 3), causal=causal)
+        attention((2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4), causal=causal)
+        attention((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), causal=causal)
+        attention((4, 3, 4), (1, 5, 4), (1, 5, 3), causal=causal, scale=0.3)
+        mask = torch.rand(5, 6) < 0.6
+        mask[:, 0] = True
+        attention((2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4), mask, causal)
+        attention((2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4), mask[:1], causal)
+        attention((2, 2, 5, 4), (2, 1, 6, 4), (2, 1, 6, 4), mask.expand(2, 1, 5, 6).contiguous(), causal)
+        attention((2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4), values(2, 1, 5, 6), causal)
+    attention((2, 3, 4), (2, 5, 4), (2, 5, 3), dtype=torch.float16)
+
+
+GROUPS = {"conv": convolutions, "pool": pools, "norm": norms, "loss": losses, "attention": attentions}
 
 if __name__ == "__main__":
     for name in sys.argv[2:] or GROUPS:

@@ -1,0 +1,59 @@
+/* Normalizations against PyTorch; how many kernels they are; what is refused. */
+#include "cases.h"
+
+static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
+  const char *has = case_key(c, "has"), *names = "wbmv";
+  db_tensor *p[4] = {0};
+  for (unsigned i = 0; has && has[i]; i++) p[strchr(names, has[i]) - names] = in[1 + i];
+  double eps = case_number(c, "eps", 0);
+  unsigned axes = (unsigned)case_number(c, "axes", 0);
+  if (case_is(c, "layer_norm")) return db_layer_norm(in[0], axes, p[0], p[1], eps);
+  if (case_is(c, "rms_norm")) return db_rms_norm(in[0], axes, p[0], eps);
+  if (case_is(c, "group_norm")) return db_group_norm(in[0], (int64_t)case_number(c, "groups", 0), p[0], p[1], eps);
+  if (case_is(c, "instance_norm")) return db_instance_norm(in[0], p[0], p[1], eps);
+  return db_batch_norm(in[0], p[0], p[1], p[2], p[3], eps);
+}
+CASE_TESTS(norm, "norm.txt", 60, apply)
+
+static void kernels(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    float data[512] = {1};
+    db_tensor *x = db_from(data, DB_F32, dev, 4, 8, 4, 4), *w = db_from(data, DB_F32, dev, 8);
+    db_tensor *r = db_from(data, DB_F32, dev, 32, 16), *v = db_from(data, DB_F32, dev, 16);
+    struct {
+      db_tensor *y;
+      unsigned kernels;
+    } cases[] = {
+        {db_batch_norm(x, w, w, w, w, 1e-5), 1}, {db_layer_norm(r, 1, v, v, 1e-5), 2}, {db_rms_norm(r, 1, v, 1e-5), 1}};
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+      unsigned before = kernels_so_far(dev);
+      if (db_realize(cases[i].y)) fail_msg("%s", db_error());
+      assert_true(kernels_so_far(dev) - before <= cases[i].kernels);
+    }
+  }
+  db_close(dev);
+}
+
+static void refused(void **state) {
+  DB_SCOPE {
+    db_tensor *x = db_zeros(DB_F32, NULL, 2, 6, 4), *w = db_zeros(DB_F32, NULL, 6), *i = db_zeros(DB_I32, NULL, 2, 6);
+    assert_contains(db_poison(db_layer_norm(x, 1, w, NULL, 1e-5)), "a weight of [6] for [2, 6, 4]; it has axes 2 to 2");
+    assert_contains(db_poison(db_layer_norm(x, 4, NULL, NULL, 1e-5)), "over the last 4 axes of [2, 6, 4]");
+    assert_contains(db_poison(db_rms_norm(i, 1, NULL, 1e-5)), "of i32; cast to a float");
+    assert_contains(db_poison(db_rms_norm(x, 1, NULL, NAN)), "an epsilon of nan");
+    assert_contains(db_poison(db_group_norm(x, 4, NULL, NULL, 1e-5)), "6 channels of [2, 6, 4] in 4 groups");
+    assert_contains(db_poison(db_group_norm(w, 1, NULL, NULL, 1e-5)), "of [6]; batch and channels are needed");
+    assert_contains(db_poison(db_batch_norm(x, w, NULL, w, NULL, 1e-5)), "a mean and a variance go together");
+    assert_contains(db_poison(db_batch_norm(x, NULL, NULL, x, w, 1e-5)), "a mean of [2, 6, 4]");
+    assert_contains(db_poison(db_batch_norm(NULL, w, w, w, w, 1e-5)), "NULL");
+  }
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(norm), cmocka_unit_test(kernels), cmocka_unit_test(refused)};
+  has_ptxas(); /* chooses the cache before anything is compiled */
+  return cmocka_run_group_tests_name("norm", tests, NULL, finish);
+}
