@@ -74,7 +74,8 @@ static inline void set_ureg(struct one *o, unsigned n, u32 v) {
 /* Runs the words in order; false when one is refused. */
 static inline bool run_words(struct one *o, const struct word *words, unsigned n) {
   struct sass_inst *inst = calloc(n + 1, sizeof *inst);
-  struct sm_trace t = {.start = 0x1000, .end = 0x1000 + 16 * n, .version = o->version, .inst = inst, .insts = n};
+  struct sm_trace t = {
+      .code = {.start = 0x1000, .end = 0x1000 + 16 * n}, .version = o->version, .inst = inst, .insts = n};
   o->why = NULL;
   for (unsigned i = 0; i < n; i++)
     if (!sass_decode(words[i].q, 0x1000 + 16 * i, o->version, &inst[i]))
