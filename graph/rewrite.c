@@ -6,12 +6,17 @@
 #include <time.h>
 
 enum { MAX_STEPS = 10000 }; /* rewrites of one node in a row: more means that rules undo each other */
+enum { PAGE_BITS = 8, PAGE = 1 << PAGE_BITS };
 
 struct rewriter {
   struct graph *graph;
   const struct ruleset *const *sets;
   void *ctx;
-  struct uop_map memo; /* in progress: the node itself, so that a replacement may contain what it replaces */
+  bool has_rules[OP_COUNT];
+  /* By node id, what a node was rewritten to; one in progress stands for itself, so that a replacement may contain what it replaces. In
+   * pages made as they are needed: a small expression of a large graph touches few. */
+  struct uop ***memo;
+  size_t npages;
   struct rewrite_frame {
     struct uop *key, *cur;
     unsigned next, steps;
@@ -91,16 +96,53 @@ struct uop *rule_node(struct graph *g, enum op op, enum dtype dtype, unsigned au
   return uop_new(g, op, dtype, lanes, (union uop_arg){.i = arg}, aux, src, nsrc);
 }
 
+static struct uop *known(const struct rewriter *r, const struct uop *u) {
+  size_t page = u->id >> PAGE_BITS;
+  return page < r->npages && r->memo[page] ? r->memo[page][u->id & (PAGE - 1)] : NULL;
+}
+
+static bool note(struct rewriter *r, const struct uop *u, struct uop *to) {
+  size_t page = u->id >> PAGE_BITS;
+  if (u->id == UINT32_MAX) return false; /* no node: memory was out */
+  if (page >= r->npages) {
+    size_t n = page + page / 2 + 8;
+    struct uop ***p = realloc(r->memo, n * sizeof *p);
+    if (!p) return false;
+    memset(p + r->npages, 0, (n - r->npages) * sizeof *p);
+    r->memo = p, r->npages = n;
+  }
+  if (!r->memo[page] && !(r->memo[page] = calloc(PAGE, sizeof **r->memo))) return false;
+  r->memo[page][u->id & (PAGE - 1)] = to;
+  return true;
+}
+
+/* A number in the shape of what it replaces. */
+static struct uop *expanded(struct graph *g, struct uop *v, const struct shape *shape) {
+  struct uop *src[MAX_RANK + 1] = {v};
+  for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
+  src[0] = uop_new(g, OP_RESHAPE, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
+  memcpy(src + 1, shape->dim, shape->rank * sizeof *shape->dim);
+  if (src[0]->shape == shape) return src[0];
+  return uop_new(g, OP_EXPAND, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
+}
+
+/* The replacement with the lanes and the shape of u; NULL where it cannot have them. */
+static struct uop *fitted(struct rewriter *r, struct uop *u, struct uop *v) {
+  if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
+    if (v->op != OP_CONST) return NULL;
+    v = uop_new(r->graph, OP_CONST, v->dtype, u->lanes, v->arg, 0, NULL, 0);
+  }
+  if (v->shape == u->shape || !u->shape) return v;
+  return v->shape && !v->shape->rank && u->shape->rank ? expanded(r->graph, v, u->shape) : NULL;
+}
+
 static struct uop *apply(struct rewriter *r, struct uop *u) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
   for (const struct ruleset *const *s = r->sets; *s; s++) {
     struct uop *v = level ? apply_counted(*s, r->graph, r->ctx, u, level) : (*s)->apply(r->graph, r->ctx, u);
     if (!v || v == u) continue;
-    if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
-      if (v->op != OP_CONST) continue;
-      v = uop_new(r->graph, OP_CONST, v->dtype, u->lanes, v->arg, 0, NULL, 0);
-    }
-    return v;
+    if (v->lanes != u->lanes || v->shape != u->shape) v = fitted(r, u, v);
+    if (v && v != u) return v;
   }
   return NULL;
 }
@@ -113,7 +155,7 @@ static bool push(struct rewriter *r, struct uop *u) {
     r->stack = p, r->capacity = c;
   }
   r->stack[r->depth++] = (struct rewrite_frame){.key = u, .cur = u};
-  return uop_map_put(&r->memo, u, u);
+  return note(r, u, u);
 }
 
 /* u over its rewritten sources; NULL when memory runs out. */
@@ -125,69 +167,87 @@ static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
   }
   bool same = true;
   for (unsigned i = 0; i < u->nsrc; i++) {
-    r->src[i] = uop_map_get(&r->memo, u->src[i]);
+    struct uop *s = known(r, u->src[i]);
+    r->src[i] = s ? s : u->src[i];
     same = same && r->src[i] == u->src[i];
   }
   return same ? u : uop_with_src(r->graph, u, r->src);
 }
 
+/* Leaves that no rule matches stay what they are and are not noted. */
+static bool settled(const struct rewriter *r, const struct uop *u) {
+  return (!u->nsrc && !r->has_rules[u->op]) || known(r, u);
+}
+
 struct uop *rewriter_run(struct rewriter *r, struct uop *root) {
-  struct uop *known = uop_map_get(&r->memo, root);
-  if (known) return known;
+  root = uop_import(r->graph, root);
+  struct uop *result = known(r, root);
+  if (result) return result;
   r->depth = 0;
   if (!push(r, root)) goto no_memory;
   while (r->depth) {
     struct rewrite_frame *f = &r->stack[r->depth - 1];
     struct uop *u = f->cur;
-    while (f->next < u->nsrc && uop_map_get(&r->memo, u->src[f->next])) f->next++;
+    while (f->next < u->nsrc && settled(r, u->src[f->next])) f->next++;
     if (f->next < u->nsrc) {
       if (!push(r, u->src[f->next])) goto no_memory;
       continue;
     }
-    struct uop *v = rebuilt(r, u), *result = NULL;
+    struct uop *v = rebuilt(r, u);
+    result = NULL;
     if (!v) goto no_memory;
-    if (v != u && v != f->key) result = uop_map_get(&r->memo, v);
+    if (v != u && v != f->key) result = known(r, v);
     if (!result) {
-      struct uop *w = apply(r, v);
+      struct uop *w = r->has_rules[v->op] ? apply(r, v) : NULL;
       if (!w)
         result = v;
       else if (++f->steps > MAX_STEPS) {
         graph_set_error(r->graph, "rewrite rules do not come to rest");
         result = v;
       } else {
-        result = uop_map_get(&r->memo, w);
+        result = known(r, w);
         f->cur = w, f->next = 0;
       }
     }
     if (!result) continue;
-    if (!uop_map_put(&r->memo, f->key, result) || !uop_map_put(&r->memo, result, result)) goto no_memory;
+    if (!note(r, f->key, result) || (result != f->key && !note(r, result, result))) goto no_memory;
     r->depth--;
   }
-  return uop_map_get(&r->memo, root);
+  return result;
 no_memory:
   graph_set_error(r->graph, "out of memory");
   return root;
 }
 
+static void begin(struct rewriter *r, struct graph *g, const struct ruleset *const *sets, void *ctx) {
+  *r = (struct rewriter){.graph = g, .sets = sets, .ctx = ctx};
+  for (const struct ruleset *const *s = sets; *s; s++)
+    for (unsigned op = 0; op < OP_COUNT; op++) r->has_rules[op] |= (*s)->by_op[op] != NULL;
+}
+
+static void end(struct rewriter *r) {
+  for (size_t i = 0; i < r->npages; i++) free(r->memo[i]);
+  free(r->memo);
+  free(r->stack);
+  free(r->src);
+}
+
 struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets, void *ctx) {
-  struct rewriter *r = calloc(1, sizeof *r);
-  if (r) r->graph = g, r->sets = sets, r->ctx = ctx;
+  struct rewriter *r = malloc(sizeof *r);
+  if (r) begin(r, g, sets, ctx);
   return r;
 }
 
 void rewriter_free(struct rewriter *r) {
   if (!r) return;
-  uop_map_free(&r->memo);
-  free(r->stack);
-  free(r->src);
+  end(r);
   free(r);
 }
 
 struct uop *graph_rewrite(struct graph *g, struct uop *u, const struct ruleset *const *sets, void *ctx) {
-  struct rewriter r = {.graph = g, .sets = sets, .ctx = ctx};
+  struct rewriter r;
+  begin(&r, g, sets, ctx);
   struct uop *v = rewriter_run(&r, u);
-  uop_map_free(&r.memo);
-  free(r.stack);
-  free(r.src);
+  end(&r);
   return v;
 }

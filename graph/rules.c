@@ -2,7 +2,7 @@
 #include "symbolic.h"
 #include <math.h>
 
-const struct ruleset *const rules_simplify[] = {&rules_fold, &rules_symbolic, NULL};
+const struct ruleset *const rules_simplify[] = {&rules_fold, &rules_algebra, &rules_symbolic, NULL};
 
 static struct uop *constant(struct graph *g, const struct uop *like, enum dtype t, int64_t v) {
   return uop_new(g, OP_CONST, t, like->lanes, (union uop_arg){.i = dtype_wrap(t, v)}, 0, NULL, 0);
@@ -43,6 +43,21 @@ struct uop *compare(struct graph *g, enum op op, struct uop *a, struct uop *b) {
 
 struct uop *swap_sources(struct graph *g, struct uop *u) {
   return uop_with_src(g, u, (struct uop *[]){u->src[1], u->src[0]});
+}
+
+struct uop *lanes_of(struct graph *g, struct uop *v, int64_t first, unsigned n) {
+  if (v->nsrc != v->lanes || first < 0 || first + n > v->nsrc) return NULL;
+  if (n == 1) return v->src[first];
+  return uop_new(g, OP_VECTORIZE, v->dtype, n, (union uop_arg){0}, 0, v->src + first, n);
+}
+
+struct uop *lanes_in_order(struct uop *v) {
+  struct uop *x = v->src[0]->src[0];
+  if (x->lanes != v->nsrc) return NULL;
+  for (unsigned i = 0; i < v->nsrc; i++)
+    if (v->src[i]->op != OP_GEP || v->src[i]->src[0] != x || v->src[i]->arg.i != i || v->src[i]->lanes != 1)
+      return NULL;
+  return x;
 }
 
 bool exact_reciprocal(const struct uop *c) {

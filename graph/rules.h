@@ -5,10 +5,20 @@
 #include "uop.h"
 #include <string.h>
 
+/* A pattern as data, terms in the order they are written, so that tests make what a rule matches without reading its text. */
+enum rule_kind { RULE_ANY, RULE_CONST, RULE_LITERAL, RULE_NODE };
+struct rule_term {
+  uint8_t kind, name; /* name 0: unnamed; terms with one name are the same node */
+  uint8_t nsrc, rest; /* rest: there may be more sources than the nsrc that follow */
+  uint32_t types;     /* mask of the types it may have */
+  uint64_t ops[2];    /* NODE: mask of ops */
+  double value;       /* LITERAL */
+};
 struct rule {
   const char *text;
   unsigned line;
   struct uop *(*apply)(struct graph *g, void *ctx, struct uop *root); /* NULL: does not match */
+  const struct rule_term *pattern;
 };
 struct rule_stats {
   uint64_t attempts, matches, ns;
@@ -33,12 +43,16 @@ struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets
 struct uop *rewriter_run(struct rewriter *r, struct uop *u);
 void rewriter_free(struct rewriter *r);
 
+/* Folding and the movement rules over the roots of a tensor graph, in place. Negative when memory ran out (graph_error). */
+int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n);
+
 /* level 0: nothing is counted; 1: attempts and matches of each rule; 2: time as well. For the whole process, until changed. */
 void graph_match_stats(int level);
 void graph_match_stats_print(FILE *f);
 
-extern const struct ruleset rules_fold, rules_symbolic, rules_gradient;
-extern const struct ruleset *const rules_simplify[]; /* both, as graph_rewrite takes them */
+extern const struct ruleset rules_fold, rules_algebra, rules_symbolic, rules_devectorize, rules_movement,
+    rules_gradient;
+extern const struct ruleset *const rules_simplify[]; /* fold, algebra and symbolic, as graph_rewrite takes them */
 
 /* ---- what conditions and replacements are written with --------------------------------------------------------------------------- */
 static inline int64_t ival(const struct uop *c) { return c->arg.i; }

@@ -16,6 +16,11 @@ struct uop *compare(struct graph *g, enum op op, struct uop *a, struct uop *b);
 int64_t floor_divide(int64_t a, int64_t b); /* b > 0 */
 int64_t ceil_divide(int64_t a, int64_t b);
 
+/* Lanes [first, first + n) of a VECTORIZE whose sources are scalars. */
+struct uop *lanes_of(struct graph *g, struct uop *vectorize, int64_t first, unsigned n);
+/* The vector whose lanes, all of them and in order, a VECTORIZE puts together again. */
+struct uop *lanes_in_order(struct uop *vectorize);
+
 /* linear.c: x of DT_INDEX is read as a sum of constant multiples */
 struct uop *linear_gather(struct graph *g, struct uop *x); /* equal terms added up; (x//a)*a + x%a put together again */
 struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c); /* x // c, x >= 0, c > 0 */

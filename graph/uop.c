@@ -21,7 +21,7 @@ struct chunk {
 };
 struct block { /* memory of some chunks */
   void *memory;
-  bool huge;
+  size_t size; /* BLOCK: from huge_alloc, else from aligned_alloc */
   struct block *next;
 };
 
@@ -36,40 +36,47 @@ static void *huge_alloc(size_t size) {
   return p + before;
 }
 
-/* A few blocks outlive their graph and serve the next one: the kernel need not clear them again. */
-enum { MOST_SPARE = 8 };
-static struct {
-  pthread_mutex_t lock;
+/* Some memory outlives its graph and serves the next one: the kernel need not clear it again. */
+enum { MOST_SPARE = 32 };
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spare {
   void *memory[MOST_SPARE];
-  unsigned n;
-} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  unsigned n, most;
+} spare_chunks = {.most = MOST_SPARE}, spare_blocks = {.most = 8};
+static struct spare *spare_of(size_t size) {
+  return size == CHUNK ? &spare_chunks : size == BLOCK ? &spare_blocks : NULL;
+}
 
-static void *block_new(struct graph *g, size_t size, bool huge) {
+static void *block_new(struct graph *g, size_t size) {
   struct block *b = malloc(sizeof *b);
+  struct spare *spare = spare_of(size);
   void *p = NULL;
-  if (b && huge) {
-    pthread_mutex_lock(&spare.lock);
-    if (spare.n) p = spare.memory[--spare.n];
-    pthread_mutex_unlock(&spare.lock);
+  if (b && spare) {
+    pthread_mutex_lock(&spare_lock);
+    if (spare->n) p = spare->memory[--spare->n];
+    pthread_mutex_unlock(&spare_lock);
   }
-  if (b && !p) p = huge ? huge_alloc(size) : aligned_alloc(CHUNK, size);
+  if (b && !p) p = size == BLOCK ? huge_alloc(size) : aligned_alloc(CHUNK, size);
   if (!p) {
     free(b);
     return NULL;
   }
-  *b = (struct block){p, huge, g->blocks};
+  *b = (struct block){p, size, g->blocks};
   g->blocks = b;
   g->bytes += size;
   return p;
 }
 
 static void block_free(struct block *b) {
-  if (b->huge) {
-    pthread_mutex_lock(&spare.lock);
-    if (spare.n < MOST_SPARE) spare.memory[spare.n++] = b->memory, b->memory = NULL;
-    pthread_mutex_unlock(&spare.lock);
-    if (b->memory) munmap(b->memory, BLOCK);
-  } else
+  struct spare *spare = spare_of(b->size);
+  if (spare) {
+    pthread_mutex_lock(&spare_lock);
+    if (spare->n < spare->most) spare->memory[spare->n++] = b->memory, b->memory = NULL;
+    pthread_mutex_unlock(&spare_lock);
+  }
+  if (b->memory && b->size == BLOCK)
+    munmap(b->memory, BLOCK);
+  else
     free(b->memory);
   free(b);
 }
@@ -83,10 +90,14 @@ static struct chunk *chunk_new(struct graph *g, size_t size) {
     g->chunk = p, g->chunk_capacity = n;
   }
   struct chunk *c = NULL;
-  if (size > CHUNK || g->nchunks < SINGLE_CHUNKS)
-    c = block_new(g, (size + CHUNK - 1) & ~(size_t)(CHUNK - 1), false);
-  else {
-    if (g->fresh == g->fresh_end && (g->fresh = block_new(g, BLOCK, true))) g->fresh_end = g->fresh + BLOCK;
+  if (size > CHUNK || g->nchunks < SINGLE_CHUNKS) {
+    size_t whole = (size + CHUNK - 1) & ~(size_t)(CHUNK - 1);
+    c = block_new(g, whole == BLOCK ? whole + CHUNK : whole); /* a block's size says that it is one */
+  } else {
+    if (g->fresh == g->fresh_end) {
+      g->fresh = block_new(g, BLOCK);
+      g->fresh_end = g->fresh ? g->fresh + BLOCK : NULL;
+    }
     if (g->fresh) c = (struct chunk *)g->fresh, g->fresh += CHUNK;
   }
   if (!c) return NULL;

@@ -1,4 +1,5 @@
-/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to a C function that tries them by the op of the root.
+/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to C: a function a rule; one that tries them all, where tables over the root's
+ * op and type and the first two sources' ops and types leave only those that may match; and the patterns as data, for tests.
  *
  * The notation is defined at the head of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and nothing is written. */
 #include "graph/dtype.h"
@@ -24,6 +25,11 @@ static const struct {
 };
 static const char *const types[] = {
 #define X(e, name, bytes, cls) name,
+    DTYPES(X)
+#undef X
+};
+static const char type_classes[] = {
+#define X(e, name, bytes, cls) cls,
     DTYPES(X)
 #undef X
 };
@@ -187,6 +193,7 @@ static struct term *read_term(bool replacement) {
       t->kind = CONSTANT;
       t->name = ident();
       if (replacement) die(b, "#%s binds a constant; in a replacement write %s", t->name, t->name);
+      if (!strcmp(t->name, "_")) t->name = NULL;
     } else
       die(b, "expected a name or a number after '#'");
     t->type = read_type();
@@ -326,7 +333,8 @@ static void write_leaf_tests(const struct term *t, const char *e) {
   case CONSTANT: fprintf(out, " && %s->op == OP_CONST", e); break;
   default: break;
   }
-  if ((t->kind == VARIABLE || t->kind == CONSTANT) && is_bound(t->name)) fprintf(out, " && %s == %s", e, t->name);
+  if ((t->kind == VARIABLE || t->kind == CONSTANT) && t->name && is_bound(t->name))
+    fprintf(out, " && %s == %s", e, t->name);
   write_type_test(t->type, e, t->where);
 }
 
@@ -336,24 +344,25 @@ static void write_bindings(const struct term *t, const char *e) {
   fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", t->name, e);
 }
 
-static void write_match(const struct term *t, const char *e) {
-  char name[16][16];
+/* The root's order of sources is the function's argument. */
+static void write_match(const struct term *t, const char *e, bool is_root) {
+  char name[16][16], order[16] = "order";
   bool both = commutes(t);
-  unsigned order = ntemp++;
-  if (both) {
+  if (!is_root) snprintf(order, sizeof order, "o%u", ntemp++);
+  if (both && !is_root) {
     bool always = true;
     for (unsigned i = 0; i < OP_COUNT; i++) always &= !t->op[i] || ops[i].comm;
     if (always)
-      fprintf(out, "for (unsigned o%u = 0; o%u < 2; o%u++) {\n", order, order, order);
+      fprintf(out, "for (unsigned %s = 0; %s < 2; %s++) {\n", order, order, order);
     else
-      fprintf(out, "for (unsigned o%u = 0; o%u < (op_info[%s->op].commutative ? 2 : 1); o%u++) {\n", order, order, e,
+      fprintf(out, "for (unsigned %s = 0; %s < (op_info[%s->op].commutative ? 2 : 1); %s++) {\n", order, order, e,
               order);
     ndepth++;
   }
   for (unsigned i = 0; i < t->nsrc; i++) {
     snprintf(name[i], sizeof name[i], "s%u", ntemp++);
     if (both)
-      fprintf(out, "struct uop *%s __attribute__((unused)) = %s->src[%so%u];\n", name[i], e, i ? "!" : "", order);
+      fprintf(out, "struct uop *%s __attribute__((unused)) = %s->src[%s%s];\n", name[i], e, i ? "!" : "", order);
     else
       fprintf(out, "struct uop *%s __attribute__((unused)) = %s->src[%u];\n", name[i], e, i);
   }
@@ -367,7 +376,7 @@ static void write_match(const struct term *t, const char *e) {
     write_bindings(s, name[i]);
   }
   for (unsigned i = 0; i < t->nsrc; i++)
-    if (t->src[i]->kind == NODE) write_match(t->src[i], name[i]);
+    if (t->src[i]->kind == NODE) write_match(t->src[i], name[i], false);
 }
 
 static void write_type_value(const char *t, const char *where) {
@@ -451,7 +460,9 @@ struct rule {
 static void write_rule(struct rule *r, unsigned index) {
   struct term *p = r->pattern;
   nbound = ntemp = ndepth = 0;
-  fprintf(out, "static struct uop *rule_%u(struct graph *g, void *ctx, struct uop *root) {\n", index);
+  bool both = commutes(p);
+  fprintf(out, "static struct uop *rule_%u(struct graph *g, void *ctx, struct uop *root%s) {\n", index,
+          both ? ", unsigned order" : "");
   for (unsigned i = 0; i < ngivens; i++) {
     bind(givens[i].name, p->where);
     fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", givens[i].name, givens[i].code);
@@ -461,7 +472,7 @@ static void write_rule(struct rule *r, unsigned index) {
   fprintf(out, ") {\n");
   ndepth++;
   if (p->name) write_bindings(p, "root");
-  write_match(p, "root");
+  write_match(p, "root", true);
   skip();
   if (!strncmp(at, "&&", 2)) {
     at += 2;
@@ -481,6 +492,12 @@ static void write_rule(struct rule *r, unsigned index) {
   fprintf(out, ";\nif (result) return result;\n");
   for (unsigned i = 0; i < ndepth; i++) fprintf(out, "}\n");
   fprintf(out, "return NULL;\n}\n\n");
+  if (both)
+    fprintf(out,
+            "static struct uop *either_%u(struct graph *g, void *ctx, struct uop *root) {\n"
+            "struct uop *r = rule_%u(g, ctx, root, 0);\n"
+            "return r || !op_info[root->op].commutative ? r : rule_%u(g, ctx, root, 1);\n}\n\n",
+            index, index, index);
   r->length = (size_t)(at - r->begin);
 }
 
@@ -507,6 +524,118 @@ static char *rest_of_line(void) {
   const char *e = at;
   while (e > b && isspace((unsigned char)e[-1])) e--;
   return copy(b, (size_t)(e - b));
+}
+
+/* ---- the table of patterns ----------------------------------------------------------------------------------------------------------- */
+/* Bit mask of the types that a test admits. */
+static uint32_t type_mask(const char *t, const char *where) {
+  if (!t) return ~0u >> (32 - DT_COUNT);
+  uint32_t mask = 0;
+  char *all = copy(t, strlen(t)), *save = NULL;
+  for (char *p = strtok_r(all, "|", &save); p; p = strtok_r(NULL, "|", &save)) {
+    uint32_t had = mask;
+    for (unsigned i = 0; i < DT_COUNT; i++) {
+      char c = type_classes[i];
+      if (!strcmp(p, types[i]) || (!strcmp(p, "int") && (c == 'i' || c == 'u')) || (!strcmp(p, "sint") && c == 'i') ||
+          (!strcmp(p, "uint") && c == 'u') || (!strcmp(p, "float") && c == 'f'))
+        mask |= 1u << i;
+    }
+    if (mask == had) die(where, "no type or class of types is called %s", p);
+  }
+  free(all);
+  return mask;
+}
+
+static void write_terms(const struct term *t) {
+  static const char *const kinds[] = {"ANY", "ANY", "CONST", "LITERAL", "NODE"};
+  unsigned number = 0;
+  if (t->name && t->kind != LITERAL) {
+    for (unsigned i = 0; i < nbound; i++)
+      if (!strcmp(bound[i], t->name) && strcmp(t->name, "_")) number = i + 1;
+    if (!number && strcmp(t->name, "_")) bound[nbound++] = t->name, number = nbound;
+  }
+  double v = t->kind == LITERAL ? strtod(t->name, NULL) : 0;
+  uint64_t mask[2] = {0};
+  for (unsigned i = 0; i < OP_COUNT && t->kind == NODE; i++)
+    if (t->op[i]) mask[i / 64] |= UINT64_C(1) << (i % 64);
+  fprintf(out, "{RULE_%s, %u, %u, %d, %#x, {%#llx, %#llx}, %a},\n", kinds[t->kind], number, t->nsrc, t->rest,
+          type_mask(t->type, t->where), (unsigned long long)mask[0], (unsigned long long)mask[1], v);
+  for (unsigned i = 0; i < t->nsrc; i++) write_terms(t->src[i]);
+}
+
+/* ---- the dispatcher ------------------------------------------------------------------------------------------------------------------ */
+/* One way to try a rule: with the root's first two sources in this order. */
+struct way {
+  unsigned rule, order;
+  bool both;
+  const struct term *pattern;
+};
+
+static bool admits(const struct term *source, unsigned op) {
+  if (!source || source->kind == ANY || source->kind == VARIABLE) return true;
+  return source->kind == NODE ? source->op[op] : op == OP_CONST;
+}
+
+static const struct term *source_of(const struct way *w, unsigned i) {
+  unsigned from = w->order && i < 2 ? !i : i;
+  return from < w->pattern->nsrc ? w->pattern->src[from] : NULL;
+}
+
+/* A table of bit masks of ways, by what the root or a source has. */
+static void write_filter(const char *name, unsigned op, const struct way *way, unsigned n, unsigned entries,
+                         bool (*may)(const struct way *w, unsigned entry)) {
+  fprintf(out, "static const uint64_t %s_%s[%u][%u] = {", name, ops[op].name, entries, (n + 63) / 64);
+  for (unsigned e = 0; e < entries; e++) {
+    fprintf(out, "{");
+    for (unsigned word = 0; word < (n + 63) / 64; word++) {
+      uint64_t mask = 0;
+      for (unsigned i = word * 64; i < n && i < word * 64 + 64; i++)
+        if (may(&way[i], e)) mask |= UINT64_C(1) << (i % 64);
+      fprintf(out, "%#llx,", (unsigned long long)mask);
+    }
+    fprintf(out, "},");
+  }
+  fprintf(out, "};\n");
+}
+static bool may_type(const struct way *w, unsigned t) {
+  return type_mask(w->pattern->type, w->pattern->where) >> t & 1;
+}
+static bool may_first(const struct way *w, unsigned op) { return admits(source_of(w, 0), op); }
+static bool may_second(const struct way *w, unsigned op) { return admits(source_of(w, 1), op); }
+static bool may_first_type(const struct way *w, unsigned t) {
+  const struct term *s = source_of(w, 0);
+  return !s || type_mask(s->type, s->where) >> t & 1;
+}
+
+/* Sources a node of this op has for certain. */
+static int sure_sources(unsigned op) { return ops[op].arity < 0 ? 0 : ops[op].arity; }
+
+static void write_tables(unsigned op, const struct way *way, unsigned n) {
+  write_filter("type", op, way, n, DT_COUNT, may_type);
+  if (sure_sources(op) > 0) {
+    write_filter("first", op, way, n, OP_COUNT, may_first);
+    write_filter("from", op, way, n, DT_COUNT, may_first_type);
+  }
+  if (sure_sources(op) > 1) write_filter("second", op, way, n, OP_COUNT, may_second);
+}
+
+static void write_case(unsigned op, const struct way *way, unsigned n) {
+  fprintf(out, "case OP_%s:\n", ops[op].name);
+  const char *o = ops[op].name;
+  for (unsigned word = 0; word < (n + 63) / 64; word++) {
+    fprintf(out, "m = type_%s[root->dtype][%u]", o, word);
+    if (sure_sources(op) > 0)
+      fprintf(out, " & first_%s[root->src[0]->op][%u] & from_%s[root->src[0]->dtype][%u]", o, word, o, word);
+    if (sure_sources(op) > 1) fprintf(out, " & second_%s[root->src[1]->op][%u]", o, word);
+    fprintf(out, ";\nfor (; m; m &= m - 1)\nswitch (__builtin_ctzll(m)) {\n");
+    for (unsigned i = word * 64; i < n && i < word * 64 + 64; i++) {
+      fprintf(out, "case %u: if ((r = rule_%u(g, ctx, root", i % 64, way[i].rule);
+      if (way[i].both) fprintf(out, ", %u", way[i].order);
+      fprintf(out, "))) return r; break;\n");
+    }
+    fprintf(out, "}\n");
+  }
+  fprintf(out, "return NULL;\n");
 }
 
 static void generate(void) {
@@ -571,19 +700,30 @@ static void generate(void) {
   if (!name) die(at, "no `set NAME`");
   if (!n) die(at, "no rules");
 
-  fprintf(out, "static struct uop *apply(struct graph *g, void *ctx, struct uop *root) {\nstruct uop *r;\nswitch "
-               "(root->op) {\n");
+  static struct way ways[OP_COUNT][256];
+  static unsigned nways[OP_COUNT];
   for (unsigned op = 0; op < OP_COUNT; op++) {
-    bool any = false;
     for (unsigned i = 0; i < n; i++) {
       if (!rules[i].pattern->op[op]) continue;
-      if (!any) fprintf(out, "case OP_%s:\n", ops[op].name);
-      any = true;
-      fprintf(out, "if ((r = rule_%u(g, ctx, root))) return r;\n", i);
+      bool both = commutes(rules[i].pattern);
+      for (unsigned order = 0; order < (both && ops[op].comm ? 2 : 1); order++) {
+        if (nways[op] == 256) die(rules[i].begin, "too many rules for %s", ops[op].name);
+        ways[op][nways[op]++] = (struct way){i, order, both, rules[i].pattern};
+      }
     }
-    if (any) fprintf(out, "return NULL;\n");
+    if (nways[op]) write_tables(op, ways[op], nways[op]);
   }
+  fprintf(out, "static struct uop *apply(struct graph *g, void *ctx, struct uop *root) {\nstruct uop *r;\nuint64_t m;\n"
+               "switch (root->op) {\n");
+  for (unsigned op = 0; op < OP_COUNT; op++)
+    if (nways[op]) write_case(op, ways[op], nways[op]);
   fprintf(out, "default: return NULL;\n}\n}\n\n");
+  for (unsigned i = 0; i < n; i++) {
+    nbound = 0;
+    fprintf(out, "static const struct rule_term pattern_%u[] = {\n", i);
+    write_terms(rules[i].pattern);
+    fprintf(out, "};\n");
+  }
   for (unsigned op = 0; op < OP_COUNT; op++) {
     bool any = false;
     for (unsigned i = 0; i < n; i++) {
@@ -598,7 +738,8 @@ static void generate(void) {
   for (unsigned i = 0; i < n; i++) {
     fprintf(out, "{");
     write_text(rules[i].begin, rules[i].length);
-    fprintf(out, ", %u, rule_%u},\n", line_of(rules[i].begin), i);
+    fprintf(out, ", %u, %s_%u, pattern_%u},\n", line_of(rules[i].begin), commutes(rules[i].pattern) ? "either" : "rule",
+            i, i);
   }
   fprintf(out, "};\nstatic struct rule_stats stats[%u];\n", n);
   fprintf(

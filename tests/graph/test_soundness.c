@@ -1,7 +1,6 @@
-/* Every rule of the fold and symbolic sets, one by one: nodes are made at random from the rule's own pattern, and where the rule applies both
- * sides are evaluated over corner and random values. A rule that never applies fails too. */
+/* Every rule of the algebraic sets, one by one: nodes are made at random from the rule's own pattern, and where the rule applies both sides are
+ * evaluated over corner and random values. A rule that never applies fails too, and wrong rules are seen to fail. */
 #include "eval.h"
-#include <ctype.h>
 #include "graph/rules.h"
 
 #ifndef INSTANCES /* of each rule */
@@ -99,166 +98,81 @@ static struct uop *random_expr(enum dtype t, int depth) {
   return uop_new(g, op, t, 1, (union uop_arg){0}, 0, src, (unsigned)op_info[op].arity);
 }
 
-/* ---- instances of a pattern, read from the rule's text ---------------------------------------------------------------------------- */
-static struct {
-  char name[16];
-  struct uop *u;
-} bound[32];
-static unsigned nbound;
-static bool impossible; /* a choice made on the way rules the pattern out; try again */
+/* ---- instances of a pattern, from the rule's own table ---------------------------------------------------------------------------- */
+static struct uop *bound[256]; /* by name */
+static bool impossible;        /* a choice made on the way rules the pattern out; try again */
 
-static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
-static void word(const char **p, char *to) {
-  unsigned n = 0;
-  while (word_char(**p) || **p == '|' || **p == '-' || **p == '.') {
-    if (n < 15) to[n++] = **p;
-    ++*p;
-  }
-  to[n] = 0;
-}
-
-/* A type that the alternatives after ':' allow, out of the classes. */
-static int choose_type(const char *names, unsigned classes) {
+/* A type out of the mask and of the classes. */
+static int choose_type(uint32_t mask, unsigned classes) {
   for (int tries = 0; tries < 200; tries++) {
     enum dtype t = random_type(classes);
-    char copy[16], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", names);
-    for (char *n = strtok_r(copy, "|", &save); n; n = strtok_r(NULL, "|", &save))
-      if (!strcmp(n, dtype_info[t].name) || (!strcmp(n, "int") && dtype_is_int(t)) ||
-          (!strcmp(n, "float") && dtype_is_float(t)) || (!strcmp(n, "sint") && dtype_info[t].cls == 'i') ||
-          (!strcmp(n, "uint") && dtype_info[t].cls == 'u'))
-        return t;
+    if (mask >> t & 1) return t;
   }
   return -1;
 }
 
-/* The type named right behind a term that starts at p, or "". */
-static void type_ahead(const char *p, char *type) {
-  *type = 0;
-  if (*p == '#') p++;
-  if (*p == '(') {
-    p++;
-    if (*p == '{')
-      p = strchr(p, '}') + 1;
-    else
-      while (word_char(*p)) p++;
-  } else
-    while (word_char(*p) || *p == '-' || *p == '.' || *p == '@') p++;
-  if (*p == ':') p++, word(&p, type);
+static const struct rule_term *skip_term(const struct rule_term *t) {
+  unsigned n = t->nsrc;
+  for (t++; n; n--) t = skip_term(t);
+  return t;
 }
 
-static const char *skip_term(const char *p) {
-  int depth = 0;
-  for (; *p; p++) {
-    if (*p == '(' || *p == '{') depth++;
-    if ((*p == ')' || *p == '}') && depth-- <= 1) return *p && depth < 0 ? p : p + 1;
-    if (*p == ' ' && depth == 0) return p;
-  }
-  return p;
+static bool restricts(const struct rule_term *t) { return t->types != ~0u >> (32 - DT_COUNT); }
+
+static enum op choose_op(const struct rule_term *t) {
+  enum op choice[OP_COUNT];
+  int n = 0;
+  for (enum op o = 0; o < OP_COUNT; o++)
+    if ((t->ops[o / 64] >> (o % 64) & 1) && takes[o] && (t->rest || op_info[o].arity == t->nsrc)) choice[n++] = o;
+  return n ? choice[pick(0, n - 1)] : OP_COUNT;
 }
 
-static struct uop *instance(const char **p, int want) {
-  char name[16], type[16];
-  if (**p == '#' && (isdigit((unsigned char)(*p)[1]) || (*p)[1] == '-')) {
-    ++*p;
-    word(p, name);
-    if (want < 0) want = random_type(F | I | B);
-    return dtype_is_float((enum dtype)want) ? uop_const_float(g, (enum dtype)want, strtod(name, NULL))
-                                            : uop_const_int(g, (enum dtype)want, strtoll(name, NULL, 10));
+static struct uop *give_up(void) { return impossible = true, uop_index(g, 0); }
+
+static struct uop *instance(const struct rule_term **at, int want) {
+  const struct rule_term *t = (*at)++;
+  if (t->name && bound[t->name]) {
+    impossible |= want >= 0 && bound[t->name]->dtype != want;
+    return bound[t->name];
   }
-  bool constant = **p == '#';
-  *p += constant;
-  if (**p != '(') {
-    word(p, name);
-    *type = 0;
-    if (**p == ':') ++*p, word(p, type);
-    if (**p == '@') { /* a named node */
-      ++*p;
-      struct uop *u = instance(p, want);
-      snprintf(bound[nbound].name, sizeof bound->name, "%s", name), bound[nbound++].u = u;
-      return u;
-    }
-    for (unsigned i = 0; i < nbound; i++)
-      if (!strcmp(bound[i].name, name)) {
-        impossible |= want >= 0 && bound[i].u->dtype != want;
-        return bound[i].u;
-      }
-    int t = want >= 0 ? want : *type ? choose_type(type, F | I | B) : (int)random_type(F | I | B);
-    if (t < 0) return impossible = true, uop_index(g, 0);
-    struct uop *u = constant ? random_const((enum dtype)t) : random_expr((enum dtype)t, (int)pick(0, 2));
-    if (strcmp(name, "_")) snprintf(bound[nbound].name, sizeof bound->name, "%s", name), bound[nbound++].u = u;
-    return u;
+  if (t->kind != RULE_NODE) {
+    int type = want >= 0 ? want : choose_type(t->types, F | I | B);
+    if (type < 0 || !(t->types >> type & 1)) return give_up();
+    struct uop *u = t->kind == RULE_ANY     ? random_expr((enum dtype)type, (int)pick(0, 2))
+                    : t->kind == RULE_CONST ? random_const((enum dtype)type)
+                                            : rule_const(g, (enum dtype)type, (int64_t)t->value, t->value);
+    return bound[t->name] = u;
   }
-  ++*p;
-  enum op op = OP_COUNT;
-  if (**p == '{') {
-    enum op choice[8];
-    int n = 0;
-    for (++*p; **p != '}';) {
-      word(p, name);
-      for (enum op o = 0; o < OP_COUNT; o++)
-        if (!strcmp(op_info[o].name, name)) choice[n++] = o;
-      while (**p == ' ') ++*p;
-    }
-    ++*p;
-    op = choice[pick(0, n - 1)];
-  } else {
-    word(p, name);
-    static const enum op commutative[] = {OP_ADD, OP_MUL, OP_MAX, OP_CMPEQ, OP_CMPNE, OP_AND, OP_OR, OP_XOR};
-    if (!strcmp(name, "ALU"))
-      op = (enum op)pick(OP_CAST, OP_MULACC);
-    else if (!strcmp(name, "COMMUTATIVE"))
-      op = commutative[pick(0, 7)];
-    else
-      for (enum op o = 0; o < OP_COUNT; o++)
-        if (!strcmp(op_info[o].name, name)) op = o;
+  enum op op = choose_op(t);
+  if (op == OP_COUNT) return give_up();
+  int type = want >= 0 ? want : compares(op) ? DT_BOOL : choose_type(t->types, takes[op]);
+  if (type < 0 || !(t->types >> type & 1) ||
+      (compares(op) ? type != DT_BOOL : !(takes[op] & class_of((enum dtype)type))))
+    return give_up();
+  int from = type; /* the sources' type */
+  if (compares(op) || op == OP_CAST || op == OP_BITCAST) {
+    from = -1;
+    const struct rule_term *s = *at;
+    for (unsigned i = 0; i < t->nsrc && from < 0; i++, s = skip_term(s))
+      if (restricts(s)) from = choose_type(s->types, F | I | B);
+    if (from < 0) from = random_type(F | I | B);
   }
-  assert_true(op < OP_COUNT);
-  if (!takes[op]) return impossible = true, uop_index(g, 0);
-  *type = 0;
-  if (**p == ':') ++*p, word(p, type);
-  int t = want;
-  if (t < 0) t = compares(op) ? DT_BOOL : *type ? choose_type(type, takes[op]) : (int)random_type(takes[op]);
-  if (t < 0 || (compares(op) ? t != DT_BOOL : !(takes[op] & class_of((enum dtype)t)))) impossible = true, t = DT_INDEX;
-  while (**p == ' ') ++*p;
-  struct uop *src[3];
+  struct uop *src[3] = {0};
   unsigned n = 0;
-  if (!strncmp(*p, "...", 3)) {
-    *p += 3;
-    enum dtype s = compares(op) || op == OP_CAST || op == OP_BITCAST ? random_type(F | I | B) : (enum dtype)t;
-    bool constants = pick(0, 1), first = pick(0, 1);
-    for (; (int)n < op_info[op].arity; n++)
-      src[n] = constants || (first && !n) ? random_const(op == OP_WHERE && !n ? DT_BOOL : s)
-                                          : random_expr(op == OP_WHERE && !n ? DT_BOOL : s, 1);
-  } else {
-    int s = t; /* the sources' type */
-    if (compares(op) || op == OP_CAST || op == OP_BITCAST) {
-      s = -1;
-      for (const char *q = *p; *q != ')' && s < 0;) {
-        char ahead[16];
-        type_ahead(q, ahead);
-        if (*ahead) s = choose_type(ahead, F | I | B);
-        q = skip_term(q);
-        while (*q == ' ') q++;
-      }
-      if (s < 0) s = random_type(F | I | B);
-    }
-    while (**p != ')') {
-      assert_true(n < 3);
-      src[n] = instance(p, op == OP_WHERE && n == 0 ? DT_BOOL : s);
-      n++;
-      while (**p == ' ') ++*p;
-    }
+  bool constants = pick(0, 1);
+  for (; (int)n < op_info[op].arity; n++) {
+    enum dtype s = op == OP_WHERE && n == 0 ? DT_BOOL : (enum dtype)from;
+    src[n] = n < t->nsrc ? instance(at, s) : constants ? random_const(s) : random_expr(s, 1);
+    if (impossible) return src[n];
   }
-  ++*p;
-  if ((int)n != op_info[op].arity) impossible = true;
-  if (op == OP_BITCAST && n && dtype_info[src[0]->dtype].size != dtype_info[t].size) impossible = true;
-  if (impossible) return uop_index(g, 0);
+  if (op == OP_BITCAST && dtype_info[src[0]->dtype].size != dtype_info[type].size) return give_up();
   if (n == 2 && op_info[op].commutative && pick(0, 1)) {
     struct uop *first = src[0];
     src[0] = src[1], src[1] = first;
   }
-  return uop_new(g, op, (enum dtype)t, 1, (union uop_arg){0}, 0, src, n);
+  struct uop *u = uop_new(g, op, (enum dtype)type, 1, (union uop_arg){0}, 0, src, n);
+  if (t->name) bound[t->name] = u;
+  return u;
 }
 
 /* ---- both sides ------------------------------------------------------------------------------------------------------------------- */
@@ -276,7 +190,9 @@ static union value random_value(struct uop *leaf) {
   }
 }
 
-static void check_sides(const struct ruleset *set, unsigned rule, struct uop *left, struct uop *right) {
+/* False, and why, where the sides differ. */
+static bool same_sides(const struct ruleset *set, unsigned rule, struct uop *left, struct uop *right, char *why,
+                       size_t cap) {
   char a[1000], b[1000];
   struct uop *both[] = {left, right};
   size_t n;
@@ -288,57 +204,129 @@ static void check_sides(const struct ruleset *set, unsigned rule, struct uop *le
       e.leaf[e.n++] = order[i];
     }
   free(order);
-  assert_int_equal(left->dtype, right->dtype);
   for (int k = 0; k < 12; k++) {
     for (unsigned i = 0; i < e.n; i++) e.value[i] = random_value(e.leaf[i]);
     e.undefined = e.overflow = false;
-    union value x = eval(&e, left);
+    union value x = eval(&e, left), y = {0};
     if (e.undefined || e.overflow) continue;
     if (!dtype_is_float(left->dtype) && left->dtype != DT_U64)
       assert_true(x.i >= uop_min(left) && x.i <= uop_max(left));
-    union value y = eval(&e, right);
-    if (e.overflow) continue; /* numbers at the ends of 64 bits may overflow on the other way to the same sum */
-    if (!e.undefined && eval_same(left->dtype, x, y)) continue;
-    fail_msg("%s:%u %s\n  %s = %lld\n  %s = %lld", set->file, set->rule[rule].line, set->rule[rule].text,
-             uop_expr(left, a, sizeof a), (long long)x.i, uop_expr(right, b, sizeof b), (long long)y.i);
+    if (left->dtype == right->dtype) {
+      y = eval(&e, right);
+      if (e.overflow) continue; /* numbers at the ends of 64 bits may overflow on the other way to the same sum */
+      if (!e.undefined && eval_same(left->dtype, x, y)) continue;
+    }
+    snprintf(why, cap, "%s:%u %s\n  %s %s = %lld (%g)\n  %s %s = %lld (%g)", set->file, set->rule[rule].line,
+             set->rule[rule].text, dtype_info[left->dtype].name, uop_expr(left, a, sizeof a), (long long)x.i, x.f,
+             dtype_info[right->dtype].name, uop_expr(right, b, sizeof b), (long long)y.i, y.f);
+    return false;
   }
+  return true;
+}
+
+/* How often the rule applied out of instances of its pattern; -1, and why, once the sides differ. */
+static int check_rule(const struct ruleset *set, unsigned r, char *why, size_t cap) {
+  int applied = 0;
+  for (int tries = 0; tries < 100000 && applied < INSTANCES; tries++) {
+    if (tries % 500 == 0) {
+      graph_free(g);
+      g = graph_new();
+    }
+    const struct rule_term *t = set->rule[r].pattern;
+    memset(bound, 0, sizeof bound);
+    impossible = false;
+    struct uop *u = instance(&t, -1), *v = impossible ? NULL : set->rule[r].apply(g, NULL, u);
+    if (!v) continue;
+    applied++;
+    if (!same_sides(set, r, u, v, why, cap)) return -1;
+  }
+  return applied;
+}
+
+/* Rules over other ops than elementwise ones have no value here. */
+static bool has_value(const struct rule_term *t) {
+  if (t->kind == RULE_NODE && choose_op(t) == OP_COUNT) return false;
+  unsigned n = t->nsrc;
+  for (t++; n; n--, t = skip_term(t))
+    if (!has_value(t)) return false;
+  return true;
 }
 
 static void check_set(const struct ruleset *set) {
-  unsigned never = 0;
+  char why[3000];
+  unsigned checked = 0;
   for (unsigned r = 0; r < set->nrules; r++) {
-    unsigned applied = 0;
-    for (int tries = 0; tries < 100000 && applied < INSTANCES; tries++) {
-      if (tries % 500 == 0) {
-        graph_free(g);
-        g = graph_new();
-      }
-      const char *p = set->rule[r].text;
-      nbound = 0, impossible = false;
-      struct uop *u = instance(&p, -1);
-      if (impossible) continue;
-      bool tried = false;
-      for (const uint16_t *i = set->by_op[u->op]; i && *i != UINT16_MAX; i++) tried |= *i == r;
-      struct uop *v = tried ? set->rule[r].apply(g, NULL, u) : NULL;
-      if (!v) continue;
-      applied++;
-      check_sides(set, r, u, v);
-    }
-    if (!applied) {
-      print_message("%s:%u never applied: %s\n", set->file, set->rule[r].line, set->rule[r].text);
-      never++;
-    }
+    if (!has_value(set->rule[r].pattern)) continue;
+    int n = check_rule(set, r, why, sizeof why);
+    if (n < 0) fail_msg("%s", why);
+    if (!n) fail_msg("%s:%u never applied: %s", set->file, set->rule[r].line, set->rule[r].text);
+    checked++;
   }
-  /* rules over KERNEL ops have no value here */
-  unsigned allowed = 0;
-  for (unsigned r = 0; r < set->nrules; r++) allowed += strstr(set->rule[r].text, "GEP") != NULL;
-  assert_int_equal(never, allowed);
+  assert_true(checked > 0);
   graph_free(g);
   g = NULL;
 }
 
 static void test_fold(void **state) { check_set(&rules_fold); }
+static void test_algebra(void **state) { check_set(&rules_algebra); }
 static void test_symbolic(void **state) { check_set(&rules_symbolic); }
+
+/* ---- wrong rules are caught -------------------------------------------------------------------------------------------------------- */
+#define ALL  (~0u >> (32 - DT_COUNT))
+#define FLTS (1u << DT_F16 | 1u << DT_BF16 | 1u << DT_F32 | 1u << DT_F64 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2)
+#define INTS (ALL & ~FLTS & ~(1u << DT_VOID) & ~(1u << DT_BOOL))
+#define NODE(op, types, n)                                                                                             \
+  {                                                                                                                    \
+      RULE_NODE, 0,     n,                                                                                             \
+      0,         types, {(op) < 64 ? UINT64_C(1) << ((op) & 63) : 0, (op) < 64 ? 0 : UINT64_C(1) << ((op) & 63)},      \
+      0}
+#define ANY(name)      {RULE_ANY, name, 0, 0, ALL, {0}, 0}
+#define CONSTANT(name) {RULE_CONST, name, 0, 0, ALL, {0}, 0}
+#define LITERAL(v)     {RULE_LITERAL, 0, 0, 0, ALL, {0}, v}
+
+static bool is_zero(const struct uop *u) { return u->op == OP_CONST && u->arg.i == 0; }
+static struct uop *wrong_add(struct graph *h, void *ctx, struct uop *u) {
+  return is_zero(u->src[1]) ? u->src[0] : NULL;
+}
+static struct uop *wrong_mul(struct graph *h, void *ctx, struct uop *u) {
+  return is_zero(u->src[1]) ? u->src[1] : NULL;
+}
+static struct uop *wrong_sub(struct graph *h, void *ctx, struct uop *u) {
+  return u->src[0] == u->src[1] ? uop_const_float(h, u->dtype, 0) : NULL;
+}
+static struct uop *wrong_max(struct graph *h, void *ctx, struct uop *u) {
+  return uop_where(h, uop_binary(h, OP_CMPLT, u->src[0], u->src[1]), u->src[0], u->src[1]);
+}
+static struct uop *wrong_div(struct graph *h, void *ctx, struct uop *u) {
+  return uop_const_int(h, u->dtype, 0)->arg.i == u->src[1]->arg.i || u->src[0]->op != OP_MUL ? NULL : u->src[0]->src[0];
+}
+static struct uop *wrong_type(struct graph *h, void *ctx, struct uop *u) { return uop_cast(h, u, DT_F64); }
+
+/* x + 0 loses -0; x * 0 is not 0 for NaN and infinity, nor is x - x; max the wrong way round; (x * c) / c overflows; another type. */
+static const struct rule wrong_rules[] = {
+    {"(ADD:float x #0) => x", 11, wrong_add, (struct rule_term[]){NODE(OP_ADD, FLTS, 2), ANY(1), LITERAL(0)}},
+    {"(MUL:float x #0) => #0", 12, wrong_mul, (struct rule_term[]){NODE(OP_MUL, FLTS, 2), ANY(1), LITERAL(0)}},
+    {"(SUB:float x x) => #0", 13, wrong_sub, (struct rule_term[]){NODE(OP_SUB, FLTS, 2), ANY(1), ANY(1)}},
+    {"(MAX:int x y) => (WHERE (CMPLT x y) x y)", 14, wrong_max,
+     (struct rule_term[]){NODE(OP_MAX, INTS, 2), ANY(1), ANY(2)}},
+    {"(IDIV:i32 (MUL x #c) c) => x", 15, wrong_div,
+     (struct rule_term[]){NODE(OP_IDIV, 1u << DT_I32, 2), NODE(OP_MUL, ALL, 2), ANY(1), CONSTANT(2), CONSTANT(2)}},
+    {"(SQRT:f32 x) => (CAST:f64 (SQRT x))", 16, wrong_type,
+     (struct rule_term[]){NODE(OP_SQRT, 1u << DT_F32, 1), ANY(1)}},
+};
+
+static void test_wrong_rules(void **state) {
+  static const struct ruleset wrong = {.name = "wrong", .file = "wrong.rules", .rule = wrong_rules, .nrules = 6};
+  for (unsigned r = 0; r < wrong.nrules; r++) {
+    char why[3000] = "", place[40];
+    snprintf(place, sizeof place, "wrong.rules:%u ", wrong_rules[r].line);
+    if (check_rule(&wrong, r, why, sizeof why) >= 0) fail_msg("%s was not caught", wrong_rules[r].text);
+    assert_non_null(strstr(why, place));
+    assert_non_null(strstr(why, wrong_rules[r].text));
+  }
+  graph_free(g);
+  g = NULL;
+}
 
 /* Whole sets at their fixed point, over expressions of every type. */
 static void test_simplify(void **state) {
@@ -374,7 +362,8 @@ static void test_simplify(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_fold), cmocka_unit_test(test_symbolic),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_fold), cmocka_unit_test(test_algebra),
+                                     cmocka_unit_test(test_symbolic), cmocka_unit_test(test_wrong_rules),
                                      cmocka_unit_test(test_simplify)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,196 @@
+/* What the movement rules cannot say: arithmetic on lists of dimensions and bounds. */
+#include "movement.h"
+#include "internal.h"
+#include "symbolic.h"
+
+static bool is(const struct uop *u, int64_t v) { return uop_is_const(u) && ival(u) == v; }
+static union uop_arg int_arg(int64_t i) { return (union uop_arg){.i = i}; }
+
+static struct uop *add(struct graph *g, struct uop *a, struct uop *b) {
+  if (uop_is_const(a) && uop_is_const(b)) return add_constants(g, a, b);
+  return is(a, 0) ? b : is(b, 0) ? a : uop_binary(g, OP_ADD, a, b);
+}
+
+/* x under op, with n index-valued sources behind it. */
+static struct uop *move(struct graph *g, enum op op, struct uop *x, struct uop *const *number, unsigned n) {
+  struct uop *src[1 + 2 * MAX_RANK] = {x};
+  memcpy(src + 1, number, n * sizeof *number);
+  return uop_new(g, op, x->dtype, 1, int_arg(0), 0, src, n + 1);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------------------------- */
+bool moves_nothing(const struct uop *u) {
+  const struct shape *from = u->src[0]->shape;
+  if (!from || u->shape != from) return false;
+  switch (u->op) {
+  case OP_FLIP: return !u->arg.i;
+  case OP_SHEAR: return u->arg.i >> 8 == 0;
+  case OP_PERMUTE:
+    for (unsigned i = 0; i < from->rank; i++)
+      if (((uint64_t)u->arg.i >> (4 * i) & 15) != i) return false;
+    return true;
+  case OP_PAD:
+    for (unsigned i = 1; i < u->nsrc; i++)
+      if (!is(u->src[i], 0)) return false;
+    return true;
+  case OP_SHRINK:
+    for (unsigned i = 1; i < u->nsrc; i += 2)
+      if (!is(u->src[i], 0)) return false;
+    return true;
+  default: return true;
+  }
+}
+
+bool keeps_order(const struct uop *u) {
+  const struct shape *from = u->src[0]->shape;
+  int last = -1;
+  for (unsigned i = 0; i < from->rank; i++) {
+    int axis = (uint64_t)u->arg.i >> (4 * i) & 15;
+    if (is(from->dim[axis], 1)) continue;
+    if (axis < last) return false;
+    last = axis;
+  }
+  return true;
+}
+
+static int64_t ones_of(const struct uop *u) {
+  const struct shape *from = u->src[0]->shape;
+  int64_t mask = 0;
+  for (unsigned i = 0; i < from->rank; i++)
+    if ((u->arg.i >> i & 1) && is(from->dim[i], 1)) mask |= INT64_C(1) << i;
+  return mask;
+}
+int64_t flipped_ones(const struct uop *u) { return ones_of(u); }
+int64_t reduced_ones(const struct uop *u) { return ones_of(u); }
+
+struct uop *number_behind(struct uop *x) {
+  while (x->op == OP_EXPAND || x->op == OP_RESHAPE) x = x->src[0];
+  return x->op == OP_CONST || x->op == OP_VAR || x->op == OP_BIND ? x : NULL;
+}
+
+bool is_zero_number(struct uop *x) {
+  const struct uop *n = number_behind(x);
+  return n && uop_is_const(n) && n->arg.i == 0; /* of a float too: -0 has other bits */
+}
+
+/* ---- replacements ---------------------------------------------------------------------------------------------- */
+struct uop *reshape_to(struct graph *g, struct uop *x, const struct shape *to) {
+  return x->shape == to ? x : move(g, OP_RESHAPE, x, to->dim, to->rank);
+}
+
+struct uop *expand_to(struct graph *g, struct uop *x, const struct shape *to) {
+  return x->shape == to ? x : move(g, OP_EXPAND, x, to->dim, to->rank);
+}
+
+int64_t compose_orders(int64_t outer, int64_t inner, unsigned rank) {
+  uint64_t order = 0;
+  for (unsigned i = 0; i < rank; i++)
+    order |= ((uint64_t)inner >> (4 * ((uint64_t)outer >> (4 * i) & 15)) & 15) << (4 * i);
+  return (int64_t)order;
+}
+
+struct uop *add_pads(struct graph *g, struct uop *u) {
+  struct uop *inner = u->src[0], *by[2 * MAX_RANK];
+  for (unsigned i = 1; i < u->nsrc; i++)
+    if (!(by[i - 1] = add(g, u->src[i], inner->src[i]))) return NULL;
+  return move(g, OP_PAD, inner->src[0], by, u->nsrc - 1u);
+}
+
+struct uop *add_shrinks(struct graph *g, struct uop *u) {
+  struct uop *inner = u->src[0], *bound[2 * MAX_RANK];
+  for (unsigned i = 1; i < u->nsrc; i++) /* both bounds count from the inner one's begin */
+    if (!(bound[i - 1] = add(g, u->src[i], inner->src[(i - 1) / 2 * 2 + 1]))) return NULL;
+  return move(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
+}
+
+/* What is cut off takes from the padding first. On a symbolic axis only padding or a slice of nothing is known to commute. */
+struct uop *shrink_padded(struct graph *g, struct uop *u) {
+  struct uop *pad = u->src[0], *x = pad->src[0], *bound[2 * MAX_RANK], *by[2 * MAX_RANK];
+  unsigned rank = u->shape->rank;
+  bool changes = false;
+  for (unsigned i = 0; i < rank; i++) {
+    struct uop *before = pad->src[1 + 2 * i], *after = pad->src[2 + 2 * i], *b = u->src[1 + 2 * i],
+               *e = u->src[2 + 2 * i], *dim = x->shape->dim[i];
+    if (is(before, 0) && is(after, 0)) { /* nothing padded: the slice stays as it is */
+      bound[2 * i] = b, bound[2 * i + 1] = e;
+      by[2 * i] = by[2 * i + 1] = before;
+      changes |= !is(b, 0) || e != dim;
+    } else if (is(b, 0) && e == pad->shape->dim[i]) {
+      bound[2 * i] = uop_index(g, 0), bound[2 * i + 1] = dim;
+      by[2 * i] = before, by[2 * i + 1] = after;
+    } else {
+      if (!uop_is_const(before) || !uop_is_const(b) || !uop_is_const(e) || !uop_is_const(dim)) return NULL;
+      int64_t n = ival(dim), from = ival(b) - ival(before), to = ival(e) - ival(before);
+      int64_t first = from < 0 ? 0 : from > n ? n : from, last = to < first ? first : to > n ? n : to;
+      if (first == last) return uop_const_int(g, u->dtype, 0); /* only padding is left */
+      bound[2 * i] = uop_index(g, first), bound[2 * i + 1] = uop_index(g, last);
+      by[2 * i] = uop_index(g, first - from), by[2 * i + 1] = uop_index(g, to - last);
+      changes = true;
+    }
+  }
+  if (!changes) return NULL;
+  return move(g, OP_PAD, move(g, OP_SHRINK, x, bound, 2 * rank), by, 2 * rank);
+}
+
+struct uop *shrink_expanded(struct graph *g, struct uop *u) {
+  struct uop *x = u->src[0]->src[0], *bound[2 * MAX_RANK];
+  const struct shape *wide = u->src[0]->shape;
+  for (unsigned i = 0; i < u->shape->rank; i++) {
+    bool grown = x->shape->dim[i] != wide->dim[i];
+    bound[2 * i] = grown ? uop_index(g, 0) : u->src[1 + 2 * i];
+    bound[2 * i + 1] = grown ? uop_index(g, 1) : u->src[2 + 2 * i];
+  }
+  return expand_to(g, move(g, OP_SHRINK, x, bound, 2 * u->shape->rank), u->shape);
+}
+
+struct uop *shrink_permuted(struct graph *g, struct uop *u) {
+  struct uop *permute = u->src[0], *x = permute->src[0], *bound[2 * MAX_RANK];
+  for (unsigned i = 0; i < u->shape->rank; i++) {
+    unsigned axis = (uint64_t)permute->arg.i >> (4 * i) & 15;
+    bound[2 * axis] = u->src[1 + 2 * i], bound[2 * axis + 1] = u->src[2 + 2 * i];
+  }
+  struct uop *cut = move(g, OP_SHRINK, x, bound, 2 * u->shape->rank);
+  return uop_new(g, OP_PERMUTE, x->dtype, 1, permute->arg, 0, &cut, 1);
+}
+
+struct uop *over_numbers(struct graph *g, struct uop *u) {
+  struct uop *src[3];
+  bool changes = false;
+  if (u->nsrc > 3) return NULL;
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    src[i] = u->src[i];
+    if ((src[i]->op != OP_EXPAND && src[i]->op != OP_RESHAPE) || !number_behind(src[i])) continue;
+    src[i] = number_behind(src[i]);
+    changes = true;
+  }
+  return changes ? uop_with_src(g, u, src) : NULL; /* where only numbers are left, the engine expands the result */
+}
+
+struct uop *reduce_others(struct graph *g, struct uop *u) {
+  int64_t mask = u->arg.i & ~ones_of(u);
+  return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, int_arg(mask), u->aux, u->src, 1) : u->src[0];
+}
+
+/* Where the result is exact: the most of equal numbers, whole numbers' sums, sums of 0 and products of 1. */
+struct uop *reduce_number(struct graph *g, struct uop *u, struct uop *number) {
+  const struct shape *from = u->src[0]->shape;
+  int64_t n = 1;
+  for (unsigned i = 0; i < from->rank; i++)
+    if ((u->arg.i >> i & 1) && (!uop_is_const(from->dim[i]) || __builtin_mul_overflow(n, ival(from->dim[i]), &n)))
+      return NULL;
+  if (n < 1) return NULL; /* of nothing it is the identity */
+  if (u->aux == OP_MAX) return number;
+  if (!uop_is_const(number)) return NULL;
+  if (u->aux == OP_MUL) return number == konst(g, number, 1) ? number : NULL;
+  if (is_zero_number(number)) return number;
+  return dtype_is_int(u->dtype) && u->dtype != DT_INDEX ? mul_constants(g, number, konst(g, number, n)) : NULL;
+}
+
+int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n) {
+  static const struct ruleset *const sets[] = {&rules_movement, &rules_fold, &rules_algebra, NULL};
+  struct rewriter *r = rewriter_new(g, sets, NULL);
+  if (!r) graph_set_error(g, "out of memory");
+  for (unsigned i = 0; i < n && r; i++) roots[i] = rewriter_run(r, roots[i]);
+  rewriter_free(r);
+  return graph_error(g) ? -1 : 0;
+}

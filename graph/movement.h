@@ -1,0 +1,27 @@
+/* Helper functions of graph/rules/movement.rules: NULL (0, false) means that the rule does not apply. */
+#ifndef DOORBELL_GRAPH_MOVEMENT_H
+#define DOORBELL_GRAPH_MOVEMENT_H
+#include "rules.h"
+
+bool moves_nothing(const struct uop *u);
+bool keeps_order(const struct uop *permute);         /* of the axes that are longer than 1 */
+int64_t flipped_ones(const struct uop *flip);        /* mask of the flipped axes of size 1 */
+int64_t reduced_ones(const struct uop *reduce_axis); /* mask of the reduced axes of size 1 */
+/* The scalar (CONST, VAR, BIND) that x is, or has expanded or reshaped to its own shape. */
+struct uop *number_behind(struct uop *x);
+bool is_zero_number(struct uop *x);
+
+struct uop *reshape_to(struct graph *g, struct uop *x, const struct shape *to);
+struct uop *expand_to(struct graph *g, struct uop *x, const struct shape *to);
+int64_t compose_orders(int64_t outer, int64_t inner, unsigned rank); /* of PERMUTEs */
+struct uop *add_pads(struct graph *g, struct uop *pad);              /* over a PAD */
+struct uop *add_shrinks(struct graph *g, struct uop *shrink);        /* over a SHRINK */
+/* SHRINK over these, the other way around */
+struct uop *shrink_padded(struct graph *g, struct uop *shrink);
+struct uop *shrink_expanded(struct graph *g, struct uop *shrink);
+struct uop *shrink_permuted(struct graph *g, struct uop *shrink);
+/* An elementwise node whose expanded numbers become scalars. */
+struct uop *over_numbers(struct graph *g, struct uop *alu);
+struct uop *reduce_others(struct graph *g, struct uop *reduce_axis);
+struct uop *reduce_number(struct graph *g, struct uop *reduce_axis, struct uop *number);
+#endif
