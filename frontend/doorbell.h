@@ -510,6 +510,42 @@ struct db_attention {
 #define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, (struct db_attention){0, ##__VA_ARGS__})
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention options);
 
+/* ---- gradients ----
+ *
+ * db_grad asks for a derivative and gives a tensor like any other: lazy, and with gradients of its own. db_backward collects them for
+ * tensors that were marked. Either way nothing is computed until the gradients are, and then together with whatever else is realized.
+ *
+ * What was realized. A tensor that depends on a marked one keeps the way there when it is realized, so a loss may be read before db_backward; its
+ * intermediates are used, not computed again. Other tensors forget how they were made when they are realized: mark x before, or ask before
+ * realizing what lies between.
+ * Equal expressions are one value: two tensors made by the same operations from the same tensors are one for db_grad until they are realized
+ * or marked. Conventions: the sides of db_maximum share where they are equal, as equal maxima of db_max do; beside a number relu and
+ * db_maximum give nothing where they are equal; the derivative of abs at 0 is 0; integers, comparisons, floor, ceil, trunc and sign
+ * let nothing through; db_where gives 0 to the side not taken (0 times an infinite derivative further down is NaN). */
+
+/* The derivative of y, one element, with respect to x: of x's shape and type. Poison where y does not depend on x. */
+#define db_grad(y, x) db_grad_at(DB_HERE, y, NULL, x)
+/* dy, of y's shape, says how much each element of y counts; its type is converted to y's. */
+#define db_grad_from(y, dy, x) db_grad_at(DB_HERE, y, dy, x)
+db_tensor *db_grad_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *x);
+/* out[i] is the derivative with respect to x[i]; one walk for all n. dy NULL: y is one element. */
+#define db_grad_all(y, dy, x, n, out) db_grad_all_at(DB_HERE, y, dy, x, n, out)
+void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, unsigned n, db_tensor **out);
+/* The same value, through which no gradient flows. */
+#define db_detach(x) db_detach_at(DB_HERE, x)
+db_tensor *db_detach_at(DB_AT, db_tensor *x);
+
+/* Marks t, to be done before it is used; returns t. */
+#define db_requires_grad(t) db_requires_grad_at(DB_HERE, t)
+db_tensor *db_requires_grad_at(DB_AT, db_tensor *t);
+/* Adds the derivative of y to what is collected for every living marked tensor that y depends on; -EINVAL when there is none. */
+int db_backward_from(db_tensor *y, db_tensor *dy);
+static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
+/* What was collected for t, without a history of its own; poison when there is nothing. */
+#define db_grad_of(t) db_grad_of_at(DB_HERE, t)
+db_tensor *db_grad_of_at(DB_AT, db_tensor *t);
+void db_zero_grad(db_tensor *t);
+
 /* ---- watching ---- */
 
 /* One command that a realize ran. */

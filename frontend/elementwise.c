@@ -64,14 +64,16 @@ static struct expr unary_tanh(struct expr x) {
                                   -17.0 / 315,
                                   2.0 / 15,
                                   -1.0 / 3};
-  struct expr a = unary_abs(x), e = unary_exp(binary_num(OP_MUL, a, -2)), s = unary_square(x);
+  struct expr a = unary_abs(x), e = unary_exp(binary_num(OP_MUL, a, -2)), is_near = less(a, expr_num(x, 0.25));
+  struct expr y = expr_where(is_near, x, expr_num(x, 0)),
+              s = unary_square(y); /* no infinity in the series' derivative */
   struct expr far = expr_binary(OP_FDIV, expr_binary(OP_SUB, expr_num(x, 1), e), binary_num(OP_ADD, e, 1));
   unsigned i = x.dtype == DT_F64 ? 0 : 6;
   struct expr near = expr_num(x, series[i]);
   while (++i < 10) near = binary_num(OP_ADD, expr_binary(OP_MUL, near, s), series[i]);
-  near = expr_binary(OP_ADD, x, expr_binary(OP_MUL, x, expr_binary(OP_MUL, near, s)));
+  near = expr_binary(OP_ADD, y, expr_binary(OP_MUL, y, expr_binary(OP_MUL, near, s)));
   far = expr_where(less(x, expr_num(x, 0)), unary_neg(far), far);
-  return expr_where(less(a, expr_num(x, 0.25)), near, far);
+  return expr_where(is_near, near, far);
 }
 
 static const struct unary_row {
@@ -176,16 +178,19 @@ static struct expr binary_ge(struct expr a, struct expr b) { return binary_le(b,
 
 /* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value. */
 static struct expr binary_pow(struct expr a, struct expr b) {
-  struct expr a_size = unary_abs(a);
+  struct expr a_size = expr_where(less(a, expr_num(a, 0)), unary_neg(a), a); /* its derivative at 0 is 1 */
   struct expr size = expr_unary(OP_EXP2, expr_binary(OP_MUL, expr_unary(OP_LOG2, a_size), b));
-  size = expr_where(binary_num(OP_CMPEQ, a_size, 1), expr_num(a, 1), size); /* also to an infinite power */
+  /* An infinite power of 1 is 1. A number's power that is a number is left alone, as it has the right derivative. */
+  struct expr of_one = expr_binary(OP_AND, binary_num(OP_CMPEQ, a_size, 1), expr_binary(OP_CMPNE, size, size));
+  size = expr_where(of_one, expr_num(a, 1), size);
   struct expr whole = binary_eq(b, expr_unary(OP_TRUNC, b));
   struct expr half = binary_num(OP_MUL, b, 0.5);
   struct expr odd = expr_binary(OP_CMPNE, half, expr_unary(OP_TRUNC, half));
   struct expr negative = expr_where(whole, expr_where(odd, unary_neg(size), size), expr_num(a, NAN));
   struct expr r = expr_where(less(a, expr_num(a, 0)), negative, size);
+  /* so are NaN to the power 0 and 1 to the power NaN */
   struct expr one = expr_binary(OP_OR, is_zero(b), binary_num(OP_CMPEQ, a, 1));
-  return expr_where(one, expr_num(a, 1), r);
+  return expr_where(expr_binary(OP_AND, one, expr_binary(OP_CMPNE, r, r)), expr_num(a, 1), r);
 }
 static struct expr power_by_squaring(struct expr a, int64_t n) {
   struct expr r = expr_num(a, 1);
@@ -293,7 +298,7 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   const struct binary_row *row = &binary_rows[op];
   enum dtype t = operands_type(o, 2);
   if (op == DB_POW && a.kind == DB_OPERAND_TENSOR && small_power(&b, a.t))
-    return call_end(&c, power_by_squaring(expr_of(a.t), b.i));
+    return call_end(&c, power_by_squaring(expr_of(a.t), b.kind == DB_OPERAND_FLOAT ? 2 : b.i));
   if (op == DB_POW && !dtype_is_float(t))
     return call_fail(&c, "not supported: integers raised to a tensor, a negative number or more than 63; cast to f32");
   if ((row->takes == NO_BOOL && t == DT_BOOL) || (row->takes == NO_FLOAT && dtype_is_float(t)))

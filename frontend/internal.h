@@ -86,18 +86,22 @@ struct value {
   bool placed;               /* some memory, and so a device, is in expr */
   bool stale;                /* its memory was overwritten by an assign; expr names what it was */
   bool superseded;           /* of an assign being realized: another goes on from it */
+  bool tracked;              /* a leaf is in expr: once realized it keeps expr and src, the way for gradients */
   uint8_t slot;
   unsigned nsrc;
   int line; /* where the assign was called, of one and of what it made stale */
   const char *file;
+  db_tensor *leaf;         /* the living tensor that gradients with respect to this value are collected for */
   struct uop *expr;        /* what dependents were built on */
   struct uop *real;        /* once realized: movement over a BUFFER */
   struct storage *storage; /* of real */
   struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
-  struct value *src[];     /* what expr was built on, an assign's target first; none once realized */
+  struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
 struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
+struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);
+uint32_t value_mark(void); /* for the mark of the values of one walk */
 void value_retain(struct value *v);
 void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
@@ -163,6 +167,7 @@ struct db_tensor {
   enum dtype dtype; /* VOID when poisoned */
   unsigned rank;
   struct value *value;   /* NULL when poisoned */
+  struct value *grad;    /* collected by db_backward; NULL when there is none */
   struct poison *poison; /* NULL when not */
   int64_t dim[MAX_RANK];
 };

@@ -23,7 +23,9 @@ struct scope {
 static _Thread_local struct scope *innermost;
 
 static void tensor_free(db_tensor *t) {
+  if (t->value && t->value->leaf == t) t->value->leaf = NULL;
   value_release(t->value);
+  value_release(t->grad);
   if (t->poison && !--t->poison->refs) free(t->poison);
   free(t);
 }

@@ -2,14 +2,15 @@
  *
  * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on it before that keep
  * its expression, and realizing them puts the memory in its place. So memory is freed as soon as no
- * tensor needs it, whatever expressions still name it. */
+ * tensor needs it, whatever expressions still name it. Only a value that gradients may be asked through (tracked) keeps its expression and what that
+ * was built on after it is realized. */
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
 
 enum { COLLECT_LEAST = 1 << 15 };
 
-struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc) {
+static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   struct value *v = calloc(1, sizeof *v + nsrc * sizeof *v->src);
   if (!v) return NULL;
   v->refs = 1;
@@ -17,17 +18,31 @@ struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, 
   v->expr = expr;
   v->nsrc = nsrc;
   v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY;
-  for (unsigned i = 0; i < nsrc; i++) {
-    struct value *s = v->src[i] = src[i]->value;
-    s->refs++;
-    s->dependents++;
-    v->placed |= s->placed;
-  }
   slot_retain(slot);
   v->next = rt.values;
   if (rt.values) rt.values->prev = v;
   rt.values = v;
   rt.nvalues++;
+  return v;
+}
+
+static void set_source(struct value *v, unsigned i, struct value *s) {
+  v->src[i] = s;
+  s->refs++;
+  s->dependents++;
+  v->placed |= s->placed;
+  v->tracked |= (s->tracked || s->leaf) && dtype_is_float(v->expr->dtype);
+}
+
+struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc) {
+  struct value *v = blank(expr, slot, nsrc);
+  for (unsigned i = 0; v && i < nsrc; i++) set_source(v, i, src[i]->value);
+  return v;
+}
+
+struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc) {
+  struct value *v = blank(expr, slot, nsrc);
+  for (unsigned i = 0; v && i < nsrc; i++) set_source(v, i, src[i]);
   return v;
 }
 
@@ -46,7 +61,7 @@ static void unlink_value(struct value *v) {
 static void drop_sources(struct value *v, struct value **dead) {
   for (unsigned i = 0; i < v->nsrc; i++) {
     struct value *s = v->src[i];
-    if (--s->dependents == 0 && s->real) s->expr = s->real;
+    if (--s->dependents == 0 && s->real && !s->tracked) s->expr = s->real;
     if (--s->refs) continue;
     unlink_value(s);
     s->prev = *dead;
@@ -75,13 +90,18 @@ void value_release(struct value *v) {
 
 void value_becomes(struct value *v, struct uop *real, struct storage *s) {
   struct value *dead = NULL;
-  drop_sources(v, &dead);
+  if (!v->tracked) drop_sources(v, &dead);
   free_dead(dead);
   if (v->storage) storage_release(v->storage);
   v->real = real;
   v->storage = s;
   v->placed = true;
-  if (!v->dependents) v->expr = real;
+  if (!v->dependents && !v->tracked) v->expr = real;
+}
+
+uint32_t value_mark(void) {
+  static uint32_t mark;
+  return ++mark;
 }
 
 static bool reached(struct reach *r, struct value *v, uint32_t mark) {
@@ -100,13 +120,13 @@ static bool reached(struct reach *r, struct value *v, uint32_t mark) {
 }
 
 bool values_reach(struct value *const *v, unsigned n, struct reach *out) {
-  static uint32_t mark;
+  uint32_t mark = value_mark();
   bool ok = true;
   *out = (struct reach){0};
-  mark++;
   for (unsigned i = 0; i < n && ok; i++) ok = reached(out, v[i], mark);
   for (size_t i = 0; i < out->n && ok; i++)
-    for (unsigned k = 0; k < out->values[i]->nsrc && ok; k++) ok = reached(out, out->values[i]->src[k], mark);
+    for (unsigned k = 0; k < out->values[i]->nsrc && !out->values[i]->real && ok; k++)
+      ok = reached(out, out->values[i]->src[k], mark);
   if (!ok) reach_free(out);
   return ok;
 }

@@ -137,6 +137,10 @@ static bool happen(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uin
   return true;
 }
 
+bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes) {
+  return happen(w, u, lane, mbarrier, (struct event){.bytes = -(int64_t)bytes}, NULL);
+}
+
 /* Lanes' addresses are a register and a uniform register and an offset, as of every access to shared memory; src[1] the
  * operand, dst the state before. */
 FN(mbarrier_arrive) {
@@ -188,13 +192,6 @@ FN(mbarrier_copies_done) {
   return u + 1;
 }
 
-static const uint32_t *uniform(const struct sm_warp *w, const struct sass_inst *in, unsigned at) {
-  return w->r + (SM_ROW_UR + sass_bits(in, at, 6)) * SM_LANES;
-}
-static uint64_t uniform_pair(const struct sm_warp *w, const struct sass_inst *in, unsigned at) {
-  const uint32_t *row = uniform(w, in, at);
-  return row[0] | (uint64_t)row[SM_LANES] << 32;
-}
 static void set_uniform(struct sm_warp *w, const struct sm_uop *u, uint64_t value) {
   uint32_t *d = sm_dst(w, u);
   for (unsigned l = 0; l < SM_LANES; l++) d[l] = (uint32_t)value, d[l + SM_LANES] = (uint32_t)(value >> 32);
@@ -202,14 +199,14 @@ static void set_uniform(struct sm_warp *w, const struct sm_uop *u, uint64_t valu
 FN(mbarrier_exchange) {
   const struct sass_inst *in = u->inst;
   if (!sm_lanes(w, u)) return u + 1;
-  uint32_t at = uniform(w, in, 24)[0] + (uint32_t)sass_sbits(in, 40, 24);
+  uint32_t at = mem_uniform(w, in, 24)[0] + (uint32_t)sass_sbits(in, 40, 24);
   bool swap = in->id != SASS_SYNCS_LD;
   uint64_t *word = mbarrier_at(w, u, (unsigned)__builtin_ctz(w->active), at, swap ? VM_READ | VM_WRITE : VM_READ);
   if (!word) return NULL;
   uint64_t old = *word;
-  if (in->id == SASS_SYNCS_EXCH) *word = uniform_pair(w, in, 32);
-  if (in->id == SASS_SYNCS_CAS && old == uniform_pair(w, in, 32)) {
-    const uint32_t *next = uniform(w, in, 32) + 2 * SM_LANES;
+  if (in->id == SASS_SYNCS_EXCH) *word = mem_uniform_pair(w, in, 32);
+  if (in->id == SASS_SYNCS_CAS && old == mem_uniform_pair(w, in, 32)) {
+    const uint32_t *next = mem_uniform(w, in, 32) + 2 * SM_LANES;
     *word = next[0] | (uint64_t)next[SM_LANES] << 32;
   }
   set_uniform(w, u, old);
@@ -269,40 +266,23 @@ static bool build_syncs(struct sm_builder *b, const struct sass_inst *in, const 
 static const uint8_t reduced_types[] = {MEM_T_U32, MEM_T_S32,     MEM_T_U64, MEM_T_S64,   MEM_T_F16X2,
                                         MEM_T_F32, MEM_T_F32_FTZ, MEM_T_F64, MEM_T_BF16X2};
 
-/* The next bytes that lie together at an address; NULL after a fault. */
-static uint8_t *piece(struct sm_warp *w, const struct sm_uop *u, bool shared, uint64_t at, uint32_t left,
-                      unsigned access, uint32_t *n) {
-  unsigned lane = (unsigned)__builtin_ctz(w->active);
-  struct mem_place p = mem_locate(w, u, shared ? MEM_SHARED : MEM_GLOBAL, lane, at, 16, access);
-  if (!p.host) return NULL;
-  *n = 16;
-  if (shared) {
-    uint32_t room = w->cta->shared_size - (uint32_t)(at & 0xffffff);
-    *n = room < left ? room & ~15u : left;
-  } else {
-    const struct vm_range *r = &w->core->range[u->arg & (SM_RANGES - 1)];
-    *n = r->end - at < left ? (uint32_t)(r->end - at) : left;
-  }
-  return p.host;
-}
-
 FN(bulk_copy) {
   const struct sass_inst *in = u->inst;
   bool to_shared = sass_bit(in, 73), from_shared = sass_bit(in, 74), multicast = sass_bit(in, 75);
   bool reduce = in->id == SASS_UBLKRED;
   if (!sm_lanes(w, u)) return u + 1;
-  const uint32_t *d = uniform(w, in, 32);
-  uint64_t to = to_shared ? d[0] : uniform_pair(w, in, 32);
-  uint64_t from = from_shared ? uniform(w, in, 24)[0] : uniform_pair(w, in, 24);
-  uint32_t what = uniform(w, in, 64)[0], size = (what & 0xffff) * 16;
+  const uint32_t *d = mem_uniform(w, in, 32);
+  uint64_t to = to_shared ? d[0] : mem_uniform_pair(w, in, 32);
+  uint64_t from = from_shared ? mem_uniform(w, in, 24)[0] : mem_uniform_pair(w, in, 24);
+  uint32_t what = mem_uniform(w, in, 64)[0], size = (what & 0xffff) * 16;
   uint32_t ctas = multicast ? what >> 16 : 1;
   unsigned lane = (unsigned)__builtin_ctz(w->active);
   for (; ctas; ctas &= ctas - 1) {
     uint32_t rank = multicast ? (uint32_t)__builtin_ctz(ctas) << 24 : 0;
     uint64_t at = multicast ? (to & 0xffffff) | rank : to, source = from;
     for (uint32_t left = size, n, m; left; left -= n, at += n, source += n) {
-      uint8_t *s = piece(w, u, from_shared, source, left, VM_READ, &n);
-      uint8_t *t = s ? piece(w, u, to_shared, at, n, reduce ? VM_READ | VM_WRITE : VM_WRITE, &m) : NULL;
+      uint8_t *s = mem_piece(w, u, lane, from_shared, source, left, 16, VM_READ, &n);
+      uint8_t *t = s ? mem_piece(w, u, lane, to_shared, at, n, 16, reduce ? VM_READ | VM_WRITE : VM_WRITE, &m) : NULL;
       if (!t) return NULL;
       if (m < n) n = m;
       if (reduce) {
@@ -319,9 +299,7 @@ FN(bulk_copy) {
       if (!to_shared) w->stats->bytes_stored += n;
     }
     uint32_t barrier = d[SM_LANES];
-    if (to_shared && !happen(w, u, lane, multicast ? (barrier & 0xffffff) | rank : barrier,
-                             (struct event){.bytes = -(int64_t)size}, NULL))
-      return NULL;
+    if (to_shared && !mem_bytes_came(w, u, lane, multicast ? (barrier & 0xffffff) | rank : barrier, size)) return NULL;
   }
   return u + 1;
 }
@@ -331,18 +309,14 @@ static bool build_bulk(struct sm_builder *b, const struct sass_inst *in, const c
   bool to_shared = sass_bit(in, 73), from_shared = sass_bit(in, 74);
   unsigned type = (unsigned)sass_bits(in, 81, 4), op = (unsigned)sass_bits(in, 87, 3);
   if (!to_shared && !from_shared) return false;
-  if (in->id == SASS_UBLKRED && (type >= sizeof reduced_types || (reduced_types[type] >= MEM_T_F16X2 && op > 2)))
+  if (in->id == SASS_UBLKRED &&
+      (type >= sizeof reduced_types || (reduced_types[type] >= MEM_T_F16X2 && op >= MEM_FLOAT_OPS)))
     return false;
   struct sm_uop *u = sm_emit(b, in);
   if (!u) return true;
   u->arg = mem_next_range();
   return build_uniform(u, in, bulk_copy);
 }
-static bool refuse_tensor(struct sm_builder *b, const struct sass_inst *in, const char **why) {
-  *why = "because the layout of tensor maps is not public";
-  return false;
-}
-
 /* ---- stores to the cluster's shared memory that an mbarrier there counts ---- */
 
 /* src[0]: pair of the address of the data and the mbarrier's; src[1]: data. */
@@ -352,7 +326,7 @@ FN(store_async) {
   unsigned size = u->flag & 0xff;
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
-    uint32_t at = to[l] + uniform(w, in, 64)[0] + (uint32_t)u->imm;
+    uint32_t at = to[l] + mem_uniform(w, in, 64)[0] + (uint32_t)u->imm;
     bool reduce = in->id == SASS_REDAS;
     struct mem_place p = mem_locate(w, u, MEM_SHARED, l, at, size, reduce ? VM_READ | VM_WRITE : VM_WRITE);
     if (!p.host) return NULL;
@@ -361,7 +335,7 @@ FN(store_async) {
                       data[l] | (size == 8 ? (uint64_t)data[l + SM_LANES] << 32 : 0), true);
     else
       for (unsigned k = 0; k < size / 4; k++) memcpy(p.host + 4 * k, &data[l + k * SM_LANES], 4);
-    if (!happen(w, u, l, barrier[l], (struct event){.bytes = -(int64_t)size}, NULL)) return NULL;
+    if (!mem_bytes_came(w, u, l, barrier[l], size)) return NULL;
   }
   return u + 1;
 }
@@ -398,15 +372,23 @@ static bool build_registers(struct sm_builder *b, const struct sass_inst *in, co
 }
 
 const struct sm_family sm_async_family[] = {
-    {SASS_LDGSTS, build_ldgsts},        {SASS_QSPC, build_qspc},
-    {SASS_SYNCS_ARRIVE, build_syncs},   {SASS_SYNCS_PHASECHK, build_syncs},
-    {SASS_SYNCS_EXCH, build_syncs},     {SASS_SYNCS_CAS, build_syncs},
-    {SASS_SYNCS_LD, build_syncs},       {SASS_SYNCS_CCTL, build_syncs},
-    {SASS_ARRIVES, build_syncs},        {SASS_UBLKCP, build_bulk},
-    {SASS_UBLKRED, build_bulk},         {SASS_UBLKPF, build_bulk},
-    {SASS_UTMACMDFLUSH, build_bulk},    {SASS_UTMACCTL, build_bulk},
-    {SASS_UTMAPF, build_bulk},          {SASS_UTMALDG, refuse_tensor},
-    {SASS_UTMASTG, refuse_tensor},      {SASS_UTMAREDG, refuse_tensor},
-    {SASS_STAS, build_store_async},     {SASS_REDAS, build_store_async},
-    {SASS_USETMAXREG, build_registers}, {SASS_ID_COUNT, NULL},
+    {SASS_LDGSTS, build_ldgsts},
+    {SASS_QSPC, build_qspc},
+    {SASS_SYNCS_ARRIVE, build_syncs},
+    {SASS_SYNCS_PHASECHK, build_syncs},
+    {SASS_SYNCS_EXCH, build_syncs},
+    {SASS_SYNCS_CAS, build_syncs},
+    {SASS_SYNCS_LD, build_syncs},
+    {SASS_SYNCS_CCTL, build_syncs},
+    {SASS_ARRIVES, build_syncs},
+    {SASS_UBLKCP, build_bulk},
+    {SASS_UBLKRED, build_bulk},
+    {SASS_UBLKPF, build_bulk},
+    {SASS_UTMACMDFLUSH, build_bulk},
+    {SASS_UTMACCTL, build_bulk},
+    {SASS_UTMAPF, build_bulk},
+    {SASS_STAS, build_store_async},
+    {SASS_REDAS, build_store_async},
+    {SASS_USETMAXREG, build_registers},
+    {SASS_ID_COUNT, NULL},
 };

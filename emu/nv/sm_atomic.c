@@ -12,7 +12,7 @@
 
 enum op { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, SAFEADD };
 static bool is_float(unsigned type) { return type >= MEM_T_F16X2; }
-static const uint8_t unit_bytes[] = {4, 4, 8, 8, 16, 4, 4, 4, 4, 8};
+static const uint8_t unit_bytes[MEM_T_COUNT] = {4, 4, 8, 8, 16, 4, 4, 4, 4, 8, 2, 2};
 
 /* Micro-operations hold in flag, above the form: the operation, the type, and how many units an element has; those that
  * compare and swap: whether the result is success, the type, and above the range in arg the row to swap in. */
@@ -57,6 +57,8 @@ static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
   switch (type) {
   case MEM_T_F16X2:
   case MEM_T_BF16X2: return halves(op, type, (uint32_t)m, (uint32_t)a);
+  case MEM_T_F16: return halves(op, MEM_T_F16X2, (uint16_t)m, (uint16_t)a);
+  case MEM_T_BF16: return halves(op, MEM_T_BF16X2, (uint16_t)m, (uint16_t)a);
   case MEM_T_F32: return canonical(float_op(op, as_f32((uint32_t)m), as_f32((uint32_t)a)));
   case MEM_T_F32_FTZ: return canonical(flush(float_op(op, flush(as_f32((uint32_t)m)), flush(as_f32((uint32_t)a)))));
   case MEM_T_F64: return as_u64(double_op(op, as_f64(m), as_f64(a)));
@@ -88,6 +90,12 @@ static uint64_t change(unsigned op, unsigned type, void *p, uint64_t a, bool sha
     }
     old = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(at, &old, apply(op, type, old, a), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+    return old;
+  }
+  if (unit_bytes[type] == 2) {
+    uint16_t *at = p, old = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(at, &old, (uint16_t)apply(op, type, old, a), true, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED)) {}
     return old;
   }
   uint32_t *at = p, old;

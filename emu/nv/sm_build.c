@@ -29,8 +29,8 @@ static void enlist(const struct sm_family *f) {
 }
 static void init(void) {
   static const struct sm_family *const families[] = {
-      sm_alu_family,  sm_float_family,   sm_convert_family, sm_mma_family,   sm_memory_family,       sm_control_family,
-      sm_warp_family, sm_barrier_family, sm_atomic_family,  sm_async_family, sm_matrix_memory_family};
+      sm_alu_family,  sm_float_family,   sm_convert_family, sm_mma_family,   sm_memory_family,        sm_control_family,
+      sm_warp_family, sm_barrier_family, sm_atomic_family,  sm_async_family, sm_matrix_memory_family, sm_tensor_family};
   for (unsigned i = 0; i < sizeof families / sizeof *families; i++) enlist(families[i]);
 }
 

@@ -111,7 +111,8 @@ const struct sm_uop *sm_jump_pc(struct sm_warp *w, const struct sm_uop *u, uint6
 /* A group of the lanes `mask` of the executing group that goes on at next; the executing group keeps the others. */
 void sm_split(struct sm_warp *w, uint32_t mask, const struct sm_uop *next);
 
-extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_family[], sm_matrix_memory_family[];
+extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_family[], sm_matrix_memory_family[],
+    sm_tensor_family[];
 
 sm_exec_fn sm_exec_continue, sm_exec_refuse, sm_exec_tally;
 #endif

@@ -98,6 +98,16 @@ struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_
   return (struct mem_place){(uint8_t *)(uintptr_t)(va + r->delta), MEM_GLOBAL, 4};
 }
 
+uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
+                   unsigned unit, unsigned access, uint32_t *n) {
+  struct mem_place p = mem_locate(w, u, shared ? MEM_SHARED : MEM_GLOBAL, lane, at, unit, access);
+  if (!p.host) return NULL;
+  const struct vm_range *r = &w->core->range[u->arg & (SM_RANGES - 1)];
+  uint64_t room = shared ? w->cta->shared_size - (at & 0xffffff) : r->end - at;
+  *n = room < left ? (uint32_t)room & -unit : left;
+  return p.host;
+}
+
 const struct sm_uop *mem_load_lanes(struct sm_warp *w, const struct sm_uop *u, enum mem_space space, enum mem_kind k) {
   uint32_t mask = sm_lanes(w, u), *d = sm_dst(w, u), loaded[4 * SM_LANES];
   unsigned size = mem_bytes(k), rows = size > 4 ? size / 4 : 1;

@@ -107,6 +107,22 @@ bool mem_registers(const char **why, unsigned reg, unsigned words);
 /* The range of the core that the next instruction uses. */
 uint32_t mem_next_range(void);
 
+/* For operations of the whole warp: a uniform register's row, and a pair's value; at: the register's place in the
+ * instruction. */
+static inline const uint32_t *mem_uniform(const struct sm_warp *w, const struct sass_inst *in, unsigned at) {
+  return w->r + (SM_ROW_UR + sass_bits(in, at, 6)) * SM_LANES;
+}
+static inline uint64_t mem_uniform_pair(const struct sm_warp *w, const struct sass_inst *in, unsigned at) {
+  const uint32_t *row = mem_uniform(w, in, at);
+  return row[0] | (uint64_t)row[SM_LANES] << 32;
+}
+/* At most `left` bytes from an address on, as many as lie together and a multiple of `unit`, which left is and the address
+ * must be; their number is *n. NULL after a fault. */
+uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
+                   unsigned unit, unsigned access, uint32_t *n);
+/* Bytes that an mbarrier waits for are there. False after a fault. */
+bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes);
+
 /* Atomic operations on one unit, numbered as ATOM has them: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types are
  * the encodings' own numbers. */
 enum mem_type {
@@ -119,8 +135,12 @@ enum mem_type {
   MEM_T_BF16X2,
   MEM_T_F32,
   MEM_T_F32_FTZ,
-  MEM_T_F64
+  MEM_T_F64,
+  MEM_T_F16,
+  MEM_T_BF16,
+  MEM_T_COUNT
 };
+enum { MEM_OP_INC = 3, MEM_OP_DEC = 4, MEM_FLOAT_OPS = 3 /* floats know the first three operations */ };
 unsigned mem_unit_bytes(unsigned type);
 /* shared: no other host thread can reach p. Returns the old value. */
 uint64_t mem_atomic_unit(unsigned op, unsigned type, void *p, uint64_t value, bool shared);

@@ -110,6 +110,9 @@ static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims
     l.grid[i] = d.grid[i], l.block[i] = d.block[i], l.cluster[i] = k->cluster[i] ? k->cluster[i] : 1;
   uint64_t va;
   uint8_t *bank0 = sm_alloc(g, k->param_base + k->param_bytes, &va);
+  l.bank[0].address = va;
+  for (unsigned i = 1; i < SM_CONSTANT_BANKS; i++)
+    if (k->bank[i].size) l.bank[i].address = g->image + k->bank[i].offset;
   nv_launch_header(&l, bank0);
   assert_int_equal(n, k->nparams);
   for (unsigned i = 0; i < n; i++) memcpy(bank0 + k->param_base + k->params[i].offset, &args[i], k->params[i].size);

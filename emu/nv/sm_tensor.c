@@ -1,0 +1,203 @@
+/* Copies of boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. One for the warp, and done at
+ * once like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"; CUDA
+ * programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm output. */
+#include <string.h>
+#include "sm_memory.h"
+#include "tensor_map.h"
+
+enum { ROW_BYTES = 256 * 8, CHUNK = 16, SHARED_ALIGN = 128 };
+
+static const struct {
+  uint8_t bytes, reduced; /* reduced: enum mem_type */
+} types[TENSOR_TYPES] = {
+    [TENSOR_U8] = {1, MEM_T_COUNT}, [TENSOR_U16] = {2, MEM_T_COUNT}, [TENSOR_U32] = {4, MEM_T_U32},
+    [TENSOR_S32] = {4, MEM_T_S32},  [TENSOR_U64] = {8, MEM_T_U64},   [TENSOR_S64] = {8, MEM_T_S64},
+    [TENSOR_F16] = {2, MEM_T_F16},  [TENSOR_F32] = {4, MEM_T_F32},   [TENSOR_F32_FTZ] = {4, MEM_T_F32_FTZ},
+    [TENSOR_F64] = {8, MEM_T_F64},  [TENSOR_BF16] = {2, MEM_T_BF16},
+};
+
+enum way { LOAD, STORE, REDUCE };
+
+/* One copy: what its map says, and where it goes. */
+struct copy {
+  struct sm_warp *w;
+  const struct sm_uop *u;
+  enum way way;
+  unsigned lane; /* that stands for the warp in faults */
+  uint64_t map_at, address;
+  unsigned rank, type, bytes, swizzle; /* bytes: of an element */
+  bool nan;
+  uint64_t size[TENSOR_DIMS], stride[TENSOR_DIMS];
+  uint32_t step[TENSOR_DIMS], count[TENSOR_DIMS]; /* count: elements copied */
+  int64_t first[TENSOR_DIMS];
+};
+
+static bool reduces(unsigned type, unsigned op) {
+  if (op == MEM_OP_INC || op == MEM_OP_DEC) return type == TENSOR_U32;
+  return types[type].reduced < MEM_T_F16X2 || (types[type].reduced != MEM_T_COUNT && op < MEM_FLOAT_OPS);
+}
+
+#define REFUSE(c, ...)                                                                                                 \
+  (sm_fault((c)->w, (c)->u, FAULT_ILLEGAL, SM_ESR_ILLEGAL_PARAMETER, (int)(c)->lane, (c)->map_at, VM_READ,             \
+            __VA_ARGS__),                                                                                              \
+   false)
+
+static bool read_map(struct copy *c, const uint32_t *coordinates) {
+  uint64_t map[TENSOR_MAP_WORDS];
+  if (c->map_at % TENSOR_MAP_ALIGN)
+    return REFUSE(c, "tensor map at 0x%llx, which is not a multiple of 64", (unsigned long long)c->map_at);
+  for (uint32_t at = 0, n; at < sizeof map; at += n) {
+    const uint8_t *p = mem_piece(c->w, c->u, c->lane, false, c->map_at + at, sizeof map - at, CHUNK, VM_READ, &n);
+    if (!p) return false;
+    memcpy((uint8_t *)map + at, p, n);
+  }
+#define GET(f, i) tensor_map_get(map, TENSOR_##f, i)
+  unsigned dimensions = (unsigned)sass_bits(c->u->inst, 79, 3) + 1;
+  c->address = GET(ADDRESS, 0), c->rank = (unsigned)GET(RANK, 0) + 1, c->type = (unsigned)GET(TYPE, 0);
+  c->swizzle = (unsigned)GET(SWIZZLE, 0), c->nan = GET(FILL, 0);
+  if (c->rank != dimensions) return REFUSE(c, "tensor map of %u dimensions, for a copy of %u", c->rank, dimensions);
+  if (c->type >= TENSOR_TYPES) return REFUSE(c, "tensor map with element type %u", c->type);
+  if (c->way == REDUCE && !reduces(c->type, (unsigned)sass_bits(c->u->inst, 87, 3)))
+    return REFUSE(c, "this reduction of a tensor map's element type %u", c->type);
+  if (GET(TF32, 0)) return REFUSE(c, "not supported: a tensor map that rounds to tf32");
+  if (GET(INTERLEAVE, 0)) return REFUSE(c, "not supported: a tensor map with an interleaved layout");
+  if (GET(SWIZZLE_OTHER, 0)) return REFUSE(c, "not supported: this swizzling of a tensor map");
+  if (c->address % CHUNK)
+    return REFUSE(c, "tensor map of address 0x%llx, which is not a multiple of 16", (unsigned long long)c->address);
+  c->bytes = types[c->type].bytes;
+  for (unsigned i = 0; i < TENSOR_DIMS; i++) {
+    bool used = i < c->rank;
+    c->size[i] = used ? GET(SIZE, i) + 1 : 1;
+    c->stride[i] = !used || !i ? c->bytes : (GET(STRIDE, i - 1) | GET(STRIDE_HIGH, i - 1) << 32) * CHUNK;
+    c->step[i] = used && i ? (uint32_t)GET(STEP, i) + 1 : 1;
+    c->count[i] = used ? ((uint32_t)GET(BOX, i) + c->step[i]) / c->step[i] : 1;
+    c->first[i] = used ? (int32_t)coordinates[i * SM_LANES] : 0;
+  }
+#undef GET
+  uint32_t row = c->count[0] * c->bytes, span = c->swizzle ? 16u << c->swizzle : row;
+  if (row % CHUNK) return REFUSE(c, "tensor map with rows of %u bytes, which is not a multiple of 16", row);
+  if (row > span) return REFUSE(c, "tensor map with rows of %u bytes, swizzled over %u", row, span);
+  if (row < span) return REFUSE(c, "not supported: a tensor map with rows of %u bytes swizzled over %u", row, span);
+  return true;
+}
+
+/* The bytes of the row at index that lie in the tensor, [*from, *to) of the box's; their address is *at. */
+static void inside(const struct copy *c, const uint32_t *index, uint32_t *from, uint32_t *to, uint64_t *at) {
+  *from = *to = 0, *at = c->address;
+  for (unsigned i = 1; i < TENSOR_DIMS; i++) {
+    int64_t x = c->first[i] + (int64_t)index[i] * c->step[i];
+    if (x < 0 || (uint64_t)x >= c->size[i]) return;
+    *at += (uint64_t)x * c->stride[i];
+  }
+  int64_t low = c->first[0] < 0 ? -c->first[0] : 0, high = (int64_t)c->size[0] - c->first[0];
+  if (high > c->count[0]) high = c->count[0];
+  if (low >= high) return;
+  *from = (uint32_t)low * c->bytes, *to = (uint32_t)high * c->bytes;
+  *at += (uint64_t)(c->first[0] + low) * c->bytes;
+}
+
+/* Moves the bytes of a row between row and memory. */
+static bool move(const struct copy *c, uint8_t *row, uint64_t at, uint32_t bytes) {
+  enum way way = c->way;
+  unsigned access = way == LOAD ? VM_READ : way == STORE ? VM_WRITE : VM_READ | VM_WRITE;
+  for (uint32_t done = 0, n; done < bytes; done += n) {
+    uint8_t *p = mem_piece(c->w, c->u, c->lane, false, at + done, bytes - done, c->bytes, access, &n);
+    if (!p) return false;
+    if (way == LOAD)
+      memcpy(row + done, p, n);
+    else if (way == STORE)
+      memcpy(p, row + done, n);
+    else
+      for (uint32_t k = 0; k < n; k += c->bytes) {
+        uint64_t value = 0;
+        memcpy(&value, row + done + k, c->bytes);
+        mem_atomic_unit((unsigned)sass_bits(c->u->inst, 87, 3), types[c->type].reduced, p + k, value, false);
+      }
+  }
+  if (way == LOAD)
+    c->w->stats->bytes_loaded += bytes;
+  else
+    c->w->stats->bytes_stored += bytes;
+  return true;
+}
+static void flush_denormals(uint8_t *row, uint32_t bytes) {
+  for (uint32_t k = 0; k < bytes; k += 4)
+    if (!(row[k + 2] & 0x80) && !(row[k + 3] & 0x7f)) row[k] = row[k + 1] = row[k + 2] = 0;
+}
+
+/* Between the box, at `at` in shared memory, and the tensor. */
+static bool copy_box(const struct copy *c, uint32_t at) {
+  uint32_t index[TENSOR_DIMS] = {0}, bytes = c->count[0] * c->bytes, from, to;
+  uint32_t swizzled = (1u << c->swizzle) - 1;
+  uint8_t row[ROW_BYTES];
+  for (uint32_t place = at;; place += bytes) {
+    uint64_t where;
+    inside(c, index, &from, &to, &where);
+    if (c->way == LOAD) {
+      if (c->nan && to - from < bytes) return REFUSE(c, "not supported: a tensor map that fills with NaN");
+      memset(row, 0, bytes);
+      if (!move(c, row + from, where, to - from)) return false;
+      if (c->type == TENSOR_F32_FTZ) flush_denormals(row, bytes);
+    }
+    for (uint32_t k = 0; k < bytes; k += CHUNK) {
+      uint32_t chunk = place + k;
+      chunk ^= (chunk >> 7 & swizzled) << 4;
+      uint8_t *p = mem_locate(c->w, c->u, MEM_SHARED, c->lane, chunk, CHUNK, c->way == LOAD ? VM_WRITE : VM_READ).host;
+      if (!p) return false;
+      if (c->way == LOAD)
+        memcpy(p, row + k, CHUNK);
+      else
+        memcpy(row + k, p, CHUNK);
+    }
+    if (c->way != LOAD && !move(c, row + from, where, to - from)) return false;
+    unsigned i = 1;
+    while (i < TENSOR_DIMS && ++index[i] == c->count[i]) index[i++] = 0;
+    if (i == TENSOR_DIMS) return true;
+  }
+}
+
+/* Uniform registers: where the box lies in shared memory, for loads then their mbarrier, and the first coordinate of each
+ * dimension. With multicast the same box for every CTA of a mask. */
+static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *u) {
+  const struct sass_inst *in = u->inst;
+  if (!sm_lanes(w, u)) return u + 1;
+  const uint32_t *what = mem_uniform(w, in, 32);
+  bool multicast = in->opcode == 0x3b4 && sass_bit(in, 75);
+  struct copy c = {.w = w,
+                   .u = u,
+                   .way = in->id == SASS_UTMALDG   ? LOAD
+                          : in->id == SASS_UTMASTG ? STORE
+                                                   : REDUCE,
+                   .lane = (unsigned)__builtin_ctz(w->active),
+                   .map_at = mem_uniform_pair(w, in, 24)};
+  uint32_t ctas = multicast ? mem_uniform(w, in, 64)[0] >> 16 : 1;
+  if (!read_map(&c, what + (c.way == LOAD ? 2 : 1) * SM_LANES)) return NULL;
+  if (what[0] % SHARED_ALIGN)
+    return sm_fault(w, u, FAULT_MISALIGNED, SM_ESR_MISALIGNED_ADDRESS, (int)c.lane, what[0], VM_WRITE,
+                    "copies a box of a tensor at 0x%x of shared memory, which is not a multiple of 128", what[0]);
+  uint32_t bytes = c.bytes;
+  for (unsigned i = 0; i < TENSOR_DIMS; i++) bytes *= c.count[i];
+  for (; ctas; ctas &= ctas - 1) {
+    uint32_t rank = (uint32_t)__builtin_ctz(ctas) << 24, barrier = what[SM_LANES];
+    if (!copy_box(&c, multicast ? (what[0] & 0xffffff) | rank : what[0])) return NULL;
+    if (c.way == LOAD && !mem_bytes_came(w, u, c.lane, multicast ? (barrier & 0xffffff) | rank : barrier, bytes))
+      return NULL;
+  }
+  return u + 1;
+}
+static bool build_tensor_copy(struct sm_builder *b, const struct sass_inst *in, const char **why) {
+  if (in->opcode != 0x5b4 && sass_bit(in, 82)) {
+    *why = "of image columns: the place of their box in tensor maps is not public";
+    return false;
+  }
+  struct sm_uop *u = sm_emit(b, in);
+  if (!u) return true;
+  u->fn = tensor_copy, u->arg = mem_next_range();
+  u->all = ~0u, u->guard = (uint8_t)(SM_UP + in->guard);
+  return true;
+}
+
+const struct sm_family sm_tensor_family[] = {{SASS_UTMALDG, build_tensor_copy},
+                                             {SASS_UTMASTG, build_tensor_copy},
+                                             {SASS_UTMAREDG, build_tensor_copy},
+                                             {SASS_ID_COUNT, NULL}};

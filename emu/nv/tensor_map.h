@@ -1,0 +1,66 @@
+/* The 128-byte tensor map that UTMALDG, UTMASTG and UTMAREDG read: what a tensor in memory is, and the box of it that one
+ * copy moves.
+ *
+ * Source: the code that ptxas 13 makes of tensormap.replace.tile, which writes one field each. What no field covers is the
+ * driver's (bits [64,68), [81,86), ...) and not looked at. Meaning of the fields: PTX ISA, "Tensors" and
+ * "tensormap.replace". */
+#ifndef DOORBELL_EMU_NV_TENSOR_MAP_H
+#define DOORBELL_EMU_NV_TENSOR_MAP_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TENSOR_MAP_WORDS = 16, TENSOR_MAP_ALIGN = 64, TENSOR_DIMS = 5 };
+
+/* name, first bit, bits, how many, bits from one to the next. None crosses 64 bits. */
+#define TENSOR_MAP_FIELDS(X)                                                                                           \
+  X(ADDRESS, 0, 64, 1, 0)                                                                                              \
+  X(RANK, 68, 3, 1, 0) /* less 1 */                                                                                    \
+  X(TYPE, 71, 4, 1, 0) /* enum tensor_type */                                                                          \
+  X(INTERLEAVE, 75, 2, 1, 0)                                                                                           \
+  X(SWIZZLE, 77, 2, 1, 0) /* spans of 16 << this bytes; 0: none */                                                     \
+  X(FILL, 79, 1, 1, 0)    /* what lies outside: 0 zeros, 1 a NaN */                                                    \
+  X(TF32, 80, 1, 1, 0)    /* F32 and F32_FTZ are rounded */                                                            \
+  X(SWIZZLE_OTHER, 86, 1, 1, 0)                                                                                        \
+  X(STRIDE, 96, 32, 4, 32) /* of dimensions 1 to 4, bytes / 16 */                                                      \
+  X(STRIDE_HIGH, 224, 4, 4, 4)                                                                                         \
+  X(SIZE, 256, 32, 5, 32) /* elements less 1 */                                                                        \
+  X(STEP, 416, 3, 5, 3)   /* elements from one copied to the next, less 1; without meaning for dimension 0 */          \
+  X(BOX, 440, 8, 5, 8)    /* elements less 1 */
+
+#define X(name, at, bits, count, apart) TENSOR_##name,
+enum tensor_map_field { TENSOR_MAP_FIELDS(X) TENSOR_MAP_FIELD_COUNT };
+#undef X
+
+enum tensor_type {
+  TENSOR_U8,
+  TENSOR_U16,
+  TENSOR_U32,
+  TENSOR_S32,
+  TENSOR_U64,
+  TENSOR_S64,
+  TENSOR_F16,
+  TENSOR_F32,
+  TENSOR_F32_FTZ,
+  TENSOR_F64,
+  TENSOR_BF16,
+  TENSOR_TYPES
+};
+
+static inline const uint8_t *tensor_map_place(enum tensor_map_field f) {
+#define X(name, at, bits, count, apart) {(at) / 8, (at) % 8, bits, apart},
+  static const uint8_t place[][4] = {TENSOR_MAP_FIELDS(X)};
+#undef X
+  return place[f];
+}
+static inline uint64_t tensor_map_get(const uint64_t *map, enum tensor_map_field f, unsigned i) {
+  const uint8_t *p = tensor_map_place(f);
+  unsigned at = p[0] * 8u + p[1] + i * p[3];
+  return map[at / 64] >> at % 64 & (p[2] < 64 ? (1ull << p[2]) - 1 : ~0ull);
+}
+static inline void tensor_map_set(uint64_t *map, enum tensor_map_field f, unsigned i, uint64_t value) {
+  const uint8_t *p = tensor_map_place(f);
+  unsigned at = p[0] * 8u + p[1] + i * p[3];
+  uint64_t mask = p[2] < 64 ? (1ull << p[2]) - 1 : ~0ull;
+  map[at / 64] = (map[at / 64] & ~(mask << at % 64)) | (value & mask) << at % 64;
+}
+#endif
