@@ -168,6 +168,24 @@ db_device *db_device_of(const db_tensor *t); /* borrowed; NULL when poisoned */
 /* Why t is poisoned, or NULL. Lives as long as t. */
 const char *db_poison(const db_tensor *t);
 
+/* ---- symbolic sizes: one compiled kernel for all of them ---- */
+
+/* A size that is value in this run and may be another from min to max in the next: goes wherever db_shrink, db_reshape, db_expand and db_pad take a size, and
+ * the tensors they give go through elementwise operations, reductions, softmax, db_matmul and movement. What was compiled for one value serves all. In one
+ * realize a name has one value. A negative errno when an argument is bad, which no operation takes for a size. Valid until db_shutdown. */
+int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value);
+/* Arithmetic on sizes of both kinds. */
+int64_t db_size_add(int64_t a, int64_t b);
+int64_t db_size_sub(int64_t a, int64_t b);
+int64_t db_size_mul(int64_t a, int64_t b);
+int64_t db_size_value(int64_t size); /* as bound */
+/* The size as a tensor without axes; of i64. */
+#define db_size_tensor(size, dev) db_size_tensor_at(DB_HERE, size, dev)
+db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev);
+/* "8", or "n+1=8" where an axis has a symbolic size; "" where there is no such axis. Valid until the next call on this thread. db_dim and
+ * db_numel give sizes as bound. */
+const char *db_dim_text(const db_tensor *t, int axis);
+
 /* ---- computing ---- */
 
 /* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the device is reported by the

@@ -109,7 +109,7 @@ static enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_i
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   struct call c;
   bool known = (unsigned)op < sizeof unary_rows / sizeof *unary_rows;
-  if (!call_begin(&c, known ? unary_rows[op].name : "unary", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, known ? unary_rows[op].name : "unary", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no unary operation %d", (int)op);
   const struct unary_row *row = &unary_rows[op];
   if ((row->takes == NO_BOOL && x->dtype == DT_BOOL) || (row->takes == NO_FLOAT && dtype_is_float(x->dtype)))
@@ -292,7 +292,7 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   db_tensor *in[2];
   bool known = (unsigned)op < sizeof binary_rows / sizeof *binary_rows;
   unsigned nin = operand_tensors(o, 2, in);
-  if (!call_begin(&c, known ? binary_rows[op].name : "binary", file, line, nin, in)) return c.result;
+  if (!call_begin_sized(&c, known ? binary_rows[op].name : "binary", file, line, nin, in)) return c.result;
   if (!known) return call_fail(&c, "there is no binary operation %d", (int)op);
   if (!nin) return call_fail(&c, "both operands are numbers; one has to be a tensor");
   const struct binary_row *row = &binary_rows[op];
@@ -316,7 +316,7 @@ db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
   struct call c;
   db_operand o[3] = {db_operand_tensor(cond), a, b};
   db_tensor *in[3];
-  if (!call_begin(&c, "where", file, line, operand_tensors(o, 3, in), in)) return c.result;
+  if (!call_begin_sized(&c, "where", file, line, operand_tensors(o, 3, in), in)) return c.result;
   if (cond->dtype != DT_BOOL)
     return call_fail(&c, "the condition is of %s, not bool; compare it, or cast it", dtype_info[cond->dtype].name);
   enum dtype t = operands_type(o + 1, 2);
@@ -329,7 +329,7 @@ db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
 
 db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype) {
   struct call c;
-  if (!call_begin(&c, "cast", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "cast", file, line, 1, &x)) return c.result;
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   return call_end(&c, expr_cast(expr_of(x), (enum dtype)dtype));
 }

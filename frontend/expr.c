@@ -50,7 +50,7 @@ struct expr expr_not(struct expr x) {
 /* x with n index-valued sources behind it. */
 static struct uop *with_dims(enum op op, struct expr x, const int64_t *v, unsigned n) {
   struct uop *src[1 + 2 * MAX_RANK] = {x.u};
-  for (unsigned i = 0; i < n; i++) src[1 + i] = uop_index(rt.graph, v[i]);
+  for (unsigned i = 0; i < n; i++) src[1 + i] = dim_uop(v[i]);
   return uop_new(rt.graph, op, x.dtype, 1, int_arg(0), 0, src, n + 1);
 }
 
@@ -100,7 +100,8 @@ struct expr expr_permute(struct expr x, const unsigned *axes) {
 struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs) {
   struct expr e = x;
   for (unsigned i = 0; i < x.rank; i++)
-    e.dim[i] = op == OP_PAD ? x.dim[i] + pairs[2 * i] + pairs[2 * i + 1] : pairs[2 * i + 1] - pairs[2 * i];
+    e.dim[i] = op == OP_PAD ? dim_sum(dim_sum(x.dim[i], pairs[2 * i]), pairs[2 * i + 1])
+                            : dim_difference(pairs[2 * i + 1], pairs[2 * i]);
   if (!same_shape(x, e.rank, e.dim)) e.u = with_dims(op, x, pairs, 2 * x.rank);
   return e;
 }
@@ -108,7 +109,7 @@ struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs) {
 struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size) {
   if (!by && x.dim[b] == size) return x;
   int64_t arg = (int64_t)((uint64_t)by << 8) | b << 4 | a;
-  x.u = uop_new(rt.graph, OP_SHEAR, x.dtype, 1, int_arg(arg), 0, (struct uop *[]){x.u, uop_index(rt.graph, size)}, 2);
+  x.u = uop_new(rt.graph, OP_SHEAR, x.dtype, 1, int_arg(arg), 0, (struct uop *[]){x.u, dim_uop(size)}, 2);
   x.dim[b] = size;
   return x;
 }
@@ -120,7 +121,7 @@ struct expr expr_flip(struct expr x, unsigned mask) {
 
 struct expr expr_iota(enum dtype t, int64_t n) {
   enum dtype whole = dtype_is_int(t) ? t : n <= INT32_MAX ? DT_I32 : DT_I64;
-  struct uop *size = uop_index(rt.graph, n);
+  struct uop *size = dim_uop(n);
   struct expr e = {.dtype = whole, .rank = 1, .dim = {n}};
   e.u = uop_new(rt.graph, OP_IOTA, whole, 1, int_arg(0), 0, &size, 1);
   return expr_cast(e, t);

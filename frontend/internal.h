@@ -42,6 +42,9 @@ struct runtime {
   struct compiler *compiler;
   struct binder *binder;
   int64_t next_buffer;
+  struct uop **sizes; /* of the tokens for symbolic sizes */
+  uint32_t *size_slot, nsizes, size_slots;
+  bool holding;         /* nodes are held beside values: the graph stays */
   struct value *values; /* all that live */
   size_t nvalues, collect_at;
   struct slot *slots[SLOTS];
@@ -117,6 +120,25 @@ void reach_free(struct reach *r);
 /* Moves what lives to a new graph once dead nodes outnumber it. No node may be held across this but by values. */
 void graph_collect(void);
 
+/* ---- size.c: sizes that are numbers or tokens for index arithmetic over variables ---- */
+
+bool dim_is_symbolic(int64_t dim);
+bool dims_symbolic(unsigned rank, const int64_t *dim);
+struct uop *dim_uop(int64_t dim);
+int64_t dim_of_uop(struct uop *u); /* of an index expression; u NULL or no memory: negative */
+int64_t dim_sum(int64_t a, int64_t b);
+int64_t dim_difference(int64_t a, int64_t b);
+int64_t dim_product(int64_t a, int64_t b);
+bool dim_quotient(int64_t a, int64_t b, int64_t *out); /* false, and out as it was, where b does not divide a */
+int64_t dim_value(int64_t dim);                        /* what it is in this run */
+int64_t dim_least(int64_t dim);                        /* what it may be */
+int64_t dim_most(int64_t dim);
+bool dim_at_most(int64_t a, int64_t b); /* a <= b whatever the variables are */
+struct dim_text {
+  char s[96];
+} dim_text(int64_t dim);
+void sizes_free(void);
+
 /* ---- expr.c: expressions whose arguments are known to be good ---- */
 
 struct expr {
@@ -183,6 +205,8 @@ struct call {
 };
 /* Takes the lock and checks the arguments: false when one is NULL, poisoned or on another device; then return call->result. */
 bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
+/* The same for an operation that takes tensors of symbolic sizes. */
+bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
 /* The poisoned result; drops the lock. */
 db_tensor *call_fail(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The result; drops the lock. */
@@ -210,6 +234,7 @@ struct expr operand_expr(const db_operand *o, enum dtype t);
 bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsigned *mask);
 /* Fills dim from a list; false after call_fail into c->result. */
 bool call_shape(struct call *c, db_list list, int64_t *dim);
+bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, too */
 
 /* ---- realize.c ---- */
 /* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */

@@ -5,6 +5,7 @@
  * what they stand for: while another of them lies in the same memory, the assign is given a copy of it. Values that are not realized yet and were built on the
  * old contents do not hold it back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory
  * gets a new BUFFER id, so that no expression built before can read it. */
+#include "../graph/dims.h"
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -190,13 +191,9 @@ static struct uop *memory_node(const struct value *v, const struct storage *s, u
   struct uop *n = uop_index(g, (int64_t)whole), *first = uop_index(g, (int64_t)(offset / size)),
              *length = uop_index(g, 1);
   struct uop *u = uop_new(g, OP_BUFFER, v->expr->dtype, 1, (union uop_arg){.i = s->id}, s->slot, &n, 1);
-  for (unsigned i = 0; i < shape->rank; i++)
-    length = uop_is_const(length) && uop_is_const(shape->dim[i]) ? uop_index(g, length->arg.i * shape->dim[i]->arg.i)
-                                                                 : uop_binary(g, OP_MUL, length, shape->dim[i]);
+  for (unsigned i = 0; i < shape->rank; i++) length = dim_mul(g, length, shape->dim[i]);
   if (length != n) {
-    struct uop *end = !offset                ? length
-                      : uop_is_const(length) ? uop_index(g, first->arg.i + length->arg.i)
-                                             : uop_binary(g, OP_ADD, first, length);
+    struct uop *end = dim_add(g, first, length);
     u = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){u, first, end}, 3);
   }
   if (shape_equal(u->shape, shape)) return u;

@@ -6,10 +6,11 @@
 
 static enum dtype float_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-static double reduced_count(struct expr x, unsigned mask) {
-  double n = 1;
+/* How many elements go into one result. */
+static int64_t reduced_count(struct expr x, unsigned mask) {
+  int64_t n = 1;
   for (unsigned i = 0; i < x.rank; i++)
-    if (mask >> i & 1) n *= (double)x.dim[i];
+    if (mask >> i & 1) n = dim_product(n, x.dim[i]);
   return n;
 }
 
@@ -28,14 +29,20 @@ static struct expr reduce_min(struct expr x, unsigned mask) {
   return expr_not(expr_reduce(OP_MAX, expr_not(x), mask));
 }
 static struct expr scale(struct expr x, double v) { return expr_binary(OP_MUL, x, expr_num(x, v)); }
+static struct expr divide_by_size(struct expr x, int64_t n) {
+  if (!dim_is_symbolic(n)) return scale(x, n > 0 ? 1 / (double)n : NAN);
+  struct expr size = {.u = uop_cast(rt.graph, dim_uop(n), x.dtype), .dtype = x.dtype};
+  size = expr_where(expr_binary(OP_CMPLT, expr_num(x, 0), size), size, expr_num(x, NAN));
+  return expr_binary(OP_FDIV, x, size);
+}
 static struct expr reduce_mean(struct expr x, unsigned mask) {
-  return scale(expr_reduce(OP_ADD, expr_cast(x, float_type(x.dtype)), mask), 1 / reduced_count(x, mask));
+  return divide_by_size(expr_reduce(OP_ADD, expr_cast(x, float_type(x.dtype)), mask), reduced_count(x, mask));
 }
 static struct expr reduce_var(struct expr x, unsigned mask) {
   x = expr_cast(x, float_type(x.dtype));
   struct expr d = expr_binary(OP_SUB, x, expr_expand(reduce_mean(x, mask), x.dim));
-  double n = reduced_count(x, mask);
-  return scale(expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask), n > 1 ? 1 / (n - 1) : NAN);
+  return divide_by_size(expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask),
+                        dim_difference(reduced_count(x, mask), 1));
 }
 static struct expr reduce_std(struct expr x, unsigned mask) { return expr_unary(OP_SQRT, reduce_var(x, mask)); }
 
@@ -52,10 +59,10 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
   struct call c;
   unsigned mask;
   bool known = (unsigned)op < sizeof rows / sizeof *rows;
-  if (!call_begin(&c, known ? rows[op].name : "reduce", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, known ? rows[op].name : "reduce", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no reduction %d", (int)op);
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
-  if ((op == DB_MAXIMUM || op == DB_MINIMUM) && reduced_count(expr_of(x), mask) == 0)
+  if ((op == DB_MAXIMUM || op == DB_MINIMUM) && !dim_at_most(1, reduced_count(expr_of(x), mask)))
     return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x), rows[op].name);
   struct expr r = rows[op].build(expr_of(x), mask);
   if (dtype_is_narrow_float(x->dtype)) r = expr_cast(r, x->dtype);
@@ -64,7 +71,7 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
 
 db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   struct call c;
-  if (!call_begin(&c, logarithm ? "log_softmax" : "softmax", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, logarithm ? "log_softmax" : "softmax", file, line, 1, &x)) return c.result;
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
@@ -80,7 +87,7 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
 /* [..., m, k] and [..., k, n] as [..., m, n, k], multiplied and summed over k. */
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   struct call c;
-  if (!call_begin(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
+  if (!call_begin_sized(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;
   if (!a->rank || !b->rank) return call_fail(&c, "of %s and %s; both need an axis", SHAPE(*a), SHAPE(*b));
   enum dtype t = dtype_promote(a->dtype, b->dtype), sum = t == DT_BOOL ? DT_I32 : dtype_is_narrow_float(t) ? DT_F32 : t;
   struct expr x = expr_cast(expr_of(a), sum), y = expr_cast(expr_of(b), sum);
@@ -88,8 +95,8 @@ db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   if (b->rank == 1) y = expr_reshape(y, 2, (int64_t[]){y.dim[0], 1});
   int64_t m = x.dim[x.rank - 2], k = x.dim[x.rank - 1], n = y.dim[y.rank - 1];
   if (y.dim[y.rank - 2] != k)
-    return call_fail(&c, "of %s and %s: %lld columns against %lld rows", SHAPE(*a), SHAPE(*b), (long long)k,
-                     (long long)y.dim[y.rank - 2]);
+    return call_fail(&c, "of %s and %s: %s columns against %s rows", SHAPE(*a), SHAPE(*b), dim_text(k).s,
+                     dim_text(y.dim[y.rank - 2]).s);
   unsigned batch = (x.rank > y.rank ? x.rank : y.rank) - 2, rank = batch + 3;
   if (rank > MAX_RANK) return call_fail(&c, "of %s and %s: too many axes", SHAPE(*a), SHAPE(*b));
   int64_t dim[MAX_RANK], one[MAX_RANK];

@@ -338,6 +338,7 @@ int db_shutdown(void) {
     executables_drop(UINT64_MAX);
     for (unsigned i = 0; i < SLOTS; i++)
       if (rt.slots[i]) slot_close(i);
+    sizes_free();
     binder_free(rt.binder);
     rt.binder = NULL;
     compiler_free(rt.compiler);

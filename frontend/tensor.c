@@ -102,9 +102,13 @@ void db_release(db_tensor *t) {
 unsigned db_rank(const db_tensor *t) { return t ? t->rank : 0; }
 int64_t db_dim(const db_tensor *t, int axis) {
   int a = t ? axis_of(axis, t->rank) : -1;
-  return a < 0 ? 0 : t->dim[a];
+  return a < 0 ? 0 : t->dim[a] >= 0 ? t->dim[a] : db_size_value(t->dim[a]);
 }
-int64_t db_numel(const db_tensor *t) { return t && t->value ? dims_numel(t->rank, t->dim) : 0; }
+int64_t db_numel(const db_tensor *t) {
+  int64_t n = t && t->value;
+  for (unsigned i = 0; n && i < t->rank; i++) n *= db_dim(t, (int)i);
+  return n;
+}
 db_dtype db_dtype_of(const db_tensor *t) { return t ? (db_dtype)t->dtype : DB_NONE; }
 db_device *db_device_of(const db_tensor *t) { return t && t->value ? slot_device(t->value->slot) : NULL; }
 const char *db_poison(const db_tensor *t) { return !t ? "the tensor is NULL" : t->poison ? t->poison->text : NULL; }
@@ -120,7 +124,7 @@ int axis_of(int64_t axis, unsigned rank) {
 
 int64_t dims_numel(unsigned rank, const int64_t *dim) {
   int64_t n = 1;
-  for (unsigned i = 0; i < rank; i++) n *= dim[i];
+  for (unsigned i = 0; i < rank; i++) n = dim_product(n, dim[i]);
   return n;
 }
 
@@ -128,7 +132,7 @@ struct shape_text shape_text(unsigned rank, const int64_t *dim) {
   struct shape_text t = {"["};
   size_t n = 1;
   for (unsigned i = 0; i < rank && n < sizeof t.s - 32; i++)
-    n += (size_t)snprintf(t.s + n, sizeof t.s - n, i ? ", %lld" : "%lld", (long long)dim[i]);
+    n += (size_t)snprintf(t.s + n, sizeof t.s - n, i ? ", %.28s" : "%.28s", dim_text(dim[i]).s);
   snprintf(t.s + n, sizeof t.s - n, n < sizeof t.s - 32 ? "]" : ", ...]");
   return t;
 }
@@ -178,6 +182,14 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) {
 }
 
 bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
+  if (!call_begin_sized(c, op, file, line, nin, in)) return false;
+  for (unsigned i = 0; i < nin; i++)
+    if (dims_symbolic(in[i]->rank, in[i]->dim))
+      return call_fail(c, "not supported: argument %u is %s, of symbolic size", i + 1, SHAPE(*in[i])), false;
+  return true;
+}
+
+bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
   *c = (struct call){.op = op, .file = file, .line = line, .in = in, .nin = nin};
   if (nin && nin <= sizeof c->few / sizeof *c->few) c->in = memcpy(c->few, in, nin * sizeof *in);
   pthread_mutex_lock(&rt.lock);
@@ -228,19 +240,26 @@ struct expr expr_of(const db_tensor *t) {
   return e;
 }
 
-bool call_shape(struct call *c, db_list list, int64_t *dim) {
+bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
   int64_t n = 1;
   for (unsigned i = 0; i < list.n; i++) {
+    int64_t most = dim_most(list.v[i]);
     dim[i] = list.v[i];
-    if (dim[i] < 0)
-      return call_fail(c, "axis %u of %s has size %lld; sizes are not negative", i, shape_text(list.n, list.v).s,
-                       (long long)dim[i]),
+    if (dim_least(dim[i]) < 0)
+      return call_fail(c, "axis %u of %s has size %s; sizes are not negative", i, shape_text(list.n, list.v).s,
+                       dim_text(dim[i]).s),
              false;
-    if (dim[i] && (__builtin_mul_overflow(n, dim[i], &n) || n > INT64_MAX / 16))
+    if (most && (__builtin_mul_overflow(n, most, &n) || n > INT64_MAX / 16))
       return call_fail(c, "%s has too many elements", shape_text(list.n, list.v).s), false;
   }
   return true;
+}
+
+bool call_shape(struct call *c, db_list list, int64_t *dim) {
+  if (list.n <= MAX_RANK && dims_symbolic(list.n, list.v))
+    return call_fail(c, "not supported: the symbolic size in %s", shape_text(list.n, list.v).s), false;
+  return call_sizes(c, list, dim);
 }
 
 /* ---- reading ---- */
@@ -279,7 +298,7 @@ int db_read(db_tensor *t, void *dst, size_t bytes) {
   if (!t || !t->value) {
     err = poisoned_error(t, "read");
   } else {
-    size_t size = (size_t)dims_numel(t->rank, t->dim) * dtype_info[t->dtype].size;
+    size_t size = (size_t)dim_value(dims_numel(t->rank, t->dim)) * dtype_info[t->dtype].size;
     if (bytes != size)
       err = db_fail(-EINVAL, "read: %zu bytes asked of a tensor %s of %s, which has %zu", bytes, SHAPE(*t),
                     dtype_info[t->dtype].name, size);

@@ -161,13 +161,14 @@ static struct uop **copy_nodes(struct graph *g, struct uop *const *roots, unsign
 
 void graph_collect(void) {
   size_t count = graph_node_count(rt.graph), n = 0;
-  if (count < rt.collect_at || count < COLLECT_LEAST) return;
+  if (rt.holding || count < rt.collect_at || count < COLLECT_LEAST) return;
   struct graph *g = graph_new();
-  struct uop **roots = malloc(2 * rt.nvalues * sizeof *roots + 1), **copy = NULL;
+  struct uop **roots = malloc((2 * rt.nvalues + rt.nsizes + 1) * sizeof *roots), **copy = NULL;
   for (struct value *v = rt.values; v && roots; v = v->next) {
     roots[n++] = v->expr;
     if (v->real) roots[n++] = v->real;
   }
+  for (uint32_t i = 0; i < rt.nsizes && roots; i++) roots[n++] = rt.sizes[i];
   if (g && roots) copy = copy_nodes(g, roots, (unsigned)n);
   free(roots);
   if (!copy) { /* no memory for that: the old graph serves on */
@@ -178,6 +179,7 @@ void graph_collect(void) {
     v->expr = copy[v->expr->id];
     if (v->real) v->real = copy[v->real->id];
   }
+  for (uint32_t i = 0; i < rt.nsizes; i++) rt.sizes[i] = copy[rt.sizes[i]->id];
   free(copy);
   graph_free(rt.graph);
   rt.graph = g;

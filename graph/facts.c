@@ -4,6 +4,7 @@
  * Bounds are int64. A u64 is known only while it fits; otherwise its bounds are the whole int64 range, which decides
  * nothing. INDEX arithmetic is taken not to overflow; the other integers wrap, so an interval that leaves the type
  * becomes the type's range. */
+#include "dims.h"
 #include "internal.h"
 #include <string.h>
 
@@ -177,19 +178,6 @@ bool shape_equal(const struct shape *a, const struct shape *b) {
   return a && b && a->rank == b->rank && !memcmp(a->dim, b->dim, a->rank * sizeof *a->dim);
 }
 
-/* a + b - c over dims, folded where constant. */
-static struct uop *dim_sum(struct graph *g, struct uop *a, struct uop *b, struct uop *c) {
-  int64_t v;
-  if (uop_is_const(a) && (!b || uop_is_const(b)) && (!c || uop_is_const(c))) {
-    if (__builtin_add_overflow(a->arg.i, b ? b->arg.i : 0, &v) || __builtin_sub_overflow(v, c ? c->arg.i : 0, &v))
-      return NULL;
-    return uop_index(g, v);
-  }
-  if (b && !(uop_is_const(b) && b->arg.i == 0)) a = uop_binary(g, OP_ADD, a, b);
-  if (c && !(uop_is_const(c) && c->arg.i == 0)) a = uop_binary(g, OP_SUB, a, c);
-  return a;
-}
-
 const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
   if (u->op == OP_CONST || !u->nsrc) return &scalar;
   const struct shape *x = u->src[0]->shape;
@@ -236,8 +224,8 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     if (u->nsrc != 1 + 2 * s.rank) return NULL;
     for (unsigned i = 0; i < s.rank; i++) {
       struct uop *p = u->src[1 + 2 * i], *q = u->src[2 + 2 * i];
-      struct uop *first = u->op == OP_PAD ? dim_sum(g, x->dim[i], p, NULL) : q;
-      s.dim[i] = !first ? NULL : u->op == OP_PAD ? dim_sum(g, first, q, NULL) : dim_sum(g, first, NULL, p);
+      struct uop *first = u->op == OP_PAD ? dim_add(g, x->dim[i], p) : q;
+      s.dim[i] = !first ? NULL : u->op == OP_PAD ? dim_add(g, first, q) : dim_sub(g, first, p);
       if (!s.dim[i]) return NULL;
     }
     break;
