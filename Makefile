@@ -283,14 +283,14 @@ install: all
 	ln -sf libdoorbell.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.0
 	ln -sf libdoorbell.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell.so
 	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(PREFIX)/lib/libdoorbell.a
-	install -m 644 frontend/doorbell.h hcq/hcq.h emu/doorbell-emu.h $(DESTDIR)$(PREFIX)/include/doorbell/
+	install -m 644 frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h $(DESTDIR)$(PREFIX)/include/doorbell/
 	install -m 644 frontend/cli/doorbell.1 $(DESTDIR)$(PREFIX)/share/man/man1/doorbell.1
 	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: doorbell\nDescription: userspace GPU driver stack and tensor compiler\nVersion: %s\nLibs: -L$${libdir} -ldoorbell\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/doorbell.pc
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/doorbell lib/libdoorbell.so lib/libdoorbell.so.0 lib/libdoorbell.so.$(VERSION) lib/libdoorbell.a \
 	  lib/libdoorbell-emu.so lib/libdoorbell-emu.so.0 lib/libdoorbell-emu.so.$(VERSION) \
-	  include/doorbell/doorbell.h include/doorbell/hcq.h include/doorbell/doorbell-emu.h share/man/man1/doorbell.1 lib/pkgconfig/doorbell.pc)
+	  include/doorbell/doorbell.h include/doorbell/nn.h include/doorbell/hcq.h include/doorbell/doorbell-emu.h share/man/man1/doorbell.1 lib/pkgconfig/doorbell.pc)
 clean:
 	rm -rf $(B)
 

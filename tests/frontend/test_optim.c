@@ -1,0 +1,259 @@
+/* Optimizers and learning rates against PyTorch, and against NumPy after the papers (tests/data/optim/make.py). */
+#include "../../frontend/nn.h"
+#include "support.h"
+
+static db_device *cpu;
+static int setup(void **state) { return (cpu = open_device("CPU")) ? 0 : -1; }
+static int teardown(void **state) {
+  db_close(cpu);
+  if (db_shutdown()) fail_msg("%s", db_error());
+  return 0;
+}
+
+/* ---- a line of the data ---- */
+
+enum { MAX_KEYS = 8, MAX_VALUES = 128 };
+struct line {
+  char text[4096], *kind, *key[MAX_KEYS];
+  unsigned nkeys, n;
+  double value[MAX_VALUES];
+};
+
+static bool next_line(FILE *f, struct line *l) {
+  if (!fgets(l->text, sizeof l->text, f)) return false;
+  char *colon = strstr(l->text, " : "), *save;
+  assert_non_null(colon);
+  *colon = 0;
+  l->nkeys = l->n = 0;
+  l->kind = strtok_r(l->text, " ", &save);
+  for (char *k; (k = strtok_r(NULL, " ", &save));) {
+    assert_in_range(l->nkeys, 0, MAX_KEYS - 1);
+    l->key[l->nkeys++] = k;
+  }
+  for (char *s = colon + 3, *end;; s = end) {
+    double v = strtod(s, &end);
+    if (end == s) return true;
+    assert_in_range(l->n, 0, MAX_VALUES - 1);
+    l->value[l->n++] = v;
+  }
+}
+
+static const char *key(const struct line *l, const char *name) {
+  size_t n = strlen(name);
+  for (unsigned i = 0; i < l->nkeys; i++)
+    if (!strncmp(l->key[i], name, n) && l->key[i][n] == '=') return l->key[i] + n + 1;
+  return NULL;
+}
+static double number(const struct line *l, const char *name) {
+  const char *v = key(l, name);
+  return v ? strtod(v, NULL) : 0;
+}
+
+/* ---- steps ---- */
+
+static const struct {
+  const char *name;
+  enum db_optim_kind kind;
+} kinds[] = {{"sgd", DB_SGD},   {"adam", DB_ADAM}, {"adamw", DB_ADAMW},
+             {"lamb", DB_LAMB}, {"lars", DB_LARS}, {"muon", DB_MUON}};
+
+struct problem { /* minimize the sum of k * (p - t)^2 */
+  db_tensor *p[3], *t[3], *k[3];
+  unsigned n;
+};
+
+static void start(struct problem *m, unsigned n, db_dtype type, db_device *dev) {
+  static const int64_t dims[3][2] = {{3, 4}, {4, 2}, {5, 1}};
+  m->n = n;
+  for (unsigned i = 0; i < n; i++) {
+    double p[12], t[12], k[12];
+    for (int e = 0; e < dims[i][0] * dims[i][1]; e++) p[e] = sin(e), t[e] = cos(2 * e), k[e] = 0.5 + e % 3;
+    db_list shape = {i < 2 ? 2 : 1, dims[i]};
+    m->p[i] = db_cast(db_from_at(DB_HERE, p, DB_F64, dev, shape), type);
+    m->t[i] = db_cast(db_from_at(DB_HERE, t, DB_F64, dev, shape), type);
+    m->k[i] = db_cast(db_from_at(DB_HERE, k, DB_F64, dev, shape), type);
+  }
+}
+
+static db_tensor *loss_of(const struct problem *m) {
+  db_tensor *loss = NULL;
+  for (unsigned i = 0; i < m->n; i++) {
+    db_tensor *part = db_sum(db_mul(m->k[i], db_square(db_sub(m->p[i], m->t[i]))));
+    loss = loss ? db_add(loss, part) : part;
+  }
+  return loss;
+}
+
+static void check_steps(const struct line *l, db_dtype type, double tolerance, db_device *dev) {
+  unsigned kind = 0, at = 0;
+  while (strcmp(kinds[kind].name, l->kind) != 0) assert_in_range(++kind, 0, sizeof kinds / sizeof *kinds - 1);
+  DB_SCOPE {
+    struct problem m;
+    struct db_optim_options options = {.lr = number(l, "lr"),
+                                       .momentum = number(l, "momentum"),
+                                       .weight_decay = number(l, "weight_decay"),
+                                       .beta1 = number(l, "beta1"),
+                                       .beta2 = number(l, "beta2"),
+                                       .eps = number(l, "eps"),
+                                       .trust = number(l, "trust"),
+                                       .nesterov = number(l, "nesterov") != 0};
+    start(&m, kinds[kind].kind == DB_MUON ? 2 : 3, type, dev);
+    db_optim *o = db_optim_new(kinds[kind].kind, m.p, m.n, options);
+    if (!o) fail_msg("%s", db_error());
+    for (int step = 1; step <= 6; step++) DB_SCOPE {
+        db_tensor *loss = loss_of(&m), *norm = NULL;
+        const char *change = key(l, "lr_step");
+        if (change && atoi(change) == step)
+          assert_int_equal(db_optim_set_lr(o, db_optim_lr(o) * strtod(strchr(change, ',') + 1, NULL)), 0);
+        if (db_backward(loss)) fail_msg("%s", db_error());
+        if (key(l, "clip_norm")) norm = db_clip_grad_norm(m.p, m.n, number(l, "clip_norm"));
+        if (key(l, "clip_value")) assert_int_equal(db_clip_grad_value(m.p, m.n, number(l, "clip_value")), 0);
+        if (norm ? db_optim_step(o, loss, norm) : db_optim_step(o, loss)) fail_msg("%s", db_error());
+        db_optim_zero_grad(o);
+        for (unsigned i = 0; i < m.n && (step <= 3 || step == 6); i++) {
+          double v[12];
+          int64_t n = db_numel(m.p[i]);
+          must_read(db_cast(m.p[i], DB_F64), v, (size_t)n * 8);
+          for (int64_t e = 0; e < n; e++, at++)
+            if (!(fabs(v[e] - l->value[at]) <= tolerance * (1 + fabs(l->value[at]))))
+              fail_msg("%s %s ...: step %d, parameter %u, element %lld: %.9g, expected %.9g", l->kind,
+                       l->nkeys ? l->key[0] : "", step, i, (long long)e, v[e], l->value[at]);
+        }
+      }
+    assert_int_equal(at, l->n);
+    db_optim_free(o);
+  }
+}
+
+static double rate(const struct line *l, struct db_lr_plateau *plateau, int64_t step) {
+  static const double metrics[] = {5, 4, 4, 4, 4, 3.9999, 3, 3, 3, 3, 3, 3, 3, 3, 3};
+  const char *kind = l->key[0];
+  double lr = number(l, "lr");
+  int64_t steps = (int64_t)number(l, "steps");
+  if (!strcmp(kind, "constant")) return db_lr_constant(lr, number(l, "factor"), steps, step);
+  if (!strcmp(kind, "step")) return db_lr_step(lr, number(l, "gamma"), (int64_t)number(l, "every"), step);
+  if (!strcmp(kind, "multistep")) return db_lr_multistep(lr, number(l, "gamma"), DB_LIST(2, 5, 6), step);
+  if (!strcmp(kind, "exponential")) return db_lr_exponential(lr, number(l, "gamma"), step);
+  if (!strcmp(kind, "cosine")) return db_lr_cosine(lr, number(l, "least"), steps, step);
+  if (!strcmp(kind, "linear")) return db_lr_linear(lr, number(l, "from"), steps, step);
+  if (!strcmp(kind, "one_cycle")) return db_lr_one_cycle(lr, number(l, "rise"), steps, step);
+  assert_string_equal(kind, "plateau");
+  if (!step)
+    *plateau = (struct db_lr_plateau){.lr = lr,
+                                      .factor = number(l, "factor"),
+                                      .least = number(l, "least"),
+                                      .patience = (unsigned)number(l, "patience"),
+                                      .cooldown = (unsigned)number(l, "cooldown")};
+  return db_lr_plateau(plateau, metrics[step]);
+}
+
+static void test_values(void **state) {
+  FILE *f = fopen(DATA_DIR "/optim/optim.txt", "r");
+  unsigned steps = 0, rates = 0;
+  assert_non_null(f);
+  for (struct line l; next_line(f, &l);) {
+    if (strcmp(l.kind, "lr") != 0) {
+      check_steps(&l, DB_F32, 1e-5, cpu);
+      check_steps(&l, DB_F64, 1e-7, cpu);
+      steps++;
+      continue;
+    }
+    struct db_lr_plateau plateau;
+    for (unsigned i = 0; i < l.n; i++) {
+      double got = rate(&l, &plateau, i);
+      if (fabs(got - l.value[i]) > 1e-7 * l.value[i])
+        fail_msg("%s at step %u: %.9g, expected %.9g", l.key[0], i, got, l.value[i]);
+    }
+    rates++;
+  }
+  fclose(f);
+  assert_int_equal(steps, 18);
+  assert_int_equal(rates, 9);
+}
+
+/* Halves are updated in f32 and rounded once a step. */
+static void test_narrow(void **state) {
+  DB_SCOPE {
+    db_tensor *w = db_cast(db_from(((float[]){1, 2}), DB_F32, cpu, 2), DB_BF16);
+    db_optim *o = db_adam(&w, 1, .lr = 0.5);
+    assert_non_null(o);
+    assert_int_equal(db_backward(db_sum(db_square(w))), 0);
+    if (db_optim_step(o)) fail_msg("%s", db_error());
+    float v[2];
+    assert_int_equal(db_dtype_of(w), DB_BF16);
+    must_read(db_cast(w, DB_F32), v, sizeof v);
+    assert_true(v[0] == 0.5f && v[1] == 1.5f);
+    db_optim_free(o);
+  }
+}
+
+/* Parameters without a gradient stay; what is still collected is added to; memory does not grow with the steps. */
+static void test_training(void **state) {
+  DB_SCOPE {
+    db_tensor *w[2] = {db_full(3.0, DB_F32, cpu, 4), db_full(1.0, DB_F32, cpu, 4)};
+    db_optim *o = db_sgd(w, 2, .lr = 0.25);
+    assert_non_null(o);
+    for (int i = 0; i < 30; i++) DB_SCOPE {
+        db_tensor *loss = db_sum(db_square(db_sub(w[0], 1.0)));
+        assert_int_equal(db_backward(loss), 0);
+        if (db_optim_step(o, loss)) fail_msg("%s", db_error());
+        assert_true(fabs(must_item(loss) - 16 * pow(0.25, i)) < 1e-5); /* it was realized with the step */
+        db_optim_zero_grad(o);
+      }
+    float v[4];
+    must_read(w[0], v, sizeof v);
+    assert_true(fabsf(v[0] - 1) < 1e-6f);
+    must_read(w[1], v, sizeof v);
+    assert_true(v[3] == 1);
+    for (int i = 0; i < 2; i++) assert_int_equal(db_backward(db_sum(w[1])), 0);
+    if (db_optim_step(o)) fail_msg("%s", db_error());
+    must_read(w[1], v, sizeof v);
+    assert_true(v[3] == 0.5f);
+    db_optim_free(o);
+  }
+}
+
+static void test_bad_calls(void **state) {
+  DB_SCOPE {
+    db_tensor *w = db_ones(DB_F32, cpu, 4), *i = db_ones(DB_I32, cpu, 4), *bad = db_reshape(w, 3);
+    assert_null(db_sgd(&i, 1, .lr = 1));
+    assert_contains(db_error(), "sgd: parameter 0: requires_grad at");
+    assert_null(db_sgd(&bad, 1, .lr = 1));
+    assert_contains(db_error(), "reshape at");
+    assert_null(db_adam((db_tensor *[]){NULL}, 1, .lr = 1));
+    assert_contains(db_error(), "NULL");
+    assert_null(db_adam(&w, 1, .lr = -1));
+    assert_contains(db_error(), "adam: lr is -1");
+    assert_null(db_adam(&w, 1, .beta2 = 1));
+    assert_contains(db_error(), "beta2 is 1");
+    assert_null(db_muon(&w, 1, .lr = 1));
+    assert_contains(db_error(), "parameter 0 has 1 axes");
+    assert_null(db_optim_new(17, &w, 1, (struct db_optim_options){0}));
+    assert_contains(db_error(), "no kind 17");
+    db_optim *o = db_sgd(&w, 1, .lr = 0.5);
+    assert_int_equal(db_optim_step(o), -EINVAL);
+    assert_contains(db_error(), "no parameter has a gradient");
+    assert_int_equal(db_optim_set_lr(o, NAN), -EINVAL);
+    assert_contains(db_poison(db_clip_grad_norm(&w, 1, 1)), "no gradient was collected");
+    assert_contains(db_poison(db_clip_grad_norm(&bad, 1, 1)), "reshape at");
+    assert_int_equal(db_clip_grad_value(&bad, 1, 1), -EINVAL);
+    assert_int_equal(db_backward(db_sum(w)), 0);
+    assert_int_equal(db_optim_step(o, bad), -EINVAL);
+    assert_contains(db_error(), "reshape at");
+    float v[4];
+    must_read(w, v, sizeof v);
+    assert_true(v[0] == 1); /* as it was */
+    db_optim_free(o);
+    db_optim_free(NULL);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_training),
+      cmocka_unit_test(test_bad_calls),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
