@@ -3,19 +3,46 @@
  * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...): PARAM k is item->bufs[k], outputs first. Index
  * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered outer to inner from 0,
  * AXIS_REDUCE under their REDUCE. The kernel computes its stores for every combination of its LOOP ranges, in any
- * order. A REDUCE that does not depend on a LOOP range need not be evaluated again along it: such a LOOP range is
- * AXIS_SERIAL, to be run inside one work-item (softmax's second kernel reduces a row, then walks the row again).
- * Padding is LOAD(INDEX(p, index, valid), 0). All movement ops are gone. */
+ * order; what it reads of its outputs it reads at the index that it writes. A REDUCE that does not depend on a LOOP range need not be
+ * evaluated again along it: such a LOOP range is AXIS_SERIAL, to be run inside one work-item (softmax reduces a row, then walks the row
+ * again). Padding is LOAD(INDEX(p, index, valid), 0), and a LOAD may be part of an index (GATHER). All movement ops are gone.
+ *
+ * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present ones. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H
 #define DOORBELL_GRAPH_SCHEDULE_H
 #include "uop.h"
+
+/* Why a value is written to memory. */
+#define SCHEDULE_REASONS(X)                                                                                            \
+  X(ROOT, "it is asked for")                                                                                           \
+  X(CONTIGUOUS, "it is asked for in memory of its own")                                                                \
+  X(COPIED, "it is copied to another device")                                                                          \
+  X(ASSIGNED, "it is assigned")                                                                                        \
+  X(PLACE, "it is an index that is dear or reduced")                                                                   \
+  X(SHARED, "a reduction is used at several places")                                                                   \
+  X(NESTED, "a reduction is used inside another and would be repeated by it")                                          \
+  X(REPEATED, "a reduction would be repeated along an expanded axis")                                                  \
+  X(CROWDED, "its kernel holds other reductions that do not go with it")                                               \
+  X(DEAR, "it is dear and used again and again")                                                                       \
+  X(OVERWRITTEN, "the memory it is read from is written at other elements")
+enum schedule_reason {
+#define X(e, text) SCHEDULE_##e,
+  SCHEDULE_REASONS(X)
+#undef X
+};
+const char *schedule_reason_text(enum schedule_reason why);
 
 struct schedule_item {
   enum { SCHEDULE_KERNEL, SCHEDULE_COPY } kind;
   struct uop *ast;   /* KERNEL: the SINK; COPY: NULL */
   struct uop **bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source */
   unsigned nbufs, noutputs;
-  unsigned device; /* device slot it runs on */
+  struct uop **vars; /* the VARs the ast depends on, in the order of the kernel's arguments */
+  unsigned nvars;
+  unsigned device;           /* device slot it runs on */
+  enum schedule_reason *why; /* for each output */
+  bool
+      swaps; /* copies the whole of bufs[1], which nothing needs after it, to bufs[0]: exchanging their memory does as well */
 };
 struct schedule {
   struct graph *graph; /* owns every node named here */

@@ -1,0 +1,243 @@
+/* Scheduling: kernels over the same ranges become one with several outputs where that saves traffic:
+ *   - one reads what the other writes, at the index that it writes: it takes the value (Adam's moments and parameter, mean and
+ *     deviation);
+ *   - neither reduces and both read the same elements of something;
+ *   - they reduce over the same ranges and one reads nothing in it that the other does not (the gradients of scale and shift).
+ * Never where a kernel in between needs the one and gives to the other, nor where one would read at other elements what the other writes. */
+#include "scheduler.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LOADS = 28, LOOK_BACK = 24 };
+
+struct fuser {
+  struct scheduler *s;
+  uint32_t *now; /* what each unit has become */
+};
+
+static uint32_t now(const struct fuser *f, uint32_t unit) {
+  while (unit != NO_UNIT && f->now[unit] != unit) unit = f->now[unit];
+  return unit;
+}
+
+static const struct version *version_of(struct fuser *f, struct uop *buffer) {
+  return &f->s->version[schedule_version(f->s, buffer)];
+}
+static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
+
+/* Whether all that b needs, besides what a gives, is there before a. */
+static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
+  const struct unit *u = &f->s->unit[b];
+  for (unsigned i = 0; i < u->nloads; i++) {
+    uint32_t w = now(f, version_of(f, memory_of(u->load[i]))->writer);
+    if (w != NO_UNIT && w != a && w != b && w > a) return false;
+  }
+  for (unsigned i = 0; i < u->nstores; i++) {
+    struct uop *before = version_of(f, u->store[i].index->src[0])->previous;
+    if (!before) continue;
+    const struct version *v = version_of(f, before);
+    uint32_t w = now(f, v->writer);
+    if (w != NO_UNIT && w != a && w != b && w > a) return false;
+    for (unsigned r = 0; r < v->nreaders; r++) {
+      w = now(f, v->reader[r]);
+      if (w != a && w != b && w > a) return false;
+    }
+  }
+  return true;
+}
+
+/* Whether nobody but b needs what a does before b's place. */
+static bool awaited_until(struct fuser *f, uint32_t a, uint32_t b) {
+  const struct unit *u = &f->s->unit[a];
+  for (unsigned i = 0; i < u->nstores; i++) {
+    const struct version *v = version_of(f, u->store[i].index->src[0]);
+    uint32_t w = now(f, v->next_writer);
+    if (w != NO_UNIT && w != a && w != b && w < b) return false;
+    for (unsigned r = 0; r < v->nreaders; r++) {
+      w = now(f, v->reader[r]);
+      if (w != a && w != b && w < b) return false;
+    }
+  }
+  for (unsigned i = 0; i < u->nloads; i++) {
+    uint32_t w = now(f, version_of(f, memory_of(u->load[i]))->next_writer);
+    if (w != NO_UNIT && w != a && w != b && w < b) return false;
+  }
+  return true;
+}
+
+/* The store of u into a buffer; NULL: none. */
+static const struct store *store_to(const struct unit *u, const struct uop *buffer) {
+  for (unsigned i = 0; i < u->nstores; i++)
+    if (u->store[i].index->src[0] == buffer) return &u->store[i];
+  return NULL;
+}
+
+/* Whether what u reads of memory that w writes, before or after, it reads where w writes it. feeds: it reads it after. */
+static bool reads_in_place(struct fuser *f, const struct unit *w, const struct unit *u, bool *feeds) {
+  for (unsigned i = 0; i < w->nstores; i++) {
+    const struct uop *index = w->store[i].index, *before = version_of(f, index->src[0])->previous;
+    for (unsigned k = 0; k < u->nloads; k++) {
+      const struct uop *from = u->load[k]->src[0];
+      if (from->src[0] != index->src[0] && from->src[0] != before) continue;
+      if (from->src[1] != index->src[1] || index->nsrc > 2) return false;
+      *feeds |= from->src[0] == index->src[0];
+    }
+  }
+  return true;
+}
+
+static unsigned shared_loads(const struct unit *a, const struct unit *b) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < a->nloads; i++)
+    for (unsigned k = 0; k < b->nloads; k++) n += a->load[i] == b->load[k];
+  return n;
+}
+
+static bool same_ranges(const struct uop *a, const struct uop *b) {
+  return a->nsrc == b->nsrc && !memcmp(a->src + 1, b->src + 1, (a->nsrc - 1u) * sizeof *a->src);
+}
+
+static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
+  if (feeds) return true;
+  unsigned shared = shared_loads(a, b);
+  if (!shared) return false;
+  if (!a->nreduces && !b->nreduces) return true;
+  if (!a->nreduces || !b->nreduces || (shared != a->nloads && shared != b->nloads)) return false;
+  for (unsigned i = 0; i < a->nreduces; i++)
+    if (!same_ranges(a->reduce[i], b->reduce[0])) return false;
+  for (unsigned i = 0; i < b->nreduces; i++)
+    if (!same_ranges(b->reduce[i], a->reduce[0])) return false;
+  return true;
+}
+
+static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
+  const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
+  if (x->device != y->device || x->swaps || y->swaps || x->copy_to || y->copy_to) return false;
+  if (x->serial != y->serial && x->nreduces && y->nreduces) return false;
+  if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
+  bool back = false;
+  *feeds = false;
+  if (!reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
+  if (*feeds && x->nreduces + y->nreduces > 4) return false;
+  if (!pays(x, y, *feeds)) return false;
+  *early = ready_at(f, a, b);
+  return *early || awaited_until(f, a, b);
+}
+
+/* Gives b's reduce ranges numbers that a does not use; equal ranges of unrelated reduces stay, they run in one loop. */
+static bool renumber(struct scheduler *s, struct unit *a, struct unit *b, bool all) {
+  struct uop *from[64], *to[64];
+  unsigned n = 0;
+  int64_t next = 0;
+  for (unsigned i = 0; i < a->nranges; i++)
+    if (a->range[i]->arg.i >= next) next = a->range[i]->arg.i + 1;
+  for (unsigned pass = 0; pass < 2; pass++) {
+    struct unit *u = pass ? b : a;
+    for (unsigned i = 0; i < u->nreduces; i++)
+      for (unsigned k = 1; k < u->reduce[i]->nsrc; k++)
+        if (u->reduce[i]->src[k]->arg.i >= next) next = u->reduce[i]->src[k]->arg.i + 1;
+  }
+  for (unsigned i = 0; i < b->nreduces; i++)
+    for (unsigned k = 1; k < b->reduce[i]->nsrc; k++) {
+      struct uop *r = b->reduce[i]->src[k];
+      bool clash = false, seen = false;
+      for (unsigned j = 0; j < a->nreduces; j++)
+        for (unsigned m = 1; m < a->reduce[j]->nsrc; m++)
+          clash |= a->reduce[j]->src[m]->arg.i == r->arg.i && (all || a->reduce[j]->src[m] != r);
+      for (unsigned j = 0; j < n; j++) seen |= from[j] == r;
+      if (!clash || seen) continue;
+      if (n == 64) return false;
+      from[n] = r;
+      to[n++] = uop_range(s->graph, r->src[0], next++, AXIS_REDUCE);
+    }
+  for (unsigned i = 0; n && i < b->nstores; i++)
+    b->store[i].value = uop_substitute(s->graph, b->store[i].value, from, to, n);
+  return !n || schedule_scan(s, b);
+}
+
+/* b's loads of what a writes become the values. */
+static bool take_values(struct scheduler *s, const struct unit *a, struct unit *b) {
+  struct uop *from[MOST_LOADS], *to[MOST_LOADS];
+  unsigned n = 0;
+  for (unsigned i = 0; i < b->nloads; i++) {
+    struct uop *load = b->load[i];
+    const struct store *w = store_to(a, memory_of(load));
+    if (!w) continue;
+    struct uop *valid = load->src[0]->nsrc > 2 ? load->src[0]->src[2] : NULL;
+    from[n] = load;
+    to[n++] = valid ? uop_where(s->graph, valid, w->value, load->src[1]) : w->value;
+  }
+  for (unsigned i = 0; n && i < b->nstores; i++)
+    b->store[i].value = simplify(s->simplifier, uop_substitute(s->graph, b->store[i].value, from, to, n));
+  return true;
+}
+
+/* Whether anything is left that reads what unit u stores. */
+static bool needed(struct fuser *f, const struct store *w, uint32_t a, uint32_t b) {
+  const struct version *v = version_of(f, w->index->src[0]);
+  if (v->kept || v->previous || w->why == SCHEDULE_CONTIGUOUS) return true;
+  for (unsigned r = 0; r < v->nreaders; r++) {
+    uint32_t reader = now(f, v->reader[r]);
+    if (reader != a && reader != b) return true;
+  }
+  return false;
+}
+
+static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds) {
+  struct scheduler *s = f->s;
+  struct unit *x = &s->unit[a], *y = &s->unit[b];
+  if (!renumber(s, x, y, feeds) || !take_values(s, x, y)) return false;
+  struct store *all = graph_alloc(s->graph, (x->nstores + y->nstores) * sizeof *all);
+  if (!all) return schedule_no_memory(s), false;
+  unsigned n = 0;
+  for (unsigned i = 0; i < x->nstores; i++)
+    if (!feeds || needed(f, &x->store[i], a, b)) all[n++] = x->store[i];
+  memcpy(all + n, y->store, y->nstores * sizeof *all);
+  unsigned serial = x->nreduces ? x->serial : y->nreduces ? y->serial : 0;
+  struct unit *to = early ? x : y, *gone = early ? y : x;
+  to->store = all, to->nstores = n + y->nstores, to->serial = serial;
+  gone->gone = true;
+  f->now[early ? b : a] = early ? a : b;
+  return schedule_scan(s, to);
+}
+
+static uint64_t key_of(const struct unit *u) {
+  uint64_t h = u->device + 1;
+  for (unsigned i = 0; i < u->nranges; i++) h = (h ^ u->range[i]->hash) * UINT64_C(0x9e3779b97f4a7c15);
+  return h;
+}
+
+void schedule_fuse(struct scheduler *s) {
+  struct fuser f = {.s = s, .now = calloc(s->nunits + 1, sizeof *f.now)};
+  size_t buckets = 64;
+  while (buckets < 2 * s->nunits) buckets *= 2;
+  uint32_t *head = malloc(buckets * sizeof *head), *next = calloc(s->nunits + 1, sizeof *next);
+  if (!f.now || !head || !next) {
+    schedule_no_memory(s);
+    goto out;
+  }
+  for (size_t i = 0; i < buckets; i++) head[i] = NO_UNIT;
+  for (size_t i = 0; i < s->nunits; i++) f.now[i] = (uint32_t)i;
+  for (size_t i = 0; i < s->nunits && !s->status; i++) {
+    uint32_t b = (uint32_t)i;
+    if (s->unit[b].copy_to) continue;
+    size_t at = key_of(&s->unit[b]) & (buckets - 1);
+    unsigned looked = 0;
+    bool early, feeds, joined = false;
+    for (uint32_t a = head[at]; a != NO_UNIT && looked < LOOK_BACK && !s->status; a = next[a]) {
+      struct unit *x = &s->unit[a], *y = &s->unit[b];
+      if (x->gone) continue;
+      looked++;
+      if (x->nranges != y->nranges || memcmp(x->range, y->range, x->nranges * sizeof *x->range) != 0) continue;
+      if (!may_join(&f, a, b, &early, &feeds)) continue;
+      if (!join(&f, a, b, early, feeds)) break;
+      joined = early;
+      if (early) break;
+    }
+    if (!joined) next[b] = head[at], head[at] = b;
+  }
+out:
+  free(f.now);
+  free(head);
+  free(next);
+}

@@ -1,0 +1,157 @@
+/* Scheduling: where in memory an element is. Loads, the places that a GATHER reads and the views that an ASSIGN writes. */
+#include "scheduler.h"
+#include <errno.h>
+
+enum { DEAR_PLACE = 32 };
+
+struct uop *schedule_zero(struct graph *g, enum dtype t) {
+  return dtype_is_float(t) ? uop_const_float(g, t, 0) : uop_const_int(g, t, 0);
+}
+
+struct uop **schedule_index_array(struct scheduler *s, unsigned rank) {
+  struct uop **p = graph_alloc(s->graph, (rank + 1) * sizeof *p);
+  if (!p) schedule_no_memory(s);
+  return p;
+}
+
+/* Elements that any values of the variables in its shape ask for. */
+static int64_t most_elements(struct scheduler *s, const struct shape *shape) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < shape->rank; i++)
+    if (uop_max(shape->dim[i]) < 0 || __builtin_mul_overflow(n, uop_max(shape->dim[i]), &n)) {
+      schedule_fail(s, -EOVERFLOW, "a value is larger than any memory");
+      return 0;
+    }
+  return n;
+}
+
+static struct uop *new_version(struct scheduler *s, struct node *n) {
+  struct uop *before = schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
+  uint32_t old = schedule_version(s, before);
+  if (old == NO_UNIT || n->numel == 0 || node_of(s, n->u->src[2])->numel == 0) return before;
+  struct uop *size = before->src[0], *real = s->version[old].real;
+  struct uop *b = uop_new(s->graph, OP_BUFFER, real->dtype, 1, (union uop_arg){.i = -(int64_t)s->nversions - 1},
+                          real->aux, &size, 1);
+  uint32_t v = schedule_version(s, b);
+  if (v == NO_UNIT) return before;
+  s->version[v].real = real, s->version[v].previous = before;
+  return b;
+}
+
+struct uop *schedule_buffer(struct scheduler *s, struct node *n) {
+  if (n->buffer) return n->buffer;
+  if (n->u->op == OP_COPY) {
+    struct node *x = node_of(s, base_of(n->u->src[0]));
+    if (x->device == n->device) return n->buffer = schedule_buffer(s, x);
+  }
+  if (n->u->op == OP_ASSIGN) return n->buffer = new_version(s, n);
+  int64_t size = n->numel < 0 ? most_elements(s, n->u->shape) : n->numel;
+  return n->buffer = uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
+                             n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
+}
+
+struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
+  struct graph *g = s->graph;
+  struct uop *at = n->u->op == OP_BUFFER ? idx[0] : index_flatten(s->simplifier, n->u->shape, idx);
+  struct uop *src[3] = {schedule_buffer(s, n), simplify_under(s->simplifier, at, valid), valid};
+  enum dtype t = n->u->dtype;
+  struct uop *index = uop_new(g, OP_INDEX, t, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
+  return uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, (struct uop *[]){index, schedule_zero(g, t)}, valid ? 2 : 1);
+}
+
+/* ---- GATHER ---------------------------------------------------------------------------------------------------------------------- */
+static bool type_holds(enum dtype t, int64_t lo, int64_t hi) {
+  if (t == DT_INDEX || t == DT_I64 || t == DT_U64) return lo > INT64_MIN && hi < INT64_MAX && (t != DT_U64 || lo >= 0);
+  if (t == DT_BOOL || !dtype_is_int(t)) return false;
+  bool negative = dtype_info[t].cls == 'i';
+  int64_t top = (INT64_C(1) << (dtype_info[t].size * 8 - negative)) - 1;
+  return lo >= (negative ? -top - 1 : 0) && hi <= top;
+}
+
+/* v as an index. Arithmetic that cannot overflow its type is done on indices, where more is known of it. */
+static struct uop *to_index(struct scheduler *s, struct uop *v) {
+  struct graph *g = s->graph;
+  if (v->dtype == DT_INDEX) return v;
+  if (v->op == OP_CONST && !dtype_is_float(v->dtype)) return uop_index(g, v->arg.i);
+  if (v->op == OP_CAST && v->src[0]->dtype == DT_INDEX && type_holds(v->dtype, uop_min(v->src[0]), uop_max(v->src[0])))
+    return v->src[0];
+  if (v->op == OP_ADD || v->op == OP_SUB || v->op == OP_MUL) {
+    struct uop *a = to_index(s, v->src[0]), *b = to_index(s, v->src[1]), *c = index_binary(s->simplifier, v->op, a, b);
+    if (type_holds(v->dtype, uop_min(c), uop_max(c))) return c;
+  }
+  return uop_cast(g, v, DT_INDEX);
+}
+
+static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
+
+bool schedule_gather(struct scheduler *s, struct uop *u, struct uop *const *idx, struct uop **out, struct uop **valid,
+                     struct uop **padded) {
+  struct graph *g = s->graph;
+  struct node *index = node_of(s, u->src[1]);
+  if (index->device == NO_DEVICE) index->device = node_of(s, u)->device;
+  struct uop *value = tensor_value(s, index, idx, *valid), *dim = u->src[0]->shape->dim[u->arg.i];
+  if (!value) return false;
+  struct uop *at = to_index(s, value);
+  struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
+                                 index_binary(s->simplifier, OP_CMPLT, at, dim));
+  for (unsigned i = 0; i < u->src[0]->shape->rank; i++) out[i] = idx[i];
+  /* Inside, 32 bits hold it; outside, nothing is read. */
+  if ((uop_min(at) < INT32_MIN || uop_max(at) > INT32_MAX) && uop_max(dim) <= INT32_MAX)
+    at = uop_cast(g, uop_cast(g, value, DT_I32), DT_INDEX);
+  out[u->arg.i] = at;
+  *padded = uop_is_const(inside) && inside->arg.i ? NULL : inside;
+  *valid = index_and(s->simplifier, *valid, *padded);
+  return true;
+}
+
+/* The element of n at idx as an expression over loads, for the index of a GATHER, which must be known before what it indexes is looked
+ * at. Reduces, and what is dear, become values in memory. NULL: memory ran out. */
+static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
+  struct graph *g = s->graph;
+  struct uop *u = n->u;
+  if (op_info[u->op].cls == OPCLASS_LEAF) return u;
+  if (n->numel == 0) return schedule_zero(g, u->dtype);
+  if (u->op == OP_IOTA) return simplify(s->simplifier, uop_cast(g, idx[0], u->dtype));
+  if (!in_memory(n) && (u->op == OP_REDUCE_AXIS || (is_alu(u) && n->cost > DEAR_PLACE)))
+    n->realized = true, n->why = SCHEDULE_PLACE;
+  if (in_memory(n)) return schedule_load(s, n, idx, valid);
+  struct uop *src[3] = {0};
+  if (is_alu(u)) {
+    for (unsigned k = 0; k < u->nsrc; k++) {
+      src[k] = tensor_value(s, node_of(s, u->src[k]), idx, valid);
+      if (!src[k]) return NULL;
+    }
+    return simplify(s->simplifier, uop_with_src(g, u, src));
+  }
+  struct node *x = node_of(s, u->src[0]);
+  if (x->device == NO_DEVICE) x->device = n->device;
+  if (u->op == OP_CONTIGUOUS) return tensor_value(s, x, idx, valid);
+  struct uop **from = schedule_index_array(s, u->src[0]->shape->rank), *padded = NULL;
+  if (!from) return NULL;
+  if (x->numel != 0) {
+    if (u->op != OP_GATHER)
+      index_movement(s->simplifier, u, idx, from, &valid, &padded);
+    else if (!schedule_gather(s, u, idx, from, &valid, &padded))
+      return NULL;
+  }
+  struct uop *v = tensor_value(s, x, from, valid);
+  return v && padded ? simplify(s->simplifier, uop_where(g, padded, v, schedule_zero(g, u->dtype))) : v;
+}
+
+/* ---- ASSIGN ---------------------------------------------------------------------------------------------------------------------- */
+struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx) {
+  struct uop *v = u->src[1], *x = u->src[0], *memory = base_of(x), *valid = NULL, *padded;
+  for (; v != x && v != memory; v = v->src[0]) {
+    struct uop **from = schedule_index_array(s, v->src[0]->shape->rank);
+    if (!from) return NULL;
+    if (v->op == OP_EXPAND && !shape_equal(v->shape, v->src[0]->shape)) {
+      schedule_fail(s, -EINVAL, "not supported: assigning to a view that repeats elements");
+      return NULL;
+    }
+    index_movement(s->simplifier, v, idx, from, &valid, &padded);
+    idx = from;
+  }
+  struct uop *at = v->op == OP_BUFFER ? idx[0] : index_flatten(s->simplifier, v->shape, idx);
+  struct uop *src[3] = {schedule_buffer(s, node_of(s, u)), simplify_under(s->simplifier, at, valid), valid};
+  return uop_new(s->graph, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
+}

@@ -1,0 +1,186 @@
+/* Scheduling, from the leaves to the roots: every use is given its value; at what is written to memory that completes a unit. */
+#include "scheduler.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
+  if (op == OP_MAX) {
+    static const int64_t least[DT_COUNT] = {
+        [DT_I8] = INT8_MIN, [DT_I16] = INT16_MIN, [DT_I32] = INT32_MIN, [DT_I64] = INT64_MIN, [DT_INDEX] = INT64_MIN};
+    return dtype_is_float(t) ? uop_const_float(g, t, -INFINITY) : uop_const_int(g, t, least[t]);
+  }
+  return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
+}
+
+/* The value of x at an index: loaded where it is in memory, else as the use of it was evaluated. */
+static struct uop *value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
+                            uint32_t use) {
+  if (op_info[x->u->op].cls == OPCLASS_LEAF) return x->u;
+  if (x->numel == 0) return schedule_zero(s->graph, x->u->dtype);
+  if (in_memory(x)) return schedule_load(s, x, idx, valid);
+  return s->use[use].value;
+}
+
+static struct uop *source_value(struct scheduler *s, struct uop *u, const struct use *w, unsigned k) {
+  return value_at(s, node_of(s, u->src[k]), w->src_idx, w->src_valid, w->src_use[k]);
+}
+
+static struct uop *evaluate(struct scheduler *s, struct node *n, const struct use *w) {
+  struct graph *g = s->graph;
+  struct uop *u = n->u, *src[3] = {0};
+  if (is_alu(u)) {
+    for (unsigned k = 0; k < u->nsrc; k++) src[k] = source_value(s, u, w, k);
+    return uop_with_src(g, u, src);
+  }
+  if (u->op == OP_IOTA) return uop_cast(g, w->idx[0], u->dtype);
+  struct uop *x = source_value(s, u, w, 0);
+  if (u->op == OP_REDUCE_AXIS) {
+    if (node_of(s, u->src[0])->numel == 0) return reduce_identity(g, u->aux, u->dtype);
+    if (!w->nranges) return x;
+    struct uop *all[MAX_RANK + 1] = {x};
+    memcpy(all + 1, w->range, w->nranges * sizeof *all);
+    return uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, w->nranges + 1);
+  }
+  if (w->padded) {
+    bool masked =
+        x->op == OP_LOAD && x->src[0]->nsrc == 3 && x->src[0]->src[2] == w->src_valid; /* yields 0 there already */
+    if (!masked) return uop_where(g, w->padded, x, schedule_zero(g, u->dtype));
+  }
+  return x; /* movement and CONTIGUOUS */
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------------------------ */
+struct unit *schedule_add_unit(struct scheduler *s) {
+  struct unit *p = schedule_grow(s, s->unit, s->nunits, &s->units_capacity, sizeof *p);
+  if (!p) return NULL;
+  s->unit = p;
+  return memset(&p[s->nunits++], 0, sizeof *p);
+}
+
+static bool push(struct scheduler *s, size_t *depth, struct uop *u) {
+  if (s->mark[u->id] == s->walk) return true;
+  s->mark[u->id] = s->walk;
+  struct uop **p = schedule_grow(s, s->stack, *depth, &s->stack_capacity, sizeof *p);
+  if (!p) return false;
+  s->stack = p;
+  p[(*depth)++] = u;
+  return true;
+}
+
+bool schedule_scan(struct scheduler *s, struct unit *u) {
+  size_t nodes = graph_node_count(s->graph), depth = 0, found = 0, reduces = 0;
+  if (nodes > s->nmarks) {
+    uint32_t *p = realloc(s->mark, 2 * nodes * sizeof *p);
+    if (!p) return schedule_no_memory(s), false;
+    memset(p + s->nmarks, 0, (2 * nodes - s->nmarks) * sizeof *p);
+    s->mark = p, s->nmarks = 2 * nodes;
+  }
+  s->walk++;
+  for (unsigned i = 0; i < u->nstores; i++)
+    if (!push(s, &depth, u->store[i].index) || !push(s, &depth, u->store[i].value)) return false;
+  /* The stack keeps all that came by: what is behind `at` is done. */
+  for (size_t at = 0; at < depth; at++) {
+    struct uop *v = s->stack[at];
+    found += v->op == OP_LOAD, reduces += v->op == OP_REDUCE;
+    for (unsigned k = 0; k < v->nsrc; k++)
+      if (!push(s, &depth, v->src[k])) return false;
+  }
+  u->load = graph_alloc(s->graph, (found + reduces + 1) * sizeof(struct uop *));
+  if (!u->load) return schedule_no_memory(s), false;
+  u->reduce = u->load + found;
+  u->nloads = u->nreduces = 0;
+  for (size_t at = 0; at < depth; at++) {
+    if (s->stack[at]->op == OP_LOAD) u->load[u->nloads++] = s->stack[at];
+    if (s->stack[at]->op == OP_REDUCE) u->reduce[u->nreduces++] = s->stack[at];
+  }
+  return true;
+}
+
+static struct unit *add_kernel(struct scheduler *s, struct node *n, struct uop *index, struct uop *value) {
+  struct planned_kernel *k = n->kernel;
+  struct unit *u = schedule_add_unit(s);
+  struct store *store = graph_alloc(s->graph, sizeof *store);
+  if (!u || !store) {
+    schedule_no_memory(s);
+    return NULL;
+  }
+  *store = (struct store){index, simplify(s->simplifier, value), n->why};
+  u->store = store, u->nstores = 1;
+  u->device = n->device == NO_DEVICE ? 0 : n->device;
+  u->nranges = k->nranges, u->serial = k->serial;
+  memcpy(u->range, k->range, sizeof u->range);
+  return schedule_scan(s, u) ? u : NULL;
+}
+
+static void finish_realized(struct scheduler *s, struct node *n) {
+  struct planned_kernel *k = n->kernel;
+  struct uop *b = schedule_buffer(s, n);
+  if (n->numel == 0) return;
+  struct uop *at = index_flatten(s->simplifier, n->u->shape, k->idx);
+  struct uop *index = uop_new(s->graph, OP_INDEX, n->u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
+  add_kernel(s, n, index, n->use == NO_USE ? n->u : s->use[n->use].value); /* no use: a constant or variable */
+}
+
+static bool is_whole(struct scheduler *s, struct node *n) {
+  int64_t all = schedule_buffer(s, n)->src[0]->arg.i;
+  for (struct uop *v = n->u->src[1]; v->op != OP_BUFFER && v->op != OP_ASSIGN; v = v->src[0])
+    if (v->op != OP_RESHAPE) return false;
+  return node_of(s, n->u->src[1])->numel == all;
+}
+
+/* The value goes straight into the view, unless the kernel reads what others of its work-items write: then it goes to memory of its own,
+ * which a second kernel copies. */
+static void finish_assign(struct scheduler *s, struct node *n) {
+  struct graph *g = s->graph;
+  struct planned_kernel *k = n->kernel;
+  struct uop *value = value_at(s, node_of(s, n->u->src[2]), k->idx, NULL, k->value_use);
+  struct uop *index = schedule_view(s, n->u, k->idx);
+  if (!index) return;
+  uint32_t v = schedule_version(s, index->src[0]);
+  struct uop *before = v == NO_UNIT ? NULL : s->version[v].previous;
+  struct unit *u = add_kernel(s, n, index, value);
+  bool clash = false;
+  for (unsigned i = 0; u && i < u->nloads; i++) {
+    struct uop *from = u->load[i]->src[0];
+    clash |= from->src[0] == before && from->src[1] != index->src[1];
+  }
+  if (!clash) return;
+  const struct shape *shape = n->u->src[1]->shape;
+  struct uop *flat = index_flatten(s->simplifier, shape, k->idx);
+  struct uop *size = uop_index(g, node_of(s, n->u->src[1])->numel);
+  if (size->arg.i < 0) {
+    schedule_fail(
+        s, -EINVAL,
+        "not supported: assigning a value of symbolic size that is made of other elements of the same memory");
+    return;
+  }
+  struct uop *b = uop_new(g, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, u->device, &size, 1);
+  struct uop *temporary = uop_new(g, OP_INDEX, n->u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, flat}, 2);
+  u->store[0].index = temporary, u->store[0].why = SCHEDULE_OVERWRITTEN;
+  if (!schedule_scan(s, u)) return;
+  k->serial = 0;
+  u = add_kernel(s, n, index, uop_new(g, OP_LOAD, n->u->dtype, 1, (union uop_arg){0}, 0, &temporary, 1));
+  if (u) u->swaps = is_whole(s, n);
+}
+
+static void finish_copy(struct scheduler *s, struct node *n) {
+  struct node *x = node_of(s, base_of(n->u->src[0]));
+  struct uop *to = schedule_buffer(s, n);
+  if (x->device == n->device || n->numel == 0) return;
+  struct unit *u = schedule_add_unit(s);
+  if (!u) return;
+  u->device = n->device;
+  u->copy_to = to, u->copy_from = schedule_buffer(s, x);
+}
+
+void schedule_values(struct scheduler *s, struct node *n) {
+  if (n->u->op == OP_COPY) finish_copy(s, n);
+  for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) s->use[w].value = evaluate(s, n, &s->use[w]);
+  if (!n->kernel || s->status) return;
+  if (n->u->op == OP_ASSIGN)
+    finish_assign(s, n);
+  else
+    finish_realized(s, n);
+}

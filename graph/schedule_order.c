@@ -1,0 +1,303 @@
+/* Scheduling: units in an order in which each reads what it means to, and the items of the schedule.
+ *
+ * A unit runs after the writers of what it reads. A unit that writes over memory runs after the readers of what was there; where one of
+ * these needs the result itself, it is given a copy of the old contents. Otherwise units keep the order in which the graph names them. */
+#include "scheduler.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t schedule_version(struct scheduler *s, struct uop *buffer) {
+  uintptr_t known = (uintptr_t)uop_map_get(&s->version_of, buffer);
+  if (known) return (uint32_t)(known - 1);
+  struct version *p = schedule_grow(s, s->version, s->nversions, &s->versions_capacity, sizeof *p);
+  if (!p) return NO_UNIT;
+  s->version = p;
+  p[s->nversions] = (struct version){.buffer = buffer, .real = buffer, .writer = NO_UNIT, .next_writer = NO_UNIT};
+  if (!uop_map_put(&s->version_of, buffer, (void *)(uintptr_t)(s->nversions + 1))) {
+    schedule_no_memory(s);
+    return NO_UNIT;
+  }
+  return (uint32_t)s->nversions++;
+}
+
+static void add_reader(struct scheduler *s, struct uop *buffer, uint32_t unit) {
+  uint32_t v = schedule_version(s, buffer);
+  if (v == NO_UNIT) return;
+  struct version *x = &s->version[v];
+  if (x->nreaders && x->reader[x->nreaders - 1] == unit) return;
+  if (x->nreaders == x->capacity) {
+    unsigned c = x->capacity ? 2 * x->capacity : 4;
+    uint32_t *p = realloc(x->reader, c * sizeof *p);
+    if (!p) {
+      schedule_no_memory(s);
+      return;
+    }
+    x->reader = p, x->capacity = c;
+  }
+  x->reader[x->nreaders++] = unit;
+}
+
+static void set_writer(struct scheduler *s, struct uop *buffer, uint32_t unit) {
+  uint32_t v = schedule_version(s, buffer), before;
+  if (v == NO_UNIT) return;
+  s->version[v].writer = unit;
+  if (!s->version[v].previous || (before = schedule_version(s, s->version[v].previous)) == NO_UNIT) return;
+  if (s->version[before].next_writer != NO_UNIT && s->version[before].next_writer != unit)
+    schedule_fail(
+        s, -EINVAL,
+        "not supported: two ASSIGNs to the same contents of one memory; the second has to be of the first's result");
+  s->version[before].next_writer = unit;
+}
+
+void schedule_versions(struct scheduler *s) {
+  for (size_t v = 0; v < s->nversions; v++)
+    s->version[v].nreaders = 0, s->version[v].writer = s->version[v].next_writer = NO_UNIT;
+  for (size_t i = 0; i < s->nunits && !s->status; i++) {
+    struct unit *u = &s->unit[i];
+    if (u->gone) continue;
+    for (unsigned k = 0; k < u->nstores; k++) set_writer(s, u->store[k].index->src[0], (uint32_t)i);
+    for (unsigned k = 0; k < u->nloads; k++) add_reader(s, u->load[k]->src[0]->src[0], (uint32_t)i);
+    if (u->copy_to) set_writer(s, u->copy_to, (uint32_t)i), add_reader(s, u->copy_from, (uint32_t)i);
+  }
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------------------------- */
+static struct schedule_item *add_item(struct scheduler *s) {
+  struct schedule *o = s->out;
+  struct schedule_item *p = schedule_grow(s, o->items, o->nitems, &s->items_capacity, sizeof *p);
+  if (!p) return NULL;
+  o->items = p;
+  return memset(&p[o->nitems++], 0, sizeof *p);
+}
+
+static struct uop *real_memory(struct scheduler *s, struct uop *buffer) {
+  uint32_t v = schedule_version(s, buffer);
+  return v == NO_UNIT ? buffer : s->version[v].real;
+}
+
+static void copy_item(struct scheduler *s, const struct unit *u) {
+  struct schedule_item *item = add_item(s);
+  if (!item) return;
+  item->kind = SCHEDULE_COPY;
+  item->device = u->device;
+  item->bufs = calloc(2, sizeof *item->bufs);
+  item->why = calloc(1, sizeof *item->why);
+  if (!item->bufs || !item->why) {
+    schedule_no_memory(s);
+    return;
+  }
+  item->nbufs = 2, item->noutputs = 1;
+  item->why[0] = SCHEDULE_COPIED;
+  item->bufs[0] = real_memory(s, u->copy_to), item->bufs[1] = real_memory(s, u->copy_from);
+}
+
+/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial ranges. */
+static void kernel_item(struct scheduler *s, struct unit *u) {
+  struct graph *g = s->graph;
+  struct uop **from = NULL, **to = NULL, **order = NULL, *stores[MAX_STORES];
+  struct schedule_item *item = add_item(s);
+  size_t norder = 0, room = u->nstores + 1;
+  for (unsigned i = 0; i < u->nstores; i++)
+    stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
+                        (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
+  struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nstores);
+  order = uop_toposort(&sink, 1, &norder);
+  if (!order || !item) goto out;
+  unsigned vars = 0;
+  for (size_t i = 0; i < norder; i++) room += order[i]->op == OP_BUFFER, vars += order[i]->op == OP_VAR;
+  item->kind = SCHEDULE_KERNEL;
+  item->device = u->device;
+  item->noutputs = u->nstores;
+  item->swaps = u->swaps;
+  item->bufs = calloc(room, sizeof *item->bufs);
+  item->vars = calloc(vars + 1, sizeof *item->vars);
+  item->why = calloc(u->nstores, sizeof *item->why);
+  from = calloc(room + u->nranges, sizeof(struct uop *));
+  to = calloc(room + u->nranges, sizeof(struct uop *));
+  if (!item->bufs || !item->vars || !item->why || !from || !to) {
+    schedule_no_memory(s);
+    goto out;
+  }
+  unsigned pairs = 0;
+  for (unsigned i = 0; i < u->nstores; i++) item->why[i] = u->store[i].why;
+  for (size_t i = 0; i < u->nstores + norder; i++) {
+    struct uop *b = i < u->nstores ? u->store[i].index->src[0] : order[i - u->nstores];
+    if (b->op != OP_BUFFER) continue;
+    struct uop *real = real_memory(s, b);
+    unsigned slot = 0;
+    while (slot < item->nbufs && item->bufs[slot] != real) slot++;
+    if (slot == item->nbufs) item->bufs[item->nbufs++] = real;
+    from[pairs] = b;
+    to[pairs++] = uop_new(g, OP_PARAM, b->dtype, 1, (union uop_arg){.i = slot}, 0, b->src, 1);
+    if (pairs == room) break;
+  }
+  for (size_t i = 0; i < norder; i++)
+    if (order[i]->op == OP_VAR) item->vars[item->nvars++] = order[i];
+  for (unsigned i = 0; i < u->nranges; i++)
+    if (u->serial >> i & 1) {
+      from[pairs] = u->range[i];
+      to[pairs++] = uop_range(g, u->range[i]->src[0], u->range[i]->arg.i, AXIS_SERIAL);
+    }
+  item->ast = uop_substitute(g, sink, from, to, pairs);
+out:
+  free(order);
+  free(from);
+  free(to);
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------------------------- */
+struct sorter {
+  struct scheduler *s;
+  uint32_t *waits; /* by unit: for how many others */
+  uint32_t *heap;  /* units that wait for none, the first on top */
+  size_t nheap;
+};
+
+static void heap_push(struct sorter *q, uint32_t unit) {
+  size_t at = q->nheap++;
+  for (; at && q->heap[(at - 1) / 2] > unit; at = (at - 1) / 2) q->heap[at] = q->heap[(at - 1) / 2];
+  q->heap[at] = unit;
+}
+
+static uint32_t heap_pop(struct sorter *q) {
+  uint32_t top = q->heap[0], last = q->heap[--q->nheap];
+  size_t at = 0;
+  for (size_t child; (child = 2 * at + 1) < q->nheap; at = child) {
+    if (child + 1 < q->nheap && q->heap[child + 1] < q->heap[child]) child++;
+    if (q->heap[child] >= last) break;
+    q->heap[at] = q->heap[child];
+  }
+  q->heap[at] = last;
+  return top;
+}
+
+/* Calls done for every unit that has to run after unit i, as often for each at any time. */
+static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *q, uint32_t after)) {
+  struct scheduler *s = q->s;
+  struct unit *u = &s->unit[i];
+  for (unsigned k = 0; k < u->nstores + (u->copy_to != NULL); k++) {
+    uint32_t v = schedule_version(s, u->copy_to ? u->copy_to : u->store[k].index->src[0]);
+    if (v == NO_UNIT) return;
+    const struct version *x = &s->version[v];
+    for (unsigned r = 0; r < x->nreaders; r++)
+      if (x->reader[r] != i) done(q, x->reader[r]);
+    if (x->next_writer != NO_UNIT && x->next_writer != i) done(q, x->next_writer);
+  }
+  struct uop *seen = NULL;
+  for (unsigned k = 0; k < u->nloads + (u->copy_from != NULL); k++) {
+    struct uop *b = u->copy_from ? u->copy_from : u->load[k]->src[0]->src[0];
+    if (b == seen) continue;
+    seen = b;
+    uint32_t v = schedule_version(s, b), w = v == NO_UNIT ? NO_UNIT : s->version[v].next_writer;
+    if (w != NO_UNIT && w != i) done(q, w);
+  }
+}
+
+static void count_one(struct sorter *q, uint32_t after) { q->waits[after]++; }
+static void release_one(struct sorter *q, uint32_t after) {
+  if (!--q->waits[after]) heap_push(q, after);
+}
+
+/* Gives the units in `stuck` that read what unit w writes over, and wait for w, a copy of it; returns false when there are none. */
+static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
+  struct graph *g = s->graph;
+  bool changed = false;
+  for (unsigned k = 0; k < s->unit[w].nstores; k++) {
+    uint32_t now = schedule_version(s, s->unit[w].store[k].index->src[0]);
+    struct uop *old = now == NO_UNIT ? NULL : s->version[now].previous;
+    uint32_t v = old ? schedule_version(s, old) : NO_UNIT;
+    if (v == NO_UNIT) continue;
+    struct uop *fresh = NULL;
+    struct version before = s->version[v];
+    for (unsigned r = 0; r < before.nreaders; r++) {
+      uint32_t i = before.reader[r];
+      if (done[i] || i == w) continue;
+      if (!fresh) {
+        struct uop *size = old->src[0], *at = uop_range(g, size, 0, AXIS_LOOP);
+        fresh = uop_new(g, OP_BUFFER, old->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, old->aux, &size, 1);
+        struct uop *from = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){old, at}, 2);
+        struct uop *to = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){fresh, at}, 2);
+        struct unit *copy = schedule_add_unit(s);
+        struct store *store = graph_alloc(g, sizeof *store);
+        if (!copy || !store) return schedule_no_memory(s), false;
+        *store = (struct store){to, uop_new(g, OP_LOAD, old->dtype, 1, (union uop_arg){0}, 0, &from, 1),
+                                SCHEDULE_OVERWRITTEN};
+        copy->store = store, copy->nstores = 1;
+        copy->range[0] = at, copy->nranges = 1;
+        copy->device = s->unit[w].device;
+        if (!schedule_scan(s, copy)) return false;
+      }
+      struct unit *u = &s->unit[i];
+      if (u->copy_from == old) u->copy_from = fresh;
+      for (unsigned j = 0; j < u->nstores; j++) {
+        u->store[j].value = uop_substitute(g, u->store[j].value, &old, &fresh, 1);
+        u->store[j].index = uop_substitute(g, u->store[j].index, &old, &fresh, 1);
+      }
+      if (!u->copy_to && !schedule_scan(s, u)) return false;
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+/* One attempt; a unit that can never run is returned, NO_UNIT: all are in order. done: units in order. */
+static uint32_t sort(struct scheduler *s, uint32_t *order, size_t *norder, bool *done) {
+  struct sorter q = {
+      .s = s, .waits = calloc(s->nunits + 1, sizeof *q.waits), .heap = calloc(s->nunits + 1, sizeof *q.heap)};
+  uint32_t stuck = NO_UNIT;
+  *norder = 0;
+  if (!q.waits || !q.heap) {
+    schedule_no_memory(s);
+    goto out;
+  }
+  for (size_t i = 0; i < s->nunits; i++)
+    if (!s->unit[i].gone) followers(&q, (uint32_t)i, count_one);
+  for (size_t i = 0; i < s->nunits; i++)
+    if (!s->unit[i].gone && !q.waits[i]) heap_push(&q, (uint32_t)i);
+  while (q.nheap) {
+    uint32_t i = heap_pop(&q);
+    order[(*norder)++] = i;
+    done[i] = true;
+    followers(&q, i, release_one);
+  }
+  for (size_t i = 0; i < s->nunits && stuck == NO_UNIT; i++)
+    if (!s->unit[i].gone && !done[i]) stuck = (uint32_t)i;
+out:
+  free(q.waits);
+  free(q.heap);
+  return stuck;
+}
+
+void schedule_items(struct scheduler *s) {
+  for (unsigned attempt = 0; !s->status; attempt++) {
+    schedule_versions(s);
+    size_t norder = 0;
+    uint32_t *order = calloc(s->nunits + 1, sizeof *order);
+    bool *done = calloc(s->nunits + 1, sizeof *done);
+    uint32_t stuck = NO_UNIT;
+    if (!order || !done)
+      schedule_no_memory(s);
+    else
+      stuck = sort(s, order, &norder, done);
+    if (stuck == NO_UNIT || s->status) {
+      for (size_t i = 0; i < norder && !s->status; i++) {
+        struct unit *u = &s->unit[order[i]];
+        if (u->copy_to)
+          copy_item(s, u);
+        else
+          kernel_item(s, u);
+      }
+      free(order);
+      free(done);
+      return;
+    }
+    /* The first that is stuck waits only for readers of what it writes over. */
+    bool saved = false;
+    for (size_t i = stuck; i < s->nunits && !saved && !s->status; i++)
+      if (!s->unit[i].gone && !done[i]) saved = save_old(s, (uint32_t)i, done);
+    if (!saved) schedule_fail(s, -EINVAL, "the kernels wait for each other");
+    free(order);
+    free(done);
+  }
+}

@@ -1,0 +1,224 @@
+/* Scheduling, from the roots to the leaves: the uses of each node, and which nodes are realized.
+ *
+ * A use (kernel, index, valid) says that a kernel evaluates the node at that index, an expression over the kernel's ranges. What it means
+ * for the sources follows from the op: elementwise passes it on, movement rewrites the index, a reduce adds ranges. The rules are stated in
+ * schedule.c. */
+#include "scheduler.h"
+#include <errno.h>
+#include <string.h>
+
+enum {
+  SERIAL_ROWS = 64,
+  SERIAL_LENGTH = 1 << 20,
+  RECOMPUTE = 32,
+  REPEATED = 8,
+  MAX_USES = RECOMPUTE + 2,
+  MAX_REDUCES = 4,
+  SHORT_REDUCE = 64,
+  FEW_RESULTS = 1 << 16,
+};
+
+static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
+
+/* The use (idx, valid) of n in a kernel, found or added; NO_USE when the value will be loaded from memory or needs no index. */
+static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *like, struct uop **idx,
+                        struct uop *valid) {
+  if (in_memory(n) || op_info[n->u->op].cls == OPCLASS_LEAF || n->numel == 0) return NO_USE;
+  if (n->nuses >= MAX_USES && is_alu(n->u)) {
+    realize(n, SCHEDULE_DEAR);
+    return NO_USE;
+  }
+  unsigned rank = n->u->shape->rank, looked = 0;
+  for (uint32_t i = n->use; i != NO_USE && looked < 8; i = s->use[i].next, looked++) {
+    struct use *w = &s->use[i];
+    if (w->kernel != like->kernel || w->valid != valid) continue;
+    if (w->idx != idx && memcmp(w->idx, idx, rank * sizeof *idx) != 0) continue;
+    w->in_reduce |= like->in_reduce, w->expanded |= like->expanded;
+    return i;
+  }
+  struct use *p = schedule_grow(s, s->use, s->nuses, &s->uses_capacity, sizeof *p);
+  if (!p) return NO_USE;
+  s->use = p;
+  p[s->nuses] = (struct use){.kernel = like->kernel,
+                             .idx = idx,
+                             .valid = valid,
+                             .in_reduce = like->in_reduce,
+                             .expanded = like->expanded,
+                             .next = n->use};
+  n->use = (uint32_t)s->nuses++;
+  n->nuses++;
+  return n->use;
+}
+
+/* Whether each dimension of the node is a LOOP range of its own in the kernel; left: the ranges that are none. */
+static bool follows_loops(struct node *n, const struct use *w, unsigned *left) {
+  const struct shape *shape = n->u->shape;
+  struct planned_kernel *k = w->kernel;
+  unsigned used = 0;
+  for (unsigned i = 0; i < shape->rank; i++) {
+    struct uop *x = w->idx[i];
+    if (uop_is_const(x) && uop_is_const(shape->dim[i]) && shape->dim[i]->arg.i == 1) continue;
+    if (x->op != OP_RANGE || x->aux != AXIS_LOOP) return false;
+    unsigned at = 0;
+    while (at < k->nranges && k->range[at] != x) at++;
+    if (at == k->nranges || (used >> at & 1) || x->src[0] != shape->dim[i]) return false;
+    used |= 1u << at;
+  }
+  *left = ((1u << k->nranges) - 1) & ~used;
+  return true;
+}
+
+/* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made of. */
+static bool walks_again(struct node *n, const struct use *w, unsigned left) {
+  struct node *r = n->reduce;
+  struct planned_kernel *k = w->kernel;
+  int64_t rows = n->numel, length = 1, all = shape_numel(r->u->src[0]->shape);
+  for (unsigned i = 0; i < k->nranges; i++)
+    if ((left >> i & 1) && __builtin_mul_overflow(length, uop_max(k->range[i]) + 1, &length)) return false;
+  if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
+  return rows >= SERIAL_ROWS || length <= SERIAL_LENGTH;
+}
+
+/* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little, and it only adds up
+ * what is in memory, a kernel of its own would cost more. */
+static bool short_inside(struct scheduler *s, struct node *n, const struct use *w) {
+  struct planned_kernel *k = w->kernel;
+  struct uop *x = n->reduce->u->src[0];
+  while (is_movement(x)) x = x->src[0];
+  if (!in_memory(node_of(s, x)) && !node_of(s, x)->reduce) return false;
+  int64_t all = shape_numel(n->reduce->u->src[0]->shape), results = 1;
+  for (unsigned i = 0; i < k->nranges; i++)
+    if (__builtin_mul_overflow(results, uop_max(k->range[i]) + 1, &results)) return false;
+  return n->numel > 0 && all > 0 && all / n->reduce->numel <= SHORT_REDUCE && results <= FEW_RESULTS && !k->serial &&
+         n->cost <= REPEATED;
+}
+
+/* What a node that carries a reduce must be realized for; -1: it stays in its only kernel. */
+static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) {
+  struct planned_kernel *k = w->kernel;
+  unsigned left = 0, serial = 0;
+  bool inside = false;
+  if (n->nuses > 1) return SCHEDULE_SHARED;
+  if (w->in_reduce || w->expanded) {
+    bool once = follows_loops(n, w, &left);
+    if (w->in_reduce && !once) {
+      if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
+      inside = true;
+    } else if (!once || (left && !walks_again(n, w, left)))
+      return SCHEDULE_REPEATED;
+    else
+      serial = left;
+  }
+  if (n->u->op != OP_REDUCE_AXIS) return -1;
+  if (k->nreduces && (k->serial != serial || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
+  if (inside && k->nreduces > 1) return SCHEDULE_NESTED;
+  k->nreduces++, k->serial = serial;
+  return -1;
+}
+
+static int why_realize(struct scheduler *s, struct node *n) {
+  if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
+  struct use *w = &s->use[n->use];
+  if (n->reduce) return why_reduce(s, n, w);
+  if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE || (n->cost > REPEATED && w->in_reduce && w->expanded))
+    return SCHEDULE_DEAR;
+  return -1;
+}
+
+/* A kernel for n: fresh ranges over the shape of its value. */
+static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, const struct shape *shape) {
+  struct graph *g = s->graph;
+  struct planned_kernel *k = n->kernel = graph_alloc(g, sizeof *k);
+  if (k) k->idx = schedule_index_array(s, shape->rank);
+  if (!k || !k->idx) {
+    schedule_no_memory(s);
+    return NULL;
+  }
+  k->value_use = NO_USE;
+  for (unsigned i = 0; i < shape->rank; i++) {
+    struct uop *dim = shape->dim[i];
+    k->idx[i] = uop_is_const(dim) && dim->arg.i <= 1 ? uop_index(g, 0) : uop_range(g, dim, k->next_axis++, AXIS_LOOP);
+    if (k->idx[i]->op == OP_RANGE) k->range[k->nranges++] = k->idx[i];
+  }
+  return k;
+}
+
+/* n is written by a kernel of its own, which is then its only use. */
+static void start_realized(struct scheduler *s, struct node *n) {
+  struct planned_kernel *k = start_kernel(s, n, n->u->shape);
+  n->use = NO_USE, n->nuses = 0;
+  if (!k) return;
+  n->realized = false; /* so that the use is recorded */
+  add_use(s, n, &(struct use){.kernel = k}, k->idx, NULL);
+  n->realized = true;
+}
+
+static void start_assign(struct scheduler *s, struct node *n) {
+  struct node *value = node_of(s, n->u->src[2]);
+  if (value->device == NO_DEVICE) value->device = n->device;
+  if (n->numel == 0 || node_of(s, n->u->src[1])->numel == 0) return;
+  n->why = SCHEDULE_ASSIGNED;
+  struct planned_kernel *k = start_kernel(s, n, n->u->src[1]->shape);
+  if (k) k->value_use = add_use(s, value, &(struct use){.kernel = k}, k->idx, NULL);
+}
+
+/* What use i of n means for the sources of n. */
+static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
+  struct graph *g = s->graph;
+  struct uop *u = n->u;
+  struct use w = s->use[i]; /* a copy: adding uses may move the array */
+  w.src_idx = w.idx, w.src_valid = w.valid;
+  for (unsigned k = 0; k < 3; k++) w.src_use[k] = NO_USE;
+  struct use like = w;
+  if (is_movement(u)) {
+    w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);
+    if (!w.src_idx) return;
+    if (node_of(s, u->src[0])->numel != 0) index_movement(s->simplifier, u, w.idx, w.src_idx, &w.src_valid, &w.padded);
+    if (u->op == OP_EXPAND && !shape_equal(u->shape, u->src[0]->shape)) like.expanded = true;
+  } else if (u->op == OP_GATHER) {
+    w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);
+    if (!w.src_idx) return;
+    int64_t size = node_of(s, u->src[0])->numel;
+    if (size != 0 && !schedule_gather(s, u, w.idx, w.src_idx, &w.src_valid, &w.padded)) return;
+    if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* elements may be taken more than once */
+  } else if (u->op == OP_REDUCE_AXIS) {
+    const struct shape *x = u->src[0]->shape;
+    w.src_idx = schedule_index_array(s, x->rank);
+    w.range = schedule_index_array(s, x->rank);
+    if (!w.src_idx || !w.range) return;
+    for (unsigned a = 0; a < x->rank; a++) {
+      w.src_idx[a] = w.idx[a];
+      if (!(u->arg.i >> a & 1)) continue;
+      struct uop *dim = x->dim[a];
+      w.src_idx[a] = uop_is_const(dim) && dim->arg.i <= 1 ? uop_index(g, 0)
+                                                          : uop_range(g, dim, w.kernel->next_axis++, AXIS_REDUCE);
+      if (w.src_idx[a]->op == OP_RANGE) w.range[w.nranges++] = w.src_idx[a];
+    }
+    like.in_reduce = true;
+  }
+  unsigned sources = u->op == OP_GATHER ? 1 : schedule_nsources(u); /* the index of a GATHER is in src_idx */
+  for (unsigned k = 0; k < sources; k++) {
+    struct node *x = node_of(s, u->src[k]);
+    if (x->device == NO_DEVICE) x->device = n->device; /* made of constants: computed where it is used */
+    w.src_use[k] = add_use(s, x, &like, w.src_idx, w.src_valid);
+  }
+  w.next = s->use[i].next;
+  s->use[i] = w;
+}
+
+void schedule_uses(struct scheduler *s, struct node *n) {
+  struct uop *u = n->u;
+  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY) {
+    struct node *b = node_of(s, base_of(u->src[0]));
+    if (!in_memory(b)) realize(b, u->op == OP_COPY ? SCHEDULE_COPIED : SCHEDULE_CONTIGUOUS);
+    if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
+  }
+  if (u->op == OP_ASSIGN) start_assign(s, n);
+  if (is_memory(u)) return;
+  if (!n->realized) {
+    int why = why_realize(s, n);
+    if (why >= 0) realize(n, (enum schedule_reason)why);
+  }
+  if (n->realized) start_realized(s, n);
+  for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) propagate(s, n, w);
+}

@@ -1,0 +1,164 @@
+/* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of it, and the units of
+ * work that come out.
+ *
+ * schedule.c drives; schedule_split.c rewrites large reductions; schedule_use.c decides what is realized; schedule_index.c says where in
+ * memory an element is; schedule_kernel.c gives every use its value and makes units; schedule_fuse.c joins units; schedule_order.c puts
+ * them in an order in which memory that is written over is read before, and makes the items of the schedule. */
+#ifndef DOORBELL_GRAPH_SCHEDULER_H
+#define DOORBELL_GRAPH_SCHEDULER_H
+#include "index.h"
+#include "internal.h"
+#include "schedule.h"
+
+enum { NO_USE = UINT32_MAX, NO_DEVICE = 256, NO_UNIT = UINT32_MAX, MAX_STORES = 8 };
+
+/* A kernel as planned from the roots: one value at every combination of ranges. */
+struct planned_kernel {
+  struct uop **idx; /* the index of its value */
+  struct uop *range[MAX_RANK];
+  unsigned nranges;
+  int64_t next_axis;
+  unsigned nreduces;  /* reduces that it holds */
+  unsigned serial;    /* bit mask of ranges that are AXIS_SERIAL */
+  uint32_t value_use; /* ASSIGN: the use of its value */
+};
+
+struct use {
+  struct planned_kernel *kernel;
+  struct uop **idx;
+  struct uop *valid; /* NULL: always */
+  bool in_reduce, expanded;
+  struct uop **src_idx; /* the use this makes of each source */
+  struct uop *src_valid, *padded;
+  uint32_t src_use[3];
+  struct uop **range; /* REDUCE_AXIS: its ranges */
+  unsigned nranges;
+  struct uop *value;
+  uint32_t next;
+};
+
+struct node {
+  struct uop *u;
+  uint32_t use, nuses; /* list of uses, newest first */
+  uint32_t cost, device;
+  struct node *reduce; /* the reduce it carries */
+  bool branches;       /* something other than elementwise ops and movement that keeps the size uses it, too */
+  bool realized;
+  uint8_t why;                   /* enum schedule_reason */
+  struct planned_kernel *kernel; /* its own, when a kernel writes it */
+  struct uop *buffer;            /* where its value is, when in memory */
+  int64_t numel;                 /* -1: symbolic */
+};
+
+/* Memory at one time of its life. What an ASSIGN writes is a version of its own, a BUFFER with a negative id, until the order is known. */
+struct version {
+  struct uop *buffer, *real, *previous; /* previous: what the write replaces; NULL for memory as it was found, or new */
+  uint32_t writer, next_writer;         /* units; NO_UNIT */
+  bool kept;                            /* a root is in it */
+  uint32_t *reader;
+  unsigned nreaders, capacity;
+};
+
+struct store {
+  struct uop *index, *value; /* INDEX over a version's buffer */
+  enum schedule_reason why;
+};
+
+/* One kernel, or one copy between devices. */
+struct unit {
+  struct store *store;
+  unsigned nstores;
+  struct uop *range[MAX_RANK];
+  unsigned nranges, serial;
+  unsigned device;
+  struct uop *copy_to, *copy_from; /* buffers */
+  bool swaps, gone;
+  struct uop **load; /* every LOAD in it */
+  unsigned nloads, nreduces;
+  struct uop **reduce; /* every REDUCE in it */
+};
+
+struct scheduler {
+  struct graph *graph; /* the schedule's own */
+  struct simplifier *simplifier;
+  struct node *node;
+  size_t nnodes;
+  uint32_t *number; /* of a node in `node`, by id */
+  size_t nnumbers;
+  struct use *use;
+  size_t nuses, uses_capacity;
+  struct unit *unit;
+  size_t nunits, units_capacity;
+  struct version *version;
+  size_t nversions, versions_capacity;
+  struct uop_map version_of; /* BUFFER -> version number + 1 */
+  bool assigns;
+  uint32_t *mark; /* by node id: the walk that came by */
+  size_t nmarks;
+  uint32_t walk;
+  struct uop **stack;
+  size_t stack_capacity;
+  int64_t *next_buffer;
+  struct schedule *out;
+  size_t items_capacity;
+  char *err;
+  size_t errcap;
+  int status;
+};
+
+static inline bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
+static inline bool is_alu(const struct uop *u) { return op_info[u->op].cls == OPCLASS_ALU; }
+static inline struct node *node_of(const struct scheduler *s, const struct uop *u) {
+  return &s->node[s->number[u->id]];
+}
+static inline bool is_memory(const struct uop *u) {
+  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN;
+}
+static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
+/* What memory holds the value of u, apart from its shape. */
+static inline struct uop *base_of(struct uop *u) {
+  while (u->op == OP_RESHAPE || u->op == OP_CONTIGUOUS) u = u->src[0];
+  return u;
+}
+
+/* schedule.c */
+__attribute__((format(printf, 3, 4))) int schedule_fail(struct scheduler *s, int status, const char *fmt, ...);
+int schedule_no_memory(struct scheduler *s);
+/* sources that are tensors */
+unsigned schedule_nsources(const struct uop *u);
+/* Room for one more in an array that grows; NULL when memory ran out. */
+void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity, size_t size);
+
+/* schedule_split.c */
+bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
+
+/* schedule_index.c */
+struct uop *schedule_zero(struct graph *g, enum dtype t);
+struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
+/* The BUFFER of a value that is in memory; a copy to where it is already is no copy. */
+struct uop *schedule_buffer(struct scheduler *s, struct node *n);
+/* The element of n, which is in memory, at an index. */
+struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
+/* Where in its source the element of GATHER u at idx lies. False: memory ran out. */
+bool schedule_gather(struct scheduler *s, struct uop *u, struct uop *const *idx, struct uop **out, struct uop **valid,
+                     struct uop **padded);
+/* INDEX of the element of ASSIGN u's view at idx in the version that it writes. */
+struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
+
+/* schedule_use.c */
+void schedule_uses(struct scheduler *s, struct node *n);
+
+/* schedule_kernel.c */
+void schedule_values(struct scheduler *s, struct node *n);
+struct unit *schedule_add_unit(struct scheduler *s);
+/* Lists the loads and reductions of a unit anew. */
+bool schedule_scan(struct scheduler *s, struct unit *u);
+
+/* schedule_order.c */
+uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */
+void schedule_versions(struct scheduler *s);                        /* who writes and reads each */
+void schedule_items(struct scheduler *s);
+
+/* schedule_fuse.c */
+void schedule_fuse(struct scheduler *s);
+#endif
