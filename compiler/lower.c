@@ -300,6 +300,17 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   return v;
 }
 
+/* Evaluates what is stored everywhere before anything is: a kernel with several outputs may read what it writes over. */
+static void evaluate_all(struct lowerer *L, struct uop *store) {
+  uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
+  lower_first_position(L, mask);
+  do {
+    if (vec) L->position[__builtin_ctzll(vec)] = VEC;
+    lower_eval(L, store->src[1]);
+    if (vec) L->position[__builtin_ctzll(vec)] = 0;
+  } while (lower_next_position(L, mask & ~vec) && !L->failed);
+}
+
 static bool lower_store(struct lowerer *L, struct uop *store) {
   struct codegen *k = L->k;
   struct uop *index = store->src[0];
@@ -425,6 +436,7 @@ static bool lower_kernel(struct lowerer *L) {
       L->axis_value[a] = range;
       opened[nloops++] = in = lower_block_open(L, in, range);
     }
+  for (unsigned i = 0; i < k->ast->nsrc && k->ast->nsrc > 1 && !L->failed; i++) evaluate_all(L, k->ast->src[i]);
   for (unsigned i = 0; i < k->ast->nsrc && !L->failed; i++) lower_store(L, k->ast->src[i]);
   struct uop *end = NULL;
   for (unsigned i = nloops; i-- > 0 && !L->failed;)

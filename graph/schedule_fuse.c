@@ -86,6 +86,15 @@ static bool reads_in_place(struct fuser *f, const struct unit *w, const struct u
   return true;
 }
 
+/* Two versions of one memory cannot be in one kernel: who reads the first would have no time to. */
+static bool write_apart(struct fuser *f, const struct unit *a, const struct unit *b) {
+  for (unsigned i = 0; i < a->nstores; i++)
+    for (unsigned k = 0; k < b->nstores; k++)
+      if (version_of(f, a->store[i].index->src[0])->real == version_of(f, b->store[k].index->src[0])->real)
+        return false;
+  return true;
+}
+
 static unsigned shared_loads(const struct unit *a, const struct unit *b) {
   unsigned n = 0;
   for (unsigned i = 0; i < a->nloads; i++)
@@ -117,7 +126,7 @@ static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
   bool back = false;
   *feeds = false;
-  if (!reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
+  if (!write_apart(f, x, y) || !reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
   if (*feeds && x->nreduces + y->nreduces > 4) return false;
   if (!pays(x, y, *feeds)) return false;
   *early = ready_at(f, a, b);

@@ -296,7 +296,7 @@ void schedule_items(struct scheduler *s) {
     bool saved = false;
     for (size_t i = stuck; i < s->nunits && !saved && !s->status; i++)
       if (!s->unit[i].gone && !done[i]) saved = save_old(s, (uint32_t)i, done);
-    if (!saved) schedule_fail(s, -EINVAL, "the kernels wait for each other");
+    if (!saved || attempt > s->nversions) schedule_fail(s, -EINVAL, "the kernels wait for each other");
     free(order);
     free(done);
   }

@@ -51,7 +51,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
 }
 
 /* Whether each dimension of the node is a LOOP range of its own in the kernel; left: the ranges that are none. */
-static bool follows_loops(struct node *n, const struct use *w, unsigned *left) {
+static bool follows_loops(struct scheduler *s, struct node *n, const struct use *w, unsigned *left) {
   const struct shape *shape = n->u->shape;
   struct planned_kernel *k = w->kernel;
   unsigned used = 0;
@@ -61,7 +61,7 @@ static bool follows_loops(struct node *n, const struct use *w, unsigned *left) {
     if (x->op != OP_RANGE || x->aux != AXIS_LOOP) return false;
     unsigned at = 0;
     while (at < k->nranges && k->range[at] != x) at++;
-    if (at == k->nranges || (used >> at & 1) || x->src[0] != shape->dim[i]) return false;
+    if (at == k->nranges || (used >> at & 1) || x->src[0] != simplify(s->simplifier, shape->dim[i])) return false;
     used |= 1u << at;
   }
   *left = ((1u << k->nranges) - 1) & ~used;
@@ -100,7 +100,7 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
   bool inside = false;
   if (n->nuses > 1) return SCHEDULE_SHARED;
   if (w->in_reduce || w->expanded) {
-    bool once = follows_loops(n, w, &left);
+    bool once = follows_loops(s, n, w, &left);
     if (w->in_reduce && !once) {
       if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = true;
@@ -136,7 +136,7 @@ static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, 
   }
   k->value_use = NO_USE;
   for (unsigned i = 0; i < shape->rank; i++) {
-    struct uop *dim = shape->dim[i];
+    struct uop *dim = simplify(s->simplifier, shape->dim[i]);
     k->idx[i] = uop_is_const(dim) && dim->arg.i <= 1 ? uop_index(g, 0) : uop_range(g, dim, k->next_axis++, AXIS_LOOP);
     if (k->idx[i]->op == OP_RANGE) k->range[k->nranges++] = k->idx[i];
   }
@@ -189,7 +189,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     for (unsigned a = 0; a < x->rank; a++) {
       w.src_idx[a] = w.idx[a];
       if (!(u->arg.i >> a & 1)) continue;
-      struct uop *dim = x->dim[a];
+      struct uop *dim = simplify(s->simplifier, x->dim[a]);
       w.src_idx[a] = uop_is_const(dim) && dim->arg.i <= 1 ? uop_index(g, 0)
                                                           : uop_range(g, dim, w.kernel->next_axis++, AXIS_REDUCE);
       if (w.src_idx[a]->op == OP_RANGE) w.range[w.nranges++] = w.src_idx[a];

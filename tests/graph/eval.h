@@ -247,10 +247,13 @@ static inline union value eval_reduce(struct env *e, struct uop *u, unsigned r) 
   return acc;
 }
 
+static __attribute__((unused)) int64_t variable; /* what every VAR that is no leaf is */
+
 static union value eval(struct env *e, struct uop *u) {
   for (unsigned i = e->n; i-- > 0;)
     if (e->leaf[i] == u) return e->value[i];
   if (u->op == OP_CONST) return (union value){.i = u->arg.i};
+  if (u->op == OP_VAR) return (union value){.i = variable};
   if (u->op == OP_LOAD && e->load) return e->load(e, u);
   if (u->op == OP_REDUCE) return eval_reduce(e, u, 1);
   if (op_info[u->op].cls != OPCLASS_ALU) {

@@ -81,14 +81,22 @@ static inline struct uop *iota(enum dtype t, int64_t n) {
 static inline struct uop *gather(struct uop *x, struct uop *index, int64_t axis) {
   return uop_new(g, OP_GATHER, x->dtype, 1, (union uop_arg){.i = axis}, 0, (struct uop *[]){x, index}, 2);
 }
+static inline struct uop *assign(struct uop *x, struct uop *view, struct uop *value) {
+  return uop_new(g, OP_ASSIGN, x->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){x, view, value}, 3);
+}
 static inline struct uop *num(double v) { return uop_const_float(g, DT_F32, v); }
 static inline struct uop *add(struct uop *a, struct uop *b) { return uop_binary(g, OP_ADD, a, b); }
 static inline struct uop *sub(struct uop *a, struct uop *b) { return uop_binary(g, OP_SUB, a, b); }
 static inline struct uop *mul(struct uop *a, struct uop *b) { return uop_binary(g, OP_MUL, a, b); }
 static inline struct uop *expand_like(struct uop *x, struct uop *like) {
-  int64_t dims[MAX_RANK];
-  for (unsigned i = 0; i < like->shape->rank; i++) dims[i] = like->shape->dim[i]->arg.i;
-  return movement(OP_EXPAND, x, like->shape->rank, dims);
+  struct uop *src[MAX_RANK + 1] = {x};
+  for (unsigned i = 0; i < like->shape->rank; i++) src[i + 1] = like->shape->dim[i];
+  return uop_new(g, OP_EXPAND, x->dtype, 1, (union uop_arg){0}, 0, src, like->shape->rank + 1);
+}
+static inline struct uop *full_like(struct uop *x, double v) {
+  int64_t ones[MAX_RANK];
+  for (unsigned i = 0; i < x->shape->rank; i++) ones[i] = 1;
+  return expand_like(movement(OP_RESHAPE, num(v), x->shape->rank, ones), x);
 }
 static inline struct uop *matmul(struct uop *a, struct uop *b) {
   int64_t n = a->shape->dim[0]->arg.i, k = a->shape->dim[1]->arg.i, m = b->shape->dim[1]->arg.i;
@@ -102,7 +110,16 @@ static inline struct uop *softmax(struct uop *x) {
 }
 
 /* ---- the tensor interpreter --------------------------------------------------------------------------------------------------------- */
-static inline int64_t dim_of(const struct uop *u, unsigned i) { return u->shape->dim[i]->arg.i; }
+static inline int64_t number_of(struct uop *dim) {
+  struct env e = {0};
+  return eval(&e, dim).i;
+}
+static inline int64_t dim_of(const struct uop *u, unsigned i) { return number_of(u->shape->dim[i]); }
+static inline int64_t numel_of(const struct uop *u) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < u->shape->rank; i++) n *= dim_of(u, i);
+  return n;
+}
 
 /* at: the index of element `linear` of u */
 static inline void take_apart(const struct uop *u, int64_t linear, int64_t *at) {
@@ -140,7 +157,7 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
     for (unsigned i = 0; i < s->shape->rank; i++) from[i] = (u->arg.i >> i & 1) ? dim_of(s, i) - 1 - at[i] : at[i];
     return x[put_together(s, from)];
   case OP_SHRINK:
-    for (unsigned i = 0; i < s->shape->rank; i++) from[i] = at[i] + u->src[1 + 2 * i]->arg.i;
+    for (unsigned i = 0; i < s->shape->rank; i++) from[i] = at[i] + number_of(u->src[1 + 2 * i]);
     return x[put_together(s, from)];
   case OP_SHEAR: {
     unsigned a = u->arg.i & 15, b = u->arg.i >> 4 & 15;
@@ -150,14 +167,14 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   }
   case OP_PAD:
     for (unsigned i = 0; i < s->shape->rank; i++) {
-      from[i] = at[i] - u->src[1 + 2 * i]->arg.i;
+      from[i] = at[i] - number_of(u->src[1 + 2 * i]);
       if (from[i] < 0 || from[i] >= dim_of(s, i)) return (union value){0};
     }
     return x[put_together(s, from)];
   case OP_REDUCE_AXIS: {
     struct env e = {0};
     union value acc = eval_identity(u->aux, u->dtype);
-    int64_t n = shape_numel(s->shape);
+    int64_t n = numel_of(s);
     bool first = true; /* nothing is added to the identity, so that -0 and NaN are those of the elements */
     for (int64_t k = 0; k < n; k++) {
       take_apart(s, k, from);
@@ -180,6 +197,30 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   return eval(&e, u);
 }
 
+/* x's values with those of u's view replaced. */
+static inline void interpret_assign(struct uop_map *done, struct uop *u, union value *v) {
+  struct uop *chain[32], *m = u->src[1], *whole = u->src[0];
+  while (whole->op == OP_RESHAPE) whole = whole->src[0];
+  unsigned n = 0;
+  for (; m != u->src[0] && m != whole; m = m->src[0]) chain[n++] = m;
+  /* each element of the view as its number in memory + 1; 0: padding */
+  int64_t size = numel_of(m);
+  union value *at = calloc((size_t)size + 1, sizeof *at);
+  for (int64_t i = 0; i < size; i++) at[i].i = i + 1;
+  while (n-- > 0) {
+    size = numel_of(chain[n]);
+    union value *to = calloc((size_t)size + 1, sizeof *to);
+    for (int64_t i = 0; i < size; i++) to[i] = element(done, chain[n], at, i);
+    free(at);
+    at = to;
+  }
+  const union value *x = uop_map_get(done, u->src[0]), *value = uop_map_get(done, u->src[2]);
+  memcpy(v, x, (size_t)numel_of(u) * sizeof *v);
+  for (int64_t i = 0; i < size; i++)
+    if (at[i].i) v[at[i].i - 1] = value[u->src[2]->shape->rank ? i : 0];
+  free(at);
+}
+
 /* Values of every node below the roots; the caller frees them. */
 static inline void interpret(struct uop *const *roots, unsigned n, struct uop_map *done) {
   size_t count;
@@ -187,10 +228,14 @@ static inline void interpret(struct uop *const *roots, unsigned n, struct uop_ma
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i];
     assert_non_null(u->shape);
-    int64_t size = shape_numel(u->shape);
+    int64_t size = numel_of(u);
     union value *v = calloc((size_t)size + 1, sizeof *v);
     if (u->op == OP_CONST)
       v[0].i = u->arg.i;
+    else if (u->op == OP_VAR)
+      v[0].i = variable;
+    else if (u->op == OP_ASSIGN)
+      interpret_assign(done, u, v);
     else if (u->op == OP_BUFFER)
       memcpy(v, memory[u->arg.i].data, (size_t)size * sizeof *v);
     else
@@ -235,7 +280,7 @@ static inline void run_kernel(const struct schedule_item *item) {
     if (order[i]->op != OP_RANGE || order[i]->aux == AXIS_REDUCE) continue;
     assert_true(order[i]->aux == AXIS_LOOP || order[i]->aux == AXIS_SERIAL);
     e.leaf[e.n++] = order[i];
-    points *= order[i]->src[0]->arg.i;
+    points *= number_of(order[i]->src[0]);
   }
   free(order);
   for (unsigned i = 0; i < item->nbufs; i++) {
@@ -244,23 +289,30 @@ static inline void run_kernel(const struct schedule_item *item) {
     else
       assert_int_equal(item->bufs[i]->aux, item->device);
   }
+  /* At every point all values are computed before any is written. */
   unsigned ranges = e.n;
-  for (unsigned k = 0; k < sink->nsrc; k++) {
-    struct uop *store = sink->src[k], *out = item->bufs[store->src[0]->src[0]->arg.i];
-    char *written = calloc((size_t)points + 1, 1);
-    assert_int_equal(points, out->src[0]->arg.i);
-    for (int64_t p = 0; p < points; p++) {
-      int64_t rest = p;
-      for (unsigned i = 0; i < ranges; i++)
-        e.value[i].i = rest % e.leaf[i]->src[0]->arg.i, rest /= e.leaf[i]->src[0]->arg.i;
-      int64_t at = eval(&e, store->src[0]->src[1]).i;
-      assert_in_range(at, 0, points - 1);
-      assert_false(written[at]);
-      written[at] = 1;
-      memory[out->arg.i].data[at] = eval(&e, store->src[1]);
+  char *written[16] = {0};
+  union value value[16];
+  assert_true(sink->nsrc <= 16);
+  for (int64_t p = 0; p < points; p++) {
+    int64_t rest = p;
+    for (unsigned i = 0; i < ranges; i++) {
+      int64_t size = number_of(e.leaf[i]->src[0]);
+      e.value[i].i = rest % size, rest /= size;
     }
-    free(written);
+    for (unsigned k = 0; k < sink->nsrc; k++) value[k] = eval(&e, sink->src[k]->src[1]);
+    for (unsigned k = 0; k < sink->nsrc; k++) {
+      struct uop *index = sink->src[k]->src[0], *out = item->bufs[index->src[0]->arg.i];
+      int64_t size = out->src[0]->arg.i, at = eval(&e, index->src[1]).i;
+      if (!written[k]) written[k] = calloc((size_t)size + 1, 1);
+      if (index->nsrc > 2 && !eval(&e, index->src[2]).i) continue;
+      assert_in_range(at, 0, size - 1);
+      assert_false(written[k][at]);
+      written[k][at] = 1;
+      memory[out->arg.i].data[at] = value[k];
+    }
   }
+  for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
 }
 
 static inline void run_schedule(const struct schedule *s) {
@@ -300,9 +352,9 @@ static inline size_t check_roots(struct uop *const *roots, unsigned n) {
   interpret(s.outputs, n, &got);
   for (unsigned i = 0; i < n; i++) {
     const union value *x = uop_map_get(&want, roots[i]), *y = uop_map_get(&got, s.outputs[i]);
-    assert_int_equal(shape_numel(roots[i]->shape), shape_numel(s.outputs[i]->shape));
+    assert_int_equal(numel_of(roots[i]), numel_of(s.outputs[i]));
     assert_int_equal(roots[i]->shape->rank, s.outputs[i]->shape->rank);
-    for (int64_t k = 0; k < shape_numel(roots[i]->shape); k++)
+    for (int64_t k = 0; k < numel_of(roots[i]); k++)
       if (!eval_same(roots[i]->dtype, x[k], y[k]) &&
           !(dtype_is_float(roots[i]->dtype) && x[k].f == y[k].f)) { /* 0 + -0 is 0 */
         uop_print(stderr, &roots[i], 1);

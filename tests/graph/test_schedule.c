@@ -212,6 +212,108 @@ static void test_gather(void **state) {
   check(gather(copy_to(TENSOR(7), 1), copy_to(PLACES(DT_I32, 7, 4), 1), 0));
 }
 
+static void test_assign(void **state) {
+  struct uop *b = buffer(DT_F32, 12), *x = RESHAPE(b, 3, 4);
+  assert_int_equal(check(assign(b, b, add(buffer(DT_F32, 12), num(1)))), 1);
+  assert_int_equal(check(assign(x, x, full_like(x, 2))), 1);
+  assert_int_equal(check(assign(b, x, TENSOR(3, 4))), 1);
+  assert_int_equal(check(assign(x, x, add(x, num(1)))), 1);                   /* in place */
+  assert_int_equal(check(assign(x, x, uop_unary(g, OP_NEG, flip(x, 1)))), 2); /* other elements: a temporary */
+  assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), matmul(TENSOR(2, 5), TENSOR(5, 2)))), 1);
+  assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), add(SHRINK(x, 1, 3, 0, 2), num(1)))), 1);
+  assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 4), SHRINK(x, 0, 2, 0, 4))), 2); /* shifted rows overlap */
+  assert_int_equal(check(assign(x, permute(x, 0x01), TENSOR(4, 3))), 1);
+  assert_int_equal(check(assign(x, PAD(x, 1, 1, 0, 0), TENSOR(5, 4))), 1); /* what falls on padding is lost */
+  assert_int_equal(check(assign(x, SHRINK(x, 1, 1, 0, 4), TENSOR(0, 4))), 0);
+  /* pieces side by side, as cat writes them */
+  struct uop *c = RESHAPE(buffer(DT_F32, 20), 5, 4);
+  struct uop *both = assign(c, SHRINK(c, 0, 2, 0, 4), add(TENSOR(2, 4), num(1)));
+  both = assign(both, SHRINK(both, 2, 5, 0, 4), x);
+  assert_int_equal(check(both), 2);
+  both = assign(c, SHRINK(c, 0, 2, 0, 4), add(TENSOR(2, 4), num(1)));
+  both =
+      assign(both, SHRINK(both, 1, 4, 0, 4), add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads what was just written */
+  check(both);
+  check(add(both, num(3)));
+  /* the old contents are read first, whatever order the roots are in */
+  struct uop *roots[] = {assign(b, b, add(b, num(1))), reduce(OP_ADD, x, 3), permute(add(x, num(2)), 0x01)};
+  check_roots(roots, 3);
+  struct uop *swapped[] = {reduce(OP_ADD, x, 3), assign(b, b, add(b, num(1)))};
+  assert_int_equal(check_roots(swapped, 2), 2);
+  /* old and new contents together: the old ones are saved */
+  struct uop *now = assign(b, b, uop_unary(g, OP_EXP2, b)), *difference = sub(flip(now, 1), b);
+  check(difference);
+  struct uop *twice = assign(now, now, add(now, num(1)));
+  struct uop *three[] = {twice, add(flip(now, 1), flip(b, 1)), reduce(OP_ADD, twice, 1)};
+  check_roots(three, 3);
+  /* an optimizer: moments and parameter in one kernel */
+  struct uop *m = buffer(DT_F32, 12), *v = buffer(DT_F32, 12), *grad = reduce(OP_ADD, TENSOR(3, 12), 1);
+  grad = RESHAPE(grad, 12);
+  struct uop *m1 = assign(m, m, add(mul(m, num(0.5)), grad)), *v1 = assign(v, v, add(v, mul(grad, grad)));
+  struct uop *step[] = {assign(b, b, sub(b, mul(m1, v1))), m1, v1};
+  assert_int_equal(check_roots(step, 3), 1);
+  struct uop *by_value = add(mul(m, num(0.5)), grad);
+  struct uop *plain[] = {assign(b, b, sub(b, by_value)), assign(m, m, by_value)};
+  assert_int_equal(check_roots(plain, 2), 1);
+  struct schedule s;
+  char err[300];
+  struct uop *two[] = {assign(b, b, full_like(b, 1)), assign(b, b, full_like(b, 2))};
+  assert_true(graph_schedule(two, 2, &next_buffer, &s, err, sizeof err) < 0);
+  assert_non_null(strstr(err, "two ASSIGNs"));
+  struct uop *lost[] = {assign(b, b, full_like(b, 1)), x};
+  assert_true(graph_schedule(lost, 2, &next_buffer, &s, err, sizeof err) < 0);
+  assert_non_null(strstr(err, "root 1"));
+  struct uop *repeats = assign(m, EXPAND(RESHAPE(m, 1, 12), 2, 12), TENSOR(2, 12));
+  assert_true(graph_schedule(&repeats, 1, &next_buffer, &s, err, sizeof err) < 0);
+  /* a shift of all of the memory may be done by exchanging it */
+  struct uop *turned = assign(b, b, flip(b, 1));
+  assert_int_equal(graph_schedule(&turned, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 2);
+  assert_true(s.items[1].swaps && !s.items[0].swaps);
+  assert_int_equal(s.items[0].why[0], SCHEDULE_OVERWRITTEN);
+  assert_int_equal(s.items[1].why[0], SCHEDULE_ASSIGNED);
+  schedule_free(&s);
+}
+
+/* Sizes with a variable in them: one schedule is right for every value. */
+static void test_symbolic(void **state) {
+  for (variable = 1; variable <= 6; variable += 1 + (variable == 3)) {
+    struct uop *n = uop_var(g, "n", 1, 6), *zero = uop_index(g, 0), *four = uop_index(g, 4);
+    struct uop *src[5] = {TENSOR(6, 4), zero, n, zero, four};
+    struct uop *x = uop_new(g, OP_SHRINK, DT_F32, 1, (union uop_arg){0}, 0, src, 5);
+    assert_int_equal(check(contiguous(x)), 1);
+    assert_int_equal(check(add(x, num(1))), 1);
+    assert_int_equal(check(reduce(OP_ADD, x, 1)), 1);
+    assert_int_equal(check(reduce(OP_MAX, uop_unary(g, OP_EXP2, x), 2)), 1);
+    assert_int_equal(check(permute(add(x, num(1)), 0x01)), 1);
+    struct uop *wide[] = {reduce(OP_ADD, x, 2), n, four};
+    struct uop *mean = uop_new(g, OP_EXPAND, DT_F32, 1, (union uop_arg){0}, 0, wide, 3);
+    check(sub(x, mean));
+    struct uop *weights = TENSOR(4, 3), *a[] = {x, n, four, uop_index(g, 1)};
+    struct uop *left = uop_new(g, OP_RESHAPE, DT_F32, 1, (union uop_arg){0}, 0, a, 4);
+    struct uop *b[] = {left, n, four, uop_index(g, 3)}, *c[] = {RESHAPE(weights, 1, 4, 3), n, four, uop_index(g, 3)};
+    left = uop_new(g, OP_EXPAND, DT_F32, 1, (union uop_arg){0}, 0, b, 4);
+    struct uop *right = uop_new(g, OP_EXPAND, DT_F32, 1, (union uop_arg){0}, 0, c, 4);
+    assert_int_equal(check(reduce(OP_ADD, mul(left, right), 2)), 1);
+    /* a row at a place that varies is written into a larger memory, as a cache of keys grows */
+    struct uop *cache = RESHAPE(buffer(DT_F32, 32), 8, 4);
+    struct uop *row[] = {cache, n, uop_binary(g, OP_ADD, n, uop_index(g, 1)), zero, four};
+    struct uop *view = uop_new(g, OP_SHRINK, DT_F32, 1, (union uop_arg){0}, 0, row, 5);
+    struct schedule s;
+    char err[300];
+    assert_int_equal(check(assign(cache, view, full_like(view, 7))), 1);
+    assert_int_equal(graph_schedule(&x, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.nitems, 0);
+    schedule_free(&s);
+    struct uop *copy = contiguous(x);
+    assert_int_equal(graph_schedule(&copy, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.items[0].nvars, 1);
+    assert_string_equal(s.items[0].vars[0]->arg.s, "n");
+    assert_int_equal(s.items[0].bufs[0]->src[0]->arg.i, 24); /* as large as it may get */
+    schedule_free(&s);
+  }
+}
+
 static void test_empty_and_scalar(void **state) {
   assert_int_equal(check(num(3)), 1);
   assert_int_equal(check(EXPAND(RESHAPE(num(3), 1, 1), 2, 3)), 1);
@@ -406,6 +508,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
