@@ -96,5 +96,8 @@ void report_schedule(const struct env *env, const struct schedule *s, const stru
       print_buffer(item->bufs[k]);
     }
     fputc('\n', stderr);
+    for (unsigned k = 0; k < item->noutputs; k++)
+      fprintf(stderr, "        b%lld is written because %s\n", (long long)item->bufs[k]->arg.i,
+              schedule_reason_text(item->why[k]));
   }
 }

@@ -45,9 +45,9 @@ static void kernel_counts(void **state) {
           watched(db_dot(db_from(((float[]){1, 2}), DB_F32, dev, 2), db_from(((float[]){3, 4}), DB_F32, dev, 2)));
       assert_int_equal(s.kernels, 1);
       assert_string_equal(s.names, "r_2");
-      assert_int_equal(watched(db_var(db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4))).kernels, 2);
-      assert_true(watched(db_softmax(numbers(dev, 8, 16), -1)).kernels <= 2);
-      assert_true(watched(db_softmax(numbers(dev, 128, 64), 0)).kernels <= 2);
+      assert_int_equal(watched(db_var(db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4))).kernels, 1);
+      assert_int_equal(watched(db_softmax(numbers(dev, 8, 16), -1)).kernels, 1);
+      assert_int_equal(watched(db_softmax(numbers(dev, 128, 64), 0)).kernels, 1);
       assert_int_equal(watched(db_matmul(numbers(dev, 8, 16), numbers(dev, 16, 4))).kernels, 1);
     }
     db_close(dev);
@@ -110,7 +110,7 @@ static void several_at_once_share_work(void **state) {
     db_tensor *x = numbers(dev, 16, 16), *m = db_matmul(x, x);
     unsigned before = kernels_so_far(dev);
     assert_int_equal(db_realize(m, db_sum(m), db_relu(m)), 0);
-    assert_int_equal(kernels_so_far(dev) - before, 3);
+    assert_int_equal(kernels_so_far(dev) - before, 2); /* the product with its relu, the sum */
   }
   db_close(dev);
 }
