@@ -85,8 +85,7 @@ static inline void case_read(struct nn_case *c, char *line, unsigned number) {
 }
 
 static inline void case_free(struct nn_case *c) {
-  for (unsigned i = 0; i < c->nin; i++) free(c->in[i].value);
-  for (unsigned i = 0; i < c->ngrad; i++) free(c->grad[i].value);
+  for (unsigned i = 0; i < CASE_INPUTS; i++) free(c->in[i].value), free(c->grad[i].value);
   free(c->out.value);
   free(c->line);
 }
@@ -156,6 +155,21 @@ static inline bool case_check(db_tensor *y, const struct case_tensor *want, doub
 
 /* ---- running ---- */
 
+/* The derivatives of the result's elements, weighted as make.py says, with respect to the first operands of type f32. */
+static inline void case_gradients(struct nn_case *c, db_device *dev) {
+  int64_t n = c->out.count;
+  float *weight = malloc((size_t)n * sizeof *weight + 1);
+  db_tensor *x[CASE_INPUTS];
+  unsigned k = 0;
+  for (int64_t i = 0; i < n; i++) weight[i] = (float)(i * 7 % 11 - 5) / 4;
+  db_tensor *w = db_from_at(DB_HERE, weight, DB_F32, dev, (db_list){c->out.rank, c->out.dim});
+  for (unsigned i = 0; i < c->nin && k < c->ngrad; i++)
+    if (c->in[i].dtype == DB_F32) x[k++] = c->x[i];
+  assert_int_equal(k, c->ngrad);
+  db_grad_all(c->y, w, x, k, c->g);
+  free(weight);
+}
+
 typedef db_tensor *(*case_fn)(struct nn_case *c, db_tensor *const *in);
 
 static inline unsigned case_run_batch(struct nn_case *batch, unsigned n, db_device *dev, const char *device,
@@ -168,7 +182,12 @@ static inline unsigned case_run_batch(struct nn_case *batch, unsigned n, db_devi
       struct nn_case *c = &batch[k];
       for (unsigned i = 0; i < c->nin; i++) c->x[i] = case_tensor(&c->in[i], dev);
       c->y = apply(c, c->x);
-      if (!db_poison(c->y)) all[count++] = c->y;
+      if (db_poison(c->y)) continue;
+      all[count++] = c->y;
+      if (strcmp(device, "CPU") && c->number % 4) c->ngrad = 0; /* gradients of every fourth case will do there */
+      if (c->ngrad) case_gradients(c, dev);
+      for (unsigned i = 0; i < c->ngrad; i++)
+        if (!db_poison(c->g[i])) all[count++] = c->g[i];
     }
     db_realize_all(all, count); /* a failure comes again, with its case, when the result is read */
     for (unsigned k = 0; k < n; k++) {
@@ -176,6 +195,10 @@ static inline unsigned case_run_batch(struct nn_case *batch, unsigned n, db_devi
       snprintf(where, sizeof where, "%s: line %u: %s", device, batch[k].number, batch[k].op);
       double tol = case_number(&batch[k], "tol", 0);
       failed += !case_check(batch[k].y, &batch[k].out, tol, where);
+      for (unsigned i = 0; i < batch[k].ngrad && !db_poison(batch[k].y); i++) {
+        snprintf(where, sizeof where, "%s: line %u: %s, gradient %u", device, batch[k].number, batch[k].op, i);
+        failed += !case_check(batch[k].g[i], &batch[k].grad[i], 5 * tol, where);
+      }
     }
   }
   for (unsigned k = 0; k < n; k++) case_free(&batch[k]);
