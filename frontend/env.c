@@ -1,5 +1,6 @@
 /* The environment of the tensor layer: one table of variables, read once a process. DEV belongs to the queue layer. */
 #include "internal.h"
+#include "graph/rules.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,10 @@
 static const struct {
   const char *name;
   int most, unset;
-} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 1, 0}, {"CACHE", 1, 1}};
-enum { DEBUG, NOOPT, SPEC, CACHE, VARIABLES };
+} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0}};
+enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, VARIABLES };
+
+static void print_match_stats(void) { graph_match_stats_print(stderr); }
 
 int env_get(const struct env **out) {
   static struct env env;
@@ -26,6 +29,9 @@ int env_get(const struct env **out) {
       value[i] = (int)v;
     }
     env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE]};
+    graph_check_rewrites(value[SPEC] > 1);
+    graph_match_stats(value[MATCH_STATS]);
+    if (value[MATCH_STATS]) atexit(print_match_stats);
     done = true;
   }
   *out = &env;

@@ -27,9 +27,11 @@ struct rewriter {
 };
 
 static atomic_int stats_level;
+static atomic_bool checked;
 static _Atomic(const struct ruleset *) counted[64];
 
 void graph_match_stats(int level) { atomic_store(&stats_level, level); }
+void graph_check_rewrites(bool on) { atomic_store(&checked, on); }
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -47,16 +49,19 @@ static void register_set(const struct ruleset *s) {
 
 static void count(uint64_t *counter, uint64_t by) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
 
-static struct uop *apply_counted(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level) {
-  register_set(s);
+/* One rule after the other, counted where level says so; *matched is the one that applied. */
+static struct uop *apply_singly(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level,
+                                const struct rule **matched) {
+  if (level) register_set(s);
   for (const uint16_t *i = s->by_op[u->op]; i && *i != UINT16_MAX; i++) {
     struct rule_stats *st = &s->stats[*i];
     uint64_t t = level > 1 ? now_ns() : 0;
     struct uop *v = s->rule[*i].apply(g, ctx, u);
     if (level > 1) count(&st->ns, now_ns() - t);
-    count(&st->attempts, 1);
+    if (level) count(&st->attempts, 1);
     if (!v) continue;
-    count(&st->matches, 1);
+    if (level) count(&st->matches, 1);
+    *matched = &s->rule[*i];
     return v;
   }
   return NULL;
@@ -136,13 +141,28 @@ static struct uop *fitted(struct rewriter *r, struct uop *u, struct uop *v) {
   return v->shape && !v->shape->rank && u->shape->rank ? expanded(r->graph, v, u->shape) : NULL;
 }
 
+static void check_rewrite(struct graph *g, const struct ruleset *s, const struct rule *rule, struct uop *u,
+                          struct uop *v) {
+  char why[700], before[200], after[200];
+  if (v->dtype == u->dtype && v->lanes == u->lanes && (v->shape == u->shape || !u->shape)) return;
+  snprintf(why, sizeof why, "%s:%u %s: %s of type %s becomes %s of type %s%s", s->file, rule->line, rule->text,
+           uop_expr(u, before, sizeof before), dtype_info[u->dtype].name, uop_expr(v, after, sizeof after),
+           dtype_info[v->dtype].name, v->dtype == u->dtype ? ", of another shape" : "");
+  graph_set_error(g, graph_intern(g, why));
+}
+
 static struct uop *apply(struct rewriter *r, struct uop *u) {
   int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
+  bool check = atomic_load_explicit(&checked, memory_order_relaxed);
   for (const struct ruleset *const *s = r->sets; *s; s++) {
-    struct uop *v = level ? apply_counted(*s, r->graph, r->ctx, u, level) : (*s)->apply(r->graph, r->ctx, u);
+    const struct rule *rule = NULL;
+    struct uop *v =
+        level || check ? apply_singly(*s, r->graph, r->ctx, u, level, &rule) : (*s)->apply(r->graph, r->ctx, u);
     if (!v || v == u) continue;
     if (v->lanes != u->lanes || v->shape != u->shape) v = fitted(r, u, v);
-    if (v && v != u) return v;
+    if (!v || v == u) continue;
+    if (check) check_rewrite(r->graph, *s, rule, u, v);
+    return v;
   }
   return NULL;
 }

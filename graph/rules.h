@@ -49,6 +49,8 @@ int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n);
 /* level 0: nothing is counted; 1: attempts and matches of each rule; 2: time as well. For the whole process, until changed. */
 void graph_match_stats(int level);
 void graph_match_stats_print(FILE *f);
+/* Checks every replacement's type and shape; a wrong one becomes the graph's error, which names the rule. For the whole process. */
+void graph_check_rewrites(bool on);
 
 extern const struct ruleset rules_fold, rules_algebra, rules_symbolic, rules_devectorize, rules_movement,
     rules_gradient;

@@ -429,6 +429,13 @@ static void environment_is_checked(void **state) {
   unsetenv("NOOPT");
   setenv("SPEC", "1", 1);
   EXPECT(0, "bench --dev CPU --dev " EMULATED " --case dot --case variance");
+  setenv("SPEC", "2", 1);
+  setenv("TRACK_MATCH_STATS", "2", 1);
+  EXPECT(0, "bench --dev CPU --case variance");
+  assert_contains(out, "attempts");
+  assert_contains(out, "graph/rules/symbolic.rules:");
+  assert_contains(out, "all of symbolic");
+  unsetenv("TRACK_MATCH_STATS");
   unsetenv("SPEC");
   setenv("DEV", EMULATED, 1);
   EXPECT(0, "run %s --grid 1 --block 64 --arg f32[64]=zeros --arg f32[64]=ones --arg f32:1 --arg u32:64",

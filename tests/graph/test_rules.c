@@ -124,6 +124,34 @@ static void test_stats(void **state) {
   forget();
 }
 
+static struct uop *rule_bad_type(struct graph *h, void *ctx, struct uop *u) { return uop_cast(h, u->src[0], DT_I32); }
+static struct uop *rule_good_type(struct graph *h, void *ctx, struct uop *u) { return u->src[0]; }
+
+/* Checked, a rule that changes the type is named; unchecked and right ones are not. */
+static void test_checked_rewrites(void **state) {
+  static const struct rule bad[] = {{"(NEG x) => x", 7, rule_good_type}, {"(SIN x) => (CAST:i32 x)", 8, rule_bad_type}};
+  static struct rule_stats stats[2];
+  const struct ruleset set = {
+      .name = "bad",
+      .file = "bad.rules",
+      .rule = bad,
+      .nrules = 2,
+      .stats = stats,
+      .by_op = {[OP_NEG] = (uint16_t[]){0, UINT16_MAX}, [OP_SIN] = (uint16_t[]){1, UINT16_MAX}}};
+  const struct ruleset *const sets[] = {&set, NULL};
+  start();
+  graph_check_rewrites(true);
+  struct uop *x = buffer(DT_F32, 4);
+  graph_rewrite(g, uop_unary(g, OP_NEG, x), sets, NULL);
+  assert_null(graph_error(g));
+  graph_rewrite(g, uop_unary(g, OP_SIN, x), sets, NULL);
+  graph_check_rewrites(false);
+  assert_non_null(graph_error(g));
+  assert_non_null(strstr(graph_error(g), "bad.rules:8 (SIN x) => (CAST:i32 x)"));
+  assert_non_null(strstr(graph_error(g), "of type f32 becomes"));
+  forget();
+}
+
 /* A vector is never replaced by a scalar: constants widen, other replacements of another width are left out. */
 static void test_lanes(void **state) {
   start();
@@ -316,8 +344,13 @@ static void test_generator_features(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_engine), cmocka_unit_test(test_memory),           cmocka_unit_test(test_stats),
-      cmocka_unit_test(test_lanes),  cmocka_unit_test(test_generator_errors), cmocka_unit_test(test_generator_features),
+      cmocka_unit_test(test_engine),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_stats),
+      cmocka_unit_test(test_checked_rewrites),
+      cmocka_unit_test(test_lanes),
+      cmocka_unit_test(test_generator_errors),
+      cmocka_unit_test(test_generator_features),
   };
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
