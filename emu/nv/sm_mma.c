@@ -31,6 +31,32 @@ static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, e
   u->src[0] = sm_r(a), u->src[1] = sm_r(b_), u->src[2] = sm_r(c);
   return u;
 }
+/* A with half of its elements left out: 2 k registers of what is kept, and 2 k of B. holders: how many of each four lanes
+ * hold metadata, which the sparsity selector chooses. */
+static struct sm_uop *sparse(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned k,
+                             unsigned nd, unsigned holders, const char **why) {
+  unsigned lane = BITS(48, 2) * holders;
+  if (lane + holders > 4) return refuse(why, "this sparsity selector"), NULL;
+  struct sm_uop *u = warp(b, inst, fn, 2 * k, 2 * k, nd, why);
+  if (u) u->imm = SM_MMA_SPARSE(sm_r(BITS(40, 8)), lane);
+  return u;
+}
+BUILD(hmma_sparse) {
+  static const struct {
+    uint8_t shape, type; /* bits 75 and 78, 82 and 83 */
+    uint8_t k, holders, element;
+  } known[] = {{1, 0, 1, 1, SM_MMA_F16},  {3, 0, 2, 2, SM_MMA_F16},  {1, 1, 1, 1, SM_MMA_BF16},
+               {3, 1, 2, 2, SM_MMA_BF16}, {0, 2, 1, 1, SM_MMA_TF32}, {1, 2, 2, 2, SM_MMA_TF32}};
+  for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
+    if (known[i].shape != (BIT(75) | BIT(78) << 1) || known[i].type != BITS(82, 2) || (!BIT(76) && known[i].type))
+      continue;
+    struct sm_uop *u = sparse(b, inst, SM_FN_hmma_sparse, known[i].k, BIT(76) ? 4 : 2, known[i].holders, why);
+    if (u) u->arg = SM_MMA_SHAPE(known[i].element, known[i].element, 2, known[i].k);
+    if (u) u->flag = (BIT(72) ^ BIT(63) ? SM_NEG(0) : 0) | (BIT(76) ? SM_RESULT_F32 : 0);
+    return sm_built(u, why);
+  }
+  return refuse(why, "this shape of these sparse elements");
+}
 BUILD(hmma) {
   static const struct {
     uint8_t shape, type, wide; /* bits 75 and 78, 82 and 83, 76 */
@@ -41,7 +67,7 @@ BUILD(hmma) {
       {0, 0, 0, 1, SM_FN_hmma_1688_f16},  {1, 1, 1, 2, SM_FN_hmma_16816_bf16}, {0, 1, 1, 1, SM_FN_hmma_1688_bf16},
       {0, 2, 1, 2, SM_FN_hmma_1688_tf32}, {2, 2, 1, 1, SM_FN_hmma_1684_tf32},
   };
-  if (BIT(73)) return refuse(why, "sparse matrices");
+  if (BIT(73)) return hmma_sparse(b, inst, why);
   for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
     if (known[i].shape != (BIT(75) | BIT(78) << 1) || known[i].type != BITS(82, 2) || known[i].wide != BIT(76))
       continue;
@@ -52,13 +78,30 @@ BUILD(hmma) {
   }
   return refuse(why, "this shape of these elements");
 }
+BUILD(imma_sparse) {
+  if (!BIT(86)) return refuse(why, "this sparse shape");
+  unsigned k = BIT(75) ? 1 : 2;
+  struct sm_uop *u = sparse(b, inst, SM_FN_imma_sparse, k, 4, 2 * k, why);
+  if (!u) return !*why;
+  u->arg = SM_MMA_SHAPE(0, 0, 2, k);
+  u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
+  return true;
+}
 BUILD(imma) {
-  if (BIT(72)) return refuse(why, "sparse matrices");
+  if (BIT(72)) return imma_sparse(b, inst, why);
   unsigned rows = BIT(86) ? 2 : 1, k = BIT(75) ? 2 : 1;
   struct sm_uop *u = warp(b, inst, SM_FN_imma, rows * k, k, 2 * rows, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
+  return true;
+}
+BUILD(qmma) {
+  unsigned k = BIT(75) ? 2 : 1;
+  struct sm_uop *u = warp(b, inst, SM_FN_qmma, 2 * k, k, BIT(77) ? 4 : 2, why);
+  if (!u) return !*why;
+  u->arg = SM_MMA_SHAPE(BIT(78) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(79) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, k);
+  u->flag = BIT(77) ? SM_RESULT_F32 : 0;
   return true;
 }
 BUILD(bmma) {
@@ -146,7 +189,7 @@ BUILD(warpgroup) {
 }
 
 const struct sm_family sm_mma_family[] = {
-    {SASS_WARPGROUP, warpgroup}, {SASS_HMMA, hmma},   {SASS_IMMA, imma},     {SASS_BMMA, bmma},
-    {SASS_DMMA, dmma},           {SASS_MOVM, movm},   {SASS_HGMMA, hgmma},   {SASS_QGMMA, qgmma},
-    {SASS_IGMMA, igmma},         {SASS_BGMMA, bgmma}, {SASS_ID_COUNT, NULL},
+    {SASS_WARPGROUP, warpgroup}, {SASS_HMMA, hmma},   {SASS_IMMA, imma},   {SASS_BMMA, bmma},
+    {SASS_QMMA, qmma},           {SASS_DMMA, dmma},   {SASS_MOVM, movm},   {SASS_HGMMA, hgmma},
+    {SASS_QGMMA, qgmma},         {SASS_IGMMA, igmma}, {SASS_BGMMA, bgmma}, {SASS_ID_COUNT, NULL},
 };

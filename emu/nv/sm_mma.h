@@ -9,6 +9,8 @@ enum sm_mma_type { SM_MMA_F16, SM_MMA_BF16, SM_MMA_TF32, SM_MMA_E4M3, SM_MMA_E5M
 #define SM_MMA_TYPE_B(arg)                    ((enum sm_mma_type)((arg) >> 4 & 15))
 #define SM_MMA_ROWS(arg)                      ((int)((arg) >> 8 & 15))
 #define SM_MMA_K(arg)                         ((int)((arg) >> 12 & 15))
+/* imm of sparse ones: byte offset of the metadata's row, and the first lane of four that holds any. */
+#define SM_MMA_SPARSE(row, lane) ((uint32_t)(row) | (uint64_t)(lane) << 32)
 /* flag, besides those of sm_rowop.h */
 enum { SM_MMA_NO_C = 1 << 16, SM_MMA_A_SHARED = 1 << 17, SM_MMA_TURN_A = 1 << 18, SM_MMA_TURN_B = 1 << 19 };
 #endif

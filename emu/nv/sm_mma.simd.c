@@ -161,6 +161,61 @@ FN(hmma_1688_bf16) { return hmma_of(w, u, SM_MMA_BF16, 1, 1); }
 FN(hmma_1688_tf32) { return hmma_of(w, u, SM_MMA_TF32, 2, 1); }
 FN(hmma_1684_tf32) { return hmma_of(w, u, SM_MMA_TF32, 1, 1); }
 
+/* fp8: arg: SM_MMA_SHAPE; flag: SM_RESULT_F32. */
+FN(qmma) {
+  f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
+      c[16][N] __attribute__((aligned(64)));
+  int wide = !!(u->flag & SM_RESULT_F32), step = (wide ? 2 : 1) * ROW_LANES;
+  const u32 *c_ = ROW(u32, 2);
+  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
+  if (!lanes) return u + 1;
+  load_a(a, ROW(u32, 0), SM_MMA_K(u->arg), SM_MMA_TYPE_A(u->arg), 0);
+  load_b(b, ROW(u32, 1), SM_MMA_K(u->arg), SM_MMA_TYPE_B(u->arg));
+  load_c(c, c_, wide), load_c(c + 8, c_ + step, wide);
+  multiply(c, (const f64(*)[MOST_K])a, (const f64(*)[N])b, 16 * SM_MMA_K(u->arg));
+  store_d(d, (const f64(*)[N])c, wide, lanes), store_d(d + step, (const f64(*)[N])c + 8, wide, lanes);
+  return u + 1;
+}
+
+/* ---- A with half of its elements left out ---- */
+
+/* place[row][j] is where in k the jth element of a row of A lies. Each has two bits that say where among four neighbours
+ * of which two are kept, in order from the lowest bit; one of two neighbours (tf32) has four bits, 0100 or 1110.
+ * Sixteen bits of a row and, above them, of the row eight on are a lane's word; of bytes a lane has 32 bits of a row, the
+ * next lane those of the row eight on. Lanes 4 row + imm >> 32 and on have them. */
+ALWAYS void places(u8 (*place)[MOST_K], const struct sm_warp *w, const struct sm_uop *u, int kept, int pairs,
+                   int bytes) {
+  const u32 *metadata = (const u32 *)(const void *)((const char *)w->r + (u32)u->imm);
+  for (int row = 0; row < 16; row++)
+    for (int j = 0; j < kept; j++) {
+      int bit = j * (pairs ? 4 : 2), half = row / 8, lane = row % 8 * 4 + (int)(u->imm >> 32);
+      u32 v = bytes ? metadata[lane + bit / 32 * 2 + half] >> (bit % 32)
+                    : metadata[lane + bit / 16] >> (half * 16 + bit % 16);
+      place[row][j] = (u8)(pairs ? 2 * j + (int)(v >> 1 & 1) : j / 2 * 4 + (int)(v & 3));
+    }
+}
+/* arg: SM_MMA_SHAPE, k as A has it; flag: SM_NEG(0), SM_RESULT_F32. */
+FN(hmma_sparse) {
+  f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
+      c[16][N] __attribute__((aligned(64)));
+  u8 place[16][MOST_K];
+  enum sm_mma_type type = SM_MMA_TYPE_A(u->arg);
+  int wide = !!(u->flag & SM_RESULT_F32), step = (wide ? 2 : 1) * ROW_LANES, k_blocks = SM_MMA_K(u->arg);
+  int kept = per_row(type) * k_blocks;
+  const u32 *c_ = ROW(u32, 2);
+  u32 lanes = sm_lanes(w, u), *d = sm_dst(w, u);
+  if (!lanes) return u + 1;
+  places(place, w, u, kept, type == SM_MMA_TF32, 0);
+  load_a(a, ROW(u32, 0), k_blocks, type, u->flag & SM_NEG(0));
+  load_b(b, ROW(u32, 1), 2 * k_blocks, type);
+  load_c(c, c_, wide), load_c(c + 8, c_ + step, wide);
+  for (int r = 0; r < 16; r++)
+    for (int j = 0; j < kept; j++)
+      for (int n = 0; n < N; n++) c[r][n] += a[r][j] * b[place[r][j]][n];
+  store_d(d, (const f64(*)[N])c, wide, lanes), store_d(d + step, (const f64(*)[N])c + 8, wide, lanes);
+  return u + 1;
+}
+
 /* ---- integers and bits ---- */
 ALWAYS u32 total(i64 s, u32 saturate) {
   if (saturate) s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
@@ -238,6 +293,28 @@ ALWAYS const struct sm_uop *integers(struct sm_warp *w, const struct sm_uop *u, 
   return u + 1;
 }
 FN(imma) { return integers(w, u, 0); }
+/* The same of sparse A; as registers lie in memory, byte j of row r of A is at 16 (r % 8) + j % 16 of its register. */
+FN(imma_sparse) {
+  i32 s[16][N] __attribute__((aligned(64)));
+  u8 place[16][MOST_K];
+  const u8 *a = ROW(u8, 0), *b = ROW(u8, 1);
+  int kept = 16 * SM_MMA_K(u->arg);
+  u32 lanes = sm_lanes(w, u);
+  if (!lanes) return u + 1;
+  places(place, w, u, kept, 0, 1);
+  for (int r = 0; r < 16; r++)
+    for (int n = 0; n < N; n++) {
+      i32 sum = 0;
+      for (int j = 0; j < kept; j++) {
+        int k = place[r][j];
+        u8 x = a[(j / 16 * 2 + r / 8) * ELEMENTS + r % 8 * 16 + j % 16], y = b[k / 16 * ELEMENTS + n * 16 + k % 16];
+        sum += (u->flag & SM_ABS(0) ? (int8_t)x : x) * (u->flag & SM_ABS(1) ? (int8_t)y : y);
+      }
+      s[r][COLUMN(n)] = sum;
+    }
+  add_sums(sm_dst(w, u), ROW(u32, 2), (const i32(*)[N])s, 2, u->flag & SM_SAT, lanes);
+  return u + 1;
+}
 FN(bmma) { return integers(w, u, 1); }
 
 /* ---- f64 ---- */

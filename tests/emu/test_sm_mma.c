@@ -114,10 +114,106 @@ static void hmma(void **state) {
   FOR_LANES reg(o, R_A)[l] = 0x7c003c00, reg(o, R_B)[l] = 0;
   must_run(o, w);
   FOR_LANES assert_int_equal(reg(o, R_D)[l], 0x7fffffff);
-  /* sparse ones are refused */
-  put(&w, 73, 1, 1), put(&w, 78, 1, 1);
+  one_free(o);
+}
+/* A with half of its elements left out, the others side by side in a. Of each row eight on, 16 bits of metadata are above
+ * those of the row; bytes have 32 bits a row, those of the row eight on in the next lane. */
+static void sparse(void **state) {
+  static const struct {
+    enum type t;
+    unsigned depth, holders, low, high; /* low, high: the shape's bits */
+  } shapes[] = {{F16, 16, 1, 1, 0}, {F16, 32, 2, 1, 1},  {BF16, 16, 1, 1, 0}, {BF16, 32, 2, 1, 1},
+                {TF32, 8, 1, 0, 0}, {TF32, 16, 2, 1, 0}, {BYTE, 32, 2, 1, 0}, {BYTE, 64, 4, 0, 1}};
+  enum { R_E = 100 };
+  struct one *o = one_new();
+  for (unsigned i = 0; i < 160; i++) {
+    unsigned s = i % 8, bytes = shapes[s].t == BYTE, kept = shapes[s].depth / 2,
+             selector = rnd() % (4 / shapes[s].holders);
+    unsigned wide = bytes || shapes[s].t != F16 || i & 8, n = 32 / bits_of_type(shapes[s].t), sa = i >> 4 & 1,
+             sb = i >> 5 & 1;
+    static unsigned place[M][DEPTH];
+    fill(M, 8, shapes[s].depth, bytes ? -128 : -8, bytes ? 255 : 8);
+    for (unsigned r = 0; r < M && bytes; r++)
+      for (unsigned k = 0; k < shapes[s].depth; k++) a[r][k] = sa ? (int8_t)(i32)a[r][k] : (uint8_t)(i32)a[r][k];
+    for (unsigned c = 0; c < 8 && bytes; c++)
+      for (unsigned k = 0; k < shapes[s].depth; k++) b[k][c] = sb ? (int8_t)(i32)b[k][c] : (uint8_t)(i32)b[k][c];
+    FOR_LANES reg(o, R_E)[l] = rnd32();
+    for (unsigned r = 0; r < M; r++)
+      for (unsigned j = 0; j < kept; j++) {
+        unsigned code, half = r / 8, lane = r % 8 * 4 + selector * shapes[s].holders;
+        if (shapes[s].t == TF32) {
+          code = rnd() & 1 ? 14 : 4, place[r][j] = 2 * j + (code == 14);
+        } else if (j % 2) {
+          code = place[r][j - 1] % 4 + 1 + (u32)rnd() % (3 - place[r][j - 1] % 4), place[r][j] = j / 2 * 4 + code;
+        } else {
+          code = (u32)rnd() % 3, place[r][j] = j / 2 * 4 + code;
+        }
+        unsigned width = shapes[s].t == TF32 ? 4 : 2, at = j * width;
+        if (bytes)
+          lane += at / 32 * 2 + half, at %= 32;
+        else
+          lane += at / 16, at = at % 16 + 16 * half;
+        u32 *e = &reg(o, R_E)[lane];
+        *e = (*e & ~(((1u << width) - 1) << at)) | code << at;
+      }
+    FOR_LANES {
+      for (unsigned k = 0; k < kept / (4 * n); k++)
+        for (unsigned half = 0; half < 2; half++)
+          reg(o, R_A + 2 * k + half)[l] = word_of_a(l / 4 + 8 * half, (k * 4 + l % 4) * n, shapes[s].t);
+      for (unsigned k = 0; k < shapes[s].depth / (4 * n); k++)
+        reg(o, R_B + k)[l] = word_of_b((k * 4 + l % 4) * n, l / 4, shapes[s].t);
+      for (unsigned k = 0; k < 4; k++) reg(o, R_C + k)[l] = 0;
+    }
+    struct word w = mma(bytes ? 0x237 : 0x23c);
+    put(&w, 40, 8, R_E), put(&w, 48, 2, selector), put(&w, 75, 1, shapes[s].low);
+    if (bytes)
+      put(&w, 72, 1, 1), put(&w, 74, 1, 1), put(&w, 85, 1, shapes[s].high), put(&w, 86, 1, 1), put(&w, 76, 1, sa),
+          put(&w, 78, 1, sb);
+    else
+      put(&w, 73, 1, 1), put(&w, 78, 1, shapes[s].high), put(&w, 76, 1, wide), put(&w, 82, 2, shapes[s].t);
+    must_run(o, w);
+    for (unsigned r = 0; r < M; r++)
+      for (unsigned c = 0; c < 8; c++) {
+        unsigned lane = r % 8 * 4 + c / 2, half = r / 8;
+        double want = 0;
+        for (unsigned j = 0; j < kept; j++) want += a[r][j] * b[place[r][j]][c];
+        u32 got = wide ? reg(o, R_D + 2 * half + c % 2)[lane] : reg(o, R_D + half)[lane] >> c % 2 * 16 & 0xffff;
+        u32 bits = bytes ? (u32)(i32)want : wide ? bits_of((float)want) : encode(want, 10, 5, 0);
+        if (want == 0) got &= wide ? 0x7fffffff : 0x7fff, bits = 0;
+        expect(got, bits, lane, w, "MMA.SP", r, c, s);
+      }
+  }
+  struct word w = mma(0x23c);
+  put(&w, 73, 1, 1), put(&w, 75, 1, 1), put(&w, 78, 1, 1), put(&w, 48, 2, 2);
   assert_false(run_word(o, w));
-  assert_string_equal(o->why, "sparse matrices");
+  assert_string_equal(o->why, "this sparsity selector");
+  one_free(o);
+}
+/* fp8, of sm_89. */
+static void qmma(void **state) {
+  struct one *o = one_new();
+  unsigned version = o->version;
+  o->version = 0x89;
+  for (unsigned i = 0; i < 32; i++) {
+    enum type t = i & 1 ? E5M2 : E4M3;
+    unsigned depth = i & 2 ? 32 : 16, wide = i >> 2 & 1;
+    fill(M, 8, depth, -4, 4);
+    fragments(o, M, depth, 0, t);
+    FOR_LANES for (unsigned r = 0; r < 4; r++) reg(o, R_C + r)[l] = 0;
+    struct word w = mma(0x27a);
+    put(&w, 74, 1, 1), put(&w, 75, 1, depth == 32), put(&w, 77, 1, wide), put(&w, 78, 1, i & 1), put(&w, 79, 1, i & 1);
+    must_run(o, w);
+    for (unsigned r = 0; r < M; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, half = r / 8;
+        double want = dot(r, n, depth);
+        u32 got = wide ? reg(o, R_D + 2 * half + n % 2)[lane] : reg(o, R_D + half)[lane] >> n % 2 * 16 & 0xffff;
+        u32 bits = wide ? bits_of((float)want) : encode(want, 10, 5, 0);
+        if (want == 0) got &= wide ? 0x7fffffff : 0x7fff, bits = 0;
+        expect(got, bits, lane, w, "QMMA", r, n, i);
+      }
+  }
+  o->version = version;
   one_free(o);
 }
 static void integers(void **state) {
@@ -351,6 +447,8 @@ static int next_level(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(hmma, choose),
+      cmocka_unit_test(sparse),
+      cmocka_unit_test(qmma),
       cmocka_unit_test(integers),
       cmocka_unit_test(dmma),
       cmocka_unit_test(movm),
