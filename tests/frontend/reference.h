@@ -13,7 +13,7 @@ struct args {
   struct {
     const char *name, *text;
   } key[CASE_KEYS];
-  int64_t list[4][CASE_NUMBERS];
+  int64_t list[8][CASE_NUMBERS];
   unsigned nlists;
   db_device *dev;
 };
@@ -190,7 +190,7 @@ static const char *must_key(const struct args *a, const char *name) {
 }
 static db_list key_list(struct args *a, const char *name) {
   const char *s = key(a, name);
-  return s ? read_list(s, a->list[a->nlists++ % 4]) : (db_list){0, NULL};
+  return s ? read_list(s, a->list[a->nlists++ % 8]) : (db_list){0, NULL};
 }
 static db_operand key_operand(const struct args *a) {
   const char *i = key(a, "int"), *f = key(a, "num");
@@ -207,6 +207,51 @@ static db_operand key_operand(const struct args *a) {
 #define BINARY(op)                                                                                                     \
   db_binary_at(DB_HERE, op, HAS("first") ? OTHER : db_operand_tensor(x), HAS("first") ? db_operand_tensor(x) : OTHER)
 #define REDUCE(op) db_reduce_at(DB_HERE, op, x, L("axes"), HAS("keep"))
+/* The input that the letter in the key has stands for; those come after what every call has. */
+static db_tensor *key_input(const struct args *a, char letter, unsigned first) {
+  const char *has = key(a, "has"), *at = has ? strchr(has, letter) : NULL;
+  return at ? a->in[first + (unsigned)(at - has)] : NULL;
+}
+static int key_choice(const struct args *a, const char *name, const char *const *choices) {
+  const char *s = key(a, name);
+  for (int i = 0; s && choices[i]; i++)
+    if (!strcmp(s, choices[i])) return i;
+  if (s) fail_msg("no %s %s", name, s);
+  return 0;
+}
+static const char *const reductions[] = {"mean", "sum", "batchmean", "none", NULL};
+static const char *const interpolations[] = {"nearest", "nearest-exact", "linear", NULL};
+#define WITH(letter) key_input(a, letter, 1)
+#define REDUCTION    (enum db_reduction) key_choice(a, "reduction", reductions)
+#define CONV                                                                                                           \
+  ((struct db_conv){.stride = L("stride"),                                                                             \
+                    .padding = L("padding"),                                                                           \
+                    .dilation = L("dilation"),                                                                         \
+                    .output_padding = L("output_padding"),                                                             \
+                    .groups = HAS("groups") ? I("groups") : 0,                                                         \
+                    .same = HAS("same")})
+#define POOL                                                                                                           \
+  ((struct db_pool){.stride = L("stride"),                                                                             \
+                    .padding = L("padding"),                                                                           \
+                    .dilation = L("dilation"),                                                                         \
+                    .ceil_mode = HAS("ceil_mode"),                                                                     \
+                    .exclude_padding = HAS("exclude")})
+#define INTERPOLATE                                                                                                    \
+  ((struct db_interpolate){.mode = (enum db_interpolation)key_choice(a, "mode", interpolations),                       \
+                           .align_corners = HAS("align"),                                                              \
+                           .scale = {HAS("scale") ? F("scale") : 0}})
+#define LOSS(kind)                                                                                                     \
+  db_loss_at(DB_HERE, kind, x, y,                                                                                      \
+             (struct db_loss){.reduction = REDUCTION,                                                                  \
+                              .weight = key_input(a, 'w', 2),                                                          \
+                              .positive = key_input(a, 'p', 2),                                                        \
+                              .delta = HAS("delta") ? F("delta") : 0,                                                  \
+                              .log_target = HAS("log_target")})
+#define CROSS_ENTROPY                                                                                                  \
+  ((struct db_cross_entropy){.reduction = REDUCTION,                                                                   \
+                             .weight = key_input(a, 'w', 2),                                                           \
+                             .ignore = L("ignore"),                                                                    \
+                             .label_smoothing = HAS("smooth") ? F("smooth") : 0})
 #define CALL(name, expression)                                                                                         \
   static db_tensor *call_##name(struct args *a) {                                                                      \
     db_tensor *x = a->in[0], *y = a->in[1], *z = a->in[2];                                                             \
@@ -232,17 +277,32 @@ static unsigned read_case(char *line, unsigned number, db_device *dev, struct wa
   char *save, *op = strtok_r(line, " ", &save), *word;
   while (strcmp(word = strtok_r(NULL, " ", &save), ":")) {
     char *equals = strchr(word, '=');
+    if (!equals || a.nkeys == CASE_KEYS) fail_msg("%s: the key %s", op, word);
     *equals = 0;
     a.key[a.nkeys].name = word, a.key[a.nkeys++].text = equals + 1;
   }
   while (strcmp(word = strtok_r(NULL, " ", &save), "->")) read_input(word, &a);
-  unsigned k = 0;
+  unsigned k = 0, n = 1;
   while (k < sizeof calls / sizeof *calls && strcmp(calls[k].name, op)) k++;
   if (k == sizeof calls / sizeof *calls) fail_msg("no operation %s", op);
   int64_t count;
-  *w = (struct want){.number = number, .input = -1, .got = calls[k].call(&a)};
-  read_numbers(read_shape(save, &w->dtype, &w->rank, w->dim, &count), w);
-  return 1;
+  db_tensor *y = calls[k].call(&a), *x[CASE_INPUTS], *dx[CASE_INPUTS];
+  *w = (struct want){.number = number, .input = -1, .got = y};
+  char *s = read_numbers(read_shape(save, &w->dtype, &w->rank, w->dim, &count), w);
+  if (!s) return 1;
+  for (; s; n++) {
+    w[n] = (struct want){.number = number, .input = (int)strtol(s, &s, 10)};
+    db_tensor *base = x[n - 1] = a.base[w[n].input];
+    w[n].dtype = db_dtype_of(base), w[n].rank = db_rank(base);
+    for (unsigned i = 0; i < w[n].rank; i++) w[n].dim[i] = db_dim(base, (int)i);
+    s = read_numbers(s, &w[n]);
+  }
+  void *data = draw_elements(w->dtype, count, GRADIENT_SEED, -1, 1, false);
+  db_tensor *dy = db_from_at(DB_HERE, data, w->dtype, dev, (db_list){w->rank, w->dim});
+  free(data);
+  db_grad_all(y, dy, x, n - 1, dx);
+  for (unsigned i = 1; i < n; i++) w[i].got = dx[i - 1];
+  return n;
 }
 
 static bool close_enough(const struct want *w, const void *got, const void *wanted, int64_t i) {
@@ -328,7 +388,8 @@ static unsigned run_batch(struct batch *b) {
 static const struct {
   const char *name;
   unsigned least;
-} families[] = {{"unary", 713}, {"binary", 983}, {"movement", 281}, {"reduce", 467}, {"matmul", 53}};
+} families[] = {{"unary", 713}, {"binary", 983}, {"movement", 281}, {"reduce", 466}, {"matmul", 53},
+                {"conv", 70},   {"pool", 125},   {"norm", 79},      {"loss", 157},   {"attention", 21}};
 
 /* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many differ. */
 static unsigned run_family(const char *device, const char *family, unsigned step, unsigned least) {

@@ -1,12 +1,5 @@
-/* Attention against PyTorch; what is refused. */
-#include "cases.h"
-
-static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
-  struct db_attention o = {
-      .mask = c->nin > 3 ? in[3] : NULL, .causal = case_key(c, "causal") != NULL, .scale = case_number(c, "scale", 0)};
-  return db_attention_at(DB_HERE, in[0], in[1], in[2], o);
-}
-CASE_TESTS(attention, "attention.txt", 19, apply)
+/* Attention: what is refused. Its values are among tests/data/cases. */
+#include "support.h"
 
 static void refused(void **state) {
   DB_SCOPE {
@@ -25,7 +18,7 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(attention), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
 }

@@ -1,17 +1,5 @@
-/* Convolutions against PyTorch; how many kernels they are; what is refused. */
-#include "cases.h"
-
-static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
-  struct db_conv o = {.stride = case_list(c, "stride"),
-                      .padding = case_list(c, "padding"),
-                      .dilation = case_list(c, "dilation"),
-                      .output_padding = case_list(c, "output_padding"),
-                      .groups = (int64_t)case_number(c, "groups", 0),
-                      .same = case_key(c, "same") != NULL};
-  return db_conv_at(DB_HERE, (unsigned)case_number(c, "axes", 0), case_is(c, "conv_transpose"), in[0], in[1],
-                    c->nin > 2 ? in[2] : NULL, o);
-}
-CASE_TESTS(conv, "conv.txt", 60, apply)
+/* Convolutions: how many kernels they are, empty ones, what is refused. Their values are among tests/data/cases. */
+#include "support.h"
 
 static void one_kernel(void **state) {
   db_device *dev = open_device("CPU");
@@ -74,7 +62,7 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(conv), cmocka_unit_test(one_kernel), cmocka_unit_test(empty_batch),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(empty_batch),
                                      cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);

@@ -1,35 +1,5 @@
-/* Losses against PyTorch; what is refused. */
-#include "cases.h"
-
-static enum db_reduction reduction_of(const struct nn_case *c) {
-  static const char *const names[] = {"mean", "sum", "batchmean", "none"};
-  enum db_reduction r = DB_LOSS_MEAN;
-  while (strcmp(names[r], case_key(c, "reduction"))) r++;
-  return r;
-}
-
-static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
-  static const char *const kinds[] = {"mse", "l1", "huber", "smooth_l1", "bce", "bce_logits", "kl"};
-  const char *has = case_key(c, "has");
-  unsigned next = 2;
-  db_tensor *weight = has && strchr(has, 'w') ? in[next++] : NULL;
-  if (case_is(c, "cross_entropy") || case_is(c, "nll")) {
-    struct db_cross_entropy o = {.reduction = reduction_of(c),
-                                 .weight = weight,
-                                 .ignore = case_list(c, "ignore"),
-                                 .label_smoothing = case_number(c, "smooth", 0)};
-    return db_cross_entropy_at(DB_HERE, !case_is(c, "nll"), in[0], in[1], o);
-  }
-  struct db_loss o = {.reduction = reduction_of(c),
-                      .weight = weight,
-                      .positive = has && strchr(has, 'p') ? in[next] : NULL,
-                      .delta = case_number(c, "delta", 0),
-                      .log_target = case_key(c, "log_target") != NULL};
-  enum db_loss_kind kind = DB_MSE;
-  while (strcmp(kinds[kind], c->op)) kind++;
-  return db_loss_at(DB_HERE, kind, in[0], in[1], o);
-}
-CASE_TESTS(loss, "loss.txt", 130, apply)
+/* Losses: targets that are no class, what is refused. Their values are among tests/data/cases. */
+#include "support.h"
 
 static void no_class(void **state) {
   DB_SCOPE {
@@ -61,7 +31,7 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(loss), cmocka_unit_test(no_class), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(no_class), cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("loss", tests, NULL, finish);
 }

@@ -1,19 +1,5 @@
-/* Normalizations against PyTorch; how many kernels they are; what is refused. */
-#include "cases.h"
-
-static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
-  const char *has = case_key(c, "has"), *names = "wbmv";
-  db_tensor *p[4] = {0};
-  for (unsigned i = 0; has && has[i]; i++) p[strchr(names, has[i]) - names] = in[1 + i];
-  double eps = case_number(c, "eps", 0);
-  unsigned axes = (unsigned)case_number(c, "axes", 0);
-  if (case_is(c, "layer_norm")) return db_layer_norm(in[0], axes, p[0], p[1], eps);
-  if (case_is(c, "rms_norm")) return db_rms_norm(in[0], axes, p[0], eps);
-  if (case_is(c, "group_norm")) return db_group_norm(in[0], (int64_t)case_number(c, "groups", 0), p[0], p[1], eps);
-  if (case_is(c, "instance_norm")) return db_instance_norm(in[0], p[0], p[1], eps);
-  return db_batch_norm(in[0], p[0], p[1], p[2], p[3], eps);
-}
-CASE_TESTS(norm, "norm.txt", 60, apply)
+/* Normalizations: how many kernels they are; what is refused. Their values are among tests/data/cases. */
+#include "support.h"
 
 static void kernels(void **state) {
   db_device *dev = open_device("CPU");
@@ -53,7 +39,7 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(norm), cmocka_unit_test(kernels), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("norm", tests, NULL, finish);
 }

@@ -1,29 +1,5 @@
-/* Pools and interpolation against PyTorch; what is refused. */
-#include "cases.h"
-
-static db_tensor *interpolate(struct nn_case *c, db_tensor *x) {
-  static const char *const modes[] = {"nearest", "nearest-exact", "linear"};
-  struct db_interpolate o = {.align_corners = case_number(c, "align", 0) != 0, .scale = {case_number(c, "scale", 0)}};
-  while (strcmp(modes[o.mode], case_key(c, "mode"))) o.mode++;
-  return db_interpolate_at(DB_HERE, x, case_list(c, "sizes"), o);
-}
-
-static db_tensor *apply(struct nn_case *c, db_tensor *const *in) {
-  unsigned axes = (unsigned)case_number(c, "axes", 0);
-  if (case_is(c, "interpolate")) return interpolate(c, in[0]);
-  if (case_is(c, "adaptive_max_pool"))
-    return db_adaptive_pool_at(DB_HERE, axes, DB_POOL_MAX, in[0], case_list(c, "sizes"));
-  if (case_is(c, "adaptive_avg_pool"))
-    return db_adaptive_pool_at(DB_HERE, axes, DB_POOL_MEAN, in[0], case_list(c, "sizes"));
-  struct db_pool o = {.stride = case_list(c, "stride"),
-                      .padding = case_list(c, "padding"),
-                      .dilation = case_list(c, "dilation"),
-                      .ceil_mode = case_key(c, "ceil_mode") != NULL,
-                      .exclude_padding = case_key(c, "exclude") != NULL};
-  enum db_pool_op op = case_is(c, "max_pool") ? DB_POOL_MAX : DB_POOL_MEAN;
-  return db_pool_at(DB_HERE, axes, op, in[0], case_list(c, "kernel"), o);
-}
-CASE_TESTS(pool, "pool.txt", 100, apply)
+/* Pools and interpolation: how many kernels they are; what is refused. Their values are among tests/data/cases. */
+#include "support.h"
 
 static void one_kernel(void **state) {
   db_device *dev = open_device("CPU");
@@ -67,7 +43,7 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE_UNIT_TESTS(pool), cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("pool", tests, NULL, finish);
 }

@@ -92,8 +92,13 @@ def number(v, t):
             return s.replace("e-0", "e-").replace("e+0", "e+")
 
 
-def numbers(x, t, sep=" "):
-    return sep.join(number(v, t) for v in np.asarray(x).reshape(-1))
+def numbers(x, t, sep=" ", tol=0):
+    """With a tolerance no more digits than it can tell apart."""
+    x = np.asarray(x).reshape(-1)
+    if tol and t in ("f32", "f64"):
+        digits = 2 - math.floor(math.log10(tol))
+        return sep.join(min("%.*g" % (digits, v), number(v, t), key=len) for v in x)
+    return sep.join(number(v, t) for v in x)
 
 
 # ---- inputs
@@ -219,7 +224,7 @@ def key_text(v):
 
 
 def numbers_at(tol, floor, x, t):
-    return "%s %s %s" % (repr(tol) if tol else "0", "%g" % floor, numbers(x, t))
+    return "%s %s %s" % (repr(tol) if tol else "0", "%g" % floor, numbers(x, t, tol=tol))
 
 
 def case(op, ins, fn, out=None, grad=True, tol=None, floor=1, gtol=None, gfloor=1, arrays=False, **keys):

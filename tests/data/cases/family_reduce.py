@@ -59,7 +59,8 @@ for op in REDUCE:
             reduction(op, In("f32", (2, 3, 5), span=(-1.5, 2)), axes, keep)
     reduction(op, In("f32", (4, 5), view=[("permute", 1, 0), ("flip", 0), ("shrink", 1, 5, 0, 3)]), (0,), False)
     reduction(op, In("i32", (4, 5), view=[("permute", 1, 0), ("flip", 1)]), (0,), False)
-    reduction(op, In("f32", (1, 3), view=[("expand", 4, 3)], span=(0.5, 2)), (0,), True)
+    if op != "std":  # whose derivative at 0 is not defined, but 0 for PyTorch
+        reduction(op, In("f32", (1, 3), view=[("expand", 4, 3)], span=(0.5, 2)), (0,), True)
     if op not in ("var", "std"):
         reduction(op, In("f32", ()), (), False)
         reduction(op, In("i32", ()), (), False)

@@ -20,16 +20,17 @@ def special(t):
     return [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -2.5, INF, -INF, NAN] + list(EXTREMES.get(t, ()))
 
 
-# ---- exact: the type stays, nothing is rounded
+# ---- exact: the type stays, nothing is rounded; whole parts let no gradient through
 EXACT = {"neg": lambda x: -x, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
          "square": torch.square, "relu": torch.relu}
+WHOLE = ("floor", "ceil", "trunc")
 for name, f in EXACT.items():
     for t in TYPES:
         if t == "bool" and name in ("neg", "sign", "square", "relu"):
             continue
-        g = f if is_float(t) or name not in ("floor", "ceil", "trunc") else (lambda x: x)
+        g = f if is_float(t) or name not in WHOLE else (lambda x: x)
         g = (lambda x: x) if t == "bool" else g
-        case(name, [In(t, (2, 5), view=[("permute", 1, 0)] if name == "neg" else ())], g, tol=TOL.get(t, 0) if name == "square" else 0, floor=1 if name == "square" else 0)
+        case(name, [In(t, (2, 5), view=[("permute", 1, 0)] if name == "neg" else ())], g, grad=name not in WHOLE, tol=TOL.get(t, 0) if name == "square" else 0, floor=1 if name == "square" else 0)
     for t in ("f32", "f16", "bf16", "f64"):
         v = special(t)
         y = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "square": np.square,
@@ -39,8 +40,8 @@ for name, f in EXACT.items():
         low, high = RANGE[t]
         if name in ("neg", "abs", "sign", "square"):
             case(name, [In(t, data=np.array([low, low + 1, high, high - 1, 3], object))], {"neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square}[name], arrays=True)
-    case(name, [In("f32", (0, 3))], f)
-    case(name, [In("f32", ())], f, tol=TOL["f32"] if name == "square" else 0)
+    case(name, [In("f32", (0, 3))], f, grad=name not in WHOLE)
+    case(name, [In("f32", ())], f, grad=name not in WHOLE, tol=TOL["f32"] if name == "square" else 0)
 for t in INT_TYPES + ("bool",):
     case("not", [In(t, (7,))], lambda x: ~x, arrays=True)
     case("not", [In(t, data=np.array(RANGE[t], object))], lambda x: ~x, arrays=True)
