@@ -69,7 +69,7 @@ static struct expr scores(const struct heads *h, struct expr q, struct expr k, d
 
 static struct expr softmax(struct expr x) {
   unsigned last = 1u << (x.rank - 1);
-  struct expr d = expr_binary(OP_SUB, x, expr_expand(expr_reduce(OP_MAX, x, last), x.dim));
+  struct expr d = expr_binary(OP_SUB, x, expr_expand(expr_reduce_bound(x, last), x.dim));
   struct expr power = expr_unary(OP_EXP2, with(OP_MUL, d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, last);
   return expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), x.dim));
 }

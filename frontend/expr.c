@@ -1,4 +1,5 @@
 /* Expressions: nodes together with the static shape that the operations check. Arguments are known to be good here. */
+#include "../graph/gradient.h"
 #include "internal.h"
 #include <math.h>
 #include <string.h>
@@ -181,6 +182,12 @@ struct expr expr_reduce(enum op op, struct expr x, unsigned mask) {
   x.u = uop_new(rt.graph, OP_REDUCE_AXIS, x.dtype, 1, int_arg(mask), op, &x.u, 1);
   for (unsigned i = 0; i < x.rank; i++)
     if (mask >> i & 1) x.dim[i] = 1;
+  return x;
+}
+
+struct expr expr_reduce_bound(struct expr x, unsigned mask) {
+  x = expr_reduce(OP_MAX, x, mask);
+  x.u = gradient_cut(rt.graph, x.u);
   return x;
 }
 

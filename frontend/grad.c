@@ -167,7 +167,7 @@ out:
 /* The result for one x, of which made is the value; takes over its reference. */
 static db_tensor *gradient_of(DB_AT, const char *op, db_tensor *x, struct value *made) {
   struct call c;
-  if (!call_begin(&c, op, file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, op, file, line, 1, &x)) return c.result;
   if (!dtype_is_float(x->dtype))
     return call_fail(&c, "with respect to a tensor %s of %s; only floats have gradients", SHAPE(*x),
                      dtype_info[x->dtype].name);
@@ -211,7 +211,7 @@ void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, uns
   for (unsigned i = 0; i < n; i++) {
     if (good && !err)
       out[i] = gradient_of(file, line, op, x[i], made[i]);
-    else if (call_begin(&c, op, file, line, dy ? 2 : 1, in))
+    else if (call_begin_sized(&c, op, file, line, dy ? 2 : 1, in))
       out[i] = call_fail(&c, "%s", why);
     else
       out[i] = c.result;
@@ -232,7 +232,7 @@ db_tensor *db_grad_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *x) {
 
 db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
   struct call c;
-  if (!call_begin(&c, "requires_grad", file, line, 1, &t)) return c.result;
+  if (!call_begin_sized(&c, "requires_grad", file, line, 1, &t)) return c.result;
   if (!dtype_is_float(t->dtype))
     return call_fail(&c, "of a tensor %s of %s; only floats have gradients", SHAPE(*t), dtype_info[t->dtype].name);
   if (t->value->leaf && t->value->leaf != t) return call_fail(&c, "another tensor of the same value has been marked");
@@ -311,7 +311,7 @@ out:
 
 db_tensor *db_grad_of_at(DB_AT, db_tensor *t) {
   struct call c;
-  if (!call_begin(&c, "grad_of", file, line, 1, &t)) return c.result;
+  if (!call_begin_sized(&c, "grad_of", file, line, 1, &t)) return c.result;
   if (!t->grad)
     return call_fail(&c, "no gradient was collected for the tensor %s%s", SHAPE(*t),
                      t->value->leaf == t ? "" : ", which is not marked with db_requires_grad");
@@ -329,7 +329,7 @@ void db_zero_grad(db_tensor *t) {
 
 db_tensor *db_detach_at(DB_AT, db_tensor *x) {
   struct call c;
-  if (!call_begin(&c, "detach", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "detach", file, line, 1, &x)) return c.result;
   struct value *v = value_over(gradient_cut(rt.graph, value_node(x->value)), x->value->slot, &x->value, 1);
   if (v) v->tracked = false;
   return call_end_value(&c, v, x->dtype, x->rank, x->dim);

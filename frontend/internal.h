@@ -172,6 +172,8 @@ struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr valu
 struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis);              /* of one dtype, n at least 1 */
 struct expr expr_slice(struct expr x, unsigned axis, int64_t begin, int64_t end);
 struct expr expr_reduce(enum op op, struct expr x, unsigned mask); /* axes become 1 */
+/* The maximum as a number that gradients do not see, for what does not depend on it: a softmax. */
+struct expr expr_reduce_bound(struct expr x, unsigned mask);
 struct expr expr_drop_axes(struct expr x, unsigned mask);
 /* Grows x to a shape it broadcasts to. */
 struct expr expr_broadcast(struct expr x, unsigned rank, const int64_t *dim);

@@ -128,7 +128,7 @@ struct classes {
 };
 
 static struct expr log_softmax(struct expr x, unsigned axis) {
-  struct expr d = minus(x, expr_expand(expr_reduce(OP_MAX, x, 1u << axis), x.dim));
+  struct expr d = minus(x, expr_expand(expr_reduce_bound(x, 1u << axis), x.dim));
   return minus(d, expr_expand(natural_log(expr_reduce(OP_ADD, natural_exp(d), 1u << axis)), x.dim));
 }
 static struct expr add_classes(const struct classes *k, struct expr x) {
