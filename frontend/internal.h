@@ -218,6 +218,8 @@ bool call_device(struct call *c, db_device *dev);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 struct expr expr_of(const db_tensor *t);
+/* t stands for what next stands for, and goes on being the tensor that gradients are collected for. */
+void tensor_become(db_tensor *t, db_tensor *next);
 /* "[2, 3]" */
 struct shape_text {
   char s[128];

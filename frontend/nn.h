@@ -7,7 +7,136 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* ---- layers ---- */
+/* ---- parameters: a tree of named tensors ----
+ *
+ *   db_params *p = db_params_new(NULL, 42);
+ *   db_linear hidden = db_linear_new(p, "hidden", 784, 128, true), out = db_linear_new(p, "out", 128, 10, true);
+ *   db_tensor *y = db_apply(&out, db_relu(db_apply(&hidden, x)));
+ *
+ * Layers are plain structs that point at the parameters they made: "hidden.weight", "hidden.bias" ... The tree owns the parameters, so layers
+ * need no freeing and may be copied; they live as long as the tree. A parameter's tensor is one handle for good: optimizers, db_param_set and
+ * loading change what it stands for.
+ * A layer made with bad arguments has poisoned parameters, which say what was wrong once they are used. A tree is used by one thread at a time. */
+
+typedef struct db_params db_params;
+typedef struct db_parameter {
+  const char *name;  /* "layer1.0.conv.weight" */
+  db_tensor *tensor; /* owned by the tree */
+  bool trained;      /* false: a statistic, which optimizers leave alone */
+} db_parameter;
+
+/* Parameters on dev (NULL: the default device). Initial values depend on the seed and each parameter's name alone. NULL: out of memory. */
+db_params *db_params_new(db_device *dev, uint64_t seed);
+void db_params_free(db_params *p);
+/* The same tree, where names made from now on begin with a prefix and a dot; it lives as long as the tree. */
+db_params *db_params_at(db_params *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Training (as at first): batch normalization goes by the batch and keeps statistics, dropout drops. */
+void db_params_train(db_params *p, bool training);
+bool db_params_training(const db_params *p);
+
+size_t db_params_count(const db_params *p);                /* of parameters, statistics included */
+int64_t db_params_numel(const db_params *p);               /* elements of those that are trained */
+db_parameter *db_params_get(const db_params *p, size_t i); /* in the order they were made; NULL past the end */
+db_parameter *db_params_find(const db_params *p, const char *name);
+/* The tensors to be trained, for an optimizer; *n of them. Valid until another parameter is made. */
+db_tensor *const *db_params_trained(db_params *p, unsigned *n);
+/* Makes the parameter stand for t: of its shape, cast to its type, moved to its device. */
+int db_param_set(db_parameter *param, db_tensor *t);
+/* A parameter of one's own. init: its first value. */
+db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool trained);
+/* One of f32 between -bound and bound, or normal with a deviation, or constant. */
+db_parameter *db_param_uniform(db_params *p, const char *name, double bound, db_list shape);
+db_parameter *db_param_normal(db_params *p, const char *name, double deviation, db_list shape);
+db_parameter *db_param_full(db_params *p, const char *name, double value, db_list shape);
+
+/* ---- layers; all initialized as PyTorch does. db_apply(&layer, x) runs one ---- */
+
+/* x weight^T + bias over the last axis of x; weight [out, in]. */
+typedef struct db_linear {
+  db_parameter *weight, *bias; /* NULL: without */
+} db_linear;
+db_linear db_linear_new(db_params *p, const char *name, int64_t in, int64_t out, bool bias);
+
+/* A convolution; the kernel has a size for all axes or for each. */
+typedef struct db_convolution {
+  db_parameter *weight, *bias;
+  unsigned axes;
+  bool transposed;
+  struct db_conv options; /* its lists are those below */
+  int64_t numbers[4][6];
+} db_convolution;
+#define db_conv1d_new(p, name, in, out, kernel, bias, ...)                                                             \
+  DB_CONV_NEW(1, false, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define db_conv2d_new(p, name, in, out, kernel, bias, ...)                                                             \
+  DB_CONV_NEW(2, false, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define db_conv3d_new(p, name, in, out, kernel, bias, ...)                                                             \
+  DB_CONV_NEW(3, false, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define db_conv_transpose1d_new(p, name, in, out, kernel, bias, ...)                                                   \
+  DB_CONV_NEW(1, true, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define db_conv_transpose2d_new(p, name, in, out, kernel, bias, ...)                                                   \
+  DB_CONV_NEW(2, true, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define db_conv_transpose3d_new(p, name, in, out, kernel, bias, ...)                                                   \
+  DB_CONV_NEW(3, true, p, name, in, out, kernel, bias, ##__VA_ARGS__)
+#define DB_CONV_NEW(axes, transposed, p, name, in, out, kernel, bias, ...)                                             \
+  db_convolution_new(p, name, axes, transposed, in, out, kernel, bias, (struct db_conv){0, ##__VA_ARGS__})
+db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes, bool transposed, int64_t in,
+                                  int64_t out, db_list kernel, bool bias, struct db_conv options);
+
+/* Normalizations with weight and bias (rms: no bias). Eps may be changed: 1e-5, rms 1e-6. */
+enum db_norm_kind { DB_BATCH_NORM, DB_LAYER_NORM, DB_GROUP_NORM, DB_INSTANCE_NORM, DB_RMS_NORM };
+typedef struct db_norm {
+  enum db_norm_kind kind;
+  db_params *params;
+  db_parameter *weight, *bias;
+  db_parameter *mean, *var; /* batch: running statistics, "running_mean" and "running_var" */
+  int64_t groups;
+  double eps, momentum; /* momentum: what a batch counts in the statistics, 0.1 */
+} db_norm;
+/* Of the channels of [batch, channels, ...]. While training, applying it changes what the statistics stand for: they are computed with
+ * whatever realizes them; db_train_step does. */
+db_norm db_batch_norm_new(db_params *p, const char *name, int64_t channels);
+db_norm db_group_norm_new(db_params *p, const char *name, int64_t groups, int64_t channels);
+db_norm db_instance_norm_new(db_params *p, const char *name, int64_t channels);
+/* Of the last axis. */
+db_norm db_layer_norm_new(db_params *p, const char *name, int64_t width);
+db_norm db_rms_norm_new(db_params *p, const char *name, int64_t width);
+
+/* Rows of weight [count, width] by index: integers of any shape give [shape..., width]; 0 where there is no such row. */
+typedef struct db_embedding {
+  db_parameter *weight;
+} db_embedding;
+db_embedding db_embedding_new(db_params *p, const char *name, int64_t count, int64_t width);
+
+/* Attention of so many heads: weight [3 width, width] makes queries, keys and values. db_apply attends from x [batch, length, width] to itself. */
+typedef struct db_multihead {
+  db_parameter *weight, *bias; /* "in_proj_weight", "in_proj_bias" */
+  db_linear out;               /* "out_proj" */
+  int64_t heads;
+  bool causal;
+} db_multihead;
+db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int64_t heads);
+/* From queries [batch, length, width] to keys and values [batch, keys, width]. */
+#define db_multihead_attend(m, q, k, v, ...)                                                                           \
+  db_multihead_attend_at(DB_HERE, m, q, k, v, (struct db_attention){0, ##__VA_ARGS__})
+db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db_tensor *k, db_tensor *v,
+                                  struct db_attention options);
+
+db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x);
+db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x);
+db_tensor *db_norm_apply(DB_AT, const db_norm *l, db_tensor *x);
+db_tensor *db_embedding_apply(DB_AT, const db_embedding *l, db_tensor *index);
+db_tensor *db_multihead_apply(DB_AT, const db_multihead *l, db_tensor *x);
+#define db_apply(layer, x)                                                                                             \
+  _Generic(*(layer),                                                                                                   \
+      db_linear: db_linear_apply,                                                                                      \
+      db_convolution: db_convolution_apply,                                                                            \
+      db_norm: db_norm_apply,                                                                                          \
+      db_embedding: db_embedding_apply,                                                                                \
+      db_multihead: db_multihead_apply)(DB_HERE, layer, x)
+
+/* Gradients of the loss, a step of the optimizer with the loss and all statistics of p realized beside it, and no gradients left. */
+typedef struct db_optim db_optim;
+int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
 
 /* ---- optimizers ----
  *
@@ -36,7 +165,6 @@ struct db_optim_options {
   double lr, momentum, weight_decay, beta1, beta2, eps, trust;
   bool nesterov; /* DB_SGD, DB_LARS */
 };
-typedef struct db_optim db_optim;
 #define db_sgd(params, n, ...)   db_optim_new(DB_SGD, params, n, (struct db_optim_options){__VA_ARGS__})
 #define db_adam(params, n, ...)  db_optim_new(DB_ADAM, params, n, (struct db_optim_options){__VA_ARGS__})
 #define db_adamw(params, n, ...) db_optim_new(DB_ADAMW, params, n, (struct db_optim_options){__VA_ARGS__})

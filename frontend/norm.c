@@ -1,5 +1,5 @@
 /* Normalizations: a tensor less its mean, divided by its standard deviation, over one or another set of axes. Halves are computed in f32. */
-#include "internal.h"
+#include "params.h"
 #include <math.h>
 #include <string.h>
 
@@ -130,4 +130,13 @@ db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *b
     if (bias) e = expr_binary(OP_ADD, e, along(bias, &a, e.rank, e.dim, e.dtype));
   }
   return call_end(&c, expr_cast(e, x->dtype));
+}
+
+db_tensor *norm_batch_statistic(DB_AT, db_tensor *x, bool variance) {
+  struct call c;
+  if (!call_begin(&c, "batch_norm", file, line, 1, &x)) return c.result;
+  unsigned mask = ((1u << x->rank) - 1) & ~2u;
+  struct expr e = wide(x), d = expr_binary(OP_SUB, e, expr_expand(mean_of(e, mask), e.dim));
+  e = variance ? mean_of(expr_binary(OP_MUL, d, d), mask) : mean_of(e, mask);
+  return call_end(&c, expr_drop_axes(e, mask));
 }

@@ -249,20 +249,6 @@ fail:
 
 /* ---- steps ---- */
 
-/* t stands for what next stands for, and goes on being the tensor that gradients are collected for. */
-static void become(db_tensor *t, db_tensor *next) {
-  pthread_mutex_lock(&rt.lock);
-  struct value *old = t->value;
-  value_retain(next->value);
-  t->value = next->value;
-  if (old->leaf == t) {
-    old->leaf = NULL;
-    t->value->leaf = t;
-  }
-  value_release(old);
-  pthread_mutex_unlock(&rt.lock);
-}
-
 int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
   const struct kind *k = &kinds[o->kind];
   struct update *updates = calloc((size_t)o->n + 1, sizeof *updates);
@@ -298,7 +284,7 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
                 : db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
   for (unsigned i = 0; i < o->n && !err; i++) {
     if (!updates[i].next) continue;
-    become(o->params[i].tensor, updates[i].next);
+    tensor_become(o->params[i].tensor, updates[i].next);
     for (unsigned s = 0; s < MAX_STATE; s++)
       if (updates[i].state[s]) replace(&o->params[i].state[s], updates[i].state[s]);
   }

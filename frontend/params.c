@@ -1,0 +1,247 @@
+/* Trees of parameters: names, first values, and the tensors that stand for them.
+ *
+ * First values are made on the host by a hash of seed, name and element, so they are the same on every device and whatever else is made. */
+#define _GNU_SOURCE
+#include "params.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct db_params {
+  struct tree *tree;
+  char *prefix; /* "" or "layer1.0." */
+};
+struct tree {
+  struct db_params root;
+  db_device *dev;
+  uint64_t seed;
+  bool training, placeholders;
+  db_parameter **params;
+  db_tensor **trained;
+  struct db_params **views;
+  size_t nparams, ntrained, nviews;
+};
+
+/* Room for one element more in *array of n. */
+static bool grow(void *array, size_t n) {
+  void **p = array;
+  if (n & (n - 1)) return true;
+  void *more = realloc(*p, (n ? 2 * n : 1) * sizeof(void *));
+  if (more) *p = more;
+  return more != NULL;
+}
+
+db_params *db_params_new(db_device *dev, uint64_t seed) {
+  struct tree *t = calloc(1, sizeof *t);
+  if (!t || !(t->root.prefix = strdup(""))) {
+    db_fail(-ENOMEM, "params: out of memory");
+    free(t);
+    return NULL;
+  }
+  t->root.tree = t;
+  t->dev = dev;
+  t->seed = seed;
+  t->training = true;
+  return &t->root;
+}
+
+void db_params_free(db_params *p) {
+  if (!p) return;
+  struct tree *t = p->tree;
+  for (size_t i = 0; i < t->nparams; i++) {
+    db_release(t->params[i]->tensor);
+    free((char *)t->params[i]->name);
+    free(t->params[i]);
+  }
+  for (size_t i = 0; i < t->nviews; i++) {
+    free(t->views[i]->prefix);
+    free(t->views[i]);
+  }
+  free(t->params);
+  free(t->trained);
+  free(t->views);
+  free(t->root.prefix);
+  free(t);
+}
+
+db_params *db_params_at(db_params *p, const char *fmt, ...) {
+  char *name = NULL, *prefix = NULL;
+  if (!p) return NULL;
+  va_list ap;
+  va_start(ap, fmt);
+  int n = vasprintf(&name, fmt, ap);
+  va_end(ap);
+  if (n < 0 || asprintf(&prefix, "%s%s.", p->prefix, name) < 0) prefix = NULL;
+  if (n >= 0) free(name);
+  struct db_params *view = calloc(1, sizeof *view);
+  if (!view || !prefix || !grow(&p->tree->views, p->tree->nviews)) {
+    db_fail(-ENOMEM, "params: out of memory");
+    free(view);
+    free(prefix);
+    return NULL;
+  }
+  *view = (struct db_params){p->tree, prefix};
+  return p->tree->views[p->tree->nviews++] = view;
+}
+
+void db_params_train(db_params *p, bool training) {
+  if (p) p->tree->training = training;
+}
+bool db_params_training(const db_params *p) { return p && p->tree->training; }
+void params_placeholders(db_params *p) { p->tree->placeholders = true; }
+
+/* ---- finding ---- */
+
+size_t db_params_count(const db_params *p) { return p ? p->tree->nparams : 0; }
+
+int64_t db_params_numel(const db_params *p) {
+  int64_t n = 0;
+  for (size_t i = 0; p && i < p->tree->ntrained; i++) n += db_numel(p->tree->trained[i]);
+  return n;
+}
+
+db_parameter *db_params_get(const db_params *p, size_t i) {
+  return p && i < p->tree->nparams ? p->tree->params[i] : NULL;
+}
+
+db_parameter *db_params_find(const db_params *p, const char *name) {
+  for (size_t i = 0; p && name && i < p->tree->nparams; i++)
+    if (!strcmp(p->tree->params[i]->name, name)) return p->tree->params[i];
+  return NULL;
+}
+
+db_tensor *const *db_params_trained(db_params *p, unsigned *n) {
+  *n = p ? (unsigned)p->tree->ntrained : 0;
+  return p ? p->tree->trained : NULL;
+}
+
+int db_param_set(db_parameter *param, db_tensor *t) {
+  int err = 0;
+  if (!param || !param->tensor) return db_fail(-EINVAL, "param_set: there is no parameter");
+  db_scope_begin();
+  db_tensor *old = param->tensor, *now = t;
+  if (!db_poison(now) && !db_poison(old)) now = db_to(db_cast(t, db_dtype_of(old)), db_device_of(old));
+  if (db_poison(now) || db_poison(old))
+    err = db_fail(-EINVAL, "param_set: %s: %s", param->name, db_poison(old) ? db_poison(old) : db_poison(now));
+  else if (now->rank != old->rank || memcmp(now->dim, old->dim, old->rank * sizeof *old->dim) != 0)
+    err = db_fail(-EINVAL, "param_set: %s is %s, the new value %s", param->name, SHAPE(*old), SHAPE(*now));
+  else
+    tensor_become(old, now);
+  db_scope_end();
+  return err;
+}
+
+/* ---- making ---- */
+
+/* A poisoned tensor that says why a parameter cannot be. */
+static db_tensor *refused(const char *name, const char *why) {
+  struct call c;
+  if (!call_begin(&c, "parameter", __FILE__, __LINE__, 0, NULL)) return c.result;
+  return call_fail(&c, "%s: %s", name, why);
+}
+
+db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool trained) {
+  if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
+  struct tree *t = p->tree;
+  db_parameter *param = calloc(1, sizeof *param);
+  char *path = NULL;
+  if (asprintf(&path, "%s%s", p->prefix, name) < 0) path = NULL;
+  if (!param || !path || !grow(&t->params, t->nparams) || !grow(&t->trained, t->ntrained)) {
+    db_fail(-ENOMEM, "param: out of memory");
+    free(param);
+    free(path);
+    return NULL;
+  }
+  db_scope_begin();
+  if (db_params_find(p, path)) init = refused(path, "there is a parameter of this name already");
+  /* a handle of its own, which no other use of init shares */
+  db_tensor *own = init && !db_poison(init) ? db_detach(init) : init ? init : refused(path, "the first value is NULL");
+  *param = (db_parameter){path, db_retain(own), trained};
+  db_scope_end();
+  t->params[t->nparams++] = param;
+  if (trained) t->trained[t->ntrained++] = param->tensor;
+  return param;
+}
+
+static uint64_t mixed(
+    uint64_t x) { /* the finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators) */
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+static double fraction(uint64_t key, uint64_t i) { /* above 0, below 1 */
+  return ((double)(mixed(key + i * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
+}
+
+enum init { UNIFORM, NORMAL, CONSTANT };
+
+static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
+  for (int64_t i = 0; i < n; i++) {
+    double a = init == CONSTANT ? 0 : fraction(key, 2 * (uint64_t)i), r = 1;
+    if (init == UNIFORM) r = 2 * a - 1;
+    if (init == NORMAL) r = sqrt(-2 * log(a)) * cos(2 * M_PI * fraction(key, 2 * (uint64_t)i + 1)); /* Box and Muller */
+    to[i] = (float)(r * v);
+  }
+}
+
+static db_parameter *make(db_params *p, const char *name, enum init init, double v, db_list shape, bool trained) {
+  if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
+  struct tree *t = p->tree;
+  int64_t n = 1;
+  bool good = shape.n <= MAX_RANK && isfinite(v);
+  for (unsigned i = 0; i < shape.n && good; i++)
+    good = shape.v[i] >= 0 && !__builtin_mul_overflow(n, shape.v[i], &n) && n <= INT64_MAX / 16;
+  uint64_t key = t->seed;
+  for (const char *s = p->prefix; *s; s++) key = mixed(key ^ (uint8_t)*s);
+  for (const char *s = name; *s; s++) key = mixed(key ^ (uint8_t)*s);
+  db_parameter *param = NULL;
+  float *data = good && !t->placeholders ? malloc((size_t)n * sizeof *data + 1) : NULL;
+  db_scope_begin();
+  db_tensor *value;
+  if (!good)
+    value = refused(name, "its sizes, or those of the layer, are impossible");
+  else if (t->placeholders)
+    value = tensor_placeholder(t->dev, DB_F32, shape);
+  else if (data)
+    fill(data, n, init, v, key), value = db_from_at(DB_HERE, data, DB_F32, t->dev, shape);
+  else
+    value = refused(name, "out of memory");
+  param = db_param_new(p, name, value, trained);
+  db_scope_end();
+  free(data);
+  return param;
+}
+
+db_parameter *db_param_uniform(db_params *p, const char *name, double bound, db_list shape) {
+  return make(p, name, UNIFORM, bound, shape, true);
+}
+db_parameter *db_param_normal(db_params *p, const char *name, double deviation, db_list shape) {
+  return make(p, name, NORMAL, deviation, shape, true);
+}
+db_parameter *db_param_full(db_params *p, const char *name, double value, db_list shape) {
+  return make(p, name, CONSTANT, value, shape, true);
+}
+db_parameter *params_statistic(db_params *p, const char *name, double value, db_list shape) {
+  return make(p, name, CONSTANT, value, shape, false);
+}
+
+/* ---- training ---- */
+
+int db_train_step(db_params *p, db_optim *o, db_tensor *loss) {
+  if (!p || !o) return db_fail(-EINVAL, "train_step: %s is NULL", p ? "the optimizer" : "the tree");
+  struct tree *t = p->tree;
+  db_tensor **also = malloc((t->nparams + 1) * sizeof(db_tensor *));
+  unsigned n = 0;
+  if (!also) return db_fail(-ENOMEM, "train_step: out of memory");
+  also[n++] = loss;
+  for (size_t i = 0; i < t->nparams; i++)
+    if (!t->params[i]->trained) also[n++] = t->params[i]->tensor;
+  int err = db_backward(loss);
+  if (!err) err = db_optim_step_with(o, also, n);
+  db_optim_zero_grad(o);
+  free(also);
+  return err;
+}
