@@ -210,63 +210,134 @@ void db_cache_counters(struct db_cache_counters *out);
 /* ---- elementwise ---- */
 
 enum db_unary_op {
-  DB_NEG, /* -x; not for bool */
-  DB_NOT, /* logical for bool, bitwise for integers */
+  DB_NEG,         /* -x; not for bool */
+  DB_NOT,         /* logical for bool, bitwise for integers */
+  DB_LOGICAL_NOT, /* these four give bool */
+  DB_ISNAN,
+  DB_ISINF,
+  DB_ISFINITE,
   DB_ABS,
   DB_SIGN,  /* -1, 0 or 1 */
-  DB_FLOOR, /* these three leave integers as they are */
+  DB_FLOOR, /* these four leave integers as they are */
   DB_CEIL,
   DB_TRUNC,
+  DB_ROUND, /* halves to even */
+  DB_FRAC,  /* x - trunc(x) */
   DB_SQUARE,
   DB_RELU,
-  /* From here on integers become f32, and f16 and bf16 are computed in f32 and rounded once. */
+  DB_RELU6, /* min(max(x, 0), 6) */
+  /* From here on integers become f32, and narrower floats are computed in f32 and rounded once. Errors are relative unless said otherwise,
+   * in units of the last place of f32 or f64. */
   DB_RECIPROCAL,
   DB_SQRT,
   DB_RSQRT,
-  DB_EXP2, /* exp and exp2: relative error about 1e-7 times |x| + 1 */
+  DB_EXP2, /* exp2, exp, exp10: |x| + 1 units for f32, as many for f64 */
   DB_EXP,
-  DB_LOG2,
+  DB_EXP10,
+  DB_EXPM1, /* |x| + 2 */
+  DB_LOG2,  /* logarithms: 3; around 1 the error is absolute, 1e-7, where the device has its own log2 */
   DB_LOG,
-  DB_SIN, /* radians */
+  DB_LOG10,
+  DB_LOG1P, /* 3 */
+  DB_SIN,   /* radians; sin: 2, exact reduction up to 2^50; cos: 2e-7 (f64 4e-16) absolute */
   DB_COS,
-  DB_SIGMOID,
+  DB_TAN,  /* 2; in f64 4e-16 over the cosine */
+  DB_ASIN, /* inverse functions, tanh and erf: 3 */
+  DB_ACOS,
+  DB_ATAN,
+  DB_SINH, /* |x| + 4, cosh too */
+  DB_COSH,
   DB_TANH,
+  DB_ASINH,
+  DB_ACOSH,
+  DB_ATANH,
+  DB_ERF,
+  DB_SIGMOID,
+  DB_LOGSIGMOID,
+  DB_SILU,       /* x * sigmoid(x) */
+  DB_GELU,       /* exact, by erf */
+  DB_GELU_TANH,  /* its approximation by tanh */
+  DB_QUICK_GELU, /* x * sigmoid(1.702 x) */
+  DB_MISH,       /* x * tanh(softplus(x)) */
+  DB_SELU,
+  DB_SOFTSIGN,
+  DB_HARDSIGMOID, /* relu6(x + 3) / 6 */
+  DB_HARDSWISH,   /* x * hardsigmoid(x) */
 };
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x);
-#define db_neg(x)        db_unary_at(DB_HERE, DB_NEG, x)
-#define db_not(x)        db_unary_at(DB_HERE, DB_NOT, x)
-#define db_abs(x)        db_unary_at(DB_HERE, DB_ABS, x)
-#define db_sign(x)       db_unary_at(DB_HERE, DB_SIGN, x)
-#define db_floor(x)      db_unary_at(DB_HERE, DB_FLOOR, x)
-#define db_ceil(x)       db_unary_at(DB_HERE, DB_CEIL, x)
-#define db_trunc(x)      db_unary_at(DB_HERE, DB_TRUNC, x)
-#define db_square(x)     db_unary_at(DB_HERE, DB_SQUARE, x)
-#define db_relu(x)       db_unary_at(DB_HERE, DB_RELU, x)
-#define db_reciprocal(x) db_unary_at(DB_HERE, DB_RECIPROCAL, x)
-#define db_sqrt(x)       db_unary_at(DB_HERE, DB_SQRT, x)
-#define db_rsqrt(x)      db_unary_at(DB_HERE, DB_RSQRT, x)
-#define db_exp2(x)       db_unary_at(DB_HERE, DB_EXP2, x)
-#define db_exp(x)        db_unary_at(DB_HERE, DB_EXP, x)
-#define db_log2(x)       db_unary_at(DB_HERE, DB_LOG2, x)
-#define db_log(x)        db_unary_at(DB_HERE, DB_LOG, x)
-#define db_sin(x)        db_unary_at(DB_HERE, DB_SIN, x)
-#define db_cos(x)        db_unary_at(DB_HERE, DB_COS, x)
-#define db_sigmoid(x)    db_unary_at(DB_HERE, DB_SIGMOID, x)
-#define db_tanh(x)       db_unary_at(DB_HERE, DB_TANH, x)
+#define db_neg(x)         db_unary_at(DB_HERE, DB_NEG, x)
+#define db_not(x)         db_unary_at(DB_HERE, DB_NOT, x)
+#define db_logical_not(x) db_unary_at(DB_HERE, DB_LOGICAL_NOT, x)
+#define db_isnan(x)       db_unary_at(DB_HERE, DB_ISNAN, x)
+#define db_isinf(x)       db_unary_at(DB_HERE, DB_ISINF, x)
+#define db_isfinite(x)    db_unary_at(DB_HERE, DB_ISFINITE, x)
+#define db_abs(x)         db_unary_at(DB_HERE, DB_ABS, x)
+#define db_sign(x)        db_unary_at(DB_HERE, DB_SIGN, x)
+#define db_floor(x)       db_unary_at(DB_HERE, DB_FLOOR, x)
+#define db_ceil(x)        db_unary_at(DB_HERE, DB_CEIL, x)
+#define db_trunc(x)       db_unary_at(DB_HERE, DB_TRUNC, x)
+#define db_round(x)       db_unary_at(DB_HERE, DB_ROUND, x)
+#define db_frac(x)        db_unary_at(DB_HERE, DB_FRAC, x)
+#define db_square(x)      db_unary_at(DB_HERE, DB_SQUARE, x)
+#define db_relu(x)        db_unary_at(DB_HERE, DB_RELU, x)
+#define db_relu6(x)       db_unary_at(DB_HERE, DB_RELU6, x)
+#define db_reciprocal(x)  db_unary_at(DB_HERE, DB_RECIPROCAL, x)
+#define db_sqrt(x)        db_unary_at(DB_HERE, DB_SQRT, x)
+#define db_rsqrt(x)       db_unary_at(DB_HERE, DB_RSQRT, x)
+#define db_exp2(x)        db_unary_at(DB_HERE, DB_EXP2, x)
+#define db_exp(x)         db_unary_at(DB_HERE, DB_EXP, x)
+#define db_exp10(x)       db_unary_at(DB_HERE, DB_EXP10, x)
+#define db_expm1(x)       db_unary_at(DB_HERE, DB_EXPM1, x)
+#define db_log2(x)        db_unary_at(DB_HERE, DB_LOG2, x)
+#define db_log(x)         db_unary_at(DB_HERE, DB_LOG, x)
+#define db_log10(x)       db_unary_at(DB_HERE, DB_LOG10, x)
+#define db_log1p(x)       db_unary_at(DB_HERE, DB_LOG1P, x)
+#define db_sin(x)         db_unary_at(DB_HERE, DB_SIN, x)
+#define db_cos(x)         db_unary_at(DB_HERE, DB_COS, x)
+#define db_tan(x)         db_unary_at(DB_HERE, DB_TAN, x)
+#define db_asin(x)        db_unary_at(DB_HERE, DB_ASIN, x)
+#define db_acos(x)        db_unary_at(DB_HERE, DB_ACOS, x)
+#define db_atan(x)        db_unary_at(DB_HERE, DB_ATAN, x)
+#define db_sinh(x)        db_unary_at(DB_HERE, DB_SINH, x)
+#define db_cosh(x)        db_unary_at(DB_HERE, DB_COSH, x)
+#define db_tanh(x)        db_unary_at(DB_HERE, DB_TANH, x)
+#define db_asinh(x)       db_unary_at(DB_HERE, DB_ASINH, x)
+#define db_acosh(x)       db_unary_at(DB_HERE, DB_ACOSH, x)
+#define db_atanh(x)       db_unary_at(DB_HERE, DB_ATANH, x)
+#define db_erf(x)         db_unary_at(DB_HERE, DB_ERF, x)
+#define db_sigmoid(x)     db_unary_at(DB_HERE, DB_SIGMOID, x)
+#define db_logsigmoid(x)  db_unary_at(DB_HERE, DB_LOGSIGMOID, x)
+#define db_silu(x)        db_unary_at(DB_HERE, DB_SILU, x)
+#define db_gelu(x)        db_unary_at(DB_HERE, DB_GELU, x)
+#define db_gelu_tanh(x)   db_unary_at(DB_HERE, DB_GELU_TANH, x)
+#define db_quick_gelu(x)  db_unary_at(DB_HERE, DB_QUICK_GELU, x)
+#define db_mish(x)        db_unary_at(DB_HERE, DB_MISH, x)
+#define db_selu(x)        db_unary_at(DB_HERE, DB_SELU, x)
+#define db_softsign(x)    db_unary_at(DB_HERE, DB_SOFTSIGN, x)
+#define db_hardsigmoid(x) db_unary_at(DB_HERE, DB_HARDSIGMOID, x)
+#define db_hardswish(x)   db_unary_at(DB_HERE, DB_HARDSWISH, x)
+#define db_swish(x)       db_silu(x)
 
 enum db_binary_op {
-  DB_ADD,  /* of bools: or */
-  DB_SUB,  /* not for bool */
-  DB_MUL,  /* of bools: and */
-  DB_DIV,  /* true division: integers become f32 */
-  DB_IDIV, /* rounds toward minus infinity; an integer divided by 0 gives 0 */
-  DB_MOD,  /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0 */
-  DB_POW,  /* floats; integers when b is a non-negative C integer */
+  DB_ADD,        /* of bools: or */
+  DB_SUB,        /* not for bool */
+  DB_MUL,        /* of bools: and */
+  DB_DIV,        /* true division: integers become f32 */
+  DB_IDIV,       /* rounds toward minus infinity; an integer divided by 0 gives 0 */
+  DB_IDIV_TRUNC, /* rounds toward 0 */
+  DB_MOD, /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is below 2^24, in f64 2^53 */
+  DB_FMOD, /* a - idiv_trunc(a, b) * b: the sign of a */
+  DB_POW, /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small whole numbers b */
   DB_MAX,
   DB_MIN,
   DB_AND, /* these three for integers and bool */
   DB_OR,
   DB_XOR,
+  DB_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a signed one is then the sign */
+  DB_SHR,
+  DB_ATAN2,    /* the angle of the point (b, a); these three: integers become f32 */
+  DB_COPYSIGN, /* the size of a, the sign of b */
+  DB_LOGADDEXP,
   DB_EQ, /* from here on the result is bool */
   DB_NE,
   DB_LT,
@@ -281,13 +352,21 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
 #define db_mul(a, b)        DB_BINARY(DB_MUL, a, b)
 #define db_div(a, b)        DB_BINARY(DB_DIV, a, b)
 #define db_idiv(a, b)       DB_BINARY(DB_IDIV, a, b)
+#define db_idiv_trunc(a, b) DB_BINARY(DB_IDIV_TRUNC, a, b)
 #define db_mod(a, b)        DB_BINARY(DB_MOD, a, b)
+#define db_fmod(a, b)       DB_BINARY(DB_FMOD, a, b)
 #define db_pow(a, b)        DB_BINARY(DB_POW, a, b)
+#define db_remainder(a, b)  DB_BINARY(DB_MOD, a, b)
 #define db_maximum(a, b)    DB_BINARY(DB_MAX, a, b)
 #define db_minimum(a, b)    DB_BINARY(DB_MIN, a, b)
 #define db_and(a, b)        DB_BINARY(DB_AND, a, b)
 #define db_or(a, b)         DB_BINARY(DB_OR, a, b)
 #define db_xor(a, b)        DB_BINARY(DB_XOR, a, b)
+#define db_shl(a, b)        DB_BINARY(DB_SHL, a, b)
+#define db_shr(a, b)        DB_BINARY(DB_SHR, a, b)
+#define db_atan2(a, b)      DB_BINARY(DB_ATAN2, a, b)
+#define db_copysign(a, b)   DB_BINARY(DB_COPYSIGN, a, b)
+#define db_logaddexp(a, b)  DB_BINARY(DB_LOGADDEXP, a, b)
 #define db_eq(a, b)         DB_BINARY(DB_EQ, a, b)
 #define db_ne(a, b)         DB_BINARY(DB_NE, a, b)
 #define db_lt(a, b)         DB_BINARY(DB_LT, a, b)
@@ -295,12 +374,55 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
 #define db_gt(a, b)         DB_BINARY(DB_GT, a, b)
 #define db_ge(a, b)         DB_BINARY(DB_GE, a, b)
 
+enum db_ternary_op {
+  DB_CLAMP,     /* min(max(x, low), high) */
+  DB_LERP,      /* a + (b - a) * weight; integers become f32 */
+  DB_THRESHOLD, /* value where x <= limit, else x */
+  DB_ADDCMUL,   /* x + a * b */
+};
+db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand b, db_operand c);
+#define DB_TERNARY(op, a, b, c)       db_ternary_at(DB_HERE, op, DB_OPERAND(a), DB_OPERAND(b), DB_OPERAND(c))
+#define db_clamp(x, low, high)        DB_TERNARY(DB_CLAMP, x, low, high)
+#define db_clip(x, low, high)         db_clamp(x, low, high)
+#define db_lerp(a, b, weight)         DB_TERNARY(DB_LERP, a, b, weight)
+#define db_threshold(x, limit, value) DB_TERNARY(DB_THRESHOLD, x, limit, value)
+#define db_addcmul(x, a, b)           DB_TERNARY(DB_ADDCMUL, x, a, b)
+/* bool: |a - b| <= atol + rtol * |b|, or equal, or, if so wanted, both NaN. db_allclose: of all elements, one bool. */
+#define db_isclose(a, b, rtol, atol, equal_nan)  db_isclose_at(DB_HERE, a, b, rtol, atol, equal_nan)
+#define db_allclose(a, b, rtol, atol, equal_nan) db_all(db_isclose(a, b, rtol, atol, equal_nan))
+db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double atol, bool equal_nan);
+
+/* Activations with parameters; integers become f32. */
+enum db_activation {
+  DB_LEAKY_RELU, /* x, or slope * x below 0 */
+  DB_ELU,        /* x, or alpha * (exp(x) - 1) below 0 */
+  DB_CELU,       /* x, or alpha * (exp(x / alpha) - 1) below 0 */
+  DB_SOFTPLUS,   /* log(1 + exp(beta * x)) / beta */
+  DB_HARDTANH,   /* min(max(x, low), high) */
+  DB_HARDSHRINK, /* x, or 0 where |x| <= lambda */
+  DB_SOFTSHRINK, /* x moved toward 0 by lambda, or 0 */
+};
+db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a, double b);
+#define db_leaky_relu(x, slope)   db_activation_at(DB_HERE, DB_LEAKY_RELU, x, slope, 0)
+#define db_elu(x, alpha)          db_activation_at(DB_HERE, DB_ELU, x, alpha, 0)
+#define db_celu(x, alpha)         db_activation_at(DB_HERE, DB_CELU, x, alpha, 0)
+#define db_softplus(x, beta)      db_activation_at(DB_HERE, DB_SOFTPLUS, x, beta, 0)
+#define db_hardtanh(x, low, high) db_activation_at(DB_HERE, DB_HARDTANH, x, low, high)
+#define db_hardshrink(x, lambda)  db_activation_at(DB_HERE, DB_HARDSHRINK, x, lambda, 0)
+#define db_softshrink(x, lambda)  db_activation_at(DB_HERE, DB_SOFTSHRINK, x, lambda, 0)
+/* x, or slope * x below 0; one slope, or one for each place along axis 1. */
+#define db_prelu(x, slope) db_prelu_at(DB_HERE, x, slope)
+db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope);
+
 /* cond (bool) ? a : b, all three broadcast together. */
 #define db_where(cond, a, b) db_where_at(DB_HERE, cond, DB_OPERAND(a), DB_OPERAND(b))
 db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b);
 /* Converts values. Floats to integers truncate; what does not fit is undefined but for bool, which is value != 0. */
 #define db_cast(x, dtype) db_cast_at(DB_HERE, x, dtype)
 db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype);
+/* The same bits as a type of the same size; not for bool. */
+#define db_bitcast(x, dtype) db_bitcast_at(DB_HERE, x, dtype)
+db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype);
 
 /* ---- movement: nothing is computed or copied ---- */
 

@@ -1,110 +1,103 @@
-/* Elementwise operations: one table row each (name, what types it takes, how it is built), and the promotion of their operands. */
-#include "internal.h"
+/* Elementwise operations: one table row each (name, what types it takes, how it is built), and the promotion of their operands. The functions
+ * themselves are in math.c. */
+#include "math.h"
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-/* ---- building blocks ---- */
+/* MATH: floats; integers become f32, narrow floats are computed in f32. */
+enum takes { ANY, MATH, NO_BOOL, NO_FLOAT, INTEGER };
+static const char *const taken[] = {[NO_BOOL] = "numbers", [NO_FLOAT] = "integers and bool", [INTEGER] = "integers"};
+static bool takes_type(unsigned takes, enum dtype t) {
+  return takes == NO_BOOL ? t != DT_BOOL : takes == NO_FLOAT ? !dtype_is_float(t) : takes != INTEGER || dtype_is_int(t);
+}
 
-static struct expr binary_num(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
-static struct expr less(struct expr a, struct expr b) { return expr_binary(OP_CMPLT, a, b); }
-static struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }
+/* ---- unary ---- */
 
-static struct expr unary_neg(struct expr x) { return expr_unary(OP_NEG, x); }
-/* Of floats the larger of x and -x, plus 0 so that -0 becomes 0. */
-static struct expr unary_abs(struct expr x) {
-  if (dtype_is_float(x.dtype)) return binary_num(OP_ADD, expr_binary(OP_MAX, x, unary_neg(x)), 0);
-  return dtype_info[x.dtype].cls == 'u' || x.dtype == DT_BOOL ? x
-                                                              : expr_where(less(x, expr_num(x, 0)), unary_neg(x), x);
-}
-static struct expr unary_sign(struct expr x) {
-  struct expr positive = expr_where(less(expr_num(x, 0), x), expr_num(x, 1), x); /* 0 and NaN stay */
-  return expr_where(less(x, expr_num(x, 0)), expr_num(x, -1), positive);
-}
-static struct expr unary_trunc(struct expr x) { return dtype_is_float(x.dtype) ? expr_unary(OP_TRUNC, x) : x; }
-static struct expr unary_floor(struct expr x) {
-  if (!dtype_is_float(x.dtype)) return x;
-  struct expr t = expr_unary(OP_TRUNC, x);
-  return expr_where(less(x, t), binary_num(OP_SUB, t, 1), t);
-}
-static struct expr unary_ceil(struct expr x) {
-  if (!dtype_is_float(x.dtype)) return x;
-  struct expr t = expr_unary(OP_TRUNC, x);
-  return expr_where(less(t, x), binary_num(OP_ADD, t, 1), t);
-}
-static struct expr unary_square(struct expr x) { return expr_binary(OP_MUL, x, x); }
 static struct expr unary_relu(struct expr x) { return binary_num(OP_MAX, x, 0); }
-
-static struct expr unary_reciprocal(struct expr x) { return expr_unary(OP_RECIP, x); }
-static struct expr unary_sqrt(struct expr x) { return expr_unary(OP_SQRT, x); }
-static struct expr unary_rsqrt(struct expr x) { return expr_unary(OP_RECIP, expr_unary(OP_SQRT, x)); }
-static struct expr unary_exp2(struct expr x) { return expr_unary(OP_EXP2, x); }
-static struct expr unary_exp(struct expr x) { return expr_unary(OP_EXP2, binary_num(OP_MUL, x, M_LOG2E)); }
-static struct expr unary_log2(struct expr x) { return expr_unary(OP_LOG2, x); }
-static struct expr unary_log(struct expr x) { return binary_num(OP_MUL, expr_unary(OP_LOG2, x), M_LN2); }
-static struct expr unary_sin(struct expr x) { return expr_unary(OP_SIN, x); }
-/* 1 - 2 sin^2(x/2), as x + pi/2 would lose the digits of a large x. */
-static struct expr unary_cos(struct expr x) {
-  struct expr s = expr_unary(OP_SIN, binary_num(OP_MUL, x, 0.5));
-  return expr_binary(OP_SUB, expr_num(x, 1), binary_num(OP_MUL, expr_binary(OP_MUL, s, s), 2));
+static struct expr unary_relu6(struct expr x) { return math_min(unary_relu(x), expr_num(x, 6)); }
+static struct expr unary_logical_not(struct expr x) { return is_zero(x); }
+static struct expr times(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
+static struct expr unary_silu(struct expr x) { return times(x, math_sigmoid(x)); }
+static struct expr unary_quick_gelu(struct expr x) { return times(x, math_sigmoid(binary_num(OP_MUL, x, 1.702))); }
+static struct expr unary_gelu(struct expr x) {
+  return times(binary_num(OP_MUL, x, 0.5), binary_num(OP_ADD, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), 1));
 }
-static struct expr unary_sigmoid(struct expr x) {
-  return expr_unary(OP_RECIP, binary_num(OP_ADD, unary_exp(unary_neg(x)), 1));
+static struct expr unary_gelu_tanh(struct expr x) {
+  struct expr cube = binary_num(OP_MUL, times(math_square(x), x), 0.044715);
+  struct expr t = math_tanh(binary_num(OP_MUL, expr_binary(OP_ADD, x, cube), M_2_SQRTPI * M_SQRT1_2));
+  return times(binary_num(OP_MUL, x, 0.5), binary_num(OP_ADD, t, 1));
 }
-/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series takes over: below 1/4 each of its terms is 40 times
- * smaller than the one before. */
-static struct expr unary_tanh(struct expr x) {
-  static const double series[] = {18888466084.0 / 194896477400625,
-                                  -443861162.0 / 1856156927625,
-                                  6404582.0 / 10854718875,
-                                  -929569.0 / 638512875,
-                                  21844.0 / 6081075,
-                                  -1382.0 / 155925,
-                                  62.0 / 2835,
-                                  -17.0 / 315,
-                                  2.0 / 15,
-                                  -1.0 / 3};
-  struct expr a = unary_abs(x), e = unary_exp(binary_num(OP_MUL, a, -2)), is_near = less(a, expr_num(x, 0.25));
-  struct expr y = expr_where(is_near, x, expr_num(x, 0)),
-              s = unary_square(y); /* no infinity in the series' derivative */
-  struct expr far = expr_binary(OP_FDIV, expr_binary(OP_SUB, expr_num(x, 1), e), binary_num(OP_ADD, e, 1));
-  unsigned i = x.dtype == DT_F64 ? 0 : 6;
-  struct expr near = expr_num(x, series[i]);
-  while (++i < 10) near = binary_num(OP_ADD, expr_binary(OP_MUL, near, s), series[i]);
-  near = expr_binary(OP_ADD, y, expr_binary(OP_MUL, y, expr_binary(OP_MUL, near, s)));
-  far = expr_where(less(x, expr_num(x, 0)), unary_neg(far), far);
-  return expr_where(is_near, near, far);
+static struct expr unary_softplus(struct expr x) { return math_logaddexp(x, expr_num(x, 0)); }
+static struct expr unary_logsigmoid(struct expr x) { return math_neg(unary_softplus(math_neg(x))); }
+static struct expr unary_mish(struct expr x) { return times(x, math_tanh(unary_softplus(x))); }
+static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, binary_num(OP_ADD, math_abs(x), 1)); }
+static struct expr unary_hardsigmoid(struct expr x) {
+  return binary_num(OP_MUL, unary_relu6(binary_num(OP_ADD, x, 3)), 1.0 / 6);
+}
+static struct expr unary_hardswish(struct expr x) { return times(x, unary_hardsigmoid(x)); }
+static struct expr unary_selu(struct expr x) {
+  struct expr low = binary_num(OP_MUL, math_expm1(math_min(x, expr_num(x, 0))), 1.6732632423543772);
+  return binary_num(OP_MUL, expr_where(less(expr_num(x, 0), x), x, low), 1.0507009873554805);
 }
 
 static const struct unary_row {
   const char *name;
   struct expr (*build)(struct expr x);
-  enum { ANY, NO_BOOL, NO_FLOAT, MATH } takes; /* MATH: floats; integers become f32, halves are computed in f32 */
+  uint8_t takes;
 } unary_rows[] = {
-    [DB_NEG] = {"neg", unary_neg, NO_BOOL},
+    [DB_NEG] = {"neg", math_neg, NO_BOOL},
     [DB_NOT] = {"not", expr_not, NO_FLOAT},
-    [DB_ABS] = {"abs", unary_abs, ANY},
-    [DB_SIGN] = {"sign", unary_sign, NO_BOOL},
-    [DB_FLOOR] = {"floor", unary_floor, ANY},
-    [DB_CEIL] = {"ceil", unary_ceil, ANY},
-    [DB_TRUNC] = {"trunc", unary_trunc, ANY},
-    [DB_SQUARE] = {"square", unary_square, NO_BOOL},
+    [DB_LOGICAL_NOT] = {"logical_not", unary_logical_not, ANY},
+    [DB_ISNAN] = {"isnan", math_isnan, ANY},
+    [DB_ISINF] = {"isinf", math_isinf, ANY},
+    [DB_ISFINITE] = {"isfinite", math_isfinite, ANY},
+    [DB_ABS] = {"abs", math_abs, ANY},
+    [DB_SIGN] = {"sign", math_sign, NO_BOOL},
+    [DB_FLOOR] = {"floor", math_floor, ANY},
+    [DB_CEIL] = {"ceil", math_ceil, ANY},
+    [DB_TRUNC] = {"trunc", math_trunc, ANY},
+    [DB_ROUND] = {"round", math_round, ANY},
+    [DB_FRAC] = {"frac", math_frac, NO_BOOL},
+    [DB_SQUARE] = {"square", math_square, NO_BOOL},
     [DB_RELU] = {"relu", unary_relu, NO_BOOL},
-    [DB_RECIPROCAL] = {"reciprocal", unary_reciprocal, MATH},
-    [DB_SQRT] = {"sqrt", unary_sqrt, MATH},
-    [DB_RSQRT] = {"rsqrt", unary_rsqrt, MATH},
-    [DB_EXP2] = {"exp2", unary_exp2, MATH},
-    [DB_EXP] = {"exp", unary_exp, MATH},
-    [DB_LOG2] = {"log2", unary_log2, MATH},
-    [DB_LOG] = {"log", unary_log, MATH},
-    [DB_SIN] = {"sin", unary_sin, MATH},
-    [DB_COS] = {"cos", unary_cos, MATH},
-    [DB_SIGMOID] = {"sigmoid", unary_sigmoid, MATH},
-    [DB_TANH] = {"tanh", unary_tanh, MATH},
+    [DB_RELU6] = {"relu6", unary_relu6, NO_BOOL},
+    [DB_RECIPROCAL] = {"reciprocal", math_reciprocal, MATH},
+    [DB_SQRT] = {"sqrt", math_sqrt, MATH},
+    [DB_RSQRT] = {"rsqrt", math_rsqrt, MATH},
+    [DB_EXP2] = {"exp2", math_exp2, MATH},
+    [DB_EXP] = {"exp", math_exp, MATH},
+    [DB_EXP10] = {"exp10", math_exp10, MATH},
+    [DB_EXPM1] = {"expm1", math_expm1, MATH},
+    [DB_LOG2] = {"log2", math_log2, MATH},
+    [DB_LOG] = {"log", math_log, MATH},
+    [DB_LOG10] = {"log10", math_log10, MATH},
+    [DB_LOG1P] = {"log1p", math_log1p, MATH},
+    [DB_SIN] = {"sin", math_sin, MATH},
+    [DB_COS] = {"cos", math_cos, MATH},
+    [DB_TAN] = {"tan", math_tan, MATH},
+    [DB_ASIN] = {"asin", math_asin, MATH},
+    [DB_ACOS] = {"acos", math_acos, MATH},
+    [DB_ATAN] = {"atan", math_atan, MATH},
+    [DB_SINH] = {"sinh", math_sinh, MATH},
+    [DB_COSH] = {"cosh", math_cosh, MATH},
+    [DB_TANH] = {"tanh", math_tanh, MATH},
+    [DB_ASINH] = {"asinh", math_asinh, MATH},
+    [DB_ACOSH] = {"acosh", math_acosh, MATH},
+    [DB_ATANH] = {"atanh", math_atanh, MATH},
+    [DB_ERF] = {"erf", math_erf, MATH},
+    [DB_SIGMOID] = {"sigmoid", math_sigmoid, MATH},
+    [DB_LOGSIGMOID] = {"logsigmoid", unary_logsigmoid, MATH},
+    [DB_SILU] = {"silu", unary_silu, MATH},
+    [DB_GELU] = {"gelu", unary_gelu, MATH},
+    [DB_GELU_TANH] = {"gelu_tanh", unary_gelu_tanh, MATH},
+    [DB_QUICK_GELU] = {"quick_gelu", unary_quick_gelu, MATH},
+    [DB_MISH] = {"mish", unary_mish, MATH},
+    [DB_SELU] = {"selu", unary_selu, MATH},
+    [DB_SOFTSIGN] = {"softsign", unary_softsign, MATH},
+    [DB_HARDSIGMOID] = {"hardsigmoid", unary_hardsigmoid, MATH},
+    [DB_HARDSWISH] = {"hardswish", unary_hardswish, MATH},
 };
-
-/* The type that transcendental functions compute in. */
-static enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   struct call c;
@@ -112,9 +105,9 @@ db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x) {
   if (!call_begin_sized(&c, known ? unary_rows[op].name : "unary", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no unary operation %d", (int)op);
   const struct unary_row *row = &unary_rows[op];
-  if ((row->takes == NO_BOOL && x->dtype == DT_BOOL) || (row->takes == NO_FLOAT && dtype_is_float(x->dtype)))
+  if (!takes_type(row->takes, x->dtype))
     return call_fail(&c, "a tensor of %s; %s is defined for %s", dtype_info[x->dtype].name, row->name,
-                     row->takes == NO_BOOL ? "numbers" : "integers and bool");
+                     taken[row->takes]);
   struct expr e = expr_of(x);
   if (row->takes != MATH) return call_end(&c, row->build(e));
   struct expr r = row->build(expr_cast(e, math_type(x->dtype)));
@@ -131,42 +124,25 @@ static struct expr binary_mul(struct expr a, struct expr b) {
   return expr_binary(a.dtype == DT_BOOL ? OP_AND : OP_MUL, a, b);
 }
 static struct expr binary_div(struct expr a, struct expr b) { return expr_binary(OP_FDIV, a, b); }
-
-/* Integer division that no machine traps on: x / 0 is 0, and the least integer divided by -1 wraps. */
-static struct expr safe_quotient(struct expr a, struct expr b) {
-  bool is_signed = dtype_info[a.dtype].cls == 'i';
-  struct expr zero = is_zero(b), bad = zero, minus = zero;
-  if (is_signed) {
-    minus = binary_num(OP_CMPEQ, b, -1);
-    bad = expr_binary(OP_OR, zero, minus);
-  }
-  struct expr q = expr_binary(OP_IDIV, a, expr_where(bad, expr_num(b, 1), b));
-  if (is_signed) q = expr_where(minus, unary_neg(a), q);
-  return expr_where(zero, expr_num(q, 0), q);
-}
-static struct expr binary_idiv(struct expr a, struct expr b) {
-  if (dtype_is_float(a.dtype)) return unary_floor(expr_binary(OP_FDIV, a, b));
-  struct expr q = safe_quotient(a, b);
-  if (dtype_info[a.dtype].cls == 'u') return q;
-  struct expr r = expr_binary(OP_SUB, a, expr_binary(OP_MUL, q, b));
-  struct expr inexact = expr_binary(OP_CMPNE, r, expr_num(r, 0));
-  struct expr opposite = less(expr_binary(OP_XOR, a, b), expr_num(a, 0));
-  struct expr down = expr_binary(OP_AND, expr_binary(OP_AND, inexact, opposite), expr_not(is_zero(b)));
-  return expr_binary(OP_SUB, q, expr_cast(down, q.dtype));
-}
-static struct expr binary_mod(struct expr a, struct expr b) {
-  struct expr r = expr_binary(OP_SUB, a, expr_binary(OP_MUL, binary_idiv(a, b), b));
-  return dtype_is_float(a.dtype) ? r : expr_where(is_zero(b), expr_num(r, 0), r);
-}
-static struct expr binary_max(struct expr a, struct expr b) { return expr_binary(OP_MAX, a, b); }
-/* Through MAX, which has the right NaN: -max(-a, -b), and for integers ~max(~a, ~b), which cannot overflow. */
-static struct expr binary_min(struct expr a, struct expr b) {
-  if (dtype_is_float(a.dtype)) return unary_neg(expr_binary(OP_MAX, unary_neg(a), unary_neg(b)));
-  return expr_not(expr_binary(OP_MAX, expr_not(a), expr_not(b)));
-}
 static struct expr binary_and(struct expr a, struct expr b) { return expr_binary(OP_AND, a, b); }
 static struct expr binary_or(struct expr a, struct expr b) { return expr_binary(OP_OR, a, b); }
 static struct expr binary_xor(struct expr a, struct expr b) { return expr_binary(OP_XOR, a, b); }
+
+/* Beyond the width nothing is left but copies of the sign. */
+static struct expr shift(enum op op, struct expr a, struct expr b) {
+  double bits = 8.0 * dtype_info[a.dtype].size;
+  bool is_signed = dtype_info[a.dtype].cls == 'i';
+  struct expr within = less_num(b, bits), count = expr_where(within, b, expr_num(b, bits - 1));
+  if (is_signed) {
+    within = expr_binary(OP_AND, within, expr_not(less_num(b, 0)));
+    count = expr_where(within, b, expr_num(b, bits - 1));
+  }
+  struct expr r = expr_binary(op, a, count);
+  return is_signed && op == OP_SHR ? r : expr_where(within, r, expr_num(a, 0));
+}
+static struct expr binary_shl(struct expr a, struct expr b) { return shift(OP_SHL, a, b); }
+static struct expr binary_shr(struct expr a, struct expr b) { return shift(OP_SHR, a, b); }
+
 static struct expr binary_eq(struct expr a, struct expr b) { return expr_binary(OP_CMPEQ, a, b); }
 static struct expr binary_ne(struct expr a, struct expr b) { return expr_binary(OP_CMPNE, a, b); }
 static struct expr binary_lt(struct expr a, struct expr b) { return less(a, b); }
@@ -176,44 +152,37 @@ static struct expr binary_le(struct expr a, struct expr b) { /* not !(b < a), wh
 }
 static struct expr binary_ge(struct expr a, struct expr b) { return binary_le(b, a); }
 
-/* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value. */
-static struct expr binary_pow(struct expr a, struct expr b) {
-  struct expr a_size = expr_where(less(a, expr_num(a, 0)), unary_neg(a), a); /* its derivative at 0 is 1 */
-  struct expr size = expr_unary(OP_EXP2, expr_binary(OP_MUL, expr_unary(OP_LOG2, a_size), b));
-  /* An infinite power of 1 is 1. A number's power that is a number is left alone, as it has the right derivative. */
-  struct expr of_one = expr_binary(OP_AND, binary_num(OP_CMPEQ, a_size, 1), expr_binary(OP_CMPNE, size, size));
-  size = expr_where(of_one, expr_num(a, 1), size);
-  struct expr whole = binary_eq(b, expr_unary(OP_TRUNC, b));
-  struct expr half = binary_num(OP_MUL, b, 0.5);
-  struct expr odd = expr_binary(OP_CMPNE, half, expr_unary(OP_TRUNC, half));
-  struct expr negative = expr_where(whole, expr_where(odd, unary_neg(size), size), expr_num(a, NAN));
-  struct expr r = expr_where(less(a, expr_num(a, 0)), negative, size);
-  /* so are NaN to the power 0 and 1 to the power NaN */
-  struct expr one = expr_binary(OP_OR, is_zero(b), binary_num(OP_CMPEQ, a, 1));
-  return expr_where(expr_binary(OP_AND, one, expr_binary(OP_CMPNE, r, r)), expr_num(a, 1), r);
-}
-static struct expr power_by_squaring(struct expr a, int64_t n) {
-  struct expr r = expr_num(a, 1);
-  if (!n) return expr_broadcast(r, a.rank, a.dim);
-  for (bool first = true; n; n >>= 1, a = n ? unary_square(a) : a)
-    if (n & 1) r = first ? a : expr_binary(OP_MUL, r, a), first = false;
-  return r;
-}
-
 static const struct binary_row {
   const char *name;
   struct expr (*build)(struct expr a, struct expr b);
   uint8_t takes;
+  bool wide; /* narrow floats are computed in f32 */
 } binary_rows[] = {
-    [DB_ADD] = {"add", binary_add, ANY},        [DB_SUB] = {"sub", binary_sub, NO_BOOL},
-    [DB_MUL] = {"mul", binary_mul, ANY},        [DB_DIV] = {"div", binary_div, MATH},
-    [DB_IDIV] = {"idiv", binary_idiv, NO_BOOL}, [DB_MOD] = {"mod", binary_mod, NO_BOOL},
-    [DB_POW] = {"pow", binary_pow, MATH},       [DB_MAX] = {"maximum", binary_max, ANY},
-    [DB_MIN] = {"minimum", binary_min, ANY},    [DB_AND] = {"and", binary_and, NO_FLOAT},
-    [DB_OR] = {"or", binary_or, NO_FLOAT},      [DB_XOR] = {"xor", binary_xor, NO_FLOAT},
-    [DB_EQ] = {"eq", binary_eq, ANY},           [DB_NE] = {"ne", binary_ne, ANY},
-    [DB_LT] = {"lt", binary_lt, ANY},           [DB_LE] = {"le", binary_le, ANY},
-    [DB_GT] = {"gt", binary_gt, ANY},           [DB_GE] = {"ge", binary_ge, ANY},
+    [DB_ADD] = {"add", binary_add, ANY},
+    [DB_SUB] = {"sub", binary_sub, NO_BOOL},
+    [DB_MUL] = {"mul", binary_mul, ANY},
+    [DB_DIV] = {"div", binary_div, MATH}, /* rounded correctly in any type */
+    [DB_IDIV] = {"idiv", math_idiv, NO_BOOL, true},
+    [DB_IDIV_TRUNC] = {"idiv_trunc", math_idiv_trunc, NO_BOOL, true},
+    [DB_MOD] = {"mod", math_mod, NO_BOOL, true},
+    [DB_FMOD] = {"fmod", math_fmod, NO_BOOL, true},
+    [DB_POW] = {"pow", math_pow, NO_BOOL, true},
+    [DB_MAX] = {"maximum", math_max, ANY},
+    [DB_MIN] = {"minimum", math_min, ANY},
+    [DB_AND] = {"and", binary_and, NO_FLOAT},
+    [DB_OR] = {"or", binary_or, NO_FLOAT},
+    [DB_XOR] = {"xor", binary_xor, NO_FLOAT},
+    [DB_SHL] = {"shl", binary_shl, INTEGER},
+    [DB_SHR] = {"shr", binary_shr, INTEGER},
+    [DB_ATAN2] = {"atan2", math_atan2, MATH, true},
+    [DB_COPYSIGN] = {"copysign", math_copysign, MATH, true},
+    [DB_LOGADDEXP] = {"logaddexp", math_logaddexp, MATH, true},
+    [DB_EQ] = {"eq", binary_eq, ANY},
+    [DB_NE] = {"ne", binary_ne, ANY},
+    [DB_LT] = {"lt", binary_lt, ANY},
+    [DB_LE] = {"le", binary_le, ANY},
+    [DB_GT] = {"gt", binary_gt, ANY},
+    [DB_GE] = {"ge", binary_ge, ANY},
 };
 
 /* The tensors among the operands, in order. */
@@ -281,9 +250,25 @@ static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dty
   return true;
 }
 
-static bool small_power(const db_operand *b, const db_tensor *a) {
-  if (b->kind == DB_OPERAND_FLOAT) return b->f == 2 && dtype_is_float(a->dtype);
-  return b->kind == DB_OPERAND_INT && b->i >= 0 && b->i <= (dtype_is_float(a->dtype) ? 4 : 63);
+/* x to a number that needs no logarithm: a small whole one, or a half. False when it does need it. */
+static bool known_power(const db_operand *b, const db_tensor *x, struct expr *out) {
+  bool is_float = dtype_is_float(x->dtype);
+  double v = b->kind == DB_OPERAND_FLOAT ? b->f : (double)b->i;
+  if (b->kind == DB_OPERAND_TENSOR || x->dtype == DT_BOOL || (b->kind == DB_OPERAND_FLOAT && !is_float)) return false;
+  if (!is_float) {
+    if (b->i < 0 || b->i > 63) return false;
+    *out = math_power(expr_of(x), b->i);
+    return true;
+  }
+  bool root = fabs(v) == 0.5;
+  if (!root && (v != trunc(v) || fabs(v) > 4)) return false;
+  struct expr e = expr_cast(expr_of(x), math_type(x->dtype)), r;
+  if (root) /* -inf has no root, but a power */
+    r = expr_where(binary_num(OP_CMPEQ, e, -INFINITY), expr_num(e, INFINITY), math_sqrt(e));
+  else
+    r = math_power(e, (int64_t)fabs(v));
+  *out = expr_cast(v < 0 ? math_reciprocal(r) : r, x->dtype);
+  return true;
 }
 
 db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b) {
@@ -297,19 +282,16 @@ db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b)
   if (!nin) return call_fail(&c, "both operands are numbers; one has to be a tensor");
   const struct binary_row *row = &binary_rows[op];
   enum dtype t = operands_type(o, 2);
-  if (op == DB_POW && a.kind == DB_OPERAND_TENSOR && small_power(&b, a.t))
-    return call_end(&c, power_by_squaring(expr_of(a.t), b.kind == DB_OPERAND_FLOAT ? 2 : b.i));
-  if (op == DB_POW && !dtype_is_float(t))
-    return call_fail(&c, "not supported: integers raised to a tensor, a negative number or more than 63; cast to f32");
-  if ((row->takes == NO_BOOL && t == DT_BOOL) || (row->takes == NO_FLOAT && dtype_is_float(t)))
-    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name,
-                     row->takes == NO_BOOL ? "numbers" : "integers and bool");
-  /* Division is rounded correctly in any type; pow goes through functions that are not. */
-  enum dtype in_type = op == DB_POW ? math_type(t) : row->takes == MATH && !dtype_is_float(t) ? DT_F32 : t;
+  struct expr power;
+  if (op == DB_POW && a.kind == DB_OPERAND_TENSOR && known_power(&b, a.t, &power)) return call_end(&c, power);
+  if (!takes_type(row->takes, t))
+    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, taken[row->takes]);
+  bool narrow = row->wide && dtype_is_narrow_float(t);
+  enum dtype in_type = narrow || (row->takes == MATH && !dtype_is_float(t)) ? DT_F32 : t;
   struct expr e[2];
   if (!meet(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
   struct expr r = row->build(e[0], e[1]);
-  return call_end(&c, op == DB_POW && dtype_is_narrow_float(t) ? expr_cast(r, t) : r);
+  return call_end(&c, narrow ? expr_cast(r, t) : r);
 }
 
 db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
@@ -332,4 +314,148 @@ db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype) {
   if (!call_begin_sized(&c, "cast", file, line, 1, &x)) return c.result;
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   return call_end(&c, expr_cast(expr_of(x), (enum dtype)dtype));
+}
+
+db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype) {
+  struct call c;
+  if (!call_begin(&c, "bitcast", file, line, 1, &x)) return c.result;
+  if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
+  struct expr e = expr_of(x);
+  if (e.dtype == (enum dtype)dtype) return call_end(&c, e);
+  if (dtype_info[dtype].size != dtype_info[e.dtype].size || dtype == DB_BOOL || e.dtype == DT_BOOL)
+    return call_fail(&c, "%s as %s: numbers of one size are needed", dtype_info[e.dtype].name, db_dtype_name(dtype));
+  e.dtype = (enum dtype)dtype;
+  e.u = uop_new(rt.graph, OP_BITCAST, e.dtype, 1, (union uop_arg){0}, 0, &e.u, 1);
+  return call_end(&c, e);
+}
+
+/* ---- three operands ---- */
+
+static struct expr clamped(const struct expr *e) { return math_min(math_max(e[0], e[1]), e[2]); }
+/* From the nearer end, so that a weight of 1 gives exactly the other. */
+static struct expr interpolated(const struct expr *e) {
+  struct expr d = expr_binary(OP_SUB, e[1], e[0]), rest = expr_binary(OP_SUB, expr_num(d, 1), e[2]);
+  struct expr low = expr_binary(OP_ADD, e[0], times(e[2], d)), high = expr_binary(OP_SUB, e[1], times(rest, d));
+  return expr_where(less_num(e[2], 0.5), low, high);
+}
+static struct expr above_threshold(const struct expr *e) { return expr_where(binary_le(e[0], e[1]), e[2], e[0]); }
+static struct expr multiplied_added(const struct expr *e) { return expr_binary(OP_ADD, e[0], times(e[1], e[2])); }
+
+static const struct ternary_row {
+  const char *name;
+  struct expr (*build)(const struct expr *e);
+  uint8_t takes;
+} ternary_rows[] = {
+    [DB_CLAMP] = {"clamp", clamped, ANY},
+    [DB_LERP] = {"lerp", interpolated, MATH},
+    [DB_THRESHOLD] = {"threshold", above_threshold, ANY},
+    [DB_ADDCMUL] = {"addcmul", multiplied_added, NO_BOOL},
+};
+
+db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand b, db_operand d) {
+  struct call c;
+  db_operand o[3] = {a, b, d};
+  db_tensor *in[3];
+  bool known = (unsigned)op < sizeof ternary_rows / sizeof *ternary_rows;
+  unsigned nin = operand_tensors(o, 3, in);
+  if (!call_begin(&c, known ? ternary_rows[op].name : "ternary", file, line, nin, in)) return c.result;
+  if (!known) return call_fail(&c, "there is no ternary operation %d", (int)op);
+  if (!nin) return call_fail(&c, "all operands are numbers; one has to be a tensor");
+  const struct ternary_row *row = &ternary_rows[op];
+  enum dtype t = operands_type(o, 3), in_type = row->takes == MATH && !dtype_is_float(t) ? DT_F32 : t;
+  if (!takes_type(row->takes, t))
+    return call_fail(&c, "operands of %s; %s is defined for %s", dtype_info[t].name, row->name, taken[row->takes]);
+  struct expr e[3];
+  if (!meet(&c, o, 3, (enum dtype[]){in_type, in_type, in_type}, e)) return c.result;
+  return call_end(&c, row->build(e));
+}
+
+db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double atol, bool equal_nan) {
+  struct call c;
+  db_operand o[2] = {db_operand_tensor(a), db_operand_tensor(b)};
+  if (!call_begin(&c, "isclose", file, line, 2, (db_tensor *[]){a, b})) return c.result;
+  if (!(rtol >= 0 && atol >= 0)) return call_fail(&c, "tolerances %g and %g; they are not negative", rtol, atol);
+  enum dtype t = operands_type(o, 2), in_type = dtype_is_float(t) ? math_type(t) : t;
+  if (!dtype_is_float(t) && (rtol || atol)) in_type = DT_F64;
+  struct expr e[2];
+  if (!meet(&c, o, 2, (enum dtype[]){in_type, in_type}, e)) return c.result;
+  struct expr close = binary_eq(e[0], e[1]);
+  if (dtype_is_float(in_type)) {
+    struct expr size = math_abs(e[1]), apart = math_abs(expr_binary(OP_SUB, e[0], e[1]));
+    struct expr most = binary_num(OP_ADD, binary_num(OP_MUL, size, rtol), atol);
+    struct expr near = expr_binary(OP_AND, binary_le(apart, most), less_num(apart, INFINITY));
+    close = expr_binary(OP_OR, close, expr_binary(OP_AND, near, less_num(size, INFINITY)));
+    if (equal_nan) close = expr_binary(OP_OR, close, expr_binary(OP_AND, math_isnan(e[0]), math_isnan(e[1])));
+  }
+  return call_end(&c, close);
+}
+
+/* ---- activations with parameters ---- */
+
+static struct expr leaky_relu(struct expr x, double slope, double unused) {
+  return expr_where(less_num(x, 0), binary_num(OP_MUL, x, slope), x);
+}
+static struct expr elu(struct expr x, double alpha, double unused) {
+  struct expr low = binary_num(OP_MUL, math_expm1(math_min(x, expr_num(x, 0))), alpha);
+  return expr_where(less(expr_num(x, 0), x), x, low);
+}
+static struct expr celu(struct expr x, double alpha, double unused) {
+  struct expr low = math_expm1(binary_num(OP_MUL, math_min(x, expr_num(x, 0)), 1 / alpha));
+  return expr_where(less(expr_num(x, 0), x), x, binary_num(OP_MUL, low, alpha));
+}
+static struct expr softplus(struct expr x, double beta, double unused) {
+  return binary_num(OP_MUL, unary_softplus(binary_num(OP_MUL, x, beta)), 1 / beta);
+}
+static struct expr hardtanh(struct expr x, double low, double high) {
+  return math_min(math_max(x, expr_num(x, low)), expr_num(x, high));
+}
+static struct expr hardshrink(struct expr x, double lambda, double unused) {
+  return expr_where(binary_le(math_abs(x), expr_num(x, lambda)), expr_num(x, 0), x);
+}
+static struct expr softshrink(struct expr x, double lambda, double unused) {
+  struct expr r = expr_where(less_num(x, -lambda), binary_num(OP_ADD, x, lambda), times(x, expr_num(x, 0)));
+  return expr_where(less(expr_num(x, lambda), x), binary_num(OP_SUB, x, lambda), r);
+}
+
+static const struct activation_row {
+  const char *name;
+  struct expr (*build)(struct expr x, double a, double b);
+  bool divides; /* by its first parameter */
+} activation_rows[] = {
+    [DB_LEAKY_RELU] = {"leaky_relu", leaky_relu},
+    [DB_ELU] = {"elu", elu},
+    [DB_CELU] = {"celu", celu, true},
+    [DB_SOFTPLUS] = {"softplus", softplus, true},
+    [DB_HARDTANH] = {"hardtanh", hardtanh},
+    [DB_HARDSHRINK] = {"hardshrink", hardshrink},
+    [DB_SOFTSHRINK] = {"softshrink", softshrink},
+};
+
+db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a, double b) {
+  struct call c;
+  bool known = (unsigned)op < sizeof activation_rows / sizeof *activation_rows;
+  if (!call_begin(&c, known ? activation_rows[op].name : "activation", file, line, 1, &x)) return c.result;
+  if (!known) return call_fail(&c, "there is no activation %d", (int)op);
+  if (isnan(a) || isnan(b) || (activation_rows[op].divides && a == 0))
+    return call_fail(&c, "of %s with the parameter %g", SHAPE(*x), a);
+  struct expr r = activation_rows[op].build(expr_cast(expr_of(x), math_type(x->dtype)), a, b);
+  return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
+}
+
+/* One slope for all, or one for each place along axis 1. */
+db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope) {
+  struct call c;
+  if (!call_begin(&c, "prelu", file, line, 2, (db_tensor *[]){x, slope})) return c.result;
+  if (!dtype_is_float(x->dtype) || !dtype_is_float(slope->dtype))
+    return call_fail(&c, "of %s with slopes of %s; both have to be floats", dtype_info[x->dtype].name,
+                     dtype_info[slope->dtype].name);
+  int64_t n = dims_numel(slope->rank, slope->dim), dim[MAX_RANK];
+  if (slope->rank > 1 || (n != 1 && (x->rank < 2 || x->dim[1] != n)))
+    return call_fail(&c, "of %s with slopes %s: one slope is needed, or one for each place along axis 1", SHAPE(*x),
+                     SHAPE(*slope));
+  enum dtype t = dtype_promote(x->dtype, slope->dtype);
+  struct expr e = expr_cast(expr_of(x), t), w = expr_cast(expr_of(slope), t);
+  for (unsigned i = 0; i < x->rank; i++) dim[i] = i == 1 ? n : 1;
+  w = expr_expand(expr_reshape(w, x->rank, dim), x->dim);
+  return call_end(&c, expr_where(less_num(e, 0), times(e, w), e));
 }

@@ -78,7 +78,10 @@ static void types(void **state) {
     poisoned(db_where(f, f, f), "where", "the condition is of f32, not bool");
     poisoned(db_add(u, 300), "add", "300 does not fit u8");
     poisoned(db_add(u, -1), "add", "-1 does not fit u8");
-    poisoned(db_pow(i, i), "pow", "not supported");
+    poisoned(db_pow(b, b), "pow", "operands of bool");
+    poisoned(db_shl(f, 1), "shl", "defined for integers");
+    poisoned(db_bitcast(f, DB_I64), "bitcast", "numbers of one size");
+    poisoned(db_celu(f, 0), "celu", "parameter 0");
     poisoned(db_cast(f, (db_dtype)99), "cast", "99 is no element type");
     poisoned(db_full(1000, DB_U8, NULL, 2), "full", "1000 does not fit u8");
     poisoned(db_full(f, DB_F32, NULL, 2), "full", "a tensor, not a number");
