@@ -438,10 +438,80 @@ db_tensor *db_transpose_at(DB_AT, db_tensor *x, int a, int b);
 /* Axes of size 1 grow to the sizes given, axes may be added in front; -1 leaves an axis. */
 #define db_expand(x, ...) db_expand_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape);
-/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis. */
+/* Sizes 1 are dropped: of the axes named, or all. */
+#define db_squeeze(x, ...) db_squeeze_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_squeeze_at(DB_AT, db_tensor *x, db_list axes);
+/* Axes of size 1 that the result has at the places named. */
+#define db_unsqueeze(x, ...) db_unsqueeze_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes);
+/* The axes from first to last become one. */
+#define db_flatten(x, first, last) db_flatten_at(DB_HERE, x, first, last)
+db_tensor *db_flatten_at(DB_AT, db_tensor *x, int first, int last);
+/* One axis becomes several; one of the sizes may be -1. */
+#define db_unflatten(x, axis, ...) db_unflatten_at(DB_HERE, x, axis, DB_LIST(__VA_ARGS__))
+db_tensor *db_unflatten_at(DB_AT, db_tensor *x, int axis, db_list sizes);
+/* Axis from stands at place to, the others keep their order; the function behind it moves several. */
+#define db_movedim(x, from, to) db_movedim_at(DB_HERE, x, DB_LIST(from), DB_LIST(to))
+db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to);
+#define db_swapaxes(x, a, b)    db_transpose(x, a, b)
+#define db_view(x, ...)         db_reshape(x, ##__VA_ARGS__)
+#define db_broadcast_to(x, ...) db_expand(x, ##__VA_ARGS__)
+/* Quarter turns from one axis towards another. */
+#define db_rot90(x, times, from, to) db_rot90_at(DB_HERE, x, times, from, to)
+db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to);
+/* Every step-th element of each axis, one step for each; negative ones start at the end and go back. */
+#define db_stride(x, ...) db_stride_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+db_tensor *db_stride_at(DB_AT, db_tensor *x, db_list steps);
+/* Windows of size elements along an axis, step apart: the axis counts them, a new last axis has their elements. */
+#define db_unfold(x, axis, size, step) db_unfold_at(DB_HERE, x, axis, size, step)
+db_tensor *db_unfold_at(DB_AT, db_tensor *x, int axis, int64_t size, int64_t step);
+/* Elements whose place along cols less that along rows is offset, as a last axis instead of the two. */
+#define db_diagonal(x, offset, rows, cols) db_diagonal_at(DB_HERE, x, offset, rows, cols)
+db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int cols);
+/* A vector on a diagonal of a matrix of zeros; of a matrix its diagonal. */
+#define db_diag(x, offset) db_diag_at(DB_HERE, x, offset)
+db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset);
+
+/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis; negative numbers take away. */
 #define db_pad(x, ...)             db_pad_at(DB_HERE, x, db_operand_int(0), DB_LIST(__VA_ARGS__))
 #define db_pad_with(x, value, ...) db_pad_at(DB_HERE, x, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs);
+enum db_pad_mode {
+  DB_PAD_REFLECT,   /* c b [a b c] b a; less than there is */
+  DB_PAD_REPLICATE, /* a a [a b c] c c */
+  DB_PAD_CIRCULAR,  /* b c [a b c] a b; as much as there is */
+};
+#define db_pad_mode(x, mode, ...) db_pad_mode_at(DB_HERE, x, mode, DB_LIST(__VA_ARGS__))
+db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pairs);
+
+/* Tensors one after the other along an axis (db_cat), or along a new one (db_stack); types promote. db_cat_n and db_stack_n take an array. */
+#define DB_COUNT(...)          ((unsigned)(sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *)))
+#define db_cat(axis, ...)      db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, false)
+#define db_stack(axis, ...)    db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, true)
+#define db_cat_n(x, n, axis)   db_cat_at(DB_HERE, x, n, axis, false)
+#define db_stack_n(x, n, axis) db_cat_at(DB_HERE, x, n, axis, true)
+db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stack);
+/* Pieces of the sizes given, into out[]; together they are the axis. */
+#define db_split(x, axis, out, ...) db_split_at(DB_HERE, x, axis, out, DB_LIST(__VA_ARGS__))
+void db_split_at(DB_AT, db_tensor *x, int axis, db_tensor **out, db_list sizes);
+/* n pieces of the same size, into out[]; the last ones are smaller or empty when n does not divide the axis. */
+#define db_chunk(x, axis, n, out) db_chunk_at(DB_HERE, x, axis, n, out)
+void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out);
+/* The whole of x so many times along each axis; missing numbers in front are 1, as missing axes of x are. */
+#define db_repeat(x, ...) db_repeat_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
+#define db_tile(x, ...)   db_repeat(x, ##__VA_ARGS__)
+db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times);
+/* Each element n times along an axis. */
+#define db_repeat_interleave(x, n, axis) db_repeat_interleave_at(DB_HERE, x, n, axis)
+db_tensor *db_repeat_interleave_at(DB_AT, db_tensor *x, int64_t n, int axis);
+/* Moved along an axis; what leaves at one end comes in at the other. db_roll_flat takes x as one row. */
+#define db_roll(x, by, axis) db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST(axis))
+#define db_roll_flat(x, by)  db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST())
+db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes);
+/* n vectors as n tensors of one shape, into out[], the k-th counting along axis k; columns_first swaps the first two axes. */
+#define db_meshgrid(x, n, columns_first, out) db_meshgrid_at(DB_HERE, x, n, columns_first, out)
+void db_meshgrid_at(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, db_tensor **out);
+
 /* begin0, end0, begin1, end1, ...: keeps [begin, end) of each axis. */
 #define db_shrink(x, ...) db_shrink_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs);
@@ -465,6 +535,10 @@ enum db_reduce_op {
   DB_MEAN, /* integers: f32; of no elements: NaN */
   DB_VAR,  /* divides by n - 1, so that of fewer than two elements it is NaN; integers: f32 */
   DB_STD,
+  DB_ANY, /* bool; these three count what is not 0 */
+  DB_ALL,
+  DB_COUNT_NONZERO, /* i64 */
+  DB_LOGSUMEXP,     /* log(sum(exp(x))); integers: f32 */
 };
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep);
 #define db_sum(x, ...)       db_reduce_at(DB_HERE, DB_SUM, x, DB_LIST(__VA_ARGS__), false)
@@ -481,6 +555,41 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
 #define db_var_keep(x, ...)  db_reduce_at(DB_HERE, DB_VAR, x, DB_LIST(__VA_ARGS__), true)
 #define db_std(x, ...)       db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), false)
 #define db_std_keep(x, ...)  db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), true)
+
+#define db_any(x, ...)                db_reduce_at(DB_HERE, DB_ANY, x, DB_LIST(__VA_ARGS__), false)
+#define db_any_keep(x, ...)           db_reduce_at(DB_HERE, DB_ANY, x, DB_LIST(__VA_ARGS__), true)
+#define db_all(x, ...)                db_reduce_at(DB_HERE, DB_ALL, x, DB_LIST(__VA_ARGS__), false)
+#define db_all_keep(x, ...)           db_reduce_at(DB_HERE, DB_ALL, x, DB_LIST(__VA_ARGS__), true)
+#define db_count_nonzero(x, ...)      db_reduce_at(DB_HERE, DB_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), false)
+#define db_count_nonzero_keep(x, ...) db_reduce_at(DB_HERE, DB_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), true)
+#define db_logsumexp(x, ...)          db_reduce_at(DB_HERE, DB_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), false)
+#define db_logsumexp_keep(x, ...)     db_reduce_at(DB_HERE, DB_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), true)
+
+/* The same with a divisor of n - correction; 0 or less gives infinity or NaN. db_std_mean gives the deviation and stores the mean. */
+#define db_var_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, false)
+#define db_std_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, true)
+#define db_std_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_std(x, ##__VA_ARGS__))
+db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, bool keep, bool root);
+/* sum(|x|^p)^(1/p): p may be any number, 0 (how many are not 0), INFINITY (the largest size) or -INFINITY (the least). Integers: f32. */
+#define db_norm(x, p, ...)      db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), false)
+#define db_norm_keep(x, p, ...) db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), true)
+db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep);
+/* i64: the first place of the largest (least) element along one axis, or in all of x in row-major order. NaN counts as the extreme. */
+#define db_argmax(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, false)
+#define db_argmax_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, false)
+#define db_argmin(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, true)
+#define db_argmin_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, true)
+db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least);
+
+/* Each element combined with all before it along an axis; types as db_sum, db_prod, db_max and db_logsumexp have them. An axis of n
+ * elements costs 64 n steps and a few kernels for each power of 64 in n. */
+enum db_scan_op { DB_CUMSUM, DB_CUMPROD, DB_CUMMAX, DB_CUMMIN, DB_LOGCUMSUMEXP };
+db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
+#define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_CUMSUM, x, axis)
+#define db_cumprod(x, axis)      db_scan_at(DB_HERE, DB_CUMPROD, x, axis)
+#define db_cummax(x, axis)       db_scan_at(DB_HERE, DB_CUMMAX, x, axis)
+#define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_CUMMIN, x, axis)
+#define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_LOGCUMSUMEXP, x, axis)
 
 #define db_softmax(x, axis)     db_softmax_at(DB_HERE, x, axis, false)
 #define db_log_softmax(x, axis) db_softmax_at(DB_HERE, x, axis, true)

@@ -170,7 +170,14 @@ struct expr expr_count_along(enum dtype t, unsigned axis, unsigned rank, const i
 struct expr expr_gather(struct expr x, unsigned axis, struct expr index);
 struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr value); /* value: a constant */
 struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis);              /* of one dtype, n at least 1 */
+struct expr expr_repeat(struct expr x, unsigned axis,
+                        int64_t n); /* the whole axis n times; x has less than MAX_RANK axes */
 struct expr expr_slice(struct expr x, unsigned axis, int64_t begin, int64_t end);
+struct expr expr_stride(struct expr x, unsigned axis, int64_t step); /* every step-th; step at least 1 */
+/* Windows along an axis as a new last axis: their elements are dilation apart, they begin step apart. */
+struct expr expr_windows(struct expr x, unsigned axis, int64_t size, int64_t step, int64_t dilation);
+/* A diagonal of two axes as the last axis in their stead. */
+struct expr expr_diagonal(struct expr x, unsigned rows, unsigned cols, int64_t offset);
 struct expr expr_reduce(enum op op, struct expr x, unsigned mask); /* axes become 1 */
 /* The maximum as a number that gradients do not see, for what does not depend on it: a softmax. */
 struct expr expr_reduce_bound(struct expr x, unsigned mask);
@@ -239,6 +246,9 @@ bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsig
 /* Fills dim from a list; false after call_fail into c->result. */
 bool call_shape(struct call *c, db_list list, int64_t *dim);
 bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, too */
+
+/* ---- scan.c ---- */
+struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
 
 /* ---- realize.c ---- */
 /* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */

@@ -1,5 +1,5 @@
-/* Reductions, and what is made of them: mean, variance, softmax, matrix products. */
-#include "internal.h"
+/* Reductions, and what is made of them: mean, variance, norms, softmax, places of extremes, matrix products. */
+#include "math.h"
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -38,21 +38,47 @@ static struct expr divide_by_size(struct expr x, int64_t n) {
 static struct expr reduce_mean(struct expr x, unsigned mask) {
   return divide_by_size(expr_reduce(OP_ADD, expr_cast(x, float_type(x.dtype)), mask), reduced_count(x, mask));
 }
-static struct expr reduce_var(struct expr x, unsigned mask) {
+/* The sum of squares over the count less a correction, which says how many degrees of freedom the mean took. */
+static struct expr variance(struct expr x, unsigned mask, double correction) {
   x = expr_cast(x, float_type(x.dtype));
   struct expr d = expr_binary(OP_SUB, x, expr_expand(reduce_mean(x, mask), x.dim));
-  return divide_by_size(expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask),
-                        dim_difference(reduced_count(x, mask), 1));
+  int64_t count = reduced_count(x, mask);
+  struct expr sum = expr_reduce(OP_ADD, expr_binary(OP_MUL, d, d), mask);
+  if (dim_is_symbolic(count)) return divide_by_size(sum, dim_difference(count, (int64_t)correction));
+  double n = (double)count - correction;
+  return n > 0 ? scale(sum, 1 / n) : expr_binary(OP_FDIV, sum, expr_num(sum, 0));
 }
-static struct expr reduce_std(struct expr x, unsigned mask) { return expr_unary(OP_SQRT, reduce_var(x, mask)); }
+static struct expr reduce_var(struct expr x, unsigned mask) { return variance(x, mask, 1); }
+static struct expr reduce_std(struct expr x, unsigned mask) { return math_sqrt(variance(x, mask, 1)); }
+static struct expr reduce_any(struct expr x, unsigned mask) { return expr_reduce(OP_MAX, expr_cast(x, DT_BOOL), mask); }
+static struct expr reduce_all(struct expr x, unsigned mask) {
+  return expr_not(expr_reduce(OP_MAX, expr_not(expr_cast(x, DT_BOOL)), mask));
+}
+static struct expr reduce_count(struct expr x, unsigned mask) { return reduce_sum(expr_cast(x, DT_BOOL), mask); }
+/* The largest is taken off first, which cannot overflow; an infinite one is left, as it has no difference to itself. */
+static struct expr reduce_logsumexp(struct expr x, unsigned mask) {
+  x = expr_cast(x, float_type(x.dtype));
+  struct expr most = expr_reduce(OP_MAX, x, mask);
+  most = expr_where(math_isfinite(most), most, expr_num(most, 0));
+  struct expr power = math_exp(expr_binary(OP_SUB, x, expr_expand(most, x.dim)));
+  return expr_binary(OP_ADD, math_log(expr_reduce(OP_ADD, power, mask)), most);
+}
 
 static const struct {
   const char *name;
   struct expr (*build)(struct expr x, unsigned mask); /* of a half: in f32, rounded once at the end */
 } rows[] = {
-    [DB_SUM] = {"sum", reduce_sum},     [DB_PROD] = {"prod", reduce_prod}, [DB_MAXIMUM] = {"max", reduce_max},
-    [DB_MINIMUM] = {"min", reduce_min}, [DB_MEAN] = {"mean", reduce_mean}, [DB_VAR] = {"var", reduce_var},
+    [DB_SUM] = {"sum", reduce_sum},
+    [DB_PROD] = {"prod", reduce_prod},
+    [DB_MAXIMUM] = {"max", reduce_max},
+    [DB_MINIMUM] = {"min", reduce_min},
+    [DB_MEAN] = {"mean", reduce_mean},
+    [DB_VAR] = {"var", reduce_var},
     [DB_STD] = {"std", reduce_std},
+    [DB_ANY] = {"any", reduce_any},
+    [DB_ALL] = {"all", reduce_all},
+    [DB_COUNT_NONZERO] = {"count_nonzero", reduce_count},
+    [DB_LOGSUMEXP] = {"logsumexp", reduce_logsumexp},
 };
 
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep) {
@@ -65,8 +91,70 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
   if ((op == DB_MAXIMUM || op == DB_MINIMUM) && !dim_at_most(1, reduced_count(expr_of(x), mask)))
     return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x), rows[op].name);
   struct expr r = rows[op].build(expr_of(x), mask);
+  if (dtype_is_narrow_float(x->dtype) && dtype_is_float(r.dtype)) r = expr_cast(r, x->dtype);
+  return call_end(&c, keep ? r : expr_drop_axes(r, mask));
+}
+
+db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, bool keep, bool root) {
+  struct call c;
+  unsigned mask;
+  if (!call_begin(&c, root ? "std" : "var", file, line, 1, &x)) return c.result;
+  if (!call_axes(&c, x, axes, true, &mask)) return c.result;
+  if (!isfinite(correction)) return call_fail(&c, "of %s with the correction %g", SHAPE(*x), correction);
+  struct expr r = variance(expr_of(x), mask, correction);
+  if (root) r = math_sqrt(r);
   if (dtype_is_narrow_float(x->dtype)) r = expr_cast(r, x->dtype);
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));
+}
+
+db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep) {
+  struct call c;
+  unsigned mask;
+  if (!call_begin(&c, "norm", file, line, 1, &x)) return c.result;
+  if (isnan(p)) return call_fail(&c, "of %s with the power NaN", SHAPE(*x));
+  if (!call_axes(&c, x, axes, true, &mask)) return c.result;
+  if (isinf(p) && reduced_count(expr_of(x), mask) == 0)
+    return call_fail(&c, "%s has no element along these axes, and no elements have no extreme", SHAPE(*x));
+  struct expr e = expr_cast(expr_of(x), float_type(x->dtype)), a = math_abs(e), r;
+  if (p == 2)
+    r = math_sqrt(expr_reduce(OP_ADD, math_square(e), mask));
+  else if (p == 1)
+    r = expr_reduce(OP_ADD, a, mask);
+  else if (p == 0)
+    r = expr_reduce(OP_ADD, expr_cast(expr_cast(e, DT_BOOL), e.dtype), mask);
+  else if (isinf(p))
+    r = p > 0 ? reduce_max(a, mask) : reduce_min(a, mask);
+  else {
+    struct expr sum = expr_reduce(OP_ADD, math_pow(a, expr_num(a, p)), mask);
+    r = math_pow(sum, expr_num(sum, 1 / p));
+  }
+  if (dtype_is_narrow_float(x->dtype)) r = expr_cast(r, x->dtype);
+  return call_end(&c, keep ? r : expr_drop_axes(r, mask));
+}
+
+/* The first place of the extreme, or of NaN: the largest of what is left of the axis from each such place on. */
+db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least) {
+  struct call c;
+  unsigned mask;
+  if (!call_begin(&c, least ? "argmin" : "argmax", file, line, 1, &x)) return c.result;
+  if (axis.n > 1) return call_fail(&c, "%u axes named for %s; one, or none for all of it", axis.n, SHAPE(*x));
+  if (!call_axes(&c, x, axis, true, &mask)) return c.result;
+  if (reduced_count(expr_of(x), mask) == 0)
+    return call_fail(&c, "%s has no element along these axes, and no elements have no extreme", SHAPE(*x));
+  struct expr e = expr_of(x);
+  if (!axis.n) e = expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)});
+  unsigned a = axis.n ? (unsigned)axis_of(axis.v[0], x->rank) : 0, along = 1u << a;
+  enum dtype t = e.dim[a] <= INT32_MAX ? DT_I32 : DT_I64;
+  struct expr most = expr_expand(least ? reduce_min(e, along) : reduce_max(e, along), e.dim);
+  struct expr there = expr_binary(OP_CMPEQ, e, most), left = expr_count_along(t, a, e.rank, e.dim);
+  if (dtype_is_float(e.dtype)) there = expr_binary(OP_OR, there, math_isnan(e));
+  left = expr_binary(OP_SUB, expr_num(left, (double)e.dim[a]), left);
+  struct expr r = expr_reduce(OP_MAX, expr_where(there, left, expr_num(left, 0)), along);
+  r = expr_cast(expr_binary(OP_SUB, expr_num(r, (double)e.dim[a]), r), DT_I64);
+  if (axis.n) return call_end(&c, keep ? r : expr_drop_axes(r, along));
+  int64_t ones[MAX_RANK];
+  for (unsigned i = 0; i < x->rank; i++) ones[i] = 1;
+  return call_end(&c, expr_reshape(r, keep ? x->rank : 0, ones));
 }
 
 db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {

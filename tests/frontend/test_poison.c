@@ -37,7 +37,13 @@ static void shapes(void **state) {
     poisoned(db_expand(x, 2, 6), "expand", "axis 1 has size 3");
     poisoned(db_expand(x, 3), "expand", "keeps all axes");
     poisoned(db_pad(x, 1, 1), "pad", "2 numbers for [2, 3]");
-    poisoned(db_pad(x, 1, -1, 0, 0), "pad", "not negative");
+    poisoned(db_pad(x, 1, -3, 0, 0), "pad", "take away more than there is");
+    poisoned(db_cat(0, x, zeros(2, 4)), "cat", "[2, 3] and, as number 1, [2, 4]");
+    poisoned(db_pad_mode(x, DB_PAD_REFLECT, 2, 0, 0, 0), "pad_reflect", "2 before");
+    poisoned(db_unfold(x, 1, 4, 1), "unfold", "windows of 4");
+    poisoned(db_norm(x, NAN), "norm", "NaN");
+    poisoned(db_cumsum(x, 2), "cumsum", "no axis 2");
+    poisoned(db_argmax(x, 0, 1), "argmax", "2 axes");
     poisoned(db_pad(x, INT64_MAX, 1, 0, 0), "pad", "without bound");
     poisoned(db_shrink(x, 0, 3, 0, 3), "shrink", "[0, 3) is not within [0, 2)");
     poisoned(db_shrink(x, 2, 1, 0, 3), "shrink", "[2, 1) is not within");
