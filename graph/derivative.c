@@ -1,6 +1,7 @@
 /* What the table of derivatives (graph/rules/gradient.rules) cannot say: movement run backwards, and derivatives of reductions, gathers and
  * assignments. */
 #include "derivative.h"
+#include "dims.h"
 #include <string.h>
 
 enum { GROUP = 32 }; /* elements whose products of others are computed each by a loop over all */
@@ -57,15 +58,6 @@ static struct uop *sum(struct graph *g, struct uop *x, uint64_t axes) {
   return uop_binary(g, OP_MUL, y, number(g, y->dtype, (double)times));
 }
 
-static struct uop *minus(struct graph *g, struct uop *a, struct uop *b) {
-  if (uop_is_const(a) && uop_is_const(b)) return uop_index(g, a->arg.i - b->arg.i);
-  return graph_rewrite(g, uop_binary(g, OP_SUB, a, b), rules_simplify, NULL);
-}
-static struct uop *plus(struct graph *g, struct uop *a, struct uop *b) {
-  if (uop_is_const(a) && uop_is_const(b)) return uop_index(g, a->arg.i + b->arg.i);
-  return graph_rewrite(g, uop_binary(g, OP_ADD, a, b), rules_simplify, NULL);
-}
-
 /* What flows to a movement's source: of its shape up to symbolic sizes that are equal without being the same node. */
 struct uop *move_back(struct graph *g, const struct uop *u, struct uop *dy) {
   const struct shape *x = u->src[0]->shape;
@@ -83,13 +75,15 @@ struct uop *move_back(struct graph *g, const struct uop *u, struct uop *dy) {
   case OP_PAD:
     for (unsigned i = 0; i < x->rank; i++) {
       dim[2 * i] = u->src[1 + 2 * i];
-      dim[2 * i + 1] = plus(g, dim[2 * i], x->dim[i]);
+      dim[2 * i + 1] = dim_add(g, dim[2 * i], x->dim[i]);
+      if (!dim[2 * i + 1]) return NULL;
     }
     return with_dims(g, OP_SHRINK, dy, dim, 2 * x->rank);
   case OP_SHRINK:
     for (unsigned i = 0; i < x->rank; i++) {
       dim[2 * i] = u->src[1 + 2 * i];
-      dim[2 * i + 1] = minus(g, x->dim[i], u->src[2 + 2 * i]);
+      dim[2 * i + 1] = dim_sub(g, x->dim[i], u->src[2 + 2 * i]);
+      if (!dim[2 * i + 1]) return NULL;
     }
     return with_dims(g, OP_PAD, dy, dim, 2 * x->rank);
   case OP_SHEAR: {
@@ -158,9 +152,8 @@ struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
       order |= (uint64_t)i << 4 * at, back |= (uint64_t)at << 4 * i;
       dim[at++] = shape->dim[i];
       struct uop **count = last ? &n : &rows;
-      *count = uop_is_const(*count) && uop_is_const(shape->dim[i])
-                   ? uop_index(g, (*count)->arg.i * shape->dim[i]->arg.i)
-                   : graph_rewrite(g, uop_binary(g, OP_MUL, *count, shape->dim[i]), rules_simplify, NULL);
+      *count = dim_mul(g, *count, shape->dim[i]);
+      if (!*count) return NULL;
     }
   if (is_narrow(t)) x = uop_cast(g, x, DT_F32);
   x = with_dims(g, OP_RESHAPE, node(g, OP_PERMUTE, x, (int64_t)order, 0), (struct uop *[]){rows, n}, 2);

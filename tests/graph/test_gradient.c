@@ -218,10 +218,6 @@ static void test_product(void **state) {
   assert_true(v[0] == 0 && v[1] == 0.5 && v[2] == 0.5 && v[3] == 1 / 3.0);
 }
 
-static struct uop *assign(struct uop *x, struct uop *view, struct uop *value) {
-  return uop_new(g, OP_ASSIGN, x->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){x, view, value}, 3);
-}
-
 static void test_indexing(void **state) {
   struct uop *x = spread(DOUBLES(3, 4), -1, 2), *i = tensor(DT_I32, 2, (int64_t[]){5, 4}),
              *j = tensor(DT_I64, 2, (int64_t[]){3, 2});
