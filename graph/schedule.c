@@ -90,7 +90,7 @@ static void analyse(struct scheduler *s, struct node *n) {
   uint64_t cost = is_alu(u) ? op_cost(u) : u->op == OP_GATHER;
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
-    if (!is_memory(x->u) && x->u->op != OP_REDUCE_AXIS) cost += x->cost;
+    if (!i || u->src[i] != u->src[0]) cost += x->cost;
     if (keeps_size(u) && !n->reduce && !x->branches) n->reduce = x->reduce;
     if (x->device == NO_DEVICE) continue;
     if (n->device != NO_DEVICE && n->device != x->device)
@@ -98,6 +98,7 @@ static void analyse(struct scheduler *s, struct node *n) {
                     op_info[u->op].name, n->device, x->device);
     n->device = x->device;
   }
+  if (is_memory(u) || u->op == OP_REDUCE_AXIS) cost = 0;
   n->cost = cost > MOST_COST ? MOST_COST : (uint32_t)cost;
   if (u->op == OP_COPY) n->device = u->aux;
   if (u->op == OP_REDUCE_AXIS) n->reduce = n;

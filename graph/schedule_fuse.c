@@ -95,10 +95,10 @@ static bool write_apart(struct fuser *f, const struct unit *a, const struct unit
   return true;
 }
 
-static unsigned shared_loads(const struct unit *a, const struct unit *b) {
+static unsigned shared(struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
   unsigned n = 0;
-  for (unsigned i = 0; i < a->nloads; i++)
-    for (unsigned k = 0; k < b->nloads; k++) n += a->load[i] == b->load[k];
+  for (unsigned i = 0; i < na; i++)
+    for (unsigned k = 0; k < nb; k++) n += a[i] == b[k];
   return n;
 }
 
@@ -108,10 +108,10 @@ static bool same_ranges(const struct uop *a, const struct uop *b) {
 
 static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
   if (feeds) return true;
-  unsigned shared = shared_loads(a, b);
-  if (!shared) return false;
-  if (!a->nreduces && !b->nreduces) return true;
-  if (!a->nreduces || !b->nreduces || (shared != a->nloads && shared != b->nloads)) return false;
+  if (!a->nreduces && !b->nreduces) return shared(a->load, a->nloads, b->load, b->nloads) > 0;
+  if (!a->nreduces || !b->nreduces) return false;
+  unsigned same = shared(a->load, a->ninner, b->load, b->ninner);
+  if (!same || (same != a->ninner && same != b->ninner)) return false;
   for (unsigned i = 0; i < a->nreduces; i++)
     if (!same_ranges(a->reduce[i], b->reduce[0])) return false;
   for (unsigned i = 0; i < b->nreduces; i++)

@@ -69,6 +69,16 @@ static bool push(struct scheduler *s, size_t *depth, struct uop *u) {
   return true;
 }
 
+/* Adds everything below what is on the stack from `at` on to it: what is behind stays, so that the stack is a list of what came by. */
+static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
+  for (; at < *depth; at++) {
+    struct uop *v = s->stack[at];
+    for (unsigned k = 0; k < v->nsrc; k++)
+      if (!push(s, depth, v->src[k])) return false;
+  }
+  return true;
+}
+
 bool schedule_scan(struct scheduler *s, struct unit *u) {
   size_t nodes = graph_node_count(s->graph), depth = 0, found = 0, reduces = 0;
   if (nodes > s->nmarks) {
@@ -80,21 +90,32 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   s->walk++;
   for (unsigned i = 0; i < u->nstores; i++)
     if (!push(s, &depth, u->store[i].index) || !push(s, &depth, u->store[i].value)) return false;
-  /* The stack keeps all that came by: what is behind `at` is done. */
-  for (size_t at = 0; at < depth; at++) {
-    struct uop *v = s->stack[at];
-    found += v->op == OP_LOAD, reduces += v->op == OP_REDUCE;
-    for (unsigned k = 0; k < v->nsrc; k++)
-      if (!push(s, &depth, v->src[k])) return false;
-  }
+  if (!walk_down(s, 0, &depth)) return false;
+  for (size_t at = 0; at < depth; at++) found += s->stack[at]->op == OP_LOAD, reduces += s->stack[at]->op == OP_REDUCE;
   u->load = graph_alloc(s->graph, (found + reduces + 1) * sizeof(struct uop *));
   if (!u->load) return schedule_no_memory(s), false;
   u->reduce = u->load + found;
-  u->nloads = u->nreduces = 0;
-  for (size_t at = 0; at < depth; at++) {
-    if (s->stack[at]->op == OP_LOAD) u->load[u->nloads++] = s->stack[at];
+  u->nloads = u->ninner = u->nreduces = 0;
+  for (size_t at = 0; at < depth; at++)
     if (s->stack[at]->op == OP_REDUCE) u->reduce[u->nreduces++] = s->stack[at];
+  struct uop **load = graph_alloc(s->graph, (found + 1) * sizeof *load);
+  if (!load) return schedule_no_memory(s), false;
+  for (size_t at = 0; at < depth; at++)
+    if (s->stack[at]->op == OP_LOAD) load[u->nloads++] = s->stack[at];
+  if (u->nreduces) {
+    s->walk++, depth = 0;
+    for (unsigned i = 0; i < u->nreduces; i++)
+      if (!push(s, &depth, u->reduce[i]->src[0])) return false;
+    if (!walk_down(s, 0, &depth)) return false;
   }
+  unsigned outer = 0;
+  for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned i = 0; i < u->nloads; i++) {
+      bool inner = u->nreduces && s->mark[load[i]->id] == s->walk;
+      if (inner != !pass) continue;
+      u->load[outer++] = load[i];
+      u->ninner += inner;
+    }
   return true;
 }
 

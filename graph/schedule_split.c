@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 128, LONG = 32768, LEAST_PARTS = 8, MOST_PARTS = 256, LEAST_LENGTH = 128 };
+enum { FEW = 64, LONG = 32768, LEAST_PARTS = 8, MOST_PARTS = 256, LEAST_LENGTH = 128 };
 
 static int64_t divisor_of(int64_t n, int64_t most) {
   for (int64_t d = most < n ? most : n; d > 1; d--)

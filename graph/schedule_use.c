@@ -195,6 +195,8 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
       if (w.src_idx[a]->op == OP_RANGE) w.range[w.nranges++] = w.src_idx[a];
     }
     like.in_reduce = true;
+    unsigned left;
+    if (follows_loops(s, n, &w, &left)) like.expanded = false; /* the result is repeated, what it is made of is not */
   }
   unsigned sources = u->op == OP_GATHER ? 1 : schedule_nsources(u); /* the index of a GATHER is in src_idx */
   for (unsigned k = 0; k < sources; k++) {

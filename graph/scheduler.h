@@ -73,8 +73,8 @@ struct unit {
   unsigned device;
   struct uop *copy_to, *copy_from; /* buffers */
   bool swaps, gone;
-  struct uop **load; /* every LOAD in it */
-  unsigned nloads, nreduces;
+  struct uop **load; /* every LOAD in it, those inside reductions first */
+  unsigned nloads, ninner, nreduces;
   struct uop **reduce; /* every REDUCE in it */
 };
 
