@@ -3,6 +3,7 @@
 #ifndef DOORBELL_EMU_MACHINE_H
 #define DOORBELL_EMU_MACHINE_H
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "../hcq/os.h"
 #include "emu.h"
@@ -46,6 +47,7 @@ struct emu_machine {
   void *print_ctx;
   pthread_mutex_t reason_lock;
   char reason[256]; /* emu_reason's */
+  bool strict;      /* race.h; set before the machine is used */
 };
 
 /* For the vendor: around the life of a machine. fini frees nothing that m itself is. */

@@ -2,6 +2,7 @@
  * it. */
 #define _GNU_SOURCE
 #include "machine.h"
+#include "race.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -167,8 +168,11 @@ int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err
     snprintf(err, errcap, "no emulated machine of vendor \"%s\"; there are AMD and NV", vendor);
     return -EINVAL;
   }
+  bool strict;
+  if (!race_wanted(&strict, err, errcap)) return -EINVAL;
   int rc = makers[i].make(gpus, &m, err, errcap);
   if (rc) return rc;
+  m->strict = strict;
   *out = &m->os;
   return 0;
 }

@@ -5,6 +5,7 @@
  * possible but never used. Arrays that were outgrown stay allocated until vm_free because a reader may still be looking
  * at one; they double, so this at most doubles the memory. */
 #include "vm.h"
+#include "race.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -228,6 +229,7 @@ static bool copy(struct vm *vm, uint64_t va, void *host, size_t n, unsigned acce
     }
     size_t part = n < range.end - va ? n : (size_t)(range.end - va);
     void *guest = (void *)(va + range.delta);
+    race_touch(guest, part, access);
     if (access == VM_WRITE)
       memcpy(guest, at, part);
     else

@@ -40,7 +40,7 @@ enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t addr
   uint64_t at = packet_position(q, q->level);
   if (kind == FAULT_PACKET && !address)
     f.address = q->level ? q->levels[q->level].va + at * 4 : q->ring_va + at % q->ring_dwords * 4;
-  char where[160], what[300];
+  char where[160], what[340];
   va_list args;
   va_start(args, format);
   vsnprintf(what, sizeof what, format, args);
@@ -64,6 +64,11 @@ void *cp_memory(struct amd_queue *q, const char *what, uint64_t va, uint64_t siz
              access & VM_WRITE ? "writes" : "reads", va, near);
   }
   return p;
+}
+
+enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t) {
+  char text[340];
+  return race_end(t, text, sizeof text) ? CP_DONE : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
 }
 
 enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint64_t n) {
@@ -193,7 +198,7 @@ static void publish_rptr(struct amd_queue *q) {
 
 /* Takes a new write pointer from the doorbell. PM4 counts dwords and SDMA bytes, neither wraps. */
 static enum cp_status ring_doorbell(struct amd_queue *q) {
-  uint64_t value = atomic_load_explicit(q->doorbell, memory_order_acquire);
+  uint64_t value = q->race ? race_doorbell(q->race) : atomic_load_explicit(q->doorbell, memory_order_acquire);
   struct cp_level *ring = &q->levels[0];
   if (value == q->doorbell_seen) return CP_IDLE;
   if (q->sdma && value % 4)

@@ -27,6 +27,7 @@ struct run {
   struct fault where;          /* of a wave that was stopped; under the lock */
   struct shader_stats counted; /* where detail is asked for; under the lock */
   struct emu_detail detail;
+  struct race_task *task; /* NULL when the machine is not strict */
 };
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
@@ -69,6 +70,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct emu_detail detail;
   struct shader_stats stats = {0};
   if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
+  race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
   for (uint64_t i = begin; i < end && go_on; i++) {
     if (atomic_load_explicit(&r->q->stop, memory_order_relaxed)) {
@@ -103,6 +105,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
       go_on = false;
     }
   }
+  race_task = NULL;
   count(&gpu->instructions, stats.instructions);
   count(&gpu->waves, stats.waves);
   count(&gpu->workgroups, stats.workgroups);
@@ -257,12 +260,19 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   if (atomic_load_explicit(&q->gpu->machine->detail, memory_order_relaxed)) r.counted.detail = &r.detail;
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&q->dispatching, true);
+  if (q->race) {
+    char name[128] = "?";
+    amd_kernel_name(q->gpu->vm, r.d.pgm, name, sizeof name);
+    r.task = race_begin(q->race, name);
+  }
   pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
   if (r.counted.detail) amd_counters_add(q->gpu, r.d.pgm, &r.counted);
   if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
   if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
   atomic_store(&q->dispatching, false);
+  enum cp_status raced = cp_task_end(q, r.task);
   if (r.fault.kind != FAULT_NONE) return dispatch_faulted(q, &r);
+  if (raced != CP_DONE) return raced;
   return atomic_load_explicit(&q->stop, memory_order_relaxed) ? CP_DEAD : CP_DONE;
 }

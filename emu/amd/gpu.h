@@ -12,6 +12,7 @@
 #include "../heap.h"
 #include "../machine.h"
 #include "../pool.h"
+#include "../race.h"
 #include "../user.h"
 #include "../vm.h"
 #include "shader.h"
@@ -148,6 +149,7 @@ struct amd_queue {
   uint32_t sh[0x3000 - 0x2c00]; /* registers of SET_SH_REG */
   struct shader_core *core;
   struct code_cache *code;
+  struct race_queue *race; /* NULL when the machine is not strict */
 };
 
 int amd_create_queue(struct amd_machine *m, void *arg);
@@ -181,6 +183,8 @@ enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t addr
 /* p[0] is the header; n dwords follow. The packet is counted as read already; CP_BLOCKED takes it back, to be tried again. */
 typedef enum cp_status (*cp_handler)(struct amd_queue *q, const uint32_t *p, uint32_t n);
 enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n);
+/* Ends a task of the queue; a race is a fault. */
+enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t);
 /* Goes on in the indirect buffer at va; chain: does not come back to the one that is left. */
 enum cp_status cp_call(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain);
 /* (value & mask) function reference; function as in enum pm4_wait_function. */

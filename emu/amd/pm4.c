@@ -76,6 +76,7 @@ static enum cp_status set_uconfig_reg(struct amd_queue *q, const uint32_t *p, ui
 
 static enum cp_status acquire_mem(struct amd_queue *q, const uint32_t *p, uint32_t n) {
   if (FIELD(ACQUIRE_MEM, GLI_INV)) code_cache_invalidate(q->code);
+  race_acquire(q->race);
   atomic_thread_fence(memory_order_acquire);
   return CP_DONE;
 }
@@ -101,6 +102,7 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
     unsigned bytes = data == PM4_DATA_32 ? 4 : 8;
     void *at = cp_memory(q, "RELEASE_MEM", va, bytes, bytes, VM_WRITE);
     if (!at) return CP_DEAD;
+    race_release(q->race, at, value);
     if (data == PM4_DATA_GPU_CLOCK || data == PM4_DATA_SYSTEM_CLOCK) value = amd_clock();
     if (bytes == 4)
       __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
@@ -121,6 +123,7 @@ static enum cp_status event_write(struct amd_queue *q, const uint32_t *p, uint32
   if ((type >= PM4_EVENT_THREAD_TRACE_START && type <= PM4_EVENT_THREAD_TRACE_FINISH) ||
       (type >= PM4_EVENT_PERFCOUNTER_START && type <= PM4_EVENT_PERFCOUNTER_SAMPLE))
     return BAD("not supported: EVENT_WRITE of type %u, the emulated GPU has no counters and no thread trace", type);
+  if (type == PM4_EVENT_CS_PARTIAL_FLUSH) race_finish(q->race);
   return CP_DONE;
 }
 
@@ -147,6 +150,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
     if (!p) return CP_DEAD;
     value = bytes == 8 ? __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE)
                        : __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE);
+    if (cp_compare(function, value, reference, mask)) race_wait(q->race, p, reference);
   } else
     return BAD("%s: memory space %u", name, space);
   return cp_compare(function, value, reference, mask) ? CP_DONE : CP_BLOCKED;
@@ -197,6 +201,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
   if (dst != PM4_COPY_MEMORY) return BAD("not supported: COPY_DATA to DST_SEL %u", dst);
   void *at = cp_memory(q, "COPY_DATA", to, bytes, bytes, VM_WRITE);
   if (!at) return CP_DEAD;
+  race_release(q->race, at, value);
   if (bytes == 8)
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
   else
@@ -221,6 +226,7 @@ static enum cp_status write_data(struct amd_queue *q, const uint32_t *p, uint32_
     }
     void *at = cp_memory(q, "WRITE_DATA", to + index * 4, 4, 4, VM_WRITE);
     if (!at) return CP_DEAD;
+    race_release(q->race, at, p[i]);
     __atomic_store_n((uint32_t *)at, p[i], __ATOMIC_RELEASE);
   }
   amd_kick(q->gpu->machine);
@@ -235,6 +241,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (command > 3) return BAD("ATOMIC_MEM: command %u", command);
   void *at = cp_memory(q, "ATOMIC_MEM", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
+  race_release(q->race, at, 0); /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);

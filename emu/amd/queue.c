@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,10 +19,11 @@
 /* ---- sleeping and waking ---- */
 
 enum {
-  SPIN_NS = 30000,        /* after work: look again at once */
-  SLEEP_MIN_NS = 20000,   /* then sleep for a part of the time without work so far ... */
-  SLEEP_PART = 16,        /* ... so that noticing a doorbell takes at most this part of the pause before it, */
-  SLEEP_MAX_NS = 4000000, /* and never more than this */
+  SPIN_NS = 30000,          /* after work: look again at once */
+  SLEEP_MIN_NS = 20000,     /* then sleep for a part of the time without work so far ... */
+  SLEEP_PART = 16,          /* ... so that noticing a doorbell takes at most this part of the pause before it, */
+  SLEEP_MAX_NS = 4000000,   /* and never more than this, */
+  SLEEP_STRICT_NS = 100000, /* strict machines: a part of race.c's window */
   RUN_BUDGET = 1 << 16,
 };
 
@@ -42,12 +44,13 @@ void amd_kick(struct amd_machine *m) {
 
 /* Nothing happened between reading kick == seen and now that a queue could be waiting for. */
 static void queue_pause(struct amd_machine *m, unsigned seen, uint64_t idle_ns) {
+  const uint64_t max = m->base.strict ? SLEEP_STRICT_NS : SLEEP_MAX_NS;
   if (idle_ns < SPIN_NS) {
     pool_relax();
     return;
   }
   uint64_t ns = idle_ns / SLEEP_PART;
-  ns = ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > SLEEP_MAX_NS ? SLEEP_MAX_NS : ns;
+  ns = ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
   struct timespec t = {0, (long)ns};
   atomic_fetch_add(&m->sleepers, 1);
   futex(&m->kick, FUTEX_WAIT_PRIVATE, seen, &t);
@@ -117,6 +120,7 @@ void amd_queue_free(struct amd_queue *q) {
     if (q->pinned[i]) q->pinned[i]->pins--;
   shader_core_free(q->core);
   code_cache_free(q->code);
+  race_queue_free(q->race);
   free(q->packet);
   free(q);
 }
@@ -225,6 +229,10 @@ static int choose_sdma_engine(struct amd_machine *m, struct amd_gpu *gpu, const 
   return 0;
 }
 
+static uint64_t doorbell_value(void *queue) {
+  return atomic_load_explicit(((struct amd_queue *)queue)->doorbell, memory_order_acquire);
+}
+
 int amd_create_queue(struct amd_machine *m, void *arg) {
   struct kfd_create_queue *a = arg;
   enum { ENOTSUPP_KERNEL = 524 }; /* what Linux returns for an unknown queue type */
@@ -271,6 +279,14 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   if ((rc = pin_buffers(m, gpu, q, a))) {
     amd_queue_free(q);
     return rc;
+  }
+  if (m->base.strict) {
+    char name[96];
+    snprintf(name, sizeof name, "%s queue %u of GPU %u", sdma ? "SDMA" : "compute", id, gpu->index);
+    if (!(q->race = race_queue_new(name, doorbell_value, q))) {
+      amd_queue_free(q);
+      return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: EMU_STRICT=1 follows 64 queues at most");
+    }
   }
   m->queues[id] = q;
   pthread_mutex_lock(&gpu->queues_lock);

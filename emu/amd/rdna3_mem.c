@@ -2,12 +2,14 @@
  * accesses lane by lane, faults, cross-lane DS operations.
  * Source: RDNA3 ISA document, chapters on scalar memory, flat memory and local data share; names of rows in rdna3.def. */
 #include "rdna3_mem.h"
+#include "../race.h"
 
 #include <stdio.h>
 
 /* ---- translation and faults ---- */
 
 bool rdna3_mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va) {
+  if (race_task) return false; /* accesses one by one, so that each is seen */
   uint64_t generation = vm_generation(w->vm);
   for (unsigned i = 0; i < RDNA3_RECENT; i++) {
     const struct vm_range *r = &w->recent[i];
@@ -162,6 +164,7 @@ static const struct rdna3_uop *scalar_load(struct rdna3_wave *w, const struct rd
   const void *p = vm_translate(w->vm, &w->scalar, va, n, VM_READ);
   uint32_t *d = w->s + u->dst;
   if (__builtin_expect(p != NULL, 1)) {
+    race_touch(p, n, VM_READ);
     memcpy(d, p, n);
   } else {
     uint32_t words[16];
@@ -185,6 +188,7 @@ static const struct rdna3_uop *scalar_buffer_load(struct rdna3_wave *w, const st
     if (offset > size || size - offset < 4) continue;
     const void *p = vm_translate(w->vm, &w->scalar, va, 4, VM_READ);
     if (!p) return mem_page_fault(w, u, -1, va, 4, VM_READ);
+    race_touch(p, 4, VM_READ);
     memcpy(&words[i], p, 4);
   }
   memcpy(w->s + u->dst, words, (size_t)u->src[0]);

@@ -4,6 +4,7 @@
  * workgroup, which one thread runs. Active lanes take their turns in ascending order.
  * Source: RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
 #include "rdna3_mem.h"
+#include "../race.h"
 
 #include <math.h>
 
@@ -120,13 +121,23 @@ static void *flat_element(struct rdna3_wave *w, const struct rdna3_uop *u, unsig
   return NULL;
 }
 
+/* Host memory of an element that may be read and written; NULL: a fault. */
+MEM_INLINE void *global_element(struct rdna3_wave *w, uint64_t va, unsigned size) {
+  struct vm_range single, *r = race_task ? &single : &w->store;
+  bool known = r == &w->store && r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
+  if (!known && !(race_task ? vm_find(w->vm, va, r) : rdna3_mem_refill(w, r, va))) return NULL;
+  if ((VM_READ | VM_WRITE) & ~r->access) return NULL;
+  void *p = (void *)(uintptr_t)(va + r->delta);
+  race_touch(p, size, VM_READ | VM_WRITE);
+  return p;
+}
+
 MEM_INLINE const struct rdna3_uop *memory_atomic(struct rdna3_wave *w, const struct rdna3_uop *u, enum op op, bool wide,
                                                  uint32_t mask, const uint64_t *addr) {
   const uint32_t *data = rdna3_row(w, u, 1), *second = data + (wide ? 64 : 32);
   uint32_t *d = rdna3_dst(w, u);
   unsigned size = wide ? 8 : 4;
   bool flat = u->inst->format == RDNA3_FLAT, returns = u->inst->glc;
-  struct vm_range *r = &w->store;
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
     uint64_t va = addr[i], old = 0;
@@ -137,10 +148,8 @@ MEM_INLINE const struct rdna3_uop *memory_atomic(struct rdna3_wave *w, const str
       p = flat_element(w, u, i, va, size, &dropped);
       if (!p && !dropped) return NULL;
     } else {
-      bool known = r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
-      if ((!known && !rdna3_mem_refill(w, r, va)) || ((VM_READ | VM_WRITE) & ~r->access))
-        return mem_page_fault(w, u, (int)i, va, size, VM_READ | VM_WRITE);
-      p = (void *)(uintptr_t)(va + r->delta);
+      p = global_element(w, va, size);
+      if (!p) return mem_page_fault(w, u, (int)i, va, size, VM_READ | VM_WRITE);
     }
     if (p) old = lane_atomic(op, wide, p, data, second, i);
     if (returns) {

@@ -44,6 +44,8 @@ static enum cp_status copy_linear(struct amd_queue *q, const uint32_t *p, uint32
     const void *in = span(q, &from, "COPY_LINEAR", src, &n, VM_READ);
     void *out = in ? span(q, &to, "COPY_LINEAR", dst, &n, VM_WRITE) : NULL;
     if (!out || atomic_load_explicit(&q->quit, memory_order_relaxed)) return CP_DEAD;
+    race_touch(in, n, VM_READ);
+    race_touch(out, n, VM_WRITE);
     memmove(out, in, n);
     src += n;
     dst += n;
@@ -63,6 +65,7 @@ static enum cp_status write_linear(struct amd_queue *q, const uint32_t *p, uint3
     uint64_t n = left * 4;
     void *out = span(q, &to, "WRITE_LINEAR", dst, &n, VM_WRITE);
     if (!out) return CP_DEAD;
+    race_touch(out, n, VM_WRITE);
     memcpy(out, data, n);
     data += n / 4;
     dst += n;
@@ -86,6 +89,7 @@ static enum cp_status constant_fill(struct amd_queue *q, const uint32_t *p, uint
     uint64_t n = left;
     uint8_t *out = span(q, &to, "CONSTANT_FILL", dst, &n, VM_WRITE);
     if (!out) return CP_DEAD;
+    race_touch(out, n, VM_WRITE);
     /* The host's memset is much faster than a loop, and most fills are of one byte. */
     if (unit == 1 || data == (data & 0xff) * 0x01010101u) {
       memset(out, (int)(data & 0xff), n);
@@ -101,6 +105,7 @@ static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwo
   if (FIELD(FENCE, GPA) || FIELD(FENCE, CPV)) return BAD("not supported: FENCE with GPA or CPV");
   uint32_t *at = cp_memory(q, "FENCE", ADDRESS(FENCE, ADDR_LO, ADDR_HI), 4, 4, VM_WRITE);
   if (!at) return CP_DEAD;
+  race_release(q->race, at, FIELD(FENCE, DATA));
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
   amd_kick(q->gpu->machine);
   return CP_DONE;
@@ -120,7 +125,10 @@ static enum cp_status poll_regmem(struct amd_queue *q, const uint32_t *p, uint32
   const uint32_t *at = cp_memory(q, "POLL_REGMEM", ADDRESS(POLL_REGMEM, ADDR_LO, ADDR_HI), 4, 4, VM_READ);
   if (!at) return CP_DEAD;
   uint32_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-  return cp_compare(function, value, FIELD(POLL_REGMEM, VALUE), FIELD(POLL_REGMEM, MASK)) ? CP_DONE : CP_BLOCKED;
+  if (!cp_compare(function, value, FIELD(POLL_REGMEM, VALUE), FIELD(POLL_REGMEM, MASK))) return CP_BLOCKED;
+  race_wait(q->race, at, FIELD(POLL_REGMEM, VALUE));
+  race_acquire(q->race);
+  return CP_DONE;
 }
 
 static enum cp_status cond_exe(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
@@ -142,6 +150,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (!cp_atomic_bytes(op, &bytes)) return BAD("not supported: ATOMIC operation 0x%x", op);
   void *at = cp_memory(q, "ATOMIC", ADDRESS(ATOMIC, ADDR_LO, ADDR_HI), bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
+  race_release(q->race, at, 0); /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);
@@ -199,6 +208,19 @@ static uint64_t packet_length(const uint32_t *p, uint32_t least, uint64_t left) 
   return least;
 }
 
+/* Packets run one after the other; those that move data are tasks. */
+static enum cp_status handle(struct amd_queue *q, const char *name, cp_handler handler, const uint32_t *p, uint32_t n) {
+  bool moves = handler == copy_linear || handler == write_linear || handler == constant_fill;
+  if (!q->race || !moves) return cp_handle(q, handler, p, n);
+  struct race_task *t = race_task = race_begin(q->race, name);
+  enum cp_status status = cp_handle(q, handler, p, n);
+  race_task = NULL;
+  enum cp_status raced = cp_task_end(q, t);
+  race_finish(q->race);
+  race_acquire(q->race);
+  return status == CP_DONE ? raced : status;
+}
+
 enum cp_status sdma_packet(struct amd_queue *q, uint64_t left) {
   uint32_t *p = q->packet;
   cp_handler handler = NULL;
@@ -219,5 +241,5 @@ enum cp_status sdma_packet(struct amd_queue *q, uint64_t left) {
     uint32_t reserved = p[dw] & ~sdma_packet_bits(p[0], dw);
     if (reserved) return BAD("%s: dword %u = 0x%08x sets reserved bits 0x%08x", info.name, dw, p[dw], reserved);
   }
-  return cp_handle(q, handler, p, (uint32_t)n - 1);
+  return handle(q, info.name, handler, p, (uint32_t)n - 1);
 }

@@ -41,7 +41,8 @@ struct nv_engines_config {
   unsigned gpu;      /* index */
   struct pool *pool; /* of the machine */
   _Atomic uint32_t
-      *usermode; /* the usermode register page, 64 KiB: the doorbell at byte 0x90, the timer at 0x80 and 0x84 */
+      *usermode;      /* the usermode register page, 64 KiB: the doorbell at byte 0x90, the timer at 0x80 and 0x84 */
+  const bool *strict; /* race.h */
   const atomic_bool *detail; /* grids that begin are counted instruction by instruction */
   /* Prints one line for the log: an error with everything known, before the process can learn of it; a grid that was
    * abandoned; a doorbell that nobody answers. */

@@ -19,6 +19,8 @@ static enum nv_status copy_line(struct nv_channel *ch, struct vm_range *from, st
     const void *in = nv_span(ch, from, "LAUNCH_DMA", src, &n, VM_READ);
     void *out = in ? nv_span(ch, to, "LAUNCH_DMA", dst, &n, VM_WRITE) : NULL;
     if (!out || stopped(ch)) return NV_DEAD;
+    race_touch(in, n, VM_READ);
+    race_touch(out, n, VM_WRITE);
     memmove(out, in, n);
     src += n;
     dst += n;
@@ -96,6 +98,7 @@ static enum nv_status remap_line(struct nv_channel *ch, struct vm_range *to, con
     uint8_t *at = nv_span(ch, to, "LAUNCH_DMA", dst, &n, VM_WRITE);
     if (!at || stopped(ch)) return NV_DEAD;
     uint64_t elements = n / out;
+    if (elements) race_touch(at, elements * out, VM_WRITE);
     if (!elements || !fill(at, elements * out, r)) {
       elements = 1;
       if (remap_element(ch, r, src, dst) != NV_DONE) return NV_DEAD;
@@ -115,21 +118,26 @@ static enum nv_status transfer(struct nv_channel *ch, const struct nv_object *o,
   int32_t pitch_in = (int32_t)nv_reg(o, NV_COPY_PITCH_IN), pitch_out = (int32_t)nv_reg(o, NV_COPY_PITCH_OUT);
   struct vm_range from = {0}, to = {0};
   struct remap r = {0};
+  enum nv_status status = NV_DONE;
   if (FIELD(SRC_TYPE) || FIELD(DST_TYPE)) return nv_bad(ch, "LAUNCH_DMA: physical addresses need a privileged channel");
   if (FIELD(SRC_MEMORY_LAYOUT) != NV_LAYOUT_PITCH || FIELD(DST_MEMORY_LAYOUT) != NV_LAYOUT_PITCH)
     return nv_bad(ch, "not supported: LAUNCH_DMA with a block-linear layout");
   if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_PREFETCH) return nv_bad(ch, "not supported: LAUNCH_DMA that prefetches");
   if (FIELD(REMAP_ENABLE) && remap_of(ch, o, &r) != NV_DONE) return NV_DEAD;
-  for (uint32_t line = 0; line < lines && length; line++) {
-    if (stopped(ch)) return NV_DEAD;
-    enum nv_status status =
-        FIELD(REMAP_ENABLE) ? remap_line(ch, &to, &r, src, dst, length) : copy_line(ch, &from, &to, src, dst, length);
-    if (status != NV_DONE) return status;
+  if (FIELD(DATA_TRANSFER_TYPE) == NV_COPY_NON_PIPELINED) nv_idle(ch);
+  struct race_task *task = race_task = race_begin(ch->race, "LAUNCH_DMA");
+  for (uint32_t line = 0; line < lines && length && status == NV_DONE; line++) {
+    if (stopped(ch)) status = NV_DEAD;
+    if (status == NV_DONE)
+      status =
+          FIELD(REMAP_ENABLE) ? remap_line(ch, &to, &r, src, dst, length) : copy_line(ch, &from, &to, src, dst, length);
     src += (uint64_t)(int64_t)pitch_in;
     dst += (uint64_t)(int64_t)pitch_out;
   }
+  race_task = NULL;
+  enum nv_status raced = nv_task_end(ch, task);
   nv_released();
-  return NV_DONE;
+  return status == NV_DONE ? raced : status;
 }
 
 static enum nv_status semaphore(struct nv_channel *ch, const struct nv_object *o, uint32_t launch) {

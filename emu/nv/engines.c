@@ -299,6 +299,18 @@ bool nv_group_schedule(struct nv_channel_group *g, bool on) {
   return true;
 }
 
+/* ---- strict machines ---- */
+
+void nv_idle(struct nv_channel *ch) {
+  race_finish(ch->race);
+  race_acquire(ch->race);
+}
+
+enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t) {
+  char text[400];
+  return race_end(t, text, sizeof text) ? NV_DONE : nv_bad(ch, "%s", text);
+}
+
 /* ---- errors ---- */
 
 /* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA open-gpu-kernel-modules, class/cl2080_notification.h. */
@@ -415,7 +427,13 @@ static void space_put(struct nv_engines *e, struct nv_space *s) {
 static void channel_destroy(struct nv_channel *ch) {
   for (unsigned i = 0; i < NV_OBJECTS; i++) free(ch->object[i]);
   sm_core_free(ch->core);
+  race_queue_free(ch->race);
   free(ch);
+}
+
+/* In USERD, where the client stores it before it rings. */
+static uint64_t gp_put(void *channel) {
+  return __atomic_load_n(&((struct nv_channel *)channel)->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
 }
 
 struct nv_channel *nv_channel_new(struct nv_channel_group *g, const struct nv_channel_desc *desc) {
@@ -428,9 +446,17 @@ struct nv_channel *nv_channel_new(struct nv_channel_group *g, const struct nv_ch
   ch->e = e;
   ch->group = g;
   ch->object[NV_OBJECT_HOST] = nv_object_new(e, ch->d.gpfifo_class, NV_CLIENT_HOST, nv_host_action);
+  bool strict = e->config.strict && *e->config.strict;
+  if (strict) {
+    char name[96];
+    snprintf(name, sizeof name, "%s channel %u of GPU %u", desc->kind == NV_ENGINE_COPY ? "copy" : "compute", desc->id,
+             e->config.gpu);
+    ch->race = race_queue_new(name, gp_put, ch);
+  }
   pthread_mutex_lock(&e->lock);
   ch->space = space_get(e, desc->vm);
-  bool ready = ch->object[NV_OBJECT_HOST] && ch->space && !thread_start(&ch->thread, channel_main, ch);
+  bool ready =
+      ch->object[NV_OBJECT_HOST] && ch->space && (ch->race || !strict) && !thread_start(&ch->thread, channel_main, ch);
   if (ready) {
     if (atomic_load(&g->dead)) atomic_store(&ch->stop, true);
     ch->next = e->channels;

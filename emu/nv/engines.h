@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include "../../hcq/nv/methods.h"
 #include "../../hcq/nv/qmd.h"
+#include "../race.h"
 #include "channel.h"
 #include "sm.h"
 
@@ -124,6 +125,8 @@ struct nv_channel {
   uint32_t method, value;              /* being executed, */
   const struct nv_object *executing;   /* by this one; NULL: none is */
   uint64_t executed;                   /* methods and GP entries so far */
+  struct race_queue *race;             /* NULL when the machine is not strict */
+  uint32_t put_taken;                  /* GPPut that a strict channel works up to */
   struct vm_range fetch, data;
   struct nv_object *object[NV_OBJECTS]; /* made when first bound */
   struct nv_object *bound[NV_SUBCHANNELS];
@@ -141,6 +144,11 @@ void nv_released(void);
 enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error);
 /* An object of a class with its methods; NULL when the class is not known or memory is short. */
 struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_client client, nv_action_fn *action);
+
+/* Everything before has finished and is visible to what comes. */
+void nv_idle(struct nv_channel *ch);
+/* Ends a task of the channel; a race is an error of the channel. */
+enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t);
 
 /* ---- host.c ---- */
 /* Runs up to budget methods. */
@@ -181,6 +189,7 @@ struct nv_semaphore {
   bool timestamp; /* 16 bytes: payload, 0 unless wide, nanoseconds */
   enum nv_reduction reduction;
   bool is_signed;
+  bool early; /* does not wait for what came before it */
 };
 enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semaphore *s);
 /* Of the numbers that the host engine and the copy class use, NV_SEM_RED_*; and of those of the compute class and of

@@ -20,6 +20,7 @@ struct run {
   struct fault where;            /* of a warp that was stopped; under the lock */
   struct sm_stats counted;       /* where detail is asked for; under the lock */
   struct emu_detail detail;
+  struct race_task *task; /* NULL when the machine is not strict */
 };
 
 static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
@@ -67,6 +68,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   struct sm_stats stats = {0};
   bool go_on = true;
   if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
+  race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
     struct fault fault = {.kind = FAULT_NONE, .lane = -1};
     uint64_t at[3] = {i % r->clusters[0], i / r->clusters[0] % r->clusters[1], i / r->clusters[0] / r->clusters[1]};
@@ -86,6 +88,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
       fails(r, &fault, i);
     }
   }
+  race_task = NULL;
   count(&e->instructions, stats.instructions);
   count(&e->warps, stats.warps);
   count(&e->ctas, stats.ctas);
@@ -156,10 +159,15 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   count(&e->launches, 1);
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&ch->launching, true);
+  if (ch->race) {
+    char what[64];
+    snprintf(what, sizeof what, "kernel at 0x%" PRIx64, g->pgm);
+    r.task = race_begin(ch->race, what);
+  }
   pool_run(e->config.pool, total, chunk, seats, run_clusters, &r);
   pthread_mutex_destroy(&r.lock);
   if (r.counted.detail) nv_counters_add(e, g->pgm, &r.counted);
-  enum nv_status status = NV_DONE;
+  enum nv_status status = NV_DONE, raced = nv_task_end(ch, r.task);
   if (r.error.xid) {
     status = grid_fails(ch, &r);
   } else if (stopped(ch)) {
@@ -167,5 +175,5 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
     status = NV_DEAD;
   }
   atomic_store(&ch->launching, false);
-  return status;
+  return status == NV_DONE ? raced : status;
 }

@@ -118,7 +118,11 @@ static enum nv_status gp_opcode(struct nv_channel *ch, uint32_t low, uint32_t hi
 
 /* Makes the next entry's segment the current one. */
 static enum nv_status next_entry(struct nv_channel *ch) {
-  uint32_t put = atomic_load_explicit(&ch->put, memory_order_acquire);
+  if (ch->race && ch->get == ch->put_taken && atomic_load_explicit(&ch->put, memory_order_acquire) != ch->get) {
+    ch->put_taken = (uint32_t)race_doorbell(ch->race);
+    race_acquire(ch->race);
+  }
+  uint32_t put = ch->race ? ch->put_taken : atomic_load_explicit(&ch->put, memory_order_acquire);
   if (put == ch->get) return NV_IDLE;
   if (put >= ch->d.gpfifo_entries) return nv_bad(ch, "GPPut %u of a GPFIFO with %u entries", put, ch->d.gpfifo_entries);
   uint64_t va = ch->d.gpfifo_va + (uint64_t)NV_GP_ENTRY_BYTES * ch->get;

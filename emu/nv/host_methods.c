@@ -76,7 +76,10 @@ static enum nv_status acquire(struct nv_channel *ch, const char *what, unsigned 
       [NV_SEM_ACQ_AND] = (value & want) != 0,
       [NV_SEM_ACQ_NOR] = (~(value | want) & mask) != 0,
   };
-  return met[op] ? NV_DONE : NV_BLOCKED;
+  if (!met[op]) return NV_BLOCKED;
+  race_wait(ch->race, at, want);
+  race_acquire(ch->race);
+  return NV_DONE;
 }
 
 static enum nv_status sem_execute(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
@@ -86,7 +89,9 @@ static enum nv_status sem_execute(struct nv_channel *ch, const struct nv_object 
   bool wide = FIELD(SEM_EXECUTE, PAYLOAD_SIZE), timestamp = FIELD(SEM_EXECUTE, RELEASE_TIMESTAMP);
   if (op <= NV_SEM_ACQ_NOR && op != NV_SEM_RELEASE) return acquire(ch, "SEM_EXECUTE", op, va, payload, wide);
   if (op > NV_SEM_REDUCTION) return nv_bad(ch, "SEM_EXECUTE: operation %u", op);
-  struct nv_semaphore s = {"SEM_EXECUTE", va, payload, wide, timestamp, NV_RED_NONE, false};
+  bool idle = FIELD(SEM_EXECUTE, RELEASE_WFI);
+  struct nv_semaphore s = {"SEM_EXECUTE", va, payload, wide, timestamp, NV_RED_NONE, false, !idle};
+  if (idle) nv_idle(ch);
   if (op == NV_SEM_REDUCTION) {
     if (timestamp) return nv_bad(ch, "not supported: SEM_EXECUTE with a reduction and a timestamp");
     s.reduction = nv_reduction_of_host(FIELD(SEM_EXECUTE, REDUCTION));
@@ -99,7 +104,7 @@ static enum nv_status sem_execute(struct nv_channel *ch, const struct nv_object 
 static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   unsigned op = FIELD(SEMAPHORED, OPERATION);
   uint64_t va = nv_reg64(o, NV_HOST_SEMAPHOREA, NV_HOST_SEMAPHOREB);
-  struct nv_semaphore s = {"SEMAPHORED", va, nv_reg(o, NV_HOST_SEMAPHOREC), false, false, NV_RED_NONE, false};
+  struct nv_semaphore s = {"SEMAPHORED", va, nv_reg(o, NV_HOST_SEMAPHOREC), false, false, NV_RED_NONE, false, false};
   switch (op) {
   case NV_SEMD_ACQUIRE: return acquire(ch, "SEMAPHORED", NV_SEM_ACQUIRE, va, s.payload, false);
   case NV_SEMD_ACQ_GEQ: return acquire(ch, "SEMAPHORED", NV_SEM_ACQ_CIRC_GEQ, va, s.payload, false);
@@ -146,6 +151,7 @@ static enum nv_status mem_op(struct nv_channel *ch, const struct nv_object *o, u
 enum nv_status nv_host_action(struct nv_channel *ch, struct nv_object *o, uint32_t method, uint32_t value) {
   switch (method) {
   case NV_HOST_SET_OBJECT: return set_object(ch, value);
+  case NV_HOST_WFI: return nv_idle(ch), NV_DONE;
   case NV_HOST_ILLEGAL: return nv_bad(ch, "the method ILLEGAL");
   case NV_HOST_SEMAPHORED: return semaphore_d(ch, o, value);
   case NV_HOST_SEM_EXECUTE: return sem_execute(ch, o, value);

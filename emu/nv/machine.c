@@ -264,6 +264,7 @@ static int gpu_init(struct nv_machine *m, unsigned index, const struct nv_model 
                                                           .gpu = index,
                                                           .pool = m->pool,
                                                           .usermode = g->usermode,
+                                                          .strict = &m->base.strict,
                                                           .detail = &m->detail,
                                                           .log = gpu_log,
                                                           .error = gpu_error,

@@ -364,6 +364,7 @@ static enum nv_status run_all(struct nv_channel *ch, struct nv_object *o, struct
     ready->first = (ready->first + 1) % NV_PENDING_MAX;
     ready->n--;
     if (load(&l) != NV_DONE || check_kind(&l) != NV_DONE) return NV_DEAD;
+    if (n) nv_idle(ch); /* a dependent starts when the one that names it has finished */
     if (n == CHAIN_MAX) return refuse(&l, "the dependent QMDs form a loop");
     if (qmd_get(l.q, l.v, QMD_QMD_TYPE, 0) != QMD_TYPE_GRID_NULL && run_grid(&l) != NV_DONE) return NV_DEAD;
     if (release(&l) != NV_DONE || dependents(&l, ready) != NV_DONE) return NV_DEAD;

@@ -2,12 +2,14 @@
  * addresses, accesses across mappings, and faults.
  * Sources: nvdisasm output for the encodings; PTX ISA for state spaces; open-gpu-doc clcbc0.h for the windows. */
 #include "sm_memory.h"
+#include "../race.h"
 #include <stdatomic.h>
 #include <string.h>
 
 /* ---- where addresses are ---- */
 
 bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va) {
+  if (race_task) return false; /* accesses one by one, so that each is seen */
   uint64_t now = vm_generation(w->vm);
   for (unsigned i = 0; i < SM_RANGES; i++) {
     const struct vm_range *r = &w->core->range[i];
@@ -91,11 +93,17 @@ struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_
   }
   struct vm_range *r = &w->core->range[u->arg & (SM_RANGES - 1)];
   bool known = r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
-  if ((!known && !mem_refill(w, r, va)) || size > r->end - va || (access & ~r->access)) {
+  if (!known && (race_task ? vm_find(w->vm, va, r) : mem_refill(w, r, va))) known = true;
+  if (!known || size > r->end - va || (access & ~r->access)) {
     page_fault(w, u, lane, va, size, access);
     return (struct mem_place){0};
   }
-  return (struct mem_place){(uint8_t *)(uintptr_t)(va + r->delta), MEM_GLOBAL, 4};
+  uint8_t *host = (uint8_t *)(uintptr_t)(va + r->delta);
+  if (race_task) {
+    race_touch(host, size, access);
+    r->generation = UINT64_MAX; /* matches never */
+  }
+  return (struct mem_place){host, MEM_GLOBAL, 4};
 }
 
 uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
@@ -105,6 +113,7 @@ uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, boo
   const struct vm_range *r = &w->core->range[u->arg & (SM_RANGES - 1)];
   uint64_t room = shared ? w->cta->shared_size - (at & 0xffffff) : r->end - at;
   *n = room < left ? (uint32_t)room & -unit : left;
+  if (!shared) race_touch(p.host, *n, access);
   return p.host;
 }
 

@@ -282,6 +282,7 @@ static void many_launches(void **state) {
   uint64_t when;
   OK(db_queue_submit(q, &when));
   for (int i = 0; i < ALONE; i++) {
+    OK(db_queue_memory_barrier(q));
     OK(db_queue_exec(q, p, args, 4, (uint32_t[3]){1, 1, 1}, (uint32_t[3]){64, 1, 1}));
     OK(db_queue_submit(q, &when));
   }

@@ -1,0 +1,114 @@
+/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race. */
+#include "hcq/hcq.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define SECOND 1000000000ull
+#define OK(call)                                                                                                       \
+  do {                                                                                                                 \
+    int ok_ = (call);                                                                                                  \
+    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
+  } while (0)
+
+enum { N = 1000 };
+static const struct machine {
+  const char *name, *file;
+  bool in_order; /* launches of a queue run one after the other, so that a barrier between them is no packet */
+} machines[] = {
+    {"EMU+AMD:gfx1100", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co", false},
+    {"EMU+NV:sm_90", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", true},
+};
+
+/* y0 += x twice; y1 = y0, by a copy queue; y1 += x. What is left out, by number: nothing, and each of what orders them. */
+enum { NOTHING, BARRIER, COPY_WAITS, COMPUTE_WAITS, LEFT_OUT };
+static const char *const left_out[LEFT_OUT] = {"nothing", "the barrier", "the copy's wait", "the last kernel's wait"};
+
+/* 0, or what waiting for the end returns. */
+static int run(const struct machine *m, bool two_gpus, int without) {
+  static char image[1 << 20];
+  FILE *f = fopen(m->file, "rb");
+  assert_non_null(f);
+  size_t size = fread(image, 1, sizeof image, f);
+  fclose(f);
+  char second[64];
+  snprintf(second, sizeof second, "%s:1", m->name);
+  db_device *dev = db_open(m->name), *other = two_gpus ? db_open(second) : dev ? db_device_retain(dev) : NULL;
+  if (!dev || !other) fail_msg("%s", db_error());
+  db_program *saxpy = db_program_load(dev, image, size, "saxpy", NULL, 0);
+  if (!saxpy) fail_msg("%s", db_error());
+  db_buffer *x = db_alloc(dev, N * 4, DB_BUFFER_HOST), *y[2];
+  for (int i = 0; i < N; i++) ((float *)db_buffer_host(x))[i] = (float)i;
+  for (int i = 0; i < 2; i++) memset(db_buffer_host(y[i] = db_alloc(dev, N * 4, DB_BUFFER_HOST)), 0, N * 4);
+  db_queue *compute = db_queue_new(dev, DB_QUEUE_COMPUTE), *copies = db_queue_new(other, DB_QUEUE_COPY);
+  const uint32_t grid[3] = {(N + 63) / 64, 1, 1}, block[3] = {64, 1, 1};
+  float one = 1;
+  struct db_arg args[] = {{.buffer = y[0]}, {.buffer = x}, {.data = &one}, {.bits = N}};
+  uint64_t computed, copied, when;
+  OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
+  if (without != BARRIER) OK(db_queue_memory_barrier(compute));
+  OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
+  OK(db_queue_submit(compute, &computed));
+  if (without != COPY_WAITS) OK(db_queue_wait(copies, db_queue_timeline(compute), computed));
+  OK(db_queue_copy(copies, y[1], 0, y[0], 0, N * 4));
+  OK(db_queue_submit(copies, &copied));
+  if (without != COMPUTE_WAITS) OK(db_queue_wait(compute, db_queue_timeline(copies), copied));
+  OK(db_queue_memory_barrier(compute));
+  args[0].buffer = y[1];
+  OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
+  OK(db_queue_submit(compute, &when));
+  /* The queue that is stopped may be either, and the other one then waits for it. */
+  int err = -ETIMEDOUT;
+  for (int tries = 0; tries < 400 && err == -ETIMEDOUT; tries++) {
+    err = db_wait(db_queue_timeline(copies), copied, SECOND / 20);
+    if (!err || err == -ETIMEDOUT) {
+      int other_err = db_wait(db_queue_timeline(compute), when, SECOND / 20);
+      if (other_err) err = other_err;
+    }
+  }
+  if (!err)
+    for (int i = 0; i < N; i++)
+      if (((float *)db_buffer_host(y[1]))[i] != 3.0f * (float)i)
+        fail_msg("%s, %d GPUs, without %s: element %d is %g", m->name, two_gpus + 1, left_out[without], i,
+                 (double)((float *)db_buffer_host(y[1]))[i]);
+  char said[2048];
+  snprintf(said, sizeof said, "%s", err ? db_error() : "");
+  db_queue_release(compute);
+  db_queue_release(copies);
+  for (int i = 0; i < 2; i++) db_buffer_release(y[i]);
+  db_buffer_release(x);
+  db_program_release(saxpy);
+  db_close(other);
+  db_close(dev);
+  if (err && !strstr(said, "data race: ")) fail_msg("%s without %s: %s", m->name, left_out[without], said);
+  if (err && !strstr(said, "nothing orders the two")) fail_msg("%s", said);
+  return err;
+}
+
+static void each_wait_is_needed(void **state) {
+  for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
+    for (int gpus = 1; gpus <= 2; gpus++)
+      for (int without = 0; without < LEFT_OUT; without++) {
+        bool races = without != NOTHING && !(without == BARRIER && machines[m].in_order);
+        int err = run(&machines[m], gpus == 2, without);
+        if (err != (races ? -EIO : 0))
+          fail_msg("%s, %d GPUs, without %s: %d", machines[m].name, gpus, left_out[without], err);
+      }
+}
+
+static void the_variable_is_checked(void **state) {
+  setenv("EMU_STRICT", "yes", 1);
+  assert_null(db_open("EMU+AMD:gfx1100"));
+  assert_non_null(strstr(db_error(), "EMU_STRICT is \"yes\"; it can be 0 or 1"));
+  setenv("EMU_STRICT", "1", 1);
+}
+
+int main(void) {
+  setenv("EMU_STRICT", "1", 1);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(the_variable_is_checked)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
