@@ -1,5 +1,5 @@
 /* Making tensors: of one value, from host memory, of evenly spaced numbers, and matrices of ones by place. */
-#include "params.h"
+#include "internal.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -165,18 +165,4 @@ db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
   if (!number_fits(&value, x->dtype))
     return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
   return call_end(&c, expr_full(operand_expr(&value, x->dtype), x->rank, x->dim));
-}
-
-db_tensor *tensor_placeholder(db_device *dev, db_dtype dtype, db_list shape) {
-  struct call c;
-  int64_t dim[MAX_RANK];
-  if (!call_begin(&c, "placeholder", __FILE__, __LINE__, 0, NULL)) return c.result;
-  if (!call_shape(&c, shape, dim) || !call_device(&c, dev)) return c.result;
-  struct uop *size = uop_index(rt.graph, dims_numel(shape.n, dim));
-  struct expr e = {.dtype = (enum dtype)dtype, .rank = 1, .dim = {size->arg.i}};
-  e.u = uop_new(rt.graph, OP_BUFFER, e.dtype, 1, (union uop_arg){.i = rt.next_buffer++}, c.slot, &size, 1);
-  e = expr_reshape(e, shape.n, dim);
-  struct value *v = value_new(e.u, c.slot, NULL, 0);
-  if (v) v->placed = true;
-  return call_end_value(&c, v, e.dtype, e.rank, e.dim);
 }

@@ -18,7 +18,7 @@ struct tree {
   struct db_params root;
   db_device *dev;
   uint64_t seed;
-  bool training, placeholders;
+  bool training;
   db_parameter **params;
   db_tensor **trained;
   struct db_params **views;
@@ -91,7 +91,6 @@ void db_params_train(db_params *p, bool training) {
   if (p) p->tree->training = training;
 }
 bool db_params_training(const db_params *p) { return p && p->tree->training; }
-void params_placeholders(db_params *p) { p->tree->placeholders = true; }
 
 /* ---- finding ---- */
 
@@ -198,13 +197,11 @@ static db_parameter *make(db_params *p, const char *name, enum init init, double
   for (const char *s = p->prefix; *s; s++) key = mixed(key ^ (uint8_t)*s);
   for (const char *s = name; *s; s++) key = mixed(key ^ (uint8_t)*s);
   db_parameter *param = NULL;
-  float *data = good && !t->placeholders ? malloc((size_t)n * sizeof *data + 1) : NULL;
+  float *data = good ? malloc((size_t)n * sizeof *data + 1) : NULL;
   db_scope_begin();
   db_tensor *value;
   if (!good)
     value = refused(name, "its sizes, or those of the layer, are impossible");
-  else if (t->placeholders)
-    value = tensor_placeholder(t->dev, DB_F32, shape);
   else if (data)
     fill(data, n, init, v, key), value = db_from_at(DB_HERE, data, DB_F32, t->dev, shape);
   else

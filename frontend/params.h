@@ -4,12 +4,8 @@
 #include "internal.h"
 #include "nn.h"
 
-/* Parameters made from now on have no memory: graphs over them can be scheduled, not run. */
-void params_placeholders(db_params *p);
 /* A constant that is not trained. */
 db_parameter *params_statistic(db_params *p, const char *name, double value, db_list shape);
-/* A tensor in memory that is not there. */
-db_tensor *tensor_placeholder(db_device *dev, db_dtype dtype, db_list shape);
 /* NULL for no parameter. */
 static inline db_tensor *param_tensor(const db_parameter *p) { return p ? p->tensor : NULL; }
 
