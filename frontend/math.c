@@ -175,6 +175,8 @@ struct expr math_pow(struct expr a, struct expr b) {
   struct expr power = expr_unary(OP_EXP2, mul(expr_unary(OP_LOG2, expr_where(none, one, size)), b));
   power = expr_where(both(equal(size, 1), math_isnan(power)), one, power);
   struct expr of_zero = expr_where(negative(b), expr_num(b, INFINITY), expr_where(math_isnan(b), b, expr_num(b, 0)));
+  of_zero = expr_where(equal(b, 1), plus(size, 0),
+                       of_zero); /* the one power whose derivative at 0 is neither 0 nor infinite */
   power = expr_where(none, of_zero, power);
   struct expr whole = expr_binary(OP_CMPEQ, b, math_trunc(b)), half = times(b, 0.5);
   struct expr odd = both(whole, expr_binary(OP_CMPNE, half, math_trunc(half)));

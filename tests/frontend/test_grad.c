@@ -339,6 +339,23 @@ static void test_devices(void **state) {
   }
 }
 
+/* One size for all: the gradients' kernels are compiled once. */
+static void test_symbolic(void **state) {
+  for (int64_t n = 3; n < 7; n++) DB_SCOPE {
+      int64_t size = db_bind("n", 1, 8, n);
+      db_tensor *x = db_from(((float[]){1, 2, 3, 4, 5, 6, 7, 8}), DB_F32, cpu, 8), *b = SCALAR(0.5);
+      db_tensor *part = db_shrink(x, 0, size), *y = db_mul(part, db_expand(b, size)), *d[2];
+      db_grad_all(db_sum(db_square(y)), NULL, ((db_tensor *[]){x, b}), 2, d);
+      double want[8], sum = 0;
+      for (int i = 0; i < 8; i++) want[i] = i < n ? 0.5 * (i + 1) : 0, sum += i < n ? (i + 1) * (i + 1) : 0;
+      expect(d[0], want, 8, 1e-6);
+      expect(d[1], &sum, 1, 1e-6);
+      db_tensor *square = db_matmul(db_reshape(part, 1, size), db_reshape(part, size, 1));
+      for (int i = 0; i < n; i++) want[i] = 2 * (i + 1);
+      expect(db_pad(db_grad(db_mean(square), part), 0, db_size_sub(8, size)), want, 8, 1e-6);
+    }
+}
+
 static unsigned kernels;
 static void count(void *ctx, const struct db_command *command) { kernels += !command->is_copy; }
 
@@ -365,10 +382,11 @@ static void test_kernel_counts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_differences),  cmocka_unit_test(test_conventions),  cmocka_unit_test(test_types),
-      cmocka_unit_test(test_higher_order), cmocka_unit_test(test_realized),     cmocka_unit_test(test_lifetimes),
-      cmocka_unit_test(test_steps),        cmocka_unit_test(test_equal_values), cmocka_unit_test(test_many),
-      cmocka_unit_test(test_bad_calls),    cmocka_unit_test(test_devices),      cmocka_unit_test(test_kernel_counts),
+      cmocka_unit_test(test_differences),   cmocka_unit_test(test_conventions),  cmocka_unit_test(test_types),
+      cmocka_unit_test(test_higher_order),  cmocka_unit_test(test_realized),     cmocka_unit_test(test_lifetimes),
+      cmocka_unit_test(test_steps),         cmocka_unit_test(test_equal_values), cmocka_unit_test(test_many),
+      cmocka_unit_test(test_bad_calls),     cmocka_unit_test(test_devices),      cmocka_unit_test(test_symbolic),
+      cmocka_unit_test(test_kernel_counts),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
