@@ -19,7 +19,7 @@ struct sm_builder {
   uint32_t rows, rows_cap;
   struct target *target;
   uint32_t targets, targets_cap;
-  bool failed;
+  bool failed, takes_registers;
 };
 
 static sm_build_fn *build_of[SASS_ID_COUNT];
@@ -125,14 +125,31 @@ const struct sm_uop *sm_exec_refuse(struct sm_warp *w, const struct sm_uop *u) {
                   sass_name(u->inst->id), why ? ", " : "", why ? why : "");
 }
 
+const struct sm_uop *sm_exec_no_register(struct sm_warp *w, const struct sm_uop *u) {
+  return sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_OUT_OF_RANGE_REG, -1, 0, 0, "register beyond the launch's %u",
+                  w->grid->registers);
+}
+/* Registers are given out by eights, so those up to the next multiple are there; of wide operands the first is looked
+ * at. Code that asks for more as it runs may use all. */
+static bool beyond(const struct sm_builder *b, const struct sm_uop *u) {
+  int32_t end = (int32_t)(SM_ROW_R + ((b->t->registers + 7) & ~7u)) * SM_LANES * 4, last = sm_r(SASS_RZ - 1);
+  if (!b->t->registers || b->takes_registers) return false;
+  if (u->dst >= end && u->dst <= last) return true;
+  for (unsigned k = 0; k < 3; k++)
+    if (!(u->constant >> k & 1) && u->src[k] >= end && u->src[k] <= last) return true;
+  return false;
+}
+
 static void build_inst(struct sm_builder *b, const struct sass_inst *in) {
   uint32_t first = b->uops, targets = b->targets;
   const char *why = NULL;
-  if (in->op && build_of[in->id] && build_of[in->id](b, in, &why)) return;
+  bool built = in->op && build_of[in->id] && build_of[in->id](b, in, &why), outside = false;
+  for (uint32_t i = first; built && i < b->uops; i++) outside |= beyond(b, &b->uop[i]);
+  if (built && !outside) return;
   b->uops = first, b->targets = targets;
   struct sm_uop *u = sm_emit(b, in);
   if (!u) return;
-  u->fn = sm_exec_refuse, u->imm = (uintptr_t)why;
+  u->fn = outside ? sm_exec_no_register : sm_exec_refuse, u->imm = (uintptr_t)why;
   u->guard = SM_PT, u->guard_not = 0;
 }
 
@@ -174,6 +191,8 @@ int sm_build(struct sm_trace *t) {
   int r = -ENOMEM;
   t->uop_of = malloc((t->insts + 1) * sizeof *t->uop_of);
   if (!t->uop_of) return -ENOMEM;
+  for (uint32_t i = 0; i < t->insts; i++)
+    if (t->inst[i].op && t->inst[i].id == SASS_USETMAXREG) b.takes_registers = true;
   for (uint32_t i = 0; i < t->insts; i++) {
     t->uop_of[i] = b.uops;
     if (t->detail && t->inst[i].op) {

@@ -4,7 +4,9 @@
 #include "sm_core.h"
 
 enum { MAX_INSTS = 1 << 16 };
-#define KEY_DETAIL (1ull << 32)
+/* A trace's key: the SM version, and */
+#define KEY_REGISTERS(n) ((uint64_t)(n) << 16)
+#define KEY_DETAIL       (1ull << 32)
 
 static void trace_release(struct code_trace *code) {
   struct sm_trace *t = (struct sm_trace *)code;
@@ -51,7 +53,8 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
   uint32_t cap = 0;
   *why = "no memory to decode the code";
   if (!t) return NULL;
-  t->code.start = pc, t->code.key = key, t->version = (uint32_t)key, t->detail = key & KEY_DETAIL;
+  t->code.start = pc, t->code.key = key, t->version = (uint16_t)key;
+  t->registers = (uint16_t)(key >> 16), t->detail = key & KEY_DETAIL;
   while (t->insts < MAX_INSTS) {
     const uint64_t *word = vm_translate(vm, &cache, at, SASS_BYTES, VM_READ);
     if (!word) break;
@@ -101,7 +104,7 @@ const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64
              "jump to 0x%llx, which is not a multiple of 16", (unsigned long long)pc);
     return NULL;
   }
-  uint64_t key = w->grid->version | (w->stats->detail ? KEY_DETAIL : 0);
+  uint64_t key = w->grid->version | KEY_REGISTERS(w->grid->registers) | (w->stats->detail ? KEY_DETAIL : 0);
   const struct sm_trace *t = (const struct sm_trace *)code_cache_get(core->code, w->vm, pc, key, u != NULL, &why);
   if (t) {
     to = &t->uop[t->uop_of[(pc - t->code.start) / SASS_BYTES]];

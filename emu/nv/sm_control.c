@@ -129,8 +129,11 @@ static bool build_lepc(struct sm_builder *b, const struct sass_inst *in, const c
   struct sm_uop *u = sm_emit(b, in);
   if (!u) return true;
   u->fn = lepc;
+  uint64_t named;
+  u->imm = sass_target(in, &named) ? named : in->pc;
   u->dst = sm_r_dst((unsigned)sass_bits(in, 16, 8));
-  u->imm = in->opcode == 0x94e ? in->pc + SASS_BYTES + (uint64_t)(sass_sbits(in, 34, 48) * 4) : in->pc;
+  if (in->id == SASS_ULEPC)
+    u->dst = sm_ur_dst((unsigned)sass_bits(in, 16, 6)), u->all = ~0u, u->guard = (uint8_t)(SM_UP + in->guard);
   return true;
 }
 
@@ -398,6 +401,7 @@ const struct sm_family sm_control_family[] = {
     {SASS_CALL, build_jump},
     {SASS_RET, build_jump},
     {SASS_LEPC, build_lepc},
+    {SASS_ULEPC, build_lepc},
     {SASS_EXIT, build_convergence},
     {SASS_BSSY, build_convergence},
     {SASS_BSYNC, build_convergence},

@@ -24,7 +24,8 @@ enum sm_esr {
 struct sm_trace {
   struct code_trace code;
   uint32_t version;
-  bool detail; /* with a micro-operation before each instruction that counts it */
+  uint32_t registers; /* that a thread of the launch has; 0: as many as there are */
+  bool detail;        /* with a micro-operation before each instruction that counts it */
   struct sass_inst *inst;
   uint32_t insts;
   struct sm_uop *uop; /* closed by one that goes on at end */
@@ -114,5 +115,5 @@ void sm_split(struct sm_warp *w, uint32_t mask, const struct sm_uop *next);
 extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_family[], sm_matrix_memory_family[],
     sm_tensor_family[];
 
-sm_exec_fn sm_exec_continue, sm_exec_refuse, sm_exec_tally;
+sm_exec_fn sm_exec_no_register, sm_exec_continue, sm_exec_refuse, sm_exec_tally;
 #endif

@@ -35,6 +35,7 @@ struct sm_gpu {
   struct sm_stats stats;
   struct fault fault;
   uint32_t dynamic_shared; /* of the next launch */
+  uint32_t registers;      /* a thread; 0: what the kernel says */
   uint32_t extra_local;    /* bytes a thread beyond what the kernel says, for calls */
   atomic_bool stop;
 };
@@ -120,7 +121,7 @@ static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims
       .vm = g->vm,
       .version = g->cubin.sm / 10 << 4 | g->cubin.sm % 10,
       .pgm = g->image + k->entry,
-      .registers = k->registers,
+      .registers = g->registers ? g->registers : k->registers,
       .barriers = k->barriers,
       .shared_size = l.shared_size,
       .local_size = l.local_size,

@@ -671,6 +671,26 @@ static int next_level(void **state) {
   level++;
   return 0;
 }
+/* Addresses of code: this instruction's, and one that lies 0x1230 behind the next. */
+static void program_counters(void **state) {
+  struct one *o = one_new();
+  static const struct {
+    unsigned opcode, uniform, far;
+  } cases[] = {{0x34e, 0, 0}, {0x94e, 0, 1}, {0x3ce, 1, 0}, {0x9ce, 1, 1}};
+  for (unsigned i = 0; i < 4; i++) {
+    struct word w = {{0, 0}};
+    put(&w, 0, 12, cases[i].opcode), put(&w, 12, 3, PT), put(&w, 16, cases[i].uniform ? 6 : 8, 16);
+    if (cases[i].far) put(&w, 24, 58, 0x1230);
+    must_run(o, w);
+    const u32 *r = cases[i].uniform ? ureg(o, 16) : reg(o, 16);
+    FOR_LANES {
+      assert_int_equal(r[l], cases[i].far ? 0x1000 + 16 + 0x1230 : 0x1000);
+      assert_int_equal(r[l + SM_LANES], 0);
+    }
+  }
+  one_free(o);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(simple, choose),
@@ -683,6 +703,7 @@ int main(void) {
       cmocka_unit_test(minmax),
       cmocka_unit_test(uniform),
       cmocka_unit_test(overlap),
+      cmocka_unit_test(program_counters),
       cmocka_unit_test_teardown(refusals, next_level),
   };
   int r = 0;

@@ -212,11 +212,26 @@ static void test_tally(void **state) {
   assert_int_equal(d.loaded[EMU_GLOBAL_SPACE], 128 * 4);
 }
 
+/* A launch with fewer registers than its code uses. */
+static void test_register_count(void **state) {
+  struct sm_gpu *g = *state;
+  uint64_t va;
+  sm_alloc(g, 4096, &va);
+  SM_OK(g, "barriers", 1, 256, va);
+  g->registers = 1;
+  struct sm_dims d = {{1}, {256}};
+  assert_int_equal(sm_launch(g, "barriers", d, &va, 1), -EFAULT);
+  assert_non_null(strstr(g->fault.text, "register beyond the launch's 1"));
+  assert_int_equal(g->fault.kind, FAULT_ILLEGAL);
+  g->registers = 0;
+  SM_OK(g, "barriers", 1, 256, va);
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown), cmocka_unit_test_setup_teardown(f, setup_80, teardown)
   const struct CMUnitTest tests[] = {
-      T(test_loops),    T(test_nested),   T(test_table), T(test_calls),     T(test_division),
-      T(test_progress), T(test_barriers), T(test_stops), T(test_registers), T(test_tally),
+      T(test_loops),    T(test_nested), T(test_table),     T(test_calls), T(test_division),       T(test_progress),
+      T(test_barriers), T(test_stops),  T(test_registers), T(test_tally), T(test_register_count),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
