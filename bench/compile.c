@@ -1,10 +1,10 @@
 /* What compiling costs, step by step: building the graph, scheduling, lowering, LLVM. Single-threaded, nothing cached; the least of
  * several rounds, because machines are noisy. */
+#include "models.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
-#include "compiler/compiler.h"
-#include "graph/schedule.h"
 
 enum { ROUNDS = 20, NODES = 200000, CHAIN = 50 };
 
@@ -86,6 +86,130 @@ static int measure(size_t which, const char *arch) {
   return 0;
 }
 
+/* ---- whole models ---------------------------------------------------------------------------------------------------------------------- */
+static double peak_mb(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)u.ru_maxrss / 1024;
+}
+
+static unsigned resnet_forward(struct model *m, db_tensor **out) {
+  out[0] = resnet50(m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), false);
+  return 1;
+}
+static unsigned resnet_step(struct model *m, db_tensor **out) {
+  db_tensor *x = resnet50(m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), true);
+  return sgd_step(m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(64))), out);
+}
+static unsigned gpt2_forward(struct model *m, db_tensor **out) {
+  out[0] = gpt2(m, placeholder(DB_I32, DB_LIST(1024)));
+  return 1;
+}
+static unsigned gpt2_step(struct model *m, db_tensor **out) {
+  db_tensor *x = gpt2(m, placeholder(DB_I32, DB_LIST(1024)));
+  return adamw_step(m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(1024))), NULL, out);
+}
+static unsigned layers(struct model *m, db_tensor **out, int n) {
+  db_tensor *x = placeholder(DB_F32, DB_LIST(64, 256));
+  for (int i = 0; i < n; i++) x = db_relu(db_matmul(x, placeholder(DB_F32, DB_LIST(256, 256))));
+  out[0] = x;
+  return 1;
+}
+static unsigned mlp_100(struct model *m, db_tensor **out) { return layers(m, out, 100); }
+static unsigned mlp_1000(struct model *m, db_tensor **out) { return layers(m, out, 1000); }
+
+static const struct whole {
+  const char *name;
+  unsigned (*build)(struct model *m, db_tensor **out);
+  double most_ms; /* 0: none is asked for */
+} wholes[] = {
+    {"ResNet-50 forward", resnet_forward, 100},
+    {"ResNet-50 SGD step", resnet_step, 400},
+    {"GPT-2 124M forward", gpt2_forward, 30},
+    {"GPT-2 124M AdamW step", gpt2_step, 150},
+    {"MLP, 100 layers", mlp_100, 0},
+    {"MLP, 1000 layers", mlp_1000, 0},
+};
+
+/* One model once: ms of building, scheduling, lowering. */
+static int measure_once(const struct whole *w, const char *arch, double *ms, size_t *kernels, size_t *different) {
+  static db_tensor *out[3 * MAX_PARAMETERS + 1];
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  const struct target *target = target_find(arch);
+  char err[512] = "";
+  int status = 0;
+  DB_SCOPE {
+    struct model m = {0};
+    struct schedule s;
+    double t = now_us();
+    unsigned n = w->build(&m, out);
+    struct uop **roots = calloc(n, sizeof *roots);
+    for (unsigned i = 0; i < n && !status; i++)
+      if (db_poison(out[i])) status = fprintf(stderr, "%s: %s\n", w->name, db_poison(out[i]));
+    if (!status) to_nodes(out, n, roots);
+    ms[0] = (now_us() - t) * 1e-3;
+    int64_t next = rt.next_buffer;
+    t = now_us();
+    if (!status) status = graph_schedule(roots, n, &next, &s, err, sizeof err);
+    ms[1] = (now_us() - t) * 1e-3;
+    t = now_us();
+    *kernels = *different = 0;
+    for (size_t i = 0; !status && i < s.nitems; i++) {
+      if (s.items[i].kind != SCHEDULE_KERNEL) continue;
+      const struct kernel *k = compiler_compile(c, target, s.items[i].ast, err, sizeof err);
+      if (!k) status = -1;
+      ++*kernels, *different += k && !k->from_memory;
+    }
+    ms[2] = (now_us() - t) * 1e-3;
+    if (!status) schedule_free(&s);
+    free(roots);
+  }
+  compiler_free(c);
+  if (status && err[0]) fprintf(stderr, "%s: %s\n", w->name, err);
+  return status != 0;
+}
+
+static int measure_whole(const struct whole *w, const char *arch) {
+  double best[3] = {1e12, 1e12, 1e12}, total = 1e12, ms[3];
+  size_t kernels, different;
+  for (int round = 0; round < 5; round++) {
+    if (measure_once(w, arch, ms, &kernels, &different)) return 1;
+    if (ms[0] + ms[1] + ms[2] >= total) continue;
+    total = ms[0] + ms[1] + ms[2];
+    memcpy(best, ms, sizeof best);
+  }
+  printf("%-22s %-8s %5zu (%3zu) %8.2f %8.2f %8.2f %9.2f ms", w->name, arch, kernels, different, best[0], best[1],
+         best[2], total);
+  if (w->most_ms) printf("  %s %.0f", total <= w->most_ms ? "under" : "OVER", w->most_ms);
+  printf("  %.1f MB\n", peak_mb());
+  return 0;
+}
+
+/* LLVM, apart: every different kernel of a model made into an object. */
+static void measure_llvm(const struct whole *w, const char *arch) {
+  static db_tensor *out[3 * MAX_PARAMETERS + 1];
+  struct compiler *c = compiler_new(&(struct compiler_options){0});
+  char err[512];
+  double ns = 0;
+  DB_SCOPE {
+    struct model m = {0};
+    struct schedule s;
+    struct uop *root;
+    w->build(&m, out);
+    to_nodes(out, 1, &root);
+    int64_t next = rt.next_buffer;
+    if (!graph_schedule(&root, 1, &next, &s, err, sizeof err)) {
+      for (size_t i = 0; i < s.nitems; i++) {
+        const struct kernel *k = compiler_compile(c, target_find(arch), s.items[i].ast, err, sizeof err);
+        if (k && !k->from_memory) ns += (double)k->assemble_ns;
+      }
+      schedule_free(&s);
+    }
+  }
+  compiler_free(c);
+  printf("%-22s %-8s LLVM: %.0f ms\n", w->name, arch, ns * 1e-6);
+}
+
 /* A node made, and the same node found again. */
 static void measure_nodes(void) {
   double best[2] = {1e12, 1e12};
@@ -108,6 +232,11 @@ int main(void) {
   int bad = 0;
   printf("%-16s %-8s %7s %12s %12s %12s %12s\n", "graph", "target", "kernels", "build", "schedule", "lower", "LLVM");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) bad |= measure(i, "gfx1100") | measure(i, host);
+  printf("\n%-22s %-8s %11s %8s %8s %8s %12s\n", "model", "target", "kernels (!)", "graph", "schedule", "lower",
+         "together");
+  for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+    bad |= measure_whole(&wholes[i], "gfx1100") | measure_whole(&wholes[i], host);
+  measure_llvm(&wholes[2], "gfx1100");
   measure_nodes();
   return bad;
 }

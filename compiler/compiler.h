@@ -14,6 +14,7 @@ struct compiler_options {
   bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
   bool spec;             /* SPEC=1: verify the graph between stages */
   int debug;             /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
+  bool lower_only;       /* kernels end before LLVM and have no image: for measuring what comes before it */
   const char *cache_dir; /* disk cache; NULL for none */
   const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
 };
