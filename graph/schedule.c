@@ -16,6 +16,7 @@
  * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges that share
  * what they read, or of which one reads what the other writes, become one with several outputs (schedule_fuse.c). */
 #include "scheduler.h"
+#include "rules.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -216,6 +217,30 @@ static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned n
   }
 }
 
+/* The roots in the schedule's own graph: one walk for all. */
+static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroots, struct uop **mine) {
+  size_t n, most = 1;
+  struct uop **order = uop_toposort(roots, nroots, &n), **src = NULL, **to = NULL;
+  uint32_t last = 0;
+  for (size_t i = 0; order && i < n; i++) {
+    if (order[i]->nsrc > most) most = order[i]->nsrc;
+    if (order[i]->id > last) last = order[i]->id;
+  }
+  src = calloc(most, sizeof *src);
+  to = malloc((last + 1) * sizeof *to);
+  bool ok = order && src && to;
+  if (!ok) schedule_no_memory(s);
+  for (size_t i = 0; ok && i < n; i++) {
+    for (unsigned k = 0; k < order[i]->nsrc; k++) src[k] = to[order[i]->src[k]->id];
+    to[order[i]->id] = uop_with_src(s->graph, order[i], src);
+  }
+  for (unsigned i = 0; ok && i < nroots; i++) mine[i] = to[roots[i]->id];
+  free(order);
+  free(src);
+  free(to);
+  return ok;
+}
+
 int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err,
                    size_t errcap) {
   struct scheduler s = {.next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
@@ -230,7 +255,11 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
     schedule_no_memory(&s);
     goto out;
   }
-  for (unsigned i = 0; i < nroots; i++) mine[i] = uop_import(s.graph, roots[i]);
+  if (!import(&s, roots, nroots, mine)) goto out;
+  if (graph_simplify_tensors(s.graph, mine, nroots)) {
+    schedule_no_memory(&s);
+    goto out;
+  }
   if (!schedule_split_reduces(&s, mine, nroots) || !collect(&s, mine, nroots)) goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);
