@@ -76,7 +76,8 @@ struct db_signal {
   struct hcq_ring *ring;    /* whose timeline this is, or NULL */
 };
 #define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
-/* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. */
+/* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. A ring's timeline goes
+ * on: before it would pass the limit all queues of the process come to rest, and the hardware counts from 0 again. */
 #define HCQ_SIGNAL_MAX UINT32_MAX
 
 struct hcq_signal_page {
@@ -96,6 +97,16 @@ struct db_program {
 };
 
 /* ---- recordings that replay ---- */
+
+/* Whom a recording waits for: the timelines, with where they counted from, and devices of other signals. */
+struct hcq_waits {
+  struct hcq_awaited {
+    db_device *dev;
+    const struct hcq_ring *ring; /* NULL: another signal */
+    uint64_t base;
+  } for_[16];
+  unsigned n;
+};
 
 /* One place that a slot's value goes to. at: in host memory, or, while recording, a dword of q->words when in_words. */
 struct hcq_patch {
@@ -140,6 +151,7 @@ struct db_recording {
   uint64_t last;   /* timeline value of the last run */
   uint64_t nkernels, ncopies;
   db_program *last_program;
+  struct hcq_waits waits;
 };
 
 /* ---- hardware queues ---- */
@@ -164,7 +176,15 @@ struct hcq_ring {
   db_device *dev;
   enum db_queue_kind kind;
   db_signal *timeline;
-  uint64_t submitted;          /* timeline value of the last submission */
+  uint64_t submitted;  /* timeline value of the last submission */
+  uint64_t base, turn; /* timeline value where the hardware's count is 0; it counts up to turn */
+  struct hcq_foreign { /* the last submission that waits for another device, for each */
+    db_device *dev;
+    uint64_t value;
+  } *foreign;
+  unsigned nforeign;
+  uint64_t failed_after, failed; /* submissions behind the first, up to the second, waited for a device that was lost */
+  char failed_reason[1024];
   uint64_t stuck_at;           /* timeline value that a long wait last gave up at, UINT64_MAX before */
   struct hcq_object **objects; /* held for submissions in flight, oldest first; power-of-two circular */
   uint64_t objects_head, objects_tail, objects_cap;
@@ -193,6 +213,7 @@ struct db_queue { /* a recorder */
     size_t words;
     uint64_t batch;
   } chain;
+  struct hcq_waits waits;
   unsigned vary[3]; /* slots of the command being recorded: {value}, {destination, source} or the grid's */
   struct hcq_patch *patches;
   unsigned npatches, patches_cap;
@@ -289,6 +310,10 @@ void hcq_machine_release(struct hcq_machine *machine);
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -EIO with the reason as message. */
 int hcq_device_check(const db_device *dev);
+/* Looks whether other devices were lost, for which something submitted to this one may wait. */
+void hcq_device_check_others(db_device *dev);
+/* Brings all queues of the process to rest, so that a timeline may count anew. */
+int hcq_rest(void);
 
 /* ---- buffer.c ---- */
 db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);
@@ -298,7 +323,12 @@ uint64_t hcq_now_ns(void);
 /* Frees the pages; all signals are gone. */
 void hcq_signals_free(db_device *dev);
 static inline uint64_t hcq_signal_load(const db_signal *sig) {
-  return atomic_load_explicit(&sig->slot->value, memory_order_acquire);
+  uint64_t value = atomic_load_explicit(&sig->slot->value, memory_order_acquire);
+  return sig->ring ? sig->ring->base + value : value;
+}
+/* What the hardware stores for a timeline value. */
+static inline uint32_t hcq_ring_count(const struct hcq_ring *ring, uint64_t value) {
+  return (uint32_t)(value - ring->base);
 }
 
 /* ---- queue.c ---- */
@@ -317,11 +347,11 @@ int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal);
 /* Room for one more submission that holds so many objects, and its entry once it was submitted. */
-int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects);
+int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits);
 void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
-                        db_program *last_program);
+                        db_program *last_program, const struct hcq_waits *waits);
 /* The timeline value of the ring's next submission; 0 and a message when there is none. */
-uint64_t hcq_ring_next(const struct hcq_ring *ring);
+uint64_t hcq_ring_next(struct hcq_ring *ring, const struct hcq_waits *waits);
 /* Gives kernel-argument memory back to the ring, after its last use. */
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);
 /* What slot (0: nothing is noted) sets: bytes at the dwords from `word` on of q->words, or at host memory. */

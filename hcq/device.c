@@ -1,4 +1,5 @@
 /* The registry of open devices, their names, and their end. */
+#define _GNU_SOURCE
 #include "backend.h"
 #include <errno.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #define DRAIN_TIMEOUT_NS 30000000000ull
+#define REST_TIMEOUT_NS  120000000000ull
 #define DRAIN_STUCK_NS   50000000ull
 #define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
@@ -17,7 +19,7 @@ static struct {
   pthread_mutex_t lock;
   db_device *devices;
   struct hcq_machine *machines;
-} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} registry = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend, &hcq_nv_backend};
 
@@ -248,7 +250,54 @@ int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
   return 0;
 }
 
+/* ---- rest ---- */
+
+int hcq_rest(void) {
+  int err = 0;
+  pthread_mutex_lock(&registry.lock);
+  for (db_device *dev = registry.devices; dev && !err; dev = dev->next)
+    if (!dev->lost) err = db_device_synchronize(dev, REST_TIMEOUT_NS);
+  pthread_mutex_unlock(&registry.lock);
+  return err;
+}
+
 /* ---- loss ---- */
+
+/* What waits for a timeline of a lost device goes on, and counts as failed: other devices stay usable. */
+static void release_waiters(db_device *lost) {
+  pthread_mutex_lock(&registry.lock);
+  for (db_device *dev = registry.devices; dev; dev = dev->next)
+    for (int i = 0; i < 2 && dev != lost && !dev->lost; i++) {
+      struct hcq_ring *ring = dev->rings[i];
+      uint64_t done = ring && ring->timeline ? hcq_signal_load(ring->timeline) : 0;
+      for (unsigned k = 0; ring && k < ring->nforeign; k++) {
+        if (ring->foreign[k].dev != lost || ring->foreign[k].value <= done) continue;
+        ring->failed_after = done;
+        ring->failed = ring->foreign[k].value;
+        snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
+                 lost->name, lost->lost_reason);
+      }
+    }
+  for (int i = 0; i < 2; i++) {
+    struct hcq_ring *ring = lost->rings[i];
+    if (ring && ring->timeline)
+      atomic_store_explicit(&ring->timeline->slot->value, hcq_ring_count(ring, ring->submitted), memory_order_release);
+  }
+  pthread_mutex_unlock(&registry.lock);
+}
+
+void hcq_device_check_others(db_device *dev) {
+  pthread_mutex_lock(&registry.lock);
+  for (db_device *d = registry.devices; d; d = d->next) {
+    bool awaited = false;
+    for (int i = 0; i < 2; i++)
+      for (unsigned k = 0; k < dev->rings[i]->nforeign; k++)
+        awaited |= dev->rings[i]->foreign[k].dev == d &&
+                   dev->rings[i]->foreign[k].value > hcq_signal_load(dev->rings[i]->timeline);
+    if (awaited && !d->lost) d->ops->sleep(d, d->rings[0]->timeline, d->rings[0]->submitted, 0);
+  }
+  pthread_mutex_unlock(&registry.lock);
+}
 
 int hcq_device_lost(db_device *dev, const char *fmt, ...) {
   if (!dev->lost) {
@@ -259,6 +308,7 @@ int hcq_device_lost(db_device *dev, const char *fmt, ...) {
     va_end(ap);
     memcpy(dev->lost_reason, text, sizeof text);
     dev->lost = -EIO;
+    release_waiters(dev);
   }
   return hcq_device_check(dev);
 }

@@ -119,6 +119,7 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
   ring->dev = dev;
   ring->kind = kind;
   ring->stuck_at = UINT64_MAX;
+  ring->turn = HCQ_SIGNAL_MAX;
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
   return ring->timeline ? 0 : -ENOMEM;
@@ -152,6 +153,8 @@ void hcq_ring_finish(struct hcq_ring *ring) {
   ring->chunks_tail = &ring->chunks;
   free(ring->objects);
   free(ring->batches);
+  free(ring->foreign);
+  ring->foreign = NULL;
   ring->objects = NULL;
   ring->batches = NULL;
   ring->objects_cap = ring->batches_cap = ring->objects_head = ring->objects_tail = ring->batches_head =
@@ -185,18 +188,6 @@ static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint6
   return p;
 }
 
-int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects) {
-  void *p =
-      grow(ring->objects, sizeof(*ring->objects), ring->objects_head, ring->objects_tail, &ring->objects_cap, nobjects);
-  if (p || !nobjects) ring->objects = p;
-  void *b = p || !nobjects ? grow(ring->batches, sizeof(*ring->batches), ring->batches_head, ring->batches_tail,
-                                  &ring->batches_cap, 1)
-                           : NULL;
-  if (!b) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
-  ring->batches = b;
-  return 0;
-}
-
 /* ---- recorders ---- */
 
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal) {
@@ -223,6 +214,7 @@ void hcq_queue_reset(db_queue *q) {
   q->ncuts = 0;
   q->last_program = NULL;
   q->npatches = 0;
+  q->waits.n = 0;
   q->nkernels = q->ncopies = 0;
   q->error = 0;
   words_reset(&q->words);
@@ -267,7 +259,22 @@ static int end(db_queue *q, int err) {
   return 0;
 }
 
-static int check_signal(db_queue *q, db_signal *sig, uint64_t value) {
+/* That a wait for sig is recorded, for when the other device is lost or the timeline counts anew. */
+static int note_wait(db_queue *q, const db_signal *sig) {
+  struct hcq_waits *w = &q->waits;
+  if (!sig->ring && sig->dev == q->dev) return 0;
+  for (unsigned i = 0; i < w->n; i++)
+    if (w->for_[i].dev == sig->dev && w->for_[i].ring == sig->ring) return 0;
+  if (w->n == sizeof w->for_ / sizeof *w->for_)
+    return db_fail(-ENOTSUP, "%s: not supported: a recording that waits for more than %u queues", q->dev->name, w->n);
+  w->for_[w->n++] = (struct hcq_awaited){sig->dev, sig->ring, sig->ring ? sig->ring->base : 0};
+  return 0;
+}
+
+/* *count: value as the hardware stores it. */
+static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint32_t *count) {
+  if (sig->ring) value = value > sig->ring->base ? value - sig->ring->base : 0;
+  *count = (uint32_t)value;
   if (value > HCQ_SIGNAL_MAX)
     return db_fail(-EOVERFLOW, "%s: not supported: signal value %llu, hardware waits compare 32 bits", q->dev->name,
                    (unsigned long long)value);
@@ -317,8 +324,12 @@ void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch lik
 int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
   int err = begin(q);
   if (err) return err;
+  uint32_t count;
   q->vary[0] = slot;
-  if (!(err = check_signal(q, sig, value))) err = q->dev->ops->wait(q, sig->address, (uint32_t)value);
+  if (slot && sig->ring)
+    return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
+  if (!(err = check_signal(q, sig, value, &count)) && !(err = note_wait(q, sig)))
+    err = q->dev->ops->wait(q, sig->address, count);
   return end(q, err);
 }
 
@@ -331,14 +342,16 @@ int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned s
   if (err) return err;
   q->vary[0] = slot;
   if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
-  if (!(err = check_signal(q, sig, value))) err = q->dev->ops->signal(q, sig->address, (uint32_t)value);
+  uint32_t count;
+  if (!(err = check_signal(q, sig, value, &count))) err = q->dev->ops->signal(q, sig->address, count);
   return end(q, err);
 }
 
 int db_queue_timestamp(db_queue *q, db_signal *sig) {
   int err = begin(q);
   if (err) return err;
-  if (!(err = check_signal(q, sig, 0))) err = q->dev->ops->timestamp(q, sig->address + HCQ_STAMP_OFFSET);
+  uint32_t count;
+  if (!(err = check_signal(q, sig, 0, &count))) err = q->dev->ops->timestamp(q, sig->address + HCQ_STAMP_OFFSET);
   if (!err) sig->stamper = q->dev;
   return end(q, err);
 }
@@ -461,20 +474,60 @@ int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src
   return db_queue_copy_slots(q, dst, dst_offset, 0, src, src_offset, 0, n);
 }
 
+/* An entry for each other device that submissions ever waited for; made before anything is submitted. */
+static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
+  for (unsigned i = 0, k; i < waits->n; i++) {
+    db_device *dev = waits->for_[i].dev;
+    for (k = 0; k < ring->nforeign && ring->foreign[k].dev != dev;) k++;
+    if (k < ring->nforeign || dev == ring->dev) continue;
+    struct hcq_foreign *more = realloc(ring->foreign, (k + 1) * sizeof *more);
+    if (!more) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
+    ring->foreign = more;
+    ring->foreign[ring->nforeign++] = (struct hcq_foreign){.dev = dev};
+  }
+  return 0;
+}
+
+int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
+  int err = note_foreign(ring, waits);
+  if (err) return err;
+  void *p =
+      grow(ring->objects, sizeof(*ring->objects), ring->objects_head, ring->objects_tail, &ring->objects_cap, nobjects);
+  if (p || !nobjects) ring->objects = p;
+  void *b = p || !nobjects ? grow(ring->batches, sizeof(*ring->batches), ring->batches_head, ring->batches_tail,
+                                  &ring->batches_cap, 1)
+                           : NULL;
+  if (!b) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
+  ring->batches = b;
+  return 0;
+}
+
 void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
-                        db_program *last_program) {
+                        db_program *last_program, const struct hcq_waits *waits) {
+  for (unsigned i = 0; i < waits->n; i++)
+    for (unsigned k = 0; k < ring->nforeign; k++)
+      if (ring->foreign[k].dev == waits->for_[i].dev) ring->foreign[k].value = value;
   for (unsigned i = 0; i < n; i++) ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = objects[i];
   ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] =
       (struct hcq_batch){.value = value, .nobjects = n, .last_program = last_program};
   ring->submitted = value;
 }
 
-uint64_t hcq_ring_next(const struct hcq_ring *ring) {
-  uint64_t value = ring->submitted + 1;
-  if (value <= HCQ_SIGNAL_MAX) return value;
-  db_fail(-EOVERFLOW, "%s: %llu submissions to one queue are more than its 32-bit timeline counts; reopen the device",
-          ring->dev->name, (unsigned long long)value);
-  return 0;
+uint64_t hcq_ring_next(struct hcq_ring *ring, const struct hcq_waits *waits) {
+  if (ring->submitted + 1 - ring->base > ring->turn) {
+    if (hcq_rest()) return 0;
+    ring->base = ring->submitted;
+    atomic_store_explicit(&ring->timeline->slot->value, 0, memory_order_release);
+  }
+  for (unsigned i = 0; i < waits->n; i++) {
+    const struct hcq_awaited *a = &waits->for_[i];
+    if (!a->ring || a->ring->base == a->base) continue;
+    db_fail(-ESTALE,
+            "%s: a timeline of %s has begun to count anew since this was recorded to wait for it; record it again",
+            ring->dev->name, a->dev->name);
+    return 0;
+  }
+  return ring->submitted + 1;
 }
 
 int db_queue_submit(db_queue *q, uint64_t *when) {
@@ -487,13 +540,14 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
     hcq_queue_reset(q);
     return err;
   }
-  uint64_t value = hcq_ring_next(ring);
-  if (!value) err = -EOVERFLOW;
+  uint64_t value = hcq_ring_next(ring, &q->waits);
+  if (!value) err = -ESTALE;
   /* Nothing may fail once the doorbell has rung; submit itself may hold an indirect buffer per cut and one more. */
-  if (!err) err = hcq_ring_make_room(ring, q->nrefs + q->ncuts + 2);
+  if (!err) err = hcq_ring_make_room(ring, q->nrefs + q->ncuts + 2, &q->waits);
   if (!err) err = dev->ops->submit(q, value);
   if (!err) {
-    hcq_ring_submitted(ring, value, q->refs, q->nrefs, q->last_program); /* which keeps what the recorder held */
+    /* The ring keeps what the recorder held. */
+    hcq_ring_submitted(ring, value, q->refs, q->nrefs, q->last_program, &q->waits);
     q->nrefs = 0;
     for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
     if (q->chunk) q->chunk->last = value;

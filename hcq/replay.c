@@ -104,6 +104,7 @@ db_recording *db_queue_bind(db_queue *q) {
   r->chunks = q->full;
   q->full = q->chunk = NULL;
   q->chunk_used = 0;
+  r->waits = q->waits;
   r->nkernels = q->nkernels, r->ncopies = q->ncopies;
   r->last_program = q->last_program;
   r->last = 0;
@@ -180,13 +181,13 @@ int db_recording_submit(db_recording *r, uint64_t *when) {
   db_device *dev = r->dev;
   if (dev->lost) return hcq_device_check(dev);
   hcq_ring_retire(ring);
-  uint64_t value = hcq_ring_next(ring);
-  if (!value) return -EOVERFLOW;
-  int err = hcq_ring_make_room(ring, 1);
+  uint64_t value = hcq_ring_next(ring, &r->waits);
+  if (!value) return -ESTALE;
+  int err = hcq_ring_make_room(ring, 1, &r->waits);
   if (!err) err = dev->ops->replay(r, value);
   if (err) return err;
   hcq_retain(&r->object);
-  hcq_ring_submitted(ring, value, (struct hcq_object *[]){&r->object}, 1, r->last_program);
+  hcq_ring_submitted(ring, value, (struct hcq_object *[]){&r->object}, 1, r->last_program, &r->waits);
   r->last = value;
   dev->counters.kernels += r->nkernels;
   dev->counters.copies += r->ncopies;

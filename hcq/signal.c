@@ -107,6 +107,15 @@ static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) 
                  (unsigned long long)hcq_signal_load(sig), kernel ? kernel : "none");
 }
 
+/* A timeline's value that was reached because a device was lost. */
+static int check_reached(const db_signal *sig, uint64_t value) {
+  const struct hcq_ring *ring = sig->ring;
+  if (!ring) return 0;
+  if (sig->dev->lost) return hcq_device_check(sig->dev);
+  if (value > ring->failed_after && value <= ring->failed) return db_fail(-EIO, "%s", ring->failed_reason);
+  return 0;
+}
+
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
   if (hcq_signal_load(sig) < value) {
     uint64_t start = hcq_now_ns(), now = start;
@@ -120,10 +129,12 @@ int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
       } else {
         uint64_t slice = sig->ring ? SLICE_NS : SLICE_NO_EVENT_NS, left = timeout_ns - (now - start);
         sig->dev->ops->sleep(sig->dev, sig, value, left < slice ? left : slice);
+        if (sig->ring) hcq_device_check_others(sig->dev);
       }
       now = hcq_now_ns();
     }
   }
+  int err = check_reached(sig, value);
   if (sig->ring) hcq_ring_retire(sig->ring);
-  return 0;
+  return err;
 }

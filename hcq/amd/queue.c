@@ -216,10 +216,11 @@ static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, stru
 }
 
 static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint64_t value) {
+  uint32_t count = hcq_ring_count(&aq->base, value);
   uint64_t timeline = aq->base.timeline->address, slot = dev->kfd->event_page.va + dev->queue_event_slot * 8ull;
   if (aq->base.kind == DB_QUEUE_COMPUTE) {
     pm4_release_mem(&aq->tail,
-                    &(struct pm4_release){.address = timeline, .value = value, .data = PM4_DATA_64, .flush = true});
+                    &(struct pm4_release){.address = timeline, .value = count, .data = PM4_DATA_64, .flush = true});
     /* The kernel looks for the event by the interrupt's context and checks its slot. */
     pm4_release_mem(&aq->tail, &(struct pm4_release){.address = slot,
                                                      .value = dev->queue_event,
@@ -228,7 +229,7 @@ static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint6
                                                      .event_id = dev->queue_event});
   } else {
     sdma_cache_flush(&aq->tail);
-    sdma_fence32(&aq->tail, timeline, (uint32_t)value);
+    sdma_fence32(&aq->tail, timeline, count);
     sdma_fence32(&aq->tail, slot, dev->queue_event);
     sdma_trap(&aq->tail, dev->queue_event);
   }

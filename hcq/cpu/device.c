@@ -99,7 +99,7 @@ static int cpu_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 }
 
 static int cpu_submit(db_queue *q, uint64_t value) {
-  put_signal(&q->words, CPU_OP_SIGNAL, q->ring->timeline->address, (uint32_t)value);
+  put_signal(&q->words, CPU_OP_SIGNAL, q->ring->timeline->address, hcq_ring_count(q->ring, value));
   if (q->words.failed) return db_fail(-ENOMEM, "%s: out of memory for a submission", q->dev->name);
   q->dev->counters.packets += q->words.packets;
   q->dev->counters.doorbells++;
@@ -113,7 +113,7 @@ static int cpu_replay(db_recording *r, uint64_t value) {
   put64(w + 3, r->nwords);
   w[5] = CPU_HEADER(CPU_OP_SIGNAL, 4);
   put64(w + 6, r->ring->timeline->address);
-  w[8] = (uint32_t)value;
+  w[8] = hcq_ring_count(r->ring, value);
   r->dev->counters.packets += r->npackets + 2;
   r->dev->counters.doorbells++;
   return cpu_ring_submit((struct cpu_ring *)r->ring, w, 9);

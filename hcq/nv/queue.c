@@ -194,7 +194,7 @@ int nv_submit(db_queue *q, uint64_t value) {
     uint32_t *body = words_append(w, q->words.n);
     if (body) memcpy(body, q->words.w, q->words.n * 4);
   }
-  push_release(w, ring->base.timeline->address, value);
+  push_release(w, ring->base.timeline->address, hcq_ring_count(&ring->base, value));
   if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", q->dev->name);
   uint64_t at;
   int err = indirect ? copy_indirect(ring, q, value) : 0;
@@ -228,7 +228,7 @@ int nv_replay(db_recording *r, uint64_t value) {
   words_reset(w);
   if (r->nwords && ring->base.kind == DB_QUEUE_COMPUTE) push_invalidate_shader_caches(w);
   size_t head = w->n;
-  push_release(w, ring->base.timeline->address, value);
+  push_release(w, ring->base.timeline->address, hcq_ring_count(&ring->base, value));
   if (w->failed) return db_fail(-ENOMEM, "%s: out of host memory for a submission", r->dev->name);
   uint64_t at;
   int err = reserve(ring, entries, w->n * 4, &at);
