@@ -92,13 +92,17 @@ bool optimize_none(struct codegen *k);
 
 bool lower(struct codegen *k); /* lower.c: fills linear */
 
-/* decompose.c: operations that a target lacks, from those it has. make() must return a placed node. */
+/* decompose.c: operations that a target lacks, from those it has. make() returns a placed node. */
 struct builder {
   struct uop *(*make)(struct builder *b, enum op op, enum dtype t, unsigned lanes, union uop_arg arg, unsigned aux,
                       struct uop *const *src, unsigned nsrc);
+  bool (*placed)(const struct builder *b, const struct uop *u); /* by make() */
   struct graph *g;
   const struct target *target;
+  struct uop **settled; /* by node id: what a node was built as; the builder's owner frees it */
+  size_t nsettled;
 };
+struct uop *build(struct builder *b, struct uop *u); /* u's sources may be placed or not */
 struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc);
 struct uop *build_cast(struct builder *b, struct uop *x, enum dtype t);
 struct uop *build_const(struct builder *b, enum dtype t, double v);

@@ -59,6 +59,11 @@ struct uop *lower_make(struct builder *builder, enum op op, enum dtype t, unsign
   return u;
 }
 
+bool lower_is_placed(const struct builder *builder, const struct uop *u) {
+  const struct lowerer *L = (const struct lowerer *)builder;
+  return u->id < L->nslots && L->slot[u->id].in;
+}
+
 struct uop *lower_mk(struct lowerer *L, enum op op, enum dtype t, unsigned lanes, int64_t arg, unsigned aux,
                      struct uop *const *src, unsigned nsrc) {
   return lower_make(&L->b, op, t, lanes, (union uop_arg){.i = arg}, aux, src, nsrc);
@@ -128,13 +133,11 @@ struct uop *lower_index_op(struct lowerer *L, enum op op, struct uop *a, struct 
 }
 
 struct uop *lower_gep(struct lowerer *L, struct uop *v, unsigned lane) {
-  if (v->lanes == 1) return v;
-  if (v->op == OP_VECTORIZE) return v->src[lane];
-  return lower_mk(L, OP_GEP, v->dtype, 1, lane, 0, &v, 1);
+  return build(&L->b, uop_new(L->g, OP_GEP, v->dtype, 1, (union uop_arg){.i = lane}, 0, &v, 1));
 }
 
 struct uop *lower_vectorize(struct lowerer *L, struct uop *const *lane, unsigned n) {
-  return lower_mk(L, OP_VECTORIZE, lane[0]->dtype, n, 0, 0, lane, n);
+  return build(&L->b, uop_new(L->g, OP_VECTORIZE, lane[0]->dtype, n, (union uop_arg){0}, 0, lane, n));
 }
 
 struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes) {

@@ -447,7 +447,10 @@ static bool lower_kernel(struct lowerer *L) {
 
 bool lower(struct codegen *k) {
   k->stage = "lower";
-  struct lowerer L = {.b = {lower_make, k->g, k->target}, .k = k, .g = k->g, .memo_cap = 1024};
+  struct lowerer L = {.b = {.make = lower_make, .placed = lower_is_placed, .g = k->g, .target = k->target},
+                      .k = k,
+                      .g = k->g,
+                      .memo_cap = 1024};
   for (unsigned a = 0; a < k->naxes; a++) {
     uint64_t bit = UINT64_C(1) << a;
     if (k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) {
@@ -472,6 +475,7 @@ bool lower(struct codegen *k) {
   free(L.mask);
   free(L.memo);
   free(L.slot);
+  free(L.b.settled);
   for (unsigned i = 0; i < L.nblocks; i++) {
     free(L.blocks[i]->item);
     free(L.blocks[i]);

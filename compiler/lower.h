@@ -79,6 +79,7 @@ struct uop *lower_broadcast(struct lowerer *L, struct uop *v, unsigned lanes);
 bool lower_linearize(struct lowerer *L);
 struct uop *lower_make(struct builder *builder, enum op op, enum dtype t, unsigned lanes, union uop_arg arg,
                        unsigned aux, struct uop *const *src, unsigned nsrc);
+bool lower_is_placed(const struct builder *builder, const struct uop *u);
 struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
 
 /* lower.c */

@@ -67,6 +67,12 @@ static struct uop *apply_singly(const struct ruleset *s, struct graph *g, void *
   return NULL;
 }
 
+struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root) {
+  int level = atomic_load_explicit(&stats_level, memory_order_relaxed);
+  const struct rule *rule;
+  return level ? apply_singly(s, g, ctx, root, level, &rule) : s->apply(g, ctx, root);
+}
+
 void graph_match_stats_print(FILE *f) {
   fprintf(f, "%10s %9s %10s  rule\n", "attempts", "matches", "time");
   for (unsigned i = 0; i < 64; i++) {

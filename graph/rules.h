@@ -46,6 +46,9 @@ void rewriter_free(struct rewriter *r);
 /* Folding and the movement rules over the roots of a tensor graph, in place. Negative when memory ran out (graph_error). */
 int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n);
 
+/* The first rule of the set that matches root itself, counted where rules are; NULL when none does. */
+struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root);
+
 /* level 0: nothing is counted; 1: attempts and matches of each rule; 2: time as well. For the whole process, until changed. */
 void graph_match_stats(int level);
 void graph_match_stats_print(FILE *f);

@@ -184,7 +184,7 @@ static struct term *read_term(bool replacement) {
     if (*at == '-' || isdigit((unsigned char)*at)) {
       t->kind = LITERAL;
       if (*at == '-') at++;
-      while (isalnum((unsigned char)*at) || *at == '.') at++;
+      while (isalnum((unsigned char)*at) || *at == '.' || ((*at == '-' || *at == '+') && strchr("pPeE", at[-1]))) at++;
       t->name = copy(b, (size_t)(at - b));
       char *end;
       strtod(t->name, &end);
@@ -258,6 +258,15 @@ static struct term *read_term(bool replacement) {
   return t;
 }
 
+/* A number as both kinds of constants take it: exact as an integer where it is written as one. */
+static void write_number(const char *s) {
+  double v = strtod(s, NULL);
+  bool hex = s[s[0] == '-'] == '0' && (s[1 + (s[0] == '-')] | 32) == 'x';
+  bool whole = !strchr(s, '.') && !strpbrk(s, hex ? "pP" : "eE");
+  unsigned long long i = whole ? strtoull(s[0] == '-' ? s + 1 : s, NULL, 0) : (unsigned long long)(long long)v;
+  fprintf(out, "%s(int64_t)%#llxu, %a", whole && s[0] == '-' ? "-" : "", i, v);
+}
+
 /* ---- writing ----------------------------------------------------------------------------------------------------------------------- */
 static const char *bound[64]; /* names seen so far in this rule */
 static unsigned nbound, ntemp, ndepth;
@@ -328,7 +337,10 @@ static void write_leaf_tests(const struct term *t, const char *e) {
       fprintf(out, " && %s->nsrc == %u", e, t->nsrc);
     break;
   case LITERAL:
-    fprintf(out, " && rule_const_is(%s, %lld, %a)", e, (long long)strtod(t->name, NULL), strtod(t->name, NULL));
+
+    fprintf(out, " && rule_const_is(%s, ", e);
+    write_number(t->name);
+    fprintf(out, ")");
     break;
   case CONSTANT: fprintf(out, " && %s->op == OP_CONST", e); break;
   default: break;
@@ -389,7 +401,22 @@ static void write_type_value(const char *t, const char *where) {
   fprintf(out, "%s->dtype", t);
 }
 
-static void write_replacement(const struct term *t) {
+/* The source whose type numbers beside it take, or -1. */
+static int typed_sibling(const struct term *t, unsigned op) {
+  int sibling = -1;
+  bool wanted = false;
+  for (unsigned i = t->nsrc; i-- > (op == OP_WHERE ? 1u : 0u);) {
+    if (t->src[i]->kind == LITERAL)
+      wanted |= !t->src[i]->type;
+    else
+      sibling = (int)i;
+  }
+  return wanted ? sibling : -1;
+}
+
+/* like: the number of the variable whose type an untyped number takes; 0: the root's. */
+static void write_replacement(const struct term *t, unsigned like) {
+  static unsigned nlike;
   switch (t->kind) {
   case VARIABLE:
     if (!is_bound(t->name) && strcmp(t->name, "root")) die(t->where, "the pattern does not bind %s", t->name);
@@ -398,14 +425,26 @@ static void write_replacement(const struct term *t) {
     break;
   case LITERAL:
     fprintf(out, "rule_const(g, ");
-    write_type_value(t->type ? t->type : "root", t->where);
-    fprintf(out, ", %lld, %a)", (long long)strtod(t->name, NULL), strtod(t->name, NULL));
+    if (!t->type && like)
+      fprintf(out, "like%u->dtype", like);
+    else
+      write_type_value(t->type ? t->type : "root", t->where);
+    fprintf(out, ", ");
+    write_number(t->name);
+    fprintf(out, ")");
     break;
   case CODE: fprintf(out, "(%s)", t->name); break;
   case NODE: {
     unsigned op = 0;
     while (!t->op[op]) op++;
     if (!t->type && (op == OP_CAST || op == OP_BITCAST)) die(t->where, "%s needs a type here", ops[op].name);
+    int sibling = typed_sibling(t, op);
+    unsigned mine = sibling < 0 ? 0 : ++nlike;
+    if (mine) {
+      fprintf(out, "({\nstruct uop *like%u = ", mine);
+      write_replacement(t->src[sibling], 0);
+      fprintf(out, ";\n!like%u ? NULL : ", mine);
+    }
     fprintf(out, "rule_node(g, OP_%s, ", ops[op].name);
     if (t->type)
       write_type_value(t->type, t->where);
@@ -416,9 +455,12 @@ static void write_replacement(const struct term *t) {
     fprintf(out, ", %s, %s, (struct uop *[]){", t->bracket ? t->bracket : "0", comma ? comma : "0");
     for (unsigned i = 0; i < t->nsrc; i++) {
       if (i) fprintf(out, ", ");
-      write_replacement(t->src[i]);
+      if (mine && (int)i == sibling)
+        fprintf(out, "like%u", mine);
+      else
+        write_replacement(t->src[i], mine);
     }
-    fprintf(out, "%s}, %u)", t->nsrc ? "" : "NULL", t->nsrc);
+    fprintf(out, "%s}, %u)%s", t->nsrc ? "" : "NULL", t->nsrc, mine ? ";\n})" : "");
     break;
   }
   default: die(t->where, "not a replacement");
@@ -438,7 +480,7 @@ static bool write_flows(void) {
     at++;
     if (!is_bound(name)) die(where, "the pattern does not bind %s", name);
     fprintf(out, n ? ", %s, " : "rule_node(g, OP_SINK, DT_VOID, 0, 0, (struct uop *[]){%s, ", name);
-    write_replacement(read_term(true));
+    write_replacement(read_term(true), 0);
     const char *end = at;
     skip();
     if (*at != ',') {
@@ -449,6 +491,28 @@ static bool write_flows(void) {
     at++;
     skip();
   }
+}
+
+/* name = TERM   a name for a part of the replacement; false when there is none here. */
+static bool write_binding(void) {
+  const char *where = at;
+  char *name = ident();
+  skip();
+  if (!*name || *at != '=' || at[1] == '>') {
+    at = where;
+    return false;
+  }
+  if (is_bound(name)) die(where, "%s is bound already", name);
+  at++;
+  skip();
+  unsigned line = line_of(at);
+  struct term *t = read_term(true);
+  fprintf(out, "struct uop *%s =\n#line %u \"%s\"\n", name, line, file);
+  write_replacement(t, 0);
+  fprintf(out, ";\nif (%s) {\n", name);
+  ndepth++;
+  bind(name, where);
+  return true;
 }
 
 struct rule {
@@ -465,7 +529,7 @@ static void write_rule(struct rule *r, unsigned index) {
           both ? ", unsigned order" : "");
   for (unsigned i = 0; i < ngivens; i++) {
     bind(givens[i].name, p->where);
-    fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", givens[i].name, givens[i].code);
+    fprintf(out, "__auto_type %s __attribute__((unused)) = %s;\n", givens[i].name, givens[i].code);
   }
   fprintf(out, "if (1");
   write_leaf_tests(p, "root");
@@ -486,9 +550,10 @@ static void write_rule(struct rule *r, unsigned index) {
   if (strncmp(at, "=>", 2)) die(at, "expected && or => after the pattern");
   at += 2;
   skip();
+  while (write_binding()) skip();
   unsigned line = line_of(at);
   fprintf(out, "struct uop *result =\n#line %u \"%s\"\n", line, file);
-  if (!write_flows()) write_replacement(read_term(true));
+  if (!write_flows()) write_replacement(read_term(true), 0);
   fprintf(out, ";\nif (result) return result;\n");
   for (unsigned i = 0; i < ndepth; i++) fprintf(out, "}\n");
   fprintf(out, "return NULL;\n}\n\n");
@@ -505,6 +570,9 @@ static void write_text(const char *s, size_t n) {
   fputc('"', out);
   bool space = false;
   for (size_t i = 0; i < n; i++) {
+    if (s[i] == '/' && i + 1 < n && s[i + 1] == '/')
+      while (i < n && s[i] != '\n') i++;
+    if (i == n) break;
     if (isspace((unsigned char)s[i])) {
       space = true;
       continue;

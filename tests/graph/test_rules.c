@@ -239,6 +239,9 @@ static void test_generator_errors(void **state) {
       {"set a\n(ADD x y)[1] => x\n", ":2: expected && or =>"},
       {"set a\n(REDUCE[1] x) => x\n", ":2: [...] belongs in a replacement"},
       {"set a\n$\n", ":2: unexpected '$'"},
+      {"set a\n(ADD x y) => x = (NEG y) x\n", ":2: x is bound already"},
+      {"set a\n(ADD x y) => z = w (NEG z)\n", ":2: the pattern does not bind w"},
+      {"set a\n(ADD x y) => z = (NEG y)\n", "unexpected end of file"},
       {"set a\ngiven x {y}\n", ":2: expected given NAME = {C}"},
       {"set a\ngiven x = y\n", ":2: expected '{' after given x ="},
       {"set a\n(ADD x y) => q: y\n", ":2: the pattern does not bind q"},
@@ -273,7 +276,9 @@ static void test_generator_features(void **state) {
              "(GEP x) => (GEP:x[0, root->arg.i + 1] x)\n"
              "(IDIV _ #-7) => #-1\n"
              "(MAX:float x #-0.0) => #0.5\n"
-             "(CAST x:uint) => (CAST:f64 (CAST:i32 x))\n");
+             "(CAST x:uint) => (CAST:f64 (CAST:i32 x))\n"
+             "(BITCAST x:f32) =>\n  u = (BITCAST:i32 x) // named, used twice\n  top = (SHR u #23)\n"
+             "  (BITCAST:root (WHERE (CMPLT x #0x1p-2) (ADD top #-0x7) (SUB u #0x7fffffff)))\n");
   write_file(
       "main.c",
       "#include \"probe.h\"\n#include <stdio.h>\n#include <stdlib.h>\nextern const struct ruleset rules_probe;\n"
@@ -311,7 +316,16 @@ static void test_generator_features(void **state) {
       "  CHECK(!try(uop_binary(g, OP_MAX, x, uop_const_float(g, DT_F32, 0))));\n"
       "  struct uop *b = uop_const_int(g, DT_U8, 3);\n  CHECK(try(uop_cast(g, b, DT_F64)) == uop_cast(g, uop_cast(g, "
       "b, DT_I32), DT_F64));\n"
-      "  CHECK(rules_probe.nrules == 11 && rules_probe.rule[1].line == 6);\n  graph_free(g);\n  puts(\"fine\");\n  "
+      "  struct uop *u = uop_new(g, OP_BITCAST, DT_I32, 1, (union uop_arg){0}, 0, &x, 1), *top = uop_binary(g, OP_SHR, "
+      "u, uop_const_int(g, DT_I32, 23));\n"
+      "  struct uop *low = uop_binary(g, OP_CMPLT, x, uop_const_float(g, DT_F32, 0.25)), *pick = uop_where(g, low, "
+      "uop_binary(g, OP_ADD, top, uop_const_int(g, DT_I32, -7)), uop_binary(g, OP_SUB, u, uop_const_int(g, DT_I32, "
+      "INT32_MAX)));\n"
+      "  CHECK(try(uop_new(g, OP_BITCAST, DT_U32, 1, (union uop_arg){0}, 0, &x, 1)) == uop_new(g, OP_BITCAST, DT_U32, "
+      "1, (union uop_arg){0}, 0, &pick, 1));\n"
+      "  CHECK(strcmp(rules_probe.rule[11].text, \"(BITCAST x:f32) => u = (BITCAST:i32 x) top = (SHR u #23) "
+      "(BITCAST:root (WHERE (CMPLT x #0x1p-2) (ADD top #-0x7) (SUB u #0x7fffffff)))\") == 0);\n"
+      "  CHECK(rules_probe.nrules == 12 && rules_probe.rule[1].line == 6);\n  graph_free(g);\n  puts(\"fine\");\n  "
       "return 0;\n}\n");
   char said[4000];
   int rc = run(said, sizeof said, "%s/rulegen %s/probe.rules %s/probe.c 2>&1", build, folder, folder);
