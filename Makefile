@@ -1,6 +1,6 @@
 # Doorbell. `make run` and `make test` do everything, from a machine that has gcc, make and git only.
 #
-#   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a, build/libdoorbell-emu.so
+#   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a, build/libdoorbell-emu.so, build/examples/*
 #   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too)
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
@@ -69,6 +69,7 @@ TESTS      := $(patsubst tests/%.c,%,$(wildcard tests/*/test_*.c))
 LONG_TESTS := $(patsubst tests/%.c,%,$(wildcard tests/*/long_*.c))
 HW         := $(patsubst tests/%.c,%,$(wildcard tests/hw/*.c))
 FUZZERS    := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+EXAMPLES   := $(patsubst frontend/examples/%.c,%,$(wildcard frontend/examples/*.c))
 BENCHES    := $(patsubst bench/%.c,%,$(wildcard bench/*.c))
 # Which archives a suite of tests/<folder>/ may use.
 needs_hcq := hcq emu
@@ -84,7 +85,7 @@ libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
 
 # ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
 $(B)/flags: FORCE
@@ -137,6 +138,11 @@ $(B)/libdoorbell-emu.so: $(EMU_OBJ) $(call obj_of,emu)
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
+
+$(B)/examples/%: $(B)/obj/frontend/examples/%.o $(B)/libdoorbell.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
 
 # ---- OpenCL C kernels, compiled by stock clang -------------------------------------------------------------------------------------
 $(B)/kernels/%.gfx1100.co: %.cl
@@ -194,7 +200,7 @@ endef
 $(foreach t,$(TESTS) $(LONG_TESTS) $(HW),$(eval $(call TEST_RULE,$(t))))
 $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	  if timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \

@@ -140,6 +140,7 @@ static struct expr by_index(const struct classes *k, struct expr target, enum db
   int64_t dim[MAX_RANK], ignored = k->o->ignore.n ? k->o->ignore.v[0] : -100;
   memcpy(dim, k->logp.dim, sizeof dim);
   dim[k->axis] = 1;
+  if (dtype_info[target.dtype].size < 4) target = expr_cast(target, DT_I32); /* holds the number of classes */
   struct expr at = expr_reshape(target, k->logp.rank, dim), none = expr_num(k->logp, 0);
   struct expr low = below(at, expr_const(at.dtype, 0, 0)), high = below(at, expr_const(at.dtype, 0, k->n));
   struct expr good = expr_binary(OP_AND, expr_not(low), high);

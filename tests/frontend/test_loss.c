@@ -10,6 +10,16 @@ static void no_class(void **state) {
   }
 }
 
+/* The number of classes need not fit the type of the targets. */
+static void narrow_targets(void **state) {
+  DB_SCOPE {
+    float loss = 0;
+    db_tensor *x = db_zeros(DB_F32, NULL, 2, 300), *t = db_from(((uint8_t[]){0, 255}), DB_U8, NULL, 2);
+    must_read(db_cross_entropy(x, t), &loss, sizeof loss);
+    assert_true(fabsf(loss - logf(300)) < 1e-5f);
+  }
+}
+
 static void refused(void **state) {
   DB_SCOPE {
     db_tensor *x = db_zeros(DB_F32, NULL, 4, 3), *t = db_zeros(DB_I32, NULL, 4), *i = db_zeros(DB_I32, NULL, 4, 3);
@@ -31,7 +41,8 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(no_class), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(no_class), cmocka_unit_test(narrow_targets),
+                                     cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("loss", tests, NULL, finish);
 }

@@ -1,0 +1,118 @@
+/* Trains a convolutional network to read digits: mnist [DIGITS | TRAIN-IMAGES TRAIN-LABELS TEST-IMAGES TEST-LABELS]
+ *
+ * With four files in MNIST's IDX format (unpacked) it trains on those. Without, it draws its own digits (12800): strokes under random rotation, scale, slant,
+ * shift, width and noise. The digits held out are drawn by other random numbers, and seen only to be counted at the end. */
+#include "frontend/nn.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 28, PIXELS = SIDE * SIDE, BATCH = 64, EPOCHS = 2, HELD_OUT = 2048 };
+
+struct digits {
+  unsigned n;
+  unsigned char *image, *label; /* [n, 28 * 28], [n] */
+};
+
+/* ---- drawing: each digit is strokes over a grid of 4 x 6, a letter for a column and a number for a row ---- */
+static const char *const strokes[10] = {
+    "b0d1d5b6a5a1b0",   "a1c0c6",           "a1b0d1d2a6d6", "a0d0b2d3d5b6a5",           "c6c0a4d4",
+    "d0a0a2c2d3d5c6a6", "c0a3a5b6d5d4b3a4", "a0d0b6",       "b3a2a1b0d1d2a4a5b6d5d4b3", "d2b3a2a1b0d1d3c6"};
+
+static double between(double a, double b) { return a + (b - a) * rand() / RAND_MAX; }
+
+static void draw(const char *stroke, unsigned char *image) {
+  double turn = between(-0.25, 0.25), slant = between(-0.25, 0.25), width = between(0.9, 1.6), size = between(2.6, 3.6);
+  double shift_x = between(-2.5, 2.5), shift_y = between(-2.5, 2.5), px[16], py[16], noise = between(0, 40);
+  unsigned n = (unsigned)strlen(stroke) / 2;
+  for (unsigned i = 0; i < n; i++) {
+    double x = stroke[2 * i] - 'a' - 1.5 + between(-0.2, 0.2), y = stroke[2 * i + 1] - '3' + between(-0.2, 0.2);
+    x += slant * y;
+    px[i] = 13.5 + shift_x + size * (x * cos(turn) - y * sin(turn));
+    py[i] = 13.5 + shift_y + size * (x * sin(turn) + y * cos(turn));
+  }
+  for (int at = 0; at < PIXELS; at++) {
+    double least = 1e9, x = at % SIDE, y = at / SIDE;
+    for (unsigned i = 0; i + 1 < n; i++) { /* the distance to the nearest stroke */
+      double dx = px[i + 1] - px[i], dy = py[i + 1] - py[i],
+             t = ((x - px[i]) * dx + (y - py[i]) * dy) / (dx * dx + dy * dy + 1e-9);
+      t = fmin(fmax(t, 0), 1);
+      least = fmin(least, hypot(x - px[i] - t * dx, y - py[i] - t * dy));
+    }
+    double ink = 255 * fmin(fmax(width + 0.5 - least, 0), 1) + between(-noise, noise);
+    image[at] = (unsigned char)fmin(fmax(ink, 0), 255);
+  }
+}
+
+static struct digits draw_digits(unsigned n, unsigned seed) {
+  struct digits d = {n, malloc((size_t)n * PIXELS + 1), malloc(n + 1)};
+  srand(seed);
+  for (unsigned i = 0; i < n; i++) draw(strokes[d.label[i] = rand() % 10], d.image + (size_t)i * PIXELS);
+  return d;
+}
+
+/* ---- files: a magic, sizes as big-endian numbers of 4 bytes, then bytes ---- */
+static unsigned char *read_idx(const char *path, size_t each, unsigned *n) {
+  unsigned char head[16], *data = NULL;
+  FILE *f = fopen(path, "rb");
+  if (f && fread(head, 1, each > 1 ? 16 : 8, f) >= 8 && head[2] == 8) {
+    *n = (unsigned)head[4] << 24 | (unsigned)head[5] << 16 | (unsigned)head[6] << 8 | head[7];
+    data = malloc(*n * each);
+    if (fread(data, each, *n, f) != *n) *n = 0;
+  }
+  if (!data || !*n) fprintf(stderr, "%s: no IDX file of bytes\n", path), exit(1);
+  return fclose(f), data;
+}
+
+/* ---- the network ---- */
+struct net {
+  db_convolution near, far;
+  db_linear out;
+};
+static db_tensor *forward(struct net *n, db_tensor *pixels) { /* u8 [batch, 28 * 28] -> logits [batch, 10] */
+  db_tensor *x = db_reshape(db_div(pixels, 255.0), -1, 1, SIDE, SIDE);
+  x = db_relu(db_apply(&n->far, db_relu(db_apply(&n->near, x))));
+  return db_apply(&n->out, db_reshape(x, db_dim(x, 0), -1));
+}
+static db_tensor *rows(db_tensor *x, unsigned at) { return db_shrink(x, at, at + BATCH, 0, db_dim(x, 1)); }
+
+int main(int argc, char **argv) {
+  struct digits train = {0}, test = {0};
+  if (argc == 5) {
+    train.image = read_idx(argv[1], PIXELS, &train.n), train.label = read_idx(argv[2], 1, &train.n);
+    test.image = read_idx(argv[3], PIXELS, &test.n), test.label = read_idx(argv[4], 1, &test.n);
+  } else {
+    train = draw_digits(argc == 2 ? (unsigned)atoi(argv[1]) : 12800, 1), test = draw_digits(HELD_OUT, 2);
+  }
+  unsigned n, right = 0, seen = 0;
+  db_params *p = db_params_new(NULL, 1);
+  struct net net = {db_conv2d_new(p, "near", 1, 8, DB_LIST(5), true, .stride = DB_LIST(2), .padding = DB_LIST(2)),
+                    db_conv2d_new(p, "far", 8, 16, DB_LIST(3), true, .stride = DB_LIST(2), .padding = DB_LIST(1)),
+                    db_linear_new(p, "out", 16 * 7 * 7, 10, true)};
+  db_tensor *const *weights = db_params_trained(p, &n);
+  db_optim *adam = db_adam(weights, n, .lr = 2e-3);
+  DB_SCOPE {
+    db_tensor *images = db_from(train.image, DB_U8, NULL, train.n, PIXELS);
+    db_tensor *labels = db_from(train.label, DB_U8, NULL, train.n, 1);
+    for (unsigned epoch = 0; epoch < EPOCHS; epoch++)
+      for (unsigned at = 0; at + BATCH <= train.n; at += BATCH) DB_SCOPE {
+          db_tensor *loss = db_cross_entropy(forward(&net, rows(images, at)), db_reshape(rows(labels, at), BATCH));
+          double v = 0;
+          if (db_train_step(p, adam, loss) || db_item(loss, &v)) return fprintf(stderr, "%s\n", db_error()), 1;
+          if (at / BATCH % 50 == 0) printf("epoch %u, %5u digits: loss %.3f\n", epoch, at, v);
+        }
+    images = db_from(test.image, DB_U8, NULL, test.n, PIXELS);
+    labels = db_from(test.label, DB_U8, NULL, test.n, 1);
+    for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) DB_SCOPE {
+        double same = 0;
+        db_tensor *guess = db_argmax_keep(forward(&net, rows(images, at)), 1);
+        if (db_item(db_sum(db_eq(guess, rows(labels, at))), &same)) return fprintf(stderr, "%s\n", db_error()), 1;
+        right += (unsigned)same;
+      }
+  }
+  printf("%u of %u held-out digits read: %.1f %%\n", right, seen, 100.0 * right / seen);
+  db_optim_free(adam);
+  db_params_free(p);
+  return 0;
+}
