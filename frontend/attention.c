@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
 struct heads {
@@ -115,7 +114,7 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
                      dtype_info[k->dtype].name, dtype_info[v->dtype].name);
   if (!mask_fits(&c, h, q, o->mask)) return c.result;
   if (o->scale != o->scale) return call_fail(&c, "a scale of %g", o->scale);
-  enum dtype t = is_half(q->dtype) ? DT_F32 : q->dtype;
+  enum dtype t = dtype_is_narrow_float(q->dtype) ? DT_F32 : q->dtype;
   double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)h->width);
   struct expr s = scores(h, expr_cast(expr_of(q), t), expr_cast(expr_of(k), t), scale);
   return call_end(&c, expr_cast(softmax(masked(s, o->mask, o->causal)), q->dtype));

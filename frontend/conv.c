@@ -3,8 +3,6 @@
 #include "window.h"
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
-
 struct conv {
   struct window w;
   int64_t extra[WINDOW_AXES];     /* output padding */
@@ -46,7 +44,7 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
     return call_fail(c, "a bias of %s for %lld output channels", SHAPE(*bias), (long long)to), false;
   v->type = dtype_promote(x->dtype, weight->dtype);
   if (bias) v->type = dtype_promote(v->type, bias->dtype);
-  v->sum = v->type == DT_BOOL ? DT_I32 : is_half(v->type) ? DT_F32 : v->type;
+  v->sum = v->type == DT_BOOL ? DT_I32 : dtype_is_narrow_float(v->type) ? DT_F32 : v->type;
   return true;
 }
 

@@ -16,6 +16,11 @@ int64_t expr_whole(double v) {
   return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
 }
 
+struct expr expr_least(enum dtype t) {
+  int64_t least = dtype_info[t].cls == 'i' ? INT64_MIN >> (64 - 8 * dtype_info[t].size) : 0;
+  return expr_const(t, t == DT_F8E4M3 ? -448 : -INFINITY, least); /* e4m3 has no infinity */
+}
+
 struct expr expr_num(struct expr like, double v) { return expr_const(like.dtype, v, expr_whole(v)); }
 
 /* x's shape where it has one, else y's: numbers have rank 0 and go with everything. */

@@ -149,6 +149,7 @@ struct expr {
 };
 struct expr expr_const(enum dtype t, double f, int64_t i); /* rank 0: goes with any shape in arithmetic */
 int64_t expr_whole(double v);                              /* truncated; out of range gives the nearest end, NaN 0 */
+struct expr expr_least(enum dtype t);                      /* what no number of the type is less than */
 struct expr expr_num(struct expr like, double v);          /* of like's dtype */
 struct expr expr_full(struct expr scalar, unsigned rank, const int64_t *dim);
 struct expr expr_cast(struct expr x, enum dtype t);

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 static struct expr times(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
 static struct expr plus(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
@@ -109,7 +108,7 @@ db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *ta
   if (!same_shape(x, target)) return call_fail(&c, "of %s and a target of %s", SHAPE(*x), SHAPE(*target));
   if (!weight_fits(&c, "weight", o.weight, x) || !weight_fits(&c, "positive weight", o.positive, x)) return c.result;
   if (!(o.delta >= 0)) return call_fail(&c, "a delta of %g", o.delta);
-  enum dtype t = is_half(x->dtype) ? DT_F32 : x->dtype;
+  enum dtype t = dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype;
   struct pair p = {.x = expr_cast(expr_of(x), t), .y = expr_cast(expr_of(target), t), .o = &o};
   if (o.positive) p.positive = expr_broadcast(expr_cast(expr_of(o.positive), t), x->rank, x->dim);
   struct expr loss = rows[kind].build(&p);
@@ -185,7 +184,7 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))
     return call_fail(&c, "label smoothing of %g; 0 to 1 is possible", o.label_smoothing);
   if (o.ignore.n > 1) return call_fail(&c, "not supported: %u targets to ignore", o.ignore.n);
-  enum dtype t = is_half(x->dtype) ? DT_F32 : x->dtype;
+  enum dtype t = dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype;
   struct classes k = {.axis = x->rank > 1, .o = &o};
   k.n = x->dim[k.axis];
   if (o.weight && (o.weight->rank != 1 || o.weight->dim[0] != k.n))

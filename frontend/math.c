@@ -72,6 +72,7 @@ static struct expr everywhere_false(struct expr x) { return expr_full(expr_const
 struct expr math_isnan(struct expr x) { return is_float(x) ? expr_binary(OP_CMPNE, x, x) : everywhere_false(x); }
 struct expr math_isinf(struct expr x) { return is_float(x) ? equal(math_abs(x), INFINITY) : everywhere_false(x); }
 struct expr math_isfinite(struct expr x) {
+  if (x.dtype == DT_F8E4M3) return expr_binary(OP_CMPEQ, x, x); /* has no infinity */
   return is_float(x) ? less_num(math_abs(x), INFINITY) : expr_not(everywhere_false(x));
 }
 

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
 /* What the parameters are applied along: axes [begin, end) of x, which has them reshaped to begin. */
@@ -55,7 +54,9 @@ static struct expr apply(struct expr x, const struct affine *a) {
   if (a->bias) x = expr_binary(OP_ADD, x, along(a->bias, a, x.rank, x.dim, x.dtype));
   return x;
 }
-static struct expr wide(const db_tensor *x) { return expr_cast(expr_of(x), is_half(x->dtype) ? DT_F32 : x->dtype); }
+static struct expr wide(const db_tensor *x) {
+  return expr_cast(expr_of(x), dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype);
+}
 
 /* The tensors among n that are not NULL. */
 static unsigned present(db_tensor **t, unsigned n) {

@@ -3,17 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 static struct expr number_of(struct expr like, int64_t v) { return expr_const(like.dtype, (double)v, v); }
 static struct expr with(enum op op, struct expr x, int64_t v) { return expr_binary(op, x, number_of(x, v)); }
 
-/* What a maximum starts from: nothing is less. */
-static struct expr least_of(enum dtype t) {
-  static const int64_t least[DT_COUNT] = {
-      [DT_I8] = INT8_MIN, [DT_I16] = INT16_MIN, [DT_I32] = INT32_MIN, [DT_I64] = INT64_MIN};
-  return expr_const(t, -INFINITY, least[t]);
-}
-static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || is_half(t) ? DT_F32 : t; }
+static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
 /* How many elements the windows along an axis cover, by output, in the shape of the result: of the padding, too, where it counts. */
 static struct expr covered(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
@@ -67,12 +60,12 @@ static struct expr pool(const struct window *w, enum db_pool_op op, struct expr 
   bool mean = op == DB_POOL_MEAN;
   if (mean) x = expr_cast(x, mean_type(t));
   for (unsigned i = 0; i < n; i++) pairs[2 * (first + i)] = all.before[i], pairs[2 * (first + i) + 1] = all.after[i];
-  x = expr_pad_value(x, pairs, mean ? number_of(x, 0) : least_of(t));
+  x = expr_pad_value(x, pairs, mean ? number_of(x, 0) : expr_least(t));
   unsigned mask = ((1u << n) - 1) << x.rank;
   struct expr r = expr_drop_axes(expr_reduce(mean ? OP_ADD : OP_MAX, window_slide(&all, x), mask), mask);
   if (!mean) return r;
   r = over_count(w, r, padding_counts);
-  return is_half(t) ? expr_cast(r, t) : r;
+  return dtype_is_narrow_float(t) ? expr_cast(r, t) : r;
 }
 
 static bool pool_known(struct call *c, enum db_pool_op op) {
@@ -135,7 +128,7 @@ static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum
   if (op == DB_POOL_MEAN) return x;
   int64_t ones[MAX_RANK];
   for (unsigned i = 0; i < x.rank; i++) ones[i] = i == a ? out : i == a + 1 ? most : 1;
-  return expr_where(expr_expand(expr_reshape(inside, x.rank, ones), dim), x, least_of(x.dtype));
+  return expr_where(expr_expand(expr_reshape(inside, x.rank, ones), dim), x, expr_least(x.dtype));
 }
 
 static struct expr adaptive(struct expr x, unsigned n, const int64_t *out, enum db_pool_op op) {
@@ -154,7 +147,7 @@ static struct expr adaptive(struct expr x, unsigned n, const int64_t *out, enum 
     struct expr count = expr_binary(OP_SUB, window_end(o, in[i], out[i]), window_begin(o, in[i], out[i]));
     x = expr_binary(OP_FDIV, x, expr_cast(count, x.dtype));
   }
-  return op == DB_POOL_MEAN && is_half(t) ? expr_cast(x, t) : x;
+  return op == DB_POOL_MEAN && dtype_is_narrow_float(t) ? expr_cast(x, t) : x;
 }
 
 db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list sizes) {

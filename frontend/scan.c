@@ -30,8 +30,7 @@ static const struct scan scans[] = {
 /* What changes nothing when it is combined. */
 static struct expr identity(const struct scan *s, enum dtype t) {
   if (s->op != OP_MAX && !s->floats) return expr_const(t, s->op == OP_MUL, s->op == OP_MUL);
-  bool is_signed = dtype_info[t].cls == 'i';
-  return expr_const(t, -INFINITY, is_signed ? INT64_MIN >> (64 - 8 * dtype_info[t].size) : 0);
+  return expr_least(t);
 }
 
 /* x along its last axis, the whole of it for each of its places. */

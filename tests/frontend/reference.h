@@ -221,6 +221,22 @@ static int key_choice(const struct args *a, const char *name, const char *const 
 }
 static const char *const reductions[] = {"mean", "sum", "batchmean", "none", NULL};
 static const char *const interpolations[] = {"nearest", "nearest-exact", "linear", NULL};
+/* A key as an operand: a whole number or one with a fraction. */
+static db_operand key_number(const struct args *a, const char *name) {
+  const char *s = must_key(a, name);
+  return strpbrk(s, ".ena") ? db_operand_float(atof(s)) : db_operand_int(atoll(s));
+}
+static const char *const pad_modes[] = {"reflect", "replicate", "circular", NULL};
+#define PAD_MODE (enum db_pad_mode) key_choice(a, "mode", pad_modes)
+#define PICK(call)                                                                                                     \
+  ({                                                                                                                   \
+    db_tensor *out[CASE_INPUTS] = {0};                                                                                 \
+    call;                                                                                                              \
+    out[I("pick")];                                                                                                    \
+  })
+#define TERNARY(op)                                                                                                    \
+  (a->nin == 3 ? db_ternary_at(DB_HERE, op, db_operand_tensor(x), db_operand_tensor(y), db_operand_tensor(z))          \
+               : db_ternary_at(DB_HERE, op, db_operand_tensor(x), key_number(a, "low"), key_number(a, "high")))
 #define WITH(letter) key_input(a, letter, 1)
 #define REDUCTION    (enum db_reduction) key_choice(a, "reduction", reductions)
 #define CONV                                                                                                           \
@@ -388,8 +404,9 @@ static unsigned run_batch(struct batch *b) {
 static const struct {
   const char *name;
   unsigned least;
-} families[] = {{"unary", 713}, {"binary", 983}, {"movement", 281}, {"reduce", 466}, {"matmul", 53},
-                {"conv", 70},   {"pool", 125},   {"norm", 79},      {"loss", 157},   {"attention", 21}};
+} families[] = {{"unary", 713},    {"binary", 983}, {"math", 612}, {"create", 274},  {"shape", 226},
+                {"movement", 281}, {"reduce", 466}, {"scan", 332}, {"matmul", 53},   {"conv", 74},
+                {"pool", 128},     {"norm", 83},    {"loss", 157}, {"attention", 22}};
 
 /* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many differ. */
 static unsigned run_family(const char *device, const char *family, unsigned step, unsigned least) {

@@ -206,6 +206,10 @@ def promote(*types):
     return a
 
 
+def axes_of(x, axes):
+    return tuple(axes) if axes else tuple(range(x.dim()))
+
+
 def to_real(t):
     """The type of the results of real functions."""
     return t if is_float(t) else "f32"

@@ -18,7 +18,7 @@ def attention(q, k, v, mask=None, causal=False, scale=None, t="f32"):
         return s.softmax(-1) @ v
 
     keys = dict({"causal": 1} if causal else {}, **({"scale": scale} if scale else {}))
-    tol = {"f16": 4e-3, "bf16": 3e-2, "f64": 1e-11}.get(t, 2e-5)
+    tol = {"f16": 4e-3, "bf16": 3e-2, "f8e5m2": 0.5, "f64": 1e-11}.get(t, 2e-5)
     case("attention", ins, run, out=t, tol=tol, gtol=2 * tol, **keys)
 
 
@@ -41,5 +41,5 @@ for causal in (False, True):
     attention((2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4), seen((1, 6)), causal)
     attention((2, 2, 5, 4), (2, 1, 6, 4), (2, 1, 6, 4), seen((2, 1, 5, 6)), causal)
     attention((2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4), In("f32", (2, 1, 5, 6)), causal)
-for t in ("f16", "bf16", "f64"):
+for t in ("f16", "bf16", "f64", "f8e5m2"):
     attention((2, 3, 4), (2, 5, 4), (2, 5, 3), t=t)

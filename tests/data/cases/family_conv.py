@@ -71,6 +71,6 @@ conv(2, groups=4, cin=4, cout=4, padding=1, kernel=(3, 3))
 conv(2, cin=3, cout=2, sizes=(5, 5), kernel=(3, 3), batch=1, view=[("flip", 3), ("permute", 0, 1, 3, 2)])
 conv_transpose(2, stride=(2, 1), padding=(1, 0), output_padding=(1, 0))
 conv_transpose(2, groups=4, cin=4, cout=4, stride=2)
-for t in ("f16", "bf16", "f64"):
+for t in ("f16", "bf16", "f64", "f8e4m3", "f8e5m2"):
     conv(2, t=t, batch=1, sizes=(4, 5))
     conv_transpose(1, t=t, batch=1, cin=2)

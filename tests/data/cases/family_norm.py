@@ -40,7 +40,7 @@ for has in ("", "w", "wb"):
     if has != "wb":
         for shape, axes in (((3, 7), 1), ((2, 3, 4), 2)):
             norm("rms_norm", shape, shape[-axes:], has, lambda x, w=None: rms(x, axes, w), axes=axes, eps=1e-6)
-for t in ("f16", "bf16", "f64"):
+for t in ("f16", "bf16", "f64", "f8e4m3"):
     norm("layer_norm", (3, 8), (8,), "wb", lambda x, w, b: F.layer_norm(x, (8,), w, b, 1e-5), t=t, axes=1, eps=1e-5)
     norm("batch_norm", (3, 4, 2), (4,), "wb", lambda x, w, b: batch_norm(x, w, b), t=t, eps=1e-5)
     norm("rms_norm", (3, 8), (8,), "w", lambda x, w: rms(x, 1, w), t=t, axes=1, eps=1e-6)

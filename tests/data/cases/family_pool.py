@@ -64,9 +64,9 @@ for n in (1, 2, 3):
         adaptive(op, n, (5, 3, 2)[:n], (3, 4, 5)[:n], batch=None)
 max_pool(2, (3, 2), stride=(2, 1), padding=(1, 0))
 avg_pool(2, (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False)
-for t in ("i64", "i8", "u16", "f16", "bf16", "f64"):
-    max_pool(2, (3, 3), stride=2, padding=1, sizes=(5, 4), batch=1, t=t) if t != "bf16" else max_pool(1, 3, sizes=(12,), batch=None, t=t)
-for t in ("f16", "bf16", "f64", "i32", "u8"):
+for t in ("i64", "i8", "u16", "f16", "bf16", "f64", "f8e4m3", "f8e5m2"):
+    max_pool(2, (3, 3), stride=2, padding=1, sizes=(5, 4), batch=1, t=t) if t[-1] in "468" else max_pool(1, 3, sizes=(6,), batch=None, t=t)
+for t in ("f16", "bf16", "f64", "f8e4m3", "i32", "u8"):
     avg_pool(1, 3, t=t)
 for shape, up, down, other in (((5,), (10,), (3,), (7,)), ((4, 5), (8, 15), (2, 3), (7, 7)), ((3, 4, 2), (6, 4, 4), (2, 2, 1), (5, 3, 3))):
     for size in (up, down, other):

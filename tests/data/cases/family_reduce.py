@@ -4,11 +4,7 @@ import math
 import numpy as np
 import torch
 
-from core import FLOATS, INF, INT_TYPES, NAN, RANGE, In, TOL, TYPES, case, is_float, to_real
-
-
-def axes_of(x, axes):
-    return tuple(axes) if axes else tuple(range(x.dim()))
+from core import FLOATS, INF, INT_TYPES, NAN, RANGE, In, TOL, TYPES, axes_of, case, is_float, to_real
 
 
 def prod(x, axes, keep):
