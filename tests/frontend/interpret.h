@@ -143,6 +143,18 @@ static struct cell cell_cast(struct cell c, db_dtype from, db_dtype t) {
   return rounded(t, c, 1);
 }
 
+/* Whether a float is 0, NaN, infinite or finite; of integers 0 is known apart. */
+static struct cell cell_test(enum db_unary_op op, struct cell c, db_dtype t) {
+  if (c.state == ANY) return c;
+  bool nan = is_float(t) && c.state == NOT_A_NUMBER, infinite = is_float(t) && !nan && isinf(c.lo);
+  if (op == DB_ISNAN) return whole(DB_BOOL, nan);
+  if (op == DB_ISINF) return whole(DB_BOOL, infinite);
+  if (op == DB_ISFINITE) return whole(DB_BOOL, !nan && !infinite);
+  if (!is_float(t)) return whole(DB_BOOL, !c.i);
+  if (nan || c.lo > 0 || c.hi < 0) return whole(DB_BOOL, 0);
+  return point(c) ? whole(DB_BOOL, 1) : unknown();
+}
+
 static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
   if (c.state == ANY) return c;
   if (!is_float(t)) {
@@ -155,6 +167,8 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     case DB_SIGN: return whole(t, negative ? -1ull : u != 0);
     case DB_SQUARE: return whole(t, u * u);
     case DB_RELU: return whole(t, negative ? 0 : u);
+    case DB_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
+    case DB_FRAC: return whole(t, 0);
     default: return c; /* whole already */
     }
   }
@@ -169,7 +183,14 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     case DB_RELU: return exact(fmax(lo, 0));
     case DB_FLOOR:
     case DB_CEIL:
-    case DB_TRUNC: return c;
+    case DB_TRUNC:
+    case DB_SINH:
+    case DB_ASINH:
+    case DB_ROUND: return c;
+    case DB_FRAC: return not_a_number();
+    case DB_RELU6: return exact(lo < 0 ? 0 : 6);
+    case DB_EXPM1: return lo < 0 ? exact(-1) : c;
+    case DB_ERF: return exact(lo < 0 ? -1 : 1);
     case DB_RECIPROCAL: return exact(0);
     case DB_SQRT:
     case DB_LOG:
@@ -194,6 +215,11 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     lo = straddles ? 0 : fmin(fabs(lo), fabs(hi));
     return rounded(t, (struct cell){KNOWN, lo * lo, size * size, 0}, 1);
   case DB_RELU: return (struct cell){KNOWN, fmax(lo, 0), fmax(hi, 0), 0};
+  case DB_RELU6: return (struct cell){KNOWN, fmin(fmax(lo, 0), 6), fmin(fmax(hi, 0), 6), 0};
+  case DB_ROUND: return (struct cell){KNOWN, rint(lo), rint(hi), 0};
+  case DB_FRAC:
+    if (trunc(lo) != trunc(hi)) return unknown();
+    return (struct cell){KNOWN, lo - trunc(lo), hi - trunc(hi), 0};
   default: break;
   }
   /* From here on an error of some units, and of the argument's size for what is made of exp2. */
@@ -227,6 +253,11 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     mid = op == DB_SIN ? sin(mid) : cos(mid);
     lo = (hi - lo) / 2 + 8 * eps_of(t);
     return (struct cell){KNOWN, mid - lo, mid + lo, 0};
+  case DB_EXPM1: r = (struct cell){KNOWN, expm1(lo), expm1(hi), 0}; break;
+  case DB_SINH: r = (struct cell){KNOWN, sinh(lo), sinh(hi), 0}; break;
+  case DB_ASINH: r = (struct cell){KNOWN, asinh(lo), asinh(hi), 0}; break;
+  case DB_ATAN: r = (struct cell){KNOWN, atan(lo), atan(hi), 0}; break;
+  case DB_ERF: r = (struct cell){KNOWN, erf(lo), erf(hi), 0}; break;
   case DB_SIGMOID: r = (struct cell){KNOWN, 1 / (1 + exp(-lo)), 1 / (1 + exp(-hi)), 0}; break;
   case DB_TANH: r = (struct cell){KNOWN, tanh(lo), tanh(hi), 0}; break;
   default: break;
@@ -361,11 +392,13 @@ static bool broadcast(unsigned *rank, int64_t *dim, const struct array *a) {
 /* ---- operations ---- */
 
 static struct array *array_unary(enum db_unary_op op, const struct array *x) {
-  bool no_bool = op == DB_NEG || op == DB_SIGN || op == DB_SQUARE || op == DB_RELU;
+  bool no_bool = op == DB_NEG || op == DB_SIGN || op == DB_SQUARE || op == DB_RELU || op == DB_RELU6 || op == DB_FRAC;
+  bool test = op == DB_ISNAN || op == DB_ISINF || op == DB_ISFINITE || op == DB_LOGICAL_NOT;
   if ((x->t == DB_BOOL && no_bool) || (is_float(x->t) && op == DB_NOT)) return NULL;
   db_dtype t = op >= DB_RECIPROCAL ? real_type(x->t) : x->t;
-  struct array *r = array_new(t, x->rank, x->dim);
-  for (int64_t i = 0; i < r->n; i++) r->cell[i] = cell_unary(op, cell_cast(x->cell[i], x->t, t), t);
+  struct array *r = array_new(test ? DB_BOOL : t, x->rank, x->dim);
+  for (int64_t i = 0; i < r->n; i++)
+    r->cell[i] = test ? cell_test(op, x->cell[i], t) : cell_unary(op, cell_cast(x->cell[i], x->t, t), t);
   return r;
 }
 
@@ -475,7 +508,8 @@ static struct array *array_bounds(const struct array *x, db_list pairs, bool shr
   if (pairs.n != 2 * x->rank) return NULL;
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t a = pairs.v[2 * i], b = pairs.v[2 * i + 1];
-    if (shrink ? a < 0 || b > x->dim[i] || a > b : a < 0 || b < 0) return NULL;
+    if (shrink ? a < 0 || b > x->dim[i] || a > b : fmin((double)a, 0) + fmin((double)b, 0) + (double)x->dim[i] < 0)
+      return NULL;
     dim[i] = shrink ? b - a : a + x->dim[i] + b;
   }
   struct cell fill = cell_cast(whole(DB_I64, (uint64_t)value), DB_I64, x->t);

@@ -197,13 +197,46 @@ static bool step_full(struct sequence *s) {
 }
 
 static bool step_unary(struct sequence *s) {
-  static const char *const names[] = {"neg",    "not",  "abs",        "sign", "floor",   "ceil", "trunc",
-                                      "square", "relu", "reciprocal", "sqrt", "rsqrt",   "exp2", "exp",
-                                      "log2",   "log",  "sin",        "cos",  "sigmoid", "tanh"};
-  enum db_unary_op op = (enum db_unary_op)(take(s) % (sizeof names / sizeof *names));
-  note(s, "%s", names[op]);
+  static const struct {
+    const char *name;
+    enum db_unary_op op;
+  } rows[] = {{"neg", DB_NEG},
+              {"not", DB_NOT},
+              {"abs", DB_ABS},
+              {"sign", DB_SIGN},
+              {"floor", DB_FLOOR},
+              {"ceil", DB_CEIL},
+              {"trunc", DB_TRUNC},
+              {"square", DB_SQUARE},
+              {"relu", DB_RELU},
+              {"sqrt", DB_SQRT},
+              {"rsqrt", DB_RSQRT},
+              {"reciprocal", DB_RECIPROCAL},
+              {"exp2", DB_EXP2},
+              {"exp", DB_EXP},
+              {"log2", DB_LOG2},
+              {"log", DB_LOG},
+              {"sin", DB_SIN},
+              {"cos", DB_COS},
+              {"tanh", DB_TANH},
+              {"sigmoid", DB_SIGMOID},
+              {"round", DB_ROUND},
+              {"frac", DB_FRAC},
+              {"relu6", DB_RELU6},
+              {"isnan", DB_ISNAN},
+              {"isinf", DB_ISINF},
+              {"isfinite", DB_ISFINITE},
+              {"logical_not", DB_LOGICAL_NOT},
+              {"expm1", DB_EXPM1},
+              {"atan", DB_ATAN},
+              {"sinh", DB_SINH},
+              {"asinh", DB_ASINH},
+              {"erf", DB_ERF}};
+  unsigned row = take(s) % (sizeof rows / sizeof *rows);
+  note(s, "%s", rows[row].name);
   unsigned k = any(s);
-  return step_end(s, names[op], db_unary_at(DB_HERE, op, s->pool[k].t), array_unary(op, s->pool[k].a));
+  return step_end(s, rows[row].name, db_unary_at(DB_HERE, rows[row].op, s->pool[k].t),
+                  array_unary(rows[row].op, s->pool[k].a));
 }
 
 static bool step_binary(struct sequence *s) {
