@@ -186,6 +186,16 @@ db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev);
  * db_numel give sizes as bound. */
 const char *db_dim_text(const db_tensor *t, int axis);
 
+/* ---- giving a tensor another value ---- */
+
+/* t stands for value from now on, converted to its type and broadcast to its shape; returns t. Lazy. When t is in memory, its memory is written in
+ * place: a loop that assigns its parameters needs no more of it, whatever it made on the way.
+ * Other tensors keep their values: one that was realized as a view of the same memory makes the assign write to a copy instead. What was built on the old value
+ * and is not realized by the time the new one is cannot be computed any more, and realizing it is an error that says so: realize it
+ * before, or together with t. Bad arguments poison t itself. Gradients do not flow through it. */
+#define db_assign(t, value) db_assign_at(DB_HERE, t, DB_OPERAND(value))
+db_tensor *db_assign_at(DB_AT, db_tensor *t, db_operand value);
+
 /* ---- computing ---- */
 
 /* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the device is reported by the

@@ -225,6 +225,8 @@ db_tensor *call_end(struct call *c, struct expr e);
 bool call_device(struct call *c, db_device *dev);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
+/* Ends with a tensor that exists; drops the lock. */
+db_tensor *call_same(struct call *c, db_tensor *t);
 struct expr expr_of(const db_tensor *t);
 /* t stands for what next stands for, and goes on being the tensor that gradients are collected for. */
 void tensor_become(db_tensor *t, db_tensor *next);
@@ -250,6 +252,12 @@ bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, t
 
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
+/* ---- assign.c ---- */
+/* c->in[0] stands from now on for what it was with the elements that view selects replaced by value's: view is movement over its expression, value is of the
+ * view's shape and of its type. Returns the tensor; drops the lock. */
+db_tensor *call_assign(struct call *c, struct expr view, struct expr value);
+/* Poisons x, which is to be assigned, as the failed call's result is, and returns it: what was not assigned must not be taken for the new value. */
+db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned);
 
 /* ---- realize.c ---- */
 /* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */
@@ -258,6 +266,8 @@ int realize_values(struct value *const *v, unsigned n, bool contiguous);
 bool value_is_contiguous(const struct value *v, int64_t *offset);
 /* v's memory when v is all of it in order, else NULL. */
 struct storage *value_whole_memory(const struct value *v);
+/* Gives v, which begins at that element of its memory, memory of its own. */
+int value_takes_copy(struct value *v, int64_t offset);
 
 /* ---- executable.c: compiled schedules ---- */
 

@@ -170,7 +170,6 @@ static struct storage *assigned(struct value *v) {
   struct storage *s = v->copy;
   if (!s) {
     s = base->storage;
-    base->expr = base->real;
     base->real = NULL;
     base->storage = NULL;
     base->stale = true, base->file = v->file, base->line = v->line;
@@ -200,6 +199,21 @@ static struct uop *memory_node(const struct value *v, const struct storage *s, u
   struct uop *src[MAX_RANK + 1] = {u};
   memcpy(src + 1, shape->dim, shape->rank * sizeof *src);
   return uop_new(g, OP_RESHAPE, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+}
+
+int value_takes_copy(struct value *v, int64_t offset) {
+  int64_t n = shape_numel(v->expr->shape);
+  size_t size = dtype_info[v->expr->dtype].size, bytes = (size_t)n * size;
+  if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of what has a symbolic size");
+  struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
+  if (!s) return -ENOMEM;
+  int err = storage_copy(s, v->storage, (uint64_t)offset * size, bytes);
+  if (err) {
+    storage_release(s);
+    return err;
+  }
+  value_becomes(v, memory_node(v, s, 0), s);
+  return 0;
 }
 
 static int execute(struct realizing *r) {

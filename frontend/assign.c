@@ -1,0 +1,84 @@
+/* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory: realize.c. */
+#include "internal.h"
+#include <errno.h>
+#include <string.h>
+
+/* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays one. */
+static void replace_value(db_tensor *x, struct value *v) {
+  if (x->value->leaf == x) {
+    x->value->leaf = NULL;
+    v->leaf = x;
+    v->tracked = false;
+  }
+  value_release(x->value);
+  x->value = v;
+}
+
+db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
+  pthread_mutex_lock(&rt.lock);
+  if (x && x->value && poisoned->poison && poisoned != x) {
+    value_release(x->value);
+    x->value = NULL;
+    x->poison = poisoned->poison;
+    x->poison->refs++;
+    x->dtype = DT_VOID;
+    x->rank = 0;
+  }
+  pthread_mutex_unlock(&rt.lock);
+  return x && !x->value ? x : poisoned;
+}
+
+/* x in memory of its own. */
+static int own_memory(struct value *v) {
+  int64_t offset;
+  if (v->real && value_whole_memory(v)) return 0;
+  int err = realize_values(&v, 1, true);
+  if (err || value_whole_memory(v)) return err;
+  if (!value_is_contiguous(v, &offset))
+    return db_fail(-ENOTSUP, "not supported: assigning to a part of what has a symbolic size");
+  return value_takes_copy(v, offset);
+}
+
+db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
+  db_tensor *x = c->in[0];
+  struct value *old = x->value, *v;
+  struct uop *before = value_node(old);
+  bool whole = view.u == before, pending = !old->real && !old->stale && old->expr->op == OP_ASSIGN;
+  if (graph_error(rt.graph)) return assign_failed(x, call_fail(c, "%s", graph_error(rt.graph)));
+  rt.holding = true;
+  int err = whole || pending ? 0 : own_memory(old);
+  rt.holding = false;
+  if (err) return assign_failed(x, call_fail(c, "%s", db_error()));
+  struct uop *now = value_node(old);
+  if (now != before) {
+    view.u = uop_substitute(rt.graph, view.u, &before, &now, 1);
+    value.u = uop_substitute(rt.graph, value.u, &before, &now, 1);
+  }
+  struct uop *u = value.u;
+  if (!whole || pending || value_whole_memory(old))
+    u = uop_new(rt.graph, OP_ASSIGN, x->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){now, view.u, value.u}, 3);
+  unsigned skip = u == value.u; /* x itself is not looked at any more */
+  v = value_new(u, c->slot, c->in + skip, c->nin - skip);
+  if (!v) return assign_failed(x, call_fail(c, "out of memory"));
+  v->file = c->file;
+  v->line = c->line;
+  replace_value(x, v);
+  return call_same(c, x);
+}
+
+db_tensor *db_assign_at(DB_AT, db_tensor *x, db_operand value) {
+  struct call c;
+  db_tensor *in[] = {x, value.t};
+  bool tensor = value.kind == DB_OPERAND_TENSOR;
+  if (!call_begin_sized(&c, "assign", file, line, tensor ? 2 : 1, in)) return assign_failed(x, c.result);
+  if (!number_fits(&value, x->dtype))
+    return assign_failed(x, call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name));
+  struct expr e = operand_expr(&value, x->dtype);
+  for (unsigned i = 0; i < e.rank; i++) {
+    int64_t have = e.dim[e.rank - 1 - i], want = i < x->rank ? x->dim[x->rank - 1 - i] : 1;
+    if (e.rank > x->rank || (have != want && have != 1))
+      return assign_failed(x, call_fail(&c, "of %s to %s, which it does not broadcast to", SHAPE(*value.t), SHAPE(*x)));
+  }
+  if (tensor && value.t->value == x->value) return call_same(&c, x);
+  return call_assign(&c, expr_of(x), expr_broadcast(e, x->rank, x->dim));
+}
