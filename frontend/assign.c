@@ -1,6 +1,7 @@
 /* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory: realize.c. */
 #include "internal.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays one. */
@@ -39,29 +40,59 @@ static int own_memory(struct value *v) {
   return value_takes_copy(v, offset);
 }
 
+static bool is_pending_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
+
+/* Whether any of the tensors but the first is built on v. */
+static bool others_need(const struct call *c, struct value *v) {
+  struct value **others = malloc(c->nin * sizeof(struct value *));
+  struct reach reach = {0};
+  bool need = !others;
+  for (unsigned i = 1; i < c->nin && others; i++) others[i - 1] = c->in[i]->value;
+  need = need || !values_reach(others, c->nin - 1, &reach);
+  for (size_t i = 0; i < reach.n; i++) need |= reach.values[i] == v;
+  reach_free(&reach);
+  free(others);
+  return need;
+}
+
+/* An assign of value to target, or to the elements of it that view selects. NULL: out of memory. */
+static struct value *assign_new(struct call *c, struct value *target, struct uop *view, struct uop *value) {
+  struct value **src = malloc(c->nin * sizeof(struct value *)), *v = NULL;
+  struct uop *u = uop_new(rt.graph, OP_ASSIGN, value->dtype, 1, (union uop_arg){0}, 0,
+                          (struct uop *[]){value_node(target), view, value}, 3);
+  if (!src) return NULL;
+  src[0] = target;
+  for (unsigned i = 1; i < c->nin; i++) src[i] = c->in[i]->value;
+  v = value_over(u, c->slot, src, c->nin);
+  if (v) target->targeted++, v->assigns = true, v->file = c->file, v->line = c->line;
+  free(src);
+  return v;
+}
+
 db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   db_tensor *x = c->in[0];
-  struct value *old = x->value, *v;
+  struct value *old = x->value, *target = old, *v;
   struct uop *before = value_node(old);
-  bool whole = view.u == before, pending = !old->real && !old->stale && old->expr->op == OP_ASSIGN;
   if (graph_error(rt.graph)) return assign_failed(x, call_fail(c, "%s", graph_error(rt.graph)));
-  rt.holding = true;
-  int err = whole || pending ? 0 : own_memory(old);
-  rt.holding = false;
-  if (err) return assign_failed(x, call_fail(c, "%s", db_error()));
-  struct uop *now = value_node(old);
-  if (now != before) {
-    view.u = uop_substitute(rt.graph, view.u, &before, &now, 1);
-    value.u = uop_substitute(rt.graph, value.u, &before, &now, 1);
+  if (view.u == before) { /* all of it: what was assigned before and is not needed goes */
+    if (is_pending_assign(target) && !others_need(c, target))
+      while (is_pending_assign(target)) target = target->src[0];
+    bool in_place = is_pending_assign(target) || value_whole_memory(target);
+    v = in_place ? assign_new(c, target, value_node(target), value.u)
+                 : value_new(value.u, c->slot, c->in + 1, c->nin - 1);
+  } else {
+    rt.holding = true;
+    int err = is_pending_assign(old) ? 0 : own_memory(old);
+    rt.holding = false;
+    if (err) return assign_failed(x, call_fail(c, "%s", db_error()));
+    struct uop *now = value_node(old);
+    if (now != before) {
+      view.u = uop_substitute(rt.graph, view.u, &before, &now, 1);
+      value.u = uop_substitute(rt.graph, value.u, &before, &now, 1);
+    }
+    v = assign_new(c, old, view.u, value.u);
   }
-  struct uop *u = value.u;
-  if (!whole || pending || value_whole_memory(old))
-    u = uop_new(rt.graph, OP_ASSIGN, x->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){now, view.u, value.u}, 3);
-  unsigned skip = u == value.u; /* x itself is not looked at any more */
-  v = value_new(u, c->slot, c->in + skip, c->nin - skip);
   if (!v) return assign_failed(x, call_fail(c, "out of memory"));
-  v->file = c->file;
-  v->line = c->line;
   replace_value(x, v);
   return call_same(c, x);
 }

@@ -31,7 +31,7 @@ struct storage {        /* the memory of one BUFFER node */
   int64_t id;
   db_buffer *buffer;
   size_t bytes, size;     /* allocated, asked for */
-  struct value *assigned; /* while assigns are looked through: whose memory one overwrites */
+  struct value *assigned; /* while assigns are looked through: one that overwrites it */
   uint32_t refs;
   uint8_t slot;
 };
@@ -85,8 +85,10 @@ struct value {
   struct value *prev, *next; /* in rt.values */
   uint32_t refs;             /* tensors and dependents */
   uint32_t dependents;       /* values built on expr */
+  uint32_t targeted;         /* assigns on it */
   uint32_t mark;             /* of the last walk */
   bool placed;               /* some memory, and so a device, is in expr */
+  bool assigns;              /* expr is an ASSIGN on src[0] */
   bool stale;                /* its memory was overwritten by an assign; expr names what it was */
   bool superseded;           /* of an assign being realized: another goes on from it */
   bool tracked;              /* a leaf is in expr: once realized it keeps expr and src, the way for gradients */

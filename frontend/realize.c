@@ -17,6 +17,7 @@ static bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->
 
 struct realizing {
   const struct env *env;
+  bool keeps; /* assigns overwrite nothing */
   struct reach reach;
   struct value **values; /* one a root */
   struct uop **roots;
@@ -97,7 +98,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
   }
   if (u && (!contiguous || value_is_contiguous(v, &offset))) return 0;
   if (!u) u = v->expr;
-  if (u->op == OP_ASSIGN) return add_root(r, v, u);
+  if (v->assigns && !v->real) return add_root(r, v, u);
   /* What has no memory in it computes where a COPY says. */
   enum op op = v->placed ? OP_CONTIGUOUS : OP_COPY;
   return add_root(r, v, uop_new(rt.graph, op, u->dtype, 1, (union uop_arg){0}, v->placed ? 0 : v->slot, &u, 1));
@@ -105,7 +106,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
 
 /* ---- assigns ---- */
 
-static bool is_assign(const struct value *v) { return !v->real && !v->stale && v->expr->op == OP_ASSIGN; }
+static bool is_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
 /* The value in memory that v, an assign, and the assigns it goes on from overwrite. */
 static struct value *overwritten(const struct value *v) {
@@ -114,21 +115,31 @@ static struct value *overwritten(const struct value *v) {
   return x;
 }
 
+/* Whether an assign that is not v, or that v goes on from, is to be done on the same memory. */
+static bool is_contended(const struct value *v) {
+  for (; is_assign(v); v = v->src[0])
+    if (v->src[0]->targeted > 1) return true;
+  return false;
+}
+
+/* The assigns within reach that none goes on from. */
+static void mark_superseded(const struct reach *reach) {
+  for (size_t i = 0; i < reach->n; i++) reach->values[i]->superseded = false;
+  for (size_t i = 0; i < reach->n; i++)
+    if (is_assign(reach->values[i])) reach->values[i]->src[0]->superseded = true;
+}
+static bool is_last(const struct value *v) { return is_assign(v) && !v->superseded; }
+
 /* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is there, a copy takes its place. */
 static int take_assigns(struct realizing *r) {
-  for (size_t i = 0; i < r->reach.n; i++)
-    if (is_assign(r->reach.values[i])) r->reach.values[i]->superseded = false;
-  for (size_t i = 0; i < r->reach.n; i++)
-    if (is_assign(r->reach.values[i]) && is_assign(r->reach.values[i]->src[0]))
-      r->reach.values[i]->src[0]->superseded = true;
   for (size_t i = 0; i < r->reach.n; i++) {
     struct value *v = r->reach.values[i];
-    if (!is_assign(v) || v->superseded) continue;
+    if (!is_last(v)) continue;
     struct value *x = overwritten(v);
     struct uop *buffer = x->real ? buffer_under(x->real) : buffer_under(x->expr);
     if (!x->storage) return stale_error(r, buffer->arg.i);
     add_root(r, v, v->expr);
-    if (x->storage->refs > 1) {
+    if (r->keeps || x->storage->refs > 1 || is_contended(v)) {
       size_t bytes = (size_t)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
       int64_t id = rt.next_buffer++;
       struct storage *copy = storage_new(x->slot, id, bytes);
@@ -146,38 +157,36 @@ static int take_assigns(struct realizing *r) {
   return 0;
 }
 
-/* Two assigns on the same memory that do not go on from each other: one is to be realized before. NULL: there are no such. */
+/* Of two assigns on the same memory that do not go on from each other, one, which is to be realized before. NULL: there are no such. */
 static struct value *rival(const struct reach *reach) {
-  for (size_t i = 0; i < reach->n; i++) {
+  struct value *found = NULL;
+  for (size_t i = 0; i < reach->n && !found; i++) {
     struct value *v = reach->values[i];
-    if (!is_assign(v)) continue;
-    struct value *x = overwritten(v);
-    if (!x->storage) continue;
-    if (x->storage->assigned && x->storage->assigned != x) return v;
-    x->storage->assigned = x;
+    if (!is_last(v) || !overwritten(v)->storage) continue;
+    struct value **last = &overwritten(v)->storage->assigned;
+    if (*last && *last != v) found = v;
+    *last = v;
   }
-  return NULL;
-}
-static void forget_rivals(const struct reach *reach) {
   for (size_t i = 0; i < reach->n; i++)
-    if (is_assign(reach->values[i]) && overwritten(reach->values[i])->storage)
+    if (is_last(reach->values[i]) && overwritten(reach->values[i])->storage)
       overwritten(reach->values[i])->storage->assigned = NULL;
+  return found;
 }
 
-/* v has been computed in s: nothing built on what was there may read it any more. */
+/* The memory that v, an assign, has been computed in. Nothing built on what was there may read it any more. */
 static struct storage *assigned(struct value *v) {
-  struct value *x = v->src[0], *base = overwritten(v);
+  struct value *base = overwritten(v);
   struct storage *s = v->copy;
-  if (!s) {
-    s = base->storage;
-    base->real = NULL;
-    base->storage = NULL;
-    base->stale = true, base->file = v->file, base->line = v->line;
-    storage_rename(s, rt.next_buffer++);
-  }
   v->copy = NULL;
-  for (; x != base; x = x->src[0]) x->stale = true, x->file = v->file, x->line = v->line;
-  return s;
+  if (s) return s;
+  s = base->storage;
+  base->real = NULL;
+  base->storage = NULL;
+  storage_rename(s, rt.next_buffer++);
+  for (struct value *x = v->src[0];; x = x->src[0]) {
+    x->stale = true, x->file = v->file, x->line = v->line;
+    if (x == base) return s;
+  }
 }
 
 /* ---- the whole ---- */
@@ -232,7 +241,7 @@ static int execute(struct realizing *r) {
   if (!err && !(e = executable_get(r->env, &b))) err = -EINVAL;
   if (!err) err = executable_run(e, &b, r->env, made);
   for (unsigned i = 0; i < r->n && !err; i++) /* renames come before anything names the memory */
-    if (r->roots[i]->op == OP_ASSIGN) {
+    if (is_assign(r->values[i])) {
       storage_release(made[i]);
       made[i] = assigned(r->values[i]);
     }
@@ -247,27 +256,53 @@ static int execute(struct realizing *r) {
   return err;
 }
 
-int realize_values(struct value *const *v, unsigned n, bool contiguous) {
-  struct realizing r = {0};
+/* Of the values asked for, one that is what lies in memory, as it is or once an assign is done, before others of the assigns write there. It is to be
+ * realized first, and of several the one that fewest assigns come before. NULL: there is none. */
+static struct value *earliest(struct value *const *v, unsigned n, const struct reach *all) {
+  struct value *best = NULL;
+  size_t fewest = SIZE_MAX, assigns = 0;
+  for (size_t i = 0; i < all->n; i++) assigns += is_assign(all->values[i]);
+  for (unsigned i = 0; i < n && assigns && n > 1; i++) {
+    struct reach own;
+    struct uop *u = binder_resolve(rt.binder, v[i]->expr);
+    size_t before = 0;
+    if (v[i]->real || is_assign(v[i]) || view_of(u)) continue;
+    while (is_movement(u) || u->op == OP_CONTIGUOUS) u = binder_resolve(rt.binder, u->src[0]);
+    if ((u->op != OP_BUFFER && u->op != OP_ASSIGN) || !values_reach(&v[i], 1, &own)) continue;
+    for (size_t k = 0; k < own.n; k++) before += is_assign(own.values[k]);
+    reach_free(&own);
+    if (before < fewest) fewest = before, best = v[i];
+  }
+  return best;
+}
+
+static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
+  struct realizing r = {.keeps = keeps};
   int err = env_get(&r.env);
   if (err || (err = runtime_init())) return err;
   graph_collect();
   for (struct value *first = v[0]; first;) {
     reach_free(&r.reach);
-    if (!values_reach(v, n, &r.reach)) return db_fail(-ENOMEM, "realize: out of memory");
+    if (!values_reach(v, n, &r.reach) || !binder_begin(rt.binder, rt.graph)) {
+      err = db_fail(-ENOMEM, "realize: out of memory");
+      goto out;
+    }
+    for (size_t i = 0; i < r.reach.n; i++)
+      if (r.reach.values[i]->real && !binder_replace(rt.binder, r.reach.values[i]->expr, r.reach.values[i]->real)) {
+        err = db_fail(-ENOMEM, "realize: out of memory");
+        goto out;
+      }
+    mark_superseded(&r.reach);
     first = rival(&r.reach);
-    forget_rivals(&r.reach);
-    if (first && (err = realize_values(&first, 1, false))) goto out;
+    if (!first) first = earliest(v, n, &r.reach);
+    if (first && (err = realize(&first, 1, false, true))) goto out; /* the others may read what it would overwrite */
   }
   r.roots = calloc(n + r.reach.n, sizeof *r.roots);
   r.values = calloc(n + r.reach.n, sizeof(struct value *));
-  if (!r.roots || !r.values || !binder_begin(rt.binder, rt.graph)) {
+  if (!r.roots || !r.values) {
     err = db_fail(-ENOMEM, "realize: out of memory");
     goto out;
   }
-  for (size_t i = 0; i < r.reach.n; i++)
-    if (r.reach.values[i]->real && !binder_replace(rt.binder, r.reach.values[i]->expr, r.reach.values[i]->real))
-      err = db_fail(-ENOMEM, "realize: out of memory");
   for (unsigned i = 0; i < n && !err; i++) err = take(&r, v[i], contiguous);
   if (!err && r.n) err = take_assigns(&r);
   if (!err && r.n) err = execute(&r);
@@ -282,3 +317,5 @@ out:
   free(r.values);
   return err;
 }
+
+int realize_values(struct value *const *v, unsigned n, bool contiguous) { return realize(v, n, contiguous, false); }

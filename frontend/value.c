@@ -61,6 +61,7 @@ static void unlink_value(struct value *v) {
 static void drop_sources(struct value *v, struct value **dead) {
   for (unsigned i = 0; i < v->nsrc; i++) {
     struct value *s = v->src[i];
+    if (v->assigns && !i) s->targeted--;
     if (--s->dependents == 0 && s->real && !s->tracked) s->expr = s->real;
     if (--s->refs) continue;
     unlink_value(s);
