@@ -254,6 +254,7 @@ bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, t
 
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
+
 /* ---- assign.c ---- */
 /* c->in[0] stands from now on for what it was with the elements that view selects replaced by value's: view is movement over its expression, value is of the
  * view's shape and of its type. Returns the tensor; drops the lock. */

@@ -76,7 +76,7 @@ static void axes(void **state) {
 
 static void types(void **state) {
   DB_SCOPE {
-    db_tensor *f = zeros(2, 2), *b = db_lt(f, 1), *i = db_zeros(DB_I32, NULL, 2), *u = db_zeros(DB_U8, NULL, 2);
+    db_tensor *f = zeros(2, 2), *b = db_lt(f, 1), *u = db_zeros(DB_U8, NULL, 2);
     poisoned(db_neg(b), "neg", "bool");
     poisoned(db_not(f), "not", "f32");
     poisoned(db_sub(b, b), "sub", "bool");
