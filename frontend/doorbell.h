@@ -535,6 +535,83 @@ db_tensor *db_contiguous_at(DB_AT, db_tensor *x);
 #define db_to(x, dev) db_to_at(DB_HERE, x, dev)
 db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 
+/* ---- indexing: as NumPy has it, for x[...] of numbers, slices and tensors of integers ---- */
+
+/* Tensors as subscripts broadcast together; their axes stand where the first one was, or in front when numbers and tensors are not side by side.
+ * Negative numbers count from the end. A number outside of its axis is an error; where a tensor is outside, 0 is read and nothing written. */
+enum db_subscript_kind {
+  DB_SUBSCRIPT_WHOLE,
+  DB_SUBSCRIPT_PICK,
+  DB_SUBSCRIPT_SLICE,
+  DB_SUBSCRIPT_NEW,
+  DB_SUBSCRIPT_REST,
+  DB_SUBSCRIPT_TENSOR
+};
+typedef struct db_subscript {
+  enum db_subscript_kind kind;
+  int64_t begin, end, step;
+  db_tensor *t;
+} db_subscript;
+#define DB_OPEN                    INT64_MIN /* a slice's end that is the axis' own */
+#define DB_WHOLE                   ((db_subscript){DB_SUBSCRIPT_WHOLE, 0, 0, 1, 0})
+#define DB_PICK(i)                 ((db_subscript){DB_SUBSCRIPT_PICK, i, 0, 1, 0})           /* drops the axis */
+#define DB_SLICE(begin, end, step) ((db_subscript){DB_SUBSCRIPT_SLICE, begin, end, step, 0}) /* begin:end:step */
+#define DB_NEW_AXIS                ((db_subscript){DB_SUBSCRIPT_NEW, 0, 0, 1, 0})
+#define DB_REST                    ((db_subscript){DB_SUBSCRIPT_REST, 0, 0, 1, 0}) /* as many whole axes as it takes: ... */
+#define DB_BY(tensor)              ((db_subscript){DB_SUBSCRIPT_TENSOR, 0, 0, 1, tensor})
+#define DB_SUBSCRIPTS(...)                                                                                             \
+  (const db_subscript[]){__VA_ARGS__}, (unsigned)(sizeof((db_subscript[]){__VA_ARGS__}) / sizeof(db_subscript))
+#define db_index(x, ...) db_index_at(DB_HERE, x, DB_SUBSCRIPTS(__VA_ARGS__))
+db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n);
+/* x with what is indexed replaced by a number or a tensor that broadcasts to it; of places named twice the last one counts. */
+#define db_setitem(x, value, ...) db_setitem_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
+db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
+
+/* The places along an axis that a vector of integers names. db_take: of x in row-major order, in the shape of the index. */
+#define db_index_select(x, axis, index) db_index_select_at(DB_HERE, x, axis, index)
+db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
+#define db_take(x, index) db_take_at(DB_HERE, x, index)
+db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index);
+/* In the shape of an index of x's rank, not larger than x off the axis: x at that place along the axis. */
+#define db_gather(x, axis, index) db_gather_at(DB_HERE, x, axis, index)
+db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
+/* The inverse: x with the elements of value, a number or a tensor not smaller than the index, put at these places. Of several that come to one
+ * place the last one replaces it; or they are reduced, with x (db_scatter_reduce's last argument) or without it. The same on every run.
+ * Costs as many steps as there are places for each element of the index. */
+enum db_scatter {
+  DB_SCATTER_REPLACE,
+  DB_SCATTER_SUM,
+  DB_SCATTER_PROD,
+  DB_SCATTER_MAX,
+  DB_SCATTER_MIN,
+  DB_SCATTER_MEAN, /* integers: rounded down */
+};
+#define db_scatter(x, axis, index, value)                                                                              \
+  db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), DB_SCATTER_REPLACE, true)
+#define db_scatter_add(x, axis, index, value)                                                                          \
+  db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), DB_SCATTER_SUM, true)
+#define db_scatter_reduce(x, axis, index, value, mode, with_x)                                                         \
+  db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), mode, with_x)
+db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_operand value, enum db_scatter mode,
+                         bool with_x);
+/* x, or value where the mask (bool) is set; in x's type. */
+#define db_masked_fill(x, mask, value) db_masked_fill_at(DB_HERE, x, mask, DB_OPERAND(value))
+db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand value);
+/* These two realize the mask (x) at once and read it, as their size depends on it. db_masked_select: a vector of x where the mask is set.
+ * db_nonzero: i64 [count, rank], the coordinates of what is not 0, in row-major order. */
+#define db_masked_select(x, mask) db_masked_select_at(DB_HERE, x, mask)
+db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask);
+#define db_nonzero(x) db_nonzero_at(DB_HERE, x)
+db_tensor *db_nonzero_at(DB_AT, db_tensor *x);
+/* i64, with a new last axis: 1 at x's place, else 0; only zeros where x is not below classes. */
+#define db_one_hot(x, classes) db_one_hot_at(DB_HERE, x, classes)
+db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes);
+/* i64: how many elements of x are 0, 1, ... n - 1; how many lie in each of the bins from low to high, which belongs to the last. */
+#define db_bincount(x, n) db_bincount_at(DB_HERE, x, n)
+db_tensor *db_bincount_at(DB_AT, db_tensor *x, int64_t n);
+#define db_histogram(x, bins, low, high) db_histogram_at(DB_HERE, x, bins, low, high)
+db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double high);
+
 /* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
 
 enum db_reduce_op {

@@ -218,8 +218,7 @@ struct expr operand_expr(const db_operand *o, enum dtype t) {
   return o->kind == DB_OPERAND_INT ? expr_const(t, (double)o->i, o->i) : expr_const(t, o->f, expr_whole(o->f));
 }
 
-/* The shape that x and dim (rank, in place) broadcast to; false when they do not. */
-static bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim) {
+bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim) {
   unsigned n = x->rank > *rank ? x->rank : *rank;
   int64_t out[MAX_RANK];
   for (unsigned i = 0; i < n; i++) {
@@ -306,6 +305,17 @@ db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b) {
     t = a.kind == DB_OPERAND_FLOAT || b.kind == DB_OPERAND_FLOAT ? DT_F32 : DT_I32;
   struct expr e[3];
   if (!meet(&c, o, 3, (enum dtype[]){DT_BOOL, t, t}, e)) return c.result;
+  return call_end(&c, expr_where(e[0], e[1], e[2]));
+}
+
+db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand value) {
+  struct call c;
+  db_operand o[3] = {db_operand_tensor(mask), value, db_operand_tensor(x)};
+  db_tensor *in[3];
+  if (!call_begin_sized(&c, "masked_fill", file, line, operand_tensors(o, 3, in), in)) return c.result;
+  if (mask->dtype != DT_BOOL) return call_fail(&c, "the mask is of %s, not bool", dtype_info[mask->dtype].name);
+  struct expr e[3];
+  if (!meet(&c, o, 3, (enum dtype[]){DT_BOOL, x->dtype, x->dtype}, e)) return c.result;
   return call_end(&c, expr_where(e[0], e[1], e[2]));
 }
 

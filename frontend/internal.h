@@ -225,6 +225,8 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) __attribute__((format
 db_tensor *call_end(struct call *c, struct expr e);
 /* The slot for a new tensor on dev; the call holds a reference on it until it ends. False once the call has failed. */
 bool call_device(struct call *c, db_device *dev);
+/* Ends a call without a result: drops the lock. */
+void call_leave(struct call *c);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 /* Ends with a tensor that exists; drops the lock. */
@@ -251,6 +253,16 @@ bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsig
 /* Fills dim from a list; false after call_fail into c->result. */
 bool call_shape(struct call *c, db_list list, int64_t *dim);
 bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, too */
+
+/* The shape that x and dim (rank, in place) broadcast to; false when they do not. */
+bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim);
+
+/* ---- indexing.c, scatter.c ---- */
+/* An index as signed numbers that hold n, negative ones counted from the end; what lies outside of n stays outside. */
+struct expr expr_wrapped_index(struct expr index, int64_t n);
+/* x with src put along an axis where index (of src's shape; off the axis of x's, too) says. x has less than MAX_RANK axes. */
+struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct expr src, enum db_scatter mode,
+                         bool with_x);
 
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */

@@ -159,7 +159,7 @@ static db_tensor *poisoned(struct poison *p) {
 
 static db_tensor *spread(const db_tensor *from) { return from == &no_memory ? &no_memory : poisoned(from->poison); }
 
-static void finish(struct call *c) {
+void call_leave(struct call *c) {
   if (c->holds_slot) slot_release(c->slot);
   pthread_mutex_unlock(&rt.lock);
 }
@@ -177,7 +177,7 @@ db_tensor *call_fail(struct call *c, const char *fmt, ...) {
     strcpy(p->text, text);
   }
   c->result = poisoned(p);
-  finish(c);
+  call_leave(c);
   return c->result;
 }
 
@@ -225,7 +225,7 @@ db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigne
     memcpy(x->dim, dim, rank * sizeof *dim);
     c->result = publish(x);
   }
-  finish(c);
+  call_leave(c);
   return c->result;
 }
 
