@@ -678,6 +678,20 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_CUMMIN, x, axis)
 #define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_LOGCUMSUMEXP, x, axis)
 
+/* Sorted along an axis, equal elements in the order they had; NaN is greater than all numbers. db_argsort: i64, the places the elements come
+ * from. A few kernels up to 1024 elements, a few more for each doubling of that. */
+#define db_sort(x, axis, descending)    db_sort_at(DB_HERE, x, axis, descending)
+#define db_argsort(x, axis, descending) db_argsort_at(DB_HERE, x, axis, descending)
+db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending);
+db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending);
+/* The k largest (or least) along an axis in order, and, unless places is NULL, their places (i64). */
+#define db_topk(x, k, axis, largest, places) db_topk_at(DB_HERE, x, k, axis, largest, places)
+db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places);
+/* The middle one of an axis in order, the lower of two; NaN if there is one. */
+#define db_median(x, axis)      db_median_at(DB_HERE, x, axis, false)
+#define db_median_keep(x, axis) db_median_at(DB_HERE, x, axis, true)
+db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep);
+
 #define db_softmax(x, axis)     db_softmax_at(DB_HERE, x, axis, false)
 #define db_log_softmax(x, axis) db_softmax_at(DB_HERE, x, axis, true)
 db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm);

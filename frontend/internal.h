@@ -264,6 +264,10 @@ struct expr expr_wrapped_index(struct expr index, int64_t n);
 struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct expr src, enum db_scatter mode,
                          bool with_x);
 
+/* ---- sort.c ---- */
+/* The places along the last axis that the sorted elements come from; i32. */
+struct expr expr_argsort(struct expr x, bool descending);
+
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
 
