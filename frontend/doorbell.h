@@ -158,6 +158,53 @@ db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dty
 #define db_triu(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, true)
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
 
+/* ---- random numbers: a pure function of the seed, the number of the call and the element's place, the same on every device ---- */
+
+/* The generator (Threefry-2x32) starts as if seeded with 0. A tensor's numbers are fixed when it is made, not when it is computed. */
+void db_manual_seed(uint64_t seed);
+enum db_random {
+  DB_UNIFORM, /* [a, b); from 0 to 1 in steps of 2^-24, for f64 2^-53 */
+  DB_NORMAL,  /* mean a, standard deviation b */
+};
+db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype dtype, db_device *dev, db_list shape);
+db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x);
+#define db_rand(dtype, dev, ...)  db_random_at(DB_HERE, DB_UNIFORM, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_randn(dtype, dev, ...) db_random_at(DB_HERE, DB_NORMAL, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_uniform(low, high, dtype, dev, ...)                                                                         \
+  db_random_at(DB_HERE, DB_UNIFORM, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_normal(mean, std, dtype, dev, ...)                                                                          \
+  db_random_at(DB_HERE, DB_NORMAL, mean, std, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_rand_like(x)  db_random_like_at(DB_HERE, DB_UNIFORM, x)
+#define db_randn_like(x) db_random_like_at(DB_HERE, DB_NORMAL, x)
+/* Whole numbers from low up to but without high; of any type of numbers that holds them. */
+#define db_randint(low, high, dtype, dev, ...) db_randint_at(DB_HERE, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
+db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_device *dev, db_list shape);
+/* i64: 0 .. n - 1 in a random order. */
+#define db_randperm(n, dev) db_randperm_at(DB_HERE, n, dev)
+db_tensor *db_randperm_at(DB_AT, int64_t n, db_device *dev);
+/* Weights to start from, [outputs, inputs, window...]; fan in and out count the window. */
+enum db_initial {
+  DB_SCALED_UNIFORM,  /* within 1 / sqrt(number of elements) */
+  DB_GLOROT_UNIFORM,  /* within sqrt(6 / (fan in + fan out)) */
+  DB_KAIMING_UNIFORM, /* within sqrt(6 / ((1 + a^2) * fan in)), a the slope of a leaky relu below 0 */
+  DB_KAIMING_NORMAL,  /* standard deviation sqrt(2 / ((1 + a^2) * fan in)) */
+};
+db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, db_device *dev, db_list shape);
+#define db_scaled_uniform(dtype, dev, ...)                                                                             \
+  db_initial_at(DB_HERE, DB_SCALED_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_glorot_uniform(dtype, dev, ...)                                                                             \
+  db_initial_at(DB_HERE, DB_GLOROT_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_kaiming_uniform(a, dtype, dev, ...)                                                                         \
+  db_initial_at(DB_HERE, DB_KAIMING_UNIFORM, a, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_kaiming_normal(a, dtype, dev, ...)                                                                          \
+  db_initial_at(DB_HERE, DB_KAIMING_NORMAL, a, dtype, dev, DB_LIST(__VA_ARGS__))
+/* 1 with the probability that each element of p (floats) gives, else 0; of p's type. */
+#define db_bernoulli(p) db_bernoulli_at(DB_HERE, p)
+db_tensor *db_bernoulli_at(DB_AT, db_tensor *p);
+/* i64: n places along the last axis of weights (one or two axes), each as probable as its weight. */
+#define db_multinomial(weights, n, replacement) db_multinomial_at(DB_HERE, weights, n, replacement)
+db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacement);
+
 /* ---- queries; a poisoned tensor has rank 0 and no type ---- */
 
 unsigned db_rank(const db_tensor *t);
