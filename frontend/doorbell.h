@@ -943,6 +943,20 @@ static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
 db_tensor *db_grad_of_at(DB_AT, db_tensor *t);
 void db_zero_grad(db_tensor *t);
 
+/* Sums of products: "ij,jk->ik" names the axes of each tensor, then those of the result; what the result lacks is summed. Letters in both
+ * cases, ... for any axes, a name twice in one tensor for its diagonal; without -> the result has what is named once, in alphabetical order. Types
+ * are those of db_matmul. */
+#define db_einsum(spec, ...)    db_einsum_at(DB_HERE, spec, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__))
+#define db_einsum_n(spec, x, n) db_einsum_at(DB_HERE, spec, x, n)
+db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n);
+/* [m, n]: every element of a times every one of b. */
+#define db_outer(a, b) db_outer_at(DB_HERE, a, b)
+db_tensor *db_outer_at(DB_AT, db_tensor *a, db_tensor *b);
+/* Products over the last axes of both. */
+#define db_inner(a, b) db_inner_at(DB_HERE, a, b)
+db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b);
+#define db_bmm(a, b) db_matmul(a, b)
+
 /* ---- watching ---- */
 
 /* One command that a realize ran. */
