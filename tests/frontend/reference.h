@@ -15,6 +15,7 @@ struct args {
   } key[CASE_KEYS];
   int64_t list[8][CASE_NUMBERS];
   unsigned nlists;
+  db_subscript subscript[CASE_INPUTS];
   db_device *dev;
 };
 /* What one result has to be. */
@@ -234,6 +235,38 @@ static const char *const pad_modes[] = {"reflect", "replicate", "circular", NULL
     call;                                                                                                              \
     out[I("pick")];                                                                                                    \
   })
+/* "1;2:5;::-1;:;n;r;t1": a number, slices, all, a new axis, the rest, an input. */
+static unsigned key_subscripts(const struct args *a, db_subscript *to) {
+  unsigned n = 0;
+  for (const char *s = must_key(a, "at"); *s; s += *s == ';') {
+    db_subscript *k = &to[n++];
+    if (n > CASE_INPUTS) fail_msg("too many subscripts");
+    size_t length = strcspn(s, ";");
+    const char *colon = memchr(s, ':', length);
+    if (*s == 'n' || *s == 'r' || *s == 't') {
+      *k = *s == 'n' ? DB_NEW_AXIS : *s == 'r' ? DB_REST : DB_BY(a->in[atoi(s + 1)]);
+    } else if (length == 1 && colon) {
+      *k = DB_WHOLE;
+    } else if (colon) {
+      const char *second = memchr(colon + 1, ':', length - (size_t)(colon + 1 - s)), *end = s + length;
+      *k = DB_SLICE(colon == s ? DB_OPEN : atoll(s), colon + 1 == end || colon[1] == ':' ? DB_OPEN : atoll(colon + 1),
+                    second && second + 1 != end ? atoll(second + 1) : 1);
+    } else {
+      *k = DB_PICK(atoll(s));
+    }
+    s += length;
+  }
+  return n;
+}
+#define SUBSCRIPTS (a->subscript), key_subscripts(a, a->subscript)
+static const char *const scatter_modes[] = {"replace", "sum", "prod", "max", "min", "mean", NULL};
+#define SCATTER_MODE (enum db_scatter) key_choice(a, "mode", scatter_modes)
+#define SCATTERED    (z ? db_operand_tensor(z) : key_operand(a))
+#define TOPK                                                                                                           \
+  ({                                                                                                                   \
+    db_tensor *places, *best = db_topk(x, I("k"), I("axis"), I("largest"), &places);                                   \
+    I("pick") ? places : best;                                                                                         \
+  })
 #define TERNARY(op)                                                                                                    \
   (a->nin == 3 ? db_ternary_at(DB_HERE, op, db_operand_tensor(x), db_operand_tensor(y), db_operand_tensor(z))          \
                : db_ternary_at(DB_HERE, op, db_operand_tensor(x), key_number(a, "low"), key_number(a, "high")))
@@ -404,8 +437,8 @@ static unsigned run_batch(struct batch *b) {
 static const struct {
   const char *name;
   unsigned least;
-} families[] = {{"unary", 713},    {"binary", 983}, {"math", 612}, {"create", 274},  {"shape", 226},
-                {"movement", 281}, {"reduce", 466}, {"scan", 332}, {"matmul", 53},   {"conv", 74},
+} families[] = {{"unary", 713},    {"binary", 983}, {"math", 612}, {"create", 274},  {"shape", 226}, {"index", 247},
+                {"movement", 281}, {"reduce", 466}, {"scan", 332}, {"sort", 209},    {"matmul", 98}, {"conv", 74},
                 {"pool", 128},     {"norm", 83},    {"loss", 157}, {"attention", 22}};
 
 /* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many differ. */

@@ -25,3 +25,18 @@ case("matmul", [In("f32", (6, 8), view=[("shrink", 1, 5, 2, 7), ("flip", 0)]), I
 case("matmul", [In("f32", data=[[1, NAN], [INF, 0], [0, 0]]), In("f32", data=[[1, 2], [0, -1]])], torch.matmul, grad=False)
 case("matmul", [In("i64", data=np.array([[2**62, 3], [-2**63, 1]], object)), In("i64", data=np.array([[4, 1], [5, -1]], object))], np.matmul, arrays=True)
 case("matmul", [In("i8", data=[[127, 127], [-128, 5]]), In("i8", data=[[127, 2], [127, 3]])], np.matmul, arrays=True)
+
+# ---- sums of products by name, outer and inner products
+EINSUM = (("ij,jk->ik", (2, 3), (3, 4)), ("ij,jk", (2, 3), (3, 4)), ("ij->ji", (2, 3)), ("ij->i", (2, 3)), ("ij->", (2, 3)), ("i,i->", (4,), (4,)), ("i,j->ij", (2,), (3,)),
+          ("bij,bjk->bik", (2, 3, 4), (2, 4, 2)), ("bhid,bhjd->bhij", (2, 2, 3, 4), (2, 2, 5, 4)), ("ii->i", (3, 3)), ("ii", (3, 3)), ("ij,ij->ij", (2, 3), (2, 3)), ("ij,kj->ki", (2, 3), (4, 3)),
+          ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 2)), ("...i,i->...", (2, 3, 4), (4,)), ("ij,jk,kl->il", (2, 3), (3, 2), (2, 4)), ("a,b,c->cab", (2,), (3,), (2,)), ("ijk->kj", (2, 3, 4)),
+          ("Ab,bA->A", (2, 3), (3, 2)), ("iij->ij", (2, 2, 3)), ("ba,ca", (2, 3), (4, 3)), ("...i->...", (2, 0)))
+for spec, *shapes in EINSUM:
+    case("einsum", [In("f32", s) for s in shapes], lambda *x: torch.einsum(spec, *x), tol=1e-5, gtol=1e-5, spec=spec)
+for t in ("i32", "u8", "f16", "bf16", "f64", "i64"):
+    case("einsum", [In(t, (2, 3)), In(t, (3, 4))], lambda *x: torch.einsum("ij,jk->ki", *x), tol=2 * TOL.get(t, 0), spec="ij,jk->ki")
+    case("outer", [In(t, (3,)), In(t, (4,))], torch.outer, tol=TOL.get(t, 0))
+    case("inner", [In(t, (2, 3)), In(t, (4, 3))], torch.inner, tol=2 * TOL.get(t, 0))
+for a, b in (((3,), (3,)), ((2, 2, 3), (4, 3)), ((3,), (2, 3)), ((2, 0), (3, 0))):
+    case("inner", [In("f32", a), In("f32", b)], torch.inner, tol=1e-5, gtol=1e-5)
+case("outer", [In("f32", (3,)), In("f32", (0,))], torch.outer)
