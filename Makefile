@@ -38,7 +38,7 @@ ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hid
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
-LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -lm -ldl
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lm -ldl
 
 # ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
 FOLDERS := hcq emu graph compiler frontend
@@ -261,7 +261,7 @@ lint:
 	$(Q)clang-tidy-$(LLVM) --quiet $(filter-out tests/% %.simd.c graph/rulegen/%,$(filter %.c,$(C_FILES))) -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) 2>/dev/null
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ---------------------------------------------------------------------------------------
-DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev
+DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev
 # NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 deps:

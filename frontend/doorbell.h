@@ -957,6 +957,19 @@ db_tensor *db_outer_at(DB_AT, db_tensor *a, db_tensor *b);
 db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b);
 #define db_bmm(a, b) db_matmul(a, b)
 
+/* ---- files: .safetensors, .npz and .npy, by the end of the name ---- */
+
+struct db_named {
+  const char *name; /* "" in a .npy, which holds one tensor */
+  db_tensor *tensor;
+};
+/* All tensors of a file, on dev (NULL: the default device); db_named_free releases them. 0, or a negative errno: a file that is cut
+ * short, malformed or of an unknown type gives a message in db_error() and nothing else. */
+int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n);
+void db_named_free(struct db_named *named, unsigned n);
+/* Writes the tensors, which are realized and read for that. .npy and .npz have no name for bf16 and the 8-bit floats: they are written as u16 and u8. */
+int db_save(const char *path, const struct db_named *named, unsigned n);
+
 /* ---- watching ---- */
 
 /* One command that a realize ran. */

@@ -49,6 +49,12 @@ db_parameter *db_param_uniform(db_params *p, const char *name, double bound, db_
 db_parameter *db_param_normal(db_params *p, const char *name, double deviation, db_list shape);
 db_parameter *db_param_full(db_params *p, const char *name, double value, db_list shape);
 
+/* Every parameter by its name, statistics too; the format is that of the file's name (db_save). */
+int db_params_save(const db_params *p, const char *path);
+/* Sets the parameters from a file. Unless partial, the names there and here have to be the same. Shapes have to, types are converted. After an error
+ * some may be set. */
+int db_params_load(db_params *p, const char *path, bool partial);
+
 /* ---- layers; all initialized as PyTorch does. db_apply(&layer, x) runs one ---- */
 
 /* x weight^T + bias over the last axis of x; weight [out, in]. */

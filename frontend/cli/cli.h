@@ -1,7 +1,8 @@
-/* What the subcommands of `doorbell` share: flags, messages, JSON, .npy files. Exit status: 0 done, 1 failed, 2 wrong usage. */
+/* What the subcommands of `doorbell` share: flags, messages, JSON. Exit status: 0 done, 1 failed, 2 wrong usage. */
 #ifndef DOORBELL_CLI_H
 #define DOORBELL_CLI_H
 #include "../doorbell.h"
+#include "../files.h"
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -36,21 +37,6 @@ bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
 /* ---- json.c: values on one line each level knows about ---- */
 void json_string(FILE *f, const char *s);
 void json_number(FILE *f, double v); /* null when not finite */
-
-/* ---- npy.c ---- */
-struct npy {
-  db_dtype dtype; /* bf16 has no name in the format: it travels as u16 */
-  unsigned rank;
-  int64_t dim[32];
-  int64_t count;
-  void *data; /* count elements; npy_read allocates it, npy_parse points into the file */
-};
-/* A file's bytes; 0 or a negative errno and a message in err. */
-int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap);
-int npy_read(const char *path, struct npy *out, char *err, size_t errcap);
-int npy_write(const char *path, const struct npy *a, char *err, size_t errcap);
-/* A whole file; free(*bytes). */
-int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap);
 
 /* ---- ptx.c ---- */
 bool is_ptx(const void *bytes, size_t size);

@@ -1,8 +1,9 @@
 /* Files of NumPy's .npy format, versions 1 to 3 (NumPy's "NEP 1: a simple file format for NumPy arrays"): a magic, a version, the length of a
  * header, the header (a Python dictionary as text), and the elements. Files are not trusted: every length is checked against what is there. */
-#include "cli.h"
+#include "files.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,16 +103,14 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
   if (b[6] > 1) length |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
   if (length > size - start) return fail(err, errcap, "the file ends inside its header");
   char descr[16] = "";
-  bool fortran = false;
   *out = (struct npy){.dtype = DB_NONE};
-  int status = parse_header((struct text){(const char *)b + start, (const char *)b + start + length}, out, &fortran,
-                            descr, sizeof descr, err, errcap);
+  int status = parse_header((struct text){(const char *)b + start, (const char *)b + start + length}, out,
+                            &out->fortran, descr, sizeof descr, err, errcap);
   if (status) return status;
   for (int i = 0; i < KINDS; i++)
     if (!strcmp(descr, kinds[i].descr) || (kinds[i].descr[0] == '|' && !strcmp(descr + 1, kinds[i].descr + 1)))
       out->dtype = kinds[i].dtype;
   if (out->dtype == DB_NONE) return fail(err, errcap, "not supported: elements of type '%s'", descr);
-  if (fortran && out->rank > 1) return fail(err, errcap, "not supported: column-major (fortran_order) arrays");
   out->count = 1;
   for (unsigned i = 0; i < out->rank; i++)
     if (__builtin_mul_overflow(out->count, out->dim[i], &out->count))
@@ -167,6 +166,8 @@ int npy_read(const char *path, struct npy *out, char *err, size_t errcap) {
   int status = read_file(path, &bytes, &size, err, errcap);
   if (status || !bytes) return status;
   status = npy_parse(bytes, size, out, why, sizeof why);
+  if (!status && out->fortran && out->rank > 1)
+    status = fail(why, sizeof why, "not supported: column-major (fortran_order) arrays");
   if (status) {
     free(bytes);
     return fail(err, errcap, "%s: %s", path, why);
@@ -176,23 +177,28 @@ int npy_read(const char *path, struct npy *out, char *err, size_t errcap) {
   return 0;
 }
 
-int npy_write(const char *path, const struct npy *a, char *err, size_t errcap) {
-  const char *descr = a->dtype == DB_BF16 ? "<u2" : "|u1";
-  char header[1024];
+size_t npy_header(const struct npy *a, void *out) {
+  char *header = (char *)out + 10;
+  size_t cap = NPY_HEADER - 10;
+  const char *descr = db_dtype_size(a->dtype) == 1 ? "|u1" : "<u2";
   for (int i = 0; i < KINDS; i++)
     if (kinds[i].dtype == a->dtype) descr = kinds[i].descr;
-  int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+  int n = snprintf(header, cap, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
   for (unsigned i = 0; i < a->rank; i++)
-    n += snprintf(header + n, sizeof header - (size_t)n, i ? " %lld," : "%lld,", (long long)a->dim[i]);
-  n += snprintf(header + n, sizeof header - (size_t)n, "), }");
+    n += snprintf(header + n, cap - (size_t)n, i ? " %lld," : "%lld,", (long long)a->dim[i]);
+  n += snprintf(header + n, cap - (size_t)n, "), }");
   while ((10 + n + 1) % 64) header[n++] = ' '; /* elements start at a multiple of 64 */
   header[n++] = '\n';
-  uint8_t start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)n, (uint8_t)(n >> 8)};
+  memcpy(out, (uint8_t[10]){0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)n, (uint8_t)(n >> 8)}, 10);
+  return 10 + (size_t)n;
+}
+
+int npy_write(const char *path, const struct npy *a, char *err, size_t errcap) {
+  char header[NPY_HEADER];
   FILE *f = fopen(path, "wb");
   if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno));
-  size_t bytes = (size_t)a->count * db_dtype_size(a->dtype);
-  bool good = fwrite(start, 1, 10, f) == 10 && fwrite(header, 1, (size_t)n, f) == (size_t)n &&
-              fwrite(a->data, 1, bytes, f) == bytes;
+  size_t n = npy_header(a, header), bytes = (size_t)a->count * db_dtype_size(a->dtype);
+  bool good = fwrite(header, 1, n, f) == n && fwrite(a->data, 1, bytes, f) == bytes;
   if (fclose(f)) good = false;
   return good ? 0 : fail(err, errcap, "%s: %s", path, strerror(errno));
 }

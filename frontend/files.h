@@ -1,0 +1,42 @@
+/* Files that hold tensors: their bytes are not trusted, every length is checked against what is there. */
+#ifndef DOORBELL_FRONTEND_FILES_H
+#define DOORBELL_FRONTEND_FILES_H
+#include "doorbell.h"
+
+/* ---- npy.c: one array ---- */
+struct npy {
+  db_dtype dtype; /* bf16 and the 8-bit floats have no name in the format: they travel as u16 and u8 */
+  unsigned rank;
+  int64_t dim[32];
+  int64_t count;
+  bool fortran; /* column-major: the first axis is the one whose neighbours lie together */
+  void *data;   /* count elements; npy_read allocates it, npy_parse points into the file */
+};
+/* 0, or a negative errno and a message in err. */
+int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap);
+int npy_read(const char *path, struct npy *out, char *err, size_t errcap); /* row-major ones only */
+int npy_write(const char *path, const struct npy *a, char *err, size_t errcap);
+/* What stands in front of a's elements in a file; returns its length. */
+enum { NPY_HEADER = 1024 };
+size_t npy_header(const struct npy *a, void *out);
+/* A whole file; free(*bytes). */
+int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap);
+
+/* ---- safetensors.c: named arrays ---- */
+struct safetensor {
+  char *name;
+  db_dtype dtype;
+  unsigned rank;
+  int64_t dim[32];
+  const void *data; /* in the file */
+  size_t bytes;
+};
+struct safetensors {
+  struct safetensor *tensor;
+  size_t n;
+};
+int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, char *err, size_t errcap);
+void safetensors_free(struct safetensors *s);
+/* The header for tensors whose data follow in order, malloc'd, padded and with its length in front. NULL: out of memory, or a name that is no UTF-8. */
+char *safetensors_header(const struct safetensors *s, size_t *size);
+#endif

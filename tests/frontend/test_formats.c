@@ -1,0 +1,218 @@
+/* Files of tensors: what Python wrote is read (tests/data/formats/make.py), what is written is read back, what is malformed is refused. */
+#include "support.h"
+#include "../../frontend/nn.h"
+#include <unistd.h>
+
+#define DATA(name) DATA_DIR "/formats/" name
+
+static char folder[] = "/tmp/doorbell-formats-XXXXXX";
+static const char *in_folder(const char *name) {
+  static char path[4][200];
+  static unsigned at;
+  char *p = path[at++ % 4];
+  snprintf(p, 200, "%s/%s", folder, name);
+  return p;
+}
+
+static db_tensor *named(struct db_named *t, unsigned n, const char *name) {
+  for (unsigned i = 0; i < n; i++)
+    if (!strcmp(t[i].name, name)) return t[i].tensor;
+  fail_msg("no tensor %s", name);
+  return NULL;
+}
+
+/* Element i is i + first. */
+static void expect_counts(db_tensor *t, db_dtype dtype, double first, db_list shape) {
+  assert_int_equal(db_dtype_of(t), dtype);
+  assert_int_equal(db_rank(t), shape.n);
+  for (unsigned i = 0; i < shape.n; i++) assert_int_equal(db_dim(t, (int)i), shape.v[i]);
+  double *got = malloc((size_t)db_numel(t) * sizeof *got + 1);
+  DB_SCOPE { must_read(db_cast(t, DB_F64), got, (size_t)db_numel(t) * sizeof *got); }
+  for (int64_t i = 0; i < db_numel(t); i++)
+    assert_true(got[i] == (dtype == DB_BOOL ? (double)(i % 2) : (double)i + first));
+  free(got);
+}
+
+static void safetensors_of_python(void **state) {
+  static const db_dtype types[] = {DB_BOOL, DB_I8,  DB_U8,  DB_I16, DB_U16, DB_I32,
+                                   DB_U32,  DB_I64, DB_U64, DB_F16, DB_F32, DB_F64};
+  static const char *const names[] = {"BOOL", "I8",  "U8",  "I16", "U16", "I32",
+                                      "U32",  "I64", "U64", "F16", "F32", "F64"};
+  struct db_named *t;
+  unsigned n;
+  if (db_load(DATA("types.safetensors"), NULL, &t, &n)) fail_msg("%s", db_error());
+  assert_int_equal(n, 15);
+  for (unsigned i = 0; i < 12; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "layer.%u.%s", i, names[i]);
+    expect_counts(named(t, n, name), types[i], names[i][0] == 'U' ? 0 : -2, DB_LIST(2, 3));
+  }
+  expect_counts(named(t, n, "half brain"), DB_BF16, -2, DB_LIST(4));
+  expect_counts(named(t, n, "scalar"), DB_F32, -2, DB_LIST());
+  expect_counts(named(t, n, "empty"), DB_F32, 0, DB_LIST(0, 4));
+  db_named_free(t, n);
+}
+
+static void numpy_files(void **state) {
+  struct db_named *t;
+  unsigned n;
+  if (db_load(DATA("plain.npz"), NULL, &t, &n)) fail_msg("%s", db_error());
+  assert_int_equal(n, 3);
+  expect_counts(named(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
+  expect_counts(named(t, n, "b.weight"), DB_I64, -2, DB_LIST(4));
+  expect_counts(named(t, n, "empty"), DB_F32, 0, DB_LIST(0));
+  db_named_free(t, n);
+  if (db_load(DATA("packed.npz"), NULL, &t, &n)) fail_msg("%s", db_error());
+  assert_int_equal(n, 2);
+  expect_counts(named(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
+  assert_int_equal(db_dim(named(t, n, "zeros"), 0), 1000);
+  db_named_free(t, n);
+  if (db_load(DATA("fortran.npy"), NULL, &t, &n)) fail_msg("%s", db_error());
+  expect_counts(t->tensor, DB_I32, -2, DB_LIST(2, 3));
+  db_named_free(t, n);
+  if (db_load(DATA("scalar.npy"), NULL, &t, &n)) fail_msg("%s", db_error());
+  expect_counts(t->tensor, DB_F64, -2, DB_LIST());
+  assert_string_equal(t->name, "");
+  db_named_free(t, n);
+}
+
+static void round_trips(void **state) {
+  const char *paths[] = {in_folder("x.safetensors"), in_folder("x.npz")};
+  for (unsigned k = 0; k < 2; k++) DB_SCOPE {
+      struct db_named out[] = {{"a \"quoted\" name", db_add(db_arange(0, 6, 1, DB_F32, NULL), 1)},
+                               {"transposed", db_transpose(db_reshape(db_arange(0, 6, 1, DB_I16, NULL), 2, 3), 0, 1)},
+                               {"none", db_zeros(DB_F64, NULL, 3, 0)}},
+                      *in;
+      unsigned n;
+      if (db_save(paths[k], out, 3) || db_load(paths[k], NULL, &in, &n)) fail_msg("%s", db_error());
+      assert_int_equal(n, 3);
+      expect_counts(named(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
+      int16_t got[6], want[] = {0, 3, 1, 4, 2, 5};
+      must_read(named(in, n, "transposed"), got, sizeof got);
+      assert_memory_equal(got, want, sizeof got);
+      assert_int_equal(db_numel(named(in, n, "none")), 0);
+      db_named_free(in, n);
+    }
+  DB_SCOPE {
+    struct db_named one = {"", db_arange(0, 5, 1, DB_I8, NULL)}, *in, two[2] = {{"x", one.tensor}, {"x", one.tensor}};
+    unsigned n;
+    if (db_save(in_folder("x.npy"), &one, 1) || db_load(in_folder("x.npy"), NULL, &in, &n)) fail_msg("%s", db_error());
+    expect_counts(in->tensor, DB_I8, 0, DB_LIST(5));
+    db_named_free(in, n);
+    assert_int_not_equal(db_save(in_folder("x.npy"), two, 2), 0);
+    assert_contains(db_error(), "holds one tensor, not 2");
+    assert_int_not_equal(db_save(in_folder("y.safetensors"), two, 2), 0);
+    assert_contains(db_error(), "two tensors have the name 'x'");
+    assert_int_not_equal(db_save(in_folder("x.txt"), two, 1), 0);
+    assert_contains(db_error(), "ends in none of");
+    assert_int_not_equal(db_save("/nowhere/x.npz", two, 1), 0);
+    assert_contains(db_error(), "/nowhere/x.npz");
+    two[0].tensor = db_reshape(one.tensor, 7);
+    assert_int_not_equal(db_save(in_folder("z.npz"), two, 1), 0);
+    assert_contains(db_error(), "reshape at");
+  }
+}
+
+static void parameters(void **state) {
+  db_params *p = db_params_new(NULL, 1), *q = db_params_new(NULL, 2), *r = db_params_new(NULL, 3);
+  db_linear_new(db_params_at(p, "layer1.%d", 0), "fc", 3, 2, true);
+  db_linear_new(db_params_at(q, "layer1.%d", 0), "fc", 3, 2, true);
+  db_linear_new(r, "fc", 3, 2, true);
+  float a[6], b[6];
+  const char *path = in_folder("net.safetensors");
+  if (db_params_save(p, path)) fail_msg("%s", db_error());
+  must_read(db_params_find(p, "layer1.0.fc.weight")->tensor, a, sizeof a);
+  must_read(db_params_find(q, "layer1.0.fc.weight")->tensor, b, sizeof b);
+  assert_memory_not_equal(a, b, sizeof a);
+  if (db_params_load(q, path, false)) fail_msg("%s", db_error());
+  must_read(db_params_find(q, "layer1.0.fc.weight")->tensor, b, sizeof b);
+  assert_memory_equal(a, b, sizeof a);
+  assert_int_not_equal(db_params_load(r, path, false), 0);
+  assert_contains(db_error(), "there is no parameter 'layer1.0.fc.");
+  assert_int_not_equal(db_params_load(r, path, true), 0);
+  assert_contains(db_error(), "none of its 2 tensors");
+  db_linear_new(q, "more", 1, 1, false);
+  assert_int_not_equal(db_params_load(q, path, false), 0);
+  assert_contains(db_error(), "parameter 'more.weight' is not in it");
+  assert_int_equal(db_params_load(q, path, true), 0);
+  db_params_free(p), db_params_free(q), db_params_free(r);
+}
+
+/* A file of these bytes is refused, with a message. */
+static void refuse(const char *name, const void *bytes, size_t n, const char *why) {
+  struct db_named *t;
+  unsigned count;
+  FILE *f = fopen(in_folder(name), "wb");
+  assert_int_equal(fwrite(bytes, 1, n, f), n);
+  fclose(f);
+  assert_int_not_equal(db_load(in_folder(name), NULL, &t, &count), 0);
+  assert_null(t);
+  assert_contains(db_error(), why);
+  assert_contains(db_error(), name);
+}
+
+static void malformed(void **state) {
+  static const struct {
+    const char *header, *why;
+    size_t data;
+  } headers[] = {
+      {"{", "the header is no JSON", 0},
+      {"[]", "no JSON object", 0},
+      {"{}", "8 bytes behind the last tensor", 8},
+      {"{\"a\":1}", "a: no dtype", 0},
+      {"{\"a\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,4]}}", "elements of type 'F4'", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":3,\"data_offsets\":[0,4]}}", "a: shape is no list", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "a: size 0", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,8],\"data_offsets\":[0,4]}}", "a: size 1", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,4]}}",
+       "a: the shape is too large", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "a: data_offsets", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "a: bytes 0 to 8 of 4", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "a: 4 bytes for a shape of 8", 4},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "a: bytes 4 to 0", 4},
+      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
+       "offsets\":[1,3]}}",
+       "b: tensors overlap", 3},
+      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", "a: tensors overlap, or there is a gap", 2},
+      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{}}", "duplicate", 1},
+  };
+  uint8_t bytes[512] = {0};
+  for (unsigned i = 0; i < sizeof headers / sizeof *headers; i++) {
+    size_t n = strlen(headers[i].header);
+    bytes[0] = (uint8_t)n;
+    memcpy(bytes + 8, headers[i].header, n);
+    refuse("bad.safetensors", bytes, 8 + n + headers[i].data, headers[i].why);
+  }
+  refuse("bad.safetensors", "", 0, "0 bytes");
+  refuse("bad.safetensors", "\x10\0\0\0\0\0\0\0{}", 10, "cut short");
+  refuse("bad.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "cut short");
+  refuse("bad.npy", "NUMPY", 5, "not a .npy file");
+  refuse("bad.npz", "PK\3\4", 4, "bad.npz: ");
+  refuse("bad.npz", "", 0, "bad.npz: ");
+  FILE *f = fopen(DATA("plain.npz"), "rb");
+  static uint8_t npz[4096];
+  size_t n = fread(npz, 1, sizeof npz, f);
+  fclose(f);
+  refuse("bad.npz", npz, n - 30, "bad.npz: ");
+  npz[190] ^= 1; /* an element of a: the checksum tells */
+  refuse("bad.npz", npz, n, "bad.npz: a.npy cannot be read");
+  struct db_named *t;
+  unsigned count;
+  assert_int_not_equal(db_load("/nowhere/x.npy", NULL, &t, &count), 0);
+  assert_contains(db_error(), "/nowhere/x.npy: No such file");
+  assert_int_not_equal(db_load("/tmp/.npz", NULL, &t, &count), 0);
+}
+
+static int begin(void **state) { return mkdtemp(folder) ? 0 : -1; }
+static int finish(void **state) {
+  char command[100];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command) || db_shutdown();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_of_python), cmocka_unit_test(numpy_files),
+                                     cmocka_unit_test(round_trips), cmocka_unit_test(parameters),
+                                     cmocka_unit_test(malformed)};
+  return cmocka_run_group_tests_name("formats", tests, begin, finish);
+}
