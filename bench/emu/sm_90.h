@@ -8,6 +8,9 @@
 #include "hcq/backend.h"
 #include "hcq/hcq.h"
 
+#ifndef SM_90_CUBIN /* the Makefile knows the whole path */
+#define SM_90_CUBIN "bench/emu/sm_90.cubin"
+#endif
 #define SM_90_TIMEOUT 60000000000ull
 
 /* Seconds of a launch, or -1. */

@@ -20,12 +20,12 @@ static bool allowed(struct nv_channel *ch, uint32_t class) {
 static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
   uint32_t class = FIELD(SET_OBJECT, NVCLASS), subchannel = BITS_GET(NV_METHOD_SUBCHANNEL, ch->header);
   const struct {
-    enum nv_client client;
     nv_action_fn *action;
+    enum nv_client client;
     unsigned subchannel;
-  } kinds[NV_OBJECTS] = {[NV_OBJECT_COMPUTE] = {NV_CLIENT_GRAPHICS, nv_compute_action, SUBCHANNEL_COMPUTE},
-                         [NV_OBJECT_INLINE] = {NV_CLIENT_GRAPHICS, nv_inline_action, SUBCHANNEL_INLINE},
-                         [NV_OBJECT_COPY] = {NV_CLIENT_COPY, nv_copy_action, SUBCHANNEL_COPY}};
+  } kinds[NV_OBJECTS] = {[NV_OBJECT_COMPUTE] = {nv_compute_action, NV_CLIENT_GRAPHICS, SUBCHANNEL_COMPUTE},
+                         [NV_OBJECT_INLINE] = {nv_inline_action, NV_CLIENT_GRAPHICS, SUBCHANNEL_INLINE},
+                         [NV_OBJECT_COPY] = {nv_copy_action, NV_CLIENT_COPY, SUBCHANNEL_COPY}};
   enum nv_method_set set;
   unsigned group;
   enum nv_object_kind kind = NV_OBJECT_HOST;

@@ -282,7 +282,7 @@ static void gpu_fini(struct nv_gpu *g) {
 
 static void nv_machine_free(struct emu_machine *base) {
   struct nv_machine *m = machine_of(base);
-  for (unsigned i = 0; i < m->ngpus; i++) gpu_fini(&m->gpus[i]);
+  for (unsigned i = 0; m->gpus && i < m->ngpus; i++) gpu_fini(&m->gpus[i]);
   if (m->sysmem.windows) heap_fini(&m->sysmem);
   pool_free(m->pool);
   pthread_mutex_destroy(&m->lock);

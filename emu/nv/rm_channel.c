@@ -105,11 +105,12 @@ static uint32_t channel_vas(struct rm_call *c, struct rm_object *o, const struct
   if (p->ctxshare) {
     struct rm_object *share = nv_rm_find_kind(m, o->client, p->ctxshare, 1u << RM_KIND_CTXSHARE,
                                               "RM_ALLOC of a channel: hContextShare", &status);
-    if (share && share->parent != o->parent)
-      status = RM_REFUSE(m, RM_INVALID_OBJECT_PARENT, "RM_ALLOC of a channel: context share 0x%x is another group's",
-                         p->ctxshare);
-    if (!status) ch->vas = nv_rm_vas_get(share->ctxshare.vas);
-    return status;
+    if (!share) return status;
+    if (share->parent != o->parent)
+      return RM_REFUSE(m, RM_INVALID_OBJECT_PARENT, "RM_ALLOC of a channel: context share 0x%x is another group's",
+                       p->ctxshare);
+    ch->vas = nv_rm_vas_get(share->ctxshare.vas);
+    return RM_OK;
   }
   ch->vas = grouped && ch->group->vas ? nv_rm_vas_get(ch->group->vas) : nv_rm_vas_find(c, o, p->va_space, &status);
   return status;
