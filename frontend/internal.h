@@ -100,8 +100,10 @@ struct value {
   struct uop *expr;        /* what dependents were built on */
   struct uop *real;        /* once realized: movement over a BUFFER */
   struct storage *storage; /* of real */
-  struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
-  struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
+  struct storage *place;   /* where it is to be put when it is realized, or NULL; whoever sets it keeps that memory */
+  uint64_t place_offset;
+  struct storage *copy; /* of an assign being realized: what it is computed in, when its old memory must stay */
+  struct value *src[];  /* what expr was built on, an assign's target first; none once realized, unless tracked */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
 struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
@@ -327,11 +329,15 @@ void executable_release(struct executable *e);
 void executables_drop(uint64_t slots);
 
 /* ---- launch.c ---- */
-/* Submits e for the buffers and variables bound. outputs: the memory of each root, a reference each. */
-int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
-                   struct storage **outputs);
+struct output { /* where a root is */
+  struct storage *storage;
+  uint64_t offset;
+};
+/* Submits e for the buffers and variables bound. outputs: where each root is, with a reference; before, where to put it if it is made, or NULL. */
+int executable_run(const struct executable *e, const struct binding *b, const struct env *env, struct output *outputs);
 /* Copies on one device or between two that reach each other, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
+int storage_copy_to(struct storage *dst, uint64_t dst_offset, struct storage *src, uint64_t src_offset, size_t bytes);
 
 /* ---- report.c: what ran ---- */
 struct report {

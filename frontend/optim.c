@@ -1,5 +1,7 @@
-/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with tensor operations; a step realizes all
- * of that in one go. Learning rates are functions of the step. */
+/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with tensor operations.
+ *
+ * Kinds that go element by element keep parameters of one type on one device in one piece of memory: gradients are computed into their places in
+ * another, and one kernel steps them all. The others, and what has no company, step one by one. */
 #include "nn.h"
 #include "internal.h"
 #include <errno.h>
@@ -8,8 +10,8 @@
 
 enum { MAX_STATE = 2, ITERATIONS = 5 };
 
-struct
-    scalars { /* in memory, so that a step's kernels are the same whatever they are; one set for each device and type of arithmetic */
+/* In memory, so that a step's kernels are the same whatever they are; one set for each device and type of arithmetic. */
+struct scalars {
   db_device *dev;
   db_dtype dtype;
   db_tensor *lr;
@@ -17,8 +19,16 @@ struct
       *rest; /* Adam's 1 - beta^t, for both betas, and 1 - beta: told by recurrence, which loses no digits */
 };
 struct parameter {
-  db_tensor *tensor, *state[MAX_STATE];
+  db_tensor *tensor, *state[MAX_STATE]; /* no state while it is in a group */
   struct scalars *scalars;
+  struct group *group;
+  int64_t begin; /* its first element there */
+};
+struct group {
+  struct scalars *scalars;
+  db_dtype dtype;
+  int64_t size;
+  db_tensor *p, *g, *state[MAX_STATE]; /* [size] */
 };
 struct update {
   db_tensor *next, *state[MAX_STATE];
@@ -28,7 +38,9 @@ struct db_optim {
   struct db_optim_options opt;
   struct parameter *params;
   struct scalars *scalars;
-  unsigned n, nscalars;
+  struct group *groups;
+  unsigned n, nscalars, ngroups;
+  bool grouped; /* groups are made by the first step */
 };
 
 /* ---- the kinds ---- */
@@ -122,15 +134,16 @@ static const struct kind {
   void (*update)(const struct db_optim *o, const struct scalars *s, db_tensor *p, db_tensor *g, db_tensor *const *state,
                  struct update *u);
   unsigned states;
-  bool warms; /* uses scalars.warm */
+  bool warms;       /* uses scalars.warm */
+  bool elementwise; /* what becomes of an element depends on nothing else */
   struct db_optim_options defaults;
 } kinds[] = {
-    [DB_SGD] = {"sgd", sgd, 1, false, {.lr = 0.01}},
-    [DB_ADAM] = {"adam", adam, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_ADAMW] = {"adamw", adamw, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_LAMB] = {"lamb", lamb, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
-    [DB_LARS] = {"lars", lars, 1, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
-    [DB_MUON] = {"muon", muon, 1, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
+    [DB_SGD] = {"sgd", sgd, 1, false, true, {.lr = 0.01}},
+    [DB_ADAM] = {"adam", adam, 2, true, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_ADAMW] = {"adamw", adamw, 2, true, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_LAMB] = {"lamb", lamb, 2, true, false, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
+    [DB_LARS] = {"lars", lars, 1, false, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
+    [DB_MUON] = {"muon", muon, 1, false, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
 };
 
 /* ---- life ---- */
@@ -162,17 +175,25 @@ static struct scalars *scalars_for(db_optim *o, db_tensor *p) {
   struct scalars *s = o->scalars;
   for (; s < o->scalars + o->nscalars; s++)
     if (s->dev == dev && s->dtype == t) return s;
-  double rest[] = {1 - o->opt.beta1, 1 - o->opt.beta2};
+  double rest[] = {1 - o->opt.beta1, 1 - o->opt.beta2}, none[] = {0, 0};
   *s = (struct scalars){.dev = dev, .dtype = t};
   o->nscalars++;
   replace(&s->lr, numbers(&o->opt.lr, t, dev, (db_list){0}));
-  replace(&s->warm, db_zeros(t, dev, 2));
+  replace(&s->warm, numbers(none, t, dev, DB_LIST(2)));
   replace(&s->rest, numbers(rest, t, dev, DB_LIST(2)));
   return s;
 }
 
+static void group_free(struct group *g) {
+  db_release(g->p);
+  db_release(g->g);
+  for (unsigned k = 0; k < MAX_STATE; k++) db_release(g->state[k]);
+  *g = (struct group){0};
+}
+
 void db_optim_free(db_optim *o) {
   if (!o) return;
+  for (unsigned i = 0; i < o->ngroups; i++) group_free(&o->groups[i]);
   for (unsigned i = 0; i < o->n; i++) {
     db_release(o->params[i].tensor);
     for (unsigned k = 0; k < MAX_STATE; k++) db_release(o->params[i].state[k]);
@@ -184,6 +205,7 @@ void db_optim_free(db_optim *o) {
   }
   free(o->params);
   free(o->scalars);
+  free(o->groups);
   free(o);
 }
 
@@ -216,8 +238,9 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
   if (o) *o = (db_optim){.kind = kind, .opt = options};
   if (o) o->params = calloc((size_t)n + 1, sizeof *o->params);
   if (o) o->scalars = calloc((size_t)n + 1, sizeof *o->scalars);
+  if (o) o->groups = calloc((size_t)n + 1, sizeof *o->groups);
   db_scope_begin();
-  if (!o || !o->params || !o->scalars) {
+  if (!o || !o->params || !o->scalars || !o->groups) {
     db_fail(-ENOMEM, "%s: out of memory for %u parameters", k->name, n);
     goto fail;
   }
@@ -237,7 +260,10 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
     struct parameter *p = &o->params[o->n++];
     p->tensor = db_retain(params[i]);
     p->scalars = scalars_for(o, p->tensor);
-    for (unsigned s = 0; s < k->states; s++) replace(&p->state[s], zeros_like(p->tensor));
+    for (unsigned s = 0; s < k->states; s++) {
+      replace(&p->state[s], zeros_like(p->tensor));
+      if (!k->elementwise && db_realize(p->state[s])) goto fail;
+    }
   }
   db_scope_end();
   return o;
@@ -247,53 +273,284 @@ fail:
   return NULL;
 }
 
+/* ---- groups ---- */
+
+enum { PLACE_ALIGNMENT = 64 }; /* bytes */
+
+static db_tensor *zeros_in_memory(db_dtype t, db_device *dev, int64_t n) {
+  db_tensor *z = db_zeros(t, dev, n);
+  return db_realize(z) ? NULL : z;
+}
+
+/* Whether the value is in that memory from that byte on. */
+static bool lies_at(const struct value *v, const struct storage *s, uint64_t offset) {
+  int64_t at;
+  return v->storage == s && value_is_contiguous(v, &at) && (uint64_t)at * dtype_info[v->expr->dtype].size == offset;
+}
+
+/* Puts a copy of what v stands for there. Lock held. */
+static int copy_value(struct storage *to, uint64_t offset, struct value *v, int64_t numel) {
+  int64_t at;
+  size_t size = dtype_info[v->expr->dtype].size;
+  int err = realize_values(&v, 1, true);
+  if (err) return err;
+  if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "optim: a parameter is not in memory");
+  return storage_copy_to(to, offset, v->storage, (uint64_t)at * size, (size_t)numel * size);
+}
+
+/* The parameter stands for its elements of the group's memory. Lock held. */
+static int stand_for_place(const struct parameter *p) {
+  db_tensor *t = p->tensor, *all = p->group->p;
+  struct storage *s = all->value->storage;
+  int64_t n = dims_numel(t->rank, t->dim);
+  struct expr e = expr_bounds(OP_SHRINK, expr_of(all), (int64_t[]){p->begin, p->begin + n});
+  e = expr_reshape(e, t->rank, t->dim);
+  struct value *v = value_new(e.u, all->value->slot, NULL, 0), *old = t->value;
+  if (!v) return db_fail(-ENOMEM, "optim: out of memory");
+  s->refs++;
+  value_becomes(v, e.u, s);
+  if (old->leaf == t) {
+    old->leaf = NULL;
+    v->leaf = t;
+  }
+  t->value = v;
+  value_release(old);
+  return 0;
+}
+
+/* The group's memory, made anew from what its parameters stand for. */
+static int gather(db_optim *o, struct group *g) {
+  size_t size = dtype_info[g->dtype].size;
+  db_tensor *all = zeros_in_memory(g->dtype, g->scalars->dev, g->size);
+  if (!all) return -ENOMEM;
+  int err = 0;
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < o->n && !err; i++) {
+    const struct parameter *p = &o->params[i];
+    if (p->group == g)
+      err = copy_value(all->value->storage, (uint64_t)p->begin * size, p->tensor->value, db_numel(p->tensor));
+  }
+  pthread_mutex_unlock(&rt.lock);
+  if (err) return err;
+  replace(&g->p, all);
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < o->n && !err; i++)
+    if (o->params[i].group == g) err = stand_for_place(&o->params[i]);
+  pthread_mutex_unlock(&rt.lock);
+  return err;
+}
+
+static void leave_group(db_optim *o, const struct group *g) {
+  for (unsigned i = 0; i < o->n; i++)
+    if (o->params[i].group == g) o->params[i].group = NULL;
+}
+
+/* Memory for a group that has its parameters; zeros where nothing is known. */
+static int group_memory(db_optim *o, struct group *g) {
+  for (unsigned s = 0; s <= kinds[o->kind].states; s++) { /* one by one: equal values realized together share memory */
+    db_tensor *z = zeros_in_memory(s ? arithmetic(g->dtype) : g->dtype, g->scalars->dev, g->size);
+    if (!z) return -ENOMEM;
+    replace(s ? &g->state[s - 1] : &g->g, z);
+  }
+  return gather(o, g);
+}
+
+static int make_groups(db_optim *o) {
+  for (unsigned i = 0; i < o->n; i++) {
+    struct parameter *first = &o->params[i];
+    struct group *g = &o->groups[o->ngroups];
+    unsigned members = 0;
+    if (!first->tensor->grad || first->group) continue;
+    *g = (struct group){.scalars = first->scalars, .dtype = db_dtype_of(first->tensor)};
+    int64_t step = PLACE_ALIGNMENT / (int64_t)db_dtype_size(g->dtype);
+    for (unsigned j = i; j < o->n; j++) {
+      struct parameter *p = &o->params[j];
+      if (!p->tensor->grad || p->group || p->scalars != g->scalars || db_dtype_of(p->tensor) != g->dtype) continue;
+      p->group = g;
+      p->begin = g->size;
+      g->size += (db_numel(p->tensor) + step - 1) / step * step;
+      members++;
+    }
+    int err = 0;
+    if (members < 2 || !g->size || (err = group_memory(o, g))) {
+      leave_group(o, g);
+      group_free(g);
+      if (err) return err;
+      continue;
+    }
+    o->ngroups++;
+    for (unsigned j = i; j < o->n; j++)
+      for (unsigned s = 0; s < MAX_STATE && o->params[j].group == g; s++) {
+        db_release(o->params[j].state[s]);
+        o->params[j].state[s] = NULL;
+      }
+  }
+  o->grouped = true;
+  return 0;
+}
+
+/* The group's parameters go on one by one. */
+static void dissolve(db_optim *o, struct group *g) {
+  for (unsigned i = 0; i < o->n; i++) {
+    struct parameter *p = &o->params[i];
+    if (p->group != g) continue;
+    p->group = NULL;
+    for (unsigned s = 0; s < kinds[o->kind].states; s++) {
+      db_tensor *part = db_shrink(g->state[s], p->begin, p->begin + db_numel(p->tensor));
+      replace(&p->state[s], db_reshape_at(DB_HERE, part, (db_list){p->tensor->rank, p->tensor->dim}));
+    }
+  }
+  group_free(g);
+}
+
+/* Groups as they have to be for a step: all of a group have gradients, and stand for their places. */
+static int prepare_groups(db_optim *o) {
+  int err = o->grouped || !kinds[o->kind].elementwise ? 0 : make_groups(o);
+  for (unsigned k = 0; k < o->ngroups && !err; k++) {
+    struct group *g = &o->groups[k];
+    bool complete = true, in_place = true;
+    if (!g->size) continue;
+    for (unsigned i = 0; i < o->n; i++) {
+      const struct parameter *p = &o->params[i];
+      if (p->group != g) continue;
+      complete &= p->tensor->grad != NULL;
+      in_place &= lies_at(p->tensor->value, g->p->value->storage, (uint64_t)p->begin * dtype_info[g->dtype].size);
+    }
+    if (!complete) {
+      dissolve(o, g);
+      continue;
+    }
+    if (!in_place) err = gather(o, g);
+    if (!err && g->g->value->storage->refs > 1) { /* a gradient of an earlier step is still held */
+      db_tensor *z = zeros_in_memory(g->dtype, g->scalars->dev, g->size);
+      if (z)
+        replace(&g->g, z);
+      else
+        err = -ENOMEM;
+    }
+  }
+  return err;
+}
+
+/* Realizes what is asked for beside the step and all gradients, those of groups in their places. */
+static int realize_gradients(db_optim *o, db_tensor *const *also, unsigned n) {
+  struct value **v = calloc((size_t)n + o->n + 1, sizeof *v);
+  unsigned count = 0;
+  if (!v) return db_fail(-ENOMEM, "optim: out of memory");
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < n; i++) v[count++] = also[i]->value;
+  for (unsigned i = 0; i < o->n; i++) {
+    const struct parameter *p = &o->params[i];
+    if (!p->tensor->grad) continue;
+    v[count++] = p->tensor->grad;
+    if (!p->group) continue;
+    p->tensor->grad->place = p->group->g->value->storage;
+    p->tensor->grad->place_offset = (uint64_t)p->begin * dtype_info[p->group->dtype].size;
+  }
+  int err = realize_values(v, count, false);
+  for (unsigned i = 0; i < o->n; i++) {
+    const struct parameter *p = &o->params[i];
+    struct value *grad = p->tensor->grad;
+    if (!grad || !p->group) continue;
+    if (!err && !lies_at(grad, grad->place, grad->place_offset)) /* it was in memory before */
+      err = copy_value(grad->place, grad->place_offset, grad, db_numel(p->tensor));
+    grad->place = NULL;
+  }
+  pthread_mutex_unlock(&rt.lock);
+  free(v);
+  return err;
+}
+
 /* ---- steps ---- */
 
-int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
+struct step {
+  struct scalars *scalars; /* as they will be */
+  struct update *params, *groups;
+  db_tensor **roots;
+  unsigned nroots;
+};
+
+static void add_update(struct step *s, struct update *u, db_dtype t) {
+  s->roots[s->nroots++] = u->next = db_cast(u->next, t);
+  for (unsigned k = 0; k < MAX_STATE; k++)
+    if (u->state[k]) s->roots[s->nroots++] = u->state[k];
+}
+
+static int take_step(db_optim *o, struct step *s, db_tensor *const *also, unsigned n) {
   const struct kind *k = &kinds[o->kind];
-  struct update *updates = calloc((size_t)o->n + 1, sizeof *updates);
-  struct scalars *now = calloc((size_t)o->nscalars + 1, sizeof *now);
-  db_tensor **roots = calloc((size_t)n + (1 + MAX_STATE) * (size_t)o->n + o->nscalars + 1, sizeof *roots);
-  unsigned count = 0, stepped = 0;
-  int err = -ENOMEM;
-  db_scope_begin();
-  if (!updates || !now || !roots) {
-    db_fail(err, "%s: out of memory", k->name);
-    goto out;
-  }
-  for (unsigned i = 0; i < n; i++) roots[count++] = also[i];
+  bool any = false;
+  int err = prepare_groups(o);
+  for (unsigned i = 0; i < o->n; i++) any |= o->params[i].tensor->grad != NULL;
+  if (!any && !err) err = db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
+  if (!err && o->ngroups) err = realize_gradients(o, also, n);
+  if (err) return err;
+  for (unsigned i = 0; i < n; i++) s->roots[s->nroots++] = also[i];
   for (unsigned i = 0; i < o->nscalars; i++) {
-    now[i] = o->scalars[i];
+    s->scalars[i] = o->scalars[i];
     if (!k->warms) continue;
-    now[i].warm = db_add(now[i].warm, db_mul(db_sub(1.0, now[i].warm), now[i].rest));
-    roots[count++] = now[i].warm;
+    db_tensor *w = s->scalars[i].warm;
+    s->roots[s->nroots++] = s->scalars[i].warm = db_add(w, db_mul(db_sub(1.0, w), s->scalars[i].rest));
+  }
+  for (unsigned i = 0; i < o->ngroups; i++) {
+    struct group *g = &o->groups[i];
+    if (!g->size) continue;
+    db_dtype t = g->scalars->dtype;
+    k->update(o, &s->scalars[g->scalars - o->scalars], db_cast(g->p, t), db_cast(g->g, t), g->state, &s->groups[i]);
+    add_update(s, &s->groups[i], g->dtype);
   }
   for (unsigned i = 0; i < o->n; i++) {
     struct parameter *p = &o->params[i];
-    struct update *u = &updates[i];
-    if (!p->tensor->grad) continue;
+    if (p->group || !p->tensor->grad) continue;
     db_dtype t = p->scalars->dtype;
-    k->update(o, &now[p->scalars - o->scalars], db_cast(db_detach(p->tensor), t), db_cast(db_grad_of(p->tensor), t),
-              p->state, u);
-    roots[count++] = u->next = db_cast(u->next, db_dtype_of(p->tensor));
-    for (unsigned s = 0; s < MAX_STATE; s++)
-      if (u->state[s]) roots[count++] = u->state[s];
-    stepped++;
+    k->update(o, &s->scalars[p->scalars - o->scalars], db_cast(db_detach(p->tensor), t),
+              db_cast(db_grad_of(p->tensor), t), p->state, &s->params[i]);
+    add_update(s, &s->params[i], db_dtype_of(p->tensor));
   }
-  err = stepped ? db_realize_all(roots, count)
-                : db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
-  for (unsigned i = 0; i < o->n && !err; i++) {
-    if (!updates[i].next) continue;
-    tensor_become(o->params[i].tensor, updates[i].next);
-    for (unsigned s = 0; s < MAX_STATE; s++)
-      if (updates[i].state[s]) replace(&o->params[i].state[s], updates[i].state[s]);
+  return db_realize_all(s->roots, s->nroots);
+}
+
+/* What the step has made takes the place of what it was made from. */
+static int finish_step(db_optim *o, const struct step *s) {
+  int err = 0;
+  for (unsigned i = 0; i < o->ngroups; i++) {
+    if (!s->groups[i].next) continue;
+    replace(&o->groups[i].p, s->groups[i].next);
+    for (unsigned k = 0; k < MAX_STATE; k++)
+      if (s->groups[i].state[k]) replace(&o->groups[i].state[k], s->groups[i].state[k]);
   }
-  for (unsigned i = 0; i < o->nscalars && !err && k->warms; i++) replace(&o->scalars[i].warm, now[i].warm);
-out:
+  for (unsigned i = 0; i < o->n; i++) {
+    struct parameter *p = &o->params[i];
+    if (p->group) {
+      pthread_mutex_lock(&rt.lock);
+      if (!err) err = stand_for_place(p);
+      pthread_mutex_unlock(&rt.lock);
+    }
+    if (!s->params[i].next) continue;
+    tensor_become(p->tensor, s->params[i].next);
+    for (unsigned k = 0; k < MAX_STATE; k++)
+      if (s->params[i].state[k]) replace(&p->state[k], s->params[i].state[k]);
+  }
+  for (unsigned i = 0; i < o->nscalars && kinds[o->kind].warms; i++) replace(&o->scalars[i].warm, s->scalars[i].warm);
+  return err;
+}
+
+int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
+  struct step s = {.scalars = calloc((size_t)o->nscalars + 1, sizeof *s.scalars),
+                   .params = calloc((size_t)o->n + 1, sizeof *s.params),
+                   .groups = calloc((size_t)o->n + 1, sizeof *s.groups),
+                   .roots = calloc((size_t)n + 2 * (1 + MAX_STATE) * (size_t)o->n + o->nscalars + 1, sizeof *s.roots)};
+  int err =
+      s.scalars && s.params && s.groups && s.roots ? 0 : db_fail(-ENOMEM, "%s: out of memory", kinds[o->kind].name);
+  for (unsigned i = 0; i < n && !err; i++)
+    if (db_poison(also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
+  db_scope_begin();
+  if (!err) err = take_step(o, &s, also, n);
+  if (!err) err = finish_step(o, &s);
   db_scope_end();
-  free(updates);
-  free(now);
-  free(roots);
+  free(s.scalars);
+  free(s.params);
+  free(s.groups);
+  free(s.roots);
   return err;
 }
 

@@ -155,7 +155,11 @@ static void test_values(void **state) {
     if (strcmp(l.kind, "lr") != 0) {
       check_steps(&l, DB_F32, 1e-5, cpu);
       check_steps(&l, DB_F64, 1e-7, cpu);
-      steps++;
+      if (steps++ == 8) FOR_EMULATED_GPU { /* Adam with all its numbers */
+          db_device *gpu = open_device(DEVICE_NAME);
+          check_steps(&l, DB_F32, 1e-5, gpu);
+          db_close(gpu);
+        }
       continue;
     }
     struct db_lr_plateau plateau;
@@ -213,6 +217,119 @@ static void test_training(void **state) {
   }
 }
 
+static unsigned kernels;
+static void count(void *ctx, const struct db_command *command) { kernels += !command->is_copy; }
+
+enum { MANY = 100 };
+static void many(db_tensor **w) {
+  float v[40 * 24];
+  for (int i = 0; i < 40 * 24; i++) v[i] = sinf((float)i);
+  for (int i = 0; i < MANY; i++) w[i] = db_from(v, DB_F32, cpu, 1 + i % 7, 1 + i % 24);
+}
+static db_tensor *many_loss(db_tensor **w) {
+  db_tensor *sum[MANY / 10] = {0}, *loss = NULL;
+  for (int i = 0; i < MANY; i++) {
+    db_tensor *part = db_sum(db_square(db_matmul(w[i], db_transpose(w[i], 0, 1))));
+    sum[i / 10] = sum[i / 10] ? db_add(sum[i / 10], part) : part;
+  }
+  for (int i = 0; i < MANY / 10; i++) loss = loss ? db_add(loss, sum[i]) : sum[i];
+  return loss;
+}
+
+/* A hundred parameters take a handful of kernels more than their gradients do, and step as each would by itself. */
+static void test_groups(void **state) {
+  db_watch(count, NULL);
+  DB_SCOPE {
+    db_tensor *w[MANY], *alone[MANY], *d[MANY];
+    db_optim *one[MANY], *o;
+    struct db_cache_counters before, after;
+    many(w);
+    many(alone);
+    o = db_adam(w, MANY, .lr = 0.01, .weight_decay = 0.1);
+    for (int i = 0; i < MANY; i++) one[i] = db_adam(&alone[i], 1, .lr = 0.01, .weight_decay = 0.1);
+    db_grad_all(many_loss(w), NULL, w, MANY, d);
+    kernels = 0;
+    if (db_realize_all(d, MANY)) fail_msg("%s", db_error());
+    unsigned gradients = kernels;
+    for (int step = 0; step < 4; step++) DB_SCOPE {
+        assert_int_equal(db_backward(many_loss(w)), 0);
+        db_cache_counters(&before);
+        kernels = 0;
+        if (db_optim_step(o)) fail_msg("%s", db_error());
+        if (step) assert_in_range(kernels - gradients, 0, 2);
+        db_cache_counters(&after);
+        if (step) assert_int_equal(after.made, before.made); /* nothing is scheduled again */
+        db_optim_zero_grad(o);
+        assert_int_equal(db_backward(many_loss(alone)), 0);
+        for (int i = 0; i < MANY; i++) {
+          if (db_optim_step(one[i])) fail_msg("%s", db_error());
+          db_optim_zero_grad(one[i]);
+        }
+      }
+    for (int i = 0; i < MANY; i++) {
+      float a[200], b[200];
+      size_t n = (size_t)db_numel(w[i]);
+      must_read(w[i], a, n * 4);
+      must_read(alone[i], b, n * 4);
+      for (size_t e = 0; e < n; e++) assert_true(fabsf(a[e] - b[e]) <= 1e-6f * (1 + fabsf(b[e])));
+      db_optim_free(one[i]);
+    }
+    db_optim_free(o);
+  }
+  db_watch(NULL, NULL);
+}
+
+/* What else holds memory of a group keeps its values, and a group goes on when a parameter is set or left without a gradient. */
+static void test_group_values(void **state) {
+  DB_SCOPE {
+    double want[2] = {3, -1};
+    float v[4];
+    db_tensor *w[2] = {db_full(3.0, DB_F32, cpu, 4), db_full(-1.0, DB_F32, cpu, 2, 2)}, *kept[3], *old;
+    db_optim *o = db_sgd(w, 2, .lr = 0.25, .momentum = 0.5);
+    double speed[2] = {0, 0};
+    for (int i = 0; i < 6; i++) {
+      db_tensor *loss = db_sum(db_square(w[0]));
+      if (i != 4) loss = db_add(loss, db_mul(db_sum(db_square(w[1])), 0.5)); /* step 4 leaves w[1] as it is */
+      if (i == 1) {                                                          /* collected twice */
+        assert_int_equal(db_backward(db_mul(loss, 0.5)), 0);
+        loss = db_mul(loss, 0.5);
+      }
+      if (i == 3) assert_int_equal(db_realize(w[0]), 0);
+      old = i == 2 ? db_add(w[1], 1.0) : NULL; /* built on a value that the step leaves behind */
+      double was = want[1];
+      assert_int_equal(db_backward(loss), 0);
+      if (i < 3) kept[i] = db_grad_of(w[0]);
+      double held = 2 * want[0];
+      if (i == 5) assert_int_equal(db_realize(db_grad_of(w[1])), 0); /* in memory before the step */
+      if (db_optim_step(o)) fail_msg("%s", db_error());
+      db_optim_zero_grad(o);
+      for (int k = 0; k < 2; k++) {
+        if (k == 1 && i == 4) continue;
+        speed[k] = 0.5 * speed[k] + (k ? 1 : 2) * want[k];
+        want[k] -= 0.25 * speed[k];
+      }
+      for (int k = 0; k < 2; k++) {
+        must_read(w[k], v, sizeof v);
+        for (int e = 0; e < 4; e++)
+          if (fabs(v[e] - want[k]) > 1e-5) fail_msg("step %d, parameter %d: %g, expected %g", i, k, v[e], want[k]);
+      }
+      if (old) {
+        must_read(old, v, sizeof v);
+        assert_true(fabs(v[3] - (was + 1)) < 1e-6);
+      }
+      if (i < 3) {
+        must_read(kept[i], v, sizeof v);
+        assert_true(fabs(v[0] - held) < 1e-5);
+        if (i) {
+          must_read(kept[0], v, sizeof v);
+          assert_true(v[0] == 6);
+        }
+      }
+    }
+    db_optim_free(o);
+  }
+}
+
 static void test_bad_calls(void **state) {
   DB_SCOPE {
     db_tensor *w = db_ones(DB_F32, cpu, 4), *i = db_ones(DB_I32, cpu, 4), *bad = db_reshape(w, 3);
@@ -250,10 +367,8 @@ static void test_bad_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values),
-      cmocka_unit_test(test_narrow),
-      cmocka_unit_test(test_training),
-      cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_values), cmocka_unit_test(test_narrow),       cmocka_unit_test(test_training),
+      cmocka_unit_test(test_groups), cmocka_unit_test(test_group_values), cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
