@@ -397,9 +397,18 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];
 
-  /* Work-items past the end of a padded axis skip everything. */
+  /* Work-items past the end of a padded axis skip everything, and so do workgroups past the present size of a symbolic one. */
   L->main = L->root;
   struct uop *inside = NULL;
+  bool partly = false;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    struct axis *x = &k->axes[a];
+    partly = partly || x->padded;
+    if ((x->kind == AXIS_GLOBAL || x->kind == AXIS_LOCAL) && !x->limit && x->range->src[0]->op != OP_CONST) {
+      x->padded = true, x->limit = x->range->src[0], x->whole = x->range;
+      partly = partly || x->kind == AXIS_LOCAL;
+    }
+  }
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].padded && k->axes[a].limit) {
       struct uop *at = eval_index(L, k->axes[a].whole), *limit = lower_eval(L, k->axes[a].limit);
@@ -408,7 +417,7 @@ static bool lower_kernel(struct lowerer *L) {
                                 (struct uop *[]){lower_to_dtype(L, at, t), lower_to_dtype(L, limit, t)}, 2);
       inside = inside ? lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){inside, ok}, 2) : ok;
     }
-  if (inside && L->grouped) return lower_fail(L, "a workgroup that reduces together cannot be partly idle");
+  if (partly && L->grouped) return lower_fail(L, "a workgroup that reduces together cannot be partly idle");
   if (inside) {
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){0}, 0, &inside, 1);
     L->main = lower_block_open(L, L->root, open);

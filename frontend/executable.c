@@ -102,9 +102,11 @@ struct making {
 
 static size_t buffer_bytes(const struct uop *b) { return (size_t)b->src[0]->arg.i * dtype_info[b->dtype].size; }
 
-static struct uop *under_reshapes(struct uop *u) {
+/* The memory that an output fills from its beginning: what has a symbolic size fills a part of it. */
+static struct uop *memory_of(struct uop *u) {
   while (u->op == OP_RESHAPE) u = u->src[0];
-  return u;
+  bool part = u->op == OP_SHRINK && u->src[0]->op == OP_BUFFER && uop_is_const(u->src[1]) && !u->src[1]->arg.i;
+  return part ? u->src[0] : u;
 }
 
 static bool make_buffers(struct making *m, int64_t nbuffers) {
@@ -141,7 +143,7 @@ static int make_outputs(struct making *m) {
   e->outputs = calloc(e->noutputs + 1, sizeof *e->outputs);
   if (!e->outputs) return db_fail(-ENOMEM, "realize: out of memory");
   for (unsigned i = 0; i < e->noutputs; i++) {
-    struct uop *b = under_reshapes(m->sched.outputs[i]);
+    struct uop *b = memory_of(m->sched.outputs[i]);
     if (b->op != OP_BUFFER) return db_fail(-EPROTO, "scheduling: output %u is not in memory", i);
     struct exec_buffer *x = &e->buffers[b->arg.i];
     e->outputs[i] = (uint32_t)b->arg.i;
