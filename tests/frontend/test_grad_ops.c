@@ -14,9 +14,7 @@ static int teardown(void **state) {
 }
 
 static db_tensor *f64(const double *v, db_list shape) { return db_from_at(DB_HERE, v, DB_F64, cpu, shape); }
-static db_tensor *places(int64_t a, int64_t b, int64_t c) {
-  return db_from(((int64_t[]){a, b, c}), DB_I64, cpu, 3);
-}
+static db_tensor *places(int64_t a, int64_t b, int64_t c) { return db_from(((int64_t[]){a, b, c}), DB_I64, cpu, 3); }
 static db_tensor *part(db_tensor *x, unsigned n, unsigned i, bool split) {
   db_tensor *out[8];
   if (split)
@@ -137,12 +135,12 @@ static db_tensor *top(db_tensor *x, bool largest) {
   X(outer, db_outer(db_sum(x, 0), db_square(db_sum(x, 1))))                                                            \
   X(conv, db_conv1d(db_unsqueeze(x, 0), db_reshape(db_square(x), 1, 2, 3), db_sum(db_shrink(x, 0, 2, 0, 1), 0),        \
                     .padding = DB_LIST(2)))                                                                            \
-  X(conv_transpose, db_conv_transpose1d(db_unsqueeze(x, 0), db_reshape(db_square(x), 2, 1, 3), NULL,                   \
-                                        .stride = DB_LIST(2)))                                                         \
+  X(conv_transpose,                                                                                                    \
+    db_conv_transpose1d(db_unsqueeze(x, 0), db_reshape(db_square(x), 2, 1, 3), NULL, .stride = DB_LIST(2)))            \
   X(max_pool, db_max_pool1d(db_square(x), DB_LIST(2), .stride = DB_LIST(1)))                                           \
   X(avg_pool, db_avg_pool1d(db_square(x), DB_LIST(2), .stride = DB_LIST(1)))                                           \
   X(adaptive, db_adaptive_avg_pool1d(db_square(x), 2))                                                                 \
-  X(interpolate, db_interpolate(db_unsqueeze(db_square(x), 0), DB_LIST(5), .mode = DB_LINEAR))                            \
+  X(interpolate, db_interpolate(db_unsqueeze(db_square(x), 0), DB_LIST(5), .mode = DB_LINEAR))                         \
   X(layer_norm, db_layer_norm(x, 1, db_sum(x, 0), db_sin(db_sum(x, 0)), 1e-5))                                         \
   X(rms_norm, db_rms_norm(x, 1, db_sum(x, 0), 1e-5))                                                                   \
   X(batch_norm, db_batch_norm(x, db_sum(x, 0), db_sin(db_sum(x, 0)), NULL, NULL, 1e-5))                                \
@@ -179,8 +177,8 @@ static void by_differences(const struct op_case *c) {
   double got[6], hi, lo, x[6];
   DB_SCOPE {
     db_tensor *t = db_requires_grad(f64(at, DB_LIST(2, 3))), *d = db_grad(weighted(c->name, c->f(t)), t);
-    if (db_poison(d)) {print_error("%s: %s\n", c->name, db_poison(d));return;}
-    if (db_read(d, got, sizeof got)) {print_error("%s: %s\n", c->name, db_error());return;}
+    if (db_poison(d)) fail_msg("%s: %s", c->name, db_poison(d));
+    if (db_read(d, got, sizeof got)) fail_msg("%s: %s", c->name, db_error());
   }
   for (int i = 0; i < 6; i++) {
     DB_SCOPE {
@@ -192,7 +190,7 @@ static void by_differences(const struct op_case *c) {
     }
     double want = (hi - lo) / (2 * h);
     if (!(fabs(got[i] - want) <= 2e-4 * (1 + fabs(want))))
-      print_error("%s: element %d: %.9g, by differences %.9g\n", c->name, i, got[i], want);
+      fail_msg("%s: element %d: %.9g, by differences %.9g", c->name, i, got[i], want);
   }
 }
 
