@@ -214,7 +214,8 @@ struct db_queue { /* a recorder */
     uint64_t batch;
   } chain;
   struct hcq_waits waits;
-  unsigned vary[3]; /* slots of the command being recorded: {value}, {destination, source} or the grid's */
+  size_t vary_offset[2]; /* of a copy's destination and source in their buffers */
+  unsigned vary[3];      /* slots of the command being recorded: {value}, {destination, source} or the grid's */
   struct hcq_patch *patches;
   unsigned npatches, patches_cap;
   uint64_t nkernels, ncopies;

@@ -164,8 +164,9 @@ db_signal *db_queue_timeline(db_queue *q);
  *
  * What may differ from run to run is marked while recording with the number of a slot, from 1 on: an argument
  * (db_arg.slot), the value of a wait or a signal, a component of a grid, an address of a copy. What was given there when
- * it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else. A slot
- * marks buffers or values, not both, in as many places as one likes. */
+ * it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else. Offsets
+ * into buffers, and the values of waits and signals, are added to what the slot is set to. A slot marks buffers or values,
+ * not both, in as many places as one likes. */
 
 #define DB_SLOT_MAX 65535u
 /* Like db_queue_wait, db_queue_signal, db_queue_exec and db_queue_copy; slot 0 marks nothing. */

@@ -385,7 +385,7 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       if (err) return err;
       uint64_t address = a->buffer->address + a->bits;
       memcpy(at, &address, 8);
-      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .is_buffer = true});
+      hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .add = a->bits, .is_buffer = true});
     } else if (a->slot && p->size > 8) {
       return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) has %u bytes, a slot at most 8", q->dev->name,
                      prog->name, i, p->name, p->size);
@@ -465,8 +465,8 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
                         size_t src_offset, unsigned src_slot, size_t n) {
   int err = begin(q);
   if (err) return err;
-  q->vary[0] = dst_slot;
-  q->vary[1] = src_slot;
+  q->vary[0] = dst_slot, q->vary_offset[0] = dst_offset;
+  q->vary[1] = src_slot, q->vary_offset[1] = src_offset;
   return end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
 }
 

@@ -13,12 +13,12 @@ static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QU
 /* Dwords from a packet's header to the value that it compares with or writes. */
 enum { PM4_WAIT_VALUE = 4, PM4_RELEASE_VALUE = 5, SDMA_WAIT_VALUE = 3, SDMA_FENCE_VALUE = 3 };
 
-static void vary_value(db_queue *q, size_t packet, unsigned value) {
-  hcq_patch_words(q, q->vary[0], packet + value, (struct hcq_patch){.bytes = 4});
+static void vary_value(db_queue *q, size_t packet, unsigned at, uint32_t value) {
+  hcq_patch_words(q, q->vary[0], packet + at, (struct hcq_patch){.bytes = 4, .add = value});
 }
 
 int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
-  vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE);
+  vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE, value);
   if (is_compute(q)) {
     pm4_wait_mem32(&q->words, address, value);
     pm4_acquire_mem(&q->words); /* what the signaller wrote may be stale in the caches */
@@ -31,12 +31,12 @@ int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
 
 int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
   if (is_compute(q)) {
-    vary_value(q, q->words.n, PM4_RELEASE_VALUE);
+    vary_value(q, q->words.n, PM4_RELEASE_VALUE, value);
     pm4_release_mem(&q->words,
                     &(struct pm4_release){.address = address, .value = value, .data = PM4_DATA_64, .flush = true});
   } else {
     sdma_cache_flush(&q->words);
-    vary_value(q, q->words.n, SDMA_FENCE_VALUE);
+    vary_value(q, q->words.n, SDMA_FENCE_VALUE, value);
     sdma_fence32(&q->words, address, value);
   }
   return 0;
@@ -61,8 +61,10 @@ int amd_memory_barrier(db_queue *q) {
 int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
   size_t packet = q->words.n;
   for (uint64_t at = 0; at < n; at += SDMA_MAX_COPY, packet += SDMA_COPY_LINEAR_DWORDS) {
-    hcq_patch_words(q, q->vary[0], packet + 5, (struct hcq_patch){.bytes = 8, .add = at, .is_buffer = true});
-    hcq_patch_words(q, q->vary[1], packet + 3, (struct hcq_patch){.bytes = 8, .add = at, .is_buffer = true});
+    hcq_patch_words(q, q->vary[0], packet + 5,
+                    (struct hcq_patch){.bytes = 8, .add = at + q->vary_offset[0], .is_buffer = true});
+    hcq_patch_words(q, q->vary[1], packet + 3,
+                    (struct hcq_patch){.bytes = 8, .add = at + q->vary_offset[1], .is_buffer = true});
   }
   sdma_copy(&q->words, dst, src, n);
   return 0;

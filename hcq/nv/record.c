@@ -15,17 +15,19 @@ static uint32_t *open_chain(const db_queue *q) {
 }
 
 /* A host semaphore's payload: the third dword behind the header. */
-static void vary_value(db_queue *q) { hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4}); }
+static void vary_value(db_queue *q, uint32_t value) {
+  hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .add = value});
+}
 
 int nv_wait(db_queue *q, uint64_t address, uint32_t value) {
   if (open_chain(q)) push_wait_for_idle(&q->words);
-  vary_value(q);
+  vary_value(q, value);
   push_acquire(&q->words, address, value);
   return 0;
 }
 
 int nv_signal(db_queue *q, uint64_t address, uint32_t value) {
-  vary_value(q);
+  vary_value(q, value);
   push_release(&q->words, address, value);
   return 0;
 }
@@ -40,8 +42,9 @@ int nv_memory_barrier(db_queue *q) { return 0; }
 int nv_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
   size_t piece = q->words.n;
   for (uint64_t at = 0; at < n; at += PUSH_COPY_MAX, piece += PUSH_COPY_DWORDS) {
-    struct hcq_patch address = {.bytes = 8, .add = at, .upper_first = true, .is_buffer = true};
+    struct hcq_patch address = {.bytes = 8, .add = at + q->vary_offset[1], .upper_first = true, .is_buffer = true};
     hcq_patch_words(q, q->vary[1], piece + 1, address);
+    address.add = at + q->vary_offset[0];
     hcq_patch_words(q, q->vary[0], piece + 3, address);
   }
   push_copy(&q->words, dst, src, n);

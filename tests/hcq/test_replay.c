@@ -194,15 +194,15 @@ static void queues_wait_for_each_other(void **state) {
     db_signal *computed = db_signal_new(b.dev), *copied = db_signal_new(b.dev);
     assert_true(copies && computed && copied);
     OK(record_saxpy(&b, (N + ITEMS - 1) / ITEMS)); /* y0 += x, then y1 = y0 by copy, then y1 += x */
-    OK(db_queue_signal_slot(b.q, computed, 1, TO_COPY));
-    OK(db_queue_wait_slot(b.q, copied, 1, TO_COMPUTE));
+    OK(db_queue_signal_slot(b.q, computed, 0, TO_COPY));
+    OK(db_queue_wait_slot(b.q, copied, 0, TO_COMPUTE));
     float one = 1;
     struct db_arg args[] = {{.buffer = b.y[1]}, {.buffer = b.x}, {.data = &one}, {.bits = N}};
     OK(db_queue_exec(b.q, b.saxpy, args, 4, (uint32_t[3]){(N + ITEMS - 1) / ITEMS, 1, 1}, b.m->block));
     db_recording *compute = bind(b.q);
-    OK(db_queue_wait_slot(copies, computed, 1, TO_COPY));
+    OK(db_queue_wait_slot(copies, computed, 0, TO_COPY));
     OK(db_queue_copy_slots(copies, b.y[0], 0, DESTINATION, b.y[1], 0, SOURCE, N * 4)); /* both are set below */
-    OK(db_queue_signal_slot(copies, copied, 1, TO_COMPUTE));
+    OK(db_queue_signal_slot(copies, copied, 0, TO_COMPUTE));
     db_recording *copy = bind(copies);
     OK(db_recording_set_buffer(copy, SOURCE, b.y[0], 0));
     OK(db_recording_set_buffer(copy, DESTINATION, b.y[1], 0));
