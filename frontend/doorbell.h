@@ -970,6 +970,25 @@ void db_named_free(struct db_named *named, unsigned n);
 /* Writes the tensors, which are realized and read for that. .npy and .npz have no name for bf16 and the 8-bit floats: they are written as u16 and u8. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
 
+/* ---- capture ----
+ *
+ * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what it submits,
+ * later ones replay that without running it: one doorbell a queue. JIT=0 runs it every time.
+ *
+ * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other values), and
+ * tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign) is assigned by
+ * every call. Everything else is as it was when captured: numbers of C, branches taken, host memory read by db_from. Reading a value inside
+ * (db_read, db_item) is refused; so are outputs of symbolic size, and copies between devices that do not reach each other. */
+
+typedef struct db_jit db_jit;
+/* Sets out[i] for every output; 0, or a negative errno that the call returns. */
+typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
+db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL: db_error() tells why */
+void db_jit_free(db_jit *j);
+/* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do. Returns once the work is
+ * submitted. An error (of the function, of a shape that changed: which is said) leaves the capture as it was. */
+int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
+
 /* ---- watching ---- */
 
 /* One command that a realize ran. */

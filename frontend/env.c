@@ -8,8 +8,9 @@
 static const struct {
   const char *name;
   int most, unset;
-} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0}};
-enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, VARIABLES };
+} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0},
+                 {"JIT", 1, 1}};
+enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, VARIABLES };
 
 static void print_match_stats(void) { graph_match_stats_print(stderr); }
 
@@ -28,7 +29,7 @@ int env_get(const struct env **out) {
         return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
       value[i] = (int)v;
     }
-    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE]};
+    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT]};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[MATCH_STATS]);
     if (value[MATCH_STATS]) atexit(print_match_stats);

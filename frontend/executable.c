@@ -201,6 +201,7 @@ static int make_commands(struct making *m) {
     c->slot = (uint8_t)item->device;
     c->args = (uint32_t)m->nargs;
     c->nbuffers = item->nbufs;
+    c->noutputs = item->noutputs;
     for (unsigned k = 0; k < item->nbufs; k++) {
       e->args[m->nargs + k] = (uint32_t)item->bufs[k]->arg.i;
       e->slots |= UINT64_C(1) << item->bufs[k]->aux;

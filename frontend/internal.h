@@ -17,7 +17,7 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 /* ---- env.c: the environment, read once ---- */
 struct env {
   int debug;
-  bool noopt, spec, cache;
+  bool noopt, spec, cache, jit;
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
@@ -94,12 +94,12 @@ struct value {
   bool tracked;              /* a leaf is in expr: once realized it keeps expr and src, the way for gradients */
   uint8_t slot;
   unsigned nsrc;
-  int line; /* where the assign was called, of one and of what it made stale */
+  struct value *older, *newer; /* of what an assign overwrote and wrote, while both live */
+  int line;                    /* where the assign was called, of one and of what it made stale */
   const char *file;
   db_tensor *leaf;         /* the living tensor that gradients with respect to this value are collected for */
   struct uop *expr;        /* what dependents were built on */
   struct uop *real;        /* once realized: movement over a BUFFER */
-  struct uop *was;         /* of a stale value: real, before it was overwritten */
   struct storage *storage; /* of real */
   struct storage *place;   /* where it is to be put when it is realized, or NULL; whoever sets it keeps that memory */
   uint64_t place_offset;
@@ -128,6 +128,10 @@ void graph_collect(void);
 /* ---- size.c: sizes that are numbers or tokens for index arithmetic over variables ---- */
 
 bool dim_is_symbolic(int64_t dim);
+/* Equal for sizes that differ in the values of their variables only. */
+uint64_t dim_unbound(int64_t dim);
+/* The value that a variable has in a size; false when it is not in it. */
+bool dim_var_value(int64_t dim, const char *name, int64_t *value);
 bool dims_symbolic(unsigned rank, const int64_t *dim);
 struct uop *dim_uop(int64_t dim);
 int64_t dim_of_uop(struct uop *u); /* of an index expression; u NULL or no memory: negative */
@@ -230,6 +234,9 @@ db_tensor *call_end(struct call *c, struct expr e);
 bool call_device(struct call *c, db_device *dev);
 /* Ends a call without a result: drops the lock. */
 void call_leave(struct call *c);
+/* The same for the elements of memory from the first on, row after row; takes over the caller's reference on s. */
+db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
+                            const int64_t *dim);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 /* Ends with a tensor that exists; drops the lock. */
@@ -312,7 +319,7 @@ struct executable {
   struct exec_command {          /* args: buffers, then variables, as indices */
     const struct kernel *kernel; /* NULL for a copy: destination, source */
     db_program *program;
-    uint32_t args, nbuffers, nvars;
+    uint32_t args, nbuffers, nvars, noutputs;
     uint8_t slot;
     bool barrier;
   } *commands;
@@ -339,6 +346,20 @@ int executable_run(const struct executable *e, const struct binding *b, const st
 /* Copies on one device or between two that reach each other, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
 int storage_copy_to(struct storage *dst, uint64_t dst_offset, struct storage *src, uint64_t src_offset, size_t bytes);
+
+/* ---- jit.c: what a captured function submits ---- */
+
+struct captured_place { /* of a buffer */
+  struct storage *storage;
+  uint64_t offset;
+};
+/* Nothing where this thread captures nothing. place: by buffer of e. */
+void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
+void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
+void jit_host_read(void);
+/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and what to tell its numbers
+ * from others' by. NULL elsewhere. */
+db_tensor *jit_random_count(db_device *dev, uint32_t *stream);
 
 /* ---- report.c: what ran ---- */
 struct report {

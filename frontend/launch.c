@@ -184,6 +184,14 @@ static int wait_all(struct run *r) {
   return 0;
 }
 
+static void captured(const struct run *r) {
+  struct captured_place *place = calloc(r->e->nbuffers + 1, sizeof *place);
+  for (unsigned i = 0; place && i < r->e->nbuffers; i++)
+    place[i] = (struct captured_place){r->mem[i].storage, r->mem[i].offset};
+  jit_capture_run(r->e, r->binding, place);
+  free(place);
+}
+
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env, struct output *outputs) {
   struct run r = {.e = e, .binding = b, .env = env, .outputs = outputs, .timed = env->debug >= 2 || rt.watch};
   int err = memory_get(&r);
@@ -191,6 +199,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
     err = e->commands[i].kernel ? record_kernel(&r, &e->commands[i]) : record_copy(&r, &e->commands[i]);
   err = close_all(&r, err);
   if (r.timed && !err) err = wait_all(&r);
+  if (!err) captured(&r);
   for (unsigned i = 0; i < e->noutputs && !err; i++) {
     const struct memory *m = &r.mem[e->outputs[i]];
     outputs[i] = (struct output){m->storage, m->offset};
@@ -204,6 +213,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
 int storage_copy_to(struct storage *dst, uint64_t dst_offset, struct storage *src, uint64_t src_offset, size_t bytes) {
   struct run r = {0};
   if (!bytes) return 0;
+  jit_capture_copy((struct captured_place){dst, dst_offset}, (struct captured_place){src, src_offset}, bytes);
   return close_all(&r, copy_by_queue(&r, (struct memory){dst, dst_offset}, (struct memory){src, src_offset}, bytes));
 }
 

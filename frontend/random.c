@@ -15,8 +15,16 @@ void db_manual_seed(uint64_t value) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-/* Seed and number of this call, as memory on dev. */
+/* Seed and number of this call, as memory on dev. A captured function counts its calls on the device, in a sequence of its own. */
 static db_tensor *next_state(DB_AT, db_device *dev) {
+  uint32_t stream;
+  db_tensor *count = jit_random_count(dev, &stream);
+  if (count) {
+    pthread_mutex_lock(&rt.lock);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ stream};
+    pthread_mutex_unlock(&rt.lock);
+    return db_cat(0, db_from_at(file, line, key, DB_U32, dev, DB_LIST(2)), count);
+  }
   pthread_mutex_lock(&rt.lock);
   uint32_t words[3] = {(uint32_t)seed, (uint32_t)(seed >> 32), calls++};
   pthread_mutex_unlock(&rt.lock);

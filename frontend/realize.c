@@ -180,9 +180,10 @@ static struct storage *assigned(struct value *v) {
   v->copy = NULL;
   if (s) return s;
   s = base->storage;
-  base->was = base->real;
   base->real = NULL;
   base->storage = NULL;
+  if (base->newer) base->newer->older = NULL;
+  base->newer = v, v->older = base;
   storage_rename(s, rt.next_buffer++);
   for (struct value *x = v->src[0];; x = x->src[0]) {
     x->stale = true, x->file = v->file, x->line = v->line;

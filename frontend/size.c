@@ -98,6 +98,25 @@ bool dims_symbolic(unsigned rank, const int64_t *dim) {
   return false;
 }
 
+static uint64_t unbound(const struct uop *u) {
+  if (u->op == OP_BIND) return u->src[0]->hash;
+  if (!u->nsrc) return u->hash;
+  uint64_t h = u->op;
+  for (unsigned i = 0; i < u->nsrc; i++) h = (h ^ unbound(u->src[i])) * 0x9e3779b97f4a7c15ull;
+  return h;
+}
+uint64_t dim_unbound(int64_t dim) { return dim_is_symbolic(dim) ? unbound(dim_uop(dim)) | 1ull << 63 : (uint64_t)dim; }
+
+static bool var_value(const struct uop *u, const char *name, int64_t *value) {
+  if (u->op == OP_BIND) return !strcmp(u->src[0]->arg.s, name) && (*value = u->src[1]->arg.i, true);
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (var_value(u->src[i], name, value)) return true;
+  return false;
+}
+bool dim_var_value(int64_t dim, const char *name, int64_t *value) {
+  return dim_is_symbolic(dim) && var_value(dim_uop(dim), name, value);
+}
+
 /* ---- text ---- */
 
 static size_t write_size(const struct uop *u, char *s, size_t cap) {

@@ -234,6 +234,22 @@ db_tensor *call_same(struct call *c, db_tensor *t) {
   return c->result = t;
 }
 
+db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
+                            const int64_t *dim) {
+  int64_t n = dims_numel(rank, dim), whole = (int64_t)(s->size / dtype_info[t].size);
+  struct uop *length = uop_index(rt.graph, whole);
+  struct expr e = {.dtype = t, .rank = 1, .dim = {whole}};
+  e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = s->id}, s->slot, &length, 1);
+  e = expr_reshape(expr_bounds(OP_SHRINK, e, (int64_t[]){first, first + n}), rank, dim);
+  struct value *v = graph_error(rt.graph) ? NULL : value_new(e.u, s->slot, NULL, 0);
+  if (!v) {
+    storage_release(s);
+    return call_fail(c, "out of memory");
+  }
+  value_becomes(v, e.u, s);
+  return call_end_value(c, v, t, rank, dim);
+}
+
 db_tensor *call_end(struct call *c, struct expr e) {
   if (graph_error(rt.graph)) return call_fail(c, "%s", graph_error(rt.graph));
   return call_end_value(c, value_new(e.u, c->slot, c->in, c->nin), e.dtype, e.rank, e.dim);
@@ -311,6 +327,7 @@ static int read_value(const struct value *v, void *dst, size_t size) {
 }
 
 int db_read(db_tensor *t, void *dst, size_t bytes) {
+  jit_host_read();
   pthread_mutex_lock(&rt.lock);
   int err = 0;
   if (!t || !t->value) {

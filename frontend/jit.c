@@ -1,0 +1,529 @@
+/* Capture: a function of tensors runs once as it is, a second time while what it submits is written down, and is replayed from then
+ * on (program.c).
+ *
+ * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the tensors given to
+ * a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the program follows those through
+ * assigns made outside, and what it assigns itself their tensors see. */
+#include "program.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum memory_kind { OWNED, INPUT, OUTER };
+
+struct captured_memory {
+  enum memory_kind kind;
+  struct storage *storage; /* OWNED: a reference. Others: to find it by, while capturing */
+  struct value *value;     /* OUTER: a reference */
+  unsigned input;          /* INPUT: which */
+  uint64_t origin;         /* INPUT: where its tensor began when captured */
+  bool written, output;
+};
+
+struct captured_output {
+  uint32_t memory; /* UINT32_MAX: none, it has no elements */
+  int64_t offset;  /* elements from where the memory begins */
+  enum dtype dtype;
+  uint8_t slot;
+  unsigned rank;
+  int64_t dim[MAX_RANK];
+  struct value *input; /* unused unless the output is an input itself */
+};
+
+struct captured_input {
+  enum dtype dtype;
+  uint8_t slot;
+  unsigned rank;
+  int64_t dim[MAX_RANK];
+};
+
+struct db_jit {
+  db_jit_fn *fn;
+  void *ctx;
+  unsigned nin, nout;
+  uint64_t calls;
+  struct captured_input *in;
+  struct captured_output *out;
+  struct captured_memory *memories;
+  size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
+  char **var_names;
+  struct program program;
+  uint32_t stream;              /* of random numbers */
+  db_tensor *count[SLOTS];      /* random calls so far, by device slot; NULL: none is made there */
+  uint32_t random_calls[SLOTS]; /* of one call of the function */
+  /* ---- while capturing ---- */
+  struct value **inputs; /* of the call */
+  int error;
+  char error_text[512];
+};
+
+static _Thread_local db_jit *capturing;
+
+/* ---- capturing ---- */
+
+static void refuse(db_jit *j, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void refuse(db_jit *j, int err, const char *fmt, ...) {
+  if (j->error) return;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(j->error_text, sizeof j->error_text, fmt, ap);
+  va_end(ap);
+  j->error = err;
+}
+
+/* Room for n more elements; NULL and the capture fails when there is no memory. */
+static void *room(db_jit *j, void *array, size_t size, size_t count, size_t n, size_t *capacity) {
+  if (array && count + n <= *capacity) return array;
+  size_t more = *capacity ? 2 * *capacity : 64;
+  while (more < count + n) more *= 2;
+  void *p = realloc(array, more * size);
+  if (!p) {
+    refuse(j, -ENOMEM, "jit: out of memory");
+    return array;
+  }
+  *capacity = more;
+  return p;
+}
+
+static struct value *value_in(const struct storage *s) {
+  for (struct value *v = rt.values; v; v = v->next)
+    if (v->storage == s) return v;
+  return NULL;
+}
+
+/* Memory that no tensor stands for is the program's own. */
+static uint32_t memory_of(db_jit *j, struct storage *s) {
+  struct program *p = &j->program;
+  for (unsigned i = 0; i < p->nmemories; i++)
+    if (j->memories[i].storage == s) return i;
+  size_t capacity = j->memories_capacity;
+  j->memories = room(j, j->memories, sizeof *j->memories, p->nmemories, 1, &capacity);
+  p->memories = room(j, p->memories, sizeof *p->memories, p->nmemories, 1, &j->memories_capacity);
+  if (j->error) return 0;
+  struct captured_memory *m = &j->memories[p->nmemories];
+  *m = (struct captured_memory){.kind = OWNED, .storage = s};
+  for (unsigned i = 0; i < j->nin; i++)
+    if (j->inputs[i]->storage == s && m->kind == OWNED) {
+      int64_t first = 0;
+      value_is_contiguous(j->inputs[i], &first);
+      m->kind = INPUT, m->input = i;
+      m->origin = (uint64_t)first * dtype_info[j->inputs[i]->expr->dtype].size;
+    }
+  if (m->kind == OWNED && (m->value = value_in(s))) {
+    m->kind = OUTER;
+    value_retain(m->value);
+  }
+  if (m->kind == OWNED) s->refs++;
+  p->memories[p->nmemories] = (struct program_memory){s->buffer, 0, s->slot, m->kind != OWNED};
+  return p->nmemories++;
+}
+
+static void add_access(db_jit *j, struct captured_place place, uint64_t bytes, bool written) {
+  struct program *p = &j->program;
+  p->accesses = room(j, p->accesses, sizeof *p->accesses, p->naccesses, 1, &j->accesses_capacity);
+  uint32_t memory = memory_of(j, place.storage);
+  if (j->error) return;
+  struct captured_memory *m = &j->memories[memory];
+  m->written |= written;
+  if (m->kind == INPUT && place.offset < m->origin)
+    refuse(j, -ENOTSUP, "jit: not supported: memory before input %u, which is a slice, is used too", m->input);
+  p->accesses[p->naccesses++] =
+      (struct program_access){memory, written, place.offset - (m->kind == INPUT ? m->origin : 0), bytes};
+}
+
+static struct program_command *add_command(db_jit *j, const struct program_command *like) {
+  struct program *p = &j->program;
+  p->commands = room(j, p->commands, sizeof *p->commands, p->ncommands, 1, &j->commands_capacity);
+  if (j->error) return NULL;
+  struct program_command *c = &p->commands[p->ncommands++];
+  *c = *like;
+  c->first = (uint32_t)p->naccesses;
+  c->vars = (uint32_t)p->nvar_of;
+  return c;
+}
+
+static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
+  struct program *p = &j->program;
+  for (unsigned i = 0; i < p->nvars; i++)
+    if (!strcmp(j->var_names[i], name)) return i;
+  size_t capacity = j->vars_capacity;
+  j->var_names = room(j, j->var_names, sizeof *j->var_names, p->nvars, 1, &capacity);
+  p->vars = room(j, p->vars, sizeof *p->vars, p->nvars, 1, &j->vars_capacity);
+  char *copy = strdup(name);
+  if (j->error || !copy) {
+    free(copy);
+    refuse(j, -ENOMEM, "jit: out of memory");
+    return 0;
+  }
+  j->var_names[p->nvars] = copy;
+  p->vars[p->nvars] = value;
+  return p->nvars++;
+}
+
+void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place) {
+  db_jit *j = capturing;
+  if (!j) return;
+  struct program *p = &j->program;
+  for (size_t i = 0; i < e->ncommands && !j->error; i++) {
+    const struct exec_command *x = &e->commands[i];
+    const uint32_t *args = e->args + x->args;
+    struct program_command *c = add_command(
+        j,
+        &(struct program_command){
+            .kernel = x->kernel, .program = x->program, .slot = x->slot, .naccesses = x->nbuffers, .nvars = x->nvars});
+    if (!c) return;
+    if (!x->kernel && !slots_reach(e->buffers[args[0]].slot, e->buffers[args[1]].slot))
+      refuse(j, -ENOTSUP, "jit: not supported: a captured copy from %s to %s, which do not reach each other's memory",
+             db_device_name(slot_device(e->buffers[args[1]].slot)),
+             db_device_name(slot_device(e->buffers[args[0]].slot)));
+    for (uint32_t k = 0; k < x->nbuffers; k++)
+      add_access(j, place[args[k]], x->kernel ? e->buffers[args[k]].bytes : e->buffers[args[0]].bytes, k < x->noutputs);
+    p->var_of = room(j, p->var_of, sizeof *p->var_of, p->nvar_of, x->nvars, &j->var_of_capacity);
+    for (uint32_t k = 0; k < x->nvars && !j->error; k++) {
+      const struct bound_var *v = &b->vars[args[x->nbuffers + k]];
+      p->var_of[p->nvar_of++] = var_of(j, v->name, v->value);
+    }
+  }
+}
+
+void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
+  db_jit *j = capturing;
+  if (!j || j->error) return;
+  if (!add_command(j, &(struct program_command){.slot = dst.storage->slot, .naccesses = 2})) return;
+  add_access(j, dst, bytes, true);
+  add_access(j, src, bytes, false);
+}
+
+void jit_host_read(void) {
+  if (capturing)
+    refuse(capturing, -EINVAL,
+           "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
+}
+
+db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
+  db_jit *j = capturing;
+  if (!j) return NULL;
+  capturing = NULL; /* what follows is done once, not by each call */
+  pthread_mutex_lock(&rt.lock);
+  int slot = slot_of(dev);
+  pthread_mutex_unlock(&rt.lock);
+  if (slot >= 0 && !j->count[slot]) {
+    db_tensor *t = db_from_at(DB_HERE, (uint32_t[]){0}, DB_U32, dev, DB_LIST(1));
+    if (!db_poison(t)) j->count[slot] = db_retain(t);
+  }
+  capturing = j;
+  *stream = j->stream;
+  if (slot < 0 || !j->count[slot]) {
+    refuse(j, -ENOMEM, "jit: no state for random numbers: %s", db_error());
+    return NULL;
+  }
+  return db_add(j->count[slot], (int64_t)j->random_calls[slot]++);
+}
+
+/* Each call goes on where the last one's numbers ended. */
+static int advance_random(db_jit *j) {
+  int err = 0;
+  for (unsigned i = 0; i < SLOTS && !err; i++) {
+    if (!j->count[i]) continue;
+    db_assign(j->count[i], db_add(j->count[i], (int64_t)j->random_calls[i]));
+    err = db_realize(j->count[i]);
+  }
+  return err;
+}
+
+/* ---- after the function has run ---- */
+
+/* What now stands for the value's memory: assigns go on from one value to the next. */
+static struct value *newest(struct value *v) {
+  while (v->stale && v->newer) v = v->newer;
+  return v;
+}
+
+static void follow(struct captured_memory *m) {
+  struct value *v = newest(m->value);
+  if (v == m->value) return;
+  value_retain(v);
+  value_release(m->value);
+  m->value = v;
+}
+
+static int describe_outputs(db_jit *j, db_tensor *const *out) {
+  for (unsigned i = 0; i < j->nout; i++) {
+    struct captured_output *o = &j->out[i];
+    const db_tensor *t = out[i];
+    *o = (struct captured_output){.memory = UINT32_MAX, .dtype = t->dtype, .slot = t->value->slot, .rank = t->rank};
+    memcpy(o->dim, t->dim, t->rank * sizeof *t->dim);
+    if (dims_symbolic(t->rank, t->dim))
+      return db_fail(-ENOTSUP, "jit: not supported: output %u has symbolic sizes, %s", i, SHAPE(*t));
+    if (!value_is_contiguous(t->value, &o->offset))
+      return db_fail(-ENOTSUP, "jit: not supported: output %u is a view of memory that is not contiguous", i);
+    for (uint32_t m = 0; m < j->program.nmemories; m++)
+      if (j->memories[m].storage == t->value->storage) o->memory = m;
+    if (o->memory == UINT32_MAX && dims_numel(t->rank, t->dim))
+      return db_fail(-EINVAL, "jit: output %u does not come from what the function computes", i);
+    if (o->memory != UINT32_MAX && j->memories[o->memory].kind == OWNED) {
+      j->memories[o->memory].output = true;
+      j->program.memories[o->memory].varies = true;
+    }
+  }
+  return 0;
+}
+
+/* Values that parameters have now, by their memory. */
+static int settle_memories(db_jit *j) {
+  for (unsigned i = 0; i < j->program.nmemories; i++) {
+    struct captured_memory *m = &j->memories[i];
+    if (m->kind != OUTER) continue;
+    follow(m);
+    if (m->value->storage != m->storage)
+      return db_fail(-ENOTSUP, "jit: not supported: a tensor that was computed before is given other memory inside");
+  }
+  return 0;
+}
+
+/* ---- calls ---- */
+
+static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
+  const struct captured_input *c = &j->in[i];
+  if (t->dtype != c->dtype)
+    return db_fail(-EINVAL, "jit: input %u is of %s, it was captured as %s", i, dtype_info[t->dtype].name,
+                   dtype_info[c->dtype].name);
+  if (t->value->slot != c->slot)
+    return db_fail(-EINVAL, "jit: input %u is on %s, it was captured on %s", i,
+                   db_device_name(slot_device(t->value->slot)), db_device_name(slot_device(c->slot)));
+  bool same = t->rank == c->rank;
+  for (unsigned k = 0; k < t->rank && same; k++) same = dim_unbound(t->dim[k]) == dim_unbound(c->dim[k]);
+  if (!same)
+    return db_fail(-EINVAL, "jit: input %u is %s, it was captured as %s", i, SHAPE(*t), shape_text(c->rank, c->dim).s);
+  return 0;
+}
+
+static int take_inputs(db_jit *j, db_tensor *const *in) {
+  for (unsigned i = 0; i < j->nin; i++) {
+    if (!in[i] || !in[i]->value)
+      return db_fail(-EINVAL, "jit: input %u: %s", i, db_poison(in[i]) ? db_poison(in[i]) : "it has no value");
+    j->inputs[i] = in[i]->value;
+  }
+  int err = 0;
+  for (unsigned i = 0; i < j->nin && !err; i++)
+    if (j->calls > 1) err = check_input(j, i, in[i]);
+  bool computed = true;
+  int64_t first;
+  for (unsigned i = 0; i < j->nin && computed; i++)
+    computed = j->inputs[i]->storage && value_is_contiguous(j->inputs[i], &first);
+  if (!err && !computed) err = realize_values(j->inputs, j->nin, true);
+  return err;
+}
+
+static void describe_inputs(db_jit *j, db_tensor *const *in) {
+  for (unsigned i = 0; i < j->nin; i++) {
+    j->in[i] = (struct captured_input){in[i]->dtype, in[i]->value->slot, in[i]->rank, {0}};
+    memcpy(j->in[i].dim, in[i]->dim, in[i]->rank * sizeof *in[i]->dim);
+  }
+}
+
+/* Runs the function in a scope of its own; its outputs go to the caller's. */
+static int run_function(db_jit *j, db_tensor *const *in, db_tensor **out, bool capture) {
+  memset(out, 0, j->nout * sizeof *out);
+  db_scope_begin();
+  capturing = capture ? j : NULL;
+  int err = j->fn(j->ctx, in, out);
+  if (err) db_fail(err, "jit: the function failed: %s", db_error());
+  for (unsigned i = 0; i < j->nout && !err; i++)
+    if (!out[i]) err = db_fail(-EINVAL, "jit: the function left output %u unset", i);
+  if (!err && j->nout) err = db_realize_all(out, j->nout);
+  if (!err && capture) err = advance_random(j);
+  capturing = NULL;
+  for (unsigned i = 0; i < j->nout; i++)
+    if (out[i]) db_keep(out[i]);
+  db_scope_end();
+  return err;
+}
+
+/* Lock held; returns how many tensors the caller has to release without it. */
+static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < j->program.nmemories; i++) {
+    struct captured_memory *m = &j->memories[i];
+    if (m->kind == OWNED) storage_release(m->storage);
+    if (m->kind == OUTER) value_release(m->value);
+  }
+  for (unsigned i = 0; i < j->program.nvars; i++) free(j->var_names[i]);
+  for (unsigned i = 0; i < SLOTS; i++) {
+    if (j->count[i]) dropped[n++] = j->count[i];
+    j->count[i] = NULL;
+    j->random_calls[i] = 0;
+  }
+  program_free(&j->program);
+  free(j->memories);
+  free(j->var_names);
+  j->memories = NULL;
+  j->var_names = NULL;
+  j->memories_capacity = j->accesses_capacity = j->commands_capacity = j->vars_capacity = j->var_of_capacity = 0;
+  return n;
+}
+
+static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  j->error = 0;
+  int err = run_function(j, in, out, true);
+  pthread_mutex_lock(&rt.lock);
+  const struct env *env;
+  if (!err) err = env_get(&env);
+  if (!err && j->error) err = db_fail(j->error, "%s", j->error_text);
+  if (!err) err = settle_memories(j);
+  if (!err) err = describe_outputs(j, out);
+  if (!err) err = program_build(&j->program);
+  if (!err && env->debug >= 2) program_print(&j->program, stderr);
+  db_tensor *dropped[SLOTS];
+  unsigned n = err ? forget(j, dropped) : 0;
+  pthread_mutex_unlock(&rt.lock);
+  while (n) db_release(dropped[--n]);
+  return err;
+}
+
+/* Where each memory is in this run. */
+static int place_memories(db_jit *j) {
+  struct program *p = &j->program;
+  for (unsigned i = 0; i < p->nmemories; i++) {
+    struct captured_memory *m = &j->memories[i];
+    struct program_memory *at = &p->memories[i];
+    struct storage *s = m->storage;
+    int64_t first = 0;
+    switch (m->kind) {
+    case INPUT:
+      s = j->inputs[m->input]->storage;
+      value_is_contiguous(j->inputs[m->input], &first);
+      at->offset = (uint64_t)first * dtype_info[j->in[m->input].dtype].size;
+      break;
+    case OUTER:
+      follow(m);
+      s = m->value->storage;
+      if (!s || m->value->stale)
+        return db_fail(-EINVAL, "jit: a tensor that the captured function uses was overwritten at %s:%d; capture again",
+                       m->value->file ? m->value->file : "?", m->value->line);
+      if (m->written && m->value->dependents)
+        return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
+                                "or release them before, they would see the new value");
+      m->storage = s;
+      break;
+    case OWNED:
+      if (!m->output || s->refs == 1) break;
+      /* Somebody still holds what the last run returned. */
+      s = storage_new(s->slot, rt.next_buffer++, m->storage->size);
+      if (!s) return -ENOMEM;
+      storage_release(m->storage);
+      m->storage = s;
+    }
+    at->buffer = s->buffer;
+  }
+  return 0;
+}
+
+static int bind_vars(db_jit *j, db_tensor *const *in) {
+  for (unsigned i = 0; i < j->program.nvars; i++) {
+    bool bound = false;
+    for (unsigned k = 0; k < j->nin && !bound; k++)
+      for (unsigned a = 0; a < in[k]->rank && !bound; a++)
+        bound = dim_var_value(in[k]->dim[a], j->var_names[i], &j->program.vars[i]);
+    if (!bound)
+      return db_fail(-EINVAL,
+                     "jit: nothing gives %s a value: a variable that changes between calls has to be in the "
+                     "shape of an input",
+                     j->var_names[i]);
+  }
+  return 0;
+}
+
+static int make_outputs(db_jit *j, db_tensor **out) {
+  for (unsigned i = 0; i < j->nout; i++) {
+    const struct captured_output *o = &j->out[i];
+    struct call c;
+    if (!call_begin(&c, "jit", __FILE__, __LINE__, 0, NULL)) return db_fail(-EINVAL, "%s", db_poison(c.result));
+    c.slot = o->slot;
+    struct storage *s = NULL;
+    if (o->memory == UINT32_MAX)
+      s = storage_new(o->slot, rt.next_buffer++, 0);
+    else {
+      const struct captured_memory *m = &j->memories[o->memory];
+      s = m->kind == INPUT ? j->inputs[m->input]->storage : m->kind == OUTER ? m->value->storage : m->storage;
+      s->refs++;
+    }
+    if (!s) {
+      out[i] = call_fail(&c, "%s", db_error());
+      return -ENOMEM;
+    }
+    int64_t first = o->offset, size = dtype_info[o->dtype].size;
+    if (o->memory != UINT32_MAX && j->memories[o->memory].kind == INPUT)
+      first += (int64_t)(j->program.memories[o->memory].offset - j->memories[o->memory].origin) / size;
+    out[i] = call_end_storage(&c, s, first, o->dtype, o->rank, o->dim);
+  }
+  return 0;
+}
+
+static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  pthread_mutex_lock(&rt.lock);
+  int err = place_memories(j);
+  if (!err) err = bind_vars(j, in);
+  if (!err) err = program_run(&j->program);
+  pthread_mutex_unlock(&rt.lock);
+  return err ? err : make_outputs(j, out);
+}
+
+/* ---- outside ---- */
+
+db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
+  db_jit *j = fn ? calloc(1, sizeof *j) : NULL;
+  if (!j) return db_fail_null(fn ? -ENOMEM : -EINVAL, "jit: %s", fn ? "out of memory" : "the function is NULL");
+  static _Atomic uint32_t streams;
+  j->fn = fn;
+  j->ctx = ctx;
+  j->stream = ++streams << 16;
+  j->nin = nin;
+  j->nout = nout;
+  j->in = calloc(nin + 1, sizeof *j->in);
+  j->out = calloc(nout + 1, sizeof *j->out);
+  j->inputs = calloc(nin + 1, sizeof(struct value *));
+  if (j->in && j->out && j->inputs) return j;
+  db_jit_free(j);
+  return db_fail_null(-ENOMEM, "jit: out of memory");
+}
+
+void db_jit_free(db_jit *j) {
+  if (!j) return;
+  db_tensor *dropped[SLOTS];
+  pthread_mutex_lock(&rt.lock);
+  unsigned n = forget(j, dropped);
+  pthread_mutex_unlock(&rt.lock);
+  while (n) db_release(dropped[--n]);
+  free(j->in);
+  free(j->out);
+  free(j->inputs);
+  free(j);
+}
+
+int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  if (!j || (j->nin && !in) || (j->nout && !out)) return db_fail(-EINVAL, "jit: a list of tensors is NULL");
+  if (capturing) return db_fail(-EINVAL, "jit: not supported: a captured function inside another");
+  pthread_mutex_lock(&rt.lock);
+  const struct env *env;
+  int err = runtime_init();
+  if (!err) err = env_get(&env);
+  if (!err) err = take_inputs(j, in);
+  if (!err && j->calls == 1) describe_inputs(j, in);
+  pthread_mutex_unlock(&rt.lock);
+  if (err) return err;
+  if (!env->jit || j->calls == 0) {
+    err = run_function(j, in, out, false);
+    if (!err && env->jit) j->calls = 1;
+    return err;
+  }
+  if (j->calls == 1) {
+    err = capture(j, in, out);
+    if (!err) j->calls = 2;
+    return err;
+  }
+  j->calls++;
+  return replay(j, in, out);
+}

@@ -1,0 +1,305 @@
+/* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes are told. */
+#include "support.h"
+
+static int calls; /* of captured functions: replays add none */
+
+static void expect(db_tensor *t, unsigned n, const float *want) {
+  float got[64];
+  must_read(t, got, n * sizeof *got);
+  for (unsigned i = 0; i < n; i++)
+    if (got[i] != want[i]) fail_msg("element %u is %g, not %g", i, (double)got[i], (double)want[i]);
+}
+#define EXPECT(t, ...) expect(t, sizeof((float[]){__VA_ARGS__}) / sizeof(float), (float[]){__VA_ARGS__})
+
+static db_jit *make(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
+  db_jit *j = db_jit_new(fn, ctx, nin, nout);
+  if (!j) fail_msg("%s", db_error());
+  calls = 0;
+  return j;
+}
+#define OK(call)                                                                                                       \
+  do {                                                                                                                 \
+    int ok_ = (call);                                                                                                  \
+    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
+  } while (0)
+
+/* Two kernels with a value in memory between them, and a sum. */
+static int mix(void *ctx, db_tensor *const *in, db_tensor **out) {
+  calls++;
+  db_tensor *s = db_add(db_mul(in[0], 2), in[1]);
+  if (db_realize(s)) return -EIO;
+  out[0] = db_mul(s, s);
+  out[1] = db_sum(s);
+  return 0;
+}
+
+static void inputs_change(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_jit *j = make(mix, NULL, 2, 2);
+    db_tensor *kept = NULL;
+    for (int i = 0; i < 12; i++) DB_SCOPE {
+        float f = (float)i;
+        db_tensor *in[2] = {db_from(((float[]){f, f + 1, f + 2}), DB_F32, dev, 3),
+                            db_from(((float[]){1, 2, 3}), DB_F32, dev, 3)},
+                  *out[2];
+        OK(db_jit_call(j, in, out));
+        float a = 2 * f + 1, b = 2 * f + 4, c = 2 * f + 7;
+        EXPECT(out[0], a * a, b * b, c * c);
+        EXPECT(out[1], a + b + c);
+        if (i == 4) kept = db_retain(out[0]);
+      }
+    assert_int_equal(calls, 2);
+    EXPECT(kept, 81, 144, 225); /* later calls left it alone */
+    DB_SCOPE {                  /* inputs that are not computed yet, and a slice of something larger */
+      db_tensor *big = db_arange(0, 16, 1, DB_F32, dev);
+      OK(db_realize(big));
+      db_tensor *in[2] = {db_shrink(big, 8, 11), db_add(db_zeros(DB_F32, dev, 3), 1)}, *out[2];
+      OK(db_jit_call(j, in, out));
+      EXPECT(out[0], 289, 361, 441);
+      EXPECT(out[1], 57);
+    }
+    db_release(kept);
+    db_jit_free(j);
+    db_close(dev);
+  }
+}
+
+/* A step of gradient descent on tensors that the function finds elsewhere. */
+struct model {
+  db_tensor *w, *m, *rate;
+};
+static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct model *s = ctx;
+  calls++;
+  db_tensor *error = db_sub(db_mul(s->w, in[0]), in[1]), *g = db_mul(error, in[0]);
+  out[0] = db_sum(db_square(error));
+  db_assign(s->m, db_add(db_mul(s->m, 0.5), g));
+  db_assign(s->w, db_sub(s->w, db_mul(s->m, s->rate)));
+  return db_realize(out[0], s->m, s->w);
+}
+
+static void parameters_are_assigned(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    struct model s = {db_from(((float[]){1, 2}), DB_F32, dev, 2), db_zeros(DB_F32, dev, 2),
+                      db_full(0.125, DB_F32, dev, 1)};
+    OK(db_realize(s.w, s.m, s.rate));
+    db_jit *j = make(step, &s, 2, 1);
+    double w[2] = {1, 2}, m[2] = {0, 0}, rate = 0.125;
+    for (int i = 0; i < 20; i++) DB_SCOPE {
+        float x[2] = {(float)(i % 3) - 1, 0.5f}, y[2] = {2, (float)(i % 5)};
+        db_tensor *in[2] = {db_from(x, DB_F32, dev, 2), db_from(y, DB_F32, dev, 2)}, *out[1];
+        OK(db_jit_call(j, in, out));
+        double loss = 0;
+        for (int k = 0; k < 2; k++) {
+          double e = w[k] * (double)x[k] - (double)y[k];
+          loss += e * e;
+          m[k] = m[k] * 0.5 + e * (double)x[k];
+          w[k] -= m[k] * rate;
+        }
+        assert_float_equal(must_item(out[0]), loss, 1e-4 * (1 + loss));
+        float got[2];
+        must_read(s.w, got, sizeof got);
+        for (int k = 0; k < 2; k++) assert_float_equal(got[k], w[k], 1e-4);
+        if (i == 9) { /* another rate, assigned from outside; and other weights */
+          db_assign(s.rate, rate = 0.0625);
+          OK(db_realize(s.rate));
+        }
+        if (i == 14) {
+          db_assign(s.w, db_from(((float[]){-1, 1}), DB_F32, dev, 2));
+          OK(db_realize(s.w));
+          w[0] = -1, w[1] = 1;
+        }
+      }
+    assert_int_equal(calls, 2);
+    DB_SCOPE { /* what is built on a parameter and not computed would see another value */
+      db_tensor *in[2] = {db_zeros(DB_F32, dev, 2), db_zeros(DB_F32, dev, 2)}, *out[1], *later = db_mul(s.w, 3);
+      assert_int_equal(db_jit_call(j, in, out), -EINVAL);
+      assert_non_null(strstr(db_error(), "not realized"));
+      OK(db_realize(later));
+      OK(db_jit_call(j, in, out));
+    }
+    db_jit_free(j);
+    db_release(s.w);
+    db_release(s.m);
+    db_release(s.rate);
+    db_close(dev);
+  }
+}
+
+/* One output is an input, one a parameter. */
+static int passes(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_retain(in[0]);
+  out[1] = db_retain(*(db_tensor **)ctx);
+  out[2] = db_add(in[0], *(db_tensor **)ctx);
+  return 0;
+}
+
+static void outputs_may_be_what_was_there(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *p = db_from(((float[]){10, 20}), DB_F32, dev, 2);
+    db_jit *j = make(passes, &p, 1, 3);
+    for (int i = 0; i < 5; i++) DB_SCOPE {
+        float f = (float)i;
+        db_tensor *in[1] = {db_from(((float[]){f, -f}), DB_F32, dev, 2)}, *out[3];
+        OK(db_jit_call(j, in, out));
+        EXPECT(out[0], f, -f);
+        EXPECT(out[1], 10, 20);
+        EXPECT(out[2], f + 10, 20 - f);
+      }
+    db_jit_free(j);
+    db_release(p);
+    db_close(dev);
+  }
+}
+
+/* Sizes over a variable. */
+static int over_n(void *ctx, db_tensor *const *in, db_tensor **out) {
+  calls++;
+  out[0] = db_sum(db_square(in[0]));
+  return 0;
+}
+
+static void variables_change(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *x = db_arange(0, 32, 1, DB_F32, dev);
+    OK(db_realize(x));
+    db_jit *j = make(over_n, NULL, 1, 1);
+    for (int64_t n = 3; n < 30; n += 4) DB_SCOPE {
+        db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, 32, n))}, *out[1];
+        OK(db_jit_call(j, in, out));
+        double want = 0;
+        for (int64_t i = 0; i < n; i++) want += (double)(i * i);
+        assert_float_equal(must_item(out[0]), want, 0);
+      }
+    assert_int_equal(calls, 2);
+    db_jit_free(j);
+    db_release(x);
+    db_close(dev);
+  }
+}
+
+/* Two GPUs of one machine: hardware waits for hardware, one doorbell a queue. */
+static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_device *other = ctx;
+  calls++;
+  db_tensor *there = db_mul(db_to(in[0], other), 3), *here = db_add(in[0], 1);
+  out[0] = db_add(db_to(there, db_device_of(in[0])), here);
+  out[1] = db_square(there);
+  return 0;
+}
+
+static void devices_wait_for_each_other(void **state) {
+  FOR_EMULATED_GPU {
+    char second[64];
+    snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
+    db_device *dev = open_device(DEVICE_NAME), *other = open_device(second);
+    db_jit *j = make(across, other, 1, 2);
+    for (int i = 0; i < 30; i++) DB_SCOPE {
+        float f = (float)i;
+        db_tensor *in[1] = {db_from(((float[]){f, 2 * f}), DB_F32, dev, 2)}, *out[2];
+        struct db_device_counters before[2], after[2];
+        db_device_counters(dev, &before[0]), db_device_counters(other, &before[1]);
+        OK(db_jit_call(j, in, out));
+        db_device_counters(dev, &after[0]), db_device_counters(other, &after[1]);
+        if (i > 1) {
+          assert_int_equal(after[0].doorbells - before[0].doorbells, 2); /* compute and copy */
+          assert_int_equal(after[1].doorbells - before[1].doorbells, 2);
+        }
+        EXPECT(out[0], 4 * f + 1, 8 * f + 1);
+        EXPECT(out[1], 9 * f * f, 36 * f * f);
+      }
+    assert_int_equal(calls, 2);
+    db_jit_free(j);
+    db_close(other);
+    db_close(dev);
+  }
+}
+
+/* Random numbers go on from call to call. */
+static int draws(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_device *dev = ctx;
+  out[0] = db_rand(DB_F32, dev, 16);
+  out[1] = db_rand(DB_F32, dev, 16);
+  return 0;
+}
+
+static void random_numbers_go_on(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_jit *j = make(draws, dev, 0, 2);
+    enum { CALLS = 6 };
+    float seen[2 * CALLS][16];
+    for (int i = 0; i < CALLS; i++) DB_SCOPE {
+        db_tensor *out[2];
+        OK(db_jit_call(j, NULL, out));
+        for (int k = 0; k < 2; k++) must_read(out[k], seen[2 * i + k], sizeof seen[0]);
+      }
+    for (int a = 0; a < 2 * CALLS; a++) {
+      for (int e = 0; e < 16; e++) assert_true(seen[a][e] >= 0 && seen[a][e] < 1);
+      for (int b = 0; b < a; b++) assert_memory_not_equal(seen[a], seen[b], sizeof seen[0]);
+    }
+    db_jit_free(j);
+    db_close(dev);
+  }
+}
+
+static int reads(void *ctx, db_tensor *const *in, db_tensor **out) {
+  double v;
+  out[0] = db_mul(in[0], 2);
+  return db_item(db_sum(in[0]), &v);
+}
+static int fails(void *ctx, db_tensor *const *in, db_tensor **out) { return -EPERM; }
+static int forgets(void *ctx, db_tensor *const *in, db_tensor **out) { return 0; }
+
+static void refused(int err, int want, const char *says) {
+  assert_int_equal(err, want);
+  if (!strstr(db_error(), says)) fail_msg("\"%s\" does not say \"%s\"", db_error(), says);
+}
+
+static void mistakes(void **state) {
+  db_device *dev = open_device("CPU");
+  assert_null(db_jit_new(NULL, NULL, 0, 0));
+  DB_SCOPE {
+    db_tensor *two = db_ones(DB_F32, dev, 2), *three = db_ones(DB_F32, dev, 3), *ints = db_ones(DB_I32, dev, 2),
+              *out[2];
+    db_jit *j = make(mix, NULL, 2, 2);
+    for (int i = 0; i < 3; i++) OK(db_jit_call(j, (db_tensor *[]){two, two}, out));
+    refused(db_jit_call(j, (db_tensor *[]){two, three}, out), -EINVAL, "input 1 is [3], it was captured as [2]");
+    refused(db_jit_call(j, (db_tensor *[]){ints, two}, out), -EINVAL, "input 0 is of i32, it was captured as f32");
+    refused(db_jit_call(j, (db_tensor *[]){NULL, two}, out), -EINVAL, "input 0: the tensor is NULL");
+    refused(db_jit_call(j, (db_tensor *[]){two, db_reshape(two, 7)}, out), -EINVAL, "input 1: reshape at");
+    refused(db_jit_call(j, NULL, out), -EINVAL, "NULL");
+    OK(db_jit_call(j, (db_tensor *[]){two, two}, out)); /* unharmed */
+    EXPECT(out[0], 9, 9);
+    db_jit_free(j);
+    j = make(reads, NULL, 1, 1);
+    OK(db_jit_call(j, &two, out));
+    refused(db_jit_call(j, &two, out), -EINVAL, "a value is read inside the captured function");
+    db_jit_free(j);
+    j = make(fails, NULL, 1, 1);
+    refused(db_jit_call(j, &two, out), -EPERM, "the function failed");
+    db_jit_free(j);
+    j = make(forgets, NULL, 1, 1);
+    refused(db_jit_call(j, &two, out), -EINVAL, "left output 0 unset");
+    db_jit_free(j);
+    db_jit_free(NULL);
+  }
+  db_close(dev);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(inputs_change),
+      cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(variables_change),
+      cmocka_unit_test(devices_wait_for_each_other),
+      cmocka_unit_test(random_numbers_go_on),
+      cmocka_unit_test(mistakes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
