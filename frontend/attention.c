@@ -138,6 +138,7 @@ db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, stru
   db_tensor *r = NULL;
   DB_SCOPE {
     db_tensor *p = probabilities(file, line, q, k, v, &o, &h);
+    if (o.dropout != 0) p = db_dropout_at(file, line, p, o.dropout, true);
     r = db_keep(p->value ? weighted(file, line, p, v, &h) : p);
   }
   return r;

@@ -893,14 +893,19 @@ struct db_cross_entropy {
   db_cross_entropy_at(DB_HERE, false, x, target, (struct db_cross_entropy){0, ##__VA_ARGS__})
 db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *target, struct db_cross_entropy options);
 
+/* While training, each element is 0 with probability p, and the others are divided by 1 - p; else x. p: 0 to 1. */
+#define db_dropout(x, p, training) db_dropout_at(DB_HERE, x, p, training)
+db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training);
+
 /* ---- attention ---- */
 
 struct db_attention {
   int unused_;
   db_tensor *
       mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float that is added */
-  bool causal;  /* query i sees keys 0 to i */
-  double scale; /* of the products; 0 is 1 / sqrt(width) */
+  bool causal;    /* query i sees keys 0 to i */
+  double scale;   /* of the products; 0 is 1 / sqrt(width) */
+  double dropout; /* of the probabilities, for training */
 };
 /* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads, keys, any]. Keys and
  * values may have fewer heads, each of which serves as many neighbouring heads of queries. A query that sees no key gives NaN. */

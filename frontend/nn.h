@@ -113,6 +113,28 @@ typedef struct db_embedding {
 } db_embedding;
 db_embedding db_embedding_new(db_params *p, const char *name, int64_t count, int64_t width);
 
+typedef struct db_dropout {
+  db_params *params; /* says whether it is training */
+  double p;
+} db_dropout;
+db_dropout db_dropout_new(db_params *p, double probability);
+
+/* Long short-term memory, or gated recurrent units, of 1 to 8 layers on each other: "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", ...
+ * db_apply starts from zeros and gives the last layer's output of every step: x [length, batch, in] -> [length, batch, hidden]. */
+enum { DB_RECURRENT_LAYERS = 8 };
+typedef struct db_recurrent {
+  unsigned layers, gates; /* gates: 4 LSTM, 3 GRU */
+  int64_t hidden;
+  struct {
+    db_parameter *weight_in, *weight_hidden, *bias_in, *bias_hidden;
+  } layer[DB_RECURRENT_LAYERS];
+} db_recurrent;
+db_recurrent db_lstm_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
+db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
+/* From the state *h (and, of an LSTM, *c) [layers, batch, hidden], NULL in there meaning zeros, to the state behind the last step. h or c NULL: not of interest. */
+#define db_recurrent_run(r, x, h, c) db_recurrent_run_at(DB_HERE, r, x, h, c)
+db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c);
+
 /* Attention of so many heads: weight [3 width, width] makes queries, keys and values. db_apply attends from x [batch, length, width] to itself. */
 typedef struct db_multihead {
   db_parameter *weight, *bias; /* "in_proj_weight", "in_proj_bias" */
@@ -132,12 +154,16 @@ db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x);
 db_tensor *db_norm_apply(DB_AT, const db_norm *l, db_tensor *x);
 db_tensor *db_embedding_apply(DB_AT, const db_embedding *l, db_tensor *index);
 db_tensor *db_multihead_apply(DB_AT, const db_multihead *l, db_tensor *x);
+db_tensor *db_dropout_apply(DB_AT, const db_dropout *l, db_tensor *x);
+db_tensor *db_recurrent_apply(DB_AT, const db_recurrent *l, db_tensor *x);
 #define db_apply(layer, x)                                                                                             \
   _Generic(*(layer),                                                                                                   \
       db_linear: db_linear_apply,                                                                                      \
       db_convolution: db_convolution_apply,                                                                            \
       db_norm: db_norm_apply,                                                                                          \
       db_embedding: db_embedding_apply,                                                                                \
+      db_dropout: db_dropout_apply,                                                                                    \
+      db_recurrent: db_recurrent_apply,                                                                                \
       db_multihead: db_multihead_apply)(DB_HERE, layer, x)
 
 /* Gradients of the loss, a step of the optimizer with the loss and all statistics of p realized beside it, and no gradients left. */
