@@ -108,7 +108,7 @@ static bool account(struct codegen *k, struct kernel *out) {
   }
   double bytes = 0;
   for (unsigned i = 0; i < k->nparams; i++) bytes += reached[i];
-  out->bytes = (uint64_t)bytes;
+  out->bytes += (uint64_t)bytes;
   free(order);
   free(mask);
   return ok || codegen_fail(k, "out of memory");
@@ -260,18 +260,44 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   return ok;
 }
 
-static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
-  struct kernel *out = &e->kernel;
-  const struct compiler_options *o = &c->options;
-  uint64_t start = now();
+/* Everything up to the choice of steps. */
+static bool plan(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   k->stage = "collect";
-  if (o->debug >= 5) out->graph_text = graph_text(k->ast);
   if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
   if (!axes_collect(k) || !account(k, out)) return false;
   if (!(o->noopt ? optimize_none(k) : optimize(k))) return false;
   codegen_name(k);
-  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
-  if (!lower(k)) return false;
+  return !o->spec || verify(k, &k->ast, 1, STAGE_KERNEL);
+}
+
+static bool plan_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+  k->stage = "collect";
+  k->nparts = k->ast->nsrc;
+  k->parts = calloc(k->nparts, sizeof *k->parts);
+  if (!k->parts) return codegen_fail(k, "out of memory");
+  for (unsigned i = 0; i < k->nparts; i++) {
+    struct codegen *p = &k->parts[i];
+    *p = (struct codegen){
+        .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
+    if (!plan(o, p, out)) return false;
+    for (unsigned s = 0; s < p->nparams; s++) {
+      if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
+      if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
+    }
+    if (p->nparams > k->nparams) k->nparams = p->nparams;
+  }
+  for (unsigned s = 0; s < k->nparams; s++) k->params[s].is_buffer = true;
+  snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
+  return true;
+}
+
+static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
+  struct kernel *out = &e->kernel;
+  const struct compiler_options *o = &c->options;
+  uint64_t start = now();
+  if (o->debug >= 5) out->graph_text = graph_text(k->ast);
+  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK;
+  if (!(several ? plan_parts(o, k, out) : plan(o, k, out)) || !lower(k)) return false;
   if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
   out->lower_ns = now() - start;
   memcpy(out->name, k->name, sizeof out->name);
@@ -312,6 +338,7 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
   } else
     codegen_fail(&k, "out of memory");
   graph_free(k.g);
+  free(k.parts);
   free(k.linear);
   if (!ok) {
     free(key);

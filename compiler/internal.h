@@ -56,6 +56,9 @@ struct codegen {
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
   size_t nlinear;
   uint32_t grid[3], block[3];
+  struct codegen *parts; /* SINK of SINKs: kernels in one, each over one axis; their workgroups follow each other */
+  unsigned nparts;
+  bool is_part;
   uint32_t local_bytes;
   char name[64];
   const char *stage;

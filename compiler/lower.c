@@ -376,6 +376,42 @@ static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsi
   return true;
 }
 
+static int64_t workgroups(const struct codegen *k) {
+  int64_t n = 1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_GLOBAL) n *= k->axes[a].size;
+  return n;
+}
+
+/* The region that only a part's workgroups enter; what depends on ids is inside it. NULL: failed. */
+static struct block *open_part(struct lowerer *L, const unsigned *global, unsigned nglobal, const unsigned *local,
+                               unsigned nlocal) {
+  int64_t count = workgroups(L->k);
+  struct uop *bound = lower_iconst(L, DT_I32, L->part_total), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, 0, 0, &bound, 1);
+  struct uop *first = lower_iconst(L, DT_I32, L->part_first), *end = lower_iconst(L, DT_I32, L->part_first + count);
+  struct uop *mine = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){id, end}, 2);
+  if (L->part_first) {
+    struct uop *before = lower_iconst(L, DT_I32, (int64_t)L->part_first - 1);
+    struct uop *after = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){before, id}, 2);
+    mine = lower_mk(L, OP_AND, DT_BOOL, 1, 0, 0, (struct uop *[]){after, mine}, 2);
+  }
+  /* The place in the list keeps the regions of parts apart. */
+  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->part_first - 1}, 0, &mine, 1);
+  struct block *b = L->main = lower_block_open(L, L->root, open);
+  struct uop *at = lower_mk(L, OP_SUB, DT_I32, 1, 0, 0, (struct uop *[]){id, first}, 2);
+  int64_t ones = 1; /* tells the bounds: inside the region no bit is lost */
+  while (ones < count) ones *= 2;
+  at = lower_mk(L, OP_AND, DT_I32, 1, 0, 0, (struct uop *[]){at, lower_iconst(L, DT_I32, ones - 1)}, 2);
+  if (nglobal > 1 || nlocal > 1) {
+    lower_fail(L, "a part has more than one axis");
+    return NULL;
+  }
+  if (nglobal) L->axis_value[global[0]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){at, open}, 2);
+  for (unsigned i = 0; i < nlocal; i++)
+    L->axis_value[local[i]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){L->axis_value[local[i]], open}, 2);
+  return L->failed ? NULL : b;
+}
+
 static bool lower_kernel(struct lowerer *L) {
   struct codegen *k = L->k;
   bool host = k->target->kind == TARGET_HOST;
@@ -390,7 +426,13 @@ static bool lower_kernel(struct lowerer *L) {
     }
   for (unsigned d = 0; d < 3; d++) k->grid[d] = k->block[d] = 1;
   if (host && nlocal) return lower_fail(L, "the host has no work-items");
-  if (!assign_ids(L, global, nglobal, 0, k->grid) || !assign_ids(L, local, nlocal, 1, k->block)) return false;
+  L->main = L->root;
+  struct block *part = NULL;
+  if (L->part_total) {
+    if (!assign_ids(L, local, nlocal, 1, k->block) || !(part = open_part(L, global, nglobal, local, nlocal)))
+      return false;
+  } else if (!assign_ids(L, global, nglobal, 0, k->grid) || !assign_ids(L, local, nlocal, 1, k->block))
+    return false;
   if ((uint64_t)k->block[0] * k->block[1] * k->block[2] > k->target->max_group)
     return lower_fail(L, "a workgroup has more work-items than the target allows");
 
@@ -398,7 +440,6 @@ static bool lower_kernel(struct lowerer *L) {
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];
 
   /* Work-items past the end of a padded axis skip everything, and so do workgroups past the present size of a symbolic one. */
-  L->main = L->root;
   struct uop *inside = NULL;
   bool partly = false;
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -420,7 +461,7 @@ static bool lower_kernel(struct lowerer *L) {
   if (partly && L->grouped) return lower_fail(L, "a workgroup that reduces together cannot be partly idle");
   if (inside) {
     struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){0}, 0, &inside, 1);
-    L->main = lower_block_open(L, L->root, open);
+    L->main = lower_block_open(L, L->main, open);
     /* From here on these ids are known to be inside: everything over them belongs to the guarded region. */
     for (unsigned a = 0; a < k->naxes; a++)
       if (k->axes[a].padded) {
@@ -451,7 +492,56 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned i = nloops; i-- > 0 && !L->failed;)
     end = lower_block_close(L, opened[i], end ? &end : NULL, end ? 1 : 0);
   if (inside && !L->failed) lower_block_close(L, L->main, NULL, 0);
+  if (part && !L->failed) lower_block_close(L, part, NULL, 0);
   return !L->failed;
+}
+
+/* What one kernel, or part, is lowered with. */
+static bool prepare(struct lowerer *L, struct codegen *k) {
+  k->stage = "lower";
+  L->k = k;
+  L->expanded = L->vectors = L->grouped = 0;
+  L->nreduces = 0;
+  memset(L->axis_value, 0, sizeof L->axis_value);
+  memset(L->memo, 0, L->memo_cap * sizeof *L->memo);
+  L->memo_n = 0;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    uint64_t bit = UINT64_C(1) << a;
+    if (k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) {
+      L->expanded |= bit;
+      if (k->axes[a].vector) L->vectors |= bit;
+    } else if (k->axes[a].kind == AXIS_GROUP)
+      L->grouped |= bit;
+    if (k->axes[a].range->arg.i >= L->next_range) L->next_range = (unsigned)k->axes[a].range->arg.i + 1;
+  }
+  free(L->mask);
+  L->nmask = graph_node_count(k->g);
+  L->mask = axis_masks(k, false);
+  size_t count = 0;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  bool ok = (L->mask && order) || codegen_fail(k, "out of memory");
+  for (size_t i = 0; ok && i < count; i++)
+    if (order[i]->op == OP_REDUCE && L->nreduces < 64) L->reduces[L->nreduces++] = order[i];
+  free(order);
+  return ok;
+}
+
+static bool lower_parts(struct lowerer *L, struct codegen *k) {
+  int64_t total = 0;
+  for (unsigned i = 0; i < k->nparts; i++) total += workgroups(&k->parts[i]);
+  if (total > INT32_MAX) return codegen_fail(k, "a launch has more than 2^31 workgroups in one dimension");
+  L->part_total = (uint32_t)total;
+  for (unsigned i = 0; i < k->nparts; i++) {
+    struct codegen *p = &k->parts[i];
+    if (!prepare(L, p) || !lower_kernel(L)) return false;
+    if (i && memcmp(p->block, k->block, sizeof k->block) != 0)
+      return codegen_fail(k, "parts have different workgroups");
+    memcpy(k->block, p->block, sizeof k->block);
+    L->part_first += (uint32_t)workgroups(p);
+  }
+  k->grid[0] = L->part_total, k->grid[1] = k->grid[2] = 1;
+  L->k = k;
+  return true;
 }
 
 bool lower(struct codegen *k) {
@@ -460,27 +550,10 @@ bool lower(struct codegen *k) {
                       .k = k,
                       .g = k->g,
                       .memo_cap = 1024};
-  for (unsigned a = 0; a < k->naxes; a++) {
-    uint64_t bit = UINT64_C(1) << a;
-    if (k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) {
-      L.expanded |= bit;
-      if (k->axes[a].vector) L.vectors |= bit;
-    } else if (k->axes[a].kind == AXIS_GROUP)
-      L.grouped |= bit;
-    if (k->axes[a].range->arg.i >= L.next_range) L.next_range = (unsigned)k->axes[a].range->arg.i + 1;
-  }
-  L.nmask = graph_node_count(k->g);
-  L.mask = axis_masks(k, false);
   L.memo = calloc(L.memo_cap, sizeof *L.memo);
-  size_t count = 0;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
-  bool ok = L.mask && L.memo && order;
-  if (!ok) codegen_fail(k, "out of memory");
-  for (size_t i = 0; ok && i < count; i++)
-    if (order[i]->op == OP_REDUCE && L.nreduces < 64) L.reduces[L.nreduces++] = order[i];
-  L.root = ok ? lower_block_open(&L, NULL, NULL) : NULL;
-  ok = ok && !L.failed && lower_kernel(&L) && lower_linearize(&L);
-  free(order);
+  L.root = L.memo ? lower_block_open(&L, NULL, NULL) : NULL;
+  bool ok = L.root || codegen_fail(k, "out of memory");
+  ok = ok && !L.failed && (k->nparts ? lower_parts(&L, k) : prepare(&L, k) && lower_kernel(&L)) && lower_linearize(&L);
   free(L.mask);
   free(L.memo);
   free(L.slot);

@@ -47,6 +47,7 @@ struct lowerer {
   struct uop *last_barrier;
   unsigned next_reg, next_local, next_range;
   unsigned depth;
+  uint32_t part_first, part_total; /* a part's workgroups, among those of all; total 0: no part */
   bool failed;
 };
 

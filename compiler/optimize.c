@@ -311,6 +311,21 @@ static bool optimize_host(struct plan *p) {
   return unroll(p) && spread_host(p);
 }
 
+/* ---- one kernel of several in one ------------------------------------------------------------------------------- */
+
+/* One axis, and workgroups as large as those of the other parts. */
+static bool optimize_part(struct plan *p, bool vectors) {
+  struct codegen *k = p->k;
+  const struct target *t = k->target;
+  if (k->naxes != 1 || k->axes[0].kind != AXIS_LOOP || k->axes[0].size < 2)
+    return codegen_fail(k, "a part is not flat");
+  if (t->kind == TARGET_HOST) return !vectors || optimize_host(p);
+  int64_t lanes = vectors ? fit(p, OPT_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
+  if (lanes == k->axes[0].size) lanes /= 2;
+  if (lanes > 1 && !step(p, OPT_VECTOR, 0, lanes)) return false;
+  return step(p, k->axes[0].size % t->group ? OPT_LOCAL_PAD : OPT_LOCAL, 0, t->group);
+}
+
 /* ---- entry ----------------------------------------------------------------------------------------------------- */
 static void finish(struct codegen *k) {
   for (unsigned a = 0; a < k->naxes; a++)
@@ -321,7 +336,9 @@ bool optimize(struct codegen *k) {
   k->stage = "optimize";
   struct plan p = {.k = k};
   if (!merge_all(&p) || !look(&p)) return false;
-  bool ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
+  bool ok = k->is_part                       ? optimize_part(&p, true)
+            : k->target->kind == TARGET_HOST ? optimize_host(&p)
+                                             : optimize_gpu(&p);
   finish(k);
   return ok;
 }
@@ -330,6 +347,11 @@ bool optimize_none(struct codegen *k) {
   k->stage = "optimize";
   struct plan p = {.k = k};
   int inner = -1;
+  if (k->is_part) {
+    bool done = merge_all(&p) && optimize_part(&p, false);
+    finish(k);
+    return done;
+  }
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
   bool ok = k->target->kind == TARGET_HOST || inner < 0 || spread(&p, inner, k->target->group, k->target->group);

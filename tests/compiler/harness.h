@@ -241,6 +241,10 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
 }
 
 HELPER void reference(struct uop *ast, void *const *bufs, int64_t var) {
+  if (ast->src[0]->op == OP_SINK) {
+    for (unsigned i = 0; i < ast->nsrc; i++) reference(ast->src[i], bufs, var);
+    return;
+  }
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n), *loops[16];
   unsigned nloops = 0;

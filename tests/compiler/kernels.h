@@ -153,6 +153,24 @@ HELPER void case_gather_sum(const char *name, enum dtype t, int64_t places, int6
   with(c, DT_F32, w), with(c, DT_F32, rows * w), with(c, t, places);
 }
 
+/* Several kernels in one: each fills a stretch of the output, of a size of its own. */
+HELPER void case_parts(const char *name, const int64_t *size, unsigned n) {
+  struct uop *part[8];
+  int64_t total = 0;
+  for (unsigned i = 0; i < n; i++) total += size[i];
+  struct uop *out = param(0, DT_F32, total), *in = param(1, DT_F32, total),
+             *scale = load(at(param(2, DT_F32, 1), ix(0)));
+  int64_t from = 0;
+  for (unsigned i = 0; i < n; i++) {
+    struct uop *r = range(size[i], 0, AXIS_LOOP), *place = add(r, ix(from));
+    struct uop *v = mul(load(at(in, r)), add(scale, uop_const_float(G, DT_F32, i)));
+    part[i] = sink1(store(at(out, place), v));
+    from += size[i];
+  }
+  struct test_case *c = add_case(name, uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, part, n));
+  with(c, DT_F32, total), with(c, DT_F32, total), with(c, DT_F32, 1);
+}
+
 HELPER void make_cases(void) {
   ncases = 0;
   case_elementwise("elementwise f32", DT_F32, 4096);
@@ -196,6 +214,9 @@ HELPER void make_cases(void) {
   case_variable("symbolic size");
   case_many_axes("five axes");
   case_exp_log("transcendentals");
+  case_parts("parts", (int64_t[]){4096, 33, 2, 1000, 256}, 5);
+  case_parts("equal parts", (int64_t[]){512, 512, 512}, 3);
+  case_parts("large parts", (int64_t[]){100000, 65536}, 2);
   case_gather("rows at i32 places", DT_I32, 40, 8, 64);
   case_gather("rows at i64 places", DT_I64, 33, 7, 5);
   case_gather("elements at i8 places", DT_I8, 256, 6, 1);
