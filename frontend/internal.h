@@ -300,7 +300,7 @@ int value_takes_copy(struct value *v, int64_t offset);
 
 /* ---- executable.c: compiled schedules ---- */
 
-enum { MAX_KERNEL_ARGS = 64 };
+enum { MAX_KERNEL_ARGS = 192 };
 
 struct executable {
   struct executable *next, *newer, *older; /* in its hash bucket; by last use */

@@ -3,12 +3,15 @@
  *     deviation);
  *   - neither reduces and both read the same elements of something;
  *   - they reduce over the same ranges and one reads nothing in it that the other does not (the gradients of scale and shift).
- * Never where a kernel in between needs the one and gives to the other, nor where one would read at other elements what the other writes. */
+ * Never where a kernel in between needs the one and gives to the other, nor where one would read at other elements what the other writes.
+ *
+ * Then kernels that only walk along memory, of whatever sizes (the parameters of an optimizer), become parts of one kernel when they stand
+ * near each other: workgroups of one launch. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LOADS = 28, LOOK_BACK = 24 };
+enum { MOST_LOADS = 28, LOOK_BACK = 24, MOST_PARTS = 32, MOST_ACCESSES = 160, NEAR = 32, OPEN_GROUPS = 4 };
 
 struct fuser {
   struct scheduler *s;
@@ -210,6 +213,93 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
   return schedule_scan(s, to);
 }
 
+/* ---- several kernels in one -------------------------------------------------------------------------------------------------------- */
+
+/* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same place and of
+ * single elements. */
+static bool is_flat(struct scheduler *s, const struct unit *u) {
+  if (u->gone || u->copy_to || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
+    return false;
+  struct shape shape = {.rank = u->nranges};
+  for (unsigned i = 0; i < u->nranges; i++) {
+    shape.dim[i] = u->range[i]->src[0];
+    if (!uop_is_const(shape.dim[i])) return false;
+  }
+  int64_t n = shape_numel(&shape);
+  const struct uop *at = index_flatten(s->simplifier, &shape, u->range);
+  if (n < 2 || n > INT32_MAX) return false;
+  for (unsigned i = 0; i < u->nstores; i++)
+    if (u->store[i].index->src[1] != at || u->store[i].index->nsrc > 2) return false;
+  for (unsigned i = 0; i < u->nloads; i++) {
+    const struct uop *index = u->load[i]->src[0];
+    if (index->nsrc > 2 || (index->src[1] != at && !uop_is_const(index->src[1]))) return false;
+  }
+  return schedule_only_loads(s, u);
+}
+
+/* Whether a writes nothing that b reads or writes. */
+static bool leaves_alone(struct fuser *f, const struct unit *a, const struct unit *b) {
+  for (unsigned i = 0; i < a->nstores; i++) {
+    const struct uop *to = version_of(f, a->store[i].index->src[0])->real;
+    for (unsigned k = 0; k < b->nloads; k++)
+      if (version_of(f, memory_of(b->load[k]))->real == to) return false;
+    for (unsigned k = 0; k < b->nstores; k++)
+      if (version_of(f, b->store[k].index->src[0])->real == to) return false;
+  }
+  return true;
+}
+
+static bool add_part(struct fuser *f, uint32_t a, uint32_t b, bool early) {
+  struct scheduler *s = f->s;
+  struct unit *x = &s->unit[a], *y = &s->unit[b];
+  unsigned parts = x->part ? x->nparts : 1;
+  struct store *store = graph_alloc(s->graph, (x->nstores + y->nstores) * sizeof *store);
+  struct part *part = graph_alloc(s->graph, (parts + 1) * sizeof *part);
+  if (!store || !part) return schedule_no_memory(s), false;
+  memcpy(store, x->store, x->nstores * sizeof *store);
+  memcpy(store + x->nstores, y->store, y->nstores * sizeof *store);
+  part[0].nstores = x->nstores;
+  if (x->part) memcpy(part, x->part, parts * sizeof *part);
+  part[parts].nstores = y->nstores;
+  struct unit *to = early ? x : y, *gone = early ? y : x;
+  to->nstores = x->nstores + y->nstores, to->store = store;
+  to->part = part, to->nparts = parts + 1;
+  gone->gone = true;
+  f->now[early ? b : a] = early ? a : b;
+  return schedule_scan(s, to);
+}
+
+static void group(struct fuser *f) {
+  struct scheduler *s = f->s;
+  uint32_t open[OPEN_GROUPS], began[OPEN_GROUPS] = {0}, place = 0;
+  for (unsigned i = 0; i < OPEN_GROUPS; i++) open[i] = NO_UNIT;
+  for (size_t i = 0; i < s->nunits && !s->status; i++) {
+    uint32_t b = (uint32_t)i;
+    place += !s->unit[b].gone;
+    if (!is_flat(s, &s->unit[b])) continue;
+    unsigned g = 0;
+    for (; g < OPEN_GROUPS; g++) {
+      uint32_t a = open[g];
+      if (a == NO_UNIT || place - began[g] > NEAR) continue;
+      struct unit *x = &s->unit[a], *y = &s->unit[b];
+      if (x->device != y->device) continue;
+      if ((x->part ? x->nparts : 1) == MOST_PARTS || x->nstores + y->nstores + x->nloads + y->nloads > MOST_ACCESSES)
+        continue;
+      if (!leaves_alone(f, x, y) || !leaves_alone(f, y, x)) continue;
+      bool early = ready_at(f, a, b);
+      if (!early && !awaited_until(f, a, b)) continue;
+      if (!add_part(f, a, b, early)) return;
+      open[g] = early ? a : b;
+      if (!early) began[g] = place;
+      break;
+    }
+    if (g < OPEN_GROUPS) continue;
+    memmove(open + 1, open, (OPEN_GROUPS - 1) * sizeof *open);
+    memmove(began + 1, began, (OPEN_GROUPS - 1) * sizeof *began);
+    open[0] = b, began[0] = place;
+  }
+}
+
 static uint64_t key_of(const struct unit *u) {
   uint64_t h = u->device + 1;
   for (unsigned i = 0; i < u->nranges; i++) h = (h ^ u->range[i]->hash) * UINT64_C(0x9e3779b97f4a7c15);
@@ -245,6 +335,7 @@ void schedule_fuse(struct scheduler *s) {
     }
     if (!joined) next[b] = head[at], head[at] = b;
   }
+  if (!s->status) group(&f);
 out:
   free(f.now);
   free(head);

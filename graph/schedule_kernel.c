@@ -79,15 +79,35 @@ static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
   return true;
 }
 
-bool schedule_scan(struct scheduler *s, struct unit *u) {
-  size_t nodes = graph_node_count(s->graph), depth = 0, found = 0, reduces = 0;
-  if (nodes > s->nmarks) {
-    uint32_t *p = realloc(s->mark, 2 * nodes * sizeof *p);
-    if (!p) return schedule_no_memory(s), false;
-    memset(p + s->nmarks, 0, (2 * nodes - s->nmarks) * sizeof *p);
-    s->mark = p, s->nmarks = 2 * nodes;
-  }
+/* Begins a walk over nodes that are there now. */
+static bool begin_walk(struct scheduler *s) {
+  size_t nodes = graph_node_count(s->graph);
   s->walk++;
+  if (nodes <= s->nmarks) return true;
+  uint32_t *p = realloc(s->mark, 2 * nodes * sizeof *p);
+  if (!p) return schedule_no_memory(s), false;
+  memset(p + s->nmarks, 0, (2 * nodes - s->nmarks) * sizeof *p);
+  s->mark = p, s->nmarks = 2 * nodes;
+  return true;
+}
+
+bool schedule_only_loads(struct scheduler *s, const struct unit *u) {
+  size_t depth = 0;
+  if (!begin_walk(s)) return false;
+  for (unsigned i = 0; i < u->nstores; i++)
+    if (!push(s, &depth, u->store[i].value)) return false;
+  for (size_t at = 0; at < depth; at++) {
+    struct uop *v = s->stack[at];
+    if (v->op == OP_RANGE || v->op == OP_VAR) return false;
+    for (unsigned k = 0; k < v->nsrc && v->op != OP_LOAD; k++)
+      if (!push(s, &depth, v->src[k])) return false;
+  }
+  return true;
+}
+
+bool schedule_scan(struct scheduler *s, struct unit *u) {
+  size_t depth = 0, found = 0, reduces = 0;
+  if (!begin_walk(s)) return false;
   for (unsigned i = 0; i < u->nstores; i++)
     if (!push(s, &depth, u->store[i].index) || !push(s, &depth, u->store[i].value)) return false;
   if (!walk_down(s, 0, &depth)) return false;

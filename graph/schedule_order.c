@@ -95,13 +95,19 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
 /* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial ranges. */
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
-  struct uop **from = NULL, **to = NULL, **order = NULL, *stores[MAX_STORES];
+  struct uop **from = NULL, **to = NULL, **order = NULL, **stores = graph_alloc(g, u->nstores * sizeof *stores);
   struct schedule_item *item = add_item(s);
   size_t norder = 0, room = u->nstores + 1;
+  if (!stores) {
+    schedule_no_memory(s);
+    return;
+  }
   for (unsigned i = 0; i < u->nstores; i++)
     stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
                         (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
-  struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nstores);
+  for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* parts take the places of their stores */
+    stores[i] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores + at, u->part[i].nstores);
+  struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nparts ? u->nparts : u->nstores);
   order = uop_toposort(&sink, 1, &norder);
   if (!order || !item) goto out;
   unsigned vars = 0;

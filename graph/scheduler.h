@@ -64,10 +64,17 @@ struct store {
   enum schedule_reason why;
 };
 
+/* Of a kernel that is several: the next so many stores are over ranges of their own. */
+struct part {
+  unsigned nstores;
+};
+
 /* One kernel, or one copy between devices. */
 struct unit {
   struct store *store;
   unsigned nstores;
+  struct part *part; /* NULL: not several */
+  unsigned nparts;
   struct uop *range[MAX_RANK];
   unsigned nranges, serial;
   unsigned device;
@@ -153,6 +160,8 @@ void schedule_values(struct scheduler *s, struct node *n);
 struct unit *schedule_add_unit(struct scheduler *s);
 /* Lists the loads and reductions of a unit anew. */
 bool schedule_scan(struct scheduler *s, struct unit *u);
+/* Whether nothing in a unit depends on its place but through what is loaded there, and on no variable. */
+bool schedule_only_loads(struct scheduler *s, const struct unit *u);
 
 /* schedule_order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */

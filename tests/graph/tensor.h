@@ -267,9 +267,8 @@ static inline union value load_param(struct env *e, struct uop *u) {
   return memory[b->arg.i].data[at];
 }
 
-static inline void run_kernel(const struct schedule_item *item) {
+static inline void run_kernel_part(const struct schedule_item *item, struct uop *sink) {
   char err[500];
-  struct uop *sink = item->ast;
   if (uop_verify(&sink, 1, STAGE_KERNEL, err, sizeof err)) fail_msg("%s", err);
   size_t n;
   struct uop **order = uop_toposort(&sink, 1, &n);
@@ -313,6 +312,14 @@ static inline void run_kernel(const struct schedule_item *item) {
     }
   }
   for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
+}
+
+static inline void run_kernel(const struct schedule_item *item) {
+  if (item->ast->src[0]->op != OP_SINK) {
+    run_kernel_part(item, item->ast);
+    return;
+  }
+  for (unsigned i = 0; i < item->ast->nsrc; i++) run_kernel_part(item, item->ast->src[i]);
 }
 
 static inline void run_schedule(const struct schedule *s) {

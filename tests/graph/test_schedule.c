@@ -275,6 +275,31 @@ static void test_assign(void **state) {
   schedule_free(&s);
 }
 
+/* Kernels that only walk along memory are parts of one, whatever their sizes. */
+static void test_parts(void **state) {
+  struct uop *rate = RESHAPE(buffer(DT_F32, 1), 1, 1), *roots[30];
+  for (int i = 0; i < 30; i++) {
+    int64_t rows = 1 + i % 5, columns = 2 + i;
+    struct uop *p = TENSOR(rows, columns), *d = TENSOR(rows, columns);
+    roots[i] = sub(p, mul(d, expand_like(rate, p)));
+  }
+  assert_int_equal(check_roots(roots, 30), 1);
+  /* in place, as parameters are assigned */
+  for (int i = 0; i < 8; i++) {
+    struct uop *p = TENSOR(3 + i);
+    roots[i] = assign(p, p, add(p, TENSOR(3 + i)));
+  }
+  assert_int_equal(check_roots(roots, 8), 1);
+  /* not one that reads what another writes, or that is anything but flat */
+  struct uop *x = TENSOR(4, 3), *y = add(x, num(1)), *b = buffer(DT_F32, 5);
+  struct uop *apart[] = {y, permute(contiguous(permute(mul(y, num(2)), 0x01)), 0x01), add(b, num(1)),
+                         assign(b, b, mul(b, num(3)))};
+  check_roots(apart, 4);
+  struct uop *mixed[] = {add(x, num(1)), contiguous(permute(TENSOR(3, 4), 0x01)), uop_cast(g, iota(DT_I32, 7), DT_F32),
+                         add(TENSOR(9), num(1))};
+  assert_int_equal(check_roots(mixed, 4), 3);
+}
+
 /* Sizes with a variable in them: one schedule is right for every value. */
 static void test_symbolic(void **state) {
   for (variable = 1; variable <= 6; variable += 1 + (variable == 3)) {
@@ -509,6 +534,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
