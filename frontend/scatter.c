@@ -36,10 +36,10 @@ struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct
   int64_t n = x.dim[axis], count = index.dim[axis];
   struct expr wide = beside(index, axis, n);
   struct expr hit = expr_binary(OP_CMPEQ, wide, expr_count_along(wide.dtype, axis, wide.rank, wide.dim));
-  if (mode == DB_SCATTER_REPLACE) { /* the last one: one more than its place, 0 for none */
+  if (mode == DB_SCATTER_REPLACE) { /* the last one: one more than its place, less for none */
     struct expr at = expr_count_along(count < INT32_MAX ? DT_I32 : DT_I64, wide.rank - 1, wide.rank, wide.dim);
     struct expr last = choose(hit, binary_num(OP_ADD, at, 1), expr_num(at, 0), OP_MAX);
-    return expr_where(is_zero(last), x, expr_gather(src, axis, binary_num(OP_SUB, last, 1)));
+    return expr_where(less_num(last, 1), x, expr_gather(src, axis, binary_num(OP_SUB, last, 1)));
   }
   struct expr v = beside(src, axis, n), any = choose(hit, hit, expr_const(DT_BOOL, 0, 0), OP_MAX), r;
   if (mode == DB_SCATTER_PROD) {
