@@ -126,6 +126,7 @@ static struct expr below(unsigned rank, const int64_t *dim, int64_t k) {
 
 /* A diagonal farther off than any corner is as good as the nearest such one. */
 static int64_t diagonal_within(int64_t k, const int64_t *rows_cols) {
+  if (dims_symbolic(2, rows_cols)) return k < INT32_MIN / 4 ? INT32_MIN / 4 : k > INT32_MAX / 4 ? INT32_MAX / 4 : k;
   int64_t least = -rows_cols[0] - 1, most = rows_cols[1] + 1;
   return k < least ? least : k > most ? most : k;
 }
@@ -151,8 +152,9 @@ db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dty
 
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
   struct call c;
-  if (!call_begin(&c, upper ? "triu" : "tril", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, upper ? "triu" : "tril", file, line, 1, &x)) return c.result;
   if (x->rank < 2) return call_fail(&c, "of %s; two axes are needed", SHAPE(*x));
+  if (dim_is_symbolic(diagonal)) return call_fail(&c, "not supported: a symbolic diagonal of %s", SHAPE(*x));
   struct expr e = expr_of(x), lower = below(x->rank, x->dim, diagonal_within(diagonal, x->dim + x->rank - 2) + !upper);
   struct expr zero = expr_num(e, 0);
   return call_end(&c, upper ? expr_where(lower, zero, e) : expr_where(lower, e, zero));
@@ -160,7 +162,7 @@ db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper) {
 
 db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
   struct call c;
-  if (!call_begin(&c, "full_like", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "full_like", file, line, 1, &x)) return c.result;
   if (value.kind == DB_OPERAND_TENSOR) return call_fail(&c, "the value is a tensor, not a number");
   if (!number_fits(&value, x->dtype))
     return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);

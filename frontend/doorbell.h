@@ -613,6 +613,9 @@ db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n);
 /* x with what is indexed replaced by a number or a tensor that broadcasts to it; of places named twice the last one counts. */
 #define db_setitem(x, value, ...) db_setitem_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
+/* The same in place, as db_assign has it: x stands for the result, and of its memory only that is written which numbers and slices name. */
+#define db_set(x, value, ...) db_set_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
+db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
 
 /* The places along an axis that a vector of integers names. db_take: of x in row-major order, in the shape of the index. */
 #define db_index_select(x, axis, index) db_index_select_at(DB_HERE, x, axis, index)

@@ -328,7 +328,7 @@ db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype) {
 
 db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype) {
   struct call c;
-  if (!call_begin(&c, "bitcast", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "bitcast", file, line, 1, &x)) return c.result;
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   struct expr e = expr_of(x);
   if (e.dtype == (enum dtype)dtype) return call_end(&c, e);
@@ -368,7 +368,7 @@ db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand 
   db_tensor *in[3];
   bool known = (unsigned)op < sizeof ternary_rows / sizeof *ternary_rows;
   unsigned nin = operand_tensors(o, 3, in);
-  if (!call_begin(&c, known ? ternary_rows[op].name : "ternary", file, line, nin, in)) return c.result;
+  if (!call_begin_sized(&c, known ? ternary_rows[op].name : "ternary", file, line, nin, in)) return c.result;
   if (!known) return call_fail(&c, "there is no ternary operation %d", (int)op);
   if (!nin) return call_fail(&c, "all operands are numbers; one has to be a tensor");
   const struct ternary_row *row = &ternary_rows[op];
@@ -383,7 +383,7 @@ db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand 
 db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double atol, bool equal_nan) {
   struct call c;
   db_operand o[2] = {db_operand_tensor(a), db_operand_tensor(b)};
-  if (!call_begin(&c, "isclose", file, line, 2, (db_tensor *[]){a, b})) return c.result;
+  if (!call_begin_sized(&c, "isclose", file, line, 2, (db_tensor *[]){a, b})) return c.result;
   if (!(rtol >= 0 && atol >= 0)) return call_fail(&c, "tolerances %g and %g; they are not negative", rtol, atol);
   enum dtype t = operands_type(o, 2), in_type = dtype_is_float(t) ? math_type(t) : t;
   if (!dtype_is_float(t) && (rtol || atol)) in_type = DT_F64;
@@ -444,7 +444,7 @@ static const struct activation_row {
 db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a, double b) {
   struct call c;
   bool known = (unsigned)op < sizeof activation_rows / sizeof *activation_rows;
-  if (!call_begin(&c, known ? activation_rows[op].name : "activation", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, known ? activation_rows[op].name : "activation", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no activation %d", (int)op);
   if (isnan(a) || isnan(b) || (activation_rows[op].divides && a == 0))
     return call_fail(&c, "of %s with the parameter %g", SHAPE(*x), a);

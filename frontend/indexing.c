@@ -39,6 +39,8 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
   bool apart = false, placed = false;
   *p = (struct plan){0};
   for (unsigned i = 0; i < n; i++) {
+    if (dims_symbolic(3, (int64_t[]){s[i].begin, s[i].end, s[i].step}))
+      return call_fail(c, "not supported: of %s by symbolic numbers; db_shrink takes them", SHAPE(*x)), false;
     used += s[i].kind != DB_SUBSCRIPT_NEW && s[i].kind != DB_SUBSCRIPT_REST;
     rests += s[i].kind == DB_SUBSCRIPT_REST;
   }
@@ -222,12 +224,12 @@ static void result_order(const struct plan *p, unsigned ntensor_axes, bool back,
 }
 
 /* All tensors of a call: x, then what indexes it, then a value. */
-static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *value, db_tensor **in) {
+static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *const *value, db_tensor **in) {
   unsigned k = 0;
   in[k++] = x;
   for (unsigned i = 0; i < n && k < MAX_RANK + 1; i++)
     if (s[i].kind == DB_SUBSCRIPT_TENSOR) in[k++] = s[i].t;
-  if (value) in[k++] = value;
+  if (value) in[k++] = *value;
   return k;
 }
 
@@ -252,13 +254,15 @@ db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
   return call_end(&c, expr_permute(e, order));
 }
 
-db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n) {
+/* x with another value where the subscripts say; in place x itself, whose memory is written there. */
+static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n, bool in_place) {
   struct call c;
   struct plan p;
   struct together t = {0};
-  db_tensor *in[MAX_RANK + 2], *v = value.kind == DB_OPERAND_TENSOR ? value.t : NULL;
-  if (value.kind == DB_OPERAND_TENSOR && !v) return db_index_at(file, line, NULL, s, 0);
-  if (!call_begin(&c, "setitem", file, line, arguments(x, s, n, v, in), in)) return c.result;
+  db_tensor *in[MAX_RANK + 2];
+  bool tensor = value.kind == DB_OPERAND_TENSOR;
+  if (!call_begin(&c, in_place ? "set" : "setitem", file, line, arguments(x, s, n, tensor ? &value.t : NULL, in), in))
+    return c.result;
   if (!make_plan(&c, x, s, n, &p) || !meet_tensors(&c, &p, &t)) return c.result;
   if (!number_fits(&value, x->dtype))
     return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
@@ -283,6 +287,8 @@ db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscri
     return call_fail(&c, "%s of %s cannot hold %s", shape_text(rank, dim).s, SHAPE(*x), have.s);
   }
   put = expr_broadcast(put, rank, dim);
+  if (!dims_numel(rank, dim)) return in_place ? call_same(&c, x) : call_end(&c, e);
+  if (in_place && !p.ntensors) return call_assign(&c, region, put);
   if (p.ntensors) {
     result_order(&p, t.rank, true, back);
     put = expr_permute(put, back);
@@ -297,7 +303,15 @@ db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscri
     put = expr_permute(expr_reshape(rows, region.rank, permuted), back);
   }
   struct expr inside = spread_back(&p, expr_full(expr_const(DT_BOOL, 0, 1), put.rank, put.dim), x);
-  return call_end(&c, expr_where(inside, spread_back(&p, put, x), e));
+  struct expr r = expr_where(inside, spread_back(&p, put, x), e);
+  return in_place ? call_assign(&c, e, r) : call_end(&c, r);
+}
+
+db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n) {
+  return set(file, line, x, value, s, n, false);
+}
+db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n) {
+  return assign_failed(x, set(file, line, x, value, s, n, true));
 }
 
 /* ---- one axis, or all in a row ---- */

@@ -134,6 +134,7 @@ static struct expr rolled(struct expr x, unsigned axis, int64_t by) {
 db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes) {
   struct call c;
   if (!call_begin(&c, "roll", file, line, 1, &x)) return c.result;
+  if (dims_symbolic(shifts.n, shifts.v)) return call_fail(&c, "not supported: of %s by a symbolic number", SHAPE(*x));
   struct expr e = expr_of(x);
   if (!axes.n && shifts.n == 1) {
     e = rolled(expr_reshape(e, 1, (int64_t[]){dims_numel(x->rank, x->dim)}), 0, shifts.v[0]);

@@ -135,7 +135,7 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev) {
 db_tensor *db_squeeze_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
   unsigned mask;
-  if (!call_begin(&c, "squeeze", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "squeeze", file, line, 1, &x)) return c.result;
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
   for (unsigned i = 0; i < x->rank; i++)
     if (x->dim[i] != 1) mask &= ~(1u << i);
@@ -146,7 +146,7 @@ db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
   int64_t dim[MAX_RANK];
   unsigned rank, mask = 0;
-  if (!call_begin(&c, "unsqueeze", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "unsqueeze", file, line, 1, &x)) return c.result;
   rank = x->rank + axes.n;
   if (rank > MAX_RANK) return call_fail(&c, "of %s with %u more axes, more than %d", SHAPE(*x), axes.n, MAX_RANK);
   for (unsigned i = 0; i < axes.n; i++) {
@@ -203,7 +203,7 @@ db_tensor *db_unflatten_at(DB_AT, db_tensor *x, int axis, db_list sizes) {
 db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to) {
   struct call c;
   unsigned source, target, order[MAX_RANK];
-  if (!call_begin(&c, "movedim", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "movedim", file, line, 1, &x)) return c.result;
   if (from.n != to.n) return call_fail(&c, "%u axes of %s to %u places", from.n, SHAPE(*x), to.n);
   if (!call_axes(&c, x, from, false, &source) || !call_axes(&c, x, to, false, &target)) return c.result;
   for (unsigned i = 0; i < from.n; i++) order[axis_of(to.v[i], x->rank)] = (unsigned)axis_of(from.v[i], x->rank);
@@ -224,7 +224,7 @@ static struct expr swap_axes(struct expr x, unsigned a, unsigned b) {
 
 db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to) {
   struct call c;
-  if (!call_begin(&c, "rot90", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "rot90", file, line, 1, &x)) return c.result;
   int a = axis_of(from, x->rank), b = axis_of(to, x->rank);
   if (a < 0 || b < 0 || a == b) return call_fail(&c, "from axis %d to axis %d of %s", from, to, SHAPE(*x));
   int k = (times % 4 + 4) % 4;
@@ -262,7 +262,7 @@ db_tensor *db_stride_at(DB_AT, db_tensor *x, db_list steps) {
   struct expr e = expr_of(x);
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t step = steps.v[i];
-    if (!step || step == INT64_MIN)
+    if (!step || step == INT64_MIN || dim_is_symbolic(step))
       return call_fail(&c, "axis %u of %s by steps of %lld", i, SHAPE(*x), (long long)step);
     if (step < 0) e = expr_flip(e, 1u << i);
     e = expr_stride(e, i, step < 0 ? -step : step);
@@ -311,6 +311,7 @@ db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int col
   if (!call_begin(&c, "diagonal", file, line, 1, &x)) return c.result;
   int a = axis_of(rows, x->rank), b = axis_of(cols, x->rank);
   if (a < 0 || b < 0 || a == b) return call_fail(&c, "of axes %d and %d of %s", rows, cols, SHAPE(*x));
+  if (dim_is_symbolic(offset)) return call_fail(&c, "not supported: a symbolic offset");
   if (offset < -x->dim[a]) offset = -x->dim[a];
   if (offset > x->dim[b]) offset = x->dim[b];
   struct expr e = expr_diagonal(expr_of(x), (unsigned)a, (unsigned)b, offset);

@@ -75,7 +75,7 @@ db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pa
   if (!known) return call_fail(&c, "there is no way to pad %d", (int)mode);
   struct expr e = expr_of(x);
   if (!crop(&c, &e, pairs, pad)) return c.result;
-  if (dims_symbolic(e.rank, e.dim)) return call_fail(&c, "not supported: by a symbolic size");
+  if (dims_symbolic(pairs.n, pairs.v)) return call_fail(&c, "not supported: by a symbolic size");
   for (unsigned i = 0; i < e.rank; i++) {
     int64_t before = pad[2 * i], after = pad[2 * i + 1], size = e.dim[i];
     int64_t most = mode == DB_PAD_REFLECT ? size - 1 : mode == DB_PAD_CIRCULAR ? size : size ? INT64_MAX : 0;

@@ -62,9 +62,16 @@ static void one_case(char *line, db_device *dev) {
   assert_memory_equal(got, want, count * sizeof *got);
 
   db_tensor *v = db_neg(db_reshape_at(DB_HERE, db_arange(1, count + 1.0, 1, DB_F32, dev), (db_list){rank, dim}));
-  must_read(db_setitem_at(DB_HERE, x, db_operand_tensor(v), s, n), got, sizeof got);
-  for (unsigned i = 0; i < ALL; i++) /* of several that go to one place the last one stays */
-    if (got[i] != set[i]) fail_msg("%s: element %u is %g, NumPy has %g", line, i, (double)got[i], (double)set[i]);
+  db_tensor *memory = db_contiguous(db_add(x, 0));
+  assert_int_equal(db_realize(memory), 0);
+  for (int in_place = 0; in_place < 2; in_place++) {
+    db_tensor *r = in_place ? db_set_at(DB_HERE, memory, db_operand_tensor(v), s, n)
+                            : db_setitem_at(DB_HERE, x, db_operand_tensor(v), s, n);
+    assert_true(!in_place || r == memory);
+    must_read(r, got, sizeof got);
+    for (unsigned i = 0; i < ALL; i++) /* of several that go to one place the last one stays */
+      if (got[i] != set[i]) fail_msg("%s: element %u is %g, NumPy has %g", line, i, (double)got[i], (double)set[i]);
+  }
 }
 
 static void as_numpy(void **state) {
@@ -115,6 +122,21 @@ static void outside_is_zero_or_refused(void **state) {
     assert_contains(db_poison(db_masked_select(x, x)), "not bool");
     assert_contains(db_poison(db_masked_fill(x, db_ones(DB_BOOL, NULL, 4, 4), 0)), "do not broadcast");
     assert_contains(db_poison(db_one_hot(x, 3)), "one_hot at ");
+  }
+}
+
+static void sets_in_place(void **state) {
+  DB_SCOPE {
+    float got[6];
+    db_tensor *x = db_from(((float[]){0, 1, 2, 3, 4, 5}), DB_F32, NULL, 2, 3);
+    db_set(x, db_mul(db_index(x, DB_WHOLE, DB_PICK(0)), 10), DB_WHOLE, DB_PICK(2));
+    db_set(x, -1, DB_PICK(0), DB_SLICE(DB_OPEN, DB_OPEN, -2));
+    must_read(x, got, sizeof got);
+    assert_memory_equal(got, ((float[]){-1, 1, -1, 3, 4, 30}), sizeof got);
+    assert_ptr_equal(db_set(x, 5, DB_SLICE(1, 1, 1)), x); /* nothing */
+    db_set(x, db_zeros(DB_F32, NULL, 4), DB_PICK(0));
+    assert_contains(db_poison(x), "set at ");
+    assert_contains(db_poison(x), "[3] of [2, 3] cannot hold [4]");
   }
 }
 
@@ -207,9 +229,9 @@ static void counts(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(as_numpy), cmocka_unit_test(outside_is_zero_or_refused),
-                                     cmocka_unit_test(gathers_and_scatters), cmocka_unit_test(chooses_by_mask),
-                                     cmocka_unit_test(counts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(as_numpy),        cmocka_unit_test(outside_is_zero_or_refused),
+                                     cmocka_unit_test(sets_in_place),   cmocka_unit_test(gathers_and_scatters),
+                                     cmocka_unit_test(chooses_by_mask), cmocka_unit_test(counts)};
   has_ptxas();
   return cmocka_run_group_tests_name("index", tests, NULL, finish);
 }

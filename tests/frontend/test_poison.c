@@ -59,6 +59,33 @@ static void shapes(void **state) {
   }
 }
 
+static void products_by_name(void **state) {
+  DB_SCOPE {
+    db_tensor *x = zeros(2, 3), *v = db_zeros(DB_F32, NULL, 4);
+    poisoned(db_einsum("ijk->i", x), "einsum", "operand 0 is [2, 3], which has less axes than \"ijk\" names");
+    poisoned(db_einsum("i->i", x), "einsum", "more axes than \"i\" names");
+    poisoned(db_einsum("ij,j", x, v), "einsum", "has size 4 where another of that name has 3");
+    poisoned(db_einsum("ii", x), "einsum", "size 3 where another of that name has 2");
+    poisoned(db_einsum("ij->ijk", x), "einsum", "'k' in the result");
+    poisoned(db_einsum("ij->ii", x), "einsum", "is there twice");
+    poisoned(db_einsum("ij,j", x), "einsum", "does not name the axes of 1 tensors");
+    poisoned(db_einsum("i1", x), "einsum", "'1' in \"i1\" names no axis");
+    poisoned(db_einsum(NULL, x), "einsum", "NULL");
+    poisoned(db_inner(x, v), "inner", "[2, 3] and [4]: the last axes do not match");
+    poisoned(db_stack(3, x, x), "stack", "along axis 3");
+    poisoned(db_roll(x, 1, 2), "roll", "no axis 2");
+    poisoned(db_tril(v, 0), "tril", "of [4]; two axes are needed");
+    poisoned(db_eye(2, -1, DB_F32, NULL), "eye", "axis 1 of [2, -1]");
+    poisoned(db_linspace(0, INFINITY, 3, DB_F32, NULL), "linspace", "both ends");
+    poisoned(db_unsqueeze(x, 4), "unsqueeze", "axis 4 of 3 does not exist");
+    poisoned(db_flatten(x, 1, 0), "flatten", "from axis 1 to axis 0 of [2, 3]");
+    poisoned(db_unflatten(x, 1, 2, 2), "unflatten", "do not multiply to 3");
+    poisoned(db_repeat_interleave(x, -1, 0), "repeat_interleave", "-1 times");
+    poisoned(db_diag(db_zeros(DB_F32, NULL, 1, 1, 1), 0), "diag", "one or two axes");
+    poisoned(db_stride(x, 1, 0), "stride", "by steps of 0");
+  }
+}
+
 static void axes(void **state) {
   DB_SCOPE {
     db_tensor *x = zeros(2, 3);
@@ -158,8 +185,9 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes),         cmocka_unit_test(axes),    cmocka_unit_test(types),
-      cmocka_unit_test(poison_spreads), cmocka_unit_test(reading), cmocka_unit_test(other_devices),
+      cmocka_unit_test(shapes),        cmocka_unit_test(products_by_name), cmocka_unit_test(axes),
+      cmocka_unit_test(types),         cmocka_unit_test(poison_spreads),   cmocka_unit_test(reading),
+      cmocka_unit_test(other_devices),
   };
   return cmocka_run_group_tests_name("poison", tests, NULL, finish);
 }
