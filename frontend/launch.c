@@ -22,12 +22,10 @@ struct run {
   struct storage **arenas;
   struct report report;
   bool timed;
-  bool used[SLOTS]; /* something was submitted */
-  bool open[SLOTS]; /* a batch is being recorded */
-  struct pending {  /* copies that the next batch of a slot must wait for */
-    db_signal *signal;
-    uint64_t value;
-  } pending[SLOTS];
+  bool used[SLOTS];       /* something was submitted */
+  bool open[SLOTS];       /* a batch is being recorded */
+  uint64_t copied[SLOTS]; /* the last value of a copy queue's timeline that was submitted */
+  uint64_t awaits[SLOTS]; /* bit mask of the copy queues that the next batch of a slot must wait for */
 };
 
 /* ---- memory ---- */
@@ -81,9 +79,11 @@ static int batch_open(struct run *r, unsigned slot, db_queue **out) {
   if (!q) return -ENOMEM;
   if (r->open[slot]) return 0;
   r->open[slot] = true;
-  struct pending *p = &r->pending[slot];
-  if (p->signal) db_queue_wait(q, p->signal, p->value);
-  p->signal = NULL;
+  for (uint64_t left = r->awaits[slot]; left; left &= left - 1) {
+    unsigned from = (unsigned)__builtin_ctzll(left);
+    db_queue_wait(q, db_queue_timeline(slot_queue(from, DB_QUEUE_COPY)), r->copied[from]);
+  }
+  r->awaits[slot] = 0;
   return db_queue_memory_barrier(q);
 }
 
@@ -120,16 +120,14 @@ static int copy_by_queue(struct run *r, struct memory dst, struct memory src, si
   unsigned a = dst.storage->slot, b = src.storage->slot;
   db_queue *q = slot_queue(a, DB_QUEUE_COPY), *from = slot_queue(b, DB_QUEUE_COMPUTE);
   db_queue *to = slot_queue(a, DB_QUEUE_COMPUTE);
-  uint64_t when;
   if (!q || !from || !to) return -ENOMEM;
   db_queue_wait(q, db_queue_timeline(from), *slot_submitted(b));
   db_queue_wait(q, db_queue_timeline(to), *slot_submitted(a));
   int err = db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
-  int submitted = db_queue_submit(q, &when); /* empties the recorder after an error too */
+  int submitted = db_queue_submit(q, &r->copied[a]); /* empties the recorder after an error too */
   if (err || submitted) return err ? err : submitted;
-  db_signal *done = db_queue_timeline(q);
-  r->pending[a] = (struct pending){done, when};
-  r->pending[b] = (struct pending){done, when}; /* its memory may be handed out again */
+  r->awaits[a] |= UINT64_C(1) << a;
+  r->awaits[b] |= UINT64_C(1) << a; /* its memory may be handed out again */
   return 0;
 }
 
@@ -166,7 +164,7 @@ static int close_all(struct run *r, int err) {
   for (unsigned i = 0; i < SLOTS; i++) {
     int submitted = batch_submit(r, i);
     if (!err) err = submitted;
-    if (r->pending[i].signal && !err) {
+    if (r->awaits[i] && !err) {
       db_queue *q;
       err = batch_open(r, i, &q);
       if (!err) err = batch_submit(r, i);
