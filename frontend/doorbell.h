@@ -27,6 +27,7 @@
  * another language call the functions behind them. */
 #ifndef DOORBELL_H
 #define DOORBELL_H
+#include <limits.h>
 #if __has_include("hcq.h")
 #include "hcq.h"
 #else
@@ -977,6 +978,28 @@ int db_load(const char *path, db_device *dev, struct db_named **named, unsigned 
 void db_named_free(struct db_named *named, unsigned n);
 /* Writes the tensors, which are realized and read for that. .npy and .npz have no name for bf16 and the 8-bit floats: they are written as u16 and u8. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
+
+/* ---- several devices: one part of a tensor on each, at most DB_PARTS_MAX ----
+ *
+ * Parts are tensors like others: what is elementwise, a product or a reduction off the axis that was split works on each by itself. Functions
+ * that fill parts or out write n tensors, poisoned ones when something is wrong. Sizes are dealt out as evenly as can be. */
+
+enum { DB_PARTS_MAX = 64, DB_REPLICATE = INT_MIN };
+/* Splits x along an axis, part i on devices[i]; DB_REPLICATE gives each all of it. */
+#define db_shard(x, devices, n, axis, parts) db_shard_at(DB_HERE, x, devices, n, axis, parts)
+void db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis, db_tensor **parts);
+/* The parts put together along an axis, on dev. */
+#define db_gather_parts(parts, n, axis, dev) db_gather_parts_at(DB_HERE, parts, n, axis, dev)
+db_tensor *db_gather_parts_at(DB_AT, db_tensor *const *parts, unsigned n, int axis, db_device *dev);
+/* Each device gets all parts put together. */
+#define db_all_gather(in, n, axis, out) db_all_gather_at(DB_HERE, in, n, axis, out)
+void db_all_gather_at(DB_AT, db_tensor *const *in, unsigned n, int axis, db_tensor **out);
+/* The parts, of one shape, combined element by element: all of it to each device, or to device i its share along an axis. op: DB_SUM, DB_PROD,
+ * DB_MAXIMUM, DB_MINIMUM or DB_MEAN. Large tensors go round a ring, whose results differ from others in rounding only. */
+#define db_all_reduce(op, in, n, out) db_all_reduce_at(DB_HERE, op, in, n, out)
+void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, db_tensor **out);
+#define db_reduce_scatter(op, in, n, axis, out) db_reduce_scatter_at(DB_HERE, op, in, n, axis, out)
+void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis, db_tensor **out);
 
 /* ---- capture ----
  *
