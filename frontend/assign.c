@@ -97,19 +97,35 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   return call_same(c, x);
 }
 
+/* Assigns value, cast and broadcast, to the elements of x that view selects. */
+static db_tensor *assign_operand(struct call *c, db_operand value, struct expr view) {
+  db_tensor *x = c->in[0];
+  if (!number_fits(&value, x->dtype))
+    return assign_failed(x, call_fail(c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name));
+  struct expr e = operand_expr(&value, x->dtype);
+  for (unsigned i = 0; i < e.rank; i++) {
+    int64_t have = e.dim[e.rank - 1 - i], want = i < view.rank ? view.dim[view.rank - 1 - i] : 1;
+    if (e.rank > view.rank || (have != want && have != 1))
+      return assign_failed(x,
+                           call_fail(c, "of %s to %s, which it does not broadcast to", SHAPE(*value.t), SHAPE(view)));
+  }
+  return call_assign(c, view, expr_broadcast(e, view.rank, view.dim));
+}
+
 db_tensor *db_assign_at(DB_AT, db_tensor *x, db_operand value) {
   struct call c;
   db_tensor *in[] = {x, value.t};
   bool tensor = value.kind == DB_OPERAND_TENSOR;
   if (!call_begin_sized(&c, "assign", file, line, tensor ? 2 : 1, in)) return assign_failed(x, c.result);
-  if (!number_fits(&value, x->dtype))
-    return assign_failed(x, call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name));
-  struct expr e = operand_expr(&value, x->dtype);
-  for (unsigned i = 0; i < e.rank; i++) {
-    int64_t have = e.dim[e.rank - 1 - i], want = i < x->rank ? x->dim[x->rank - 1 - i] : 1;
-    if (e.rank > x->rank || (have != want && have != 1))
-      return assign_failed(x, call_fail(&c, "of %s to %s, which it does not broadcast to", SHAPE(*value.t), SHAPE(*x)));
-  }
   if (tensor && value.t->value == x->value) return call_same(&c, x);
-  return call_assign(&c, expr_of(x), expr_broadcast(e, x->rank, x->dim));
+  return assign_operand(&c, value, expr_of(x));
+}
+
+db_tensor *db_assign_slice_at(DB_AT, db_tensor *x, db_operand value, db_list pairs) {
+  struct call c;
+  db_tensor *in[] = {x, value.t};
+  bool tensor = value.kind == DB_OPERAND_TENSOR;
+  if (!call_begin_sized(&c, "assign_slice", file, line, tensor ? 2 : 1, in)) return assign_failed(x, c.result);
+  if (!call_pairs(&c, x, pairs)) return assign_failed(x, c.result);
+  return assign_operand(&c, value, expr_bounds(OP_SHRINK, expr_of(x), pairs.v));
 }

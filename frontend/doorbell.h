@@ -243,6 +243,9 @@ const char *db_dim_text(const db_tensor *t, int axis);
  * before, or together with t. Bad arguments poison t itself. Gradients do not flow through it. */
 #define db_assign(t, value) db_assign_at(DB_HERE, t, DB_OPERAND(value))
 db_tensor *db_assign_at(DB_AT, db_tensor *t, db_operand value);
+/* The same for a part of t: the elements that db_shrink(t, begin0, end0, ...) keeps, whose ends may be symbolic. The rest stays what it is. */
+#define db_assign_slice(t, value, ...) db_assign_slice_at(DB_HERE, t, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
+db_tensor *db_assign_slice_at(DB_AT, db_tensor *t, db_operand value, db_list pairs);
 
 /* ---- computing ---- */
 

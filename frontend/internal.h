@@ -263,6 +263,8 @@ bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsig
 /* Fills dim from a list; false after call_fail into c->result. */
 bool call_shape(struct call *c, db_list list, int64_t *dim);
 bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, too */
+/* Whether pairs are a begin and an end within each axis of x; false once the call has failed. */
+bool call_pairs(struct call *c, const db_tensor *x, db_list pairs);
 
 /* The shape that x and dim (rank, in place) broadcast to; false when they do not. */
 bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim);

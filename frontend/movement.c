@@ -88,16 +88,22 @@ static bool pair_count_good(struct call *c, const db_tensor *x, db_list pairs) {
   return call_fail(c, "%u numbers for %s; two for each axis are needed", pairs.n, SHAPE(*x)), false;
 }
 
-db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs) {
-  struct call c;
-  if (!call_begin_sized(&c, "shrink", file, line, 1, &x)) return c.result;
-  if (!pair_count_good(&c, x, pairs)) return c.result;
+bool call_pairs(struct call *c, const db_tensor *x, db_list pairs) {
+  if (!pair_count_good(c, x, pairs)) return false;
   for (unsigned i = 0; i < x->rank; i++) {
     const int64_t *p = &pairs.v[2 * i];
     if (!dim_at_most(0, p[0]) || !dim_at_most(p[1], x->dim[i]) || !dim_at_most(p[0], p[1]))
-      return call_fail(&c, "axis %u of %s: [%s, %s) is not within [0, %s)", i, SHAPE(*x), dim_text(p[0]).s,
-                       dim_text(p[1]).s, dim_text(x->dim[i]).s);
+      return call_fail(c, "axis %u of %s: [%s, %s) is not within [0, %s)", i, SHAPE(*x), dim_text(p[0]).s,
+                       dim_text(p[1]).s, dim_text(x->dim[i]).s),
+             false;
   }
+  return true;
+}
+
+db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs) {
+  struct call c;
+  if (!call_begin_sized(&c, "shrink", file, line, 1, &x)) return c.result;
+  if (!call_pairs(&c, x, pairs)) return c.result;
   return call_end(&c, expr_bounds(OP_SHRINK, expr_of(x), pairs.v));
 }
 

@@ -107,6 +107,46 @@ static void what_is_realized_stays(void **state) {
   }
 }
 
+static void parts(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    DB_SCOPE {
+      struct db_device_counters c0, c1;
+      db_tensor *x = db_contiguous(db_zeros(DB_F32, dev, 4, 3)), *row = db_from(((float[]){1, 2, 3}), DB_F32, dev, 3);
+      assert_int_equal(db_realize(x), 0);
+      db_device_counters(dev, &c0);
+      for (int i = 0; i < 2; i++) {
+        db_assign_slice(x, db_mul(row, i + 1), i, i + 1, 0, 3);
+        assert_int_equal(db_realize(x), 0);
+      }
+      db_device_counters(dev, &c1);
+      assert_int_equal(c1.kernels - c0.kernels, 2);
+      if (d_ == 0) assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has loaded kernels */
+      EXPECT(x, 1, 2, 3, 2, 4, 6, 0, 0, 0, 0, 0, 0);
+      db_assign_slice(x, 9, 2, 4, 1, 2);
+      db_assign_slice(x, db_shrink(x, 0, 4, 0, 1), 0, 4, 2, 3); /* reads what the first one wrote */
+      db_tensor *sum = db_sum(x);
+      assert_int_equal(db_realize(sum, x), 0);
+      EXPECT(x, 1, 2, 1, 2, 4, 2, 0, 9, 0, 0, 9, 0);
+      assert_float_equal(must_item(sum), 30, 0);
+      db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0, 3); /* over what it reads, at other places */
+      EXPECT(x, 2, 4, 2, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      db_tensor *kept = db_shrink(x, 0, 1, 0, 3);
+      assert_int_equal(db_realize(kept), 0);
+      db_assign_slice(x, -1, 0, 1, 0, 3);
+      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT(kept, 2, 4, 2);
+      EXPECT(db_assign_slice(kept, 5, 0, 1, 1, 2), 2, 5, 2); /* a part of a part has to move */
+      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT(db_assign_slice(db_ones(DB_F32, dev, 3), 2, 1, 2), 1, 2, 1); /* not in memory before */
+      EXPECT(db_assign_slice(db_add(four(dev), 1), db_from(((float[]){8, 9}), DB_F32, dev, 2), 2, 4), 2, 3, 8, 9);
+      db_assign_slice(x, 3, 4, 4, 0, 3); /* nothing */
+      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+    }
+    db_close(dev);
+  }
+}
+
 /* Reads of the old contents in the same realize come first, in whatever order the tensors are named. */
 static void together(void **state) {
   FOR_DEVICES {
@@ -199,6 +239,11 @@ static void bad_arguments_poison_the_target(void **state) {
     assert_contains(db_poison(db_assign(i, 1ll << 40)), "does not fit i32");
     assert_contains(db_poison(db_assign(y, db_sum(x, 9))), "does not broadcast");
     assert_contains(db_poison(y), "does not broadcast");
+    db_tensor *part = four(NULL), *wide = four(NULL);
+    assert_contains(db_poison(db_assign_slice(part, 1, 2, 5)), "[2, 5) is not within [0, 4)");
+    assert_contains(db_poison(part), "assign_slice at ");
+    assert_contains(db_poison(db_assign_slice(wide, four(NULL), 1, 3)),
+                    "of [4] to [2], which it does not broadcast to");
     assert_contains(db_poison(db_assign((db_tensor *)NULL, 1)), "NULL");
     db_tensor *z = four(NULL);
     assert_contains(db_poison(db_assign(z, (db_tensor *)NULL)), "NULL");
@@ -339,6 +384,7 @@ int main(void) {
       cmocka_unit_test(new_values),
       cmocka_unit_test(in_place),
       cmocka_unit_test(what_is_realized_stays),
+      cmocka_unit_test(parts),
       cmocka_unit_test(together),
       cmocka_unit_test(several_on_one),
       cmocka_unit_test(stale_values_say_so),
