@@ -49,6 +49,7 @@ static int next_record(const struct elf *e, unsigned section, uint64_t *at, stru
   const Elf64_Shdr *s = &e->sections[section];
   const uint8_t *p = e->data + s->sh_offset + *at;
   uint64_t left = s->sh_size - *at;
+  *out = (struct record){.data = p};
   if (left < 4) return left ? db_fail(-EINVAL, "cubin: %s ends inside a record", elf_section_name(e, section)) : 0;
   out->attribute = p[1];
   if (p[0] >= 1 && p[0] <= 3) {
