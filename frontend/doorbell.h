@@ -517,6 +517,9 @@ db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to);
 #define db_swapaxes(x, a, b)    db_transpose(x, a, b)
 #define db_view(x, ...)         db_reshape(x, ##__VA_ARGS__)
 #define db_broadcast_to(x, ...) db_expand(x, ##__VA_ARGS__)
+/* Axes by name, "b (h d) s -> b h s d": what is in parentheses is one axis; 1 is an axis of that size. Sizes that do not follow are given as "h=4 d=8". */
+#define db_rearrange(x, text, sizes) db_rearrange_at(DB_HERE, x, text, sizes)
+db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *sizes);
 /* Quarter turns from one axis towards another. */
 #define db_rot90(x, times, from, to) db_rot90_at(DB_HERE, x, times, from, to)
 db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to);
@@ -710,6 +713,7 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
 #define db_var_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, false)
 #define db_std_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, true)
 #define db_std_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_std(x, ##__VA_ARGS__))
+#define db_var_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_var(x, ##__VA_ARGS__))
 db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, bool keep, bool root);
 /* sum(|x|^p)^(1/p): p may be any number, 0 (how many are not 0), INFINITY (the largest size) or -INFINITY (the least). Integers: f32. */
 #define db_norm(x, p, ...)      db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), false)
