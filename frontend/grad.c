@@ -66,6 +66,8 @@ out:
 }
 
 static bool was_replaced(const struct value *v) { return v->real && v->real != v->expr; }
+/* The memory that the value was computed in, and whose expression is known. */
+static struct uop *memory_of(const struct value *v) { return v->real ? v->real : v->was; }
 
 /* Fills now and links: one walk over all expressions. */
 static int put_memory_in(struct history *h) {
@@ -97,8 +99,8 @@ static int put_memory_in(struct history *h) {
   }
   for (unsigned i = 0; i < h->n; i++) {
     const struct value *v = h->values[i];
-    if (!was_replaced(v) || !v->nsrc) continue;
-    struct gradient_link link = {v->real, rebuilt[v->expr->id]};
+    if (!memory_of(v) || !v->nsrc) continue;
+    struct gradient_link link = {memory_of(v), rebuilt[v->expr->id]};
     if (link.memory != link.expr) h->links[h->nlinks++] = link;
   }
   err = 0;
@@ -115,7 +117,7 @@ static int history_of(struct value *v, struct history *h) {
   h->keeper = value_over(v->expr, v->slot, h->values, h->n);
   if (!h->keeper) return -ENOMEM;
   bool any = false;
-  for (unsigned i = 0; i < h->n; i++) any |= was_replaced(h->values[i]);
+  for (unsigned i = 0; i < h->n; i++) any |= memory_of(h->values[i]) && memory_of(h->values[i]) != h->values[i]->expr;
   return any ? put_memory_in(h) : 0;
 }
 

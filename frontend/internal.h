@@ -100,6 +100,7 @@ struct value {
   db_tensor *leaf;         /* the living tensor that gradients with respect to this value are collected for */
   struct uop *expr;        /* what dependents were built on */
   struct uop *real;        /* once realized: movement over a BUFFER */
+  struct uop *was;         /* of a stale value: real, before it was overwritten */
   struct storage *storage; /* of real */
   struct storage *place;   /* where it is to be put when it is realized, or NULL; whoever sets it keeps that memory */
   uint64_t place_offset;

@@ -180,6 +180,7 @@ static struct storage *assigned(struct value *v) {
   v->copy = NULL;
   if (s) return s;
   s = base->storage;
+  base->was = base->real;
   base->real = NULL;
   base->storage = NULL;
   if (base->newer) base->newer->older = NULL;

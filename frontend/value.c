@@ -169,7 +169,7 @@ void graph_collect(void) {
   struct uop **roots = malloc((2 * rt.nvalues + rt.nsizes + 1) * sizeof *roots), **copy = NULL;
   for (struct value *v = rt.values; v && roots; v = v->next) {
     roots[n++] = v->expr;
-    if (v->real) roots[n++] = v->real;
+    if (v->real || v->was) roots[n++] = v->real ? v->real : v->was;
   }
   for (uint32_t i = 0; i < rt.nsizes && roots; i++) roots[n++] = rt.sizes[i];
   if (g && roots) copy = copy_nodes(g, roots, (unsigned)n);
@@ -181,6 +181,7 @@ void graph_collect(void) {
   for (struct value *v = rt.values; v; v = v->next) {
     v->expr = copy[v->expr->id];
     if (v->real) v->real = copy[v->real->id];
+    if (v->was) v->was = copy[v->was->id];
   }
   for (uint32_t i = 0; i < rt.nsizes; i++) rt.sizes[i] = copy[rt.sizes[i]->id];
   free(copy);

@@ -24,6 +24,7 @@ struct graph {
   char *fresh, *fresh_end; /* of the newest block: memory for chunks */
   struct block *blocks;
   struct slot *slot;
+  uint8_t *byte; /* a slot each */
   unsigned log2; /* of the slots */
   size_t count, grow_at;
   size_t bytes;

@@ -179,8 +179,15 @@ static bool take_values(struct scheduler *s, const struct unit *a, struct unit *
     from[n] = load;
     to[n++] = valid ? uop_where(s->graph, valid, w->value, load->src[1]) : w->value;
   }
-  for (unsigned i = 0; n && i < b->nstores; i++)
-    b->store[i].value = simplify(s->simplifier, uop_substitute(s->graph, b->store[i].value, from, to, n));
+  for (unsigned i = 0; n && i < b->nstores; i++) {
+    struct uop *value = b->store[i].value, *before = NULL;
+    /* again while it changes: the condition of a load may rest on another load */
+    for (unsigned k = 0; k < n && value != before; k++) {
+      before = value;
+      value = uop_substitute(s->graph, value, from, to, n);
+    }
+    b->store[i].value = simplify(s->simplifier, value);
+  }
   return true;
 }
 

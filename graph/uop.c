@@ -137,13 +137,14 @@ static inline struct chunk *chunk_of(const void *p) { return (struct chunk *)((u
 
 struct graph *uop_graph(const struct uop *u) { return chunk_of(u)->graph; }
 
-/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's hash: a table twice
- * the size keeps the order, so that growing is one pass over both. */
+/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's hash: a larger
+ * table keeps the order, so that growing is one pass over both. In front of the slots stands a byte each, of the tag's lower bits, 0
+ * where the slot is empty: most often it alone, which caches better, says that a node is new. */
 struct slot {
   uint32_t tag;
   uint32_t where; /* chunk and offset in words; 0: empty, as a chunk starts with its head */
 };
-enum { WORD_BITS = 13, FIRST_LOG2 = 10 };
+enum { WORD_BITS = 13, FIRST_LOG2 = 11 };
 _Static_assert(CHUNK >> WORD_BITS == 8, "a chunk has 2^13 words");
 
 static inline uint32_t where_of(const struct uop *u) {
@@ -154,33 +155,41 @@ static inline struct uop *node_at(const struct graph *g, uint32_t where) {
   return (struct uop *)((char *)g->chunk[where >> WORD_BITS] + (where & ((1 << WORD_BITS) - 1)) * 8);
 }
 
+static size_t table_size(unsigned log2) { return (sizeof(struct slot) + 1) << log2; }
+
 static struct slot *table_new(unsigned log2) {
-  size_t size = sizeof(struct slot) << log2;
-  return size < BLOCK ? calloc(1, size) : huge_alloc(size);
+  size_t size = table_size(log2), huge = (size + BLOCK - 1) & ~(size_t)(BLOCK - 1);
+  return size < BLOCK ? calloc(1, size) : huge_alloc(huge);
 }
 
 static void table_free(struct slot *slot, unsigned log2) {
-  size_t size = sizeof *slot << log2;
+  size_t size = table_size(log2), huge = (size + BLOCK - 1) & ~(size_t)(BLOCK - 1);
   if (size < BLOCK)
     free(slot);
   else
-    munmap(slot, size);
+    munmap(slot, huge);
 }
 
+static inline uint8_t *bytes_of(struct slot *slot, unsigned log2) { return (uint8_t *)(slot + ((size_t)1 << log2)); }
+static inline uint8_t byte_of(uint32_t tag) { return (uint8_t)(tag | 0x80); }
+
 static bool table_grow(struct graph *g) {
-  unsigned log2 = g->log2 + 1;
+  unsigned log2 = g->log2 + (g->log2 < 16 ? 2 : 1); /* a small table grows faster: rehashing is what it costs */
   struct slot *slot = log2 <= 32 ? table_new(log2) : NULL;
   if (!slot) return false;
   size_t mask = ((size_t)1 << log2) - 1;
-  for (size_t i = 0; i <= mask >> 1; i++) {
+  uint8_t *byte = bytes_of(slot, log2);
+  for (size_t i = 0; i < (size_t)1 << g->log2; i++) {
     struct slot s = g->slot[i];
     if (!s.where) continue;
     size_t at = s.tag >> (32 - log2);
-    while (slot[at].where) at = (at + 1) & mask;
+    while (byte[at]) at = (at + 1) & mask;
     slot[at] = s;
+    byte[at] = byte_of(s.tag);
   }
   table_free(g->slot, g->log2);
   g->slot = slot, g->log2 = log2;
+  g->byte = byte;
   g->grow_at = mask / 8 * 5;
   return true;
 }
@@ -191,6 +200,7 @@ struct graph *graph_new(void) {
   g->log2 = FIRST_LOG2;
   g->grow_at = ((size_t)1 << FIRST_LOG2) / 8 * 5;
   g->slot = table_new(g->log2);
+  if (g->slot) g->byte = bytes_of(g->slot, g->log2);
   g->broken = g->slot ? graph_alloc(g, sizeof *g->broken + sizeof(struct bounds)) : NULL;
   if (!g->broken) {
     graph_free(g);
@@ -216,7 +226,7 @@ void graph_free(struct graph *g) {
 }
 
 size_t graph_node_count(const struct graph *g) { return g->count; }
-size_t graph_bytes(const struct graph *g) { return g->bytes + (sizeof(struct slot) << g->log2); }
+size_t graph_bytes(const struct graph *g) { return g->bytes + table_size(g->log2); }
 const char *graph_error(const struct graph *g) { return g->error; }
 void graph_set_error(struct graph *g, const char *why) {
   if (!g->error) g->error = why;
@@ -312,8 +322,9 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
                                 uint64_t hash) {
   uint32_t tag = (uint32_t)(hash >> 32);
   size_t mask = ((size_t)1 << g->log2) - 1, at = tag >> (32 - g->log2);
-  for (; g->slot[at].where; at = (at + 1) & mask) {
-    if (g->slot[at].tag != tag) continue;
+  const uint8_t *byte = g->byte;
+  for (; byte[at]; at = (at + 1) & mask) {
+    if (byte[at] != byte_of(tag) || g->slot[at].tag != tag) continue;
     struct uop *u = node_at(g, g->slot[at].where);
     if (node_head(u) == head && u->arg.i == arg.i && same_sources(u, src)) return u;
   }
@@ -333,11 +344,12 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
                     .hash = hash};
   for (unsigned i = 0; i < nsrc; i++) u->src[i] = src[i];
   g->slot[at] = (struct slot){tag, where_of(u)};
+  g->byte[at] = byte_of(tag);
   g->count++;
   if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
     g->error = "out of memory";
     g->count = 0; /* an empty table keeps further lookups ending */
-    memset(g->slot, 0, sizeof *g->slot << g->log2);
+    memset(g->slot, 0, table_size(g->log2));
   }
   if (bounded) *(struct bounds *)uop_bounds(u) = uop_compute_bounds(u);
   u->shape = uop_compute_shape(g, u);

@@ -1,7 +1,7 @@
 /* Bytes as a sequence of tensor operations, good and bad, each done twice: by the library and by interpret.h. */
 #ifndef TESTS_FRONTEND_SEQUENCE_H
 #define TESTS_FRONTEND_SEQUENCE_H
-#include "interpret.h"
+#include "interpret_order.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -400,12 +400,99 @@ static bool step_matmul(struct sequence *s) {
                   array_matmul(s->pool[k].a, s->pool[j].a));
 }
 
+/* An axis, at times none of the tensor's. */
+static int any_axis(struct sequence *s, unsigned k) {
+  unsigned how = take(s);
+  int64_t rank = s->pool[k].a->rank,
+          a = how > 250 || !rank ? (int64_t)how % 12 - 6 : (int64_t)(how % (2 * (unsigned)rank)) - rank;
+  note(s, " axis %lld", (long long)a);
+  return (int)a;
+}
+
+static bool step_cat(struct sequence *s) {
+  bool stack = take(s) % 3 == 0;
+  note(s, stack ? "stack" : "cat");
+  unsigned k = any(s), j = take(s) % 4 ? k : any(s);
+  int a = any_axis(s, k);
+  return step_end(s, stack ? "stack" : "cat",
+                  db_cat_at(DB_HERE, (db_tensor *[]){s->pool[k].t, s->pool[j].t}, 2, a, stack),
+                  array_cat(s->pool[k].a, s->pool[j].a, a, stack));
+}
+
+static bool step_roll(struct sequence *s) {
+  note(s, "roll");
+  unsigned k = any(s);
+  int a = any_axis(s, k);
+  int64_t by = between(s, -9, 9);
+  return step_end(s, "roll", db_roll(s->pool[k].t, by, a), array_roll(s->pool[k].a, by, a));
+}
+
+static bool step_stride(struct sequence *s) {
+  note(s, "stride");
+  unsigned k = any(s), n = 0;
+  int64_t v[LIST];
+  for (unsigned i = 0; i < s->pool[k].a->rank && n < LIST; i++)
+    v[n] = between(s, -3, 4), v[n] += !v[n] && take(s) < 250, n++;
+  note_list(s, (db_list){n, v});
+  return step_end(s, "stride", db_stride_at(DB_HERE, s->pool[k].t, (db_list){n, v}),
+                  array_stride(s->pool[k].a, (db_list){n, v}));
+}
+
+static bool step_gather(struct sequence *s) {
+  note(s, "gather");
+  unsigned k = any(s), j = take(s) % s->npool;
+  for (unsigned i = 0; i < s->npool; i++, j = (j + 1) % s->npool) /* an index, if there is one */
+    if (dtype_is_int((enum dtype)s->pool[j].a->t) && s->pool[j].a->rank == s->pool[k].a->rank) break;
+  note(s, " %%%u", j);
+  int a = any_axis(s, k);
+  return step_end(s, "gather", db_gather(s->pool[k].t, a, s->pool[j].t), array_gather(s->pool[k].a, a, s->pool[j].a));
+}
+
+static bool step_scan(struct sequence *s) {
+  static const struct {
+    const char *name;
+    enum db_scan_op op;
+    enum db_reduce_op reduce;
+  } rows[] = {{"cumsum", DB_CUMSUM, DB_SUM},
+              {"cumprod", DB_CUMPROD, DB_PROD},
+              {"cummax", DB_CUMMAX, DB_MAXIMUM},
+              {"cummin", DB_CUMMIN, DB_MINIMUM}};
+  unsigned row = take(s) % 4;
+  note(s, "%s", rows[row].name);
+  unsigned k = any(s);
+  int a = any_axis(s, k);
+  return step_end(s, rows[row].name, db_scan_at(DB_HERE, rows[row].op, s->pool[k].t, a),
+                  array_scan(rows[row].reduce, s->pool[k].a, a));
+}
+
+static bool step_arg(struct sequence *s) {
+  bool least = take(s) & 1, keep = take(s) & 1, all = take(s) % 3 == 0;
+  const char *name = least ? "argmin" : "argmax";
+  note(s, "%s", name);
+  unsigned k = any(s);
+  int64_t v[1] = {0};
+  if (!all) v[0] = any_axis(s, k);
+  db_list l = {!all, v};
+  return step_end(s, name, db_arg_at(DB_HERE, s->pool[k].t, l, keep, least), array_arg(s->pool[k].a, l, keep, least));
+}
+
+static bool step_sort(struct sequence *s) {
+  bool descending = take(s) & 1, places = take(s) & 1;
+  note(s, places ? "argsort" : "sort");
+  unsigned k = any(s);
+  int a = any_axis(s, k);
+  db_tensor *x = s->pool[k].t;
+  return step_end(s, places ? "argsort" : "sort", places ? db_argsort(x, a, descending) : db_sort(x, a, descending),
+                  array_sort(s->pool[k].a, a, descending, places));
+}
+
 static bool step_check(struct sequence *s) { return pool_check(s); }
 
 static bool (*const steps[])(struct sequence *s) = {
     step_from,   step_full,       step_unary,   step_unary,   step_binary, step_binary, step_binary,
     step_where,  step_cast,       step_reshape, step_permute, step_flip,   step_expand, step_pad,
-    step_shrink, step_contiguous, step_reduce,  step_reduce,  step_matmul, step_check};
+    step_shrink, step_contiguous, step_reduce,  step_reduce,  step_matmul, step_check,  step_cat,
+    step_roll,   step_stride,     step_gather,  step_scan,    step_arg,    step_sort};
 
 /* Runs what the bytes say; false with s->why and s->log when library and interpreter differ. */
 static bool sequence_run(struct sequence *s, const uint8_t *data, size_t n) {

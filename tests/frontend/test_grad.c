@@ -234,6 +234,34 @@ static void test_realized(void **state) {
   }
 }
 
+/* What was assigned to, in memory or not, before the loss was read: gradients reach the value and what is left of the target. */
+static void test_assigned(void **state) {
+  for (int early = 0; early < 3; early++) DB_SCOPE {
+      db_tensor *x = db_requires_grad(db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3)), *v = db_requires_grad(SCALAR(5));
+      db_tensor *y = db_mul(x, 2.0);
+      if (early == 2) assert_int_equal(db_realize(y), 0);
+      y = db_setitem(y, db_square(v), DB_SLICE(1, 2, 1));
+      if (early) assert_int_equal(db_realize(y), 0);
+      db_tensor *loss = db_sum(db_square(y)); /* 4 x0^2 + v^4 + 4 x2^2 */
+      assert_true(must_item(loss) == 4 + 625 + 36);
+      assert_int_equal(db_backward(loss), 0);
+      EXPECT(db_grad_of(x), 1e-6, 8, 0, 24);
+      EXPECT(db_grad_of(v), 1e-6, 500);
+      db_tensor *w = db_mul(x, 2.0); /* written in place when it is in memory */
+      if (early) assert_int_equal(db_realize(w), 0);
+      db_assign(w, db_add(w, v));
+      loss = db_sum(db_square(w));
+      assert_true(must_item(loss) == 49 + 81 + 121);
+      EXPECT(db_grad(loss, x), 1e-6, 28, 36, 44);
+      EXPECT(db_grad(loss, v), 1e-6, 54);
+      db_assign(x, db_mul(x, 3.0)); /* a leaf stays one, and forgets what it was */
+      EXPECT(db_grad(db_sum(db_square(x)), x), 1e-6, 6, 12, 18);
+      db_zero_grad(x);
+      assert_int_equal(db_backward(db_sum(db_square(x))), 0);
+      EXPECT(db_grad_of(x), 1e-6, 6, 12, 18);
+    }
+}
+
 /* A gradient outlives what it was made from. */
 static void test_lifetimes(void **state) {
   db_tensor *d = NULL;
@@ -382,11 +410,11 @@ static void test_kernel_counts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_differences),   cmocka_unit_test(test_conventions),  cmocka_unit_test(test_types),
-      cmocka_unit_test(test_higher_order),  cmocka_unit_test(test_realized),     cmocka_unit_test(test_lifetimes),
-      cmocka_unit_test(test_steps),         cmocka_unit_test(test_equal_values), cmocka_unit_test(test_many),
-      cmocka_unit_test(test_bad_calls),     cmocka_unit_test(test_devices),      cmocka_unit_test(test_symbolic),
-      cmocka_unit_test(test_kernel_counts),
+      cmocka_unit_test(test_differences),  cmocka_unit_test(test_conventions),   cmocka_unit_test(test_types),
+      cmocka_unit_test(test_higher_order), cmocka_unit_test(test_realized),      cmocka_unit_test(test_assigned),
+      cmocka_unit_test(test_lifetimes),    cmocka_unit_test(test_steps),         cmocka_unit_test(test_equal_values),
+      cmocka_unit_test(test_many),         cmocka_unit_test(test_bad_calls),     cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_symbolic),     cmocka_unit_test(test_kernel_counts),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

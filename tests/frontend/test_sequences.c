@@ -7,7 +7,7 @@
 
 extern char **environ;
 
-enum { SEQUENCES = 150, BYTES = 240 };
+enum { SEQUENCES = 200, BYTES = 240 };
 
 static void run(unsigned first, unsigned n) {
   unsigned good = 0, bad = 0;

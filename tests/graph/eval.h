@@ -24,6 +24,8 @@ struct env {
   bool overflow; /* an index that does not fit 64 bits; undefined as well */
   union value (*load)(struct env *e, struct uop *load);
   void *user;
+  bool
+      lowered; /* as compiled code does it: conversions to integers saturate, and one NaN is as good as another, also where bits make it */
 };
 
 static uint64_t rng_state = 88172645463325252;
@@ -35,7 +37,7 @@ static inline int64_t pick(int64_t lo, int64_t hi) { return lo + (int64_t)(rng()
 
 static inline int64_t eval_wrap(enum dtype t, __int128 v, bool *overflow) {
   switch (t) {
-  case DT_BOOL: return v & 1;
+  case DT_BOOL: return v != 0;
   case DT_I8: return (int8_t)v;
   case DT_U8: return (uint8_t)v;
   case DT_I16: return (int16_t)v;
@@ -90,7 +92,7 @@ static inline union value eval_float(enum op op, enum dtype t, double a, double 
   case OP_SUB: v = a - b; break;
   case OP_MUL: v = a * b; break;
   case OP_FDIV: v = a / b; break;
-  case OP_MAX: v = isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? b : a) : a > b ? a : b; break;
+  case OP_MAX: v = isnan(a) || isnan(b) ? NAN : a == b ? (signbit(a) ? b : a) : a > b ? a : b; break;
   case OP_MULACC: v = t == DT_F32 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c); break;
   default: fail_msg("float %s", op_info[op].name); return r;
   }
@@ -146,9 +148,12 @@ static inline union value eval_cast(struct env *e, struct uop *u) {
       r.i = x.f != 0;
     else {
       double v = trunc(x.f), end = ldexp(1, dtype_info[to].size * 8 - (dtype_info[to].cls == 'i'));
-      if (!(v >= (dtype_info[to].cls == 'i' ? -end : 0) && v < end))
-        e->undefined = true;
-      else
+      double least = dtype_info[to].cls == 'i' ? -end : 0;
+      if (!(v >= least && v < end)) {
+        e->undefined |= !e->lowered;
+        if (v >= end) r.i = to == DT_U64 ? -1 : to == DT_I64 ? INT64_MAX : (int64_t)end - 1;
+        if (v < least) r.i = (int64_t)least;
+      } else
         r.i = to == DT_U64 ? (int64_t)(uint64_t)v : (int64_t)v;
     }
     return r;
@@ -263,7 +268,7 @@ static union value eval(struct env *e, struct uop *u) {
   if (u->op == OP_CAST) return eval_cast(e, u);
   if (u->op == OP_BITCAST) {
     union value v = eval_from_bits(u->dtype, eval_bits(u->src[0]->dtype, eval(e, u->src[0])));
-    e->undefined |= dtype_is_float(u->dtype) && isnan(v.f);
+    e->undefined |= dtype_is_float(u->dtype) && isnan(v.f) && !e->lowered;
     return v;
   }
   if (u->op == OP_WHERE) return eval(e, eval(e, u->src[0]).i ? u->src[1] : u->src[2]);

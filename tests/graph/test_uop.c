@@ -80,6 +80,23 @@ static void expect_shape(struct uop *u, unsigned rank, const int64_t *dims) {
 }
 #define SHAPE(u, ...) expect_shape(u, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 
+/* Walks mark nodes with ever higher numbers; at the end of 32 bits they start over. */
+static void test_marks_start_over(void **state) {
+  struct uop *a = TENSOR(3, 4), *x = add(mul(a, a), a), *b = TENSOR(3, 4);
+  for (int round = 0; round < 3; round++) {
+    g->walked = UINT32_MAX - (uint32_t)round;
+    size_t n, m;
+    struct uop **first = uop_toposort(&x, 1, &n), **again = uop_toposort(&x, 1, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(first, again, n * sizeof *first);
+    free(first);
+    free(again);
+    g->walked = UINT32_MAX - (uint32_t)round;
+    assert_ptr_equal(uop_substitute(g, x, &a, &b, 1), add(mul(b, b), b));
+    assert_ptr_equal(uop_substitute(g, x, &b, &a, 1), x);
+  }
+}
+
 static void test_shapes(void **state) {
   struct uop *x = TENSOR(2, 3, 4);
   SHAPE(x->src[0], 24);
@@ -298,6 +315,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_identity, setup, teardown),
       cmocka_unit_test_setup_teardown(test_across_graphs, setup, teardown),
       cmocka_unit_test_setup_teardown(test_walks, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_marks_start_over, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
       cmocka_unit_test_setup_teardown(test_dtypes, setup, teardown),
