@@ -25,7 +25,8 @@ struct plan {
   unsigned n;
   uint64_t reduce[16]; /* axes of each REDUCE */
   unsigned nreduces;
-  bool dear; /* much arithmetic for each element: more of it at once only fills registers */
+  uint64_t reduced; /* axes that some REDUCE is done again along */
+  bool dear;        /* much arithmetic for each element: more of it at once only fills registers */
 };
 
 static bool step(struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
@@ -42,7 +43,7 @@ static bool look(struct plan *p) {
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
   bool ok = order && mask;
-  p->n = p->nreduces = 0;
+  p->n = p->nreduces = 0, p->reduced = 0;
   unsigned cost = 0;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
@@ -53,6 +54,7 @@ static bool look(struct plan *p) {
       for (unsigned s = 1; s < u->nsrc; s++) m |= mask[u->src[s]->id];
       p->reduce[p->nreduces++] = m;
     }
+    if (u->op == OP_REDUCE) p->reduced |= mask[u->id];
     if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX || p->n == MAX_ACCESSES) continue;
     struct access *a = &p->access[p->n++];
     affine_of(u->src[0]->src[1], &a->index);
@@ -193,7 +195,13 @@ static bool optimize_gpu(struct plan *p) {
     return unroll(p) && spread(p, v, t->wave, t->wave);
   }
 
-  /* The longest axis of every reduction, and SERIAL axes: what a group may share. */
+  /* A few results that share what their reductions are made of: all at once. */
+  for (unsigned a = 0, n = k->naxes; a < n; a++)
+    if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, OPT_UPCAST, (int)a, k->axes[a].size) &&
+        !step(p, OPT_UPCAST, (int)a, k->axes[a].size))
+      return false;
+
+  /* The longest axis of every reduction, and SERIAL axes that no reduction is done again along: what a group may share. */
   int shared[MAX_AXES];
   unsigned nshared = 0;
   bool rows = true; /* neighbours along the reductions are neighbours in memory */
@@ -213,7 +221,7 @@ static bool optimize_gpu(struct plan *p) {
   }
   unsigned nreduced = nshared;
   for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_SERIAL && nshared < MAX_AXES) {
+    if (k->axes[a].kind == AXIS_SERIAL && !(p->reduced >> a & 1) && nshared < MAX_AXES) {
       bool inner = a + 1 == k->naxes || k->axes[a + 1].kind != AXIS_SERIAL;
       if (inner) shared[nshared++] = (int)a;
     }

@@ -16,6 +16,9 @@ enum {
   MAX_REDUCES = 4,
   SHORT_REDUCE = 64,
   FEW_RESULTS = 1 << 16,
+  NARROW = 16,
+  NARROW_LENGTH = 4096,
+  NARROW_COST = 192,
 };
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
@@ -68,15 +71,27 @@ static bool follows_loops(struct scheduler *s, struct node *n, const struct use 
   return true;
 }
 
+static int64_t elements(const struct planned_kernel *k, unsigned ranges) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < k->nranges; i++)
+    if ((ranges >> i & 1) && __builtin_mul_overflow(n, uop_max(k->range[i]) + 1, &n)) return INT64_MAX;
+  return n;
+}
+
 /* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made of. */
 static bool walks_again(struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
-  struct planned_kernel *k = w->kernel;
-  int64_t rows = n->numel, length = 1, all = shape_numel(r->u->src[0]->shape);
-  for (unsigned i = 0; i < k->nranges; i++)
-    if ((left >> i & 1) && __builtin_mul_overflow(length, uop_max(k->range[i]) + 1, &length)) return false;
+  int64_t rows = n->numel, length = elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
   return rows >= SERIAL_ROWS || length <= SERIAL_LENGTH;
+}
+
+/* Whether the ranges left over are so few that one work-item does them all, with the reduce done once before (softmax times a narrow
+ * matrix is one kernel). */
+static bool is_narrow(struct node *n, const struct use *w, unsigned left) {
+  int64_t all = shape_numel(n->reduce->u->src[0]->shape);
+  if (n->numel <= 0 || all < 0 || elements(w->kernel, left) > NARROW) return false;
+  return n->numel >= SERIAL_ROWS || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
 /* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little, and it only adds up
@@ -104,24 +119,44 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
     if (w->in_reduce && !once) {
       if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = true;
-    } else if (!once || (left && !walks_again(n, w, left)))
+    } else if (!once || (left && !walks_again(n, w, left) && !is_narrow(n, w, left)))
       return SCHEDULE_REPEATED;
     else
       serial = left;
   }
   if (n->u->op != OP_REDUCE_AXIS) return -1;
-  if (k->nreduces && (k->serial != serial || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
+  bool together = k->serial == serial || elements(k, k->serial | serial) <= NARROW;
+  if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
   if (inside && k->nreduces > 1) return SCHEDULE_NESTED;
-  k->nreduces++, k->serial = serial;
+  k->nreduces++, k->serial |= serial;
   return -1;
+}
+
+/* The kernel's output ranges that an index depends on, as far as it is made of little; all of them where it is not. */
+static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, unsigned depth) {
+  unsigned found = 0;
+  if (u->op == OP_RANGE)
+    for (unsigned i = 0; i < k->nranges; i++) found |= (unsigned)(k->range[i] == u) << i;
+  for (unsigned i = 0; depth < 8 && i < u->nsrc; i++) found |= ranges_of(k, u->src[i], depth + 1);
+  return found;
+}
+
+/* How often a kernel evaluates the same element of n. */
+static int64_t repetition(const struct node *n, const struct use *w) {
+  unsigned found = 0;
+  for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
+  return elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
 }
 
 static int why_realize(struct scheduler *s, struct node *n) {
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
   if (n->reduce) return why_reduce(s, n, w);
-  if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE || (n->cost > REPEATED && w->in_reduce && w->expanded))
-    return SCHEDULE_DEAR;
+  if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE) return SCHEDULE_DEAR;
+  if (n->cost > REPEATED && w->in_reduce && w->expanded) {
+    int64_t again = repetition(n, w) - 1;
+    if (n->cost > NARROW_COST || again > NARROW_COST / n->cost || again >= NARROW) return SCHEDULE_DEAR;
+  }
   return -1;
 }
 

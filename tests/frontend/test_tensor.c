@@ -54,6 +54,33 @@ static void kernel_counts(void **state) {
   }
 }
 
+/* Softmax times a narrow matrix: each work-item has a row and all of its results. */
+static void softmax_times_a_narrow_matrix(void **state) {
+  enum { ROWS = 70, LENGTH = 100 };
+  for (int64_t width = 1; width <= 16; width += width < 3 ? 1 : 13) FOR_DEVICES {
+      db_device *dev = open_device(DEVICE_NAME);
+      DB_SCOPE {
+        static float x[ROWS * LENGTH], v[LENGTH * 16], got[ROWS * 16];
+        for (int i = 0; i < ROWS * LENGTH; i++) x[i] = (float)((i * 37 + 11) % 101) / 25 - 2;
+        for (int i = 0; i < LENGTH * 16; i++) v[i] = (float)((i * 53 + 7) % 97) / 50 - 1;
+        db_tensor *y =
+            db_matmul(db_softmax(db_from(x, DB_F32, dev, ROWS, LENGTH), -1), db_from(v, DB_F32, dev, LENGTH, width));
+        assert_int_equal(watched(y).kernels, 1);
+        must_read(y, got, sizeof(float) * ROWS * (size_t)width);
+        for (int i = 0; i < ROWS; i++) {
+          double all = 0, sum[16] = {0};
+          for (int k = 0; k < LENGTH; k++) {
+            double e = exp((double)x[i * LENGTH + k]);
+            all += e;
+            for (int64_t j = 0; j < width; j++) sum[j] += e * (double)v[k * width + j];
+          }
+          for (int64_t j = 0; j < width; j++) assert_float_equal(got[i * width + j], sum[j] / all, 2e-5);
+        }
+      }
+      db_close(dev);
+    }
+}
+
 static void chain_of_fifty_is_one_kernel(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
@@ -568,6 +595,7 @@ static int finish(void **state) { return db_shutdown(); }
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kernel_counts),
+      cmocka_unit_test(softmax_times_a_narrow_matrix),
       cmocka_unit_test(chain_of_fifty_is_one_kernel),
       cmocka_unit_test(movement_runs_no_kernel),
       cmocka_unit_test(realized_values_are_reused),
