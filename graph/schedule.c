@@ -13,8 +13,8 @@
  *     average before a classifier);
  *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
  *   - it is elementwise and evaluating it again at each use is dear: (uses - 1) * cost > RECOMPUTE, or it costs more than
- *     REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost counts elementwise ops back to what is in memory, TRANSCENDENTAL each
- *     for exp2, log2, sin, sqrt and divisions.
+ *     REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost counts elementwise ops
+ *     back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
  * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges that share
  * what they read, or of which one reads what the other writes, become one with several outputs (schedule_fuse.c). */
 #include "scheduler.h"
