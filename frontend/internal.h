@@ -102,10 +102,8 @@ struct value {
   struct uop *real;        /* once realized: movement over a BUFFER */
   struct uop *was;         /* of a stale value: real, before it was overwritten */
   struct storage *storage; /* of real */
-  struct storage *place;   /* where it is to be put when it is realized, or NULL; whoever sets it keeps that memory */
-  uint64_t place_offset;
-  struct storage *copy; /* of an assign being realized: what it is computed in, when its old memory must stay */
-  struct value *src[];  /* what expr was built on, an assign's target first; none once realized, unless tracked */
+  struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
+  struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
 struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
@@ -340,15 +338,11 @@ void executable_release(struct executable *e);
 void executables_drop(uint64_t slots);
 
 /* ---- launch.c ---- */
-struct output { /* where a root is */
-  struct storage *storage;
-  uint64_t offset;
-};
-/* Submits e for the buffers and variables bound. outputs: where each root is, with a reference; before, where to put it if it is made, or NULL. */
-int executable_run(const struct executable *e, const struct binding *b, const struct env *env, struct output *outputs);
+/* Submits e for the buffers and variables bound. outputs: the memory of each root, a reference each. */
+int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
+                   struct storage **outputs);
 /* Copies on one device or between two that reach each other, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
-int storage_copy_to(struct storage *dst, uint64_t dst_offset, struct storage *src, uint64_t src_offset, size_t bytes);
 
 /* ---- jit.c: what a captured function submits ---- */
 

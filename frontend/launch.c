@@ -18,7 +18,6 @@ struct run {
   const struct binding *binding;
   const struct env *env;
   struct memory *mem;
-  struct output *outputs;
   struct storage **arenas;
   struct report report;
   bool timed;
@@ -39,12 +38,6 @@ static int memory_get(struct run *r) {
     r->arenas[i] = storage_new(e->arenas[i].slot, rt.next_buffer++, e->arenas[i].bytes);
     if (!r->arenas[i]) return -ENOMEM;
   }
-  for (unsigned i = 0; i < e->noutputs; i++) {
-    struct memory *m = &r->mem[e->outputs[i]];
-    if (!r->outputs[i].storage || m->storage || e->buffers[e->outputs[i]].kind != BUFFER_OUTPUT) continue;
-    *m = (struct memory){r->outputs[i].storage, r->outputs[i].offset};
-    m->storage->refs++;
-  }
   for (unsigned i = 0; i < e->nbuffers; i++) {
     const struct exec_buffer *b = &e->buffers[i];
     struct memory *m = &r->mem[i];
@@ -54,7 +47,7 @@ static int memory_get(struct run *r) {
       if (!m->storage) return db_fail(-EPROTO, "realize: buffer %u has no memory", i);
       break;
     case BUFFER_OUTPUT:
-      if (!m->storage) m->storage = storage_new(b->slot, rt.next_buffer++, b->bytes);
+      m->storage = storage_new(b->slot, rt.next_buffer++, b->bytes);
       if (!m->storage) return -ENOMEM;
       break;
     case BUFFER_TEMPORARY: *m = (struct memory){r->arenas[b->arena], b->offset}; break;
@@ -190,8 +183,9 @@ static void captured(const struct run *r) {
   free(place);
 }
 
-int executable_run(const struct executable *e, const struct binding *b, const struct env *env, struct output *outputs) {
-  struct run r = {.e = e, .binding = b, .env = env, .outputs = outputs, .timed = env->debug >= 2 || rt.watch};
+int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
+                   struct storage **outputs) {
+  struct run r = {.e = e, .binding = b, .env = env, .timed = env->debug >= 2 || rt.watch};
   int err = memory_get(&r);
   for (size_t i = 0; i < e->ncommands && !err; i++)
     err = e->commands[i].kernel ? record_kernel(&r, &e->commands[i]) : record_copy(&r, &e->commands[i]);
@@ -199,22 +193,17 @@ int executable_run(const struct executable *e, const struct binding *b, const st
   if (r.timed && !err) err = wait_all(&r);
   if (!err) captured(&r);
   for (unsigned i = 0; i < e->noutputs && !err; i++) {
-    const struct memory *m = &r.mem[e->outputs[i]];
-    outputs[i] = (struct output){m->storage, m->offset};
-    m->storage->refs++;
+    outputs[i] = r.mem[e->outputs[i]].storage;
+    outputs[i]->refs++;
   }
   memory_put(&r);
   report_finish(&r.report, env, err == 0);
   return err;
 }
 
-int storage_copy_to(struct storage *dst, uint64_t dst_offset, struct storage *src, uint64_t src_offset, size_t bytes) {
+int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes) {
   struct run r = {0};
   if (!bytes) return 0;
-  jit_capture_copy((struct captured_place){dst, dst_offset}, (struct captured_place){src, src_offset}, bytes);
-  return close_all(&r, copy_by_queue(&r, (struct memory){dst, dst_offset}, (struct memory){src, src_offset}, bytes));
-}
-
-int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes) {
-  return storage_copy_to(dst, 0, src, src_offset, bytes);
+  jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
+  return close_all(&r, copy_by_queue(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
 }

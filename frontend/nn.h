@@ -180,7 +180,8 @@ int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
  *   }
  *
  * A step takes the gradients that db_backward collected, and realizes the parameters, its state and the tensors named beside it together, so that the
- * loss and the gradients are computed once. Parameters without a gradient stay as they are. The arithmetic is in f32 for narrower
+ * loss and the gradients are computed once. It assigns in place (db_assign): what was built on the old values and is wanted afterwards, gradients
+ * included, is named beside the step or realized before. Parameters without a gradient stay as they are. The arithmetic is in f32 for narrower
  * types. The learning rate is in memory: changing it compiles nothing. */
 
 enum db_optim_kind {

@@ -1,7 +1,5 @@
-/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with tensor operations.
- *
- * Kinds that go element by element keep parameters of one type on one device in one piece of memory: gradients are computed into their places in
- * another, and one kernel steps them all. The others, and what has no company, step one by one. */
+/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with tensor operations. A step assigns all
+ * of them and realizes that together, so that what a gradient's kernel can do of it, it does. Learning rates are functions of the step. */
 #include "nn.h"
 #include "internal.h"
 #include <errno.h>
@@ -19,16 +17,8 @@ struct scalars {
       *rest; /* Adam's 1 - beta^t, for both betas, and 1 - beta: told by recurrence, which loses no digits */
 };
 struct parameter {
-  db_tensor *tensor, *state[MAX_STATE]; /* no state while it is in a group */
+  db_tensor *tensor, *state[MAX_STATE];
   struct scalars *scalars;
-  struct group *group;
-  int64_t begin; /* its first element there */
-};
-struct group {
-  struct scalars *scalars;
-  db_dtype dtype;
-  int64_t size;
-  db_tensor *p, *g, *state[MAX_STATE]; /* [size] */
 };
 struct update {
   db_tensor *next, *state[MAX_STATE];
@@ -38,9 +28,7 @@ struct db_optim {
   struct db_optim_options opt;
   struct parameter *params;
   struct scalars *scalars;
-  struct group *groups;
-  unsigned n, nscalars, ngroups;
-  bool grouped; /* groups are made by the first step */
+  unsigned n, nscalars;
 };
 
 /* ---- the kinds ---- */
@@ -134,16 +122,15 @@ static const struct kind {
   void (*update)(const struct db_optim *o, const struct scalars *s, db_tensor *p, db_tensor *g, db_tensor *const *state,
                  struct update *u);
   unsigned states;
-  bool warms;       /* uses scalars.warm */
-  bool elementwise; /* what becomes of an element depends on nothing else */
+  bool warms; /* uses scalars.warm */
   struct db_optim_options defaults;
 } kinds[] = {
-    [DB_SGD] = {"sgd", sgd, 1, false, true, {.lr = 0.01}},
-    [DB_ADAM] = {"adam", adam, 2, true, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_ADAMW] = {"adamw", adamw, 2, true, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_LAMB] = {"lamb", lamb, 2, true, false, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
-    [DB_LARS] = {"lars", lars, 1, false, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
-    [DB_MUON] = {"muon", muon, 1, false, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
+    [DB_SGD] = {"sgd", sgd, 1, false, {.lr = 0.01}},
+    [DB_ADAM] = {"adam", adam, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_ADAMW] = {"adamw", adamw, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_LAMB] = {"lamb", lamb, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
+    [DB_LARS] = {"lars", lars, 1, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
+    [DB_MUON] = {"muon", muon, 1, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
 };
 
 /* ---- life ---- */
@@ -184,16 +171,8 @@ static struct scalars *scalars_for(db_optim *o, db_tensor *p) {
   return s;
 }
 
-static void group_free(struct group *g) {
-  db_release(g->p);
-  db_release(g->g);
-  for (unsigned k = 0; k < MAX_STATE; k++) db_release(g->state[k]);
-  *g = (struct group){0};
-}
-
 void db_optim_free(db_optim *o) {
   if (!o) return;
-  for (unsigned i = 0; i < o->ngroups; i++) group_free(&o->groups[i]);
   for (unsigned i = 0; i < o->n; i++) {
     db_release(o->params[i].tensor);
     for (unsigned k = 0; k < MAX_STATE; k++) db_release(o->params[i].state[k]);
@@ -205,7 +184,6 @@ void db_optim_free(db_optim *o) {
   }
   free(o->params);
   free(o->scalars);
-  free(o->groups);
   free(o);
 }
 
@@ -238,9 +216,8 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
   if (o) *o = (db_optim){.kind = kind, .opt = options};
   if (o) o->params = calloc((size_t)n + 1, sizeof *o->params);
   if (o) o->scalars = calloc((size_t)n + 1, sizeof *o->scalars);
-  if (o) o->groups = calloc((size_t)n + 1, sizeof *o->groups);
   db_scope_begin();
-  if (!o || !o->params || !o->scalars || !o->groups) {
+  if (!o || !o->params || !o->scalars) {
     db_fail(-ENOMEM, "%s: out of memory for %u parameters", k->name, n);
     goto fail;
   }
@@ -260,9 +237,9 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
     struct parameter *p = &o->params[o->n++];
     p->tensor = db_retain(params[i]);
     p->scalars = scalars_for(o, p->tensor);
-    for (unsigned s = 0; s < k->states; s++) {
+    for (unsigned s = 0; s < k->states; s++) { /* one by one: equal values realized together share memory */
       replace(&p->state[s], zeros_like(p->tensor));
-      if (!k->elementwise && db_realize(p->state[s])) goto fail;
+      if (db_realize(p->state[s])) goto fail;
     }
   }
   db_scope_end();
@@ -273,284 +250,96 @@ fail:
   return NULL;
 }
 
-/* ---- groups ---- */
-
-enum { PLACE_ALIGNMENT = 64 }; /* bytes */
-
-static db_tensor *zeros_in_memory(db_dtype t, db_device *dev, int64_t n) {
-  db_tensor *z = db_zeros(t, dev, n);
-  return db_realize(z) ? NULL : z;
-}
-
-/* Whether the value is in that memory from that byte on. */
-static bool lies_at(const struct value *v, const struct storage *s, uint64_t offset) {
-  int64_t at;
-  return v->storage == s && value_is_contiguous(v, &at) && (uint64_t)at * dtype_info[v->expr->dtype].size == offset;
-}
-
-/* Puts a copy of what v stands for there. Lock held. */
-static int copy_value(struct storage *to, uint64_t offset, struct value *v, int64_t numel) {
-  int64_t at;
-  size_t size = dtype_info[v->expr->dtype].size;
-  int err = realize_values(&v, 1, true);
-  if (err) return err;
-  if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "optim: a parameter is not in memory");
-  return storage_copy_to(to, offset, v->storage, (uint64_t)at * size, (size_t)numel * size);
-}
-
-/* The parameter stands for its elements of the group's memory. Lock held. */
-static int stand_for_place(const struct parameter *p) {
-  db_tensor *t = p->tensor, *all = p->group->p;
-  struct storage *s = all->value->storage;
-  int64_t n = dims_numel(t->rank, t->dim);
-  struct expr e = expr_bounds(OP_SHRINK, expr_of(all), (int64_t[]){p->begin, p->begin + n});
-  e = expr_reshape(e, t->rank, t->dim);
-  struct value *v = value_new(e.u, all->value->slot, NULL, 0), *old = t->value;
-  if (!v) return db_fail(-ENOMEM, "optim: out of memory");
-  s->refs++;
-  value_becomes(v, e.u, s);
-  if (old->leaf == t) {
-    old->leaf = NULL;
-    v->leaf = t;
-  }
-  t->value = v;
-  value_release(old);
-  return 0;
-}
-
-/* The group's memory, made anew from what its parameters stand for. */
-static int gather(db_optim *o, struct group *g) {
-  size_t size = dtype_info[g->dtype].size;
-  db_tensor *all = zeros_in_memory(g->dtype, g->scalars->dev, g->size);
-  if (!all) return -ENOMEM;
-  int err = 0;
-  pthread_mutex_lock(&rt.lock);
-  for (unsigned i = 0; i < o->n && !err; i++) {
-    const struct parameter *p = &o->params[i];
-    if (p->group == g)
-      err = copy_value(all->value->storage, (uint64_t)p->begin * size, p->tensor->value, db_numel(p->tensor));
-  }
-  pthread_mutex_unlock(&rt.lock);
-  if (err) return err;
-  replace(&g->p, all);
-  pthread_mutex_lock(&rt.lock);
-  for (unsigned i = 0; i < o->n && !err; i++)
-    if (o->params[i].group == g) err = stand_for_place(&o->params[i]);
-  pthread_mutex_unlock(&rt.lock);
-  return err;
-}
-
-static void leave_group(db_optim *o, const struct group *g) {
-  for (unsigned i = 0; i < o->n; i++)
-    if (o->params[i].group == g) o->params[i].group = NULL;
-}
-
-/* Memory for a group that has its parameters; zeros where nothing is known. */
-static int group_memory(db_optim *o, struct group *g) {
-  for (unsigned s = 0; s <= kinds[o->kind].states; s++) { /* one by one: equal values realized together share memory */
-    db_tensor *z = zeros_in_memory(s ? arithmetic(g->dtype) : g->dtype, g->scalars->dev, g->size);
-    if (!z) return -ENOMEM;
-    replace(s ? &g->state[s - 1] : &g->g, z);
-  }
-  return gather(o, g);
-}
-
-static int make_groups(db_optim *o) {
-  for (unsigned i = 0; i < o->n; i++) {
-    struct parameter *first = &o->params[i];
-    struct group *g = &o->groups[o->ngroups];
-    unsigned members = 0;
-    if (!first->tensor->grad || first->group) continue;
-    *g = (struct group){.scalars = first->scalars, .dtype = db_dtype_of(first->tensor)};
-    int64_t step = PLACE_ALIGNMENT / (int64_t)db_dtype_size(g->dtype);
-    for (unsigned j = i; j < o->n; j++) {
-      struct parameter *p = &o->params[j];
-      if (!p->tensor->grad || p->group || p->scalars != g->scalars || db_dtype_of(p->tensor) != g->dtype) continue;
-      p->group = g;
-      p->begin = g->size;
-      g->size += (db_numel(p->tensor) + step - 1) / step * step;
-      members++;
-    }
-    int err = 0;
-    if (members < 2 || !g->size || (err = group_memory(o, g))) {
-      leave_group(o, g);
-      group_free(g);
-      if (err) return err;
-      continue;
-    }
-    o->ngroups++;
-    for (unsigned j = i; j < o->n; j++)
-      for (unsigned s = 0; s < MAX_STATE && o->params[j].group == g; s++) {
-        db_release(o->params[j].state[s]);
-        o->params[j].state[s] = NULL;
-      }
-  }
-  o->grouped = true;
-  return 0;
-}
-
-/* The group's parameters go on one by one. */
-static void dissolve(db_optim *o, struct group *g) {
-  for (unsigned i = 0; i < o->n; i++) {
-    struct parameter *p = &o->params[i];
-    if (p->group != g) continue;
-    p->group = NULL;
-    for (unsigned s = 0; s < kinds[o->kind].states; s++) {
-      db_tensor *part = db_shrink(g->state[s], p->begin, p->begin + db_numel(p->tensor));
-      replace(&p->state[s], db_reshape_at(DB_HERE, part, (db_list){p->tensor->rank, p->tensor->dim}));
-    }
-  }
-  group_free(g);
-}
-
-/* Groups as they have to be for a step: all of a group have gradients, and stand for their places. */
-static int prepare_groups(db_optim *o) {
-  int err = o->grouped || !kinds[o->kind].elementwise ? 0 : make_groups(o);
-  for (unsigned k = 0; k < o->ngroups && !err; k++) {
-    struct group *g = &o->groups[k];
-    bool complete = true, in_place = true;
-    if (!g->size) continue;
-    for (unsigned i = 0; i < o->n; i++) {
-      const struct parameter *p = &o->params[i];
-      if (p->group != g) continue;
-      complete &= p->tensor->grad != NULL;
-      in_place &= lies_at(p->tensor->value, g->p->value->storage, (uint64_t)p->begin * dtype_info[g->dtype].size);
-    }
-    if (!complete) {
-      dissolve(o, g);
-      continue;
-    }
-    if (!in_place) err = gather(o, g);
-    if (!err && g->g->value->storage->refs > 1) { /* a gradient of an earlier step is still held */
-      db_tensor *z = zeros_in_memory(g->dtype, g->scalars->dev, g->size);
-      if (z)
-        replace(&g->g, z);
-      else
-        err = -ENOMEM;
-    }
-  }
-  return err;
-}
-
-/* Realizes what is asked for beside the step and all gradients, those of groups in their places. */
-static int realize_gradients(db_optim *o, db_tensor *const *also, unsigned n) {
-  struct value **v = calloc((size_t)n + o->n + 1, sizeof *v);
-  unsigned count = 0;
-  if (!v) return db_fail(-ENOMEM, "optim: out of memory");
-  pthread_mutex_lock(&rt.lock);
-  for (unsigned i = 0; i < n; i++) v[count++] = also[i]->value;
-  for (unsigned i = 0; i < o->n; i++) {
-    const struct parameter *p = &o->params[i];
-    if (!p->tensor->grad) continue;
-    v[count++] = p->tensor->grad;
-    if (!p->group) continue;
-    p->tensor->grad->place = p->group->g->value->storage;
-    p->tensor->grad->place_offset = (uint64_t)p->begin * dtype_info[p->group->dtype].size;
-  }
-  int err = realize_values(v, count, false);
-  for (unsigned i = 0; i < o->n; i++) {
-    const struct parameter *p = &o->params[i];
-    struct value *grad = p->tensor->grad;
-    if (!grad || !p->group) continue;
-    if (!err && !lies_at(grad, grad->place, grad->place_offset)) /* it was in memory before */
-      err = copy_value(grad->place, grad->place_offset, grad, db_numel(p->tensor));
-    grad->place = NULL;
-  }
-  pthread_mutex_unlock(&rt.lock);
-  free(v);
-  return err;
-}
-
 /* ---- steps ---- */
 
-struct step {
-  struct scalars *scalars; /* as they will be */
-  struct update *params, *groups;
-  db_tensor **roots;
-  unsigned nroots;
+struct step { /* what is assigned */
+  db_tensor **target, **next;
+  struct value **before; /* what targets stood for */
+  unsigned n, assigned;
 };
 
-static void add_update(struct step *s, struct update *u, db_dtype t) {
-  s->roots[s->nroots++] = u->next = db_cast(u->next, t);
-  for (unsigned k = 0; k < MAX_STATE; k++)
-    if (u->state[k]) s->roots[s->nroots++] = u->state[k];
+static void change(struct step *s, db_tensor *target, db_tensor *next) {
+  s->target[s->n] = target;
+  s->next[s->n++] = db_cast(next, db_dtype_of(target));
 }
 
-static int take_step(db_optim *o, struct step *s, db_tensor *const *also, unsigned n) {
+/* What the step changes, and to what. */
+static int plan_step(const struct db_optim *o, struct step *s) {
   const struct kind *k = &kinds[o->kind];
+  struct scalars *now = calloc((size_t)o->nscalars + 1, sizeof *now);
   bool any = false;
-  int err = prepare_groups(o);
-  for (unsigned i = 0; i < o->n; i++) any |= o->params[i].tensor->grad != NULL;
-  if (!any && !err) err = db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
-  if (!err && o->ngroups) err = realize_gradients(o, also, n);
-  if (err) return err;
-  for (unsigned i = 0; i < n; i++) s->roots[s->nroots++] = also[i];
+  if (!now) return db_fail(-ENOMEM, "%s: out of memory", k->name);
   for (unsigned i = 0; i < o->nscalars; i++) {
-    s->scalars[i] = o->scalars[i];
+    now[i] = o->scalars[i];
     if (!k->warms) continue;
-    db_tensor *w = s->scalars[i].warm;
-    s->roots[s->nroots++] = s->scalars[i].warm = db_add(w, db_mul(db_sub(1.0, w), s->scalars[i].rest));
-  }
-  for (unsigned i = 0; i < o->ngroups; i++) {
-    struct group *g = &o->groups[i];
-    if (!g->size) continue;
-    db_dtype t = g->scalars->dtype;
-    k->update(o, &s->scalars[g->scalars - o->scalars], db_cast(g->p, t), db_cast(g->g, t), g->state, &s->groups[i]);
-    add_update(s, &s->groups[i], g->dtype);
+    now[i].warm = db_add(now[i].warm, db_mul(db_sub(1.0, now[i].warm), now[i].rest));
+    change(s, o->scalars[i].warm, now[i].warm);
   }
   for (unsigned i = 0; i < o->n; i++) {
-    struct parameter *p = &o->params[i];
-    if (p->group || !p->tensor->grad) continue;
+    const struct parameter *p = &o->params[i];
+    struct update u = {0};
+    if (!p->tensor->grad) continue;
     db_dtype t = p->scalars->dtype;
-    k->update(o, &s->scalars[p->scalars - o->scalars], db_cast(db_detach(p->tensor), t),
-              db_cast(db_grad_of(p->tensor), t), p->state, &s->params[i]);
-    add_update(s, &s->params[i], db_dtype_of(p->tensor));
+    k->update(o, &now[p->scalars - o->scalars], db_cast(db_detach(p->tensor), t), db_cast(db_grad_of(p->tensor), t),
+              p->state, &u);
+    change(s, p->tensor, u.next);
+    for (unsigned j = 0; j < MAX_STATE; j++)
+      if (u.state[j]) change(s, p->state[j], u.state[j]);
+    any = true;
   }
-  return db_realize_all(s->roots, s->nroots);
+  free(now);
+  for (unsigned i = 0; i < s->n; i++)
+    if (db_poison(s->next[i])) return db_fail(-EINVAL, "%s: %s", k->name, db_poison(s->next[i]));
+  return any ? 0 : db_fail(-EINVAL, "%s: no parameter has a gradient; db_backward collects them", k->name);
 }
 
-/* What the step has made takes the place of what it was made from. */
-static int finish_step(db_optim *o, const struct step *s) {
-  int err = 0;
-  for (unsigned i = 0; i < o->ngroups; i++) {
-    if (!s->groups[i].next) continue;
-    replace(&o->groups[i].p, s->groups[i].next);
-    for (unsigned k = 0; k < MAX_STATE; k++)
-      if (s->groups[i].state[k]) replace(&o->groups[i].state[k], s->groups[i].state[k]);
+static void assign_all(struct step *s) {
+  for (; s->assigned < s->n; s->assigned++) {
+    unsigned i = s->assigned;
+    s->before[i] = s->target[i]->value;
+    value_retain(s->before[i]);
+    db_assign(s->target[i], s->next[i]);
   }
-  for (unsigned i = 0; i < o->n; i++) {
-    struct parameter *p = &o->params[i];
-    if (p->group) {
-      pthread_mutex_lock(&rt.lock);
-      if (!err) err = stand_for_place(p);
-      pthread_mutex_unlock(&rt.lock);
+}
+
+/* Forgets what targets stood for, or after an error makes them stand for it again. */
+static void finish_step(struct step *s, bool failed) {
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < s->assigned; i++) {
+    db_tensor *t = s->target[i];
+    struct value *drop = s->before[i];
+    if (failed && t->value) {
+      drop = t->value;
+      t->value = s->before[i];
+      if (drop->leaf == t) drop->leaf = NULL, t->value->leaf = t;
     }
-    if (!s->params[i].next) continue;
-    tensor_become(p->tensor, s->params[i].next);
-    for (unsigned k = 0; k < MAX_STATE; k++)
-      if (s->params[i].state[k]) replace(&p->state[k], s->params[i].state[k]);
+    value_release(drop);
   }
-  for (unsigned i = 0; i < o->nscalars && kinds[o->kind].warms; i++) replace(&o->scalars[i].warm, s->scalars[i].warm);
-  return err;
+  pthread_mutex_unlock(&rt.lock);
 }
 
 int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
-  struct step s = {.scalars = calloc((size_t)o->nscalars + 1, sizeof *s.scalars),
-                   .params = calloc((size_t)o->n + 1, sizeof *s.params),
-                   .groups = calloc((size_t)o->n + 1, sizeof *s.groups),
-                   .roots = calloc((size_t)n + 2 * (1 + MAX_STATE) * (size_t)o->n + o->nscalars + 1, sizeof *s.roots)};
-  int err =
-      s.scalars && s.params && s.groups && s.roots ? 0 : db_fail(-ENOMEM, "%s: out of memory", kinds[o->kind].name);
-  for (unsigned i = 0; i < n && !err; i++)
-    if (db_poison(also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
+  size_t most = (1 + MAX_STATE) * (size_t)o->n + o->nscalars + 1;
+  struct step s = {.target = calloc(most, sizeof(db_tensor *)),
+                   .next = calloc(most, sizeof(db_tensor *)),
+                   .before = calloc(most, sizeof(struct value *))};
+  db_tensor **roots = calloc(most + n, sizeof *roots);
+  int err = 0;
   db_scope_begin();
-  if (!err) err = take_step(o, &s, also, n);
-  if (!err) err = finish_step(o, &s);
+  if (!s.target || !s.next || !s.before || !roots) err = db_fail(-ENOMEM, "%s: out of memory", kinds[o->kind].name);
+  for (unsigned i = 0; i < n && !err; i++)
+    if (db_poison(roots[i] = also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
+  if (!err && !(err = plan_step(o, &s))) {
+    assign_all(&s);
+    for (unsigned i = 0; i < s.n; i++) roots[n + i] = s.target[i];
+    err = db_realize_all(roots, n + s.n);
+  }
+  finish_step(&s, err != 0);
   db_scope_end();
-  free(s.scalars);
-  free(s.params);
-  free(s.groups);
-  free(s.roots);
+  free(s.target);
+  free(s.next);
+  free(s.before);
+  free(roots);
   return err;
 }
 
@@ -567,10 +356,8 @@ int db_optim_set_lr(db_optim *o, double lr) {
   db_scope_begin();
   for (unsigned i = 0; i < o->nscalars && !err; i++) {
     db_tensor *t = numbers(&lr, o->scalars[i].dtype, o->scalars[i].dev, (db_list){0});
-    if (db_poison(t))
-      err = db_fail(-ENOMEM, "%s", db_poison(t));
-    else
-      replace(&o->scalars[i].lr, t);
+    db_assign(o->scalars[i].lr, t);
+    err = db_realize(o->scalars[i].lr);
   }
   db_scope_end();
   return err;

@@ -96,7 +96,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
     s->refs++;
     value_becomes(v, u, s);
   }
-  if (u && ((!contiguous && !v->place) || value_is_contiguous(v, &offset))) return 0;
+  if (u && (!contiguous || value_is_contiguous(v, &offset))) return 0;
   if (!u) u = v->expr;
   if (v->assigns && !v->real) return add_root(r, v, u);
   /* What has no memory in it computes where a COPY says. */
@@ -232,7 +232,7 @@ static int execute(struct realizing *r) {
   char text[512];
   struct binding b;
   struct executable *e = NULL;
-  struct output *made = calloc(r->n, sizeof *made);
+  struct storage **made = calloc(r->n, sizeof(struct storage *));
   if (!made) return db_fail(-ENOMEM, "realize: out of memory");
   int err = binder_bind(rt.binder, r->roots, r->n, SLICE_ALIGNMENT, &b, text, sizeof text);
   if (err) {
@@ -242,16 +242,16 @@ static int execute(struct realizing *r) {
   for (unsigned i = 0; i < b.nbuffers && !err; i++)
     if (!storage_find(b.buffers[i].id)) err = stale_error(r, b.buffers[i].id);
   if (!err && !(e = executable_get(r->env, &b))) err = -EINVAL;
-  for (unsigned i = 0; i < r->n; i++) made[i] = (struct output){r->values[i]->place, r->values[i]->place_offset};
   if (!err) err = executable_run(e, &b, r->env, made);
   for (unsigned i = 0; i < r->n && !err; i++) /* renames come before anything names the memory */
     if (is_assign(r->values[i])) {
-      storage_release(made[i].storage);
-      made[i].storage = assigned(r->values[i]);
+      storage_release(made[i]);
+      made[i] = assigned(r->values[i]);
     }
   for (unsigned i = 0; i < r->n && !err; i++) {
-    struct uop *real = memory_node(r->values[i], made[i].storage, made[i].offset);
-    value_becomes(r->values[i], real, made[i].storage);
+    uint32_t o = e->outputs[i];
+    struct uop *real = memory_node(r->values[i], made[i], o < b.nbuffers ? b.buffers[o].offset : 0);
+    value_becomes(r->values[i], real, made[i]);
   }
   executable_release(e);
   binding_free(&b);

@@ -197,9 +197,9 @@ static bool programs_grow(struct slot *s) {
 }
 
 static db_program *program_load(struct slot *s, const struct kernel *k) {
-  struct db_param params[64];
+  struct db_param params[MAX_KERNEL_ARGS];
   if (k->nparams > sizeof params / sizeof *params) {
-    return db_fail_null(-E2BIG, "kernel %s has %u arguments, more than 64", k->name, k->nparams);
+    return db_fail_null(-E2BIG, "kernel %s has %u arguments, more than %d", k->name, k->nparams, MAX_KERNEL_ARGS);
   }
   for (unsigned i = 0; i < k->nparams; i++) {
     const struct kernel_param *p = &k->params[i];
