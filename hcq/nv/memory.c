@@ -57,6 +57,7 @@ int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool 
   uint64_t first = low ? LOW_FIRST : LOW_END, *next = &m->next_va[low];
   uint64_t reserved = size + align - PAGE, hint = !*next || *next + reserved > NV_LOW_END ? first : *next;
   void *p;
+  *out = (struct nv_memory){0};
   for (unsigned i = 0;; hint = low_hint(i++)) {
     p = reserve_at(os, hint, reserved);
     if (os_map_failed(p))
