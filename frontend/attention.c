@@ -16,9 +16,9 @@ static bool heads_fit(struct call *c, struct heads *h, const db_tensor *q, const
   if (fits) {
     h->batch = rank - 2;
     h->queries = q->dim[rank - 2], h->width = q->dim[rank - 1], h->keys = k->dim[rank - 2], h->group = 1;
-    fits = k->dim[rank - 1] == h->width && v->dim[rank - 2] == h->keys;
+    fits = k->dim[rank - 1] == h->width && v->dim[rank - 2] == h->keys && !dim_is_symbolic(h->width);
     for (unsigned i = 0; i < h->batch; i++) {
-      bool grouped = i + 1 == h->batch && k->dim[i] > 0 && q->dim[i] % k->dim[i] == 0;
+      bool grouped = i + 1 == h->batch && k->dim[i] > 0 && !dim_is_symbolic(q->dim[i]) && q->dim[i] % k->dim[i] == 0;
       fits = fits && k->dim[i] == v->dim[i] && (q->dim[i] == k->dim[i] || grouped);
       if (grouped) h->group = q->dim[i] / k->dim[i];
     }
@@ -107,7 +107,7 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
                                 struct heads *h) {
   struct call c;
   db_tensor *in[4] = {q, k, v, o->mask};
-  if (!call_begin(&c, "attention", file, line, o->mask ? 4 : 3, in)) return c.result;
+  if (!call_begin_sized(&c, "attention", file, line, o->mask ? 4 : 3, in)) return c.result;
   if (!heads_fit(&c, h, q, k, v)) return c.result;
   if (!dtype_is_float(q->dtype) || q->dtype != k->dtype || q->dtype != v->dtype)
     return call_fail(&c, "queries of %s, keys of %s, values of %s; one float type is needed", dtype_info[q->dtype].name,
@@ -126,7 +126,7 @@ static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads
   int64_t rows[MAX_RANK], out[MAX_RANK];
   if (h->group == 1) return db_matmul_at(file, line, p, v);
   memcpy(rows, p->dim, sizeof rows);
-  rows[rank - 3] /= h->group, rows[rank - 2] *= h->group;
+  rows[rank - 3] /= h->group, rows[rank - 2] = dim_product(rows[rank - 2], h->group);
   memcpy(out, p->dim, sizeof out);
   out[rank - 1] = v->dim[rank - 1];
   db_tensor *r = db_matmul_at(file, line, db_reshape_at(file, line, p, (db_list){rank, rows}), v);

@@ -129,7 +129,7 @@ db_embedding db_embedding_new(db_params *p, const char *name, int64_t count, int
 db_tensor *db_embedding_apply(DB_AT, const db_embedding *l, db_tensor *index) {
   struct call c;
   db_tensor *weight = param_tensor(l->weight), *in[] = {weight, index};
-  if (!call_begin(&c, "embedding", file, line, 2, in)) return c.result;
+  if (!call_begin_sized(&c, "embedding", file, line, 2, in)) return c.result;
   if (weight->rank != 2) return call_fail(&c, "a weight of %s; 2 axes are needed", SHAPE(*weight));
   if (!dtype_is_int(index->dtype))
     return call_fail(&c, "an index of %s; integers are needed", dtype_info[index->dtype].name);

@@ -70,9 +70,11 @@ static db_tensor *over_last(DB_AT, const char *name, bool centred, db_tensor *x,
                             db_tensor *bias, double eps) {
   struct call c;
   db_tensor *in[3] = {x, weight, bias};
-  if (!call_begin(&c, name, file, line, present(in, 3), in)) return c.result;
+  if (!call_begin_sized(&c, name, file, line, present(in, 3), in)) return c.result;
   if (axes < 1 || axes > x->rank) return call_fail(&c, "over the last %u axes of %s", axes, SHAPE(*x));
   struct affine a = {x->rank - axes, x->rank, weight, bias};
+  if (dims_symbolic(axes, x->dim + a.begin))
+    return call_fail(&c, "not supported: over the last %u axes of %s, of symbolic size", axes, SHAPE(*x));
   if (!floats(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) || !parameter_fits(&c, "bias", bias, x, &a))
     return c.result;
   unsigned mask = ((1u << axes) - 1) << a.begin;

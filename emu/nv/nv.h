@@ -340,7 +340,7 @@ struct nv_gpu *nv_gpu_of_id(struct nv_machine *m, uint32_t gpu_id);
 struct nv_gpu *nv_gpu_of_uuid(struct nv_machine *m, const struct uvm_uuid *uuid);
 void nv_uuid_text(const struct uvm_uuid *uuid, char text[41]); /* GPU-xxxxxxxx-... */
 /* A status and why. */
-#define RM_REFUSE(m, status, ...) ((uint32_t)emu_refuse(&(m)->base, (int)(status), __VA_ARGS__))
+#define RM_REFUSE(m, status, ...) (emu_refuse(&(m)->base, (int)(status), __VA_ARGS__), (uint32_t)(status))
 /* Bytes of a structure in this branch. */
 static inline uint32_t nv_branch_size(const struct nv_machine *m, uint16_t size, uint16_t branch) {
   return branch ? *(const uint16_t *)((const char *)&m->branch + branch) : size;

@@ -107,7 +107,7 @@ void *nv_rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int fla
     rc = emu_refuse(&m->base, -EINVAL, "mmap: GPU memory is mapped MAP_SHARED");
   else if (file->map_read_only && prot & PROT_WRITE)
     rc = emu_refuse(&m->base, -EACCES, "mmap: MAP_MEMORY was for reading");
-  if (rc || !mem) return (void *)(intptr_t)rc;
+  if (rc || !mem || !len) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, mem->fd, (off_t)(mem->offset + file->map_offset));
   return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
 }

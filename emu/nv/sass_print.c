@@ -54,7 +54,7 @@ static uint64_t field(const struct sass_inst *in, const char **p, unsigned *widt
     } else if (!n && **p != '+') {
       w = lone;
     }
-    v |= sass_bits(in, at, w) << n;
+    v |= sass_bits(in, at, w) << (n & 63);
     n += w;
     if (**p != '+') break;
     ++*p;

@@ -71,7 +71,7 @@ struct net {
   db_linear out;
 };
 static db_tensor *forward(struct net *n, db_tensor *pixels) { /* u8 [batch, 28 * 28] -> logits [batch, 10] */
-  db_tensor *x = db_reshape(db_div(pixels, 255.0), -1, 1, SIDE, SIDE);
+  db_tensor *x = db_reshape(db_contiguous(db_div(pixels, 255.0)), -1, 1, SIDE, SIDE);
   x = db_relu(db_apply(&n->far, db_relu(db_apply(&n->near, x))));
   return db_apply(&n->out, db_reshape(x, db_dim(x, 0), -1));
 }

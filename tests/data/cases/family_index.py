@@ -85,7 +85,8 @@ def setitem(shape, subs, value, tensors=(), t="f32"):
         i = rest if number else rest[1:]
         y[tuple(i[int(v[1:]) - (1 if number else 2)] if isinstance(v, str) else v for v in subs)] = value if number else rest[0]
         return y
-    exact("setitem", ins, put, at=subscript_text(subs), **({"int": value} if number else {}))
+    nothing = S(2, 2) in subs  # takes no element of the value
+    exact("setitem", ins, put, at=subscript_text(subs), independent=(1,) if nothing else (), **({"int": value} if number else {}))
 
 
 for t in SOME:

@@ -8,7 +8,7 @@ import sys
 sys.dont_write_bytecode = True
 import core
 
-FAMILIES = ("unary", "binary", "math", "create", "movement", "shape", "index", "reduce", "scan", "sort", "matmul", "conv", "pool", "norm", "loss", "attention")
+FAMILIES = ("unary", "binary", "math", "create", "movement", "shape", "index", "reduce", "scan", "sort", "matmul", "conv", "pool", "norm", "loss", "attention", "second")
 here = os.path.dirname(os.path.abspath(__file__))
 for family in sys.argv[1:] or FAMILIES:
     core.lines.clear()
