@@ -142,7 +142,7 @@ struct graph *uop_graph(const struct uop *u) { return chunk_of(u)->graph; }
  * where the slot is empty: most often it alone, which caches better, says that a node is new. */
 struct slot {
   uint32_t tag;
-  uint32_t where; /* chunk and offset in words; 0: empty, as a chunk starts with its head */
+  uint32_t where; /* chunk, and offset in words */
 };
 enum { WORD_BITS = 13, FIRST_LOG2 = 11 };
 _Static_assert(CHUNK >> WORD_BITS == 8, "a chunk has 2^13 words");
@@ -157,9 +157,13 @@ static inline struct uop *node_at(const struct graph *g, uint32_t where) {
 
 static size_t table_size(unsigned log2) { return (sizeof(struct slot) + 1) << log2; }
 
+static inline uint8_t *bytes_of(struct slot *slot, unsigned log2) { return (uint8_t *)(slot + ((size_t)1 << log2)); }
+
 static struct slot *table_new(unsigned log2) {
   size_t size = table_size(log2), huge = (size + BLOCK - 1) & ~(size_t)(BLOCK - 1);
-  return size < BLOCK ? calloc(1, size) : huge_alloc(huge);
+  struct slot *slot = size < BLOCK ? malloc(size) : huge_alloc(huge);
+  if (slot && size < BLOCK) memset(bytes_of(slot, log2), 0, (size_t)1 << log2);
+  return slot;
 }
 
 static void table_free(struct slot *slot, unsigned log2) {
@@ -170,7 +174,6 @@ static void table_free(struct slot *slot, unsigned log2) {
     munmap(slot, huge);
 }
 
-static inline uint8_t *bytes_of(struct slot *slot, unsigned log2) { return (uint8_t *)(slot + ((size_t)1 << log2)); }
 static inline uint8_t byte_of(uint32_t tag) { return (uint8_t)(tag | 0x80); }
 
 static bool table_grow(struct graph *g) {
@@ -180,8 +183,8 @@ static bool table_grow(struct graph *g) {
   size_t mask = ((size_t)1 << log2) - 1;
   uint8_t *byte = bytes_of(slot, log2);
   for (size_t i = 0; i < (size_t)1 << g->log2; i++) {
+    if (!g->byte[i]) continue;
     struct slot s = g->slot[i];
-    if (!s.where) continue;
     size_t at = s.tag >> (32 - log2);
     while (byte[at]) at = (at + 1) & mask;
     slot[at] = s;
@@ -349,7 +352,7 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
   if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
     g->error = "out of memory";
     g->count = 0; /* an empty table keeps further lookups ending */
-    memset(g->slot, 0, table_size(g->log2));
+    memset(g->byte, 0, (size_t)1 << g->log2);
   }
   if (bounded) *(struct bounds *)uop_bounds(u) = uop_compute_bounds(u);
   u->shape = uop_compute_shape(g, u);
@@ -380,7 +383,7 @@ struct uop *uop_like(struct graph *g, const struct uop *u, struct uop *const *sr
 
 void graph_clear_marks(struct graph *g) {
   for (size_t i = 0; i < (size_t)1 << g->log2; i++)
-    if (g->slot[i].where) node_at(g, g->slot[i].where)->mark = 0;
+    if (g->byte[i]) node_at(g, g->slot[i].where)->mark = 0;
   g->walked = 0;
 }
 

@@ -7,7 +7,7 @@
 
 /* ---- maps ---- */
 static size_t map_at(const struct uop_map *m, const struct uop *key) {
-  size_t at = (key->hash * 0x9e3779b97f4a7c15 >> 20) & (m->capacity - 1);
+  size_t at = ((uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15 >> 20) & (m->capacity - 1);
   while (m->slot[at].key && m->slot[at].key != key) at = (at + 1) & (m->capacity - 1);
   return at;
 }
