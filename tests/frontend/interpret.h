@@ -346,7 +346,11 @@ static struct cell cell_binary(enum db_binary_op op, struct cell a, struct cell 
   case DB_MUL: return cell_mul(a, b, t);
   case DB_DIV: return cell_div(a, b, t);
   case DB_IDIV: return cell_unary(DB_FLOOR, cell_div(a, b, t), t);
-  case DB_MOD: return cell_add(a, cell_neg(cell_mul(cell_unary(DB_FLOOR, cell_div(a, b, t), t), b, t), t), t);
+  case DB_MOD: {
+    if (!a.state && !b.state && bound(a, b)) return unknown();
+    struct cell q = cell_unary(DB_FLOOR, cell_div(a, b, t), t);
+    return cell_add(a, cell_neg(cell_mul(q, b, t), t), t);
+  }
   case DB_MAX: return cell_max(a, b);
   case DB_MIN: return cell_neg(cell_max(cell_neg(a, t), cell_neg(b, t)), t);
   default: return unknown();
