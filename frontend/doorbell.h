@@ -774,7 +774,7 @@ struct db_conv {
   bool same;              /* instead of padding: as many outputs as inputs, divided by the stride and rounded up */
 };
 /* x convolved with weight [out, in / groups, sizes...], plus bias [out] unless that is NULL; no kernel is flipped. f16 and bf16 accumulate
- * in f32. One kernel, as is each of its gradients. */
+ * in f32. One kernel, as are its gradients by weight and bias; that by x is two. */
 #define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)

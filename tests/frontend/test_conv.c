@@ -20,6 +20,29 @@ static void one_kernel(void **state) {
   db_close(dev);
 }
 
+/* Gradients: one kernel by weight and by bias; by the input a product and the sum of its windows, which is much faster than both at once. dy
+ * comes from memory, as it does inside of a network. */
+static void kernels_of_gradients(void **state) {
+  db_device *dev = open_device("CPU");
+  DB_SCOPE {
+    float data[4096] = {0};
+    db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8), *w = db_from(data, DB_F32, dev, 4, 4, 3, 3);
+    db_tensor *b = db_from(data, DB_F32, dev, 4), *of[] = {x, w, b}, *d[3];
+    db_tensor *y[] = {db_conv2d(x, w, b), db_conv2d(x, w, b, .padding = DB_LIST(1), .stride = DB_LIST(2)),
+                      db_conv_transpose2d(x, w, b, .stride = DB_LIST(2), .padding = DB_LIST(1))};
+    for (unsigned i = 0; i < sizeof y / sizeof *y; i++) {
+      db_tensor *dy = db_from_at(DB_HERE, data, DB_F32, dev, DB_LIST(2, 4, db_dim(y[i], 2), db_dim(y[i], 3)));
+      db_grad_all(y[i], dy, of, 3, d);
+      for (unsigned k = 0; k < 3; k++) {
+        unsigned before = kernels_so_far(dev);
+        if (db_realize(d[k])) fail_msg("%s", db_error());
+        assert_true(kernels_so_far(dev) - before <= (k ? 1 : 2));
+      }
+    }
+  }
+  db_close(dev);
+}
+
 static void empty_batch(void **state) {
   DB_SCOPE {
     db_tensor *w = db_ones(DB_F32, NULL, 6, 4, 3, 3), *y = db_conv2d(db_zeros(DB_F32, NULL, 0, 4, 8, 8), w, NULL);
@@ -62,8 +85,8 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(empty_batch),
-                                     cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_kernel), cmocka_unit_test(kernels_of_gradients),
+                                     cmocka_unit_test(empty_batch), cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("conv", tests, NULL, finish);
 }

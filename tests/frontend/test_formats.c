@@ -94,7 +94,8 @@ static void round_trips(void **state) {
       db_named_free(in, n);
     }
   DB_SCOPE {
-    struct db_named one = {"", db_arange(0, 5, 1, DB_I8, NULL)}, *in, two[2] = {{"x", one.tensor}, {"x", one.tensor}};
+    struct db_named one = {"", db_arange(0, 5, 1, DB_I8, NULL)}, *in = NULL,
+                    two[2] = {{"x", one.tensor}, {"x", one.tensor}};
     unsigned n;
     if (db_save(in_folder("x.npy"), &one, 1) || db_load(in_folder("x.npy"), NULL, &in, &n)) fail_msg("%s", db_error());
     expect_counts(in->tensor, DB_I8, 0, DB_LIST(5));
