@@ -46,6 +46,7 @@ struct runtime {
   uint32_t *size_slot, nsizes, size_slots;
   bool holding;         /* nodes are held beside values: the graph stays */
   struct value *values; /* all that live */
+  uint64_t serials;     /* of values made so far */
   size_t nvalues, collect_at;
   struct slot *slots[SLOTS];
   struct storage **buckets;
@@ -87,6 +88,7 @@ struct value {
   uint32_t dependents;       /* values built on expr */
   uint32_t targeted;         /* assigns on it */
   uint32_t mark;             /* of the last walk */
+  uint64_t serial;           /* in the order they were made */
   bool placed;               /* some memory, and so a device, is in expr */
   bool assigns;              /* expr is an ASSIGN on src[0] */
   bool stale;                /* its memory was overwritten by an assign; expr names what it was */
@@ -241,8 +243,6 @@ db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigne
 /* Ends with a tensor that exists; drops the lock. */
 db_tensor *call_same(struct call *c, db_tensor *t);
 struct expr expr_of(const db_tensor *t);
-/* t stands for what next stands for, and goes on being the tensor that gradients are collected for. */
-void tensor_become(db_tensor *t, db_tensor *next);
 /* "[2, 3]" */
 struct shape_text {
   char s[128];

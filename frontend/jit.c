@@ -55,6 +55,7 @@ struct db_jit {
   uint32_t random_calls[SLOTS]; /* of one call of the function */
   /* ---- while capturing ---- */
   struct value **inputs; /* of the call */
+  uint64_t before;       /* values made until then */
   int error;
   char error_text[512];
 };
@@ -277,6 +278,10 @@ static int settle_memories(db_jit *j) {
     struct captured_memory *m = &j->memories[i];
     if (m->kind != OUTER) continue;
     follow(m);
+    if (m->value->refs == 1 && m->value->serial <= j->before)
+      return db_fail(-ENOTSUP,
+                     "jit: not supported: a tensor that was there before is released inside, or made to stand "
+                     "for something else without db_assign, which replays could not do");
     if (m->value->storage != m->storage)
       return db_fail(-ENOTSUP, "jit: not supported: a tensor that was computed before is given other memory inside");
   }
@@ -367,6 +372,7 @@ static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
 
 static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   j->error = 0;
+  j->before = rt.serials;
   int err = run_function(j, in, out, true);
   pthread_mutex_lock(&rt.lock);
   const struct env *env;

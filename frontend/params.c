@@ -128,7 +128,7 @@ int db_param_set(db_parameter *param, db_tensor *t) {
   else if (now->rank != old->rank || memcmp(now->dim, old->dim, old->rank * sizeof *old->dim) != 0)
     err = db_fail(-EINVAL, "param_set: %s is %s, the new value %s", param->name, SHAPE(*old), SHAPE(*now));
   else
-    tensor_become(old, now);
+    db_assign(old, now);
   db_scope_end();
   return err;
 }

@@ -283,19 +283,6 @@ bool call_shape(struct call *c, db_list list, int64_t *dim) {
   return call_sizes(c, list, dim);
 }
 
-void tensor_become(db_tensor *t, db_tensor *next) {
-  pthread_mutex_lock(&rt.lock);
-  struct value *old = t->value;
-  value_retain(next->value);
-  t->value = next->value;
-  if (old->leaf == t) {
-    old->leaf = NULL;
-    t->value->leaf = t;
-  }
-  value_release(old);
-  pthread_mutex_unlock(&rt.lock);
-}
-
 /* ---- reading ---- */
 
 static int poisoned_error(const db_tensor *t, const char *what) {

@@ -14,6 +14,7 @@ static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   struct value *v = calloc(1, sizeof *v + nsrc * sizeof *v->src);
   if (!v) return NULL;
   v->refs = 1;
+  v->serial = ++rt.serials;
   v->slot = (uint8_t)slot;
   v->expr = expr;
   v->nsrc = nsrc;

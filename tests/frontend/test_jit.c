@@ -1,5 +1,6 @@
 /* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes are told. */
 #include "support.h"
+#include "../../frontend/nn.h"
 
 static int calls; /* of captured functions: replays add none */
 
@@ -124,6 +125,62 @@ static void parameters_are_assigned(void **state) {
     db_release(s.w);
     db_release(s.m);
     db_release(s.rate);
+    db_close(dev);
+  }
+}
+
+/* A layered network, Adam with its state in memory and running statistics, captured and not. */
+struct network {
+  db_params *p;
+  db_linear in, out;
+  db_norm norm;
+  db_optim *adam;
+};
+static int train(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct network *n = ctx;
+  calls++;
+  db_tensor *h = db_relu(db_apply(&n->norm, db_apply(&n->in, in[0])));
+  out[0] = db_cross_entropy(db_apply(&n->out, h), in[1]);
+  return db_train_step(n->p, n->adam, out[0]);
+}
+
+static void a_training_step(void **state) {
+  enum { BATCH = 8, IN = 6, CLASSES = 3, STEPS = 8 };
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    float loss[2][STEPS], mean[2][16];
+    for (int captured = 0; captured < 2; captured++) {
+      struct network n = {.p = db_params_new(dev, 3)};
+      n.in = db_linear_new(n.p, "in", IN, 16, true);
+      n.norm = db_batch_norm_new(n.p, "norm", 16);
+      n.out = db_linear_new(n.p, "out", 16, CLASSES, true);
+      unsigned count;
+      db_tensor *const *weights = db_params_trained(n.p, &count);
+      n.adam = db_adam(weights, count, .lr = 0.05);
+      db_params_train(n.p, true);
+      db_jit *j = make(train, &n, 2, 1);
+      for (int s = 0; s < STEPS; s++) DB_SCOPE {
+          float x[BATCH * IN];
+          int32_t y[BATCH];
+          for (int i = 0; i < BATCH * IN; i++) x[i] = (float)((i * 7 + s * 5) % 11) / 11;
+          for (int i = 0; i < BATCH; i++) y[i] = (i + s) % CLASSES;
+          db_tensor *in[2] = {db_from(x, DB_F32, dev, BATCH, IN), db_from(y, DB_I32, dev, BATCH)}, *out[1];
+          if (captured)
+            OK(db_jit_call(j, in, out));
+          else
+            OK(train(&n, in, out));
+          if (s == 5) OK(db_optim_set_lr(n.adam, 0.01)); /* between steps */
+          loss[captured][s] = (float)must_item(out[0]);
+        }
+      assert_int_equal(calls, captured ? 2 : STEPS);
+      must_read(db_params_find(n.p, "norm.running_mean")->tensor, mean[captured], sizeof mean[0]);
+      db_jit_free(j);
+      db_optim_free(n.adam);
+      db_params_free(n.p);
+    }
+    for (int s = 0; s < STEPS; s++) assert_float_equal(loss[1][s], loss[0][s], 1e-5);
+    for (int i = 0; i < 16; i++) assert_float_equal(mean[1][i], mean[0][i], 1e-5);
+    assert_true(loss[0][STEPS - 1] != loss[0][0]);
     db_close(dev);
   }
 }
@@ -293,13 +350,10 @@ static void mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(inputs_change),
-      cmocka_unit_test(parameters_are_assigned),
-      cmocka_unit_test(outputs_may_be_what_was_there),
-      cmocka_unit_test(variables_change),
-      cmocka_unit_test(devices_wait_for_each_other),
-      cmocka_unit_test(random_numbers_go_on),
-      cmocka_unit_test(mistakes),
+      cmocka_unit_test(inputs_change),        cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(a_training_step),      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(variables_change),     cmocka_unit_test(devices_wait_for_each_other),
+      cmocka_unit_test(random_numbers_go_on), cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
