@@ -77,6 +77,9 @@ static int check_alu(const struct check *c) {
   return u->dtype == want ? 0 : bad(c, "the result should be %s", dtype_info[want].name);
 }
 
+/* Written only when a message is. */
+#define FROM shape_text(x->shape, from, sizeof from)
+
 static int check_tensor(const struct check *c) {
   const struct uop *u = c->u, *x = u->nsrc ? u->src[0] : NULL;
   char from[256], to[256];
@@ -93,7 +96,6 @@ static int check_tensor(const struct check *c) {
   if (x->dtype != u->dtype) return bad(c, "its source is %s", dtype_info[x->dtype].name);
   if (!x->shape) return 0; /* said of the source */
   unsigned rank = x->shape->rank;
-  shape_text(x->shape, from, sizeof from);
   switch (u->op) {
   case OP_RESHAPE:
     if (!u->shape) return bad(c, "more than %d dimensions", MAX_RANK);
@@ -102,44 +104,44 @@ static int check_tensor(const struct check *c) {
       if (uop_max(u->shape->dim[i]) < 0)
         return bad(c, "a negative dimension in %s", shape_text(u->shape, to, sizeof to));
     if (n != m)
-      return bad(c, "%s and %s have different numbers of elements", from, shape_text(u->shape, to, sizeof to));
+      return bad(c, "%s and %s have different numbers of elements", FROM, shape_text(u->shape, to, sizeof to));
     break;
   case OP_EXPAND:
-    if (u->nsrc != rank + 1) return bad(c, "%u dimensions for %s", u->nsrc - 1u, from);
+    if (u->nsrc != rank + 1) return bad(c, "%u dimensions for %s", u->nsrc - 1u, FROM);
     for (unsigned i = 0; i < rank; i++) {
       const struct uop *d = x->shape->dim[i];
       if (d != u->src[i + 1] && !(uop_is_const(d) && d->arg.i == 1))
-        return bad(c, "dimension %u of %s is not 1 and cannot grow", i, from);
+        return bad(c, "dimension %u of %s is not 1 and cannot grow", i, FROM);
       if (uop_max(u->src[i + 1]) < 0) return bad(c, "dimension %u would be negative", i);
     }
     break;
   case OP_PERMUTE:
     if (!u->shape)
-      return bad(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s", (uint64_t)u->arg.i, from);
+      return bad(c, "axis order 0x%" PRIx64 " is not a permutation of the axes of %s", (uint64_t)u->arg.i, FROM);
     break;
   case OP_PAD:
   case OP_SHRINK:
-    if (u->nsrc != 2 * rank + 1) return bad(c, "%u bounds for %s", u->nsrc - 1u, from);
+    if (u->nsrc != 2 * rank + 1) return bad(c, "%u bounds for %s", u->nsrc - 1u, FROM);
     for (unsigned i = 0; i < rank; i++) {
       struct uop *b = u->src[1 + 2 * i], *e = u->src[2 + 2 * i];
       if (u->op == OP_PAD && (uop_max(b) < 0 || uop_max(e) < 0)) return bad(c, "negative padding of axis %u", i);
       if (u->op == OP_SHRINK && (uop_max(b) < 0 || uop_max(e) < uop_min(b) || uop_min(e) > uop_max(x->shape->dim[i])))
-        return bad(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, from);
+        return bad(c, "%" PRId64 "..%" PRId64 " is not within axis %u of %s", uop_min(b), uop_max(e), i, FROM);
     }
     if (!u->shape) return bad(c, "a dimension overflows");
     break;
   case OP_SHEAR:
     if (!u->shape || (u->arg.i & 15) == (u->arg.i >> 4 & 15))
-      return bad(c, "axis %d along axis %d of %s", (int)(u->arg.i >> 4 & 15), (int)(u->arg.i & 15), from);
+      return bad(c, "axis %d along axis %d of %s", (int)(u->arg.i >> 4 & 15), (int)(u->arg.i & 15), FROM);
     if (uop_max(u->src[1]) < 0) return bad(c, "a negative dimension");
     break;
   case OP_FLIP:
     if ((uint64_t)u->arg.i >> rank)
-      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, from);
+      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
     break;
   case OP_REDUCE_AXIS:
     if ((uint64_t)u->arg.i >> rank)
-      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, from);
+      return bad(c, "axis mask 0x%" PRIx64 " names axes that %s lacks", (uint64_t)u->arg.i, FROM);
     if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
       return bad(c, "reduces with something other than ADD, MUL or MAX");
     break;
@@ -148,10 +150,10 @@ static int check_tensor(const struct check *c) {
     if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
     if (!index) return 0; /* said of the index */
     if ((uint64_t)u->arg.i >= rank || index->rank != rank)
-      return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), from);
+      return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
     for (unsigned i = 0; i < rank; i++)
       if (i != u->arg.i && index->dim[i] != x->shape->dim[i])
-        return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), from);
+        return bad(c, "dimension %u of the index %s is not that of %s", i, shape_text(index, to, sizeof to), FROM);
     break;
   }
   case OP_ASSIGN: {
