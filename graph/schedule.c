@@ -144,7 +144,7 @@ static struct uop *output(struct scheduler *s, struct uop *root) {
   }
   uint32_t version = schedule_version(s, schedule_buffer(s, b));
   if (version == NO_UNIT) return NULL;
-  struct uop *v = s->version[version].real;
+  struct uop *v = s->version[version].saved ? s->version[version].saved : s->version[version].real;
   int64_t size = v->src[0]->arg.i;
   if (u->op != OP_BUFFER && b->numel < 0) { /* as much of the memory as the variables say */
     struct uop *all = uop_index(g, 1);
@@ -195,7 +195,7 @@ static void outputs(struct scheduler *s, struct uop *const *roots, unsigned nroo
   uop_map_free(&named);
 }
 
-/* Roots are realized, and the memory that they are in is kept and not written over. */
+/* Roots are realized, and the memory that they are in is kept, or saved where it is written over. */
 static void realize_roots(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   for (unsigned i = 0; i < nroots; i++) {
     struct uop *u = roots[i];
@@ -207,6 +207,7 @@ static void realize_roots(struct scheduler *s, struct uop *const *roots, unsigne
 }
 
 static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
+  bool any = false;
   for (unsigned i = 0; i < nroots && !s->status; i++) {
     struct uop *u = roots[i];
     while (!in_memory(node_of(s, u)) && (is_movement(u) || u->op == OP_CONTIGUOUS)) u = u->src[0];
@@ -214,9 +215,12 @@ static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned n
     uint32_t v = schedule_version(s, schedule_buffer(s, node_of(s, u)));
     if (v == NO_UNIT) return;
     s->version[v].kept = true;
-    if (s->version[v].next_writer != NO_UNIT)
-      schedule_fail(s, -EINVAL, "not supported: root %u is memory that an ASSIGN writes over", i);
+    if (s->version[v].next_writer == NO_UNIT || s->version[v].saved) continue;
+    struct uop *saved = schedule_save(s, s->version[v].buffer, s->version[v].real->aux);
+    s->version[v].saved = saved;
+    any = true;
   }
+  if (any && !s->status) schedule_versions(s);
 }
 
 /* The roots in the schedule's own graph: one walk for all. */

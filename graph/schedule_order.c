@@ -205,6 +205,27 @@ static void release_one(struct sorter *q, uint32_t after) {
   if (!--q->waits[after]) heap_push(q, after);
 }
 
+struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device) {
+  struct graph *g = s->graph;
+  struct uop *size = old->src[0], *at = uop_range(g, size, 0, AXIS_LOOP);
+  struct uop *fresh =
+      uop_new(g, OP_BUFFER, old->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, old->aux, &size, 1);
+  struct uop *from = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){old, at}, 2);
+  struct uop *to = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){fresh, at}, 2);
+  struct unit *copy = schedule_add_unit(s);
+  struct store *store = graph_alloc(g, sizeof *store);
+  if (!copy || !store) {
+    schedule_no_memory(s);
+    return NULL;
+  }
+  *store =
+      (struct store){to, uop_new(g, OP_LOAD, old->dtype, 1, (union uop_arg){0}, 0, &from, 1), SCHEDULE_OVERWRITTEN};
+  copy->store = store, copy->nstores = 1;
+  copy->range[0] = at, copy->nranges = 1;
+  copy->device = device;
+  return schedule_scan(s, copy) ? fresh : NULL;
+}
+
 /* Gives the units in `stuck` that read what unit w writes over, and wait for w, a copy of it; returns false when there are none. */
 static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
   struct graph *g = s->graph;
@@ -219,21 +240,7 @@ static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
     for (unsigned r = 0; r < before.nreaders; r++) {
       uint32_t i = before.reader[r];
       if (done[i] || i == w) continue;
-      if (!fresh) {
-        struct uop *size = old->src[0], *at = uop_range(g, size, 0, AXIS_LOOP);
-        fresh = uop_new(g, OP_BUFFER, old->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++}, old->aux, &size, 1);
-        struct uop *from = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){old, at}, 2);
-        struct uop *to = uop_new(g, OP_INDEX, old->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){fresh, at}, 2);
-        struct unit *copy = schedule_add_unit(s);
-        struct store *store = graph_alloc(g, sizeof *store);
-        if (!copy || !store) return schedule_no_memory(s), false;
-        *store = (struct store){to, uop_new(g, OP_LOAD, old->dtype, 1, (union uop_arg){0}, 0, &from, 1),
-                                SCHEDULE_OVERWRITTEN};
-        copy->store = store, copy->nstores = 1;
-        copy->range[0] = at, copy->nranges = 1;
-        copy->device = s->unit[w].device;
-        if (!schedule_scan(s, copy)) return false;
-      }
+      if (!fresh && !(fresh = schedule_save(s, old, s->unit[w].device))) return false;
       struct unit *u = &s->unit[i];
       if (u->copy_from == old) u->copy_from = fresh;
       for (unsigned j = 0; j < u->nstores; j++) {

@@ -55,6 +55,7 @@ struct version {
   struct uop *buffer, *real, *previous; /* previous: what the write replaces; NULL for memory as it was found, or new */
   uint32_t writer, next_writer;         /* units; NO_UNIT */
   bool kept;                            /* a root is in it */
+  struct uop *saved;                    /* a copy for roots, where the memory is written over */
   uint32_t *reader;
   unsigned nreaders, capacity;
 };
@@ -165,7 +166,9 @@ bool schedule_only_loads(struct scheduler *s, const struct unit *u);
 
 /* schedule_order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */
-void schedule_versions(struct scheduler *s);                        /* who writes and reads each */
+/* A unit that copies the contents of a version to new memory; NULL: memory ran out. */
+struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device);
+void schedule_versions(struct scheduler *s); /* who writes and reads each */
 void schedule_items(struct scheduler *s);
 
 /* schedule_fuse.c */
