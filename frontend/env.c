@@ -29,7 +29,10 @@ int env_get(const struct env **out) {
         return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
       value[i] = (int)v;
     }
-    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT]};
+    const char *profile = getenv("PROFILE");
+    if (profile && (!*profile || !strcmp(profile, "0"))) profile = NULL;
+    if (profile && !strcmp(profile, "1")) profile = "doorbell.trace.json";
+    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], profile};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[MATCH_STATS]);
     if (value[MATCH_STATS]) atexit(print_match_stats);

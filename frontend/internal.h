@@ -18,6 +18,7 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
+  const char *profile; /* the file to write; NULL: none */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
@@ -365,15 +366,26 @@ struct report {
     const struct kernel *kernel; /* NULL for a copy */
     uint64_t bytes;
     unsigned args;
-    db_signal *begin, *end; /* of a kernel */
+    db_signal *begin, *end; /* NULL for a copy that the host stages */
   } *items;
   size_t n, capacity;
+  struct report_wait { /* an item's queue waited for an item of another one */
+    size_t from, to;
+  } *waits;
+  size_t nwaits, waits_capacity;
 };
-/* A line to come, with two signals for its timestamps when it is a kernel. NULL: it cannot be timed. */
-struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes);
+/* A line to come, with two signals for its timestamps unless the host stages it. NULL: it cannot be timed. */
+struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes,
+                               bool staged);
+/* The item added last waited for the one that was the count-th. count 0, or no memory: nothing is said. */
+void report_wait(struct report *r, size_t count);
 /* Prints what DEBUG asks for about a kernel or a schedule. */
 void report_kernel(const struct env *env, const struct kernel *k);
 void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan);
-/* Frees the report; when its commands have finished, prints a line each (DEBUG=2) and calls the watcher. */
+/* Frees the report; when its commands have finished, prints a line each (DEBUG=2), writes the trace and calls the watcher. */
 void report_finish(struct report *r, const struct env *env, bool finished);
+
+/* ---- trace.c: the file that PROFILE names ---- */
+int trace_open(const struct env *env); /* if there is to be one and it is not open */
+void trace_write(const struct report *r, const struct db_command *commands);
 #endif

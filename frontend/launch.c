@@ -25,6 +25,10 @@ struct run {
   bool open[SLOTS];       /* a batch is being recorded */
   uint64_t copied[SLOTS]; /* the last value of a copy queue's timeline that was submitted */
   uint64_t awaits[SLOTS]; /* bit mask of the copy queues that the next batch of a slot must wait for */
+  /* For the report: how many items there were with the last one of a compute queue and of a copy queue, and the copy queues that a slot has waited for
+   * since its last kernel. */
+  size_t kernels[SLOTS], copies[SLOTS];
+  uint64_t woken[SLOTS];
 };
 
 /* ---- memory ---- */
@@ -76,6 +80,7 @@ static int batch_open(struct run *r, unsigned slot, db_queue **out) {
     unsigned from = (unsigned)__builtin_ctzll(left);
     db_queue_wait(q, db_queue_timeline(slot_queue(from, DB_QUEUE_COPY)), r->copied[from]);
   }
+  r->woken[slot] |= r->awaits[slot];
   r->awaits[slot] = 0;
   return db_queue_memory_barrier(q);
 }
@@ -101,22 +106,34 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
   int err = batch_open(r, c->slot, &q);
   if (err) return err;
   if (c->barrier) db_queue_memory_barrier(q);
-  struct report_item *line = r->timed ? report_add(&r->report, slot_device(c->slot), k, n, k->bytes) : NULL;
-  if (line) db_queue_timestamp(q, line->begin);
+  struct report_item *line = r->timed ? report_add(&r->report, slot_device(c->slot), k, n, k->bytes, false) : NULL;
+  if (line) {
+    for (; r->woken[c->slot]; r->woken[c->slot] &= r->woken[c->slot] - 1)
+      report_wait(&r->report, r->copies[__builtin_ctzll(r->woken[c->slot])]);
+    r->kernels[c->slot] = r->report.n;
+    db_queue_timestamp(q, line->begin);
+  }
   err = db_queue_exec(q, c->program, args, n, k->grid, k->block);
   if (line && !err) err = db_queue_timestamp(q, line->end);
   return err;
 }
 
 /* The copy queue of the destination's device reads the other memory once both devices have done what was submitted to them. */
-static int copy_by_queue(struct run *r, struct memory dst, struct memory src, size_t bytes) {
+static int copy_by_queue(struct run *r, struct memory dst, struct memory src, size_t bytes, struct report_item *line) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
   db_queue *q = slot_queue(a, DB_QUEUE_COPY), *from = slot_queue(b, DB_QUEUE_COMPUTE);
   db_queue *to = slot_queue(a, DB_QUEUE_COMPUTE);
   if (!q || !from || !to) return -ENOMEM;
   db_queue_wait(q, db_queue_timeline(from), *slot_submitted(b));
   db_queue_wait(q, db_queue_timeline(to), *slot_submitted(a));
+  if (line) {
+    report_wait(&r->report, r->kernels[b]);
+    if (a != b) report_wait(&r->report, r->kernels[a]);
+    r->copies[a] = r->report.n;
+    db_queue_timestamp(q, line->begin);
+  }
   int err = db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
+  if (line && !err) err = db_queue_timestamp(q, line->end);
   int submitted = db_queue_submit(q, &r->copied[a]); /* empties the recorder after an error too */
   if (err || submitted) return err ? err : submitted;
   r->awaits[a] |= UINT64_C(1) << a;
@@ -147,9 +164,10 @@ static int record_copy(struct run *r, const struct exec_command *c) {
   int err = batch_submit(r, src.storage->slot);
   if (!err) err = batch_submit(r, dst.storage->slot);
   if (err) return err;
-  if (r->timed) report_add(&r->report, slot_device(dst.storage->slot), NULL, 2, bytes);
-  return slots_reach(dst.storage->slot, src.storage->slot) ? copy_by_queue(r, dst, src, bytes)
-                                                           : copy_by_host(dst, src, bytes);
+  bool reach = slots_reach(dst.storage->slot, src.storage->slot);
+  struct report_item *line =
+      r->timed ? report_add(&r->report, slot_device(dst.storage->slot), NULL, 2, bytes, !reach) : NULL;
+  return reach ? copy_by_queue(r, dst, src, bytes, line) : copy_by_host(dst, src, bytes);
 }
 
 /* What this run copied must be there for whatever comes next on the device. */
@@ -185,8 +203,9 @@ static void captured(const struct run *r) {
 
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs) {
-  struct run r = {.e = e, .binding = b, .env = env, .timed = env->debug >= 2 || rt.watch};
-  int err = memory_get(&r);
+  struct run r = {.e = e, .binding = b, .env = env, .timed = env->debug >= 2 || env->profile || rt.watch};
+  int err = trace_open(env);
+  if (!err) err = memory_get(&r);
   for (size_t i = 0; i < e->ncommands && !err; i++)
     err = e->commands[i].kernel ? record_kernel(&r, &e->commands[i]) : record_copy(&r, &e->commands[i]);
   err = close_all(&r, err);
@@ -205,5 +224,5 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   struct run r = {0};
   if (!bytes) return 0;
   jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
-  return close_all(&r, copy_by_queue(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
+  return close_all(&r, copy_by_queue(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes, NULL));
 }

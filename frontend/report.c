@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args,
-                               uint64_t bytes) {
+struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes,
+                               bool staged) {
   if (r->n == r->capacity) {
     size_t capacity = r->capacity ? 2 * r->capacity : 32;
     struct report_item *more = realloc(r->items, capacity * sizeof *more);
@@ -13,7 +13,7 @@ struct report_item *report_add(struct report *r, db_device *dev, const struct ke
     r->capacity = capacity;
   }
   struct report_item item = {.device = dev, .kernel = k, .args = args, .bytes = bytes};
-  if (k) {
+  if (!staged) {
     item.begin = db_signal_new(dev);
     item.end = item.begin ? db_signal_new(dev) : NULL;
     if (!item.end) {
@@ -22,6 +22,18 @@ struct report_item *report_add(struct report *r, db_device *dev, const struct ke
     }
   }
   return r->items[r->n] = item, &r->items[r->n++];
+}
+
+void report_wait(struct report *r, size_t count) {
+  if (!count) return;
+  if (r->nwaits == r->waits_capacity) {
+    size_t capacity = r->waits_capacity ? 2 * r->waits_capacity : 16;
+    struct report_wait *more = realloc(r->waits, capacity * sizeof *more);
+    if (!more) return;
+    r->waits = more;
+    r->waits_capacity = capacity;
+  }
+  r->waits[r->nwaits++] = (struct report_wait){count - 1, r->n - 1};
 }
 
 static void print_line(const struct db_command *c) {
@@ -37,6 +49,7 @@ static void print_line(const struct db_command *c) {
 }
 
 void report_finish(struct report *r, const struct env *env, bool finished) {
+  struct db_command *commands = calloc(r->n + 1, sizeof *commands);
   for (size_t i = 0; i < r->n; i++) {
     struct report_item *item = &r->items[i];
     struct db_command c = {.device = item->device,
@@ -45,16 +58,20 @@ void report_finish(struct report *r, const struct env *env, bool finished) {
                            .args = item->args,
                            .flops = item->kernel ? item->kernel->flops : 0,
                            .bytes = item->bytes};
-    if (item->kernel) {
+    if (item->begin) {
       c.begin_ns = db_signal_time_ns(item->begin);
       c.end_ns = db_signal_time_ns(item->end);
       db_signal_release(item->begin);
       db_signal_release(item->end);
     }
+    if (commands) commands[i] = c;
     if (finished && env->debug >= 2) print_line(&c);
     if (finished && rt.watch) rt.watch(rt.watch_ctx, &c);
   }
+  if (finished && commands) trace_write(r, commands);
+  free(commands);
   free(r->items);
+  free(r->waits);
 }
 
 static void print_text(const char *title, const struct kernel *k, const char *text) {

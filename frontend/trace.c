@@ -1,0 +1,88 @@
+/* PROFILE: a file of what ran and when, in the trace event format that Perfetto and chrome://tracing read.
+ *
+ * A track a queue; a kernel is a slice with its GFLOPS, a copy one with its bytes, and an arrow leads from what a queue waited for on another one to
+ * what waited. The file is whole JSON after every realize: the next one writes over its closing bracket. */
+#include "internal.h"
+#include <errno.h>
+#include <string.h>
+
+enum { MOST_TRACKS = 2 * SLOTS };
+
+static struct {
+  FILE *file;
+  long end; /* of the last event */
+  bool any;
+  unsigned ntracks, arrows;
+  char track[MOST_TRACKS][64];
+} trace;
+
+int trace_open(const struct env *env) {
+  if (trace.file || !env->profile) return 0;
+  trace.file = fopen(env->profile, "w");
+  if (!trace.file) return db_fail(-errno, "PROFILE=%s: %s", env->profile, strerror(errno));
+  fputs("[", trace.file);
+  trace.end = ftell(trace.file);
+  fputs("\n]\n", trace.file);
+  fflush(trace.file);
+  return 0;
+}
+
+static void begin_event(void) {
+  fputs(trace.any ? ",\n" : "\n", trace.file);
+  trace.any = true;
+}
+
+/* The number of the queue's track, which is named when it is new; 0 when there are too many. */
+static unsigned track_of(const struct report_item *item) {
+  char name[64];
+  snprintf(name, sizeof name, "%s %s", db_device_name(item->device), item->kernel ? "compute" : "copy");
+  for (unsigned i = 0; i < trace.ntracks; i++)
+    if (!strcmp(trace.track[i], name)) return i + 1;
+  if (trace.ntracks == MOST_TRACKS) return 0;
+  strcpy(trace.track[trace.ntracks++], name);
+  begin_event();
+  fprintf(trace.file, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
+          trace.ntracks, name);
+  return trace.ntracks;
+}
+
+static double microseconds(uint64_t ns) { return (double)ns * 1e-3; }
+
+static void write_slice(const struct report_item *item, const struct db_command *c) {
+  unsigned track = track_of(item);
+  double ns = (double)(c->end_ns - c->begin_ns);
+  begin_event();
+  fprintf(trace.file, "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f",
+          c->name, c->is_copy ? "copy" : "kernel", track, microseconds(c->begin_ns), ns * 1e-3);
+  fprintf(trace.file, ",\"args\":{\"bytes\":%llu,\"GB/s\":%.3f", (unsigned long long)c->bytes,
+          ns > 0 ? (double)c->bytes / ns : 0);
+  if (!c->is_copy) fprintf(trace.file, ",\"GFLOPS\":%.3f,\"arguments\":%u", ns > 0 ? c->flops / ns : 0, c->args);
+  fputs("}}", trace.file);
+}
+
+static void write_arrow(const struct report_item *from, const struct report_item *to, uint64_t from_ns,
+                        uint64_t to_ns) {
+  trace.arrows++;
+  for (unsigned end = 0; end < 2; end++) {
+    unsigned track = track_of(end ? to : from);
+    begin_event();
+    fprintf(trace.file,
+            "{\"ph\":\"%s\",\"name\":\"wait\",\"cat\":\"wait\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%.3f%s}",
+            end ? "f" : "s", trace.arrows, track, microseconds(end ? to_ns : from_ns), end ? ",\"bp\":\"e\"" : "");
+  }
+}
+
+void trace_write(const struct report *r, const struct db_command *commands) {
+  if (!trace.file) return;
+  fseek(trace.file, trace.end, SEEK_SET);
+  for (size_t i = 0; i < r->n; i++)
+    if (commands[i].begin_ns) write_slice(&r->items[i], &commands[i]); /* not a copy that the host staged */
+  for (size_t i = 0; i < r->nwaits; i++) {
+    size_t from = r->waits[i].from, to = r->waits[i].to;
+    if (commands[from].begin_ns && commands[to].begin_ns)
+      write_arrow(&r->items[from], &r->items[to], commands[from].end_ns, commands[to].begin_ns);
+  }
+  trace.end = ftell(trace.file);
+  fputs("\n]\n", trace.file);
+  fflush(trace.file);
+}
