@@ -59,8 +59,6 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
         continue;
       }
       int64_t size = x->dim[axis], begin = 0, count = size, step = 1;
-      if (i < n && (dim_is_symbolic(s[i].begin) || dim_is_symbolic(s[i].end)))
-        return call_fail(c, "not supported: a symbolic subscript of axis %u; db_shrink takes such ends", axis), false;
       p->axis[axis].tensor = -1;
       if (kind == DB_SUBSCRIPT_PICK || kind == DB_SUBSCRIPT_TENSOR) {
         apart |= group >= 0 && group != (int)i - 1;

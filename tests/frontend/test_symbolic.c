@@ -198,7 +198,7 @@ static void errors(void **state) {
     bad("only size 1 grows", db_expand(a, m, D));
     bad("8 columns against n=3 rows", db_matmul(x, a));
     bad("no elements have no max", db_max(a)); /* n may be 0 */
-    bad("not supported: a symbolic subscript", db_index(x, DB_SLICE(0, n, 1)));
+    bad("not supported: of [16, 8] by symbolic numbers", db_index(x, DB_SLICE(0, n, 1)));
     bad("not supported: argument 1 is [n=3, 8], of symbolic size", db_index(a, DB_PICK(0)));
     bad("not supported: the symbolic size in [n=3]", db_zeros(DB_F32, NULL, n));
     assert_float_equal(must_item(db_sum(rows(x, 0, db_bind("n", 0, MOST, 0)))), 0, 0);
