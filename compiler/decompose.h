@@ -9,7 +9,7 @@ extern const struct ruleset rules_decompose;
 
 bool may_trap(const struct uop *divides);     /* the divisor may be 0, or -1 where the dividend is signed */
 bool may_overshift(const struct uop *shifts); /* the count may be negative or the width and more */
-bool is_numeric(const struct uop *u);          /* a constant or a vector of them, none of them NaN */
+bool is_numeric(const struct uop *u);         /* a constant or a vector of them, none of them NaN */
 static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].size * 8; } /* in bits */
 struct uop *least_number(struct graph *g, const struct uop *like);                         /* of a signed type */
 struct uop *number(struct graph *g, const struct uop *like, double v);
