@@ -1019,7 +1019,7 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
  * (db_read, db_item) is refused; so are outputs of symbolic size, and copies between devices that do not reach each other. */
 
 typedef struct db_jit db_jit;
-/* Sets out[i] for every output; 0, or a negative errno that the call returns. */
+/* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call returns. */
 typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
 db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL: db_error() tells why */
 void db_jit_free(db_jit *j);

@@ -54,7 +54,7 @@ static int index_patches(db_recording *r) {
     if (p->in_words) p->at = r->memory->host + p->word * 4;
     if (p->slot >= r->nslots) r->nslots = p->slot + 1u;
   }
-  qsort(r->patches, r->npatches, sizeof *r->patches, by_slot);
+  if (r->npatches) qsort(r->patches, r->npatches, sizeof *r->patches, by_slot);
   r->slots = calloc(r->nslots + 1, sizeof *r->slots);
   if (!r->slots) return db_fail(-ENOMEM, "%s: out of host memory for a recording", dev->name);
   for (unsigned i = 0; i < r->npatches; i++) {
