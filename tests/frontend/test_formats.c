@@ -82,8 +82,8 @@ static void round_trips(void **state) {
       struct db_named out[] = {{"a \"quoted\" name", db_add(db_arange(0, 6, 1, DB_F32, NULL), 1)},
                                {"transposed", db_transpose(db_reshape(db_arange(0, 6, 1, DB_I16, NULL), 2, 3), 0, 1)},
                                {"none", db_zeros(DB_F64, NULL, 3, 0)}},
-                      *in;
-      unsigned n;
+                      *in = NULL;
+      unsigned n = 0;
       if (db_save(paths[k], out, 3) || db_load(paths[k], NULL, &in, &n)) fail_msg("%s", db_error());
       assert_int_equal(n, 3);
       expect_counts(named(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
@@ -96,7 +96,7 @@ static void round_trips(void **state) {
   DB_SCOPE {
     struct db_named one = {"", db_arange(0, 5, 1, DB_I8, NULL)}, *in = NULL,
                     two[2] = {{"x", one.tensor}, {"x", one.tensor}};
-    unsigned n;
+    unsigned n = 0;
     if (db_save(in_folder("x.npy"), &one, 1) || db_load(in_folder("x.npy"), NULL, &in, &n)) fail_msg("%s", db_error());
     expect_counts(in->tensor, DB_I8, 0, DB_LIST(5));
     db_named_free(in, n);

@@ -357,7 +357,8 @@ static void test_replayed(void **state) {
     db_jit *j = db_jit_new(train, &t[1], 1, 1);
     assert_non_null(j);
     for (int step = 0; step < 8; step++) DB_SCOPE {
-        db_tensor *x = db_from(((float[]){1, (float)step, 2, 0.5f, -1, 3}), DB_F32, cpu, 2, 3), *plain, *replayed;
+        db_tensor *x = db_from(((float[]){1, (float)step, 2, 0.5f, -1, 3}), DB_F32, cpu, 2, 3), *plain,
+                  *replayed = NULL;
         if (step == 5)
           for (int k = 0; k < 2; k++) assert_int_equal(db_optim_set_lr(t[k].o, 0.01), 0);
         if (train(&t[0], &x, &plain) || db_jit_call(j, &x, &replayed)) fail_msg("step %d: %s", step, db_error());
