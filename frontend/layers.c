@@ -207,7 +207,7 @@ db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db
   db_tensor *in[] = {q, k, v}, *y = NULL;
   o.causal |= m->causal;
   DB_SCOPE {
-    db_tensor *heads[3];
+    db_tensor *heads[3] = {0};
     for (int i = 0; i < 3 && !y; i++)
       if (takes(m, in[i]))
         heads[i] = project(file, line, m, in[i], i);

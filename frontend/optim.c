@@ -326,7 +326,7 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
   db_tensor **roots = calloc(most + n, sizeof *roots);
   int err = 0;
   db_scope_begin();
-  if (!s.target || !s.next || !s.before || !roots) err = db_fail(-ENOMEM, "%s: out of memory", kinds[o->kind].name);
+  if (!s.target || !s.next || !s.before || !roots) db_fail(err = -ENOMEM, "%s: out of memory", kinds[o->kind].name);
   for (unsigned i = 0; i < n && !err; i++)
     if (db_poison(roots[i] = also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
   if (!err && !(err = plan_step(o, &s))) {
@@ -394,7 +394,7 @@ db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, dou
     total = db_sqrt(total);
     db_tensor *scale = db_minimum(db_div(max_norm, db_add(total, 1e-6)), 1.0);
     for (unsigned i = 0; i < n; i++) {
-      if (!params[i]->grad) continue;
+      if (!params[i] || !params[i]->grad) continue;
       db_tensor *g = db_grad_of(params[i]);
       db_tensor *to = db_to(scale, db_device_of(g));
       set_gradient(params[i], db_cast(db_mul(db_cast(g, arithmetic(db_dtype_of(g))), to), db_dtype_of(g)));
@@ -411,7 +411,7 @@ int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit) {
   for (unsigned i = 0; i < n && !err; i++) {
     if (params[i] && params[i]->value && !params[i]->grad) continue;
     db_tensor *g = params[i] ? db_grad_of(params[i]) : NULL;
-    if (db_poison(g))
+    if (!g || db_poison(g))
       err = db_fail(-EINVAL, "clip_grad_value: parameter %u: %s", i, db_poison(g));
     else
       set_gradient(params[i], db_minimum(db_maximum(g, -limit), limit));
@@ -425,7 +425,8 @@ int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit) {
 double db_lr_constant(double lr, double factor, int64_t steps, int64_t step) { return step < steps ? lr * factor : lr; }
 
 double db_lr_step(double lr, double gamma, int64_t every, int64_t step) {
-  return every > 0 ? lr * pow(gamma, (double)(step / every)) : lr;
+  int64_t times = every > 0 ? step / every : 0;
+  return lr * pow(gamma, (double)times);
 }
 
 double db_lr_multistep(double lr, double gamma, db_list milestones, int64_t step) {

@@ -106,6 +106,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
 
 /* ---- assigns ---- */
 
+// NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no list of values has a NULL in it
 static bool is_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
 /* The value in memory that v, an assign, and the assigns it goes on from overwrite. */
@@ -284,7 +285,8 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   int err = env_get(&r.env);
   if (err || (err = runtime_init())) return err;
   graph_collect();
-  for (struct value *first = v[0]; first;) {
+  struct value *first;
+  do {
     reach_free(&r.reach);
     if (!values_reach(v, n, &r.reach) || !binder_begin(rt.binder, rt.graph)) {
       err = db_fail(-ENOMEM, "realize: out of memory");
@@ -299,7 +301,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
     first = rival(&r.reach);
     if (!first) first = earliest(v, n, &r.reach);
     if (first && (err = realize(&first, 1, false, true))) goto out; /* the others may read what it would overwrite */
-  }
+  } while (first);
   r.roots = calloc(n + r.reach.n, sizeof *r.roots);
   r.values = calloc(n + r.reach.n, sizeof(struct value *));
   if (!r.roots || !r.values) {
@@ -311,7 +313,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   if (!err && r.n) err = execute(&r);
 out:
   for (unsigned i = 0; i < r.n; i++)
-    if (r.values[i]->copy) {
+    if (r.values[i]->copy) { // NOLINT(clang-analyzer-core.NullDereference): the first n are what add_root put there
       storage_release(r.values[i]->copy);
       r.values[i]->copy = NULL;
     }
@@ -321,4 +323,6 @@ out:
   return err;
 }
 
-int realize_values(struct value *const *v, unsigned n, bool contiguous) { return realize(v, n, contiguous, false); }
+int realize_values(struct value *const *v, unsigned n, bool contiguous) {
+  return n ? realize(v, n, contiguous, false) : 0;
+}

@@ -89,7 +89,7 @@ db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_te
   db_tensor **steps = malloc(((size_t)db_dim(x, 0) + 1) * sizeof(db_tensor *));
   DB_SCOPE {
     db_tensor *bad = refuse(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
-    if (bad) {
+    if (bad || !steps) {
       y = db_keep(bad);
       break;
     }

@@ -119,19 +119,20 @@ char *safetensors_header(const struct safetensors *s, size_t *size) {
   for (size_t i = 0; i < s->n && good; at += s->tensor[i++].bytes) {
     const struct safetensor *t = &s->tensor[i];
     const char *dtype = "";
+    size_t end = at + t->bytes;
     json_t *shape = json_array();
     for (int k = 0; k < KINDS; k++)
       if (kinds[k].dtype == t->dtype) dtype = kinds[k].name;
     for (unsigned k = 0; k < t->rank; k++) json_array_append_new(shape, json_integer(t->dim[k]));
     json_t *v = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape, "data_offsets", (json_int_t)at,
-                          (json_int_t)(at + t->bytes));
+                          (json_int_t)end);
     good = v && !json_object_set_new(json, t->name, v);
   }
   char *text = good ? json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL, *out = NULL;
   size_t length = text ? strlen(text) : 0, padded = (length + 7) & ~(size_t)7;
   if (text && (out = malloc(8 + padded))) {
     for (int i = 0; i < 8; i++) out[i] = (char)(uint8_t)((uint64_t)padded >> (8 * i));
-    memcpy(out + 8, text, length);
+    memcpy(out + 8, text, length); // NOLINT(bugprone-not-null-terminated-result): a file's bytes
     memset(out + 8 + length, ' ', padded - length);
     *size = 8 + padded;
   }
