@@ -64,7 +64,7 @@ struct uop *sin_series(struct graph *g, struct uop *x, unsigned terms) {
   return polynomial(g, x, c, terms);
 }
 struct uop *artanh_series(struct graph *g, struct uop *x, unsigned terms) {
-  double c[MOST_TERMS];
+  double c[MOST_TERMS] = {0};
   for (unsigned i = 0; i < terms; i++) c[i] = 2.0 / (2 * i + 3);
   return polynomial(g, x, c, terms);
 }

@@ -519,7 +519,8 @@ static bool prepare(struct lowerer *L, struct codegen *k) {
   L->mask = axis_masks(k, false);
   size_t count = 0;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
-  bool ok = (L->mask && order) || codegen_fail(k, "out of memory");
+  bool ok = L->mask && order;
+  if (!ok) codegen_fail(k, "out of memory");
   for (size_t i = 0; ok && i < count; i++)
     if (order[i]->op == OP_REDUCE && L->nreduces < 64) L->reduces[L->nreduces++] = order[i];
   free(order);
@@ -552,7 +553,8 @@ bool lower(struct codegen *k) {
                       .memo_cap = 1024};
   L.memo = calloc(L.memo_cap, sizeof *L.memo);
   L.root = L.memo ? lower_block_open(&L, NULL, NULL) : NULL;
-  bool ok = L.root || codegen_fail(k, "out of memory");
+  bool ok = L.root;
+  if (!ok) codegen_fail(k, "out of memory");
   ok = ok && !L.failed && (k->nparts ? lower_parts(&L, k) : prepare(&L, k) && lower_kernel(&L)) && lower_linearize(&L);
   free(L.mask);
   free(L.memo);

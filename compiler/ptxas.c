@@ -337,6 +337,7 @@ const char *ptxas_version(struct ptxas *p, char *err, size_t errcap) {
 void ptxas_free(struct ptxas *p) {
   if (!p) return;
   while (p->jobs) {
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): job_free takes a job out of the list, as p is its pool
     if (p->jobs->state == RUNNING) reap(p->jobs, true);
     job_free(p->jobs);
   }

@@ -35,7 +35,7 @@ static unsigned queue_of(const struct planner *p, size_t item) {
 static unsigned arena_new(struct planner *p, unsigned device, unsigned queue, bool alone) {
   struct memory_plan *o = p->out;
   if (o->narenas == p->arenas_capacity) {
-    size_t c = p->arenas_capacity ? 2 * p->arenas_capacity : 4;
+    size_t c = 2 * p->arenas_capacity + 4;
     struct plan_arena *a = realloc(o->arenas, c * sizeof *a);
     if (!a) return NO_ARENA;
     o->arenas = a;
@@ -180,10 +180,12 @@ static bool place(struct planner *p) {
 
 int plan_memory(const struct schedule *s, const struct plan_options *options, struct memory_plan *out, char *err,
                 size_t errcap) {
-  struct planner p = {.s = s, .options = options, .out = out};
+  struct planner p = {.s = s, .options = options, .out = out, .arenas_capacity = 4};
   *out = (struct memory_plan){.nbuffers = s->ntemporaries};
   out->buffers = calloc(s->ntemporaries + 1, sizeof *out->buffers);
-  bool ok = out->buffers && lifetimes(&p) && place(&p);
+  out->arenas = malloc(p.arenas_capacity * sizeof *out->arenas);
+  p.state = malloc(p.arenas_capacity * sizeof *p.state);
+  bool ok = out->buffers && out->arenas && p.state && lifetimes(&p) && place(&p);
   for (unsigned i = 0; ok && i < out->narenas; i++) {
     out->peak += out->arenas[i].bytes;
     out->without += out->arenas[i].without;

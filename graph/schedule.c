@@ -185,7 +185,7 @@ static void outputs(struct scheduler *s, struct uop *const *roots, unsigned nroo
   for (size_t i = 0; i < o->nitems; i++) most += o->items[i].noutputs;
   o->temporaries = calloc(most + 1, sizeof *o->temporaries);
   if (!o->temporaries) schedule_no_memory(s);
-  for (size_t i = 0; i < o->nitems && !s->status; i++)
+  for (size_t i = 0; o->temporaries && i < o->nitems && !s->status; i++)
     for (unsigned k = 0; k < o->items[i].noutputs; k++) {
       struct uop *b = o->items[i].bufs[k];
       if (uop_map_get(&named, b)) continue;

@@ -81,7 +81,7 @@ static int check_alu(const struct check *c) {
 #define FROM shape_text(x->shape, from, sizeof from)
 
 static int check_tensor(const struct check *c) {
-  const struct uop *u = c->u, *x = u->nsrc ? u->src[0] : NULL;
+  const struct uop *u = c->u, *x = u->src[0];
   char from[256], to[256];
   for (unsigned i = 1; i < u->nsrc && u->op != OP_GATHER && u->op != OP_ASSIGN; i++)
     if (!dtype_is_int(u->src[i]->dtype))

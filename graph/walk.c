@@ -175,6 +175,7 @@ struct uop *uop_import(struct graph *g, struct uop *u) {
   if (uop_graph(u) == g) return u;
   struct walk w;
   struct uop *result = g->broken, **map = NULL;
+  // NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): the walk has at least u, which it had not visited
   if (walk_begin(&w, uop_graph(u), 0) && walk_from(&w, u) && (map = malloc(w.n * sizeof *map)) &&
       rebuild(g, &w, 0, map))
     result = map[w.n - 1];

@@ -104,6 +104,7 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
 
 /* ---- the ring ---- */
 
+// NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a command has all its op's words
 static inline uint64_t operand(const uint32_t *c, unsigned at) { return c[at] | (uint64_t)c[at + 1] << 32; }
 
 struct awaited {
@@ -113,10 +114,12 @@ struct awaited {
 };
 static bool reached(void *ctx) {
   struct awaited *a = ctx;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a wait has 4 words
   return atomic_load_explicit(a->value, memory_order_acquire) >= a->reference || atomic_load(&a->dev->stop);
 }
 
 static void execute(struct cpu_device *dev, const uint32_t *c) {
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): no command has 0 words
   switch ((enum cpu_op)(*c & 0xff)) {
   case CPU_OP_WAIT: {
     struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(c, 1), c[3], dev};
