@@ -18,7 +18,8 @@ static bool heads_fit(struct call *c, struct heads *h, const db_tensor *q, const
     h->queries = q->dim[rank - 2], h->width = q->dim[rank - 1], h->keys = k->dim[rank - 2], h->group = 1;
     fits = k->dim[rank - 1] == h->width && v->dim[rank - 2] == h->keys && !dim_is_symbolic(h->width);
     for (unsigned i = 0; i < h->batch; i++) {
-      bool grouped = i + 1 == h->batch && k->dim[i] > 0 && !dim_is_symbolic(q->dim[i]) && q->dim[i] % k->dim[i] == 0;
+      bool grouped = i + 1 == h->batch && q->dim[i] > 0 && k->dim[i] > 0 && !dim_is_symbolic(q->dim[i]) &&
+                     q->dim[i] % k->dim[i] == 0;
       fits = fits && k->dim[i] == v->dim[i] && (q->dim[i] == k->dim[i] || grouped);
       if (grouped) h->group = q->dim[i] / k->dim[i];
     }
@@ -134,7 +135,7 @@ static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads
 }
 
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention o) {
-  struct heads h = {0};
+  struct heads h = {.group = 1};
   db_tensor *r = NULL;
   DB_SCOPE {
     db_tensor *p = probabilities(file, line, q, k, v, &o, &h);

@@ -42,6 +42,8 @@ static void refused(void **state) {
     assert_contains(db_poison(db_attention(q, q, q, .mask = i)), "a mask of i32");
     assert_contains(db_poison(db_attention(q, q, q, .scale = NAN)), "a scale of nan");
     assert_contains(db_poison(db_attention(q, q, NULL)), "argument 3 is NULL");
+    q = db_zeros(DB_F32, NULL, 2, 0, 5, 8);
+    assert_contains(db_poison(db_attention(q, k, k)), "queries [2, 0, 5, 8], keys [2, 3, 6, 8]");
   }
 }
 
