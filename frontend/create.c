@@ -109,10 +109,11 @@ db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype 
     return call_fail(&c, "from %g to %g of %s: both ends have to be numbers of that type", start, stop,
                      db_dtype_name(dtype));
   if (!call_device(&c, dev)) return c.result;
+  int64_t half = (n + 1) / 2;
   struct expr i = expr_iota(DT_I64, n), x = expr_cast(i, DT_F64);
   double step = n > 1 ? (stop - start) / (double)(n - 1) : 0;
   struct expr left = affine(x, step, start), right = affine(affine(x, 1, -(double)(n - 1)), step, stop);
-  struct expr r = expr_where(expr_binary(OP_CMPLT, i, expr_num(i, (double)((n + 1) / 2))), left, right);
+  struct expr r = expr_where(expr_binary(OP_CMPLT, i, expr_num(i, (double)half)), left, right);
   return call_end(&c, expr_cast(r, t));
 }
 

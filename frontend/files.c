@@ -244,7 +244,7 @@ static int save_safetensors(const char *path, const struct image *t, unsigned n)
   if (!err && (!s.tensor || !(header = safetensors_header(&s, &head))))
     err = db_fail(-EINVAL, "%s: out of memory, or a name is not UTF-8", path);
   if (!err && !(f = fopen(path, "wb"))) err = db_fail(-errno, "%s: %s", path, strerror(errno));
-  bool good = !err && fwrite(header, 1, head, f) == head;
+  bool good = s.tensor && header && f && fwrite(header, 1, head, f) == head;
   for (unsigned i = 0; i < n && good; i++)
     good = fwrite(s.tensor[i].data, 1, s.tensor[i].bytes, f) == s.tensor[i].bytes;
   if (f && fclose(f)) good = false;

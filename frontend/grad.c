@@ -77,12 +77,13 @@ static int put_memory_in(struct history *h) {
   if (!roots) goto out;
   for (unsigned i = 0; i < h->n; i++) roots[i] = h->values[i]->expr;
   order = uop_toposort(roots, h->n, &count);
-  for (size_t i = 0; order && i < count; i++)
+  if (!order) goto out;
+  for (size_t i = 0; i < count; i++)
     if (order[i]->id >= h->nids) h->nids = (size_t)order[i]->id + 1;
-  h->now = calloc(h->nids, sizeof(struct uop *));
-  rebuilt = calloc(h->nids, sizeof *rebuilt);
+  h->now = calloc(h->nids + 1, sizeof(struct uop *));
+  rebuilt = calloc(h->nids + 1, sizeof *rebuilt);
   h->links = calloc(h->n, sizeof *h->links);
-  if (!order || !h->now || !rebuilt || !h->links) goto out;
+  if (!h->now || !rebuilt || !h->links) goto out;
   for (unsigned i = 0; i < h->n; i++)
     if (was_replaced(h->values[i])) h->now[h->values[i]->expr->id] = h->values[i]->real;
   for (size_t i = 0; i < count; i++) {

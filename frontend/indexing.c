@@ -243,8 +243,8 @@ db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
   struct expr e = basic(&p, expr_of(x));
   if (!p.ntensors) return call_end(&c, e);
   if (!meet_tensors(&c, &p, &t)) return c.result;
-  unsigned order[MAX_RANK];
-  int64_t sizes[MAX_RANK], dim[MAX_RANK];
+  unsigned order[MAX_RANK] = {0};
+  int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK];
   e = join_indexed(&p, e, order, sizes);
   e = expr_gather(e, 0, rows_index(joined_index(&p, &t, sizes), e));
   memcpy(dim, t.dim, sizeof dim);
@@ -267,8 +267,8 @@ static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript 
   if (!number_fits(&value, x->dtype))
     return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
   struct expr e = expr_of(x), region = basic(&p, e), rows = region, put = operand_expr(&value, x->dtype);
-  unsigned order[MAX_RANK], back[MAX_RANK], rank = region.rank;
-  int64_t sizes[MAX_RANK], dim[MAX_RANK], permuted[MAX_RANK];
+  unsigned order[MAX_RANK] = {0}, back[MAX_RANK] = {0}, rank = region.rank;
+  int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK], permuted[MAX_RANK];
   /* what is indexed has the shape [tensors..., rest...], with the tensors' axes moved to their place */
   memcpy(dim, region.dim, sizeof dim);
   if (p.ntensors) {

@@ -33,7 +33,7 @@ static void draw(const char *stroke, unsigned char *image) {
     py[i] = 13.5 + shift_y + size * (x * sin(turn) + y * cos(turn));
   }
   for (int at = 0; at < PIXELS; at++) {
-    double least = 1e9, x = at % SIDE, y = at / SIDE;
+    double least = 1e9, x = at % SIDE, y = (at - x) / SIDE;
     for (unsigned i = 0; i + 1 < n; i++) { /* the distance to the nearest stroke */
       double dx = px[i + 1] - px[i], dy = py[i + 1] - py[i],
              t = ((x - px[i]) * dx + (y - py[i]) * dy) / (dx * dx + dy * dy + 1e-9);
@@ -55,11 +55,12 @@ static struct digits draw_digits(unsigned n, unsigned seed) {
 /* ---- files: a magic, sizes as big-endian numbers of 4 bytes, then bytes ---- */
 static unsigned char *read_idx(const char *path, size_t each, unsigned *n) {
   unsigned char head[16], *data = NULL;
+  size_t begin = each > 1 ? sizeof head : 8;
   FILE *f = fopen(path, "rb");
-  if (f && fread(head, 1, each > 1 ? 16 : 8, f) >= 8 && head[2] == 8) {
+  if (f && fread(head, 1, begin, f) == begin && head[2] == 8) {
     *n = (unsigned)head[4] << 24 | (unsigned)head[5] << 16 | (unsigned)head[6] << 8 | head[7];
     data = malloc(*n * each);
-    if (fread(data, each, *n, f) != *n) *n = 0;
+    if (!data || fread(data, each, *n, f) != *n) *n = 0;
   }
   if (!data || !*n) fprintf(stderr, "%s: no IDX file of bytes\n", path), exit(1);
   return fclose(f), data;
