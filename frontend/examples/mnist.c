@@ -58,9 +58,9 @@ static unsigned char *read_idx(const char *path, size_t each, unsigned *n) {
   size_t begin = each > 1 ? sizeof head : 8;
   FILE *f = fopen(path, "rb");
   if (f && fread(head, 1, begin, f) == begin && head[2] == 8) {
-    *n = (unsigned)head[4] << 24 | (unsigned)head[5] << 16 | (unsigned)head[6] << 8 | head[7];
-    data = malloc(*n * each);
-    if (!data || fread(data, each, *n, f) != *n) *n = 0;
+    unsigned count = (unsigned)head[4] << 24 | (unsigned)head[5] << 16 | (unsigned)head[6] << 8 | head[7];
+    data = !*n || *n == count ? malloc((size_t)count * each) : NULL; /* a label for every image */
+    if (!data || fread(data, each, *n = count, f) != count) *n = 0;
   }
   if (!data || !*n) fprintf(stderr, "%s: no IDX file of bytes\n", path), exit(1);
   return fclose(f), data;
