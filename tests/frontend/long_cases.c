@@ -1,14 +1,14 @@
 /* All cases of tests/data/cases on the emulated GPUs, and on the device that DEV names. */
 #include "reference.h"
 
-static void emulated(void **state) { run_cases(EMULATED, 1); }
+static void emulated(void **state) { assert_int_equal(run_cases(EMULATED, 1), 0); }
 static void nvidia(void **state) {
   if (!has_ptxas()) skip();
-  run_cases(EMULATED_NVIDIA, 1);
+  assert_int_equal(run_cases(EMULATED_NVIDIA, 1), 0);
 }
 static void chosen(void **state) {
   if (!getenv("DEV")) skip();
-  run_cases(getenv("DEV"), 1);
+  assert_int_equal(run_cases(getenv("DEV"), 1), 0);
 }
 
 static int finish(void **state) { return db_shutdown(); }

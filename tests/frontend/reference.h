@@ -491,10 +491,11 @@ static unsigned run_family(const char *device, const char *family, unsigned step
   return failed;
 }
 
-static void run_cases(const char *device, unsigned step) {
+/* How many differ; each was printed. */
+static unsigned run_cases(const char *device, unsigned step) {
   unsigned failed = 0;
   for (unsigned i = 0; i < sizeof families / sizeof *families; i++)
     failed += run_family(device, families[i].name, step, families[i].least);
-  if (failed) fail_msg("%u cases differ", failed);
+  return failed;
 }
 #endif

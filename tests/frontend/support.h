@@ -55,6 +55,15 @@ static inline void must_read(db_tensor *t, void *out, size_t bytes) {
   if (db_read(t, out, bytes)) fail_msg("%s", db_error());
 }
 
+/* t's elements, f32 and at most 64, are these. */
+static inline void expect_floats(db_tensor *t, unsigned n, const float *want) {
+  float got[64];
+  must_read(t, got, n * sizeof *got);
+  for (unsigned i = 0; i < n; i++)
+    if (got[i] != want[i]) fail_msg("element %u is %g, not %g", i, (double)got[i], (double)want[i]);
+}
+#define EXPECT_FLOATS(t, ...) expect_floats(t, sizeof((float[]){__VA_ARGS__}) / sizeof(float), (float[]){__VA_ARGS__})
+
 static inline double must_item(db_tensor *t) {
   double v = NAN;
   if (db_item(t, &v)) fail_msg("%s", db_error());

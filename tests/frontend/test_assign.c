@@ -1,14 +1,6 @@
 /* Assigning: in place where nothing else needs the memory, never a wrong value. */
 #include "support.h"
 
-static void expect(db_tensor *t, unsigned n, const float *want) {
-  float got[64];
-  must_read(t, got, n * sizeof *got);
-  for (unsigned i = 0; i < n; i++)
-    if (got[i] != want[i]) fail_msg("element %u is %g, not %g", i, (double)got[i], (double)want[i]);
-}
-#define EXPECT(t, ...) expect(t, sizeof((float[]){__VA_ARGS__}) / sizeof(float), (float[]){__VA_ARGS__})
-
 static db_tensor *four(db_device *dev) { return db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4); }
 
 static void new_values(void **state) {
@@ -17,19 +9,19 @@ static void new_values(void **state) {
     DB_SCOPE {
       db_tensor *x = four(dev);
       assert_ptr_equal(db_assign(x, db_mul(x, 10)), x);
-      EXPECT(x, 10, 20, 30, 40);
-      EXPECT(db_assign(x, 7), 7, 7, 7, 7);
+      EXPECT_FLOATS(x, 10, 20, 30, 40);
+      EXPECT_FLOATS(db_assign(x, 7), 7, 7, 7, 7);
       db_assign(x, db_from(((int32_t[]){9}), DB_I32, dev, 1)); /* converted and broadcast */
-      EXPECT(x, 9, 9, 9, 9);
+      EXPECT_FLOATS(x, 9, 9, 9, 9);
       assert_int_equal(db_dtype_of(x), DB_F32);
       db_tensor *lazy = db_add(four(dev), 1); /* not in memory */
       db_assign(lazy, db_mul(lazy, 2));
-      EXPECT(lazy, 4, 6, 8, 10);
+      EXPECT_FLOATS(lazy, 4, 6, 8, 10);
       db_assign(lazy, lazy);
-      EXPECT(lazy, 4, 6, 8, 10);
+      EXPECT_FLOATS(lazy, 4, 6, 8, 10);
       db_tensor *constant = db_zeros(DB_F32, dev, 2, 2);
       db_assign(constant, db_add(constant, 3));
-      EXPECT(constant, 3, 3, 3, 3);
+      EXPECT_FLOATS(constant, 3, 3, 3, 3);
       db_tensor *none = db_zeros(DB_F32, dev, 0);
       assert_int_equal(db_realize(none), 0);
       db_assign(none, db_add(none, 1));
@@ -91,17 +83,17 @@ static void what_is_realized_stays(void **state) {
       db_tensor *x = four(dev), *view = db_reshape(x, 2, 2), *part = db_shrink(x, 1, 3), *same = db_contiguous(x);
       assert_int_equal(db_realize(view, part, same), 0);
       db_assign(x, db_flip(x, 0));
-      EXPECT(x, 4, 3, 2, 1);
-      EXPECT(view, 1, 2, 3, 4);
-      EXPECT(part, 2, 3);
-      EXPECT(same, 1, 2, 3, 4);
+      EXPECT_FLOATS(x, 4, 3, 2, 1);
+      EXPECT_FLOATS(view, 1, 2, 3, 4);
+      EXPECT_FLOATS(part, 2, 3);
+      EXPECT_FLOATS(same, 1, 2, 3, 4);
       db_assign(view, db_transpose(view, 0, 1)); /* a view may be assigned, too */
-      EXPECT(view, 1, 3, 2, 4);
-      EXPECT(same, 1, 2, 3, 4);
-      EXPECT(x, 4, 3, 2, 1);
+      EXPECT_FLOATS(view, 1, 3, 2, 4);
+      EXPECT_FLOATS(same, 1, 2, 3, 4);
+      EXPECT_FLOATS(x, 4, 3, 2, 1);
       db_assign(part, 0);
-      EXPECT(part, 0, 0);
-      EXPECT(same, 1, 2, 3, 4);
+      EXPECT_FLOATS(part, 0, 0);
+      EXPECT_FLOATS(same, 1, 2, 3, 4);
     }
     db_close(dev);
   }
@@ -122,26 +114,27 @@ static void parts(void **state) {
       db_device_counters(dev, &c1);
       assert_int_equal(c1.kernels - c0.kernels, 2);
       if (d_ == 0) assert_int_equal(c1.bytes_allocated, c0.bytes_allocated); /* a GPU has loaded kernels */
-      EXPECT(x, 1, 2, 3, 2, 4, 6, 0, 0, 0, 0, 0, 0);
+      EXPECT_FLOATS(x, 1, 2, 3, 2, 4, 6, 0, 0, 0, 0, 0, 0);
       db_assign_slice(x, 9, 2, 4, 1, 2);
       db_assign_slice(x, db_shrink(x, 0, 4, 0, 1), 0, 4, 2, 3); /* reads what the first one wrote */
       db_tensor *sum = db_sum(x);
       assert_int_equal(db_realize(sum, x), 0);
-      EXPECT(x, 1, 2, 1, 2, 4, 2, 0, 9, 0, 0, 9, 0);
+      EXPECT_FLOATS(x, 1, 2, 1, 2, 4, 2, 0, 9, 0, 0, 9, 0);
       assert_float_equal(must_item(sum), 30, 0);
       db_assign_slice(x, db_flip(db_shrink(x, 0, 2, 0, 3), 0), 0, 2, 0, 3); /* over what it reads, at other places */
-      EXPECT(x, 2, 4, 2, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT_FLOATS(x, 2, 4, 2, 1, 2, 1, 0, 9, 0, 0, 9, 0);
       db_tensor *kept = db_shrink(x, 0, 1, 0, 3);
       assert_int_equal(db_realize(kept), 0);
       db_assign_slice(x, -1, 0, 1, 0, 3);
-      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
-      EXPECT(kept, 2, 4, 2);
-      EXPECT(db_assign_slice(kept, 5, 0, 1, 1, 2), 2, 5, 2); /* a part of a part has to move */
-      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
-      EXPECT(db_assign_slice(db_ones(DB_F32, dev, 3), 2, 1, 2), 1, 2, 1); /* not in memory before */
-      EXPECT(db_assign_slice(db_add(four(dev), 1), db_from(((float[]){8, 9}), DB_F32, dev, 2), 2, 4), 2, 3, 8, 9);
+      EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT_FLOATS(kept, 2, 4, 2);
+      EXPECT_FLOATS(db_assign_slice(kept, 5, 0, 1, 1, 2), 2, 5, 2); /* a part of a part has to move */
+      EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT_FLOATS(db_assign_slice(db_ones(DB_F32, dev, 3), 2, 1, 2), 1, 2, 1); /* not in memory before */
+      EXPECT_FLOATS(db_assign_slice(db_add(four(dev), 1), db_from(((float[]){8, 9}), DB_F32, dev, 2), 2, 4), 2, 3, 8,
+                    9);
       db_assign_slice(x, 3, 4, 4, 0, 3); /* nothing */
-      EXPECT(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
+      EXPECT_FLOATS(x, -1, -1, -1, 1, 2, 1, 0, 9, 0, 0, 9, 0);
     }
     db_close(dev);
   }
@@ -156,10 +149,10 @@ static void together(void **state) {
         db_assign(x, db_add(x, sum));
         db_tensor *after = db_mul(x, 2);
         assert_int_equal(order ? db_realize(x, view, sum, turned, after) : db_realize(after, turned, sum, view, x), 0);
-        EXPECT(x, 11, 12, 13, 14);
-        EXPECT(after, 22, 24, 26, 28);
-        EXPECT(turned, 4, 3, 2, 1);
-        EXPECT(view, 1, 2, 3, 4);
+        EXPECT_FLOATS(x, 11, 12, 13, 14);
+        EXPECT_FLOATS(after, 22, 24, 26, 28);
+        EXPECT_FLOATS(turned, 4, 3, 2, 1);
+        EXPECT_FLOATS(view, 1, 2, 3, 4);
         assert_float_equal(must_item(sum), 10, 0);
       }
     db_close(dev);
@@ -176,29 +169,29 @@ static void several_on_one(void **state) {
       db_assign(x, db_flip(x, 0));
       db_assign(x, db_mul(x, x));
       assert_int_equal(db_realize(between, x), 0);
-      EXPECT(x, 25, 16, 9, 4);
-      EXPECT(between, 20, 30, 40, 50);
+      EXPECT_FLOATS(x, 25, 16, 9, 4);
+      EXPECT_FLOATS(between, 20, 30, 40, 50);
       /* the first alone, by what needs it; then the rest */
       db_assign(x, db_sub(x, 4));
       db_tensor *read = db_sum(x);
       db_assign(x, db_add(x, 100));
       assert_float_equal(must_item(read), 38, 0);
-      EXPECT(x, 121, 112, 105, 100);
+      EXPECT_FLOATS(x, 121, 112, 105, 100);
       /* two tensors in one memory, both assigned */
       db_tensor *y = four(dev), *z = db_reshape(y, 4);
       assert_int_equal(db_realize(z), 0);
       db_assign(y, db_add(y, 1));
       db_assign(z, db_mul(z, 10));
       assert_int_equal(db_realize(y, z), 0);
-      EXPECT(y, 2, 3, 4, 5);
-      EXPECT(z, 10, 20, 30, 40);
+      EXPECT_FLOATS(y, 2, 3, 4, 5);
+      EXPECT_FLOATS(z, 10, 20, 30, 40);
       /* across, as in a swap */
       db_tensor *old = db_contiguous(db_mul(y, 1));
       db_assign(y, z);
       db_assign(z, old);
       assert_int_equal(db_realize(y, z), 0);
-      EXPECT(y, 10, 20, 30, 40);
-      EXPECT(z, 2, 3, 4, 5);
+      EXPECT_FLOATS(y, 10, 20, 30, 40);
+      EXPECT_FLOATS(z, 2, 3, 4, 5);
     }
     db_close(dev);
   }
@@ -220,10 +213,10 @@ static void stale_values_say_so(void **state) {
       double v;
       assert_int_equal(db_item(deeper, &v), -EINVAL);
       assert_contains(db_error(), where);
-      EXPECT(fine, 3, 4, 5, 6);
-      EXPECT(db_add(fine, x), 8, 9, 10, 11);
+      EXPECT_FLOATS(fine, 3, 4, 5, 6);
+      EXPECT_FLOATS(db_add(fine, x), 8, 9, 10, 11);
       db_assign(pending, 1); /* a new value is a value */
-      EXPECT(pending, 1, 1, 1, 1);
+      EXPECT_FLOATS(pending, 1, 1, 1, 1);
     }
     db_close(dev);
   }

@@ -3,11 +3,11 @@
 
 enum { SOME = 16 };
 
-static void cpu(void **state) { run_cases("CPU", 1); }
-static void emulated(void **state) { run_cases(EMULATED, SOME); }
+static void cpu(void **state) { assert_int_equal(run_cases("CPU", 1), 0); }
+static void emulated(void **state) { assert_int_equal(run_cases(EMULATED, SOME), 0); }
 static void nvidia(void **state) {
   if (!has_ptxas()) skip();
-  run_cases(EMULATED_NVIDIA, SOME);
+  assert_int_equal(run_cases(EMULATED_NVIDIA, SOME), 0);
 }
 
 static int finish(void **state) { return db_shutdown(); }

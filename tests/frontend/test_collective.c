@@ -1,12 +1,8 @@
 /* Tensors over several devices: splitting, exchanging, and training on parts of a batch. */
 #include "support.h"
+#include "tests/ok.h"
 
 enum { MOST = 6 };
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 
 /* Six GPUs of one machine. */
 static db_device *gpus[MOST];

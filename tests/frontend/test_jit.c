@@ -1,16 +1,9 @@
 /* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes are told. */
 #include "support.h"
+#include "tests/ok.h"
 #include "../../frontend/nn.h"
 
 static int calls; /* of captured functions: replays add none */
-
-static void expect(db_tensor *t, unsigned n, const float *want) {
-  float got[64];
-  must_read(t, got, n * sizeof *got);
-  for (unsigned i = 0; i < n; i++)
-    if (got[i] != want[i]) fail_msg("element %u is %g, not %g", i, (double)got[i], (double)want[i]);
-}
-#define EXPECT(t, ...) expect(t, sizeof((float[]){__VA_ARGS__}) / sizeof(float), (float[]){__VA_ARGS__})
 
 static db_jit *make(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
   db_jit *j = db_jit_new(fn, ctx, nin, nout);
@@ -18,11 +11,6 @@ static db_jit *make(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
   calls = 0;
   return j;
 }
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 
 /* Two kernels with a value in memory between them, and a sum. */
 static int mix(void *ctx, db_tensor *const *in, db_tensor **out) {
@@ -46,19 +34,19 @@ static void inputs_change(void **state) {
                   *out[2];
         OK(db_jit_call(j, in, out));
         float a = 2 * f + 1, b = 2 * f + 4, c = 2 * f + 7;
-        EXPECT(out[0], a * a, b * b, c * c);
-        EXPECT(out[1], a + b + c);
+        EXPECT_FLOATS(out[0], a * a, b * b, c * c);
+        EXPECT_FLOATS(out[1], a + b + c);
         if (i == 4) kept = db_retain(out[0]);
       }
     assert_int_equal(calls, 2);
-    EXPECT(kept, 81, 144, 225); /* later calls left it alone */
-    DB_SCOPE {                  /* inputs that are not computed yet, and a slice of something larger */
+    EXPECT_FLOATS(kept, 81, 144, 225); /* later calls left it alone */
+    DB_SCOPE {                         /* inputs that are not computed yet, and a slice of something larger */
       db_tensor *big = db_arange(0, 16, 1, DB_F32, dev);
       OK(db_realize(big));
       db_tensor *in[2] = {db_shrink(big, 8, 11), db_add(db_zeros(DB_F32, dev, 3), 1)}, *out[2];
       OK(db_jit_call(j, in, out));
-      EXPECT(out[0], 289, 361, 441);
-      EXPECT(out[1], 57);
+      EXPECT_FLOATS(out[0], 289, 361, 441);
+      EXPECT_FLOATS(out[1], 57);
     }
     db_release(kept);
     db_jit_free(j);
@@ -202,9 +190,9 @@ static void outputs_may_be_what_was_there(void **state) {
         float f = (float)i;
         db_tensor *in[1] = {db_from(((float[]){f, -f}), DB_F32, dev, 2)}, *out[3];
         OK(db_jit_call(j, in, out));
-        EXPECT(out[0], f, -f);
-        EXPECT(out[1], 10, 20);
-        EXPECT(out[2], f + 10, 20 - f);
+        EXPECT_FLOATS(out[0], f, -f);
+        EXPECT_FLOATS(out[1], 10, 20);
+        EXPECT_FLOATS(out[2], f + 10, 20 - f);
       }
     db_jit_free(j);
     db_release(p);
@@ -266,8 +254,8 @@ static void devices_wait_for_each_other(void **state) {
           assert_int_equal(after[0].doorbells - before[0].doorbells, 2); /* compute and copy */
           assert_int_equal(after[1].doorbells - before[1].doorbells, 2);
         }
-        EXPECT(out[0], 4 * f + 1, 8 * f + 1);
-        EXPECT(out[1], 9 * f * f, 36 * f * f);
+        EXPECT_FLOATS(out[0], 4 * f + 1, 8 * f + 1);
+        EXPECT_FLOATS(out[1], 9 * f * f, 36 * f * f);
       }
     assert_int_equal(calls, 2);
     db_jit_free(j);
@@ -331,7 +319,7 @@ static void mistakes(void **state) {
     refused(db_jit_call(j, (db_tensor *[]){two, db_reshape(two, 7)}, out), -EINVAL, "input 1: reshape at");
     refused(db_jit_call(j, NULL, out), -EINVAL, "NULL");
     OK(db_jit_call(j, (db_tensor *[]){two, two}, out)); /* unharmed */
-    EXPECT(out[0], 9, 9);
+    EXPECT_FLOATS(out[0], 9, 9);
     db_jit_free(j);
     j = make(reads, NULL, 1, 1);
     OK(db_jit_call(j, &two, out));

@@ -3,6 +3,7 @@
 #include "../compiler/kernels.h"
 #include "compiler/ptxas.h"
 #include "hcq/hcq.h"
+#include "tests/ok.h"
 
 #define NVIDIA "EMU+NV:sm_90"
 static struct compiler *tuned, *plain;
@@ -47,8 +48,8 @@ static void launch(db_device *dev, const struct kernel *k, db_buffer *const *buf
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   uint64_t when;
   db_queue_exec(q, p, args, k->nparams, k->grid, k->block);
-  if (db_queue_submit(q, &when)) fail_msg("%s: %s", k->name, db_error());
-  if (db_wait(db_queue_timeline(q), when, UINT64_C(20000000000))) fail_msg("%s: %s", k->name, db_error());
+  OK(db_queue_submit(q, &when));
+  OK(db_wait(db_queue_timeline(q), when, 20 * SECOND));
   db_queue_release(q);
   db_program_release(p);
 }
@@ -66,12 +67,13 @@ static void check_device(const char *name, struct compiler *compiler) {
       want[b] = calloc(1, bytes);
       if (b) fill_case(c->buf[b].t, want[b], c->buf[b].n, b);
       bufs[b] = db_alloc(dev, bytes, 0);
-      if (!bufs[b] || db_buffer_write(bufs[b], 0, want[b], bytes)) fail_msg("%s", db_error());
+      assert_non_null(bufs[b]);
+      OK(db_buffer_write(bufs[b], 0, want[b], bytes));
     }
     int32_t var = (int32_t)c->var;
     const struct kernel *k = must_compile(compiler, db_device_arch(dev), c->ast);
     launch(dev, k, bufs, &var);
-    if (db_buffer_read(bufs[0], 0, got, db_buffer_size(bufs[0]))) fail_msg("%s", db_error());
+    OK(db_buffer_read(bufs[0], 0, got, db_buffer_size(bufs[0])));
     reference_case(c, want);
     char why[128];
     if (!close_to(c->buf[0].t, got, want[0], c->buf[0].n, c->tolerance, why, sizeof why))
@@ -127,14 +129,15 @@ static void check_operations(const char *name) {
         for (int64_t e = 0; e < N; e++)
           write_element(t, want[1], e, read_element(t, want[0], (e * 5 + e / 16 + 3) % (e % 2 ? N : 16)));
       bufs[i] = db_alloc(dev, N * 8, 0);
-      if (!bufs[i] || db_buffer_write(bufs[i], 0, want[i], N * 8)) fail_msg("%s", db_error());
+      assert_non_null(bufs[i]);
+      OK(db_buffer_write(bufs[i], 0, want[i], N * 8));
     }
     launch(dev, must_compile(tuned, db_device_arch(dev), ast), bufs, NULL);
     reference(ast, want, 0);
     for (unsigned i = 0; i < n; i++) {
       enum dtype out = stores[i]->src[0]->dtype;
       char label[96];
-      if (db_buffer_read(bufs[i + 2], 0, got, N * 8)) fail_msg("%s", db_error());
+      OK(db_buffer_read(bufs[i + 2], 0, got, N * 8));
       snprintf(label, sizeof label, "%s of %s on %s, result", what[i], dtype_info[t].name, name);
       compare(out, got, want[i + 2], N, ulps[i], label);
     }

@@ -7,14 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include "tests/ok.h"
 #include "hcq/hcq.h"
-
-#define SECOND 1000000000ull
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 
 static db_device *dev;
 

@@ -4,14 +4,10 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/ok.h"
 
 #define GIB (1ull << 30)
 #define N   (GIB + (3u << 20) + 5)
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 
 static void more_than_a_packet(void **state) {
   db_device *dev = db_open("EMU+AMD:gfx1100");

@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/ok.h"
 
-#define SECOND 1000000000ull
 static const uint32_t one[3] = {1, 1, 1};
 
 static const char kernels[] =
@@ -38,11 +38,6 @@ static db_program *load(db_device *dev, const char *name, const struct db_param 
   if (!p) fail_msg("%s", db_error());
   return p;
 }
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
 
 static void saxpy_over_queues(void **state) {
   db_device *dev = db_open("CPU");

@@ -5,13 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
-
-#define SECOND 1000000000ull
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
+#include "tests/ok.h"
 
 enum { ITEMS = 64, N = 1000 }; /* elements of a workgroup, of the arrays */
 

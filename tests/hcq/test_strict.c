@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define SECOND 1000000000ull
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
+#include "tests/ok.h"
 
 enum { N = 1000 };
 static const struct machine {

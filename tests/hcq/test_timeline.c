@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-#define SECOND 1000000000ull
-#define OK(call)                                                                                                       \
-  do {                                                                                                                 \
-    int ok_ = (call);                                                                                                  \
-    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
-  } while (0)
+#include "tests/ok.h"
 
 static const char *const names[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
 enum { NAMES = sizeof names / sizeof *names };

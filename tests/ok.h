@@ -1,0 +1,10 @@
+/* Shared by suites of any folder: a call that has to return 0, and seconds of timeouts. */
+#ifndef DOORBELL_TESTS_OK_H
+#define DOORBELL_TESTS_OK_H
+#define SECOND 1000000000ull
+#define OK(call)                                                                                                       \
+  do {                                                                                                                 \
+    int ok_ = (call);                                                                                                  \
+    if (ok_) fail_msg("%s: %d: %s", #call, ok_, db_error());                                                           \
+  } while (0)
+#endif
