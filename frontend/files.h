@@ -3,6 +3,9 @@
 #define DOORBELL_FRONTEND_FILES_H
 #include "doorbell.h"
 
+/* -EINVAL, and the message in err. */
+int refuse_input(char *err, size_t errcap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* ---- npy.c: one array ---- */
 struct npy {
   db_dtype dtype; /* bf16 and the 8-bit floats have no name in the format: they travel as u16 and u8 */

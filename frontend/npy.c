@@ -15,10 +15,10 @@ static const struct {
              {"<u4", DB_U32},  {"<i8", DB_I64}, {"<u8", DB_U64}, {"<f2", DB_F16}, {"<f4", DB_F32}, {"<f8", DB_F64}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-__attribute__((format(printf, 3, 4))) static int fail(char *err, size_t cap, const char *fmt, ...) {
+int refuse_input(char *err, size_t errcap, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
-  vsnprintf(err, cap, fmt, ap);
+  vsnprintf(err, errcap, fmt, ap);
   va_end(ap);
   return -EINVAL;
 }
@@ -70,7 +70,7 @@ static bool take_shape(struct text *t, struct npy *a) {
 static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr, size_t cap, char *err,
                         size_t errcap) {
   unsigned seen = 0;
-  if (!take(&t, "{")) return fail(err, errcap, "the header is no dictionary");
+  if (!take(&t, "{")) return refuse_input(err, errcap, "the header is no dictionary");
   while (!take(&t, "}")) {
     char key[32];
     bool good = take_string(&t, key, sizeof key) && take(&t, ":");
@@ -87,21 +87,23 @@ static int parse_header(struct text t, struct npy *a, bool *fortran, char *descr
     } else {
       good = false;
     }
-    if (!good) return fail(err, errcap, "the header cannot be read (a structured array, perhaps)");
-    if (!take(&t, ",") && !(take(&t, "}") && (t.at--, true))) return fail(err, errcap, "the header cannot be read");
+    if (!good) return refuse_input(err, errcap, "the header cannot be read (a structured array, perhaps)");
+    if (!take(&t, ",") && !(take(&t, "}") && (t.at--, true)))
+      return refuse_input(err, errcap, "the header cannot be read");
   }
-  return seen == 7 ? 0 : fail(err, errcap, "the header lacks descr, fortran_order or shape");
+  return seen == 7 ? 0 : refuse_input(err, errcap, "the header lacks descr, fortran_order or shape");
 }
 
 int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t errcap) {
   const uint8_t *b = bytes;
-  if (size < 10 || memcmp(b, "\x93NUMPY", 6) != 0) return fail(err, errcap, "not a .npy file");
-  if (b[6] < 1 || b[6] > 3) return fail(err, errcap, "not supported: version %d.%d of the .npy format", b[6], b[7]);
+  if (size < 10 || memcmp(b, "\x93NUMPY", 6) != 0) return refuse_input(err, errcap, "not a .npy file");
+  if (b[6] < 1 || b[6] > 3)
+    return refuse_input(err, errcap, "not supported: version %d.%d of the .npy format", b[6], b[7]);
   size_t start = b[6] == 1 ? 10 : 12;
-  if (size < start) return fail(err, errcap, "the file ends inside its header");
+  if (size < start) return refuse_input(err, errcap, "the file ends inside its header");
   size_t length = b[8] | (size_t)b[9] << 8;
   if (b[6] > 1) length |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
-  if (length > size - start) return fail(err, errcap, "the file ends inside its header");
+  if (length > size - start) return refuse_input(err, errcap, "the file ends inside its header");
   char descr[16] = "";
   *out = (struct npy){.dtype = DB_NONE};
   int status = parse_header((struct text){(const char *)b + start, (const char *)b + start + length}, out,
@@ -110,15 +112,15 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
   for (int i = 0; i < KINDS; i++)
     if (!strcmp(descr, kinds[i].descr) || (kinds[i].descr[0] == '|' && !strcmp(descr + 1, kinds[i].descr + 1)))
       out->dtype = kinds[i].dtype;
-  if (out->dtype == DB_NONE) return fail(err, errcap, "not supported: elements of type '%s'", descr);
+  if (out->dtype == DB_NONE) return refuse_input(err, errcap, "not supported: elements of type '%s'", descr);
   out->count = 1;
   for (unsigned i = 0; i < out->rank; i++)
     if (__builtin_mul_overflow(out->count, out->dim[i], &out->count))
-      return fail(err, errcap, "the shape is too large");
+      return refuse_input(err, errcap, "the shape is too large");
   size_t have = size - start - length, want;
   if (__builtin_mul_overflow((size_t)out->count, db_dtype_size(out->dtype), &want) || want > have)
-    return fail(err, errcap, "the file has %zu bytes of elements, its shape asks for %lld of %zu bytes", have,
-                (long long)out->count, db_dtype_size(out->dtype));
+    return refuse_input(err, errcap, "the file has %zu bytes of elements, its shape asks for %lld of %zu bytes", have,
+                        (long long)out->count, db_dtype_size(out->dtype));
   out->data = (uint8_t *)bytes + start + length;
   return 0;
 }
@@ -133,20 +135,20 @@ int read_file(const char *path, void **bytes, size_t *size, char *err, size_t er
   *size = 0;
   FILE *f = fopen(path, "rb");
   size_t capacity = 1 << 16;
-  if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno));
+  if (!f) return refuse_input(err, errcap, "%s: %s", path, strerror(errno));
   bool regular = fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode);
   for (;;) {
     void *more = realloc(*bytes, capacity);
     if (!more) {
-      status = fail(err, errcap, "%s: out of memory", path);
+      status = refuse_input(err, errcap, "%s: out of memory", path);
       break;
     }
     *bytes = more;
     *size += fread((char *)*bytes + *size, 1, capacity - *size, f);
-    if (ferror(f)) status = fail(err, errcap, "%s: %s", path, strerror(errno));
+    if (ferror(f)) status = refuse_input(err, errcap, "%s: %s", path, strerror(errno));
     if (*size < capacity) break;
     if (!regular && *size >= STREAM_LIMIT) {
-      status = fail(err, errcap, "%s: not a regular file, and more than 1 GiB", path);
+      status = refuse_input(err, errcap, "%s: not a regular file, and more than 1 GiB", path);
       break;
     }
     capacity *= 2;
@@ -167,10 +169,10 @@ int npy_read(const char *path, struct npy *out, char *err, size_t errcap) {
   if (status || !bytes) return status;
   status = npy_parse(bytes, size, out, why, sizeof why);
   if (!status && out->fortran && out->rank > 1)
-    status = fail(why, sizeof why, "not supported: column-major (fortran_order) arrays");
+    status = refuse_input(why, sizeof why, "not supported: column-major (fortran_order) arrays");
   if (status) {
     free(bytes);
-    return fail(err, errcap, "%s: %s", path, why);
+    return refuse_input(err, errcap, "%s: %s", path, why);
   }
   memmove(bytes, out->data, (size_t)out->count * db_dtype_size(out->dtype));
   out->data = bytes;
@@ -196,9 +198,9 @@ size_t npy_header(const struct npy *a, void *out) {
 int npy_write(const char *path, const struct npy *a, char *err, size_t errcap) {
   char header[NPY_HEADER];
   FILE *f = fopen(path, "wb");
-  if (!f) return fail(err, errcap, "%s: %s", path, strerror(errno));
+  if (!f) return refuse_input(err, errcap, "%s: %s", path, strerror(errno));
   size_t n = npy_header(a, header), bytes = (size_t)a->count * db_dtype_size(a->dtype);
   bool good = fwrite(header, 1, n, f) == n && fwrite(a->data, 1, bytes, f) == bytes;
   if (fclose(f)) good = false;
-  return good ? 0 : fail(err, errcap, "%s: %s", path, strerror(errno));
+  return good ? 0 : refuse_input(err, errcap, "%s: %s", path, strerror(errno));
 }

@@ -3,7 +3,6 @@
 #include "files.h"
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +17,6 @@ static const struct {
              {"BF16", DB_BF16}, {"F32", DB_F32}, {"F64", DB_F64}, {"F8_E4M3", DB_F8E4M3}, {"F8_E5M2", DB_F8E5M2}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-__attribute__((format(printf, 3, 4))) static int fail(char *err, size_t cap, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(err, cap, fmt, ap);
-  va_end(ap);
-  return -EINVAL;
-}
-
 void safetensors_free(struct safetensors *s) {
   for (size_t i = 0; i < s->n; i++) free(s->tensor[i].name);
   free(s->tensor);
@@ -36,16 +27,17 @@ static int parse_shape(const json_t *shape, struct safetensor *t, char *err, siz
   size_t n = json_array_size(shape);
   int64_t count = 1;
   if (!json_is_array(shape) || n > sizeof t->dim / sizeof *t->dim)
-    return fail(err, errcap, "%s: shape is no list of at most %zu sizes", t->name, sizeof t->dim / sizeof *t->dim);
+    return refuse_input(err, errcap, "%s: shape is no list of at most %zu sizes", t->name,
+                        sizeof t->dim / sizeof *t->dim);
   t->rank = (unsigned)n;
   for (unsigned i = 0; i < t->rank; i++) {
     const json_t *size = json_array_get(shape, i);
     t->dim[i] = json_is_integer(size) ? json_integer_value(size) : -1;
     if (t->dim[i] < 0 || __builtin_mul_overflow(count, t->dim[i], &count))
-      return fail(err, errcap, "%s: size %u is no number of elements, or there are too many", t->name, i);
+      return refuse_input(err, errcap, "%s: size %u is no number of elements, or there are too many", t->name, i);
   }
   if (__builtin_mul_overflow((size_t)count, db_dtype_size(t->dtype), &t->bytes))
-    return fail(err, errcap, "%s: the shape is too large", t->name);
+    return refuse_input(err, errcap, "%s: the shape is too large", t->name);
   return 0;
 }
 
@@ -54,20 +46,20 @@ static int parse_tensor(const char *name, const json_t *v, const char *data, siz
   const char *dtype = json_string_value(json_object_get(v, "dtype"));
   const json_t *offsets = json_object_get(v, "data_offsets");
   const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-  if (!(t->name = strdup(name))) return fail(err, errcap, "out of memory");
-  if (!dtype) return fail(err, errcap, "%s: no dtype", name);
+  if (!(t->name = strdup(name))) return refuse_input(err, errcap, "out of memory");
+  if (!dtype) return refuse_input(err, errcap, "%s: no dtype", name);
   for (int i = 0; i < KINDS; i++)
     if (!strcmp(dtype, kinds[i].name)) t->dtype = kinds[i].dtype;
-  if (t->dtype == DB_NONE) return fail(err, errcap, "%s: not supported: elements of type '%s'", name, dtype);
+  if (t->dtype == DB_NONE) return refuse_input(err, errcap, "%s: not supported: elements of type '%s'", name, dtype);
   int status = parse_shape(json_object_get(v, "shape"), t, err, errcap);
   if (status) return status;
   if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-    return fail(err, errcap, "%s: data_offsets is not two numbers", name);
+    return refuse_input(err, errcap, "%s: data_offsets is not two numbers", name);
   json_int_t b = json_integer_value(begin), e = json_integer_value(end);
   if (b < 0 || e < b || (uint64_t)e > size)
-    return fail(err, errcap, "%s: bytes %lld to %lld of %zu", name, (long long)b, (long long)e, size);
+    return refuse_input(err, errcap, "%s: bytes %lld to %lld of %zu", name, (long long)b, (long long)e, size);
   if ((size_t)(e - b) != t->bytes)
-    return fail(err, errcap, "%s: %lld bytes for a shape of %zu", name, (long long)(e - b), t->bytes);
+    return refuse_input(err, errcap, "%s: %lld bytes for a shape of %zu", name, (long long)(e - b), t->bytes);
   t->data = data + b;
   return 0;
 }
@@ -83,20 +75,20 @@ int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, c
   uint64_t length = 0;
   json_error_t why;
   *out = (struct safetensors){0};
-  if (size < 8) return fail(err, errcap, "not a safetensors file: %zu bytes", size);
+  if (size < 8) return refuse_input(err, errcap, "not a safetensors file: %zu bytes", size);
   for (int i = 8; i-- > 0;) length = length << 8 | head[i];
   if (length > MOST_HEADER || length > size - 8)
-    return fail(err, errcap, "not a safetensors file, or cut short: a header of %llu bytes in %zu",
-                (unsigned long long)length, size);
+    return refuse_input(err, errcap, "not a safetensors file, or cut short: a header of %llu bytes in %zu",
+                        (unsigned long long)length, size);
   json_t *json = json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
-  if (!json) return fail(err, errcap, "the header is no JSON: %s at byte %d", why.text, why.position);
+  if (!json) return refuse_input(err, errcap, "the header is no JSON: %s at byte %d", why.text, why.position);
   const char *data = (const char *)bytes + 8 + length, *name, *at = data;
   size_t room = size - 8 - (size_t)length;
   json_t *v;
   int status = 0;
-  if (!json_is_object(json)) status = fail(err, errcap, "the header is no JSON object");
+  if (!json_is_object(json)) status = refuse_input(err, errcap, "the header is no JSON object");
   out->tensor = calloc(json_object_size(json) + 1, sizeof *out->tensor);
-  if (!out->tensor) status = fail(err, errcap, "out of memory");
+  if (!out->tensor) status = refuse_input(err, errcap, "out of memory");
   if (!status) json_object_foreach(json, name, v) {
       if (!strcmp(name, "__metadata__")) continue;
       if ((status = parse_tensor(name, v, data, room, &out->tensor[out->n++], err, errcap))) break;
@@ -105,9 +97,9 @@ int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, c
   if (!status && out->n) qsort(out->tensor, out->n, sizeof *out->tensor, by_place);
   for (size_t i = 0; i < out->n && !status; at += out->tensor[i++].bytes)
     if (out->tensor[i].data != at)
-      status = fail(err, errcap, "%s: tensors overlap, or there is a gap between them", out->tensor[i].name);
+      status = refuse_input(err, errcap, "%s: tensors overlap, or there is a gap between them", out->tensor[i].name);
   if (!status && at != data + room)
-    status = fail(err, errcap, "%zu bytes behind the last tensor", (size_t)(data + room - at));
+    status = refuse_input(err, errcap, "%zu bytes behind the last tensor", (size_t)(data + room - at));
   if (status) safetensors_free(out);
   return status;
 }

@@ -1,23 +1,15 @@
 /* The text of --arg: DTYPE:VALUE, DTYPE[N]=FILL or local:BYTES. */
 #include "cli.h"
 #include "../../graph/dtype.h"
+#include "../files.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DTYPE_NAMES "bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2"
 #define MOST_BYTES  ((int64_t)1 << 40)
-
-__attribute__((format(printf, 3, 4))) static int fail(char *err, size_t cap, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(err, cap, fmt, ap);
-  va_end(ap);
-  return -EINVAL;
-}
 
 bool dtype_parse(const char *text, size_t n, db_dtype *out) {
   for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
@@ -109,8 +101,8 @@ static int fill_file(struct argument *a, const char *path, char *err, size_t err
   bool same = file.dtype == file_dtype(a->dtype);
   if (!same || file.count != a->count) {
     free(file.data);
-    return fail(err, errcap, "%s has %" PRId64 " elements of %s, not %" PRId64 " of %s", path, file.count,
-                db_dtype_name(file.dtype), a->count, db_dtype_name(a->dtype));
+    return refuse_input(err, errcap, "%s has %" PRId64 " elements of %s, not %" PRId64 " of %s", path, file.count,
+                        db_dtype_name(file.dtype), a->count, db_dtype_name(a->dtype));
   }
   free(a->data);
   a->data = file.data;
@@ -131,7 +123,7 @@ static int fill(struct argument *a, const char *text, char *err, size_t errcap) 
   else if (!strncmp(text, "rand:", 5) && parse_integer(text + 5, 0, INT64_MAX, &seed))
     fill_random(a, (uint64_t)seed);
   else
-    return fail(err, errcap, "'%s' is none of zeros, ones, iota, rand:SEED, @FILE.npy", text);
+    return refuse_input(err, errcap, "'%s' is none of zeros, ones, iota, rand:SEED, @FILE.npy", text);
   return 0;
 }
 
@@ -146,15 +138,15 @@ static int parse_buffer(struct argument *a, const char *size, const char *close,
     digits[n] = 0;
   }
   if (n >= sizeof digits || !parse_integer(digits, 1, most, &a->count))
-    return fail(err, errcap, "'%.*s' is no number of elements from 1 to %" PRId64, (int)n, size, most);
+    return refuse_input(err, errcap, "'%.*s' is no number of elements from 1 to %" PRId64, (int)n, size, most);
   if (close[1] != '=')
-    return fail(err, errcap, "a buffer needs its contents: ...]=zeros|ones|iota|rand:SEED|@FILE.npy");
+    return refuse_input(err, errcap, "a buffer needs its contents: ...]=zeros|ones|iota|rand:SEED|@FILE.npy");
   a->kind = ARGUMENT_BUFFER;
   a->rank = 1;
   a->dim[0] = a->count;
   a->bytes = (size_t)a->count * db_dtype_size(a->dtype);
   a->data = malloc(a->bytes);
-  if (!a->data) return fail(err, errcap, "out of memory for %zu bytes", a->bytes);
+  if (!a->data) return refuse_input(err, errcap, "out of memory for %zu bytes", a->bytes);
   return fill(a, close + 2, err, errcap);
 }
 
@@ -165,20 +157,20 @@ int argument_parse(const char *spec, struct argument *out, char *err, size_t err
   if (!strncmp(spec, "local:", 6)) {
     out->kind = ARGUMENT_LOCAL;
     if (!parse_integer(spec + 6, 1, 1 << 30, &out->count))
-      status = fail(err, errcap, "'%s' is no number of bytes", spec + 6);
+      status = refuse_input(err, errcap, "'%s' is no number of bytes", spec + 6);
   } else if (!dtype_parse(spec, n, &out->dtype)) {
-    status = fail(err, errcap, "'%.*s' is no element type; there are " DTYPE_NAMES, (int)n, spec);
+    status = refuse_input(err, errcap, "'%.*s' is no element type; there are " DTYPE_NAMES, (int)n, spec);
   } else if (spec[n] == ':') {
     out->bytes = db_dtype_size(out->dtype);
     out->data = calloc(1, 8);
     if (!out->data)
-      status = fail(err, errcap, "out of memory");
+      status = refuse_input(err, errcap, "out of memory");
     else if (!parse_value(out->dtype, spec + n + 1, out->data))
-      status = fail(err, errcap, "'%s' is no value of %s", spec + n + 1, db_dtype_name(out->dtype));
+      status = refuse_input(err, errcap, "'%s' is no value of %s", spec + n + 1, db_dtype_name(out->dtype));
   } else {
     const char *close = spec[n] == '[' ? strchr(spec + n, ']') : NULL;
     status = close ? parse_buffer(out, spec + n + 1, close, err, errcap)
-                   : fail(err, errcap, "neither DTYPE:VALUE nor DTYPE[N]=FILL");
+                   : refuse_input(err, errcap, "neither DTYPE:VALUE nor DTYPE[N]=FILL");
   }
   if (status) {
     free(out->data);
