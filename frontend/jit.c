@@ -29,7 +29,6 @@ struct captured_output {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
-  struct value *input; /* unused unless the output is an input itself */
 };
 
 struct captured_input {

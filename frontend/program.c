@@ -100,7 +100,7 @@ struct ordering {
   uint32_t *clock;     /* of each queue, a position by queue */
   uint32_t *after;     /* the same once each command is done */
   uint32_t *barrier;   /* position of each queue's last */
-  uint32_t *need;      /* of the command at hand */
+  uint32_t *need;      /* of the command at hand: 1 + the last command of each queue that it is to be behind, or 0 */
 };
 
 static uint32_t *clock_of(struct ordering *o, uint32_t queue) { return o->clock + (size_t)queue * o->p->nqueues; }
@@ -115,23 +115,15 @@ static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
   return true;
 }
 
-/* The command at a position of a queue; positions grow with the commands. */
-static struct program_command *command_at(struct program *p, uint32_t queue, uint32_t position) {
-  for (size_t i = 0; i < p->ncommands; i++)
-    if (p->commands[i].queue == queue && p->commands[i].position == position) return &p->commands[i];
-  return NULL;
-}
-
-/* The queue is behind position of another one now, and behind what that had waited for. */
-static bool wait_for(struct ordering *o, uint32_t queue, uint32_t other, uint32_t position) {
+/* The queue is behind a command of another one now, and behind what that had waited for. */
+static bool wait_for(struct ordering *o, uint32_t queue, struct program_command *c) {
   struct program *p = o->p;
   uint32_t *mine = clock_of(o, queue);
-  struct program_command *c = command_at(p, other, position);
   c->signals = true;
   const uint32_t *theirs = o->after + (size_t)(c - p->commands) * p->nqueues;
   for (unsigned i = 0; i < p->nqueues; i++)
     if (theirs[i] > mine[i]) mine[i] = theirs[i];
-  return add_wait(p, other, position);
+  return add_wait(p, c->queue, c->position);
 }
 
 static void conflicts(struct ordering *o, const struct program_access *a, struct program_command *c) {
@@ -141,8 +133,8 @@ static void conflicts(struct ordering *o, const struct program_access *a, struct
     if (t->begin >= end || t->end <= begin || !(t->written || a->written) || other == c) continue;
     if (other->queue == c->queue)
       c->barrier |= other->position > o->barrier[c->queue];
-    else if (other->position > o->need[other->queue])
-      o->need[other->queue] = other->position;
+    else if (t->command >= o->need[other->queue])
+      o->need[other->queue] = t->command + 1;
   }
 }
 
@@ -172,13 +164,13 @@ static bool order_command(struct ordering *o, uint32_t i) {
   for (uint32_t k = 0; k < c->naccesses; k++) conflicts(o, &p->accesses[c->first + k], c);
   if (c->barrier) o->barrier[c->queue] = c->position - 1;
   c->first_wait = (uint32_t)p->nwaits;
-  /* The furthest first: what it has waited for may cover the others. */
+  /* The latest first: what it has waited for may cover the others. */
   for (;;) {
-    uint32_t best = p->nqueues;
+    uint32_t last = 0;
     for (uint32_t q = 0; q < p->nqueues; q++)
-      if (o->need[q] > mine[q] && (best == p->nqueues || o->need[q] > o->need[best])) best = q;
-    if (best == p->nqueues) break;
-    if (!wait_for(o, c->queue, best, o->need[best])) return false;
+      if (o->need[q] > last && p->commands[o->need[q] - 1].position > mine[q]) last = o->need[q];
+    if (!last) break;
+    if (!wait_for(o, c->queue, &p->commands[last - 1])) return false;
   }
   c->nwaits = (uint32_t)(p->nwaits - c->first_wait);
   mine[c->queue] = c->position;

@@ -155,7 +155,8 @@ int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsi
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n);
 
 /* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal
- * reaches *when (may be NULL) once it has all finished. Never blocks but when the ring is full. */
+ * reaches *when (may be NULL) once it has all finished. Never blocks but when the ring is full, and once in 2^32
+ * submissions, for all queues to come to rest. */
 int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);

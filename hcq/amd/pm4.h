@@ -31,8 +31,8 @@ void pm4_release_mem(struct words *w, const struct pm4_release *r);
 /* Waits until the 64 bits at address (8-byte aligned) reach value: exact for the whole range of a timeline. */
 void pm4_wait_mem64(struct words *w, uint64_t address, uint64_t value);
 /* Waits until the 32 bits at address (4-byte aligned) are >= value, unsigned. On the low dword of a 64-bit timeline
- * that is right only while the timeline stays below 2^32, since the low dword starts again at 0 there; its owner must
- * keep it below, or use pm4_wait_mem64. */
+ * that is right only while the timeline stays below 2^32, since the low dword starts again at 0 there; its owner
+ * begins to count anew before, or uses pm4_wait_mem64. */
 void pm4_wait_mem32(struct words *w, uint64_t address, uint32_t value);
 /* Makes what the host wrote into device memory over the bus visible: writes the flush request and polls its answer. */
 void pm4_hdp_flush(struct words *w);

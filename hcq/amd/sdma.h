@@ -16,7 +16,7 @@ void sdma_fence32(struct words *w, uint64_t address, uint32_t value);
  * small rather than one that has not been reached. */
 void sdma_fence64(struct words *w, uint64_t address, uint64_t value);
 /* Waits until the 32 bits at address are >= value, unsigned. SDMA compares no 64-bit values: a timeline that copy
- * queues wait on must stay below 2^32 (see pm4_wait_mem32), which its owner checks. */
+ * queues wait on must stay below 2^32 (see pm4_wait_mem32), which its owner sees to. */
 void sdma_wait_mem32(struct words *w, uint64_t address, uint32_t value);
 /* Writes the 64-bit 100 MHz counter; address is 8-byte aligned. */
 void sdma_timestamp(struct words *w, uint64_t address);
