@@ -94,24 +94,24 @@ static double peak_mb(void) {
 }
 
 static unsigned resnet_forward(struct model *m, db_tensor **out) {
-  out[0] = resnet50(m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), false);
+  out[0] = resnet50(m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), false);
   return 1;
 }
 static unsigned resnet_step(struct model *m, db_tensor **out) {
-  db_tensor *x = resnet50(m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), true);
-  return sgd_step(m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(64))), out);
+  db_tensor *x = resnet50(m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), true);
+  return sgd_step(m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(64))), out);
 }
 static unsigned gpt2_forward(struct model *m, db_tensor **out) {
-  out[0] = gpt2(m, placeholder(DB_I32, DB_LIST(1024)));
+  out[0] = gpt2(m, without_memory(DB_I32, DB_LIST(1024)));
   return 1;
 }
 static unsigned gpt2_step(struct model *m, db_tensor **out) {
-  db_tensor *x = gpt2(m, placeholder(DB_I32, DB_LIST(1024)));
-  return adamw_step(m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(1024))), NULL, out);
+  db_tensor *x = gpt2(m, without_memory(DB_I32, DB_LIST(1024)));
+  return adamw_step(m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
 }
 static unsigned layers(struct model *m, db_tensor **out, int n) {
-  db_tensor *x = placeholder(DB_F32, DB_LIST(64, 256));
-  for (int i = 0; i < n; i++) x = db_relu(db_matmul(x, placeholder(DB_F32, DB_LIST(256, 256))));
+  db_tensor *x = without_memory(DB_F32, DB_LIST(64, 256));
+  for (int i = 0; i < n; i++) x = db_relu(db_matmul(x, without_memory(DB_F32, DB_LIST(256, 256))));
   out[0] = x;
   return 1;
 }

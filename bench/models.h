@@ -12,10 +12,10 @@ struct model {
 };
 
 /* A tensor that names memory which is never made. */
-static inline db_tensor *placeholder(db_dtype t, db_list shape) {
+static inline db_tensor *without_memory(db_dtype t, db_list shape) {
   struct call c;
   int64_t n = 1;
-  if (!call_begin(&c, "placeholder", DB_HERE, 0, NULL) || !call_device(&c, NULL)) return c.result;
+  if (!call_begin(&c, "without_memory", DB_HERE, 0, NULL) || !call_device(&c, NULL)) return c.result;
   for (unsigned i = 0; i < shape.n; i++) n *= shape.v[i];
   struct uop *size = uop_index(rt.graph, n);
   struct expr e = {.dtype = (enum dtype)t, .rank = 1, .dim = {n}};
@@ -24,7 +24,7 @@ static inline db_tensor *placeholder(db_dtype t, db_list shape) {
 }
 
 static inline db_tensor *parameter(struct model *m, db_list shape) {
-  return m->parameter[m->nparameters++] = db_requires_grad(placeholder(DB_F32, shape));
+  return m->parameter[m->nparameters++] = db_requires_grad(without_memory(DB_F32, shape));
 }
 
 /* ---- ResNet-50 ------------------------------------------------------------------------------------------------------------------------ */
@@ -33,8 +33,8 @@ static inline db_tensor *conv_norm(struct model *m, db_tensor *x, int64_t out, i
   db_tensor *weight = parameter(m, DB_LIST(out, db_dim(x, 1), kernel, kernel));
   db_tensor *y = db_conv2d(x, weight, NULL, .stride = DB_LIST(stride), .padding = DB_LIST(kernel / 2));
   db_tensor *scale = parameter(m, DB_LIST(out)), *shift = parameter(m, DB_LIST(out));
-  db_tensor *mean = train ? NULL : placeholder(DB_F32, DB_LIST(out)),
-            *var = train ? NULL : placeholder(DB_F32, DB_LIST(out));
+  db_tensor *mean = train ? NULL : without_memory(DB_F32, DB_LIST(out)),
+            *var = train ? NULL : without_memory(DB_F32, DB_LIST(out));
   return db_batch_norm(y, scale, shift, mean, var, 1e-5);
 }
 
@@ -110,14 +110,14 @@ static inline db_tensor *gpt2(struct model *m, db_tensor *tokens) {
 
 /* What one step of training makes: the loss, every parameter's new value and its state. Returns how many; out has room for 3 * nparameters + 1. */
 static inline unsigned sgd_step(struct model *m, db_tensor *loss, db_tensor **out) {
-  db_tensor *grad[MAX_PARAMETERS], *rate = placeholder(DB_F32, DB_LIST());
+  db_tensor *grad[MAX_PARAMETERS], *rate = without_memory(DB_F32, DB_LIST());
   unsigned n = 0;
   db_grad_all(loss, NULL, m->parameter, m->nparameters, grad);
   out[n++] = loss;
   for (unsigned i = 0; i < m->nparameters; i++) {
     int64_t dim[MAX_RANK];
     for (unsigned k = 0; k < db_rank(m->parameter[i]); k++) dim[k] = db_dim(m->parameter[i], (int)k);
-    db_tensor *v = placeholder(DB_F32, (db_list){db_rank(m->parameter[i]), dim});
+    db_tensor *v = without_memory(DB_F32, (db_list){db_rank(m->parameter[i]), dim});
     out[n++] = v = db_add(db_mul(v, 0.9), grad[i]);
     out[n++] = db_sub(m->parameter[i], db_mul(v, rate));
   }
@@ -126,8 +126,8 @@ static inline unsigned sgd_step(struct model *m, db_tensor *loss, db_tensor **ou
 
 /* AdamW with its gradients given, or NULL: those of the loss. */
 static inline unsigned adamw_step(struct model *m, db_tensor *loss, db_tensor *const *given, db_tensor **out) {
-  db_tensor *grad[MAX_PARAMETERS], *rate = placeholder(DB_F32, DB_LIST()), *warm = placeholder(DB_F32, DB_LIST()),
-                                   *warm2 = placeholder(DB_F32, DB_LIST());
+  db_tensor *grad[MAX_PARAMETERS], *rate = without_memory(DB_F32, DB_LIST()), *warm = without_memory(DB_F32, DB_LIST()),
+                                   *warm2 = without_memory(DB_F32, DB_LIST());
   unsigned n = 0;
   if (!given) {
     db_grad_all(loss, NULL, m->parameter, m->nparameters, grad);
@@ -137,8 +137,8 @@ static inline unsigned adamw_step(struct model *m, db_tensor *loss, db_tensor *c
     int64_t dim[MAX_RANK];
     db_tensor *p = m->parameter[i], *g = given[i];
     for (unsigned k = 0; k < db_rank(p); k++) dim[k] = db_dim(p, (int)k);
-    db_tensor *v1 = placeholder(DB_F32, (db_list){db_rank(p), dim}),
-              *v2 = placeholder(DB_F32, (db_list){db_rank(p), dim});
+    db_tensor *v1 = without_memory(DB_F32, (db_list){db_rank(p), dim}),
+              *v2 = without_memory(DB_F32, (db_list){db_rank(p), dim});
     out[n++] = v1 = db_add(db_mul(v1, 0.9), db_mul(g, 0.1));
     out[n++] = v2 = db_add(db_mul(v2, 0.999), db_mul(db_square(g), 0.001));
     db_tensor *d = db_div(db_div(v1, warm), db_add(db_sqrt(db_div(v2, warm2)), 1e-8));

@@ -50,24 +50,24 @@ int main(void) {
   printf("%-44s %7s %8s  %-14s %12s %12s\n", "program", "kernels", "per part", "", "peak", "reuse saved");
   DB_SCOPE {
     struct model m = {0};
-    out[0] = resnet50(&m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), false);
+    out[0] = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), false);
     row("ResNet-50, batch 64, forward", out, 1, 51, 1);
   }
   DB_SCOPE {
     struct model m = {0};
-    db_tensor *x = resnet50(&m, placeholder(DB_F32, DB_LIST(64, 3, 224, 224)), true);
-    unsigned n = sgd_step(&m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(64))), out);
+    db_tensor *x = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), true);
+    unsigned n = sgd_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(64))), out);
     row("ResNet-50, batch 64, SGD with momentum", out, n, 500, 1);
   }
   DB_SCOPE {
     struct model m = {0};
-    out[0] = gpt2(&m, placeholder(DB_I32, DB_LIST(1024)));
+    out[0] = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     row("GPT-2 124M, 1024 tokens, forward (12 blocks)", out, 1, 12, 12);
   }
   DB_SCOPE {
     struct model m = {0};
-    db_tensor *x = gpt2(&m, placeholder(DB_I32, DB_LIST(1024)));
-    unsigned n = adamw_step(&m, db_cross_entropy(x, placeholder(DB_I32, DB_LIST(1024))), NULL, out);
+    db_tensor *x = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
+    unsigned n = adamw_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
     row("GPT-2 124M, 1024 tokens, AdamW step", out, n, 600, 1);
   }
   DB_SCOPE {
@@ -76,7 +76,7 @@ int main(void) {
     for (int i = 0; i < 100; i++) {
       int64_t rows = 8 + i, columns = 16 + 3 * i;
       parameter(&m, DB_LIST(rows, columns));
-      grad[i] = placeholder(DB_F32, DB_LIST(rows, columns));
+      grad[i] = without_memory(DB_F32, DB_LIST(rows, columns));
     }
     unsigned n = adamw_step(&m, NULL, grad, out);
     row("Adam step of 100 parameters", out, n, 12, 1);
