@@ -6,7 +6,7 @@
  * program is wrong although it may have worked so far. Atomic accesses do not race with each other.
  *
  * The host is seen by what it submits: what it rings a doorbell for comes after everything that had been signalled by
- * then. Its own loads and stores are not seen. Before a signal is stored all doorbells are looked at, so that what was
+ * then. Its own loads and stores are not seen, nor is data that travels inside command streams. Before a signal is stored all doorbells are looked at, so that what was
  * rung earlier does not pass for work of a host that had waited for it; and a queue that finds new work waits a little
  * before it starts, so that what the host submits at once to several queues is under way at the same time.
  *

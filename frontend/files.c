@@ -4,6 +4,7 @@
 #include "nn.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zip.h>
+
+int refuse_input(char *err, size_t errcap, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(err, errcap, fmt, ap);
+  va_end(ap);
+  return -EINVAL;
+}
 
 struct mapping {
   void *bytes;

@@ -2,7 +2,6 @@
  * header, the header (a Python dictionary as text), and the elements. Files are not trusted: every length is checked against what is there. */
 #include "files.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +13,6 @@ static const struct {
 } kinds[] = {{"|b1", DB_BOOL}, {"|i1", DB_I8},  {"|u1", DB_U8},  {"<i2", DB_I16}, {"<u2", DB_U16}, {"<i4", DB_I32},
              {"<u4", DB_U32},  {"<i8", DB_I64}, {"<u8", DB_U64}, {"<f2", DB_F16}, {"<f4", DB_F32}, {"<f8", DB_F64}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
-
-int refuse_input(char *err, size_t errcap, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(err, errcap, fmt, ap);
-  va_end(ap);
-  return -EINVAL;
-}
 
 /* ---- the header: a dictionary of strings, True or False, and a tuple of integers ---- */
 
