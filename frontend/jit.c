@@ -1,63 +1,11 @@
 /* Capture: a function of tensors runs once as it is, a second time while what it submits is written down, and is replayed from then
- * on (program.c).
- *
- * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the tensors given to
- * a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the program follows those through
- * assigns made outside, and what it assigns itself their tensors see. */
-#include "program.h"
+ * on (program.c). */
+#include "jit.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum memory_kind { OWNED, INPUT, OUTER };
-
-struct captured_memory {
-  enum memory_kind kind;
-  struct storage *storage; /* OWNED: a reference. Others: to find it by, while capturing */
-  struct value *value;     /* OUTER: a reference */
-  unsigned input;          /* INPUT: which */
-  uint64_t origin;         /* INPUT: where its tensor began when captured */
-  bool written, output;
-};
-
-struct captured_output {
-  uint32_t memory; /* UINT32_MAX: none, it has no elements */
-  int64_t offset;  /* elements from where the memory begins */
-  enum dtype dtype;
-  uint8_t slot;
-  unsigned rank;
-  int64_t dim[MAX_RANK];
-};
-
-struct captured_input {
-  enum dtype dtype;
-  uint8_t slot;
-  unsigned rank;
-  int64_t dim[MAX_RANK];
-};
-
-struct db_jit {
-  db_jit_fn *fn;
-  void *ctx;
-  unsigned nin, nout;
-  uint64_t calls;
-  struct captured_input *in;
-  struct captured_output *out;
-  struct captured_memory *memories;
-  size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
-  char **var_names;
-  struct program program;
-  uint32_t stream;              /* of random numbers */
-  db_tensor *count[SLOTS];      /* random calls so far, by device slot; NULL: none is made there */
-  uint32_t random_calls[SLOTS]; /* of one call of the function */
-  /* ---- while capturing ---- */
-  struct value **inputs; /* of the call */
-  uint64_t before;       /* values made until then */
-  int error;
-  char error_text[512];
-};
 
 static _Thread_local db_jit *capturing;
 
