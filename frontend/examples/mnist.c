@@ -76,7 +76,28 @@ static db_tensor *forward(struct net *n, db_tensor *pixels) { /* u8 [batch, 28 *
   x = db_relu(db_apply(&n->far, db_relu(db_apply(&n->near, x))));
   return db_apply(&n->out, db_reshape(x, db_dim(x, 0), -1));
 }
-static db_tensor *rows(db_tensor *x, unsigned at) { return db_shrink(x, at, at + BATCH, 0, db_dim(x, 1)); }
+
+/* One step on digits drawn by lot; captured, so that all of it happens on the device. */
+struct training {
+  struct net net;
+  db_params *params;
+  db_optim *adam;
+  db_tensor *images, *labels; /* u8 [n, 28 * 28], [n] */
+};
+static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct training *t = ctx;
+  db_tensor *drawn = db_randint(0, db_dim(t->images, 0), DB_I32, NULL, BATCH);
+  db_tensor *logits = forward(&t->net, db_index_select(t->images, 0, drawn));
+  out[0] = db_cross_entropy(logits, db_index_select(t->labels, 0, drawn));
+  return db_train_step(t->params, t->adam, out[0]);
+}
+/* How many of a batch are read right. */
+static int count_right(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_sum(db_eq(db_argmax(forward(ctx, in[0]), 1), in[1]));
+  return 0;
+}
+
+static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
 
 int main(int argc, char **argv) {
   struct digits train = {0}, test = {0};
@@ -92,28 +113,33 @@ int main(int argc, char **argv) {
                     db_conv2d_new(p, "far", 8, 16, DB_LIST(3), true, .stride = DB_LIST(2), .padding = DB_LIST(1)),
                     db_linear_new(p, "out", 16 * 7 * 7, 10, true)};
   db_tensor *const *weights = db_params_trained(p, &n);
-  db_optim *adam = db_adam(weights, n, .lr = 2e-3);
+  struct training t = {net, p, db_adam(weights, n, .lr = 2e-3)};
+  db_jit *train_step = db_jit_new(step, &t, 0, 1), *read = db_jit_new(count_right, &net, 2, 1);
   DB_SCOPE {
-    db_tensor *images = db_from(train.image, DB_U8, NULL, train.n, PIXELS);
-    db_tensor *labels = db_from(train.label, DB_U8, NULL, train.n, 1);
-    for (unsigned epoch = 0; epoch < EPOCHS; epoch++)
-      for (unsigned at = 0; at + BATCH <= train.n; at += BATCH) DB_SCOPE {
-          db_tensor *loss = db_cross_entropy(forward(&net, rows(images, at)), db_reshape(rows(labels, at), BATCH));
-          double v = 0;
-          if (db_train_step(p, adam, loss) || db_item(loss, &v)) return fprintf(stderr, "%s\n", db_error()), 1;
-          if (at / BATCH % 50 == 0) printf("epoch %u, %5u digits: loss %.3f\n", epoch, at, v);
-        }
-    images = db_from(test.image, DB_U8, NULL, test.n, PIXELS);
-    labels = db_from(test.label, DB_U8, NULL, test.n, 1);
+    t.images = db_from(train.image, DB_U8, NULL, train.n, PIXELS);
+    t.labels = db_from(train.label, DB_U8, NULL, train.n);
+    unsigned steps = EPOCHS * (train.n / BATCH);
+    for (unsigned i = 0; i < steps; i++) DB_SCOPE {
+        if (i == steps / 4 * 3 && db_optim_set_lr(t.adam, 5e-4)) return failed();
+        db_tensor *loss;
+        double v = 0;
+        if (db_jit_call(train_step, NULL, &loss)) return failed();
+        if (i % 50 == 0 && db_item(loss, &v)) return failed();
+        if (i % 50 == 0) printf("step %4u: loss %.3f\n", i, v);
+      }
+    db_tensor *images = db_from(test.image, DB_U8, NULL, test.n, PIXELS);
+    db_tensor *labels = db_from(test.label, DB_U8, NULL, test.n);
     for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) DB_SCOPE {
         double same = 0;
-        db_tensor *guess = db_argmax_keep(forward(&net, rows(images, at)), 1);
-        if (db_item(db_sum(db_eq(guess, rows(labels, at))), &same)) return fprintf(stderr, "%s\n", db_error()), 1;
+        db_tensor *some[] = {db_shrink(images, at, at + BATCH, 0, PIXELS), db_shrink(labels, at, at + BATCH)}, *sum;
+        if (db_jit_call(read, some, &sum) || db_item(sum, &same)) return failed();
         right += (unsigned)same;
       }
   }
   printf("%u of %u held-out digits read: %.1f %%\n", right, seen, 100.0 * right / seen);
-  db_optim_free(adam);
+  db_jit_free(train_step);
+  db_jit_free(read);
+  db_optim_free(t.adam);
   db_params_free(p);
   return 0;
 }
