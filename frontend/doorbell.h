@@ -1029,7 +1029,7 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
 
 /* ---- watching ---- */
 
-/* One command that a realize ran. */
+/* One command that a realize or a replay ran. */
 struct db_command {
   db_device *device;
   const char *name; /* the kernel's, or "copy" */
@@ -1039,8 +1039,10 @@ struct db_command {
   uint64_t bytes;            /* least traffic possible */
   uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC; 0 for a copy that the host staged */
 };
-/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. fn NULL: no more. fn calls nothing
- * of this header. */
+/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. A function that is captured
+ * meanwhile keeps two timestamps a command, and a replay's commands follow when it is known to have finished: two replays later, after a
+ * read, or when the db_jit is freed; replaying waits for nothing. The same goes for PROFILE and DEBUG=2. fn NULL: no more. fn calls
+ * nothing of this header. */
 void db_watch(void (*fn)(void *ctx, const struct db_command *command), void *ctx);
 
 #pragma GCC visibility pop

@@ -366,7 +366,8 @@ struct report {
     const struct kernel *kernel; /* NULL for a copy */
     uint64_t bytes;
     unsigned args;
-    db_signal *begin, *end; /* NULL for a copy that the host stages */
+    db_signal *begin, *end;    /* NULL where the times are known */
+    uint64_t begin_ns, end_ns; /* 0 for a copy that the host stages */
   } *items;
   size_t n, capacity;
   struct report_wait { /* an item's queue waited for an item of another one */
@@ -374,9 +375,11 @@ struct report {
   } *waits;
   size_t nwaits, waits_capacity;
 };
-/* A line to come, with two signals for its timestamps unless the host stages it. NULL: it cannot be timed. */
+/* Whether anybody wants to know when commands ran: PROFILE, DEBUG from 2 on, db_watch. */
+bool report_wanted(const struct env *env);
+/* A line to come, with two signals for its timestamps unless they come from elsewhere or not at all. NULL: it cannot be timed. */
 struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes,
-                               bool staged);
+                               bool without_signals);
 /* The item added last waited for the one that was the count-th. count 0, or no memory: nothing is said. */
 void report_wait(struct report *r, size_t count);
 /* Prints what DEBUG asks for about a kernel or a schedule. */

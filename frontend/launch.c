@@ -203,7 +203,7 @@ static void captured(const struct run *r) {
 
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs) {
-  struct run r = {.e = e, .binding = b, .env = env, .timed = env->debug >= 2 || env->profile || rt.watch};
+  struct run r = {.e = e, .binding = b, .env = env, .timed = report_wanted(env)};
   int err = trace_open(env);
   if (!err) err = memory_get(&r);
   for (size_t i = 0; i < e->ncommands && !err; i++)

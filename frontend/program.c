@@ -13,18 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS = 2, SLOT_TIME = 1, SLOT_FIRST };
+enum { TURNS = PROGRAM_TURNS, SLOT_TIME = 1, SLOT_FIRST };
 #define RUN_TIMEOUT_NS 120000000000ull
-
-struct program_queue {
-  uint8_t slot;
-  enum db_queue_kind kind;
-  uint32_t last;     /* position of its last command */
-  db_signal *signal; /* NULL when nobody waits for it */
-  db_recording *recording[TURNS];
-  bool *uses; /* by memory: one that varies is among its arguments */
-  bool *uses_var;
-};
 
 static unsigned memory_slot(const struct program *p, uint32_t memory) {
   return p->memories[memory].varies ? SLOT_FIRST + memory : 0;
@@ -32,12 +22,14 @@ static unsigned memory_slot(const struct program *p, uint32_t memory) {
 static unsigned var_slot(const struct program *p, uint32_t var) { return SLOT_FIRST + p->nmemories + var; }
 
 void program_free(struct program *p) {
+  program_times_free(p);
   for (unsigned i = 0; i < p->nqueues; i++) {
     struct program_queue *q = &p->queues[i];
     for (int k = 0; k < TURNS; k++) db_recording_release(q->recording[k]);
     db_signal_release(q->signal);
     free(q->uses);
     free(q->uses_var);
+    slot_release(q->slot);
   }
   free(p->queues);
   free(p->waits);
@@ -61,6 +53,7 @@ static int queue_of(struct program *p, uint8_t slot, enum db_queue_kind kind) {
   p->queues = more;
   struct program_queue *q = &more[p->nqueues++];
   *q = (struct program_queue){.slot = slot, .kind = kind};
+  slot_retain(slot);
   q->uses = calloc(p->nmemories + 1, 1);
   q->uses_var = calloc(p->nvars + 1, 1);
   return q->uses && q->uses_var ? (int)p->nqueues - 1 : -1;
@@ -212,11 +205,12 @@ static int record_wait(struct program *p, db_queue *to, uint32_t queue, uint32_t
   return db_queue_wait_slot(to, p->queues[queue].signal, 1 + position, SLOT_TIME);
 }
 
-static int record_command(struct program *p, db_queue *to, const struct program_command *c) {
+static int record_command(struct program *p, db_queue *to, const struct program_command *c, int turn) {
   int err = 0;
   for (uint32_t i = 0; i < c->nwaits && !err; i++)
     err = record_wait(p, to, p->waits[c->first_wait + i].queue, p->waits[c->first_wait + i].position);
   if (c->barrier && !err) err = db_queue_memory_barrier(to);
+  if (!err) err = program_stamp(p, to, c, turn, false);
   if (err) return err;
   const struct program_access *a = &p->accesses[c->first];
   const struct program_memory *m[2];
@@ -242,6 +236,7 @@ static int record_command(struct program *p, db_queue *to, const struct program_
     }
     err = db_queue_copy_slots(to, m[0]->buffer, offset[0], slot[0], m[1]->buffer, offset[1], slot[1], a[0].bytes);
   }
+  if (!err) err = program_stamp(p, to, c, turn, true);
   if (c->signals && !err) err = db_queue_signal_slot(to, p->queues[c->queue].signal, 1 + c->position, SLOT_TIME);
   return err;
 }
@@ -261,7 +256,7 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
     for (unsigned i = 0; i < p->nqueues && !err; i++)
       if (p->queues[i].kind == DB_QUEUE_COMPUTE) err = record_wait(p, to, i, 0);
   for (size_t i = 0; i < p->ncommands && !err; i++)
-    if (p->commands[i].queue == queue) err = record_command(p, to, &p->commands[i]);
+    if (p->commands[i].queue == queue) err = record_command(p, to, &p->commands[i], turn);
   /* The end: everyone's last position, then all compute queues wait for all others. */
   if (others_wait(p, queue) && !err) err = db_queue_signal_slot(to, q->signal, p->period - 1, SLOT_TIME);
   if (q->kind == DB_QUEUE_COMPUTE)
@@ -274,6 +269,7 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
 int program_build(struct program *p) {
   int err = place(p);
   if (!err) err = order(p);
+  if (!err) err = program_times_make(p);
   for (unsigned i = 0; i < p->nqueues && !err && p->nqueues > 1; i++)
     if (!(p->queues[i].signal = db_signal_new(slot_device(p->queues[i].slot)))) err = -ENOMEM;
   for (unsigned i = 0; i < p->nqueues && !err; i++)
@@ -307,14 +303,17 @@ static int rewind_signals(struct program *p) {
 
 int program_run(struct program *p) {
   int err = rewind_signals(p), turn = (int)(p->runs % TURNS);
+  if (!err) err = program_times_settle(p, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_up(p, &p->queues[i], turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) {
     struct program_queue *q = &p->queues[i];
-    uint64_t *when = q->kind == DB_QUEUE_COMPUTE ? slot_submitted(q->slot) : NULL;
-    err = db_recording_submit(q->recording[turn], when);
+    err = db_recording_submit(q->recording[turn], &q->when[turn]);
+    if (!err && q->kind == DB_QUEUE_COMPUTE) *slot_submitted(q->slot) = q->when[turn];
   }
-  if (!err) p->runs++;
-  return err;
+  if (err) return err;
+  program_times_started(p, turn);
+  p->runs++;
+  return 0;
 }
 
 void program_print(const struct program *p, FILE *f) {

@@ -26,6 +26,20 @@ struct program_command {
   uint32_t queue, position, first_wait, nwaits;
 };
 
+enum { PROGRAM_TURNS = 2 }; /* recordings of a queue */
+
+struct program_queue {
+  uint8_t slot; /* a reference */
+  enum db_queue_kind kind;
+  uint32_t last;     /* position of its last command */
+  db_signal *signal; /* NULL when nobody waits for it */
+  db_recording *recording[PROGRAM_TURNS];
+  bool *uses; /* by memory: one that varies is among its arguments */
+  bool *uses_var;
+  uint64_t when[PROGRAM_TURNS]; /* timeline value of each recording's last run */
+  db_buffer *stamps;            /* where commands are timed: two a command and turn */
+};
+
 struct program {
   struct program_memory *memories;
   struct program_access *accesses;
@@ -43,6 +57,9 @@ struct program {
   size_t nwaits;
   uint64_t period; /* signals advance by so much a run */
   uint64_t runs;
+  bool timed;                        /* commands are recorded between two stamps */
+  bool running[PROGRAM_TURNS];       /* started and not reported yet, of one that is timed */
+  struct program *next_timed, *prev; /* in the list of those */
 };
 
 /* Derives what has to wait for what from the bytes that commands touch, and records every queue's stream, twice, so that
@@ -53,4 +70,17 @@ int program_run(struct program *p);
 void program_print(const struct program *p, FILE *f);
 /* Frees what is in p. What runs holds what it needs. */
 void program_free(struct program *p);
+
+/* ---- program_times.c: when the commands of runs ran ---- */
+
+/* Whether times are asked for (PROFILE, DEBUG, db_watch) is settled when a program is built. Memory for the stamps. */
+int program_times_make(struct program *p);
+void program_times_free(struct program *p);
+/* Before and after a command; records nothing where the program is not timed. */
+int program_stamp(const struct program *p, db_queue *to, const struct program_command *c, int turn, bool after);
+void program_times_started(struct program *p, int turn);
+/* Reports the turn's run, once it has finished. */
+int program_times_settle(struct program *p, int turn);
+/* The same for whatever has finished by now; all: waits for what has not. */
+void programs_report(bool all);
 #endif

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+bool report_wanted(const struct env *env) { return env->debug >= 2 || env->profile || rt.watch; }
+
 struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes,
-                               bool staged) {
+                               bool without_signals) {
   if (r->n == r->capacity) {
     size_t capacity = r->capacity ? 2 * r->capacity : 32;
     struct report_item *more = realloc(r->items, capacity * sizeof *more);
@@ -13,7 +15,7 @@ struct report_item *report_add(struct report *r, db_device *dev, const struct ke
     r->capacity = capacity;
   }
   struct report_item item = {.device = dev, .kernel = k, .args = args, .bytes = bytes};
-  if (!staged) {
+  if (!without_signals) {
     item.begin = db_signal_new(dev);
     item.end = item.begin ? db_signal_new(dev) : NULL;
     if (!item.end) {
@@ -57,7 +59,9 @@ void report_finish(struct report *r, const struct env *env, bool finished) {
                            .is_copy = !item->kernel,
                            .args = item->args,
                            .flops = item->kernel ? item->kernel->flops : 0,
-                           .bytes = item->bytes};
+                           .bytes = item->bytes,
+                           .begin_ns = item->begin_ns,
+                           .end_ns = item->end_ns};
     if (item->begin) {
       c.begin_ns = db_signal_time_ns(item->begin);
       c.end_ns = db_signal_time_ns(item->end);

@@ -4,7 +4,7 @@
  * until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same size, since asking the kernel driver
  * for memory costs far more than a launch. */
 #include "../compiler/ptxas.h"
-#include "internal.h"
+#include "program.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,6 +335,7 @@ int db_shutdown(void) {
   if (rt.nvalues)
     err = db_fail(-EBUSY, "shutdown: %zu tensors still live", rt.nvalues);
   else {
+    programs_report(true);
     executables_drop(UINT64_MAX);
     for (unsigned i = 0; i < SLOTS; i++)
       if (rt.slots[i]) slot_close(i);

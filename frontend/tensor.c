@@ -1,5 +1,5 @@
 /* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the result. */
-#include "internal.h"
+#include "program.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -310,7 +310,9 @@ int db_realize_all(db_tensor *const *t, unsigned n) {
 static int read_value(const struct value *v, void *dst, size_t size) {
   int64_t at;
   if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "read: the tensor is not in memory");
-  return db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
+  int err = db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
+  if (!err) programs_report(false);
+  return err;
 }
 
 int db_read(db_tensor *t, void *dst, size_t bytes) {

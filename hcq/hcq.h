@@ -103,6 +103,8 @@ uint64_t db_signal_value(const db_signal *sig);
 void db_signal_set(db_signal *sig, uint64_t value);
 /* Time of the last db_queue_timestamp on it, converted to nanoseconds of the host's CLOCK_MONOTONIC. */
 uint64_t db_signal_time_ns(const db_signal *sig);
+/* The same of what db_queue_stamp has put into a buffer from a queue of dev. */
+uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset);
 /* Blocks the host until value is reached. -ETIMEDOUT says what was waited for; -EIO tells the device's fault. */
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns);
 
@@ -146,7 +148,11 @@ void db_queue_release(db_queue *q);
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware waits until sig >= value */
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
 int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
-int db_queue_memory_barrier(db_queue *q);                         /* later commands see earlier commands' writes */
+/* The same into DB_STAMP_BYTES of memory that the host maps, at an offset that is a multiple of as many: for more stamps
+ * than one has signals. */
+#define DB_STAMP_BYTES 32
+int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset);
+int db_queue_memory_barrier(db_queue *q); /* later commands see earlier commands' writes */
 /* In compute queues only. grid in workgroups, block in work-items; each component >= 1. nargs must match the program's
  * explicit parameters. */
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],

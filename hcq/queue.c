@@ -356,6 +356,17 @@ int db_queue_timestamp(db_queue *q, db_signal *sig) {
   return end(q, err);
 }
 
+int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
+  int err = begin(q);
+  if (err) return err;
+  if (!buf->host || offset % DB_STAMP_BYTES || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES)
+    err = db_fail(-EINVAL, "%s: a stamp at offset %zu of a buffer of %zu bytes%s", q->dev->name, offset, buf->size,
+                  buf->host ? "" : " that the host does not map");
+  if (!err) err = hold_buffer(q, buf);
+  if (!err) err = q->dev->ops->timestamp(q, buf->address + offset);
+  return end(q, err);
+}
+
 int db_queue_memory_barrier(db_queue *q) {
   int err = begin(q);
   return err ? err : end(q, q->dev->ops->memory_barrier(q));

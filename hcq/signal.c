@@ -91,9 +91,13 @@ void db_signal_set(db_signal *sig, uint64_t value) {
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
-uint64_t db_signal_time_ns(const db_signal *sig) {
-  uint64_t ticks = atomic_load_explicit(&sig->slot->stamp[sig->stamper->ops->stamp_index], memory_order_acquire);
-  return ticks ? sig->stamper->ops->ticks_to_ns(sig->stamper, ticks) : 0;
+static uint64_t stamp_ns(const db_device *dev, const _Atomic uint64_t *stamp) {
+  uint64_t ticks = atomic_load_explicit(&stamp[dev->ops->stamp_index], memory_order_acquire);
+  return ticks ? dev->ops->ticks_to_ns(dev, ticks) : 0;
+}
+uint64_t db_signal_time_ns(const db_signal *sig) { return stamp_ns(sig->stamper, sig->slot->stamp); }
+uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset) {
+  return stamp_ns(dev, (const _Atomic uint64_t *)(const void *)(buf->host + offset));
 }
 
 static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) {

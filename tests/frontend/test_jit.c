@@ -292,6 +292,55 @@ static void random_numbers_go_on(void **state) {
   }
 }
 
+/* Who watches is told of every command of every replay; when nobody does, there is nothing to pay. */
+struct seen {
+  unsigned kernels, copies;
+};
+static void see(void *ctx, const struct db_command *c) {
+  struct seen *s = ctx;
+  s->kernels += !c->is_copy;
+  s->copies += c->is_copy;
+  assert_true(c->begin_ns && c->end_ns >= c->begin_ns);
+}
+
+/* Hardware packets of a replay. */
+static unsigned packets_of_replay(db_device *dev, struct seen *s) {
+  unsigned packets = 0;
+  DB_SCOPE {
+    db_watch(s ? see : NULL, s);
+    db_tensor *in[2] = {db_ones(DB_F32, dev, 3), db_ones(DB_F32, dev, 3)}, *out[2];
+    OK(db_realize(in[0], in[1]));
+    db_jit *j = make(mix, NULL, 2, 2);
+    for (int i = 0; i < 2; i++) OK(db_jit_call(j, in, out));
+    if (s) *s = (struct seen){0};
+    struct db_device_counters before, after;
+    for (int i = 0; i < 4; i++) {
+      db_device_counters(dev, &before);
+      OK(db_jit_call(j, in, out));
+      db_device_counters(dev, &after);
+      packets = (unsigned)(after.packets - before.packets);
+    }
+    EXPECT_FLOATS(out[1], 9);
+    db_jit_free(j);
+    db_watch(NULL, NULL);
+  }
+  return packets;
+}
+
+static void watching_replays(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    struct seen s;
+    unsigned without = packets_of_replay(dev, NULL), with = packets_of_replay(dev, &s);
+    assert_int_equal(s.kernels % 4, 0);
+    assert_true(s.kernels >= 4 * 3 && s.copies == 0);
+    assert_true(with >=
+                without + 2 * s.kernels / 4); /* two stamps a command, and launches that are no longer chained */
+    assert_int_equal(packets_of_replay(dev, NULL), without);
+    db_close(dev);
+  }
+}
+
 static int reads(void *ctx, db_tensor *const *in, db_tensor **out) {
   double v;
   out[0] = db_mul(in[0], 2);
@@ -338,10 +387,15 @@ static void mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(inputs_change),        cmocka_unit_test(parameters_are_assigned),
-      cmocka_unit_test(a_training_step),      cmocka_unit_test(outputs_may_be_what_was_there),
-      cmocka_unit_test(variables_change),     cmocka_unit_test(devices_wait_for_each_other),
-      cmocka_unit_test(random_numbers_go_on), cmocka_unit_test(mistakes),
+      cmocka_unit_test(inputs_change),
+      cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(a_training_step),
+      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(variables_change),
+      cmocka_unit_test(devices_wait_for_each_other),
+      cmocka_unit_test(random_numbers_go_on),
+      cmocka_unit_test(watching_replays),
+      cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* PROFILE: the trace is whole JSON after every realize and holds what ran: parsed here by a reader of its own. */
+/* PROFILE: the trace is whole JSON after every realize and replay and holds what ran: parsed here by a reader of its own. */
 #include "support.h"
 #include <unistd.h>
 
@@ -189,13 +189,110 @@ static void copies_and_waits(void **state) {
   db_close(b);
 }
 
+/* ---- replays ---- */
+
+static int two_kernels(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *s = db_matmul(in[0], in[0]);
+  if (db_realize(s)) return -EIO;
+  out[0] = db_sum(s);
+  return 0;
+}
+
+static void replays(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    char on[64];
+    snprintf(on, sizeof on, "%s compute", DEVICE_NAME);
+    DB_SCOPE {
+      db_tensor *x = db_ones(DB_F32, dev, 16, 16), *out[1];
+      assert_int_equal(db_realize(x), 0);
+      db_jit *j = db_jit_new(two_kernels, NULL, 1, 1);
+      for (int i = 0; i < 2; i++) assert_int_equal(db_jit_call(j, &x, out), 0);
+      struct trace before = read_trace();
+      unsigned had = count(&before, "kernel", on), ran = kernels_so_far(dev);
+      for (int i = 0; i < 5; i++) assert_int_equal(db_jit_call(j, &x, out), 0); /* the host waits for none of them */
+      unsigned replayed = kernels_so_far(dev) - ran;
+      assert_true(replayed >= 10);
+      struct trace during = read_trace();
+      assert_in_range(count(&during, "kernel", on) - had, replayed * 3 / 5, replayed); /* two may be under way */
+      assert_float_equal(must_item(out[0]), 16 * 16 * 16, 0);
+      db_jit_free(j);
+      struct trace t = read_trace();
+      assert_int_equal(count(&t, "kernel", on) - had, replayed);
+      double last = 0, busy = 0;
+      for (size_t i = before.n; i < t.n; i++) {
+        const struct event *e = &t.event[i];
+        if (!is(e, "ph", "X")) continue;
+        assert_true(number(e, "ts") >= last - 0.002); /* run after run, each in order */
+        assert_true(number(e, "ts") > 0 && number(e, "dur") >= 0);
+        last = number(e, "ts") + number(e, "dur");
+        busy += number(e, "GFLOPS") * number(e, "dur");
+      }
+      assert_true(busy > 0);
+      free(before.event);
+      free(during.event);
+      free(t.event);
+    }
+    db_close(dev);
+  }
+}
+
+static int there_and_back(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *there = db_mul(db_to(in[0], ctx), 3);
+  out[0] = db_mul(db_to(there, db_device_of(in[0])), db_add(in[0], 1));
+  return 0;
+}
+
+/* What waits on one device begins after what it waits for on the other has ended: their clocks are on one axis. */
+static void replays_across(void **state) {
+  FOR_EMULATED_GPU {
+    enum { REPLAYS = 6, MICROSECOND = 1 /* as near as reading two clocks at once comes */ };
+    char second[64], copies[2][80];
+    snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
+    snprintf(copies[0], sizeof copies[0], "%s copy", DEVICE_NAME);
+    snprintf(copies[1], sizeof copies[1], "%s copy", second);
+    db_device *a = open_device(DEVICE_NAME), *b = open_device(second);
+    DB_SCOPE {
+      db_tensor *x = db_ones(DB_F32, a, 1000), *out[1];
+      assert_int_equal(db_realize(x), 0);
+      db_jit *j = db_jit_new(there_and_back, b, 1, 1);
+      for (int i = 0; i < 2; i++) assert_int_equal(db_jit_call(j, &x, out), 0);
+      struct trace before = read_trace();
+      for (int i = 0; i < REPLAYS; i++) assert_int_equal(db_jit_call(j, &x, out), 0);
+      db_jit_free(j);
+      struct trace t = read_trace();
+      unsigned arrows = 0, bytes = 0;
+      for (int k = 0; k < 2; k++)
+        assert_int_equal(count(&t, "copy", copies[k]) - count(&before, "copy", copies[k]), REPLAYS);
+      for (size_t i = before.n; i < t.n; i++) {
+        const struct event *e = &t.event[i];
+        if (is(e, "ph", "X") && is(e, "cat", "copy")) bytes += (unsigned)number(e, "bytes");
+        if (!is(e, "ph", "s")) continue;
+        arrows++;
+        for (size_t k = before.n; k < t.n; k++)
+          if (is(&t.event[k], "ph", "f") && is(&t.event[k], "id", must_get(e, "id"))) {
+            assert_true(number(&t.event[k], "ts") >= number(e, "ts") - MICROSECOND);
+            assert_string_not_equal(must_get(&t.event[k], "tid"), must_get(e, "tid"));
+          }
+      }
+      assert_int_equal(bytes, 2 * 4000 * REPLAYS);
+      assert_int_equal(arrows, 3 * REPLAYS); /* copy, kernel, copy, kernel */
+      free(before.event);
+      free(t.event);
+    }
+    db_close(b);
+    db_close(a);
+  }
+}
+
 static int finish(void **state) {
   unlink(path);
   return db_shutdown();
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_one_after_the_other), cmocka_unit_test(copies_and_waits)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_one_after_the_other), cmocka_unit_test(copies_and_waits),
+                                     cmocka_unit_test(replays), cmocka_unit_test(replays_across)};
   snprintf(path, sizeof path, "/tmp/doorbell-trace-%ld.json", (long)getpid());
   setenv("PROFILE", path, 1);
   return cmocka_run_group_tests_name("trace", tests, NULL, finish);

@@ -251,6 +251,42 @@ static void refused(int err, int want, const char *says) {
   if (!strstr(db_error(), says)) fail_msg("\"%s\" does not say \"%s\"", db_error(), says);
 }
 
+/* Times of two kernels a run, in memory. */
+static void stamps(void **state) {
+  for (int m = 0; m < MACHINES; m++) {
+    struct bench b;
+    if (!bench_open(&b, &machines[m])) continue;
+    db_buffer *times = db_alloc(b.dev, 4 * DB_STAMP_BYTES, DB_BUFFER_HOST);
+    memset(db_buffer_host(times), 0, 4 * DB_STAMP_BYTES);
+    for (unsigned i = 0; i < 2; i++) {
+      OK(db_queue_memory_barrier(b.q));
+      OK(db_queue_stamp(b.q, times, (2 * i) * DB_STAMP_BYTES));
+      OK(record_saxpy(&b, 1));
+      OK(db_queue_stamp(b.q, times, (2 * i + 1) * DB_STAMP_BYTES));
+    }
+    db_recording *r = bind(b.q);
+    assert_int_equal(db_stamp_time_ns(b.dev, times, 0), 0);
+    uint64_t last = 0;
+    for (int n = 0; n < 3; n++) {
+      run(&b, r);
+      for (unsigned i = 0; i < 4; i++) {
+        uint64_t t = db_stamp_time_ns(b.dev, times, i * DB_STAMP_BYTES);
+        assert_true(t >= last);
+        last = t;
+      }
+    }
+    assert_true(last > 0);
+    db_recording_release(r);
+    assert_int_equal(db_queue_stamp(b.q, times, 4), -EINVAL);
+    assert_null(db_queue_bind(b.q));
+    assert_non_null(strstr(db_error(), "a stamp at offset 4 of a buffer of 128 bytes"));
+    assert_int_equal(db_queue_stamp(b.q, times, 4 * DB_STAMP_BYTES), -EINVAL);
+    assert_null(db_queue_bind(b.q));
+    db_buffer_release(times);
+    bench_close(&b);
+  }
+}
+
 static void mistakes(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct bench b;
@@ -293,6 +329,7 @@ int main(void) {
       cmocka_unit_test(replays_queue_behind_each_other),
       cmocka_unit_test(queues_wait_for_each_other),
       cmocka_unit_test(recordings_hold_what_they_use),
+      cmocka_unit_test(stamps),
       cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

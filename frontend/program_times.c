@@ -1,0 +1,116 @@
+/* When the commands of captured programs ran.
+ *
+ * A program that is built while somebody wants to know (PROFILE, DEBUG=2, db_watch) has a stamp before and after each command, in one
+ * buffer a queue. Runs follow each other without a wait of the host: a run is reported once it is known to have finished, at the
+ * latest before its recordings are used again. */
+#include "program.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_TIMEOUT_NS 120000000000ull
+
+static struct program *timed_programs;
+
+/* ---- recording ---- */
+
+static size_t stamp_at(const struct program_queue *q, const struct program_command *c, int turn, bool after) {
+  return DB_STAMP_BYTES * (2 * ((size_t)turn * q->last + c->position - 1) + after);
+}
+
+int program_times_make(struct program *p) {
+  const struct env *env;
+  int err = env_get(&env);
+  if (err || !report_wanted(env)) return err;
+  if ((err = trace_open(env))) return err;
+  for (unsigned i = 0; i < p->nqueues; i++) {
+    struct program_queue *q = &p->queues[i];
+    size_t bytes = (size_t)DB_STAMP_BYTES * 2 * PROGRAM_TURNS * q->last;
+    if (bytes && !(q->stamps = db_alloc(slot_device(q->slot), bytes, DB_BUFFER_HOST))) return -ENOMEM;
+    if (bytes) memset(db_buffer_host(q->stamps), 0, bytes);
+  }
+  p->timed = true;
+  p->next_timed = timed_programs;
+  if (timed_programs) timed_programs->prev = p;
+  return timed_programs = p, 0;
+}
+
+int program_stamp(const struct program *p, db_queue *to, const struct program_command *c, int turn, bool after) {
+  const struct program_queue *q = &p->queues[c->queue];
+  return p->timed ? db_queue_stamp(to, q->stamps, stamp_at(q, c, turn, after)) : 0;
+}
+
+/* ---- reporting ---- */
+
+void program_times_started(struct program *p, int turn) { p->running[turn] = p->timed; }
+
+static db_signal *timeline(const struct program_queue *q) { return db_queue_timeline(slot_queue(q->slot, q->kind)); }
+
+static bool has_finished(const struct program *p, int turn) {
+  for (unsigned i = 0; i < p->nqueues; i++)
+    if (db_signal_value(timeline(&p->queues[i])) < p->queues[i].when[turn]) return false;
+  return true;
+}
+
+static void add_item(const struct program *p, struct report *r, const struct program_command *c, int turn) {
+  const struct program_queue *q = &p->queues[c->queue];
+  db_device *dev = slot_device(q->slot);
+  uint64_t bytes = c->kernel ? c->kernel->bytes : p->accesses[c->first].bytes;
+  struct report_item *item = report_add(r, dev, c->kernel, c->naccesses + c->nvars, bytes, true);
+  if (!item) return;
+  item->begin_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, false));
+  item->end_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, true));
+}
+
+/* commands: room for the number of every queue's command at a position. */
+static void report(const struct program *p, int turn, size_t *commands) {
+  struct report r = {0};
+  const struct env *env;
+  if (env_get(&env)) return;
+  size_t first[p->nqueues + 1]; /* of a queue in commands */
+  for (unsigned i = first[0] = 0; i < p->nqueues; i++) first[i + 1] = first[i] + p->queues[i].last;
+  for (size_t i = 0; i < p->ncommands && r.n == i; i++) {
+    const struct program_command *c = &p->commands[i];
+    add_item(p, &r, c, turn);
+    commands[first[c->queue] + c->position - 1] = i + 1;
+    for (uint32_t k = 0; k < c->nwaits && r.n > i; k++) {
+      const struct program_wait *w = &p->waits[c->first_wait + k];
+      if (w->position) report_wait(&r, commands[first[w->queue] + w->position - 1]);
+    }
+  }
+  report_finish(&r, env, true);
+}
+
+int program_times_settle(struct program *p, int turn) {
+  if (!p->running[turn]) return 0;
+  p->running[turn] = false; /* it is reported once, or not at all */
+  for (unsigned i = 0; i < p->nqueues; i++) {
+    int err = db_wait(timeline(&p->queues[i]), p->queues[i].when[turn], RUN_TIMEOUT_NS);
+    if (err) return err;
+  }
+  size_t *commands = calloc(p->ncommands + 1, sizeof *commands);
+  if (commands) report(p, turn, commands);
+  free(commands);
+  return 0;
+}
+
+/* The run before the last goes first. */
+static void settle_both(struct program *p, bool all) {
+  for (int i = 0; i < PROGRAM_TURNS; i++) {
+    int turn = (int)((p->runs + (unsigned)i) % PROGRAM_TURNS);
+    if (p->running[turn] && (all || has_finished(p, turn))) program_times_settle(p, turn);
+  }
+}
+
+void programs_report(bool all) {
+  for (struct program *p = timed_programs; p; p = p->next_timed) settle_both(p, all);
+}
+
+void program_times_free(struct program *p) {
+  if (p->timed) {
+    settle_both(p, true);
+    if (p->next_timed) p->next_timed->prev = p->prev;
+    *(p->prev ? &p->prev->next_timed : &timed_programs) = p->next_timed;
+  }
+  for (unsigned i = 0; i < p->nqueues; i++) db_buffer_release(p->queues[i].stamps);
+}
