@@ -321,6 +321,13 @@ db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool inte
 /* ---- signal.c ---- */
 db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of);
 uint64_t hcq_now_ns(void);
+static inline void hcq_spin_pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
 /* Frees the pages; all signals are gone. */
 void hcq_signals_free(db_device *dev);
 static inline uint64_t hcq_signal_load(const db_signal *sig) {

@@ -12,14 +12,6 @@
 #define SLICE_NO_EVENT_NS 200000u    /* the same where no interrupt announces the value */
 #define STUCK_NS          500000000u /* who waits as long in vain will not want to wait again at the close */
 
-static inline void spin_pause(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
-
 uint64_t hcq_now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -129,7 +121,7 @@ int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
       if (sig->stamper->lost) return hcq_device_check(sig->stamper);
       if (now - start >= timeout_ns) return timed_out(sig, value, timeout_ns);
       if (now - start < SPIN_NS) {
-        spin_pause();
+        hcq_spin_pause();
       } else {
         uint64_t slice = sig->ring ? SLICE_NS : SLICE_NO_EVENT_NS, left = timeout_ns - (now - start);
         sig->dev->ops->sleep(sig->dev, sig, value, left < slice ? left : slice);

@@ -20,6 +20,8 @@ enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY
 enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
 
+enum cpu_rest { CPU_AWAKE, CPU_NAPS /* looks again by itself, soon */, CPU_SLEEPS /* until it is woken */ };
+
 #define CPU_RING_WORDS (1u << 16)
 struct cpu_ring {
   struct hcq_ring base;
@@ -28,6 +30,7 @@ struct cpu_ring {
   bool started;
   uint32_t *words;
   _Atomic uint64_t wptr, rptr; /* dwords, not wrapped */
+  atomic_uint kick, rest;      /* a futex; how deep the idle thread sleeps on it, enum cpu_rest */
   atomic_bool finished;        /* the thread has left its loop */
 };
 
@@ -43,7 +46,7 @@ struct cpu_job {
 struct cpu_device {
   db_device base;
   struct cpu_ring rings[2];
-  /* What sleepers wait for: a doorbell, a signal, a job. */
+  /* What sleepers wait for: a signal, room in a ring, the end of a thread. */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   atomic_uint sleepers;
@@ -58,6 +61,8 @@ struct cpu_device {
   unsigned job_active;
 };
 
+/* The threads of rings that have work look for it now. */
+void cpu_wake(struct cpu_device *dev);
 /* Wakes whoever sleeps on the device; after the store that they wait for. */
 void cpu_notify(struct cpu_device *dev);
 /* Sleeps until the next notify or at most ns; ready is asked again under the lock, so no notify is missed. */

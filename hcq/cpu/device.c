@@ -131,6 +131,7 @@ static bool reached(void *ctx) {
 }
 static void cpu_sleep_for(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns) {
   struct awaited a = {sig, value};
+  cpu_wake(cpu(dev));
   cpu_sleep(cpu(dev), ns, reached, &a);
 }
 static uint64_t cpu_ticks_to_ns(const db_device *dev, uint64_t ticks) { return ticks; }
@@ -193,6 +194,7 @@ static int cpu_open(struct hcq_machine *machine, unsigned index, const char *nam
   pthread_cond_init(&c->job_done, NULL);
   pthread_condattr_destroy(&monotonic);
   cpu_set_t cpus;
+  c->rings[DB_QUEUE_COMPUTE].dev = c->rings[DB_QUEUE_COPY].dev = c;
   c->nthreads = sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (unsigned)CPU_COUNT(&cpus);
   int err = cpu_ring_start(&c->rings[DB_QUEUE_COMPUTE], c, DB_QUEUE_COMPUTE);
   if (!err) err = cpu_ring_start(&c->rings[DB_QUEUE_COPY], c, DB_QUEUE_COPY);

@@ -1,14 +1,29 @@
-/* Threads of the CPU device: one per queue that executes its ring, helpers that share a kernel's workgroups. */
+/* Threads of the CPU device: one per queue that executes its ring, helpers that share a kernel's workgroups.
+ *
+ * A queue's thread that ran out of commands looks out for the next for a moment, then naps for a part of the time that it
+ * was idle so far, and sleeps only after a long time. So a host that submits now and then makes no system call; it pays for
+ * one when it wakes a sleeper, or when it is about to sleep itself until a command is done. */
+#define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define RING_FULL_TIMEOUT_NS 120000000000ull
 #define FOREIGN_SIGNAL_NS    50000u /* another device's signal comes without a notify */
 #define STOP_TIMEOUT_NS      2000000000ull
-#define SPIN_NS              20000u /* after its last command a queue looks out for the next; to be woken costs a system call */
+#define SPIN_NS              20000u /* without work so long, a queue's thread leaves its core to others */
+#define NAP_MIN_NS           20000u
+#define NAP_PART             8u /* what a nap is of the time without work before it: noticing work adds at most as much */
+#define NAP_MAX_NS           8000000u
+#define DEEP_NS              500000000u /* without work so long, it naps no more */
 
 /* ---- sleeping ---- */
 
@@ -29,6 +44,49 @@ void cpu_sleep(struct cpu_device *dev, uint64_t ns, bool (*ready)(void *ctx), vo
   if (!ready || !ready(ctx)) pthread_cond_timedwait(&dev->changed, &dev->lock, &t);
   atomic_fetch_sub_explicit(&dev->sleepers, 1, memory_order_relaxed);
   pthread_mutex_unlock(&dev->lock);
+}
+
+static void futex_wait(atomic_uint *at, unsigned seen, uint64_t ns) {
+  struct timespec t = {0, (long)ns};
+  syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, ns ? &t : NULL, NULL, 0); /* ns 0: until woken */
+}
+
+static bool has_work(const struct cpu_ring *ring) {
+  return atomic_load_explicit(&ring->wptr, memory_order_acquire) !=
+             atomic_load_explicit(&ring->rptr, memory_order_acquire) ||
+         atomic_load(&ring->dev->stop);
+}
+
+/* Wakes the ring's thread where it rests deeper than the caller can bear, after the store that it is to see. */
+static void wake(struct cpu_ring *ring, enum cpu_rest deeper_than) {
+  atomic_thread_fence(memory_order_seq_cst);
+  if (atomic_load_explicit(&ring->rest, memory_order_relaxed) <= deeper_than) return;
+  atomic_fetch_add(&ring->kick, 1);
+  syscall(SYS_futex, &ring->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void cpu_wake(struct cpu_device *dev) {
+  for (int i = 0; i < 2; i++)
+    if (has_work(&dev->rings[i])) wake(&dev->rings[i], CPU_AWAKE);
+}
+
+/* Of a queue's thread that has been idle for so long. */
+static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
+  if (idle_ns < SPIN_NS) {
+    if (ring->dev->nthreads > 1)
+      hcq_spin_pause();
+    else
+      sched_yield(); /* to whoever would submit, on a single core */
+    return;
+  }
+  unsigned seen = atomic_load(&ring->kick);
+  uint64_t ns = idle_ns / NAP_PART;
+  ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
+  if (idle_ns >= DEEP_NS) ns = 0;
+  atomic_store_explicit(&ring->rest, ns ? CPU_NAPS : CPU_SLEEPS, memory_order_relaxed);
+  atomic_thread_fence(memory_order_seq_cst); /* it is known before the last look */
+  if (!has_work(ring)) futex_wait(&ring->kick, seen, ns);
+  atomic_store_explicit(&ring->rest, CPU_AWAKE, memory_order_relaxed);
 }
 
 /* ---- kernels ---- */
@@ -123,7 +181,10 @@ static void execute(struct cpu_device *dev, const uint32_t *c) {
   switch ((enum cpu_op)(*c & 0xff)) {
   case CPU_OP_WAIT: {
     struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(c, 1), c[3], dev};
-    while (!reached(&a)) cpu_sleep(dev, FOREIGN_SIGNAL_NS, reached, &a);
+    while (!reached(&a)) {
+      cpu_wake(dev); /* the other queue may be the one to signal */
+      cpu_sleep(dev, FOREIGN_SIGNAL_NS, reached, &a);
+    }
     break;
   }
   case CPU_OP_SIGNAL:
@@ -148,23 +209,15 @@ static void execute(struct cpu_device *dev, const uint32_t *c) {
   }
 }
 
-static bool has_work(void *ctx) {
-  struct cpu_ring *ring = ctx;
-  return atomic_load_explicit(&ring->wptr, memory_order_acquire) !=
-             atomic_load_explicit(&ring->rptr, memory_order_relaxed) ||
-         atomic_load(&ring->dev->stop);
-}
-
 static void *ring_main(void *arg) {
   struct cpu_ring *ring = arg;
   struct cpu_device *dev = ring->dev;
-  uint64_t rptr = 0, idle_since = 0;
+  uint64_t rptr = 0, active = 0; /* a queue that was never used sleeps at once */
+  prctl(PR_SET_TIMERSLACK, 1000ul);
   while (!atomic_load(&dev->stop)) {
     uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_acquire);
     if (rptr == wptr) {
-      if (idle_since && hcq_now_ns() - idle_since < SPIN_NS) continue;
-      idle_since = 0;
-      cpu_sleep(dev, 1000000000u, has_work, ring);
+      rest(ring, hcq_now_ns() - active);
       continue;
     }
     uint32_t command[CPU_COMMAND_MAX], n = ring->words[rptr % CPU_RING_WORDS] >> 8;
@@ -173,7 +226,7 @@ static void *ring_main(void *arg) {
     if (atomic_load(&dev->stop)) break; /* a wait that was broken off must not count as done */
     rptr += n;
     atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
-    if (rptr == wptr) idle_since = hcq_now_ns();
+    if (rptr == wptr) active = hcq_now_ns();
   }
   atomic_store(&ring->finished, true);
   cpu_notify(dev);
@@ -187,7 +240,7 @@ int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
     if (wptr + ndw - atomic_load_explicit(&ring->rptr, memory_order_acquire) > CPU_RING_WORDS) {
       /* The worker has to be told of what is in the ring, or it would never make room. */
       atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
-      cpu_notify(ring->dev);
+      wake(ring, CPU_AWAKE);
       if (!start) start = hcq_now_ns();
       if (hcq_now_ns() - start > RING_FULL_TIMEOUT_NS)
         return hcq_device_lost(&ring->dev->base, "%s: the command ring stayed full for %.0f s", ring->dev->base.name,
@@ -200,14 +253,13 @@ int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
     at += ndw;
   }
   atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
-  cpu_notify(ring->dev);
+  wake(ring, CPU_NAPS);
   return 0;
 }
 
 /* ---- start and stop ---- */
 
 int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_kind kind) {
-  ring->dev = dev;
   ring->base.dev = &dev->base;
   dev->base.rings[kind] = &ring->base;
   ring->words = malloc(CPU_RING_WORDS * sizeof *ring->words);
@@ -230,6 +282,7 @@ static bool all_finished(void *ctx) {
 bool cpu_rings_stop(struct cpu_device *dev) {
   atomic_store(&dev->stop, true);
   cpu_notify(dev);
+  cpu_wake(dev);
   uint64_t start = hcq_now_ns();
   while (!all_finished(dev)) {
     if (hcq_now_ns() - start > STOP_TIMEOUT_NS) return false;
