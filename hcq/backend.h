@@ -54,6 +54,14 @@ struct db_buffer {
   void *mapping;
   size_t mapping_size;
   uint64_t reached; /* bit per device of the machine that maps it */
+  struct hcq_import *imports;
+};
+
+/* Host memory of one machine as a device of another one knows it. Gone with either. */
+struct hcq_import {
+  struct hcq_import *next, *next_of_device;
+  db_buffer *of;     /* in whose list of imports this is */
+  db_buffer *memory; /* on the other device, of the same pages */
 };
 
 /* A signal as hardware sees it; 64 bytes so that no two share a cache line, the stamp 32-byte aligned as SDMA prefers.
@@ -70,7 +78,7 @@ struct db_signal {
   struct hcq_object object;
   db_device *dev;
   struct hcq_signal_slot *slot;
-  uint64_t address; /* device address of the slot; stamp at + HCQ_STAMP_OFFSET */
+  uint64_t address; /* of the slot for its own device; stamp at + HCQ_STAMP_OFFSET */
   struct hcq_signal_page *page;
   const db_device *stamper; /* whose clock the stamp is in */
   struct hcq_ring *ring;    /* whose timeline this is, or NULL */
@@ -241,7 +249,8 @@ struct db_device {
   struct hcq_ring *rings[2]; /* by enum db_queue_kind */
   db_buffer *staging;
   db_queue *copier; /* of db_buffer_read and write */
-  int lost;         /* 0, or the error every later call returns */
+  struct hcq_import *imports;
+  int lost; /* 0, or the error every later call returns */
   char lost_reason[1024];
 };
 
@@ -268,8 +277,10 @@ struct hcq_backend {
   int (*alloc)(db_buffer *buf); /* size and flags are set */
   int (*import)(db_buffer *buf, void *host);
   void (*free)(db_buffer *buf);
-  /* Makes a buffer of another device addressable by dev, at the same address. -EXDEV when that cannot be. */
+  /* Makes a buffer of another device of the machine addressable by dev, at the same address. -EXDEV when that cannot be.
+   */
   int (*reach)(db_device *dev, db_buffer *buf);
+  bool is_host; /* its memory is the host's, and its addresses */
 
   int (*program_load)(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                       unsigned nparams, db_program **out);
@@ -318,6 +329,15 @@ int hcq_rest(void);
 
 /* ---- buffer.c ---- */
 db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);
+/* Makes memory of another device addressable by the queues of `by`; *address: where it begins for them. -EXDEV when that
+ * cannot be: machines reach host memory of each other only. */
+int hcq_buffer_reach_other(db_device *by, db_buffer *buf, uint64_t *address);
+static inline int hcq_buffer_reach(db_device *by, db_buffer *buf, uint64_t *address) {
+  *address = buf->address;
+  return buf->dev == by ? 0 : hcq_buffer_reach_other(by, buf, address);
+}
+/* Drops what a halted device has imported. */
+void hcq_imports_drop(db_device *dev);
 /* ---- signal.c ---- */
 db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of);
 uint64_t hcq_now_ns(void);

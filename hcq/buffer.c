@@ -1,15 +1,19 @@
 /* Buffers: device and host memory, and blocking copies between them and plain host memory. */
 #include "backend.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define STAGING_HALF        (2u << 20)
 #define BLOCKING_TIMEOUT_NS 120000000000ull
 
+static void imports_free(db_buffer *buf);
+
 static void buffer_destroy(struct hcq_object *object) {
   db_buffer *buf = (db_buffer *)object;
   db_device *dev = buf->dev;
+  imports_free(buf);
   dev->ops->free(buf);
   if (!buf->imported && !(buf->flags & DB_BUFFER_HOST)) dev->counters.bytes_allocated -= buf->size;
   bool internal = buf->internal;
@@ -69,6 +73,75 @@ size_t db_buffer_size(const db_buffer *buf) { return buf->size; }
 uint64_t db_buffer_address(const db_buffer *buf) { return buf->address; }
 void *db_buffer_host(const db_buffer *buf) { return buf->host; }
 db_device *db_buffer_device(const db_buffer *buf) { return buf->dev; }
+
+/* ---- host memory of other machines ---- */
+
+/* Of all lists of imports: devices of different machines may be in the hands of different threads. */
+static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void unlink_from_device(struct hcq_import *i) {
+  struct hcq_import **p = &i->memory->dev->imports;
+  while (*p != i) p = &(*p)->next_of_device;
+  *p = i->next_of_device;
+}
+
+static void imports_free(db_buffer *buf) {
+  if (!buf->imports) return;
+  pthread_mutex_lock(&imports_lock);
+  while (buf->imports) {
+    struct hcq_import *i = buf->imports;
+    buf->imports = i->next;
+    unlink_from_device(i);
+    hcq_release(&i->memory->object);
+    free(i);
+  }
+  pthread_mutex_unlock(&imports_lock);
+}
+
+void hcq_imports_drop(db_device *dev) {
+  pthread_mutex_lock(&imports_lock);
+  while (dev->imports) {
+    struct hcq_import *i = dev->imports, **p = &i->of->imports;
+    while (*p != i) p = &(*p)->next;
+    *p = i->next;
+    dev->imports = i->next_of_device;
+    hcq_release(&i->memory->object);
+    free(i);
+  }
+  pthread_mutex_unlock(&imports_lock);
+}
+
+/* Lock held. */
+static struct hcq_import *import_of(db_device *dev, db_buffer *buf) {
+  struct hcq_import *i = buf->imports;
+  while (i && i->memory->dev != dev) i = i->next;
+  if (i) return i;
+  i = malloc(sizeof *i);
+  if (!i) return db_fail_null(-ENOMEM, "%s: out of host memory", dev->name);
+  *i = (struct hcq_import){.next = buf->imports, .next_of_device = dev->imports, .of = buf};
+  i->memory = buffer_new(dev, buf->size, DB_BUFFER_HOST, true, buf->host);
+  if (!i->memory) {
+    free(i);
+    return NULL;
+  }
+  return buf->imports = dev->imports = i;
+}
+
+int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
+  if (buf->dev->machine == dev->machine) return dev->ops->reach(dev, buf);
+  if (dev->ops->is_host && buf->host) {
+    *address = (uint64_t)(uintptr_t)buf->host;
+    return 0;
+  }
+  if (!(buf->flags & DB_BUFFER_HOST) && !buf->dev->ops->is_host)
+    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s that is not the host's", dev->name,
+                   buf->dev->name);
+  pthread_mutex_lock(&imports_lock);
+  struct hcq_import *i = import_of(dev, buf);
+  if (i) *address = i->memory->address;
+  pthread_mutex_unlock(&imports_lock);
+  return i ? 0 : -EXDEV;
+}
 
 /* ---- blocking copies ---- */
 

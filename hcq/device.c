@@ -148,6 +148,7 @@ static void device_destroy(struct hcq_object *object) {
   db_queue_release(dev->copier);
   for (int i = 0; i < 2; i++) hcq_ring_finish(dev->rings[i]);
   if (dev->staging) hcq_release(&dev->staging->object);
+  hcq_imports_drop(dev);
   hcq_signals_free(dev);
   struct hcq_machine *m = dev->machine;
   dev->ops->close(dev);

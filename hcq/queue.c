@@ -46,11 +46,10 @@ static int hold_signal(db_queue *q, db_signal *sig) {
   return sig->dev == q->dev ? 0 : hcq_queue_hold(q, &sig->dev->object);
 }
 
-static int hold_buffer(db_queue *q, db_buffer *buf) {
-  if (buf->dev != q->dev) {
-    int err = q->dev->ops->reach(q->dev, buf);
-    if (err) return err;
-  }
+/* *address: the buffer's for this queue. */
+static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
+  int err = hcq_buffer_reach(q->dev, buf, address);
+  if (err) return err;
   return buf->internal && buf->dev == q->dev ? 0 : hcq_queue_hold(q, &buf->object);
 }
 
@@ -271,17 +270,16 @@ static int note_wait(db_queue *q, const db_signal *sig) {
   return 0;
 }
 
-/* *count: value as the hardware stores it. */
-static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint32_t *count) {
+/* *address: of the slot for this queue; *count: value as the hardware stores it. */
+static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *address, uint32_t *count) {
   if (sig->ring) value = value > sig->ring->base ? value - sig->ring->base : 0;
   *count = (uint32_t)value;
   if (value > HCQ_SIGNAL_MAX)
     return db_fail(-EOVERFLOW, "%s: not supported: signal value %llu, hardware waits compare 32 bits", q->dev->name,
                    (unsigned long long)value);
-  if (sig->dev != q->dev) {
-    int err = q->dev->ops->reach(q->dev, sig->page->memory);
-    if (err) return err;
-  }
+  int err = hcq_buffer_reach(q->dev, sig->page->memory, address);
+  if (err) return err;
+  *address += sig->address - sig->page->memory->address;
   return hold_signal(q, sig);
 }
 
@@ -324,12 +322,13 @@ void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch lik
 int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
   int err = begin(q);
   if (err) return err;
+  uint64_t address;
   uint32_t count;
   q->vary[0] = slot;
   if (slot && sig->ring)
     return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
-  if (!(err = check_signal(q, sig, value, &count)) && !(err = note_wait(q, sig)))
-    err = q->dev->ops->wait(q, sig->address, count);
+  if (!(err = check_signal(q, sig, value, &address, &count)) && !(err = note_wait(q, sig)))
+    err = q->dev->ops->wait(q, address, count);
   return end(q, err);
 }
 
@@ -342,16 +341,18 @@ int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned s
   if (err) return err;
   q->vary[0] = slot;
   if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
+  uint64_t address;
   uint32_t count;
-  if (!(err = check_signal(q, sig, value, &count))) err = q->dev->ops->signal(q, sig->address, count);
+  if (!(err = check_signal(q, sig, value, &address, &count))) err = q->dev->ops->signal(q, address, count);
   return end(q, err);
 }
 
 int db_queue_timestamp(db_queue *q, db_signal *sig) {
   int err = begin(q);
   if (err) return err;
+  uint64_t address;
   uint32_t count;
-  if (!(err = check_signal(q, sig, 0, &count))) err = q->dev->ops->timestamp(q, sig->address + HCQ_STAMP_OFFSET);
+  if (!(err = check_signal(q, sig, 0, &address, &count))) err = q->dev->ops->timestamp(q, address + HCQ_STAMP_OFFSET);
   if (!err) sig->stamper = q->dev;
   return end(q, err);
 }
@@ -392,9 +393,10 @@ static int fill_arguments(db_queue *q, db_program *prog, const struct db_arg *ar
       if (p->size != 8)
         return db_fail(-EINVAL, "%s: kernel %s: argument %u (%s) is a value of %u bytes, not a buffer", q->dev->name,
                        prog->name, i, p->name, p->size);
-      int err = hold_buffer(q, a->buffer);
+      uint64_t address;
+      int err = hold_buffer(q, a->buffer, &address);
       if (err) return err;
-      uint64_t address = a->buffer->address + a->bits;
+      address += a->bits;
       memcpy(at, &address, 8);
       hcq_patch_memory(q, a->slot, at, (struct hcq_patch){.bytes = 8, .add = a->bits, .is_buffer = true});
     } else if (a->slot && p->size > 8) {
@@ -461,12 +463,13 @@ static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer
     return db_fail(-EINVAL, "%s: copy of %zu bytes from offset %zu of %zu to offset %zu of %zu exceeds a buffer",
                    dev->name, n, src_offset, src->size, dst_offset, dst->size);
   if (!n) return 0;
-  uint64_t d = dst->address + dst_offset, s = src->address + src_offset;
-  if (d < s + n && s < d + n) return db_fail(-EINVAL, "%s: copy of %zu bytes between overlapping ranges", dev->name, n);
-  int err = hold_buffer(q, dst);
-  if (!err) err = hold_buffer(q, src);
-  if (!err) err = dev->ops->copy(q, d, s, n);
+  uint64_t d, s;
+  int err = hold_buffer(q, dst, &d);
+  if (!err) err = hold_buffer(q, src, &s);
   if (err) return err;
+  d += dst_offset, s += src_offset;
+  if (d < s + n && s < d + n) return db_fail(-EINVAL, "%s: copy of %zu bytes between overlapping ranges", dev->name, n);
+  if ((err = dev->ops->copy(q, d, s, n))) return err;
   q->ncopies++;
   dev->counters.copies++;
   return 0;

@@ -155,8 +155,9 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
   if (offset > buffer->size)
     return db_fail(-EINVAL, "%s: slot %u: offset %zu in a buffer of %zu bytes", r->dev->name, slot, offset,
                    buffer->size);
-  int err = buffer->dev == r->dev ? 0 : r->dev->ops->reach(r->dev, buffer);
-  if (!err) err = set(r, s, buffer->address + offset);
+  uint64_t address;
+  int err = hcq_buffer_reach(r->dev, buffer, &address);
+  if (!err) err = set(r, s, address + offset);
   if (err || s->buffer == buffer) return err;
   if (s->buffer && (err = settle(r))) return err; /* the same address can belong to another buffer by now */
   hcq_retain(&buffer->object);

@@ -167,6 +167,7 @@ static enum cp_status timestamp(struct amd_queue *q, const uint32_t *p, uint32_t
 
 static enum cp_status gcr_req(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   if (FIELD(GCR_REQ, VMID)) return BAD("GCR_REQ: VMID belongs to the kernel");
+  race_acquire(q->race);
   return CP_DONE;
 }
 

@@ -253,9 +253,6 @@ void nv_free(db_buffer *buf) {
 }
 
 int nv_reach(db_device *base, db_buffer *buf) {
-  if (buf->dev->machine != base->machine)
-    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s; import host memory with db_import_host",
-                   base->name, buf->dev->name);
   if (buf->reached >> base->index & 1) return 0;
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
   int rc;
