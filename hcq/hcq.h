@@ -74,7 +74,11 @@ int db_devices(struct db_device_info *out, int cap);
 /* Waits until everything submitted to any queue of dev has finished. */
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
 
-/* ---- buffers ---- */
+/* ---- buffers ----
+ *
+ * Devices of one machine use each other's buffers where its topology allows. Devices of different machines ("CPU", "AMD",
+ * "NV" and each emulated one are machines) use each other's host memory: DB_BUFFER_HOST, imported, all of the CPU's; so
+ * their queues also wait for each other's signals. The CPU uses whatever the host can address. */
 
 enum db_buffer_flags {
   DB_BUFFER_HOST = 1 << 0,    /* host memory, mapped for both sides (staging, kernargs) */
