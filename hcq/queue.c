@@ -363,8 +363,9 @@ int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
   if (!buf->host || offset % DB_STAMP_BYTES || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES)
     err = db_fail(-EINVAL, "%s: a stamp at offset %zu of a buffer of %zu bytes%s", q->dev->name, offset, buf->size,
                   buf->host ? "" : " that the host does not map");
-  if (!err) err = hold_buffer(q, buf);
-  if (!err) err = q->dev->ops->timestamp(q, buf->address + offset);
+  uint64_t address;
+  if (!err) err = hold_buffer(q, buf, &address);
+  if (!err) err = q->dev->ops->timestamp(q, address + offset);
   return end(q, err);
 }
 
