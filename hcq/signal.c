@@ -1,5 +1,12 @@
-/* Signals: slots in pages of host memory that every queue of a device can write, and the host's way of waiting on them.
- */
+/* Signals: slots in pages of host memory that every queue of every device can read and write, and the host's way of waiting
+ * on them.
+ *
+ * Whoever sees a value, on whatever machine, sees what was written before it, since all write what came before out to
+ * system scope and only then the value. A compute queue of AMD: RELEASE_MEM writes the caches back at the end of the pipe;
+ * its copy queue: GCR_REQ does so before the FENCE; both store past the caches, host memory being mapped as uncached.
+ * NVIDIA: kernels end with a system membar and copies with a flush, and the semaphore's release waits for the engine to be
+ * idle. The CPU: a release store. Who waits drops from its caches what may be older than the signal (ACQUIRE_MEM, GCR_REQ,
+ * a QMD's invalidations, an acquiring load). */
 #include "backend.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -90,7 +90,13 @@ struct amd_device {
 static inline struct amd_device *amd_device(db_device *dev) { return (struct amd_device *)dev; }
 
 /* memory.c */
-enum amd_memory_kind { AMD_MEMORY_DEVICE, AMD_MEMORY_DEVICE_MAPPED, AMD_MEMORY_HOST, AMD_MEMORY_USER };
+enum amd_memory_kind {
+  AMD_MEMORY_DEVICE,
+  AMD_MEMORY_DEVICE_MAPPED,
+  AMD_MEMORY_HOST,   /* the driver's, for what it maps itself */
+  AMD_MEMORY_PINNED, /* host pages at the device's address, which other drivers can pin, too */
+  AMD_MEMORY_USER,   /* the caller's pages */
+};
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
                      struct amd_memory *out);
 void amd_memory_free(struct amd_device *dev, struct amd_memory *m);

@@ -11,12 +11,13 @@
 static const struct {
   const char *name;
   uint32_t flags;
-  bool host; /* mapped for the host through the render node */
+  enum { NOWHERE, RENDER_NODE, ANONYMOUS } host; /* what the host maps at the same address */
 } kinds[] = {
-    [AMD_MEMORY_DEVICE] = {"device", KFD_MEM_VRAM, false},
-    [AMD_MEMORY_DEVICE_MAPPED] = {"host-addressable device", KFD_MEM_VRAM | KFD_MEM_PUBLIC, true},
-    [AMD_MEMORY_HOST] = {"host", KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_PUBLIC, true},
-    [AMD_MEMORY_USER] = {"imported host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, false},
+    [AMD_MEMORY_DEVICE] = {"device", KFD_MEM_VRAM, NOWHERE},
+    [AMD_MEMORY_DEVICE_MAPPED] = {"host-addressable device", KFD_MEM_VRAM | KFD_MEM_PUBLIC, RENDER_NODE},
+    [AMD_MEMORY_HOST] = {"host", KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_PUBLIC, RENDER_NODE},
+    [AMD_MEMORY_PINNED] = {"host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, ANONYMOUS},
+    [AMD_MEMORY_USER] = {"imported host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, NOWHERE},
 };
 
 /* Address space that nothing else gets; PROT_NONE pages cost nothing. */
@@ -34,6 +35,18 @@ static int reserve(struct amd_device *dev, struct amd_memory *m) {
   return 0;
 }
 
+/* Shared pages: after a fork a private one could be another than the device's. */
+static int map_host(struct amd_device *dev, const struct amd_memory *m, enum amd_memory_kind kind, uint64_t offset) {
+  struct os *os = dev->kfd->os;
+  bool anonymous = kinds[kind].host == ANONYMOUS;
+  void *p = os->mmap(os, (void *)(uintptr_t)m->va, m->size, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_FIXED | (anonymous ? MAP_ANONYMOUS : 0), anonymous ? -1 : dev->node->drm_fd,
+                     (off_t)offset);
+  if (!os_map_failed(p)) return 0;
+  return db_fail((int)(intptr_t)p, "%s: mapping %llu bytes of %s memory for the host: %s", dev->base.name,
+                 (unsigned long long)m->size, kinds[kind].name, strerror((int)-(intptr_t)p));
+}
+
 int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
   uint32_t gpu = dev->node->gpu_id;
   struct kfd_map_memory map = {.handle = m->handle, .device_ids_array_ptr = (uint64_t)(uintptr_t)&gpu, .n_devices = 1};
@@ -46,10 +59,11 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
 
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
                      struct amd_memory *out) {
-  struct os *os = dev->kfd->os;
   *out = (struct amd_memory){.size = (size + PAGE - 1) & ~(uint64_t)(PAGE - 1)};
   int err = reserve(dev, out);
   if (err) return err;
+  if (kinds[kind].host == ANONYMOUS && (err = map_host(dev, out, kind, 0))) goto out;
+  if (kinds[kind].host == ANONYMOUS) user = (void *)(uintptr_t)out->va;
   struct kfd_alloc_memory a = {
       .va_addr = out->va,
       .size = out->size,
@@ -70,15 +84,7 @@ int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind
     goto out;
   }
   out->handle = a.handle;
-  if (kinds[kind].host) {
-    void *p = os->mmap(os, (void *)(uintptr_t)out->va, out->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                       dev->node->drm_fd, (off_t)a.mmap_offset);
-    if (os_map_failed(p)) {
-      err = db_fail((int)(intptr_t)p, "%s: mapping %llu bytes of %s memory for the host: %s", dev->base.name,
-                    (unsigned long long)out->size, kinds[kind].name, strerror((int)-(intptr_t)p));
-      goto out;
-    }
-  }
+  if (kinds[kind].host == RENDER_NODE && (err = map_host(dev, out, kind, a.mmap_offset))) goto out;
   err = amd_memory_map(dev, out);
   out->mapped = !err;
 out:
@@ -97,8 +103,8 @@ static void unmap_from(struct amd_device *dev, uint64_t handle, uint64_t devices
 static void release(struct amd_device *dev, struct amd_memory *m, uint64_t devices) {
   struct os *os = dev->kfd->os;
   unmap_from(dev, m->handle, devices);
-  if (m->reservation) os->munmap(os, m->reservation, m->reserved);
   if (m->handle) kfd_ioctl(dev->kfd, KFD_FREE_MEMORY, &(struct kfd_free_memory){.handle = m->handle});
+  if (m->reservation) os->munmap(os, m->reservation, m->reserved); /* pages that KFD knows would be evicted first */
   *m = (struct amd_memory){0};
 }
 
@@ -118,15 +124,15 @@ static void adopt(db_buffer *buf, const struct amd_memory *m, uint64_t offset) {
 
 int amd_alloc(db_buffer *buf) {
   struct amd_device *dev = amd_device(buf->dev);
-  enum amd_memory_kind kind = buf->flags & DB_BUFFER_HOST      ? AMD_MEMORY_HOST
+  enum amd_memory_kind kind = buf->flags & DB_BUFFER_HOST      ? AMD_MEMORY_PINNED
                               : buf->flags & DB_BUFFER_CPU_MAP ? AMD_MEMORY_DEVICE_MAPPED
                                                                : AMD_MEMORY_DEVICE;
   struct amd_memory m;
   int err = amd_memory_alloc(dev, buf->size, kind, NULL, &m);
   if (err) return err;
   adopt(buf, &m, 0);
-  if (kinds[kind].host) buf->host = (uint8_t *)(uintptr_t)m.va;
-  buf->direct = kind == AMD_MEMORY_HOST;
+  if (kinds[kind].host != NOWHERE) buf->host = (uint8_t *)(uintptr_t)m.va;
+  buf->direct = kind == AMD_MEMORY_PINNED;
   dev->cpu_mapped += kind == AMD_MEMORY_DEVICE_MAPPED && !buf->internal;
   return 0;
 }

@@ -19,7 +19,7 @@
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 
-enum { FOR_GPU = 1, FOR_HOST = 2 };
+enum { FOR_GPU = 1, FOR_HOST = 2 /* through the driver */, ANONYMOUS = 4 };
 #define SYSTEM(coherency)                                                                                              \
   RM_CLASS_MEMORY_SYSTEM, RM_ATTR_LOCATION(RM_LOCATION_PCI) | RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS) |       \
                               RM_ATTR_COHERENCY(coherency)
@@ -35,6 +35,7 @@ static const struct {
                         FOR_GPU | FOR_HOST},
     [NV_MEMORY_HOST] = {"host", SYSTEM(RM_CACHED), FOR_GPU | FOR_HOST},
     [NV_MEMORY_NOTIFIER] = {"uncached host", SYSTEM(RM_UNCACHED), FOR_HOST},
+    [NV_MEMORY_PINNED] = {"host", RM_CLASS_OS_DESCRIPTOR, 0, FOR_GPU | ANONYMOUS},
     [NV_MEMORY_USER] = {"imported host", RM_CLASS_OS_DESCRIPTOR, 0, FOR_GPU},
 };
 
@@ -84,7 +85,8 @@ static uint32_t page_of(enum nv_memory_kind kind, uint64_t size) {
 }
 
 static int new_object(struct nv_device *dev, struct nv_memory *m, enum nv_memory_kind kind, void *user) {
-  if (kind == NV_MEMORY_USER) return rm_pin_host(dev->machine, dev->fd, dev->device, user, m->size, &m->handle);
+  if (kinds[kind].class == RM_CLASS_OS_DESCRIPTOR)
+    return rm_pin_host(dev->machine, dev->fd, dev->device, user, m->size, &m->handle);
   bool local = kinds[kind].class == RM_CLASS_MEMORY_LOCAL;
   uint32_t page = page_of(kind, m->size);
   struct rm_memory_alloc a = {
@@ -146,8 +148,8 @@ static void out_of_memory(struct nv_device *dev, enum nv_memory_kind kind, uint6
 
 static void release(struct nv_machine *machine, uint32_t device, struct nv_memory *m) {
   if (m->range) uvm_range_free(machine, m->va, m->size);
-  if (m->reservation) machine->os->munmap(machine->os, m->reservation, m->reserved);
   rm_object_free(machine, device, &m->handle);
+  if (m->reservation) machine->os->munmap(machine->os, m->reservation, m->reserved);
   *m = (struct nv_memory){0};
 }
 
@@ -157,7 +159,15 @@ static int memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kin
   uint32_t page = page_of(kind, size);
   int err = nv_memory_reserve(machine, align_up(size, page), page, low, out);
   if (err) return err;
-  int rc = new_object(dev, out, kind, user);
+  int rc = 0;
+  if (kinds[kind].mapped & ANONYMOUS) {
+    /* Shared: after a fork a private page could be another than the device's. */
+    user = (void *)(uintptr_t)out->va;
+    void *p = machine->os->mmap(machine->os, user, out->size, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (os_map_failed(p)) rc = (int)(intptr_t)p;
+  }
+  if (!rc) rc = new_object(dev, out, kind, user);
   if (rc) {
     err = rm_error(dev->base.name, rc, "allocating %llu bytes of %s memory", (unsigned long long)out->size,
                    kinds[kind].name);
@@ -197,7 +207,7 @@ void nv_memory_free(struct nv_device *dev, struct nv_memory *m) { release(dev->m
 
 static enum nv_memory_kind kind_of(const db_buffer *buf) {
   return buf->imported                    ? NV_MEMORY_USER
-         : buf->flags & DB_BUFFER_HOST    ? NV_MEMORY_HOST
+         : buf->flags & DB_BUFFER_HOST    ? NV_MEMORY_PINNED
          : buf->flags & DB_BUFFER_CPU_MAP ? NV_MEMORY_DEVICE_MAPPED
                                           : NV_MEMORY_DEVICE;
 }
@@ -226,12 +236,12 @@ static void adopt(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
 int nv_alloc(db_buffer *buf) {
   enum nv_memory_kind kind = kind_of(buf);
   struct nv_memory m;
-  /* The device's own host memory holds what the hardware addresses with 40 bits. */
-  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_HOST, &m);
+  /* The device's own host memory, imported or not, holds what the hardware addresses with 40 bits. */
+  int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_PINNED, &m);
   if (err) return err;
   adopt(buf, &m, 0);
-  if (kinds[kind].mapped & FOR_HOST) buf->host = (uint8_t *)(uintptr_t)m.va;
-  buf->direct = kind == NV_MEMORY_HOST;
+  if (kinds[kind].mapped & (FOR_HOST | ANONYMOUS)) buf->host = (uint8_t *)(uintptr_t)m.va;
+  buf->direct = kind == NV_MEMORY_PINNED;
   return 0;
 }
 
@@ -239,7 +249,7 @@ int nv_import(db_buffer *buf, void *host) {
   uintptr_t first = (uintptr_t)host & ~(uintptr_t)(PAGE - 1),
             last = ((uintptr_t)host + buf->size + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
   struct nv_memory m;
-  int err = memory_alloc(nv_device(buf->dev), last - first, NV_MEMORY_USER, (void *)first, false, &m);
+  int err = memory_alloc(nv_device(buf->dev), last - first, NV_MEMORY_USER, (void *)first, buf->internal, &m);
   if (err) return err;
   adopt(buf, &m, (uintptr_t)host - first);
   buf->host = host;

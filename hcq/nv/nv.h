@@ -43,6 +43,7 @@ enum nv_memory_kind {
   NV_MEMORY_FIFO,          /* the same, physically contiguous */
   NV_MEMORY_HOST,
   NV_MEMORY_NOTIFIER, /* uncached host memory that no GPU maps */
+  NV_MEMORY_PINNED,   /* host pages at the device's address, which other drivers can pin, too */
   NV_MEMORY_USER,     /* the caller's pages */
 };
 /* Addresses that a plain GPFIFO entry and SEND_PCAS_A can name end here (40 bits). */

@@ -561,7 +561,9 @@ static int script_ioctl(struct os *os, int fd, unsigned long request, void *arg)
 static void *script_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   int err = fallible();
   if (err) return (void *)(intptr_t)(err < 0 ? err : -EIO);
-  if (fd < 0) {
+  if (fd < 0 && flags & MAP_FIXED) {
+    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages for RM to pin */
+  } else if (fd < 0) {
     assert_int_equal(prot, PROT_NONE);
     k.reservations++;
   } else {

@@ -168,6 +168,8 @@ static void *fake_mmap(struct os *os, void *addr, size_t len, int prot, int flag
   if (fd >= DRM_FD) {
     assert_true(flags & MAP_FIXED);
     flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  } else if (flags & MAP_FIXED) {
+    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages for KFD to pin */
   } else {
     assert_int_equal(prot, PROT_NONE);
     k.reservations++;
@@ -374,7 +376,8 @@ static void memory_kinds(void **state) {
   } cases[] = {
       {db_alloc(dev, 5000, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC | KFD_MEM_GTT, false},
       {db_alloc(dev, 5000, DB_BUFFER_CPU_MAP), KFD_MEM_VRAM | KFD_MEM_PUBLIC, KFD_MEM_GTT, true},
-      {db_alloc(dev, 5000, DB_BUFFER_HOST), KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, KFD_MEM_VRAM, true},
+      {db_alloc(dev, 5000, DB_BUFFER_HOST), KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED,
+       KFD_MEM_VRAM | KFD_MEM_GTT, true},
       {db_import_host(dev, mine + 3, 9000), KFD_MEM_USERPTR, KFD_MEM_VRAM | KFD_MEM_GTT, true},
       {db_alloc(dev, 4 << 20, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC, false},
   };
