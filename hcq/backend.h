@@ -180,9 +180,12 @@ struct hcq_batch { /* one submission */
   db_program *last_program;
 };
 
+enum { HCQ_QUEUES = 4, HCQ_RINGS = 2 * HCQ_QUEUES }; /* queues of a kind that a device has at most, and of both */
+
 struct hcq_ring {
   db_device *dev;
   enum db_queue_kind kind;
+  unsigned index; /* among those of its kind */
   db_signal *timeline;
   uint64_t submitted;  /* timeline value of the last submission */
   uint64_t base, turn; /* timeline value where the hardware's count is 0; it counts up to turn */
@@ -246,7 +249,9 @@ struct db_device {
   char name[160], arch[24], description[96];
   struct db_device_counters counters;
   struct hcq_signal_page *signal_pages;
-  struct hcq_ring *rings[2]; /* by enum db_queue_kind */
+  /* By hcq_ring_place: the first of each kind is at the kind; others are made on first use, NULL before. */
+  struct hcq_ring *_Atomic rings[HCQ_RINGS];
+  unsigned nqueues[2]; /* by enum db_queue_kind: how many there can be */
   db_buffer *staging;
   db_queue *copier; /* of db_buffer_read and write */
   struct hcq_import *imports;
@@ -262,8 +267,10 @@ struct hcq_found {
 struct hcq_backend {
   const char *vendor;
   const char *isa; /* of an emulated device, for messages; NULL: there are none */
-  /* Makes a device with its rings; begins with hcq_device_init. */
+  /* Makes a device with the first ring of each kind; begins with hcq_device_init. */
   int (*open)(struct hcq_machine *machine, unsigned index, const char *name, db_device **out);
+  /* Makes another one, in dev->rings, or undoes what it has begun. NULL where there are no others. */
+  int (*ring_create)(db_device *dev, enum db_queue_kind kind, unsigned index);
   /* Stops the hardware queues for good; false when something still runs and its memory must not be freed. Called any
    * number of times. */
   bool (*halt)(db_device *dev);
@@ -359,21 +366,27 @@ static inline uint32_t hcq_ring_count(const struct hcq_ring *ring, uint64_t valu
   return (uint32_t)(value - ring->base);
 }
 
+/* The device's ring, which may be made now. */
+struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsigned index);
+static inline unsigned hcq_ring_place(enum db_queue_kind kind, unsigned index) { return (unsigned)kind + 2 * index; }
+
 /* ---- queue.c ---- */
-int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind);
+int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind, unsigned index);
 /* Also of a ring that was never initialized. */
 void hcq_ring_finish(struct hcq_ring *ring);
+/* "compute", "copy", "compute 1": for messages. */
+const char *hcq_ring_name(const struct hcq_ring *ring);
 /* Drops what finished submissions held. */
 void hcq_ring_retire(struct hcq_ring *ring);
 /* Drops what all submissions held, of a halted device. */
 void hcq_ring_drop(struct hcq_ring *ring);
-/* The kernel that runs now or ran last before the ring stopped at its present value; NULL when none was in flight. */
-const char *hcq_ring_running(const struct hcq_ring *ring);
+/* The kernel that runs now or ran last on a device that stands still, for messages. */
+const char *hcq_device_running(const db_device *dev);
 /* Keeps object alive until what is being recorded has finished. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
-db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal);
+db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
 /* Room for one more submission that holds so many objects, and its entry once it was submitted. */
 int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits);
 void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,

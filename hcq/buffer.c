@@ -146,7 +146,7 @@ int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
 /* ---- blocking copies ---- */
 
 static int copier(db_device *dev) {
-  if (!dev->copier && !(dev->copier = hcq_queue_new(dev, DB_QUEUE_COPY, true))) return -ENOMEM;
+  if (!dev->copier && !(dev->copier = hcq_queue_new(dev, DB_QUEUE_COPY, 0, true))) return -ENOMEM;
   if (!dev->staging && !(dev->staging = hcq_buffer_new(dev, 2 * STAGING_HALF, DB_BUFFER_HOST, true))) return -ENOMEM;
   return 0;
 }
@@ -157,12 +157,14 @@ static int staged(db_buffer *buf, size_t offset, const uint8_t *from, uint8_t *t
   int err = copier(dev);
   if (err) return err;
   db_queue *q = dev->copier;
-  struct hcq_ring *compute = dev->rings[DB_QUEUE_COMPUTE];
   struct piece {
     uint64_t when;
     size_t at, n;
   } pieces[2] = {0};
-  if ((err = db_queue_wait(q, compute->timeline, compute->submitted))) goto out;
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    if (ring && ring != q->ring && (err = db_queue_wait(q, ring->timeline, ring->submitted))) goto out;
+  }
   size_t issued = 0;
   for (unsigned turn = 0; issued < n || pieces[0].n || pieces[1].n; turn ^= 1) {
     struct piece *p = &pieces[turn];

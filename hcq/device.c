@@ -146,7 +146,7 @@ static void device_destroy(struct hcq_object *object) {
   /* What still runs may use any of it: then all of it stays. */
   if (!dev->ops->halt(dev)) goto out;
   db_queue_release(dev->copier);
-  for (int i = 0; i < 2; i++) hcq_ring_finish(dev->rings[i]);
+  for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->rings[i]);
   if (dev->staging) hcq_release(&dev->staging->object);
   hcq_imports_drop(dev);
   hcq_signals_free(dev);
@@ -163,6 +163,7 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   dev->machine = machine;
   dev->os = machine->os;
   dev->index = index;
+  dev->nqueues[DB_QUEUE_COMPUTE] = dev->nqueues[DB_QUEUE_COPY] = 1;
   snprintf(dev->name, sizeof dev->name, "%s", name);
 }
 
@@ -214,11 +215,15 @@ db_device *db_device_retain(db_device *dev) {
 void hcq_device_drain(db_device *dev) {
   hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
   bool stuck = false;
-  for (int i = 0; i < 2; i++) stuck |= dev->rings[i]->stuck_at == hcq_signal_load(dev->rings[i]->timeline);
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    stuck |= ring && ring->stuck_at == hcq_signal_load(ring->timeline);
+  }
   if (db_device_synchronize(dev, stuck ? DRAIN_STUCK_NS : DRAIN_TIMEOUT_NS)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
     if (dev->ops->halt(dev))
-      for (int i = 0; i < 2; i++) hcq_ring_drop(dev->rings[i]);
+      for (int i = 0; i < HCQ_RINGS; i++)
+        if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
   }
   hcq_release(&dev->object);
 }
@@ -232,20 +237,41 @@ void db_close(db_device *dev) {
   hcq_release(&dev->object);
 }
 
+/* ---- queues ---- */
+
+struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsigned index) {
+  if (index >= dev->nqueues[kind])
+    return db_fail_null(-EINVAL, "%s: %s queue %u; there %s %u, numbered from 0", dev->name,
+                        kind == DB_QUEUE_COMPUTE ? "compute" : "copy", index, dev->nqueues[kind] == 1 ? "is" : "are",
+                        dev->nqueues[kind]);
+  unsigned at = hcq_ring_place(kind, index);
+  struct hcq_ring *ring = dev->rings[at];
+  if (ring) return ring;
+  pthread_mutex_lock(&registry.lock);
+  if (dev->rings[at] || !dev->ops->ring_create(dev, kind, index)) ring = dev->rings[at];
+  pthread_mutex_unlock(&registry.lock);
+  return ring;
+}
+
 /* ---- facts ---- */
 
 const char *db_device_name(const db_device *dev) { return dev->name; }
 const char *db_device_arch(const db_device *dev) { return dev->arch; }
 const char *db_device_description(const db_device *dev) { return dev->description; }
 void db_device_counters(const db_device *dev, struct db_device_counters *out) { *out = dev->counters; }
+unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind) {
+  return kind == DB_QUEUE_COMPUTE || kind == DB_QUEUE_COPY ? dev->nqueues[kind] : 0;
+}
 struct os *db_device_os(db_device *dev) { return dev->os; }
 unsigned db_device_index(const db_device *dev) { return dev->index; }
 
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
   uint64_t start = hcq_now_ns();
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    if (!ring) continue;
     uint64_t spent = hcq_now_ns() - start;
-    int err = db_wait(dev->rings[i]->timeline, dev->rings[i]->submitted, spent < timeout_ns ? timeout_ns - spent : 0);
+    int err = db_wait(ring->timeline, ring->submitted, spent < timeout_ns ? timeout_ns - spent : 0);
     if (err) return err;
   }
   return 0;
@@ -268,7 +294,7 @@ int hcq_rest(void) {
 static void release_waiters(db_device *lost) {
   pthread_mutex_lock(&registry.lock);
   for (db_device *dev = registry.devices; dev; dev = dev->next)
-    for (int i = 0; i < 2 && dev != lost && !dev->lost; i++) {
+    for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
       struct hcq_ring *ring = dev->rings[i];
       uint64_t done = ring && ring->timeline ? hcq_signal_load(ring->timeline) : 0;
       for (unsigned k = 0; ring && k < ring->nforeign; k++) {
@@ -279,7 +305,7 @@ static void release_waiters(db_device *lost) {
                  lost->name, lost->lost_reason);
       }
     }
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HCQ_RINGS; i++) {
     struct hcq_ring *ring = lost->rings[i];
     if (ring && ring->timeline)
       atomic_store_explicit(&ring->timeline->slot->value, hcq_ring_count(ring, ring->submitted), memory_order_release);
@@ -291,11 +317,15 @@ void hcq_device_check_others(db_device *dev) {
   pthread_mutex_lock(&registry.lock);
   for (db_device *d = registry.devices; d; d = d->next) {
     bool awaited = false;
-    for (int i = 0; i < 2; i++)
-      for (unsigned k = 0; k < dev->rings[i]->nforeign; k++)
-        awaited |= dev->rings[i]->foreign[k].dev == d &&
-                   dev->rings[i]->foreign[k].value > hcq_signal_load(dev->rings[i]->timeline);
-    if (awaited && !d->lost) d->ops->sleep(d, d->rings[0]->timeline, d->rings[0]->submitted, 0);
+    for (int i = 0; i < HCQ_RINGS; i++) {
+      const struct hcq_ring *ring = dev->rings[i];
+      for (unsigned k = 0; ring && k < ring->nforeign; k++)
+        awaited |= ring->foreign[k].dev == d && ring->foreign[k].value > hcq_signal_load(ring->timeline);
+    }
+    if (awaited && !d->lost) {
+      const struct hcq_ring *any = d->rings[0];
+      d->ops->sleep(d, any->timeline, any->submitted, 0);
+    }
   }
   pthread_mutex_unlock(&registry.lock);
 }

@@ -145,8 +145,13 @@ struct db_arg {
   unsigned slot; /* of a recording to bind: what replays may change; 0: fixed */
 };
 
-/* A recorder for the device's queue of that kind. */
+/* A recorder for the device's first queue of that kind, where what orders itself by submission order belongs. */
 db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind);
+/* For another one, from 0 on, that runs beside the others: what orders them is waits. A hardware queue is made on first
+ * use. */
+db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index);
+/* How many of that kind the device has, at least 1. */
+unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind);
 void db_queue_release(db_queue *q);
 
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware waits until sig >= value */

@@ -114,14 +114,21 @@ static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_
 
 /* ---- hardware queues ---- */
 
-int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind) {
+int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind, unsigned index) {
   ring->dev = dev;
   ring->kind = kind;
+  ring->index = index;
   ring->stuck_at = UINT64_MAX;
   ring->turn = HCQ_SIGNAL_MAX;
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
   return ring->timeline ? 0 : -ENOMEM;
+}
+
+const char *hcq_ring_name(const struct hcq_ring *ring) {
+  static const char *const names[HCQ_RINGS] = {"compute",   "copy",   "compute 1", "copy 1",
+                                               "compute 2", "copy 2", "compute 3", "copy 3"};
+  return names[hcq_ring_place(ring->kind, ring->index)];
 }
 
 static void retire_to(struct hcq_ring *ring, uint64_t value) {
@@ -162,7 +169,8 @@ void hcq_ring_finish(struct hcq_ring *ring) {
   ring->timeline = NULL;
 }
 
-const char *hcq_ring_running(const struct hcq_ring *ring) {
+/* The kernel that runs now or ran last before the ring stopped at its present value; NULL when none was in flight. */
+static const char *running(const struct hcq_ring *ring) {
   uint64_t value = hcq_signal_load(ring->timeline);
   const char *last = NULL;
   for (uint64_t i = ring->batches_head; i != ring->batches_tail; i++) {
@@ -171,6 +179,16 @@ const char *hcq_ring_running(const struct hcq_ring *ring) {
     if (b->value > value && last) break;
   }
   return last;
+}
+
+const char *hcq_device_running(const db_device *dev) {
+  const char *found = NULL;
+  for (unsigned i = 0; i < HCQ_QUEUES && !found; i++) {
+    const struct hcq_ring *ring = dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
+    if (ring && hcq_signal_load(ring->timeline) < ring->submitted) found = running(ring);
+  }
+  if (!found && dev->rings[DB_QUEUE_COMPUTE]) found = running(dev->rings[DB_QUEUE_COMPUTE]);
+  return found ? found : "none";
 }
 
 /* Grows a circular array whose capacity is a power of two; positions keep counting up. */
@@ -189,21 +207,27 @@ static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint6
 
 /* ---- recorders ---- */
 
-db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, bool internal) {
+db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal) {
   if (hcq_device_check(dev)) return NULL;
   if (kind != DB_QUEUE_COMPUTE && kind != DB_QUEUE_COPY)
     return db_fail_null(-EINVAL, "%s: unknown queue kind %d", dev->name, (int)kind);
+  struct hcq_ring *ring = hcq_device_ring(dev, kind, index);
+  if (!ring) return NULL;
   db_queue *q = calloc(1, sizeof *q);
   if (!q) return db_fail_null(-ENOMEM, "%s: out of host memory for a queue", dev->name);
   q->dev = dev;
-  q->ring = dev->rings[kind];
+  q->ring = ring;
   q->internal = internal;
   q->batch = atomic_fetch_add(&next_batch, 1);
   if (!internal) hcq_retain(&dev->object);
   return q;
 }
 
-db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) { return hcq_queue_new(dev, kind, false); }
+db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) { return hcq_queue_new(dev, kind, 0, false); }
+
+db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index) {
+  return hcq_queue_new(dev, kind, index, false);
+}
 
 void hcq_queue_reset(db_queue *q) {
   hcq_chunks_give(q->ring, q->full); /* what was recorded never ran: their previous use still counts */

@@ -9,6 +9,7 @@
  * a QMD's invalidations, an acquiring load). */
 #include "backend.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -100,14 +101,12 @@ uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t off
 }
 
 static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) {
-  const char *what = !sig->ring                            ? "a signal"
-                     : sig->ring->kind == DB_QUEUE_COMPUTE ? "the compute queue"
-                                                           : "the copy queue";
+  char what[32] = "a signal";
+  if (sig->ring) snprintf(what, sizeof what, "the %s queue", hcq_ring_name(sig->ring));
   if (sig->ring && timeout_ns >= STUCK_NS) sig->ring->stuck_at = hcq_signal_load(sig);
-  const char *kernel = hcq_ring_running(sig->dev->rings[DB_QUEUE_COMPUTE]);
   return db_fail(-ETIMEDOUT, "%s: %s did not reach %llu within %.3f s: it is at %llu; kernel running or last run: %s",
                  sig->dev->name, what, (unsigned long long)value, (double)timeout_ns * 1e-9,
-                 (unsigned long long)hcq_signal_load(sig), kernel ? kernel : "none");
+                 (unsigned long long)hcq_signal_load(sig), hcq_device_running(sig->dev));
 }
 
 /* A timeline's value that was reached because a device was lost. */

@@ -1,5 +1,5 @@
-/* AMD GPUs through the kernel's compute driver. One process state per machine, one device per GPU, two hardware queues
- * per device.
+/* AMD GPUs through the kernel's compute driver. One process state per machine, one device per GPU, a compute and a
+ * copy queue per device, more on first use.
  *
  * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves
  * a range of the process's address space, whether the host maps it or not. */
@@ -14,6 +14,7 @@ struct amd_node {
   unsigned number; /* directory in the topology */
   uint32_t gpu_id, gfx_version, render_minor, domain, location;
   uint32_t simd_count, simd_per_cu, array_count, arrays_per_engine, scratch_slots_per_cu, xcc_count, lds_kib;
+  uint32_t cp_queues, sdma_engines;
   uint32_t save_area_size, ctl_stack_size, eop_size; /* 0 where the kernel leaves them to the formula */
   uint64_t vram_size;
   bool vram_public; /* the host can address all of it */
@@ -66,6 +67,7 @@ struct amd_queue {
   struct words head, tail;
   db_buffer *indirect; /* the latest indirect buffer and its last use */
   uint64_t indirect_last;
+  db_buffer *scratch; /* of its own: waves of two queues are given the same slots */
 };
 
 struct amd_device {
@@ -73,12 +75,11 @@ struct amd_device {
   struct kfd_process *kfd;
   struct amd_node *node;
   struct kfd_apertures apertures;
-  struct amd_queue queues[2];
-  void *doorbells; /* the mapped page, NULL before the first queue */
+  struct amd_queue queues[HCQ_RINGS]; /* by hcq_ring_place */
+  void *doorbells;                    /* the mapped page, NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* ids; 0 when not made */
 
-  db_buffer *scratch;
   uint32_t cpu_mapped; /* device buffers that the host writes over the bus */
   bool hdp_dirty;      /* the host wrote device memory since the last submission */
   uint64_t dispatches;
@@ -121,7 +122,7 @@ struct amd_save_sizes {
   uint64_t total;                     /* of the buffer */
 };
 struct amd_save_sizes amd_save_sizes(const struct amd_node *node);
-int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind);
+int amd_queue_create(db_device *dev, enum db_queue_kind kind, unsigned index);
 bool amd_halt(db_device *dev);
 void amd_queues_free(struct amd_device *dev);
 int amd_submit(db_queue *q, uint64_t value);

@@ -54,7 +54,6 @@ static int read_apertures(struct amd_device *dev) {
 
 static void amd_close(db_device *base) {
   struct amd_device *dev = amd_device(base);
-  if (dev->scratch) hcq_release(&dev->scratch->object);
   amd_events_destroy(dev);
   amd_queues_free(dev);
   free(dev);
@@ -87,17 +86,20 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   dev->node = node;
   hcq_device_init(&dev->base, machine, index, name);
   strcpy(dev->base.arch, node->arch);
+  const uint32_t has[2] = {node->cp_queues, node->sdma_engines};
+  for (int k = 0; k < 2; k++)
+    if (has[k]) dev->base.nqueues[k] = has[k] < HCQ_QUEUES ? has[k] : HCQ_QUEUES;
   describe(node, dev->base.description, sizeof dev->base.description);
   if ((err = acquire_vm(dev))) goto out;
   if ((err = read_apertures(dev))) goto out;
   if ((err = amd_clock_calibrate(dev))) goto out;
   if ((err = amd_events_create(dev))) goto out;
-  if ((err = amd_queue_create(dev, DB_QUEUE_COMPUTE))) goto out;
-  err = amd_queue_create(dev, DB_QUEUE_COPY);
+  if ((err = amd_queue_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
+  err = amd_queue_create(&dev->base, DB_QUEUE_COPY, 0);
 out:
   if (err) {
     amd_halt(&dev->base);
-    for (int i = 0; i < 2; i++) hcq_ring_finish(dev->base.rings[i]);
+    for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->base.rings[i]);
     hcq_signals_free(&dev->base);
     amd_close(&dev->base);
     return err;
@@ -131,6 +133,7 @@ const struct hcq_backend hcq_amd_backend = {
     .vendor = "AMD",
     .isa = "gfx1100",
     .open = amd_open,
+    .ring_create = amd_queue_create,
     .halt = amd_halt,
     .close = amd_close,
     .machine_close = amd_machine_close,

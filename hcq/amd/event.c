@@ -68,11 +68,6 @@ static void read_report(struct amd_device *dev, char *buf, size_t cap) {
   if (line) snprintf(buf, cap, "; %.*s", (int)strcspn(line + sizeof key - 1, "\n"), line + sizeof key - 1);
 }
 
-static const char *running(struct amd_device *dev) {
-  const char *kernel = hcq_ring_running(&dev->queues[DB_QUEUE_COMPUTE].base);
-  return kernel ? kernel : "none";
-}
-
 static void memory_exception(struct amd_device *dev, const struct kfd_memory_exception *x) {
   char report[700];
   read_report(dev, report, sizeof report);
@@ -84,8 +79,8 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
                     : x->not_present ? "page not mapped"
                                      : "page fault";
   hcq_device_lost(&dev->base, "%s: memory access fault at 0x%llx%s: %s; kernel running or last run: %s%s",
-                  dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why, running(dev),
-                  report);
+                  dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why,
+                  hcq_device_running(&dev->base), report);
 }
 
 static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
@@ -93,7 +88,7 @@ static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *
   read_report(dev, report, sizeof report);
   hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
                   x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
-                  x->memory_lost ? ", its memory is lost" : "", running(dev), report);
+                  x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base), report);
 }
 
 /* ---- waiting ---- */

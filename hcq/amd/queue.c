@@ -68,11 +68,23 @@ static int map_doorbells(struct amd_device *dev, uint64_t offset) {
   return 0;
 }
 
-int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind) {
-  struct amd_queue *aq = &dev->queues[kind];
-  aq->base.dev = &dev->base;
-  dev->base.rings[kind] = &aq->base;
-  int err = hcq_ring_init(&aq->base, &dev->base, kind);
+static void queue_destroy(struct amd_device *dev, struct amd_queue *aq) {
+  if (aq->created) kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
+  aq->created = false;
+}
+
+static void queue_free(struct amd_device *dev, struct amd_queue *aq) {
+  struct amd_memory *all[] = {&aq->ring, &aq->pointers, &aq->eop, &aq->save_area};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) amd_memory_free(dev, all[i]);
+  if (aq->indirect) hcq_release(&aq->indirect->object);
+  if (aq->scratch) hcq_release(&aq->scratch->object);
+  words_free(&aq->head);
+  words_free(&aq->tail);
+}
+
+static int create(struct amd_device *dev, struct amd_queue *aq) {
+  enum db_queue_kind kind = aq->base.kind;
+  int err = 0;
   if (!err) err = amd_memory_alloc(dev, RING_BYTES, AMD_MEMORY_HOST, NULL, &aq->ring);
   if (!err) err = amd_memory_alloc(dev, PAGE, AMD_MEMORY_HOST, NULL, &aq->pointers);
   if (err) return err;
@@ -104,8 +116,7 @@ int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind) {
     c.ctl_stack_size = save.ctl_stack;
   }
   if ((err = kfd_ioctl(dev->kfd, KFD_CREATE_QUEUE, &c)))
-    return db_fail(err, "%s: creating the %s queue: %s", dev->base.name, kind == DB_QUEUE_COMPUTE ? "compute" : "copy",
-                   strerror(-err));
+    return db_fail(err, "%s: creating the %s queue: %s", dev->base.name, hcq_ring_name(&aq->base), strerror(-err));
   aq->created = true;
   aq->id = c.queue_id;
   if ((err = map_doorbells(dev, c.doorbell_offset))) return err;
@@ -113,27 +124,32 @@ int amd_queue_create(struct amd_device *dev, enum db_queue_kind kind) {
   return 0;
 }
 
-static void queue_free(struct amd_device *dev, struct amd_queue *aq) {
-  struct amd_memory *all[] = {&aq->ring, &aq->pointers, &aq->eop, &aq->save_area};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) amd_memory_free(dev, all[i]);
-  if (aq->indirect) hcq_release(&aq->indirect->object);
-  words_free(&aq->head);
-  words_free(&aq->tail);
+int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
+  struct amd_device *dev = amd_device(base);
+  struct amd_queue *aq = &dev->queues[hcq_ring_place(kind, index)];
+  aq->base.dev = base;
+  int err = hcq_ring_init(&aq->base, base, kind, index);
+  if (!err) err = create(dev, aq);
+  if (err) {
+    queue_destroy(dev, aq);
+    hcq_ring_finish(&aq->base);
+    queue_free(dev, aq);
+    *aq = (struct amd_queue){0};
+    return err;
+  }
+  base->rings[hcq_ring_place(kind, index)] = &aq->base;
+  return 0;
 }
 
 bool amd_halt(db_device *base) {
   struct amd_device *dev = amd_device(base);
-  for (int i = 0; i < 2; i++) {
-    struct amd_queue *aq = &dev->queues[i];
-    if (aq->created) kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
-    aq->created = false;
-  }
+  for (int i = 0; i < HCQ_RINGS; i++) queue_destroy(dev, &dev->queues[i]);
   return true;
 }
 
 void amd_queues_free(struct amd_device *dev) {
   struct os *os = dev->kfd->os;
-  for (int i = 0; i < 2; i++) queue_free(dev, &dev->queues[i]);
+  for (int i = 0; i < HCQ_RINGS; i++) queue_free(dev, &dev->queues[i]);
   if (dev->doorbells) os->munmap(os, dev->doorbells, KFD_DOORBELL_MAP_SIZE);
   dev->doorbells = NULL;
 }
@@ -157,8 +173,7 @@ static int ring_reserve(struct amd_queue *aq, uint32_t n) {
     if (!start) start = now;
     if (now - start > RING_FULL_TIMEOUT_NS)
       return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     aq->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy", (double)RING_FULL_TIMEOUT_NS * 1e-9,
-                     hcq_ring_running(dev->rings[DB_QUEUE_COMPUTE]) ?: "none");
+                     hcq_ring_name(&aq->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev));
     dev->ops->sleep(dev, aq->base.timeline, 0, 1000000);
     if (dev->lost) return hcq_device_check(dev);
   }

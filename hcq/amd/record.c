@@ -75,26 +75,26 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 /* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be
  * immoderate: then fewer waves run at once. The buffer grows; recordings keep the one they were made with. */
 static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispatch *d) {
-  struct amd_device *dev = amd_device(q->dev);
-  const struct amd_node *n = dev->node;
+  struct amd_queue *aq = (struct amd_queue *)q->ring;
+  const struct amd_node *n = amd_device(q->dev)->node;
   uint32_t engines = amd_node_engines(n), slots = n->scratch_slots_per_cu * amd_node_cus(n);
   uint64_t wave = ((uint64_t)p->private_bytes * (p->wave32 ? 32 : 64) + 255) & ~255ull;
   uint64_t want = wave * slots < SCRATCH_BYTES_MAX ? wave * slots : SCRATCH_BYTES_MAX;
   if (wave * engines > want)
     return db_fail(-ENOMEM, "%s: kernel %s: not supported: %u bytes of private memory per work-item", q->dev->name,
                    p->base.name, p->private_bytes);
-  if (!dev->scratch || dev->scratch->size < want) {
+  if (!aq->scratch || aq->scratch->size < want) {
     db_buffer *bigger = hcq_buffer_new(q->dev, want, 0, true);
     if (!bigger) return -ENOMEM;
-    if (dev->scratch) hcq_release(&dev->scratch->object);
-    dev->scratch = bigger;
+    if (aq->scratch) hcq_release(&aq->scratch->object);
+    aq->scratch = bigger;
   }
-  uint64_t waves = dev->scratch->size / wave;
+  uint64_t waves = aq->scratch->size / wave;
   if (waves > slots) waves = slots;
-  d->scratch_base = dev->scratch->address;
+  d->scratch_base = aq->scratch->address;
   d->scratch_waves = (uint32_t)(waves / engines);
   d->scratch_wave_bytes = (uint32_t)wave;
-  return hcq_queue_hold(q, &dev->scratch->object);
+  return hcq_queue_hold(q, &aq->scratch->object);
 }
 
 static inline void put(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }

@@ -95,6 +95,8 @@ static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
       {"max_slots_scratch_cu", &n->scratch_slots_per_cu, 1},
       {"lds_size_in_kb", &n->lds_kib, 1},
       {"num_xcc", &n->xcc_count, 0},
+      {"num_cp_queues", &n->cp_queues, 0},
+      {"num_sdma_engines", &n->sdma_engines, 0},
       {"domain", &n->domain, 0},
       {"location_id", &n->location, 0},
       {"cwsr_size", &n->save_area_size, 0},

@@ -264,7 +264,7 @@ int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_
   dev->base.rings[kind] = &ring->base;
   ring->words = malloc(CPU_RING_WORDS * sizeof *ring->words);
   if (!ring->words) return db_fail(-ENOMEM, "%s: out of memory for a command ring", dev->base.name);
-  int err = hcq_ring_init(&ring->base, &dev->base, kind);
+  int err = hcq_ring_init(&ring->base, &dev->base, kind, 0);
   if (err) return err;
   if ((err = pthread_create(&ring->thread, NULL, ring_main, ring)))
     return db_fail(-err, "%s: cannot start a queue's thread: %s", dev->base.name, strerror(err));

@@ -1,34 +1,37 @@
-/* Channels: a group each, their ring and its memory, what the driver says of them, and their end. */
+/* Channels: their groups, their ring and its memory, what the driver says of them, and their end. */
 #include "rm.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXT_BYTES (64u << 20) /* addresses for a channel's context buffers */
-#define CONTEXT_ALIGN (2u << 20)
-#define FIFO_BYTES    (64u << 10)
+#define CONTEXT_BYTES   (64u << 20) /* addresses for a channel's context buffers */
+#define CONTEXT_ALIGN   (2u << 20)
+#define FIFO_BYTES      (64u << 10)
+#define IDLE_TIMEOUT_NS 120000000000ull
 enum { USERD_OFFSET = NV_GPFIFO_ENTRIES * 8 };
 
-static const char *name_of(const struct nv_ring *r) { return r->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy"; }
+static const char *name_of(const struct nv_ring *r) { return hcq_ring_name(&r->base); }
 
-/* A copy engine that runs beside compute kernels: not one of those that share the graphics engine's runlist. */
-static int find_copy_engine(struct nv_device *dev, uint32_t *engine) {
+int nv_find_engines(struct nv_device *dev) {
   union {
     struct rm_ce_caps now;
     struct rm_ce_caps_535 before;
   } caps = {0};
   struct nv_machine *m = dev->machine;
+  unsigned found = 0;
   int rc = rm_ctrl(m, dev->subdevice, RM_CTRL_CE_CAPS, &caps, m->branch.ce_caps);
   if (rc) return rm_error(dev->base.name, rc, "listing the copy engines");
   bool old = m->branch.ce_caps == sizeof caps.before;
-  for (unsigned i = 0; i < (old ? 32 : 64); i++) {
+  for (unsigned i = 0; i < (old ? 32 : 64) && found < HCQ_QUEUES; i++) {
     uint64_t present = old ? caps.before.present : caps.now.present;
     uint8_t c = old ? caps.before.caps[i][0] : caps.now.caps[i][0];
-    if (!(present >> i & 1) || c & RM_CE_GRCE) continue;
-    *engine = rm_engine_copy(i);
-    return 0;
+    if (!(present >> i & 1) || c & RM_CE_GRCE) continue; /* those of the graphics engine share its runlist */
+    dev->copy_engines[found++] = rm_engine_copy(i);
   }
-  return db_fail(-ENODEV, "%s: the GPU has no copy engine of its own", dev->base.name);
+  if (!found) return db_fail(-ENODEV, "%s: the GPU has no copy engine of its own", dev->base.name);
+  dev->base.nqueues[DB_QUEUE_COPY] = found;
+  dev->base.nqueues[DB_QUEUE_COMPUTE] = HCQ_QUEUES;
+  return 0;
 }
 
 static int new_memory(struct nv_device *dev, struct nv_ring *r) {
@@ -49,17 +52,30 @@ static int new_memory(struct nv_device *dev, struct nv_ring *r) {
   return 0;
 }
 
-static int new_channel(struct nv_device *dev, struct nv_ring *r) {
+/* The ring whose group this one's channel is in. */
+static struct nv_ring *owner_of_group(struct nv_device *dev, struct nv_ring *r) {
+  return r->base.kind == DB_QUEUE_COMPUTE ? &dev->rings[DB_QUEUE_COMPUTE] : r;
+}
+
+static int new_group(struct nv_device *dev, struct nv_ring *r) {
   struct nv_machine *m = dev->machine;
-  bool compute = r->base.kind == DB_QUEUE_COMPUTE;
+  const struct nv_ring *owner = owner_of_group(dev, r);
+  if (owner != r) {
+    r->group = owner->group, r->ctxshare = owner->ctxshare;
+    return 0;
+  }
   struct rm_channel_group_alloc group = {.va_space = dev->vaspace, .engine_type = r->engine};
   int rc = rm_object_new(m, dev->device, RM_CLASS_CHANNEL_GROUP, &group, sizeof group, &r->group);
   if (rc) return rm_error(dev->base.name, rc, "making the %s channel's group", name_of(r));
-  if (compute) {
-    struct rm_ctxshare_alloc share = {.va_space = dev->vaspace, .flags = RM_CTXSHARE_ASYNC};
-    rc = rm_object_new(m, r->group, RM_CLASS_CTXSHARE, &share, sizeof share, &r->ctxshare);
-    if (rc) return rm_error(dev->base.name, rc, "making the %s channel's context", name_of(r));
-  }
+  if (r->base.kind == DB_QUEUE_COPY) return 0;
+  struct rm_ctxshare_alloc share = {.va_space = dev->vaspace, .flags = RM_CTXSHARE_ASYNC};
+  rc = rm_object_new(m, r->group, RM_CLASS_CTXSHARE, &share, sizeof share, &r->ctxshare);
+  return rc ? rm_error(dev->base.name, rc, "making the %s channel's context", name_of(r)) : 0;
+}
+
+static int new_channel(struct nv_device *dev, struct nv_ring *r) {
+  struct nv_machine *m = dev->machine;
+  bool compute = r->base.kind == DB_QUEUE_COMPUTE;
   struct rm_channel_alloc channel = {
       .error_memory = r->notifier.handle,
       .gpfifo_va = r->fifo.va,
@@ -69,7 +85,7 @@ static int new_channel(struct nv_device *dev, struct nv_ring *r) {
       .userd_offset = {USERD_OFFSET},
       .engine_type = r->engine,
   };
-  rc = rm_object_new(m, r->group, dev->gpfifo_class, &channel, sizeof channel, &r->channel);
+  int rc = rm_object_new(m, r->group, dev->gpfifo_class, &channel, sizeof channel, &r->channel);
   if (rc) return rm_error(dev->base.name, rc, "making the %s channel", name_of(r));
   struct rm_copy_alloc copy = {.version = RM_COPY_ALLOC_ENGINE, .engine_type = r->engine};
   rc = rm_object_new(m, r->channel, compute ? dev->compute_class : dev->copy_class, compute ? NULL : &copy,
@@ -87,48 +103,77 @@ static int schedule(struct nv_device *dev, struct nv_ring *r, bool on) {
   return rm_ctrl(dev->machine, r->group, RM_CTRL_GROUP_SCHEDULE, &s, dev->machine->branch.gpfifo_schedule);
 }
 
-int nv_ring_create(struct nv_device *dev, enum db_queue_kind kind) {
-  struct nv_ring *r = &dev->rings[kind];
-  r->base.dev = &dev->base;
-  r->base.kind = kind;
-  dev->base.rings[kind] = &r->base;
-  r->engine = RM_ENGINE_GR0;
-  int err = hcq_ring_init(&r->base, &dev->base, kind);
-  if (!err && kind == DB_QUEUE_COPY) err = find_copy_engine(dev, &r->engine);
-  if (!err) err = new_memory(dev, r);
+static int create(struct nv_device *dev, struct nv_ring *r) {
+  int err = new_memory(dev, r);
+  if (!err) err = new_group(dev, r);
   if (!err) err = new_channel(dev, r);
   if (err) return err;
   /* Before it is scheduled: UVM must know whose faults it will see. */
   int rc = uvm_channel_register(dev->machine, &dev->uuid, r->channel, r->context.va, r->context.size);
   if (rc) return rm_error(dev->base.name, rc, "registering the %s channel with UVM", name_of(r));
   r->registered = true;
+  /* The set-up is of the context, which other channels may share. */
+  if (r->base.index && (err = db_device_synchronize(&dev->base, IDLE_TIMEOUT_NS))) return err;
   if ((rc = schedule(dev, r, true))) return rm_error(dev->base.name, rc, "scheduling the %s channel", name_of(r));
   r->running = true;
   return nv_ring_setup(dev, r);
 }
 
-/* A kernel that never ends may not let itself be preempted. The driver then stops it when the group is freed, and with
- * the group its channel and engine object. */
-static bool stop(struct nv_device *dev, struct nv_ring *r) {
-  uint32_t group = r->group;
+static void disconnect(struct nv_device *dev, struct nv_ring *r) {
   r->running = false;
-  if (!group) return true;
-  schedule(dev, r, false);
   if (r->registered) uvm_channel_unregister(dev->machine, &dev->uuid, r->channel);
   r->registered = false;
-  int rc = rm_object_free(dev->machine, dev->device, &r->group);
-  if (rc < 0 || rc == RM_TIMEOUT) {
-    r->group = group;
-    return false;
-  }
-  r->object = r->channel = r->ctxshare = 0;
+}
+
+/* Ends a group with its channels and engine objects. A kernel that never ends may not let itself be preempted; the driver
+ * stops it when the group is freed. */
+static bool stop(struct nv_device *dev, struct nv_ring *first) {
+  uint32_t group = first->group;
+  if (!group) return true;
+  schedule(dev, first, false);
+  for (struct nv_ring *r = dev->rings; r < dev->rings + HCQ_RINGS; r++)
+    if (r->group == group) disconnect(dev, r);
+  int rc = rm_object_free(dev->machine, dev->device, &first->group);
+  first->group = group;
+  if (rc < 0 || rc == RM_TIMEOUT) return false;
+  for (struct nv_ring *r = dev->rings; r < dev->rings + HCQ_RINGS; r++)
+    if (r->group == group) r->object = r->channel = r->ctxshare = r->group = 0;
   return true;
+}
+
+/* The same for a channel that could not be readied; others of its group go on. */
+static bool undo(struct nv_device *dev, struct nv_ring *r) {
+  if (owner_of_group(dev, r) == r) return stop(dev, r);
+  disconnect(dev, r);
+  int rc = r->channel ? rm_object_free(dev->machine, r->group, &r->channel) : 0;
+  return rc >= 0 && rc != RM_TIMEOUT;
+}
+
+int nv_ring_create(db_device *base, enum db_queue_kind kind, unsigned index) {
+  struct nv_device *dev = nv_device(base);
+  struct nv_ring *r = &dev->rings[hcq_ring_place(kind, index)];
+  r->base.dev = base;
+  r->engine = kind == DB_QUEUE_COMPUTE ? RM_ENGINE_GR0 : dev->copy_engines[index];
+  int err = hcq_ring_init(&r->base, base, kind, index);
+  if (!err) err = create(dev, r);
+  if (!err) {
+    base->rings[hcq_ring_place(kind, index)] = &r->base;
+    return 0;
+  }
+  if (!undo(dev, r)) { /* the GPU may still use any of it */
+    hcq_device_lost(base, "%s", db_error());
+    return err;
+  }
+  hcq_ring_finish(&r->base);
+  nv_ring_destroy(dev, r);
+  *r = (struct nv_ring){0};
+  return err;
 }
 
 bool nv_halt(db_device *base) {
   struct nv_device *dev = nv_device(base);
   bool stopped = true;
-  for (int i = 0; i < 2; i++) stopped &= stop(dev, &dev->rings[i]);
+  for (int i = 0; i < HCQ_RINGS; i++) stopped &= stop(dev, &dev->rings[i]);
   return stopped;
 }
 

@@ -209,7 +209,7 @@ static void nv_close(db_device *base) {
   struct nv_device *dev = nv_device(base);
   struct nv_machine *m = dev->machine;
   if (dev->local.memory) hcq_release(&dev->local.memory->object);
-  for (int i = 0; i < 2; i++) nv_ring_destroy(dev, &dev->rings[i]);
+  for (int i = 0; i < HCQ_RINGS; i++) nv_ring_destroy(dev, &dev->rings[i]);
   if (dev->usermode_page) m->os->munmap(m->os, dev->usermode_page, RM_USERMODE_SIZE);
   if (dev->uvm_vaspace) uvm_vaspace_unregister(m, &dev->uuid);
   if (dev->uvm_gpu) uvm_gpu_unregister(m, &dev->uuid);
@@ -268,12 +268,13 @@ static int nv_open(struct hcq_machine *machine, unsigned index, const char *name
   if ((err = map_doorbell(dev))) goto out;
   if ((err = nv_clock_calibrate(dev))) goto out;
   if ((err = make_vaspace(dev))) goto out;
-  if ((err = nv_ring_create(dev, DB_QUEUE_COMPUTE))) goto out;
-  err = nv_ring_create(dev, DB_QUEUE_COPY);
+  if ((err = nv_find_engines(dev))) goto out;
+  if ((err = nv_ring_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
+  err = nv_ring_create(&dev->base, DB_QUEUE_COPY, 0);
 out:
   if (err) {
     if (!nv_halt(&dev->base)) return err; /* the GPU may still use any of it */
-    for (int i = 0; i < 2; i++) hcq_ring_finish(dev->base.rings[i]);
+    for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->base.rings[i]);
     hcq_signals_free(&dev->base);
     nv_close(&dev->base);
     return err;
@@ -314,6 +315,7 @@ const struct hcq_backend hcq_nv_backend = {
     .vendor = "NV",
     .isa = "sm_90",
     .open = nv_open,
+    .ring_create = nv_ring_create,
     .halt = nv_halt,
     .close = nv_close,
     .machine_close = nv_machine_drop,

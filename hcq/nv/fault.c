@@ -154,20 +154,18 @@ static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
 static int report(struct nv_device *dev, const struct nv_ring *r, const struct rm_notification *n) {
   unsigned xid = n->info32;
   char where[160] = "", recovery[96], log[720];
-  const char *kernel = hcq_ring_running(&dev->rings[DB_QUEUE_COMPUTE].base);
   if (xid == RM_XID_MMU_FAULT) describe_mmu_fault(dev, r, where, sizeof where);
   if (xid == RM_XID_GR_EXCEPTION) describe_sm_exception(dev, r, where, sizeof where);
   describe_recovery(dev, recovery, sizeof recovery);
   read_log(dev, log, sizeof log);
   return hcq_device_lost(&dev->base, "%s: %s%s (Xid %u on the %s channel)%s; kernel running or last run: %s%s",
-                         dev->base.name, xid_text(xid), where, xid,
-                         r->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy", recovery, kernel ? kernel : "none",
-                         log);
+                         dev->base.name, xid_text(xid), where, xid, hcq_ring_name(&r->base), recovery,
+                         hcq_device_running(&dev->base), log);
 }
 
 int nv_fault_check(struct nv_device *dev) {
   if (dev->base.lost) return hcq_device_check(&dev->base);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < HCQ_RINGS; i++) {
     const struct nv_ring *r = &dev->rings[i];
     if (!r->notifications || !r->channel) continue;
     const struct rm_notification *n = &r->notifications[RM_NOTIFIER_ERROR];

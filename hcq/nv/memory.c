@@ -307,7 +307,10 @@ int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {
   bigger.memory = hcq_buffer_new(&dev->base, size, 0, true);
   if (!bigger.memory) return -ENOMEM;
   *local = bigger;
-  err = nv_ring_setup(dev, &dev->rings[DB_QUEUE_COMPUTE]);
+  for (unsigned i = 0; i < HCQ_QUEUES && !err; i++) {
+    struct nv_ring *r = &dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
+    if (r->running) err = nv_ring_setup(dev, r);
+  }
   if (err) hcq_device_lost(&dev->base, "%s", db_error()); /* which of both the GPU knows cannot be told */
   if (before.memory && (!err || dev->base.ops->halt(&dev->base))) hcq_release(&before.memory->object);
   return err;

@@ -1,5 +1,5 @@
 /* NVIDIA GPUs through the kernel's resource manager (RM) and unified memory module (UVM). One process state per machine,
- * one device per GPU, two channels per device: compute and copy, each in a group of its own.
+ * one device per GPU, two channels per device, compute and copy, each in a group of its own, and more on first use.
  *
  * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves a
  * range of the process's address space, whether the host maps it or not, and UVM owns the GPU's page tables. All GPUs of
@@ -59,11 +59,12 @@ struct nv_memory {
 
 /* ---- channels ---- */
 
-/* A channel in a group of its own. The queue side owns everything below the line. */
+/* A channel. Those of the compute engine share a group and its context, so that they run at the same time; a copy engine
+ * has one, in a group of its own. The queue side owns everything below the line. */
 struct nv_ring {
   struct hcq_ring base;
   bool running;                                   /* scheduled: submissions are executed */
-  uint32_t group, ctxshare, channel, object;      /* RM handles; 0: not made */
+  uint32_t group, ctxshare, channel, object;      /* RM handles; 0: not made. The first two may be another ring's */
   uint32_t engine;                                /* NV2080 engine type */
   bool registered;                                /* with UVM */
   struct nv_memory fifo, push, notifier, context; /* context: addresses that UVM maps the channel's buffers at */
@@ -110,7 +111,8 @@ struct nv_device {
   uint64_t memory_bytes;
   void *usermode_page;
   _Atomic uint32_t *doorbell;
-  struct nv_ring rings[2]; /* by enum db_queue_kind */
+  struct nv_ring rings[HCQ_RINGS];   /* by hcq_ring_place */
+  uint32_t copy_engines[HCQ_QUEUES]; /* NV2080 engine types */
   struct nv_local local;
   uint64_t launches; /* recorded so far, for their grid identifiers */
 
@@ -144,7 +146,9 @@ int nv_local_reserve(struct nv_device *dev, uint32_t per_thread);
 uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct nv_local *out);
 
 /* channel.c */
-int nv_ring_create(struct nv_device *dev, enum db_queue_kind kind);
+/* The copy engines that run beside compute kernels, and so how many queues there can be. */
+int nv_find_engines(struct nv_device *dev);
+int nv_ring_create(db_device *dev, enum db_queue_kind kind, unsigned index);
 void nv_ring_destroy(struct nv_device *dev, struct nv_ring *ring);
 bool nv_halt(db_device *dev);
 
@@ -160,8 +164,8 @@ uint64_t nv_ticks_to_ns(const db_device *dev, uint64_t ticks);
 /* ---- the queue side ---- */
 
 /* Writes, submits and waits for (at most some seconds) the pushbuffer that readies a channel: SET_OBJECT, and on the
- * compute channel windows and local memory. Called when a channel has just been scheduled, and again for the compute
- * channel when local memory has changed; nothing else is in flight then. */
+ * compute channels windows and local memory. Called when a channel has just been scheduled, and again for the compute
+ * channels when local memory has changed; nothing else is in flight then. */
 int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring);
 /* Frees what the queue side keeps in a ring; also of one that was never set up. */
 void nv_ring_release(struct nv_ring *ring);

@@ -19,10 +19,6 @@ struct nv_ring_use {
   uint64_t push_put;
 };
 
-static const char *kind_name(const struct nv_ring *ring) {
-  return ring->base.kind == DB_QUEUE_COMPUTE ? "compute" : "copy";
-}
-
 /* ---- space ---- */
 
 /* Gives back what finished submissions occupied; where the oldest one in flight begins. */
@@ -50,8 +46,7 @@ static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_
     if (!start) start = now;
     if (now - start > RING_FULL_TIMEOUT_NS)
       return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     kind_name(ring), (double)RING_FULL_TIMEOUT_NS * 1e-9,
-                     hcq_ring_running(dev->rings[DB_QUEUE_COMPUTE]) ?: "none");
+                     hcq_ring_name(&ring->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev));
     nv_sleep(dev, ring->base.timeline, ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value, 1000000);
     if (dev->lost) return hcq_device_check(dev);
   }
@@ -123,7 +118,7 @@ static int wait_answer(struct nv_device *dev, struct nv_ring *ring, uint64_t ans
     if (err) return err;
     if (hcq_now_ns() - start > SETUP_TIMEOUT_NS)
       return db_fail(-ETIMEDOUT, "%s: the %s channel did not answer its set-up within %.0f s", dev->base.name,
-                     kind_name(ring), (double)SETUP_TIMEOUT_NS * 1e-9);
+                     hcq_ring_name(&ring->base), (double)SETUP_TIMEOUT_NS * 1e-9);
     nv_sleep(&dev->base, timeline, UINT64_MAX, 100000);
   }
   return 0;
@@ -181,7 +176,7 @@ int nv_submit(db_queue *q, uint64_t value) {
   struct nv_device *dev = nv_device(q->dev);
   struct nv_ring *ring = nv_ring(q->ring);
   struct words *w = &ring->words;
-  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", q->dev->name, kind_name(ring));
+  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", q->dev->name, hcq_ring_name(&ring->base));
   bool indirect = q->words.n > DIRECT_DWORDS;
   unsigned entries = indirect ? q->ncuts + 3 : 1;
   if (entries > NV_GPFIFO_ENTRIES / 2)
@@ -221,7 +216,7 @@ int nv_replay(db_recording *r, uint64_t value) {
   struct nv_ring *ring = nv_ring(r->ring);
   struct words *w = &ring->words;
   unsigned entries = r->ncuts + 3;
-  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", r->dev->name, kind_name(ring));
+  if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", r->dev->name, hcq_ring_name(&ring->base));
   if (entries > NV_GPFIFO_ENTRIES / 2 || r->memory->address + r->memory->size > NV_LOW_END)
     return db_fail(-ENOTSUP, "%s: not supported: a recording of %zu bytes of commands at 0x%llx", r->dev->name,
                    r->nwords * 4, (unsigned long long)r->memory->address);
