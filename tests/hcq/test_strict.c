@@ -87,6 +87,51 @@ static int run(const struct machine *m, bool two_gpus, int without) {
   return err;
 }
 
+/* The same between two compute queues: y0 += x on the first, y1 += y0 on another one, whose wait is left out or not. */
+static int run_on_two(const struct machine *m, bool waits) {
+  static char image[1 << 20];
+  FILE *f = fopen(m->file, "rb");
+  assert_non_null(f);
+  size_t size = fread(image, 1, sizeof image, f);
+  fclose(f);
+  db_device *dev = db_open(m->name);
+  db_program *saxpy = db_program_load(dev, image, size, "saxpy", NULL, 0);
+  if (!saxpy) fail_msg("%s", db_error());
+  db_buffer *x = db_alloc(dev, N * 4, DB_BUFFER_HOST), *y[2];
+  for (int i = 0; i < N; i++) ((float *)db_buffer_host(x))[i] = (float)i;
+  for (int i = 0; i < 2; i++) memset(db_buffer_host(y[i] = db_alloc(dev, N * 4, DB_BUFFER_HOST)), 0, N * 4);
+  db_queue *q[2] = {db_queue_new_at(dev, DB_QUEUE_COMPUTE, 0), db_queue_new_at(dev, DB_QUEUE_COMPUTE, 1)};
+  db_signal *done = db_signal_new(dev);
+  const uint32_t grid[3] = {(N + 63) / 64, 1, 1}, block[3] = {64, 1, 1};
+  float one = 1;
+  uint64_t when[2];
+  struct db_arg first[] = {{.buffer = y[0]}, {.buffer = x}, {.data = &one}, {.bits = N}};
+  struct db_arg second[] = {{.buffer = y[1]}, {.buffer = y[0]}, {.data = &one}, {.bits = N}};
+  OK(db_queue_exec(q[0], saxpy, first, 4, grid, block));
+  OK(db_queue_signal(q[0], done, 1));
+  if (waits) OK(db_queue_wait(q[1], done, 1));
+  OK(db_queue_exec(q[1], saxpy, second, 4, grid, block));
+  for (int i = 0; i < 2; i++) OK(db_queue_submit(q[i], &when[i]));
+  int err = 0;
+  for (int i = 0; i < 2 && !err; i++) err = db_wait(db_queue_timeline(q[i]), when[i], 20 * SECOND);
+  if (err) assert_non_null(strstr(db_error(), "nothing orders the two"));
+  for (int i = 0; i < N && !err; i++) assert_true(((float *)db_buffer_host(y[1]))[i] == (float)i);
+  db_signal_release(done);
+  for (int i = 0; i < 2; i++) {
+    db_queue_release(q[i]);
+    db_buffer_release(y[i]);
+  }
+  db_buffer_release(x);
+  db_program_release(saxpy);
+  db_close(dev);
+  return err;
+}
+
+static void queues_of_a_kind(void **state) {
+  for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
+    for (int waits = 0; waits < 2; waits++) assert_int_equal(run_on_two(&machines[m], waits), waits ? 0 : -EIO);
+}
+
 static void each_wait_is_needed(void **state) {
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int gpus = 1; gpus <= 2; gpus++)
@@ -107,6 +152,7 @@ static void the_variable_is_checked(void **state) {
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(the_variable_is_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
+                                     cmocka_unit_test(the_variable_is_checked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
