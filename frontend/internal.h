@@ -74,6 +74,11 @@ bool slots_reach(unsigned a, unsigned b);
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
 db_program *slot_program(unsigned slot, const struct kernel *kernel);
 
+/* ---- object.c: small objects, zeroed; lock held ---- */
+void *object_new(size_t size);
+void object_free(void *object, size_t size); /* the size it was made with */
+void objects_free(void);                     /* those that are kept */
+
 /* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each other. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 struct storage *storage_find(int64_t id);
@@ -96,7 +101,7 @@ struct value {
   bool superseded;           /* of an assign being realized: another goes on from it */
   bool tracked;              /* a leaf is in expr: once realized it keeps expr and src, the way for gradients */
   uint8_t slot;
-  unsigned nsrc;
+  unsigned nsrc, room;         /* room: what src was made for */
   struct value *older, *newer; /* of what an assign overwrote and wrote, while both live */
   int line;                    /* where the assign was called, of one and of what it made stale */
   const char *file;

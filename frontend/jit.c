@@ -300,6 +300,7 @@ static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
     if (m->kind == OWNED) storage_release(m->storage);
+    storage_release(m->former);
     if (m->kind == OUTER) value_release(m->value);
   }
   for (unsigned i = 0; i < j->program.nvars; i++) free(j->var_names[i]);
@@ -364,9 +365,13 @@ static int place_memories(db_jit *j) {
     case OWNED:
       if (!m->output || s->refs == 1) break;
       /* Somebody still holds what the last run returned. */
-      s = storage_new(s->slot, rt.next_buffer++, m->storage->size);
-      if (!s) return -ENOMEM;
-      storage_release(m->storage);
+      s = m->former;
+      if (!s || s->refs > 1) {
+        s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
+        if (!s) return -ENOMEM;
+        storage_release(m->former);
+      }
+      m->former = m->storage;
       m->storage = s;
     }
     at->buffer = s->buffer;

@@ -12,6 +12,7 @@ enum memory_kind { OWNED, INPUT, OUTER };
 struct captured_memory {
   enum memory_kind kind;
   struct storage *storage; /* OWNED: a reference. Others: to find it by, while capturing */
+  struct storage *former;  /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
   struct value *value;     /* OUTER: a reference */
   unsigned input;          /* INPUT: which */
   uint64_t origin;         /* INPUT: where its tensor began when captured */

@@ -85,7 +85,7 @@ static void spares_free(struct slot *s) {
   for (struct spare *p = s->spares, *next; p; p = next) {
     next = p->next;
     db_buffer_release(p->buffer);
-    free(p);
+    object_free(p, sizeof *p);
   }
   s->spares = NULL;
   s->spare_bytes = 0;
@@ -241,7 +241,7 @@ static db_buffer *buffer_get(struct slot *s, size_t bytes) {
       db_buffer *buffer = p->buffer;
       *at = p->next;
       s->spare_bytes -= bytes;
-      free(p);
+      object_free(p, sizeof *p);
       return buffer;
     }
   db_buffer *buffer = db_alloc(s->device, bytes, 0);
@@ -251,7 +251,7 @@ static db_buffer *buffer_get(struct slot *s, size_t bytes) {
 }
 
 static void buffer_put(struct slot *s, db_buffer *buffer, size_t bytes) {
-  struct spare *p = bytes <= SPARE_BYTES - s->spare_bytes ? malloc(sizeof *p) : NULL;
+  struct spare *p = bytes <= SPARE_BYTES - s->spare_bytes ? object_new(sizeof *p) : NULL;
   if (!p) {
     db_buffer_release(buffer);
     return;
@@ -281,13 +281,13 @@ static bool buckets_grow(void) {
 
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) {
   if (rt.nstorages >= rt.nbuckets && !buckets_grow()) return db_fail_null(-ENOMEM, "out of memory");
-  struct storage *s = calloc(1, sizeof *s);
+  struct storage *s = object_new(sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "out of memory");
   s->size = bytes;
   s->bytes = rounded(bytes ? bytes : 1);
   s->buffer = buffer_get(rt.slots[slot], s->bytes);
   if (!s->buffer) {
-    free(s);
+    object_free(s, sizeof *s);
     return NULL;
   }
   s->id = id;
@@ -326,7 +326,7 @@ void storage_release(struct storage *s) {
   rt.nstorages--;
   buffer_put(rt.slots[s->slot], s->buffer, s->bytes);
   slot_release(s->slot);
-  free(s);
+  object_free(s, sizeof *s);
 }
 
 int db_shutdown(void) {
@@ -340,6 +340,7 @@ int db_shutdown(void) {
     for (unsigned i = 0; i < SLOTS; i++)
       if (rt.slots[i]) slot_close(i);
     sizes_free();
+    objects_free();
     binder_free(rt.binder);
     rt.binder = NULL;
     compiler_free(rt.compiler);

@@ -15,70 +15,82 @@ static db_tensor no_memory = {.refs = UINT32_MAX / 2, .poison = (struct poison *
 
 /* ---- scopes ---- */
 
-struct scope {
-  struct scope *outer;
-  size_t n, capacity;
+/* A thread's open scopes, one behind the other: each is a NULL and the tensors that it owns. */
+struct scopes {
   db_tensor **tensors;
+  size_t n, capacity, depth;
 };
-static _Thread_local struct scope *innermost;
+static _Thread_local struct scopes scopes;
+
+static pthread_key_t scopes_key;
+static void scopes_key_make(void) { pthread_key_create(&scopes_key, free); }
+
+/* False without memory for one more. */
+static bool scopes_push(struct scopes *s, db_tensor *t) {
+  if (s->n == s->capacity) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    size_t capacity = s->capacity ? 2 * s->capacity : 64;
+    db_tensor **more = realloc(s->tensors, capacity * sizeof *more);
+    if (!more) return false;
+    s->tensors = more;
+    s->capacity = capacity;
+    pthread_once(&once, scopes_key_make);
+    pthread_setspecific(scopes_key, more); /* freed when the thread ends */
+  }
+  s->tensors[s->n++] = t;
+  return true;
+}
 
 static void tensor_free(db_tensor *t) {
   if (t->value && t->value->leaf == t) t->value->leaf = NULL;
   value_release(t->value);
   value_release(t->grad);
   if (t->poison && !--t->poison->refs) free(t->poison);
-  free(t);
+  object_free(t, sizeof *t);
 }
 
 static void tensor_release(db_tensor *t) {
   if (t && t != &no_memory && !--t->refs) tensor_free(t);
 }
 
-/* Gives the scope a reference that the caller holds. Without memory for that the tensor stays the caller's, who then never releases it. */
-static void scope_add(struct scope *s, db_tensor *t) {
-  if (!s || t == &no_memory) return;
-  if (s->n == s->capacity) {
-    size_t capacity = s->capacity ? 2 * s->capacity : 16;
-    db_tensor **more = realloc(s->tensors, capacity * sizeof *more);
-    if (!more) return;
-    s->tensors = more;
-    s->capacity = capacity;
-  }
-  s->tensors[s->n++] = t;
+/* Gives the innermost scope a reference that the caller holds. Without memory for that the tensor stays the caller's, who then never releases it. */
+static db_tensor *publish(db_tensor *t) {
+  if (scopes.depth && t != &no_memory) scopes_push(&scopes, t);
+  return t;
 }
 
 void db_scope_begin(void) {
-  struct scope *s = calloc(1, sizeof *s);
-  if (!s) return; /* tensors then belong to the enclosing scope */
-  s->outer = innermost;
-  innermost = s;
+  if (scopes_push(&scopes, NULL)) scopes.depth++; /* else tensors belong to the enclosing scope */
 }
 
 void db_scope_end(void) {
-  struct scope *s = innermost;
-  if (!s) return;
-  innermost = s->outer;
+  struct scopes *s = &scopes;
+  if (!s->depth) return;
   pthread_mutex_lock(&rt.lock);
-  while (s->n) tensor_release(s->tensors[--s->n]);
+  for (db_tensor *t; (t = s->tensors[--s->n]);) tensor_release(t);
   pthread_mutex_unlock(&rt.lock);
-  free(s->tensors);
-  free(s);
+  s->depth--;
 }
 
 db_tensor *db_keep(db_tensor *t) {
-  if (!t || t == &no_memory) return t;
-  struct scope *s = innermost;
-  if (!s) return t;
-  for (size_t i = s->n; i--;)
-    if (s->tensors[i] == t) {
-      s->tensors[i] = s->tensors[--s->n];
-      scope_add(s->outer, t);
-      return t;
-    }
-  pthread_mutex_lock(&rt.lock); /* it is not this scope's: the enclosing one gets a reference of its own */
-  t->refs++;
-  pthread_mutex_unlock(&rt.lock);
-  scope_add(s->outer, t);
+  struct scopes *s = &scopes;
+  if (!t || t == &no_memory || !s->depth) return t;
+  size_t at = s->n, begin;
+  while (s->tensors[at - 1] && s->tensors[at - 1] != t) at--;
+  if (s->tensors[at - 1]) {
+    s->tensors[at - 1] = s->tensors[--s->n]; /* out of this scope */
+  } else {
+    pthread_mutex_lock(&rt.lock); /* it is not this scope's: the enclosing one gets a reference of its own */
+    t->refs++;
+    pthread_mutex_unlock(&rt.lock);
+  }
+  if (s->depth == 1) return t;
+  /* Between the enclosing scope's tensors and the NULL that begins this one. */
+  if (!scopes_push(s, t)) return t;
+  for (begin = s->n - 1; s->tensors[begin];) begin--;
+  s->tensors[s->n - 1] = s->tensors[begin + 1];
+  s->tensors[begin + 1] = NULL;
+  s->tensors[begin] = t;
   return t;
 }
 
@@ -139,14 +151,8 @@ struct shape_text shape_text(unsigned rank, const int64_t *dim) {
 
 /* ---- the frame of an operation ---- */
 
-/* A tensor owned by the innermost scope, or by the caller. */
-static db_tensor *publish(db_tensor *t) {
-  scope_add(innermost, t);
-  return t;
-}
-
 static db_tensor *poisoned(struct poison *p) {
-  db_tensor *t = p ? calloc(1, sizeof *t) : NULL;
+  db_tensor *t = p ? object_new(sizeof *t) : NULL;
   if (!t) {
     if (p && !p->refs) free(p);
     return &no_memory;
@@ -213,7 +219,7 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
 }
 
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
-  db_tensor *x = v ? calloc(1, sizeof *x) : NULL;
+  db_tensor *x = v ? object_new(sizeof *x) : NULL;
   if (!x) {
     value_release(v);
     c->result = &no_memory;

@@ -11,8 +11,9 @@
 enum { COLLECT_LEAST = 1 << 15 };
 
 static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
-  struct value *v = calloc(1, sizeof *v + nsrc * sizeof *v->src);
+  struct value *v = object_new(sizeof *v + nsrc * sizeof *v->src);
   if (!v) return NULL;
+  v->room = nsrc;
   v->refs = 1;
   v->serial = ++rt.serials;
   v->slot = (uint8_t)slot;
@@ -81,7 +82,7 @@ static void free_dead(struct value *dead) {
     slot_release(v->slot);
     if (v->older) v->older->newer = v->newer;
     if (v->newer) v->newer->older = v->older;
-    free(v);
+    object_free(v, sizeof *v + v->room * sizeof *v->src);
   }
 }
 

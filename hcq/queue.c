@@ -191,10 +191,12 @@ const char *hcq_device_running(const db_device *dev) {
   return found ? found : "none";
 }
 
+#define RING_LEAST 1024u /* of submissions in flight and what they hold: a program that replays hardly ever has more */
+
 /* Grows a circular array whose capacity is a power of two; positions keep counting up. */
 static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint64_t *cap, uint64_t more) {
   if (tail - head + more <= *cap) return old;
-  uint64_t bigger = *cap ? *cap : 64;
+  uint64_t bigger = *cap ? *cap : RING_LEAST;
   while (tail - head + more > bigger) bigger *= 2;
   char *p = malloc(bigger * element);
   if (!p) return NULL;

@@ -1,0 +1,269 @@
+/* What a replayed training step asks of the host: a doorbell a device, no memory, no system call. A child trains the digits' net, its
+ * main thread stopped at every system call; emulated devices' own threads are left alone. */
+#define _GNU_SOURCE
+#include "support.h"
+#include "../../frontend/nn.h"
+#include "tests/ok.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIDE = 12, IMAGES = 32, BATCH = 4, STEPS = 64, WARM = 3, ROUNDS = 3, CALLS_MAX = 16, NOT_TRACED = 77 };
+
+#define TIMEOUT (60 * SECOND)
+
+/* ---- counting allocations of one thread ---- */
+
+static _Thread_local bool counting;
+static _Thread_local unsigned allocations;
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifdef SANITIZED
+void __sanitizer_malloc_hook(const volatile void *p, size_t n) { allocations += counting; }
+void __sanitizer_free_hook(const volatile void *p) {}
+#else
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+void *malloc(size_t n) {
+  allocations += counting;
+  return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size) {
+  allocations += counting;
+  return __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n) {
+  allocations += counting;
+  return __libc_realloc(p, n);
+}
+void *aligned_alloc(size_t align, size_t n) {
+  allocations += counting;
+  return __libc_memalign(align, n);
+}
+int posix_memalign(void **p, size_t align, size_t n) {
+  allocations += counting;
+  *p = __libc_memalign(align, n);
+  return *p ? 0 : ENOMEM;
+}
+#endif
+
+/* ---- the child ---- */
+
+struct result { /* shared with the parent */
+  uint64_t doorbells, kernels, copies;
+  unsigned allocations;
+  double first, last; /* losses */
+  char error[512];    /* "": all went well */
+};
+
+struct training {
+  db_device *dev;
+  db_params *params;
+  db_optim *adam;
+  db_convolution conv;
+  db_linear out;
+  db_tensor *images, *labels;
+};
+
+static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct training *t = ctx;
+  db_tensor *x = in ? in[0] : NULL, *y = in ? in[1] : NULL;
+  if (!x) {
+    db_tensor *drawn = db_randint(0, IMAGES, DB_I32, t->dev, BATCH);
+    x = db_index_select(t->images, 0, drawn), y = db_index_select(t->labels, 0, drawn);
+  }
+  x = db_relu(db_apply(&t->conv, db_reshape(db_div(x, 255.0), BATCH, 1, SIDE, SIDE)));
+  out[0] = db_cross_entropy(db_apply(&t->out, db_reshape(x, BATCH, -1)), y);
+  return db_train_step(t->params, t->adam, out[0]);
+}
+
+static db_jit *jit;
+static bool given; /* batches are inputs, else they are drawn inside */
+static db_tensor *batch[2][2], *held;
+
+static bool replay(unsigned steps, bool keep) {
+  for (unsigned i = 0; i < steps; i++) {
+    db_tensor *loss;
+    db_scope_begin();
+    int err = db_jit_call(jit, given ? batch[i % 2] : NULL, &loss);
+    if (keep && !err) {
+      db_release(held);
+      held = db_retain(loss);
+    }
+    db_scope_end();
+    if (err) return false;
+  }
+  return true;
+}
+
+static bool loss_now(double *out) {
+  bool ok;
+  DB_SCOPE {
+    db_tensor *loss;
+    ok = !db_jit_call(jit, given ? batch[0] : NULL, &loss) && !db_item(loss, out);
+  }
+  return ok;
+}
+
+/* The system call that tells the parent where the measured part begins and ends. */
+static void marker(void) { syscall(SYS_getpgid, 0); }
+
+static bool train(struct training *t, struct result *r) {
+  uint8_t pixels[IMAGES * SIDE * SIDE];
+  int32_t digits[IMAGES];
+  unsigned n;
+  for (unsigned i = 0; i < IMAGES; i++) {
+    digits[i] = (int32_t)(i % 4);
+    for (unsigned k = 0; k < SIDE * SIDE; k++) pixels[i * SIDE * SIDE + k] = (uint8_t)(k % 4 == i % 4 ? 200 : k % 50);
+  }
+  t->images = db_from(pixels, DB_U8, t->dev, IMAGES, SIDE * SIDE);
+  t->labels = db_from(digits, DB_I32, t->dev, IMAGES);
+  t->params = db_params_new(t->dev, 1);
+  t->conv = db_conv2d_new(t->params, "conv", 1, 4, DB_LIST(3), true, .stride = DB_LIST(2));
+  t->out = db_linear_new(t->params, "out", 4 * 5 * 5, 4, true);
+  db_tensor *const *weights = db_params_trained(t->params, &n);
+  t->adam = db_adam(weights, n, .lr = 1e-2);
+  jit = db_jit_new(step, t, given ? 2 : 0, 1);
+  for (unsigned i = 0; i < 2; i++) {
+    unsigned at = i * BATCH;
+    batch[i][0] = db_shrink(t->images, at, at + BATCH, 0, SIDE * SIDE);
+    batch[i][1] = db_shrink(t->labels, at, at + BATCH);
+  }
+  if (!jit || !loss_now(&r->first)) return false;
+  for (unsigned i = 0; i < WARM; i++)
+    if (!replay(STEPS, true) || db_device_synchronize(t->dev, TIMEOUT)) return false;
+  struct db_device_counters before, after;
+  db_device_counters(t->dev, &before);
+  bool ok = true;
+  for (unsigned i = 0; i < ROUNDS && ok; i++) {
+    marker();
+    counting = true;
+    ok = replay(STEPS, true);
+    counting = false;
+    marker();
+    if (ok && db_device_synchronize(t->dev, TIMEOUT)) ok = false;
+  }
+  db_device_counters(t->dev, &after);
+  r->allocations = allocations;
+  r->doorbells = after.doorbells - before.doorbells;
+  r->kernels = after.kernels - before.kernels;
+  r->copies = after.copies - before.copies;
+  return ok && loss_now(&r->last);
+}
+
+static void child(const char *name, struct result *r) {
+  if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) {
+    snprintf(r->error, sizeof r->error, "a child cannot be traced here: %s", strerror(errno));
+    _exit(NOT_TRACED);
+  }
+  raise(SIGSTOP);
+  struct training t = {.dev = db_open(name)};
+  bool ok = false;
+  if (t.dev) DB_SCOPE {
+      ok = train(&t, r);
+    }
+  if (!ok) snprintf(r->error, sizeof r->error, "%s", db_error());
+  db_release(held);
+  db_jit_free(jit);
+  db_optim_free(t.adam);
+  db_params_free(t.params);
+  db_close(t.dev);
+  _exit(0);
+}
+
+/* ---- the parent ---- */
+
+struct calls {
+  unsigned n[ROUNDS];
+  long first[ROUNDS][CALLS_MAX];
+};
+
+/* Lets the child's main thread run from system call to system call, and notes those between the markers. False: it cannot be traced. */
+static bool trace(pid_t pid, struct calls *calls, bool *allowed) {
+  int status;
+  unsigned markers = 0;
+  bool entering = true;
+  if (waitpid(pid, &status, 0) != pid) return false;
+  *allowed = !WIFEXITED(status) || WEXITSTATUS(status) != NOT_TRACED;
+  if (!WIFSTOPPED(status)) return false;
+  if (ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)) return false;
+  for (long signal = 0;;) {
+    if (ptrace(PTRACE_SYSCALL, pid, NULL, signal) || waitpid(pid, &status, 0) != pid) return false;
+    if (WIFEXITED(status)) return !WEXITSTATUS(status);
+    if (!WIFSTOPPED(status)) fail_msg("the child ended by signal %d", WTERMSIG(status));
+    bool at_call = WSTOPSIG(status) == (SIGTRAP | 0x80);
+    signal = at_call ? 0 : WSTOPSIG(status);
+    if (at_call && entering) {
+      struct __ptrace_syscall_info info;
+      ptrace(PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info);
+      unsigned round = markers / 2;
+      if (info.entry.nr == SYS_getpgid)
+        markers++;
+      else if (markers % 2 && round < ROUNDS && calls->n[round]++ < CALLS_MAX)
+        calls->first[round][calls->n[round] - 1] = (long)info.entry.nr;
+    }
+    entering ^= at_call;
+  }
+}
+
+static void measure(const char *name) {
+  struct result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(shared != MAP_FAILED);
+  *shared = (struct result){0};
+  fflush(NULL);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (!pid) child(name, shared);
+  struct calls calls = {0};
+  bool allowed = true, traced = trace(pid, &calls, &allowed);
+  struct result copy = *shared, *r = &copy;
+  munmap(shared, sizeof *shared);
+  if (!allowed) {
+    print_message("%s\n", r->error);
+    skip();
+  }
+  if (r->error[0]) fail_msg("%s: %s", name, r->error);
+  if (!traced) {
+    kill(pid, SIGKILL);
+    fail_msg("%s: the child cannot be traced", name);
+  }
+  unsigned quiet = 0; /* rounds; who is kept from running for long enough has to wake the device's thread */
+  for (unsigned i = 0; i < ROUNDS; i++) {
+    quiet += !calls.n[i];
+    for (unsigned k = 0; k < calls.n[i] && k < CALLS_MAX; k++)
+      print_message("%s: round %u: system call %ld\n", name, i, calls.first[i][k]);
+  }
+  assert_true(quiet);
+  assert_int_equal(r->allocations, 0);
+  assert_int_equal(r->doorbells, ROUNDS * STEPS);
+  assert_int_equal(r->copies, 0);
+  assert_in_range(r->kernels, 2 * ROUNDS * STEPS, 100 * ROUNDS * STEPS); /* it was the training that was measured ... */
+  assert_true(r->first > 1 && r->last < r->first / 2);                   /* ... and it trained */
+}
+
+static void batches_drawn_inside(void **state) {
+  given = false;
+  FOR_DEVICES measure(DEVICE_NAME);
+}
+
+static void batches_given(void **state) {
+  given = true;
+  FOR_DEVICES measure(DEVICE_NAME);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(batches_drawn_inside), cmocka_unit_test(batches_given)};
+  return cmocka_run_group_tests_name("replay path", tests, NULL, NULL);
+}
