@@ -38,7 +38,7 @@ ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hid
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
-LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lm -ldl
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
 
 # ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
 FOLDERS := hcq emu graph compiler frontend

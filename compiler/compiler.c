@@ -40,10 +40,9 @@ struct compiler *compiler_new(const struct compiler_options *options) {
   struct compiler *c = calloc(1, sizeof *c);
   if (!c) return NULL;
   c->options = *options;
-  c->assembler = assembler_new();
   c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
   c->ptxas = ptxas_new(options->ptxas, 0, 0);
-  if (!c->assembler || !c->ptxas || (options->cache_dir && !c->cache_dir)) {
+  if (!c->ptxas || (options->cache_dir && !c->cache_dir)) {
     compiler_free(c);
     return NULL;
   }
@@ -207,6 +206,8 @@ static char *tool_of(struct compiler *c, struct codegen *k) {
 /* Makes the image, or for NVIDIA starts ptxas on it. */
 static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   struct kernel *out = &e->kernel;
+  /* LLVM is started by the first kernel: who only replays captured programs needs none. */
+  if (!c->assembler && !(c->assembler = assembler_new())) return codegen_fail(k, "out of memory");
   LLVMContextRef context = LLVMContextCreate();
   LLVMModuleRef m = assembler_module(c->assembler, k, context);
   bool nvidia = k->target->kind == TARGET_NVPTX, debug = c->options.debug >= 7;

@@ -9,6 +9,9 @@
 struct target; /* compiler/target.h: a machine described as a struct */
 /* "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (the host only); NULL when unknown. */
 const struct target *target_find(const char *arch);
+/* What kernels for t may use beyond its ISA: of the running host the features of its processor by the names that compilers give them,
+ * separated by spaces; "" for GPUs. */
+const char *target_features(const struct target *t);
 
 struct compiler_options {
   bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */

@@ -1026,6 +1026,25 @@ void db_jit_free(db_jit *j);
 /* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do. Returns once the work is
  * submitted. An error (of the function, of a shape that changed: which is said) leaves the capture as it was. */
 int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
+/* Drops what was captured: the next call runs the function, the one after it captures. */
+int db_jit_reset(db_jit *j);
+/* How many inputs and outputs a call has. */
+void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
+
+/* A captured program in a file, with its compiled kernels: another process on devices of the same ISA replays it without the function, without
+ * scheduling or compiling anything. Kernels for CPU run where the processor has what they were compiled for.
+ *
+ * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes into the file as it is when
+ * saved, and belongs to the loaded program, whose calls go on from there. The file is a .safetensors file that other readers
+ * can read parameters from. A loaded program trusts the code in it as one trusts any program; the rest of the file is checked: one that is cut,
+ * changed, or of another version or device is refused with what is wrong where. */
+
+/* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before anything is captured. */
+int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);
+/* devices: in the order that the file has them, or NULL and 0 for those it names. NULL: db_error() tells why. */
+db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n);
+/* A parameter of a loaded program, by its name: what calls read and write. It belongs to j; db_retain keeps it longer. NULL: there is none. */
+db_tensor *db_jit_param(const db_jit *j, const char *name);
 
 /* ---- watching ---- */
 

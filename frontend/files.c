@@ -21,12 +21,7 @@ int refuse_input(char *err, size_t errcap, const char *fmt, ...) {
   return -EINVAL;
 }
 
-struct mapping {
-  void *bytes;
-  size_t size;
-};
-
-static int map_file(const char *path, struct mapping *m) {
+int map_file(const char *path, struct mapping *m) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
   *m = (struct mapping){0};
@@ -44,7 +39,7 @@ static int map_file(const char *path, struct mapping *m) {
   if (fd >= 0) close(fd);
   return err;
 }
-static void unmap(struct mapping *m) {
+void unmap_file(struct mapping *m) {
   if (m->bytes) munmap(m->bytes, m->size);
 }
 
@@ -111,7 +106,7 @@ static int load_npy(const char *path, db_device *dev, struct list *l) {
   int err = map_file(path, &m);
   if (!err && (err = npy_parse(m.bytes, m.size, &a, why, sizeof why))) db_fail(err, "%s: %s", path, why);
   if (!err) err = add(l, "", 0, a.data, a.dtype, dev, (db_list){a.rank, a.dim}, a.fortran);
-  unmap(&m);
+  unmap_file(&m);
   return err;
 }
 
@@ -126,7 +121,7 @@ static int load_safetensors(const char *path, db_device *dev, struct list *l) {
     err = add(l, t->name, strlen(t->name), t->data, t->dtype, dev, (db_list){t->rank, t->dim}, false);
   }
   safetensors_free(&s);
-  unmap(&m);
+  unmap_file(&m);
   return err;
 }
 
@@ -236,11 +231,20 @@ static int save_npz(const char *path, const struct image *t, unsigned n) {
   return err;
 }
 
+int safetensors_write(const char *path, const struct safetensors *s, const void *header, size_t length) {
+  FILE *f = fopen(path, "wb");
+  if (!f) return db_fail(-errno, "%s: %s", path, strerror(errno));
+  bool good = fwrite(header, 1, length, f) == length;
+  for (size_t i = 0; i < s->n && good; i++)
+    good = fwrite(s->tensor[i].data, 1, s->tensor[i].bytes, f) == s->tensor[i].bytes;
+  if (fclose(f)) good = false;
+  return good ? 0 : db_fail(-EIO, "%s: %s", path, strerror(errno));
+}
+
 static int save_safetensors(const char *path, const struct image *t, unsigned n) {
   struct safetensors s = {calloc(n + 1, sizeof *s.tensor), n};
   size_t head = 0;
   char *header = NULL;
-  FILE *f = NULL;
   int err = 0;
   for (unsigned i = 0; s.tensor && i < n; i++) {
     struct safetensor *x = &s.tensor[i];
@@ -252,12 +256,7 @@ static int save_safetensors(const char *path, const struct image *t, unsigned n)
   }
   if (!err && (!s.tensor || !(header = safetensors_header(&s, &head))))
     err = db_fail(-EINVAL, "%s: out of memory, or a name is not UTF-8", path);
-  if (!err && !(f = fopen(path, "wb"))) err = db_fail(-errno, "%s: %s", path, strerror(errno));
-  bool good = s.tensor && header && f && fwrite(header, 1, head, f) == head;
-  for (unsigned i = 0; i < n && good; i++)
-    good = fwrite(s.tensor[i].data, 1, s.tensor[i].bytes, f) == s.tensor[i].bytes;
-  if (f && fclose(f)) good = false;
-  if (!err && !good) err = db_fail(-EIO, "%s: %s", path, strerror(errno));
+  if (!err) err = safetensors_write(path, &s, header, head);
   free(header);
   free(s.tensor);
   return err;

@@ -42,4 +42,15 @@ int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, c
 void safetensors_free(struct safetensors *s);
 /* The header for tensors whose data follow in order, malloc'd, padded and with its length in front. NULL: out of memory, or a name that is no UTF-8. */
 char *safetensors_header(const struct safetensors *s, size_t *size);
+
+/* ---- files.c ---- */
+struct mapping {
+  void *bytes;
+  size_t size;
+};
+/* 0, or a negative errno and a message. */
+int map_file(const char *path, struct mapping *m);
+void unmap_file(struct mapping *m);
+/* A file of a header and the tensors' data behind it. */
+int safetensors_write(const char *path, const struct safetensors *s, const void *header, size_t length);
 #endif

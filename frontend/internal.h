@@ -73,6 +73,8 @@ bool slots_reach(unsigned a, unsigned b);
 /* The device's recorders, made on first use. */
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
 db_program *slot_program(unsigned slot, const struct kernel *kernel);
+/* The same for a kernel that is not kept: the caller's reference is the only one. */
+db_program *slot_load(unsigned slot, const struct kernel *kernel);
 
 /* ---- object.c: small objects, zeroed; lock held ---- */
 void *object_new(size_t size);
@@ -140,6 +142,9 @@ uint64_t dim_unbound(int64_t dim);
 /* The value that a variable has in a size; false when it is not in it. */
 bool dim_var_value(int64_t dim, const char *name, int64_t *value);
 bool dims_symbolic(unsigned rank, const int64_t *dim);
+/* A variable with its value, both known to be good. */
+int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value);
+bool dim_is_name(const char *name); /* of a variable */
 struct uop *dim_uop(int64_t dim);
 int64_t dim_of_uop(struct uop *u); /* of an index expression; u NULL or no memory: negative */
 int64_t dim_sum(int64_t a, int64_t b);

@@ -3,6 +3,7 @@
 #include "jit.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,14 @@ static void follow(struct captured_memory *m) {
   m->value = v;
 }
 
+int jit_find_outer(struct captured_memory *m, struct storage **out) {
+  follow(m);
+  *out = m->value->storage;
+  if (*out && !m->value->stale) return 0;
+  return db_fail(-EINVAL, "jit: a tensor that the captured function uses was overwritten at %s:%d; capture again",
+                 m->value->file ? m->value->file : "?", m->value->line);
+}
+
 static int describe_outputs(db_jit *j, db_tensor *const *out) {
   for (unsigned i = 0; i < j->nout; i++) {
     struct captured_output *o = &j->out[i];
@@ -310,6 +319,7 @@ static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
     j->random_calls[i] = 0;
   }
   program_free(&j->program);
+  j->built = false;
   free(j->memories);
   free(j->var_names);
   j->memories = NULL;
@@ -318,18 +328,24 @@ static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
   return n;
 }
 
+static int build(db_jit *j) {
+  const struct env *env;
+  int err = env_get(&env);
+  if (!err) err = program_build(&j->program);
+  if (!err && env->debug >= 2) program_print(&j->program, stderr);
+  j->built = !err;
+  return err;
+}
+
 static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   j->error = 0;
   j->before = rt.serials;
   int err = run_function(j, in, out, true);
   pthread_mutex_lock(&rt.lock);
-  const struct env *env;
-  if (!err) err = env_get(&env);
   if (!err && j->error) err = db_fail(j->error, "%s", j->error_text);
   if (!err) err = settle_memories(j);
   if (!err) err = describe_outputs(j, out);
-  if (!err) err = program_build(&j->program);
-  if (!err && env->debug >= 2) program_print(&j->program, stderr);
+  if (!err) err = build(j);
   db_tensor *dropped[SLOTS];
   unsigned n = err ? forget(j, dropped) : 0;
   pthread_mutex_unlock(&rt.lock);
@@ -340,6 +356,7 @@ static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
 /* Where each memory is in this run. */
 static int place_memories(db_jit *j) {
   struct program *p = &j->program;
+  int err;
   for (unsigned i = 0; i < p->nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
     struct program_memory *at = &p->memories[i];
@@ -352,11 +369,8 @@ static int place_memories(db_jit *j) {
       at->offset = (uint64_t)first * dtype_info[j->in[m->input].dtype].size;
       break;
     case OUTER:
-      follow(m);
-      s = m->value->storage;
-      if (!s || m->value->stale)
-        return db_fail(-EINVAL, "jit: a tensor that the captured function uses was overwritten at %s:%d; capture again",
-                       m->value->file ? m->value->file : "?", m->value->line);
+      err = jit_find_outer(m, &s);
+      if (err) return err;
       if (m->written && m->value->dependents)
         return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
                                 "or release them before, they would see the new value");
@@ -424,6 +438,7 @@ static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
   pthread_mutex_lock(&rt.lock);
   int err = place_memories(j);
   if (!err) err = bind_vars(j, in);
+  if (!err && !j->built) err = build(j);
   if (!err) err = program_run(&j->program);
   pthread_mutex_unlock(&rt.lock);
   return err ? err : make_outputs(j, out);
@@ -431,13 +446,16 @@ static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
 
 /* ---- outside ---- */
 
-db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
-  db_jit *j = fn ? calloc(1, sizeof *j) : NULL;
-  if (!j) return db_fail_null(fn ? -ENOMEM : -EINVAL, "jit: %s", fn ? "out of memory" : "the function is NULL");
-  static _Atomic uint32_t streams;
-  j->fn = fn;
-  j->ctx = ctx;
-  j->stream = ++streams << 16;
+static _Atomic uint32_t streams;
+
+void jit_stream_taken(uint32_t stream) {
+  uint32_t last = streams;
+  while (last < stream >> 16 && !atomic_compare_exchange_weak(&streams, &last, stream >> 16)) {}
+}
+
+db_jit *jit_new(unsigned nin, unsigned nout) {
+  db_jit *j = calloc(1, sizeof *j);
+  if (!j) return db_fail_null(-ENOMEM, "jit: out of memory");
   j->nin = nin;
   j->nout = nout;
   j->in = calloc(nin + 1, sizeof *j->in);
@@ -448,6 +466,34 @@ db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
   return db_fail_null(-ENOMEM, "jit: out of memory");
 }
 
+db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
+  if (!fn) return db_fail_null(-EINVAL, "jit: the function is NULL");
+  db_jit *j = jit_new(nin, nout);
+  if (!j) return NULL;
+  j->fn = fn;
+  j->ctx = ctx;
+  j->stream = ++streams << 16;
+  return j;
+}
+
+int db_jit_reset(db_jit *j) {
+  if (!j) return db_fail(-EINVAL, "jit: there is none to capture again");
+  if (!j->fn) return db_fail(-EINVAL, "jit: what was loaded from a file has no function that could be captured again");
+  if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
+  db_tensor *dropped[SLOTS];
+  pthread_mutex_lock(&rt.lock);
+  unsigned n = forget(j, dropped);
+  j->calls = 0;
+  pthread_mutex_unlock(&rt.lock);
+  while (n) db_release(dropped[--n]);
+  return 0;
+}
+
+void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout) {
+  *nin = j ? j->nin : 0;
+  *nout = j ? j->nout : 0;
+}
+
 void db_jit_free(db_jit *j) {
   if (!j) return;
   db_tensor *dropped[SLOTS];
@@ -455,6 +501,7 @@ void db_jit_free(db_jit *j) {
   unsigned n = forget(j, dropped);
   pthread_mutex_unlock(&rt.lock);
   while (n) db_release(dropped[--n]);
+  jit_loaded_free(j->loaded);
   free(j->in);
   free(j->out);
   free(j->inputs);
@@ -472,7 +519,7 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (!err && j->calls == 1) describe_inputs(j, in);
   pthread_mutex_unlock(&rt.lock);
   if (err) return err;
-  if (!env->jit || j->calls == 0) {
+  if (j->fn && (!env->jit || j->calls == 0)) {
     err = run_function(j, in, out, false);
     if (!err && env->jit) j->calls = 1;
     return err;

@@ -49,10 +49,19 @@ struct db_jit {
   uint32_t stream;              /* of random numbers */
   db_tensor *count[SLOTS];      /* random calls so far, by device slot; NULL: none is made there */
   uint32_t random_calls[SLOTS]; /* of one call of the function */
+  bool built;                   /* the program's streams are recorded: of a loaded one by its first call */
+  struct jit_loaded *loaded;    /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
   /* ---- while capturing ---- */
   struct value **inputs; /* of the call */
   uint64_t before;       /* values made until then */
   int error;
   char error_text[512];
 };
+
+db_jit *jit_new(unsigned nin, unsigned nout); /* NULL after db_fail */
+/* Where an OUTER memory is now. -EINVAL when what stood for it was overwritten. */
+int jit_find_outer(struct captured_memory *m, struct storage **out);
+/* Random numbers captured from now on are others than those of this stream. */
+void jit_stream_taken(uint32_t stream);
+void jit_loaded_free(struct jit_loaded *l);
 #endif

@@ -21,7 +21,7 @@ static unsigned memory_slot(const struct program *p, uint32_t memory) {
 }
 static unsigned var_slot(const struct program *p, uint32_t var) { return SLOT_FIRST + p->nmemories + var; }
 
-void program_free(struct program *p) {
+static void unbuild(struct program *p) {
   program_times_free(p);
   for (unsigned i = 0; i < p->nqueues; i++) {
     struct program_queue *q = &p->queues[i];
@@ -33,6 +33,16 @@ void program_free(struct program *p) {
   }
   free(p->queues);
   free(p->waits);
+  p->queues = NULL, p->nqueues = 0;
+  p->waits = NULL, p->nwaits = 0;
+  p->timed = p->running[0] = p->running[1] = false;
+  p->next_timed = p->prev = NULL;
+  p->period = p->runs = 0;
+  for (size_t i = 0; i < p->ncommands; i++) p->commands[i].barrier = p->commands[i].signals = false;
+}
+
+void program_free(struct program *p) {
+  unbuild(p);
   free(p->memories);
   free(p->accesses);
   free(p->commands);
@@ -274,6 +284,7 @@ int program_build(struct program *p) {
     if (!(p->queues[i].signal = db_signal_new(slot_device(p->queues[i].slot)))) err = -ENOMEM;
   for (unsigned i = 0; i < p->nqueues && !err; i++)
     for (int turn = 0; turn < TURNS && !err; turn++) err = record_queue(p, i, turn);
+  if (err) unbuild(p);
   return err;
 }
 

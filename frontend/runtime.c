@@ -196,7 +196,8 @@ static bool programs_grow(struct slot *s) {
   return true;
 }
 
-static db_program *program_load(struct slot *s, const struct kernel *k) {
+db_program *slot_load(unsigned slot, const struct kernel *k) {
+  const struct slot *s = rt.slots[slot];
   struct db_param params[MAX_KERNEL_ARGS];
   if (k->nparams > sizeof params / sizeof *params) {
     return db_fail_null(-E2BIG, "kernel %s has %u arguments, more than %d", k->name, k->nparams, MAX_KERNEL_ARGS);
@@ -217,7 +218,7 @@ db_program *slot_program(unsigned slot, const struct kernel *k) {
     return db_fail_null(-ENOMEM, "out of memory for the table of programs");
   size_t at = program_at(s, k);
   if (!s->programs[at].kernel) {
-    db_program *p = program_load(s, k);
+    db_program *p = slot_load(slot, k);
     if (!p) return NULL;
     s->programs[at].kernel = k;
     s->programs[at].program = p;

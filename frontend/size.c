@@ -145,11 +145,21 @@ struct dim_text dim_text(int64_t dim) {
 
 /* ---- from outside ---- */
 
+bool dim_is_name(const char *name) {
+  bool good = *name;
+  for (const char *s = name; *s && good; s++)
+    good = *s == '_' || (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (s > name && *s >= '0' && *s <= '9');
+  return good;
+}
+
+int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value) {
+  struct uop *var = uop_var(rt.graph, name, min, max), *src[2] = {var, uop_index(rt.graph, value)};
+  return dim_of_uop(uop_new(rt.graph, OP_BIND, DT_INDEX, 1, (union uop_arg){0}, 0, src, 2));
+}
+
 int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value) {
   if (!name || !*name || strlen(name) > 64) return db_fail(-EINVAL, "bind: a name of 1 to 64 characters is needed");
-  for (const char *s = name; *s; s++)
-    if (!(*s == '_' || (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (s > name && *s >= '0' && *s <= '9')))
-      return db_fail(-EINVAL, "bind: %s is no name; letters, digits and _ make one", name);
+  if (!dim_is_name(name)) return db_fail(-EINVAL, "bind: %s is no name; letters, digits and _ make one", name);
   if (min < 0 || max < min || max > INT32_MAX)
     return db_fail(-EINVAL, "bind: %s from %lld to %lld; bounds are 0 <= min <= max < 2^31", name, (long long)min,
                    (long long)max);
@@ -159,8 +169,7 @@ int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value) {
   pthread_mutex_lock(&rt.lock);
   int64_t size = runtime_init();
   if (!size) {
-    struct uop *var = uop_var(rt.graph, name, min, max), *src[2] = {var, uop_index(rt.graph, value)};
-    size = dim_of_uop(uop_new(rt.graph, OP_BIND, DT_INDEX, 1, (union uop_arg){0}, 0, src, 2));
+    size = dim_bind(name, min, max, value);
     if (size == -ENOMEM) db_fail(-ENOMEM, "bind: out of memory");
   }
   pthread_mutex_unlock(&rt.lock);

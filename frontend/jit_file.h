@@ -1,0 +1,73 @@
+/* A captured program as it lies in a file: a .safetensors file with a tensor of text, ".program", that says everything but the bytes of
+ * kernels (".kernel.N") and of memory (the name of the parameter that it is, or ".memory.N"); and, last, a sum of all before it.
+ *
+ * Numbers of devices, memories, kernels and variables are places in the lists here. What jit_file_parse gives has been checked:
+ * they are within their lists, bytes that commands touch are within their memory, and what a kernel is passed is what it takes. What
+ * kernels do is not known: their code is trusted as any program's that one runs. */
+#ifndef DOORBELL_FRONTEND_JIT_FILE_H
+#define DOORBELL_FRONTEND_JIT_FILE_H
+#include "files.h"
+#include "jit.h"
+
+enum { JIT_FILE_VERSION = 1, JIT_TERMS = 16, JIT_FACTORS = 6 };
+
+/* A sum of products of variables. */
+struct jit_size {
+  unsigned nterms;
+  struct jit_term {
+    int64_t factor;
+    unsigned nvars;
+    uint32_t var[JIT_FACTORS];
+  } term[JIT_TERMS];
+};
+struct jit_shape {
+  enum dtype dtype;
+  uint8_t device;
+  unsigned rank;
+  struct jit_size dim[MAX_RANK];
+  uint64_t most; /* bytes, whatever the variables are */
+};
+
+struct jit_file {
+  struct jit_file_device {
+    const char *name, *isa, *features;
+  } *devices;
+  struct jit_file_var { /* program.nvars that kernels take, then those that only shapes have */
+    const char *name;
+    int64_t min, max;
+  } *vars;
+  struct jit_file_memory { /* beside program.memories */
+    enum memory_kind kind;
+    unsigned input;
+    bool written, output;
+    uint64_t bytes;
+    const void *contents; /* OUTER */
+  } *memories;
+  struct jit_shape *in;
+  struct jit_file_output {
+    uint32_t memory; /* UINT32_MAX: none, it has no elements */
+    int64_t first;   /* element of the memory */
+    struct jit_shape shape;
+  } *out;
+  struct jit_file_param { /* a tensor in an OUTER memory that has a name */
+    const char *name;
+    uint32_t memory;
+    int64_t first;
+    struct jit_shape shape;
+  } *params;
+  struct kernel *kernels;
+  struct program program; /* commands and what they name; slots are devices, there are no buffers and programs */
+  size_t ndevices, nvars, nin, nout, nparams, nkernels;
+  uint32_t stream; /* of random numbers */
+  /* ---- what jit_file_parse made: names and bytes above are in it and in the file ---- */
+  struct safetensors tensors;
+  void *text;
+};
+/* 0, or a negative errno and in err what is wrong where. */
+int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *err, size_t errcap);
+void jit_file_free(struct jit_file *f);
+/* 0, or a negative errno and a message. */
+int jit_file_write(const struct jit_file *f, const char *path);
+/* Bytes of a shape at the largest; false: more than there can be, or a size that may be negative. */
+bool jit_shape_most(const struct jit_file *f, const struct jit_shape *s, uint64_t *bytes);
+#endif

@@ -1,0 +1,698 @@
+/* Files of captured programs: reading, which trusts no byte, and writing. jit_file.h says what is in one. */
+#include "jit_file.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+enum { MOST_DEVICES = SLOTS, MOST_NAME = 256, MOST_ITEMS = 1 << 26, CHECKSUM_BYTES = 4 };
+#define MOST_BYTES ((uint64_t)1 << 48)
+static const char format[] = "doorbell captured program";
+static const char *const kinds[] = {[OWNED] = "own", [INPUT] = "input", [OUTER] = "state"};
+
+void jit_file_free(struct jit_file *f) {
+  for (size_t i = 0; i < f->nkernels; i++) free((void *)f->kernels[i].params);
+  free(f->devices);
+  free(f->vars);
+  free(f->memories);
+  free(f->in);
+  free(f->out);
+  free(f->params);
+  free(f->kernels);
+  free(f->program.memories);
+  free(f->program.accesses);
+  free(f->program.commands);
+  free(f->program.var_of);
+  safetensors_free(&f->tensors);
+  json_decref(f->text);
+  *f = (struct jit_file){0};
+}
+
+/* ---- sizes ---- */
+
+static bool product_most(const struct jit_file *f, const struct jit_term *t, int64_t *least, int64_t *most) {
+  int64_t a = t->factor, b = t->factor;
+  for (unsigned i = 0; i < t->nvars; i++) {
+    const struct jit_file_var *v = &f->vars[t->var[i]];
+    if (__builtin_mul_overflow(a, a < 0 ? v->max : v->min, &a) ||
+        __builtin_mul_overflow(b, b < 0 ? v->min : v->max, &b))
+      return false;
+  }
+  return !__builtin_add_overflow(*least, a, least) && !__builtin_add_overflow(*most, b, most);
+}
+
+bool jit_shape_most(const struct jit_file *f, const struct jit_shape *s, uint64_t *bytes) {
+  *bytes = dtype_info[s->dtype].size;
+  for (unsigned i = 0; i < s->rank; i++) {
+    int64_t least = 0, most = 0;
+    for (unsigned k = 0; k < s->dim[i].nterms; k++)
+      if (!product_most(f, &s->dim[i].term[k], &least, &most)) return false;
+    if (least < 0 || __builtin_mul_overflow(*bytes, (uint64_t)most, bytes) || *bytes > MOST_BYTES) return false;
+  }
+  return true;
+}
+
+/* ---- reading ---- */
+
+struct reader {
+  struct jit_file *f;
+  char *err;
+  size_t errcap;
+  char place[96];
+};
+
+static bool refuse(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(struct reader *r, const char *fmt, ...) {
+  char why[256];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(why, sizeof why, fmt, ap);
+  va_end(ap);
+  refuse_input(r->err, r->errcap, "%s: %s", r->place, why);
+  return false;
+}
+
+/* Where in the text the next refusal is. */
+static void at(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void at(struct reader *r, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(r->place, sizeof r->place, fmt, ap);
+  va_end(ap);
+}
+
+static bool read_number(struct reader *r, const json_t *v, const char *what, uint64_t most, uint64_t *out) {
+  json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+  *out = 0;
+  if (n < 0 || (uint64_t)n > most) return refuse(r, "%s is no number from 0 to %llu", what, (unsigned long long)most);
+  return *out = (uint64_t)n, true;
+}
+static bool get_number(struct reader *r, const json_t *in, const char *key, uint64_t most, uint64_t *out) {
+  return read_number(r, json_object_get(in, key), key, most, out);
+}
+/* A number of something in a list of n. */
+static bool get_place(struct reader *r, const json_t *in, const char *key, size_t n, uint64_t *out) {
+  *out = 0;
+  if (!n) return refuse(r, "%s: there is none", key);
+  return get_number(r, in, key, n - 1, out);
+}
+
+static bool get_bool(struct reader *r, const json_t *in, const char *key, bool *out) {
+  const json_t *v = json_object_get(in, key);
+  if (!json_is_boolean(v)) return refuse(r, "%s is neither true nor false", key);
+  return *out = json_is_true(v), true;
+}
+
+/* Text that can be printed. */
+static bool read_text(struct reader *r, const json_t *v, const char *what, size_t most, const char **out) {
+  const char *s = json_string_value(v);
+  bool good = s && strlen(s) < most;
+  for (const char *p = s; good && *p; p++) good = (unsigned char)*p >= ' ' && *p != 127;
+  if (!good) return refuse(r, "%s is no text of less than %zu printable bytes", what, most);
+  return *out = s, true;
+}
+static bool get_text(struct reader *r, const json_t *in, const char *key, size_t most, const char **out) {
+  return read_text(r, json_object_get(in, key), key, most, out);
+}
+
+/* The list of that name, and zeroed memory for what it says. */
+static const json_t *get_list(struct reader *r, const json_t *in, const char *key, size_t most, size_t size, void *out,
+                              size_t *n) {
+  const json_t *v = json_object_get(in, key);
+  if (!json_is_array(v) || json_array_size(v) > most) {
+    refuse(r, "%s is no list of at most %zu", key, most);
+    return NULL;
+  }
+  void *p = calloc(json_array_size(v) + 1, size);
+  if (!p) {
+    refuse(r, "out of memory for %s", key);
+    return NULL;
+  }
+  memcpy(out, &p, sizeof p);
+  *n = json_array_size(v);
+  return v;
+}
+
+static bool read_size(struct reader *r, const json_t *v, struct jit_size *s) {
+  uint64_t n;
+  if (json_is_integer(v)) {
+    if (!read_number(r, v, "a size", MOST_BYTES, &n)) return false;
+    *s = (struct jit_size){1, {{(int64_t)n, 0, {0}}}};
+    return true;
+  }
+  if (!json_is_array(v) || json_array_size(v) > JIT_TERMS) return refuse(r, "a size is neither a number nor a sum");
+  s->nterms = (unsigned)json_array_size(v);
+  for (unsigned i = 0; i < s->nterms; i++) {
+    const json_t *term = json_array_get(v, i);
+    struct jit_term *t = &s->term[i];
+    size_t length = json_array_size(term);
+    if (!length || length > JIT_FACTORS + 1 || !json_is_integer(json_array_get(term, 0)))
+      return refuse(r, "a size has a term that is no product");
+    t->factor = json_integer_value(json_array_get(term, 0));
+    t->nvars = (unsigned)length - 1;
+    for (unsigned k = 0; k < t->nvars; k++) {
+      if (!read_number(r, json_array_get(term, k + 1), "a size's variable", UINT32_MAX, &n)) return false;
+      if (n >= r->f->nvars) return refuse(r, "a size has variable %llu of %zu", (unsigned long long)n, r->f->nvars);
+      t->var[k] = (uint32_t)n;
+    }
+  }
+  return true;
+}
+
+static bool get_shape(struct reader *r, const json_t *in, struct jit_shape *s) {
+  const json_t *shape = json_object_get(in, "shape");
+  const char *dtype;
+  uint64_t device;
+  if (!get_text(r, in, "dtype", MOST_NAME, &dtype) || !get_place(r, in, "device", r->f->ndevices, &device))
+    return false;
+  s->device = (uint8_t)device;
+  s->dtype = DT_VOID;
+  for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
+    if (!strcmp(dtype, dtype_info[t].name)) s->dtype = (enum dtype)t;
+  if (s->dtype == DT_VOID) return refuse(r, "not supported: elements of type '%s'", dtype);
+  if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
+    return refuse(r, "shape is no list of at most %d sizes", MAX_RANK);
+  s->rank = (unsigned)json_array_size(shape);
+  for (unsigned i = 0; i < s->rank; i++)
+    if (!read_size(r, json_array_get(shape, i), &s->dim[i])) return false;
+  if (!jit_shape_most(r->f, s, &s->most)) return refuse(r, "a size may be negative, or there are too many elements");
+  return true;
+}
+
+static const struct safetensor *tensor_of(const struct jit_file *f, const char *name) {
+  for (size_t i = 0; i < f->tensors.n; i++)
+    if (!strcmp(f->tensors.tensor[i].name, name)) return &f->tensors.tensor[i];
+  return NULL;
+}
+
+/* ---- reading: the lists ---- */
+
+static bool read_devices(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "devices", MOST_DEVICES, sizeof *f->devices, &f->devices, &f->ndevices);
+  for (size_t i = 0; list && i < f->ndevices; i++) {
+    const json_t *v = json_array_get(list, i);
+    struct jit_file_device *d = &f->devices[i];
+    at(r, "devices[%zu]", i);
+    if (!get_text(r, v, "name", MOST_NAME, &d->name) || !get_text(r, v, "isa", MOST_NAME, &d->isa) ||
+        !get_text(r, v, "features", 1024, &d->features))
+      return false;
+  }
+  return list != NULL;
+}
+
+static bool read_vars(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "variables", UINT16_MAX, sizeof *f->vars, &f->vars, &f->nvars);
+  uint64_t min, max, taken;
+  for (size_t i = 0; list && i < f->nvars; i++) {
+    const json_t *v = json_array_get(list, i);
+    at(r, "variables[%zu]", i);
+    if (!get_text(r, v, "name", 65, &f->vars[i].name) || !get_number(r, v, "max", INT32_MAX, &max) ||
+        !get_number(r, v, "min", max, &min))
+      return false;
+    f->vars[i].min = (int64_t)min, f->vars[i].max = (int64_t)max;
+    if (!dim_is_name(f->vars[i].name)) return refuse(r, "'%s' is no name of a variable", f->vars[i].name);
+    for (size_t k = 0; k < i; k++)
+      if (!strcmp(f->vars[k].name, f->vars[i].name)) return refuse(r, "%s is there twice", f->vars[i].name);
+  }
+  at(r, "program");
+  if (!list || !get_number(r, in, "taken", f->nvars, &taken)) return false;
+  f->program.nvars = (unsigned)taken;
+  return true;
+}
+
+static bool read_inputs(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "inputs", UINT16_MAX, sizeof *f->in, &f->in, &f->nin);
+  for (size_t i = 0; list && i < f->nin; i++) {
+    at(r, "inputs[%zu]", i);
+    if (!get_shape(r, json_array_get(list, i), &f->in[i])) return false;
+  }
+  return list != NULL;
+}
+
+static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memory *m, struct program_memory *p) {
+  const char *kind, *name;
+  uint64_t device, input;
+  if (!get_text(r, v, "kind", MOST_NAME, &kind) || !get_place(r, v, "device", r->f->ndevices, &device) ||
+      !get_number(r, v, "bytes", MOST_BYTES, &m->bytes) || !get_bool(r, v, "written", &m->written))
+    return false;
+  p->slot = (uint8_t)device;
+  unsigned k = 0;
+  while (k < sizeof kinds / sizeof *kinds && strcmp(kind, kinds[k]) != 0) k++;
+  if (k == sizeof kinds / sizeof *kinds) return refuse(r, "'%s' is no kind of memory", kind);
+  m->kind = (enum memory_kind)k;
+  if (m->kind == INPUT) {
+    if (!get_place(r, v, "input", r->f->nin, &input)) return false;
+    m->input = (unsigned)input;
+    if (m->bytes > r->f->in[input].most || p->slot != r->f->in[input].device)
+      return refuse(r, "it is not where input %u is, or larger", m->input);
+  }
+  if (m->kind == OWNED && !get_bool(r, v, "output", &m->output)) return false;
+  p->varies = m->kind != OWNED || m->output;
+  if (m->kind != OUTER) return true;
+  if (!get_text(r, v, "contents", MOST_NAME, &name)) return false;
+  const struct safetensor *t = tensor_of(r->f, name);
+  if (!t) return refuse(r, "the file has no tensor '%s'", name);
+  if (t->bytes != m->bytes)
+    return refuse(r, "%llu bytes, but tensor '%s' has %zu", (unsigned long long)m->bytes, name, t->bytes);
+  m->contents = t->data;
+  return true;
+}
+
+static bool read_memories(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  size_t n = 0;
+  const json_t *list = get_list(r, in, "memories", DB_SLOT_MAX, sizeof *f->memories, &f->memories, &n);
+  if (!list) return false;
+  f->program.memories = calloc(n + 1, sizeof *f->program.memories);
+  if (!f->program.memories) return refuse(r, "out of memory for memories");
+  f->program.nmemories = (unsigned)n;
+  for (size_t i = 0; i < n; i++) {
+    at(r, "memories[%zu]", i);
+    if (!read_memory(r, json_array_get(list, i), &f->memories[i], &f->program.memories[i])) return false;
+  }
+  return true;
+}
+
+/* Whether a tensor that begins at an element of a memory lies within it. */
+static bool check_within(struct reader *r, uint32_t memory, int64_t first, const struct jit_shape *s) {
+  const struct jit_file_memory *m = &r->f->memories[memory];
+  uint64_t begin = (uint64_t)first * dtype_info[s->dtype].size; /* first is less than 2^48 */
+  if (begin > m->bytes || s->most > m->bytes - begin)
+    return refuse(r, "%llu bytes from %llu on in memory %u of %llu", (unsigned long long)s->most,
+                  (unsigned long long)begin, memory, (unsigned long long)m->bytes);
+  if (s->device != r->f->program.memories[memory].slot) return refuse(r, "it is not on the device of its memory");
+  return true;
+}
+
+static bool read_outputs(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "outputs", UINT16_MAX, sizeof *f->out, &f->out, &f->nout);
+  for (size_t i = 0; list && i < f->nout; i++) {
+    const json_t *v = json_array_get(list, i);
+    struct jit_file_output *o = &f->out[i];
+    uint64_t memory = UINT32_MAX, first = 0;
+    at(r, "outputs[%zu]", i);
+    if (!get_shape(r, v, &o->shape)) return false;
+    if (json_object_get(v, "memory")) {
+      if (!get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first) ||
+          !check_within(r, (uint32_t)memory, (int64_t)first, &o->shape))
+        return false;
+      if (f->memories[memory].kind == OWNED && !f->memories[memory].output)
+        return refuse(r, "memory %llu is not one for outputs", (unsigned long long)memory);
+    } else if (o->shape.most)
+      return refuse(r, "it has elements, but no memory");
+    o->memory = (uint32_t)memory, o->first = (int64_t)first;
+  }
+  return list != NULL;
+}
+
+static bool read_params(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "parameters", MOST_ITEMS, sizeof *f->params, &f->params, &f->nparams);
+  for (size_t i = 0; list && i < f->nparams; i++) {
+    const json_t *v = json_array_get(list, i);
+    struct jit_file_param *p = &f->params[i];
+    uint64_t memory, first;
+    at(r, "parameters[%zu]", i);
+    if (!get_text(r, v, "name", MOST_NAME, &p->name) || !get_shape(r, v, &p->shape) ||
+        !get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first) ||
+        !check_within(r, (uint32_t)memory, (int64_t)first, &p->shape))
+      return false;
+    if (f->memories[memory].kind != OUTER) return refuse(r, "memory %llu has no contents", (unsigned long long)memory);
+    for (unsigned k = 0; k < p->shape.rank; k++)
+      if (p->shape.dim[k].nterms > 1 || (p->shape.dim[k].nterms && p->shape.dim[k].term[0].nvars))
+        return refuse(r, "a parameter has a symbolic size");
+    p->memory = (uint32_t)memory, p->first = (int64_t)first;
+  }
+  return list != NULL;
+}
+
+static bool read_dims(struct reader *r, const json_t *in, const char *key, uint32_t out[3]) {
+  const json_t *v = json_object_get(in, key);
+  uint64_t n = 0;
+  for (unsigned i = 0; i < 3; i++) {
+    if (json_array_size(v) != 3 || !read_number(r, json_array_get(v, i), key, UINT32_MAX, &n) || !n)
+      return refuse(r, "%s is not three numbers of at least 1", key);
+    out[i] = (uint32_t)n;
+  }
+  return true;
+}
+
+static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
+  struct kernel_param *p = NULL;
+  const char *name, *image;
+  size_t n = 0;
+  if (!get_text(r, v, "name", sizeof k->name, &name) || !get_text(r, v, "image", MOST_NAME, &image) ||
+      !read_dims(r, v, "grid", k->grid) || !read_dims(r, v, "block", k->block) ||
+      !get_number(r, v, "bytes", INT64_MAX, &k->bytes))
+    return false;
+  strcpy(k->name, name);
+  if (!json_is_number(json_object_get(v, "flops"))) return refuse(r, "flops is no number");
+  k->flops = json_number_value(json_object_get(v, "flops"));
+  const struct safetensor *t = tensor_of(r->f, image);
+  if (!t || !t->bytes) return refuse(r, "the file has no code '%s'", image);
+  k->image = t->data, k->image_size = t->bytes;
+  const json_t *list = get_list(r, v, "parameters", MAX_KERNEL_ARGS, sizeof *p, &p, &n);
+  if (!list) return false;
+  k->params = p, k->nparams = (unsigned)n;
+  for (size_t i = 0; i < n; i++) {
+    const json_t *x = json_array_get(list, i);
+    uint64_t offset;
+    if (!get_number(r, x, "offset", UINT16_MAX, &offset) || !get_text(r, x, "name", 65, &p[i].name)) return false;
+    if (!get_bool(r, x, "buffer", &p[i].is_buffer)) return false;
+    p[i].offset = (uint32_t)offset, p[i].size = p[i].is_buffer ? 8 : 4;
+  }
+  return true;
+}
+
+static bool read_kernels(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "kernels", MOST_ITEMS, sizeof *f->kernels, &f->kernels, &f->nkernels);
+  for (size_t i = 0; list && i < f->nkernels; i++) {
+    at(r, "kernels[%zu]", i);
+    if (!read_kernel(r, json_array_get(list, i), &f->kernels[i])) return false;
+  }
+  return list != NULL;
+}
+
+/* What a command touches: [memory, offset, bytes, 1 if it is written] each. */
+static bool read_accesses(struct reader *r, const json_t *list, struct program_access *a) {
+  struct jit_file *f = r->f;
+  for (size_t i = 0; i < json_array_size(list); i++, a++) {
+    const json_t *v = json_array_get(list, i);
+    uint64_t n[4];
+    if (json_array_size(v) != 4) return refuse(r, "argument %zu is not four numbers", i);
+    for (unsigned k = 0; k < 4; k++)
+      if (!read_number(r, json_array_get(v, k), "an argument's number", k == 3 ? 1 : MOST_BYTES, &n[k])) return false;
+    if (n[0] >= f->program.nmemories)
+      return refuse(r, "argument %zu is memory %llu of %u", i, (unsigned long long)n[0], f->program.nmemories);
+    const struct jit_file_memory *m = &f->memories[n[0]];
+    if (n[1] > m->bytes || n[2] > m->bytes - n[1])
+      return refuse(r, "argument %zu is %llu bytes from %llu on in memory %llu of %llu", i, (unsigned long long)n[2],
+                    (unsigned long long)n[1], (unsigned long long)n[0], (unsigned long long)m->bytes);
+    if (n[3] && !m->written)
+      return refuse(r, "argument %zu is written, memory %llu is not", i, (unsigned long long)n[0]);
+    *a = (struct program_access){(uint32_t)n[0], n[3], n[1], n[2]};
+  }
+  return true;
+}
+
+/* A kernel is passed what it takes; a copy has a destination and a source that do not overlap. */
+static bool check_command(struct reader *r, const struct program_command *c) {
+  const struct program_access *a = &r->f->program.accesses[c->first];
+  if (c->kernel) {
+    if (c->naccesses + c->nvars != c->kernel->nparams)
+      return refuse(r, "kernel %s takes %u arguments, not %u", c->kernel->name, c->kernel->nparams,
+                    c->naccesses + c->nvars);
+    for (unsigned i = 0; i < c->kernel->nparams; i++)
+      if (c->kernel->params[i].is_buffer != (i < c->naccesses))
+        return refuse(r, "argument %u of kernel %s is %s", i, c->kernel->name,
+                      i < c->naccesses ? "a number" : "memory");
+    return true;
+  }
+  if (c->naccesses != 2 || c->nvars) return refuse(r, "a copy has two arguments");
+  if (!a[0].written || a[1].written || a[0].bytes != a[1].bytes || !a[0].bytes)
+    return refuse(r, "a copy writes the first argument's bytes with as many of the second's");
+  if (a[0].memory == a[1].memory && a[0].offset < a[1].offset + a[1].bytes && a[1].offset < a[0].offset + a[0].bytes)
+    return refuse(r, "a copy's arguments overlap");
+  return true;
+}
+
+static bool read_command(struct reader *r, const json_t *v, struct program_command *c) {
+  struct jit_file *f = r->f;
+  struct program *p = &f->program;
+  const json_t *args = json_object_get(v, "arguments"), *vars = json_object_get(v, "variables");
+  uint64_t device, kernel;
+  if (!get_place(r, v, "device", f->ndevices, &device)) return false;
+  c->slot = (uint8_t)device;
+  if (json_object_get(v, "kernel")) {
+    if (!get_place(r, v, "kernel", f->nkernels, &kernel)) return false;
+    c->kernel = &f->kernels[kernel];
+  }
+  c->first = (uint32_t)p->naccesses, c->naccesses = (uint32_t)json_array_size(args);
+  c->vars = (uint32_t)p->nvar_of, c->nvars = (uint32_t)json_array_size(vars);
+  if (!read_accesses(r, args, &p->accesses[c->first])) return false;
+  for (uint32_t i = 0; i < c->nvars; i++) {
+    uint64_t n;
+    if (!read_number(r, json_array_get(vars, i), "a variable", UINT32_MAX, &n)) return false;
+    if (n >= p->nvars) return refuse(r, "variable %llu of %u", (unsigned long long)n, p->nvars);
+    p->var_of[c->vars + i] = (uint32_t)n;
+  }
+  p->naccesses += c->naccesses, p->nvar_of += c->nvars;
+  return check_command(r, c);
+}
+
+static bool read_commands(struct reader *r, const json_t *in) {
+  struct program *p = &r->f->program;
+  const json_t *list = get_list(r, in, "commands", MOST_ITEMS, sizeof *p->commands, &p->commands, &p->ncommands);
+  size_t accesses = 0, vars = 0;
+  for (size_t i = 0; list && i < p->ncommands; i++) {
+    accesses += json_array_size(json_object_get(json_array_get(list, i), "arguments"));
+    vars += json_array_size(json_object_get(json_array_get(list, i), "variables"));
+  }
+  if (!list || accesses > MOST_ITEMS || vars > MOST_ITEMS) return list && refuse(r, "too many arguments");
+  p->accesses = calloc(accesses + 1, sizeof *p->accesses);
+  p->var_of = calloc(vars + 1, sizeof *p->var_of);
+  if (!p->accesses || !p->var_of) return refuse(r, "out of memory for arguments");
+  for (size_t i = 0; i < p->ncommands; i++) {
+    at(r, "commands[%zu]", i);
+    if (!read_command(r, json_array_get(list, i), &p->commands[i])) return false;
+  }
+  return true;
+}
+
+static bool read_program(struct reader *r, const json_t *in) {
+  const char *what;
+  uint64_t version, stream;
+  if (!get_text(r, in, "format", MOST_NAME, &what)) return false;
+  if (strcmp(what, format) != 0) return refuse(r, "it is a '%s', not a '%s'", what, format);
+  if (!get_number(r, in, "version", INT32_MAX, &version)) return false;
+  if (version != JIT_FILE_VERSION)
+    return refuse(r, "not supported: version %llu; this reads version %d", (unsigned long long)version,
+                  JIT_FILE_VERSION);
+  if (!get_number(r, in, "stream", UINT32_MAX, &stream)) return false;
+  r->f->stream = (uint32_t)stream;
+  static bool (*const parts[])(struct reader *, const json_t *) = {
+      read_devices, read_vars, read_inputs, read_memories, read_outputs, read_params, read_kernels, read_commands};
+  for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
+    at(r, "program");
+    if (!parts[i](r, in)) return false;
+  }
+  return true;
+}
+
+/* The last tensor is the sum of all bytes before its own. */
+static bool check_sum(struct reader *r, const uint8_t *bytes, size_t size) {
+  const struct safetensor *t = tensor_of(r->f, ".checksum");
+  if (!t) return refuse(r, "a safetensors file, but not one of a captured program");
+  if (t->bytes != CHECKSUM_BYTES || (const uint8_t *)t->data + CHECKSUM_BYTES != bytes + size)
+    return refuse(r, ".checksum is not the file's last %d bytes", CHECKSUM_BYTES);
+  const uint8_t *s = t->data;
+  uint32_t said = (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24;
+  uint32_t is = (uint32_t)crc32_z(0, bytes, size - CHECKSUM_BYTES);
+  if (said != is) return refuse(r, "bytes were changed: their checksum is %08x, not %08x", is, said);
+  return true;
+}
+
+int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *err, size_t errcap) {
+  struct reader r = {.f = out, .err = err, .errcap = errcap, .place = "file"};
+  *out = (struct jit_file){0};
+  int status = safetensors_parse(bytes, size, &out->tensors, err, errcap);
+  if (status) return status;
+  if (!check_sum(&r, bytes, size)) goto bad;
+  at(&r, "program");
+  const struct safetensor *t = tensor_of(out, ".program");
+  if (!t) {
+    refuse(&r, "there is none");
+    goto bad;
+  }
+  json_error_t why;
+  out->text = json_loadb(t->data, t->bytes, JSON_REJECT_DUPLICATES, &why);
+  if (!out->text) {
+    refuse(&r, "no JSON: %s at byte %d", why.text, why.position);
+    goto bad;
+  }
+  if (read_program(&r, out->text)) {
+    json_object_del(out->text, "commands"); /* no name in it is used */
+    return 0;
+  }
+bad:
+  jit_file_free(out);
+  return -EINVAL;
+}
+
+/* ---- writing ---- */
+
+static json_t *size_json(const struct jit_size *s) {
+  if (!s->nterms) return json_integer(0);
+  if (s->nterms == 1 && !s->term[0].nvars) return json_integer(s->term[0].factor);
+  json_t *sum = json_array();
+  for (unsigned i = 0; i < s->nterms; i++) {
+    json_t *term = json_array();
+    json_array_append_new(term, json_integer(s->term[i].factor));
+    for (unsigned k = 0; k < s->term[i].nvars; k++) json_array_append_new(term, json_integer(s->term[i].var[k]));
+    json_array_append_new(sum, term);
+  }
+  return sum;
+}
+
+static json_t *shape_json(const struct jit_shape *s) {
+  json_t *shape = json_array();
+  for (unsigned i = 0; i < s->rank; i++) json_array_append_new(shape, size_json(&s->dim[i]));
+  return json_pack("{s:s, s:i, s:o}", "dtype", dtype_info[s->dtype].name, "device", (int)s->device, "shape", shape);
+}
+
+/* The parameter that is all of a memory, or NULL. */
+static const struct jit_file_param *whole(const struct jit_file *f, size_t memory) {
+  for (size_t i = 0; i < f->nparams; i++)
+    if (f->params[i].memory == memory && f->params[i].shape.most == f->memories[memory].bytes) return &f->params[i];
+  return NULL;
+}
+static const char *contents_name(const struct jit_file *f, size_t memory, char *own, size_t cap) {
+  const struct jit_file_param *p = whole(f, memory);
+  snprintf(own, cap, ".memory.%zu", memory);
+  return p ? p->name : own;
+}
+
+static json_t *memory_json(const struct jit_file *f, size_t i) {
+  const struct jit_file_memory *m = &f->memories[i];
+  char own[32];
+  json_t *v = json_pack("{s:s, s:i, s:I, s:b}", "kind", kinds[m->kind], "device", (int)f->program.memories[i].slot,
+                        "bytes", (json_int_t)m->bytes, "written", (int)m->written);
+  if (m->kind == INPUT) json_object_set_new(v, "input", json_integer(m->input));
+  if (m->kind == OWNED) json_object_set_new(v, "output", json_boolean(m->output));
+  if (m->kind == OUTER) json_object_set_new(v, "contents", json_string(contents_name(f, i, own, sizeof own)));
+  return v;
+}
+
+static json_t *output_json(const struct jit_file_output *o) {
+  json_t *v = shape_json(&o->shape);
+  if (o->memory == UINT32_MAX) return v;
+  json_object_set_new(v, "memory", json_integer(o->memory));
+  json_object_set_new(v, "first", json_integer(o->first));
+  return v;
+}
+
+static json_t *param_json(const struct jit_file_param *p) {
+  json_t *v = shape_json(&p->shape);
+  json_object_set_new(v, "name", json_string(p->name));
+  json_object_set_new(v, "memory", json_integer(p->memory));
+  json_object_set_new(v, "first", json_integer(p->first));
+  return v;
+}
+
+static json_t *kernel_json(const struct kernel *k, const char *image) {
+  json_t *params = json_array();
+  for (unsigned i = 0; i < k->nparams; i++)
+    json_array_append_new(params, json_pack("{s:s, s:i, s:b}", "name", k->params[i].name ? k->params[i].name : "",
+                                            "offset", (int)k->params[i].offset, "buffer", (int)k->params[i].is_buffer));
+  return json_pack("{s:s, s:s, s:[I,I,I], s:[I,I,I], s:f, s:I, s:o}", "name", k->name, "image", image, "grid",
+                   (json_int_t)k->grid[0], (json_int_t)k->grid[1], (json_int_t)k->grid[2], "block",
+                   (json_int_t)k->block[0], (json_int_t)k->block[1], (json_int_t)k->block[2], "flops", k->flops,
+                   "bytes", (json_int_t)k->bytes, "parameters", params);
+}
+
+static json_t *command_json(const struct jit_file *f, const struct program_command *c) {
+  const struct program *p = &f->program;
+  json_t *args = json_array(), *vars = json_array();
+  for (uint32_t i = 0; i < c->naccesses; i++) {
+    const struct program_access *a = &p->accesses[c->first + i];
+    json_array_append_new(args, json_pack("[I,I,I,i]", (json_int_t)a->memory, (json_int_t)a->offset,
+                                          (json_int_t)a->bytes, (int)a->written));
+  }
+  for (uint32_t i = 0; i < c->nvars; i++) json_array_append_new(vars, json_integer(p->var_of[c->vars + i]));
+  json_t *v = json_pack("{s:i, s:o, s:o}", "device", (int)c->slot, "arguments", args, "variables", vars);
+  if (c->kernel) json_object_set_new(v, "kernel", json_integer(c->kernel - f->kernels));
+  return v;
+}
+
+/* NULL: out of memory, or a name that is no UTF-8. */
+static char *program_text(const struct jit_file *f) {
+  json_t *list[7], *v;
+  char image[32];
+  bool good = true;
+  for (unsigned i = 0; i < 7; i++) good &= (list[i] = json_array()) != NULL;
+#define ADD(to, json) (v = (json), good = good && v && !json_array_append_new(list[to], v))
+  for (size_t i = 0; i < f->ndevices; i++)
+    ADD(0, json_pack("{s:s, s:s, s:s}", "name", f->devices[i].name, "isa", f->devices[i].isa, "features",
+                     f->devices[i].features));
+  for (size_t i = 0; i < f->nvars; i++)
+    ADD(1, json_pack("{s:s, s:I, s:I}", "name", f->vars[i].name, "min", (json_int_t)f->vars[i].min, "max",
+                     (json_int_t)f->vars[i].max));
+  for (size_t i = 0; i < f->nin; i++) ADD(2, shape_json(&f->in[i]));
+  for (size_t i = 0; i < f->program.nmemories; i++) ADD(3, memory_json(f, i));
+  for (size_t i = 0; i < f->nout; i++) ADD(4, output_json(&f->out[i]));
+  for (size_t i = 0; i < f->nparams; i++) ADD(5, param_json(&f->params[i]));
+  for (size_t i = 0; i < f->nkernels; i++) {
+    snprintf(image, sizeof image, ".kernel.%zu", i);
+    ADD(6, kernel_json(&f->kernels[i], image));
+  }
+#undef ADD
+  json_t *commands = json_array();
+  for (size_t i = 0; i < f->program.ncommands && good; i++)
+    good = (v = command_json(f, &f->program.commands[i])) && !json_array_append_new(commands, v);
+  json_t *all = json_pack("{s:s, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format", format, "version",
+                          JIT_FILE_VERSION, "stream", (json_int_t)f->stream, "taken", (json_int_t)f->program.nvars,
+                          "devices", list[0], "variables", list[1], "inputs", list[2], "memories", list[3], "outputs",
+                          list[4], "parameters", list[5], "kernels", list[6], "commands", commands);
+  char *text = good && all ? json_dumps(all, JSON_COMPACT) : NULL;
+  json_decref(all);
+  return text;
+}
+
+/* Larger elements first, so that all are aligned. */
+static int by_alignment(const void *a, const void *b) {
+  size_t x = db_dtype_size(((const struct safetensor *)a)->dtype),
+         y = db_dtype_size(((const struct safetensor *)b)->dtype);
+  return x != y ? (x > y ? -1 : 1) : strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
+}
+
+static bool add_tensor(struct safetensors *s, const char *name, const struct jit_file_param *like, const void *data,
+                       size_t bytes) {
+  struct safetensor *t = &s->tensor[s->n];
+  *t = (struct safetensor){strdup(name), DB_U8, 1, {(int64_t)bytes}, data, bytes};
+  if (like) {
+    t->dtype = (db_dtype)like->shape.dtype, t->rank = like->shape.rank;
+    for (unsigned i = 0; i < t->rank; i++)
+      t->dim[i] = like->shape.dim[i].nterms ? like->shape.dim[i].term[0].factor : 0;
+  }
+  s->n += t->name != NULL;
+  return t->name != NULL;
+}
+
+int jit_file_write(const struct jit_file *f, const char *path) {
+  struct safetensors s = {calloc(f->program.nmemories + f->nkernels + 3, sizeof *s.tensor), 0};
+  char *text = program_text(f), *head = NULL, name[32];
+  uint8_t sum[CHECKSUM_BYTES];
+  size_t length;
+  bool good = s.tensor && text;
+  for (size_t i = 0; i < f->program.nmemories && good; i++)
+    if (f->memories[i].kind == OUTER)
+      good = add_tensor(&s, contents_name(f, i, name, sizeof name), whole(f, i), f->memories[i].contents,
+                        f->memories[i].bytes);
+  if (good) qsort(s.tensor, s.n, sizeof *s.tensor, by_alignment);
+  for (size_t i = 0; i < f->nkernels && good; i++) {
+    snprintf(name, sizeof name, ".kernel.%zu", i);
+    good = add_tensor(&s, name, NULL, f->kernels[i].image, f->kernels[i].image_size);
+  }
+  good = good && add_tensor(&s, ".program", NULL, text, strlen(text)) &&
+         add_tensor(&s, ".checksum", NULL, sum, sizeof sum);
+  if (good) head = safetensors_header(&s, &length);
+  int err = head ? 0 : db_fail(-EINVAL, "%s: out of memory, or a name is not UTF-8", path);
+  if (head) {
+    uLong crc = crc32_z(0, (const uint8_t *)head, length);
+    for (size_t i = 0; i + 1 < s.n; i++) crc = crc32_z(crc, s.tensor[i].data, s.tensor[i].bytes);
+    for (unsigned i = 0; i < sizeof sum; i++) sum[i] = (uint8_t)(crc >> 8 * i);
+    err = safetensors_write(path, &s, head, length);
+  }
+  free(head);
+  free(text);
+  safetensors_free(&s);
+  return err;
+}

@@ -1,0 +1,274 @@
+/* Captured programs in files: another process replays what this one captured and goes on from its state, without compiling anything;
+ * files that are cut, changed or not for here are refused. Run with arguments this suite is that other process. */
+#define _GNU_SOURCE
+#include "support.h"
+#include "tests/ok.h"
+#include "../../frontend/files.h"
+#include "../../frontend/nn.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* ---- LLVM's entries that the compiler begins with, counted ---- */
+
+static int llvm_calls;
+void LLVMInitializeAMDGPUTargetInfo(void) {
+  llvm_calls++;
+  void (*real)(void) = (void (*)(void))dlsym(RTLD_NEXT, "LLVMInitializeAMDGPUTargetInfo");
+  real();
+}
+void *LLVMContextCreate(void) {
+  llvm_calls++;
+  void *(*real)(void) = (void *(*)(void))dlsym(RTLD_NEXT, "LLVMContextCreate");
+  return real();
+}
+
+/* ---- what is captured: each process calls it with the same inputs, one that made it and one that loaded it ---- */
+
+enum { FIRST = 5 /* calls before it is saved */, LAST = 9, MOST_RESULTS = 256 };
+
+struct world {
+  db_device *dev[2];
+  db_params *params;
+  db_linear in, out;
+  db_optim *adam;
+  db_tensor *shift, *data;
+};
+struct scenario {
+  const char *name;
+  unsigned ndevices, nin, nout;
+  db_jit_fn *fn;
+  void (*inputs)(struct world *w, int i, db_tensor **in);
+};
+
+/* A network with Adam, whose dropout draws random numbers. */
+static int train(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct world *w = ctx;
+  db_tensor *h = db_dropout(db_relu(db_apply(&w->in, in[0])), 0.25, true);
+  out[0] = db_cross_entropy(db_apply(&w->out, h), in[1]);
+  return db_train_step(w->params, w->adam, out[0]);
+}
+static void train_inputs(struct world *w, int i, db_tensor **in) {
+  float x[8 * 6];
+  int32_t y[8];
+  for (int k = 0; k < 48; k++) x[k] = (float)((k * 7 + i * 5) % 11) / 11;
+  for (int k = 0; k < 8; k++) y[k] = (k + i) % 3;
+  in[0] = db_from(x, DB_F32, w->dev[0], 8, 6);
+  in[1] = db_from(y, DB_I32, w->dev[0], 8);
+}
+
+static int draws(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct world *w = ctx;
+  out[0] = db_rand(DB_F32, w->dev[0], 16);
+  out[1] = db_randn(DB_F32, w->dev[0], 16);
+  return 0;
+}
+static void no_inputs(struct world *w, int i, db_tensor **in) {}
+
+/* A sum over a size that changes, a tensor assigned, outputs that were there before, and one without elements. */
+static int various(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct world *w = ctx;
+  out[0] = db_sum(db_square(in[0]));
+  db_assign(w->shift, db_add(w->shift, in[1]));
+  out[1] = in[1];
+  out[2] = w->shift;
+  out[3] = db_mul(in[1], 0.5);
+  out[4] = db_zeros(DB_F32, w->dev[0], 0, 3);
+  return 0;
+}
+static void various_inputs(struct world *w, int i, db_tensor **in) {
+  in[0] = db_shrink(w->data, 0, db_bind("n", 1, 32, 1 + (i * 5) % 32));
+  in[1] = db_shrink(w->data, (i % 8) * 4, (i % 8) * 4 + 4);
+}
+
+static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct world *w = ctx;
+  db_tensor *there = db_mul(db_to(in[0], w->dev[1]), 3), *here = db_add(in[0], 1);
+  out[0] = db_add(db_to(there, w->dev[0]), here);
+  out[1] = db_square(there);
+  return 0;
+}
+static void across_inputs(struct world *w, int i, db_tensor **in) {
+  in[0] = db_from(((float[]){(float)i, 2.5f, -(float)i}), DB_F32, w->dev[0], 3);
+}
+
+static const struct scenario scenarios[] = {{"train", 1, 2, 1, train, train_inputs},
+                                            {"draws", 1, 0, 2, draws, no_inputs},
+                                            {"various", 1, 2, 5, various, various_inputs},
+                                            {"across", 2, 1, 2, across, across_inputs}};
+enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
+
+/* Either process has the tensors that inputs are made of; the one that captures has the model, too. */
+static void world_new(struct world *w, const struct scenario *s, const char *device, bool whole) {
+  *w = (struct world){0};
+  for (unsigned i = 0; i < s->ndevices; i++) {
+    char name[64];
+    snprintf(name, sizeof name, i ? "%s:%u" : "%s", device, i);
+    w->dev[i] = open_device(name);
+  }
+  float data[32];
+  for (int i = 0; i < 32; i++) data[i] = (float)i;
+  w->data = db_from(data, DB_F32, w->dev[0], 32);
+  if (!whole) return;
+  w->shift = db_from(((float[]){1, 2, 3, 4}), DB_F32, w->dev[0], 4);
+  w->params = db_params_new(w->dev[0], 3);
+  w->in = db_linear_new(w->params, "in", 6, 16, true);
+  w->out = db_linear_new(w->params, "out", 16, 3, true);
+  unsigned n;
+  db_tensor *const *weights = db_params_trained(w->params, &n);
+  w->adam = db_adam(weights, n, .lr = 0.05);
+}
+static void world_free(struct world *w) {
+  db_release(w->data);
+  db_release(w->shift);
+  db_optim_free(w->adam);
+  db_params_free(w->params);
+  for (unsigned i = 0; i < 2; i++)
+    if (w->dev[i]) db_close(w->dev[i]);
+}
+
+/* Calls from to to, and the elements of all outputs. 0, or the call's error. */
+static int run_calls(struct world *w, const struct scenario *s, db_jit *j, int from, int to, float *out, unsigned *n) {
+  int err = 0;
+  for (int i = from; i < to && !err; i++) DB_SCOPE {
+      db_tensor *in[4], *t[8];
+      s->inputs(w, i, in);
+      err = db_jit_call(j, in, t);
+      for (unsigned k = 0; k < s->nout && !err; k++) {
+        size_t count = (size_t)db_numel(t[k]);
+        if (*n + count > MOST_RESULTS) err = -E2BIG;
+        if (!err) err = db_read(t[k], out + *n, count * 4);
+        *n += (unsigned)count;
+      }
+    }
+  return err;
+}
+
+static void file_path(char *path, size_t cap, const char *what) {
+  snprintf(path, cap, KERNELS_DIR "/../jit-%s-%d.dbj", what, (int)getpid());
+}
+
+/* ---- the other process: suite --replay SCENARIO DEVICE FILE; what comes out are the results ---- */
+
+static int say(const char *what) {
+  fprintf(stderr, "%s: %s\n", what, db_error());
+  return 1;
+}
+
+static int other_process(char **argv) {
+  const struct scenario *s = scenarios;
+  while (strcmp(s->name, argv[0]) != 0) s++;
+  struct world w;
+  float out[MOST_RESULTS];
+  unsigned n = 0, nin, nout;
+  db_jit *j = db_jit_load(argv[2], NULL, 0);
+  if (!j) return say("load");
+  db_jit_counts(j, &nin, &nout);
+  if (nin != s->nin || nout != s->nout) return say("other counts");
+  world_new(&w, s, argv[1], false);
+  if (run_calls(&w, s, j, FIRST, LAST - 2, out, &n)) return say("call");
+  /* saved from here, it goes on as well */
+  char again[512];
+  snprintf(again, sizeof again, "%s.again", argv[2]);
+  struct db_named named = {"in.weight", s->fn == train ? db_jit_param(j, "in.weight") : NULL};
+  if (db_jit_save(j, again, &named, named.tensor != NULL)) return say("save again");
+  db_jit_free(j);
+  if (!(j = db_jit_load(again, w.dev, s->ndevices))) return say("load again");
+  unlink(again);
+  if (run_calls(&w, s, j, LAST - 2, LAST, out, &n)) return say("call again");
+  if (named.tensor) {
+    if (db_read(db_jit_param(j, "in.weight"), out + n, 96 * 4)) return say("weights");
+    n += 96;
+  }
+  db_jit_free(j);
+  world_free(&w);
+  struct db_cache_counters counters;
+  db_cache_counters(&counters);
+  if (llvm_calls || counters.made || counters.kernels) {
+    fprintf(stderr, "LLVM was called %d times, %llu schedules and %llu kernels were made\n", llvm_calls,
+            (unsigned long long)counters.made, (unsigned long long)counters.kernels);
+    return 1;
+  }
+  if (db_shutdown()) return say("shutdown");
+  return fwrite(out, sizeof *out, n, stdout) == n ? 0 : 1;
+}
+
+/* Its results, in a process that has no cache of kernels and no assembler. */
+static unsigned replay_elsewhere(const struct scenario *s, const char *device, const char *path, float *out) {
+  int pipe_[2];
+  assert_int_equal(pipe(pipe_), 0);
+  pid_t pid = fork();
+  if (!pid) {
+    dup2(pipe_[1], 1);
+    close(pipe_[0]);
+    setenv("CACHE", "0", 1);
+    setenv("PTXAS", "/nonexistent", 1);
+    unsetenv("XDG_CACHE_HOME");
+    char self[512];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length > 0) {
+      self[length] = 0;
+      execl(self, self, "--replay", s->name, device, path, (char *)NULL);
+    }
+    _exit(127);
+  }
+  close(pipe_[1]);
+  size_t n = 0;
+  for (ssize_t got; (got = read(pipe_[0], (char *)out + n, MOST_RESULTS * sizeof *out - n)) > 0;) n += (size_t)got;
+  close(pipe_[0]);
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  if (!WIFEXITED(status) || WEXITSTATUS(status)) fail_msg("%s on %s: status 0x%x", s->name, device, (unsigned)status);
+  return (unsigned)(n / sizeof *out);
+}
+
+/* Captures, and saves after FIRST calls. */
+static db_jit *capture(struct world *w, const struct scenario *s, const char *path) {
+  float out[MOST_RESULTS];
+  unsigned n = 0;
+  db_jit *j = db_jit_new(s->fn, w, s->nin, s->nout);
+  assert_non_null(j);
+  OK(run_calls(w, s, j, 0, FIRST, out, &n));
+  struct db_named named[16];
+  unsigned count = 0;
+  for (; s->fn == train && count < db_params_count(w->params); count++)
+    named[count] = (struct db_named){db_params_get(w->params, count)->name, db_params_get(w->params, count)->tensor};
+  OK(db_jit_save(j, path, named, count));
+  return j;
+}
+
+static void another_process_goes_on(void **state) {
+  FOR_DEVICES for (unsigned k = 0; k < SCENARIOS; k++) {
+    const struct scenario *s = &scenarios[k];
+    if (s->ndevices > 1 && !strcmp(DEVICE_NAME, "CPU")) continue;
+    char path[512];
+    file_path(path, sizeof path, s->name);
+    struct world w;
+    world_new(&w, s, DEVICE_NAME, true);
+    db_jit *j = capture(&w, s, path);
+    float want[MOST_RESULTS], got[MOST_RESULTS];
+    unsigned n = 0;
+    OK(run_calls(&w, s, j, FIRST, LAST, want, &n));
+    if (s->fn == train) {
+      must_read(db_params_find(w.params, "in.weight")->tensor, want + n, 96 * 4);
+      n += 96;
+    }
+    assert_int_equal(replay_elsewhere(s, DEVICE_NAME, path, got), n);
+    for (unsigned i = 0; i < n; i++)
+      if (memcmp(&got[i], &want[i], 4) != 0)
+        fail_msg("%s on %s: result %u is %g, not %g", s->name, DEVICE_NAME, i, (double)got[i], (double)want[i]);
+    db_jit_free(j);
+    world_free(&w);
+    unlink(path);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc == 5 && !strcmp(argv[1], "--replay")) return other_process(argv + 2);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(another_process_goes_on),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
