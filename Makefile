@@ -6,13 +6,13 @@
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
 #   make bench lint fuzz hw install uninstall clean
 #
-# Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers)  V=1 (show commands)  B=dir (build folder)
+# Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers) or SAN=thread  V=1 (show commands)  B=dir (build folder)
 #            WERROR=1  PREFIX=/usr/local  DESTDIR=  T=graph/uop (only that suite, for make test)
 
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-B      ?= build$(if $(SAN),/san)
+B      ?= build$(if $(SAN),/$(if $(filter thread,$(SAN)),tsan,san))
 PREFIX ?= /usr/local
 LLVM   ?= 19
 
@@ -27,13 +27,13 @@ NVCC        ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/
 
 comma := ,
 hash := \#
-SANITIZERS := -fsanitize=address$(comma)undefined
+SANITIZERS := $(if $(filter thread,$(SAN)),-fsanitize=thread,-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined)
 # clang's check of indirect calls reads a word in front of the callee, which compiled kernels do not have.
 NO_FUNCTION_CHECK := $(if $(findstring clang,$(CC)),-fno-sanitize=function)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
 CFLAGS   ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread $(WARN) $(if $(WERROR),-Werror) \
-             $(if $(SAN),$(SANITIZERS) -fno-sanitize-recover=undefined -fno-omit-frame-pointer $(NO_FUNCTION_CHECK)) \
+             $(if $(SAN),$(SANITIZERS) -fno-omit-frame-pointer $(NO_FUNCTION_CHECK)) \
              -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) -I/usr/include/libdrm $(CFLAGS)
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
@@ -53,6 +53,7 @@ else
 SIMD_LEVELS := base
 simd_flags   =
 endif
+# They touch a wave's own registers and the guest's memory, whose races EMU_STRICT looks for; ThreadSanitizer leaves them out.
 
 obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
          $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
@@ -99,7 +100,7 @@ define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $$(ALL_CFLAGS) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
+	$(Q)$(CC) $$(ALL_CFLAGS) $(if $(filter thread,$(SAN)),-fno-sanitize=thread) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
 endef
 $(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
 

@@ -2,13 +2,25 @@
  *
  * hcq/ does once what every backend needs: names and the registry, reference counts, kernel-argument memory, the life
  * of what a submission uses, waiting. A backend (struct hcq_backend) brings memory, programs, and the writing of
- * packets. Nothing here is public. */
+ * packets. Nothing here is public.
+ *
+ * Locks, in the order in which they may be taken:
+ *   device.growing     which hardware queues a device has, their local memory, their end
+ *   device.transfer    the staging buffer and its recorder; held for the whole of a blocking copy
+ *   ring.submitting    the hardware's ring and its next timeline value; held for one submission, which may wait for room
+ *   the registry's     which devices and machines there are; opening, closing, the loss of a device
+ *   the imports'       what devices know of other machines' memory; over system calls
+ *   machine.lock       address space and mappings, which a machine's devices share; held over system calls
+ *   device.lock        what else is written after a device was opened; held for some instructions, nothing waits or is
+ *                      released under it
+ * A recorder and a recording are their user's alone. A submission takes two of them, ring.submitting and device.lock. */
 #ifndef DOORBELL_HCQ_BACKEND_H
 #define DOORBELL_HCQ_BACKEND_H
 #include "error.h"
 #include "hcq.h"
 #include "os.h"
 #include "words.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- machines: one table of system calls and what a backend keeps per process and machine ---- */
@@ -20,6 +32,7 @@ struct hcq_machine {
   char name[144]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
   unsigned refs;
   bool emulated;
+  pthread_mutex_t lock;
   void *state; /* the backend's, made by its first open and dropped by machine_close */
 };
 
@@ -53,7 +66,7 @@ struct db_buffer {
   uint64_t handle; /* the rest is the backend's */
   void *mapping;
   size_t mapping_size;
-  uint64_t reached; /* bit per device of the machine that maps it */
+  _Atomic uint64_t reached; /* bit per device of the machine that maps it */
   struct hcq_import *imports;
 };
 
@@ -80,14 +93,15 @@ struct db_signal {
   struct hcq_signal_slot *slot;
   uint64_t address; /* of the slot for its own device; stamp at + HCQ_STAMP_OFFSET */
   struct hcq_signal_page *page;
-  const db_device *stamper; /* whose clock the stamp is in */
-  struct hcq_ring *ring;    /* whose timeline this is, or NULL */
+  _Atomic(const db_device *) stamper; /* whose clock the stamp is in */
+  struct hcq_ring *ring;              /* whose timeline this is, or NULL */
 };
 #define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
 /* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. A ring's timeline goes
  * on: before it would pass the limit all queues of the process come to rest, and the hardware counts from 0 again. */
 #define HCQ_SIGNAL_MAX UINT32_MAX
 
+enum { HCQ_PAGE_SIGNALS = 64 };
 struct hcq_signal_page {
   struct hcq_signal_page *next;
   db_buffer *memory;
@@ -187,20 +201,28 @@ struct hcq_ring {
   enum db_queue_kind kind;
   unsigned index; /* among those of its kind */
   db_signal *timeline;
-  uint64_t submitted;  /* timeline value of the last submission */
-  uint64_t base, turn; /* timeline value where the hardware's count is 0; it counts up to turn */
-  struct hcq_foreign { /* the last submission that waits for another device, for each */
+  pthread_mutex_t submitting;
+  _Atomic uint64_t submitted; /* timeline value of the last submission */
+  _Atomic uint64_t base;      /* timeline value where the hardware's count is 0; HCQ_BASE_CHANGES */
+  uint64_t turn;              /* it counts up to that */
+  struct {                    /* as in db_device_counters; whoever submits counts */
+    _Atomic uint64_t packets, doorbells, kernels, copies;
+  } counters;
+  /* ---- of the device's lock ---- */
+  struct hcq_foreign { /* the last submission that waits for a device, for each; only submissions add more */
     db_device *dev;
     uint64_t value;
   } *foreign;
   unsigned nforeign;
-  uint64_t failed_after, failed; /* submissions behind the first, up to the second, waited for a device that was lost */
+  uint64_t failed_after; /* submissions behind it, up to the next, waited for a device that was lost */
+  _Atomic uint64_t failed;
   char failed_reason[1024];
-  uint64_t stuck_at;           /* timeline value that a long wait last gave up at, UINT64_MAX before */
+  _Atomic uint64_t stuck_at;   /* timeline value that a long wait last gave up at, UINT64_MAX before */
   struct hcq_object **objects; /* held for submissions in flight, oldest first; power-of-two circular */
-  uint64_t objects_head, objects_tail, objects_cap;
+  _Atomic uint64_t objects_head, batches_head;
+  uint64_t objects_tail, objects_cap; /* these and the arrays change by submissions only */
   struct hcq_batch *batches;
-  uint64_t batches_head, batches_tail, batches_cap;
+  uint64_t batches_tail, batches_cap;
   struct hcq_chunk *chunks; /* free ones, oldest use first */
   struct hcq_chunk **chunks_tail;
   unsigned nchunks;
@@ -244,19 +266,19 @@ struct db_device {
   struct hcq_machine *machine;
   struct os *os;
   unsigned index;
-  atomic_uint refs; /* handles and objects */
-  unsigned handles; /* db_open and db_device_retain; under the registry's lock */
+  atomic_uint handles; /* db_open and db_device_retain */
   char name[160], arch[24], description[96];
-  struct db_device_counters counters;
-  struct hcq_signal_page *signal_pages;
+  pthread_mutex_t growing, transfer, lock;
+  uint64_t bytes_allocated, bytes_allocated_peak; /* of the lock */
+  struct hcq_signal_page *signal_pages;           /* of the lock */
   /* By hcq_ring_place: the first of each kind is at the kind; others are made on first use, NULL before. */
   struct hcq_ring *_Atomic rings[HCQ_RINGS];
   unsigned nqueues[2]; /* by enum db_queue_kind: how many there can be */
   db_buffer *staging;
   db_queue *copier; /* of db_buffer_read and write */
   struct hcq_import *imports;
-  int lost; /* 0, or the error every later call returns */
-  char lost_reason[1024];
+  _Atomic int lost;       /* 0, or the error every later call returns */
+  char lost_reason[1024]; /* written before */
 };
 
 struct hcq_found {
@@ -269,10 +291,11 @@ struct hcq_backend {
   const char *isa; /* of an emulated device, for messages; NULL: there are none */
   /* Makes a device with the first ring of each kind; begins with hcq_device_init. */
   int (*open)(struct hcq_machine *machine, unsigned index, const char *name, db_device **out);
-  /* Makes another one, in dev->rings, or undoes what it has begun. NULL where there are no others. */
+  /* Makes another one, in dev->rings, or undoes what it has begun, while nothing is submitted. NULL where there are no
+   * others. */
   int (*ring_create)(db_device *dev, enum db_queue_kind kind, unsigned index);
   /* Stops the hardware queues for good; false when something still runs and its memory must not be freed. Called any
-   * number of times. */
+   * number of times, while nothing is submitted. */
   bool (*halt)(db_device *dev);
   /* After halt; rings, buffers and signals are gone. */
   void (*close)(db_device *dev);
@@ -304,7 +327,8 @@ struct hcq_backend {
               const uint32_t grid[3], const uint32_t block[3]);
   int (*copy)(db_queue *q, uint64_t dst, uint64_t src, uint64_t n);
 
-  /* Hands q->words to the hardware queue, followed by whatever makes its timeline reach value. */
+  /* Hands q->words to the hardware queue, followed by whatever makes its timeline reach value. These two are called by
+   * one thread at a time for a ring; everything else by any. */
   int (*submit)(db_queue *q, uint64_t value);
   /* The same for a recording's words, where they lie. */
   int (*replay)(db_recording *r, uint64_t value);
@@ -320,19 +344,28 @@ extern const struct hcq_backend hcq_amd_backend, hcq_cpu_backend, hcq_nv_backend
 void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name);
 struct os *db_device_os(db_device *dev);
 unsigned db_device_index(const db_device *dev); /* GPU of that machine */
+/* Holds back submissions to a device, which is as it was before when they go on. Returns what to resume. */
+unsigned hcq_device_pause(db_device *dev);
+void hcq_device_resume(db_device *dev, unsigned paused);
+/* Stops its queues between submissions; as the backend's. */
+bool hcq_device_halt(db_device *dev);
 /* Waits for everything submitted and drops what it held; when that fails the device is halted. */
 void hcq_device_drain(db_device *dev);
 /* A machine by its name ("CPU", "AMD", "EMU+AMD:gfx1100"), shared with open devices. */
 struct hcq_machine *hcq_machine_open(const char *name);
 void hcq_machine_release(struct hcq_machine *machine);
-/* Marks the device as lost for the first reason given; returns -EIO. */
+/* Marks the device as lost for the first reason given; returns -EIO. What waits for it goes on and counts as failed. */
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -EIO with the reason as message. */
 int hcq_device_check(const db_device *dev);
+/* Again, for what was submitted since. */
+void hcq_device_release_waiters(db_device *lost);
 /* Looks whether other devices were lost, for which something submitted to this one may wait. */
 void hcq_device_check_others(db_device *dev);
-/* Brings all queues of the process to rest, so that a timeline may count anew. */
-int hcq_rest(void);
+/* Whether all queues of the process are to come to rest: then nothing may be submitted. */
+extern atomic_bool hcq_resting;
+/* Waits until that is over. ring: one whose timeline has to count anew, which is done while all are at rest. */
+int hcq_rest(struct hcq_ring *ring);
 
 /* ---- buffer.c ---- */
 db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);
@@ -357,13 +390,23 @@ static inline void hcq_spin_pause(void) {
 }
 /* Frees the pages; all signals are gone. */
 void hcq_signals_free(db_device *dev);
-static inline uint64_t hcq_signal_load(const db_signal *sig) {
-  uint64_t value = atomic_load_explicit(&sig->slot->value, memory_order_acquire);
-  return sig->ring ? sig->ring->base + value : value;
+#define HCQ_BASE_CHANGES UINT64_MAX /* until base and the count are both new */
+static inline uint64_t hcq_ring_base(const struct hcq_ring *ring) {
+  uint64_t base;
+  do base = atomic_load_explicit(&ring->base, memory_order_acquire);
+  while (base == HCQ_BASE_CHANGES);
+  return base;
 }
-/* What the hardware stores for a timeline value. */
+static inline uint64_t hcq_signal_load(const db_signal *sig) {
+  if (!sig->ring) return atomic_load_explicit(&sig->slot->value, memory_order_acquire);
+  for (;;) {
+    uint64_t base = hcq_ring_base(sig->ring), count = atomic_load_explicit(&sig->slot->value, memory_order_acquire);
+    if (atomic_load_explicit(&sig->ring->base, memory_order_relaxed) == base) return base + count;
+  }
+}
+/* What the hardware stores for the timeline value of a submission. */
 static inline uint32_t hcq_ring_count(const struct hcq_ring *ring, uint64_t value) {
-  return (uint32_t)(value - ring->base);
+  return (uint32_t)(value - atomic_load_explicit(&ring->base, memory_order_relaxed));
 }
 
 /* The device's ring, which may be made now. */
@@ -380,19 +423,29 @@ const char *hcq_ring_name(const struct hcq_ring *ring);
 void hcq_ring_retire(struct hcq_ring *ring);
 /* Drops what all submissions held, of a halted device. */
 void hcq_ring_drop(struct hcq_ring *ring);
-/* The kernel that runs now or ran last on a device that stands still, for messages. */
-const char *hcq_device_running(const db_device *dev);
+/* The kernel that runs now or ran last on a device that stands still, or "none": for messages. */
+struct hcq_kernel_name {
+  char s[128];
+} hcq_device_running(const db_device *dev);
+/* Of the ring's counters, by whoever submits. */
+static inline void hcq_count(_Atomic uint64_t *counter, uint64_t more) {
+  atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
+}
+/* Tells launches of a process apart: what is being recorded, and where in it. */
+static inline uint64_t hcq_launch_id(const db_queue *q) { return q->batch << 24 | (q->nkernels & 0xffffff); }
 /* Keeps object alive until what is being recorded has finished. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
-/* Room for one more submission that holds so many objects, and its entry once it was submitted. */
-int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits);
-void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
-                        db_program *last_program, const struct hcq_waits *waits);
-/* The timeline value of the ring's next submission; 0 and a message when there is none. */
-uint64_t hcq_ring_next(struct hcq_ring *ring, const struct hcq_waits *waits);
+/* One submission, that may hold so many objects: takes the ring and tells its timeline value. Nothing may fail once the
+ * hardware has it. */
+int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits, uint64_t *value);
+/* It was submitted and takes over the references on its objects. Gives the ring back. */
+void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, struct hcq_object *const *objects,
+                        const struct hcq_waits *waits);
+/* It was not. */
+void hcq_ring_cancel(struct hcq_ring *ring);
 /* Gives kernel-argument memory back to the ring, after its last use. */
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);
 /* What slot (0: nothing is noted) sets: bytes at the dwords from `word` on of q->words, or at host memory. */

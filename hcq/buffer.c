@@ -1,7 +1,7 @@
 /* Buffers: device and host memory, and blocking copies between them and plain host memory. */
+#define _GNU_SOURCE
 #include "backend.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +10,21 @@
 
 static void imports_free(db_buffer *buf);
 
+static void count_bytes(const db_buffer *buf, uint64_t more, uint64_t less) {
+  db_device *dev = buf->dev;
+  if (buf->imported || buf->flags & DB_BUFFER_HOST) return;
+  pthread_mutex_lock(&dev->lock);
+  dev->bytes_allocated += more - less;
+  if (dev->bytes_allocated > dev->bytes_allocated_peak) dev->bytes_allocated_peak = dev->bytes_allocated;
+  pthread_mutex_unlock(&dev->lock);
+}
+
 static void buffer_destroy(struct hcq_object *object) {
   db_buffer *buf = (db_buffer *)object;
   db_device *dev = buf->dev;
   imports_free(buf);
   dev->ops->free(buf);
-  if (!buf->imported && !(buf->flags & DB_BUFFER_HOST)) dev->counters.bytes_allocated -= buf->size;
+  count_bytes(buf, 0, buf->size);
   bool internal = buf->internal;
   free(buf);
   if (!internal) hcq_release(&dev->object);
@@ -38,11 +47,7 @@ static db_buffer *buffer_new(db_device *dev, size_t size, unsigned flags, bool i
     free(buf);
     return NULL;
   }
-  if (!import && !(flags & DB_BUFFER_HOST)) {
-    dev->counters.bytes_allocated += size;
-    if (dev->counters.bytes_allocated > dev->counters.bytes_allocated_peak)
-      dev->counters.bytes_allocated_peak = dev->counters.bytes_allocated;
-  }
+  count_bytes(buf, size, 0);
   if (!internal) hcq_retain(&dev->object);
   return buf;
 }
@@ -76,8 +81,8 @@ db_device *db_buffer_device(const db_buffer *buf) { return buf->dev; }
 
 /* ---- host memory of other machines ---- */
 
-/* Of all lists of imports: devices of different machines may be in the hands of different threads. */
-static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of all lists of imports. An import's memory is freed under it, and looks for imports of its own. */
+static pthread_mutex_t imports_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void unlink_from_device(struct hcq_import *i) {
   struct hcq_import **p = &i->memory->dev->imports;
@@ -86,7 +91,6 @@ static void unlink_from_device(struct hcq_import *i) {
 }
 
 static void imports_free(db_buffer *buf) {
-  if (!buf->imports) return;
   pthread_mutex_lock(&imports_lock);
   while (buf->imports) {
     struct hcq_import *i = buf->imports;
@@ -196,7 +200,12 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
                    from ? "writing" : "reading", n, offset, buf->size);
   if (!n) return 0;
   /* Device memory behind the PCIe window is slow to read and needs HDP flushes after writes; copies do neither. */
-  if (!buf->direct) return staged(buf, offset, from, to, n);
+  if (!buf->direct) {
+    pthread_mutex_lock(&dev->transfer);
+    err = staged(buf, offset, from, to, n);
+    pthread_mutex_unlock(&dev->transfer);
+    return err;
+  }
   if ((err = db_device_synchronize(dev, BLOCKING_TIMEOUT_NS))) return err;
   if (from) memcpy(buf->host + offset, from, n);
   if (to) memcpy(to, buf->host + offset, n);

@@ -102,6 +102,7 @@ static struct hcq_machine *machine_get(const struct device_name *n) {
   m->ops = n->ops;
   m->refs = 1;
   m->emulated = n->emulated;
+  pthread_mutex_init(&m->lock, NULL);
   strcpy(m->name, n->machine);
   m->os = os_real();
   if (n->emulated) {
@@ -135,14 +136,12 @@ void hcq_machine_release(struct hcq_machine *m) {
 /* ---- open and close ---- */
 
 static void device_destroy(struct hcq_object *object) {
-  db_device *dev = (db_device *)object;
+  db_device *dev = (db_device *)object, **p = &registry.devices;
   pthread_mutex_lock(&registry.lock);
-  if (atomic_load(&object->refs)) goto out; /* opened again meanwhile */
-  for (db_device **p = &registry.devices; *p; p = &(*p)->next)
-    if (*p == dev) {
-      *p = dev->next;
-      break;
-    }
+  while (*p && *p != dev) p = &(*p)->next;
+  /* Opened again meanwhile, and perhaps closed and gone, too. */
+  if (!*p || atomic_load(&object->refs)) goto out;
+  *p = dev->next;
   /* What still runs may use any of it: then all of it stays. */
   if (!dev->ops->halt(dev)) goto out;
   db_queue_release(dev->copier);
@@ -164,6 +163,9 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   dev->os = machine->os;
   dev->index = index;
   dev->nqueues[DB_QUEUE_COMPUTE] = dev->nqueues[DB_QUEUE_COPY] = 1;
+  pthread_mutex_init(&dev->growing, NULL);
+  pthread_mutex_init(&dev->transfer, NULL);
+  pthread_mutex_init(&dev->lock, NULL);
   snprintf(dev->name, sizeof dev->name, "%s", name);
 }
 
@@ -205,11 +207,33 @@ db_device *db_open(const char *name) {
 }
 
 db_device *db_device_retain(db_device *dev) {
-  pthread_mutex_lock(&registry.lock);
   dev->handles++;
-  pthread_mutex_unlock(&registry.lock);
   hcq_retain(&dev->object);
   return dev;
+}
+
+unsigned hcq_device_pause(db_device *dev) {
+  unsigned paused = 0;
+  pthread_mutex_lock(&dev->growing);
+  for (unsigned i = 0; i < HCQ_RINGS; i++)
+    if (dev->rings[i]) {
+      pthread_mutex_lock(&dev->rings[i]->submitting);
+      paused |= 1u << i;
+    }
+  return paused;
+}
+
+void hcq_device_resume(db_device *dev, unsigned paused) {
+  for (unsigned i = 0; i < HCQ_RINGS; i++)
+    if (paused >> i & 1) pthread_mutex_unlock(&dev->rings[i]->submitting);
+  pthread_mutex_unlock(&dev->growing);
+}
+
+bool hcq_device_halt(db_device *dev) {
+  unsigned paused = hcq_device_pause(dev);
+  bool halted = dev->ops->halt(dev);
+  hcq_device_resume(dev, paused);
+  return halted;
 }
 
 void hcq_device_drain(db_device *dev) {
@@ -221,7 +245,7 @@ void hcq_device_drain(db_device *dev) {
   }
   if (db_device_synchronize(dev, stuck ? DRAIN_STUCK_NS : DRAIN_TIMEOUT_NS)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
-    if (dev->ops->halt(dev))
+    if (hcq_device_halt(dev))
       for (int i = 0; i < HCQ_RINGS; i++)
         if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
   }
@@ -230,10 +254,7 @@ void hcq_device_drain(db_device *dev) {
 
 void db_close(db_device *dev) {
   if (!dev) return;
-  pthread_mutex_lock(&registry.lock);
-  bool last = --dev->handles == 0;
-  pthread_mutex_unlock(&registry.lock);
-  if (last) hcq_device_drain(dev);
+  if (--dev->handles == 0) hcq_device_drain(dev);
   hcq_release(&dev->object);
 }
 
@@ -247,9 +268,9 @@ struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsign
   unsigned at = hcq_ring_place(kind, index);
   struct hcq_ring *ring = dev->rings[at];
   if (ring) return ring;
-  pthread_mutex_lock(&registry.lock);
+  unsigned paused = hcq_device_pause(dev);
   if (dev->rings[at] || !dev->ops->ring_create(dev, kind, index)) ring = dev->rings[at];
-  pthread_mutex_unlock(&registry.lock);
+  hcq_device_resume(dev, paused);
   return ring;
 }
 
@@ -258,7 +279,21 @@ struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsign
 const char *db_device_name(const db_device *dev) { return dev->name; }
 const char *db_device_arch(const db_device *dev) { return dev->arch; }
 const char *db_device_description(const db_device *dev) { return dev->description; }
-void db_device_counters(const db_device *dev, struct db_device_counters *out) { *out = dev->counters; }
+void db_device_counters(const db_device *dev, struct db_device_counters *out) {
+  *out = (struct db_device_counters){0};
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    if (!ring) continue;
+    out->packets += ring->counters.packets;
+    out->doorbells += ring->counters.doorbells;
+    out->kernels += ring->counters.kernels;
+    out->copies += ring->counters.copies;
+  }
+  pthread_mutex_lock((pthread_mutex_t *)&dev->lock);
+  out->bytes_allocated = dev->bytes_allocated;
+  out->bytes_allocated_peak = dev->bytes_allocated_peak;
+  pthread_mutex_unlock((pthread_mutex_t *)&dev->lock);
+}
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind) {
   return kind == DB_QUEUE_COMPUTE || kind == DB_QUEUE_COPY ? dev->nqueues[kind] : 0;
 }
@@ -279,37 +314,107 @@ int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
 
 /* ---- rest ---- */
 
-int hcq_rest(void) {
-  int err = 0;
+atomic_bool hcq_resting;
+static pthread_mutex_t resting = PTHREAD_MUTEX_INITIALIZER; /* comes before all other locks */
+
+/* All devices, a reference on each; NULL when out of memory. */
+static db_device **devices_retain(unsigned *n) {
+  *n = 0;
   pthread_mutex_lock(&registry.lock);
-  for (db_device *dev = registry.devices; dev && !err; dev = dev->next)
-    if (!dev->lost) err = db_device_synchronize(dev, REST_TIMEOUT_NS);
+  for (db_device *dev = registry.devices; dev; dev = dev->next) ++*n;
+  db_device **all = calloc(*n + 1u, sizeof *all), **out = all;
+  for (db_device *dev = registry.devices; dev && all; dev = dev->next) {
+    hcq_retain(&dev->object);
+    *out++ = dev;
+  }
   pthread_mutex_unlock(&registry.lock);
+  return all ? all : db_fail_null(-ENOMEM, "out of host memory");
+}
+
+static bool turns(const struct hcq_ring *ring) { return ring->submitted + 1 - hcq_ring_base(ring) > ring->turn; }
+
+static void count_anew(struct hcq_ring *ring) {
+  pthread_mutex_lock(&ring->submitting);
+  uint64_t base = ring->submitted;
+  atomic_store(&ring->base, HCQ_BASE_CHANGES);
+  atomic_store_explicit(&ring->timeline->slot->value, 0, memory_order_release);
+  atomic_store_explicit(&ring->base, base, memory_order_release);
+  pthread_mutex_unlock(&ring->submitting);
+}
+
+/* Nothing is submitted any more, by whoever began to before either; then what was has finished. */
+static int come_to_rest(db_device *dev) {
+  for (int i = 0; i < HCQ_RINGS; i++)
+    if (dev->rings[i]) {
+      pthread_mutex_lock(&dev->rings[i]->submitting);
+      pthread_mutex_unlock(&dev->rings[i]->submitting);
+    }
+  return dev->lost ? 0 : db_device_synchronize(dev, REST_TIMEOUT_NS);
+}
+
+int hcq_rest(struct hcq_ring *ring) {
+  int err = 0;
+  pthread_mutex_lock(&resting);
+  if (ring && turns(ring)) {
+    unsigned n;
+    atomic_store(&hcq_resting, true);
+    db_device **devices = devices_retain(&n);
+    if (!devices) err = -ENOMEM;
+    for (unsigned i = 0; i < n && !err; i++) err = come_to_rest(devices[i]);
+    if (!err) count_anew(ring);
+    atomic_store(&hcq_resting, false);
+    for (unsigned i = 0; i < n && devices; i++) hcq_release(&devices[i]->object);
+    free(devices);
+  }
+  pthread_mutex_unlock(&resting);
   return err;
 }
 
 /* ---- loss ---- */
 
-/* What waits for a timeline of a lost device goes on, and counts as failed: other devices stay usable. */
-static void release_waiters(db_device *lost) {
-  pthread_mutex_lock(&registry.lock);
+/* Submissions that are behind something of `behind` have failed, and what is behind them. Registry locked. */
+static void fail_waiters(const db_device *behind, const db_device *lost) {
   for (db_device *dev = registry.devices; dev; dev = dev->next)
     for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
       struct hcq_ring *ring = dev->rings[i];
-      uint64_t done = ring && ring->timeline ? hcq_signal_load(ring->timeline) : 0;
-      for (unsigned k = 0; ring && k < ring->nforeign; k++) {
-        if (ring->foreign[k].dev != lost || ring->foreign[k].value <= done) continue;
-        ring->failed_after = done;
-        ring->failed = ring->foreign[k].value;
-        snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
-                 lost->name, lost->lost_reason);
+      bool more = false;
+      if (!ring) continue;
+      pthread_mutex_lock(&dev->lock);
+      uint64_t done = hcq_signal_load(ring->timeline);
+      for (unsigned k = 0; k < ring->nforeign; k++) {
+        if (ring->foreign[k].dev != behind || ring->foreign[k].value <= done || ring->foreign[k].value <= ring->failed)
+          continue;
+        if (ring->failed <= done) { /* no earlier loss that is still being waited for */
+          ring->failed_after = done;
+          snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s",
+                   dev->name, lost->name, lost->lost_reason);
+        }
+        atomic_store_explicit(&ring->failed, ring->foreign[k].value, memory_order_release);
+        more = true;
       }
+      pthread_mutex_unlock(&dev->lock);
+      if (more) fail_waiters(dev, lost);
     }
+}
+
+/* Lets pass who waits for a signal of a lost device: the last submission, anything else. */
+static void release_slot(db_device *lost, struct hcq_signal_slot *slot) {
+  uint64_t value = HCQ_SIGNAL_MAX;
   for (int i = 0; i < HCQ_RINGS; i++) {
-    struct hcq_ring *ring = lost->rings[i];
-    if (ring && ring->timeline)
-      atomic_store_explicit(&ring->timeline->slot->value, hcq_ring_count(ring, ring->submitted), memory_order_release);
+    const struct hcq_ring *ring = lost->rings[i];
+    if (ring && ring->timeline->slot == slot) value = hcq_ring_count(ring, ring->submitted);
   }
+  atomic_store_explicit(&slot->value, value, memory_order_release);
+}
+
+void hcq_device_release_waiters(db_device *lost) {
+  pthread_mutex_lock(&registry.lock);
+  fail_waiters(lost, lost);
+  pthread_mutex_lock(&lost->lock);
+  for (struct hcq_signal_page *page = lost->signal_pages; page; page = page->next)
+    for (unsigned i = 0; i < HCQ_PAGE_SIGNALS; i++)
+      release_slot(lost, (struct hcq_signal_slot *)(void *)page->memory->host + i);
+  pthread_mutex_unlock(&lost->lock);
   pthread_mutex_unlock(&registry.lock);
 }
 
@@ -317,12 +422,14 @@ void hcq_device_check_others(db_device *dev) {
   pthread_mutex_lock(&registry.lock);
   for (db_device *d = registry.devices; d; d = d->next) {
     bool awaited = false;
+    pthread_mutex_lock(&dev->lock);
     for (int i = 0; i < HCQ_RINGS; i++) {
       const struct hcq_ring *ring = dev->rings[i];
       for (unsigned k = 0; ring && k < ring->nforeign; k++)
         awaited |= ring->foreign[k].dev == d && ring->foreign[k].value > hcq_signal_load(ring->timeline);
     }
-    if (awaited && !d->lost) {
+    pthread_mutex_unlock(&dev->lock);
+    if (awaited && d != dev && !d->lost) {
       const struct hcq_ring *any = d->rings[0];
       d->ops->sleep(d, any->timeline, any->submitted, 0);
     }
@@ -331,17 +438,23 @@ void hcq_device_check_others(db_device *dev) {
 }
 
 int hcq_device_lost(db_device *dev, const char *fmt, ...) {
-  if (!dev->lost) {
-    char text[sizeof dev->lost_reason];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+  char text[sizeof dev->lost_reason];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  pthread_mutex_lock(&dev->lock);
+  bool first = !dev->lost;
+  if (first) {
     memcpy(dev->lost_reason, text, sizeof text);
     dev->lost = -EIO;
-    release_waiters(dev);
   }
+  pthread_mutex_unlock(&dev->lock);
+  if (first) hcq_device_release_waiters(dev);
   return hcq_device_check(dev);
 }
 
-int hcq_device_check(const db_device *dev) { return dev->lost ? db_fail(dev->lost, "%s", dev->lost_reason) : 0; }
+int hcq_device_check(const db_device *dev) {
+  int lost = dev->lost;
+  return lost ? db_fail(lost, "%s", dev->lost_reason) : 0;
+}

@@ -14,7 +14,9 @@
  * its first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
  * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
  * with it, so releasing a buffer right after submit is safe.
- * Threads: a device and its objects may be used from one thread at a time; different devices from different threads. */
+ * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording by
+ * one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run one
+ * after the other, in the order in which they came. */
 #ifndef DOORBELL_HCQ_H
 #define DOORBELL_HCQ_H
 #include <stdbool.h>
@@ -55,8 +57,8 @@ const char *db_device_description(const db_device *dev);
 struct db_device_counters {
   uint64_t packets;         /* hardware packets written into rings and indirect buffers */
   uint64_t doorbells;       /* doorbell stores */
-  uint64_t kernels;         /* kernel dispatches recorded */
-  uint64_t copies;          /* copy commands recorded */
+  uint64_t kernels;         /* kernel dispatches submitted */
+  uint64_t copies;          /* copy commands submitted */
   uint64_t bytes_allocated; /* device memory now held, bytes */
   uint64_t bytes_allocated_peak;
 };

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CUT_WORDS (128u << 10) /* a long recording can be split about every so many dwords */
+#define CUT_WORDS        (128u << 10) /* a long recording can be split about every so many dwords */
+#define CHUNK_TIMEOUT_NS 120000000000ull
 
 static _Atomic uint64_t next_batch = 1;
 
@@ -55,43 +56,45 @@ static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
 
 /* ---- kernel-argument memory ---- */
 
-static struct hcq_chunk *chunk_take(struct hcq_ring *ring) {
-  struct hcq_chunk *c = ring->chunks;
-  if (c && c->last > hcq_signal_load(ring->timeline)) {
-    if (ring->nchunks < HCQ_CHUNKS_MAX)
-      c = NULL;
-    else if (db_wait(ring->timeline, c->last, 120000000000ull))
-      return NULL;
-  }
-  if (c) {
-    ring->chunks = c->next;
-    if (!ring->chunks) ring->chunks_tail = &ring->chunks;
-    c->next = NULL;
-    return c;
-  }
-  c = calloc(1, sizeof *c);
+static struct hcq_chunk *chunk_new(struct hcq_ring *ring) {
+  struct hcq_chunk *c = calloc(1, sizeof *c);
   if (!c) return db_fail_null(-ENOMEM, "%s: out of host memory", ring->dev->name);
   c->memory = hcq_buffer_new(ring->dev, HCQ_CHUNK_SIZE, DB_BUFFER_HOST, true);
-  if (!c->memory) {
-    free(c);
-    return NULL;
-  }
-  ring->nchunks++;
-  return c;
+  if (c->memory) return c;
+  free(c);
+  return NULL;
 }
 
-static void chunk_give(struct hcq_ring *ring, struct hcq_chunk *c) {
+/* The one used longest ago, once it was; a new one instead of waiting while there are few. */
+static struct hcq_chunk *chunk_take(struct hcq_ring *ring) {
+  uint64_t done = hcq_signal_load(ring->timeline);
+  pthread_mutex_lock(&ring->dev->lock);
+  struct hcq_chunk *c = ring->chunks;
+  if (c && c->last > done && ring->nchunks < HCQ_CHUNKS_MAX) c = NULL;
+  if (c)
+    ring->chunks = c->next;
+  else
+    ring->nchunks++;
+  if (!ring->chunks) ring->chunks_tail = &ring->chunks;
+  pthread_mutex_unlock(&ring->dev->lock);
+  if (!c && !(c = chunk_new(ring))) {
+    pthread_mutex_lock(&ring->dev->lock);
+    ring->nchunks--;
+    pthread_mutex_unlock(&ring->dev->lock);
+    return NULL;
+  }
   c->next = NULL;
-  *ring->chunks_tail = c;
-  ring->chunks_tail = &c->next;
+  if (c->last <= done || !db_wait(ring->timeline, c->last, CHUNK_TIMEOUT_NS)) return c;
+  hcq_chunks_give(ring, c);
+  return NULL;
 }
 
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks) {
-  while (chunks) {
-    struct hcq_chunk *c = chunks;
-    chunks = c->next;
-    chunk_give(ring, c);
-  }
+  if (!chunks) return;
+  pthread_mutex_lock(&ring->dev->lock);
+  *ring->chunks_tail = chunks;
+  while (*ring->chunks_tail) ring->chunks_tail = &(*ring->chunks_tail)->next;
+  pthread_mutex_unlock(&ring->dev->lock);
 }
 
 /* Space for one launch's arguments, zeroed. */
@@ -120,6 +123,7 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
   ring->index = index;
   ring->stuck_at = UINT64_MAX;
   ring->turn = HCQ_SIGNAL_MAX;
+  pthread_mutex_init(&ring->submitting, NULL);
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
   return ring->timeline ? 0 : -ENOMEM;
@@ -131,19 +135,43 @@ const char *hcq_ring_name(const struct hcq_ring *ring) {
   return names[hcq_ring_place(ring->kind, ring->index)];
 }
 
+/* Objects let go under the device's lock, for release without it. */
+struct finished {
+  struct hcq_object *objects[32];
+  unsigned n;
+};
+
+/* Takes what submissions up to value held; false when there may be more. */
+static bool take_finished(struct hcq_ring *ring, uint64_t value, struct finished *out) {
+  uint64_t batch = atomic_load_explicit(&ring->batches_head, memory_order_relaxed),
+           object = atomic_load_explicit(&ring->objects_head, memory_order_relaxed);
+  for (out->n = 0; batch != ring->batches_tail; batch++) {
+    struct hcq_batch *b = &ring->batches[batch & (ring->batches_cap - 1)];
+    if (b->value > value) break;
+    for (; b->nobjects && out->n < sizeof out->objects / sizeof *out->objects; b->nobjects--)
+      out->objects[out->n++] = ring->objects[object++ & (ring->objects_cap - 1)];
+    if (b->nobjects) break;
+  }
+  atomic_store_explicit(&ring->batches_head, batch, memory_order_release);
+  atomic_store_explicit(&ring->objects_head, object, memory_order_release);
+  return out->n < sizeof out->objects / sizeof *out->objects;
+}
+
+static void release_finished(const struct finished *f) {
+  for (unsigned i = 0; i < f->n; i++) hcq_release(f->objects[i]);
+}
+
 static void retire_to(struct hcq_ring *ring, uint64_t value) {
-  while (ring->batches_head != ring->batches_tail) {
-    struct hcq_batch b = ring->batches[ring->batches_head & (ring->batches_cap - 1)];
-    if (b.value > value) break;
-    ring->batches_head++;
-    for (uint32_t i = 0; i < b.nobjects; i++)
-      hcq_release(ring->objects[ring->objects_head++ & (ring->objects_cap - 1)]);
+  for (bool all = false; !all;) {
+    struct finished f;
+    pthread_mutex_lock(&ring->dev->lock);
+    all = take_finished(ring, value, &f);
+    pthread_mutex_unlock(&ring->dev->lock);
+    release_finished(&f);
   }
 }
 
-void hcq_ring_retire(struct hcq_ring *ring) {
-  if (ring->batches_head != ring->batches_tail) retire_to(ring, hcq_signal_load(ring->timeline));
-}
+void hcq_ring_retire(struct hcq_ring *ring) { retire_to(ring, hcq_signal_load(ring->timeline)); }
 
 void hcq_ring_drop(struct hcq_ring *ring) { retire_to(ring, UINT64_MAX); }
 
@@ -163,32 +191,35 @@ void hcq_ring_finish(struct hcq_ring *ring) {
   ring->foreign = NULL;
   ring->objects = NULL;
   ring->batches = NULL;
-  ring->objects_cap = ring->batches_cap = ring->objects_head = ring->objects_tail = ring->batches_head =
-      ring->batches_tail = 0;
+  ring->objects_cap = ring->batches_cap = 0;
   if (ring->timeline) hcq_release(&ring->timeline->object);
   ring->timeline = NULL;
 }
 
-/* The kernel that runs now or ran last before the ring stopped at its present value; NULL when none was in flight. */
-static const char *running(const struct hcq_ring *ring) {
+/* The kernel that runs now or ran last before the ring stopped at its present value; false when none was in flight. */
+static bool running(const struct hcq_ring *ring, struct hcq_kernel_name *name) {
   uint64_t value = hcq_signal_load(ring->timeline);
-  const char *last = NULL;
+  const db_program *last = NULL;
+  pthread_mutex_lock(&ring->dev->lock);
   for (uint64_t i = ring->batches_head; i != ring->batches_tail; i++) {
     const struct hcq_batch *b = &ring->batches[i & (ring->batches_cap - 1)];
-    if (b->last_program) last = b->last_program->name;
+    if (b->last_program) last = b->last_program;
     if (b->value > value && last) break;
   }
+  if (last) strcpy(name->s, last->name); /* which may go as soon as the lock does */
+  pthread_mutex_unlock(&ring->dev->lock);
   return last;
 }
 
-const char *hcq_device_running(const db_device *dev) {
-  const char *found = NULL;
+struct hcq_kernel_name hcq_device_running(const db_device *dev) {
+  struct hcq_kernel_name name = {"none"};
+  bool found = false;
   for (unsigned i = 0; i < HCQ_QUEUES && !found; i++) {
     const struct hcq_ring *ring = dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
-    if (ring && hcq_signal_load(ring->timeline) < ring->submitted) found = running(ring);
+    if (ring && hcq_signal_load(ring->timeline) < ring->submitted) found = running(ring, &name);
   }
-  if (!found && dev->rings[DB_QUEUE_COMPUTE]) found = running(dev->rings[DB_QUEUE_COMPUTE]);
-  return found ? found : "none";
+  if (!found && dev->rings[DB_QUEUE_COMPUTE]) running(dev->rings[DB_QUEUE_COMPUTE], &name);
+  return name;
 }
 
 #define RING_LEAST 1024u /* of submissions in flight and what they hold: a program that replays hardly ever has more */
@@ -249,7 +280,7 @@ void hcq_queue_reset(db_queue *q) {
 void db_queue_release(db_queue *q) {
   if (!q) return;
   hcq_queue_reset(q);
-  if (q->chunk) chunk_give(q->ring, q->chunk);
+  hcq_chunks_give(q->ring, q->chunk);
   words_free(&q->words);
   free(q->refs);
   free(q->cuts);
@@ -284,21 +315,23 @@ static int end(db_queue *q, int err) {
   return 0;
 }
 
-/* That a wait for sig is recorded, for when the other device is lost or the timeline counts anew. */
-static int note_wait(db_queue *q, const db_signal *sig) {
+/* That a wait for sig is recorded, for when the other device is lost or the timeline, which counts from base, anew. */
+static int note_wait(db_queue *q, const db_signal *sig, uint64_t base) {
   struct hcq_waits *w = &q->waits;
   if (!sig->ring && sig->dev == q->dev) return 0;
   for (unsigned i = 0; i < w->n; i++)
     if (w->for_[i].dev == sig->dev && w->for_[i].ring == sig->ring) return 0;
   if (w->n == sizeof w->for_ / sizeof *w->for_)
     return db_fail(-ENOTSUP, "%s: not supported: a recording that waits for more than %u queues", q->dev->name, w->n);
-  w->for_[w->n++] = (struct hcq_awaited){sig->dev, sig->ring, sig->ring ? sig->ring->base : 0};
+  w->for_[w->n++] = (struct hcq_awaited){sig->dev, sig->ring, base};
   return 0;
 }
 
-/* *address: of the slot for this queue; *count: value as the hardware stores it. */
-static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *address, uint32_t *count) {
-  if (sig->ring) value = value > sig->ring->base ? value - sig->ring->base : 0;
+/* *address: of the slot for this queue; *count: value as the hardware stores it, of a timeline that counts from *base. */
+static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *address, uint32_t *count,
+                        uint64_t *base) {
+  *base = sig->ring ? hcq_ring_base(sig->ring) : 0;
+  value = value > *base ? value - *base : 0;
   *count = (uint32_t)value;
   if (value > HCQ_SIGNAL_MAX)
     return db_fail(-EOVERFLOW, "%s: not supported: signal value %llu, hardware waits compare 32 bits", q->dev->name,
@@ -350,10 +383,11 @@ int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slo
   if (err) return err;
   uint64_t address;
   uint32_t count;
+  uint64_t base;
   q->vary[0] = slot;
   if (slot && sig->ring)
     return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
-  if (!(err = check_signal(q, sig, value, &address, &count)) && !(err = note_wait(q, sig)))
+  if (!(err = check_signal(q, sig, value, &address, &count, &base)) && !(err = note_wait(q, sig, base)))
     err = q->dev->ops->wait(q, address, count);
   return end(q, err);
 }
@@ -369,7 +403,8 @@ int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned s
   if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
   uint64_t address;
   uint32_t count;
-  if (!(err = check_signal(q, sig, value, &address, &count))) err = q->dev->ops->signal(q, address, count);
+  uint64_t base;
+  if (!(err = check_signal(q, sig, value, &address, &count, &base))) err = q->dev->ops->signal(q, address, count);
   return end(q, err);
 }
 
@@ -378,8 +413,10 @@ int db_queue_timestamp(db_queue *q, db_signal *sig) {
   if (err) return err;
   uint64_t address;
   uint32_t count;
-  if (!(err = check_signal(q, sig, 0, &address, &count))) err = q->dev->ops->timestamp(q, address + HCQ_STAMP_OFFSET);
-  if (!err) sig->stamper = q->dev;
+  uint64_t base;
+  if (!(err = check_signal(q, sig, 0, &address, &count, &base)))
+    err = q->dev->ops->timestamp(q, address + HCQ_STAMP_OFFSET);
+  if (!err) atomic_store_explicit(&sig->stamper, q->dev, memory_order_relaxed);
   return end(q, err);
 }
 
@@ -466,7 +503,6 @@ static int record_exec(db_queue *q, db_program *prog, const struct db_arg *args,
   if (err) return err;
   q->last_program = prog;
   q->nkernels++;
-  dev->counters.kernels++;
   return 0;
 }
 
@@ -498,7 +534,6 @@ static int record_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer
   if (d < s + n && s < d + n) return db_fail(-EINVAL, "%s: copy of %zu bytes between overlapping ranges", dev->name, n);
   if ((err = dev->ops->copy(q, d, s, n))) return err;
   q->ncopies++;
-  dev->counters.copies++;
   return 0;
 }
 
@@ -515,85 +550,125 @@ int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src
   return db_queue_copy_slots(q, dst, dst_offset, 0, src, src_offset, 0, n);
 }
 
-/* An entry for each other device that submissions ever waited for; made before anything is submitted. */
+/* ---- submission ---- */
+
+/* An entry for each device that submissions ever waited for. */
 static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0, k; i < waits->n; i++) {
     db_device *dev = waits->for_[i].dev;
     for (k = 0; k < ring->nforeign && ring->foreign[k].dev != dev;) k++;
-    if (k < ring->nforeign || dev == ring->dev) continue;
+    if (k < ring->nforeign) continue;
+    pthread_mutex_lock(&ring->dev->lock);
     struct hcq_foreign *more = realloc(ring->foreign, (k + 1) * sizeof *more);
+    if (more) {
+      more[k] = (struct hcq_foreign){.dev = dev};
+      ring->foreign = more;
+      ring->nforeign = k + 1;
+    }
+    pthread_mutex_unlock(&ring->dev->lock);
     if (!more) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
-    ring->foreign = more;
-    ring->foreign[ring->nforeign++] = (struct hcq_foreign){.dev = dev};
   }
   return 0;
 }
 
-int hcq_ring_make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
-  int err = note_foreign(ring, waits);
+static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
+  int err = waits->n ? note_foreign(ring, waits) : 0;
   if (err) return err;
+  /* Others only ever take out of the arrays, so what has room keeps it. */
+  if (ring->objects_tail - atomic_load_explicit(&ring->objects_head, memory_order_acquire) + nobjects <=
+          ring->objects_cap &&
+      ring->batches_tail - atomic_load_explicit(&ring->batches_head, memory_order_acquire) < ring->batches_cap)
+    return 0;
+  pthread_mutex_lock(&ring->dev->lock);
   void *p =
       grow(ring->objects, sizeof(*ring->objects), ring->objects_head, ring->objects_tail, &ring->objects_cap, nobjects);
-  if (p || !nobjects) ring->objects = p;
-  void *b = p || !nobjects ? grow(ring->batches, sizeof(*ring->batches), ring->batches_head, ring->batches_tail,
-                                  &ring->batches_cap, 1)
-                           : NULL;
-  if (!b) return db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
-  ring->batches = b;
+  if (p) ring->objects = p;
+  void *b =
+      p ? grow(ring->batches, sizeof(*ring->batches), ring->batches_head, ring->batches_tail, &ring->batches_cap, 1)
+        : NULL;
+  if (b) ring->batches = b;
+  pthread_mutex_unlock(&ring->dev->lock);
+  return b ? 0 : db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
+}
+
+/* That no timeline counts otherwise than when the wait for it was recorded. */
+static int check_bases(const struct hcq_ring *ring, const struct hcq_waits *waits) {
+  for (unsigned i = 0; i < waits->n; i++) {
+    const struct hcq_awaited *a = &waits->for_[i];
+    if (a->ring && hcq_ring_base(a->ring) != a->base)
+      return db_fail(-ESTALE,
+                     "%s: a timeline of %s has begun to count anew since this was recorded to wait for it; record it "
+                     "again",
+                     ring->dev->name, a->dev->name);
+  }
   return 0;
 }
 
-void hcq_ring_submitted(struct hcq_ring *ring, uint64_t value, struct hcq_object *const *objects, unsigned n,
-                        db_program *last_program, const struct hcq_waits *waits) {
-  for (unsigned i = 0; i < waits->n; i++)
-    for (unsigned k = 0; k < ring->nforeign; k++)
-      if (ring->foreign[k].dev == waits->for_[i].dev) ring->foreign[k].value = value;
-  for (unsigned i = 0; i < n; i++) ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = objects[i];
-  ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] =
-      (struct hcq_batch){.value = value, .nobjects = n, .last_program = last_program};
-  ring->submitted = value;
+int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits, uint64_t *value) {
+  for (;;) {
+    pthread_mutex_lock(&ring->submitting);
+    *value = atomic_load_explicit(&ring->submitted, memory_order_relaxed) + 1;
+    bool turns = *value - atomic_load_explicit(&ring->base, memory_order_relaxed) > ring->turn;
+    if (!turns && !atomic_load(&hcq_resting)) break;
+    pthread_mutex_unlock(&ring->submitting);
+    int err = hcq_rest(turns ? ring : NULL);
+    if (err) return err;
+  }
+  int err = ring->dev->lost ? hcq_device_check(ring->dev) : 0;
+  if (!err) err = waits->n ? check_bases(ring, waits) : 0;
+  if (!err) err = make_room(ring, nobjects, waits);
+  if (err) hcq_ring_cancel(ring);
+  return err;
 }
 
-uint64_t hcq_ring_next(struct hcq_ring *ring, const struct hcq_waits *waits) {
-  if (ring->submitted + 1 - ring->base > ring->turn) {
-    if (hcq_rest()) return 0;
-    ring->base = ring->submitted;
-    atomic_store_explicit(&ring->timeline->slot->value, 0, memory_order_release);
-  }
-  for (unsigned i = 0; i < waits->n; i++) {
-    const struct hcq_awaited *a = &waits->for_[i];
-    if (!a->ring || a->ring->base == a->base) continue;
-    db_fail(-ESTALE,
-            "%s: a timeline of %s has begun to count anew since this was recorded to wait for it; record it again",
-            ring->dev->name, a->dev->name);
-    return 0;
-  }
-  return ring->submitted + 1;
+void hcq_ring_cancel(struct hcq_ring *ring) { pthread_mutex_unlock(&ring->submitting); }
+
+void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, struct hcq_object *const *objects,
+                        const struct hcq_waits *waits) {
+  db_device *dev = ring->dev;
+  struct finished f;
+  uint64_t done = hcq_signal_load(ring->timeline);
+  pthread_mutex_lock(&dev->lock);
+  for (unsigned i = 0; i < waits->n; i++)
+    for (unsigned k = 0; k < ring->nforeign; k++)
+      if (ring->foreign[k].dev == waits->for_[i].dev) ring->foreign[k].value = batch->value;
+  for (unsigned i = 0; i < batch->nobjects; i++)
+    ring->objects[ring->objects_tail++ & (ring->objects_cap - 1)] = objects[i];
+  ring->batches[ring->batches_tail++ & (ring->batches_cap - 1)] = *batch;
+  atomic_store_explicit(&ring->submitted, batch->value, memory_order_release);
+  bool all = take_finished(ring, done, &f);
+  pthread_mutex_unlock(&dev->lock);
+  /* Lost meanwhile: who looks at rings because of that may have looked at this one before. */
+  if (__builtin_expect(dev->lost, 0)) hcq_device_release_waiters(dev);
+  for (unsigned i = 0; i < waits->n; i++)
+    if (__builtin_expect(waits->for_[i].dev->lost, 0)) hcq_device_release_waiters(waits->for_[i].dev);
+  pthread_mutex_unlock(&ring->submitting);
+  release_finished(&f);
+  if (!all) hcq_ring_retire(ring);
 }
 
 int db_queue_submit(db_queue *q, uint64_t *when) {
   struct hcq_ring *ring = q->ring;
-  db_device *dev = q->dev;
+  uint64_t value;
   int err = begin(q);
-  hcq_ring_retire(ring);
   if (err) {
     db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
-    hcq_queue_reset(q);
-    return err;
+    goto out;
   }
-  uint64_t value = hcq_ring_next(ring, &q->waits);
-  if (!value) err = -ESTALE;
-  /* Nothing may fail once the doorbell has rung; submit itself may hold an indirect buffer per cut and one more. */
-  if (!err) err = hcq_ring_make_room(ring, q->nrefs + q->ncuts + 2, &q->waits);
-  if (!err) err = dev->ops->submit(q, value);
-  if (!err) {
-    /* The ring keeps what the recorder held. */
-    hcq_ring_submitted(ring, value, q->refs, q->nrefs, q->last_program, &q->waits);
-    q->nrefs = 0;
-    for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
-    if (q->chunk) q->chunk->last = value;
-    if (when) *when = value;
+  /* Submitting may make it hold an indirect buffer per cut and one more. */
+  if ((err = hcq_ring_begin(ring, q->nrefs + q->ncuts + 2, &q->waits, &value))) goto out;
+  if ((err = q->dev->ops->submit(q, value))) {
+    hcq_ring_cancel(ring);
+    goto out;
   }
+  for (struct hcq_chunk *c = q->full; c; c = c->next) c->last = value;
+  if (q->chunk) q->chunk->last = value;
+  hcq_count(&ring->counters.kernels, q->nkernels);
+  hcq_count(&ring->counters.copies, q->ncopies);
+  hcq_ring_submitted(ring, &(struct hcq_batch){value, q->nrefs, q->last_program}, q->refs, &q->waits);
+  q->nrefs = 0;
+  if (when) *when = value;
+out:
   hcq_queue_reset(q);
   return err;
 }

@@ -179,19 +179,19 @@ int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
 
 int db_recording_submit(db_recording *r, uint64_t *when) {
   struct hcq_ring *ring = r->ring;
-  db_device *dev = r->dev;
-  if (dev->lost) return hcq_device_check(dev);
-  hcq_ring_retire(ring);
-  uint64_t value = hcq_ring_next(ring, &r->waits);
-  if (!value) return -ESTALE;
-  int err = hcq_ring_make_room(ring, 1, &r->waits);
-  if (!err) err = dev->ops->replay(r, value);
+  uint64_t value;
+  int err = hcq_ring_begin(ring, 1, &r->waits, &value);
   if (err) return err;
+  if ((err = r->dev->ops->replay(r, value))) {
+    hcq_ring_cancel(ring);
+    return err;
+  }
   hcq_retain(&r->object);
-  hcq_ring_submitted(ring, value, (struct hcq_object *[]){&r->object}, 1, r->last_program, &r->waits);
   r->last = value;
-  dev->counters.kernels += r->nkernels;
-  dev->counters.copies += r->ncopies;
+  hcq_count(&ring->counters.kernels, r->nkernels);
+  hcq_count(&ring->counters.copies, r->ncopies);
+  hcq_ring_submitted(ring, &(struct hcq_batch){value, 1, r->last_program}, (struct hcq_object *[]){&r->object},
+                     &r->waits);
   if (when) *when = value;
   return 0;
 }

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define PAGE_SIGNALS      64u
 #define SPIN_NS           5000u      /* shorter than a sleep in the kernel costs */
 #define SLICE_NS          10000000u  /* then the deadline and the device's health are looked at again */
 #define SLICE_NO_EVENT_NS 200000u    /* the same where no interrupt announces the value */
@@ -28,32 +27,51 @@ uint64_t hcq_now_ns(void) {
 
 static void signal_destroy(struct hcq_object *object) {
   db_signal *sig = (db_signal *)object;
-  sig->page->used &= ~(1ull << (sig->slot - (struct hcq_signal_slot *)sig->page->memory->host));
   db_device *dev = sig->dev;
+  pthread_mutex_lock(&dev->lock);
+  sig->page->used &= ~(1ull << (sig->slot - (struct hcq_signal_slot *)sig->page->memory->host));
+  pthread_mutex_unlock(&dev->lock);
   bool internal = sig->ring != NULL;
   free(sig);
   if (!internal) hcq_release(&dev->object);
 }
 
+static struct hcq_signal_page *page_new(db_device *dev) {
+  struct hcq_signal_page *page = calloc(1, sizeof *page);
+  if (!page) return db_fail_null(-ENOMEM, "%s: out of host memory for a signal", dev->name);
+  page->memory = hcq_buffer_new(dev, HCQ_PAGE_SIGNALS * sizeof(struct hcq_signal_slot), DB_BUFFER_HOST, true);
+  if (page->memory) return page;
+  free(page);
+  return NULL;
+}
+
+/* A free slot, of `fresh` when no other page has one; NULL when there is none. */
+static struct hcq_signal_page *slot_take(db_device *dev, struct hcq_signal_page *fresh, unsigned *slot) {
+  pthread_mutex_lock(&dev->lock);
+  if (fresh) {
+    fresh->next = dev->signal_pages;
+    dev->signal_pages = fresh;
+  }
+  struct hcq_signal_page *page = dev->signal_pages;
+  while (page && page->used == UINT64_MAX) page = page->next;
+  if (page) {
+    *slot = (unsigned)__builtin_ctzll(~page->used);
+    page->used |= 1ull << *slot;
+  }
+  pthread_mutex_unlock(&dev->lock);
+  return page;
+}
+
 db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of) {
   db_signal *sig = calloc(1, sizeof *sig);
   if (!sig) return db_fail_null(-ENOMEM, "%s: out of host memory for a signal", dev->name);
-  struct hcq_signal_page *page = dev->signal_pages;
-  while (page && page->used == UINT64_MAX) page = page->next;
-  if (!page) {
-    page = calloc(1, sizeof *page);
-    if (page) page->memory = hcq_buffer_new(dev, PAGE_SIGNALS * sizeof(struct hcq_signal_slot), DB_BUFFER_HOST, true);
-    if (!page || !page->memory) {
-      if (!page) db_fail(-ENOMEM, "%s: out of host memory for a signal", dev->name);
-      free(page);
+  unsigned i;
+  struct hcq_signal_page *page = slot_take(dev, NULL, &i);
+  for (struct hcq_signal_page *fresh; !page; page = slot_take(dev, fresh, &i))
+    if (!(fresh = page_new(dev))) {
       free(sig);
       return NULL;
     }
-    page->next = dev->signal_pages;
-    dev->signal_pages = page;
-  }
-  unsigned i = (unsigned)__builtin_ctzll(~page->used);
-  page->used |= 1ull << i;
   hcq_object_init(&sig->object, signal_destroy);
   sig->dev = dev;
   sig->stamper = dev;
@@ -95,7 +113,9 @@ static uint64_t stamp_ns(const db_device *dev, const _Atomic uint64_t *stamp) {
   uint64_t ticks = atomic_load_explicit(&stamp[dev->ops->stamp_index], memory_order_acquire);
   return ticks ? dev->ops->ticks_to_ns(dev, ticks) : 0;
 }
-uint64_t db_signal_time_ns(const db_signal *sig) { return stamp_ns(sig->stamper, sig->slot->stamp); }
+uint64_t db_signal_time_ns(const db_signal *sig) {
+  return stamp_ns(atomic_load_explicit(&sig->stamper, memory_order_relaxed), sig->slot->stamp);
+}
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset) {
   return stamp_ns(dev, (const _Atomic uint64_t *)(const void *)(buf->host + offset));
 }
@@ -106,16 +126,19 @@ static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) 
   if (sig->ring && timeout_ns >= STUCK_NS) sig->ring->stuck_at = hcq_signal_load(sig);
   return db_fail(-ETIMEDOUT, "%s: %s did not reach %llu within %.3f s: it is at %llu; kernel running or last run: %s",
                  sig->dev->name, what, (unsigned long long)value, (double)timeout_ns * 1e-9,
-                 (unsigned long long)hcq_signal_load(sig), hcq_device_running(sig->dev));
+                 (unsigned long long)hcq_signal_load(sig), hcq_device_running(sig->dev).s);
 }
 
 /* A timeline's value that was reached because a device was lost. */
 static int check_reached(const db_signal *sig, uint64_t value) {
-  const struct hcq_ring *ring = sig->ring;
-  if (!ring) return 0;
+  struct hcq_ring *ring = sig->ring;
+  int err = 0;
   if (sig->dev->lost) return hcq_device_check(sig->dev);
-  if (value > ring->failed_after && value <= ring->failed) return db_fail(-EIO, "%s", ring->failed_reason);
-  return 0;
+  if (!ring || value > atomic_load_explicit(&ring->failed, memory_order_acquire)) return 0;
+  pthread_mutex_lock(&sig->dev->lock);
+  if (value > ring->failed_after) err = db_fail(-EIO, "%s", ring->failed_reason);
+  pthread_mutex_unlock(&sig->dev->lock);
+  return err;
 }
 
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {

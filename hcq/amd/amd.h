@@ -67,7 +67,7 @@ struct amd_queue {
   struct words head, tail;
   db_buffer *indirect; /* the latest indirect buffer and its last use */
   uint64_t indirect_last;
-  db_buffer *scratch; /* of its own: waves of two queues are given the same slots */
+  db_buffer *scratch; /* of its own: waves of two queues are given the same slots. Of the device's lock */
 };
 
 struct amd_device {
@@ -80,11 +80,10 @@ struct amd_device {
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* ids; 0 when not made */
 
-  uint32_t cpu_mapped; /* device buffers that the host writes over the bus */
-  bool hdp_dirty;      /* the host wrote device memory since the last submission */
-  uint64_t dispatches;
+  atomic_uint cpu_mapped; /* device buffers that the host writes over the bus */
+  atomic_bool hdp_dirty;  /* the host wrote device memory since the last submission */
 
-  /* GPU ticks to CLOCK_MONOTONIC. */
+  /* GPU ticks to CLOCK_MONOTONIC; of the device's lock. */
   uint32_t clock_khz;
   uint64_t clock_ticks, clock_ns;
 };

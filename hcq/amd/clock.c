@@ -27,10 +27,19 @@ int amd_clock_calibrate(struct amd_device *dev) {
     if (err) return db_fail(err, "%s: reading the GPU's clock: %s", dev->base.name, strerror(-err));
     if (after - before >= best) continue;
     best = after - before;
+    pthread_mutex_lock(&dev->base.lock);
     dev->clock_ticks = c.gpu_clock_counter;
     dev->clock_ns = before + best / 2;
+    pthread_mutex_unlock(&dev->base.lock);
   }
   return 0;
+}
+
+static void read_pair(struct amd_device *dev, uint64_t at[2]) {
+  pthread_mutex_lock(&dev->base.lock);
+  at[0] = dev->clock_ticks;
+  at[1] = dev->clock_ns;
+  pthread_mutex_unlock(&dev->base.lock);
 }
 
 static int64_t ticks_ns(const struct amd_device *dev, int64_t ticks) {
@@ -39,6 +48,8 @@ static int64_t ticks_ns(const struct amd_device *dev, int64_t ticks) {
 
 uint64_t amd_ticks_to_ns(const db_device *base, uint64_t ticks) {
   struct amd_device *dev = amd_device((db_device *)base);
-  if (hcq_now_ns() - dev->clock_ns > RECALIBRATE_NS) amd_clock_calibrate(dev); /* else the old pair still serves */
-  return dev->clock_ns + (uint64_t)ticks_ns(dev, (int64_t)(ticks - dev->clock_ticks));
+  uint64_t at[2];
+  read_pair(dev, at);
+  if (hcq_now_ns() - at[1] > RECALIBRATE_NS && !amd_clock_calibrate(dev)) read_pair(dev, at);
+  return at[1] + (uint64_t)ticks_ns(dev, (int64_t)(ticks - at[0]));
 }

@@ -80,7 +80,7 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
                                      : "page fault";
   hcq_device_lost(&dev->base, "%s: memory access fault at 0x%llx%s: %s; kernel running or last run: %s%s",
                   dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why,
-                  hcq_device_running(&dev->base), report);
+                  hcq_device_running(&dev->base).s, report);
 }
 
 static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
@@ -88,7 +88,7 @@ static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *
   read_report(dev, report, sizeof report);
   hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
                   x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
-                  x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base), report);
+                  x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, report);
 }
 
 /* ---- waiting ---- */

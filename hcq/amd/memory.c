@@ -157,9 +157,11 @@ void amd_free(db_buffer *buf) {
 }
 
 int amd_reach(db_device *dev, db_buffer *buf) {
-  if (buf->reached >> dev->index & 1) return 0;
+  if (atomic_load_explicit(&buf->reached, memory_order_acquire) >> dev->index & 1) return 0;
   struct amd_memory m = {.handle = buf->handle, .size = buf->size};
-  int err = amd_memory_map(amd_device(dev), &m);
+  pthread_mutex_lock(&dev->machine->lock);
+  int err = buf->reached >> dev->index & 1 ? 0 : amd_memory_map(amd_device(dev), &m);
   if (!err) buf->reached |= 1ull << dev->index;
+  pthread_mutex_unlock(&dev->machine->lock);
   return err;
 }

@@ -173,7 +173,7 @@ static int ring_reserve(struct amd_queue *aq, uint32_t n) {
     if (!start) start = now;
     if (now - start > RING_FULL_TIMEOUT_NS)
       return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     hcq_ring_name(&aq->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev));
+                     hcq_ring_name(&aq->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev).s);
     dev->ops->sleep(dev, aq->base.timeline, 0, 1000000);
     if (dev->lost) return hcq_device_check(dev);
   }
@@ -200,7 +200,7 @@ static void ring_doorbell(struct amd_queue *aq) {
   atomic_thread_fence(memory_order_seq_cst);
 #endif
   atomic_store_explicit(aq->doorbell, wptr, memory_order_release);
-  aq->base.dev->counters.doorbells++;
+  hcq_count(&aq->base.counters.doorbells, 1);
 }
 
 /* What is submitted: dwords, and where they may be split. address: where the GPU reads them, 0 when it does not. */
@@ -297,9 +297,8 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
   words_reset(&aq->head);
   words_reset(&aq->tail);
   if (b->n && compute) {
-    if (dev->hdp_dirty || dev->cpu_mapped) pm4_hdp_flush(&aq->head);
+    if (atomic_exchange(&dev->hdp_dirty, false) || dev->cpu_mapped) pm4_hdp_flush(&aq->head);
     pm4_acquire_mem(&aq->head);
-    dev->hdp_dirty = false;
   } else if (b->n) {
     sdma_cache_flush(&aq->head);
   }
@@ -312,7 +311,7 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
     if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error()); /* half of it may run, without its timeline */
     return err;
   }
-  dev->base.counters.packets += aq->head.packets + b->packets + aq->tail.packets;
+  hcq_count(&aq->base.counters.packets, aq->head.packets + b->packets + aq->tail.packets);
   ring_doorbell(aq);
   return 0;
 }

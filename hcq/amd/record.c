@@ -72,10 +72,31 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 
 /* ---- kernels ---- */
 
+/* The queue's scratch, of at least so many bytes, with a reference; NULL and a message. */
+static db_buffer *scratch_of(struct amd_queue *aq, uint64_t bytes) {
+  db_device *dev = aq->base.dev;
+  db_buffer *bigger = NULL;
+  for (;;) {
+    pthread_mutex_lock(&dev->lock);
+    db_buffer *scratch = aq->scratch, *old = NULL;
+    if (bigger && (!scratch || scratch->size < bigger->size)) {
+      old = scratch;
+      scratch = aq->scratch = bigger;
+      bigger = NULL;
+    }
+    bool enough = scratch && scratch->size >= bytes;
+    if (enough) hcq_retain(&scratch->object);
+    pthread_mutex_unlock(&dev->lock);
+    if (old) hcq_release(&old->object);
+    if (bigger) hcq_release(&bigger->object); /* another thread was as quick */
+    if (enough) return scratch;
+    if (!(bigger = hcq_buffer_new(dev, bytes, 0, true))) return NULL;
+  }
+}
+
 /* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be
  * immoderate: then fewer waves run at once. The buffer grows; recordings keep the one they were made with. */
 static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispatch *d) {
-  struct amd_queue *aq = (struct amd_queue *)q->ring;
   const struct amd_node *n = amd_device(q->dev)->node;
   uint32_t engines = amd_node_engines(n), slots = n->scratch_slots_per_cu * amd_node_cus(n);
   uint64_t wave = ((uint64_t)p->private_bytes * (p->wave32 ? 32 : 64) + 255) & ~255ull;
@@ -83,18 +104,16 @@ static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispat
   if (wave * engines > want)
     return db_fail(-ENOMEM, "%s: kernel %s: not supported: %u bytes of private memory per work-item", q->dev->name,
                    p->base.name, p->private_bytes);
-  if (!aq->scratch || aq->scratch->size < want) {
-    db_buffer *bigger = hcq_buffer_new(q->dev, want, 0, true);
-    if (!bigger) return -ENOMEM;
-    if (aq->scratch) hcq_release(&aq->scratch->object);
-    aq->scratch = bigger;
-  }
-  uint64_t waves = aq->scratch->size / wave;
+  db_buffer *scratch = scratch_of((struct amd_queue *)q->ring, want);
+  if (!scratch) return -ENOMEM;
+  uint64_t waves = scratch->size / wave;
   if (waves > slots) waves = slots;
-  d->scratch_base = aq->scratch->address;
+  d->scratch_base = scratch->address;
   d->scratch_waves = (uint32_t)(waves / engines);
   d->scratch_wave_bytes = (uint32_t)wave;
-  return hcq_queue_hold(q, &aq->scratch->object);
+  int err = hcq_queue_hold(q, &scratch->object);
+  hcq_release(&scratch->object);
+  return err;
 }
 
 static inline void put(uint8_t *at, uint64_t value, uint32_t size) { memcpy(at, &value, size < 8 ? size : 8); }
@@ -209,7 +228,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   } sgprs[] = {
       {kernarg_address + p->aql_offset, KERNEL_CODE_DISPATCH_PTR_SHIFT, 2},
       {kernarg_address, KERNEL_CODE_KERNARG_SEGMENT_PTR_SHIFT, 2},
-      {dev->dispatches, KERNEL_CODE_DISPATCH_ID_SHIFT, 2},
+      {hcq_launch_id(q), KERNEL_CODE_DISPATCH_ID_SHIFT, 2},
       {p->private_bytes, KERNEL_CODE_PRIVATE_SEGMENT_SIZE_SHIFT, 1},
   };
   for (unsigned i = 0; i < sizeof sgprs / sizeof *sgprs; i++) {
@@ -222,6 +241,5 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   d.nuser = n;
   pm4_dispatch(&q->words, &d);
   if ((q->vary[0] || q->vary[1] || q->vary[2]) && (err = vary_grid(q, p, kernarg))) return err;
-  dev->dispatches++;
   return 0;
 }

@@ -99,8 +99,8 @@ static int cpu_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 static int cpu_submit(db_queue *q, uint64_t value) {
   put_signal(&q->words, CPU_OP_SIGNAL, q->ring->timeline->address, hcq_ring_count(q->ring, value));
   if (q->words.failed) return db_fail(-ENOMEM, "%s: out of memory for a submission", q->dev->name);
-  q->dev->counters.packets += q->words.packets;
-  q->dev->counters.doorbells++;
+  hcq_count(&q->ring->counters.packets, q->words.packets);
+  hcq_count(&q->ring->counters.doorbells, 1);
   return cpu_ring_submit((struct cpu_ring *)q->ring, q->words.w, q->words.n);
 }
 
@@ -112,8 +112,8 @@ static int cpu_replay(db_recording *r, uint64_t value) {
   w[5] = CPU_HEADER(CPU_OP_SIGNAL, 4);
   put64(w + 6, r->ring->timeline->address);
   w[8] = hcq_ring_count(r->ring, value);
-  r->dev->counters.packets += r->npackets + 2;
-  r->dev->counters.doorbells++;
+  hcq_count(&r->ring->counters.packets, r->npackets + 2);
+  hcq_count(&r->ring->counters.doorbells, 1);
   return cpu_ring_submit((struct cpu_ring *)r->ring, w, 9);
 }
 

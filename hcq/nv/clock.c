@@ -14,14 +14,25 @@ int nv_clock_calibrate(struct nv_device *dev) {
     if (rc) return rm_error(dev->base.name, rc, "reading the GPU's clock");
     if (after - before >= best) continue;
     best = after - before;
+    pthread_mutex_lock(&dev->base.lock);
     dev->clock_gpu_ns = t.ns;
     dev->clock_ns = before + best / 2;
+    pthread_mutex_unlock(&dev->base.lock);
   }
   return 0;
 }
 
+static void read_pair(struct nv_device *dev, uint64_t at[2]) {
+  pthread_mutex_lock(&dev->base.lock);
+  at[0] = dev->clock_gpu_ns;
+  at[1] = dev->clock_ns;
+  pthread_mutex_unlock(&dev->base.lock);
+}
+
 uint64_t nv_ticks_to_ns(const db_device *base, uint64_t ticks) {
   struct nv_device *dev = nv_device((db_device *)base);
-  if (hcq_now_ns() - dev->clock_ns > RECALIBRATE_NS) nv_clock_calibrate(dev); /* else the old pair still serves */
-  return dev->clock_ns + (ticks - dev->clock_gpu_ns);
+  uint64_t at[2];
+  read_pair(dev, at);
+  if (hcq_now_ns() - at[1] > RECALIBRATE_NS && !nv_clock_calibrate(dev)) read_pair(dev, at);
+  return at[1] + (ticks - at[0]);
 }

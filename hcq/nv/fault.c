@@ -160,7 +160,7 @@ static int report(struct nv_device *dev, const struct nv_ring *r, const struct r
   read_log(dev, log, sizeof log);
   return hcq_device_lost(&dev->base, "%s: %s%s (Xid %u on the %s channel)%s; kernel running or last run: %s%s",
                          dev->base.name, xid_text(xid), where, xid, hcq_ring_name(&r->base), recovery,
-                         hcq_device_running(&dev->base), log);
+                         hcq_device_running(&dev->base).s, log);
 }
 
 int nv_fault_check(struct nv_device *dev) {

@@ -55,8 +55,8 @@ static uint64_t low_hint(unsigned i) {
 /* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out) {
   struct os *os = m->os;
-  uint64_t first = low ? LOW_FIRST : LOW_END, *next = &m->next_va[low];
-  uint64_t reserved = size + align - PAGE, hint = !*next || *next + reserved > NV_LOW_END ? first : *next;
+  uint64_t first = low ? LOW_FIRST : LOW_END, reserved = size + align - PAGE, next = m->next_va[low];
+  uint64_t hint = !next || next + reserved > NV_LOW_END ? first : next;
   void *p;
   *out = (struct nv_memory){0};
   for (unsigned i = 0;; hint = low_hint(i++)) {
@@ -71,7 +71,7 @@ int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool 
                      (unsigned long long)reserved);
   }
   uint64_t end = (uint64_t)(uintptr_t)p + reserved;
-  if (end <= NV_LOW_END) *next = end;
+  if (end <= NV_LOW_END) m->next_va[low] = end; /* a hint to the next, whoever comes first */
   *out = (struct nv_memory){
       .va = align_up((uint64_t)(uintptr_t)p, align), .size = size, .reservation = p, .reserved = reserved};
   return 0;
@@ -262,8 +262,8 @@ void nv_free(db_buffer *buf) {
   release(nv_device(buf->dev)->machine, nv_device(buf->dev)->device, &m);
 }
 
-int nv_reach(db_device *base, db_buffer *buf) {
-  if (buf->reached >> base->index & 1) return 0;
+/* Under the machine's lock. */
+static int map_for(db_device *base, db_buffer *buf) {
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
   int rc;
   /* Access ends when either device closes, whose next opening knows of none. */
@@ -284,6 +284,14 @@ int nv_reach(db_device *base, db_buffer *buf) {
   return 0;
 }
 
+int nv_reach(db_device *base, db_buffer *buf) {
+  if (atomic_load_explicit(&buf->reached, memory_order_acquire) >> base->index & 1) return 0;
+  pthread_mutex_lock(&base->machine->lock);
+  int err = buf->reached >> base->index & 1 ? 0 : map_for(base, buf);
+  pthread_mutex_unlock(&base->machine->lock);
+  return err;
+}
+
 /* ---- local memory ---- */
 
 uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct nv_local *out) {
@@ -293,25 +301,35 @@ uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct 
   return align_up(out->bytes_per_tpc * dev->tpcs_per_gpc * dev->gpcs, 0x20000);
 }
 
-int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {
-  enum { LEAST = 512, MOST = 512 << 10 };
-  struct nv_local *local = &dev->local, before = *local;
+/* While nothing is submitted. *old: what nobody uses when that succeeds. */
+static int grow_local(struct nv_device *dev, uint32_t per_thread, db_buffer **old) {
+  enum { LEAST = 512 };
+  struct nv_local *local = &dev->local;
   if (per_thread <= local->per_thread) return 0;
-  if (per_thread > MOST)
-    return db_fail(-ENOTSUP, "%s: not supported: a kernel that uses %u bytes of local memory a thread, more than %u",
-                   dev->base.name, per_thread, MOST);
   int err = db_device_synchronize(&dev->base, IDLE_LIMIT_NS);
   if (err) return err;
   struct nv_local bigger = {0};
   uint64_t size = nv_local_size(dev, per_thread < LEAST ? LEAST : per_thread, &bigger);
   bigger.memory = hcq_buffer_new(&dev->base, size, 0, true);
   if (!bigger.memory) return -ENOMEM;
+  *old = local->memory;
   *local = bigger;
   for (unsigned i = 0; i < HCQ_QUEUES && !err; i++) {
     struct nv_ring *r = &dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
     if (r->running) err = nv_ring_setup(dev, r);
   }
-  if (err) hcq_device_lost(&dev->base, "%s", db_error()); /* which of both the GPU knows cannot be told */
-  if (before.memory && (!err || dev->base.ops->halt(&dev->base))) hcq_release(&before.memory->object);
+  return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0; /* which of both the GPU knows cannot be told */
+}
+
+int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {
+  enum { MOST = 512 << 10 };
+  if (per_thread > MOST)
+    return db_fail(-ENOTSUP, "%s: not supported: a kernel that uses %u bytes of local memory a thread, more than %u",
+                   dev->base.name, per_thread, MOST);
+  db_buffer *old = NULL;
+  unsigned paused = hcq_device_pause(&dev->base);
+  int err = grow_local(dev, per_thread, &old);
+  hcq_device_resume(&dev->base, paused);
+  if (old && (!err || hcq_device_halt(&dev->base))) hcq_release(&old->object);
   return err;
 }

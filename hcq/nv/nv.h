@@ -27,8 +27,8 @@ struct nv_machine {
   char version[64];
   struct nv_card *cards;
   unsigned ncards;
-  uint32_t next_handle;
-  uint64_t next_va[2]; /* where the next reservation is tried; [1]: of low addresses */
+  atomic_uint next_handle;
+  _Atomic uint64_t next_va[2]; /* where the next reservation is tried; [1]: of low addresses */
   /* Apertures of generic address space, reserved so that no memory lies there: 4 GiB each and so aligned. */
   uint64_t shared_window, local_window;
   void *windows;
@@ -104,7 +104,7 @@ struct nv_device {
   uint32_t device, subdevice, vaspace, usermode; /* RM handles */
   bool uvm_gpu, uvm_vaspace;                     /* registered */
   struct uvm_uuid uuid;
-  uint64_t peers; /* bit per device of the machine with which access is enabled */
+  uint64_t peers; /* bit per device of the machine with which access is enabled; of the machine's lock */
   uint32_t usermode_class, gpfifo_class, compute_class, copy_class;
   uint32_t sm_version;                                             /* 0x900: sm_90 */
   uint32_t gpcs, tpcs_per_gpc, sms_per_tpc, max_warps_per_sm, sms; /* sms: after floor-sweeping, the others before */
@@ -114,9 +114,8 @@ struct nv_device {
   struct nv_ring rings[HCQ_RINGS];   /* by hcq_ring_place */
   uint32_t copy_engines[HCQ_QUEUES]; /* NV2080 engine types */
   struct nv_local local;
-  uint64_t launches; /* recorded so far, for their grid identifiers */
 
-  uint64_t clock_gpu_ns, clock_ns; /* both clocks at once */
+  uint64_t clock_gpu_ns, clock_ns; /* both clocks at once; of the device's lock */
 };
 static inline struct nv_device *nv_device(db_device *dev) { return (struct nv_device *)dev; }
 
@@ -140,7 +139,7 @@ int nv_import(db_buffer *buf, void *host);
 void nv_free(db_buffer *buf);
 int nv_reach(db_device *dev, db_buffer *buf);
 /* Makes local memory large enough for kernels that use so many bytes a thread: waits for the device to be idle and has
- * the queue side tell the GPU (nv_ring_setup). Not while a recording holds launches that were not submitted. */
+ * the queue side tell the GPU (nv_ring_setup). */
 int nv_local_reserve(struct nv_device *dev, uint32_t per_thread);
 /* Fills in the sizes for so many bytes a thread, memory left out; returns the bytes of all. */
 uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct nv_local *out);

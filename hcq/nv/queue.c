@@ -46,7 +46,7 @@ static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_
     if (!start) start = now;
     if (now - start > RING_FULL_TIMEOUT_NS)
       return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     hcq_ring_name(&ring->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev));
+                     hcq_ring_name(&ring->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev).s);
     nv_sleep(dev, ring->base.timeline, ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value, 1000000);
     if (dev->lost) return hcq_device_check(dev);
   }
@@ -80,7 +80,7 @@ static void ring_doorbell(struct nv_ring *ring) {
   atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
   store_fence(); /* so does the put pointer, which the doorbell must not overtake */
   atomic_store_explicit(dev->doorbell, ring->token, memory_order_release);
-  dev->base.counters.doorbells++;
+  hcq_count(&ring->base.counters.doorbells, 1);
 }
 
 static uint64_t push_copy_in(struct nv_ring *ring, uint64_t at, const uint32_t *words, size_t n) {
@@ -138,7 +138,7 @@ int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring) {
   put_entry(ring, push_copy_in(ring, at, w->w, w->n), w->n);
   ring->push_put = at + w->n * 4;
   note_use(ring, ring->base.submitted); /* it has been reached before anyone looks */
-  dev->base.counters.packets += w->packets;
+  hcq_count(&ring->base.counters.packets, w->packets);
   ring_doorbell(ring);
   return wait_answer(dev, ring, answer);
 }
@@ -173,7 +173,6 @@ static int copy_indirect(struct nv_ring *ring, db_queue *q, uint64_t value) {
 }
 
 int nv_submit(db_queue *q, uint64_t value) {
-  struct nv_device *dev = nv_device(q->dev);
   struct nv_ring *ring = nv_ring(q->ring);
   struct words *w = &ring->words;
   if (!ring->running) return db_fail(-EIO, "%s: the %s channel was stopped", q->dev->name, hcq_ring_name(&ring->base));
@@ -205,14 +204,13 @@ int nv_submit(db_queue *q, uint64_t value) {
     put_entry(ring, address, w->n);
   }
   note_use(ring, value);
-  dev->base.counters.packets += w->packets + q->words.packets;
+  hcq_count(&ring->base.counters.packets, w->packets + q->words.packets);
   ring_doorbell(ring);
   return 0;
 }
 
 /* The recording's dwords where they lie, between two short pieces of the pushbuffer. */
 int nv_replay(db_recording *r, uint64_t value) {
-  struct nv_device *dev = nv_device(r->dev);
   struct nv_ring *ring = nv_ring(r->ring);
   struct words *w = &ring->words;
   unsigned entries = r->ncuts + 3;
@@ -234,7 +232,7 @@ int nv_replay(db_recording *r, uint64_t value) {
   put_pieces(ring, r->memory->address, r->nwords, r->cuts, r->ncuts);
   put_entry(ring, address + head * 4, w->n - head);
   note_use(ring, value);
-  dev->base.counters.packets += w->packets + r->npackets;
+  hcq_count(&ring->base.counters.packets, w->packets + r->npackets);
   ring_doorbell(ring);
   return 0;
 }

@@ -117,7 +117,7 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   uint32_t fixed = (prog->local_size + 15) & ~15u;
   l.shared_size = local_size;
   l.dynamic_size = local_size > fixed ? local_size - fixed : 0;
-  l.grid_id = nv_device(q->dev)->launches++;
+  l.grid_id = hcq_launch_id(q);
   l.bank[0].address = kernarg_address;
   uint32_t *qmd = (uint32_t *)(void *)(kernarg + p->qmd_offset);
   nv_launch_header(&l, kernarg);

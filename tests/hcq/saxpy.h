@@ -1,0 +1,55 @@
+/* y += a * x on the CPU and on an emulated GPU of each vendor, for suites about queues. */
+#ifndef DOORBELL_TESTS_HCQ_SAXPY_H
+#define DOORBELL_TESTS_HCQ_SAXPY_H
+#include "hcq/hcq.h"
+#include "host_object.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+enum { SAXPY_ITEMS = 64 }; /* elements of a workgroup */
+static const struct machine {
+  const char *name, *file; /* NULL: made by the host's compiler */
+  uint32_t block[3];
+} machines[] = {
+    {"CPU", NULL, {1, 1, 1}},
+    {"EMU+AMD:gfx1100", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co", {SAXPY_ITEMS, 1, 1}},
+    {"EMU+NV:sm_90", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", {SAXPY_ITEMS, 1, 1}},
+};
+enum { MACHINES = sizeof machines / sizeof *machines };
+
+/* Kernels of host_object that have these parameters: void name(float *y, const float *x, float a, uint32_t n), which a
+ * workgroup of 64 elements is a call of. */
+static const struct db_param saxpy_params[] = {{"y", 0, 8, DB_PARAM_BUFFER},
+                                               {"x", 8, 8, DB_PARAM_BUFFER},
+                                               {"a", 16, 4, DB_PARAM_VALUE},
+                                               {"n", 20, 4, DB_PARAM_VALUE}};
+static const char saxpy_host[] =
+    "#include <stdint.h>\n"
+    "void saxpy(const void *k, uint32_t x, uint32_t y, uint32_t z) {\n"
+    "  const struct { float *y; const float *x; float a; uint32_t n; } *p = k;\n"
+    "  for (uint32_t i = x * 64; i < x * 64 + 64 && i < p->n; i++) p->y[i] += p->a * p->x[i];\n}\n";
+
+/* The machine's image, owned by the caller; NULL when the host has no compiler. */
+static inline void *saxpy_image(const struct machine *m, size_t *size) {
+  if (!m->file) return host_object(saxpy_host, "", size);
+  FILE *f = fopen(m->file, "rb");
+  if (!f) fail_msg("no %s", m->file);
+  void *image = malloc(1 << 20);
+  *size = fread(image, 1, 1 << 20, f);
+  fclose(f);
+  return image;
+}
+
+static inline db_program *saxpy_load(const struct machine *m, db_device *dev, const void *image, size_t size) {
+  return db_program_load(dev, image, size, "saxpy", m->file ? NULL : saxpy_params, m->file ? 0 : 4);
+}
+
+static inline int saxpy_record(const struct machine *m, db_queue *q, db_program *saxpy, db_buffer *y, db_buffer *x,
+                               float a, unsigned a_slot, uint32_t n) {
+  uint32_t bits;
+  memcpy(&bits, &a, 4);
+  const struct db_arg args[] = {{.buffer = y}, {.buffer = x}, {.bits = bits, .slot = a_slot}, {.bits = n}};
+  return db_queue_exec(q, saxpy, args, 4, (uint32_t[3]){(n + SAXPY_ITEMS - 1) / SAXPY_ITEMS, 1, 1}, m->block);
+}
+#endif
