@@ -25,7 +25,7 @@ int env_get(const struct env **out);
 
 /* ---- runtime.c: device slots, memory by BUFFER id, loaded programs ---- */
 
-enum { SLOTS = 64, NO_SLOT = -1 };
+enum { SLOTS = 64, NO_SLOT = -1, SLOT_QUEUES = 4 /* of a kind that are used at most */ };
 
 struct storage {        /* the memory of one BUFFER node */
   struct storage *next; /* in its hash bucket */
@@ -72,6 +72,9 @@ uint64_t *slot_submitted(unsigned slot);
 bool slots_reach(unsigned a, unsigned b);
 /* The device's recorders, made on first use. */
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
+/* The same of another queue of that kind, and how many there are. */
+db_queue *slot_queue_at(unsigned slot, enum db_queue_kind kind, unsigned index);
+unsigned slot_queues(unsigned slot, enum db_queue_kind kind);
 db_program *slot_program(unsigned slot, const struct kernel *kernel);
 /* The same for a kernel that is not kept: the caller's reference is the only one. */
 db_program *slot_load(unsigned slot, const struct kernel *kernel);
@@ -375,7 +378,7 @@ struct report {
     db_device *device;
     const struct kernel *kernel; /* NULL for a copy */
     uint64_t bytes;
-    unsigned args;
+    unsigned args, queue;      /* queue: which of the device's for such commands */
     db_signal *begin, *end;    /* NULL where the times are known */
     uint64_t begin_ns, end_ns; /* 0 for a copy that the host stages */
   } *items;

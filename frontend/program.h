@@ -31,6 +31,7 @@ enum { PROGRAM_TURNS = 2 }; /* recordings of a queue */
 struct program_queue {
   uint8_t slot; /* a reference */
   enum db_queue_kind kind;
+  uint8_t index;     /* among the device's of that kind */
   uint32_t last;     /* position of its last command */
   db_signal *signal; /* NULL when nobody waits for it */
   db_recording *recording[PROGRAM_TURNS];
@@ -62,14 +63,18 @@ struct program {
   struct program *next_timed, *prev; /* in the list of those */
 };
 
-/* Derives what has to wait for what from the bytes that commands touch, and records every queue's stream, twice, so that
- * one can be changed while the other runs. 0, or a negative errno and a message. */
+/* Orders the commands (program_order), and records every queue's stream, twice, so that one can be changed while the other
+ * runs. 0, or a negative errno and a message. */
 int program_build(struct program *p);
+int program_record(struct program *p);
 /* Starts it behind what was submitted before, one doorbell a queue. */
 int program_run(struct program *p);
 void program_print(const struct program *p, FILE *f);
 /* Frees what is in p. What runs holds what it needs. */
 void program_free(struct program *p);
+
+/* ---- program_order.c: gives every command its queue and position, and what it has to wait for ---- */
+int program_order(struct program *p);
 
 /* ---- program_times.c: when the commands of runs ran ---- */
 

@@ -44,7 +44,9 @@ int program_stamp(const struct program *p, db_queue *to, const struct program_co
 
 void program_times_started(struct program *p, int turn) { p->running[turn] = p->timed; }
 
-static db_signal *timeline(const struct program_queue *q) { return db_queue_timeline(slot_queue(q->slot, q->kind)); }
+static db_signal *timeline(const struct program_queue *q) {
+  return db_queue_timeline(slot_queue_at(q->slot, q->kind, q->index));
+}
 
 static bool has_finished(const struct program *p, int turn) {
   for (unsigned i = 0; i < p->nqueues; i++)
@@ -58,6 +60,7 @@ static void add_item(const struct program *p, struct report *r, const struct pro
   uint64_t bytes = c->kernel ? c->kernel->bytes : p->accesses[c->first].bytes;
   struct report_item *item = report_add(r, dev, c->kernel, c->naccesses + c->nvars, bytes, true);
   if (!item) return;
+  item->queue = q->index;
   item->begin_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, false));
   item->end_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, true));
 }

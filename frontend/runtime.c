@@ -23,8 +23,8 @@ struct slot {
   db_device *device;
   const struct target *target;
   uint32_t refs;
-  bool is_default; /* opened here, not by the caller */
-  db_queue *queue[2];
+  bool is_default;                 /* opened here, not by the caller */
+  db_queue *queue[2][SLOT_QUEUES]; /* by kind */
   uint64_t submitted;
   struct {
     const struct kernel *kernel;
@@ -98,8 +98,7 @@ static void slot_close(unsigned index) {
   spares_free(s);
   for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
   free(s->programs);
-  db_queue_release(s->queue[0]);
-  db_queue_release(s->queue[1]);
+  for (unsigned i = 0; i < 2 * SLOT_QUEUES; i++) db_queue_release(s->queue[i / SLOT_QUEUES][i % SLOT_QUEUES]);
   db_close(s->device);
   free(s);
 }
@@ -168,10 +167,17 @@ bool slots_reach(unsigned a, unsigned b) {
   return n == machine_length(y) && !memcmp(x, y, n);
 }
 
-db_queue *slot_queue(unsigned slot, enum db_queue_kind kind) {
+db_queue *slot_queue_at(unsigned slot, enum db_queue_kind kind, unsigned index) {
   struct slot *s = rt.slots[slot];
-  if (!s->queue[kind]) s->queue[kind] = db_queue_new(s->device, kind);
-  return s->queue[kind];
+  if (!s->queue[kind][index]) s->queue[kind][index] = db_queue_new_at(s->device, kind, index);
+  return s->queue[kind][index];
+}
+
+db_queue *slot_queue(unsigned slot, enum db_queue_kind kind) { return slot_queue_at(slot, kind, 0); }
+
+unsigned slot_queues(unsigned slot, enum db_queue_kind kind) {
+  unsigned n = db_device_queues(rt.slots[slot]->device, kind);
+  return n < SLOT_QUEUES ? n : SLOT_QUEUES;
 }
 
 /* ---- programs ---- */

@@ -6,14 +6,14 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MOST_TRACKS = 2 * SLOTS };
+enum { MOST_TRACKS = 4 * SLOTS };
 
 static struct {
   FILE *file;
   long end; /* of the last event */
   bool any;
   unsigned ntracks, arrows;
-  char track[MOST_TRACKS][64];
+  char track[MOST_TRACKS][176];
 } trace;
 
 int trace_open(const struct env *env) {
@@ -34,8 +34,9 @@ static void begin_event(void) {
 
 /* The number of the queue's track, which is named when it is new; 0 when there are too many. */
 static unsigned track_of(const struct report_item *item) {
-  char name[64];
-  snprintf(name, sizeof name, "%s %s", db_device_name(item->device), item->kernel ? "compute" : "copy");
+  char name[176];
+  int n = snprintf(name, sizeof name, "%s %s", db_device_name(item->device), item->kernel ? "compute" : "copy");
+  if (item->queue && n > 0 && (size_t)n < sizeof name) snprintf(name + n, sizeof name - (size_t)n, " %u", item->queue);
   for (unsigned i = 0; i < trace.ntracks; i++)
     if (!strcmp(trace.track[i], name)) return i + 1;
   if (trace.ntracks == MOST_TRACKS) return 0;

@@ -1,0 +1,304 @@
+/* The order of a captured program's commands: what depends on what, which queue runs it, and what has to wait.
+ *
+ * Dependencies come from the bytes that commands touch: on an earlier command that writes what this one touches, or that
+ * touches what this one writes.
+ *
+ * Queues. A device may have several of a kind. A command goes to the queue whose last command is the one that it depends on
+ * last, so chains stay where they are, else to the queue that is free first. By estimates of how long commands take it is
+ * found out whether that pays; a program stays on the first queue of each kind unless it then ends much sooner. A kernel that
+ * fills a device alone gains nothing beside another and opens no queue.
+ *
+ * Waits. Commands of one queue run as recorded; a barrier stands where one depends on another of its queue since the last
+ * barrier. Between queues, a command waits for the last one of each other queue that it depends on, unless what it has waited
+ * for before implies that: each queue keeps a clock of the positions that it is behind of. */
+#include "program.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(void) { return db_fail(-ENOMEM, "jit: out of memory"); }
+
+/* ---- dependencies ---- */
+
+/* Who touched a memory, as far as it can still matter. */
+struct toucher {
+  struct toucher *next;
+  uint32_t command;
+  bool written;
+  uint64_t begin, end;
+};
+
+struct dependencies {
+  uint32_t *on;    /* earlier commands */
+  uint32_t *first; /* by command, where its begin in on; one more for the end */
+  uint32_t *by;    /* by command, 1 + the latest that was found to depend on it */
+  size_t n, capacity;
+};
+
+static bool depend(struct dependencies *d, uint32_t command, uint32_t on) {
+  if (d->by[on] == command + 1) return true;
+  d->by[on] = command + 1;
+  if (d->n == d->capacity) {
+    size_t capacity = d->capacity ? 2 * d->capacity : 64;
+    uint32_t *more = realloc(d->on, capacity * sizeof *more);
+    if (!more) return false;
+    d->on = more;
+    d->capacity = capacity;
+  }
+  d->on[d->n++] = on;
+  return true;
+}
+
+static bool conflicts(struct dependencies *d, const struct toucher *t, const struct program_access *a,
+                      uint32_t command) {
+  uint64_t begin = a->offset, end = a->offset + a->bytes;
+  for (; t; t = t->next)
+    if (t->begin < end && t->end > begin && (t->written || a->written) && !depend(d, command, t->command)) return false;
+  return true;
+}
+
+static bool touch(struct toucher **of, const struct program_access *a, uint32_t command) {
+  uint64_t begin = a->offset, end = a->offset + a->bytes;
+  for (struct toucher **t = of; a->written && *t;) {
+    struct toucher *old = *t;
+    if (old->begin < begin || old->end > end || old->command == command) {
+      t = &old->next;
+      continue;
+    }
+    *t = old->next; /* whoever conflicts with it conflicts with this write, which is behind it */
+    free(old);
+  }
+  struct toucher *t = malloc(sizeof *t);
+  if (!t) return false;
+  *t = (struct toucher){*of, command, a->written, begin, end};
+  *of = t;
+  return true;
+}
+
+static bool find_dependencies(const struct program *p, struct dependencies *d) {
+  struct toucher **of = calloc(p->nmemories + 1, sizeof(struct toucher *)); /* by memory */
+  d->first = calloc(p->ncommands + 1, sizeof *d->first);
+  d->by = calloc(p->ncommands + 1, sizeof *d->by);
+  bool ok = of && d->first && d->by;
+  for (uint32_t i = 0; i < p->ncommands && ok; i++) {
+    const struct program_command *c = &p->commands[i];
+    const struct program_access *a = &p->accesses[c->first];
+    d->first[i] = (uint32_t)d->n;
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = conflicts(d, of[a[k].memory], &a[k], i);
+    for (uint32_t k = 0; k < c->naccesses && ok; k++) ok = touch(&of[a[k].memory], &a[k], i);
+    d->first[i + 1] = (uint32_t)d->n;
+  }
+  for (unsigned i = 0; of && i < p->nmemories; i++)
+    while (of[i]) {
+      struct toucher *t = of[i];
+      of[i] = t->next;
+      free(t);
+    }
+  free(of);
+  return ok;
+}
+
+/* ---- queues ---- */
+
+/* Of a large GPU, roughly: what a kernel costs beside its work and what a wait between queues does, in nanoseconds; what a
+ * nanosecond does; and how many workgroups fill it. */
+enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, FULL = 64 };
+
+static enum db_queue_kind kind_of(const struct program_command *c) {
+  return c->kernel ? DB_QUEUE_COMPUTE : DB_QUEUE_COPY;
+}
+
+static double groups_of(const struct kernel *k) {
+  double n = (double)k->grid[0] * k->grid[1] * k->grid[2];
+  return n < FULL ? n : FULL;
+}
+
+static double time_of(const struct program *p, const struct program_command *c) {
+  if (!c->kernel) return LAUNCH + (double)p->accesses[c->first].bytes / COPIED;
+  double compute = c->kernel->flops / FLOPS, move = (double)c->kernel->bytes / BYTES;
+  return LAUNCH + (compute > move ? compute : move) * FULL / groups_of(c->kernel);
+}
+
+struct placing {
+  const struct program *p;
+  const struct dependencies *d;
+  uint8_t *index; /* by command: its queue's number among its kind */
+  double *ends;   /* by command, as estimated */
+  struct {
+    double free;
+    uint32_t last; /* 1 + its last command; 0: it has none */
+  } queue[SLOTS][2][SLOT_QUEUES];
+};
+
+/* Where a command goes, when there are n queues for it. */
+static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
+  const struct program_command *c = &o->p->commands[i];
+  const typeof(o->queue[0][0][0]) *queue = o->queue[c->slot][kind_of(c)];
+  uint32_t latest = 0; /* 1 + what it depends on and what ends last */
+  for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++)
+    if (!latest || o->ends[o->d->on[k]] >= o->ends[latest - 1]) latest = o->d->on[k] + 1;
+  for (unsigned q = 0; q < n && latest; q++)
+    if (queue[q].last == latest) return q;
+  if (c->kernel && groups_of(c->kernel) > FULL / 2.0) return 0;
+  unsigned best = 0;
+  for (unsigned q = 1; q < n; q++)
+    if (queue[q].free < queue[best].free) best = q;
+  return best;
+}
+
+/* Chooses among so many queues of a kind; returns when the last command ends. */
+static double place_on(struct placing *o, unsigned most) {
+  double end = 0;
+  memset(o->queue, 0, sizeof o->queue);
+  for (uint32_t i = 0; i < o->p->ncommands; i++) {
+    const struct program_command *c = &o->p->commands[i];
+    enum db_queue_kind kind = kind_of(c);
+    unsigned n = slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
+    double start = o->queue[c->slot][kind][q].free;
+    if (q && start < HOP) start = HOP; /* it starts when the first has */
+    for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++) {
+      const struct program_command *on = &o->p->commands[o->d->on[k]];
+      bool same = on->slot == c->slot && kind_of(on) == kind && o->index[o->d->on[k]] == q;
+      double ready = o->ends[o->d->on[k]] + (same ? 0 : HOP);
+      if (ready > start) start = ready;
+    }
+    o->index[i] = (uint8_t)q;
+    o->queue[c->slot][kind][q].last = i + 1;
+    o->queue[c->slot][kind][q].free = o->ends[i] = start + time_of(o->p, c);
+    if (o->ends[i] + (q ? HOP : 0) > end) end = o->ends[i] + (q ? HOP : 0);
+  }
+  return end;
+}
+
+static int queue_of(struct program *p, uint8_t slot, enum db_queue_kind kind, uint8_t index) {
+  for (unsigned i = 0; i < p->nqueues; i++)
+    if (p->queues[i].slot == slot && p->queues[i].kind == kind && p->queues[i].index == index) return (int)i;
+  struct program_queue *more = realloc(p->queues, (p->nqueues + 1) * sizeof *more);
+  if (!more) return -1;
+  p->queues = more;
+  struct program_queue *q = &more[p->nqueues++];
+  *q = (struct program_queue){.slot = slot, .kind = kind, .index = index};
+  slot_retain(slot);
+  q->uses = calloc(p->nmemories + 1, 1);
+  q->uses_var = calloc(p->nvars + 1, 1);
+  return q->uses && q->uses_var ? (int)p->nqueues - 1 : -1;
+}
+
+/* Every command's queue and position. What a command touches takes part in its device's order, so that has a main queue. */
+static bool take_places(struct program *p, const uint8_t *index) {
+  for (size_t i = 0; i < p->ncommands; i++) {
+    struct program_command *c = &p->commands[i];
+    const struct program_access *a = &p->accesses[c->first];
+    for (uint32_t k = 0; k < c->naccesses; k++)
+      if (queue_of(p, p->memories[a[k].memory].slot, DB_QUEUE_COMPUTE, 0) < 0) return false;
+    int q = queue_of(p, c->slot, kind_of(c), index[i]);
+    if (q < 0) return false;
+    c->queue = (uint32_t)q;
+    c->position = ++p->queues[q].last;
+    for (uint32_t k = 0; k < c->naccesses; k++) p->queues[q].uses[a[k].memory] |= p->memories[a[k].memory].varies;
+    for (uint32_t k = 0; k < c->nvars; k++) p->queues[q].uses_var[p->var_of[c->vars + k]] = true;
+  }
+  return true;
+}
+
+static bool place(struct program *p, const struct dependencies *d) {
+  struct placing *o = calloc(1, sizeof *o);
+  double *ends = calloc(p->ncommands + 1, sizeof *ends);
+  uint8_t *index = calloc(p->ncommands + 1, 1);
+  bool ok = o && ends && index;
+  if (ok) {
+    *o = (struct placing){.p = p, .d = d, .index = index, .ends = ends};
+    double one = place_on(o, 1);
+    if (place_on(o, SLOT_QUEUES) * 3 > one * 2) memset(index, 0, p->ncommands); /* it saves less than a third */
+    ok = take_places(p, index);
+  }
+  free(o);
+  free(ends);
+  free(index);
+  return ok;
+}
+
+/* ---- waits ---- */
+
+struct ordering {
+  struct program *p;
+  uint32_t *clock;   /* of each queue, a position by queue */
+  uint32_t *after;   /* the same once each command is done */
+  uint32_t *barrier; /* position of each queue's last */
+  uint32_t *need;    /* of the command at hand: 1 + the last command of each queue that it is to be behind, or 0 */
+};
+
+static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
+  if ((p->nwaits & (p->nwaits - 1)) == 0) {
+    struct program_wait *more = realloc(p->waits, (p->nwaits ? 2 * p->nwaits : 1) * sizeof *more);
+    if (!more) return false;
+    p->waits = more;
+  }
+  p->waits[p->nwaits++] = (struct program_wait){queue, position};
+  return true;
+}
+
+/* The queue is behind a command of another one now, and behind what that had waited for. */
+static bool wait_for(struct ordering *o, uint32_t queue, struct program_command *c) {
+  struct program *p = o->p;
+  uint32_t *mine = o->clock + (size_t)queue * p->nqueues;
+  const uint32_t *theirs = o->after + (size_t)(c - p->commands) * p->nqueues;
+  c->signals = true;
+  for (unsigned i = 0; i < p->nqueues; i++)
+    if (theirs[i] > mine[i]) mine[i] = theirs[i];
+  return add_wait(p, c->queue, c->position);
+}
+
+static bool order_command(struct ordering *o, const struct dependencies *d, uint32_t i) {
+  struct program *p = o->p;
+  struct program_command *c = &p->commands[i];
+  uint32_t *mine = o->clock + (size_t)c->queue * p->nqueues;
+  memset(o->need, 0, p->nqueues * sizeof *o->need);
+  for (uint32_t k = d->first[i]; k < d->first[i + 1]; k++) {
+    const struct program_command *on = &p->commands[d->on[k]];
+    if (on->queue == c->queue)
+      c->barrier |= on->position > o->barrier[c->queue];
+    else if (d->on[k] >= o->need[on->queue])
+      o->need[on->queue] = d->on[k] + 1;
+  }
+  if (c->barrier) o->barrier[c->queue] = c->position - 1;
+  c->first_wait = (uint32_t)p->nwaits;
+  /* The latest first: what it has waited for may cover the others. */
+  for (;;) {
+    uint32_t last = 0;
+    for (uint32_t q = 0; q < p->nqueues; q++)
+      if (o->need[q] > last && p->commands[o->need[q] - 1].position > mine[q]) last = o->need[q];
+    if (!last) break;
+    if (!wait_for(o, c->queue, &p->commands[last - 1])) return false;
+  }
+  c->nwaits = (uint32_t)(p->nwaits - c->first_wait);
+  mine[c->queue] = c->position;
+  memcpy(o->after + (size_t)i * p->nqueues, mine, p->nqueues * sizeof *mine);
+  return true;
+}
+
+static bool order(struct program *p, const struct dependencies *d) {
+  size_t n = p->nqueues;
+  struct ordering o = {.p = p};
+  o.clock = calloc(n * n + 1, sizeof *o.clock);
+  o.after = calloc(p->ncommands * n + 1, sizeof *o.after);
+  o.barrier = calloc(2 * n + 1, sizeof *o.barrier);
+  o.need = o.barrier + n;
+  bool ok = o.clock && o.after && o.barrier;
+  for (size_t i = 0; i < p->ncommands && ok; i++) ok = order_command(&o, d, (uint32_t)i);
+  free(o.clock);
+  free(o.after);
+  free(o.barrier);
+  for (unsigned i = 0; i < n; i++)
+    if (p->queues[i].last + 3 > p->period) p->period = p->queues[i].last + 3;
+  return ok;
+}
+
+int program_order(struct program *p) {
+  struct dependencies d = {0};
+  bool ok = find_dependencies(p, &d) && place(p, &d) && order(p, &d);
+  free(d.on);
+  free(d.first);
+  free(d.by);
+  return ok ? 0 : no_memory();
+}
