@@ -4,7 +4,7 @@
  * touches what this one writes.
  *
  * Queues. A device may have several of a kind. A command goes to the queue whose last command is the one that it depends on
- * last, so chains stay where they are, else to the queue that is free first. By estimates of how long commands take it is
+ * last, so chains stay where they are, else to the first queue that is free by then, or that is free first. By estimates of how long commands take it is
  * found out whether that pays; a program stays on the first queue of each kind unless it then ends much sooner. A kernel that
  * fills a device alone gains nothing beside another and opens no queue.
  *
@@ -140,9 +140,10 @@ static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
   for (unsigned q = 0; q < n && latest; q++)
     if (queue[q].last == latest) return q;
   if (c->kernel && groups_of(c->kernel) > FULL / 2.0) return 0;
+  double ready = latest ? o->ends[latest - 1] : 0;
   unsigned best = 0;
   for (unsigned q = 1; q < n; q++)
-    if (queue[q].free < queue[best].free) best = q;
+    if (queue[best].free > ready && queue[q].free < queue[best].free) best = q;
   return best;
 }
 
