@@ -3,6 +3,7 @@
  * A key is a sequence of 32-bit words: a record a node (op, type, lanes and aux; number of sources and length of a name;
  * argument or name; numbers of the sources), sources first, and at the end the numbers of the roots. */
 #include "bind.h"
+#include "exchange.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static bool is_slice(const struct binder *b, struct uop *u, size_t alignment, st
 struct writer {
   struct binding *out;
   size_t key_capacity;
-  uint32_t nodes;
+  uint32_t nodes, exchanges;
   unsigned buffers_capacity, vars_capacity;
   char *err;
   size_t errcap;
@@ -270,7 +271,8 @@ static int write_node(struct binder *b, struct writer *w, struct uop *u) {
     status = write_bind(w, u);
     goto out;
   } else {
-    uint32_t *p = record(w, u->op, u->dtype, u->lanes, u->aux, u->arg.i, u->nsrc);
+    int64_t arg = u->op == OP_EXCHANGE ? exchange_renumbered(u, w->exchanges++) : u->arg.i;
+    uint32_t *p = record(w, u->op, u->dtype, u->lanes, u->aux, arg, u->nsrc);
     for (unsigned i = 0; p && i < u->nsrc; i++) p[i] = entry(b, src[i])->number;
     if (!p) status = no_memory(w);
   }

@@ -1,6 +1,6 @@
 /* What may differ from run to run is taken out of a graph, and what is left is the key that its schedule is found under.
  *
- * BUFFERs are numbered by appearance, BINDs become their VAR, and a slice of memory that is contiguous becomes memory of its own at an offset, so that
+ * BUFFERs and EXCHANGEs are numbered by appearance, BINDs become their VAR, and a slice of memory that is contiguous becomes memory of its own at an offset, so that
  * the next batch of a data set or the next step of a loop has the same key. The key is the graph itself, written down: bound_graph makes the
  * graph again, and two keys that are equal stand for equal graphs. */
 #ifndef DOORBELL_GRAPH_BIND_H

@@ -9,6 +9,9 @@ struct uop *gradient_none(const void *ctx);
 bool passes(const void *ctx, const struct uop *u); /* it is no target */
 struct uop *copy_back(const void *ctx, struct uop *dy, const struct uop *x);
 
+/* ---- exchange.c ---- */
+struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy); /* NULL: it has none */
+
 /* ---- derivative.c ---- */
 bool is_number(const struct uop *u);
 struct uop *expand_like(struct graph *g, struct uop *y, const struct uop *x);

@@ -205,6 +205,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     break;
   case OP_RESHAPE:
   case OP_EXPAND:
+  case OP_EXCHANGE:
     s.rank = u->nsrc - 1u;
     if (s.rank > MAX_RANK || (u->op == OP_EXPAND && s.rank != x->rank)) return NULL;
     memcpy(s.dim, &u->src[1], s.rank * sizeof *s.dim);

@@ -2,6 +2,7 @@
  * before it flows on. Only nodes between root and targets are visited; no recursion. */
 #include "gradient.h"
 #include "derivative.h"
+#include "exchange.h"
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -141,8 +142,10 @@ int graph_gradient(struct graph *g, struct uop *root, struct uop *seed, struct u
     if (graph_error(g)) goto out;
     if (!flows) {
       status = -EINVAL;
-      snprintf(err, errcap, "not supported: the gradient of %s%s%s", op_info[u->op].name,
-               u->op == OP_REDUCE_AXIS ? "." : "", u->op == OP_REDUCE_AXIS ? op_info[u->aux].name : "");
+      const char *how = u->op == OP_REDUCE_AXIS ? op_info[u->aux].name
+                        : u->op == OP_EXCHANGE  ? exchange_op_text(u->aux)
+                                                : "";
+      snprintf(err, errcap, "not supported: the gradient of %s%s%s", op_info[u->op].name, *how ? ": " : "", how);
       goto out;
     }
     for (unsigned k = 0; flows->op == OP_SINK && k + 1 < flows->nsrc; k += 2)

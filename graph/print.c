@@ -1,4 +1,5 @@
 /* Printing: a graph with one node a line, and an index expression on one line in infix. */
+#include "exchange.h"
 #include "internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -103,6 +104,7 @@ static void print_arg(struct text *t, const struct uop *u) {
   case OP_VAR: put(t, " %s", u->arg.s); break;
   case OP_BUFFER: put(t, " #%" PRId64 " device %u", u->arg.i, u->aux); break;
   case OP_COPY: put(t, " to device %u", u->aux); break;
+  case OP_EXCHANGE: put(t, " #%u %s", exchange_number(u), exchange_op_text(u->aux)); break;
   case OP_PERMUTE:
     put(t, " [");
     for (unsigned i = 0; u->shape && i < u->shape->rank; i++)

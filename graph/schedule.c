@@ -1,7 +1,7 @@
 /* Scheduling: which values are written to memory, and the kernel that computes each.
  *
  * A value is realized (computed by a kernel of its own, which others load it from) when
- *   - it is a root, or the source of a CONTIGUOUS or of a COPY (what RESHAPE does is looked through), or is assigned;
+ *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is assigned;
  *   - it is the index of a GATHER and is a reduce, or dear;
  *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches - and is used by more
  *     than one kernel or at more than one index, or would be repeated: along an expanded axis, or inside another reduce that it depends

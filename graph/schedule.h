@@ -1,4 +1,4 @@
-/* From a lazy tensor graph to a list of kernels and copies.
+/* From a lazy tensor graph to a list of kernels, copies and exchanges.
  *
  * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...): PARAM k is item->bufs[k], outputs first. Index
  * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered outer to inner from 0,
@@ -17,6 +17,7 @@
   X(ROOT, "it is asked for")                                                                                           \
   X(CONTIGUOUS, "it is asked for in memory of its own")                                                                \
   X(COPIED, "it is copied to another device")                                                                          \
+  X(EXCHANGED, "it is exchanged with other processes")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(PLACE, "it is an index that is dear or reduced")                                                                   \
   X(SHARED, "a reduction is used at several places")                                                                   \
@@ -33,9 +34,12 @@ enum schedule_reason {
 const char *schedule_reason_text(enum schedule_reason why);
 
 struct schedule_item {
-  enum { SCHEDULE_KERNEL, SCHEDULE_COPY } kind;
-  struct uop *ast;   /* KERNEL: the SINK; COPY: NULL */
-  struct uop **bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source */
+  /* SEND begins an exchange between processes, RECEIVE ends it; what is between them runs meanwhile. */
+  enum { SCHEDULE_KERNEL, SCHEDULE_COPY, SCHEDULE_SEND, SCHEDULE_RECEIVE } kind;
+  struct uop *ast;      /* KERNEL: the SINK; else NULL */
+  struct uop *exchange; /* SEND, RECEIVE: the EXCHANGE */
+  struct uop *
+      *bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
   unsigned nbufs, noutputs;
   struct uop **vars; /* the VARs the ast depends on, in the order of the kernel's arguments */
   unsigned nvars;

@@ -124,7 +124,7 @@ static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
 
 static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
-  if (x->device != y->device || x->swaps || y->swaps || x->copy_to || y->copy_to) return false;
+  if (x->device != y->device || x->swaps || y->swaps || unit_moves(x) || unit_moves(y)) return false;
   if (x->serial != y->serial && x->nreduces && y->nreduces) return false;
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
   bool back = false;
@@ -225,7 +225,7 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
 /* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same place and of
  * single elements. */
 static bool is_flat(struct scheduler *s, const struct unit *u) {
-  if (u->gone || u->copy_to || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
+  if (u->gone || unit_moves(u) || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
     return false;
   struct shape shape = {.rank = u->nranges};
   for (unsigned i = 0; i < u->nranges; i++) {
@@ -326,7 +326,7 @@ void schedule_fuse(struct scheduler *s) {
   for (size_t i = 0; i < s->nunits; i++) f.now[i] = (uint32_t)i;
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     uint32_t b = (uint32_t)i;
-    if (s->unit[b].copy_to) continue;
+    if (unit_moves(&s->unit[b])) continue;
     size_t at = key_of(&s->unit[b]) & (buckets - 1);
     unsigned looked = 0;
     bool early, feeds, joined = false;

@@ -216,8 +216,21 @@ static void finish_copy(struct scheduler *s, struct node *n) {
   u->copy_to = to, u->copy_from = schedule_buffer(s, x);
 }
 
+static void finish_exchange(struct scheduler *s, struct node *n) {
+  struct uop *from = schedule_buffer(s, node_of(s, base_of(n->u->src[0]))), *to = schedule_buffer(s, n);
+  if (n->numel == 0) return;
+  for (unsigned end = 0; end < 2; end++) {
+    struct unit *u = schedule_add_unit(s);
+    if (!u) return;
+    u->device = n->device == NO_DEVICE ? 0 : n->device;
+    u->exchange = n->u;
+    *(end ? &u->copy_to : &u->copy_from) = end ? to : from;
+  }
+}
+
 void schedule_values(struct scheduler *s, struct node *n) {
   if (n->u->op == OP_COPY) finish_copy(s, n);
+  if (n->u->op == OP_EXCHANGE) finish_exchange(s, n);
   for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) s->use[w].value = evaluate(s, n, &s->use[w]);
   if (!n->kernel || s->status) return;
   if (n->u->op == OP_ASSIGN)

@@ -1,7 +1,11 @@
 /* Scheduling: units in an order in which each reads what it means to, and the items of the schedule.
  *
  * A unit runs after the writers of what it reads. A unit that writes over memory runs after the readers of what was there; where one of
- * these needs the result itself, it is given a copy of the old contents. Otherwise units keep the order in which the graph names them. */
+ * these needs the result itself, it is given a copy of the old contents. Otherwise units keep the order in which the graph names them.
+ *
+ * Exchanges between processes take time that other units can fill. So an exchange begins as soon as what it sends is there, which
+ * is computed first, and before the end of any all units run that do not need one: a backward pass sends the gradient of its last
+ * layer while it computes those of the others. */
 #include "scheduler.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -58,7 +62,8 @@ void schedule_versions(struct scheduler *s) {
     if (u->gone) continue;
     for (unsigned k = 0; k < u->nstores; k++) set_writer(s, u->store[k].index->src[0], (uint32_t)i);
     for (unsigned k = 0; k < u->nloads; k++) add_reader(s, u->load[k]->src[0]->src[0], (uint32_t)i);
-    if (u->copy_to) set_writer(s, u->copy_to, (uint32_t)i), add_reader(s, u->copy_from, (uint32_t)i);
+    if (u->copy_to) set_writer(s, u->copy_to, (uint32_t)i);
+    if (u->copy_from) add_reader(s, u->copy_from, (uint32_t)i);
   }
 }
 
@@ -79,7 +84,8 @@ static struct uop *real_memory(struct scheduler *s, struct uop *buffer) {
 static void copy_item(struct scheduler *s, const struct unit *u) {
   struct schedule_item *item = add_item(s);
   if (!item) return;
-  item->kind = SCHEDULE_COPY;
+  item->kind = !u->exchange ? SCHEDULE_COPY : u->copy_from ? SCHEDULE_SEND : SCHEDULE_RECEIVE;
+  item->exchange = u->exchange;
   item->device = u->device;
   item->bufs = calloc(2, sizeof *item->bufs);
   item->why = calloc(1, sizeof *item->why);
@@ -87,9 +93,10 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
     schedule_no_memory(s);
     return;
   }
-  item->nbufs = 2, item->noutputs = 1;
-  item->why[0] = SCHEDULE_COPIED;
-  item->bufs[0] = real_memory(s, u->copy_to), item->bufs[1] = real_memory(s, u->copy_from);
+  item->noutputs = u->copy_to != NULL;
+  item->why[0] = u->exchange ? SCHEDULE_EXCHANGED : SCHEDULE_COPIED;
+  if (u->copy_to) item->bufs[item->nbufs++] = real_memory(s, u->copy_to);
+  if (u->copy_from) item->bufs[item->nbufs++] = real_memory(s, u->copy_from);
 }
 
 /* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial ranges. */
@@ -158,11 +165,19 @@ struct sorter {
   uint32_t *waits; /* by unit: for how many others */
   uint32_t *heap;  /* units that wait for none, the first on top */
   size_t nheap;
+  uint32_t at;   /* the unit whose followers are looked at */
+  uint64_t *key; /* by unit: what comes first; NULL: the lowest number */
+  uint32_t *level, *distance;
 };
+
+static bool comes_before(const struct sorter *q, uint32_t a, uint32_t b) {
+  if (q->key && q->key[a] != q->key[b]) return q->key[a] < q->key[b];
+  return a < b;
+}
 
 static void heap_push(struct sorter *q, uint32_t unit) {
   size_t at = q->nheap++;
-  for (; at && q->heap[(at - 1) / 2] > unit; at = (at - 1) / 2) q->heap[at] = q->heap[(at - 1) / 2];
+  for (; at && comes_before(q, unit, q->heap[(at - 1) / 2]); at = (at - 1) / 2) q->heap[at] = q->heap[(at - 1) / 2];
   q->heap[at] = unit;
 }
 
@@ -170,8 +185,8 @@ static uint32_t heap_pop(struct sorter *q) {
   uint32_t top = q->heap[0], last = q->heap[--q->nheap];
   size_t at = 0;
   for (size_t child; (child = 2 * at + 1) < q->nheap; at = child) {
-    if (child + 1 < q->nheap && q->heap[child + 1] < q->heap[child]) child++;
-    if (q->heap[child] >= last) break;
+    if (child + 1 < q->nheap && comes_before(q, q->heap[child + 1], q->heap[child])) child++;
+    if (!comes_before(q, q->heap[child], last)) break;
     q->heap[at] = q->heap[child];
   }
   q->heap[at] = last;
@@ -190,6 +205,7 @@ static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *
       if (x->reader[r] != i) done(q, x->reader[r]);
     if (x->next_writer != NO_UNIT && x->next_writer != i) done(q, x->next_writer);
   }
+  if (u->exchange && u->copy_from) done(q, i + 1); /* its end */
   struct uop *seen = NULL;
   for (unsigned k = 0; k < u->nloads + (u->copy_from != NULL); k++) {
     struct uop *b = u->copy_from ? u->copy_from : u->load[k]->src[0]->src[0];
@@ -247,11 +263,62 @@ static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
         u->store[j].value = uop_substitute(g, u->store[j].value, &old, &fresh, 1);
         u->store[j].index = uop_substitute(g, u->store[j].index, &old, &fresh, 1);
       }
-      if (!u->copy_to && !schedule_scan(s, u)) return false;
+      if (!unit_moves(u) && !schedule_scan(s, u)) return false;
       changed = true;
     }
   }
   return changed;
+}
+
+static size_t sort_by_key(struct sorter *q, uint32_t *order, bool *done) {
+  struct scheduler *s = q->s;
+  size_t n = 0;
+  memset(q->waits, 0, s->nunits * sizeof *q->waits);
+  for (size_t i = 0; i < s->nunits; i++)
+    if (!s->unit[i].gone) followers(q, (uint32_t)i, count_one);
+  for (size_t i = 0; i < s->nunits; i++)
+    if (!s->unit[i].gone && !q->waits[i]) heap_push(q, (uint32_t)i);
+  while (q->nheap) {
+    uint32_t i = heap_pop(q);
+    order[n++] = i;
+    done[i] = true;
+    followers(q, i, release_one);
+  }
+  return n;
+}
+
+static bool ends_exchange(const struct unit *u) { return u->exchange && u->copy_to; }
+
+static void raise_level(struct sorter *q, uint32_t after) {
+  uint32_t level = q->level[q->at] + ends_exchange(&q->s->unit[after]);
+  if (level > q->level[after]) q->level[after] = level;
+}
+static void come_nearer(struct sorter *q, uint32_t after) {
+  if (q->distance[after] < q->distance[q->at] - 1) q->distance[q->at] = q->distance[after] + 1;
+}
+
+/* First by how many exchanges have to have ended before, then by how many units are on the way to the beginning of one. */
+static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, bool *done) {
+  struct scheduler *s = q->s;
+  bool any = false;
+  for (size_t i = 0; i < n && !any; i++) any = ends_exchange(&s->unit[order[i]]);
+  if (!any) return true;
+  q->key = calloc(s->nunits, sizeof *q->key);
+  q->level = calloc(2 * s->nunits, sizeof *q->level);
+  if (!q->key || !q->level) return false;
+  q->distance = q->level + s->nunits;
+  for (size_t i = 0; i < n; i++) followers(q, q->at = order[i], raise_level);
+  for (size_t i = n; i-- > 0;) {
+    const struct unit *u = &s->unit[q->at = order[i]];
+    q->distance[q->at] = UINT32_MAX;
+    if (u->exchange && u->copy_from)
+      q->distance[q->at] = 0;
+    else
+      followers(q, q->at, come_nearer);
+    q->key[q->at] = (uint64_t)q->level[q->at] << 32 | q->distance[q->at];
+  }
+  sort_by_key(q, order, done);
+  return true;
 }
 
 /* One attempt; a unit that can never run is returned, NO_UNIT: all are in order. done: units in order. */
@@ -264,21 +331,15 @@ static uint32_t sort(struct scheduler *s, uint32_t *order, size_t *norder, bool 
     schedule_no_memory(s);
     goto out;
   }
-  for (size_t i = 0; i < s->nunits; i++)
-    if (!s->unit[i].gone) followers(&q, (uint32_t)i, count_one);
-  for (size_t i = 0; i < s->nunits; i++)
-    if (!s->unit[i].gone && !q.waits[i]) heap_push(&q, (uint32_t)i);
-  while (q.nheap) {
-    uint32_t i = heap_pop(&q);
-    order[(*norder)++] = i;
-    done[i] = true;
-    followers(&q, i, release_one);
-  }
+  *norder = sort_by_key(&q, order, done);
   for (size_t i = 0; i < s->nunits && stuck == NO_UNIT; i++)
     if (!s->unit[i].gone && !done[i]) stuck = (uint32_t)i;
+  if (stuck == NO_UNIT && !put_exchanges_first(&q, order, *norder, done)) schedule_no_memory(s);
 out:
   free(q.waits);
   free(q.heap);
+  free(q.key);
+  free(q.level);
   return stuck;
 }
 
@@ -296,7 +357,7 @@ void schedule_items(struct scheduler *s) {
     if (stuck == NO_UNIT || s->status) {
       for (size_t i = 0; i < norder && !s->status; i++) {
         struct unit *u = &s->unit[order[i]];
-        if (u->copy_to)
+        if (unit_moves(u))
           copy_item(s, u);
         else
           kernel_item(s, u);

@@ -245,9 +245,10 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
 
 void schedule_uses(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
-  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY) {
+  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_EXCHANGE) {
     struct node *b = node_of(s, base_of(u->src[0]));
-    if (!in_memory(b)) realize(b, u->op == OP_COPY ? SCHEDULE_COPIED : SCHEDULE_CONTIGUOUS);
+    if (!in_memory(b))
+      realize(b, u->op == OP_COPY ? SCHEDULE_COPIED : u->op == OP_EXCHANGE ? SCHEDULE_EXCHANGED : SCHEDULE_CONTIGUOUS);
     if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
   }
   if (u->op == OP_ASSIGN) start_assign(s, n);

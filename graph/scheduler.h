@@ -70,7 +70,7 @@ struct part {
   unsigned nstores;
 };
 
-/* One kernel, or one copy between devices. */
+/* One kernel, one copy between devices, or the beginning or the end of an exchange between processes. */
 struct unit {
   struct store *store;
   unsigned nstores;
@@ -79,7 +79,8 @@ struct unit {
   struct uop *range[MAX_RANK];
   unsigned nranges, serial;
   unsigned device;
-  struct uop *copy_to, *copy_from; /* buffers */
+  struct uop *copy_to, *copy_from; /* buffers; of an EXCHANGE one has copy_from, and the next one copy_to */
+  struct uop *exchange;            /* the EXCHANGE that it is the beginning or the end of */
   bool swaps, gone;
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces;
@@ -120,8 +121,9 @@ static inline struct node *node_of(const struct scheduler *s, const struct uop *
   return &s->node[s->number[u->id]];
 }
 static inline bool is_memory(const struct uop *u) {
-  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN;
+  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE;
 }
+static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is no kernel */
 static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
 /* What memory holds the value of u, apart from its shape. */
 static inline struct uop *base_of(struct uop *u) {
