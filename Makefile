@@ -1,7 +1,7 @@
 # Doorbell. `make run` and `make test` do everything, from a machine that has gcc, make and git only.
 #
 #   make            build/doorbell, build/libdoorbell.so, build/libdoorbell.a, build/libdoorbell-emu.so, build/examples/*
-#   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too)
+#   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too; MPI=1: Open MPI)
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
 #   make bench lint fuzz hw install uninstall clean
@@ -38,7 +38,10 @@ ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hid
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
-LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
+# Open MPI, where there is one: without it a program that mpirun starts as one of several says so.
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null && echo -DDOORBELL_MPI)
+LIBS_MPI   := $(shell pkg-config --libs ompi-c 2>/dev/null)
+LIBS        = $(LIBS_MPI) $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
 
 # ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
 FOLDERS := hcq emu graph compiler frontend
@@ -91,6 +94,10 @@ all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.s
 # ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' >$@
+$(B)/flags-mpi: FORCE
+	@mkdir -p $(@D); echo '$(MPI_CFLAGS)' | cmp -s - $@ || echo '$(MPI_CFLAGS)' >$@
+$(B)/obj/frontend/mpi.o: EXTRA_CFLAGS = $(MPI_CFLAGS)
+$(B)/obj/frontend/mpi.o: $(B)/flags-mpi
 
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
@@ -265,6 +272,8 @@ lint:
 DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev
 # NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
+# MPI=1: also Open MPI, for programs of several processes.
+DEPS += $(if $(MPI),pkg-config openmpi-bin libopenmpi-dev)
 deps:
 	@command -v dpkg-query >/dev/null || { echo "make deps knows Debian and Ubuntu only; install: $(DEPS)" >&2; exit 0; }; \
 	missing=; for p in $(DEPS); do \

@@ -1008,6 +1008,42 @@ void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigne
 #define db_reduce_scatter(op, in, n, axis, out) db_reduce_scatter_at(DB_HERE, op, in, n, axis, out)
 void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis, db_tensor **out);
 
+/* ---- several processes: a program that mpirun starts several times, on one host or many ----
+ *
+ * Every process computes on its own device (DEV) and has tensors of its own; these are what all of them make together, through MPI. They are
+ * tensors like any other: lazy, with gradients where that is linear, captured by db_jit. Data goes from the device to pinned host memory by the copy
+ * queue, is exchanged by a thread of its own and copied back, while compute queues go on with what does not need it: the gradients of one layer travel while
+ * those of the next are computed. Types, shapes and the order in which exchanges are realized have to be the same in every process: what is not
+ * the same, or does not come within db_world_timeout, is an error, after which reading and realizing fail in this process.
+ *
+ * A process that mpirun did not start is alone: rank 0 of 1, and all of these give back what they are given. */
+
+/* This process's number, counted from 0, and how many there are; a negative errno when MPI could not be started. */
+int db_world_rank(void);
+int db_world_size(void);
+/* Everyone's t, combined element by element. op: DB_SUM, DB_PROD, DB_MAXIMUM, DB_MINIMUM or DB_MEAN. 16- and 8-bit floats are combined in
+ * f32; a mean of integers is f32; of bool, sum and product are or and and. Sums and means have gradients: losses of all processes count. */
+#define db_world_all_reduce(op, t) db_world_all_reduce_at(DB_HERE, op, t)
+db_tensor *db_world_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *t);
+/* The root's t. */
+#define db_world_broadcast(t, root) db_world_broadcast_at(DB_HERE, t, root)
+db_tensor *db_world_broadcast_at(DB_AT, db_tensor *t, int root);
+/* Everyone's t, put together along an axis in the order of ranks. */
+#define db_world_all_gather(t, axis) db_world_all_gather_at(DB_HERE, t, axis)
+db_tensor *db_world_all_gather_at(DB_AT, db_tensor *t, int axis);
+/* DB_SUM or DB_MEAN of everyone's t, of which each process gets its share along an axis, in the order of ranks. */
+#define db_world_reduce_scatter(op, t, axis) db_world_reduce_scatter_at(DB_HERE, op, t, axis)
+db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t, int axis);
+
+struct db_world_counters { /* exchanges of this process so far */
+  uint64_t issued;         /* submitted */
+  uint64_t sent;           /* of which the device has brought this process's part */
+  uint64_t done;
+};
+void db_world_counters(struct db_world_counters *out);
+/* How long an exchange waits for a device or another process: 110 s unless set. */
+int db_world_timeout(uint64_t ns);
+
 /* ---- capture ----
  *
  * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what it submits,

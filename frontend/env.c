@@ -32,7 +32,9 @@ int env_get(const struct env **out) {
     const char *profile = getenv("PROFILE");
     if (profile && (!*profile || !strcmp(profile, "0"))) profile = NULL;
     if (profile && !strcmp(profile, "1")) profile = "doorbell.trace.json";
-    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], profile};
+    /* Set by Open MPI's mpirun, by what follows PMIx, and by MPICH's and Slurm's launchers. */
+    bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+    env = (struct env){value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, profile};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[MATCH_STATS]);
     if (value[MATCH_STATS]) atexit(print_match_stats);

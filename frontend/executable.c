@@ -4,7 +4,7 @@
  * their own, and temporaries, which lie where the plan says in one piece of memory a device. Barriers are part of it: a batch begins with
  * one, and inside a batch one stands only where a kernel touches what another has touched since the last. */
 #include "../graph/plan.h"
-#include "internal.h"
+#include "exchange.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +35,7 @@ static void executable_free(struct executable *e) {
   free(e->key);
   free(e->buffers);
   free(e->commands);
+  free(e->exchanges);
   free(e->args);
   free(e->outputs);
   free(e->arenas);
@@ -109,11 +110,32 @@ static struct uop *memory_of(struct uop *u) {
   return part ? u->src[0] : u;
 }
 
+/* Exchanges in the order in which they begin, each with pinned memory behind the other buffers. */
+static bool make_exchanges(struct making *m, int64_t nbuffers) {
+  struct executable *e = m->e;
+  e->exchanges = calloc(m->sched.nitems + 1, sizeof *e->exchanges);
+  for (size_t i = 0; e->exchanges && i < m->sched.nitems; i++) {
+    const struct schedule_item *item = &m->sched.items[i];
+    if (item->kind != SCHEDULE_SEND) continue;
+    size_t size = dtype_info[item->exchange->dtype].size;
+    int64_t received = shape_numel(item->exchange->shape);
+    e->exchanges[e->nexchanges++] = exchange_of(item->exchange, buffer_bytes(item->bufs[0]), (size_t)received * size);
+  }
+  e->nbuffers = (unsigned)nbuffers + e->nexchanges;
+  return e->exchanges != NULL;
+}
+
+static uint32_t exchange_at(const struct executable *e, const struct schedule_item *item) {
+  uint32_t i = 0;
+  while (e->exchanges[i].number != exchange_number(item->exchange)) i++;
+  return i;
+}
+
 static bool make_buffers(struct making *m, int64_t nbuffers) {
   struct executable *e = m->e;
-  e->nbuffers = (unsigned)nbuffers;
+  if (!make_exchanges(m, nbuffers)) return false;
   e->ninputs = m->binding->nbuffers;
-  e->buffers = calloc((size_t)nbuffers + 1, sizeof *e->buffers);
+  e->buffers = calloc(e->nbuffers + 1, sizeof *e->buffers);
   if (!e->buffers) return false;
   for (unsigned i = 0; i < e->nbuffers; i++) e->buffers[i].kind = i < e->ninputs ? BUFFER_INPUT : BUFFER_UNUSED;
   for (size_t i = 0; i < m->sched.nitems; i++)
@@ -129,6 +151,13 @@ static bool make_buffers(struct making *m, int64_t nbuffers) {
     if (p->first == PLAN_NEVER) continue;
     x->kind = BUFFER_TEMPORARY, x->arena = p->arena, x->offset = p->offset, x->free_since = p->free_since;
     x->first = p->first;
+  }
+  for (size_t i = 0; i < m->sched.nitems; i++) {
+    const struct schedule_item *item = &m->sched.items[i];
+    if (item->kind != SCHEDULE_SEND) continue;
+    uint32_t x = exchange_at(e, item);
+    e->buffers[nbuffers + x] = (struct exec_buffer){
+        .kind = BUFFER_PINNED, .slot = item->bufs[0]->aux, .bytes = exchange_bytes(&e->exchanges[x])};
   }
   e->narenas = m->plan.narenas;
   e->arenas = calloc(e->narenas + 1, sizeof *e->arenas);
@@ -183,11 +212,20 @@ static int make_kernel(struct making *m, const struct schedule_item *item, struc
   return 0;
 }
 
+/* One end of an exchange: a copy from or to its pinned memory. */
+static void make_transfer(struct making *m, const struct schedule_item *item, struct exec_command *c) {
+  uint32_t x = exchange_at(m->e, item);
+  c->exchange = x + 1;
+  c->sends = item->kind == SCHEDULE_SEND;
+  c->nbuffers = 2, c->noutputs = 1;
+  m->e->args[c->args + !c->sends] = m->e->nbuffers - m->e->nexchanges + x;
+}
+
 static int make_commands(struct making *m) {
   struct executable *e = m->e;
   const struct schedule *s = &m->sched;
   size_t most = 1;
-  for (size_t i = 0; i < s->nitems; i++) most += s->items[i].nbufs + m->binding->nvars;
+  for (size_t i = 0; i < s->nitems; i++) most += s->items[i].nbufs + (s->items[i].exchange != NULL) + m->binding->nvars;
   e->commands = calloc(s->nitems + 1, sizeof *e->commands);
   e->args = calloc(most, sizeof *e->args);
   if (!e->commands || !e->args) return db_fail(-ENOMEM, "realize: out of memory");
@@ -202,8 +240,9 @@ static int make_commands(struct making *m) {
     c->args = (uint32_t)m->nargs;
     c->nbuffers = item->nbufs;
     c->noutputs = item->noutputs;
+    if (item->exchange) make_transfer(m, item, c);
     for (unsigned k = 0; k < item->nbufs; k++) {
-      e->args[m->nargs + k] = (uint32_t)item->bufs[k]->arg.i;
+      e->args[m->nargs + k + c->sends] = (uint32_t)item->bufs[k]->arg.i;
       e->slots |= UINT64_C(1) << item->bufs[k]->aux;
     }
     e->slots |= UINT64_C(1) << item->device;
@@ -226,7 +265,7 @@ static int make_barriers(struct making *m) {
   for (size_t i = 0; i < e->ncommands; i++) {
     struct exec_command *c = &e->commands[i];
     const uint32_t *args = e->args + c->args;
-    unsigned noutputs = m->sched.items[i].noutputs;
+    unsigned noutputs = c->noutputs;
     if (!c->kernel) { /* batches end before a copy */
       since[e->buffers[args[0]].slot] = since[e->buffers[args[1]].slot] = (int64_t)i + 1;
       continue;

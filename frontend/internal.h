@@ -18,6 +18,7 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
+  bool launched;       /* as one of several processes */
   const char *profile; /* the file to write; NULL: none */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
@@ -35,6 +36,7 @@ struct storage {        /* the memory of one BUFFER node */
   struct value *assigned; /* while assigns are looked through: one that overwrites it */
   uint32_t refs;
   uint8_t slot;
+  bool pinned; /* host memory that the device reaches */
 };
 
 struct runtime {
@@ -86,6 +88,8 @@ void objects_free(void);                     /* those that are kept */
 
 /* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each other. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
+/* The same in host memory. */
+struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
 struct storage *storage_find(int64_t id);
 /* What names the memory by its old id will not find it any more. */
 void storage_rename(struct storage *s, int64_t id);
@@ -325,7 +329,7 @@ struct executable {
   uint32_t refs;
   unsigned ninputs, nbuffers, noutputs, narenas;
   struct exec_buffer {
-    enum { BUFFER_UNUSED, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMPORARY } kind;
+    enum { BUFFER_UNUSED, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMPORARY, BUFFER_PINNED /* of an exchange */ } kind;
     uint8_t slot;
     unsigned arena; /* of a temporary */
     size_t bytes, offset;
@@ -333,11 +337,15 @@ struct executable {
   } *buffers;
   struct exec_command {          /* args: buffers, then variables, as indices */
     const struct kernel *kernel; /* NULL for a copy: destination, source */
+    uint32_t exchange; /* of a copy to pinned memory that begins one, or from it that ends it: 1 + its number */
+    bool sends;
     db_program *program;
     uint32_t args, nbuffers, nvars, noutputs;
     uint8_t slot;
     bool barrier;
   } *commands;
+  struct exchange *exchanges;
+  uint32_t nexchanges;
   uint32_t *args;
   uint32_t *outputs; /* the buffer of each root; an input where the root is memory already */
   struct exec_arena {
@@ -377,6 +385,7 @@ struct report {
   struct report_item {
     db_device *device;
     const struct kernel *kernel; /* NULL for a copy */
+    const char *exchange;        /* what it is called, if it is one between processes */
     uint64_t bytes;
     unsigned args, queue;      /* queue: which of the device's for such commands */
     db_signal *begin, *end;    /* NULL where the times are known */

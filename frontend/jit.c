@@ -111,6 +111,39 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
   return p->nvars++;
 }
 
+void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
+  db_jit *j = capturing;
+  if (!j || j->error) return;
+  if (!add_command(j, &(struct program_command){.slot = dst.storage->slot, .naccesses = 2})) return;
+  add_access(j, dst, bytes, true);
+  add_access(j, src, bytes, false);
+}
+
+/* The copy that begins an exchange, with that behind it, or the copy that ends it. */
+static void capture_transfer(db_jit *j, const struct executable *e, const struct exec_command *x,
+                             const struct captured_place *place) {
+  const struct exchange *what = &e->exchanges[x->exchange - 1];
+  struct captured_place dst = place[e->args[x->args]], src = place[e->args[x->args + 1]], whole = dst;
+  if (!x->sends) {
+    src.offset += what->got;
+    jit_capture_copy(dst, src, what->received);
+    return;
+  }
+  dst.offset += what->at;
+  jit_capture_copy(dst, src, what->sent);
+  struct exchange *own = malloc(sizeof *own);
+  if (!own) refuse(j, -ENOMEM, "jit: out of memory");
+  struct program_command *c = own ? add_command(j, &(struct program_command){.slot = dst.storage->slot}) : NULL;
+  if (!c) {
+    free(own);
+    return;
+  }
+  *own = *what;
+  c->exchange = own;
+  c->naccesses = 1;
+  add_access(j, whole, exchange_bytes(what), true);
+}
+
 void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place) {
   db_jit *j = capturing;
   if (!j) return;
@@ -118,6 +151,10 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
   for (size_t i = 0; i < e->ncommands && !j->error; i++) {
     const struct exec_command *x = &e->commands[i];
     const uint32_t *args = e->args + x->args;
+    if (x->exchange) {
+      capture_transfer(j, e, x, place);
+      continue;
+    }
     struct program_command *c = add_command(
         j,
         &(struct program_command){
@@ -135,14 +172,6 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
       p->var_of[p->nvar_of++] = var_of(j, v->name, v->value);
     }
   }
-}
-
-void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
-  db_jit *j = capturing;
-  if (!j || j->error) return;
-  if (!add_command(j, &(struct program_command){.slot = dst.storage->slot, .naccesses = 2})) return;
-  add_access(j, dst, bytes, true);
-  add_access(j, src, bytes, false);
 }
 
 void jit_host_read(void) {

@@ -178,6 +178,8 @@ static int save_commands(struct saving *s) {
   for (size_t i = 0; i < p->ncommands && !err; i++) {
     struct program_command *c = &to->commands[i];
     c->slot = device_number(s, c->slot);
+    if (c->exchange)
+      return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges with other processes", s->path);
     if (c->kernel) c->kernel = save_kernel(&s->f, c->kernel);
     err = save_accesses(s, c);
   }

@@ -2,7 +2,7 @@
  *
  * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. It starts with the waits for
  * copies and a barrier, which also orders it after earlier batches, so freed memory can be handed out again at once. */
-#include "internal.h"
+#include "exchange.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +29,7 @@ struct run {
    * since its last kernel. */
   size_t kernels[SLOTS], copies[SLOTS];
   uint64_t woken[SLOTS];
+  struct exchange_wait *exchanged; /* by exchange: when its result is there; a reference */
 };
 
 /* ---- memory ---- */
@@ -37,7 +38,8 @@ static int memory_get(struct run *r) {
   const struct executable *e = r->e;
   r->mem = calloc(e->nbuffers + 1, sizeof *r->mem);
   r->arenas = calloc(e->narenas + 1, sizeof(struct storage *));
-  if (!r->mem || !r->arenas) return db_fail(-ENOMEM, "realize: out of memory");
+  r->exchanged = calloc(e->nexchanges + 1, sizeof *r->exchanged);
+  if (!r->mem || !r->arenas || !r->exchanged) return db_fail(-ENOMEM, "realize: out of memory");
   for (unsigned i = 0; i < e->narenas; i++) {
     r->arenas[i] = storage_new(e->arenas[i].slot, rt.next_buffer++, e->arenas[i].bytes);
     if (!r->arenas[i]) return -ENOMEM;
@@ -51,7 +53,8 @@ static int memory_get(struct run *r) {
       if (!m->storage) return db_fail(-EPROTO, "realize: buffer %u has no memory", i);
       break;
     case BUFFER_OUTPUT:
-      m->storage = storage_new(b->slot, rt.next_buffer++, b->bytes);
+    case BUFFER_PINNED:
+      m->storage = (b->kind == BUFFER_PINNED ? storage_new_pinned : storage_new)(b->slot, rt.next_buffer++, b->bytes);
       if (!m->storage) return -ENOMEM;
       break;
     case BUFFER_TEMPORARY: *m = (struct memory){r->arenas[b->arena], b->offset}; break;
@@ -63,10 +66,13 @@ static int memory_get(struct run *r) {
 
 static void memory_put(struct run *r) {
   for (unsigned i = 0; r->mem && i < r->e->nbuffers; i++)
-    if (r->e->buffers[i].kind == BUFFER_OUTPUT) storage_release(r->mem[i].storage);
+    if (r->e->buffers[i].kind == BUFFER_OUTPUT || r->e->buffers[i].kind == BUFFER_PINNED)
+      storage_release(r->mem[i].storage);
   for (unsigned i = 0; r->arenas && i < r->e->narenas; i++) storage_release(r->arenas[i]);
   free(r->mem);
   free(r->arenas);
+  for (unsigned i = 0; r->exchanged && i < r->e->nexchanges; i++) db_signal_release(r->exchanged[i].signal);
+  free(r->exchanged);
 }
 
 /* ---- recording ---- */
@@ -170,6 +176,43 @@ static int record_copy(struct run *r, const struct exec_command *c) {
   return reach ? copy_by_queue(r, dst, src, bytes, line) : copy_by_host(dst, src, bytes);
 }
 
+/* One end of an exchange: a copy to pinned memory and the signal that begins it, or the wait for its end and a copy from there. The copy
+ * queue has done with the memory what an earlier exchange wanted before it comes to this. */
+static int record_transfer(struct run *r, const struct exec_command *c) {
+  const struct exchange *x = &r->e->exchanges[c->exchange - 1];
+  const uint32_t *which = r->e->args + c->args;
+  struct memory dst = r->mem[which[0]], src = r->mem[which[1]];
+  unsigned slot = dst.storage->slot;
+  uint64_t bytes = c->sends ? x->sent : x->received;
+  struct exchange_wait *done = &r->exchanged[c->exchange - 1];
+  db_queue *q = slot_queue(slot, DB_QUEUE_COPY), *compute = slot_queue(slot, DB_QUEUE_COMPUTE);
+  db_signal *ready = NULL;
+  if (!q || !compute) return -ENOMEM;
+  int err = batch_submit(r, slot);
+  if (!err && c->sends) err = exchange_signals(slot, &ready, done);
+  if (err) return err;
+  if (c->sends)
+    dst.offset += x->at;
+  else
+    src.offset += x->got;
+  db_queue_wait(q, db_queue_timeline(compute), *slot_submitted(slot));
+  if (!c->sends) db_queue_wait(q, done->signal, done->value);
+  db_queue_memory_barrier(q);
+  struct report_item *line = r->timed ? report_add(&r->report, slot_device(slot), NULL, 2, bytes, false) : NULL;
+  if (line) {
+    report_wait(&r->report, r->kernels[slot]);
+    r->copies[slot] = r->report.n;
+    db_queue_timestamp(q, line->begin);
+  }
+  db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
+  if (line) db_queue_timestamp(q, line->end);
+  if (c->sends) db_queue_signal(q, ready, done->value);
+  err = db_queue_submit(q, &r->copied[slot]); /* tells the first error of these */
+  r->awaits[slot] |= UINT64_C(1) << slot;
+  if (!err && c->sends) err = exchange_once(slot, x, dst.storage->buffer, dst.offset - x->at);
+  return err;
+}
+
 /* What this run copied must be there for whatever comes next on the device. */
 static int close_all(struct run *r, int err) {
   for (unsigned i = 0; i < SLOTS; i++) {
@@ -204,10 +247,13 @@ static void captured(const struct run *r) {
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs) {
   struct run r = {.e = e, .binding = b, .env = env, .timed = report_wanted(env)};
-  int err = trace_open(env);
+  int err = world_check();
+  if (!err) err = trace_open(env);
   if (!err) err = memory_get(&r);
-  for (size_t i = 0; i < e->ncommands && !err; i++)
-    err = e->commands[i].kernel ? record_kernel(&r, &e->commands[i]) : record_copy(&r, &e->commands[i]);
+  for (size_t i = 0; i < e->ncommands && !err; i++) {
+    const struct exec_command *c = &e->commands[i];
+    err = c->kernel ? record_kernel(&r, c) : c->exchange ? record_transfer(&r, c) : record_copy(&r, c);
+  }
   err = close_all(&r, err);
   if (r.timed && !err) err = wait_all(&r);
   if (!err) captured(&r);

@@ -21,6 +21,7 @@ static unsigned memory_slot(const struct program *p, uint32_t memory) {
 static unsigned var_slot(const struct program *p, uint32_t var) { return SLOT_FIRST + p->nmemories + var; }
 
 static void unbuild(struct program *p) {
+  if (p->njobs) exchange_drain();
   program_times_free(p);
   for (unsigned i = 0; i < p->nqueues; i++) {
     struct program_queue *q = &p->queues[i];
@@ -31,8 +32,12 @@ static void unbuild(struct program *p) {
     slot_release(q->slot);
   }
   free(p->queues);
+  free(p->jobs);
+  free(p->job_waits);
   free(p->waits);
   p->queues = NULL, p->nqueues = 0;
+  p->jobs = NULL, p->njobs = 0;
+  p->job_waits = NULL;
   p->waits = NULL, p->nwaits = 0;
   p->timed = p->running[0] = p->running[1] = false;
   p->next_timed = p->prev = NULL;
@@ -42,6 +47,7 @@ static void unbuild(struct program *p) {
 
 void program_free(struct program *p) {
   unbuild(p);
+  for (size_t i = 0; i < p->ncommands; i++) free(p->commands[i].exchange);
   free(p->memories);
   free(p->accesses);
   free(p->commands);
@@ -105,6 +111,7 @@ static bool others_wait(const struct program *p, unsigned queue) { return p->nqu
 /* A queue's whole stream. */
 static int record_queue(struct program *p, unsigned queue, int turn) {
   struct program_queue *q = &p->queues[queue];
+  if (q->kind == PROGRAM_EXCHANGES) return 0;
   db_queue *to = slot_queue_at(q->slot, q->kind, q->index);
   if (!to) return -ENOMEM;
   int err = 0;
@@ -126,10 +133,37 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
   return q->recording[turn] ? 0 : err ? err : -EINVAL;
 }
 
+/* Exchanges as the thread takes them; the last of a device stands for the end of its queue. */
+static int make_jobs(struct program *p) {
+  for (size_t i = 0; i < p->ncommands; i++) p->njobs += p->commands[i].exchange != NULL;
+  if (!p->njobs) return 0;
+  p->jobs = calloc(p->njobs, sizeof *p->jobs);
+  p->job_waits = calloc(p->nwaits + 1, sizeof *p->job_waits);
+  if (!p->jobs || !p->job_waits) return p->njobs = 0, db_fail(-ENOMEM, "jit: out of memory");
+  for (size_t i = 0; i < p->nwaits; i++)
+    p->job_waits[i] = (struct exchange_wait){p->queues[p->waits[i].queue].signal, 1 + p->waits[i].position};
+  struct exchange_job *job = p->jobs;
+  for (size_t i = 0; i < p->ncommands; i++) {
+    const struct program_command *c = &p->commands[i];
+    if (!c->exchange) continue;
+    const struct program_queue *q = &p->queues[c->queue];
+    const struct program_access *a = &p->accesses[c->first];
+    const struct program_memory *m = &p->memories[a->memory];
+    *job++ = (struct exchange_job){.what = *c->exchange,
+                                   .host = (char *)db_buffer_host(m->buffer) + m->offset + a->offset,
+                                   .buffer = m->buffer,
+                                   .wait = p->job_waits + c->first_wait,
+                                   .nwaits = c->nwaits,
+                                   .done = {q->signal, c->position == q->last ? p->period - 1 : 1 + c->position}};
+  }
+  return 0;
+}
+
 int program_record(struct program *p) {
   int err = program_times_make(p);
   for (unsigned i = 0; i < p->nqueues && !err && p->nqueues > 1; i++)
     if (!(p->queues[i].signal = db_signal_new(slot_device(p->queues[i].slot)))) err = -ENOMEM;
+  if (!err) err = make_jobs(p);
   for (unsigned i = 0; i < p->nqueues && !err; i++)
     for (int turn = 0; turn < TURNS && !err; turn++) err = record_queue(p, i, turn);
   if (err) unbuild(p);
@@ -145,6 +179,7 @@ int program_build(struct program *p) {
 
 static int set_up(struct program *p, struct program_queue *q, int turn) {
   db_recording *r = q->recording[turn];
+  if (!r) return 0;
   int err = q->signal ? db_recording_set_value(r, SLOT_TIME, p->runs * p->period) : 0;
   for (unsigned i = 0; i < p->nmemories && !err; i++)
     if (q->uses[i]) err = db_recording_set_buffer(r, SLOT_FIRST + i, p->memories[i].buffer, p->memories[i].offset);
@@ -160,6 +195,7 @@ static int rewind_signals(struct program *p) {
     int err = db_device_synchronize(slot_device(p->queues[i].slot), RUN_TIMEOUT_NS);
     if (err) return err;
   }
+  if (p->njobs) exchange_drain();
   for (unsigned i = 0; i < p->nqueues; i++) db_signal_set(p->queues[i].signal, 0);
   p->runs %= TURNS;
   return 0;
@@ -169,8 +205,10 @@ int program_run(struct program *p) {
   int err = rewind_signals(p), turn = (int)(p->runs % TURNS);
   if (!err) err = program_times_settle(p, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_up(p, &p->queues[i], turn);
+  if (p->njobs && !err) err = exchange_run(p->jobs, p->njobs, p->runs * p->period, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) {
     struct program_queue *q = &p->queues[i];
+    if (!q->recording[turn]) continue;
     err = db_recording_submit(q->recording[turn], &q->when[turn]);
     if (!err && is_main(q)) *slot_submitted(q->slot) = q->when[turn];
   }
@@ -180,24 +218,33 @@ int program_run(struct program *p) {
   return 0;
 }
 
+const char *program_command_text(const struct program_command *c) {
+  return c->kernel ? c->kernel->name : c->exchange ? exchange_op_text(c->exchange->op) : "copy";
+}
+
 static struct queue_text {
   char s[16];
 } queue_text(const struct program_queue *q) {
   struct queue_text t;
-  snprintf(t.s, sizeof t.s, q->index ? "%s %u" : "%s", q->kind == DB_QUEUE_COMPUTE ? "compute" : "copy", q->index);
+  snprintf(t.s, sizeof t.s, q->index ? "%s %u" : "%s",
+           q->kind == DB_QUEUE_COMPUTE ? "compute"
+           : q->kind == DB_QUEUE_COPY  ? "copy"
+                                       : "world",
+           q->index);
   return t;
 }
 
 void program_print(const struct program *p, FILE *f) {
   unsigned patches = 0;
-  for (unsigned i = 0; i < p->nqueues; i++) patches += db_recording_patches(p->queues[i].recording[0]);
+  for (unsigned i = 0; i < p->nqueues; i++)
+    if (p->queues[i].recording[0]) patches += db_recording_patches(p->queues[i].recording[0]);
   fprintf(f, "captured %zu commands on %u queues, %zu waits between queues, %u words that may change\n", p->ncommands,
           p->nqueues, p->nwaits, patches);
   for (size_t i = 0; i < p->ncommands; i++) {
     const struct program_command *c = &p->commands[i];
     const struct program_queue *q = &p->queues[c->queue];
     fprintf(f, "%5zu %-18s %-9s %s%-32s %3u args", i, db_device_name(slot_device(q->slot)), queue_text(q).s,
-            c->barrier ? "| " : "  ", c->kernel ? c->kernel->name : "copy", c->naccesses + c->nvars);
+            c->barrier ? "| " : "  ", program_command_text(c), c->naccesses + c->nvars);
     for (uint32_t k = 0; k < c->nwaits; k++) {
       const struct program_wait *w = &p->waits[c->first_wait + k];
       fprintf(f, "%s %s %s %u", k ? "," : "  waits for", db_device_name(slot_device(p->queues[w->queue].slot)),

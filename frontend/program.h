@@ -1,7 +1,7 @@
 /* Programs: commands over memory, frozen as one command stream a queue, run again and again. */
 #ifndef DOORBELL_FRONTEND_PROGRAM_H
 #define DOORBELL_FRONTEND_PROGRAM_H
-#include "internal.h"
+#include "exchange.h"
 
 struct program_memory {
   db_buffer *buffer; /* borrowed; of the next run */
@@ -17,6 +17,7 @@ struct program_access {
 };
 struct program_command {
   const struct kernel *kernel; /* NULL: a copy, to the first access's memory from the second's */
+  struct exchange *exchange;   /* or one of these, in the first access's memory; owned */
   db_program *program;
   uint32_t first, naccesses; /* in program.accesses */
   uint32_t vars, nvars;      /* in program.var_of: the kernel's variables, by number */
@@ -27,6 +28,8 @@ struct program_command {
 };
 
 enum { PROGRAM_TURNS = 2 }; /* recordings of a queue */
+/* The kind of what is no queue of hardware, but the thread that exchanges with other processes. */
+#define PROGRAM_EXCHANGES ((enum db_queue_kind)(DB_QUEUE_COPY + 1))
 
 struct program_queue {
   uint8_t slot; /* a reference */
@@ -56,6 +59,9 @@ struct program {
     uint32_t queue, position;
   } *waits;
   size_t nwaits;
+  struct exchange_job *jobs; /* of the commands that are exchanges, and what they wait for */
+  struct exchange_wait *job_waits;
+  unsigned njobs;
   uint64_t period; /* signals advance by so much a run */
   uint64_t runs;
   bool timed;                        /* commands are recorded between two stamps */
@@ -69,6 +75,8 @@ int program_build(struct program *p);
 int program_record(struct program *p);
 /* Starts it behind what was submitted before, one doorbell a queue. */
 int program_run(struct program *p);
+/* A kernel's name, or what else it is. */
+const char *program_command_text(const struct program_command *c);
 void program_print(const struct program *p, FILE *f);
 /* Frees what is in p. What runs holds what it needs. */
 void program_free(struct program *p);

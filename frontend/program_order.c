@@ -102,10 +102,10 @@ static bool find_dependencies(const struct program *p, struct dependencies *d) {
 
 /* Of a large GPU, roughly: what a kernel costs beside its work and what a wait between queues does, in nanoseconds; what a
  * nanosecond does; and how many workgroups fill it. */
-enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, FULL = 64 };
+enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, EXCHANGED = 1, FULL = 64 };
 
 static enum db_queue_kind kind_of(const struct program_command *c) {
-  return c->kernel ? DB_QUEUE_COMPUTE : DB_QUEUE_COPY;
+  return c->kernel ? DB_QUEUE_COMPUTE : c->exchange ? PROGRAM_EXCHANGES : DB_QUEUE_COPY;
 }
 
 static double groups_of(const struct kernel *k) {
@@ -114,7 +114,7 @@ static double groups_of(const struct kernel *k) {
 }
 
 static double time_of(const struct program *p, const struct program_command *c) {
-  if (!c->kernel) return LAUNCH + (double)p->accesses[c->first].bytes / COPIED;
+  if (!c->kernel) return LAUNCH + (double)p->accesses[c->first].bytes / (c->exchange ? EXCHANGED : COPIED);
   double compute = c->kernel->flops / FLOPS, move = (double)c->kernel->bytes / BYTES;
   return LAUNCH + (compute > move ? compute : move) * FULL / groups_of(c->kernel);
 }
@@ -127,7 +127,7 @@ struct placing {
   struct {
     double free;
     uint32_t last; /* 1 + its last command; 0: it has none */
-  } queue[SLOTS][2][SLOT_QUEUES];
+  } queue[SLOTS][PROGRAM_EXCHANGES + 1][SLOT_QUEUES];
 };
 
 /* Where a command goes, when there are n queues for it. */
@@ -154,7 +154,7 @@ static double place_on(struct placing *o, unsigned most) {
   for (uint32_t i = 0; i < o->p->ncommands; i++) {
     const struct program_command *c = &o->p->commands[i];
     enum db_queue_kind kind = kind_of(c);
-    unsigned n = slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
+    unsigned n = c->exchange ? 1 : slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
     double start = o->queue[c->slot][kind][q].free;
     if (q && start < HOP) start = HOP; /* it starts when the first has */
     for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++) {

@@ -25,7 +25,7 @@ int program_times_make(struct program *p) {
   if ((err = trace_open(env))) return err;
   for (unsigned i = 0; i < p->nqueues; i++) {
     struct program_queue *q = &p->queues[i];
-    size_t bytes = (size_t)DB_STAMP_BYTES * 2 * PROGRAM_TURNS * q->last;
+    size_t bytes = q->kind == PROGRAM_EXCHANGES ? 0 : (size_t)DB_STAMP_BYTES * 2 * PROGRAM_TURNS * q->last;
     if (bytes && !(q->stamps = db_alloc(slot_device(q->slot), bytes, DB_BUFFER_HOST))) return -ENOMEM;
     if (bytes) memset(db_buffer_host(q->stamps), 0, bytes);
   }
@@ -50,8 +50,15 @@ static db_signal *timeline(const struct program_queue *q) {
 
 static bool has_finished(const struct program *p, int turn) {
   for (unsigned i = 0; i < p->nqueues; i++)
-    if (db_signal_value(timeline(&p->queues[i])) < p->queues[i].when[turn]) return false;
+    if (p->queues[i].recording[turn] && db_signal_value(timeline(&p->queues[i])) < p->queues[i].when[turn])
+      return false;
   return true;
+}
+
+static const struct exchange_job *job_of(const struct program *p, const struct program_command *c) {
+  const struct exchange_job *job = p->jobs;
+  for (const struct program_command *before = p->commands; before < c; before++) job += before->exchange != NULL;
+  return job;
 }
 
 static void add_item(const struct program *p, struct report *r, const struct program_command *c, int turn) {
@@ -61,6 +68,13 @@ static void add_item(const struct program *p, struct report *r, const struct pro
   struct report_item *item = report_add(r, dev, c->kernel, c->naccesses + c->nvars, bytes, true);
   if (!item) return;
   item->queue = q->index;
+  if (c->exchange) {
+    const struct exchange_job *job = job_of(p, c);
+    item->exchange = program_command_text(c);
+    item->begin_ns = job->begin_ns[turn];
+    item->end_ns = job->end_ns[turn];
+    return;
+  }
   item->begin_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, false));
   item->end_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, true));
 }
@@ -88,6 +102,7 @@ int program_times_settle(struct program *p, int turn) {
   if (!p->running[turn]) return 0;
   p->running[turn] = false; /* it is reported once, or not at all */
   for (unsigned i = 0; i < p->nqueues; i++) {
+    if (!p->queues[i].recording[turn]) continue; /* exchanges have ended when compute queues have */
     int err = db_wait(timeline(&p->queues[i]), p->queues[i].when[turn], RUN_TIMEOUT_NS);
     if (err) return err;
   }

@@ -55,7 +55,9 @@ void report_finish(struct report *r, const struct env *env, bool finished) {
   for (size_t i = 0; i < r->n; i++) {
     struct report_item *item = &r->items[i];
     struct db_command c = {.device = item->device,
-                           .name = item->kernel ? item->kernel->name : "copy",
+                           .name = item->kernel     ? item->kernel->name
+                                   : item->exchange ? item->exchange
+                                                    : "copy",
                            .is_copy = !item->kernel,
                            .args = item->args,
                            .flops = item->kernel ? item->kernel->flops : 0,

@@ -4,6 +4,7 @@
  * until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same size, since asking the kernel driver
  * for memory costs far more than a launch. */
 #include "../compiler/ptxas.h"
+#include "exchange.h"
 #include "program.h"
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ struct spare {
   struct spare *next;
   db_buffer *buffer;
   size_t bytes;
+  bool pinned;
 };
 struct slot {
   db_device *device;
@@ -94,6 +96,7 @@ static void spares_free(struct slot *s) {
 static void slot_close(unsigned index) {
   struct slot *s = rt.slots[index];
   executables_drop(UINT64_C(1) << index);
+  exchange_slot_closed(index);
   rt.slots[index] = NULL;
   spares_free(s);
   for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
@@ -241,9 +244,10 @@ static size_t rounded(size_t bytes) { /* few sizes, so that freed memory fits ag
   return (bytes + unit - 1) / unit * unit;
 }
 
-static db_buffer *buffer_get(struct slot *s, size_t bytes) {
+static db_buffer *buffer_get(struct slot *s, size_t bytes, bool pinned) {
+  unsigned flags = pinned ? DB_BUFFER_HOST : 0;
   for (struct spare **at = &s->spares; *at; at = &(*at)->next)
-    if ((*at)->bytes == bytes) {
+    if ((*at)->bytes == bytes && (*at)->pinned == pinned) {
       struct spare *p = *at;
       db_buffer *buffer = p->buffer;
       *at = p->next;
@@ -251,19 +255,19 @@ static db_buffer *buffer_get(struct slot *s, size_t bytes) {
       object_free(p, sizeof *p);
       return buffer;
     }
-  db_buffer *buffer = db_alloc(s->device, bytes, 0);
+  db_buffer *buffer = db_alloc(s->device, bytes, flags);
   if (buffer || !s->spares) return buffer;
   spares_free(s);
-  return db_alloc(s->device, bytes, 0);
+  return db_alloc(s->device, bytes, flags);
 }
 
-static void buffer_put(struct slot *s, db_buffer *buffer, size_t bytes) {
+static void buffer_put(struct slot *s, db_buffer *buffer, size_t bytes, bool pinned) {
   struct spare *p = bytes <= SPARE_BYTES - s->spare_bytes ? object_new(sizeof *p) : NULL;
   if (!p) {
     db_buffer_release(buffer);
     return;
   }
-  *p = (struct spare){s->spares, buffer, bytes};
+  *p = (struct spare){s->spares, buffer, bytes, pinned};
   s->spares = p;
   s->spare_bytes += bytes;
 }
@@ -286,13 +290,14 @@ static bool buckets_grow(void) {
   return true;
 }
 
-struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) {
+static struct storage *make_storage(unsigned slot, int64_t id, size_t bytes, bool pinned) {
   if (rt.nstorages >= rt.nbuckets && !buckets_grow()) return db_fail_null(-ENOMEM, "out of memory");
   struct storage *s = object_new(sizeof *s);
   if (!s) return db_fail_null(-ENOMEM, "out of memory");
   s->size = bytes;
   s->bytes = rounded(bytes ? bytes : 1);
-  s->buffer = buffer_get(rt.slots[slot], s->bytes);
+  s->pinned = pinned;
+  s->buffer = buffer_get(rt.slots[slot], s->bytes, pinned);
   if (!s->buffer) {
     object_free(s, sizeof *s);
     return NULL;
@@ -305,6 +310,11 @@ struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) {
   *bucket(id) = s;
   rt.nstorages++;
   return s;
+}
+
+struct storage *storage_new(unsigned slot, int64_t id, size_t bytes) { return make_storage(slot, id, bytes, false); }
+struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes) {
+  return make_storage(slot, id, bytes, true);
 }
 
 struct storage *storage_find(int64_t id) {
@@ -331,7 +341,7 @@ void storage_release(struct storage *s) {
   if (!s || --s->refs) return;
   forget(s);
   rt.nstorages--;
-  buffer_put(rt.slots[s->slot], s->buffer, s->bytes);
+  buffer_put(rt.slots[s->slot], s->buffer, s->bytes, s->pinned);
   slot_release(s->slot);
   object_free(s, sizeof *s);
 }

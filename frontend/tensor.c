@@ -1,4 +1,5 @@
 /* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the result. */
+#include "exchange.h"
 #include "program.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -318,7 +319,7 @@ static int read_value(const struct value *v, void *dst, size_t size) {
   if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "read: the tensor is not in memory");
   int err = db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
   if (!err) programs_report(false);
-  return err;
+  return err ? err : world_check();
 }
 
 int db_read(db_tensor *t, void *dst, size_t bytes) {

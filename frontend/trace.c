@@ -35,7 +35,8 @@ static void begin_event(void) {
 /* The number of the queue's track, which is named when it is new; 0 when there are too many. */
 static unsigned track_of(const struct report_item *item) {
   char name[176];
-  int n = snprintf(name, sizeof name, "%s %s", db_device_name(item->device), item->kernel ? "compute" : "copy");
+  const char *kind = item->kernel ? "compute" : item->exchange ? "world" : "copy";
+  int n = snprintf(name, sizeof name, "%s %s", db_device_name(item->device), kind);
   if (item->queue && n > 0 && (size_t)n < sizeof name) snprintf(name + n, sizeof name - (size_t)n, " %u", item->queue);
   for (unsigned i = 0; i < trace.ntracks; i++)
     if (!strcmp(trace.track[i], name)) return i + 1;
@@ -54,7 +55,11 @@ static void write_slice(const struct report_item *item, const struct db_command 
   double ns = (double)(c->end_ns - c->begin_ns);
   begin_event();
   fprintf(trace.file, "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f",
-          c->name, c->is_copy ? "copy" : "kernel", track, microseconds(c->begin_ns), ns * 1e-3);
+          c->name,
+          item->exchange ? "exchange"
+          : c->is_copy   ? "copy"
+                         : "kernel",
+          track, microseconds(c->begin_ns), ns * 1e-3);
   fprintf(trace.file, ",\"args\":{\"bytes\":%llu,\"GB/s\":%.3f", (unsigned long long)c->bytes,
           ns > 0 ? (double)c->bytes / ns : 0);
   if (!c->is_copy) fprintf(trace.file, ",\"GFLOPS\":%.3f,\"arguments\":%u", ns > 0 ? c->flops / ns : 0, c->args);
