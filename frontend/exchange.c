@@ -59,6 +59,7 @@ static struct world {
   _Atomic uint64_t jobs_queued;
   struct cursor arrived, started, ended;
   bool comparing, compared; /* of the run of `started` */
+  bool at_rest;             /* when it failed, nothing was under way that MPI_Finalize would wait for */
   bool ended_early[MPI_PLACES];
   uint64_t waits_since, compare_since, since[MPI_PLACES];
   struct {
@@ -116,6 +117,8 @@ static void run_text(const struct run *r, char *out, size_t cap) {
 
 /* ---- the thread ---- */
 
+static uint64_t count_of(struct cursor *c) { return atomic_load_explicit(&c->count, memory_order_relaxed); }
+
 static void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void fail(const char *fmt, ...) {
   if (atomic_load(&world.failed)) return;
@@ -123,13 +126,13 @@ static void fail(const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(world.why, sizeof world.why, fmt, ap);
   va_end(ap);
+  world.at_rest = count_of(&world.started) == count_of(&world.ended) && !world.comparing;
   atomic_store(&world.failed, true);
 }
 
 static struct run *run_at(uint64_t i) { return &world.ring[i % RUNS]; }
 static struct exchange_job *job_at(const struct cursor *c) { return &run_at(c->run)->jobs[c->job]; }
 static unsigned place_of(uint64_t count) { return 1 + (unsigned)(count % PLACES); }
-static uint64_t count_of(struct cursor *c) { return atomic_load_explicit(&c->count, memory_order_relaxed); }
 
 static void advance(struct cursor *c) {
   if (++c->job == run_at(c->run)->n) c->run++, c->job = 0;
@@ -173,8 +176,10 @@ static void explain_difference(void) {
   if (done > 0)
     fail("the processes do not exchange the same: process 0 has %.*s; process %u has %.*s", MPI_TEXT, all, other,
          MPI_TEXT, all + (size_t)other * MPI_TEXT);
-  else
+  else {
+    world.comparing = true;
     fail("the processes do not exchange the same; process %u has %s", world.rank, mine);
+  }
   free(all);
 }
 
@@ -299,7 +304,8 @@ static void *thread_main(void *unused) {
     else
       rest(idle_since);
   }
-  if (!status && !atomic_load(&world.failed) && world.ended.run == atomic_load(&world.queued)) mpi_end();
+  bool at_rest = atomic_load(&world.failed) ? world.at_rest : world.ended.run == atomic_load(&world.queued);
+  if (!status && at_rest) mpi_end();
   return NULL;
 }
 
