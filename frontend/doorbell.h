@@ -1052,7 +1052,8 @@ int db_world_timeout(uint64_t ns);
  * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other values), and
  * tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign) is assigned by
  * every call. Everything else is as it was when captured: numbers of C, branches taken, host memory read by db_from. Reading a value inside
- * (db_read, db_item) is refused; so are outputs of symbolic size, and copies between devices that do not reach each other. */
+ * (db_read, db_item) is refused; so are outputs of symbolic size. The devices may be any; a copy between two that do not reach each
+ * other's memory passes through pinned host memory of the program's own. */
 
 typedef struct db_jit db_jit;
 /* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call returns. */
@@ -1092,7 +1093,7 @@ struct db_command {
   unsigned args;
   double flops;              /* arithmetic operations */
   uint64_t bytes;            /* least traffic possible */
-  uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC; 0 for a copy that the host staged */
+  uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC */
 };
 /* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. A function that is captured
  * meanwhile keeps two timestamps a command, and a replay's commands follow when it is known to have finished: two replays later, after a

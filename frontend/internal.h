@@ -36,7 +36,7 @@ struct storage {        /* the memory of one BUFFER node */
   struct value *assigned; /* while assigns are looked through: one that overwrites it */
   uint32_t refs;
   uint8_t slot;
-  bool pinned; /* host memory that the device reaches */
+  bool pinned; /* host memory, which every device addresses */
 };
 
 struct runtime {
@@ -70,7 +70,7 @@ void slot_retain(unsigned slot);
 void slot_release(unsigned slot);
 /* The last value of the compute queue's timeline that was submitted. */
 uint64_t *slot_submitted(unsigned slot);
-/* Whether a's queues address b's memory and signals. */
+/* Whether a's queues address b's memory: that of its machine, and the host's. Signals they always do. */
 bool slots_reach(unsigned a, unsigned b);
 /* The device's recorders, made on first use. */
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
@@ -94,6 +94,29 @@ struct storage *storage_find(int64_t id);
 /* What names the memory by its old id will not find it any more. */
 void storage_rename(struct storage *s, int64_t id);
 void storage_release(struct storage *s);
+
+/* ---- staging.c: copies between devices ---- */
+
+enum copy_way { COPY_BY_DESTINATION, COPY_BY_SOURCE /* by that one's copy queue */, COPY_STAGED };
+enum copy_way copy_way(unsigned dst, unsigned src);
+
+/* Of a piece: at 25 GB/s it takes 80 us, against which what a queue spends on waiting for another is little; the first piece, in which
+ * nothing overlaps, is little of a large copy; and one packet of every engine copies it. */
+enum { STAGE_PIECE = 2 << 20, STAGE_BYTES = 2 * STAGE_PIECE };
+struct stage { /* what of STAGE_BYTES was given away last; zeroed to begin with */
+  uint64_t used;
+  bool half, begun;
+};
+/* Room for at most STAGE_PIECE bytes. anew: the half it lies in has to be free of earlier pieces. */
+uint64_t stage_take(struct stage *s, size_t bytes, bool *anew);
+/* What copies that run at once have on their source's slot. */
+struct slot_stage {
+  db_buffer *buffer;
+  struct stage stage;
+  uint64_t read[2]
+               [SLOTS]; /* what the copy queue of each slot reaches when it has read a half; 0: nothing to wait for */
+};
+struct slot_stage *slot_stage(unsigned slot); /* NULL after db_fail */
 
 /* ---- value.c: what a tensor stands for ---- */
 
@@ -363,7 +386,7 @@ void executables_drop(uint64_t slots);
 /* Submits e for the buffers and variables bound. outputs: the memory of each root, a reference each. */
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs);
-/* Copies on one device or between two that reach each other, ordered after what was submitted and before what comes. */
+/* Copies between any two devices, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
 
 /* ---- jit.c: what a captured function submits ---- */
@@ -389,7 +412,7 @@ struct report {
     uint64_t bytes;
     unsigned args, queue;      /* queue: which of the device's for such commands */
     db_signal *begin, *end;    /* NULL where the times are known */
-    uint64_t begin_ns, end_ns; /* 0 for a copy that the host stages */
+    uint64_t begin_ns, end_ns; /* where they are */
   } *items;
   size_t n, capacity;
   struct report_wait { /* an item's queue waited for an item of another one */
@@ -399,7 +422,7 @@ struct report {
 };
 /* Whether anybody wants to know when commands ran: PROFILE, DEBUG from 2 on, db_watch. */
 bool report_wanted(const struct env *env);
-/* A line to come, with two signals for its timestamps unless they come from elsewhere or not at all. NULL: it cannot be timed. */
+/* A line to come, with two signals for its timestamps unless they come from elsewhere. NULL: it cannot be timed. */
 struct report_item *report_add(struct report *r, db_device *dev, const struct kernel *k, unsigned args, uint64_t bytes,
                                bool without_signals);
 /* The item added last waited for the one that was the count-th. count 0, or no memory: nothing is said. */

@@ -111,12 +111,47 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
   return p->nvars++;
 }
 
-void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
-  db_jit *j = capturing;
-  if (!j || j->error) return;
-  if (!add_command(j, &(struct program_command){.slot = dst.storage->slot, .naccesses = 2})) return;
+/* bytes at most STAGE_PIECE when one of both is staging memory. */
+static void capture_part(db_jit *j, unsigned slot, struct captured_place dst, struct captured_place src,
+                         uint64_t bytes) {
+  if (!add_command(j, &(struct program_command){.slot = (uint8_t)slot, .naccesses = 2})) return;
   add_access(j, dst, bytes, true);
   add_access(j, src, bytes, false);
+}
+
+/* Memory that the program's copies from the slot's device pass through. */
+static struct storage *stage_of(db_jit *j, unsigned slot) {
+  struct captured_stage *s = &j->stages[slot];
+  if (s->storage) return s->storage;
+  struct storage *made = storage_new_pinned(slot, rt.next_buffer++, STAGE_BYTES);
+  if (!made)
+    refuse(j, -ENOMEM, "jit: no memory for copies between devices: %s", db_error());
+  else
+    memory_of(j, s->storage = made); /* which keeps it */
+  storage_release(made);
+  return j->error ? NULL : made;
+}
+
+static void capture_copy(db_jit *j, struct captured_place dst, struct captured_place src, uint64_t bytes) {
+  unsigned a = dst.storage->slot, b = src.storage->slot;
+  enum copy_way way = copy_way(a, b);
+  if (way != COPY_STAGED) {
+    capture_part(j, way == COPY_BY_DESTINATION ? a : b, dst, src, bytes);
+    return;
+  }
+  for (uint64_t n; bytes && !j->error; bytes -= n, dst.offset += n, src.offset += n) {
+    bool anew; /* the order of commands follows from the bytes they touch */
+    n = bytes < STAGE_PIECE ? bytes : STAGE_PIECE;
+    struct captured_place between = {.storage = stage_of(j, b)};
+    if (!between.storage) return;
+    between.offset = stage_take(&j->stages[b].stage, n, &anew);
+    capture_part(j, b, between, src, n);
+    capture_part(j, a, dst, between, n);
+  }
+}
+
+void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
+  if (capturing && !capturing->error) capture_copy(capturing, dst, src, bytes);
 }
 
 /* The copy that begins an exchange, with that behind it, or the copy that ends it. */
@@ -155,17 +190,17 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
       capture_transfer(j, e, x, place);
       continue;
     }
+    if (!x->kernel) {
+      capture_copy(j, place[args[0]], place[args[1]], e->buffers[args[0]].bytes);
+      continue;
+    }
     struct program_command *c = add_command(
         j,
         &(struct program_command){
             .kernel = x->kernel, .program = x->program, .slot = x->slot, .naccesses = x->nbuffers, .nvars = x->nvars});
     if (!c) return;
-    if (!x->kernel && !slots_reach(e->buffers[args[0]].slot, e->buffers[args[1]].slot))
-      refuse(j, -ENOTSUP, "jit: not supported: a captured copy from %s to %s, which do not reach each other's memory",
-             db_device_name(slot_device(e->buffers[args[1]].slot)),
-             db_device_name(slot_device(e->buffers[args[0]].slot)));
     for (uint32_t k = 0; k < x->nbuffers; k++)
-      add_access(j, place[args[k]], x->kernel ? e->buffers[args[k]].bytes : e->buffers[args[0]].bytes, k < x->noutputs);
+      add_access(j, place[args[k]], e->buffers[args[k]].bytes, k < x->noutputs);
     p->var_of = room(j, p->var_of, sizeof *p->var_of, p->nvar_of, x->nvars, &j->var_of_capacity);
     for (uint32_t k = 0; k < x->nvars && !j->error; k++) {
       const struct bound_var *v = &b->vars[args[x->nbuffers + k]];
@@ -368,6 +403,7 @@ static int build(db_jit *j) {
 
 static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   j->error = 0;
+  memset(j->stages, 0, sizeof j->stages);
   j->before = rt.serials;
   int err = run_function(j, in, out, true);
   pthread_mutex_lock(&rt.lock);

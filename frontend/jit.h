@@ -52,6 +52,10 @@ struct db_jit {
   bool built;                   /* the program's streams are recorded: of a loaded one by its first call */
   struct jit_loaded *loaded;    /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
   /* ---- while capturing ---- */
+  struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
+    struct storage *storage;
+    struct stage stage;
+  } stages[SLOTS];
   struct value **inputs; /* of the call */
   uint64_t before;       /* values made until then */
   int error;

@@ -124,56 +124,127 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
   return err;
 }
 
-/* The copy queue of the destination's device reads the other memory once both devices have done what was submitted to them. */
-static int copy_by_queue(struct run *r, struct memory dst, struct memory src, size_t bytes, struct report_item *line) {
+/* ---- copies ---- */
+
+/* The copy queue goes on once slot's memory is what was submitted before makes it: by its kernels, and by copies that no batch has
+ * waited for yet. */
+static void await_slot(struct run *r, db_queue *q, unsigned queue_slot, unsigned slot) {
+  db_queue_wait(q, db_queue_timeline(slot_queue(slot, DB_QUEUE_COMPUTE)), *slot_submitted(slot));
+  for (uint64_t left = r->awaits[slot] & ~(UINT64_C(1) << queue_slot); left; left &= left - 1) {
+    unsigned from = (unsigned)__builtin_ctzll(left);
+    db_queue_wait(q, db_queue_timeline(slot_queue(from, DB_QUEUE_COPY)), r->copied[from]);
+  }
+}
+
+/* The two timestamps of a copy that the slot's queue makes, when they are wanted. */
+struct span {
+  db_signal *begin, *end;
+};
+static struct span time_copy(struct run *r, unsigned slot, size_t bytes) {
+  struct report_item *line = r->timed ? report_add(&r->report, slot_device(slot), NULL, 2, bytes, false) : NULL;
+  return line ? (struct span){line->begin, line->end} : (struct span){0};
+}
+/* The copy added to the report last, of queue_slot, has waited for what slot did. */
+static void report_slot(struct run *r, unsigned queue_slot, unsigned slot) {
+  report_wait(&r->report, r->kernels[slot]);
+  for (uint64_t left = r->awaits[slot] & ~(UINT64_C(1) << queue_slot); left; left &= left - 1)
+    report_wait(&r->report, r->copies[__builtin_ctzll(left)]);
+}
+
+/* By one queue that addresses both. */
+static int copy_direct(struct run *r, struct memory dst, struct memory src, size_t bytes, unsigned by) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
-  db_queue *q = slot_queue(a, DB_QUEUE_COPY), *from = slot_queue(b, DB_QUEUE_COMPUTE);
-  db_queue *to = slot_queue(a, DB_QUEUE_COMPUTE);
-  if (!q || !from || !to) return -ENOMEM;
-  db_queue_wait(q, db_queue_timeline(from), *slot_submitted(b));
-  db_queue_wait(q, db_queue_timeline(to), *slot_submitted(a));
-  if (line) {
-    report_wait(&r->report, r->kernels[b]);
-    if (a != b) report_wait(&r->report, r->kernels[a]);
-    r->copies[a] = r->report.n;
-    db_queue_timestamp(q, line->begin);
+  db_queue *q = slot_queue(by, DB_QUEUE_COPY);
+  if (!q || !slot_queue(a, DB_QUEUE_COMPUTE) || !slot_queue(b, DB_QUEUE_COMPUTE)) return -ENOMEM;
+  await_slot(r, q, by, b);
+  if (a != b) await_slot(r, q, by, a);
+  struct span time = time_copy(r, by, bytes);
+  if (time.begin) {
+    report_slot(r, by, b);
+    if (a != b) report_slot(r, by, a);
+    r->copies[by] = r->report.n;
+    db_queue_timestamp(q, time.begin);
   }
   int err = db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
-  if (line && !err) err = db_queue_timestamp(q, line->end);
-  int submitted = db_queue_submit(q, &r->copied[a]); /* empties the recorder after an error too */
+  if (time.end && !err) err = db_queue_timestamp(q, time.end);
+  int submitted = db_queue_submit(q, &r->copied[by]); /* empties the recorder after an error too */
   if (err || submitted) return err ? err : submitted;
-  r->awaits[a] |= UINT64_C(1) << a;
-  r->awaits[b] |= UINT64_C(1) << a; /* its memory may be handed out again */
+  r->awaits[a] |= UINT64_C(1) << by;
+  r->awaits[b] |= UINT64_C(1) << by; /* its memory may be handed out again */
   return 0;
 }
 
-/* Devices that cannot reach each other's memory: through the host, straight into memory that it can address. */
-static int copy_by_host(struct memory dst, struct memory src, size_t bytes) {
-  char *to = db_buffer_host(dst.storage->buffer), *from = db_buffer_host(src.storage->buffer), *bounce = NULL;
-  int err = db_device_synchronize(slot_device(src.storage->slot), COPY_TIMEOUT_NS);
-  if (!err) err = db_device_synchronize(slot_device(dst.storage->slot), COPY_TIMEOUT_NS);
-  if (err) return err;
-  if (from) return db_buffer_write(dst.storage->buffer, dst.offset, from + src.offset, bytes);
-  if (to) return db_buffer_read(src.storage->buffer, src.offset, to + dst.offset, bytes);
-  bounce = malloc(bytes);
-  if (!bounce) return db_fail(-ENOMEM, "copy: out of memory for %zu bytes", bytes);
-  err = db_buffer_read(src.storage->buffer, src.offset, bounce, bytes);
-  if (!err) err = db_buffer_write(dst.storage->buffer, dst.offset, bounce, bytes);
-  free(bounce);
+/* A half of the stage may be written again. */
+static void await_readers(db_queue *q, struct slot_stage *stage, bool half) {
+  for (unsigned i = 0; i < SLOTS; i++) {
+    if (!stage->read[half][i]) continue;
+    db_signal *timeline = db_queue_timeline(slot_queue(i, DB_QUEUE_COPY));
+    if (db_signal_value(timeline) < stage->read[half][i]) db_queue_wait(q, timeline, stage->read[half][i]);
+    stage->read[half][i] = 0;
+  }
+}
+
+static int copy_piece(db_queue *q, const struct span *time, bool first, bool last, db_buffer *dst, uint64_t to,
+                      db_buffer *src, uint64_t from, size_t n, uint64_t *when) {
+  if (first && time->begin) db_queue_timestamp(q, time->begin);
+  int err = db_queue_copy(q, dst, to, src, from, n);
+  if (last && time->end && !err) err = db_queue_timestamp(q, time->end);
+  int submitted = db_queue_submit(q, when);
+  return err ? err : submitted;
+}
+
+/* By the source's queue into pinned memory and by the destination's from there. */
+static int copy_staged(struct run *r, struct memory dst, struct memory src, size_t bytes) {
+  unsigned a = dst.storage->slot, b = src.storage->slot;
+  db_queue *out = slot_queue(a, DB_QUEUE_COPY), *in = slot_queue(b, DB_QUEUE_COPY);
+  struct slot_stage *s = slot_stage(b);
+  if (!out || !in || !s || !slot_queue(a, DB_QUEUE_COMPUTE) || !slot_queue(b, DB_QUEUE_COMPUTE)) return -ENOMEM;
+  struct span reading = time_copy(r, b, bytes);
+  if (reading.begin) {
+    report_slot(r, b, b);
+    r->copies[b] = r->report.n;
+  }
+  struct span writing = time_copy(r, a, bytes);
+  if (writing.begin) {
+    report_slot(r, a, a);
+    report_wait(&r->report, r->copies[b]);
+    r->copies[a] = r->report.n;
+  }
+  await_slot(r, in, b, b);
+  await_slot(r, out, a, a);
+  int err = 0;
+  for (size_t at = 0, n; at < bytes && !err; at += n) {
+    n = bytes - at < STAGE_PIECE ? bytes - at : STAGE_PIECE;
+    bool anew, first = at == 0, last = at + n == bytes;
+    uint64_t in_stage = stage_take(&s->stage, n, &anew);
+    if (anew) await_readers(in, s, s->stage.half);
+    err = copy_piece(in, &reading, first, last, s->buffer, in_stage, src.storage->buffer, src.offset + at, n,
+                     &r->copied[b]);
+    if (err) break;
+    db_queue_wait(out, db_queue_timeline(in), r->copied[b]);
+    err = copy_piece(out, &writing, first, last, dst.storage->buffer, dst.offset + at, s->buffer, in_stage, n,
+                     &r->copied[a]);
+    if (!err) s->read[s->stage.half][a] = r->copied[a];
+  }
+  if (err) db_queue_submit(out, &r->copied[a]); /* what waits it may hold does no harm */
+  r->awaits[a] |= UINT64_C(1) << a;
+  r->awaits[b] |= UINT64_C(1) << b; /* its memory may be handed out again */
   return err;
+}
+
+static int copy(struct run *r, struct memory dst, struct memory src, size_t bytes) {
+  unsigned a = dst.storage->slot, b = src.storage->slot;
+  enum copy_way way = copy_way(a, b);
+  return way == COPY_STAGED ? copy_staged(r, dst, src, bytes)
+                            : copy_direct(r, dst, src, bytes, way == COPY_BY_DESTINATION ? a : b);
 }
 
 static int record_copy(struct run *r, const struct exec_command *c) {
   const uint32_t *which = r->e->args + c->args;
   struct memory dst = r->mem[which[0]], src = r->mem[which[1]];
-  size_t bytes = r->e->buffers[which[0]].bytes;
   int err = batch_submit(r, src.storage->slot);
   if (!err) err = batch_submit(r, dst.storage->slot);
-  if (err) return err;
-  bool reach = slots_reach(dst.storage->slot, src.storage->slot);
-  struct report_item *line =
-      r->timed ? report_add(&r->report, slot_device(dst.storage->slot), NULL, 2, bytes, !reach) : NULL;
-  return reach ? copy_by_queue(r, dst, src, bytes, line) : copy_by_host(dst, src, bytes);
+  return err ? err : copy(r, dst, src, r->e->buffers[which[0]].bytes);
 }
 
 /* One end of an exchange: a copy to pinned memory and the signal that begins it, or the wait for its end and a copy from there. The copy
@@ -195,7 +266,7 @@ static int record_transfer(struct run *r, const struct exec_command *c) {
     dst.offset += x->at;
   else
     src.offset += x->got;
-  db_queue_wait(q, db_queue_timeline(compute), *slot_submitted(slot));
+  await_slot(r, q, slot, slot);
   if (!c->sends) db_queue_wait(q, done->signal, done->value);
   db_queue_memory_barrier(q);
   struct report_item *line = r->timed ? report_add(&r->report, slot_device(slot), NULL, 2, bytes, false) : NULL;
@@ -270,5 +341,5 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   struct run r = {0};
   if (!bytes) return 0;
   jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
-  return close_all(&r, copy_by_queue(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes, NULL));
+  return close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
 }

@@ -21,7 +21,7 @@ struct program_command {
   db_program *program;
   uint32_t first, naccesses; /* in program.accesses */
   uint32_t vars, nvars;      /* in program.var_of: the kernel's variables, by number */
-  uint8_t slot;              /* whose queue: a copy's is the destination's */
+  uint8_t slot;              /* whose queue */
   bool barrier;              /* the rest is program_build's */
   bool signals;
   uint32_t queue, position, first_wait, nwaits;

@@ -35,6 +35,7 @@ struct slot {
   size_t nprograms, capacity;
   struct spare *spares; /* most recently freed first */
   size_t spare_bytes;
+  struct slot_stage *stage; /* made by the first copy that needs it */
 };
 struct runtime rt = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -98,6 +99,10 @@ static void slot_close(unsigned index) {
   executables_drop(UINT64_C(1) << index);
   exchange_slot_closed(index);
   rt.slots[index] = NULL;
+  for (unsigned i = 0; i < SLOTS; i++) /* closing waits for all that its queues do */
+    if (rt.slots[i] && rt.slots[i]->stage) rt.slots[i]->stage->read[0][index] = rt.slots[i]->stage->read[1][index] = 0;
+  if (s->stage) db_buffer_release(s->stage->buffer);
+  free(s->stage);
   spares_free(s);
   for (size_t i = 0; i < s->capacity; i++) db_program_release(s->programs[i].program);
   free(s->programs);
@@ -163,11 +168,26 @@ static size_t machine_length(const char *name) {
   while (k && name[k - 1] >= '0' && name[k - 1] <= '9') k--;
   return k && k < n && name[k - 1] == ':' ? k - 1 : n;
 }
-/* Devices of one machine map each other's memory. */
+static bool is_host(const struct slot *s) {
+  const char *name = db_device_name(s->device);
+  return machine_length(name) == 3 && !memcmp(name, "CPU", 3);
+}
+/* Devices of one machine map each other's memory, and all of them the host's. */
 bool slots_reach(unsigned a, unsigned b) {
   const char *x = db_device_name(rt.slots[a]->device), *y = db_device_name(rt.slots[b]->device);
   size_t n = machine_length(x);
-  return n == machine_length(y) && !memcmp(x, y, n);
+  return is_host(rt.slots[b]) || (n == machine_length(y) && !memcmp(x, y, n));
+}
+
+struct slot_stage *slot_stage(unsigned slot) {
+  struct slot *s = rt.slots[slot];
+  if (s->stage) return s->stage;
+  struct slot_stage *stage = calloc(1, sizeof *stage);
+  if (!stage) return db_fail_null(-ENOMEM, "out of memory for a copy");
+  stage->buffer = db_alloc(s->device, STAGE_BYTES, DB_BUFFER_HOST);
+  if (stage->buffer) return s->stage = stage;
+  free(stage);
+  return NULL;
 }
 
 db_queue *slot_queue_at(unsigned slot, enum db_queue_kind kind, unsigned index) {
@@ -217,7 +237,7 @@ db_program *slot_load(unsigned slot, const struct kernel *k) {
         .offset = p->offset, .size = p->size, .kind = p->is_buffer ? DB_PARAM_BUFFER : DB_PARAM_VALUE};
     if (p->name) snprintf(params[i].name, sizeof params[i].name, "%s", p->name);
   }
-  bool host = !strcmp(db_device_name(s->device), "CPU");
+  bool host = is_host(s);
   return db_program_load(s->device, k->image, k->image_size, k->name, host ? params : NULL, host ? k->nparams : 0);
 }
 

@@ -81,12 +81,10 @@ static void write_arrow(const struct report_item *from, const struct report_item
 void trace_write(const struct report *r, const struct db_command *commands) {
   if (!trace.file) return;
   fseek(trace.file, trace.end, SEEK_SET);
-  for (size_t i = 0; i < r->n; i++)
-    if (commands[i].begin_ns) write_slice(&r->items[i], &commands[i]); /* not a copy that the host staged */
+  for (size_t i = 0; i < r->n; i++) write_slice(&r->items[i], &commands[i]);
   for (size_t i = 0; i < r->nwaits; i++) {
     size_t from = r->waits[i].from, to = r->waits[i].to;
-    if (commands[from].begin_ns && commands[to].begin_ns)
-      write_arrow(&r->items[from], &r->items[to], commands[from].end_ns, commands[to].begin_ns);
+    write_arrow(&r->items[from], &r->items[to], commands[from].end_ns, commands[to].begin_ns);
   }
   trace.end = ftell(trace.file);
   fputs("\n]\n", trace.file);

@@ -1,0 +1,261 @@
+/* Devices of several machines in one program: copies between all of them, at once and captured, training that is spread over
+ * them, collectives, and that the host waits for none of it. */
+#include "support.h"
+#include "tests/ok.h"
+
+/* The CPU, both vendors where their compilers are, and another machine of the first vendor. */
+static const char *names[] = {"CPU", EMULATED, "EMU+AMD:gfx1100,gfx1100,gfx1100", EMULATED_NVIDIA};
+enum { MOST = sizeof names / sizeof *names, LARGE = (5 << 20) / 4 + 3 /* floats in more than two pieces */ };
+static db_device *dev[MOST];
+static unsigned ndev;
+static float host[LARGE], got[LARGE];
+
+static int open_all(void **state) {
+  ndev = has_ptxas() ? MOST : MOST - 1;
+  names[MOST - 1] = devices[2];
+  for (unsigned i = 0; i < ndev; i++) dev[i] = open_device(names[i]);
+  return 0;
+}
+static int close_all(void **state) {
+  for (unsigned i = 0; i < ndev; i++) db_close(dev[i]);
+  return 0;
+}
+
+#define EACH_PAIR                                                                                                      \
+  for (unsigned a = 0; a < ndev; a++)                                                                                  \
+    for (unsigned b = 0; b < ndev; b++)                                                                                \
+      if (a != b)
+
+static void fill(int64_t n, int seed) {
+  for (int64_t i = 0; i < n; i++) host[i] = (float)((i * 37 + seed) % 8191);
+}
+static void expect(db_tensor *t, int64_t n, int64_t first, float times, float plus, unsigned a, unsigned b) {
+  must_read(t, got, (size_t)n * 4);
+  for (int64_t i = 0; i < n; i++)
+    if (got[i] != host[first + i] * times + plus)
+      fail_msg("%s and %s: element %d of %d is %g, not %g", names[a], names[b], (int)i, (int)n, (double)got[i],
+               (double)(host[first + i] * times + plus));
+}
+
+static void to_and_fro(void **state) {
+  static const int64_t sizes[] = {1, 1000, 100003, LARGE};
+  EACH_PAIR for (int k = 0; k < 4; k++) DB_SCOPE {
+    int64_t n = sizes[k];
+    if (n == LARGE && a + b != 3 && a + b != 4) continue;
+    fill(n, k);
+    db_tensor *x = db_from(host, DB_F32, dev[a], n);
+    expect(db_to(x, dev[b]), n, 0, 1, 0, a, b);                                      /* as it lies there */
+    expect(db_to(db_add(db_to(db_mul(x, 2), dev[b]), 1), dev[a]), n, 0, 2, 1, a, b); /* between kernels */
+    if (n < 100) continue;
+    db_tensor *slice = db_shrink(x, 17, n - 3);
+    OK(db_realize(slice));
+    expect(db_to(slice, dev[b]), n - 20, 17, 1, 0, a, b);
+  }
+}
+
+/* A copy goes on from another one that no kernel comes behind, and many small ones share the memory they pass through. */
+static void chains(void **state) {
+  DB_SCOPE {
+    fill(70000, 5);
+    db_tensor *x = db_from(host, DB_F32, dev[0], 70000);
+    for (unsigned k = 1; k <= 3 * ndev; k++) x = db_to(x, dev[k * (ndev - 1) % ndev]);
+    expect(x, 70000, 0, 1, 0, 0, ndev - 1);
+    db_tensor *many[64], *back[64];
+    for (int i = 0; i < 64; i++) {
+      many[i] = db_mul(db_from(host, DB_F32, dev[1], 70000), i);
+      back[i] = db_to(db_add(db_to(many[i], dev[ndev - 1]), 1), dev[2]);
+    }
+    OK(db_realize_all(back, 64));
+    for (int i = 0; i < 64; i++) expect(back[i], 70000, 0, (float)i, 1, 1, ndev - 1);
+  }
+}
+
+/* ---- captured ---- */
+
+static int there_and_back(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_device *other = ctx;
+  db_tensor *there = db_to(db_mul(in[0], 2), other);
+  out[0] = db_to(db_add(there, 1), db_device_of(in[0]));
+  out[1] = db_to(in[0], other);
+  return 0;
+}
+
+static void captured(void **state) {
+  EACH_PAIR for (int large = 0; large < 2; large++) {
+    int64_t n = large ? LARGE : 3001;
+    if (large && a + b != 3 && a + b != 4) continue;
+    db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2);
+    for (int call = 0; call < (large ? 5 : 8); call++) DB_SCOPE {
+        db_tensor *out[2];
+        fill(n, call * 3);
+        db_tensor *x = db_from(host, DB_F32, dev[a], n);
+        if (db_jit_call(j, &x, out)) fail_msg("%s and %s, call %d: %s", names[a], names[b], call, db_error());
+        expect(out[0], n, 0, 2, 1, a, b);
+        expect(out[1], n, 0, 1, 0, a, b);
+      }
+    db_jit_free(j);
+  }
+}
+
+/* Replays follow each other without pause, each on what the last one left. */
+static int grow(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *w = ctx, *x = w;
+  for (unsigned k = 1; k <= ndev; k++) x = db_add(db_to(x, dev[k % ndev]), 1);
+  out[0] = db_assign(w, x);
+  return 0;
+}
+static void without_pause(void **state) {
+  enum { CALLS = 60, N = 5000 };
+  fill(N, 1);
+  db_tensor *w = db_keep(db_from(host, DB_F32, dev[0], N));
+  OK(db_realize(w));
+  db_jit *j = db_jit_new(grow, w, 0, 1);
+  for (int call = 0; call < CALLS; call++) DB_SCOPE {
+      db_tensor *out;
+      OK(db_jit_call(j, NULL, &out));
+    }
+  expect(w, N, 0, 1, (float)(CALLS * ndev), 0, 1);
+  db_jit_free(j);
+  db_release(w);
+}
+
+/* ---- training: a layer on each device, against all on one ---- */
+
+enum { BATCH = 6, WIDTH = 9, STEPS = 7 };
+struct net {
+  unsigned layers;
+  db_device *on[MOST];
+  db_tensor *w[MOST];
+};
+static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct net *n = ctx;
+  db_tensor *x = in[0], *all[MOST + 1];
+  for (unsigned i = 0; i < n->layers; i++) x = db_tanh(db_matmul(db_to(x, n->on[i]), n->w[i]));
+  db_tensor *loss = db_mean(db_square(db_sub(x, db_to(in[1], n->on[n->layers - 1]))));
+  for (unsigned i = 0; i < n->layers; i++)
+    all[i] = db_assign(n->w[i], db_sub(n->w[i], db_mul(db_grad(loss, n->w[i]), 0.5)));
+  all[n->layers] = out[0] = loss;
+  return db_realize_all(all, n->layers + 1);
+}
+
+static void train(bool spread, bool jit, double losses[STEPS], float last[WIDTH * WIDTH]) {
+  struct net n = {.layers = ndev};
+  float w[WIDTH * WIDTH], x[2][BATCH * WIDTH];
+  for (unsigned i = 0; i < n.layers; i++) {
+    n.on[i] = dev[spread ? i : 0];
+    for (int k = 0; k < WIDTH * WIDTH; k++) w[k] = (float)((k * 29 + (int)i * 7) % 31) / 31 - 0.5f;
+    n.w[i] = db_keep(db_from(w, DB_F32, n.on[i], WIDTH, WIDTH));
+    OK(db_realize(n.w[i]));
+  }
+  db_jit *j = db_jit_new(step, &n, 2, 1);
+  for (int s = 0; s < STEPS; s++) DB_SCOPE {
+      db_tensor *in[2], *out[1];
+      for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < BATCH * WIDTH; i++) x[k][i] = (float)((i * 13 + s * 5 + k * 11) % 17) / 17 - 0.5f;
+        in[k] = db_from(x[k], DB_F32, n.on[0], BATCH, WIDTH);
+      }
+      OK(jit ? db_jit_call(j, in, out) : step(&n, in, out));
+      losses[s] = must_item(out[0]);
+    }
+  must_read(n.w[0], last, sizeof w);
+  db_jit_free(j);
+  for (unsigned i = 0; i < n.layers; i++) db_release(n.w[i]);
+}
+
+static void a_layer_on_each(void **state) {
+  double one[STEPS], many[STEPS];
+  float w[2][WIDTH * WIDTH];
+  train(false, false, one, w[0]);
+  assert_true(one[STEPS - 1] < one[0]);
+  for (int jit = 0; jit < 2; jit++) {
+    train(true, jit, many, w[1]);
+    for (int s = 0; s < STEPS; s++) assert_float_equal(many[s], one[s], 1e-5);
+    for (int i = 0; i < WIDTH * WIDTH; i++) assert_float_equal(w[1][i], w[0][i], 1e-5);
+  }
+}
+
+/* ---- collectives over all of them ---- */
+
+static void collectives(void **state) {
+  static const int64_t sizes[] = {7, 90001};
+  for (int k = 0; k < 2; k++) DB_SCOPE {
+      int64_t n = sizes[k], at = 0;
+      db_tensor *parts[MOST], *whole[MOST], *in[MOST], *out[MOST], *shares[MOST];
+      fill(n, k);
+      db_shard(db_from(host, DB_F32, dev[0], n), dev, ndev, 0, parts);
+      db_all_gather(parts, ndev, 0, whole);
+      OK(db_realize_all(whole, ndev));
+      for (unsigned i = 0; i < ndev; i++) {
+        assert_ptr_equal(db_device_of(parts[i]), dev[i]);
+        expect(whole[i], n, 0, 1, 0, 0, i);
+        in[i] = db_add(whole[i], (int)i);
+      }
+      db_all_reduce(DB_SUM, in, ndev, out); /* directly, and round a ring */
+      db_reduce_scatter(DB_SUM, in, ndev, 0, shares);
+      for (unsigned i = 0; i < ndev; i++) {
+        float plus = (float)(ndev * (ndev - 1) / 2);
+        expect(out[i], n, 0, (float)ndev, plus, 0, i);
+        expect(shares[i], db_dim(shares[i], 0), at, (float)ndev, plus, 0, i);
+        at += db_dim(shares[i], 0);
+      }
+      assert_int_equal(at, n);
+    }
+}
+
+/* ---- the host does not wait ---- */
+
+/* All compute queues stand still until the gate opens. */
+static db_signal *gate;
+static void shut(void) {
+  gate = db_signal_new(dev[0]);
+  for (unsigned i = 0; i < ndev; i++) {
+    db_queue *q = db_queue_new(dev[i], DB_QUEUE_COMPUTE);
+    OK(db_queue_wait(q, gate, 1));
+    OK(db_queue_submit(q, NULL));
+    db_queue_release(q);
+  }
+}
+static void open_gate(void) {
+  db_signal_set(gate, 1);
+  db_signal_release(gate);
+}
+
+static void nobody_waits(void **state) {
+  EACH_PAIR {
+    db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2);
+    for (int call = 0; call < 2; call++) DB_SCOPE { /* kernels are compiled and loaded */
+        db_tensor *out[2], *x = db_arange(0, 3000, 1, DB_F32, dev[a]);
+        OK(db_jit_call(j, &x, out));
+        OK(db_realize_all(out, 2));
+      }
+    DB_SCOPE {
+      db_tensor *x[3], *out[3][2];
+      for (int i = 0; i < 3; i++) {
+        fill(3000, i);
+        x[i] = db_from(host, DB_F32, dev[a], 3000);
+      }
+      shut();
+      OK(there_and_back(dev[b], &x[0], out[0])); /* returns although nothing can run */
+      OK(db_realize_all(out[0], 2));
+      for (int i = 1; i < 3; i++) OK(db_jit_call(j, &x[i], out[i]));
+      assert_int_equal(db_device_synchronize(dev[a], 1000000), -ETIMEDOUT);
+      assert_int_equal(db_device_synchronize(dev[b], 1000000), -ETIMEDOUT);
+      open_gate();
+      for (int i = 0; i < 3; i++) {
+        fill(3000, i);
+        expect(out[i][0], 3000, 0, 2, 1, a, b);
+        expect(out[i][1], 3000, 0, 1, 0, a, b);
+      }
+    }
+    db_jit_free(j);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(to_and_fro),      cmocka_unit_test(chains),      cmocka_unit_test(captured),
+      cmocka_unit_test(without_pause),   cmocka_unit_test(collectives), cmocka_unit_test(nobody_waits),
+      cmocka_unit_test(a_layer_on_each),
+  };
+  return cmocka_run_group_tests(tests, open_all, close_all);
+}
