@@ -223,6 +223,10 @@ db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, dou
 /* Clamps what was collected for each to [-limit, limit]. */
 int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit);
 
+/* Puts the mean over all processes (doorbell.h) in place of what was collected for each: what training on parts of a batch does between
+ * db_backward and db_optim_step. Each gradient is on its way as soon as it is computed. */
+int db_world_mean_grads(db_tensor *const *params, unsigned n);
+
 /* ---- learning rates: what it is at a step, counted from 0, for db_optim_set_lr ---- */
 
 /* lr * factor for so many steps, then lr. */

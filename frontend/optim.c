@@ -420,6 +420,21 @@ int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit) {
   return err;
 }
 
+int db_world_mean_grads(db_tensor *const *params, unsigned n) {
+  int err = 0;
+  db_scope_begin();
+  for (unsigned i = 0; i < n && !err; i++) {
+    if (params[i] && params[i]->value && !params[i]->grad) continue;
+    db_tensor *g = params[i] ? db_world_all_reduce(DB_MEAN, db_grad_of(params[i])) : NULL;
+    if (!g || db_poison(g))
+      err = db_fail(-EINVAL, "world_mean_grads: parameter %u: %s", i, db_poison(g));
+    else
+      set_gradient(params[i], g);
+  }
+  db_scope_end();
+  return err;
+}
+
 /* ---- learning rates ---- */
 
 double db_lr_constant(double lr, double factor, int64_t steps, int64_t step) { return step < steps ? lr * factor : lr; }

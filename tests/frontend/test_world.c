@@ -426,21 +426,26 @@ static int run_command(const char *command) {
 static char self[1024];
 
 /* Skips the test where there is no MPI. */
-static int run_world(const char *role, unsigned n, const char *const *dev) {
+static int run_program(const char *program, unsigned n, const char *const *dev) {
   char command[4096] = "mpirun --oversubscribe --bind-to none";
   if (system("command -v mpirun >/dev/null")) {
     print_message("mpirun is not installed\n");
     skip();
   }
   for (unsigned i = 0; i < n; i++)
-    snprintf(command + strlen(command), sizeof command - strlen(command), "%s -n 1 env DEV=%s %s %s", i ? " :" : "",
-             dev[i], self, role);
+    snprintf(command + strlen(command), sizeof command - strlen(command), "%s -n 1 env DEV=%s %s", i ? " :" : "",
+             dev[i], program);
   int status = run_command(command);
   if (strstr(output, "built without MPI")) {
     print_message("built without MPI\n");
     skip();
   }
   return status;
+}
+static int run_world(const char *role, unsigned n, const char *const *dev) {
+  char program[sizeof self + 16];
+  snprintf(program, sizeof program, "%s %s", self, role);
+  return run_program(program, n, dev);
 }
 static void world_passes(unsigned n, const char *const *dev) {
   int status = run_world("world", n, dev);
@@ -470,6 +475,19 @@ static void what_does_not_fit_is_told(void **state) {
   }
   assert_int_equal(run_world("order", 2, cpus), 0);
   assert_contains(output, "process 0 has all-reduce sum of 4 x f32; process 1 has all-reduce maximum of 4 x f32");
+}
+
+/* The example has the loss that it has in one process, and reads as many digits, but for rounding. */
+static void an_example_trains_alike(void **state) {
+  const char *program = KERNELS_DIR "/../examples/mnist 640", *dev[] = {"CPU", "CPU"};
+  double loss[2], read[2];
+  for (int together = 0; together < 2; together++) {
+    int status = together ? run_program(program, 2, dev) : run_command(program);
+    if (status || sscanf(output, "step %*d: loss %lf %lf of", &loss[together], &read[together]) != 2)
+      fail_msg("exit status %d:\n%s", status, output);
+  }
+  assert_float_equal(loss[1], loss[0], 0.0015);
+  assert_true(read[0] > 500 && fabs(read[1] - read[0]) < 50); /* of 2048; chance is 205 */
 }
 
 /* Open MPI ends all processes when one ends without having finished with MPI. */
@@ -511,7 +529,8 @@ int main(int argc, char **argv) {
   static const char *const environment[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                                                {"OMPI_MCA_mpi_yield_when_idle", "1"},
-                                               {"OMPI_MCA_btl", "self,vader"}};
+                                               {"OMPI_MCA_btl", "self,vader"},
+                                               {"OMPI_MCA_odls_base_sigkill_timeout", "0"}};
   for (size_t i = 0; i < sizeof environment / sizeof *environment; i++) setenv(environment[i][0], environment[i][1], 1);
   if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
   const struct CMUnitTest tests[] = {
@@ -519,6 +538,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(three_processes),
       cmocka_unit_test(processes_on_different_devices),
       cmocka_unit_test(what_does_not_fit_is_told),
+      cmocka_unit_test(an_example_trains_alike),
       cmocka_unit_test(who_does_not_come_is_missed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

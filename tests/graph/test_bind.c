@@ -1,5 +1,6 @@
 /* Taking out of a graph what varies: equal structures have equal keys, different ones do not, and a key gives its graph back. */
 #include "tensor.h"
+#include "graph/exchange.h"
 #include "graph/bind.h"
 #include <errno.h>
 
@@ -42,6 +43,13 @@ static void what_varies_is_left_out(void **state) {
   assert_true(alike(matmul(a, c), matmul(b, c)));
   assert_false(alike(reduce(OP_ADD, a, 1), reduce(OP_ADD, a, 2)));
   assert_false(alike(reduce(OP_ADD, a, 1), reduce(OP_MAX, a, 1)));
+  struct uop *first = uop_exchange(g, EXCHANGE_SUM, 0, a, a->shape),
+             *second = uop_exchange(g, EXCHANGE_SUM, 0, b, b->shape);
+  assert_true(alike(first, second));
+  assert_true(alike(add(first, second), add(second, first)));
+  assert_false(alike(add(first, second), add(first, first)));
+  assert_false(alike(first, uop_exchange(g, EXCHANGE_MAX, 0, a, a->shape)));
+  assert_false(alike(first, uop_exchange(g, EXCHANGE_SUM, 1, a, a->shape)));
   struct uop *two[2] = {a, b}, *twice[2] = {a, a};
   struct binding x = bound(two, 2, 16), y = bound(twice, 2, 16);
   assert_false(same_key(&x, &y));

@@ -1,5 +1,6 @@
 /* Scheduling: how many kernels the known programs become, what they compute, and random graphs against the tensor interpreter. */
 #include "tensor.h"
+#include "graph/exchange.h"
 #include <time.h>
 
 #ifndef RANDOM_GRAPHS
@@ -373,6 +374,50 @@ static void test_devices(void **state) {
   assert_null(s.items);
 }
 
+static struct uop *exchanged(struct uop *x) { return uop_exchange(g, EXCHANGE_SUM, 0, x, x->shape); }
+
+/* A backward pass through three layers whose gradients are exchanged and then subtracted from weights, the first layer's first: gradients are
+ * sent from the last layer on, each as soon as it is there, and none is waited for before all are sent. */
+static void test_exchanges(void **state) {
+  enum { LAYERS = 3 };
+  struct uop *dy = TENSOR(4, 4), *root[LAYERS], *sent[LAYERS];
+  for (int i = LAYERS - 1; i >= 0; i--) {
+    sent[i] = exchanged(matmul(TENSOR(4, 4), dy));
+    root[i] = sub(TENSOR(4, 4), sent[i]);
+    dy = matmul(dy, TENSOR(4, 4));
+  }
+  struct schedule s;
+  char err[200], order[32];
+  if (graph_schedule(root, LAYERS, &next_buffer, &s, err, sizeof err)) fail_msg("%s", err);
+  size_t n = 0;
+  int next = LAYERS;
+  for (; n < s.nitems && n < sizeof order - 1; n++) {
+    const struct schedule_item *item = &s.items[n];
+    order[n] = "KCSR"[item->kind];
+    if (item->kind == SCHEDULE_SEND) assert_int_equal(exchange_number(item->exchange), exchange_number(sent[--next]));
+  }
+  order[n] = 0;
+  assert_string_equal(order, "KSKKSKKSRRRK"); /* one kernel for all weights */
+  for (int i = 0; i < LAYERS; i++) {
+    bool read = false;
+    assert_int_equal(s.items[8 + i].noutputs, 1);
+    for (unsigned k = 0; k < s.items[11].nbufs; k++) read |= s.items[11].bufs[k] == s.items[8 + i].bufs[0];
+    assert_true(read);
+  }
+  assert_ptr_equal(s.items[1].bufs[0], s.items[0].bufs[0]);
+  schedule_free(&s);
+  /* Of nothing, nothing is sent. */
+  struct uop *none = exchanged(TENSOR(0, 3)), *twice = add(exchanged(root[0]), exchanged(root[0]));
+  assert_int_equal(graph_schedule(&none, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 0);
+  schedule_free(&s);
+  assert_int_equal(graph_schedule(&twice, 1, &next_buffer, &s, err, sizeof err), 0);
+  unsigned sends = 0;
+  for (n = 0; n < s.nitems; n++) sends += s.items[n].kind == SCHEDULE_SEND;
+  assert_int_equal(sends, LAYERS - 2 + 2); /* equal exchanges are not one */
+  schedule_free(&s);
+}
+
 static void test_errors(void **state) {
   struct schedule s;
   char err[300];
@@ -571,6 +616,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_exchanges, setup, teardown),
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
       cmocka_unit_test_setup_teardown(test_random, setup, teardown),
       cmocka_unit_test_setup_teardown(test_deterministic, setup, teardown),
