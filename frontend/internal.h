@@ -42,6 +42,7 @@ struct storage {        /* the memory of one BUFFER node */
 struct runtime {
   pthread_mutex_t lock;
   struct graph *graph;
+  uint64_t graphs; /* made so far: a node is known again while this is what it was */
   struct compiler *compiler;
   struct binder *binder;
   int64_t next_buffer;
@@ -279,6 +280,10 @@ void call_leave(struct call *c);
 /* The same for the elements of memory from the first on, row after row; takes over the caller's reference on s. */
 db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
                             const int64_t *dim);
+/* A tensor over memory that node stands for, in the innermost scope; takes over the caller's reference on s. Lock held; NULL: no memory. */
+db_tensor *tensor_of_storage(struct storage *s, struct uop *node, enum dtype t, unsigned rank, const int64_t *dim);
+/* Elements of memory from the first on, in rows. */
+struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, unsigned rank, const int64_t *dim);
 /* The same for a value made by the caller, whose reference it takes over. */
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 /* Ends with a tensor that exists; drops the lock. */

@@ -325,6 +325,13 @@ static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
   return 0;
 }
 
+/* Whether all inputs lie in memory, in order, and where. */
+static bool inputs_computed(db_jit *j) {
+  for (unsigned i = 0; i < j->nin; i++)
+    if (!j->inputs[i]->storage || !value_is_contiguous(j->inputs[i], &j->firsts[i])) return false;
+  return true;
+}
+
 static int take_inputs(db_jit *j, db_tensor *const *in) {
   for (unsigned i = 0; i < j->nin; i++) {
     if (!in[i] || !in[i]->value)
@@ -334,11 +341,9 @@ static int take_inputs(db_jit *j, db_tensor *const *in) {
   int err = 0;
   for (unsigned i = 0; i < j->nin && !err; i++)
     if (j->calls > 1) err = check_input(j, i, in[i]);
-  bool computed = true;
-  int64_t first;
-  for (unsigned i = 0; i < j->nin && computed; i++)
-    computed = j->inputs[i]->storage && value_is_contiguous(j->inputs[i], &first);
-  if (!err && !computed) err = realize_values(j->inputs, j->nin, true);
+  if (err || inputs_computed(j)) return err;
+  err = realize_values(j->inputs, j->nin, true);
+  if (!err) inputs_computed(j);
   return err;
 }
 
@@ -418,44 +423,51 @@ static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* Where each memory is in this run. */
-static int place_memories(db_jit *j) {
-  struct program *p = &j->program;
+/* Where a memory is in this run. */
+static inline int place_memory(db_jit *j, uint32_t i) {
+  struct captured_memory *m = &j->memories[i];
+  struct program_memory *at = &j->program.memories[i];
+  struct storage *s = m->storage;
+  const struct value *v = m->value;
   int err;
-  for (unsigned i = 0; i < p->nmemories; i++) {
-    struct captured_memory *m = &j->memories[i];
-    struct program_memory *at = &p->memories[i];
-    struct storage *s = m->storage;
-    int64_t first = 0;
-    switch (m->kind) {
-    case INPUT:
-      s = j->inputs[m->input]->storage;
-      value_is_contiguous(j->inputs[m->input], &first);
-      at->offset = (uint64_t)first * dtype_info[j->in[m->input].dtype].size;
-      break;
-    case OUTER:
-      err = jit_find_outer(m, &s);
-      if (err) return err;
-      if (m->written && m->value->dependents)
-        return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
-                                "or release them before, they would see the new value");
-      m->storage = s;
-      break;
-    case OWNED:
-      if (!m->output || s->refs == 1) break;
-      /* Somebody still holds what the last run returned. */
-      s = m->former;
-      if (!s || s->refs > 1) {
-        s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
-        if (!s) return -ENOMEM;
-        storage_release(m->former);
-      }
-      m->former = m->storage;
-      m->storage = s;
+  switch (m->kind) {
+  case INPUT:
+    s = j->inputs[m->input]->storage;
+    at->offset = (uint64_t)j->firsts[m->input] * dtype_info[j->in[m->input].dtype].size;
+    break;
+  case OUTER:
+    if (v->storage == s && s->buffer == at->buffer && !v->stale && !(m->written && v->dependents)) return 0;
+    err = jit_find_outer(m, &s);
+    if (err) return err;
+    if (m->written && m->value->dependents)
+      return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
+                              "or release them before, they would see the new value");
+    m->storage = s;
+    break;
+  case OWNED:
+    if (!m->output || s->refs == 1) break;
+    /* Somebody still holds what the last run returned. */
+    s = m->former;
+    if (!s || s->refs > 1) {
+      s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
+      if (!s) return -ENOMEM;
+      storage_release(m->former);
     }
-    at->buffer = s->buffer;
+    m->former = m->storage;
+    m->storage = s;
   }
+  at->buffer = s->buffer;
   return 0;
+}
+
+static int place_memories(db_jit *j) {
+  const struct program *p = &j->program;
+  int err = 0;
+  if (j->built)
+    for (unsigned i = 0; i < p->nvarying && !err; i++) err = place_memory(j, p->varying[i]);
+  else
+    for (unsigned i = 0; i < p->nmemories && !err; i++) err = place_memory(j, i);
+  return err;
 }
 
 static int bind_vars(db_jit *j, db_tensor *const *in) {
@@ -473,39 +485,42 @@ static int bind_vars(db_jit *j, db_tensor *const *in) {
   return 0;
 }
 
+static struct uop *output_node(struct captured_output *o, const struct storage *s, int64_t first) {
+  for (int k = 0; k < 2; k++) {
+    const struct output_node *n = &o->nodes[k];
+    if (n->graph == rt.graphs && n->id == s->id && n->first == first && n->node) return n->node;
+  }
+  o->nodes[1] = o->nodes[0];
+  o->nodes[0] = (struct output_node){rt.graphs, s->id, first, storage_node(s, first, o->dtype, o->rank, o->dim)};
+  return o->nodes[0].node;
+}
+
 static int make_outputs(db_jit *j, db_tensor **out) {
+  graph_collect();
   for (unsigned i = 0; i < j->nout; i++) {
-    const struct captured_output *o = &j->out[i];
-    struct call c;
-    if (!call_begin(&c, "jit", __FILE__, __LINE__, 0, NULL)) return db_fail(-EINVAL, "%s", db_poison(c.result));
-    c.slot = o->slot;
+    struct captured_output *o = &j->out[i];
+    const struct captured_memory *m = o->memory == UINT32_MAX ? NULL : &j->memories[o->memory];
     struct storage *s = NULL;
-    if (o->memory == UINT32_MAX)
+    int64_t first = o->offset;
+    if (!m)
       s = storage_new(o->slot, rt.next_buffer++, 0);
-    else {
-      const struct captured_memory *m = &j->memories[o->memory];
+    else
       s = m->kind == INPUT ? j->inputs[m->input]->storage : m->kind == OUTER ? m->value->storage : m->storage;
-      s->refs++;
-    }
-    if (!s) {
-      out[i] = call_fail(&c, "%s", db_error());
-      return -ENOMEM;
-    }
-    int64_t first = o->offset, size = dtype_info[o->dtype].size;
-    if (o->memory != UINT32_MAX && j->memories[o->memory].kind == INPUT)
-      first += (int64_t)(j->program.memories[o->memory].offset - j->memories[o->memory].origin) / size;
-    out[i] = call_end_storage(&c, s, first, o->dtype, o->rank, o->dim);
+    if (!s) return -ENOMEM;
+    if (m) s->refs++;
+    if (m && m->kind == INPUT)
+      first += (int64_t)(j->program.memories[o->memory].offset - m->origin) / (int64_t)dtype_info[o->dtype].size;
+    out[i] = tensor_of_storage(s, output_node(o, s, first), o->dtype, o->rank, o->dim);
+    if (!out[i]) return db_fail(-ENOMEM, "jit: out of memory for output %u", i);
   }
   return 0;
 }
 
 static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
-  pthread_mutex_lock(&rt.lock);
   int err = place_memories(j);
   if (!err) err = bind_vars(j, in);
   if (!err && !j->built) err = build(j);
   if (!err) err = program_run(&j->program);
-  pthread_mutex_unlock(&rt.lock);
   return err ? err : make_outputs(j, out);
 }
 
@@ -526,7 +541,8 @@ db_jit *jit_new(unsigned nin, unsigned nout) {
   j->in = calloc(nin + 1, sizeof *j->in);
   j->out = calloc(nout + 1, sizeof *j->out);
   j->inputs = calloc(nin + 1, sizeof(struct value *));
-  if (j->in && j->out && j->inputs) return j;
+  j->firsts = calloc(nin + 1, sizeof *j->firsts);
+  if (j->in && j->out && j->inputs && j->firsts) return j;
   db_jit_free(j);
   return db_fail_null(-ENOMEM, "jit: out of memory");
 }
@@ -570,6 +586,7 @@ void db_jit_free(db_jit *j) {
   free(j->in);
   free(j->out);
   free(j->inputs);
+  free(j->firsts);
   free(j);
 }
 
@@ -582,18 +599,19 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (!err) err = env_get(&env);
   if (!err) err = take_inputs(j, in);
   if (!err && j->calls == 1) describe_inputs(j, in);
+  bool replays = !err && j->calls > 1 && !(j->fn && !env->jit);
+  if (replays) {
+    j->calls++;
+    err = replay(j, in, out);
+  }
   pthread_mutex_unlock(&rt.lock);
-  if (err) return err;
+  if (err || replays) return err;
   if (j->fn && (!env->jit || j->calls == 0)) {
     err = run_function(j, in, out, false);
     if (!err && env->jit) j->calls = 1;
     return err;
   }
-  if (j->calls == 1) {
-    err = capture(j, in, out);
-    if (!err) j->calls = 2;
-    return err;
-  }
-  j->calls++;
-  return replay(j, in, out);
+  err = capture(j, in, out);
+  if (!err) j->calls = 2;
+  return err;
 }

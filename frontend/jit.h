@@ -26,6 +26,12 @@ struct captured_output {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
+  struct
+      output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what it is */
+    uint64_t graph;
+    int64_t id, first;
+    struct uop *node;
+  } nodes[2];
 };
 
 struct captured_input {
@@ -51,13 +57,15 @@ struct db_jit {
   uint32_t random_calls[SLOTS]; /* of one call of the function */
   bool built;                   /* the program's streams are recorded: of a loaded one by its first call */
   struct jit_loaded *loaded;    /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
+  /* ---- of one call ---- */
+  struct value **inputs;
+  int64_t *firsts; /* the element of its memory that each input begins at */
   /* ---- while capturing ---- */
   struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
     struct storage *storage;
     struct stage stage;
   } stages[SLOTS];
-  struct value **inputs; /* of the call */
-  uint64_t before;       /* values made until then */
+  uint64_t before; /* values made until then */
   int error;
   char error_text[512];
 };

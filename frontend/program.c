@@ -39,6 +39,8 @@ static void unbuild(struct program *p) {
   p->jobs = NULL, p->njobs = 0;
   p->job_waits = NULL;
   p->waits = NULL, p->nwaits = 0;
+  free(p->varying);
+  p->varying = NULL, p->nvarying = 0;
   p->timed = p->running[0] = p->running[1] = false;
   p->next_timed = p->prev = NULL;
   p->period = p->runs = 0;
@@ -159,8 +161,19 @@ static int make_jobs(struct program *p) {
   return 0;
 }
 
+static int list_varying(struct program *p) {
+  p->varying = malloc((p->nmemories + 1) * sizeof *p->varying);
+  if (!p->varying) return db_fail(-ENOMEM, "jit: out of memory");
+  for (uint32_t i = 0; i < p->nmemories; i++) {
+    memset(p->memories[i].told, 0, sizeof p->memories[i].told);
+    if (p->memories[i].varies) p->varying[p->nvarying++] = i;
+  }
+  return 0;
+}
+
 int program_record(struct program *p) {
   int err = program_times_make(p);
+  if (!err) err = list_varying(p);
   for (unsigned i = 0; i < p->nqueues && !err && p->nqueues > 1; i++)
     if (!(p->queues[i].signal = db_signal_new(slot_device(p->queues[i].slot)))) err = -ENOMEM;
   if (!err) err = make_jobs(p);
@@ -177,12 +190,29 @@ int program_build(struct program *p) {
 
 /* ---- running ---- */
 
-static int set_up(struct program *p, struct program_queue *q, int turn) {
+/* What is another than when the turn's recordings ran last. */
+static int place_memories(struct program *p, int turn) {
+  for (unsigned k = 0; k < p->nvarying; k++) {
+    uint32_t i = p->varying[k];
+    struct program_memory *m = &p->memories[i];
+    if (m->told[turn].buffer == m->buffer && m->told[turn].offset == m->offset) continue;
+    m->told[turn].buffer = NULL; /* in case it fails half way */
+    for (unsigned n = 0; n < p->nqueues; n++) {
+      int err = 0;
+      if (p->queues[n].uses[i] && p->queues[n].recording[turn])
+        err = db_recording_set_buffer(p->queues[n].recording[turn], SLOT_FIRST + i, m->buffer, m->offset);
+      if (err) return err;
+    }
+    m->told[turn].buffer = m->buffer;
+    m->told[turn].offset = m->offset;
+  }
+  return 0;
+}
+
+static int set_values(struct program *p, struct program_queue *q, int turn) {
   db_recording *r = q->recording[turn];
   if (!r) return 0;
   int err = q->signal ? db_recording_set_value(r, SLOT_TIME, p->runs * p->period) : 0;
-  for (unsigned i = 0; i < p->nmemories && !err; i++)
-    if (q->uses[i]) err = db_recording_set_buffer(r, SLOT_FIRST + i, p->memories[i].buffer, p->memories[i].offset);
   for (unsigned i = 0; i < p->nvars && !err; i++)
     if (q->uses_var[i]) err = db_recording_set_value(r, var_slot(p, i), (uint64_t)p->vars[i] & UINT32_MAX);
   return err;
@@ -204,7 +234,8 @@ static int rewind_signals(struct program *p) {
 int program_run(struct program *p) {
   int err = rewind_signals(p), turn = (int)(p->runs % TURNS);
   if (!err) err = program_times_settle(p, turn);
-  for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_up(p, &p->queues[i], turn);
+  if (!err) err = place_memories(p, turn);
+  for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_values(p, &p->queues[i], turn);
   if (p->njobs && !err) err = exchange_run(p->jobs, p->njobs, p->runs * p->period, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) {
     struct program_queue *q = &p->queues[i];

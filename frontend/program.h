@@ -3,11 +3,17 @@
 #define DOORBELL_FRONTEND_PROGRAM_H
 #include "exchange.h"
 
+enum { PROGRAM_TURNS = 2 }; /* recordings of a queue */
+
 struct program_memory {
   db_buffer *buffer; /* borrowed; of the next run */
   uint64_t offset;   /* where the memory begins in buffer */
   uint8_t slot;
   bool varies; /* buffer and offset may be others in the next run */
+  struct {     /* what each turn's recordings were last told, and hold */
+    db_buffer *buffer;
+    uint64_t offset;
+  } told[PROGRAM_TURNS];
 };
 /* What a command reads or writes, an argument each: bytes at offset of a memory. */
 struct program_access {
@@ -27,7 +33,6 @@ struct program_command {
   uint32_t queue, position, first_wait, nwaits;
 };
 
-enum { PROGRAM_TURNS = 2 }; /* recordings of a queue */
 /* The kind of what is no queue of hardware, but the thread that exchanges with other processes. */
 #define PROGRAM_EXCHANGES ((enum db_queue_kind)(DB_QUEUE_COPY + 1))
 
@@ -62,6 +67,8 @@ struct program {
   struct exchange_job *jobs; /* of the commands that are exchanges, and what they wait for */
   struct exchange_wait *job_waits;
   unsigned njobs;
+  uint32_t *varying; /* numbers of the memories that vary */
+  unsigned nvarying;
   uint64_t period; /* signals advance by so much a run */
   uint64_t runs;
   bool timed;                        /* commands are recorded between two stamps */

@@ -67,7 +67,10 @@ int runtime_init(void) {
   const struct env *env;
   int err = env_get(&env);
   if (err) return err;
-  if (!rt.graph) rt.graph = graph_new();
+  if (!rt.graph) {
+    rt.graph = graph_new();
+    rt.graphs++;
+  }
   if (!rt.binder) rt.binder = binder_new();
   if (!rt.graph || !rt.binder) return db_fail(-ENOMEM, "out of memory for the graph");
   if (rt.compiler) return 0;

@@ -219,19 +219,24 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   return true;
 }
 
-db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
+/* Takes over the caller's reference on v. */
+static db_tensor *tensor_new(struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
   db_tensor *x = v ? object_new(sizeof *x) : NULL;
   if (!x) {
     value_release(v);
-    c->result = &no_memory;
-  } else {
-    x->refs = 1;
-    x->value = v;
-    x->dtype = t;
-    x->rank = rank;
-    memcpy(x->dim, dim, rank * sizeof *dim);
-    c->result = publish(x);
+    return NULL;
   }
+  x->refs = 1;
+  x->value = v;
+  x->dtype = t;
+  x->rank = rank;
+  memcpy(x->dim, dim, rank * sizeof *dim);
+  return publish(x);
+}
+
+db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
+  db_tensor *x = tensor_new(v, t, rank, dim);
+  c->result = x ? x : &no_memory;
   call_leave(c);
   return c->result;
 }
@@ -241,20 +246,30 @@ db_tensor *call_same(struct call *c, db_tensor *t) {
   return c->result = t;
 }
 
-db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
-                            const int64_t *dim) {
+struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, unsigned rank, const int64_t *dim) {
   int64_t n = dims_numel(rank, dim), whole = (int64_t)(s->size / dtype_info[t].size);
   struct uop *length = uop_index(rt.graph, whole);
   struct expr e = {.dtype = t, .rank = 1, .dim = {whole}};
   e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = s->id}, s->slot, &length, 1);
   e = expr_reshape(expr_bounds(OP_SHRINK, e, (int64_t[]){first, first + n}), rank, dim);
-  struct value *v = graph_error(rt.graph) ? NULL : value_new(e.u, s->slot, NULL, 0);
+  return graph_error(rt.graph) ? NULL : e.u;
+}
+
+db_tensor *tensor_of_storage(struct storage *s, struct uop *node, enum dtype t, unsigned rank, const int64_t *dim) {
+  struct value *v = node ? value_new(node, s->slot, NULL, 0) : NULL;
   if (!v) {
     storage_release(s);
-    return call_fail(c, "out of memory");
+    return NULL;
   }
-  value_becomes(v, e.u, s);
-  return call_end_value(c, v, t, rank, dim);
+  value_becomes(v, node, s);
+  return tensor_new(v, t, rank, dim);
+}
+
+db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
+                            const int64_t *dim) {
+  db_tensor *x = tensor_of_storage(s, storage_node(s, first, t, rank, dim), t, rank, dim);
+  if (!x) return call_fail(c, "out of memory");
+  return call_same(c, x);
 }
 
 db_tensor *call_end(struct call *c, struct expr e) {

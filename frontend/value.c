@@ -189,5 +189,6 @@ void graph_collect(void) {
   free(copy);
   graph_free(rt.graph);
   rt.graph = g;
+  rt.graphs++;
   rt.collect_at = 2 * graph_node_count(g);
 }
