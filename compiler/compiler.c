@@ -304,6 +304,7 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
   memcpy(out->name, k->name, sizeof out->name);
   memcpy(out->grid, k->grid, sizeof out->grid);
   memcpy(out->block, k->block, sizeof out->block);
+  memcpy(out->extent, k->extent, sizeof out->extent);
   if (o->lower_only) return true;
   if (!fill_params(k, e) || !code(c, k, e)) return false;
   if (o->debug >= 4) out->c_text = render_c(k);

@@ -29,12 +29,25 @@ struct
   const char *name;
 };
 
+/* How many workgroups a dimension has where that depends on variables: times * ceil(sum of terms / per), a term the product of
+ * its factor and variables. Those are the kernel's parameters that are no buffers, counted from 0. */
+enum { EXTENT_TERMS = 4, EXTENT_VARS = 3 };
+struct kernel_extent {
+  uint32_t times, per;
+  uint8_t nterms; /* 0: what kernel.grid says, whatever the variables are */
+  struct extent_term {
+    int64_t factor;
+    uint8_t nvars, var[EXTENT_VARS];
+  } term[EXTENT_TERMS];
+};
+
 struct kernel {
   char name[64];     /* E_<dims> or r_<dims>, also the symbol */
   const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
                         void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per workgroup */
   size_t image_size;
-  uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host) */
+  uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host); grid: the most there may be */
+  struct kernel_extent extent[3];
   const struct kernel_param *params;
   unsigned nparams;
   double flops;   /* arithmetic operations of one launch */
@@ -44,6 +57,12 @@ struct kernel {
   uint64_t lower_ns, assemble_ns;                              /* what it cost here; assemble 0 when cached */
   bool from_memory, from_disk;                                 /* found in a cache */
 };
+
+/* The grid for values of the variables, each at least 1 and at most kernel.grid. */
+void kernel_grid(const struct kernel *k, const int64_t *vars, uint32_t grid[3]);
+static inline bool kernel_grid_varies(const struct kernel *k) {
+  return k->extent[0].nterms || k->extent[1].nterms || k->extent[2].nterms;
+}
 
 struct compiler;
 struct compiler *compiler_new(const struct compiler_options *options);

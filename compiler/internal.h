@@ -56,6 +56,7 @@ struct codegen {
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
   size_t nlinear;
   uint32_t grid[3], block[3];
+  struct kernel_extent extent[3];
   struct codegen *parts; /* SINK of SINKs: kernels in one, each over one axis; their workgroups follow each other */
   unsigned nparts;
   bool is_part;
@@ -94,6 +95,9 @@ bool optimize(struct codegen *k);
 bool optimize_none(struct codegen *k);
 
 bool lower(struct codegen *k); /* lower.c: fills linear */
+
+/* extent.c: of a dimension of the grid that n axes share, the first innermost, and that has total workgroups at most */
+void extent_of(const struct codegen *k, const unsigned *axis, unsigned n, int64_t total, struct kernel_extent *out);
 
 /* decompose.c: operations that a target lacks, from those it has. make() returns a placed node. */
 struct builder {

@@ -359,6 +359,7 @@ static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsi
       if (__builtin_mul_overflow(total, k->axes[axis[i]].size, &total) || total > UINT32_MAX)
         return lower_fail(L, "a launch has more than 2^32 workgroups in one dimension");
     dims[d] = (uint32_t)total;
+    if (!aux) extent_of(k, axis + from, to - from, total, &k->extent[d]);
     if (total > INT32_MAX) return lower_fail(L, "a launch has more than 2^31 workgroups in one dimension");
     struct uop *bound = lower_iconst(L, DT_I32, total), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, d, aux, &bound, 1);
     int64_t stride = 1;

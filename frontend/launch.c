@@ -107,7 +107,13 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
     const struct memory *m = &r->mem[which[n]];
     args[n] = (struct db_arg){.buffer = m->storage->buffer, .bits = m->offset};
   }
-  for (; n < c->nbuffers + c->nvars; n++) args[n] = (struct db_arg){.bits = (uint64_t)r->binding->vars[which[n]].value};
+  int64_t vars[MAX_KERNEL_ARGS];
+  for (; n < c->nbuffers + c->nvars; n++) {
+    vars[n - c->nbuffers] = r->binding->vars[which[n]].value;
+    args[n] = (struct db_arg){.bits = (uint64_t)vars[n - c->nbuffers]};
+  }
+  uint32_t grid[3];
+  kernel_grid(k, vars, grid);
   db_queue *q;
   int err = batch_open(r, c->slot, &q);
   if (err) return err;
@@ -119,7 +125,7 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
     r->kernels[c->slot] = r->report.n;
     db_queue_timestamp(q, line->begin);
   }
-  err = db_queue_exec(q, c->program, args, n, k->grid, k->block);
+  err = db_queue_exec(q, c->program, args, n, grid, k->block);
   if (line && !err) err = db_queue_timestamp(q, line->end);
   return err;
 }

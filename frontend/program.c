@@ -19,6 +19,9 @@ static unsigned memory_slot(const struct program *p, uint32_t memory) {
   return p->memories[memory].varies ? SLOT_FIRST + memory : 0;
 }
 static unsigned var_slot(const struct program *p, uint32_t var) { return SLOT_FIRST + p->nmemories + var; }
+static unsigned grid_slot(const struct program *p, const struct program_command *c, unsigned d) {
+  return c->grid && c->kernel->extent[d].nterms ? SLOT_FIRST + p->nmemories + p->nvars + 3 * (c->grid - 1) + d : 0;
+}
 
 static void unbuild(struct program *p) {
   if (p->njobs) exchange_drain();
@@ -35,12 +38,14 @@ static void unbuild(struct program *p) {
   free(p->jobs);
   free(p->job_waits);
   free(p->waits);
+  free(p->grids);
   p->queues = NULL, p->nqueues = 0;
   p->jobs = NULL, p->njobs = 0;
   p->job_waits = NULL;
   p->waits = NULL, p->nwaits = 0;
   free(p->varying);
   p->varying = NULL, p->nvarying = 0;
+  p->grids = NULL, p->ngrids = 0;
   p->timed = p->running[0] = p->running[1] = false;
   p->next_timed = p->prev = NULL;
   p->period = p->runs = 0;
@@ -64,6 +69,12 @@ static int record_wait(struct program *p, db_queue *to, uint32_t queue, uint32_t
   return db_queue_wait_slot(to, p->queues[queue].signal, 1 + position, SLOT_TIME);
 }
 
+static void grid_of(const struct program *p, const struct program_command *c, uint32_t grid[3]) {
+  int64_t vars[MAX_KERNEL_ARGS];
+  for (uint32_t k = 0; k < c->nvars; k++) vars[k] = p->vars[p->var_of[c->vars + k]];
+  kernel_grid(c->kernel, vars, grid);
+}
+
 static int record_command(struct program *p, db_queue *to, const struct program_command *c, int turn) {
   int err = 0;
   for (uint32_t i = 0; i < c->nwaits && !err; i++)
@@ -84,7 +95,10 @@ static int record_command(struct program *p, db_queue *to, const struct program_
     for (uint32_t k = 0; k < c->nvars; k++)
       args[n++] = (struct db_arg){.bits = (uint64_t)p->vars[p->var_of[c->vars + k]],
                                   .slot = var_slot(p, p->var_of[c->vars + k])};
-    err = db_queue_exec(to, c->program, args, n, c->kernel->grid, c->kernel->block);
+    uint32_t grid[3];
+    const unsigned slots[3] = {grid_slot(p, c, 0), grid_slot(p, c, 1), grid_slot(p, c, 2)};
+    grid_of(p, c, grid);
+    err = db_queue_exec_slots(to, c->program, args, n, grid, c->kernel->block, slots);
   } else {
     uint64_t offset[2];
     unsigned slot[2];
@@ -171,9 +185,23 @@ static int list_varying(struct program *p) {
   return 0;
 }
 
+/* Which commands' grids depend on variables. */
+static int find_grids(struct program *p) {
+  p->grids = calloc(p->ncommands + 1, sizeof *p->grids);
+  if (!p->grids) return db_fail(-ENOMEM, "jit: out of memory");
+  for (uint32_t i = 0; i < p->ncommands; i++) {
+    struct program_command *c = &p->commands[i];
+    if (!c->kernel || !kernel_grid_varies(c->kernel)) continue;
+    p->grids[p->ngrids++] = i;
+    c->grid = p->ngrids;
+  }
+  return 0;
+}
+
 int program_record(struct program *p) {
   int err = program_times_make(p);
   if (!err) err = list_varying(p);
+  if (!err) err = find_grids(p);
   for (unsigned i = 0; i < p->nqueues && !err && p->nqueues > 1; i++)
     if (!(p->queues[i].signal = db_signal_new(slot_device(p->queues[i].slot)))) err = -ENOMEM;
   if (!err) err = make_jobs(p);
@@ -215,6 +243,14 @@ static int set_values(struct program *p, struct program_queue *q, int turn) {
   int err = q->signal ? db_recording_set_value(r, SLOT_TIME, p->runs * p->period) : 0;
   for (unsigned i = 0; i < p->nvars && !err; i++)
     if (q->uses_var[i]) err = db_recording_set_value(r, var_slot(p, i), (uint64_t)p->vars[i] & UINT32_MAX);
+  for (unsigned i = 0; i < p->ngrids && !err; i++) {
+    const struct program_command *c = &p->commands[p->grids[i]];
+    uint32_t grid[3];
+    if (&p->queues[c->queue] != q) continue;
+    grid_of(p, c, grid);
+    for (unsigned d = 0; d < 3 && !err; d++)
+      if (c->kernel->extent[d].nterms) err = db_recording_set_value(r, grid_slot(p, c, d), grid[d]);
+  }
   return err;
 }
 

@@ -31,6 +31,7 @@ struct program_command {
   bool barrier;              /* the rest is program_build's */
   bool signals;
   uint32_t queue, position, first_wait, nwaits;
+  uint32_t grid; /* 1 + its place among the commands whose grid depends on variables, or 0 */
 };
 
 /* The kind of what is no queue of hardware, but the thread that exchanges with other processes. */
@@ -64,6 +65,8 @@ struct program {
     uint32_t queue, position;
   } *waits;
   size_t nwaits;
+  uint32_t *grids; /* commands whose grid depends on variables */
+  unsigned ngrids;
   struct exchange_job *jobs; /* of the commands that are exchanges, and what they wait for */
   struct exchange_wait *job_waits;
   unsigned njobs;

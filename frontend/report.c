@@ -86,9 +86,9 @@ static void print_text(const char *title, const struct kernel *k, const char *te
 
 void report_kernel(const struct env *env, const struct kernel *k) {
   if (env->debug >= 3)
-    fprintf(stderr, "--- %s: grid %ux%ux%u, block %ux%ux%u, lowered in %.0f us, assembled in %.1f ms%s\n", k->name,
-            k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1], k->block[2], (double)k->lower_ns * 1e-3,
-            (double)k->assemble_ns * 1e-6,
+    fprintf(stderr, "--- %s: grid %s%ux%ux%u, block %ux%ux%u, lowered in %.0f us, assembled in %.1f ms%s\n", k->name,
+            kernel_grid_varies(k) ? "up to " : "", k->grid[0], k->grid[1], k->grid[2], k->block[0], k->block[1],
+            k->block[2], (double)k->lower_ns * 1e-3, (double)k->assemble_ns * 1e-6,
             k->from_memory ? " (kernel in memory)"
             : k->from_disk ? " (from disk)"
                            : "");

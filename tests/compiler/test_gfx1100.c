@@ -118,6 +118,46 @@ static void launch_fits_three_dimensions(void **state) {
   assert_int_equal(items, 3 * 4 * 5 * 2 * 6);
 }
 
+/* Launches over symbolic sizes have no more workgroups than there are elements for at present. */
+static void grids_follow_variables(void **state) {
+  enum { N = 1000, M = 40 };
+  struct uop *n = uop_var(G, "n", 1, N), *m = uop_var(G, "m", 0, M);
+  struct uop *line = uop_range(G, n, 0, AXIS_LOOP), *row = uop_range(G, m, 0, AXIS_LOOP);
+  struct uop *column = uop_range(G, add(mul(n, ix(3)), ix(5)), 1, AXIS_LOOP), *fixed = range(7, 2, AXIS_LOOP);
+  struct uop *place = add(add(mul(row, ix(3 * N + 5)), column), mul(fixed, ix(M * (3 * N + 5))));
+  struct uop *asts[] = {
+      sink1(store(at(param(0, DT_F32, N), line), load(at(param(1, DT_F32, N), line)))),
+      sink1(store(at(param(0, DT_F32, 7 * M * (3 * N + 5)), place), load(at(param(1, DT_F32, 3 * N + 5), column))))};
+  for (int c = 0; c < 2; c++)
+    for (int a = 0; a < 2; a++) {
+      const struct kernel *k = must_compile(c ? tuned : plain, "gfx1100", asts[a]);
+      assert_true(kernel_grid_varies(k));
+      unsigned first = k->nparams - (a ? 2 : 1), of_n = strcmp(k->params[first].name, "n") != 0;
+      for (int64_t x = 1; x <= N; x = 3 * x + 1)
+        for (int64_t y = 0; y <= M; y += 8) {
+          uint32_t grid[3];
+          int64_t vars[2] = {0};
+          vars[of_n] = x;
+          if (a) vars[!of_n] = y;
+          kernel_grid(k, vars, grid);
+          uint64_t items = 1, all = 1;
+          for (unsigned d = 0; d < 3; d++) {
+            assert_in_range(grid[d], 1, k->grid[d]);
+            items *= (uint64_t)grid[d] * k->block[d], all *= (uint64_t)k->grid[d] * k->block[d];
+          }
+          uint64_t there = a ? (uint64_t)(7 * (y ? y : 1) * (3 * x + 5)) : (uint64_t)x;
+          assert_true(items >= there);
+          assert_true(items < 2 * there + 7 * 256 * M || items == all);
+          if (!a) assert_true(items - there < k->block[0]);
+        }
+      int64_t most[2] = {M, M};
+      most[of_n] = N;
+      uint32_t grid[3];
+      kernel_grid(k, most, grid);
+      assert_memory_equal(grid, k->grid, sizeof grid);
+    }
+}
+
 /* One kernel with an output for each operation. */
 static void every_operation_in_every_type(void **state) {
   static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
@@ -179,6 +219,7 @@ int main(void) {
       cmocka_unit_test(nothing_spills),
       cmocka_unit_test(primes_are_padded),
       cmocka_unit_test(launch_fits_three_dimensions),
+      cmocka_unit_test(grids_follow_variables),
       cmocka_unit_test(every_operation_in_every_type),
       cmocka_unit_test(texts_are_kept_as_asked),
   };

@@ -1,7 +1,9 @@
 /* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes are told. */
 #include "support.h"
 #include "tests/ok.h"
+#include "../../frontend/jit.h"
 #include "../../frontend/nn.h"
+#include "../../hcq/backend.h"
 
 static int calls; /* of captured functions: replays add none */
 
@@ -227,6 +229,46 @@ static void variables_change(void **state) {
   }
 }
 
+/* A kernel over a symbolic size is launched with workgroups for what there is, not for the most. */
+static int doubled(void *ctx, db_tensor *const *in, db_tensor **out) {
+  calls++;
+  db_tensor *twice = db_mul(in[0], 2);
+  if (db_realize(twice)) return -EIO;
+  out[0] = db_sum(twice);
+  return 0;
+}
+
+static void launch_sizes_follow_variables(void **state) {
+  enum { MOST = 4096 };
+  FOR_EMULATED_GPU {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *x = db_arange(0, MOST, 1, DB_F32, dev);
+    OK(db_realize(x));
+    db_jit *j = make(doubled, NULL, 1, 1);
+    for (int64_t n = 1; n <= MOST; n = 3 * n + 1) DB_SCOPE {
+        db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, MOST, n))}, *out[1];
+        OK(db_jit_call(j, in, out));
+        assert_float_equal(must_item(out[0]), (double)(n * (n - 1)), 1e-6 * (double)(n * n));
+        if (calls < 2 || n == 4) continue; /* not a replay */
+        const struct program *p = &j->program;
+        assert_int_equal(p->ngrids, 1);
+        const struct program_command *c = &p->commands[p->grids[0]];
+        const db_recording *ran = p->queues[c->queue].recording[(p->runs - 1) % PROGRAM_TURNS];
+        unsigned slots = 0;
+        for (unsigned i = 0; i < ran->nslots; i++) {
+          if (!ran->slots[i].is_count) continue;
+          slots++;
+          assert_int_equal(ran->slots[i].value, (n + c->kernel->block[0] - 1) / c->kernel->block[0]);
+        }
+        assert_int_equal(slots, 1);
+      }
+    assert_int_equal(calls, 2);
+    db_jit_free(j);
+    db_release(x);
+    db_close(dev);
+  }
+}
+
 /* Two GPUs of one machine: hardware waits for hardware, one doorbell a queue. */
 static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_device *other = ctx;
@@ -387,15 +429,11 @@ static void mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(inputs_change),
-      cmocka_unit_test(parameters_are_assigned),
-      cmocka_unit_test(a_training_step),
-      cmocka_unit_test(outputs_may_be_what_was_there),
-      cmocka_unit_test(variables_change),
-      cmocka_unit_test(devices_wait_for_each_other),
-      cmocka_unit_test(random_numbers_go_on),
-      cmocka_unit_test(watching_replays),
-      cmocka_unit_test(mistakes),
+      cmocka_unit_test(inputs_change),        cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(a_training_step),      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(variables_change),     cmocka_unit_test(devices_wait_for_each_other),
+      cmocka_unit_test(random_numbers_go_on), cmocka_unit_test(launch_sizes_follow_variables),
+      cmocka_unit_test(watching_replays),     cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
