@@ -50,7 +50,10 @@ static inline void hcq_object_init(struct hcq_object *o, void (*destroy)(struct 
 }
 static inline void hcq_retain(struct hcq_object *o) { atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed); }
 static inline void hcq_release(struct hcq_object *o) {
-  if (o && atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1) o->destroy(o);
+  if (!o) return;
+  void (*destroy)(struct hcq_object *) =
+      o->destroy; /* a device may be opened again and gone behind the last reference */
+  if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1) destroy(o);
 }
 
 struct db_buffer {

@@ -30,6 +30,26 @@ struct os {
 
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 
+/* A device maps what the host maps, an emulated one at addresses of its own, by which ThreadSanitizer cannot tell that a
+ * doorbell was rung here and heard there. So the driver says that it tells whoever reads the ring at that address all
+ * that it has written, and the emulator that it has heard. */
+#if defined(__SANITIZE_THREAD__)
+#define OS_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define OS_THREAD_SANITIZER 1
+#endif
+#endif
+#ifdef OS_THREAD_SANITIZER
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static inline void os_ring_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
+static inline void os_ring_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
+#else
+static inline void os_ring_told(uint64_t address) {}
+static inline void os_ring_heard(uint64_t address) {}
+#endif
+
 /* The table that calls libc. Never NULL, shared, needs no release. */
 struct os *os_real(void);
 

@@ -201,6 +201,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
   uint64_t value = q->race ? race_doorbell(q->race) : atomic_load_explicit(q->doorbell, memory_order_acquire);
   struct cp_level *ring = &q->levels[0];
   if (value == q->doorbell_seen) return CP_IDLE;
+  os_ring_heard(q->ring_va);
   if (q->sdma && value % 4)
     return cp_fault(q, FAULT_PACKET, q->ring_va, VM_READ, "doorbell 0x%" PRIx64 " is not in whole dwords", value);
   uint64_t end = q->sdma ? value / 4 : value;

@@ -191,6 +191,7 @@ static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
 }
 
 static void ring_doorbell(struct amd_queue *aq) {
+  os_ring_told(aq->ring.va);
   uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
   atomic_store_explicit(aq->wptr, wptr, memory_order_release);
   /* Packets and write pointer may sit in write-combining buffers; the doorbell must not overtake them. */
