@@ -440,5 +440,7 @@ void report_finish(struct report *r, const struct env *env, bool finished);
 
 /* ---- trace.c: the file that PROFILE names ---- */
 int trace_open(const struct env *env); /* if there is to be one and it is not open */
+/* The file is the parent process's: nothing is written any more. */
+void trace_leave(void);
 void trace_write(const struct report *r, const struct db_command *commands);
 #endif

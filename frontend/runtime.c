@@ -62,7 +62,19 @@ static const char *cache_directory(char *buf, size_t cap) {
   return n < 0 || (size_t)n >= cap || make_dir(buf) ? NULL : buf;
 }
 
+/* A child of fork goes on with the tensors of its parent, but on devices of its own. */
+static void before_fork(void) { pthread_mutex_lock(&rt.lock); }
+static void after_fork(void) { pthread_mutex_unlock(&rt.lock); }
+static void in_child(void) {
+  for (unsigned i = 0; i < SLOTS; i++)
+    if (rt.slots[i]) rt.slots[i]->is_default = false;
+  trace_leave();
+  pthread_mutex_unlock(&rt.lock);
+}
+
 int runtime_init(void) {
+  static bool watches;
+  if (!watches) watches = !pthread_atfork(before_fork, after_fork, in_child);
   if (rt.graph && rt.compiler && rt.binder) return 0;
   const struct env *env;
   int err = env_get(&env);

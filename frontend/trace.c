@@ -11,13 +11,13 @@ enum { MOST_TRACKS = 4 * SLOTS };
 static struct {
   FILE *file;
   long end; /* of the last event */
-  bool any;
+  bool any, left;
   unsigned ntracks, arrows;
   char track[MOST_TRACKS][176];
 } trace;
 
 int trace_open(const struct env *env) {
-  if (trace.file || !env->profile) return 0;
+  if (trace.file || trace.left || !env->profile) return 0;
   trace.file = fopen(env->profile, "w");
   if (!trace.file) return db_fail(-errno, "PROFILE=%s: %s", env->profile, strerror(errno));
   fputs("[", trace.file);
@@ -25,6 +25,11 @@ int trace_open(const struct env *env) {
   fputs("\n]\n", trace.file);
   fflush(trace.file);
   return 0;
+}
+
+void trace_leave(void) {
+  trace.left |= trace.file != NULL;
+  trace.file = NULL;
 }
 
 static void begin_event(void) {

@@ -282,6 +282,7 @@ struct db_device {
   struct hcq_import *imports;
   _Atomic int lost;       /* 0, or the error every later call returns */
   char lost_reason[1024]; /* written before */
+  bool inherited;         /* of the process that forked this one: its hardware is not touched */
 };
 
 struct hcq_found {
@@ -381,6 +382,7 @@ static inline int hcq_buffer_reach(db_device *by, db_buffer *buf, uint64_t *addr
 }
 /* Drops what a halted device has imported. */
 void hcq_imports_drop(db_device *dev);
+extern pthread_mutex_t hcq_imports_lock;
 /* ---- signal.c ---- */
 db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of);
 uint64_t hcq_now_ns(void);

@@ -23,7 +23,7 @@ static void buffer_destroy(struct hcq_object *object) {
   db_buffer *buf = (db_buffer *)object;
   db_device *dev = buf->dev;
   imports_free(buf);
-  dev->ops->free(buf);
+  if (!dev->inherited) dev->ops->free(buf);
   count_bytes(buf, 0, buf->size);
   bool internal = buf->internal;
   free(buf);
@@ -82,7 +82,7 @@ db_device *db_buffer_device(const db_buffer *buf) { return buf->dev; }
 /* ---- host memory of other machines ---- */
 
 /* Of all lists of imports. An import's memory is freed under it, and looks for imports of its own. */
-static pthread_mutex_t imports_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+pthread_mutex_t hcq_imports_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void unlink_from_device(struct hcq_import *i) {
   struct hcq_import **p = &i->memory->dev->imports;
@@ -91,7 +91,7 @@ static void unlink_from_device(struct hcq_import *i) {
 }
 
 static void imports_free(db_buffer *buf) {
-  pthread_mutex_lock(&imports_lock);
+  pthread_mutex_lock(&hcq_imports_lock);
   while (buf->imports) {
     struct hcq_import *i = buf->imports;
     buf->imports = i->next;
@@ -99,11 +99,11 @@ static void imports_free(db_buffer *buf) {
     hcq_release(&i->memory->object);
     free(i);
   }
-  pthread_mutex_unlock(&imports_lock);
+  pthread_mutex_unlock(&hcq_imports_lock);
 }
 
 void hcq_imports_drop(db_device *dev) {
-  pthread_mutex_lock(&imports_lock);
+  pthread_mutex_lock(&hcq_imports_lock);
   while (dev->imports) {
     struct hcq_import *i = dev->imports, **p = &i->of->imports;
     while (*p != i) p = &(*p)->next;
@@ -112,7 +112,7 @@ void hcq_imports_drop(db_device *dev) {
     hcq_release(&i->memory->object);
     free(i);
   }
-  pthread_mutex_unlock(&imports_lock);
+  pthread_mutex_unlock(&hcq_imports_lock);
 }
 
 /* Lock held. */
@@ -132,6 +132,8 @@ static struct hcq_import *import_of(db_device *dev, db_buffer *buf) {
 }
 
 int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
+  int err = hcq_device_check(buf->dev);
+  if (err) return err;
   if (buf->dev->machine == dev->machine) return dev->ops->reach(dev, buf);
   if (dev->ops->is_host && buf->host) {
     *address = (uint64_t)(uintptr_t)buf->host;
@@ -140,10 +142,10 @@ int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
   if (!(buf->flags & DB_BUFFER_HOST) && !buf->dev->ops->is_host)
     return db_fail(-EXDEV, "%s: not supported: reaching memory of %s that is not the host's", dev->name,
                    buf->dev->name);
-  pthread_mutex_lock(&imports_lock);
+  pthread_mutex_lock(&hcq_imports_lock);
   struct hcq_import *i = import_of(dev, buf);
   if (i) *address = i->memory->address;
-  pthread_mutex_unlock(&imports_lock);
+  pthread_mutex_unlock(&hcq_imports_lock);
   return i ? 0 : -EXDEV;
 }
 

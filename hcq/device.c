@@ -230,6 +230,7 @@ void hcq_device_resume(db_device *dev, unsigned paused) {
 }
 
 bool hcq_device_halt(db_device *dev) {
+  if (dev->inherited) return false; /* it runs in another process */
   unsigned paused = hcq_device_pause(dev);
   bool halted = dev->ops->halt(dev);
   hcq_device_resume(dev, paused);
@@ -369,6 +370,59 @@ int hcq_rest(struct hcq_ring *ring) {
   pthread_mutex_unlock(&resting);
   return err;
 }
+
+/* ---- fork ----
+ *
+ * Threads of a CPU device or of an emulated one do not exist in the child, and a GPU's rings and doorbells are its
+ * parent's. So devices are not inherited: they stay as they are, every call says so, and the child opens its own. */
+
+static db_device *inherited; /* by next */
+
+static void before_fork(void) {
+  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&hcq_imports_lock);
+  for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_lock(&dev->lock);
+}
+
+static void after_fork(void) {
+  for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_unlock(&dev->lock);
+  pthread_mutex_unlock(&hcq_imports_lock);
+  pthread_mutex_unlock(&registry.lock);
+}
+
+/* What other threads held of a device is let go: they do not exist here. */
+static void disown(db_device *dev) {
+  pthread_mutex_init(&dev->growing, NULL);
+  pthread_mutex_init(&dev->transfer, NULL);
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    struct hcq_ring *ring = dev->rings[i];
+    if (!ring) continue;
+    pthread_mutex_init(&ring->submitting, NULL);
+    if (ring->base == HCQ_BASE_CHANGES) ring->base = ring->submitted;
+  }
+  snprintf(dev->lost_reason, sizeof dev->lost_reason,
+           "%s was opened before fork: it is the parent process's, open it again", dev->name);
+  dev->lost = -ENODEV;
+  dev->inherited = true;
+}
+
+/* Recursive locks belong to a thread of the parent, so that they are made anew. */
+static void in_child(void) {
+  registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  atomic_store(&hcq_resting, false);
+  for (db_device *dev; (dev = registry.devices);) {
+    registry.devices = dev->next;
+    pthread_mutex_unlock(&dev->lock);
+    disown(dev);
+    dev->next = inherited;
+    inherited = dev;
+  }
+  registry.machines = NULL;
+}
+
+/* As soon as the library is loaded: whoever forks takes the locks of layers above, which come first, later. */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
 
 /* ---- loss ---- */
 

@@ -16,7 +16,9 @@
  * with it, so releasing a buffer right after submit is safe.
  * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording by
  * one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run one
- * after the other, in the order in which they came. */
+ * after the other, in the order in which they came.
+ * Processes: a child of fork has none of its parent's devices. Every call on one, or on an object of one, fails there with
+ * -ENODEV or NULL; releasing them touches no hardware, and the child may open devices of its own. */
 #ifndef DOORBELL_HCQ_H
 #define DOORBELL_HCQ_H
 #include <stdbool.h>

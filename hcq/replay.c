@@ -133,6 +133,7 @@ static void apply(const struct hcq_patch *p, uint64_t value) {
 
 static struct hcq_slot *slot_of(db_recording *r, unsigned slot, bool is_buffer) {
   struct hcq_slot *s = slot && slot < r->nslots ? &r->slots[slot] : NULL;
+  if (r->dev->lost) return db_fail_null(-EIO, "%s", r->dev->lost_reason);
   if (!s || !s->n) return db_fail_null(-EINVAL, "%s: the recording has no slot %u", r->dev->name, slot);
   if (s->is_buffer != is_buffer)
     return db_fail_null(-EINVAL, "%s: slot %u marks %s", r->dev->name, slot, is_buffer ? "values" : "buffers");
@@ -151,7 +152,7 @@ static int set(db_recording *r, struct hcq_slot *s, uint64_t value) {
 
 int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset) {
   struct hcq_slot *s = slot_of(r, slot, true);
-  if (!s) return -EINVAL;
+  if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (offset > buffer->size)
     return db_fail(-EINVAL, "%s: slot %u: offset %zu in a buffer of %zu bytes", r->dev->name, slot, offset,
                    buffer->size);
@@ -168,7 +169,7 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
 
 int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
   struct hcq_slot *s = slot_of(r, slot, false);
-  if (!s) return -EINVAL;
+  if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (value > s->most)
     return db_fail(-EINVAL, "%s: slot %u: %llu is more than the %llu that fits", r->dev->name, slot,
                    (unsigned long long)value, (unsigned long long)s->most);

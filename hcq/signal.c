@@ -106,12 +106,13 @@ void db_signal_release(db_signal *sig) {
 
 uint64_t db_signal_value(const db_signal *sig) { return hcq_signal_load(sig); }
 void db_signal_set(db_signal *sig, uint64_t value) {
+  if (sig->dev->inherited) return;
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
 static uint64_t stamp_ns(const db_device *dev, const _Atomic uint64_t *stamp) {
   uint64_t ticks = atomic_load_explicit(&stamp[dev->ops->stamp_index], memory_order_acquire);
-  return ticks ? dev->ops->ticks_to_ns(dev, ticks) : 0;
+  return ticks && !dev->inherited ? dev->ops->ticks_to_ns(dev, ticks) : 0;
 }
 uint64_t db_signal_time_ns(const db_signal *sig) {
   return stamp_ns(atomic_load_explicit(&sig->stamper, memory_order_relaxed), sig->slot->stamp);

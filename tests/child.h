@@ -1,0 +1,28 @@
+/* What a suite does in another process, which may end as it likes and has to end soon. */
+#ifndef DOORBELL_TESTS_CHILD_H
+#define DOORBELL_TESTS_CHILD_H
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHILD_SECONDS = 60, CHILD_STUCK = -1000 };
+
+/* The exit status of body(arg)'s process, which ends with its result; -signal where one ended it. */
+static inline int in_child_process(int (*body)(void *arg), void *arg) {
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid < 0) return CHILD_STUCK;
+  if (!pid) exit(body(arg));
+  int status;
+  for (int ms = 0; ms < CHILD_SECONDS * 1000; ms++) {
+    if (waitpid(pid, &status, WNOHANG) == pid) return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, &status, 0);
+  return CHILD_STUCK;
+}
+#endif
