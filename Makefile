@@ -4,6 +4,7 @@
 #   make deps       install what is missing with the system's package manager (NV=1: NVIDIA's assembler too; MPI=1: Open MPI)
 #   make run        deps, build, and `doorbell bench` on the CPU and emulated devices
 #   make test       deps, build, and all short suites (test-long: the heavy ones too)
+#   make test-strict  the suites that use emulated devices, which look for data races
 #   make bench lint fuzz hw install uninstall clean
 #
 # Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers) or SAN=thread  V=1 (show commands)  B=dir (build folder)
@@ -87,7 +88,7 @@ needs_hw := frontend compiler graph hcq emu
 needs_fuzz := frontend compiler graph hcq emu
 libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 
-.PHONY: all deps run test test-long bench lint fuzz install uninstall clean kernels suites long-suites run-suites run-suites-long FORCE
+.PHONY: all deps run test test-strict test-long bench lint fuzz install uninstall clean kernels suites long-suites run-suites run-suites-strict run-suites-long FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -212,7 +213,7 @@ $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DD
 
 suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
-	  if timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
+	  if $(3) timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
 	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
 run-suites: suites
@@ -227,6 +228,16 @@ jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 test: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) suites
 	$(Q)$(MAKE) --no-print-directory run-suites
+# Every suite that uses emulated devices, on strict ones (emu/race.h).
+STRICT_TESTS = $(filter hcq/% emu/% frontend/%,$(TESTS))
+$(B)/tests/keep_handlers.so: tests/keep_handlers.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -O2 -shared -fPIC -o $@ $<
+run-suites-strict: suites $(B)/tests/keep_handlers.so
+	$(call run_list,$(if $(T),$(filter %$(T),$(STRICT_TESTS)),$(STRICT_TESTS)),600,EMU_STRICT=$(or $(STRICT),1) LD_PRELOAD=$(abspath $(B))/tests/keep_handlers.so)
+test-strict: deps
+	$(Q)$(MAKE) --no-print-directory $(jobs) suites
+	$(Q)$(MAKE) --no-print-directory run-suites-strict
 test-long: deps
 	$(Q)$(MAKE) --no-print-directory $(jobs) suites long-suites
 	$(Q)$(MAKE) --no-print-directory run-suites-long

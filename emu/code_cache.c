@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "race.h"
 
 enum { BUCKETS = 64 };
 
@@ -68,6 +69,17 @@ static bool unchanged(const struct code_kind *kind, struct vm *vm, const struct 
   return true;
 }
 
+/* Whoever runs it reads it, though it was decoded long ago. */
+static void touch(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
+  struct vm_range cache = {0};
+  const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, kind->access);
+  if (p) race_touch(p, t->end - t->start, VM_READ);
+  for (uint64_t at = t->start; !p && at < t->end; at += kind->unit) {
+    const void *unit = vm_translate(vm, &cache, at, kind->unit, kind->access);
+    if (unit) race_touch(unit, kind->unit, VM_READ);
+  }
+}
+
 static struct code_trace **bucket_of(struct code_cache *c, uint64_t pc) {
   return &c->bucket[pc * 0x9e3779b97f4a7c15u >> 58];
 }
@@ -106,5 +118,6 @@ struct code_trace *code_cache_get(struct code_cache *c, struct vm *vm, uint64_t 
     }
   }
   pthread_mutex_unlock(&c->lock);
+  if (t && race_task) touch(c->kind, vm, t);
   return t;
 }

@@ -6,19 +6,25 @@
 #include "guard.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <ucontext.h>
 #include "vm.h"
 
 static __thread struct guard *current;
-static struct sigaction before_segv, before_bus;
+/* Whose handlers ours come before. */
+static struct handled {
+  int sig;
+  struct sigaction before;
+} handled[] = {{.sig = SIGSEGV}, {.sig = SIGBUS}, {.sig = SIGTRAP}};
+static bool (*_Atomic first_of_all)(int sig, siginfo_t *info, void *context);
 
 struct guard **guard_slot(void) { return &current; }
 
 /* Hands on what is no kernel's access. A handler that came after ours may hand it back: then the default ends it. */
 static void hand_on(int sig, siginfo_t *info, void *context) {
   static __thread bool inside;
-  const struct sigaction *before = sig == SIGSEGV ? &before_segv : &before_bus;
+  const struct sigaction *before = &handled[sig == SIGSEGV ? 0 : sig == SIGBUS ? 1 : 2].before;
   if (inside ||
       (!(before->sa_flags & SA_SIGINFO) && (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN))) {
     signal(sig, SIG_DFL); /* the access happens again, and then ends the process */
@@ -33,7 +39,9 @@ static void hand_on(int sig, siginfo_t *info, void *context) {
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context) {
-  struct guard *g = current;
+  struct guard *g = sig == SIGTRAP ? NULL : current;
+  bool (*first)(int, siginfo_t *, void *) = atomic_load_explicit(&first_of_all, memory_order_relaxed);
+  if (info->si_code > 0 && first && first(sig, info, context)) return;
   if (!g || info->si_code <= 0) {
     hand_on(sig, info, context);
     return;
@@ -48,16 +56,28 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
   siglongjmp(g->jump, 1);
 }
 
+static bool is_ours(const struct sigaction *a) { return a->sa_flags & SA_SIGINFO && a->sa_sigaction == on_signal; }
+
 void guard_arm(void) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
   sigaction(SIGSEGV, NULL, &now);
-  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_signal) return;
+  if (is_ours(&now)) return;
   sigemptyset(&ours.sa_mask);
   pthread_mutex_lock(&lock);
-  sigaction(SIGSEGV, &ours, &now);
-  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_signal) before_segv = now;
-  sigaction(SIGBUS, &ours, &now);
-  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_signal) before_bus = now;
+  for (unsigned i = 0; i < (first_of_all ? 3 : 2); i++) {
+    sigaction(handled[i].sig, &ours, &now);
+    if (now.sa_sigaction != on_signal) handled[i].before = now;
+  }
   pthread_mutex_unlock(&lock);
+}
+
+void guard_watch(bool (*first)(int sig, siginfo_t *info, void *context)) {
+  if (!atomic_exchange(&first_of_all, first)) {
+    struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+    sigemptyset(&ours.sa_mask);
+    sigaction(SIGTRAP, &ours, &now);
+    if (now.sa_sigaction != on_signal) handled[2].before = now;
+  }
+  guard_arm();
 }

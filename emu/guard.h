@@ -2,6 +2,8 @@
 #ifndef DOORBELL_EMU_GUARD_H
 #define DOORBELL_EMU_GUARD_H
 #include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A thread that sets *guard_slot() to a guard gets SIGSEGV and SIGBUS as a jump there, once, with address and access
@@ -14,4 +16,6 @@ struct guard {
 struct guard **guard_slot(void);
 /* Installs the handlers unless they are; before memory is used that may go away, since others install theirs too. */
 void guard_arm(void);
+/* From now on every SIGSEGV and SIGTRAP is first offered to `first`, which says whether it was its. Arms. */
+void guard_watch(bool (*first)(int sig, siginfo_t *info, void *context));
 #endif

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "machine.h"
 #include "race.h"
+#include "watch.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -81,6 +82,7 @@ static int emulated_ioctl(struct os *os, int fd, unsigned long request, void *ar
 
 static void *emulated_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   struct emu_machine *m = machine_of(os);
+  if (m->strict && flags & MAP_FIXED) watch_unmap(addr, len);
   if (flags & MAP_ANONYMOUS) {
     void *p = mmap(addr, len, prot, flags, -1, 0);
     return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
@@ -92,7 +94,10 @@ static void *emulated_mmap(struct os *os, void *addr, size_t len, int prot, int 
   return p;
 }
 
-static int emulated_munmap(struct os *os, void *addr, size_t len) { return munmap(addr, len) ? -errno : 0; }
+static int emulated_munmap(struct os *os, void *addr, size_t len) {
+  if (machine_of(os)->strict) watch_unmap(addr, len);
+  return munmap(addr, len) ? -errno : 0;
+}
 
 static int emulated_poll(struct os *os, int fd, short events, int timeout_ms) {
   struct emu_machine *m = machine_of(os);

@@ -1,63 +1,21 @@
-/* Vector clocks of queues, and for each page of memory the tasks that touched it. One lock covers all of it: strict mode
- * is for finding mistakes, not for speed. */
+/* Vector clocks of queues and of the host, the signals that carry them, and whose turn it is. */
 #define _GNU_SOURCE
-#include "race.h"
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include "guard.h"
+#include "race_internal.h"
+#include "watch.h"
 
 enum {
-  QUEUES = 64,
-  VALUES = 64, /* of a signal that are remembered */
-  PAGE = 4096,
-  WORDS = PAGE / 64, /* of a bit per byte */
-  BUCKETS = 1 << 14,
+  VALUES = 32, /* of a signal that are remembered */
+  SIGNAL_BITS = 14,
   WINDOW_NS = 1000000, /* work submitted within it is under way at the same time */
-};
-
-struct clock {
-  uint64_t at[QUEUES]; /* by queue: the last task known to have finished and to be visible */
-};
-
-/* A doorbell, and what the host may have known when it rang. */
-struct notice {
-  struct notice *next;
-  uint64_t value;
-  struct clock known;
-};
-
-struct race_queue {
-  unsigned id;
-  uint64_t (*rung)(void *ctx);
-  void *ctx;
-  struct notice *notices;  /* oldest first */
-  uint64_t noticed, taken; /* doorbell values */
-  char name[96];
-  struct clock visible, seen; /* seen: visible at the next acquire */
-  uint64_t issued, finished;
-};
-
-/* A task's accesses to one page, a bit per byte. */
-struct touched {
-  struct touched *next; /* in its task's bucket, then in history's */
-  uintptr_t page;
-  struct race_task *by;
-  uint64_t read[WORDS], written[WORDS], atomic[WORDS];
-};
-
-struct race_task {
-  struct race_queue *q;
-  unsigned queue;
-  uint64_t number;
-  unsigned refs; /* by history; under the lock */
-  char what[160];
-  struct clock after;
-  pthread_mutex_t lock;        /* of who adds a page */
-  struct touched *pages[1024]; /* by address */
+  TURN_NS = 10000000,  /* no queue is held back for longer */
+  REARM_POLLS = 64,
 };
 
 /* A signal's memory, and what each value that it had lately stands for. */
@@ -69,122 +27,239 @@ struct signal {
   struct clock clock[VALUES];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct race_queue *queues[QUEUES];
-static uint64_t issued[QUEUES]; /* ids are used again, task numbers are not */
-static struct clock published;  /* of all releases */
-static struct touched *history[BUCKETS];
-static struct signal *signals[BUCKETS];
+struct race_world race_world = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoch = 1};
+static uint64_t issued[RACE_QUEUES]; /* ids are used again, task numbers are not */
+static struct clock interrupted;
+static struct signal *signals[1 << SIGNAL_BITS], *spare_signals;
+static uint64_t signal_pages[4096 / 64]; /* a bit per hash of a page that has signals */
+static uint64_t seed = 1, arrivals;
+static pthread_cond_t turns = PTHREAD_COND_INITIALIZER;
 
-_Thread_local struct race_task *race_task;
+#define LOCK()   pthread_mutex_lock(&race_world.lock)
+#define UNLOCK() pthread_mutex_unlock(&race_world.lock)
 
 bool race_wanted(bool *strict, char *err, size_t errcap) {
   const char *v = getenv("EMU_STRICT");
-  *strict = v && !strcmp(v, "1");
-  if (!v || !*v || *strict || !strcmp(v, "0")) return true;
-  snprintf(err, errcap, "EMU_STRICT is \"%s\"; it can be 0 or 1", v);
+  char *end;
+  unsigned long long n = v && *v >= '0' && *v <= '9' ? strtoull(v, &end, 10) : 0;
+  *strict = n != 0;
+  if (!v || !*v || (*v >= '0' && *v <= '9' && !*end)) {
+    LOCK();
+    if (n) seed = n;
+    UNLOCK();
+    return true;
+  }
+  snprintf(err, errcap, "EMU_STRICT is \"%s\"; it can be 0, 1, or another number for another order of queues", v);
   return false;
 }
 
-static unsigned bucket_of(uintptr_t key) { return (unsigned)(key * 0x9e3779b97f4a7c15ull >> 50) % BUCKETS; }
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
-static void join(struct clock *c, const struct clock *with) {
-  for (unsigned i = 0; i < QUEUES; i++)
-    if (with->at[i] > c->at[i]) c->at[i] = with->at[i];
+/* ---- rest and activity ---- */
+
+static bool at_rest(void) {
+  for (unsigned i = 0; i < RACE_QUEUES; i++) {
+    const struct race_queue *q = race_world.queues[i];
+    if (q && !q->dead && (!q->resting || q->notices || race_world.host.at[i] < q->worked)) return false;
+  }
+  return true;
+}
+
+/* Once the host knows of the end of everything, what it does comes before whatever it starts next. */
+static void rest(void) {
+  if (!race_world.active || !at_rest()) return;
+  race_world.active = false;
+  race_forget();
+  watch_open();
+}
+
+/* Without memory the doorbell is noticed later. */
+static void notice(struct race_queue *q) {
+  uint64_t value = q->dead ? q->noticed : q->rung(q->ctx);
+  struct notice *n = value == q->noticed ? NULL : race_block(), **last = &q->notices;
+  if (!n) return;
+  *n = (struct notice){.value = q->noticed = value, .time_ns = now_ns(), .known = race_world.host};
+  n->known.at[RACE_HOST] = race_world.epoch++;
+  while (*last) last = &(*last)->next;
+  *last = n;
+  q->resting = false;
+  race_world.active = true;
+  watch_close();
+}
+
+static void notice_all(void) {
+  for (unsigned i = 0; i < RACE_QUEUES; i++)
+    if (race_world.queues[i]) notice(race_world.queues[i]);
 }
 
 /* ---- queues ---- */
-
-/* Under the lock. Without memory the doorbell is noticed later. */
-static void notice(struct race_queue *q) {
-  uint64_t value = q->rung(q->ctx);
-  struct notice *n = value == q->noticed ? NULL : malloc(sizeof *n), **last = &q->notices;
-  if (!n) return;
-  *n = (struct notice){.value = q->noticed = value, .known = published};
-  while (*last) last = &(*last)->next;
-  *last = n;
-}
 
 struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx), void *ctx) {
   struct race_queue *q = calloc(1, sizeof *q);
   if (!q) return NULL;
   q->rung = rung;
   q->ctx = ctx;
+  q->resting = true;
   snprintf(q->name, sizeof q->name, "%s", name);
-  pthread_mutex_lock(&lock);
-  while (q->id < QUEUES && queues[q->id]) q->id++;
-  if (q->id < QUEUES) {
-    queues[q->id] = q;
-    q->issued = q->finished = q->visible.at[q->id] = issued[q->id];
+  guard_arm();
+  LOCK();
+  while (q->id < RACE_QUEUES && race_world.queues[q->id]) q->id++;
+  if (q->id < RACE_QUEUES) {
+    race_world.queues[q->id] = q;
+    q->issued = q->finished = q->worked = q->visible.at[q->id] = issued[q->id];
   }
-  pthread_mutex_unlock(&lock);
-  if (q->id < QUEUES) return q;
+  UNLOCK();
+  if (q->id < RACE_QUEUES) return q;
   free(q);
   return NULL;
 }
 
-static void task_unref(struct race_task *t) {
-  if (--t->refs) return;
-  pthread_mutex_destroy(&t->lock);
-  free(t);
-}
-
-static void forget_all(void) {
-  for (unsigned i = 0; i < BUCKETS; i++) {
-    while (history[i]) {
-      struct touched *p = history[i];
-      history[i] = p->next;
-      task_unref(p->by);
-      free(p);
-    }
+static void drop_signals(void) {
+  for (unsigned i = 0; i < 1 << SIGNAL_BITS; i++)
     while (signals[i]) {
       struct signal *s = signals[i];
       signals[i] = s->next;
-      free(s);
+      s->next = spare_signals;
+      spare_signals = s;
     }
+  memset(signal_pages, 0, sizeof signal_pages);
+}
+
+static void stop(struct race_queue *q) {
+  q->dead = q->resting = true;
+  q->blocked = false;
+  if (q->front) race_front_end(q);
+  race_world.published.at[q->id] = race_world.host.at[q->id] = q->issued;
+  while (q->notices) {
+    struct notice *n = q->notices;
+    q->notices = n->next;
+    race_block_free(n);
   }
+  pthread_cond_broadcast(&turns);
+  rest();
+}
+
+void race_stop(struct race_queue *q) {
+  if (!q || q->dead) return;
+  LOCK();
+  stop(q);
+  UNLOCK();
 }
 
 void race_queue_free(struct race_queue *q) {
   if (!q) return;
   bool last = true;
-  pthread_mutex_lock(&lock);
+  LOCK();
+  stop(q);
   issued[q->id] = q->issued;
-  published.at[q->id] = q->issued; /* it was stopped: what it ran is over */
-  queues[q->id] = NULL;
-  for (unsigned i = 0; i < QUEUES; i++) last &= !queues[i];
-  if (last) forget_all();
-  pthread_mutex_unlock(&lock);
-  while (q->notices) {
-    struct notice *n = q->notices;
-    q->notices = n->next;
-    free(n);
+  race_world.queues[q->id] = NULL;
+  for (unsigned i = 0; i < RACE_QUEUES; i++) last &= !race_world.queues[i];
+  if (last) {
+    race_forget();
+    drop_signals();
   }
+  UNLOCK();
+  if (q->told[0]) fprintf(stderr, "EMU_STRICT: %s\n", q->told); /* nobody is left to be told another way */
   free(q);
+}
+
+/* ---- turns ---- */
+
+static uint64_t rank_of(const struct race_queue *q) {
+  uint64_t n = ++arrivals;
+  return seed == 1 ? n : 1 + ((n * 0x9e3779b97f4a7c15ull ^ (q->id + seed) * 0xbf58476d1ce4e5b9ull) >> 8);
+}
+
+static struct race_queue *ahead_of(const struct race_queue *q) {
+  for (unsigned i = 0; i < RACE_QUEUES; i++) {
+    struct race_queue *o = race_world.queues[i];
+    if (o && o != q && !o->dead && !o->resting && !o->blocked && o->rank > q->rank) return o;
+  }
+  return NULL;
+}
+
+/* Holds a queue back while those can go on that go first. One that takes long has lost its place until its next
+ * doorbell: it may wait for this one in a way of its own. */
+static void turn(struct race_queue *q) {
+  struct race_queue *first;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += TURN_NS;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  while ((first = ahead_of(q)))
+    if (pthread_cond_timedwait(&turns, &race_world.lock, &until)) {
+      if ((first = ahead_of(q))) first->rank = 0;
+      break;
+    }
 }
 
 /* ---- what orders them ---- */
 
+static void idle(struct race_queue *q) {
+  if (q->resting) return;
+  race_front_end(q);
+  q->resting = true;
+  pthread_cond_broadcast(&turns);
+  rest();
+}
+
+void race_idle(struct race_queue *q) {
+  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* others install handlers of their own */
+  if (q->resting) return;
+  LOCK();
+  if (!q->notices) idle(q);
+  UNLOCK();
+}
+
 uint64_t race_doorbell(struct race_queue *q) {
-  pthread_mutex_lock(&lock);
+  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* others install handlers of their own */
+  LOCK();
   notice(q);
   struct notice *n = q->notices;
+  uint64_t start = n ? n->time_ns + WINDOW_NS : 0, now = n ? now_ns() : 0;
   if (n) {
     q->notices = n->next;
     q->taken = n->value;
-    join(&q->seen, &n->known);
-    free(n);
+    clock_join(&q->seen, &n->known);
+    race_block_free(n);
+  } else {
+    idle(q);
   }
-  pthread_mutex_unlock(&lock);
-  if (n) nanosleep(&(struct timespec){.tv_nsec = WINDOW_NS}, NULL);
+  UNLOCK();
+  if (!n) return q->taken;
+  if (now < start) nanosleep(&(struct timespec){.tv_nsec = (long)(start - now)}, NULL);
+  LOCK();
+  q->rank = rank_of(q);
+  turn(q);
+  UNLOCK();
   return q->taken;
 }
 
-static struct signal *signal_at(const void *at, bool make) {
-  struct signal **s = &signals[bucket_of((uintptr_t)at)];
-  while (*s && (*s)->at != at) s = &(*s)->next;
-  if (!*s && make && (*s = calloc(1, sizeof **s))) (*s)->at = at;
-  return *s;
+static struct signal *signal_at(const void *at) {
+  struct signal *s = signals[race_bucket((uintptr_t)at, SIGNAL_BITS)];
+  while (s && s->at != at) s = s->next;
+  return s;
+}
+
+static struct signal *signal_make(const void *at) {
+  struct signal *s = signal_at(at), **head = &signals[race_bucket((uintptr_t)at, SIGNAL_BITS)];
+  if (s) return s;
+  if ((s = spare_signals))
+    spare_signals = s->next;
+  else if ((s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+    return NULL;
+  s->next = *head, s->at = at, s->n = 0;
+  *head = s;
+  unsigned page = race_bucket((uintptr_t)at / RACE_PAGE, 12);
+  if (!(signal_pages[page / 64] >> page % 64 & 1)) {
+    signal_pages[page / 64] |= 1ull << page % 64;
+    if (race_world.active) watch_close(); /* pages that every access is seen of again */
+  }
+  return s;
 }
 
 /* Does memory still have the value that a queue stored last? */
@@ -194,165 +269,160 @@ static bool holds_last(const struct signal *s) {
 
 void race_wait(struct race_queue *q, const void *at, uint64_t least) {
   if (!q) return;
-  pthread_mutex_lock(&lock);
-  const struct signal *s = signal_at(at, false);
-  if (!s || !holds_last(s)) {
-    join(&q->seen, &published); /* the host's store, or a kernel's */
+  LOCK();
+  race_front_end(q);
+  q->blocked = false;
+  const struct signal *s = signal_at(at);
+  if (!s || !holds_last(s)) { /* the host's store, or a kernel's */
+    clock_join(&q->seen, &race_world.published);
+    clock_join(&q->seen, &race_world.host);
+    q->seen.at[RACE_HOST] = race_world.epoch++;
   } else {
     uint64_t first = s->n > VALUES ? s->n - VALUES : 0, i = s->n - 1;
     while (i > first && s->value[(i - 1) % VALUES] >= least) i--;
-    join(&q->seen, &s->clock[i % VALUES]);
+    clock_join(&q->seen, &s->clock[i % VALUES]);
   }
-  pthread_mutex_unlock(&lock);
+  UNLOCK();
+}
+
+void race_blocked(struct race_queue *q) {
+  if (!q || q->blocked) return;
+  LOCK();
+  q->blocked = true;
+  pthread_cond_broadcast(&turns);
+  UNLOCK();
 }
 
 void race_finish(struct race_queue *q) {
   if (!q) return;
-  pthread_mutex_lock(&lock);
+  LOCK();
   q->finished = q->issued;
-  pthread_mutex_unlock(&lock);
+  UNLOCK();
 }
 
 void race_acquire(struct race_queue *q) {
   if (!q) return;
-  pthread_mutex_lock(&lock);
-  join(&q->visible, &q->seen);
+  LOCK();
+  race_front_end(q);
+  clock_join(&q->visible, &q->seen);
   if (q->finished > q->visible.at[q->id]) q->visible.at[q->id] = q->finished;
-  pthread_mutex_unlock(&lock);
+  UNLOCK();
 }
 
-void race_release(struct race_queue *q, const void *at, uint64_t value) {
-  if (!q) return;
-  pthread_mutex_lock(&lock);
-  for (unsigned i = 0; i < QUEUES; i++)
-    if (queues[i]) notice(queues[i]);
-  struct signal *s = signal_at(at, true);
-  if (s) {
-    if (!holds_last(s)) s->n = 0; /* the host has made another signal of it */
-    struct clock *c = &s->clock[s->n % VALUES];
-    if (holds_last(s))
-      *c = s->clock[(s->n - 1) % VALUES]; /* a later value says what the earlier ones did */
-    else
-      *c = (struct clock){0};
-    s->value[s->n++ % VALUES] = value;
-    join(c, &q->visible);
-    join(c, &q->seen);
-    c->at[q->id] = q->issued;
-    join(&published, c);
-  }
-  pthread_mutex_unlock(&lock);
-}
-
-/* ---- tasks ---- */
-
-struct race_task *race_begin(struct race_queue *q, const char *what) {
-  struct race_task *t = q ? calloc(1, sizeof *t) : NULL;
-  if (!t) return NULL;
-  t->q = q;
-  t->queue = q->id;
-  t->refs = 1;
-  pthread_mutex_lock(&lock);
-  t->number = ++q->issued;
-  t->after = q->visible;
-  pthread_mutex_unlock(&lock);
-  snprintf(t->what, sizeof t->what, "%s (%s)", what, q->name);
-  pthread_mutex_init(&t->lock, NULL);
-  return t;
-}
-
-static struct touched *page_of(struct race_task *t, uintptr_t page) {
-  struct touched **bucket = &t->pages[page / PAGE % 1024], *p = __atomic_load_n(bucket, __ATOMIC_ACQUIRE);
-  while (p && p->page != page) p = p->next;
-  if (p) return p;
-  pthread_mutex_lock(&t->lock);
-  for (p = *bucket; p && p->page != page;) p = p->next;
-  if (!p && (p = calloc(1, sizeof *p))) {
-    p->page = page, p->by = t;
-    p->next = *bucket;
-    __atomic_store_n(bucket, p, __ATOMIC_RELEASE);
-  }
-  pthread_mutex_unlock(&t->lock);
-  return p;
-}
-
-void race_touched(struct race_task *t, const void *at, size_t n, unsigned access) {
-  for (uintptr_t a = (uintptr_t)at, end = a + n; a < end;) {
-    uintptr_t page = a & ~(uintptr_t)(PAGE - 1), stop = page + PAGE < end ? page + PAGE : end;
-    struct touched *p = page_of(t, page);
-    if (!p) return; /* out of memory: unchecked */
-    uint64_t *bits = access == (VM_READ | VM_WRITE) ? p->atomic : access == VM_WRITE ? p->written : p->read;
-    while (a < stop) {
-      unsigned from = (unsigned)(a - page), count = 64 - from % 64;
-      if (count > stop - a) count = (unsigned)(stop - a);
-      uint64_t mask = (count == 64 ? ~0ull : (1ull << count) - 1) << from % 64;
-      if ((__atomic_load_n(&bits[from / 64], __ATOMIC_RELAXED) & mask) != mask)
-        __atomic_fetch_or(&bits[from / 64], mask, __ATOMIC_RELAXED);
-      a += count;
-    }
-  }
-}
-
-/* The first byte that both touch and one of them writes, or -1. */
-static int conflict(const struct touched *a, const struct touched *b) {
-  for (unsigned i = 0; i < WORDS; i++) {
-    uint64_t both = (a->written[i] & (b->read[i] | b->written[i] | b->atomic[i])) |
-                    (b->written[i] & (a->read[i] | a->atomic[i])) | (a->atomic[i] & b->read[i]) |
-                    (a->read[i] & b->atomic[i]);
-    if (both) return (int)(64 * i) + __builtin_ctzll(both);
-  }
-  return -1;
-}
-
-static const char *verb(const struct touched *p, int byte) {
-  uint64_t bit = 1ull << byte % 64;
-  return p->written[byte / 64] & bit ? "writes" : p->atomic[byte / 64] & bit ? "updates" : "reads";
-}
-
-/* Every task from now on comes after it: those of queues at work, and those that the host will submit. */
-static bool settled(const struct race_task *t) {
-  if (published.at[t->queue] < t->number) return false;
-  for (unsigned i = 0; i < QUEUES; i++)
-    if (queues[i] && queues[i]->visible.at[t->queue] < t->number && queues[i]->issued > queues[i]->finished)
-      return false;
+static bool take_told(struct race_queue *q, char *text, size_t cap) {
+  if (!q->told[0]) return false;
+  snprintf(text, cap, "%s", q->told);
+  q->told[0] = 0;
   return true;
 }
 
-/* Compares a page with what is known of it, drops what no later task can race with, and adds it. */
-static bool check(struct touched *mine, char *text, size_t cap) {
-  const struct race_task *t = mine->by;
-  bool raced = false;
-  struct touched **bucket = &history[bucket_of(mine->page)];
-  for (struct touched **at = bucket, *old = *at; old; old = *at) {
-    bool same = old->page == mine->page, before = old->by->number <= t->after.at[old->by->queue];
-    int byte = same && !before ? conflict(mine, old) : -1;
-    if (byte >= 0 && !raced)
-      snprintf(text, cap, "data race: %s %s 0x%" PRIxPTR ", which %s %s; nothing orders the two", t->what,
-               verb(mine, byte), mine->page + (unsigned)byte, old->by->what, verb(old, byte));
-    raced |= byte >= 0;
-    if (same && before && settled(old->by)) {
-      *at = old->next;
-      task_unref(old->by);
-      free(old);
-    } else
-      at = &old->next;
-  }
-  mine->next = *bucket;
-  *bucket = mine;
-  mine->by->refs++;
-  return !raced;
+bool race_clean(struct race_queue *q, char *text, size_t cap) {
+  if (!q || !q->told[0]) return true;
+  LOCK();
+  bool told = take_told(q, text, cap);
+  UNLOCK();
+  return !told;
 }
 
-bool race_end(struct race_task *t, char *text, size_t cap) {
-  if (!t) return true;
-  bool clean = true;
-  pthread_mutex_lock(&lock);
-  for (unsigned i = 0; i < 1024; i++)
-    while (t->pages[i]) {
-      struct touched *mine = t->pages[i];
-      t->pages[i] = mine->next;
-      clean &= check(mine, text, cap);
-    }
-  task_unref(t);
-  pthread_mutex_unlock(&lock);
-  return clean;
+bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_once, char *text, size_t cap) {
+  if (!q) return true;
+  LOCK();
+  race_front_end(q);
+  notice_all(); /* what was rung earlier comes before this, where doorbells are not seen at once */
+  bool told = take_told(q, text, cap);
+  struct signal *s = told ? NULL : signal_make(at);
+  if (s) {
+    if (!holds_last(s)) s->n = 0; /* the host has made another signal of it */
+    struct clock *c = &s->clock[s->n % VALUES];
+    if (s->n)
+      *c = s->clock[(s->n - 1) % VALUES]; /* a later value says what the earlier ones did */
+    else
+      memset(c, 0, sizeof *c);
+    s->value[s->n++ % VALUES] = value;
+    clock_join(c, &q->visible);
+    clock_join(c, &q->seen);
+    uint64_t done = at_once ? q->finished : q->issued;
+    if (done > c->at[q->id]) c->at[q->id] = done;
+    clock_join(&race_world.published, c);
+    if (!watch_covers(at)) clock_join(&race_world.host, c);
+  }
+  UNLOCK();
+  return !told;
+}
+
+void race_interrupt(struct race_queue *q) {
+  if (!q) return;
+  LOCK();
+  clock_join(&interrupted, &q->visible);
+  clock_join(&interrupted, &q->seen);
+  if (q->issued > interrupted.at[q->id]) interrupted.at[q->id] = q->issued;
+  UNLOCK();
+}
+
+/* ---- the host ---- */
+
+void race_interrupted(void) {
+  LOCK();
+  clock_join(&race_world.host, &interrupted);
+  UNLOCK();
+}
+
+bool race_signals_near(const void *at) {
+  unsigned page = race_bucket((uintptr_t)at / RACE_PAGE, 12);
+  return signal_pages[page / 64] >> page % 64 & 1;
+}
+
+/* A word of 8 bytes and the time behind it may be loaded in parts. */
+static struct signal *signal_around(const void *at) {
+  static const uintptr_t masks[] = {~(uintptr_t)0, ~(uintptr_t)3, ~(uintptr_t)7, ~(uintptr_t)15};
+  for (unsigned i = 0; i < sizeof masks / sizeof *masks; i++) {
+    struct signal *s = signal_at((const void *)((uintptr_t)at & masks[i]));
+    if (s) return s;
+  }
+  return NULL;
+}
+
+bool race_host_signal(const void *at, unsigned access) {
+  struct signal *s = signal_around(at);
+  if (s && access & VM_WRITE) s->n = 0; /* what is there now is the host's */
+  return s != NULL;
+}
+
+/* Nothing is left to be waited for but that queues notice that they have come to their end. */
+static bool nearly_at_rest(void) {
+  for (unsigned i = 0; i < RACE_QUEUES; i++) {
+    const struct race_queue *q = race_world.queues[i];
+    if (q && !q->dead && (q->notices || q->blocked || race_world.host.at[i] < q->worked)) return false;
+  }
+  return race_world.active;
+}
+
+void race_host_loaded(const void *at) {
+  LOCK();
+  const struct signal *s = signal_around(at);
+  bool told = s && s->n;
+  if (told) {
+    clock_join(&race_world.host, &s->clock[(s->n - 1) % VALUES]);
+    rest();
+  }
+  /* So that memory is open when the host goes on, for system calls too. */
+  for (uint64_t until = told ? now_ns() + WINDOW_NS : 0; until && nearly_at_rest() && now_ns() < until;) {
+    UNLOCK();
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    LOCK();
+    rest();
+  }
+  UNLOCK();
+}
+
+void race_host_rang(void) {
+  LOCK();
+  notice_all();
+  UNLOCK();
+}
+
+void race_forked(void) {
+  pthread_mutex_init(&race_world.lock, NULL);
+  memset(race_world.queues, 0, sizeof race_world.queues);
+  race_world.active = false;
 }

@@ -71,6 +71,18 @@ enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t) {
   return race_end(t, text, sizeof text) ? CP_DONE : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
 }
 
+enum cp_status cp_release(struct amd_queue *q, const void *at, uint64_t value, bool at_once) {
+  char text[340];
+  return race_release(q->race, at, value, at_once, text, sizeof text)
+             ? CP_DONE
+             : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
+}
+
+void cp_reads(struct amd_queue *q, const void *p, uint64_t n) {
+  struct race_task *front = race_front(q->race);
+  if (front) race_touched(front, p, n, VM_READ);
+}
+
 enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint64_t n) {
   const struct cp_level *l = &q->levels[q->level];
   uint64_t at = l->pos + skip;
@@ -82,11 +94,15 @@ enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint6
   }
   const void *p = vm_translate(q->gpu->vm, &q->fetch, l->va + at * 4, n * 4, VM_READ);
   if (p) {
+    cp_reads(q, p, n * 4);
     memcpy(out, p, n * 4);
     return CP_DONE;
   }
   uint64_t bad = 0;
-  if (vm_read(q->gpu->vm, l->va + at * 4, out, n * 4, &bad)) return CP_DONE;
+  race_task = race_front(q->race);
+  bool read = vm_read(q->gpu->vm, l->va + at * 4, out, n * 4, &bad);
+  race_task = NULL;
+  if (read) return CP_DONE;
   char near[160];
   vm_describe(q->gpu->vm, bad, near, sizeof near);
   return cp_fault(q, FAULT_PAGE, bad, VM_READ, "page fault: the packet processor fetches 0x%" PRIx64 ", %s", bad, near);
@@ -212,6 +228,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
     return cp_fault(q, FAULT_PACKET, q->ring_va, VM_READ, "doorbell %" PRIu64 " dwords ahead in a ring of %u",
                     end - ring->pos, q->ring_dwords);
   q->doorbell_seen = value;
+  if (q->sdma) race_acquire(q->race); /* a compute queue has caches in between */
   ring->end = end;
   return CP_DONE;
 }
@@ -248,7 +265,11 @@ enum cp_status cp_run(struct amd_queue *q, uint64_t budget) {
                     guard.access & VM_WRITE ? "writes" : "reads", guard.address);
   }
   *slot = &guard;
-  enum cp_status status = run(q, budget);
+  char text[340];
+  enum cp_status status =
+      race_clean(q->race, text, sizeof text) ? run(q, budget) : cp_fault(q, FAULT_PACKET, 0, VM_READ, "%s", text);
+  if (status == CP_BLOCKED) race_blocked(q->race);
+  if (status == CP_DEAD) race_stop(q->race);
   *slot = outer;
   return status;
 }

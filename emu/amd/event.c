@@ -290,6 +290,7 @@ int amd_wait_events(struct amd_machine *m, void *arg) {
     while (*at != &w) at = &(*at)->next;
     *at = w.next;
     a->wait_result = state;
+    if (m->base.strict && state == KFD_WAIT_COMPLETE) race_interrupted();
     for (uint32_t i = 0; i < w.n && state == KFD_WAIT_COMPLETE; i++) {
       const struct amd_event *ev = w.slots[i].event;
       if (!w.slots[i].activated) continue;

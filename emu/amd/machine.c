@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#include "../watch.h"
 
 static struct amd_machine *machine_of(struct emu_machine *m) { return (struct amd_machine *)m; }
 static struct amd_file *file_of(struct emu_file *f) { return (struct amd_file *)f; }
@@ -61,12 +62,15 @@ static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
   return rc;
 }
 
-static void *map_page(struct amd_machine *m, int fd, size_t want, void *addr, size_t len, int prot, int flags) {
+static void *map_page(struct amd_machine *m, int fd, size_t want, void *addr, size_t len, int prot, int flags,
+                      void *doorbells) {
   if (len != want)
     return (void *)(intptr_t)emu_refuse(&m->base, -EINVAL, "mmap: this page of /dev/kfd has %zu bytes, not %zu", want,
                                         len);
   void *p = mmap(addr, len, prot, flags, fd, 0);
-  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+  if (p == MAP_FAILED) return (void *)(intptr_t)-errno;
+  if (m->base.strict && doorbells) watch_map(p, len, prot, doorbells, WATCH_DOORBELL);
+  return p;
 }
 
 static void *kfd_mmap(struct amd_machine *m, void *addr, size_t len, int prot, int flags, uint64_t off) {
@@ -75,8 +79,9 @@ static void *kfd_mmap(struct amd_machine *m, void *addr, size_t len, int prot, i
   if (type == KFD_MMAP_EVENTS) return amd_events_mmap(m, addr, len, prot, flags);
   if (!gpu || type == KFD_MMAP_RESERVED_MEM)
     return (void *)(intptr_t)emu_refuse(&m->base, -ENODEV, "mmap: /dev/kfd has nothing at offset 0x%" PRIx64, off);
-  if (type == KFD_MMAP_DOORBELL) return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags);
-  return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags);
+  if (type == KFD_MMAP_DOORBELL)
+    return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags, (void *)gpu->doorbells);
+  return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags, NULL);
 }
 
 static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int flags, off_t off) {

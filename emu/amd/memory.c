@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "../guard.h"
+#include "../watch.h"
 
 /* A client maps a buffer at the render node's offset (index + 1) << BO_OFFSET_SHIFT, which no heap is large enough to
  * overrun. */
@@ -69,11 +70,12 @@ static int place_user(struct amd_machine *m, struct amd_bo *bo, uint64_t address
   if (!address || address % AMD_PAGE || address + bo->size < address)
     return emu_refuse(&m->base, -EINVAL, "ALLOC_MEMORY_OF_GPU: user address 0x%" PRIx64 " is not page aligned",
                       address);
-  if (!user_pages(address, bo->size, bo->flags & KFD_MEM_WRITABLE))
+  void *user = (void *)(uintptr_t)address;
+  bo->host = m->base.strict ? watch_import(user, bo->size) : user;
+  if (bo->host == user && !user_pages(address, bo->size, bo->flags & KFD_MEM_WRITABLE))
     return emu_refuse(&m->base, -EFAULT,
                       "ALLOC_MEMORY_OF_GPU: user memory 0x%" PRIx64 "+0x%" PRIx64 " is not accessible", address,
                       bo->size);
-  bo->host = (uint8_t *)(uintptr_t)address;
   guard_arm(); /* the client may unmap it */
   return 0;
 }
@@ -236,5 +238,7 @@ void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, i
     rc = emu_refuse(&m->base, -EINVAL, "mmap: a buffer is mapped MAP_SHARED");
   if (rc || !bo || !bo->heap) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
-  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+  if (p == MAP_FAILED) return (void *)(intptr_t)-errno;
+  if (m->base.strict) watch_map(p, len, prot, bo->host + within, WATCH_MEMORY);
+  return p;
 }

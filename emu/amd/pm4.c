@@ -102,7 +102,7 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
     unsigned bytes = data == PM4_DATA_32 ? 4 : 8;
     void *at = cp_memory(q, "RELEASE_MEM", va, bytes, bytes, VM_WRITE);
     if (!at) return CP_DEAD;
-    race_release(q->race, at, value);
+    if (cp_release(q, at, value, false) != CP_DONE) return CP_DEAD;
     if (data == PM4_DATA_GPU_CLOCK || data == PM4_DATA_SYSTEM_CLOCK) value = amd_clock();
     if (bytes == 4)
       __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
@@ -110,8 +110,10 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
       __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
     amd_kick(q->gpu->machine);
   }
-  if (interrupt == PM4_INT_ONLY || interrupt == PM4_INT_AFTER_WRITE || interrupt == 4)
+  if (interrupt == PM4_INT_ONLY || interrupt == PM4_INT_AFTER_WRITE || interrupt == 4) {
+    race_interrupt(q->race);
     amd_events_interrupt(&q->gpu->machine->events, FIELD(RELEASE_MEM, INT_CTXID), 32);
+  }
   return CP_DONE;
 }
 
@@ -185,6 +187,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
   case PM4_COPY_MEMORY: {
     const void *at = cp_memory(q, "COPY_DATA", from, bytes, bytes, VM_READ);
     if (!at) return CP_DEAD;
+    cp_reads(q, at, bytes);
     value = bytes == 8 ? __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE)
                        : __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
     break;
@@ -201,7 +204,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
   if (dst != PM4_COPY_MEMORY) return BAD("not supported: COPY_DATA to DST_SEL %u", dst);
   void *at = cp_memory(q, "COPY_DATA", to, bytes, bytes, VM_WRITE);
   if (!at) return CP_DEAD;
-  race_release(q->race, at, value);
+  if (cp_release(q, at, value, true) != CP_DONE) return CP_DEAD;
   if (bytes == 8)
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
   else
@@ -226,7 +229,7 @@ static enum cp_status write_data(struct amd_queue *q, const uint32_t *p, uint32_
     }
     void *at = cp_memory(q, "WRITE_DATA", to + index * 4, 4, 4, VM_WRITE);
     if (!at) return CP_DEAD;
-    race_release(q->race, at, p[i]);
+    if (cp_release(q, at, p[i], true) != CP_DONE) return CP_DEAD;
     __atomic_store_n((uint32_t *)at, p[i], __ATOMIC_RELEASE);
   }
   amd_kick(q->gpu->machine);
@@ -241,7 +244,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (command > 3) return BAD("ATOMIC_MEM: command %u", command);
   void *at = cp_memory(q, "ATOMIC_MEM", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  race_release(q->race, at, 0); /* of no known value */
+  if (cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);
@@ -259,6 +262,7 @@ static enum cp_status cond_exec(struct amd_queue *q, const uint32_t *p, uint32_t
   if (!at) return CP_DEAD;
   if (count > l->end - l->pos)
     return BAD("COND_EXEC: %" PRIu64 " dwords reach beyond the %" PRIu64 " that follow", count, l->end - l->pos);
+  cp_reads(q, at, 4);
   if (!__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE)) cp_advance(q, count);
   return CP_DONE;
 }
@@ -283,6 +287,7 @@ static enum cp_status dispatch_indirect(struct amd_queue *q, const uint32_t *p, 
   const void *at = cp_memory(q, "DISPATCH_INDIRECT", ADDRESS(DISPATCH_INDIRECT, ADDR_LO, ADDR_HI), 12, 4, VM_READ);
   uint32_t dims[3];
   if (!at) return CP_DEAD;
+  cp_reads(q, at, sizeof dims);
   memcpy(dims, at, sizeof dims);
   return amd_dispatch(q, dims, FIELD(DISPATCH_INDIRECT, INITIATOR));
 }

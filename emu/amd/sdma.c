@@ -105,13 +105,14 @@ static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwo
   if (FIELD(FENCE, GPA) || FIELD(FENCE, CPV)) return BAD("not supported: FENCE with GPA or CPV");
   uint32_t *at = cp_memory(q, "FENCE", ADDRESS(FENCE, ADDR_LO, ADDR_HI), 4, 4, VM_WRITE);
   if (!at) return CP_DEAD;
-  race_release(q->race, at, FIELD(FENCE, DATA));
+  if (cp_release(q, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
   amd_kick(q->gpu->machine);
   return CP_DONE;
 }
 
 static enum cp_status trap(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
+  race_interrupt(q->race);
   amd_events_interrupt(&q->gpu->machine->events, FIELD(TRAP, INT_CONTEXT), SDMA_TRAP_INT_CONTEXT_WIDTH);
   return CP_DONE;
 }
@@ -139,6 +140,7 @@ static enum cp_status cond_exe(struct amd_queue *q, const uint32_t *p, uint32_t 
   if (!at) return CP_DEAD;
   if (count > l->end - l->pos)
     return BAD("COND_EXE: %" PRIu64 " dwords reach beyond the %" PRIu64 " that follow", count, l->end - l->pos);
+  cp_reads(q, at, 4);
   if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != FIELD(COND_EXE, REFERENCE)) cp_advance(q, count);
   return CP_DONE;
 }
@@ -150,7 +152,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (!cp_atomic_bytes(op, &bytes)) return BAD("not supported: ATOMIC operation 0x%x", op);
   void *at = cp_memory(q, "ATOMIC", ADDRESS(ATOMIC, ADDR_LO, ADDR_HI), bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  race_release(q->race, at, 0); /* of no known value */
+  if (cp_release(q, at, 0, false) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);
@@ -160,7 +162,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
 static enum cp_status timestamp(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   if (FIELD(TIMESTAMP_GLOBAL, CPV)) return BAD("not supported: TIMESTAMP with CPV");
   uint64_t *at = cp_memory(q, "TIMESTAMP", ADDRESS(TIMESTAMP_GLOBAL, ADDR_LO, ADDR_HI), 8, 8, VM_WRITE);
-  if (!at) return CP_DEAD;
+  if (!at || cp_release(q, at, 0, false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, amd_clock(), __ATOMIC_RELEASE);
   return CP_DONE;
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+#include "../watch.h"
 
 enum {
   MAX_FDS = 1 << 16,
@@ -150,6 +151,7 @@ static void make_machine(void) {
     dprintf(STDERR_FILENO, "doorbell emu: %s: %s\n", what, strerror(-rc));
     return;
   }
+  watch_never(); /* the program unmaps memory without telling us */
   rc = os_emulated(nvidia() ? "NV" : "AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
   if (rc) {
     print_line(NULL, err);

@@ -58,8 +58,10 @@ static enum nv_status inline_qmd_complete(struct nv_channel *ch, struct nv_objec
   uint32_t a = nv_reg(o, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A);
   uint64_t upper = o->group >= 2 ? BITS_GET(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_QMD_ADDRESS_SHIFTED8_UPPER, a) : a;
   uint64_t va = (upper << 32 | nv_reg(o, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_B)) << NV_PCAS_ADDRESS_SHIFT, bad = va;
-  if (!vm_write(ch->d.vm, va, ch->inline_qmd, 4 * qmd_words(nv_qmd_version(o)), &bad))
-    return nv_page_fault(ch, "LOAD_INLINE_QMD_DATA", bad, VM_WRITE);
+  race_task = race_front(ch->race);
+  bool written = vm_write(ch->d.vm, va, ch->inline_qmd, 4 * qmd_words(nv_qmd_version(o)), &bad);
+  race_task = NULL;
+  if (!written) return nv_page_fault(ch, "LOAD_INLINE_QMD_DATA", bad, VM_WRITE);
   return nv_qmd_schedule(ch, o, va);
 }
 

@@ -182,7 +182,10 @@ static void *channel_main(void *arg) {
     atomic_store(&ch->busy, true);
     if (atomic_load(&ch->group->scheduled)) status = nv_host_run(ch, RUN_BUDGET);
     atomic_store(&ch->busy, false);
-    if (status == NV_DEAD) break;
+    if (status == NV_DEAD) {
+      race_stop(ch->race);
+      break;
+    }
     uint64_t now = now_ns();
     if (before != ch->executed)
       active = now;
@@ -425,7 +428,11 @@ static void space_put(struct nv_engines *e, struct nv_space *s) {
 }
 
 static void channel_destroy(struct nv_channel *ch) {
-  for (unsigned i = 0; i < NV_OBJECTS; i++) free(ch->object[i]);
+  char text[8];
+  for (unsigned i = 0; i < NV_OBJECTS; i++) {
+    if (ch->object[i]) race_end(ch->object[i]->write.task, text, sizeof text); /* its data never came */
+    free(ch->object[i]);
+  }
   sm_core_free(ch->core);
   race_queue_free(ch->race);
   free(ch);

@@ -71,6 +71,7 @@ struct nv_inline_write {
   uint64_t va;
   uint32_t pitch, line, lines; /* bytes of a line, lines */
   uint64_t at, bytes;          /* of the data: arrived, wanted */
+  struct race_task *task;      /* NULL when the machine is not strict */
 };
 
 struct nv_channel;

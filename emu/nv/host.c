@@ -118,7 +118,11 @@ static enum nv_status gp_opcode(struct nv_channel *ch, uint32_t low, uint32_t hi
 
 /* Makes the next entry's segment the current one. */
 static enum nv_status next_entry(struct nv_channel *ch) {
-  if (ch->race && ch->get == ch->put_taken && atomic_load_explicit(&ch->put, memory_order_acquire) != ch->get) {
+  if (ch->race && ch->get == ch->put_taken) {
+    if (atomic_load_explicit(&ch->put, memory_order_acquire) == ch->get) {
+      race_idle(ch->race);
+      return NV_IDLE;
+    }
     ch->put_taken = (uint32_t)race_doorbell(ch->race);
     race_acquire(ch->race);
   }
@@ -197,6 +201,8 @@ static enum nv_status step(struct nv_channel *ch) {
   uint64_t va = ch->segment_va + 4ull * ch->segment_at;
   const uint32_t *at = vm_translate(ch->d.vm, &ch->fetch, va, 4, VM_READ);
   if (!at) return nv_page_fault(ch, "the host engine's fetch of a pushbuffer", va, VM_READ);
+  struct race_task *front = race_front(ch->race);
+  if (front) race_touched(front, at, 4, VM_READ);
   uint32_t word = __atomic_load_n(at, __ATOMIC_RELAXED);
   enum nv_status status;
   if (!ch->left) {
@@ -233,7 +239,9 @@ enum nv_status nv_host_run(struct nv_channel *ch, uint64_t budget) {
                  guard.access & VM_WRITE ? "channel writes" : "channel reads", guard.address);
   }
   *slot = &guard;
-  enum nv_status status = run(ch, budget);
+  char text[400];
+  enum nv_status status = race_clean(ch->race, text, sizeof text) ? run(ch, budget) : nv_bad(ch, "%s", text);
+  if (status == NV_BLOCKED) race_blocked(ch->race);
   *slot = outer;
   return status;
 }

@@ -9,7 +9,10 @@
 /* The release that LAUNCH_DMA asks for, when all data has arrived. */
 static enum nv_status complete(struct nv_channel *ch, struct nv_object *o) {
   uint32_t launch = nv_reg(o, NV_COMPUTE_LAUNCH_DMA);
+  struct race_task *task = o->write.task;
+  o->write.task = NULL;
   nv_released();
+  if (nv_task_end(ch, task) != NV_DONE) return NV_DEAD;
   if (FIELD(LAUNCH_DMA, COMPLETION_TYPE) != NV_I2M_RELEASE_SEMAPHORE) return NV_DONE;
   struct nv_semaphore s = {
       .what = "LAUNCH_DMA's semaphore",
@@ -36,6 +39,7 @@ enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint
       .pitch = nv_reg(o, NV_COMPUTE_PITCH_OUT),
       .line = nv_reg(o, NV_COMPUTE_LINE_LENGTH_IN),
       .lines = nv_reg(o, NV_COMPUTE_LINE_COUNT),
+      .task = race_begin(ch->race, "LOAD_INLINE_DATA"),
   };
   w->bytes = (uint64_t)w->line * w->lines;
   if (w->lines > 1 && w->line % 4)
@@ -49,12 +53,15 @@ enum nv_status nv_inline_data(struct nv_channel *ch, struct nv_object *o, uint32
   uint64_t line = w->at / w->line, column = w->at % w->line, va = w->va + line * w->pitch + column;
   uint64_t n = w->line - column < 4 ? w->line - column : 4;
   void *at = vm_translate(ch->d.vm, &ch->data, va, n, VM_WRITE);
+  uint64_t bad = va;
+  race_task = w->task;
   if (at) {
+    race_touch(at, n, VM_WRITE);
     memcpy(at, &value, n);
-  } else {
-    uint64_t bad = va;
-    if (!vm_write(ch->d.vm, va, &value, n, &bad)) return nv_page_fault(ch, "LOAD_INLINE_DATA", bad, VM_WRITE);
   }
+  bool written = at || vm_write(ch->d.vm, va, &value, n, &bad);
+  race_task = NULL;
+  if (!written) return nv_page_fault(ch, "LOAD_INLINE_DATA", bad, VM_WRITE);
   w->at += n;
   return w->at == w->bytes ? complete(ch, o) : NV_DONE;
 }

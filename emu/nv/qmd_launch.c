@@ -66,8 +66,10 @@ static enum nv_status refuse(struct launch *l, const char *format, ...) {
 
 static enum nv_status load(struct launch *l) {
   uint64_t bad = l->va;
-  if (!vm_read(l->ch->d.vm, l->va, l->q, 4 * qmd_words(l->v), &bad))
-    return nv_page_fault(l->ch, "the scheduler's fetch of a QMD", bad, VM_READ);
+  race_task = race_front(l->ch->race);
+  bool read = vm_read(l->ch->d.vm, l->va, l->q, 4 * qmd_words(l->v), &bad);
+  race_task = NULL;
+  if (!read) return nv_page_fault(l->ch, "the scheduler's fetch of a QMD", bad, VM_READ);
   return NV_DONE;
 }
 

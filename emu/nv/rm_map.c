@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include "../watch.h"
 #include "nv.h"
 
 /* ---- CPU ---- */
@@ -109,7 +110,11 @@ void *nv_rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int fla
     rc = emu_refuse(&m->base, -EACCES, "mmap: MAP_MEMORY was for reading");
   if (rc || !mem || !len) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, mem->fd, (off_t)(mem->offset + file->map_offset));
-  return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;
+  if (p == MAP_FAILED) return (void *)(intptr_t)-errno;
+  if (m->base.strict)
+    watch_map(p, len, prot, mem->host + file->map_offset,
+              mem->place == RM_PLACE_REGISTERS ? WATCH_DOORBELL : WATCH_MEMORY);
+  return p;
 }
 
 /* ---- GPU ---- */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../guard.h"
+#include "../watch.h"
 #include "nv.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)
@@ -184,16 +185,15 @@ uint32_t nv_rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
     return RM_REFUSE(m, RM_INVALID_FLAGS, "RM_ALLOC_MEMORY: flags 0x%x", p->flags);
   if (!p->object) return RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "RM_ALLOC_MEMORY: the caller chooses the handle");
   bool read_only = p->flags & (USER_READ_ONLY | DEVICE_READ_ONLY);
-  if (!user_pages(p->memory, p->limit + 1, !read_only))
+  void *user = (void *)(uintptr_t)p->memory;
+  uint8_t *host = m->base.strict ? watch_import(user, p->limit + 1) : user;
+  if (host == user && !user_pages(p->memory, p->limit + 1, !read_only))
     return RM_REFUSE(m, RM_INVALID_ADDRESS, "RM_ALLOC_MEMORY: 0x%" PRIx64 "+0x%" PRIx64 " is not accessible", p->memory,
                      p->limit + 1);
   uint32_t status = nv_rm_object_new(c, p->root, p->parent, p->object, nv_rm_type_find(p->class), &o);
   if (status) return status;
-  o->memory.memory = memory_new((struct rm_memory){.place = RM_PLACE_USER,
-                                                   .size = p->limit + 1,
-                                                   .host = (uint8_t *)(uintptr_t)p->memory,
-                                                   .fd = -1,
-                                                   .read_only = read_only});
+  o->memory.memory = memory_new(
+      (struct rm_memory){.place = RM_PLACE_USER, .size = p->limit + 1, .host = host, .fd = -1, .read_only = read_only});
   if (!o->memory.memory) {
     nv_rm_object_delete(m, o);
     return RM_NO_MEMORY;

@@ -37,7 +37,9 @@ enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semap
   uint64_t size = s->timestamp ? 16 : s->wide ? 8 : 4;
   uint64_t *at = nv_memory(ch, s->what, s->va, size, size, s->reduction ? VM_READ | VM_WRITE : VM_WRITE);
   if (!at) return NV_DEAD;
-  if (!s->early) race_release(ch->race, at, s->reduction ? 0 : s->payload);
+  char text[400];
+  if (!race_release(ch->race, at, s->reduction ? 0 : s->payload, s->early, text, sizeof text))
+    return nv_bad(ch, "%s", text);
   if (s->timestamp) __atomic_store_n(at + 1, nv_engines_time(ch->e), __ATOMIC_RELAXED);
   if (s->reduction)
     s->wide ? reduce64(at, s) : reduce32((uint32_t *)(void *)at, s);

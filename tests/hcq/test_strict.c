@@ -1,5 +1,6 @@
-/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race. */
-#include "hcq/hcq.h"
+/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race; so is one
+ * whose host does not wait. */
+#include "hcq/backend.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,13 +23,19 @@ static const struct machine {
 enum { NOTHING, BARRIER, COPY_WAITS, COMPUTE_WAITS, LEFT_OUT };
 static const char *const left_out[LEFT_OUT] = {"nothing", "the barrier", "the copy's wait", "the last kernel's wait"};
 
-/* 0, or what waiting for the end returns. */
-static int run(const struct machine *m, bool two_gpus, int without) {
+static const void *read_image(const struct machine *m, size_t *size) {
   static char image[1 << 20];
   FILE *f = fopen(m->file, "rb");
   assert_non_null(f);
-  size_t size = fread(image, 1, sizeof image, f);
+  *size = fread(image, 1, sizeof image, f);
   fclose(f);
+  return image;
+}
+
+/* 0, or what waiting for the end returns. */
+static int run(const struct machine *m, bool two_gpus, int without) {
+  size_t size;
+  const void *image = read_image(m, &size);
   char second[64];
   snprintf(second, sizeof second, "%s:1", m->name);
   db_device *dev = db_open(m->name), *other = two_gpus ? db_open(second) : dev ? db_device_retain(dev) : NULL;
@@ -89,11 +96,8 @@ static int run(const struct machine *m, bool two_gpus, int without) {
 
 /* The same between two compute queues: y0 += x on the first, y1 += y0 on another one, whose wait is left out or not. */
 static int run_on_two(const struct machine *m, bool waits) {
-  static char image[1 << 20];
-  FILE *f = fopen(m->file, "rb");
-  assert_non_null(f);
-  size_t size = fread(image, 1, sizeof image, f);
-  fclose(f);
+  size_t size;
+  const void *image = read_image(m, &size);
   db_device *dev = db_open(m->name);
   db_program *saxpy = db_program_load(dev, image, size, "saxpy", NULL, 0);
   if (!saxpy) fail_msg("%s", db_error());
@@ -143,16 +147,78 @@ static void each_wait_is_needed(void **state) {
       }
 }
 
+/* ---- the host ---- */
+
+/* What the host does while a kernel does y += x. */
+enum mistake { WAITS, READS_EARLY, WRITES_INPUT, REUSES_WORDS, MISTAKES };
+static const char *const mistakes[MISTAKES] = {"nothing", "reads the result", "writes an input",
+                                               "writes the words of a recording"};
+
+static int host_at_work(const struct machine *m, enum mistake mistake) {
+  char said[1024] = "";
+  size_t size;
+  const void *image = read_image(m, &size);
+  db_device *dev = db_open(m->name);
+  if (!dev) fail_msg("%s", db_error());
+  db_program *saxpy = db_program_load(dev, image, size, "saxpy", NULL, 0);
+  if (!saxpy) fail_msg("%s", db_error());
+  db_buffer *x = db_alloc(dev, N * 4, DB_BUFFER_HOST), *y = db_alloc(dev, N * 4, DB_BUFFER_HOST);
+  volatile float *hx = db_buffer_host(x), *hy = db_buffer_host(y);
+  for (int i = 0; i < N; i++) hx[i] = (float)i, hy[i] = 0;
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  const uint32_t grid[3] = {(N + 63) / 64, 1, 1}, block[3] = {64, 1, 1};
+  float one = 1;
+  struct db_arg args[] = {{.buffer = y}, {.buffer = x}, {.data = &one}, {.bits = N}};
+  OK(db_queue_memory_barrier(q));
+  OK(db_queue_exec(q, saxpy, args, 4, grid, block));
+  db_recording *r = db_queue_bind(q);
+  uint64_t when;
+  int err = 0;
+  /* What was told too late for one run is told in the next one. */
+  for (int runs = 1; runs <= 20 && !err; runs++) {
+    OK(db_recording_submit(r, &when));
+    volatile uint32_t *words = (uint32_t *)(void *)r->memory->host;
+    float early = 0;
+    if (mistake == READS_EARLY) early = hy[N - 1];
+    if (mistake == WRITES_INPUT) hx[N / 2] = (float)(N / 2);
+    if (mistake == REUSES_WORDS) words[1] = words[1];
+    (void)early;
+    err = db_wait(db_queue_timeline(q), when, 20 * SECOND);
+    if (!err)
+      for (int i = 0; i < N; i++) assert_float_equal(hy[i], (float)(runs * i), 0);
+    if (!err && mistake == WAITS && runs == 3) break;
+    /* By then the queue has looked whether anything is to be told. */
+    if (!err) err = db_device_synchronize(dev, 20 * SECOND);
+  }
+  if (err) snprintf(said, sizeof said, "%s", db_error());
+  db_recording_release(r);
+  db_queue_release(q);
+  db_buffer_release(x);
+  db_buffer_release(y);
+  db_program_release(saxpy);
+  db_close(dev);
+  if (err && (!strstr(said, "data race: ") || !strstr(said, "the host"))) fail_msg("%s", said);
+  return err;
+}
+
+static void the_host_is_seen(void **state) {
+  for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
+    for (int i = 0; i < MISTAKES; i++) {
+      int err = host_at_work(&machines[m], (enum mistake)i);
+      if (err != (i == WAITS ? 0 : -EIO)) fail_msg("%s: a host that %s: %d", machines[m].name, mistakes[i], err);
+    }
+}
+
 static void the_variable_is_checked(void **state) {
   setenv("EMU_STRICT", "yes", 1);
   assert_null(db_open("EMU+AMD:gfx1100"));
-  assert_non_null(strstr(db_error(), "EMU_STRICT is \"yes\"; it can be 0 or 1"));
+  assert_non_null(strstr(db_error(), "EMU_STRICT is \"yes\"; it can be 0, 1, or another number"));
   setenv("EMU_STRICT", "1", 1);
 }
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
-                                     cmocka_unit_test(the_variable_is_checked)};
+                                     cmocka_unit_test(the_host_is_seen), cmocka_unit_test(the_variable_is_checked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

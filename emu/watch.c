@@ -1,0 +1,338 @@
+/* Page protection of what clients have mapped, and the signal handlers that see their accesses. */
+#define _GNU_SOURCE
+#include "watch.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include "guard.h"
+#include "race.h"
+
+#if defined(__x86_64__)
+
+enum {
+  PAGE = 4096,
+  STEP_PAGES = 20, /* that one instruction can touch: a gather has 16 addresses */
+  HOT = 1024,      /* pages whose accesses are counted, */
+  HOT_MOST = 32,   /* and how many of each are looked at between two submissions */
+  TRAP_FLAG = 0x100,
+  DIRECTION_FLAG = 0x400,
+};
+
+struct mapping {
+  uintptr_t at, end, alias;
+  int prot;
+  enum watch_kind kind;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mapping *maps; /* by address, disjoint */
+static size_t nmaps, cap;
+static bool closed, never, forks;
+/* Pages left open until the next submission, and accesses so far. */
+static struct hot {
+  uintptr_t page;
+  unsigned n;
+} hot[HOT];
+static bool any_hot;
+
+/* The instruction that a thread makes with pages open. */
+struct step {
+  bool on, trap_was_blocked;
+  unsigned n;
+  struct {
+    uintptr_t at;
+    struct mapping map;
+    bool write, keep;
+  } page[STEP_PAGES];
+};
+static __thread struct step step __attribute__((tls_model("initial-exec")));
+
+static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
+
+/* ---- mappings ---- */
+
+static void protect(const struct mapping *m, bool shut) {
+  mprotect((void *)m->at, m->end - m->at, shut ? PROT_NONE : m->prot);
+}
+
+static struct mapping *find(uintptr_t at) {
+  size_t lo = 0, hi = nmaps;
+  while (lo < hi) {
+    size_t mid = (lo + hi) / 2;
+    if (maps[mid].end <= at)
+      lo = mid + 1;
+    else
+      hi = mid;
+  }
+  return lo < nmaps && maps[lo].at <= at ? &maps[lo] : NULL;
+}
+
+static bool insert(struct mapping m) {
+  if (nmaps == cap) {
+    size_t more = cap ? 2 * cap : 1024;
+    void *p = mmap(NULL, more * sizeof *maps, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    if (maps) {
+      memcpy(p, maps, nmaps * sizeof *maps);
+      munmap(maps, cap * sizeof *maps);
+    }
+    maps = p;
+    cap = more;
+  }
+  size_t i = nmaps;
+  while (i && maps[i - 1].at > m.at) i--;
+  memmove(&maps[i + 1], &maps[i], (nmaps++ - i) * sizeof *maps);
+  maps[i] = m;
+  return true;
+}
+
+static void forget(uintptr_t at, uintptr_t end) {
+  for (size_t i = 0; i < nmaps;) {
+    struct mapping m = maps[i];
+    if (m.end <= at || m.at >= end) {
+      i++;
+      continue;
+    }
+    memmove(&maps[i], &maps[i + 1], (--nmaps - i) * sizeof *maps);
+    struct mapping parts[3] = {m, m, m};
+    parts[0].end = parts[1].at = m.at > at ? m.at : at;
+    parts[1].end = parts[2].at = m.end < end ? m.end : end;
+    parts[2].alias += parts[2].at - m.at;
+    protect(&parts[1], false);
+    /* Where one does not fit any more, its part stays open and unseen. */
+    for (unsigned k = 0; k < 3; k += 2)
+      if (parts[k].at < parts[k].end && !insert(parts[k])) protect(&parts[k], false);
+    i = 0;
+  }
+}
+
+/* A child has none of the queues. */
+static void forked(void) {
+  pthread_mutex_init(&lock, NULL);
+  for (size_t i = 0; i < nmaps; i++) protect(&maps[i], false);
+  nmaps = 0;
+  closed = false;
+  race_forked();
+}
+
+static bool on_signal(int sig, siginfo_t *info, void *context);
+
+void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind) {
+  uintptr_t first = (uintptr_t)at, end = page_of(first + len + PAGE - 1);
+  guard_watch(on_signal);
+  pthread_mutex_lock(&lock);
+  if (!never) {
+    struct mapping m = {first, end, (uintptr_t)alias, prot, kind};
+    forget(first, end);
+    if (insert(m) && (closed || kind == WATCH_DOORBELL)) protect(&m, true);
+    if (!forks) forks = !pthread_atfork(NULL, NULL, forked);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void watch_unmap(void *at, size_t len) {
+  pthread_mutex_lock(&lock);
+  forget((uintptr_t)at, page_of((uintptr_t)at + len + PAGE - 1));
+  pthread_mutex_unlock(&lock);
+}
+
+/* The emulator's view of what a client has mapped there in one piece, or NULL. */
+static void *alias_of(const void *at, size_t len) {
+  pthread_mutex_lock(&lock);
+  const struct mapping *m = find((uintptr_t)at);
+  void *alias = m && len <= m->end - (uintptr_t)at ? (void *)(m->alias + ((uintptr_t)at - m->at)) : NULL;
+  pthread_mutex_unlock(&lock);
+  return alias;
+}
+
+void *watch_import(void *at, size_t len) {
+  void *alias = alias_of(at, len);
+  if (!alias) watch_unmap(at, len); /* parts of it may be */
+  return alias ? alias : at;
+}
+
+bool watch_covers(const void *alias) {
+  uintptr_t at = (uintptr_t)alias;
+  bool covers = false;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < nmaps && !covers; i++) covers = at - maps[i].alias < maps[i].end - maps[i].at;
+  pthread_mutex_unlock(&lock);
+  return covers;
+}
+
+void watch_never(void) {
+  pthread_mutex_lock(&lock);
+  never = true;
+  pthread_mutex_unlock(&lock);
+}
+
+static void close_all(void) {
+  for (size_t i = 0; i < nmaps; i++)
+    if (maps[i].kind == WATCH_MEMORY) protect(&maps[i], true);
+}
+
+void watch_close(void) {
+  pthread_mutex_lock(&lock);
+  if (!closed) {
+    closed = true;
+    close_all();
+  } else if (any_hot) {
+    for (unsigned i = 0; i < HOT; i++)
+      if (hot[i].n >= HOT_MOST && find(hot[i].page)) mprotect((void *)hot[i].page, PAGE, PROT_NONE);
+  }
+  if (any_hot) memset(hot, 0, sizeof hot);
+  any_hot = false;
+  pthread_mutex_unlock(&lock);
+}
+
+void watch_open(void) {
+  pthread_mutex_lock(&lock);
+  closed = false;
+  for (size_t i = 0; i < nmaps; i++)
+    if (maps[i].kind == WATCH_MEMORY) protect(&maps[i], false);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Counts an access to a page without signals; true when the page has had enough of them. */
+static bool often(uintptr_t page) {
+  struct hot *h = &hot[page / PAGE % HOT];
+  if (h->page != page && h->n >= HOT_MOST) return false; /* that one is open */
+  if (h->page != page) *h = (struct hot){page, 0};
+  any_hot = true;
+  return ++h->n >= HOT_MOST;
+}
+
+/* ---- string instructions: one fault for all of it ---- */
+
+/* Memory at `at` as the handler can reach it, and how much of n bytes is there. */
+static void *reach(uintptr_t at, size_t *n) {
+  size_t rest = PAGE - at % PAGE;
+  if (*n > rest) *n = rest;
+  void *alias = alias_of((void *)at, 1);
+  return alias ? alias : (void *)at;
+}
+
+static void note_all(uintptr_t at, size_t n, unsigned access, uintptr_t pc) {
+  while (n) {
+    size_t part = PAGE - at % PAGE < n ? PAGE - at % PAGE : n;
+    void *alias = alias_of((void *)at, 1);
+    if (alias) race_host_touches(alias, part, access, pc);
+    at += part, n -= part;
+  }
+}
+
+/* REP MOVS and REP STOS would be a step a byte: makes all of them here. False for any other instruction. */
+static bool string_op(ucontext_t *uc) {
+  greg_t *r = uc->uc_mcontext.gregs;
+  const uint8_t *p = (const uint8_t *)r[REG_RIP];
+  bool rep = false, wide = false, half = false;
+  for (;; p++) {
+    if (*p == 0xf3 || *p == 0xf2)
+      rep = true;
+    else if (*p == 0x66)
+      half = true;
+    else
+      break;
+  }
+  if ((*p & 0xf0) == 0x40) wide = *p++ & 8;
+  bool move = (*p & 0xfe) == 0xa4, fill = (*p & 0xfe) == 0xaa;
+  if (!rep || !(move || fill) || r[REG_EFL] & DIRECTION_FLAG) return false;
+  size_t unit = !(*p & 1) ? 1 : wide ? 8 : half ? 2 : 4, left = (size_t)r[REG_RCX] * unit;
+  uintptr_t dst = (uintptr_t)r[REG_RDI], src = (uintptr_t)r[REG_RSI], pc = (uintptr_t)r[REG_RIP];
+  uint64_t value = (uint64_t)r[REG_RAX];
+  if (move) note_all(src, left, VM_READ, pc);
+  note_all(dst, left, VM_WRITE, pc);
+  bool overlap = move && dst - src < left;
+  r[REG_RIP] = (greg_t)(p + 1);
+  r[REG_RDI] += (greg_t)left;
+  if (move) r[REG_RSI] += (greg_t)left;
+  r[REG_RCX] = 0;
+  for (size_t done = 0, n; left; left -= n, done += n) {
+    n = overlap && left ? 1 : left;
+    uint8_t *to = reach(dst + done, &n);
+    if (move) {
+      const uint8_t *from = reach(src + done, &n);
+      memcpy(to, from, n);
+    } else
+      for (size_t i = 0; i < n; i++) to[i] = (uint8_t)(value >> 8 * ((done + i) % unit));
+  }
+  return true;
+}
+
+/* ---- single instructions ---- */
+
+static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
+  uintptr_t at = (uintptr_t)info->si_addr, page = page_of(at);
+  bool write = uc->uc_mcontext.gregs[REG_ERR] & 2;
+  if (info->si_code != SEGV_ACCERR) return false;
+  pthread_mutex_lock(&lock);
+  const struct mapping *found = find(at);
+  struct mapping m = found ? *found : (struct mapping){0};
+  bool shut = closed || m.kind == WATCH_DOORBELL;
+  pthread_mutex_unlock(&lock);
+  if (!found || !(m.prot & (write ? PROT_WRITE : PROT_READ))) return false;
+  if (!shut) { /* opened meanwhile */
+    mprotect((void *)page, PAGE, m.prot);
+    return true;
+  }
+  if (m.kind == WATCH_MEMORY && !step.on && string_op(uc)) return true;
+  void *alias = (void *)(m.alias + (at - m.at));
+  uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
+  bool alone = m.kind == WATCH_MEMORY && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
+  unsigned i = 0;
+  if (!step.on) step.n = 0;
+  while (i < step.n && page_of(step.page[i].at) != page) i++;
+  if (i == STEP_PAGES) return false;
+  if (i == step.n) step.n++;
+  pthread_mutex_lock(&lock);
+  bool keep = alone && often(page);
+  pthread_mutex_unlock(&lock);
+  step.page[i].at = at, step.page[i].map = m, step.page[i].write = write, step.page[i].keep = keep;
+  mprotect((void *)page, PAGE, m.prot);
+  if (!step.on) step.trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP);
+  sigdelset(&uc->uc_sigmask, SIGTRAP);
+  uc->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+  step.on = true;
+  return true;
+}
+
+static bool on_trap(ucontext_t *uc) {
+  if (!step.on) return false;
+  uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+  if (step.trap_was_blocked) sigaddset(&uc->uc_sigmask, SIGTRAP);
+  step.on = false;
+  for (unsigned i = 0; i < step.n; i++) {
+    const struct mapping *m = &step.page[i].map;
+    uintptr_t at = step.page[i].at;
+    pthread_mutex_lock(&lock);
+    const struct mapping *now = find(at);
+    if (now && !step.page[i].keep && (closed || m->kind == WATCH_DOORBELL))
+      mprotect((void *)page_of(at), PAGE, PROT_NONE);
+    pthread_mutex_unlock(&lock);
+    if (m->kind == WATCH_DOORBELL && step.page[i].write)
+      race_host_rang();
+    else if (m->kind == WATCH_MEMORY && !step.page[i].write)
+      race_host_loaded((void *)(m->alias + (at - m->at)));
+  }
+  return true;
+}
+
+static bool on_signal(int sig, siginfo_t *info, void *context) {
+  if (sig == SIGTRAP) return on_trap(context);
+  return sig == SIGSEGV && on_fault(info, context);
+}
+
+#else /* no single steps for a program: nothing is seen, and signals count as loaded when they are stored */
+
+void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind) {}
+void watch_unmap(void *at, size_t len) {}
+void *watch_import(void *at, size_t len) { return at; }
+bool watch_covers(const void *alias) { return false; }
+void watch_never(void) {}
+void watch_close(void) {}
+void watch_open(void) {}
+
+#endif
