@@ -80,9 +80,26 @@ static int emulated_ioctl(struct os *os, int fd, unsigned long request, void *ar
   return rc;
 }
 
+/* Memory of nobody's file that clients bring to GPUs: strict machines give it one, to have a view of their own. */
+static void *shared_memory(void *addr, size_t len, int prot, int flags) {
+  int fd = memfd_create("shared", MFD_CLOEXEC), err = 0;
+  void *p = MAP_FAILED, *alias = MAP_FAILED;
+  if (fd < 0 || ftruncate(fd, (off_t)len) ||
+      (alias = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED ||
+      (p = mmap(addr, len, prot, flags & ~MAP_ANONYMOUS, fd, 0)) == MAP_FAILED)
+    err = -errno;
+  if (fd >= 0) close(fd);
+  if (err && alias != MAP_FAILED) munmap(alias, len);
+  if (err) return (void *)(intptr_t)err;
+  watch_map(p, len, prot, alias, WATCH_OWN);
+  return p;
+}
+
 static void *emulated_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   struct emu_machine *m = machine_of(os);
   if (m->strict && flags & MAP_FIXED) watch_unmap(addr, len);
+  if (m->strict && (flags & (MAP_ANONYMOUS | MAP_SHARED)) == (MAP_ANONYMOUS | MAP_SHARED))
+    return shared_memory(addr, len, prot, flags);
   if (flags & MAP_ANONYMOUS) {
     void *p = mmap(addr, len, prot, flags, -1, 0);
     return p == MAP_FAILED ? (void *)(intptr_t)-errno : p;

@@ -13,7 +13,8 @@
 enum {
   VALUES = 32, /* of a signal that are remembered */
   SIGNAL_BITS = 14,
-  WINDOW_NS = 1000000, /* work submitted within it is under way at the same time */
+  WINDOW_NS = 1000000, /* the host has to do nothing for so long before what it submitted starts, */
+  HELD_NS = 20000000,  /* which it does after so long in any case */
   TURN_NS = 10000000,  /* no queue is held back for longer */
   REARM_POLLS = 64,
 };
@@ -53,7 +54,7 @@ bool race_wanted(bool *strict, char *err, size_t errcap) {
   return false;
 }
 
-static uint64_t now_ns(void) {
+uint64_t race_now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -82,7 +83,8 @@ static void notice(struct race_queue *q) {
   uint64_t value = q->dead ? q->noticed : q->rung(q->ctx);
   struct notice *n = value == q->noticed ? NULL : race_block(), **last = &q->notices;
   if (!n) return;
-  *n = (struct notice){.value = q->noticed = value, .time_ns = now_ns(), .known = race_world.host};
+  race_world.busy_ns = race_now_ns();
+  *n = (struct notice){.value = q->noticed = value, .time_ns = race_world.busy_ns, .known = race_world.host};
   n->known.at[RACE_HOST] = race_world.epoch++;
   while (*last) last = &(*last)->next;
   *last = n;
@@ -220,7 +222,7 @@ uint64_t race_doorbell(struct race_queue *q) {
   LOCK();
   notice(q);
   struct notice *n = q->notices;
-  uint64_t start = n ? n->time_ns + WINDOW_NS : 0, now = n ? now_ns() : 0;
+  uint64_t latest = n ? n->time_ns + HELD_NS : 0;
   if (n) {
     q->notices = n->next;
     q->taken = n->value;
@@ -231,8 +233,17 @@ uint64_t race_doorbell(struct race_queue *q) {
   }
   UNLOCK();
   if (!n) return q->taken;
-  if (now < start) nanosleep(&(struct timespec){.tv_nsec = (long)(start - now)}, NULL);
   LOCK();
+  q->held = true;
+  for (;;) {
+    uint64_t now = race_now_ns(), start = race_world.busy_ns + WINDOW_NS;
+    if (start > latest) start = latest;
+    if (now >= start) break;
+    UNLOCK();
+    nanosleep(&(struct timespec){.tv_nsec = (long)(start - now)}, NULL);
+    LOCK();
+  }
+  q->held = false;
   q->rank = rank_of(q);
   turn(q);
   UNLOCK();
@@ -392,7 +403,7 @@ bool race_host_signal(const void *at, unsigned access) {
 static bool nearly_at_rest(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
-    if (q && !q->dead && (q->notices || q->blocked || race_world.host.at[i] < q->worked)) return false;
+    if (q && !q->dead && (q->notices || q->held || q->blocked || race_world.host.at[i] < q->worked)) return false;
   }
   return race_world.active;
 }
@@ -406,7 +417,7 @@ void race_host_loaded(const void *at) {
     rest();
   }
   /* So that memory is open when the host goes on, for system calls too. */
-  for (uint64_t until = told ? now_ns() + WINDOW_NS : 0; until && nearly_at_rest() && now_ns() < until;) {
+  for (uint64_t until = told ? race_now_ns() + WINDOW_NS : 0; until && nearly_at_rest() && race_now_ns() < until;) {
     UNLOCK();
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     LOCK();

@@ -11,8 +11,8 @@
  * watch.h says how its loads and stores are seen. While nothing is under way that the host does not know the end of, all
  * that it does comes before what it submits next, and nothing needs to be looked at.
  *
- * A queue that finds new work waits a little before it starts, so that what the host submits at once to several queues
- * is under way at the same time; then they take turns: with EMU_STRICT=1 what was submitted last goes first as far as
+ * A queue that finds new work waits until the host has nothing more to do for a little while before it starts, so that
+ * what the host submits at once to several queues is under way at the same time; then they take turns: with EMU_STRICT=1 what was submitted last goes first as far as
  * its waits allow, and other numbers are seeds of other orders.
  *
  * Signals of memory that the host's loads are not seen of count as loaded when they are stored: fewer races are found,

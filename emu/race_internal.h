@@ -37,6 +37,7 @@ struct race_queue {
   uint64_t rank;   /* among queues with work: the highest goes first */
   struct race_task *front;
   bool resting;         /* all that it noticed is done */
+  bool held;            /* before it starts, see race_doorbell */
   bool blocked;         /* on a signal */
   bool dead;            /* see race_stop */
   unsigned polls;       /* in vain */
@@ -75,6 +76,7 @@ extern struct race_world {
   struct clock host;      /* what the host has been told of */
   struct clock published; /* of all releases */
   uint64_t epoch;         /* the number of what the host does now */
+  uint64_t busy_ns;       /* when the host was last seen to do anything but wait */
   bool active;            /* something is under way that the host does not know the end of */
 } race_world;
 
@@ -86,6 +88,7 @@ static inline unsigned race_bucket(uintptr_t key, unsigned bits) {
   return (unsigned)(key * 0x9e3779b97f4a7c15ull >> (64 - bits));
 }
 
+uint64_t race_now_ns(void);
 /* A zeroed block, of a touched's size at most; from the kernel, so that signal handlers can. */
 void *race_block(void);
 void race_block_free(void *block);

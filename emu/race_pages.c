@@ -264,6 +264,7 @@ void race_front_end(struct race_queue *q) {
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) {
   LOCK();
   bool alone = true;
+  uint64_t now_ns = race_now_ns();
   for (uintptr_t a = (uintptr_t)at, end = a + n; a < end && race_world.active;) {
     uintptr_t page = a & ~(uintptr_t)(RACE_PAGE - 1), stop = page + RACE_PAGE < end ? page + RACE_PAGE : end;
     alone &= !race_signals_near((const void *)a);
@@ -271,6 +272,7 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
       a = stop;
       continue;
     }
+    race_world.busy_ns = now_ns;
     struct touched now = {.page = page, .by = &host, .number = race_world.epoch, .pc = pc}, *mine = NULL;
     mark(bits_of(&now, access), (unsigned)(a - page), (unsigned)(stop - a));
     for (struct touched *old = *bucket_of(page); old; old = old->next) {

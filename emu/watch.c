@@ -102,6 +102,8 @@ static void forget(uintptr_t at, uintptr_t end) {
     parts[1].end = parts[2].at = m.end < end ? m.end : end;
     parts[2].alias += parts[2].at - m.at;
     protect(&parts[1], false);
+    parts[1].alias += parts[1].at - m.at;
+    if (m.kind == WATCH_OWN) munmap((void *)parts[1].alias, parts[1].end - parts[1].at);
     /* Where one does not fit any more, its part stays open and unseen. */
     for (unsigned k = 0; k < 3; k += 2)
       if (parts[k].at < parts[k].end && !insert(parts[k])) protect(&parts[k], false);
@@ -124,6 +126,7 @@ void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind
   uintptr_t first = (uintptr_t)at, end = page_of(first + len + PAGE - 1);
   guard_watch(on_signal);
   pthread_mutex_lock(&lock);
+  if (never && kind == WATCH_OWN) munmap(alias, len);
   if (!never) {
     struct mapping m = {first, end, (uintptr_t)alias, prot, kind};
     forget(first, end);
@@ -171,7 +174,7 @@ void watch_never(void) {
 
 static void close_all(void) {
   for (size_t i = 0; i < nmaps; i++)
-    if (maps[i].kind == WATCH_MEMORY) protect(&maps[i], true);
+    if (maps[i].kind != WATCH_DOORBELL) protect(&maps[i], true);
 }
 
 void watch_close(void) {
@@ -192,7 +195,7 @@ void watch_open(void) {
   pthread_mutex_lock(&lock);
   closed = false;
   for (size_t i = 0; i < nmaps; i++)
-    if (maps[i].kind == WATCH_MEMORY) protect(&maps[i], false);
+    if (maps[i].kind != WATCH_DOORBELL) protect(&maps[i], false);
   pthread_mutex_unlock(&lock);
 }
 
@@ -278,10 +281,10 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
     mprotect((void *)page, PAGE, m.prot);
     return true;
   }
-  if (m.kind == WATCH_MEMORY && !step.on && string_op(uc)) return true;
+  if (m.kind != WATCH_DOORBELL && !step.on && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
-  bool alone = m.kind == WATCH_MEMORY && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
+  bool alone = m.kind != WATCH_DOORBELL && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
   unsigned i = 0;
   if (!step.on) step.n = 0;
   while (i < step.n && page_of(step.page[i].at) != page) i++;
@@ -314,7 +317,7 @@ static bool on_trap(ucontext_t *uc) {
     pthread_mutex_unlock(&lock);
     if (m->kind == WATCH_DOORBELL && step.page[i].write)
       race_host_rang();
-    else if (m->kind == WATCH_MEMORY && !step.page[i].write)
+    else if (m->kind != WATCH_DOORBELL && !step.page[i].write)
       race_host_loaded((void *)(m->alias + (at - m->at)));
   }
   return true;
@@ -327,7 +330,9 @@ static bool on_signal(int sig, siginfo_t *info, void *context) {
 
 #else /* no single steps for a program: nothing is seen, and signals count as loaded when they are stored */
 
-void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind) {}
+void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind) {
+  if (kind == WATCH_OWN) munmap(alias, len);
+}
 void watch_unmap(void *at, size_t len) {}
 void *watch_import(void *at, size_t len) { return at; }
 bool watch_covers(const void *alias) { return false; }

@@ -17,7 +17,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum watch_kind { WATCH_MEMORY, WATCH_DOORBELL };
+/* WATCH_OWN is memory whose alias goes with the mapping. */
+enum watch_kind { WATCH_MEMORY, WATCH_OWN, WATCH_DOORBELL };
 /* The client maps len bytes at `at`, which the emulator has at `alias`. */
 void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind);
 /* It is about to map something else there, or nothing. */
