@@ -1,16 +1,18 @@
-/* Captured programs from the inside, on emulated GPUs that detect races: which queues commands go to and what waits for what.
- * The commands are kernels made for it. */
+/* Captured programs from the inside, on emulated GPUs that detect races: which queues commands go to, what waits for what, and
+ * that each of the waits is needed. The commands are kernels made for it. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/program.h"
 
-enum { N = 1000, MEMORIES = 8, COMMANDS = 32, FEW_GROUPS = 1, MANY_GROUPS = 64 };
+enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 8, FEW_GROUPS = 1, MANY_GROUPS = 64 };
 
 static const struct machine {
   const char *name, *relay, *saxpy;
+  bool in_order; /* launches of a queue run one after the other: no barrier is needed */
 } machines[] = {
-    {"EMU+AMD:gfx1100", KERNELS_DIR "/tests/kernels/relay.gfx1100.co", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co"},
-    {"EMU+NV:sm_90", DATA_DIR "/nv/relay.cubin", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin"},
+    {"EMU+AMD:gfx1100", KERNELS_DIR "/tests/kernels/relay.gfx1100.co", KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co",
+     false},
+    {"EMU+NV:sm_90", DATA_DIR "/nv/relay.cubin", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", true},
 };
 #define FOR_MACHINES for (const struct machine *m = machines; m < machines + sizeof machines / sizeof *machines; m++)
 
@@ -227,12 +229,90 @@ static void copies_overlap_kernels(void **state) {
   }
 }
 
+/* ---- waits ---- */
+
+/* y[i] += x: commands that fork to two queues, through a copy, and join. */
+static void weave(struct bench *b, const struct kernel *k) {
+  static float one = 1;
+  uint32_t bits, at[6];
+  memcpy(&bits, &one, 4);
+  for (unsigned i = 0; i < 6; i++) at[i] = memory(b, i);
+  b->p.vars[0] = bits;
+  add(b, k, b->saxpy, at[1], at[0]);
+  add(b, k, b->saxpy, at[2], at[1]);
+  add(b, k, b->saxpy, at[3], at[1]);
+  for (unsigned i = 0; i < 2 * DOUBLED; i++) add(b, k, b->saxpy, at[2 + i % 2], at[2 + i % 2]);
+  add(b, NULL, NULL, at[4], at[3]);
+  add(b, k, b->saxpy, at[5], at[4]);
+  add(b, k, b->saxpy, at[2], at[5]);
+  b->p.vars = realloc(b->p.vars, 2 * sizeof *b->p.vars);
+  b->p.vars[1] = N;
+  b->p.nvars = 2;
+  for (size_t i = 0; i < b->p.ncommands; i++) {
+    struct program_command *c = &b->p.commands[i];
+    if (!c->kernel) continue;
+    c->vars = 0;
+    c->nvars = 2;
+  }
+  b->p.var_of[0] = 0, b->p.var_of[1] = 1;
+  b->p.nvar_of = 2;
+}
+
+/* Without one of the waits or barriers. How the run ends; *left: whether there was one of that number. */
+static int run_without(const struct machine *m, size_t wait, size_t barrier, bool *left) {
+  struct kernel k = work((N + 63) / 64);
+  k.grid[0] = (N + 63) / 64;
+  struct bench b;
+  bench_open(&b, m);
+  weave(&b, &k);
+  float *x = db_buffer_host(b.buffer[0]);
+  for (int i = 0; i < N; i++) x[i] = (float)i;
+  OK(program_order(&b.p));
+  assert_true(b.p.nqueues == 3 && b.p.nwaits == 3);
+  size_t barriers = 0;
+  *left = wait == SIZE_MAX && barrier == SIZE_MAX;
+  for (size_t i = 0; i < b.p.ncommands; i++) {
+    struct program_command *c = &b.p.commands[i];
+    if (c->nwaits && wait >= c->first_wait && wait < c->first_wait + c->nwaits) {
+      b.p.waits[wait] = b.p.waits[c->first_wait + --c->nwaits];
+      *left = true;
+    }
+    if (c->barrier && barriers++ == barrier) c->barrier = false, *left = true;
+  }
+  OK(program_record(&b.p));
+  int err = program_run(&b.p);
+  if (!err) err = db_device_synchronize(b.dev, 20 * SECOND);
+  if (err) assert_contains(db_error(), "nothing orders the two");
+  float *y = db_buffer_host(b.buffer[2]);
+  for (int i = 0; i < N && !err; i++) assert_float_equal(y[i], (2 << DOUBLED) * (float)i, 0);
+  bench_close(&b);
+  return err;
+}
+
+static void each_wait_is_needed(void **state) {
+  FOR_MACHINES {
+    bool left;
+    assert_int_equal(run_without(m, SIZE_MAX, SIZE_MAX, &left), 0);
+    for (size_t i = 0;; i++) {
+      int err = run_without(m, i, SIZE_MAX, &left);
+      if (err != (left ? -EIO : 0)) fail_msg("%s, without wait %zu: %d", m->name, i, err);
+      if (!left) break;
+    }
+    for (size_t i = 0;; i++) {
+      int err = run_without(m, SIZE_MAX, i, &left);
+      if (err != (left && !m->in_order ? -EIO : 0)) fail_msg("%s, without barrier %zu: %d", m->name, i, err);
+      if (!left) break;
+    }
+  }
+}
+
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chains_stay_on_their_queue),
       cmocka_unit_test(independent_kernels_overlap),
       cmocka_unit_test(copies_overlap_kernels),
+      cmocka_unit_test(each_wait_is_needed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
