@@ -5,7 +5,8 @@
  * captured training step, and 100 kernels realized without a capture. Nanoseconds per kernel, and where valgrind is installed the
  * instructions of the calling thread, counted in a second process.
  *
- *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90
+ *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. After an NVIDIA GPU come CUDA's launches and graphs, where
+ *                        tests/hw/cuda_peer was built
  *   TINYGRAD=FOLDER      beside it, 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and CPU, with $PYTHON
  *                        or python3 */
 #define _GNU_SOURCE
@@ -296,7 +297,7 @@ static const char tinygrad[] = "import time, sys\n"
                                "    best = min(best, (time.perf_counter_ns() - start) / calls / n)\n"
                                "  dev.synchronize()\n"
                                "  return best\n"
-                               "print(least(TinyJit(chain), 2, 100), least(chain, 1, 5))\n";
+                               "print(least(TinyJit(chain), 2, 300), least(chain, 1, 5))\n";
 
 static void run_tinygrad(const char *folder, const char *device) {
   const char *python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
@@ -325,6 +326,13 @@ static void run_tinygrad(const char *folder, const char *device) {
   printf("tinygrad %-8s %-36s %9.1f ns\n", device, "100 kernels realized", eager);
 }
 
+static void run_cuda(void) {
+  char path[PATH_MAX + 32];
+  snprintf(path, sizeof path, "'%s/../tests/hw/cuda_peer'", kernels_dir);
+  fflush(NULL);
+  if (system(path)) fprintf(stderr, "launch: no figures of CUDA\n");
+}
+
 int main(int argc, char **argv) {
   static const char *all[] = {"CPU", "EMU+AMD:gfx1100", "EMU+NV:sm_90"};
   char self[PATH_MAX];
@@ -348,6 +356,7 @@ int main(int argc, char **argv) {
       if (counted) printf(" %10.1f instructions", instructions[k]);
       printf("\n");
     }
+    if (!strncmp(names[i], "NV", 2)) run_cuda();
   }
   static const char *const theirs[] = {"NULL", "CPU"};
   for (int i = 0; i < 2 && getenv("TINYGRAD"); i++) run_tinygrad(getenv("TINYGRAD"), theirs[i]);

@@ -12,7 +12,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIDE = 12, IMAGES = 32, BATCH = 4, STEPS = 64, WARM = 3, ROUNDS = 3, CALLS_MAX = 16, NOT_TRACED = 77 };
+enum {
+  SIDE = 12,
+  IMAGES = 32,
+  BATCH = 4,
+  STEPS = 64,
+  WARM = 3,
+  ROUNDS = 3,
+  AHEAD = 2,
+  CALLS_MAX = 16,
+  NOT_TRACED = 77
+};
 
 #define TIMEOUT (60 * SECOND)
 
@@ -61,15 +71,15 @@ int posix_memalign(void **p, size_t align, size_t n) {
 
 /* ---- the child ---- */
 
-struct result { /* shared with the parent */
-  uint64_t doorbells, kernels, copies;
+struct result {                           /* shared with the parent */
+  uint64_t doorbells[2], kernels, copies; /* doorbells by device */
   unsigned allocations;
   double first, last; /* losses */
   char error[512];    /* "": all went well */
 };
 
 struct training {
-  db_device *dev;
+  db_device *dev, *other; /* other: NULL, or another that shares the work */
   db_params *params;
   db_optim *adam;
   db_convolution conv;
@@ -87,6 +97,16 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   x = db_relu(db_apply(&t->conv, db_reshape(db_div(x, 255.0), BATCH, 1, SIDE, SIDE)));
   out[0] = db_cross_entropy(db_apply(&t->out, db_reshape(x, BATCH, -1)), y);
   return db_train_step(t->params, t->adam, out[0]);
+}
+
+/* Of two devices: each adds to its tensor what both have. */
+static int step_of_two(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct training *t = ctx;
+  db_tensor *own[2] = {db_mul(t->images, 0.25), db_mul(t->labels, 0.25)}, *sum[2], *all[3];
+  db_all_reduce(DB_SUM, own, 2, sum);
+  all[0] = db_assign(t->images, sum[0]), all[1] = db_assign(t->labels, sum[1]);
+  all[2] = out[0] = db_sum(sum[0]);
+  return db_realize_all(all, 3);
 }
 
 static db_jit *jit;
@@ -120,7 +140,7 @@ static bool loss_now(double *out) {
 /* The system call that tells the parent where the measured part begins and ends. */
 static void marker(void) { syscall(SYS_getpgid, 0); }
 
-static bool train(struct training *t, struct result *r) {
+static bool digits_begin(struct training *t) {
   uint8_t pixels[IMAGES * SIDE * SIDE];
   int32_t digits[IMAGES];
   unsigned n;
@@ -135,43 +155,59 @@ static bool train(struct training *t, struct result *r) {
   t->out = db_linear_new(t->params, "out", 4 * 5 * 5, 4, true);
   db_tensor *const *weights = db_params_trained(t->params, &n);
   t->adam = db_adam(weights, n, .lr = 1e-2);
-  jit = db_jit_new(step, t, given ? 2 : 0, 1);
   for (unsigned i = 0; i < 2; i++) {
     unsigned at = i * BATCH;
     batch[i][0] = db_shrink(t->images, at, at + BATCH, 0, SIDE * SIDE);
     batch[i][1] = db_shrink(t->labels, at, at + BATCH);
   }
-  if (!jit || !loss_now(&r->first)) return false;
+  return (jit = db_jit_new(step, t, given ? 2 : 0, 1)) != NULL;
+}
+
+static bool two_begin(struct training *t) {
+  static const float ones[64] = {1, 1, 1, 1};
+  t->images = db_from(ones, DB_F32, t->dev, 64), t->labels = db_from(ones, DB_F32, t->other, 64);
+  return !db_realize(t->images, t->labels) && (jit = db_jit_new(step_of_two, t, 0, 1)) != NULL;
+}
+
+static bool finish_all(struct training *t) {
+  return !db_device_synchronize(t->dev, TIMEOUT) && (!t->other || !db_device_synchronize(t->other, TIMEOUT));
+}
+
+static bool train(struct training *t, struct result *r) {
+  if (!(t->other ? two_begin(t) : digits_begin(t)) || !loss_now(&r->first)) return false;
   for (unsigned i = 0; i < WARM; i++)
-    if (!replay(STEPS, true) || db_device_synchronize(t->dev, TIMEOUT)) return false;
-  struct db_device_counters before, after;
-  db_device_counters(t->dev, &before);
+    if (!replay(STEPS, true) || !finish_all(t)) return false;
+  struct db_device_counters before[2] = {0}, after[2] = {0};
+  db_device *devices_used[2] = {t->dev, t->other};
+  for (int i = 0; i < 2 && devices_used[i]; i++) db_device_counters(devices_used[i], &before[i]);
   bool ok = true;
   for (unsigned i = 0; i < ROUNDS && ok; i++) {
     marker();
     counting = true;
-    ok = replay(STEPS, true);
+    ok = replay(t->other ? AHEAD : STEPS, true);
     counting = false;
     marker();
-    if (ok && db_device_synchronize(t->dev, TIMEOUT)) ok = false;
+    ok = ok && finish_all(t);
   }
-  db_device_counters(t->dev, &after);
+  for (int i = 0; i < 2 && devices_used[i]; i++) {
+    db_device_counters(devices_used[i], &after[i]);
+    r->doorbells[i] = after[i].doorbells - before[i].doorbells;
+  }
   r->allocations = allocations;
-  r->doorbells = after.doorbells - before.doorbells;
-  r->kernels = after.kernels - before.kernels;
-  r->copies = after.copies - before.copies;
+  r->kernels = after[0].kernels - before[0].kernels;
+  r->copies = after[0].copies - before[0].copies;
   return ok && loss_now(&r->last);
 }
 
-static void child(const char *name, struct result *r) {
+static void child(const char *name, const char *other, struct result *r) {
   if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) {
     snprintf(r->error, sizeof r->error, "a child cannot be traced here: %s", strerror(errno));
     _exit(NOT_TRACED);
   }
   raise(SIGSTOP);
-  struct training t = {.dev = db_open(name)};
+  struct training t = {.dev = db_open(name), .other = other ? db_open(other) : NULL};
   bool ok = false;
-  if (t.dev) DB_SCOPE {
+  if (t.dev && (t.other || !other)) DB_SCOPE {
       ok = train(&t, r);
     }
   if (!ok) snprintf(r->error, sizeof r->error, "%s", db_error());
@@ -180,6 +216,7 @@ static void child(const char *name, struct result *r) {
   db_optim_free(t.adam);
   db_params_free(t.params);
   db_close(t.dev);
+  db_close(t.other);
   _exit(0);
 }
 
@@ -218,52 +255,82 @@ static bool trace(pid_t pid, struct calls *calls, bool *allowed) {
   }
 }
 
-static void measure(const char *name) {
+/* Runs a child on one device or two; the calls of its rounds. */
+static struct result measure(const char *name, const char *other, struct calls *calls) {
   struct result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED);
   *shared = (struct result){0};
   fflush(NULL);
   pid_t pid = fork();
   assert_true(pid >= 0);
-  if (!pid) child(name, shared);
-  struct calls calls = {0};
-  bool allowed = true, traced = trace(pid, &calls, &allowed);
-  struct result copy = *shared, *r = &copy;
+  if (!pid) child(name, other, shared);
+  *calls = (struct calls){0};
+  bool allowed = true, traced = trace(pid, calls, &allowed);
+  struct result r = *shared;
   munmap(shared, sizeof *shared);
   if (!allowed) {
-    print_message("%s\n", r->error);
+    print_message("%s\n", r.error);
     skip();
   }
-  if (r->error[0]) fail_msg("%s: %s", name, r->error);
+  if (r.error[0]) fail_msg("%s: %s", name, r.error);
   if (!traced) {
     kill(pid, SIGKILL);
     fail_msg("%s: the child cannot be traced", name);
   }
-  unsigned quiet = 0; /* rounds; who is kept from running for long enough has to wake the device's thread */
+  return r;
+}
+
+/* No memory and, but in rounds in which the thread was kept from running long enough for a device to fall asleep, no system call. */
+static void expect_quiet(const char *name, const struct result *r, const struct calls *calls) {
+  unsigned quiet = 0;
   for (unsigned i = 0; i < ROUNDS; i++) {
-    quiet += !calls.n[i];
-    for (unsigned k = 0; k < calls.n[i] && k < CALLS_MAX; k++)
-      print_message("%s: round %u: system call %ld\n", name, i, calls.first[i][k]);
+    quiet += !calls->n[i];
+    for (unsigned k = 0; k < calls->n[i] && k < CALLS_MAX; k++)
+      print_message("%s: round %u: system call %ld\n", name, i, calls->first[i][k]);
   }
   assert_true(quiet);
   assert_int_equal(r->allocations, 0);
-  assert_int_equal(r->doorbells, ROUNDS * STEPS);
-  assert_int_equal(r->copies, 0);
-  assert_in_range(r->kernels, 2 * ROUNDS * STEPS, 100 * ROUNDS * STEPS); /* it was the training that was measured ... */
-  assert_true(r->first > 1 && r->last < r->first / 2);                   /* ... and it trained */
+}
+
+static void digits(const char *name) {
+  struct calls calls;
+  struct result r = measure(name, NULL, &calls);
+  expect_quiet(name, &r, &calls);
+  assert_int_equal(r.doorbells[0], ROUNDS * STEPS);
+  assert_int_equal(r.copies, 0);
+  assert_in_range(r.kernels, 2 * ROUNDS * STEPS, 100 * ROUNDS * STEPS); /* it was the training that was measured ... */
+  assert_true(r.first > 1 && r.last < r.first / 2);                     /* ... and it trained */
 }
 
 static void batches_drawn_inside(void **state) {
   given = false;
-  FOR_DEVICES measure(DEVICE_NAME);
+  FOR_DEVICES digits(DEVICE_NAME);
 }
 
 static void batches_given(void **state) {
   given = true;
-  FOR_DEVICES measure(DEVICE_NAME);
+  FOR_DEVICES digits(DEVICE_NAME);
+}
+
+/* With signals between queues a replay waits for the last but one, so no more are begun than that. A doorbell for each queue of a device. */
+static void two_devices(void **state) {
+  FOR_EMULATED_GPU {
+    char other[64];
+    struct calls calls;
+    snprintf(other, sizeof other, "%s:1", DEVICE_NAME);
+    struct result r = measure(DEVICE_NAME, other, &calls);
+    expect_quiet(DEVICE_NAME, &r, &calls);
+    for (int i = 0; i < 2; i++) {
+      assert_in_range(r.doorbells[i], ROUNDS * AHEAD, 2 * ROUNDS * AHEAD);
+      assert_int_equal(r.doorbells[i] % (ROUNDS * AHEAD), 0);
+    }
+    assert_float_equal(r.first, 2, 1e-6); /* a quarter of four and four ones */
+    assert_true(r.last < 1e-30 && r.kernels >= ROUNDS * AHEAD);
+  }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(batches_drawn_inside), cmocka_unit_test(batches_given)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(batches_drawn_inside), cmocka_unit_test(batches_given),
+                                     cmocka_unit_test(two_devices)};
   return cmocka_run_group_tests_name("replay path", tests, NULL, NULL);
 }

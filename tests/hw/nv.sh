@@ -37,6 +37,7 @@ step "devices" 30 "$build/doorbell" devices
 step "bring-up" 120 "$build/tests/hw/nv_steps" "$dev"
 step "kernels against the emulator" 300 "$build/tests/hw/nv_golden" "$dev" EMU+NV:sm_90
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
+step "launches and replays" 300 "$build/bench/launch" "$dev"
 for t in tensor ops kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"
 done
