@@ -36,7 +36,7 @@ static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsi
   e = expr_reshape(e, rank, dim);
   struct storage *s = storage_new(c->slot, id, bytes);
   if (!s) return call_fail(c, "%s", db_error());
-  struct value *v = bytes && db_buffer_write(s->buffer, 0, data, bytes) ? NULL : value_new(e.u, c->slot, NULL, 0);
+  struct value *v = storage_write(s, data, bytes) ? NULL : value_new(e.u, c->slot, NULL, 0);
   if (!v) {
     storage_release(s);
     return call_fail(c, "%s", db_error());

@@ -393,6 +393,9 @@ int executable_run(const struct executable *e, const struct binding *b, const st
                    struct storage **outputs);
 /* Copies between any two devices, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
+/* From the host, which may do with src what it likes afterwards and waits for no earlier work of the device, unless there is more of it
+ * than STAGE_BYTES. */
+int storage_write(struct storage *dst, const void *src, size_t bytes);
 
 /* ---- jit.c: what a captured function submits ---- */
 

@@ -102,7 +102,11 @@ static int save_memories(struct saving *s) {
     struct storage *at = m->storage;
     int err = m->kind == OUTER ? jit_find_outer(m, &at) : 0;
     if (err) return err;
-    *to = (struct jit_file_memory){.kind = m->kind, .input = m->input, .written = m->written, .output = m->output};
+    *to = (struct jit_file_memory){.kind = m->kind,
+                                   .input = m->input,
+                                   .written = m->written,
+                                   .output = m->output,
+                                   .pinned = m->kind == OWNED && at->pinned};
     f->program.memories[f->program.nmemories++].slot = device_number(s, s->j->program.memories[i].slot);
     to->bytes = m->kind == INPUT ? f->in[m->input].most : at->size;
     if (m->kind != OUTER) continue;
@@ -359,8 +363,9 @@ static int take_program(db_jit *j, const char *path) {
     struct program_command *c = &f->program.commands[i];
     unsigned slot = (unsigned)l->slot[c->slot];
     for (uint32_t k = 0; k < c->naccesses; k++) {
-      unsigned other = (unsigned)l->slot[f->program.memories[f->program.accesses[c->first + k].memory].slot];
-      if (!slots_reach(slot, other))
+      uint32_t memory = f->program.accesses[c->first + k].memory;
+      unsigned other = (unsigned)l->slot[f->program.memories[memory].slot];
+      if (!f->memories[memory].pinned && !slots_reach(slot, other))
         return db_fail(-ENOTSUP, "%s: not supported: a command of %s on memory of %s, which it does not reach", path,
                        db_device_name(slot_device(slot)), db_device_name(slot_device(other)));
     }
@@ -397,7 +402,8 @@ static int take_memories(db_jit *j) {
     *m = (struct captured_memory){
         .kind = from->kind, .input = from->input, .written = from->written, .output = from->output};
     if (m->kind == INPUT) continue;
-    m->storage = storage_new(j->program.memories[i].slot, rt.next_buffer++, from->bytes);
+    m->storage =
+        (from->pinned ? storage_new_pinned : storage_new)(j->program.memories[i].slot, rt.next_buffer++, from->bytes);
     if (!m->storage) return -ENOMEM;
     int err = m->kind == OUTER && from->bytes ? db_buffer_write(m->storage->buffer, 0, from->contents, from->bytes) : 0;
     if (err) return err;

@@ -39,7 +39,7 @@ struct jit_file {
   struct jit_file_memory { /* beside program.memories */
     enum memory_kind kind;
     unsigned input;
-    bool written, output;
+    bool written, output, pinned;
     uint64_t bytes;
     const void *contents; /* OUTER */
   } *memories;

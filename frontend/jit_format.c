@@ -252,7 +252,8 @@ static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memor
     if (m->bytes > r->f->in[input].most || p->slot != r->f->in[input].device)
       return refuse(r, "it is not where input %u is, or larger", m->input);
   }
-  if (m->kind == OWNED && !get_bool(r, v, "output", &m->output)) return false;
+  if (m->kind == OWNED && (!get_bool(r, v, "output", &m->output) || !get_bool(r, v, "pinned", &m->pinned)))
+    return false;
   p->varies = m->kind != OWNED || m->output;
   if (m->kind != OUTER) return true;
   if (!get_text(r, v, "contents", MOST_NAME, &name)) return false;
@@ -567,6 +568,7 @@ static json_t *memory_json(const struct jit_file *f, size_t i) {
                         "bytes", (json_int_t)m->bytes, "written", (int)m->written);
   if (m->kind == INPUT) json_object_set_new(v, "input", json_integer(m->input));
   if (m->kind == OWNED) json_object_set_new(v, "output", json_boolean(m->output));
+  if (m->kind == OWNED) json_object_set_new(v, "pinned", json_boolean(m->pinned));
   if (m->kind == OUTER) json_object_set_new(v, "contents", json_string(contents_name(f, i, own, sizeof own)));
   return v;
 }

@@ -350,3 +350,41 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
   return close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
 }
+
+/* The host writes to a half of the stage: everything read from it is through. */
+static int wait_readers(struct slot_stage *stage, bool half) {
+  int err = 0;
+  for (unsigned i = 0; i < SLOTS && !err; i++) {
+    if (!stage->read[half][i]) continue;
+    err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COPY)), stage->read[half][i], COPY_TIMEOUT_NS);
+    if (!err) stage->read[half][i] = 0;
+  }
+  return err;
+}
+
+int storage_write(struct storage *dst, const void *src, size_t bytes) {
+  if (!bytes) return 0;
+  unsigned slot = dst->slot;
+  db_queue *q = slot_queue(slot, DB_QUEUE_COPY), *compute = slot_queue(slot, DB_QUEUE_COMPUTE);
+  if (!q || !compute) return -ENOMEM;
+  /* The host's own memory, when nothing that was submitted may use it any more. */
+  if (db_buffer_host(dst->buffer) && db_signal_value(db_queue_timeline(compute)) >= *slot_submitted(slot)) {
+    memcpy(db_buffer_host(dst->buffer), src, bytes);
+    return 0;
+  }
+  struct run r = {0};
+  struct slot_stage *s = slot_stage(slot);
+  int err = s ? 0 : -ENOMEM;
+  for (size_t at = 0, n; at < bytes && !err; at += n) {
+    n = bytes - at < STAGE_PIECE ? bytes - at : STAGE_PIECE;
+    bool anew;
+    uint64_t in_stage = stage_take(&s->stage, n, &anew);
+    if (anew && (err = wait_readers(s, s->stage.half))) break;
+    memcpy((char *)db_buffer_host(s->buffer) + in_stage, (const char *)src + at, n);
+    if (!at) await_slot(&r, q, slot, slot);
+    err = copy_piece(q, &(struct span){0}, false, false, dst->buffer, at, s->buffer, in_stage, n, &r.copied[slot]);
+    if (!err) s->read[s->stage.half][slot] = r.copied[slot];
+  }
+  r.awaits[slot] = UINT64_C(1) << slot;
+  return close_all(&r, err);
+}

@@ -129,7 +129,7 @@ struct hcq_waits {
     db_device *dev;
     const struct hcq_ring *ring; /* NULL: another signal */
     uint64_t base;
-  } for_[16];
+  } for_[128];
   unsigned n;
 };
 

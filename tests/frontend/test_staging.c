@@ -97,6 +97,45 @@ static void captured(void **state) {
   }
 }
 
+/* What was captured goes to a file with the memory that its copies pass through, to other devices too. */
+static void saved(void **state) {
+  const char *path = KERNELS_DIR "/../staging.safetensors";
+  unsigned a = 1, b = ndev - 1;
+  db_device *others[] = {dev[2], dev[b]};
+  db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2), *loaded[3] = {0};
+  for (int call = 0; call < 2; call++) DB_SCOPE {
+      db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
+      OK(db_jit_call(j, &x, out));
+    }
+  OK(db_jit_save(j, path, NULL, 0));
+  db_jit_free(j);
+  loaded[0] = db_jit_load(path, NULL, 0);
+  if (b != 2) loaded[1] = db_jit_load(path, others, 2); /* a machine of the same kind */
+  if (!loaded[0] || (b != 2 && !loaded[1])) fail_msg("%s", db_error());
+  for (int k = 0; k < 2 && loaded[k]; k++)
+    for (int call = 0; call < 3; call++) DB_SCOPE {
+        db_tensor *out[2];
+        fill(3001, call);
+        db_tensor *x = db_from(host, DB_F32, k ? dev[2] : dev[a], 3001);
+        OK(db_jit_call(loaded[k], &x, out));
+        expect(out[0], 3001, 0, 2, 1, a, b);
+        expect(out[1], 3001, 0, 1, 0, a, b);
+      }
+  /* Both on machines that would have to reach each other: the GPU's commands for the CPU's memory are for no other GPU. */
+  j = db_jit_new(there_and_back, dev[0], 1, 2);
+  for (int call = 0; call < 2; call++) DB_SCOPE {
+      db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
+      OK(db_jit_call(j, &x, out));
+    }
+  OK(db_jit_save(j, path, NULL, 0));
+  db_jit_free(j);
+  others[0] = dev[a], others[1] = dev[2];
+  assert_null(db_jit_load(path, others, 2));
+  db_jit_free(loaded[0]);
+  db_jit_free(loaded[1]);
+  remove(path);
+}
+
 /* Replays follow each other without pause, each on what the last one left. */
 static int grow(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *w = ctx, *x = w;
@@ -230,12 +269,12 @@ static void nobody_waits(void **state) {
       }
     DB_SCOPE {
       db_tensor *x[3], *out[3][2];
+      shut();
       for (int i = 0; i < 3; i++) {
         fill(3000, i);
-        x[i] = db_from(host, DB_F32, dev[a], 3000);
+        x[i] = db_from(host, DB_F32, dev[a], 3000); /* returns although nothing can run */
       }
-      shut();
-      OK(there_and_back(dev[b], &x[0], out[0])); /* returns although nothing can run */
+      OK(there_and_back(dev[b], &x[0], out[0]));
       OK(db_realize_all(out[0], 2));
       for (int i = 1; i < 3; i++) OK(db_jit_call(j, &x[i], out[i]));
       assert_int_equal(db_device_synchronize(dev[a], 1000000), -ETIMEDOUT);
@@ -253,9 +292,9 @@ static void nobody_waits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(to_and_fro),      cmocka_unit_test(chains),      cmocka_unit_test(captured),
-      cmocka_unit_test(without_pause),   cmocka_unit_test(collectives), cmocka_unit_test(nobody_waits),
-      cmocka_unit_test(a_layer_on_each),
+      cmocka_unit_test(to_and_fro),    cmocka_unit_test(chains),          cmocka_unit_test(captured),
+      cmocka_unit_test(without_pause), cmocka_unit_test(saved),           cmocka_unit_test(collectives),
+      cmocka_unit_test(nobody_waits),  cmocka_unit_test(a_layer_on_each),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }
