@@ -345,6 +345,35 @@ static bool read_dims(struct reader *r, const json_t *in, const char *key, uint3
   return true;
 }
 
+/* A dimension of a grid that depends on variables. */
+static bool read_extent(struct reader *r, const json_t *v, const struct kernel *k, struct kernel_extent *e,
+                        uint32_t most) {
+  unsigned nvars = 0;
+  uint64_t n;
+  if (json_is_null(v)) return true;
+  for (unsigned i = 0; i < k->nparams; i++) nvars += !k->params[i].is_buffer;
+  const json_t *terms = json_object_get(v, "terms");
+  if (!get_number(r, v, "times", most, &n)) return false;
+  e->times = (uint32_t)n;
+  if (!get_number(r, v, "per", UINT32_MAX, &n)) return false;
+  e->per = (uint32_t)n;
+  if (!e->times || !e->per || !json_array_size(terms) || json_array_size(terms) > EXTENT_TERMS)
+    return refuse(r, "a grid's size is none");
+  for (; e->nterms < json_array_size(terms); e->nterms++) {
+    const json_t *term = json_array_get(terms, e->nterms), *factor = json_array_get(term, 0);
+    struct extent_term *t = &e->term[e->nterms];
+    if (!json_is_integer(factor) || json_array_size(term) > 1 + EXTENT_VARS)
+      return refuse(r, "a grid's size has a term that is none");
+    t->factor = json_integer_value(factor);
+    for (; t->nvars + 1u < json_array_size(term); t->nvars++) {
+      if (!nvars || !read_number(r, json_array_get(term, t->nvars + 1u), "a variable of a grid", nvars - 1, &n))
+        return refuse(r, "a grid's size depends on what the kernel does not take");
+      t->var[t->nvars] = (uint8_t)n;
+    }
+  }
+  return true;
+}
+
 static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
   struct kernel_param *p = NULL;
   const char *name, *image;
@@ -369,6 +398,12 @@ static bool read_kernel(struct reader *r, const json_t *v, struct kernel *k) {
     if (!get_bool(r, x, "buffer", &p[i].is_buffer)) return false;
     p[i].offset = (uint32_t)offset, p[i].size = p[i].is_buffer ? 8 : 4;
   }
+  const json_t *extents = json_object_get(v, "extents");
+  for (unsigned d = 0; d < 3; d++)
+    if (json_array_size(extents) != 3)
+      return refuse(r, "extents are not three");
+    else if (!read_extent(r, json_array_get(extents, d), k, &k->extent[d], k->grid[d]))
+      return false;
   return true;
 }
 
@@ -589,15 +624,27 @@ static json_t *param_json(const struct jit_file_param *p) {
   return v;
 }
 
+static json_t *extent_json(const struct kernel_extent *e) {
+  if (!e->nterms) return json_null();
+  json_t *terms = json_array();
+  for (unsigned i = 0; i < e->nterms; i++) {
+    json_t *term = json_pack("[I]", (json_int_t)e->term[i].factor);
+    for (unsigned k = 0; k < e->term[i].nvars; k++) json_array_append_new(term, json_integer(e->term[i].var[k]));
+    json_array_append_new(terms, term);
+  }
+  return json_pack("{s:I, s:I, s:o}", "times", (json_int_t)e->times, "per", (json_int_t)e->per, "terms", terms);
+}
+
 static json_t *kernel_json(const struct kernel *k, const char *image) {
-  json_t *params = json_array();
+  json_t *params = json_array(), *extents = json_array();
+  for (unsigned d = 0; d < 3; d++) json_array_append_new(extents, extent_json(&k->extent[d]));
   for (unsigned i = 0; i < k->nparams; i++)
     json_array_append_new(params, json_pack("{s:s, s:i, s:b}", "name", k->params[i].name ? k->params[i].name : "",
                                             "offset", (int)k->params[i].offset, "buffer", (int)k->params[i].is_buffer));
-  return json_pack("{s:s, s:s, s:[I,I,I], s:[I,I,I], s:f, s:I, s:o}", "name", k->name, "image", image, "grid",
+  return json_pack("{s:s, s:s, s:[I,I,I], s:[I,I,I], s:f, s:I, s:o, s:o}", "name", k->name, "image", image, "grid",
                    (json_int_t)k->grid[0], (json_int_t)k->grid[1], (json_int_t)k->grid[2], "block",
                    (json_int_t)k->block[0], (json_int_t)k->block[1], (json_int_t)k->block[2], "flops", k->flops,
-                   "bytes", (json_int_t)k->bytes, "parameters", params);
+                   "bytes", (json_int_t)k->bytes, "parameters", params, "extents", extents);
 }
 
 static json_t *command_json(const struct jit_file *f, const struct program_command *c) {

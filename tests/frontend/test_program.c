@@ -4,7 +4,7 @@
 #include "tests/ok.h"
 #include "../../frontend/program.h"
 
-enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 8, FEW_GROUPS = 1, MANY_GROUPS = 64 };
+enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 6, FEW_GROUPS = 1, MANY_GROUPS = 64 };
 
 static const struct machine {
   const char *name, *relay, *saxpy;
