@@ -29,15 +29,22 @@ db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
   return x && !x->value ? x : poisoned;
 }
 
-/* x in memory of its own. */
-static int own_memory(struct value *v) {
+/* x, which is realized, in memory of its own. */
+static int takes_own_memory(struct value *v) {
   int64_t offset;
-  if (v->real && value_whole_memory(v)) return 0;
-  int err = realize_values(&v, 1, true);
-  if (err || value_whole_memory(v)) return err;
+  if (value_is_whole_memory(v)) return 0;
   if (!value_is_contiguous(v, &offset))
     return db_fail(-ENOTSUP, "not supported: assigning to a part of what has a symbolic size");
   return value_takes_copy(v, offset);
+}
+
+static int own_memory(struct value *v) {
+  if (v->real && value_is_whole_memory(v)) return 0;
+  int err = realize_values(&v, 1, true);
+  if (err || !v->part) return err ? err : takes_own_memory(v);
+  for (unsigned i = 0; i < value_count(v) && !err; i++) err = takes_own_memory(v->part[i]);
+  if (err) return err;
+  return value_becomes_parts(v, (int)v->real->arg.i, v->part) ? 0 : db_fail(-ENOMEM, "out of memory");
 }
 
 static bool is_pending_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
@@ -77,7 +84,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   if (view.u == before) { /* all of it: what was assigned before and is not needed goes */
     if (is_pending_assign(target) && !others_need(c, target))
       while (is_pending_assign(target)) target = target->src[0];
-    bool in_place = is_pending_assign(target) || value_whole_memory(target);
+    bool in_place = is_pending_assign(target) || value_is_whole_memory(target);
     v = in_place ? assign_new(c, target, value_node(target), value.u)
                  : value_new(value.u, c->slot, c->in + 1, c->nin - 1);
   } else {

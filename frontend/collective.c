@@ -1,11 +1,11 @@
-/* Tensors over several devices: a list with one part a device, and what the parts exchange. All of it is copies between devices and arithmetic on the
- * graph, so that nothing is computed before it is asked for, schedules together with what surrounds it, and is captured like everything else. */
-#include "internal.h"
+/* Tensors that are a list with one part a device, and what the parts exchange (graph/peer.h). Nothing is computed before it is asked for; it is
+ * scheduled together with what surrounds it, and captured like everything else. */
+#include "../graph/peer.h"
+#include "math.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-enum { DIRECT_BYTES = 1 << 18 /* of an all-reduce: below, fewer steps are worth more copies */ };
+#include <string.h>
 
 /* n outputs that tell what is wrong. */
 static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const char *fmt, ...)
@@ -26,7 +26,13 @@ static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const 
 static int check_parts(DB_AT, const char *op, db_tensor *const *in, unsigned n, db_tensor **out) {
   if (!n || n > DB_PARTS_MAX) return poison_all(file, line, op, out, n <= DB_PARTS_MAX ? n : 0, "%u parts", n);
   for (unsigned i = 0; i < n; i++)
-    if (db_poison(in[i])) return poison_all(file, line, op, out, n, "part %u: %s", i, db_poison(in[i]));
+    if (db_poison(in[i]))
+      return poison_all(file, line, op, out, n, "part %u: %s", i, db_poison(in[i]));
+    else if (slot_group(in[i]->value->slot))
+      return poison_all(file, line, op, out, n, "part %u is on %s; a part is on one device", i,
+                        db_device_name(db_device_of(in[i])));
+    else if (dims_symbolic(in[i]->rank, in[i]->dim))
+      return poison_all(file, line, op, out, n, "not supported: part %u is %s, of symbolic size", i, SHAPE(*in[i]));
   return 0;
 }
 
@@ -45,9 +51,6 @@ static int check_alike(DB_AT, const char *op, db_tensor *const *in, unsigned n, 
   return 0;
 }
 
-/* Where part i of n begins when size elements are dealt out as evenly as can be. */
-static int64_t share(int64_t size, unsigned i, unsigned n) { return size * (int64_t)i / (int64_t)n; }
-
 static db_tensor *slice(DB_AT, db_tensor *x, int axis, int64_t first, int64_t end) {
   int64_t pairs[2 * MAX_RANK];
   unsigned rank = db_rank(x);
@@ -56,23 +59,23 @@ static db_tensor *slice(DB_AT, db_tensor *x, int axis, int64_t first, int64_t en
   return db_shrink_at(file, line, x, (db_list){2 * rank, pairs});
 }
 
-void db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis, db_tensor **parts) {
+void db_split_to_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis, db_tensor **parts) {
   if (!n || n > DB_PARTS_MAX) {
-    poison_all(file, line, "shard", parts, n <= DB_PARTS_MAX ? n : 0, "%u devices", n);
+    poison_all(file, line, "split_to", parts, n <= DB_PARTS_MAX ? n : 0, "%u devices", n);
     return;
   }
   int a = axis == DB_REPLICATE || db_poison(x) ? 0 : axis_of(axis, db_rank(x));
   if (a < 0 || db_poison(x)) {
     if (db_poison(x))
-      poison_all(file, line, "shard", parts, n, "%s", db_poison(x));
+      poison_all(file, line, "split_to", parts, n, "%s", db_poison(x));
     else
-      poison_all(file, line, "shard", parts, n, "there is no axis %d in %s", axis, SHAPE(*x));
+      poison_all(file, line, "split_to", parts, n, "there is no axis %d in %s", axis, SHAPE(*x));
     return;
   }
   int64_t size = db_rank(x) ? db_dim(x, a) : 0;
   for (unsigned i = 0; i < n; i++) {
     db_tensor *part = x;
-    if (axis != DB_REPLICATE) part = slice(file, line, x, a, share(size, i, n), share(size, i + 1, n));
+    if (axis != DB_REPLICATE) part = slice(file, line, x, a, peer_share(size, i, n), peer_share(size, i + 1, n));
     parts[i] = db_to_at(file, line, part, devices[i]);
   }
 }
@@ -100,80 +103,77 @@ void db_all_gather_at(DB_AT, db_tensor *const *in, unsigned n, int axis, db_tens
   for (unsigned i = 0; i < n; i++) out[i] = db_gather_parts_at(file, line, in, n, a, db_device_of(in[i]));
 }
 
-static const struct {
-  bool combines, mean;
-  enum db_binary_op op;
-} combinations[] = {[DB_SUM] = {true, false, DB_ADD},
-                    [DB_PROD] = {true, false, DB_MUL},
-                    [DB_MAXIMUM] = {true, false, DB_MAX},
-                    [DB_MINIMUM] = {true, false, DB_MIN},
-                    [DB_MEAN] = {true, true, DB_ADD}};
+static struct uop *combine_sum(struct graph *g, struct uop *a, struct uop *b) { return uop_binary(g, OP_ADD, a, b); }
+static struct uop *combine_product(struct graph *g, struct uop *a, struct uop *b) {
+  return uop_binary(g, OP_MUL, a, b);
+}
+static struct uop *combine_max(struct graph *g, struct uop *a, struct uop *b) { return uop_binary(g, OP_MAX, a, b); }
+static struct expr as_expr(struct uop *u) {
+  struct expr e = {.u = u, .dtype = u->dtype, .rank = u->shape->rank};
+  for (unsigned i = 0; i < e.rank; i++) e.dim[i] = u->shape->dim[i]->arg.i;
+  return e;
+}
+static struct uop *combine_min(struct graph *g, struct uop *a, struct uop *b) {
+  return math_min(as_expr(a), as_expr(b)).u;
+}
+
+static peer_combine *const combinations[] = {[DB_SUM] = combine_sum,
+                                             [DB_PROD] = combine_product,
+                                             [DB_MAXIMUM] = combine_max,
+                                             [DB_MINIMUM] = combine_min,
+                                             [DB_MEAN] = combine_sum};
 
 static bool can_combine(enum db_reduce_op op) {
-  return (unsigned)op < sizeof combinations / sizeof *combinations && combinations[op].combines;
+  return (unsigned)op < sizeof combinations / sizeof *combinations && combinations[op];
 }
 
-static db_tensor *combine(DB_AT, enum db_reduce_op op, db_tensor *a, db_tensor *b) {
-  return db_binary_at(file, line, combinations[op].op, db_operand_tensor(a), db_operand_tensor(b));
-}
-static db_tensor *finished(DB_AT, enum db_reduce_op op, db_tensor *x, unsigned n) {
-  if (!combinations[op].mean) return x;
-  return db_binary_at(file, line, DB_DIV, db_operand_tensor(x), db_operand_int((int64_t)n));
-}
-
-/* Elements [first, end) along the axis of all parts, combined from device to device, ending on device `last`. */
-static db_tensor *chain(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis, int64_t first,
-                        int64_t end, unsigned last) {
-  db_tensor *sum = NULL;
-  for (unsigned k = 1; k <= n; k++) {
-    db_tensor *x = in[(last + k) % n], *mine = slice(file, line, x, axis, first, end);
-    sum = sum ? combine(file, line, op, db_to_at(file, line, sum, db_device_of(x)), mine) : mine;
+/* Fills out with tensors made of all of in; axis -1: everyone gets everything. */
+static void reduce_parts(DB_AT, const char *name, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis,
+                         db_tensor **out) {
+  uint8_t device[DB_PARTS_MAX];
+  struct uop *x[DB_PARTS_MAX], *u[DB_PARTS_MAX];
+  struct value *v[DB_PARTS_MAX];
+  int64_t dim[DB_PARTS_MAX];
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < n; i++) device[i] = in[i]->value->slot, x[i] = value_node(in[i]->value);
+  if (axis < 0)
+    peer_all_reduce(rt.graph, combinations[op], device, x, n, u);
+  else
+    peer_reduce_scatter(rt.graph, combinations[op], device, x, n, (unsigned)axis, u);
+  for (unsigned i = 0; i < n; i++) {
+    v[i] = value_new(u[i], device[i], in, n);
+    if (axis >= 0) dim[i] = u[i]->shape->dim[axis]->arg.i;
   }
-  return finished(file, line, op, sum, n);
+  pthread_mutex_unlock(&rt.lock);
+  for (unsigned i = 0; i < n; i++) {
+    struct call c;
+    int64_t sizes[MAX_RANK];
+    if (!call_begin(&c, name, file, line, 1, &in[i])) {
+      out[i] = c.result;
+      continue;
+    }
+    memcpy(sizes, in[i]->dim, in[i]->rank * sizeof *sizes);
+    if (axis >= 0) sizes[axis] = dim[i];
+    out[i] = call_end_value(&c, v[i], in[i]->dtype, in[i]->rank, sizes);
+    if (op == DB_MEAN) out[i] = db_binary_at(file, line, DB_DIV, db_operand_tensor(out[i]), db_operand_int((int64_t)n));
+  }
 }
 
 void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis, db_tensor **out) {
   if (check_alike(file, line, "reduce_scatter", in, n, -1, out)) return;
   int a = axis_of(axis, db_rank(in[0]));
-  if (a < 0 || !can_combine(op)) {
-    if (a < 0)
-      poison_all(file, line, "reduce_scatter", out, n, "there is no axis %d in %s", axis, SHAPE(*in[0]));
-    else
-      poison_all(file, line, "reduce_scatter", out, n, "reduction %d does not combine", (int)op);
-    return;
-  }
-  int64_t size = db_dim(in[0], a);
-  for (unsigned i = 0; i < n; i++)
-    out[i] = chain(file, line, op, in, n, a, share(size, i, n), share(size, i + 1, n), i);
+  if (a >= 0 && can_combine(op))
+    reduce_parts(file, line, "reduce_scatter", op, in, n, a, out);
+  else if (a < 0)
+    poison_all(file, line, "reduce_scatter", out, n, "there is no axis %d in %s", axis, SHAPE(*in[0]));
+  else
+    poison_all(file, line, "reduce_scatter", out, n, "reduction %d does not combine", (int)op);
 }
 
-/* Small ones: everyone gets everything and combines in one order, so that all results are the same bits. Large ones go round a
- * ring: each device combines its share on the way, then shares are handed round. */
 void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, db_tensor **out) {
   if (check_alike(file, line, "all_reduce", in, n, -1, out)) return;
-  if (!can_combine(op)) {
+  if (can_combine(op))
+    reduce_parts(file, line, "all_reduce", op, in, n, -1, out);
+  else
     poison_all(file, line, "all_reduce", out, n, "reduction %d does not combine", (int)op);
-    return;
-  }
-  int64_t numel = db_numel(in[0]);
-  if (n < 3 || numel < (int64_t)n || (size_t)numel * db_dtype_size(db_dtype_of(in[0])) <= DIRECT_BYTES) {
-    for (unsigned i = 0; i < n; i++) {
-      db_tensor *sum = NULL;
-      for (unsigned k = 0; k < n; k++) {
-        db_tensor *x = db_to_at(file, line, in[k], db_device_of(in[i]));
-        sum = sum ? combine(file, line, op, sum, x) : x;
-      }
-      out[i] = finished(file, line, op, sum, n);
-    }
-    return;
-  }
-  db_tensor *flat[DB_PARTS_MAX], *shares[DB_PARTS_MAX];
-  int64_t dim[MAX_RANK];
-  unsigned rank = db_rank(in[0]);
-  for (unsigned k = 0; k < rank; k++) dim[k] = db_dim(in[0], (int)k);
-  for (unsigned i = 0; i < n; i++) flat[i] = db_reshape_at(file, line, in[i], (db_list){1, (int64_t[]){numel}});
-  db_reduce_scatter_at(file, line, op, flat, n, 0, shares);
-  for (unsigned i = 0; i < n; i++)
-    out[i] = db_reshape_at(file, line, db_gather_parts_at(file, line, shares, n, 0, db_device_of(in[i])),
-                           (db_list){rank, dim});
 }

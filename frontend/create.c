@@ -26,23 +26,39 @@ db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, d
   return call_end(&c, expr_full(operand_expr(&value, (enum dtype)dtype), shape.n, dim));
 }
 
-/* A tensor whose memory holds data. */
-static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
+/* A value whose memory on a slot holds data; NULL after db_fail. */
+static struct value *value_from(unsigned slot, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
   int64_t n = dims_numel(rank, dim), id = rt.next_buffer++;
   size_t bytes = (size_t)n * dtype_info[t].size;
   struct uop *size = uop_index(rt.graph, n);
   struct expr e = {.dtype = t, .rank = 1, .dim = {n}};
-  e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = id}, c->slot, &size, 1);
+  e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = id}, slot, &size, 1);
   e = expr_reshape(e, rank, dim);
-  struct storage *s = storage_new(c->slot, id, bytes);
-  if (!s) return call_fail(c, "%s", db_error());
-  struct value *v = storage_write(s, data, bytes) ? NULL : value_new(e.u, c->slot, NULL, 0);
+  struct storage *s = storage_new(slot, id, bytes);
+  if (!s) return NULL;
+  struct value *v = storage_write(s, data, bytes) ? NULL : value_new(e.u, slot, NULL, 0);
   if (!v) {
     storage_release(s);
-    return call_fail(c, "%s", db_error());
+    return NULL;
   }
   value_becomes(v, e.u, s);
-  return call_end_value(c, v, t, rank, dim);
+  return v;
+}
+
+/* On a group: all of it on each device. */
+static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
+  const struct shard_group *group = slot_group(c->slot);
+  unsigned n = group ? group->n : 0, made = 0;
+  struct value **part = group ? malloc(n * sizeof *part) : NULL, *v = NULL;
+  while (part && made < n && (part[made] = value_from(group->device[made], data, t, rank, dim))) made++;
+  if (!group)
+    v = value_from(c->slot, data, t, rank, dim);
+  else if (part && made == n)
+    v = value_of_parts(c->slot, SHARD_REPLICATED, part);
+  if (v) return call_end_value(c, v, t, rank, dim);
+  while (made) value_release(part[--made]);
+  free(part);
+  return call_fail(c, "%s", group && !part ? "out of memory" : db_error());
 }
 
 db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, db_list shape) {

@@ -213,7 +213,7 @@ unsigned db_rank(const db_tensor *t);
 int64_t db_dim(const db_tensor *t, int axis); /* 0 where there is no such axis */
 int64_t db_numel(const db_tensor *t);
 db_dtype db_dtype_of(const db_tensor *t);
-db_device *db_device_of(const db_tensor *t); /* borrowed; NULL when poisoned */
+db_device *db_device_of(const db_tensor *t); /* borrowed; NULL when poisoned; of a tensor on several: a group of them */
 /* Why t is poisoned, or NULL. Lives as long as t. */
 const char *db_poison(const db_tensor *t);
 
@@ -987,15 +987,35 @@ void db_named_free(struct db_named *named, unsigned n);
 /* Writes the tensors, which are realized and read for that. .npy and .npz have no name for bf16 and the 8-bit floats: they are written as u16 and u8. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
 
-/* ---- several devices: one part of a tensor on each, at most DB_PARTS_MAX ----
+/* ---- several devices ----
  *
- * Parts are tensors like others: what is elementwise, a product or a reduction off the axis that was split works on each by itself. Functions
- * that fill parts or out write n tensors, poisoned ones when something is wrong. Sizes are dealt out as evenly as can be. */
+ * One tensor may lie on several devices: split along an axis, or with all of it on each (replicated). Every operation works on it as on any
+ * other, so a program is the same on one device and on many; what the devices have to exchange is found when tensors are realized. Such
+ * tensors go together with tensors on the same list of devices. What is elementwise follows the first operand that is split; reductions off the
+ * split axis, convolutions and products keep it; reductions along it are replicated. Sizes are dealt out as evenly as can be.
+ *
+ * db_group(devices, n) makes a handle of a list of devices, which all functions take that make tensors on a device (db_zeros, db_from, db_to,
+ * db_params_new...): they are then replicated. db_device_of is such a handle for these tensors. Data-parallel training is parameters on a
+ * group and batches through db_shard along axis 0; weights split by rows or columns are tensor-parallel. */
 
-enum { DB_PARTS_MAX = 64, DB_REPLICATE = INT_MIN };
+enum { DB_PARTS_MAX = DB_GROUP_MAX, DB_REPLICATE = INT_MIN };
+/* x over devices, split along an axis, or replicated with DB_REPLICATE. x may be over devices already: then it is split anew. */
+#define db_shard(x, devices, n, axis) db_shard_at(DB_HERE, x, devices, n, axis)
+db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis);
+/* On how many devices t lies, 0 with a message where that cannot be told; axis: along which it is split, or DB_REPLICATE. */
+unsigned db_sharding(db_tensor *t, int *axis);
+/* The part of t on its i-th device as a tensor there, sharing memory; realizes t. */
+#define db_part(t, i) db_part_at(DB_HERE, t, i)
+db_tensor *db_part_at(DB_AT, db_tensor *t, unsigned i);
+
+/* ---- several devices, one tensor on each: at most DB_PARTS_MAX parts ----
+ *
+ * Parts are ordinary tensors, for programs that say themselves what each device does. Functions that fill parts or out write n tensors, poisoned
+ * ones when something is wrong. */
+
 /* Splits x along an axis, part i on devices[i]; DB_REPLICATE gives each all of it. */
-#define db_shard(x, devices, n, axis, parts) db_shard_at(DB_HERE, x, devices, n, axis, parts)
-void db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis, db_tensor **parts);
+#define db_split_to(x, devices, n, axis, parts) db_split_to_at(DB_HERE, x, devices, n, axis, parts)
+void db_split_to_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis, db_tensor **parts);
 /* The parts put together along an axis, on dev. */
 #define db_gather_parts(parts, n, axis, dev) db_gather_parts_at(DB_HERE, parts, n, axis, dev)
 db_tensor *db_gather_parts_at(DB_AT, db_tensor *const *parts, unsigned n, int axis, db_device *dev);

@@ -7,6 +7,7 @@
 #include "../graph/bind.h"
 #include "../graph/plan.h"
 #include "../graph/schedule.h"
+#include "../graph/shard.h"
 #include "../graph/uop.h"
 #include "../hcq/error.h"
 #include <pthread.h>
@@ -26,7 +27,12 @@ int env_get(const struct env **out);
 
 /* ---- runtime.c: device slots, memory by BUFFER id, loaded programs ---- */
 
-enum { SLOTS = 64, NO_SLOT = -1, SLOT_QUEUES = 4 /* of a kind that are used at most */ };
+enum {
+  SLOTS = 64,
+  NUMBERS = 250 /* of slots, and above them of groups of slots */,
+  NO_SLOT = -1,
+  SLOT_QUEUES = 4 /* of a kind that are used at most */
+};
 
 struct storage {        /* the memory of one BUFFER node */
   struct storage *next; /* in its hash bucket */
@@ -53,6 +59,7 @@ struct runtime {
   uint64_t serials;     /* of values made so far */
   size_t nvalues, collect_at;
   struct slot *slots[SLOTS];
+  struct slot_group *groups[NUMBERS - SLOTS];
   struct storage **buckets;
   size_t nbuckets, nstorages;
   void (*watch)(void *ctx, const struct db_command *command);
@@ -69,6 +76,11 @@ const struct target *slot_target(unsigned slot);
 /* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
 void slot_retain(unsigned slot);
 void slot_release(unsigned slot);
+/* The slots of a group, NULL for that of one device: a group has a number above theirs, and is one of them to whatever is not said to want a
+ * device of its own. */
+const struct shard_group *slot_group(unsigned slot);
+/* The slot for a list of devices. */
+int slot_of_devices(db_device *const *devices, unsigned n);
 /* The last value of the compute queue's timeline that was submitted. */
 uint64_t *slot_submitted(unsigned slot);
 /* Whether a's queues address b's memory: that of its machine, and the host's. Signals they always do. */
@@ -144,6 +156,9 @@ struct value {
   struct uop *was;         /* of a stale value: real, before it was overwritten */
   struct storage *storage; /* of real */
   struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
+  struct value **part;     /* of a realized one on a group, instead of storage: a value a device, a reference on each */
+  struct value *whole;     /* whose part this is */
+  struct value **lowered;  /* while it is realized: what stands for it on single devices (shard.c) */
   struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
@@ -154,6 +169,12 @@ void value_retain(struct value *v);
 void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
 void value_becomes(struct value *v, struct uop *real, struct storage *s);
+/* Makes v, on a group, stand for its parts, split along axis: takes over the array and the references in it. False: out of memory. */
+bool value_becomes_parts(struct value *v, int axis, struct value **part);
+struct value *value_of_parts(unsigned slot, int axis,
+                             struct value **part); /* NULL after db_fail: they are the caller's still */
+void value_loses_parts(struct value *v);
+unsigned value_count(const struct value *v); /* of parts; 1 on one device */
 static inline struct uop *value_node(const struct value *v) { return v->real ? v->real : v->expr; }
 /* The values themselves and what they were built on, as far as that is not realized. */
 struct reach {
@@ -280,8 +301,10 @@ void call_leave(struct call *c);
 /* The same for the elements of memory from the first on, row after row; takes over the caller's reference on s. */
 db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
                             const int64_t *dim);
-/* A tensor over memory that node stands for, in the innermost scope; takes over the caller's reference on s. Lock held; NULL: no memory. */
-db_tensor *tensor_of_storage(struct storage *s, struct uop *node, enum dtype t, unsigned rank, const int64_t *dim);
+/* A tensor in the innermost scope; takes over the caller's reference on v. Lock held; NULL: no memory, or no v. */
+db_tensor *tensor_of_value(struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
+/* A value over memory that node stands for; takes over the caller's reference on s. NULL: no memory. */
+struct value *value_of_storage(struct storage *s, struct uop *node);
 /* Elements of memory from the first on, in rows. */
 struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, unsigned rank, const int64_t *dim);
 /* The same for a value made by the caller, whose reference it takes over. */
@@ -336,14 +359,27 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value);
 db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned);
 
 /* ---- realize.c ---- */
+enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so */ };
 /* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
+/* rt.binder takes the memory of what is realized in place of its expression. */
+int values_replace(const struct reach *reach);
 /* Whether v's elements lie one after the other in its memory, and at what element they begin. */
 bool value_is_contiguous(const struct value *v, int64_t *offset);
-/* v's memory when v is all of it in order, else NULL. */
-struct storage *value_whole_memory(const struct value *v);
+/* Whether v is all of its memory in order. */
+bool value_is_whole_memory(const struct value *v);
 /* Gives v, which begins at that element of its memory, memory of its own. */
 int value_takes_copy(struct value *v, int64_t offset);
+
+/* ---- shard.c: values on groups of devices ---- */
+/* Whether realizing needs values_realize_shards. */
+bool values_need_shards(const struct reach *reach);
+typedef int realize_fn(struct value *const *v, unsigned n, bool contiguous, bool keeps);
+/* Realizes v, whose values not realized yet are in reach, by what stands for them on single devices; what is realized is replaced in rt.binder. */
+int values_realize_shards(struct value *const *v, unsigned n, const struct reach *reach, bool contiguous, bool keeps,
+                          realize_fn *realize);
+/* How v is or will be split: its axis (SHARD_REPLICATED: not), and where each part begins and ends, n + 1 numbers (may be NULL). */
+int value_sharding(struct value *v, int *axis, int64_t *bound);
 
 /* ---- executable.c: compiled schedules ---- */
 

@@ -53,7 +53,7 @@ static uint32_t memory_of(db_jit *j, struct storage *s) {
   if (j->error) return 0;
   struct captured_memory *m = &j->memories[p->nmemories];
   *m = (struct captured_memory){.kind = OWNED, .storage = s};
-  for (unsigned i = 0; i < j->nin; i++)
+  for (unsigned i = 0; i < j->ninputs; i++)
     if (j->inputs[i]->storage == s && m->kind == OWNED) {
       int64_t first = 0;
       value_is_contiguous(j->inputs[i], &first);
@@ -226,6 +226,9 @@ db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
     db_tensor *t = db_from_at(DB_HERE, (uint32_t[]){0}, DB_U32, dev, DB_LIST(1));
     if (!db_poison(t)) j->count[slot] = db_retain(t);
   }
+  pthread_mutex_lock(&rt.lock);
+  if (slot >= 0) slot_release((unsigned)slot);
+  pthread_mutex_unlock(&rt.lock);
   capturing = j;
   *stream = j->stream;
   if (slot < 0 || !j->count[slot]) {
@@ -238,7 +241,7 @@ db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
 /* Each call goes on where the last one's numbers ended. */
 static int advance_random(db_jit *j) {
   int err = 0;
-  for (unsigned i = 0; i < SLOTS && !err; i++) {
+  for (unsigned i = 0; i < NUMBERS && !err; i++) {
     if (!j->count[i]) continue;
     db_assign(j->count[i], db_add(j->count[i], (int64_t)j->random_calls[i]));
     err = db_realize(j->count[i]);
@@ -270,26 +273,47 @@ int jit_find_outer(struct captured_memory *m, struct storage **out) {
                  m->value->file ? m->value->file : "?", m->value->line);
 }
 
+static int describe_output(db_jit *j, unsigned i, const struct value *v, struct captured_output *o) {
+  if (!value_is_contiguous(v, &o->offset))
+    return db_fail(-ENOTSUP, "jit: not supported: output %u is a view of memory that is not contiguous", i);
+  for (uint32_t m = 0; m < j->program.nmemories; m++)
+    if (j->memories[m].storage == v->storage) o->memory = m;
+  if (o->memory == UINT32_MAX && shape_numel(v->real->shape))
+    return db_fail(-EINVAL, "jit: output %u does not come from what the function computes", i);
+  if (o->memory != UINT32_MAX && j->memories[o->memory].kind == OWNED) {
+    j->memories[o->memory].output = true;
+    j->program.memories[o->memory].varies = true;
+  }
+  return 0;
+}
+
 static int describe_outputs(db_jit *j, db_tensor *const *out) {
-  for (unsigned i = 0; i < j->nout; i++) {
+  int err = 0;
+  for (unsigned i = 0; i < j->nout && !err; i++) {
     struct captured_output *o = &j->out[i];
     const db_tensor *t = out[i];
-    *o = (struct captured_output){.memory = UINT32_MAX, .dtype = t->dtype, .slot = t->value->slot, .rank = t->rank};
+    const struct value *v = t->value;
+    free(o->part);
+    *o = (struct captured_output){.memory = UINT32_MAX, .dtype = t->dtype, .slot = v->slot, .rank = t->rank};
     memcpy(o->dim, t->dim, t->rank * sizeof *t->dim);
     if (dims_symbolic(t->rank, t->dim))
       return db_fail(-ENOTSUP, "jit: not supported: output %u has symbolic sizes, %s", i, SHAPE(*t));
-    if (!value_is_contiguous(t->value, &o->offset))
-      return db_fail(-ENOTSUP, "jit: not supported: output %u is a view of memory that is not contiguous", i);
-    for (uint32_t m = 0; m < j->program.nmemories; m++)
-      if (j->memories[m].storage == t->value->storage) o->memory = m;
-    if (o->memory == UINT32_MAX && dims_numel(t->rank, t->dim))
-      return db_fail(-EINVAL, "jit: output %u does not come from what the function computes", i);
-    if (o->memory != UINT32_MAX && j->memories[o->memory].kind == OWNED) {
-      j->memories[o->memory].output = true;
-      j->program.memories[o->memory].varies = true;
+    if (!v->part) {
+      err = describe_output(j, i, v, o);
+      continue;
     }
+    o->axis = (int)v->real->arg.i;
+    struct captured_output *part = calloc(value_count(v), sizeof *part);
+    if (!part) return db_fail(-ENOMEM, "jit: out of memory");
+    for (unsigned k = 0; k < value_count(v) && !err; k++) {
+      part[k] = *o;
+      part[k].slot = v->part[k]->slot;
+      if (o->axis >= 0) part[k].dim[o->axis] = v->part[k]->real->shape->dim[o->axis]->arg.i;
+      err = describe_output(j, i, v->part[k], &part[k]);
+    }
+    o->part = part;
   }
-  return 0;
+  return err;
 }
 
 /* Values that parameters have now, by their memory. */
@@ -325,33 +349,95 @@ static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
   return 0;
 }
 
-/* Whether all inputs lie in memory, in order, and where. */
+/* Whether a realized input is split as the captured one was. */
+static int check_split(const db_jit *j, unsigned i) {
+  const struct captured_input *c = &j->in[i];
+  const struct value *v = j->given[i];
+  int64_t bound[DB_GROUP_MAX + 1];
+  int axis;
+  int err = v->part ? value_sharding(j->given[i], &axis, bound) : 0;
+  if (err || !v->part) return err;
+  if (axis == c->axis && (axis < 0 || !memcmp(bound, c->bound, (value_count(v) + 1) * sizeof *bound))) return 0;
+  return db_fail(-EINVAL,
+                 "jit: input %u is split along axis %d, in other parts than along axis %d when it was captured", i,
+                 axis, c->axis);
+}
+
+static bool is_aligned(const struct value *v, int64_t first) {
+  return (uint64_t)first * dtype_info[v->expr->dtype].size % SLICE_ALIGNMENT == 0;
+}
+
+/* Kernels take inputs to be aligned: a slice that is not gets memory of its own. */
+static int align_input(struct value *v) {
+  int64_t first = 0;
+  int err = 0;
+  if (!v->part) return !value_is_contiguous(v, &first) || is_aligned(v, first) ? 0 : value_takes_copy(v, first);
+  for (unsigned k = 0; k < value_count(v) && !err; k++) err = align_input(v->part[k]);
+  return err || value_becomes_parts(v, (int)v->real->arg.i, v->part) ? err : db_fail(-ENOMEM, "jit: out of memory");
+}
+
+/* Whether all inputs lie in memory, in order and aligned, and where: parts of what is on groups one behind the other. */
 static bool inputs_computed(db_jit *j) {
-  for (unsigned i = 0; i < j->nin; i++)
-    if (!j->inputs[i]->storage || !value_is_contiguous(j->inputs[i], &j->firsts[i])) return false;
+  unsigned n = 0;
+  for (unsigned i = 0; i < j->nin; i++) {
+    struct value *v = j->given[i];
+    unsigned count = v->part ? value_count(v) : 1;
+    if (!v->part && !v->storage) return false;
+    for (unsigned k = 0; k < count; k++, n++) {
+      struct value *x = j->inputs[n] = v->part ? v->part[k] : v;
+      if (!value_is_contiguous(x, &j->firsts[n]) || !is_aligned(x, j->firsts[n])) return false;
+    }
+  }
+  j->ninputs = n;
   return true;
+}
+
+/* Room for the parts of what is given. */
+static int reserve_inputs(db_jit *j) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < j->nin; i++) n += value_count(j->given[i]);
+  if (n <= j->inputs_capacity) return 0;
+  struct value **inputs = realloc(j->inputs, n * sizeof *inputs);
+  if (inputs) j->inputs = inputs;
+  int64_t *firsts = realloc(j->firsts, n * sizeof *firsts);
+  if (firsts) j->firsts = firsts;
+  if (!inputs || !firsts) return db_fail(-ENOMEM, "jit: out of memory");
+  j->inputs_capacity = n;
+  return 0;
 }
 
 static int take_inputs(db_jit *j, db_tensor *const *in) {
   for (unsigned i = 0; i < j->nin; i++) {
     if (!in[i] || !in[i]->value)
       return db_fail(-EINVAL, "jit: input %u: %s", i, db_poison(in[i]) ? db_poison(in[i]) : "it has no value");
-    j->inputs[i] = in[i]->value;
+    j->given[i] = in[i]->value;
   }
   int err = 0;
   for (unsigned i = 0; i < j->nin && !err; i++)
     if (j->calls > 1) err = check_input(j, i, in[i]);
-  if (err || inputs_computed(j)) return err;
-  err = realize_values(j->inputs, j->nin, true);
-  if (!err) inputs_computed(j);
+  if (!err) err = reserve_inputs(j);
+  if (!err && !inputs_computed(j)) {
+    err = realize_values(j->given, j->nin, true);
+    for (unsigned i = 0; i < j->nin && !err; i++) err = align_input(j->given[i]);
+    if (!err && !inputs_computed(j)) err = db_fail(-EPROTO, "jit: the inputs are not in memory");
+  }
+  for (unsigned i = 0; i < j->nin && !err; i++)
+    if (j->calls > 1) err = check_split(j, i);
   return err;
 }
 
-static void describe_inputs(db_jit *j, db_tensor *const *in) {
-  for (unsigned i = 0; i < j->nin; i++) {
-    j->in[i] = (struct captured_input){in[i]->dtype, in[i]->value->slot, in[i]->rank, {0}};
-    memcpy(j->in[i].dim, in[i]->dim, in[i]->rank * sizeof *in[i]->dim);
+static int describe_inputs(db_jit *j, db_tensor *const *in) {
+  int err = 0;
+  for (unsigned i = 0; i < j->nin && !err; i++) {
+    struct captured_input *c = &j->in[i];
+    free(c->bound);
+    *c = (struct captured_input){in[i]->dtype, in[i]->value->slot, in[i]->rank, {0}, NULL, SHARD_REPLICATED};
+    memcpy(c->dim, in[i]->dim, in[i]->rank * sizeof *in[i]->dim);
+    if (!in[i]->value->part) continue;
+    c->bound = malloc((value_count(in[i]->value) + 1) * sizeof *c->bound);
+    err = c->bound ? value_sharding(in[i]->value, &c->axis, c->bound) : db_fail(-ENOMEM, "jit: out of memory");
   }
+  return err;
 }
 
 /* Runs the function in a scope of its own; its outputs go to the caller's. */
@@ -373,7 +459,7 @@ static int run_function(db_jit *j, db_tensor *const *in, db_tensor **out, bool c
 }
 
 /* Lock held; returns how many tensors the caller has to release without it. */
-static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
+static unsigned forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
@@ -382,7 +468,7 @@ static unsigned forget(db_jit *j, db_tensor *dropped[SLOTS]) {
     if (m->kind == OUTER) value_release(m->value);
   }
   for (unsigned i = 0; i < j->program.nvars; i++) free(j->var_names[i]);
-  for (unsigned i = 0; i < SLOTS; i++) {
+  for (unsigned i = 0; i < NUMBERS; i++) {
     if (j->count[i]) dropped[n++] = j->count[i];
     j->count[i] = NULL;
     j->random_calls[i] = 0;
@@ -416,12 +502,15 @@ static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (!err) err = settle_memories(j);
   if (!err) err = describe_outputs(j, out);
   if (!err) err = build(j);
-  db_tensor *dropped[SLOTS];
+  db_tensor *dropped[NUMBERS];
   unsigned n = err ? forget(j, dropped) : 0;
   pthread_mutex_unlock(&rt.lock);
   while (n) db_release(dropped[--n]);
   return err;
 }
+
+/* Whether something is built on v, or on what it is a part of. */
+static bool has_dependents(const struct value *v) { return v->dependents || (v->whole && v->whole->dependents); }
 
 /* Where a memory is in this run. */
 static inline int place_memory(db_jit *j, uint32_t i) {
@@ -433,13 +522,13 @@ static inline int place_memory(db_jit *j, uint32_t i) {
   switch (m->kind) {
   case INPUT:
     s = j->inputs[m->input]->storage;
-    at->offset = (uint64_t)j->firsts[m->input] * dtype_info[j->in[m->input].dtype].size;
+    at->offset = (uint64_t)j->firsts[m->input] * dtype_info[j->inputs[m->input]->expr->dtype].size;
     break;
   case OUTER:
-    if (v->storage == s && s->buffer == at->buffer && !v->stale && !(m->written && v->dependents)) return 0;
+    if (v->storage == s && s->buffer == at->buffer && !v->stale && !(m->written && has_dependents(v))) return 0;
     err = jit_find_outer(m, &s);
     if (err) return err;
-    if (m->written && m->value->dependents)
+    if (m->written && has_dependents(m->value))
       return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
                               "or release them before, they would see the new value");
     m->storage = s;
@@ -495,22 +584,38 @@ static struct uop *output_node(struct captured_output *o, const struct storage *
   return o->nodes[0].node;
 }
 
+/* The memory that a run has left output o in; NULL: no memory. */
+static struct value *output_value(db_jit *j, struct captured_output *o) {
+  const struct captured_memory *m = o->memory == UINT32_MAX ? NULL : &j->memories[o->memory];
+  int64_t first = o->offset;
+  struct storage *s = NULL;
+  if (!m)
+    s = storage_new(o->slot, rt.next_buffer++, 0);
+  else
+    s = m->kind == INPUT ? j->inputs[m->input]->storage : m->kind == OUTER ? m->value->storage : m->storage;
+  if (!s) return NULL;
+  if (m) s->refs++;
+  if (m && m->kind == INPUT)
+    first += (int64_t)(j->program.memories[o->memory].offset - m->origin) / (int64_t)dtype_info[o->dtype].size;
+  return value_of_storage(s, output_node(o, s, first));
+}
+
+static struct value *output_parts(db_jit *j, struct captured_output *o) {
+  struct value *whole = NULL;
+  unsigned n = slot_group(o->slot)->n, made = 0;
+  struct value **part = malloc(n * sizeof *part);
+  while (part && made < n && (part[made] = output_value(j, &o->part[made]))) made++;
+  if (part && made == n) whole = value_of_parts(o->slot, o->axis, part);
+  while (!whole && made) value_release(part[--made]);
+  if (!whole) free(part);
+  return whole;
+}
+
 static int make_outputs(db_jit *j, db_tensor **out) {
   graph_collect();
   for (unsigned i = 0; i < j->nout; i++) {
     struct captured_output *o = &j->out[i];
-    const struct captured_memory *m = o->memory == UINT32_MAX ? NULL : &j->memories[o->memory];
-    struct storage *s = NULL;
-    int64_t first = o->offset;
-    if (!m)
-      s = storage_new(o->slot, rt.next_buffer++, 0);
-    else
-      s = m->kind == INPUT ? j->inputs[m->input]->storage : m->kind == OUTER ? m->value->storage : m->storage;
-    if (!s) return -ENOMEM;
-    if (m) s->refs++;
-    if (m && m->kind == INPUT)
-      first += (int64_t)(j->program.memories[o->memory].offset - m->origin) / (int64_t)dtype_info[o->dtype].size;
-    out[i] = tensor_of_storage(s, output_node(o, s, first), o->dtype, o->rank, o->dim);
+    out[i] = tensor_of_value(o->part ? output_parts(j, o) : output_value(j, o), o->dtype, o->rank, o->dim);
     if (!out[i]) return db_fail(-ENOMEM, "jit: out of memory for output %u", i);
   }
   return 0;
@@ -540,9 +645,8 @@ db_jit *jit_new(unsigned nin, unsigned nout) {
   j->nout = nout;
   j->in = calloc(nin + 1, sizeof *j->in);
   j->out = calloc(nout + 1, sizeof *j->out);
-  j->inputs = calloc(nin + 1, sizeof(struct value *));
-  j->firsts = calloc(nin + 1, sizeof *j->firsts);
-  if (j->in && j->out && j->inputs && j->firsts) return j;
+  j->given = calloc(nin + 1, sizeof(struct value *));
+  if (j->in && j->out && j->given) return j;
   db_jit_free(j);
   return db_fail_null(-ENOMEM, "jit: out of memory");
 }
@@ -561,7 +665,7 @@ int db_jit_reset(db_jit *j) {
   if (!j) return db_fail(-EINVAL, "jit: there is none to capture again");
   if (!j->fn) return db_fail(-EINVAL, "jit: what was loaded from a file has no function that could be captured again");
   if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
-  db_tensor *dropped[SLOTS];
+  db_tensor *dropped[NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = forget(j, dropped);
   j->calls = 0;
@@ -577,14 +681,17 @@ void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout) {
 
 void db_jit_free(db_jit *j) {
   if (!j) return;
-  db_tensor *dropped[SLOTS];
+  db_tensor *dropped[NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = forget(j, dropped);
   pthread_mutex_unlock(&rt.lock);
   while (n) db_release(dropped[--n]);
   jit_loaded_free(j->loaded);
+  for (unsigned i = 0; j->in && i < j->nin; i++) free(j->in[i].bound);
+  for (unsigned i = 0; j->out && i < j->nout; i++) free(j->out[i].part);
   free(j->in);
   free(j->out);
+  free(j->given);
   free(j->inputs);
   free(j->firsts);
   free(j);
@@ -598,7 +705,7 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   int err = runtime_init();
   if (!err) err = env_get(&env);
   if (!err) err = take_inputs(j, in);
-  if (!err && j->calls == 1) describe_inputs(j, in);
+  if (!err && j->calls == 1) err = describe_inputs(j, in);
   bool replays = !err && j->calls > 1 && !(j->fn && !env->jit);
   if (replays) {
     j->calls++;

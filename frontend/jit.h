@@ -32,6 +32,8 @@ struct captured_output {
     int64_t id, first;
     struct uop *node;
   } nodes[2];
+  struct captured_output *part; /* on a group of devices: one for each, instead of a memory */
+  int axis;
 };
 
 struct captured_input {
@@ -39,6 +41,9 @@ struct captured_input {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
+  int64_t *
+      bound; /* split over a group along axis: as in struct sharded, of as many parts as it has devices; NULL elsewhere */
+  int axis;
 };
 
 struct db_jit {
@@ -52,14 +57,16 @@ struct db_jit {
   size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
   char **var_names;
   struct program program;
-  uint32_t stream;              /* of random numbers */
-  db_tensor *count[SLOTS];      /* random calls so far, by device slot; NULL: none is made there */
-  uint32_t random_calls[SLOTS]; /* of one call of the function */
-  bool built;                   /* the program's streams are recorded: of a loaded one by its first call */
-  struct jit_loaded *loaded;    /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
+  uint32_t stream;                /* of random numbers */
+  db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
+  uint32_t random_calls[NUMBERS]; /* of one call of the function */
+  bool built;                     /* the program's streams are recorded: of a loaded one by its first call */
+  struct jit_loaded *loaded;      /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
   /* ---- of one call ---- */
-  struct value **inputs;
-  int64_t *firsts; /* the element of its memory that each input begins at */
+  struct value **given;
+  struct value **inputs; /* the same on single devices: parts, one behind the other */
+  int64_t *firsts;       /* the element of its memory that each begins at */
+  unsigned ninputs, inputs_capacity;
   /* ---- while capturing ---- */
   struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
     struct storage *storage;

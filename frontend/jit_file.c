@@ -64,6 +64,7 @@ static bool add_terms(struct saving *s, const struct uop *u, struct jit_size *z)
 
 static int describe(struct saving *s, struct jit_shape *to, enum dtype t, unsigned slot, unsigned rank,
                     const int64_t *dim) {
+  if (slot_group(slot)) return db_fail(-ENOTSUP, "%s: not supported: inputs and outputs on several devices", s->path);
   to->dtype = t, to->rank = rank, to->device = device_number(s, slot);
   for (unsigned i = 0; i < rank; i++)
     if (!add_terms(s, dim_uop(dim[i]), &to->dim[i]))
@@ -441,7 +442,7 @@ static int take_params(db_jit *j, const char *path) {
     }
     l->params[i] = db_retain(t);
     struct captured_memory *m = &j->memories[p->memory];
-    if (m->value && !value_whole_memory(t->value)) continue;
+    if (m->value && !value_is_whole_memory(t->value)) continue;
     pthread_mutex_lock(&rt.lock);
     value_retain(t->value);
     value_release(m->value);

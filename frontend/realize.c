@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so */ };
-
 static bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
 
 struct realizing {
@@ -52,13 +50,17 @@ static struct uop *buffer_under(struct uop *u) {
 
 bool value_is_contiguous(const struct value *v, int64_t *offset) {
   struct uop *buffer;
-  return v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset);
+  bool all = true;
+  for (unsigned i = 0; v->part && i < value_count(v); i++) all = all && value_is_contiguous(v->part[i], offset);
+  return v->part ? all : v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset);
 }
 
-struct storage *value_whole_memory(const struct value *v) {
+bool value_is_whole_memory(const struct value *v) {
   struct uop *u = v->real;
+  bool all = true;
+  for (unsigned i = 0; v->part && i < value_count(v); i++) all = all && value_is_whole_memory(v->part[i]);
   while (u && u->op == OP_RESHAPE) u = u->src[0];
-  return u && u->op == OP_BUFFER ? v->storage : NULL;
+  return v->part ? all : u && u->op == OP_BUFFER;
 }
 
 /* What reads memory that is gone says so. */
@@ -229,6 +231,8 @@ int value_takes_copy(struct value *v, int64_t offset) {
   return 0;
 }
 
+static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps, bool on_devices);
+
 static int execute(struct realizing *r) {
   char text[512];
   struct binding b;
@@ -280,7 +284,19 @@ static struct value *earliest(struct value *const *v, unsigned n, const struct r
   return best;
 }
 
-static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
+int values_replace(const struct reach *reach) {
+  bool ok = binder_begin(rt.binder, rt.graph);
+  for (size_t i = 0; i < reach->n && ok; i++)
+    if (reach->values[i]->real) ok = binder_replace(rt.binder, reach->values[i]->expr, reach->values[i]->real);
+  return ok ? 0 : db_fail(-ENOMEM, "realize: out of memory");
+}
+
+/* Nothing asked for is on a group of devices, nor built on what is. */
+static int realize_on_devices(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
+  return realize(v, n, contiguous, keeps, true);
+}
+
+static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps, bool on_devices) {
   struct realizing r = {.keeps = keeps};
   int err = env_get(&r.env);
   if (err || (err = runtime_init())) return err;
@@ -288,19 +304,17 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   struct value *first;
   do {
     reach_free(&r.reach);
-    if (!values_reach(v, n, &r.reach) || !binder_begin(rt.binder, rt.graph)) {
-      err = db_fail(-ENOMEM, "realize: out of memory");
+    if (!values_reach(v, n, &r.reach)) err = db_fail(-ENOMEM, "realize: out of memory");
+    if (err || (err = values_replace(&r.reach))) goto out;
+    if (!on_devices && values_need_shards(&r.reach)) {
+      err = values_realize_shards(v, n, &r.reach, contiguous, keeps, realize_on_devices);
       goto out;
     }
-    for (size_t i = 0; i < r.reach.n; i++)
-      if (r.reach.values[i]->real && !binder_replace(rt.binder, r.reach.values[i]->expr, r.reach.values[i]->real)) {
-        err = db_fail(-ENOMEM, "realize: out of memory");
-        goto out;
-      }
     mark_superseded(&r.reach);
     first = rival(&r.reach);
     if (!first) first = earliest(v, n, &r.reach);
-    if (first && (err = realize(&first, 1, false, true))) goto out; /* the others may read what it would overwrite */
+    if (first && (err = realize(&first, 1, false, true, on_devices)))
+      goto out; /* the others may read what it would overwrite */
   } while (first);
   r.roots = calloc(n + r.reach.n, sizeof *r.roots);
   r.values = calloc(n + r.reach.n, sizeof(struct value *));
@@ -324,5 +338,5 @@ out:
 }
 
 int realize_values(struct value *const *v, unsigned n, bool contiguous) {
-  return n ? realize(v, n, contiguous, false) : 0;
+  return n ? realize(v, n, contiguous, false, false) : 0;
 }

@@ -37,6 +37,12 @@ struct slot {
   size_t spare_bytes;
   struct slot_stage *stage; /* made by the first copy that needs it */
 };
+struct slot_group {
+  struct shard_group group;
+  db_device *handle;
+  uint32_t refs;
+  uint8_t slots[DB_GROUP_MAX];
+};
 struct runtime rt = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- graph and compiler ---- */
@@ -143,8 +149,57 @@ static int slot_add(db_device *dev, bool is_default) {
   return (int)i;
 }
 
+static int group_of(db_device *group) {
+  int free_place = NO_SLOT;
+  struct slot_group g = {.group.n = db_group_size(group)};
+  unsigned held = 0;
+  for (; held < g.group.n; held++) {
+    int slot = slot_of(db_group_device(group, held));
+    if (slot < 0) break;
+    g.slots[held] = (uint8_t)slot;
+  }
+  int at = held == g.group.n ? NO_SLOT : -ENODEV;
+  for (int i = NUMBERS - SLOTS; i-- > 0 && held == g.group.n;) {
+    const struct slot_group *p = rt.groups[i];
+    if (!p)
+      free_place = i;
+    else if (p->group.n == g.group.n && !memcmp(p->slots, g.slots, g.group.n))
+      at = i;
+  }
+  if (at == NO_SLOT) {
+    struct slot_group *p = free_place < 0 ? NULL : malloc(sizeof *p);
+    if (!p)
+      at = free_place < 0 ? db_fail(-EMFILE, "more than %d groups of devices in use by tensors", NUMBERS - SLOTS)
+                          : db_fail(-ENOMEM, "out of memory for a group of devices");
+    else {
+      *p = g;
+      p->group.device = p->slots;
+      p->handle = db_device_retain(group);
+      for (unsigned i = 0; i < held; i++) slot_retain(p->slots[i]);
+      rt.groups[at = free_place] = p;
+    }
+  }
+  while (held) slot_release(g.slots[--held]);
+  if (at < 0) return at;
+  slot_retain((unsigned)at + SLOTS);
+  return at + SLOTS;
+}
+
+const struct shard_group *slot_group(unsigned slot) {
+  return slot >= SLOTS && slot < NUMBERS && rt.groups[slot - SLOTS] ? &rt.groups[slot - SLOTS]->group : NULL;
+}
+
+int slot_of_devices(db_device *const *devices, unsigned n) {
+  db_device *group = db_group(devices, n);
+  if (!group) return db_fail(-EINVAL, "%s", db_error());
+  int slot = slot_of(group);
+  db_close(group);
+  return slot;
+}
+
 int slot_of(db_device *dev) {
   int index = NO_SLOT;
+  if (dev && db_group_size(dev)) return group_of(dev);
   for (int i = 0; i < SLOTS && index < 0; i++)
     if (rt.slots[i] && (dev ? rt.slots[i]->device == dev : rt.slots[i]->is_default)) index = i;
   if (index < 0) {
@@ -168,10 +223,24 @@ int slot_of(db_device *dev) {
   return index;
 }
 
-db_device *slot_device(unsigned slot) { return rt.slots[slot]->device; }
+db_device *slot_device(unsigned slot) {
+  return slot < SLOTS ? rt.slots[slot]->device : rt.groups[slot - SLOTS]->handle;
+}
 const struct target *slot_target(unsigned slot) { return rt.slots[slot]->target; }
-void slot_retain(unsigned slot) { rt.slots[slot]->refs++; }
+void slot_retain(unsigned slot) { ++*(slot < SLOTS ? &rt.slots[slot]->refs : &rt.groups[slot - SLOTS]->refs); }
+static void group_release(unsigned index) {
+  struct slot_group *p = rt.groups[index];
+  if (--p->refs) return;
+  rt.groups[index] = NULL;
+  db_close(p->handle);
+  for (unsigned i = 0; i < p->group.n; i++) slot_release(p->slots[i]);
+  free(p);
+}
 void slot_release(unsigned slot) {
+  if (slot >= SLOTS) {
+    group_release(slot - SLOTS);
+    return;
+  }
   if (--rt.slots[slot]->refs == 0 && !rt.slots[slot]->is_default) slot_close(slot);
 }
 

@@ -212,8 +212,9 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   if (nin) c->slot = in[0]->value->slot;
   for (unsigned i = 1; i < nin; i++)
     if (in[i]->value->slot != c->slot)
-      return call_fail(c, "argument %u is on %s, the first on %s; move one with db_to", i + 1,
-                       db_device_name(slot_device(in[i]->value->slot)), db_device_name(slot_device(c->slot))),
+      return call_fail(c, "argument %u is on %s, the first on %s; move one with db_to%s", i + 1,
+                       db_device_name(slot_device(in[i]->value->slot)), db_device_name(slot_device(c->slot)),
+                       slot_group(c->slot) || slot_group(in[i]->value->slot) ? " or db_shard" : ""),
              false;
   graph_collect();
   return true;
@@ -255,19 +256,22 @@ struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, u
   return graph_error(rt.graph) ? NULL : e.u;
 }
 
-db_tensor *tensor_of_storage(struct storage *s, struct uop *node, enum dtype t, unsigned rank, const int64_t *dim) {
+struct value *value_of_storage(struct storage *s, struct uop *node) {
   struct value *v = node ? value_new(node, s->slot, NULL, 0) : NULL;
-  if (!v) {
+  if (v)
+    value_becomes(v, node, s);
+  else
     storage_release(s);
-    return NULL;
-  }
-  value_becomes(v, node, s);
-  return tensor_new(v, t, rank, dim);
+  return v;
+}
+
+db_tensor *tensor_of_value(struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
+  return v ? tensor_new(v, t, rank, dim) : NULL;
 }
 
 db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, enum dtype t, unsigned rank,
                             const int64_t *dim) {
-  db_tensor *x = tensor_of_storage(s, storage_node(s, first, t, rank, dim), t, rank, dim);
+  db_tensor *x = tensor_of_value(value_of_storage(s, storage_node(s, first, t, rank, dim)), t, rank, dim);
   if (!x) return call_fail(c, "out of memory");
   return call_same(c, x);
 }
@@ -337,6 +341,26 @@ static int read_value(const struct value *v, void *dst, size_t size) {
   return err ? err : world_check();
 }
 
+/* Part by part; those split along an axis are as many rows of each as there are before it. */
+static int read_parts(const db_tensor *t, void *dst, size_t size) {
+  const struct value *v = t->value;
+  int axis = (int)v->real->arg.i;
+  if (axis < 0) return read_value(v->part[0], dst, size);
+  size_t rows = 1, row, at = 0;
+  for (int i = 0; i < axis; i++) rows *= (size_t)dim_value(t->dim[i]);
+  row = size / rows;
+  char *buffer = malloc(size);
+  int err = buffer ? 0 : db_fail(-ENOMEM, "read: out of memory for %zu bytes", size);
+  for (unsigned i = 0; i < value_count(v) && !err; i++) {
+    size_t mine = row / (size_t)t->dim[axis] * (size_t)v->part[i]->real->shape->dim[axis]->arg.i;
+    if (mine) err = read_value(v->part[i], buffer, rows * mine);
+    for (size_t r = 0; r < rows && !err; r++) memcpy((char *)dst + r * row + at, buffer + r * mine, mine);
+    at += mine;
+  }
+  free(buffer);
+  return err;
+}
+
 int db_read(db_tensor *t, void *dst, size_t bytes) {
   jit_host_read();
   pthread_mutex_lock(&rt.lock);
@@ -351,7 +375,7 @@ int db_read(db_tensor *t, void *dst, size_t bytes) {
     else if (!dst && size)
       err = db_fail(-EINVAL, "read: the destination is NULL");
     else if (size && !(err = realize_values(&t->value, 1, true)))
-      err = read_value(t->value, dst, size);
+      err = t->value->part ? read_parts(t, dst, size) : read_value(t->value, dst, size);
   }
   pthread_mutex_unlock(&rt.lock);
   return err;

@@ -19,7 +19,7 @@ static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   v->slot = (uint8_t)slot;
   v->expr = expr;
   v->nsrc = nsrc;
-  v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY;
+  v->placed = expr->op == OP_BUFFER || expr->op == OP_COPY || expr->op == OP_MULTI;
   slot_retain(slot);
   v->next = rt.values;
   if (rt.values) rt.values->prev = v;
@@ -73,11 +73,30 @@ static void drop_sources(struct value *v, struct value **dead) {
   v->nsrc = 0;
 }
 
+static void drop_parts(struct value *v, struct value **dead) {
+  for (unsigned i = 0; v->part && i < value_count(v); i++) {
+    struct value *p = v->part[i];
+    if (p->whole == v) p->whole = NULL;
+    if (--p->refs) continue;
+    unlink_value(p);
+    p->prev = *dead;
+    *dead = p;
+  }
+  free(v->part);
+  v->part = NULL;
+}
+
+unsigned value_count(const struct value *v) {
+  const struct shard_group *group = slot_group(v->slot);
+  return group ? group->n : 1;
+}
+
 static void free_dead(struct value *dead) {
   while (dead) {
     struct value *v = dead;
     dead = v->prev;
     drop_sources(v, &dead);
+    drop_parts(v, &dead);
     if (v->storage) storage_release(v->storage);
     slot_release(v->slot);
     if (v->older) v->older->newer = v->newer;
@@ -102,6 +121,33 @@ void value_becomes(struct value *v, struct uop *real, struct storage *s) {
   v->storage = s;
   v->placed = true;
   if (!v->dependents && !v->tracked) v->expr = real;
+}
+
+bool value_becomes_parts(struct value *v, int axis, struct value **part) {
+  struct uop *real[DB_GROUP_MAX];
+  struct value *dead = NULL;
+  unsigned n = value_count(v);
+  for (unsigned i = 0; i < n; i++) real[i] = part[i]->real;
+  struct uop *u = uop_new(rt.graph, OP_MULTI, v->expr->dtype, 1, (union uop_arg){.i = axis}, v->slot, real, n);
+  if (v->part != part) drop_parts(v, &dead);
+  v->part = part;
+  for (unsigned i = 0; i < n; i++) part[i]->whole = v;
+  free_dead(dead);
+  value_becomes(v, u, NULL);
+  return !graph_error(rt.graph);
+}
+
+struct value *value_of_parts(unsigned slot, int axis, struct value **part) {
+  struct value *v = blank(part[0]->real, slot, 0);
+  if (!v) return db_fail_null(-ENOMEM, "out of memory");
+  value_becomes_parts(v, axis, part);
+  return v;
+}
+
+void value_loses_parts(struct value *v) {
+  struct value *dead = NULL;
+  drop_parts(v, &dead);
+  free_dead(dead);
 }
 
 uint32_t value_mark(void) {

@@ -84,6 +84,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   case OP_FLIP:
   case OP_CONTIGUOUS:
   case OP_COPY:
+  case OP_SHARD:
   case OP_AFTER:
   case OP_GEP: return u->nsrc && u->src[0]->dtype == t && (u->src[0]->flags & UOP_HAS_BOUNDS) ? a : all;
   case OP_IOTA: return known ? fit(t, 0, a.max > 0 ? a.max - 1 : 0) : all;
@@ -193,7 +194,8 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     return x;
   }
   if (op_info[u->op].cls != OPCLASS_TENSOR) return &scalar;
-  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_FLIP || u->op == OP_ASSIGN || !x) return x;
+  if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_SHARD || u->op == OP_FLIP || u->op == OP_ASSIGN || !x)
+    return x;
   if (u->op == OP_GATHER) return u->nsrc == 2 ? u->src[1]->shape : NULL;
 
   struct shape s = {.rank = x->rank};
@@ -234,6 +236,14 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     if ((u->arg.i & 15) >= s.rank || (u->arg.i >> 4 & 15) >= s.rank || u->nsrc != 2) return NULL;
     memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
     s.dim[u->arg.i >> 4 & 15] = u->src[1];
+    break;
+  case OP_MULTI:
+    memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
+    for (unsigned i = 1; u->arg.i >= 0 && i < u->nsrc; i++) {
+      const struct shape *part = u->src[i]->shape;
+      if (!part || part->rank != s.rank || u->arg.i >= s.rank) return NULL;
+      if (!(s.dim[u->arg.i] = dim_add(g, s.dim[u->arg.i], part->dim[u->arg.i]))) return NULL;
+    }
     break;
   case OP_REDUCE_AXIS:
     for (unsigned i = 0; i < s.rank; i++) s.dim[i] = (u->arg.i >> i & 1) ? uop_index(g, 1) : x->dim[i];

@@ -85,7 +85,8 @@ static void survey(struct walk *w, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct place *p = &w->place[i];
     const struct uop *u = p->u;
-    p->device = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+    bool named = u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_SHARD || u->op == OP_MULTI;
+    p->device = named ? u->aux : NO_DEVICE;
     p->wanted = p->target;
     for (unsigned k = 0; k < u->nsrc; k++) {
       const struct place *s = find(w, u->src[k]);

@@ -105,6 +105,8 @@ static void print_arg(struct text *t, const struct uop *u) {
   case OP_BUFFER: put(t, " #%" PRId64 " device %u", u->arg.i, u->aux); break;
   case OP_COPY: put(t, " to device %u", u->aux); break;
   case OP_EXCHANGE: put(t, " #%u %s", exchange_number(u), exchange_op_text(u->aux)); break;
+  case OP_SHARD:
+  case OP_MULTI: put(t, " over group %u, axis %d", u->aux, (int)u->arg.i); break;
   case OP_PERMUTE:
     put(t, " [");
     for (unsigned i = 0; u->shape && i < u->shape->rank; i++)

@@ -283,6 +283,8 @@ struct db_device {
   _Atomic int lost;       /* 0, or the error every later call returns */
   char lost_reason[1024]; /* written before */
   bool inherited;         /* of the process that forked this one: its hardware is not touched */
+  db_device **members;    /* of a group (group.c), which has nothing else */
+  unsigned nmembers;
 };
 
 struct hcq_found {

@@ -303,6 +303,11 @@ unsigned db_device_index(const db_device *dev) { return dev->index; }
 
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
   uint64_t start = hcq_now_ns();
+  for (unsigned i = 0; i < dev->nmembers; i++) {
+    uint64_t spent = hcq_now_ns() - start;
+    int err = db_device_synchronize(dev->members[i], spent < timeout_ns ? timeout_ns - spent : 0);
+    if (err) return err;
+  }
   for (int i = 0; i < HCQ_RINGS; i++) {
     const struct hcq_ring *ring = dev->rings[i];
     if (!ring) continue;

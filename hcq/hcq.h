@@ -49,6 +49,13 @@ db_device *db_device_retain(db_device *dev);
 /* Drops a reference; the last one waits for submitted work, then closes. */
 void db_close(db_device *dev);
 
+enum { DB_GROUP_MAX = 64 };
+/* Several devices under one handle, for what is made on all of them (tensors, doorbell.h); it has no memory and no queues itself. Keeps them open until
+ * db_close. A device may be in it more than once. NULL on failure. */
+db_device *db_group(db_device *const *devices, unsigned n);
+unsigned db_group_size(const db_device *dev); /* 0: dev is one device */
+db_device *db_group_device(const db_device *dev, unsigned i);
+
 /* Canonical name as given to db_open: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100". */
 const char *db_device_name(const db_device *dev);
 /* ISA that programs must be built for: "gfx1100", "sm_90"; the host's "x86_64" or "aarch64" for CPU. */

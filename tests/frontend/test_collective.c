@@ -24,7 +24,7 @@ static void split_and_put_together(void **state) {
       db_tensor *x = db_reshape(db_arange(0, 70, 1, DB_F32, gpus[0]), 7, 10), *parts[MOST], *whole[MOST];
       for (int axis = -2; axis < 2; axis++) {
         float got[70];
-        db_shard(x, gpus, n, axis, parts);
+        db_split_to(x, gpus, n, axis, parts);
         int64_t sizes = 0;
         for (unsigned i = 0; i < n; i++) {
           assert_ptr_equal(db_device_of(parts[i]), gpus[i]);
@@ -39,7 +39,7 @@ static void split_and_put_together(void **state) {
           for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
         }
       }
-      db_shard(x, gpus, n, DB_REPLICATE, parts);
+      db_split_to(x, gpus, n, DB_REPLICATE, parts);
       float got[70];
       must_read(parts[n - 1], got, sizeof got);
       for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
@@ -140,8 +140,8 @@ static void train(unsigned n, double losses[STEPS], float weights[IN * HIDDEN]) 
   for (int s = 0; s < STEPS; s++) DB_SCOPE {
       db_tensor *in[2 * MOST], *out[1];
       fill(x, BATCH * IN, s), fill(y, BATCH, 3 * s);
-      db_shard(db_from(x, DB_F32, gpus[0], BATCH, IN), gpus, n, 0, in);
-      db_shard(db_from(y, DB_F32, gpus[0], BATCH, 1), gpus, n, 0, in + n);
+      db_split_to(db_from(x, DB_F32, gpus[0], BATCH, IN), gpus, n, 0, in);
+      db_split_to(db_from(y, DB_F32, gpus[0], BATCH, 1), gpus, n, 0, in + n);
       OK(db_jit_call(j, in, out));
       losses[s] = must_item(out[0]);
     }
@@ -170,8 +170,8 @@ static void training_in_parallel(void **state) {
 static void mistakes(void **state) {
   DB_SCOPE {
     db_tensor *x = db_zeros(DB_F32, gpus[0], 4), *parts[2], *other[2] = {x, db_zeros(DB_F32, gpus[1], 5)};
-    db_shard(x, gpus, 2, 1, parts);
-    assert_non_null(strstr(db_poison(parts[1]), "shard at"));
+    db_split_to(x, gpus, 2, 1, parts);
+    assert_non_null(strstr(db_poison(parts[1]), "split_to at"));
     assert_non_null(strstr(db_poison(parts[1]), "there is no axis 1 in [4]"));
     db_all_reduce(DB_SUM, other, 2, parts);
     assert_non_null(strstr(db_poison(parts[0]), "part 1 is [5] of f32, part 0 [4] of f32"));

@@ -1,0 +1,50 @@
+/* Shared by the files of the sharder: shard.c walks and has a rule for each kind of node, shard_layout.c moves tensors from one layout to another, and
+ * shard_move.c has the rules of movement. */
+#ifndef DOORBELL_GRAPH_SHARDER_H
+#define DOORBELL_GRAPH_SHARDER_H
+#include "peer.h"
+#include "internal.h"
+#include "shard.h"
+
+struct sharder {
+  struct graph *graph;
+  const struct binder *binder;
+  const struct shard_group *(*group)(unsigned number);
+  struct uop_map done; /* node to its struct sharded */
+  struct walk_frame *stack;
+  size_t capacity;
+  struct memory_block *memory;
+  char *err;
+  size_t errcap;
+  int status;
+};
+
+/* shard.c. All return NULL after shard_fail. */
+struct sharded *shard_fail(struct sharder *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+struct sharded *shard_new(struct sharder *s, unsigned group, int axis, bool placed);
+/* u for part i over other sources; lists of them have room for all of u's. */
+struct uop *shard_node(struct sharder *s, struct uop *u, struct uop *const *src);
+
+static inline bool shard_is_split(const struct sharded *x) { return x->group != SHARD_ORDINARY && x->axis >= 0; }
+static inline unsigned shard_count(const struct sharder *s, const struct sharded *x) {
+  return x->group == SHARD_ORDINARY ? 1 : s->group(x->group)->n;
+}
+static inline int64_t shard_size(const struct sharded *x, unsigned i) { return x->bound[i + 1] - x->bound[i]; }
+
+/* shard_layout.c */
+/* A layout without parts: even, or like another. */
+struct sharded *shard_even(struct sharder *s, unsigned group, int axis, int64_t size, bool placed);
+struct sharded *shard_like(struct sharder *s, const struct sharded *x, bool placed);
+/* x as the layout says, on its group. */
+struct sharded *shard_lay_out(struct sharder *s, struct sharded *x, const struct sharded *layout);
+struct sharded *shard_replicate(struct sharder *s, struct sharded *x, unsigned group);
+/* Elements [begin, end) along the axis that x is split along, on a device. */
+struct uop *shard_range(struct sharder *s, const struct sharded *x, int64_t begin, int64_t end, unsigned device);
+/* All of x on a device. */
+struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device);
+/* x, which is split along one of `axes`, split along the largest other one, or replicated where none is as long as there are devices. */
+struct sharded *shard_turn(struct sharder *s, struct sharded *x, unsigned axes);
+
+/* shard_move.c: movement op u over x. views: no element may go to another device. */
+struct sharded *shard_move(struct sharder *s, struct uop *u, struct sharded *x, bool views);
+#endif

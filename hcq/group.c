@@ -1,0 +1,41 @@
+/* Several devices under one handle, which other layers make things on that lie on all of them. It has no memory and no queues of its own: what asks
+ * for those is refused as by a device that is lost. */
+#include "backend.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+static void group_destroy(struct hcq_object *object) {
+  db_device *group = (db_device *)object;
+  for (unsigned i = 0; i < group->nmembers; i++) db_close(group->members[i]);
+  free(group->members);
+  free(group);
+}
+
+db_device *db_group(db_device *const *devices, unsigned n) {
+  if (!n || n > DB_GROUP_MAX) return db_fail_null(-EINVAL, "group: %u devices; 1 to %d make one", n, DB_GROUP_MAX);
+  for (unsigned i = 0; i < n; i++)
+    if (!devices[i] || devices[i]->nmembers)
+      return db_fail_null(-EINVAL, "group: device %u is %s", i, devices[i] ? "a group" : "NULL");
+  db_device *group = calloc(1, sizeof *group);
+  if (group) group->members = calloc(n, sizeof(db_device *));
+  if (!group || !group->members) {
+    free(group);
+    return db_fail_null(-ENOMEM, "group: out of memory");
+  }
+  hcq_object_init(&group->object, group_destroy);
+  group->handles = 1;
+  for (; group->nmembers < n; group->nmembers++)
+    group->members[group->nmembers] = db_device_retain(devices[group->nmembers]);
+  snprintf(group->name, sizeof group->name, "%u devices, %.100s to %.32s", n, devices[0]->name, devices[n - 1]->name);
+  snprintf(group->arch, sizeof group->arch, "%s", devices[0]->arch);
+  snprintf(group->description, sizeof group->description, "a group of %u devices", n);
+  snprintf(group->lost_reason, sizeof group->lost_reason,
+           "%s are a group, which has no memory and no queues of its own; use one of them", group->name);
+  group->lost = -ENOTSUP;
+  return group;
+}
+
+unsigned db_group_size(const db_device *dev) { return dev->nmembers; }
+db_device *db_group_device(const db_device *dev, unsigned i) { return i < dev->nmembers ? dev->members[i] : NULL; }
