@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "watch.h"
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum {
   STEP_PAGES = 20, /* that one instruction can touch: a gather has 16 addresses */
   HOT = 1024,      /* pages whose accesses are counted, */
   HOT_MOST = 32,   /* and how many of each are looked at between two submissions */
+  STEPS = 64,      /* threads within an instruction at a time */
   TRAP_FLAG = 0x100,
   DIRECTION_FLAG = 0x400,
 };
@@ -40,7 +42,7 @@ static bool any_hot;
 
 /* The instruction that a thread makes with pages open. */
 struct step {
-  bool on, trap_was_blocked;
+  bool taken, trap_was_blocked;
   unsigned n;
   struct {
     uintptr_t at;
@@ -48,7 +50,9 @@ struct step {
     bool write, keep;
   } page[STEP_PAGES];
 };
-static __thread struct step step __attribute__((tls_model("initial-exec")));
+static struct step steps[STEPS];
+/* A pointer only: libraries that are loaded late have little room for what a signal handler may touch. */
+static __thread struct step *step __attribute__((tls_model("initial-exec")));
 
 static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
 
@@ -281,44 +285,51 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
     mprotect((void *)page, PAGE, m.prot);
     return true;
   }
-  if (m.kind != WATCH_DOORBELL && !step.on && string_op(uc)) return true;
+  if (m.kind != WATCH_DOORBELL && !step && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
   bool alone = m.kind != WATCH_DOORBELL && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
-  unsigned i = 0;
-  if (!step.on) step.n = 0;
-  while (i < step.n && page_of(step.page[i].at) != page) i++;
-  if (i == STEP_PAGES) return false;
-  if (i == step.n) step.n++;
   pthread_mutex_lock(&lock);
-  bool keep = alone && often(page);
+  bool keep = alone && often(page), first = !step;
+  for (unsigned k = 0; k < STEPS && !step; k++)
+    if (!steps[k].taken) step = &steps[k];
+  if (step && first) *step = (struct step){.taken = true, .trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP)};
   pthread_mutex_unlock(&lock);
-  step.page[i].at = at, step.page[i].map = m, step.page[i].write = write, step.page[i].keep = keep;
+  if (!step) { /* too many at once: once more */
+    sched_yield();
+    return true;
+  }
   mprotect((void *)page, PAGE, m.prot);
-  if (!step.on) step.trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP);
+  unsigned i = 0;
+  while (i < step->n && page_of(step->page[i].at) != page) i++;
+  if (i == STEP_PAGES) return false;
+  if (i == step->n) step->n++;
+  step->page[i].at = at, step->page[i].map = m, step->page[i].write = write, step->page[i].keep = keep;
   sigdelset(&uc->uc_sigmask, SIGTRAP);
   uc->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
-  step.on = true;
   return true;
 }
 
 static bool on_trap(ucontext_t *uc) {
-  if (!step.on) return false;
+  if (!step) return false;
+  struct step done = *step;
   uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-  if (step.trap_was_blocked) sigaddset(&uc->uc_sigmask, SIGTRAP);
-  step.on = false;
-  for (unsigned i = 0; i < step.n; i++) {
-    const struct mapping *m = &step.page[i].map;
-    uintptr_t at = step.page[i].at;
-    pthread_mutex_lock(&lock);
-    const struct mapping *now = find(at);
-    if (now && !step.page[i].keep && (closed || m->kind == WATCH_DOORBELL))
-      mprotect((void *)page_of(at), PAGE, PROT_NONE);
-    pthread_mutex_unlock(&lock);
-    if (m->kind == WATCH_DOORBELL && step.page[i].write)
+  if (done.trap_was_blocked) sigaddset(&uc->uc_sigmask, SIGTRAP);
+  pthread_mutex_lock(&lock);
+  step->taken = false;
+  step = NULL;
+  for (unsigned i = 0; i < done.n; i++) {
+    const struct mapping *now = find(done.page[i].at);
+    if (now && !done.page[i].keep && (closed || now->kind == WATCH_DOORBELL))
+      mprotect((void *)page_of(done.page[i].at), PAGE, PROT_NONE);
+  }
+  pthread_mutex_unlock(&lock);
+  for (unsigned i = 0; i < done.n; i++) {
+    const struct mapping *m = &done.page[i].map;
+    if (m->kind == WATCH_DOORBELL && done.page[i].write)
       race_host_rang();
-    else if (m->kind != WATCH_DOORBELL && !step.page[i].write)
-      race_host_loaded((void *)(m->alias + (at - m->at)));
+    else if (m->kind != WATCH_DOORBELL && !done.page[i].write)
+      race_host_loaded((void *)(m->alias + (done.page[i].at - m->at)));
   }
   return true;
 }
