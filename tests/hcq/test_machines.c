@@ -2,6 +2,7 @@
  * host memory, what becomes of imports, and losses. */
 #include "hcq/backend.h"
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,12 +39,12 @@ static void wait_for(db_queue *q, uint64_t when, const char *what, int a, int b)
 
 /* Two queues hand a value to and fro; the host looks at the end only. */
 static void ping_pong(void **state) {
-  enum { ROUNDS = 1000 };
+  enum { BOUNCES = 1000 };
   EACH_PAIR for (int kind = 0; kind < 2; kind++) {
     if (a > b) continue;
     db_signal *ping = db_signal_new(dev[a]), *pong = db_signal_new(dev[b]);
     db_queue *qa = db_queue_new(dev[a], DB_QUEUE_COMPUTE), *qb = db_queue_new(dev[b], (enum db_queue_kind)kind);
-    for (uint64_t i = 1; i <= ROUNDS; i++) {
+    for (uint64_t i = 1; i <= BOUNCES; i++) {
       OK(db_queue_wait(qa, pong, i - 1));
       OK(db_queue_signal(qa, ping, i));
       OK(db_queue_wait(qb, ping, i));
@@ -54,8 +55,8 @@ static void ping_pong(void **state) {
     OK(db_queue_submit(qa, &wa));
     wait_for(qa, wa, "ping", a, b);
     wait_for(qb, wb, "pong", a, b);
-    assert_int_equal(db_signal_value(ping), ROUNDS);
-    assert_int_equal(db_signal_value(pong), ROUNDS);
+    assert_int_equal(db_signal_value(ping), BOUNCES);
+    assert_int_equal(db_signal_value(pong), BOUNCES);
     db_queue_release(qa);
     db_queue_release(qb);
     db_signal_release(ping);
@@ -217,6 +218,53 @@ static void closing(void **state) {
     }
 }
 
+/* Threads, each with a device of its own, use the same buffer of another one, and the same signal. */
+enum { THREADS = MACHINES - 1, ROUNDS = 60, SHARED = 9000 };
+struct worker {
+  db_device *dev;
+  db_buffer *from;
+  db_signal *gate;
+  char failed[256];
+};
+static int work(struct worker *w) {
+  db_queue *q = db_queue_new(w->dev, DB_QUEUE_COPY);
+  int err = q ? 0 : -ENOMEM;
+  for (int i = 0; i < ROUNDS && !err; i++) {
+    db_buffer *to = db_alloc(w->dev, SHARED, DB_BUFFER_HOST);
+    uint64_t when;
+    if (!to || (err = db_queue_wait(q, w->gate, 1)) || (err = db_queue_copy(q, to, 0, w->from, 0, SHARED)) ||
+        (err = db_queue_submit(q, &when)) || (err = db_wait(db_queue_timeline(q), when, 30 * SECOND)))
+      err = err ? err : -ENOMEM;
+    else if (memcmp(db_buffer_host(to), db_buffer_host(w->from), SHARED))
+      err = -EILSEQ;
+    db_buffer_release(to);
+  }
+  if (err) snprintf(w->failed, sizeof w->failed, "%d: %.200s", err, db_error());
+  db_queue_release(q);
+  return err;
+}
+static void *worker_main(void *arg) {
+  work(arg);
+  return NULL;
+}
+static void threads(void **state) {
+  pthread_t thread[THREADS];
+  struct worker w[THREADS] = {0};
+  db_buffer *from = db_alloc(dev[0], SHARED, 0);
+  db_signal *gate = db_signal_new(dev[0]);
+  memset(db_buffer_host(from), 0x5a, SHARED);
+  for (int i = 0; i < THREADS; i++) {
+    w[i] = (struct worker){.dev = dev[i + 1], .from = from, .gate = gate};
+    assert_int_equal(pthread_create(&thread[i], NULL, worker_main, &w[i]), 0);
+  }
+  db_signal_set(gate, 1);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  for (int i = 0; i < THREADS; i++)
+    if (w[i].failed[0]) fail_msg("%s: %s", names[i + 1], w[i].failed);
+  db_signal_release(gate);
+  db_buffer_release(from);
+}
+
 /* All wait for a device of one machine that is lost: they end with the reason and go on working. */
 static void others_survive_a_loss(void **state) {
   enum { N = 4096 };
@@ -263,13 +311,10 @@ static void others_survive_a_loss(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ping_pong),
-      cmocka_unit_test(timelines),
-      cmocka_unit_test(copies),
-      cmocka_unit_test(what_is_not_reached),
-      cmocka_unit_test(replays),
-      cmocka_unit_test(closing),
-      cmocka_unit_test(others_survive_a_loss),
+      cmocka_unit_test(ping_pong), cmocka_unit_test(timelines),
+      cmocka_unit_test(copies),    cmocka_unit_test(what_is_not_reached),
+      cmocka_unit_test(replays),   cmocka_unit_test(closing),
+      cmocka_unit_test(threads),   cmocka_unit_test(others_survive_a_loss),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }
