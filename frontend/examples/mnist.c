@@ -1,9 +1,11 @@
-/* Trains a convolutional network to read digits: mnist [DIGITS | TRAIN-IMAGES TRAIN-LABELS TEST-IMAGES TEST-LABELS]
+/* Trains a convolutional network to read digits:
+ *   mnist [--devices N] [DIGITS | TRAIN-IMAGES TRAIN-LABELS TEST-IMAGES TEST-LABELS]
  *
  * With four files in MNIST's IDX format (unpacked) it trains on those. Without, it draws its own digits (12800): strokes under random rotation, scale, slant,
  * shift, width and noise. The digits held out are drawn by other random numbers, and seen only to be counted at the end.
  *
- * Under mpirun -n K every process trains on its share of each batch, with the mean of all gradients. */
+ * On several devices (DEV, DEV:1, ...) each has all the weights and takes its share of every batch. Under mpirun -n K every process trains on
+ * its share, with the mean of all gradients. */
 #include "frontend/nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -86,12 +88,16 @@ struct training {
   db_tensor *images, *labels; /* u8 [n, 28 * 28], [n] */
   db_tensor *const *weights;
   unsigned nweights;
-  int rank, size; /* of processes */
+  int rank, size;     /* of processes */
+  db_device **device; /* of this one */
+  unsigned ndevices;
+  db_device *all; /* the device, or the group of them */
 };
 static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   int first = BATCH * t->rank / t->size, end = BATCH * (t->rank + 1) / t->size;
-  db_tensor *drawn = db_shrink(db_randint(0, db_dim(t->images, 0), DB_I32, NULL, BATCH), first, end);
+  db_tensor *drawn = db_shrink(db_randint(0, db_dim(t->images, 0), DB_I32, t->all, BATCH), first, end);
+  if (t->ndevices > 1) drawn = db_shard(drawn, t->device, t->ndevices, 0);
   db_tensor *logits = forward(&t->net, db_index_select(t->images, 0, drawn));
   db_tensor *loss = db_cross_entropy(logits, db_index_select(t->labels, 0, drawn));
   loss = db_mul(loss, (double)(end - first) * t->size / BATCH);
@@ -108,10 +114,29 @@ static int count_right(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
+/* DEV, DEV:1 and so on, as one to make tensors on. */
+static db_device *open_devices(struct training *t) {
+  char name[256];
+  t->device = calloc(t->ndevices, sizeof(db_device *));
+  for (unsigned i = 0; i < t->ndevices; i++) {
+    if (i) snprintf(name, sizeof name, "%s:%u", db_device_name(t->device[0]), i);
+    if (!(t->device[i] = db_open(i ? name : NULL))) return NULL;
+  }
+  return t->ndevices > 1 ? db_group(t->device, t->ndevices) : db_device_retain(t->device[0]);
+}
+
 static int failed(void) { return fprintf(stderr, "%s\n", db_error()), 1; }
 
 int main(int argc, char **argv) {
   struct digits train = {0}, test = {0};
+  struct training t = {.ndevices = 1};
+  if (argc > 2 && !strcmp(argv[1], "--devices")) {
+    int devices = atoi(argv[2]);
+    if (devices < 1 || devices > DB_GROUP_MAX)
+      return fprintf(stderr, "--devices %s: 1 to %d are possible\n", argv[2], DB_GROUP_MAX), 1;
+    t.ndevices = (unsigned)devices, argc -= 2, argv += 2;
+  }
+  if (!(t.all = open_devices(&t))) return failed();
   if (argc == 5) {
     train.image = read_idx(argv[1], PIXELS, &train.n), train.label = read_idx(argv[2], 1, &train.n);
     test.image = read_idx(argv[3], PIXELS, &test.n), test.label = read_idx(argv[4], 1, &test.n);
@@ -119,32 +144,34 @@ int main(int argc, char **argv) {
     train = draw_digits(argc == 2 ? (unsigned)atoi(argv[1]) : 12800, 1), test = draw_digits(HELD_OUT, 2);
   }
   unsigned n, right = 0, seen = 0;
-  db_params *p = db_params_new(NULL, 1);
-  struct net net = {db_conv2d_new(p, "near", 1, 8, DB_LIST(5), true, .stride = DB_LIST(2), .padding = DB_LIST(2)),
-                    db_conv2d_new(p, "far", 8, 16, DB_LIST(3), true, .stride = DB_LIST(2), .padding = DB_LIST(1)),
-                    db_linear_new(p, "out", 16 * 7 * 7, 10, true)};
+  db_params *p = db_params_new(t.all, 1);
+  t.net = (struct net){db_conv2d_new(p, "near", 1, 8, DB_LIST(5), true, .stride = DB_LIST(2), .padding = DB_LIST(2)),
+                       db_conv2d_new(p, "far", 8, 16, DB_LIST(3), true, .stride = DB_LIST(2), .padding = DB_LIST(1)),
+                       db_linear_new(p, "out", 16 * 7 * 7, 10, true)};
   db_tensor *const *weights = db_params_trained(p, &n);
-  struct training t = {net, db_adam(weights, n, .lr = 2e-3)};
+  t.adam = db_adam(weights, n, .lr = 2e-3);
   t.weights = weights, t.nweights = n, t.rank = db_world_rank(), t.size = db_world_size();
   if (t.size < 0) return failed();
-  db_jit *train_step = db_jit_new(step, &t, 0, 1), *read = db_jit_new(count_right, &net, 2, 1);
+  db_jit *train_step = db_jit_new(step, &t, 0, 1), *read = db_jit_new(count_right, &t.net, 2, 1);
   DB_SCOPE {
-    t.images = db_from(train.image, DB_U8, NULL, train.n, PIXELS);
-    t.labels = db_from(train.label, DB_U8, NULL, train.n);
+    t.images = db_from(train.image, DB_U8, t.all, train.n, PIXELS);
+    t.labels = db_from(train.label, DB_U8, t.all, train.n);
     unsigned steps = EPOCHS * (train.n / BATCH);
     for (unsigned i = 0; i < steps; i++) DB_SCOPE {
         if (i == steps / 4 * 3 && db_optim_set_lr(t.adam, 5e-4)) return failed();
         db_tensor *loss;
         double v = 0;
         if (db_jit_call(train_step, NULL, &loss)) return failed();
-        if (i % 50 == 0 && db_item(loss, &v)) return failed();
-        if (i % 50 == 0 && !t.rank) printf("step %4u: loss %.3f\n", i, v);
+        bool told = i % 50 == 0 || i == steps - 1;
+        if (told && db_item(loss, &v)) return failed();
+        if (told && !t.rank) printf("step %4u: loss %.3f\n", i, v);
       }
-    db_tensor *images = db_from(test.image, DB_U8, NULL, test.n, PIXELS);
-    db_tensor *labels = db_from(test.label, DB_U8, NULL, test.n);
+    db_tensor *images = db_from(test.image, DB_U8, t.all, test.n, PIXELS);
+    db_tensor *labels = db_from(test.label, DB_U8, t.all, test.n);
     for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) DB_SCOPE {
         double same = 0;
         db_tensor *some[] = {db_shrink(images, at, at + BATCH, 0, PIXELS), db_shrink(labels, at, at + BATCH)}, *sum;
+        for (unsigned k = 0; k < 2 && t.ndevices > 1; k++) some[k] = db_shard(some[k], t.device, t.ndevices, 0);
         if (db_jit_call(read, some, &sum) || db_item(sum, &same)) return failed();
         right += (unsigned)same;
       }
@@ -154,5 +181,8 @@ int main(int argc, char **argv) {
   db_jit_free(read);
   db_optim_free(t.adam);
   db_params_free(p);
+  db_close(t.all);
+  for (unsigned i = 0; i < t.ndevices; i++) db_close(t.device[i]);
+  free(t.device);
   return 0;
 }

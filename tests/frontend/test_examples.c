@@ -29,6 +29,25 @@ static void mnist_drawn(void **state) {
   assert_true(last_number(text, "held-out digits read: ") > 50); /* chance is 10 % */
 }
 
+/* The same losses, but for rounding, however many devices share a batch; the CPU and emulated GPUs. */
+static void mnist_on_several_devices(void **state) {
+  static const char *const machine[] = {"CPU", "EMU+AMD:gfx1100,gfx1100,gfx1100,gfx1100,gfx1100,gfx1100"};
+  for (int m = 0; m < 2; m++) {
+    double loss[2][2];
+    for (int n = 0; n <= 6; n += 2) { /* 0: as without the option */
+      char command[400], option[32] = "";
+      if (n) snprintf(option, sizeof option, "--devices %d", n);
+      snprintf(command, sizeof command, "DEV=%s " EXAMPLES "/mnist %s 320", machine[m], option);
+      char *text = output_of(command);
+      loss[n > 0][0] = last_number(text, "step    0: loss ");
+      loss[n > 0][1] = last_number(text, "step    9: loss ");
+      for (int k = 0; k < 2 && n; k++) assert_float_equal(loss[1][k], loss[0][k], 0.0021); /* two of the last digit */
+    }
+    assert_true(loss[0][1] < loss[0][0]);
+  }
+  assert_contains(output_of("! " EXAMPLES "/mnist --devices 0 320 2>&1"), "--devices 0: 1 to 64 are possible");
+}
+
 static void mnist_files(void **state) {
   enum { N = 128 };
   unsigned char head[2][16] = {{0, 0, 8, 3, 0, 0, 0, N, 0, 0, 0, 28, 0, 0, 0, 28}, {0, 0, 8, 1, 0, 0, 0, N}};
@@ -56,7 +75,7 @@ static void gpt(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mnist_drawn), cmocka_unit_test(mnist_files),
-                                     cmocka_unit_test(gpt)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mnist_drawn), cmocka_unit_test(mnist_on_several_devices),
+                                     cmocka_unit_test(mnist_files), cmocka_unit_test(gpt)};
   return cmocka_run_group_tests_name("examples", tests, NULL, NULL);
 }
