@@ -221,7 +221,7 @@ static void collectives(void **state) {
       int64_t n = sizes[k], at = 0;
       db_tensor *parts[MOST], *whole[MOST], *in[MOST], *out[MOST], *shares[MOST];
       fill(n, k);
-      db_shard(db_from(host, DB_F32, dev[0], n), dev, ndev, 0, parts);
+      db_split_to(db_from(host, DB_F32, dev[0], n), dev, ndev, 0, parts);
       db_all_gather(parts, ndev, 0, whole);
       OK(db_realize_all(whole, ndev));
       for (unsigned i = 0; i < ndev; i++) {
@@ -239,6 +239,40 @@ static void collectives(void **state) {
       }
       assert_int_equal(at, n);
     }
+}
+
+/* One tensor over all of them: a batch in parts, a weight on each, gradients that are put together. */
+static int sharded_step(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *w = ctx, *x = in[0];
+  if (db_device_of(w) != db_device_of(x)) x = db_shard(x, dev, ndev, 0);
+  db_tensor *loss = db_mean(db_square(db_matmul(x, w)));
+  out[0] = db_to(loss, dev[0]);
+  return db_realize(db_assign(w, db_sub(w, db_mul(db_grad(loss, w), 0.25))), out[0]);
+}
+static void sharded(void **state) {
+  enum { ROWS = 22, CALLS = 6 };
+  static float w[WIDTH * 3], x[ROWS * WIDTH], loss[2][CALLS], last[2][WIDTH * 3];
+  for (int k = 0; k < WIDTH * 3; k++) w[k] = (float)(k * 29 % 31) / 31 - 0.5f;
+  db_device *all = db_group(dev, ndev);
+  assert_non_null(all);
+  for (int over = 0; over < 2; over++) {
+    db_tensor *weight = db_keep(db_from(w, DB_F32, over ? all : dev[0], WIDTH, 3));
+    OK(db_realize(weight));
+    db_jit *j = db_jit_new(sharded_step, weight, 1, 1);
+    for (int s = 0; s < CALLS; s++) DB_SCOPE {
+        for (int i = 0; i < ROWS * WIDTH; i++) x[i] = (float)((i * 13 + s * 5) % 17) / 17 - 0.5f;
+        db_tensor *in = db_from(x, DB_F32, dev[0], ROWS, WIDTH), *out;
+        OK(db_jit_call(j, &in, &out));
+        loss[over][s] = (float)must_item(out);
+      }
+    must_read(weight, last[over], sizeof *last);
+    db_jit_free(j);
+    db_release(weight);
+  }
+  assert_true(loss[0][CALLS - 1] < loss[0][0]);
+  for (int s = 0; s < CALLS; s++) assert_float_equal(loss[1][s], loss[0][s], 1e-5);
+  for (int i = 0; i < WIDTH * 3; i++) assert_float_equal(last[1][i], last[0][i], 1e-5);
+  db_close(all);
 }
 
 /* ---- the host does not wait ---- */
@@ -292,9 +326,9 @@ static void nobody_waits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(to_and_fro),    cmocka_unit_test(chains),          cmocka_unit_test(captured),
-      cmocka_unit_test(without_pause), cmocka_unit_test(saved),           cmocka_unit_test(collectives),
-      cmocka_unit_test(nobody_waits),  cmocka_unit_test(a_layer_on_each),
+      cmocka_unit_test(to_and_fro),    cmocka_unit_test(chains),       cmocka_unit_test(captured),
+      cmocka_unit_test(without_pause), cmocka_unit_test(saved),        cmocka_unit_test(collectives),
+      cmocka_unit_test(sharded),       cmocka_unit_test(nobody_waits), cmocka_unit_test(a_layer_on_each),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }
