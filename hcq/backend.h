@@ -208,6 +208,7 @@ struct hcq_ring {
   _Atomic uint64_t submitted; /* timeline value of the last submission */
   _Atomic uint64_t base;      /* timeline value where the hardware's count is 0; HCQ_BASE_CHANGES */
   uint64_t turn;              /* it counts up to that */
+  uint64_t full_timeout_ns;   /* how long a submission waits for room in the hardware's ring */
   struct {                    /* as in db_device_counters; whoever submits counts */
     _Atomic uint64_t packets, doorbells, kernels, copies;
   } counters;
@@ -453,6 +454,9 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
                         const struct hcq_waits *waits);
 /* It was not. */
 void hcq_ring_cancel(struct hcq_ring *ring);
+/* Waits a moment for room in the hardware's ring, of which there is none since *since (0: now). -ETIMEDOUT after
+ * full_timeout_ns, and what is under way; -EIO when the device is lost. */
+int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since);
 /* Gives kernel-argument memory back to the ring, after its last use. */
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);
 /* What slot (0: nothing is noted) sets: bytes at the dwords from `word` on of q->words, or at host memory. */

@@ -6,6 +6,8 @@
 
 #define CUT_WORDS        (128u << 10) /* a long recording can be split about every so many dwords */
 #define CHUNK_TIMEOUT_NS 120000000000ull
+#define FULL_TIMEOUT_NS  120000000000ull
+#define ROOM_SLICE_NS    1000000u
 
 static _Atomic uint64_t next_batch = 1;
 
@@ -123,6 +125,7 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
   ring->index = index;
   ring->stuck_at = UINT64_MAX;
   ring->turn = HCQ_SIGNAL_MAX;
+  ring->full_timeout_ns = FULL_TIMEOUT_NS;
   pthread_mutex_init(&ring->submitting, NULL);
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
@@ -619,6 +622,21 @@ int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_wa
   if (!err) err = make_room(ring, nobjects, waits);
   if (err) hcq_ring_cancel(ring);
   return err;
+}
+
+int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since) {
+  db_device *dev = ring->dev;
+  uint64_t now = hcq_now_ns(), done = hcq_signal_load(ring->timeline);
+  if (!*since) *since = now;
+  if (now - *since > ring->full_timeout_ns)
+    return db_fail(-ETIMEDOUT,
+                   "%s: the %s queue had no room for %.3f s: it has done %llu of %llu submissions; kernel running or "
+                   "last run: %s",
+                   dev->name, hcq_ring_name(ring), (double)ring->full_timeout_ns * 1e-9, (unsigned long long)done,
+                   (unsigned long long)ring->submitted, hcq_device_running(dev).s);
+  dev->ops->sleep(dev, ring->timeline, done + 1, ROOM_SLICE_NS);
+  hcq_device_check_others(dev);
+  return dev->lost ? hcq_device_check(dev) : 0;
 }
 
 void hcq_ring_cancel(struct hcq_ring *ring) { pthread_mutex_unlock(&ring->submitting); }

@@ -7,10 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define RING_BYTES           (1u << 20)
-#define EOP_BYTES            4096u
-#define PAGE                 4096u
-#define RING_FULL_TIMEOUT_NS 120000000000ull
+#define RING_BYTES (1u << 20)
+#define EOP_BYTES  4096u
+#define PAGE       4096u
 
 /* Where the read and write pointers lie in their page. */
 enum { RPTR_OFFSET = 0, WPTR_OFFSET = 64 };
@@ -166,16 +165,10 @@ static uint32_t ring_free(const struct amd_queue *aq) {
 }
 
 static int ring_reserve(struct amd_queue *aq, uint32_t n) {
-  db_device *dev = aq->base.dev;
-  uint64_t start = 0;
+  uint64_t since = 0;
   while (ring_free(aq) < n) {
-    uint64_t now = hcq_now_ns();
-    if (!start) start = now;
-    if (now - start > RING_FULL_TIMEOUT_NS)
-      return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     hcq_ring_name(&aq->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev).s);
-    dev->ops->sleep(dev, aq->base.timeline, 0, 1000000);
-    if (dev->lost) return hcq_device_check(dev);
+    int err = hcq_ring_wait_room(&aq->base, &since);
+    if (err) return err;
   }
   return 0;
 }
@@ -264,7 +257,10 @@ static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
 }
 
 static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
-  int err = put_sdma(aq, aq->head.w, aq->head.n);
+  /* All or nothing where the ring can hold it, and what a piece may leave out at the end. */
+  size_t all = 2 * (aq->head.n + b->n + aq->tail.n);
+  int err = all < aq->ring_dwords ? ring_reserve(aq, (uint32_t)all) : 0;
+  if (!err) err = put_sdma(aq, aq->head.w, aq->head.n);
   /* A recording of many copies goes in pieces, the hardware working on earlier ones. */
   for (unsigned i = 0; !err && i <= b->ncuts; i++) {
     uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;

@@ -16,14 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING_FULL_TIMEOUT_NS 120000000000ull
-#define FOREIGN_SIGNAL_NS    50000u /* another device's signal comes without a notify */
-#define STOP_TIMEOUT_NS      2000000000ull
-#define SPIN_NS              20000u /* without work so long, a queue's thread leaves its core to others */
-#define NAP_MIN_NS           20000u
-#define NAP_PART             8u /* what a nap is of the time without work before it: noticing work adds at most as much */
-#define NAP_MAX_NS           8000000u
-#define DEEP_NS              500000000u /* without work so long, it naps no more */
+#define FOREIGN_SIGNAL_NS 50000u /* another device's signal comes without a notify */
+#define STOP_TIMEOUT_NS   2000000000ull
+#define SPIN_NS           20000u /* without work so long, a queue's thread leaves its core to others */
+#define NAP_MIN_NS        20000u
+#define NAP_PART          8u /* what a nap is of the time without work before it: noticing work adds at most as much */
+#define NAP_MAX_NS        8000000u
+#define DEEP_NS           500000000u /* without work so long, it naps no more */
 
 /* ---- sleeping ---- */
 
@@ -234,23 +233,23 @@ static void *ring_main(void *arg) {
 }
 
 int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
-  uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_relaxed), start = 0;
+  uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_relaxed), since = 0;
   for (size_t at = 0; at < n;) {
     uint32_t ndw = words[at] >> 8;
-    if (wptr + ndw - atomic_load_explicit(&ring->rptr, memory_order_acquire) > CPU_RING_WORDS) {
+    size_t need = at || n > CPU_RING_WORDS ? ndw : n; /* all or nothing, where the ring can hold it */
+    if (wptr + need - atomic_load_explicit(&ring->rptr, memory_order_acquire) > CPU_RING_WORDS) {
       /* The worker has to be told of what is in the ring, or it would never make room. */
       atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
       wake(ring, CPU_AWAKE);
-      if (!start) start = hcq_now_ns();
-      if (hcq_now_ns() - start > RING_FULL_TIMEOUT_NS)
-        return hcq_device_lost(&ring->dev->base, "%s: the command ring stayed full for %.0f s", ring->dev->base.name,
-                               (double)RING_FULL_TIMEOUT_NS * 1e-9);
-      cpu_sleep(ring->dev, 20000, NULL, NULL);
+      int err = hcq_ring_wait_room(&ring->base, &since);
+      if (err && at) hcq_device_lost(&ring->dev->base, "%s", db_error()); /* half of it may run, without its timeline */
+      if (err) return err;
       continue;
     }
     for (uint32_t i = 0; i < ndw; i++) ring->words[(wptr + i) % CPU_RING_WORDS] = words[at + i];
     wptr += ndw;
     at += ndw;
+    since = 0;
   }
   atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
   wake(ring, CPU_NAPS);

@@ -9,9 +9,8 @@
 #include "nv.h"
 #include "pushbuffer.h"
 
-#define SETUP_TIMEOUT_NS     20000000000ull
-#define RING_FULL_TIMEOUT_NS 120000000000ull
-#define DIRECT_DWORDS        (NV_PUSHBUFFER_BYTES / 4 / 4) /* longer recordings get a buffer of their own */
+#define SETUP_TIMEOUT_NS 20000000000ull
+#define DIRECT_DWORDS    (NV_PUSHBUFFER_BYTES / 4 / 4) /* longer recordings get a buffer of their own */
 
 struct nv_ring_use {
   uint64_t value; /* free when the timeline has reached it */
@@ -34,21 +33,15 @@ static void retire(struct nv_ring *ring, uint32_t *first, uint64_t *push_first) 
 
 /* Waits until there are so many entries and so many bytes of pushbuffer in one piece, which begin at *at. */
 static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_t *at) {
-  db_device *dev = ring->base.dev;
-  uint64_t start = 0, offset = ring->push_put % NV_PUSHBUFFER_BYTES;
+  uint64_t since = 0, offset = ring->push_put % NV_PUSHBUFFER_BYTES;
   *at = ring->push_put + (offset + bytes > NV_PUSHBUFFER_BYTES ? NV_PUSHBUFFER_BYTES - offset : 0);
   for (;;) {
     uint32_t first;
     uint64_t push_first;
     retire(ring, &first, &push_first);
     if (ring->put + entries - first < NV_GPFIFO_ENTRIES && *at + bytes - push_first <= NV_PUSHBUFFER_BYTES) return 0;
-    uint64_t now = hcq_now_ns();
-    if (!start) start = now;
-    if (now - start > RING_FULL_TIMEOUT_NS)
-      return db_fail(-ETIMEDOUT, "%s: the %s ring stayed full for %.0f s; kernel running or last run: %s", dev->name,
-                     hcq_ring_name(&ring->base), (double)RING_FULL_TIMEOUT_NS * 1e-9, hcq_device_running(dev).s);
-    nv_sleep(dev, ring->base.timeline, ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value, 1000000);
-    if (dev->lost) return hcq_device_check(dev);
+    int err = hcq_ring_wait_room(&ring->base, &since);
+    if (err) return err;
   }
 }
 
