@@ -32,14 +32,14 @@ db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
 /* x, which is realized, in memory of its own. */
 static int takes_own_memory(struct value *v) {
   int64_t offset;
-  if (value_is_whole_memory(v)) return 0;
+  int err = jit_unshare(v);
+  if (err || value_is_whole_memory(v)) return err;
   if (!value_is_contiguous(v, &offset))
     return db_fail(-ENOTSUP, "not supported: assigning to a part of what has a symbolic size");
   return value_takes_copy(v, offset);
 }
 
 static int own_memory(struct value *v) {
-  if (v->real && value_is_whole_memory(v)) return 0;
   int err = realize_values(&v, 1, true);
   if (err || !v->part) return err ? err : takes_own_memory(v);
   for (unsigned i = 0; i < value_count(v) && !err; i++) err = takes_own_memory(v->part[i]);

@@ -193,6 +193,10 @@ bool dim_is_symbolic(int64_t dim);
 uint64_t dim_unbound(int64_t dim);
 /* The value that a variable has in a size; false when it is not in it. */
 bool dim_var_value(int64_t dim, const char *name, int64_t *value);
+/* Calls fn for every variable in a size until it returns false; false then. */
+bool dim_each_var(int64_t dim, bool (*fn)(void *ctx, const char *name, int64_t value), void *ctx);
+/* The size with the variables that value knows bound anew. */
+int64_t dim_rebound(int64_t dim, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx);
 bool dims_symbolic(unsigned rank, const int64_t *dim);
 /* A variable with its value, both known to be good. */
 int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value);
@@ -366,6 +370,8 @@ int realize_values(struct value *const *v, unsigned n, bool contiguous);
 int values_replace(const struct reach *reach);
 /* Whether v's elements lie one after the other in its memory, and at what element they begin. */
 bool value_is_contiguous(const struct value *v, int64_t *offset);
+/* The same of one device, and whether they begin elsewhere when variables have other values. */
+bool value_place(const struct value *v, int64_t *offset, bool *varies);
 /* Whether v is all of its memory in order. */
 bool value_is_whole_memory(const struct value *v);
 /* Gives v, which begins at that element of its memory, memory of its own. */
@@ -443,6 +449,12 @@ struct captured_place { /* of a buffer */
 void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
 void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
 void jit_host_read(void);
+void jit_place_varies(void); /* of what is copied, with the values of variables */
+/* A value that is about to be used gets memory of its own where others are in its memory: replays could not tell which of them it is. 0, or a
+ * negative errno and a message. */
+int jit_unshare(struct value *v);
+/* An assign is done in a copy, since what it goes on from, a value in memory, keeps its own. */
+void jit_assign_moves(const struct value *from);
 /* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and what to tell its numbers
  * from others' by. NULL elsewhere. */
 db_tensor *jit_random_count(db_device *dev, uint32_t *stream);

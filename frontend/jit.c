@@ -54,12 +54,7 @@ static uint32_t memory_of(db_jit *j, struct storage *s) {
   struct captured_memory *m = &j->memories[p->nmemories];
   *m = (struct captured_memory){.kind = OWNED, .storage = s};
   for (unsigned i = 0; i < j->ninputs; i++)
-    if (j->inputs[i]->storage == s && m->kind == OWNED) {
-      int64_t first = 0;
-      value_is_contiguous(j->inputs[i], &first);
-      m->kind = INPUT, m->input = i;
-      m->origin = (uint64_t)first * dtype_info[j->inputs[i]->expr->dtype].size;
-    }
+    if (j->inputs[i]->storage == s) m->kind = INPUT, m->input = i;
   if (m->kind == OWNED && (m->value = value_in(s))) {
     m->kind = OUTER;
     value_retain(m->value);
@@ -74,12 +69,8 @@ static void add_access(db_jit *j, struct captured_place place, uint64_t bytes, b
   p->accesses = room(j, p->accesses, sizeof *p->accesses, p->naccesses, 1, &j->accesses_capacity);
   uint32_t memory = memory_of(j, place.storage);
   if (j->error) return;
-  struct captured_memory *m = &j->memories[memory];
-  m->written |= written;
-  if (m->kind == INPUT && place.offset < m->origin)
-    refuse(j, -ENOTSUP, "jit: not supported: memory before input %u, which is a slice, is used too", m->input);
-  p->accesses[p->naccesses++] =
-      (struct program_access){memory, written, place.offset - (m->kind == INPUT ? m->origin : 0), bytes};
+  j->memories[memory].written |= written;
+  p->accesses[p->naccesses++] = (struct program_access){memory, written, place.offset, bytes};
 }
 
 static struct program_command *add_command(db_jit *j, const struct program_command *like) {
@@ -215,6 +206,50 @@ void jit_host_read(void) {
            "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
 }
 
+void jit_place_varies(void) {
+  if (capturing)
+    refuse(capturing, -ENOTSUP, "jit: not supported: an assign to a copy of what lies where a variable says");
+}
+
+static bool is_known(const db_jit *j, const struct storage *s) {
+  for (unsigned i = 0; i < j->program.nmemories; i++)
+    if (j->memories[i].storage == s) return true;
+  return false;
+}
+
+/* The same for what it is a part of. */
+static int take_own_memory(struct value *v, int64_t first) {
+  struct value *whole = v->whole;
+  int err = value_takes_copy(v, first);
+  if (err || !whole || value_becomes_parts(whole, (int)whole->real->arg.i, whole->part)) return err;
+  return db_fail(-ENOMEM, "jit: out of memory");
+}
+
+int jit_unshare(struct value *v) {
+  db_jit *j = capturing;
+  int64_t first;
+  bool shared = false;
+  if (!j || !v->storage || v->serial > j->before || v->storage->refs == 1 || is_known(j, v->storage)) return 0;
+  for (const struct value *o = rt.values; o && !shared; o = o->next)
+    shared = o != v && o->storage == v->storage && o->serial <= j->before;
+  if (!shared) return 0;
+  if (!value_is_contiguous(v, &first))
+    return db_fail(-ENOTSUP,
+                   "jit: not supported: a tensor that is a view, not contiguous, of memory that others are in; "
+                   "use the tensor that it is a view of");
+  capturing = NULL; /* done once, not by each call */
+  int err = take_own_memory(v, first);
+  capturing = j;
+  return err;
+}
+
+void jit_assign_moves(const struct value *from) {
+  if (capturing && from->serial <= capturing->before)
+    refuse(capturing, -ENOTSUP,
+           "jit: not supported: a tensor that was there before is assigned while its old value is still needed, "
+           "by another tensor or a later step; compute what needs it before the assign");
+}
+
 db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
   db_jit *j = capturing;
   if (!j) return NULL;
@@ -274,17 +309,22 @@ int jit_find_outer(struct captured_memory *m, struct storage **out) {
 }
 
 static int describe_output(db_jit *j, unsigned i, const struct value *v, struct captured_output *o) {
-  if (!value_is_contiguous(v, &o->offset))
+  bool varies;
+  if (!value_place(v, &o->offset, &varies))
     return db_fail(-ENOTSUP, "jit: not supported: output %u is a view of memory that is not contiguous", i);
-  for (uint32_t m = 0; m < j->program.nmemories; m++)
-    if (j->memories[m].storage == v->storage) o->memory = m;
-  if (o->memory == UINT32_MAX && shape_numel(v->real->shape))
-    return db_fail(-EINVAL, "jit: output %u does not come from what the function computes", i);
+  if (varies) return db_fail(-ENOTSUP, "jit: not supported: output %u is a view at a place that a variable says", i);
+  if (v->storage->size) o->memory = memory_of(j, v->storage);
+  if (j->error) return db_fail(j->error, "%s", j->error_text);
   if (o->memory != UINT32_MAX && j->memories[o->memory].kind == OWNED) {
     j->memories[o->memory].output = true;
     j->program.memories[o->memory].varies = true;
   }
   return 0;
+}
+
+static bool add_var(void *ctx, const char *name, int64_t value) {
+  var_of(ctx, name, value);
+  return true;
 }
 
 static int describe_outputs(db_jit *j, db_tensor *const *out) {
@@ -296,8 +336,11 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
     free(o->part);
     *o = (struct captured_output){.memory = UINT32_MAX, .dtype = t->dtype, .slot = v->slot, .rank = t->rank};
     memcpy(o->dim, t->dim, t->rank * sizeof *t->dim);
-    if (dims_symbolic(t->rank, t->dim))
-      return db_fail(-ENOTSUP, "jit: not supported: output %u has symbolic sizes, %s", i, SHAPE(*t));
+    for (unsigned k = 0; k < t->rank; k++) dim_each_var(t->dim[k], add_var, j);
+    o->sized = dims_symbolic(t->rank, t->dim);
+    if (o->sized && v->part)
+      return db_fail(-ENOTSUP, "jit: not supported: output %u, on several devices, has symbolic sizes, %s", i,
+                     SHAPE(*t));
     if (!v->part) {
       err = describe_output(j, i, v, o);
       continue;
@@ -316,10 +359,19 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
   return err;
 }
 
+static int input_is_assigned(unsigned i) {
+  return db_fail(-ENOTSUP,
+                 "jit: not supported: input %u is assigned inside; return its new value, or assign a tensor that "
+                 "the function finds elsewhere",
+                 i);
+}
+
 /* Values that parameters have now, by their memory. */
 static int settle_memories(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
+    if (m->kind == INPUT) m->storage = NULL;
+    if (m->kind == INPUT && m->written) return input_is_assigned(m->input);
     if (m->kind != OUTER) continue;
     follow(m);
     if (m->value->refs == 1 && m->value->serial <= j->before)
@@ -440,22 +492,19 @@ static int describe_inputs(db_jit *j, db_tensor *const *in) {
   return err;
 }
 
-/* Runs the function in a scope of its own; its outputs go to the caller's. */
-static int run_function(db_jit *j, db_tensor *const *in, db_tensor **out, bool capture) {
-  memset(out, 0, j->nout * sizeof *out);
-  db_scope_begin();
-  capturing = capture ? j : NULL;
+static int run_function(db_jit *j, db_tensor *const *in, db_tensor **out) {
   int err = j->fn(j->ctx, in, out);
   if (err) db_fail(err, "jit: the function failed: %s", db_error());
   for (unsigned i = 0; i < j->nout && !err; i++)
     if (!out[i]) err = db_fail(-EINVAL, "jit: the function left output %u unset", i);
-  if (!err && j->nout) err = db_realize_all(out, j->nout);
-  if (!err && capture) err = advance_random(j);
-  capturing = NULL;
+  return !err && j->nout ? db_realize_all(out, j->nout) : err;
+}
+
+/* Ends the scope that the function ran in; its outputs go to the caller's. */
+static void leave_scope(db_jit *j, db_tensor *const *out) {
   for (unsigned i = 0; i < j->nout; i++)
     if (out[i]) db_keep(out[i]);
   db_scope_end();
-  return err;
 }
 
 /* Lock held; returns how many tensors the caller has to release without it. */
@@ -477,10 +526,22 @@ static unsigned forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
   j->built = false;
   free(j->memories);
   free(j->var_names);
+  free(j->written);
   j->memories = NULL;
   j->var_names = NULL;
+  j->written = NULL, j->nwritten = 0;
   j->memories_capacity = j->accesses_capacity = j->commands_capacity = j->vars_capacity = j->var_of_capacity = 0;
   return n;
+}
+
+static int list_written(db_jit *j) {
+  free(j->written);
+  j->nwritten = 0;
+  j->written = malloc((j->program.nmemories + 1) * sizeof *j->written);
+  if (!j->written) return db_fail(-ENOMEM, "jit: out of memory");
+  for (unsigned i = 0; i < j->program.nmemories; i++)
+    if (j->memories[i].written && j->memories[i].kind != INPUT) j->written[j->nwritten++] = i;
+  return 0;
 }
 
 static int build(db_jit *j) {
@@ -492,17 +553,81 @@ static int build(db_jit *j) {
   return err;
 }
 
+/* The elements of a realized value, as far as variables let them go, in memory that nothing else is in. */
+static struct storage *copy_memory(const struct value *v, int64_t first) {
+  size_t size = dtype_info[v->expr->dtype].size, bytes = size;
+  const struct shape *shape = v->real->shape;
+  for (unsigned i = 0; i < shape->rank; i++) bytes *= (size_t)uop_max(shape->dim[i]);
+  struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
+  if (!s || !storage_copy(s, v->storage, (uint64_t)first * size, bytes)) return s;
+  storage_release(s);
+  return NULL;
+}
+
+static struct value *copy_value(const struct value *v) {
+  const struct shape *shape = v->real->shape;
+  int64_t first = 0, dim[MAX_RANK];
+  if (!v->part) {
+    value_is_contiguous(v, &first);
+    struct storage *s = copy_memory(v, first);
+    for (unsigned i = 0; i < shape->rank; i++) dim[i] = dim_of_uop(shape->dim[i]);
+    return s ? value_of_storage(s, storage_node(s, 0, v->expr->dtype, shape->rank, dim)) : NULL;
+  }
+  unsigned n = value_count(v), made = 0;
+  struct value **part = malloc(n * sizeof *part), *whole = NULL;
+  while (part && made < n && (part[made] = copy_value(v->part[made]))) made++;
+  if (part && made == n) whole = value_of_parts(v->slot, (int)v->real->arg.i, part);
+  while (!whole && made) value_release(part[--made]);
+  if (!whole) free(part);
+  return whole;
+}
+
+/* While captured, inputs are tensors in memory that nothing else is in: which of the memory that is used is which input can be told. */
+static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
+  int err = 0;
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < j->nin && !err; i++) {
+    struct value *v = copy_value(j->given[i]);
+    own[i] = v ? tensor_of_value(v, in[i]->dtype, in[i]->rank, in[i]->dim) : NULL;
+    if (!own[i]) err = db_fail(-ENOMEM, "jit: input %u: %s", i, v ? "out of memory" : db_error());
+  }
+  pthread_mutex_unlock(&rt.lock);
+  for (unsigned i = 0; i < j->nin && !err; i++) {
+    if (in[i]->value->leaf == in[i]) db_requires_grad(own[i]);
+    j->given[i] = own[i]->value;
+  }
+  if (!err && !inputs_computed(j)) err = db_fail(-EPROTO, "jit: the inputs are not in memory");
+  return err;
+}
+
+static int capture_calls(db_jit *j, db_tensor *const *in, db_tensor **own, db_tensor **out) {
+  int err = copy_inputs(j, in, own);
+  if (err) return err;
+  j->before = rt.serials;
+  capturing = j;
+  err = run_function(j, own, out);
+  if (!err) err = advance_random(j);
+  capturing = NULL;
+  for (unsigned i = 0; i < j->nin && !err; i++)
+    if (own[i]->value != j->given[i]) err = input_is_assigned(i);
+  if (!err && j->error) err = db_fail(j->error, "%s", j->error_text);
+  return err;
+}
+
 static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  db_tensor **own = calloc(j->nin + 1, sizeof(db_tensor *)), *dropped[NUMBERS];
+  if (!own) return db_fail(-ENOMEM, "jit: out of memory");
   j->error = 0;
   memset(j->stages, 0, sizeof j->stages);
-  j->before = rt.serials;
-  int err = run_function(j, in, out, true);
+  db_scope_begin();
+  int err = capture_calls(j, in, own, out);
   pthread_mutex_lock(&rt.lock);
-  if (!err && j->error) err = db_fail(j->error, "%s", j->error_text);
-  if (!err) err = settle_memories(j);
   if (!err) err = describe_outputs(j, out);
-  if (!err) err = build(j);
-  db_tensor *dropped[NUMBERS];
+  pthread_mutex_unlock(&rt.lock);
+  leave_scope(j, out);
+  free(own);
+  pthread_mutex_lock(&rt.lock);
+  if (!err) err = settle_memories(j);
   unsigned n = err ? forget(j, dropped) : 0;
   pthread_mutex_unlock(&rt.lock);
   while (n) db_release(dropped[--n]);
@@ -512,66 +637,119 @@ static int capture(db_jit *j, db_tensor *const *in, db_tensor **out) {
 /* Whether something is built on v, or on what it is a part of. */
 static bool has_dependents(const struct value *v) { return v->dependents || (v->whole && v->whole->dependents); }
 
+/* What an OUTER memory is in this run. Another tensor that is realized and lies in memory that is written keeps its value: the program goes on in
+ * a copy, as an assign outside would. */
+static int place_outer(struct captured_memory *m, const struct program_memory *at) {
+  const struct value *v = m->value;
+  struct storage *s = m->storage;
+  if (v->storage == s && s->buffer == at->buffer && !v->stale && !(m->written && (has_dependents(v) || s->refs > 1)))
+    return 0;
+  int err = jit_find_outer(m, &m->storage);
+  if (err || !m->written) return err;
+  if (has_dependents(m->value))
+    return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
+                            "or release them before, they would see the new value");
+  if (m->storage->refs == 1) return 0;
+  if (!value_is_whole_memory(m->value))
+    return db_fail(-EINVAL,
+                   "jit: a tensor that this assigns is a part of memory that others are in, too; capture again");
+  err = take_own_memory(m->value, 0);
+  m->storage = m->value->storage;
+  return err;
+}
+
+/* Somebody may still hold what the last run returned. */
+static int place_output(struct captured_memory *m) {
+  struct storage *s = m->former;
+  if (m->storage->refs == 1) return 0;
+  if (!s || s->refs > 1) {
+    s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
+    if (!s) return -ENOMEM;
+    storage_release(m->former);
+  }
+  m->former = m->storage;
+  m->storage = s;
+  return 0;
+}
+
+/* An input is read where it is, unless the program writes there in this run. */
+static int place_input(db_jit *j, struct captured_memory *m, struct program_memory *at) {
+  const struct value *v = j->inputs[m->input];
+  bool is_written = false;
+  at->offset = (uint64_t)j->firsts[m->input] * dtype_info[v->expr->dtype].size;
+  at->buffer = v->storage->buffer;
+  for (unsigned i = 0; i < j->nwritten && !is_written; i++)
+    is_written = j->memories[j->written[i]].storage == v->storage;
+  if (!is_written) return 0;
+  m->storage = copy_memory(v, j->firsts[m->input]);
+  if (!m->storage) return -ENOMEM;
+  j->copies = true;
+  at->offset = 0;
+  at->buffer = m->storage->buffer;
+  return 0;
+}
+
+/* Copies of inputs are the run's. */
+static void drop_copies(db_jit *j) {
+  for (unsigned i = 0; i < j->program.nmemories && j->copies; i++)
+    if (j->memories[i].kind == INPUT) {
+      storage_release(j->memories[i].storage);
+      j->memories[i].storage = NULL;
+    }
+  j->copies = false;
+}
+
 /* Where a memory is in this run. */
 static inline int place_memory(db_jit *j, uint32_t i) {
   struct captured_memory *m = &j->memories[i];
   struct program_memory *at = &j->program.memories[i];
-  struct storage *s = m->storage;
-  const struct value *v = m->value;
-  int err;
-  switch (m->kind) {
-  case INPUT:
-    s = j->inputs[m->input]->storage;
-    at->offset = (uint64_t)j->firsts[m->input] * dtype_info[j->inputs[m->input]->expr->dtype].size;
-    break;
-  case OUTER:
-    if (v->storage == s && s->buffer == at->buffer && !v->stale && !(m->written && has_dependents(v))) return 0;
-    err = jit_find_outer(m, &s);
-    if (err) return err;
-    if (m->written && has_dependents(m->value))
-      return db_fail(-EINVAL, "jit: a tensor that this assigns has others built on it that are not realized; realize "
-                              "or release them before, they would see the new value");
-    m->storage = s;
-    break;
-  case OWNED:
-    if (!m->output || s->refs == 1) break;
-    /* Somebody still holds what the last run returned. */
-    s = m->former;
-    if (!s || s->refs > 1) {
-      s = storage_new(m->storage->slot, rt.next_buffer++, m->storage->size);
-      if (!s) return -ENOMEM;
-      storage_release(m->former);
-    }
-    m->former = m->storage;
-    m->storage = s;
-  }
-  at->buffer = s->buffer;
-  return 0;
+  int err = 0;
+  if (m->kind == INPUT) return place_input(j, m, at);
+  if (m->kind == OUTER) err = place_outer(m, at);
+  if (m->output) err = place_output(m);
+  at->buffer = m->storage->buffer;
+  return err;
 }
 
+/* Inputs come last: they may be what the program writes. */
 static int place_memories(db_jit *j) {
   const struct program *p = &j->program;
   int err = 0;
-  if (j->built)
-    for (unsigned i = 0; i < p->nvarying && !err; i++) err = place_memory(j, p->varying[i]);
-  else
-    for (unsigned i = 0; i < p->nmemories && !err; i++) err = place_memory(j, i);
+  for (int inputs = 0; inputs < 2; inputs++)
+    for (unsigned k = 0, n = j->built ? p->nvarying : p->nmemories; k < n && !err; k++) {
+      uint32_t i = j->built ? p->varying[k] : k;
+      if ((j->memories[i].kind == INPUT) == inputs) err = place_memory(j, i);
+    }
   return err;
 }
 
 static int bind_vars(db_jit *j, db_tensor *const *in) {
   for (unsigned i = 0; i < j->program.nvars; i++) {
-    bool bound = false;
-    for (unsigned k = 0; k < j->nin && !bound; k++)
-      for (unsigned a = 0; a < in[k]->rank && !bound; a++)
-        bound = dim_var_value(in[k]->dim[a], j->var_names[i], &j->program.vars[i]);
-    if (!bound)
+    unsigned from = j->nin;
+    int64_t value = 0, other;
+    for (unsigned k = 0; k < j->nin; k++)
+      for (unsigned a = 0; a < in[k]->rank; a++) {
+        if (!dim_var_value(in[k]->dim[a], j->var_names[i], &other)) continue;
+        if (from < j->nin && other != value)
+          return db_fail(-EINVAL, "jit: %s is %lld in the shape of input %u and %lld in that of input %u",
+                         j->var_names[i], (long long)value, from, (long long)other, k);
+        from = k, value = other;
+      }
+    if (from == j->nin)
       return db_fail(-EINVAL,
                      "jit: nothing gives %s a value: a variable that changes between calls has to be in the "
                      "shape of an input",
                      j->var_names[i]);
+    j->program.vars[i] = value;
   }
   return 0;
+}
+
+static bool value_of_var(void *ctx, const char *name, int64_t *value) {
+  const db_jit *j = ctx;
+  for (unsigned i = 0; i < j->program.nvars; i++)
+    if (!strcmp(j->var_names[i], name)) return *value = j->program.vars[i], true;
+  return false;
 }
 
 static struct uop *output_node(struct captured_output *o, const struct storage *s, int64_t first) {
@@ -585,7 +763,7 @@ static struct uop *output_node(struct captured_output *o, const struct storage *
 }
 
 /* The memory that a run has left output o in; NULL: no memory. */
-static struct value *output_value(db_jit *j, struct captured_output *o) {
+static struct value *output_value(db_jit *j, struct captured_output *o, const int64_t *dim) {
   const struct captured_memory *m = o->memory == UINT32_MAX ? NULL : &j->memories[o->memory];
   int64_t first = o->offset;
   struct storage *s = NULL;
@@ -596,15 +774,15 @@ static struct value *output_value(db_jit *j, struct captured_output *o) {
   if (!s) return NULL;
   if (m) s->refs++;
   if (m && m->kind == INPUT)
-    first += (int64_t)(j->program.memories[o->memory].offset - m->origin) / (int64_t)dtype_info[o->dtype].size;
-  return value_of_storage(s, output_node(o, s, first));
+    first += j->firsts[m->input] * dtype_info[j->inputs[m->input]->expr->dtype].size / dtype_info[o->dtype].size;
+  return value_of_storage(s, o->sized ? storage_node(s, first, o->dtype, o->rank, dim) : output_node(o, s, first));
 }
 
 static struct value *output_parts(db_jit *j, struct captured_output *o) {
   struct value *whole = NULL;
   unsigned n = slot_group(o->slot)->n, made = 0;
   struct value **part = malloc(n * sizeof *part);
-  while (part && made < n && (part[made] = output_value(j, &o->part[made]))) made++;
+  while (part && made < n && (part[made] = output_value(j, &o->part[made], NULL))) made++;
   if (part && made == n) whole = value_of_parts(o->slot, o->axis, part);
   while (!whole && made) value_release(part[--made]);
   if (!whole) free(part);
@@ -615,17 +793,21 @@ static int make_outputs(db_jit *j, db_tensor **out) {
   graph_collect();
   for (unsigned i = 0; i < j->nout; i++) {
     struct captured_output *o = &j->out[i];
-    out[i] = tensor_of_value(o->part ? output_parts(j, o) : output_value(j, o), o->dtype, o->rank, o->dim);
+    int64_t dim[MAX_RANK];
+    for (unsigned k = 0; k < o->rank; k++) dim[k] = o->sized ? dim_rebound(o->dim[k], value_of_var, j) : o->dim[k];
+    out[i] = tensor_of_value(o->part ? output_parts(j, o) : output_value(j, o, dim), o->dtype, o->rank, dim);
     if (!out[i]) return db_fail(-ENOMEM, "jit: out of memory for output %u", i);
   }
   return 0;
 }
 
 static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
-  int err = place_memories(j);
+  int err = j->built ? 0 : list_written(j);
+  if (!err) err = place_memories(j);
   if (!err) err = bind_vars(j, in);
   if (!err && !j->built) err = build(j);
   if (!err) err = program_run(&j->program);
+  drop_copies(j);
   return err ? err : make_outputs(j, out);
 }
 
@@ -714,10 +896,14 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   pthread_mutex_unlock(&rt.lock);
   if (err || replays) return err;
   if (j->fn && (!env->jit || j->calls == 0)) {
-    err = run_function(j, in, out, false);
+    memset(out, 0, j->nout * sizeof *out);
+    db_scope_begin();
+    err = run_function(j, in, out);
+    leave_scope(j, out);
     if (!err && env->jit) j->calls = 1;
     return err;
   }
+  memset(out, 0, j->nout * sizeof *out);
   err = capture(j, in, out);
   if (!err) j->calls = 2;
   return err;

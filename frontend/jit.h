@@ -11,11 +11,11 @@ enum memory_kind { OWNED, INPUT, OUTER };
 
 struct captured_memory {
   enum memory_kind kind;
-  struct storage *storage; /* OWNED: a reference. Others: to find it by, while capturing */
-  struct storage *former;  /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
-  struct value *value;     /* OUTER: a reference */
-  unsigned input;          /* INPUT: which */
-  uint64_t origin;         /* INPUT: where its tensor began when captured */
+  struct storage *
+      storage; /* OWNED: a reference. INPUT: a copy that takes its place in this call, or NULL. To find it by, while capturing */
+  struct storage *former; /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
+  struct value *value;    /* OUTER: a reference */
+  unsigned input;         /* INPUT: which */
   bool written, output;
 };
 
@@ -26,6 +26,7 @@ struct captured_output {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
+  bool sized; /* over variables */
   struct
       output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what it is */
     uint64_t graph;
@@ -57,6 +58,8 @@ struct db_jit {
   size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
   char **var_names;
   struct program program;
+  uint32_t *written; /* numbers of the memories that the program writes */
+  unsigned nwritten;
   uint32_t stream;                /* of random numbers */
   db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
   uint32_t random_calls[NUMBERS]; /* of one call of the function */
@@ -67,6 +70,7 @@ struct db_jit {
   struct value **inputs; /* the same on single devices: parts, one behind the other */
   int64_t *firsts;       /* the element of its memory that each begins at */
   unsigned ninputs, inputs_capacity;
+  bool copies; /* inputs are copied for it */
   /* ---- while capturing ---- */
   struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
     struct storage *storage;

@@ -86,8 +86,6 @@ static int save_shapes(struct saving *s) {
   for (unsigned i = 0; i < j->nout && !err; i++) {
     const struct captured_output *o = &j->out[i];
     f->out[i].memory = o->memory, f->out[i].first = o->offset;
-    if (o->memory != UINT32_MAX && j->memories[o->memory].kind == INPUT)
-      f->out[i].first -= (int64_t)(j->memories[o->memory].origin / dtype_info[o->dtype].size);
     err = describe(s, &f->out[i].shape, o->dtype, o->slot, o->rank, o->dim);
   }
   f->nout = j->nout;

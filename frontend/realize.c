@@ -49,10 +49,14 @@ static struct uop *buffer_under(struct uop *u) {
 }
 
 bool value_is_contiguous(const struct value *v, int64_t *offset) {
-  struct uop *buffer;
-  bool all = true;
+  bool all = true, varies;
   for (unsigned i = 0; v->part && i < value_count(v); i++) all = all && value_is_contiguous(v->part[i], offset);
-  return v->part ? all : v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset);
+  return v->part ? all : value_place(v, offset, &varies);
+}
+
+bool value_place(const struct value *v, int64_t *offset, bool *varies) {
+  struct uop *buffer;
+  return v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset, varies);
 }
 
 bool value_is_whole_memory(const struct value *v) {
@@ -143,6 +147,7 @@ static int take_assigns(struct realizing *r) {
     if (!x->storage) return stale_error(r, buffer->arg.i);
     add_root(r, v, v->expr);
     if (r->keeps || x->storage->refs > 1 || is_contended(v)) {
+      jit_assign_moves(x);
       size_t bytes = (size_t)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
       int64_t id = rt.next_buffer++;
       struct storage *copy = storage_new(x->slot, id, bytes);
@@ -219,7 +224,9 @@ static struct uop *memory_node(const struct value *v, const struct storage *s, u
 int value_takes_copy(struct value *v, int64_t offset) {
   int64_t n = shape_numel(v->expr->shape);
   size_t size = dtype_info[v->expr->dtype].size, bytes = (size_t)n * size;
+  bool varies = false;
   if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of what has a symbolic size");
+  if (value_place(v, &offset, &varies) && varies) jit_place_varies();
   struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
   if (!s) return -ENOMEM;
   int err = storage_copy(s, v->storage, (uint64_t)offset * size, bytes);
@@ -305,6 +312,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   do {
     reach_free(&r.reach);
     if (!values_reach(v, n, &r.reach)) err = db_fail(-ENOMEM, "realize: out of memory");
+    for (size_t i = 0; i < r.reach.n && !err; i++) err = jit_unshare(r.reach.values[i]);
     if (err || (err = values_replace(&r.reach))) goto out;
     if (!on_devices && values_need_shards(&r.reach)) {
       err = values_realize_shards(v, n, &r.reach, contiguous, keeps, realize_on_devices);

@@ -117,6 +117,32 @@ bool dim_var_value(int64_t dim, const char *name, int64_t *value) {
   return dim_is_symbolic(dim) && var_value(dim_uop(dim), name, value);
 }
 
+static bool each_var(const struct uop *u, bool (*fn)(void *ctx, const char *name, int64_t value), void *ctx) {
+  if (u->op == OP_BIND) return fn(ctx, u->src[0]->arg.s, u->src[1]->arg.i);
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (!each_var(u->src[i], fn, ctx)) return false;
+  return true;
+}
+bool dim_each_var(int64_t dim, bool (*fn)(void *ctx, const char *name, int64_t value), void *ctx) {
+  return !dim_is_symbolic(dim) || each_var(dim_uop(dim), fn, ctx);
+}
+
+static struct uop *rebound(struct uop *u, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx) {
+  struct uop *src[4];
+  int64_t v;
+  if (!u->nsrc || u->nsrc > sizeof src / sizeof *src) return u;
+  memcpy(src, u->src, u->nsrc * sizeof *src);
+  if (u->op == OP_BIND) {
+    if (!value(ctx, src[0]->arg.s, &v)) return u;
+    src[1] = uop_index(rt.graph, v);
+  } else
+    for (unsigned i = 0; i < u->nsrc; i++) src[i] = rebound(src[i], value, ctx);
+  return uop_with_src(rt.graph, u, src);
+}
+int64_t dim_rebound(int64_t dim, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx) {
+  return dim_is_symbolic(dim) ? dim_of_uop(rebound(dim_uop(dim), value, ctx)) : dim;
+}
+
 /* ---- text ---- */
 
 static size_t write_size(const struct uop *u, char *s, size_t cap) {

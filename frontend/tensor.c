@@ -248,11 +248,12 @@ db_tensor *call_same(struct call *c, db_tensor *t) {
 }
 
 struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, unsigned rank, const int64_t *dim) {
-  int64_t n = dims_numel(rank, dim), whole = (int64_t)(s->size / dtype_info[t].size);
+  int64_t n = 1, whole = (int64_t)(s->size / dtype_info[t].size);
+  for (unsigned i = 0; i < rank; i++) n = dim_product(n, dim[i]);
   struct uop *length = uop_index(rt.graph, whole);
   struct expr e = {.dtype = t, .rank = 1, .dim = {whole}};
   e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = s->id}, s->slot, &length, 1);
-  e = expr_reshape(expr_bounds(OP_SHRINK, e, (int64_t[]){first, first + n}), rank, dim);
+  e = expr_reshape(expr_bounds(OP_SHRINK, e, (int64_t[]){first, dim_sum(first, n)}), rank, dim);
   return graph_error(rt.graph) ? NULL : e.u;
 }
 

@@ -100,7 +100,14 @@ bool uop_bound_value(const struct uop *u, int64_t *value) {
   }
 }
 
-bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset) {
+static bool has_bind(const struct uop *u) {
+  if (u->op == OP_BIND) return true;
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (has_bind(u->src[i])) return true;
+  return false;
+}
+
+bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset, bool *varies) {
   struct uop *chain[64];
   unsigned n = 0;
   u = b ? binder_resolve(b, u) : u;
@@ -112,17 +119,21 @@ bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **bu
   if (u->op != OP_BUFFER) return false;
   *buffer = u;
   *offset = 0;
+  *varies = false;
   while (n-- > 0) {
     const struct uop *m = chain[n];
     if (m->op != OP_SHRINK) continue;
     const struct shape *from = m->src[0]->shape;
     int64_t stride = 1, dim, begin, end;
     bool partial = false; /* an axis further in is not whole */
+    bool scaled = false;  /* the size of one depends on a variable */
     for (unsigned i = from->rank; i-- > 0;) {
       if (!uop_bound_value(from->dim[i], &dim) || !uop_bound_value(m->src[1 + 2 * i], &begin) ||
           !uop_bound_value(m->src[2 + 2 * i], &end))
         return false;
       if (partial && end - begin != 1) return false;
+      *varies |= has_bind(m->src[1 + 2 * i]) || (begin && scaled);
+      scaled |= has_bind(from->dim[i]);
       *offset += begin * stride;
       stride *= dim;
       partial = partial || end - begin != dim;
@@ -131,11 +142,13 @@ bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **bu
   return true;
 }
 
-/* A SHRINK of fixed size that may become memory of its own. */
+/* A SHRINK of fixed size and place that may become memory of its own. */
 static bool is_slice(const struct binder *b, struct uop *u, size_t alignment, struct bound_buffer *out) {
   struct uop *buffer;
+  bool varies;
   int64_t offset, n = u->op == OP_SHRINK ? shape_numel(u->shape) : 0;
-  if (n <= 0 || !uop_contiguous_slice(b, u, &buffer, &offset) || entry(b, buffer)->written) return false;
+  if (n <= 0 || !uop_contiguous_slice(b, u, &buffer, &offset, &varies) || varies || entry(b, buffer)->written)
+    return false;
   uint64_t size = dtype_info[u->dtype].size;
   *out = (struct bound_buffer){buffer->arg.i, (uint64_t)offset * size, (uint64_t)n * size, buffer->aux};
   return out->offset % alignment == 0;

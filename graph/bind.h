@@ -46,6 +46,7 @@ bool bound_graph(const uint32_t *key, size_t nkey, struct graph *g, struct uop *
 
 /* The value of an index expression whose variables are bound; false when one is not. */
 bool uop_bound_value(const struct uop *u, int64_t *value);
-/* Whether u's elements lie one after the other in a BUFFER, without a gap; which, and at what element they begin. */
-bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset);
+/* Whether u's elements lie one after the other in a BUFFER, without a gap; which, at what element they begin, and whether that is another where bound
+ * variables have other values. */
+bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset, bool *varies);
 #endif

@@ -383,6 +383,173 @@ static void watching_replays(void **state) {
   }
 }
 
+/* Inputs that lie in one memory when captured, or are one tensor, or are found elsewhere as well. */
+static int apart(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *w = *(db_tensor **)ctx;
+  out[0] = db_add(db_mul(in[0], 10), in[1]);
+  db_assign(w, db_add(w, in[0]));
+  out[1] = in[1];
+  return db_realize(w);
+}
+
+static void inputs_are_told_apart(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *w = db_from(((float[]){0, 1, 2, 3}), DB_F32, dev, 4);
+    db_tensor *data = db_arange(0, 32, 1, DB_F32, dev), *view = NULL;
+    OK(db_realize(w, data));
+    db_jit *j = make(apart, &w, 2, 2);
+    double at[4] = {0, 1, 2, 3};
+    for (int i = 0; i < 12; i++) DB_SCOPE {
+        float got[4];
+        db_tensor *in[2], *out[2];
+        int first[2] = {i == 1 ? 0 : 4 * (i % 3), i == 1 ? 0 : 20 + i % 5}; /* also where kernels do not load at once */
+        for (int k = 0; k < 2; k++) in[k] = db_shrink(data, first[k], first[k] + 4);
+        if (i == 6) in[0] = w; /* what the function assigns */
+        if (i == 8) {
+          in[1] = view = db_retain(db_flip(w, 0));
+          OK(db_realize(view));
+        }
+        double x[4], y[4];
+        for (int e = 0; e < 4; e++) {
+          x[e] = i == 6 ? at[e] : first[0] + e;
+          y[e] = i == 8 ? at[3 - e] : first[1] + e;
+        }
+        for (int e = 0; e < 4; e++) at[e] += x[e];
+        OK(db_jit_call(j, in, out));
+        must_read(out[0], got, sizeof got);
+        for (int e = 0; e < 4; e++) assert_float_equal(got[e], 10 * x[e] + y[e], 0);
+        must_read(out[1], got, sizeof got);
+        for (int e = 0; e < 4; e++) assert_float_equal(got[e], y[e], 0);
+        must_read(w, got, sizeof got);
+        for (int e = 0; e < 4; e++) assert_float_equal(got[e], at[e], 0);
+      }
+    db_jit_free(j);
+    db_release(view);
+    db_release(data);
+    db_release(w);
+    db_close(dev);
+  }
+}
+
+/* What was realized before keeps its value when the program assigns the memory it lies in. */
+static void others_keep_their_values(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    struct model s = {db_from(((float[]){1, 2}), DB_F32, dev, 2), db_zeros(DB_F32, dev, 2), db_full(1, DB_F32, dev, 1)};
+    OK(db_realize(s.w, s.m, s.rate));
+    db_jit *j = make(step, &s, 2, 1);
+    db_tensor *kept[8];
+    float before[8][2], got[2];
+    for (int i = 0; i < 8; i++) DB_SCOPE {
+        must_read(s.w, before[i], sizeof before[i]);
+        kept[i] = db_retain(db_flip(s.w, 0));
+        OK(db_realize(kept[i]));
+        db_tensor *in[2] = {db_ones(DB_F32, dev, 2), db_from(((float[]){(float)i, 7}), DB_F32, dev, 2)}, *out[1];
+        OK(db_jit_call(j, in, out));
+        must_read(s.w, got, sizeof got);
+        assert_memory_not_equal(got, before[i], sizeof got);
+      }
+    for (int i = 0; i < 8; i++) {
+      EXPECT_FLOATS(kept[i], before[i][1], before[i][0]);
+      db_release(kept[i]);
+    }
+    db_jit_free(j);
+    db_release(s.w);
+    db_release(s.m);
+    db_release(s.rate);
+    db_close(dev);
+  }
+}
+
+/* Sizes and places that a variable says: a window into memory, and outputs that have as many elements as an input. */
+static int window(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *data = *(db_tensor **)ctx;
+  int64_t n = *(int64_t *)((void **)ctx)[1];
+  out[0] = db_add(db_shrink(data, n, db_size_add(n, 4)), 0.5);
+  out[1] = db_mul(in[0], 3);
+  out[2] = in[0];
+  return 0;
+}
+
+static void sizes_of_outputs_change(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *data = db_arange(0, 64, 1, DB_F32, dev);
+    OK(db_realize(data));
+    int64_t bound;
+    void *ctx[2] = {data, &bound};
+    db_jit *j = make(window, ctx, 1, 3);
+    db_tensor *last = NULL;
+    for (int64_t i = 0, n = 8; i < 10; i++, n = (n * 5 + 3) % 33) DB_SCOPE {
+        float got[64];
+        db_tensor *in[1] = {db_shrink(data, 0, bound = db_bind("n", 0, 32, n))}, *out[3];
+        if (last && i > 5) { /* what a call returned, of its size */
+          in[0] = last;
+          n = db_size_value(bound = db_bind("n", 0, 32, db_numel(last)));
+        }
+        OK(db_jit_call(j, in, out));
+        EXPECT_FLOATS(out[0], (float)n + 0.5f, (float)n + 1.5f, (float)n + 2.5f, (float)n + 3.5f);
+        double scale = last && i > 5 ? pow(3, (double)i - 5) : 1;
+        for (int k = 1; k < 3; k++) {
+          assert_int_equal(db_numel(out[k]), n);
+          must_read(out[k], got, (size_t)n * 4);
+          for (int64_t e = 0; e < n; e++) assert_float_equal(got[e], (double)e * scale * (k == 1 ? 3 : 1), 0);
+        }
+        db_release(last);
+        last = i >= 5 ? db_retain(out[1]) : NULL;
+      }
+    db_release(last);
+    db_jit_free(j);
+    db_release(data);
+    db_close(dev);
+  }
+}
+
+/* Captured again; and dropped with work under way. */
+static void dropping(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_jit *j = make(mix, NULL, 2, 2);
+    db_tensor *kept[8];
+    DB_SCOPE {
+      db_tensor *in[2] = {db_ones(DB_F32, dev, 3), db_ones(DB_F32, dev, 3)}, *out[2];
+      for (int i = 0; i < 4; i++) OK(db_jit_call(j, in, out));
+      assert_int_equal(calls, 2);
+      OK(db_jit_reset(j));
+      in[0] = db_ones(DB_F32, dev, 5), in[1] = db_full(2, DB_F32, dev, 5); /* of another shape, too */
+      for (int i = 0; i < 4; i++) OK(db_jit_call(j, in, out));
+      assert_int_equal(calls, 4);
+      EXPECT_FLOATS(out[0], 16, 16, 16, 16, 16);
+      for (int i = 0; i < 8; i++) {
+        in[0] = db_full((double)i, DB_F32, dev, 5);
+        OK(db_jit_call(j, in, out));
+        kept[i] = db_retain(out[1]);
+      }
+      db_jit_free(j);
+    }
+    for (int i = 0; i < 8; i++) {
+      EXPECT_FLOATS(kept[i], 5 * (2 * (float)i + 2));
+      db_release(kept[i]);
+    }
+    db_close(dev);
+  }
+}
+
+static int assigns_input(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_assign(in[0], db_add(in[0], 1));
+  out[0] = db_mul(in[0], 2);
+  return 0;
+}
+static int passes_view(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_shrink(in[0], *(int64_t *)ctx, db_size_add(*(int64_t *)ctx, 2));
+  return 0;
+}
+static int sums_both(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_add(db_sum(in[0]), db_sum(in[1]));
+  return 0;
+}
+
 static int reads(void *ctx, db_tensor *const *in, db_tensor **out) {
   double v;
   out[0] = db_mul(in[0], 2);
@@ -422,6 +589,31 @@ static void mistakes(void **state) {
     j = make(forgets, NULL, 1, 1);
     refused(db_jit_call(j, &two, out), -EINVAL, "left output 0 unset");
     db_jit_free(j);
+    j = make(assigns_input, NULL, 1, 1);
+    OK(db_jit_call(j, &two, out));
+    EXPECT_FLOATS(two, 2, 2);
+    refused(db_jit_call(j, &two, out), -ENOTSUP, "input 0 is assigned inside");
+    EXPECT_FLOATS(two, 2, 2);
+    db_jit_free(j);
+    db_tensor *data = db_arange(0, 16, 1, DB_F32, dev), *in[2];
+    OK(db_realize(data));
+    int64_t n = db_bind("n", 1, 8, 4);
+    in[0] = db_shrink(data, 0, db_size_add(n, 2));
+    j = make(passes_view, &n, 1, 1);
+    OK(db_jit_call(j, in, out));
+    refused(db_jit_call(j, in, out), -ENOTSUP, "output 0 is a view at a place that a variable says");
+    db_jit_free(j);
+    j = make(sums_both, NULL, 2, 1);
+    for (int i = 0; i < 3; i++) {
+      in[0] = db_shrink(data, 0, db_bind("n", 1, 8, 2 + i)), in[1] = db_shrink(data, 0, db_bind("n", 1, 8, 2 + i));
+      OK(db_jit_call(j, in, out));
+    }
+    in[1] = db_shrink(data, 0, db_bind("n", 1, 8, 3));
+    refused(db_jit_call(j, in, out), -EINVAL, "n is 4 in the shape of input 0 and 3 in that of input 1");
+    in[1] = db_shrink(data, 0, db_bind("n", 1, 9, 4));
+    refused(db_jit_call(j, in, out), -EINVAL, "input 1 is [n=4]");
+    db_jit_free(j);
+    assert_int_equal(db_jit_reset(NULL), -EINVAL);
     db_jit_free(NULL);
   }
   db_close(dev);
@@ -429,11 +621,20 @@ static void mistakes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(inputs_change),        cmocka_unit_test(parameters_are_assigned),
-      cmocka_unit_test(a_training_step),      cmocka_unit_test(outputs_may_be_what_was_there),
-      cmocka_unit_test(variables_change),     cmocka_unit_test(devices_wait_for_each_other),
-      cmocka_unit_test(random_numbers_go_on), cmocka_unit_test(launch_sizes_follow_variables),
-      cmocka_unit_test(watching_replays),     cmocka_unit_test(mistakes),
+      cmocka_unit_test(inputs_change),
+      cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(a_training_step),
+      cmocka_unit_test(outputs_may_be_what_was_there),
+      cmocka_unit_test(variables_change),
+      cmocka_unit_test(devices_wait_for_each_other),
+      cmocka_unit_test(random_numbers_go_on),
+      cmocka_unit_test(launch_sizes_follow_variables),
+      cmocka_unit_test(watching_replays),
+      cmocka_unit_test(inputs_are_told_apart),
+      cmocka_unit_test(others_keep_their_values),
+      cmocka_unit_test(sizes_of_outputs_change),
+      cmocka_unit_test(dropping),
+      cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,10 +269,256 @@ static void another_process_goes_on(void **state) {
   }
 }
 
+/* ---- files that are not what they should be ---- */
+
+struct bytes {
+  uint8_t *p;
+  size_t n;
+};
+
+static struct bytes contents(const char *path) {
+  struct bytes b;
+  void *p;
+  char err[256];
+  if (read_file(path, &p, &b.n, err, sizeof err)) fail_msg("%s", err);
+  b.p = p;
+  return b;
+}
+static void put(const char *path, const void *p, size_t n) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, p, n), n);
+  close(fd);
+}
+static void fix_sum(struct bytes b) {
+  uint32_t crc = (uint32_t)crc32_z(0, b.p, b.n - 4);
+  for (unsigned i = 0; i < 4; i++) b.p[b.n - 4 + i] = (uint8_t)(crc >> 8 * i);
+}
+
+static void refused(const char *path, const char *says) {
+  db_jit *j = db_jit_load(path, NULL, 0);
+  if (j) fail_msg("it was loaded, not refused with \"%s\"", says);
+  assert_contains(db_error(), says);
+  assert_contains(db_error(), path);
+}
+
+/* The file with another text of the program and a checksum that is right. */
+static void rewrite(const char *path, struct bytes file, const char *from, const char *to) {
+  struct safetensors s;
+  char err[256], *text = NULL;
+  if (safetensors_parse(file.p, file.n, &s, err, sizeof err)) fail_msg("%s", err);
+  for (size_t i = 0; i < s.n; i++) {
+    struct safetensor *t = &s.tensor[i];
+    if (strcmp(t->name, ".program") != 0) continue;
+    const char *place = memmem(t->data, t->bytes, from, strlen(from));
+    if (!place) fail_msg("\"%s\" is not in the program", from);
+    size_t before = (size_t)(place - (const char *)t->data), n = t->bytes - strlen(from) + strlen(to);
+    text = malloc(n + 1);
+    memcpy(text, t->data, before);
+    memcpy(text + before, to, strlen(to));
+    memcpy(text + before + strlen(to), place + strlen(from), t->bytes - before - strlen(from));
+    t->data = text, t->bytes = n, t->dim[0] = (int64_t)n;
+  }
+  size_t length;
+  char *head = safetensors_header(&s, &length);
+  OK(safetensors_write(path, &s, head, length));
+  free(head);
+  free(text);
+  safetensors_free(&s);
+  struct bytes b = contents(path);
+  fix_sum(b);
+  put(path, b.p, b.n);
+  free(b.p);
+}
+
+/* What is said of the program's text where one thing in it is not true. */
+static const struct {
+  const char *from, *to, *says;
+} lies[] = {
+    {"\"version\":1,", "\"version\":2,", "program: not supported: version 2"},
+    {"captured program", "captured kitten", "'doorbell captured kitten'"},
+    {"\"stream\":", "\"river\":", "program: stream is no number"},
+    {"\"isa\":\"", "\"isa\":\"other", "when this was saved"},
+    {"\"features\":\"", "\"features\":\"magic ", "a processor with magic, which this one lacks"},
+    {"\"name\":\"CPU\"", "\"name\":\"EMU+AMD:gfx1\"", "device 0, EMU+AMD:gfx1"},
+    {"\"name\":\"CPU\"", "\"name\":\"C\\u0001U\"", "devices[0]: name is no text"},
+    {"\"min\":1", "\"min\":33", "variables[0]: min is no number from 0 to 32"},
+    {"\"name\":\"n\"", "\"name\":\"n.\"", "'n.' is no name of a variable"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,1]]]", "inputs[0]: a size has variable 1 of 1"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[-1,0]]]", "inputs[0]: a size may be negative"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,0,0,0,0,0,0,0]]]", "inputs[0]: a size has a term that is no product"},
+    {"\"shape\":[[[1,0]]]", "\"shape\":[[[1,0]],281474976710656,281474976710656]", "too many elements"},
+    {"\"dtype\":\"f32\"", "\"dtype\":\"f33\"", "not supported: elements of type 'f33'"},
+    {"\"device\":0", "\"device\":1", "device is no number from 0 to 0"},
+    {"\"kind\":\"input\"", "\"kind\":\"output\"", "'output' is no kind of memory"},
+    {"\"input\":0", "\"input\":2", "input is no number from 0 to 1"},
+    {"\"bytes\":128", "\"bytes\":129", "it is not where input 0 is, or larger"},
+    {"\"contents\":\".memory.", "\"contents\":\".memery.", "the file has no tensor '.memery."},
+    {"\"memory\":", "\"memory\":4", "is no number from 0 to"},
+    {"\"first\":0", "\"first\":1", "bytes from 4 on in memory"},
+    {"\"image\":\".kernel.0\"", "\"image\":\".kernel.9\"", "kernels[0]: the file has no code '.kernel.9'"},
+    {"\"grid\":[", "\"grid\":[0,", "grid is not three numbers"},
+    {"\"buffer\":true", "\"buffer\":false", "is a number"},
+    {"\"buffer\":true", "\"buffer\":1", "buffer is neither true nor false"},
+    {"\"kernel\":0", "\"kernel\":99", "commands["},
+    {"\"arguments\":[", "\"arguments\":[[99,0,4,0],", "commands[0]: argument 0 is memory 99 of"},
+    {"\"arguments\":[[0,0,", "\"arguments\":[[0,1,", "bytes from 1 on in memory 0"},
+    {"\"arguments\":[[", "\"arguments\":[[0,0,0,0],[", "arguments, not"},
+    {"\"variables\":[0]", "\"variables\":[1]", "variable 1 of 1"},
+    {"\"commands\":[", "\"commands\":[{},", "commands[0]: device is no number"},
+    {"\"commands\":", "\"comands\":", "commands is no list"},
+    {"}]", "}", "no JSON"},
+};
+
+static void lies_are_told(void **state) {
+  char path[512], other[540];
+  struct world w;
+  const struct scenario *s = &scenarios[2];
+  file_path(path, sizeof path, "lies");
+  snprintf(other, sizeof other, "%s.lie", path);
+  world_new(&w, s, "CPU", true);
+  db_jit_free(capture(&w, s, path));
+  struct bytes b = contents(path);
+  for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    rewrite(other, b, lies[i].from, lies[i].to);
+    db_jit *j = db_jit_load(other, NULL, 0);
+    if (j) fail_msg("%s -> %s was believed", lies[i].from, lies[i].to);
+    if (!strstr(db_error(), lies[i].says) || !strstr(db_error(), other))
+      fail_msg("%s -> %s: \"%s\" does not say \"%s\"", lies[i].from, lies[i].to, db_error(), lies[i].says);
+  }
+  rewrite(other, b, "\"version\":1,", "\"version\": 1,"); /* what is written anew and true is good */
+  db_jit *j = db_jit_load(other, NULL, 0);
+  if (!j) fail_msg("%s", db_error());
+  db_jit_free(j);
+  free(b.p);
+  unlink(path);
+  unlink(other);
+  world_free(&w);
+}
+
+static void cut_and_changed_files(void **state) {
+  char path[512], other[540];
+  struct world w;
+  const struct scenario *s = &scenarios[2];
+  file_path(path, sizeof path, "cut");
+  snprintf(other, sizeof other, "%s.cut", path);
+  world_new(&w, s, "CPU", true);
+  db_jit_free(capture(&w, s, path));
+  struct bytes b = contents(path);
+  for (size_t n = 0; n < b.n; n += n < 600 || n + 600 > b.n ? 13 : 251) {
+    put(other, b.p, n);
+    refused(other, "");
+  }
+  for (size_t at = 0; at < b.n; at += at < 600 || at + 600 > b.n ? 7 : 251) {
+    b.p[at] ^= (uint8_t)(1 << at % 8);
+    put(other, b.p, b.n);
+    refused(other, "");
+    b.p[at] ^= (uint8_t)(1 << at % 8);
+  }
+  b.p[b.n / 2] ^= 1;
+  put(other, b.p, b.n);
+  refused(other, "bytes were changed");
+  b.p[b.n / 2] ^= 1;
+  refused("/nonexistent/file.dbj", "No such file");
+  refused("/", "not a regular file");
+  OK(db_save(strcat(other, ".safetensors"), &(struct db_named){"x", w.data}, 1));
+  refused(other, "not one of a captured program");
+  unlink(other);
+  other[strlen(other) - strlen(".safetensors")] = 0;
+  unlink(other);
+  unlink(path);
+  free(b.p);
+  world_free(&w);
+}
+
+static void save_fails(db_jit *j, const char *path, const struct db_named *params, unsigned n, const char *says) {
+  assert_true(db_jit_save(j, path, params, n) < 0);
+  assert_contains(db_error(), says);
+}
+
+static void mistakes(void **state) {
+  char path[512];
+  struct world w;
+  const struct scenario *s = &scenarios[2];
+  file_path(path, sizeof path, "mistakes");
+  world_new(&w, s, "CPU", true);
+  db_jit *j = db_jit_new(s->fn, &w, s->nin, s->nout);
+  float out[MOST_RESULTS];
+  unsigned n = 0;
+  save_fails(j, path, NULL, 0, "nothing is captured");
+  OK(run_calls(&w, s, j, 0, 1, out, &n));
+  save_fails(j, path, NULL, 0, "nothing is captured");
+  OK(run_calls(&w, s, j, 1, 3, out, &n));
+  save_fails(NULL, path, NULL, 0, "NULL");
+  save_fails(j, NULL, NULL, 0, "NULL");
+  save_fails(j, path, NULL, 1, "NULL");
+  save_fails(j, "/nonexistent/x", NULL, 0, "No such file");
+  struct db_named named[2] = {{"a", w.shift}, {"a", w.shift}};
+  save_fails(j, path, named, 2, "two parameters have the name 'a'");
+  named[1] = (struct db_named){".hidden", w.shift};
+  save_fails(j, path, named, 2, "'.hidden' is no name");
+  named[1] = (struct db_named){"b", db_params_find(w.params, "in.weight")->tensor};
+  save_fails(j, path, named, 2, "parameter 'b' is nothing that the captured function uses");
+  named[1] = (struct db_named){"b", NULL};
+  save_fails(j, path, named, 2, "parameter 'b'");
+  OK(db_jit_save(j, path, named, 1));
+  assert_null(db_jit_param(j, "a")); /* not loaded */
+  db_jit_free(j);
+
+  db_device *two[2] = {w.dev[0], w.dev[0]}, *none[1] = {NULL}, *amd[1] = {open_device(EMULATED)};
+  assert_null(db_jit_load(path, two, 2));
+  assert_contains(db_error(), "it is for 1 devices, 2 are given");
+  assert_null(db_jit_load(path, none, 1));
+  assert_contains(db_error(), "it is NULL");
+  assert_null(db_jit_load(path, amd, 1));
+  assert_contains(db_error(), "is of gfx1100");
+  assert_null(db_jit_load(NULL, NULL, 0));
+  db_close(amd[0]);
+  j = db_jit_load(path, w.dev, 1);
+  if (!j) fail_msg("%s", db_error());
+  assert_null(db_jit_param(j, "b"));
+  assert_contains(db_error(), "no parameter 'b'");
+  assert_int_equal(db_jit_reset(j), -EINVAL);
+  DB_SCOPE { /* inputs are checked like those of what was captured here, from the first call on */
+    db_tensor *in[2] = {db_ones(DB_F32, w.dev[0], 3), db_ones(DB_F32, w.dev[0], 4)}, *t[5];
+    assert_int_equal(db_jit_call(j, in, t), -EINVAL);
+    assert_contains(db_error(), "input 0 is [3]");
+    in[0] = db_shrink(w.data, 0, db_bind("n", 1, 32, 7)), in[1] = db_ones(DB_I32, w.dev[0], 4);
+    assert_int_equal(db_jit_call(j, in, t), -EINVAL);
+    assert_contains(db_error(), "input 1 is of i32");
+    in[1] = db_full(10, DB_F32, w.dev[0], 4);
+    OK(db_assign(db_jit_param(j, "a"), 1.0) ? 0 : -1); /* from outside: the program follows */
+    OK(db_realize(db_jit_param(j, "a")));
+    OK(db_jit_call(j, in, t));
+    EXPECT_FLOATS(t[2], 11, 11, 11, 11);
+    EXPECT_FLOATS(db_jit_param(j, "a"), 11, 11, 11, 11);
+  }
+  db_jit_free(j);
+  unlink(path);
+  world_free(&w);
+}
+
+/* What the fuzzer starts from. */
+static int write_seeds(const char *folder) {
+  for (unsigned k = 0; k < SCENARIOS; k++) {
+    char path[512];
+    struct world w;
+    snprintf(path, sizeof path, "%s/%s", folder, scenarios[k].name);
+    world_new(&w, &scenarios[k], k ? EMULATED : "CPU", true);
+    db_jit_free(capture(&w, &scenarios[k], path));
+    world_free(&w);
+  }
+  return 0;
+}
+
 int main(int argc, char **argv) {
   if (argc == 5 && !strcmp(argv[1], "--replay")) return other_process(argv + 2);
+  if (argc == 3 && !strcmp(argv[1], "--seeds")) return write_seeds(argv[2]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(another_process_goes_on),
+      cmocka_unit_test(lies_are_told),
+      cmocka_unit_test(cut_and_changed_files),
+      cmocka_unit_test(mistakes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
