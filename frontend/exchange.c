@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { RUNS = 64, PLACE_COMPARE = 0, PLACE_TEXTS = 0, PLACES = MPI_PLACES - 1 /* of jobs: from 1 on */ };
 #define TIMEOUT_NS 110000000000ull /* less than that of the host's waits for queues, so that this is what is reported */
@@ -46,12 +45,11 @@ struct cursor {
 static struct world {
   pthread_mutex_t lock; /* of beginning */
   pthread_t thread;
-  bool running;
-  pid_t pid;
-  int status; /* of beginning: 1 not yet */
+  bool running, forked; /* forked: from a process that has the thread */
+  int status;           /* of beginning: 1 not yet */
   unsigned rank, size;
   _Atomic uint64_t timeout_ns;
-  _Atomic bool failed, stop, asleep, begun;
+  _Atomic bool failed, stop, abandoned, asleep, begun;
   char why[1024];
   sem_t wake;
   struct run ring[RUNS];
@@ -305,7 +303,7 @@ static void *thread_main(void *unused) {
       rest(idle_since);
   }
   bool at_rest = atomic_load(&world.failed) ? world.at_rest : world.ended.run == atomic_load(&world.queued);
-  if (!status && at_rest) mpi_end();
+  if (!status && at_rest && !atomic_load(&world.abandoned)) mpi_end();
   return NULL;
 }
 
@@ -315,22 +313,25 @@ static void wake(void) {
   if (atomic_load(&world.asleep)) sem_post(&world.wake);
 }
 
+static bool is_ours(void) { return world.running && !world.forked; }
+static void in_fork(void) { world.forked = true; }
+
 /* mpirun ends the other processes when one ends without MPI_Finalize, which is right for one that has failed. */
 static void at_exit(int status, void *unused) {
-  if (!world.running || getpid() != world.pid) return;
+  if (!is_ours() || !atomic_load(&world.begun)) return;
   if (!status) exchange_drain();
+  atomic_store(&world.abandoned, status != 0);
   atomic_store(&world.stop, true);
-  if (status) return;
   wake();
   pthread_join(world.thread, NULL);
 }
 
 static int start_thread(void) {
-  world.pid = getpid();
   if (sem_init(&world.wake, 0, 0) || pthread_create(&world.thread, NULL, thread_main, NULL)) {
     return db_fail(-EAGAIN, "the thread that exchanges with other processes could not be made");
   }
   world.running = true;
+  pthread_atfork(NULL, NULL, in_fork);
   on_exit(at_exit, NULL);
   return 0;
 }
@@ -340,7 +341,7 @@ int world_begin(void) {
   int err = env_get(&env);
   if (err) return err;
   pthread_mutex_lock(&world.lock);
-  if (world.running && world.pid != getpid())
+  if (world.running && !is_ours())
     err = db_fail(-ENOTSUP, "not supported: exchanging with other processes after fork");
   else if (world.status == 1 && !env->launched)
     world.status = 0;
@@ -367,6 +368,7 @@ int world_check(void) { return atomic_load(&world.failed) ? db_fail(-EIO, "%s", 
 /* A free entry of the ring. */
 static struct run *next_run(void) {
   if (world_check()) return NULL;
+  if (!is_ours()) return db_fail_null(-ENOTSUP, "not supported: exchanging with other processes after fork");
   uint64_t i = atomic_load_explicit(&world.queued, memory_order_relaxed);
   while (i - atomic_load_explicit(&world.finished, memory_order_acquire) == RUNS) nap(); /* ends: jobs do, or fail */
   return run_at(i);
@@ -416,7 +418,7 @@ int exchange_once(unsigned slot, const struct exchange *what, db_buffer *buffer,
 }
 
 void exchange_drain(void) {
-  while (atomic_load_explicit(&world.finished, memory_order_acquire) != atomic_load(&world.queued)) nap();
+  while (is_ours() && atomic_load_explicit(&world.finished, memory_order_acquire) != atomic_load(&world.queued)) nap();
 }
 
 void exchange_slot_closed(unsigned slot) {

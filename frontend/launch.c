@@ -275,14 +275,14 @@ static int record_transfer(struct run *r, const struct exec_command *c) {
   await_slot(r, q, slot, slot);
   if (!c->sends) db_queue_wait(q, done->signal, done->value);
   db_queue_memory_barrier(q);
-  struct report_item *line = r->timed ? report_add(&r->report, slot_device(slot), NULL, 2, bytes, false) : NULL;
-  if (line) {
-    report_wait(&r->report, r->kernels[slot]);
+  struct span time = time_copy(r, slot, bytes);
+  if (time.begin) {
+    report_slot(r, slot, slot);
     r->copies[slot] = r->report.n;
-    db_queue_timestamp(q, line->begin);
+    db_queue_timestamp(q, time.begin);
   }
   db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
-  if (line) db_queue_timestamp(q, line->end);
+  if (time.end) db_queue_timestamp(q, time.end);
   if (c->sends) db_queue_signal(q, ready, done->value);
   err = db_queue_submit(q, &r->copied[slot]); /* tells the first error of these */
   r->awaits[slot] |= UINT64_C(1) << slot;

@@ -341,8 +341,6 @@ static void gradients_travel_while_others_are_computed(void **state) {
 }
 
 static int in_world(void) {
-  rank = db_world_rank(), size = db_world_size();
-  if (size < 0) return fprintf(stderr, "%s\n", db_error()), 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_reduce),
       cmocka_unit_test(all_reduce_edges),
@@ -523,7 +521,7 @@ int main(int argc, char **argv) {
   for (unsigned i = 0; argc == 2 && i < sizeof roles / sizeof *roles; i++)
     if (!strcmp(argv[1], roles[i].name)) {
       rank = db_world_rank(), size = db_world_size();
-      return roles[i].run();
+      return size < 0 ? fprintf(stderr, "%s\n", db_error()), 1 : roles[i].run();
     }
   /* On one host, as root too, and without a core for each. */
   static const char *const environment[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
