@@ -15,8 +15,9 @@
  * what the host submits at once to several queues is under way at the same time; then they take turns: with EMU_STRICT=1 what was submitted last goes first as far as
  * its waits allow, and other numbers are seeds of other orders.
  *
- * Signals of memory that the host's loads are not seen of count as loaded when they are stored: fewer races are found,
- * and none that is none. Not followed: rings and GPFIFO entries, whose reuse read pointers allow.
+ * Signals of memory that the host's loads are not seen of, and all signals once several of its threads have loaded some,
+ * count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings and GPFIFO
+ * entries, whose reuse read pointers allow.
  *
  * All that takes a queue or a task takes NULL, for a machine that is not strict, and does nothing then. */
 #ifndef DOORBELL_EMU_RACE_H
