@@ -1,11 +1,13 @@
 /* Devices of several machines in one program: copies between all of them, at once and captured, training that is spread over
  * them, collectives, and that the host waits for none of it. */
+#define _GNU_SOURCE
 #include "support.h"
+#include <unistd.h>
 #include "tests/ok.h"
 
 /* The CPU, both vendors where their compilers are, and another machine of the first vendor. */
 static const char *names[] = {"CPU", EMULATED, "EMU+AMD:gfx1100,gfx1100,gfx1100", EMULATED_NVIDIA};
-enum { MOST = sizeof names / sizeof *names, LARGE = (5 << 20) / 4 + 3 /* floats in more than two pieces */ };
+enum { MOST = sizeof names / sizeof *names, LARGE = (6 << 20) / 4 + 3 /* floats in more than three pieces */ };
 static db_device *dev[MOST];
 static unsigned ndev;
 static float host[LARGE], got[LARGE];
@@ -99,7 +101,10 @@ static void captured(void **state) {
 
 /* What was captured goes to a file with the memory that its copies pass through, to other devices too. */
 static void saved(void **state) {
-  const char *path = KERNELS_DIR "/../staging.safetensors";
+  char path[] = "/tmp/doorbell-staging-XXXXXX.safetensors";
+  int fd = mkstemps(path, 12);
+  assert_true(fd >= 0);
+  close(fd);
   unsigned a = 1, b = ndev - 1;
   db_device *others[] = {dev[2], dev[b]};
   db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2), *loaded[3] = {0};
@@ -121,16 +126,18 @@ static void saved(void **state) {
         expect(out[0], 3001, 0, 2, 1, a, b);
         expect(out[1], 3001, 0, 1, 0, a, b);
       }
-  /* Both on machines that would have to reach each other: the GPU's commands for the CPU's memory are for no other GPU. */
-  j = db_jit_new(there_and_back, dev[0], 1, 2);
+  /* What one machine's GPUs did directly is not for two machines. */
+  db_device *second = open_device(EMULATED ":1");
+  j = db_jit_new(there_and_back, second, 1, 2);
   for (int call = 0; call < 2; call++) DB_SCOPE {
       db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
       OK(db_jit_call(j, &x, out));
     }
   OK(db_jit_save(j, path, NULL, 0));
   db_jit_free(j);
-  others[0] = dev[a], others[1] = dev[2];
-  assert_null(db_jit_load(path, others, 2));
+  assert_null(db_jit_load(path, (db_device *[]){dev[a], dev[2]}, 2));
+  assert_contains(db_error(), "which it does not reach");
+  db_close(second);
   db_jit_free(loaded[0]);
   db_jit_free(loaded[1]);
   remove(path);
@@ -324,11 +331,36 @@ static void nobody_waits(void **state) {
   }
 }
 
+/* While the destination is not ready, the source fills both halves of what lies between, and no more. */
+static void reading_goes_ahead(void **state) {
+  unsigned a = 1, b = 2;
+  enum { N = 3 * (2 << 20) / 4 };
+  DB_SCOPE {
+    fill(N, 3);
+    db_tensor *x = db_from(host, DB_F32, dev[a], N), *y = db_to(x, dev[b]);
+    db_queue *from = db_queue_new(dev[a], DB_QUEUE_COPY), *to = db_queue_new(dev[b], DB_QUEUE_COPY);
+    uint64_t before, stuck;
+    OK(db_queue_submit(from, &before));
+    gate = db_signal_new(dev[0]);
+    OK(db_queue_wait(to, gate, 1));
+    OK(db_queue_submit(to, &stuck));
+    OK(db_realize(y));
+    OK(db_wait(db_queue_timeline(from), before + 2, 30 * SECOND));
+    assert_int_equal(db_wait(db_queue_timeline(from), before + 3, SECOND / 50), -ETIMEDOUT);
+    open_gate();
+    OK(db_wait(db_queue_timeline(from), before + 3, 30 * SECOND));
+    expect(y, N, 0, 1, 0, a, b);
+    db_queue_release(from);
+    db_queue_release(to);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(to_and_fro),    cmocka_unit_test(chains),       cmocka_unit_test(captured),
-      cmocka_unit_test(without_pause), cmocka_unit_test(saved),        cmocka_unit_test(collectives),
-      cmocka_unit_test(sharded),       cmocka_unit_test(nobody_waits), cmocka_unit_test(a_layer_on_each),
+      cmocka_unit_test(to_and_fro),      cmocka_unit_test(chains),       cmocka_unit_test(captured),
+      cmocka_unit_test(without_pause),   cmocka_unit_test(saved),        cmocka_unit_test(collectives),
+      cmocka_unit_test(sharded),         cmocka_unit_test(nobody_waits), cmocka_unit_test(reading_goes_ahead),
+      cmocka_unit_test(a_layer_on_each),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }
