@@ -524,6 +524,7 @@ static unsigned forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
   }
   program_free(&j->program);
   j->built = false;
+  j->failed = 0;
   free(j->memories);
   free(j->var_names);
   free(j->written);
@@ -544,11 +545,52 @@ static int list_written(db_jit *j) {
   return 0;
 }
 
+/* Of the program's own memory what nobody else can see may share; not what tensors that the function left elsewhere are in. */
+static void mark_shared(db_jit *j) {
+  for (unsigned i = 0; i < j->program.nmemories; i++) {
+    const struct captured_memory *m = &j->memories[i];
+    struct program_memory *to = &j->program.memories[i];
+    to->bytes = m->storage && m->kind == OWNED ? m->storage->size : 0;
+    to->shares =
+        m->kind == OWNED && m->storage && m->storage->refs == 1 && m->written && !m->output && !m->storage->pinned;
+  }
+}
+
+/* Storage for the memories from the first on, which the plan added; what lies in them goes. */
+static int take_shared(db_jit *j, unsigned first) {
+  struct program *p = &j->program;
+  if (p->nmemories == first) return 0;
+  struct captured_memory *more = realloc(j->memories, p->nmemories * sizeof *more);
+  if (!more) return db_fail(-ENOMEM, "jit: out of memory");
+  j->memories = more;
+  for (unsigned i = 0; i < first; i++)
+    if (p->memories[i].in) {
+      storage_release(more[i].storage);
+      more[i].storage = NULL;
+      more[i].written = false;
+      p->memories[i].buffer = NULL;
+    }
+  for (unsigned i = first; i < p->nmemories; i++) {
+    struct storage *s = storage_new(p->memories[i].slot, rt.next_buffer++, p->memories[i].bytes);
+    more[i] = (struct captured_memory){.kind = OWNED, .storage = s, .written = true};
+    if (s) p->memories[i].buffer = s->buffer;
+  }
+  for (unsigned i = first; i < p->nmemories; i++)
+    if (!more[i].storage) return -ENOMEM;
+  return 0;
+}
+
 static int build(db_jit *j) {
   const struct env *env;
+  unsigned before = j->program.nmemories;
   int err = env_get(&env);
-  if (!err) err = program_build(&j->program);
-  if (!err && env->debug >= 2) program_print(&j->program, stderr);
+  mark_shared(j);
+  if (!err) err = program_order(&j->program);
+  if (!err) err = take_shared(j, before);
+  if (!err) err = program_record(&j->program);
+  if (err) program_unbuild(&j->program);
+  j->failed = err;
+  if (!err && env->debug >= 2) jit_print(j, stderr);
   j->built = !err;
   return err;
 }
@@ -707,7 +749,7 @@ static inline int place_memory(db_jit *j, uint32_t i) {
   if (m->kind == INPUT) return place_input(j, m, at);
   if (m->kind == OUTER) err = place_outer(m, at);
   if (m->output) err = place_output(m);
-  at->buffer = m->storage->buffer;
+  if (m->storage) at->buffer = m->storage->buffer;
   return err;
 }
 
@@ -802,6 +844,7 @@ static int make_outputs(db_jit *j, db_tensor **out) {
 }
 
 static int replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  if (j->failed) return db_fail(j->failed, "jit: what was captured could not be made ready before; capture again");
   int err = j->built ? 0 : list_written(j);
   if (!err) err = place_memories(j);
   if (!err) err = bind_vars(j, in);

@@ -63,6 +63,7 @@ struct db_jit {
   uint32_t stream;                /* of random numbers */
   db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
   uint32_t random_calls[NUMBERS]; /* of one call of the function */
+  int failed;                     /* why they could not be, or 0 */
   bool built;                     /* the program's streams are recorded: of a loaded one by its first call */
   struct jit_loaded *loaded;      /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
   /* ---- of one call ---- */
@@ -87,4 +88,5 @@ int jit_find_outer(struct captured_memory *m, struct storage **out);
 /* Random numbers captured from now on are others than those of this stream. */
 void jit_stream_taken(uint32_t stream);
 void jit_loaded_free(struct jit_loaded *l);
+void jit_print(const db_jit *j, FILE *f); /* jit_print.c */
 #endif

@@ -105,9 +105,9 @@ static int save_memories(struct saving *s) {
                                    .input = m->input,
                                    .written = m->written,
                                    .output = m->output,
-                                   .pinned = m->kind == OWNED && at->pinned};
+                                   .pinned = m->kind == OWNED && at && at->pinned};
     f->program.memories[f->program.nmemories++].slot = device_number(s, s->j->program.memories[i].slot);
-    to->bytes = m->kind == INPUT ? f->in[m->input].most : at->size;
+    to->bytes = m->kind == INPUT ? f->in[m->input].most : at ? at->size : 0;
     if (m->kind != OUTER) continue;
     void *bytes = malloc(to->bytes + 1);
     to->contents = bytes;

@@ -66,6 +66,7 @@ struct jit_file {
 /* 0, or a negative errno and in err what is wrong where. */
 int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *err, size_t errcap);
 void jit_file_free(struct jit_file *f);
+void jit_file_print(const struct jit_file *f, FILE *to); /* jit_print.c */
 /* 0, or a negative errno and a message. */
 int jit_file_write(const struct jit_file *f, const char *path);
 /* Bytes of a shape at the largest; false: more than there can be, or a size that may be negative. */

@@ -23,7 +23,7 @@ static unsigned grid_slot(const struct program *p, const struct program_command 
   return c->grid && c->kernel->extent[d].nterms ? SLOT_FIRST + p->nmemories + p->nvars + 3 * (c->grid - 1) + d : 0;
 }
 
-static void unbuild(struct program *p) {
+void program_unbuild(struct program *p) {
   if (p->njobs) exchange_drain();
   program_times_free(p);
   for (unsigned i = 0; i < p->nqueues; i++) {
@@ -53,7 +53,7 @@ static void unbuild(struct program *p) {
 }
 
 void program_free(struct program *p) {
-  unbuild(p);
+  program_unbuild(p);
   for (size_t i = 0; i < p->ncommands; i++) free(p->commands[i].exchange);
   free(p->memories);
   free(p->accesses);
@@ -207,7 +207,7 @@ int program_record(struct program *p) {
   if (!err) err = make_jobs(p);
   for (unsigned i = 0; i < p->nqueues && !err; i++)
     for (int turn = 0; turn < TURNS && !err; turn++) err = record_queue(p, i, turn);
-  if (err) unbuild(p);
+  if (err) program_unbuild(p);
   return err;
 }
 
@@ -287,36 +287,4 @@ int program_run(struct program *p) {
 
 const char *program_command_text(const struct program_command *c) {
   return c->kernel ? c->kernel->name : c->exchange ? exchange_op_text(c->exchange->op) : "copy";
-}
-
-static struct queue_text {
-  char s[16];
-} queue_text(const struct program_queue *q) {
-  struct queue_text t;
-  snprintf(t.s, sizeof t.s, q->index ? "%s %u" : "%s",
-           q->kind == DB_QUEUE_COMPUTE ? "compute"
-           : q->kind == DB_QUEUE_COPY  ? "copy"
-                                       : "world",
-           q->index);
-  return t;
-}
-
-void program_print(const struct program *p, FILE *f) {
-  unsigned patches = 0;
-  for (unsigned i = 0; i < p->nqueues; i++)
-    if (p->queues[i].recording[0]) patches += db_recording_patches(p->queues[i].recording[0]);
-  fprintf(f, "captured %zu commands on %u queues, %zu waits between queues, %u words that may change\n", p->ncommands,
-          p->nqueues, p->nwaits, patches);
-  for (size_t i = 0; i < p->ncommands; i++) {
-    const struct program_command *c = &p->commands[i];
-    const struct program_queue *q = &p->queues[c->queue];
-    fprintf(f, "%5zu %-18s %-9s %s%-32s %3u args", i, db_device_name(slot_device(q->slot)), queue_text(q).s,
-            c->barrier ? "| " : "  ", program_command_text(c), c->naccesses + c->nvars);
-    for (uint32_t k = 0; k < c->nwaits; k++) {
-      const struct program_wait *w = &p->waits[c->first_wait + k];
-      fprintf(f, "%s %s %s %u", k ? "," : "  waits for", db_device_name(slot_device(p->queues[w->queue].slot)),
-              queue_text(&p->queues[w->queue]).s, w->position);
-    }
-    fputc('\n', f);
-  }
 }

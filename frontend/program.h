@@ -9,8 +9,11 @@ struct program_memory {
   db_buffer *buffer; /* borrowed; of the next run */
   uint64_t offset;   /* where the memory begins in buffer */
   uint8_t slot;
-  bool varies; /* buffer and offset may be others in the next run */
-  struct {     /* what each turn's recordings were last told, and hold */
+  bool varies;    /* buffer and offset may be others in the next run */
+  bool shares;    /* nobody but the program sees it, and it may lie in memory with others */
+  uint32_t in;    /* 1 + the memory that it lies in since then; 0: it is as it was */
+  uint64_t bytes; /* of one that shares, and of the memory that those lie in, which has no buffer yet */
+  struct {        /* what each turn's recordings were last told, and hold */
     db_buffer *buffer;
     uint64_t offset;
   } told[PROGRAM_TURNS];
@@ -65,7 +68,8 @@ struct program {
     uint32_t queue, position;
   } *waits;
   size_t nwaits;
-  uint32_t *grids; /* commands whose grid depends on variables */
+  uint64_t peak, unplanned; /* bytes of what may share, as planned, and were it not */
+  uint32_t *grids;          /* commands whose grid depends on variables */
   unsigned ngrids;
   struct exchange_job *jobs; /* of the commands that are exchanges, and what they wait for */
   struct exchange_wait *job_waits;
@@ -87,12 +91,27 @@ int program_record(struct program *p);
 int program_run(struct program *p);
 /* A kernel's name, or what else it is. */
 const char *program_command_text(const struct program_command *c);
-void program_print(const struct program *p, FILE *f);
+/* Back to what it was before program_order, but for memory that was planned. */
+void program_unbuild(struct program *p);
 /* Frees what is in p. What runs holds what it needs. */
 void program_free(struct program *p);
 
-/* ---- program_order.c: gives every command its queue and position, and what it has to wait for ---- */
+/* ---- program_order.c: gives every command its queue and position, and what it has to wait for; memory is planned between ---- */
 int program_order(struct program *p);
+
+/* ---- program_plan.c: adds memories that others lie in ---- */
+/* after: by command and queue, the position that the command is behind, its own queue's included. */
+int program_plan(struct program *p, const uint32_t *after);
+
+/* ---- program_print.c: a program for people, in order or not ---- */
+struct program_text { /* what its numbers stand for */
+  const char *(*device)(const void *ctx, unsigned slot);
+  const char *(*variable)(const void *ctx, unsigned var);
+  /* What a memory is for, and its bytes; 0: it is not used. */
+  uint64_t (*memory)(const void *ctx, unsigned memory, char *what, size_t cap);
+  const void *ctx;
+};
+void program_print(const struct program *p, const struct program_text *text, FILE *f);
 
 /* ---- program_times.c: when the commands of runs ran ---- */
 

@@ -278,7 +278,8 @@ static bool order_command(struct ordering *o, const struct dependencies *d, uint
   return true;
 }
 
-static bool order(struct program *p, const struct dependencies *d) {
+/* after: what each command is behind, to be freed. */
+static bool order(struct program *p, const struct dependencies *d, uint32_t **after) {
   size_t n = p->nqueues;
   struct ordering o = {.p = p};
   o.clock = calloc(n * n + 1, sizeof *o.clock);
@@ -288,18 +289,35 @@ static bool order(struct program *p, const struct dependencies *d) {
   bool ok = o.clock && o.after && o.barrier;
   for (size_t i = 0; i < p->ncommands && ok; i++) ok = order_command(&o, d, (uint32_t)i);
   free(o.clock);
-  free(o.after);
+  *after = o.after;
   free(o.barrier);
   for (unsigned i = 0; i < n; i++)
     if (p->queues[i].last + 3 > p->period) p->period = p->queues[i].last + 3;
   return ok;
 }
 
+static void drop(struct dependencies *d) {
+  free(d->on);
+  free(d->first);
+  free(d->by);
+  *d = (struct dependencies){0};
+}
+
 int program_order(struct program *p) {
   struct dependencies d = {0};
-  bool ok = find_dependencies(p, &d) && place(p, &d) && order(p, &d);
-  free(d.on);
-  free(d.first);
-  free(d.by);
-  return ok ? 0 : no_memory();
+  uint32_t *after = NULL;
+  unsigned memories = p->nmemories;
+  bool ok = find_dependencies(p, &d) && place(p, &d) && order(p, &d, &after);
+  int err = ok ? program_plan(p, after) : no_memory();
+  if (!err && p->nmemories > memories) { /* commands have moved to shared memory, and depend on who had it before */
+    p->nwaits = 0;
+    for (size_t i = 0; i < p->ncommands; i++) p->commands[i].barrier = p->commands[i].signals = false;
+    drop(&d);
+    free(after);
+    after = NULL;
+    if (!find_dependencies(p, &d) || !order(p, &d, &after)) err = no_memory();
+  }
+  drop(&d);
+  free(after);
+  return err;
 }

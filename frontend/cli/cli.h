@@ -12,7 +12,7 @@ struct command {
   const char *name, *summary, *help;                              /* help: the whole text of --help */
   int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is the first argument */
 };
-extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command;
+extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command, jit_command;
 
 /* ---- options.c ---- */
 

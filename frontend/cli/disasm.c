@@ -202,6 +202,10 @@ out:
   return status;
 }
 
+int disasm_elf(const struct command *c, const char *name, const void *bytes, size_t size) {
+  return print_elf(c, &(struct ctx){.file = name}, bytes, size);
+}
+
 static int disasm_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {0};
   int status = EXIT_DONE;

@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&devices_command, &bench_command, &run_command, &emu_command,
-                                                 &disasm_command};
+static const struct command *const commands[] = {&devices_command, &bench_command,  &run_command,
+                                                 &emu_command,     &disasm_command, &jit_command};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 static const struct command self = {.name = ""};
 
