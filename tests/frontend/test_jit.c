@@ -506,6 +506,50 @@ static void sizes_of_outputs_change(void **state) {
   }
 }
 
+/* Values in memory that take turns: a chain, beside another on which the end depends; one is left elsewhere and stays as it is. */
+enum { CHAIN = 8, WIDE = 3000 };
+static int chain(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *x = in[0], *y = in[1], **left = ctx;
+  for (int i = 0; i < CHAIN; i++) {
+    x = db_add(db_flip(x, 0), i);
+    y = db_mul(db_flip(y, 0), i % 2 ? 0.5 : 2);
+    if (db_realize(x, y)) return -EIO;
+    if (i == 3) {
+      db_release(*left);
+      *left = db_retain(x);
+    }
+  }
+  out[0] = db_add(x, y);
+  return 0;
+}
+
+static void memory_takes_turns(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    db_tensor *left = NULL;
+    db_jit *j = make(chain, &left, 2, 1);
+    float *got = malloc(2 * WIDE * sizeof *got);
+    for (int k = 0; k < 6; k++) DB_SCOPE {
+        db_tensor *in[2] = {db_arange(k, k + WIDE, 1, DB_F32, dev), db_full((double)k, DB_F32, dev, WIDE)}, *out[1];
+        OK(db_jit_call(j, in, out));
+        must_read(out[0], got, WIDE * sizeof *got);
+        must_read(left, got + WIDE, WIDE * sizeof *got);
+        for (int i = 0; i < WIDE; i++) {
+          if (got[i] != (float)(i + 2 * k + CHAIN * (CHAIN - 1) / 2))
+            fail_msg("call %d: %d is %g", k, i, (double)got[i]);
+          if (got[WIDE + i] != (float)(i + k + 6)) fail_msg("call %d: left %d is %g", k, i, (double)got[WIDE + i]);
+        }
+      }
+    /* of each chain two, but for what was left */
+    assert_true(j->program.unplanned >= 13 * WIDE * sizeof *got);
+    assert_in_range(j->program.peak, 3 * WIDE * sizeof *got, 6 * WIDE * sizeof *got);
+    free(got);
+    db_jit_free(j);
+    db_release(left);
+    db_close(dev);
+  }
+}
+
 /* Captured again; and dropped with work under way. */
 static void dropping(void **state) {
   FOR_DEVICES {
@@ -633,6 +677,7 @@ int main(void) {
       cmocka_unit_test(inputs_are_told_apart),
       cmocka_unit_test(others_keep_their_values),
       cmocka_unit_test(sizes_of_outputs_change),
+      cmocka_unit_test(memory_takes_turns),
       cmocka_unit_test(dropping),
       cmocka_unit_test(mistakes),
   };
