@@ -1111,7 +1111,8 @@ db_tensor *db_jit_param(const db_jit *j, const char *name);
 /* One command that a realize or a replay ran. */
 struct db_command {
   db_device *device;
-  const char *name; /* the kernel's, or "copy" */
+  const char
+      *name; /* the kernel's, "copy", or what is exchanged with other processes in replays, as "all-reduce sum" */
   bool is_copy;
   unsigned args;
   double flops;              /* arithmetic operations */

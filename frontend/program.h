@@ -37,12 +37,13 @@ struct program_command {
   uint32_t grid; /* 1 + its place among the commands whose grid depends on variables, or 0 */
 };
 
-/* The kind of what is no queue of hardware, but the thread that exchanges with other processes. */
-#define PROGRAM_EXCHANGES ((enum db_queue_kind)(DB_QUEUE_COPY + 1))
+/* The kind, beside those of enum db_queue_kind, of what is no queue of hardware but the thread that exchanges with other
+ * processes. */
+enum { PROGRAM_EXCHANGES = DB_QUEUE_COPY + 1 };
 
 struct program_queue {
   uint8_t slot; /* a reference */
-  enum db_queue_kind kind;
+  uint8_t kind;
   uint8_t index;     /* among the device's of that kind */
   uint32_t last;     /* position of its last command */
   db_signal *signal; /* NULL when nobody waits for it */

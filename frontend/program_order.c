@@ -104,7 +104,7 @@ static bool find_dependencies(const struct program *p, struct dependencies *d) {
  * nanosecond does; and how many workgroups fill it. */
 enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, EXCHANGED = 1, FULL = 64 };
 
-static enum db_queue_kind kind_of(const struct program_command *c) {
+static uint8_t kind_of(const struct program_command *c) {
   return c->kernel ? DB_QUEUE_COMPUTE : c->exchange ? PROGRAM_EXCHANGES : DB_QUEUE_COPY;
 }
 
@@ -153,7 +153,7 @@ static double place_on(struct placing *o, unsigned most) {
   memset(o->queue, 0, sizeof o->queue);
   for (uint32_t i = 0; i < o->p->ncommands; i++) {
     const struct program_command *c = &o->p->commands[i];
-    enum db_queue_kind kind = kind_of(c);
+    uint8_t kind = kind_of(c);
     unsigned n = c->exchange ? 1 : slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
     double start = o->queue[c->slot][kind][q].free;
     if (q && start < HOP) start = HOP; /* it starts when the first has */
@@ -171,7 +171,7 @@ static double place_on(struct placing *o, unsigned most) {
   return end;
 }
 
-static int queue_of(struct program *p, uint8_t slot, enum db_queue_kind kind, uint8_t index) {
+static int queue_of(struct program *p, uint8_t slot, uint8_t kind, uint8_t index) {
   for (unsigned i = 0; i < p->nqueues; i++)
     if (p->queues[i].slot == slot && p->queues[i].kind == kind && p->queues[i].index == index) return (int)i;
   struct program_queue *more = realloc(p->queues, (p->nqueues + 1) * sizeof *more);

@@ -303,8 +303,8 @@ static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, boo
   bool any = false;
   for (size_t i = 0; i < n && !any; i++) any = ends_exchange(&s->unit[order[i]]);
   if (!any) return true;
-  q->key = calloc(s->nunits, sizeof *q->key);
-  q->level = calloc(2 * s->nunits, sizeof *q->level);
+  q->key = calloc(s->nunits + 1, sizeof *q->key);
+  q->level = calloc(2 * s->nunits + 1, sizeof *q->level);
   if (!q->key || !q->level) return false;
   q->distance = q->level + s->nunits;
   for (size_t i = 0; i < n; i++) followers(q, q->at = order[i], raise_level);

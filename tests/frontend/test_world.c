@@ -130,7 +130,7 @@ static void broadcast_and_gather(void **state) {
 }
 
 static void reduce_scatter(void **state) {
-  enum { ROWS = 6, COLUMNS = 12 };
+  enum { ROWS = 12, COLUMNS = 12 };
   static const db_dtype some[] = {DB_F32, DB_F16, DB_I32};
   for (unsigned t = 0; t < 3; t++)
     for (int axis = 0; axis < 2; axis++) DB_SCOPE {
@@ -302,6 +302,39 @@ static void training_is_that_of_one_process(void **state) {
 
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
+struct watched {
+  unsigned exchanges;
+  uint64_t bytes;
+  bool timed;
+};
+static void watch(void *ctx, const struct db_command *c) {
+  struct watched *w = ctx;
+  if (strcmp(c->name, "all-reduce sum") != 0) return;
+  w->exchanges++;
+  w->bytes += c->bytes;
+  w->timed &= c->begin_ns && c->end_ns >= c->begin_ns;
+}
+
+static void exchanges_in_replays_are_told(void **state) {
+  struct watched w = {.timed = true};
+  db_watch(watch, &w);
+  DB_SCOPE {
+    struct trainer t;
+    make_trainer(&t, true);
+    db_jit *j = db_jit_new(train_step, &t, 2, 1);
+    for (int s = 0; s < 5; s++) DB_SCOPE { /* three of them replays */
+        db_tensor *in[] = {filled(0, 4, s), filled(0, 4, 3 * s)}, *loss;
+        OK(db_jit_call(j, in, &loss));
+        must_item(loss);
+      }
+    db_jit_free(j);
+  }
+  db_watch(NULL, NULL);
+  assert_int_equal(w.exchanges, 3 * (LAYERS + 1));
+  assert_int_equal(w.bytes, 3 * 4 * (LAYERS * WIDTH * WIDTH + 1));
+  assert_true(w.timed);
+}
+
 /* Others go on once process 0 has said so. */
 static void meet(const char *name) {
   char path[256];
@@ -355,6 +388,7 @@ static void everything(void **state) {
       PART(gradients),
       PART(replayed),
       PART(training_is_that_of_one_process),
+      PART(exchanges_in_replays_are_told),
       PART(gradients_travel_while_others_are_computed),
   };
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
