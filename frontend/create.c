@@ -49,7 +49,7 @@ static struct value *value_from(unsigned slot, const void *data, enum dtype t, u
 static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
   const struct shard_group *group = slot_group(c->slot);
   unsigned n = group ? group->n : 0, made = 0;
-  struct value **part = group ? malloc(n * sizeof *part) : NULL, *v = NULL;
+  struct value **part = group ? object_new(n * sizeof *part) : NULL, *v = NULL;
   while (part && made < n && (part[made] = value_from(group->device[made], data, t, rank, dim))) made++;
   if (!group)
     v = value_from(c->slot, data, t, rank, dim);
@@ -57,7 +57,7 @@ static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsi
     v = value_of_parts(c->slot, SHARD_REPLICATED, part);
   if (v) return call_end_value(c, v, t, rank, dim);
   while (made) value_release(part[--made]);
-  free(part);
+  object_free(part, n * sizeof *part);
   return call_fail(c, "%s", group && !part ? "out of memory" : db_error());
 }
 

@@ -823,11 +823,11 @@ static struct value *output_value(db_jit *j, struct captured_output *o, const in
 static struct value *output_parts(db_jit *j, struct captured_output *o) {
   struct value *whole = NULL;
   unsigned n = slot_group(o->slot)->n, made = 0;
-  struct value **part = malloc(n * sizeof *part);
+  struct value **part = object_new(n * sizeof *part);
   while (part && made < n && (part[made] = output_value(j, &o->part[made], NULL))) made++;
   if (part && made == n) whole = value_of_parts(o->slot, o->axis, part);
   while (!whole && made) value_release(part[--made]);
-  if (!whole) free(part);
+  if (!whole) object_free(part, n * sizeof *part);
   return whole;
 }
 

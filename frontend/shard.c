@@ -124,7 +124,7 @@ static int take_over(struct value *v, int axis) {
   struct value *l = v->lowered[0];
   if (is_pending(v)) overwrite(v);
   if (on_group(v)) {
-    struct value **part = malloc(n * sizeof *part);
+    struct value **part = object_new(n * sizeof *part);
     if (!part) return db_fail(-ENOMEM, "realize: out of memory");
     for (unsigned i = 0; i < n; i++) value_retain(part[i] = v->lowered[i]);
     return value_becomes_parts(v, axis, part) ? 0 : db_fail(-ENOMEM, "realize: out of memory");

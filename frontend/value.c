@@ -73,6 +73,11 @@ static void drop_sources(struct value *v, struct value **dead) {
   v->nsrc = 0;
 }
 
+unsigned value_count(const struct value *v) {
+  const struct shard_group *group = slot_group(v->slot);
+  return group ? group->n : 1;
+}
+
 static void drop_parts(struct value *v, struct value **dead) {
   for (unsigned i = 0; v->part && i < value_count(v); i++) {
     struct value *p = v->part[i];
@@ -82,13 +87,8 @@ static void drop_parts(struct value *v, struct value **dead) {
     p->prev = *dead;
     *dead = p;
   }
-  free(v->part);
+  if (v->part) object_free(v->part, value_count(v) * sizeof *v->part);
   v->part = NULL;
-}
-
-unsigned value_count(const struct value *v) {
-  const struct shard_group *group = slot_group(v->slot);
-  return group ? group->n : 1;
 }
 
 static void free_dead(struct value *dead) {

@@ -78,8 +78,11 @@ struct result {                           /* shared with the parent */
   char error[512];    /* "": all went well */
 };
 
+enum mode { DRAWN, GIVEN /* batches are inputs, else they are drawn inside */, SPLIT /* over two devices */, SUMS };
+static enum mode mode;
+
 struct training {
-  db_device *dev, *other; /* other: NULL, or another that shares the work */
+  db_device *dev[2], *home; /* home: where tensors are made, the first device or both */
   db_params *params;
   db_optim *adam;
   db_convolution conv;
@@ -91,7 +94,8 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   db_tensor *x = in ? in[0] : NULL, *y = in ? in[1] : NULL;
   if (!x) {
-    db_tensor *drawn = db_randint(0, IMAGES, DB_I32, t->dev, BATCH);
+    db_tensor *drawn = db_randint(0, IMAGES, DB_I32, t->home, BATCH);
+    if (mode == SPLIT) drawn = db_shard(drawn, t->dev, 2, 0);
     x = db_index_select(t->images, 0, drawn), y = db_index_select(t->labels, 0, drawn);
   }
   x = db_relu(db_apply(&t->conv, db_reshape(db_div(x, 255.0), BATCH, 1, SIDE, SIDE)));
@@ -100,7 +104,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
 }
 
 /* Of two devices: each adds to its tensor what both have. */
-static int step_of_two(void *ctx, db_tensor *const *in, db_tensor **out) {
+static int sums_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   db_tensor *own[2] = {db_mul(t->images, 0.25), db_mul(t->labels, 0.25)}, *sum[2], *all[3];
   db_all_reduce(DB_SUM, own, 2, sum);
@@ -110,14 +114,13 @@ static int step_of_two(void *ctx, db_tensor *const *in, db_tensor **out) {
 }
 
 static db_jit *jit;
-static bool given; /* batches are inputs, else they are drawn inside */
 static db_tensor *batch[2][2], *held;
 
 static bool replay(unsigned steps, bool keep) {
   for (unsigned i = 0; i < steps; i++) {
     db_tensor *loss;
     db_scope_begin();
-    int err = db_jit_call(jit, given ? batch[i % 2] : NULL, &loss);
+    int err = db_jit_call(jit, mode == GIVEN ? batch[i % 2] : NULL, &loss);
     if (keep && !err) {
       db_release(held);
       held = db_retain(loss);
@@ -132,7 +135,7 @@ static bool loss_now(double *out) {
   bool ok;
   DB_SCOPE {
     db_tensor *loss;
-    ok = !db_jit_call(jit, given ? batch[0] : NULL, &loss) && !db_item(loss, out);
+    ok = !db_jit_call(jit, mode == GIVEN ? batch[0] : NULL, &loss) && !db_item(loss, out);
   }
   return ok;
 }
@@ -148,9 +151,9 @@ static bool digits_begin(struct training *t) {
     digits[i] = (int32_t)(i % 4);
     for (unsigned k = 0; k < SIDE * SIDE; k++) pixels[i * SIDE * SIDE + k] = (uint8_t)(k % 4 == i % 4 ? 200 : k % 50);
   }
-  t->images = db_from(pixels, DB_U8, t->dev, IMAGES, SIDE * SIDE);
-  t->labels = db_from(digits, DB_I32, t->dev, IMAGES);
-  t->params = db_params_new(t->dev, 1);
+  t->images = db_from(pixels, DB_U8, t->home, IMAGES, SIDE * SIDE);
+  t->labels = db_from(digits, DB_I32, t->home, IMAGES);
+  t->params = db_params_new(t->home, 1);
   t->conv = db_conv2d_new(t->params, "conv", 1, 4, DB_LIST(3), true, .stride = DB_LIST(2));
   t->out = db_linear_new(t->params, "out", 4 * 5 * 5, 4, true);
   db_tensor *const *weights = db_params_trained(t->params, &n);
@@ -160,37 +163,36 @@ static bool digits_begin(struct training *t) {
     batch[i][0] = db_shrink(t->images, at, at + BATCH, 0, SIDE * SIDE);
     batch[i][1] = db_shrink(t->labels, at, at + BATCH);
   }
-  return (jit = db_jit_new(step, t, given ? 2 : 0, 1)) != NULL;
+  return (jit = db_jit_new(step, t, mode == GIVEN ? 2 : 0, 1)) != NULL;
 }
 
-static bool two_begin(struct training *t) {
+static bool sums_begin(struct training *t) {
   static const float ones[64] = {1, 1, 1, 1};
-  t->images = db_from(ones, DB_F32, t->dev, 64), t->labels = db_from(ones, DB_F32, t->other, 64);
-  return !db_realize(t->images, t->labels) && (jit = db_jit_new(step_of_two, t, 0, 1)) != NULL;
+  t->images = db_from(ones, DB_F32, t->dev[0], 64), t->labels = db_from(ones, DB_F32, t->dev[1], 64);
+  return !db_realize(t->images, t->labels) && (jit = db_jit_new(sums_step, t, 0, 1)) != NULL;
 }
 
 static bool finish_all(struct training *t) {
-  return !db_device_synchronize(t->dev, TIMEOUT) && (!t->other || !db_device_synchronize(t->other, TIMEOUT));
+  return !db_device_synchronize(t->dev[0], TIMEOUT) && (!t->dev[1] || !db_device_synchronize(t->dev[1], TIMEOUT));
 }
 
 static bool train(struct training *t, struct result *r) {
-  if (!(t->other ? two_begin(t) : digits_begin(t)) || !loss_now(&r->first)) return false;
+  if (!(mode == SUMS ? sums_begin(t) : digits_begin(t)) || !loss_now(&r->first)) return false;
   for (unsigned i = 0; i < WARM; i++)
     if (!replay(STEPS, true) || !finish_all(t)) return false;
   struct db_device_counters before[2] = {0}, after[2] = {0};
-  db_device *devices_used[2] = {t->dev, t->other};
-  for (int i = 0; i < 2 && devices_used[i]; i++) db_device_counters(devices_used[i], &before[i]);
+  for (int i = 0; i < 2 && t->dev[i]; i++) db_device_counters(t->dev[i], &before[i]);
   bool ok = true;
   for (unsigned i = 0; i < ROUNDS && ok; i++) {
     marker();
     counting = true;
-    ok = replay(t->other ? AHEAD : STEPS, true);
+    ok = replay(t->dev[1] ? AHEAD : STEPS, true);
     counting = false;
     marker();
     ok = ok && finish_all(t);
   }
-  for (int i = 0; i < 2 && devices_used[i]; i++) {
-    db_device_counters(devices_used[i], &after[i]);
+  for (int i = 0; i < 2 && t->dev[i]; i++) {
+    db_device_counters(t->dev[i], &after[i]);
     r->doorbells[i] = after[i].doorbells - before[i].doorbells;
   }
   r->allocations = allocations;
@@ -205,9 +207,10 @@ static void child(const char *name, const char *other, struct result *r) {
     _exit(NOT_TRACED);
   }
   raise(SIGSTOP);
-  struct training t = {.dev = db_open(name), .other = other ? db_open(other) : NULL};
+  struct training t = {.dev = {db_open(name), other ? db_open(other) : NULL}};
   bool ok = false;
-  if (t.dev && (t.other || !other)) DB_SCOPE {
+  t.home = mode == SPLIT ? db_group(t.dev, 2) : t.dev[0];
+  if (t.home && (t.dev[1] || !other)) DB_SCOPE {
       ok = train(&t, r);
     }
   if (!ok) snprintf(r->error, sizeof r->error, "%s", db_error());
@@ -215,8 +218,7 @@ static void child(const char *name, const char *other, struct result *r) {
   db_jit_free(jit);
   db_optim_free(t.adam);
   db_params_free(t.params);
-  db_close(t.dev);
-  db_close(t.other);
+  for (int i = 0; i < 2; i++) db_close(t.dev[i]);
   _exit(0);
 }
 
@@ -303,34 +305,49 @@ static void digits(const char *name) {
 }
 
 static void batches_drawn_inside(void **state) {
-  given = false;
+  mode = DRAWN;
   FOR_DEVICES digits(DEVICE_NAME);
 }
 
 static void batches_given(void **state) {
-  given = true;
+  mode = GIVEN;
   FOR_DEVICES digits(DEVICE_NAME);
 }
 
 /* With signals between queues a replay waits for the last but one, so no more are begun than that. A doorbell for each queue of a device. */
-static void two_devices(void **state) {
+static struct result two_devices(const char *name) {
+  char other[64];
+  struct calls calls;
+  snprintf(other, sizeof other, "%s:1", name);
+  struct result r = measure(name, other, &calls);
+  expect_quiet(name, &r, &calls);
+  for (int i = 0; i < 2; i++) {
+    assert_in_range(r.doorbells[i], ROUNDS * AHEAD, 2 * ROUNDS * AHEAD);
+    assert_int_equal(r.doorbells[i] % (ROUNDS * AHEAD), 0);
+  }
+  assert_true(r.kernels >= ROUNDS * AHEAD);
+  return r;
+}
+
+static void batches_split(void **state) {
+  mode = SPLIT;
   FOR_EMULATED_GPU {
-    char other[64];
-    struct calls calls;
-    snprintf(other, sizeof other, "%s:1", DEVICE_NAME);
-    struct result r = measure(DEVICE_NAME, other, &calls);
-    expect_quiet(DEVICE_NAME, &r, &calls);
-    for (int i = 0; i < 2; i++) {
-      assert_in_range(r.doorbells[i], ROUNDS * AHEAD, 2 * ROUNDS * AHEAD);
-      assert_int_equal(r.doorbells[i] % (ROUNDS * AHEAD), 0);
-    }
+    struct result r = two_devices(DEVICE_NAME);
+    assert_true(r.first > 1 && r.last < r.first / 2);
+  }
+}
+
+static void sums_of_two(void **state) {
+  mode = SUMS;
+  FOR_EMULATED_GPU {
+    struct result r = two_devices(DEVICE_NAME);
     assert_float_equal(r.first, 2, 1e-6); /* a quarter of four and four ones */
-    assert_true(r.last < 1e-30 && r.kernels >= ROUNDS * AHEAD);
+    assert_true(r.last < 1e-30);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(batches_drawn_inside), cmocka_unit_test(batches_given),
-                                     cmocka_unit_test(two_devices)};
+                                     cmocka_unit_test(batches_split), cmocka_unit_test(sums_of_two)};
   return cmocka_run_group_tests_name("replay path", tests, NULL, NULL);
 }
