@@ -32,6 +32,13 @@ static const void *read_image(const struct machine *m, size_t *size) {
   return image;
 }
 
+/* Neither queue starts before the host has set the first signal: that is when all is submitted, however late its thread is. */
+static void gated(db_queue *first, db_queue *other, db_signal *const *gate) {
+  OK(db_queue_wait(first, gate[0], 1));
+  OK(db_queue_signal(first, gate[1], 1));
+  OK(db_queue_wait(other, gate[1], 1));
+}
+
 /* 0, or what waiting for the end returns. */
 static int run(const struct machine *m, bool two_gpus, int without) {
   size_t size;
@@ -50,6 +57,8 @@ static int run(const struct machine *m, bool two_gpus, int without) {
   float one = 1;
   struct db_arg args[] = {{.buffer = y[0]}, {.buffer = x}, {.data = &one}, {.bits = N}};
   uint64_t computed, copied, when;
+  db_signal *gate[2] = {db_signal_new(dev), db_signal_new(dev)};
+  gated(compute, copies, gate);
   OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
   if (without != BARRIER) OK(db_queue_memory_barrier(compute));
   OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
@@ -62,6 +71,7 @@ static int run(const struct machine *m, bool two_gpus, int without) {
   args[0].buffer = y[1];
   OK(db_queue_exec(compute, saxpy, args, 4, grid, block));
   OK(db_queue_submit(compute, &when));
+  db_signal_set(gate[0], 1);
   /* The queue that is stopped may be either, and the other one then waits for it. */
   char said[1024] = "";
   int err = -ETIMEDOUT;
@@ -82,6 +92,7 @@ static int run(const struct machine *m, bool two_gpus, int without) {
       if (((float *)db_buffer_host(y[1]))[i] != 3.0f * (float)i)
         fail_msg("%s, %d GPUs, without %s: element %d is %g", m->name, two_gpus + 1, left_out[without], i,
                  (double)((float *)db_buffer_host(y[1]))[i]);
+  for (int i = 0; i < 2; i++) db_signal_release(gate[i]);
   db_queue_release(compute);
   db_queue_release(copies);
   for (int i = 0; i < 2; i++) db_buffer_release(y[i]);
@@ -105,23 +116,26 @@ static int run_on_two(const struct machine *m, bool waits) {
   for (int i = 0; i < N; i++) ((float *)db_buffer_host(x))[i] = (float)i;
   for (int i = 0; i < 2; i++) memset(db_buffer_host(y[i] = db_alloc(dev, N * 4, DB_BUFFER_HOST)), 0, N * 4);
   db_queue *q[2] = {db_queue_new_at(dev, DB_QUEUE_COMPUTE, 0), db_queue_new_at(dev, DB_QUEUE_COMPUTE, 1)};
-  db_signal *done = db_signal_new(dev);
+  db_signal *done = db_signal_new(dev), *gate[2] = {db_signal_new(dev), db_signal_new(dev)};
   const uint32_t grid[3] = {(N + 63) / 64, 1, 1}, block[3] = {64, 1, 1};
   float one = 1;
   uint64_t when[2];
   struct db_arg first[] = {{.buffer = y[0]}, {.buffer = x}, {.data = &one}, {.bits = N}};
   struct db_arg second[] = {{.buffer = y[1]}, {.buffer = y[0]}, {.data = &one}, {.bits = N}};
+  gated(q[0], q[1], gate);
   OK(db_queue_exec(q[0], saxpy, first, 4, grid, block));
   OK(db_queue_signal(q[0], done, 1));
   if (waits) OK(db_queue_wait(q[1], done, 1));
   OK(db_queue_exec(q[1], saxpy, second, 4, grid, block));
   for (int i = 0; i < 2; i++) OK(db_queue_submit(q[i], &when[i]));
+  db_signal_set(gate[0], 1);
   int err = 0;
   for (int i = 0; i < 2 && !err; i++) err = db_wait(db_queue_timeline(q[i]), when[i], 20 * SECOND);
   if (err) assert_non_null(strstr(db_error(), "nothing orders the two"));
   for (int i = 0; i < N && !err; i++) assert_true(((float *)db_buffer_host(y[1]))[i] == (float)i);
   db_signal_release(done);
   for (int i = 0; i < 2; i++) {
+    db_signal_release(gate[i]);
     db_queue_release(q[i]);
     db_buffer_release(y[i]);
   }
