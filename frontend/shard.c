@@ -85,7 +85,7 @@ static int lower(struct lowering *w, struct lowered *at, bool asked) {
   for (unsigned i = 0; i < n; i++) {
     struct uop *u = !x ? uop_const_int(rt.graph, DT_VOID, 0) : x->part[parts ? i : 0];
     if (!(v->lowered[i] = lowered_value(v, i, u, x && x->placed))) return db_fail(-ENOMEM, "realize: out of memory");
-    if (wanted) w->roots[w->nroots++] = v->lowered[i];
+    if (asked) w->roots[w->nroots++] = v->lowered[i];
   }
   if (is_pending(v) && !group) v->src[0]->targeted--; /* by what stands for it now */
   return 0;

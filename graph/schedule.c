@@ -268,7 +268,9 @@ int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buff
     schedule_no_memory(&s);
     goto out;
   }
-  if (!schedule_split_reduces(&s, mine, nroots) || !collect(&s, mine, nroots)) goto out;
+  if (!schedule_place_constants(&s, mine, nroots) || !schedule_split_reduces(&s, mine, nroots) ||
+      !collect(&s, mine, nroots))
+    goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);
   for (size_t i = 0; i < s.nnodes && !s.status; i++) schedule_values(&s, &s.node[i]);

@@ -1,7 +1,7 @@
 /* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of it, and the units of
  * work that come out.
  *
- * schedule.c drives; schedule_split.c rewrites large reductions; schedule_use.c decides what is realized; schedule_index.c says where in
+ * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_split.c rewrites large reductions; schedule_use.c decides what is realized; schedule_index.c says where in
  * memory an element is; schedule_kernel.c gives every use its value and makes units; schedule_fuse.c joins units; schedule_order.c puts
  * them in an order in which memory that is written over is read before, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
@@ -141,6 +141,9 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 
 /* schedule_split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
+
+/* schedule_place.c */
+bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);
 
 /* schedule_index.c */
 struct uop *schedule_zero(struct graph *g, enum dtype t);

@@ -16,6 +16,9 @@ static void group_destroy(struct hcq_object *object) {
 db_device *db_group(db_device *const *devices, unsigned n) {
   if (!n || n > DB_GROUP_MAX) return db_fail_null(-EINVAL, "group: %u devices; 1 to %d make one", n, DB_GROUP_MAX);
   for (unsigned i = 0; i < n; i++)
+    for (unsigned k = 0; k < i; k++)
+      if (devices[i] == devices[k]) return db_fail_null(-EINVAL, "group: devices %u and %u are the same", k, i);
+  for (unsigned i = 0; i < n; i++)
     if (!devices[i] || devices[i]->nmembers)
       return db_fail_null(-EINVAL, "group: device %u is %s", i, devices[i] ? "a group" : "NULL");
   db_device *group = calloc(1, sizeof *group);

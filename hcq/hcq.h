@@ -51,7 +51,7 @@ void db_close(db_device *dev);
 
 enum { DB_GROUP_MAX = 64 };
 /* Several devices under one handle, for what is made on all of them (tensors, doorbell.h); it has no memory and no queues itself. Keeps them open until
- * db_close. A device may be in it more than once. NULL on failure. */
+ * db_close. All are different. NULL on failure. */
 db_device *db_group(db_device *const *devices, unsigned n);
 unsigned db_group_size(const db_device *dev); /* 0: dev is one device */
 db_device *db_group_device(const db_device *dev, unsigned i);
