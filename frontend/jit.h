@@ -82,11 +82,32 @@ struct db_jit {
   char error_text[512];
 };
 
+/* ---- jit.c ---- */
 db_jit *jit_new(unsigned nin, unsigned nout); /* NULL after db_fail */
-/* Where an OUTER memory is now. -EINVAL when what stood for it was overwritten. */
-int jit_find_outer(struct captured_memory *m, struct storage **out);
+/* Whether what a call is given lies in memory, in order and aligned, and where: parts of what is on groups one behind the other. */
+bool jit_inputs_computed(db_jit *j);
+int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
+/* Ends the scope that the function ran in; its outputs go to the caller's. */
+void jit_leave_scope(db_jit *j, db_tensor *const *out);
+/* Drops what was captured, lock held; returns how many tensors the caller has to release without it. */
+unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]);
 /* Random numbers captured from now on are others than those of this stream. */
 void jit_stream_taken(uint32_t stream);
+
+/* ---- jit_capture.c ---- */
+bool jit_is_capturing(void);
+int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out);
+/* The elements of a realized value, which begin there, in memory that nothing else is in; NULL after db_fail. */
+struct storage *jit_copy_memory(const struct value *v, int64_t first);
+/* Gives it such memory. */
+int jit_take_own_memory(struct value *v, int64_t first);
+/* Where an OUTER memory is now. -EINVAL when what stood for it was overwritten. */
+int jit_find_outer(struct captured_memory *m, struct storage **out);
+
+/* ---- jit_replay.c: lock held ---- */
+int jit_replay(db_jit *j, db_tensor *const *in, db_tensor **out);
+
+/* ---- jit_file.c, jit_print.c ---- */
 void jit_loaded_free(struct jit_loaded *l);
-void jit_print(const db_jit *j, FILE *f); /* jit_print.c */
+void jit_print(const db_jit *j, FILE *f);
 #endif

@@ -9,7 +9,9 @@
 #include "files.h"
 #include "jit.h"
 
-enum { JIT_FILE_VERSION = 1, JIT_TERMS = 16, JIT_FACTORS = 6 };
+enum { JIT_FILE_VERSION = 1, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
+extern const char jit_file_format[];
+extern const char *const jit_file_kinds[3]; /* enum memory_kind */
 
 /* A sum of products of variables. */
 struct jit_size {
@@ -67,7 +69,7 @@ struct jit_file {
 int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *err, size_t errcap);
 void jit_file_free(struct jit_file *f);
 void jit_file_print(const struct jit_file *f, FILE *to); /* jit_print.c */
-/* 0, or a negative errno and a message. */
+/* jit_write.c: 0, or a negative errno and a message. */
 int jit_file_write(const struct jit_file *f, const char *path);
 /* Bytes of a shape at the largest; false: more than there can be, or a size that may be negative. */
 bool jit_shape_most(const struct jit_file *f, const struct jit_shape *s, uint64_t *bytes);
