@@ -371,11 +371,13 @@ WITH_DEVICES(nobody_waits)
 WITH_DEVICES(reading_goes_ahead)
 WITH_DEVICES(a_layer_on_each)
 
+static int finish(void **state) { return db_shutdown(); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define TEST(test) {#test, with_devices_##test, NULL, NULL, NULL}
       TEST(to_and_fro),  TEST(chains),  TEST(captured),     TEST(without_pause),      TEST(saved),
       TEST(collectives), TEST(sharded), TEST(nobody_waits), TEST(reading_goes_ahead), TEST(a_layer_on_each),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, finish);
 }
