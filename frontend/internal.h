@@ -169,7 +169,7 @@ void value_retain(struct value *v);
 void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
 void value_becomes(struct value *v, struct uop *real, struct storage *s);
-/* Makes v, on a group, stand for its parts, split along axis: takes over the array and the references in it. False: out of memory. */
+/* Makes v, on a group, stand for its parts, split along axis: takes over the array, of object_new, and the references in it. False: out of memory. */
 bool value_becomes_parts(struct value *v, int axis, struct value **part);
 struct value *value_of_parts(unsigned slot, int axis,
                              struct value **part); /* NULL after db_fail: they are the caller's still */

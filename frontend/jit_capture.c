@@ -408,11 +408,11 @@ static struct value *copy_value(const struct value *v) {
     return s ? value_of_storage(s, storage_node(s, 0, v->expr->dtype, shape->rank, dim)) : NULL;
   }
   unsigned n = value_count(v), made = 0;
-  struct value **part = malloc(n * sizeof *part), *whole = NULL;
+  struct value **part = object_new(n * sizeof *part), *whole = NULL;
   while (part && made < n && (part[made] = copy_value(v->part[made]))) made++;
   if (part && made == n) whole = value_of_parts(v->slot, (int)v->real->arg.i, part);
   while (!whole && made) value_release(part[--made]);
-  if (!whole) free(part);
+  if (!whole) object_free(part, n * sizeof *part);
   return whole;
 }
 

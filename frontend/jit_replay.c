@@ -5,13 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the program writes and tensors may be in: not its own memory that nobody else holds. */
 static int list_written(db_jit *j) {
   free(j->written);
   j->nwritten = 0;
   j->written = malloc((j->program.nmemories + 1) * sizeof *j->written);
   if (!j->written) return db_fail(-ENOMEM, "jit: out of memory");
-  for (unsigned i = 0; i < j->program.nmemories; i++)
-    if (j->memories[i].written && j->memories[i].kind != INPUT) j->written[j->nwritten++] = i;
+  for (unsigned i = 0; i < j->program.nmemories; i++) {
+    const struct captured_memory *m = &j->memories[i];
+    bool is_seen = m->kind == OUTER || (m->kind == OWNED && (m->output || (m->storage && m->storage->refs > 1)));
+    if (m->written && is_seen) j->written[j->nwritten++] = i;
+  }
   return 0;
 }
 
@@ -50,6 +54,18 @@ static int take_shared(db_jit *j, unsigned first) {
   return 0;
 }
 
+/* Calls place memories in this order. Inputs come last: they may be what the program writes. */
+static void order_varying(db_jit *j) {
+  struct program *p = &j->program;
+  unsigned n = 0;
+  for (unsigned k = 0; k < p->nvarying; k++) {
+    uint32_t i = p->varying[k];
+    if (j->memories[i].kind == INPUT) continue;
+    p->varying[k] = p->varying[n];
+    p->varying[n++] = i;
+  }
+}
+
 static int build(db_jit *j) {
   const struct env *env;
   unsigned before = j->program.nmemories;
@@ -58,6 +74,7 @@ static int build(db_jit *j) {
   if (!err) err = program_order(&j->program);
   if (!err) err = take_shared(j, before);
   if (!err) err = program_record(&j->program);
+  if (!err) order_varying(j);
   if (err) program_unbuild(&j->program);
   j->failed = err;
   if (!err && env->debug >= 2) jit_print(j, stderr);
@@ -142,15 +159,16 @@ static inline int place_memory(db_jit *j, uint32_t i) {
   return err;
 }
 
-/* Inputs come last: they may be what the program writes. */
 static int place_memories(db_jit *j) {
   const struct program *p = &j->program;
   int err = 0;
+  if (j->built) {
+    for (unsigned k = 0; k < p->nvarying && !err; k++) err = place_memory(j, p->varying[k]);
+    return err;
+  }
   for (int inputs = 0; inputs < 2; inputs++)
-    for (unsigned k = 0, n = j->built ? p->nvarying : p->nmemories; k < n && !err; k++) {
-      uint32_t i = j->built ? p->varying[k] : k;
+    for (unsigned i = 0; i < p->nmemories && !err; i++)
       if ((j->memories[i].kind == INPUT) == inputs) err = place_memory(j, i);
-    }
   return err;
 }
 
