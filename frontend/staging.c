@@ -4,8 +4,6 @@
  * large copy goes in pieces through the two halves of that memory in turn, so that one is written while the other is read; small
  * ones fill a half one after the other. A half is written anew once everything read from it is through. */
 #include "internal.h"
-#include <errno.h>
-#include <stdlib.h>
 
 enum { STAGE_ALIGN = 256 };
 
