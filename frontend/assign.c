@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays one. */
-static void replace_value(db_tensor *x, struct value *v) {
+void tensor_stands_for(db_tensor *x, struct value *v) {
   if (x->value->leaf == x) {
     x->value->leaf = NULL;
     v->leaf = x;
@@ -100,7 +99,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
     v = assign_new(c, old, view.u, value.u);
   }
   if (!v) return assign_failed(x, call_fail(c, "out of memory"));
-  replace_value(x, v);
+  tensor_stands_for(x, v);
   return call_same(c, x);
 }
 

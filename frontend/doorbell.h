@@ -1002,6 +1002,9 @@ enum { DB_PARTS_MAX = DB_GROUP_MAX, DB_REPLICATE = INT_MIN };
 /* x over devices, split along an axis, or replicated with DB_REPLICATE. x may be over devices already: then it is split anew. */
 #define db_shard(x, devices, n, axis) db_shard_at(DB_HERE, x, devices, n, axis)
 db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis);
+/* The same for t itself, which is computed and stands for what it is there: a parameter, say, that a layer and an optimizer to come hold. What was
+ * collected for it is dropped. 0 or a negative errno, t as it was. */
+int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis);
 /* On how many devices t lies, 0 with a message where that cannot be told; axis: along which it is split, or DB_REPLICATE. */
 unsigned db_sharding(db_tensor *t, int *axis);
 /* The part of t on its i-th device as a tensor there, sharing memory; realizes t. */

@@ -356,6 +356,8 @@ struct expr expr_argsort(struct expr x, bool descending);
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
 
 /* ---- assign.c ---- */
+/* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays one. */
+void tensor_stands_for(db_tensor *x, struct value *v);
 /* c->in[0] stands from now on for what it was with the elements that view selects replaced by value's: view is movement over its expression, value is of the
  * view's shape and of its type. Returns the tensor; drops the lock. */
 db_tensor *call_assign(struct call *c, struct expr view, struct expr value);

@@ -145,8 +145,14 @@ static db_tensor *numbers(const double *v, db_dtype t, db_device *dev, db_list s
 static db_tensor *zeros_like(db_tensor *x) {
   int64_t dim[MAX_RANK];
   for (unsigned i = 0; i < db_rank(x); i++) dim[i] = db_dim(x, (int)i);
-  return db_full_at(DB_HERE, db_operand_int(0), arithmetic(db_dtype_of(x)), db_device_of(x),
-                    (db_list){db_rank(x), dim});
+  int axis;
+  db_device *dev = db_device_of(x), *devices[DB_GROUP_MAX];
+  unsigned n = db_sharding(x, &axis);
+  db_tensor *zeros =
+      db_full_at(DB_HERE, db_operand_int(0), arithmetic(db_dtype_of(x)), dev, (db_list){db_rank(x), dim});
+  if (axis == DB_REPLICATE) return zeros;
+  for (unsigned i = 0; i < n; i++) devices[i] = db_group_device(dev, i);
+  return db_shard(zeros, devices, n, axis);
 }
 
 /* t becomes a reference on next, in place of *t's. */

@@ -252,6 +252,22 @@ db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned 
   return call_end(&c, e);
 }
 
+int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis) {
+  int err = 0;
+  DB_SCOPE {
+    db_tensor *now = db_shard(t, devices, n, axis);
+    if (!(err = db_realize(now))) {
+      pthread_mutex_lock(&rt.lock);
+      value_retain(now->value);
+      tensor_stands_for(t, now->value);
+      value_release(t->grad); /* of what it was */
+      t->grad = NULL;
+      pthread_mutex_unlock(&rt.lock);
+    }
+  }
+  return err;
+}
+
 unsigned db_sharding(db_tensor *t, int *axis) {
   unsigned n = 0;
   int a = SHARD_REPLICATED;

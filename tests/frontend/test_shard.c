@@ -371,7 +371,11 @@ static void random_numbers(void **state) {
 /* ---- training: a batch in parts gives the losses and the weights that all of it gives on one device ---- */
 
 enum { BATCH = 20, IN = 6, HIDDEN = 12, CLASSES = 3, STEPS = 6 };
-enum kind { DATA, COLUMNS, ROWS, KINDS }; /* the batch is split, or the weights of the hidden layer */
+enum kind {
+  DATA,
+  TENSOR,
+  KINDS
+}; /* the batch is split; or the hidden layer, the weights into it by their outputs and those out of it by their inputs */
 
 struct network {
   db_params *p;
@@ -392,6 +396,11 @@ static void train(unsigned n, enum kind kind, bool captured, double losses[STEPS
   struct network net = {.p = db_params_new(group, 5)};
   net.in = db_linear_new(net.p, "in", IN, HIDDEN, true);
   net.out = db_linear_new(net.p, "out", HIDDEN, CLASSES, true);
+  if (n && kind == TENSOR) {
+    OK(db_reshard(db_params_find(net.p, "in.weight")->tensor, gpus, n, 0));
+    OK(db_reshard(db_params_find(net.p, "in.bias")->tensor, gpus, n, 0));
+    OK(db_reshard(db_params_find(net.p, "out.weight")->tensor, gpus, n, 1));
+  }
   unsigned count;
   db_tensor *const *trained = db_params_trained(net.p, &count);
   net.adam = db_adam(trained, count, .lr = 0.05);
@@ -409,6 +418,7 @@ static void train(unsigned n, enum kind kind, bool captured, double losses[STEPS
         OK(step(&net, in, out));
       losses[s] = must_item(out[0]);
     }
+  if (n && kind == TENSOR) expect_split(db_params_find(net.p, "in.weight")->tensor, n, 0);
   must_read(db_params_find(net.p, "in.weight")->tensor, weights, IN * HIDDEN * sizeof *weights);
   db_jit_free(j);
   db_optim_free(net.adam);
@@ -423,11 +433,11 @@ static void training(void **state) {
     train(0, DATA, false, one, weights[0]);
     assert_true(one[STEPS - 1] < one[0]);
     for (unsigned n = 1; n <= ngpus; n += 1 + (n > 1))
-      for (int captured = 0; captured < 2; captured++) {
-        train(n, DATA, captured, many, weights[1]);
+      for (int k = 0; k < 2 * KINDS; k++) {
+        train(n, (enum kind)(k / 2), k % 2, many, weights[1]);
         for (int s = 0; s < STEPS; s++)
           if (!(fabs(many[s] - one[s]) <= 1e-5))
-            fail_msg("%s, %u devices, step %d: loss %g, on one %g", m_->name, n, s, many[s], one[s]);
+            fail_msg("%s, %u devices, way %d, step %d: loss %g, on one %g", m_->name, n, k, s, many[s], one[s]);
         for (int i = 0; i < IN * HIDDEN; i++) assert_float_equal(weights[1][i], weights[0][i], 1e-4);
       }
     close_machine();
@@ -451,6 +461,8 @@ static void mistakes(void **state) {
     assert_contains(db_poison(db_add(y, db_shard(x, gpus, 2, 0))), "argument 2 is on 2 devices");
     assert_contains(db_poison(db_part(y, 3)), "3 of a tensor on 3 devices");
     assert_int_equal(db_sharding(db_shard(x, gpus, 3, 2), NULL), 0);
+    assert_int_equal(db_reshard(x, gpus, 3, 5), -EINVAL);
+    assert_null(db_poison(x));
     db_device *group = db_device_of(y);
     assert_int_equal(db_group_size(group), 3);
     assert_null(db_alloc(group, 64, 0));
