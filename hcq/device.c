@@ -431,26 +431,25 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(befo
 
 /* ---- loss ---- */
 
-/* Submissions that are behind something of `behind` have failed, and what is behind them. Registry locked. */
+/* What waits for something of `behind` has failed, and so has all that was submitted behind it: it may use its results.
+ * Registry locked. */
 static void fail_waiters(const db_device *behind, const db_device *lost) {
   for (db_device *dev = registry.devices; dev; dev = dev->next)
     for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
       struct hcq_ring *ring = dev->rings[i];
-      bool more = false;
       if (!ring) continue;
       pthread_mutex_lock(&dev->lock);
-      uint64_t done = hcq_signal_load(ring->timeline);
-      for (unsigned k = 0; k < ring->nforeign; k++) {
-        if (ring->foreign[k].dev != behind || ring->foreign[k].value <= done || ring->foreign[k].value <= ring->failed)
-          continue;
-        if (ring->failed <= done) { /* no earlier loss that is still being waited for */
-          ring->failed_after = done;
-          snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s",
-                   dev->name, lost->name, lost->lost_reason);
-        }
-        atomic_store_explicit(&ring->failed, ring->foreign[k].value, memory_order_release);
-        more = true;
+      uint64_t done = hcq_signal_load(ring->timeline), submitted = ring->submitted;
+      bool waits = false;
+      for (unsigned k = 0; k < ring->nforeign; k++)
+        waits |= ring->foreign[k].dev == behind && ring->foreign[k].value > done;
+      bool more = waits && submitted > ring->failed;
+      if (more && ring->failed <= done) { /* no earlier loss that is still being waited for */
+        ring->failed_after = done;
+        snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
+                 lost->name, lost->lost_reason);
       }
+      if (more) atomic_store_explicit(&ring->failed, submitted, memory_order_release);
       pthread_mutex_unlock(&dev->lock);
       if (more) fail_waiters(dev, lost);
     }

@@ -594,10 +594,11 @@ static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_
   return b ? 0 : db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
 }
 
-/* That no timeline counts otherwise than when the wait for it was recorded. */
-static int check_bases(const struct hcq_ring *ring, const struct hcq_waits *waits) {
+/* That whom it waits for is there, and counts as when the wait was recorded. */
+static int check_waits(const struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0; i < waits->n; i++) {
     const struct hcq_awaited *a = &waits->for_[i];
+    if (a->dev->lost) return hcq_device_check(a->dev);
     if (a->ring && hcq_ring_base(a->ring) != a->base)
       return db_fail(-ESTALE,
                      "%s: a timeline of %s has begun to count anew since this was recorded to wait for it; record it "
@@ -618,7 +619,7 @@ int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_wa
     if (err) return err;
   }
   int err = ring->dev->lost ? hcq_device_check(ring->dev) : 0;
-  if (!err) err = waits->n ? check_bases(ring, waits) : 0;
+  if (!err) err = waits->n ? check_waits(ring, waits) : 0;
   if (!err) err = make_room(ring, nobjects, waits);
   if (err) hcq_ring_cancel(ring);
   return err;

@@ -1,0 +1,188 @@
+/* A device that faults or hangs in mid-replay, while another one waits for it and it for the other: the program fails with
+ * the reason, the other device goes on, nothing stays behind. */
+#include "hcq/backend.h"
+#include "saxpy.h"
+#include <errno.h>
+#include "tests/ok.h"
+
+enum { N = 256, BYTES = N * 4, SLOT_TIME = 1, SLOT_Y, GOOD_RUNS = 3 };
+enum cause { FAULT, HANG };
+
+/* One half of a program over two devices. */
+struct half {
+  db_device *dev;
+  db_program *saxpy, *relay;
+  db_buffer *x, *y, *flags;
+  db_queue *q;
+  db_signal *signal;
+  db_recording *r;
+  uint64_t when;
+};
+
+static void half_open(struct half *h, const struct machine *m, unsigned index, const void *image, size_t size) {
+  char name[64];
+  snprintf(name, sizeof name, "%s:%u", m->name, index);
+  if (!(h->dev = db_open(index ? name : m->name))) fail_msg("%s", db_error());
+  h->saxpy = saxpy_load(m, h->dev, image, size);
+  h->relay = relay_load(m, h->dev);
+  h->x = db_alloc(h->dev, BYTES, 0), h->y = db_alloc(h->dev, BYTES, 0);
+  h->flags = db_alloc(h->dev, 4096, DB_BUFFER_HOST);
+  h->q = db_queue_new(h->dev, DB_QUEUE_COMPUTE);
+  h->signal = db_signal_new(h->dev);
+  if (!h->saxpy || !h->relay || !h->x || !h->y || !h->flags || !h->q || !h->signal) fail_msg("%s", db_error());
+  float data[N];
+  for (int i = 0; i < N; i++) data[i] = (float)(i + 1);
+  OK(db_buffer_write(h->x, 0, data, BYTES));
+  memset(data, 0, BYTES);
+  OK(db_buffer_write(h->y, 0, data, BYTES));
+  memset(db_buffer_host(h->flags), 0, 4096);
+}
+
+static void half_release(struct half *h) {
+  db_recording_release(h->r);
+  db_signal_release(h->signal);
+  db_queue_release(h->q);
+  db_buffer_release(h->x);
+  db_buffer_release(h->y);
+  db_buffer_release(h->flags);
+  db_program_release(h->saxpy);
+  db_program_release(h->relay);
+}
+
+static int record_saxpy(const struct machine *m, struct half *h, unsigned slot) {
+  float one = 1;
+  const struct db_arg args[] = {{.buffer = h->y, .slot = slot}, {.buffer = h->x}, {.data = &one}, {.bits = N}};
+  return db_queue_exec(h->q, h->saxpy, args, 4, (uint32_t[3]){N / SAXPY_ITEMS, 1, 1}, m->block);
+}
+
+/* The first adds, then tells the second, which adds and tells the first, which then ends. */
+static void bind_both(const struct machine *m, struct half h[2]) {
+  OK(record_saxpy(m, &h[0], SLOT_Y));
+  OK(db_queue_signal_slot(h[0].q, h[0].signal, 0, SLOT_TIME));
+  OK(db_queue_wait_slot(h[0].q, h[1].signal, 0, SLOT_TIME));
+  OK(db_queue_wait_slot(h[1].q, h[0].signal, 0, SLOT_TIME));
+  OK(record_saxpy(m, &h[1], SLOT_Y));
+  OK(db_queue_signal_slot(h[1].q, h[1].signal, 0, SLOT_TIME));
+  for (int i = 0; i < 2; i++)
+    if (!(h[i].r = db_queue_bind(h[i].q))) fail_msg("%s", db_error());
+}
+
+static void submit_both(struct half h[2], uint64_t run) {
+  for (int i = 0; i < 2; i++) {
+    OK(db_recording_set_value(h[i].r, SLOT_TIME, run));
+    OK(db_recording_submit(h[i].r, &h[i].when));
+  }
+}
+
+static int wait_for(struct half *h, uint64_t timeout) { return db_wait(db_queue_timeline(h->q), h->when, timeout); }
+
+static void told(const char *what) {
+  if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say: %s", db_error(), what);
+}
+
+static void expect(struct half *h, float factor) {
+  float out[N];
+  OK(db_buffer_read(h->y, 0, out, BYTES));
+  for (int i = 0; i < N; i++) assert_true(out[i] == factor * (float)(i + 1));
+}
+
+/* Everything on it says why. */
+static void refused(const struct machine *m, struct half *h) {
+  float data[N] = {0};
+  assert_int_equal(db_buffer_read(h->y, 0, data, BYTES), -EIO);
+  told("kernel running or last run: ");
+  assert_int_equal(db_recording_submit(h->r, NULL), -EIO);
+  assert_int_equal(db_recording_set_value(h->r, SLOT_TIME, 99), -EIO);
+  assert_int_equal(record_saxpy(m, h, 0), -EIO);
+  assert_int_equal(db_queue_submit(h->q, NULL), -EIO);
+  assert_null(db_alloc(h->dev, 4096, 0));
+  told("kernel running or last run: ");
+}
+
+static void lose(const struct machine *m, enum cause cause, int doomed, const void *image, size_t size) {
+  struct half h[2] = {{0}};
+  for (unsigned i = 0; i < 2; i++) half_open(&h[i], m, i, image, size);
+  struct half *lost = &h[doomed], *other = &h[!doomed];
+  bind_both(m, h);
+  uint64_t run = 1;
+  for (; run <= GOOD_RUNS; run++) submit_both(h, run);
+  for (int i = 0; i < 2; i++) OK(wait_for(&h[i], 20 * SECOND));
+  for (int i = 0; i < 2; i++) expect(&h[i], GOOD_RUNS);
+  /* This run does not end well. */
+  uint64_t address = lost->x->address;
+  if (cause == FAULT) {
+    lost->x->address = 0x1000; /* nothing is mapped there */
+    OK(db_recording_set_buffer(lost->r, SLOT_Y, lost->x, 0));
+    lost->x->address = address;
+  } else {
+    OK(relay_record(m, lost->q, lost->relay, lost->flags));
+    OK(db_queue_submit(lost->q, NULL));
+  }
+  submit_both(h, run);
+  OK(record_saxpy(m, other, 0)); /* behind it, on the device that stays */
+  uint64_t behind;
+  OK(db_queue_submit(other->q, &behind));
+  const char *name = db_device_name(lost->dev);
+  db_device *again = NULL;
+  if (cause == FAULT) {
+    assert_int_equal(wait_for(other, 20 * SECOND), -EIO);
+    told(name);
+    told("which was lost: ");
+    assert_int_equal(wait_for(lost, 20 * SECOND), -EIO);
+    told(name);
+    told("memory access fault");
+    told("saxpy");
+  } else {
+    assert_int_equal(wait_for(lost, SECOND / 2), -ETIMEDOUT);
+    told("compute queue did not reach");
+    assert_int_equal(wait_for(other, SECOND / 10), -ETIMEDOUT);
+    db_close(lost->dev); /* gives it up: its objects are there, but no handle */
+    assert_int_equal(wait_for(other, 20 * SECOND), -EIO);
+    told("which was lost: ");
+    told("did not reach");
+  }
+  refused(m, lost);
+  assert_int_equal(db_wait(db_queue_timeline(other->q), behind, 20 * SECOND), -EIO);
+  /* The other one has lost no more than what was under way. */
+  assert_int_equal(other->dev->lost, 0);
+  float data[N] = {0};
+  OK(db_buffer_write(other->y, 0, data, BYTES));
+  for (int i = 0; i < 5; i++) {
+    OK(record_saxpy(m, other, 0));
+    OK(db_queue_submit(other->q, &other->when));
+  }
+  OK(wait_for(other, 20 * SECOND));
+  expect(other, 5);
+  /* A wait for what was lost is refused, and all of it can be let go. */
+  assert_int_equal(db_queue_wait(other->q, lost->signal, 1), -EIO);
+  assert_int_equal(db_queue_submit(other->q, NULL), -EIO);
+  assert_int_equal(db_recording_set_value(other->r, SLOT_TIME, run + 1), 0);
+  assert_int_equal(db_recording_submit(other->r, &other->when), -EIO);
+  for (int i = 0; i < 2; i++) {
+    struct db_device_counters c;
+    db_device *dev = h[i].dev;
+    hcq_retain(&dev->object);
+    half_release(&h[i]);
+    db_device_counters(dev, &c);
+    assert_int_equal(c.bytes_allocated, 0);
+    if (cause == FAULT || i != doomed) db_close(dev);
+    hcq_release(&dev->object);
+  }
+  if ((again = db_open(m->name))) db_close(again);
+  assert_non_null(again);
+}
+
+static void in_mid_replay(void **state) {
+  for (int m = 1; m < MACHINES; m++) {
+    size_t size = 0;
+    void *image = saxpy_image(&machines[m], &size);
+    for (enum cause cause = FAULT; cause <= HANG; cause++)
+      for (int doomed = 0; doomed < 2; doomed++) lose(&machines[m], cause, doomed, image, size);
+    free(image);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_mid_replay)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
