@@ -40,6 +40,7 @@ struct storage {        /* the memory of one BUFFER node */
   db_buffer *buffer;
   size_t bytes, size;     /* allocated, asked for */
   struct value *assigned; /* while assigns are looked through: one that overwrites it */
+  uint64_t written; /* the value of the compute queue's timeline behind which its contents are there; 0: at once */
   uint32_t refs;
   uint8_t slot;
   bool pinned; /* host memory, which every device addresses */
@@ -107,6 +108,10 @@ struct storage *storage_find(int64_t id);
 /* What names the memory by its old id will not find it any more. */
 void storage_rename(struct storage *s, int64_t id);
 void storage_release(struct storage *s);
+/* What was submitted last may have written to it. */
+void storage_written(struct storage *s);
+/* -EIO and the reason when its contents were lost with a device. */
+int storage_check(const struct storage *s);
 
 /* ---- staging.c: copies between devices ---- */
 

@@ -60,6 +60,7 @@ struct db_jit {
   struct program program;
   uint32_t *written; /* numbers of the memories that the program writes */
   unsigned nwritten;
+  bool writes_input;
   uint32_t stream;                /* of random numbers */
   db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
   uint32_t random_calls[NUMBERS]; /* of one call of the function */

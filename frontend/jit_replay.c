@@ -9,12 +9,14 @@
 static int list_written(db_jit *j) {
   free(j->written);
   j->nwritten = 0;
+  j->writes_input = false;
   j->written = malloc((j->program.nmemories + 1) * sizeof *j->written);
   if (!j->written) return db_fail(-ENOMEM, "jit: out of memory");
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     const struct captured_memory *m = &j->memories[i];
     bool is_seen = m->kind == OUTER || (m->kind == OWNED && (m->output || (m->storage && m->storage->refs > 1)));
     if (m->written && is_seen) j->written[j->nwritten++] = i;
+    j->writes_input |= m->written && m->kind == INPUT;
   }
   return 0;
 }
@@ -124,6 +126,8 @@ static int place_output(struct captured_memory *m) {
 static int place_input(db_jit *j, struct captured_memory *m, struct program_memory *at) {
   const struct value *v = j->inputs[m->input];
   bool is_written = false;
+  int err = storage_check(v->storage);
+  if (err) return err;
   at->offset = (uint64_t)j->firsts[m->input] * dtype_info[v->expr->dtype].size;
   at->buffer = v->storage->buffer;
   for (unsigned i = 0; i < j->nwritten && !is_written; i++)
@@ -153,7 +157,7 @@ static inline int place_memory(db_jit *j, uint32_t i) {
   struct program_memory *at = &j->program.memories[i];
   int err = 0;
   if (m->kind == INPUT) return place_input(j, m, at);
-  if (m->kind == OUTER) err = place_outer(m, at);
+  if (m->kind == OUTER && !(err = place_outer(m, at))) err = storage_check(m->storage);
   if (m->output) err = place_output(m);
   if (m->storage) at->buffer = m->storage->buffer;
   return err;
@@ -250,13 +254,23 @@ static int make_outputs(db_jit *j, db_tensor **out) {
   return 0;
 }
 
+/* A run that failed may have begun on some queues. */
+static int run(db_jit *j) {
+  int err = program_run(&j->program);
+  for (unsigned i = 0; i < j->nwritten; i++)
+    if (j->memories[j->written[i]].storage) storage_written(j->memories[j->written[i]].storage);
+  for (unsigned i = 0; i < j->nin && j->writes_input; i++)
+    if (j->inputs[i]->storage) storage_written(j->inputs[i]->storage);
+  return err;
+}
+
 int jit_replay(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (j->failed) return db_fail(j->failed, "jit: what was captured could not be made ready before; capture again");
   int err = j->built ? 0 : list_written(j);
   if (!err) err = place_memories(j);
   if (!err) err = bind_vars(j, in);
   if (!err && !j->built) err = build(j);
-  if (!err) err = program_run(&j->program);
+  if (!err) err = run(j);
   drop_copies(j);
   return err ? err : make_outputs(j, out);
 }

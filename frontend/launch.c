@@ -51,6 +51,8 @@ static int memory_get(struct run *r) {
     case BUFFER_INPUT:
       *m = (struct memory){storage_find(r->binding->buffers[i].id), r->binding->buffers[i].offset};
       if (!m->storage) return db_fail(-EPROTO, "realize: buffer %u has no memory", i);
+      int lost = storage_check(m->storage);
+      if (lost) return lost;
       break;
     case BUFFER_OUTPUT:
     case BUFFER_PINNED:
@@ -321,6 +323,17 @@ static void captured(const struct run *r) {
   free(place);
 }
 
+/* Also of commands that failed: others may have been submitted. */
+static void note_written(struct run *r) {
+  for (size_t i = 0; i < r->e->ncommands && r->mem; i++) {
+    const struct exec_command *c = &r->e->commands[i];
+    for (uint32_t k = 0; k < c->noutputs; k++) {
+      struct storage *s = r->mem[r->e->args[c->args + k]].storage;
+      if (s) storage_written(s);
+    }
+  }
+}
+
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs) {
   struct run r = {.e = e, .binding = b, .env = env, .timed = report_wanted(env)};
@@ -332,6 +345,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
     err = c->kernel ? record_kernel(&r, c) : c->exchange ? record_transfer(&r, c) : record_copy(&r, c);
   }
   err = close_all(&r, err);
+  note_written(&r);
   if (r.timed && !err) err = wait_all(&r);
   if (!err) captured(&r);
   for (unsigned i = 0; i < e->noutputs && !err; i++) {
@@ -348,7 +362,11 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   struct run r = {0};
   if (!bytes) return 0;
   jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
-  return close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
+  int err = storage_check(src);
+  if (err) return err;
+  err = close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));
+  storage_written(dst);
+  return err;
 }
 
 /* The host writes to a half of the stage: everything read from it is through. */

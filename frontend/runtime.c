@@ -441,6 +441,13 @@ void storage_rename(struct storage *s, int64_t id) {
   *bucket(id) = s;
 }
 
+void storage_written(struct storage *s) { s->written = rt.slots[s->slot]->submitted; }
+
+int storage_check(const struct storage *s) {
+  db_queue *q = s->written ? slot_queue(s->slot, DB_QUEUE_COMPUTE) : NULL;
+  return q ? db_check(db_queue_timeline(q), s->written) : 0;
+}
+
 void storage_release(struct storage *s) {
   if (!s || --s->refs) return;
   forget(s);

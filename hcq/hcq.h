@@ -123,6 +123,10 @@ uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t off
 /* Blocks the host until value is reached. -ETIMEDOUT says what was waited for; -EIO tells the device's fault. */
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns);
 
+/* Whether what a timeline's value stands for is lost, as far as that is known: -EIO and the reason when its device was
+ * lost, or another one that it waited for. Does not wait. */
+int db_check(db_signal *timeline, uint64_t value);
+
 /* ---- programs ---- */
 
 struct db_param {

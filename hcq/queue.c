@@ -290,11 +290,13 @@ void db_queue_release(db_queue *q) {
   free(q->patches);
   free(q->error_text);
   db_device *dev = q->dev;
+  struct hcq_ring *ring = q->ring;
   bool internal = q->internal;
   free(q);
   if (internal) return;
   /* Nobody is left who would wait for what was submitted last. */
   if (!dev->handles) hcq_device_drain(dev);
+  if (dev->lost) hcq_ring_retire(ring);
   hcq_release(&dev->object);
 }
 

@@ -19,7 +19,9 @@ static void recording_destroy(struct hcq_object *object) {
   free(r->cuts);
   free(r->patches);
   free(r->slots);
+  struct hcq_ring *ring = r->ring;
   free(r);
+  if (dev->lost) hcq_ring_retire(ring); /* nobody waits any more */
   hcq_release(&dev->object);
 }
 

@@ -142,6 +142,8 @@ static int check_reached(const db_signal *sig, uint64_t value) {
   return err;
 }
 
+int db_check(db_signal *timeline, uint64_t value) { return check_reached(timeline, value); }
+
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
   if (hcq_signal_load(sig) < value) {
     uint64_t start = hcq_now_ns(), now = start;
