@@ -11,8 +11,8 @@
 #include "watch.h"
 
 enum {
-  VALUES = 32, /* of a signal that are remembered */
-  SIGNAL_BITS = 14,
+  VALUES = 32,         /* of a signal that are remembered */
+  SIGNAL_BITS = 10,    /* by page */
   WINDOW_NS = 1000000, /* the host has to do nothing for so long before what it submitted starts, */
   HELD_NS = 20000000,  /* which it does after so long in any case */
   TURN_NS = 10000000,  /* no queue is held back for longer */
@@ -32,8 +32,8 @@ struct race_world race_world = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoch = 1};
 static uint64_t issued[RACE_QUEUES]; /* ids are used again, task numbers are not */
 static struct clock interrupted;
 static struct signal *signals[1 << SIGNAL_BITS], *spare_signals;
-static uint64_t signal_pages[4096 / 64]; /* a bit per hash of a page that has signals */
 static uint64_t seed = 1, arrivals;
+static bool several; /* threads ring, and may do so unseen */
 static pthread_cond_t turns = PTHREAD_COND_INITIALIZER;
 
 #define LOCK()   pthread_mutex_lock(&race_world.lock)
@@ -85,6 +85,7 @@ static void notice(struct race_queue *q) {
   if (!n) return;
   race_world.busy_ns = race_now_ns();
   *n = (struct notice){.value = q->noticed = value, .time_ns = race_world.busy_ns, .known = race_world.host};
+  if (several) clock_join(&n->known, &race_world.published);
   n->known.at[RACE_HOST] = race_world.epoch++;
   while (*last) last = &(*last)->next;
   *last = n;
@@ -128,7 +129,6 @@ static void drop_signals(void) {
       s->next = spare_signals;
       spare_signals = s;
     }
-  memset(signal_pages, 0, sizeof signal_pages);
 }
 
 static void stop(struct race_queue *q) {
@@ -250,14 +250,18 @@ uint64_t race_doorbell(struct race_queue *q) {
   return q->taken;
 }
 
+static struct signal **signals_of(const void *at) {
+  return &signals[race_bucket((uintptr_t)at / RACE_PAGE, SIGNAL_BITS)];
+}
+
 static struct signal *signal_at(const void *at) {
-  struct signal *s = signals[race_bucket((uintptr_t)at, SIGNAL_BITS)];
+  struct signal *s = *signals_of(at);
   while (s && s->at != at) s = s->next;
   return s;
 }
 
 static struct signal *signal_make(const void *at) {
-  struct signal *s = signal_at(at), **head = &signals[race_bucket((uintptr_t)at, SIGNAL_BITS)];
+  struct signal *s = signal_at(at), **head = signals_of(at);
   if (s) return s;
   if ((s = spare_signals))
     spare_signals = s->next;
@@ -265,11 +269,7 @@ static struct signal *signal_make(const void *at) {
     return NULL;
   s->next = *head, s->at = at, s->n = 0;
   *head = s;
-  unsigned page = race_bucket((uintptr_t)at / RACE_PAGE, 12);
-  if (!(signal_pages[page / 64] >> page % 64 & 1)) {
-    signal_pages[page / 64] |= 1ull << page % 64;
-    if (race_world.active) watch_close(); /* pages that every access is seen of again */
-  }
+  if (race_world.active) watch_close(); /* pages that every access is seen of again */
   return s;
 }
 
@@ -382,8 +382,9 @@ void race_interrupted(void) {
 }
 
 bool race_signals_near(const void *at) {
-  unsigned page = race_bucket((uintptr_t)at / RACE_PAGE, 12);
-  return signal_pages[page / 64] >> page % 64 & 1;
+  const struct signal *s = *signals_of(at);
+  while (s && ((uintptr_t)s->at ^ (uintptr_t)at) >= RACE_PAGE) s = s->next;
+  return s != NULL;
 }
 
 /* A word of 8 bytes and the time behind it may be loaded in parts. */
@@ -434,6 +435,14 @@ void race_host_loaded(const void *at) {
     LOCK();
     rest();
   }
+  UNLOCK();
+}
+
+void race_host_told(bool now_several) {
+  LOCK();
+  clock_join(&race_world.host, &race_world.published);
+  several |= now_several;
+  rest();
   UNLOCK();
 }
 

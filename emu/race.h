@@ -86,6 +86,8 @@ static inline void race_touch(const void *at, size_t n, unsigned access) {
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
 /* It has loaded what is there. */
 void race_host_loaded(const void *at);
+/* It may know of all that was stored so far, and, several: from now on whenever a doorbell has rung. */
+void race_host_told(bool several);
 /* It may have rung. */
 void race_host_rang(void);
 /* All threads but this one are gone. */
