@@ -33,7 +33,7 @@ static uint64_t issued[RACE_QUEUES]; /* ids are used again, task numbers are not
 static struct clock interrupted;
 static struct signal *signals[1 << SIGNAL_BITS], *spare_signals;
 static uint64_t seed = 1, arrivals;
-static bool several; /* threads ring, and may do so unseen */
+static bool several; /* threads of the host: signals count as loaded when they are stored */
 static pthread_cond_t turns = PTHREAD_COND_INITIALIZER;
 
 #define LOCK()   pthread_mutex_lock(&race_world.lock)
@@ -85,7 +85,6 @@ static void notice(struct race_queue *q) {
   if (!n) return;
   race_world.busy_ns = race_now_ns();
   *n = (struct notice){.value = q->noticed = value, .time_ns = race_world.busy_ns, .known = race_world.host};
-  if (several) clock_join(&n->known, &race_world.published);
   n->known.at[RACE_HOST] = race_world.epoch++;
   while (*last) last = &(*last)->next;
   *last = n;
@@ -335,9 +334,6 @@ bool race_clean(struct race_queue *q, char *text, size_t cap) {
   return !told;
 }
 
-/* While one thread makes an instruction with a page open, what another one loads from it is not seen. */
-static bool several_load;
-
 bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_once, char *text, size_t cap) {
   if (!q) return true;
   LOCK();
@@ -358,7 +354,7 @@ bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_
     uint64_t done = at_once ? q->finished : q->issued;
     if (done > c->at[q->id]) c->at[q->id] = done;
     clock_join(&race_world.published, c);
-    if (several_load || !watch_covers(at)) clock_join(&race_world.host, c);
+    if (several || !watch_covers(at)) clock_join(&race_world.host, c);
   }
   UNLOCK();
   return !told;
@@ -388,9 +384,9 @@ bool race_signals_near(const void *at) {
 }
 
 /* A word of 8 bytes and the time behind it may be loaded in parts. */
-static struct signal *signal_around(const void *at) {
+static struct signal *signal_around(const void *at, unsigned access) {
   static const uintptr_t masks[] = {~(uintptr_t)0, ~(uintptr_t)3, ~(uintptr_t)7, ~(uintptr_t)15};
-  for (unsigned i = 0; i < sizeof masks / sizeof *masks; i++) {
+  for (unsigned i = 0; i < (access & VM_WRITE ? 3 : 4); i++) {
     struct signal *s = signal_at((const void *)((uintptr_t)at & masks[i]));
     if (s) return s;
   }
@@ -398,7 +394,7 @@ static struct signal *signal_around(const void *at) {
 }
 
 bool race_host_signal(const void *at, unsigned access) {
-  struct signal *s = signal_around(at);
+  struct signal *s = signal_around(at, access);
   if (s && access & VM_WRITE) s->n = 0; /* what is there now is the host's */
   return s != NULL;
 }
@@ -412,17 +408,9 @@ static bool nearly_at_rest(void) {
   return race_world.active;
 }
 
-static void note_loader(void) {
-  static pthread_t first;
-  static bool any;
-  if (!any) first = pthread_self(), any = true;
-  several_load |= !pthread_equal(first, pthread_self());
-}
-
 void race_host_loaded(const void *at) {
   LOCK();
-  note_loader();
-  const struct signal *s = signal_around(at);
+  const struct signal *s = signal_around(at, VM_READ);
   bool told = s && s->n;
   if (told) {
     clock_join(&race_world.host, &s->clock[(s->n - 1) % VALUES]);
@@ -438,10 +426,10 @@ void race_host_loaded(const void *at) {
   UNLOCK();
 }
 
-void race_host_told(bool now_several) {
+void race_host_several(void) {
   LOCK();
+  several = true;
   clock_join(&race_world.host, &race_world.published);
-  several |= now_several;
   rest();
   UNLOCK();
 }

@@ -15,7 +15,7 @@
  * what the host submits at once to several queues is under way at the same time; then they take turns: with EMU_STRICT=1 what was submitted last goes first as far as
  * its waits allow, and other numbers are seeds of other orders.
  *
- * Signals of memory that the host's loads are not seen of, and all signals once several of its threads have loaded some,
+ * Signals of memory that the host's loads are not seen of, and all signals once several of its threads touch such memory,
  * count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings and GPFIFO
  * entries, whose reuse read pointers allow.
  *
@@ -86,10 +86,10 @@ static inline void race_touch(const void *at, size_t n, unsigned access) {
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
 /* It has loaded what is there. */
 void race_host_loaded(const void *at);
-/* It may know of all that was stored so far, and, several: from now on whenever a doorbell has rung. */
-void race_host_told(bool several);
 /* It may have rung. */
 void race_host_rang(void);
+/* Some of its loads and doorbells may not be seen from now on. */
+void race_host_several(void);
 /* All threads but this one are gone. */
 void race_forked(void);
 #endif

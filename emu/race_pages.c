@@ -263,11 +263,10 @@ void race_front_end(struct race_queue *q) {
 
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) {
   LOCK();
-  bool alone = true;
+  bool alone = !race_signals_near(at);
   uint64_t now_ns = race_now_ns();
   for (uintptr_t a = (uintptr_t)at, end = a + n; a < end && race_world.active;) {
     uintptr_t page = a & ~(uintptr_t)(RACE_PAGE - 1), stop = page + RACE_PAGE < end ? page + RACE_PAGE : end;
-    alone &= !race_signals_near((const void *)a);
     if (race_host_signal((const void *)a, access)) {
       a = stop;
       continue;

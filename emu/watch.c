@@ -43,7 +43,7 @@ static bool any_hot;
 /* The instruction that a thread makes with pages open. */
 struct step {
   bool taken, trap_was_blocked;
-  unsigned n, signals; /* pages; with signals */
+  unsigned n;
   struct {
     uintptr_t at;
     struct mapping map;
@@ -54,12 +54,10 @@ static struct step steps[STEPS];
 /* A pointer only: libraries that are loaded late have little room for what a signal handler may touch. */
 static __thread struct step *step __attribute__((tls_model("initial-exec")));
 
-/* While a thread has a page with signals open, other threads' loads of them are not seen. So whoever is seen again after
- * somebody else has opened or closed one, or while one is open, may know all that signals have told. */
-static uint64_t changes;      /* openings and closings */
-static unsigned open_signals; /* pages */
-static __thread uint64_t changes_seen __attribute__((tls_model("initial-exec")));
-static struct step *const *ringer; /* whoever rang first: several threads may ring at once unseen */
+/* While a thread has a page open, what others do to it is not seen, loads of signals among it: once there are several
+ * threads, signals count as loaded when they are stored. */
+static struct step *const *only; /* the thread that all faults were of, by its step */
+static bool several;
 
 static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
 
@@ -219,13 +217,6 @@ static bool often(uintptr_t page) {
   return ++h->n >= HOT_MOST;
 }
 
-/* Under the lock. */
-static bool may_have_loaded(void) {
-  bool may = changes != changes_seen || open_signals > (step ? step->signals : 0);
-  changes_seen = changes;
-  return may;
-}
-
 /* ---- string instructions: one fault for all of it ---- */
 
 /* Memory at `at` as the handler can reach it, and how much of n bytes is there. */
@@ -292,16 +283,15 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   pthread_mutex_lock(&lock);
   const struct mapping *found = find(at);
   struct mapping m = found ? *found : (struct mapping){0};
-  bool shut = closed || m.kind == WATCH_DOORBELL, told = found && may_have_loaded();
-  bool several = m.kind == WATCH_DOORBELL && ringer && ringer != &step;
-  if (m.kind == WATCH_DOORBELL && !ringer) ringer = &step;
+  bool shut = closed || m.kind == WATCH_DOORBELL;
+  if (found && !only) only = &step;
+  bool another = found && only != &step && !several;
+  several |= another;
+  bool rights = found && m.prot & (write ? PROT_WRITE : PROT_READ);
+  if (rights && !shut) mprotect((void *)page, PAGE, m.prot); /* opened meanwhile */
   pthread_mutex_unlock(&lock);
-  if (!found || !(m.prot & (write ? PROT_WRITE : PROT_READ))) return false;
-  if (!shut) { /* opened meanwhile */
-    mprotect((void *)page, PAGE, m.prot);
-    return true;
-  }
-  if (told || several) race_host_told(several);
+  if (!rights || !shut) return rights;
+  if (another) race_host_several();
   if (m.kind != WATCH_DOORBELL && !step && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
@@ -321,12 +311,6 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   while (i < step->n && page_of(step->page[i].at) != page) i++;
   if (i == STEP_PAGES) return false;
   if (i == step->n) step->n++;
-  if (m.kind != WATCH_DOORBELL && !alone) {
-    pthread_mutex_lock(&lock);
-    step->signals++, open_signals++;
-    changes_seen = ++changes;
-    pthread_mutex_unlock(&lock);
-  }
   step->page[i].at = at, step->page[i].map = m, step->page[i].write = write, step->page[i].keep = keep;
   sigdelset(&uc->uc_sigmask, SIGTRAP);
   uc->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
@@ -338,19 +322,15 @@ static bool on_trap(ucontext_t *uc) {
   uc->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
   if (step->trap_was_blocked) sigaddset(&uc->uc_sigmask, SIGTRAP);
   pthread_mutex_lock(&lock);
-  bool told = may_have_loaded();
   for (unsigned i = 0; i < step->n; i++) {
     const struct mapping *now = find(step->page[i].at);
     if (now && !step->page[i].keep && (closed || now->kind == WATCH_DOORBELL))
       mprotect((void *)page_of(step->page[i].at), PAGE, PROT_NONE);
   }
   struct step done = *step;
-  open_signals -= step->signals;
-  if (step->signals) changes_seen = ++changes;
   step->taken = false;
   step = NULL;
   pthread_mutex_unlock(&lock);
-  if (told) race_host_told(false);
   for (unsigned i = 0; i < done.n; i++) {
     const struct mapping *m = &done.page[i].map;
     if (m->kind == WATCH_DOORBELL && done.page[i].write)

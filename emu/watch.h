@@ -5,11 +5,12 @@
  * and direction, and then made with the page open for that one instruction. Doorbells are closed always, so that a ring
  * is noticed before the host does anything else. While all is at rest everything else is open and costs nothing.
  *
- * What is not seen: memory that the client brought itself (imported), except where it is another emulated machine's;
- * what other threads do to a page during one thread's instruction; all bytes of an access but its first, except of
- * string instructions; accesses beyond the first few dozen to one page between two submissions; hosts that are not
- * x86-64; programs under the interposer. System calls that are given closed memory fail with EFAULT. A program that
- * replaces the handler for SIGSEGV must hand on what it does not know.
+ * What is not seen: memory that the client brought itself (imported), except where it is another emulated machine's or
+ * shared memory that was mapped through the machine; what other threads do to a page during one thread's instruction, so
+ * once several threads touch such memory signals count as loaded when they are stored; all bytes of an access but its
+ * first, except of string instructions; accesses beyond the first few dozen to one page between two submissions; hosts
+ * that are not x86-64; programs under the interposer. System calls that are given closed memory fail with EFAULT. A
+ * program that replaces the handler for SIGSEGV must hand on what it does not know.
  *
  * Tables are in memory from the kernel and under one lock, which is taken inside race.c's. */
 #ifndef DOORBELL_EMU_WATCH_H

@@ -273,11 +273,14 @@ int program_run(struct program *p) {
   if (!err) err = place_memories(p, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_values(p, &p->queues[i], turn);
   if (p->njobs && !err) err = exchange_run(p->jobs, p->njobs, p->runs * p->period, turn);
-  for (unsigned i = 0; i < p->nqueues && !err; i++) {
+  /* A device may turn out to be lost: the others get their queues all the same, which wait for each other. */
+  bool begin = !err;
+  for (unsigned i = 0; i < p->nqueues && begin; i++) {
     struct program_queue *q = &p->queues[i];
     if (!q->recording[turn]) continue;
-    err = db_recording_submit(q->recording[turn], &q->when[turn]);
-    if (!err && is_main(q)) *slot_submitted(q->slot) = q->when[turn];
+    int failed = db_recording_submit(q->recording[turn], &q->when[turn]);
+    if (!failed && is_main(q)) *slot_submitted(q->slot) = q->when[turn];
+    if (!err) err = failed;
   }
   if (err) return err;
   program_times_started(p, turn);

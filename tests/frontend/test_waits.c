@@ -1,0 +1,114 @@
+/* Captured programs over two strict emulated devices: with all their waits they run, and without any one of those that
+ * their dependencies ask for the devices tell of a data race, in whatever order the queues go. */
+#include "support.h"
+#include "tests/ok.h"
+#include "../../hcq/hcq.h"
+
+/* ---- leaving a wait out: the linker gives program.c this one instead ---- */
+
+enum { WAITS_MAX = 256, CALLS = 6 };
+static int left_out, recorded; /* by number of what is recorded */
+static uint64_t awaited[WAITS_MAX];
+
+int __real_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
+int __wrap_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot);
+int __wrap_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
+  int i = recorded++;
+  assert_true(i < WAITS_MAX);
+  awaited[i] = value;
+  return i == left_out ? 0 : __real_db_queue_wait_slot(q, sig, value, slot);
+}
+
+/* ---- programs ---- */
+
+struct pair {
+  db_device *dev, *other;
+  db_tensor *w[2], *m[2]; /* parameters and their momentum, one on each device */
+};
+
+/* There and back, beside a kernel that needs nothing from there. */
+static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct pair *p = ctx;
+  db_tensor *there = db_mul(db_to(in[0], p->other), 3), *here = db_add(in[0], 1);
+  out[0] = db_add(db_to(there, p->dev), here);
+  out[1] = db_square(there);
+  return 0;
+}
+
+/* A step of gradient descent with momentum through two devices. */
+static int train(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct pair *p = ctx;
+  db_tensor *t = db_to(db_mul(p->w[0], in[0]), p->other), *error = db_sub(db_mul(p->w[1], t), 1);
+  db_tensor *g[2] = {db_mul(db_to(db_mul(error, p->w[1]), p->dev), in[0]), db_mul(error, t)};
+  out[0] = db_sum(db_square(error));
+  out[1] = db_sum(g[0]);
+  for (int i = 0; i < 2; i++) {
+    db_assign(p->m[i], db_add(db_mul(p->m[i], 0.5), g[i]));
+    db_assign(p->w[i], db_sub(p->w[i], db_mul(p->m[i], 0.125)));
+  }
+  return db_realize(out[0], out[1], p->m[0], p->m[1], p->w[0], p->w[1]);
+}
+
+/* Calls without pause; 0, or what they or the end of their work returned. */
+static int run(const char *name, db_jit_fn *fn) {
+  char second[64];
+  snprintf(second, sizeof second, "%s:1", name);
+  struct pair p = {open_device(name), open_device(second)};
+  db_jit *j = db_jit_new(fn, &p, 1, 2);
+  int err = 0;
+  recorded = 0;
+  for (int i = 0; i < 2; i++) {
+    db_device *dev = i ? p.other : p.dev;
+    p.w[i] = db_full(0.5, DB_F32, dev, 300);
+    p.m[i] = db_zeros(DB_F32, dev, 300);
+    OK(db_realize(p.w[i], p.m[i]));
+  }
+  DB_SCOPE {
+    db_tensor *in[1] = {db_full(2, DB_F32, p.dev, 300)}, *out[2];
+    OK(db_realize(in[0]));
+    for (int i = 0; i < CALLS && !err; i++) err = db_jit_call(j, in, out);
+    if (!err) err = db_device_synchronize(p.dev, 60 * SECOND);
+    if (!err) err = db_device_synchronize(p.other, 60 * SECOND);
+  }
+  if (err && (!strstr(db_error(), "data race: ") || !strstr(db_error(), "nothing orders the two")))
+    fail_msg("%s without wait %d: %s", name, left_out, db_error());
+  db_jit_free(j);
+  for (int i = 0; i < 2; i++) {
+    db_release(p.w[i]);
+    db_release(p.m[i]);
+  }
+  db_close(p.other);
+  db_close(p.dev);
+  return err;
+}
+
+/* 1 is where a run starts and the highest value where it ends: those waits order it with what else the devices do, and
+ * here some are implied by others. */
+static void each_wait_is_needed(db_jit_fn *fn, int least) {
+  FOR_EMULATED_GPU for (int order = 1; order <= 2; order++) {
+    uint64_t values[WAITS_MAX], end = 0;
+    setenv("EMU_STRICT", order == 1 ? "1" : "2", 1);
+    left_out = -1;
+    OK(run(DEVICE_NAME, fn));
+    int n = recorded, needed = 0;
+    memcpy(values, awaited, sizeof values);
+    for (int i = 0; i < n; i++)
+      if (values[i] > end) end = values[i];
+    for (left_out = 0; left_out < n; left_out++) {
+      if (values[left_out] == 1 || values[left_out] == end) continue;
+      needed++;
+      if (!run(DEVICE_NAME, fn))
+        fail_msg("%s, order %d: nothing is told without wait %d for %d", DEVICE_NAME, order, left_out,
+                 (int)values[left_out]);
+    }
+    assert_true(needed >= least);
+  }
+}
+
+static void copies_between_devices(void **state) { each_wait_is_needed(across, 6); }
+static void a_training_step(void **state) { each_wait_is_needed(train, 8); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(copies_between_devices), cmocka_unit_test(a_training_step)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
