@@ -277,13 +277,19 @@ static bool holds_last(const struct signal *s) {
   return s->n && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) == (uint32_t)s->value[(s->n - 1) % VALUES];
 }
 
+/* The same for who may look between a release and its store. */
+static bool holds_recent(const struct signal *s) {
+  return holds_last(s) || (s->n > 1 && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) ==
+                                           (uint32_t)s->value[(s->n - 2) % VALUES]);
+}
+
 void race_wait(struct race_queue *q, const void *at, uint64_t least) {
   if (!q) return;
   LOCK();
   race_front_end(q);
   q->blocked = false;
   const struct signal *s = signal_at(at);
-  if (!s || !holds_last(s)) { /* the host's store, or a kernel's */
+  if (!s || !holds_recent(s)) { /* the host's store, or a kernel's */
     clock_join(&q->seen, &race_world.published);
     clock_join(&q->seen, &race_world.host);
     q->seen.at[RACE_HOST] = race_world.epoch++;

@@ -167,13 +167,19 @@ static bool subsume(struct touched *old, const struct touched *mine) {
   return !left;
 }
 
+/* Of a queue that was stopped: what a lost device did or left undone is no news. */
+static bool is_over(const struct touched *p) {
+  unsigned by = p->by->queue;
+  return by != RACE_HOST && (!race_world.queues[by] || race_world.queues[by]->dead);
+}
+
 /* Compares a page with what is known of it, drops what nothing later can race with, and adds it. */
 static bool check(const struct race_task *t, struct touched *mine, char *text, size_t cap) {
   bool raced = false;
   struct touched **bucket = bucket_of(mine->page);
   for (struct touched **at = bucket, *old = *at; old; old = *at) {
     bool same = old->page == mine->page;
-    bool before = old->number <= t->after.at[old->by->queue] ||
+    bool before = old->number <= t->after.at[old->by->queue] || is_over(old) ||
                   (t->actor->front && old->by->front && t->actor->queue == old->by->queue);
     int byte = same && !before ? conflict(mine, old) : -1;
     if (byte >= 0 && !raced) tell(text, cap, mine, old, byte);

@@ -23,7 +23,6 @@ int __wrap_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsig
 
 struct pair {
   db_device *dev, *other;
-  db_tensor *w[2], *m[2]; /* parameters and their momentum, one on each device */
 };
 
 /* There and back, beside a kernel that needs nothing from there. */
@@ -35,20 +34,6 @@ static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* A step of gradient descent with momentum through two devices. */
-static int train(void *ctx, db_tensor *const *in, db_tensor **out) {
-  struct pair *p = ctx;
-  db_tensor *t = db_to(db_mul(p->w[0], in[0]), p->other), *error = db_sub(db_mul(p->w[1], t), 1);
-  db_tensor *g[2] = {db_mul(db_to(db_mul(error, p->w[1]), p->dev), in[0]), db_mul(error, t)};
-  out[0] = db_sum(db_square(error));
-  out[1] = db_sum(g[0]);
-  for (int i = 0; i < 2; i++) {
-    db_assign(p->m[i], db_add(db_mul(p->m[i], 0.5), g[i]));
-    db_assign(p->w[i], db_sub(p->w[i], db_mul(p->m[i], 0.125)));
-  }
-  return db_realize(out[0], out[1], p->m[0], p->m[1], p->w[0], p->w[1]);
-}
-
 /* Calls without pause; 0, or what they or the end of their work returned. */
 static int run(const char *name, db_jit_fn *fn) {
   char second[64];
@@ -57,12 +42,6 @@ static int run(const char *name, db_jit_fn *fn) {
   db_jit *j = db_jit_new(fn, &p, 1, 2);
   int err = 0;
   recorded = 0;
-  for (int i = 0; i < 2; i++) {
-    db_device *dev = i ? p.other : p.dev;
-    p.w[i] = db_full(0.5, DB_F32, dev, 300);
-    p.m[i] = db_zeros(DB_F32, dev, 300);
-    OK(db_realize(p.w[i], p.m[i]));
-  }
   DB_SCOPE {
     db_tensor *in[1] = {db_full(2, DB_F32, p.dev, 300)}, *out[2];
     OK(db_realize(in[0]));
@@ -73,10 +52,6 @@ static int run(const char *name, db_jit_fn *fn) {
   if (err && (!strstr(db_error(), "data race: ") || !strstr(db_error(), "nothing orders the two")))
     fail_msg("%s without wait %d: %s", name, left_out, db_error());
   db_jit_free(j);
-  for (int i = 0; i < 2; i++) {
-    db_release(p.w[i]);
-    db_release(p.m[i]);
-  }
   db_close(p.other);
   db_close(p.dev);
   return err;
@@ -106,9 +81,8 @@ static void each_wait_is_needed(db_jit_fn *fn, int least) {
 }
 
 static void copies_between_devices(void **state) { each_wait_is_needed(across, 6); }
-static void a_training_step(void **state) { each_wait_is_needed(train, 8); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(copies_between_devices), cmocka_unit_test(a_training_step)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(copies_between_devices)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
