@@ -97,10 +97,22 @@ static void across_inputs(struct world *w, int i, db_tensor **in) {
   in[0] = db_from(((float[]){(float)i, 2.5f, -(float)i}), DB_F32, w->dev[0], 3);
 }
 
+/* Values in memory that take turns: what is saved has been planned. */
+static int stages(void *ctx, db_tensor *const *in, db_tensor **out) {
+  db_tensor *x = in[0];
+  for (int i = 0; i < 6; i++) {
+    x = db_add(db_flip(x, 0), i);
+    if (db_realize(x)) return -EIO;
+  }
+  out[0] = db_mul(x, 0.25);
+  return 0;
+}
+
 static const struct scenario scenarios[] = {{"train", 1, 2, 1, train, train_inputs},
                                             {"draws", 1, 0, 2, draws, no_inputs},
                                             {"various", 1, 2, 5, various, various_inputs},
-                                            {"across", 2, 1, 2, across, across_inputs}};
+                                            {"across", 2, 1, 2, across, across_inputs},
+                                            {"stages", 1, 1, 1, stages, across_inputs}};
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* Either process has the tensors that inputs are made of; the one that captures has the model, too. */
@@ -252,6 +264,7 @@ static void another_process_goes_on(void **state) {
     struct world w;
     world_new(&w, s, DEVICE_NAME, true);
     db_jit *j = capture(&w, s, path);
+    if (s->fn == stages) assert_true(j->program.unplanned > j->program.peak);
     float want[MOST_RESULTS], got[MOST_RESULTS];
     unsigned n = 0;
     OK(run_calls(&w, s, j, FIRST, LAST, want, &n));
@@ -380,6 +393,18 @@ static void lies_are_told(void **state) {
   world_new(&w, s, "CPU", true);
   db_jit_free(capture(&w, s, path));
   struct bytes b = contents(path);
+  char shown[8192], line[600];
+  snprintf(line, sizeof line, "%s jit %s", DOORBELL, path);
+  FILE *f = popen(line, "r");
+  assert_non_null(f);
+  shown[fread(shown, 1, sizeof shown - 1, f)] = 0;
+  assert_int_equal(pclose(f), 0);
+  assert_contains(shown, "variable n: 1 to 32\n");
+  assert_contains(shown, "input 0: f32 [n] on CPU\n");
+  assert_contains(shown, "output 4: f32 [0, 3] on CPU\n");
+  assert_contains(shown, "128 bytes  input 0\n");
+  assert_contains(shown, "found elsewhere, assigned\n");
+  assert_contains(shown, "with n\n");
   for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
     rewrite(other, b, lies[i].from, lies[i].to);
     db_jit *j = db_jit_load(other, NULL, 0);
