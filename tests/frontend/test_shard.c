@@ -454,7 +454,7 @@ static int doubles(void *ctx, db_tensor *const *in, db_tensor **out) {
 static void mistakes(void **state) {
   open_machine(&machines[0]);
   DB_SCOPE {
-    db_tensor *x = db_ones(DB_F32, gpus[0], 12, 5), *y = db_shard(x, gpus, 3, 0), *out[1];
+    db_tensor *x = db_ones(DB_F32, gpus[0], 12, 5), *y = db_shard(x, gpus, 3, 0), *out[2];
     assert_contains(db_poison(db_shard(x, gpus, 3, 2)), "there is no axis 2 in [12, 5]");
     assert_contains(db_poison(db_shard(x, gpus, 0, 0)), "0 devices");
     assert_contains(db_poison(db_add(x, y)), "move one with db_to or db_shard");
