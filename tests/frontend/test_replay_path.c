@@ -92,7 +92,7 @@ struct training {
 
 static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
-  db_tensor *x = in ? in[0] : NULL, *y = in ? in[1] : NULL;
+  db_tensor *x = mode == GIVEN ? in[0] : NULL, *y = mode == GIVEN ? in[1] : NULL;
   if (!x) {
     db_tensor *drawn = db_randint(0, IMAGES, DB_I32, t->home, BATCH);
     if (mode == SPLIT) drawn = db_shard(drawn, t->dev, 2, 0);
