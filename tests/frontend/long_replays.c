@@ -55,7 +55,7 @@ static void emulated(void **state) {
     char second[64];
     snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
     replay(DEVICE_NAME, DEVICE_NAME, 100000);
-    replay(DEVICE_NAME, second, 50000);
+    replay(DEVICE_NAME, second, 100000); /* half of them fill the smallest packets' ring */
   }
 }
 static int finish(void **state) { return db_shutdown(); }
