@@ -284,6 +284,7 @@ struct db_device {
   _Atomic int lost;       /* 0, or the error every later call returns */
   char lost_reason[1024]; /* written before */
   bool inherited;         /* of the process that forked this one: its hardware is not touched */
+  uint64_t looked_at;     /* by which look at others; of the registry's lock */
   db_device **members;    /* of a group (group.c), which has nothing else */
   unsigned nmembers;
 };
@@ -361,13 +362,15 @@ void hcq_device_drain(db_device *dev);
 /* A machine by its name ("CPU", "AMD", "EMU+AMD:gfx1100"), shared with open devices. */
 struct hcq_machine *hcq_machine_open(const char *name);
 void hcq_machine_release(struct hcq_machine *machine);
+/* Its open devices, under the registry's lock. */
+void hcq_machine_each(struct hcq_machine *machine, void (*each)(db_device *dev, void *ctx), void *ctx);
 /* Marks the device as lost for the first reason given; returns -EIO. What waits for it goes on and counts as failed. */
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -EIO with the reason as message. */
 int hcq_device_check(const db_device *dev);
 /* Again, for what was submitted since. */
 void hcq_device_release_waiters(db_device *lost);
-/* Looks whether other devices were lost, for which something submitted to this one may wait. */
+/* Looks whether other devices were lost, for which something submitted to this one may wait, be it by way of others. */
 void hcq_device_check_others(db_device *dev);
 /* Whether all queues of the process are to come to rest: then nothing may be submitted. */
 extern atomic_bool hcq_resting;

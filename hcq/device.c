@@ -133,6 +133,13 @@ void hcq_machine_release(struct hcq_machine *m) {
   pthread_mutex_unlock(&registry.lock);
 }
 
+void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *ctx), void *ctx) {
+  pthread_mutex_lock(&registry.lock);
+  for (db_device *dev = registry.devices; dev; dev = dev->next)
+    if (dev->machine == m) each(dev, ctx);
+  pthread_mutex_unlock(&registry.lock);
+}
+
 /* ---- open and close ---- */
 
 static void device_destroy(struct hcq_object *object) {
@@ -476,22 +483,33 @@ void hcq_device_release_waiters(db_device *lost) {
   pthread_mutex_unlock(&registry.lock);
 }
 
-void hcq_device_check_others(db_device *dev) {
-  pthread_mutex_lock(&registry.lock);
-  for (db_device *d = registry.devices; d; d = d->next) {
-    bool awaited = false;
-    pthread_mutex_lock(&dev->lock);
-    for (int i = 0; i < HCQ_RINGS; i++) {
-      const struct hcq_ring *ring = dev->rings[i];
-      for (unsigned k = 0; ring && k < ring->nforeign; k++)
-        awaited |= ring->foreign[k].dev == d && ring->foreign[k].value > hcq_signal_load(ring->timeline);
-    }
-    pthread_mutex_unlock(&dev->lock);
-    if (awaited && d != dev && !d->lost) {
-      const struct hcq_ring *any = d->rings[0];
-      d->ops->sleep(d, any->timeline, any->submitted, 0);
-    }
+static bool awaits(db_device *dev, const db_device *other) {
+  bool awaited = false;
+  pthread_mutex_lock(&dev->lock);
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    for (unsigned k = 0; ring && k < ring->nforeign; k++)
+      awaited |= ring->foreign[k].dev == other && ring->foreign[k].value > hcq_signal_load(ring->timeline);
   }
+  pthread_mutex_unlock(&dev->lock);
+  return awaited;
+}
+
+/* Registry locked. */
+static void look_at_awaited(db_device *dev, uint64_t look) {
+  dev->looked_at = look;
+  for (db_device *d = registry.devices; d; d = d->next) {
+    if (d->looked_at == look || d->lost || !awaits(dev, d)) continue;
+    const struct hcq_ring *any = d->rings[0];
+    d->ops->sleep(d, any->timeline, any->submitted, 0);
+    if (!d->lost) look_at_awaited(d, look);
+  }
+}
+
+void hcq_device_check_others(db_device *dev) {
+  static uint64_t looks; /* of the registry's lock */
+  pthread_mutex_lock(&registry.lock);
+  look_at_awaited(dev, ++looks);
   pthread_mutex_unlock(&registry.lock);
 }
 

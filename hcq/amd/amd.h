@@ -70,6 +70,8 @@ struct amd_queue {
   db_buffer *scratch; /* of its own: waves of two queues are given the same slots. Of the device's lock */
 };
 
+enum { AMD_REPORT_BYTES = 4096 }; /* of its beginning */
+
 struct amd_device {
   db_device base;
   struct kfd_process *kfd;
@@ -79,6 +81,7 @@ struct amd_device {
   void *doorbells;                    /* the mapped page, NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* ids; 0 when not made */
+  char report[AMD_REPORT_BYTES]; /* of the driver, on an earlier fault: as it was when the device was opened */
 
   atomic_uint cpu_mapped; /* device buffers that the host writes over the bus */
   atomic_bool hdp_dirty;  /* the host wrote device memory since the last submission */
@@ -108,6 +111,8 @@ int amd_reach(db_device *dev, db_buffer *buf);
 
 /* event.c */
 int amd_events_create(struct amd_device *dev);
+/* Before a device is opened: what its GPU told of up to now is another one's. */
+void amd_events_settle(struct amd_device *dev);
 void amd_events_destroy(struct amd_device *dev);
 void amd_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
 

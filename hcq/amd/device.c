@@ -93,6 +93,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   if ((err = acquire_vm(dev))) goto out;
   if ((err = read_apertures(dev))) goto out;
   if ((err = amd_clock_calibrate(dev))) goto out;
+  amd_events_settle(dev);
   if ((err = amd_events_create(dev))) goto out;
   if ((err = amd_queue_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
   err = amd_queue_create(&dev->base, DB_QUEUE_COPY, 0);

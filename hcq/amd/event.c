@@ -52,25 +52,33 @@ void amd_events_destroy(struct amd_device *dev) {
   }
 }
 
-/* ---- exceptions ---- */
+/* ---- exceptions ----
+ *
+ * The kernel tells all of a process's events of a kind of every GPU's exceptions, and keeps the last one only: who looks
+ * late may find another GPU's where its own was. So whoever finds one hands it to the device it tells of, and the others
+ * look whether their driver has something to report. */
 
-/* The line of the driver's report on the fault that tells what the machine saw; "" when there is none. Core dumps of
- * devices are text at this place (Linux amdgpu, amdgpu_dev_coredump.c). */
-static void read_report(struct amd_device *dev, char *buf, size_t cap) {
-  static const char key[] = "fault: ";
+/* The driver's report on a fault, "" when there is none. Core dumps of devices are text at this place (Linux amdgpu,
+ * amdgpu_dev_coredump.c). */
+static void read_report(const struct amd_device *dev, char text[AMD_REPORT_BYTES]) {
   char path[96];
-  buf[0] = 0;
   snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/devcoredump/data", dev->node->render_minor);
-  char text[4096];
-  if (dev->kfd->os->read_file(dev->kfd->os, path, text, sizeof text) <= 0) return;
-  char *line = text;
+  if (dev->kfd->os->read_file(dev->kfd->os, path, text, AMD_REPORT_BYTES) <= 0) text[0] = 0;
+}
+
+/* Its line that tells what the machine saw, "; ..." or "". */
+static void read_fault(struct amd_device *dev, char *buf, size_t cap) {
+  static const char key[] = "fault: ";
+  char text[AMD_REPORT_BYTES], *line = text;
+  buf[0] = 0;
+  read_report(dev, text);
   while (line && strncmp(line, key, sizeof key - 1) != 0) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
   if (line) snprintf(buf, cap, "; %.*s", (int)strcspn(line + sizeof key - 1, "\n"), line + sizeof key - 1);
 }
 
 static void memory_exception(struct amd_device *dev, const struct kfd_memory_exception *x) {
   char report[700];
-  read_report(dev, report, sizeof report);
+  read_fault(dev, report, sizeof report);
   const char *why = x->error_type == KFD_MEMORY_ERROR_SRAM_ECC ? "uncorrectable memory error (ECC)"
                     : x->error_type == KFD_MEMORY_ERROR_POISON ? "poisoned memory was read"
                     : x->error_type == KFD_MEMORY_ERROR_HANG   ? "GPU hang"
@@ -85,32 +93,71 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
 
 static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
   char report[700];
-  read_report(dev, report, sizeof report);
+  read_fault(dev, report, sizeof report);
   hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
                   x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
                   x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, report);
 }
 
+static void overwritten_exception(struct amd_device *dev) {
+  char now[AMD_REPORT_BYTES], report[700];
+  read_report(dev, now);
+  if (!now[0] || !strcmp(now, dev->report)) return;
+  read_fault(dev, report, sizeof report);
+  hcq_device_lost(
+      &dev->base,
+      "%s: a fault, which the driver reports after another GPU's exception took the place of its own; kernel "
+      "running or last run: %s%s",
+      dev->base.name, hcq_device_running(&dev->base).s, report);
+}
+
+enum { QUEUE, MEMORY, HW, EVENTS };
+
+static void hand_out(db_device *base, void *ctx) {
+  struct amd_device *dev = amd_device(base);
+  const struct kfd_event_state *states = ctx;
+  if (base->lost) return;
+  if (states[MEMORY].memory.gpu_id == dev->node->gpu_id)
+    memory_exception(dev, &states[MEMORY].memory);
+  else if (states[HW].hw.gpu_id == dev->node->gpu_id)
+    hw_exception(dev, &states[HW].hw);
+  else
+    overwritten_exception(dev);
+}
+
 /* ---- waiting ---- */
 
-void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
-  struct amd_device *dev = amd_device(base);
-  struct kfd_event_state states[3] = {
-      {.event_id = dev->queue_event},
-      {.event_id = dev->memory_event},
-      {.event_id = dev->hw_event},
+/* Waits for the events from `first` on. */
+static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
+  struct kfd_event_state states[EVENTS] = {
+      [QUEUE] = {.event_id = dev->queue_event},
+      [MEMORY] = {.event_id = dev->memory_event},
+      [HW] = {.event_id = dev->hw_event},
   };
   struct kfd_wait_events wait = {
-      .events_ptr = (uint64_t)(uintptr_t)states,
-      .num_events = 3,
-      .timeout = ns < 1000000 ? 1 : (uint32_t)(ns / 1000000),
+      .events_ptr = (uint64_t)(uintptr_t)&states[first],
+      .num_events = EVENTS - first,
+      .timeout = ms,
   };
   int err = kfd_ioctl(dev->kfd, KFD_WAIT_EVENTS, &wait);
   if (err || wait.wait_result == KFD_WAIT_FAIL) {
-    hcq_device_lost(base, "%s: waiting for events: %s", base->name, err ? strerror(-err) : "the kernel gave up");
+    hcq_device_lost(&dev->base, "%s: waiting for events: %s", dev->base.name,
+                    err ? strerror(-err) : "the kernel gave up");
     return;
   }
   /* The kernel fills in exceptions only; which GPU it was marks them as valid. */
-  if (states[1].memory.gpu_id == dev->node->gpu_id) memory_exception(dev, &states[1].memory);
-  if (states[2].hw.gpu_id == dev->node->gpu_id) hw_exception(dev, &states[2].hw);
+  if (!states[MEMORY].memory.gpu_id && !states[HW].hw.gpu_id) return;
+  hand_out(&dev->base, states); /* it may have left the registry */
+  hcq_machine_each(dev->base.machine, hand_out, states);
+}
+
+void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
+  wait_events(amd_device(base), QUEUE, ns < 1000000 ? 1 : (uint32_t)(ns / 1000000));
+}
+
+static void look(db_device *base, void *ctx) { wait_events(amd_device(base), MEMORY, 0); }
+
+void amd_events_settle(struct amd_device *dev) {
+  hcq_machine_each(dev->base.machine, look, NULL);
+  read_report(dev, dev->report);
 }

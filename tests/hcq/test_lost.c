@@ -2,7 +2,9 @@
  * the reason, the other device goes on, nothing stays behind. */
 #include "hcq/backend.h"
 #include "saxpy.h"
+#include "hcq/nv/rm_wire.h"
 #include <errno.h>
+#include <unistd.h>
 #include "tests/ok.h"
 
 enum { N = 256, BYTES = N * 4, SLOT_TIME = 1, SLOT_Y, GOOD_RUNS = 3 };
@@ -91,8 +93,10 @@ static void refused(const struct machine *m, struct half *h) {
   float data[N] = {0};
   assert_int_equal(db_buffer_read(h->y, 0, data, BYTES), -EIO);
   told("kernel running or last run: ");
-  assert_int_equal(db_recording_submit(h->r, NULL), -EIO);
-  assert_int_equal(db_recording_set_value(h->r, SLOT_TIME, 99), -EIO);
+  if (h->r) {
+    assert_int_equal(db_recording_submit(h->r, NULL), -EIO);
+    assert_int_equal(db_recording_set_value(h->r, SLOT_TIME, 99), -EIO);
+  }
   assert_int_equal(record_saxpy(m, h, 0), -EIO);
   assert_int_equal(db_queue_submit(h->q, NULL), -EIO);
   assert_null(db_alloc(h->dev, 4096, 0));
@@ -182,7 +186,147 @@ static void in_mid_replay(void **state) {
   }
 }
 
+/* ---- two before the host looks, and what others make of it ---- */
+
+enum bad { PAGE, CODE };
+
+/* Its end is no instruction that the machine knows. */
+static void spoil(const struct machine *m, uint8_t *image, size_t size) {
+  const uint32_t end = m == &machines[1] ? 0xbfb00000 /* s_endpgm */ : 0x0000794d /* EXIT */, unknown = 0xffffffff;
+  unsigned found = 0;
+  for (size_t at = 0; at + 4 <= size; at += 4)
+    if (!memcmp(image + at, &end, 4)) {
+      memcpy(image + at, &unknown, 4);
+      found++;
+    }
+  assert_true(found);
+}
+
+/* Until the driver tells of a fault, which is looked at past the queue layer. */
+static void await_report(const struct machine *m, db_device *dev) {
+  struct hcq_found found[8];
+  char path[96], text[4096];
+  unsigned index = db_device_index(dev);
+  struct os *os = db_device_os(dev);
+  assert_true(dev->ops->enumerate(dev->machine, found, 8) > (int)index);
+  uint32_t location = found[index].pci_location;
+  if (m == &machines[1])
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/devcoredump/data", 128 + index);
+  else
+    snprintf(path, sizeof path, RM_PROC_XID, found[index].pci_domain, location >> 8 & 0xff, location >> 3 & 0x1f);
+  uint64_t start = hcq_now_ns();
+  while (os->read_file(os, path, text, sizeof text) <= 0) {
+    if (hcq_now_ns() - start > 20 * SECOND) fail_msg("%s: nothing in %s", db_device_name(dev), path);
+    usleep(200);
+  }
+}
+
+static void fault(const struct machine *m, struct half *h, enum bad bad, uint64_t nowhere) {
+  uint64_t address = h->x->address;
+  if (bad == PAGE) h->x->address = nowhere;
+  OK(saxpy_record(m, h->q, h->saxpy, h->y, h->x, 1, 0, SAXPY_ITEMS));
+  h->x->address = address;
+  OK(db_queue_submit(h->q, &h->when));
+  await_report(m, h->dev);
+  usleep(500); /* then come its events */
+}
+
+static void three_open(struct half h[3], const struct machine *m, const void *const images[3], size_t size) {
+  char name[64];
+  const char *isa = strchr(m->name, ':') + 1;
+  snprintf(name, sizeof name, "%s,%s,%s", m->name, isa, isa);
+  struct machine three = *m;
+  three.name = name;
+  for (unsigned i = 0; i < 3; i++) half_open(&h[i], &three, i, images[i], size);
+}
+
+static void three_close(struct half h[3]) {
+  for (int i = 0; i < 3; i++) {
+    half_release(&h[i]);
+    db_close(h[i].dev);
+  }
+}
+
+/* Two of three GPUs, in either order. */
+static void lose_both(const struct machine *m, const enum bad bad[2], int first, const void *good, const void *spoiled,
+                      size_t size) {
+  static const uint64_t nowhere[2] = {0x1000, 0x5000};
+  struct half h[3] = {{0}};
+  three_open(h, m, (const void *[]){bad[0] == CODE ? spoiled : good, bad[1] == CODE ? spoiled : good, good}, size);
+  OK(record_saxpy(m, &h[2], 0));
+  OK(db_queue_submit(h[2].q, &h[2].when));
+  for (int i = 0; i < 2; i++) fault(m, &h[i], bad[i], nowhere[i]);
+  for (int n = 0; n < 2; n++) {
+    int i = n ? !first : first;
+    char own[64];
+    snprintf(own, sizeof own, "at 0x%llx", (unsigned long long)nowhere[i]);
+    assert_int_equal(wait_for(&h[i], 20 * SECOND), -EIO);
+    told(db_device_name(h[i].dev));
+    told(bad[i] == PAGE ? own : "llegal");
+    told("saxpy");
+    refused(m, &h[i]);
+  }
+  OK(wait_for(&h[2], 20 * SECOND));
+  expect(&h[2], 1);
+  assert_int_equal(h[2].dev->lost, 0);
+  three_close(h);
+}
+
+/* The one that is looked at waits for one that waits for the one that faults. */
+static void lose_far(const struct machine *m, const void *image, size_t size) {
+  struct half h[3] = {{0}};
+  three_open(h, m, (const void *[]){image, image, image}, size);
+  for (int i = 0; i < 2; i++) {
+    OK(db_queue_wait(h[i].q, h[i + 1].signal, 1));
+    OK(db_queue_signal(h[i].q, h[i].signal, 1));
+    OK(db_queue_submit(h[i].q, &h[i].when));
+  }
+  fault(m, &h[2], PAGE, 0x1000);
+  assert_int_equal(wait_for(&h[0], 20 * SECOND), -EIO);
+  told("which was lost: ");
+  told(db_device_name(h[2].dev));
+  for (int i = 0; i < 2; i++) assert_int_equal(h[i].dev->lost, 0);
+  three_close(h);
+}
+
+/* One that is opened while another has yet to look at what its GPU told of earlier. */
+static void lose_earlier(const struct machine *m, const void *image, size_t size) {
+  struct half h[3] = {{0}};
+  three_open(h, m, (const void *[]){image, image, image}, size);
+  fault(m, &h[1], PAGE, 0x1000);
+  assert_int_equal(wait_for(&h[1], 20 * SECOND), -EIO);
+  char name[64];
+  snprintf(name, sizeof name, "%s", db_device_name(h[1].dev));
+  half_release(&h[1]);
+  db_close(h[1].dev);
+  h[1] = (struct half){.dev = db_open(name)};
+  if (!h[1].dev) fail_msg("%s", db_error());
+  OK(relay_record(m, h[0].q, h[0].relay, h[0].flags)); /* so that there is something to wait for */
+  OK(db_queue_submit(h[0].q, &h[0].when));
+  assert_int_equal(wait_for(&h[0], SECOND / 20), -ETIMEDOUT);
+  assert_int_equal(h[1].dev->lost, 0);
+  ((volatile uint32_t *)db_buffer_host(h[0].flags))[0] = 1;
+  OK(wait_for(&h[0], 20 * SECOND));
+  three_close(h);
+}
+
+static void of_three(void **state) {
+  for (int m = 1; m < MACHINES; m++) {
+    size_t size = 0;
+    uint8_t *good = saxpy_image(&machines[m], &size), *spoiled = saxpy_image(&machines[m], &size);
+    spoil(&machines[m], spoiled, size);
+    for (int mix = 0; mix < 8; mix++) {
+      const enum bad bad[2] = {mix & 1 ? CODE : PAGE, mix & 2 ? CODE : PAGE};
+      lose_both(&machines[m], bad, mix >> 2, good, spoiled, size);
+    }
+    lose_far(&machines[m], good, size);
+    lose_earlier(&machines[m], good, size);
+    free(good);
+    free(spoiled);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(in_mid_replay)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_mid_replay), cmocka_unit_test(of_three)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
