@@ -1100,14 +1100,14 @@ void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
  * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes into the file as it is when
  * saved, and belongs to the loaded program, whose calls go on from there. The file is a .safetensors file that other readers
  * can read parameters from. A loaded program trusts the code in it as one trusts any program; the rest of the file is checked: one that is cut,
- * changed, or of another version or device is refused with what is wrong where. Not supported: inputs and outputs that lie on several devices as
- * one, and exchanges between processes. */
+ * changed, or of another version or device is refused with what is wrong where. Tensors that lie on several devices as one are in it as they lay: a loaded
+ * program takes and returns them on the group of the same of its devices, split as they were. Not supported: exchanges between processes. */
 
 /* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before anything is captured. */
 int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);
 /* devices: in the order that the file has them, or NULL and 0 for those it names. NULL: db_error() tells why. */
 db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n);
-/* A parameter of a loaded program, by its name: what calls read and write. It belongs to j; db_retain keeps it longer. NULL: there is none. */
+/* A parameter of a loaded program, by its name: what calls read and write, on several devices as it was when saved. It belongs to j; db_retain keeps it longer. NULL: there is none. */
 db_tensor *db_jit_param(const db_jit *j, const char *name);
 
 /* ---- watching ---- */

@@ -100,15 +100,35 @@ static int take_inputs(db_jit *j, db_tensor *const *in) {
   return err;
 }
 
+void jit_input_clear(struct captured_input *c) {
+  if (c->bound) slot_release(c->slot);
+  free(c->bound);
+  *c = (struct captured_input){0};
+}
+
+void jit_output_clear(struct captured_output *o) {
+  if (o->part) slot_release(o->slot);
+  free(o->part);
+  *o = (struct captured_output){0};
+}
+
+unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part) {
+  unsigned i = 0, n;
+  for (; place >= (n = j->in[i].bound ? slot_group(j->in[i].slot)->n : 1); i++) place -= n;
+  *part = place;
+  return i;
+}
+
 static int describe_inputs(db_jit *j, db_tensor *const *in) {
   int err = 0;
   for (unsigned i = 0; i < j->nin && !err; i++) {
     struct captured_input *c = &j->in[i];
-    free(c->bound);
+    jit_input_clear(c);
     *c = (struct captured_input){in[i]->dtype, in[i]->value->slot, in[i]->rank, {0}, NULL, SHARD_REPLICATED};
     memcpy(c->dim, in[i]->dim, in[i]->rank * sizeof *in[i]->dim);
     if (!in[i]->value->part) continue;
     c->bound = malloc((value_count(in[i]->value) + 1) * sizeof *c->bound);
+    if (c->bound) slot_retain(c->slot);
     err = c->bound ? value_sharding(in[i]->value, &c->axis, c->bound) : db_fail(-ENOMEM, "jit: out of memory");
   }
   return err;
@@ -212,11 +232,11 @@ void db_jit_free(db_jit *j) {
   db_tensor *dropped[NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = jit_forget(j, dropped);
+  for (unsigned i = 0; j->in && i < j->nin; i++) jit_input_clear(&j->in[i]);
+  for (unsigned i = 0; j->out && i < j->nout; i++) jit_output_clear(&j->out[i]);
   pthread_mutex_unlock(&rt.lock);
   while (n) db_release(dropped[--n]);
   jit_loaded_free(j->loaded);
-  for (unsigned i = 0; j->in && i < j->nin; i++) free(j->in[i].bound);
-  for (unsigned i = 0; j->out && i < j->nout; i++) free(j->out[i].part);
   free(j->in);
   free(j->out);
   free(j->given);

@@ -33,7 +33,7 @@ struct captured_output {
     int64_t id, first;
     struct uop *node;
   } nodes[2];
-  struct captured_output *part; /* on a group of devices: one for each, instead of a memory */
+  struct captured_output *part; /* on a group of devices, which is held: one for each, instead of a memory */
   int axis;
 };
 
@@ -42,8 +42,7 @@ struct captured_input {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
-  int64_t *
-      bound; /* split over a group along axis: as in struct sharded, of as many parts as it has devices; NULL elsewhere */
+  int64_t *bound; /* on a group, which is held: as in struct sharded, if it is split along axis; NULL elsewhere */
   int axis;
 };
 
@@ -92,6 +91,11 @@ int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
 void jit_leave_scope(db_jit *j, db_tensor *const *out);
 /* Drops what was captured, lock held; returns how many tensors the caller has to release without it. */
 unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]);
+/* What they were is dropped; lock held. */
+void jit_input_clear(struct captured_input *c);
+void jit_output_clear(struct captured_output *o);
+/* Which input, and which part of it, a place in inputs is. */
+unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
 /* Random numbers captured from now on are others than those of this stream. */
 void jit_stream_taken(uint32_t stream);
 

@@ -336,7 +336,7 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
     struct captured_output *o = &j->out[i];
     const db_tensor *t = out[i];
     const struct value *v = t->value;
-    free(o->part);
+    jit_output_clear(o);
     *o = (struct captured_output){.memory = UINT32_MAX, .dtype = t->dtype, .slot = v->slot, .rank = t->rank};
     memcpy(o->dim, t->dim, t->rank * sizeof *t->dim);
     for (unsigned k = 0; k < t->rank; k++) dim_each_var(t->dim[k], add_var, j);
@@ -351,6 +351,7 @@ static int describe_outputs(db_jit *j, db_tensor *const *out) {
     o->axis = (int)v->real->arg.i;
     struct captured_output *part = calloc(value_count(v), sizeof *part);
     if (!part) return db_fail(-ENOMEM, "jit: out of memory");
+    slot_retain(o->slot);
     for (unsigned k = 0; k < value_count(v) && !err; k++) {
       part[k] = *o;
       part[k].slot = v->part[k]->slot;

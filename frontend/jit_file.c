@@ -62,14 +62,45 @@ static bool add_terms(struct saving *s, const struct uop *u, struct jit_size *z)
   return add_factors(s, u, &z->term[z->nterms++]);
 }
 
-static int describe(struct saving *s, struct jit_shape *to, enum dtype t, unsigned slot, unsigned rank,
+/* What the file says of a tensor but for where its elements are. */
+static int describe(struct saving *s, struct jit_tensor *to, enum dtype t, unsigned slot, unsigned rank,
                     const int64_t *dim) {
-  if (slot_group(slot)) return db_fail(-ENOTSUP, "%s: not supported: inputs and outputs on several devices", s->path);
-  to->dtype = t, to->rank = rank, to->device = device_number(s, slot);
+  const struct shard_group *group = slot_group(slot);
+  to->dtype = t, to->rank = rank, to->axis = SHARD_REPLICATED, to->group = group != NULL;
+  to->nparts = group ? group->n : 1;
+  if (!(to->part = calloc(to->nparts, sizeof *to->part))) {
+    to->nparts = 0;
+    return no_memory(s->path);
+  }
+  for (unsigned i = 0; i < to->nparts; i++)
+    to->part[i] = (struct jit_part){.device = device_number(s, group ? group->device[i] : slot), .memory = UINT32_MAX};
   for (unsigned i = 0; i < rank; i++)
     if (!add_terms(s, dim_uop(dim[i]), &to->dim[i]))
       return db_fail(-ENOTSUP, "%s: not supported: a size of %s", s->path, dim_text(dim[i]).s);
   return 0;
+}
+
+static int describe_input(struct saving *s, unsigned i) {
+  const struct captured_input *c = &s->j->in[i];
+  struct jit_tensor *to = &s->f.in[i];
+  int err = describe(s, to, c->dtype, c->slot, c->rank, c->dim);
+  if (err || !to->group || c->axis < 0) return err;
+  to->axis = c->axis;
+  for (unsigned k = 0; k < to->nparts; k++) to->part[k].size = c->bound[k + 1] - c->bound[k];
+  return 0;
+}
+
+static int describe_output(struct saving *s, unsigned i) {
+  const struct captured_output *o = &s->j->out[i];
+  struct jit_tensor *to = &s->f.out[i];
+  int err = describe(s, to, o->dtype, o->slot, o->rank, o->dim);
+  if (to->group) to->axis = o->axis;
+  for (unsigned k = 0; k < to->nparts && !err; k++) {
+    const struct captured_output *part = to->group ? &o->part[k] : o;
+    to->part[k].memory = part->memory, to->part[k].first = part->offset;
+    if (to->axis >= 0) to->part[k].size = part->dim[to->axis];
+  }
+  return err;
 }
 
 static int save_shapes(struct saving *s) {
@@ -77,19 +108,13 @@ static int save_shapes(struct saving *s) {
   const db_jit *j = s->j;
   int err = 0;
   for (unsigned i = 0; i < j->program.nvars; i++) f->vars[f->nvars++] = (struct jit_file_var){j->var_names[i], 0, -1};
-  for (unsigned i = 0; i < j->nin && !err; i++)
-    err = describe(s, &f->in[i], j->in[i].dtype, j->in[i].slot, j->in[i].rank, j->in[i].dim);
-  f->nin = j->nin;
+  f->nin = j->nin, f->nout = j->nout;
+  for (unsigned i = 0; i < j->nin && !err; i++) err = describe_input(s, i);
   for (size_t i = 0; i < f->nvars && !err; i++)
     if (f->vars[i].max < 0)
       err = db_fail(-EINVAL, "%s: %s, which kernels take, is in the shape of no input", s->path, f->vars[i].name);
-  for (unsigned i = 0; i < j->nout && !err; i++) {
-    const struct captured_output *o = &j->out[i];
-    f->out[i].memory = o->memory, f->out[i].first = o->offset;
-    err = describe(s, &f->out[i].shape, o->dtype, o->slot, o->rank, o->dim);
-  }
-  f->nout = j->nout;
-  for (size_t i = 0; i < f->nin && !err; i++) jit_shape_most(f, &f->in[i], &f->in[i].most);
+  for (unsigned i = 0; i < j->nout && !err; i++) err = describe_output(s, i);
+  for (size_t i = 0; i < f->nin && !err; i++) jit_parts_most(f, &f->in[i]);
   return err;
 }
 
@@ -101,13 +126,15 @@ static int save_memories(struct saving *s) {
     struct storage *at = m->storage;
     int err = m->kind == OUTER ? jit_find_outer(m, &at) : 0;
     if (err) return err;
+    unsigned part = 0, input = m->kind == INPUT ? jit_input_of(s->j, m->input, &part) : 0;
     *to = (struct jit_file_memory){.kind = m->kind,
-                                   .input = m->input,
+                                   .input = input,
+                                   .part = part,
                                    .written = m->written,
                                    .output = m->output,
                                    .pinned = m->kind == OWNED && at && at->pinned};
     f->program.memories[f->program.nmemories++].slot = device_number(s, s->j->program.memories[i].slot);
-    to->bytes = m->kind == INPUT ? f->in[m->input].most : at ? at->size : 0;
+    to->bytes = m->kind == INPUT ? f->in[input].part[part].most : at ? at->size : 0;
     if (m->kind != OUTER) continue;
     void *bytes = malloc(to->bytes + 1);
     to->contents = bytes;
@@ -117,32 +144,50 @@ static int save_memories(struct saving *s) {
   return 0;
 }
 
+/* Where v, which is on one device, is among what the function found elsewhere. */
+static int save_param_part(struct saving *s, const char *name, const struct value *v, struct jit_part *p) {
+  const struct program *program = &s->f.program;
+  if (!v->storage || !value_is_contiguous(v, &p->first))
+    return db_fail(-EINVAL, "%s: parameter '%s' is not in memory in one piece", s->path, name);
+  for (p->memory = 0; p->memory < program->nmemories; p->memory++) {
+    const struct captured_memory *m = &s->j->memories[p->memory];
+    if (m->kind == OUTER && m->value->storage == v->storage) return 0;
+  }
+  p->memory = UINT32_MAX;
+  return p->most ? db_fail(-EINVAL, "%s: parameter '%s' is nothing that the captured function uses", s->path, name) : 0;
+}
+
+static int save_param(struct saving *s, const db_tensor *t, struct jit_tensor *p) {
+  const struct value *v = t ? t->value : NULL;
+  if (!v || !v->real || dims_symbolic(t->rank, t->dim))
+    return db_fail(-EINVAL, "%s: parameter '%s' is not in memory in one piece", s->path, p->name);
+  s->f.nparams++;
+  int err = describe(s, p, t->dtype, v->slot, t->rank, t->dim);
+  if (err) return err;
+  if (v->part) p->axis = (int)v->real->arg.i;
+  for (unsigned i = 0; i < p->nparts && p->axis >= 0; i++)
+    p->part[i].size = v->part[i]->real->shape->dim[p->axis]->arg.i;
+  jit_parts_most(&s->f, p);
+  for (unsigned i = 0; i < p->nparts && !err; i++)
+    err = save_param_part(s, p->name, v->part ? v->part[i] : v, &p->part[i]);
+  return err;
+}
+
 static int save_params(struct saving *s, const struct db_named *params, unsigned n) {
   struct jit_file *f = &s->f;
   for (unsigned i = 0; i < n; i++) {
     const char *name = params[i].name;
     const db_tensor *t = params[i].tensor;
-    struct jit_file_param *p = &f->params[i];
+    struct jit_tensor *p = &f->params[i];
     if (!name || !*name || *name == '.' || strlen(name) > 200 || !strcmp(name, "__metadata__"))
       return db_fail(-EINVAL, "%s: parameter %u: '%s' is no name; 1 to 200 bytes are, the first not a dot", s->path, i,
                      name ? name : "");
     for (unsigned k = 0; k < i; k++)
       if (!strcmp(f->params[k].name, name))
         return db_fail(-EINVAL, "%s: two parameters have the name '%s'", s->path, name);
-    if (!t || !t->value || !t->value->storage || dims_symbolic(t->rank, t->dim) ||
-        !value_is_contiguous(t->value, &p->first))
-      return db_fail(-EINVAL, "%s: parameter '%s' is not in memory in one piece", s->path, name);
-    for (p->memory = 0; p->memory < f->program.nmemories; p->memory++) {
-      const struct captured_memory *m = &s->j->memories[p->memory];
-      if (m->kind == OUTER && m->value->storage == t->value->storage) break;
-    }
-    if (p->memory == f->program.nmemories)
-      return db_fail(-EINVAL, "%s: parameter '%s' is nothing that the captured function uses", s->path, name);
     p->name = name;
-    f->nparams++;
-    int err = describe(s, &p->shape, t->dtype, t->value->slot, t->rank, t->dim);
+    int err = save_param(s, t, p);
     if (err) return err;
-    jit_shape_most(f, &p->shape, &p->shape.most);
   }
   return 0;
 }
@@ -330,25 +375,58 @@ static int64_t dim_of_size(const struct jit_file *f, const struct jit_size *s) {
   return sum;
 }
 
+/* The slot of a tensor's device or, with a reference, of its group. */
+static int slot_of_tensor(const struct jit_loaded *l, const struct jit_tensor *t, const char *path) {
+  db_device *devices[SLOTS];
+  if (!t->group) return l->slot[t->part->device];
+  for (unsigned i = 0; i < t->nparts; i++) devices[i] = slot_device((unsigned)l->slot[t->part[i].device]);
+  int slot = slot_of_devices(devices, t->nparts);
+  return slot < 0 ? db_fail(slot, "%s: a tensor on several devices: %s", path, db_error()) : slot;
+}
+
+static int take_input(struct captured_input *to, const struct jit_tensor *t, int slot, const int64_t *dim) {
+  *to = (struct captured_input){.dtype = t->dtype, .slot = (uint8_t)slot, .rank = t->rank, .axis = t->axis};
+  memcpy(to->dim, dim, sizeof to->dim);
+  if (!t->group) return 0;
+  if (!(to->bound = calloc(t->nparts + 1, sizeof *to->bound))) return -ENOMEM;
+  for (unsigned i = 0; i < t->nparts; i++) to->bound[i + 1] = to->bound[i] + t->part[i].size;
+  return 0;
+}
+
+static int take_output(struct captured_output *to, const struct jit_loaded *l, const struct jit_tensor *t, int slot,
+                       const int64_t *dim) {
+  *to = (struct captured_output){t->part->memory, t->part->first, t->dtype, (uint8_t)slot, t->rank, {0}};
+  to->axis = t->axis;
+  to->sized = dims_symbolic(t->rank, dim);
+  memcpy(to->dim, dim, sizeof to->dim);
+  if (!t->group) return 0;
+  struct captured_output *part = calloc(t->nparts, sizeof *part);
+  if (!part) return -ENOMEM;
+  for (unsigned i = 0; i < t->nparts; i++) {
+    const struct jit_part *p = &t->part[i];
+    part[i] = *to;
+    part[i].memory = p->memory, part[i].offset = p->first, part[i].slot = (uint8_t)l->slot[p->device];
+    if (t->axis >= 0) part[i].dim[t->axis] = p->size;
+  }
+  to->part = part;
+  return 0;
+}
+
 static int take_shapes(db_jit *j, const char *path) {
   const struct jit_file *f = &j->loaded->file;
   for (unsigned i = 0; i < j->nin + j->nout; i++) {
     bool is_in = i < j->nin;
-    const struct jit_shape *s = is_in ? &f->in[i] : &f->out[i - j->nin].shape;
+    const struct jit_tensor *s = is_in ? &f->in[i] : &f->out[i - j->nin];
     int64_t dim[MAX_RANK] = {0};
     for (unsigned k = 0; k < s->rank; k++) {
       dim[k] = dim_of_size(f, &s->dim[k]);
       if (!dim_is_symbolic(dim[k]) && dim[k] < 0) return no_memory(path);
     }
-    uint8_t slot = (uint8_t)j->loaded->slot[s->device];
-    if (is_in) {
-      j->in[i] = (struct captured_input){.dtype = s->dtype, .slot = slot, .rank = s->rank};
-      memcpy(j->in[i].dim, dim, sizeof j->in[i].dim);
-    } else {
-      const struct jit_file_output *o = &f->out[i - j->nin];
-      struct captured_output *to = &j->out[i - j->nin];
-      *to = (struct captured_output){o->memory, o->first, s->dtype, slot, s->rank, {0}};
-      memcpy(to->dim, dim, sizeof to->dim);
+    int slot = slot_of_tensor(j->loaded, s, path);
+    if (slot < 0) return slot;
+    if (is_in ? take_input(&j->in[i], s, slot, dim) : take_output(&j->out[i - j->nin], j->loaded, s, slot, dim)) {
+      if (s->group) slot_release((unsigned)slot);
+      return no_memory(path);
     }
   }
   return 0;
@@ -398,9 +476,12 @@ static int take_memories(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     const struct jit_file_memory *from = &f->memories[i];
     struct captured_memory *m = &j->memories[i];
-    *m = (struct captured_memory){
-        .kind = from->kind, .input = from->input, .written = from->written, .output = from->output};
-    if (m->kind == INPUT) continue;
+    *m = (struct captured_memory){.kind = from->kind, .written = from->written, .output = from->output};
+    if (m->kind == INPUT) {
+      m->input = from->part;
+      for (unsigned k = 0; k < from->input; k++) m->input += f->in[k].nparts;
+      continue;
+    }
     m->storage =
         (from->pinned ? storage_new_pinned : storage_new)(j->program.memories[i].slot, rt.next_buffer++, from->bytes);
     if (!m->storage) return -ENOMEM;
@@ -410,18 +491,40 @@ static int take_memories(db_jit *j) {
   return 0;
 }
 
-/* A tensor over a memory, which the scope owns. */
-static db_tensor *tensor_over(db_jit *j, uint32_t memory, int64_t first, enum dtype t, unsigned rank,
-                              const int64_t *dim) {
-  struct storage *s = j->memories[memory].storage;
-  struct call c;
-  if (!call_begin(&c, "jit_load", __FILE__, __LINE__, 0, NULL)) return c.result;
-  c.slot = s->slot;
-  s->refs++;
-  return call_end_storage(&c, s, first, t, rank, dim);
+/* A value over a memory, which the memory stands for unless it has a value and the new one is less of it. */
+static struct value *value_over_memory(db_jit *j, uint32_t memory, int64_t first, enum dtype t, unsigned rank,
+                                       const int64_t *dim) {
+  struct captured_memory *m = &j->memories[memory];
+  m->storage->refs++;
+  struct value *v = value_of_storage(m->storage, storage_node(m->storage, first, t, rank, dim));
+  if (!v || (m->value && !value_is_whole_memory(v))) return v;
+  value_retain(v);
+  value_release(m->value);
+  m->value = v;
+  return v;
 }
 
-/* Tensors that have names, and for the rest of what was found elsewhere one that stands for it. */
+static struct value *part_value(db_jit *j, const struct jit_tensor *t, const struct jit_part *p, const int64_t *whole) {
+  int64_t dim[MAX_RANK];
+  memcpy(dim, whole, t->rank * sizeof *dim);
+  if (t->axis >= 0) dim[t->axis] = p->size;
+  if (p->memory != UINT32_MAX) return value_over_memory(j, p->memory, p->first, t->dtype, t->rank, dim);
+  struct storage *s = storage_new((unsigned)j->loaded->slot[p->device], rt.next_buffer++, 0);
+  return s ? value_of_storage(s, storage_node(s, 0, t->dtype, t->rank, dim)) : NULL;
+}
+
+static struct value *values_of_parts(db_jit *j, const struct jit_tensor *t, unsigned slot, const int64_t *dim) {
+  struct value *whole = NULL;
+  unsigned n = t->nparts, made = 0;
+  struct value **part = object_new(n * sizeof *part);
+  while (part && made < n && (part[made] = part_value(j, t, &t->part[made], dim))) made++;
+  if (part && made == n) whole = value_of_parts(slot, t->axis, part);
+  while (!whole && made) value_release(part[--made]);
+  if (!whole) object_free(part, n * sizeof *part);
+  return whole;
+}
+
+/* Tensors that have names, and for the rest of what was found elsewhere a value that stands for it. */
 static int take_params(db_jit *j, const char *path) {
   struct jit_loaded *l = j->loaded;
   const struct jit_file *f = &l->file;
@@ -429,37 +532,32 @@ static int take_params(db_jit *j, const char *path) {
   l->params = calloc(f->nparams + 1, sizeof(db_tensor *));
   if (!l->params) return no_memory(path);
   db_scope_begin();
+  pthread_mutex_lock(&rt.lock);
   for (size_t i = 0; i < f->nparams && !err; i++) {
-    const struct jit_file_param *p = &f->params[i];
-    int64_t dim[MAX_RANK];
-    for (unsigned k = 0; k < p->shape.rank; k++) dim[k] = p->shape.dim[k].nterms ? p->shape.dim[k].term[0].factor : 0;
-    db_tensor *t = tensor_over(j, p->memory, p->first, p->shape.dtype, p->shape.rank, dim);
-    if (db_poison(t)) {
-      err = db_fail(-ENOMEM, "%s: %s: %s", path, p->name, db_poison(t));
+    const struct jit_tensor *p = &f->params[i];
+    int64_t dim[MAX_RANK] = {0};
+    for (unsigned k = 0; k < p->rank; k++) jit_size_is_number(&p->dim[k], &dim[k]);
+    int slot = slot_of_tensor(l, p, path);
+    if (slot < 0) {
+      err = slot;
       break;
     }
-    l->params[i] = db_retain(t);
-    struct captured_memory *m = &j->memories[p->memory];
-    if (m->value && !value_is_whole_memory(t->value)) continue;
-    pthread_mutex_lock(&rt.lock);
-    value_retain(t->value);
-    value_release(m->value);
-    m->value = t->value;
-    pthread_mutex_unlock(&rt.lock);
+    struct value *v = p->group ? values_of_parts(j, p, (unsigned)slot, dim) : part_value(j, p, p->part, dim);
+    if (p->group) slot_release((unsigned)slot); /* the value holds it */
+    db_tensor *t = tensor_of_value(v, p->dtype, p->rank, dim);
+    if (t)
+      t->refs++, l->params[i] = t;
+    else
+      err = db_fail(-ENOMEM, "%s: no memory for parameter %s", path, p->name);
   }
   for (unsigned i = 0; i < j->program.nmemories && !err; i++) {
     struct captured_memory *m = &j->memories[i];
     if (m->kind != OUTER || m->value) continue;
-    db_tensor *t = tensor_over(j, i, 0, DT_U8, 1, (int64_t[]){(int64_t)m->storage->size});
-    if (db_poison(t)) {
-      err = db_fail(-ENOMEM, "%s: %s", path, db_poison(t));
-      break;
-    }
-    pthread_mutex_lock(&rt.lock);
-    value_retain(t->value);
-    m->value = t->value;
-    pthread_mutex_unlock(&rt.lock);
+    struct value *v = value_over_memory(j, i, 0, DT_U8, 1, (int64_t[]){(int64_t)m->storage->size});
+    if (!v) err = no_memory(path);
+    value_release(v); /* the memory holds it */
   }
+  pthread_mutex_unlock(&rt.lock);
   db_scope_end();
   return err;
 }

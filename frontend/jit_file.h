@@ -9,7 +9,7 @@
 #include "files.h"
 #include "jit.h"
 
-enum { JIT_FILE_VERSION = 1, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
+enum { JIT_FILE_VERSION = 2, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
 extern const char jit_file_format[];
 extern const char *const jit_file_kinds[3]; /* enum memory_kind */
 
@@ -22,12 +22,22 @@ struct jit_size {
     uint32_t var[JIT_FACTORS];
   } term[JIT_TERMS];
 };
-struct jit_shape {
+/* A tensor that goes in, comes out, or has a name. */
+struct jit_tensor {
+  const char *name; /* NULL but for parameters */
   enum dtype dtype;
-  uint8_t device;
   unsigned rank;
   struct jit_size dim[MAX_RANK];
-  uint64_t most; /* bytes, whatever the variables are */
+  bool group;      /* on several devices as one */
+  int axis;        /* that it is split along there, a size that is a number; SHARD_REPLICATED: each has all of it */
+  unsigned nparts; /* 1 on one device */
+  struct jit_part {
+    uint8_t device;
+    int64_t size;    /* along the axis */
+    uint64_t most;   /* bytes, whatever the variables are */
+    uint32_t memory; /* of outputs and parameters; UINT32_MAX: none, there are no elements */
+    int64_t first;   /* element of the memory */
+  } *part;
 };
 
 struct jit_file {
@@ -40,23 +50,12 @@ struct jit_file {
   } *vars;
   struct jit_file_memory { /* beside program.memories */
     enum memory_kind kind;
-    unsigned input;
+    unsigned input, part; /* INPUT: of which, and which of its parts */
     bool written, output, pinned;
     uint64_t bytes;
     const void *contents; /* OUTER */
   } *memories;
-  struct jit_shape *in;
-  struct jit_file_output {
-    uint32_t memory; /* UINT32_MAX: none, it has no elements */
-    int64_t first;   /* element of the memory */
-    struct jit_shape shape;
-  } *out;
-  struct jit_file_param { /* a tensor in an OUTER memory that has a name */
-    const char *name;
-    uint32_t memory;
-    int64_t first;
-    struct jit_shape shape;
-  } *params;
+  struct jit_tensor *in, *out, *params; /* params are in OUTER memories */
   struct kernel *kernels;
   struct program program; /* commands and what they name; slots are devices, there are no buffers and programs */
   size_t ndevices, nvars, nin, nout, nparams, nkernels;
@@ -71,6 +70,8 @@ void jit_file_free(struct jit_file *f);
 void jit_file_print(const struct jit_file *f, FILE *to); /* jit_print.c */
 /* jit_write.c: 0, or a negative errno and a message. */
 int jit_file_write(const struct jit_file *f, const char *path);
-/* Bytes of a shape at the largest; false: more than there can be, or a size that may be negative. */
-bool jit_shape_most(const struct jit_file *f, const struct jit_shape *s, uint64_t *bytes);
+/* How many bytes each part has at the largest; false: more than there can be, or a size that may be negative. */
+bool jit_parts_most(const struct jit_file *f, struct jit_tensor *t);
+/* A size without variables; false: it has some. */
+bool jit_size_is_number(const struct jit_size *s, int64_t *n);
 #endif

@@ -13,14 +13,19 @@ enum { MOST_DEVICES = SLOTS, MOST_NAME = 256, MOST_ITEMS = 1 << 26 };
 const char jit_file_format[] = "doorbell captured program";
 const char *const jit_file_kinds[3] = {[OWNED] = "own", [INPUT] = "input", [OUTER] = "state"};
 
+static void free_tensors(struct jit_tensor *t, size_t n) {
+  for (size_t i = 0; i < n; i++) free(t[i].part);
+  free(t);
+}
+
 void jit_file_free(struct jit_file *f) {
   for (size_t i = 0; i < f->nkernels; i++) free((void *)f->kernels[i].params);
   free(f->devices);
   free(f->vars);
   free(f->memories);
-  free(f->in);
-  free(f->out);
-  free(f->params);
+  free_tensors(f->in, f->nin);
+  free_tensors(f->out, f->nout);
+  free_tensors(f->params, f->nparams);
   free(f->kernels);
   free(f->program.memories);
   free(f->program.accesses);
@@ -44,15 +49,31 @@ static bool product_most(const struct jit_file *f, const struct jit_term *t, int
   return !__builtin_add_overflow(*least, a, least) && !__builtin_add_overflow(*most, b, most);
 }
 
-bool jit_shape_most(const struct jit_file *f, const struct jit_shape *s, uint64_t *bytes) {
-  *bytes = dtype_info[s->dtype].size;
-  for (unsigned i = 0; i < s->rank; i++) {
+static bool add_axis(uint64_t *bytes, uint64_t size) {
+  return !__builtin_mul_overflow(*bytes, size, bytes) && *bytes <= MOST_BYTES;
+}
+
+/* The bytes of the tensor's elements, of size ones along the axis that it is split along, if it is. */
+static bool bytes_most(const struct jit_file *f, const struct jit_tensor *t, int64_t size, uint64_t *bytes) {
+  *bytes = dtype_info[t->dtype].size;
+  for (unsigned i = 0; i < t->rank; i++) {
     int64_t least = 0, most = 0;
-    for (unsigned k = 0; k < s->dim[i].nterms; k++)
-      if (!product_most(f, &s->dim[i].term[k], &least, &most)) return false;
-    if (least < 0 || __builtin_mul_overflow(*bytes, (uint64_t)most, bytes) || *bytes > MOST_BYTES) return false;
+    for (unsigned k = 0; k < t->dim[i].nterms; k++)
+      if (!product_most(f, &t->dim[i].term[k], &least, &most)) return false;
+    if (least < 0 || !add_axis(bytes, (int)i == t->axis ? (uint64_t)size : (uint64_t)most)) return false;
   }
   return true;
+}
+
+bool jit_parts_most(const struct jit_file *f, struct jit_tensor *t) {
+  for (unsigned i = 0; i < t->nparts; i++)
+    if (!bytes_most(f, t, t->part[i].size, &t->part[i].most)) return false;
+  return true;
+}
+
+bool jit_size_is_number(const struct jit_size *s, int64_t *n) {
+  *n = s->nterms ? s->term[0].factor : 0;
+  return s->nterms < 2 && (!s->nterms || !s->term[0].nvars);
 }
 
 /* ---- reading ---- */
@@ -162,26 +183,6 @@ static bool read_size(struct reader *r, const json_t *v, struct jit_size *s) {
   return true;
 }
 
-static bool get_shape(struct reader *r, const json_t *in, struct jit_shape *s) {
-  const json_t *shape = json_object_get(in, "shape");
-  const char *dtype;
-  uint64_t device;
-  if (!get_text(r, in, "dtype", MOST_NAME, &dtype) || !get_place(r, in, "device", r->f->ndevices, &device))
-    return false;
-  s->device = (uint8_t)device;
-  s->dtype = DT_VOID;
-  for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
-    if (!strcmp(dtype, dtype_info[t].name)) s->dtype = (enum dtype)t;
-  if (s->dtype == DT_VOID) return refuse(r, "not supported: elements of type '%s'", dtype);
-  if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
-    return refuse(r, "shape is no list of at most %d sizes", MAX_RANK);
-  s->rank = (unsigned)json_array_size(shape);
-  for (unsigned i = 0; i < s->rank; i++)
-    if (!read_size(r, json_array_get(shape, i), &s->dim[i])) return false;
-  if (!jit_shape_most(r->f, s, &s->most)) return refuse(r, "a size may be negative, or there are too many elements");
-  return true;
-}
-
 static const struct safetensor *tensor_of(const struct jit_file *f, const char *name) {
   for (size_t i = 0; i < f->tensors.n; i++)
     if (!strcmp(f->tensors.tensor[i].name, name)) return &f->tensors.tensor[i];
@@ -225,19 +226,155 @@ static bool read_vars(struct reader *r, const json_t *in) {
   return true;
 }
 
+/* ---- reading: tensors ---- */
+
+/* Whether a part lies within its memory. */
+static bool check_within(struct reader *r, const struct jit_tensor *t, const struct jit_part *p) {
+  const struct jit_file_memory *m = &r->f->memories[p->memory];
+  uint64_t begin = (uint64_t)p->first * dtype_info[t->dtype].size; /* first is less than 2^48 */
+  if (begin > m->bytes || p->most > m->bytes - begin)
+    return refuse(r, "%llu bytes from %llu on in memory %u of %llu", (unsigned long long)p->most,
+                  (unsigned long long)begin, p->memory, (unsigned long long)m->bytes);
+  if (p->device != r->f->program.memories[p->memory].slot) return refuse(r, "it is not on the device of its memory");
+  return true;
+}
+
+/* Where a part of an output or of a parameter is. */
+static bool read_part_memory(struct reader *r, const json_t *v, const struct jit_tensor *t, struct jit_part *p) {
+  const struct jit_file *f = r->f;
+  uint64_t memory, first;
+  if (!json_object_get(v, "memory")) return !p->most || refuse(r, "it has elements, but no memory");
+  if (!get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first))
+    return false;
+  p->memory = (uint32_t)memory, p->first = (int64_t)first;
+  const struct jit_file_memory *m = &f->memories[memory];
+  if (!check_within(r, t, p)) return false;
+  if (t->name && m->kind != OUTER) return refuse(r, "memory %llu has no contents", (unsigned long long)memory);
+  if (!t->name && m->kind == OWNED && !m->output)
+    return refuse(r, "memory %llu is not one for outputs", (unsigned long long)memory);
+  return true;
+}
+
+static bool read_part(struct reader *r, const json_t *v, const struct jit_tensor *t, struct jit_part *p) {
+  uint64_t device, size = 0;
+  if (!get_place(r, v, "device", r->f->ndevices, &device)) return false;
+  if (t->axis >= 0 && !get_number(r, v, "size", MOST_BYTES, &size)) return false;
+  *p = (struct jit_part){.device = (uint8_t)device, .size = (int64_t)size, .memory = UINT32_MAX};
+  return true;
+}
+
+/* Parts on several devices: each there once, and their sizes along the axis are the tensor's. */
+static bool read_parts(struct reader *r, const json_t *list, struct jit_tensor *t) {
+  uint64_t on = 0;
+  int64_t sum = 0, size = 0;
+  for (unsigned i = 0; i < t->nparts; i++) {
+    struct jit_part *p = &t->part[i];
+    if (!read_part(r, json_array_get(list, i), t, p)) return false;
+    if (on >> p->device & 1) return refuse(r, "two parts are on device %u", p->device);
+    on |= UINT64_C(1) << p->device;
+    sum += p->size; /* at most SLOTS times 2^48 */
+  }
+  if (t->axis >= 0 && !jit_size_is_number(&t->dim[t->axis], &size))
+    return refuse(r, "it is split along axis %d, of symbolic size", t->axis);
+  if (sum != size)
+    return refuse(r, "parts of %lld elements along axis %d, of %lld", (long long)sum, t->axis, (long long)size);
+  return true;
+}
+
+static bool read_layout(struct reader *r, const json_t *v, struct jit_tensor *t) {
+  const json_t *parts = json_object_get(v, "parts"), *axis = json_object_get(v, "axis");
+  uint64_t n;
+  t->group = parts != NULL;
+  t->axis = SHARD_REPLICATED;
+  if (t->group && !json_is_null(axis)) {
+    if (!t->rank || !read_number(r, axis, "axis", t->rank - 1, &n))
+      return refuse(r, "axis is neither null nor one of %u", t->rank);
+    t->axis = (int)n;
+  }
+  if (t->group && (!json_array_size(parts) || json_array_size(parts) > r->f->ndevices))
+    return refuse(r, "parts is no list of 1 to %zu", r->f->ndevices);
+  n = t->group ? json_array_size(parts) : 1;
+  if (!(t->part = calloc(n, sizeof *t->part))) return refuse(r, "out of memory for parts");
+  t->nparts = (unsigned)n;
+  if (t->group ? !read_parts(r, parts, t) : !read_part(r, v, t, t->part)) return false;
+  if (!jit_parts_most(r->f, t)) return refuse(r, "a size may be negative, or there are too many elements");
+  return true;
+}
+
+static bool read_tensor(struct reader *r, const json_t *v, struct jit_tensor *t) {
+  const json_t *shape = json_object_get(v, "shape");
+  const char *dtype;
+  if (!get_text(r, v, "dtype", MOST_NAME, &dtype)) return false;
+  t->dtype = DT_VOID;
+  for (db_dtype k = DB_BOOL; k <= DB_F8E5M2; k++)
+    if (!strcmp(dtype, dtype_info[k].name)) t->dtype = (enum dtype)k;
+  if (t->dtype == DT_VOID) return refuse(r, "not supported: elements of type '%s'", dtype);
+  if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
+    return refuse(r, "shape is no list of at most %d sizes", MAX_RANK);
+  t->rank = (unsigned)json_array_size(shape);
+  for (unsigned i = 0; i < t->rank; i++)
+    if (!read_size(r, json_array_get(shape, i), &t->dim[i])) return false;
+  return read_layout(r, v, t);
+}
+
+/* The same of an output or parameter, with the memory of each part. */
+static bool read_placed(struct reader *r, const json_t *v, struct jit_tensor *t) {
+  char where[sizeof r->place];
+  if (!read_tensor(r, v, t)) return false;
+  memcpy(where, r->place, sizeof where);
+  for (unsigned i = 0; i < t->nparts; i++) {
+    if (t->group) at(r, "%.60s.parts[%u]", where, i);
+    if (!read_part_memory(r, t->group ? json_array_get(json_object_get(v, "parts"), i) : v, t, &t->part[i]))
+      return false;
+  }
+  return true;
+}
+
 static bool read_inputs(struct reader *r, const json_t *in) {
   struct jit_file *f = r->f;
   const json_t *list = get_list(r, in, "inputs", UINT16_MAX, sizeof *f->in, &f->in, &f->nin);
   for (size_t i = 0; list && i < f->nin; i++) {
     at(r, "inputs[%zu]", i);
-    if (!get_shape(r, json_array_get(list, i), &f->in[i])) return false;
+    if (!read_tensor(r, json_array_get(list, i), &f->in[i])) return false;
   }
   return list != NULL;
 }
 
+static bool read_outputs(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "outputs", UINT16_MAX, sizeof *f->out, &f->out, &f->nout);
+  for (size_t i = 0; list && i < f->nout; i++) {
+    at(r, "outputs[%zu]", i);
+    struct jit_tensor *t = &f->out[i];
+    int64_t size;
+    if (!read_placed(r, json_array_get(list, i), t)) return false;
+    for (unsigned k = 0; k < t->rank && t->group; k++)
+      if (!jit_size_is_number(&t->dim[k], &size)) return refuse(r, "it is on several devices, of symbolic size");
+  }
+  return list != NULL;
+}
+
+static bool read_params(struct reader *r, const json_t *in) {
+  struct jit_file *f = r->f;
+  const json_t *list = get_list(r, in, "parameters", MOST_ITEMS, sizeof *f->params, &f->params, &f->nparams);
+  for (size_t i = 0; list && i < f->nparams; i++) {
+    struct jit_tensor *p = &f->params[i];
+    int64_t size;
+    at(r, "parameters[%zu]", i);
+    if (!get_text(r, json_array_get(list, i), "name", MOST_NAME, &p->name) ||
+        !read_placed(r, json_array_get(list, i), p))
+      return false;
+    for (unsigned k = 0; k < p->rank; k++)
+      if (!jit_size_is_number(&p->dim[k], &size)) return refuse(r, "a parameter has a symbolic size");
+  }
+  return list != NULL;
+}
+
+/* ---- reading: memories, kernels and commands ---- */
+
 static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memory *m, struct program_memory *p) {
   const char *kind, *name;
-  uint64_t device, input;
+  uint64_t device, input, part = 0;
   if (!get_text(r, v, "kind", MOST_NAME, &kind) || !get_place(r, v, "device", r->f->ndevices, &device) ||
       !get_number(r, v, "bytes", MOST_BYTES, &m->bytes) || !get_bool(r, v, "written", &m->written))
     return false;
@@ -249,7 +386,10 @@ static bool read_memory(struct reader *r, const json_t *v, struct jit_file_memor
   if (m->kind == INPUT) {
     if (!get_place(r, v, "input", r->f->nin, &input)) return false;
     m->input = (unsigned)input;
-    if (m->bytes > r->f->in[input].most || p->slot != r->f->in[input].device)
+    const struct jit_tensor *t = &r->f->in[input];
+    if (t->group && !get_place(r, v, "part", t->nparts, &part)) return false;
+    m->part = (unsigned)part;
+    if (m->bytes > t->part[part].most || p->slot != t->part[part].device)
       return refuse(r, "it is not where input %u is, or larger", m->input);
   }
   if (m->kind == OWNED && (!get_bool(r, v, "output", &m->output) || !get_bool(r, v, "pinned", &m->pinned)))
@@ -278,60 +418,6 @@ static bool read_memories(struct reader *r, const json_t *in) {
     if (!read_memory(r, json_array_get(list, i), &f->memories[i], &f->program.memories[i])) return false;
   }
   return true;
-}
-
-/* Whether a tensor that begins at an element of a memory lies within it. */
-static bool check_within(struct reader *r, uint32_t memory, int64_t first, const struct jit_shape *s) {
-  const struct jit_file_memory *m = &r->f->memories[memory];
-  uint64_t begin = (uint64_t)first * dtype_info[s->dtype].size; /* first is less than 2^48 */
-  if (begin > m->bytes || s->most > m->bytes - begin)
-    return refuse(r, "%llu bytes from %llu on in memory %u of %llu", (unsigned long long)s->most,
-                  (unsigned long long)begin, memory, (unsigned long long)m->bytes);
-  if (s->device != r->f->program.memories[memory].slot) return refuse(r, "it is not on the device of its memory");
-  return true;
-}
-
-static bool read_outputs(struct reader *r, const json_t *in) {
-  struct jit_file *f = r->f;
-  const json_t *list = get_list(r, in, "outputs", UINT16_MAX, sizeof *f->out, &f->out, &f->nout);
-  for (size_t i = 0; list && i < f->nout; i++) {
-    const json_t *v = json_array_get(list, i);
-    struct jit_file_output *o = &f->out[i];
-    uint64_t memory = UINT32_MAX, first = 0;
-    at(r, "outputs[%zu]", i);
-    if (!get_shape(r, v, &o->shape)) return false;
-    if (json_object_get(v, "memory")) {
-      if (!get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first) ||
-          !check_within(r, (uint32_t)memory, (int64_t)first, &o->shape))
-        return false;
-      if (f->memories[memory].kind == OWNED && !f->memories[memory].output)
-        return refuse(r, "memory %llu is not one for outputs", (unsigned long long)memory);
-    } else if (o->shape.most)
-      return refuse(r, "it has elements, but no memory");
-    o->memory = (uint32_t)memory, o->first = (int64_t)first;
-  }
-  return list != NULL;
-}
-
-static bool read_params(struct reader *r, const json_t *in) {
-  struct jit_file *f = r->f;
-  const json_t *list = get_list(r, in, "parameters", MOST_ITEMS, sizeof *f->params, &f->params, &f->nparams);
-  for (size_t i = 0; list && i < f->nparams; i++) {
-    const json_t *v = json_array_get(list, i);
-    struct jit_file_param *p = &f->params[i];
-    uint64_t memory, first;
-    at(r, "parameters[%zu]", i);
-    if (!get_text(r, v, "name", MOST_NAME, &p->name) || !get_shape(r, v, &p->shape) ||
-        !get_place(r, v, "memory", f->program.nmemories, &memory) || !get_number(r, v, "first", MOST_BYTES, &first) ||
-        !check_within(r, (uint32_t)memory, (int64_t)first, &p->shape))
-      return false;
-    if (f->memories[memory].kind != OUTER) return refuse(r, "memory %llu has no contents", (unsigned long long)memory);
-    for (unsigned k = 0; k < p->shape.rank; k++)
-      if (p->shape.dim[k].nterms > 1 || (p->shape.dim[k].nterms && p->shape.dim[k].term[0].nvars))
-        return refuse(r, "a parameter has a symbolic size");
-    p->memory = (uint32_t)memory, p->first = (int64_t)first;
-  }
-  return list != NULL;
 }
 
 static bool read_dims(struct reader *r, const json_t *in, const char *key, uint32_t out[3]) {

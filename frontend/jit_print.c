@@ -2,9 +2,12 @@
 #include "jit_file.h"
 #include <inttypes.h>
 
-static void describe(char *what, size_t cap, enum memory_kind kind, unsigned input, bool written, bool output,
+/* part: of an input on several devices, else negative. */
+static void describe(char *what, size_t cap, enum memory_kind kind, unsigned input, int part, bool written, bool output,
                      bool pinned) {
-  if (kind == INPUT)
+  if (kind == INPUT && part >= 0)
+    snprintf(what, cap, "input %u, part %d", input, part);
+  else if (kind == INPUT)
     snprintf(what, cap, "input %u", input);
   else
     snprintf(what, cap, "%s%s%s%s", kind == OUTER ? "found elsewhere" : "its own", output ? ", output" : "",
@@ -22,7 +25,9 @@ static uint64_t jit_memory(const void *ctx, unsigned i, char *what, size_t cap) 
   const struct storage *s = m->kind == INPUT ? j->inputs[m->input]->storage : m->storage;
   *what = 0;
   if (!s) return 0;
-  describe(what, cap, m->kind, m->input, m->written, m->output, m->kind == OWNED && s->pinned);
+  unsigned part = 0, input = m->kind == INPUT ? jit_input_of(j, m->input, &part) : 0;
+  bool in_parts = m->kind == INPUT && j->in[input].bound;
+  describe(what, cap, m->kind, input, in_parts ? (int)part : -1, m->written, m->output, m->kind == OWNED && s->pinned);
   return s->size;
 }
 
@@ -44,9 +49,11 @@ static uint64_t file_memory(const void *ctx, unsigned i, char *what, size_t cap)
   const struct jit_file_memory *m = &f->memories[i];
   *what = 0;
   if (!m->bytes && m->kind == OWNED) return 0;
-  describe(what, cap, m->kind, m->input, m->written, m->output, m->pinned);
+  bool in_parts = m->kind == INPUT && f->in[m->input].group;
+  describe(what, cap, m->kind, m->input, in_parts ? (int)m->part : -1, m->written, m->output, m->pinned);
   for (size_t k = 0; k < f->nparams; k++)
-    if (f->params[k].memory == i) snprintf(what, cap, "%s", f->params[k].name);
+    for (unsigned part = 0; part < f->params[k].nparts; part++)
+      if (f->params[k].part[part].memory == i) snprintf(what, cap, "%s", f->params[k].name);
   return m->bytes;
 }
 
@@ -60,14 +67,23 @@ static void print_size(const struct jit_file *f, const struct jit_size *s, FILE 
   }
 }
 
-static void print_shape(const struct jit_file *f, const char *what, size_t number, const struct jit_shape *s,
-                        FILE *to) {
-  fprintf(to, "%s %zu: %s [", what, number, dtype_info[s->dtype].name);
-  for (unsigned i = 0; i < s->rank; i++) {
+static void print_tensor(const struct jit_file *f, const char *what, size_t number, const struct jit_tensor *t,
+                         FILE *to) {
+  fprintf(to, "%s %zu: %s [", what, number, dtype_info[t->dtype].name);
+  for (unsigned i = 0; i < t->rank; i++) {
     if (i) fputs(", ", to);
-    print_size(f, &s->dim[i], to);
+    print_size(f, &t->dim[i], to);
   }
-  fprintf(to, "] on %s\n", f->devices[s->device].name);
+  fputs("] on ", to);
+  for (unsigned i = 0; i < t->nparts; i++) {
+    fprintf(to, "%s%s", i ? ", " : "", f->devices[t->part[i].device].name);
+    if (t->axis >= 0) fprintf(to, " (%" PRId64 ")", t->part[i].size);
+  }
+  if (t->axis >= 0)
+    fprintf(to, ", split along axis %d", t->axis);
+  else if (t->group)
+    fputs(", all of it on each", to);
+  fputc('\n', to);
 }
 
 void jit_file_print(const struct jit_file *f, FILE *to) {
@@ -76,11 +92,11 @@ void jit_file_print(const struct jit_file *f, FILE *to) {
             *f->devices[i].features ? " with " : "", f->devices[i].features);
   for (size_t i = 0; i < f->nvars; i++)
     fprintf(to, "variable %s: %" PRId64 " to %" PRId64 "\n", f->vars[i].name, f->vars[i].min, f->vars[i].max);
-  for (size_t i = 0; i < f->nin; i++) print_shape(f, "input", i, &f->in[i], to);
-  for (size_t i = 0; i < f->nout; i++) print_shape(f, "output", i, &f->out[i].shape, to);
+  for (size_t i = 0; i < f->nin; i++) print_tensor(f, "input", i, &f->in[i], to);
+  for (size_t i = 0; i < f->nout; i++) print_tensor(f, "output", i, &f->out[i], to);
   for (size_t i = 0; i < f->nparams; i++) {
     fprintf(to, "%s is ", f->params[i].name);
-    print_shape(f, "parameter", i, &f->params[i].shape, to);
+    print_tensor(f, "parameter", i, &f->params[i], to);
   }
   for (size_t i = 0; i < f->nkernels; i++) {
     const struct kernel *k = &f->kernels[i];

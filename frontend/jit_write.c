@@ -19,20 +19,42 @@ static json_t *size_json(const struct jit_size *s) {
   return sum;
 }
 
-static json_t *shape_json(const struct jit_shape *s) {
-  json_t *shape = json_array();
-  for (unsigned i = 0; i < s->rank; i++) json_array_append_new(shape, size_json(&s->dim[i]));
-  return json_pack("{s:s, s:i, s:o}", "dtype", dtype_info[s->dtype].name, "device", (int)s->device, "shape", shape);
+static void add_part(json_t *to, const struct jit_tensor *t, const struct jit_part *p) {
+  json_object_set_new(to, "device", json_integer(p->device));
+  if (t->axis >= 0) json_object_set_new(to, "size", json_integer(p->size));
+  if (p->memory == UINT32_MAX) return;
+  json_object_set_new(to, "memory", json_integer(p->memory));
+  json_object_set_new(to, "first", json_integer(p->first));
 }
 
-/* The parameter that is all of a memory, or NULL. */
-static const struct jit_file_param *whole(const struct jit_file *f, size_t memory) {
-  for (size_t i = 0; i < f->nparams; i++)
-    if (f->params[i].memory == memory && f->params[i].shape.most == f->memories[memory].bytes) return &f->params[i];
+static json_t *tensor_json(const struct jit_tensor *t) {
+  json_t *v = json_object(), *shape = json_array(), *parts = t->group ? json_array() : NULL;
+  for (unsigned i = 0; i < t->rank; i++) json_array_append_new(shape, size_json(&t->dim[i]));
+  json_object_set_new(v, "dtype", json_string(dtype_info[t->dtype].name));
+  if (!t->group) add_part(v, t, t->part);
+  json_object_set_new(v, "shape", shape);
+  if (t->name) json_object_set_new(v, "name", json_string(t->name));
+  if (!t->group) return v;
+  for (unsigned i = 0; i < t->nparts; i++) {
+    json_t *part = json_object();
+    add_part(part, t, &t->part[i]);
+    json_array_append_new(parts, part);
+  }
+  json_object_set_new(v, "axis", t->axis < 0 ? json_null() : json_integer(t->axis));
+  json_object_set_new(v, "parts", parts);
+  return v;
+}
+
+/* The parameter that is all of a memory, or NULL: of one that each device has, the first. */
+static const struct jit_tensor *whole(const struct jit_file *f, size_t memory) {
+  for (size_t i = 0; i < f->nparams; i++) {
+    const struct jit_tensor *t = &f->params[i];
+    if (t->axis < 0 && t->part->memory == memory && t->part->most == f->memories[memory].bytes) return t;
+  }
   return NULL;
 }
 static const char *contents_name(const struct jit_file *f, size_t memory, char *own, size_t cap) {
-  const struct jit_file_param *p = whole(f, memory);
+  const struct jit_tensor *p = whole(f, memory);
   snprintf(own, cap, ".memory.%zu", memory);
   return p ? p->name : own;
 }
@@ -43,25 +65,10 @@ static json_t *memory_json(const struct jit_file *f, size_t i) {
   json_t *v = json_pack("{s:s, s:i, s:I, s:b}", "kind", jit_file_kinds[m->kind], "device",
                         (int)f->program.memories[i].slot, "bytes", (json_int_t)m->bytes, "written", (int)m->written);
   if (m->kind == INPUT) json_object_set_new(v, "input", json_integer(m->input));
+  if (m->kind == INPUT && f->in[m->input].group) json_object_set_new(v, "part", json_integer(m->part));
   if (m->kind == OWNED) json_object_set_new(v, "output", json_boolean(m->output));
   if (m->kind == OWNED) json_object_set_new(v, "pinned", json_boolean(m->pinned));
   if (m->kind == OUTER) json_object_set_new(v, "contents", json_string(contents_name(f, i, own, sizeof own)));
-  return v;
-}
-
-static json_t *output_json(const struct jit_file_output *o) {
-  json_t *v = shape_json(&o->shape);
-  if (o->memory == UINT32_MAX) return v;
-  json_object_set_new(v, "memory", json_integer(o->memory));
-  json_object_set_new(v, "first", json_integer(o->first));
-  return v;
-}
-
-static json_t *param_json(const struct jit_file_param *p) {
-  json_t *v = shape_json(&p->shape);
-  json_object_set_new(v, "name", json_string(p->name));
-  json_object_set_new(v, "memory", json_integer(p->memory));
-  json_object_set_new(v, "first", json_integer(p->first));
   return v;
 }
 
@@ -115,10 +122,10 @@ static char *program_text(const struct jit_file *f) {
   for (size_t i = 0; i < f->nvars; i++)
     ADD(1, json_pack("{s:s, s:I, s:I}", "name", f->vars[i].name, "min", (json_int_t)f->vars[i].min, "max",
                      (json_int_t)f->vars[i].max));
-  for (size_t i = 0; i < f->nin; i++) ADD(2, shape_json(&f->in[i]));
+  for (size_t i = 0; i < f->nin; i++) ADD(2, tensor_json(&f->in[i]));
   for (size_t i = 0; i < f->program.nmemories; i++) ADD(3, memory_json(f, i));
-  for (size_t i = 0; i < f->nout; i++) ADD(4, output_json(&f->out[i]));
-  for (size_t i = 0; i < f->nparams; i++) ADD(5, param_json(&f->params[i]));
+  for (size_t i = 0; i < f->nout; i++) ADD(4, tensor_json(&f->out[i]));
+  for (size_t i = 0; i < f->nparams; i++) ADD(5, tensor_json(&f->params[i]));
   for (size_t i = 0; i < f->nkernels; i++) {
     snprintf(image, sizeof image, ".kernel.%zu", i);
     ADD(6, kernel_json(&f->kernels[i], image));
@@ -144,14 +151,13 @@ static int by_alignment(const void *a, const void *b) {
   return x != y ? (x > y ? -1 : 1) : strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
 
-static bool add_tensor(struct safetensors *s, const char *name, const struct jit_file_param *like, const void *data,
+static bool add_tensor(struct safetensors *s, const char *name, const struct jit_tensor *like, const void *data,
                        size_t bytes) {
   struct safetensor *t = &s->tensor[s->n];
   *t = (struct safetensor){strdup(name), DB_U8, 1, {(int64_t)bytes}, data, bytes};
   if (like) {
-    t->dtype = (db_dtype)like->shape.dtype, t->rank = like->shape.rank;
-    for (unsigned i = 0; i < t->rank; i++)
-      t->dim[i] = like->shape.dim[i].nterms ? like->shape.dim[i].term[0].factor : 0;
+    t->dtype = (db_dtype)like->dtype, t->rank = like->rank;
+    for (unsigned i = 0; i < t->rank; i++) jit_size_is_number(&like->dim[i], &t->dim[i]);
   }
   s->n += t->name != NULL;
   return t->name != NULL;

@@ -1,5 +1,6 @@
 /* Any bytes as a file of a captured program, its checksum made right, and any text as the program in one: no crash, and whatever is accepted names
- * only what is there. */
+ * only what is there. Of the seeds, across and various are what `test_jit_file --seeds FOLDER` writes; text is the program of various, and
+ * text_group was written by hand, both naming .memory.0 and .kernel.0 as parse's second file has them. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -9,11 +10,20 @@ static void check(bool holds) {
   if (!holds) abort();
 }
 
-static void check_shape(const struct jit_file *f, const struct jit_shape *s) {
-  check(s->device < f->ndevices && s->rank <= MAX_RANK);
-  for (unsigned i = 0; i < s->rank; i++)
-    for (unsigned t = 0; t < s->dim[i].nterms; t++)
-      for (unsigned k = 0; k < s->dim[i].term[t].nvars; k++) check(s->dim[i].term[t].var[k] < f->nvars);
+static void check_tensor(const struct jit_file *f, const struct jit_tensor *t) {
+  check(t->rank <= MAX_RANK && t->nparts && t->nparts <= f->ndevices && t->axis < (int)t->rank);
+  check(t->group || (t->nparts == 1 && t->axis < 0));
+  for (unsigned i = 0; i < t->rank; i++)
+    for (unsigned k = 0; k < t->dim[i].nterms; k++)
+      for (unsigned v = 0; v < t->dim[i].term[k].nvars; v++) check(t->dim[i].term[k].var[v] < f->nvars);
+  int64_t sum = 0, size;
+  for (unsigned i = 0; i < t->nparts; i++) {
+    const struct jit_part *p = &t->part[i];
+    check(p->device < f->ndevices && p->size >= 0);
+    check(p->memory == UINT32_MAX || (p->memory < f->program.nmemories && p->most <= f->memories[p->memory].bytes));
+    sum += p->size;
+  }
+  check(t->axis < 0 || (jit_size_is_number(&t->dim[t->axis], &size) && size == sum));
 }
 
 static uint64_t read_all(const uint8_t *p, size_t n) {
@@ -25,17 +35,15 @@ static uint64_t read_all(const uint8_t *p, size_t n) {
 static void check_file(const struct jit_file *f) {
   const struct program *p = &f->program;
   uint64_t sum = 0;
-  for (size_t i = 0; i < f->nin; i++) check_shape(f, &f->in[i]);
-  for (size_t i = 0; i < f->nout; i++) {
-    check_shape(f, &f->out[i].shape);
-    check(f->out[i].memory == UINT32_MAX || f->out[i].memory < p->nmemories);
-  }
+  for (size_t i = 0; i < f->nin; i++) check_tensor(f, &f->in[i]);
+  for (size_t i = 0; i < f->nout; i++) check_tensor(f, &f->out[i]);
   for (size_t i = 0; i < f->nparams; i++) {
-    check_shape(f, &f->params[i].shape);
-    check(f->params[i].memory < p->nmemories && *f->params[i].name != 127);
+    check_tensor(f, &f->params[i]);
+    check(*f->params[i].name != 127);
   }
   for (unsigned i = 0; i < p->nmemories; i++) {
     check(p->memories[i].slot < f->ndevices && (f->memories[i].kind != INPUT || f->memories[i].input < f->nin));
+    check(f->memories[i].kind != INPUT || f->memories[i].part < f->in[f->memories[i].input].nparts);
     if (f->memories[i].kind == OUTER) sum += read_all(f->memories[i].contents, f->memories[i].bytes);
   }
   for (size_t i = 0; i < f->nkernels; i++) sum += read_all(f->kernels[i].image, f->kernels[i].image_size);
