@@ -327,6 +327,7 @@ static bool read_placed(struct reader *r, const json_t *v, struct jit_tensor *t)
     if (!read_part_memory(r, t->group ? json_array_get(json_object_get(v, "parts"), i) : v, t, &t->part[i]))
       return false;
   }
+  memcpy(r->place, where, sizeof where);
   return true;
 }
 
@@ -340,16 +341,27 @@ static bool read_inputs(struct reader *r, const json_t *in) {
   return list != NULL;
 }
 
+/* Calls give each variable in the sizes of what they return a value; on several devices there are none. */
+static bool check_output_sizes(struct reader *r, const struct jit_tensor *t) {
+  const struct jit_file *f = r->f;
+  int64_t size;
+  for (unsigned i = 0; i < t->rank; i++) {
+    const struct jit_size *s = &t->dim[i];
+    if (t->group && !jit_size_is_number(s, &size)) return refuse(r, "it is on several devices, of symbolic size");
+    for (unsigned k = 0; k < s->nterms; k++)
+      for (unsigned v = 0; v < s->term[k].nvars; v++)
+        if (s->term[k].var[v] >= f->program.nvars)
+          return refuse(r, "a size has %s, which the program does not take", f->vars[s->term[k].var[v]].name);
+  }
+  return true;
+}
+
 static bool read_outputs(struct reader *r, const json_t *in) {
   struct jit_file *f = r->f;
   const json_t *list = get_list(r, in, "outputs", UINT16_MAX, sizeof *f->out, &f->out, &f->nout);
   for (size_t i = 0; list && i < f->nout; i++) {
     at(r, "outputs[%zu]", i);
-    struct jit_tensor *t = &f->out[i];
-    int64_t size;
-    if (!read_placed(r, json_array_get(list, i), t)) return false;
-    for (unsigned k = 0; k < t->rank && t->group; k++)
-      if (!jit_size_is_number(&t->dim[k], &size)) return refuse(r, "it is on several devices, of symbolic size");
+    if (!read_placed(r, json_array_get(list, i), &f->out[i]) || !check_output_sizes(r, &f->out[i])) return false;
   }
   return list != NULL;
 }
