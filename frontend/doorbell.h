@@ -1100,8 +1100,11 @@ void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
  * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes into the file as it is when
  * saved, and belongs to the loaded program, whose calls go on from there. The file is a .safetensors file that other readers
  * can read parameters from. A loaded program trusts the code in it as one trusts any program; the rest of the file is checked: one that is cut,
- * changed, or of another version or device is refused with what is wrong where. Tensors that lie on several devices as one are in it as they lay: a loaded
- * program takes and returns them on the group of the same of its devices, split as they were. Not supported: exchanges between processes. */
+ * changed, or of another version or device is refused with what is wrong where.
+ *
+ * Tensors that lie on several devices as one are in it as they lay: a loaded program takes and returns them on the group of the same of its
+ * devices, split as they were. Other readers find parameters that each device has, once, and of those that are split the parts, as
+ * ".memory.N". Not supported: exchanges between processes. */
 
 /* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before anything is captured. */
 int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);

@@ -521,6 +521,21 @@ static void groups_in_files(void **state) {
   assert_contains(shown, "input 2: f32 [3] on CPU, CPU:1, all of it on each\n");
   assert_contains(shown, "output 1: f32 [7, 3] on CPU (3), CPU:1 (4), split along axis 0\n");
   assert_contains(shown, "input 0, part 1\n");
+  struct bytes b = contents(path); /* other readers find what each device has, once */
+  struct safetensors found;
+  char err[256];
+  unsigned whole = 0;
+  if (safetensors_parse(b.p, b.n, &found, err, sizeof err)) fail_msg("%s", err);
+  for (size_t i = 0; i < found.n; i++)
+    if (*found.tensor[i].name != '.') {
+      whole++;
+      const db_tensor *t = db_params_find(w.params, found.tensor[i].name)->tensor;
+      assert_int_equal(found.tensor[i].rank, t->rank);
+      assert_memory_equal(found.tensor[i].dim, t->dim, t->rank * sizeof *t->dim);
+    }
+  assert_int_equal(whole, 4);
+  safetensors_free(&found);
+  free(b.p);
   tell(path, lies_of_groups, sizeof lies_of_groups / sizeof *lies_of_groups);
 
   assert_null(db_jit_load(path, (db_device *[]){w.dev[0], w.dev[0]}, 2));
