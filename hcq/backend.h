@@ -368,7 +368,7 @@ void hcq_machine_each(struct hcq_machine *machine, void (*each)(db_device *dev, 
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 0, or -EIO with the reason as message. */
 int hcq_device_check(const db_device *dev);
-/* Again, for what was submitted since. */
+/* Again, for what was submitted since, and over what its other queues stored since. */
 void hcq_device_release_waiters(db_device *lost);
 /* Looks whether other devices were lost, for which something submitted to this one may wait, be it by way of others. */
 void hcq_device_check_others(db_device *dev);

@@ -253,9 +253,11 @@ void hcq_device_drain(db_device *dev) {
   }
   if (db_device_synchronize(dev, stuck ? DRAIN_STUCK_NS : DRAIN_TIMEOUT_NS)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
-    if (hcq_device_halt(dev))
+    if (hcq_device_halt(dev)) {
+      hcq_device_release_waiters(dev); /* for good, now that nothing of it runs */
       for (int i = 0; i < HCQ_RINGS; i++)
         if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
+    }
   }
   hcq_release(&dev->object);
 }
@@ -499,7 +501,11 @@ static bool awaits(db_device *dev, const db_device *other) {
 static void look_at_awaited(db_device *dev, uint64_t look) {
   dev->looked_at = look;
   for (db_device *d = registry.devices; d; d = d->next) {
-    if (d->looked_at == look || d->lost || !awaits(dev, d)) continue;
+    if (d->looked_at == look || !awaits(dev, d)) continue;
+    if (d->lost) { /* what still runs of it may have stored into its signals since */
+      hcq_device_release_waiters(d);
+      continue;
+    }
     const struct hcq_ring *any = d->rings[0];
     d->ops->sleep(d, any->timeline, any->submitted, 0);
     if (!d->lost) look_at_awaited(d, look);

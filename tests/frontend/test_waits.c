@@ -2,6 +2,7 @@
  * their dependencies ask for the devices tell of a data race, in whatever order the queues go. */
 #include "support.h"
 #include "tests/ok.h"
+#include "../../frontend/nn.h"
 #include "../../hcq/hcq.h"
 
 /* ---- leaving a wait out: the linker gives program.c this one instead ---- */
@@ -21,8 +22,11 @@ int __wrap_db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsig
 
 /* ---- programs ---- */
 
+enum { BATCH = 10, IN = 30, HIDDEN = 20 };
 struct pair {
   db_device *dev, *other;
+  db_tensor *w[2]; /* on either */
+  db_optim *adam;
 };
 
 /* There and back, beside a kernel that needs nothing from there. */
@@ -34,16 +38,42 @@ static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
+static db_tensor *weights(db_device *dev, int n, int m) {
+  return db_retain(db_div(db_reshape(db_arange(0, n * m, 1, DB_F32, dev), n, m), n * m));
+}
+
+/* Training of two layers, one a device: forward, backward and Adam. */
+static int make_layers(struct pair *p) {
+  DB_SCOPE {
+    p->w[0] = weights(p->dev, IN, HIDDEN);
+    p->w[1] = weights(p->other, HIDDEN, 2);
+  }
+  return (p->adam = db_adam(p->w, 2, .lr = 0.1)) ? 0 : -1;
+}
+
+static int trains(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct pair *p = ctx;
+  db_tensor *h = db_relu(db_matmul(in[0], p->w[0]));
+  db_tensor *loss = db_mean(db_square(db_sub(db_matmul(db_to(h, p->other), p->w[1]), 1)));
+  out[0] = loss;
+  out[1] = h;
+  int err = db_backward(loss);
+  if (!err) err = db_optim_step(p->adam, loss, h);
+  db_optim_zero_grad(p->adam);
+  return err;
+}
+
 /* Calls without pause; 0, or what they or the end of their work returned. */
 static int run(const char *name, db_jit_fn *fn) {
   char second[64];
   snprintf(second, sizeof second, "%s:1", name);
-  struct pair p = {open_device(name), open_device(second)};
+  struct pair p = {.dev = open_device(name), .other = open_device(second)};
+  if (fn == trains) OK(make_layers(&p));
   db_jit *j = db_jit_new(fn, &p, 1, 2);
   int err = 0;
   recorded = 0;
   DB_SCOPE {
-    db_tensor *in[1] = {db_full(2, DB_F32, p.dev, 300)}, *out[2];
+    db_tensor *in[1] = {db_full(2, DB_F32, p.dev, BATCH, IN)}, *out[2];
     OK(db_realize(in[0]));
     for (int i = 0; i < CALLS && !err; i++) err = db_jit_call(j, in, out);
     if (!err) err = db_device_synchronize(p.dev, 60 * SECOND);
@@ -52,6 +82,8 @@ static int run(const char *name, db_jit_fn *fn) {
   if (err && (!strstr(db_error(), "data race: ") || !strstr(db_error(), "nothing orders the two")))
     fail_msg("%s without wait %d: %s", name, left_out, db_error());
   db_jit_free(j);
+  db_optim_free(p.adam);
+  for (int i = 0; i < 2; i++) db_release(p.w[i]);
   db_close(p.other);
   db_close(p.dev);
   return err;
@@ -59,8 +91,8 @@ static int run(const char *name, db_jit_fn *fn) {
 
 /* 1 is where a run starts and the highest value where it ends: those waits order it with what else the devices do, and
  * here some are implied by others. */
-static void each_wait_is_needed(db_jit_fn *fn, int least) {
-  FOR_EMULATED_GPU for (int order = 1; order <= 2; order++) {
+static void each_wait_is_needed(db_jit_fn *fn, int least, int orders) {
+  FOR_EMULATED_GPU for (int order = 1; order <= orders; order++) {
     uint64_t values[WAITS_MAX], end = 0;
     setenv("EMU_STRICT", order == 1 ? "1" : "2", 1);
     left_out = -1;
@@ -80,9 +112,10 @@ static void each_wait_is_needed(db_jit_fn *fn, int least) {
   }
 }
 
-static void copies_between_devices(void **state) { each_wait_is_needed(across, 6); }
+static void copies_between_devices(void **state) { each_wait_is_needed(across, 6, 2); }
+static void a_training_step(void **state) { each_wait_is_needed(trains, 8, 1); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(copies_between_devices)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(copies_between_devices), cmocka_unit_test(a_training_step)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -289,6 +289,38 @@ static void lose_far(const struct machine *m, const void *image, size_t size) {
   three_close(h);
 }
 
+/* What stops is its copy queue: a kernel on it ends behind that, and what follows stores less than others wait for. */
+static void lose_in_part(const struct machine *m, const void *image, size_t size) {
+  struct half h[3] = {{0}};
+  three_open(h, m, (const void *[]){image, image, image}, size);
+  for (int i = 0; i < 2; i++) OK(relay_record(m, h[i].q, h[i].relay, h[i].flags));
+  OK(db_queue_wait(h[0].q, h[1].signal, 5));
+  OK(db_queue_signal(h[1].q, h[1].signal, 1));
+  for (int i = 0; i < 2; i++) OK(db_queue_submit(h[i].q, &h[i].when));
+  for (int i = 0; i < 2; i++)
+    for (uint64_t start = hcq_now_ns(); !((volatile uint32_t *)db_buffer_host(h[i].flags))[16];)
+      assert_true(hcq_now_ns() - start < 20 * SECOND);
+  db_queue *copy = db_queue_new(h[1].dev, DB_QUEUE_COPY);
+  uint64_t address = h[1].x->address, when;
+  h[1].x->address = 0x1000;
+  OK(db_queue_copy(copy, h[1].y, 0, h[1].x, 0, BYTES));
+  h[1].x->address = address;
+  OK(db_queue_submit(copy, &when));
+  assert_int_equal(db_wait(db_queue_timeline(copy), when, 20 * SECOND), -EIO);
+  assert_true(db_signal_value(h[1].signal) > 5);
+  ((volatile uint32_t *)db_buffer_host(h[1].flags))[0] = 1;
+  /* An AMD GPU stops as a whole. */
+  for (uint64_t start = hcq_now_ns(); m != &machines[1] && db_signal_value(h[1].signal) != 1;)
+    assert_true(hcq_now_ns() - start < 20 * SECOND);
+  ((volatile uint32_t *)db_buffer_host(h[0].flags))[0] = 1;
+  assert_int_equal(wait_for(&h[0], 20 * SECOND), -EIO);
+  told("which was lost: ");
+  told(db_device_name(h[1].dev));
+  assert_int_equal(h[0].dev->lost, 0);
+  db_queue_release(copy);
+  three_close(h);
+}
+
 /* One that is opened while another has yet to look at what its GPU told of earlier. */
 static void lose_earlier(const struct machine *m, const void *image, size_t size) {
   struct half h[3] = {{0}};
@@ -320,6 +352,7 @@ static void of_three(void **state) {
       lose_both(&machines[m], bad, mix >> 2, good, spoiled, size);
     }
     lose_far(&machines[m], good, size);
+    lose_in_part(&machines[m], good, size);
     lose_earlier(&machines[m], good, size);
     free(good);
     free(spoiled);
