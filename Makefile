@@ -212,7 +212,7 @@ $(foreach t,$(TESTS) $(LONG_TESTS) $(HW),$(eval $(call TEST_RULE,$(t))))
 $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
 
 # Leaves recorded commands out.
-$(B)/tests/frontend/test_waits: LDFLAGS += -Wl,--wrap=db_queue_wait_slot
+$(B)/tests/frontend/test_waits: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
 
 suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \

@@ -1,9 +1,8 @@
 /* Captured programs: their queues' streams, recorded and run.
  *
  * What waits for what is program_order.c's to say. Positions are the values of a signal a queue: the run's base, and
- * 1 + position; 0 is the queue's start. The first compute queue of a device is its main one: other queues start after
- * main ones, and main ones end after all others, so that a run as a whole lies between what was submitted before and after
- * it.
+ * 1 + position; 0 is the start of a device's main queue, behind which and before the end of which all lies that a run does
+ * to the device's memory: so a run as a whole is between what was submitted before and after it.
  *
  * Replay. Two recordings a queue take turns. Before a run only what differs is written into the one whose turn it is: the
  * base, memory that is another than two runs ago, variables. */
@@ -65,8 +64,11 @@ void program_free(struct program *p) {
 
 /* ---- recording ---- */
 
-static int record_wait(struct program *p, db_queue *to, uint32_t queue, uint32_t position) {
-  return db_queue_wait_slot(to, p->queues[queue].signal, 1 + position, SLOT_TIME);
+static int record_waits(const struct program *p, db_queue *to, uint32_t first, uint32_t n) {
+  int err = 0;
+  for (const struct program_wait *w = p->waits + first; w < p->waits + first + n && !err; w++)
+    err = db_queue_wait_slot(to, p->queues[w->queue].signal, 1 + w->position, SLOT_TIME);
+  return err;
 }
 
 static void grid_of(const struct program *p, const struct program_command *c, uint32_t grid[3]) {
@@ -76,9 +78,7 @@ static void grid_of(const struct program *p, const struct program_command *c, ui
 }
 
 static int record_command(struct program *p, db_queue *to, const struct program_command *c, int turn) {
-  int err = 0;
-  for (uint32_t i = 0; i < c->nwaits && !err; i++)
-    err = record_wait(p, to, p->waits[c->first_wait + i].queue, p->waits[c->first_wait + i].position);
+  int err = record_waits(p, to, c->first_wait, c->nwaits);
   if (c->barrier && !err) err = db_queue_memory_barrier(to);
   if (!err) err = program_stamp(p, to, c, turn, false);
   if (err) return err;
@@ -114,16 +114,6 @@ static int record_command(struct program *p, db_queue *to, const struct program_
   return err;
 }
 
-/* Whether what is submitted elsewhere is ordered by this queue. */
-static bool is_main(const struct program_queue *q) { return q->kind == DB_QUEUE_COMPUTE && !q->index; }
-
-/* A main queue is waited for when a run starts, by what shares its memory: copies by that of any device. */
-static bool starts_after(const struct program_queue *q, const struct program_queue *main) {
-  return q->kind == DB_QUEUE_COPY || q->slot == main->slot;
-}
-
-static bool others_wait(const struct program *p, unsigned queue) { return p->nqueues > 1 && p->queues[queue].signal; }
-
 /* A queue's whole stream. */
 static int record_queue(struct program *p, unsigned queue, int turn) {
   struct program_queue *q = &p->queues[queue];
@@ -131,25 +121,16 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
   db_queue *to = slot_queue_at(q->slot, q->kind, q->index);
   if (!to) return -ENOMEM;
   int err = 0;
-  if (is_main(q)) {
-    err = db_queue_memory_barrier(to);
-    if (others_wait(p, queue) && !err) err = db_queue_signal_slot(to, q->signal, 1, SLOT_TIME);
-  } else
-    for (unsigned i = 0; i < p->nqueues && !err; i++)
-      if (is_main(&p->queues[i]) && starts_after(q, &p->queues[i])) err = record_wait(p, to, i, 0);
+  if (program_queue_is_main(q)) err = db_queue_memory_barrier(to);
+  if (q->signals_start && !err) err = db_queue_signal_slot(to, q->signal, 1, SLOT_TIME);
   for (size_t i = 0; i < p->ncommands && !err; i++)
     if (p->commands[i].queue == queue) err = record_command(p, to, &p->commands[i], turn);
-  /* The end: everyone's last position, then main queues wait for all others that share memory with theirs. */
-  if (others_wait(p, queue) && !err) err = db_queue_signal_slot(to, q->signal, p->period - 1, SLOT_TIME);
-  if (is_main(q))
-    for (unsigned i = 0; i < p->nqueues && !err; i++)
-      if (i != queue && (is_main(&p->queues[i]) || starts_after(&p->queues[i], q)))
-        err = record_wait(p, to, i, (uint32_t)p->period - 2);
+  if (!err) err = record_waits(p, to, q->first_wait, q->nwaits);
   q->recording[turn] = db_queue_bind(to); /* empties the recorder after an error, too */
   return q->recording[turn] ? 0 : err ? err : -EINVAL;
 }
 
-/* Exchanges as the thread takes them; the last of a device stands for the end of its queue. */
+/* Exchanges as the thread takes them. */
 static int make_jobs(struct program *p) {
   for (size_t i = 0; i < p->ncommands; i++) p->njobs += p->commands[i].exchange != NULL;
   if (!p->njobs) return 0;
@@ -170,7 +151,7 @@ static int make_jobs(struct program *p) {
                                    .buffer = m->buffer,
                                    .wait = p->job_waits + c->first_wait,
                                    .nwaits = c->nwaits,
-                                   .done = {q->signal, c->position == q->last ? p->period - 1 : 1 + c->position}};
+                                   .done = {q->signal, 1 + c->position}};
   }
   return 0;
 }
@@ -279,7 +260,7 @@ int program_run(struct program *p) {
     struct program_queue *q = &p->queues[i];
     if (!q->recording[turn]) continue;
     int failed = db_recording_submit(q->recording[turn], &q->when[turn]);
-    if (!failed && is_main(q)) *slot_submitted(q->slot) = q->when[turn];
+    if (!failed && program_queue_is_main(q)) *slot_submitted(q->slot) = q->when[turn];
     if (!err) err = failed;
   }
   if (err) return err;

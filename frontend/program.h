@@ -44,9 +44,11 @@ enum { PROGRAM_EXCHANGES = DB_QUEUE_COPY + 1 };
 struct program_queue {
   uint8_t slot; /* a reference */
   uint8_t kind;
-  uint8_t index;     /* among the device's of that kind */
-  uint32_t last;     /* position of its last command */
-  db_signal *signal; /* NULL when nobody waits for it */
+  uint8_t index; /* among the device's of that kind */
+  uint32_t last; /* position of its last command */
+  bool signals_start;
+  uint32_t first_wait, nwaits; /* of a main queue's end */
+  db_signal *signal;           /* NULL when nobody waits for it */
   db_recording *recording[PROGRAM_TURNS];
   bool *uses; /* by memory: one that varies is among its arguments */
   bool *uses_var;
@@ -66,7 +68,7 @@ struct program {
   struct program_queue *queues;
   unsigned nqueues;
   struct program_wait {
-    uint32_t queue, position;
+    uint32_t queue, position; /* 0: the start of a main queue */
   } *waits;
   size_t nwaits;
   uint64_t peak, unplanned; /* bytes of what may share, as planned, and were it not */
@@ -99,9 +101,11 @@ void program_free(struct program *p);
 
 /* ---- program_order.c: gives every command its queue and position, and what it has to wait for; memory is planned between ---- */
 int program_order(struct program *p);
+/* Whether what is submitted elsewhere is ordered by this queue: the first compute queue of its device. */
+bool program_queue_is_main(const struct program_queue *q);
 
 /* ---- program_plan.c: adds memories that others lie in ---- */
-/* after: by command and queue, the position that the command is behind, its own queue's included. */
+/* after: by command and queue, 1 + the position that the command is behind, its own queue's included; 0: none. */
 int program_plan(struct program *p, const uint32_t *after);
 
 /* ---- program_print.c: a program for people, in order or not ---- */

@@ -10,7 +10,9 @@
  *
  * Waits. Commands of one queue run as recorded; a barrier stands where one depends on another of its queue since the last
  * barrier. Between queues, a command waits for the last one of each other queue that it depends on, unless what it has waited
- * for before implies that: each queue keeps a clock of the positions that it is behind of. */
+ * for before implies that: each queue keeps a clock of the positions that it is behind of. The first compute queue of a device
+ * is its main one, which orders what else is submitted: a command is behind the start, position 0, of the main queue of each
+ * device whose memory it touches, and that queue ends behind all that touched its device's memory. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -223,10 +225,10 @@ static bool place(struct program *p, const struct dependencies *d) {
 
 struct ordering {
   struct program *p;
-  uint32_t *clock;   /* of each queue, a position by queue */
+  uint32_t *clock;   /* of each queue, 1 + a position by queue; 0: it is not even behind its start */
   uint32_t *after;   /* the same once each command is done */
   uint32_t *barrier; /* position of each queue's last */
-  uint32_t *need;    /* of the command at hand: 1 + the last command of each queue that it is to be behind, or 0 */
+  uint32_t *need; /* of the command or end at hand: 1 + the last command of each queue that it is to be behind, or 0 */
 };
 
 static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
@@ -239,15 +241,48 @@ static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
   return true;
 }
 
-/* The queue is behind a command of another one now, and behind what that had waited for. */
-static bool wait_for(struct ordering *o, uint32_t queue, struct program_command *c) {
+static void need(struct ordering *o, uint32_t command) {
+  uint32_t *last = &o->need[o->p->commands[command].queue];
+  if (command >= *last) *last = command + 1;
+}
+
+/* Waits for what is needed, the latest first: what it has waited for may cover the others. */
+static bool wait_for_needs(struct ordering *o, uint32_t queue) {
   struct program *p = o->p;
   uint32_t *mine = o->clock + (size_t)queue * p->nqueues;
-  const uint32_t *theirs = o->after + (size_t)(c - p->commands) * p->nqueues;
-  c->signals = true;
-  for (unsigned i = 0; i < p->nqueues; i++)
-    if (theirs[i] > mine[i]) mine[i] = theirs[i];
-  return add_wait(p, c->queue, c->position);
+  for (;;) {
+    uint32_t last = 0;
+    for (uint32_t q = 0; q < p->nqueues; q++)
+      if (o->need[q] > last && p->commands[o->need[q] - 1].position >= mine[q]) last = o->need[q];
+    if (!last) return true;
+    struct program_command *c = &p->commands[last - 1];
+    const uint32_t *theirs = o->after + (size_t)(last - 1) * p->nqueues;
+    for (unsigned i = 0; i < p->nqueues; i++)
+      if (theirs[i] > mine[i]) mine[i] = theirs[i];
+    c->signals = true;
+    if (!add_wait(p, c->queue, c->position)) return false;
+  }
+}
+
+bool program_queue_is_main(const struct program_queue *q) { return q->kind == DB_QUEUE_COMPUTE && !q->index; }
+
+static uint32_t main_queue(const struct program *p, uint8_t slot) {
+  uint32_t i = 0;
+  while (p->queues[i].slot != slot || !program_queue_is_main(&p->queues[i])) i++;
+  return i;
+}
+
+static bool wait_for_starts(struct ordering *o, const struct program_command *c) {
+  struct program *p = o->p;
+  uint32_t *mine = o->clock + (size_t)c->queue * p->nqueues;
+  for (uint32_t k = 0; k < c->naccesses; k++) {
+    uint32_t main = main_queue(p, p->memories[p->accesses[c->first + k].memory].slot);
+    if (mine[main]) continue;
+    mine[main] = 1;
+    p->queues[main].signals_start = true;
+    if (!add_wait(p, main, 0)) return false;
+  }
+  return true;
 }
 
 static bool order_command(struct ordering *o, const struct dependencies *d, uint32_t i) {
@@ -259,22 +294,30 @@ static bool order_command(struct ordering *o, const struct dependencies *d, uint
     const struct program_command *on = &p->commands[d->on[k]];
     if (on->queue == c->queue)
       c->barrier |= on->position > o->barrier[c->queue];
-    else if (d->on[k] >= o->need[on->queue])
-      o->need[on->queue] = d->on[k] + 1;
+    else
+      need(o, d->on[k]);
   }
   if (c->barrier) o->barrier[c->queue] = c->position - 1;
   c->first_wait = (uint32_t)p->nwaits;
-  /* The latest first: what it has waited for may cover the others. */
-  for (;;) {
-    uint32_t last = 0;
-    for (uint32_t q = 0; q < p->nqueues; q++)
-      if (o->need[q] > last && p->commands[o->need[q] - 1].position > mine[q]) last = o->need[q];
-    if (!last) break;
-    if (!wait_for(o, c->queue, &p->commands[last - 1])) return false;
-  }
+  if (!wait_for_needs(o, c->queue) || !wait_for_starts(o, c)) return false;
   c->nwaits = (uint32_t)(p->nwaits - c->first_wait);
-  mine[c->queue] = c->position;
+  mine[c->queue] = 1 + c->position;
   memcpy(o->after + (size_t)i * p->nqueues, mine, p->nqueues * sizeof *mine);
+  return true;
+}
+
+static bool order_end(struct ordering *o, uint32_t queue) {
+  struct program *p = o->p;
+  struct program_queue *main = &p->queues[queue];
+  memset(o->need, 0, p->nqueues * sizeof *o->need);
+  for (uint32_t i = 0; i < p->ncommands; i++) {
+    const struct program_command *c = &p->commands[i];
+    for (uint32_t k = 0; k < c->naccesses && c->queue != queue; k++)
+      if (p->memories[p->accesses[c->first + k].memory].slot == main->slot) need(o, i);
+  }
+  main->first_wait = (uint32_t)p->nwaits;
+  if (!wait_for_needs(o, queue)) return false;
+  main->nwaits = (uint32_t)(p->nwaits - main->first_wait);
   return true;
 }
 
@@ -287,12 +330,17 @@ static bool order(struct program *p, const struct dependencies *d, uint32_t **af
   o.barrier = calloc(2 * n + 1, sizeof *o.barrier);
   o.need = o.barrier + n;
   bool ok = o.clock && o.after && o.barrier;
+  for (uint32_t q = 0; q < n && ok; q++) {
+    p->queues[q].signals_start = false;
+    if (program_queue_is_main(&p->queues[q])) o.clock[q * n + q] = 1;
+    if (p->queues[q].last + 1 > p->period) p->period = p->queues[q].last + 1;
+  }
   for (size_t i = 0; i < p->ncommands && ok; i++) ok = order_command(&o, d, (uint32_t)i);
+  for (uint32_t q = 0; q < n && ok; q++)
+    if (program_queue_is_main(&p->queues[q])) ok = order_end(&o, q);
   free(o.clock);
   *after = o.after;
   free(o.barrier);
-  for (unsigned i = 0; i < n; i++)
-    if (p->queues[i].last + 3 > p->period) p->period = p->queues[i].last + 3;
   return ok;
 }
 

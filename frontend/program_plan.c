@@ -12,7 +12,7 @@ enum { ALIGNMENT = 256 };
 
 struct planning {
   struct program *p;
-  const uint32_t *after; /* by command: the position of each queue that it is behind, its own included */
+  const uint32_t *after; /* by command: 1 + the position of each queue that it is behind, its own included */
   uint32_t *first;       /* by memory and queue: 1 + the first command that touches it; 0: none does */
   uint32_t *last;        /* the last one's position; 0: none */
   uint64_t *at;
@@ -53,7 +53,7 @@ static bool is_before(const struct planning *o, unsigned x, unsigned y) {
     const uint32_t *behind = o->after + (size_t)(first - 1) * n;
     for (unsigned k = 0; k < n; k++) {
       uint32_t last = o->last[(size_t)x * n + k];
-      if (last && (k == q ? last >= p->commands[first - 1].position : last > behind[k])) return false;
+      if (last && (k == q ? last >= p->commands[first - 1].position : last >= behind[k])) return false;
     }
   }
   return true;

@@ -35,6 +35,18 @@ static void print_accesses(const struct program *p, const struct program_command
   }
 }
 
+static void print_waits(const struct program *p, const struct program_text *t, uint32_t first, uint32_t n, FILE *f) {
+  for (uint32_t k = 0; k < n; k++) {
+    const struct program_wait *w = &p->waits[first + k];
+    fprintf(f, "%s %s %s ", k ? "," : "  waits for", t->device(t->ctx, p->queues[w->queue].slot),
+            queue_text(&p->queues[w->queue]).s);
+    if (w->position)
+      fprintf(f, "%u", w->position);
+    else
+      fputs("start", f);
+  }
+}
+
 static void print_command(const struct program *p, const struct program_text *t, size_t i, FILE *f) {
   const struct program_command *c = &p->commands[i];
   const struct program_queue *q = p->nqueues ? &p->queues[c->queue] : NULL;
@@ -47,12 +59,19 @@ static void print_command(const struct program *p, const struct program_text *t,
   print_accesses(p, c, false, f);
   for (uint32_t k = 0; k < c->nvars; k++)
     fprintf(f, "%s%s", k ? ", " : " with ", t->variable(t->ctx, p->var_of[c->vars + k]));
-  for (uint32_t k = 0; q && k < c->nwaits; k++) {
-    const struct program_wait *w = &p->waits[c->first_wait + k];
-    fprintf(f, "%s %s %s %u", k ? "," : "  waits for", t->device(t->ctx, p->queues[w->queue].slot),
-            queue_text(&p->queues[w->queue]).s, w->position);
-  }
+  if (q) print_waits(p, t, c->first_wait, c->nwaits, f);
   fputc('\n', f);
+}
+
+/* What main queues wait for when all of their own is done. */
+static void print_ends(const struct program *p, const struct program_text *t, FILE *f) {
+  for (unsigned i = 0; i < p->nqueues; i++) {
+    const struct program_queue *q = &p->queues[i];
+    if (!q->nwaits) continue;
+    fprintf(f, "  end of %s %s:", t->device(t->ctx, q->slot), queue_text(q).s);
+    print_waits(p, t, q->first_wait, q->nwaits, f);
+    fputc('\n', f);
+  }
 }
 
 /* Who changes words between runs, and how many a queue has. */
@@ -80,4 +99,5 @@ void program_print(const struct program *p, const struct program_text *text, FIL
   print_memories(p, text, f);
   print_patches(p, text, f);
   for (size_t i = 0; i < p->ncommands; i++) print_command(p, text, i, f);
+  print_ends(p, text, f);
 }

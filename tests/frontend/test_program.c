@@ -123,12 +123,14 @@ static void chains_stay_on_their_queue(void **state) {
     for (size_t i = 0; i < 6; i++) assert_true(!b.p.commands[i].signals && b.p.commands[i].barrier == (i > 0));
     bench_close(&b);
 
-    bench_open(&b, m); /* two, one after the other: a queue each, no wait */
+    bench_open(&b,
+               m); /* two, one after the other: a queue each; the second waits for the run's start, its end for it */
     uint32_t chain[2][2] = {{memory(&b, 0), memory(&b, 1)}, {memory(&b, 2), memory(&b, 3)}};
     for (int i = 0; i < 12; i++) add(&b, &small, b.saxpy, chain[i / 6][i % 2], chain[i / 6][1 - i % 2]);
     OK(program_order(&b.p));
     assert_int_equal(b.p.nqueues, 2);
-    assert_int_equal(b.p.nwaits, 0);
+    assert_int_equal(b.p.nwaits, 2);
+    assert_int_equal(b.p.queues[0].nwaits, 1);
     for (size_t i = 0; i < 12; i++) assert_int_equal(queue_of(&b, i), queue_of(&b, i / 6 * 6));
     assert_int_not_equal(queue_of(&b, 0), queue_of(&b, 6));
     bench_close(&b);
@@ -140,7 +142,7 @@ static void chains_stay_on_their_queue(void **state) {
     assert_int_equal(b.p.nqueues, 1);
     bench_close(&b);
 
-    bench_open(&b, m); /* one forks into two and they join: a wait there and back */
+    bench_open(&b, m); /* one forks into two and they join: a wait there and back, and where it ends */
     uint32_t at[4];
     for (unsigned i = 0; i < 4; i++) at[i] = memory(&b, i);
     add(&b, &small, b.saxpy, at[0], at[3]);
@@ -150,7 +152,7 @@ static void chains_stay_on_their_queue(void **state) {
     add(&b, &small, b.saxpy, at[1], at[2]);
     OK(program_order(&b.p));
     assert_int_equal(b.p.nqueues, 2);
-    assert_int_equal(b.p.nwaits, 2);
+    assert_int_equal(b.p.nwaits, 2 + b.p.queues[0].nwaits);
     assert_int_equal(b.p.commands[1].nwaits + b.p.commands[2].nwaits, 1);
     assert_int_equal(b.p.commands[7].nwaits, 1);
     bench_close(&b);
@@ -210,7 +212,8 @@ static void copies_overlap_kernels(void **state) {
     add_relay(&b, c[0], c[1]);
     build(&b);
     assert_int_equal(b.p.nqueues, 3);
-    assert_int_equal(b.p.nwaits, 1);
+    assert_int_equal(b.p.nwaits, 3);
+    assert_true(b.p.commands[1].nwaits == 1 && b.p.commands[2].nwaits == 1 && b.p.queues[0].nwaits == 1);
     for (b.p.vars[0] = 1; b.p.vars[0] <= 3; b.p.vars[0]++) {
       *(uint32_t *)db_buffer_host(b.buffer[3]) = (uint32_t)b.p.vars[0];
       OK(program_run(&b.p));
@@ -256,6 +259,13 @@ static void weave(struct bench *b, const struct kernel *k) {
   b->p.nvar_of = 2;
 }
 
+/* Takes a wait out of n from *first on, if it is one of them. */
+static bool leave_out(struct program *p, size_t wait, uint32_t first, uint32_t *n) {
+  if (!*n || wait < first || wait >= first + *n) return false;
+  p->waits[wait] = p->waits[first + --*n];
+  return true;
+}
+
 /* Without one of the waits or barriers. How the run ends; *left: whether there was one of that number. */
 static int run_without(const struct machine *m, size_t wait, size_t barrier, bool *left) {
   struct kernel k = work((N + 63) / 64);
@@ -271,18 +281,24 @@ static int run_without(const struct machine *m, size_t wait, size_t barrier, boo
   *left = wait == SIZE_MAX && barrier == SIZE_MAX;
   for (size_t i = 0; i < b.p.ncommands; i++) {
     struct program_command *c = &b.p.commands[i];
-    if (c->nwaits && wait >= c->first_wait && wait < c->first_wait + c->nwaits) {
-      b.p.waits[wait] = b.p.waits[c->first_wait + --c->nwaits];
-      *left = true;
-    }
+    *left |= leave_out(&b.p, wait, c->first_wait, &c->nwaits);
     if (c->barrier && barriers++ == barrier) c->barrier = false, *left = true;
   }
+  for (unsigned i = 0; i < b.p.nqueues; i++)
+    *left |= leave_out(&b.p, wait, b.p.queues[i].first_wait, &b.p.queues[i].nwaits);
   OK(program_record(&b.p));
   /* Nothing starts before all is submitted, however late this thread is. */
   db_signal *gate = db_signal_new(b.dev);
   db_queue *main_queue = slot_queue(b.slot, DB_QUEUE_COMPUTE);
   OK(db_queue_wait(main_queue, gate, 1));
   OK(db_queue_submit(main_queue, slot_submitted(b.slot)));
+  for (unsigned i = 0; i < b.p.nqueues; i++) {
+    const struct program_queue *q = &b.p.queues[i];
+    if (program_queue_is_main(q)) continue;
+    db_queue *to = slot_queue_at(q->slot, (enum db_queue_kind)q->kind, q->index);
+    OK(db_queue_wait(to, db_queue_timeline(main_queue), *slot_submitted(b.slot)));
+    OK(db_queue_submit(to, NULL));
+  }
   int err = program_run(&b.p);
   db_signal_set(gate, 1);
   if (!err) err = db_device_synchronize(b.dev, 20 * SECOND);
