@@ -29,6 +29,7 @@ void program_unbuild(struct program *p) {
     struct program_queue *q = &p->queues[i];
     for (int k = 0; k < TURNS; k++) db_recording_release(q->recording[k]);
     db_signal_release(q->signal);
+    free(q->behind);
     free(q->uses);
     free(q->uses_var);
     slot_release(q->slot);
@@ -121,11 +122,17 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
   db_queue *to = slot_queue_at(q->slot, q->kind, q->index);
   if (!to) return -ENOMEM;
   int err = 0;
+  q->in_time = q->signals_start || q->nwaits;
   if (program_queue_is_main(q)) err = db_queue_memory_barrier(to);
   if (q->signals_start && !err) err = db_queue_signal_slot(to, q->signal, 1, SLOT_TIME);
   for (size_t i = 0; i < p->ncommands && !err; i++)
-    if (p->commands[i].queue == queue) err = record_command(p, to, &p->commands[i], turn);
+    if (p->commands[i].queue == queue) {
+      err = record_command(p, to, &p->commands[i], turn);
+      q->in_time |= p->commands[i].signals || p->commands[i].nwaits;
+    }
   if (!err) err = record_waits(p, to, q->first_wait, q->nwaits);
+  for (unsigned i = 0; i < p->nqueues && !err; i++)
+    if (q->behind[i] && p->queues[i].slot != q->slot) err = db_queue_follow(to, slot_device(p->queues[i].slot));
   q->recording[turn] = db_queue_bind(to); /* empties the recorder after an error, too */
   return q->recording[turn] ? 0 : err ? err : -EINVAL;
 }
@@ -221,7 +228,7 @@ static int place_memories(struct program *p, int turn) {
 static int set_values(struct program *p, struct program_queue *q, int turn) {
   db_recording *r = q->recording[turn];
   if (!r) return 0;
-  int err = q->signal ? db_recording_set_value(r, SLOT_TIME, p->runs * p->period) : 0;
+  int err = q->in_time ? db_recording_set_value(r, SLOT_TIME, p->runs * p->period) : 0;
   for (unsigned i = 0; i < p->nvars && !err; i++)
     if (q->uses_var[i]) err = db_recording_set_value(r, var_slot(p, i), (uint64_t)p->vars[i] & UINT32_MAX);
   for (unsigned i = 0; i < p->ngrids && !err; i++) {

@@ -44,13 +44,14 @@ enum { PROGRAM_EXCHANGES = DB_QUEUE_COPY + 1 };
 struct program_queue {
   uint8_t slot; /* a reference */
   uint8_t kind;
-  uint8_t index; /* among the device's of that kind */
-  uint32_t last; /* position of its last command */
-  bool signals_start;
+  uint8_t index;               /* among the device's of that kind */
+  uint32_t last;               /* position of its last command */
+  bool signals_start, in_time; /* in_time: there are signals or waits in its stream */
   uint32_t first_wait, nwaits; /* of a main queue's end */
   db_signal *signal;           /* NULL when nobody waits for it */
   db_recording *recording[PROGRAM_TURNS];
-  bool *uses; /* by memory: one that varies is among its arguments */
+  bool *behind; /* by queue: it ends behind some of that one's commands */
+  bool *uses;   /* by memory: one that varies is among its arguments */
   bool *uses_var;
   uint64_t when[PROGRAM_TURNS]; /* timeline value of each recording's last run */
   db_buffer *stamps;            /* where commands are timed: two a command and turn */

@@ -336,8 +336,12 @@ static bool order(struct program *p, const struct dependencies *d, uint32_t **af
     if (p->queues[q].last + 1 > p->period) p->period = p->queues[q].last + 1;
   }
   for (size_t i = 0; i < p->ncommands && ok; i++) ok = order_command(&o, d, (uint32_t)i);
-  for (uint32_t q = 0; q < n && ok; q++)
+  for (uint32_t q = 0; q < n && ok; q++) {
     if (program_queue_is_main(&p->queues[q])) ok = order_end(&o, q);
+    free(p->queues[q].behind);
+    ok &= (p->queues[q].behind = calloc(n, sizeof(bool))) != NULL;
+    for (uint32_t k = 0; k < n && ok; k++) p->queues[q].behind[k] = o.clock[q * n + k];
+  }
   free(o.clock);
   *after = o.after;
   free(o.barrier);

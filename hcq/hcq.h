@@ -169,7 +169,10 @@ db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned inde
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind);
 void db_queue_release(db_queue *q);
 
-int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value);   /* hardware waits until sig >= value */
+int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value); /* hardware waits until sig >= value */
+/* Records no command: says that what is recorded is behind work of dev, by way of another queue that it waits for, so that it
+ * fails when dev is lost. Who waits for a device's signals need not say so. */
+int db_queue_follow(db_queue *q, db_device *dev);
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
 int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
 /* The same into DB_STAMP_BYTES of memory that the host maps, at an offset that is a multiple of as many: for more stamps

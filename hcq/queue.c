@@ -320,15 +320,15 @@ static int end(db_queue *q, int err) {
   return 0;
 }
 
-/* That a wait for sig is recorded, for when the other device is lost or the timeline, which counts from base, anew. */
-static int note_wait(db_queue *q, const db_signal *sig, uint64_t base) {
+/* That a wait for what dev does is recorded, for when the other device is lost or the timeline, which counts from base, anew. */
+static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, uint64_t base) {
   struct hcq_waits *w = &q->waits;
-  if (!sig->ring && sig->dev == q->dev) return 0;
+  if (!ring && dev == q->dev) return 0;
   for (unsigned i = 0; i < w->n; i++)
-    if (w->for_[i].dev == sig->dev && w->for_[i].ring == sig->ring) return 0;
+    if (w->for_[i].dev == dev && w->for_[i].ring == ring) return 0;
   if (w->n == sizeof w->for_ / sizeof *w->for_)
     return db_fail(-ENOTSUP, "%s: not supported: a recording that waits for more than %u queues", q->dev->name, w->n);
-  w->for_[w->n++] = (struct hcq_awaited){sig->dev, sig->ring, base};
+  w->for_[w->n++] = (struct hcq_awaited){dev, ring, base};
   return 0;
 }
 
@@ -392,12 +392,18 @@ int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slo
   q->vary[0] = slot;
   if (slot && sig->ring)
     return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
-  if (!(err = check_signal(q, sig, value, &address, &count, &base)) && !(err = note_wait(q, sig, base)))
+  if (!(err = check_signal(q, sig, value, &address, &count, &base)) && !(err = note_wait(q, sig->dev, sig->ring, base)))
     err = q->dev->ops->wait(q, address, count);
   return end(q, err);
 }
 
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_wait_slot(q, sig, value, 0); }
+
+int db_queue_follow(db_queue *q, db_device *dev) {
+  int err = begin(q);
+  if (!err) err = dev == q->dev ? 0 : hcq_queue_hold(q, &dev->object);
+  return err ? err : end(q, note_wait(q, dev, NULL, 0));
+}
 
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) { return db_queue_signal_slot(q, sig, value, 0); }
 
