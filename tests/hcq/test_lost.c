@@ -289,6 +289,9 @@ static void lose_far(const struct machine *m, const void *image, size_t size) {
   three_close(h);
 }
 
+/* Numbers that a kernel which runs reads and writes, too. */
+static uint32_t *flags_of(const struct half *h) { return db_buffer_host(h->flags); }
+
 /* What stops is its copy queue: a kernel on it ends behind that, and what follows stores less than others wait for. */
 static void lose_in_part(const struct machine *m, const void *image, size_t size) {
   struct half h[3] = {{0}};
@@ -298,7 +301,7 @@ static void lose_in_part(const struct machine *m, const void *image, size_t size
   OK(db_queue_signal(h[1].q, h[1].signal, 1));
   for (int i = 0; i < 2; i++) OK(db_queue_submit(h[i].q, &h[i].when));
   for (int i = 0; i < 2; i++)
-    for (uint64_t start = hcq_now_ns(); !((volatile uint32_t *)db_buffer_host(h[i].flags))[16];)
+    for (uint64_t start = hcq_now_ns(); !__atomic_load_n(&flags_of(&h[i])[16], __ATOMIC_ACQUIRE);)
       assert_true(hcq_now_ns() - start < 20 * SECOND);
   db_queue *copy = db_queue_new(h[1].dev, DB_QUEUE_COPY);
   uint64_t address = h[1].x->address, when;
@@ -308,11 +311,11 @@ static void lose_in_part(const struct machine *m, const void *image, size_t size
   OK(db_queue_submit(copy, &when));
   assert_int_equal(db_wait(db_queue_timeline(copy), when, 20 * SECOND), -EIO);
   assert_true(db_signal_value(h[1].signal) > 5);
-  ((volatile uint32_t *)db_buffer_host(h[1].flags))[0] = 1;
+  __atomic_store_n(flags_of(&h[1]), 1, __ATOMIC_RELEASE);
   /* An AMD GPU stops as a whole. */
   for (uint64_t start = hcq_now_ns(); m != &machines[1] && db_signal_value(h[1].signal) != 1;)
     assert_true(hcq_now_ns() - start < 20 * SECOND);
-  ((volatile uint32_t *)db_buffer_host(h[0].flags))[0] = 1;
+  __atomic_store_n(flags_of(&h[0]), 1, __ATOMIC_RELEASE);
   assert_int_equal(wait_for(&h[0], 20 * SECOND), -EIO);
   told("which was lost: ");
   told(db_device_name(h[1].dev));
@@ -337,7 +340,7 @@ static void lose_earlier(const struct machine *m, const void *image, size_t size
   OK(db_queue_submit(h[0].q, &h[0].when));
   assert_int_equal(wait_for(&h[0], SECOND / 20), -ETIMEDOUT);
   assert_int_equal(h[1].dev->lost, 0);
-  ((volatile uint32_t *)db_buffer_host(h[0].flags))[0] = 1;
+  __atomic_store_n(flags_of(&h[0]), 1, __ATOMIC_RELEASE);
   OK(wait_for(&h[0], 20 * SECOND));
   three_close(h);
 }
