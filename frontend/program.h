@@ -48,7 +48,7 @@ struct program_queue {
   uint32_t last;               /* position of its last command */
   bool signals_start, in_time; /* in_time: there are signals or waits in its stream */
   uint32_t first_wait, nwaits; /* of a main queue's end */
-  db_signal *signal;           /* NULL when nobody waits for it */
+  db_signal *signal;           /* NULL when it is the only queue */
   db_recording *recording[PROGRAM_TURNS];
   bool *behind; /* by queue: it ends behind some of that one's commands */
   bool *uses;   /* by memory: one that varies is among its arguments */
