@@ -36,7 +36,7 @@ SAN_CFLAGS := $(if $(SAN),$(SANITIZERS) -fno-omit-frame-pointer $(NO_FUNCTION_CH
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unused-parameter -Wno-missing-field-initializers
 CFLAGS   ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread $(WARN) $(if $(WERROR),-Werror) \
-             $(SAN_CFLAGS) \
+             $(SAN_CFLAGS) $(addprefix -DSIMD_LEVEL_,$(SIMD_LEVELS)) \
              -I. -I$(B)/gen -isystem $(if $(LLVM_CONFIG),$(shell $(LLVM_CONFIG) --includedir),/usr/include) -I/usr/include/libdrm $(CFLAGS)
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
@@ -51,7 +51,8 @@ FOLDERS := hcq emu graph compiler frontend
 rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
 src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c),$(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c))
 simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
-# *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time.
+# *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
+# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development.
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 SIMD_LEVELS := v2 v3 v4
 simd_flags   = -march=x86-64-$(1) $(if $(filter v4,$(1)),-mprefer-vector-width=512)
@@ -59,7 +60,6 @@ else
 SIMD_LEVELS := base
 simd_flags   =
 endif
-# They touch a wave's own registers and the guest's memory, whose races EMU_STRICT looks for; ThreadSanitizer leaves them out.
 
 obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
          $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
@@ -106,6 +106,7 @@ $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
+# ThreadSanitizer leaves *.simd.c out: they touch a wave's own registers and the guest's memory, whose races EMU_STRICT finds.
 define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))

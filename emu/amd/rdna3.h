@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "../simd_level.h"
 #include "shader.h"
 
 /* ---- the table ---- */
@@ -289,11 +290,4 @@ struct rdna3_handler {
   uint16_t row;
   rdna3_exec_fn *fn;
 };
-/* Which compiled level of *.simd.c this host runs best: index into { v2, v3, v4 } on x86-64, 0 elsewhere. */
-unsigned rdna3_simd_level(void);
-#if defined(__x86_64__)
-#define RDNA3_SIMD_LEVELS(X) X(v2) X(v3) X(v4)
-#else
-#define RDNA3_SIMD_LEVELS(X) X(base)
-#endif
 #endif

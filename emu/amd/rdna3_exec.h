@@ -53,7 +53,7 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
 /* Every row's function, NULL for what is not executed; [1] those for clamped integer operations. Filled once. */
 extern rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 void rdna3_init(void);
-/* Fills them with those of one level, at most rdna3_simd_level(). For tests: code built before keeps its functions. */
+/* Fills them with those of one level, at most simd_level(). For tests: code built before keeps its functions. */
 void rdna3_choose(unsigned level);
 
 /* ---- control ---- */
@@ -129,6 +129,6 @@ extern const struct rdna3_handler rdna3_salu_handlers[];
       rdna3_valu64_handlers_##l[], rdna3_valu_cmp_handlers_##l[], rdna3_valu_trans_handlers_##l[],                     \
       rdna3_valu_lane_handlers_##l[], rdna3_valu_dot_handlers_##l[], rdna3_valu_wmma_handlers_##l[];                   \
   extern const struct rdna3_glue rdna3_glue_##l;
-RDNA3_SIMD_LEVELS(LEVEL)
+SIMD_LEVELS(LEVEL)
 #undef LEVEL
 #endif

@@ -350,9 +350,9 @@ static const struct route routes[RDNA3_ROW_COUNT] = {
 
 static const struct mem_access *level(void) {
 #define X(l) &mem_access_##l,
-  static const struct mem_access *const levels[] = {RDNA3_SIMD_LEVELS(X)};
+  static const struct mem_access *const levels[] = {SIMD_LEVELS(X)};
 #undef X
-  return levels[rdna3_simd_level()];
+  return levels[simd_level()];
 }
 
 /* Fills u's fields from the operands; the fields' meaning per format is at the top of rdna3_mem.h. */

@@ -118,7 +118,7 @@ struct mem_access {
   rdna3_exec_fn *load2[2], *store2[2];
 };
 #define X(level) extern const struct mem_access mem_access_##level;
-RDNA3_SIMD_LEVELS(X)
+SIMD_LEVELS(X)
 #undef X
 
 /* Functions of rdna3_mem_atomic.c for a row; NULL when the row is no atomic. */

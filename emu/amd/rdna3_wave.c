@@ -35,17 +35,6 @@ uint32_t rdna3_fp_get(void) {
 rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 const struct rdna3_glue *rdna3_glue;
 
-unsigned rdna3_simd_level(void) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return 2;
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-#else
-  return 0;
-#endif
-}
-
 static void enlist(const struct rdna3_handler *h) {
   for (; h->row != RDNA3_ROW_COUNT; h++) rdna3_fn[h->row >= RDNA3_CLAMPED][h->row & (RDNA3_CLAMPED - 1)] = h->fn;
 }
@@ -59,14 +48,14 @@ void rdna3_choose(unsigned level) {
   static const struct {
     const struct rdna3_glue *glue;
     const struct rdna3_handler *family[8];
-  } levels[] = {RDNA3_SIMD_LEVELS(X)};
+  } levels[] = {SIMD_LEVELS(X)};
 #undef X
   rdna3_glue = levels[level].glue;
   enlist(rdna3_salu_handlers);
   for (unsigned i = 0; i < 8; i++) enlist(levels[level].family[i]);
 }
 
-static void init(void) { rdna3_choose(rdna3_simd_level()); }
+static void init(void) { rdna3_choose(simd_level()); }
 void rdna3_init(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, init);

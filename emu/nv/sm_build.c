@@ -41,17 +41,6 @@ bool sm_executes(enum sass_id id) {
   return id < SASS_ID_COUNT && build_of[id];
 }
 
-unsigned sm_simd_level(void) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return 2;
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-#else
-  return 0;
-#endif
-}
-
 unsigned sm_version(const struct sm_builder *b) { return b->t->version; }
 
 /* Room for one more element of `size` bytes. */

@@ -10,6 +10,7 @@
 #ifndef DOORBELL_EMU_NV_SM_EXEC_H
 #define DOORBELL_EMU_NV_SM_EXEC_H
 #include <stddef.h>
+#include "../simd_level.h"
 #include "sass.h"
 #include "sm.h"
 
@@ -200,12 +201,4 @@ struct sm_family {
 extern const struct sm_family sm_alu_family[], sm_float_family[], sm_convert_family[]; /* arithmetic of lanes */
 extern const struct sm_family sm_mma_family[];                                         /* matrices */
 extern const struct sm_family sm_memory_family[], sm_control_family[], sm_warp_family[];
-
-/* Which compiled level of *.simd.c this host runs best: index into { v2, v3, v4 } on x86-64, 0 elsewhere. */
-unsigned sm_simd_level(void);
-#if defined(__x86_64__)
-#define SM_SIMD_LEVELS(X) X(v2) X(v3) X(v4)
-#else
-#define SM_SIMD_LEVELS(X) X(base)
-#endif
 #endif

@@ -168,9 +168,9 @@ const struct sm_uop *mem_store_lanes(struct sm_warp *w, const struct sm_uop *u, 
 
 const struct mem_access *mem_access_level(void) {
 #define X(level) &sm_memory_access_##level,
-  static const struct mem_access *const levels[] = {SM_SIMD_LEVELS(X)};
+  static const struct mem_access *const levels[] = {SIMD_LEVELS(X)};
 #undef X
-  return levels[sm_simd_level()];
+  return levels[simd_level()];
 }
 
 bool mem_registers(const char **why, unsigned reg, unsigned words) {

@@ -151,6 +151,6 @@ struct mem_access {
   sm_exec_fn *store[MEM_SPACE_COUNT][MEM_FORM_COUNT][MEM_KIND_COUNT];
 };
 #define X(level) extern const struct mem_access sm_memory_access_##level;
-SM_SIMD_LEVELS(X)
+SIMD_LEVELS(X)
 #undef X
 #endif

@@ -11,20 +11,20 @@
                                                                   *const sm_rowop_mufu_##l[SM_FN_COUNT],               \
                                                                       *const sm_rowop_convert_##l[SM_FN_COUNT],        \
                                                                           *const sm_rowop_mma_##l[SM_FN_COUNT];
-SM_SIMD_LEVELS(LEVEL)
+SIMD_LEVELS(LEVEL)
 #undef LEVEL
 enum { FILES = 6 };
 static sm_exec_fn *const *const files[][FILES] = {
 #define LEVEL(l)                                                                                                       \
   {sm_rowop_int_##l, sm_rowop_float_##l, sm_rowop_half_##l, sm_rowop_mufu_##l, sm_rowop_convert_##l, sm_rowop_mma_##l},
-    SM_SIMD_LEVELS(LEVEL)
+    SIMD_LEVELS(LEVEL)
 #undef LEVEL
 };
 static _Atomic unsigned chosen; /* level + 1; 0: the host's best */
 
 void sm_rowop_choose(unsigned level) { chosen = level + 1; }
 sm_exec_fn *sm_rowop_fn(enum sm_rowop f) {
-  unsigned level = chosen ? chosen - 1 : sm_simd_level();
+  unsigned level = chosen ? chosen - 1 : simd_level();
   for (unsigned i = 0; i < FILES; i++)
     if (files[level][i][f]) return files[level][i][f];
   return NULL;

@@ -12,7 +12,7 @@ enum sm_rowop {
 
 /* The function, of the level chosen. */
 sm_exec_fn *sm_rowop_fn(enum sm_rowop f);
-/* Uses another level's, at most sm_simd_level(). For tests: what was built before keeps its functions. */
+/* Uses another level's, at most simd_level(). For tests: what was built before keeps its functions. */
 void sm_rowop_choose(unsigned level);
 
 /* arg of comparisons: how the result joins the predicate read, the comparison, and whether its result is inverted. */

@@ -720,7 +720,7 @@ static void check_rows(bool wave64) {
 /* Every set of functions that this host can run. */
 static void every_level(bool wave64) {
   rdna3_init();
-  for (unsigned level = 0; level <= rdna3_simd_level(); level++) {
+  for (unsigned level = 0; level <= simd_level(); level++) {
     rdna3_choose(level);
     check_rows(wave64);
   }

@@ -317,6 +317,6 @@ int main(void) {
       cmocka_unit_test_teardown(f2ip, next_level),
   };
   int r = 0;
-  while (level <= sm_simd_level()) r |= cmocka_run_group_tests(tests, NULL, NULL);
+  while (level <= simd_level()) r |= cmocka_run_group_tests(tests, NULL, NULL);
   return r;
 }
