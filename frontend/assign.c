@@ -79,6 +79,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   db_tensor *x = c->in[0];
   struct value *old = x->value, *target = old, *v;
   struct uop *before = value_node(old);
+  if (!call_possible(c, x->rank, x->dim)) return assign_failed(x, c->result);
   if (graph_error(rt.graph)) return assign_failed(x, call_fail(c, "%s", graph_error(rt.graph)));
   if (view.u == before) { /* all of it: what was assigned before and is not needed goes */
     if (is_pending_assign(target) && !others_need(c, target))

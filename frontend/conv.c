@@ -33,8 +33,8 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
     if (v->w.kernel[i] < 1 || v->w.kernel[i] > INT32_MAX)
       return call_fail(c, "a weight of %s has no elements along axis %u", SHAPE(*weight), 2 + i), false;
   }
-  int64_t from = transposed ? weight->dim[0] : weight->dim[1] * v->groups;
-  int64_t to = transposed ? weight->dim[1] * v->groups : weight->dim[0];
+  int64_t from = transposed ? weight->dim[0] : dim_product(weight->dim[1], v->groups);
+  int64_t to = transposed ? dim_product(weight->dim[1], v->groups) : weight->dim[0];
   if (from != all || all % v->groups || to % v->groups)
     return call_fail(c, "input %s and weight %s in %lld groups: %lld channels against %lld", SHAPE(*x), SHAPE(*weight),
                      (long long)v->groups, (long long)all, (long long)from),

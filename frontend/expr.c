@@ -53,6 +53,15 @@ struct expr expr_not(struct expr x) {
   return expr_binary(OP_XOR, x, expr_const(x.dtype, 0, x.dtype == DT_BOOL ? 1 : -1));
 }
 
+/* Notes an expression of too many elements: the call fails with its shape when it ends. */
+static struct expr grown(struct expr e) {
+  if (!rt.oversized && !dims_possible(e.rank, e.dim)) {
+    rt.oversized = true;
+    rt.oversized_shape = shape_text(e.rank, e.dim);
+  }
+  return e;
+}
+
 /* x with n index-valued sources behind it. */
 static struct uop *with_dims(enum op op, struct expr x, const int64_t *v, unsigned n) {
   struct uop *src[1 + 2 * MAX_RANK] = {x.u};
@@ -75,7 +84,7 @@ struct expr expr_expand(struct expr x, const int64_t *dim) {
   if (same_shape(x, x.rank, dim)) return x;
   x.u = with_dims(OP_EXPAND, x, dim, x.rank);
   memcpy(x.dim, dim, x.rank * sizeof *dim);
-  return x;
+  return grown(x);
 }
 
 struct expr expr_full(struct expr scalar, unsigned rank, const int64_t *dim) {
@@ -109,7 +118,7 @@ struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs) {
     e.dim[i] = op == OP_PAD ? dim_sum(dim_sum(x.dim[i], pairs[2 * i]), pairs[2 * i + 1])
                             : dim_difference(pairs[2 * i + 1], pairs[2 * i]);
   if (!same_shape(x, e.rank, e.dim)) e.u = with_dims(op, x, pairs, 2 * x.rank);
-  return e;
+  return grown(e);
 }
 
 struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size) {
@@ -117,7 +126,7 @@ struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_
   int64_t arg = (int64_t)((uint64_t)by << 8) | b << 4 | a;
   x.u = uop_new(rt.graph, OP_SHEAR, x.dtype, 1, int_arg(arg), 0, (struct uop *[]){x.u, dim_uop(size)}, 2);
   x.dim[b] = size;
-  return x;
+  return grown(x);
 }
 
 struct expr expr_flip(struct expr x, unsigned mask) {
@@ -130,7 +139,7 @@ struct expr expr_iota(enum dtype t, int64_t n) {
   struct uop *size = dim_uop(n);
   struct expr e = {.dtype = whole, .rank = 1, .dim = {n}};
   e.u = uop_new(rt.graph, OP_IOTA, whole, 1, int_arg(0), 0, &size, 1);
-  return expr_cast(e, t);
+  return expr_cast(grown(e), t);
 }
 
 struct expr expr_count_along(enum dtype t, unsigned axis, unsigned rank, const int64_t *dim) {
@@ -159,7 +168,7 @@ struct expr expr_pad_value(struct expr x, const int64_t *pairs, struct expr valu
 struct expr expr_cat(const struct expr *x, unsigned n, unsigned axis) {
   struct expr joined = x[n - 1];
   int64_t pairs[2 * MAX_RANK] = {0}, total = 0, begin;
-  for (unsigned i = 0; i < n; i++) total += x[i].dim[axis];
+  for (unsigned i = 0; i < n; i++) total = dim_sum(total, x[i].dim[axis]);
   begin = total - joined.dim[axis];
   pairs[2 * axis] = begin;
   joined = expr_bounds(OP_PAD, joined, pairs);

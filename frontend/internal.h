@@ -55,7 +55,11 @@ struct runtime {
   int64_t next_buffer;
   struct uop **sizes; /* of the tokens for symbolic sizes */
   uint32_t *size_slot, nsizes, size_slots;
-  bool holding;         /* nodes are held beside values: the graph stays */
+  bool holding;   /* nodes are held beside values: the graph stays */
+  bool oversized; /* the call in progress made an expression of too many elements; its first shape of that kind: */
+  struct shape_text {
+    char s[128];
+  } oversized_shape;
   struct value *values; /* all that live */
   uint64_t serials;     /* of values made so far */
   size_t nvalues, collect_at;
@@ -269,6 +273,9 @@ struct expr expr_drop_axes(struct expr x, unsigned mask);
 struct expr expr_broadcast(struct expr x, unsigned rank, const int64_t *dim);
 enum dtype dtype_promote(enum dtype a, enum dtype b);
 int64_t dims_numel(unsigned rank, const int64_t *dim);
+/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor, and every expression on the
+ * way to one, keeps this. */
+bool dims_possible(unsigned rank, const int64_t *dim);
 
 /* ---- tensor.c: tensors, poison, scopes, and the frame of every operation ---- */
 
@@ -301,8 +308,10 @@ bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *
 bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
 /* The poisoned result; drops the lock. */
 db_tensor *call_fail(struct call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The result; drops the lock. */
+/* The result, or poison when it or an expression on the way to it has too many elements; drops the lock. */
 db_tensor *call_end(struct call *c, struct expr e);
+/* The same check alone: false once the call has failed. */
+bool call_possible(struct call *c, unsigned rank, const int64_t *dim);
 /* The slot for a new tensor on dev; the call holds a reference on it until it ends. False once the call has failed. */
 bool call_device(struct call *c, db_device *dev);
 /* Ends a call without a result: drops the lock. */
@@ -322,9 +331,6 @@ db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigne
 db_tensor *call_same(struct call *c, db_tensor *t);
 struct expr expr_of(const db_tensor *t);
 /* "[2, 3]" */
-struct shape_text {
-  char s[128];
-};
 struct shape_text shape_text(unsigned rank, const int64_t *dim);
 #define SHAPE(t) shape_text((t).rank, (t).dim).s
 /* An axis counted from either end, or -1. */

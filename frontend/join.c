@@ -91,7 +91,8 @@ static struct expr repeated(struct expr x, unsigned axis, int64_t n, bool each) 
 struct expr expr_repeat(struct expr x, unsigned axis, int64_t n) { return repeated(x, axis, n, false); }
 
 static bool room_to_repeat(struct call *c, struct expr x, unsigned axis, int64_t n, int64_t *dim) {
-  if (n < 0 || __builtin_mul_overflow(dim[axis], n, &dim[axis]))
+  dim[axis] = dim_product(dim[axis], n);
+  if (n < 0)
     return call_fail(c, "of %s %lld times along axis %u", shape_text(x.rank, x.dim).s, (long long)n, axis), false;
   if (x.rank == MAX_RANK && x.dim[axis] != 1 && n != 1)
     return call_fail(c, "not supported: of %s, which has %d axes", shape_text(x.rank, x.dim).s, MAX_RANK), false;

@@ -44,7 +44,7 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
       axes >= 1 && axes <= 3 && (kernel.n == 1 || kernel.n == axes) && groups > 0 && !(in % groups) && !(out % groups);
   if (good) dim[0] = transposed ? in : out, dim[1] = (transposed ? out : in) / groups;
   inputs = dim[1];
-  for (unsigned i = 0; good && i < axes; i++) inputs *= dim[2 + i] = kernel.v[kernel.n == 1 ? 0 : i];
+  for (unsigned i = 0; good && i < axes; i++) inputs = size_times(inputs, dim[2 + i] = kernel.v[kernel.n == 1 ? 0 : i]);
   l.weight = db_param_uniform(at, "weight", fan_bound(inputs), (db_list){good ? 2 + axes : 2, dim});
   l.bias = bias ? db_param_uniform(at, "bias", fan_bound(inputs), DB_LIST(out)) : NULL;
   kept(o.stride, l.numbers[0]), kept(o.padding, l.numbers[1]);
@@ -172,8 +172,8 @@ db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int
   db_params *at = db_params_at(p, "%s", name), *out = db_params_at(at, "out_proj");
   double bound = width > 0 ? sqrt(6.0 / (4.0 * (double)width)) : 0; /* Glorot and Bengio: fan in and out */
   int64_t good = heads > 0 && width % heads == 0 ? width : -1;
-  return (db_multihead){.weight = db_param_uniform(at, "in_proj_weight", bound, DB_LIST(3 * good, width)),
-                        .bias = db_param_full(at, "in_proj_bias", 0, DB_LIST(3 * width)),
+  return (db_multihead){.weight = db_param_uniform(at, "in_proj_weight", bound, DB_LIST(size_times(3, good), width)),
+                        .bias = db_param_full(at, "in_proj_bias", 0, DB_LIST(size_times(3, width))),
                         .out = {db_param_uniform(out, "weight", fan_bound(width), DB_LIST(width, width)),
                                 db_param_full(out, "bias", 0, DB_LIST(width))},
                         .heads = heads};

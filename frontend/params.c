@@ -189,10 +189,9 @@ static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
 static db_parameter *make(db_params *p, const char *name, enum init init, double v, db_list shape, bool trained) {
   if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
   struct tree *t = p->tree;
-  int64_t n = 1;
-  bool good = shape.n <= MAX_RANK && isfinite(v);
-  for (unsigned i = 0; i < shape.n && good; i++)
-    good = shape.v[i] >= 0 && !__builtin_mul_overflow(n, shape.v[i], &n) && n <= INT64_MAX / 16;
+  bool possible = shape.n <= MAX_RANK && !dims_symbolic(shape.n, shape.v) && dims_possible(shape.n, shape.v);
+  bool good = possible && isfinite(v);
+  int64_t n = good ? dims_numel(shape.n, shape.v) : 0;
   uint64_t key = t->seed;
   for (const char *s = p->prefix; *s; s++) key = mixed(key ^ (uint8_t)*s);
   for (const char *s = name; *s; s++) key = mixed(key ^ (uint8_t)*s);

@@ -10,15 +10,16 @@ static db_recurrent recurrent_new(db_params *p, const char *name, int64_t in, in
                                   unsigned gates) {
   db_params *at = db_params_at(p, "%s", name);
   db_recurrent r = {.layers = layers <= DB_RECURRENT_LAYERS ? layers : 0, .gates = gates, .hidden = hidden};
+  int64_t units = size_times(gates, hidden);
   double bound = hidden > 0 ? 1 / sqrt((double)hidden) : 0;
   for (unsigned i = 0; i < r.layers; i++) {
     char text[4][32];
     static const char *const names[4] = {"weight_ih_l%u", "weight_hh_l%u", "bias_ih_l%u", "bias_hh_l%u"};
     for (int k = 0; k < 4; k++) snprintf(text[k], sizeof text[k], names[k], i);
-    r.layer[i].weight_in = db_param_uniform(at, text[0], bound, DB_LIST(gates * hidden, i ? hidden : in));
-    r.layer[i].weight_hidden = db_param_uniform(at, text[1], bound, DB_LIST(gates * hidden, hidden));
-    r.layer[i].bias_in = db_param_uniform(at, text[2], bound, DB_LIST(gates * hidden));
-    r.layer[i].bias_hidden = db_param_uniform(at, text[3], bound, DB_LIST(gates * hidden));
+    r.layer[i].weight_in = db_param_uniform(at, text[0], bound, DB_LIST(units, i ? hidden : in));
+    r.layer[i].weight_hidden = db_param_uniform(at, text[1], bound, DB_LIST(units, hidden));
+    r.layer[i].bias_in = db_param_uniform(at, text[2], bound, DB_LIST(units));
+    r.layer[i].bias_hidden = db_param_uniform(at, text[3], bound, DB_LIST(units));
   }
   return r;
 }

@@ -59,18 +59,24 @@ void sizes_free(void) {
   rt.nsizes = rt.size_slots = 0;
 }
 
-/* ---- arithmetic ---- */
+/* ---- arithmetic. What does not fit is INT64_MAX or INT64_MIN, which no tensor can have as a size ---- */
 
 int64_t dim_sum(int64_t a, int64_t b) {
-  if (!dim_is_symbolic(a) && !dim_is_symbolic(b)) return a + b;
+  int64_t r;
+  if (!dim_is_symbolic(a) && !dim_is_symbolic(b))
+    return !__builtin_add_overflow(a, b, &r) ? r : a > 0 ? INT64_MAX : INT64_MIN;
   return dim_of_uop(dim_add(rt.graph, dim_uop(a), dim_uop(b)));
 }
 int64_t dim_difference(int64_t a, int64_t b) {
-  if (!dim_is_symbolic(a) && !dim_is_symbolic(b)) return a - b;
+  int64_t r;
+  if (!dim_is_symbolic(a) && !dim_is_symbolic(b))
+    return !__builtin_sub_overflow(a, b, &r) ? r : a > b ? INT64_MAX : INT64_MIN;
   return dim_of_uop(dim_sub(rt.graph, dim_uop(a), dim_uop(b)));
 }
 int64_t dim_product(int64_t a, int64_t b) {
-  if (!dim_is_symbolic(a) && !dim_is_symbolic(b)) return a * b;
+  int64_t r;
+  if (!dim_is_symbolic(a) && !dim_is_symbolic(b))
+    return !__builtin_mul_overflow(a, b, &r) ? r : (a > 0) == (b > 0) ? INT64_MAX : INT64_MIN;
   return dim_of_uop(dim_mul(rt.graph, dim_uop(a), dim_uop(b)));
 }
 bool dim_quotient(int64_t a, int64_t b, int64_t *out) {

@@ -141,6 +141,15 @@ int64_t dims_numel(unsigned rank, const int64_t *dim) {
   return n;
 }
 
+bool dims_possible(unsigned rank, const int64_t *dim) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < rank; i++) {
+    int64_t most = dim_most(dim[i]);
+    if (most < 0 || (most && (__builtin_mul_overflow(n, most, &n) || n > INT64_MAX / 16))) return false;
+  }
+  return true;
+}
+
 struct shape_text shape_text(unsigned rank, const int64_t *dim) {
   struct shape_text t = {"["};
   size_t n = 1;
@@ -200,6 +209,7 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   *c = (struct call){.op = op, .file = file, .line = line, .in = in, .nin = nin};
   if (nin && nin <= sizeof c->few / sizeof *c->few) c->in = memcpy(c->few, in, nin * sizeof *in);
   pthread_mutex_lock(&rt.lock);
+  rt.oversized = false;
   for (unsigned i = 0; i < nin; i++) {
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
     if (!in[i]->value) {
@@ -277,7 +287,20 @@ db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, en
   return call_same(c, x);
 }
 
+bool call_possible(struct call *c, unsigned rank, const int64_t *dim) {
+  if (!rt.oversized && dims_possible(rank, dim)) return true;
+  char of[3 * sizeof(struct shape_text)] = "";
+  size_t n = 0;
+  for (unsigned i = 0; i < c->nin && i < 3; i++)
+    n += (size_t)snprintf(of + n, sizeof of - n, "%s%s", i ? ", " : "of ", SHAPE(*c->in[i]));
+  struct shape_text bad = rt.oversized ? rt.oversized_shape : shape_text(rank, dim);
+  call_fail(c, "%s%s%s%s has too many elements; fewer than 2^59 are possible", of, c->nin > 3 ? ", ..." : "",
+            c->nin ? ": " : "", bad.s);
+  return false;
+}
+
 db_tensor *call_end(struct call *c, struct expr e) {
+  if (!call_possible(c, e.rank, e.dim)) return c->result;
   if (graph_error(rt.graph)) return call_fail(c, "%s", graph_error(rt.graph));
   return call_end_value(c, value_new(e.u, c->slot, c->in, c->nin), e.dtype, e.rank, e.dim);
 }
@@ -290,18 +313,14 @@ struct expr expr_of(const db_tensor *t) {
 
 bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
-  int64_t n = 1;
   for (unsigned i = 0; i < list.n; i++) {
-    int64_t most = dim_most(list.v[i]);
     dim[i] = list.v[i];
     if (dim_least(dim[i]) < 0)
       return call_fail(c, "axis %u of %s has size %s; sizes are not negative", i, shape_text(list.n, list.v).s,
                        dim_text(dim[i]).s),
              false;
-    if (most && (__builtin_mul_overflow(n, most, &n) || n > INT64_MAX / 16))
-      return call_fail(c, "%s has too many elements", shape_text(list.n, list.v).s), false;
   }
-  return true;
+  return call_possible(c, list.n, list.v);
 }
 
 bool call_shape(struct call *c, db_list list, int64_t *dim) {
