@@ -33,7 +33,7 @@ struct hcq_machine {
   unsigned refs;
   bool emulated;
   pthread_mutex_t lock;
-  void *state; /* the backend's, made by its first open and dropped by machine_close */
+  void *state; /* the backend's, made by its first open; machine_close drops it */
 };
 
 /* ---- objects ---- */
@@ -307,7 +307,9 @@ struct hcq_backend {
   bool (*halt)(db_device *dev);
   /* After halt; rings, buffers and signals are gone. */
   void (*close)(db_device *dev);
-  void (*machine_close)(struct hcq_machine *machine);
+  /* Called when the machine's last device has gone. False when the kernel keeps state for the process: then the machine
+   * stays, for the next open. */
+  bool (*machine_close)(struct hcq_machine *machine);
   /* Describes the machine's devices without opening them, name left empty; returns how many there are, which may be
    * more than cap. */
   int (*enumerate)(struct hcq_machine *machine, struct hcq_found *out, int cap);

@@ -81,12 +81,12 @@ static int parse_name(const char *name, struct device_name *out) {
 
 static void machine_release(struct hcq_machine *m) {
   if (--m->refs) return;
+  if (m->ops->machine_close && !m->ops->machine_close(m)) return;
   for (struct hcq_machine **p = &registry.machines; *p; p = &(*p)->next)
     if (*p == m) {
       *p = m->next;
       break;
     }
-  if (m->ops->machine_close) m->ops->machine_close(m);
   m->os->release(m->os);
   free(m);
 }
@@ -390,7 +390,8 @@ int hcq_rest(struct hcq_ring *ring) {
  * Threads of a CPU device or of an emulated one do not exist in the child, and a GPU's rings and doorbells are its
  * parent's. So devices are not inherited: they stay as they are, every call says so, and the child opens its own. */
 
-static db_device *inherited; /* by next */
+static db_device *inherited;                   /* by next */
+static struct hcq_machine *inherited_machines; /* by next */
 
 static void before_fork(void) {
   pthread_mutex_lock(&registry.lock);
@@ -432,6 +433,9 @@ static void in_child(void) {
     dev->next = inherited;
     inherited = dev;
   }
+  struct hcq_machine **last = &inherited_machines;
+  while (*last) last = &(*last)->next;
+  *last = registry.machines;
   registry.machines = NULL;
 }
 

@@ -151,11 +151,12 @@ int amd_free_memory(struct amd_machine *m, void *arg) {
   const struct kfd_free_memory *a = arg;
   struct amd_bo *bo = amd_bo_find(m, a->handle);
   if (!bo) return emu_refuse(&m->base, -EINVAL, "FREE_MEMORY_OF_GPU: no handle 0x%" PRIx64, a->handle);
+  if (bo == m->events.page_bo)
+    return emu_refuse(&m->base, -EPERM, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is the event page, until the process ends",
+                      a->handle);
   if (bo->mapped)
     return emu_refuse(&m->base, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is still mapped on a GPU", a->handle);
-  if (bo->pins)
-    return emu_refuse(&m->base, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is used by a queue or as event page",
-                      a->handle);
+  if (bo->pins) return emu_refuse(&m->base, -EBUSY, "FREE_MEMORY_OF_GPU: 0x%" PRIx64 " is used by a queue", a->handle);
   bo_delete(m, bo);
   return 0;
 }

@@ -19,8 +19,10 @@ struct amd_node {
   uint64_t vram_size;
   bool vram_public; /* the host can address all of it */
   char name[32], arch[16];
-  int drm_fd; /* render node whose address space the process uses, which cannot be changed; -1 before the first device
-               */
+  /* The open render node whose address space the process uses. The kernel accepts no other one until the process ends. -1
+   * before the first device. */
+  int drm_fd;
+  bool lost; /* the kernel reported an exception: it runs no queue of this process on the GPU any more */
 };
 static inline uint32_t amd_node_cus(const struct amd_node *n) { return n->simd_count / n->simd_per_cu; }
 static inline uint32_t amd_node_engines(const struct amd_node *n) { return n->array_count / n->arrays_per_engine; }
@@ -32,7 +34,7 @@ struct amd_memory {
   bool mapped; /* on the GPU */
 };
 
-/* What one process has of a machine's KFD. */
+/* What one process has of a machine's KFD. It lasts as long as the process, whatever devices are open. */
 struct kfd_process {
   struct os *os;
   const char *machine; /* for messages */
@@ -40,8 +42,9 @@ struct kfd_process {
   int fd;
   struct amd_node *nodes;
   unsigned nnodes;
-  struct amd_memory event_page; /* one for all GPUs, handed to the kernel by the first event */
-  uint64_t event_page_reached;  /* bit per GPU that maps it */
+  struct amd_memory event_page; /* one for all GPUs, given to the kernel with the first event; never freed after that */
+  enum { AMD_PAGE_NEW, AMD_PAGE_OFFERED, AMD_PAGE_GIVEN } event_page_state;
+  uint64_t event_page_reached; /* bit per GPU that maps it */
 };
 
 /* kfd.c */

@@ -59,7 +59,18 @@ static void amd_close(db_device *base) {
   free(dev);
 }
 
-static void amd_machine_close(struct hcq_machine *machine) { kfd_process_close(machine->state); }
+/* KFD keeps the process's address spaces and its event page, and the first open of each render node with them, until the
+ * process's memory map is gone (Linux kfd_process.c). So the descriptors stay open for the life of the process. An
+ * emulated machine with a lost GPU is replaced: that is its power cycle. */
+static bool amd_machine_close(struct hcq_machine *machine) {
+  struct kfd_process *p = machine->state;
+  bool lost = false;
+  for (unsigned i = 0; p && i < p->nnodes; i++) lost |= p->nodes[i].lost;
+  if (p && !(lost && p->emulated)) return false;
+  kfd_process_close(p);
+  machine->state = NULL;
+  return true;
+}
 
 static struct amd_node *find_node(struct hcq_machine *machine, unsigned index, const char *name) {
   struct kfd_process *p = machine->state;
@@ -68,7 +79,12 @@ static struct amd_node *find_node(struct hcq_machine *machine, unsigned index, c
     return db_fail_null(-ENODEV, "%s: there %s %u GPU%s, numbered from 0", name, p->nnodes == 1 ? "is" : "are",
                         p->nnodes, p->nnodes == 1 ? "" : "s");
   struct amd_node *n = &p->nodes[index];
-  return supported(n) ? n : db_fail_null(-ENOTSUP, "%s: not supported yet: %s", name, n->arch);
+  if (!supported(n)) return db_fail_null(-ENOTSUP, "%s: not supported yet: %s", name, n->arch);
+  return n->lost ? db_fail_null(-EIO,
+                                "%s: the GPU was lost earlier in this process, and the kernel keeps its queues stopped "
+                                "until the process ends",
+                                name)
+                 : n;
 }
 
 static int amd_open(struct hcq_machine *machine, unsigned index, const char *name, db_device **out) {

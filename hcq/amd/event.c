@@ -16,28 +16,36 @@ static int create(struct amd_device *dev, enum kfd_event_type type, uint64_t pag
 }
 
 /* The page of slots is memory of the first GPU, and every GPU that signals events maps it. */
-static int reach_page(struct amd_device *dev, uint64_t *first_handle) {
+static int reach_page(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
-  *first_handle = 0;
   int err = 0;
-  if (!p->event_page.handle) {
-    if (!(err = amd_memory_alloc(dev, KFD_EVENT_PAGE_SIZE, AMD_MEMORY_HOST, NULL, &p->event_page)))
-      *first_handle = p->event_page.handle;
-  } else if (!(p->event_page_reached >> dev->base.index & 1)) {
+  if (!p->event_page.handle)
+    err = amd_memory_alloc(dev, KFD_EVENT_PAGE_SIZE, AMD_MEMORY_HOST, NULL, &p->event_page);
+  else if (!(p->event_page_reached >> dev->base.index & 1))
     err = amd_memory_map(dev, &p->event_page);
-  }
   if (!err) p->event_page_reached |= 1ull << dev->base.index;
   return err;
 }
 
-int amd_events_create(struct amd_device *dev) {
-  uint64_t page;
-  int err = reach_page(dev, &page);
-  if (err) return err;
-  if ((err = create(dev, KFD_EVENT_SIGNAL, page, &dev->queue_event, &dev->queue_event_slot))) {
-    if (page) amd_memory_free(dev, &dev->kfd->event_page);
-    return err;
+/* The process's first event gives the kernel its page. The kernel may take the page and then fail to make the event; it
+ * refuses a page when it has one. */
+static int create_queue_event(struct amd_device *dev) {
+  struct kfd_process *p = dev->kfd;
+  int was = p->event_page_state, err = -EINVAL;
+  if (was != AMD_PAGE_GIVEN) {
+    p->event_page_state = AMD_PAGE_OFFERED;
+    err = create(dev, KFD_EVENT_SIGNAL, p->event_page.handle, &dev->queue_event, &dev->queue_event_slot);
   }
+  if (err == -EINVAL && was != AMD_PAGE_NEW)
+    err = create(dev, KFD_EVENT_SIGNAL, 0, &dev->queue_event, &dev->queue_event_slot);
+  if (!err) p->event_page_state = AMD_PAGE_GIVEN;
+  return err;
+}
+
+int amd_events_create(struct amd_device *dev) {
+  int err = reach_page(dev);
+  if (!err) err = create_queue_event(dev);
+  if (err) return err;
   if (dev->queue_event_slot >= KFD_EVENT_LIMIT)
     return db_fail(-EPROTO, "%s: the event has slot %u of %u", dev->base.name, dev->queue_event_slot, KFD_EVENT_LIMIT);
   err = create(dev, KFD_EVENT_MEMORY, 0, &dev->memory_event, NULL);
@@ -86,6 +94,7 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
                     : x->no_execute  ? "instruction fetch from a page without the execute right"
                     : x->not_present ? "page not mapped"
                                      : "page fault";
+  dev->node->lost = true;
   hcq_device_lost(&dev->base, "%s: memory access fault at 0x%llx%s: %s; kernel running or last run: %s%s",
                   dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why,
                   hcq_device_running(&dev->base).s, report);
@@ -94,6 +103,7 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
 static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
   char report[700];
   read_fault(dev, report, sizeof report);
+  dev->node->lost = true;
   hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
                   x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
                   x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, report);
@@ -104,6 +114,7 @@ static void overwritten_exception(struct amd_device *dev) {
   read_report(dev, now);
   if (!now[0] || !strcmp(now, dev->report)) return;
   read_fault(dev, report, sizeof report);
+  dev->node->lost = true;
   hcq_device_lost(
       &dev->base,
       "%s: a fault, which the driver reports after another GPU's exception took the place of its own; kernel "

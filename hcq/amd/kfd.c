@@ -48,7 +48,7 @@ void kfd_process_close(struct kfd_process *p) {
   if (p->event_page.reservation) p->os->munmap(p->os, p->event_page.reservation, p->event_page.reserved);
   for (unsigned i = 0; i < p->nnodes; i++)
     if (p->nodes[i].drm_fd >= 0) p->os->close(p->os, p->nodes[i].drm_fd);
-  p->os->close(p->os, p->fd); /* frees what the kernel holds for the process */
+  p->os->close(p->os, p->fd);
   free(p->nodes);
   free(p);
 }

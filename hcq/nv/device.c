@@ -217,7 +217,11 @@ static void nv_close(db_device *base) {
   free(dev);
 }
 
-static void nv_machine_drop(struct hcq_machine *machine) { nv_machine_close(machine->state); }
+/* The kernel frees what the process had with the last descriptor. */
+static bool nv_machine_drop(struct hcq_machine *machine) {
+  nv_machine_close(machine->state);
+  return true;
+}
 
 static struct nv_card *find_card(struct nv_machine *m, unsigned index, const char *name) {
   if (!m->ncards) return db_fail_null(-ENODEV, "%s: the driver has no GPU", name);

@@ -1,5 +1,5 @@
 /* doorbell emu from outside. The program it runs is this suite itself, started again with the name of a part to play:
- * parts use the C library only, as strangers do. */
+ * parts but one use the C library only, as strangers do. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "hcq/amd/kfd.h"
+#include "hcq/hcq.h"
 
 /* ---- parts ---- */
 
@@ -181,10 +182,35 @@ static void part_descriptors(void) {
   posix_spawn_file_actions_destroy(&actions);
 }
 
+/* This project's driver opens what it takes for hardware, closes it and opens it again. */
+static void reopen(void) {
+  for (int i = 0; i < 3; i++) {
+    db_device *dev = db_open("AMD");
+    uint32_t in = 0x12345678, out = 0;
+    if (!dev) fprintf(stderr, "round %d: %s\n", i, db_error());
+    WANT(dev);
+    db_buffer *buf = db_alloc(dev, 4096, 0);
+    WANT(buf && !db_buffer_write(buf, 0, &in, sizeof in) && !db_buffer_read(buf, 0, &out, sizeof out) && in == out);
+    db_buffer_release(buf);
+    db_close(dev);
+  }
+}
+static void part_reopen(void) {
+  reopen();
+  int status = -1;
+  pid_t child = fork();
+  if (!child) {
+    reopen();
+    _exit(0);
+  }
+  WANT(waitpid(child, &status, 0) == child && status == 0);
+  reopen();
+}
+
 static const struct {
   const char *name;
   void (*play)(void);
-} parts[] = {{"paths", part_paths}, {"queue", part_queue}, {"descriptors", part_descriptors}};
+} parts[] = {{"paths", part_paths}, {"queue", part_queue}, {"descriptors", part_descriptors}, {"reopen", part_reopen}};
 
 /* ---- the suite ---- */
 
@@ -228,6 +254,10 @@ static void play(const char *part) {
 }
 static void finds_files(void **state) { play("paths"); }
 static void runs_queues(void **state) { play("queue"); }
+static void reopens_devices(void **state) {
+  no_sanitizers();
+  play("reopen");
+}
 static void keeps_descriptors(void **state) { play("descriptors"); }
 
 static void reports_usage(void **state) {
@@ -311,13 +341,10 @@ int main(int argc, char **argv) {
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(finds_files),
-      cmocka_unit_test(runs_queues),
-      cmocka_unit_test(keeps_descriptors),
-      cmocka_unit_test(reports_usage),
-      cmocka_unit_test(passes_status_and_cleans_up),
-      cmocka_unit_test(runs_the_driver),
-      cmocka_unit_test(runs_tinygrad),
+      cmocka_unit_test(finds_files),     cmocka_unit_test(runs_queues),
+      cmocka_unit_test(reopens_devices), cmocka_unit_test(keeps_descriptors),
+      cmocka_unit_test(reports_usage),   cmocka_unit_test(passes_status_and_cleans_up),
+      cmocka_unit_test(runs_the_driver), cmocka_unit_test(runs_tinygrad),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

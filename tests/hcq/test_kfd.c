@@ -20,7 +20,8 @@
 
 #define SECOND 1000000000ull
 
-enum { KFD_FD = 100, DRM_FD = 200, GPU_ID = 51122 };
+enum { KFD_FD = 100, DRM_FD = 200, GPU_ID = 51122 }; /* each open of a render node has a descriptor of its own */
+static char device[32]; /* each test has a machine of its own, as if it were a process of its own */
 
 static struct {
   /* script */
@@ -33,7 +34,8 @@ static struct {
   struct kfd_memory_exception fault;
   struct kfd_hw_exception exception;
   const char *report;
-  bool complete; /* WAIT_EVENTS lets the compute timeline advance */
+  bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
+  bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
   /* observed */
   int calls, open_fds, handles, maps, reservations, events, queues;
   unsigned waits;
@@ -41,6 +43,9 @@ static struct {
   struct kfd_alloc_memory alloc[512];
   int nalloc;
   uint64_t doorbells[1024];
+  /* what the kernel keeps until the process ends: by GPU, the render node's file, and the event page's handle */
+  int opened, acquired[8];
+  uint64_t event_page;
 } k;
 
 static const char properties[] =
@@ -61,7 +66,7 @@ static int fake_open(struct os *os, const char *path, int flags) {
   }
   if (!strncmp(path, "/dev/dri/renderD", 16)) {
     k.open_fds++;
-    return DRM_FD + atoi(path + 16) - 128;
+    return DRM_FD + k.opened++;
   }
   return -ENOENT;
 }
@@ -84,7 +89,15 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   if (fd != KFD_FD) return ioctl_drm(request, arg);
   switch (request) {
   case KFD_GET_VERSION: *(struct kfd_get_version *)arg = (struct kfd_get_version){1, k.minor}; return 0;
-  case KFD_ACQUIRE_VM: assert_in_range(((struct kfd_acquire_vm *)arg)->drm_fd, DRM_FD, DRM_FD + 7); return 0;
+  case KFD_ACQUIRE_VM: {
+    const struct kfd_acquire_vm *a = arg;
+    assert_in_range(a->drm_fd, DRM_FD, DRM_FD + k.opened - 1);
+    assert_in_range(a->gpu_id, GPU_ID, GPU_ID + 7);
+    int *file = &k.acquired[a->gpu_id - GPU_ID];
+    if (*file && *file != (int)a->drm_fd) return -EBUSY;
+    *file = (int)a->drm_fd;
+    return 0;
+  }
   case KFD_GET_PROCESS_APERTURES_NEW: {
     struct kfd_get_process_apertures_new *a = arg;
     struct kfd_apertures *out = (struct kfd_apertures *)(uintptr_t)a->apertures_ptr;
@@ -111,7 +124,10 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     k.handles++;
     return 0;
   }
-  case KFD_FREE_MEMORY: k.handles--; return 0;
+  case KFD_FREE_MEMORY:
+    if (k.event_page == ((struct kfd_free_memory *)arg)->handle) return -EPERM;
+    k.handles--;
+    return 0;
   case KFD_MAP_MEMORY: {
     struct kfd_map_memory *m = arg;
     assert_in_range(*(uint32_t *)(uintptr_t)m->device_ids_array_ptr, GPU_ID, GPU_ID + 7);
@@ -122,6 +138,13 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   case KFD_UNMAP_MEMORY: k.maps -= (int)((struct kfd_map_memory *)arg)->n_devices; return 0;
   case KFD_CREATE_EVENT: {
     struct kfd_create_event *e = arg;
+    if (e->event_page_offset && k.event_page) return -EINVAL;
+    if (e->event_page_offset) k.event_page = e->event_page_offset;
+    if (!k.event_page) return -EINVAL; /* this test's choice: the driver brings a page */
+    if (k.event_page_taken) {
+      k.event_page_taken = false;
+      return -ENOMEM;
+    }
     e->event_id = (uint32_t)(++k.events);
     e->event_slot_index = e->event_id;
     return 0;
@@ -139,7 +162,8 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   case KFD_WAIT_EVENTS: {
     struct kfd_wait_events *w = arg;
     struct kfd_event_state *s = (struct kfd_event_state *)(uintptr_t)w->events_ptr;
-    assert_int_equal(w->num_events, 3);
+    assert_in_range(w->num_events, 2, 3); /* the exceptions, or a queue's event before them */
+    s -= 3 - w->num_events;
     assert_true(w->timeout <= 100);
     k.waits++;
     s[1].memory = k.fault;
@@ -233,27 +257,42 @@ int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err
 }
 
 static int fresh(void **state) {
+  static int processes;
   memset(&k, 0, sizeof k);
+  snprintf(device, sizeof device, "EMU+AMD:scripted%d", processes++);
   k.minor = 17;
   k.gpus = 1;
   return 0;
 }
-#define DEVICE "EMU+AMD:scripted"
+/* The device's name and more of a message or an index; good until the next one. */
+static const char *named(const char *more) {
+  static char name[128];
+  snprintf(name, sizeof name, "%s%s", device, more);
+  return name;
+}
+/* Descriptors that the kernel's state belongs to stay open. */
+static int kept_fds(void) {
+  int n = 0;
+  for (int i = 0; i < 8; i++) n += k.acquired[i] != 0;
+  return n;
+}
+static void assert_nothing_left(void) {
+  assert_in_range(k.open_fds, 0, kept_fds() + 1); /* and /dev/kfd */
+  assert_int_equal(k.queues, 0);
+  assert_int_equal(k.events, 0);
+  assert_in_range(k.handles, k.event_page != 0, 1); /* the event page */
+  assert_in_range(k.reservations, 0, k.handles);
+}
 static void assert_refused(const char *name, const char *what) {
   assert_null(db_open(name));
   if (!strstr(db_error(), what)) fail_msg("\"%s\" does not say \"%s\"", db_error(), what);
-  assert_int_equal(k.open_fds, 0);
-}
-static void assert_nothing_left(void) {
-  assert_int_equal(k.open_fds, 0);
-  assert_int_equal(k.queues, 0);
-  assert_int_equal(k.reservations, 0);
+  assert_nothing_left();
 }
 
 /* ---- opening ---- */
 
 static void opens_with_the_sizes_the_kernel_wants(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   if (!dev) fail_msg("%s", db_error());
   assert_string_equal(db_device_arch(dev), "gfx1100");
   assert_int_equal(k.queues, 2);
@@ -287,14 +326,14 @@ static void every_call_may_fail(void **state) {
     fresh(NULL);
     k.fail_call = n;
     k.fail_errno = -ENOMEM;
-    db_device *dev = db_open(DEVICE);
+    db_device *dev = db_open(device);
     if (dev && k.calls < n) { /* n calls are not made */
       db_close(dev);
       break;
     }
     /* It may do without the size of memory. */
     if (dev) opened++;
-    if (!dev && !strstr(db_error(), DEVICE)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
+    if (!dev && !strstr(db_error(), device)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
     db_close(dev);
     assert_nothing_left();
   }
@@ -304,28 +343,30 @@ static void every_call_may_fail(void **state) {
 
 static void refusals(void **state) {
   k.open_errno = -ENOENT;
-  assert_refused(DEVICE, "cannot open /dev/kfd: No such file or directory");
+  assert_refused(device, "cannot open /dev/kfd: No such file or directory");
   k.open_errno = -EACCES;
-  assert_refused(DEVICE, "Permission denied");
+  assert_refused(device, "Permission denied");
   k.open_errno = 0;
   k.minor = 3;
-  assert_refused(DEVICE, "not supported: KFD interface 1.3");
+  assert_refused(device, "not supported: KFD interface 1.3");
   k.minor = 17;
   k.gpus = 0;
-  assert_refused(DEVICE, "no GPU");
+  assert_refused(device, "no GPU");
+  fresh(NULL);
   k.gpus = 2;
-  assert_refused(DEVICE ":2", "there are 2 GPUs");
-  k.gpus = 1;
-  assert_refused(DEVICE ":1", "there is 1 GPU");
-  k.fail_request = KFD_ACQUIRE_VM;
-  k.fail_errno = -EBUSY;
-  assert_refused(DEVICE, "busy");
+  assert_refused(named(":2"), "there are 2 GPUs");
+  fresh(NULL);
+  assert_refused(named(":1"), "there is 1 GPU");
+  k.acquired[0] = 1; /* another library of this process has opened the render node */
+  assert_refused(device, "busy");
+  fresh(NULL);
+  k.fail_errno = -EINVAL;
   k.fail_request = KFD_CREATE_QUEUE;
   k.fail_errno = -EINVAL;
-  assert_refused(DEVICE, "creating the compute queue");
+  assert_refused(device, "creating the compute queue");
   k.fail_request = KFD_ALLOC_MEMORY;
   k.fail_errno = -ENOMEM;
-  assert_refused(DEVICE, "memory");
+  assert_refused(device, "memory");
 }
 
 static void malformed_topology(void **state) {
@@ -348,24 +389,41 @@ static void malformed_topology(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     k.properties = cases[i].text;
-    assert_refused(DEVICE, cases[i].what);
+    assert_refused(device, cases[i].what);
   }
 }
 
-static void two_gpus_one_process(void **state) {
+/* The kernel keeps a process's first files and event page. So do the driver's devices, in any order of opening and
+ * closing. */
+static void reopens_in_one_process(void **state) {
   k.gpus = 2;
-  db_device *a = db_open(DEVICE);
-  assert_non_null(a);
-  int fds = k.open_fds;
-  db_close(a);
-  assert_int_equal(k.open_fds, 0);
-  assert_int_equal(fds, 2);
+  for (int round = 0; round < 6; round++) {
+    db_device *a = db_open(round & 1 ? named(":1") : device);
+    if (!a) fail_msg("round %d: %s", round, db_error());
+    db_device *b = round & 2 ? db_open(round & 1 ? device : named(":1")) : NULL;
+    if (round & 2 && !b) fail_msg("round %d: %s", round, db_error());
+    db_close(a);
+    db_close(b);
+    assert_int_equal(k.open_fds, 1 + (round ? 2 : 1));
+    assert_int_equal(k.maps, round ? 2 : 1); /* the event page, by each GPU */
+    assert_nothing_left();
+  }
+}
+
+/* The kernel has taken the event page and then fails to make the event. */
+static void an_event_fails_after_its_page(void **state) {
+  k.event_page_taken = true;
+  assert_refused(device, "creating an event");
+  db_device *dev = db_open(device);
+  if (!dev) fail_msg("%s", db_error());
+  db_close(dev);
+  assert_nothing_left();
 }
 
 /* ---- memory ---- */
 
 static void memory_kinds(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   int handles = k.handles, maps = k.maps, reservations = k.reservations;
   char mine[10000];
@@ -431,7 +489,7 @@ static void finish(int i, db_queue *q, uint64_t value) {
 }
 
 static void one_doorbell_per_submission(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   db_buffer *a = db_alloc(dev, 1 << 20, 0), *b = db_alloc(dev, 1 << 20, 0);
   db_queue *copy = db_queue_new(dev, DB_QUEUE_COPY), *compute = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -476,7 +534,7 @@ static void one_doorbell_per_submission(void **state) {
 
 /* Around the end of the ring many times: SDMA packets never wrap. */
 static void rings_wrap(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   db_buffer *a = db_alloc(dev, 4096, 0), *b = db_alloc(dev, 4096, 0);
   db_queue *copy = db_queue_new(dev, DB_QUEUE_COPY), *compute = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -522,7 +580,7 @@ static void rings_wrap(void **state) {
 
 /* More than a ring of packets goes into an indirect buffer. */
 static void long_recordings_are_indirect(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   enum { BARRIERS = 60000 };
@@ -550,7 +608,7 @@ static void long_recordings_are_indirect(void **state) {
 }
 
 static void a_full_ring_waits(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   k.fault = (struct kfd_memory_exception){0};
@@ -572,13 +630,13 @@ static void a_full_ring_waits(void **state) {
 /* ---- hangs and exceptions ---- */
 
 static void a_hang_times_out(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   assert_non_null(dev);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   uint64_t when;
   assert_int_equal(db_queue_submit(q, &when), 0);
   assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND / 20), -ETIMEDOUT);
-  assert_non_null(strstr(db_error(), DEVICE ": the compute queue did not reach 1 within 0.050 s: it is at 0"));
+  assert_non_null(strstr(db_error(), named(": the compute queue did not reach 1 within 0.050 s: it is at 0")));
   assert_in_range(k.waits, 1, 60); /* slept in the kernel */
   finish(0, q, when);
   assert_int_equal(db_wait(db_queue_timeline(q), when, 0), 0);
@@ -594,7 +652,7 @@ static void exceptions_lose_the_device(void **state) {
     const char *report, *says[3];
   } cases[] = {
       {.fault = {.not_present = 1, .va = 0xdead000, .gpu_id = GPU_ID},
-       .says = {"memory access fault at 0xdead000", "page not mapped", DEVICE}},
+       .says = {"memory access fault at 0xdead000", "page not mapped", device}},
       {.fault = {.read_only = 1, .va = 0x1000, .gpu_id = GPU_ID}, .says = {"read-only page", "", ""}},
       {.fault = {.no_execute = 1, .imprecise = 1, .va = 0x1000, .gpu_id = GPU_ID},
        .says = {"execute right", "imprecise", ""}},
@@ -608,7 +666,7 @@ static void exceptions_lose_the_device(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fresh(NULL);
-    db_device *dev = db_open(DEVICE);
+    db_device *dev = db_open(device);
     assert_non_null(dev);
     db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
     db_buffer *b = db_alloc(dev, 4096, 0);
@@ -630,7 +688,7 @@ static void exceptions_lose_the_device(void **state) {
     assert_string_equal(db_error(), first);
     char byte;
     assert_int_equal(db_buffer_read(b, 0, &byte, 1), -EIO);
-    assert_null(db_open(DEVICE));
+    assert_null(db_open(device));
     assert_string_equal(db_error(), first);
     db_buffer_release(b);
     db_queue_release(q);
@@ -641,7 +699,7 @@ static void exceptions_lose_the_device(void **state) {
 
 /* Another GPU's exception is not this one's. */
 static void exceptions_of_other_gpus(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   uint64_t when;
   assert_int_equal(db_queue_submit(q, &when), 0);
@@ -655,7 +713,7 @@ static void exceptions_of_other_gpus(void **state) {
 }
 
 static void timestamps_are_host_time(void **state) {
-  db_device *dev = db_open(DEVICE);
+  db_device *dev = db_open(device);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
   db_signal *s = db_signal_new(dev);
   assert_int_equal(db_signal_time_ns(s), 0);
@@ -689,7 +747,8 @@ int main(void) {
       T(every_call_may_fail),
       T(refusals),
       T(malformed_topology),
-      T(two_gpus_one_process),
+      T(reopens_in_one_process),
+      T(an_event_fails_after_its_page),
       T(memory_kinds),
       T(one_doorbell_per_submission),
       T(rings_wrap),

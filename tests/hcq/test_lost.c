@@ -335,11 +335,13 @@ static void lose_earlier(const struct machine *m, const void *image, size_t size
   half_release(&h[1]);
   db_close(h[1].dev);
   h[1] = (struct half){.dev = db_open(name)};
-  if (!h[1].dev) fail_msg("%s", db_error());
+  bool again = m != &machines[1]; /* KFD keeps the queues of a process that faulted stopped */
+  if (!h[1].dev == again) fail_msg("%s", db_error());
+  if (!again) told("the GPU was lost earlier in this process");
   OK(relay_record(m, h[0].q, h[0].relay, h[0].flags)); /* so that there is something to wait for */
   OK(db_queue_submit(h[0].q, &h[0].when));
   assert_int_equal(wait_for(&h[0], SECOND / 20), -ETIMEDOUT);
-  assert_int_equal(h[1].dev->lost, 0);
+  assert_int_equal(again ? h[1].dev->lost : 0, 0);
   __atomic_store_n(flags_of(&h[0]), 1, __ATOMIC_RELEASE);
   OK(wait_for(&h[0], 20 * SECOND));
   three_close(h);

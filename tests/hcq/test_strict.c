@@ -232,7 +232,8 @@ static void the_variable_is_checked(void **state) {
 
 int main(void) {
   setenv("EMU_STRICT", "1", 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
-                                     cmocka_unit_test(the_host_is_seen), cmocka_unit_test(the_variable_is_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_variable_is_checked), /* before there is a machine */
+                                     cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
+                                     cmocka_unit_test(the_host_is_seen)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
