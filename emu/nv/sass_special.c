@@ -70,7 +70,8 @@ static void int_source(struct text *t) {
 }
 static void mufu_source(struct text *t) {
   static const uint8_t format_of[4] = {2, 1, 4, 2};
-  unsigned op = (unsigned)sass_bits(t->in, 74, 4), type = (unsigned)sass_bits(t->in, 72, 2);
+  unsigned op = (unsigned)sass_bits(t->in, 74, 4);
+  unsigned type = t->in->version >= 0x90 ? (unsigned)sass_bits(t->in, 72, 2) : sass_bit(t->in, 73);
   if (type && (op == 6 || op == 7)) t->bad = true;
   if (sass_place_of('B', t->in->form) == NUMBER)
     put_packed_number(t, op == 6 || op == 7 ? 3 : format_of[type]);

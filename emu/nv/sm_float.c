@@ -15,14 +15,14 @@ static bool refuse(const char **why, const char *what) {
 static bool odd_pair(const struct sass_inst *inst) { return BITS(16, 8) != SASS_RZ && BIT(16); }
 
 /* An operation on x, y and perhaps z in one of the function's four variants: plain, with source modifiers, flushing
- * denormals too, with saturation or another rounding as well. */
+ * denormals too, with saturation, another rounding or a scale as well. The result is multiplied by 2^scale. */
 static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const uint16_t fn[4],
-                       const struct sm_source *x, const struct sm_source *y, const struct sm_source *z,
-                       bool multiplies) {
+                       const struct sm_source *x, const struct sm_source *y, const struct sm_source *z, bool multiplies,
+                       int scale) {
   unsigned round = BITS(78, 2);
   uint32_t flag = sm_modifiers(inst, 0, x) | sm_modifiers(inst, 1, y) | (z ? sm_modifiers(inst, 2, z) : 0) |
                   (BIT(80) ? SM_FTZ : 0) | (BIT(77) ? SM_SAT : 0) | (multiplies && BIT(76) ? SM_FMZ : 0);
-  enum sm_rowop f = flag & (SM_SAT | SM_FMZ) ? fn[3] : flag & SM_FTZ ? fn[2] : flag ? fn[1] : fn[0];
+  enum sm_rowop f = scale || flag & (SM_SAT | SM_FMZ) ? fn[3] : flag & SM_FTZ ? fn[2] : flag ? fn[1] : fn[0];
   if (!sm_round_begin(b, inst, round)) return true;
   struct sm_uop *u = sm_begin(b, inst, f);
   if (!u) return true;
@@ -30,6 +30,7 @@ static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const
   sm_use(b, u, 1, y);
   if (z) sm_use(b, u, 2, z);
   u->flag = flag;
+  u->arg = (uint32_t)scale;
   sm_round_end(b, inst, round);
   return true;
 }
@@ -37,18 +38,17 @@ static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const
 BUILD(fadd) {
   static const uint16_t fn[] = VARIANTS(fadd);
   SOURCES(SM_LAYOUT_AC, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.c, NULL, false);
+  return arithmetic(b, inst, fn, &s.a, &s.c, NULL, false, 0);
 }
 BUILD(fmul) {
   static const uint16_t fn[] = VARIANTS(fmul);
-  if (BITS(84, 3) != 4) return refuse(why, "a scale");
   SOURCES(SM_LAYOUT_AB, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.b, NULL, true);
+  return arithmetic(b, inst, fn, &s.a, &s.b, NULL, true, (int)BITS(84, 3) - 4); /* D8, D4, D2, none, M2, M4, M8 */
 }
 BUILD(ffma) {
   static const uint16_t fn[] = VARIANTS(ffma);
   SOURCES(SM_LAYOUT_ABC, 0)
-  return arithmetic(b, inst, fn, &s.a, &s.b, &s.c, true);
+  return arithmetic(b, inst, fn, &s.a, &s.b, &s.c, true, 0);
 }
 /* A and B with modifiers. */
 static struct sm_uop *two(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, const char **why) {
@@ -282,7 +282,8 @@ BUILD(mufu) {
       {SM_FN_mufu_rcp64h, SM_FN_COUNT},        {SM_FN_mufu_rsq64h, SM_FN_COUNT},
       {SM_FN_mufu_sqrt, SM_FN_mufu_sqrt_half}, {SM_FN_mufu_tanh, SM_FN_mufu_tanh_half},
   };
-  unsigned f = BITS(74, 4), format = BITS(72, 2);
+  /* 1: f16, 2: bf16. Before sm_90 there was one bit, for f16. */
+  unsigned f = BITS(74, 4), format = inst->version >= 0x90 ? BITS(72, 2) : BIT(73);
   if (f >= 10 || format == 3 || (format && fn[f][1] == SM_FN_COUNT)) return refuse(why, "this function");
   SOURCES(SM_LAYOUT_B, 0)
   struct sm_uop *u = sm_begin(b, inst, fn[f][format > 0]);

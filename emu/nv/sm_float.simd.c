@@ -31,16 +31,11 @@ static inline const struct sm_uop *add_of(struct sm_warp *w, const struct sm_uop
   u32 flag = ftz | sat;
   STORE(f32, finish(FLUSHED(LOAD32(a_[l], 0)) + FLUSHED(LOAD32(b_[l], 1)), flag))
 }
-static inline const struct sm_uop *mul_of(struct sm_warp *w, const struct sm_uop *u, u32 ftz, u32 sat, u32 fmz) {
+static inline const struct sm_uop *mul_of(struct sm_warp *w, const struct sm_uop *u, u32 ftz) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS(u, 0);
   MODIFIERS(u, 1);
-  u32 flag = ftz | sat;
-  STORE(f32, ({
-          f32 a = FLUSHED(LOAD32(a_[l], 0)), b = FLUSHED(LOAD32(b_[l], 1));
-          f32 p = finish(a * b, flag);
-          fmz && (a == 0 || b == 0) ? 0 : p;
-        }))
+  STORE(f32, finish(FLUSHED(LOAD32(a_[l], 0)) * FLUSHED(LOAD32(b_[l], 1)), ftz))
 }
 static inline const struct sm_uop *fma_of(struct sm_warp *w, const struct sm_uop *u, u32 ftz, u32 sat, u32 fmz) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
@@ -56,13 +51,27 @@ static inline const struct sm_uop *fma_of(struct sm_warp *w, const struct sm_uop
         }))
 }
 FN(fadd_m) { return add_of(w, u, 0, 0); }
-FN(fmul_m) { return mul_of(w, u, 0, 0, 0); }
+FN(fmul_m) { return mul_of(w, u, 0); }
 FN(ffma_m) { return fma_of(w, u, 0, 0, 0); }
 FN(fadd_ftz) { return add_of(w, u, SM_FTZ, 0); }
-FN(fmul_ftz) { return mul_of(w, u, SM_FTZ, 0, 0); }
+FN(fmul_ftz) { return mul_of(w, u, SM_FTZ); }
 FN(ffma_ftz) { return fma_of(w, u, SM_FTZ, 0, 0); }
 FN(fadd_any) { return add_of(w, u, u->flag & SM_FTZ, u->flag & SM_SAT); }
-FN(fmul_any) { return mul_of(w, u, u->flag & (SM_FTZ | SM_FMZ), u->flag & SM_SAT, u->flag & SM_FMZ); }
+/* The product is exact as a double, and so is its product with the scale (arg: the exponent of a power of two), so that
+ * one rounding follows. Where ptxas folds a multiplication into the scale the source allows contraction, which is a
+ * fused operation with one rounding too. */
+FN(fmul_any) {
+  const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
+  MODIFIERS(u, 0);
+  MODIFIERS(u, 1);
+  u32 flag = u->flag, ftz = flag & (SM_FTZ | SM_FMZ), fmz = flag & SM_FMZ;
+  const f64 scale = as_f64((uint64_t)(1023 + (i32)u->arg) << 52);
+  STORE(f32, ({
+          f32 a = FLUSHED(LOAD32(a_[l], 0)), b = FLUSHED(LOAD32(b_[l], 1));
+          f32 p = finish((f32)((f64)a * (f64)b * scale), (flag & SM_SAT) | ftz);
+          fmz && (a == 0 || b == 0) ? 0 : p;
+        }))
+}
 FN(ffma_any) { return fma_of(w, u, u->flag & (SM_FTZ | SM_FMZ), u->flag & SM_SAT, u->flag & SM_FMZ); }
 
 FN(fsel) {

@@ -98,6 +98,46 @@ static void f32_arithmetic(void **state) {
   FOR_LANES assert_int_equal(reg(o, RD)[l], 0x40000000);
   one_free(o);
 }
+/* FMUL's scale multiplies the exact product, so that there is one rounding: results that are denormal show it. */
+static void f32_scales(void **state) {
+  struct one *o = one_new();
+  struct source s[3];
+  u32 want[SM_LANES];
+  unsigned rounded_once = 0;
+  for (unsigned i = 0; i < 6000; i++) {
+    unsigned round = rnd() & 1 ? 0 : rnd() & 3, field = 1 + (unsigned)(rnd() % 7);
+    bool ftz = rnd() % 4 == 0, sat = rnd() % 4 == 0;
+    struct word w = sources(o, 0x020, AB, false, s);
+    put(&w, 78, 2, round), put(&w, 80, 1, ftz), put(&w, 77, 1, sat), put(&w, 84, 3, field);
+    if (rnd() & 1) { /* products near the smallest normal number; both sources are registers without modifiers */
+      put(&w, 9, 3, 1), put(&w, 32, 8, RB), put(&w, 62, 2, 0), put(&w, 72, 2, 0), put(&w, 91, 1, 0);
+      put(&w, 40, 22, 0), put(&w, 64, 8, 0);
+      FOR_LANES {
+        s[0].v[l] = reg(o, RA)[l] = (rnd32() & 0x807fffff) | (u32)(60 + rnd() % 8) << 23;
+        s[1].v[l] = reg(o, RB)[l] = (rnd32() & 0x807fffff) | (u32)(60 + rnd() % 8) << 23;
+      }
+    }
+    must_run(o, w);
+    fesetround(host_round[round]);
+    FOR_LANES {
+      u32 v[2];
+      for (int k = 0; k < 2; k++) v[k] = ftz ? flush((u32)s[k].v[l]) : (u32)s[k].v[l];
+      volatile float a = float_of(v[0]), b = float_of(v[1]), twice, once;
+      twice = a * b, twice = ldexpf(twice, (int)field - 4);
+      once = (float)ldexpl((long double)a * b, (int)field - 4);
+      rounded_once += bits_of(twice) != bits_of(once) && !isnan(once);
+      want[l] = finish(once, ftz, sat);
+    }
+    fesetround(FE_TONEAREST);
+    check32(o, w, "FMUL with a scale", s, want);
+  }
+  assert_true(rounded_once > 100);
+  struct word none = word(0x020, 1);
+  struct sass_inst inst;
+  put(&none, 16, 8, RD), put(&none, 24, 8, RA), put(&none, 32, 8, RB);
+  assert_false(sass_decode(none.q, 0x1000, o->version, &inst)); /* a field of 0 has no meaning */
+  one_free(o);
+}
 static void f64_arithmetic(void **state) {
   struct one *o = one_new();
   struct source s[3];
@@ -406,6 +446,43 @@ static const struct {
   long double (*f)(long double);
 } functions[] = {{"COS", 0, f_cos}, {"SIN", 1, f_sin}, {"EX2", 2, exp2l},  {"LG2", 3, log2l},
                  {"RCP", 4, f_rcp}, {"RSQ", 5, f_rsq}, {"SQRT", 8, sqrtl}, {"TANH", 9, tanhl}};
+/* Halves: the format's field is a bit before sm_90, and f16 by its value of 2 there. */
+static void mufu_halves(void **state) {
+  static const struct {
+    u32 version, field;
+    bool bf16;
+  } formats[] = {{0x80, 2, false}, {0x86, 2, false}, {0x89, 2, false}, {0x90, 1, false}, {0x90, 2, true}};
+  struct one *o = one_new();
+  for (unsigned f = 0; f < sizeof formats / sizeof *formats; f++)
+    for (unsigned k = 0; k < sizeof functions / sizeof *functions; k++)
+      for (unsigned i = 0; i < 40; i++) {
+        bool bf16 = formats[f].bf16, high = i & 1;
+        FOR_LANES {
+          unsigned low = (unsigned)rnd() & 0x8000, top = (unsigned)rnd() & 0x8000;
+          low |= bf16 ? 0x3c00 + (unsigned)rnd() % 0x480 : 0x2800 + (unsigned)rnd() % 0x1a00;
+          top |= bf16 ? 0x3c00 + (unsigned)rnd() % 0x480 : 0x2800 + (unsigned)rnd() % 0x1a00;
+          reg(o, RB)[l] = low | top << 16;
+        }
+        struct word w = word(0x108, 1);
+        put(&w, 16, 8, RD), put(&w, 32, 8, RB), put(&w, 74, 4, functions[k].code);
+        put(&w, 72, 2, formats[f].field), put(&w, 60, 1, high);
+        o->version = formats[f].version;
+        must_run(o, w);
+        FOR_LANES {
+          double x = half_value(reg(o, RB)[l] >> (high ? 16 : 0) & 0xffff, bf16);
+          u32 got = reg(o, RD)[l];
+          long double want = functions[k].f((long double)x);
+          if (isnan(want)) {
+            expect(got, 0x7fff, l, w, functions[k].name, reg(o, RB)[l], 0, 0);
+            continue;
+          }
+          double value = half_value(got, bf16), ulp = (double)fabsl(want) * (bf16 ? 0x1p-7 : 0x1p-10) + 0x1p-24;
+          if (got >> 16 || !(fabsl(value - want) <= 0.52L * ulp))
+            fail_msg("sm_%x %s(%a) is %a (%08x), not %La", o->version, functions[k].name, x, value, got, want);
+        }
+      }
+  one_free(o);
+}
 static void mufu(void **state) {
   struct one *o = one_new();
   for (unsigned k = 0; k < sizeof functions / sizeof *functions; k++)
@@ -473,11 +550,13 @@ static int next_level(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup(f32_arithmetic, choose),
+      cmocka_unit_test(f32_scales),
       cmocka_unit_test(f64_arithmetic),
       cmocka_unit_test(comparisons),
       cmocka_unit_test(select_minmax),
       cmocka_unit_test(packed_arithmetic),
       cmocka_unit_test(packed_compare),
+      cmocka_unit_test(mufu_halves),
       cmocka_unit_test_teardown(mufu, next_level),
   };
   int r = 0;
