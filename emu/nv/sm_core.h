@@ -77,10 +77,13 @@ struct sm_cta {
   struct sm_barrier barrier[SM_BARRIERS];
 };
 
-/* Constant banks as the host sees them. */
+/* Constant banks as the host sees them. A descriptor may state a size beyond what is mapped: only a read of a byte that is
+ * not there faults. */
 struct sm_bank {
   const uint8_t *host;
-  uint32_t size;
+  uint64_t va;
+  uint32_t size;   /* that the descriptor states */
+  uint32_t mapped; /* bytes of it that can be read, from the first */
 };
 
 struct sm_core {

@@ -61,32 +61,28 @@ static bool make_room(struct sm_core *core, const struct sm_grid *g, uint32_t ct
   return true;
 }
 
-/* Constant banks: seen in place where one mapping holds them, else copied. */
+/* Constant banks: seen in place where one mapping holds what can be read of them, else copied. */
 static bool bind_banks(struct sm_core *core, const struct sm_grid *g, const uint32_t first[3], struct fault *fault) {
+  enum { MOST = 64 << 10 };
   for (unsigned i = 0; i < SM_CONSTANT_BANKS; i++) {
     const struct sm_constant_bank *from = &g->bank[i];
     struct sm_bank *bank = &core->bank[i];
-    struct vm_range range = {0};
-    uint64_t at = 0;
-    *bank = (struct sm_bank){NULL, from->size};
-    if (!from->size) continue;
-    bank->host = vm_translate(g->vm, &range, from->va, from->size, VM_READ);
-    if (bank->host) continue;
-    if (!core->bank_copy[i]) core->bank_copy[i] = malloc(64 << 10);
+    struct vm_range range;
+    uint64_t mapped = 0, at = 0;
+    unsigned ranges = 0;
+    *bank = (struct sm_bank){.va = from->va, .size = from->size};
+    if (from->size > MOST) return !refuse(fault, first, "a constant bank has at most 64 KiB");
+    while (mapped < from->size && vm_find(g->vm, from->va + mapped, &range) && range.access & VM_READ) {
+      bank->host = (const uint8_t *)(from->va + range.delta);
+      mapped = range.end - from->va;
+      ranges++;
+    }
+    bank->mapped = mapped < from->size ? (uint32_t)mapped : from->size;
+    if (ranges < 2) continue;
+    if (!core->bank_copy[i]) core->bank_copy[i] = malloc(MOST);
     bank->host = core->bank_copy[i];
-    if (!bank->host || from->size > 64 << 10) {
-      refuse(fault, first, bank->host ? "a constant bank has at most 64 KiB" : "no memory for a constant bank");
-      return false;
-    }
-    if (!vm_read(g->vm, from->va, core->bank_copy[i], from->size, &at)) {
-      char near[160];
-      vm_describe(g->vm, at, near, sizeof near);
-      refuse(fault, first, "");
-      fault->kind = FAULT_PAGE, fault->address = at, fault->access = VM_READ;
-      snprintf(fault->text, sizeof fault->text, "constant bank %u at 0x%llx cannot be read: 0x%llx, %s", i,
-               (unsigned long long)from->va, (unsigned long long)at, near);
-      return false;
-    }
+    if (!bank->host) return !refuse(fault, first, "no memory for a constant bank");
+    if (!vm_read(g->vm, from->va, core->bank_copy[i], bank->mapped, &at)) bank->mapped = (uint32_t)(at - from->va);
   }
   return true;
 }

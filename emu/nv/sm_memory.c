@@ -255,19 +255,27 @@ static bool build_access(struct sm_builder *b, const struct sass_inst *in, const
 
 static const struct sm_uop *constant_fault(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at,
                                            unsigned size) {
-  uint32_t limit = w->core->bank[u->arg].size;
+  const struct sm_bank *bank = &w->core->bank[u->arg];
   if (at % size)
     return sm_fault(w, u, FAULT_MISALIGNED, SM_ESR_INVALID_CONSTANT_ADDRESS, (int)lane, at, VM_READ,
                     "reads %u bytes at 0x%x of constant bank %u, which is not a multiple of %u", size, at, u->arg,
                     size);
+  if (at < bank->size && size <= bank->size - at) {
+    char near[160];
+    uint64_t va = bank->va + (at < bank->mapped ? bank->mapped : at); /* the first byte that is not mapped */
+    vm_describe(w->vm, va, near, sizeof near);
+    return sm_fault(w, u, FAULT_PAGE, 0, (int)lane, va, VM_READ,
+                    "page fault: reads %u bytes at 0x%x of constant bank %u, 0x%llx, %s", size, at, u->arg,
+                    (unsigned long long)va, near);
+  }
   return sm_fault(w, u, FAULT_PAGE, SM_ESR_INVALID_CONSTANT_ADDRESS, (int)lane, at, VM_READ,
-                  "reads %u bytes at 0x%x of constant bank %u, which has %u bytes", size, at, u->arg, limit);
+                  "reads %u bytes at 0x%x of constant bank %u, which has %u bytes", size, at, u->arg, bank->size);
 }
 MEM_INLINE bool constant_at(const struct sm_warp *w, const struct sm_uop *u, uint32_t at, enum mem_kind k,
                             uint32_t out[2]) {
   const struct sm_bank *bank = &w->core->bank[u->arg];
   unsigned size = mem_bytes(k);
-  if (__builtin_expect(at >= bank->size || size > bank->size - at || at & (size - 1), 0)) return false;
+  if (__builtin_expect(at >= bank->mapped || size > bank->mapped - at || at & (size - 1), 0)) return false;
   uint64_t v = 0;
   memcpy(&v, bank->host + at, size);
   if (k == MEM_S8) v = (uint32_t)(int8_t)v;

@@ -506,6 +506,40 @@ static void sm_page_fault(void **state) {
   assert_non_null(strstr(f->g.log[0], "LDG"));
 }
 
+/* A descriptor that states more of a constant bank than is mapped launches; only reading what is not there faults. */
+static void constants_beyond_their_mapping(void **state) {
+  enum { VA = 0x50000000 };
+  struct fixture *f = *state;
+  struct nv_channel_error e;
+  uint8_t *page[2];
+  uint64_t pointer = f->g.data_va;
+  uint32_t *q = qmd(f, 0, DIGIT_AT, 1, 1, 1, 1, 0, 0), number;
+  for (unsigned i = 0; i < 2; i++) { /* backings that do not continue each other */
+    page[i] = f->g.mem + DATA_AT + 0x200000 + 0x10000 * i;
+    assert_int_equal(vm_map(f->g.vm, VA + i * PAGE, PAGE, page[i], VM_READ | VM_WRITE, 7 + i), 0);
+  }
+  static const struct {
+    uint32_t page, offset; /* where the bank begins */
+  } begin[] = {{0, 0}, {0, PAGE - 0x200}, {1, 0}};
+  for (number = 1; number <= 3; number++) {
+    uint64_t va = VA + begin[number - 1].page * PAGE + begin[number - 1].offset;
+    uint8_t *arguments[] = {page[0] + 0x210, page[1] + 0x10, page[1] + 0x210};
+    set(q, 1567, 1536, va >> 6), set(q, 1586, 1568, va >> 38), set(q, 1599, 1587, 0x10000 >> 4);
+    memcpy(arguments[number - 1], &pointer, 8);
+    memcpy(arguments[number - 1] + 8, &number, 4);
+    put_pcas(&f->c, qmd_va(f, 0), 9);
+    finish(&f->c);
+  }
+  assert_int_equal(*word(f, 0), 123);
+  set(q, 1567, 1536, (VA + 2 * PAGE - 0x200) >> 6);
+  put_pcas(&f->c, qmd_va(f, 0), 9);
+  dies(&f->c, 31, "reads 8 bytes at 0x210 of constant bank 0, 0x50002010");
+  assert_true(nv_channel_error(f->c.ch, &e));
+  assert_int_equal(e.fault.kind, FAULT_PAGE);
+  assert_int_equal(e.fault.address, VA + 2 * PAGE + 0x10);
+  assert_int_equal(e.fault.pc, f->g.data_va + DIGIT_AT + 0x10);
+}
+
 static void sm_misaligned(void **state) {
   struct fixture *f = *state;
   struct nv_channel_error e;
@@ -679,6 +713,7 @@ int main(void) {
       T(bad_qmds),
       T(bad_set_up),
       T(sm_page_fault),
+      T(constants_beyond_their_mapping),
       T(sm_misaligned),
       T(sm_illegal),
       T(grids_run_beside_copies),
