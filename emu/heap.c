@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+#include "own_fd.h"
 
 int heap_init(struct heap *h, const char *name, uint64_t size) {
   int rc = -ENOMEM;
@@ -20,12 +20,9 @@ int heap_init(struct heap *h, const char *name, uint64_t size) {
   if (!h->windows || !h->gaps) goto fail;
   h->cap = 16;
   h->gaps[h->ngaps++] = (struct heap_extent){0, size};
-  h->fd = memfd_create(name, MFD_CLOEXEC);
-  if (h->fd < 0 || ftruncate(h->fd, (off_t)size)) {
-    rc = -errno;
-    goto fail;
-  }
-  return 0;
+  h->fd = own_fd_memory(name, size);
+  if (h->fd >= 0) return 0;
+  rc = h->fd;
 fail:
   heap_fini(h);
   return rc;
@@ -44,7 +41,7 @@ void heap_fini(struct heap *h) {
     munmap(v->host, v->size);
     free(v);
   }
-  if (h->fd >= 0) close(h->fd);
+  own_fd_close(h->fd);
   free(h->windows);
   free(h->gaps);
   *h = (struct heap){.fd = -1};

@@ -2,6 +2,7 @@
  * it. */
 #define _GNU_SOURCE
 #include "machine.h"
+#include "own_fd.h"
 #include "race.h"
 #include "watch.h"
 #include <errno.h>
@@ -160,13 +161,15 @@ int emu_refuse(struct emu_machine *m, int code, const char *format, ...) {
 }
 
 int emu_shared_page(const char *name, size_t size, int *fd, void **page) {
-  *fd = memfd_create(name, MFD_CLOEXEC);
-  if (*fd < 0) return -errno;
-  if (ftruncate(*fd, (off_t)size)) return -errno;
-  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-  if (p == MAP_FAILED) return -errno;
-  *page = p;
-  return 0;
+  *fd = own_fd_memory(name, size);
+  if (*fd < 0) return *fd;
+  *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+  if (*page != MAP_FAILED) return 0;
+  int rc = -errno;
+  own_fd_close(*fd);
+  *fd = -1;
+  *page = NULL;
+  return rc;
 }
 
 void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) {

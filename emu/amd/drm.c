@@ -16,16 +16,13 @@ static int copy_text(char *to, __kernel_size_t *length, const char *text) {
 }
 
 static int version(struct amd_gpu *gpu, void *arg) {
-  struct drm_version v;
-  memcpy(&v, arg, sizeof v);
-  v.version_major = 3;
-  v.version_minor = 61;
-  v.version_patchlevel = 0;
-  int rc = copy_text(v.name, &v.name_len, driver_name);
-  if (!rc) rc = copy_text(v.date, &v.date_len, driver_date);
-  if (!rc) rc = copy_text(v.desc, &v.desc_len, driver_desc);
-  memcpy(arg, &v, sizeof v);
-  return rc;
+  struct drm_version *v = arg;
+  v->version_major = 3;
+  v->version_minor = 61;
+  v->version_patchlevel = 0;
+  int rc = copy_text(v->name, &v->name_len, driver_name);
+  if (!rc) rc = copy_text(v->date, &v->date_len, driver_date);
+  return rc ? rc : copy_text(v->desc, &v->desc_len, driver_desc);
 }
 
 union info {
@@ -126,15 +123,16 @@ static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union inf
 }
 
 static int info(struct amd_gpu *gpu, void *arg) {
-  struct drm_amdgpu_info q;
+  const struct drm_amdgpu_info *q = arg;
   union info answer;
-  memcpy(&q, arg, sizeof q);
   memset(&answer, 0, sizeof answer);
-  int n = query(gpu, &q, &answer);
-  if (n < 0) return emu_refuse(&gpu->machine->base, n, "AMDGPU_INFO: query 0x%x", q.query);
-  if (q.return_size < (uint32_t)n) n = (int)q.return_size;
-  return user_write(q.return_pointer, &answer, (size_t)n);
+  int n = query(gpu, q, &answer);
+  if (n < 0) return emu_refuse(&gpu->machine->base, n, "AMDGPU_INFO: query 0x%x", q->query);
+  if (q->return_size < (uint32_t)n) n = (int)q->return_size;
+  return user_write(q->return_pointer, &answer, (size_t)n);
 }
+
+_Static_assert(sizeof(struct drm_version) <= 256 && sizeof(struct drm_amdgpu_info) <= 256, "a copy of the argument");
 
 int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
   struct amd_machine *m = gpu->machine;
@@ -152,9 +150,14 @@ int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg) {
       if (!arg) return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: no argument", request);
       if (_IOC_SIZE(request) != calls[i].size)
         return emu_refuse(&m->base, -EINVAL, "render node ioctl 0x%lx: %zu bytes expected", request, calls[i].size);
+      uint64_t data[32]; /* the kernel's copy of the argument */
+      if (user_read(data, (uintptr_t)arg, calls[i].size))
+        return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: argument %p is not readable", request, arg);
       pthread_mutex_lock(&m->lock);
-      int rc = calls[i].handler(gpu, arg);
+      int rc = calls[i].handler(gpu, data);
       pthread_mutex_unlock(&m->lock);
+      if (user_write((uintptr_t)arg, data, calls[i].size))
+        return emu_refuse(&m->base, -EFAULT, "render node ioctl 0x%lx: argument %p is not writable", request, arg);
       return rc;
     }
   return emu_refuse(&m->base, -EINVAL, "not supported: render node ioctl 0x%lx", request);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
+#include "../own_fd.h"
 
 enum { OTHER_BASE = (int)0x80000000, OTHER_COUNT = 256, MAX_WAIT = 4096 + OTHER_COUNT };
 enum { EVENT_TYPE_DEBUG = 5, EVENT_TYPE_LAST = KFD_EVENT_MEMORY };
@@ -47,7 +47,7 @@ void amd_events_fini(struct amd_events *e) {
   for (unsigned i = 0; i < OTHER_COUNT; i++) free(e->other[i]);
   if (e->page_fd >= 0) {
     munmap((void *)e->slots, KFD_EVENT_PAGE_SIZE);
-    close(e->page_fd);
+    own_fd_close(e->page_fd);
   }
   pthread_cond_destroy(&e->changed);
   pthread_mutex_destroy(&e->lock);
@@ -135,15 +135,10 @@ static int adopt_page(struct amd_machine *m, uint64_t handle) {
 
 static int make_page(struct amd_machine *m) {
   struct amd_events *e = &m->events;
-  int fd = memfd_create("kfd-events", MFD_CLOEXEC);
-  if (fd < 0) return -errno;
-  void *p = ftruncate(fd, KFD_EVENT_PAGE_SIZE)
-                ? MAP_FAILED
-                : mmap(NULL, KFD_EVENT_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (p == MAP_FAILED) {
-    close(fd);
-    return -ENOMEM;
-  }
+  int fd;
+  void *p;
+  int rc = emu_shared_page("kfd-events", KFD_EVENT_PAGE_SIZE, &fd, &p);
+  if (rc) return rc;
   memset(p, 0xff, KFD_EVENT_PAGE_SIZE);
   pthread_mutex_lock(&e->lock);
   e->page_fd = fd;

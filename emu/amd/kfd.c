@@ -159,13 +159,14 @@ int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg) {
   if (!call->handler) return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: KFD ioctl %s", call->name);
   size_t mine = _IOC_SIZE(call->request), user = _IOC_SIZE(request), n = user < mine ? user : mine;
   if (!arg) return emu_refuse(&m->base, -EFAULT, "%s: no argument", call->name);
-  if (_IOC_DIR(call->request) & _IOC_WRITE) memcpy(data, arg, n);
+  if (_IOC_DIR(call->request) & _IOC_WRITE && user_read(data, (uintptr_t)arg, n))
+    return emu_refuse(&m->base, -EFAULT, "%s: argument %p is not readable", call->name, arg);
   if (!call->unlocked) pthread_mutex_lock(&m->lock);
   int rc = call->handler(m, data);
   if (!call->unlocked) pthread_mutex_unlock(&m->lock);
-  if (_IOC_DIR(call->request) & _IOC_READ) {
-    memcpy(arg, data, n);
-    memset((char *)arg + n, 0, user - n);
-  }
+  if (!(_IOC_DIR(call->request) & _IOC_READ)) return rc;
+  static const uint8_t zeros[1 << _IOC_SIZEBITS];
+  if (user_write((uintptr_t)arg, data, n) || user_write((uintptr_t)arg + n, zeros, user - n))
+    return emu_refuse(&m->base, -EFAULT, "%s: argument %p is not writable", call->name, arg);
   return rc;
 }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+#include "../own_fd.h"
 #include "../watch.h"
 
 static struct amd_machine *machine_of(struct emu_machine *m) { return (struct amd_machine *)m; }
@@ -192,8 +193,8 @@ static void gpu_fini(struct amd_gpu *g) {
   if (g->acquired) emu_file_put(&g->machine->base, &g->acquired->file);
   if (g->doorbells) munmap((void *)g->doorbells, KFD_DOORBELL_MAP_SIZE);
   if (g->mmio_page) munmap(g->mmio_page, AMD_PAGE);
-  if (g->doorbell_fd >= 0) close(g->doorbell_fd);
-  if (g->mmio_fd >= 0) close(g->mmio_fd);
+  own_fd_close(g->doorbell_fd);
+  own_fd_close(g->mmio_fd);
   heap_fini(&g->vram);
   vm_free(g->vm);
   pthread_mutex_destroy(&g->queues_lock);

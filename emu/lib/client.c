@@ -10,25 +10,18 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+#include "../own_fd.h"
 #include "../watch.h"
 
-enum {
-  MAX_FDS = 1 << 16,
-  DRM_MAJOR = 226,
-  KFD_MAJOR = 511,
-  NVIDIA_MAJOR = 195,
-  UVM_MAJOR = 510,
-  NVIDIACTL_MINOR = 255
-};
+enum { DRM_MAJOR = 226, KFD_MAJOR = 511, NVIDIA_MAJOR = 195, UVM_MAJOR = 510, NVIDIACTL_MINOR = 255 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct os *machine; /* under the lock, as all below */
 /* By descriptor; read without the lock to see that there is none. */
-static _Atomic(struct client_file *) files[MAX_FDS];
+static _Atomic(struct client_file *) files[CLIENT_MAX_FDS];
 static pid_t owner; /* whose descriptors these are: not those of a vfork child */
-static char root[PATH_MAX - 256];
-static bool own_root, failed;
-static struct client_file stale = {.fd = -1, .refs = 1};
+static bool failed;
+static struct client_file stale = {.fd = -1, .refs = 1}; /* has no path */
 
 bool client_active(void) {
   static int active = -1;
@@ -110,7 +103,6 @@ __attribute__((destructor)) static void at_end(void) {
   if (!machine || owner != getpid()) return;
   emu_stop(machine);
   if (getenv(CLIENT_STATS)) print_stats();
-  if (own_root) tree_remove(root);
 }
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
@@ -120,47 +112,21 @@ static void after_fork(void) { pthread_mutex_unlock(&lock); }
 static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
   owner = getpid();
-  machine = NULL, own_root = false;
-  for (int fd = 0; fd < MAX_FDS; fd++)
+  machine = NULL;
+  own_fd_forget();
+  for (int fd = 0; fd < CLIENT_MAX_FDS; fd++)
     if (files[fd]) files[fd] = &stale;
-}
-
-static int prepare(const char **what) {
-  const char *given = getenv(CLIENT_ROOT), *tmp = getenv("TMPDIR");
-  *what = "files";
-  if (given && *given) {
-    if (snprintf(root, sizeof root, "%s", given) >= (int)sizeof root) return -ENAMETOOLONG;
-  } else {
-    *what = "a folder for its files";
-    if (snprintf(root, sizeof root, "%s/doorbell-emu.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= (int)sizeof root)
-      return -ENAMETOOLONG;
-    if (!mkdtemp(root)) return -errno;
-    own_root = true;
-  }
-  return 0;
 }
 
 static void make_machine(void) {
   static bool hooked;
   char err[256] = "";
-  const char *what = "";
   struct os *os = NULL;
   failed = true;
-  int rc = prepare(&what);
-  if (rc) {
-    dprintf(STDERR_FILENO, "doorbell emu: %s: %s\n", what, strerror(-rc));
-    return;
-  }
   watch_never(); /* the program unmaps memory without telling us */
-  rc = os_emulated(nvidia() ? "NV" : "AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
+  int rc = os_emulated(nvidia() ? "NV" : "AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
   if (rc) {
     print_line(NULL, err);
-    return;
-  }
-  rc = tree_write(os, root);
-  if (rc) {
-    dprintf(STDERR_FILENO, "doorbell emu: cannot write the machine's files under %s: %s\n", root, strerror(-rc));
-    os->release(os);
     return;
   }
   emu_log(os, print_line, NULL);
@@ -207,42 +173,63 @@ static bool emulated(const char *path) {
          under(path, "/sys/class/kfd") || under(path, "/sys/class/drm");
 }
 
-/* Slashes and single dots only: links are the tree's matter. */
-static bool join(char buf[PATH_MAX], const char *dir, const char *path) {
-  size_t n = 0;
-  for (const char *part = dir;; part = path, path = NULL) {
-    for (const char *at = part; *at;) {
-      size_t length = strcspn(at, "/");
-      if (length && !(length == 1 && *at == '.')) {
-        if (n + length + 2 > PATH_MAX) return false;
-        buf[n++] = '/';
-        memcpy(buf + n, at, length);
-        n += length;
-      }
-      at += length + (at[length] == '/');
+/* Appends the parts of path to buf, which holds n characters; ".." takes the last part away, behind links too. */
+static bool append(char buf[PATH_MAX], size_t *n, const char *path) {
+  for (const char *at = path; *at;) {
+    size_t length = strcspn(at, "/");
+    if (length == 2 && at[0] == '.' && at[1] == '.') {
+      while (*n && buf[--*n] != '/') {}
+    } else if (length && !(length == 1 && *at == '.')) {
+      buf[*n] = 0;
+      client_follow(buf);
+      *n = strlen(buf);
+      if (*n + length + 2 > PATH_MAX) return false;
+      buf[(*n)++] = '/';
+      memcpy(buf + *n, at, length);
+      *n += length;
     }
-    if (!path) break;
+    at += length + (at[length] == '/');
   }
-  buf[n] = 0;
+  buf[*n] = 0;
   return true;
 }
 
-bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
-  if (!path || !*path || !client_active()) return false;
-  if (*path == '/') {
-    if (strncmp(path, "/dev", 4) && strncmp(path, "/sys", 4) && strncmp(path, "/proc", 5) && path[1] != '/' &&
-        path[1] != '.')
-      return false;
-    return join(buf, "", path) && emulated(buf);
+/* Where paths relative to dirfd begin. */
+static bool folder_of(int dirfd, char buf[PATH_MAX]) {
+  if (dirfd == AT_FDCWD) return getcwd(buf, PATH_MAX);
+  struct client_file *file = client_get(dirfd);
+  if (file) {
+    bool ok = file->path && file->node.kind == CLIENT_FOLDER;
+    if (ok) strcpy(buf, file->path);
+    client_put(file);
+    return ok;
   }
-  /* Relative to a folder of the tree. */
-  if (dirfd == AT_FDCWD || !*root) return false;
-  char link[64], dir[PATH_MAX];
+  char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
-  ssize_t n = readlink(link, dir, sizeof dir - 1);
-  if (n <= 0) return false;
-  dir[n] = 0;
-  return under(dir, root) && join(buf, dir + strlen(root), path) && emulated(buf);
+  ssize_t n = readlink(link, buf, PATH_MAX - 1);
+  if (n > 0) buf[n] = 0;
+  return n > 0;
+}
+
+/* Whether a path may lead to the machine: most do not, and cost no more than this. */
+static bool may_lead(const char *path) {
+  while (path[0] == '/' && (path[1] == '/' || (path[1] == '.' && path[2] == '/'))) path += path[1] == '/' ? 1 : 2;
+  return !strncmp(path, "/dev", 4) || !strncmp(path, "/sys", 4) || !strncmp(path, "/proc", 5) || strstr(path, "..");
+}
+
+bool client_path(int dirfd, const char *path, char buf[PATH_MAX]) {
+  static __thread bool inside;
+  char folder[PATH_MAX];
+  size_t n = 0;
+  if (!path || !*path || !client_active() || inside) return false;
+  if (*path == '/') return may_lead(path) && append(buf, &n, path) && emulated(buf);
+  int error = errno;
+  inside = true;
+  bool found = folder_of(dirfd, folder);
+  inside = false;
+  errno = error;
+  return found && (may_lead(folder) || strstr(path, "..")) && append(buf, &n, folder) && append(buf, &n, path) &&
+         emulated(buf);
 }
 
 dev_t client_device(const char *path) {
@@ -257,38 +244,42 @@ dev_t client_device(const char *path) {
 }
 
 enum client_kind client_kind(const struct client_file *file) {
-  unsigned number = major(file->device);
-  return number == KFD_MAJOR      ? CLIENT_KFD
-         : number == UVM_MAJOR    ? CLIENT_UVM
-         : number == NVIDIA_MAJOR ? CLIENT_RM
-                                  : CLIENT_DRM;
-}
-
-bool client_real_path(const char *path, char buf[PATH_MAX]) {
-  if (!client_machine()) return false;
-  if (snprintf(buf, PATH_MAX, "%s%s", root, path) < PATH_MAX) return true;
-  errno = ENAMETOOLONG;
-  return false;
+  switch (major(file->node.device)) {
+  case KFD_MAJOR: return CLIENT_KFD;
+  case UVM_MAJOR: return CLIENT_UVM;
+  case NVIDIA_MAJOR: return CLIENT_RM;
+  case DRM_MAJOR: return CLIENT_DRM;
+  default: return CLIENT_NO_DEVICE;
+  }
 }
 
 /* ---- descriptors ---- */
 
-int client_open(const char *path, dev_t device, int flags) {
+static void file_free(struct client_file *file) {
+  if (file) free(file->path);
+  free(file);
+}
+
+int client_open(const char *path, const struct client_node *node, int flags) {
   struct os *os = client_machine();
   if (!os) return -1;
   struct client_file *file = calloc(1, sizeof *file);
-  int fd = file ? open("/dev/null", O_RDWR | (flags & O_CLOEXEC)) : -1;
-  if (fd < 0 || fd >= MAX_FDS) {
-    if (fd >= 0) close(fd);
-    free(file);
-    errno = fd < 0 ? ENOMEM : EMFILE;
+  if (!file || !(file->path = strdup(path))) {
+    file_free(file);
+    errno = ENOMEM;
     return -1;
   }
-  *file = (struct client_file){os->open(os, path, flags), device, 1};
-  if (file->fd < 0) {
-    close(fd);
-    errno = -file->fd;
-    free(file);
+  file->node = *node;
+  file->refs = 1;
+  file->fd = node->kind == CLIENT_DEVICE ? os->open(os, path, flags) : -1;
+  int fd = -1, error = node->kind == CLIENT_DEVICE && file->fd < 0 ? -file->fd : 0;
+  if (!error && (fd = open("/dev/null", O_RDWR | (flags & O_CLOEXEC))) < 0) error = errno;
+  if (fd >= CLIENT_MAX_FDS) error = EMFILE;
+  if (error) {
+    if (fd >= 0) close(fd);
+    if (file->fd >= 0) os->close(os, file->fd);
+    file_free(file);
+    errno = error;
     return -1;
   }
   pthread_mutex_lock(&lock);
@@ -298,7 +289,7 @@ int client_open(const char *path, dev_t device, int flags) {
 }
 
 struct client_file *client_get(int fd) {
-  if (fd < 0 || fd >= MAX_FDS || !files[fd]) return NULL;
+  if (fd < 0 || fd >= CLIENT_MAX_FDS || !files[fd]) return NULL;
   pthread_mutex_lock(&lock);
   struct client_file *file = files[fd];
   if (file) file->refs++;
@@ -312,12 +303,14 @@ void client_put(struct client_file *file) {
   struct os *os = machine;
   pthread_mutex_unlock(&lock);
   if (!last || file == &stale) return;
-  if (os) os->close(os, file->fd);
-  free(file);
+  if (os && file->fd >= 0) os->close(os, file->fd);
+  file_free(file);
 }
 
+int client_own_fd(int fd) { return owner == getpid() ? own_fd_next(fd) : INT_MAX; }
+
 void client_closing(int fd) {
-  if (fd < 0 || fd >= MAX_FDS || !files[fd] || owner != getpid()) return;
+  if (fd < 0 || fd >= CLIENT_MAX_FDS || !files[fd] || owner != getpid()) return;
   pthread_mutex_lock(&lock);
   struct client_file *file = files[fd];
   files[fd] = NULL;
@@ -330,7 +323,7 @@ void client_duplicated(int fd, int new) {
   struct client_file *file = client_get(fd);
   if (!file) return;
   pthread_mutex_lock(&lock);
-  if (new < MAX_FDS) files[new] = file;
+  if (new < CLIENT_MAX_FDS) files[new] = file;
   pthread_mutex_unlock(&lock);
-  if (new >= MAX_FDS) client_put(file);
+  if (new >= CLIENT_MAX_FDS) client_put(file);
 }

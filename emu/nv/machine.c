@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <time.h>
-#include <unistd.h>
+#include "../own_fd.h"
 #include "nv.h"
 
 static struct nv_machine *machine_of(struct emu_machine *m) { return (struct nv_machine *)m; }
@@ -275,7 +275,7 @@ static int gpu_init(struct nv_machine *m, unsigned index, const struct nv_model 
 static void gpu_fini(struct nv_gpu *g) {
   if (g->engines) nv_engines_free(g->engines);
   if (g->usermode) munmap((void *)g->usermode, RM_USERMODE_SIZE);
-  if (g->usermode_fd >= 0) close(g->usermode_fd);
+  own_fd_close(g->usermode_fd);
   if (g->vram.windows) heap_fini(&g->vram);
   pthread_mutex_destroy(&g->log_lock);
 }

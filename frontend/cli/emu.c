@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -62,19 +61,12 @@ static int set_preload(const char *library) {
   return rc;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at) { return remove(path) * 0; }
-
 static int run(const struct command *self, const struct ctx *ctx, const char *library, char **argv) {
-  char root[PATH_MAX];
-  const char *tmp = getenv("TMPDIR");
-  if (snprintf(root, sizeof root, "%s/doorbell-emu.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= (int)sizeof root ||
-      !mkdtemp(root))
-    return fail_work(self, "cannot make the folder %s: %s", root, strerror(errno));
   fflush(NULL);
   pid_t child = fork();
   if (!child) {
     bool ok = !set_preload(library) && !setenv("DOORBELL_EMU_GPUS", ctx->gpus, 1) &&
-              !setenv("DOORBELL_EMU_ROOT", root, 1) && (!ctx->stats || !setenv("DOORBELL_EMU_STATS", "1", 1)) &&
+              (!ctx->stats || !setenv("DOORBELL_EMU_STATS", "1", 1)) &&
               (!ctx->verbose || !setenv("DOORBELL_EMU_VERBOSE", "1", 1));
     if (ok) execvp(argv[0], argv);
     int error = errno;
@@ -90,7 +82,6 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   }
-  nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
   if (child < 0) return EXIT_FAILED;
   if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
   fail_work(self, "%s was ended by signal %d (%s)", argv[0], WTERMSIG(status), strsignal(WTERMSIG(status)));

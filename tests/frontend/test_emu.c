@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -91,6 +92,60 @@ static void part_paths(void) {
   WANT(p != MAP_FAILED && !munmap(p, 4096));
 }
 
+/* Every way to name a file leads to it. */
+static void part_names(void) {
+  static const char *const names[] = {"/dev/kfd", "//dev/./kfd", "/dev/../dev/kfd", "/tmp/../dev/kfd", "/../dev/kfd"};
+  char buf[PATH_MAX];
+  struct stat st;
+  int fd;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    WANT((fd = open(names[i], O_RDWR)) >= 0 && !close(fd) && !stat(names[i], &st) && S_ISCHR(st.st_mode));
+  WANT((fd = creat("/dev/kfd", 0600)) >= 0 && !fstat(fd, &st) && S_ISCHR(st.st_mode) && !close(fd));
+  WANT(creat(NODES "/1/gpu_id", 0600) == -1 && errno == EACCES);
+  WANT(creat(NODES "/1/new", 0600) == -1 && errno == EACCES);
+  WANT(open("/dev/kfd", O_RDWR | O_DIRECTORY) == -1 && errno == ENOTDIR);
+  WANT(open(NODES, O_RDWR) == -1 && errno == EISDIR);
+  /* Relative to a real folder, by descriptor and by working folder. */
+  int dev = open("/dev", O_RDONLY | O_DIRECTORY);
+  WANT(dev >= 0 && (fd = openat(dev, "kfd", O_RDWR)) >= 0 && !close(fd) && !faccessat(dev, "dri", X_OK, 0));
+  WANT((fd = openat(dev, "../sys/class/kfd/kfd/topology/system_properties", O_RDONLY)) >= 0 && !close(fd));
+  WANT(!close(dev) && getcwd(buf, sizeof buf) && !chdir("/dev"));
+  WANT((fd = open("kfd", O_RDWR)) >= 0 && !close(fd) && !access("./dri/renderD128", R_OK | W_OK));
+  WANT(access("dri/renderD200", F_OK) && errno == ENOENT && !stat("null", &st) && S_ISCHR(st.st_mode) && !chdir(buf));
+  /* The class's link. */
+  ssize_t n = readlink("/sys/class/kfd/kfd", buf, sizeof buf);
+  WANT(n > 0 && !strncmp(buf, "../../devices/virtual/kfd/kfd", (size_t)n));
+  WANT(!lstat("/sys/class/kfd/kfd", &st) && S_ISLNK(st.st_mode));
+  WANT(!stat("/sys/class/kfd/kfd", &st) && S_ISDIR(st.st_mode) && entries("/sys/class/kfd", "kfd") == 1);
+  WANT(realpath("/sys/class/kfd/kfd/topology/nodes/1", buf) && !strcmp(buf, NODES "/1"));
+  WANT(!realpath(NODES "/7", buf) && errno == ENOENT && readlink(NODES, buf, sizeof buf) == -1 && errno == EINVAL);
+}
+
+/* Folders by stream, by descriptor and by scandir. */
+static void part_folders(void) {
+  struct dirent **list, *e;
+  DIR *d = opendir(NODES);
+  int seen = 0;
+  WANT(d && dirfd(d) >= 0);
+  for (; (e = readdir(d)); seen++) WANT(e->d_type == DT_DIR && e->d_ino);
+  WANT(seen == 5 && !readdir(d));
+  rewinddir(d);
+  long start = telldir(d);
+  WANT(!strcmp(readdir(d)->d_name, ".") && !strcmp(readdir(d)->d_name, ".."));
+  seekdir(d, start);
+  WANT(!strcmp(readdir(d)->d_name, ".") && !closedir(d));
+  int fd = open(NODES "/1", O_RDONLY | O_DIRECTORY);
+  WANT(fd >= 0 && (d = fdopendir(fd)));
+  for (seen = 0; (e = readdir(d)); seen |= !strcmp(e->d_name, "properties") && e->d_type == DT_REG) {}
+  WANT(seen && !closedir(d) && close(fd) == -1);
+  int n = scandir("/dev/dri", &list, NULL, alphasort);
+  WANT(n == 4 && !strcmp(list[2]->d_name, "renderD128") && list[3]->d_type == DT_CHR);
+  while (n) free(list[--n]);
+  free(list);
+  WANT(!opendir("/dev/dri/renderD128") && errno == ENOTDIR && !opendir(NODES "/9") && errno == ENOENT);
+  WANT((fd = open("/dev/kfd", O_RDWR)) >= 0 && !fdopendir(fd) && errno == ENOTDIR && !close(fd));
+}
+
 struct gpu {
   int kfd, drm;
   uint32_t id;
@@ -145,6 +200,51 @@ static void part_queue(void) {
     WANT(*word == 1234);
     WANT(!ioctl(g.kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = q.queue_id}));
   }
+}
+
+/* A pointer to nothing, or to memory that is not writable, is EFAULT. */
+static void part_pointers(void) {
+  struct gpu g = open_gpu(1);
+  void *wild[] = {NULL, (void *)8, (void *)(UINT64_MAX - 64),
+                  mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)};
+  void *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  static const unsigned long kfd[] = {KFD_GET_VERSION, KFD_ACQUIRE_VM, KFD_ALLOC_MEMORY, KFD_GET_CLOCK_COUNTERS};
+  enum { DRM_VERSION_CALL = 0xc0406400 };
+  for (size_t k = 0; k < sizeof wild / sizeof wild[0]; k++) {
+    for (size_t i = 0; i < sizeof kfd / sizeof kfd[0]; i++)
+      WANT(ioctl(g.kfd, kfd[i], wild[k]) == -1 && errno == EFAULT);
+    WANT(ioctl(g.drm, DRM_VERSION_CALL, wild[k]) == -1 && errno == EFAULT);
+  }
+  WANT(ioctl(g.kfd, KFD_GET_VERSION, constant) == -1 && errno == EFAULT);
+}
+
+/* How many descriptors of memory files this process has. */
+static int memory_files(void) {
+  char path[300], to[300];
+  DIR *d = opendir("/proc/self/fd");
+  int found = 0;
+  WANT(d);
+  for (struct dirent *e; (e = readdir(d));) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    ssize_t n = readlink(path, to, sizeof to - 1);
+    found += n > 7 && !memcmp(to, "/memfd:", 7);
+  }
+  closedir(d);
+  return found;
+}
+
+/* A program that closes all that it knows nothing of leaves the emulator's own descriptors open. */
+static void part_own_descriptors(void) {
+  struct gpu g = open_gpu(1);
+  memory(&g, 4096);
+  int before = memory_files(), null = open("/dev/null", O_RDWR);
+  WANT(before > 0 && null >= 0);
+  for (int fd = 3; fd < 1 << 16; fd++) WANT(fd == null || dup2(null, fd) == fd || errno == EBADF || errno == EBUSY);
+  WANT(!close(3) && memory_files() == before);
+  for (int fd = 3; fd < 1 << 16; fd++) close(fd);
+  WANT(memory_files() == before && !close_range(3, ~0u, 0) && memory_files() == before);
+  int kfd = open("/dev/kfd", O_RDWR);
+  WANT(kfd == 3 && !ioctl(kfd, KFD_GET_VERSION, &(struct kfd_get_version){0}));
 }
 
 static bool version_works(int fd) { return !ioctl(fd, KFD_GET_VERSION, &(struct kfd_get_version){0}); }
@@ -210,7 +310,14 @@ static void part_reopen(void) {
 static const struct {
   const char *name;
   void (*play)(void);
-} parts[] = {{"paths", part_paths}, {"queue", part_queue}, {"descriptors", part_descriptors}, {"reopen", part_reopen}};
+} parts[] = {{"paths", part_paths},
+             {"queue", part_queue},
+             {"descriptors", part_descriptors},
+             {"reopen", part_reopen},
+             {"names", part_names},
+             {"folders", part_folders},
+             {"pointers", part_pointers},
+             {"own-descriptors", part_own_descriptors}};
 
 /* ---- the suite ---- */
 
@@ -253,6 +360,10 @@ static void play(const char *part) {
   WITH_OUTPUT(shell("%s emu --gpu gfx1100,gfx1100 --verbose -- %s %s 2>&1", DOORBELL, self, part), 0);
 }
 static void finds_files(void **state) { play("paths"); }
+static void finds_every_name(void **state) { play("names"); }
+static void reads_folders(void **state) { play("folders"); }
+static void checks_pointers(void **state) { play("pointers"); }
+static void keeps_its_own_descriptors(void **state) { play("own-descriptors"); }
 static void runs_queues(void **state) { play("queue"); }
 static void reopens_devices(void **state) {
   no_sanitizers();
@@ -272,18 +383,20 @@ static void reports_usage(void **state) {
   says("--gpu NAMES");
 }
 
-static void passes_status_and_cleans_up(void **state) {
+static void passes_status(void **state) {
   no_sanitizers();
-  char dir[] = "/tmp/doorbell-test.XXXXXX";
-  assert_non_null(mkdtemp(dir));
-  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c 'cat /dev/kfd; exit 7' 2>&1", dir, DOORBELL), 7);
-  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c 'kill -9 $$' 2>&1", dir, DOORBELL), 137);
-  assert_int_equal(shell("TMPDIR=%s %s emu -- ./no-such-program 2>&1", dir, DOORBELL), 127);
+  assert_int_equal(shell("%s emu -- sh -c 'cat /dev/kfd; exit 7' 2>&1", DOORBELL), 7);
+  assert_int_equal(shell("%s emu -- sh -c 'kill -9 $$' 2>&1", DOORBELL), 137);
+  assert_int_equal(shell("%s emu -- ./no-such-program 2>&1", DOORBELL), 127);
   says("no-such-program");
-  assert_int_equal(shell("TMPDIR=%s %s emu -- sh -c '[ \"$1\" = --stats ]' x --stats", dir, DOORBELL), 0);
-  assert_int_equal(shell("TMPDIR=%s %s emu -- ls /dev/dri", dir, DOORBELL), 0);
+  assert_int_equal(shell("%s emu -- sh -c '[ \"$1\" = --stats ]' x --stats", DOORBELL), 0);
+}
+
+/* The machine's files are on no disk: a folder for temporary files that is not there does not matter. */
+static void writes_no_files(void **state) {
+  no_sanitizers();
+  assert_int_equal(shell("TMPDIR=/nonexistent %s emu -- ls /dev/dri 2>&1", DOORBELL), 0);
   assert_string_equal(output, "renderD128\n");
-  assert_int_equal(rmdir(dir), 0);
 }
 
 /* The driver of this project through the real table of calls: a device that it takes for hardware. */
@@ -341,10 +454,11 @@ int main(int argc, char **argv) {
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(finds_files),     cmocka_unit_test(runs_queues),
-      cmocka_unit_test(reopens_devices), cmocka_unit_test(keeps_descriptors),
-      cmocka_unit_test(reports_usage),   cmocka_unit_test(passes_status_and_cleans_up),
-      cmocka_unit_test(runs_the_driver), cmocka_unit_test(runs_tinygrad),
+      cmocka_unit_test(finds_files),     cmocka_unit_test(finds_every_name),          cmocka_unit_test(reads_folders),
+      cmocka_unit_test(checks_pointers), cmocka_unit_test(keeps_its_own_descriptors), cmocka_unit_test(runs_queues),
+      cmocka_unit_test(reopens_devices), cmocka_unit_test(keeps_descriptors),         cmocka_unit_test(reports_usage),
+      cmocka_unit_test(passes_status),   cmocka_unit_test(writes_no_files),           cmocka_unit_test(runs_the_driver),
+      cmocka_unit_test(runs_tinygrad),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
