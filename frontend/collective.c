@@ -16,7 +16,7 @@ static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const 
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  for (unsigned i = 0; i < n; i++) {
+  for (unsigned i = 0; results_ok(op, out, n) && i < n; i++) {
     struct call c;
     out[i] = call_begin(&c, op, file, line, 0, NULL) ? call_fail(&c, "%s", text) : c.result;
   }
@@ -25,6 +25,8 @@ static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const 
 
 static int check_parts(DB_AT, const char *op, db_tensor *const *in, unsigned n, db_tensor **out) {
   if (!n || n > DB_PARTS_MAX) return poison_all(file, line, op, out, n <= DB_PARTS_MAX ? n : 0, "%u parts", n);
+  if (!results_ok(op, out, n)) return -EINVAL;
+  if (!in) return poison_all(file, line, op, out, n, "the array of %u parts is NULL", n);
   for (unsigned i = 0; i < n; i++)
     if (db_poison(in[i]))
       return poison_all(file, line, op, out, n, "part %u: %s", i, db_poison(in[i]));
@@ -64,6 +66,11 @@ void db_split_to_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, 
     poison_all(file, line, "split_to", parts, n <= DB_PARTS_MAX ? n : 0, "%u devices", n);
     return;
   }
+  if (!results_ok("split_to", parts, n)) return;
+  if (!devices) {
+    poison_all(file, line, "split_to", parts, n, "the array of %u devices is NULL", n);
+    return;
+  }
   int a = axis == DB_REPLICATE || db_poison(x) ? 0 : axis_of(axis, db_rank(x));
   if (a < 0 || db_poison(x)) {
     if (db_poison(x))
@@ -82,8 +89,8 @@ void db_split_to_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, 
 
 db_tensor *db_gather_parts_at(DB_AT, db_tensor *const *parts, unsigned n, int axis, db_device *dev) {
   db_tensor *moved[DB_PARTS_MAX], *bad;
-  if (!n || n > DB_PARTS_MAX) {
-    poison_all(file, line, "gather_parts", &bad, 1, "%u parts", n);
+  if (!n || n > DB_PARTS_MAX || !parts) {
+    poison_all(file, line, "gather_parts", &bad, 1, parts ? "%u parts" : "the array of %u parts is NULL", n);
     return bad;
   }
   for (unsigned i = 0; i < n; i++) moved[i] = db_to_at(file, line, parts[i], dev);

@@ -15,7 +15,9 @@
  *
  * Errors: an operation never fails on the spot. Given bad arguments it returns a poisoned tensor that remembers the first failing
  * operation, its shapes and the line that called it; operations on it give the same poison, and realizing or reading it returns a negative errno with
- * that message in db_error(). Nothing here returns NULL, prints or exits.
+ * that message in db_error(). NULL in place of a tensor or an object is a bad argument like any other. Functions that
+ * make something other than a tensor (db_jit_new, db_optim_new) return NULL when that fails, and db_error() says why;
+ * given to the next call, NULL repeats that reason. Nothing here prints or exits.
  *
  * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, a size may be 0.
  * Types promote to the smallest that holds both: bool < integers < f8e4m3, f8e5m2 < f16, bf16 < f32 < f64, where two 8-bit floats give

@@ -432,6 +432,7 @@ void exchange_slot_closed(unsigned slot) {
 /* ---- outside ---- */
 
 void db_world_counters(struct db_world_counters *out) {
+  if (!out) return;
   *out = (struct db_world_counters){.issued = atomic_load(&world.jobs_queued),
                                     .sent = atomic_load(&world.arrived.count),
                                     .done = atomic_load(&world.ended.count)};

@@ -84,6 +84,7 @@ static void insert(struct executable *e) {
 }
 
 void db_cache_counters(struct db_cache_counters *out) {
+  if (!out) return;
   pthread_mutex_lock(&rt.lock);
   *out = counters;
   out->schedules = cache.n;

@@ -51,7 +51,7 @@ struct list {
 };
 
 void db_named_free(struct db_named *named, unsigned n) {
-  for (unsigned i = 0; i < n; i++) {
+  for (unsigned i = 0; named && i < n; i++) {
     free((char *)named[i].name);
     db_release(named[i].tensor);
   }
@@ -180,8 +180,8 @@ static int read_all(const struct db_named *t, unsigned count, struct image *out,
   for (*n = 0; *n < count;) {
     const db_tensor *x = t[*n].tensor;
     struct image *i = &out[*n];
-    if (db_poison(x)) return db_fail(-EINVAL, "save: %s: %s", t[*n].name, db_poison(x));
     i->name = t[*n].name ? t[*n].name : "";
+    if (db_poison(x)) return db_fail(-EINVAL, "save: %s: %s", i->name, db_poison(x));
     i->a = (struct npy){.dtype = db_dtype_of(x), .rank = db_rank(x), .count = db_numel(x)};
     for (unsigned k = 0; k < i->a.rank; k++) i->a.dim[k] = db_dim(x, (int)k);
     size_t bytes = (size_t)i->a.count * db_dtype_size(i->a.dtype);
@@ -284,6 +284,7 @@ static const struct format *format_of(const char *path) {
 int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n) {
   const struct format *f = format_of(path);
   struct list l = {0};
+  if (!named || !n) return db_fail(-EINVAL, "load: the place for the %s is NULL", named ? "count" : "list");
   *named = NULL, *n = 0;
   if (!f) return -EINVAL;
   int err = f->load(path, dev, &l);
@@ -298,6 +299,7 @@ int db_load(const char *path, db_device *dev, struct db_named **named, unsigned 
 int db_save(const char *path, const struct db_named *named, unsigned n) {
   const struct format *f = format_of(path);
   if (!f) return -EINVAL;
+  if (n && !named) return db_fail(-EINVAL, "%s: the list of %u tensors is NULL", path, n);
   struct image *images = calloc(n + 1, sizeof *images);
   unsigned have = 0;
   if (!images) return db_fail(-ENOMEM, "%s: out of memory", path);
@@ -311,6 +313,7 @@ int db_save(const char *path, const struct db_named *named, unsigned n) {
 /* ---- parameters ---- */
 
 int db_params_save(const db_params *p, const char *path) {
+  if (!p) return db_fail_argument("params_save", "tree");
   size_t n = db_params_count(p);
   struct db_named *named = calloc(n + 1, sizeof *named);
   if (!named) return db_fail(-ENOMEM, "%s: out of memory", path);
@@ -323,6 +326,7 @@ int db_params_save(const db_params *p, const char *path) {
 int db_params_load(db_params *p, const char *path, bool partial) {
   struct db_named *named;
   unsigned n, set = 0;
+  if (!p) return db_fail_argument("params_load", "tree");
   db_tensor *first = db_params_count(p) ? db_params_get(p, 0)->tensor : NULL;
   int err = db_load(path, db_device_of(first), &named, &n);
   if (err) return err;

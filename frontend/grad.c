@@ -192,6 +192,7 @@ static db_tensor *gradient_of(DB_AT, const char *op, db_tensor *x, struct value 
 void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, unsigned n, db_tensor **out) {
   static const char op[] = "grad";
   struct call c;
+  if (!results_ok(op, out, n)) return;
   db_tensor *in[] = {y, dy};
   char why[400] = "out of memory";
   struct value **made = calloc(2 * (size_t)n + 1, sizeof *made), **of = made + n;
@@ -203,17 +204,17 @@ void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, uns
     unsigned k = 0;
     graph_collect();
     for (unsigned i = 0; i < n; i++)
-      if (x[i] && x[i]->value) of[k++] = x[i]->value;
+      if (x && x[i] && x[i]->value) of[k++] = x[i]->value;
     err = gradients(y, dy, of, k, made, why, sizeof why);
     for (unsigned i = n; i-- > 0;) { /* back to the places in x */
-      struct value *v = x[i] && x[i]->value ? made[--k] : NULL;
+      struct value *v = x && x[i] && x[i]->value ? made[--k] : NULL;
       made[i] = v;
     }
   }
   pthread_mutex_unlock(&rt.lock);
   for (unsigned i = 0; i < n; i++) {
     if (good && !err)
-      out[i] = gradient_of(file, line, op, x[i], made[i]);
+      out[i] = gradient_of(file, line, op, x ? x[i] : NULL, made[i]);
     else if (call_begin_sized(&c, op, file, line, dy ? 2 : 1, in))
       out[i] = call_fail(&c, "%s", why);
     else

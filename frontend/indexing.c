@@ -38,6 +38,7 @@ static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s,
   int group = -1; /* the last subscript that is a number or a tensor */
   bool apart = false, placed = false;
   *p = (struct plan){0};
+  if (n && !s) return call_fail(c, "the array of %u subscripts is NULL", n), false;
   for (unsigned i = 0; i < n; i++) {
     if (dims_symbolic(3, (int64_t[]){s[i].begin, s[i].end, s[i].step}))
       return call_fail(c, "not supported: of %s by symbolic numbers; db_shrink takes them", SHAPE(*x)), false;
@@ -227,7 +228,7 @@ static void result_order(const struct plan *p, unsigned ntensor_axes, bool back,
 static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *const *value, db_tensor **in) {
   unsigned k = 0;
   in[k++] = x;
-  for (unsigned i = 0; i < n && k < MAX_RANK + 1; i++)
+  for (unsigned i = 0; s && i < n && k < MAX_RANK + 1; i++)
     if (s[i].kind == DB_SUBSCRIPT_TENSOR) in[k++] = s[i].t;
   if (value) in[k++] = *value;
   return k;

@@ -343,6 +343,10 @@ bool number_fits(const db_operand *o, enum dtype t);
 struct expr operand_expr(const db_operand *o, enum dtype t);
 /* A set of axes as a bit mask; all of them when the list is empty and all is set. False once the call has failed. */
 bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsigned *mask);
+/* A list of numbers has some, or none: false once the call has failed. */
+bool list_ok(struct call *c, db_list list);
+/* Whether there is an array for n results: false after db_fail. */
+bool results_ok(const char *op, db_tensor **out, unsigned n);
 /* Fills dim from a list; false after call_fail into c->result. */
 bool call_shape(struct call *c, db_list list, int64_t *dim);
 bool call_sizes(struct call *c, db_list list, int64_t *dim); /* symbolic ones, too */

@@ -223,8 +223,8 @@ int db_jit_reset(db_jit *j) {
 }
 
 void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout) {
-  *nin = j ? j->nin : 0;
-  *nout = j ? j->nout : 0;
+  if (nin) *nin = j ? j->nin : 0;
+  if (nout) *nout = j ? j->nout : 0;
 }
 
 void db_jit_free(db_jit *j) {
@@ -262,14 +262,14 @@ int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   pthread_mutex_unlock(&rt.lock);
   if (err || replays) return err;
   if (j->fn && (!env->jit || j->calls == 0)) {
-    memset(out, 0, j->nout * sizeof *out);
+    if (j->nout) memset(out, 0, j->nout * sizeof *out);
     db_scope_begin();
     err = jit_run_function(j, in, out);
     jit_leave_scope(j, out);
     if (!err && env->jit) j->calls = 1;
     return err;
   }
-  memset(out, 0, j->nout * sizeof *out);
+  if (j->nout) memset(out, 0, j->nout * sizeof *out);
   err = jit_capture(j, in, out);
   if (!err) j->calls = 2;
   return err;

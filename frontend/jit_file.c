@@ -575,7 +575,8 @@ db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n) {
   struct jit_loaded *l = NULL;
   db_jit *j = NULL;
   char why[512];
-  if (!path) return db_fail_null(-EINVAL, "jit: the file's name is NULL");
+  if (!path || (n && !devices))
+    return db_fail_null(-EINVAL, "jit: the %s is NULL", path ? "list of devices" : "file's name");
   int err = map_file(path, &m);
   if (err) return NULL;
   if (!(l = calloc(1, sizeof *l))) {

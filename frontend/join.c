@@ -43,7 +43,7 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
 static db_tensor *piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k) {
   struct call c;
   int64_t total = 0, begin = 0;
-  if (!call_begin(&c, "split", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, "split", file, line, 1, &x) || !list_ok(&c, sizes)) return c.result;
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   for (unsigned i = 0; i < sizes.n; i++) {
@@ -57,10 +57,12 @@ static db_tensor *piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k
 }
 
 void db_split_at(DB_AT, db_tensor *x, int axis, db_tensor **out, db_list sizes) {
+  if (!results_ok("split", out, sizes.n)) return;
   for (unsigned k = 0; k < sizes.n; k++) out[k] = piece(file, line, x, axis, sizes, k);
 }
 
 void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out) {
+  if (!results_ok("chunk", out, n)) return;
   int64_t left = db_dim(x, axis), most = n ? (left + n - 1) / n : 0, *sizes = malloc(n * sizeof *sizes + 1);
   for (unsigned k = 0; sizes && k < n; k++) left -= sizes[k] = left < most ? left : most;
   for (unsigned k = 0; k < n; k++)
@@ -102,7 +104,7 @@ static bool room_to_repeat(struct call *c, struct expr x, unsigned axis, int64_t
 db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times) {
   struct call c;
   int64_t dim[MAX_RANK], checked[MAX_RANK];
-  if (!call_begin(&c, "repeat", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, "repeat", file, line, 1, &x) || !list_ok(&c, times)) return c.result;
   unsigned rank = times.n > x->rank ? times.n : x->rank;
   if (rank > MAX_RANK) return call_fail(&c, "%u axes, more than %d", rank, MAX_RANK);
   for (unsigned i = 0; i < rank; i++) dim[i] = i < rank - x->rank ? 1 : x->dim[i - (rank - x->rank)];
@@ -134,7 +136,7 @@ static struct expr rolled(struct expr x, unsigned axis, int64_t by) {
 
 db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes) {
   struct call c;
-  if (!call_begin(&c, "roll", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, "roll", file, line, 1, &x) || !list_ok(&c, shifts) || !list_ok(&c, axes)) return c.result;
   if (dims_symbolic(shifts.n, shifts.v)) return call_fail(&c, "not supported: of %s by a symbolic number", SHAPE(*x));
   struct expr e = expr_of(x);
   if (!axes.n && shifts.n == 1) {
@@ -168,5 +170,6 @@ static db_tensor *grid(DB_AT, db_tensor *const *x, unsigned n, bool columns_firs
 }
 
 void db_meshgrid_at(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, db_tensor **out) {
+  if (!results_ok("meshgrid", out, n)) return;
   for (unsigned k = 0; k < n; k++) out[k] = grid(file, line, x, n, columns_first, k);
 }

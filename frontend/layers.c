@@ -6,6 +6,12 @@
 /* A bound of 1 / sqrt(inputs of one output), for weights and biases. */
 static double fan_bound(int64_t inputs) { return inputs > 0 ? 1 / sqrt((double)inputs) : 0; }
 
+/* What applying no layer gives. */
+static db_tensor *no_layer(DB_AT, const char *op) {
+  struct call c;
+  return call_begin(&c, op, file, line, 0, NULL) ? call_fail(&c, "the layer is NULL") : c.result;
+}
+
 /* ---- linear ---- */
 
 db_linear db_linear_new(db_params *p, const char *name, int64_t in, int64_t out, bool bias) {
@@ -21,6 +27,7 @@ static db_tensor *linear(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias
 }
 
 db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
+  if (!l) return no_layer(file, line, "linear");
   db_tensor *y = NULL;
   DB_SCOPE { y = db_keep(linear(file, line, x, param_tensor(l->weight), param_tensor(l->bias))); }
   return y;
@@ -30,7 +37,7 @@ db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
 
 /* A copy of a list in numbers, which outlives the caller's. */
 static db_list kept(db_list from, int64_t *numbers) {
-  unsigned n = from.n < 6 ? from.n : 6;
+  unsigned n = !from.v ? 0 : from.n < 6 ? from.n : 6;
   for (unsigned i = 0; i < n; i++) numbers[i] = from.v[i];
   return (db_list){n, numbers};
 }
@@ -40,8 +47,8 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
   db_params *at = db_params_at(p, "%s", name);
   db_convolution l = {.axes = axes, .transposed = transposed, .options = o};
   int64_t groups = o.groups ? o.groups : 1, dim[5] = {-1, -1}, inputs;
-  bool good =
-      axes >= 1 && axes <= 3 && (kernel.n == 1 || kernel.n == axes) && groups > 0 && !(in % groups) && !(out % groups);
+  bool good = axes >= 1 && axes <= 3 && (kernel.n == 1 || kernel.n == axes) && kernel.v && groups > 0 &&
+              !(in % groups) && !(out % groups);
   if (good) dim[0] = transposed ? in : out, dim[1] = (transposed ? out : in) / groups;
   inputs = dim[1];
   for (unsigned i = 0; good && i < axes; i++) inputs = size_times(inputs, dim[2 + i] = kernel.v[kernel.n == 1 ? 0 : i]);
@@ -53,6 +60,7 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
 }
 
 db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x) {
+  if (!l) return no_layer(file, line, "convolution");
   struct db_conv o = l->options; /* the layer may have been copied: lists point into this one */
   o.stride.v = l->numbers[0], o.padding.v = l->numbers[1];
   o.dilation.v = l->numbers[2], o.output_padding.v = l->numbers[3];
@@ -111,6 +119,7 @@ static db_tensor *batch_norm(DB_AT, const db_norm *l, db_tensor *x) {
 }
 
 db_tensor *db_norm_apply(DB_AT, const db_norm *l, db_tensor *x) {
+  if (!l) return no_layer(file, line, "norm");
   db_tensor *w = param_tensor(l->weight), *b = param_tensor(l->bias);
   switch (l->kind) {
   case DB_BATCH_NORM: return batch_norm(file, line, l, x);
@@ -127,6 +136,7 @@ db_embedding db_embedding_new(db_params *p, const char *name, int64_t count, int
 }
 
 db_tensor *db_embedding_apply(DB_AT, const db_embedding *l, db_tensor *index) {
+  if (!l) return no_layer(file, line, "embedding");
   struct call c;
   db_tensor *weight = param_tensor(l->weight), *in[] = {weight, index};
   if (!call_begin_sized(&c, "embedding", file, line, 2, in)) return c.result;
@@ -163,6 +173,7 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training) {
 
 db_dropout db_dropout_new(db_params *p, double probability) { return (db_dropout){p, probability}; }
 db_tensor *db_dropout_apply(DB_AT, const db_dropout *l, db_tensor *x) {
+  if (!l) return no_layer(file, line, "dropout");
   return db_dropout_at(file, line, x, l->p, db_params_training(l->params));
 }
 
@@ -204,6 +215,7 @@ static db_tensor *refuse(DB_AT, const db_multihead *m, db_tensor *x) {
 
 db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db_tensor *k, db_tensor *v,
                                   struct db_attention o) {
+  if (!m) return no_layer(file, line, "multihead");
   db_tensor *in[] = {q, k, v}, *y = NULL;
   o.causal |= m->causal;
   DB_SCOPE {
@@ -223,5 +235,6 @@ db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db
   return y;
 }
 db_tensor *db_multihead_apply(DB_AT, const db_multihead *m, db_tensor *x) {
+  if (!m) return no_layer(file, line, "multihead");
   return db_multihead_attend_at(file, line, m, x, x, x, (struct db_attention){0});
 }

@@ -178,7 +178,7 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   struct call c;
   db_tensor *in[3] = {x, target, o.weight};
   if (!call_begin(&c, logits ? "cross_entropy" : "nll_loss", file, line, o.weight ? 3 : 2, in)) return c.result;
-  if (!reduction_known(&c, o.reduction)) return c.result;
+  if (!reduction_known(&c, o.reduction) || !list_ok(&c, o.ignore)) return c.result;
   if (!x->rank) return call_fail(&c, "of %s; an axis of classes is needed", SHAPE(*x));
   if (!dtype_is_float(x->dtype)) return call_fail(&c, "of %s; cast to a float", dtype_info[x->dtype].name);
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))

@@ -7,7 +7,7 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
   struct call c;
   int64_t dim[MAX_RANK], known = 1, n;
   int open = -1;
-  if (!call_begin_sized(&c, "reshape", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "reshape", file, line, 1, &x) || !list_ok(&c, shape)) return c.result;
   if (shape.n > MAX_RANK) return call_fail(&c, "%u axes, more than %d", shape.n, MAX_RANK);
   n = dims_numel(x->rank, x->dim);
   for (unsigned i = 0; i < shape.n; i++) {
@@ -33,6 +33,7 @@ db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape) {
 }
 
 bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsigned *mask) {
+  if (!list_ok(c, axes)) return false;
   *mask = !axes.n && all ? (1u << x->rank) - 1 : 0;
   for (unsigned i = 0; i < axes.n; i++) {
     int a = axis_of(axes.v[i], x->rank);
@@ -68,7 +69,7 @@ db_tensor *db_transpose_at(DB_AT, db_tensor *x, int a, int b) {
 db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape) {
   struct call c;
   int64_t want[MAX_RANK], dim[MAX_RANK];
-  if (!call_begin_sized(&c, "expand", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "expand", file, line, 1, &x) || !list_ok(&c, shape)) return c.result;
   if (shape.n < x->rank || shape.n > MAX_RANK)
     return call_fail(&c, "%s to %s: an expansion keeps all axes, of at most %d", SHAPE(*x),
                      shape_text(shape.n, shape.v).s, MAX_RANK);
@@ -84,6 +85,7 @@ db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape) {
 }
 
 static bool pair_count_good(struct call *c, const db_tensor *x, db_list pairs) {
+  if (!list_ok(c, pairs)) return false;
   if (pairs.n == 2 * x->rank) return true;
   return call_fail(c, "%u numbers for %s; two for each axis are needed", pairs.n, SHAPE(*x)), false;
 }
@@ -152,7 +154,7 @@ db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
   int64_t dim[MAX_RANK];
   unsigned rank, mask = 0;
-  if (!call_begin_sized(&c, "unsqueeze", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "unsqueeze", file, line, 1, &x) || !list_ok(&c, axes)) return c.result;
   rank = x->rank + axes.n;
   if (rank > MAX_RANK) return call_fail(&c, "of %s with %u more axes, more than %d", SHAPE(*x), axes.n, MAX_RANK);
   for (unsigned i = 0; i < axes.n; i++) {
@@ -185,7 +187,7 @@ db_tensor *db_flatten_at(DB_AT, db_tensor *x, int first, int last) {
 db_tensor *db_unflatten_at(DB_AT, db_tensor *x, int axis, db_list sizes) {
   struct call c;
   int64_t dim[MAX_RANK], known = 1;
-  if (!call_begin(&c, "unflatten", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, "unflatten", file, line, 1, &x) || !list_ok(&c, sizes)) return c.result;
   int a = axis_of(axis, x->rank), open = -1;
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (x->rank - 1 + sizes.n > MAX_RANK) return call_fail(&c, "more than %d axes", MAX_RANK);
@@ -244,7 +246,7 @@ db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to) {
 /* ---- steps, windows, diagonals ---- */
 
 struct expr expr_stride(struct expr x, unsigned axis, int64_t step) {
-  int64_t n = x.dim[axis], count = (n + step - 1) / step, pairs[2 * MAX_RANK] = {0}, dim[MAX_RANK];
+  int64_t n = x.dim[axis], count = n ? (n - 1) / step + 1 : 0, pairs[2 * MAX_RANK] = {0}, dim[MAX_RANK];
   if (step == 1 || !n) return x;
   if (count == 1) return expr_slice(x, axis, 0, 1);
   if (x.rank == MAX_RANK) { /* no room for an axis of steps */
@@ -263,7 +265,7 @@ struct expr expr_stride(struct expr x, unsigned axis, int64_t step) {
 
 db_tensor *db_stride_at(DB_AT, db_tensor *x, db_list steps) {
   struct call c;
-  if (!call_begin(&c, "stride", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, "stride", file, line, 1, &x) || !list_ok(&c, steps)) return c.result;
   if (steps.n != x->rank) return call_fail(&c, "%u steps for %s; one for each axis is needed", steps.n, SHAPE(*x));
   struct expr e = expr_of(x);
   for (unsigned i = 0; i < x->rank; i++) {

@@ -210,6 +210,7 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
   if ((unsigned)kind >= sizeof kinds / sizeof *kinds)
     return db_fail(-EINVAL, "optim: there is no kind %d", (int)kind), NULL;
   const struct kind *k = &kinds[kind];
+  if (n && !params) return db_fail_null(-EINVAL, "%s: the array of %u parameters is NULL", k->name, n);
   if (check_options(k, &options)) return NULL;
   set_default(&options.lr, k->defaults.lr);
   set_default(&options.momentum, k->defaults.momentum);
@@ -325,6 +326,7 @@ static void finish_step(struct step *s, bool failed) {
 }
 
 int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
+  if (!o || (n && !also)) return db_fail_argument("optim_step", o ? "array of tensors" : "optimizer");
   size_t most = (1 + MAX_STATE) * (size_t)o->n + o->nscalars + 1;
   struct step s = {.target = calloc(most, sizeof(db_tensor *)),
                    .next = calloc(most, sizeof(db_tensor *)),
@@ -350,13 +352,14 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
 }
 
 void db_optim_zero_grad(db_optim *o) {
-  for (unsigned i = 0; i < o->n; i++) db_zero_grad(o->params[i].tensor);
+  for (unsigned i = 0; o && i < o->n; i++) db_zero_grad(o->params[i].tensor);
 }
 
-double db_optim_lr(const db_optim *o) { return o->opt.lr; }
+double db_optim_lr(const db_optim *o) { return o ? o->opt.lr : NAN; }
 
 int db_optim_set_lr(db_optim *o, double lr) {
   int err = 0;
+  if (!o) return db_fail_argument("optim_set_lr", "optimizer");
   if (!(lr >= 0 && isfinite(lr))) return db_fail(-EINVAL, "%s: lr is %g", kinds[o->kind].name, lr);
   o->opt.lr = lr;
   db_scope_begin();
@@ -384,6 +387,7 @@ enum { TERMS = 32 }; /* partial sums that one kernel adds */
 
 db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, double max_norm) {
   db_tensor *total = NULL, *bad = NULL;
+  if (n && !params) return db_grad_of_at(file, line, NULL);
   db_scope_begin();
   for (unsigned i = 0, terms = 0; i < n && !bad; i++) {
     if (params[i] && params[i]->value && !params[i]->grad) continue;
@@ -412,6 +416,7 @@ db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, dou
 }
 
 int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit) {
+  if (n && !params) return db_fail(-EINVAL, "clip_grad_value: the array of %u parameters is NULL", n);
   int err = 0;
   db_scope_begin();
   for (unsigned i = 0; i < n && !err; i++) {
@@ -427,6 +432,7 @@ int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit) {
 }
 
 int db_world_mean_grads(db_tensor *const *params, unsigned n) {
+  if (n && !params) return db_fail(-EINVAL, "world_mean_grads: the array of %u parameters is NULL", n);
   int err = 0;
   db_scope_begin();
   for (unsigned i = 0; i < n && !err; i++) {
@@ -451,7 +457,7 @@ double db_lr_step(double lr, double gamma, int64_t every, int64_t step) {
 }
 
 double db_lr_multistep(double lr, double gamma, db_list milestones, int64_t step) {
-  for (unsigned i = 0; i < milestones.n; i++)
+  for (unsigned i = 0; i < milestones.n && milestones.v; i++)
     if (step >= milestones.v[i]) lr *= gamma;
   return lr;
 }
@@ -476,6 +482,7 @@ double db_lr_one_cycle(double most, double rise, int64_t steps, int64_t step) {
 }
 
 double db_lr_plateau(struct db_lr_plateau *p, double metric) {
+  if (!p) return NAN;
   double threshold = p->threshold > 0 ? p->threshold : 1e-4, factor = p->factor > 0 ? p->factor : 0.1;
   bool better = !p->begun || metric < p->best * (1 - threshold);
   p->begun = true;

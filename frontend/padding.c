@@ -5,6 +5,7 @@
 /* Takes negative amounts off x and checks the rest; false once the call has failed. */
 static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
   int64_t inside[2 * MAX_RANK], sum[MAX_RANK], dim[MAX_RANK];
+  if (!list_ok(c, pairs)) return false;
   if (pairs.n != 2 * x->rank)
     return call_fail(c, "%u numbers for %s; two for each axis are needed", pairs.n, SHAPE(*x)), false;
   for (unsigned i = 0; i < x->rank; i++) {

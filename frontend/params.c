@@ -42,7 +42,7 @@ db_params *db_params_new(db_device *dev, uint64_t seed) {
     return NULL;
   }
   t->root.tree = t;
-  t->dev = dev;
+  t->dev = db_device_retain(dev);
   t->seed = seed;
   t->training = true;
   return &t->root;
@@ -64,12 +64,13 @@ void db_params_free(db_params *p) {
   free(t->trained);
   free(t->views);
   free(t->root.prefix);
+  db_close(t->dev);
   free(t);
 }
 
 db_params *db_params_at(db_params *p, const char *fmt, ...) {
   char *name = NULL, *prefix = NULL;
-  if (!p) return NULL;
+  if (!p || !fmt) return db_fail_null(-EINVAL, "params_at: the %s is NULL", p ? "name" : "tree");
   va_list ap;
   va_start(ap, fmt);
   int n = vasprintf(&name, fmt, ap);
@@ -113,7 +114,7 @@ db_parameter *db_params_find(const db_params *p, const char *name) {
 }
 
 db_tensor *const *db_params_trained(db_params *p, unsigned *n) {
-  *n = p ? (unsigned)p->tree->ntrained : 0;
+  if (n) *n = p ? (unsigned)p->tree->ntrained : 0;
   return p ? p->tree->trained : NULL;
 }
 
@@ -189,7 +190,8 @@ static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
 static db_parameter *make(db_params *p, const char *name, enum init init, double v, db_list shape, bool trained) {
   if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
   struct tree *t = p->tree;
-  bool possible = shape.n <= MAX_RANK && !dims_symbolic(shape.n, shape.v) && dims_possible(shape.n, shape.v);
+  bool possible = shape.n <= MAX_RANK && (shape.v || !shape.n) && !dims_symbolic(shape.n, shape.v) &&
+                  dims_possible(shape.n, shape.v);
   bool good = possible && isfinite(v);
   int64_t n = good ? dims_numel(shape.n, shape.v) : 0;
   uint64_t key = t->seed;
@@ -227,7 +229,8 @@ db_parameter *params_statistic(db_params *p, const char *name, double value, db_
 /* ---- training ---- */
 
 int db_train_step(db_params *p, db_optim *o, db_tensor *loss) {
-  if (!p || !o) return db_fail(-EINVAL, "train_step: %s is NULL", p ? "the optimizer" : "the tree");
+  if (db_poison(loss)) return db_fail(-EINVAL, "train_step: %s", db_poison(loss)); /* why the others are NULL, too */
+  if (!p || !o) return db_fail_argument("train_step", p ? "optimizer" : "tree of parameters");
   struct tree *t = p->tree;
   db_tensor **also = malloc((t->nparams + 1) * sizeof(db_tensor *));
   unsigned n = 0;

@@ -202,9 +202,10 @@ db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x) {
 }
 
 db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, db_device *dev, db_list shape) {
-  double all = 1, out = shape.n ? (double)shape.v[0] : 1;
-  for (unsigned i = 0; i < shape.n; i++) all *= (double)shape.v[i];
-  double in = all / (out ? out : 1), rest = shape.n > 1 ? all / (out * (double)shape.v[1]) : 1;
+  bool given = shape.n && shape.v;
+  double all = 1, out = given ? (double)shape.v[0] : 1;
+  for (unsigned i = 0; i < shape.n && given; i++) all *= (double)shape.v[i];
+  double in = all / (out ? out : 1), rest = given && shape.n > 1 ? all / (out * (double)shape.v[1]) : 1;
   double gain = sqrt(2 / (1 + a * a)), bound = 0;
   if (!(all > 0)) in = out = all = 1; /* nothing to fill, or refused below */
   switch (kind) {

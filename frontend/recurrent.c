@@ -64,6 +64,8 @@ static bool state_fits(const db_recurrent *r, db_tensor *x, db_tensor *s) {
 /* A poisoned tensor where r cannot take x and its states; else NULL. */
 static db_tensor *refuse(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor *h, db_tensor *c, bool room) {
   struct call call;
+  if (!r)
+    return call_begin(&call, "recurrent", file, line, 0, NULL) ? call_fail(&call, "the layer is NULL") : call.result;
   db_tensor *weight = param_tensor(r->layer[0].weight_in), *in[4] = {x, weight, h ? h : c, c};
   if (!call_begin(&call, r->gates == LSTM ? "lstm" : "gru", file, line, 2 + !!h + !!c, in)) return call.result;
   if (!room) return call_fail(&call, "out of memory for %lld steps", (long long)db_dim(x, 0));

@@ -207,9 +207,10 @@ bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *
 
 bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in) {
   *c = (struct call){.op = op, .file = file, .line = line, .in = in, .nin = nin};
-  if (nin && nin <= sizeof c->few / sizeof *c->few) c->in = memcpy(c->few, in, nin * sizeof *in);
+  if (nin && in && nin <= sizeof c->few / sizeof *c->few) c->in = memcpy(c->few, in, nin * sizeof *in);
   pthread_mutex_lock(&rt.lock);
   rt.oversized = false;
+  if (nin && !in) return call_fail(c, "the array of %u tensors is NULL", nin), false;
   for (unsigned i = 0; i < nin; i++) {
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
     if (!in[i]->value) {
@@ -311,7 +312,18 @@ struct expr expr_of(const db_tensor *t) {
   return e;
 }
 
+bool list_ok(struct call *c, db_list list) {
+  if (list.v || !list.n) return true;
+  return call_fail(c, "a list of %u numbers has none: its pointer is NULL; DB_LIST makes lists", list.n), false;
+}
+
+bool results_ok(const char *op, db_tensor **out, unsigned n) {
+  if (out || !n) return true;
+  return db_fail(-EINVAL, "%s: the array for %u results is NULL", op, n), false;
+}
+
 bool call_sizes(struct call *c, db_list list, int64_t *dim) {
+  if (!list_ok(c, list)) return false;
   if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
@@ -324,7 +336,7 @@ bool call_sizes(struct call *c, db_list list, int64_t *dim) {
 }
 
 bool call_shape(struct call *c, db_list list, int64_t *dim) {
-  if (list.n <= MAX_RANK && dims_symbolic(list.n, list.v))
+  if (list.n <= MAX_RANK && list.v && dims_symbolic(list.n, list.v))
     return call_fail(c, "not supported: the symbolic size in %s", shape_text(list.n, list.v).s), false;
   return call_sizes(c, list, dim);
 }
@@ -337,6 +349,7 @@ static int poisoned_error(const db_tensor *t, const char *what) {
 }
 
 int db_realize_all(db_tensor *const *t, unsigned n) {
+  if (n && !t) return db_fail(-EINVAL, "realize: the array of %u tensors is NULL", n);
   struct value *few[8], **v = n <= 8 ? few : malloc(n * sizeof *v);
   if (!v) return db_fail(-ENOMEM, "realize: out of memory for a list of %u tensors", n);
   pthread_mutex_lock(&rt.lock);
@@ -415,6 +428,7 @@ int db_item(db_tensor *t, double *out) {
     float f32;
     double f64;
   } v = {0};
+  if (!out) return db_fail(-EINVAL, "item: the place for the value is NULL");
   if (t && t->value && db_numel(t) != 1)
     return db_fail(-EINVAL, "item: the tensor is %s and has %lld elements, not one", SHAPE(*t), (long long)db_numel(t));
   int err = db_read(t, &v, t ? dtype_info[t->dtype].size : 0);

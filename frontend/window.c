@@ -5,6 +5,7 @@
 
 bool window_list(struct call *c, const char *what, db_list list, unsigned n, int64_t otherwise, int64_t least,
                  int64_t *out) {
+  if (!list_ok(c, list)) return false;
   if (list.n > 1 && list.n != n)
     return call_fail(c, "%u numbers as %s; one, or one for each of %u axes", list.n, what, n), false;
   for (unsigned i = 0; i < n; i++) {
@@ -21,6 +22,7 @@ bool window_padding(struct call *c, db_list list, unsigned n, int64_t *before, i
     memcpy(after, before, n * sizeof *after);
     return true;
   }
+  if (!list_ok(c, list)) return false;
   for (unsigned i = 0; i < n; i++) {
     before[i] = list.v[2 * i], after[i] = list.v[2 * i + 1];
     int64_t least = before[i] < after[i] ? before[i] : after[i];

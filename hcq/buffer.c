@@ -57,27 +57,29 @@ db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool inte
 }
 
 db_buffer *db_alloc(db_device *dev, size_t size, unsigned flags) {
+  if (!dev) return db_null_of("device");
   if (flags & ~(unsigned)(DB_BUFFER_HOST | DB_BUFFER_CPU_MAP))
     return db_fail_null(-EINVAL, "%s: unknown buffer flags 0x%x", dev->name, flags);
   return buffer_new(dev, size, flags, false, NULL);
 }
 
 db_buffer *db_import_host(db_device *dev, void *host, size_t size) {
+  if (!dev) return db_null_of("device");
   if (!host) return db_fail_null(-EINVAL, "%s: importing host memory at NULL", dev->name);
   return buffer_new(dev, size, DB_BUFFER_HOST, false, host);
 }
 
 db_buffer *db_buffer_retain(db_buffer *buf) {
-  hcq_retain(&buf->object);
+  if (buf) hcq_retain(&buf->object);
   return buf;
 }
 void db_buffer_release(db_buffer *buf) {
   if (buf) hcq_release(&buf->object);
 }
-size_t db_buffer_size(const db_buffer *buf) { return buf->size; }
-uint64_t db_buffer_address(const db_buffer *buf) { return buf->address; }
-void *db_buffer_host(const db_buffer *buf) { return buf->host; }
-db_device *db_buffer_device(const db_buffer *buf) { return buf->dev; }
+size_t db_buffer_size(const db_buffer *buf) { return buf ? buf->size : 0; }
+uint64_t db_buffer_address(const db_buffer *buf) { return buf ? buf->address : 0; }
+void *db_buffer_host(const db_buffer *buf) { return buf ? buf->host : NULL; }
+db_device *db_buffer_device(const db_buffer *buf) { return buf ? buf->dev : NULL; }
 
 /* ---- host memory of other machines ---- */
 
@@ -215,8 +217,10 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
 }
 
 int db_buffer_write(db_buffer *dst, size_t offset, const void *src, size_t n) {
+  if (!dst || (!src && n)) return db_null(dst ? "source" : "buffer");
   return buffer_transfer(dst, offset, src, NULL, n);
 }
 int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n) {
+  if (!src || (!dst && n)) return db_null(src ? "destination" : "buffer");
   return buffer_transfer((db_buffer *)src, offset, NULL, dst, n);
 }

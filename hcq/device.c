@@ -214,6 +214,7 @@ db_device *db_open(const char *name) {
 }
 
 db_device *db_device_retain(db_device *dev) {
+  if (!dev) return NULL;
   dev->handles++;
   hcq_retain(&dev->object);
   return dev;
@@ -286,11 +287,12 @@ struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsign
 
 /* ---- facts ---- */
 
-const char *db_device_name(const db_device *dev) { return dev->name; }
-const char *db_device_arch(const db_device *dev) { return dev->arch; }
-const char *db_device_description(const db_device *dev) { return dev->description; }
+const char *db_device_name(const db_device *dev) { return dev ? dev->name : "?"; }
+const char *db_device_arch(const db_device *dev) { return dev ? dev->arch : "?"; }
+const char *db_device_description(const db_device *dev) { return dev ? dev->description : "?"; }
 void db_device_counters(const db_device *dev, struct db_device_counters *out) {
-  *out = (struct db_device_counters){0};
+  if (out) *out = (struct db_device_counters){0};
+  if (!dev || !out) return;
   for (int i = 0; i < HCQ_RINGS; i++) {
     const struct hcq_ring *ring = dev->rings[i];
     if (!ring) continue;
@@ -305,12 +307,13 @@ void db_device_counters(const db_device *dev, struct db_device_counters *out) {
   pthread_mutex_unlock((pthread_mutex_t *)&dev->lock);
 }
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind) {
-  return kind == DB_QUEUE_COMPUTE || kind == DB_QUEUE_COPY ? dev->nqueues[kind] : 0;
+  return dev && (kind == DB_QUEUE_COMPUTE || kind == DB_QUEUE_COPY) ? dev->nqueues[kind] : 0;
 }
 struct os *db_device_os(db_device *dev) { return dev->os; }
 unsigned db_device_index(const db_device *dev) { return dev->index; }
 
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
+  if (!dev) return db_null("device");
   uint64_t start = hcq_now_ns();
   for (unsigned i = 0; i < dev->nmembers; i++) {
     uint64_t spent = hcq_now_ns() - start;

@@ -98,7 +98,7 @@ static void add_vendor(struct list *l, const char *name, uint32_t pci_vendor, co
 }
 
 int db_devices(struct db_device_info *out, int cap) {
-  struct list l = {out, cap, 0};
+  struct list l = {out, out ? cap : 0, 0};
   drmDevice *all[DRM_DEVICES_MAX], *left[DRM_DEVICES_MAX];
   int nall = drmGetDevices2(0, all, DRM_DEVICES_MAX), n = 0;
   if (nall < 0) nall = 0;

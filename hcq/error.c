@@ -1,6 +1,7 @@
 /* The thread's last failure, as text. */
 #include "error.h"
 #include "hcq.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,4 +18,11 @@ int db_fail(int negative_errno, const char *fmt, ...) {
   va_end(ap);
   memcpy(message, text, sizeof text);
   return negative_errno;
+}
+
+int db_fail_argument(const char *call, const char *what) {
+  static const char before[] = "; the failure before it: ";
+  const char *cause = strstr(message, before);
+  cause = cause ? cause + sizeof before - 1 : message;
+  return db_fail(-EINVAL, "%s: the %s is NULL%s%s", call, what, *cause ? before : "", cause);
 }

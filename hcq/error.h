@@ -9,4 +9,10 @@ int db_fail(int negative_errno, const char *fmt, ...) __attribute__((format(prin
 /* The same for functions that return a pointer. */
 #define db_fail_null(negative_errno, ...) ((void)db_fail(negative_errno, __VA_ARGS__), NULL)
 
+/* -EINVAL for an argument that is NULL, most often because the call that should have made it failed: the message goes
+ * on with that failure. call: the public function's name. */
+int db_fail_argument(const char *call, const char *what);
+#define db_null(what)    db_fail_argument(__func__, what)
+#define db_null_of(what) ((void)db_fail_argument(__func__, what), NULL)
+
 #endif

@@ -14,6 +14,7 @@ static void group_destroy(struct hcq_object *object) {
 }
 
 db_device *db_group(db_device *const *devices, unsigned n) {
+  if (!devices) return db_null_of("list of devices");
   if (!n || n > DB_GROUP_MAX) return db_fail_null(-EINVAL, "group: %u devices; 1 to %d make one", n, DB_GROUP_MAX);
   for (unsigned i = 0; i < n; i++)
     for (unsigned k = 0; k < i; k++)
@@ -40,5 +41,7 @@ db_device *db_group(db_device *const *devices, unsigned n) {
   return group;
 }
 
-unsigned db_group_size(const db_device *dev) { return dev->nmembers; }
-db_device *db_group_device(const db_device *dev, unsigned i) { return i < dev->nmembers ? dev->members[i] : NULL; }
+unsigned db_group_size(const db_device *dev) { return dev ? dev->nmembers : 0; }
+db_device *db_group_device(const db_device *dev, unsigned i) {
+  return dev && i < dev->nmembers ? dev->members[i] : NULL;
+}

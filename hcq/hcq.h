@@ -10,7 +10,8 @@
  *   db_queue_submit(q, &when);
  *   db_wait(db_queue_timeline(q), when, 5000000000ull);
  *
- * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. A recorder remembers
+ * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. An object that is NULL
+ * is an error, too, whose message repeats why it could not be made; NULL may be released. A recorder remembers
  * its first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
  * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
  * with it, so releasing a buffer right after submit is safe.

@@ -5,7 +5,9 @@
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams) {
   db_program *prog = NULL;
+  if (!dev) return db_null_of("device");
   if (hcq_device_check(dev)) return NULL;
+  if (!params && nparams) return db_null_of("list of parameters");
   if (!image || !size) return db_fail_null(-EINVAL, "%s: a program image is empty", dev->name);
   for (unsigned i = 0; i < nparams; i++)
     if ((!params[i].size && params[i].kind != DB_PARAM_LOCAL) || params[i].offset > HCQ_CHUNK_SIZE ||
@@ -16,14 +18,14 @@ db_program *db_program_load(db_device *dev, const void *image, size_t size, cons
 }
 
 db_program *db_program_retain(db_program *prog) {
-  hcq_retain(&prog->object);
+  if (prog) hcq_retain(&prog->object);
   return prog;
 }
 void db_program_release(db_program *prog) {
   if (prog) hcq_release(&prog->object);
 }
-const char *db_program_name(const db_program *prog) { return prog->name; }
+const char *db_program_name(const db_program *prog) { return prog ? prog->name : "?"; }
 const struct db_param *db_program_params(const db_program *prog, unsigned *count) {
-  if (count) *count = prog->nparams;
-  return prog->params;
+  if (count) *count = prog ? prog->nparams : 0;
+  return prog ? prog->params : NULL;
 }

@@ -21,11 +21,16 @@ static int fail_sticky(db_queue *q, int err) {
   return err;
 }
 
-static int begin(db_queue *q) {
+#define begin(q) begin_of(q, __func__)
+static int begin_of(db_queue *q, const char *call) {
+  if (__builtin_expect(!q, 0)) return db_fail_argument(call, "queue");
   if (__builtin_expect(q->error, 0)) return q->error;
   if (__builtin_expect(q->dev->lost, 0)) return fail_sticky(q, hcq_device_check(q->dev));
   return 0;
 }
+
+/* An argument of a recording is NULL. */
+#define null_sticky(q, what) fail_sticky(q, db_null(what))
 
 /* ---- what a recording holds ---- */
 
@@ -259,10 +264,12 @@ db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index,
   return q;
 }
 
-db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) { return hcq_queue_new(dev, kind, 0, false); }
+db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) {
+  return dev ? hcq_queue_new(dev, kind, 0, false) : db_null_of("device");
+}
 
 db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index) {
-  return hcq_queue_new(dev, kind, index, false);
+  return dev ? hcq_queue_new(dev, kind, index, false) : db_null_of("device");
 }
 
 void hcq_queue_reset(db_queue *q) {
@@ -300,7 +307,7 @@ void db_queue_release(db_queue *q) {
   hcq_release(&dev->object);
 }
 
-db_signal *db_queue_timeline(db_queue *q) { return q->ring->timeline; }
+db_signal *db_queue_timeline(db_queue *q) { return q ? q->ring->timeline : db_null_of("queue"); }
 
 /* Closes a record: errors stick, and a place where the packets may be split is noted now and then. */
 static int end(db_queue *q, int err) {
@@ -389,6 +396,7 @@ int db_queue_wait_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slo
   uint64_t address;
   uint32_t count;
   uint64_t base;
+  if (!sig) return null_sticky(q, "signal");
   q->vary[0] = slot;
   if (slot && sig->ring)
     return end(q, db_fail(-ENOTSUP, "%s: not supported: a slot for the value of a timeline", q->dev->name));
@@ -401,6 +409,7 @@ int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value) { return db_queue
 
 int db_queue_follow(db_queue *q, db_device *dev) {
   int err = begin(q);
+  if (!err && !dev) return null_sticky(q, "device");
   if (!err) err = dev == q->dev ? 0 : hcq_queue_hold(q, &dev->object);
   return err ? err : end(q, note_wait(q, dev, NULL, 0));
 }
@@ -410,6 +419,7 @@ int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value) { return db_que
 int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned slot) {
   int err = begin(q);
   if (err) return err;
+  if (!sig) return null_sticky(q, "signal");
   q->vary[0] = slot;
   if (sig->ring) return end(q, db_fail(-EINVAL, "%s: a timeline signal is advanced by submissions only", q->dev->name));
   uint64_t address;
@@ -422,6 +432,7 @@ int db_queue_signal_slot(db_queue *q, db_signal *sig, uint64_t value, unsigned s
 int db_queue_timestamp(db_queue *q, db_signal *sig) {
   int err = begin(q);
   if (err) return err;
+  if (!sig) return null_sticky(q, "signal");
   uint64_t address;
   uint32_t count;
   uint64_t base;
@@ -434,6 +445,7 @@ int db_queue_timestamp(db_queue *q, db_signal *sig) {
 int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset) {
   int err = begin(q);
   if (err) return err;
+  if (!buf) return null_sticky(q, "buffer");
   if (!buf->host || offset % DB_STAMP_BYTES || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES)
     err = db_fail(-EINVAL, "%s: a stamp at offset %zu of a buffer of %zu bytes%s", q->dev->name, offset, buf->size,
                   buf->host ? "" : " that the host does not map");
@@ -521,6 +533,12 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                         const uint32_t grid[3], const uint32_t block[3], const unsigned grid_slots[3]) {
   int err = begin(q);
   if (err) return err;
+  if (!prog || !grid || !block || !grid_slots || (nargs && !args))
+    return null_sticky(q, !prog    ? "program"
+                          : !grid  ? "grid"
+                          : !block ? "block"
+                          : !args  ? "list of arguments"
+                                   : "list of slots");
   memcpy(q->vary, grid_slots, sizeof q->vary);
   return end(q, record_exec(q, prog, args, nargs, grid, block));
 }
@@ -552,6 +570,7 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
                         size_t src_offset, unsigned src_slot, size_t n) {
   int err = begin(q);
   if (err) return err;
+  if (!dst || !src) return null_sticky(q, dst ? "source" : "destination");
   q->vary[0] = dst_slot, q->vary_offset[0] = dst_offset;
   q->vary[1] = src_slot, q->vary_offset[1] = src_offset;
   return end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
@@ -675,6 +694,7 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
 }
 
 int db_queue_submit(db_queue *q, uint64_t *when) {
+  if (!q) return db_null("queue");
   struct hcq_ring *ring = q->ring;
   uint64_t value;
   int err = begin(q);

@@ -26,7 +26,7 @@ static void recording_destroy(struct hcq_object *object) {
 }
 
 db_recording *db_recording_retain(db_recording *r) {
-  hcq_retain(&r->object);
+  if (r) hcq_retain(&r->object);
   return r;
 }
 
@@ -34,7 +34,7 @@ void db_recording_release(db_recording *r) {
   if (r) hcq_release(&r->object);
 }
 
-unsigned db_recording_patches(const db_recording *r) { return r->npatches; }
+unsigned db_recording_patches(const db_recording *r) { return r ? r->npatches : 0; }
 
 /* ---- binding ---- */
 
@@ -82,6 +82,7 @@ static int freeze(db_recording *r, db_queue *q) {
 }
 
 db_recording *db_queue_bind(db_queue *q) {
+  if (!q) return db_null_of("queue");
   db_device *dev = q->dev;
   int err = q->error ? q->error : hcq_device_check(dev);
   db_recording *r = err ? NULL : calloc(1, sizeof *r);
@@ -153,6 +154,7 @@ static int set(db_recording *r, struct hcq_slot *s, uint64_t value) {
 }
 
 int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset) {
+  if (!r || !buffer) return db_null(r ? "buffer" : "recording");
   struct hcq_slot *s = slot_of(r, slot, true);
   if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (offset > buffer->size)
@@ -170,6 +172,7 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
 }
 
 int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
+  if (!r) return db_null("recording");
   struct hcq_slot *s = slot_of(r, slot, false);
   if (!s) return r->dev->lost ? r->dev->lost : -EINVAL;
   if (value > s->most)
@@ -181,6 +184,7 @@ int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value) {
 }
 
 int db_recording_submit(db_recording *r, uint64_t *when) {
+  if (!r) return db_null("recording");
   struct hcq_ring *ring = r->ring;
   uint64_t value;
   int err = hcq_ring_begin(ring, 1, &r->waits, &value);

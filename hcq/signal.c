@@ -93,20 +93,23 @@ void hcq_signals_free(db_device *dev) {
   }
 }
 
-db_signal *db_signal_new(db_device *dev) { return hcq_device_check(dev) ? NULL : hcq_signal_new(dev, NULL); }
+db_signal *db_signal_new(db_device *dev) {
+  if (!dev) return db_null_of("device");
+  return hcq_device_check(dev) ? NULL : hcq_signal_new(dev, NULL);
+}
 
 /* A timeline lives as long as its device, so references to it are references to the device. */
 db_signal *db_signal_retain(db_signal *sig) {
-  hcq_retain(sig->ring ? &sig->dev->object : &sig->object);
+  if (sig) hcq_retain(sig->ring ? &sig->dev->object : &sig->object);
   return sig;
 }
 void db_signal_release(db_signal *sig) {
   if (sig) hcq_release(sig->ring ? &sig->dev->object : &sig->object);
 }
 
-uint64_t db_signal_value(const db_signal *sig) { return hcq_signal_load(sig); }
+uint64_t db_signal_value(const db_signal *sig) { return sig ? hcq_signal_load(sig) : 0; }
 void db_signal_set(db_signal *sig, uint64_t value) {
-  if (sig->dev->inherited) return;
+  if (!sig || sig->dev->inherited) return;
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
@@ -115,9 +118,11 @@ static uint64_t stamp_ns(const db_device *dev, const _Atomic uint64_t *stamp) {
   return ticks && !dev->inherited ? dev->ops->ticks_to_ns(dev, ticks) : 0;
 }
 uint64_t db_signal_time_ns(const db_signal *sig) {
+  if (!sig) return 0;
   return stamp_ns(atomic_load_explicit(&sig->stamper, memory_order_relaxed), sig->slot->stamp);
 }
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset) {
+  if (!dev || !buf || !buf->host || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES) return 0;
   return stamp_ns(dev, (const _Atomic uint64_t *)(const void *)(buf->host + offset));
 }
 
@@ -142,9 +147,12 @@ static int check_reached(const db_signal *sig, uint64_t value) {
   return err;
 }
 
-int db_check(db_signal *timeline, uint64_t value) { return check_reached(timeline, value); }
+int db_check(db_signal *timeline, uint64_t value) {
+  return timeline ? check_reached(timeline, value) : db_null("timeline");
+}
 
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
+  if (!sig) return db_null("signal");
   if (hcq_signal_load(sig) < value) {
     uint64_t start = hcq_now_ns(), now = start;
     for (;;) {
