@@ -2,7 +2,7 @@
  *
  * A value is realized (computed by a kernel of its own, which others load it from) when
  *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is assigned;
- *   - it is the index of a GATHER and is a reduce, or dear;
+ *   - it is the index of a GATHER and is a reduce, or expensive;
  *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches - and is used by more
  *     than one kernel or at more than one index, or would be repeated: along an expanded axis, or inside another reduce that it depends
  *     on. Inside a reduce that it does not depend on, it is computed once before it (a variance is one kernel). Two repetitions are
@@ -12,7 +12,8 @@
  *     kernel). And a short reduce may be repeated in a small kernel, where a launch costs more (SHORT_REDUCE, FEW_RESULTS: a global
  *     average before a classifier);
  *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
- *   - it is elementwise and evaluating it again at each use is dear: (uses - 1) * cost > RECOMPUTE, or it costs more than
+ *   - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
+ *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more than
  *     REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost counts elementwise ops
  *     back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
  * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges that share
@@ -95,7 +96,7 @@ static void analyse(struct scheduler *s, struct node *n) {
   uint64_t cost = is_alu(u) ? op_cost(u) : u->op == OP_GATHER;
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
-    if (!i || u->src[i] != u->src[0]) cost += x->cost;
+    if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER) cost += x->cost; /* GATHER: at two indices */
     if (keeps_size(u) && !n->reduce && !x->branches) n->reduce = x->reduce;
     if (x->device == NO_DEVICE) continue;
     if (n->device != NO_DEVICE && n->device != x->device)

@@ -19,12 +19,14 @@
   X(COPIED, "it is copied to another device")                                                                          \
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
-  X(PLACE, "it is an index that is dear or reduced")                                                                   \
+  X(PLACE, "it is an index that is expensive or reduced")                                                              \
   X(SHARED, "a reduction is used at several places")                                                                   \
   X(NESTED, "a reduction is used inside another and would be repeated by it")                                          \
   X(REPEATED, "a reduction would be repeated along an expanded axis")                                                  \
   X(CROWDED, "its kernel holds other reductions that do not go with it")                                               \
-  X(DEAR, "it is dear and used again and again")                                                                       \
+  X(WIDE, "its kernel reads as many buffers as a kernel may")                                                          \
+  X(DEEP, "the expression is as long as a kernel's may be")                                                            \
+  X(DEAR, "it is expensive and used again and again")                                                                  \
   X(OVERWRITTEN, "the memory it is read from is written at other elements")
 enum schedule_reason {
 #define X(e, text) SCHEDULE_##e,

@@ -122,6 +122,13 @@ static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
   return true;
 }
 
+/* Ranges of u, those of reductions counted for each. */
+static unsigned axes(const struct unit *u) {
+  unsigned n = u->nranges;
+  for (unsigned i = 0; i < u->nreduces; i++) n += u->reduce[i]->nsrc - 1u;
+  return n;
+}
+
 static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
   if (x->device != y->device || x->swaps || y->swaps || unit_moves(x) || unit_moves(y)) return false;
@@ -130,7 +137,8 @@ static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   bool back = false;
   *feeds = false;
   if (!write_apart(f, x, y) || !reads_in_place(f, x, y, feeds) || !reads_in_place(f, y, x, &back) || back) return false;
-  if (*feeds && x->nreduces + y->nreduces > 4) return false;
+  if (*feeds && (x->nreduces + y->nreduces > 4 || x->depth + y->depth > MOST_DEPTH)) return false;
+  if (axes(x) + axes(y) > MOST_AXES + x->nranges) return false;
   if (!pays(x, y, *feeds)) return false;
   *early = ready_at(f, a, b);
   return *early || awaited_until(f, a, b);
@@ -215,6 +223,7 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
   unsigned serial = x->nreduces ? x->serial : y->nreduces ? y->serial : 0;
   struct unit *to = early ? x : y, *gone = early ? y : x;
   to->store = all, to->nstores = n + y->nstores, to->serial = serial;
+  to->depth = feeds ? x->depth + y->depth : x->depth > y->depth ? x->depth : y->depth;
   gone->gone = true;
   f->now[early ? b : a] = early ? a : b;
   return schedule_scan(s, to);

@@ -2,7 +2,7 @@
 #include "scheduler.h"
 #include <errno.h>
 
-enum { DEAR_PLACE = 32 };
+enum { EXPENSIVE_PLACE = 32 };
 
 struct uop *schedule_zero(struct graph *g, enum dtype t) {
   return dtype_is_float(t) ? uop_const_float(g, t, 0) : uop_const_int(g, t, 0);
@@ -82,14 +82,15 @@ static struct uop *to_index(struct scheduler *s, struct uop *v) {
   return uop_cast(g, v, DT_INDEX);
 }
 
-static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
+static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
+                                struct uop *valid);
 
-bool schedule_gather(struct scheduler *s, struct uop *u, struct uop *const *idx, struct uop **out, struct uop **valid,
-                     struct uop **padded) {
+bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
+                     struct uop **out, struct uop **valid, struct uop **padded) {
   struct graph *g = s->graph;
   struct node *index = node_of(s, u->src[1]);
   if (index->device == NO_DEVICE) index->device = node_of(s, u)->device;
-  struct uop *value = tensor_value(s, index, idx, *valid), *dim = u->src[0]->shape->dim[u->arg.i];
+  struct uop *value = tensor_value(s, k, index, idx, *valid), *dim = u->src[0]->shape->dim[u->arg.i];
   if (!value) return false;
   struct uop *at = to_index(s, value);
   struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
@@ -104,37 +105,43 @@ bool schedule_gather(struct scheduler *s, struct uop *u, struct uop *const *idx,
   return true;
 }
 
-/* The element of n at idx as an expression over loads, for the index of a GATHER, which must be known before what it indexes is looked
- * at. Reduces, and what is dear, become values in memory. NULL: memory ran out. */
-static struct uop *tensor_value(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
+/* The element of n at idx as an expression over loads. It is the index of a GATHER in kernel k, and the scheduler needs it
+ * before it reaches the source of that GATHER. Reduces and expensive values become values in memory. A chain of GATHERs
+ * whose indices are GATHERs would double with each link; its cost doubles too, so links are cut off it. NULL: memory ran
+ * out. */
+static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
+                                struct uop *valid) {
   struct graph *g = s->graph;
   struct uop *u = n->u;
   if (op_info[u->op].cls == OPCLASS_LEAF) return u;
   if (n->numel == 0) return schedule_zero(g, u->dtype);
   if (u->op == OP_IOTA) return simplify(s->simplifier, uop_cast(g, idx[0], u->dtype));
-  if (!in_memory(n) && (u->op == OP_REDUCE_AXIS || (is_alu(u) && n->cost > DEAR_PLACE)))
-    n->realized = true, n->why = SCHEDULE_PLACE;
-  if (in_memory(n)) return schedule_load(s, n, idx, valid);
+  bool expensive = (is_alu(u) || u->op == OP_GATHER) && n->cost > EXPENSIVE_PLACE;
+  if (!in_memory(n) && (u->op == OP_REDUCE_AXIS || expensive)) n->realized = true, n->why = SCHEDULE_PLACE;
+  if (in_memory(n)) {
+    schedule_add_input(s, k, n);
+    return schedule_load(s, n, idx, valid);
+  }
   struct uop *src[3] = {0};
   if (is_alu(u)) {
-    for (unsigned k = 0; k < u->nsrc; k++) {
-      src[k] = tensor_value(s, node_of(s, u->src[k]), idx, valid);
-      if (!src[k]) return NULL;
+    for (unsigned i = 0; i < u->nsrc; i++) {
+      src[i] = i && u->src[i] == u->src[0] ? src[0] : tensor_value(s, k, node_of(s, u->src[i]), idx, valid);
+      if (!src[i]) return NULL;
     }
     return simplify(s->simplifier, uop_with_src(g, u, src));
   }
   struct node *x = node_of(s, u->src[0]);
   if (x->device == NO_DEVICE) x->device = n->device;
-  if (u->op == OP_CONTIGUOUS) return tensor_value(s, x, idx, valid);
+  if (u->op == OP_CONTIGUOUS) return tensor_value(s, k, x, idx, valid);
   struct uop **from = schedule_index_array(s, u->src[0]->shape->rank), *padded = NULL;
   if (!from) return NULL;
   if (x->numel != 0) {
     if (u->op != OP_GATHER)
       index_movement(s->simplifier, u, idx, from, &valid, &padded);
-    else if (!schedule_gather(s, u, idx, from, &valid, &padded))
+    else if (!schedule_gather(s, k, u, idx, from, &valid, &padded))
       return NULL;
   }
-  struct uop *v = tensor_value(s, x, from, valid);
+  struct uop *v = tensor_value(s, k, x, from, valid);
   return v && padded ? simplify(s->simplifier, uop_where(g, padded, v, schedule_zero(g, u->dtype))) : v;
 }
 

@@ -150,7 +150,7 @@ static struct unit *add_kernel(struct scheduler *s, struct node *n, struct uop *
   *store = (struct store){index, simplify(s->simplifier, value), n->why};
   u->store = store, u->nstores = 1;
   u->device = n->device == NO_DEVICE ? 0 : n->device;
-  u->nranges = k->nranges, u->serial = k->serial;
+  u->nranges = k->nranges, u->serial = k->serial, u->depth = k->depth;
   memcpy(u->range, k->range, sizeof u->range);
   return schedule_scan(s, u) ? u : NULL;
 }

@@ -23,6 +23,63 @@ enum {
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
 
+/* ---- the inputs of a kernel ------------------------------------------------------------------------------------------
+ * Nodes are visited after their users. So at any time a kernel reads, at most, what it loads and every node that it uses
+ * and that has not been visited: each of those becomes a load if it is realized. A visited node that stays in the kernel
+ * gives its place to its sources. */
+static uint32_t number_of(const struct scheduler *s, const struct node *n) { return (uint32_t)(n - s->node); }
+
+static unsigned input_at(const struct planned_kernel *k, uint32_t node) {
+  unsigned i = 0;
+  while (i < k->ninputs && k->input[i] != node) i++;
+  return i;
+}
+
+static bool is_input(const struct node *n) {
+  return op_info[n->u->op].cls != OPCLASS_LEAF && n->u->op != OP_IOTA && n->numel != 0;
+}
+
+void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n) {
+  uint32_t number = number_of(s, n);
+  if (!is_input(n) || input_at(k, number) < k->ninputs) return;
+  if (k->ninputs == k->inputs_capacity) {
+    unsigned capacity = k->inputs_capacity ? 2 * k->inputs_capacity : 8;
+    uint32_t *p = graph_alloc(s->graph, capacity * sizeof *p);
+    if (!p) {
+      schedule_no_memory(s);
+      return;
+    }
+    if (k->ninputs) memcpy(p, k->input, k->ninputs * sizeof *p);
+    k->input = p, k->inputs_capacity = capacity;
+  }
+  k->input[k->ninputs++] = number;
+}
+
+static void remove_input(struct scheduler *s, struct planned_kernel *k, const struct node *n) {
+  unsigned i = input_at(k, number_of(s, n));
+  if (i < k->ninputs) k->input[i] = k->input[--k->ninputs];
+}
+
+static unsigned tensor_sources(const struct uop *u) {
+  return u->op == OP_GATHER ? 1 : schedule_nsources(u); /* the index of a GATHER is looked at by schedule_gather */
+}
+
+/* Whether k would read too much if it looked through n to its sources. */
+static bool too_wide(struct scheduler *s, const struct planned_kernel *k, const struct node *n) {
+  unsigned more = 0, sources = tensor_sources(n->u);
+  for (unsigned i = 0; i < sources; i++) {
+    struct node *x = node_of(s, n->u->src[i]);
+    more += is_input(x) && input_at(k, number_of(s, x)) == k->ninputs;
+  }
+  return more > 1 && k->ninputs - 1 + more > MOST_INPUTS;
+}
+
+/* Whether n can be cut off its kernels at no cost but its memory: what RESHAPE does is looked through elsewhere, and an
+ * EXPAND would be larger than what it repeats. */
+static bool may_cut(const struct uop *u) {
+  return u->op != OP_RESHAPE && u->op != OP_CONTIGUOUS && u->op != OP_EXPAND && u->op != OP_IOTA;
+}
+
 /* The use (idx, valid) of n in a kernel, found or added; NO_USE when the value will be loaded from memory or needs no index. */
 static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *like, struct uop **idx,
                         struct uop *valid) {
@@ -37,6 +94,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
     if (w->kernel != like->kernel || w->valid != valid) continue;
     if (w->idx != idx && memcmp(w->idx, idx, rank * sizeof *idx) != 0) continue;
     w->in_reduce |= like->in_reduce, w->expanded |= like->expanded;
+    if (w->depth < like->depth) w->depth = like->depth;
     return i;
   }
   struct use *p = schedule_grow(s, s->use, s->nuses, &s->uses_capacity, sizeof *p);
@@ -47,6 +105,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
                              .valid = valid,
                              .in_reduce = like->in_reduce,
                              .expanded = like->expanded,
+                             .depth = like->depth,
                              .next = n->use};
   n->use = (uint32_t)s->nuses++;
   n->nuses++;
@@ -125,6 +184,7 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
       serial = left;
   }
   if (n->u->op != OP_REDUCE_AXIS) return -1;
+  if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
   bool together = k->serial == serial || elements(k, k->serial | serial) <= NARROW;
   if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
   if (inside && k->nreduces > 1) return SCHEDULE_NESTED;
@@ -132,12 +192,15 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
   return -1;
 }
 
-/* The kernel's output ranges that an index depends on, as far as it is made of little; all of them where it is not. */
+/* The kernel's output ranges that an index depends on; all of them where the index is deeper than is worth a look. */
 static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, unsigned depth) {
   unsigned found = 0;
-  if (u->op == OP_RANGE)
+  if (u->op == OP_RANGE) {
     for (unsigned i = 0; i < k->nranges; i++) found |= (unsigned)(k->range[i] == u) << i;
-  for (unsigned i = 0; depth < 8 && i < u->nsrc; i++) found |= ranges_of(k, u->src[i], depth + 1);
+    return found;
+  }
+  if (depth == 8 && u->nsrc) return (1u << k->nranges) - 1;
+  for (unsigned i = 0; i < u->nsrc; i++) found |= ranges_of(k, u->src[i], depth + 1);
   return found;
 }
 
@@ -148,7 +211,19 @@ static int64_t repetition(const struct node *n, const struct use *w) {
   return elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
 }
 
+/* Why the kernels that use n cannot take it in; -1: they can. */
+static int why_cut(struct scheduler *s, const struct node *n) {
+  if (!may_cut(n->u)) return -1;
+  for (uint32_t w = n->use; w != NO_USE; w = s->use[w].next) {
+    if (s->use[w].depth >= MOST_DEPTH) return SCHEDULE_DEEP;
+    if (too_wide(s, s->use[w].kernel, n)) return SCHEDULE_WIDE;
+  }
+  return -1;
+}
+
 static int why_realize(struct scheduler *s, struct node *n) {
+  int why = why_cut(s, n);
+  if (why >= 0) return why;
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
   if (n->reduce) return why_reduce(s, n, w);
@@ -194,7 +269,9 @@ static void start_assign(struct scheduler *s, struct node *n) {
   if (n->numel == 0 || node_of(s, n->u->src[1])->numel == 0) return;
   n->why = SCHEDULE_ASSIGNED;
   struct planned_kernel *k = start_kernel(s, n, n->u->src[1]->shape);
-  if (k) k->value_use = add_use(s, value, &(struct use){.kernel = k}, k->idx, NULL);
+  if (!k) return;
+  k->value_use = add_use(s, value, &(struct use){.kernel = k}, k->idx, NULL);
+  schedule_add_input(s, k, value);
 }
 
 /* What use i of n means for the sources of n. */
@@ -205,6 +282,8 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   w.src_idx = w.idx, w.src_valid = w.valid;
   for (unsigned k = 0; k < 3; k++) w.src_use[k] = NO_USE;
   struct use like = w;
+  if (like.depth < UINT16_MAX) like.depth++;
+  if (w.kernel->depth < like.depth) w.kernel->depth = like.depth;
   if (is_movement(u)) {
     w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);
     if (!w.src_idx) return;
@@ -214,7 +293,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);
     if (!w.src_idx) return;
     int64_t size = node_of(s, u->src[0])->numel;
-    if (size != 0 && !schedule_gather(s, u, w.idx, w.src_idx, &w.src_valid, &w.padded)) return;
+    if (size != 0 && !schedule_gather(s, w.kernel, u, w.idx, w.src_idx, &w.src_valid, &w.padded)) return;
     if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* elements may be taken more than once */
   } else if (u->op == OP_REDUCE_AXIS) {
     const struct shape *x = u->src[0]->shape;
@@ -233,11 +312,13 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     unsigned left;
     if (follows_loops(s, n, &w, &left)) like.expanded = false; /* the result is repeated, what it is made of is not */
   }
-  unsigned sources = u->op == OP_GATHER ? 1 : schedule_nsources(u); /* the index of a GATHER is in src_idx */
+  unsigned sources = tensor_sources(u);
+  remove_input(s, w.kernel, n);
   for (unsigned k = 0; k < sources; k++) {
     struct node *x = node_of(s, u->src[k]);
     if (x->device == NO_DEVICE) x->device = n->device; /* made of constants: computed where it is used */
     w.src_use[k] = add_use(s, x, &like, w.src_idx, w.src_valid);
+    schedule_add_input(s, w.kernel, x);
   }
   w.next = s->use[i].next;
   s->use[i] = w;

@@ -10,7 +10,16 @@
 #include "internal.h"
 #include "schedule.h"
 
-enum { NO_USE = UINT32_MAX, NO_DEVICE = 256, NO_UNIT = UINT32_MAX, MAX_STORES = 8 };
+enum {
+  NO_USE = UINT32_MAX,
+  NO_DEVICE = 256,
+  NO_UNIT = UINT32_MAX,
+  MAX_STORES = 8,
+  /* What the compiler takes: see MAX_PARAMS, MAX_AXES and MOST_DEEP there. */
+  MOST_INPUTS = 112, /* buffers that a kernel reads */
+  MOST_DEPTH = 512,  /* operations on one path of a kernel's expression, which the compiler walks by recursion */
+  MOST_AXES = 48,    /* ranges of a kernel */
+};
 
 /* A kernel as planned from the roots: one value at every combination of ranges. */
 struct planned_kernel {
@@ -21,6 +30,9 @@ struct planned_kernel {
   unsigned nreduces;  /* reduces that it holds */
   unsigned serial;    /* bit mask of ranges that are AXIS_SERIAL */
   uint32_t value_use; /* ASSIGN: the use of its value */
+  uint32_t *input;    /* nodes that it loads, and nodes whose sources schedule_uses has not reached yet */
+  unsigned ninputs, inputs_capacity;
+  unsigned depth; /* of its expression */
 };
 
 struct use {
@@ -28,6 +40,7 @@ struct use {
   struct uop **idx;
   struct uop *valid; /* NULL: always */
   bool in_reduce, expanded;
+  uint16_t depth;       /* operations between the value of the kernel and this one */
   struct uop **src_idx; /* the use this makes of each source */
   struct uop *src_valid, *padded;
   uint32_t src_use[3];
@@ -83,7 +96,7 @@ struct unit {
   struct uop *exchange;            /* the EXCHANGE that it is the beginning or the end of */
   bool swaps, gone;
   struct uop **load; /* every LOAD in it, those inside reductions first */
-  unsigned nloads, ninner, nreduces;
+  unsigned nloads, ninner, nreduces, depth;
   struct uop **reduce; /* every REDUCE in it */
 };
 
@@ -152,14 +165,16 @@ struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
 struct uop *schedule_buffer(struct scheduler *s, struct node *n);
 /* The element of n, which is in memory, at an index. */
 struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
-/* Where in its source the element of GATHER u at idx lies. False: memory ran out. */
-bool schedule_gather(struct scheduler *s, struct uop *u, struct uop *const *idx, struct uop **out, struct uop **valid,
-                     struct uop **padded);
+/* Where in its source the element of GATHER u at idx lies, for kernel k. False: memory ran out. */
+bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
+                     struct uop **out, struct uop **valid, struct uop **padded);
 /* INDEX of the element of ASSIGN u's view at idx in the version that it writes. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
 /* schedule_use.c */
 void schedule_uses(struct scheduler *s, struct node *n);
+/* Counts n among the inputs of k. */
+void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n);
 
 /* schedule_kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);
