@@ -1,7 +1,7 @@
-/* A kernel's axes, and single optimization steps over them: split, merge, exchange.
+/* A kernel's axes, and single optimization steps over them: split and merge.
  *
  * A split writes range = outer * amount + inner everywhere and lists both under the REDUCE that had the range. A step
- * that cannot be done exactly is refused by opt_possible, so that any recorded list of steps rebuilds its kernel. */
+ * that cannot be done exactly is refused by opt_possible. */
 #include "internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -210,8 +210,8 @@ static bool collect_ranges(struct codegen *k) {
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->op != OP_RANGE) continue;
-    if (k->naxes == MAX_AXES - 16)
-      ok = codegen_fail(k, "more than %d axes", MAX_AXES - 16);
+    if (k->naxes == MAX_SCHEDULED_AXES)
+      ok = codegen_fail(k, "more than %d axes", MAX_SCHEDULED_AXES);
     else if (u->aux > AXIS_SERIAL)
       ok = codegen_fail(k, "range %" PRId64 " is of no kind the scheduler makes", u->arg.i);
     else {
@@ -238,8 +238,8 @@ static bool collect_params(struct codegen *k) {
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->op != OP_PARAM) continue;
-    if (u->arg.i < 0 || u->arg.i >= MAX_PARAMS - 64)
-      ok = codegen_fail(k, "argument slot %" PRId64 " is outside 0..%d", u->arg.i, MAX_PARAMS - 65);
+    if (u->arg.i < 0 || u->arg.i >= MAX_BUFFERS)
+      ok = codegen_fail(k, "argument slot %" PRId64 " is outside 0..%d", u->arg.i, MAX_BUFFERS - 1);
     else if (k->params[u->arg.i].uop)
       ok = codegen_fail(k, "argument slot %" PRId64 " has two types", u->arg.i);
     else {
@@ -334,7 +334,6 @@ bool opt_possible(const struct codegen *k, struct opt o) {
            !(o.amount & (o.amount - 1));
   case OPT_SERIAL: return exact && a->kind == AXIS_LOOP;
   case OPT_PAD: return o.amount > 1 && is_static(a) && a->kind <= AXIS_SERIAL && a->size % o.amount;
-  case OPT_SWAP: return o.amount >= 0 && o.amount < k->naxes && o.amount != o.axis;
   }
   return false;
 }
@@ -342,14 +341,8 @@ bool opt_possible(const struct codegen *k, struct opt o) {
 bool opt_apply(struct codegen *k, struct opt o) {
   if (!opt_possible(k, o))
     return codegen_fail(k, "step %d on axis %u by %" PRId64 " is not possible", o.kind, o.axis, o.amount);
-  k->opts[k->nopts++] = o;
+  k->nopts++;
   struct axis *a = &k->axes[o.axis];
-  if (o.kind == OPT_SWAP) {
-    struct axis t = *a;
-    *a = k->axes[o.amount];
-    k->axes[o.amount] = t;
-    return true;
-  }
   struct graph *g = k->g;
   int64_t number = next_number(k);
   if (o.kind == OPT_PAD) {

@@ -266,7 +266,7 @@ static bool plan(const struct compiler_options *o, struct codegen *k, struct ker
   k->stage = "collect";
   if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
   if (!axes_collect(k) || !account(k, out)) return false;
-  if (!(o->noopt ? optimize_none(k) : optimize(k))) return false;
+  if (!optimize(k)) return false;
   codegen_name(k);
   return !o->spec || verify(k, &k->ast, 1, STAGE_KERNEL);
 }
@@ -278,9 +278,17 @@ static bool plan_parts(const struct compiler_options *o, struct codegen *k, stru
   if (!k->parts) return codegen_fail(k, "out of memory");
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
-    *p = (struct codegen){
-        .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
-    if (!plan(o, p, out)) return false;
+    *p = (struct codegen){.g = k->g,
+                          .target = k->target,
+                          .ast = k->ast->src[i],
+                          .is_part = true,
+                          .steps = k->steps,
+                          .err = k->err,
+                          .errcap = k->errcap};
+    if (!plan(o, p, out)) {
+      k->stage = p->stage;
+      return false;
+    }
     for (unsigned s = 0; s < p->nparams; s++) {
       if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
       if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
@@ -292,13 +300,35 @@ static bool plan_parts(const struct compiler_options *o, struct codegen *k, stru
   return true;
 }
 
+/* Plans and lowers k, as often as it takes: steps that cannot be had are left out. */
+static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+  const struct codegen fresh = *k;
+  char ignored[256];
+  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK;
+  for (enum steps steps = o->noopt ? STEPS_PLAIN : STEPS_ALL, first = steps;; steps++) {
+    k->steps = steps;
+    if (steps > first) k->err = ignored, k->errcap = sizeof ignored; /* the first message stays */
+    out->flops = 0, out->bytes = 0;
+    bool planned = several ? plan_parts(o, k, out) : plan(o, k, out);
+    if (planned && lower(k)) {
+      k->err = fresh.err, k->errcap = fresh.errcap;
+      out->fewer_steps = steps > first;
+      return true;
+    }
+    bool steps_failed = strcmp(k->stage, "collect") != 0 && !graph_error(k->g);
+    free(k->parts);
+    free(k->linear);
+    *k = fresh;
+    if (!steps_failed || steps == STEPS_NONE) return false;
+  }
+}
+
 static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
   struct kernel *out = &e->kernel;
   const struct compiler_options *o = &c->options;
   uint64_t start = now();
   if (o->debug >= 5) out->graph_text = graph_text(k->ast);
-  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK;
-  if (!(several ? plan_parts(o, k, out) : plan(o, k, out)) || !lower(k)) return false;
+  if (!lower_some_way(o, k, out)) return false;
   if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
   out->lower_ns = now() - start;
   memcpy(out->name, k->name, sizeof out->name);

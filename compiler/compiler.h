@@ -1,6 +1,6 @@
 /* One kernel's way from its ast (graph/schedule.h) to machine code.
  *
- * lower -> optimize -> expand -> linearize -> render LLVM IR -> assemble, with a cache in memory keyed by the ast and one on disk keyed by the
+ * collect axes -> optimize -> lower (which expands, and places operations) -> linearize -> render LLVM IR -> assemble, with a cache in memory keyed by the ast and one on disk keyed by the
  * rendered text, the target and the versions of LLVM and ptxas. No device is needed or known here. */
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
@@ -56,6 +56,7 @@ struct kernel {
  disassembly of NVIDIA: PTX */
   uint64_t lower_ns, assemble_ns;                              /* what it cost here; assemble 0 when cached */
   bool from_memory, from_disk;                                 /* found in a cache */
+  bool fewer_steps; /* some optimization steps were left out, which needed more than the machine has */
 };
 
 /* The grid for values of the variables, each at least 1 and at most kernel.grid. */

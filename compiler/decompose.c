@@ -95,7 +95,7 @@ static struct uop **settled_at(struct builder *b, const struct uop *u) {
 /* Sources first, so that rules see what is there in the end. A replacement is settled in turn: it is smaller work each time. */
 struct uop *build(struct builder *b, struct uop *u) {
   static const struct ruleset *const sets[] = {&rules_decompose, &rules_devectorize};
-  if (b->placed(b, u)) return u;
+  if (b->failed || b->placed(b, u)) return u;
   struct uop **known = settled_at(b, u), *src[64], *v = NULL;
   if (!known || u->nsrc > 64) return place(b, u);
   if (*known) return *known;

@@ -7,7 +7,16 @@
 #include "compiler.h"
 #include "target.h"
 
-enum { MAX_AXES = 40, MAX_OPTS = 64, MAX_PARAMS = 256 };
+/* Axes are bits of a 64-bit mask: 48 of the scheduler's, 16 that steps make. The scheduler keeps its kernels below
+ * MAX_SCHEDULED_AXES, MAX_BUFFERS and MAX_DEPTH (graph/scheduler.h). */
+enum {
+  MAX_AXES = 64,
+  MAX_SCHEDULED_AXES = 48,
+  MAX_OPTS = 64,
+  MAX_PARAMS = 256,
+  MAX_BUFFERS = 192,
+  MAX_DEPTH = 4096, /* nested operations; they are evaluated by recursion */
+};
 
 /* One axis of the kernel: the ranges the scheduler made, split by the optimizer. */
 struct axis {
@@ -30,8 +39,10 @@ enum opt_kind {
   OPT_GROUP,     /* split REDUCE or SERIAL: inner `amount` are work-items that share the work */
   OPT_SERIAL,    /* split LOOP: inner `amount` become a loop in the work-item */
   OPT_PAD,       /* axis counts to a multiple of `amount`; what is past its end is neither loaded nor stored */
-  OPT_SWAP,      /* exchange the order of axis and `amount` */
 };
+/* Which steps may be chosen. A kernel whose steps cannot be had, because they need more than the machine has, is built
+ * again with fewer. */
+enum steps { STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 struct opt {
   enum opt_kind kind;
   unsigned axis;
@@ -49,8 +60,8 @@ struct codegen {
   struct uop *ast; /* SINK */
   struct axis axes[MAX_AXES];
   unsigned naxes;
-  struct opt opts[MAX_OPTS];
-  unsigned nopts;
+  unsigned nopts; /* steps that were applied */
+  enum steps steps;
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
@@ -89,10 +100,8 @@ struct affine {
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 
-/* optimize.c: chooses steps */
+/* optimize.c: chooses steps and applies them. STEPS_PLAIN: only LOOP axes become work-items. */
 bool optimize(struct codegen *k);
-/* Parallel only: LOOP axes become work-items, the kernel itself stays plain. */
-bool optimize_none(struct codegen *k);
 
 bool lower(struct codegen *k); /* lower.c: fills linear */
 
@@ -108,6 +117,7 @@ struct builder {
   const struct target *target;
   struct uop **settled; /* by node id: what a node was built as; the builder's owner frees it */
   size_t nsettled;
+  bool failed; /* nothing more is built */
 };
 struct uop *build(struct builder *b, struct uop *u); /* u's sources may be placed or not */
 struct uop *build_alu(struct builder *b, enum op op, enum dtype t, struct uop *const *src, unsigned nsrc);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 bool lower_fail(struct lowerer *L, const char *what) {
-  if (!L->failed) codegen_fail(L->k, "%s", what);
-  L->failed = true;
+  if (!L->b.failed) codegen_fail(L->k, "%s", what);
+  L->b.failed = true;
   return false;
 }
 
@@ -32,7 +32,7 @@ struct block *lower_block_of(const struct lowerer *L, const struct uop *u) {
 
 void lower_place(struct lowerer *L, struct block *b, struct uop *u) {
   lower_ensure_slot(L, u->id);
-  if (L->failed || L->slot[u->id].in) return;
+  if (L->b.failed || L->slot[u->id].in) return;
   if (b->n == b->cap) {
     size_t cap = b->cap ? b->cap * 2 : 64;
     struct uop **p = realloc(b->item, cap * sizeof *p);
@@ -52,7 +52,7 @@ struct uop *lower_make(struct builder *builder, enum op op, enum dtype t, unsign
   struct uop *u = uop_new(L->g, op, t, lanes, arg, aux, src, nsrc);
   if (graph_error(L->g)) lower_fail(L, graph_error(L->g));
   lower_ensure_slot(L, u->id);
-  if (L->failed || L->slot[u->id].in) return u;
+  if (L->b.failed || L->slot[u->id].in) return u;
   struct block *in = L->root;
   for (unsigned i = 0; i < nsrc; i++) in = deeper(in, lower_block_of(L, src[i]));
   lower_place(L, in, u);
@@ -91,7 +91,7 @@ struct block *lower_block_open(struct lowerer *L, struct block *parent, struct u
   b->parent = parent, b->depth = parent ? parent->depth + 1 : 0, b->open = open;
   if (open) {
     lower_ensure_slot(L, open->id);
-    if (!L->failed) L->slot[open->id].in = b;
+    if (!L->b.failed) L->slot[open->id].in = b;
   }
   return b;
 }
@@ -103,7 +103,7 @@ struct uop *lower_block_close(struct lowerer *L, struct block *b, struct uop *co
                                            : uop_new(L->g, OP_END, DT_VOID, 1, (union uop_arg){0}, 0, src, 2);
   b->close = close;
   lower_place(L, b->parent, close);
-  if (!L->failed) L->slot[close->id].closes = b;
+  if (!L->b.failed) L->slot[close->id].closes = b;
   return close;
 }
 

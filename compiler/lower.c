@@ -228,7 +228,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     src[i] = lower_eval(L, u->src[i]);
     if (src[i]->lanes > lanes) lanes = src[i]->lanes;
   }
-  if (L->failed) return u;
+  if (L->b.failed) return u;
   enum dtype t = lowered_dtype(u);
   if (u->op == OP_CAST) {
     struct uop *v = build_cast(&L->b, src[0], u->dtype == DT_INDEX ? t : u->dtype);
@@ -275,15 +275,18 @@ static struct uop *eval_leaf(struct lowerer *L, struct uop *u) {
 }
 
 struct uop *lower_eval(struct lowerer *L, struct uop *u) {
-  if (L->failed) return u;
+  if (L->b.failed) return u;
   if (u->op == OP_CONST || u->op == OP_VAR || u->op == OP_RANGE) return eval_leaf(L, u);
   if (u->op == OP_REDUCE) return lower_eval_reduce(L, u);
   uint64_t code = lower_code_of(L, mask_of(L, u));
   struct memo *m = lower_memo_at(L, u, code);
   if (m->key) return m->value;
-  if (++L->depth > 10000) lower_fail(L, "an expression is more than 10000 operations deep");
+  if (++L->depth > MAX_DEPTH) {
+    codegen_fail(L->k, "an expression is more than %d operations deep", MAX_DEPTH);
+    L->b.failed = true;
+  }
   struct uop *v = u;
-  if (L->failed) return u;
+  if (L->b.failed) return u;
   if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX && u->src[0]->src[0]->op == OP_PARAM)
     v = eval_load(L, u);
   else if (op_info[u->op].cls == OPCLASS_ALU && u->dtype == DT_INDEX && lower_vector_axis(L, mask_of(L, u)) < 0 &&
@@ -293,10 +296,10 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
     v = eval_alu(L, u);
   else {
     codegen_fail(L->k, "%s cannot be inside a kernel", op_info[u->op].name);
-    L->failed = true;
+    L->b.failed = true;
   }
   L->depth--;
-  if (!L->failed) lower_memo_put(L, u, code, v);
+  if (!L->b.failed) lower_memo_put(L, u, code, v);
   return v;
 }
 
@@ -308,7 +311,7 @@ static void evaluate_all(struct lowerer *L, struct uop *store) {
     if (vec) L->position[__builtin_ctzll(vec)] = VEC;
     lower_eval(L, store->src[1]);
     if (vec) L->position[__builtin_ctzll(vec)] = 0;
-  } while (lower_next_position(L, mask & ~vec) && !L->failed);
+  } while (lower_next_position(L, mask & ~vec) && !L->b.failed);
 }
 
 static bool lower_store(struct lowerer *L, struct uop *store) {
@@ -327,10 +330,10 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       lanes = (unsigned)k->axes[__builtin_ctzll(vec)].size;
     }
     struct uop *value = lower_broadcast(L, lower_eval(L, store->src[1]), lanes);
-    if (L->failed) return false;
+    if (L->b.failed) return false;
     value = build_cast(&L->b, value, index->dtype);
     bool whole = vec && along == __builtin_ctzll(vec);
-    for (unsigned l = 0; l < (whole ? 1 : lanes) && !L->failed; l++) {
+    for (unsigned l = 0; l < (whole ? 1 : lanes) && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *v = whole ? value : lower_gep(L, value, l), *at = eval_index(L, index->src[1]),
                  *valid = eval_valid(L, index);
@@ -342,25 +345,72 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){pointer, v}, 2);
     }
     if (vec) L->position[__builtin_ctzll(vec)] = 0;
-  } while (lower_next_position(L, mask & ~vec) && !L->failed);
-  return !L->failed;
+  } while (lower_next_position(L, mask & ~vec) && !L->b.failed);
+  return !L->b.failed;
 }
 
 /* ---- axes to ids and loops ------------------------------------------------------------------------------------- */
 
-/* Spreads axes over the three dimensions, the given order's first in x; what is left over shares z. */
+/* What a dimension of the workgroup (aux) or of the grid may have; block[] is known before the grid. */
+static int64_t most_ids(const struct codegen *k, unsigned d, unsigned aux) {
+  const struct target *t = k->target;
+  if (aux) return t->max_block[d];
+  int64_t groups = t->max_items / k->block[d];
+  return groups < t->max_grid[d] ? groups : t->max_grid[d];
+}
+
+/* The product of the sizes of axes; -1: more than INT32_MAX. */
+static int64_t total_of(const struct codegen *k, const unsigned *axis, unsigned n) {
+  int64_t total = 1;
+  for (unsigned i = 0; i < n; i++)
+    if (__builtin_mul_overflow(total, k->axes[axis[i]].size, &total) || total > INT32_MAX) return -1;
+  return total;
+}
+
+/* Spreads axes over the three dimensions: the first in x, the second in y, all others in z. If that is more than the
+ * machine has there, each dimension in turn takes as many axes as it has room for. end: behind the last axis of each
+ * dimension. False: no room. */
+static bool spread_ids(const struct codegen *k, const unsigned *axis, unsigned n, unsigned aux, unsigned end[3]) {
+  bool fits = true;
+  for (unsigned d = 0, from = 0; d < 3; from = end[d++]) {
+    end[d] = d == 2 || from == n ? n : from + 1;
+    int64_t total = total_of(k, axis + from, end[d] - from);
+    fits = fits && total >= 0 && total <= most_ids(k, d, aux);
+  }
+  if (fits) return true;
+  for (unsigned d = 0, from = 0; d < 3; from = end[d++])
+    for (end[d] = from; end[d] < n; end[d]++) {
+      int64_t total = total_of(k, axis + from, end[d] + 1 - from);
+      if (total < 0 || total > most_ids(k, d, aux)) break;
+    }
+  return end[2] == n;
+}
+
+/* Workgroups that the grid has no room for become loops, those of the outermost axes first. */
+static bool shrink_grid(struct lowerer *L, unsigned *global, unsigned *n) {
+  struct codegen *k = L->k;
+  unsigned end[3];
+  while (!spread_ids(k, global, *n, 0, end)) {
+    unsigned i = *n;
+    while (i > 0 && (k->axes[global[i - 1]].padded || k->axes[global[i - 1]].size < 2)) i--;
+    if (!i) return lower_fail(L, "a launch has more workgroups than the target allows");
+    k->axes[global[i - 1]].kind = AXIS_SERIAL;
+    memmove(global + i - 1, global + i, (--*n - (i - 1)) * sizeof *global);
+  }
+  return true;
+}
+
 static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsigned aux, uint32_t *dims) {
   struct codegen *k = L->k;
-  for (unsigned d = 0; d < 3; d++) {
-    unsigned from = d, to = d == 2 ? n : d + 1;
-    if (from >= n) break;
-    int64_t total = 1;
-    for (unsigned i = from; i < to; i++)
-      if (__builtin_mul_overflow(total, k->axes[axis[i]].size, &total) || total > UINT32_MAX)
-        return lower_fail(L, "a launch has more than 2^32 workgroups in one dimension");
+  unsigned end[3];
+  if (!spread_ids(k, axis, n, aux, end))
+    return lower_fail(L, "a workgroup has more work-items than the target allows in one dimension");
+  for (unsigned d = 0, from = 0, to = 0; d < 3; d++) {
+    from = to, to = end[d];
+    if (from == to) continue;
+    int64_t total = total_of(k, axis + from, to - from);
     dims[d] = (uint32_t)total;
     if (!aux) extent_of(k, axis + from, to - from, total, &k->extent[d]);
-    if (total > INT32_MAX) return lower_fail(L, "a launch has more than 2^31 workgroups in one dimension");
     struct uop *bound = lower_iconst(L, DT_I32, total), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, d, aux, &bound, 1);
     int64_t stride = 1;
     for (unsigned i = from; i < to; i++) {
@@ -410,7 +460,7 @@ static struct block *open_part(struct lowerer *L, const unsigned *global, unsign
   if (nglobal) L->axis_value[global[0]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){at, open}, 2);
   for (unsigned i = 0; i < nlocal; i++)
     L->axis_value[local[i]] = lower_mk_in(L, b, OP_AFTER, DT_I32, (struct uop *[]){L->axis_value[local[i]], open}, 2);
-  return L->failed ? NULL : b;
+  return L->b.failed ? NULL : b;
 }
 
 static bool lower_kernel(struct lowerer *L) {
@@ -432,7 +482,8 @@ static bool lower_kernel(struct lowerer *L) {
   if (L->part_total) {
     if (!assign_ids(L, local, nlocal, 1, k->block) || !(part = open_part(L, global, nglobal, local, nlocal)))
       return false;
-  } else if (!assign_ids(L, global, nglobal, 0, k->grid) || !assign_ids(L, local, nlocal, 1, k->block))
+  } else if (!assign_ids(L, local, nlocal, 1, k->block) || !shrink_grid(L, global, &nglobal) ||
+             !assign_ids(L, global, nglobal, 0, k->grid))
     return false;
   if ((uint64_t)k->block[0] * k->block[1] * k->block[2] > k->target->max_group)
     return lower_fail(L, "a workgroup has more work-items than the target allows");
@@ -487,14 +538,14 @@ static bool lower_kernel(struct lowerer *L) {
       L->axis_value[a] = range;
       opened[nloops++] = in = lower_block_open(L, in, range);
     }
-  for (unsigned i = 0; i < k->ast->nsrc && k->ast->nsrc > 1 && !L->failed; i++) evaluate_all(L, k->ast->src[i]);
-  for (unsigned i = 0; i < k->ast->nsrc && !L->failed; i++) lower_store(L, k->ast->src[i]);
+  for (unsigned i = 0; i < k->ast->nsrc && k->ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, k->ast->src[i]);
+  for (unsigned i = 0; i < k->ast->nsrc && !L->b.failed; i++) lower_store(L, k->ast->src[i]);
   struct uop *end = NULL;
-  for (unsigned i = nloops; i-- > 0 && !L->failed;)
+  for (unsigned i = nloops; i-- > 0 && !L->b.failed;)
     end = lower_block_close(L, opened[i], end ? &end : NULL, end ? 1 : 0);
-  if (inside && !L->failed) lower_block_close(L, L->main, NULL, 0);
-  if (part && !L->failed) lower_block_close(L, part, NULL, 0);
-  return !L->failed;
+  if (inside && !L->b.failed) lower_block_close(L, L->main, NULL, 0);
+  if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
+  return !L->b.failed;
 }
 
 /* What one kernel, or part, is lowered with. */
@@ -531,7 +582,8 @@ static bool prepare(struct lowerer *L, struct codegen *k) {
 static bool lower_parts(struct lowerer *L, struct codegen *k) {
   int64_t total = 0;
   for (unsigned i = 0; i < k->nparts; i++) total += workgroups(&k->parts[i]);
-  if (total > INT32_MAX) return codegen_fail(k, "a launch has more than 2^31 workgroups in one dimension");
+  if (total > k->target->max_grid[0] || total > k->target->max_items / k->target->group)
+    return codegen_fail(k, "a launch has more workgroups than the target allows");
   L->part_total = (uint32_t)total;
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
@@ -556,7 +608,8 @@ bool lower(struct codegen *k) {
   L.root = L.memo ? lower_block_open(&L, NULL, NULL) : NULL;
   bool ok = L.root;
   if (!ok) codegen_fail(k, "out of memory");
-  ok = ok && !L.failed && (k->nparts ? lower_parts(&L, k) : prepare(&L, k) && lower_kernel(&L)) && lower_linearize(&L);
+  ok =
+      ok && !L.b.failed && (k->nparts ? lower_parts(&L, k) : prepare(&L, k) && lower_kernel(&L)) && lower_linearize(&L);
   free(L.mask);
   free(L.memo);
   free(L.slot);

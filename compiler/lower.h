@@ -48,7 +48,6 @@ struct lowerer {
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   uint32_t part_first, part_total; /* a part's workgroups, among those of all; total 0: no part */
-  bool failed;
 };
 
 static inline struct block *deeper(struct block *a, struct block *b) { return b->depth > a->depth ? b : a; }

@@ -169,9 +169,9 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
         lower_mk_in(L, outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
         p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, body->open}, 2);
       }
-    } while (lower_next_position(L, mine & ~vec) && !L->failed);
+    } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
   }
-  for (unsigned i = 0; i < npartials && !L->failed; i++) {
+  for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
     struct partial *p = &partial[i];
     uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
     uint64_t own_vec = mine & L->vectors ? 0 : lowest(unroll & L->vectors);
@@ -180,16 +180,16 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
     unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
     do p->value = accumulate(L, p->reduce, p->value, lanes);
-    while (lower_next_position(L, unroll & ~own_vec) && !L->failed);
+    while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
     if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
   struct uop *end = NULL;
-  for (unsigned i = nloops; i-- > 0 && !L->failed;)
+  for (unsigned i = nloops; i-- > 0 && !L->b.failed;)
     end = lower_block_close(L, opened[i], end ? &end : &partial[npartials - 1].last, 1);
   for (unsigned a = 0; a < k->naxes; a++)
     if (loops >> a & 1) L->axis_value[a] = NULL;
 
-  for (unsigned i = 0; i < npartials && !L->failed; i++) {
+  for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
     struct partial *p = &partial[i];
     struct uop *u = p->reduce, *v = p->value;
     if (nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
@@ -208,7 +208,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   }
   free(partial);
   memcpy(L->position, saved, sizeof saved);
-  return !L->failed;
+  return !L->b.failed;
 }
 
 struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u) {

@@ -36,7 +36,7 @@ static bool can(const struct plan *p, enum opt_kind kind, int axis, int64_t amou
   return axis >= 0 && opt_possible(p->k, (struct opt){kind, (unsigned)axis, amount});
 }
 
-/* Reads the kernel's accesses as they are now; 0: too many to plan for. */
+/* Reads the kernel's accesses as they are now. Of more than MAX_ACCESSES the stores are kept, which decide. */
 static bool look(struct plan *p) {
   struct codegen *k = p->k;
   size_t count;
@@ -44,7 +44,7 @@ static bool look(struct plan *p) {
   uint64_t *mask = axis_masks(k, false);
   bool ok = order && mask;
   p->n = p->nreduces = 0, p->reduced = 0;
-  unsigned cost = 0;
+  unsigned cost = 0, stores = 0;
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->dtype != DT_INDEX && op_info[u->op].cls == OPCLASS_ALU)
@@ -55,8 +55,11 @@ static bool look(struct plan *p) {
       p->reduce[p->nreduces++] = m;
     }
     if (u->op == OP_REDUCE) p->reduced |= mask[u->id];
-    if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX || p->n == MAX_ACCESSES) continue;
-    struct access *a = &p->access[p->n++];
+    if ((u->op != OP_LOAD && u->op != OP_STORE) || u->src[0]->op != OP_INDEX) continue;
+    if (p->n == MAX_ACCESSES && u->op == OP_LOAD) continue;
+    /* Stores, of which a kernel has few, take the places of the last loads. */
+    struct access *a = &p->access[p->n < MAX_ACCESSES ? p->n++ : MAX_ACCESSES - 1 - stores % MAX_ACCESSES];
+    stores += u->op == OP_STORE;
     affine_of(u->src[0]->src[1], &a->index);
     a->mask = mask[u->src[0]->id], a->dtype = u->src[0]->dtype, a->store = u->op == OP_STORE;
   }
@@ -229,7 +232,7 @@ static bool optimize_gpu(struct plan *p) {
   bool sized = true; /* symbolic axes cannot be split */
   for (unsigned i = 0; i < nshared; i++) sized = sized && k->axes[shared[i]].range->src[0]->op == OP_CONST;
 
-  if (nreduced && sized && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
+  if (k->steps == STEPS_ALL && nreduced && sized && longest >= LONG_REDUCE && (rows || outputs < 2048)) {
     int64_t most = longest >= HUGE_REDUCE ? t->max_group : t->group;
     bool vectors = rows;
     bool columns = !rows && v >= 0;
@@ -340,29 +343,26 @@ static void finish(struct codegen *k) {
     if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
 }
 
+static bool optimize_plain(struct plan *p) {
+  struct codegen *k = p->k;
+  int inner = -1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
+  return k->target->kind == TARGET_HOST || inner < 0 || spread(p, inner, k->target->group, k->target->group);
+}
+
 bool optimize(struct codegen *k) {
   k->stage = "optimize";
   struct plan p = {.k = k};
-  if (!merge_all(&p) || !look(&p)) return false;
-  bool ok = k->is_part                       ? optimize_part(&p, true)
-            : k->target->kind == TARGET_HOST ? optimize_host(&p)
-                                             : optimize_gpu(&p);
-  finish(k);
-  return ok;
-}
-
-bool optimize_none(struct codegen *k) {
-  k->stage = "optimize";
-  struct plan p = {.k = k};
-  int inner = -1;
-  if (k->is_part) {
-    bool done = merge_all(&p) && optimize_part(&p, false);
-    finish(k);
-    return done;
-  }
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
-  bool ok = k->target->kind == TARGET_HOST || inner < 0 || spread(&p, inner, k->target->group, k->target->group);
+  bool ok = true, tuned = k->steps < STEPS_PLAIN;
+  if ((tuned || k->is_part) && !merge_all(&p)) return false;
+  if (tuned && !look(&p)) return false;
+  if (k->is_part)
+    ok = optimize_part(&p, tuned);
+  else if (tuned)
+    ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
+  else if (k->steps == STEPS_PLAIN)
+    ok = optimize_plain(&p);
   finish(k);
   return ok;
 }

@@ -13,10 +13,12 @@ struct target {
   uint32_t wave;                       /* work-items that execute together; 1 on the host */
   uint32_t local_bytes;                /* workgroup memory */
   uint32_t max_group;                  /* work-items in a workgroup */
+  uint32_t max_block[3];               /* the same in each dimension */
+  uint32_t max_grid[3];                /* workgroups in each dimension */
+  uint32_t max_items;                  /* work-items of a launch in each dimension */
   uint32_t group;                      /* preferred work-items in a workgroup */
   uint32_t load_bytes;                 /* widest single memory access */
   uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
-  uint32_t registers;                  /* 4-byte registers of a work-item that tiles may fill */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
 };

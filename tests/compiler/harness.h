@@ -321,11 +321,14 @@ HELPER void compare(enum dtype t, const void *got, const void *want, int64_t n, 
 }
 
 /* ---- compiling and running on the host ------------------------------------------------------------------------------ */
-HELPER const struct kernel *must_compile(struct compiler *c, const char *arch, struct uop *ast) {
+HELPER const struct kernel *must_compile_for(struct compiler *c, const struct target *t, struct uop *ast) {
   char err[1024] = "";
-  const struct kernel *k = compiler_compile(c, target_find(arch), ast, err, sizeof err);
+  const struct kernel *k = compiler_compile(c, t, ast, err, sizeof err);
   if (!k) fail_msg("%s", err);
   return k;
+}
+HELPER const struct kernel *must_compile(struct compiler *c, const char *arch, struct uop *ast) {
+  return must_compile_for(c, target_find(arch), ast);
 }
 
 HELPER void run_host(const struct kernel *k, void *const *bufs, int64_t var) {

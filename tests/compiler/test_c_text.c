@@ -7,7 +7,11 @@
 #include <unistd.h>
 
 static struct compiler *tuned, *plain;
-static const struct kernel *kernels[3][MAX_CASES]; /* gfx1100 tuned, gfx1100 plain, host tuned */
+enum { TUNED, PLAIN, HOST, SMALL, TINY, VARIANTS };
+static const struct kernel *kernels[VARIANTS][MAX_CASES];
+/* gfx1100 with less of everything: the grid has no room for an axis a dimension, then for all workgroups; workgroup memory
+ * has none for a reduction. */
+static struct target small, tiny;
 static void *library;
 static char path[64], object[64];
 
@@ -24,15 +28,27 @@ static int setup(void **state) {
   plain = compiler_new(&o);
   G = graph_new();
   make_cases();
+  small = tiny = *target_find("gfx1100");
+  small.max_group = small.group = 64, small.local_bytes = 256;
+  memcpy(small.max_block, (uint32_t[]){64, 4, 2}, sizeof small.max_block);
+  memcpy(small.max_grid, (uint32_t[]){1000, 2, 2}, sizeof small.max_grid);
+  memcpy(tiny.max_grid, (uint32_t[]){3, 2, 2}, sizeof tiny.max_grid);
   snprintf(path, sizeof path, "/tmp/test_c_text.%d.c", (int)getpid());
   snprintf(object, sizeof object, "/tmp/test_c_text.%d.so", (int)getpid());
   FILE *f = fopen(path, "w");
   if (!f) return 1;
   fprintf(f, "%s%s", render_c_prelude, driver);
-  for (unsigned v = 0; v < 3; v++)
+  for (unsigned v = 0; v < VARIANTS; v++)
     for (unsigned i = 0; i < ncases; i++) {
-      const struct kernel *k = kernels[v][i] =
-          must_compile(v == 1 ? plain : tuned, v == 2 ? HOST_ARCH : "gfx1100", cases[i].ast);
+      bool parts = cases[i].ast->src[0]->op == OP_SINK; /* their workgroups are all in x */
+      const struct target *t = v == SMALL            ? &small
+                               : v == TINY && !parts ? &tiny
+                                                     : target_find(v == HOST ? HOST_ARCH : "gfx1100");
+      const struct kernel *k = kernels[v][i] = must_compile_for(v == PLAIN ? plain : tuned, t, cases[i].ast);
+      for (unsigned d = 0; d < 3; d++) {
+        assert_in_range(k->grid[d], 1, t->max_grid[d]);
+        assert_in_range(k->block[d], 1, t->max_block[d]);
+      }
       fprintf(f, "#define %s kernel_%u_%u\n%s#undef %s\nvoid run_%u_%u(void **b, int n) { kernel_%u_%u(", k->name, v, i,
               k->c_text, k->name, v, i, v, i);
       for (unsigned p = 0; p < k->nparams; p++)
@@ -135,7 +151,7 @@ static void check_variant(unsigned v) {
     launch(kernels[v][i]);
     if (!close_to(c->buf[0].t, bufs[0], want[0], c->buf[0].n, c->tolerance, why, sizeof why))
       fail_msg("%s (%s): %s\n%s", c->name, kernels[v][i]->name, why, kernels[v][i]->c_text);
-    if (v == 2) { /* and what LLVM made of the same list */
+    if (v == HOST) { /* and what LLVM made of the same list */
       memset(bufs[0], 0, (size_t)c->buf[0].n * dtype_info[c->buf[0].t].size);
       run_host(kernels[v][i], bufs, c->var);
       if (!close_to(c->buf[0].t, bufs[0], want[0], c->buf[0].n, c->tolerance, why, sizeof why))
@@ -146,12 +162,24 @@ static void check_variant(unsigned v) {
   }
 }
 
-static void gfx1100_tuned(void **state) { check_variant(0); }
-static void gfx1100_plain(void **state) { check_variant(1); }
-static void host_tuned(void **state) { check_variant(2); }
+static void gfx1100_tuned(void **state) { check_variant(TUNED); }
+static void gfx1100_plain(void **state) { check_variant(PLAIN); }
+static void host_tuned(void **state) { check_variant(HOST); }
+static void small_machine(void **state) {
+  unsigned fewer = 0;
+  for (unsigned i = 0; i < ncases; i++) {
+    assert_false(kernels[TUNED][i]->fewer_steps);
+    assert_false(kernels[HOST][i]->fewer_steps);
+    fewer += kernels[SMALL][i]->fewer_steps;
+  }
+  assert_in_range(fewer, 5, 20); /* those whose work-items share a reduction */
+  check_variant(SMALL);
+}
+static void tiny_grid(void **state) { check_variant(TINY); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gfx1100_tuned), cmocka_unit_test(gfx1100_plain),
-                                     cmocka_unit_test(host_tuned)};
+                                     cmocka_unit_test(host_tuned), cmocka_unit_test(small_machine),
+                                     cmocka_unit_test(tiny_grid)};
   return cmocka_run_group_tests_name("compiler/c_text", tests, setup, teardown);
 }

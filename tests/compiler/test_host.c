@@ -364,6 +364,49 @@ static void long_chain(void **state) {
   check(elementwise(v, r, N), (struct buffer[]){{DT_F32, N}, {DT_F32, N}}, 2, 0, 0, "chain of 50");
 }
 
+/* The scheduler keeps expressions shorter; what comes from elsewhere is refused before the stack is used up. */
+static void deep_expressions(void **state) {
+  enum { N = 64 };
+  char err[256] = "";
+  struct compiler *lower_only = compiler_new(&(struct compiler_options){.lower_only = true});
+  struct uop *r = range(N, 0, AXIS_LOOP), *v = load(at(param(1, DT_F32, N), r));
+  for (int depth = 1; depth <= 100000; depth++) {
+    v = depth % 3 ? add(v, uop_const_float(G, DT_F32, depth)) : mul(v, uop_const_float(G, DT_F32, 0.75));
+    if (depth != 4000 && depth != 12000 && depth != 100000) continue;
+    for (unsigned i = 0; i < 2; i++) {
+      const struct target *t = target_find(i ? "gfx1100" : HOST_ARCH);
+      const struct kernel *k = compiler_compile(lower_only, t, elementwise(v, r, N), err, sizeof err);
+      if (!k != (depth > 4096)) fail_msg("%d operations deep: %s", depth, err);
+      if (!k) assert_non_null(strstr(err, "more than 4096 operations deep"));
+    }
+  }
+  compiler_free(lower_only);
+}
+
+/* In an order that lets no two of them merge. */
+static void many_axes(void **state) {
+  enum { RANK = 14 };
+  struct uop *to = ix(0), *from = ix(0), *again = ix(0), *kept[2][RANK];
+  for (int a = 0; a < RANK; a++) {
+    struct uop *r = range(2, a, AXIS_LOOP);
+    bool reduced = a % 2;
+    for (int k = 0; k < 2; k++) kept[k][a] = reduced ? range(2, 100 + k * RANK + a, AXIS_REDUCE) : r;
+    to = add(mul(to, ix(2)), r);
+  }
+  struct uop *reduced[2][RANK];
+  unsigned n = 0;
+  for (int a = RANK; a-- > 0;) {
+    from = add(mul(from, ix(2)), kept[0][a]);
+    again = add(mul(again, ix(2)), kept[1][a]);
+    if (a % 2) reduced[0][n] = kept[0][a], reduced[1][n++] = kept[1][a];
+  }
+  struct uop *x = param(1, DT_I32, 1 << RANK);
+  struct uop *v =
+      add(reduce(OP_ADD, load(at(x, from)), reduced[0], n), reduce(OP_MAX, load(at(x, again)), reduced[1], n));
+  check(sink1(store(at(param(0, DT_I32, 1 << RANK), to), v)),
+        (struct buffer[]){{DT_I32, 1 << RANK}, {DT_I32, 1 << RANK}}, 2, 0, 0, "28 axes that do not merge");
+}
+
 static void names_and_accounting(void **state) {
   struct uop *k = range(2, 0, AXIS_REDUCE);
   struct uop *ast =
@@ -424,6 +467,8 @@ int main(void) {
       cmocka_unit_test(index_values),
       cmocka_unit_test(variables),
       cmocka_unit_test(long_chain),
+      cmocka_unit_test(deep_expressions),
+      cmocka_unit_test(many_axes),
       cmocka_unit_test(errors_name_the_kernel),
   };
   return cmocka_run_group_tests_name("compiler/host", tests, setup, teardown);

@@ -127,6 +127,24 @@ static void groups_fit(void **state) {
   }
 }
 
+/* NVIDIA has 65535 blocks along y and z. */
+static void grids_fit(void **state) {
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  case_matmul("tall matmul", DT_F32, 280000, 160, 2);
+  case_transpose("tall transpose", DT_F32, 1 << 20, 1 << 20);
+  case_transpose("huge transpose", DT_U8, INT64_C(1) << 31, INT64_C(1) << 30);
+  ncases -= 3;
+  for (unsigned i = 0; i < 3; i++) {
+    const struct kernel *k = must_compile(c, "sm_90", cases[ncases + i].ast);
+    assert_in_range(k->grid[0], 1, INT32_MAX);
+    assert_in_range(k->grid[1], 1, 65535);
+    assert_in_range(k->grid[2], 1, 65535);
+    uint64_t items = (uint64_t)k->grid[0] * k->grid[1] * k->grid[2] * k->block[0] * k->block[1];
+    if (!i) assert_in_range(items, 280000 * 160 / 16, 2 * 280000 * 160 / 16); /* a tile of 4 x 4 each */
+  }
+  compiler_free(c);
+}
+
 /* One kernel with an output for each operation. */
 static struct uop *every_operation(enum dtype t, unsigned *outputs) {
   static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
@@ -220,6 +238,7 @@ int main(void) {
       cmocka_unit_test(nothing_contracts),
       cmocka_unit_test(long_sums_are_shared_by_a_group),
       cmocka_unit_test(groups_fit),
+      cmocka_unit_test(grids_fit),
       cmocka_unit_test(every_operation_in_every_type),
       cmocka_unit_test(memory_knows_what_was_prepared),
       cmocka_unit_test(disk_keeps_cubins),
