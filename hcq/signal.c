@@ -3,7 +3,8 @@
  *
  * Whoever sees a value, on whatever machine, sees what was written before it, since all write what came before out to
  * system scope and only then the value. A compute queue of AMD: RELEASE_MEM writes the caches back at the end of the pipe;
- * its copy queue: GCR_REQ does so before the FENCE; both store past the caches, host memory being mapped as uncached.
+ * its copy queue: a NOP waits for the copies, and GCR_REQ writes the caches back before the FENCE; both store past the
+ * caches, host memory being mapped as uncached.
  * NVIDIA: kernels end with a system membar and copies with a flush, and the semaphore's release waits for the engine to be
  * idle. The CPU: a release store. Who waits drops from its caches what may be older than the signal (ACQUIRE_MEM, GCR_REQ,
  * a QMD's invalidations, an acquiring load). */

@@ -10,7 +10,16 @@
 #define ADDRESS(packet, lo, hi) ((uint64_t)p[SDMA_##packet##_##hi##_DW] << 32 | p[SDMA_##packet##_##lo##_DW])
 #define BAD(...)                cp_fault(q, FAULT_PACKET, 0, VM_READ, __VA_ARGS__)
 
-static enum cp_status nop(struct amd_queue *q, const uint32_t *p, uint32_t n) { return CP_DONE; }
+/* Copies overlap with what follows them. NOP and FENCE are what waits for them (Mesa, ac_cmdbuf_sdma.c). */
+static void wait_for_copies(struct amd_queue *q) {
+  race_finish(q->race);
+  race_acquire(q->race);
+}
+
+static enum cp_status nop(struct amd_queue *q, const uint32_t *p, uint32_t n) {
+  wait_for_copies(q);
+  return CP_DONE;
+}
 
 /* The host range behind va, as much of n bytes as one mapping has; raises the fault and returns NULL. */
 static void *span(struct amd_queue *q, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
@@ -105,6 +114,7 @@ static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwo
   if (FIELD(FENCE, GPA) || FIELD(FENCE, CPV)) return BAD("not supported: FENCE with GPA or CPV");
   uint32_t *at = cp_memory(q, "FENCE", ADDRESS(FENCE, ADDR_LO, ADDR_HI), 4, 4, VM_WRITE);
   if (!at) return CP_DEAD;
+  wait_for_copies(q);
   if (cp_release(q, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
   amd_kick(q->gpu->machine);
@@ -152,7 +162,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (!cp_atomic_bytes(op, &bytes)) return BAD("not supported: ATOMIC operation 0x%x", op);
   void *at = cp_memory(q, "ATOMIC", ADDRESS(ATOMIC, ADDR_LO, ADDR_HI), bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, at, 0, false) != CP_DONE) return CP_DEAD; /* of no known value */
+  if (cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);
@@ -162,7 +172,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
 static enum cp_status timestamp(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   if (FIELD(TIMESTAMP_GLOBAL, CPV)) return BAD("not supported: TIMESTAMP with CPV");
   uint64_t *at = cp_memory(q, "TIMESTAMP", ADDRESS(TIMESTAMP_GLOBAL, ADDR_LO, ADDR_HI), 8, 8, VM_WRITE);
-  if (!at || cp_release(q, at, 0, false) != CP_DONE) return CP_DEAD;
+  if (!at || cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, amd_clock(), __ATOMIC_RELEASE);
   return CP_DONE;
 }
@@ -211,7 +221,7 @@ static uint64_t packet_length(const uint32_t *p, uint32_t least, uint64_t left) 
   return least;
 }
 
-/* Packets run one after the other; those that move data are tasks. */
+/* Packets that move data are tasks. */
 static enum cp_status handle(struct amd_queue *q, const char *name, cp_handler handler, const uint32_t *p, uint32_t n) {
   bool moves = handler == copy_linear || handler == write_linear || handler == constant_fill;
   if (!q->race || !moves) return cp_handle(q, handler, p, n);
@@ -219,8 +229,6 @@ static enum cp_status handle(struct amd_queue *q, const char *name, cp_handler h
   enum cp_status status = cp_handle(q, handler, p, n);
   race_task = NULL;
   enum cp_status raced = cp_task_end(q, t);
-  race_finish(q->race);
-  race_acquire(q->race);
   return status == CP_DONE ? raced : status;
 }
 

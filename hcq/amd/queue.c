@@ -237,6 +237,7 @@ static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint6
                                                      .interrupt = PM4_INT_AFTER_WRITE,
                                                      .event_id = dev->queue_event});
   } else {
+    sdma_nop(&aq->tail, 1); /* a cache flush does not */
     sdma_cache_flush(&aq->tail);
     sdma_fence32(&aq->tail, timeline, count);
     sdma_fence32(&aq->tail, slot, dev->queue_event);

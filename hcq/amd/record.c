@@ -35,6 +35,7 @@ int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
     pm4_release_mem(&q->words,
                     &(struct pm4_release){.address = address, .value = value, .data = PM4_DATA_64, .flush = true});
   } else {
+    sdma_nop(&q->words, 1);
     sdma_cache_flush(&q->words);
     vary_value(q, q->words.n, SDMA_FENCE_VALUE, value);
     sdma_fence32(&q->words, address, value);
@@ -43,18 +44,22 @@ int amd_signal(db_queue *q, uint64_t address, uint32_t value) {
 }
 
 int amd_timestamp(db_queue *q, uint64_t address) {
-  if (is_compute(q))
+  if (is_compute(q)) {
     pm4_release_mem(&q->words, &(struct pm4_release){.address = address, .data = PM4_DATA_GPU_CLOCK});
-  else
+  } else {
+    sdma_nop(&q->words, 1);
     sdma_timestamp(&q->words, address);
+  }
   return 0;
 }
 
-/* An SDMA queue executes its packets in order. */
 int amd_memory_barrier(db_queue *q) {
-  if (!is_compute(q)) return 0;
-  pm4_cs_partial_flush(&q->words);
-  pm4_acquire_mem(&q->words);
+  if (is_compute(q)) {
+    pm4_cs_partial_flush(&q->words);
+    pm4_acquire_mem(&q->words);
+  } else {
+    sdma_nop(&q->words, 1);
+  }
   return 0;
 }
 

@@ -10,7 +10,7 @@
 void sdma_copy(struct words *w, uint64_t dst, uint64_t src, uint64_t n);
 /* Fills n bytes with a repeated dword; dst and n are multiples of 4. */
 void sdma_fill(struct words *w, uint64_t dst, uint32_t value, uint64_t n);
-/* Writes value (32 bits, 4-byte aligned) once everything before is done. */
+/* Writes value (32 bits, 4-byte aligned) once everything before is done, copies included. */
 void sdma_fence32(struct words *w, uint64_t address, uint32_t value);
 /* The same for 64 bits, as two fences: the low dword first, so that a reader between them sees a value that is too
  * small rather than one that has not been reached. */
@@ -25,7 +25,8 @@ void sdma_trap(struct words *w, uint32_t event_id);
 /* Cache maintenance over the whole address space: before a copy, so that it reads what shaders wrote, and after it, so
  * that they see it. */
 void sdma_cache_flush(struct words *w);
-/* Filler of exactly ndw dwords. */
+/* Filler of exactly ndw dwords, and a barrier: the engine first waits for the copies before it, which otherwise overlap
+ * with what follows them (Mesa, ac_cmdbuf_sdma.c). */
 void sdma_nop(struct words *w, size_t ndw);
 
 #endif

@@ -145,6 +145,35 @@ static int run_on_two(const struct machine *m, bool waits) {
   return err;
 }
 
+/* b = a, c = b by one copy queue, in one recording or in two. */
+static int copies_in_turn(const struct machine *m, bool barrier, bool two) {
+  db_device *dev = db_open(m->name);
+  if (!dev) fail_msg("%s", db_error());
+  db_buffer *b[3];
+  for (int i = 0; i < 3; i++) memset(db_buffer_host(b[i] = db_alloc(dev, N, DB_BUFFER_HOST)), i, N);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COPY);
+  uint64_t when;
+  OK(db_queue_copy(q, b[1], 0, b[0], 0, N));
+  if (two) OK(db_queue_submit(q, &when));
+  if (barrier) OK(db_queue_memory_barrier(q));
+  OK(db_queue_copy(q, b[2], 0, b[1], 0, N));
+  OK(db_queue_submit(q, &when));
+  int err = db_wait(db_queue_timeline(q), when, 20 * SECOND);
+  if (err) assert_non_null(strstr(db_error(), "nothing orders the two"));
+  for (int i = 0; i < N && !err; i++) assert_int_equal(((uint8_t *)db_buffer_host(b[2]))[i], 0);
+  db_queue_release(q);
+  for (int i = 0; i < 3; i++) db_buffer_release(b[i]);
+  db_close(dev);
+  return err;
+}
+
+/* Copies of a queue overlap, but for those of different submissions. */
+static void dependent_copies(void **state) {
+  for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
+    for (int i = 0; i < 4; i++)
+      assert_int_equal(copies_in_turn(&machines[m], i & 1, i & 2), i || machines[m].in_order ? 0 : -EIO);
+}
+
 static void queues_of_a_kind(void **state) {
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int waits = 0; waits < 2; waits++) assert_int_equal(run_on_two(&machines[m], waits), waits ? 0 : -EIO);
@@ -234,6 +263,6 @@ int main(void) {
   setenv("EMU_STRICT", "1", 1);
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_variable_is_checked), /* before there is a machine */
                                      cmocka_unit_test(each_wait_is_needed), cmocka_unit_test(queues_of_a_kind),
-                                     cmocka_unit_test(the_host_is_seen)};
+                                     cmocka_unit_test(dependent_copies), cmocka_unit_test(the_host_is_seen)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
