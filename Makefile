@@ -220,8 +220,11 @@ run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	  if $(3) timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
 	echo; echo "$$((n-fail)) passed, $$fail failed"; [ $$fail = 0 ]
+# Suites of several GPUs, once more on machines whose GPUs do not reach each other's memory.
+STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
 	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
+	$(if $(T),,$(call run_list,$(STAGED_TESTS),300,EMU_P2P=0))
 long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
 	$(call run_list,$(TESTS) $(LONG_TESTS),7200)

@@ -48,6 +48,7 @@ struct emu_machine {
   pthread_mutex_t reason_lock;
   char reason[256]; /* emu_reason's */
   bool strict;      /* race.h; set before the machine is used */
+  bool peers;       /* GPUs reach each other's memory: unless EMU_P2P=0 */
 };
 
 /* For the vendor: around the life of a machine. fini frees nothing that m itself is. */

@@ -172,8 +172,16 @@ int emu_shared_page(const char *name, size_t size, int *fd, void **page) {
   return rc;
 }
 
+/* 0 or 1, or a negative errno for a value that is neither. */
+static int peers_wanted(void) {
+  const char *v = getenv("EMU_P2P");
+  if (!v || !*v) return 1;
+  return (*v == '0' || *v == '1') && !v[1] ? *v - '0' : -EINVAL;
+}
+
 void emu_machine_init(struct emu_machine *m, const struct emu_machine_ops *ops) {
   m->ops = ops;
+  m->peers = peers_wanted() != 0;
   pthread_mutex_init(&m->files_lock, NULL);
   pthread_mutex_init(&m->reason_lock, NULL);
   m->os = (struct os){emulated_open, emulated_close,     emulated_ioctl,    emulated_mmap,   emulated_munmap,
@@ -195,6 +203,10 @@ int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err
   }
   bool strict;
   if (!race_wanted(&strict, err, errcap)) return -EINVAL;
+  if (peers_wanted() < 0) {
+    snprintf(err, errcap, "EMU_P2P is \"%s\"; it can be 0 or 1", getenv("EMU_P2P"));
+    return -EINVAL;
+  }
   int rc = makers[i].make(gpus, &m, err, errcap);
   if (rc) return rc;
   m->strict = strict;

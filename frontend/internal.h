@@ -88,7 +88,7 @@ const struct shard_group *slot_group(unsigned slot);
 int slot_of_devices(db_device *const *devices, unsigned n);
 /* The last value of the compute queue's timeline that was submitted. */
 uint64_t *slot_submitted(unsigned slot);
-/* Whether a's queues address b's memory: that of its machine, and the host's. Signals they always do. */
+/* Whether a's queues address b's memory (db_reaches). Signals they always do. */
 bool slots_reach(unsigned a, unsigned b);
 /* The device's recorders, made on first use. */
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);

@@ -256,12 +256,7 @@ static bool is_host(const struct slot *s) {
   const char *name = db_device_name(s->device);
   return machine_length(name) == 3 && !memcmp(name, "CPU", 3);
 }
-/* Devices of one machine map each other's memory, and all of them the host's. */
-bool slots_reach(unsigned a, unsigned b) {
-  const char *x = db_device_name(rt.slots[a]->device), *y = db_device_name(rt.slots[b]->device);
-  size_t n = machine_length(x);
-  return is_host(rt.slots[b]) || (n == machine_length(y) && !memcmp(x, y, n));
-}
+bool slots_reach(unsigned a, unsigned b) { return db_reaches(rt.slots[a]->device, rt.slots[b]->device); }
 
 struct slot_stage *slot_stage(unsigned slot) {
   struct slot *s = rt.slots[slot];

@@ -317,6 +317,8 @@ struct hcq_backend {
   int (*alloc)(db_buffer *buf); /* size and flags are set */
   int (*import)(db_buffer *buf, void *host);
   void (*free)(db_buffer *buf);
+  /* Whether queues of dev can use device memory of other, another device of the machine. NULL: always. */
+  bool (*reaches)(db_device *dev, db_device *other);
   /* Makes a buffer of another device of the machine addressable by dev, at the same address. -EXDEV when that cannot be.
    */
   int (*reach)(db_device *dev, db_buffer *buf);

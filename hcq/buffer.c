@@ -133,6 +133,11 @@ static struct hcq_import *import_of(db_device *dev, db_buffer *buf) {
   return buf->imports = dev->imports = i;
 }
 
+bool db_reaches(db_device *dev, db_device *other) {
+  if (dev == other || other->ops->is_host) return true;
+  return dev->machine == other->machine && (!dev->ops->reaches || dev->ops->reaches(dev, other));
+}
+
 int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
   int err = hcq_device_check(buf->dev);
   if (err) return err;

@@ -186,6 +186,9 @@ static int for_each_gpu(struct amd_machine *m, struct kfd_map_memory *a, const c
 
 static int map_one(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu) {
   if (bo->mapped & 1u << gpu->index) return 0;
+  if (!m->base.peers && bo->gpu != gpu && bo->flags & (KFD_MEM_VRAM | KFD_MEM_DOORBELL | KFD_MEM_MMIO_REMAP))
+    return emu_refuse(&m->base, -EINVAL, "MAP_MEMORY_TO_GPU: GPU %u does not reach memory of GPU %u", gpu->index,
+                      bo->gpu->index);
   unsigned access =
       VM_READ | (bo->flags & KFD_MEM_WRITABLE ? VM_WRITE : 0u) | (bo->flags & KFD_MEM_EXECUTABLE ? VM_EXEC : 0u);
   int rc = vm_map(gpu->vm, bo->va, bo->size, bo->host, access, bo->index);

@@ -120,11 +120,11 @@ static bool node_properties(struct amd_machine *m, struct amd_gpu *gpu, unsigned
   }
   const struct amd_model *g = gpu->model;
   return LINES(t, {"cpu_cores_count", 0}, {"simd_count", (uint64_t)amd_model_cus(g) * g->simds_per_cu},
-               {"mem_banks_count", 1}, {"caches_count", cache_count(g)}, {"io_links_count", 1}, {"p2p_links_count", 0},
-               {"cpu_core_id_base", 0}, {"simd_id_base", 0x80001000u + 0x1000u * gpu->index},
-               {"max_waves_per_simd", g->waves_per_simd}, {"lds_size_in_kb", g->lds_kib}, {"gds_size_in_kb", 0},
-               {"num_gws", 64}, {"wave_front_size", g->wave_size},
-               {"array_count", (uint64_t)g->shader_engines * g->arrays_per_engine},
+               {"mem_banks_count", 1}, {"caches_count", cache_count(g)}, {"io_links_count", 1},
+               {"p2p_links_count", m->base.peers ? m->ngpus - 1 : 0}, {"cpu_core_id_base", 0},
+               {"simd_id_base", 0x80001000u + 0x1000u * gpu->index}, {"max_waves_per_simd", g->waves_per_simd},
+               {"lds_size_in_kb", g->lds_kib}, {"gds_size_in_kb", 0}, {"num_gws", 64},
+               {"wave_front_size", g->wave_size}, {"array_count", (uint64_t)g->shader_engines * g->arrays_per_engine},
                {"simd_arrays_per_engine", g->arrays_per_engine}, {"cu_per_simd_array", g->cus_per_array},
                {"simd_per_cu", g->simds_per_cu}, {"max_slots_scratch_cu", g->scratch_slots_per_cu},
                {"gfx_target_version", g->gfx_target_version}, {"vendor_id", 0x1002}, {"device_id", g->device_id},
@@ -144,12 +144,20 @@ static bool mem_bank(struct amd_machine *m, struct amd_gpu *gpu, unsigned index,
                {"mem_clk_max", gpu->model->memory_mhz});
 }
 
-/* The CPU's links are numbered by GPU; a GPU has one, to the CPU. */
-static bool io_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
-  uint64_t from = gpu ? gpu->index + 1 : 0, to = gpu ? 0 : index + 1;
+static bool link_over_pcie(struct text *t, uint64_t from, uint64_t to) {
   return LINES(t, {"type", 2}, {"version_major", 0}, {"version_minor", 0}, {"node_from", from}, {"node_to", to},
                {"weight", 20}, {"min_latency", 0}, {"max_latency", 0}, {"min_bandwidth", 312}, {"max_bandwidth", 31504},
                {"recommended_transfer_size", 0}, {"recommended_sdma_engine_id_mask", 0}, {"flags", 1});
+}
+
+/* The CPU's links are numbered by GPU; a GPU has one, to the CPU. */
+static bool io_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
+  return link_over_pcie(t, gpu ? gpu->index + 1 : 0, gpu ? 0 : index + 1);
+}
+
+/* To each other GPU, where GPUs reach each other's memory. */
+static bool p2p_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
+  return link_over_pcie(t, gpu->index + 1, index + (index >= gpu->index) + 1);
 }
 
 /* ---- the render node's device ---- */
@@ -266,6 +274,8 @@ static bool add_node(struct amd_machine *m, struct amd_gpu *gpu, unsigned node) 
     ok = add(m, cache_properties, gpu, i, "%s/%u/caches/%u/properties", top, node, i);
   for (unsigned i = 0; ok && i < (gpu ? 1 : m->ngpus); i++)
     ok = add(m, io_link, gpu, i, "%s/%u/io_links/%u/properties", top, node, i);
+  for (unsigned i = 0; ok && gpu && m->base.peers && i + 1 < m->ngpus; i++)
+    ok = add(m, p2p_link, gpu, i, "%s/%u/p2p_links/%u/properties", top, node, i);
   return ok;
 }
 

@@ -82,9 +82,9 @@ static uint32_t gpu_pci_info(call *c, object *o, void *params, uint32_t size) {
   return RM_OK;
 }
 
-/* Every GPU of the machine reaches every other one over PCIe. */
+/* All GPUs of the machine reach each other over PCIe, or none does. */
 static uint32_t p2p_caps_v2(call *c, object *o, void *params, uint32_t size) {
-  enum { WRITES = 1, READS = 2, PROP = 4, ATOMICS = 0x10, PCI = 0x40 };
+  enum { PROP = 4, ATOMICS = 0x10, PCI = 0x40 };
   struct rm_p2p_caps_v2 *p = params;
   if (!p->gpu_count || p->gpu_count > 32)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "GET_P2P_CAPS_V2: %u GPUs", p->gpu_count);
@@ -93,7 +93,7 @@ static uint32_t p2p_caps_v2(call *c, object *o, void *params, uint32_t size) {
       return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "GET_P2P_CAPS_V2: no GPU 0x%x", p->gpu_ids[i]);
     for (unsigned k = 0; k < p->gpu_count; k++) p->bus_peer_ids[i * 32 + k] = i == k ? 0xffffffff : k;
   }
-  p->caps = WRITES | READS | PROP | ATOMICS | PCI;
+  p->caps = c->m->base.peers ? RM_P2P_WRITES | RM_P2P_READS | PROP | ATOMICS | PCI : 0;
   p->optimal_read_ces = p->optimal_write_ces = 0;
   memset(p->caps_status, 0, sizeof p->caps_status);
   return RM_OK;

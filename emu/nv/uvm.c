@@ -204,6 +204,8 @@ static uint32_t set_peers(struct uvm_space *s, const struct uvm_peer_access *p, 
                      a == b ? "both are one GPU"
                      : on   ? "it is enabled already"
                             : "it is not enabled");
+  if (on && !s->m->base.peers)
+    return RM_REFUSE(s->m, RM_NOT_SUPPORTED, "%s: GPU %u does not reach memory of GPU %u", call, a->index, b->index);
   if (on) {
     s->peers[a->index] |= 1u << b->index;
     s->peers[b->index] |= 1u << a->index;

@@ -18,6 +18,7 @@ struct amd_node {
   uint32_t save_area_size, ctl_stack_size, eop_size; /* 0 where the kernel leaves them to the formula */
   uint64_t vram_size;
   bool vram_public; /* the host can address all of it */
+  uint64_t peers;   /* bit per GPU whose memory it reaches */
   char name[32], arch[16];
   /* The open render node whose address space the process uses. The kernel accepts no other one until the process ends. -1
    * before the first device. */
@@ -106,10 +107,12 @@ enum amd_memory_kind {
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
                      struct amd_memory *out);
 void amd_memory_free(struct amd_device *dev, struct amd_memory *m);
-int amd_memory_map(struct amd_device *dev, const struct amd_memory *m); /* on one more GPU */
+/* On one more GPU; -EXDEV when it does not reach the memory. */
+int amd_memory_map(struct amd_device *dev, const struct amd_memory *m);
 int amd_alloc(db_buffer *buf);
 int amd_import(db_buffer *buf, void *host);
 void amd_free(db_buffer *buf);
+bool amd_reaches(db_device *dev, db_device *other);
 int amd_reach(db_device *dev, db_buffer *buf);
 
 /* event.c */

@@ -158,6 +158,7 @@ const struct hcq_backend hcq_amd_backend = {
     .alloc = amd_alloc,
     .import = amd_import,
     .free = amd_free,
+    .reaches = amd_reaches,
     .reach = amd_reach,
     .program_load = amd_program_load,
     .wait = amd_wait,

@@ -52,9 +52,11 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
   struct kfd_map_memory map = {.handle = m->handle, .device_ids_array_ptr = (uint64_t)(uintptr_t)&gpu, .n_devices = 1};
   int err = kfd_ioctl(dev->kfd, KFD_MAP_MEMORY, &map);
   if (!err && map.n_success != 1) err = -EIO;
-  return err ? db_fail(err, "%s: mapping %llu bytes on the GPU: %s", dev->base.name, (unsigned long long)m->size,
-                       strerror(-err))
-             : 0;
+  if (!err) return 0;
+  /* Of a peer's memory: the kernel refuses a GPU that does not reach it (Linux amdgpu_amdkfd_gpuvm.c, kfd_mem_attach). */
+  bool peer = m->handle >> 32 != gpu;
+  return db_fail(peer && err == -EINVAL ? -EXDEV : err, "%s: mapping %llu bytes on the GPU: %s%s", dev->base.name,
+                 (unsigned long long)m->size, strerror(-err), peer ? "; they are another GPU's" : "");
 }
 
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
@@ -156,9 +158,14 @@ void amd_free(db_buffer *buf) {
   release(dev, &m, buf->reached);
 }
 
+bool amd_reaches(db_device *dev, db_device *other) { return amd_device(dev)->node->peers >> other->index & 1; }
+
 int amd_reach(db_device *dev, db_buffer *buf) {
   if (atomic_load_explicit(&buf->reached, memory_order_acquire) >> dev->index & 1) return 0;
   struct amd_memory m = {.handle = buf->handle, .size = buf->size};
+  if (!(buf->flags & DB_BUFFER_HOST) && !amd_reaches(dev, buf->dev))
+    return db_fail(-EXDEV, "%s: not supported: reaching memory of %s, to which the topology has no link", dev->name,
+                   buf->dev->name);
   pthread_mutex_lock(&dev->machine->lock);
   int err = buf->reached >> dev->index & 1 ? 0 : amd_memory_map(amd_device(dev), &m);
   if (!err) buf->reached |= 1ull << dev->index;

@@ -76,6 +76,36 @@ static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   n->vram_public = n->vram_size && shown == n->vram_size;
 }
 
+/* Bit per topology node that a GPU's links of a kind name, as far as peer access over them is enabled. io_links are direct:
+ * of GPUs, xGMI; p2p_links go by way of PCIe and are there where the kernel allows that. */
+static void read_links(struct kfd_process *p, const struct amd_node *n, const char *kind, char *text,
+                       bool linked[NODES_MAX]) {
+  enum { ENABLED = 1, NO_PEER_ACCESS = 16 };
+  char path[160];
+  struct numbers links;
+  snprintf(path, sizeof path, KFD_TOPOLOGY "/nodes/%u/%s", n->number, kind);
+  if (list_numbers(p, path, &links)) return;
+  for (unsigned i = 0; i < links.count; i++) {
+    char file[64];
+    uint64_t to, flags;
+    snprintf(file, sizeof file, "%s/%u/properties", kind, links.n[i]);
+    if (read_node(p, n->number, file, text, FILE_MAX) < 0 || !find_value(text, "node_to", &to) ||
+        !find_value(text, "flags", &flags))
+      continue;
+    if (to < NODES_MAX && flags & ENABLED && !(flags & NO_PEER_ACCESS)) linked[to] = true;
+  }
+}
+
+static void read_peers(struct kfd_process *p, char *text) {
+  for (unsigned i = 0; i < p->nnodes; i++) {
+    bool linked[NODES_MAX] = {false};
+    read_links(p, &p->nodes[i], "io_links", text, linked);
+    read_links(p, &p->nodes[i], "p2p_links", text, linked);
+    for (unsigned k = 0; k < p->nnodes && k < 64; k++)
+      if (k == i || (p->nodes[k].number < NODES_MAX && linked[p->nodes[k].number])) p->nodes[i].peers |= 1ull << k;
+  }
+}
+
 static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
   ssize_t r = read_node(p, n->number, "properties", text, FILE_MAX);
   if (r < 0)
@@ -148,6 +178,7 @@ int kfd_topology_read(struct kfd_process *p) {
     if ((err = read_gpu(p, n, text))) goto out;
     p->nnodes++;
   }
+  read_peers(p, text);
 out:
   free(text);
   return err;

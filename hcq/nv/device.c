@@ -327,6 +327,7 @@ const struct hcq_backend hcq_nv_backend = {
     .alloc = nv_alloc,
     .import = nv_import,
     .free = nv_free,
+    .reaches = nv_reaches,
     .reach = nv_reach,
     .program_load = nv_program_load,
     .wait = nv_wait,

@@ -262,6 +262,31 @@ void nv_free(db_buffer *buf) {
   release(nv_device(buf->dev)->machine, nv_device(buf->dev)->device, &m);
 }
 
+/* RM answers for GPUs that are attached, as those of open devices are. Under the machine's lock. */
+static bool ask_peers(struct nv_device *dev, const struct nv_device *other) {
+  enum { BOTH = RM_P2P_READS | RM_P2P_WRITES };
+  struct nv_machine *m = dev->machine;
+  struct rm_p2p_caps_v2 *caps = calloc(1, sizeof *caps);
+  if (!caps) return false;
+  caps->gpu_ids[0] = dev->card->gpu_id;
+  caps->gpu_ids[1] = other->card->gpu_id;
+  caps->gpu_count = 2;
+  bool able = !rm_ctrl(m, m->client, RM_CTRL_P2P_CAPS_V2, caps, m->branch.p2p_caps_v2) && (caps->caps & BOTH) == BOTH;
+  free(caps);
+  return able;
+}
+
+bool nv_reaches(db_device *base, db_device *other) {
+  struct nv_device *dev = nv_device(base);
+  uint64_t bit = 1ull << other->index;
+  pthread_mutex_lock(&base->machine->lock);
+  if (!(dev->peers_asked & bit) && ask_peers(dev, nv_device(other))) dev->peers_able |= bit;
+  dev->peers_asked |= bit;
+  bool able = dev->peers_able & bit;
+  pthread_mutex_unlock(&base->machine->lock);
+  return able;
+}
+
 /* Under the machine's lock. */
 static int map_for(db_device *base, db_buffer *buf) {
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);

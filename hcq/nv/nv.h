@@ -105,6 +105,8 @@ struct nv_device {
   bool uvm_gpu, uvm_vaspace;                     /* registered */
   struct uvm_uuid uuid;
   uint64_t peers; /* bit per device of the machine with which access is enabled; of the machine's lock */
+  /* Bit per device of the machine: whether RM was asked about it, and what it said; of the machine's lock. */
+  uint64_t peers_asked, peers_able;
   uint32_t usermode_class, gpfifo_class, compute_class, copy_class;
   uint32_t sm_version;                                             /* 0x900: sm_90 */
   uint32_t gpcs, tpcs_per_gpc, sms_per_tpc, max_warps_per_sm, sms; /* sms: after floor-sweeping, the others before */
@@ -137,6 +139,7 @@ int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, 
 int nv_alloc(db_buffer *buf);
 int nv_import(db_buffer *buf, void *host);
 void nv_free(db_buffer *buf);
+bool nv_reaches(db_device *dev, db_device *other);
 int nv_reach(db_device *dev, db_buffer *buf);
 /* Makes local memory large enough for kernels that use so many bytes a thread: waits for the device to be idle and has
  * the queue side tell the GPU (nv_ring_setup). */

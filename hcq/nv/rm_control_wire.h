@@ -99,6 +99,7 @@ struct rm_p2p_caps_v2 { /* NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS */
   uint8_t caps_status[9];
   uint32_t bus_peer_ids[1024], bus_egm_peer_ids[1024];
 };
+enum { RM_P2P_WRITES = 1, RM_P2P_READS = 2 }; /* of caps */
 enum { RM_INVALID_GPU_ID = -1 }; /* closes a list of ids */
 struct rm_cc_capabilities {      /* NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES_PARAMS */
   uint8_t cpu_capability, gpus_capability, environment, cc_feature, dev_tools_mode, multi_gpu_mode;

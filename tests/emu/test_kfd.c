@@ -71,6 +71,38 @@ static void shows_the_topology(void **state) {
   client_close(&c);
 }
 
+/* GPUs map each other's memory where they have links, and host memory anywhere. */
+static void links_gpus(void **state) {
+  for (int peers = 0; peers < 2; peers++) {
+    struct client c;
+    setenv("EMU_P2P", peers ? "1" : "0", 1);
+    client_open_gpus(&c, "gfx1100,gfx1100");
+    const char *link = "/sys/devices/virtual/kfd/kfd/topology/nodes/2/p2p_links/0/properties";
+    char text[512];
+    assert_int_equal(property(c.os, "/sys/devices/virtual/kfd/kfd/topology/nodes/1/properties", "p2p_links_count"),
+                     peers);
+    assert_int_equal(c.os->read_file(c.os, link, text, sizeof text) > 0, peers);
+    if (peers) assert_int_equal(property(c.os, link, "node_to"), 1);
+    uint32_t other = read_number(c.os, "/sys/devices/virtual/kfd/kfd/topology/nodes/2/gpu_id");
+    int fd = c.os->open(c.os, "/dev/dri/renderD129", O_RDWR | O_CLOEXEC);
+    must(&c, KFD_ACQUIRE_VM, &(struct kfd_acquire_vm){(uint32_t)fd, other});
+    struct memory vram = memory_new(&c, PAGE, VRAM), gtt = memory_new(&c, PAGE, GTT);
+    struct kfd_map_memory map = {.device_ids_array_ptr = (uintptr_t)&other, .n_devices = 1};
+    map.handle = vram.handle;
+    assert_int_equal(kfd(&c, KFD_MAP_MEMORY, &map), peers ? 0 : -EINVAL);
+    if (peers) map.n_success = 0, must(&c, KFD_UNMAP_MEMORY, &map);
+    map.handle = gtt.handle, map.n_success = 0;
+    must(&c, KFD_MAP_MEMORY, &map);
+    map.n_success = 0;
+    must(&c, KFD_UNMAP_MEMORY, &map);
+    memory_free(&c, &vram);
+    memory_free(&c, &gtt);
+    c.os->close(c.os, fd);
+    client_close(&c);
+  }
+  unsetenv("EMU_P2P");
+}
+
 static void answers_small_calls(void **state) {
   struct client c;
   client_open(&c);
@@ -459,11 +491,17 @@ static void answers_the_render_node(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_known_gpus),        cmocka_unit_test(shows_the_topology),
-      cmocka_unit_test(answers_small_calls),     cmocka_unit_test(guards_the_address_space),
-      cmocka_unit_test(checks_allocations),      cmocka_unit_test(maps_and_frees),
-      cmocka_unit_test(reuses_memory),           cmocka_unit_test(checks_queue_creation),
-      cmocka_unit_test(signals_events),          cmocka_unit_test(lends_an_event_page),
+      cmocka_unit_test(names_known_gpus),
+      cmocka_unit_test(shows_the_topology),
+      cmocka_unit_test(links_gpus),
+      cmocka_unit_test(answers_small_calls),
+      cmocka_unit_test(guards_the_address_space),
+      cmocka_unit_test(checks_allocations),
+      cmocka_unit_test(maps_and_frees),
+      cmocka_unit_test(reuses_memory),
+      cmocka_unit_test(checks_queue_creation),
+      cmocka_unit_test(signals_events),
+      cmocka_unit_test(lends_an_event_page),
       cmocka_unit_test(answers_the_render_node),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

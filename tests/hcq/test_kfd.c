@@ -30,6 +30,8 @@ static struct {
   int open_errno;
   uint32_t minor;
   int gpus;
+  bool linked; /* two GPUs have links to each other, with these flags */
+  int link_flags;
   const char *properties; /* instead of the usual */
   struct kfd_memory_exception fault;
   struct kfd_hw_exception exception;
@@ -209,7 +211,7 @@ static int fake_munmap(struct os *os, void *addr, size_t len) {
 static int fake_poll(struct os *os, int fd, short events, int timeout_ms) { return 0; }
 
 static ssize_t text_of(const char *path, const char **text) {
-  static char number[32];
+  static char number[32], link[64];
   unsigned node, bank;
   char rest[128];
   if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/mem_banks/%u/%127s", &node, &bank, rest) == 3)
@@ -221,7 +223,10 @@ static ssize_t text_of(const char *path, const char **text) {
     *text = k.properties ? k.properties : properties;
   else if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/%127s", &node, rest) == 2 && !strcmp(rest, "name"))
     *text = "gfx1100\n";
-  else if (!strcmp(path, "/sys/class/drm/renderD128/device/devcoredump/data") && k.report)
+  else if (k.linked && strstr(path, "/p2p_links/0/properties") && sscanf(path, KFD_TOPOLOGY "/nodes/%u/", &node) == 1) {
+    snprintf(link, sizeof link, "type 2\nnode_from %u\nnode_to %u\nflags %d\n", node, 3 - node, k.link_flags);
+    *text = link;
+  } else if (!strcmp(path, "/sys/class/drm/renderD128/device/devcoredump/data") && k.report)
     *text = k.report;
   else
     return -ENOENT;
@@ -244,7 +249,7 @@ static int fake_list_dir(struct os *os, const char *path, int (*each)(void *ctx,
     }
     return 0;
   }
-  return strstr(path, "mem_banks") ? each(ctx, "0"), 0 : -ENOENT;
+  return strstr(path, "mem_banks") || (k.linked && strstr(path, "p2p_links")) ? each(ctx, "0"), 0 : -ENOENT;
 }
 static void fake_release(struct os *os) {}
 
@@ -331,14 +336,14 @@ static void every_call_may_fail(void **state) {
       db_close(dev);
       break;
     }
-    /* It may do without the size of memory. */
+    /* It may do without the size of memory and without the two lists of links. */
     if (dev) opened++;
     if (!dev && !strstr(db_error(), device)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
     db_close(dev);
     assert_nothing_left();
   }
   assert_in_range(n, 30, 199);
-  assert_in_range(opened, 0, 1);
+  assert_in_range(opened, 0, 3);
 }
 
 static void refusals(void **state) {
@@ -475,6 +480,39 @@ static void memory_kinds(void **state) {
   assert_null(db_import_host(dev, NULL, 5));
   db_close(dev);
   assert_nothing_left();
+}
+
+/* Another GPU's memory: never where the topology has no link or one without peer access, and where the kernel refuses it
+ * after all (EINVAL), -EXDEV, upon which callers stage. Host memory is mapped anywhere. */
+static void memory_of_peers(void **state) {
+  const struct {
+    bool linked, refused;
+    int flags;
+  } cases[] = {{true, false, 1}, {true, true, 1}, {true, false, 17}, {true, false, 0}, {false, false, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fresh(NULL);
+    k.gpus = 2;
+    k.linked = cases[i].linked;
+    k.link_flags = cases[i].flags;
+    db_device *a = db_open(device), *b = db_open(named(":1"));
+    if (!a || !b) fail_msg("%s", db_error());
+    bool reaches = cases[i].linked && cases[i].flags == 1;
+    assert_int_equal(db_reaches(a, b), reaches);
+    assert_int_equal(db_reaches(b, a), reaches);
+    db_buffer *mine = db_alloc(a, 4096, 0), *theirs = db_alloc(b, 4096, 0), *host = db_alloc(b, 4096, DB_BUFFER_HOST);
+    db_queue *q = db_queue_new(a, DB_QUEUE_COPY);
+    assert_int_equal(db_queue_copy(q, mine, 0, host, 0, 4096), 0);
+    if (cases[i].refused) k.fail_request = KFD_MAP_MEMORY, k.fail_errno = -EINVAL;
+    assert_int_equal(db_queue_copy(q, mine, 0, theirs, 0, 4096), reaches && !cases[i].refused ? 0 : -EXDEV);
+    k.fail_request = 0;
+    db_queue_release(q);
+    db_buffer_release(mine);
+    db_buffer_release(theirs);
+    db_buffer_release(host);
+    db_close(a);
+    db_close(b);
+    assert_nothing_left();
+  }
 }
 
 /* ---- submissions ---- */
@@ -750,6 +788,7 @@ int main(void) {
       T(reopens_in_one_process),
       T(an_event_fails_after_its_page),
       T(memory_kinds),
+      T(memory_of_peers),
       T(one_doorbell_per_submission),
       T(rings_wrap),
       T(long_recordings_are_indirect),
