@@ -8,7 +8,7 @@
 #   make bench lint fuzz hw install uninstall clean
 #
 # Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers) or SAN=thread  V=1 (show commands)  B=dir (build folder)
-#            WERROR=1  PREFIX=/usr/local  DESTDIR=  T=graph/uop (only that suite, for make test)
+#            WERROR=1  PREFIX=/usr/local  DESTDIR=  BINDIR LIBDIR INCLUDEDIR MANDIR  T=graph/uop (only that suite, for make test)
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -41,15 +41,16 @@ ALL_CFLAGS = -std=gnu11 -fPIC -fno-math-errno -ffp-contract=off -fvisibility=hid
 ALL_LDFLAGS = -pthread $(if $(SAN),$(SANITIZERS)) $(LDFLAGS)
 LIBS_LLVM   = $(if $(LLVM_CONFIG),-L$(shell $(LLVM_CONFIG) --libdir) -lLLVM-$(LLVM),-lLLVM-$(LLVM))
 LIBS_MSGPACK := $(shell for l in msgpack-c msgpackc; do ldconfig -p 2>/dev/null | grep -q "lib$$l\.so " && echo "-l$$l" && break; done)
-# Open MPI, where there is one: without it a program that mpirun starts as one of several says so.
-MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null && echo -DDOORBELL_MPI)
-LIBS_MPI   := $(shell pkg-config --libs ompi-c 2>/dev/null)
-LIBS        = $(LIBS_MPI) $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
+# Open MPI, where there is one: libdoorbell-mpi.so is built with it, and loaded by what mpirun starts as one of several processes.
+MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null)
+MPI_LIB     = $(if $(MPI_LIBS),$(B)/libdoorbell-mpi.so)
+LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -ljansson -lzip -lz -lm -ldl
 
 # ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
 FOLDERS := hcq emu graph compiler frontend
 rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
-src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c),$(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c))
+src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c) frontend/mpi/mpi.c,\
+             $(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c $(1)/mpi/*.c))
 simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
 # (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development.
@@ -92,15 +93,11 @@ libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES))
 
 # ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' >$@
-$(B)/flags-mpi: FORCE
-	@mkdir -p $(@D); echo '$(MPI_CFLAGS)' | cmp -s - $@ || echo '$(MPI_CFLAGS)' >$@
-$(B)/obj/frontend/mpi.o: EXTRA_CFLAGS = $(MPI_CFLAGS)
-$(B)/obj/frontend/mpi.o: $(B)/flags-mpi
 
 $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
@@ -128,6 +125,9 @@ $(B)/obj/gen/%.o: $(B)/gen/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
+# Where a file finds libdoorbell-mpi.so, from its own folder.
+rpath = '-Wl,-rpath,$$ORIGIN$(1)'
+
 # ---- libraries and the command ------------------------------------------------------------------------------------------------------
 define FOLDER_LIB
 $(B)/lib$(1)_part.a: $(call obj_of,$(1))
@@ -142,19 +142,27 @@ $(B)/libdoorbell.a: $(OBJS)
 	$(Q)ar rcs $@ $^
 $(B)/libdoorbell.so: $(OBJS)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libdoorbell.so.0 -o $@ $^ $(ALL_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -shared -Wl,-soname,libdoorbell.so.0 -o $@ $^ $(call rpath,) $(ALL_LDFLAGS) $(LIBS)
+# MPI, for processes that mpirun starts (frontend/mpi/calls.h).
+$(B)/obj/frontend/mpi/mpi.o: EXTRA_CFLAGS = $(shell pkg-config --cflags ompi-c)
+$(B)/libdoorbell-mpi.so: $(B)/obj/frontend/mpi/mpi.o $(B)/obj/graph/dtype.o
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libdoorbell-mpi.so.0 -o $@ $^ $(ALL_LDFLAGS) $(MPI_LIBS)
+	@ln -sf $(@F) $@.0
 # The emulator alone, for other programs: run_asm, and the interposer behind `doorbell emu`. No LLVM.
 $(B)/libdoorbell-emu.so: $(EMU_OBJ) $(call obj_of,emu)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libdoorbell-emu.so.0 -o $@ $^ $(ALL_LDFLAGS) -lm -ldl
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
+$(B)/obj/frontend/cli/emu.o: EXTRA_CFLAGS = -DMULTIARCH='"$(MULTIARCH)"'
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
-	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(call rpath,:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)) $(ALL_LDFLAGS) $(LIBS)
 
 $(B)/examples/%: $(B)/obj/frontend/examples/%.o $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(ALL_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $< $(B)/libdoorbell.a $(call rpath,/..) $(ALL_LDFLAGS) $(LIBS)
 
 # ---- OpenCL C kernels, compiled by stock clang -------------------------------------------------------------------------------------
 $(B)/kernels/%.gfx1100.co: %.cl
@@ -207,7 +215,7 @@ define TEST_RULE
 $(B)/tests/$(1): $(B)/obj/tests/$(1).o $(call libs_for,$(firstword $(subst /, ,$(1))))
 	$$(call say,LD,tests/$(1))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
+	$(Q)$(CC) -o $$@ $$< -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(call rpath,/../..) $$(ALL_LDFLAGS) -lcmocka $$(LIBS)
 endef
 $(foreach t,$(TESTS) $(LONG_TESTS) $(HW),$(eval $(call TEST_RULE,$(t))))
 $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DDATA_DIR='"$(CURDIR)/tests/data"' -DDOORBELL='"$(abspath $(B))/doorbell"' -Wno-missing-prototypes
@@ -215,7 +223,7 @@ $(B)/obj/tests/%.o: EXTRA_CFLAGS = -DKERNELS_DIR='"$(abspath $(B))/kernels"' -DD
 # Leaves recorded commands out.
 $(B)/tests/frontend/test_waits: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so $(addprefix $(B)/examples/,$(EXAMPLES))
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES))
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	  if $(3) timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
@@ -290,11 +298,11 @@ lint:
 	$(Q)clang-tidy-$(LLVM) --quiet $(filter-out tests/% %.simd.c graph/rulegen/%,$(filter %.c,$(C_FILES))) -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) 2>/dev/null
 
 # ---- dependencies: Debian 12+, Ubuntu 24.04+ ---------------------------------------------------------------------------------------
-DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev
+DEPS := llvm-$(LLVM)-dev clang-$(LLVM) libclang-rt-$(LLVM)-dev clang-format-$(LLVM) clang-tidy-$(LLVM) lld-$(LLVM) libdrm-dev libcmocka-dev msgpack libzstd-dev zlib1g-dev libjansson-dev libzip-dev pkg-config
 # NV=1: also NVIDIA's assembler, of Debian's non-free section, which compiling for DEV=NV and EMU+NV needs.
 DEPS += $(if $(NV),nvidia-cuda-toolkit)
 # MPI=1: also Open MPI, for programs of several processes.
-DEPS += $(if $(MPI),pkg-config openmpi-bin libopenmpi-dev)
+DEPS += $(if $(MPI),openmpi-bin libopenmpi-dev)
 deps:
 	@command -v dpkg-query >/dev/null || { echo "make deps knows Debian and Ubuntu only; install: $(DEPS)" >&2; exit 0; }; \
 	missing=; for p in $(DEPS); do \
@@ -309,25 +317,45 @@ deps:
 	echo "installing:$$missing"; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
 # ---- install ---------------------------------------------------------------------------------------------------------------------------
-VERSION := 0.1.0
+VERSION    := 0.1.0
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR     ?= $(PREFIX)/share/man
+LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
+HEADERS    := frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h
+# Programs find the library without ld.so's help, wherever it is installed; what the archive needs stands in Libs.private.
+define PKG_CONFIG
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: doorbell
+Description: userspace GPU driver stack and tensor compiler
+Version: $(VERSION)
+Libs: -L$${libdir} -Wl,-rpath,$${libdir} -ldoorbell
+Libs.private: $(LIBS) -pthread
+Cflags: -I$${includedir}
+endef
+export PKG_CONFIG
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/doorbell $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 755 $(B)/doorbell $(DESTDIR)$(PREFIX)/bin/doorbell
-	install -m 755 $(B)/libdoorbell.so $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.$(VERSION)
-	install -m 755 $(B)/libdoorbell-emu.so $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so.$(VERSION)
-	ln -sf libdoorbell-emu.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so.0
-	ln -sf libdoorbell-emu.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell-emu.so
-	ln -sf libdoorbell.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libdoorbell.so.0
-	ln -sf libdoorbell.so.0 $(DESTDIR)$(PREFIX)/lib/libdoorbell.so
-	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(PREFIX)/lib/libdoorbell.a
-	install -m 644 frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h $(DESTDIR)$(PREFIX)/include/doorbell/
-	install -m 644 frontend/cli/doorbell.1 $(DESTDIR)$(PREFIX)/share/man/man1/doorbell.1
-	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: doorbell\nDescription: userspace GPU driver stack and tensor compiler\nVersion: %s\nLibs: -L$${libdir} -ldoorbell\nCflags: -I$${includedir}\n' \
-	  '$(PREFIX)' '$(VERSION)' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/doorbell.pc
+	$(Q)$(MAKE) --no-print-directory install-files
+# Without building: what is there now.
+.PHONY: install-files
+install-files:
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/doorbell $(MANDIR)/man1)
+	install -m 755 $(B)/doorbell $(DESTDIR)$(BINDIR)/doorbell
+	for l in $(LIBRARIES); do install -m 755 $(B)/$$l.so $(DESTDIR)$(LIBDIR)/$$l.so.$(VERSION) && \
+	  ln -sf $$l.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$l.so.0 && ln -sf $$l.so.0 $(DESTDIR)$(LIBDIR)/$$l.so || exit 1; done
+	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(LIBDIR)/libdoorbell.a
+	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)/doorbell/
+	install -m 644 frontend/cli/doorbell.1 $(DESTDIR)$(MANDIR)/man1/doorbell.1
+	echo "$$PKG_CONFIG" >$(DESTDIR)$(LIBDIR)/pkgconfig/doorbell.pc
+	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/doorbell lib/libdoorbell.so lib/libdoorbell.so.0 lib/libdoorbell.so.$(VERSION) lib/libdoorbell.a \
-	  lib/libdoorbell-emu.so lib/libdoorbell-emu.so.0 lib/libdoorbell-emu.so.$(VERSION) \
-	  include/doorbell/doorbell.h include/doorbell/nn.h include/doorbell/hcq.h include/doorbell/doorbell-emu.h share/man/man1/doorbell.1 lib/pkgconfig/doorbell.pc)
+	rm -f $(DESTDIR)$(BINDIR)/doorbell $(foreach l,libdoorbell libdoorbell-emu libdoorbell-mpi,$(DESTDIR)$(LIBDIR)/$(l).so*) \
+	  $(addprefix $(DESTDIR)$(INCLUDEDIR)/doorbell/,$(notdir $(HEADERS))) \
+	  $(addprefix $(DESTDIR),$(LIBDIR)/libdoorbell.a $(LIBDIR)/pkgconfig/doorbell.pc $(MANDIR)/man1/doorbell.1)
+	rmdir $(DESTDIR)$(INCLUDEDIR)/doorbell 2>/dev/null || true
 clean:
 	rm -rf $(B)
 

@@ -66,6 +66,8 @@ static struct world {
   } slot[SLOTS];
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .status = 1, .size = 1, .timeout_ns = TIMEOUT_NS};
 
+static const struct mpi_calls *mpi; /* the thread's, set before it has begun */
+
 static uint64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -167,8 +169,8 @@ static void explain_difference(void) {
   char err[256] = "", mine[MPI_TEXT] = "", *all = calloc(world.size, MPI_TEXT);
   uint64_t since = now_ns();
   run_text(run_at(world.started.run), mine, sizeof mine);
-  int done = all ? mpi_texts(PLACE_TEXTS, mine, all, err, sizeof err) : -ENOMEM;
-  while (!done && !(done = mpi_test(PLACE_TEXTS, err, sizeof err)) && !late(since)) nap();
+  int done = all ? mpi->texts(PLACE_TEXTS, mine, all, err, sizeof err) : -ENOMEM;
+  while (!done && !(done = mpi->test(PLACE_TEXTS, err, sizeof err)) && !late(since)) nap();
   unsigned other = 1;
   while (done > 0 && other + 1 < world.size && !strncmp(all, all + (size_t)other * MPI_TEXT, MPI_TEXT)) other++;
   if (done > 0)
@@ -189,9 +191,9 @@ static bool agree(void) {
   if (!world.comparing) {
     world.compare_since = now_ns();
     world.comparing = true;
-    status = mpi_compare(PLACE_COMPARE, hash_jobs(run_at(world.started.run)), err, sizeof err);
+    status = mpi->compare(PLACE_COMPARE, hash_jobs(run_at(world.started.run)), err, sizeof err);
   }
-  if (!status) status = mpi_test(PLACE_COMPARE, err, sizeof err);
+  if (!status) status = mpi->test(PLACE_COMPARE, err, sizeof err);
   if (status < 0) fail("process %u: %s", world.rank, err);
   if (status == 0 && late(world.compare_since)) {
     run_text(run_at(world.started.run), err, sizeof err);
@@ -199,7 +201,7 @@ static bool agree(void) {
   }
   if (status <= 0) return false;
   world.comparing = false;
-  world.compared = mpi_same();
+  world.compared = mpi->same();
   if (!world.compared) explain_difference();
   return world.compared;
 }
@@ -211,7 +213,7 @@ static bool begin(void) {
   if (count_of(c) == count_of(&world.arrived) || count_of(c) - count_of(&world.ended) == PLACES) return false;
   struct exchange_job *j = job_at(c);
   unsigned place = place_of(count_of(c));
-  if (mpi_exchange(place, &j->what, j->host, err, sizeof err)) {
+  if (mpi->exchange(place, &j->what, j->host, err, sizeof err)) {
     fail("process %u: %s", world.rank, err);
     return false;
   }
@@ -241,7 +243,7 @@ static bool end(void) {
   uint64_t first = count_of(&world.ended), behind = count_of(&world.started);
   for (uint64_t i = first; i < behind; i++) {
     unsigned place = place_of(i);
-    int done = world.ended_early[place] ? 1 : mpi_test(place, err, sizeof err);
+    int done = world.ended_early[place] ? 1 : mpi->test(place, err, sizeof err);
     if (done < 0) fail("process %u: %s", world.rank, err);
     if (done < 0) return false;
     world.ended_early[place] = done;
@@ -288,7 +290,8 @@ static void rest(uint64_t idle_since) {
 
 static void *thread_main(void *unused) {
   char err[512] = "";
-  int status = mpi_begin(&world.rank, &world.size, err, sizeof err);
+  mpi = mpi_load(err, sizeof err);
+  int status = mpi ? mpi->begin(&world.rank, &world.size, err, sizeof err) : -ENOTSUP;
   if (status) snprintf(world.why, sizeof world.why, "%s", err);
   world.status = status;
   atomic_store(&world.begun, true);
@@ -303,7 +306,7 @@ static void *thread_main(void *unused) {
       rest(idle_since);
   }
   bool at_rest = atomic_load(&world.failed) ? world.at_rest : world.ended.run == atomic_load(&world.queued);
-  if (!status && at_rest && !atomic_load(&world.abandoned)) mpi_end();
+  if (!status && at_rest && !atomic_load(&world.abandoned)) mpi->end();
   return NULL;
 }
 

@@ -1,16 +1,9 @@
-/* Exchanges between the processes of a program: what one is, the thread that does them (exchange.c), and MPI below it (mpi.c). */
+/* Exchanges between the processes of a program: what one is, the thread that does them (exchange.c), and MPI below it (mpi/). */
 #ifndef DOORBELL_FRONTEND_EXCHANGE_H
 #define DOORBELL_FRONTEND_EXCHANGE_H
 #include "internal.h"
-#include "../graph/exchange.h"
+#include "mpi/calls.h"
 
-struct exchange {
-  enum exchange_op op;
-  enum dtype dtype;
-  uint32_t root, number;   /* number: which of its graph */
-  uint64_t sent, received; /* bytes, of this process */
-  uint64_t at, got;        /* where they lie in host memory of exchange_bytes */
-};
 /* What an EXCHANGE of `sent` bytes and a result of `received` bytes is. */
 struct exchange exchange_of(const struct uop *u, uint64_t sent, uint64_t received);
 static inline uint64_t exchange_bytes(const struct exchange *x) {
@@ -51,18 +44,4 @@ int exchange_once(unsigned slot, const struct exchange *what, db_buffer *buffer,
 /* Waits until all that was handed over is done, or has failed. */
 void exchange_drain(void);
 void exchange_slot_closed(unsigned slot);
-
-/* ---- mpi.c: called by one thread only; all but mpi_begin after that has succeeded ---- */
-
-enum { MPI_PLACES = 16, MPI_TEXT = 256 }; /* operations under way at once; bytes of a text */
-int mpi_begin(unsigned *rank, unsigned *size, char *err, size_t cap);
-/* Operations begin at a place and end when mpi_test says so: 1 done, 0 not yet, or a negative errno and a message. */
-int mpi_exchange(unsigned place, const struct exchange *x, void *host, char *err, size_t cap);
-/* Whether all processes have given the same value, once it is done. */
-int mpi_compare(unsigned place, uint64_t value, char *err, size_t cap);
-bool mpi_same(void);
-/* Everyone's text, MPI_TEXT bytes each, to all. */
-int mpi_texts(unsigned place, const char *mine, char *all, char *err, size_t cap);
-int mpi_test(unsigned place, char *err, size_t cap);
-void mpi_end(void);
 #endif

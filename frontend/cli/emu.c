@@ -36,7 +36,7 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 /* The library is beside this program, or where `make install` puts it. */
 static bool find_library(char path[PATH_MAX]) {
-  static const char *const places[] = {"", "../lib/", "../lib64/"};
+  static const char *const places[] = {"", "../lib/", "../lib64/", "../lib/" MULTIARCH "/"};
   char self[PATH_MAX], name[PATH_MAX + 64];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return false;

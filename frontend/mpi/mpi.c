@@ -1,13 +1,14 @@
-/* MPI, as little of it as exchanges need. Only the thread of exchange.c calls it, which also starts and ends it: to MPI it is the main
- * thread, so MPI_THREAD_FUNNELED is enough. Where the program has started MPI itself, its threads may call at the same time, which takes
- * MPI_THREAD_MULTIPLE. */
-#include "exchange.h"
+/* libdoorbell-mpi: MPI, as little of it as exchanges need, in a library of its own that processes load when mpirun has started
+ * them as one of several (mpi_load).
+ *
+ * Only the thread of exchange.c calls it, which also starts and ends it: to MPI it is the main thread, so
+ * MPI_THREAD_FUNNELED is enough. Where the program has started MPI itself, its threads may call at the same time, which
+ * takes MPI_THREAD_MULTIPLE. */
+#include "calls.h"
 #include <errno.h>
+#include <mpi.h>
 #include <stdio.h>
 #include <string.h>
-
-#ifdef DOORBELL_MPI
-#include <mpi.h>
 
 static struct {
   MPI_Comm comm;
@@ -46,7 +47,7 @@ static void combine_min(void *in, void *inout, int *n, MPI_Datatype *t) {
     COMBINE(double, <)
 }
 
-int mpi_begin(unsigned *rank, unsigned *size, char *err, size_t cap) {
+static int begin(unsigned *rank, unsigned *size, char *err, size_t cap) {
   int started = 0, level = MPI_THREAD_FUNNELED, n = 1, status = 0;
   MPI_Initialized(&started);
   if (started)
@@ -91,7 +92,7 @@ static MPI_Datatype type_of(const struct exchange *x) {
   return dtype_info[x->dtype].size == 1 ? MPI_UINT8_T : MPI_UINT16_T;
 }
 
-int mpi_exchange(unsigned place, const struct exchange *x, void *host, char *err, size_t cap) {
+static int exchange(unsigned place, const struct exchange *x, void *host, char *err, size_t cap) {
   MPI_Request *r = &mpi.request[place];
   MPI_Datatype t = type_of(x);
   bool is_float = dtype_is_float(x->dtype), is_root = (int)x->root == mpi.rank;
@@ -117,47 +118,37 @@ int mpi_exchange(unsigned place, const struct exchange *x, void *host, char *err
     case EXCHANGE_SCATTER: code = MPI_Ireduce_scatter_block(from, to, received, t, MPI_SUM, mpi.comm, r); break;
     case EXCHANGE_NONE: break;
     }
-  return failed(code, exchange_op_text(x->op), err, cap);
+
+#define X(name, back, text) text,
+  static const char *const texts[] = {EXCHANGES(X) "exchange"};
+#undef X
+  return failed(code, texts[x->op], err, cap);
 }
 
-int mpi_compare(unsigned place, uint64_t value, char *err, size_t cap) {
+static int compare(unsigned place, uint64_t value, char *err, size_t cap) {
   mpi.compared[0] = value;
   mpi.compared[1] = ~value;
   int code = MPI_Iallreduce(MPI_IN_PLACE, mpi.compared, 2, MPI_UINT64_T, MPI_MIN, mpi.comm, &mpi.request[place]);
   return failed(code, "comparing what processes exchange", err, cap);
 }
-bool mpi_same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* the least is the greatest */
+static bool same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* the least is the greatest */
 
-int mpi_texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
+static int texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
   int code = MPI_Iallgather(mine, MPI_TEXT, MPI_CHAR, all, MPI_TEXT, MPI_CHAR, mpi.comm, &mpi.request[place]);
   return failed(code, "telling each other what is exchanged", err, cap);
 }
 
-int mpi_test(unsigned place, char *err, size_t cap) {
+static int test(unsigned place, char *err, size_t cap) {
   int done = 0, code = MPI_Test(&mpi.request[place], &done, MPI_STATUS_IGNORE);
   return code ? failed(code, "MPI_Test", err, cap) : done;
 }
 
-void mpi_end(void) {
+static void end(void) {
   MPI_Op_free(&mpi.max);
   MPI_Op_free(&mpi.min);
   MPI_Comm_free(&mpi.comm);
   if (mpi.ours) MPI_Finalize();
 }
 
-#else
-
-static int without(char *err, size_t cap) {
-  snprintf(err, cap, "not supported: mpirun started this process, but the library was built without MPI");
-  return -ENOTSUP;
-}
-int mpi_begin(unsigned *rank, unsigned *size, char *err, size_t cap) { return without(err, cap); }
-int mpi_exchange(unsigned place, const struct exchange *x, void *host, char *err, size_t cap) {
-  return without(err, cap);
-}
-int mpi_compare(unsigned place, uint64_t value, char *err, size_t cap) { return without(err, cap); }
-int mpi_texts(unsigned place, const char *mine, char *all, char *err, size_t cap) { return without(err, cap); }
-int mpi_test(unsigned place, char *err, size_t cap) { return without(err, cap); }
-bool mpi_same(void) { return false; }
-void mpi_end(void) {}
-#endif
+__attribute__((visibility("default")))
+const struct mpi_calls MPI_CALLS = {sizeof(struct exchange), begin, exchange, compare, same, texts, test, end};

@@ -1,0 +1,25 @@
+/* Finds libdoorbell-mpi when a process is one of several. Programs that mpirun did not start never load MPI. */
+#include "calls.h"
+#include <dlfcn.h>
+#include <stdio.h>
+
+#define LIBRARY  "libdoorbell-mpi.so.0"
+#define TEXT_(x) #x
+#define TEXT(x)  TEXT_(x)
+
+const struct mpi_calls *mpi_load(char *err, size_t cap) {
+  /* Global: Open MPI's own plug-ins look for its symbols among the process's. */
+  void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
+  const struct mpi_calls *calls = library ? dlsym(library, TEXT(MPI_CALLS)) : NULL;
+  if (!calls) {
+    const char *why = dlerror();
+    snprintf(err, cap,
+             "mpirun started this process as one of several, which takes %s: %s; it is built where Open MPI is "
+             "installed (make deps MPI=1)",
+             LIBRARY, why ? why : "cannot be loaded");
+    return NULL;
+  }
+  if (calls->exchange_size == sizeof(struct exchange)) return calls;
+  snprintf(err, cap, "%s is of another version than this library", LIBRARY);
+  return NULL;
+}
