@@ -28,7 +28,6 @@ struct assembler {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char version[160];
 static void init_llvm(void) {
   LLVMInitializeAMDGPUTargetInfo();
   LLVMInitializeAMDGPUTarget();
@@ -42,20 +41,44 @@ static void init_llvm(void) {
   LLVMInitializeNativeTarget();
   LLVMInitializeNativeAsmPrinter();
   LLVMInitializeNativeDisassembler();
-  unsigned major, minor, patch;
-  LLVMGetVersion(&major, &minor, &patch);
-  /* Host code is built for this processor: a cache shared between machines, or with an emulated processor, must tell. */
-  char *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
-  uint64_t h = 0xcbf29ce484222325;
-  for (const char *p = features; *p; p++) h = (h ^ (uint8_t)*p) * 0x100000001b3;
-  snprintf(version, sizeof version, "LLVM %u.%u.%u on %.64s %016llx", major, minor, patch, cpu, (unsigned long long)h);
-  LLVMDisposeMessage(cpu);
-  LLVMDisposeMessage(features);
 }
 
-const char *assembler_version(void) {
-  pthread_once(&once, init_llvm);
-  return version;
+/* Lowered kernels are already simple: registers, common subexpressions and dead code are what is left to do. */
+#define PASSES                                                                                                         \
+  "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"         \
+  "early-cse,dce)"
+
+const struct code_options *code_options_of(const struct target *t) {
+  /* The host's code may land further than 2 GiB from the libraries it calls: every address is 64 bits. */
+  static const struct code_options host = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocStatic, LLVMCodeModelLarge},
+                                   gpu = {PASSES, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault};
+  return t->kind == TARGET_HOST ? &host : &gpu;
+}
+
+/* The processor, and what it has beyond its architecture; LLVMDisposeMessage frees them. */
+static char *cpu_of(const struct target *t) { return t->cpu ? LLVMCreateMessage(t->cpu) : LLVMGetHostCPUName(); }
+static char *features_of(const struct target *t) {
+  return t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
+}
+
+char *code_recipe(const struct target *t, const struct code_options *o, const char *tool) {
+  char *text = NULL, *cpu = cpu_of(t), *features = features_of(t);
+  size_t n = 0;
+  unsigned major, minor, patch;
+  LLVMGetVersion(&major, &minor, &patch);
+  FILE *f = open_memstream(&text, &n);
+  if (f) {
+    fprintf(f, "LLVM %u.%u.%u\n%s %s\n", major, minor, patch, t->arch, t->triple);
+    fprintf(f, "cpu %s\nfeatures %s\npasses %s\n", cpu, features, o->passes);
+    fprintf(f, "level %d, relocation %d, model %d\n%s\n", o->level, o->relocation, o->model, tool);
+    if (fclose(f)) {
+      free(text);
+      text = NULL;
+    }
+  }
+  LLVMDisposeMessage(cpu);
+  LLVMDisposeMessage(features);
+  return text;
 }
 
 struct assembler *assembler_new(void) {
@@ -84,12 +107,10 @@ static int machine_of(struct assembler *a, struct codegen *k) {
     LLVMDisposeMessage(message);
     return -1;
   }
-  char *cpu = t->cpu ? LLVMCreateMessage(t->cpu) : LLVMGetHostCPUName();
-  char *features = t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
-  /* The host's code may land further than 2 GiB from the libraries it calls: every address is 64 bits. */
-  LLVMTargetMachineRef m = LLVMCreateTargetMachine(target, t->triple, cpu, features, LLVMCodeGenLevelDefault,
-                                                   t->kind == TARGET_HOST ? LLVMRelocStatic : LLVMRelocPIC,
-                                                   t->kind == TARGET_HOST ? LLVMCodeModelLarge : LLVMCodeModelDefault);
+  char *cpu = cpu_of(t), *features = features_of(t);
+  const struct code_options *o = code_options_of(t);
+  LLVMTargetMachineRef m = LLVMCreateTargetMachine(target, t->triple, cpu, features, (LLVMCodeGenOptLevel)o->level,
+                                                   (LLVMRelocMode)o->relocation, (LLVMCodeModel)o->model);
   if (!m) {
     codegen_fail(k, "LLVM has no machine for %s %s", t->triple, cpu);
     LLVMDisposeMessage(cpu);
@@ -146,11 +167,6 @@ module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref 
   return m;
 }
 
-/* Lowered kernels are already simple: registers, common subexpressions and dead code are what is left to do. */
-static const char passes[] =
-    "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"
-    "early-cse,dce)";
-
 static void diagnostic(LLVMDiagnosticInfoRef info, void *context) {
   struct codegen *k = context;
   if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
@@ -174,7 +190,7 @@ bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image
   message = NULL;
   k->err[0] = 0;
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-  LLVMErrorRef error = LLVMRunPasses(m, passes, a->machines[i].machine, options);
+  LLVMErrorRef error = LLVMRunPasses(m, code_options_of(k->target)->passes, a->machines[i].machine, options);
   LLVMDisposePassBuilderOptions(options);
   if (error) {
     message = LLVMGetErrorMessage(error);

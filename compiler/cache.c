@@ -1,15 +1,20 @@
-/* Two keys for finding a kernel again: the ast's structure, in memory, and its rendered text, on disk.
+/* Two keys for finding a kernel again: the ast's structure, in memory; its rendered text and the recipe of its image, on
+ * disk.
  *
- * A file holds the whole text it was made from, which is compared, so a colliding hash is a miss and never another
- * kernel's code; a checksum covers the image. Files are written under a temporary name and renamed: a reader sees all of
- * one or nothing. Whatever is wrong with a file, it is as if it were not there. */
+ * A file holds the whole text and recipe it was made from, which are compared, so a colliding hash is a miss and never
+ * another kernel's code; a checksum covers the image. A damaged file is a miss. Files are written under a temporary name
+ * and renamed: a reader sees all of one or nothing. A writer holds a lock on its temporary file; a temporary file that
+ * nobody has locked belongs to a writer that was killed. */
 #include "internal.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 uint64_t bytes_hash(const void *p, size_t n, uint64_t h) {
@@ -79,14 +84,13 @@ out:
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 struct file_header {
   char magic[8];
-  uint64_t text_size, image_size, checksum;
+  uint64_t recipe_size, text_size, image_size, checksum;
 };
-static const char magic[8] = "dbkern1";
+static const char magic[8] = "dbkern2";
 
-static bool file_path(char *path, size_t cap, const char *dir, const char *target, const char *text) {
+static bool file_path(char *path, size_t cap, const char *dir, const char *recipe, const char *text) {
   size_t n = strlen(text);
-  const char *v = assembler_version();
-  uint64_t seed = bytes_hash(target, strlen(target), bytes_hash(v, strlen(v), 7));
+  uint64_t seed = bytes_hash(recipe, strlen(recipe), 7);
   int len = snprintf(path, cap, "%s/%016" PRIx64 "%016" PRIx64 ".dbk", dir, bytes_hash(text, n, seed),
                      bytes_hash(text, n, ~seed));
   return len > 0 && (size_t)len < cap;
@@ -112,25 +116,25 @@ static bool write_all(int fd, const void *p, size_t n) {
   return true;
 }
 
-bool disk_cache_get(const char *dir, const char *target, const char *text, void **image, size_t *size) {
+bool disk_cache_get(const char *dir, const char *recipe, const char *text, void **image, size_t *size) {
   char path[4096], *body = NULL;
   struct file_header h;
   struct stat st;
   bool ok = false;
-  size_t n = strlen(text);
-  if (!file_path(path, sizeof path, dir, target, text)) return false;
+  size_t r = strlen(recipe), n = strlen(text);
+  if (!file_path(path, sizeof path, dir, recipe, text)) return false;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  if (fstat(fd, &st) || !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic) || h.text_size != n)
-    goto out;
-  if (h.image_size > (uint64_t)st.st_size || (uint64_t)st.st_size != sizeof h + n + h.image_size || !h.image_size)
-    goto out;
-  body = malloc(n + h.image_size);
-  if (!body || !read_all(fd, body, n + h.image_size) || memcmp(body, text, n)) goto out;
-  if (bytes_hash(body + n, h.image_size, n) != h.checksum) goto out;
+  if (fstat(fd, &st) || !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic)) goto out;
+  if (h.recipe_size != r || h.text_size != n || h.image_size > (uint64_t)st.st_size || !h.image_size) goto out;
+  if ((uint64_t)st.st_size != sizeof h + r + n + h.image_size) goto out;
+  body = malloc(r + n + h.image_size);
+  if (!body || !read_all(fd, body, r + n + h.image_size)) goto out;
+  if (memcmp(body, recipe, r) || memcmp(body + r, text, n)) goto out;
+  if (bytes_hash(body + r + n, h.image_size, n) != h.checksum) goto out;
   *image = malloc(h.image_size);
   if (!*image) goto out;
-  memcpy(*image, body + n, h.image_size);
+  memcpy(*image, body + r + n, h.image_size);
   *size = h.image_size;
   ok = true;
 out:
@@ -154,10 +158,10 @@ static void make_folders(const char *dir) {
 }
 
 /* A cache that cannot be written is no error: the kernel is there. */
-void disk_cache_put(const char *dir, const char *target, const char *text, const void *image, size_t size) {
+void disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size) {
   char path[4096], temporary[4096 + 32];
-  size_t n = strlen(text);
-  if (!file_path(path, sizeof path, dir, target, text)) return;
+  size_t r = strlen(recipe), n = strlen(text);
+  if (!file_path(path, sizeof path, dir, recipe, text)) return;
   snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
   int fd = mkstemp(temporary);
   if (fd < 0 && errno == ENOENT) {
@@ -166,9 +170,30 @@ void disk_cache_put(const char *dir, const char *target, const char *text, const
     fd = mkstemp(temporary);
   }
   if (fd < 0) return;
-  struct file_header h = {.text_size = n, .image_size = size, .checksum = bytes_hash(image, size, n)};
+  flock(fd, LOCK_EX | LOCK_NB); /* where files cannot be locked, disk_cache_sweep removes none */
+  struct file_header h = {.recipe_size = r, .text_size = n, .image_size = size, .checksum = bytes_hash(image, size, n)};
   memcpy(h.magic, magic, sizeof magic);
-  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, text, n) && write_all(fd, image, size);
-  if (close(fd)) ok = false;
-  if (!ok || rename(temporary, path)) unlink(temporary);
+  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, recipe, r) && write_all(fd, text, n) &&
+            write_all(fd, image, size) && !rename(temporary, path);
+  if (!ok) unlink(temporary);
+  close(fd);
+}
+
+/* A temporary file that is locked has a live writer. One that is younger than a minute may have a writer that is about to
+ * lock it, and may stay: a later sweep removes it. */
+void disk_cache_sweep(const char *dir) {
+  enum { YOUNG = 60 };
+  DIR *d = opendir(dir);
+  if (!d) return;
+  struct stat st;
+  for (struct dirent *e; (e = readdir(d));) {
+    const char *suffix = strstr(e->d_name, ".dbk.");
+    if (!suffix || strlen(suffix) != strlen(".dbk.XXXXXX")) continue;
+    int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    if (!fstat(fd, &st) && time(NULL) - st.st_mtime > YOUNG && !flock(fd, LOCK_EX | LOCK_NB))
+      unlinkat(dirfd(d), e->d_name, 0);
+    close(fd);
+  }
+  closedir(d);
 }

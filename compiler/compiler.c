@@ -16,7 +16,7 @@ struct entry {
   struct kernel_param *params;
   char *names;
   struct ptxas_job *job; /* its image is being made */
-  char *text, *tool;     /* what a finished job's image is kept under on disk */
+  char *text, *recipe;   /* what its image is kept under on disk */
   uint64_t job_start;
   bool given; /* to a caller */
 };
@@ -25,6 +25,7 @@ enum { BUCKETS = 1024 };
 struct compiler {
   struct compiler_options options;
   char *cache_dir;
+  bool swept; /* the cache_dir */
   struct assembler *assembler;
   struct ptxas *ptxas;
   struct entry *bucket[BUCKETS];
@@ -60,7 +61,7 @@ static void entry_free(struct entry *e) {
   free(e->names);
   free(e->key);
   LLVMDisposeMessage(e->text);
-  free(e->tool);
+  free(e->recipe);
   free(e);
 }
 
@@ -190,17 +191,23 @@ static bool fill_params(struct codegen *k, struct entry *e) {
   return true;
 }
 
-/* The disk cache knows an image by its target and the tools behind LLVM; malloc'd. */
-static char *tool_of(struct compiler *c, struct codegen *k) {
-  if (k->target->kind != TARGET_NVPTX) return strdup(k->target->arch);
-  char why[1024] = "out of memory", *tool = NULL;
-  const char *version = ptxas_version(c->ptxas, why, sizeof why);
-  if (version) tool = malloc(strlen(k->target->arch) + strlen(version) + 16);
-  if (tool)
-    sprintf(tool, "%s ptxas %s", k->target->arch, version);
-  else
-    codegen_fail(k, "%s", why);
-  return tool;
+/* What the image of k will be made by; malloc'd. */
+static char *recipe_of(struct compiler *c, struct codegen *k) {
+  char why[1024] = "", tool[192] = "";
+  if (k->target->kind == TARGET_NVPTX) {
+    const char *version = ptxas_version(c->ptxas, why, sizeof why);
+    if (!version) return codegen_fail(k, "%s", why), NULL;
+    snprintf(tool, sizeof tool, "ptxas %s, no options", version);
+  }
+  char *recipe = code_recipe(k->target, code_options_of(k->target), tool);
+  if (!recipe) codegen_fail(k, "out of memory");
+  return recipe;
+}
+
+static void keep_on_disk(struct compiler *c, const struct entry *e, const void *image, size_t size) {
+  if (!c->swept) disk_cache_sweep(c->cache_dir);
+  c->swept = true;
+  disk_cache_put(c->cache_dir, e->recipe, e->text, image, size);
 }
 
 /* Makes the image, or for NVIDIA starts ptxas on it. */
@@ -214,10 +221,10 @@ static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   void *image = NULL, *ptx = NULL;
   size_t size = 0;
   bool ok = m && render_llvm(k, m);
-  if (ok && !(e->tool = tool_of(c, k))) ok = false;
+  if (ok && !(e->recipe = recipe_of(c, k))) ok = false;
   if (ok && c->cache_dir) {
     e->text = LLVMPrintModuleToString(m);
-    out->from_disk = disk_cache_get(c->cache_dir, e->tool, e->text, &image, &out->image_size);
+    out->from_disk = disk_cache_get(c->cache_dir, e->recipe, e->text, &image, &out->image_size);
   }
   if (ok && (!out->from_disk || (nvidia && debug))) {
     uint64_t start = now();
@@ -230,7 +237,7 @@ static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
     e->job = ptxas_start(c->ptxas, k->target->arch, ptx, size, NULL);
     if (!e->job) ok = codegen_fail(k, "out of memory");
   } else if (ok && !out->from_disk && c->cache_dir)
-    disk_cache_put(c->cache_dir, e->tool, e->text, image, out->image_size);
+    keep_on_disk(c, e, image, out->image_size);
   out->image = image;
   free(ptx);
   if (!e->job) {
@@ -255,7 +262,7 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   if (!ok)
     snprintf(err, errcap, "%s: assemble: %s", out->name, why);
   else if (c->cache_dir)
-    disk_cache_put(c->cache_dir, e->tool, e->text, image, out->image_size);
+    keep_on_disk(c, e, image, out->image_size);
   LLVMDisposeMessage(e->text);
   e->text = NULL;
   return ok;

@@ -1,7 +1,8 @@
 /* One kernel's way from its ast (graph/schedule.h) to machine code.
  *
- * collect axes -> optimize -> lower (which expands, and places operations) -> linearize -> render LLVM IR -> assemble, with a cache in memory keyed by the ast and one on disk keyed by the
- * rendered text, the target and the versions of LLVM and ptxas. No device is needed or known here. */
+ * collect axes -> optimize -> lower (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
+ * A cache in memory is keyed by the ast. One on disk is keyed by the rendered text and all else that decides the image:
+ * the target, LLVM's version and options, and ptxas. No device is needed or known here. */
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
 #include "../graph/uop.h"

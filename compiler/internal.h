@@ -136,15 +136,25 @@ extern const char render_c_prelude[]; /* what makes its text compile as C */
 struct assembler;
 struct assembler *assembler_new(void);
 void assembler_free(struct assembler *a);
-const char *assembler_version(void);
+/* How LLVM is asked for a target's code. */
+struct code_options {
+  const char *passes;
+  int level, relocation, model; /* LLVMCodeGenOptLevel, LLVMRelocMode, LLVMCodeModel */
+};
+const struct code_options *code_options_of(const struct target *t);
+/* Everything besides a kernel's text that its image depends on: versions, machine and options; malloc'd. tool: the
+ * assembler behind LLVM and its version, or "". */
+char *code_recipe(const struct target *t, const struct code_options *o, const char *tool);
 /* An empty module with the target's layout, and @barrier where the kernel needs one. */
 module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context);
 bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size);
 char *disassemble(struct assembler *a, const struct target *t, const void *image, size_t size);
 
-/* cache.c: images on disk by the text they were made from. */
-bool disk_cache_get(const char *dir, const char *target, const char *text, void **image, size_t *size);
-void disk_cache_put(const char *dir, const char *target, const char *text, const void *image, size_t size);
+/* cache.c: images on disk by the text they were made from, and the recipe they were made by. */
+bool disk_cache_get(const char *dir, const char *recipe, const char *text, void **image, size_t *size);
+void disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size);
+/* Removes what writers left that were killed. */
+void disk_cache_sweep(const char *dir);
 /* A key that is equal for equal asts of any graph; malloc'd. */
 void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *hash);
 uint64_t bytes_hash(const void *p, size_t n, uint64_t seed);

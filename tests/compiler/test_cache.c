@@ -1,8 +1,15 @@
 /* The caches: the same kernel from memory and from disk, and every way a file can be wrong. */
+#define _GNU_SOURCE /* asprintf */
 #include "kernels.h"
 #include "compiler/internal.h"
 #include <dirent.h>
+#include <fcntl.h>
+#include <llvm-c/TargetMachine.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[64];
@@ -156,7 +163,122 @@ static void keys(void **state) {
   }
 }
 
+/* An image is found by the recipe that made it only. */
+static void recipes_do_not_mix(void **state) {
+  const struct target *gpu = target_find("gfx1100"), *cpu = target_find(HOST_ARCH);
+  struct target t[6] = {*gpu, *gpu, *gpu, *gpu, *gpu, *cpu};
+  struct code_options o[6];
+  for (unsigned i = 0; i < 6; i++) o[i] = *code_options_of(i == 5 ? cpu : gpu);
+  t[1].arch = "gfx1101", t[2].cpu = "gfx1101", t[3].features = "+wavefrontsize64", t[4].triple = "amdgcn-mesa-mesa3d";
+  o[0].passes = "function(sroa)";
+  o[1].level++, o[2].relocation++, o[3].model++;
+  char *recipe[16];
+  unsigned n = 0;
+  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "");
+  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "ptxas 1");
+  for (unsigned i = 1; i < 6; i++) recipe[n++] = code_recipe(&t[i], code_options_of(i == 5 ? cpu : gpu), "");
+  for (unsigned i = 0; i < 4; i++) recipe[n++] = code_recipe(gpu, &o[i], "");
+  for (unsigned i = 0; i < n; i++) {
+    void *image;
+    size_t size;
+    for (unsigned k = i; k < n; k++) assert_false(disk_cache_get(dir, recipe[k], "text", &image, &size));
+    disk_cache_put(dir, recipe[i], "text", &i, sizeof i);
+    for (unsigned k = 0; k <= i; k++) {
+      assert_true(disk_cache_get(dir, recipe[k], "text", &image, &size));
+      assert_memory_equal(image, &k, sizeof k);
+      free(image);
+    }
+  }
+  /* kernels for a GPU are the same whatever compiles them: this processor is in the recipe of its own kernels only */
+  char *processor = LLVMGetHostCPUName(), *wanted;
+  assert_true(asprintf(&wanted, "cpu %s\n", processor) > 0);
+  assert_null(strstr(recipe[0], wanted));
+  assert_non_null(strstr(recipe[6], wanted));
+  LLVMDisposeMessage(processor);
+  free(wanted);
+  for (unsigned i = 0; i < n; i++) free(recipe[i]);
+  each_file(delete);
+}
+
+/* A colliding name is a miss: a file under the name of another recipe's. */
+static char other_name[400];
+static void rename_to_other(const char *path) {
+  if (!other_name[0])
+    snprintf(other_name, sizeof other_name, "%s", path);
+  else
+    assert_int_equal(rename(path, other_name), 0);
+}
+static void names_may_collide(void **state) {
+  void *image;
+  size_t size;
+  other_name[0] = 0;
+  disk_cache_put(dir, "recipe 1", "text", "first", 5);
+  each_file(rename_to_other);
+  disk_cache_put(dir, "recipe 2", "text", "other", 5);
+  char kept[400];
+  snprintf(kept, sizeof kept, "%s", other_name);
+  DIR *d = opendir(dir);
+  for (struct dirent *e; (e = readdir(d));) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+    if (e->d_name[0] != '.' && strcmp(path, kept)) assert_int_equal(rename(path, kept), 0);
+  }
+  closedir(d);
+  assert_false(disk_cache_get(dir, "recipe 1", "text", &image, &size));
+  each_file(delete);
+}
+
+static void age(const char *path) {
+  struct timespec old[2] = {{.tv_sec = time(NULL) - 3600}, {.tv_sec = time(NULL) - 3600}};
+  assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+}
+
+/* A killed writer's file goes when the next kernel is written; a live writer's, and what else is there, stays. */
+static void killed_writers_are_swept(void **state) {
+  static const char *const names[] = {"0123.dbk.abc123", "4567.dbk.live00", "89ab.dbk", "notes.dbk.tomorrow", "notes"};
+  char path[5][400];
+  for (unsigned i = 0; i < 5; i++) {
+    snprintf(path[i], sizeof path[i], "%s/%s", dir, names[i]);
+    fclose(fopen(path[i], "w"));
+  }
+  char young[400];
+  snprintf(young, sizeof young, "%s/cdef.dbk.young0", dir);
+  each_file(age);
+  fclose(fopen(young, "w"));
+  int go[2];
+  assert_int_equal(pipe(go), 0);
+  pid_t child = fork();
+  if (!child) {
+    char c = 1;
+    int fd = open(path[1], O_RDWR);
+    if (flock(fd, LOCK_EX) || write(go[1], &c, 1) != 1) _exit(1);
+    pause();
+  }
+  char c;
+  assert_int_equal(read(go[0], &c, 1), 1);
+  assert_false(from_disk("gfx1100", NULL, NULL));
+  assert_int_equal(access(path[0], F_OK), -1);
+  for (unsigned i = 1; i < 5; i++) assert_int_equal(access(path[i], F_OK), 0);
+  assert_int_equal(access(young, F_OK), 0);
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  disk_cache_sweep(dir);
+  assert_int_equal(access(path[1], F_OK), -1);
+  close(go[0]), close(go[1]);
+  each_file(delete);
+}
+
 static void options_and_targets_do_not_mix(void **state) {
+  for (unsigned i = 0; i < 4; i++) { /* plain, tuned, and each again from disk */
+    struct compiler *both = compiler_new(&(struct compiler_options){.cache_dir = dir, .noopt = i % 2});
+    const struct kernel *k = must_compile(both, HOST_ARCH, cases[10].ast);
+    assert_int_equal(k->from_disk, i > 1);
+    float a[64 * 64], b[64 * 64], out[64 * 64] = {0};
+    for (int e = 0; e < 64 * 64; e++) a[e] = (float)(e % 64 == e / 64), b[e] = (float)e;
+    run_host(k, (void *[]){out, a, b}, 0);
+    assert_memory_equal(out, b, sizeof b);
+    compiler_free(both);
+  }
   struct compiler *c = fresh();
   const struct kernel *gpu = must_compile(c, "gfx1100", cases[0].ast), *host = must_compile(c, HOST_ARCH, cases[0].ast);
   assert_ptr_not_equal(gpu, host);
@@ -190,6 +312,9 @@ int main(void) {
       cmocka_unit_test(a_folder_that_cannot_be_written_is_no_error),
       cmocka_unit_test(folders_are_made),
       cmocka_unit_test(keys),
+      cmocka_unit_test(recipes_do_not_mix),
+      cmocka_unit_test(names_may_collide),
+      cmocka_unit_test(killed_writers_are_swept),
       cmocka_unit_test(options_and_targets_do_not_mix),
       cmocka_unit_test(deterministic),
   };
