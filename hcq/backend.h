@@ -56,13 +56,16 @@ static inline void hcq_release(struct hcq_object *o) {
   if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1) destroy(o);
 }
 
+/* Beside enum db_buffer_flags: host memory that devices of other machines never use, such as arguments and packets. */
+enum { HCQ_BUFFER_PRIVATE = 1 << 8 };
+
 struct db_buffer {
   struct hcq_object object;
   db_device *dev;
   size_t size;
   uint64_t address;
   uint8_t *host;
-  unsigned flags;  /* enum db_buffer_flags, and: */
+  unsigned flags;  /* enum db_buffer_flags, HCQ_BUFFER_PRIVATE, and: */
   bool direct;     /* set by the backend: the host may as well copy it itself */
   bool imported;   /* host memory of the caller */
   bool internal;   /* of the device itself: does not keep the device open */

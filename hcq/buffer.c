@@ -160,7 +160,9 @@ int hcq_buffer_reach_other(db_device *dev, db_buffer *buf, uint64_t *address) {
 
 static int copier(db_device *dev) {
   if (!dev->copier && !(dev->copier = hcq_queue_new(dev, DB_QUEUE_COPY, 0, true))) return -ENOMEM;
-  if (!dev->staging && !(dev->staging = hcq_buffer_new(dev, 2 * STAGING_HALF, DB_BUFFER_HOST, true))) return -ENOMEM;
+  if (!dev->staging &&
+      !(dev->staging = hcq_buffer_new(dev, 2 * STAGING_HALF, DB_BUFFER_HOST | HCQ_BUFFER_PRIVATE, true)))
+    return -ENOMEM;
   return 0;
 }
 

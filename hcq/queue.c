@@ -66,7 +66,7 @@ static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
 static struct hcq_chunk *chunk_new(struct hcq_ring *ring) {
   struct hcq_chunk *c = calloc(1, sizeof *c);
   if (!c) return db_fail_null(-ENOMEM, "%s: out of host memory", ring->dev->name);
-  c->memory = hcq_buffer_new(ring->dev, HCQ_CHUNK_SIZE, DB_BUFFER_HOST, true);
+  c->memory = hcq_buffer_new(ring->dev, HCQ_CHUNK_SIZE, DB_BUFFER_HOST | HCQ_BUFFER_PRIVATE, true);
   if (c->memory) return c;
   free(c);
   return NULL;

@@ -40,6 +40,7 @@ struct kfd_process {
   struct os *os;
   const char *machine; /* for messages */
   bool emulated;
+  bool other_vendor; /* the system has GPUs of a driver that pins pages of the process and no memory of this one */
   int fd;
   struct amd_node *nodes;
   unsigned nnodes;
@@ -100,9 +101,11 @@ static inline struct amd_device *amd_device(db_device *dev) { return (struct amd
 enum amd_memory_kind {
   AMD_MEMORY_DEVICE,
   AMD_MEMORY_DEVICE_MAPPED,
-  AMD_MEMORY_HOST,   /* the driver's, for what it maps itself */
-  AMD_MEMORY_PINNED, /* host pages at the device's address, which other drivers can pin, too */
-  AMD_MEMORY_USER,   /* the caller's pages */
+  AMD_MEMORY_HOST, /* of the kernel driver, which never moves it while it is mapped */
+  /* Pages of the process, which other drivers can pin, too. KFD only mirrors such pages: when the kernel migrates or reclaims
+   * one, it stops all queues of the process for the time. */
+  AMD_MEMORY_SHARED,
+  AMD_MEMORY_USER, /* the caller's pages */
 };
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
                      struct amd_memory *out);

@@ -18,6 +18,8 @@ int kfd_process_open(struct hcq_machine *machine, struct kfd_process **out) {
   p->os = machine->os;
   p->machine = machine->name;
   p->emulated = machine->emulated;
+  char text[16];
+  p->other_vendor = p->os->read_file(p->os, "/proc/driver/nvidia/version", text, sizeof text) > 0;
   int err = p->fd = p->os->open(p->os, KFD_DEVICE, O_RDWR | O_CLOEXEC);
   if (err < 0) {
     free(p);

@@ -16,7 +16,7 @@ static const struct {
     [AMD_MEMORY_DEVICE] = {"device", KFD_MEM_VRAM, NOWHERE},
     [AMD_MEMORY_DEVICE_MAPPED] = {"host-addressable device", KFD_MEM_VRAM | KFD_MEM_PUBLIC, RENDER_NODE},
     [AMD_MEMORY_HOST] = {"host", KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED | KFD_MEM_PUBLIC, RENDER_NODE},
-    [AMD_MEMORY_PINNED] = {"host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, ANONYMOUS},
+    [AMD_MEMORY_SHARED] = {"host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, ANONYMOUS},
     [AMD_MEMORY_USER] = {"imported host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, NOWHERE},
 };
 
@@ -126,7 +126,8 @@ static void adopt(db_buffer *buf, const struct amd_memory *m, uint64_t offset) {
 
 int amd_alloc(db_buffer *buf) {
   struct amd_device *dev = amd_device(buf->dev);
-  enum amd_memory_kind kind = buf->flags & DB_BUFFER_HOST      ? AMD_MEMORY_PINNED
+  bool shared = dev->kfd->other_vendor && !(buf->flags & HCQ_BUFFER_PRIVATE);
+  enum amd_memory_kind kind = buf->flags & DB_BUFFER_HOST      ? (shared ? AMD_MEMORY_SHARED : AMD_MEMORY_HOST)
                               : buf->flags & DB_BUFFER_CPU_MAP ? AMD_MEMORY_DEVICE_MAPPED
                                                                : AMD_MEMORY_DEVICE;
   struct amd_memory m;
@@ -134,7 +135,7 @@ int amd_alloc(db_buffer *buf) {
   if (err) return err;
   adopt(buf, &m, 0);
   if (kinds[kind].host != NOWHERE) buf->host = (uint8_t *)(uintptr_t)m.va;
-  buf->direct = kind == AMD_MEMORY_PINNED;
+  buf->direct = buf->flags & DB_BUFFER_HOST;
   dev->cpu_mapped += kind == AMD_MEMORY_DEVICE_MAPPED && !buf->internal;
   return 0;
 }

@@ -211,7 +211,7 @@ static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, stru
   size_t bytes = body->n * 4;
   db_buffer *ib = aq->indirect;
   if (!ib || ib->size < bytes || hcq_signal_load(aq->base.timeline) < aq->indirect_last) {
-    ib = hcq_buffer_new(q->dev, bytes + bytes / 2, DB_BUFFER_HOST, true);
+    ib = hcq_buffer_new(q->dev, bytes + bytes / 2, DB_BUFFER_HOST | HCQ_BUFFER_PRIVATE, true);
     if (!ib) return -ENOMEM;
     if (aq->indirect) hcq_release(&aq->indirect->object);
     aq->indirect = ib;

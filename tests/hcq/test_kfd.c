@@ -30,6 +30,7 @@ static struct {
   int open_errno;
   uint32_t minor;
   int gpus;
+  bool nvidia; /* the system has an NVIDIA driver, too */
   bool linked; /* two GPUs have links to each other, with these flags */
   int link_flags;
   const char *properties; /* instead of the usual */
@@ -223,6 +224,8 @@ static ssize_t text_of(const char *path, const char **text) {
     *text = k.properties ? k.properties : properties;
   else if (sscanf(path, KFD_TOPOLOGY "/nodes/%u/%127s", &node, rest) == 2 && !strcmp(rest, "name"))
     *text = "gfx1100\n";
+  else if (k.nvidia && !strcmp(path, "/proc/driver/nvidia/version"))
+    *text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07\n";
   else if (k.linked && strstr(path, "/p2p_links/0/properties") && sscanf(path, KFD_TOPOLOGY "/nodes/%u/", &node) == 1) {
     snprintf(link, sizeof link, "type 2\nnode_from %u\nnode_to %u\nflags %d\n", node, 3 - node, k.link_flags);
     *text = link;
@@ -439,8 +442,8 @@ static void memory_kinds(void **state) {
   } cases[] = {
       {db_alloc(dev, 5000, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC | KFD_MEM_GTT, false},
       {db_alloc(dev, 5000, DB_BUFFER_CPU_MAP), KFD_MEM_VRAM | KFD_MEM_PUBLIC, KFD_MEM_GTT, true},
-      {db_alloc(dev, 5000, DB_BUFFER_HOST), KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED,
-       KFD_MEM_VRAM | KFD_MEM_GTT, true},
+      {db_alloc(dev, 5000, DB_BUFFER_HOST), KFD_MEM_GTT | KFD_MEM_COHERENT | KFD_MEM_UNCACHED,
+       KFD_MEM_VRAM | KFD_MEM_USERPTR, true},
       {db_import_host(dev, mine + 3, 9000), KFD_MEM_USERPTR, KFD_MEM_VRAM | KFD_MEM_GTT, true},
       {db_alloc(dev, 4 << 20, 0), KFD_MEM_VRAM, KFD_MEM_PUBLIC, false},
   };
@@ -480,6 +483,35 @@ static void memory_kinds(void **state) {
   assert_null(db_import_host(dev, NULL, 5));
   db_close(dev);
   assert_nothing_left();
+}
+
+/* The kernel stops all queues when it moves pages of the process that a GPU uses. So signals, arguments and recordings are the
+ * driver's memory, but for what another vendor's driver, which cannot pin that, may have to reach: signals and the memory that
+ * the caller asks for. */
+static void host_memory(void **state) {
+  for (int both = 0; both < 2; both++) {
+    fresh(NULL);
+    k.nvidia = both;
+    db_device *dev = db_open(device);
+    if (!dev) fail_msg("%s", db_error());
+    int shared = 0;
+    for (int i = 0; i < k.nalloc; i++) shared += (k.alloc[i].flags & KFD_MEM_USERPTR) != 0;
+    assert_int_equal(shared, both); /* the timelines' page */
+    int first = k.nalloc;
+    db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+    assert_int_equal(db_queue_memory_barrier(q), 0);
+    db_recording *r = db_queue_bind(q);
+    assert_non_null(r);
+    db_buffer *host = db_alloc(dev, 4096, DB_BUFFER_HOST);
+    assert_int_equal(k.nalloc, first + 2);
+    assert_int_equal(k.alloc[first].flags & KFD_MEM_USERPTR, 0);
+    assert_int_equal((k.alloc[first + 1].flags & KFD_MEM_USERPTR) != 0, both);
+    db_buffer_release(host);
+    db_recording_release(r);
+    db_queue_release(q);
+    db_close(dev);
+    assert_nothing_left();
+  }
 }
 
 /* Another GPU's memory: never where the topology has no link or one without peer access, and where the kernel refuses it
@@ -788,6 +820,7 @@ int main(void) {
       T(reopens_in_one_process),
       T(an_event_fails_after_its_page),
       T(memory_kinds),
+      T(host_memory),
       T(memory_of_peers),
       T(one_doorbell_per_submission),
       T(rings_wrap),
