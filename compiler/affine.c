@@ -4,6 +4,8 @@
 #include "internal.h"
 #include <string.h>
 
+enum { MOST_STEPS = 4096 };
+
 static bool add_term(struct affine *a, struct uop *term, int64_t coef) {
   for (unsigned i = 0; i < a->n; i++)
     if (a->term[i] == term) return !__builtin_add_overflow(a->coef[i], coef, &a->coef[i]);
@@ -12,25 +14,29 @@ static bool add_term(struct affine *a, struct uop *term, int64_t coef) {
   return true;
 }
 
-static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned depth) {
+/* A sum that is shared is added once for each of its uses; steps ends that for expressions that would take too long. */
+static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned depth, unsigned *steps) {
   int64_t v, w;
+  if (!--*steps) return false;
   if (u->op == OP_CONST)
     return !__builtin_mul_overflow(u->arg.i, scale, &v) && !__builtin_add_overflow(a->constant, v, &a->constant);
   if (depth < 64) switch (u->op) {
-    case OP_ADD: return add_scaled(a, u->src[0], scale, depth + 1) && add_scaled(a, u->src[1], scale, depth + 1);
+    case OP_ADD:
+      return add_scaled(a, u->src[0], scale, depth + 1, steps) && add_scaled(a, u->src[1], scale, depth + 1, steps);
     case OP_SUB:
-      return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], scale, depth + 1) &&
-             add_scaled(a, u->src[1], v, depth + 1);
-    case OP_NEG: return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], v, depth + 1);
+      return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], scale, depth + 1, steps) &&
+             add_scaled(a, u->src[1], v, depth + 1, steps);
+    case OP_NEG: return !__builtin_sub_overflow(0, scale, &v) && add_scaled(a, u->src[0], v, depth + 1, steps);
     case OP_MUL:
       for (unsigned i = 0; i < 2; i++)
         if (u->src[i]->op == OP_CONST)
-          return !__builtin_mul_overflow(u->src[i]->arg.i, scale, &w) && add_scaled(a, u->src[1 - i], w, depth + 1);
+          return !__builtin_mul_overflow(u->src[i]->arg.i, scale, &w) &&
+                 add_scaled(a, u->src[1 - i], w, depth + 1, steps);
       break;
     case OP_SHL:
       if (u->src[1]->op == OP_CONST && u->src[1]->arg.i >= 0 && u->src[1]->arg.i < 62)
         return !__builtin_mul_overflow((int64_t)1 << u->src[1]->arg.i, scale, &w) &&
-               add_scaled(a, u->src[0], w, depth + 1);
+               add_scaled(a, u->src[0], w, depth + 1, steps);
       break;
     default: break;
     }
@@ -39,7 +45,7 @@ static bool add_scaled(struct affine *a, struct uop *u, int64_t scale, unsigned 
 
 void affine_of(struct uop *index, struct affine *a) {
   a->n = 0, a->constant = 0;
-  if (!add_scaled(a, index, 1, 0)) {
+  if (!add_scaled(a, index, 1, 0, &(unsigned){MOST_STEPS})) {
     a->n = 1, a->constant = 0;
     a->term[0] = index, a->coef[0] = 1;
     return;

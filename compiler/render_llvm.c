@@ -76,7 +76,7 @@ static void set_range(struct render *r, LLVMValueRef v, uint64_t end) {
 static uint64_t divisor(const struct uop *u, unsigned depth) {
   const uint64_t most = 1 << 20;
   uint64_t a, b;
-  if (depth > 16) return 1;
+  if (depth > 10) return 1;
   switch (u->op) {
   case OP_CONST: return u->arg.i ? (uint64_t)(u->arg.i & -u->arg.i) & (most * 2 - 1) ?: most : most;
   case OP_MUL: a = divisor(u->src[0], depth + 1) * divisor(u->src[1], depth + 1); return a < most ? a : most;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_NUMBER = UINT32_MAX, HEAD_WORDS = 4 };
+enum { NO_NUMBER = UINT32_MAX, HEAD_WORDS = 4, MOST_STEPS = 10000 };
 
 struct seen {
   uint32_t stamp, number;
@@ -83,12 +83,16 @@ bool binder_mark_written(struct binder *b, const struct uop *buffer) {
 
 /* ---- what is known of a slice ---- */
 
-bool uop_bound_value(const struct uop *u, int64_t *value) {
+/* steps: how many more nodes may be visited; a shared sum is visited once for each of its uses. */
+static bool bound_value(const struct uop *u, int64_t *value, unsigned *steps) {
   int64_t a, b;
+  if (!*steps || !--*steps) return false;
   if (u->op == OP_CONST) return *value = u->arg.i, !dtype_is_float(u->dtype);
-  if (u->op == OP_BIND) return uop_bound_value(u->src[1], value);
+  if (u->op == OP_BIND) return bound_value(u->src[1], value, steps);
   if (op_info[u->op].arity != 2 || op_info[u->op].cls != OPCLASS_ALU) return false;
-  if (!uop_bound_value(u->src[0], &a) || !uop_bound_value(u->src[1], &b)) return false;
+  if (!bound_value(u->src[0], &a, steps)) return false;
+  b = a;
+  if (u->src[1] != u->src[0] && !bound_value(u->src[1], &b, steps)) return false;
   switch (u->op) {
   case OP_ADD: return !__builtin_add_overflow(a, b, value);
   case OP_SUB: return !__builtin_sub_overflow(a, b, value);
@@ -100,12 +104,16 @@ bool uop_bound_value(const struct uop *u, int64_t *value) {
   }
 }
 
-static bool has_bind(const struct uop *u) {
-  if (u->op == OP_BIND) return true;
+bool uop_bound_value(const struct uop *u, int64_t *value) { return bound_value(u, value, &(unsigned){MOST_STEPS}); }
+
+/* True also for an expression that is too large to look through. */
+static bool has_bind_within(const struct uop *u, unsigned *steps) {
+  if (u->op == OP_BIND || !*steps || !--*steps) return true;
   for (unsigned i = 0; i < u->nsrc; i++)
-    if (has_bind(u->src[i])) return true;
+    if ((!i || u->src[i] != u->src[0]) && has_bind_within(u->src[i], steps)) return true;
   return false;
 }
+static bool has_bind(const struct uop *u) { return has_bind_within(u, &(unsigned){MOST_STEPS}); }
 
 bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **buffer, int64_t *offset, bool *varies) {
   struct uop *chain[64];

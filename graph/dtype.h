@@ -1,4 +1,4 @@
-/* Element types. One table: X(enum, name, C type, bytes, class), class i signed, u unsigned, f float, b bool. */
+/* Element types. One table: X(enum, name, bytes, class), class i signed, u unsigned, f float, b bool. */
 #ifndef DOORBELL_GRAPH_DTYPE_H
 #define DOORBELL_GRAPH_DTYPE_H
 #include <stdbool.h>

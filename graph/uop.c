@@ -351,7 +351,7 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
   g->count++;
   if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
     g->error = "out of memory";
-    g->count = 0; /* an empty table keeps further lookups ending */
+    /* An empty table keeps further lookups ending. Ids go on: arrays by id have room for graph_node_count() nodes. */
     memset(g->byte, 0, (size_t)1 << g->log2);
   }
   if (bounded) *(struct bounds *)uop_bounds(u) = uop_compute_bounds(u);

@@ -157,6 +157,18 @@ static void keys_give_graphs_back(void **state) {
   binding_free(&y);
 }
 
+/* A sum of itself again and again has 2^n paths. */
+static void shared_sums_are_not_walked_as_trees(void **state) {
+  start();
+  struct uop *n = bind("n", 2), *sum = n;
+  int64_t v;
+  for (int i = 0; i < 40; i++) sum = uop_binary(g, i & 1 ? OP_MAX : OP_ADD, sum, sum);
+  assert_true(uop_bound_value(sum, &v));
+  assert_int_equal(v, INT64_C(2) << 20);
+  for (int i = 0; i < 60; i++) sum = uop_binary(g, OP_MAX, uop_binary(g, OP_ADD, sum, n), sum);
+  assert_false(uop_bound_value(sum, &v)); /* not looked through to the end */
+}
+
 static int begin(void **state) { return (binder = binder_new()) == NULL; }
 static int end(void **state) {
   binder_free(binder);
@@ -171,6 +183,7 @@ int main(void) {
       cmocka_unit_test(variables),
       cmocka_unit_test(values_in_memory_take_their_place),
       cmocka_unit_test(keys_give_graphs_back),
+      cmocka_unit_test(shared_sums_are_not_walked_as_trees),
   };
   return cmocka_run_group_tests_name("bind", tests, begin, end);
 }
