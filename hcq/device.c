@@ -142,6 +142,8 @@ void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *
 
 /* ---- open and close ---- */
 
+static db_device *unstoppable; /* by next: closed, but their hardware may still run */
+
 static void device_destroy(struct hcq_object *object) {
   db_device *dev = (db_device *)object, **p = &registry.devices;
   pthread_mutex_lock(&registry.lock);
@@ -150,7 +152,11 @@ static void device_destroy(struct hcq_object *object) {
   if (!*p || atomic_load(&object->refs)) goto out;
   *p = dev->next;
   /* What still runs may use any of it: then all of it stays. */
-  if (!dev->ops->halt(dev)) goto out;
+  if (!dev->ops->halt(dev)) {
+    dev->next = unstoppable;
+    unstoppable = dev;
+    goto out;
+  }
   db_queue_release(dev->copier);
   for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->rings[i]);
   if (dev->staging) hcq_release(&dev->staging->object);

@@ -25,7 +25,13 @@ static int version(struct amd_gpu *gpu, void *arg) {
   return rc ? rc : copy_text(v->desc, &v->desc_len, driver_desc);
 }
 
+enum { INFO_GPUVM_FAULT = 0x23 }; /* newer than Debian 12's header */
+
 union info {
+  struct {
+    uint64_t address;
+    uint32_t status, hub;
+  } fault; /* drm_amdgpu_info_gpuvm_fault */
   uint32_t u32;
   uint64_t u64;
   struct drm_amdgpu_info_device device;
@@ -84,6 +90,24 @@ static bool ip_info(const struct amd_gpu *gpu, unsigned type, unsigned instance,
   return false;
 }
 
+/* Fields of the register: Linux amdgpu, gc_11_0_0_sh_mask.h. */
+uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page) {
+  enum {
+    PERMISSION_READ = 1 << 4,
+    PERMISSION_WRITE = 1 << 5,
+    PERMISSION_EXECUTE = 1 << 6,
+    RW = 1 << 18,
+    VMID = 8 << 20
+  };
+  bool fault = atomic_load(&gpu->faulted) && gpu->fault.kind == FAULT_PAGE;
+  unsigned access = gpu->fault.access;
+  *page = fault ? gpu->fault.address & ~(uint64_t)(AMD_PAGE - 1) : 0;
+  return !fault ? 0
+                : VMID | (access & VM_WRITE  ? RW | PERMISSION_WRITE
+                          : access & VM_EXEC ? PERMISSION_EXECUTE
+                                             : PERMISSION_READ);
+}
+
 /* Bytes of the answer in *out, or a negative errno. */
 static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union info *out) {
   struct amd_machine *m = gpu->machine;
@@ -99,6 +123,16 @@ static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union inf
   case AMDGPU_INFO_TIMESTAMP: out->u64 = amd_clock(); return sizeof out->u64;
   case AMDGPU_INFO_VRAM_USAGE:
   case AMDGPU_INFO_VIS_VRAM_USAGE: out->u64 = gpu->vram.used; return sizeof out->u64;
+  case INFO_GPUVM_FAULT:
+    pthread_mutex_lock(&gpu->queues_lock);
+    out->fault.status = amd_fault_status(gpu, &out->fault.address);
+    pthread_mutex_unlock(&gpu->queues_lock);
+    return sizeof out->fault;
+  case AMDGPU_INFO_VRAM_LOST_COUNTER:
+    pthread_mutex_lock(&gpu->queues_lock);
+    out->u32 = atomic_load(&gpu->faulted) && gpu->fault.kind != FAULT_PAGE;
+    pthread_mutex_unlock(&gpu->queues_lock);
+    return sizeof out->u32;
   case AMDGPU_INFO_GTT_USAGE: out->u64 = m->gtt.used; return sizeof out->u64;
   case AMDGPU_INFO_VRAM_GTT:
     out->vram_gtt = (struct drm_amdgpu_info_vram_gtt){vram, vram, gtt};

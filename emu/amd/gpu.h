@@ -226,7 +226,8 @@ struct amd_gpu {
   pthread_mutex_t queues_lock;
   struct amd_queue *queues;
   atomic_bool faulted;
-  struct fault fault; /* under queues_lock; set once */
+  struct fault fault; /* under queues_lock; set once, and when */
+  struct timespec fault_time;
 
   atomic_uint_fast32_t grbm_gfx_index;
   _Atomic uint64_t instructions, waves, workgroups, dispatches, bytes_loaded, bytes_stored;
@@ -266,6 +267,9 @@ void amd_kick(struct amd_machine *m);
 void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault);
 /* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
+
+/* GCVM_L2_PROTECTION_FAULT_STATUS of the GPU's page fault and the page's address; 0 when it has had none. Under queues_lock. */
+uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page);
 
 int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg);
 int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <time.h>
 #include <unistd.h>
 #include "../own_fd.h"
 #include "../watch.h"
@@ -31,6 +32,7 @@ void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   bool first = !atomic_load_explicit(&gpu->faulted, memory_order_relaxed);
   if (first) {
     gpu->fault = *fault;
+    clock_gettime(CLOCK_REALTIME, &gpu->fault_time);
     atomic_store(&gpu->faulted, true);
   }
   for (struct amd_queue *q = gpu->queues; q; q = q->next) atomic_store(&q->stop, true);

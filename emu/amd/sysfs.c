@@ -197,20 +197,37 @@ static bool pci_ids(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, 
   return true;
 }
 
+/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), without firmware versions and rings. What the emulator knows beyond that
+ * is the state of an IP block of its own. */
 static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   pthread_mutex_lock(&gpu->queues_lock);
   bool faulted = atomic_load(&gpu->faulted);
   const struct fault *f = &gpu->fault;
+  const struct amd_model *g = gpu->model;
   if (faulted) {
-    put(t, "**** AMDGPU Device Coredump ****\nversion: 1\nmodule: amdgpu\nASIC: %s (%s)\n", gpu->model->name,
-        gpu->model->marketing);
-    put(t, "fault: %s\n", f->text);
+    uint64_t page;
+    uint32_t status = amd_fault_status(gpu, &page);
+    put(t, "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: emulated\nmodule: amdgpu\ntime: %lld.%09ld\n",
+        (long long)gpu->fault_time.tv_sec, gpu->fault_time.tv_nsec);
+    put(t, "process_name: %s PID: %d\n", program_invocation_short_name, (int)getpid());
+    put(t, "\nSOC Information\nSOC Device id: %u\nSOC Family: %u\nSOC External Revision id: %u\n", g->device_id,
+        g->family_id, g->chip_external_rev);
+    put(t,
+        "\nSOC Memory Information\nreal vram size: %" PRIu64 "\nvisible vram size: %" PRIu64 "\ngtt size: %" PRIu64
+        "\n",
+        gpu->vram.size, gpu->vram.size, m->gtt.size);
+    put(t,
+        "\n[gfxhub] Page fault observed\nFaulty page starting at address: 0x%016" PRIx64
+        "\nProtection fault status register: 0x%x\n\n",
+        page, status);
+    put(t, "IP Dump\nIP: emulator\nfault: %s\n", f->text);
     if (f->pc) {
       put(t, "pc: 0x%" PRIx64 "\nworkgroup: %u %u %u\nwave: %u\n", f->pc, f->workgroup[0], f->workgroup[1],
           f->workgroup[2], f->wave);
       if (f->lane >= 0) put(t, "lane: %d\n", f->lane);
     }
     if (f->address) put(t, "address: 0x%" PRIx64 "\n", f->address);
+    put(t, "\n%s", f->kind == FAULT_PAGE ? "" : "VRAM is lost due to GPU reset!\n");
   }
   pthread_mutex_unlock(&gpu->queues_lock);
   return faulted;

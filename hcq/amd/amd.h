@@ -63,6 +63,7 @@ struct amd_device;
 struct amd_queue {
   struct hcq_ring base;
   bool created;
+  bool stuck; /* the kernel could not take it off the GPU: its memory may still be used */
   uint32_t id;
   struct amd_memory ring, pointers, eop, save_area;
   uint32_t ring_dwords; /* power of two */
@@ -75,8 +76,6 @@ struct amd_queue {
   db_buffer *scratch; /* of its own: waves of two queues are given the same slots. Of the device's lock */
 };
 
-enum { AMD_REPORT_BYTES = 4096 }; /* of its beginning */
-
 struct amd_device {
   db_device base;
   struct kfd_process *kfd;
@@ -86,7 +85,9 @@ struct amd_device {
   void *doorbells;                    /* the mapped page, NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* ids; 0 when not made */
-  char report[AMD_REPORT_BYTES]; /* of the driver, on an earlier fault: as it was when the device was opened */
+  /* As they were when the device was opened: when the driver's last core dump was made, and how often memory was lost. */
+  char dump_time[48];
+  uint32_t memory_losses;
 
   atomic_uint cpu_mapped; /* device buffers that the host writes over the bus */
   atomic_bool hdp_dirty;  /* the host wrote device memory since the last submission */

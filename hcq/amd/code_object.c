@@ -27,6 +27,21 @@ static const struct {
     {0x58, "gfx1153"},         {0x59, "gfx12-generic"},
 };
 
+/* Whether code for one ISA runs on another one: it is the same, or generic for a family with that beginning (LLVM AMDGPUUsage,
+ * "AMDGPU Generic Processors"). */
+static bool runs_on(const char *code, const char *arch) {
+  static const struct {
+    const char *generic, *family;
+  } families[] = {{"gfx10-1-generic", "gfx101"},
+                  {"gfx10-3-generic", "gfx103"},
+                  {"gfx11-generic", "gfx11"},
+                  {"gfx12-generic", "gfx12"}};
+  bool runs = !strcmp(code, arch);
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    runs |= !strcmp(code, families[i].generic) && !strncmp(arch, families[i].family, strlen(families[i].family));
+  return runs;
+}
+
 static int check_file(struct code_object *co, const char *arch) {
   const Elf64_Ehdr *h = &co->elf.header;
   if (h->e_machine != EM_AMDGPU)
@@ -41,8 +56,7 @@ static int check_file(struct code_object *co, const char *arch) {
   for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
     if (machines[i].mach == (h->e_flags & 0xff)) snprintf(co->arch, sizeof co->arch, "%s", machines[i].name);
   if (!co->arch[0]) snprintf(co->arch, sizeof co->arch, "machine 0x%x", h->e_flags & 0xff);
-  if (arch && strcmp(arch, co->arch) != 0)
-    return db_fail(-ENOEXEC, "code object is for %s, device is %s", co->arch, arch);
+  if (arch && !runs_on(co->arch, arch)) return db_fail(-ENOEXEC, "code object is for %s, device is %s", co->arch, arch);
   return 0;
 }
 

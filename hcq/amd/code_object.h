@@ -100,7 +100,7 @@ struct code_object {
   void *metadata; /* owner of the strings */
 };
 
-/* Reads a whole code object made for arch (NULL: any). data must stay valid until code_object_close. */
+/* Reads a whole code object that runs on arch (NULL: any). data must stay valid until code_object_close. */
 int code_object_open(struct code_object *co, const void *data, size_t size, const char *arch);
 void code_object_close(struct code_object *co);
 /* name NULL takes the only kernel. The error lists what there is. */

@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ISAs whose packets and registers the encoders know (pm4.h). */
-static bool supported(const struct amd_node *n) {
-  return n->gfx_version / 10000 == 11 && n->gfx_version / 100 % 100 == 0 && n->xcc_count == 1;
-}
+/* gfx1100. The encoders' packets (pm4.h) are those of all gfx11, but the registers are not: gfx1103 is an APU with another NBIO,
+ * and nothing was tried on gfx1101 and gfx1102. */
+static bool supported(const struct amd_node *n) { return n->gfx_version == 110000 && n->xcc_count == 1; }
 
 static void describe(const struct amd_node *n, char *buf, size_t cap) {
   snprintf(buf, cap, "%s%s%u CUs", n->name, n->name[0] ? ", " : "", amd_node_cus(n));
@@ -115,7 +114,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   err = amd_queue_create(&dev->base, DB_QUEUE_COPY, 0);
 out:
   if (err) {
-    amd_halt(&dev->base);
+    if (!amd_halt(&dev->base)) return err; /* the GPU may still use any of it */
     for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->base.rings[i]);
     hcq_signals_free(&dev->base);
     amd_close(&dev->base);

@@ -1,8 +1,11 @@
 /* KFD events: the interrupt that ends a submission, and the exceptions that end a device. */
 #include "amd.h"
+#include <amdgpu_drm.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- life ---- */
 
@@ -66,27 +69,75 @@ void amd_events_destroy(struct amd_device *dev) {
  * late may find another GPU's where its own was. So whoever finds one hands it to the device it tells of, and the others
  * look whether their driver has something to report. */
 
-/* The driver's report on a fault, "" when there is none. Core dumps of devices are text at this place (Linux amdgpu,
- * amdgpu_dev_coredump.c). */
-static void read_report(const struct amd_device *dev, char text[AMD_REPORT_BYTES]) {
-  char path[96];
-  snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/devcoredump/data", dev->node->render_minor);
-  if (dev->kfd->os->read_file(dev->kfd->os, path, text, AMD_REPORT_BYTES) <= 0) text[0] = 0;
+enum { DUMP_BYTES = 16384 }; /* of its beginning: the page fault comes after some 5 KB of versions */
+
+/* The value of the first line of text that begins with key, to the line's end; NULL when there is none. */
+static const char *line_of(const char *text, const char *key, int *length) {
+  while (text && strncmp(text, key, strlen(key)) != 0) text = (text = strchr(text, '\n')) ? text + 1 : NULL;
+  if (!text) return NULL;
+  text += strlen(key);
+  *length = (int)strcspn(text, "\n");
+  return text;
 }
 
-/* Its line that tells what the machine saw, "; ..." or "". */
-static void read_fault(struct amd_device *dev, char *buf, size_t cap) {
-  static const char key[] = "fault: ";
-  char text[AMD_REPORT_BYTES], *line = text;
+/* The driver's core dump of the device, which root may read and which is made when the GPU is reset. False when there is none,
+ * or when it is another process's. Form: Linux amdgpu, amdgpu_dev_coredump.c. */
+static bool read_dump(const struct amd_device *dev, char text[DUMP_BYTES], char time[sizeof dev->dump_time]) {
+  char path[96];
+  int n;
+  snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/devcoredump/data", dev->node->render_minor);
+  if (dev->kfd->os->read_file(dev->kfd->os, path, text, DUMP_BYTES) <= 0) return false;
+  const char *value = line_of(text, "time: ", &n), *process = line_of(text, "process_name: ", &n), *pid = NULL;
+  snprintf(time, sizeof dev->dump_time, "%.*s", value ? (int)strcspn(value, "\n") : 0, value ? value : "");
+  for (const char *at = process; at && at < process + n && (at = strstr(at, "PID: ")); at++) pid = at + 5;
+  return !pid || pid > process + n || strtol(pid, NULL, 10) == getpid();
+}
+
+/* What a new dump of this process says, "; ..." or "". */
+static void describe_dump(const struct amd_device *dev, char *buf, size_t cap) {
+  char text[DUMP_BYTES], time[sizeof dev->dump_time];
+  int n, digits;
   buf[0] = 0;
-  read_report(dev, text);
-  while (line && strncmp(line, key, sizeof key - 1) != 0) line = (line = strchr(line, '\n')) ? line + 1 : NULL;
-  if (line) snprintf(buf, cap, "; %.*s", (int)strcspn(line + sizeof key - 1, "\n"), line + sizeof key - 1);
+  if (!read_dump(dev, text, time) || !strcmp(time, dev->dump_time)) return;
+  /* The state of an emulated machine is that of an IP block of its own. */
+  const char *emulated = line_of(text, "IP: emulator\nfault: ", &n);
+  const char *page = line_of(text, "Faulty page starting at address: ", &digits),
+             *status = line_of(text, "Protection fault status register: ", &n);
+  if (emulated)
+    snprintf(buf, cap, "; %.*s", (int)strcspn(emulated, "\n"), emulated);
+  else if (page && status && strtoul(status, NULL, 16))
+    snprintf(buf, cap, "; the driver's core dump: faulty page at %.*s, protection fault status %.*s", digits, page, n,
+             status);
+}
+
+static int ask_driver(const struct amd_device *dev, unsigned query, void *answer, uint32_t size) {
+  struct os *os = dev->kfd->os;
+  struct drm_amdgpu_info ask = {.return_pointer = (uint64_t)(uintptr_t)answer, .return_size = size, .query = query};
+  return os->ioctl(os, dev->node->drm_fd, DRM_IOCTL_AMDGPU_INFO, &ask);
+}
+
+/* How often a reset has cost the GPU its memory; 0 when the driver does not say. */
+static uint32_t memory_losses(const struct amd_device *dev) {
+  uint32_t n = 0;
+  return ask_driver(dev, AMDGPU_INFO_VRAM_LOST_COUNTER, &n, sizeof n) ? 0 : n;
+}
+
+/* The last page fault in the address space behind the process's render node. Since amdgpu 3.55. */
+#ifndef AMDGPU_INFO_GPUVM_FAULT
+#define AMDGPU_INFO_GPUVM_FAULT 0x23
+#endif
+struct page_fault { /* drm_amdgpu_info_gpuvm_fault */
+  uint64_t address;
+  uint32_t status, hub;
+};
+static bool last_page_fault(const struct amd_device *dev, struct page_fault *out) {
+  *out = (struct page_fault){0};
+  return !ask_driver(dev, AMDGPU_INFO_GPUVM_FAULT, out, sizeof *out) && out->status;
 }
 
 static void memory_exception(struct amd_device *dev, const struct kfd_memory_exception *x) {
-  char report[700];
-  read_fault(dev, report, sizeof report);
+  char dump[700];
+  describe_dump(dev, dump, sizeof dump);
   const char *why = x->error_type == KFD_MEMORY_ERROR_SRAM_ECC ? "uncorrectable memory error (ECC)"
                     : x->error_type == KFD_MEMORY_ERROR_POISON ? "poisoned memory was read"
                     : x->error_type == KFD_MEMORY_ERROR_HANG   ? "GPU hang"
@@ -97,29 +148,26 @@ static void memory_exception(struct amd_device *dev, const struct kfd_memory_exc
   dev->node->lost = true;
   hcq_device_lost(&dev->base, "%s: memory access fault at 0x%llx%s: %s; kernel running or last run: %s%s",
                   dev->base.name, (unsigned long long)x->va, x->imprecise ? " (imprecise)" : "", why,
-                  hcq_device_running(&dev->base).s, report);
+                  hcq_device_running(&dev->base).s, dump);
 }
 
 static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *x) {
-  char report[700];
-  read_fault(dev, report, sizeof report);
+  char dump[700];
+  describe_dump(dev, dump, sizeof dump);
   dev->node->lost = true;
   hcq_device_lost(&dev->base, "%s: hardware exception: %s%s; kernel running or last run: %s%s", dev->base.name,
                   x->reset_cause == 1 ? "uncorrectable memory error (ECC)" : "the GPU stopped",
-                  x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, report);
+                  x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, dump);
 }
 
+/* Another GPU's exception may have taken the place of this one's. The driver knows of page faults in this process's address
+ * space and of resets; its core dump may be any process's. */
 static void overwritten_exception(struct amd_device *dev) {
-  char now[AMD_REPORT_BYTES], report[700];
-  read_report(dev, now);
-  if (!now[0] || !strcmp(now, dev->report)) return;
-  read_fault(dev, report, sizeof report);
-  dev->node->lost = true;
-  hcq_device_lost(
-      &dev->base,
-      "%s: a fault, which the driver reports after another GPU's exception took the place of its own; kernel "
-      "running or last run: %s%s",
-      dev->base.name, hcq_device_running(&dev->base).s, report);
+  struct page_fault fault;
+  if (last_page_fault(dev, &fault))
+    memory_exception(dev, &(struct kfd_memory_exception){.va = fault.address});
+  else if (memory_losses(dev) != dev->memory_losses)
+    hw_exception(dev, &(struct kfd_hw_exception){.memory_lost = 1});
 }
 
 enum { QUEUE, MEMORY, HW, EVENTS };
@@ -169,6 +217,8 @@ void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t n
 static void look(db_device *base, void *ctx) { wait_events(amd_device(base), MEMORY, 0); }
 
 void amd_events_settle(struct amd_device *dev) {
+  char text[DUMP_BYTES];
   hcq_machine_each(dev->base.machine, look, NULL);
-  read_report(dev, dev->report);
+  read_dump(dev, text, dev->dump_time);
+  dev->memory_losses = memory_losses(dev);
 }

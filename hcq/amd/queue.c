@@ -67,9 +67,13 @@ static int map_doorbells(struct amd_device *dev, uint64_t offset) {
   return 0;
 }
 
-static void queue_destroy(struct amd_device *dev, struct amd_queue *aq) {
-  if (aq->created) kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
+/* False when the kernel could not stop it, now or earlier. After a time-out (-ETIME) it forgets the queue and resets the GPU
+ * (Linux kfd_process_queue_manager.c, pqm_destroy_queue), so that there is nothing to try again. */
+static bool queue_destroy(struct amd_device *dev, struct amd_queue *aq) {
+  if (aq->created) aq->stuck = kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
   aq->created = false;
+  dev->node->lost |= aq->stuck;
+  return !aq->stuck;
 }
 
 static void queue_free(struct amd_device *dev, struct amd_queue *aq) {
@@ -126,11 +130,12 @@ static int create(struct amd_device *dev, struct amd_queue *aq) {
 int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
   struct amd_device *dev = amd_device(base);
   struct amd_queue *aq = &dev->queues[hcq_ring_place(kind, index)];
+  if (aq->stuck) return db_fail(-EIO, "%s: an earlier queue in its place could not be stopped", base->name);
   aq->base.dev = base;
   int err = hcq_ring_init(&aq->base, base, kind, index);
   if (!err) err = create(dev, aq);
   if (err) {
-    queue_destroy(dev, aq);
+    if (!queue_destroy(dev, aq)) return err; /* the GPU may still use any of it */
     hcq_ring_finish(&aq->base);
     queue_free(dev, aq);
     *aq = (struct amd_queue){0};
@@ -142,8 +147,9 @@ int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
 
 bool amd_halt(db_device *base) {
   struct amd_device *dev = amd_device(base);
-  for (int i = 0; i < HCQ_RINGS; i++) queue_destroy(dev, &dev->queues[i]);
-  return true;
+  bool stopped = true;
+  for (int i = 0; i < HCQ_RINGS; i++) stopped &= queue_destroy(dev, &dev->queues[i]);
+  return stopped;
 }
 
 void amd_queues_free(struct amd_device *dev) {

@@ -336,7 +336,7 @@ static void shares_memory_between_gpus(void **state) {
   /* A fault of B leaves A running. */
   PUT(&qb, 0x63);
   ring_submit(&qb);
-  char text[256] = "";
+  char text[4096] = "";
   for (uint64_t end = now_ms() + 2000; !*text && now_ms() < end;)
     if (a.os->read_file(a.os, "/sys/class/drm/renderD129/device/devcoredump/data", text, sizeof text) < 0) text[0] = 0;
   assert_non_null(strstr(text, "unknown packet"));

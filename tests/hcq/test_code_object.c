@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hcq/amd/code_object.h"
+#include "hcq/hcq.h"
 #include "llvm_emit.h"
 
 const char *db_error(void);
@@ -361,6 +362,44 @@ static void undefined_symbol(void **state) {
   free(object);
 }
 
+/* Code for a family runs on each of its members; a kernel of it does so on the emulated gfx1100. */
+static void generic_machine(void **state) {
+  size_t size;
+  void *object = llvm_emit("amdgcn-amd-amdhsa", "gfx11-generic",
+                           "define amdgpu_kernel void @k(ptr addrspace(1) %p) { store i32 1234, ptr addrspace(1) %p\n"
+                           "ret void }\n!llvm.module.flags = !{!0}\n"
+                           "!0 = !{i32 1, !\"amdhsa_code_object_version\", i32 600}\n",
+                           LLVMRelocPIC, LLVMCodeModelDefault, &size);
+  const struct {
+    const char *arch;
+    bool runs;
+  } cases[] = {{"gfx1100", true}, {"gfx1103", true}, {"gfx1151", true}, {"gfx1030", false}, {"gfx1200", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct code_object co;
+    assert_int_equal(!code_object_open(&co, object, size, cases[i].arch), cases[i].runs);
+    if (!cases[i].runs) continue;
+    assert_string_equal(co.arch, "gfx11-generic");
+    assert_int_equal(co.version, 6);
+    code_object_close(&co);
+  }
+  db_device *dev = db_open("EMU+AMD:gfx1100");
+  db_program *k = dev ? db_program_load(dev, object, size, "k", NULL, 0) : NULL;
+  if (!k) fail_msg("%s", db_error());
+  db_buffer *out = db_alloc(dev, 4, DB_BUFFER_HOST);
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+  const uint32_t one[3] = {1, 1, 1};
+  uint64_t when;
+  assert_int_equal(db_queue_exec(q, k, &(struct db_arg){.buffer = out}, 1, one, one), 0);
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  if (db_wait(db_queue_timeline(q), when, 20000000000ull)) fail_msg("%s", db_error());
+  assert_int_equal(*(uint32_t *)db_buffer_host(out), 1234);
+  db_queue_release(q);
+  db_buffer_release(out);
+  db_program_release(k);
+  db_close(dev);
+  free(object);
+}
+
 static void wrong_machine(void **state) {
   size_t size;
   void *object = llvm_emit("amdgcn-amd-amdhsa", "gfx1201", "define amdgpu_kernel void @k() { ret void }", LLVMRelocPIC,
@@ -571,6 +610,7 @@ int main(void) {
       cmocka_unit_test(version_4),
       cmocka_unit_test(machines_and_versions),
       cmocka_unit_test(undefined_symbol),
+      cmocka_unit_test(generic_machine),
       cmocka_unit_test(wrong_machine),
       cmocka_unit_test(malformed_files_name_their_problem),
       cmocka_unit_test(truncated_everywhere),

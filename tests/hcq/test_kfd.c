@@ -37,6 +37,11 @@ static struct {
   struct kfd_memory_exception fault;
   struct kfd_hw_exception exception;
   const char *report;
+  struct { /* the render node's: of this process's address space, and of the GPU */
+    uint64_t address;
+    uint32_t status, hub;
+  } page_fault;
+  uint32_t memory_losses;
   bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
   bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
   /* observed */
@@ -78,11 +83,21 @@ static int fake_close(struct os *os, int fd) { return k.open_fds--, 0; }
 static int ioctl_drm(unsigned long request, void *arg) {
   assert_int_equal(request, DRM_IOCTL_AMDGPU_INFO);
   struct drm_amdgpu_info *ask = arg;
-  assert_int_equal(ask->query, AMDGPU_INFO_DEV_INFO);
   struct drm_amdgpu_info_device info = {.gpu_counter_freq = 100000};
-  memcpy((void *)(uintptr_t)ask->return_pointer, &info,
-         ask->return_size < sizeof info ? ask->return_size : sizeof info);
-  return 0;
+  const struct {
+    unsigned query;
+    const void *answer;
+    size_t size;
+  } answers[] = {{AMDGPU_INFO_DEV_INFO, &info, sizeof info},
+                 {AMDGPU_INFO_VRAM_LOST_COUNTER, &k.memory_losses, sizeof k.memory_losses},
+                 {0x23, &k.page_fault, sizeof k.page_fault}};
+  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+    size_t n = ask->return_size < answers[i].size ? ask->return_size : answers[i].size;
+    if (answers[i].query != ask->query) continue;
+    memcpy((void *)(uintptr_t)ask->return_pointer, answers[i].answer, n);
+    return 0;
+  }
+  return -EINVAL;
 }
 
 static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
@@ -339,14 +354,14 @@ static void every_call_may_fail(void **state) {
       db_close(dev);
       break;
     }
-    /* It may do without the size of memory and without the two lists of links. */
+    /* It may do without the size of memory, the two lists of links and the count of resets. */
     if (dev) opened++;
     if (!dev && !strstr(db_error(), device)) fail_msg("call %d: \"%s\" does not name the device", n, db_error());
     db_close(dev);
     assert_nothing_left();
   }
   assert_in_range(n, 30, 199);
-  assert_in_range(opened, 0, 3);
+  assert_in_range(opened, 0, 4);
 }
 
 static void refusals(void **state) {
@@ -377,6 +392,10 @@ static void refusals(void **state) {
   assert_refused(device, "memory");
 }
 
+#define GFX11(stepping)                                                                                                \
+  "gfx_target_version 11000" #stepping "\ndrm_render_minor 128\nsimd_count 192\nsimd_per_cu 2\narray_count 12\n"       \
+  "simd_arrays_per_engine 2\nmax_slots_scratch_cu 32\nlds_size_in_kb 64\n"
+
 static void malformed_topology(void **state) {
   const struct {
     const char *text, *what;
@@ -394,8 +413,12 @@ static void malformed_topology(void **state) {
        "32\nsimd_arrays_per_engine 1\n"
        "max_slots_scratch_cu 32\nlds_size_in_kb 64\nnum_xcc 8\n",
        "not supported yet: gfx942"},
+      {GFX11(1), "not supported yet: gfx1101"},
+      {GFX11(2), "not supported yet: gfx1102"},
+      {GFX11(3), "not supported yet: gfx1103"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fresh(NULL);
     k.properties = cases[i].text;
     assert_refused(device, cases[i].what);
   }
@@ -715,11 +738,19 @@ static void a_hang_times_out(void **state) {
   assert_nothing_left();
 }
 
+/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), with less in between. */
+#define DUMP_HEAD "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: 6.12.0\nmodule: amdgpu\ntime: 1234.000000567\n"
+#define DUMP_FAULT                                                                                                     \
+  "\nSOC Information\nSOC Device id: 29772\n\n[gfxhub] Page fault observed\n"                                          \
+  "Faulty page starting at address: 0x00007f0012345000\nProtection fault status register: 0x841051\n\nIP Dump\n"
+
 static void exceptions_lose_the_device(void **state) {
   const struct {
     struct kfd_memory_exception fault;
     struct kfd_hw_exception exception;
-    const char *report, *says[3];
+    const char *report, *says[3], *lacks;
+    uint64_t page_fault;
+    uint32_t losses;
   } cases[] = {
       {.fault = {.not_present = 1, .va = 0xdead000, .gpu_id = GPU_ID},
        .says = {"memory access fault at 0xdead000", "page not mapped", device}},
@@ -730,9 +761,18 @@ static void exceptions_lose_the_device(void **state) {
       {.exception = {.reset_cause = 0, .memory_lost = 1, .gpu_id = GPU_ID},
        .says = {"hardware exception", "memory is lost", ""}},
       {.fault = {.not_present = 1, .va = 0x2000, .gpu_id = GPU_ID},
-       .report =
-           "**** AMDGPU Device Coredump ****\nversion: 1\nfault: saxpy at pc 0x40: global_store_b32, lane 3\nmore: x\n",
+       .report = DUMP_HEAD "IP Dump\nIP: emulator\nfault: saxpy at pc 0x40: global_store_b32, lane 3\nmore: x\n",
        .says = {"0x2000", "; saxpy at pc 0x40: global_store_b32, lane 3", ""}},
+      {.exception = {.memory_lost = 1, .gpu_id = GPU_ID},
+       .report = DUMP_HEAD DUMP_FAULT,
+       .says = {"memory is lost", "faulty page at 0x00007f0012345000", "status 0x841051"}},
+      {.exception = {.memory_lost = 1, .gpu_id = GPU_ID},
+       .report = DUMP_HEAD "process_name: other PID: 1\n" DUMP_FAULT,
+       .says = {"memory is lost", "", ""},
+       .lacks = "0x841051"},
+      /* No exception of this GPU, but one of another GPU's that may have taken its place. */
+      {.fault = {.gpu_id = GPU_ID + 1}, .page_fault = 0x3000, .says = {"memory access fault at 0x3000", "", ""}},
+      {.fault = {.gpu_id = GPU_ID + 1}, .losses = 1, .says = {"hardware exception", "memory is lost", ""}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fresh(NULL);
@@ -745,9 +785,12 @@ static void exceptions_lose_the_device(void **state) {
     k.fault = cases[i].fault;
     k.exception = cases[i].exception;
     k.report = cases[i].report;
+    k.page_fault.address = cases[i].page_fault, k.page_fault.status = cases[i].page_fault ? 0x801031 : 0;
+    k.memory_losses = cases[i].losses;
     assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND), -EIO);
     for (int s = 0; s < 3; s++)
       if (!strstr(db_error(), cases[i].says[s])) fail_msg("\"%s\" does not say \"%s\"", db_error(), cases[i].says[s]);
+    if (cases[i].lacks) assert_null(strstr(db_error(), cases[i].lacks));
     char first[1024];
     snprintf(first, sizeof first, "%s", db_error());
     /* From now on everything fails with the same reason. */
@@ -765,6 +808,22 @@ static void exceptions_lose_the_device(void **state) {
     db_close(dev);
     assert_nothing_left();
   }
+}
+
+/* A queue that the kernel cannot stop may still use its memory: nothing is freed, and the GPU is not opened again. */
+static void a_queue_does_not_stop(void **state) {
+  db_device *dev = db_open(device);
+  assert_non_null(dev);
+  int handles = k.handles, maps = k.maps, reservations = k.reservations;
+  k.fail_request = KFD_DESTROY_QUEUE;
+  k.fail_errno = -ETIME;
+  db_close(dev);
+  assert_int_equal(k.handles, handles);
+  assert_int_equal(k.maps, maps);
+  assert_int_equal(k.reservations, reservations);
+  k.fail_request = 0;
+  assert_null(db_open(device));
+  assert_non_null(strstr(db_error(), "was lost earlier in this process"));
 }
 
 /* Another GPU's exception is not this one's. */
@@ -828,6 +887,7 @@ int main(void) {
       T(a_full_ring_waits),
       T(a_hang_times_out),
       T(exceptions_lose_the_device),
+      T(a_queue_does_not_stop),
       T(exceptions_of_other_gpus),
       T(timestamps_are_host_time),
   };
