@@ -155,6 +155,7 @@ $(B)/libdoorbell-emu.so: $(EMU_OBJ) $(call obj_of,emu)
 	$(Q)$(CC) -shared -Wl,-soname,libdoorbell-emu.so.0 -o $@ $^ $(ALL_LDFLAGS) -lm -ldl
 MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
 $(B)/obj/frontend/cli/emu.o: EXTRA_CFLAGS = -DMULTIARCH='"$(MULTIARCH)"'
+$(B)/obj/frontend/cli/compile.o: frontend/cli/opencl.h
 $(B)/doorbell: $(CLI_OBJ) $(B)/libdoorbell.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -o $@ $(CLI_OBJ) $(B)/libdoorbell.a $(call rpath,:$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)) $(ALL_LDFLAGS) $(LIBS)
@@ -168,21 +169,21 @@ $(B)/examples/%: $(B)/obj/frontend/examples/%.o $(B)/libdoorbell.a
 $(B)/kernels/%.gfx1100.co: %.cl
 	$(call say,CL,$<)
 	@mkdir -p $(@D)
-	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MF $@.d -MT $@ $< -o $@
+	$(Q)$(OCL_CLANG) $(OCL_FLAGS) -mcpu=gfx1100 -I$(<D) -MMD -MP -MF $@.d -MT $@ $< -o $@
 kernels: $(KERNELS_CO) $(BENCH_PTX)
 # CUDA C by clang, without a CUDA toolkit: text that ptxas turns into any GPU's code when it is loaded.
 $(B)/kernels/%.ptx: %.cu
 	$(call say,PTX,$<)
 	@mkdir -p $(@D)
 	$(Q)$(OCL_CLANG) -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 --cuda-path=/nonexistent -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx70 \
-	  -fdeclspec -O3 -S -MMD -MF $@.d -MT $@ $< -o $@
+	  -fdeclspec -O3 -S -MMD -MP -MF $@.d -MT $@ $< -o $@
 # The test kernels again at other levels and in both wave sizes, for the long suites: NAME.gfx1100.O0.w64.co ...
 MATRIX_CO := $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(patsubst %.cl,$(B)/kernels/%.gfx1100.$(o).$(w).co,$(wildcard tests/kernels/*.cl))))
 define MATRIX_RULE
 $(B)/kernels/%.gfx1100.$(1).$(2).co: %.cl
 	$$(call say,CL,$$< ($(1) $(2)))
 	@mkdir -p $$(@D)
-	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 -I$$(<D) -MMD -MF $$@.d -MT $$@ $$< -o $$@
+	$(Q)$(OCL_CLANG) $(filter-out -O2,$(OCL_FLAGS)) -$(1) $(if $(filter w64,$(2)),-mwavefrontsize64) -mcpu=gfx1100 -I$$(<D) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach o,O0 O1 O3,$(foreach w,w32 w64,$(eval $(call MATRIX_RULE,$(o),$(w)))))
 # CUDA C kernels as NVIDIA's compiler makes them: NAME.sm_90.O3.cubin for the short suites, all levels for the long ones.
@@ -195,7 +196,7 @@ define CUDA_RULE
 $(B)/kernels/%.sm_90.$(1).cubin: %.cu
 	$$(call say,NVCC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 -Xptxas -w $(CUDA_$(1)) -MMD -MF $$@.d -MT $$@ $$< -o $$@
+	$(Q)$(NVCC) -arch=sm_90 -cubin -std=c++17 -Xptxas -w $(CUDA_$(1)) -MMD -MP -MF $$@.d -MT $$@ $$< -o $$@
 endef
 $(foreach v,O3 O0 fast G,$(eval $(call CUDA_RULE,$(v))))
 # The benchmark's code objects travel inside the command: a table of { name, begin, end } closed by a null name.
@@ -323,7 +324,7 @@ LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
-HEADERS    := frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h
+HEADERS    := frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
 # Programs find the library without ld.so's help, wherever it is installed; what the archive needs stands in Libs.private.
 define PKG_CONFIG
 libdir=$(LIBDIR)

@@ -1,6 +1,6 @@
 /* What the emulator benchmark's kernels share. Sizes are arguments and group ids come straight from registers, so that no
  * hidden kernel argument is needed: remu's calling convention passes none. */
-#include "../kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 #define GROUP_1D        256
 #define KERNEL_1D(name) __kernel __attribute__((reqd_work_group_size(GROUP_1D, 1, 1))) void name

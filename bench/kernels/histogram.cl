@@ -1,6 +1,6 @@
 /* bins[b] += how often byte b occurs in data[0..n): a histogram per group in local memory, added to the result at the
  * end. */
-#include "opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 #define GROUP 256
 

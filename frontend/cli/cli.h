@@ -47,6 +47,14 @@ char *find_ptxas(void);
 int assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
                  size_t errcap);
 
+/* ---- compile.c: OpenCL C, assembly, LLVM IR and CUDA C by the compilers that are installed ---- */
+/* By the file's name. */
+bool is_source(const char *file);
+/* Whether a source file can only be meant for an NVIDIA GPU. */
+bool source_is_nvidia(const char *file, const char *text, size_t size);
+/* A code object, a cubin or PTX text for arch, malloc'd; a negative errno and what the compiler said in err. */
+int compile_source(const char *file, const char *arch, void **image, size_t *size, char *err, size_t cap);
+
 /* ---- argument.c: what --arg says ---- */
 struct argument {
   const char *spec;

@@ -135,12 +135,21 @@ static db_device *open_device(const char *name, bool nvidia) {
   return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
 }
 
-/* PTX becomes a cubin for the device. */
+/* Source is compiled for the device, and PTX becomes a cubin. */
 static int assemble(const struct job *j, void **image, size_t *size) {
-  char err[4096];
+  char err[16384];
   void *cubin;
   size_t cubin_size;
   const char *arch = db_device_arch(j->dev);
+  if (is_source(j->file) && !is_ptx(*image, *size)) {
+    void *compiled;
+    size_t compiled_size;
+    if (compile_source(j->file, arch, &compiled, &compiled_size, err, sizeof err))
+      return fail_work(j->self, "%s: %s", j->file, err);
+    free(*image);
+    *image = compiled;
+    *size = compiled_size;
+  }
   if (!is_ptx(*image, *size)) return 0;
   if (strncmp(arch, "sm_", 3) != 0)
     return fail_work(j->self, "%s: PTX needs an NVIDIA device, %s is %s", j->file, db_device_name(j->dev), arch);
@@ -350,7 +359,8 @@ static int execute(struct job *j) {
   char err[512];
   unsigned n;
   if (read_file(j->file, &image, &size, err, sizeof err)) return fail_work(j->self, "%s", err);
-  j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size));
+  j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size) ||
+                                      (is_source(j->file) && source_is_nvidia(j->file, image, size)));
   int status = j->dev ? assemble(j, &image, &size) : 0;
   if (j->dev && !status) j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
   free(image);
@@ -393,14 +403,16 @@ static int run_main(const struct command *self, int argc, char **argv) {
 
 const struct command run_command = {
     .name = "run",
-    .summary = "run a kernel of a code object, a cubin or PTX text",
+    .summary = "run a kernel of a code object, a cubin, PTX text or source",
     .help = "usage: doorbell run FILE [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]]\n"
             "                    --arg SPEC... [--out K=FILE.npy]... [--dev DEV] [--repeat N]\n"
             "                    [--timeout SECONDS] [--json]\n\n"
             "Loads FILE, launches a kernel and shows its time and what its buffers hold\n"
             "afterwards: a code object, for example what clang makes of OpenCL C; a cubin; or\n"
             "PTX text, which ptxas assembles for the device (found as $PTXAS, on PATH or under\n"
-            "/usr/local/cuda/bin). Hidden arguments are filled in.\n\n"
+            "/usr/local/cuda/bin). Source is compiled for the device first: OpenCL C (.cl),\n"
+            "assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC).\n"
+            "Hidden arguments are filled in.\n\n"
             "  --kernel NAME       which kernel, where the file has several\n"
             "  --grid X[,Y[,Z]]    number of workgroups\n"
             "  --block X[,Y[,Z]]   work-items in a workgroup\n"
@@ -422,9 +434,7 @@ const struct command run_command = {
             "  --timeout SECONDS   gives up on a launch after that long (60)\n"
             "  --json              the report as JSON\n\n"
             "examples:\n"
-            "  clang-19 -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib \\\n"
-            "    -O2 saxpy.cl -o saxpy.co\n"
-            "  doorbell run saxpy.co --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+            "  doorbell run saxpy.cl --grid 4 --block 256 --arg f32[1024]=ones \\\n"
             "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n"
             "  doorbell run saxpy.ptx --grid 4 --block 256 --arg f32[1024]=ones \\\n"
             "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024\n",

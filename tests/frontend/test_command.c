@@ -373,6 +373,58 @@ static void runs_ptx(void **state) {
   assert_contains(out, "line 5");
 }
 
+static void write_source(const char *name, const char *text) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  fputs(text, f);
+  fclose(f);
+}
+
+/* Source files, compiled by what is installed. */
+static void runs_source(void **state) {
+  static const char args[] = "--grid 2 --block 32 --arg i32[64]=zeros";
+  write_source(
+      "ids.cl",
+      "__kernel void ids(__global int *out) { out[get_global_id(0)] = get_global_id(0) + get_local_size(0); }\n");
+  EXPECT(0, "run ids.cl %s" GPU, args);
+  assert_contains(out, "i32[64] = 32 33 34 35");
+  write_source("ids.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                         "declare i32 @llvm.amdgcn.workitem.id.x()\n"
+                         "define amdgpu_kernel void @ids(ptr addrspace(1) %out) {\n"
+                         "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
+                         "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
+                         "  store i32 %i, ptr addrspace(1) %at\n  ret void\n}\n");
+  EXPECT(0, "run ids.ll %s" GPU, args);
+  assert_contains(out, "i32[64] = 0 1 2 3");
+  /* What clang prints of a kernel, it assembles. */
+  char command[512];
+  snprintf(command, sizeof command,
+           "cd %s && clang-19 -S -x cl -cl-std=CL2.0 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 "
+           "-nogpulib -O2 -include " DATA_DIR "/../../frontend/cli/opencl.h ids.cl -o ids.s",
+           dir);
+  assert_int_equal(system(command), 0);
+  EXPECT(0, "run ids.s %s" GPU, args);
+  assert_contains(out, "i32[64] = 32 33 34 35");
+  write_source("wrong.cl", "__kernel void k(__global int *out) { *out = nothing; }\n");
+  EXPECT(1, "run wrong.cl %s" GPU, args);
+  assert_contains(out, "wrong.cl:1:");
+  assert_contains(out, "'nothing'");
+  EXPECT(1, "run ids.cl %s --dev CPU", args);
+  assert_contains(out, "not supported: a .cl file");
+  snprintf(command, sizeof command,
+           "cd %s && CLANG=/nonexistent/clang " DOORBELL " run ids.cl %s" GPU " 2>&1 | grep -q /nonexistent/clang", dir,
+           args);
+  assert_int_equal(system(command), 0);
+  if (!system("command -v nvcc >/dev/null || test -x /usr/local/cuda/bin/nvcc")) {
+    write_source("ids.cu",
+                 "__global__ void ids(int *out) { out[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }\n");
+    EXPECT(0, "run ids.cu %s --dev EMU+NV:sm_90", args);
+    assert_contains(out, "i32[64] = 0 1 2 3");
+  }
+}
+
 static void lists_what_sass_executes(void **state) {
   EXPECT(0, "emu --isa sm_90");
   assert_contains(out, "\nIMAD           ");
@@ -472,6 +524,7 @@ int main(void) {
       cmocka_unit_test(an_endless_kernel_is_given_up),
       cmocka_unit_test(runs_cubins),
       cmocka_unit_test(runs_ptx),
+      cmocka_unit_test(runs_source),
       cmocka_unit_test(lists_what_sass_executes),
       cmocka_unit_test(lists_devices),
       cmocka_unit_test(benches),

@@ -161,6 +161,19 @@ static void the_command_runs(void **state) {
   DONE("test -s $P/share/man/man1/doorbell.1");
 }
 
+/* An OpenCL C kernel by the README's line for clang, and by the command alone, which has the header inside. */
+static void opencl_compiles(void **state) {
+  no_sanitizers();
+  char *build = line_of("clang-19 -x cl");
+  static const char run[] = "--grid 2 --block 32 --arg f32[64]=ones --arg f32[64]=iota --arg f32:2 --arg u32:64";
+  DONE("sed '/#include/d' %s/bench/kernels/saxpy.cl >saxpy.cl && %s", ROOT, build);
+  free(build);
+  DONE("$P/bin/doorbell run saxpy.co --dev %s %s", EMULATED, run);
+  assert_contains(out, "f32[64] = 1 3 5 7");
+  DONE("$P/bin/doorbell run saxpy.cl --dev %s %s", EMULATED, run);
+  assert_contains(out, "f32[64] = 1 3 5 7");
+}
+
 /* DESTDIR, the folders' variables, and uninstall, which leaves nothing. */
 static void goes_where_it_is_told(void **state) {
   const char *where = "DESTDIR=$P/staged PREFIX=/opt/x LIBDIR=/opt/x/lib/multi MANDIR=/opt/man";
@@ -189,7 +202,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_example_runs),       cmocka_unit_test(pieces_compile_and_run),
       cmocka_unit_test(links_with_the_archive), cmocka_unit_test(the_command_runs),
-      cmocka_unit_test(goes_where_it_is_told),
+      cmocka_unit_test(opencl_compiles),        cmocka_unit_test(goes_where_it_is_told),
   };
   return cmocka_run_group_tests(tests, install, clean);
 }

@@ -1,5 +1,5 @@
 /* Conversions among numeric types. */
-#include "../../bench/kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 __kernel void convert(__global long *out, __global const float *f, __global const int *s, __global const long *w,
                       uint n) {

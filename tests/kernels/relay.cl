@@ -1,5 +1,5 @@
 /* Kernels for queues that run at the same time. */
-#include "../../bench/kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 /* Tells another one that it runs, and ends when it is told the same. */
 __kernel void relay(__global uint *wait_for, __global uint *set, uint value) {

@@ -1,5 +1,5 @@
 /* Counts where a word occurs in a text, and finds the first place. */
-#include "../../bench/kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 __kernel void search(__global uint *found, __global const uchar *text, uint n, __constant uchar *word, uint m) {
   uint i = get_global_id(0), j = 0;

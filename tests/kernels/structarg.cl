@@ -1,5 +1,5 @@
 /* Structures and vectors passed by value. */
-#include "../../bench/kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 struct params {
   uchar tag;

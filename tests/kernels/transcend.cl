@@ -1,5 +1,5 @@
 /* What the machine approximates: exp2, log2, sine, cosine, reciprocal, root. Six results per element. */
-#include "../../bench/kernels/opencl.h"
+#include "../../frontend/cli/opencl.h"
 
 __kernel void transcend(__global float *out, __global const float *in, uint n) {
   uint i = get_global_id(0);

@@ -1,11 +1,14 @@
 /* OpenCL C library functions for AMD GPUs, for code objects built without a device library (clang -nogpulib).
  *
- * clang declares the functions of the OpenCL C specification by itself; this header defines those that Doorbell's
- * kernels use, on top of the compiler's builtins. Work-group geometry comes from the implicit kernel arguments of code
- * object version 5 (LLVM AMDGPUUsage, "Code Object V5 Metadata": block counts at byte 0, group sizes at 12, remainders
- * at 18, global offsets at 40, grid dimensions at 64). */
-#ifndef DOORBELL_BENCH_OPENCL_H
-#define DOORBELL_BENCH_OPENCL_H
+ * clang declares the functions of the OpenCL C specification by itself; this header defines the common ones on top of the
+ * compiler's builtins. A function that it does not define is an undefined symbol when the code object is linked.
+ * `doorbell run FILE.cl` includes it before every file, and `make install` puts it beside Doorbell's own headers.
+ *
+ * Work-group geometry comes from the implicit kernel arguments of code object version 5 (LLVM AMDGPUUsage, "Code Object
+ * V5 Metadata": block counts at byte 0, group sizes at 12, remainders at 18, global offsets at 40, grid dimensions at
+ * 64). */
+#ifndef DOORBELL_OPENCL_H
+#define DOORBELL_OPENCL_H
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -102,6 +105,84 @@ OCL_CONST float native_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 OCL_CONST float native_sin(float x) { return __builtin_amdgcn_sinf(x * 0x1.45f306p-3f); }
 OCL_CONST float native_cos(float x) { return __builtin_amdgcn_cosf(x * 0x1.45f306p-3f); }
 
+OCL_CONST float native_sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }
+OCL_CONST float native_divide(float x, float y) { return x * __builtin_amdgcn_rcpf(y); }
+OCL_CONST float exp(float x) { return __builtin_expf(x); }
+OCL_CONST float exp10(float x) { return __builtin_exp10f(x); }
+OCL_CONST float log(float x) { return __builtin_logf(x); }
+OCL_CONST float log10(float x) { return __builtin_log10f(x); }
+OCL_CONST float native_exp(float x) { return __builtin_amdgcn_exp2f(x * 0x1.715476p+0f); }
+OCL_CONST float native_log(float x) { return __builtin_amdgcn_logf(x) * 0x1.62e43p-1f; }
+OCL_CONST float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+OCL_CONST float mix(float x, float y, float a) { return x + (y - x) * a; }
+OCL_CONST float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+OCL_CONST int isnan(float x) { return __builtin_isnan(x); }
+OCL_CONST int isinf(float x) { return __builtin_isinf(x); }
+
+/* ---- vectors: the products, loads and stores ---- */
+#define OCL_DOT(type)                                                                                                  \
+  OCL_CONST type dot(type x, type y) { return x * y; }                                                                 \
+  OCL_CONST type dot(type##2 x, type##2 y) { return fma(x.y, y.y, x.x * y.x); }                                        \
+  OCL_CONST type dot(type##3 x, type##3 y) { return fma(x.z, y.z, dot(x.xy, y.xy)); }                                  \
+  OCL_CONST type dot(type##4 x, type##4 y) { return fma(x.w, y.w, dot(x.xyz, y.xyz)); }
+OCL_DOT(float)
+OCL_DOT(double)
+OCL_CONST float length(float x) { return __builtin_fabsf(x); }
+OCL_CONST float length(float2 x) { return __builtin_sqrtf(dot(x, x)); }
+OCL_CONST float length(float3 x) { return __builtin_sqrtf(dot(x, x)); }
+OCL_CONST float length(float4 x) { return __builtin_sqrtf(dot(x, x)); }
+/* Vectors in memory that are aligned as their elements are. */
+#define OCL_VECTOR(type, n, space)                                                                                     \
+  OCL_DEF type##n vload##n(size_t i, const space type *p) {                                                            \
+    type##n v;                                                                                                         \
+    for (int k = 0; k < n; k++) v[k] = p[i * n + k];                                                                   \
+    return v;                                                                                                          \
+  }
+#define OCL_VECTOR_STORE(type, n, space)                                                                               \
+  OCL_DEF void vstore##n(type##n v, size_t i, space type *p) {                                                         \
+    for (int k = 0; k < n; k++) p[i * n + k] = v[k];                                                                   \
+  }
+#define OCL_VECTORS(type)                                                                                              \
+  OCL_VECTOR_SIZES(OCL_VECTOR, type, __global)                                                                         \
+  OCL_VECTOR_SIZES(OCL_VECTOR, type, __local)                                                                          \
+  OCL_VECTOR_SIZES(OCL_VECTOR_STORE, type, __global)                                                                   \
+  OCL_VECTOR_SIZES(OCL_VECTOR_STORE, type, __local)
+#define OCL_VECTOR_SIZES(m, type, space)                                                                               \
+  m(type, 2, space) m(type, 3, space) m(type, 4, space) m(type, 8, space) m(type, 16, space)
+OCL_VECTORS(char)
+OCL_VECTORS(uchar)
+OCL_VECTORS(short)
+OCL_VECTORS(ushort)
+OCL_VECTORS(int)
+OCL_VECTORS(uint)
+OCL_VECTORS(long)
+OCL_VECTORS(ulong)
+OCL_VECTORS(half)
+OCL_VECTORS(float)
+OCL_VECTORS(double)
+
+/* ---- conversions between scalars; vectors by clang's builtin ---- */
+#define OCL_CONVERT_TO(to)                                                                                             \
+  OCL_CONVERT(to, char)                                                                                                \
+  OCL_CONVERT(to, uchar) OCL_CONVERT(to, short) OCL_CONVERT(to, ushort) OCL_CONVERT(to, int) OCL_CONVERT(to, uint)     \
+      OCL_CONVERT(to, long) OCL_CONVERT(to, ulong) OCL_CONVERT(to, half) OCL_CONVERT(to, float)                        \
+          OCL_CONVERT(to, double)
+#define OCL_CONVERT(to, from)                                                                                          \
+  OCL_CONST to convert_##to(from x) { return (to)x; }                                                                  \
+  OCL_CONST to##2 convert_##to##2(from##2 x) { return __builtin_convertvector(x, to##2); }                             \
+  OCL_CONST to##4 convert_##to##4(from##4 x) { return __builtin_convertvector(x, to##4); }
+OCL_CONVERT_TO(char)
+OCL_CONVERT_TO(uchar)
+OCL_CONVERT_TO(short)
+OCL_CONVERT_TO(ushort)
+OCL_CONVERT_TO(int)
+OCL_CONVERT_TO(uint)
+OCL_CONVERT_TO(long)
+OCL_CONVERT_TO(ulong)
+OCL_CONVERT_TO(half)
+OCL_CONVERT_TO(float)
+OCL_CONVERT_TO(double)
+
 /* ---- integers and bits ---- */
 #define OCL_MINMAX(type)                                                                                               \
   OCL_CONST type min(type a, type b) { return a < b ? a : b; }                                                         \
@@ -115,6 +196,13 @@ OCL_MINMAX(uchar)
 OCL_MINMAX(long)
 OCL_MINMAX(ulong)
 OCL_MINMAX(float)
+OCL_MINMAX(double)
+OCL_CONST uint abs(int x) { return x < 0 ? 0u - (uint)x : (uint)x; }
+OCL_CONST ulong abs(long x) { return x < 0 ? 0ul - (ulong)x : (ulong)x; }
+OCL_CONST int mad24(int a, int b, int c) { return a * b + c; }
+OCL_CONST uint mad24(uint a, uint b, uint c) { return a * b + c; }
+OCL_CONST int mul24(int a, int b) { return a * b; }
+OCL_CONST uint mul24(uint a, uint b) { return a * b; }
 OCL_CONST uint mul_hi(uint a, uint b) { return ((ulong)a * b) >> 32; }
 OCL_CONST int mul_hi(int a, int b) { return ((long)a * b) >> 32; }
 OCL_CONST uint rotate(uint x, uint n) { return __builtin_rotateleft32(x, n); }
