@@ -73,6 +73,25 @@ typedef struct db_list {
   ((db_list){(unsigned)(sizeof((int64_t[]){0, ##__VA_ARGS__}) / sizeof(int64_t)) - 1,                                  \
              (const int64_t[]){0, ##__VA_ARGS__} + 1})
 
+/* Options by name, as in db_conv2d(x, w, bias, .stride = DB_LIST(2)): the macros that take them assign each one to a
+ * member by itself before they make the struct of all. So what is not of the form .name = value is a compile error, as
+ * is a value whose type is not the member's: a number where DB_LIST(number) is meant, or part of a list in braces. */
+#define DB_OPTIONS(type, ...)                                                                                          \
+  ((type){.by_name_ = 1 ? 0 : (DB_PASTED(DB_OPTIONS_, DB_HOW_MANY(__VA_ARGS__))(type, ##__VA_ARGS__) 0), ##__VA_ARGS__})
+#define DB_OPTIONS_0(type)
+#define DB_OPTIONS_1(type, option)                  (void)(((type){0})option),
+#define DB_OPTIONS_2(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_1(type, __VA_ARGS__)
+#define DB_OPTIONS_3(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_2(type, __VA_ARGS__)
+#define DB_OPTIONS_4(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_3(type, __VA_ARGS__)
+#define DB_OPTIONS_5(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_4(type, __VA_ARGS__)
+#define DB_OPTIONS_6(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_5(type, __VA_ARGS__)
+#define DB_OPTIONS_7(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_6(type, __VA_ARGS__)
+#define DB_OPTIONS_8(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_7(type, __VA_ARGS__)
+#define DB_HOW_MANY(...)                            DB_TENTH(0, ##__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0) /* 8 at most */
+#define DB_TENTH(a, b, c, d, e, f, g, h, i, n, ...) n
+#define DB_PASTED(a, b)                             DB_PASTED_(a, b)
+#define DB_PASTED_(a, b)                            a##b
+
 /* A tensor or a C number, the operand of arithmetic. */
 enum db_operand_kind { DB_OPERAND_TENSOR, DB_OPERAND_INT, DB_OPERAND_FLOAT };
 typedef struct db_operand {
@@ -768,7 +787,7 @@ db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b);
 /* How a convolution moves, by name: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has one
  * number for all axes or one for each. */
 struct db_conv {
-  int unused_;            /* takes the 0 that the macros begin with */
+  int by_name_;           /* of no use but to DB_OPTIONS */
   db_list stride;         /* 1 */
   db_list padding;        /* 0; two numbers an axis are before and after */
   db_list dilation;       /* 1: the distance of the elements that a kernel multiplies */
@@ -787,13 +806,13 @@ struct db_conv {
 #define db_conv_transpose2d(x, weight, bias, ...) DB_CONV(2, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose3d(x, weight, bias, ...) DB_CONV(3, true, x, weight, bias, ##__VA_ARGS__)
 #define DB_CONV(axes, transposed, x, weight, bias, ...)                                                                \
-  db_conv_at(DB_HERE, axes, transposed, x, weight, bias, (struct db_conv){0, ##__VA_ARGS__})
+  db_conv_at(DB_HERE, axes, transposed, x, weight, bias, DB_OPTIONS(struct db_conv, ##__VA_ARGS__))
 db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,
                       struct db_conv options);
 
 /* How a pool moves, by name: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or one for each. */
 struct db_pool {
-  int unused_;          /* takes the 0 that the macros begin with */
+  int by_name_;         /* of no use but to DB_OPTIONS */
   db_list stride;       /* the kernel's size */
   db_list padding;      /* 0, less than what the kernel spans; two numbers an axis are before and after */
   db_list dilation;     /* 1 */
@@ -804,13 +823,14 @@ enum db_pool_op {
   DB_POOL_MAX,  /* padding is less than everything */
   DB_POOL_MEAN, /* integers: f32 */
 };
-#define db_max_pool1d(x, kernel, ...)     DB_POOL(1, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
-#define db_max_pool2d(x, kernel, ...)     DB_POOL(2, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
-#define db_max_pool3d(x, kernel, ...)     DB_POOL(3, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
-#define db_avg_pool1d(x, kernel, ...)     DB_POOL(1, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
-#define db_avg_pool2d(x, kernel, ...)     DB_POOL(2, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
-#define db_avg_pool3d(x, kernel, ...)     DB_POOL(3, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
-#define DB_POOL(axes, op, x, kernel, ...) db_pool_at(DB_HERE, axes, op, x, kernel, (struct db_pool){0, ##__VA_ARGS__})
+#define db_max_pool1d(x, kernel, ...) DB_POOL(1, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_max_pool2d(x, kernel, ...) DB_POOL(2, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_max_pool3d(x, kernel, ...) DB_POOL(3, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool1d(x, kernel, ...) DB_POOL(1, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool2d(x, kernel, ...) DB_POOL(2, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define db_avg_pool3d(x, kernel, ...) DB_POOL(3, DB_POOL_MEAN, x, kernel, ##__VA_ARGS__)
+#define DB_POOL(axes, op, x, kernel, ...)                                                                              \
+  db_pool_at(DB_HERE, axes, op, x, kernel, DB_OPTIONS(struct db_pool, ##__VA_ARGS__))
 db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool options);
 /* Pools to sizes given: output o of an axis is made of elements o * in / out up to but without (o + 1) * in / out, rounded down and up. */
 #define db_adaptive_max_pool1d(x, ...) db_adaptive_pool_at(DB_HERE, 1, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
@@ -827,14 +847,15 @@ enum db_interpolation {
   DB_LINEAR,        /* between the two neighbours along each axis (bilinear, trilinear); floats only */
 };
 struct db_interpolate {
-  int unused_;
+  int by_name_;
   enum db_interpolation mode;
   bool align_corners; /* linear: the first and last elements stay where they are, instead of the outer edges */
-  double scale[3];    /* instead of sizes: of all axes when the others are 0; sizes are rounded down */
+  double scale[3]; /* instead of sizes, as .scale[0] = 2: of all axes when the others are 0; sizes are rounded down */
 };
 /* x [batch, channels, 1 to 3 sizes...] at other sizes: db_interpolate(x, DB_LIST(32, 32), .mode = DB_LINEAR), or with a scale and
  * an empty list. */
-#define db_interpolate(x, sizes, ...) db_interpolate_at(DB_HERE, x, sizes, (struct db_interpolate){0, ##__VA_ARGS__})
+#define db_interpolate(x, sizes, ...)                                                                                  \
+  db_interpolate_at(DB_HERE, x, sizes, DB_OPTIONS(struct db_interpolate, ##__VA_ARGS__))
 db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
 
 /* ---- normalizations: less the mean, over the root of variance + epsilon; times weight, plus bias unless they are NULL. Floats; f16
@@ -875,7 +896,7 @@ enum db_loss_kind {
 };
 /* By name: db_mse_loss(x, target, .reduction = DB_LOSS_SUM). */
 struct db_loss {
-  int unused_;
+  int by_name_;
   enum db_reduction reduction;
   db_tensor *weight;   /* NULL: 1. Of each element; has the last axes of x */
   db_tensor *positive; /* NULL: 1. DB_BCE_LOGITS: what a target of 1 weighs against one of 0 */
@@ -889,11 +910,11 @@ struct db_loss {
 #define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_BCE, x, target, ##__VA_ARGS__)
 #define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_BCE_LOGITS, x, target, ##__VA_ARGS__)
 #define db_kl_div(x, target, ...)                           DB_LOSS(DB_KL, x, target, ##__VA_ARGS__)
-#define DB_LOSS(kind, x, target, ...)                       db_loss_at(DB_HERE, kind, x, target, (struct db_loss){0, ##__VA_ARGS__})
+#define DB_LOSS(kind, x, target, ...)                       db_loss_at(DB_HERE, kind, x, target, DB_OPTIONS(struct db_loss, ##__VA_ARGS__))
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss options);
 
 struct db_cross_entropy {
-  int unused_;
+  int by_name_;
   enum db_reduction reduction;
   db_tensor *weight; /* NULL: 1. Of each class */
   db_list ignore;    /* the index of targets that do not count; -100 */
@@ -902,9 +923,9 @@ struct db_cross_entropy {
 /* x [batch, classes, ...], or [classes]: logits, or (nll) log probabilities. target: indices of classes, integers in x's shape without the axis
  * of classes, where one that is no class and not to be ignored makes NaN; or (cross_entropy) probabilities in x's shape. */
 #define db_cross_entropy(x, target, ...)                                                                               \
-  db_cross_entropy_at(DB_HERE, true, x, target, (struct db_cross_entropy){0, ##__VA_ARGS__})
+  db_cross_entropy_at(DB_HERE, true, x, target, DB_OPTIONS(struct db_cross_entropy, ##__VA_ARGS__))
 #define db_nll_loss(x, target, ...)                                                                                    \
-  db_cross_entropy_at(DB_HERE, false, x, target, (struct db_cross_entropy){0, ##__VA_ARGS__})
+  db_cross_entropy_at(DB_HERE, false, x, target, DB_OPTIONS(struct db_cross_entropy, ##__VA_ARGS__))
 db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *target, struct db_cross_entropy options);
 
 /* While training, each element is 0 with probability p, and the others are divided by 1 - p; else x. p: 0 to 1. */
@@ -914,7 +935,7 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training);
 /* ---- attention ---- */
 
 struct db_attention {
-  int unused_;
+  int by_name_;
   db_tensor *
       mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float that is added */
   bool causal;    /* query i sees keys 0 to i */
@@ -923,7 +944,7 @@ struct db_attention {
 };
 /* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads, keys, any]. Keys and
  * values may have fewer heads, each of which serves as many neighbouring heads of queries. A query that sees no key gives NaN. */
-#define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, (struct db_attention){0, ##__VA_ARGS__})
+#define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, DB_OPTIONS(struct db_attention, ##__VA_ARGS__))
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention options);
 
 /* ---- gradients ----

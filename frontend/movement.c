@@ -47,7 +47,7 @@ bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsig
 db_tensor *db_permute_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
   unsigned mask, order[MAX_RANK];
-  if (!call_begin_sized(&c, "permute", file, line, 1, &x)) return c.result;
+  if (!call_begin_sized(&c, "permute", file, line, 1, &x) || !list_ok(&c, axes)) return c.result;
   if (axes.n != x->rank) return call_fail(&c, "%u axes named for %s, which has %u", axes.n, SHAPE(*x), x->rank);
   if (!call_axes(&c, x, axes, false, &mask)) return c.result;
   for (unsigned i = 0; i < axes.n; i++) order[i] = (unsigned)axis_of(axes.v[i], x->rank);

@@ -84,7 +84,7 @@ typedef struct db_convolution {
 #define db_conv_transpose3d_new(p, name, in, out, kernel, bias, ...)                                                   \
   DB_CONV_NEW(3, true, p, name, in, out, kernel, bias, ##__VA_ARGS__)
 #define DB_CONV_NEW(axes, transposed, p, name, in, out, kernel, bias, ...)                                             \
-  db_convolution_new(p, name, axes, transposed, in, out, kernel, bias, (struct db_conv){0, ##__VA_ARGS__})
+  db_convolution_new(p, name, axes, transposed, in, out, kernel, bias, DB_OPTIONS(struct db_conv, ##__VA_ARGS__))
 db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes, bool transposed, int64_t in,
                                   int64_t out, db_list kernel, bool bias, struct db_conv options);
 
@@ -145,7 +145,7 @@ typedef struct db_multihead {
 db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int64_t heads);
 /* From queries [batch, length, width] to keys and values [batch, keys, width]. */
 #define db_multihead_attend(m, q, k, v, ...)                                                                           \
-  db_multihead_attend_at(DB_HERE, m, q, k, v, (struct db_attention){0, ##__VA_ARGS__})
+  db_multihead_attend_at(DB_HERE, m, q, k, v, DB_OPTIONS(struct db_attention, ##__VA_ARGS__))
 db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db_tensor *k, db_tensor *v,
                                   struct db_attention options);
 

@@ -32,10 +32,10 @@ static void refused(void **state) {
     assert_contains(db_poison(db_adaptive_avg_pool2d(x, 0)), "a size of 0");
     assert_contains(db_poison(db_pool_at(DB_HERE, 7, DB_POOL_MAX, x, DB_LIST(1), (struct db_pool){0})), "over 7 axes");
     assert_contains(db_poison(db_interpolate(i, DB_LIST(4), .mode = DB_LINEAR)), "of i32 linearly");
-    assert_contains(db_poison(db_interpolate(x, DB_LIST(4, 4), .scale = {2})), "either sizes or a scale");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(4, 4), .scale[0] = 2)), "either sizes or a scale");
     assert_contains(db_poison(db_interpolate(x, DB_LIST())), "either sizes or a scale");
-    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale = {NAN})), "a scale of nan");
-    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale = {0.01})), "a scale of 0.01");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale[0] = NAN)), "a scale of nan");
+    assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale[0] = 0.01)), "a scale of 0.01");
     assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .align_corners = true)), "corners");
   }
 }

@@ -1,0 +1,147 @@
+/* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this and with clang where it is
+ * installed. */
+#include "../../frontend/nn.h"
+#include "support.h"
+#include <unistd.h>
+
+#define HEADERS DATA_DIR "/../../frontend"
+#define PROGRAM                                                                                                        \
+  "#include \"nn.h\"\n"                                                                                                \
+  "void f(db_tensor *x, const db_tensor *c, db_tensor *w, int64_t *v, float *p, int i, db_list l, db_params *m) {\n"   \
+  "  %s;\n}\n"
+
+static const char *const compilers[] = {TEST_CC, "clang", "clang-19"};
+
+static bool is_there(const char *compiler) {
+  char command[256];
+  snprintf(command, sizeof command, "%s --version >/dev/null 2>&1", compiler);
+  return system(command) == 0;
+}
+
+/* Whether a line compiles, without a warning if it does. */
+static bool compiles(const char *compiler, const char *line) {
+  char command[1024];
+  snprintf(
+      command, sizeof command,
+      "%s -std=gnu11 -Wall -Wextra -Wshadow -Wno-unused-parameter -Werror -I'%s' -x c -fsyntax-only - >/dev/null 2>&1",
+      compiler, HEADERS);
+  FILE *f = popen(command, "w");
+  if (!f) fail_msg("%s does not start", compiler);
+  fprintf(f, PROGRAM, line);
+  return pclose(f) == 0;
+}
+/* Whether it is an error, not a warning that -Werror makes one. */
+static bool is_error(const char *compiler, const char *line) {
+  char command[1024];
+  snprintf(command, sizeof command, "%s -std=gnu11 -w -I'%s' -x c -fsyntax-only - >/dev/null 2>&1", compiler, HEADERS);
+  FILE *f = popen(command, "w");
+  if (!f) fail_msg("%s does not start", compiler);
+  fprintf(f, PROGRAM, line);
+  return pclose(f) != 0;
+}
+
+static void check(const char *const *good, unsigned ngood, const char *const *bad, unsigned nbad) {
+  for (unsigned k = 0; k < sizeof compilers / sizeof *compilers; k++) {
+    if (!is_there(compilers[k])) continue;
+    for (unsigned i = 0; i < ngood; i++)
+      if (!compiles(compilers[k], good[i])) fail_msg("%s refuses: %s", compilers[k], good[i]);
+    for (unsigned i = 0; i < nbad; i++)
+      if (!is_error(compilers[k], bad[i])) fail_msg("%s accepts: %s", compilers[k], bad[i]);
+  }
+}
+#define CHECK(good, bad) check(good, sizeof good / sizeof *good, bad, sizeof bad / sizeof *bad)
+
+static void options_are_named(void **state) {
+  static const char *const good[] = {
+      "db_conv2d(x, w, NULL)",
+      "db_conv2d(x, w, NULL, .stride = DB_LIST(2))",
+      "db_conv2d(x, w, db_relu(x), .stride = DB_LIST(2, 1), .padding = l, .groups = i++, .dilation = DB_LIST(1))",
+      "db_max_pool2d(db_avg_pool2d(x, DB_LIST(2), .stride = l), DB_LIST(3), .ceil_mode = true)",
+      "db_cross_entropy(x, w, .label_smoothing = 0.1, .ignore = DB_LIST(-1), .weight = db_relu(w))",
+      "db_interpolate(x, DB_LIST(), .scale[0] = 2, .scale[1] = 3, .align_corners = true)",
+      "db_attention(x, x, x, .mask = w, .causal = true)",
+      "db_mse_loss(x, w)",
+      "db_conv2d_new(m, \"conv\", 3, 4, DB_LIST(3), true, .padding = DB_LIST(1, 1))",
+  };
+  static const char *const bad[] = {
+      "db_conv2d(x, w, NULL, 2)",
+      "db_conv2d(x, w, NULL, -1)",
+      "db_conv2d(x, w, NULL, (1))",
+      "db_conv2d(x, w, NULL, 0)",
+      "db_conv2d(x, w, NULL, l)",
+      "db_conv2d(x, w, NULL, DB_LIST(2))",
+      "db_conv2d(x, w, NULL, {1, 1})",
+      "db_conv2d(x, w, NULL, .padding = {1, 1})",
+      "db_conv2d(x, w, NULL, .padding = {1})",
+      "db_conv2d(x, w, NULL, .padding = 1)",
+      "db_conv2d(x, w, NULL, .stride = DB_LIST(2), 1)",
+      "db_conv2d(x, w, NULL, .strides = DB_LIST(2))",
+      "db_conv2d_new(m, \"conv\", 3, 4, DB_LIST(3), true, 1)",
+      "db_max_pool2d(x, 3)",
+      "db_max_pool2d(x, DB_LIST(3), 2)",
+      "db_cross_entropy(x, w, 0.1)",
+      "db_cross_entropy(x, w, w)",
+      "db_cross_entropy(x, w, .ignore = -1)",
+      "db_mse_loss(x, w, 1)",
+      "db_interpolate(x, DB_LIST(4), 2)",
+      "db_interpolate(x, DB_LIST(), .scale = {2})",
+      "db_attention(x, x, x, w)",
+      "db_attention(x, x, x, true)",
+  };
+  CHECK(good, bad);
+}
+
+/* A list that has a number of elements and no elements, made without DB_LIST, is refused wherever one is taken. */
+static void lists_have_elements(void **state) {
+  const db_list none = {2, NULL};
+  DB_SCOPE {
+    db_tensor *x = db_zeros(DB_F32, NULL, 1, 1, 4, 4), *w = db_zeros(DB_F32, NULL, 1, 1, 2, 2), *out[2];
+    db_tensor *bad[] = {
+        db_conv2d(x, w, NULL, .stride = none),
+        db_conv2d(x, w, NULL, .padding = (db_list){1}),
+        db_max_pool2d(x, none),
+        db_adaptive_pool_at(DB_HERE, 2, DB_POOL_MAX, x, none),
+        db_interpolate(x, none),
+        db_cross_entropy(db_zeros(DB_F32, NULL, 2, 3), db_zeros(DB_I32, NULL, 2), .ignore = (db_list){1}),
+        db_from_at(DB_HERE, &none, DB_F32, NULL, none),
+        db_full_at(DB_HERE, db_operand_int(0), DB_F32, NULL, none),
+        db_random_at(DB_HERE, DB_UNIFORM, 0, 1, DB_F32, NULL, none),
+        db_initial_at(DB_HERE, DB_GLOROT_UNIFORM, 0, DB_F32, NULL, none),
+        db_randint_at(DB_HERE, 0, 2, DB_I32, NULL, none),
+        db_assign_slice_at(DB_HERE, db_zeros(DB_F32, NULL, 1), db_operand_int(0), none),
+        db_reshape_at(DB_HERE, x, none),
+        db_permute_at(DB_HERE, x, none),
+        db_expand_at(DB_HERE, x, none),
+        db_squeeze_at(DB_HERE, x, none),
+        db_unsqueeze_at(DB_HERE, x, none),
+        db_unflatten_at(DB_HERE, x, 0, none),
+        db_movedim_at(DB_HERE, x, none, none),
+        db_stride_at(DB_HERE, x, none),
+        db_pad_at(DB_HERE, x, db_operand_int(0), none),
+        db_pad_mode_at(DB_HERE, x, DB_PAD_REFLECT, none),
+        db_repeat_at(DB_HERE, x, none),
+        db_roll_at(DB_HERE, x, none, none),
+        db_shrink_at(DB_HERE, x, none),
+        db_flip_at(DB_HERE, x, none),
+        db_reduce_at(DB_HERE, DB_SUM, x, none, false),
+        db_variance_at(DB_HERE, x, none, 1, false, false),
+        db_norm_at(DB_HERE, x, 2, none, false),
+        db_arg_at(DB_HERE, x, (db_list){1}, false, false),
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
+      if (!db_poison(bad[i]) || !strstr(db_poison(bad[i]), "DB_LIST makes lists"))
+        fail_msg("%u: %s", i, db_poison(bad[i]) ? db_poison(bad[i]) : "accepted");
+    db_split_at(DB_HERE, x, 0, out, none);
+    assert_contains(db_poison(out[1]), "DB_LIST makes lists");
+  }
+}
+
+static int finish(void **state) { return db_shutdown(); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(options_are_named),
+      cmocka_unit_test(lists_have_elements),
+  };
+  return cmocka_run_group_tests_name("macros", tests, NULL, finish);
+}
