@@ -107,8 +107,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
 /* Assigns value, cast and broadcast, to the elements of x that view selects. */
 static db_tensor *assign_operand(struct call *c, db_operand value, struct expr view) {
   db_tensor *x = c->in[0];
-  if (!number_fits(&value, x->dtype))
-    return assign_failed(x, call_fail(c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name));
+  if (!call_number(c, &value, x->dtype)) return assign_failed(x, c->result);
   struct expr e = operand_expr(&value, x->dtype);
   for (unsigned i = 0; i < e.rank; i++) {
     int64_t have = e.dim[e.rank - 1 - i], want = i < view.rank ? view.dim[view.rank - 1 - i] : 1;

@@ -20,8 +20,7 @@ db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, d
   if (!dtype_public(dtype)) return call_fail(&c, "%d is no element type", (int)dtype);
   if (value.kind == DB_OPERAND_TENSOR)
     return call_fail(&c, "the value is a tensor, not a number; db_expand repeats one");
-  if (!number_fits(&value, (enum dtype)dtype))
-    return call_fail(&c, "%lld does not fit %s", (long long)value.i, db_dtype_name(dtype));
+  if (!call_number(&c, &value, (enum dtype)dtype)) return c.result;
   if (!call_shape(&c, shape, dim) || !call_device(&c, dev)) return c.result;
   return call_end(&c, expr_full(operand_expr(&value, (enum dtype)dtype), shape.n, dim));
 }
@@ -181,7 +180,6 @@ db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
   struct call c;
   if (!call_begin_sized(&c, "full_like", file, line, 1, &x)) return c.result;
   if (value.kind == DB_OPERAND_TENSOR) return call_fail(&c, "the value is a tensor, not a number");
-  if (!number_fits(&value, x->dtype))
-    return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
+  if (!call_number(&c, &value, x->dtype)) return c.result;
   return call_end(&c, expr_full(operand_expr(&value, x->dtype), x->rank, x->dim));
 }

@@ -22,7 +22,8 @@
  * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, a size may be 0.
  * Types promote to the smallest that holds both: bool < integers < f8e4m3, f8e5m2 < f16, bf16 < f32 < f64, where two 8-bit floats give
  * f16, f16 with bf16 gives f32, signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
- * number with a fraction (any float or double) beside an integer or bool tensor makes both f32.
+ * number with a fraction (any float or double) beside an integer or bool tensor makes both f32, and an integer beside a
+ * bool tensor makes both i32, whatever its value. A number that the type does not hold is an error.
  *
  * Threads: tensors may be used from any thread; calls take turns. Scopes belong to the thread that opened them.
  * Processes: a child of fork makes tensors on devices of its own; reading or computing with its parent's fails.
@@ -92,32 +93,60 @@ typedef struct db_list {
 #define DB_PASTED(a, b)                             DB_PASTED_(a, b)
 #define DB_PASTED_(a, b)                            a##b
 
-/* A tensor or a C number, the operand of arithmetic. */
-enum db_operand_kind { DB_OPERAND_TENSOR, DB_OPERAND_INT, DB_OPERAND_FLOAT };
+/* A tensor or a C number, the operand of arithmetic. DB_OPERAND takes tensors, bool, char and all standard integers and
+ * floats, _Float16 and __bf16 where the compiler has them; anything else is a compile error. A long double becomes a
+ * double. */
+enum db_operand_kind {
+  DB_OPERAND_TENSOR,
+  DB_OPERAND_INT,
+  DB_OPERAND_UINT, /* above INT64_MAX: i has its bits */
+  DB_OPERAND_FLOAT
+};
 typedef struct db_operand {
   enum db_operand_kind kind;
   db_tensor *t;
   int64_t i;
   double f;
 } db_operand;
-static inline db_operand db_operand_tensor(db_tensor *t) {
-  db_operand o = {DB_OPERAND_TENSOR, t, 0, 0};
+static inline db_operand db_operand_tensor(const db_tensor *t) {
+  db_operand o = {DB_OPERAND_TENSOR, (db_tensor *)t, 0, 0};
   return o;
 }
 static inline db_operand db_operand_int(int64_t i) {
   db_operand o = {DB_OPERAND_INT, 0, i, 0};
   return o;
 }
+static inline db_operand db_operand_uint(uint64_t u) {
+  db_operand o = {u > INT64_MAX ? DB_OPERAND_UINT : DB_OPERAND_INT, 0, (int64_t)u, 0};
+  return o;
+}
 static inline db_operand db_operand_float(double f) {
   db_operand o = {DB_OPERAND_FLOAT, 0, 0, f};
   return o;
 }
+static inline db_operand db_operand_long_double(long double f) { return db_operand_float((double)f); }
+#ifdef __FLT16_MAX__
+static inline db_operand db_operand_half(_Float16 f) { return db_operand_float((double)f); }
+#define DB_OPERAND_HALF _Float16 : db_operand_half,
+#else
+#define DB_OPERAND_HALF
+#endif
+#if defined __BFLT16_MAX__ || (defined __SSE2__ && defined __clang__ && __clang_major__ >= 18)
+static inline db_operand db_operand_bfloat(__bf16 f) { return db_operand_float((double)(float)f); }
+#define DB_OPERAND_BFLOAT __bf16 : db_operand_bfloat,
+#else
+#define DB_OPERAND_BFLOAT
+#endif
+// clang-format off
 #define DB_OPERAND(x)                                                                                                  \
-  _Generic((x),                                                                                                        \
-      db_tensor *: db_operand_tensor,                                                                                  \
-      float: db_operand_float,                                                                                         \
-      double: db_operand_float,                                                                                        \
-      default: db_operand_int)(x)
+  _Generic((x), db_tensor *: db_operand_tensor, const db_tensor *: db_operand_tensor,                                  \
+           float: db_operand_float, double: db_operand_float, long double: db_operand_long_double,                     \
+           DB_OPERAND_HALF DB_OPERAND_BFLOAT                                                                           \
+           _Bool: db_operand_int, char: db_operand_int, signed char: db_operand_int, unsigned char: db_operand_int,    \
+           short: db_operand_int, unsigned short: db_operand_int, int: db_operand_int, unsigned: db_operand_int,       \
+           long: db_operand_int, long long: db_operand_int,                                                            \
+           unsigned long: db_operand_uint, unsigned long long: db_operand_uint)(x)
+// clang-format on
 
 /* Where a call was made, for messages. */
 #define DB_HERE __FILE__, __LINE__

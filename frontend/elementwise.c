@@ -200,22 +200,35 @@ static enum dtype operands_type(const db_operand *o, unsigned n) {
     if (o[i].kind == DB_OPERAND_TENSOR) t = t ? dtype_promote(t, o[i].t->dtype) : o[i].t->dtype;
   for (unsigned i = 0; i < n; i++) {
     if (o[i].kind == DB_OPERAND_FLOAT && !dtype_is_float(t)) t = DT_F32;
-    if (o[i].kind == DB_OPERAND_INT && (!t || t == DT_BOOL)) t = o[i].i == 0 || o[i].i == 1 ? t : DT_I32;
+    if ((o[i].kind == DB_OPERAND_INT || o[i].kind == DB_OPERAND_UINT) && (!t || t == DT_BOOL)) t = DT_I32;
   }
   return t ? t : DT_I32;
 }
 
 bool number_fits(const db_operand *o, enum dtype t) {
-  if (o->kind != DB_OPERAND_INT || !dtype_is_int(t)) return true;
+  if (o->kind == DB_OPERAND_TENSOR || o->kind == DB_OPERAND_FLOAT || !dtype_is_int(t)) return true;
   int bits = 8 * dtype_info[t].size;
+  if (o->kind == DB_OPERAND_UINT) return t == DT_U64;
   if (dtype_info[t].cls == 'u') return o->i >= 0 && (bits == 64 || o->i >> bits == 0);
   return bits == 64 || (o->i >> (bits - 1)) == 0 || (o->i >> (bits - 1)) == -1;
 }
 
+bool call_number(struct call *c, const db_operand *o, enum dtype t) {
+  if (number_fits(o, t)) return true;
+  if (o->kind == DB_OPERAND_UINT)
+    call_fail(c, "%llu does not fit %s", (unsigned long long)o->i, dtype_info[t].name);
+  else
+    call_fail(c, "%lld does not fit %s", (long long)o->i, dtype_info[t].name);
+  return false;
+}
+
 struct expr operand_expr(const db_operand *o, enum dtype t) {
-  if (o->kind == DB_OPERAND_TENSOR) return expr_cast(expr_of(o->t), t);
-  if (t == DT_BOOL) return expr_const(t, 0, o->kind == DB_OPERAND_INT ? o->i != 0 : o->f != 0);
-  return o->kind == DB_OPERAND_INT ? expr_const(t, (double)o->i, o->i) : expr_const(t, o->f, expr_whole(o->f));
+  switch (o->kind) {
+  case DB_OPERAND_TENSOR: return expr_cast(expr_of(o->t), t);
+  case DB_OPERAND_FLOAT: return expr_const(t, o->f, t == DT_BOOL ? o->f != 0 : expr_whole(o->f));
+  case DB_OPERAND_UINT: return expr_const(t, (double)(uint64_t)o->i, t == DT_BOOL ? 1 : o->i);
+  default: return expr_const(t, (double)o->i, t == DT_BOOL ? o->i != 0 : o->i);
+  }
 }
 
 bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim) {
@@ -241,8 +254,7 @@ static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dty
       return call_fail(c, "shapes %s and %s do not broadcast", have.s, SHAPE(*c->in[i])), false;
     }
   for (unsigned i = 0; i < n; i++) {
-    if (!number_fits(&o[i], types[i]))
-      return call_fail(c, "%lld does not fit %s", (long long)o[i].i, dtype_info[types[i]].name), false;
+    if (!call_number(c, &o[i], types[i])) return false;
     out[i] = operand_expr(&o[i], types[i]);
     if (o[i].kind == DB_OPERAND_TENSOR) out[i] = expr_broadcast(out[i], rank, dim);
   }
@@ -253,7 +265,9 @@ static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dty
 static bool known_power(const db_operand *b, const db_tensor *x, struct expr *out) {
   bool is_float = dtype_is_float(x->dtype);
   double v = b->kind == DB_OPERAND_FLOAT ? b->f : (double)b->i;
-  if (b->kind == DB_OPERAND_TENSOR || x->dtype == DT_BOOL || (b->kind == DB_OPERAND_FLOAT && !is_float)) return false;
+  if (b->kind == DB_OPERAND_TENSOR || b->kind == DB_OPERAND_UINT || x->dtype == DT_BOOL ||
+      (b->kind == DB_OPERAND_FLOAT && !is_float))
+    return false;
   if (!is_float) {
     if (b->i < 0 || b->i > 63) return false;
     *out = math_power(expr_of(x), b->i);

@@ -265,8 +265,7 @@ static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript 
   if (!call_begin(&c, in_place ? "set" : "setitem", file, line, arguments(x, s, n, tensor ? &value.t : NULL, in), in))
     return c.result;
   if (!make_plan(&c, x, s, n, &p) || !meet_tensors(&c, &p, &t)) return c.result;
-  if (!number_fits(&value, x->dtype))
-    return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
+  if (!call_number(&c, &value, x->dtype)) return c.result;
   struct expr e = expr_of(x), region = basic(&p, e), rows = region, put = operand_expr(&value, x->dtype);
   unsigned order[MAX_RANK] = {0}, back[MAX_RANK] = {0}, rank = region.rank;
   int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK], permuted[MAX_RANK];

@@ -339,6 +339,7 @@ static inline bool dtype_public(db_dtype t) { return t >= DB_BOOL && t <= DB_F8E
 /* ---- elementwise.c ---- */
 /* Does the number fit the integer type it is to become? */
 bool number_fits(const db_operand *o, enum dtype t);
+bool call_number(struct call *c, const db_operand *o, enum dtype t); /* false once the call has failed */
 /* A tensor's expression cast to t, or a constant of rank 0. */
 struct expr operand_expr(const db_operand *o, enum dtype t);
 /* A set of axes as a bit mask; all of them when the list is empty and all is set. False once the call has failed. */

@@ -46,8 +46,7 @@ db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs) {
   int64_t pad[2 * MAX_RANK];
   if (!call_begin_sized(&c, "pad", file, line, 1, &x)) return c.result;
   if (value.kind == DB_OPERAND_TENSOR) return call_fail(&c, "the value is a tensor, not a number");
-  if (!number_fits(&value, x->dtype))
-    return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
+  if (!call_number(&c, &value, x->dtype)) return c.result;
   struct expr e = expr_of(x);
   if (!crop(&c, &e, pairs, pad)) return c.result;
   return call_end(&c, expr_pad_value(e, pad, operand_expr(&value, x->dtype)));

@@ -109,8 +109,7 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
   if (!index_fits(&c, x, a, index, has_source ? value.t : NULL)) return c.result;
   if (has_source && value.t->dtype != x->dtype)
     return call_fail(&c, "a source of %s for %s; cast it", dtype_info[value.t->dtype].name, dtype_info[x->dtype].name);
-  if (!number_fits(&value, x->dtype))
-    return call_fail(&c, "%lld does not fit %s", (long long)value.i, dtype_info[x->dtype].name);
+  if (!call_number(&c, &value, x->dtype)) return c.result;
   if (x->dtype == DT_BOOL && (mode == DB_SCATTER_SUM || mode == DB_SCATTER_PROD || mode == DB_SCATTER_MEAN))
     return call_fail(&c, "of bool; sums, products and means are of numbers");
   if (x->rank == MAX_RANK) return call_fail(&c, "not supported: of %s, which has %d axes", SHAPE(*x), MAX_RANK);

@@ -418,7 +418,7 @@ static struct array *array_binary(enum db_binary_op op, const struct array *x, c
   struct array number = {.t = x->t, .n = 1, .cell = &(struct cell){KNOWN, 0, 0, 0}};
   if (!y) {
     if ((b.kind == DB_OPERAND_FLOAT || op == DB_DIV) && !is_float(x->t)) number.t = DB_F32;
-    if (b.kind == DB_OPERAND_INT && number.t == DB_BOOL && b.i != 0 && b.i != 1) number.t = DB_I32;
+    if (b.kind == DB_OPERAND_INT && number.t == DB_BOOL) number.t = DB_I32;
     *number.cell = b.kind == DB_OPERAND_FLOAT ? cell_cast(exact(b.f), DB_F64, number.t)
                                               : cell_cast(whole(DB_I64, (uint64_t)b.i), DB_I64, number.t);
     if (b.kind == DB_OPERAND_INT && dtype_is_int((enum dtype)number.t) &&

@@ -1,5 +1,5 @@
-/* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this and with clang where it is
- * installed. */
+/* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this
+ * and with clang where it is installed. */
 #include "../../frontend/nn.h"
 #include "support.h"
 #include <unistd.h>
@@ -91,6 +91,85 @@ static void options_are_named(void **state) {
   CHECK(good, bad);
 }
 
+static void operands_have_types(void **state) {
+  static const char *const good[] = {
+      "db_add(x, c)",
+      "db_add(c, 1)",
+      "db_add(x, (char)1)",
+      "db_add(x, (short)1)",
+      "db_add(x, true)",
+      "db_add(x, 1ull)",
+      "db_add(x, sizeof x)",
+      "db_add(x, 0.5f)",
+      "db_add(x, 0.5L)",
+      "db_add(x, (int8_t)1)",
+      "db_add(x, (uint16_t)1)",
+      "db_full(1.0L, DB_F32, NULL, 2)",
+      "db_where(x, v[0], p[1])",
+      "db_add(db_mul(x, 2), db_sub(1, db_div(w, 3.0)))",
+  };
+  static const char *const bad[] = {
+      "db_add(x, p)",
+      "db_add(x, v)",
+      "db_add(x, \"1\")",
+      "db_add(x, NULL)",
+      "db_add(x, l)",
+      "db_add(x, &x)",
+      "db_add(x, x[0])",
+      "db_add(x, 1.0i)",
+      "db_full(p, DB_F32, NULL, 2)",
+      "db_add(x, (float[]){1, 2})",
+      "db_assign(x, v)",
+      "db_add(x, (__int128)1)",
+      "db_add(x, m)",
+  };
+  CHECK(good, bad);
+  for (unsigned k = 0; k < sizeof compilers / sizeof *compilers; k++)
+    if (is_there(compilers[k]) && compiles(compilers[k], "_Float16 h = 1; (void)h") &&
+        !compiles(compilers[k], "db_add(x, (_Float16)1)"))
+      fail_msg("%s has _Float16 and refuses it", compilers[k]);
+}
+
+static void operands_have_values(void **state) {
+  const uint64_t most = UINT64_MAX;
+  uint64_t got;
+  DB_SCOPE {
+    db_tensor *x = db_full(4, DB_F32, NULL, 1), *u = db_full(0, DB_U64, NULL, 1), *i = db_full(0, DB_I64, NULL, 1);
+    const db_tensor *y = x;
+    assert_true(must_item(db_mul(x, 0.5L)) == 2);
+    assert_true(must_item(db_mul(x, (_Float16)0.5)) == 2);
+    assert_true(must_item(db_mul(x, (unsigned char)200)) == 800);
+    assert_true(must_item(db_mul(x, (signed char)-3)) == -12);
+    assert_true(must_item(db_add(y, y)) == 8);
+    assert_true(must_item(db_mul(x, most)) == 4 * 0x1p64);
+    must_read(db_add(u, most), &got, sizeof got);
+    assert_true(got == most);
+    must_read(db_full(most, DB_U64, NULL, 1), &got, sizeof got);
+    assert_true(got == most);
+    assert_contains(db_poison(db_add(i, most)), "18446744073709551615 does not fit i64");
+    assert_contains(db_poison(db_full((size_t)1 << 63, DB_I64, NULL, 1)), "9223372036854775808 does not fit i64");
+    assert_contains(db_poison(db_assign(i, most)), "does not fit i64");
+  }
+}
+
+/* An integer beside a bool tensor makes both i32, whatever its value. */
+static void bool_and_numbers(void **state) {
+  DB_SCOPE {
+    db_tensor *b = db_full(1, DB_BOOL, NULL, 1), *yes = db_lt(b, 2);
+    for (int k = 0; k < 3; k++) {
+      assert_int_equal(db_dtype_of(db_add(b, k)), DB_I32);
+      assert_int_equal(db_dtype_of(db_mul(k, b)), DB_I32);
+      assert_int_equal(db_dtype_of(db_maximum(b, k)), DB_I32);
+      assert_int_equal(db_dtype_of(db_where(yes, b, k)), DB_I32);
+      assert_int_equal(db_dtype_of(db_clamp(b, 0, k)), DB_I32);
+      assert_true(must_item(db_add(b, k)) == 1 + k);
+      assert_true(must_item(db_eq(b, k)) == (k == 1));
+    }
+    assert_int_equal(db_dtype_of(db_add(b, 0.5)), DB_F32);
+    assert_int_equal(db_dtype_of(db_or(b, yes)), DB_BOOL);
+  }
+}
+
 /* A list that has a number of elements and no elements, made without DB_LIST, is refused wherever one is taken. */
 static void lists_have_elements(void **state) {
   const db_list none = {2, NULL};
@@ -140,7 +219,8 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(options_are_named),
+      cmocka_unit_test(options_are_named),    cmocka_unit_test(operands_have_types),
+      cmocka_unit_test(operands_have_values), cmocka_unit_test(bool_and_numbers),
       cmocka_unit_test(lists_have_elements),
   };
   return cmocka_run_group_tests_name("macros", tests, NULL, finish);
