@@ -134,6 +134,7 @@ static struct hcq_import *import_of(db_device *dev, db_buffer *buf) {
 }
 
 bool db_reaches(db_device *dev, db_device *other) {
+  if (!dev || !other) return false;
   if (dev == other || other->ops->is_host) return true;
   return dev->machine == other->machine && (!dev->ops->reaches || dev->ops->reaches(dev, other));
 }
