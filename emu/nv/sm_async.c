@@ -2,8 +2,9 @@
  * and stores to other CTAs of the cluster. Here everything is done at once, so that waiting for a group of copies is
  * nothing, and an mbarrier's phase ends with the last arrival or byte.
  *
- * An mbarrier is a 64-bit word of shared memory. Sources: PTX ISA, "mbarrier", "cp.async" and "cp.async.bulk"; the word's
- * layout from what ptxas generates for mbarrier.init and mbarrier.pending_count; encodings from nvdisasm output. */
+ * An mbarrier is a 64-bit word of shared memory, laid out otherwise before sm_90. Sources: PTX ISA, "mbarrier", "cp.async"
+ * and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init, mbarrier.pending_count and
+ * mbarrier.arrive_drop; encodings from nvdisasm output. */
 #include <string.h>
 #include "sm_memory.h"
 
@@ -191,6 +192,21 @@ FN(mbarrier_copies_done) {
   }
   return u + 1;
 }
+/* Before sm_90 the low word is 2^30 - expected arrivals, the high one 2^31 - pending arrivals with the phase in bit 31: the
+ * carry of the last arrival turns the phase. Everything but the arrival is ordinary code, noinc copies' too. */
+const struct sm_uop *mem_arrive_8x(struct sm_warp *w, const struct sm_uop *u) {
+  uint32_t *d = sm_dst(w, u);
+  for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
+    unsigned l = (unsigned)__builtin_ctz(m);
+    uint64_t *word = mbarrier_at(w, u, l, (uint32_t)mem_address(w, u, MEM_SHARED, l), VM_READ | VM_WRITE);
+    if (!word) return NULL;
+    uint32_t low = (uint32_t)*word, high = (uint32_t)(*word >> 32), next = high + 1;
+    if (!(next & INT32_MAX)) next |= (low + (1u << 30)) & INT32_MAX;
+    *word = low | (uint64_t)next << 32;
+    d[l] = low, d[l + SM_LANES] = high;
+  }
+  return u + 1;
+}
 
 static void set_uniform(struct sm_warp *w, const struct sm_uop *u, uint64_t value) {
   uint32_t *d = sm_dst(w, u);
@@ -249,6 +265,11 @@ static bool build_syncs(struct sm_builder *b, const struct sass_inst *in, const 
     u->pdst[0] = p == SASS_PT ? SM_PSINK : (uint8_t)(SM_P + p);
     return true;
   case SASS_ARRIVES:
+    if (sm_version(b) < 0x90) {
+      u->dst = sm_r_dst(SASS_RZ);
+      u->fn = mem_arrive_8x;
+      return true;
+    }
     if (sass_bits(in, 70, 2) != 1 && sass_bits(in, 70, 2) != 2) return false;
     u->fn = mbarrier_copies_done;
     return true;

@@ -302,15 +302,19 @@ static bool build_atomic(struct sm_builder *b, const struct sass_inst *in, const
   while (row < end && row->opcode != in->opcode) row++;
   if (row == end) return false;
   if (in->opcode == 0xf8c) {
-    if (sm_version(b) >= 0x90 && !sass_bit(in, 87)) {
+    bool old = sm_version(b) < 0x90, arrives = old == sass_bit(in, 87);
+    unsigned to = (unsigned)sass_bits(in, 16, 8);
+    if (arrives && !old) {
       *why = "ARRIVE";
       return false;
     }
+    if (arrives && !mem_registers(why, to, 2)) return false;
     struct sm_uop *u = sm_emit(b, in);
     if (!u) return true;
     address(u, in, row);
-    u->dst = sm_r_dst((unsigned)sass_bits(in, 16, 8));
-    u->fn = count;
+    u->dst = sm_r_dst(to);
+    u->fn = arrives ? mem_arrive_8x : count;
+    if (arrives) return true;
     u->flag = FLAG(u->flag, ADD, MEM_T_U32, 1);
     return true;
   }

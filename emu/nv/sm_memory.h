@@ -121,6 +121,8 @@ static inline uint64_t mem_uniform_pair(const struct sm_warp *w, const struct sa
 uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
                    unsigned unit, unsigned access, uint32_t *n);
 /* Bytes that an mbarrier waits for are there. False after a fault. */
+/* An arrival at an mbarrier as sm_80 to sm_89 keep it: ATOMS.ARRIVE.64 and ARRIVES. */
+sm_exec_fn mem_arrive_8x;
 bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes);
 
 /* Atomic operations on one unit, numbered as ATOM has them: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types are

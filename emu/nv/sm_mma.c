@@ -78,7 +78,9 @@ BUILD(hmma) {
   }
   return refuse(why, "this shape of these elements");
 }
+/* Bits 83 and 84: elements of four bits, which sm_90 has no more. */
 BUILD(imma_sparse) {
+  if (BITS(83, 2)) return refuse(why, "sparse matrices of four bits");
   if (!BIT(86)) return refuse(why, "this sparse shape");
   unsigned k = BIT(75) ? 1 : 2;
   struct sm_uop *u = sparse(b, inst, SM_FN_imma_sparse, k, 4, 2 * k, why);
@@ -89,8 +91,12 @@ BUILD(imma_sparse) {
 }
 BUILD(imma) {
   if (BIT(72)) return imma_sparse(b, inst, why);
-  unsigned rows = BIT(86) ? 2 : 1, k = BIT(75) ? 2 : 1;
-  struct sm_uop *u = warp(b, inst, SM_FN_imma, rows * k, k, 2 * rows, why);
+  /* by bits 75, 85 and 86: 8816, 16816 and 16832 of bytes; 8832, 16832 and 16864 of nibbles */
+  static const uint8_t shapes[] = {1 << 0 | 1 << 4 | 1 << 5, 1 << 2 | 1 << 5 | 1 << 6};
+  unsigned four = BIT(83), shape = BIT(75) | BITS(85, 2) << 1;
+  if (four != BIT(84) || !(shapes[four] >> shape & 1)) return refuse(why, "this shape of these elements");
+  unsigned rows = BIT(86) ? 2 : 1, k = shape == (four ? 6 : 5) ? 2 : 1;
+  struct sm_uop *u = warp(b, inst, four ? SM_FN_imma_4 : SM_FN_imma, rows * k, k, 2 * rows, why);
   if (!u) return !*why;
   u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   u->flag = (BIT(76) ? SM_ABS(0) : 0) | (BIT(78) ? SM_ABS(1) : 0) | (BIT(82) ? SM_SAT : 0);
@@ -106,7 +112,7 @@ BUILD(qmma) {
 }
 BUILD(bmma) {
   unsigned shape = BITS(75, 2), rows = shape ? 2 : 1, k = shape == 2 ? 2 : 1;
-  struct sm_uop *u = warp(b, inst, SM_FN_bmma, rows * k, k, 2 * rows, why);
+  struct sm_uop *u = warp(b, inst, BITS(77, 2) ? SM_FN_bmma : SM_FN_bmma_xor, rows * k, k, 2 * rows, why);
   if (u) u->arg = SM_MMA_SHAPE(0, 0, rows, k);
   return sm_built(u, why);
 }

@@ -256,14 +256,26 @@ ALWAYS void byte_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, i
     }
   }
 }
-ALWAYS void bit_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, int k_blocks) {
+/* The product of what two words hold, by the kind of elements. */
+enum word_kind { BITS_AND, BITS_XOR, NIBBLES };
+ALWAYS i32 word_product(u32 x, u32 y, enum word_kind kind, u32 a_signed, u32 b_signed) {
+  if (kind != NIBBLES) return __builtin_popcount(kind == BITS_AND ? x & y : x ^ y);
+  i32 t = 0;
+  for (int at = 28; at >= 0; at -= 4) {
+    i32 a = (i32)(x << at), b = (i32)(y << at);
+    t += (a_signed ? a >> 28 : (i32)((u32)a >> 28)) * (b_signed ? b >> 28 : (i32)((u32)b >> 28));
+  }
+  return t;
+}
+ALWAYS void word_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, int k_blocks, enum word_kind kind,
+                      u32 a_signed, u32 b_signed) {
   for (int m = 0; m < row_blocks; m++)
     for (int g = 0; g < 8; g++)
       for (int n = 0; n < N; n++) {
         i32 t = 0;
         for (int k = 0; k < k_blocks; k++) {
           const u32 *x = a + (k * row_blocks + m) * ROW_LANES + 4 * g, *y = b + k * ROW_LANES + 4 * n;
-          for (int j = 0; j < 4; j++) t += __builtin_popcount(x[j] & y[j]);
+          for (int j = 0; j < 4; j++) t += word_product(x[j], y[j], kind, a_signed, b_signed);
         }
         s[8 * m + g][COLUMN(n)] = t;
       }
@@ -280,19 +292,29 @@ ALWAYS void add_sums(u32 *d, const u32 *c, const i32 (*s)[N], int row_blocks, u3
   }
 }
 /* arg: SM_MMA_SHAPE; flag: SM_SAT; SM_ABS(0) and SM_ABS(1): A and B are signed. */
-ALWAYS const struct sm_uop *integers(struct sm_warp *w, const struct sm_uop *u, int bits) {
-  i32 s[16][N] __attribute__((aligned(64)));
-  int row_blocks = SM_MMA_ROWS(u->arg), k_blocks = SM_MMA_K(u->arg);
-  u32 lanes = sm_lanes(w, u);
-  if (!lanes) return u + 1;
-  if (bits)
-    bit_sums(s, ROW(u32, 0), ROW(u32, 1), row_blocks, k_blocks);
-  else
-    byte_sums(s, ROW(u32, 0), ROW(u32, 1), row_blocks, k_blocks, u->flag & SM_ABS(0), u->flag & SM_ABS(1));
-  add_sums(sm_dst(w, u), ROW(u32, 2), (const i32(*)[N])s, row_blocks, u->flag & SM_SAT, lanes);
+ALWAYS const struct sm_uop *add_to_c(struct sm_warp *w, const struct sm_uop *u, i32 (*s)[N], u32 lanes) {
+  add_sums(sm_dst(w, u), ROW(u32, 2), (const i32(*)[N])s, SM_MMA_ROWS(u->arg), u->flag & SM_SAT, lanes);
   return u + 1;
 }
-FN(imma) { return integers(w, u, 0); }
+FN(imma) {
+  i32 s[16][N] __attribute__((aligned(64)));
+  u32 lanes = sm_lanes(w, u);
+  if (!lanes) return u + 1;
+  byte_sums(s, ROW(u32, 0), ROW(u32, 1), SM_MMA_ROWS(u->arg), SM_MMA_K(u->arg), u->flag & SM_ABS(0),
+            u->flag & SM_ABS(1));
+  return add_to_c(w, u, s, lanes);
+}
+ALWAYS const struct sm_uop *words(struct sm_warp *w, const struct sm_uop *u, enum word_kind kind) {
+  i32 s[16][N] __attribute__((aligned(64)));
+  u32 lanes = sm_lanes(w, u);
+  if (!lanes) return u + 1;
+  word_sums(s, ROW(u32, 0), ROW(u32, 1), SM_MMA_ROWS(u->arg), SM_MMA_K(u->arg), kind, u->flag & SM_ABS(0),
+            u->flag & SM_ABS(1));
+  return add_to_c(w, u, s, lanes);
+}
+FN(imma_4) { return words(w, u, NIBBLES); }
+FN(bmma) { return words(w, u, BITS_AND); }
+FN(bmma_xor) { return words(w, u, BITS_XOR); }
 /* The same of sparse A; as registers lie in memory, byte j of row r of A is at 16 (r % 8) + j % 16 of its register. */
 FN(imma_sparse) {
   i32 s[16][N] __attribute__((aligned(64)));
@@ -315,7 +337,6 @@ FN(imma_sparse) {
   add_sums(sm_dst(w, u), ROW(u32, 2), (const i32(*)[N])s, 2, u->flag & SM_SAT, lanes);
   return u + 1;
 }
-FN(bmma) { return integers(w, u, 1); }
 
 /* ---- f64 ---- */
 FN(dmma) {
@@ -500,7 +521,7 @@ ALWAYS const struct sm_uop *group_integers(struct sm_warp *w, const struct sm_uo
     bad = gather(b, w->cta, &where, first, 2, 8, 0);
     if (bad != ~0u) return outside(w, u, bad);
     if (bits)
-      bit_sums(s, a, b, 2, 2);
+      word_sums(s, a, b, 2, 2, BITS_AND, 0, 0);
     else
       byte_sums(s, a, b, 2, 2, u->flag & SM_ABS(0), u->flag & SM_ABS(1));
     add_sums(d, no_c ? NULL : c, (const i32(*)[N])s, 2, u->flag & SM_SAT, lanes);

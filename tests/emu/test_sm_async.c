@@ -1,4 +1,4 @@
-/* mbarriers, bulk copies and clusters on emulated SMs: kernels by nvcc (tests/data/nv/async.cu). */
+/* mbarriers, bulk copies and clusters on emulated SMs: kernels by nvcc (tests/data/nv/async.cu, barriers_80.cu). */
 #include <errno.h>
 #include "sm_harness.h"
 
@@ -8,6 +8,10 @@ static uint32_t hash(uint32_t x) {
 }
 static int setup(void **state) {
   *state = sm_gpu_new("async.cubin");
+  return 0;
+}
+static int setup_80(void **state) {
+  *state = sm_gpu_new("barriers_80.cubin");
   return 0;
 }
 static int teardown(void **state) {
@@ -30,6 +34,26 @@ static void test_phases(void **state) {
   static const uint32_t want[] = {3, 0, 2, 0, 0, 1, 0, 2};
   for (unsigned i = 0; i < 8; i++)
     if (out[8 + i] != want[i]) fail_msg("%u: %u, not %u", i, out[8 + i], want[i]);
+}
+
+/* sm_80's barriers are another word, and shared memory's atomics. */
+static void test_phases_80(void **state) {
+  struct sm_gpu *g = *state;
+  uint64_t va;
+  uint32_t *out = sm_alloc(g, 128, &va);
+  SM_OK(g, "phases", 1, 64, va);
+  for (unsigned i = 0; i < 5; i++) assert_int_equal(out[i], 1000 + 64);
+  /* by pairs: arrivals that the phase waits for before one, and whether it has ended after it */
+  static const uint32_t want[] = {3, 0, 2, 0, 1, 1, 2, 0, 1, 1, 2, 0, 1, 1};
+  for (unsigned i = 0; i < sizeof want / sizeof *want; i++)
+    if (out[8 + i] != want[i]) fail_msg("%u: %u, not %u", i, out[8 + i], want[i]);
+}
+static void test_copies_80(void **state) {
+  struct sm_gpu *g = *state;
+  uint64_t va_in, va_out;
+  uint32_t *in = words(g, 128, &va_in), *out = sm_alloc(g, 256, &va_out);
+  SM_OK(g, "copies", 1, 64, va_in, va_out);
+  for (uint32_t i = 0; i < 64; i++) assert_int_equal(out[i], in[63 - i] * 3 + in[64 + (i + 7) % 64]);
 }
 
 static void test_copies(void **state) {
@@ -87,7 +111,9 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-  const struct CMUnitTest tests[] = {T(test_phases), T(test_copies), T(test_clusters), T(test_faults)};
+#define T(f)    cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T_80(f) cmocka_unit_test_setup_teardown(f, setup_80, teardown)
+  const struct CMUnitTest tests[] = {T(test_phases), T(test_copies),       T(test_clusters),
+                                     T(test_faults), T_80(test_phases_80), T_80(test_copies_80)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

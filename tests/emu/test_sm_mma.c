@@ -20,8 +20,10 @@ static double dot(unsigned row, unsigned column, unsigned depth) {
   return s;
 }
 /* ---- elements in registers: `bits` wide, `type` f16, bf16, tf32 or an integer ---- */
-enum type { F16, BF16, TF32, BYTE, BIT, E4M3, E5M2 };
-static unsigned bits_of_type(enum type t) { return t <= BF16 ? 16 : t == TF32 ? 32 : t == BIT ? 1 : 8; }
+enum type { F16, BF16, TF32, BYTE, BIT, NIBBLE, E4M3, E5M2 };
+static unsigned bits_of_type(enum type t) {
+  return t <= BF16 ? 16 : t == TF32 ? 32 : t == BIT ? 1 : t == NIBBLE ? 4 : 8;
+}
 static u32 element(double x, enum type t) {
   switch (t) {
   case F16: return encode(x, 10, 5, 0);
@@ -29,7 +31,7 @@ static u32 element(double x, enum type t) {
   case TF32: return bits_of((float)x) | 0x1abc; /* the low bits do not count */
   case E4M3: return encode(x, 3, 4, 0);
   case E5M2: return encode(x, 2, 5, 0);
-  default: return (u32)(i32)x & (t == BIT ? 1 : 0xff);
+  default: return (u32)(i32)x & (t == BIT ? 1 : t == NIBBLE ? 15 : 0xff);
   }
 }
 /* The word of A (rows by k) at first row and k on. */
@@ -246,6 +248,42 @@ static void integers(void **state) {
   }
   one_free(o);
 }
+/* What sm_90 has no more: exclusive or of bits, and elements of four bits. */
+static void integers_8x(void **state) {
+  static const unsigned shape_bits[] = {2, 5, 6}; /* of nibbles: 75, 85 and 86 */
+  struct one *o = one_new();
+  for (unsigned i = 0; i < 96; i++) {
+    unsigned shape = i % 3, bits = i / 3 % 2, rows = shape ? 16 : 8, depth = (bits ? 128 : 32) * (shape == 2 ? 2 : 1);
+    unsigned sa = i >> 3 & 1, sb = i >> 4 & 1, sat = i >> 5 & 1;
+    o->version = i % 5 == 0 ? 0x86 : i % 5 == 1 ? 0x89 : 0x80;
+    fill(rows, 8, depth, bits || !sa ? 0 : -8, bits ? 1 : sa ? 7 : 15);
+    for (unsigned n = 0; n < 8; n++)
+      for (unsigned k = 0; k < depth && !bits; k++) b[k][n] = (double)((int)(rnd() % 16) - (sb ? 8 : 0));
+    fragments(o, rows, depth, 0, bits ? BIT : NIBBLE);
+    FOR_LANES for (unsigned r = 0; r < 4; r++) reg(o, R_C + r)[l] = i & 1 ? rnd32() : 0x7fffff00 ^ (l & 1 ? ~0u : 0);
+    struct word w = mma(bits ? 0x23d : 0x237);
+    put(&w, 74, 1, 1);
+    if (bits)
+      put(&w, 75, 2, shape), put(&w, 80, 1, 1);
+    else
+      put(&w, 75, 1, shape_bits[shape] & 1), put(&w, 85, 2, shape_bits[shape] >> 1), put(&w, 83, 2, 3),
+          put(&w, 76, 1, sa), put(&w, 78, 1, sb), put(&w, 82, 1, sat);
+    must_run(o, w);
+    for (unsigned r = 0; r < rows; r++)
+      for (unsigned n = 0; n < 8; n++) {
+        unsigned lane = r % 8 * 4 + n / 2, at = 2 * (r / 8) + n % 2, differ = 0;
+        for (unsigned k = 0; k < depth; k++) differ += a[r][k] != b[k][n];
+        i64 want = (i64)(i32)reg(o, R_C + at)[lane] + (bits ? (i64)differ : (i64)dot(r, n, depth));
+        if (sat && !bits) want = want > INT32_MAX ? INT32_MAX : want < INT32_MIN ? INT32_MIN : want;
+        expect(reg(o, R_D + at)[lane], (u32)want, lane, w, bits ? "BMMA.XOR" : "IMMA.4", r, n, i);
+      }
+  }
+  struct word mixed = mma(0x237);
+  put(&mixed, 74, 1, 1), put(&mixed, 83, 1, 1), put(&mixed, 85, 1, 1);
+  assert_false(run_word(o, mixed));
+  assert_string_equal(o->why, "this shape of these elements");
+  one_free(o);
+}
 static void dmma(void **state) {
   static const unsigned rows_of[] = {8, 16, 16, 16}, depth_of[] = {4, 4, 8, 16};
   enum { RC64 = 48, RD64 = 64 };
@@ -450,6 +488,7 @@ int main(void) {
       cmocka_unit_test(sparse),
       cmocka_unit_test(qmma),
       cmocka_unit_test(integers),
+      cmocka_unit_test(integers_8x),
       cmocka_unit_test(dmma),
       cmocka_unit_test(movm),
       cmocka_unit_test_teardown(warp_groups, next_level),
