@@ -138,7 +138,8 @@ static int measure_once(const struct whole *w, const char *arch, double *ms, siz
   const struct target *target = target_find(arch);
   char err[512] = "";
   int status = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     struct schedule s;
     double t = now_us();
@@ -191,7 +192,8 @@ static void measure_llvm(const struct whole *w, const char *arch) {
   struct compiler *c = compiler_new(&(struct compiler_options){0});
   char err[512];
   double ns = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     struct schedule s;
     struct uop *root;

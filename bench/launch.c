@@ -183,7 +183,8 @@ static bool tensors_begin(struct row *r, db_device *dev, db_jit_fn *fn, unsigned
 static bool chain_begin(struct row *r, db_device *dev) { return tensors_begin(r, dev, chain_fn, 1); }
 static bool chain_call(struct row *r, int i) {
   int err = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *out;
     err = db_jit_call(t.jit, &t.x[i % 3], &out);
   }
@@ -191,7 +192,10 @@ static bool chain_call(struct row *r, int i) {
 }
 static bool eager_call(struct row *r, int i) {
   int err = 0;
-  DB_SCOPE { err = db_realize(chain(t.x[i % 3], r->kernels)); }
+  {
+    DB_SCOPED;
+    err = db_realize(chain(t.x[i % 3], r->kernels));
+  }
   return !err;
 }
 static int step_fn(void *ctx, db_tensor *const *in, db_tensor **out) {
@@ -209,7 +213,8 @@ static bool step_begin(struct row *r, db_device *dev) {
 }
 static bool step_call(struct row *r, int i) {
   int err = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *out;
     err = db_jit_call(t.jit, (db_tensor *[]){t.x[i % 3], t.y}, &out);
   }
@@ -239,10 +244,11 @@ static bool run_device(const char *name, double *ns) {
   db_device *dev = db_open(name);
   bool ok = dev != NULL;
   if (!dev) fprintf(stderr, "launch: %s: %s\n", name, db_error());
-  for (int i = 0; i < ROWS && dev; i++) DB_SCOPE {
-      ns[i] = measure(&rows[i], dev);
-      ok &= ns[i] >= 0;
-    }
+  for (int i = 0; i < ROWS && dev; i++) {
+    DB_SCOPED;
+    ns[i] = measure(&rows[i], dev);
+    ok &= ns[i] >= 0;
+  }
   db_close(dev);
   return ok;
 }

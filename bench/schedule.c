@@ -48,29 +48,34 @@ static void row(const char *name, db_tensor *const *t, unsigned n, size_t most, 
 int main(void) {
   db_tensor *out[3 * MAX_PARAMETERS + 1];
   printf("%-44s %7s %8s  %-14s %12s %12s\n", "program", "kernels", "per part", "", "peak", "reuse saved");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     out[0] = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), false);
     row("ResNet-50, batch 64, forward", out, 1, 51, 1);
   }
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     db_tensor *x = resnet50(&m, without_memory(DB_F32, DB_LIST(64, 3, 224, 224)), true);
     unsigned n = sgd_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(64))), out);
     row("ResNet-50, batch 64, SGD with momentum", out, n, 500, 1);
   }
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     out[0] = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     row("GPT-2 124M, 1024 tokens, forward (12 blocks)", out, 1, 12, 12);
   }
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     db_tensor *x = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     unsigned n = adamw_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
     row("GPT-2 124M, 1024 tokens, AdamW step", out, n, 600, 1);
   }
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct model m = {0};
     db_tensor *grad[100];
     for (int i = 0; i < 100; i++) {

@@ -137,7 +137,8 @@ static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention o) {
   struct heads h = {.group = 1};
   db_tensor *r = NULL;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *p = probabilities(file, line, q, k, v, &o, &h);
     if (o.dropout != 0) p = db_dropout_at(file, line, p, o.dropout, true);
     r = db_keep(p->value ? weighted(file, line, p, v, &h) : p);

@@ -124,14 +124,14 @@ static struct uop *combine_min(struct graph *g, struct uop *a, struct uop *b) {
   return math_min(as_expr(a), as_expr(b)).u;
 }
 
-static peer_combine *const combinations[] = {[DB_SUM] = combine_sum,
-                                             [DB_PROD] = combine_product,
-                                             [DB_MAXIMUM] = combine_max,
-                                             [DB_MINIMUM] = combine_min,
-                                             [DB_MEAN] = combine_sum};
+static peer_combine *const combinations[] = {[REDUCE_ROW(SUM)] = combine_sum,
+                                             [REDUCE_ROW(PROD)] = combine_product,
+                                             [REDUCE_ROW(MAX)] = combine_max,
+                                             [REDUCE_ROW(MIN)] = combine_min,
+                                             [REDUCE_ROW(MEAN)] = combine_sum};
 
 static bool can_combine(enum db_reduce_op op) {
-  return (unsigned)op < sizeof combinations / sizeof *combinations && combinations[op];
+  return reduce_row(op) < sizeof combinations / sizeof *combinations && combinations[reduce_row(op)];
 }
 
 /* Fills out with tensors made of all of in; axis -1: everyone gets everything. */
@@ -144,9 +144,9 @@ static void reduce_parts(DB_AT, const char *name, enum db_reduce_op op, db_tenso
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; i < n; i++) device[i] = in[i]->value->slot, x[i] = value_node(in[i]->value);
   if (axis < 0)
-    peer_all_reduce(rt.graph, combinations[op], device, x, n, u);
+    peer_all_reduce(rt.graph, combinations[reduce_row(op)], device, x, n, u);
   else
-    peer_reduce_scatter(rt.graph, combinations[op], device, x, n, (unsigned)axis, u);
+    peer_reduce_scatter(rt.graph, combinations[reduce_row(op)], device, x, n, (unsigned)axis, u);
   for (unsigned i = 0; i < n; i++) {
     v[i] = value_new(u[i], device[i], in, n);
     if (axis >= 0) dim[i] = u[i]->shape->dim[axis]->arg.i;
@@ -162,7 +162,8 @@ static void reduce_parts(DB_AT, const char *name, enum db_reduce_op op, db_tenso
     memcpy(sizes, in[i]->dim, in[i]->rank * sizeof *sizes);
     if (axis >= 0) sizes[axis] = dim[i];
     out[i] = call_end_value(&c, v[i], in[i]->dtype, in[i]->rank, sizes);
-    if (op == DB_MEAN) out[i] = db_binary_at(file, line, DB_DIV, db_operand_tensor(out[i]), db_operand_int((int64_t)n));
+    if (op == DB_REDUCE_MEAN)
+      out[i] = db_binary_at(file, line, DB_BINARY_DIV, db_operand_tensor(out[i]), db_operand_int((int64_t)n));
   }
 }
 

@@ -1,6 +1,7 @@
 /* Doorbell's tensors: lazy arrays that fuse, compile and run on a CPU or a GPU.
  *
- *   DB_SCOPE {
+ *   {
+ *     DB_SCOPED;
  *     db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, NULL, 2, 2);
  *     db_tensor *y = db_softmax(db_add(db_matmul(x, x), 0.5), -1);
  *     float out[4];
@@ -93,6 +94,16 @@ typedef struct db_list {
 #define DB_PASTED(a, b)                             DB_PASTED_(a, b)
 #define DB_PASTED_(a, b)                            a##b
 
+/* The choices of one function have other numbers than those of another, so that taking one for another is an error: of
+ * the compiler where a macro takes it, else at run time. */
+#define DB_ONE_OF(choice, first, last)                                                                                 \
+  ((choice) + 0 * (int)sizeof(struct {                                                                                 \
+                _Static_assert(DB_CONSTANT_OR(choice, first) >= (first) && DB_CONSTANT_OR(choice, first) <= (last),    \
+                               #choice " is no choice that this function has");                                        \
+                int unused_;                                                                                           \
+              }))
+#define DB_CONSTANT_OR(value, other) __builtin_choose_expr(__builtin_constant_p(value), (value), (other))
+
 /* A tensor or a C number, the operand of arithmetic. DB_OPERAND takes tensors, bool, char and all standard integers and
  * floats, _Float16 and __bf16 where the compiler has them; anything else is a compile error. A long double becomes a
  * double. */
@@ -161,15 +172,19 @@ void db_scope_end(void);
 db_tensor *db_keep(db_tensor *t);
 db_tensor *db_retain(db_tensor *t);
 void db_release(db_tensor *t);
-/* A block whose tensors are released however it is left (end, break, return, goto). */
+/* At the top of a block: the block is a scope, which ends however the block is left. As it is no loop, break and
+ * continue in a loop's body mean the loop:
+ *
+ *   for (int i = 0; i < n; i++) {
+ *     DB_SCOPED;
+ *     ...
+ *     if (done) break;
+ *   } */
 static inline void db_scope_guard_end(int *open) {
-  if (*open >= 0) db_scope_end();
+  if (*open) db_scope_end();
 }
-#define DB_SCOPE             DB_SCOPE_NUMBERED(__COUNTER__)
-#define DB_SCOPE_NUMBERED(n) DB_SCOPE_PASTED(n)
-#define DB_SCOPE_PASTED(n)   DB_SCOPE_NAMED(db_scope_open_##n)
-#define DB_SCOPE_NAMED(open)                                                                                           \
-  for (int open __attribute__((cleanup(db_scope_guard_end))) = (db_scope_begin(), 1); open; open = 0)
+#define DB_SCOPED          DB_SCOPED_AS(DB_PASTED(db_scope_open_, __COUNTER__))
+#define DB_SCOPED_AS(open) int open __attribute__((cleanup(db_scope_guard_end), unused)) = (db_scope_begin(), 1)
 
 /* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device. -EBUSY while
  * tensors live. Not needed at exit. */
@@ -215,19 +230,19 @@ db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
 /* The generator (Threefry-2x32) starts as if seeded with 0. A tensor's numbers are fixed when it is made, not when it is computed. */
 void db_manual_seed(uint64_t seed);
 enum db_random {
-  DB_UNIFORM, /* [a, b); from 0 to 1 in steps of 2^-24, for f64 2^-53 */
-  DB_NORMAL,  /* mean a, standard deviation b */
+  DB_RANDOM_UNIFORM, /* [a, b); from 0 to 1 in steps of 2^-24, for f64 2^-53 */
+  DB_RANDOM_NORMAL,  /* mean a, standard deviation b */
 };
 db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype dtype, db_device *dev, db_list shape);
 db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x);
-#define db_rand(dtype, dev, ...)  db_random_at(DB_HERE, DB_UNIFORM, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
-#define db_randn(dtype, dev, ...) db_random_at(DB_HERE, DB_NORMAL, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_rand(dtype, dev, ...)  db_random_at(DB_HERE, DB_RANDOM_UNIFORM, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_randn(dtype, dev, ...) db_random_at(DB_HERE, DB_RANDOM_NORMAL, 0, 1, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_uniform(low, high, dtype, dev, ...)                                                                         \
-  db_random_at(DB_HERE, DB_UNIFORM, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
+  db_random_at(DB_HERE, DB_RANDOM_UNIFORM, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_normal(mean, std, dtype, dev, ...)                                                                          \
-  db_random_at(DB_HERE, DB_NORMAL, mean, std, dtype, dev, DB_LIST(__VA_ARGS__))
-#define db_rand_like(x)  db_random_like_at(DB_HERE, DB_UNIFORM, x)
-#define db_randn_like(x) db_random_like_at(DB_HERE, DB_NORMAL, x)
+  db_random_at(DB_HERE, DB_RANDOM_NORMAL, mean, std, dtype, dev, DB_LIST(__VA_ARGS__))
+#define db_rand_like(x)  db_random_like_at(DB_HERE, DB_RANDOM_UNIFORM, x)
+#define db_randn_like(x) db_random_like_at(DB_HERE, DB_RANDOM_NORMAL, x)
 /* Whole numbers from low up to but without high; of any type of numbers that holds them. */
 #define db_randint(low, high, dtype, dev, ...) db_randint_at(DB_HERE, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_device *dev, db_list shape);
@@ -236,20 +251,20 @@ db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_de
 db_tensor *db_randperm_at(DB_AT, int64_t n, db_device *dev);
 /* Weights to start from, [outputs, inputs, window...]; fan in and out count the window. */
 enum db_initial {
-  DB_SCALED_UNIFORM,  /* within 1 / sqrt(number of elements) */
-  DB_GLOROT_UNIFORM,  /* within sqrt(6 / (fan in + fan out)) */
-  DB_KAIMING_UNIFORM, /* within sqrt(6 / ((1 + a^2) * fan in)), a the slope of a leaky relu below 0 */
-  DB_KAIMING_NORMAL,  /* standard deviation sqrt(2 / ((1 + a^2) * fan in)) */
+  DB_INITIAL_SCALED_UNIFORM,  /* within 1 / sqrt(number of elements) */
+  DB_INITIAL_GLOROT_UNIFORM,  /* within sqrt(6 / (fan in + fan out)) */
+  DB_INITIAL_KAIMING_UNIFORM, /* within sqrt(6 / ((1 + a^2) * fan in)), a the slope of a leaky relu below 0 */
+  DB_INITIAL_KAIMING_NORMAL,  /* standard deviation sqrt(2 / ((1 + a^2) * fan in)) */
 };
 db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, db_device *dev, db_list shape);
 #define db_scaled_uniform(dtype, dev, ...)                                                                             \
-  db_initial_at(DB_HERE, DB_SCALED_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
+  db_initial_at(DB_HERE, DB_INITIAL_SCALED_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_glorot_uniform(dtype, dev, ...)                                                                             \
-  db_initial_at(DB_HERE, DB_GLOROT_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
+  db_initial_at(DB_HERE, DB_INITIAL_GLOROT_UNIFORM, 0, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_kaiming_uniform(a, dtype, dev, ...)                                                                         \
-  db_initial_at(DB_HERE, DB_KAIMING_UNIFORM, a, dtype, dev, DB_LIST(__VA_ARGS__))
+  db_initial_at(DB_HERE, DB_INITIAL_KAIMING_UNIFORM, a, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_kaiming_normal(a, dtype, dev, ...)                                                                          \
-  db_initial_at(DB_HERE, DB_KAIMING_NORMAL, a, dtype, dev, DB_LIST(__VA_ARGS__))
+  db_initial_at(DB_HERE, DB_INITIAL_KAIMING_NORMAL, a, dtype, dev, DB_LIST(__VA_ARGS__))
 /* 1 with the probability that each element of p (floats) gives, else 0; of p's type. */
 #define db_bernoulli(p) db_bernoulli_at(DB_HERE, p)
 db_tensor *db_bernoulli_at(DB_AT, db_tensor *p);
@@ -322,183 +337,183 @@ void db_cache_counters(struct db_cache_counters *out);
 /* ---- elementwise ---- */
 
 enum db_unary_op {
-  DB_NEG,         /* -x; not for bool */
-  DB_NOT,         /* logical for bool, bitwise for integers */
-  DB_LOGICAL_NOT, /* these four give bool */
-  DB_ISNAN,
-  DB_ISINF,
-  DB_ISFINITE,
-  DB_ABS,
-  DB_SIGN,  /* -1, 0 or 1 */
-  DB_FLOOR, /* these four leave integers as they are */
-  DB_CEIL,
-  DB_TRUNC,
-  DB_ROUND, /* halves to even */
-  DB_FRAC,  /* x - trunc(x) */
-  DB_SQUARE,
-  DB_RELU,
-  DB_RELU6, /* min(max(x, 0), 6) */
+  DB_UNARY_NEG,         /* -x; not for bool */
+  DB_UNARY_NOT,         /* logical for bool, bitwise for integers */
+  DB_UNARY_LOGICAL_NOT, /* these four give bool */
+  DB_UNARY_ISNAN,
+  DB_UNARY_ISINF,
+  DB_UNARY_ISFINITE,
+  DB_UNARY_ABS,
+  DB_UNARY_SIGN,  /* -1, 0 or 1 */
+  DB_UNARY_FLOOR, /* these four leave integers as they are */
+  DB_UNARY_CEIL,
+  DB_UNARY_TRUNC,
+  DB_UNARY_ROUND, /* halves to even */
+  DB_UNARY_FRAC,  /* x - trunc(x) */
+  DB_UNARY_SQUARE,
+  DB_UNARY_RELU,
+  DB_UNARY_RELU6, /* min(max(x, 0), 6) */
   /* From here on integers become f32, and narrower floats are computed in f32 and rounded once. Errors are relative unless said otherwise,
    * in units of the last place of f32 or f64. */
-  DB_RECIPROCAL,
-  DB_SQRT,
-  DB_RSQRT,
-  DB_EXP2, /* exp2, exp, exp10: |x| + 1 units for f32, as many for f64 */
-  DB_EXP,
-  DB_EXP10,
-  DB_EXPM1, /* |x| + 2 */
-  DB_LOG2,  /* logarithms: 3; around 1 the error is absolute, 1e-7, where the device has its own log2 */
-  DB_LOG,
-  DB_LOG10,
-  DB_LOG1P, /* 3 */
-  DB_SIN,   /* radians; sin: 2, exact reduction up to 2^50; cos: 2e-7 (f64 4e-16) absolute */
-  DB_COS,
-  DB_TAN,  /* 2; in f64 4e-16 over the cosine */
-  DB_ASIN, /* inverse functions, tanh and erf: 3 */
-  DB_ACOS,
-  DB_ATAN,
-  DB_SINH, /* |x| + 4, cosh too */
-  DB_COSH,
-  DB_TANH,
-  DB_ASINH,
-  DB_ACOSH,
-  DB_ATANH,
-  DB_ERF,
-  DB_SIGMOID,
-  DB_LOGSIGMOID,
-  DB_SILU,       /* x * sigmoid(x) */
-  DB_GELU,       /* exact, by erf */
-  DB_GELU_TANH,  /* its approximation by tanh */
-  DB_QUICK_GELU, /* x * sigmoid(1.702 x) */
-  DB_MISH,       /* x * tanh(softplus(x)) */
-  DB_SELU,
-  DB_SOFTSIGN,
-  DB_HARDSIGMOID, /* relu6(x + 3) / 6 */
-  DB_HARDSWISH,   /* x * hardsigmoid(x) */
+  DB_UNARY_RECIPROCAL,
+  DB_UNARY_SQRT,
+  DB_UNARY_RSQRT,
+  DB_UNARY_EXP2, /* exp2, exp, exp10: |x| + 1 units for f32, as many for f64 */
+  DB_UNARY_EXP,
+  DB_UNARY_EXP10,
+  DB_UNARY_EXPM1, /* |x| + 2 */
+  DB_UNARY_LOG2,  /* logarithms: 3; around 1 the error is absolute, 1e-7, where the device has its own log2 */
+  DB_UNARY_LOG,
+  DB_UNARY_LOG10,
+  DB_UNARY_LOG1P, /* 3 */
+  DB_UNARY_SIN,   /* radians; sin: 2, exact reduction up to 2^50; cos: 2e-7 (f64 4e-16) absolute */
+  DB_UNARY_COS,
+  DB_UNARY_TAN,  /* 2; in f64 4e-16 over the cosine */
+  DB_UNARY_ASIN, /* inverse functions, tanh and erf: 3 */
+  DB_UNARY_ACOS,
+  DB_UNARY_ATAN,
+  DB_UNARY_SINH, /* |x| + 4, cosh too */
+  DB_UNARY_COSH,
+  DB_UNARY_TANH,
+  DB_UNARY_ASINH,
+  DB_UNARY_ACOSH,
+  DB_UNARY_ATANH,
+  DB_UNARY_ERF,
+  DB_UNARY_SIGMOID,
+  DB_UNARY_LOGSIGMOID,
+  DB_UNARY_SILU,       /* x * sigmoid(x) */
+  DB_UNARY_GELU,       /* exact, by erf */
+  DB_UNARY_GELU_TANH,  /* its approximation by tanh */
+  DB_UNARY_QUICK_GELU, /* x * sigmoid(1.702 x) */
+  DB_UNARY_MISH,       /* x * tanh(softplus(x)) */
+  DB_UNARY_SELU,
+  DB_UNARY_SOFTSIGN,
+  DB_UNARY_HARDSIGMOID, /* relu6(x + 3) / 6 */
+  DB_UNARY_HARDSWISH,   /* x * hardsigmoid(x) */
 };
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x);
-#define db_neg(x)         db_unary_at(DB_HERE, DB_NEG, x)
-#define db_not(x)         db_unary_at(DB_HERE, DB_NOT, x)
-#define db_logical_not(x) db_unary_at(DB_HERE, DB_LOGICAL_NOT, x)
-#define db_isnan(x)       db_unary_at(DB_HERE, DB_ISNAN, x)
-#define db_isinf(x)       db_unary_at(DB_HERE, DB_ISINF, x)
-#define db_isfinite(x)    db_unary_at(DB_HERE, DB_ISFINITE, x)
-#define db_abs(x)         db_unary_at(DB_HERE, DB_ABS, x)
-#define db_sign(x)        db_unary_at(DB_HERE, DB_SIGN, x)
-#define db_floor(x)       db_unary_at(DB_HERE, DB_FLOOR, x)
-#define db_ceil(x)        db_unary_at(DB_HERE, DB_CEIL, x)
-#define db_trunc(x)       db_unary_at(DB_HERE, DB_TRUNC, x)
-#define db_round(x)       db_unary_at(DB_HERE, DB_ROUND, x)
-#define db_frac(x)        db_unary_at(DB_HERE, DB_FRAC, x)
-#define db_square(x)      db_unary_at(DB_HERE, DB_SQUARE, x)
-#define db_relu(x)        db_unary_at(DB_HERE, DB_RELU, x)
-#define db_relu6(x)       db_unary_at(DB_HERE, DB_RELU6, x)
-#define db_reciprocal(x)  db_unary_at(DB_HERE, DB_RECIPROCAL, x)
-#define db_sqrt(x)        db_unary_at(DB_HERE, DB_SQRT, x)
-#define db_rsqrt(x)       db_unary_at(DB_HERE, DB_RSQRT, x)
-#define db_exp2(x)        db_unary_at(DB_HERE, DB_EXP2, x)
-#define db_exp(x)         db_unary_at(DB_HERE, DB_EXP, x)
-#define db_exp10(x)       db_unary_at(DB_HERE, DB_EXP10, x)
-#define db_expm1(x)       db_unary_at(DB_HERE, DB_EXPM1, x)
-#define db_log2(x)        db_unary_at(DB_HERE, DB_LOG2, x)
-#define db_log(x)         db_unary_at(DB_HERE, DB_LOG, x)
-#define db_log10(x)       db_unary_at(DB_HERE, DB_LOG10, x)
-#define db_log1p(x)       db_unary_at(DB_HERE, DB_LOG1P, x)
-#define db_sin(x)         db_unary_at(DB_HERE, DB_SIN, x)
-#define db_cos(x)         db_unary_at(DB_HERE, DB_COS, x)
-#define db_tan(x)         db_unary_at(DB_HERE, DB_TAN, x)
-#define db_asin(x)        db_unary_at(DB_HERE, DB_ASIN, x)
-#define db_acos(x)        db_unary_at(DB_HERE, DB_ACOS, x)
-#define db_atan(x)        db_unary_at(DB_HERE, DB_ATAN, x)
-#define db_sinh(x)        db_unary_at(DB_HERE, DB_SINH, x)
-#define db_cosh(x)        db_unary_at(DB_HERE, DB_COSH, x)
-#define db_tanh(x)        db_unary_at(DB_HERE, DB_TANH, x)
-#define db_asinh(x)       db_unary_at(DB_HERE, DB_ASINH, x)
-#define db_acosh(x)       db_unary_at(DB_HERE, DB_ACOSH, x)
-#define db_atanh(x)       db_unary_at(DB_HERE, DB_ATANH, x)
-#define db_erf(x)         db_unary_at(DB_HERE, DB_ERF, x)
-#define db_sigmoid(x)     db_unary_at(DB_HERE, DB_SIGMOID, x)
-#define db_logsigmoid(x)  db_unary_at(DB_HERE, DB_LOGSIGMOID, x)
-#define db_silu(x)        db_unary_at(DB_HERE, DB_SILU, x)
-#define db_gelu(x)        db_unary_at(DB_HERE, DB_GELU, x)
-#define db_gelu_tanh(x)   db_unary_at(DB_HERE, DB_GELU_TANH, x)
-#define db_quick_gelu(x)  db_unary_at(DB_HERE, DB_QUICK_GELU, x)
-#define db_mish(x)        db_unary_at(DB_HERE, DB_MISH, x)
-#define db_selu(x)        db_unary_at(DB_HERE, DB_SELU, x)
-#define db_softsign(x)    db_unary_at(DB_HERE, DB_SOFTSIGN, x)
-#define db_hardsigmoid(x) db_unary_at(DB_HERE, DB_HARDSIGMOID, x)
-#define db_hardswish(x)   db_unary_at(DB_HERE, DB_HARDSWISH, x)
+#define db_neg(x)         db_unary_at(DB_HERE, DB_UNARY_NEG, x)
+#define db_not(x)         db_unary_at(DB_HERE, DB_UNARY_NOT, x)
+#define db_logical_not(x) db_unary_at(DB_HERE, DB_UNARY_LOGICAL_NOT, x)
+#define db_isnan(x)       db_unary_at(DB_HERE, DB_UNARY_ISNAN, x)
+#define db_isinf(x)       db_unary_at(DB_HERE, DB_UNARY_ISINF, x)
+#define db_isfinite(x)    db_unary_at(DB_HERE, DB_UNARY_ISFINITE, x)
+#define db_abs(x)         db_unary_at(DB_HERE, DB_UNARY_ABS, x)
+#define db_sign(x)        db_unary_at(DB_HERE, DB_UNARY_SIGN, x)
+#define db_floor(x)       db_unary_at(DB_HERE, DB_UNARY_FLOOR, x)
+#define db_ceil(x)        db_unary_at(DB_HERE, DB_UNARY_CEIL, x)
+#define db_trunc(x)       db_unary_at(DB_HERE, DB_UNARY_TRUNC, x)
+#define db_round(x)       db_unary_at(DB_HERE, DB_UNARY_ROUND, x)
+#define db_frac(x)        db_unary_at(DB_HERE, DB_UNARY_FRAC, x)
+#define db_square(x)      db_unary_at(DB_HERE, DB_UNARY_SQUARE, x)
+#define db_relu(x)        db_unary_at(DB_HERE, DB_UNARY_RELU, x)
+#define db_relu6(x)       db_unary_at(DB_HERE, DB_UNARY_RELU6, x)
+#define db_reciprocal(x)  db_unary_at(DB_HERE, DB_UNARY_RECIPROCAL, x)
+#define db_sqrt(x)        db_unary_at(DB_HERE, DB_UNARY_SQRT, x)
+#define db_rsqrt(x)       db_unary_at(DB_HERE, DB_UNARY_RSQRT, x)
+#define db_exp2(x)        db_unary_at(DB_HERE, DB_UNARY_EXP2, x)
+#define db_exp(x)         db_unary_at(DB_HERE, DB_UNARY_EXP, x)
+#define db_exp10(x)       db_unary_at(DB_HERE, DB_UNARY_EXP10, x)
+#define db_expm1(x)       db_unary_at(DB_HERE, DB_UNARY_EXPM1, x)
+#define db_log2(x)        db_unary_at(DB_HERE, DB_UNARY_LOG2, x)
+#define db_log(x)         db_unary_at(DB_HERE, DB_UNARY_LOG, x)
+#define db_log10(x)       db_unary_at(DB_HERE, DB_UNARY_LOG10, x)
+#define db_log1p(x)       db_unary_at(DB_HERE, DB_UNARY_LOG1P, x)
+#define db_sin(x)         db_unary_at(DB_HERE, DB_UNARY_SIN, x)
+#define db_cos(x)         db_unary_at(DB_HERE, DB_UNARY_COS, x)
+#define db_tan(x)         db_unary_at(DB_HERE, DB_UNARY_TAN, x)
+#define db_asin(x)        db_unary_at(DB_HERE, DB_UNARY_ASIN, x)
+#define db_acos(x)        db_unary_at(DB_HERE, DB_UNARY_ACOS, x)
+#define db_atan(x)        db_unary_at(DB_HERE, DB_UNARY_ATAN, x)
+#define db_sinh(x)        db_unary_at(DB_HERE, DB_UNARY_SINH, x)
+#define db_cosh(x)        db_unary_at(DB_HERE, DB_UNARY_COSH, x)
+#define db_tanh(x)        db_unary_at(DB_HERE, DB_UNARY_TANH, x)
+#define db_asinh(x)       db_unary_at(DB_HERE, DB_UNARY_ASINH, x)
+#define db_acosh(x)       db_unary_at(DB_HERE, DB_UNARY_ACOSH, x)
+#define db_atanh(x)       db_unary_at(DB_HERE, DB_UNARY_ATANH, x)
+#define db_erf(x)         db_unary_at(DB_HERE, DB_UNARY_ERF, x)
+#define db_sigmoid(x)     db_unary_at(DB_HERE, DB_UNARY_SIGMOID, x)
+#define db_logsigmoid(x)  db_unary_at(DB_HERE, DB_UNARY_LOGSIGMOID, x)
+#define db_silu(x)        db_unary_at(DB_HERE, DB_UNARY_SILU, x)
+#define db_gelu(x)        db_unary_at(DB_HERE, DB_UNARY_GELU, x)
+#define db_gelu_tanh(x)   db_unary_at(DB_HERE, DB_UNARY_GELU_TANH, x)
+#define db_quick_gelu(x)  db_unary_at(DB_HERE, DB_UNARY_QUICK_GELU, x)
+#define db_mish(x)        db_unary_at(DB_HERE, DB_UNARY_MISH, x)
+#define db_selu(x)        db_unary_at(DB_HERE, DB_UNARY_SELU, x)
+#define db_softsign(x)    db_unary_at(DB_HERE, DB_UNARY_SOFTSIGN, x)
+#define db_hardsigmoid(x) db_unary_at(DB_HERE, DB_UNARY_HARDSIGMOID, x)
+#define db_hardswish(x)   db_unary_at(DB_HERE, DB_UNARY_HARDSWISH, x)
 #define db_swish(x)       db_silu(x)
 
 enum db_binary_op {
-  DB_ADD,        /* of bools: or */
-  DB_SUB,        /* not for bool */
-  DB_MUL,        /* of bools: and */
-  DB_DIV,        /* true division: integers become f32 */
-  DB_IDIV,       /* rounds toward minus infinity; an integer divided by 0 gives 0 */
-  DB_IDIV_TRUNC, /* rounds toward 0 */
-  DB_MOD, /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is below 2^24, in f64 2^53 */
-  DB_FMOD, /* a - idiv_trunc(a, b) * b: the sign of a */
-  DB_POW, /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small whole numbers b */
-  DB_MAX,
-  DB_MIN,
-  DB_AND, /* these three for integers and bool */
-  DB_OR,
-  DB_XOR,
-  DB_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a signed one is then the sign */
-  DB_SHR,
-  DB_ATAN2,    /* the angle of the point (b, a); these three: integers become f32 */
-  DB_COPYSIGN, /* the size of a, the sign of b */
-  DB_LOGADDEXP,
-  DB_EQ, /* from here on the result is bool */
-  DB_NE,
-  DB_LT,
-  DB_LE,
-  DB_GT,
-  DB_GE,
+  DB_BINARY_ADD,        /* of bools: or */
+  DB_BINARY_SUB,        /* not for bool */
+  DB_BINARY_MUL,        /* of bools: and */
+  DB_BINARY_DIV,        /* true division: integers become f32 */
+  DB_BINARY_IDIV,       /* rounds toward minus infinity; an integer divided by 0 gives 0 */
+  DB_BINARY_IDIV_TRUNC, /* rounds toward 0 */
+  DB_BINARY_MOD, /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is below 2^24, in f64 2^53 */
+  DB_BINARY_FMOD, /* a - idiv_trunc(a, b) * b: the sign of a */
+  DB_BINARY_POW, /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small whole numbers b */
+  DB_BINARY_MAX,
+  DB_BINARY_MIN,
+  DB_BINARY_AND, /* these three for integers and bool */
+  DB_BINARY_OR,
+  DB_BINARY_XOR,
+  DB_BINARY_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a signed one is then the sign */
+  DB_BINARY_SHR,
+  DB_BINARY_ATAN2,    /* the angle of the point (b, a); these three: integers become f32 */
+  DB_BINARY_COPYSIGN, /* the size of a, the sign of b */
+  DB_BINARY_LOGADDEXP,
+  DB_BINARY_EQ, /* from here on the result is bool */
+  DB_BINARY_NE,
+  DB_BINARY_LT,
+  DB_BINARY_LE,
+  DB_BINARY_GT,
+  DB_BINARY_GE,
 };
 db_tensor *db_binary_at(DB_AT, enum db_binary_op op, db_operand a, db_operand b);
 #define DB_BINARY(op, a, b) db_binary_at(DB_HERE, op, DB_OPERAND(a), DB_OPERAND(b))
-#define db_add(a, b)        DB_BINARY(DB_ADD, a, b)
-#define db_sub(a, b)        DB_BINARY(DB_SUB, a, b)
-#define db_mul(a, b)        DB_BINARY(DB_MUL, a, b)
-#define db_div(a, b)        DB_BINARY(DB_DIV, a, b)
-#define db_idiv(a, b)       DB_BINARY(DB_IDIV, a, b)
-#define db_idiv_trunc(a, b) DB_BINARY(DB_IDIV_TRUNC, a, b)
-#define db_mod(a, b)        DB_BINARY(DB_MOD, a, b)
-#define db_fmod(a, b)       DB_BINARY(DB_FMOD, a, b)
-#define db_pow(a, b)        DB_BINARY(DB_POW, a, b)
-#define db_remainder(a, b)  DB_BINARY(DB_MOD, a, b)
-#define db_maximum(a, b)    DB_BINARY(DB_MAX, a, b)
-#define db_minimum(a, b)    DB_BINARY(DB_MIN, a, b)
-#define db_and(a, b)        DB_BINARY(DB_AND, a, b)
-#define db_or(a, b)         DB_BINARY(DB_OR, a, b)
-#define db_xor(a, b)        DB_BINARY(DB_XOR, a, b)
-#define db_shl(a, b)        DB_BINARY(DB_SHL, a, b)
-#define db_shr(a, b)        DB_BINARY(DB_SHR, a, b)
-#define db_atan2(a, b)      DB_BINARY(DB_ATAN2, a, b)
-#define db_copysign(a, b)   DB_BINARY(DB_COPYSIGN, a, b)
-#define db_logaddexp(a, b)  DB_BINARY(DB_LOGADDEXP, a, b)
-#define db_eq(a, b)         DB_BINARY(DB_EQ, a, b)
-#define db_ne(a, b)         DB_BINARY(DB_NE, a, b)
-#define db_lt(a, b)         DB_BINARY(DB_LT, a, b)
-#define db_le(a, b)         DB_BINARY(DB_LE, a, b)
-#define db_gt(a, b)         DB_BINARY(DB_GT, a, b)
-#define db_ge(a, b)         DB_BINARY(DB_GE, a, b)
+#define db_add(a, b)        DB_BINARY(DB_BINARY_ADD, a, b)
+#define db_sub(a, b)        DB_BINARY(DB_BINARY_SUB, a, b)
+#define db_mul(a, b)        DB_BINARY(DB_BINARY_MUL, a, b)
+#define db_div(a, b)        DB_BINARY(DB_BINARY_DIV, a, b)
+#define db_idiv(a, b)       DB_BINARY(DB_BINARY_IDIV, a, b)
+#define db_idiv_trunc(a, b) DB_BINARY(DB_BINARY_IDIV_TRUNC, a, b)
+#define db_mod(a, b)        DB_BINARY(DB_BINARY_MOD, a, b)
+#define db_fmod(a, b)       DB_BINARY(DB_BINARY_FMOD, a, b)
+#define db_pow(a, b)        DB_BINARY(DB_BINARY_POW, a, b)
+#define db_remainder(a, b)  DB_BINARY(DB_BINARY_MOD, a, b)
+#define db_maximum(a, b)    DB_BINARY(DB_BINARY_MAX, a, b)
+#define db_minimum(a, b)    DB_BINARY(DB_BINARY_MIN, a, b)
+#define db_and(a, b)        DB_BINARY(DB_BINARY_AND, a, b)
+#define db_or(a, b)         DB_BINARY(DB_BINARY_OR, a, b)
+#define db_xor(a, b)        DB_BINARY(DB_BINARY_XOR, a, b)
+#define db_shl(a, b)        DB_BINARY(DB_BINARY_SHL, a, b)
+#define db_shr(a, b)        DB_BINARY(DB_BINARY_SHR, a, b)
+#define db_atan2(a, b)      DB_BINARY(DB_BINARY_ATAN2, a, b)
+#define db_copysign(a, b)   DB_BINARY(DB_BINARY_COPYSIGN, a, b)
+#define db_logaddexp(a, b)  DB_BINARY(DB_BINARY_LOGADDEXP, a, b)
+#define db_eq(a, b)         DB_BINARY(DB_BINARY_EQ, a, b)
+#define db_ne(a, b)         DB_BINARY(DB_BINARY_NE, a, b)
+#define db_lt(a, b)         DB_BINARY(DB_BINARY_LT, a, b)
+#define db_le(a, b)         DB_BINARY(DB_BINARY_LE, a, b)
+#define db_gt(a, b)         DB_BINARY(DB_BINARY_GT, a, b)
+#define db_ge(a, b)         DB_BINARY(DB_BINARY_GE, a, b)
 
 enum db_ternary_op {
-  DB_CLAMP,     /* min(max(x, low), high) */
-  DB_LERP,      /* a + (b - a) * weight; integers become f32 */
-  DB_THRESHOLD, /* value where x <= limit, else x */
-  DB_ADDCMUL,   /* x + a * b */
+  DB_TERNARY_CLAMP,     /* min(max(x, low), high) */
+  DB_TERNARY_LERP,      /* a + (b - a) * weight; integers become f32 */
+  DB_TERNARY_THRESHOLD, /* value where x <= limit, else x */
+  DB_TERNARY_ADDCMUL,   /* x + a * b */
 };
 db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand b, db_operand c);
 #define DB_TERNARY(op, a, b, c)       db_ternary_at(DB_HERE, op, DB_OPERAND(a), DB_OPERAND(b), DB_OPERAND(c))
-#define db_clamp(x, low, high)        DB_TERNARY(DB_CLAMP, x, low, high)
+#define db_clamp(x, low, high)        DB_TERNARY(DB_TERNARY_CLAMP, x, low, high)
 #define db_clip(x, low, high)         db_clamp(x, low, high)
-#define db_lerp(a, b, weight)         DB_TERNARY(DB_LERP, a, b, weight)
-#define db_threshold(x, limit, value) DB_TERNARY(DB_THRESHOLD, x, limit, value)
-#define db_addcmul(x, a, b)           DB_TERNARY(DB_ADDCMUL, x, a, b)
+#define db_lerp(a, b, weight)         DB_TERNARY(DB_TERNARY_LERP, a, b, weight)
+#define db_threshold(x, limit, value) DB_TERNARY(DB_TERNARY_THRESHOLD, x, limit, value)
+#define db_addcmul(x, a, b)           DB_TERNARY(DB_TERNARY_ADDCMUL, x, a, b)
 /* bool: |a - b| <= atol + rtol * |b|, or equal, or, if so wanted, both NaN. db_allclose: of all elements, one bool. */
 #define db_isclose(a, b, rtol, atol, equal_nan)  db_isclose_at(DB_HERE, a, b, rtol, atol, equal_nan)
 #define db_allclose(a, b, rtol, atol, equal_nan) db_all(db_isclose(a, b, rtol, atol, equal_nan))
@@ -506,22 +521,22 @@ db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double 
 
 /* Activations with parameters; integers become f32. */
 enum db_activation {
-  DB_LEAKY_RELU, /* x, or slope * x below 0 */
-  DB_ELU,        /* x, or alpha * (exp(x) - 1) below 0 */
-  DB_CELU,       /* x, or alpha * (exp(x / alpha) - 1) below 0 */
-  DB_SOFTPLUS,   /* log(1 + exp(beta * x)) / beta */
-  DB_HARDTANH,   /* min(max(x, low), high) */
-  DB_HARDSHRINK, /* x, or 0 where |x| <= lambda */
-  DB_SOFTSHRINK, /* x moved toward 0 by lambda, or 0 */
+  DB_ACTIVATION_LEAKY_RELU, /* x, or slope * x below 0 */
+  DB_ACTIVATION_ELU,        /* x, or alpha * (exp(x) - 1) below 0 */
+  DB_ACTIVATION_CELU,       /* x, or alpha * (exp(x / alpha) - 1) below 0 */
+  DB_ACTIVATION_SOFTPLUS,   /* log(1 + exp(beta * x)) / beta */
+  DB_ACTIVATION_HARDTANH,   /* min(max(x, low), high) */
+  DB_ACTIVATION_HARDSHRINK, /* x, or 0 where |x| <= lambda */
+  DB_ACTIVATION_SOFTSHRINK, /* x moved toward 0 by lambda, or 0 */
 };
 db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a, double b);
-#define db_leaky_relu(x, slope)   db_activation_at(DB_HERE, DB_LEAKY_RELU, x, slope, 0)
-#define db_elu(x, alpha)          db_activation_at(DB_HERE, DB_ELU, x, alpha, 0)
-#define db_celu(x, alpha)         db_activation_at(DB_HERE, DB_CELU, x, alpha, 0)
-#define db_softplus(x, beta)      db_activation_at(DB_HERE, DB_SOFTPLUS, x, beta, 0)
-#define db_hardtanh(x, low, high) db_activation_at(DB_HERE, DB_HARDTANH, x, low, high)
-#define db_hardshrink(x, lambda)  db_activation_at(DB_HERE, DB_HARDSHRINK, x, lambda, 0)
-#define db_softshrink(x, lambda)  db_activation_at(DB_HERE, DB_SOFTSHRINK, x, lambda, 0)
+#define db_leaky_relu(x, slope)   db_activation_at(DB_HERE, DB_ACTIVATION_LEAKY_RELU, x, slope, 0)
+#define db_elu(x, alpha)          db_activation_at(DB_HERE, DB_ACTIVATION_ELU, x, alpha, 0)
+#define db_celu(x, alpha)         db_activation_at(DB_HERE, DB_ACTIVATION_CELU, x, alpha, 0)
+#define db_softplus(x, beta)      db_activation_at(DB_HERE, DB_ACTIVATION_SOFTPLUS, x, beta, 0)
+#define db_hardtanh(x, low, high) db_activation_at(DB_HERE, DB_ACTIVATION_HARDTANH, x, low, high)
+#define db_hardshrink(x, lambda)  db_activation_at(DB_HERE, DB_ACTIVATION_HARDSHRINK, x, lambda, 0)
+#define db_softshrink(x, lambda)  db_activation_at(DB_HERE, DB_ACTIVATION_SOFTSHRINK, x, lambda, 0)
 /* x, or slope * x below 0; one slope, or one for each place along axis 1. */
 #define db_prelu(x, slope) db_prelu_at(DB_HERE, x, slope)
 db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope);
@@ -592,11 +607,12 @@ db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset);
 #define db_pad_with(x, value, ...) db_pad_at(DB_HERE, x, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs);
 enum db_pad_mode {
-  DB_PAD_REFLECT,   /* c b [a b c] b a; less than there is */
-  DB_PAD_REPLICATE, /* a a [a b c] c c */
-  DB_PAD_CIRCULAR,  /* b c [a b c] a b; as much as there is */
+  DB_PAD_REFLECT = 300, /* c b [a b c] b a; less than there is */
+  DB_PAD_REPLICATE,     /* a a [a b c] c c */
+  DB_PAD_CIRCULAR,      /* b c [a b c] a b; as much as there is */
 };
-#define db_pad_mode(x, mode, ...) db_pad_mode_at(DB_HERE, x, mode, DB_LIST(__VA_ARGS__))
+#define db_pad_mode(x, mode, ...)                                                                                      \
+  db_pad_mode_at(DB_HERE, x, DB_ONE_OF(mode, DB_PAD_REFLECT, DB_PAD_CIRCULAR), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pairs);
 
 /* Tensors one after the other along an axis (db_cat), or along a new one (db_stack); types promote. db_cat_n and db_stack_n take an array. */
@@ -687,7 +703,7 @@ db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
  * place the last one replaces it; or they are reduced, with x (db_scatter_reduce's last argument) or without it. The same on every run.
  * Costs as many steps as there are places for each element of the index. */
 enum db_scatter {
-  DB_SCATTER_REPLACE,
+  DB_SCATTER_REPLACE = 200,
   DB_SCATTER_SUM,
   DB_SCATTER_PROD,
   DB_SCATTER_MAX,
@@ -699,7 +715,8 @@ enum db_scatter {
 #define db_scatter_add(x, axis, index, value)                                                                          \
   db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), DB_SCATTER_SUM, true)
 #define db_scatter_reduce(x, axis, index, value, mode, with_x)                                                         \
-  db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), mode, with_x)
+  db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), DB_ONE_OF(mode, DB_SCATTER_REPLACE, DB_SCATTER_MEAN),      \
+                with_x)
 db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_operand value, enum db_scatter mode,
                          bool with_x);
 /* x, or value where the mask (bool) is set; in x's type. */
@@ -723,42 +740,43 @@ db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double
 /* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
 
 enum db_reduce_op {
-  DB_SUM,     /* bool and integers: i64, u64: u64. f16 and bf16 accumulate in f32 */
-  DB_PROD,    /* as sum */
-  DB_MAXIMUM, /* of no elements: poison */
-  DB_MINIMUM,
-  DB_MEAN, /* integers: f32; of no elements: NaN */
-  DB_VAR,  /* divides by n - 1, so that of fewer than two elements it is NaN; integers: f32 */
-  DB_STD,
-  DB_ANY, /* bool; these three count what is not 0 */
-  DB_ALL,
-  DB_COUNT_NONZERO, /* i64 */
-  DB_LOGSUMEXP,     /* log(sum(exp(x))); integers: f32 */
+  DB_REDUCE_SUM = 100, /* bool and integers: i64, u64: u64. f16 and bf16 accumulate in f32 */
+  DB_REDUCE_PROD,      /* as sum */
+  DB_REDUCE_MAX,       /* of no elements: poison */
+  DB_REDUCE_MIN,
+  DB_REDUCE_MEAN, /* integers: f32; of no elements: NaN */
+  DB_REDUCE_VAR,  /* divides by n - 1, so that of fewer than two elements it is NaN; integers: f32 */
+  DB_REDUCE_STD,
+  DB_REDUCE_ANY, /* bool; these three count what is not 0 */
+  DB_REDUCE_ALL,
+  DB_REDUCE_COUNT_NONZERO, /* i64 */
+  DB_REDUCE_LOGSUMEXP,     /* log(sum(exp(x))); integers: f32 */
 };
+#define DB_REDUCE_OP(op) DB_ONE_OF(op, DB_REDUCE_SUM, DB_REDUCE_LOGSUMEXP)
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep);
-#define db_sum(x, ...)       db_reduce_at(DB_HERE, DB_SUM, x, DB_LIST(__VA_ARGS__), false)
-#define db_sum_keep(x, ...)  db_reduce_at(DB_HERE, DB_SUM, x, DB_LIST(__VA_ARGS__), true)
-#define db_prod(x, ...)      db_reduce_at(DB_HERE, DB_PROD, x, DB_LIST(__VA_ARGS__), false)
-#define db_prod_keep(x, ...) db_reduce_at(DB_HERE, DB_PROD, x, DB_LIST(__VA_ARGS__), true)
-#define db_max(x, ...)       db_reduce_at(DB_HERE, DB_MAXIMUM, x, DB_LIST(__VA_ARGS__), false)
-#define db_max_keep(x, ...)  db_reduce_at(DB_HERE, DB_MAXIMUM, x, DB_LIST(__VA_ARGS__), true)
-#define db_min(x, ...)       db_reduce_at(DB_HERE, DB_MINIMUM, x, DB_LIST(__VA_ARGS__), false)
-#define db_min_keep(x, ...)  db_reduce_at(DB_HERE, DB_MINIMUM, x, DB_LIST(__VA_ARGS__), true)
-#define db_mean(x, ...)      db_reduce_at(DB_HERE, DB_MEAN, x, DB_LIST(__VA_ARGS__), false)
-#define db_mean_keep(x, ...) db_reduce_at(DB_HERE, DB_MEAN, x, DB_LIST(__VA_ARGS__), true)
-#define db_var(x, ...)       db_reduce_at(DB_HERE, DB_VAR, x, DB_LIST(__VA_ARGS__), false)
-#define db_var_keep(x, ...)  db_reduce_at(DB_HERE, DB_VAR, x, DB_LIST(__VA_ARGS__), true)
-#define db_std(x, ...)       db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), false)
-#define db_std_keep(x, ...)  db_reduce_at(DB_HERE, DB_STD, x, DB_LIST(__VA_ARGS__), true)
+#define db_sum(x, ...)       db_reduce_at(DB_HERE, DB_REDUCE_SUM, x, DB_LIST(__VA_ARGS__), false)
+#define db_sum_keep(x, ...)  db_reduce_at(DB_HERE, DB_REDUCE_SUM, x, DB_LIST(__VA_ARGS__), true)
+#define db_prod(x, ...)      db_reduce_at(DB_HERE, DB_REDUCE_PROD, x, DB_LIST(__VA_ARGS__), false)
+#define db_prod_keep(x, ...) db_reduce_at(DB_HERE, DB_REDUCE_PROD, x, DB_LIST(__VA_ARGS__), true)
+#define db_max(x, ...)       db_reduce_at(DB_HERE, DB_REDUCE_MAX, x, DB_LIST(__VA_ARGS__), false)
+#define db_max_keep(x, ...)  db_reduce_at(DB_HERE, DB_REDUCE_MAX, x, DB_LIST(__VA_ARGS__), true)
+#define db_min(x, ...)       db_reduce_at(DB_HERE, DB_REDUCE_MIN, x, DB_LIST(__VA_ARGS__), false)
+#define db_min_keep(x, ...)  db_reduce_at(DB_HERE, DB_REDUCE_MIN, x, DB_LIST(__VA_ARGS__), true)
+#define db_mean(x, ...)      db_reduce_at(DB_HERE, DB_REDUCE_MEAN, x, DB_LIST(__VA_ARGS__), false)
+#define db_mean_keep(x, ...) db_reduce_at(DB_HERE, DB_REDUCE_MEAN, x, DB_LIST(__VA_ARGS__), true)
+#define db_var(x, ...)       db_reduce_at(DB_HERE, DB_REDUCE_VAR, x, DB_LIST(__VA_ARGS__), false)
+#define db_var_keep(x, ...)  db_reduce_at(DB_HERE, DB_REDUCE_VAR, x, DB_LIST(__VA_ARGS__), true)
+#define db_std(x, ...)       db_reduce_at(DB_HERE, DB_REDUCE_STD, x, DB_LIST(__VA_ARGS__), false)
+#define db_std_keep(x, ...)  db_reduce_at(DB_HERE, DB_REDUCE_STD, x, DB_LIST(__VA_ARGS__), true)
 
-#define db_any(x, ...)                db_reduce_at(DB_HERE, DB_ANY, x, DB_LIST(__VA_ARGS__), false)
-#define db_any_keep(x, ...)           db_reduce_at(DB_HERE, DB_ANY, x, DB_LIST(__VA_ARGS__), true)
-#define db_all(x, ...)                db_reduce_at(DB_HERE, DB_ALL, x, DB_LIST(__VA_ARGS__), false)
-#define db_all_keep(x, ...)           db_reduce_at(DB_HERE, DB_ALL, x, DB_LIST(__VA_ARGS__), true)
-#define db_count_nonzero(x, ...)      db_reduce_at(DB_HERE, DB_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), false)
-#define db_count_nonzero_keep(x, ...) db_reduce_at(DB_HERE, DB_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), true)
-#define db_logsumexp(x, ...)          db_reduce_at(DB_HERE, DB_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), false)
-#define db_logsumexp_keep(x, ...)     db_reduce_at(DB_HERE, DB_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), true)
+#define db_any(x, ...)                db_reduce_at(DB_HERE, DB_REDUCE_ANY, x, DB_LIST(__VA_ARGS__), false)
+#define db_any_keep(x, ...)           db_reduce_at(DB_HERE, DB_REDUCE_ANY, x, DB_LIST(__VA_ARGS__), true)
+#define db_all(x, ...)                db_reduce_at(DB_HERE, DB_REDUCE_ALL, x, DB_LIST(__VA_ARGS__), false)
+#define db_all_keep(x, ...)           db_reduce_at(DB_HERE, DB_REDUCE_ALL, x, DB_LIST(__VA_ARGS__), true)
+#define db_count_nonzero(x, ...)      db_reduce_at(DB_HERE, DB_REDUCE_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), false)
+#define db_count_nonzero_keep(x, ...) db_reduce_at(DB_HERE, DB_REDUCE_COUNT_NONZERO, x, DB_LIST(__VA_ARGS__), true)
+#define db_logsumexp(x, ...)          db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), false)
+#define db_logsumexp_keep(x, ...)     db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), true)
 
 /* The same with a divisor of n - correction; 0 or less gives infinity or NaN. db_std_mean gives the deviation and stores the mean. */
 #define db_var_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, false)
@@ -779,13 +797,13 @@ db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least);
 
 /* Each element combined with all before it along an axis; types as db_sum, db_prod, db_max and db_logsumexp have them. An axis of n
  * elements costs 64 n steps and a few kernels for each power of 64 in n. */
-enum db_scan_op { DB_CUMSUM, DB_CUMPROD, DB_CUMMAX, DB_CUMMIN, DB_LOGCUMSUMEXP };
+enum db_scan_op { DB_SCAN_SUM, DB_SCAN_PROD, DB_SCAN_MAX, DB_SCAN_MIN, DB_SCAN_LOGSUMEXP };
 db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
-#define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_CUMSUM, x, axis)
-#define db_cumprod(x, axis)      db_scan_at(DB_HERE, DB_CUMPROD, x, axis)
-#define db_cummax(x, axis)       db_scan_at(DB_HERE, DB_CUMMAX, x, axis)
-#define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_CUMMIN, x, axis)
-#define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_LOGCUMSUMEXP, x, axis)
+#define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_SCAN_SUM, x, axis)
+#define db_cumprod(x, axis)      db_scan_at(DB_HERE, DB_SCAN_PROD, x, axis)
+#define db_cummax(x, axis)       db_scan_at(DB_HERE, DB_SCAN_MAX, x, axis)
+#define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_SCAN_MIN, x, axis)
+#define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_SCAN_LOGSUMEXP, x, axis)
 
 /* Sorted along an axis, equal elements in the order they had; NaN is greater than all numbers. db_argsort: i64, the places the elements come
  * from. A few kernels up to 1024 elements, a few more for each doubling of that. */
@@ -871,9 +889,9 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
 db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list sizes);
 
 enum db_interpolation {
-  DB_NEAREST,       /* input floor(o * in / out) */
-  DB_NEAREST_EXACT, /* input floor((o + 0.5) * in / out) */
-  DB_LINEAR,        /* between the two neighbours along each axis (bilinear, trilinear); floats only */
+  DB_INTERPOLATE_NEAREST = 600, /* the default, as 0: input floor(o * in / out) */
+  DB_INTERPOLATE_NEAREST_EXACT, /* input floor((o + 0.5) * in / out) */
+  DB_INTERPOLATE_LINEAR,        /* between the two neighbours along each axis (bilinear, trilinear); floats only */
 };
 struct db_interpolate {
   int by_name_;
@@ -881,8 +899,8 @@ struct db_interpolate {
   bool align_corners; /* linear: the first and last elements stay where they are, instead of the outer edges */
   double scale[3]; /* instead of sizes, as .scale[0] = 2: of all axes when the others are 0; sizes are rounded down */
 };
-/* x [batch, channels, 1 to 3 sizes...] at other sizes: db_interpolate(x, DB_LIST(32, 32), .mode = DB_LINEAR), or with a scale and
- * an empty list. */
+/* x [batch, channels, 1 to 3 sizes...] at other sizes: db_interpolate(x, DB_LIST(32, 32), .mode =
+ * DB_INTERPOLATE_LINEAR), or with a scale and an empty list. */
 #define db_interpolate(x, sizes, ...)                                                                                  \
   db_interpolate_at(DB_HERE, x, sizes, DB_OPTIONS(struct db_interpolate, ##__VA_ARGS__))
 db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
@@ -909,36 +927,36 @@ db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *b
 /* ---- losses ---- */
 
 enum db_reduction {
-  DB_LOSS_MEAN, /* of all elements, or of the weights of the targets that count */
-  DB_LOSS_SUM,
-  DB_LOSS_BATCH_MEAN, /* the sum by the size of axis 0 */
-  DB_LOSS_NONE,       /* a loss for every element or target */
+  DB_REDUCTION_MEAN = 500, /* the default, as 0: of all elements, or of the weights of the targets that count */
+  DB_REDUCTION_SUM,
+  DB_REDUCTION_BATCH_MEAN, /* the sum by the size of axis 0 */
+  DB_REDUCTION_NONE,       /* a loss for every element or target */
 };
 enum db_loss_kind {
-  DB_MSE,        /* (x - target)^2 */
-  DB_L1,         /* |x - target| */
-  DB_HUBER,      /* half the square up to a difference of delta, linear from there on */
-  DB_SMOOTH_L1,  /* huber / delta */
-  DB_BCE,        /* x: probabilities; logarithms are held above -100 */
-  DB_BCE_LOGITS, /* of sigmoid(x), without overflow */
-  DB_KL,         /* x: log probabilities; target: probabilities, or their logarithms with log_target */
+  DB_LOSS_MSE,        /* (x - target)^2 */
+  DB_LOSS_L1,         /* |x - target| */
+  DB_LOSS_HUBER,      /* half the square up to a difference of delta, linear from there on */
+  DB_LOSS_SMOOTH_L1,  /* huber / delta */
+  DB_LOSS_BCE,        /* x: probabilities; logarithms are held above -100 */
+  DB_LOSS_BCE_LOGITS, /* of sigmoid(x), without overflow */
+  DB_LOSS_KL,         /* x: log probabilities; target: probabilities, or their logarithms with log_target */
 };
-/* By name: db_mse_loss(x, target, .reduction = DB_LOSS_SUM). */
+/* By name: db_mse_loss(x, target, .reduction = DB_REDUCTION_SUM). */
 struct db_loss {
   int by_name_;
   enum db_reduction reduction;
   db_tensor *weight;   /* NULL: 1. Of each element; has the last axes of x */
-  db_tensor *positive; /* NULL: 1. DB_BCE_LOGITS: what a target of 1 weighs against one of 0 */
+  db_tensor *positive; /* NULL: 1. DB_LOSS_BCE_LOGITS: what a target of 1 weighs against one of 0 */
   double delta;        /* 0 is 1 */
   bool log_target;
 };
-#define db_mse_loss(x, target, ...)                         DB_LOSS(DB_MSE, x, target, ##__VA_ARGS__)
-#define db_l1_loss(x, target, ...)                          DB_LOSS(DB_L1, x, target, ##__VA_ARGS__)
-#define db_huber_loss(x, target, ...)                       DB_LOSS(DB_HUBER, x, target, ##__VA_ARGS__)
-#define db_smooth_l1_loss(x, target, ...)                   DB_LOSS(DB_SMOOTH_L1, x, target, ##__VA_ARGS__)
-#define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_BCE, x, target, ##__VA_ARGS__)
-#define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_BCE_LOGITS, x, target, ##__VA_ARGS__)
-#define db_kl_div(x, target, ...)                           DB_LOSS(DB_KL, x, target, ##__VA_ARGS__)
+#define db_mse_loss(x, target, ...)                         DB_LOSS(DB_LOSS_MSE, x, target, ##__VA_ARGS__)
+#define db_l1_loss(x, target, ...)                          DB_LOSS(DB_LOSS_L1, x, target, ##__VA_ARGS__)
+#define db_huber_loss(x, target, ...)                       DB_LOSS(DB_LOSS_HUBER, x, target, ##__VA_ARGS__)
+#define db_smooth_l1_loss(x, target, ...)                   DB_LOSS(DB_LOSS_SMOOTH_L1, x, target, ##__VA_ARGS__)
+#define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_LOSS_BCE, x, target, ##__VA_ARGS__)
+#define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_LOSS_BCE_LOGITS, x, target, ##__VA_ARGS__)
+#define db_kl_div(x, target, ...)                           DB_LOSS(DB_LOSS_KL, x, target, ##__VA_ARGS__)
 #define DB_LOSS(kind, x, target, ...)                       db_loss_at(DB_HERE, kind, x, target, DB_OPTIONS(struct db_loss, ##__VA_ARGS__))
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss options);
 
@@ -1077,11 +1095,12 @@ db_tensor *db_gather_parts_at(DB_AT, db_tensor *const *parts, unsigned n, int ax
 /* Each device gets all parts put together. */
 #define db_all_gather(in, n, axis, out) db_all_gather_at(DB_HERE, in, n, axis, out)
 void db_all_gather_at(DB_AT, db_tensor *const *in, unsigned n, int axis, db_tensor **out);
-/* The parts, of one shape, combined element by element: all of it to each device, or to device i its share along an axis. op: DB_SUM, DB_PROD,
- * DB_MAXIMUM, DB_MINIMUM or DB_MEAN. Large tensors go round a ring, whose results differ from others in rounding only. */
-#define db_all_reduce(op, in, n, out) db_all_reduce_at(DB_HERE, op, in, n, out)
+/* The parts, of one shape, combined element by element: all of it to each device, or to device i its share along an
+ * axis. op: DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN or DB_REDUCE_MEAN. Large tensors go round a
+ * ring, whose results differ from others in rounding only. */
+#define db_all_reduce(op, in, n, out) db_all_reduce_at(DB_HERE, DB_REDUCE_OP(op), in, n, out)
 void db_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, db_tensor **out);
-#define db_reduce_scatter(op, in, n, axis, out) db_reduce_scatter_at(DB_HERE, op, in, n, axis, out)
+#define db_reduce_scatter(op, in, n, axis, out) db_reduce_scatter_at(DB_HERE, DB_REDUCE_OP(op), in, n, axis, out)
 void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis, db_tensor **out);
 
 /* ---- several processes: a program that mpirun starts several times, on one host or many ----
@@ -1097,9 +1116,10 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
 /* This process's number, counted from 0, and how many there are; a negative errno when MPI could not be started. */
 int db_world_rank(void);
 int db_world_size(void);
-/* Everyone's t, combined element by element. op: DB_SUM, DB_PROD, DB_MAXIMUM, DB_MINIMUM or DB_MEAN. 16- and 8-bit floats are combined in
- * f32; a mean of integers is f32; of bool, sum and product are or and and. Sums and means have gradients: losses of all processes count. */
-#define db_world_all_reduce(op, t) db_world_all_reduce_at(DB_HERE, op, t)
+/* Everyone's t, combined element by element. op: DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN or
+ * DB_REDUCE_MEAN. 16- and 8-bit floats are combined in f32; a mean of integers is f32; of bool, sum and product are or
+ * and and. Sums and means have gradients: losses of all processes count. */
+#define db_world_all_reduce(op, t) db_world_all_reduce_at(DB_HERE, DB_REDUCE_OP(op), t)
 db_tensor *db_world_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *t);
 /* The root's t. */
 #define db_world_broadcast(t, root) db_world_broadcast_at(DB_HERE, t, root)
@@ -1107,8 +1127,9 @@ db_tensor *db_world_broadcast_at(DB_AT, db_tensor *t, int root);
 /* Everyone's t, put together along an axis in the order of ranks. */
 #define db_world_all_gather(t, axis) db_world_all_gather_at(DB_HERE, t, axis)
 db_tensor *db_world_all_gather_at(DB_AT, db_tensor *t, int axis);
-/* DB_SUM or DB_MEAN of everyone's t, of which each process gets its share along an axis, in the order of ranks. */
-#define db_world_reduce_scatter(op, t, axis) db_world_reduce_scatter_at(DB_HERE, op, t, axis)
+/* DB_REDUCE_SUM or DB_REDUCE_MEAN of everyone's t, of which each process gets its share along an axis, in the order of
+ * ranks. */
+#define db_world_reduce_scatter(op, t, axis) db_world_reduce_scatter_at(DB_HERE, DB_REDUCE_OP(op), t, axis)
 db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t, int axis);
 
 struct db_world_counters { /* exchanges of this process so far */

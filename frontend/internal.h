@@ -336,6 +336,9 @@ struct shape_text shape_text(unsigned rank, const int64_t *dim);
 /* An axis counted from either end, or -1. */
 int axis_of(int64_t axis, unsigned rank);
 static inline bool dtype_public(db_dtype t) { return t >= DB_BOOL && t <= DB_F8E5M2; }
+/* The row of a reduction in a table of them; past its end for what is none. */
+static inline unsigned reduce_row(enum db_reduce_op op) { return (unsigned)op - DB_REDUCE_SUM; }
+#define REDUCE_ROW(name) DB_REDUCE_##name - DB_REDUCE_SUM
 /* ---- elementwise.c ---- */
 /* Does the number fit the integer type it is to become? */
 bool number_fits(const db_operand *o, enum dtype t);

@@ -23,13 +23,16 @@ db_linear db_linear_new(db_params *p, const char *name, int64_t in, int64_t out,
 
 static db_tensor *linear(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias) {
   db_tensor *y = db_matmul_at(file, line, x, db_transpose_at(file, line, weight, 0, 1));
-  return bias ? db_binary_at(file, line, DB_ADD, db_operand_tensor(y), db_operand_tensor(bias)) : y;
+  return bias ? db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(bias)) : y;
 }
 
 db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
   if (!l) return no_layer(file, line, "linear");
   db_tensor *y = NULL;
-  DB_SCOPE { y = db_keep(linear(file, line, x, param_tensor(l->weight), param_tensor(l->bias))); }
+  {
+    DB_SCOPED;
+    y = db_keep(linear(file, line, x, param_tensor(l->weight), param_tensor(l->bias)));
+  }
   return y;
 }
 
@@ -71,7 +74,7 @@ db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x) {
 
 static db_norm norm_new(db_params *p, const char *name, enum db_norm_kind kind, int64_t n, int64_t groups) {
   db_params *at = db_params_at(p, "%s", name);
-  bool rms = kind == DB_RMS_NORM, batch = kind == DB_BATCH_NORM;
+  bool rms = kind == DB_NORM_RMS, batch = kind == DB_NORM_BATCH;
   return (db_norm){.kind = kind,
                    .params = p,
                    .weight = db_param_full(at, "weight", 1, DB_LIST(n)),
@@ -83,19 +86,19 @@ static db_norm norm_new(db_params *p, const char *name, enum db_norm_kind kind, 
                    .momentum = 0.1};
 }
 db_norm db_batch_norm_new(db_params *p, const char *name, int64_t channels) {
-  return norm_new(p, name, DB_BATCH_NORM, channels, 0);
+  return norm_new(p, name, DB_NORM_BATCH, channels, 0);
 }
 db_norm db_group_norm_new(db_params *p, const char *name, int64_t groups, int64_t channels) {
-  return norm_new(p, name, DB_GROUP_NORM, channels, groups);
+  return norm_new(p, name, DB_NORM_GROUP, channels, groups);
 }
 db_norm db_instance_norm_new(db_params *p, const char *name, int64_t channels) {
-  return norm_new(p, name, DB_INSTANCE_NORM, channels, 0);
+  return norm_new(p, name, DB_NORM_INSTANCE, channels, 0);
 }
 db_norm db_layer_norm_new(db_params *p, const char *name, int64_t width) {
-  return norm_new(p, name, DB_LAYER_NORM, width, 0);
+  return norm_new(p, name, DB_NORM_LAYER, width, 0);
 }
 db_norm db_rms_norm_new(db_params *p, const char *name, int64_t width) {
-  return norm_new(p, name, DB_RMS_NORM, width, 0);
+  return norm_new(p, name, DB_NORM_RMS, width, 0);
 }
 
 /* The statistic moves toward that of the batch by momentum, the variance by that of n - 1. */
@@ -111,7 +114,8 @@ static db_tensor *batch_norm(DB_AT, const db_norm *l, db_tensor *x) {
   db_tensor *y = db_batch_norm_at(file, line, x, w, b, NULL, NULL, l->eps);
   if (db_poison(y) || !l->mean || !l->var) return y;
   double n = (double)db_numel(x) / (double)(db_dim(x, 1) ? db_dim(x, 1) : 1);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     follow(l, l->mean, norm_batch_statistic(file, line, x, false), 1);
     follow(l, l->var, norm_batch_statistic(file, line, x, true), n > 1 ? n / (n - 1) : 1);
   }
@@ -122,9 +126,9 @@ db_tensor *db_norm_apply(DB_AT, const db_norm *l, db_tensor *x) {
   if (!l) return no_layer(file, line, "norm");
   db_tensor *w = param_tensor(l->weight), *b = param_tensor(l->bias);
   switch (l->kind) {
-  case DB_BATCH_NORM: return batch_norm(file, line, l, x);
-  case DB_LAYER_NORM: return db_layer_norm_at(file, line, x, 1, w, b, l->eps);
-  case DB_RMS_NORM: return db_rms_norm_at(file, line, x, 1, w, l->eps);
+  case DB_NORM_BATCH: return batch_norm(file, line, l, x);
+  case DB_NORM_LAYER: return db_layer_norm_at(file, line, x, 1, w, b, l->eps);
+  case DB_NORM_RMS: return db_rms_norm_at(file, line, x, 1, w, l->eps);
   default: return db_group_norm_at(file, line, x, l->groups, w, b, l->eps);
   }
 }
@@ -162,9 +166,10 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training) {
   if (!dtype_is_float(x->dtype)) return call_fail(&c, "of %s; cast to a float", dtype_info[x->dtype].name);
   db_tensor *same = call_end(&c, expr_of(x));
   if (!training || p == 0) return same;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_device *dev = db_device_of(x);
-    db_tensor *at = db_random_at(file, line, DB_UNIFORM, 0, 1, DB_F32, dev, (db_list){x->rank, x->dim});
+    db_tensor *at = db_random_at(file, line, DB_RANDOM_UNIFORM, 0, 1, DB_F32, dev, (db_list){x->rank, x->dim});
     db_operand scaled = db_operand_tensor(db_mul(x, p < 1 ? 1 / (1 - p) : 0));
     kept = db_keep(db_where_at(file, line, db_ge(at, p), scaled, db_operand_int(0)));
   }
@@ -218,7 +223,8 @@ db_tensor *db_multihead_attend_at(DB_AT, const db_multihead *m, db_tensor *q, db
   if (!m) return no_layer(file, line, "multihead");
   db_tensor *in[] = {q, k, v}, *y = NULL;
   o.causal |= m->causal;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *heads[3] = {0};
     for (int i = 0; i < 3 && !y; i++)
       if (takes(m, in[i]))

@@ -67,24 +67,25 @@ static struct expr loss_kl(const struct pair *p) {
 static const struct {
   const char *name;
   struct expr (*build)(const struct pair *p);
-} rows[] = {[DB_MSE] = {"mse_loss", loss_mse},
-            [DB_L1] = {"l1_loss", loss_l1},
-            [DB_HUBER] = {"huber_loss", loss_huber},
-            [DB_SMOOTH_L1] = {"smooth_l1_loss", loss_smooth_l1},
-            [DB_BCE] = {"binary_cross_entropy", loss_bce},
-            [DB_BCE_LOGITS] = {"binary_cross_entropy_with_logits", loss_bce_logits},
-            [DB_KL] = {"kl_div", loss_kl}};
+} rows[] = {[DB_LOSS_MSE] = {"mse_loss", loss_mse},
+            [DB_LOSS_L1] = {"l1_loss", loss_l1},
+            [DB_LOSS_HUBER] = {"huber_loss", loss_huber},
+            [DB_LOSS_SMOOTH_L1] = {"smooth_l1_loss", loss_smooth_l1},
+            [DB_LOSS_BCE] = {"binary_cross_entropy", loss_bce},
+            [DB_LOSS_BCE_LOGITS] = {"binary_cross_entropy_with_logits", loss_bce_logits},
+            [DB_LOSS_KL] = {"kl_div", loss_kl}};
 
 static bool reduction_known(struct call *c, enum db_reduction r) {
-  if (r >= DB_LOSS_MEAN && r <= DB_LOSS_NONE) return true;
+  if (!r) return true;
+  if (r >= DB_REDUCTION_MEAN && r <= DB_REDUCTION_NONE) return true;
   return call_fail(c, "there is no reduction %d of a loss", (int)r), false;
 }
 
 static struct expr finish(struct expr loss, enum db_reduction r) {
   double n = (double)dims_numel(loss.rank, loss.dim), batch = loss.rank ? (double)loss.dim[0] : 1;
-  if (r == DB_LOSS_NONE) return loss;
+  if (r == DB_REDUCTION_NONE) return loss;
   struct expr sum = total(loss);
-  return r == DB_LOSS_SUM ? sum : with(OP_MUL, sum, 1 / (r == DB_LOSS_MEAN ? n : batch));
+  return r == DB_REDUCTION_SUM ? sum : with(OP_MUL, sum, 1 / (r == DB_REDUCTION_BATCH_MEAN ? batch : n));
 }
 
 static bool same_shape(const db_tensor *a, const db_tensor *b) {
@@ -157,7 +158,8 @@ static struct expr by_index(const struct classes *k, struct expr target, enum db
   loss = expr_where(counts, expr_where(good, loss, expr_num(loss, NAN)), none);
   weight = expr_where(counts, weight, none);
   loss = expr_drop_axes(loss, 1u << k->axis);
-  return reduction == DB_LOSS_MEAN ? expr_binary(OP_FDIV, total(loss), total(weight)) : finish(loss, reduction);
+  return !reduction || reduction == DB_REDUCTION_MEAN ? expr_binary(OP_FDIV, total(loss), total(weight))
+                                                      : finish(loss, reduction);
 }
 
 static struct expr by_probability(const struct classes *k, struct expr target, enum db_reduction reduction) {

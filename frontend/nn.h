@@ -89,7 +89,7 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
                                   int64_t out, db_list kernel, bool bias, struct db_conv options);
 
 /* Normalizations with weight and bias (rms: no bias). Eps may be changed: 1e-5, rms 1e-6. */
-enum db_norm_kind { DB_BATCH_NORM, DB_LAYER_NORM, DB_GROUP_NORM, DB_INSTANCE_NORM, DB_RMS_NORM };
+enum db_norm_kind { DB_NORM_BATCH, DB_NORM_LAYER, DB_NORM_GROUP, DB_NORM_INSTANCE, DB_NORM_RMS };
 typedef struct db_norm {
   enum db_norm_kind kind;
   db_params *params;
@@ -173,7 +173,8 @@ int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
 /* ---- optimizers ----
  *
  *   db_optim *o = db_adamw(params, n, .lr = 3e-4, .weight_decay = 0.1);
- *   for (...) DB_SCOPE {
+ *   for (...) {
+ *     DB_SCOPED;
  *     db_tensor *loss = ...;
  *     if (db_backward(loss) || db_optim_step(o, loss)) fprintf(stderr, "%s\n", db_error());
  *     db_optim_zero_grad(o);
@@ -185,25 +186,25 @@ int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
  * types. The learning rate is in memory: changing it compiles nothing. */
 
 enum db_optim_kind {
-  DB_SGD,   /* lr 0.01 */
-  DB_ADAM,  /* lr 0.001, betas 0.9 and 0.999, eps 1e-8; weight decay is added to the gradient */
-  DB_ADAMW, /* the same with weight decay apart from the gradient, lr * weight_decay of each parameter */
-  DB_LAMB,  /* the same with eps 1e-6, each parameter's step in proportion to its norm (You et al., 2019) */
-  DB_LARS,  /* SGD with each parameter's step in proportion to its norm, trust 0.001, momentum 0.9 (You et al., 2017) */
-  DB_MUON, /* lr 0.02, Nesterov's momentum 0.95; matrices, and of more axes all but the first as one; steps made orthogonal in 5
+  DB_OPTIM_SGD = 400, /* lr 0.01 */
+  DB_OPTIM_ADAM,      /* lr 0.001, betas 0.9 and 0.999, eps 1e-8; weight decay is added to the gradient */
+  DB_OPTIM_ADAMW,     /* the same with weight decay apart from the gradient, lr * weight_decay of each parameter */
+  DB_OPTIM_LAMB,      /* the same with eps 1e-6, each parameter's step in proportion to its norm (You et al., 2019) */
+  DB_OPTIM_LARS, /* SGD with each parameter's step in proportion to its norm, trust 0.001, momentum 0.9 (You et al., 2017) */
+  DB_OPTIM_MUON, /* lr 0.02, Nesterov's momentum 0.95; matrices, and of more axes all but the first as one; steps made orthogonal in 5
              * iterations (Jordan et al., 2024) and scaled by the root of rows / columns where there are more rows */
 };
 /* What is left out, or 0, is the default of the kind above, or 0. */
 struct db_optim_options {
   double lr, momentum, weight_decay, beta1, beta2, eps, trust;
-  bool nesterov; /* DB_SGD, DB_LARS */
+  bool nesterov; /* DB_OPTIM_SGD, DB_OPTIM_LARS */
 };
-#define db_sgd(params, n, ...)   db_optim_new(DB_SGD, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_adam(params, n, ...)  db_optim_new(DB_ADAM, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_adamw(params, n, ...) db_optim_new(DB_ADAMW, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_lamb(params, n, ...)  db_optim_new(DB_LAMB, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_lars(params, n, ...)  db_optim_new(DB_LARS, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_muon(params, n, ...)  db_optim_new(DB_MUON, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_sgd(params, n, ...)   db_optim_new(DB_OPTIM_SGD, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_adam(params, n, ...)  db_optim_new(DB_OPTIM_ADAM, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_adamw(params, n, ...) db_optim_new(DB_OPTIM_ADAMW, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_lamb(params, n, ...)  db_optim_new(DB_OPTIM_LAMB, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_lars(params, n, ...)  db_optim_new(DB_OPTIM_LARS, params, n, (struct db_optim_options){__VA_ARGS__})
+#define db_muon(params, n, ...)  db_optim_new(DB_OPTIM_MUON, params, n, (struct db_optim_options){__VA_ARGS__})
 /* Marks the parameters as db_requires_grad does and realizes them; keeps a reference on each. NULL and db_error() when an argument is bad. */
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options);
 void db_optim_free(db_optim *o);

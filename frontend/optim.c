@@ -125,12 +125,13 @@ static const struct kind {
   bool warms; /* uses scalars.warm */
   struct db_optim_options defaults;
 } kinds[] = {
-    [DB_SGD] = {"sgd", sgd, 1, false, {.lr = 0.01}},
-    [DB_ADAM] = {"adam", adam, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_ADAMW] = {"adamw", adamw, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
-    [DB_LAMB] = {"lamb", lamb, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
-    [DB_LARS] = {"lars", lars, 1, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
-    [DB_MUON] = {"muon", muon, 1, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
+    [DB_OPTIM_SGD - DB_OPTIM_SGD] = {"sgd", sgd, 1, false, {.lr = 0.01}},
+    [DB_OPTIM_ADAM - DB_OPTIM_SGD] = {"adam", adam, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_OPTIM_ADAMW -
+        DB_OPTIM_SGD] = {"adamw", adamw, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+    [DB_OPTIM_LAMB - DB_OPTIM_SGD] = {"lamb", lamb, 2, true, {.lr = 0.001, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6}},
+    [DB_OPTIM_LARS - DB_OPTIM_SGD] = {"lars", lars, 1, false, {.lr = 0.01, .momentum = 0.9, .trust = 0.001}},
+    [DB_OPTIM_MUON - DB_OPTIM_SGD] = {"muon", muon, 1, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
 };
 
 /* ---- life ---- */
@@ -207,9 +208,9 @@ static void set_default(double *v, double to) {
 }
 
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options) {
-  if ((unsigned)kind >= sizeof kinds / sizeof *kinds)
+  if ((unsigned)kind - DB_OPTIM_SGD >= sizeof kinds / sizeof *kinds)
     return db_fail(-EINVAL, "optim: there is no kind %d", (int)kind), NULL;
-  const struct kind *k = &kinds[kind];
+  const struct kind *k = &kinds[kind - DB_OPTIM_SGD];
   if (n && !params) return db_fail_null(-EINVAL, "%s: the array of %u parameters is NULL", k->name, n);
   if (check_options(k, &options)) return NULL;
   set_default(&options.lr, k->defaults.lr);
@@ -234,7 +235,7 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
       db_fail(-EINVAL, "%s: parameter %u: %s", k->name, i, db_poison(t));
       goto fail;
     }
-    if (kind == DB_MUON && db_rank(t) < 2) {
+    if (kind == DB_OPTIM_MUON && db_rank(t) < 2) {
       db_fail(-EINVAL, "muon: parameter %u has %u axes; it takes matrices, another optimizer the rest", i, db_rank(t));
       goto fail;
     }
@@ -272,7 +273,7 @@ static void change(struct step *s, db_tensor *target, db_tensor *next) {
 
 /* What the step changes, and to what. */
 static int plan_step(const struct db_optim *o, struct step *s) {
-  const struct kind *k = &kinds[o->kind];
+  const struct kind *k = &kinds[o->kind - DB_OPTIM_SGD];
   struct scalars *now = calloc((size_t)o->nscalars + 1, sizeof *now);
   bool any = false;
   if (!now) return db_fail(-ENOMEM, "%s: out of memory", k->name);
@@ -334,7 +335,8 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
   db_tensor **roots = calloc(most + n, sizeof *roots);
   int err = 0;
   db_scope_begin();
-  if (!s.target || !s.next || !s.before || !roots) db_fail(err = -ENOMEM, "%s: out of memory", kinds[o->kind].name);
+  if (!s.target || !s.next || !s.before || !roots)
+    db_fail(err = -ENOMEM, "%s: out of memory", kinds[o->kind - DB_OPTIM_SGD].name);
   for (unsigned i = 0; i < n && !err; i++)
     if (db_poison(roots[i] = also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
   if (!err && !(err = plan_step(o, &s))) {
@@ -360,7 +362,7 @@ double db_optim_lr(const db_optim *o) { return o ? o->opt.lr : NAN; }
 int db_optim_set_lr(db_optim *o, double lr) {
   int err = 0;
   if (!o) return db_fail_argument("optim_set_lr", "optimizer");
-  if (!(lr >= 0 && isfinite(lr))) return db_fail(-EINVAL, "%s: lr is %g", kinds[o->kind].name, lr);
+  if (!(lr >= 0 && isfinite(lr))) return db_fail(-EINVAL, "%s: lr is %g", kinds[o->kind - DB_OPTIM_SGD].name, lr);
   o->opt.lr = lr;
   db_scope_begin();
   for (unsigned i = 0; i < o->nscalars && !err; i++) {
@@ -437,7 +439,7 @@ int db_world_mean_grads(db_tensor *const *params, unsigned n) {
   db_scope_begin();
   for (unsigned i = 0; i < n && !err; i++) {
     if (params[i] && params[i]->value && !params[i]->grad) continue;
-    db_tensor *g = params[i] ? db_world_all_reduce(DB_MEAN, db_grad_of(params[i])) : NULL;
+    db_tensor *g = params[i] ? db_world_all_reduce(DB_REDUCE_MEAN, db_grad_of(params[i])) : NULL;
     if (!g || db_poison(g))
       err = db_fail(-EINVAL, "world_mean_grads: parameter %u: %s", i, db_poison(g));
     else

@@ -70,8 +70,8 @@ db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pa
   static const char *const names[] = {"pad_reflect", "pad_replicate", "pad_circular"};
   struct call c;
   int64_t pad[2 * MAX_RANK] = {0};
-  bool known = (unsigned)mode < sizeof names / sizeof *names;
-  if (!call_begin(&c, known ? names[mode] : "pad", file, line, 1, &x)) return c.result;
+  bool known = (unsigned)mode - DB_PAD_REFLECT < sizeof names / sizeof *names;
+  if (!call_begin(&c, known ? names[mode - DB_PAD_REFLECT] : "pad", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no way to pad %d", (int)mode);
   struct expr e = expr_of(x);
   if (!crop(&c, &e, pairs, pad)) return c.result;

@@ -120,7 +120,7 @@ static struct expr whole_numbers(struct words w, int64_t low, uint64_t range) {
   return add(expr_cast(r, DT_I64), expr_const(DT_I64, 0, low));
 }
 
-static const char *const names[] = {[DB_UNIFORM] = "uniform", [DB_NORMAL] = "normal"};
+static const char *const names[] = {[DB_RANDOM_UNIFORM] = "uniform", [DB_RANDOM_NORMAL] = "normal"};
 
 /* Checks and ends a call that makes a new tensor; false once it has failed. */
 static bool checked(struct call *c, DB_AT, const char *op, enum dtype t, bool fits, db_device *dev, db_list shape,
@@ -154,9 +154,9 @@ db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype
     r = call_fail(&c, "from %g, %g; both have to be numbers", a, b);
   } else {
     struct words w = random_words(state, dims_numel(shape.n, dim));
-    bool plain = kind == DB_UNIFORM && a == 0 && b == 1;
-    struct expr e = kind == DB_NORMAL ? standard_normal(w, math_type(t)) : unit(w, plain ? t : math_type(t));
-    double scale = kind == DB_NORMAL ? b : b - a;
+    bool plain = kind == DB_RANDOM_UNIFORM && a == 0 && b == 1;
+    struct expr e = kind == DB_RANDOM_NORMAL ? standard_normal(w, math_type(t)) : unit(w, plain ? t : math_type(t));
+    double scale = kind == DB_RANDOM_NORMAL ? b : b - a;
     if (scale != 1) e = times(e, scale);
     if (a != 0) e = binary_num(OP_ADD, e, a);
     r = call_end(&c, expr_reshape(expr_cast(e, t), shape.n, dim));
@@ -196,7 +196,7 @@ db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_de
 
 db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x) {
   struct call c;
-  if (!call_begin(&c, kind == DB_NORMAL ? "randn_like" : "rand_like", file, line, 1, &x)) return c.result;
+  if (!call_begin(&c, kind == DB_RANDOM_NORMAL ? "randn_like" : "rand_like", file, line, 1, &x)) return c.result;
   call_leave(&c);
   return db_random_at(file, line, kind, 0, 1, (db_dtype)x->dtype, db_device_of(x), (db_list){x->rank, x->dim});
 }
@@ -209,13 +209,14 @@ db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, 
   double gain = sqrt(2 / (1 + a * a)), bound = 0;
   if (!(all > 0)) in = out = all = 1; /* nothing to fill, or refused below */
   switch (kind) {
-  case DB_SCALED_UNIFORM: bound = 1 / sqrt(all); break;
-  case DB_GLOROT_UNIFORM: bound = sqrt(6 / (in + out * (rest > 0 ? rest : 1))); break;
-  case DB_KAIMING_UNIFORM: bound = gain * sqrt(3 / in); break;
-  case DB_KAIMING_NORMAL: return db_random_at(file, line, DB_NORMAL, 0, gain / sqrt(in), dtype, dev, shape);
+  case DB_INITIAL_SCALED_UNIFORM: bound = 1 / sqrt(all); break;
+  case DB_INITIAL_GLOROT_UNIFORM: bound = sqrt(6 / (in + out * (rest > 0 ? rest : 1))); break;
+  case DB_INITIAL_KAIMING_UNIFORM: bound = gain * sqrt(3 / in); break;
+  case DB_INITIAL_KAIMING_NORMAL:
+    return db_random_at(file, line, DB_RANDOM_NORMAL, 0, gain / sqrt(in), dtype, dev, shape);
   default: bound = NAN;
   }
-  return db_random_at(file, line, DB_UNIFORM, -bound, bound, dtype, dev, shape);
+  return db_random_at(file, line, DB_RANDOM_UNIFORM, -bound, bound, dtype, dev, shape);
 }
 
 db_tensor *db_randperm_at(DB_AT, int64_t n, db_device *dev) {
@@ -233,8 +234,9 @@ db_tensor *db_bernoulli_at(DB_AT, db_tensor *p) {
   call_leave(&c);
   db_scope_begin();
   enum dtype t = math_type(p->dtype);
-  db_tensor *u = db_random_at(file, line, DB_UNIFORM, 0, 1, (db_dtype)t, db_device_of(p), (db_list){p->rank, p->dim});
-  db_tensor *r = db_binary_at(file, line, DB_LT, db_operand_tensor(u), db_operand_tensor(p));
+  db_tensor *u =
+      db_random_at(file, line, DB_RANDOM_UNIFORM, 0, 1, (db_dtype)t, db_device_of(p), (db_list){p->rank, p->dim});
+  db_tensor *r = db_binary_at(file, line, DB_BINARY_LT, db_operand_tensor(u), db_operand_tensor(p));
   r = db_keep(db_cast_at(file, line, r, (db_dtype)p->dtype));
   db_scope_end();
   return r;
@@ -256,9 +258,10 @@ db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacem
   db_dtype t = (db_dtype)math_type(weights->dtype);
   db_tensor *w = db_cast_at(file, line, weights, t), *r;
   dim[last] = replacement ? n : count;
-  db_tensor *u = db_random_at(file, line, DB_UNIFORM, 0, 1, t, db_device_of(weights), (db_list){weights->rank, dim});
+  db_tensor *u =
+      db_random_at(file, line, DB_RANDOM_UNIFORM, 0, 1, t, db_device_of(weights), (db_list){weights->rank, dim});
   if (replacement) {
-    db_tensor *sum = db_scan_at(file, line, DB_CUMSUM, w, -1);
+    db_tensor *sum = db_scan_at(file, line, DB_SCAN_SUM, w, -1);
     db_tensor *total = db_index_select_at(
         file, line, sum, -1,
         db_full_at(file, line, db_operand_int(count - 1), DB_I64, db_device_of(weights), DB_LIST(1)));

@@ -87,24 +87,24 @@ static db_tensor *run_layer(DB_AT, const db_recurrent *r, unsigned i, db_tensor 
   return db_stack_n(steps, (unsigned)length, 0);
 }
 
-db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c) {
+static db_tensor *run(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c, db_tensor **steps) {
+  DB_SCOPED;
   db_tensor *y = x, *last_h[DB_RECURRENT_LAYERS], *last_c[DB_RECURRENT_LAYERS];
-  db_tensor **steps = malloc(((size_t)db_dim(x, 0) + 1) * sizeof(db_tensor *));
-  DB_SCOPE {
-    db_tensor *bad = refuse(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
-    if (bad || !steps) {
-      y = db_keep(bad);
-      break;
-    }
-    db_tensor *zero = db_zeros(DB_F32, db_device_of(x), db_dim(x, 1), r->hidden);
-    for (unsigned i = 0; i < r->layers; i++) {
-      last_h[i] = h && *h ? step_of(*h, i) : zero, last_c[i] = c && *c ? step_of(*c, i) : zero;
-      y = run_layer(file, line, r, i, y, &last_h[i], &last_c[i], steps);
-    }
-    db_keep(y);
-    if (h) *h = db_keep(db_stack_n(last_h, r->layers, 0));
-    if (c) *c = db_keep(db_stack_n(last_c, r->layers, 0));
+  db_tensor *bad = refuse(file, line, r, x, h ? *h : NULL, c ? *c : NULL, steps != NULL);
+  if (bad || !steps) return db_keep(bad);
+  db_tensor *zero = db_zeros(DB_F32, db_device_of(x), db_dim(x, 1), r->hidden);
+  for (unsigned i = 0; i < r->layers; i++) {
+    last_h[i] = h && *h ? step_of(*h, i) : zero, last_c[i] = c && *c ? step_of(*c, i) : zero;
+    y = run_layer(file, line, r, i, y, &last_h[i], &last_c[i], steps);
   }
+  if (h) *h = db_keep(db_stack_n(last_h, r->layers, 0));
+  if (c) *c = db_keep(db_stack_n(last_c, r->layers, 0));
+  return db_keep(y);
+}
+
+db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c) {
+  db_tensor **steps = malloc(((size_t)db_dim(x, 0) + 1) * sizeof(db_tensor *));
+  db_tensor *y = run(file, line, r, x, h, c, steps);
   free(steps);
   return y;
 }

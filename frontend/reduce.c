@@ -68,29 +68,30 @@ static const struct {
   const char *name;
   struct expr (*build)(struct expr x, unsigned mask); /* of a half: in f32, rounded once at the end */
 } rows[] = {
-    [DB_SUM] = {"sum", reduce_sum},
-    [DB_PROD] = {"prod", reduce_prod},
-    [DB_MAXIMUM] = {"max", reduce_max},
-    [DB_MINIMUM] = {"min", reduce_min},
-    [DB_MEAN] = {"mean", reduce_mean},
-    [DB_VAR] = {"var", reduce_var},
-    [DB_STD] = {"std", reduce_std},
-    [DB_ANY] = {"any", reduce_any},
-    [DB_ALL] = {"all", reduce_all},
-    [DB_COUNT_NONZERO] = {"count_nonzero", reduce_count},
-    [DB_LOGSUMEXP] = {"logsumexp", reduce_logsumexp},
+    [REDUCE_ROW(SUM)] = {"sum", reduce_sum},
+    [REDUCE_ROW(PROD)] = {"prod", reduce_prod},
+    [REDUCE_ROW(MAX)] = {"max", reduce_max},
+    [REDUCE_ROW(MIN)] = {"min", reduce_min},
+    [REDUCE_ROW(MEAN)] = {"mean", reduce_mean},
+    [REDUCE_ROW(VAR)] = {"var", reduce_var},
+    [REDUCE_ROW(STD)] = {"std", reduce_std},
+    [REDUCE_ROW(ANY)] = {"any", reduce_any},
+    [REDUCE_ROW(ALL)] = {"all", reduce_all},
+    [REDUCE_ROW(COUNT_NONZERO)] = {"count_nonzero", reduce_count},
+    [REDUCE_ROW(LOGSUMEXP)] = {"logsumexp", reduce_logsumexp},
 };
 
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep) {
   struct call c;
   unsigned mask;
-  bool known = (unsigned)op < sizeof rows / sizeof *rows;
-  if (!call_begin_sized(&c, known ? rows[op].name : "reduce", file, line, 1, &x)) return c.result;
+  bool known = reduce_row(op) < sizeof rows / sizeof *rows;
+  if (!call_begin_sized(&c, known ? rows[reduce_row(op)].name : "reduce", file, line, 1, &x)) return c.result;
   if (!known) return call_fail(&c, "there is no reduction %d", (int)op);
   if (!call_axes(&c, x, axes, true, &mask)) return c.result;
-  if ((op == DB_MAXIMUM || op == DB_MINIMUM) && !dim_at_most(1, reduced_count(expr_of(x), mask)))
-    return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x), rows[op].name);
-  struct expr r = rows[op].build(expr_of(x), mask);
+  if ((op == DB_REDUCE_MAX || op == DB_REDUCE_MIN) && !dim_at_most(1, reduced_count(expr_of(x), mask)))
+    return call_fail(&c, "%s has no element along these axes, and no elements have no %s", SHAPE(*x),
+                     rows[reduce_row(op)].name);
+  struct expr r = rows[reduce_row(op)].build(expr_of(x), mask);
   if (dtype_is_narrow_float(x->dtype) && dtype_is_float(r.dtype)) r = expr_cast(r, x->dtype);
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));
 }

@@ -31,8 +31,8 @@ static struct expr position(const struct resize *r, struct expr x, unsigned a, e
   memcpy(dim, x.dim, sizeof dim);
   dim[a] = r->out;
   struct expr o = expr_count_along(t, a, x.rank, dim);
-  if (r->mode == DB_NEAREST) return with(OP_MUL, o, r->scale);
-  if (r->mode == DB_NEAREST_EXACT) return with(OP_MUL, with(OP_ADD, o, 0.5), r->scale);
+  if (r->mode == DB_INTERPOLATE_NEAREST) return with(OP_MUL, o, r->scale);
+  if (r->mode == DB_INTERPOLATE_NEAREST_EXACT) return with(OP_MUL, with(OP_ADD, o, 0.5), r->scale);
   if (r->align_corners) return with(OP_MUL, o, r->out > 1 ? (double)(r->in - 1) / (double)(r->out - 1) : 0);
   return with(OP_MAX, with(OP_SUB, with(OP_MUL, with(OP_ADD, o, 0.5), r->scale), 0.5), 0);
 }
@@ -45,7 +45,7 @@ static struct expr clamp(struct expr at, int64_t last) {
 
 static struct expr resize_axis(const struct resize *r, struct expr x, unsigned a) {
   enum dtype t = x.dtype == DT_F64 ? DT_F64 : DT_F32;
-  bool nearest = r->mode != DB_LINEAR;
+  bool nearest = r->mode != DB_INTERPOLATE_LINEAR;
   if (r->in == r->out) return x;
   if (nearest && r->out % r->in == 0 && r->scale == (double)r->in / (double)r->out)
     return repeat_each(x, a, r->out / r->in);
@@ -65,14 +65,17 @@ db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_inter
   if (x->rank < 3 || x->rank > 2 + WINDOW_AXES)
     return call_fail(&c, "of %s; 3 to %d axes are possible, batch and channels first", SHAPE(*x), 2 + WINDOW_AXES);
   if (!window_input(&c, &w, x, x->rank - 2)) return c.result;
-  if (o.mode < DB_NEAREST || o.mode > DB_LINEAR) return call_fail(&c, "there is no interpolation %d", (int)o.mode);
-  if (o.align_corners && o.mode != DB_LINEAR) return call_fail(&c, "corners are aligned by linear interpolation only");
-  if (o.mode == DB_LINEAR && !dtype_is_float(x->dtype))
+  if (!o.mode) o.mode = DB_INTERPOLATE_NEAREST;
+  if (o.mode < DB_INTERPOLATE_NEAREST || o.mode > DB_INTERPOLATE_LINEAR)
+    return call_fail(&c, "there is no interpolation %d", (int)o.mode);
+  if (o.align_corners && o.mode != DB_INTERPOLATE_LINEAR)
+    return call_fail(&c, "corners are aligned by linear interpolation only");
+  if (o.mode == DB_INTERPOLATE_LINEAR && !dtype_is_float(x->dtype))
     return call_fail(&c, "of %s linearly; cast to a float", dtype_info[x->dtype].name);
   if (!sizes.n == !(o.scale[0] != 0)) return call_fail(&c, "either sizes or a scale is needed");
   if (sizes.n && !window_list(&c, "size", sizes, w.n, 1, 1, w.out)) return c.result;
   struct expr e = expr_of(x);
-  if (o.mode == DB_LINEAR && e.dtype != DT_F64) e = expr_cast(e, DT_F32);
+  if (o.mode == DB_INTERPOLATE_LINEAR && e.dtype != DT_F64) e = expr_cast(e, DT_F32);
   for (unsigned i = 0; i < w.n; i++) {
     double factor = o.scale[i] != 0 ? o.scale[i] : o.scale[0];
     if (!sizes.n) {

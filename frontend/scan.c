@@ -20,11 +20,11 @@ static struct expr sum_of(struct expr a, struct expr b) { return expr_binary(OP_
 static struct expr product_of(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
 
 static const struct scan scans[] = {
-    [DB_CUMSUM] = {"cumsum", .sums = true, .op = OP_ADD, .combine = sum_of},
-    [DB_CUMPROD] = {"cumprod", .sums = true, .op = OP_MUL, .combine = product_of},
-    [DB_CUMMAX] = {"cummax", .op = OP_MAX, .combine = math_max},
-    [DB_CUMMIN] = {"cummin", .op = OP_MAX, .combine = math_max},
-    [DB_LOGCUMSUMEXP] = {"logcumsumexp", .floats = true, .op = OP_ADD, .combine = math_logaddexp},
+    [DB_SCAN_SUM] = {"cumsum", .sums = true, .op = OP_ADD, .combine = sum_of},
+    [DB_SCAN_PROD] = {"cumprod", .sums = true, .op = OP_MUL, .combine = product_of},
+    [DB_SCAN_MAX] = {"cummax", .op = OP_MAX, .combine = math_max},
+    [DB_SCAN_MIN] = {"cummin", .op = OP_MAX, .combine = math_max},
+    [DB_SCAN_LOGSUMEXP] = {"logcumsumexp", .floats = true, .op = OP_ADD, .combine = math_logaddexp},
 };
 
 /* What changes nothing when it is combined. */
@@ -85,7 +85,7 @@ struct expr expr_cumsum(struct expr x, unsigned axis) {
   unsigned order[MAX_RANK];
   for (unsigned i = 0; i < x.rank; i++) order[i] = i;
   order[axis] = x.rank - 1, order[x.rank - 1] = axis;
-  return expr_permute(scan_last(&scans[DB_CUMSUM], expr_permute(x, order)), order);
+  return expr_permute(scan_last(&scans[DB_SCAN_SUM], expr_permute(x, order)), order);
 }
 
 db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis) {
@@ -105,7 +105,7 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis) {
   unsigned order[MAX_RANK], last = x->rank - 1;
   for (unsigned i = 0; i <= last; i++) order[i] = i;
   order[a] = last, order[last] = (unsigned)a;
-  bool minimum = op == DB_CUMMIN;
+  bool minimum = op == DB_SCAN_MIN;
   if (minimum) e = is_float ? math_neg(e) : expr_not(e);
   e = expr_permute(scan_last(s, expr_permute(e, order)), order);
   if (minimum) e = is_float ? math_neg(e) : expr_not(e);

@@ -104,7 +104,8 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
   bool has_source = value.kind == DB_OPERAND_TENSOR;
   if (!call_begin(&c, "scatter", file, line, has_source ? 3 : 2, in)) return c.result;
   int a = axis_of(axis, x->rank);
-  if ((unsigned)mode > DB_SCATTER_MEAN) return call_fail(&c, "there is no way to scatter %d", (int)mode);
+  if (mode < DB_SCATTER_REPLACE || mode > DB_SCATTER_MEAN)
+    return call_fail(&c, "there is no way to scatter %d", (int)mode);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   if (!index_fits(&c, x, a, index, has_source ? value.t : NULL)) return c.result;
   if (has_source && value.t->dtype != x->dtype)

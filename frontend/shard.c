@@ -254,7 +254,8 @@ db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned 
 
 int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis) {
   int err = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *now = db_shard(t, devices, n, axis);
     if (!(err = db_realize(now))) {
       pthread_mutex_lock(&rt.lock);

@@ -42,14 +42,14 @@ static bool begin(struct call *c, const char *op, DB_AT, db_tensor *const *t) {
 static const struct {
   bool combines;
   enum exchange_op op, of_bool; /* as numbers 0 and 1 */
-} combinations[] = {[DB_SUM] = {true, EXCHANGE_SUM, EXCHANGE_MAX},
-                    [DB_PROD] = {true, EXCHANGE_PROD, EXCHANGE_MIN},
-                    [DB_MAXIMUM] = {true, EXCHANGE_MAX, EXCHANGE_MAX},
-                    [DB_MINIMUM] = {true, EXCHANGE_MIN, EXCHANGE_MIN},
-                    [DB_MEAN] = {true, EXCHANGE_SUM, EXCHANGE_SUM}};
+} combinations[] = {[REDUCE_ROW(SUM)] = {true, EXCHANGE_SUM, EXCHANGE_MAX},
+                    [REDUCE_ROW(PROD)] = {true, EXCHANGE_PROD, EXCHANGE_MIN},
+                    [REDUCE_ROW(MAX)] = {true, EXCHANGE_MAX, EXCHANGE_MAX},
+                    [REDUCE_ROW(MIN)] = {true, EXCHANGE_MIN, EXCHANGE_MIN},
+                    [REDUCE_ROW(MEAN)] = {true, EXCHANGE_SUM, EXCHANGE_SUM}};
 
 static bool can_combine(struct call *c, enum db_reduce_op op) {
-  if ((unsigned)op < sizeof combinations / sizeof *combinations && combinations[op].combines) return true;
+  if (reduce_row(op) < sizeof combinations / sizeof *combinations && combinations[reduce_row(op)].combines) return true;
   return call_fail(c, "reduction %d does not combine", (int)op), false;
 }
 
@@ -60,18 +60,18 @@ static enum dtype wire_type(enum dtype t) {
 
 /* The result as it is wanted; a mean of integers is f32. */
 static struct expr finished(enum db_reduce_op op, struct expr x, enum dtype t) {
-  if (op != DB_MEAN) return expr_cast(x, t);
+  if (op != DB_REDUCE_MEAN) return expr_cast(x, t);
   if (!dtype_is_float(x.dtype)) x = expr_cast(x, t = DT_F32);
   return expr_cast(expr_binary(OP_FDIV, x, expr_num(x, world_size())), t);
 }
 
 db_tensor *db_world_all_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *t) {
   struct call c;
-  if (op == DB_MEAN && db_dtype_of(t) == DB_BOOL) t = db_cast_at(file, line, t, DB_I32);
+  if (op == DB_REDUCE_MEAN && db_dtype_of(t) == DB_BOOL) t = db_cast_at(file, line, t, DB_I32);
   if (!begin(&c, "world_all_reduce", file, line, &t) || !can_combine(&c, op)) return c.result;
   struct expr x = expr_of(t);
   if (world_size() > 1) {
-    enum exchange_op how = t->dtype == DT_BOOL ? combinations[op].of_bool : combinations[op].op;
+    enum exchange_op how = t->dtype == DT_BOOL ? combinations[reduce_row(op)].of_bool : combinations[reduce_row(op)].op;
     x = exchanged(&c, how, 0, expr_cast(x, wire_type(t->dtype)), t->rank, t->dim);
   }
   return call_end(&c, finished(op, x, t->dtype));
@@ -126,7 +126,8 @@ db_tensor *db_world_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *t,
   int a = axis_in(&c, t, axis);
   if (a < 0) return c.result;
   int64_t n = (int64_t)world_size(), dim[MAX_RANK + 1];
-  if (op != DB_SUM && op != DB_MEAN) return call_fail(&c, "not supported: a reduction that is not a sum or a mean");
+  if (op != DB_REDUCE_SUM && op != DB_REDUCE_MEAN)
+    return call_fail(&c, "not supported: a reduction that is not a sum or a mean");
   if (t->dtype == DT_BOOL) return call_fail(&c, "not supported: of bool");
   if (t->dim[a] % n)
     return call_fail(&c, "axis %d of %s is not a multiple of the %lld processes", a, SHAPE(*t), (long long)n);

@@ -33,7 +33,8 @@ static bool timed_run(const struct program *p, struct bench_result *r, bool firs
   struct watched w = {.r = r, .names = first};
   bool good = true;
   db_watch(watch, &w);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *y = p->build(p->in);
     if (db_realize(y) || (out && db_read(y, out, bytes))) good = bench_fail(r, db_error());
   }
@@ -48,7 +49,8 @@ static bool timed_run(const struct program *p, struct bench_result *r, bool firs
 /* A run without clocks, whose packets are counted. */
 static bool counted_run(db_device *dev, const struct program *p, struct bench_result *r) {
   bool good = true;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *y = p->build(p->in);
     struct bench_counts before = bench_count(dev, &r->emulated);
     if (db_realize(y) || db_device_synchronize(dev, 60000000000ull)) good = bench_fail(r, db_error());
@@ -92,7 +94,8 @@ static db_tensor *input(db_device *dev, float **host, uint32_t seed, int64_t a, 
 
 static db_tensor *build_dot(db_tensor *const *in) { return db_dot(in[0], in[1]); }
 void bench_dot(db_device *dev, struct bench_result *r) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {
         {db_from(((float[]){1, 2}), DB_F32, dev, 2), db_from(((float[]){3, 4}), DB_F32, dev, 2)}, build_dot, 1, "r_2"};
     measure(dev, &p, r, (double[]){11}, 1, 0, 1e-7);
@@ -101,7 +104,8 @@ void bench_dot(db_device *dev, struct bench_result *r) {
 
 static db_tensor *build_variance(db_tensor *const *in) { return db_var(in[0]); }
 void bench_variance(db_device *dev, struct bench_result *r) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {{db_from(((float[]){1, 2, 3, 4}), DB_F32, dev, 4)}, build_variance, 1, NULL};
     measure(dev, &p, r, (double[]){5.0 / 3}, 1, 0, 1e-7);
   }
@@ -112,7 +116,8 @@ void bench_saxpy(db_device *dev, struct bench_result *r) {
   enum { N = 1 << 20 };
   float *x, *y;
   double *expected = malloc(N * sizeof *expected);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {{input(dev, &x, 1, N, 0), input(dev, &y, 2, N, 0)}, build_saxpy, 1, NULL};
     if (x && y && expected) {
       for (int i = 0; i < N; i++) expected[i] = 2.5 * (double)x[i] + (double)y[i];
@@ -130,7 +135,8 @@ static db_tensor *build_sum(db_tensor *const *in) { return db_sum(in[0]); }
 void bench_sum(db_device *dev, struct bench_result *r) {
   enum { N = 4 << 20 };
   float *x;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {{input(dev, &x, 3, 2048, N / 2048)}, build_sum, 0, NULL};
     if (x) {
       double expected = 0, size = 0;
@@ -148,7 +154,8 @@ void bench_softmax(db_device *dev, struct bench_result *r) {
   enum { N = 512 };
   float *x;
   double *expected = malloc((size_t)N * N * sizeof *expected);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {{input(dev, &x, 4, N, N)}, build_softmax, 0, NULL};
     if (x && expected) {
       for (int i = 0; i < N; i++) {
@@ -185,7 +192,8 @@ void bench_matmul(db_device *dev, struct bench_result *r) {
   enum { N = 256 };
   float *a, *b;
   double *c = malloc((size_t)N * N * sizeof *c);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {{input(dev, &a, 5, N, N), input(dev, &b, 6, N, N)}, build_matmul, 1, NULL};
     double *x = widened(a, N * N), *y = widened(b, N * N);
     if (x && y && c) {
@@ -211,7 +219,8 @@ void bench_perceptron(db_device *dev, struct bench_result *r) {
   float *host[5];
   double *d[5], *hidden = malloc(sizeof(double) * ROWS * HIDDEN), *out = malloc(sizeof(double) * ROWS * OUTPUTS);
   static const int64_t shape[5][2] = {{ROWS, INPUTS}, {INPUTS, HIDDEN}, {HIDDEN, 0}, {HIDDEN, OUTPUTS}, {OUTPUTS, 0}};
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct program p = {.build = build_perceptron, .kernels = 2};
     bool good = hidden && out;
     for (int i = 0; i < 5; i++) {

@@ -72,12 +72,13 @@ static int write_on(struct gpt *g, const unsigned char *text) {
   unsigned char window[LENGTH];
   float logits[LENGTH][WORDS];
   for (int i = 0; i < LENGTH; i++) window[i] = text[i];
-  for (int n = 0; n < WRITTEN; n++) DB_SCOPE {
-      db_tensor *y = forward(g, db_from(window, DB_U8, NULL, 1, LENGTH));
-      if (db_read(y, logits, sizeof logits)) return -1;
-      for (int i = 0; i + 1 < LENGTH; i++) window[i] = window[i + 1];
-      putchar(window[LENGTH - 1] = (unsigned char)choose(logits[LENGTH - 1]));
-    }
+  for (int n = 0; n < WRITTEN; n++) {
+    DB_SCOPED;
+    db_tensor *y = forward(g, db_from(window, DB_U8, NULL, 1, LENGTH));
+    if (db_read(y, logits, sizeof logits)) return -1;
+    for (int i = 0; i + 1 < LENGTH; i++) window[i] = window[i + 1];
+    putchar(window[LENGTH - 1] = (unsigned char)choose(logits[LENGTH - 1]));
+  }
   putchar('\n');
   return 0;
 }
@@ -96,14 +97,15 @@ int main(int argc, char **argv) {
   db_tensor *const *weights = db_params_trained(p, &n);
   db_optim *adam = db_adamw(weights, n, .lr = 3e-3, .weight_decay = 0.01);
   printf("%lld parameters, %zu bytes\n", (long long)db_params_numel(p), size);
-  for (int step = 0; step <= steps; step++) DB_SCOPE {
-      db_tensor *loss = loss_of(&g, text, 0, held);
-      double v, w;
-      db_optim_set_lr(adam, db_lr_cosine(3e-3, 3e-4, steps, step));
-      if (db_train_step(p, adam, loss) || db_item(loss, &v)) return fprintf(stderr, "%s\n", db_error()), 1;
-      if (step % 50 == 0 && db_item(loss_of(&g, text, held, size), &w)) return fprintf(stderr, "%s\n", db_error()), 1;
-      if (step % 50 == 0) printf("step %4d: loss %.3f, held out %.3f\n", step, v, w), fflush(stdout);
-    }
+  for (int step = 0; step <= steps; step++) {
+    DB_SCOPED;
+    db_tensor *loss = loss_of(&g, text, 0, held);
+    double v, w;
+    db_optim_set_lr(adam, db_lr_cosine(3e-3, 3e-4, steps, step));
+    if (db_train_step(p, adam, loss) || db_item(loss, &v)) return fprintf(stderr, "%s\n", db_error()), 1;
+    if (step % 50 == 0 && db_item(loss_of(&g, text, held, size), &w)) return fprintf(stderr, "%s\n", db_error()), 1;
+    if (step % 50 == 0) printf("step %4d: loss %.3f, held out %.3f\n", step, v, w), fflush(stdout);
+  }
   if (write_on(&g, text)) return fprintf(stderr, "%s\n", db_error()), 1;
   db_optim_free(adam);
   db_params_free(p);

@@ -101,7 +101,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *logits = forward(&t->net, db_index_select(t->images, 0, drawn));
   db_tensor *loss = db_cross_entropy(logits, db_index_select(t->labels, 0, drawn));
   loss = db_mul(loss, (double)(end - first) * t->size / BATCH);
-  out[0] = db_world_all_reduce(DB_MEAN, loss);
+  out[0] = db_world_all_reduce(DB_REDUCE_MEAN, loss);
   int err = db_backward(loss);
   if (!err) err = db_world_mean_grads(t->weights, t->nweights);
   if (!err) err = db_optim_step(t->adam, out[0]);
@@ -153,28 +153,31 @@ int main(int argc, char **argv) {
   t.weights = weights, t.nweights = n, t.rank = db_world_rank(), t.size = db_world_size();
   if (t.size < 0) return failed();
   db_jit *train_step = db_jit_new(step, &t, 0, 1), *read = db_jit_new(count_right, &t.net, 2, 1);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     t.images = db_from(train.image, DB_U8, t.all, train.n, PIXELS);
     t.labels = db_from(train.label, DB_U8, t.all, train.n);
     unsigned steps = EPOCHS * (train.n / BATCH);
-    for (unsigned i = 0; i < steps; i++) DB_SCOPE {
-        if (i == steps / 4 * 3 && db_optim_set_lr(t.adam, 5e-4)) return failed();
-        db_tensor *loss;
-        double v = 0;
-        if (db_jit_call(train_step, NULL, &loss)) return failed();
-        bool told = i % 50 == 0 || i == steps - 1;
-        if (told && db_item(loss, &v)) return failed();
-        if (told && !t.rank) printf("step %4u: loss %.3f\n", i, v);
-      }
+    for (unsigned i = 0; i < steps; i++) {
+      DB_SCOPED;
+      if (i == steps / 4 * 3 && db_optim_set_lr(t.adam, 5e-4)) return failed();
+      db_tensor *loss;
+      double v = 0;
+      if (db_jit_call(train_step, NULL, &loss)) return failed();
+      bool told = i % 50 == 0 || i == steps - 1;
+      if (told && db_item(loss, &v)) return failed();
+      if (told && !t.rank) printf("step %4u: loss %.3f\n", i, v);
+    }
     db_tensor *images = db_from(test.image, DB_U8, t.all, test.n, PIXELS);
     db_tensor *labels = db_from(test.label, DB_U8, t.all, test.n);
-    for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) DB_SCOPE {
-        double same = 0;
-        db_tensor *some[] = {db_shrink(images, at, at + BATCH, 0, PIXELS), db_shrink(labels, at, at + BATCH)}, *sum;
-        for (unsigned k = 0; k < 2 && t.ndevices > 1; k++) some[k] = db_shard(some[k], t.device, t.ndevices, 0);
-        if (db_jit_call(read, some, &sum) || db_item(sum, &same)) return failed();
-        right += (unsigned)same;
-      }
+    for (unsigned at = 0; at + BATCH <= test.n; at += BATCH, seen += BATCH) {
+      DB_SCOPED;
+      double same = 0;
+      db_tensor *some[] = {db_shrink(images, at, at + BATCH, 0, PIXELS), db_shrink(labels, at, at + BATCH)}, *sum;
+      for (unsigned k = 0; k < 2 && t.ndevices > 1; k++) some[k] = db_shard(some[k], t.device, t.ndevices, 0);
+      if (db_jit_call(read, some, &sum) || db_item(sum, &same)) return failed();
+      right += (unsigned)same;
+    }
   }
   if (!t.rank) printf("%u of %u held-out digits read: %.1f %%\n", right, seen, 100.0 * right / seen);
   db_jit_free(train_step);

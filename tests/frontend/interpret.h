@@ -147,9 +147,9 @@ static struct cell cell_cast(struct cell c, db_dtype from, db_dtype t) {
 static struct cell cell_test(enum db_unary_op op, struct cell c, db_dtype t) {
   if (c.state == ANY) return c;
   bool nan = is_float(t) && c.state == NOT_A_NUMBER, infinite = is_float(t) && !nan && isinf(c.lo);
-  if (op == DB_ISNAN) return whole(DB_BOOL, nan);
-  if (op == DB_ISINF) return whole(DB_BOOL, infinite);
-  if (op == DB_ISFINITE) return whole(DB_BOOL, !nan && !infinite);
+  if (op == DB_UNARY_ISNAN) return whole(DB_BOOL, nan);
+  if (op == DB_UNARY_ISINF) return whole(DB_BOOL, infinite);
+  if (op == DB_UNARY_ISFINITE) return whole(DB_BOOL, !nan && !infinite);
   if (!is_float(t)) return whole(DB_BOOL, !c.i);
   if (nan || c.lo > 0 || c.hi < 0) return whole(DB_BOOL, 0);
   return point(c) ? whole(DB_BOOL, 1) : unknown();
@@ -161,14 +161,14 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     uint64_t u = (uint64_t)c.i;
     bool negative = !is_unsigned(t) && c.i < 0;
     switch (op) {
-    case DB_NEG: return whole(t, -u);
-    case DB_NOT: return t == DB_BOOL ? whole(t, !u) : whole(t, ~u);
-    case DB_ABS: return whole(t, negative ? -u : u);
-    case DB_SIGN: return whole(t, negative ? -1ull : u != 0);
-    case DB_SQUARE: return whole(t, u * u);
-    case DB_RELU: return whole(t, negative ? 0 : u);
-    case DB_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
-    case DB_FRAC: return whole(t, 0);
+    case DB_UNARY_NEG: return whole(t, -u);
+    case DB_UNARY_NOT: return t == DB_BOOL ? whole(t, !u) : whole(t, ~u);
+    case DB_UNARY_ABS: return whole(t, negative ? -u : u);
+    case DB_UNARY_SIGN: return whole(t, negative ? -1ull : u != 0);
+    case DB_UNARY_SQUARE: return whole(t, u * u);
+    case DB_UNARY_RELU: return whole(t, negative ? 0 : u);
+    case DB_UNARY_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
+    case DB_UNARY_FRAC: return whole(t, 0);
     default: return c; /* whole already */
     }
   }
@@ -176,48 +176,48 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
   double lo = c.lo, hi = c.hi, mid = lo / 2 + hi / 2, size = fmax(fabs(lo), fabs(hi));
   bool straddles = lo < 0 && hi > 0, same = point(c);
   if (isinf(lo)) switch (op) {
-    case DB_NEG: return exact(-lo);
-    case DB_ABS:
-    case DB_SQUARE: return exact(INFINITY);
-    case DB_SIGN: return exact(lo < 0 ? -1 : 1);
-    case DB_RELU: return exact(fmax(lo, 0));
-    case DB_FLOOR:
-    case DB_CEIL:
-    case DB_TRUNC:
-    case DB_SINH:
-    case DB_ASINH:
-    case DB_ROUND: return c;
-    case DB_FRAC: return not_a_number();
-    case DB_RELU6: return exact(lo < 0 ? 0 : 6);
-    case DB_EXPM1: return lo < 0 ? exact(-1) : c;
-    case DB_ERF: return exact(lo < 0 ? -1 : 1);
-    case DB_RECIPROCAL: return exact(0);
-    case DB_SQRT:
-    case DB_LOG:
-    case DB_LOG2: return lo < 0 ? not_a_number() : c;
-    case DB_RSQRT: return lo < 0 ? not_a_number() : exact(0);
-    case DB_EXP:
-    case DB_EXP2: return exact(lo < 0 ? 0 : INFINITY);
-    case DB_SIN:
-    case DB_COS: return not_a_number();
-    case DB_SIGMOID: return exact(lo > 0);
-    case DB_TANH: return exact(lo < 0 ? -1 : 1);
+    case DB_UNARY_NEG: return exact(-lo);
+    case DB_UNARY_ABS:
+    case DB_UNARY_SQUARE: return exact(INFINITY);
+    case DB_UNARY_SIGN: return exact(lo < 0 ? -1 : 1);
+    case DB_UNARY_RELU: return exact(fmax(lo, 0));
+    case DB_UNARY_FLOOR:
+    case DB_UNARY_CEIL:
+    case DB_UNARY_TRUNC:
+    case DB_UNARY_SINH:
+    case DB_UNARY_ASINH:
+    case DB_UNARY_ROUND: return c;
+    case DB_UNARY_FRAC: return not_a_number();
+    case DB_UNARY_RELU6: return exact(lo < 0 ? 0 : 6);
+    case DB_UNARY_EXPM1: return lo < 0 ? exact(-1) : c;
+    case DB_UNARY_ERF: return exact(lo < 0 ? -1 : 1);
+    case DB_UNARY_RECIPROCAL: return exact(0);
+    case DB_UNARY_SQRT:
+    case DB_UNARY_LOG:
+    case DB_UNARY_LOG2: return lo < 0 ? not_a_number() : c;
+    case DB_UNARY_RSQRT: return lo < 0 ? not_a_number() : exact(0);
+    case DB_UNARY_EXP:
+    case DB_UNARY_EXP2: return exact(lo < 0 ? 0 : INFINITY);
+    case DB_UNARY_SIN:
+    case DB_UNARY_COS: return not_a_number();
+    case DB_UNARY_SIGMOID: return exact(lo > 0);
+    case DB_UNARY_TANH: return exact(lo < 0 ? -1 : 1);
     default: return unknown();
     }
   switch (op) {
-  case DB_NEG: return (struct cell){KNOWN, -hi, -lo, 0};
-  case DB_ABS: return (struct cell){KNOWN, straddles ? 0 : fmin(fabs(lo), fabs(hi)), size, 0};
-  case DB_SIGN: return (struct cell){KNOWN, (lo > 0) - (lo < 0), (hi > 0) - (hi < 0), 0};
-  case DB_FLOOR: return (struct cell){KNOWN, floor(lo), floor(hi), 0};
-  case DB_CEIL: return (struct cell){KNOWN, ceil(lo), ceil(hi), 0};
-  case DB_TRUNC: return (struct cell){KNOWN, trunc(lo), trunc(hi), 0};
-  case DB_SQUARE:
+  case DB_UNARY_NEG: return (struct cell){KNOWN, -hi, -lo, 0};
+  case DB_UNARY_ABS: return (struct cell){KNOWN, straddles ? 0 : fmin(fabs(lo), fabs(hi)), size, 0};
+  case DB_UNARY_SIGN: return (struct cell){KNOWN, (lo > 0) - (lo < 0), (hi > 0) - (hi < 0), 0};
+  case DB_UNARY_FLOOR: return (struct cell){KNOWN, floor(lo), floor(hi), 0};
+  case DB_UNARY_CEIL: return (struct cell){KNOWN, ceil(lo), ceil(hi), 0};
+  case DB_UNARY_TRUNC: return (struct cell){KNOWN, trunc(lo), trunc(hi), 0};
+  case DB_UNARY_SQUARE:
     lo = straddles ? 0 : fmin(fabs(lo), fabs(hi));
     return rounded(t, (struct cell){KNOWN, lo * lo, size * size, 0}, 1);
-  case DB_RELU: return (struct cell){KNOWN, fmax(lo, 0), fmax(hi, 0), 0};
-  case DB_RELU6: return (struct cell){KNOWN, fmin(fmax(lo, 0), 6), fmin(fmax(hi, 0), 6), 0};
-  case DB_ROUND: return (struct cell){KNOWN, rint(lo), rint(hi), 0};
-  case DB_FRAC:
+  case DB_UNARY_RELU: return (struct cell){KNOWN, fmax(lo, 0), fmax(hi, 0), 0};
+  case DB_UNARY_RELU6: return (struct cell){KNOWN, fmin(fmax(lo, 0), 6), fmin(fmax(hi, 0), 6), 0};
+  case DB_UNARY_ROUND: return (struct cell){KNOWN, rint(lo), rint(hi), 0};
+  case DB_UNARY_FRAC:
     if (trunc(lo) != trunc(hi)) return unknown();
     return (struct cell){KNOWN, lo - trunc(lo), hi - trunc(hi), 0};
   default: break;
@@ -226,40 +226,40 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
   double units = t == DB_F32 || t == DB_F64 ? 8 + 2 * size : 2 + size * 0x1p-10;
   struct cell r = unknown();
   switch (op) {
-  case DB_RECIPROCAL:
+  case DB_UNARY_RECIPROCAL:
     if (lo > 0 || hi < 0) r = (struct cell){KNOWN, 1 / hi, 1 / lo, 0};
     units = 2;
     break;
-  case DB_SQRT:
-  case DB_RSQRT:
+  case DB_UNARY_SQRT:
+  case DB_UNARY_RSQRT:
     if (hi < 0) return not_a_number();
-    if (lo < 0 || (op == DB_RSQRT && lo == 0)) return r;
-    r = op == DB_SQRT ? (struct cell){KNOWN, sqrt(lo), sqrt(hi), 0}
-                      : (struct cell){KNOWN, 1 / sqrt(hi), 1 / sqrt(lo), 0};
-    units = same && op == DB_SQRT ? 1 : 4;
+    if (lo < 0 || (op == DB_UNARY_RSQRT && lo == 0)) return r;
+    r = op == DB_UNARY_SQRT ? (struct cell){KNOWN, sqrt(lo), sqrt(hi), 0}
+                            : (struct cell){KNOWN, 1 / sqrt(hi), 1 / sqrt(lo), 0};
+    units = same && op == DB_UNARY_SQRT ? 1 : 4;
     break;
-  case DB_EXP2: r = (struct cell){KNOWN, exp2(lo), exp2(hi), 0}; break;
-  case DB_EXP: r = (struct cell){KNOWN, exp(lo), exp(hi), 0}; break;
-  case DB_LOG2:
-  case DB_LOG:
+  case DB_UNARY_EXP2: r = (struct cell){KNOWN, exp2(lo), exp2(hi), 0}; break;
+  case DB_UNARY_EXP: r = (struct cell){KNOWN, exp(lo), exp(hi), 0}; break;
+  case DB_UNARY_LOG2:
+  case DB_UNARY_LOG:
     if (hi < 0) return not_a_number();
     if (lo <= 0) return r;
-    r = op == DB_LOG ? (struct cell){KNOWN, log(lo), log(hi), 0} : (struct cell){KNOWN, log2(lo), log2(hi), 0};
+    r = op == DB_UNARY_LOG ? (struct cell){KNOWN, log(lo), log(hi), 0} : (struct cell){KNOWN, log2(lo), log2(hi), 0};
     r.lo -= 8 * eps_of(t), r.hi += 8 * eps_of(t), units = 8;
     break;
-  case DB_SIN:
-  case DB_COS:
+  case DB_UNARY_SIN:
+  case DB_UNARY_COS:
     if (size > 1e4) return r;
-    mid = op == DB_SIN ? sin(mid) : cos(mid);
+    mid = op == DB_UNARY_SIN ? sin(mid) : cos(mid);
     lo = (hi - lo) / 2 + 8 * eps_of(t);
     return (struct cell){KNOWN, mid - lo, mid + lo, 0};
-  case DB_EXPM1: r = (struct cell){KNOWN, expm1(lo), expm1(hi), 0}; break;
-  case DB_SINH: r = (struct cell){KNOWN, sinh(lo), sinh(hi), 0}; break;
-  case DB_ASINH: r = (struct cell){KNOWN, asinh(lo), asinh(hi), 0}; break;
-  case DB_ATAN: r = (struct cell){KNOWN, atan(lo), atan(hi), 0}; break;
-  case DB_ERF: r = (struct cell){KNOWN, erf(lo), erf(hi), 0}; break;
-  case DB_SIGMOID: r = (struct cell){KNOWN, 1 / (1 + exp(-lo)), 1 / (1 + exp(-hi)), 0}; break;
-  case DB_TANH: r = (struct cell){KNOWN, tanh(lo), tanh(hi), 0}; break;
+  case DB_UNARY_EXPM1: r = (struct cell){KNOWN, expm1(lo), expm1(hi), 0}; break;
+  case DB_UNARY_SINH: r = (struct cell){KNOWN, sinh(lo), sinh(hi), 0}; break;
+  case DB_UNARY_ASINH: r = (struct cell){KNOWN, asinh(lo), asinh(hi), 0}; break;
+  case DB_UNARY_ATAN: r = (struct cell){KNOWN, atan(lo), atan(hi), 0}; break;
+  case DB_UNARY_ERF: r = (struct cell){KNOWN, erf(lo), erf(hi), 0}; break;
+  case DB_UNARY_SIGMOID: r = (struct cell){KNOWN, 1 / (1 + exp(-lo)), 1 / (1 + exp(-hi)), 0}; break;
+  case DB_UNARY_TANH: r = (struct cell){KNOWN, tanh(lo), tanh(hi), 0}; break;
   default: break;
   }
   return rounded(t, r, units);
@@ -284,7 +284,7 @@ static struct cell cell_max(struct cell a, struct cell b) {
   if (a.state || b.state || (bound(a, b) && !(point(a) && point(b)))) return unknown();
   return (struct cell){KNOWN, fmax(a.lo, b.lo), fmax(a.hi, b.hi), 0};
 }
-static struct cell cell_neg(struct cell a, db_dtype t) { return cell_unary(DB_NEG, a, t); }
+static struct cell cell_neg(struct cell a, db_dtype t) { return cell_unary(DB_UNARY_NEG, a, t); }
 static struct cell cell_div(struct cell a, struct cell b, db_dtype t) {
   if (a.state || b.state) return a.state == NOT_A_NUMBER || b.state == NOT_A_NUMBER ? not_a_number() : unknown();
   if (b.lo <= 0 && b.hi >= 0) return unknown(); /* the sign of a zero is not kept */
@@ -305,54 +305,54 @@ static struct cell integer_binary(enum db_binary_op op, struct cell a, struct ce
   uint64_t x = (uint64_t)a.i, y = (uint64_t)b.i;
   if (a.state || b.state) return unknown();
   switch (op) {
-  case DB_ADD: return t == DB_BOOL ? whole(t, x | y) : whole(t, x + y);
-  case DB_SUB: return whole(t, x - y);
-  case DB_MUL: return whole(t, x * y);
-  case DB_IDIV:
-  case DB_MOD: {
+  case DB_BINARY_ADD: return t == DB_BOOL ? whole(t, x | y) : whole(t, x + y);
+  case DB_BINARY_SUB: return whole(t, x - y);
+  case DB_BINARY_MUL: return whole(t, x * y);
+  case DB_BINARY_IDIV:
+  case DB_BINARY_MOD: {
     if (!y) return whole(t, 0);
-    if (is_unsigned(t)) return whole(t, op == DB_IDIV ? x / y : x % y);
-    if (b.i == -1) return whole(t, op == DB_IDIV ? -x : 0);
+    if (is_unsigned(t)) return whole(t, op == DB_BINARY_IDIV ? x / y : x % y);
+    if (b.i == -1) return whole(t, op == DB_BINARY_IDIV ? -x : 0);
     int64_t q = a.i / b.i, r = a.i % b.i;
     if (r && (r < 0) != (b.i < 0)) q--, r += b.i;
-    return whole(t, (uint64_t)(op == DB_IDIV ? q : r));
+    return whole(t, (uint64_t)(op == DB_BINARY_IDIV ? q : r));
   }
-  case DB_MAX: return cell_order(a, b, t) > 0 ? a : b;
-  case DB_MIN: return cell_order(a, b, t) < 0 ? a : b;
-  case DB_AND: return whole(t, x & y);
-  case DB_OR: return whole(t, x | y);
-  case DB_XOR: return whole(t, x ^ y);
+  case DB_BINARY_MAX: return cell_order(a, b, t) > 0 ? a : b;
+  case DB_BINARY_MIN: return cell_order(a, b, t) < 0 ? a : b;
+  case DB_BINARY_AND: return whole(t, x & y);
+  case DB_BINARY_OR: return whole(t, x | y);
+  case DB_BINARY_XOR: return whole(t, x ^ y);
   default: return unknown();
   }
 }
 
 static struct cell cell_binary(enum db_binary_op op, struct cell a, struct cell b, db_dtype t) {
-  if (op >= DB_EQ) {
+  if (op >= DB_BINARY_EQ) {
     int o = cell_order(a, b, t);
     if (o == 2) return unknown();
     switch (op) {
-    case DB_EQ: return whole(DB_BOOL, o == 0);
-    case DB_NE: return whole(DB_BOOL, o != 0);
-    case DB_LT: return whole(DB_BOOL, o == -1);
-    case DB_LE: return whole(DB_BOOL, o <= 0);
-    case DB_GT: return whole(DB_BOOL, o == 1);
+    case DB_BINARY_EQ: return whole(DB_BOOL, o == 0);
+    case DB_BINARY_NE: return whole(DB_BOOL, o != 0);
+    case DB_BINARY_LT: return whole(DB_BOOL, o == -1);
+    case DB_BINARY_LE: return whole(DB_BOOL, o <= 0);
+    case DB_BINARY_GT: return whole(DB_BOOL, o == 1);
     default: return whole(DB_BOOL, o == 0 || o == 1);
     }
   }
   if (!is_float(t)) return integer_binary(op, a, b, t);
   switch (op) {
-  case DB_ADD: return cell_add(a, b, t);
-  case DB_SUB: return cell_add(a, cell_neg(b, t), t);
-  case DB_MUL: return cell_mul(a, b, t);
-  case DB_DIV: return cell_div(a, b, t);
-  case DB_IDIV: return cell_unary(DB_FLOOR, cell_div(a, b, t), t);
-  case DB_MOD: {
+  case DB_BINARY_ADD: return cell_add(a, b, t);
+  case DB_BINARY_SUB: return cell_add(a, cell_neg(b, t), t);
+  case DB_BINARY_MUL: return cell_mul(a, b, t);
+  case DB_BINARY_DIV: return cell_div(a, b, t);
+  case DB_BINARY_IDIV: return cell_unary(DB_UNARY_FLOOR, cell_div(a, b, t), t);
+  case DB_BINARY_MOD: {
     if (!a.state && !b.state && bound(a, b)) return unknown();
-    struct cell q = cell_unary(DB_FLOOR, cell_div(a, b, t), t);
+    struct cell q = cell_unary(DB_UNARY_FLOOR, cell_div(a, b, t), t);
     return cell_add(a, cell_neg(cell_mul(q, b, t), t), t);
   }
-  case DB_MAX: return cell_max(a, b);
-  case DB_MIN: return cell_neg(cell_max(cell_neg(a, t), cell_neg(b, t)), t);
+  case DB_BINARY_MAX: return cell_max(a, b);
+  case DB_BINARY_MIN: return cell_neg(cell_max(cell_neg(a, t), cell_neg(b, t)), t);
   default: return unknown();
   }
 }
@@ -396,10 +396,11 @@ static bool broadcast(unsigned *rank, int64_t *dim, const struct array *a) {
 /* ---- operations ---- */
 
 static struct array *array_unary(enum db_unary_op op, const struct array *x) {
-  bool no_bool = op == DB_NEG || op == DB_SIGN || op == DB_SQUARE || op == DB_RELU || op == DB_RELU6 || op == DB_FRAC;
-  bool test = op == DB_ISNAN || op == DB_ISINF || op == DB_ISFINITE || op == DB_LOGICAL_NOT;
-  if ((x->t == DB_BOOL && no_bool) || (is_float(x->t) && op == DB_NOT)) return NULL;
-  db_dtype t = op >= DB_RECIPROCAL ? real_type(x->t) : x->t;
+  bool no_bool = op == DB_UNARY_NEG || op == DB_UNARY_SIGN || op == DB_UNARY_SQUARE || op == DB_UNARY_RELU ||
+                 op == DB_UNARY_RELU6 || op == DB_UNARY_FRAC;
+  bool test = op == DB_UNARY_ISNAN || op == DB_UNARY_ISINF || op == DB_UNARY_ISFINITE || op == DB_UNARY_LOGICAL_NOT;
+  if ((x->t == DB_BOOL && no_bool) || (is_float(x->t) && op == DB_UNARY_NOT)) return NULL;
+  db_dtype t = op >= DB_UNARY_RECIPROCAL ? real_type(x->t) : x->t;
   struct array *r = array_new(test ? DB_BOOL : t, x->rank, x->dim);
   for (int64_t i = 0; i < r->n; i++)
     r->cell[i] = test ? cell_test(op, x->cell[i], t) : cell_unary(op, cell_cast(x->cell[i], x->t, t), t);
@@ -417,7 +418,7 @@ static struct array *array_cast(const struct array *x, db_dtype t) {
 static struct array *array_binary(enum db_binary_op op, const struct array *x, const struct array *y, db_operand b) {
   struct array number = {.t = x->t, .n = 1, .cell = &(struct cell){KNOWN, 0, 0, 0}};
   if (!y) {
-    if ((b.kind == DB_OPERAND_FLOAT || op == DB_DIV) && !is_float(x->t)) number.t = DB_F32;
+    if ((b.kind == DB_OPERAND_FLOAT || op == DB_BINARY_DIV) && !is_float(x->t)) number.t = DB_F32;
     if (b.kind == DB_OPERAND_INT && number.t == DB_BOOL) number.t = DB_I32;
     *number.cell = b.kind == DB_OPERAND_FLOAT ? cell_cast(exact(b.f), DB_F64, number.t)
                                               : cell_cast(whole(DB_I64, (uint64_t)b.i), DB_I64, number.t);
@@ -427,14 +428,14 @@ static struct array *array_binary(enum db_binary_op op, const struct array *x, c
     y = &number;
   }
   db_dtype t = promoted(x->t, y->t);
-  if (t == DB_BOOL && (op == DB_SUB || op == DB_IDIV || op == DB_MOD)) return NULL;
-  if (is_float(t) && (op == DB_AND || op == DB_OR || op == DB_XOR)) return NULL;
-  if (op == DB_DIV) t = real_type(t);
+  if (t == DB_BOOL && (op == DB_BINARY_SUB || op == DB_BINARY_IDIV || op == DB_BINARY_MOD)) return NULL;
+  if (is_float(t) && (op == DB_BINARY_AND || op == DB_BINARY_OR || op == DB_BINARY_XOR)) return NULL;
+  if (op == DB_BINARY_DIV) t = real_type(t);
   unsigned rank = x->rank;
   int64_t dim[ARRAY_RANK], at[ARRAY_RANK];
   memcpy(dim, x->dim, sizeof dim);
   if (!broadcast(&rank, dim, y)) return NULL;
-  struct array *r = array_new(op >= DB_EQ ? DB_BOOL : t, rank, dim);
+  struct array *r = array_new(op >= DB_BINARY_EQ ? DB_BOOL : t, rank, dim);
   for (int64_t i = 0; r->cell && i < r->n; i++) {
     place_of(r, i, at);
     r->cell[i] = cell_binary(op, cell_cast(broadcast_cell(x, rank, at), x->t, t),
@@ -591,30 +592,30 @@ static struct cell product_cells(const struct cell *c, int64_t n, db_dtype t) {
 }
 
 static db_dtype reduced_type(enum db_reduce_op op, db_dtype t) {
-  return op == DB_SUM || op == DB_PROD          ? (is_float(t) ? t : sum_type(t))
-         : op == DB_MAXIMUM || op == DB_MINIMUM ? t
-                                                : real_type(t);
+  return op == DB_REDUCE_SUM || op == DB_REDUCE_PROD  ? (is_float(t) ? t : sum_type(t))
+         : op == DB_REDUCE_MAX || op == DB_REDUCE_MIN ? t
+                                                      : real_type(t);
 }
 
 static struct cell reduce_cells(enum db_reduce_op op, struct cell *c, int64_t n, db_dtype from, db_dtype t) {
-  db_dtype in = op == DB_MAXIMUM || op == DB_MINIMUM ? from : is_narrow(t) ? DB_F32 : t;
+  db_dtype in = op == DB_REDUCE_MAX || op == DB_REDUCE_MIN ? from : is_narrow(t) ? DB_F32 : t;
   for (int64_t i = 0; i < n; i++) c[i] = cell_cast(c[i], from, in);
   struct cell r = n ? c[0] : not_a_number();
   switch (op) {
-  case DB_SUM: r = sum_cells(c, n, in); break;
-  case DB_PROD: r = product_cells(c, n, in); break;
-  case DB_MAXIMUM:
-  case DB_MINIMUM:
-    for (int64_t i = 1; i < n; i++) r = cell_binary(op == DB_MAXIMUM ? DB_MAX : DB_MIN, r, c[i], in);
+  case DB_REDUCE_SUM: r = sum_cells(c, n, in); break;
+  case DB_REDUCE_PROD: r = product_cells(c, n, in); break;
+  case DB_REDUCE_MAX:
+  case DB_REDUCE_MIN:
+    for (int64_t i = 1; i < n; i++) r = cell_binary(op == DB_REDUCE_MAX ? DB_BINARY_MAX : DB_BINARY_MIN, r, c[i], in);
     break;
   default:
-    if (!n || (op != DB_MEAN && n < 2)) return not_a_number();
+    if (!n || (op != DB_REDUCE_MEAN && n < 2)) return not_a_number();
     r = cell_div(sum_cells(c, n, in), exact((double)n), in);
-    if (op == DB_MEAN) break;
-    for (int64_t i = 0; i < n; i++) c[i] = cell_unary(DB_SQUARE, cell_add(c[i], cell_neg(r, in), in), in);
+    if (op == DB_REDUCE_MEAN) break;
+    for (int64_t i = 0; i < n; i++) c[i] = cell_unary(DB_UNARY_SQUARE, cell_add(c[i], cell_neg(r, in), in), in);
     r = cell_div(sum_cells(c, n, in), exact((double)(n - 1)), in);
     if (r.state == KNOWN && r.lo < 0) r.lo = 0;
-    if (op == DB_STD) r = cell_unary(DB_SQRT, r, in);
+    if (op == DB_REDUCE_STD) r = cell_unary(DB_UNARY_SQRT, r, in);
   }
   return cell_cast(r, in, t);
 }
@@ -628,7 +629,7 @@ static struct array *array_reduce(enum db_reduce_op op, const struct array *x, d
     if (mask >> i & 1) count *= x->dim[i];
     if (keep || !(mask >> i & 1)) dim[rank++] = kept[i];
   }
-  if (!count && (op == DB_MAXIMUM || op == DB_MINIMUM)) return NULL;
+  if (!count && (op == DB_REDUCE_MAX || op == DB_REDUCE_MIN)) return NULL;
   struct array *r = array_new(reduced_type(op, x->t), rank, dim), full = {.rank = x->rank, .dim = {0}};
   memcpy(full.dim, kept, sizeof kept);
   struct cell *c = calloc((size_t)count + 1, sizeof *c);
@@ -672,7 +673,7 @@ static struct array *array_matmul(const struct array *x, const struct array *y) 
       struct cell p = cell_cast(broadcast_cell(&a, batch.rank + 2, at), a.t, in);
       at[batch.rank] = k, at[batch.rank + 1] = column;
       struct cell q = cell_cast(broadcast_cell(&b, batch.rank + 2, at), b.t, in);
-      c[k] = cell_binary(DB_MUL, p, q, in);
+      c[k] = cell_binary(DB_BINARY_MUL, p, q, in);
     }
     r->cell[i] = cell_cast(sum_cells(c, inner, in), in, t);
   }

@@ -16,7 +16,8 @@ static void steps(const char *device) {
   size_t pages = 0;
   db_tensor *w = db_full(1, DB_F32, dev, 16, 16);
   for (int i = 0; i < 10000; i++) {
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       float x[16];
       for (int k = 0; k < 16; k++) x[k] = (float)((i + k) % 5) / 16;
       db_tensor *in = db_from(x, DB_F32, dev, 16), *y = db_tanh(db_matmul(in, w));

@@ -26,16 +26,17 @@ static void replay(const char *name, const char *other_name, unsigned runs) {
   OK(db_realize(in[0], in[1]));
   struct db_device_counters early[2] = {0}, late[2];
   size_t before = 0;
-  for (unsigned i = 0; i < runs; i++) DB_SCOPE {
-      db_tensor *out[1];
-      OK(db_jit_call(j, &in[i & 1], out));
-      if (i == runs / 2) { /* rings have been round, and what is kept for the next calls is there */
-        EXPECT_FLOATS(out[0], i & 1 ? 16 : 4, i & 1 ? 19 : 7, i & 1 ? 22 : 10, i & 1 ? 25 : 13);
-        db_device_counters(dev, &early[0]), db_device_counters(other, &early[1]);
-        before = resident_kib();
-      }
-      if (i == runs - 1) EXPECT_FLOATS(out[0], i & 1 ? 16 : 4, i & 1 ? 19 : 7, i & 1 ? 22 : 10, i & 1 ? 25 : 13);
+  for (unsigned i = 0; i < runs; i++) {
+    DB_SCOPED;
+    db_tensor *out[1];
+    OK(db_jit_call(j, &in[i & 1], out));
+    if (i == runs / 2) { /* rings have been round, and what is kept for the next calls is there */
+      EXPECT_FLOATS(out[0], i & 1 ? 16 : 4, i & 1 ? 19 : 7, i & 1 ? 22 : 10, i & 1 ? 25 : 13);
+      db_device_counters(dev, &early[0]), db_device_counters(other, &early[1]);
+      before = resident_kib();
     }
+    if (i == runs - 1) EXPECT_FLOATS(out[0], i & 1 ? 16 : 4, i & 1 ? 19 : 7, i & 1 ? 22 : 10, i & 1 ? 25 : 13);
+  }
   db_device_counters(dev, &late[0]), db_device_counters(other, &late[1]);
   size_t after = resident_kib();
   print_message("%s, %s: %u replays, resident %zu KiB after half of them, %zu KiB after all\n", name, other_name, runs,

@@ -231,7 +231,7 @@ static db_operand key_number(const struct args *a, const char *name) {
   return strpbrk(s, ".ena") ? db_operand_float(atof(s)) : db_operand_int(atoll(s));
 }
 static const char *const pad_modes[] = {"reflect", "replicate", "circular", NULL};
-#define PAD_MODE (enum db_pad_mode) key_choice(a, "mode", pad_modes)
+#define PAD_MODE (enum db_pad_mode)(DB_PAD_REFLECT + key_choice(a, "mode", pad_modes))
 #define PICK(call)                                                                                                     \
   ({                                                                                                                   \
     db_tensor *out[CASE_INPUTS] = {0};                                                                                 \
@@ -263,7 +263,7 @@ static unsigned key_subscripts(const struct args *a, db_subscript *to) {
 }
 #define SUBSCRIPTS (a->subscript), key_subscripts(a, a->subscript)
 static const char *const scatter_modes[] = {"replace", "sum", "prod", "max", "min", "mean", NULL};
-#define SCATTER_MODE (enum db_scatter) key_choice(a, "mode", scatter_modes)
+#define SCATTER_MODE (enum db_scatter)(DB_SCATTER_REPLACE + key_choice(a, "mode", scatter_modes))
 #define SCATTERED    (z ? db_operand_tensor(z) : key_operand(a))
 #define TOPK                                                                                                           \
   ({                                                                                                                   \
@@ -274,7 +274,7 @@ static const char *const scatter_modes[] = {"replace", "sum", "prod", "max", "mi
   (a->nin == 3 ? db_ternary_at(DB_HERE, op, db_operand_tensor(x), db_operand_tensor(y), db_operand_tensor(z))          \
                : db_ternary_at(DB_HERE, op, db_operand_tensor(x), key_number(a, "low"), key_number(a, "high")))
 #define WITH(letter) key_input(a, letter, 1)
-#define REDUCTION    (enum db_reduction) key_choice(a, "reduction", reductions)
+#define REDUCTION    (enum db_reduction)(DB_REDUCTION_MEAN + key_choice(a, "reduction", reductions))
 #define CONV                                                                                                           \
   ((struct db_conv){.stride = L("stride"),                                                                             \
                     .padding = L("padding"),                                                                           \
@@ -289,9 +289,10 @@ static const char *const scatter_modes[] = {"replace", "sum", "prod", "max", "mi
                     .ceil_mode = HAS("ceil_mode"),                                                                     \
                     .exclude_padding = HAS("exclude")})
 #define INTERPOLATE                                                                                                    \
-  ((struct db_interpolate){.mode = (enum db_interpolation)key_choice(a, "mode", interpolations),                       \
-                           .align_corners = HAS("align"),                                                              \
-                           .scale = {HAS("scale") ? F("scale") : 0}})
+  ((struct db_interpolate){                                                                                            \
+      .mode = (enum db_interpolation)(DB_INTERPOLATE_NEAREST + key_choice(a, "mode", interpolations)),                 \
+      .align_corners = HAS("align"),                                                                                   \
+      .scale = {HAS("scale") ? F("scale") : 0}})
 #define LOSS(kind)                                                                                                     \
   db_loss_at(DB_HERE, kind, x, y,                                                                                      \
              (struct db_loss){.reduction = REDUCTION,                                                                  \
@@ -440,7 +441,8 @@ struct batch {
 
 static unsigned run_batch(struct batch *b) {
   unsigned failed = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     static struct want want[BATCH * (1 + CASE_INPUTS)];
     static db_tensor *good[BATCH * (1 + CASE_INPUTS)];
     unsigned n = 0, ngood = 0;

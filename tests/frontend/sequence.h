@@ -200,38 +200,38 @@ static bool step_unary(struct sequence *s) {
   static const struct {
     const char *name;
     enum db_unary_op op;
-  } rows[] = {{"neg", DB_NEG},
-              {"not", DB_NOT},
-              {"abs", DB_ABS},
-              {"sign", DB_SIGN},
-              {"floor", DB_FLOOR},
-              {"ceil", DB_CEIL},
-              {"trunc", DB_TRUNC},
-              {"square", DB_SQUARE},
-              {"relu", DB_RELU},
-              {"sqrt", DB_SQRT},
-              {"rsqrt", DB_RSQRT},
-              {"reciprocal", DB_RECIPROCAL},
-              {"exp2", DB_EXP2},
-              {"exp", DB_EXP},
-              {"log2", DB_LOG2},
-              {"log", DB_LOG},
-              {"sin", DB_SIN},
-              {"cos", DB_COS},
-              {"tanh", DB_TANH},
-              {"sigmoid", DB_SIGMOID},
-              {"round", DB_ROUND},
-              {"frac", DB_FRAC},
-              {"relu6", DB_RELU6},
-              {"isnan", DB_ISNAN},
-              {"isinf", DB_ISINF},
-              {"isfinite", DB_ISFINITE},
-              {"logical_not", DB_LOGICAL_NOT},
-              {"expm1", DB_EXPM1},
-              {"atan", DB_ATAN},
-              {"sinh", DB_SINH},
-              {"asinh", DB_ASINH},
-              {"erf", DB_ERF}};
+  } rows[] = {{"neg", DB_UNARY_NEG},
+              {"not", DB_UNARY_NOT},
+              {"abs", DB_UNARY_ABS},
+              {"sign", DB_UNARY_SIGN},
+              {"floor", DB_UNARY_FLOOR},
+              {"ceil", DB_UNARY_CEIL},
+              {"trunc", DB_UNARY_TRUNC},
+              {"square", DB_UNARY_SQUARE},
+              {"relu", DB_UNARY_RELU},
+              {"sqrt", DB_UNARY_SQRT},
+              {"rsqrt", DB_UNARY_RSQRT},
+              {"reciprocal", DB_UNARY_RECIPROCAL},
+              {"exp2", DB_UNARY_EXP2},
+              {"exp", DB_UNARY_EXP},
+              {"log2", DB_UNARY_LOG2},
+              {"log", DB_UNARY_LOG},
+              {"sin", DB_UNARY_SIN},
+              {"cos", DB_UNARY_COS},
+              {"tanh", DB_UNARY_TANH},
+              {"sigmoid", DB_UNARY_SIGMOID},
+              {"round", DB_UNARY_ROUND},
+              {"frac", DB_UNARY_FRAC},
+              {"relu6", DB_UNARY_RELU6},
+              {"isnan", DB_UNARY_ISNAN},
+              {"isinf", DB_UNARY_ISINF},
+              {"isfinite", DB_UNARY_ISFINITE},
+              {"logical_not", DB_UNARY_LOGICAL_NOT},
+              {"expm1", DB_UNARY_EXPM1},
+              {"atan", DB_UNARY_ATAN},
+              {"sinh", DB_UNARY_SINH},
+              {"asinh", DB_UNARY_ASINH},
+              {"erf", DB_UNARY_ERF}};
   unsigned row = take(s) % (sizeof rows / sizeof *rows);
   note(s, "%s", rows[row].name);
   unsigned k = any(s);
@@ -243,10 +243,11 @@ static bool step_binary(struct sequence *s) {
   static const struct {
     const char *name;
     enum db_binary_op op;
-  } rows[] = {{"add", DB_ADD}, {"sub", DB_SUB},     {"mul", DB_MUL},     {"div", DB_DIV}, {"idiv", DB_IDIV},
-              {"mod", DB_MOD}, {"maximum", DB_MAX}, {"minimum", DB_MIN}, {"and", DB_AND}, {"or", DB_OR},
-              {"xor", DB_XOR}, {"eq", DB_EQ},       {"ne", DB_NE},       {"lt", DB_LT},   {"le", DB_LE},
-              {"gt", DB_GT},   {"ge", DB_GE}};
+  } rows[] = {{"add", DB_BINARY_ADD},   {"sub", DB_BINARY_SUB}, {"mul", DB_BINARY_MUL},     {"div", DB_BINARY_DIV},
+              {"idiv", DB_BINARY_IDIV}, {"mod", DB_BINARY_MOD}, {"maximum", DB_BINARY_MAX}, {"minimum", DB_BINARY_MIN},
+              {"and", DB_BINARY_AND},   {"or", DB_BINARY_OR},   {"xor", DB_BINARY_XOR},     {"eq", DB_BINARY_EQ},
+              {"ne", DB_BINARY_NE},     {"lt", DB_BINARY_LT},   {"le", DB_BINARY_LE},       {"gt", DB_BINARY_GT},
+              {"ge", DB_BINARY_GE}};
   unsigned row = take(s) % (sizeof rows / sizeof *rows), how = take(s);
   note(s, "%s", rows[row].name);
   unsigned k = any(s), j = k;
@@ -373,8 +374,8 @@ static bool step_reduce(struct sequence *s) {
   static const struct {
     const char *name;
     enum db_reduce_op op;
-  } rows[] = {{"sum", DB_SUM},   {"max", DB_MAXIMUM}, {"min", DB_MINIMUM}, {"mean", DB_MEAN},
-              {"prod", DB_PROD}, {"var", DB_VAR},     {"std", DB_STD},     {"sum", DB_SUM}};
+  } rows[] = {{"sum", DB_REDUCE_SUM},   {"max", DB_REDUCE_MAX}, {"min", DB_REDUCE_MIN}, {"mean", DB_REDUCE_MEAN},
+              {"prod", DB_REDUCE_PROD}, {"var", DB_REDUCE_VAR}, {"std", DB_REDUCE_STD}, {"sum", DB_REDUCE_SUM}};
   unsigned row = take(s) % 8;
   note(s, "%s", rows[row].name);
   unsigned k = any(s);
@@ -453,10 +454,10 @@ static bool step_scan(struct sequence *s) {
     const char *name;
     enum db_scan_op op;
     enum db_reduce_op reduce;
-  } rows[] = {{"cumsum", DB_CUMSUM, DB_SUM},
-              {"cumprod", DB_CUMPROD, DB_PROD},
-              {"cummax", DB_CUMMAX, DB_MAXIMUM},
-              {"cummin", DB_CUMMIN, DB_MINIMUM}};
+  } rows[] = {{"cumsum", DB_SCAN_SUM, DB_REDUCE_SUM},
+              {"cumprod", DB_SCAN_PROD, DB_REDUCE_PROD},
+              {"cummax", DB_SCAN_MAX, DB_REDUCE_MAX},
+              {"cummin", DB_SCAN_MIN, DB_REDUCE_MIN}};
   unsigned row = take(s) % 4;
   note(s, "%s", rows[row].name);
   unsigned k = any(s);
@@ -499,7 +500,8 @@ static bool sequence_run(struct sequence *s, const uint8_t *data, size_t n) {
   memset(s, 0, sizeof *s);
   s->p = data, s->end = data + n;
   bool good = true;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     good = step_from(s) && step_from(s);
     for (unsigned i = 0; good && i < STEPS && s->p < s->end; i++)
       good = steps[take(s) % (sizeof steps / sizeof *steps)](s);

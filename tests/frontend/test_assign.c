@@ -6,7 +6,8 @@ static db_tensor *four(db_device *dev) { return db_from(((float[]){1, 2, 3, 4}),
 static void new_values(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = four(dev);
       assert_ptr_equal(db_assign(x, db_mul(x, 10)), x);
       EXPECT_FLOATS(x, 10, 20, 30, 40);
@@ -36,31 +37,33 @@ static void new_values(void **state) {
 static void in_place(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       struct db_device_counters c0, c1;
       struct db_cache_counters s0, s1;
       db_tensor *p = four(dev), *m = db_zeros(DB_F32, dev, 4);
       assert_int_equal(db_realize(p, m), 0);
       double want[4] = {1, 2, 3, 4}, moment[4] = {0};
-      for (int step = 0; step < 20; step++) DB_SCOPE {
-          db_tensor *h = db_square(p), *loss = db_sum(h), *g = db_mul(p, 2);
-          db_assign(m, db_add(db_mul(m, 0.5), g));
-          db_assign(p, db_sub(p, db_mul(m, 0.125)));
-          double sum = 0;
-          for (int i = 0; i < 4; i++) {
-            sum += want[i] * want[i];
-            moment[i] = moment[i] * 0.5 + 2 * want[i];
-            want[i] -= moment[i] * 0.125;
-          }
-          assert_int_equal(db_realize(p, m, loss), 0);
-          assert_float_equal(must_item(loss), sum, 1e-4);
-          float got[4];
-          must_read(p, got, sizeof got);
-          for (int i = 0; i < 4; i++) assert_float_equal(got[i], want[i], 1e-5);
-          db_device_counters(dev, &c1);
-          db_cache_counters(&s1);
-          if (step == 2) c0 = c1, s0 = s1;
+      for (int step = 0; step < 20; step++) {
+        DB_SCOPED;
+        db_tensor *h = db_square(p), *loss = db_sum(h), *g = db_mul(p, 2);
+        db_assign(m, db_add(db_mul(m, 0.5), g));
+        db_assign(p, db_sub(p, db_mul(m, 0.125)));
+        double sum = 0;
+        for (int i = 0; i < 4; i++) {
+          sum += want[i] * want[i];
+          moment[i] = moment[i] * 0.5 + 2 * want[i];
+          want[i] -= moment[i] * 0.125;
         }
+        assert_int_equal(db_realize(p, m, loss), 0);
+        assert_float_equal(must_item(loss), sum, 1e-4);
+        float got[4];
+        must_read(p, got, sizeof got);
+        for (int i = 0; i < 4; i++) assert_float_equal(got[i], want[i], 1e-5);
+        db_device_counters(dev, &c1);
+        db_cache_counters(&s1);
+        if (step == 2) c0 = c1, s0 = s1;
+      }
       assert_int_equal(c1.bytes_allocated, c0.bytes_allocated);
       assert_int_equal(s1.made, s0.made);
       for (int i = 0; i < 2; i++) { /* the first loads the kernel */
@@ -79,7 +82,8 @@ static void in_place(void **state) {
 static void what_is_realized_stays(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = four(dev), *view = db_reshape(x, 2, 2), *part = db_shrink(x, 1, 3), *same = db_contiguous(x);
       assert_int_equal(db_realize(view, part, same), 0);
       db_assign(x, db_flip(x, 0));
@@ -102,7 +106,8 @@ static void what_is_realized_stays(void **state) {
 static void parts(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       struct db_device_counters c0, c1;
       db_tensor *x = db_contiguous(db_zeros(DB_F32, dev, 4, 3)), *row = db_from(((float[]){1, 2, 3}), DB_F32, dev, 3);
       assert_int_equal(db_realize(x), 0);
@@ -144,17 +149,18 @@ static void parts(void **state) {
 static void together(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    for (int order = 0; order < 2; order++) DB_SCOPE {
-        db_tensor *x = four(dev), *sum = db_sum(x), *turned = db_contiguous(db_flip(x, 0)), *view = db_reshape(x, 2, 2);
-        db_assign(x, db_add(x, sum));
-        db_tensor *after = db_mul(x, 2);
-        assert_int_equal(order ? db_realize(x, view, sum, turned, after) : db_realize(after, turned, sum, view, x), 0);
-        EXPECT_FLOATS(x, 11, 12, 13, 14);
-        EXPECT_FLOATS(after, 22, 24, 26, 28);
-        EXPECT_FLOATS(turned, 4, 3, 2, 1);
-        EXPECT_FLOATS(view, 1, 2, 3, 4);
-        assert_float_equal(must_item(sum), 10, 0);
-      }
+    for (int order = 0; order < 2; order++) {
+      DB_SCOPED;
+      db_tensor *x = four(dev), *sum = db_sum(x), *turned = db_contiguous(db_flip(x, 0)), *view = db_reshape(x, 2, 2);
+      db_assign(x, db_add(x, sum));
+      db_tensor *after = db_mul(x, 2);
+      assert_int_equal(order ? db_realize(x, view, sum, turned, after) : db_realize(after, turned, sum, view, x), 0);
+      EXPECT_FLOATS(x, 11, 12, 13, 14);
+      EXPECT_FLOATS(after, 22, 24, 26, 28);
+      EXPECT_FLOATS(turned, 4, 3, 2, 1);
+      EXPECT_FLOATS(view, 1, 2, 3, 4);
+      assert_float_equal(must_item(sum), 10, 0);
+    }
     db_close(dev);
   }
 }
@@ -162,7 +168,8 @@ static void together(void **state) {
 static void several_on_one(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = four(dev), *between;
       db_assign(x, db_add(x, 1));
       between = db_mul(x, 10);
@@ -200,7 +207,8 @@ static void several_on_one(void **state) {
 static void stale_values_say_so(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = four(dev), *pending = db_add(x, 1), *deeper = db_sum(db_mul(pending, 2)), *fine = db_add(x, 2);
       assert_int_equal(db_realize(fine), 0);
       int line = __LINE__ + 1;
@@ -223,7 +231,8 @@ static void stale_values_say_so(void **state) {
 }
 
 static void bad_arguments_poison_the_target(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = four(NULL), *i = db_zeros(DB_I32, NULL, 2), *y = four(NULL);
     assert_contains(db_poison(db_assign(x, db_zeros(DB_F32, NULL, 3))), "assign at ");
     assert_contains(db_poison(x), "of [3] to [4], which it does not broadcast to");
@@ -292,7 +301,8 @@ static void random_program(db_device *dev, uint64_t seed) {
   db_tensor *t[TENSORS];
   struct model m[TENSORS];
   uint64_t id[TENSORS], next = 0; /* each value has a bit while there are 64 */
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     for (int k = 0; k < TENSORS; k++) {
       m[k] = (struct model){.realized = true};
       for (int i = 0; i < SIZE; i++) m[k].v[i] = (float)below(9) - 4;

@@ -8,7 +8,8 @@ static void growing_keys(void **state) {
   for (int i = 0; i < HEADS * WIDTH; i++) q[i] = (float)(i * 5 % 7) / 3;
   for (int i = 0; i < 2 * MOST * WIDTH; i++) kv[i] = (float)(i * 11 % 17) / 9 - 1;
   struct db_cache_counters before, after;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(q, DB_F32, NULL, 1, HEADS, 1, WIDTH), *keys = db_from(kv, DB_F32, NULL, 1, 2, MOST, WIDTH);
     for (int64_t n = 1; n <= MOST; n++) {
       db_tensor *fixed = db_shrink(keys, 0, 1, 0, 2, 0, n, 0, WIDTH);
@@ -32,7 +33,8 @@ static void growing_keys(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *q = db_zeros(DB_F32, NULL, 2, 4, 5, 8), *k = db_zeros(DB_F32, NULL, 2, 3, 6, 8);
     db_tensor *h = db_zeros(DB_F16, NULL, 2, 4, 5, 8), *m = db_zeros(DB_BOOL, NULL, 5, 4),
               *i = db_zeros(DB_I32, NULL, 5, 5);

@@ -20,73 +20,75 @@ static int close_gpus(void **state) {
 }
 
 static void split_and_put_together(void **state) {
-  for (unsigned n = 1; n <= MOST; n++) DB_SCOPE {
-      db_tensor *x = db_reshape(db_arange(0, 70, 1, DB_F32, gpus[0]), 7, 10), *parts[MOST], *whole[MOST];
-      for (int axis = -2; axis < 2; axis++) {
-        float got[70];
-        db_split_to(x, gpus, n, axis, parts);
-        int64_t sizes = 0;
-        for (unsigned i = 0; i < n; i++) {
-          assert_ptr_equal(db_device_of(parts[i]), gpus[i]);
-          sizes += db_dim(parts[i], axis);
-        }
-        assert_int_equal(sizes, db_dim(x, axis));
-        must_read(db_gather_parts(parts, n, axis, gpus[n - 1]), got, sizeof got);
-        for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
-        db_all_gather(parts, n, axis, whole);
-        for (unsigned d = 0; d < n; d++) {
-          must_read(whole[d], got, sizeof got);
-          for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
-        }
-      }
-      db_split_to(x, gpus, n, DB_REPLICATE, parts);
+  for (unsigned n = 1; n <= MOST; n++) {
+    DB_SCOPED;
+    db_tensor *x = db_reshape(db_arange(0, 70, 1, DB_F32, gpus[0]), 7, 10), *parts[MOST], *whole[MOST];
+    for (int axis = -2; axis < 2; axis++) {
       float got[70];
-      must_read(parts[n - 1], got, sizeof got);
+      db_split_to(x, gpus, n, axis, parts);
+      int64_t sizes = 0;
+      for (unsigned i = 0; i < n; i++) {
+        assert_ptr_equal(db_device_of(parts[i]), gpus[i]);
+        sizes += db_dim(parts[i], axis);
+      }
+      assert_int_equal(sizes, db_dim(x, axis));
+      must_read(db_gather_parts(parts, n, axis, gpus[n - 1]), got, sizeof got);
       for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
+      db_all_gather(parts, n, axis, whole);
+      for (unsigned d = 0; d < n; d++) {
+        must_read(whole[d], got, sizeof got);
+        for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
+      }
     }
+    db_split_to(x, gpus, n, DB_REPLICATE, parts);
+    float got[70];
+    must_read(parts[n - 1], got, sizeof got);
+    for (int i = 0; i < 70; i++) assert_float_equal(got[i], i, 0);
+  }
 }
 
 static double reduced(enum db_reduce_op op, unsigned n, int64_t i) {
-  double r = op == DB_PROD ? 1 : op == DB_MAXIMUM ? -1e9 : op == DB_MINIMUM ? 1e9 : 0;
+  double r = op == DB_REDUCE_PROD ? 1 : op == DB_REDUCE_MAX ? -1e9 : op == DB_REDUCE_MIN ? 1e9 : 0;
   for (unsigned d = 0; d < n; d++) {
     double v = (double)((i * 7 + d * 3) % 5) - 1;
-    r = op == DB_PROD ? r * v : op == DB_MAXIMUM ? fmax(r, v) : op == DB_MINIMUM ? fmin(r, v) : r + v;
+    r = op == DB_REDUCE_PROD ? r * v : op == DB_REDUCE_MAX ? fmax(r, v) : op == DB_REDUCE_MIN ? fmin(r, v) : r + v;
   }
-  return op == DB_MEAN ? r / n : r;
+  return op == DB_REDUCE_MEAN ? r / n : r;
 }
 
 /* Below and above the size from which a ring is used, and shares of different sizes. */
 static void combine(void **state) {
-  static const enum db_reduce_op ops[] = {DB_SUM, DB_PROD, DB_MAXIMUM, DB_MINIMUM, DB_MEAN};
+  static const enum db_reduce_op ops[] = {DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN, DB_REDUCE_MEAN};
   static const int64_t sizes[] = {5, 1000, 70001};
   static float host[MOST][70001], got[70001];
   for (size_t s = 0; s < 3; s++)
     for (size_t o = 0; o < (s == 2 ? 1 : 5); o++)
-      for (unsigned n = 2; n <= MOST; n += 2) DB_SCOPE {
-          int64_t size = sizes[s];
-          db_tensor *in[MOST], *out[MOST], *shares[MOST];
-          for (unsigned d = 0; d < n; d++) {
-            for (int64_t i = 0; i < size; i++) host[d][i] = (float)((i * 7 + d * 3) % 5) - 1;
-            in[d] = db_from(host[d], DB_F32, gpus[d], size);
-          }
-          db_all_reduce(ops[o], in, n, out);
-          OK(db_realize_all(out, n));
-          for (unsigned d = 0; d < n; d++) {
-            assert_ptr_equal(db_device_of(out[d]), gpus[d]);
-            must_read(out[d], got, (size_t)size * 4);
-            for (int64_t i = 0; i < size; i++)
-              if (fabs((double)got[i] - reduced(ops[o], n, i)) > 1e-5)
-                fail_msg("op %d on %u GPUs, element %d: %g", (int)ops[o], n, (int)i, (double)got[i]);
-          }
-          db_reduce_scatter(ops[o], in, n, 0, shares);
-          int64_t at = 0;
-          for (unsigned d = 0; d < n; at += db_dim(shares[d], 0), d++) {
-            must_read(shares[d], got, (size_t)db_dim(shares[d], 0) * 4);
-            for (int64_t i = 0; i < db_dim(shares[d], 0); i++)
-              assert_float_equal(got[i], reduced(ops[o], n, at + i), 1e-5);
-          }
-          assert_int_equal(at, size);
+      for (unsigned n = 2; n <= MOST; n += 2) {
+        DB_SCOPED;
+        int64_t size = sizes[s];
+        db_tensor *in[MOST], *out[MOST], *shares[MOST];
+        for (unsigned d = 0; d < n; d++) {
+          for (int64_t i = 0; i < size; i++) host[d][i] = (float)((i * 7 + d * 3) % 5) - 1;
+          in[d] = db_from(host[d], DB_F32, gpus[d], size);
         }
+        db_all_reduce(ops[o], in, n, out);
+        OK(db_realize_all(out, n));
+        for (unsigned d = 0; d < n; d++) {
+          assert_ptr_equal(db_device_of(out[d]), gpus[d]);
+          must_read(out[d], got, (size_t)size * 4);
+          for (int64_t i = 0; i < size; i++)
+            if (fabs((double)got[i] - reduced(ops[o], n, i)) > 1e-5)
+              fail_msg("op %d on %u GPUs, element %d: %g", (int)ops[o], n, (int)i, (double)got[i]);
+        }
+        db_reduce_scatter(ops[o], in, n, 0, shares);
+        int64_t at = 0;
+        for (unsigned d = 0; d < n; at += db_dim(shares[d], 0), d++) {
+          must_read(shares[d], got, (size_t)db_dim(shares[d], 0) * 4);
+          for (int64_t i = 0; i < db_dim(shares[d], 0); i++)
+            assert_float_equal(got[i], reduced(ops[o], n, at + i), 1e-5);
+        }
+        assert_int_equal(at, size);
+      }
 }
 
 /* ---- training: a batch in parts gives the loss and the weights that all of it gives on one device ---- */
@@ -115,8 +117,8 @@ static int train_step(void *ctx, db_tensor *const *in, db_tensor **out) {
     loss[d] = db_mul(db_sum(db_square(error)), 1.0 / BATCH);
     g[0][d] = db_grad(loss[d], r->w1), g[1][d] = db_grad(loss[d], r->w2);
   }
-  for (int k = 0; k < 2; k++) db_all_reduce(DB_SUM, g[k], t->n, sum[k]);
-  db_all_reduce(DB_SUM, loss, t->n, total);
+  for (int k = 0; k < 2; k++) db_all_reduce(DB_REDUCE_SUM, g[k], t->n, sum[k]);
+  db_all_reduce(DB_REDUCE_SUM, loss, t->n, total);
   db_tensor *all[3 * MOST];
   unsigned n = 0;
   for (unsigned d = 0; d < t->n; d++) {
@@ -137,14 +139,15 @@ static void train(unsigned n, double losses[STEPS], float weights[IN * HIDDEN]) 
     OK(db_realize(t.replica[d].w1, t.replica[d].w2));
   }
   db_jit *j = db_jit_new(train_step, &t, 2 * n, 1);
-  for (int s = 0; s < STEPS; s++) DB_SCOPE {
-      db_tensor *in[2 * MOST], *out[1];
-      fill(x, BATCH * IN, s), fill(y, BATCH, 3 * s);
-      db_split_to(db_from(x, DB_F32, gpus[0], BATCH, IN), gpus, n, 0, in);
-      db_split_to(db_from(y, DB_F32, gpus[0], BATCH, 1), gpus, n, 0, in + n);
-      OK(db_jit_call(j, in, out));
-      losses[s] = must_item(out[0]);
-    }
+  for (int s = 0; s < STEPS; s++) {
+    DB_SCOPED;
+    db_tensor *in[2 * MOST], *out[1];
+    fill(x, BATCH * IN, s), fill(y, BATCH, 3 * s);
+    db_split_to(db_from(x, DB_F32, gpus[0], BATCH, IN), gpus, n, 0, in);
+    db_split_to(db_from(y, DB_F32, gpus[0], BATCH, 1), gpus, n, 0, in + n);
+    OK(db_jit_call(j, in, out));
+    losses[s] = must_item(out[0]);
+  }
   must_read(t.replica[n - 1].w1, weights, IN * HIDDEN * sizeof *weights);
   db_jit_free(j);
   for (unsigned d = 0; d < n; d++) {
@@ -168,14 +171,15 @@ static void training_in_parallel(void **state) {
 }
 
 static void mistakes(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, gpus[0], 4), *parts[2], *other[2] = {x, db_zeros(DB_F32, gpus[1], 5)};
     db_split_to(x, gpus, 2, 1, parts);
     assert_non_null(strstr(db_poison(parts[1]), "split_to at"));
     assert_non_null(strstr(db_poison(parts[1]), "there is no axis 1 in [4]"));
-    db_all_reduce(DB_SUM, other, 2, parts);
+    db_all_reduce(DB_REDUCE_SUM, other, 2, parts);
     assert_non_null(strstr(db_poison(parts[0]), "part 1 is [5] of f32, part 0 [4] of f32"));
-    db_all_reduce(DB_VAR, ((db_tensor *[]){x, x}), 2, parts);
+    db_all_reduce(DB_REDUCE_VAR, ((db_tensor *[]){x, x}), 2, parts);
     assert_non_null(strstr(db_poison(parts[0]), "does not combine"));
     db_all_gather(((db_tensor *[]){x, db_reshape(x, 3)}), 2, 0, parts);
     assert_non_null(strstr(db_poison(parts[0]), "part 1: reshape at"));

@@ -3,7 +3,8 @@
 
 static void one_kernel(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float data[4096] = {0};
     db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8), *w = db_from(data, DB_F32, dev, 4, 4, 3, 3);
     db_tensor *b = db_from(data, DB_F32, dev, 4);
@@ -24,7 +25,8 @@ static void one_kernel(void **state) {
  * comes from memory, as it does inside of a network. */
 static void kernels_of_gradients(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float data[4096] = {0};
     db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8), *w = db_from(data, DB_F32, dev, 4, 4, 3, 3);
     db_tensor *b = db_from(data, DB_F32, dev, 4), *of[] = {x, w, b}, *d[3];
@@ -44,7 +46,8 @@ static void kernels_of_gradients(void **state) {
 }
 
 static void empty_batch(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *w = db_ones(DB_F32, NULL, 6, 4, 3, 3), *y = db_conv2d(db_zeros(DB_F32, NULL, 0, 4, 8, 8), w, NULL);
     char none;
     must_read(y, &none, 0);
@@ -60,7 +63,8 @@ static void empty_batch(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *w = db_zeros(DB_F32, NULL, 6, 4, 3, 3);
     db_tensor *b = db_zeros(DB_F32, NULL, 5), *v = db_zeros(DB_F32, NULL, 6, 4, 3);
     assert_contains(db_poison(db_conv2d(x, w, b)), "a bias of [5] for 6 output channels");

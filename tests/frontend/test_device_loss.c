@@ -20,7 +20,8 @@ static int across(void *ctx, db_tensor *const *in, db_tensor **out) {
 
 static db_tensor *kept(db_device *dev, float a, float b) {
   db_tensor *t = NULL;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     t = db_retain(db_add(db_from(((float[]){a, b}), DB_F32, dev, 2), 0));
     OK(db_realize(t));
   }
@@ -44,7 +45,8 @@ static void in_mid_replay(const char *names[2], int doomed) {
   db_jit *j = db_jit_new(across, &p, 1, 2);
   assert_non_null(j);
   db_tensor *before = NULL, *after = kept(dev[!doomed], 5, 6);
-  DB_SCOPE for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 5; i++) {
+    DB_SCOPED;
     db_tensor *in[1] = {db_from(((float[]){1, 2}), DB_F32, dev[0], 2)}, *out[2];
     OK(db_jit_call(j, in, out));
     EXPECT_FLOATS(out[0], 14, 29);
@@ -52,7 +54,8 @@ static void in_mid_replay(const char *names[2], int doomed) {
     if (i == 4) before = db_retain(out[doomed]); /* on the device that stays: out[0] is on the first */
   }
   if (!doomed) db_release(before), before = NULL;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct storage *s = (doomed ? p.there : p.here)->value->storage;
     db_buffer *real = s->buffer, *bad = db_alloc(dev[doomed], s->bytes, 0);
     uint64_t address = bad->address;

@@ -27,7 +27,10 @@ static void expect_counts(db_tensor *t, db_dtype dtype, double first, db_list sh
   assert_int_equal(db_rank(t), shape.n);
   for (unsigned i = 0; i < shape.n; i++) assert_int_equal(db_dim(t, (int)i), shape.v[i]);
   double *got = malloc((size_t)db_numel(t) * sizeof *got + 1);
-  DB_SCOPE { must_read(db_cast(t, DB_F64), got, (size_t)db_numel(t) * sizeof *got); }
+  {
+    DB_SCOPED;
+    must_read(db_cast(t, DB_F64), got, (size_t)db_numel(t) * sizeof *got);
+  }
   for (int64_t i = 0; i < db_numel(t); i++)
     assert_true(got[i] == (dtype == DB_BOOL ? (double)(i % 2) : (double)i + first));
   free(got);
@@ -78,22 +81,24 @@ static void numpy_files(void **state) {
 
 static void round_trips(void **state) {
   const char *paths[] = {in_folder("x.safetensors"), in_folder("x.npz")};
-  for (unsigned k = 0; k < 2; k++) DB_SCOPE {
-      struct db_named out[] = {{"a \"quoted\" name", db_add(db_arange(0, 6, 1, DB_F32, NULL), 1)},
-                               {"transposed", db_transpose(db_reshape(db_arange(0, 6, 1, DB_I16, NULL), 2, 3), 0, 1)},
-                               {"none", db_zeros(DB_F64, NULL, 3, 0)}},
-                      *in = NULL;
-      unsigned n = 0;
-      if (db_save(paths[k], out, 3) || db_load(paths[k], NULL, &in, &n)) fail_msg("%s", db_error());
-      assert_int_equal(n, 3);
-      expect_counts(named(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
-      int16_t got[6], want[] = {0, 3, 1, 4, 2, 5};
-      must_read(named(in, n, "transposed"), got, sizeof got);
-      assert_memory_equal(got, want, sizeof got);
-      assert_int_equal(db_numel(named(in, n, "none")), 0);
-      db_named_free(in, n);
-    }
-  DB_SCOPE {
+  for (unsigned k = 0; k < 2; k++) {
+    DB_SCOPED;
+    struct db_named out[] = {{"a \"quoted\" name", db_add(db_arange(0, 6, 1, DB_F32, NULL), 1)},
+                             {"transposed", db_transpose(db_reshape(db_arange(0, 6, 1, DB_I16, NULL), 2, 3), 0, 1)},
+                             {"none", db_zeros(DB_F64, NULL, 3, 0)}},
+                    *in = NULL;
+    unsigned n = 0;
+    if (db_save(paths[k], out, 3) || db_load(paths[k], NULL, &in, &n)) fail_msg("%s", db_error());
+    assert_int_equal(n, 3);
+    expect_counts(named(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
+    int16_t got[6], want[] = {0, 3, 1, 4, 2, 5};
+    must_read(named(in, n, "transposed"), got, sizeof got);
+    assert_memory_equal(got, want, sizeof got);
+    assert_int_equal(db_numel(named(in, n, "none")), 0);
+    db_named_free(in, n);
+  }
+  {
+    DB_SCOPED;
     struct db_named one = {"", db_arange(0, 5, 1, DB_I8, NULL)}, *in = NULL,
                     two[2] = {{"x", one.tensor}, {"x", one.tensor}};
     unsigned n = 0;

@@ -101,7 +101,8 @@ static db_tensor *weighted(db_tensor *y) {
 static void by_differences(const struct unary_case *c, double tolerance) {
   double x[6], got[6], hi, lo;
   const double h = 1e-5;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *t = f64(spread_values, DB_LIST(2, 3)), *loss = weighted(c->f(t)), *d = db_grad(loss, t);
     must(d);
     assert_int_equal(db_dtype_of(d), DB_F64);
@@ -110,7 +111,8 @@ static void by_differences(const struct unary_case *c, double tolerance) {
   }
   for (int i = 0; i < 6; i++) {
     memcpy(x, spread_values, sizeof x);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       x[i] = spread_values[i] + h;
       hi = must_item(weighted(c->f(f64(x, DB_LIST(2, 3)))));
       x[i] = spread_values[i] - h;
@@ -132,7 +134,10 @@ static void expect(db_tensor *d, const double *want, unsigned n, double toleranc
   double got[MOST];
   must(d);
   assert_int_equal(db_numel(d), n);
-  DB_SCOPE read64(d, got);
+  {
+    DB_SCOPED;
+    read64(d, got);
+  }
   for (unsigned i = 0; i < n; i++)
     if (!(fabs(got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))) && !(isnan(got[i]) && isnan(want[i])) &&
         got[i] != want[i])
@@ -143,7 +148,8 @@ static void expect(db_tensor *d, const double *want, unsigned n, double toleranc
 
 /* The derivatives of the sum of each, as PyTorch 1.13 gives them. */
 static void test_conventions(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(((float[]){-1, 0, 1, 2, 100, -100}), DB_F32, cpu, 6);
     db_tensor *y = db_from(((float[]){-1, 1, 1, 0, 100, 0}), DB_F32, cpu, 6);
     EXPECT(db_grad(db_sum(db_relu(x)), x), 0, 0, 0, 1, 1, 1, 0);
@@ -169,23 +175,25 @@ static void test_conventions(void **state) {
 
 static void test_types(void **state) {
   static const db_dtype types[] = {DB_F16, DB_BF16, DB_F32, DB_F64};
-  for (unsigned i = 0; i < 4; i++) DB_SCOPE {
-      db_tensor *x = db_cast(db_from(((float[]){1, 2, 3, 0.5f}), DB_F32, cpu, 2, 2), types[i]);
-      db_tensor *d = db_grad(db_sum(db_mul(db_matmul(x, x), db_exp(x))), x);
-      assert_int_equal(db_dtype_of(d), types[i]);
-      EXPECT(d, i < 2 ? 0.02 : 1e-5, 99.4993, 46.3518, 129.2472, 86.9879);
-      /* many contributions to one element are summed in f32 */
-      db_tensor *one = db_cast(db_from(((float[]){1}), DB_F32, cpu, 1, 1), types[i]);
-      EXPECT(db_grad(db_sum(db_mul(db_expand(one, 64, 64), db_expand(one, 64, 64))), one), 0, 8192);
-      /* through another type and back */
-      EXPECT(db_grad(db_cast(db_sum(db_cast(db_square(x), DB_F32)), types[i]), x), 1e-3, 2, 4, 6, 1);
-    }
+  for (unsigned i = 0; i < 4; i++) {
+    DB_SCOPED;
+    db_tensor *x = db_cast(db_from(((float[]){1, 2, 3, 0.5f}), DB_F32, cpu, 2, 2), types[i]);
+    db_tensor *d = db_grad(db_sum(db_mul(db_matmul(x, x), db_exp(x))), x);
+    assert_int_equal(db_dtype_of(d), types[i]);
+    EXPECT(d, i < 2 ? 0.02 : 1e-5, 99.4993, 46.3518, 129.2472, 86.9879);
+    /* many contributions to one element are summed in f32 */
+    db_tensor *one = db_cast(db_from(((float[]){1}), DB_F32, cpu, 1, 1), types[i]);
+    EXPECT(db_grad(db_sum(db_mul(db_expand(one, 64, 64), db_expand(one, 64, 64))), one), 0, 8192);
+    /* through another type and back */
+    EXPECT(db_grad(db_cast(db_sum(db_cast(db_square(x), DB_F32)), types[i]), x), 1e-3, 2, 4, 6, 1);
+  }
 }
 
 /* ---- higher order ---- */
 
 static void test_higher_order(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     const double v[] = {0.5, -1.25, 2};
     db_tensor *x = f64(v, DB_LIST(3));
     db_tensor *f = db_sum(db_mul(db_pow(x, 3), db_expand(db_sum_keep(db_sin(x)), 3))), *d = db_grad(f, x);
@@ -208,7 +216,8 @@ static void test_higher_order(void **state) {
 /* ---- realized values ---- */
 
 static void test_realized(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_requires_grad(db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3)), *w = SCALAR(2);
     db_tensor *h = db_mul(x, x), *early = db_mul(h, w);
     if (db_realize(h)) fail_msg("%s", db_error());
@@ -236,38 +245,41 @@ static void test_realized(void **state) {
 
 /* What was assigned to, in memory or not, before the loss was read: gradients reach the value and what is left of the target. */
 static void test_assigned(void **state) {
-  for (int early = 0; early < 3; early++) DB_SCOPE {
-      db_tensor *x = db_requires_grad(db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3)), *v = db_requires_grad(SCALAR(5));
-      db_tensor *y = db_mul(x, 2.0);
-      if (early == 2) assert_int_equal(db_realize(y), 0);
-      y = db_setitem(y, db_square(v), DB_SLICE(1, 2, 1));
-      if (early) assert_int_equal(db_realize(y), 0);
-      db_tensor *loss = db_sum(db_square(y)); /* 4 x0^2 + v^4 + 4 x2^2 */
-      assert_true(must_item(loss) == 4 + 625 + 36);
-      assert_int_equal(db_backward(loss), 0);
-      EXPECT(db_grad_of(x), 1e-6, 8, 0, 24);
-      EXPECT(db_grad_of(v), 1e-6, 500);
-      db_tensor *w = db_mul(x, 2.0); /* written in place when it is in memory */
-      if (early) assert_int_equal(db_realize(w), 0);
-      db_assign(w, db_add(w, v));
-      loss = db_sum(db_square(w));
-      assert_true(must_item(loss) == 49 + 81 + 121);
-      EXPECT(db_grad(loss, x), 1e-6, 28, 36, 44);
-      EXPECT(db_grad(loss, v), 1e-6, 54);
-      db_assign(x, db_mul(x, 3.0)); /* a leaf stays one, and forgets what it was */
-      EXPECT(db_grad(db_sum(db_square(x)), x), 1e-6, 6, 12, 18);
-      db_zero_grad(x);
-      assert_int_equal(db_backward(db_sum(db_square(x))), 0);
-      EXPECT(db_grad_of(x), 1e-6, 6, 12, 18);
-    }
+  for (int early = 0; early < 3; early++) {
+    DB_SCOPED;
+    db_tensor *x = db_requires_grad(db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3)), *v = db_requires_grad(SCALAR(5));
+    db_tensor *y = db_mul(x, 2.0);
+    if (early == 2) assert_int_equal(db_realize(y), 0);
+    y = db_setitem(y, db_square(v), DB_SLICE(1, 2, 1));
+    if (early) assert_int_equal(db_realize(y), 0);
+    db_tensor *loss = db_sum(db_square(y)); /* 4 x0^2 + v^4 + 4 x2^2 */
+    assert_true(must_item(loss) == 4 + 625 + 36);
+    assert_int_equal(db_backward(loss), 0);
+    EXPECT(db_grad_of(x), 1e-6, 8, 0, 24);
+    EXPECT(db_grad_of(v), 1e-6, 500);
+    db_tensor *w = db_mul(x, 2.0); /* written in place when it is in memory */
+    if (early) assert_int_equal(db_realize(w), 0);
+    db_assign(w, db_add(w, v));
+    loss = db_sum(db_square(w));
+    assert_true(must_item(loss) == 49 + 81 + 121);
+    EXPECT(db_grad(loss, x), 1e-6, 28, 36, 44);
+    EXPECT(db_grad(loss, v), 1e-6, 54);
+    db_assign(x, db_mul(x, 3.0)); /* a leaf stays one, and forgets what it was */
+    EXPECT(db_grad(db_sum(db_square(x)), x), 1e-6, 6, 12, 18);
+    db_zero_grad(x);
+    assert_int_equal(db_backward(db_sum(db_square(x))), 0);
+    EXPECT(db_grad_of(x), 1e-6, 6, 12, 18);
+  }
 }
 
 /* A gradient outlives what it was made from. */
 static void test_lifetimes(void **state) {
   db_tensor *d = NULL;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *h = db_exp(db_log(db_mul(x, db_from(((float[]){4, 5, 6}), DB_F32, cpu, 3))));
       db_tensor *loss = db_sum(db_square(h));
       d = db_keep(db_grad(loss, x));
@@ -275,32 +287,35 @@ static void test_lifetimes(void **state) {
     }
     EXPECT(d, 1e-5, 32, 100, 216);
   }
-  for (int step = 0; step < 50; step++)
-    DB_SCOPE { /* marked tensors and what is collected hold each other by no cycle */
-      db_tensor *w = db_requires_grad(db_full(0.5, DB_F32, cpu, 4));
-      assert_int_equal(db_backward(db_sum(db_square(w))), 0);
-      if (step & 1) EXPECT(db_grad_of(w), 0, 1, 1, 1, 1);
-    }
+  for (int step = 0; step < 50; step++) {
+    DB_SCOPED; /* marked tensors and what is collected hold each other by no cycle */
+    db_tensor *w = db_requires_grad(db_full(0.5, DB_F32, cpu, 4));
+    assert_int_equal(db_backward(db_sum(db_square(w))), 0);
+    if (step & 1) EXPECT(db_grad_of(w), 0, 1, 1, 1, 1);
+  }
 }
 
 /* Training by hand: the values are those of the recurrence w -= 0.1 * dw, and the history does not grow. */
 static void test_steps(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *data = db_from(((float[]){1, 2, 3, 4}), DB_F32, cpu, 4);
     double w = 0.25;
     db_tensor *t = db_from(((float[]){0.25f}), DB_F32, cpu, 1);
-    for (int step = 0; step < 20; step++) DB_SCOPE {
-        db_tensor *p = db_requires_grad(db_detach(t)), *r = db_sub(db_mul(data, p), 1.0);
-        assert_int_equal(db_backward(db_mean(db_square(r))), 0);
-        t = db_keep(db_sub(p, db_mul(db_grad_of(p), 0.05)));
-        w -= 0.05 * 2 * (30 * w - 10) / 4;
-        if (fabs(must_item(t) - w) > 1e-5) fail_msg("step %d: %g, expected %g", step, must_item(t), w);
-      }
+    for (int step = 0; step < 20; step++) {
+      DB_SCOPED;
+      db_tensor *p = db_requires_grad(db_detach(t)), *r = db_sub(db_mul(data, p), 1.0);
+      assert_int_equal(db_backward(db_mean(db_square(r))), 0);
+      t = db_keep(db_sub(p, db_mul(db_grad_of(p), 0.05)));
+      w -= 0.05 * 2 * (30 * w - 10) / 4;
+      if (fabs(must_item(t) - w) > 1e-5) fail_msg("step %d: %g, expected %g", step, must_item(t), w);
+    }
   }
 }
 
 static void test_equal_values(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_ones(DB_F32, cpu, 3), *w = db_ones(DB_F32, cpu, 3);
     assert_contains(db_poison(db_grad(db_sum(db_mul(x, w)), x)), "made of numbers only");
     x = db_requires_grad(db_ones(DB_F32, cpu, 3)), w = db_requires_grad(db_ones(DB_F32, cpu, 3));
@@ -313,7 +328,8 @@ static void test_equal_values(void **state) {
 }
 
 static void test_many(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x[3], *d[3];
     for (int i = 0; i < 3; i++) x[i] = db_from(((float[]){(float)i + 1, 2}), DB_F32, cpu, 2);
     db_tensor *y = db_mul(db_add(x[0], x[1]), x[0]); /* x[2] is not in it */
@@ -327,7 +343,8 @@ static void test_many(void **state) {
 }
 
 static void test_bad_calls(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(((float[]){1, 2}), DB_F32, cpu, 2), *i = db_from(((int[]){1, 2}), DB_I32, cpu, 2);
     db_tensor *bad = db_reshape(x, 3), *loss = db_sum(x);
     assert_contains(db_poison(db_grad(x, x)), "grad at " __FILE__);
@@ -356,7 +373,8 @@ static void test_bad_calls(void **state) {
 
 /* The gradient of a value that was copied comes back to where x is. */
 static void test_devices(void **state) {
-  FOR_EMULATED_GPU DB_SCOPE {
+  FOR_EMULATED_GPU {
+    DB_SCOPED;
     db_device *gpu = open_device(DEVICE_NAME);
     db_tensor *x = db_requires_grad(db_from(((float[]){1, 2, 3}), DB_F32, cpu, 3));
     db_tensor *loss = db_sum(db_mul(db_to(x, gpu), db_to(db_square(x), gpu))), *d = db_grad(loss, x);
@@ -369,19 +387,20 @@ static void test_devices(void **state) {
 
 /* One size for all: the gradients' kernels are compiled once. */
 static void test_symbolic(void **state) {
-  for (int64_t n = 3; n < 7; n++) DB_SCOPE {
-      int64_t size = db_bind("n", 1, 8, n);
-      db_tensor *x = db_from(((float[]){1, 2, 3, 4, 5, 6, 7, 8}), DB_F32, cpu, 8), *b = SCALAR(0.5);
-      db_tensor *part = db_shrink(x, 0, size), *y = db_mul(part, db_expand(b, size)), *d[2];
-      db_grad_all(db_sum(db_square(y)), NULL, ((db_tensor *[]){x, b}), 2, d);
-      double want[8], sum = 0;
-      for (int i = 0; i < 8; i++) want[i] = i < n ? 0.5 * (i + 1) : 0, sum += i < n ? (i + 1) * (i + 1) : 0;
-      expect(d[0], want, 8, 1e-6);
-      expect(d[1], &sum, 1, 1e-6);
-      db_tensor *square = db_matmul(db_reshape(part, 1, size), db_reshape(part, size, 1));
-      for (int i = 0; i < n; i++) want[i] = 2 * (i + 1);
-      expect(db_pad(db_grad(db_mean(square), part), 0, db_size_sub(8, size)), want, 8, 1e-6);
-    }
+  for (int64_t n = 3; n < 7; n++) {
+    DB_SCOPED;
+    int64_t size = db_bind("n", 1, 8, n);
+    db_tensor *x = db_from(((float[]){1, 2, 3, 4, 5, 6, 7, 8}), DB_F32, cpu, 8), *b = SCALAR(0.5);
+    db_tensor *part = db_shrink(x, 0, size), *y = db_mul(part, db_expand(b, size)), *d[2];
+    db_grad_all(db_sum(db_square(y)), NULL, ((db_tensor *[]){x, b}), 2, d);
+    double want[8], sum = 0;
+    for (int i = 0; i < 8; i++) want[i] = i < n ? 0.5 * (i + 1) : 0, sum += i < n ? (i + 1) * (i + 1) : 0;
+    expect(d[0], want, 8, 1e-6);
+    expect(d[1], &sum, 1, 1e-6);
+    db_tensor *square = db_matmul(db_reshape(part, 1, size), db_reshape(part, size, 1));
+    for (int i = 0; i < n; i++) want[i] = 2 * (i + 1);
+    expect(db_pad(db_grad(db_mean(square), part), 0, db_size_sub(8, size)), want, 8, 1e-6);
+  }
 }
 
 static unsigned kernels;
@@ -390,7 +409,8 @@ static void count(void *ctx, const struct db_command *command) { kernels += !com
 /* The loss and its gradients together: the forward pass is computed once. */
 static void test_kernel_counts(void **state) {
   db_watch(count, NULL);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float v[64];
     for (int i = 0; i < 64; i++) v[i] = (float)i / 64 - 0.5f;
     db_tensor *x = db_from(v, DB_F32, cpu, 4, 8), *w[3], *h = x, *all[4];

@@ -140,7 +140,7 @@ static db_tensor *top(db_tensor *x, bool largest) {
   X(max_pool, db_max_pool1d(db_square(x), DB_LIST(2), .stride = DB_LIST(1)))                                           \
   X(avg_pool, db_avg_pool1d(db_square(x), DB_LIST(2), .stride = DB_LIST(1)))                                           \
   X(adaptive, db_adaptive_avg_pool1d(db_square(x), 2))                                                                 \
-  X(interpolate, db_interpolate(db_unsqueeze(db_square(x), 0), DB_LIST(5), .mode = DB_LINEAR))                         \
+  X(interpolate, db_interpolate(db_unsqueeze(db_square(x), 0), DB_LIST(5), .mode = DB_INTERPOLATE_LINEAR))             \
   X(layer_norm, db_layer_norm(x, 1, db_sum(x, 0), db_sin(db_sum(x, 0)), 1e-5))                                         \
   X(rms_norm, db_rms_norm(x, 1, db_sum(x, 0), 1e-5))                                                                   \
   X(batch_norm, db_batch_norm(x, db_sum(x, 0), db_sin(db_sum(x, 0)), NULL, NULL, 1e-5))                                \
@@ -175,13 +175,15 @@ static db_tensor *weighted(const char *name, db_tensor *y) {
 static void by_differences(const struct op_case *c) {
   const double h = 1e-5;
   double got[6], hi, lo, x[6];
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *t = db_requires_grad(f64(at, DB_LIST(2, 3))), *d = db_grad(weighted(c->name, c->f(t)), t);
     if (db_poison(d)) fail_msg("%s: %s", c->name, db_poison(d));
     if (db_read(d, got, sizeof got)) fail_msg("%s: %s", c->name, db_error());
   }
   for (int i = 0; i < 6; i++) {
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       memcpy(x, at, sizeof x);
       x[i] = at[i] + h;
       hi = must_item(weighted(c->name, c->f(f64(x, DB_LIST(2, 3)))));

@@ -82,7 +82,10 @@ static void as_numpy(void **state) {
     unsigned cases = 0;
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
-      DB_SCOPE one_case(line, dev);
+      {
+        DB_SCOPED;
+        one_case(line, dev);
+      }
       cases++;
     }
     fclose(f);
@@ -94,7 +97,8 @@ static void as_numpy(void **state) {
 /* ---- plain loops ---- */
 
 static void outside_is_zero_or_refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float got[3], all[ALL];
     db_tensor *x = counted(NULL), *at = db_from(((int64_t[]){3, 4, -5}), DB_I64, NULL, 3);
     must_read(db_index(x, DB_BY(at), DB_PICK(0), DB_PICK(0)), got, sizeof got);
@@ -126,7 +130,8 @@ static void outside_is_zero_or_refused(void **state) {
 }
 
 static void sets_in_place(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float got[6];
     db_tensor *x = db_from(((float[]){0, 1, 2, 3, 4, 5}), DB_F32, NULL, 2, 3);
     db_set(x, db_mul(db_index(x, DB_WHOLE, DB_PICK(0)), 10), DB_WHOLE, DB_PICK(2));
@@ -150,7 +155,8 @@ static void gathers_and_scatters(void **state) {
   for (int n = 0; n < N; n++) x[n][0] = (float)n + 0.5f, x[n][1] = (float)-n;
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *t = db_from(x, DB_F32, dev, N, 2), *i = db_from(at, DB_I32, dev, K, 2),
                 *s = db_from(src, DB_F32, dev, K, 2);
       must_read(db_gather(t, 0, i), taken, sizeof taken);
@@ -189,7 +195,8 @@ static void gathers_and_scatters(void **state) {
 }
 
 static void chooses_by_mask(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = counted(NULL), *mask = db_eq(db_mod(x, 7), 0), *y = db_masked_select(x, mask),
               *where = db_nonzero(mask);
     float got[ALL], filled[ALL];
@@ -211,7 +218,8 @@ static void chooses_by_mask(void **state) {
 }
 
 static void counts(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     int32_t v[8] = {0, 2, 2, -1, 3, 2, 9, 0};
     int64_t hot[8][4], bins[4], spread[3];
     db_tensor *x = db_from(v, DB_I32, NULL, 8);

@@ -29,20 +29,22 @@ static void inputs_change(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     db_jit *j = make(mix, NULL, 2, 2);
     db_tensor *kept = NULL;
-    for (int i = 0; i < 12; i++) DB_SCOPE {
-        float f = (float)i;
-        db_tensor *in[2] = {db_from(((float[]){f, f + 1, f + 2}), DB_F32, dev, 3),
-                            db_from(((float[]){1, 2, 3}), DB_F32, dev, 3)},
-                  *out[2];
-        OK(db_jit_call(j, in, out));
-        float a = 2 * f + 1, b = 2 * f + 4, c = 2 * f + 7;
-        EXPECT_FLOATS(out[0], a * a, b * b, c * c);
-        EXPECT_FLOATS(out[1], a + b + c);
-        if (i == 4) kept = db_retain(out[0]);
-      }
+    for (int i = 0; i < 12; i++) {
+      DB_SCOPED;
+      float f = (float)i;
+      db_tensor *in[2] = {db_from(((float[]){f, f + 1, f + 2}), DB_F32, dev, 3),
+                          db_from(((float[]){1, 2, 3}), DB_F32, dev, 3)},
+                *out[2];
+      OK(db_jit_call(j, in, out));
+      float a = 2 * f + 1, b = 2 * f + 4, c = 2 * f + 7;
+      EXPECT_FLOATS(out[0], a * a, b * b, c * c);
+      EXPECT_FLOATS(out[1], a + b + c);
+      if (i == 4) kept = db_retain(out[0]);
+    }
     assert_int_equal(calls, 2);
     EXPECT_FLOATS(kept, 81, 144, 225); /* later calls left it alone */
-    DB_SCOPE {                         /* inputs that are not computed yet, and a slice of something larger */
+    {
+      DB_SCOPED; /* inputs that are not computed yet, and a slice of something larger */
       db_tensor *big = db_arange(0, 16, 1, DB_F32, dev);
       OK(db_realize(big));
       db_tensor *in[2] = {db_shrink(big, 8, 11), db_add(db_zeros(DB_F32, dev, 3), 1)}, *out[2];
@@ -78,33 +80,35 @@ static void parameters_are_assigned(void **state) {
     OK(db_realize(s.w, s.m, s.rate));
     db_jit *j = make(step, &s, 2, 1);
     double w[2] = {1, 2}, m[2] = {0, 0}, rate = 0.125;
-    for (int i = 0; i < 20; i++) DB_SCOPE {
-        float x[2] = {(float)(i % 3) - 1, 0.5f}, y[2] = {2, (float)(i % 5)};
-        db_tensor *in[2] = {db_from(x, DB_F32, dev, 2), db_from(y, DB_F32, dev, 2)}, *out[1];
-        OK(db_jit_call(j, in, out));
-        double loss = 0;
-        for (int k = 0; k < 2; k++) {
-          double e = w[k] * (double)x[k] - (double)y[k];
-          loss += e * e;
-          m[k] = m[k] * 0.5 + e * (double)x[k];
-          w[k] -= m[k] * rate;
-        }
-        assert_float_equal(must_item(out[0]), loss, 1e-4 * (1 + loss));
-        float got[2];
-        must_read(s.w, got, sizeof got);
-        for (int k = 0; k < 2; k++) assert_float_equal(got[k], w[k], 1e-4);
-        if (i == 9) { /* another rate, assigned from outside; and other weights */
-          db_assign(s.rate, rate = 0.0625);
-          OK(db_realize(s.rate));
-        }
-        if (i == 14) {
-          db_assign(s.w, db_from(((float[]){-1, 1}), DB_F32, dev, 2));
-          OK(db_realize(s.w));
-          w[0] = -1, w[1] = 1;
-        }
+    for (int i = 0; i < 20; i++) {
+      DB_SCOPED;
+      float x[2] = {(float)(i % 3) - 1, 0.5f}, y[2] = {2, (float)(i % 5)};
+      db_tensor *in[2] = {db_from(x, DB_F32, dev, 2), db_from(y, DB_F32, dev, 2)}, *out[1];
+      OK(db_jit_call(j, in, out));
+      double loss = 0;
+      for (int k = 0; k < 2; k++) {
+        double e = w[k] * (double)x[k] - (double)y[k];
+        loss += e * e;
+        m[k] = m[k] * 0.5 + e * (double)x[k];
+        w[k] -= m[k] * rate;
       }
+      assert_float_equal(must_item(out[0]), loss, 1e-4 * (1 + loss));
+      float got[2];
+      must_read(s.w, got, sizeof got);
+      for (int k = 0; k < 2; k++) assert_float_equal(got[k], w[k], 1e-4);
+      if (i == 9) { /* another rate, assigned from outside; and other weights */
+        db_assign(s.rate, rate = 0.0625);
+        OK(db_realize(s.rate));
+      }
+      if (i == 14) {
+        db_assign(s.w, db_from(((float[]){-1, 1}), DB_F32, dev, 2));
+        OK(db_realize(s.w));
+        w[0] = -1, w[1] = 1;
+      }
+    }
     assert_int_equal(calls, 2);
-    DB_SCOPE { /* what is built on a parameter and not computed would see another value */
+    {
+      DB_SCOPED; /* what is built on a parameter and not computed would see another value */
       db_tensor *in[2] = {db_zeros(DB_F32, dev, 2), db_zeros(DB_F32, dev, 2)}, *out[1], *later = db_mul(s.w, 3);
       assert_int_equal(db_jit_call(j, in, out), -EINVAL);
       assert_non_null(strstr(db_error(), "not realized"));
@@ -149,19 +153,20 @@ static void a_training_step(void **state) {
       n.adam = db_adam(weights, count, .lr = 0.05);
       db_params_train(n.p, true);
       db_jit *j = make(train, &n, 2, 1);
-      for (int s = 0; s < STEPS; s++) DB_SCOPE {
-          float x[BATCH * IN];
-          int32_t y[BATCH];
-          for (int i = 0; i < BATCH * IN; i++) x[i] = (float)((i * 7 + s * 5) % 11) / 11;
-          for (int i = 0; i < BATCH; i++) y[i] = (i + s) % CLASSES;
-          db_tensor *in[2] = {db_from(x, DB_F32, dev, BATCH, IN), db_from(y, DB_I32, dev, BATCH)}, *out[1];
-          if (captured)
-            OK(db_jit_call(j, in, out));
-          else
-            OK(train(&n, in, out));
-          if (s == 5) OK(db_optim_set_lr(n.adam, 0.01)); /* between steps */
-          loss[captured][s] = (float)must_item(out[0]);
-        }
+      for (int s = 0; s < STEPS; s++) {
+        DB_SCOPED;
+        float x[BATCH * IN];
+        int32_t y[BATCH];
+        for (int i = 0; i < BATCH * IN; i++) x[i] = (float)((i * 7 + s * 5) % 11) / 11;
+        for (int i = 0; i < BATCH; i++) y[i] = (i + s) % CLASSES;
+        db_tensor *in[2] = {db_from(x, DB_F32, dev, BATCH, IN), db_from(y, DB_I32, dev, BATCH)}, *out[1];
+        if (captured)
+          OK(db_jit_call(j, in, out));
+        else
+          OK(train(&n, in, out));
+        if (s == 5) OK(db_optim_set_lr(n.adam, 0.01)); /* between steps */
+        loss[captured][s] = (float)must_item(out[0]);
+      }
       assert_int_equal(calls, captured ? 2 : STEPS);
       must_read(db_params_find(n.p, "norm.running_mean")->tensor, mean[captured], sizeof mean[0]);
       db_jit_free(j);
@@ -188,14 +193,15 @@ static void outputs_may_be_what_was_there(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     db_tensor *p = db_from(((float[]){10, 20}), DB_F32, dev, 2);
     db_jit *j = make(passes, &p, 1, 3);
-    for (int i = 0; i < 5; i++) DB_SCOPE {
-        float f = (float)i;
-        db_tensor *in[1] = {db_from(((float[]){f, -f}), DB_F32, dev, 2)}, *out[3];
-        OK(db_jit_call(j, in, out));
-        EXPECT_FLOATS(out[0], f, -f);
-        EXPECT_FLOATS(out[1], 10, 20);
-        EXPECT_FLOATS(out[2], f + 10, 20 - f);
-      }
+    for (int i = 0; i < 5; i++) {
+      DB_SCOPED;
+      float f = (float)i;
+      db_tensor *in[1] = {db_from(((float[]){f, -f}), DB_F32, dev, 2)}, *out[3];
+      OK(db_jit_call(j, in, out));
+      EXPECT_FLOATS(out[0], f, -f);
+      EXPECT_FLOATS(out[1], 10, 20);
+      EXPECT_FLOATS(out[2], f + 10, 20 - f);
+    }
     db_jit_free(j);
     db_release(p);
     db_close(dev);
@@ -215,13 +221,14 @@ static void variables_change(void **state) {
     db_tensor *x = db_arange(0, 32, 1, DB_F32, dev);
     OK(db_realize(x));
     db_jit *j = make(over_n, NULL, 1, 1);
-    for (int64_t n = 3; n < 30; n += 4) DB_SCOPE {
-        db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, 32, n))}, *out[1];
-        OK(db_jit_call(j, in, out));
-        double want = 0;
-        for (int64_t i = 0; i < n; i++) want += (double)(i * i);
-        assert_float_equal(must_item(out[0]), want, 0);
-      }
+    for (int64_t n = 3; n < 30; n += 4) {
+      DB_SCOPED;
+      db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, 32, n))}, *out[1];
+      OK(db_jit_call(j, in, out));
+      double want = 0;
+      for (int64_t i = 0; i < n; i++) want += (double)(i * i);
+      assert_float_equal(must_item(out[0]), want, 0);
+    }
     assert_int_equal(calls, 2);
     db_jit_free(j);
     db_release(x);
@@ -245,23 +252,24 @@ static void launch_sizes_follow_variables(void **state) {
     db_tensor *x = db_arange(0, MOST, 1, DB_F32, dev);
     OK(db_realize(x));
     db_jit *j = make(doubled, NULL, 1, 1);
-    for (int64_t n = 1; n <= MOST; n = 3 * n + 1) DB_SCOPE {
-        db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, MOST, n))}, *out[1];
-        OK(db_jit_call(j, in, out));
-        assert_float_equal(must_item(out[0]), (double)(n * (n - 1)), 1e-6 * (double)(n * n));
-        if (calls < 2 || n == 4) continue; /* not a replay */
-        const struct program *p = &j->program;
-        assert_int_equal(p->ngrids, 1);
-        const struct program_command *c = &p->commands[p->grids[0]];
-        const db_recording *ran = p->queues[c->queue].recording[(p->runs - 1) % PROGRAM_TURNS];
-        unsigned slots = 0;
-        for (unsigned i = 0; i < ran->nslots; i++) {
-          if (!ran->slots[i].is_count) continue;
-          slots++;
-          assert_int_equal(ran->slots[i].value, (n + c->kernel->block[0] - 1) / c->kernel->block[0]);
-        }
-        assert_int_equal(slots, 1);
+    for (int64_t n = 1; n <= MOST; n = 3 * n + 1) {
+      DB_SCOPED;
+      db_tensor *in[1] = {db_shrink(x, 0, db_bind("n", 1, MOST, n))}, *out[1];
+      OK(db_jit_call(j, in, out));
+      assert_float_equal(must_item(out[0]), (double)(n * (n - 1)), 1e-6 * (double)(n * n));
+      if (calls < 2 || n == 4) continue; /* not a replay */
+      const struct program *p = &j->program;
+      assert_int_equal(p->ngrids, 1);
+      const struct program_command *c = &p->commands[p->grids[0]];
+      const db_recording *ran = p->queues[c->queue].recording[(p->runs - 1) % PROGRAM_TURNS];
+      unsigned slots = 0;
+      for (unsigned i = 0; i < ran->nslots; i++) {
+        if (!ran->slots[i].is_count) continue;
+        slots++;
+        assert_int_equal(ran->slots[i].value, (n + c->kernel->block[0] - 1) / c->kernel->block[0]);
       }
+      assert_int_equal(slots, 1);
+    }
     assert_int_equal(calls, 2);
     db_jit_free(j);
     db_release(x);
@@ -285,20 +293,21 @@ static void devices_wait_for_each_other(void **state) {
     snprintf(second, sizeof second, "%s:1", DEVICE_NAME);
     db_device *dev = open_device(DEVICE_NAME), *other = open_device(second);
     db_jit *j = make(across, other, 1, 2);
-    for (int i = 0; i < 30; i++) DB_SCOPE {
-        float f = (float)i;
-        db_tensor *in[1] = {db_from(((float[]){f, 2 * f}), DB_F32, dev, 2)}, *out[2];
-        struct db_device_counters before[2], after[2];
-        db_device_counters(dev, &before[0]), db_device_counters(other, &before[1]);
-        OK(db_jit_call(j, in, out));
-        db_device_counters(dev, &after[0]), db_device_counters(other, &after[1]);
-        if (i > 1) {
-          assert_int_equal(after[0].doorbells - before[0].doorbells, 2); /* compute and copy */
-          assert_int_equal(after[1].doorbells - before[1].doorbells, 2);
-        }
-        EXPECT_FLOATS(out[0], 4 * f + 1, 8 * f + 1);
-        EXPECT_FLOATS(out[1], 9 * f * f, 36 * f * f);
+    for (int i = 0; i < 30; i++) {
+      DB_SCOPED;
+      float f = (float)i;
+      db_tensor *in[1] = {db_from(((float[]){f, 2 * f}), DB_F32, dev, 2)}, *out[2];
+      struct db_device_counters before[2], after[2];
+      db_device_counters(dev, &before[0]), db_device_counters(other, &before[1]);
+      OK(db_jit_call(j, in, out));
+      db_device_counters(dev, &after[0]), db_device_counters(other, &after[1]);
+      if (i > 1) {
+        assert_int_equal(after[0].doorbells - before[0].doorbells, 2); /* compute and copy */
+        assert_int_equal(after[1].doorbells - before[1].doorbells, 2);
       }
+      EXPECT_FLOATS(out[0], 4 * f + 1, 8 * f + 1);
+      EXPECT_FLOATS(out[1], 9 * f * f, 36 * f * f);
+    }
     assert_int_equal(calls, 2);
     db_jit_free(j);
     db_close(other);
@@ -320,11 +329,12 @@ static void random_numbers_go_on(void **state) {
     db_jit *j = make(draws, dev, 0, 2);
     enum { CALLS = 6 };
     float seen[2 * CALLS][16];
-    for (int i = 0; i < CALLS; i++) DB_SCOPE {
-        db_tensor *out[2];
-        OK(db_jit_call(j, NULL, out));
-        for (int k = 0; k < 2; k++) must_read(out[k], seen[2 * i + k], sizeof seen[0]);
-      }
+    for (int i = 0; i < CALLS; i++) {
+      DB_SCOPED;
+      db_tensor *out[2];
+      OK(db_jit_call(j, NULL, out));
+      for (int k = 0; k < 2; k++) must_read(out[k], seen[2 * i + k], sizeof seen[0]);
+    }
     for (int a = 0; a < 2 * CALLS; a++) {
       for (int e = 0; e < 16; e++) assert_true(seen[a][e] >= 0 && seen[a][e] < 1);
       for (int b = 0; b < a; b++) assert_memory_not_equal(seen[a], seen[b], sizeof seen[0]);
@@ -348,7 +358,8 @@ static void see(void *ctx, const struct db_command *c) {
 /* Hardware packets of a replay. */
 static unsigned packets_of_replay(db_device *dev, struct seen *s) {
   unsigned packets = 0;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_watch(s ? see : NULL, s);
     db_tensor *in[2] = {db_ones(DB_F32, dev, 3), db_ones(DB_F32, dev, 3)}, *out[2];
     OK(db_realize(in[0], in[1]));
@@ -400,30 +411,31 @@ static void inputs_are_told_apart(void **state) {
     OK(db_realize(w, data));
     db_jit *j = make(apart, &w, 2, 2);
     double at[4] = {0, 1, 2, 3};
-    for (int i = 0; i < 12; i++) DB_SCOPE {
-        float got[4];
-        db_tensor *in[2], *out[2];
-        int first[2] = {i == 1 ? 0 : 4 * (i % 3), i == 1 ? 0 : 20 + i % 5}; /* also where kernels do not load at once */
-        for (int k = 0; k < 2; k++) in[k] = db_shrink(data, first[k], first[k] + 4);
-        if (i == 6) in[0] = w; /* what the function assigns */
-        if (i == 8) {
-          in[1] = view = db_retain(db_flip(w, 0));
-          OK(db_realize(view));
-        }
-        double x[4], y[4];
-        for (int e = 0; e < 4; e++) {
-          x[e] = i == 6 ? at[e] : first[0] + e;
-          y[e] = i == 8 ? at[3 - e] : first[1] + e;
-        }
-        for (int e = 0; e < 4; e++) at[e] += x[e];
-        OK(db_jit_call(j, in, out));
-        must_read(out[0], got, sizeof got);
-        for (int e = 0; e < 4; e++) assert_float_equal(got[e], 10 * x[e] + y[e], 0);
-        must_read(out[1], got, sizeof got);
-        for (int e = 0; e < 4; e++) assert_float_equal(got[e], y[e], 0);
-        must_read(w, got, sizeof got);
-        for (int e = 0; e < 4; e++) assert_float_equal(got[e], at[e], 0);
+    for (int i = 0; i < 12; i++) {
+      DB_SCOPED;
+      float got[4];
+      db_tensor *in[2], *out[2];
+      int first[2] = {i == 1 ? 0 : 4 * (i % 3), i == 1 ? 0 : 20 + i % 5}; /* also where kernels do not load at once */
+      for (int k = 0; k < 2; k++) in[k] = db_shrink(data, first[k], first[k] + 4);
+      if (i == 6) in[0] = w; /* what the function assigns */
+      if (i == 8) {
+        in[1] = view = db_retain(db_flip(w, 0));
+        OK(db_realize(view));
       }
+      double x[4], y[4];
+      for (int e = 0; e < 4; e++) {
+        x[e] = i == 6 ? at[e] : first[0] + e;
+        y[e] = i == 8 ? at[3 - e] : first[1] + e;
+      }
+      for (int e = 0; e < 4; e++) at[e] += x[e];
+      OK(db_jit_call(j, in, out));
+      must_read(out[0], got, sizeof got);
+      for (int e = 0; e < 4; e++) assert_float_equal(got[e], 10 * x[e] + y[e], 0);
+      must_read(out[1], got, sizeof got);
+      for (int e = 0; e < 4; e++) assert_float_equal(got[e], y[e], 0);
+      must_read(w, got, sizeof got);
+      for (int e = 0; e < 4; e++) assert_float_equal(got[e], at[e], 0);
+    }
     db_jit_free(j);
     db_release(view);
     db_release(data);
@@ -441,15 +453,16 @@ static void others_keep_their_values(void **state) {
     db_jit *j = make(step, &s, 2, 1);
     db_tensor *kept[8];
     float before[8][2], got[2];
-    for (int i = 0; i < 8; i++) DB_SCOPE {
-        must_read(s.w, before[i], sizeof before[i]);
-        kept[i] = db_retain(db_flip(s.w, 0));
-        OK(db_realize(kept[i]));
-        db_tensor *in[2] = {db_ones(DB_F32, dev, 2), db_from(((float[]){(float)i, 7}), DB_F32, dev, 2)}, *out[1];
-        OK(db_jit_call(j, in, out));
-        must_read(s.w, got, sizeof got);
-        assert_memory_not_equal(got, before[i], sizeof got);
-      }
+    for (int i = 0; i < 8; i++) {
+      DB_SCOPED;
+      must_read(s.w, before[i], sizeof before[i]);
+      kept[i] = db_retain(db_flip(s.w, 0));
+      OK(db_realize(kept[i]));
+      db_tensor *in[2] = {db_ones(DB_F32, dev, 2), db_from(((float[]){(float)i, 7}), DB_F32, dev, 2)}, *out[1];
+      OK(db_jit_call(j, in, out));
+      must_read(s.w, got, sizeof got);
+      assert_memory_not_equal(got, before[i], sizeof got);
+    }
     for (int i = 0; i < 8; i++) {
       EXPECT_FLOATS(kept[i], before[i][1], before[i][0]);
       db_release(kept[i]);
@@ -481,24 +494,25 @@ static void sizes_of_outputs_change(void **state) {
     void *ctx[2] = {data, &bound};
     db_jit *j = make(window, ctx, 1, 3);
     db_tensor *last = NULL;
-    for (int64_t i = 0, n = 8; i < 10; i++, n = (n * 5 + 3) % 33) DB_SCOPE {
-        float got[64];
-        db_tensor *in[1] = {db_shrink(data, 0, bound = db_bind("n", 0, 32, n))}, *out[3];
-        if (last && i > 5) { /* what a call returned, of its size */
-          in[0] = last;
-          n = db_size_value(bound = db_bind("n", 0, 32, db_numel(last)));
-        }
-        OK(db_jit_call(j, in, out));
-        EXPECT_FLOATS(out[0], (float)n + 0.5f, (float)n + 1.5f, (float)n + 2.5f, (float)n + 3.5f);
-        double scale = last && i > 5 ? pow(3, (double)i - 5) : 1;
-        for (int k = 1; k < 3; k++) {
-          assert_int_equal(db_numel(out[k]), n);
-          must_read(out[k], got, (size_t)n * 4);
-          for (int64_t e = 0; e < n; e++) assert_float_equal(got[e], (double)e * scale * (k == 1 ? 3 : 1), 0);
-        }
-        db_release(last);
-        last = i >= 5 ? db_retain(out[1]) : NULL;
+    for (int64_t i = 0, n = 8; i < 10; i++, n = (n * 5 + 3) % 33) {
+      DB_SCOPED;
+      float got[64];
+      db_tensor *in[1] = {db_shrink(data, 0, bound = db_bind("n", 0, 32, n))}, *out[3];
+      if (last && i > 5) { /* what a call returned, of its size */
+        in[0] = last;
+        n = db_size_value(bound = db_bind("n", 0, 32, db_numel(last)));
       }
+      OK(db_jit_call(j, in, out));
+      EXPECT_FLOATS(out[0], (float)n + 0.5f, (float)n + 1.5f, (float)n + 2.5f, (float)n + 3.5f);
+      double scale = last && i > 5 ? pow(3, (double)i - 5) : 1;
+      for (int k = 1; k < 3; k++) {
+        assert_int_equal(db_numel(out[k]), n);
+        must_read(out[k], got, (size_t)n * 4);
+        for (int64_t e = 0; e < n; e++) assert_float_equal(got[e], (double)e * scale * (k == 1 ? 3 : 1), 0);
+      }
+      db_release(last);
+      last = i >= 5 ? db_retain(out[1]) : NULL;
+    }
     db_release(last);
     db_jit_free(j);
     db_release(data);
@@ -529,17 +543,17 @@ static void memory_takes_turns(void **state) {
     db_tensor *left = NULL;
     db_jit *j = make(chain, &left, 2, 1);
     float *got = malloc(2 * WIDE * sizeof *got);
-    for (int k = 0; k < 6; k++) DB_SCOPE {
-        db_tensor *in[2] = {db_arange(k, k + WIDE, 1, DB_F32, dev), db_full((double)k, DB_F32, dev, WIDE)}, *out[1];
-        OK(db_jit_call(j, in, out));
-        must_read(out[0], got, WIDE * sizeof *got);
-        must_read(left, got + WIDE, WIDE * sizeof *got);
-        for (int i = 0; i < WIDE; i++) {
-          if (got[i] != (float)(i + 2 * k + CHAIN * (CHAIN - 1) / 2))
-            fail_msg("call %d: %d is %g", k, i, (double)got[i]);
-          if (got[WIDE + i] != (float)(i + k + 6)) fail_msg("call %d: left %d is %g", k, i, (double)got[WIDE + i]);
-        }
+    for (int k = 0; k < 6; k++) {
+      DB_SCOPED;
+      db_tensor *in[2] = {db_arange(k, k + WIDE, 1, DB_F32, dev), db_full((double)k, DB_F32, dev, WIDE)}, *out[1];
+      OK(db_jit_call(j, in, out));
+      must_read(out[0], got, WIDE * sizeof *got);
+      must_read(left, got + WIDE, WIDE * sizeof *got);
+      for (int i = 0; i < WIDE; i++) {
+        if (got[i] != (float)(i + 2 * k + CHAIN * (CHAIN - 1) / 2)) fail_msg("call %d: %d is %g", k, i, (double)got[i]);
+        if (got[WIDE + i] != (float)(i + k + 6)) fail_msg("call %d: left %d is %g", k, i, (double)got[WIDE + i]);
       }
+    }
     /* of each chain two, but for what was left */
     assert_true(j->program.unplanned >= 13 * WIDE * sizeof *got);
     assert_in_range(j->program.peak, 3 * WIDE * sizeof *got, 6 * WIDE * sizeof *got);
@@ -556,7 +570,8 @@ static void dropping(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     db_jit *j = make(mix, NULL, 2, 2);
     db_tensor *kept[8];
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *in[2] = {db_ones(DB_F32, dev, 3), db_ones(DB_F32, dev, 3)}, *out[2];
       for (int i = 0; i < 4; i++) OK(db_jit_call(j, in, out));
       assert_int_equal(calls, 2);
@@ -610,7 +625,8 @@ static void refused(int err, int want, const char *says) {
 static void mistakes(void **state) {
   db_device *dev = open_device("CPU");
   assert_null(db_jit_new(NULL, NULL, 0, 0));
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *two = db_ones(DB_F32, dev, 2), *three = db_ones(DB_F32, dev, 3), *ints = db_ones(DB_I32, dev, 2),
               *out[2];
     db_jit *j = make(mix, NULL, 2, 2);

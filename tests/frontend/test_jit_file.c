@@ -184,20 +184,21 @@ static uint64_t compiled_by_calls; /* of the last run_calls */
 static int run_calls(struct world *w, const struct scenario *s, db_jit *j, int from, int to, float *out, unsigned *n) {
   int err = 0;
   compiled_by_calls = 0;
-  for (int i = from; i < to && !err; i++) DB_SCOPE {
-      db_tensor *in[4], *t[8];
-      s->inputs(w, i, in);
-      if (s->fn == parallel) err = db_realize_all(in, s->nin);
-      uint64_t before = compiled();
-      if (!err) err = db_jit_call(j, in, t);
-      compiled_by_calls += compiled() - before;
-      for (unsigned k = 0; k < s->nout && !err; k++) {
-        size_t count = (size_t)db_numel(t[k]);
-        if (*n + count > MOST_RESULTS) err = -E2BIG;
-        if (!err) err = db_read(t[k], out + *n, count * 4);
-        *n += (unsigned)count;
-      }
+  for (int i = from; i < to && !err; i++) {
+    DB_SCOPED;
+    db_tensor *in[4], *t[8];
+    s->inputs(w, i, in);
+    if (s->fn == parallel) err = db_realize_all(in, s->nin);
+    uint64_t before = compiled();
+    if (!err) err = db_jit_call(j, in, t);
+    compiled_by_calls += compiled() - before;
+    for (unsigned k = 0; k < s->nout && !err; k++) {
+      size_t count = (size_t)db_numel(t[k]);
+      if (*n + count > MOST_RESULTS) err = -E2BIG;
+      if (!err) err = db_read(t[k], out + *n, count * 4);
+      *n += (unsigned)count;
     }
+  }
   return err;
 }
 
@@ -543,7 +544,8 @@ static void groups_in_files(void **state) {
   assert_contains(db_error(), path);
   j = db_jit_load(path, (db_device *[]){w.dev[1], w.dev[0]}, 2);
   if (!j) fail_msg("%s", db_error());
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *in[3], *t[4], *first = db_jit_param(j, "shift");
     db_device *turned[2] = {w.dev[1], w.dev[0]};
     s->inputs(&w, 1, in);
@@ -599,24 +601,25 @@ static void parts_without_elements(void **state) {
   w.shift = db_from(((float[]){1, 2, 3}), DB_F32, w.dev[0], 1, 3);
   OK(db_reshard(w.shift, w.dev, 2, 0));
   db_jit *j = db_jit_new(one_row, &w, 2, 3);
-  for (int i = 0; i < 6; i++) DB_SCOPE {
-      db_tensor *in[2], *t[3];
-      if (i == 4) {
-        OK(db_jit_save(j, path, &(struct db_named){"row", w.shift}, 1));
-        db_jit_free(j);
-        tell(path, lies_of_sizes, sizeof lies_of_sizes / sizeof *lies_of_sizes);
-        j = db_jit_load(path, NULL, 0);
-        if (!j) fail_msg("%s", db_error());
-      }
-      in[0] = db_shard(db_from(((float[]){1, 10, 100}), DB_F32, w.dev[0], 1, 3), w.dev, 2, 0);
-      in[1] = db_shrink(w.data, 0, db_bind("n", 1, 32, 1 + i));
-      OK(db_jit_call(j, in, t));
-      EXPECT_FLOATS(t[0], 2, 20, 200);
-      EXPECT_FLOATS(t[1], (float)(2 + i), (float)(12 + 10 * i), (float)(103 + 100 * i));
-      float got[32];
-      OK(db_read(t[2], got, (size_t)(1 + i) * 4));
-      for (int k = 0; k <= i; k++) assert_float_equal(got[k], 3 * k, 0);
+  for (int i = 0; i < 6; i++) {
+    DB_SCOPED;
+    db_tensor *in[2], *t[3];
+    if (i == 4) {
+      OK(db_jit_save(j, path, &(struct db_named){"row", w.shift}, 1));
+      db_jit_free(j);
+      tell(path, lies_of_sizes, sizeof lies_of_sizes / sizeof *lies_of_sizes);
+      j = db_jit_load(path, NULL, 0);
+      if (!j) fail_msg("%s", db_error());
     }
+    in[0] = db_shard(db_from(((float[]){1, 10, 100}), DB_F32, w.dev[0], 1, 3), w.dev, 2, 0);
+    in[1] = db_shrink(w.data, 0, db_bind("n", 1, 32, 1 + i));
+    OK(db_jit_call(j, in, t));
+    EXPECT_FLOATS(t[0], 2, 20, 200);
+    EXPECT_FLOATS(t[1], (float)(2 + i), (float)(12 + 10 * i), (float)(103 + 100 * i));
+    float got[32];
+    OK(db_read(t[2], got, (size_t)(1 + i) * 4));
+    for (int k = 0; k <= i; k++) assert_float_equal(got[k], 3 * k, 0);
+  }
   EXPECT_FLOATS(db_jit_param(j, "row"), 7, 62, 603);
   db_jit_free(j);
   unlink(path);
@@ -706,7 +709,8 @@ static void mistakes(void **state) {
   assert_null(db_jit_param(j, "b"));
   assert_contains(db_error(), "no parameter 'b'");
   assert_int_equal(db_jit_reset(j), -EINVAL);
-  DB_SCOPE { /* inputs are checked like those of what was captured here, from the first call on */
+  {
+    DB_SCOPED; /* inputs are checked like those of what was captured here, from the first call on */
     db_tensor *in[2] = {db_ones(DB_F32, w.dev[0], 3), db_ones(DB_F32, w.dev[0], 4)}, *t[5];
     assert_int_equal(db_jit_call(j, in, t), -EINVAL);
     assert_contains(db_error(), "input 0 is [3]");

@@ -66,7 +66,8 @@ static void all_layers(const char *where) {
   db_recurrent lstm = db_lstm_new(params, "lstm", 3, 4, 2), gru = db_gru_new(params, "gru", 3, 4, 2);
   db_multihead attention = db_multihead_new(params, "attention", 8, 2);
   load();
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     expect_layer("linear", db_apply(&linear, X("linear")));
     expect_layer("conv", db_apply(&conv, X("conv")));
     expect_layer("transposed", db_apply(&transposed, X("transposed")));
@@ -103,7 +104,8 @@ static void state_goes_on(void **state) { /* two halves of a sequence give what 
   begin_on("CPU");
   db_recurrent lstm = db_lstm_new(params, "lstm", 3, 4, 2);
   load();
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = X("lstm"), *h = NULL, *c = NULL;
     db_tensor *first = db_recurrent_run(&lstm, db_shrink(x, 0, 2, 0, 2, 0, 3), &h, &c);
     db_tensor *second = db_recurrent_run(&lstm, db_shrink(x, 2, 5, 0, 2, 0, 3), &h, &c);
@@ -153,7 +155,8 @@ static void trees(void **state) {
   assert_null(db_params_find(p, "bn.weight"));
   db_parameter *twice = db_param_full(block, "conv.weight", 0, DB_LIST(1));
   assert_contains(db_poison(twice->tensor), "layer1.0.conv.weight: there is a parameter of this name already");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_parameter *w = db_params_find(p, "layer1.0.bn.weight");
     assert_int_not_equal(db_param_set(w, db_zeros(DB_F32, NULL, 9)), 0);
     assert_contains(db_error(), "layer1.0.bn.weight is [8], the new value [9]");
@@ -175,7 +178,8 @@ static void trees(void **state) {
 static void dropout(void **state) {
   db_params *p = db_params_new(NULL, 1);
   db_dropout drop = db_dropout_new(p, 0.25);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     enum { N = 4000 };
     static float y[N], g[N];
     unsigned zeros = 0;
@@ -215,13 +219,14 @@ static void training(void **state) {
   float x[32];
   double first = 0, last = 0;
   for (int i = 0; i < 32; i++) x[i] = (float)(i * 7 % 13) / 13;
-  for (int step = 0; step < 20; step++) DB_SCOPE {
-      db_tensor *y = db_apply(&norm, db_apply(&fc, db_from(x, DB_F32, NULL, 8, 4)));
-      db_tensor *loss = db_cross_entropy(y, db_from(((uint8_t[]){0, 1, 2, 0, 1, 2, 0, 1}), DB_U8, NULL, 8));
-      if (db_train_step(p, sgd, loss)) fail_msg("%s", db_error());
-      *(step ? &last : &first) = must_item(loss);
-      assert_non_null(db_poison(db_grad_of(w[0])));
-    }
+  for (int step = 0; step < 20; step++) {
+    DB_SCOPED;
+    db_tensor *y = db_apply(&norm, db_apply(&fc, db_from(x, DB_F32, NULL, 8, 4)));
+    db_tensor *loss = db_cross_entropy(y, db_from(((uint8_t[]){0, 1, 2, 0, 1, 2, 0, 1}), DB_U8, NULL, 8));
+    if (db_train_step(p, sgd, loss)) fail_msg("%s", db_error());
+    *(step ? &last : &first) = must_item(loss);
+    assert_non_null(db_poison(db_grad_of(w[0])));
+  }
   assert_true(last < 0.7 * first);
   unsigned before = 0;
   db_device *dev = open_device("CPU");

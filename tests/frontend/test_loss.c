@@ -2,17 +2,19 @@
 #include "support.h"
 
 static void no_class(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float out[4];
     db_tensor *x = db_zeros(DB_F32, NULL, 4, 3), *t = db_from(((int32_t[]){0, 3, -1, -100}), DB_I32, NULL, 4);
-    must_read(db_cross_entropy(x, t, .reduction = DB_LOSS_NONE), out, sizeof out);
+    must_read(db_cross_entropy(x, t, .reduction = DB_REDUCTION_NONE), out, sizeof out);
     assert_true(fabsf(out[0] - 1.0986123f) < 1e-6f && isnan(out[1]) && isnan(out[2]) && out[3] == 0);
   }
 }
 
 /* The number of classes need not fit the type of the targets. */
 static void narrow_targets(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float loss = 0;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 300), *t = db_from(((uint8_t[]){0, 255}), DB_U8, NULL, 2);
     must_read(db_cross_entropy(x, t), &loss, sizeof loss);
@@ -21,7 +23,8 @@ static void narrow_targets(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 4, 3), *t = db_zeros(DB_I32, NULL, 4), *i = db_zeros(DB_I32, NULL, 4, 3);
     assert_contains(db_poison(db_mse_loss(x, t)), "mse_loss at");
     assert_contains(db_poison(db_mse_loss(x, t)), "of [4, 3] and a target of [4]");

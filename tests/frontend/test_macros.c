@@ -1,6 +1,7 @@
 /* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this
  * and with clang where it is installed. */
 #include "../../frontend/nn.h"
+#include "../../frontend/internal.h"
 #include "support.h"
 #include <unistd.h>
 
@@ -133,7 +134,8 @@ static void operands_have_types(void **state) {
 static void operands_have_values(void **state) {
   const uint64_t most = UINT64_MAX;
   uint64_t got;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_full(4, DB_F32, NULL, 1), *u = db_full(0, DB_U64, NULL, 1), *i = db_full(0, DB_I64, NULL, 1);
     const db_tensor *y = x;
     assert_true(must_item(db_mul(x, 0.5L)) == 2);
@@ -154,7 +156,8 @@ static void operands_have_values(void **state) {
 
 /* An integer beside a bool tensor makes both i32, whatever its value. */
 static void bool_and_numbers(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *b = db_full(1, DB_BOOL, NULL, 1), *yes = db_lt(b, 2);
     for (int k = 0; k < 3; k++) {
       assert_int_equal(db_dtype_of(db_add(b, k)), DB_I32);
@@ -170,10 +173,73 @@ static void bool_and_numbers(void **state) {
   }
 }
 
+static unsigned live(void) { return (unsigned)rt.nvalues; }
+
+/* A choice of another function: an error of the compiler in macros, and of the call in options and functions. */
+static void choices(void **state) {
+  static const char *const good[] = {
+      "db_world_all_reduce(DB_REDUCE_MAX, x)",
+      "db_world_all_reduce(i ? DB_REDUCE_MAX : DB_REDUCE_SUM, x)",
+      "enum db_reduce_op op = (enum db_reduce_op)i; db_world_all_reduce(op, x)",
+      "db_pad_mode(x, DB_PAD_CIRCULAR, 1, 1)",
+      "db_scatter_reduce(x, 0, w, 1, DB_SCATTER_MEAN, true)",
+  };
+  static const char *const bad[] = {
+      "db_world_all_reduce(DB_BINARY_MAX, x)",
+      "db_world_all_reduce(DB_SCATTER_MAX, x)",
+      "db_world_reduce_scatter(DB_F32, x, 0)",
+      "db_pad_mode(x, DB_REDUCE_SUM, 1, 1)",
+      "db_pad_mode(x, 0, 1, 1)",
+      "db_scatter_reduce(x, 0, w, 1, DB_REDUCE_SUM, true)",
+      "db_all_reduce(DB_PAD_REFLECT, &x, 1, &x)",
+      "db_reduce_scatter(DB_UNARY_NEG, &x, 1, 0, &x)",
+  };
+  CHECK(good, bad);
+  DB_SCOPED;
+  db_tensor *x = db_zeros(DB_F32, NULL, 1, 1, 2, 2), *flat = db_zeros(DB_F32, NULL, 2);
+  assert_contains(db_poison(db_mse_loss(x, x, .reduction = (enum db_reduction)DB_REDUCE_SUM)), "no reduction 100");
+  assert_contains(db_poison(db_interpolate(x, DB_LIST(4), .mode = (enum db_interpolation)DB_PAD_REPLICATE)),
+                  "no interpolation 301");
+  assert_contains(db_poison(db_reduce_at(DB_HERE, (enum db_reduce_op)DB_BINARY_MAX, x, DB_LIST(), false)),
+                  "there is no reduction");
+  assert_null(db_optim_new((enum db_optim_kind)DB_REDUCE_SUM, &flat, 1, (struct db_optim_options){0}));
+  assert_contains(db_error(), "no kind 100");
+}
+
+/* break, continue and return leave what they leave without a scope, and the scope ends. */
+static int leaves_by_return(void) {
+  DB_SCOPED;
+  db_ones(DB_F32, NULL, 3);
+  return 7;
+}
+static void scopes(void **state) {
+  unsigned before = live(), turns = 0, passed = 0;
+  for (int i = 0; i < 5; i++) {
+    DB_SCOPED;
+    db_tensor *x = db_full(i, DB_F32, NULL, 2);
+    turns++;
+    if (i == 1) continue;
+    if (i == 3) break;
+    passed += !db_poison(x);
+    {
+      DB_SCOPED;
+      db_add(x, 1);
+    }
+  }
+  assert_int_equal(turns, 4);
+  assert_int_equal(passed, 2);
+  assert_int_equal(leaves_by_return(), 7);
+  if (passed == 2) goto out;
+  fail();
+out:
+  assert_int_equal(live(), before);
+}
+
 /* A list that has a number of elements and no elements, made without DB_LIST, is refused wherever one is taken. */
 static void lists_have_elements(void **state) {
   const db_list none = {2, NULL};
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 1, 1, 4, 4), *w = db_zeros(DB_F32, NULL, 1, 1, 2, 2), *out[2];
     db_tensor *bad[] = {
         db_conv2d(x, w, NULL, .stride = none),
@@ -184,8 +250,8 @@ static void lists_have_elements(void **state) {
         db_cross_entropy(db_zeros(DB_F32, NULL, 2, 3), db_zeros(DB_I32, NULL, 2), .ignore = (db_list){1}),
         db_from_at(DB_HERE, &none, DB_F32, NULL, none),
         db_full_at(DB_HERE, db_operand_int(0), DB_F32, NULL, none),
-        db_random_at(DB_HERE, DB_UNIFORM, 0, 1, DB_F32, NULL, none),
-        db_initial_at(DB_HERE, DB_GLOROT_UNIFORM, 0, DB_F32, NULL, none),
+        db_random_at(DB_HERE, DB_RANDOM_UNIFORM, 0, 1, DB_F32, NULL, none),
+        db_initial_at(DB_HERE, DB_INITIAL_GLOROT_UNIFORM, 0, DB_F32, NULL, none),
         db_randint_at(DB_HERE, 0, 2, DB_I32, NULL, none),
         db_assign_slice_at(DB_HERE, db_zeros(DB_F32, NULL, 1), db_operand_int(0), none),
         db_reshape_at(DB_HERE, x, none),
@@ -202,7 +268,7 @@ static void lists_have_elements(void **state) {
         db_roll_at(DB_HERE, x, none, none),
         db_shrink_at(DB_HERE, x, none),
         db_flip_at(DB_HERE, x, none),
-        db_reduce_at(DB_HERE, DB_SUM, x, none, false),
+        db_reduce_at(DB_HERE, DB_REDUCE_SUM, x, none, false),
         db_variance_at(DB_HERE, x, none, 1, false, false),
         db_norm_at(DB_HERE, x, 2, none, false),
         db_arg_at(DB_HERE, x, (db_list){1}, false, false),
@@ -219,8 +285,12 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(options_are_named),    cmocka_unit_test(operands_have_types),
-      cmocka_unit_test(operands_have_values), cmocka_unit_test(bool_and_numbers),
+      cmocka_unit_test(options_are_named),
+      cmocka_unit_test(operands_have_types),
+      cmocka_unit_test(operands_have_values),
+      cmocka_unit_test(bool_and_numbers),
+      cmocka_unit_test(scopes),
+      cmocka_unit_test(choices),
       cmocka_unit_test(lists_have_elements),
   };
   return cmocka_run_group_tests_name("macros", tests, NULL, finish);

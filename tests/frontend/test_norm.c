@@ -3,7 +3,8 @@
 
 static void kernels(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float data[512] = {1};
     db_tensor *x = db_from(data, DB_F32, dev, 4, 8, 4, 4), *w = db_from(data, DB_F32, dev, 8);
     db_tensor *r = db_from(data, DB_F32, dev, 32, 16), *v = db_from(data, DB_F32, dev, 16);
@@ -22,7 +23,8 @@ static void kernels(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 6, 4), *w = db_zeros(DB_F32, NULL, 6), *i = db_zeros(DB_I32, NULL, 2, 6);
     assert_contains(db_poison(db_layer_norm(x, 1, w, NULL, 1e-5)), "a weight of [6] for [2, 6, 4]; it has axes 2 to 2");
     assert_contains(db_poison(db_layer_norm(x, 4, NULL, NULL, 1e-5)), "over the last 4 axes of [2, 6, 4]");

@@ -18,9 +18,7 @@ static void crashed(int sig) {
 }
 
 /* The thread's message is not what an earlier call left. */
-static void forget_error(void) {
-  assert_null(db_open("NOWHERE"));
-}
+static void forget_error(void) { assert_null(db_open("NOWHERE")); }
 static void message_is_new(void) {
   if (strstr(db_error(), "NOWHERE") == db_error() || !*db_error()) fail_msg("%s leaves no message", calling);
 }
@@ -139,7 +137,8 @@ static void training_without_a_device(void **state) {
   db_optim *adam = db_adam(weights, n, .lr = 1e-3);
   assert_null(adam);
   assert_contains(db_error(), "gfx9999");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 3, 8), *labels = db_zeros(DB_I32, NULL, 3);
     db_tensor *loss = db_cross_entropy(db_apply(&out, db_relu(db_apply(&hidden, x))), labels);
     assert_int_equal(db_train_step(p, adam, loss), -EINVAL);
@@ -166,7 +165,8 @@ static void params_keep_their_device(void **state) {
   db_close(dev[0]);
   db_close(dev[1]);
   float got[2] = {0};
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_linear layer = db_linear_new(p, "layer", 2, 1, false), single = db_linear_new(alone, "layer", 2, 1, false);
     must_read(layer.weight->tensor, got, sizeof got);
     EXPECT_FLOATS(single.weight->tensor, got[0], got[1]);

@@ -54,8 +54,8 @@ static double number(const struct line *l, const char *name) {
 static const struct {
   const char *name;
   enum db_optim_kind kind;
-} kinds[] = {{"sgd", DB_SGD},   {"adam", DB_ADAM}, {"adamw", DB_ADAMW},
-             {"lamb", DB_LAMB}, {"lars", DB_LARS}, {"muon", DB_MUON}};
+} kinds[] = {{"sgd", DB_OPTIM_SGD},   {"adam", DB_OPTIM_ADAM}, {"adamw", DB_OPTIM_ADAMW},
+             {"lamb", DB_OPTIM_LAMB}, {"lars", DB_OPTIM_LARS}, {"muon", DB_OPTIM_MUON}};
 
 struct problem { /* minimize the sum of k * (p - t)^2 */
   db_tensor *p[3], *t[3], *k[3];
@@ -87,7 +87,8 @@ static db_tensor *loss_of(const struct problem *m) {
 static void check_steps(const struct line *l, db_dtype type, double tolerance, db_device *dev) {
   unsigned kind = 0, at = 0;
   while (strcmp(kinds[kind].name, l->kind) != 0) assert_in_range(++kind, 0, sizeof kinds / sizeof *kinds - 1);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct problem m;
     struct db_optim_options options = {.lr = number(l, "lr"),
                                        .momentum = number(l, "momentum"),
@@ -97,29 +98,30 @@ static void check_steps(const struct line *l, db_dtype type, double tolerance, d
                                        .eps = number(l, "eps"),
                                        .trust = number(l, "trust"),
                                        .nesterov = number(l, "nesterov") != 0};
-    start(&m, kinds[kind].kind == DB_MUON ? 2 : 3, type, dev);
+    start(&m, kinds[kind].kind == DB_OPTIM_MUON ? 2 : 3, type, dev);
     db_optim *o = db_optim_new(kinds[kind].kind, m.p, m.n, options);
     if (!o) fail_msg("%s", db_error());
-    for (int step = 1; step <= 6; step++) DB_SCOPE {
-        db_tensor *loss = loss_of(&m), *norm = NULL;
-        const char *change = key(l, "lr_step");
-        if (change && atoi(change) == step)
-          assert_int_equal(db_optim_set_lr(o, db_optim_lr(o) * strtod(strchr(change, ',') + 1, NULL)), 0);
-        if (db_backward(loss)) fail_msg("%s", db_error());
-        if (key(l, "clip_norm")) norm = db_clip_grad_norm(m.p, m.n, number(l, "clip_norm"));
-        if (key(l, "clip_value")) assert_int_equal(db_clip_grad_value(m.p, m.n, number(l, "clip_value")), 0);
-        if (norm ? db_optim_step(o, loss, norm) : db_optim_step(o, loss)) fail_msg("%s", db_error());
-        db_optim_zero_grad(o);
-        for (unsigned i = 0; i < m.n && (step <= 3 || step == 6); i++) {
-          double v[12];
-          int64_t n = db_numel(m.p[i]);
-          must_read(db_cast(m.p[i], DB_F64), v, (size_t)n * 8);
-          for (int64_t e = 0; e < n; e++, at++)
-            if (!(fabs(v[e] - l->value[at]) <= tolerance * (1 + fabs(l->value[at]))))
-              fail_msg("%s %s ...: step %d, parameter %u, element %lld: %.9g, expected %.9g", l->kind,
-                       l->nkeys ? l->key[0] : "", step, i, (long long)e, v[e], l->value[at]);
-        }
+    for (int step = 1; step <= 6; step++) {
+      DB_SCOPED;
+      db_tensor *loss = loss_of(&m), *norm = NULL;
+      const char *change = key(l, "lr_step");
+      if (change && atoi(change) == step)
+        assert_int_equal(db_optim_set_lr(o, db_optim_lr(o) * strtod(strchr(change, ',') + 1, NULL)), 0);
+      if (db_backward(loss)) fail_msg("%s", db_error());
+      if (key(l, "clip_norm")) norm = db_clip_grad_norm(m.p, m.n, number(l, "clip_norm"));
+      if (key(l, "clip_value")) assert_int_equal(db_clip_grad_value(m.p, m.n, number(l, "clip_value")), 0);
+      if (norm ? db_optim_step(o, loss, norm) : db_optim_step(o, loss)) fail_msg("%s", db_error());
+      db_optim_zero_grad(o);
+      for (unsigned i = 0; i < m.n && (step <= 3 || step == 6); i++) {
+        double v[12];
+        int64_t n = db_numel(m.p[i]);
+        must_read(db_cast(m.p[i], DB_F64), v, (size_t)n * 8);
+        for (int64_t e = 0; e < n; e++, at++)
+          if (!(fabs(v[e] - l->value[at]) <= tolerance * (1 + fabs(l->value[at]))))
+            fail_msg("%s %s ...: step %d, parameter %u, element %lld: %.9g, expected %.9g", l->kind,
+                     l->nkeys ? l->key[0] : "", step, i, (long long)e, v[e], l->value[at]);
       }
+    }
     assert_int_equal(at, l->n);
     db_optim_free(o);
   }
@@ -177,7 +179,8 @@ static void test_values(void **state) {
 
 /* Halves are updated in f32 and rounded once a step. */
 static void test_narrow(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *w = db_cast(db_from(((float[]){1, 2}), DB_F32, cpu, 2), DB_BF16);
     db_optim *o = db_adam(&w, 1, .lr = 0.5);
     assert_non_null(o);
@@ -193,17 +196,19 @@ static void test_narrow(void **state) {
 
 /* Parameters without a gradient stay; what is still collected is added to; memory does not grow with the steps. */
 static void test_training(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *w[2] = {db_full(3.0, DB_F32, cpu, 4), db_full(1.0, DB_F32, cpu, 4)};
     db_optim *o = db_sgd(w, 2, .lr = 0.25);
     assert_non_null(o);
-    for (int i = 0; i < 30; i++) DB_SCOPE {
-        db_tensor *loss = db_sum(db_square(db_sub(w[0], 1.0)));
-        assert_int_equal(db_backward(loss), 0);
-        if (db_optim_step(o, loss)) fail_msg("%s", db_error());
-        assert_true(fabs(must_item(loss) - 16 * pow(0.25, i)) < 1e-5); /* it was realized with the step */
-        db_optim_zero_grad(o);
-      }
+    for (int i = 0; i < 30; i++) {
+      DB_SCOPED;
+      db_tensor *loss = db_sum(db_square(db_sub(w[0], 1.0)));
+      assert_int_equal(db_backward(loss), 0);
+      if (db_optim_step(o, loss)) fail_msg("%s", db_error());
+      assert_true(fabs(must_item(loss) - 16 * pow(0.25, i)) < 1e-5); /* it was realized with the step */
+      db_optim_zero_grad(o);
+    }
     float v[4];
     must_read(w[0], v, sizeof v);
     assert_true(fabsf(v[0] - 1) < 1e-6f);
@@ -239,7 +244,8 @@ static db_tensor *many_loss(db_tensor **w) {
 /* A hundred parameters take a handful of kernels more than their gradients do, and step as each would by itself. */
 static void test_many_parameters(void **state) {
   db_watch(count, NULL);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *w[MANY], *alone[MANY], *d[MANY];
     db_optim *one[MANY], *o;
     struct db_cache_counters before, after;
@@ -251,21 +257,22 @@ static void test_many_parameters(void **state) {
     kernels = 0;
     if (db_realize_all(d, MANY)) fail_msg("%s", db_error());
     unsigned gradients = kernels;
-    for (int step = 0; step < 4; step++) DB_SCOPE {
-        assert_int_equal(db_backward(many_loss(w)), 0);
-        db_cache_counters(&before);
-        kernels = 0;
-        if (db_optim_step(o)) fail_msg("%s", db_error());
-        assert_in_range(kernels - gradients, 0, 10);
-        db_cache_counters(&after);
-        if (step) assert_int_equal(after.made, before.made); /* nothing is scheduled again */
-        db_optim_zero_grad(o);
-        assert_int_equal(db_backward(many_loss(alone)), 0);
-        for (int i = 0; i < MANY; i++) {
-          if (db_optim_step(one[i])) fail_msg("%s", db_error());
-          db_optim_zero_grad(one[i]);
-        }
+    for (int step = 0; step < 4; step++) {
+      DB_SCOPED;
+      assert_int_equal(db_backward(many_loss(w)), 0);
+      db_cache_counters(&before);
+      kernels = 0;
+      if (db_optim_step(o)) fail_msg("%s", db_error());
+      assert_in_range(kernels - gradients, 0, 10);
+      db_cache_counters(&after);
+      if (step) assert_int_equal(after.made, before.made); /* nothing is scheduled again */
+      db_optim_zero_grad(o);
+      assert_int_equal(db_backward(many_loss(alone)), 0);
+      for (int i = 0; i < MANY; i++) {
+        if (db_optim_step(one[i])) fail_msg("%s", db_error());
+        db_optim_zero_grad(one[i]);
       }
+    }
     for (int i = 0; i < MANY; i++) {
       float a[200], b[200];
       size_t n = (size_t)db_numel(w[i]);
@@ -281,7 +288,8 @@ static void test_many_parameters(void **state) {
 
 /* What else stands for a parameter's or a gradient's old value keeps it; a parameter without a gradient is left alone with its state. */
 static void test_kept_values(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     double want[2] = {3, -1};
     float v[4];
     db_tensor *w[2] = {db_full(3.0, DB_F32, cpu, 4), db_full(-1.0, DB_F32, cpu, 2, 2)}, *kept[3], *old;
@@ -348,7 +356,8 @@ static void test_replayed(void **state) {
   float a[12], b[8];
   for (int i = 0; i < 12; i++) a[i] = sinf((float)i);
   for (int i = 0; i < 8; i++) b[i] = cosf((float)i);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct training t[2];
     for (int k = 0; k < 2; k++) {
       t[k].w[0] = db_from(a, DB_F32, cpu, 3, 4), t[k].w[1] = db_from(b, DB_F32, cpu, 4, 2);
@@ -356,15 +365,15 @@ static void test_replayed(void **state) {
     }
     db_jit *j = db_jit_new(train, &t[1], 1, 1);
     assert_non_null(j);
-    for (int step = 0; step < 8; step++) DB_SCOPE {
-        db_tensor *x = db_from(((float[]){1, (float)step, 2, 0.5f, -1, 3}), DB_F32, cpu, 2, 3), *plain,
-                  *replayed = NULL;
-        if (step == 5)
-          for (int k = 0; k < 2; k++) assert_int_equal(db_optim_set_lr(t[k].o, 0.01), 0);
-        if (train(&t[0], &x, &plain) || db_jit_call(j, &x, &replayed)) fail_msg("step %d: %s", step, db_error());
-        double want = must_item(plain), got = must_item(replayed);
-        if (fabs(want - got) > 1e-5 * (1 + fabs(want))) fail_msg("step %d: %g, expected %g", step, got, want);
-      }
+    for (int step = 0; step < 8; step++) {
+      DB_SCOPED;
+      db_tensor *x = db_from(((float[]){1, (float)step, 2, 0.5f, -1, 3}), DB_F32, cpu, 2, 3), *plain, *replayed = NULL;
+      if (step == 5)
+        for (int k = 0; k < 2; k++) assert_int_equal(db_optim_set_lr(t[k].o, 0.01), 0);
+      if (train(&t[0], &x, &plain) || db_jit_call(j, &x, &replayed)) fail_msg("step %d: %s", step, db_error());
+      double want = must_item(plain), got = must_item(replayed);
+      if (fabs(want - got) > 1e-5 * (1 + fabs(want))) fail_msg("step %d: %g, expected %g", step, got, want);
+    }
     for (int i = 0; i < 2; i++) {
       float want[12], got[12];
       size_t n = i ? 8 : 12;
@@ -378,7 +387,8 @@ static void test_replayed(void **state) {
 }
 
 static void test_bad_calls(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *w = db_ones(DB_F32, cpu, 4), *i = db_ones(DB_I32, cpu, 4), *bad = db_reshape(w, 3);
     assert_null(db_sgd(&i, 1, .lr = 1));
     assert_contains(db_error(), "sgd: parameter 0: requires_grad at");

@@ -23,7 +23,8 @@ static void poisoned(db_tensor *t, const char *op, const char *part) {
 }
 
 static void shapes(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = zeros(2, 3);
     poisoned(db_add(x, zeros(4, 3)), "add", "[2, 3] and [4, 3] do not broadcast");
     poisoned(db_matmul(x, x), "matmul", "[2, 3] and [2, 3]: 3 columns against 2 rows");
@@ -65,7 +66,8 @@ static void too_many_elements(void **state) {
   const int64_t big = 1ll << 31, huge = 1ll << 32;
   const char *many = "too many elements";
   db_tensor *out[2];
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *column = db_ones(DB_F32, NULL, huge, 1), *row = db_ones(DB_F32, NULL, 1, huge);
     db_tensor *c = db_ones(DB_F32, NULL, big, 1), *r = db_ones(DB_F32, NULL, 1, big);
     db_tensor *vector = db_ones(DB_F32, NULL, huge), *index = db_zeros(DB_I32, NULL, huge);
@@ -117,7 +119,8 @@ static void too_many_elements(void **state) {
 
 /* A few elements short of the limit there is nothing wrong, and nothing is computed that is not asked for. */
 static void many_elements_unused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *wide = db_add(db_ones(DB_F32, NULL, 1ll << 30, 1), db_ones(DB_F32, NULL, 1, 1ll << 28));
     assert_int_equal(db_numel(wide), 1ll << 58);
     EXPECT_FLOATS(db_shrink(wide, 7, 8, 1 << 20, (1 << 20) + 2), 2, 2);
@@ -128,7 +131,8 @@ static void many_elements_unused(void **state) {
 }
 
 static void products_by_name(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = zeros(2, 3), *v = db_zeros(DB_F32, NULL, 4);
     poisoned(db_einsum("ijk->i", x), "einsum", "operand 0 is [2, 3], which has less axes than \"ijk\" names");
     poisoned(db_einsum("i->i", x), "einsum", "more axes than \"i\" names");
@@ -155,7 +159,8 @@ static void products_by_name(void **state) {
 }
 
 static void axes(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = zeros(2, 3);
     poisoned(db_sum(x, 2), "sum", "no axis 2 in [2, 3]");
     poisoned(db_max_keep(x, -3), "max", "no axis -3");
@@ -170,7 +175,8 @@ static void axes(void **state) {
 }
 
 static void types(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *f = zeros(2, 2), *b = db_lt(f, 1), *u = db_zeros(DB_U8, NULL, 2);
     poisoned(db_neg(b), "neg", "bool");
     poisoned(db_not(f), "not", "f32");
@@ -202,7 +208,8 @@ static void other_devices(void **state) {
   static const char *const gpus[] = {EMULATED, EMULATED_NVIDIA};
   for (unsigned i = 0; i < 2; i++) {
     db_device *gpu = open_device(gpus[i]);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       char text[160];
       db_tensor *here = zeros(2, 2), *there = db_zeros(DB_F32, gpu, 2, 2);
       snprintf(text, sizeof text, "argument 2 is on %s, the first on CPU; move one with db_to", gpus[i]);
@@ -213,13 +220,17 @@ static void other_devices(void **state) {
   }
   setenv("DEV", "NOSUCH", 1);
   assert_int_equal(db_shutdown(), 0); /* lets go of the default device */
-  DB_SCOPE poisoned(zeros(2, 2), "full", "NOSUCH");
+  {
+    DB_SCOPED;
+    poisoned(zeros(2, 2), "full", "NOSUCH");
+  }
   unsetenv("DEV");
 }
 
 /* The first failure stays the message, however long the expression. */
 static void poison_spreads(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *bad = db_sum(zeros(2, 3), 9), *y = db_softmax(db_matmul(db_add(bad, 1), zeros(3, 3)), -1);
     assert_string_equal(db_poison(y), db_poison(bad));
     y = db_where(db_lt(zeros(1, 1), 1), zeros(1, 1), y);
@@ -230,7 +241,8 @@ static void poison_spreads(void **state) {
 }
 
 static void reading(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float out[8];
     double v;
     db_tensor *x = zeros(2, 3);

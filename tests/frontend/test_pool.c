@@ -3,7 +3,8 @@
 
 static void one_kernel(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float data[1024] = {0};
     db_tensor *x = db_from(data, DB_F32, dev, 2, 4, 8, 8);
     db_tensor *y[] = {db_max_pool2d(x, DB_LIST(2)),
@@ -22,7 +23,8 @@ static void one_kernel(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_zeros(DB_F32, NULL, 2, 4, 8, 8), *i = db_zeros(DB_I32, NULL, 2, 4, 8);
     assert_contains(db_poison(db_max_pool2d(x, DB_LIST())), "the kernel has no size");
     assert_contains(db_poison(db_max_pool2d(x, DB_LIST(2, 2, 2))), "3 numbers as kernel");
@@ -31,7 +33,7 @@ static void refused(void **state) {
     assert_contains(db_poison(db_avg_pool3d(i, DB_LIST(2))), "[2, 4, 8]; 4 axes are needed");
     assert_contains(db_poison(db_adaptive_avg_pool2d(x, 0)), "a size of 0");
     assert_contains(db_poison(db_pool_at(DB_HERE, 7, DB_POOL_MAX, x, DB_LIST(1), (struct db_pool){0})), "over 7 axes");
-    assert_contains(db_poison(db_interpolate(i, DB_LIST(4), .mode = DB_LINEAR)), "of i32 linearly");
+    assert_contains(db_poison(db_interpolate(i, DB_LIST(4), .mode = DB_INTERPOLATE_LINEAR)), "of i32 linearly");
     assert_contains(db_poison(db_interpolate(x, DB_LIST(4, 4), .scale[0] = 2)), "either sizes or a scale");
     assert_contains(db_poison(db_interpolate(x, DB_LIST())), "either sizes or a scale");
     assert_contains(db_poison(db_interpolate(x, DB_LIST(), .scale[0] = NAN)), "a scale of nan");

@@ -41,7 +41,8 @@ static const uint32_t key[2] = {0x89abcdef, 0x01234567};
 static void tensors_are_the_cipher(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       uint32_t word[N];
       int64_t wide[N];
       float single[N], normal[N];
@@ -76,7 +77,8 @@ static void every_device_has_the_same_numbers(void **state) {
   static float first[3][1000], here[3][1000];
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_manual_seed(42);
       must_read(db_randn(DB_F32, dev, 1000), here[0], sizeof *here);
       must_read(db_uniform(-1, 3, DB_F32, dev, 1000), here[1], sizeof *here);
@@ -89,7 +91,8 @@ static void every_device_has_the_same_numbers(void **state) {
 }
 
 static void calls_differ_and_seeds_repeat(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float a[8], b[8], c[8], again[8];
     db_manual_seed(9);
     db_tensor *x = db_rand(DB_F32, NULL, 8), *y = db_rand(DB_F32, NULL, 8);
@@ -114,7 +117,8 @@ static void note(void *ctx, const struct db_command *command) {
 }
 
 static void calls_share_one_kernel(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     ran = 0;
     db_watch(note, NULL);
     assert_int_equal(db_realize(db_randn(DB_F32, NULL, 33)), 0);
@@ -140,7 +144,8 @@ static void moments(db_tensor *x, double mean, double deviation) {
 }
 
 static void distributions(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_manual_seed(1);
     moments(db_uniform(-2, 5, DB_F32, NULL, MANY), 1.5, 7 / sqrt(12));
     for (int i = 0; i < MANY; i++) assert_true(many[i] >= -2 && many[i] < 5);
@@ -159,7 +164,8 @@ static void distributions(void **state) {
 }
 
 static void permutations(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     static int64_t order[1500];
     bool seen[1500] = {0};
     must_read(db_randperm(1500, NULL), order, sizeof order);
@@ -175,7 +181,8 @@ static void permutations(void **state) {
 }
 
 static void weighted_choices(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     static int64_t drawn[2][10000], pair[2];
     const float weight[2][4] = {{1, 2, 0, 5}, {0, 0, 3, 3}};
     db_tensor *w = db_from(weight, DB_F32, NULL, 2, 4);
@@ -197,7 +204,8 @@ static void weighted_choices(void **state) {
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     assert_contains(db_poison(db_rand(DB_I32, NULL, 2)), "uniform at ");
     assert_contains(db_poison(db_randn(DB_F32, NULL, -1)), "axis 0 of [-1]");
     assert_contains(db_poison(db_uniform(0, NAN, DB_F32, NULL, 1)), "both have to be numbers");

@@ -14,7 +14,8 @@ static void same(db_tensor *a, db_tensor *b) {
 }
 
 static void axes_move_split_and_join(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     x = db_reshape(db_arange(0, 120, 1, DB_F32, NULL), 2, 12, 5);
     same(db_rearrange(x, "b s d -> b s d", NULL), x);
     same(db_rearrange(x, "b s d->d b s", ""), db_permute(x, 2, 0, 1));
@@ -34,7 +35,8 @@ static void refused(db_tensor *t, const char *part) {
 }
 
 static void what_makes_no_sense(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     x = db_zeros(DB_F32, NULL, 2, 12, 5);
     refused(db_rearrange(x, "b s -> s b", NULL), "of [2, 12, 5]: \"b s \" has 2 axes");
     refused(db_rearrange(x, "b s d", NULL), "is not \"AXES -> AXES\"");

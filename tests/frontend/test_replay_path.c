@@ -107,7 +107,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
 static int sums_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
   db_tensor *own[2] = {db_mul(t->images, 0.25), db_mul(t->labels, 0.25)}, *sum[2], *all[3];
-  db_all_reduce(DB_SUM, own, 2, sum);
+  db_all_reduce(DB_REDUCE_SUM, own, 2, sum);
   all[0] = db_assign(t->images, sum[0]), all[1] = db_assign(t->labels, sum[1]);
   all[2] = out[0] = db_sum(sum[0]);
   return db_realize_all(all, 3);
@@ -133,7 +133,8 @@ static bool replay(unsigned steps, bool keep) {
 
 static bool loss_now(double *out) {
   bool ok;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *loss;
     ok = !db_jit_call(jit, mode == GIVEN ? batch[0] : NULL, &loss) && !db_item(loss, out);
   }
@@ -210,9 +211,10 @@ static void child(const char *name, const char *other, struct result *r) {
   struct training t = {.dev = {db_open(name), other ? db_open(other) : NULL}};
   bool ok = false;
   t.home = mode == SPLIT ? db_group(t.dev, 2) : t.dev[0];
-  if (t.home && (t.dev[1] || !other)) DB_SCOPE {
-      ok = train(&t, r);
-    }
+  if (t.home && (t.dev[1] || !other)) {
+    DB_SCOPED;
+    ok = train(&t, r);
+  }
   if (!ok) snprintf(r->error, sizeof r->error, "%s", db_error());
   db_release(held);
   db_jit_free(jit);

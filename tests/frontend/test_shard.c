@@ -57,28 +57,29 @@ static void compare(const char *what, function *f, unsigned nargs, const struct 
   static float data[1 << 14], want[1 << 14], got[1 << 14];
   unsigned combinations = 1;
   for (unsigned k = 0; k < nargs; k++) combinations *= SPLITS;
-  for (unsigned c = 0; c <= combinations; c++) DB_SCOPE { /* the first time on one device */
-      db_tensor *x[ARGS];
-      unsigned rest = c - 1;
-      bool possible = true;
-      for (unsigned k = 0; k < nargs; k++) {
-        int axis = c ? (int)(rest % SPLITS) - 1 : -1;
-        rest /= SPLITS;
-        fill(data, numel(&shapes[k]), (int)k);
-        x[k] = db_from_at(DB_HERE, data, DB_F32, gpus[0], (db_list){shapes[k].rank, shapes[k].dim});
-        possible &= axis < (int)shapes[k].rank;
-        if (c && axis < (int)shapes[k].rank) x[k] = db_shard(x[k], gpus, n, axis < 0 ? DB_REPLICATE : axis);
-      }
-      if (!possible || (c && m > 0 && c % 3 != 1)) continue; /* emulated ones: some of them */
-      db_tensor *y = f(x);
-      int64_t size = db_numel(y);
-      if (db_poison(y)) fail_msg("%s: %s", what, db_poison(y));
-      if (db_read(y, c ? got : want, (size_t)size * 4)) fail_msg("%s, splits %u: %s", what, c - 1, db_error());
-      for (int64_t i = 0; c && i < size; i++)
-        if (!(fabsf(got[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i]))))
-          fail_msg("%s, splits %u over %u: element %d is %g, not %g", what, c - 1, n, (int)i, (double)got[i],
-                   (double)want[i]);
+  for (unsigned c = 0; c <= combinations; c++) {
+    DB_SCOPED; /* the first time on one device */
+    db_tensor *x[ARGS];
+    unsigned rest = c - 1;
+    bool possible = true;
+    for (unsigned k = 0; k < nargs; k++) {
+      int axis = c ? (int)(rest % SPLITS) - 1 : -1;
+      rest /= SPLITS;
+      fill(data, numel(&shapes[k]), (int)k);
+      x[k] = db_from_at(DB_HERE, data, DB_F32, gpus[0], (db_list){shapes[k].rank, shapes[k].dim});
+      possible &= axis < (int)shapes[k].rank;
+      if (c && axis < (int)shapes[k].rank) x[k] = db_shard(x[k], gpus, n, axis < 0 ? DB_REPLICATE : axis);
     }
+    if (!possible || (c && m > 0 && c % 3 != 1)) continue; /* emulated ones: some of them */
+    db_tensor *y = f(x);
+    int64_t size = db_numel(y);
+    if (db_poison(y)) fail_msg("%s: %s", what, db_poison(y));
+    if (db_read(y, c ? got : want, (size_t)size * 4)) fail_msg("%s, splits %u: %s", what, c - 1, db_error());
+    for (int64_t i = 0; c && i < size; i++)
+      if (!(fabsf(got[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i]))))
+        fail_msg("%s, splits %u over %u: element %d is %g, not %g", what, c - 1, n, (int)i, (double)got[i],
+                 (double)want[i]);
+  }
 }
 
 static db_tensor *f32(db_tensor *x) { return db_cast(x, DB_F32); }
@@ -215,7 +216,8 @@ static void expect_split(db_tensor *t, unsigned n, int axis) {
 
 static void layouts(void **state) {
   open_machine(&machines[0]);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float data[60], got[60];
     fill(data, 60, 1);
     db_tensor *x = db_from(data, DB_F32, gpus[0], 12, 5), *rows = db_shard(x, gpus, 5, 0),
@@ -273,7 +275,8 @@ static void rings(void **state) {
   enum { N = 70001 };
   static float data[3 * N], got[N];
   open_machine(&machines[1]);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     fill(data, 3 * N, 2);
     db_tensor *x = db_shard(db_from(data, DB_F32, gpus[0], 3, N), gpus, 3, 0);
     db_tensor *reduced[] = {db_sum(x, 0), db_max(x, 0), db_prod(x, 0)};
@@ -292,56 +295,57 @@ static void rings(void **state) {
 
 static void assigns(void **state) {
   FOR_MACHINES {
-    for (int axis = -1; axis < 2; axis++) DB_SCOPE {
-        float data[60], want[60], got[60];
-        fill(data, 60, 1);
-        db_tensor *first = db_from(data, DB_F32, gpus[0], 12, 5);
-        db_tensor *x = db_shard(first, gpus, ngpus, axis < 0 ? DB_REPLICATE : axis), *y;
-        OK(db_realize(x));
-        db_tensor *kept = db_part(x, 0), *before = db_mul(x, 1);
-        OK(db_realize(before));
-        db_assign(x, db_add(db_mul(x, 2), 1)); /* twice before it is realized */
-        db_assign(x, db_sub(x, db_shard(first, gpus, ngpus, 0)));
-        for (int i = 0; i < 60; i++) want[i] = data[i] * 2 + 1 - data[i];
-        OK(db_realize(x));
-        must_read(x, got, sizeof got);
-        for (int i = 0; i < 60; i++)
-          if (fabsf(got[i] - want[i]) > 1e-6f)
-            fail_msg("%s axis %d element %d: %g, not %g", m_->name, axis, i, (double)got[i], (double)want[i]);
-        must_read(before, got, sizeof got);
-        assert_memory_equal(got, data, sizeof got);
-        must_read(kept, got, (size_t)db_numel(kept) * 4); /* a part that another tensor is keeps what it was */
-        assert_float_equal(got[0], data[0], 0);
-        /* a slice over parts, and a tensor that is built on both versions */
-        y = db_add(x, 0);
-        db_assign_slice(x, 7, 3, 11, 1, 4);
-        OK(db_realize(x, y));
-        must_read(x, got, sizeof got);
-        for (int i = 0; i < 60; i++) {
-          bool inside = i / 5 >= 3 && i / 5 < 11 && i % 5 >= 1 && i % 5 < 4;
-          assert_float_equal(got[i], inside ? 7 : want[i], 1e-6);
-        }
-        must_read(y, got, sizeof got);
-        for (int i = 0; i < 60; i++) assert_float_equal(got[i], want[i], 1e-6);
-        /* what was built on the old value and is not realized says so */
-        y = db_mul(x, 3);
-        db_assign(x, 0);
-        OK(db_realize(x));
-        assert_int_equal(db_realize(y), -EINVAL);
-        assert_contains(db_error(), "overwritten");
-        /* one device's tensor from several devices' */
-        db_tensor *one = db_from(data, DB_F32, gpus[0], 12, 5);
-        db_assign(one, db_to(db_add(x, 5), gpus[0]));
-        OK(db_realize(one));
-        must_read(one, got, sizeof got);
-        for (int i = 0; i < 60; i++) assert_float_equal(got[i], 5, 0);
-        /* tensors on several devices from one that is assigned in the same realize */
-        db_assign(one, db_add(one, 1));
-        db_assign(x, db_shard(one, gpus, ngpus, 1));
-        OK(db_realize(x));
-        must_read(x, got, sizeof got);
-        for (int i = 0; i < 60; i++) assert_float_equal(got[i], 6, 0);
+    for (int axis = -1; axis < 2; axis++) {
+      DB_SCOPED;
+      float data[60], want[60], got[60];
+      fill(data, 60, 1);
+      db_tensor *first = db_from(data, DB_F32, gpus[0], 12, 5);
+      db_tensor *x = db_shard(first, gpus, ngpus, axis < 0 ? DB_REPLICATE : axis), *y;
+      OK(db_realize(x));
+      db_tensor *kept = db_part(x, 0), *before = db_mul(x, 1);
+      OK(db_realize(before));
+      db_assign(x, db_add(db_mul(x, 2), 1)); /* twice before it is realized */
+      db_assign(x, db_sub(x, db_shard(first, gpus, ngpus, 0)));
+      for (int i = 0; i < 60; i++) want[i] = data[i] * 2 + 1 - data[i];
+      OK(db_realize(x));
+      must_read(x, got, sizeof got);
+      for (int i = 0; i < 60; i++)
+        if (fabsf(got[i] - want[i]) > 1e-6f)
+          fail_msg("%s axis %d element %d: %g, not %g", m_->name, axis, i, (double)got[i], (double)want[i]);
+      must_read(before, got, sizeof got);
+      assert_memory_equal(got, data, sizeof got);
+      must_read(kept, got, (size_t)db_numel(kept) * 4); /* a part that another tensor is keeps what it was */
+      assert_float_equal(got[0], data[0], 0);
+      /* a slice over parts, and a tensor that is built on both versions */
+      y = db_add(x, 0);
+      db_assign_slice(x, 7, 3, 11, 1, 4);
+      OK(db_realize(x, y));
+      must_read(x, got, sizeof got);
+      for (int i = 0; i < 60; i++) {
+        bool inside = i / 5 >= 3 && i / 5 < 11 && i % 5 >= 1 && i % 5 < 4;
+        assert_float_equal(got[i], inside ? 7 : want[i], 1e-6);
       }
+      must_read(y, got, sizeof got);
+      for (int i = 0; i < 60; i++) assert_float_equal(got[i], want[i], 1e-6);
+      /* what was built on the old value and is not realized says so */
+      y = db_mul(x, 3);
+      db_assign(x, 0);
+      OK(db_realize(x));
+      assert_int_equal(db_realize(y), -EINVAL);
+      assert_contains(db_error(), "overwritten");
+      /* one device's tensor from several devices' */
+      db_tensor *one = db_from(data, DB_F32, gpus[0], 12, 5);
+      db_assign(one, db_to(db_add(x, 5), gpus[0]));
+      OK(db_realize(one));
+      must_read(one, got, sizeof got);
+      for (int i = 0; i < 60; i++) assert_float_equal(got[i], 5, 0);
+      /* tensors on several devices from one that is assigned in the same realize */
+      db_assign(one, db_add(one, 1));
+      db_assign(x, db_shard(one, gpus, ngpus, 1));
+      OK(db_realize(x));
+      must_read(x, got, sizeof got);
+      for (int i = 0; i < 60; i++) assert_float_equal(got[i], 6, 0);
+    }
     close_machine();
   }
 }
@@ -350,7 +354,8 @@ static void assigns(void **state) {
 
 static void random_numbers(void **state) {
   open_machine(&machines[0]);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float one[240], many[240];
     db_device *group = db_group(gpus, 6);
     db_manual_seed(7);
@@ -405,19 +410,20 @@ static void train(unsigned n, enum kind kind, bool captured, double losses[STEPS
   db_tensor *const *trained = db_params_trained(net.p, &count);
   net.adam = db_adam(trained, count, .lr = 0.05);
   db_jit *j = db_jit_new(step, &net, 2, 1);
-  for (int s = 0; s < STEPS; s++) DB_SCOPE {
-      float x[BATCH * IN];
-      int32_t y[BATCH];
-      fill(x, BATCH * IN, s % 2);
-      for (int i = 0; i < BATCH; i++) y[i] = i * i % CLASSES;
-      db_tensor *in[2] = {db_from(x, DB_F32, group, BATCH, IN), db_from(y, DB_I32, group, BATCH)}, *out[1];
-      for (int k = 0; k < 2 && n && kind == DATA; k++) in[k] = db_shard(in[k], gpus, n, 0);
-      if (captured)
-        OK(db_jit_call(j, in, out));
-      else
-        OK(step(&net, in, out));
-      losses[s] = must_item(out[0]);
-    }
+  for (int s = 0; s < STEPS; s++) {
+    DB_SCOPED;
+    float x[BATCH * IN];
+    int32_t y[BATCH];
+    fill(x, BATCH * IN, s % 2);
+    for (int i = 0; i < BATCH; i++) y[i] = i * i % CLASSES;
+    db_tensor *in[2] = {db_from(x, DB_F32, group, BATCH, IN), db_from(y, DB_I32, group, BATCH)}, *out[1];
+    for (int k = 0; k < 2 && n && kind == DATA; k++) in[k] = db_shard(in[k], gpus, n, 0);
+    if (captured)
+      OK(db_jit_call(j, in, out));
+    else
+      OK(step(&net, in, out));
+    losses[s] = must_item(out[0]);
+  }
   if (n && kind == TENSOR) expect_split(db_params_find(net.p, "in.weight")->tensor, n, 0);
   must_read(db_params_find(net.p, "in.weight")->tensor, weights, IN * HIDDEN * sizeof *weights);
   db_jit_free(j);
@@ -453,7 +459,8 @@ static int doubles(void *ctx, db_tensor *const *in, db_tensor **out) {
 
 static void mistakes(void **state) {
   open_machine(&machines[0]);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_ones(DB_F32, gpus[0], 12, 5), *y = db_shard(x, gpus, 3, 0), *out[2];
     assert_contains(db_poison(db_shard(x, gpus, 3, 2)), "there is no axis 2 in [12, 5]");
     assert_contains(db_poison(db_shard(x, gpus, 0, 0)), "0 devices");
@@ -475,7 +482,7 @@ static void mistakes(void **state) {
     assert_null(db_group(gpus, 65));
     OK(db_device_synchronize(group, SECOND));
     db_tensor *parts[2] = {y, y};
-    db_all_reduce(DB_SUM, parts, 2, out);
+    db_all_reduce(DB_REDUCE_SUM, parts, 2, out);
     assert_contains(db_poison(out[0]), "a part is on one device");
     db_jit *j = db_jit_new(doubles, NULL, 1, 1);
     for (int i = 0; i < 3; i++) OK(db_jit_call(j, &y, out));

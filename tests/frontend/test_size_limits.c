@@ -9,7 +9,8 @@ static void many_tensors(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     float sum[WIDTH], *rows = malloc(N * WIDTH * sizeof *rows);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       static db_tensor *x[N];
       db_tensor *all = NULL;
       for (int i = 0; i < N; i++) {
@@ -36,7 +37,8 @@ static void long_lstm(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
     float whole[STEPS][BATCH * HIDDEN], halves[STEPS][BATCH * HIDDEN];
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_params *p = db_params_new(dev, 1);
       db_recurrent lstm = db_lstm_new(p, "lstm", IN, HIDDEN, 1);
       db_tensor *in = db_from(x, DB_F32, dev, STEPS, BATCH, IN), *h = NULL, *c = NULL;
@@ -80,7 +82,8 @@ static void pointer_doubling(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     int32_t p[N], got[N];
     for (int i = 0; i < N; i++) p[i] = i + 1 < N ? i + 1 : i;
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *next = db_from(p, DB_I32, dev, N);
       for (int i = 0; i < 20; i++) next = db_gather(next, 0, next);
       must_read(next, got, sizeof got);
@@ -97,7 +100,8 @@ static void many_axes(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     static float x[N], got[N];
     for (int i = 0; i < N; i++) x[i] = (float)(i * 37 % 101);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *t = db_from(x, DB_F32, dev, 2, 2, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2, 2, 2, 1, 1);
       db_tensor *off = db_sub(t, db_mean_keep(t, 0, 2, 4, 6, 8, 10, 12, 14));
       db_tensor *norm = db_div(off, db_sqrt(db_mean_keep(db_mul(off, off), 0, 2, 4, 6, 8, 10, 12, 14)));
@@ -125,8 +129,11 @@ static void tall_matmul(void **state) {
   for (int i = 0; i < 2 * COLUMNS; i++) b[i / COLUMNS][i % COLUMNS] = (float)(i % 7);
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE must_read(db_matmul(db_from(a, DB_F32, dev, ROWS, 2), db_from(b, DB_F32, dev, 2, COLUMNS)), got,
-                       (size_t)ROWS * COLUMNS * sizeof *got);
+    {
+      DB_SCOPED;
+      must_read(db_matmul(db_from(a, DB_F32, dev, ROWS, 2), db_from(b, DB_F32, dev, 2, COLUMNS)), got,
+                (size_t)ROWS * COLUMNS * sizeof *got);
+    }
     for (int i = 0; i < ROWS; i++)
       for (int k = 0; k < COLUMNS; k++)
         if (got[(size_t)i * COLUMNS + (size_t)k] != a[2 * i] * b[0][k] + a[2 * i + 1] * b[1][k])

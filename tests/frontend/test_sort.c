@@ -37,7 +37,8 @@ static void check(db_device *dev, int64_t n, unsigned kinds, bool descending) {
   float *x = malloc(count * sizeof *x), *value = malloc(count * sizeof *x);
   int64_t *place = malloc(count * sizeof *place), *order = malloc((size_t)n * sizeof *order);
   fill(x, 2 * n, kinds);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *t = db_from(x, DB_F32, dev, n, 2);
     must_read(db_argsort(t, 0, descending), place, count * sizeof *place);
     must_read(db_sort(t, 0, descending), value, count * sizeof *value);
@@ -77,7 +78,8 @@ static void all_lengths(void **state) {
 }
 
 static void integers_to_their_ends(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     uint64_t u[4] = {1, UINT64_MAX, 0, UINT64_MAX - 1}, usorted[4];
     int64_t i[4] = {5, INT64_MIN, INT64_MAX, -1}, isorted[4], place[4];
     int8_t b[3] = {127, -128, 0}, bsorted[3];
@@ -93,7 +95,8 @@ static void integers_to_their_ends(void **state) {
 }
 
 static void first_ones_and_the_middle(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(((float[]){3, 1, 2, 1, 9, -4}), DB_F32, NULL, 2, 3), *places;
     float top[4], low[2], middle[2], of_nan;
     int64_t at[4];

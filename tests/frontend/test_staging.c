@@ -39,7 +39,8 @@ static void expect(db_tensor *t, int64_t n, int64_t first, float times, float pl
 
 static void to_and_fro(void **state) {
   static const int64_t sizes[] = {1, 1000, 100003, LARGE};
-  EACH_PAIR for (int k = 0; k < 4; k++) DB_SCOPE {
+  EACH_PAIR for (int k = 0; k < 4; k++) {
+    DB_SCOPED;
     int64_t n = sizes[k];
     if (n == LARGE && a + b != ndev) continue;
     fill(n, k);
@@ -55,7 +56,8 @@ static void to_and_fro(void **state) {
 
 /* A copy goes on from another one that no kernel comes behind, and many small ones share the memory they pass through. */
 static void chains(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     fill(70000, 5);
     db_tensor *x = db_from(host, DB_F32, dev[0], 70000);
     for (unsigned k = 1; k <= 3 * ndev; k++) x = db_to(x, dev[k * (ndev - 1) % ndev]);
@@ -85,14 +87,15 @@ static void captured(void **state) {
     int64_t n = large ? LARGE : 3001;
     if (large && a + b != ndev) continue;
     db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2);
-    for (int call = 0; call < (large ? 5 : 8); call++) DB_SCOPE {
-        db_tensor *out[2];
-        fill(n, call * 3);
-        db_tensor *x = db_from(host, DB_F32, dev[a], n);
-        if (db_jit_call(j, &x, out)) fail_msg("%s and %s, call %d: %s", names[a], names[b], call, db_error());
-        expect(out[0], n, 0, 2, 1, a, b);
-        expect(out[1], n, 0, 1, 0, a, b);
-      }
+    for (int call = 0; call < (large ? 5 : 8); call++) {
+      DB_SCOPED;
+      db_tensor *out[2];
+      fill(n, call * 3);
+      db_tensor *x = db_from(host, DB_F32, dev[a], n);
+      if (db_jit_call(j, &x, out)) fail_msg("%s and %s, call %d: %s", names[a], names[b], call, db_error());
+      expect(out[0], n, 0, 2, 1, a, b);
+      expect(out[1], n, 0, 1, 0, a, b);
+    }
     db_jit_free(j);
   }
 }
@@ -106,32 +109,35 @@ static void saved(void **state) {
   unsigned a = 1, b = ndev - 1;
   db_device *others[] = {dev[2], dev[b]};
   db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2), *loaded[3] = {0};
-  for (int call = 0; call < 2; call++) DB_SCOPE {
-      db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
-      OK(db_jit_call(j, &x, out));
-    }
+  for (int call = 0; call < 2; call++) {
+    DB_SCOPED;
+    db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
+    OK(db_jit_call(j, &x, out));
+  }
   OK(db_jit_save(j, path, NULL, 0));
   db_jit_free(j);
   loaded[0] = db_jit_load(path, NULL, 0);
   if (b != 2) loaded[1] = db_jit_load(path, others, 2); /* a machine of the same kind */
   if (!loaded[0] || (b != 2 && !loaded[1])) fail_msg("%s", db_error());
   for (int k = 0; k < 2 && loaded[k]; k++)
-    for (int call = 0; call < 3; call++) DB_SCOPE {
-        db_tensor *out[2];
-        fill(3001, call);
-        db_tensor *x = db_from(host, DB_F32, k ? dev[2] : dev[a], 3001);
-        OK(db_jit_call(loaded[k], &x, out));
-        expect(out[0], 3001, 0, 2, 1, a, b);
-        expect(out[1], 3001, 0, 1, 0, a, b);
-      }
+    for (int call = 0; call < 3; call++) {
+      DB_SCOPED;
+      db_tensor *out[2];
+      fill(3001, call);
+      db_tensor *x = db_from(host, DB_F32, k ? dev[2] : dev[a], 3001);
+      OK(db_jit_call(loaded[k], &x, out));
+      expect(out[0], 3001, 0, 2, 1, a, b);
+      expect(out[1], 3001, 0, 1, 0, a, b);
+    }
   /* What one machine's GPUs did directly is not for two machines; what went through host memory is. */
   db_device *second = open_device(EMULATED ":1");
   bool directly = db_reaches(dev[a], second);
   j = db_jit_new(there_and_back, second, 1, 2);
-  for (int call = 0; call < 2; call++) DB_SCOPE {
-      db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
-      OK(db_jit_call(j, &x, out));
-    }
+  for (int call = 0; call < 2; call++) {
+    DB_SCOPED;
+    db_tensor *out[2], *x = db_arange(0, 3001, 1, DB_F32, dev[a]);
+    OK(db_jit_call(j, &x, out));
+  }
   OK(db_jit_save(j, path, NULL, 0));
   db_jit_free(j);
   j = db_jit_load(path, (db_device *[]){dev[a], dev[2]}, 2);
@@ -157,10 +163,11 @@ static void without_pause(void **state) {
   db_tensor *w = db_keep(db_from(host, DB_F32, dev[0], N));
   OK(db_realize(w));
   db_jit *j = db_jit_new(grow, w, 0, 1);
-  for (int call = 0; call < CALLS; call++) DB_SCOPE {
-      db_tensor *out;
-      OK(db_jit_call(j, NULL, &out));
-    }
+  for (int call = 0; call < CALLS; call++) {
+    DB_SCOPED;
+    db_tensor *out;
+    OK(db_jit_call(j, NULL, &out));
+  }
   expect(w, N, 0, 1, (float)(CALLS * ndev), 0, 1);
   db_jit_free(j);
   db_release(w);
@@ -195,15 +202,16 @@ static void train(bool spread, bool jit, double losses[STEPS], float last[WIDTH 
     OK(db_realize(n.w[i]));
   }
   db_jit *j = db_jit_new(step, &n, 2, 1);
-  for (int s = 0; s < STEPS; s++) DB_SCOPE {
-      db_tensor *in[2], *out[1];
-      for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < BATCH * WIDTH; i++) x[k][i] = (float)((i * 13 + s * 5 + k * 11) % 17) / 17 - 0.5f;
-        in[k] = db_from(x[k], DB_F32, n.on[0], BATCH, WIDTH);
-      }
-      OK(jit ? db_jit_call(j, in, out) : step(&n, in, out));
-      losses[s] = must_item(out[0]);
+  for (int s = 0; s < STEPS; s++) {
+    DB_SCOPED;
+    db_tensor *in[2], *out[1];
+    for (int k = 0; k < 2; k++) {
+      for (int i = 0; i < BATCH * WIDTH; i++) x[k][i] = (float)((i * 13 + s * 5 + k * 11) % 17) / 17 - 0.5f;
+      in[k] = db_from(x[k], DB_F32, n.on[0], BATCH, WIDTH);
     }
+    OK(jit ? db_jit_call(j, in, out) : step(&n, in, out));
+    losses[s] = must_item(out[0]);
+  }
   must_read(n.w[0], last, sizeof w);
   db_jit_free(j);
   for (unsigned i = 0; i < n.layers; i++) db_release(n.w[i]);
@@ -225,28 +233,29 @@ static void a_layer_on_each(void **state) {
 
 static void collectives(void **state) {
   static const int64_t sizes[] = {7, 90001};
-  for (int k = 0; k < 2; k++) DB_SCOPE {
-      int64_t n = sizes[k], at = 0;
-      db_tensor *parts[MOST], *whole[MOST], *in[MOST], *out[MOST], *shares[MOST];
-      fill(n, k);
-      db_split_to(db_from(host, DB_F32, dev[0], n), dev, ndev, 0, parts);
-      db_all_gather(parts, ndev, 0, whole);
-      OK(db_realize_all(whole, ndev));
-      for (unsigned i = 0; i < ndev; i++) {
-        assert_ptr_equal(db_device_of(parts[i]), dev[i]);
-        expect(whole[i], n, 0, 1, 0, 0, i);
-        in[i] = db_add(whole[i], (int)i);
-      }
-      db_all_reduce(DB_SUM, in, ndev, out); /* directly, and round a ring */
-      db_reduce_scatter(DB_SUM, in, ndev, 0, shares);
-      for (unsigned i = 0; i < ndev; i++) {
-        float plus = (float)(ndev * (ndev - 1) / 2);
-        expect(out[i], n, 0, (float)ndev, plus, 0, i);
-        expect(shares[i], db_dim(shares[i], 0), at, (float)ndev, plus, 0, i);
-        at += db_dim(shares[i], 0);
-      }
-      assert_int_equal(at, n);
+  for (int k = 0; k < 2; k++) {
+    DB_SCOPED;
+    int64_t n = sizes[k], at = 0;
+    db_tensor *parts[MOST], *whole[MOST], *in[MOST], *out[MOST], *shares[MOST];
+    fill(n, k);
+    db_split_to(db_from(host, DB_F32, dev[0], n), dev, ndev, 0, parts);
+    db_all_gather(parts, ndev, 0, whole);
+    OK(db_realize_all(whole, ndev));
+    for (unsigned i = 0; i < ndev; i++) {
+      assert_ptr_equal(db_device_of(parts[i]), dev[i]);
+      expect(whole[i], n, 0, 1, 0, 0, i);
+      in[i] = db_add(whole[i], (int)i);
     }
+    db_all_reduce(DB_REDUCE_SUM, in, ndev, out); /* directly, and round a ring */
+    db_reduce_scatter(DB_REDUCE_SUM, in, ndev, 0, shares);
+    for (unsigned i = 0; i < ndev; i++) {
+      float plus = (float)(ndev * (ndev - 1) / 2);
+      expect(out[i], n, 0, (float)ndev, plus, 0, i);
+      expect(shares[i], db_dim(shares[i], 0), at, (float)ndev, plus, 0, i);
+      at += db_dim(shares[i], 0);
+    }
+    assert_int_equal(at, n);
+  }
 }
 
 /* One tensor over all of them: a batch in parts, a weight on each, gradients that are put together. */
@@ -267,12 +276,13 @@ static void sharded(void **state) {
     db_tensor *weight = db_keep(db_from(w, DB_F32, over ? all : dev[0], WIDTH, 3));
     OK(db_realize(weight));
     db_jit *j = db_jit_new(sharded_step, weight, 1, 1);
-    for (int s = 0; s < CALLS; s++) DB_SCOPE {
-        for (int i = 0; i < ROWS * WIDTH; i++) x[i] = (float)((i * 13 + s * 5) % 17) / 17 - 0.5f;
-        db_tensor *in = db_from(x, DB_F32, dev[0], ROWS, WIDTH), *out;
-        OK(db_jit_call(j, &in, &out));
-        loss[over][s] = (float)must_item(out);
-      }
+    for (int s = 0; s < CALLS; s++) {
+      DB_SCOPED;
+      for (int i = 0; i < ROWS * WIDTH; i++) x[i] = (float)((i * 13 + s * 5) % 17) / 17 - 0.5f;
+      db_tensor *in = db_from(x, DB_F32, dev[0], ROWS, WIDTH), *out;
+      OK(db_jit_call(j, &in, &out));
+      loss[over][s] = (float)must_item(out);
+    }
     must_read(weight, last[over], sizeof *last);
     db_jit_free(j);
     db_release(weight);
@@ -304,12 +314,14 @@ static void open_gate(void) {
 static void nobody_waits(void **state) {
   EACH_PAIR {
     db_jit *j = db_jit_new(there_and_back, dev[b], 1, 2);
-    for (int call = 0; call < 3; call++) DB_SCOPE { /* kernels are compiled and loaded, and queues recorded */
-        db_tensor *out[2], *x = db_arange(0, 3000, 1, DB_F32, dev[a]);
-        OK(db_jit_call(j, &x, out));
-        OK(db_realize_all(out, 2));
-      }
-    DB_SCOPE {
+    for (int call = 0; call < 3; call++) {
+      DB_SCOPED; /* kernels are compiled and loaded, and queues recorded */
+      db_tensor *out[2], *x = db_arange(0, 3000, 1, DB_F32, dev[a]);
+      OK(db_jit_call(j, &x, out));
+      OK(db_realize_all(out, 2));
+    }
+    {
+      DB_SCOPED;
       db_tensor *x[3], *out[3][2];
       shut();
       for (int i = 0; i < 3; i++) {
@@ -336,7 +348,8 @@ static void nobody_waits(void **state) {
 static void reading_goes_ahead(void **state) {
   unsigned a = 1, b = 2;
   enum { N = 3 * (2 << 20) / 4 };
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     fill(N, 3);
     db_tensor *x = db_from(host, DB_F32, dev[a], N), *y = db_to(x, dev[b]);
     db_queue *from = db_queue_new(dev[a], DB_QUEUE_COPY), *to = db_queue_new(dev[b], DB_QUEUE_COPY);

@@ -86,17 +86,18 @@ static void all_values_one_schedule(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     db_tensor *hold = db_ones(DB_F32, dev, 1);
     struct db_cache_counters c0, c1;
-    for (int v = 2; v <= MOST; v += 7) DB_SCOPE {
-        db_cache_counters(&c0);
-        operations(dev, v);
-        db_cache_counters(&c1);
-        if (v == 2)
-          assert_true(c1.made > c0.made);
-        else { /* but for the row at v - 1, which may lie on an aligned address or not */
-          assert_true(c1.made - c0.made <= 1);
-          assert_true(c1.kernels - c0.kernels <= 1);
-        }
+    for (int v = 2; v <= MOST; v += 7) {
+      DB_SCOPED;
+      db_cache_counters(&c0);
+      operations(dev, v);
+      db_cache_counters(&c1);
+      if (v == 2)
+        assert_true(c1.made > c0.made);
+      else { /* but for the row at v - 1, which may lie on an aligned address or not */
+        assert_true(c1.made - c0.made <= 1);
+        assert_true(c1.kernels - c0.kernels <= 1);
       }
+    }
     db_release(hold);
     db_close(dev);
   }
@@ -106,34 +107,36 @@ static void all_values_one_schedule(void **state) {
 static void attention_with_a_growing_cache(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *keys = db_zeros(DB_F32, dev, MOST, D), *values = db_zeros(DB_F32, dev, MOST, D);
       db_tensor *x = db_from(data, DB_F32, dev, MOST, D), *y = db_from(other, DB_F32, dev, MOST, D);
       struct db_cache_counters c0, c1;
       struct db_device_counters d0, d1;
       assert_int_equal(db_realize(keys, values), 0);
-      for (int t = 0; t < MOST; t++) DB_SCOPE {
-          int64_t at = db_bind("at", 0, MOST - 1, t), n = db_size_add(at, 1);
-          db_tensor *q = rows(x, at, n);
-          db_assign_slice(keys, rows(y, at, n), at, n, 0, D);
-          db_assign_slice(values, db_mul(q, 2), at, n, 0, D);
-          db_tensor *k = rows(keys, 0, n), *v = rows(values, 0, n);
-          db_tensor *weight = db_softmax(db_mul(db_matmul(q, db_transpose(k, 0, 1)), 0.5), -1);
-          db_tensor *out = db_matmul(weight, v);
-          assert_int_equal(db_realize(keys, values, out), 0);
-          double e[MOST], sum = 0, want[D] = {0};
-          for (int j = 0; j <= t; j++) {
-            double dot = 0;
-            for (int i = 0; i < D; i++) dot += (double)data[t][i] * other[j][i];
-            sum += e[j] = exp(dot * 0.5);
-          }
-          for (int j = 0; j <= t; j++)
-            for (int i = 0; i < D; i++) want[i] += e[j] / sum * data[j][i] * 2;
-          near(out, D, want);
-          db_cache_counters(&c1);
-          db_device_counters(dev, &d1);
-          if (t == 1) c0 = c1, d0 = d1;
+      for (int t = 0; t < MOST; t++) {
+        DB_SCOPED;
+        int64_t at = db_bind("at", 0, MOST - 1, t), n = db_size_add(at, 1);
+        db_tensor *q = rows(x, at, n);
+        db_assign_slice(keys, rows(y, at, n), at, n, 0, D);
+        db_assign_slice(values, db_mul(q, 2), at, n, 0, D);
+        db_tensor *k = rows(keys, 0, n), *v = rows(values, 0, n);
+        db_tensor *weight = db_softmax(db_mul(db_matmul(q, db_transpose(k, 0, 1)), 0.5), -1);
+        db_tensor *out = db_matmul(weight, v);
+        assert_int_equal(db_realize(keys, values, out), 0);
+        double e[MOST], sum = 0, want[D] = {0};
+        for (int j = 0; j <= t; j++) {
+          double dot = 0;
+          for (int i = 0; i < D; i++) dot += (double)data[t][i] * other[j][i];
+          sum += e[j] = exp(dot * 0.5);
         }
+        for (int j = 0; j <= t; j++)
+          for (int i = 0; i < D; i++) want[i] += e[j] / sum * data[j][i] * 2;
+        near(out, D, want);
+        db_cache_counters(&c1);
+        db_device_counters(dev, &d1);
+        if (t == 1) c0 = c1, d0 = d1;
+      }
       assert_int_equal(c1.made, c0.made);
       assert_int_equal(c1.kernels, c0.kernels);
       assert_int_equal(d1.bytes_allocated, d0.bytes_allocated);
@@ -146,7 +149,8 @@ static void attention_with_a_growing_cache(void **state) {
 static void realized_values_keep_their_size(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_from(data, DB_F32, dev, MOST, D), *kept[2];
       for (int i = 0; i < 2; i++) {
         kept[i] = db_add(rows(x, 0, db_bind("n", 1, MOST, 3 + 4 * i)), 1);
@@ -176,7 +180,8 @@ static void bad(const char *part, db_tensor *t) {
 }
 
 static void errors(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(data, DB_F32, NULL, MOST, D);
     int64_t n = db_bind("n", 0, MOST, 3), m = db_bind("m", 1, MOST, 5), more = db_bind("n", 0, MOST, 4);
     db_tensor *a = rows(x, 0, n), *b = rows(x, 0, m);

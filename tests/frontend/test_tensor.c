@@ -40,7 +40,8 @@ static struct seen watched(db_tensor *t) {
 static void kernel_counts(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       struct seen s =
           watched(db_dot(db_from(((float[]){1, 2}), DB_F32, dev, 2), db_from(((float[]){3, 4}), DB_F32, dev, 2)));
       assert_int_equal(s.kernels, 1);
@@ -59,7 +60,8 @@ static void softmax_times_a_narrow_matrix(void **state) {
   enum { ROWS = 70, LENGTH = 100 };
   for (int64_t width = 1; width <= 16; width += width < 3 ? 1 : 13) FOR_DEVICES {
       db_device *dev = open_device(DEVICE_NAME);
-      DB_SCOPE {
+      {
+        DB_SCOPED;
         static float x[ROWS * LENGTH], v[LENGTH * 16], got[ROWS * 16];
         for (int i = 0; i < ROWS * LENGTH; i++) x[i] = (float)((i * 37 + 11) % 101) / 25 - 2;
         for (int i = 0; i < LENGTH * 16; i++) v[i] = (float)((i * 53 + 7) % 97) / 50 - 1;
@@ -84,7 +86,8 @@ static void softmax_times_a_narrow_matrix(void **state) {
 static void chain_of_fifty_is_one_kernel(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       float x[64], got[64];
       for (int i = 0; i < 64; i++) x[i] = (float)i / 64;
       db_tensor *y = db_from(x, DB_F32, dev, 64);
@@ -103,7 +106,8 @@ static void chain_of_fifty_is_one_kernel(void **state) {
 static void movement_runs_no_kernel(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = numbers(dev, 4, 6);
       assert_int_equal(watched(db_permute(db_reshape(x, 2, 2, 6), 2, 0, 1)).kernels, 0);
       assert_int_equal(watched(db_shrink(x, 1, 3, 0, 2)).kernels, 0);
@@ -119,7 +123,8 @@ static void movement_runs_no_kernel(void **state) {
 static void realized_values_are_reused(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = numbers(dev, 32, 8), *m = db_matmul(x, db_transpose(x, 0, 1)), *y = db_add(m, 1);
       assert_int_equal(watched(m).kernels, 1);
       struct seen s = watched(y);
@@ -133,7 +138,8 @@ static void realized_values_are_reused(void **state) {
 
 static void several_at_once_share_work(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = numbers(dev, 16, 16), *m = db_matmul(x, x);
     unsigned before = kernels_so_far(dev);
     assert_int_equal(db_realize(m, db_sum(m), db_relu(m)), 0);
@@ -147,7 +153,8 @@ static void several_at_once_share_work(void **state) {
 static void constants_and_ranges(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       float f[4];
       must_read(db_full(2.5, DB_F32, dev, 2, 2), f, sizeof f);
       for (int i = 0; i < 4; i++) assert_float_equal(f[i], 2.5, 0);
@@ -172,7 +179,8 @@ static void constants_and_ranges(void **state) {
 static void constants_on_the_second_device(void **state) {
   FOR_EMULATED_GPU {
     db_device *cpu = open_device("CPU"), *gpu = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_realize(db_ones(DB_F32, cpu, 4));
       db_tensor *hold = db_keep(db_ones(DB_F32, cpu, 4)), *c = db_full(3, DB_F32, gpu, 4, 5), *s = db_sum(c, 1);
       assert_float_equal(must_item(db_sum(db_div(s, db_sum_keep(s)))), 1, 1e-6);
@@ -190,11 +198,13 @@ static void constants_on_the_second_device(void **state) {
 static void slices_are_views(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       float all[32 * 6], out[12];
       for (int i = 0; i < 32 * 6; i++) all[i] = (float)i;
       db_tensor *x = db_from(all, DB_F32, dev, 32, 6), *slice, *odd;
-      DB_SCOPE {
+      {
+        DB_SCOPED;
         slice = db_keep(db_shrink(x, 2, 4, 0, 6)); /* 48 bytes in: aligned */
         odd = db_keep(db_shrink(x, 5, 7, 0, 6));   /* 120 bytes in: not */
       }
@@ -220,9 +230,11 @@ static void slices_are_views(void **state) {
 
 static void a_view_keeps_its_memory(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *slice, *row;
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = numbers(dev, 64, 64);
       slice = db_keep(db_shrink(x, 8, 16, 0, 64));
       assert_int_equal(db_realize(slice), 0);
@@ -239,23 +251,25 @@ static void a_view_keeps_its_memory(void **state) {
 static void schedules_are_found_again(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       struct db_cache_counters c0, c1;
       db_tensor *x = numbers(dev, 64, 8), *w = numbers(dev, 8, 8);
       db_cache_counters(&c0);
-      for (int i = 0; i < 8; i++) DB_SCOPE {
-          db_tensor *batch = db_shrink(x, 8 * i, 8 * i + 8, 0, 8), *y = db_relu(db_matmul(batch, w));
-          float got[64], in[64], weight[64];
-          must_read(y, got, sizeof got);
-          must_read(batch, in, sizeof in);
-          must_read(w, weight, sizeof weight);
-          for (int r = 0; r < 8; r++)
-            for (int c = 0; c < 8; c++) {
-              float sum = 0;
-              for (int k = 0; k < 8; k++) sum += in[8 * r + k] * weight[8 * k + c];
-              assert_float_equal(got[8 * r + c], sum > 0 ? sum : 0, 1e-5);
-            }
-        }
+      for (int i = 0; i < 8; i++) {
+        DB_SCOPED;
+        db_tensor *batch = db_shrink(x, 8 * i, 8 * i + 8, 0, 8), *y = db_relu(db_matmul(batch, w));
+        float got[64], in[64], weight[64];
+        must_read(y, got, sizeof got);
+        must_read(batch, in, sizeof in);
+        must_read(w, weight, sizeof weight);
+        for (int r = 0; r < 8; r++)
+          for (int c = 0; c < 8; c++) {
+            float sum = 0;
+            for (int k = 0; k < 8; k++) sum += in[8 * r + k] * weight[8 * k + c];
+            assert_float_equal(got[8 * r + c], sum > 0 ? sum : 0, 1e-5);
+          }
+      }
       db_cache_counters(&c1);
       assert_int_equal(c1.made - c0.made, 1);
       assert_int_equal(c1.found - c0.found, 7);
@@ -272,7 +286,10 @@ static void schedules_are_found_again(void **state) {
 
 static void the_cache_is_bounded(void **state) {
   struct db_cache_counters c;
-  for (int i = 0; i < 600; i++) DB_SCOPE assert_int_equal(db_realize(db_add(db_zeros(DB_F32, NULL, 0, i), i)), 0);
+  for (int i = 0; i < 600; i++) {
+    DB_SCOPED;
+    assert_int_equal(db_realize(db_add(db_zeros(DB_F32, NULL, 0, i), i)), 0);
+  }
   db_cache_counters(&c);
   assert_true(c.schedules <= 256);
   assert_true(c.evicted >= 300);
@@ -283,7 +300,8 @@ static void schedules_go_with_their_device(void **state) {
   const char *name[] = {"CPU", EMULATED, "CPU"};
   for (int i = 0; i < 3; i++) {
     db_device *dev = open_device(name[i]);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = numbers(dev, 4, 4);
       db_close(dev);
       assert_float_equal(must_item(db_sum(db_add(db_mul(x, 0), 3))), 48, 0);
@@ -296,7 +314,8 @@ static void schedules_go_with_their_device(void **state) {
 static void sizes_of_zero(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       float f[6];
       int64_t i[3];
       db_tensor *none = db_zeros(DB_F32, dev, 0, 3), *given = db_from(NULL, DB_F32, dev, 0, 3);
@@ -348,7 +367,8 @@ static void sizes_of_zero(void **state) {
 static void scalars(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_from(&(float){3}, DB_F32, dev), *y = db_full(2, DB_F32, dev);
       assert_int_equal(db_rank(x), 0);
       assert_int_equal(db_numel(x), 1);
@@ -372,8 +392,8 @@ static void scalars(void **state) {
 }
 
 static void items_of_every_type(void **state) {
-  DB_SCOPE for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++)
-      assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
+  DB_SCOPED;
+  for (db_dtype t = DB_BOOL; t <= DB_F8E5M2; t++) assert_float_equal(must_item(db_full(1, t, NULL, 1, 1)), 1, 0);
 }
 
 /* 8-bit floats: stored as bytes, computed in f32, rounded after each operation; what they promote to. */
@@ -381,7 +401,8 @@ static void eight_bit_floats(void **state) {
   static const uint8_t codes[] = {0x38, 0x39, 0x7e, 0x7f, 0x80, 0x01}; /* e4m3: 1, 1.125, 448, NaN, -0, 2^-9 */
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_from(codes, DB_F8E4M3, dev, 6), *h = db_cast(x, DB_F8E5M2);
       float f[6];
       uint8_t sum[6], half[6];
@@ -405,7 +426,10 @@ static void eight_bit_floats(void **state) {
 
 static void default_device_is_cpu(void **state) {
   unsetenv("DEV");
-  DB_SCOPE assert_string_equal(db_device_name(db_device_of(db_ones(DB_F32, NULL, 2))), "CPU");
+  {
+    DB_SCOPED;
+    assert_string_equal(db_device_name(db_device_of(db_ones(DB_F32, NULL, 2))), "CPU");
+  }
 }
 
 static void large_tensors(void **state) {
@@ -414,7 +438,8 @@ static void large_tensors(void **state) {
     enum { N = 1 << 20 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     for (int i = 0; i < N; i++) x[i] = (float)(i % 1000);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       must_read(db_add(db_mul(db_from(x, DB_F32, dev, N), 2), 1), y, N * sizeof *y);
       for (int i = 0; i < N; i++)
         if (y[i] != 2 * x[i] + 1) fail_msg("element %d is %g", i, (double)y[i]);
@@ -430,7 +455,8 @@ static void large_tensors(void **state) {
 static void copies_between_devices(void **state) {
   FOR_EMULATED_GPU {
     db_device *cpu = open_device("CPU"), *gpu = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_from(((float[]){1, 2, 3, 4}), DB_F32, cpu, 4);
       db_tensor *there = db_mul(db_to(db_add(x, 1), gpu), 10), *back = db_add(db_to(there, cpu), 0.5);
       float out[4];
@@ -454,13 +480,14 @@ static void copy_between(const char *first, const char *second) {
   db_device *a = open_device(first), *b = open_device(second);
   enum { N = 100000 };
   float *x = malloc(N * sizeof *x);
-  for (int round = 0; round < 3; round++) DB_SCOPE {
-      for (int i = 0; i < N; i++) x[i] = (float)(i % 97 + round);
-      db_tensor *t = db_add(db_from(x, DB_F32, a, N), 1);
-      must_read(db_mul(db_to(t, b), 2), x, N * sizeof *x);
-      for (int i = 0; i < N; i++)
-        if (x[i] != 2 * (float)(i % 97 + round + 1)) fail_msg("round %d, element %d is %g", round, i, (double)x[i]);
-    }
+  for (int round = 0; round < 3; round++) {
+    DB_SCOPED;
+    for (int i = 0; i < N; i++) x[i] = (float)(i % 97 + round);
+    db_tensor *t = db_add(db_from(x, DB_F32, a, N), 1);
+    must_read(db_mul(db_to(t, b), 2), x, N * sizeof *x);
+    for (int i = 0; i < N; i++)
+      if (x[i] != 2 * (float)(i % 97 + round + 1)) fail_msg("round %d, element %d is %g", round, i, (double)x[i]);
+  }
   free(x);
   db_close(a);
   db_close(b);
@@ -476,7 +503,8 @@ static void copies_between_gpus(void **state) {
 static void a_closed_device_stays_while_tensors_use_it(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = numbers(dev, 2, 2);
       db_close(dev);
       assert_float_equal(must_item(db_sum(db_mul(x, 0))), 0, 0);
@@ -487,7 +515,8 @@ static void a_closed_device_stays_while_tensors_use_it(void **state) {
 /* ---- ownership and memory ---- */
 
 static db_tensor *inner(db_tensor *x) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *y = db_add(db_mul(x, 2), 1);
     return db_keep(y); /* the scope ends with the return */
   }
@@ -496,17 +525,20 @@ static db_tensor *inner(db_tensor *x) {
 
 static void scopes_and_references(void **state) {
   db_tensor *escaped;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *y;
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       y = inner(db_full(3, DB_F32, NULL, 2));
       db_keep(y);
     }
     assert_float_equal(must_item(db_sum(y)), 14, 0);
-    for (int i = 0; i < 3; i++) DB_SCOPE {
-        db_ones(DB_F32, NULL, 4);
-        break;
-      }
+    for (int i = 0; i < 3; i++) {
+      DB_SCOPED;
+      db_ones(DB_F32, NULL, 4);
+      break;
+    }
     escaped = db_keep(db_add(y, 1));
   }
   float out[2];
@@ -533,7 +565,8 @@ static void ten_thousand_steps_leak_nothing(void **state) {
   db_tensor *w = db_full(1, DB_F32, dev, 64);
   enum { STEPS = 2000 };
   for (int i = 0; i < STEPS; i++) {
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *g = db_mul(db_sub(w, (double)(i % 7)), 0.1), *next = db_sub(w, g), *norm = db_sum(db_square(next));
       for (int k = 0; k < 4; k++) norm = db_add(norm, 1); /* built, never computed */
       if (db_realize(next)) fail_msg("%s", db_error());
@@ -550,12 +583,14 @@ static void ten_thousand_steps_leak_nothing(void **state) {
 
 static void memory_goes_when_its_tensor_goes(void **state) {
   db_device *dev = open_device("CPU");
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct db_device_counters c0, c1;
     enum { N = 70 << 20 }; /* more than is kept for reuse */
     db_device_counters(dev, &c0);
     db_tensor *lazy;
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_full(1, DB_F32, dev, N);
       assert_int_equal(db_realize(x), 0);
       lazy = db_keep(db_sum(x));
@@ -587,7 +622,10 @@ static void shutdown_refuses_while_tensors_live(void **state) {
   assert_contains(db_error(), "1 tensor");
   db_release(x);
   assert_int_equal(db_shutdown(), 0);
-  DB_SCOPE assert_float_equal(must_item(db_sum(db_ones(DB_F32, NULL, 2))), 2, 0); /* and it starts again */
+  {
+    DB_SCOPED;
+    assert_float_equal(must_item(db_sum(db_ones(DB_F32, NULL, 2))), 2, 0);
+  } /* and it starts again */
 }
 
 static int finish(void **state) { return db_shutdown(); }

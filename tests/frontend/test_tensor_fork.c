@@ -8,7 +8,8 @@ static int child(void *arg) {
   float out[4];
   int status = 0;
   if (!db_read(parents, out, sizeof out) || !strstr(db_error(), "was opened before fork")) status |= 1;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *sum = db_add(parents, 1);
     if (!db_realize(sum) || !strstr(db_error(), "was opened before fork")) status |= 2;
     db_tensor *own = db_add(db_from(((float[]){1, 2, 3, 4}), DB_F32, NULL, 4), 1);
@@ -18,7 +19,8 @@ static int child(void *arg) {
   if (!db_shutdown()) status |= 16; /* its parent's tensors live here, too */
   db_release(parents);
   if (db_shutdown()) status |= 32;
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *own = db_mul(db_from(((float[]){1, 2, 3, 4}), DB_F32, NULL, 4), 3);
     if (db_read(own, out, sizeof out) || out[3] != 12) status |= 64;
   }
@@ -29,7 +31,8 @@ static void tensors_on_devices_of_its_own(void **state) {
   FOR_DEVICES {
     setenv("DEV", DEVICE_NAME, 1);
     db_tensor *t = NULL;
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       t = db_retain(db_mul(db_from(((float[]){1, 2, 3, 4}), DB_F32, NULL, 4), 2));
       OK(db_realize(t));
     }

@@ -16,28 +16,29 @@ struct worker {
 /* cmocka's checks are for the main thread. */
 static void *work(void *arg) {
   struct worker *w = arg;
-  for (int round = 0; round < ROUNDS && !w->wrong; round++) DB_SCOPE {
-      float x[16], out[16];
-      double sum = 0;
-      for (int i = 0; i < 16; i++) x[i] = (float)(w->number * 10 + (unsigned)(i * round % 7));
-      db_tensor *own = db_from(x, DB_F32, w->dev, 4, 4), *y = db_add(db_mul(own, 2), db_sum(shared));
-      int64_t n = db_bind("rows", 1, 4, 1 + round % 4);
-      db_tensor *part = db_sum(db_shrink(y, 0, n, 0, 4));
-      db_assign(own, db_add(own, 1));
-      db_tensor *bad = db_add(own, db_zeros(DB_F32, w->dev, 3));
-      if (db_realize(y, own) || db_read(y, out, sizeof out) || db_item(part, &sum)) {
-        snprintf(w->text, sizeof w->text, "%s", db_error());
-        w->wrong = w->text;
-      }
-      double want = 0;
-      for (int i = 0; i < 16; i++) {
-        if (out[i] != 2 * x[i] + 10) w->wrong = "another value";
-        if (i < 4 * (1 + round % 4)) want += out[i];
-      }
-      if (sum != want) w->wrong = "another sum";
-      if (!db_poison(bad)) w->wrong = "no poison";
-      if (db_read(own, out, sizeof out) || out[5] != x[5] + 1) w->wrong = "another assigned value";
+  for (int round = 0; round < ROUNDS && !w->wrong; round++) {
+    DB_SCOPED;
+    float x[16], out[16];
+    double sum = 0;
+    for (int i = 0; i < 16; i++) x[i] = (float)(w->number * 10 + (unsigned)(i * round % 7));
+    db_tensor *own = db_from(x, DB_F32, w->dev, 4, 4), *y = db_add(db_mul(own, 2), db_sum(shared));
+    int64_t n = db_bind("rows", 1, 4, 1 + round % 4);
+    db_tensor *part = db_sum(db_shrink(y, 0, n, 0, 4));
+    db_assign(own, db_add(own, 1));
+    db_tensor *bad = db_add(own, db_zeros(DB_F32, w->dev, 3));
+    if (db_realize(y, own) || db_read(y, out, sizeof out) || db_item(part, &sum)) {
+      snprintf(w->text, sizeof w->text, "%s", db_error());
+      w->wrong = w->text;
     }
+    double want = 0;
+    for (int i = 0; i < 16; i++) {
+      if (out[i] != 2 * x[i] + 10) w->wrong = "another value";
+      if (i < 4 * (1 + round % 4)) want += out[i];
+    }
+    if (sum != want) w->wrong = "another sum";
+    if (!db_poison(bad)) w->wrong = "no poison";
+    if (db_read(own, out, sizeof out) || out[5] != x[5] + 1) w->wrong = "another assigned value";
+  }
   return NULL;
 }
 

@@ -128,7 +128,8 @@ static unsigned count(const struct trace *t, const char *kind, const char *on) {
 static void kernels_one_after_the_other(void **state) {
   FOR_DEVICES {
     db_device *dev = open_device(DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       char on[64];
       snprintf(on, sizeof on, "%s compute", DEVICE_NAME);
       struct trace before = {0};
@@ -164,7 +165,8 @@ static void copies_between(const char *first, const char *second, unsigned by_fi
   db_device *a = open_device(first), *b = open_device(second);
   snprintf(on[0], sizeof *on, "%s copy", first);
   snprintf(on[1], sizeof *on, "%s copy", second);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     float ones[1000];
     for (int i = 0; i < 1000; i++) ones[i] = 1;
     db_tensor *x = db_add(db_from(ones, DB_F32, a, 1000), 1), *y = db_mul(db_to(x, b), 2);
@@ -217,7 +219,8 @@ static void replays(void **state) {
     db_device *dev = open_device(DEVICE_NAME);
     char on[64];
     snprintf(on, sizeof on, "%s compute", DEVICE_NAME);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_ones(DB_F32, dev, 16, 16), *out[1];
       assert_int_equal(db_realize(x), 0);
       db_jit *j = db_jit_new(two_kernels, NULL, 1, 1);
@@ -266,7 +269,8 @@ static void replays_across(void **state) {
     snprintf(copies[0], sizeof copies[0], "%s copy", DEVICE_NAME);
     snprintf(copies[1], sizeof copies[1], "%s copy", second);
     db_device *a = open_device(DEVICE_NAME), *b = open_device(second);
-    DB_SCOPE {
+    {
+      DB_SCOPED;
       db_tensor *x = db_ones(DB_F32, a, 1000), *out[1];
       assert_int_equal(db_realize(x), 0);
       db_jit *j = db_jit_new(there_and_back, b, 1, 1);

@@ -73,7 +73,8 @@ static db_tensor *weights(db_device *dev, int n, int m) {
 
 /* Training of two layers, one a device: forward, backward and Adam. */
 static int make_layers(struct pair *p) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     p->w[0] = weights(p->dev, IN, HIDDEN);
     p->w[1] = weights(p->other, HIDDEN, 2);
   }
@@ -102,7 +103,8 @@ static int run(const char *name, db_jit_fn *fn) {
   int err = 0;
   recorded = since = 0;
   memset(at_border, 0, sizeof at_border);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *in[1] = {db_full(2, DB_F32, p.dev, BATCH, IN)}, *out[2];
     OK(db_realize(in[0]));
     for (int i = 0; i < CALLS && !err; i++) err = db_jit_call(j, in, out);

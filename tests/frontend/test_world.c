@@ -14,12 +14,12 @@ static int rank, size; /* of the process, once mpirun has started it */
 static double value(int r, int64_t i) { return (double)((i * 7 + r * 5 + i / 3) % 3); } /* 0, 1 or 2 */
 
 static double combined(enum db_reduce_op op, bool of_bool, int64_t i) {
-  double r = op == DB_PROD ? 1 : op == DB_MAXIMUM ? -1 : op == DB_MINIMUM ? 9 : 0;
+  double r = op == DB_REDUCE_PROD ? 1 : op == DB_REDUCE_MAX ? -1 : op == DB_REDUCE_MIN ? 9 : 0;
   for (int p = 0; p < size; p++) {
     double v = of_bool ? value(p, i) != 0 : value(p, i);
-    r = op == DB_PROD ? r * v : op == DB_MAXIMUM ? fmax(r, v) : op == DB_MINIMUM ? fmin(r, v) : r + v;
+    r = op == DB_REDUCE_PROD ? r * v : op == DB_REDUCE_MAX ? fmax(r, v) : op == DB_REDUCE_MIN ? fmin(r, v) : r + v;
   }
-  if (op == DB_MEAN) return r / size;
+  if (op == DB_REDUCE_MEAN) return r / size;
   return of_bool ? r != 0 : r;
 }
 
@@ -50,114 +50,122 @@ static double precision(db_dtype t) {
 static const db_dtype types[] = {DB_BOOL, DB_U8,  DB_I8,  DB_U16,  DB_I16,    DB_U32, DB_I32,   DB_U64,
                                  DB_I64,  DB_F16, DB_F32, DB_BF16, DB_F8E4M3, DB_F64, DB_F8E5M2};
 enum { TYPES = sizeof types / sizeof *types };
-static const enum db_reduce_op ops[] = {DB_SUM, DB_PROD, DB_MAXIMUM, DB_MINIMUM, DB_MEAN};
+static const enum db_reduce_op ops[] = {DB_REDUCE_SUM, DB_REDUCE_PROD, DB_REDUCE_MAX, DB_REDUCE_MIN, DB_REDUCE_MEAN};
 enum { OPS = sizeof ops / sizeof *ops };
 
 /* Strict machines look at every access of the host, and take their time: a few types do. */
 static unsigned step(void) { return getenv("EMU_STRICT") ? 7 : 1; }
 
 static void all_reduce(void **state) {
-  for (unsigned t = 0; t < TYPES; t += step()) DB_SCOPE {
-      int64_t n = t % 3 ? 5 : 700;
-      double got[700];
-      db_tensor *x = mine(types[t], n), *r[OPS];
-      for (unsigned o = 0; o < OPS; o++) r[o] = db_world_all_reduce(ops[o], x);
-      OK(db_realize_all(r, OPS)); /* all five under way at once */
-      for (unsigned o = 0; o < OPS; o++) {
-        bool is_mean = ops[o] == DB_MEAN;
-        db_dtype want = is_mean && types[t] < DB_F16 ? DB_F32 : types[t];
-        assert_int_equal(db_dtype_of(r[o]), want);
-        read_doubles(r[o], got, n);
-        for (int64_t i = 0; i < n; i++)
-          must_be(got[i], combined(ops[o], types[t] == DB_BOOL, i), is_mean ? precision(want) : 0,
-                  db_dtype_name(types[t]), i);
-      }
+  for (unsigned t = 0; t < TYPES; t += step()) {
+    DB_SCOPED;
+    int64_t n = t % 3 ? 5 : 700;
+    double got[700];
+    db_tensor *x = mine(types[t], n), *r[OPS];
+    for (unsigned o = 0; o < OPS; o++) r[o] = db_world_all_reduce(ops[o], x);
+    OK(db_realize_all(r, OPS)); /* all five under way at once */
+    for (unsigned o = 0; o < OPS; o++) {
+      bool is_mean = ops[o] == DB_REDUCE_MEAN;
+      db_dtype want = is_mean && types[t] < DB_F16 ? DB_F32 : types[t];
+      assert_int_equal(db_dtype_of(r[o]), want);
+      read_doubles(r[o], got, n);
+      for (int64_t i = 0; i < n; i++)
+        must_be(got[i], combined(ops[o], types[t] == DB_BOOL, i), is_mean ? precision(want) : 0,
+                db_dtype_name(types[t]), i);
     }
+  }
 }
 
 /* What fits no double, numbers that are none, and what has no memory before. */
 static void all_reduce_edges(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     int64_t i64 = (INT64_C(1) << 60) + rank, got;
     uint64_t u64 = (UINT64_C(3) << 62) + (unsigned)rank, most;
-    must_read(db_world_all_reduce(DB_SUM, db_from(&i64, DB_I64, NULL, 1)), &got, sizeof got);
+    must_read(db_world_all_reduce(DB_REDUCE_SUM, db_from(&i64, DB_I64, NULL, 1)), &got, sizeof got);
     assert_int_equal(got, size * (INT64_C(1) << 60) + size * (size - 1) / 2);
-    must_read(db_world_all_reduce(DB_MAXIMUM, db_from(&u64, DB_U64, NULL, 1)), &most, sizeof most);
+    must_read(db_world_all_reduce(DB_REDUCE_MAX, db_from(&u64, DB_U64, NULL, 1)), &most, sizeof most);
     assert_int_equal(most, (UINT64_C(3) << 62) + (unsigned)size - 1);
     float f[3] = {rank == 1 ? NAN : 1, (float)rank, -INFINITY};
     db_tensor *x = db_from(f, DB_F32, NULL, 3);
     for (int least = 0; least < 2; least++) {
-      must_read(db_world_all_reduce(least ? DB_MINIMUM : DB_MAXIMUM, x), f, sizeof f);
+      must_read(db_world_all_reduce(least ? DB_REDUCE_MIN : DB_REDUCE_MAX, x), f, sizeof f);
       assert_true(isnan(f[0]));
       assert_float_equal(f[1], least ? 0 : size - 1, 0);
       assert_true(isinf(f[2]) && f[2] < 0);
     }
     /* Processes may have equal numbers where others differ: these are two exchanges everywhere. */
-    db_tensor *a = db_world_all_reduce(DB_SUM, db_full((double)rank, DB_F32, NULL, 2));
-    db_tensor *b = db_world_all_reduce(DB_SUM, db_full(0.0, DB_F32, NULL, 2));
+    db_tensor *a = db_world_all_reduce(DB_REDUCE_SUM, db_full((double)rank, DB_F32, NULL, 2));
+    db_tensor *b = db_world_all_reduce(DB_REDUCE_SUM, db_full(0.0, DB_F32, NULL, 2));
     OK(db_realize(a, b));
     float all = (float)(size * (size - 1) / 2);
     EXPECT_FLOATS(a, all, all);
     EXPECT_FLOATS(b, 0, 0);
-    db_tensor *none = db_world_all_reduce(DB_SUM, db_full(1.0, DB_F32, NULL, 0));
+    db_tensor *none = db_world_all_reduce(DB_REDUCE_SUM, db_full(1.0, DB_F32, NULL, 0));
     OK(db_realize(none));
-    EXPECT_FLOATS(db_world_all_reduce(DB_SUM, db_world_all_reduce(DB_SUM, db_full(1.0, DB_F32, NULL, 1))),
+    EXPECT_FLOATS(db_world_all_reduce(DB_REDUCE_SUM, db_world_all_reduce(DB_REDUCE_SUM, db_full(1.0, DB_F32, NULL, 1))),
                   (float)(size * size));
-    assert_contains(db_poison(db_world_all_reduce(DB_VAR, a)), "does not combine");
+    assert_contains(db_poison(db_world_all_reduce(DB_REDUCE_VAR, a)), "does not combine");
   }
 }
 
 static void broadcast_and_gather(void **state) {
-  for (unsigned t = 0; t < TYPES; t += step()) DB_SCOPE {
-      enum { ROWS = 2, COLUMNS = 6, N = ROWS * COLUMNS };
-      bool of_bool = types[t] == DB_BOOL;
-      double got[8 * N];
-      db_tensor *x = db_reshape(mine(types[t], N), ROWS, COLUMNS), *rows, *columns, *sent[8];
-      for (int root = 0; root < size; root++) sent[root] = db_world_broadcast(x, root);
-      rows = db_world_all_gather(x, 0), columns = db_world_all_gather(x, -1);
-      for (int root = 0; root < size; root++) {
-        read_doubles(sent[root], got, N);
-        for (int i = 0; i < N; i++) assert_float_equal(got[i], of_bool ? value(root, i) != 0 : value(root, i), 0);
-      }
-      assert_int_equal(db_dim(rows, 0), ROWS * size);
-      assert_int_equal(db_dim(columns, 1), COLUMNS * size);
-      for (int axis = 0; axis < 2; axis++) {
-        read_doubles(axis ? columns : rows, got, size * N);
-        for (int p = 0; p < size; p++)
-          for (int i = 0; i < N; i++) {
-            int at = axis ? i / COLUMNS * COLUMNS * size + p * COLUMNS + i % COLUMNS : p * N + i;
-            assert_float_equal(got[at], of_bool ? value(p, i) != 0 : value(p, i), 0);
-          }
-      }
+  for (unsigned t = 0; t < TYPES; t += step()) {
+    DB_SCOPED;
+    enum { ROWS = 2, COLUMNS = 6, N = ROWS * COLUMNS };
+    bool of_bool = types[t] == DB_BOOL;
+    double got[8 * N];
+    db_tensor *x = db_reshape(mine(types[t], N), ROWS, COLUMNS), *rows, *columns, *sent[8];
+    for (int root = 0; root < size; root++) sent[root] = db_world_broadcast(x, root);
+    rows = db_world_all_gather(x, 0), columns = db_world_all_gather(x, -1);
+    for (int root = 0; root < size; root++) {
+      read_doubles(sent[root], got, N);
+      for (int i = 0; i < N; i++) assert_float_equal(got[i], of_bool ? value(root, i) != 0 : value(root, i), 0);
     }
+    assert_int_equal(db_dim(rows, 0), ROWS * size);
+    assert_int_equal(db_dim(columns, 1), COLUMNS * size);
+    for (int axis = 0; axis < 2; axis++) {
+      read_doubles(axis ? columns : rows, got, size * N);
+      for (int p = 0; p < size; p++)
+        for (int i = 0; i < N; i++) {
+          int at = axis ? i / COLUMNS * COLUMNS * size + p * COLUMNS + i % COLUMNS : p * N + i;
+          assert_float_equal(got[at], of_bool ? value(p, i) != 0 : value(p, i), 0);
+        }
+    }
+  }
 }
 
 static void reduce_scatter(void **state) {
   enum { ROWS = 12, COLUMNS = 12 };
   static const db_dtype some[] = {DB_F32, DB_F16, DB_I32};
   for (unsigned t = 0; t < 3; t++)
-    for (int axis = 0; axis < 2; axis++) DB_SCOPE {
-        double got[ROWS * COLUMNS];
-        db_tensor *x = db_reshape(mine(some[t], ROWS * COLUMNS), ROWS, COLUMNS);
-        int rows = axis ? ROWS : ROWS / size, columns = axis ? COLUMNS / size : COLUMNS;
-        db_tensor *sum = db_world_reduce_scatter(DB_SUM, x, axis);
-        assert_int_equal(db_dim(sum, 0), rows);
-        assert_int_equal(db_dim(sum, 1), columns);
-        read_doubles(sum, got, rows * columns);
-        for (int i = 0; i < rows * columns; i++) {
-          int row = i / columns + (axis ? 0 : rank * rows), column = i % columns + (axis ? rank * columns : 0);
-          assert_float_equal(got[i], combined(DB_SUM, false, row * COLUMNS + column), 0);
-        }
+    for (int axis = 0; axis < 2; axis++) {
+      DB_SCOPED;
+      double got[ROWS * COLUMNS];
+      db_tensor *x = db_reshape(mine(some[t], ROWS * COLUMNS), ROWS, COLUMNS);
+      int rows = axis ? ROWS : ROWS / size, columns = axis ? COLUMNS / size : COLUMNS;
+      db_tensor *sum = db_world_reduce_scatter(DB_REDUCE_SUM, x, axis);
+      assert_int_equal(db_dim(sum, 0), rows);
+      assert_int_equal(db_dim(sum, 1), columns);
+      read_doubles(sum, got, rows * columns);
+      for (int i = 0; i < rows * columns; i++) {
+        int row = i / columns + (axis ? 0 : rank * rows), column = i % columns + (axis ? rank * columns : 0);
+        assert_float_equal(got[i], combined(DB_REDUCE_SUM, false, row * COLUMNS + column), 0);
       }
-  DB_SCOPE assert_contains(db_poison(db_world_reduce_scatter(DB_SUM, mine(DB_F32, 7), 0)), "not a multiple");
+    }
+  {
+    DB_SCOPED;
+    assert_contains(db_poison(db_world_reduce_scatter(DB_REDUCE_SUM, mine(DB_F32, 7), 0)), "not a multiple");
+  }
 }
 
 static void refused(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = mine(DB_F32, 4);
     assert_contains(db_poison(db_world_broadcast(x, size)), "counted from 0");
     assert_contains(db_poison(db_world_all_gather(x, 1)), "no axis 1");
-    db_tensor *most = db_world_all_reduce(DB_MAXIMUM, x);
+    db_tensor *most = db_world_all_reduce(DB_REDUCE_MAX, x);
     assert_contains(db_poison(db_grad(db_sum(most), x)), "the gradient of EXCHANGE: all-reduce maximum");
   }
 }
@@ -173,9 +181,11 @@ static db_tensor *weights(int64_t n) {
 
 static void gradients(void **state) {
   enum { N = 6 };
-  DB_SCOPE {
-    db_tensor *x = mine(DB_F32, N), *y[] = {db_world_all_reduce(DB_SUM, x), db_world_all_reduce(DB_MEAN, x),
-                                            db_world_broadcast(x, 1), db_world_all_gather(x, 0)};
+  {
+    DB_SCOPED;
+    db_tensor *x = mine(DB_F32, N),
+              *y[] = {db_world_all_reduce(DB_REDUCE_SUM, x), db_world_all_reduce(DB_REDUCE_MEAN, x),
+                      db_world_broadcast(x, 1), db_world_all_gather(x, 0)};
     for (int k = 0; k < 4; k++) {
       int64_t n = db_numel(y[k]);
       float got[N];
@@ -189,7 +199,7 @@ static void gradients(void **state) {
       }
     }
     /* Of a part of the sum: everyone's part reaches it. */
-    db_tensor *part = db_world_reduce_scatter(DB_SUM, db_tile(x, size), 0);
+    db_tensor *part = db_world_reduce_scatter(DB_REDUCE_SUM, db_tile(x, size), 0);
     float got[N];
     must_read(db_grad(db_sum(db_mul(part, weights(N))), x), got, sizeof got);
     for (int i = 0; i < N; i++) {
@@ -206,7 +216,7 @@ enum { SEVERAL = 20 }; /* more than MPI has under way at once */
 static int several(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *sum = NULL;
   for (int i = 0; i < SEVERAL; i++) {
-    db_tensor *r = db_world_all_reduce(i % 2 ? DB_MAXIMUM : DB_SUM, db_mul(in[0], (double)(i + 1)));
+    db_tensor *r = db_world_all_reduce(i % 2 ? DB_REDUCE_MAX : DB_REDUCE_SUM, db_mul(in[0], (double)(i + 1)));
     sum = sum ? db_add(sum, r) : r;
   }
   out[0] = sum;
@@ -218,24 +228,25 @@ static void replayed(void **state) {
   enum { N = 100 };
   const int calls = step() > 1 ? 6 : 100;
   db_jit *j = db_jit_new(several, NULL, 1, 2);
-  for (int call = 0; call < calls; call++) DB_SCOPE {
-      float x[N], got[N], sums[8];
-      for (int i = 0; i < N; i++) x[i] = (float)value(rank, i + call);
-      db_tensor *in = db_from(x, DB_F32, NULL, N), *out[2];
-      OK(db_jit_call(j, &in, out));
-      if (call % 7 && call < calls - 2) continue; /* most follow the last without a wait */
-      must_read(out[0], got, sizeof got);
-      must_read(out[1], sums, (size_t)size * sizeof *sums);
-      double all = 0;
-      for (int i = 0; i < N; i++) {
-        double sum = 0, most = 0, want = 0;
-        for (int p = 0; p < size; p++) sum += value(p, i + call), most = fmax(most, value(p, i + call));
-        for (int k = 0; k < SEVERAL; k++) want += (k + 1) * (k % 2 ? most : sum);
-        must_be((double)got[i], want, 1e-6, "replay", call * 1000 + i);
-        all += value(size - 1, i + call);
-      }
-      assert_float_equal(sums[size - 1], all, 0);
+  for (int call = 0; call < calls; call++) {
+    DB_SCOPED;
+    float x[N], got[N], sums[8];
+    for (int i = 0; i < N; i++) x[i] = (float)value(rank, i + call);
+    db_tensor *in = db_from(x, DB_F32, NULL, N), *out[2];
+    OK(db_jit_call(j, &in, out));
+    if (call % 7 && call < calls - 2) continue; /* most follow the last without a wait */
+    must_read(out[0], got, sizeof got);
+    must_read(out[1], sums, (size_t)size * sizeof *sums);
+    double all = 0;
+    for (int i = 0; i < N; i++) {
+      double sum = 0, most = 0, want = 0;
+      for (int p = 0; p < size; p++) sum += value(p, i + call), most = fmax(most, value(p, i + call));
+      for (int k = 0; k < SEVERAL; k++) want += (k + 1) * (k % 2 ? most : sum);
+      must_be((double)got[i], want, 1e-6, "replay", call * 1000 + i);
+      all += value(size - 1, i + call);
     }
+    assert_float_equal(sums[size - 1], all, 0);
+  }
   db_jit_free(j);
 }
 
@@ -254,10 +265,10 @@ static int train_step(void *ctx, db_tensor *const *in, db_tensor **out) {
   loss = db_mean(db_square(db_sub(h, in[1])));
   db_grad_all(loss, NULL, t->w, LAYERS, grad);
   for (int i = 0; i < LAYERS; i++) {
-    if (t->shared) grad[i] = db_world_all_reduce(DB_MEAN, grad[i]);
+    if (t->shared) grad[i] = db_world_all_reduce(DB_REDUCE_MEAN, grad[i]);
     all[i] = db_assign(t->w[i], db_sub(t->w[i], db_mul(grad[i], 0.5)));
   }
-  all[LAYERS] = out[0] = t->shared ? db_world_all_reduce(DB_MEAN, loss) : loss;
+  all[LAYERS] = out[0] = t->shared ? db_world_all_reduce(DB_REDUCE_MEAN, loss) : loss;
   return db_realize_all(all, LAYERS + 1);
 }
 
@@ -275,21 +286,23 @@ static void make_trainer(struct trainer *t, bool shared) {
 }
 
 static void training_is_that_of_one_process(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct trainer alone, together;
     make_trainer(&alone, false), make_trainer(&together, true);
     db_jit *a = db_jit_new(train_step, &alone, 2, 1), *b = db_jit_new(train_step, &together, 2, 1);
     double first = 0, last = 0;
-    for (int s = 0; s < STEPS; s++) DB_SCOPE {
-        int share = BATCH / size, at = rank * share;
-        db_tensor *all[] = {filled(0, BATCH, 0), filled(0, BATCH, 3)}, *loss_alone, *loss;
-        db_tensor *some[] = {filled(at, share, 0), filled(at, share, 3)};
-        OK(db_jit_call(a, all, &loss_alone));
-        OK(db_jit_call(b, some, &loss));
-        last = must_item(loss);
-        if (!s) first = last;
-        must_be(last, must_item(loss_alone), 1e-5, "loss of step", s);
-      }
+    for (int s = 0; s < STEPS; s++) {
+      DB_SCOPED;
+      int share = BATCH / size, at = rank * share;
+      db_tensor *all[] = {filled(0, BATCH, 0), filled(0, BATCH, 3)}, *loss_alone, *loss;
+      db_tensor *some[] = {filled(at, share, 0), filled(at, share, 3)};
+      OK(db_jit_call(a, all, &loss_alone));
+      OK(db_jit_call(b, some, &loss));
+      last = must_item(loss);
+      if (!s) first = last;
+      must_be(last, must_item(loss_alone), 1e-5, "loss of step", s);
+    }
     assert_true(last < first);
     float w[WIDTH * WIDTH], everyones[8 * WIDTH * WIDTH];
     for (int i = 0; i < LAYERS; i++) {
@@ -322,15 +335,17 @@ static void watch(void *ctx, const struct db_command *c) {
 static void exchanges_in_replays_are_told(void **state) {
   struct watched w = {.timed = true};
   db_watch(watch, &w);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct trainer t;
     make_trainer(&t, true);
     db_jit *j = db_jit_new(train_step, &t, 2, 1);
-    for (int s = 0; s < 5; s++) DB_SCOPE { /* three of them replays */
-        db_tensor *in[] = {filled(0, 4, s), filled(0, 4, 3 * s)}, *loss;
-        OK(db_jit_call(j, in, &loss));
-        must_item(loss);
-      }
+    for (int s = 0; s < 5; s++) {
+      DB_SCOPED; /* three of them replays */
+      db_tensor *in[] = {filled(0, 4, s), filled(0, 4, 3 * s)}, *loss;
+      OK(db_jit_call(j, in, &loss));
+      must_item(loss);
+    }
     db_jit_free(j);
   }
   db_watch(NULL, NULL);
@@ -349,30 +364,32 @@ static void meet(const char *name) {
 }
 
 static void gradients_travel_while_others_are_computed(void **state) {
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     struct trainer t;
     make_trainer(&t, true);
     db_jit *j = db_jit_new(train_step, &t, 2, 1);
-    for (int s = 0; s < 4; s++) DB_SCOPE { /* run, captured, replayed */
-        char name[16];
-        snprintf(name, sizeof name, "step%d", s);
-        db_tensor *in[] = {filled(0, 4, s), filled(0, 4, 3 * s)}, *loss;
-        struct db_world_counters before, now;
-        OK(db_realize_all(in, 2));
-        db_world_counters(&before);
-        assert_int_equal(before.issued, before.done);
-        if (rank) meet(name);
-        OK(db_jit_call(j, in, &loss)); /* returns, although nothing can have been exchanged in process 0 */
-        if (!rank) {
-          do nap(), db_world_counters(&now);
-          while (now.sent <
-                 before.sent + LAYERS + 1); /* the gradients of all layers, and the loss, have left the device */
-          assert_int_equal(now.issued, before.issued + LAYERS + 1);
-          assert_int_equal(now.done, before.done);
-          meet(name);
-        }
-        must_item(loss);
+    for (int s = 0; s < 4; s++) {
+      DB_SCOPED; /* run, captured, replayed */
+      char name[16];
+      snprintf(name, sizeof name, "step%d", s);
+      db_tensor *in[] = {filled(0, 4, s), filled(0, 4, 3 * s)}, *loss;
+      struct db_world_counters before, now;
+      OK(db_realize_all(in, 2));
+      db_world_counters(&before);
+      assert_int_equal(before.issued, before.done);
+      if (rank) meet(name);
+      OK(db_jit_call(j, in, &loss)); /* returns, although nothing can have been exchanged in process 0 */
+      if (!rank) {
+        do nap(), db_world_counters(&now);
+        while (now.sent <
+               before.sent + LAYERS + 1); /* the gradients of all layers, and the loss, have left the device */
+        assert_int_equal(now.issued, before.issued + LAYERS + 1);
+        assert_int_equal(now.done, before.done);
+        meet(name);
       }
+      must_item(loss);
+    }
     db_jit_free(j);
   }
 }
@@ -413,7 +430,7 @@ static int say(const char *what) {
 }
 
 static int other_shapes(void) {
-  db_tensor *x = mine(DB_F32, 4 + rank), *sum = db_world_all_reduce(DB_SUM, x);
+  db_tensor *x = mine(DB_F32, 4 + rank), *sum = db_world_all_reduce(DB_REDUCE_SUM, x);
   float got[8];
   if (!db_read(sum, got, (size_t)db_numel(x) * 4)) return 1;
   say(db_error());
@@ -422,7 +439,8 @@ static int other_shapes(void) {
 }
 
 static int other_order(void) {
-  db_tensor *x = mine(DB_F32, 4), *a = db_world_all_reduce(DB_SUM, x), *b = db_world_all_reduce(DB_MAXIMUM, x);
+  db_tensor *x = mine(DB_F32, 4), *a = db_world_all_reduce(DB_REDUCE_SUM, x),
+            *b = db_world_all_reduce(DB_REDUCE_MAX, x);
   float got[4];
   if (!db_read(rank ? b : a, got, sizeof got)) return 1;
   return say(db_error());
@@ -434,14 +452,14 @@ static int absent(void) {
   if (rank) {
     for (;;) nap(); /* until mpirun ends it */
   }
-  if (!db_read(db_world_all_reduce(DB_SUM, mine(DB_F32, 4)), got, sizeof got)) return 1;
+  if (!db_read(db_world_all_reduce(DB_REDUCE_SUM, mine(DB_F32, 4)), got, sizeof got)) return 1;
   return say(db_error());
 }
 
 static int dead(void) {
   float got[4];
   if (rank) return 3;
-  db_read(db_world_all_reduce(DB_SUM, mine(DB_F32, 4)), got, sizeof got);
+  db_read(db_world_all_reduce(DB_REDUCE_SUM, mine(DB_F32, 4)), got, sizeof got);
   return 0;
 }
 
@@ -550,16 +568,17 @@ static void who_does_not_come_is_missed(void **state) {
 static void a_process_by_itself(void **state) {
   assert_int_equal(db_world_rank(), 0);
   assert_int_equal(db_world_size(), 1);
-  DB_SCOPE {
+  {
+    DB_SCOPED;
     db_tensor *x = db_from(((int32_t[]){1, 2, 4}), DB_I32, NULL, 3);
     int32_t got[3];
-    db_tensor *same[] = {db_world_all_reduce(DB_SUM, x), db_world_broadcast(x, 0), db_world_all_gather(x, 0),
-                         db_world_reduce_scatter(DB_SUM, x, 0)};
+    db_tensor *same[] = {db_world_all_reduce(DB_REDUCE_SUM, x), db_world_broadcast(x, 0), db_world_all_gather(x, 0),
+                         db_world_reduce_scatter(DB_REDUCE_SUM, x, 0)};
     for (int i = 0; i < 4; i++) {
       must_read(same[i], got, sizeof got);
       for (int k = 0; k < 3; k++) assert_int_equal(got[k], 1 << k);
     }
-    EXPECT_FLOATS(db_world_all_reduce(DB_MEAN, x), 1, 2, 4);
+    EXPECT_FLOATS(db_world_all_reduce(DB_REDUCE_MEAN, x), 1, 2, 4);
     struct db_world_counters c;
     db_world_counters(&c);
     assert_int_equal(c.issued, 0);
