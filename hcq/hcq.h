@@ -142,8 +142,8 @@ struct db_param {
 
 /* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry
  * NULL takes the only kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere
- * NULL, except that a cubin cannot tell that its kernel wants dynamic shared memory: entries of kind DB_PARAM_LOCAL and
- * size 0 append such parameters to its own. The image is copied. */
+ * NULL, except that files do not say that a kernel wants dynamic local (shared) memory beyond its parameters: entries of
+ * kind DB_PARAM_LOCAL and size 0 append such parameters to its own. The image is copied. */
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams);
 db_program *db_program_retain(db_program *prog);

@@ -47,6 +47,12 @@ char *find_ptxas(void);
 int assemble_ptx(const char *arch, const void *text, size_t size, void **image, size_t *image_size, char *err,
                  size_t errcap);
 
+/* ---- bundle.c: clang's offload bundles ---- */
+bool is_bundle(const void *bytes, size_t size);
+/* The code object for arch (NULL: the only one of an AMD GPU), malloc'd; a negative errno and the reason in err. */
+int bundle_extract(const void *bytes, size_t size, const char *arch, void **image, size_t *image_size, char *err,
+                   size_t cap);
+
 /* ---- compile.c: OpenCL C, assembly, LLVM IR and CUDA C by the compilers that are installed ---- */
 /* By the file's name. */
 bool is_source(const char *file);

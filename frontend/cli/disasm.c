@@ -218,6 +218,13 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
   size_t size;
   char err[512];
   if (read_file(ctx.file, &bytes, &size, err, sizeof err)) return fail_work(self, "%s", err);
+  if (!ctx.raw && is_bundle(bytes, size)) {
+    void *image;
+    int rc = bundle_extract(bytes, size, ctx.arch, &image, &size, err, sizeof err);
+    free(bytes);
+    if (rc) return fail_work(self, "%s: %s", ctx.file, err);
+    bytes = image;
+  }
   if (ctx.raw && ctx.arch && disasm_nv_arch(ctx.arch))
     status = disasm_nv_raw(self, ctx.file, bytes, size, disasm_nv_arch(ctx.arch));
   else if (ctx.raw)
@@ -234,7 +241,8 @@ const struct command disasm_command = {
     .help = "usage: doorbell disasm [--arch gfx1100 | sm_90] [--wave32 | --wave64] [--raw] FILE\n\n"
             "Prints the instructions of an AMD code object, linked or not, as llvm-objdump -d -z does:\n"
             "labels, text, address and words, and where a branch goes; those of an NVIDIA cubin as\n"
-            "nvdisasm -c does. Words that are no instruction print as .long or .quad.\n\n"
+            "nvdisasm -c does. Words that are no instruction print as .long or .quad.\n"
+            "Of clang's offload bundles it takes the code object for --arch, or the only one.\n\n"
             "  --arch NAME  fail unless the file is for NAME: gfx1100, gfx1101, gfx1102 or gfx1103,\n"
             "               which share one instruction set, or sm_80, sm_86, sm_89 or sm_90\n"
             "  --wave32     names of wave32 (vcc_lo) or wave64 (vcc); without these a kernel's\n"

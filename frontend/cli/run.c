@@ -3,6 +3,7 @@
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,7 +31,9 @@ struct job {
   uint64_t *device_ns; /* per repetition, sorted at the end */
   struct emu_stats stats;
   bool emulated;
-  bool stuck; /* the kernel still runs: nothing it uses can be closed, the process just ends */
+  bool stuck;           /* the kernel still runs: nothing it uses can be closed, the process just ends */
+  pthread_mutex_t lock; /* of what the emulated machine says of a kernel */
+  char notes[2048];
 };
 
 /* ---- flags ---- */
@@ -135,12 +138,20 @@ static db_device *open_device(const char *name, bool nvidia) {
   return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
 }
 
-/* Source is compiled for the device, and PTX becomes a cubin. */
+/* Source is compiled for the device, PTX becomes a cubin, and of an offload bundle the device's code object is taken. */
 static int assemble(const struct job *j, void **image, size_t *size) {
   char err[16384];
   void *cubin;
   size_t cubin_size;
   const char *arch = db_device_arch(j->dev);
+  if (is_bundle(*image, *size)) {
+    void *object;
+    if (bundle_extract(*image, *size, arch, &object, size, err, sizeof err))
+      return fail_work(j->self, "%s: %s", j->file, err);
+    free(*image);
+    *image = object;
+    return 0;
+  }
   if (is_source(j->file) && !is_ptx(*image, *size)) {
     void *compiled;
     size_t compiled_size;
@@ -173,6 +184,20 @@ static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
   if (!*p->name) return "";
   snprintf(buf, cap, " (%s)", p->name);
   return buf;
+}
+
+/* Files do not say that a kernel uses dynamic local memory whose size the launch sets: a last argument local:BYTES beyond
+ * the kernel's own parameters says it. */
+static int load(struct job *j, const void *image, size_t size) {
+  static const struct db_param dynamic = {.name = "dynamic local memory", .kind = DB_PARAM_LOCAL};
+  unsigned n;
+  j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
+  if (!j->program) return fail_work(j->self, "%s: %s", j->file, db_error());
+  db_program_params(j->program, &n);
+  if (j->nargs != n + 1 || j->arg[n].kind != ARGUMENT_LOCAL) return 0;
+  db_program_release(j->program);
+  j->program = db_program_load(j->dev, image, size, j->kernel, &dynamic, 1);
+  return j->program ? 0 : fail_work(j->self, "%s: %s", j->file, db_error());
 }
 
 /* The command line's arguments against the kernel's parameters. */
@@ -218,14 +243,21 @@ static int prepare(struct job *j) {
   return 0;
 }
 
-/* An emulated device can say where a kernel that does not end is: abandoned, it tells its log. */
-static void print_where(void *ctx, const char *line) {
-  const struct job *j = ctx;
-  fprintf(stderr, "doorbell %s: %s\n", j->self->name, line);
+/* What an emulated machine says of a kernel: where one that is abandoned was, or what a GPU would not report, such as an
+ * access outside local memory. What it says of faults is in the error, too. */
+static void note(void *ctx, const char *line) {
+  struct job *j = ctx;
+  pthread_mutex_lock(&j->lock);
+  size_t used = strlen(j->notes);
+  snprintf(j->notes + used, sizeof j->notes - used, "%s\n", line);
+  pthread_mutex_unlock(&j->lock);
 }
-static void tell_where(struct job *j) {
-  struct os *os = db_device_os(j->dev);
-  if (!emu_log(os, print_where, j)) emu_stop(os);
+static int print_notes(struct job *j) {
+  char *end, *line = j->notes;
+  pthread_mutex_lock(&j->lock);
+  for (; (end = strchr(line, '\n')); line = end + 1) fail_work(j->self, "%.*s", (int)(end - line), line);
+  pthread_mutex_unlock(&j->lock);
+  return *j->notes ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int launch_all(struct job *j) {
@@ -245,6 +277,7 @@ static int launch_all(struct job *j) {
       args[i].data = a->data;
   }
   j->emulated = !emu_stats(db_device_os(j->dev), db_device_index(j->dev), &before);
+  emu_log(db_device_os(j->dev), note, j);
   for (int64_t i = 0; i < j->repeat && !status; i++) {
     uint64_t when;
     db_queue_timestamp(q, begin);
@@ -263,7 +296,8 @@ static int launch_all(struct job *j) {
     j->stats.instructions -= before.instructions;
   }
   if (j->stuck) {
-    tell_where(j);
+    emu_stop(db_device_os(j->dev));
+    print_notes(j);
     return status;
   }
   db_signal_release(begin);
@@ -362,11 +396,10 @@ static int execute(struct job *j) {
   j->dev = open_device(j->device, is_ptx(image, size) || is_cubin(image, size) ||
                                       (is_source(j->file) && source_is_nvidia(j->file, image, size)));
   int status = j->dev ? assemble(j, &image, &size) : 0;
-  if (j->dev && !status) j->program = db_program_load(j->dev, image, size, j->kernel, NULL, 0);
+  if (j->dev && !status) status = load(j, image, size);
   free(image);
   if (!j->dev) return fail_work(j->self, j->device ? "--dev %s: %s" : "%s%s", j->device ? j->device : "", db_error());
   if (status) return status;
-  if (!j->program) return fail_work(j->self, "%s: %s", j->file, db_error());
   status = check_arguments(j);
   if (!status) status = prepare(j);
   if (!status) status = launch_all(j);
@@ -377,7 +410,7 @@ static int execute(struct job *j) {
   double least = (double)j->device_ns[0], middle = (double)j->device_ns[half],
          most = (double)j->device_ns[j->repeat - 1];
   (j->json ? print_json : print_text)(j, db_program_params(j->program, &n), least, middle, most);
-  return EXIT_DONE;
+  return print_notes(j);
 }
 
 static int run_main(const struct command *self, int argc, char **argv) {
@@ -385,6 +418,7 @@ static int run_main(const struct command *self, int argc, char **argv) {
   struct job *j = &job;
   int status;
   j->self = self;
+  pthread_mutex_init(&j->lock, NULL);
   j->repeat = 1;
   j->timeout = 60;
   if (options_parse(self, options, sizeof options / sizeof *options, set_file, j, argc, argv, &status) &&
@@ -412,7 +446,8 @@ const struct command run_command = {
             "PTX text, which ptxas assembles for the device (found as $PTXAS, on PATH or under\n"
             "/usr/local/cuda/bin). Source is compiled for the device first: OpenCL C (.cl),\n"
             "assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC).\n"
-            "Hidden arguments are filled in.\n\n"
+            "Of clang's offload bundles it takes the device's code object. Hidden arguments\n"
+            "are filled in.\n\n"
             "  --kernel NAME       which kernel, where the file has several\n"
             "  --grid X[,Y[,Z]]    number of workgroups\n"
             "  --block X[,Y[,Z]]   work-items in a workgroup\n"
@@ -423,7 +458,9 @@ const struct command run_command = {
             "      DTYPE[N]=iota             0 1 2 ...\n"
             "      DTYPE[N]=rand:SEED        floats from 0 up to 1, integers of any bits\n"
             "      DTYPE[N]=@FILE.npy        of that type and number of elements\n"
-            "      local:BYTES               local memory for a __local pointer\n"
+            "      local:BYTES               local memory for a __local pointer; as a last one\n"
+            "                                beyond the kernel's own, the size of its dynamic\n"
+            "                                local (shared) memory\n"
             "    DTYPE: bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64\n"
             "    f8e4m3 f8e5m2 (in files bf16 is u16, f8 u8). A structure passed by value\n"
             "    takes a buffer SPEC of its size; a pointer takes an address as u64:VALUE too.\n"

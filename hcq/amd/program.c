@@ -46,8 +46,35 @@ static int upload(struct amd_program *p, const struct code_object *co) {
   return err;
 }
 
-static int take_arguments(struct amd_program *p, const struct code_object_kernel *k) {
-  p->base.params = calloc(k->nargs + 1u, sizeof *p->base.params);
+/* What the driver has not got, by the hidden argument that code finds it with. Compilers name those that a kernel uses,
+ * but all of them where they do not look (-O0, calls of functions they cannot see): a file that names them all says
+ * nothing. */
+static const struct {
+  enum code_object_kind kind;
+  const char *what;
+} services[] = {
+    {CODE_OBJECT_HIDDEN_PRINTF_BUFFER, "printf"},
+    {CODE_OBJECT_HIDDEN_HEAP_V1, "a heap (malloc)"},
+    {CODE_OBJECT_HIDDEN_HOSTCALL_BUFFER, "calls to the host (printf, assert, malloc)"},
+    {CODE_OBJECT_HIDDEN_DEFAULT_QUEUE, "a queue for kernels that it launches itself"},
+    {CODE_OBJECT_HIDDEN_COMPLETION_ACTION, "a queue for kernels that it launches itself"},
+    {CODE_OBJECT_HIDDEN_MULTIGRID_SYNC_ARG, "a cooperative launch"},
+};
+static int check_services(const struct amd_program *p, const struct code_object_kernel *k) {
+  enum { SERVICES = sizeof services / sizeof *services, CERTAIN = 1, UNKNOWN = (1 << SERVICES) - 1 - 3 };
+  unsigned named = 0;
+  for (unsigned i = 0; i < k->nargs; i++)
+    for (unsigned s = 0; s < SERVICES; s++)
+      if (k->args[i].kind == services[s].kind) named |= 1u << s;
+  if ((named & UNKNOWN) == UNKNOWN) named &= CERTAIN; /* code objects of version 4 have no heap */
+  if (!named) return 0;
+  return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it wants %s", p->base.dev->name, k->name,
+                 services[__builtin_ctz(named)].what);
+}
+
+static int take_arguments(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
+                          unsigned nextra) {
+  p->base.params = calloc(k->nargs + nextra + 1u, sizeof *p->base.params);
   p->hidden = calloc(k->nargs + 1u, sizeof *p->hidden);
   if (!p->base.params || !p->hidden) return db_fail(-ENOMEM, "%s: out of host memory for a program", p->base.dev->name);
   for (unsigned i = 0; i < k->nargs; i++) {
@@ -71,10 +98,12 @@ static int take_arguments(struct amd_program *p, const struct code_object_kernel
                      p->base.dev->name, k->name, i, a->name);
     }
   }
-  return 0;
+  for (unsigned i = 0; i < nextra; i++) p->base.params[p->base.nparams++] = extra[i];
+  return check_services(p, k);
 }
 
-static int take_kernel(struct amd_program *p, const struct code_object_kernel *k) {
+static int take_kernel(struct amd_program *p, const struct code_object_kernel *k, const struct db_param *extra,
+                       unsigned nextra) {
   const char *dev = p->base.dev->name;
   const struct kernel_descriptor *d = &k->descriptor;
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -104,13 +133,16 @@ static int take_kernel(struct amd_program *p, const struct code_object_kernel *k
   if (k->kernarg_size > HCQ_CHUNK_SIZE / 2)
     return db_fail(-ENOTSUP, "%s: kernel %s: not supported: %u bytes of arguments", dev, k->name, k->kernarg_size);
   p->entry = k->entry_offset;
-  return take_arguments(p, k);
+  return take_arguments(p, k, extra, nextra);
 }
 
 int amd_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                      unsigned nparams, db_program **out) {
   struct code_object co;
-  if (nparams) return db_fail(-EINVAL, "%s: a code object describes its parameters itself", dev->name);
+  for (unsigned i = 0; i < nparams; i++)
+    if (params[i].kind != DB_PARAM_LOCAL || params[i].size)
+      return db_fail(-EINVAL, "%s: a code object describes its parameters itself, but for dynamic local memory",
+                     dev->name);
   int err = code_object_open(&co, image, size, dev->arch);
   if (err) return err;
   struct amd_program *p = NULL;
@@ -126,7 +158,7 @@ int amd_program_load(db_device *dev, const void *image, size_t size, const char 
   hcq_object_init(&p->base.object, program_destroy);
   p->base.dev = dev;
   hcq_retain(&dev->object);
-  if (!(err = take_kernel(p, k))) err = upload(p, &co);
+  if (!(err = take_kernel(p, k, params, nparams))) err = upload(p, &co);
   if (err)
     hcq_release(&p->base.object);
   else

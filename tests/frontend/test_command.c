@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 static char out[1 << 18], dir[] = "/tmp/doorbell-test-XXXXXX";
 
@@ -425,6 +426,145 @@ static void runs_source(void **state) {
   }
 }
 
+/* Dynamic local memory, whose size neither a code object nor a cubin says, and accesses outside what there is. */
+static void runs_with_dynamic_local_memory(void **state) {
+  write_source("turned.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                            "@s = external addrspace(3) global [0 x i32], align 16\n"
+                            "declare i32 @llvm.amdgcn.workitem.id.x()\n"
+                            "declare void @llvm.amdgcn.s.barrier()\n"
+                            "define amdgpu_kernel void @turned(ptr addrspace(1) %out) {\n"
+                            "  %i = call i32 @llvm.amdgcn.workitem.id.x()\n"
+                            "  %to = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %i\n"
+                            "  %x = mul i32 %i, 3\n"
+                            "  store i32 %x, ptr addrspace(3) %to\n"
+                            "  call void @llvm.amdgcn.s.barrier()\n"
+                            "  %other = xor i32 %i, 63\n"
+                            "  %from = getelementptr [0 x i32], ptr addrspace(3) @s, i32 0, i32 %other\n"
+                            "  %y = load i32, ptr addrspace(3) %from\n"
+                            "  %at = getelementptr i32, ptr addrspace(1) %out, i32 %i\n"
+                            "  store i32 %y, ptr addrspace(1) %at\n  ret void\n}\n");
+  static const char *const cases[] = {"turned.ll" GPU, DATA_DIR "/nv/dynamic.cubin"};
+  static const char *const beyond[] = {"LDS access out of range", "at 0x400 of shared memory, which has 1024 bytes"};
+  for (unsigned i = 0; i < 2; i++) {
+    EXPECT(0, "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg local:256", cases[i]);
+    assert_contains(out, "i32[64] = 189 186 183");
+    EXPECT(1, "run %s --grid 1 --block 64 --arg i32[64]=zeros", cases[i]);
+    assert_contains(out, beyond[i]);
+    EXPECT(1, "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg local:300000", cases[i]);
+    assert_contains(out, i ? "301024 bytes of shared memory" : "300000 bytes of local memory");
+    REFUSES("takes 1 arguments, 2 --arg were given", "run %s --grid 1 --block 64 --arg i32[64]=zeros --arg i32:256",
+            cases[i]);
+  }
+}
+
+/* What a kernel would need from a runtime, told before it runs. */
+static void names_services_that_are_missing(void **state) {
+#define USES(name, offset)                                                                                             \
+  "define amdgpu_kernel void @" name "(ptr addrspace(1) %p) {\n"                                                       \
+  "  %i = call ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n"                                                      \
+  "  %q = getelementptr i8, ptr addrspace(4) %i, i64 " offset "\n"                                                     \
+  "  %v = load i64, ptr addrspace(4) %q\n"                                                                             \
+  "  store i64 %v, ptr addrspace(1) %p\n  ret void\n}\n"
+  write_source("services.ll", "target triple = \"amdgcn-amd-amdhsa\"\n"
+                              "declare ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n" USES("hostcall", "80")
+                                  USES("multigrid", "88") USES("heap", "96"));
+#undef USES
+  static const char *const cases[][2] = {
+      {"hostcall", "it wants calls to the host"}, {"multigrid", "a cooperative launch"}, {"heap", "it wants a heap"}};
+  for (unsigned i = 0; i < 3; i++) {
+    EXPECT(1, "run services.ll --kernel %s --grid 1 --block 1 --arg i64[1]=zeros" GPU, cases[i][0]);
+    assert_contains(out, "not supported");
+    assert_contains(out, cases[i][1]);
+  }
+  /* Without optimization compilers name them all for every kernel. */
+  char command[512];
+  write_source("plain.cl", "__kernel void plain(__global int *out) { *out = 7; }\n");
+  snprintf(command, sizeof command,
+           "cd %s && clang-19 -x cl -cl-std=CL2.0 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib -O0 plain.cl "
+           "-o plain.co",
+           dir);
+  assert_int_equal(system(command), 0);
+  EXPECT(0, "run plain.co --grid 1 --block 1 --arg i32[1]=zeros" GPU);
+  assert_contains(out, "i32[1] = 7");
+}
+
+/* ---- offload bundles ---- */
+
+static size_t put_number(uint8_t *at, uint64_t v, unsigned bytes) {
+  memcpy(at, &v, bytes);
+  return bytes;
+}
+/* A bundle of empty host code, a code object of another GPU and perhaps one of gfx1100. */
+static size_t make_bundle(uint8_t *to, const void *object, size_t size, bool ours) {
+  static const char *const ids[] = {"host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--gfx1030:xnack-",
+                                    "hipv4-amdgcn-amd-amdhsa--gfx1100"};
+  unsigned n = ours ? 3 : 2;
+  size_t at = 24, data = 4096;
+  memset(to, 0, data);
+  memcpy(to, "__CLANG_OFFLOAD_BUNDLE__", 24);
+  at += put_number(to + at, n, 8);
+  for (unsigned i = 0; i < n; i++) {
+    size_t bytes = i ? size : 0;
+    at += put_number(to + at, data, 8), at += put_number(to + at, bytes, 8),
+        at += put_number(to + at, strlen(ids[i]), 8);
+    memcpy(to + at, ids[i], strlen(ids[i])), at += strlen(ids[i]);
+    memcpy(to + data, object, bytes), data += bytes;
+  }
+  return data;
+}
+static void write_bytes(const char *name, const void *bytes, size_t size) {
+  char path[256];
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  FILE *f = fopen(path, "w");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, size, f), size);
+  fclose(f);
+}
+static void reads_offload_bundles(void **state) {
+  enum { MOST = 1 << 20 };
+  static const char args[] =
+      "--grid 4 --block 256 --arg f32[1024]=ones --arg f32[1024]=iota --arg f32:2 --arg u32:1024";
+  uint8_t *object = malloc(MOST), *bundle = malloc(4 * MOST), *packed = malloc(4 * MOST);
+  FILE *f = fopen(BENCH_CO("saxpy"), "r");
+  assert_non_null(f);
+  size_t size = fread(object, 1, MOST, f), length = make_bundle(bundle, object, size, true);
+  fclose(f);
+  assert_in_range(size, 1000, MOST - 1);
+  write_bytes("two.hipfb", bundle, length);
+  EXPECT(0, "run two.hipfb %s" GPU, args);
+  assert_contains(out, "f32[1024] = 1 3 5 7 9");
+  EXPECT(0, "disasm --arch gfx1100 two.hipfb");
+  assert_contains(out, "s_endpgm");
+  EXPECT(1, "disasm two.hipfb");
+  assert_contains(out, "2 code objects: gfx1030, gfx1100; --arch chooses one");
+  /* zlib's, version 2: method 0, the file's size, the bundle's size, a hash */
+  uLongf packed_size = 4 * MOST - 24;
+  assert_int_equal(compress(packed + 24, &packed_size, bundle, length), Z_OK);
+  memcpy(packed, "CCOB\2\0\0\0", 8);
+  put_number(packed + 8, 24 + packed_size, 4), put_number(packed + 12, length, 4), put_number(packed + 16, 0, 8);
+  write_bytes("packed.hipfb", packed, 24 + packed_size);
+  EXPECT(0, "run packed.hipfb %s" GPU, args);
+  assert_contains(out, "f32[1024] = 1 3 5 7 9");
+  packed[24 + packed_size / 2] ^= 0x55;
+  write_bytes("damaged.hipfb", packed, 24 + packed_size);
+  EXPECT(1, "run damaged.hipfb %s" GPU, args);
+  assert_contains(out, "damaged");
+  packed[6] = 1;
+  write_bytes("zstd.hipfb", packed, 24 + packed_size);
+  EXPECT(1, "run zstd.hipfb %s" GPU, args);
+  assert_contains(out, "not supported: an offload bundle compressed with zstd");
+  for (size_t cut = 4; cut < 300; cut += 37) { /* also inside the table and in front of the code */
+    write_bytes("cut.hipfb", bundle, cut);
+    EXPECT(1, "run cut.hipfb %s" GPU, args);
+  }
+  assert_contains(out, "cut off in entry");
+  length = make_bundle(bundle, object, size, false);
+  write_bytes("other.hipfb", bundle, length);
+  EXPECT(1, "run other.hipfb %s" GPU, args);
+  assert_contains(out, "no code object for gfx1100; there is gfx1030");
+  free(object), free(bundle), free(packed);
+}
+
 static void lists_what_sass_executes(void **state) {
   EXPECT(0, "emu --isa sm_90");
   assert_contains(out, "\nIMAD           ");
@@ -525,6 +665,9 @@ int main(void) {
       cmocka_unit_test(runs_cubins),
       cmocka_unit_test(runs_ptx),
       cmocka_unit_test(runs_source),
+      cmocka_unit_test(runs_with_dynamic_local_memory),
+      cmocka_unit_test(names_services_that_are_missing),
+      cmocka_unit_test(reads_offload_bundles),
       cmocka_unit_test(lists_what_sass_executes),
       cmocka_unit_test(lists_devices),
       cmocka_unit_test(benches),
