@@ -79,16 +79,17 @@ typedef struct db_list {
  * member by itself before they make the struct of all. So what is not of the form .name = value is a compile error, as
  * is a value whose type is not the member's: a number where DB_LIST(number) is meant, or part of a list in braces. */
 #define DB_OPTIONS(type, ...)                                                                                          \
-  ((type){.by_name_ = 1 ? 0 : (DB_PASTED(DB_OPTIONS_, DB_HOW_MANY(__VA_ARGS__))(type, ##__VA_ARGS__) 0), ##__VA_ARGS__})
-#define DB_OPTIONS_0(type)
-#define DB_OPTIONS_1(type, option)                  (void)(((type){0})option),
-#define DB_OPTIONS_2(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_1(type, __VA_ARGS__)
-#define DB_OPTIONS_3(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_2(type, __VA_ARGS__)
-#define DB_OPTIONS_4(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_3(type, __VA_ARGS__)
-#define DB_OPTIONS_5(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_4(type, __VA_ARGS__)
-#define DB_OPTIONS_6(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_5(type, __VA_ARGS__)
-#define DB_OPTIONS_7(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_6(type, __VA_ARGS__)
-#define DB_OPTIONS_8(type, option, ...)             DB_OPTIONS_1(type, option) DB_OPTIONS_7(type, __VA_ARGS__)
+  ((type){.by_name_ = 1 ? 0 : (DB_ASSIGN_EACH(((type){0}), ##__VA_ARGS__) 0), ##__VA_ARGS__})
+#define DB_ASSIGN_EACH(to, ...) DB_PASTED(DB_ASSIGN_, DB_HOW_MANY(__VA_ARGS__))(to, ##__VA_ARGS__)
+#define DB_ASSIGN_0(to)
+#define DB_ASSIGN_1(to, option)                     (void)(to option),
+#define DB_ASSIGN_2(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_1(to, __VA_ARGS__)
+#define DB_ASSIGN_3(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_2(to, __VA_ARGS__)
+#define DB_ASSIGN_4(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_3(to, __VA_ARGS__)
+#define DB_ASSIGN_5(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_4(to, __VA_ARGS__)
+#define DB_ASSIGN_6(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_5(to, __VA_ARGS__)
+#define DB_ASSIGN_7(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_6(to, __VA_ARGS__)
+#define DB_ASSIGN_8(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_7(to, __VA_ARGS__)
 #define DB_HOW_MANY(...)                            DB_TENTH(0, ##__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0) /* 8 at most */
 #define DB_TENTH(a, b, c, d, e, f, g, h, i, n, ...) n
 #define DB_PASTED(a, b)                             DB_PASTED_(a, b)

@@ -190,22 +190,32 @@ enum db_optim_kind {
   DB_OPTIM_ADAM,      /* lr 0.001, betas 0.9 and 0.999, eps 1e-8; weight decay is added to the gradient */
   DB_OPTIM_ADAMW,     /* the same with weight decay apart from the gradient, lr * weight_decay of each parameter */
   DB_OPTIM_LAMB,      /* the same with eps 1e-6, each parameter's step in proportion to its norm (You et al., 2019) */
-  DB_OPTIM_LARS, /* SGD with each parameter's step in proportion to its norm, trust 0.001, momentum 0.9 (You et al., 2017) */
-  DB_OPTIM_MUON, /* lr 0.02, Nesterov's momentum 0.95; matrices, and of more axes all but the first as one; steps made orthogonal in 5
-             * iterations (Jordan et al., 2024) and scaled by the root of rows / columns where there are more rows */
+  DB_OPTIM_LARS, /* SGD with each parameter's step in proportion to its norm, trust 0.001, momentum 0.9 (You et al.,
+                       * 2017) */
+  DB_OPTIM_MUON, /* lr 0.02, momentum 0.95, nesterov; matrices, and of more axes all but the first as one; steps made
+                       * orthogonal in 5 iterations (Jordan et al., 2024) and scaled by the root of rows / columns where
+                       * there are more rows */
 };
-/* What is left out, or 0, is the default of the kind above, or 0. */
 struct db_optim_options {
   double lr, momentum, weight_decay, beta1, beta2, eps, trust;
-  bool nesterov; /* DB_OPTIM_SGD, DB_OPTIM_LARS */
+  bool nesterov; /* DB_OPTIM_SGD, DB_OPTIM_LARS, DB_OPTIM_MUON */
 };
-#define db_sgd(params, n, ...)   db_optim_new(DB_OPTIM_SGD, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_adam(params, n, ...)  db_optim_new(DB_OPTIM_ADAM, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_adamw(params, n, ...) db_optim_new(DB_OPTIM_ADAMW, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_lamb(params, n, ...)  db_optim_new(DB_OPTIM_LAMB, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_lars(params, n, ...)  db_optim_new(DB_OPTIM_LARS, params, n, (struct db_optim_options){__VA_ARGS__})
-#define db_muon(params, n, ...)  db_optim_new(DB_OPTIM_MUON, params, n, (struct db_optim_options){__VA_ARGS__})
-/* Marks the parameters as db_requires_grad does and realizes them; keeps a reference on each. NULL and db_error() when an argument is bad. */
+/* What the options are of the kind above; those it does not name are 0. */
+struct db_optim_options db_optim_defaults(enum db_optim_kind kind);
+/* Options by name over these defaults: 0 is 0. */
+#define db_sgd(params, n, ...)   DB_OPTIM(DB_OPTIM_SGD, params, n, ##__VA_ARGS__)
+#define db_adam(params, n, ...)  DB_OPTIM(DB_OPTIM_ADAM, params, n, ##__VA_ARGS__)
+#define db_adamw(params, n, ...) DB_OPTIM(DB_OPTIM_ADAMW, params, n, ##__VA_ARGS__)
+#define db_lamb(params, n, ...)  DB_OPTIM(DB_OPTIM_LAMB, params, n, ##__VA_ARGS__)
+#define db_lars(params, n, ...)  DB_OPTIM(DB_OPTIM_LARS, params, n, ##__VA_ARGS__)
+#define db_muon(params, n, ...)  DB_OPTIM(DB_OPTIM_MUON, params, n, ##__VA_ARGS__)
+#define DB_OPTIM(kind, params, n, ...)                                                                                 \
+  ({                                                                                                                   \
+    struct db_optim_options db_options_ = db_optim_defaults(kind);                                                     \
+    DB_ASSIGN_EACH(db_options_, ##__VA_ARGS__) db_optim_new(kind, params, n, db_options_);                             \
+  })
+/* Marks the parameters as db_requires_grad does and realizes them; keeps a reference on each. Options are taken as they
+ * are. NULL and db_error() when an argument is bad. */
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options);
 void db_optim_free(db_optim *o);
 /* 0, or a negative errno with the parameters as they were. */

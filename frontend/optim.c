@@ -203,8 +203,9 @@ static int check_options(const struct kind *k, const struct db_optim_options *o)
   return 0;
 }
 
-static void set_default(double *v, double to) {
-  if (*v == 0) *v = to;
+struct db_optim_options db_optim_defaults(enum db_optim_kind kind) {
+  bool known = (unsigned)kind - DB_OPTIM_SGD < sizeof kinds / sizeof *kinds;
+  return known ? kinds[kind - DB_OPTIM_SGD].defaults : (struct db_optim_options){0};
 }
 
 db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsigned n, struct db_optim_options options) {
@@ -213,13 +214,6 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
   const struct kind *k = &kinds[kind - DB_OPTIM_SGD];
   if (n && !params) return db_fail_null(-EINVAL, "%s: the array of %u parameters is NULL", k->name, n);
   if (check_options(k, &options)) return NULL;
-  set_default(&options.lr, k->defaults.lr);
-  set_default(&options.momentum, k->defaults.momentum);
-  set_default(&options.beta1, k->defaults.beta1);
-  set_default(&options.beta2, k->defaults.beta2);
-  set_default(&options.eps, k->defaults.eps);
-  set_default(&options.trust, k->defaults.trust);
-  options.nesterov |= k->defaults.nesterov;
   db_optim *o = calloc(1, sizeof *o);
   if (o) *o = (db_optim){.kind = kind, .opt = options};
   if (o) o->params = calloc((size_t)n + 1, sizeof *o->params);

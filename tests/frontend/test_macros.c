@@ -62,6 +62,8 @@ static void options_are_named(void **state) {
       "db_interpolate(x, DB_LIST(), .scale[0] = 2, .scale[1] = 3, .align_corners = true)",
       "db_attention(x, x, x, .mask = w, .causal = true)",
       "db_mse_loss(x, w)",
+      "db_optim *o = db_adam(&x, 1, .lr = 3e-4, .beta1 = 0); db_optim_free(o)",
+      "db_optim *o = db_sgd(&x, 1); db_optim_free(o)",
       "db_conv2d_new(m, \"conv\", 3, 4, DB_LIST(3), true, .padding = DB_LIST(1, 1))",
   };
   static const char *const bad[] = {
@@ -84,6 +86,9 @@ static void options_are_named(void **state) {
       "db_cross_entropy(x, w, w)",
       "db_cross_entropy(x, w, .ignore = -1)",
       "db_mse_loss(x, w, 1)",
+      "db_adam(&x, 1, 0.1)",
+      "db_adam(&x, 1, -1)",
+      "db_adam(&x, 1, .rate = 0.1)",
       "db_interpolate(x, DB_LIST(4), 2)",
       "db_interpolate(x, DB_LIST(), .scale = {2})",
       "db_attention(x, x, x, w)",

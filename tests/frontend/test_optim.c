@@ -44,9 +44,9 @@ static const char *key(const struct line *l, const char *name) {
     if (!strncmp(l->key[i], name, n) && l->key[i][n] == '=') return l->key[i] + n + 1;
   return NULL;
 }
-static double number(const struct line *l, const char *name) {
+static double number(const struct line *l, const char *name, double otherwise) {
   const char *v = key(l, name);
-  return v ? strtod(v, NULL) : 0;
+  return v ? strtod(v, NULL) : otherwise;
 }
 
 /* ---- steps ---- */
@@ -90,14 +90,12 @@ static void check_steps(const struct line *l, db_dtype type, double tolerance, d
   {
     DB_SCOPED;
     struct problem m;
-    struct db_optim_options options = {.lr = number(l, "lr"),
-                                       .momentum = number(l, "momentum"),
-                                       .weight_decay = number(l, "weight_decay"),
-                                       .beta1 = number(l, "beta1"),
-                                       .beta2 = number(l, "beta2"),
-                                       .eps = number(l, "eps"),
-                                       .trust = number(l, "trust"),
-                                       .nesterov = number(l, "nesterov") != 0};
+    struct db_optim_options options = db_optim_defaults(kinds[kind].kind);
+    double *const numbers[] = {&options.lr,    &options.momentum, &options.weight_decay, &options.beta1,
+                               &options.beta2, &options.eps,      &options.trust};
+    static const char *const names[] = {"lr", "momentum", "weight_decay", "beta1", "beta2", "eps", "trust"};
+    for (unsigned i = 0; i < 7; i++) *numbers[i] = number(l, names[i], *numbers[i]);
+    options.nesterov = number(l, "nesterov", options.nesterov) != 0;
     start(&m, kinds[kind].kind == DB_OPTIM_MUON ? 2 : 3, type, dev);
     db_optim *o = db_optim_new(kinds[kind].kind, m.p, m.n, options);
     if (!o) fail_msg("%s", db_error());
@@ -108,8 +106,8 @@ static void check_steps(const struct line *l, db_dtype type, double tolerance, d
       if (change && atoi(change) == step)
         assert_int_equal(db_optim_set_lr(o, db_optim_lr(o) * strtod(strchr(change, ',') + 1, NULL)), 0);
       if (db_backward(loss)) fail_msg("%s", db_error());
-      if (key(l, "clip_norm")) norm = db_clip_grad_norm(m.p, m.n, number(l, "clip_norm"));
-      if (key(l, "clip_value")) assert_int_equal(db_clip_grad_value(m.p, m.n, number(l, "clip_value")), 0);
+      if (key(l, "clip_norm")) norm = db_clip_grad_norm(m.p, m.n, number(l, "clip_norm", 0));
+      if (key(l, "clip_value")) assert_int_equal(db_clip_grad_value(m.p, m.n, number(l, "clip_value", 0)), 0);
       if (norm ? db_optim_step(o, loss, norm) : db_optim_step(o, loss)) fail_msg("%s", db_error());
       db_optim_zero_grad(o);
       for (unsigned i = 0; i < m.n && (step <= 3 || step == 6); i++) {
@@ -130,22 +128,22 @@ static void check_steps(const struct line *l, db_dtype type, double tolerance, d
 static double rate(const struct line *l, struct db_lr_plateau *plateau, int64_t step) {
   static const double metrics[] = {5, 4, 4, 4, 4, 3.9999, 3, 3, 3, 3, 3, 3, 3, 3, 3};
   const char *kind = l->key[0];
-  double lr = number(l, "lr");
-  int64_t steps = (int64_t)number(l, "steps");
-  if (!strcmp(kind, "constant")) return db_lr_constant(lr, number(l, "factor"), steps, step);
-  if (!strcmp(kind, "step")) return db_lr_step(lr, number(l, "gamma"), (int64_t)number(l, "every"), step);
-  if (!strcmp(kind, "multistep")) return db_lr_multistep(lr, number(l, "gamma"), DB_LIST(2, 5, 6), step);
-  if (!strcmp(kind, "exponential")) return db_lr_exponential(lr, number(l, "gamma"), step);
-  if (!strcmp(kind, "cosine")) return db_lr_cosine(lr, number(l, "least"), steps, step);
-  if (!strcmp(kind, "linear")) return db_lr_linear(lr, number(l, "from"), steps, step);
-  if (!strcmp(kind, "one_cycle")) return db_lr_one_cycle(lr, number(l, "rise"), steps, step);
+  double lr = number(l, "lr", 0);
+  int64_t steps = (int64_t)number(l, "steps", 0);
+  if (!strcmp(kind, "constant")) return db_lr_constant(lr, number(l, "factor", 0), steps, step);
+  if (!strcmp(kind, "step")) return db_lr_step(lr, number(l, "gamma", 0), (int64_t)number(l, "every", 0), step);
+  if (!strcmp(kind, "multistep")) return db_lr_multistep(lr, number(l, "gamma", 0), DB_LIST(2, 5, 6), step);
+  if (!strcmp(kind, "exponential")) return db_lr_exponential(lr, number(l, "gamma", 0), step);
+  if (!strcmp(kind, "cosine")) return db_lr_cosine(lr, number(l, "least", 0), steps, step);
+  if (!strcmp(kind, "linear")) return db_lr_linear(lr, number(l, "from", 0), steps, step);
+  if (!strcmp(kind, "one_cycle")) return db_lr_one_cycle(lr, number(l, "rise", 0), steps, step);
   assert_string_equal(kind, "plateau");
   if (!step)
     *plateau = (struct db_lr_plateau){.lr = lr,
-                                      .factor = number(l, "factor"),
-                                      .least = number(l, "least"),
-                                      .patience = (unsigned)number(l, "patience"),
-                                      .cooldown = (unsigned)number(l, "cooldown")};
+                                      .factor = number(l, "factor", 0),
+                                      .least = number(l, "least", 0),
+                                      .patience = (unsigned)number(l, "patience", 0),
+                                      .cooldown = (unsigned)number(l, "cooldown", 0)};
   return db_lr_plateau(plateau, metrics[step]);
 }
 
@@ -386,6 +384,48 @@ static void test_replayed(void **state) {
   }
 }
 
+/* A step along a gradient of slope. */
+static double stepped(db_optim *o, db_tensor *w, double slope) {
+  DB_SCOPED;
+  db_tensor *loss = db_sum(db_mul(w, slope));
+  if (db_backward(loss) || db_optim_step(o, loss)) fail_msg("%s", db_error());
+  db_optim_zero_grad(o);
+  return must_item(w);
+}
+
+/* Options that are 0 are 0, those left out the defaults. */
+static void test_zeros(void **state) {
+  DB_SCOPED;
+  db_tensor *w = db_full(1, DB_F64, NULL, 1), *m = db_ones(DB_F64, NULL, 1, 1);
+  db_optim *o = db_adam(&w, 1, .lr = 0);
+  assert_true(db_optim_lr(o) == 0);
+  assert_true(stepped(o, w, 3) == 1); /* a warmup's first step */
+  db_optim_free(o);
+  o = db_adam(&w, 1);
+  assert_true(db_optim_lr(o) == 0.001);
+  db_optim_free(o);
+  o = db_adam(&w, 1, .lr = 0.5, .beta1 = 0, .beta2 = 0, .eps = 0); /* the sign of the gradient */
+  assert_float_equal(stepped(o, w, 3), 0.5, 1e-12);
+  assert_float_equal(stepped(o, w, -7), 1, 1e-12);
+  db_optim_free(o);
+  o = db_lars(&w, 1, .lr = 1, .momentum = 0,
+              .trust = 0.25); /* 0.25 |w| along the sign, and nothing of the step before */
+  assert_float_equal(stepped(o, w, 2), 0.75, 1e-12);
+  assert_float_equal(stepped(o, w, -2), 0.75 * 1.25, 1e-12);
+  db_optim_free(o);
+  double with = 0, without = 0;
+  for (int nesterov = 0; nesterov < 2; nesterov++) {
+    db_tensor *p = db_detach(m);
+    o = nesterov ? db_muon(&p, 1) : db_muon(&p, 1, .nesterov = false);
+    stepped(o, p, 1);
+    *(nesterov ? &with : &without) = stepped(o, p, -0.7);
+    db_optim_free(o);
+  }
+  assert_true(with > without); /* -0.7 + 0.95 * 0.25 is below 0, 0.95 * 1 - 0.7 above */
+  struct db_optim_options muon = db_optim_defaults(DB_OPTIM_MUON);
+  assert_true(muon.nesterov && muon.momentum == 0.95 && muon.lr == 0.02);
+}
+
 static void test_bad_calls(void **state) {
   {
     DB_SCOPED;
@@ -426,7 +466,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_values),          cmocka_unit_test(test_narrow),      cmocka_unit_test(test_training),
       cmocka_unit_test(test_many_parameters), cmocka_unit_test(test_kept_values), cmocka_unit_test(test_replayed),
-      cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_zeros),           cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
