@@ -1055,7 +1055,9 @@ struct db_named {
  * short, malformed or of an unknown type gives a message in db_error() and nothing else. */
 int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n);
 void db_named_free(struct db_named *named, unsigned n);
-/* Writes the tensors, which are realized and read for that. .npy and .npz have no name for bf16 and the 8-bit floats: they are written as u16 and u8. */
+/* Writes the tensors, which are realized and read for that. A file that is there is replaced once the new one is on the
+ * disk: after an error, or when the program ends meanwhile, it is as it was. .npy and .npz have no name for bf16 and
+ * the 8-bit floats: they are written as u16 and u8. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
 
 /* ---- several devices ----

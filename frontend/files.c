@@ -197,7 +197,8 @@ static int read_all(const struct db_named *t, unsigned count, struct image *out,
 static int save_npy(const char *path, const struct image *t, unsigned n) {
   char why[512];
   if (n != 1) return db_fail(-EINVAL, "%s: a .npy file holds one tensor, not %u", path, n);
-  return npy_write(path, &t->a, why, sizeof why) ? db_fail(-EIO, "%s", why) : 0;
+  int err = npy_write(path, &t->a, why, sizeof why);
+  return err ? db_fail(err, "%s", why) : 0;
 }
 
 static int save_npz(const char *path, const struct image *t, unsigned n) {
@@ -232,13 +233,15 @@ static int save_npz(const char *path, const struct image *t, unsigned n) {
 }
 
 int safetensors_write(const char *path, const struct safetensors *s, const void *header, size_t length) {
-  FILE *f = fopen(path, "wb");
-  if (!f) return db_fail(-errno, "%s: %s", path, strerror(errno));
-  bool good = fwrite(header, 1, length, f) == length;
-  for (size_t i = 0; i < s->n && good; i++)
-    good = fwrite(s->tensor[i].data, 1, s->tensor[i].bytes, f) == s->tensor[i].bytes;
-  if (fclose(f)) good = false;
-  return good ? 0 : db_fail(-EIO, "%s: %s", path, strerror(errno));
+  struct replacement r;
+  int err = replace_begin(&r, path);
+  if (!err) {
+    bool good = fwrite(header, 1, length, r.file) == length;
+    for (size_t i = 0; i < s->n && good; i++)
+      good = fwrite(s->tensor[i].data, 1, s->tensor[i].bytes, r.file) == s->tensor[i].bytes;
+    err = replace_end(&r, good);
+  }
+  return err ? db_fail(err, "%s: %s", path, strerror(-err)) : 0;
 }
 
 static int save_safetensors(const char *path, const struct image *t, unsigned n) {

@@ -2,9 +2,21 @@
 #ifndef DOORBELL_FRONTEND_FILES_H
 #define DOORBELL_FRONTEND_FILES_H
 #include "doorbell.h"
+#include <stdio.h>
 
 /* -EINVAL, and the message in err. */
 int refuse_input(char *err, size_t errcap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- replace.c: a file that appears under its name once all of it is on the disk ---- */
+struct replacement {
+  FILE *file;
+  char *path, *temporary; /* path: what links lead to; temporary NULL: a device or a pipe, written in place */
+};
+/* Opens a temporary file beside path. 0 or a negative errno. */
+int replace_begin(struct replacement *r, const char *path);
+/* When everything was written well: puts it on the disk and under its name, in place of what had it. Otherwise, and
+ * after an error, what was there before stays. 0 or a negative errno: errno's if it was not written well. */
+int replace_end(struct replacement *r, bool good);
 
 /* ---- npy.c: one array ---- */
 struct npy {

@@ -188,10 +188,12 @@ size_t npy_header(const struct npy *a, void *out) {
 
 int npy_write(const char *path, const struct npy *a, char *err, size_t errcap) {
   char header[NPY_HEADER];
-  FILE *f = fopen(path, "wb");
-  if (!f) return refuse_input(err, errcap, "%s: %s", path, strerror(errno));
-  size_t n = npy_header(a, header), bytes = (size_t)a->count * db_dtype_size(a->dtype);
-  bool good = fwrite(header, 1, n, f) == n && fwrite(a->data, 1, bytes, f) == bytes;
-  if (fclose(f)) good = false;
-  return good ? 0 : refuse_input(err, errcap, "%s: %s", path, strerror(errno));
+  struct replacement r;
+  int status = replace_begin(&r, path);
+  if (!status) {
+    size_t n = npy_header(a, header), bytes = (size_t)a->count * db_dtype_size(a->dtype);
+    status = replace_end(&r, fwrite(header, 1, n, r.file) == n && fwrite(a->data, 1, bytes, r.file) == bytes);
+  }
+  if (status) refuse_input(err, errcap, "%s: %s", path, strerror(-status));
+  return status;
 }

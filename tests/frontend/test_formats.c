@@ -1,6 +1,10 @@
 /* Files of tensors: what Python wrote is read (tests/data/formats/make.py), what is written is read back, what is malformed is refused. */
 #include "support.h"
 #include "../../frontend/nn.h"
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DATA(name) DATA_DIR "/formats/" name
@@ -14,7 +18,7 @@ static const char *in_folder(const char *name) {
   return p;
 }
 
-static db_tensor *named(struct db_named *t, unsigned n, const char *name) {
+static db_tensor *tensor_of(struct db_named *t, unsigned n, const char *name) {
   for (unsigned i = 0; i < n; i++)
     if (!strcmp(t[i].name, name)) return t[i].tensor;
   fail_msg("no tensor %s", name);
@@ -48,11 +52,11 @@ static void safetensors_of_python(void **state) {
   for (unsigned i = 0; i < 12; i++) {
     char name[32];
     snprintf(name, sizeof name, "layer.%u.%s", i, names[i]);
-    expect_counts(named(t, n, name), types[i], names[i][0] == 'U' ? 0 : -2, DB_LIST(2, 3));
+    expect_counts(tensor_of(t, n, name), types[i], names[i][0] == 'U' ? 0 : -2, DB_LIST(2, 3));
   }
-  expect_counts(named(t, n, "half brain"), DB_BF16, -2, DB_LIST(4));
-  expect_counts(named(t, n, "scalar"), DB_F32, -2, DB_LIST());
-  expect_counts(named(t, n, "empty"), DB_F32, 0, DB_LIST(0, 4));
+  expect_counts(tensor_of(t, n, "half brain"), DB_BF16, -2, DB_LIST(4));
+  expect_counts(tensor_of(t, n, "scalar"), DB_F32, -2, DB_LIST());
+  expect_counts(tensor_of(t, n, "empty"), DB_F32, 0, DB_LIST(0, 4));
   db_named_free(t, n);
 }
 
@@ -61,14 +65,14 @@ static void numpy_files(void **state) {
   unsigned n;
   if (db_load(DATA("plain.npz"), NULL, &t, &n)) fail_msg("%s", db_error());
   assert_int_equal(n, 3);
-  expect_counts(named(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
-  expect_counts(named(t, n, "b.weight"), DB_I64, -2, DB_LIST(4));
-  expect_counts(named(t, n, "empty"), DB_F32, 0, DB_LIST(0));
+  expect_counts(tensor_of(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
+  expect_counts(tensor_of(t, n, "b.weight"), DB_I64, -2, DB_LIST(4));
+  expect_counts(tensor_of(t, n, "empty"), DB_F32, 0, DB_LIST(0));
   db_named_free(t, n);
   if (db_load(DATA("packed.npz"), NULL, &t, &n)) fail_msg("%s", db_error());
   assert_int_equal(n, 2);
-  expect_counts(named(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
-  assert_int_equal(db_dim(named(t, n, "zeros"), 0), 1000);
+  expect_counts(tensor_of(t, n, "a"), DB_F32, -2, DB_LIST(2, 3));
+  assert_int_equal(db_dim(tensor_of(t, n, "zeros"), 0), 1000);
   db_named_free(t, n);
   if (db_load(DATA("fortran.npy"), NULL, &t, &n)) fail_msg("%s", db_error());
   expect_counts(t->tensor, DB_I32, -2, DB_LIST(2, 3));
@@ -90,11 +94,11 @@ static void round_trips(void **state) {
     unsigned n = 0;
     if (db_save(paths[k], out, 3) || db_load(paths[k], NULL, &in, &n)) fail_msg("%s", db_error());
     assert_int_equal(n, 3);
-    expect_counts(named(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
+    expect_counts(tensor_of(in, n, "a \"quoted\" name"), DB_F32, 1, DB_LIST(6));
     int16_t got[6], want[] = {0, 3, 1, 4, 2, 5};
-    must_read(named(in, n, "transposed"), got, sizeof got);
+    must_read(tensor_of(in, n, "transposed"), got, sizeof got);
     assert_memory_equal(got, want, sizeof got);
-    assert_int_equal(db_numel(named(in, n, "none")), 0);
+    assert_int_equal(db_numel(tensor_of(in, n, "none")), 0);
     db_named_free(in, n);
   }
   {
@@ -209,6 +213,98 @@ static void malformed(void **state) {
   assert_int_not_equal(db_load("/tmp/.npz", NULL, &t, &count), 0);
 }
 
+static int identity(void *ctx, db_tensor *const *in, db_tensor **out) {
+  out[0] = db_add(in[0], *(db_tensor **)ctx);
+  return 0;
+}
+
+static char *contents(const char *path, size_t *size) {
+  FILE *f = fopen(path, "rb");
+  char *bytes = malloc(1 << 20);
+  if (!f || !bytes) fail_msg("%s: %s", path, strerror(errno));
+  *size = fread(bytes, 1, 1 << 20, f);
+  fclose(f);
+  return bytes;
+}
+static unsigned files_there(void) {
+  unsigned n = 0;
+  DIR *d = opendir(folder);
+  assert_non_null(d);
+  while (readdir(d)) n++;
+  closedir(d);
+  return n;
+}
+
+/* A disk that fills up while a file is written leaves the one before, and no part of the new one. */
+static void full_disk(void **state) {
+  static const char *const names[] = {"full.safetensors", "full.npz", "full.npy", "full.dbj"};
+  enum { N = 4096 };
+  static float numbers[N];
+  DB_SCOPED;
+  for (int i = 0; i < N; i++) numbers[i] = (float)i;
+  db_tensor *x = db_from(numbers, DB_F32, NULL, N), *bias = db_from(numbers, DB_F32, NULL, N), *out[1];
+  db_jit *j = db_jit_new(identity, &bias, 1, 1);
+  for (int i = 0; i < 3; i++) assert_int_equal(db_jit_call(j, &x, out), 0);
+  struct db_named named = {"x", x};
+  signal(SIGXFSZ, SIG_IGN);
+  for (int k = 0; k < 4; k++) {
+    char path[128];
+    size_t size, after;
+    struct rlimit limit, small;
+    snprintf(path, sizeof path, "%s/%s", folder, names[k]);
+    assert_int_equal(k < 3 ? db_save(path, &named, 1) : db_jit_save(j, path, NULL, 0), 0);
+    char *before = contents(path, &size);
+    unsigned files = files_there();
+    assert_true(size > N * sizeof(float));
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = (struct rlimit){8192, limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    int err = k < 3 ? db_save(path, &named, 1) : db_jit_save(j, path, NULL, 0);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_true(err < 0);
+    assert_contains(db_error(), names[k]);
+    if (k != 1) assert_contains(db_error(), "File too large");
+    char *now = contents(path, &after);
+    assert_int_equal(after, size);
+    assert_memory_equal(now, before, size);
+    assert_int_equal(files_there(), files);
+    free(before);
+    free(now);
+  }
+  db_jit_free(j);
+}
+
+/* What has the name before decides where the file goes and who may read it: a link leads to it, a device is written. */
+static void links_and_devices(void **state) {
+  char path[128], link[128], other[160];
+  struct stat st;
+  DB_SCOPED;
+  db_tensor *x = db_full(7, DB_F32, NULL, 3);
+  struct db_named named = {"x", x}, *got;
+  unsigned n;
+  snprintf(path, sizeof path, "%s/real.npy", folder);
+  snprintf(link, sizeof link, "%s/link.npy", folder);
+  assert_int_equal(db_save(path, &named, 1), 0);
+  assert_int_equal(chmod(path, 0600), 0);
+  assert_int_equal(symlink("real.npy", link), 0);
+  named.tensor = db_full(8, DB_F32, NULL, 3);
+  assert_int_equal(db_save(link, &named, 1), 0);
+  assert_int_equal(lstat(link, &st), 0);
+  assert_true(S_ISLNK(st.st_mode));
+  assert_int_equal(stat(path, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+  assert_int_equal(db_load(path, NULL, &got, &n), 0);
+  EXPECT_FLOATS(got[0].tensor, 8, 8, 8);
+  db_named_free(got, n);
+  snprintf(other, sizeof other, "%s/full.npy", folder);
+  unlink(other);
+  assert_int_equal(symlink("/dev/full", other), 0);
+  assert_int_equal(db_save(other, &named, 1), -ENOSPC);
+  assert_contains(db_error(), "No space left on device");
+  snprintf(other, sizeof other, "%s/nowhere/x.npy", folder);
+  assert_int_equal(db_save(other, &named, 1), -ENOENT);
+}
+
 static int begin(void **state) { return mkdtemp(folder) ? 0 : -1; }
 static int finish(void **state) {
   char command[100];
@@ -217,8 +313,12 @@ static int finish(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_of_python), cmocka_unit_test(numpy_files),
-                                     cmocka_unit_test(round_trips), cmocka_unit_test(parameters),
-                                     cmocka_unit_test(malformed)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_of_python),
+                                     cmocka_unit_test(numpy_files),
+                                     cmocka_unit_test(round_trips),
+                                     cmocka_unit_test(parameters),
+                                     cmocka_unit_test(malformed),
+                                     cmocka_unit_test(full_disk),
+                                     cmocka_unit_test(links_and_devices)};
   return cmocka_run_group_tests_name("formats", tests, begin, finish);
 }
