@@ -15,7 +15,7 @@ extern "C" {
 /* Runs gfx1100 code in wave32 with remu's calling convention: gx*gy*gz workgroups of lx*ly*lz work-items, at most 1024;
  * s[0:1] is kernarg. The workgroup's ids: x, y, z in s13, s14, s15 when neither gy nor gz is 1; else x, y in s14, s15
  * when gy is not 1; else x in s15. v0 is x | y << 10 | z << 20 of the work-item. 64 KiB of LDS a workgroup, 64 KiB of
- * scratch a lane. bytes is a multiple of 4.
+ * scratch a lane. Denormals of f32 are flushed, as kernel descriptors say by default. bytes is a multiple of 4.
  * 0, or a negative errno: -EINVAL, -ENOMEM, -EFAULT for what the kernel did wrong; db_emu_error() says what. */
 int run_asm(const char *code, uint32_t bytes, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t lx, uint32_t ly,
             uint32_t lz, const uint64_t *kernarg);

@@ -155,11 +155,18 @@ struct rdna3_inst {
   uint8_t offset0, offset1; /* DS */
   bool glc, slc, dlc, gds, sve, idxen, offen, tfe;
   uint8_t tbuffer_format, nsa, dmask, dim;
+  uint8_t wait_exp; /* VINTERP */
+  /* Fields of operands that the instruction does not have are not zero. Hardware ignores them; LLVM's assembler never
+   * writes them, and its disassembler refuses them. */
+  bool ignored;
 };
 
-/* Decodes one instruction of a wave32 or wave64 program from n words at dw. Returns its size in bytes, or 0 when there is none (out->op is NULL then,
- * size 4, dw[0] kept); never reads past n words. Every register an operand names lies inside its file. */
+/* Decodes one instruction of a wave32 or wave64 program from n words at dw, as hardware does. Returns its size in bytes,
+ * or 0 when there is none (out->op is NULL then, size 4, dw[0] kept); never reads past n words. Every register an operand
+ * names lies inside its file. */
 unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
+/* As LLVM's disassembler does: with fields that hardware ignores set there is no instruction. */
+unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
 static inline unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
   return rdna3_decode_wave(dw, n, pc, false, out);
 }

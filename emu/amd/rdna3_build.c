@@ -365,6 +365,8 @@ static rdna3_exec_fn *out_fn(const struct rdna3_operand *dst) {
   }
 }
 
+enum { ROUND_TO_ZERO = 3 }; /* MODE's code */
+
 /* The operation and what it needs before and after, for one half (or all of a wave32 wave). row and the operand range
  * are those of the instruction, or of one half of a pair. dst_row < 0: the instruction's own. */
 static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, unsigned last, int32_t dst_row) {
@@ -421,7 +423,10 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   if (dst) {
     bool f16 = is_f16(dst->type) && op->flags & F_R_MODE;
     unsigned omod = in->omod;
-    if (((dst->type == RDNA3_TYPE_f32 ? rdna3_denorm32(mode) : rdna3_denorm64(mode)) & 2) != 0) omod = 0;
+    /* RDNA3 ISA document, "Output Modifiers": ignored where the output keeps denormals, and in IEEE mode. */
+    if (mode & RDNA3_MODE_IEEE ||
+        ((dst->type == RDNA3_TYPE_f32 ? rdna3_denorm32(mode) : rdna3_denorm64(mode)) & 2) != 0)
+      omod = 0;
     rdna3_exec_fn *modified = out_fn(dst);
     if (modified && (clamp || omod)) {
       out = modified;
@@ -448,6 +453,10 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
     if (in->operand[i].type == RDNA3_TYPE_f64 && op->flags & F_R_MODE) narrow = true;
   uint32_t fp32 = rdna3_fp_word(rdna3_round32(mode), rdna3_denorm32(mode)),
            fp64 = rdna3_fp_word(rdna3_round64(mode), rdna3_denorm64(mode));
+  if (row == RDNA3_VINTERP_v_interp_p10_rtz_f16_f32 || row == RDNA3_VINTERP_v_interp_p2_rtz_f16_f32) {
+    fp64 = rdna3_fp_word(ROUND_TO_ZERO, rdna3_denorm32(mode));
+    narrow = true;
+  }
   bool own_fp = narrow && fp32 != fp64;
   if (own_fp) emit(b, rdna3_glue->fp)->arg = fp64;
   *emit(b, u.fn) = u;
@@ -464,6 +473,9 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   if (in->dpp) emit(b, rdna3_glue->lanes);
   return true;
 }
+
+/* Of the formats that are no memory accesses. */
+static bool is_vector(const struct rdna3_inst *in) { return in->format < RDNA3_DS || in->format == RDNA3_VINTERP; }
 
 /* The first register of the lane mask that an instruction writes, if it also reads that pair as scalars: in wave64 the
  * low half's result must not be seen by the high half. */
@@ -494,7 +506,7 @@ static bool build_halves(struct builder *b, const struct rdna3_inst *in) {
     uint32_t at = b->uops;
     struct rdna3_uop *enter = emit(b, rdna3_glue->enter);
     enter->flag = (uint8_t)half;
-    if (in->format >= RDNA3_DS) {
+    if (!is_vector(in)) {
       struct rdna3_uop u = {.inst = in};
       u.fn = rdna3_mem_build(&u);
       if (!u.fn) return false;
@@ -579,7 +591,7 @@ static bool build_inst(struct builder *b, const struct rdna3_inst *in) {
   case RDNA3_SMEM: break;
   default:
     if (b->t->wave64 && !whole_wave(in)) return build_halves(b, in);
-    if (in->format < RDNA3_DS) return build_operation(b, row, 0, in->operands, -1);
+    if (is_vector(in)) return build_operation(b, row, 0, in->operands, -1);
   }
   struct rdna3_uop u = {.inst = in};
   u.fn = rdna3_mem_build(&u);
@@ -657,7 +669,7 @@ int rdna3_build(struct rdna3_trace *t) {
     if (in->op && is_noop(in) && !b.target[word] && i) continue;
     if (in->op && is_noop(in)) {
       emit(&b, rdna3_glue->lanes);
-    } else if (!build_inst(&b, in)) {
+    } else if ((t->strict && in->ignored) || !build_inst(&b, in)) {
       b.uops = at;
       emit(&b, rdna3_exec_illegal);
     }

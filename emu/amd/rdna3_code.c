@@ -1,12 +1,14 @@
 /* Traces of RDNA3 code for the code cache. */
 #include <stdlib.h>
 #include <string.h>
+#include "../race.h"
 #include "rdna3_exec.h"
 
 enum { MAX_INSTS = 1 << 14 };
 /* A trace's key: the mode it was built for, and */
 #define KEY_WAVE64 (1ull << 32)
 #define KEY_DETAIL (1ull << 33)
+#define KEY_STRICT (1ull << 34)
 
 static void trace_release(struct code_trace *code) {
   struct rdna3_trace *t = (struct rdna3_trace *)code;
@@ -40,7 +42,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
   *why = "no memory to decode the code";
   if (!t) return NULL;
   t->code.start = pc, t->code.key = key;
-  t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL;
+  t->mode = (uint32_t)key, t->wave64 = key & KEY_WAVE64, t->detail = key & KEY_DETAIL, t->strict = key & KEY_STRICT;
   for (;;) {
     uint32_t dw[5], n = 0;
     for (const uint32_t *p; n < 5 && (p = fetch(vm, &cache, at + n * 4)); n++) dw[n] = *p;
@@ -96,6 +98,7 @@ const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uo
   uint64_t key = (w->mode & RDNA3_MODE_KEY) | (w->wave64 ? KEY_WAVE64 : 0);
   unsigned slot = (unsigned)(pc >> 2) % 64;
   if (w->stats && w->stats->detail) key |= KEY_DETAIL;
+  if (race_task) key |= KEY_STRICT;
   if (w->jumps && w->jumps->entry[slot].to && w->jumps->entry[slot].pc == pc && w->jumps->entry[slot].key == key)
     return w->jumps->entry[slot].to;
   const struct rdna3_trace *t = (const struct rdna3_trace *)code_cache_get(w->code, w->vm, pc, key, false, &why);

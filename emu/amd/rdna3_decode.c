@@ -28,6 +28,7 @@ static const struct span layout[RDNA3_FORMAT_COUNT][RDNA3_FIELD_vsrcy1 + 1] = {
     [RDNA3_VOP3] = {F(vdst) = {0, 8}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
     [RDNA3_VOP3SD] = {F(vdst) = {0, 8}, F(sdst) = {8, 7}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
     [RDNA3_VOP3P] = {F(vdst) = {0, 8}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
+    [RDNA3_VINTERP] = {F(vdst) = {0, 8}, F(src0) = {32, 9}, F(src1) = {41, 9}, F(src2) = {50, 9}},
     [RDNA3_VOPD_X] = {F(vdstx) = {56, 8}, F(srcx0) = {0, 9}, F(vsrcx1) = {9, 8}},
     [RDNA3_VOPD_Y] = {F(vdsty) = {49, 7}, F(srcy0) = {32, 9}, F(vsrcy1) = {41, 8}},
     [RDNA3_DS] = {F(addr) = {32, 8}, F(data0) = {40, 8}, F(data1) = {48, 8}, F(vdst) = {56, 8}},
@@ -44,8 +45,8 @@ static uint32_t bits(uint64_t word, unsigned low, unsigned width) {
 }
 static int32_t sext(uint32_t value, unsigned width) { return (int32_t)(value << (32 - width)) >> (32 - width); }
 
-/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image, export and
- * interpolation instructions are not for compute shaders and have no layout here: they decode as invalid. */
+/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image and export instructions,
+ * and loads of interpolation parameters, are not for compute shaders and have no layout here: they decode as invalid. */
 static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
 #define IS(f, low, width, n) return *format = RDNA3_##f, *opcode = bits(w, low, width), *words = n, true
   if (!(w >> 31)) {
@@ -65,6 +66,7 @@ static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, un
   switch (w >> 26) {
   case 0x32: IS(VOPD_X, 22, 4, 2);
   case 0x33:
+    if (bits(w, 24, 2) == 1 && !bits(w, 23, 1)) IS(VINTERP, 16, 7, 2);
     if (bits(w, 23, 3)) return false;
     IS(VOP3P, 16, 7, 2);
   case 0x35: IS(VOP3, 16, 10, 2);
@@ -188,6 +190,9 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
     if (code >= RDNA3_VGPR0) return code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
     return code == RDNA3_NULL || valid_constant(code);
   case RDNA3_KIND_src:
+    /* Interpolation reads registers only, scalar ones too. */
+    if (in->format == RDNA3_VINTERP && code < RDNA3_VGPR0) return valid_scalar(code, 1);
+    __attribute__((fallthrough));
   case RDNA3_KIND_ssrc:
   case RDNA3_KIND_ssrc_lanesel:
     if (code >= RDNA3_VGPR0) return o->kind == RDNA3_KIND_src && code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
@@ -219,18 +224,48 @@ static bool has_field(const struct rdna3_inst *in, uint8_t field) {
   return false;
 }
 
-/* Bits of the other formats that must be zero. */
-static bool reserved(const struct rdna3_inst *in, uint64_t word) {
-  ptrdiff_t row = in->op - rdna3_ops;
+static unsigned source_index(uint8_t field) {
+  switch (field) {
+  case RDNA3_FIELD_src0: return 0;
+  case RDNA3_FIELD_vsrc1:
+  case RDNA3_FIELD_src1: return 1;
+  case RDNA3_FIELD_src2: return 2;
+  default: return 3;
+  }
+}
+
+/* Whether fields of operands that the instruction does not have are set. */
+static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
+  unsigned sources = 0;
   switch (in->format) {
   case RDNA3_VOP1: return !in->operands && bits(word, 17, 8);
-  case RDNA3_SOPP: return !in->operands && row != RDNA3_SOPP_s_endpgm && bits(word, 0, 16);
-  case RDNA3_SMEM: return in->operand[0].kind != RDNA3_KIND_sreg && bits(word, 13, 2);
   case RDNA3_DS:
     for (unsigned i = 0; i < 4; i++) {
       static const uint8_t fields[] = {RDNA3_FIELD_addr, RDNA3_FIELD_data0, RDNA3_FIELD_data1, RDNA3_FIELD_vdst};
       if (!has_field(in, fields[i]) && bits(word, 32 + 8 * i, 8)) return true;
     }
+    return false;
+  case RDNA3_VOPD_X:
+    if (!has_field(in, RDNA3_FIELD_vsrcx1) && bits(word, 9, 8)) return true;
+    return !has_field(in, RDNA3_FIELD_vsrcy1) && bits(word, 41, 8);
+  case RDNA3_VOP3:
+  case RDNA3_VOP3SD:
+  case RDNA3_VOP3P:
+    for (unsigned i = 0; i < in->operands; i++) sources |= 1u << source_index(in->operand[i].field);
+    if (!(sources & 2) && bits(word, 41, 9)) return true;
+    if (!(sources & 4) && bits(word, 50, 9)) return true;
+    return !(sources & 1) && (bits(word, 32, 9) || bits(word, 0, 8));
+  default: return false;
+  }
+}
+
+/* Bits of the other formats that must be zero. */
+static bool reserved(const struct rdna3_inst *in, uint64_t word) {
+  ptrdiff_t row = in->op - rdna3_ops;
+  switch (in->format) {
+  case RDNA3_SOPP: return !in->operands && row != RDNA3_SOPP_s_endpgm && bits(word, 0, 16);
+  case RDNA3_SMEM: return in->operand[0].kind != RDNA3_KIND_sreg && bits(word, 13, 2);
+  case RDNA3_DS:
     switch (row) {
     case RDNA3_DS_ds_nop: return bits(word, 0, 16) || in->gds;
     case RDNA3_DS_ds_permute_b32:
@@ -251,22 +286,9 @@ static bool reserved(const struct rdna3_inst *in, uint64_t word) {
   case RDNA3_MUBUF:
     if (!in->operands) return in->glc || in->dlc || in->tfe || in->offen || in->idxen;
     return in->tfe && (strstr(in->op->name, "atomic") || strstr(in->op->name, "lds"));
-  case RDNA3_VOPD_X:
-    if (!has_field(in, RDNA3_FIELD_vsrcx1) && bits(word, 9, 8)) return true;
-    return !has_field(in, RDNA3_FIELD_vsrcy1) && bits(word, 41, 8);
   case RDNA3_FLAT: return bits(word, 48, 7) != RDNA3_NULL || in->sve;
   case RDNA3_GLOBAL: return in->sve;
   default: return false;
-  }
-}
-
-static unsigned source_index(uint8_t field) {
-  switch (field) {
-  case RDNA3_FIELD_src0: return 0;
-  case RDNA3_FIELD_vsrc1:
-  case RDNA3_FIELD_src1: return 1;
-  case RDNA3_FIELD_src2: return 2;
-  default: return 3;
   }
 }
 
@@ -294,6 +316,14 @@ static void vop3_modifiers(struct rdna3_inst *in, uint64_t word) {
   if (in->format == RDNA3_VOP3SD) return;
   in->abs = (uint8_t)bits(word, 8, 3);
   in->opsel = (uint8_t)bits(word, 11, 4);
+}
+
+/* RDNA3 ISA document, VINTERP: wait_exp, which compute shaders do not need, op_sel, clamp and neg. */
+static void interpolation_modifiers(struct rdna3_inst *in, uint64_t word) {
+  in->wait_exp = (uint8_t)bits(word, 8, 3);
+  in->opsel = (uint8_t)bits(word, 11, 4);
+  in->clamp = bits(word, 15, 1);
+  in->neg = (uint8_t)bits(word, 61, 3);
 }
 
 static void memory_modifiers(struct rdna3_inst *in, uint64_t word) {
@@ -356,15 +386,11 @@ static bool valid_dpp_ctrl(unsigned c) {
          c == 0x140 || c == 0x141 || (c >= 0x150 && c <= 0x16f);
 }
 
-/* Modifier bits that the instruction does not take, and the fields of sources it does not have, are zero. */
+/* Modifier bits that the instruction does not take are zero. */
 static bool reserved_vop3(const struct rdna3_inst *in, uint64_t word) {
   const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
-  unsigned set = bits(word, 8, 8) | bits(word, 59, 5) << 8, sources = 0;
+  unsigned set = bits(word, 8, 8) | bits(word, 59, 5) << 8;
   if (in->format == RDNA3_VOP3SD) set &= 0x1f80;
-  for (unsigned i = 0; i < in->operands; i++) sources |= 1u << source_index(in->operand[i].field);
-  if (!(sources & 2) && bits(word, 41, 9)) return true;
-  if (!(sources & 4) && bits(word, 50, 9)) return true;
-  if (!(sources & 1) && (bits(word, 32, 9) || bits(word, 0, 8))) return true;
   return !m->known || set & ~(unsigned)m->takes;
 }
 
@@ -407,10 +433,13 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
   if (vop64) {
     vop3_modifiers(out, word);
     if (reserved_vop3(out, word)) return invalid(out);
+  } else if (f == RDNA3_VINTERP) {
+    interpolation_modifiers(out, word);
   } else {
     memory_modifiers(out, word);
     if (reserved(out, word)) return invalid(out);
   }
+  out->ignored = ignored_fields(out, word);
   for (unsigned i = 0; i < out->operands; i++) {
     struct rdna3_operand *o = &out->operand[i];
     unsigned code = out->arg[i];
@@ -423,7 +452,7 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
       if (!dpp_allowed(out, dw[words])) return invalid(out);
       if (out->dpp == 16 && !valid_dpp_ctrl(out->dpp_ctrl)) return invalid(out);
       out->arg[i] = (uint16_t)(RDNA3_VGPR0 + (dw[words] & 0xff));
-    } else if (code == RDNA3_LITERAL && takes_literal(out, o)) {
+    } else if (code == RDNA3_LITERAL && f != RDNA3_VINTERP && takes_literal(out, o)) {
       literal = true;
     }
   }
@@ -441,15 +470,24 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
   return out->size;
 }
 
+unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out) {
+  unsigned size = rdna3_decode_wave(dw, n, pc, wave64, out);
+  bool refused = out->ignored;
+  /* LLVM knows interpolation of VGPRs only. */
+  for (unsigned i = 0; out->format == RDNA3_VINTERP && i < out->operands; i++)
+    refused |= out->operand[i].kind == RDNA3_KIND_src && out->arg[i] < RDNA3_VGPR0;
+  return refused ? invalid(out) : size;
+}
+
 /* The leading bits of each format's first word. */
 static const uint32_t encodings[RDNA3_FORMAT_COUNT] = {
-    [RDNA3_SOP2] = 2u << 30,       [RDNA3_SOPK] = 0xbu << 28,    [RDNA3_SOP1] = 0x17du << 23,
-    [RDNA3_SOPC] = 0x17eu << 23,   [RDNA3_SOPP] = 0x17fu << 23,  [RDNA3_SMEM] = 0x3du << 26,
-    [RDNA3_VOP1] = 0x3fu << 25,    [RDNA3_VOPC] = 0x3eu << 25,   [RDNA3_VOP3] = 0x35u << 26,
-    [RDNA3_VOP3SD] = 0x35u << 26,  [RDNA3_VOP3P] = 0xccu << 24,  [RDNA3_VOPD_X] = 0x32u << 26,
-    [RDNA3_VOPD_Y] = 0x32u << 26,  [RDNA3_DS] = 0x36u << 26,     [RDNA3_FLAT] = 0x37u << 26,
-    [RDNA3_SCRATCH] = 0x37u << 26, [RDNA3_GLOBAL] = 0x37u << 26, [RDNA3_MUBUF] = 0x38u << 26,
-    [RDNA3_MTBUF] = 0x3au << 26,
+    [RDNA3_SOP2] = 2u << 30,       [RDNA3_SOPK] = 0xbu << 28,     [RDNA3_SOP1] = 0x17du << 23,
+    [RDNA3_SOPC] = 0x17eu << 23,   [RDNA3_SOPP] = 0x17fu << 23,   [RDNA3_SMEM] = 0x3du << 26,
+    [RDNA3_VOP1] = 0x3fu << 25,    [RDNA3_VOPC] = 0x3eu << 25,    [RDNA3_VOP3] = 0x35u << 26,
+    [RDNA3_VOP3SD] = 0x35u << 26,  [RDNA3_VOP3P] = 0xccu << 24,   [RDNA3_VOPD_X] = 0x32u << 26,
+    [RDNA3_VOPD_Y] = 0x32u << 26,  [RDNA3_DS] = 0x36u << 26,      [RDNA3_FLAT] = 0x37u << 26,
+    [RDNA3_SCRATCH] = 0x37u << 26, [RDNA3_GLOBAL] = 0x37u << 26,  [RDNA3_MUBUF] = 0x38u << 26,
+    [RDNA3_MTBUF] = 0x3au << 26,   [RDNA3_VINTERP] = 0xcdu << 24,
 };
 static const struct span opcodes[RDNA3_FORMAT_COUNT] = {
     [RDNA3_SOP2] = {23, 7},    [RDNA3_SOPK] = {23, 5},   [RDNA3_SOP1] = {8, 8},     [RDNA3_SOPC] = {16, 7},
@@ -457,6 +495,7 @@ static const struct span opcodes[RDNA3_FORMAT_COUNT] = {
     [RDNA3_VOPC] = {17, 8},    [RDNA3_VOP3] = {16, 10},  [RDNA3_VOP3SD] = {16, 10}, [RDNA3_VOP3P] = {16, 7},
     [RDNA3_VOPD_X] = {22, 4},  [RDNA3_VOPD_Y] = {17, 5}, [RDNA3_DS] = {18, 8},      [RDNA3_FLAT] = {18, 7},
     [RDNA3_SCRATCH] = {18, 7}, [RDNA3_GLOBAL] = {18, 7}, [RDNA3_MUBUF] = {18, 8},   [RDNA3_MTBUF] = {15, 4},
+    [RDNA3_VINTERP] = {16, 7},
 };
 
 unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]) {

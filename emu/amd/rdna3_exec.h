@@ -28,6 +28,7 @@ struct rdna3_trace {
   struct code_trace code;
   uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
   bool wave64, detail; /* detail: with a micro-operation before each instruction that counts it */
+  bool strict;         /* instructions with fields that hardware ignores are illegal */
   struct rdna3_inst *inst;
   uint32_t insts;
   struct rdna3_uop *uop; /* closed by one that goes on at end */

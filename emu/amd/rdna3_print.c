@@ -693,6 +693,11 @@ int rdna3_print(const struct rdna3_inst *in, char *buf, size_t cap) {
   case RDNA3_VOP3:
   case RDNA3_VOP3SD:
   case RDNA3_VOP3P: vop_modifiers(&o, in); break;
+  case RDNA3_VINTERP:
+    put(&o, "%s", in->clamp ? " clamp" : "");
+    bit_list(&o, "op_sel", in->opsel, 4, 0);
+    put(&o, " wait_exp:%u", in->wait_exp);
+    break;
   case RDNA3_SMEM:
   case RDNA3_DS:
   case RDNA3_FLAT:

@@ -283,6 +283,53 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
 }
 I3(div_fixup_f16, u16, fix_quotient(a, b, c))
 
+/* ---- interpolation: parameters lie in the lanes of a quad ---- */
+
+/* What lane `lane` of each quad has in a source, for all its lanes. */
+static inline void of_quad(f32 *to, const f32 *from, int lane) {
+  LANES { to[l] = from[(l & ~3) + lane]; }
+}
+#define INTERPOLATE(a_, b_, c_)                                                                                        \
+  ROWBUF(f32, sum_);                                                                                                     \
+  LANES { sum_[l] = __builtin_fmaf(a_[l], b_[l], c_[l]); }
+FN(interp_p10_f32) {
+  ROWBUF(f32, p10_);
+  ROWBUF(f32, p0_);
+  of_quad(p10_, ROW(f32, 0), 1);
+  of_quad(p0_, ROW(f32, 2), 0);
+  const f32 *i_ = ROW(f32, 1);
+  INTERPOLATE(p10_, i_, p0_)
+  STORE(f32, sum_[l])
+}
+FN(interp_p2_f32) {
+  ROWBUF(f32, p20_);
+  of_quad(p20_, ROW(f32, 0), 2);
+  const f32 *j_ = ROW(f32, 1), *c_ = ROW(f32, 2);
+  INTERPOLATE(p20_, j_, c_)
+  STORE(f32, sum_[l])
+}
+FN(interp_p10_f16_f32) {
+  ROWBUF(f32, p10_);
+  ROWBUF(f32, p0_);
+  LOAD(a_, 0, 0)
+  LOAD(c_, 2, 0)
+  of_quad(p10_, a_, 1);
+  of_quad(p0_, c_, 0);
+  const f32 *i_ = ROW(f32, 1);
+  INTERPOLATE(p10_, i_, p0_)
+  STORE(f32, sum_[l])
+}
+FN(interp_p2_f16_f32) {
+  ROWBUF(f32, p20_);
+  ROWBUF(u32, h_);
+  LOAD(a_, 0, 0)
+  of_quad(p20_, a_, 2);
+  const f32 *j_ = ROW(f32, 1), *c_ = ROW(f32, 2);
+  INTERPOLATE(p20_, j_, c_)
+  floats_to_halves(h_, sum_);
+  STORE(u32, KEEP_HIGH(h_[l]))
+}
+
 /* ---- conversions ---- */
 FN(cvt_f16_f32) {
   ROWBUF(u32, h_);
@@ -407,6 +454,12 @@ const struct rdna3_handler SIMD_NAME(rdna3_valu16_handlers)[] = {
     H(VOP1, frexp_mant_f16),
     H(VOP3, div_fixup_f16),
     H(VOP1, cvt_f16_f32),
+    H(VINTERP, interp_p10_f32),
+    H(VINTERP, interp_p2_f32),
+    H(VINTERP, interp_p10_f16_f32),
+    H(VINTERP, interp_p2_f16_f32),
+    {RDNA3_VINTERP_v_interp_p10_rtz_f16_f32, interp_p10_f16_f32},
+    {RDNA3_VINTERP_v_interp_p2_rtz_f16_f32, interp_p2_f16_f32},
     H(VOP1, cvt_f32_f16),
     H(VOP1, cvt_f16_u16),
     H(VOP1, cvt_f16_i16),

@@ -158,12 +158,16 @@ OP3(lerp_u8, u32, u32, u32, u32,
     write_mask(w, u, bits &lanes);                                                                                     \
     return u + 1;                                                                                                      \
   }
-CARRY(add_co_u32, a + b, a + b < a, 0)
-CARRY(sub_co_u32, a - b, b > a, 0)
-CARRY(subrev_co_u32, b - a, a > b, 0)
-CARRY(add_co_ci_u32, a + b + ci, (a + b < a) | (a + b + ci < ci), read_mask(w, u))
-CARRY(sub_co_ci_u32, a - b - ci, (b > a) | (a - b < ci), read_mask(w, u))
-CARRY(subrev_co_ci_u32, b - a - ci, (a > b) | (b - a < ci), read_mask(w, u))
+/* With the clamp bit a sum that carries is the largest number, a difference that borrows 0. */
+#define CARRIES(name, sum, out, in, limit)                                                                             \
+  CARRY(name, sum, out, in)                                                                                            \
+  CARRY(name##_clamp, (out) ? (limit) : (sum), out, in)
+CARRIES(add_co_u32, a + b, a + b < a, 0, ~0u)
+CARRIES(sub_co_u32, a - b, b > a, 0, 0)
+CARRIES(subrev_co_u32, b - a, a > b, 0, 0)
+CARRIES(add_co_ci_u32, a + b + ci, (a + b < a) | (a + b + ci < ci), read_mask(w, u), ~0u)
+CARRIES(sub_co_ci_u32, a - b - ci, (b > a) | (a - b < ci), read_mask(w, u), 0)
+CARRIES(subrev_co_ci_u32, b - a - ci, (a > b) | (b - a < ci), read_mask(w, u), 0)
 
 /* ---- floats ---- */
 OP2(add_f32, f32, f32, f32, a + b)
@@ -305,35 +309,40 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   return n > inf ? quiet(num) : d > inf ? quiet(den) : r;
 }
 OP3(div_fixup_f32, u32, u32, u32, u32, fix_quotient(a, b, c))
+/* Whether x, rounded to f32, is denormal. In f64, because the mode may flush what f32 would give. */
+static inline int denormal_as_f32(f64 x) {
+  x = __builtin_fabs(x);
+  return x > 0x1p-150 && x < 0x1p-126 - 0x1p-150;
+}
 /* Scales numerator or denominator (whichever S0 is) by 2^64 or its inverse where the quotient's steps would leave the
- * normal range. */
+ * normal range. The cases and their order are the RDNA3 ISA document's (V_DIV_SCALE_F32); that the first one sets the
+ * mask too was seen on gfx1100 (tinygrad, test/amd/hw/test_vop3.py). The same source says so of the last one, with
+ * denormals flushed; it cannot hold where they are not: LLVM's division scales both operands then, and its v_div_fmas
+ * would scale a right quotient away. Denormal operands that the mode flushes count as zero. */
 FN(div_scale_f32) {
   const f32 *a_ = ROW(f32, 0), *d_ = ROW(f32, 1), *n_ = ROW(f32, 2);
   u32 lanes = *w->lanes, bits = 0, r_[RDNA3_LANES] __attribute__((aligned(64)));
   for (int l = 0; l < RDNA3_LANES; l++) {
     f32 a = a_[l], d = d_[l], n = n_[l], r = a;
     i32 ed = (i32)(as_u32(d) >> 23 & 255), en = (i32)(as_u32(n) >> 23 & 255);
-    int flag = 0, den_d = ed == 0 && d != 0;
-    f32 inverse = 1.0f / d, quotient = n / d;
-    int den_inv = __builtin_fabsf(inverse) < 0x1p-126f && inverse != 0,
-        den_q = __builtin_fabsf(quotient) < 0x1p-126f && quotient != 0;
+    int flag = 1, a_is_d = as_u32(a) == as_u32(d), a_is_n = as_u32(a) == as_u32(n);
+    int tiny_inverse = denormal_as_f32(1.0 / d), tiny_quotient = denormal_as_f32((f64)n / d);
     if (n == 0 || d == 0)
       r = __builtin_nanf("");
-    else if (en - ed >= 96) {
-      flag = 1;
-      if (as_u32(a) == as_u32(d)) r = a * 0x1p64f;
-    } else if (den_d)
-      r = a * 0x1p64f;
-    else if (den_inv && den_q) {
-      flag = 1;
-      if (as_u32(a) == as_u32(d)) r = a * 0x1p64f;
-    } else if (den_inv)
-      r = a * 0x1p-64f;
-    else if (den_q) {
-      flag = 1;
-      if (as_u32(a) == as_u32(n)) r = a * 0x1p64f;
-    } else if (en <= 23)
-      r = a * 0x1p64f;
+    else if (en - ed >= 96)
+      r = a_is_d ? a * 0x1p64f : a;
+    else if (ed == 0)
+      r = a * 0x1p64f, flag = 0;
+    else if (tiny_inverse && tiny_quotient)
+      r = a_is_d ? a * 0x1p64f : a;
+    else if (tiny_inverse)
+      r = a * 0x1p-64f, flag = 0;
+    else if (tiny_quotient)
+      r = a_is_n ? a * 0x1p64f : a;
+    else if (en <= 23)
+      r = a * 0x1p64f, flag = 0;
+    else
+      flag = 0;
     r_[l] = as_u32(r), bits |= (u32)flag << l;
   }
   store_row(rdna3_dst(w, u), r_, lanes);
@@ -429,12 +438,12 @@ const struct rdna3_handler SIMD_NAME(rdna3_valu32_handlers)[] = {
     HC(VOP3, sad_u32),
     HC(VOP3, msad_u8),
     H(VOP3, lerp_u8),
-    H(VOP3SD, add_co_u32),
-    H(VOP3SD, sub_co_u32),
-    H(VOP3SD, subrev_co_u32),
-    H(VOP2, add_co_ci_u32),
-    H(VOP2, sub_co_ci_u32),
-    H(VOP2, subrev_co_ci_u32),
+    HC(VOP3SD, add_co_u32),
+    HC(VOP3SD, sub_co_u32),
+    HC(VOP3SD, subrev_co_u32),
+    HC(VOP2, add_co_ci_u32),
+    HC(VOP2, sub_co_ci_u32),
+    HC(VOP2, subrev_co_ci_u32),
     H(VOP2, add_f32),
     H(VOP2, sub_f32),
     H(VOP2, subrev_f32),

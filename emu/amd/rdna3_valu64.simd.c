@@ -188,33 +188,33 @@ static inline uint64_t fix_quotient(uint64_t q, uint64_t den, uint64_t num) {
   return n > inf ? num | 1ull << 51 : d > inf ? den | 1ull << 51 : r;
 }
 TO64(div_fixup_f64, 3, u64, fix_quotient(A(u64), B(u64), C(u64)))
+/* As v_div_scale_f32, with f64's ranges. */
 FN(div_scale_f64) {
   SOURCES3
   u32 lanes = *w->lanes, bits = 0, *dst = rdna3_dst(w, u), lo[RDNA3_LANES], hi[RDNA3_LANES];
   for (int l = 0; l < RDNA3_LANES; l++) {
     f64 a = A(f64), d = B(f64), n = C(f64), r = a;
     i32 ed = (i32)(as_u64(d) >> 52 & 2047), en = (i32)(as_u64(n) >> 52 & 2047);
-    int flag = 0, a_is_d = as_u64(a) == as_u64(d), a_is_n = as_u64(a) == as_u64(n);
+    int flag = 1, a_is_d = as_u64(a) == as_u64(d), a_is_n = as_u64(a) == as_u64(n);
     f64 inverse = 1.0 / d, quotient = n / d;
     int tiny_inverse = inverse != 0 && __builtin_fabs(inverse) < 0x1p-1022;
     int tiny_quotient = quotient != 0 && __builtin_fabs(quotient) < 0x1p-1022;
     if (n == 0 || d == 0)
       r = __builtin_nan("");
-    else if (en - ed >= 768) {
-      flag = 1;
-      if (a_is_d) r = a * 0x1p128;
-    } else if (ed == 0)
-      r = a * 0x1p128;
-    else if (tiny_inverse && tiny_quotient) {
-      flag = 1;
-      if (a_is_d) r = a * 0x1p128;
-    } else if (tiny_inverse)
-      r = a * 0x1p-128;
-    else if (tiny_quotient) {
-      flag = 1;
-      if (a_is_n) r = a * 0x1p128;
-    } else if (en <= 53)
-      r = a * 0x1p128;
+    else if (en - ed >= 768)
+      r = a_is_d ? a * 0x1p128 : a;
+    else if (ed == 0)
+      r = a * 0x1p128, flag = 0;
+    else if (tiny_inverse && tiny_quotient)
+      r = a_is_d ? a * 0x1p128 : a;
+    else if (tiny_inverse)
+      r = a * 0x1p-128, flag = 0;
+    else if (tiny_quotient)
+      r = a_is_n ? a * 0x1p128 : a;
+    else if (en <= 53)
+      r = a * 0x1p128, flag = 0;
+    else
+      flag = 0;
     uint64_t v = as_u64(r);
     lo[l] = (u32)v, hi[l] = (u32)(v >> 32), bits |= (u32)flag << l;
   }

@@ -20,7 +20,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { CHUNKS_PER_CORE = 16, CHUNK_MAX = 256, LDS_MAX = 64 << 10, REMU_SCRATCH = 64 << 10, WAVES_MAX = 1024 / 32 };
+enum {
+  CHUNKS_PER_CORE = 16,
+  CHUNK_MAX = 256,
+  LDS_MAX = 64 << 10,
+  REMU_SCRATCH = 64 << 10,
+  FLOAT_MODE = 0xc0,
+  WAVES_MAX = 1024 / 32
+};
 
 /* Of one launch at a time. */
 struct context {
@@ -382,8 +389,8 @@ EXPORT int db_emu_run(struct db_emu_launch *l) {
   return rc;
 }
 
-/* Kernel descriptor words of remu's convention. RSRC1: all VGPRs, denormals kept, DX10_CLAMP and IEEE_MODE, as LLVM has
- * them by default. RSRC2: scratch, 16 SGPRs of which the last are the workgroup's ids, work-item ids x, y and z, all of
+/* Kernel descriptor words of remu's convention. RSRC1: all VGPRs, FLOAT_MODE, DX10_CLAMP and IEEE_MODE as LLVM has them
+ * by default: f32 denormals are flushed, those of f16 and f64 are kept. RSRC2: scratch, 16 SGPRs of which the last are the workgroup's ids, work-item ids x, y and z, all of
  * LDS. Bits: LLVM AMDGPUUsage, "Code Object V3 Kernel Descriptor". */
 EXPORT int run_asm(const char *code, uint32_t bytes, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t lx, uint32_t ly,
                    uint32_t lz, const uint64_t *kernarg) {
@@ -395,7 +402,7 @@ EXPORT int run_asm(const char *code, uint32_t bytes, uint32_t gx, uint32_t gy, u
   l.code = code, l.code_bytes = bytes;
   l.grid[0] = gx, l.grid[1] = gy, l.grid[2] = gz;
   l.block[0] = lx, l.block[1] = ly, l.block[2] = lz;
-  l.rsrc1 = 63 | 0xf0 << 12 | 1 << 21 | 1 << 23;
+  l.rsrc1 = 63 | FLOAT_MODE << 12 | 1 << 21 | 1 << 23;
   l.rsrc2 = 1 | (16 - ids) << 1 | ((1u << ids) - 1) << 7 | 2 << 11 | LDS_MAX / 512 << 15;
   l.user_sgpr[0] = (uint32_t)pointer, l.user_sgpr[1] = (uint32_t)(pointer >> 32);
   l.scratch_bytes_per_lane = REMU_SCRATCH;

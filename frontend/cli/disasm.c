@@ -97,7 +97,7 @@ static void print_code(const uint8_t *code, uint64_t from, uint64_t to, uint64_t
     }
     memcpy(dw, code + from, left < sizeof dw ? left : sizeof dw);
     struct rdna3_inst in;
-    unsigned size = rdna3_decode_wave(dw, left / 4 < 5 ? left / 4 : 5, base + from, wave64, &in);
+    unsigned size = rdna3_decode_listing(dw, left / 4 < 5 ? left / 4 : 5, base + from, wave64, &in);
     rdna3_print(&in, line + 1, sizeof line - 1);
     if (!size || !strncmp(line + 1, ".long", 5)) size = 4;
     bool branch = relative_branch(&in, &target);

@@ -91,7 +91,7 @@ static int compare(LLVMDisasmContextRef d, bool wave64, const uint32_t dw[4], ch
   char theirs[512] = "", ours[512];
   size_t size = LLVMDisasmInstruction(d, (uint8_t *)(uintptr_t)dw, 16, 0, theirs, sizeof theirs);
   struct rdna3_inst in;
-  unsigned got = rdna3_decode_wave(dw, 4, 0, wave64, &in);
+  unsigned got = rdna3_decode_listing(dw, 4, 0, wave64, &in);
   rdna3_print(&in, ours, sizeof ours);
   if (!strncmp(ours, ".long", 5)) got = 0;
   bool buffer = dw[0] >> 26 == 0x38 || dw[0] >> 26 == 0x3a;

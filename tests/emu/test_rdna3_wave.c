@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include "emu/race.h"
 #include "wave.h"
 
 typedef uint32_t u32;
@@ -17,6 +18,12 @@ static float f32(u32 v) {
 static u32 bits(float x) {
   u32 r;
   memcpy(&r, &x, 4);
+  return r;
+}
+static u32 half(float x) {
+  _Float16 h = (_Float16)x;
+  uint16_t r;
+  memcpy(&r, &h, 2);
   return r;
 }
 static void fill(struct wave *t) {
@@ -200,13 +207,159 @@ static void modes(void **state) {
     assert_int_equal(*wave_v(t, 8, 5), denorms[i].f64);
     assert_int_equal(*wave_v(t, 3, 5), denorms[i].f16);
   }
-  /* output multipliers count only without output denormals */
+  /* output multipliers count only without output denormals, and outside of IEEE mode */
   *wave_v(t, 0, 0) = bits(3), *wave_v(t, 1, 0) = bits(4);
-  run(t, "s_denorm_mode 12\nv_add_f32 v2, v0, v1 mul:4\nv_add_f32 v3, v0, v1 clamp div:2\ns_denorm_mode 15\nv_add_f32 "
-         "v4, v0, v1 mul:4");
+  run(t, "s_denorm_mode 12\nv_add_f32 v5, v0, v1 mul:4\ns_setreg_imm32_b32 hwreg(HW_REG_MODE, 9, 1), 0\n"
+         "v_add_f32 v2, v0, v1 mul:4\nv_add_f32 v3, v0, v1 clamp div:2\ns_denorm_mode 15\nv_add_f32 v4, v0, v1 mul:4");
   assert_int_equal(*wave_v(t, 2, 0), bits(28));
   assert_int_equal(*wave_v(t, 3, 0), bits(1));
   assert_int_equal(*wave_v(t, 4, 0), bits(7));
+  assert_int_equal(*wave_v(t, 5, 0), bits(7));
+  wave_free(t);
+}
+
+/* ---- division ---- */
+
+/* LLVM's expansion of an f32 division: v0 / v1 into v2. */
+static const char divide[] = "v_div_scale_f32 v3, null, v1, v1, v0\n"
+                             "v_div_scale_f32 v4, vcc_lo, v0, v1, v0\n"
+                             "v_rcp_f32 v5, v3\n"
+                             "v_fma_f32 v6, -v3, v5, 1.0\n"
+                             "v_fma_f32 v5, v6, v5, v5\n"
+                             "v_mul_f32 v6, v4, v5\n"
+                             "v_fma_f32 v7, -v3, v6, v4\n"
+                             "v_fma_f32 v6, v7, v5, v6\n"
+                             "v_fma_f32 v7, -v3, v6, v4\n"
+                             "v_div_fmas_f32 v7, v7, v5, v6\n"
+                             "v_div_fixup_f32 v2, v7, v1, v0";
+
+static void divisions(void **state) {
+  struct wave *t = wave_new(false);
+  /* S0, S1 (denominator), S2 (numerator): the result, and whether the mask is set. */
+  static const struct {
+    u32 s0, s1, s2, r;
+    bool mask, flush;
+  } cases[] = {
+      {0x3f800000, 0, 0x3f800000, 0x7fc00000, true, false},           /* x / 0 */
+      {0, 0x3f800000, 0, 0x7fc00000, true, false},                    /* 0 / x */
+      {0x3f800000, 0x3f800000, 0x7f7fffff, 0x5f800000, true, false},  /* far apart: the denominator */
+      {0x7f7fffff, 0x3f800000, 0x7f7fffff, 0x7f7fffff, true, false},  /* and not the numerator */
+      {1, 1, 0x3f800000, 0x7fc00000, true, true},                     /* a flushed denominator is zero */
+      {0x00400000, 0x00400000, 0x00800000, 0x20000000, false, false}, /* a denormal denominator */
+      {0x3f800000, 0x7f000000, 0x3f800000, 0x3f800000, true, false},  /* tiny inverse and quotient: not the numerator */
+      {0x7f000000, 0x7f000000, 0x40800000, 0x5f000000, false, false}, /* a tiny inverse alone */
+      {0x00800000, 0x40800000, 0x00800000, 0x20800000, true, false},  /* a tiny quotient alone: the numerator */
+      {0x40800000, 0x40800000, 0x00800000, 0x40800000, true, false},  /* and not the denominator */
+      {0x0b000000, 0x0b000000, 0x0b000000, 0x2b000000, false, false}, /* a tiny numerator: both */
+      {0x40000000, 0x40800000, 0x40000000, 0x40000000, false, false}, /* nothing to do */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    *wave_v(t, 0, 0) = cases[i].s0, *wave_v(t, 1, 0) = cases[i].s1, *wave_v(t, 2, 0) = cases[i].s2;
+    run(t, cases[i].flush ? "s_denorm_mode 12\nv_div_scale_f32 v3, vcc_lo, v0, v1, v2\ns_denorm_mode 15"
+                          : "v_div_scale_f32 v3, vcc_lo, v0, v1, v2");
+    u32 r = *wave_v(t, 3, 0);
+    bool nan = (cases[i].r & 0x7fffffff) > 0x7f800000;
+    if (nan ? (r & 0x7fffffff) <= 0x7f800000 : r != cases[i].r) fail_msg("case %zu: 0x%08x", i, r);
+    if ((t->w.s[RDNA3_VCC] & 1) != cases[i].mask) fail_msg("case %zu: mask %u", i, t->w.s[RDNA3_VCC] & 1);
+  }
+  /* Whatever is divided, tiny and huge: the quotient is the host's. */
+  for (unsigned round = 0; round < 64; round++) {
+    for (unsigned l = 0; l < 32; l++) {
+      for (unsigned v = 0; v < 2; v++) {
+        u32 x = (u32)wave_random(&seed);
+        *wave_v(t, v, l) = round % 4 == 0 ? x : (x & 0x807fffff) | (x >> 8 & (round % 4 == 1 ? 31 : 63)) << 23;
+      }
+    }
+    run(t, divide);
+    for (unsigned l = 0; l < 32; l++) {
+      float n = f32(*wave_v(t, 0, l)), d = f32(*wave_v(t, 1, l)), q = n / d, got = f32(*wave_v(t, 2, l));
+      if (q == q ? bits(q) != bits(got) : got == got) fail_msg("%a / %a: %a, %a is expected", n, d, got, q);
+    }
+  }
+  wave_free(t);
+}
+
+/* Sums and differences with carries, clamped: saturated, with the mask as without. */
+static void clamped_carries(void **state) {
+  static const struct {
+    const char *text;
+    u32 a, b, carry, r, mask;
+  } cases[] = {
+      {"v_add_co_u32 v2, vcc_lo, v0, v1 clamp", 0xffffffff, 1, 0, 0xffffffff, 1},
+      {"v_add_co_u32 v2, vcc_lo, v0, v1 clamp", 100, 200, 0, 300, 0},
+      {"v_sub_co_u32 v2, vcc_lo, v0, v1 clamp", 0, 1, 0, 0, 1},
+      {"v_sub_co_u32 v2, vcc_lo, v0, v1 clamp", 300, 100, 0, 200, 0},
+      {"v_subrev_co_u32 v2, vcc_lo, v0, v1 clamp", 1, 0, 0, 0, 1},
+      {"v_add_co_ci_u32 v2, vcc_lo, v0, v1, vcc_lo clamp", 0xfffffffe, 1, 1, 0xffffffff, 1},
+      {"v_add_co_ci_u32 v2, vcc_lo, v0, v1, vcc_lo clamp", 0xfffffffd, 1, 1, 0xffffffff, 0},
+      {"v_sub_co_ci_u32 v2, vcc_lo, v0, v1, vcc_lo clamp", 5, 5, 1, 0, 1},
+      {"v_subrev_co_ci_u32 v2, vcc_lo, v0, v1, vcc_lo clamp", 4, 5, 1, 0, 0},
+  };
+  for (int wave64 = 0; wave64 < 2; wave64++) {
+    struct wave *t = wave_new(wave64);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+      char text[128], *at;
+      snprintf(text, sizeof text, "%s", cases[i].text);
+      while (wave64 && (at = strstr(text, "vcc_lo"))) memmove(at + 3, at + 6, strlen(at + 6) + 1);
+      *wave_v(t, 0, 3) = cases[i].a, *wave_v(t, 1, 3) = cases[i].b;
+      t->w.s[RDNA3_VCC] = cases[i].carry << 3;
+      run(t, text);
+      if (*wave_v(t, 2, 3) != cases[i].r || (t->w.s[RDNA3_VCC] >> 3 & 1) != cases[i].mask)
+        fail_msg("%s: 0x%x, mask %u", text, *wave_v(t, 2, 3), t->w.s[RDNA3_VCC] >> 3 & 1);
+    }
+    wave_free(t);
+  }
+}
+
+/* Parameters in lanes 0 to 2 of each quad; the destination may be one of the sources. */
+static void interpolation(void **state) {
+  struct wave *t = wave_new(false);
+  for (unsigned l = 0; l < 32; l++)
+    *wave_v(t, 0, l) = bits(100.0f + (float)l), *wave_v(t, 1, l) = bits(2), *wave_v(t, 2, l) = bits(10.0f + (float)l);
+  run(t, "v_interp_p10_f32 v3, v0, v1, v2 wait_exp:7\nv_interp_p2_f32 v4, -v0, v1, v3\nv_mov_b32 v5, v0\n"
+         "v_interp_p10_f32 v5, v5, v1, v2\nv_cvt_f16_f32 v6, v0\nv_lshlrev_b32 v6, 16, v6\nv_cvt_f16_f32 v7, v2\n"
+         "v_interp_p10_f16_f32 v8, v6, v1, v7 op_sel:[1,0,0,0]\nv_mov_b32 v9, -1\n"
+         "v_interp_p2_f16_f32 v9, v6, v1, v3 op_sel:[1,0,0,1]\nv_mov_b32 v10, 0x3f800001\n"
+         "v_interp_p10_rtz_f16_f32 v11, v6, v10, v7 op_sel:[1,0,0,0]");
+  for (unsigned l = 0; l < 32; l++) {
+    float quad = (float)(l & ~3u), p10 = (quad + 101) * 2 + quad + 10, down = p10 - (quad + 102) * 2,
+          up = p10 + (quad + 102) * 2;
+    assert_true(f32(*wave_v(t, 3, l)) == p10);
+    assert_true(f32(*wave_v(t, 4, l)) == down);
+    assert_true(f32(*wave_v(t, 5, l)) == p10);
+    assert_true(f32(*wave_v(t, 8, l)) == p10);
+    assert_int_equal(*wave_v(t, 9, l), half(up) << 16 | 0xffff);
+    float exact = quad + 101 + quad + 10; /* and a little more, which rounding towards zero drops */
+    assert_true(f32(*wave_v(t, 11, l)) >= exact && f32(*wave_v(t, 11, l)) < nextafterf(exact, 1e9f) * 1.0000001f);
+  }
+  wave_free(t);
+}
+
+/* Fields of operands that an instruction does not have: hardware ignores them, strict machines name them. */
+static void ignored_fields(void **state) {
+  static const u32 store_with_vdst[] = {0xd8340000, 0x05000100, 0xbfb00000}, /* ds_store_b32 v0, v1 with vdst 5 */
+      mov_with_vsrc1[] = {0xca2004ff, 0x02000300, 100, 0xbfb00000};          /* v_dual_mov_b32 v2, 100 with vsrcx1 2 */
+  struct rdna3_inst in;
+  struct wave *t = wave_new(false);
+  wave_assemble(t, "s_endpgm");
+  memcpy(t->text, store_with_vdst, sizeof store_with_vdst);
+  *wave_v(t, 0, 0) = 64, *wave_v(t, 1, 0) = 77, *wave_v(t, 5, 0) = 5;
+  t->w.s[RDNA3_EXEC] = 1;
+  wave_run_ok(t, 0, "ds_store_b32 with vdst");
+  assert_int_equal(*(u32 *)(t->lds + 64), 77);
+  assert_int_equal(*wave_v(t, 5, 0), 5);
+  assert_int_equal(rdna3_decode_listing(store_with_vdst, 3, 0, false, &in), 0);
+  memcpy(t->text, mov_with_vsrc1, sizeof mov_with_vsrc1);
+  code_cache_invalidate(t->code);
+  *wave_v(t, 0, 0) = 7;
+  wave_run_ok(t, 0, "v_dual_mov_b32 with vsrcx1");
+  assert_int_equal(*wave_v(t, 2, 0), 100);
+  struct race_task *before = race_task;
+  race_task = (struct race_task *)t; /* as on a strict machine */
+  enum rdna3_state strict = wave_run(t, 0);
+  race_task = before;
+  assert_int_equal(strict, RDNA3_FAULTED);
+  assert_non_null(strstr(t->fault.text, "hardware ignores"));
   wave_free(t);
 }
 
@@ -342,12 +495,6 @@ static void pairs(void **state) {
 }
 
 /* ---- matrices: against sums written out, with values whose products and sums are exact ---- */
-static u32 half(float x) {
-  _Float16 h = (_Float16)x;
-  uint16_t r;
-  memcpy(&r, &h, 2);
-  return r;
-}
 static void matrices(void **state) {
   for (int wave64 = 0; wave64 < 2; wave64++) {
     struct wave *t = wave_new(wave64);
@@ -523,6 +670,10 @@ int main(void) {
       cmocka_unit_test(scalar_operations),
       cmocka_unit_test(branches_and_calls),
       cmocka_unit_test(modes),
+      cmocka_unit_test(divisions),
+      cmocka_unit_test(clamped_carries),
+      cmocka_unit_test(interpolation),
+      cmocka_unit_test(ignored_fields),
       cmocka_unit_test(dpp),
       cmocka_unit_test(lanes),
       cmocka_unit_test(pairs),
