@@ -75,8 +75,8 @@ static void add_item(const struct program *p, struct report *r, const struct pro
     item->end_ns = job->end_ns[turn];
     return;
   }
-  item->begin_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, false));
-  item->end_ns = db_stamp_time_ns(dev, q->stamps, stamp_at(q, c, turn, true));
+  db_stamp_interval(dev, q->stamps, stamp_at(q, c, turn, false), stamp_at(q, c, turn, true), &item->begin_ns,
+                    &item->end_ns);
 }
 
 /* commands: room for the number of every queue's command at a position. */

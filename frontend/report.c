@@ -65,8 +65,7 @@ void report_finish(struct report *r, const struct env *env, bool finished) {
                            .begin_ns = item->begin_ns,
                            .end_ns = item->end_ns};
     if (item->begin) {
-      c.begin_ns = db_signal_time_ns(item->begin);
-      c.end_ns = db_signal_time_ns(item->end);
+      db_signal_interval(item->begin, item->end, &c.begin_ns, &c.end_ns);
       db_signal_release(item->begin);
       db_signal_release(item->end);
     }

@@ -99,8 +99,10 @@ struct db_signal {
   struct hcq_signal_slot *slot;
   uint64_t address; /* of the slot for its own device; stamp at + HCQ_STAMP_OFFSET */
   struct hcq_signal_page *page;
-  _Atomic(const db_device *) stamper; /* whose clock the stamp is in */
-  struct hcq_ring *ring;              /* whose timeline this is, or NULL */
+  db_device *_Atomic stamper; /* whose clock the stamp is in */
+  db_device **stampers;       /* other devices that have stamped it, which it keeps; of the lock of dev */
+  unsigned nstampers;
+  struct hcq_ring *ring; /* whose timeline this is, or NULL */
 };
 #define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
 /* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. A ring's timeline goes
@@ -217,7 +219,7 @@ struct hcq_ring {
   } counters;
   /* ---- of the device's lock ---- */
   struct hcq_foreign { /* the last submission that waits for a device, for each; only submissions add more */
-    db_device *dev;
+    db_device *dev;    /* compared, never followed: it may be gone once that submission has finished */
     uint64_t value;
   } *foreign;
   unsigned nforeign;
@@ -284,6 +286,10 @@ struct db_device {
   db_buffer *staging;
   db_queue *copier; /* of db_buffer_read and write */
   struct hcq_import *imports;
+  struct hcq_clock { /* the device's clock and the host's, read at once; of the lock */
+    uint32_t khz;    /* set by open */
+    uint64_t ticks, ns;
+  } clock;
   _Atomic int lost;       /* 0, or the error every later call returns */
   char lost_reason[1024]; /* written before */
   bool inherited;         /* of the process that forked this one: its hardware is not touched */
@@ -350,7 +356,8 @@ struct hcq_backend {
   /* Sleeps until sig may have reached value, at most ns; may return early. A fault of the device is reported by
    * hcq_device_lost. */
   void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
-  uint64_t (*ticks_to_ns)(const db_device *dev, uint64_t ticks);
+  /* The device's clock now. NULL: its ticks are the host's nanoseconds. */
+  int (*read_clock)(db_device *dev, uint64_t *ticks);
   unsigned stamp_index; /* where in a slot's stamp its timestamps are */
 };
 extern const struct hcq_backend hcq_amd_backend, hcq_cpu_backend, hcq_nv_backend;
@@ -396,7 +403,15 @@ static inline int hcq_buffer_reach(db_device *by, db_buffer *buf, uint64_t *addr
 /* Drops what a halted device has imported. */
 void hcq_imports_drop(db_device *dev);
 extern pthread_mutex_t hcq_imports_lock;
+/* ---- clock.c ---- */
+/* Reads both clocks. open calls it once. */
+int hcq_clock_calibrate(db_device *dev);
+/* Ticks in the host's time, all by one reading of the clocks; 0 stays 0. */
+void hcq_clock_to_ns(db_device *dev, const uint64_t *ticks, uint64_t *ns, unsigned n);
+
 /* ---- signal.c ---- */
+/* Says that a queue of `by` will stamp sig, which keeps `by`. */
+int hcq_signal_stamped_by(db_signal *sig, db_device *by);
 db_signal *hcq_signal_new(db_device *dev, struct hcq_ring *timeline_of);
 uint64_t hcq_now_ns(void);
 static inline void hcq_spin_pause(void) {

@@ -116,15 +116,22 @@ int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n);
 
 /* ---- signals: a 64-bit value that only grows, and the time it was last stamped, both written by hardware ---- */
 
+/* A signal keeps its device open, and every other device whose queues have recorded a timestamp of it. */
 db_signal *db_signal_new(db_device *dev);
 db_signal *db_signal_retain(db_signal *sig);
 void db_signal_release(db_signal *sig);
 uint64_t db_signal_value(const db_signal *sig);
+/* value: at most 2^32 - 1, which is stored for larger ones. Leave timelines to submissions. */
 void db_signal_set(db_signal *sig, uint64_t value);
 /* Time of the last db_queue_timestamp on it, converted to nanoseconds of the host's CLOCK_MONOTONIC. */
 uint64_t db_signal_time_ns(const db_signal *sig);
 /* The same of what db_queue_stamp has put into a buffer from a queue of dev. */
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset);
+/* Two times whose difference counts. A device's clock is compared with the host's again and again; these two are converted
+ * by one comparison, so that their difference is what the device has counted. 0 where there is no stamp. */
+void db_signal_interval(const db_signal *begin, const db_signal *end, uint64_t *begin_ns, uint64_t *end_ns);
+void db_stamp_interval(const db_device *dev, const db_buffer *buf, size_t begin, size_t end, uint64_t *begin_ns,
+                       uint64_t *end_ns);
 /* Blocks the host until value is reached. -ETIMEDOUT says what was waited for; -EIO tells the device's fault. */
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns);
 

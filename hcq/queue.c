@@ -436,9 +436,11 @@ int db_queue_timestamp(db_queue *q, db_signal *sig) {
   uint64_t address;
   uint32_t count;
   uint64_t base;
-  if (!(err = check_signal(q, sig, 0, &address, &count, &base)))
+  if (sig->ring && sig->dev != q->dev)
+    return end(
+        q, db_fail(-EINVAL, "%s: a timeline's time is stamped by its own device, %s", q->dev->name, sig->dev->name));
+  if (!(err = check_signal(q, sig, 0, &address, &count, &base)) && !(err = hcq_signal_stamped_by(sig, q->dev)))
     err = q->dev->ops->timestamp(q, address + HCQ_STAMP_OFFSET);
-  if (!err) atomic_store_explicit(&sig->stamper, q->dev, memory_order_relaxed);
   return end(q, err);
 }
 

@@ -29,6 +29,8 @@ uint64_t hcq_now_ns(void) {
 static void signal_destroy(struct hcq_object *object) {
   db_signal *sig = (db_signal *)object;
   db_device *dev = sig->dev;
+  for (unsigned i = 0; i < sig->nstampers; i++) hcq_release(&sig->stampers[i]->object);
+  free(sig->stampers);
   pthread_mutex_lock(&dev->lock);
   sig->page->used &= ~(1ull << (sig->slot - (struct hcq_signal_slot *)sig->page->memory->host));
   pthread_mutex_unlock(&dev->lock);
@@ -111,20 +113,83 @@ void db_signal_release(db_signal *sig) {
 uint64_t db_signal_value(const db_signal *sig) { return sig ? hcq_signal_load(sig) : 0; }
 void db_signal_set(db_signal *sig, uint64_t value) {
   if (!sig || sig->dev->inherited) return;
+  if (value > HCQ_SIGNAL_MAX) value = HCQ_SIGNAL_MAX;
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
-static uint64_t stamp_ns(const db_device *dev, const _Atomic uint64_t *stamp) {
-  uint64_t ticks = atomic_load_explicit(&stamp[dev->ops->stamp_index], memory_order_acquire);
-  return ticks && !dev->inherited ? dev->ops->ticks_to_ns(dev, ticks) : 0;
+/* A reader of sig->stamper may follow it whenever: a device that has stamped a signal once is kept until the signal goes. */
+int hcq_signal_stamped_by(db_signal *sig, db_device *by) {
+  db_device *dev = sig->dev;
+  bool known = by == dev;
+  pthread_mutex_lock(&dev->lock);
+  for (unsigned i = 0; i < sig->nstampers; i++) known |= sig->stampers[i] == by;
+  if (!known) {
+    db_device **more = realloc(sig->stampers, (sig->nstampers + 1) * sizeof *more);
+    if (more) {
+      hcq_retain(&by->object);
+      more[sig->nstampers++] = by;
+      sig->stampers = more, known = true;
+    }
+  }
+  if (known) atomic_store_explicit(&sig->stamper, by, memory_order_release);
+  pthread_mutex_unlock(&dev->lock);
+  return known ? 0 : db_fail(-ENOMEM, "%s: out of host memory for a timestamp", by->name);
 }
+
+static uint64_t ticks_at(const db_device *dev, const void *stamp) {
+  const _Atomic uint64_t *ticks = stamp;
+  return dev->inherited ? 0 : atomic_load_explicit(&ticks[dev->ops->stamp_index], memory_order_acquire);
+}
+
+static const void *stamp_at(const db_device *dev, const db_buffer *buf, size_t offset) {
+  bool inside = dev && buf && buf->host && buf->size >= DB_STAMP_BYTES && offset <= buf->size - DB_STAMP_BYTES;
+  return inside ? buf->host + offset : NULL;
+}
+
+/* Two stamps, by one reading of the clocks where one device made both. NULL: 0. */
+static void times(db_device *const dev[2], const void *const stamp[2], uint64_t ns[2]) {
+  uint64_t ticks[2];
+  for (int i = 0; i < 2; i++) ticks[i] = stamp[i] ? ticks_at(dev[i], stamp[i]) : 0;
+  if (stamp[0] && stamp[1] && dev[0] == dev[1]) {
+    hcq_clock_to_ns(dev[0], ticks, ns, 2);
+    return;
+  }
+  for (int i = 0; i < 2; i++) {
+    ns[i] = 0;
+    if (ticks[i]) hcq_clock_to_ns(dev[i], &ticks[i], &ns[i], 1);
+  }
+}
+
+void db_signal_interval(const db_signal *begin, const db_signal *end, uint64_t *begin_ns, uint64_t *end_ns) {
+  const db_signal *sig[2] = {begin, end};
+  const void *stamp[2] = {0};
+  db_device *dev[2] = {0};
+  uint64_t ns[2];
+  for (int i = 0; i < 2; i++)
+    if (sig[i]) dev[i] = atomic_load_explicit(&sig[i]->stamper, memory_order_acquire), stamp[i] = sig[i]->slot->stamp;
+  times(dev, stamp, ns);
+  if (begin_ns) *begin_ns = ns[0];
+  if (end_ns) *end_ns = ns[1];
+}
+
+void db_stamp_interval(const db_device *dev, const db_buffer *buf, size_t begin, size_t end, uint64_t *begin_ns,
+                       uint64_t *end_ns) {
+  uint64_t ns[2];
+  db_device *by = (db_device *)dev;
+  times((db_device *[]){by, by}, (const void *[]){stamp_at(dev, buf, begin), stamp_at(dev, buf, end)}, ns);
+  if (begin_ns) *begin_ns = ns[0];
+  if (end_ns) *end_ns = ns[1];
+}
+
 uint64_t db_signal_time_ns(const db_signal *sig) {
-  if (!sig) return 0;
-  return stamp_ns(atomic_load_explicit(&sig->stamper, memory_order_relaxed), sig->slot->stamp);
+  uint64_t ns;
+  db_signal_interval(sig, NULL, &ns, NULL);
+  return ns;
 }
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset) {
-  if (!dev || !buf || !buf->host || buf->size < DB_STAMP_BYTES || offset > buf->size - DB_STAMP_BYTES) return 0;
-  return stamp_ns(dev, (const _Atomic uint64_t *)(const void *)(buf->host + offset));
+  uint64_t ns;
+  db_stamp_interval(dev, buf, offset, offset, &ns, NULL);
+  return ns;
 }
 
 static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) {
@@ -159,7 +224,8 @@ int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns) {
     for (;;) {
       if (hcq_signal_load(sig) >= value) break;
       if (sig->dev->lost) return hcq_device_check(sig->dev);
-      if (sig->stamper->lost) return hcq_device_check(sig->stamper);
+      const db_device *stamper = atomic_load_explicit(&sig->stamper, memory_order_acquire);
+      if (stamper->lost) return hcq_device_check(stamper);
       if (now - start >= timeout_ns) return timed_out(sig, value, timeout_ns);
       if (now - start < SPIN_NS) {
         hcq_spin_pause();

@@ -71,7 +71,9 @@ static bool one_run(db_device *dev, db_queue *q, db_program *prog, const struct 
     bench_counted(dev, before, r);
     return true;
   }
-  double seconds = (double)(db_signal_time_ns(end) - db_signal_time_ns(begin)) * 1e-9;
+  uint64_t t[2];
+  db_signal_interval(begin, end, &t[0], &t[1]);
+  double seconds = (double)(t[1] - t[0]) * 1e-9;
   if (r->seconds <= 0 || seconds < r->seconds) r->seconds = seconds;
   return true;
 }

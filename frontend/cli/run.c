@@ -288,8 +288,11 @@ static int launch_all(struct job *j) {
     j->stuck = err == -ETIMEDOUT;
     if (err)
       status = fail_work(j->self, "%s", db_error());
-    else
-      j->device_ns[i] = db_signal_time_ns(end) - db_signal_time_ns(begin);
+    else {
+      uint64_t t[2];
+      db_signal_interval(begin, end, &t[0], &t[1]);
+      j->device_ns[i] = t[1] - t[0];
+    }
   }
   if (j->emulated && !status) {
     emu_stats(db_device_os(j->dev), db_device_index(j->dev), &j->stats);

@@ -91,10 +91,6 @@ struct amd_device {
 
   atomic_uint cpu_mapped; /* device buffers that the host writes over the bus */
   atomic_bool hdp_dirty;  /* the host wrote device memory since the last submission */
-
-  /* GPU ticks to CLOCK_MONOTONIC; of the device's lock. */
-  uint32_t clock_khz;
-  uint64_t clock_ticks, clock_ns;
 };
 static inline struct amd_device *amd_device(db_device *dev) { return (struct amd_device *)dev; }
 
@@ -125,10 +121,6 @@ int amd_events_create(struct amd_device *dev);
 void amd_events_settle(struct amd_device *dev);
 void amd_events_destroy(struct amd_device *dev);
 void amd_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
-
-/* clock.c */
-int amd_clock_calibrate(struct amd_device *dev);
-uint64_t amd_ticks_to_ns(const db_device *dev, uint64_t ticks);
 
 /* queue.c */
 struct amd_save_sizes {

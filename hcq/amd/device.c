@@ -1,5 +1,6 @@
 /* Opening and closing one AMD GPU. */
 #include "amd.h"
+#include <amdgpu_drm.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,6 +87,26 @@ static struct amd_node *find_node(struct hcq_machine *machine, unsigned index, c
                  : n;
 }
 
+static int read_clock_rate(struct amd_device *dev) {
+  struct drm_amdgpu_info_device info = {0};
+  struct drm_amdgpu_info ask = {
+      .return_pointer = (uint64_t)(uintptr_t)&info, .return_size = sizeof info, .query = AMDGPU_INFO_DEV_INFO};
+  struct os *os = dev->kfd->os;
+  int err = os->ioctl(os, dev->node->drm_fd, DRM_IOCTL_AMDGPU_INFO, &ask);
+  if (err) return db_fail(err, "%s: asking the render node about the device: %s", dev->base.name, strerror(-err));
+  dev->base.clock.khz = info.gpu_counter_freq;
+  return dev->base.clock.khz ? 0 : db_fail(-EPROTO, "%s: the device has no clock frequency", dev->base.name);
+}
+
+static int amd_read_clock(db_device *base, uint64_t *ticks) {
+  struct amd_device *dev = amd_device(base);
+  struct kfd_get_clock_counters c = {.gpu_id = dev->node->gpu_id};
+  int err = kfd_ioctl(dev->kfd, KFD_GET_CLOCK_COUNTERS, &c);
+  if (err) return db_fail(err, "%s: reading the GPU's clock: %s", base->name, strerror(-err));
+  *ticks = c.gpu_clock_counter;
+  return 0;
+}
+
 static int amd_open(struct hcq_machine *machine, unsigned index, const char *name, db_device **out) {
   int err = 0;
   if (!machine->state) {
@@ -107,7 +128,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   describe(node, dev->base.description, sizeof dev->base.description);
   if ((err = acquire_vm(dev))) goto out;
   if ((err = read_apertures(dev))) goto out;
-  if ((err = amd_clock_calibrate(dev))) goto out;
+  if ((err = read_clock_rate(dev)) || (err = hcq_clock_calibrate(&dev->base))) goto out;
   amd_events_settle(dev);
   if ((err = amd_events_create(dev))) goto out;
   if ((err = amd_queue_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
@@ -169,5 +190,5 @@ const struct hcq_backend hcq_amd_backend = {
     .submit = amd_submit,
     .replay = amd_replay,
     .sleep = amd_sleep,
-    .ticks_to_ns = amd_ticks_to_ns,
+    .read_clock = amd_read_clock,
 };

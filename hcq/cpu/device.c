@@ -130,7 +130,6 @@ static void cpu_sleep_for(db_device *dev, const db_signal *sig, uint64_t value, 
   cpu_wake(cpu(dev));
   cpu_sleep(cpu(dev), ns, reached, &a);
 }
-static uint64_t cpu_ticks_to_ns(const db_device *dev, uint64_t ticks) { return ticks; }
 
 /* ---- life ---- */
 
@@ -226,5 +225,4 @@ const struct hcq_backend hcq_cpu_backend = {
     .submit = cpu_submit,
     .replay = cpu_replay,
     .sleep = cpu_sleep_for,
-    .ticks_to_ns = cpu_ticks_to_ns,
 };

@@ -254,8 +254,19 @@ static struct nv_device *new_device(struct nv_machine *m, struct hcq_machine *ma
   dev->machine = m;
   dev->card = card;
   dev->fd = -1;
+  dev->base.clock.khz = 1000000;
   hcq_device_init(&dev->base, machine, index, name);
   return dev;
+}
+
+/* PTIMER, which counts nanoseconds. */
+static int nv_read_clock(db_device *base, uint64_t *ticks) {
+  struct nv_device *dev = nv_device(base);
+  struct rm_timer_time t = {0};
+  int rc = rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_TIMER_TIME, &t, sizeof t);
+  if (rc) return rm_error(base->name, rc, "reading the GPU's clock");
+  *ticks = t.ns;
+  return 0;
 }
 
 static int nv_open(struct hcq_machine *machine, unsigned index, const char *name, db_device **out) {
@@ -270,7 +281,7 @@ static int nv_open(struct hcq_machine *machine, unsigned index, const char *name
   if ((err = inspect(dev))) goto out;
   if ((err = nv_machine_ready(dev->machine))) goto out;
   if ((err = map_doorbell(dev))) goto out;
-  if ((err = nv_clock_calibrate(dev))) goto out;
+  if ((err = hcq_clock_calibrate(&dev->base))) goto out;
   if ((err = make_vaspace(dev))) goto out;
   if ((err = nv_find_engines(dev))) goto out;
   if ((err = nv_ring_create(&dev->base, DB_QUEUE_COMPUTE, 0))) goto out;
@@ -339,6 +350,6 @@ const struct hcq_backend hcq_nv_backend = {
     .submit = nv_submit,
     .replay = nv_replay,
     .sleep = nv_sleep,
-    .ticks_to_ns = nv_ticks_to_ns,
+    .read_clock = nv_read_clock,
     .stamp_index = 1,
 };

@@ -116,8 +116,6 @@ struct nv_device {
   struct nv_ring rings[HCQ_RINGS];   /* by hcq_ring_place */
   uint32_t copy_engines[HCQ_QUEUES]; /* NV2080 engine types */
   struct nv_local local;
-
-  uint64_t clock_gpu_ns, clock_ns; /* both clocks at once; of the device's lock */
 };
 static inline struct nv_device *nv_device(db_device *dev) { return (struct nv_device *)dev; }
 
@@ -158,10 +156,6 @@ bool nv_halt(db_device *dev);
  * it in every wait. */
 int nv_fault_check(struct nv_device *dev);
 void nv_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
-
-/* clock.c */
-int nv_clock_calibrate(struct nv_device *dev);
-uint64_t nv_ticks_to_ns(const db_device *dev, uint64_t ticks);
 
 /* ---- the queue side ---- */
 

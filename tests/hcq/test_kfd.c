@@ -42,6 +42,7 @@ static struct {
     uint32_t status, hub;
   } page_fault;
   uint32_t memory_losses;
+  uint64_t clock_error;  /* ticks that reading the GPU's clock is off */
   bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
   bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
   /* observed */
@@ -129,7 +130,7 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     ((struct kfd_get_clock_counters *)arg)->gpu_clock_counter =
-        ((uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec) / 10 - 5000;
+        ((uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec) / 10 - 5000 + k.clock_error;
     return 0;
   }
   case KFD_ALLOC_MEMORY: {
@@ -841,6 +842,28 @@ static void exceptions_of_other_gpus(void **state) {
   assert_nothing_left();
 }
 
+/* Reading both clocks again has another error; a kernel's duration must not. */
+static void intervals_are_ticks(void **state) {
+  db_device *dev = db_open(device);
+  db_buffer *b = db_alloc(dev, 4096, DB_BUFFER_HOST);
+  uint64_t *stamp = db_buffer_host(b), begin, end;
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  stamp[0] = ((uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec) / 10;
+  stamp[DB_STAMP_BYTES / 8] = stamp[0] + 7;
+  uint64_t early = db_stamp_time_ns(dev, b, 0);
+  nanosleep(&(struct timespec){1, 20000000}, NULL); /* the driver now reads the clocks again */
+  k.clock_error = 300;
+  db_stamp_interval(dev, b, 0, DB_STAMP_BYTES, &begin, &end);
+  assert_int_equal(end - begin, 70);
+  assert_true(db_stamp_time_ns(dev, b, DB_STAMP_BYTES) < early); /* one by one: the end before the begin */
+  db_stamp_interval(dev, b, 2 * DB_STAMP_BYTES, DB_STAMP_BYTES, &begin, NULL);
+  assert_int_equal(begin, 0);
+  db_buffer_release(b);
+  db_close(dev);
+  assert_nothing_left();
+}
+
 static void timestamps_are_host_time(void **state) {
   db_device *dev = db_open(device);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -890,6 +913,7 @@ int main(void) {
       T(a_queue_does_not_stop),
       T(exceptions_of_other_gpus),
       T(timestamps_are_host_time),
+      T(intervals_are_ticks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,13 @@ static void close_all(void) {
   for (int i = 0; i < MACHINES; i++) db_close(dev[i]);
 }
 
+/* A recorder of a device, until stampers_close ends. */
+static db_queue *mine_of[MACHINES];
+static db_queue *mine(int a) {
+  if (!mine_of[a]) mine_of[a] = db_queue_new(dev[a], DB_QUEUE_COMPUTE);
+  return mine_of[a];
+}
+
 #define EACH_PAIR                                                                                                      \
   for (int a = 0; a < MACHINES; a++)                                                                                   \
     for (int b = 0; b < MACHINES; b++)                                                                                 \
@@ -307,6 +314,43 @@ static void others_survive_a_loss(void **state) {
   }
 }
 
+/* A device that has stamped a signal is closed: the time is still there, waits end, and the device goes with the signal. */
+static void stampers_close(void **state) {
+  static const char *const stampers[] = {"CPU", "EMU+AMD:gfx1100:1", "EMU+NV:sm_86:1"};
+  for (int a = 0; a < MACHINES; a++)
+    for (unsigned s = 0; s < sizeof stampers / sizeof *stampers; s++) {
+      db_device *by = db_open(stampers[s]);
+      if (!by) fail_msg("%s", db_error());
+      db_signal *sig = db_signal_new(dev[a]), *end = db_signal_new(dev[a]);
+      db_queue *q = db_queue_new(by, DB_QUEUE_COMPUTE);
+      uint64_t when, begin_ns, end_ns;
+      for (int i = 0; i < 3; i++) OK(db_queue_timestamp(q, sig));
+      OK(db_queue_timestamp(q, end));
+      OK(db_queue_submit(q, &when));
+      wait_for(q, when, stampers[s], a, a);
+      if (by != dev[a]) {
+        assert_int_equal(db_queue_timestamp(q, db_queue_timeline(mine(a))), -EINVAL);
+        assert_int_equal(db_queue_submit(q, NULL), -EINVAL);
+      }
+      uint64_t before = db_signal_time_ns(sig);
+      assert_true(before > 0);
+      db_queue_release(q);
+      bool other = by != dev[a];
+      db_close(by);
+      uint64_t after = db_signal_time_ns(sig);
+      assert_in_range(after, before - SECOND, before + SECOND);
+      db_signal_interval(sig, end, &begin_ns, &end_ns);
+      assert_true(end_ns >= begin_ns);
+      assert_int_equal(db_wait(sig, 1, SECOND / 50), -ETIMEDOUT);
+      db_signal_release(sig);
+      db_signal_release(end);
+      if (!other) continue;
+      if (!(by = db_open(stampers[s]))) fail_msg("%s", db_error());
+      db_close(by);
+    }
+  for (int a = 0; a < MACHINES; a++) db_queue_release(mine_of[a]), mine_of[a] = NULL;
+}
+
 /* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test begins. */
 #define WITH_DEVICES(test)                                                                                             \
   static void with_devices_##test(void **state) {                                                                      \
@@ -320,14 +364,15 @@ WITH_DEVICES(copies)
 WITH_DEVICES(what_is_not_reached)
 WITH_DEVICES(replays)
 WITH_DEVICES(closing)
+WITH_DEVICES(stampers_close)
 WITH_DEVICES(threads)
 WITH_DEVICES(others_survive_a_loss)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
 #define TEST(test) {#test, with_devices_##test, NULL, NULL, NULL}
-      TEST(ping_pong), TEST(timelines), TEST(copies),  TEST(what_is_not_reached),
-      TEST(replays),   TEST(closing),   TEST(threads), TEST(others_survive_a_loss),
+      TEST(ping_pong), TEST(timelines),      TEST(copies),  TEST(what_is_not_reached),   TEST(replays),
+      TEST(closing),   TEST(stampers_close), TEST(threads), TEST(others_survive_a_loss),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
