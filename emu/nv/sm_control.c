@@ -340,11 +340,28 @@ static bool build_rpcmov(struct sm_builder *b, const struct sass_inst *in, const
 
 /* ---- traps, pauses ---- */
 
+/* Whether code before u looks for the workspace of a cooperative launch, two words of bank 0 that are 0 for others:
+ * grid.sync() of CUDA's cooperative groups traps then. Where: ptxas output for %envreg1 and %envreg2. */
+static bool wants_workspace(const struct sm_warp *w, const struct sm_uop *u) {
+  enum { MOST = 4096 };
+  uint32_t at = w->grid->version >= 0x90 ? 0x44 : 0x8c, seen = 0;
+  for (uint64_t pc = w->grid->pgm, n = 0, fault; pc < u->inst->pc && n < MOST; pc += SASS_BYTES, n++) {
+    struct sass_inst in;
+    uint64_t word[2];
+    if (!vm_read(w->vm, pc, word, sizeof word, &fault)) return false;
+    if (!sass_decode(word, pc, w->grid->version, &in) || sass_bits(&in, 54, 5)) continue;
+    bool reads = in.form == 3 || in.form == 5 || in.id == SASS_ULDC || in.id == SASS_LDC;
+    uint32_t offset = (uint32_t)sass_bits(&in, 38, 16) - at;
+    if (reads && offset <= 4) seen |= 1u << offset / 4;
+  }
+  return seen == 3;
+}
 static const struct sm_uop *trap(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t lanes = sm_lanes(w, u);
   if (!lanes) return u + 1;
-  return sm_fault(w, u, FAULT_TRAP, 0, __builtin_ctz(lanes), 0, 0, "trap 0x%llx",
-                  (unsigned long long)sass_bits(u->inst, 34, 4));
+  return sm_fault(w, u, FAULT_TRAP, 0, __builtin_ctz(lanes), 0, 0, "trap 0x%llx%s",
+                  (unsigned long long)sass_bits(u->inst, 34, 4),
+                  wants_workspace(w, u) ? " (grid.sync() needs a cooperative launch, which is not supported)" : "");
 }
 static bool build_bpt(struct sm_builder *b, const struct sass_inst *in, const char **why) {
   enum { BPT_DRAIN, BPT_CAL, BPT_PAUSE, BPT_TRAP, BPT_INT };

@@ -151,6 +151,7 @@ static void test_stops(void **state) {
   assert_int_equal(g->fault.kind, FAULT_TRAP);
   assert_int_equal(g->fault.lane, 5);
   assert_non_null(strstr(g->fault.text, "BPT.TRAP"));
+  assert_null(strstr(g->fault.text, "cooperative"));
   assert_int_equal(sm_launch(g, "stuck", d, &va, 1), -EFAULT);
   assert_non_null(strstr(g->fault.text, "deadlock"));
   assert_non_null(strstr(g->fault.text, "CTA barrier 3"));
@@ -227,11 +228,27 @@ static void test_register_count(void **state) {
   SM_OK(g, "barriers", 1, 256, va);
 }
 
+/* A kernel that waits for its grid says what launch it needs. */
+static void test_grid_sync(void **state) {
+  static const char *const files[] = {"grid_sync.cubin", "grid_sync_80.cubin"};
+  for (unsigned i = 0; i < 2; i++) {
+    struct sm_gpu *g = sm_gpu_new(files[i]);
+    struct sm_dims d = {{2}, {32}};
+    uint64_t va;
+    sm_alloc(g, 128, &va);
+    assert_int_equal(sm_launch(g, "together", d, &va, 1), -EFAULT);
+    if (!strstr(g->fault.text, "trap 0x1 (grid.sync() needs a cooperative launch, which is not supported)"))
+      fail_msg("%s", g->fault.text);
+    sm_gpu_free(g);
+  }
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown), cmocka_unit_test_setup_teardown(f, setup_80, teardown)
   const struct CMUnitTest tests[] = {
-      T(test_loops),    T(test_nested), T(test_table),     T(test_calls), T(test_division),       T(test_progress),
-      T(test_barriers), T(test_stops),  T(test_registers), T(test_tally), T(test_register_count),
+      T(test_loops),     T(test_nested),   T(test_table),          T(test_calls),
+      T(test_division),  T(test_progress), T(test_barriers),       T(test_stops),
+      T(test_registers), T(test_tally),    T(test_register_count), cmocka_unit_test(test_grid_sync),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

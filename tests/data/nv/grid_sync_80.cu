@@ -1,0 +1,2 @@
+// arch: sm_80
+#include "grid_sync.cu"
