@@ -8,7 +8,9 @@
  *   device.growing     which hardware queues a device has, their local memory, their end
  *   device.transfer    the staging buffer and its recorder; held for the whole of a blocking copy
  *   ring.submitting    the hardware's ring and its next timeline value; held for one submission, which may wait for room
- *   the registry's     which devices and machines there are; opening, closing, the loss of a device
+ *   registry.opening   which machines there are; held for the whole of opening and closing a device
+ *   registry.lock      which devices there are, and the loss of one; held for some instructions and polls, nothing waits
+ *                      or is released under it
  *   the imports'       what devices know of other machines' memory; over system calls
  *   machine.lock       address space and mappings, which a machine's devices share; held over system calls
  *   device.lock        what else is written after a device was opened; held for some instructions, nothing waits or is
@@ -356,6 +358,9 @@ struct hcq_backend {
   /* Sleeps until sig may have reached value, at most ns; may return early. A fault of the device is reported by
    * hcq_device_lost. */
   void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
+  /* Reports a fault of the device, if there is one, by hcq_device_lost. Does not wait and takes no wake-up from those who
+   * sleep: another device's waiters call it. NULL: there are no faults. */
+  void (*poll)(db_device *dev);
   /* The device's clock now. NULL: its ticks are the host's nanoseconds. */
   int (*read_clock)(db_device *dev, uint64_t *ticks);
   unsigned stamp_index; /* where in a slot's stamp its timestamps are */
@@ -376,7 +381,7 @@ void hcq_device_drain(db_device *dev);
 /* A machine by its name ("CPU", "AMD", "EMU+AMD:gfx1100"), shared with open devices. */
 struct hcq_machine *hcq_machine_open(const char *name);
 void hcq_machine_release(struct hcq_machine *machine);
-/* Its open devices, under the registry's lock. */
+/* Calls each for its open devices, under registry.lock: it must not wait. */
 void hcq_machine_each(struct hcq_machine *machine, void (*each)(db_device *dev, void *ctx), void *ctx);
 /* Marks the device as lost for the first reason given; returns -EIO. What waits for it goes on and counts as failed. */
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -14,12 +14,15 @@
 #define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
 
-/* The only global state: devices by canonical name, and the machines they sit in. */
+/* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes long
+ * (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening` is held
+ * for the whole of it and guards machines, while `lock` guards the list of devices for some instructions. A device enters
+ * and leaves the list under both. */
 static struct {
-  pthread_mutex_t lock;
+  pthread_mutex_t opening, lock;
   db_device *devices;
   struct hcq_machine *machines;
-} registry = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
+} registry = {.opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend, &hcq_nv_backend};
 
@@ -77,7 +80,7 @@ static int parse_name(const char *name, struct device_name *out) {
   return digits ? parse_index(name, digits, &out->index) : 0;
 }
 
-/* ---- machines; under the registry's lock ---- */
+/* ---- machines; registry.opening is held ---- */
 
 static void machine_release(struct hcq_machine *m) {
   if (--m->refs) return;
@@ -121,16 +124,16 @@ static struct hcq_machine *machine_get(const struct device_name *n) {
 struct hcq_machine *hcq_machine_open(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
-  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&registry.opening);
   struct hcq_machine *m = machine_get(&n);
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
   return m;
 }
 
 void hcq_machine_release(struct hcq_machine *m) {
-  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&registry.opening);
   machine_release(m);
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
 }
 
 void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *ctx), void *ctx) {
@@ -146,11 +149,14 @@ static db_device *unstoppable; /* by next: closed, but their hardware may still 
 
 static void device_destroy(struct hcq_object *object) {
   db_device *dev = (db_device *)object, **p = &registry.devices;
+  pthread_mutex_lock(&registry.opening);
   pthread_mutex_lock(&registry.lock);
   while (*p && *p != dev) p = &(*p)->next;
-  /* Opened again meanwhile, and perhaps closed and gone, too. */
-  if (!*p || atomic_load(&object->refs)) goto out;
-  *p = dev->next;
+  /* Another thread may have opened it again meanwhile, and perhaps closed and freed it. */
+  bool last = *p && !atomic_load(&object->refs);
+  if (last) *p = dev->next;
+  pthread_mutex_unlock(&registry.lock);
+  if (!last) goto out;
   /* What still runs may use any of it: then all of it stays. */
   if (!dev->ops->halt(dev)) {
     dev->next = unstoppable;
@@ -166,7 +172,7 @@ static void device_destroy(struct hcq_object *object) {
   dev->ops->close(dev);
   machine_release(m);
 out:
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
 }
 
 void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name) {
@@ -182,6 +188,7 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   snprintf(dev->name, sizeof dev->name, "%s", name);
 }
 
+/* registry.opening is held, so that the list stays as it is. */
 static db_device *open_locked(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
@@ -205,17 +212,19 @@ static db_device *open_locked(const char *name) {
     return NULL;
   }
   dev->handles = 1;
+  pthread_mutex_lock(&registry.lock);
   dev->next = registry.devices;
   registry.devices = dev;
+  pthread_mutex_unlock(&registry.lock);
   return dev;
 }
 
 db_device *db_open(const char *name) {
   if (!name) name = getenv("DEV");
   if (!name || !*name) name = "CPU";
-  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&registry.opening);
   db_device *dev = open_locked(name);
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
   return dev;
 }
 
@@ -403,6 +412,7 @@ static db_device *inherited;                   /* by next */
 static struct hcq_machine *inherited_machines; /* by next */
 
 static void before_fork(void) {
+  pthread_mutex_lock(&registry.opening);
   pthread_mutex_lock(&registry.lock);
   pthread_mutex_lock(&hcq_imports_lock);
   for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_lock(&dev->lock);
@@ -412,6 +422,7 @@ static void after_fork(void) {
   for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_unlock(&dev->lock);
   pthread_mutex_unlock(&hcq_imports_lock);
   pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
 }
 
 /* What other threads held of a device is let go: they do not exist here. */
@@ -432,7 +443,7 @@ static void disown(db_device *dev) {
 
 /* Recursive locks belong to a thread of the parent, so that they are made anew. */
 static void in_child(void) {
-  registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  registry.opening = registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
   resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&hcq_resting, false);
   for (db_device *dev; (dev = registry.devices);) {
@@ -519,14 +530,13 @@ static void look_at_awaited(db_device *dev, uint64_t look) {
       hcq_device_release_waiters(d);
       continue;
     }
-    const struct hcq_ring *any = d->rings[0];
-    d->ops->sleep(d, any->timeline, any->submitted, 0);
+    if (d->ops->poll) d->ops->poll(d);
     if (!d->lost) look_at_awaited(d, look);
   }
 }
 
 void hcq_device_check_others(db_device *dev) {
-  static uint64_t looks; /* of the registry's lock */
+  static uint64_t looks; /* guarded by the registry's lock */
   pthread_mutex_lock(&registry.lock);
   look_at_awaited(dev, ++looks);
   pthread_mutex_unlock(&registry.lock);

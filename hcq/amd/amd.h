@@ -121,6 +121,7 @@ int amd_events_create(struct amd_device *dev);
 void amd_events_settle(struct amd_device *dev);
 void amd_events_destroy(struct amd_device *dev);
 void amd_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
+void amd_poll(db_device *dev);
 
 /* queue.c */
 struct amd_save_sizes {

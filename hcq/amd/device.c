@@ -190,5 +190,6 @@ const struct hcq_backend hcq_amd_backend = {
     .submit = amd_submit,
     .replay = amd_replay,
     .sleep = amd_sleep,
+    .poll = amd_poll,
     .read_clock = amd_read_clock,
 };

@@ -211,10 +211,14 @@ static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
 }
 
 void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
-  wait_events(amd_device(base), QUEUE, ns < 1000000 ? 1 : (uint32_t)(ns / 1000000));
+  uint32_t ms = (uint32_t)(ns / 1000000);
+  wait_events(amd_device(base), QUEUE, ns && !ms ? 1 : ms);
 }
 
-static void look(db_device *base, void *ctx) { wait_events(amd_device(base), MEMORY, 0); }
+/* The queue's event is left to those who sleep: whoever waits for it first resets it. */
+void amd_poll(db_device *base) { wait_events(amd_device(base), MEMORY, 0); }
+
+static void look(db_device *base, void *ctx) { amd_poll(base); }
 
 void amd_events_settle(struct amd_device *dev) {
   char text[DUMP_BYTES];

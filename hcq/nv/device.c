@@ -259,6 +259,8 @@ static struct nv_device *new_device(struct nv_machine *m, struct hcq_machine *ma
   return dev;
 }
 
+static void nv_poll(db_device *base) { nv_fault_check(nv_device(base)); }
+
 /* PTIMER, which counts nanoseconds. */
 static int nv_read_clock(db_device *base, uint64_t *ticks) {
   struct nv_device *dev = nv_device(base);
@@ -350,6 +352,7 @@ const struct hcq_backend hcq_nv_backend = {
     .submit = nv_submit,
     .replay = nv_replay,
     .sleep = nv_sleep,
+    .poll = nv_poll,
     .read_clock = nv_read_clock,
     .stamp_index = 1,
 };

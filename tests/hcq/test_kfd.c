@@ -9,6 +9,7 @@
 #include <amdgpu_drm.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,11 +44,14 @@ static struct {
   } page_fault;
   uint32_t memory_losses;
   uint64_t clock_error;  /* ticks that reading the GPU's clock is off */
+  bool slow_open;        /* opening the second GPU takes until this is false */
   bool complete;         /* WAIT_EVENTS lets the compute timeline advance */
   bool event_page_taken; /* the next CREATE_EVENT fails with the page taken */
   /* observed */
   int calls, open_fds, handles, maps, reservations, events, queues;
-  unsigned waits;
+  unsigned waits, looks;
+  uint32_t slept_on; /* the first queue event waited for */
+  bool slept_on_others, opening;
   struct kfd_create_queue queue[2];
   struct kfd_alloc_memory alloc[512];
   int nalloc;
@@ -115,6 +119,10 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     int *file = &k.acquired[a->gpu_id - GPU_ID];
     if (*file && *file != (int)a->drm_fd) return -EBUSY;
     *file = (int)a->drm_fd;
+    for (int ms = 0; a->gpu_id == GPU_ID + 1 && __atomic_load_n(&k.slow_open, __ATOMIC_ACQUIRE) && ms < 5000; ms++) {
+      __atomic_store_n(&k.opening, true, __ATOMIC_RELEASE);
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
     return 0;
   }
   case KFD_GET_PROCESS_APERTURES_NEW: {
@@ -185,6 +193,13 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     s -= 3 - w->num_events;
     assert_true(w->timeout <= 100);
     k.waits++;
+    if (w->num_events == 2) {
+      assert_int_equal(w->timeout, 0); /* a look at exceptions never sleeps */
+      k.looks++;
+    } else if (!k.slept_on)
+      k.slept_on = s[0].event_id;
+    else if (k.slept_on != s[0].event_id)
+      k.slept_on_others = true;
     s[1].memory = k.fault;
     s[2].hw = k.exception;
     struct timespec t = {0, 1000000};
@@ -739,6 +754,51 @@ static void a_hang_times_out(void **state) {
   assert_nothing_left();
 }
 
+static void *open_second(void *arg) { return db_open(named(":1")); }
+
+static uint64_t seconds_waited(db_queue *q, uint64_t when) {
+  struct timespec t, u;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  assert_int_equal(db_wait(db_queue_timeline(q), when, SECOND / 20), -ETIMEDOUT);
+  clock_gettime(CLOCK_MONOTONIC, &u);
+  return (uint64_t)(u.tv_sec - t.tv_sec);
+}
+
+/* Who waits does not wait for a device that another thread opens, and takes no wake-up from who waits for another one. */
+static void waiters_do_not_block_each_other(void **state) {
+  k.gpus = 2;
+  k.slow_open = true;
+  db_device *a = db_open(device);
+  assert_non_null(a);
+  db_queue *q = db_queue_new(a, DB_QUEUE_COMPUTE);
+  uint64_t when;
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, open_second, NULL), 0);
+  while (!__atomic_load_n(&k.opening, __ATOMIC_ACQUIRE)) nanosleep(&(struct timespec){0, 1000000}, NULL);
+  assert_in_range(seconds_waited(q, when), 0, 2);
+  __atomic_store_n(&k.slow_open, false, __ATOMIC_RELEASE);
+  void *second;
+  pthread_join(thread, &second);
+  db_device *b = second;
+  assert_non_null(b);
+  db_signal *s = db_signal_new(b);
+  assert_int_equal(db_queue_wait(q, s, 1), 0);
+  assert_int_equal(db_queue_submit(q, &when), 0);
+  k.looks = 0;
+  assert_in_range(seconds_waited(q, when), 0, 2);
+  assert_in_range(k.looks, 1, 1000);
+  assert_false(k.slept_on_others);
+  db_signal_set(s, 1);
+  finish(0, q, when);
+  assert_int_equal(db_wait(db_queue_timeline(q), when, 0), 0);
+  db_signal_release(s);
+  db_queue_release(q);
+  db_close(a);
+  db_close(b);
+  assert_nothing_left();
+}
+
 /* As amdgpu writes it (Linux amdgpu_dev_coredump.c), with less in between. */
 #define DUMP_HEAD "**** AMDGPU Device Coredump ****\nversion: 1\nkernel: 6.12.0\nmodule: amdgpu\ntime: 1234.000000567\n"
 #define DUMP_FAULT                                                                                                     \
@@ -909,6 +969,7 @@ int main(void) {
       T(long_recordings_are_indirect),
       T(a_full_ring_waits),
       T(a_hang_times_out),
+      T(waiters_do_not_block_each_other),
       T(exceptions_lose_the_device),
       T(a_queue_does_not_stop),
       T(exceptions_of_other_gpus),
