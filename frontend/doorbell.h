@@ -331,7 +331,8 @@ struct db_cache_counters {
   uint64_t made, found; /* schedules */
   uint64_t kernels;     /* compiled for them, or found on disk */
   uint64_t evicted;
-  uint64_t schedules; /* kept now */
+  uint64_t schedules;  /* kept now */
+  const char *no_disk; /* why compiled kernels are not kept on disk, which DEBUG=1 prints; NULL: they are, or CACHE=0 */
 };
 void db_cache_counters(struct db_cache_counters *out);
 

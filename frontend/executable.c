@@ -88,6 +88,7 @@ void db_cache_counters(struct db_cache_counters *out) {
   pthread_mutex_lock(&rt.lock);
   *out = counters;
   out->schedules = cache.n;
+  out->no_disk = runtime_no_disk();
   pthread_mutex_unlock(&rt.lock);
 }
 

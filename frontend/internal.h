@@ -20,7 +20,8 @@ struct env {
   int debug;
   bool noopt, spec, cache, jit;
   bool launched;       /* as one of several processes */
-  const char *profile; /* the file to write; NULL: none */
+  int rank;            /* its number among them; -1 alone */
+  const char *profile; /* the file to write, of one of several processes with its number in the name; NULL: none */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
@@ -74,6 +75,8 @@ extern struct runtime rt;
 
 /* Graph and compiler exist after this; called with the lock held. */
 int runtime_init(void);
+/* Why compiled kernels are not kept on disk; NULL. */
+const char *runtime_no_disk(void);
 /* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative errno. */
 int slot_of(db_device *dev);
 db_device *slot_device(unsigned slot);
@@ -507,12 +510,14 @@ void report_wait(struct report *r, size_t count);
 /* Prints what DEBUG asks for about a kernel or a schedule. */
 void report_kernel(const struct env *env, const struct kernel *k);
 void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan);
-/* Frees the report; when its commands have finished, prints a line each (DEBUG=2), writes the trace and calls the watcher. */
-void report_finish(struct report *r, const struct env *env, bool finished);
+/* Frees the report; when its commands have finished, prints a line each (DEBUG=2), writes the trace and calls the
+ * watcher. A negative errno and a message when the trace cannot be written. */
+int report_finish(struct report *r, const struct env *env, bool finished);
 
 /* ---- trace.c: the file that PROFILE names ---- */
 int trace_open(const struct env *env); /* if there is to be one and it is not open */
 /* The file is the parent process's: nothing is written any more. */
 void trace_leave(void);
-void trace_write(const struct report *r, const struct db_command *commands);
+/* 0, or a negative errno and a message: the disk is full, say. */
+int trace_write(const struct report *r, const struct db_command *commands);
 #endif

@@ -354,8 +354,10 @@ int executable_run(const struct executable *e, const struct binding *b, const st
   }
   memory_put(&r);
   if (r.timed && !err) programs_report(false); /* they ran before */
-  report_finish(&r.report, env, err == 0);
-  return err;
+  int unreported = report_finish(&r.report, env, err == 0);
+  if (err || !unreported) return err;
+  for (unsigned i = 0; i < e->noutputs; i++) storage_release(outputs[i]);
+  return unreported;
 }
 
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes) {

@@ -130,5 +130,5 @@ void program_times_started(struct program *p, int turn);
 /* Reports the turn's run, once it has finished. */
 int program_times_settle(struct program *p, int turn);
 /* The same for whatever has finished by now; all: waits for what has not. */
-void programs_report(bool all);
+int programs_report(bool all);
 #endif

@@ -80,10 +80,11 @@ static void add_item(const struct program *p, struct report *r, const struct pro
 }
 
 /* commands: room for the number of every queue's command at a position. */
-static void report(const struct program *p, int turn, size_t *commands) {
+static int report(const struct program *p, int turn, size_t *commands) {
   struct report r = {0};
   const struct env *env;
-  if (env_get(&env)) return;
+  int err = env_get(&env);
+  if (err) return err;
   size_t first[p->nqueues + 1]; /* of a queue in commands */
   for (unsigned i = first[0] = 0; i < p->nqueues; i++) first[i + 1] = first[i] + p->queues[i].last;
   for (size_t i = 0; i < p->ncommands && r.n == i; i++) {
@@ -95,7 +96,7 @@ static void report(const struct program *p, int turn, size_t *commands) {
       if (w->position) report_wait(&r, commands[first[w->queue] + w->position - 1]);
     }
   }
-  report_finish(&r, env, true);
+  return report_finish(&r, env, true);
 }
 
 int program_times_settle(struct program *p, int turn) {
@@ -107,21 +108,30 @@ int program_times_settle(struct program *p, int turn) {
     if (err) return err;
   }
   size_t *commands = calloc(p->ncommands + 1, sizeof *commands);
-  if (commands) report(p, turn, commands);
+  int err = commands ? report(p, turn, commands) : 0;
   free(commands);
-  return 0;
+  return err;
 }
 
 /* The run before the last goes first. */
-static void settle_both(struct program *p, bool all) {
+static int settle_both(struct program *p, bool all) {
+  int err = 0;
   for (int i = 0; i < PROGRAM_TURNS; i++) {
     int turn = (int)((p->runs + (unsigned)i) % PROGRAM_TURNS);
-    if (p->running[turn] && (all || has_finished(p, turn))) program_times_settle(p, turn);
+    if (!p->running[turn] || !(all || has_finished(p, turn))) continue;
+    int failed = program_times_settle(p, turn);
+    if (!err) err = failed;
   }
+  return err;
 }
 
-void programs_report(bool all) {
-  for (struct program *p = timed_programs; p; p = p->next_timed) settle_both(p, all);
+int programs_report(bool all) {
+  int err = 0;
+  for (struct program *p = timed_programs; p; p = p->next_timed) {
+    int failed = settle_both(p, all);
+    if (!err) err = failed;
+  }
+  return err;
 }
 
 void program_times_free(struct program *p) {

@@ -38,19 +38,22 @@ void report_wait(struct report *r, size_t count) {
   r->waits[r->nwaits++] = (struct report_wait){count - 1, r->n - 1};
 }
 
-static void print_line(const struct db_command *c) {
+static void print_line(const struct env *env, const struct db_command *c) {
   static unsigned number;
   static double total_us;
   struct db_device_counters counters;
   db_device_counters(c->device, &counters);
   double us = (double)(c->end_ns - c->begin_ns) * 1e-3;
   total_us += us;
-  fprintf(stderr, "*** %-15s %5u %-32s arg %2u  mem %6.3f GB  tm %9.2fus/%9.2fms (%9.2f GFLOPS %8.2f GB/s)\n",
+  char rank[16] = "";
+  if (env->rank >= 0) snprintf(rank, sizeof rank, "%d: ", env->rank);
+  fprintf(stderr, "*** %s%-15s %5u %-32s arg %2u  mem %6.3f GB  tm %9.2fus/%9.2fms (%9.2f GFLOPS %8.2f GB/s)\n", rank,
           db_device_name(c->device), ++number, c->name, c->args, (double)counters.bytes_allocated * 1e-9, us,
           total_us * 1e-3, us > 0 ? c->flops / us * 1e-3 : 0, us > 0 ? (double)c->bytes / us * 1e-3 : 0);
 }
 
-void report_finish(struct report *r, const struct env *env, bool finished) {
+int report_finish(struct report *r, const struct env *env, bool finished) {
+  int err = 0;
   struct db_command *commands = calloc(r->n + 1, sizeof *commands);
   for (size_t i = 0; i < r->n; i++) {
     struct report_item *item = &r->items[i];
@@ -70,13 +73,14 @@ void report_finish(struct report *r, const struct env *env, bool finished) {
       db_signal_release(item->end);
     }
     if (commands) commands[i] = c;
-    if (finished && env->debug >= 2) print_line(&c);
+    if (finished && env->debug >= 2) print_line(env, &c);
     if (finished && rt.watch) rt.watch(rt.watch_ctx, &c);
   }
-  if (finished && commands) trace_write(r, commands);
+  if (finished && commands) err = trace_write(r, commands);
   free(commands);
   free(r->items);
   free(r->waits);
+  return err;
 }
 
 static void print_text(const char *title, const struct kernel *k, const char *text) {

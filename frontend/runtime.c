@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Reused memory is kept up to this much a slot, beyond what is in use. */
 #define SPARE_BYTES ((size_t)256 << 20)
@@ -52,21 +53,31 @@ static int make_dir(const char *path) {
   return 0;
 }
 
-/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL when there is no place for it. */
+/* Why compiled kernels are not kept on disk; "" while they are, or are not meant to be. */
+static char no_disk[512];
+
+static const char *cannot_keep(const char *path, int err) {
+  snprintf(no_disk, sizeof no_disk, "%.400s: %s", path, strerror(err));
+  return NULL;
+}
+
+/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL, and why in no_disk, when there is no place for
+ * it. */
 static const char *cache_directory(char *buf, size_t cap) {
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int n;
-  if (xdg && *xdg == '/') {
-    if (make_dir(xdg)) return NULL;
-    n = snprintf(buf, cap, "%s/doorbell", xdg);
-  } else {
-    if (!home || *home != '/') return NULL;
-    n = snprintf(buf, cap, "%s/.cache", home);
-    if (n < 0 || (size_t)n >= cap || make_dir(buf)) return NULL;
-    n = snprintf(buf, cap, "%s/.cache/doorbell", home);
-  }
-  return n < 0 || (size_t)n >= cap || make_dir(buf) ? NULL : buf;
+  bool own = xdg && *xdg == '/';
+  *no_disk = 0;
+  if (!own && (!home || *home != '/')) return cannot_keep("HOME", ENOENT);
+  int n = snprintf(buf, cap, own ? "%s" : "%s/.cache", own ? xdg : home);
+  if (n < 0 || (size_t)n + sizeof "/doorbell" > cap) return cannot_keep(own ? xdg : home, ENAMETOOLONG);
+  int err = make_dir(buf);
+  if (err) return cannot_keep(buf, -err);
+  strcpy(buf + n, "/doorbell");
+  if ((err = make_dir(buf))) return cannot_keep(buf, -err);
+  return access(buf, W_OK) ? cannot_keep(buf, errno) : buf;
 }
+
+const char *runtime_no_disk(void) { return *no_disk ? no_disk : NULL; }
 
 /* A child of fork goes on with the tensors of its parent, but on devices of its own. */
 static void before_fork(void) { pthread_mutex_lock(&rt.lock); }
@@ -100,6 +111,7 @@ int runtime_init(void) {
                                .ptxas = ptxas};
   rt.compiler = compiler_new(&o);
   free(ptxas);
+  if (env->debug && *no_disk) fprintf(stderr, "--- kernels are compiled again by every process: %s\n", no_disk);
   return rt.compiler ? 0 : db_fail(-ENOMEM, "the compiler could not be started");
 }
 

@@ -371,7 +371,7 @@ static int read_value(const struct value *v, void *dst, size_t size) {
   if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "read: the tensor is not in memory");
   int err = db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
   if (!err) err = storage_check(v->storage);
-  if (!err) programs_report(false);
+  if (!err) err = programs_report(false);
   return err ? err : world_check();
 }
 

@@ -3,6 +3,7 @@
  * A track a queue; a kernel is a slice with its GFLOPS, a copy one with its bytes, and an arrow leads from what a queue waited for on another one to
  * what waited. The file is whole JSON after every realize: the next one writes over its closing bracket. */
 #include "internal.h"
+#include "json.h"
 #include <errno.h>
 #include <string.h>
 
@@ -10,21 +11,32 @@ enum { MOST_TRACKS = 4 * SLOTS };
 
 static struct {
   FILE *file;
-  long end; /* of the last event */
+  long end;         /* of the last event */
+  unsigned process; /* 1 and the rank */
   bool any, left;
   unsigned ntracks, arrows;
   char track[MOST_TRACKS][176];
 } trace;
 
+/* Ends the file as it is now. */
+static int close_list(const char *path) {
+  fputs("\n]\n", trace.file);
+  if (!fflush(trace.file) && !ferror(trace.file)) return 0;
+  int err = errno ? -errno : -EIO;
+  fclose(trace.file);
+  trace.file = NULL;
+  trace.left = true; /* reported once: nothing is written any more */
+  return db_fail(err, "PROFILE=%s: %s", path, strerror(-err));
+}
+
 int trace_open(const struct env *env) {
   if (trace.file || trace.left || !env->profile) return 0;
-  trace.file = fopen(env->profile, "w");
+  trace.process = env->rank < 0 ? 1 : 1 + (unsigned)env->rank;
+  trace.file = fopen(env->profile, "we");
   if (!trace.file) return db_fail(-errno, "PROFILE=%s: %s", env->profile, strerror(errno));
   fputs("[", trace.file);
   trace.end = ftell(trace.file);
-  fputs("\n]\n", trace.file);
-  fflush(trace.file);
-  return 0;
+  return close_list(env->profile);
 }
 
 void trace_leave(void) {
@@ -48,8 +60,10 @@ static unsigned track_of(const struct report_item *item) {
   if (trace.ntracks == MOST_TRACKS) return 0;
   strcpy(trace.track[trace.ntracks++], name);
   begin_event();
-  fprintf(trace.file, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%u,\"args\":{\"name\":\"%s\"}}",
-          trace.ntracks, name);
+  fprintf(trace.file, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", trace.process,
+          trace.ntracks);
+  json_quote(trace.file, name);
+  fputs("}}", trace.file);
   return trace.ntracks;
 }
 
@@ -59,12 +73,13 @@ static void write_slice(const struct report_item *item, const struct db_command 
   unsigned track = track_of(item);
   double ns = (double)(c->end_ns - c->begin_ns);
   begin_event();
-  fprintf(trace.file, "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":1,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f",
-          c->name,
+  fputs("{\"ph\":\"X\",\"name\":", trace.file);
+  json_quote(trace.file, c->name);
+  fprintf(trace.file, ",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f",
           item->exchange ? "exchange"
           : c->is_copy   ? "copy"
                          : "kernel",
-          track, microseconds(c->begin_ns), ns * 1e-3);
+          trace.process, track, microseconds(c->begin_ns), ns * 1e-3);
   fprintf(trace.file, ",\"args\":{\"bytes\":%llu,\"GB/s\":%.3f", (unsigned long long)c->bytes,
           ns > 0 ? (double)c->bytes / ns : 0);
   if (!c->is_copy) fprintf(trace.file, ",\"GFLOPS\":%.3f,\"arguments\":%u", ns > 0 ? c->flops / ns : 0, c->args);
@@ -78,13 +93,16 @@ static void write_arrow(const struct report_item *from, const struct report_item
     unsigned track = track_of(end ? to : from);
     begin_event();
     fprintf(trace.file,
-            "{\"ph\":\"%s\",\"name\":\"wait\",\"cat\":\"wait\",\"id\":%u,\"pid\":1,\"tid\":%u,\"ts\":%.3f%s}",
-            end ? "f" : "s", trace.arrows, track, microseconds(end ? to_ns : from_ns), end ? ",\"bp\":\"e\"" : "");
+            "{\"ph\":\"%s\",\"name\":\"wait\",\"cat\":\"wait\",\"id\":%u,\"pid\":%u,\"tid\":%u,\"ts\":%.3f%s}",
+            end ? "f" : "s", trace.arrows, trace.process, track, microseconds(end ? to_ns : from_ns),
+            end ? ",\"bp\":\"e\"" : "");
   }
 }
 
-void trace_write(const struct report *r, const struct db_command *commands) {
-  if (!trace.file) return;
+int trace_write(const struct report *r, const struct db_command *commands) {
+  const struct env *env;
+  int err = env_get(&env);
+  if (err || !trace.file) return err;
   fseek(trace.file, trace.end, SEEK_SET);
   for (size_t i = 0; i < r->n; i++) write_slice(&r->items[i], &commands[i]);
   for (size_t i = 0; i < r->nwaits; i++) {
@@ -92,6 +110,5 @@ void trace_write(const struct report *r, const struct db_command *commands) {
     write_arrow(&r->items[from], &r->items[to], commands[from].end_ns, commands[to].begin_ns);
   }
   trace.end = ftell(trace.file);
-  fputs("\n]\n", trace.file);
-  fflush(trace.file);
+  return close_list(env->profile);
 }

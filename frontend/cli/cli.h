@@ -1,6 +1,7 @@
 /* What the subcommands of `doorbell` share: flags, messages, JSON. Exit status: 0 done, 1 failed, 2 wrong usage. */
 #ifndef DOORBELL_CLI_H
 #define DOORBELL_CLI_H
+#include "../json.h"
 #include "../doorbell.h"
 #include "../files.h"
 #include <stdio.h>
@@ -35,7 +36,7 @@ int fail_work(const struct command *c, const char *fmt, ...) __attribute__((form
 bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
 
 /* ---- json.c: values on one line each level knows about ---- */
-void json_string(FILE *f, const char *s);
+static inline void json_string(FILE *f, const char *s) { json_quote(f, s); }
 void json_number(FILE *f, double v); /* null when not finite */
 
 /* ---- ptx.c ---- */
