@@ -73,10 +73,10 @@ static bool unchanged(const struct code_kind *kind, struct vm *vm, const struct 
 static void touch(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
   struct vm_range cache = {0};
   const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, kind->access);
-  if (p) race_touch(p, t->end - t->start, VM_READ);
+  if (p) race_touch(p, t->end - t->start, VM_EXEC);
   for (uint64_t at = t->start; !p && at < t->end; at += kind->unit) {
     const void *unit = vm_translate(vm, &cache, at, kind->unit, kind->access);
-    if (unit) race_touch(unit, kind->unit, VM_READ);
+    if (unit) race_touch(unit, kind->unit, VM_EXEC);
   }
 }
 

@@ -25,12 +25,12 @@ struct signal {
   const void *at;
   uint64_t n; /* stored so far; the last VALUES are here */
   uint64_t value[VALUES];
-  struct clock clock[VALUES];
+  struct order order[VALUES];
 };
 
 struct race_world race_world = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoch = 1};
 static uint64_t issued[RACE_QUEUES]; /* ids are used again, task numbers are not */
-static struct clock interrupted;
+static struct order interrupted;
 static struct signal *signals[1 << SIGNAL_BITS], *spare_signals;
 static uint64_t seed = 1, arrivals;
 static bool several; /* threads of the host: signals count as loaded when they are stored */
@@ -65,7 +65,7 @@ uint64_t race_now_ns(void) {
 static bool at_rest(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
-    if (q && !q->dead && (!q->resting || q->notices || race_world.host.at[i] < q->worked)) return false;
+    if (q && !q->dead && (!q->resting || q->notices || race_world.host.near.at[i] < q->worked)) return false;
   }
   return true;
 }
@@ -85,7 +85,7 @@ static void notice(struct race_queue *q) {
   if (!n) return;
   race_world.busy_ns = race_now_ns();
   *n = (struct notice){.value = q->noticed = value, .time_ns = race_world.busy_ns, .known = race_world.host};
-  n->known.at[RACE_HOST] = race_world.epoch++;
+  n->known.near.at[RACE_HOST] = n->known.far.at[RACE_HOST] = race_world.epoch++;
   while (*last) last = &(*last)->next;
   *last = n;
   q->resting = false;
@@ -112,7 +112,9 @@ struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx),
   while (q->id < RACE_QUEUES && race_world.queues[q->id]) q->id++;
   if (q->id < RACE_QUEUES) {
     race_world.queues[q->id] = q;
-    q->issued = q->finished = q->worked = q->visible.at[q->id] = issued[q->id];
+    q->issued = q->finished = q->worked = q->visible.near.at[q->id] = q->visible.far.at[q->id] = issued[q->id];
+    q->code = q->visible;
+    q->ordered = q->visible.near;
   }
   UNLOCK();
   if (q->id < RACE_QUEUES) return q;
@@ -134,7 +136,8 @@ static void stop(struct race_queue *q) {
   q->dead = q->resting = true;
   q->blocked = false;
   if (q->front) race_front_end(q);
-  race_world.published.at[q->id] = race_world.host.at[q->id] = q->issued;
+  struct order *const all[] = {&race_world.published, &race_world.host};
+  for (unsigned i = 0; i < 2; i++) all[i]->near.at[q->id] = all[i]->far.at[q->id] = q->issued;
   while (q->notices) {
     struct notice *n = q->notices;
     q->notices = n->next;
@@ -158,6 +161,7 @@ void race_queue_free(struct race_queue *q) {
   stop(q);
   issued[q->id] = q->issued;
   race_world.queues[q->id] = NULL;
+  race_forget_queue(q->id);
   for (unsigned i = 0; i < RACE_QUEUES; i++) last &= !race_world.queues[i];
   if (last) {
     race_forget();
@@ -225,7 +229,8 @@ uint64_t race_doorbell(struct race_queue *q) {
   if (n) {
     q->notices = n->next;
     q->taken = n->value;
-    clock_join(&q->seen, &n->known);
+    order_join(&q->seen, &n->known);
+    clock_join(&q->ordered, &n->known.near);
     race_block_free(n);
   } else {
     idle(q);
@@ -290,14 +295,15 @@ void race_wait(struct race_queue *q, const void *at, uint64_t least) {
   q->blocked = false;
   const struct signal *s = signal_at(at);
   if (!s || !holds_recent(s)) { /* the host's store, or a kernel's */
-    clock_join(&q->seen, &race_world.published);
-    clock_join(&q->seen, &race_world.host);
-    q->seen.at[RACE_HOST] = race_world.epoch++;
+    order_join(&q->seen, &race_world.published);
+    order_join(&q->seen, &race_world.host);
+    q->seen.near.at[RACE_HOST] = q->seen.far.at[RACE_HOST] = race_world.epoch++;
   } else {
     uint64_t first = s->n > VALUES ? s->n - VALUES : 0, i = s->n - 1;
     while (i > first && s->value[(i - 1) % VALUES] >= least) i--;
-    clock_join(&q->seen, &s->clock[i % VALUES]);
+    order_join(&q->seen, &s->order[i % VALUES]);
   }
+  clock_join(&q->ordered, &q->seen.near);
   UNLOCK();
 }
 
@@ -312,17 +318,61 @@ void race_blocked(struct race_queue *q) {
 void race_finish(struct race_queue *q) {
   if (!q) return;
   LOCK();
-  q->finished = q->issued;
+  q->ordered.at[q->id] = q->finished = q->issued;
   UNLOCK();
 }
 
-void race_acquire(struct race_queue *q) {
+static void raise_to(struct clock *c, unsigned id, uint64_t number) {
+  if (number > c->at[id]) c->at[id] = number;
+}
+
+void race_acquire_by(struct race_queue *q, unsigned caches) {
   if (!q) return;
   LOCK();
   race_front_end(q);
-  clock_join(&q->visible, &q->seen);
-  if (q->finished > q->visible.at[q->id]) q->visible.at[q->id] = q->finished;
+  if (caches & RACE_NEAR) {
+    clock_join(&q->visible.near, &q->seen.near);
+    raise_to(&q->visible.near, q->id, q->finished);
+  }
+  if (caches & RACE_FAR) clock_join(&q->visible.far, &q->seen.far);
+  if (caches & RACE_CODE) q->code = q->visible;
   UNLOCK();
+}
+
+void race_acquire(struct race_queue *q) { race_acquire_by(q, RACE_CODE | RACE_NEAR | RACE_FAR); }
+
+static bool same_gpu(const struct race_queue *q, unsigned id) {
+  const struct race_queue *o = id < RACE_QUEUES ? race_world.queues[id] : NULL;
+  return o && o->gpu == q->gpu;
+}
+
+/* Under the lock. */
+static void write_back(struct race_queue *q, uint64_t own) {
+  for (unsigned i = 0; i < RACE_QUEUES; i++) {
+    if (!same_gpu(q, i)) continue;
+    raise_to(&q->back, i, q->visible.near.at[i]);
+    raise_to(&q->back, i, q->seen.near.at[i]);
+  }
+  raise_to(&q->back, q->id, own);
+}
+
+void race_write_back(struct race_queue *q, bool at_once) {
+  if (!q) return;
+  LOCK();
+  write_back(q, at_once ? q->finished : q->issued);
+  UNLOCK();
+}
+
+/* What a release of a queue says. */
+static void join_released(struct order *o, const struct race_queue *q, uint64_t own) {
+  order_join(o, &q->visible);
+  order_join(o, &q->seen);
+  clock_join(&o->far, &q->back);
+  raise_to(&o->near, q->id, own);
+}
+
+void race_queue_caches(struct race_queue *q, const void *gpu) {
+  if (q) q->gpu = gpu;
 }
 
 static bool take_told(struct race_queue *q, char *text, size_t cap) {
@@ -349,18 +399,17 @@ bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_
   struct signal *s = told ? NULL : signal_make(at);
   if (s) {
     if (!holds_last(s)) s->n = 0; /* the host has made another signal of it */
-    struct clock *c = &s->clock[s->n % VALUES];
+    struct order *o = &s->order[s->n % VALUES];
     if (s->n)
-      *c = s->clock[(s->n - 1) % VALUES]; /* a later value says what the earlier ones did */
+      *o = s->order[(s->n - 1) % VALUES]; /* a later value says what the earlier ones did */
     else
-      memset(c, 0, sizeof *c);
+      memset(o, 0, sizeof *o);
     s->value[s->n++ % VALUES] = value;
-    clock_join(c, &q->visible);
-    clock_join(c, &q->seen);
     uint64_t done = at_once ? q->finished : q->issued;
-    if (done > c->at[q->id]) c->at[q->id] = done;
-    clock_join(&race_world.published, c);
-    if (several || !watch_covers(at)) clock_join(&race_world.host, c);
+    if (!q->gpu) write_back(q, done);
+    join_released(o, q, done);
+    order_join(&race_world.published, o);
+    if (several || !watch_covers(at)) order_join(&race_world.host, o);
   }
   UNLOCK();
   return !told;
@@ -369,9 +418,8 @@ bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_
 void race_interrupt(struct race_queue *q) {
   if (!q) return;
   LOCK();
-  clock_join(&interrupted, &q->visible);
-  clock_join(&interrupted, &q->seen);
-  if (q->issued > interrupted.at[q->id]) interrupted.at[q->id] = q->issued;
+  if (!q->gpu) write_back(q, q->issued);
+  join_released(&interrupted, q, q->issued);
   UNLOCK();
 }
 
@@ -379,7 +427,7 @@ void race_interrupt(struct race_queue *q) {
 
 void race_interrupted(void) {
   LOCK();
-  clock_join(&race_world.host, &interrupted);
+  order_join(&race_world.host, &interrupted);
   UNLOCK();
 }
 
@@ -409,7 +457,7 @@ bool race_host_signal(const void *at, unsigned access) {
 static bool nearly_at_rest(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
-    if (q && !q->dead && (q->notices || q->held || q->blocked || race_world.host.at[i] < q->worked)) return false;
+    if (q && !q->dead && (q->notices || q->held || q->blocked || race_world.host.near.at[i] < q->worked)) return false;
   }
   return race_world.active;
 }
@@ -419,7 +467,7 @@ void race_host_loaded(const void *at) {
   const struct signal *s = signal_around(at, VM_READ);
   bool told = s && s->n;
   if (told) {
-    clock_join(&race_world.host, &s->clock[(s->n - 1) % VALUES]);
+    order_join(&race_world.host, &s->order[(s->n - 1) % VALUES]);
     rest();
   }
   /* So that memory is open when the host goes on, for system calls too. */
@@ -435,7 +483,7 @@ void race_host_loaded(const void *at) {
 void race_host_several(void) {
   LOCK();
   several = true;
-  clock_join(&race_world.host, &race_world.published);
+  order_join(&race_world.host, &race_world.published);
   rest();
   UNLOCK();
 }

@@ -19,6 +19,13 @@
  * count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings and GPFIFO
  * entries, whose reuse read pointers allow.
  *
+ * Caches (race_caches): a GPU's queues share one memory-side cache (L2), which caches the GPU's own memory and no system memory;
+ * host and other GPUs go around it. So what a queue wrote to its GPU's memory reaches those once it is written back, and what
+ * they wrote there is seen by its queues once the cache is invalidated. Nearer caches, and that of instructions, keep what they
+ * have of any memory until a queue invalidates them. What orders two accesses counts only with these. The host's writes to a
+ * GPU's memory first lie in the buffer of its PCIe window (HDP), until a queue of any GPU or the host flushes that. For such
+ * writes the host's pages are read-only while all is at rest. Queues that say nothing about caches have none.
+ *
  * All that takes a queue or a task takes NULL, for a machine that is not strict, and does nothing then. */
 #ifndef DOORBELL_EMU_RACE_H
 #define DOORBELL_EMU_RACE_H
@@ -36,6 +43,10 @@ bool race_wanted(bool *strict, char *err, size_t errcap);
  * live. */
 struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx), void *ctx);
 void race_queue_free(struct race_queue *q);
+/* Its GPU has caches, which it shares with other queues of the same GPU. */
+void race_queue_caches(struct race_queue *q, const void *gpu);
+/* The memory there is a GPU's own; NULL: it is free again. */
+void race_memory(const void *at, size_t n, const void *gpu);
 /* Its device is lost: nothing that it ran or was to run matters any more. */
 void race_stop(struct race_queue *q);
 
@@ -52,7 +63,16 @@ void race_wait(struct race_queue *q, const void *at, uint64_t least);
 void race_blocked(struct race_queue *q);
 /* All its tasks so far have finished; later ones come after them once it acquires. */
 void race_finish(struct race_queue *q);
+/* Invalidates caches: the instructions', the others of a queue, the GPU's memory-side one. */
+enum race_caches { RACE_CODE = 1, RACE_NEAR = 2, RACE_FAR = 4 };
+void race_acquire_by(struct race_queue *q, unsigned caches);
+/* All of them. */
 void race_acquire(struct race_queue *q);
+/* Writes the memory-side cache back: what its GPU's tasks wrote, as far as they came before; of its own all, or at_once those
+ * that have finished. */
+void race_write_back(struct race_queue *q, bool at_once);
+/* It, or the host for NULL, has flushed the buffer of the host's writes to the GPU's memory. */
+void race_flush_window(struct race_queue *q, const void *gpu);
 /* It is about to store a signal, once all its tasks so far have finished, or at once. False, and a line in text, when
  * one of its tasks has raced: it must not. */
 bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_once, char *text, size_t cap);
@@ -74,7 +94,7 @@ struct race_task *race_front(struct race_queue *q);
 /* The task whose accesses this thread makes, NULL for none. */
 extern _Thread_local struct race_task *race_task;
 void race_touched(struct race_task *t, const void *at, size_t n, unsigned access);
-/* access: enum vm_access; reading and writing at once is atomic. */
+/* access: enum vm_access; reading and writing at once is atomic, VM_EXEC goes through the instruction cache. */
 static inline void race_touch(const void *at, size_t n, unsigned access) {
   if (__builtin_expect(race_task != NULL, 0)) race_touched(race_task, at, n, access);
 }
@@ -86,6 +106,8 @@ static inline void race_touch(const void *at, size_t n, unsigned access) {
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
 /* It has loaded what is there. */
 void race_host_loaded(const void *at);
+/* While nothing is under way: it is about to write to a page of a GPU's memory, for the first time since that was seen last. */
+void race_host_window(const void *page);
 /* It may have rung. */
 void race_host_rang(void);
 /* Some of its loads and doorbells may not be seen from now on. */

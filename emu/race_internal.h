@@ -17,11 +17,16 @@ struct clock {
   uint64_t at[RACE_CLOCKS]; /* by queue: the last task known to have finished and to be visible */
 };
 
+/* What is known of others' tasks: that they have finished, and that what they wrote to their GPUs' memory is written back. */
+struct order {
+  struct clock near, far;
+};
+
 /* A doorbell, and what the host knew when it rang. */
 struct notice {
   struct notice *next;
   uint64_t value, time_ns;
-  struct clock known;
+  struct order known;
 };
 
 struct race_queue {
@@ -31,7 +36,11 @@ struct race_queue {
   struct notice *notices;  /* oldest first */
   uint64_t noticed, taken; /* doorbell values */
   char name[96];
-  struct clock visible, seen; /* seen: visible at the next acquire */
+  const void *gpu;            /* NULL: it has no caches */
+  struct order visible, seen; /* seen: visible at the next acquire */
+  struct order code;          /* visible to instruction fetches */
+  struct clock back;          /* of its GPU's queues: what was written back */
+  struct clock ordered;       /* what came before, whatever caches hold of it */
   uint64_t issued, finished;
   uint64_t worked; /* the last task that was not the front end's */
   uint64_t rank;   /* among queues with work: the highest goes first */
@@ -58,6 +67,7 @@ struct touched {
   uintptr_t page;
   struct actor *by;
   uint64_t number;
+  bool code;    /* fetched as instructions */
   uintptr_t pc; /* the host's */
   uint64_t read[RACE_PAGE / 64], written[RACE_PAGE / 64], atomic[RACE_PAGE / 64];
 };
@@ -65,7 +75,9 @@ struct touched {
 struct race_task {
   struct actor *actor;
   uint64_t number;
-  struct clock after;
+  struct order after, code;
+  struct clock ordered;
+  const void *gpu;
   pthread_mutex_t lock;        /* of who adds a page */
   struct touched *pages[1024]; /* by address */
 };
@@ -73,8 +85,8 @@ struct race_task {
 extern struct race_world {
   pthread_mutex_t lock;
   struct race_queue *queues[RACE_QUEUES];
-  struct clock host;      /* what the host has been told of */
-  struct clock published; /* of all releases */
+  struct order host;      /* what the host has been told of */
+  struct order published; /* of all releases */
   uint64_t epoch;         /* the number of what the host does now */
   uint64_t busy_ns;       /* when the host was last seen to do anything but wait */
   bool active;            /* something is under way that the host does not know the end of */
@@ -83,6 +95,10 @@ extern struct race_world {
 static inline void clock_join(struct clock *c, const struct clock *with) {
   for (unsigned i = 0; i < RACE_CLOCKS; i++)
     if (with->at[i] > c->at[i]) c->at[i] = with->at[i];
+}
+static inline void order_join(struct order *o, const struct order *with) {
+  clock_join(&o->near, &with->near);
+  clock_join(&o->far, &with->far);
 }
 static inline unsigned race_bucket(uintptr_t key, unsigned bits) {
   return (unsigned)(key * 0x9e3779b97f4a7c15ull >> (64 - bits));
@@ -97,6 +113,8 @@ void race_front_end(struct race_queue *q);
 /* Are there signals in at's page? Is one there, which the host is about to load or store? Under the lock. */
 bool race_signals_near(const void *at);
 bool race_host_signal(const void *at, unsigned access);
-/* Every access so far comes before whatever begins later. Under the lock. */
+/* Every access so far comes before whatever begins later, but for what caches may still hold. Under the lock. */
 void race_forget(void);
+/* Forgets what a queue did, whose id another one may get. Under the lock. */
+void race_forget_queue(unsigned queue);
 #endif

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include "race_internal.h"
 
-enum { PAGE_BITS = 14, BLOCKS = 256, WORDS = RACE_PAGE / 64 };
+enum { PAGE_BITS = 14, WINDOW_BITS = 10, BLOCKS = 256, WORDS = RACE_PAGE / 64 };
 
 static struct touched *history[1 << PAGE_BITS];
 static struct actor host = {.refs = 1, .queue = RACE_HOST, .what = "the host"};
@@ -17,6 +17,24 @@ _Thread_local struct race_task *race_task;
 #define LOCK()   pthread_mutex_lock(&race_world.lock)
 #define UNLOCK() pthread_mutex_unlock(&race_world.lock)
 
+/* What the host wrote to a page of a GPU's memory through the PCIe window. */
+struct window {
+  struct window *next;
+  uintptr_t page;
+  const void *gpu;
+  uint64_t epoch; /* of the last write */
+  uint64_t written[WORDS];
+  struct clock flushed; /* since then, by queue or the host; 0: not */
+};
+static struct window *windows[1 << WINDOW_BITS];
+
+/* GPUs' own memory, by address. */
+static struct memory {
+  uintptr_t at, end;
+  const void *gpu;
+} *memories;
+static size_t nmemories, memories_cap;
+
 /* ---- blocks ---- */
 
 union block {
@@ -24,6 +42,7 @@ union block {
   struct touched touched;
   struct notice notice;
   struct actor actor;
+  struct window window;
 };
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
 static union block *blocks;
@@ -60,14 +79,153 @@ static void touched_free(struct touched *p) {
 
 static struct touched **bucket_of(uintptr_t page) { return &history[race_bucket(page, PAGE_BITS)]; }
 
-void race_forget(void) {
-  for (unsigned i = 0; i < 1 << PAGE_BITS; i++)
-    while (history[i]) {
-      struct touched *p = history[i];
-      history[i] = p->next;
-      touched_free(p);
+/* ---- GPUs' memory and the host's window to it ---- */
+
+/* The first range that ends behind at. */
+static size_t memory_at(uintptr_t at) {
+  size_t lo = 0, hi = nmemories;
+  while (lo < hi) {
+    size_t mid = (lo + hi) / 2;
+    if (memories[mid].end <= at)
+      lo = mid + 1;
+    else
+      hi = mid;
+  }
+  return lo;
+}
+
+/* The GPU whose memory it is, or NULL. Under the lock. */
+static const void *gpu_of(uintptr_t page) {
+  size_t i = memory_at(page);
+  return i < nmemories && memories[i].at <= page ? memories[i].gpu : NULL;
+}
+
+static struct window **windows_of(uintptr_t page) { return &windows[race_bucket(page, WINDOW_BITS)]; }
+
+/* Drops windows for which drop says so. */
+static void drop_windows(bool (*drop)(const struct window *w, const struct memory *m), const struct memory *m) {
+  for (unsigned i = 0; i < 1 << WINDOW_BITS; i++)
+    for (struct window **at = &windows[i], *w = *at; w; w = *at) {
+      if (drop(w, m)) {
+        *at = w->next;
+        race_block_free(w);
+      } else
+        at = &w->next;
     }
 }
+static bool lies_in(const struct window *w, const struct memory *m) { return w->page >= m->at && w->page < m->end; }
+
+void race_memory(const void *at, size_t n, const void *gpu) {
+  struct memory m = {(uintptr_t)at, (uintptr_t)at + n, gpu};
+  LOCK();
+  size_t i = memory_at(m.at);
+  if (gpu && nmemories == memories_cap) {
+    size_t cap = memories_cap ? 2 * memories_cap : 256;
+    struct memory *more = realloc(memories, cap * sizeof *more);
+    if (more) memories = more, memories_cap = cap;
+  }
+  if (gpu && nmemories < memories_cap) { /* else unchecked */
+    memmove(&memories[i + 1], &memories[i], (nmemories++ - i) * sizeof m);
+    memories[i] = m;
+  } else if (!gpu && i < nmemories && memories[i].at == m.at) {
+    memmove(&memories[i], &memories[i + 1], (--nmemories - i) * sizeof m);
+    drop_windows(lies_in, &m);
+  }
+  UNLOCK();
+}
+
+static void mark(uint64_t *bits, unsigned from, unsigned n);
+
+/* Under the lock; n bytes of one page. */
+static void window_written(uintptr_t at, unsigned n) {
+  uintptr_t page = at & ~(uintptr_t)(RACE_PAGE - 1);
+  const void *gpu = gpu_of(page);
+  struct window **head = windows_of(page), *w = gpu ? *head : NULL;
+  while (w && w->page != page) w = w->next;
+  if (!gpu) return;
+  if (!w && (w = race_block())) {
+    *w = (struct window){.next = *head, .page = page, .gpu = gpu};
+    *head = w;
+  }
+  if (!w) return;
+  memset(&w->flushed, 0, sizeof w->flushed);
+  w->epoch = race_world.epoch;
+  mark(w->written, (unsigned)(at - page), n);
+}
+
+void race_host_window(const void *page) {
+  LOCK();
+  window_written((uintptr_t)page, RACE_PAGE);
+  UNLOCK();
+}
+
+void race_flush_window(struct race_queue *q, const void *gpu) {
+  LOCK();
+  bool idle = q && q->finished == q->issued;
+  unsigned id = q ? q->id : RACE_HOST;
+  uint64_t number = q ? ++q->issued : race_world.epoch;
+  if (idle) q->finished = q->issued;
+  for (unsigned i = 0; i < 1 << WINDOW_BITS; i++)
+    for (struct window *w = windows[i]; w; w = w->next)
+      if (w->gpu == gpu && !w->flushed.at[id]) w->flushed.at[id] = number;
+  UNLOCK();
+}
+
+static bool flushed(const struct window *w, const struct memory *m) {
+  bool any = false;
+  for (unsigned i = 0; i < RACE_CLOCKS; i++) any |= w->flushed.at[i] != 0;
+  return any;
+}
+
+/* ---- what is forgotten ---- */
+
+/* The last task of old's queue that is known to have finished, and to be written back where old's memory is cached on another
+ * GPU than the reader's. gpu: the reader's. */
+static uint64_t known(const struct order *o, const struct touched *old, const void *gpu) {
+  unsigned by = old->by->queue;
+  const struct race_queue *q = by < RACE_QUEUES ? race_world.queues[by] : NULL;
+  bool far = gpu_of(old->page) && !(gpu && q && q->gpu == gpu);
+  return (far ? &o->far : &o->near)->at[by];
+}
+
+/* Of a queue that was stopped: what a lost device did or left undone is no news. */
+static bool is_over(const struct touched *p) {
+  unsigned by = p->by->queue;
+  return by != RACE_HOST && (!race_world.queues[by] || race_world.queues[by]->dead);
+}
+
+/* No queue's caches hold anything older. */
+static bool acquired(const struct touched *p) {
+  bool all = true, written = false;
+  for (unsigned i = 0; i < WORDS && !written; i++) written = p->written[i] | p->atomic[i];
+  for (unsigned i = 0; written && i < RACE_QUEUES && all; i++) {
+    const struct race_queue *q = race_world.queues[i];
+    if (!q || q->dead || !q->gpu) continue;
+    all = known(&q->visible, p, q->gpu) >= p->number && known(&q->code, p, q->gpu) >= p->number;
+  }
+  return all;
+}
+
+static void forget(bool (*gone)(const struct touched *p, unsigned queue), unsigned queue) {
+  for (unsigned i = 0; i < 1 << PAGE_BITS; i++)
+    for (struct touched **at = &history[i], *p = *at; p; p = *at) {
+      if (gone(p, queue)) {
+        *at = p->next;
+        touched_free(p);
+      } else
+        at = &p->next;
+    }
+}
+
+static bool is_old(const struct touched *p, unsigned queue) { return is_over(p) || p->by == &host || acquired(p); }
+static bool is_of(const struct touched *p, unsigned queue) { return p->by->queue == queue; }
+
+void race_forget(void) {
+  forget(is_old, 0);
+  drop_windows(flushed, NULL);
+}
+
+void race_forget_queue(unsigned queue) { forget(is_of, queue); }
 
 /* ---- what is touched ---- */
 
@@ -82,17 +240,17 @@ static void mark(uint64_t *bits, unsigned from, unsigned n) {
 }
 
 static uint64_t *bits_of(struct touched *p, unsigned access) {
-  return access == (VM_READ | VM_WRITE) ? p->atomic : access == VM_WRITE ? p->written : p->read;
+  return access == (VM_READ | VM_WRITE) ? p->atomic : access == VM_WRITE ? p->written : p->read; /* VM_EXEC reads */
 }
 
-static struct touched *page_of(struct race_task *t, uintptr_t page) {
+static struct touched *page_of(struct race_task *t, uintptr_t page, bool code) {
   struct touched **bucket = &t->pages[page / RACE_PAGE % 1024], *p = __atomic_load_n(bucket, __ATOMIC_ACQUIRE);
-  while (p && p->page != page) p = p->next;
+  while (p && (p->page != page || p->code != code)) p = p->next;
   if (p) return p;
   pthread_mutex_lock(&t->lock);
-  for (p = *bucket; p && p->page != page;) p = p->next;
+  for (p = *bucket; p && (p->page != page || p->code != code);) p = p->next;
   if (!p && (p = race_block())) {
-    p->page = page, p->by = t->actor, p->number = t->number;
+    p->page = page, p->by = t->actor, p->number = t->number, p->code = code;
     p->next = *bucket;
     __atomic_store_n(bucket, p, __ATOMIC_RELEASE);
   }
@@ -103,7 +261,7 @@ static struct touched *page_of(struct race_task *t, uintptr_t page) {
 void race_touched(struct race_task *t, const void *at, size_t n, unsigned access) {
   for (uintptr_t a = (uintptr_t)at, end = a + n; a < end;) {
     uintptr_t page = a & ~(uintptr_t)(RACE_PAGE - 1), stop = page + RACE_PAGE < end ? page + RACE_PAGE : end;
-    struct touched *p = page_of(t, page);
+    struct touched *p = page_of(t, page, access & VM_EXEC);
     if (!p) return; /* out of memory: unchecked */
     mark(bits_of(p, access), (unsigned)(a - page), (unsigned)(stop - a));
     a = stop;
@@ -125,7 +283,10 @@ static int conflict(const struct touched *a, const struct touched *b) {
 
 static const char *verb(const struct touched *p, int byte) {
   uint64_t bit = 1ull << byte % 64;
-  return p->written[byte / 64] & bit ? "writes" : p->atomic[byte / 64] & bit ? "updates" : "reads";
+  return p->written[byte / 64] & bit  ? "writes"
+         : p->atomic[byte / 64] & bit ? "updates"
+         : p->code                    ? "fetches"
+                                      : "reads";
 }
 
 /* The host's instruction, for who looks it up. */
@@ -135,23 +296,26 @@ static const char *instruction(const struct touched *p, char *buf, size_t cap) {
   return buf;
 }
 
-static void tell(char *text, size_t cap, const struct touched *mine, const struct touched *old, int byte) {
+static const char unordered[] = "nothing orders the two";
+
+static void tell(char *text, size_t cap, const struct touched *mine, const struct touched *old, int byte,
+                 const char *why) {
   char pc[2][64];
-  snprintf(text, cap, "data race: %s%s %s 0x%" PRIxPTR ", which %s%s %s; nothing orders the two", mine->by->what,
+  snprintf(text, cap, "data race: %s%s %s 0x%" PRIxPTR ", which %s%s %s; %s", mine->by->what,
            instruction(mine, pc[0], sizeof pc[0]), verb(mine, byte), mine->page + (unsigned)byte, old->by->what,
-           instruction(old, pc[1], sizeof pc[1]), verb(old, byte));
+           instruction(old, pc[1], sizeof pc[1]), verb(old, byte), why);
 }
 
 /* Every task from now on comes after it, and so does the host. */
 static bool settled(const struct touched *p) {
   unsigned by = p->by->queue;
-  if (by != RACE_HOST && race_world.host.at[by] < p->number) return false;
+  if (by != RACE_HOST && known(&race_world.host, p, NULL) < p->number) return false;
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
     bool idle = !q || q->dead || (q->resting && !q->notices);
-    if (!idle && q->visible.at[by] < p->number) return false;
+    if (!idle && known(&q->visible, p, q->gpu) < p->number) return false;
   }
-  return true;
+  return acquired(p);
 }
 
 /* Of one queue or the host, old before mine: whoever races with these bytes of old races with mine too. True when
@@ -167,22 +331,42 @@ static bool subsume(struct touched *old, const struct touched *mine) {
   return !left;
 }
 
-/* Of a queue that was stopped: what a lost device did or left undone is no news. */
-static bool is_over(const struct touched *p) {
-  unsigned by = p->by->queue;
-  return by != RACE_HOST && (!race_world.queues[by] || race_world.queues[by]->dead);
+/* The host's writes through the window: flushed before the task, and then the task's caches invalidated. */
+static bool check_window(const struct race_task *t, const struct touched *mine, char *text, size_t cap) {
+  const struct window *w = *windows_of(mine->page);
+  int byte = -1;
+  while (w && w->page != mine->page) w = w->next;
+  for (unsigned i = 0; w && i < WORDS && byte < 0; i++) {
+    uint64_t both = w->written[i] & (mine->read[i] | mine->written[i] | mine->atomic[i]);
+    if (both) byte = (int)(64 * i) + __builtin_ctzll(both);
+  }
+  if (byte < 0) return true;
+  bool done = false;
+  for (unsigned i = 0; i < RACE_CLOCKS; i++)
+    done |= w->flushed.at[i] && (i == t->actor->queue ? t->number : t->after.near.at[i]) >= w->flushed.at[i];
+  bool seen = (mine->code ? &t->code : &t->after)->far.at[RACE_HOST] >= w->epoch;
+  if (done && seen) return true;
+  snprintf(text, cap, "%s: %s %s 0x%" PRIxPTR ", which the host wrote through the PCIe window; %s",
+           done ? "stale cache" : "missing HDP flush", mine->by->what, verb(mine, byte), mine->page + (unsigned)byte,
+           done ? "no cache is invalidated in between" : "nothing flushes the window's buffer in between");
+  return false;
 }
 
 /* Compares a page with what is known of it, drops what nothing later can race with, and adds it. */
 static bool check(const struct race_task *t, struct touched *mine, char *text, size_t cap) {
-  bool raced = false;
+  bool raced = !check_window(t, mine, text, cap);
   struct touched **bucket = bucket_of(mine->page);
   for (struct touched **at = bucket, *old = *at; old; old = *at) {
     bool same = old->page == mine->page;
-    bool before = old->number <= t->after.at[old->by->queue] || is_over(old) ||
+    bool before = old->number <= known(mine->code ? &t->code : &t->after, old, t->gpu) || is_over(old) ||
                   (t->actor->front && old->by->front && t->actor->queue == old->by->queue);
     int byte = same && !before ? conflict(mine, old) : -1;
-    if (byte >= 0 && !raced) tell(text, cap, mine, old, byte);
+    bool ordered = same && old->number <= t->ordered.at[old->by->queue];
+    if (byte >= 0 && !raced)
+      tell(text, cap, mine, old, byte,
+           !ordered     ? unordered
+           : mine->code ? "they are ordered, but the instruction cache is not invalidated in between"
+                        : "they are ordered, but caches are not written back and invalidated in between");
     raced |= byte >= 0;
     bool gone = same && before && (settled(old) || (old->by->queue == mine->by->queue && subsume(old, mine)));
     if (gone) {
@@ -234,6 +418,9 @@ struct race_task *race_begin(struct race_queue *q, const char *what) {
   LOCK();
   t->number = q->worked = ++q->issued;
   t->after = q->visible;
+  t->code = q->code;
+  t->ordered = q->ordered;
+  t->gpu = q->gpu;
   UNLOCK();
   return t;
 }
@@ -253,7 +440,9 @@ struct race_task *race_front(struct race_queue *q) {
   LOCK();
   t->number = ++q->issued;
   t->after = q->visible;
-  clock_join(&t->after, &q->seen);
+  order_join(&t->after, &q->seen);
+  t->ordered = q->ordered;
+  t->gpu = q->gpu;
   q->front = t;
   UNLOCK();
   return t;
@@ -280,6 +469,7 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
     race_world.busy_ns = now_ns;
     struct touched now = {.page = page, .by = &host, .number = race_world.epoch, .pc = pc}, *mine = NULL;
     mark(bits_of(&now, access), (unsigned)(a - page), (unsigned)(stop - a));
+    if (access & VM_WRITE) window_written(a, (unsigned)(stop - a));
     for (struct touched *old = *bucket_of(page); old; old = old->next) {
       if (old->page != page) continue;
       if (old->by == &host) {
@@ -290,9 +480,9 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
         continue;
       }
       struct race_queue *q = race_world.queues[old->by->queue];
-      if (!q || q->told[0] || q->dead || old->number <= race_world.host.at[old->by->queue]) continue;
+      if (!q || q->told[0] || q->dead || old->number <= known(&race_world.host, old, NULL)) continue;
       int byte = conflict(&now, old);
-      if (byte >= 0) tell(q->told, sizeof q->told, &now, old, byte);
+      if (byte >= 0) tell(q->told, sizeof q->told, &now, old, byte, unordered);
     }
     if (!mine && (mine = race_block())) {
       struct touched **bucket = bucket_of(page);

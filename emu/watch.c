@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,15 +58,18 @@ static __thread struct step *step __attribute__((tls_model("initial-exec")));
 /* While a thread has a page open, what others do to it is not seen, loads of signals among it: once there are several
  * threads, signals count as loaded when they are stored. */
 static struct step *const *only; /* the thread that all faults were of, by its step */
-static bool several;
+static atomic_bool several;
 
 static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
 
 /* ---- mappings ---- */
 
-static void protect(const struct mapping *m, bool shut) {
-  mprotect((void *)m->at, m->end - m->at, shut ? PROT_NONE : m->prot);
-}
+static bool is_register(const struct mapping *m) { return m->kind == WATCH_DOORBELL || m->kind == WATCH_FLUSH; }
+
+/* As it is while all is at rest: the first write to a page of a window is to be seen. */
+static int prot_at_rest(const struct mapping *m) { return m->kind == WATCH_WINDOW ? m->prot & ~PROT_WRITE : m->prot; }
+
+static void protect(const struct mapping *m, int prot) { mprotect((void *)m->at, m->end - m->at, prot); }
 
 static struct mapping *find(uintptr_t at) {
   size_t lo = 0, hi = nmaps;
@@ -110,12 +114,12 @@ static void forget(uintptr_t at, uintptr_t end) {
     parts[0].end = parts[1].at = m.at > at ? m.at : at;
     parts[1].end = parts[2].at = m.end < end ? m.end : end;
     parts[2].alias += parts[2].at - m.at;
-    protect(&parts[1], false);
+    protect(&parts[1], m.prot);
     parts[1].alias += parts[1].at - m.at;
     if (m.kind == WATCH_OWN) munmap((void *)parts[1].alias, parts[1].end - parts[1].at);
     /* Where one does not fit any more, its part stays open and unseen. */
     for (unsigned k = 0; k < 3; k += 2)
-      if (parts[k].at < parts[k].end && !insert(parts[k])) protect(&parts[k], false);
+      if (parts[k].at < parts[k].end && !insert(parts[k])) protect(&parts[k], m.prot);
     i = 0;
   }
 }
@@ -123,7 +127,7 @@ static void forget(uintptr_t at, uintptr_t end) {
 /* A child has none of the queues. */
 static void forked(void) {
   pthread_mutex_init(&lock, NULL);
-  for (size_t i = 0; i < nmaps; i++) protect(&maps[i], false);
+  for (size_t i = 0; i < nmaps; i++) protect(&maps[i], maps[i].prot);
   nmaps = 0;
   closed = false;
   race_forked();
@@ -139,7 +143,7 @@ void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind
   if (!never) {
     struct mapping m = {first, end, (uintptr_t)alias, prot, kind};
     forget(first, end);
-    if (insert(m) && (closed || kind == WATCH_DOORBELL)) protect(&m, true);
+    if (insert(m)) protect(&m, closed || is_register(&m) ? PROT_NONE : prot_at_rest(&m));
     if (!forks) forks = !pthread_atfork(NULL, NULL, forked);
   }
   pthread_mutex_unlock(&lock);
@@ -183,7 +187,7 @@ void watch_never(void) {
 
 static void close_all(void) {
   for (size_t i = 0; i < nmaps; i++)
-    if (maps[i].kind != WATCH_DOORBELL) protect(&maps[i], true);
+    if (!is_register(&maps[i])) protect(&maps[i], PROT_NONE);
 }
 
 void watch_close(void) {
@@ -204,7 +208,7 @@ void watch_open(void) {
   pthread_mutex_lock(&lock);
   closed = false;
   for (size_t i = 0; i < nmaps; i++)
-    if (maps[i].kind != WATCH_DOORBELL) protect(&maps[i], false);
+    if (!is_register(&maps[i])) protect(&maps[i], prot_at_rest(&maps[i]));
   pthread_mutex_unlock(&lock);
 }
 
@@ -283,19 +287,23 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   pthread_mutex_lock(&lock);
   const struct mapping *found = find(at);
   struct mapping m = found ? *found : (struct mapping){0};
-  bool shut = closed || m.kind == WATCH_DOORBELL;
+  bool shut = closed || is_register(&m);
   if (found && !only) only = &step;
   bool another = found && only != &step && !several;
-  several |= another;
   bool rights = found && m.prot & (write ? PROT_WRITE : PROT_READ);
-  if (rights && !shut) mprotect((void *)page, PAGE, m.prot); /* opened meanwhile */
+  if (rights && !shut)
+    mprotect((void *)page, PAGE, write ? m.prot : prot_at_rest(&m)); /* opened meanwhile, or a window */
   pthread_mutex_unlock(&lock);
+  if (rights && !shut && write && m.kind == WATCH_WINDOW) race_host_window((void *)(m.alias + (page - m.at)));
   if (!rights || !shut) return rights;
-  if (another) race_host_several();
-  if (m.kind != WATCH_DOORBELL && !step && string_op(uc)) return true;
+  if (another) {
+    race_host_several(); /* each thread, until one has done it */
+    several = true;
+  }
+  if (!is_register(&m) && !step && string_op(uc)) return true;
   void *alias = (void *)(m.alias + (at - m.at));
   uintptr_t pc = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
-  bool alone = m.kind != WATCH_DOORBELL && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
+  bool alone = !is_register(&m) && race_host_touches(alias, 1, write ? VM_WRITE : VM_READ, pc);
   pthread_mutex_lock(&lock);
   bool keep = alone && often(page), first = !step;
   for (unsigned k = 0; k < STEPS && !step; k++)
@@ -324,8 +332,9 @@ static bool on_trap(ucontext_t *uc) {
   pthread_mutex_lock(&lock);
   for (unsigned i = 0; i < step->n; i++) {
     const struct mapping *now = find(step->page[i].at);
-    if (now && !step->page[i].keep && (closed || now->kind == WATCH_DOORBELL))
-      mprotect((void *)page_of(step->page[i].at), PAGE, PROT_NONE);
+    bool shut = now && (closed || is_register(now));
+    if (now && !step->page[i].keep && (shut || now->kind == WATCH_WINDOW))
+      mprotect((void *)page_of(step->page[i].at), PAGE, shut ? PROT_NONE : prot_at_rest(now));
   }
   struct step done = *step;
   step->taken = false;
@@ -335,7 +344,9 @@ static bool on_trap(ucontext_t *uc) {
     const struct mapping *m = &done.page[i].map;
     if (m->kind == WATCH_DOORBELL && done.page[i].write)
       race_host_rang();
-    else if (m->kind != WATCH_DOORBELL && !done.page[i].write)
+    else if (m->kind == WATCH_FLUSH && done.page[i].write)
+      race_flush_window(NULL, (void *)m->alias);
+    else if (!is_register(m) && !done.page[i].write)
       race_host_loaded((void *)(m->alias + (done.page[i].at - m->at)));
   }
   return true;

@@ -3,7 +3,8 @@
  * Clients map memory files; the emulator's engines use windows of its own onto the same files. So while queues are at
  * work the client's mappings can be closed with page protection: each access is a fault, which is noted with its address
  * and direction, and then made with the page open for that one instruction. Doorbells are closed always, so that a ring
- * is noticed before the host does anything else. While all is at rest everything else is open and costs nothing.
+ * is noticed before the host does anything else. While all is at rest everything else is open and costs nothing, but for a
+ * fault at the first write to each page of a GPU's memory (race.h).
  *
  * What is not seen: memory that the client brought itself (imported), except where it is another emulated machine's or
  * shared memory that was mapped through the machine; what other threads do to a page during one thread's instruction, so
@@ -18,8 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* WATCH_OWN is memory whose alias goes with the mapping. */
-enum watch_kind { WATCH_MEMORY, WATCH_OWN, WATCH_DOORBELL };
+/* WATCH_WINDOW is memory of a GPU behind its PCIe window, WATCH_OWN is memory whose alias goes with the mapping, WATCH_FLUSH the
+ * page of registers that flush the window's buffer: its alias stands for the GPU (race_queue_caches). */
+enum watch_kind { WATCH_MEMORY, WATCH_WINDOW, WATCH_OWN, WATCH_DOORBELL, WATCH_FLUSH };
 /* The client maps len bytes at `at`, which the emulator has at `alias`. */
 void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind);
 /* It is about to map something else there, or nothing. */

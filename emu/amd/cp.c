@@ -228,7 +228,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
     return cp_fault(q, FAULT_PACKET, q->ring_va, VM_READ, "doorbell %" PRIu64 " dwords ahead in a ring of %u",
                     end - ring->pos, q->ring_dwords);
   q->doorbell_seen = value;
-  if (q->sdma) race_acquire(q->race); /* a compute queue has caches in between */
+  if (q->sdma) race_acquire_by(q->race, RACE_CODE | RACE_NEAR); /* a compute queue has caches in between */
   ring->end = end;
   return CP_DONE;
 }

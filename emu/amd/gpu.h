@@ -220,7 +220,7 @@ struct amd_gpu {
   struct amd_file *acquired; /* the render node file whose address space is this GPU's */
   int doorbell_fd;
   _Atomic uint64_t *doorbells;
-  uint8_t *mmio_page;
+  uint8_t *mmio_page; /* registers that the host writes to flush HDP; what race.h knows the GPU by */
   int mmio_fd;
 
   pthread_mutex_t queues_lock;

@@ -66,13 +66,13 @@ static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
 }
 
 static void *map_page(struct amd_machine *m, int fd, size_t want, void *addr, size_t len, int prot, int flags,
-                      void *doorbells) {
+                      void *alias, enum watch_kind kind) {
   if (len != want)
     return (void *)(intptr_t)emu_refuse(&m->base, -EINVAL, "mmap: this page of /dev/kfd has %zu bytes, not %zu", want,
                                         len);
   void *p = mmap(addr, len, prot, flags, fd, 0);
   if (p == MAP_FAILED) return (void *)(intptr_t)-errno;
-  if (m->base.strict && doorbells) watch_map(p, len, prot, doorbells, WATCH_DOORBELL);
+  if (m->base.strict) watch_map(p, len, prot, alias, kind);
   return p;
 }
 
@@ -83,8 +83,9 @@ static void *kfd_mmap(struct amd_machine *m, void *addr, size_t len, int prot, i
   if (!gpu || type == KFD_MMAP_RESERVED_MEM)
     return (void *)(intptr_t)emu_refuse(&m->base, -ENODEV, "mmap: /dev/kfd has nothing at offset 0x%" PRIx64, off);
   if (type == KFD_MMAP_DOORBELL)
-    return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags, (void *)gpu->doorbells);
-  return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags, NULL);
+    return map_page(m, gpu->doorbell_fd, KFD_DOORBELL_MAP_SIZE, addr, len, prot, flags, (void *)gpu->doorbells,
+                    WATCH_DOORBELL);
+  return map_page(m, gpu->mmio_fd, AMD_PAGE, addr, len, prot, flags, gpu->mmio_page, WATCH_FLUSH);
 }
 
 static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int flags, off_t off) {

@@ -52,6 +52,7 @@ static int bo_insert(struct amd_machine *m, struct amd_bo *bo) {
 }
 
 static void bo_delete(struct amd_machine *m, struct amd_bo *bo) {
+  if (bo->heap && m->base.strict && bo->flags & KFD_MEM_VRAM) race_memory(bo->host, bo->size, NULL);
   if (bo->heap) heap_free(bo->heap, bo->heap_offset, bo->size, bo->host);
   if (bo->index) {
     m->bos[bo->index] = NULL;
@@ -87,6 +88,7 @@ static int place_heap(struct amd_machine *m, struct amd_bo *bo, struct heap *hea
                       "ALLOC_MEMORY_OF_GPU: %" PRIu64 " bytes do not fit: %" PRIu64 " of %" PRIu64 " are used",
                       bo->size, heap->used, heap->size);
   bo->heap = heap;
+  if (m->base.strict && bo->flags & KFD_MEM_VRAM) race_memory(bo->host, bo->size, bo->gpu->mmio_page);
   return 0;
 }
 
@@ -243,6 +245,7 @@ void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, i
   if (rc || !bo || !bo->heap) return (void *)(intptr_t)rc;
   void *p = mmap(addr, len, prot, flags, bo->heap->fd, (off_t)(bo->heap_offset + within));
   if (p == MAP_FAILED) return (void *)(intptr_t)-errno;
-  if (m->base.strict) watch_map(p, len, prot, bo->host + within, WATCH_MEMORY);
+  if (m->base.strict)
+    watch_map(p, len, prot, bo->host + within, bo->flags & KFD_MEM_VRAM ? WATCH_WINDOW : WATCH_MEMORY);
   return p;
 }

@@ -2,7 +2,8 @@
  * Wire format and sources: hcq/amd/pm4_wire.h, registers.h. Whatever the table does not have, reserved bits and field values without a meaning here
  * are faults.
  *
- * Caches: the emulated GPU has none but the decoded instructions, and packets run one after the other, so cache maintenance is at most dropping those. */
+ * Caches: the emulated GPU has none but the decoded instructions, and packets run one after the other, so cache maintenance
+ * is at most dropping those. Strict machines check that it is there (race.h). */
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>
@@ -75,8 +76,11 @@ static enum cp_status set_uconfig_reg(struct amd_queue *q, const uint32_t *p, ui
 /* ---- caches, ends of pipe ---- */
 
 static enum cp_status acquire_mem(struct amd_queue *q, const uint32_t *p, uint32_t n) {
+  bool near = FIELD(ACQUIRE_MEM, GLV_INV) && FIELD(ACQUIRE_MEM, GL1_INV) && FIELD(ACQUIRE_MEM, GLK_INV);
   if (FIELD(ACQUIRE_MEM, GLI_INV)) code_cache_invalidate(q->code);
-  race_acquire(q->race);
+  if (FIELD(ACQUIRE_MEM, GL2_WB)) race_write_back(q->race, true);
+  race_acquire_by(q->race, (near ? RACE_NEAR : 0u) | (FIELD(ACQUIRE_MEM, GL2_INV) ? RACE_FAR : 0u) |
+                               (FIELD(ACQUIRE_MEM, GLI_INV) ? RACE_CODE : 0u));
   atomic_thread_fence(memory_order_acquire);
   return CP_DONE;
 }
@@ -98,6 +102,7 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
     return BAD("RELEASE_MEM: DST_SEL %u", FIELD(RELEASE_MEM, DST_SEL));
   if (data > PM4_DATA_SYSTEM_CLOCK) return BAD("not supported: RELEASE_MEM with DATA_SEL %u", data);
   if (interrupt > 4) return BAD("not supported: RELEASE_MEM with INT_SEL %u", interrupt);
+  if (FIELD(RELEASE_MEM, GL2_WB)) race_write_back(q->race, false);
   if (data != PM4_DATA_NONE) {
     unsigned bytes = data == PM4_DATA_32 ? 4 : 8;
     void *at = cp_memory(q, "RELEASE_MEM", va, bytes, bytes, VM_WRITE);
@@ -136,10 +141,11 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
   uint64_t value;
   if (function > PM4_WAIT_GT) return BAD("%s: function %u", name, function);
   if (operation == PM4_WAIT_WRITE_THEN_POLL) {
-    /* Host writes are visible at once, so a flush is done as it is asked for. */
+    /* A flush is done as it is asked for. */
     uint32_t req = (uint32_t)at, done = (uint32_t)(at >> 32);
     if (space != PM4_WAIT_REGISTER || req != NBIO_GPU_HDP_FLUSH_REQ || done != NBIO_GPU_HDP_FLUSH_DONE)
       return BAD("%s: writes register 0x%x and polls 0x%x, which is no pair", name, req, done);
+    if (q->race) race_flush_window(q->race, q->gpu->mmio_page);
     value = reference;
   } else if (operation != PM4_WAIT_POLL && operation != PM4_WAIT_POLL_PREEMPTIBLE) {
     return BAD("%s: operation %u", name, operation);

@@ -287,6 +287,7 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
       amd_queue_free(q);
       return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: EMU_STRICT=1 follows 64 queues at most");
     }
+    race_queue_caches(q->race, gpu->mmio_page);
   }
   m->queues[id] = q;
   pthread_mutex_lock(&gpu->queues_lock);

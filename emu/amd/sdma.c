@@ -4,16 +4,20 @@
 #include <inttypes.h>
 #include <string.h>
 #include "../../hcq/amd/pm4_wire.h"
+#include "../../hcq/amd/registers.h"
 #include "../../hcq/amd/sdma_wire.h"
 
 #define FIELD(packet, field)    BITS_GET(SDMA_##packet##_##field, p[SDMA_##packet##_##field##_DW])
 #define ADDRESS(packet, lo, hi) ((uint64_t)p[SDMA_##packet##_##hi##_DW] << 32 | p[SDMA_##packet##_##lo##_DW])
 #define BAD(...)                cp_fault(q, FAULT_PACKET, 0, VM_READ, __VA_ARGS__)
 
+/* The engine has no caches but its GPU's memory-side one. */
+enum { ENGINE_CACHES = RACE_CODE | RACE_NEAR };
+
 /* Copies overlap with what follows them. NOP and FENCE are what waits for them (Mesa, ac_cmdbuf_sdma.c). */
 static void wait_for_copies(struct amd_queue *q) {
   race_finish(q->race);
-  race_acquire(q->race);
+  race_acquire_by(q->race, ENGINE_CACHES);
 }
 
 static enum cp_status nop(struct amd_queue *q, const uint32_t *p, uint32_t n) {
@@ -127,10 +131,20 @@ static enum cp_status trap(struct amd_queue *q, const uint32_t *p, uint32_t dwor
   return CP_DONE;
 }
 
+/* As sdma_v6_0_ring_emit_hdp_flush in Linux has it: byte addresses of the two registers, done before request. */
+static enum cp_status hdp_flush(struct amd_queue *q, const uint32_t *p) {
+  uint32_t done = p[SDMA_POLL_REGMEM_ADDR_LO_DW], request = p[SDMA_POLL_REGMEM_ADDR_HI_DW];
+  if (FIELD(POLL_REGMEM, MEM_POLL) || done != NBIO_GPU_HDP_FLUSH_DONE << 2 || request != NBIO_GPU_HDP_FLUSH_REQ << 2)
+    return BAD("POLL_REGMEM with HDP_FLUSH: writes register 0x%x and polls 0x%x, which is no pair", request >> 2,
+               done >> 2);
+  if (q->race) race_flush_window(q->race, q->gpu->mmio_page);
+  return CP_DONE;
+}
+
 static enum cp_status poll_regmem(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   unsigned function = FIELD(POLL_REGMEM, FUNC);
   if (FIELD(POLL_REGMEM, CPV)) return BAD("not supported: POLL_REGMEM with CPV");
-  if (FIELD(POLL_REGMEM, HDP_FLUSH)) return CP_DONE; /* host writes are visible at once */
+  if (FIELD(POLL_REGMEM, HDP_FLUSH)) return hdp_flush(q, p);
   if (!FIELD(POLL_REGMEM, MEM_POLL)) return BAD("not supported: POLL_REGMEM of a register");
   if (function > PM4_WAIT_GT) return BAD("POLL_REGMEM: function %u", function);
   const uint32_t *at = cp_memory(q, "POLL_REGMEM", ADDRESS(POLL_REGMEM, ADDR_LO, ADDR_HI), 4, 4, VM_READ);
@@ -138,7 +152,7 @@ static enum cp_status poll_regmem(struct amd_queue *q, const uint32_t *p, uint32
   uint32_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
   if (!cp_compare(function, value, FIELD(POLL_REGMEM, VALUE), FIELD(POLL_REGMEM, MASK))) return CP_BLOCKED;
   race_wait(q->race, at, FIELD(POLL_REGMEM, VALUE));
-  race_acquire(q->race);
+  race_acquire_by(q->race, ENGINE_CACHES);
   return CP_DONE;
 }
 
@@ -178,8 +192,10 @@ static enum cp_status timestamp(struct amd_queue *q, const uint32_t *p, uint32_t
 }
 
 static enum cp_status gcr_req(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
+  uint32_t control = FIELD(GCR_REQ, CONTROL_LO) | FIELD(GCR_REQ, CONTROL_HI) << 16; /* as ACQUIRE_MEM's GCR_CNTL */
   if (FIELD(GCR_REQ, VMID)) return BAD("GCR_REQ: VMID belongs to the kernel");
-  race_acquire(q->race);
+  if (BITS_GET(PM4_ACQUIRE_MEM_GL2_WB, control)) race_write_back(q->race, true);
+  if (BITS_GET(PM4_ACQUIRE_MEM_GL2_INV, control)) race_acquire_by(q->race, RACE_FAR);
   return CP_DONE;
 }
 

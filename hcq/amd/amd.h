@@ -23,6 +23,10 @@ struct amd_node {
   /* The open render node whose address space the process uses. The kernel accepts no other one until the process ends. -1
    * before the first device. */
   int drm_fd;
+  /* Flushes of the GPU's HDP by the host: the page of registers, mapped for the life of the process once a peer needs it; and
+   * how many host-addressable buffers of the GPU are mapped by other GPUs, once for each. */
+  volatile uint32_t *_Atomic flush_page;
+  atomic_uint peer_windows;
   bool lost; /* the kernel reported an exception: it runs no queue of this process on the GPU any more */
 };
 static inline uint32_t amd_node_cus(const struct amd_node *n) { return n->simd_count / n->simd_per_cu; }
@@ -73,7 +77,8 @@ struct amd_queue {
   struct words head, tail;
   db_buffer *indirect; /* the latest indirect buffer and its last use */
   uint64_t indirect_last;
-  db_buffer *scratch; /* of its own: waves of two queues are given the same slots. Of the device's lock */
+  uint64_t hdp_flushed; /* what hdp_writes was at its last flush */
+  db_buffer *scratch;   /* of its own: waves of two queues are given the same slots. Of the device's lock */
 };
 
 struct amd_device {
@@ -89,8 +94,12 @@ struct amd_device {
   char dump_time[48];
   uint32_t memory_losses;
 
-  atomic_uint cpu_mapped; /* device buffers that the host writes over the bus */
-  atomic_bool hdp_dirty;  /* the host wrote device memory since the last submission */
+  /* What the host writes to device memory over the bus lies in a buffer (HDP) until a flush. Of buffers that callers have
+   * mapped, cpu_mapped in number, every submission and every wait may follow a write. The driver's own writes count
+   * hdp_writes up when they are done, with release: who launches what was written acquires at least that count, and a queue
+   * flushes before it if its last flush was of another one. */
+  atomic_uint cpu_mapped;
+  _Atomic uint64_t hdp_writes;
 };
 static inline struct amd_device *amd_device(db_device *dev) { return (struct amd_device *)dev; }
 
@@ -112,6 +121,8 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m);
 int amd_alloc(db_buffer *buf);
 int amd_import(db_buffer *buf, void *host);
 void amd_free(db_buffer *buf);
+/* Makes the host's writes to other GPUs' memory, as far as GPUs share it, visible to a submission. */
+void amd_flush_peers(struct kfd_process *p, const struct amd_node *own);
 bool amd_reaches(db_device *dev, db_device *other);
 int amd_reach(db_device *dev, db_buffer *buf);
 

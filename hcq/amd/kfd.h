@@ -220,6 +220,8 @@ _Static_assert(sizeof(struct kfd_map_memory) == 24, "kfd_ioctl.h");
 #define KFD_DOORBELL_MAP_SIZE   8192u
 #define KFD_MMAP_TYPE(offset)   ((unsigned)((uint64_t)(offset) >> 62))
 #define KFD_MMAP_GPU_ID(offset) ((unsigned)((uint64_t)(offset) >> 46) & 0xffff)
+/* Byte offset in the page of remapped registers: a store flushes what the host wrote to the GPU's memory. */
+enum { KFD_MMIO_HDP_FLUSH = 0 };
 enum kfd_mmap_type { KFD_MMAP_MMIO = 0, KFD_MMAP_RESERVED_MEM = 1, KFD_MMAP_EVENTS = 2, KFD_MMAP_DOORBELL = 3 };
 
 #endif

@@ -152,11 +152,60 @@ int amd_import(db_buffer *buf, void *host) {
   return 0;
 }
 
+/* Device memory that the host writes over the bus. */
+static bool is_window(const db_buffer *buf) {
+  return (buf->flags & DB_BUFFER_CPU_MAP) && !(buf->flags & DB_BUFFER_HOST);
+}
+
 void amd_free(db_buffer *buf) {
   struct amd_device *dev = amd_device(buf->dev);
+  if (is_window(buf)) dev->node->peer_windows -= (unsigned)__builtin_popcountll(buf->reached & (buf->reached - 1));
   struct amd_memory m = {.handle = buf->handle, .reservation = buf->mapping, .reserved = buf->mapping_size};
-  dev->cpu_mapped -= (buf->flags & DB_BUFFER_CPU_MAP) && !(buf->flags & DB_BUFFER_HOST) && !buf->internal;
+  dev->cpu_mapped -= is_window(buf) && !buf->internal;
   release(dev, &m, buf->reached);
+}
+
+/* Maps the page with the GPU's flush register, which KFD remaps from its place for user mode (ROCt fmm.c, map_mmio). It stays
+ * until the process ends. Under the machine's lock. */
+static int map_flush_page(struct amd_device *dev) {
+  struct kfd_process *p = dev->kfd;
+  struct amd_memory m = {.size = PAGE};
+  if (dev->node->flush_page) return 0;
+  int err = reserve(dev, &m);
+  if (err) return err;
+  struct kfd_alloc_memory a = {.va_addr = m.va,
+                               .size = PAGE,
+                               .gpu_id = dev->node->gpu_id,
+                               .flags = KFD_MEM_MMIO_REMAP | KFD_MEM_WRITABLE | KFD_MEM_COHERENT};
+  err = kfd_ioctl(p, KFD_ALLOC_MEMORY, &a);
+  if (err) {
+    db_fail(err, "%s: allocating the page of flush registers: %s", dev->base.name, strerror(-err));
+    goto out;
+  }
+  m.handle = a.handle;
+  void *page = p->os->mmap(p->os, (void *)(uintptr_t)m.va, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->fd,
+                           (off_t)a.mmap_offset);
+  if (os_map_failed(page)) {
+    err = db_fail((int)(intptr_t)page, "%s: mapping the page of flush registers: %s", dev->base.name,
+                  strerror((int)-(intptr_t)page));
+    goto out;
+  }
+  atomic_store_explicit(&dev->node->flush_page, page, memory_order_release);
+out:
+  if (err) amd_memory_free(dev, &m);
+  return err;
+}
+
+/* A queue flushes its own GPU's HDP only, so the host does it for the others. The load waits until the store and the writes
+ * before it have arrived: PCIe does not let it overtake them. */
+void amd_flush_peers(struct kfd_process *p, const struct amd_node *own) {
+  for (unsigned i = 0; i < p->nnodes; i++) {
+    struct amd_node *n = &p->nodes[i];
+    volatile uint32_t *page = atomic_load_explicit(&n->flush_page, memory_order_acquire);
+    if (n == own || !page || !n->peer_windows) continue;
+    page[KFD_MMIO_HDP_FLUSH / 4] = 1;
+    (void)page[KFD_MMIO_HDP_FLUSH / 4];
+  }
 }
 
 bool amd_reaches(db_device *dev, db_device *other) { return amd_device(dev)->node->peers >> other->index & 1; }
@@ -168,8 +217,13 @@ int amd_reach(db_device *dev, db_buffer *buf) {
     return db_fail(-EXDEV, "%s: not supported: reaching memory of %s, to which the topology has no link", dev->name,
                    buf->dev->name);
   pthread_mutex_lock(&dev->machine->lock);
-  int err = buf->reached >> dev->index & 1 ? 0 : amd_memory_map(amd_device(dev), &m);
-  if (!err) buf->reached |= 1ull << dev->index;
+  bool known = buf->reached >> dev->index & 1;
+  int err = !known && is_window(buf) ? map_flush_page(amd_device(buf->dev)) : 0;
+  if (!known && !err) err = amd_memory_map(amd_device(dev), &m);
+  if (!known && !err) {
+    amd_device(buf->dev)->node->peer_windows += is_window(buf);
+    buf->reached |= 1ull << dev->index;
+  }
   pthread_mutex_unlock(&dev->machine->lock);
   return err;
 }

@@ -35,8 +35,9 @@ static int upload(struct amd_program *p, const struct code_object *co) {
   uint64_t offset = -p->code->address & (co->image.align - 1);
   p->entry += p->code->address + offset;
   if (window) {
-    dev->hdp_dirty = true;
-    return code_object_load(co, p->code->host + offset, p->code->address + offset);
+    int err = code_object_load(co, p->code->host + offset, p->code->address + offset);
+    atomic_fetch_add_explicit(&dev->hdp_writes, 1, memory_order_release);
+    return err;
   }
   void *copy = malloc(co->image.size);
   if (!copy) return db_fail(-ENOMEM, "%s: out of host memory for a program", dev->base.name);

@@ -300,12 +300,16 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
   if (!aq->created) return db_fail(-EIO, "%s: the queue was destroyed", dev->base.name);
   words_reset(&aq->head);
   words_reset(&aq->tail);
+  uint64_t writes = atomic_load_explicit(&dev->hdp_writes, memory_order_acquire);
+  bool flush = writes != aq->hdp_flushed || dev->cpu_mapped;
   if (b->n && compute) {
-    if (atomic_exchange(&dev->hdp_dirty, false) || dev->cpu_mapped) pm4_hdp_flush(&aq->head);
+    if (flush) pm4_hdp_flush(&aq->head);
     pm4_acquire_mem(&aq->head);
   } else if (b->n) {
+    if (flush) sdma_hdp_flush(&aq->head);
     sdma_cache_flush(&aq->head);
   }
+  if (b->n) amd_flush_peers(dev->kfd, dev->node);
   timeline_packets(dev, aq, value);
   if (aq->head.failed || aq->tail.failed)
     return db_fail(-ENOMEM, "%s: out of host memory for a submission", dev->base.name);
@@ -315,6 +319,7 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
     if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error()); /* half of it may run, without its timeline */
     return err;
   }
+  if (b->n) aq->hdp_flushed = writes;
   hcq_count(&aq->base.counters.packets, aq->head.packets + b->packets + aq->tail.packets);
   ring_doorbell(aq);
   return 0;

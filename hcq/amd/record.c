@@ -18,12 +18,15 @@ static void vary_value(db_queue *q, size_t packet, unsigned at, uint32_t value) 
 }
 
 int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
+  bool window = amd_device(q->dev)->cpu_mapped; /* the host may have written there before it stored the signal */
   vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE, value);
   if (is_compute(q)) {
     pm4_wait_mem32(&q->words, address, value);
+    if (window) pm4_hdp_flush(&q->words);
     pm4_acquire_mem(&q->words); /* what the signaller wrote may be stale in the caches */
   } else {
     sdma_wait_mem32(&q->words, address, value);
+    if (window) sdma_hdp_flush(&q->words);
     sdma_cache_flush(&q->words);
   }
   return 0;

@@ -128,7 +128,11 @@ static inline uint32_t gfx11_register_bits(uint32_t address) {
 /* clang-format on */
 
 /* NBIO 4.3.0 (the host interface beside GC 11.0): the pair that flushes host writes out of the HDP, written by
- * WAIT_REG_MEM. */
-enum { NBIO_GPU_HDP_FLUSH_REQ = 0xe26, NBIO_GPU_HDP_FLUSH_DONE = 0xe27 };
+ * WAIT_REG_MEM and POLL_REGMEM. Bits are those who ask (Linux nbio_v4_3.c, hdp_flush_reg). */
+enum {
+  NBIO_GPU_HDP_FLUSH_REQ = 0xe26,
+  NBIO_GPU_HDP_FLUSH_DONE = 0xe27,
+  NBIO_GPU_HDP_FLUSH_SDMA = 3 << 10 /* both engines */
+};
 
 #endif

@@ -1,6 +1,7 @@
 /* SDMA encoders: values into the fields of sdma_wire.h. */
 #include "sdma.h"
 #include "pm4_wire.h"
+#include "registers.h"
 
 #define LO(v) ((uint32_t)(v))
 #define HI(v) ((uint32_t)((uint64_t)(v) >> 32))
@@ -67,6 +68,18 @@ void sdma_wait_mem32(struct words *w, uint64_t address, uint32_t value) {
   p[3] = value;
   p[4] = ~0u;
   p[5] = BITS(SDMA_POLL_REGMEM_INTERVAL, 4) | BITS(SDMA_POLL_REGMEM_RETRY_COUNT, SDMA_POLL_FOREVER);
+}
+
+/* A queue does not know which engine runs it, so it asks for both. Form: Linux sdma_v6_0.c, sdma_v6_0_ring_emit_hdp_flush. */
+void sdma_hdp_flush(struct words *w) {
+  uint32_t *p =
+      packet(w, SDMA_POLL_REGMEM | BITS(SDMA_POLL_REGMEM_FUNC, SDMA_POLL_EQ) | BITS(SDMA_POLL_REGMEM_HDP_FLUSH, 1),
+             SDMA_POLL_REGMEM_DWORDS);
+  if (!p) return;
+  p[1] = NBIO_GPU_HDP_FLUSH_DONE << 2;
+  p[2] = NBIO_GPU_HDP_FLUSH_REQ << 2;
+  p[3] = p[4] = NBIO_GPU_HDP_FLUSH_SDMA;
+  p[5] = BITS(SDMA_POLL_REGMEM_INTERVAL, 10) | BITS(SDMA_POLL_REGMEM_RETRY_COUNT, SDMA_POLL_FOREVER);
 }
 
 void sdma_timestamp(struct words *w, uint64_t address) {

@@ -20,6 +20,8 @@ void sdma_fence64(struct words *w, uint64_t address, uint64_t value);
 void sdma_wait_mem32(struct words *w, uint64_t address, uint32_t value);
 /* Writes the 64-bit 100 MHz counter; address is 8-byte aligned. */
 void sdma_timestamp(struct words *w, uint64_t address);
+/* Makes what the host wrote into device memory over the bus visible. */
+void sdma_hdp_flush(struct words *w);
 /* Raises the interrupt of a KFD event (28 bits of id). */
 void sdma_trap(struct words *w, uint32_t event_id);
 /* Cache maintenance over the whole address space: before a copy, so that it reads what shaders wrote, and after it, so

@@ -70,6 +70,8 @@ static struct launch launch_of(uint64_t out, uint32_t value, uint32_t groups) {
 }
 static void put_launch(struct fixture *f, const struct launch *l) {
   uint64_t pgm = f->code.va >> 8;
+  /* The host wrote the code: HDP flush, then ACQUIRE_MEM. */
+  PUT(&f->q, 0xc0053c00, 5 | 1 << 6, 0xe26, 0xe27, ~0u, ~0u, 4);
   PUT(&f->q, 0xc0065800, 0, ~0u, 0xff, 0, 0, 10, 0xc3f1);
   PUT(&f->q, 0xc0027600, 0x20c, LO(pgm), HI(pgm));
   PUT(&f->q, 0xc0027600, 0x212, l->rsrc1, l->rsrc2);

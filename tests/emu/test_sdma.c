@@ -44,8 +44,10 @@ static void faults(struct fixture *f, const char *what) {
   assert_non_null(strstr(dump, "SDMA queue 0, ring dword"));
 }
 
+/* Behind a NOP, so that it comes after the copies before it. */
 static void put_copy(struct fixture *f, uint64_t dst, uint64_t src, uint32_t n) {
-  room(f, 7);
+  room(f, 8);
+  PUT(&f->q, 0);
   PUT(&f->q, 1, n - 1, 0, LO(src), HI(src), LO(dst), HI(dst));
 }
 
@@ -248,6 +250,14 @@ static void stops_at_register_polls(void **state) {
   PUT(&((struct fixture *)*state)->q, 8 | 5u << 28, 0x3000, 0, 3, ~0u, 4);
   faults(*state, "not supported: POLL_REGMEM of a register");
 }
+/* A flush of the host's writes: the byte address of the register that is polled, then of the one that is written. */
+static void flushes_hdp(void **state) {
+  struct fixture *f = *state;
+  PUT(&f->q, 8 | 1 << 26 | 3u << 28, 0xe27 << 2, 0xe26 << 2, 0xc00, 0xc00, 0xfff000a);
+  finish(f);
+  PUT(&f->q, 8 | 1 << 26 | 3u << 28, 0xe26 << 2, 0xe27 << 2, 0xc00, 0xc00, 0xfff000a);
+  faults(f, "POLL_REGMEM with HDP_FLUSH: writes register 0xe27 and polls 0xe26, which is no pair");
+}
 static void stops_at_odd_doorbells(void **state) {
   struct fixture *f = *state;
   __atomic_store_n(f->q.doorbell, 6, __ATOMIC_RELEASE);
@@ -274,6 +284,7 @@ int main(void) {
       TEST(stops_at_page_faults),
       TEST(stops_where_user_memory_was),
       TEST(stops_at_register_polls),
+      TEST(flushes_hdp),
       TEST(stops_at_odd_doorbells),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "hcq/amd/kfd.h"
 #include "hcq/amd/pm4_wire.h"
-#include "hcq/hcq.h"
+#include "hcq/backend.h"
 #include "hcq/os.h"
 #include <amdgpu_drm.h>
 #include <errno.h>
@@ -146,7 +146,10 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
     assert_int_equal(a->va_addr % 4096, 0);
     assert_int_equal(a->size % 4096, 0);
     a->handle = ((uint64_t)a->gpu_id << 32) | (uint32_t)(k.nalloc + 1);
-    if (!(a->flags & KFD_MEM_USERPTR)) a->mmap_offset = (uint64_t)(k.nalloc + 1) << 32;
+    if (a->flags & KFD_MEM_MMIO_REMAP)
+      a->mmap_offset = (uint64_t)KFD_MMAP_MMIO << 62 | (uint64_t)a->gpu_id << 46;
+    else if (!(a->flags & KFD_MEM_USERPTR))
+      a->mmap_offset = (uint64_t)(k.nalloc + 1) << 32;
     k.alloc[k.nalloc++ % 512] = *a;
     k.handles++;
     return 0;
@@ -215,15 +218,18 @@ static int fake_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
 static void *fake_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   int err = fallible();
   if (err) return (void *)(intptr_t)err;
-  if (fd == KFD_FD) {
+  if (fd == KFD_FD && KFD_MMAP_TYPE(off) == KFD_MMAP_MMIO) {
+    assert_int_equal(len, 4096);
+    assert_in_range(KFD_MMAP_GPU_ID(off), GPU_ID, GPU_ID + 7);
+    flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  } else if (fd == KFD_FD) {
     assert_int_equal(len, KFD_DOORBELL_MAP_SIZE);
     assert_int_equal((uint64_t)off & 0x1fff, 0);
     assert_int_equal(KFD_MMAP_TYPE(off), KFD_MMAP_DOORBELL);
     assert_int_equal(KFD_MMAP_GPU_ID(off), GPU_ID);
     k.reservations++;
     return k.doorbells;
-  }
-  if (fd >= DRM_FD) {
+  } else if (fd >= DRM_FD) {
     assert_true(flags & MAP_FIXED);
     flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   } else if (flags & MAP_FIXED) {
@@ -736,6 +742,35 @@ static void a_full_ring_waits(void **state) {
   assert_nothing_left();
 }
 
+/* What the host wrote to a peer's memory is flushed by the host: a queue flushes the HDP of its own GPU only. */
+static void writes_to_peers(void **state) {
+  k.gpus = 2;
+  k.linked = true;
+  k.link_flags = 1;
+  db_device *a = db_open(device), *b = db_open(named(":1"));
+  if (!a || !b) fail_msg("%s", db_error());
+  db_buffer *mine = db_alloc(a, 4096, 0), *window = db_alloc(b, 4096, DB_BUFFER_CPU_MAP);
+  db_queue *q = db_queue_new(a, DB_QUEUE_COMPUTE);
+  uint64_t address, when;
+  assert_int_equal(hcq_buffer_reach(a, window, &address), 0);
+  const struct kfd_alloc_memory *page = &k.alloc[k.nalloc - 1];
+  assert_true(page->flags & KFD_MEM_MMIO_REMAP);
+  assert_int_equal(page->gpu_id, GPU_ID + 1);
+  volatile uint32_t *flush = (uint32_t *)(uintptr_t)page->va_addr;
+  for (int mapped = 1; mapped >= 0; mapped--) {
+    *flush = 0;
+    assert_int_equal(db_queue_memory_barrier(q), 0);
+    assert_int_equal(db_queue_submit(q, &when), 0);
+    assert_int_equal(*flush, mapped);
+    db_signal_set(db_queue_timeline(q), when);
+    if (mapped) db_buffer_release(window);
+  }
+  db_queue_release(q);
+  db_buffer_release(mine);
+  db_close(a);
+  db_close(b);
+}
+
 /* ---- hangs and exceptions ---- */
 
 static void a_hang_times_out(void **state) {
@@ -968,6 +1003,7 @@ int main(void) {
       T(rings_wrap),
       T(long_recordings_are_indirect),
       T(a_full_ring_waits),
+      T(writes_to_peers),
       T(a_hang_times_out),
       T(waiters_do_not_block_each_other),
       T(exceptions_lose_the_device),

@@ -74,6 +74,11 @@ static void cache_flush(void **state) {
   EXPECT(0x111, 0, 0xc3c00000, 0, 0);
 }
 
+static void hdp_flush(void **state) {
+  sdma_hdp_flush(&w);
+  EXPECT(0x34000008, 0x389c, 0x3898, 0xc00, 0xc00, 0xfff000a);
+}
+
 static void nops(void **state) {
   sdma_nop(&w, 1);
   EXPECT(0);
@@ -97,6 +102,7 @@ static void encoders_stay_in_fields(void **state) {
   sdma_wait_mem32(&w, ~3ull, ~0u);
   sdma_timestamp(&w, ~7ull);
   sdma_trap(&w, 0xfffffff);
+  sdma_hdp_flush(&w);
   sdma_cache_flush(&w);
   unsigned packets = 0;
   for (size_t at = 0; at < w.n; packets++) {
@@ -120,6 +126,7 @@ int main(void) {
       cmocka_unit_test_setup(timestamp_and_trap, reset),
       cmocka_unit_test_setup(fill, reset),
       cmocka_unit_test_setup(cache_flush, reset),
+      cmocka_unit_test_setup(hdp_flush, reset),
       cmocka_unit_test_setup(nops, reset),
       cmocka_unit_test_setup(encoders_stay_in_fields, reset),
   };
