@@ -74,10 +74,10 @@ static int add(struct list *l, const char *name, size_t length, const void *data
   db_tensor *x;
   if (reversed && shape.n <= MAX_RANK) { /* column-major is row-major with the axes turned around */
     for (unsigned i = 0; i < shape.n; i++) dim[i] = shape.v[shape.n - 1 - i], axes[i] = shape.n - 1 - i;
-    x = db_from_at(DB_HERE, data, t, dev, (db_list){shape.n, dim});
-    x = db_permute_at(DB_HERE, x, (db_list){shape.n, axes});
+    x = db_from_at(NULL, 0, data, t, dev, (db_list){shape.n, dim});
+    x = db_permute_at(NULL, 0, x, (db_list){shape.n, axes});
   } else {
-    x = db_from_at(DB_HERE, data, t, dev, shape);
+    x = db_from_at(NULL, 0, data, t, dev, shape);
   }
   if (db_poison(x))
     err = db_fail(-EINVAL, "%s: %s", copy, db_poison(x));

@@ -350,6 +350,10 @@ bool call_number(struct call *c, const db_operand *o, enum dtype t); /* false on
 struct expr operand_expr(const db_operand *o, enum dtype t);
 /* A set of axes as a bit mask; all of them when the list is empty and all is set. False once the call has failed. */
 bool call_axes(struct call *c, const db_tensor *x, db_list axes, bool all, unsigned *mask);
+/* What to say of a size that is an error of db_bind; "". */
+struct bind_failure {
+  char s[256];
+} bind_failure(int64_t size);
 /* A list of numbers has some, or none: false once the call has failed. */
 bool list_ok(struct call *c, db_list list);
 /* Whether there is an array for n results: false after db_fail. */

@@ -195,6 +195,12 @@ db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *targ
   if (!index && (!dtype_is_float(target->dtype) || !logits))
     return call_fail(&c, "a target of %s; %s", dtype_info[target->dtype].name,
                      logits ? "indices of classes or probabilities are needed" : "indices of classes are needed");
+  if (!index && !same_shape(x, target) && target->rank + 1 == x->rank)
+    return call_fail(
+        &c,
+        "of %s and a target %s of %s, which would be probabilities in the shape of the first; indices of classes are "
+        "integers: cast it",
+        SHAPE(*x), SHAPE(*target), dtype_info[target->dtype].name);
   if (!index && !same_shape(x, target)) return call_fail(&c, "of %s and a target of %s", SHAPE(*x), SHAPE(*target));
   if (!index && o.ignore.n) return call_fail(&c, "probabilities are not ignored by index");
   if (index && !target_fits(&c, x, target, k.axis)) return c.result;

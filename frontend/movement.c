@@ -95,8 +95,8 @@ bool call_pairs(struct call *c, const db_tensor *x, db_list pairs) {
   for (unsigned i = 0; i < x->rank; i++) {
     const int64_t *p = &pairs.v[2 * i];
     if (!dim_at_most(0, p[0]) || !dim_at_most(p[1], x->dim[i]) || !dim_at_most(p[0], p[1]))
-      return call_fail(c, "axis %u of %s: [%s, %s) is not within [0, %s)", i, SHAPE(*x), dim_text(p[0]).s,
-                       dim_text(p[1]).s, dim_text(x->dim[i]).s),
+      return call_fail(c, "axis %u of %s: [%s, %s) is not within [0, %s)%s", i, SHAPE(*x), dim_text(p[0]).s,
+                       dim_text(p[1]).s, dim_text(x->dim[i]).s, bind_failure(p[1] < 0 ? p[1] : p[0]).s),
              false;
   }
   return true;

@@ -137,10 +137,10 @@ int db_param_set(db_parameter *param, db_tensor *t) {
 /* ---- making ---- */
 
 /* A poisoned tensor that says why a parameter cannot be. */
-static db_tensor *refused(const char *name, const char *why) {
+static db_tensor *refused(const char *prefix, const char *name, const char *why) {
   struct call c;
-  if (!call_begin(&c, "parameter", __FILE__, __LINE__, 0, NULL)) return c.result;
-  return call_fail(&c, "%s: %s", name, why);
+  if (!call_begin(&c, "parameter", NULL, 0, 0, NULL)) return c.result;
+  return call_fail(&c, "%s%s: %s", prefix, name, why);
 }
 
 db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool trained) {
@@ -156,9 +156,11 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
     return NULL;
   }
   db_scope_begin();
-  if (db_params_find(p, path)) init = refused(path, "there is a parameter of this name already");
+  if (db_params_find(p, path)) init = refused("", path, "there is a parameter of this name already");
   /* a handle of its own, which no other use of init shares */
-  db_tensor *own = init && !db_poison(init) ? db_detach(init) : init ? init : refused(path, "the first value is NULL");
+  db_tensor *own = init && !db_poison(init) ? db_detach(init)
+                   : init                   ? init
+                                            : refused("", path, "the first value is NULL");
   *param = (db_parameter){path, db_retain(own), trained};
   db_scope_end();
   t->params[t->nparams++] = param;
@@ -187,6 +189,25 @@ static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
   }
 }
 
+/* Why a parameter cannot have that shape. */
+static const char *why_impossible(db_list shape, char *text, size_t cap) {
+  if (shape.n > MAX_RANK)
+    snprintf(text, cap, "impossible sizes: %u axes, more than %d", shape.n, MAX_RANK);
+  else if (!shape.v)
+    snprintf(text, cap, "impossible sizes: the list of %u has no numbers", shape.n);
+  else if (dims_symbolic(shape.n, shape.v))
+    snprintf(text, cap, "impossible sizes: %s has a symbolic one", shape_text(shape.n, shape.v).s);
+  else {
+    bool negative = false;
+    for (unsigned i = 0; i < shape.n; i++) negative |= shape.v[i] < 0;
+    snprintf(text, cap, "impossible sizes: %s %s", shape_text(shape.n, shape.v).s,
+             negative ? "has one below 0; a layer gives -1 where groups or heads do not divide its channels, or where "
+                        "its kernel has another number of axes"
+                      : "has too many elements");
+  }
+  return text;
+}
+
 static db_parameter *make(db_params *p, const char *name, enum init init, double v, db_list shape, bool trained) {
   if (!p || !name) return db_fail(-EINVAL, "param: %s is NULL", p ? "the name" : "the tree"), NULL;
   struct tree *t = p->tree;
@@ -201,12 +222,16 @@ static db_parameter *make(db_params *p, const char *name, enum init init, double
   float *data = good ? malloc((size_t)n * sizeof *data + 1) : NULL;
   db_scope_begin();
   db_tensor *value;
-  if (!good)
-    value = refused(name, "its sizes, or those of the layer, are impossible");
+  char why[400];
+  if (!possible)
+    value = refused(p->prefix, name, why_impossible(shape, why, sizeof why));
+  else if (!good)
+    value = refused(p->prefix, name, "its first values are not finite");
   else if (data)
-    fill(data, n, init, v, key), value = db_from_at(DB_HERE, data, DB_F32, t->dev, shape);
+    fill(data, n, init, v, key), value = db_from_at(NULL, 0, data, DB_F32, t->dev, shape);
   else
-    value = refused(name, "out of memory");
+    value = refused(p->prefix, name, "out of memory");
+  if (data && db_poison(value)) value = refused(p->prefix, name, db_poison(value));
   param = db_param_new(p, name, value, trained);
   db_scope_end();
   free(data);

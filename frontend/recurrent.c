@@ -33,7 +33,7 @@ db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidd
 /* x weight^T + bias */
 static db_tensor *product(DB_AT, db_tensor *x, const db_parameter *weight, const db_parameter *bias) {
   db_tensor *y = db_matmul_at(file, line, x, db_transpose_at(file, line, param_tensor(weight), 0, 1));
-  return db_add(y, param_tensor(bias));
+  return db_binary_at(file, line, DB_BINARY_ADD, db_operand_tensor(y), db_operand_tensor(param_tensor(bias)));
 }
 static db_tensor *gate(db_tensor *x, int64_t hidden, int64_t i) {
   return db_shrink(x, 0, db_dim(x, 0), i * hidden, (i + 1) * hidden);

@@ -14,6 +14,12 @@ static struct {
 } no_memory_text = {UINT32_MAX / 2, "out of memory for a tensor"};
 static db_tensor no_memory = {.refs = UINT32_MAX / 2, .poison = (struct poison *)&no_memory_text};
 
+/* What a tensor is while its memory waits for the next one. */
+static struct {
+  uint32_t refs;
+  char text[64];
+} released_text = {UINT32_MAX / 2, "the tensor was released, or its scope has ended"};
+
 /* ---- scopes ---- */
 
 /* A thread's open scopes, one behind the other: each is a NULL and the tensors that it owns. */
@@ -47,6 +53,7 @@ static void tensor_free(db_tensor *t) {
   value_release(t->value);
   value_release(t->grad);
   if (t->poison && !--t->poison->refs) free(t->poison);
+  *t = (db_tensor){.poison = (struct poison *)&released_text};
   object_free(t, sizeof *t);
 }
 
@@ -182,7 +189,8 @@ void call_leave(struct call *c) {
 
 db_tensor *call_fail(struct call *c, const char *fmt, ...) {
   char text[1024];
-  int n = snprintf(text, sizeof text, "%s at %s:%d: ", c->op, c->file ? c->file : "?", c->line);
+  int n = c->file ? snprintf(text, sizeof text, "%s at %s:%d: ", c->op, c->file, c->line)
+                  : snprintf(text, sizeof text, "%s: ", c->op); /* made for an object of the caller's */
   va_list ap;
   va_start(ap, fmt);
   if (n > 0 && (size_t)n < sizeof text) vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
@@ -213,6 +221,10 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   if (nin && !in) return call_fail(c, "the array of %u tensors is NULL", nin), false;
   for (unsigned i = 0; i < nin; i++) {
     if (!in[i]) return call_fail(c, nin > 1 ? "argument %u is NULL" : "the argument is NULL", i + 1), false;
+    if (in[i]->poison == (struct poison *)&released_text)
+      return call_fail(c, "argument %u was released, or its scope has ended; db_keep hands it to the enclosing one",
+                       i + 1),
+             false;
     if (!in[i]->value) {
       c->result = spread(in[i]);
       pthread_mutex_unlock(&rt.lock);
@@ -322,14 +334,21 @@ bool results_ok(const char *op, db_tensor **out, unsigned n) {
   return db_fail(-EINVAL, "%s: the array for %u results is NULL", op, n), false;
 }
 
+struct bind_failure bind_failure(int64_t size) {
+  struct bind_failure f = {""};
+  bool failed = (size == -EINVAL || size == -ENOMEM) && !strncmp(db_error(), "bind: ", 6);
+  if (failed) snprintf(f.s, sizeof f.s, "; db_bind gave that: %.200s", db_error() + 6);
+  return f;
+}
+
 bool call_sizes(struct call *c, db_list list, int64_t *dim) {
   if (!list_ok(c, list)) return false;
   if (list.n > MAX_RANK) return call_fail(c, "%u axes, more than %d", list.n, MAX_RANK), false;
   for (unsigned i = 0; i < list.n; i++) {
     dim[i] = list.v[i];
     if (dim_least(dim[i]) < 0)
-      return call_fail(c, "axis %u of %s has size %s; sizes are not negative", i, shape_text(list.n, list.v).s,
-                       dim_text(dim[i]).s),
+      return call_fail(c, "axis %u of %s has size %s; sizes are not negative%s", i, shape_text(list.n, list.v).s,
+                       dim_text(dim[i]).s, bind_failure(dim[i]).s),
              false;
   }
   return call_possible(c, list.n, list.v);

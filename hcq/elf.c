@@ -29,6 +29,14 @@ static int copy_table(const struct elf *e, const char *what, uint64_t offset, un
   return 0;
 }
 
+const char *elf_machine_name(unsigned machine) {
+  return machine == EM_AMDGPU    ? "an AMD GPU"
+         : machine == EM_CUDA    ? "an NVIDIA GPU"
+         : machine == EM_X86_64  ? "x86_64"
+         : machine == EM_AARCH64 ? "aarch64"
+                                 : "another machine";
+}
+
 static int check_header(struct elf *e) {
   const Elf64_Ehdr *h = &e->header;
   if (e->size < sizeof *h)

@@ -85,4 +85,7 @@ int elf_image_load(const struct elf_image *image, void *dst, uint64_t offset, ui
 /* Offset of a defined symbol in the image; fails for undefined and absolute symbols and for those outside of it. */
 int elf_image_symbol(const struct elf_image *image, unsigned symbol, uint64_t *offset);
 
+/* What runs code of an ELF machine, for messages: "an AMD GPU". */
+const char *elf_machine_name(unsigned machine);
+
 #endif

@@ -225,6 +225,14 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
     if (rc) return fail_work(self, "%s: %s", ctx.file, err);
     bytes = image;
   }
+  if (!ctx.raw && (size < 4 || memcmp(bytes, "\177ELF", 4))) {
+    free(bytes);
+    return fail_work(
+        self,
+        "%s: not an ELF file, as code objects and cubins are; source (.cl, .cu, .s, .ll, .ptx) is compiled "
+        "first, and words of code alone need --raw",
+        ctx.file);
+  }
   if (ctx.raw && ctx.arch && disasm_nv_arch(ctx.arch))
     status = disasm_nv_raw(self, ctx.file, bytes, size, disasm_nv_arch(ctx.arch));
   else if (ctx.raw)

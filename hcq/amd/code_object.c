@@ -45,7 +45,9 @@ static bool runs_on(const char *code, const char *arch) {
 static int check_file(struct code_object *co, const char *arch) {
   const Elf64_Ehdr *h = &co->elf.header;
   if (h->e_machine != EM_AMDGPU)
-    return db_fail(-ENOEXEC, "code object: ELF machine %u at file offset 18 is not AMDGPU (224)", h->e_machine);
+    return db_fail(-ENOEXEC,
+                   "code object: the program is for %s, not for an AMD GPU (ELF machine %u at file offset 18, not 224)",
+                   elf_machine_name(h->e_machine), h->e_machine);
   if (h->e_ident[EI_OSABI] != OSABI_AMDGPU_HSA)
     return db_fail(-ENOEXEC, "code object: OS ABI %u at file offset 7 is not AMDGPU HSA (64)", h->e_ident[EI_OSABI]);
   unsigned abi = h->e_ident[EI_ABIVERSION];

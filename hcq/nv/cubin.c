@@ -336,10 +336,10 @@ int cubin_open(struct cubin *c, const void *image, size_t size) {
   if (err) return err;
   const Elf64_Ehdr *h = &c->elf.header;
   if (h->e_machine != EM_CUDA || h->e_type != ET_EXEC) {
-    err = db_fail(-EINVAL,
-                  h->e_machine != EM_CUDA ? "ELF machine %u is not a CUDA GPU"
-                                          : "not supported: unlinked cubin (ELF type %u)",
-                  h->e_machine != EM_CUDA ? h->e_machine : h->e_type);
+    err = h->e_machine == EM_CUDA
+              ? db_fail(-EINVAL, "not supported: unlinked cubin (ELF type %u)", h->e_type)
+              : db_fail(-EINVAL, "cubin: the program is for %s, not for an NVIDIA GPU (ELF machine %u)",
+                        elf_machine_name(h->e_machine), h->e_machine);
     goto out;
   }
   unsigned abi = h->e_ident[EI_ABIVERSION];

@@ -110,6 +110,7 @@ static void refusals(void **state) {
       {DOORBELL, "not supported: code for ELF machine", 1},
       {"--arch gfx1101 " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co", "is for gfx1100", 1},
       {"/dev/null", "ELF", 1},
+      {DATA_DIR "/../../bench/kernels/saxpy.cl", "not an ELF file", 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     int status = output(ours, DOORBELL " disasm %s 2>&1", cases[i].args);

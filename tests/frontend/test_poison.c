@@ -130,6 +130,35 @@ static void many_elements_unused(void **state) {
   }
 }
 
+/* Messages that name the cause: what was given, in the caller's terms. */
+static void causes(void **state) {
+  DB_SCOPED;
+  db_tensor *x = zeros(2, 3), *gone;
+  {
+    DB_SCOPED;
+    gone = db_add(x, 1);
+  }
+  poisoned(db_mul(x, gone), "mul", "argument 2 was released, or its scope has ended");
+  poisoned(db_zeros(DB_F32, NULL, db_bind("n", 1, 8, 9)), "full",
+           "db_bind gave that: n is from 1 to 8 and cannot be 9");
+  poisoned(db_shrink(x, 0, db_bind("n", 1, 8, 0), 0, 3), "shrink", "cannot be 0");
+  poisoned(
+      db_cross_entropy(x, db_zeros(DB_F32, NULL, 2)), "cross_entropy",
+      "target [2] of f32, which would be probabilities in the shape of the first; indices of classes are integers");
+  db_params *p = db_params_new(NULL, 1);
+  db_params *block = db_params_at(p, "block");
+  db_linear linear = db_linear_new(block, "up", -4, 8, false);
+  db_multihead heads = db_multihead_new(p, "heads", 10, 3);
+  db_embedding table = db_embedding_new(p, "table", 1ll << 40, 1ll << 40);
+  assert_string_equal(db_poison(db_apply(&linear, x)), db_poison(linear.weight->tensor));
+  assert_contains(db_poison(linear.weight->tensor),
+                  "parameter: block.up.weight: impossible sizes: [8, -4] has one below 0");
+  assert_contains(db_poison(heads.weight->tensor), "parameter: heads.in_proj_weight: impossible sizes: [-3, 10]");
+  assert_contains(db_poison(table.weight->tensor),
+                  "table.weight: impossible sizes: [1099511627776, 1099511627776] has too many elements");
+  db_params_free(p);
+}
+
 static void products_by_name(void **state) {
   {
     DB_SCOPED;
@@ -265,14 +294,9 @@ static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes),
-      cmocka_unit_test(too_many_elements),
-      cmocka_unit_test(many_elements_unused),
-      cmocka_unit_test(products_by_name),
-      cmocka_unit_test(axes),
-      cmocka_unit_test(types),
-      cmocka_unit_test(poison_spreads),
-      cmocka_unit_test(reading),
+      cmocka_unit_test(shapes),        cmocka_unit_test(too_many_elements), cmocka_unit_test(many_elements_unused),
+      cmocka_unit_test(causes),        cmocka_unit_test(products_by_name),  cmocka_unit_test(axes),
+      cmocka_unit_test(types),         cmocka_unit_test(poison_spreads),    cmocka_unit_test(reading),
       cmocka_unit_test(other_devices),
   };
   return cmocka_run_group_tests_name("poison", tests, NULL, finish);

@@ -305,7 +305,7 @@ static void malformed(void **state) {
     expect_failure(b, message);                                                                                        \
     free(b.p);                                                                                                         \
   } while (0)
-  DAMAGE("ELF machine 62 is not a CUDA GPU", h->e_machine = 62, h->e_type = 3);
+  DAMAGE("the program is for x86_64, not for an NVIDIA GPU", h->e_machine = 62, h->e_type = 3);
   DAMAGE("unlinked cubin", h->e_type = 1);
   DAMAGE("ABI version 9", h->e_ident[8] = 9);
   DAMAGE("with flags 0x0", h->e_flags = 0);
