@@ -10,7 +10,7 @@
 #include <time.h>
 #include "nv.h"
 
-enum { CHANNEL_RC = 0, SUBDEVICE_RC_ERROR = 37, SUBDEVICE_EVENTS = 199 };
+enum { CHANNEL_RC = 0, SUBDEVICE_EVENTS = 199 };
 
 uint32_t nv_rm_os_event_alloc(struct rm_call *c, const struct rm_os_event *p) {
   struct nv_machine *m = c->m;
@@ -52,7 +52,7 @@ uint32_t nv_rm_event_new(struct rm_call *c, struct rm_object *o, void *params) {
   if (!source)
     return RM_REFUSE(m, RM_INVALID_OBJECT_HANDLE, "RM_ALLOC of EVENT_OS: hSrcResource 0x%x", p->src_resource);
   if ((source->type->kind != RM_KIND_CHANNEL || index != CHANNEL_RC) &&
-      (source->type->kind != RM_KIND_SUBDEVICE || index != SUBDEVICE_RC_ERROR))
+      (source->type->kind != RM_KIND_SUBDEVICE || index != RM_EVENT_RC_ERROR))
     return RM_REFUSE(m, RM_NOT_SUPPORTED, "not supported: events of a %s with index %u", source->type->name, index);
   struct nv_file *file = nv_file_get(m, (int)p->data);
   struct rm_object **events = realloc(m->events, (m->nevents + 1) * sizeof(struct rm_object *));
@@ -76,7 +76,7 @@ uint32_t nv_rm_event_enable(struct rm_call *c, struct rm_object *o, void *params
   const struct rm_event_set_notification *p = params;
   if (p->event >= SUBDEVICE_EVENTS || p->action > 2)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "EVENT_SET_NOTIFICATION: event %u, action %u", p->event, p->action);
-  if (p->event != SUBDEVICE_RC_ERROR)
+  if (p->event != RM_EVENT_RC_ERROR)
     return RM_REFUSE(c->m, RM_NOT_SUPPORTED, "not supported: EVENT_SET_NOTIFICATION of event %u", p->event);
   o->subdevice_events = p->action;
   return RM_OK;

@@ -172,6 +172,7 @@ static int attach(struct nv_device *dev) {
 
 static void detach(struct nv_device *dev) {
   rm_object_free(dev->machine, dev->machine->client, &dev->device); /* and all below it */
+  nv_event_close(dev);
   if (dev->fd >= 0) dev->machine->os->close(dev->machine->os, dev->fd);
   dev->fd = -1;
 }
@@ -281,6 +282,7 @@ static int nv_open(struct hcq_machine *machine, unsigned index, const char *name
   struct nv_device *dev = new_device(machine->state, machine, index, name);
   if (!dev) return -ENODEV;
   if ((err = inspect(dev))) goto out;
+  nv_event_open(dev);
   if ((err = nv_machine_ready(dev->machine))) goto out;
   if ((err = map_doorbell(dev))) goto out;
   if ((err = hcq_clock_calibrate(&dev->base))) goto out;

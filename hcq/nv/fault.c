@@ -1,6 +1,7 @@
 /* Errors of channels: what the error notifier says, what the driver adds when it is asked, and waiting, which looks at
  * both. */
 #include "rm.h"
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,16 +175,78 @@ int nv_fault_check(struct nv_device *dev) {
   return 0;
 }
 
-/* No interrupt announces a value: the host looks at it, less and less often. */
+/* ---- waiting ---- */
+
+void nv_event_open(struct nv_device *dev) {
+  struct nv_machine *m = dev->machine;
+  struct rm_os_event fd = {.client = m->client, .device = dev->device, .fd = (uint32_t)dev->fd};
+  struct rm_event_alloc event = {.parent_client = m->client,
+                                 .src_resource = dev->subdevice,
+                                 .class = RM_CLASS_EVENT_OS,
+                                 .notify_index = RM_EVENT_RC_ERROR,
+                                 .data = (uint64_t)dev->fd};
+  struct rm_event_set_notification set = {.event = RM_EVENT_RC_ERROR, .action = RM_EVENT_REPEAT};
+  if (rm_ioctl(m, dev->fd, RM_IO(RM_NR_ALLOC_OS_EVENT, sizeof fd), &fd) || fd.status) return;
+  dev->event_of_fd = true;
+  if (rm_object_new(m, dev->subdevice, RM_CLASS_EVENT_OS, &event, sizeof event, &dev->event)) return;
+  if (rm_ctrl(m, dev->subdevice, RM_CTRL_EVENT_SET_NOTIFICATION, &set, sizeof set))
+    rm_object_free(m, dev->subdevice, &dev->event);
+}
+
+void nv_event_close(struct nv_device *dev) {
+  struct nv_machine *m = dev->machine;
+  struct rm_os_event fd = {.client = m->client, .device = dev->device, .fd = (uint32_t)dev->fd};
+  if (dev->event_of_fd) rm_ioctl(m, dev->fd, RM_IO(RM_NR_FREE_OS_EVENT, sizeof fd), &fd);
+  dev->event_of_fd = false;
+  dev->event = 0;
+}
+
+/* Takes the events that came, so that the next poll waits for others; false when there was none. */
+static bool take_events(struct nv_device *dev) {
+  struct rm_event event;
+  struct rm_get_event_data data = {.event = (uint64_t)(uintptr_t)&event};
+  bool any = false;
+  do {
+    data.more_events = data.status = 0;
+    if (rm_ioctl(dev->machine, dev->fd, RM_IO(RM_NR_GET_EVENT_DATA, sizeof data), &data) || data.status) break;
+    any = true;
+  } while (data.more_events);
+  return any;
+}
+
+/* Sleeps for that long, or until the GPU has an error where poll, which counts in milliseconds, can wait for it. */
+static void doze(struct nv_device *dev, uint64_t ns) {
+  enum { MILLISECOND = 1000000 };
+  struct os *os = dev->machine->os;
+  if (dev->event && ns >= MILLISECOND) {
+    int got = os->poll(os, dev->fd, POLLIN | POLLPRI, (int)(ns / MILLISECOND));
+    if (!got || (got > 0 && take_events(dev))) return;
+  }
+  nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
+/* When the wait began that this call is a slice of: one of the same thread for the same value, right after the last. */
+static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, uint64_t end) {
+  enum { BETWEEN_SLICES_NS = 1000000 };
+  static __thread struct {
+    const db_signal *sig;
+    uint64_t value, began, end;
+  } last;
+  if (last.sig != sig || last.value != value || now > last.end + BETWEEN_SLICES_NS) last.began = now;
+  last.sig = sig, last.value = value, last.end = end;
+  return last.began;
+}
+
+/* No interrupt announces a value, so the host looks at it, in steps that grow with the time waited: a wait ends late by a
+ * small part of its length. Errors end a long step at once. */
 void nv_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
-  enum { FIRST_NAP_NS = 20000, LONGEST_NAP_NS = 200000 };
-  uint64_t start = hcq_now_ns(), nap = FIRST_NAP_NS;
-  for (;;) {
-    if (nv_fault_check(nv_device(base)) || hcq_signal_load(sig) >= value) return;
-    uint64_t spent = hcq_now_ns() - start;
-    if (spent >= ns) return;
-    uint64_t left = ns - spent, now = nap < left ? nap : left;
-    nanosleep(&(struct timespec){.tv_nsec = (long)now}, NULL);
-    if (nap < LONGEST_NAP_NS) nap *= 2;
+  enum { PART = 64, SHORTEST_NS = 20000, LONGEST_NS = 8000000, LONGEST_WITHOUT_EVENT_NS = 200000 };
+  struct nv_device *dev = nv_device(base);
+  uint64_t now = hcq_now_ns(), end = now + ns, began = wait_began(sig, value, now, end);
+  uint64_t longest = dev->event ? LONGEST_NS : LONGEST_WITHOUT_EVENT_NS;
+  for (; !nv_fault_check(dev) && hcq_signal_load(sig) < value && now < end; now = hcq_now_ns()) {
+    uint64_t step = (now - began) / PART;
+    step = step < SHORTEST_NS ? SHORTEST_NS : step > longest ? longest : step;
+    doze(dev, step < end - now ? step : end - now);
   }
 }

@@ -102,6 +102,8 @@ struct nv_device {
   struct nv_card *card;
   int fd;
   uint32_t device, subdevice, vaspace, usermode; /* RM handles */
+  uint32_t event;                                /* RM handle; 0: none. Of errors on the GPU, for poll(2) of fd */
+  bool event_of_fd;                              /* fd was announced to the driver as one that events come to */
   bool uvm_gpu, uvm_vaspace;                     /* registered */
   struct uvm_uuid uuid;
   uint64_t peers; /* bit per device of the machine with which access is enabled; of the machine's lock */
@@ -155,6 +157,11 @@ bool nv_halt(db_device *dev);
 /* fault.c: looks at the channels' error notifiers; 0, or hcq_device_lost with everything the driver tells. Cheap: call
  * it in every wait. */
 int nv_fault_check(struct nv_device *dev);
+/* Makes errors of the GPU's channels an event of the device's descriptor. A driver that refuses it is no error: waits then
+ * look more often. */
+void nv_event_open(struct nv_device *dev);
+/* After the objects are freed. */
+void nv_event_close(struct nv_device *dev);
 void nv_sleep(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
 
 /* ---- the queue side ---- */

@@ -323,6 +323,9 @@ struct rm_event_alloc { /* NV0005_ALLOC_PARAMETERS */
   uint32_t parent_client, src_resource, class, notify_index;
   uint64_t data;
 };
+/* Of a subdevice's events (ctrl/ctrl2080/ctrl2080event.h, NV2080_NOTIFIERS_RC_ERROR): a channel of the GPU, whoever's, had
+ * an error. */
+enum { RM_EVENT_RC_ERROR = 37, RM_EVENT_REPEAT = 2 /* rm_event_set_notification.action */ };
 struct rm_memory_virtual_alloc { /* NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS */
   uint64_t offset, limit;
   uint32_t va_space;

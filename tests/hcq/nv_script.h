@@ -46,6 +46,7 @@ static struct {
   uint32_t mig, cc, action, warps;
   bool hang; /* channels do nothing */
   const char *log;
+  bool no_events; /* the driver has none */
   struct rm_mmu_fault_info fault;
   struct rm_sm_error_state sm_error;
   uint32_t error_sm;
@@ -55,7 +56,7 @@ static struct {
   struct {
     enum { CLOSED, CTL, GPU, UVM } kind;
     unsigned minor;
-    bool linked;
+    bool linked, has_event;
     uint32_t mapping; /* the memory object that it may be mapped as */
   } fds[FDS];
   struct script_object objects[OBJECTS];
@@ -67,6 +68,10 @@ static struct {
   bool uvm_ready, uvm_gpu[4], uvm_vaspace[4];
   int peers_enabled;
   int unscheduled;
+  int polls;         /* calls of poll */
+  atomic_int events; /* that wait to be taken */
+  struct rm_event_alloc listener;
+  bool notifies;
   uint32_t page[RM_USERMODE_SIZE / 4];
   pthread_mutex_t lock;
   pthread_t thread;
@@ -117,6 +122,7 @@ static uint32_t parent_wanted(uint32_t class) {
   case RM_CLASS_CLIENT: return 0;
   case RM_CLASS_DEVICE:
   case RM_CLASS_CONFIDENTIAL_COMPUTE: return RM_CLASS_CLIENT;
+  case RM_CLASS_EVENT_OS:
   case RM_CLASS_USERMODE_HOPPER: return RM_CLASS_SUBDEVICE;
   case RM_CLASS_CTXSHARE:
   case RM_CLASS_GPFIFO_HOPPER: return RM_CLASS_CHANNEL_GROUP;
@@ -146,6 +152,16 @@ static uint32_t object_new(uint32_t parent, uint32_t class, const void *params, 
       .handle = *handle ? *handle : 0xcaf00000u + (uint32_t)at, .parent = parent, .class = class};
   *handle = o->handle;
   switch (class) {
+  case RM_CLASS_EVENT_OS: {
+    const struct rm_event_alloc *e = params;
+    assert_int_equal(class_of(e->parent_client), RM_CLASS_CLIENT);
+    assert_int_equal(e->src_resource, parent);
+    assert_int_equal(e->class, RM_CLASS_EVENT_OS);
+    assert_int_equal(e->notify_index, 37);
+    if (!k.fds[e->data - FD_BASE].has_event) return o->handle = 0, RM_INVALID_ARGUMENT;
+    k.listener = *e;
+    break;
+  }
   case RM_CLASS_DEVICE: o->get = ((const struct rm_device_alloc *)params)->device_id; break;
   case RM_CLASS_MEMORY_LOCAL:
   case RM_CLASS_MEMORY_SYSTEM:
@@ -287,6 +303,13 @@ static uint32_t control(const struct rm_control *c) {
     IS(RM_CLASS_GPFIFO_HOPPER, sizeof(struct rm_work_submit_token));
     ((struct rm_work_submit_token *)p)->token = object(c->object)->token;
     return RM_OK;
+  case RM_CTRL_EVENT_SET_NOTIFICATION: {
+    const struct rm_event_set_notification *a = p;
+    IS(RM_CLASS_SUBDEVICE, sizeof *a);
+    if (a->event != 37 || a->action != 2) return RM_INVALID_ARGUMENT;
+    k.notifies = true;
+    return RM_OK;
+  }
   case RM_CTRL_GROUP_SCHEDULE: {
     const struct rm_gpfifo_schedule *a = p;
     IS(RM_CLASS_CHANNEL_GROUP, k.branch.gpfifo_schedule);
@@ -488,6 +511,25 @@ static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
       return -EINVAL;
     k.fds[fd - FD_BASE].linked = true;
     return 0;
+  case RM_NR_ALLOC_OS_EVENT:
+  case RM_NR_FREE_OS_EVENT: {
+    struct rm_os_event *e = arg;
+    bool on = RM_IO_NR(request) == RM_NR_ALLOC_OS_EVENT, *has = &k.fds[fd - FD_BASE].has_event;
+    IS(!ctl && k.fds[fd - FD_BASE].linked, 16);
+    assert_int_equal(e->fd, fd);
+    assert_int_equal(class_of(e->client), RM_CLASS_CLIENT);
+    e->status = k.no_events ? RM_NOT_SUPPORTED : *has == on ? RM_INVALID_ARGUMENT : RM_OK;
+    if (!e->status) *has = on;
+    return 0;
+  }
+  case RM_NR_GET_EVENT_DATA: {
+    struct rm_get_event_data *d = arg;
+    IS(!ctl, 16);
+    if (!atomic_load(&k.events)) return d->status = RM_GENERIC, 0;
+    *(struct rm_event *)(uintptr_t)d->event = (struct rm_event){.notify_index = 37};
+    d->more_events = atomic_fetch_sub(&k.events, 1) > 1;
+    return 0;
+  }
   case RM_NR_ALLOC: {
     struct rm_alloc *a = arg;
     IS(ctl, 48);
@@ -589,7 +631,15 @@ static int script_munmap(struct os *os, void *addr, size_t len) {
   return addr == k.page ? 0 : munmap(addr, len) ? -errno : 0;
 }
 
-static int script_poll(struct os *os, int fd, short events, int timeout_ms) { return 0; }
+static int script_poll(struct os *os, int fd, short events, int timeout_ms) {
+  assert_true(k.fds[fd - FD_BASE].has_event && k.notifies);
+  assert_int_equal(k.listener.data, fd);
+  assert_in_range(timeout_ms, 1, 100);
+  k.polls++;
+  uint64_t end = script_ns() + (uint64_t)timeout_ms * 1000000;
+  while (!atomic_load(&k.events) && script_ns() < end) nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  return atomic_load(&k.events) ? events : 0;
+}
 
 static ssize_t script_read_file(struct os *os, const char *path, char *buf, size_t cap) {
   const char *text = !strcmp(path, "/proc/driver/nvidia/version")                 ? k.proc_version

@@ -395,6 +395,43 @@ static void a_hang_times_out(void **state) {
   assert_nothing_left();
 }
 
+/* A long wait sleeps in poll for the driver's event of errors, which ends it at once; it looks at its value rarely, and is
+ * late by a small part of its length. A driver without events, or with other processes' ones, changes none of that. */
+static void *later(void *what) {
+  const struct timespec third = {.tv_nsec = 300000000};
+  nanosleep(&third, NULL);
+  if (what) script_fault(what, 31);
+  atomic_store(&k.events, 2);
+  nanosleep(&third, NULL);
+  k.hang = false;
+  return NULL;
+}
+static void long_waits_poll(void **state) {
+  for (int way = 0; way < 3; way++) { /* the value comes; an error does; the value, and the driver has no events */
+    fresh(state);
+    k.no_events = way == 2;
+    db_device *dev = must_open(DEVICE);
+    assert_int_equal(script_count(RM_CLASS_EVENT_OS), way != 2);
+    db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
+    pthread_t thread;
+    uint64_t when;
+    k.hang = true;
+    assert_int_equal(db_queue_submit(q, &when), 0);
+    assert_int_equal(pthread_create(&thread, NULL, later, way == 1 ? script_find(RM_CLASS_GPFIFO_HOPPER, 0) : NULL), 0);
+    assert_int_equal(db_wait(db_queue_timeline(q), when, 10 * SECOND), way == 1 ? -EIO : 0);
+    pthread_join(thread, NULL);
+    if (way == 2)
+      assert_int_equal(k.polls, 0);
+    else
+      assert_in_range(k.polls, 5, 400);
+    if (way != 1) assert_int_equal(atomic_load(&k.events), way == 2 ? 2 : 0); /* taken, so that the next poll waits */
+    db_queue_release(q);
+    db_close(dev);
+    assert_int_equal(script_count(RM_CLASS_EVENT_OS), 0);
+    assert_nothing_left();
+  }
+}
+
 static void errors_lose_the_device(void **state) {
   const struct {
     uint32_t xid, channel, action;
@@ -526,6 +563,7 @@ int main(void) {
       T(timestamps_are_host_time),
       T(a_hang_times_out),
       T(errors_lose_the_device),
+      T(long_waits_poll),
       T(listing),
       T(a_channel_that_does_not_stop),
   };
