@@ -1,30 +1,33 @@
 /* What orders memory accesses of queues and of the host: the strict mode of emulated machines (EMU_STRICT=1).
  *
- * Every kernel and copy is a task of its queue, and so is what the queue's front end reads and writes itself: indirect
- * buffers, launch descriptors. A task comes after another one if the waits, signals, barriers and doorbells between them
- * say so; vector clocks keep that, one entry a queue and one for the host. Tasks that no such chain orders and that touch
- * the same byte, one of them writing, are a data race: hardware may run them in either order or at once, so the program
- * is wrong although it may have worked so far. Atomic accesses do not race with each other.
+ * Every kernel and copy is a task of its queue, and so is what the queue's front end reads and writes itself:
+ * indirect buffers, launch descriptors. A task comes after another one if the waits, signals, barriers and doorbells
+ * between them say so; vector clocks keep that, one entry a queue and one for the host. Tasks that no such chain
+ * orders and that touch the same byte, one of them writing, are a data race: hardware may run them in either order
+ * or at once, so the program is wrong although it may have worked so far. Atomic accesses do not race with each
+ * other.
  *
  * The host (all its threads are one, compiled kernels of the CPU device among them) rings doorbells: what a doorbell
- * starts comes after all that the host did until then, and after all that the signals had told it which it had loaded.
- * watch.h says how its loads and stores are seen. While nothing is under way that the host does not know the end of, all
- * that it does comes before what it submits next, and nothing needs to be looked at.
+ * starts comes after all that the host did until then, and after all that the signals had told it which it had
+ * loaded. watch.h says how its loads and stores are seen. While nothing is under way that the host does not know the
+ * end of, all that it does comes before what it submits next, and nothing needs to be looked at.
  *
- * A queue that finds new work waits until the host has nothing more to do for a little while before it starts, so that
- * what the host submits at once to several queues is under way at the same time; then they take turns: with EMU_STRICT=1 what was submitted last goes first as far as
- * its waits allow, and other numbers are seeds of other orders.
+ * A queue that finds new work waits until the host has nothing more to do for a little while before it starts, so
+ * that what the host submits at once to several queues is under way at the same time; then they take turns: with
+ * EMU_STRICT=1 what was submitted last goes first as far as its waits allow, and other numbers are seeds of other
+ * orders.
  *
- * Signals of memory that the host's loads are not seen of, and all signals once several of its threads touch such memory,
- * count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings and GPFIFO
- * entries, whose reuse read pointers allow.
+ * Signals of memory that the host's loads are not seen of, and all signals once several of its threads touch such
+ * memory, count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings
+ * and GPFIFO entries, whose reuse read pointers allow.
  *
- * Caches (race_caches): a GPU's queues share one memory-side cache (L2), which caches the GPU's own memory and no system memory;
- * host and other GPUs go around it. So what a queue wrote to its GPU's memory reaches those once it is written back, and what
- * they wrote there is seen by its queues once the cache is invalidated. Nearer caches, and that of instructions, keep what they
- * have of any memory until a queue invalidates them. What orders two accesses counts only with these. The host's writes to a
- * GPU's memory first lie in the buffer of its PCIe window (HDP), until a queue of any GPU or the host flushes that. For such
- * writes the host's pages are read-only while all is at rest. Queues that say nothing about caches have none.
+ * Caches (race_caches): a GPU's queues share one memory-side cache (L2), which caches the GPU's own memory and no
+ * system memory; host and other GPUs go around it. So what a queue wrote to its GPU's memory reaches those once it
+ * is written back, and what they wrote there is seen by its queues once the cache is invalidated. Nearer caches, and
+ * that of instructions, keep what they have of any memory until a queue invalidates them. What orders two accesses
+ * counts only with these. The host's writes to a GPU's memory first lie in the buffer of its PCIe window (HDP),
+ * until a queue of that GPU or the host flushes it. For such writes the host's pages are read-only while all is at
+ * rest. Queues that say nothing about caches have none.
  *
  * All that takes a queue or a task takes NULL, for a machine that is not strict, and does nothing then. */
 #ifndef DOORBELL_EMU_RACE_H
@@ -68,8 +71,8 @@ enum race_caches { RACE_CODE = 1, RACE_NEAR = 2, RACE_FAR = 4 };
 void race_acquire_by(struct race_queue *q, unsigned caches);
 /* All of them. */
 void race_acquire(struct race_queue *q);
-/* Writes the memory-side cache back: what its GPU's tasks wrote, as far as they came before; of its own all, or at_once those
- * that have finished. */
+/* Writes the memory-side cache back: what its GPU's tasks wrote, as far as they came before; of its own all, or
+ * at_once those that have finished. */
 void race_write_back(struct race_queue *q, bool at_once);
 /* It, or the host for NULL, has flushed the buffer of the host's writes to the GPU's memory. */
 void race_flush_window(struct race_queue *q, const void *gpu);
@@ -106,7 +109,8 @@ static inline void race_touch(const void *at, size_t n, unsigned access) {
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
 /* It has loaded what is there. */
 void race_host_loaded(const void *at);
-/* While nothing is under way: it is about to write to a page of a GPU's memory, for the first time since that was seen last. */
+/* While nothing is under way: it is about to write to a page of a GPU's memory, for the first time since that was
+ * seen last. */
 void race_host_window(const void *page);
 /* It may have rung. */
 void race_host_rang(void);

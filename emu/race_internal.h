@@ -17,7 +17,8 @@ struct clock {
   uint64_t at[RACE_CLOCKS]; /* by queue: the last task known to have finished and to be visible */
 };
 
-/* What is known of others' tasks: that they have finished, and that what they wrote to their GPUs' memory is written back. */
+/* What is known of others' tasks: that they have finished, and that what they wrote to their GPUs' memory is written
+ * back. */
 struct order {
   struct clock near, far;
 };

@@ -179,8 +179,8 @@ static bool flushed(const struct window *w, const struct memory *m) {
 
 /* ---- what is forgotten ---- */
 
-/* The last task of old's queue that is known to have finished, and to be written back where old's memory is cached on another
- * GPU than the reader's. gpu: the reader's. */
+/* The last task of old's queue that is known to have finished, and to be written back where old's memory is cached
+ * on another GPU than the reader's. gpu: the reader's. */
 static uint64_t known(const struct order *o, const struct touched *old, const void *gpu) {
   unsigned by = old->by->queue;
   const struct race_queue *q = by < RACE_QUEUES ? race_world.queues[by] : NULL;

@@ -92,8 +92,8 @@ int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
  * "NV" and each emulated one are machines) use each other's host memory: DB_BUFFER_HOST, imported, all of the CPU's; so
  * their queues also wait for each other's signals. The CPU uses whatever the host can address. */
 
-/* Whether queues of dev use memory of other that is not DB_BUFFER_HOST: true for dev itself and for the CPU's memory, else as
- * the machine's links and the driver say. Where not, recording fails with -EXDEV. */
+/* Whether queues of dev use memory of other that is not DB_BUFFER_HOST: true for dev itself and for the CPU's
+ * memory, else as the machine's links and the driver say. Where not, recording fails with -EXDEV. */
 bool db_reaches(db_device *dev, db_device *other);
 
 enum db_buffer_flags {

@@ -268,7 +268,8 @@ void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault);
 /* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 
-/* GCVM_L2_PROTECTION_FAULT_STATUS of the GPU's page fault and the page's address; 0 when it has had none. Under queues_lock. */
+/* GCVM_L2_PROTECTION_FAULT_STATUS of the GPU's page fault and the page's address; 0 when it has had none. Under
+ * queues_lock. */
 uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page);
 
 int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg);

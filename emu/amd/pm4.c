@@ -1,9 +1,9 @@
-/* The PM4 packet processor of a compute queue (MEC): one handler per packet, found by opcode.
- * Wire format and sources: hcq/amd/pm4_wire.h, registers.h. Whatever the table does not have, reserved bits and field values without a meaning here
- * are faults.
+/* The PM4 packet processor of a compute queue (MEC): one handler per packet, found by opcode. Wire format and
+ * sources: hcq/amd/pm4_wire.h, registers.h. Whatever the table does not have, reserved bits and field values without
+ * a meaning here are faults.
  *
- * Caches: the emulated GPU has none but the decoded instructions, and packets run one after the other, so cache maintenance
- * is at most dropping those. Strict machines check that it is there (race.h). */
+ * Caches: the emulated GPU has none but the decoded instructions, and packets run one after the other, so cache
+ * maintenance is at most dropping those. Strict machines check that it is there (race.h). */
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>

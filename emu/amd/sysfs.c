@@ -197,8 +197,8 @@ static bool pci_ids(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, 
   return true;
 }
 
-/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), without firmware versions and rings. What the emulator knows beyond that
- * is the state of an IP block of its own. */
+/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), without firmware versions and rings. What the emulator knows
+ * beyond that is the state of an IP block of its own. */
 static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   pthread_mutex_lock(&gpu->queues_lock);
   bool faulted = atomic_load(&gpu->faulted);

@@ -20,11 +20,11 @@ struct amd_node {
   bool vram_public; /* the host can address all of it */
   uint64_t peers;   /* bit per GPU whose memory it reaches */
   char name[32], arch[16];
-  /* The open render node whose address space the process uses. The kernel accepts no other one until the process ends. -1
-   * before the first device. */
+  /* The open render node whose address space the process uses. The kernel accepts no other one until the process
+   * ends. -1 before the first device. */
   int drm_fd;
-  /* Flushes of the GPU's HDP by the host: the page of registers, mapped for the life of the process once a peer needs it; and
-   * how many host-addressable buffers of the GPU are mapped by other GPUs, once for each. */
+  /* Flushes of the GPU's HDP by the host: the page of registers, mapped for the life of the process once a peer
+   * needs it; and how many host-addressable buffers of the GPU are mapped by other GPUs, once for each. */
   volatile uint32_t *_Atomic flush_page;
   atomic_uint peer_windows;
   bool lost; /* the kernel reported an exception: it runs no queue of this process on the GPU any more */
@@ -90,14 +90,15 @@ struct amd_device {
   void *doorbells;                    /* the mapped page, NULL before the first queue */
 
   uint32_t queue_event, queue_event_slot, memory_event, hw_event; /* ids; 0 when not made */
-  /* As they were when the device was opened: when the driver's last core dump was made, and how often memory was lost. */
+  /* As they were when the device was opened: when the driver's last core dump was made, and how often memory was
+   * lost. */
   char dump_time[48];
   uint32_t memory_losses;
 
-  /* What the host writes to device memory over the bus lies in a buffer (HDP) until a flush. Of buffers that callers have
-   * mapped, cpu_mapped in number, every submission and every wait may follow a write. The driver's own writes count
-   * hdp_writes up when they are done, with release: who launches what was written acquires at least that count, and a queue
-   * flushes before it if its last flush was of another one. */
+  /* What the host writes to device memory over the bus lies in a buffer (HDP) until a flush. Of buffers that callers
+   * have mapped, cpu_mapped in number, every submission and every wait may follow a write. The driver's own writes
+   * count hdp_writes up when they are done, with release: who launches what was written acquires at least that
+   * count, and a queue flushes before it if its last flush was of another one. */
   atomic_uint cpu_mapped;
   _Atomic uint64_t hdp_writes;
 };
@@ -108,8 +109,8 @@ enum amd_memory_kind {
   AMD_MEMORY_DEVICE,
   AMD_MEMORY_DEVICE_MAPPED,
   AMD_MEMORY_HOST, /* of the kernel driver, which never moves it while it is mapped */
-  /* Pages of the process, which other drivers can pin, too. KFD only mirrors such pages: when the kernel migrates or reclaims
-   * one, it stops all queues of the process for the time. */
+  /* Pages of the process, which other drivers can pin, too. KFD only mirrors such pages: when the kernel migrates or
+   * reclaims one, it stops all queues of the process for the time. */
   AMD_MEMORY_SHARED,
   AMD_MEMORY_USER, /* the caller's pages */
 };

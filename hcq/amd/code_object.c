@@ -27,8 +27,8 @@ static const struct {
     {0x58, "gfx1153"},         {0x59, "gfx12-generic"},
 };
 
-/* Whether code for one ISA runs on another one: it is the same, or generic for a family with that beginning (LLVM AMDGPUUsage,
- * "AMDGPU Generic Processors"). */
+/* Whether code for one ISA runs on another one: it is the same, or generic for a family with that beginning (LLVM
+ * AMDGPUUsage, "AMDGPU Generic Processors"). */
 static bool runs_on(const char *code, const char *arch) {
   static const struct {
     const char *generic, *family;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* gfx1100. The encoders' packets (pm4.h) are those of all gfx11, but the registers are not: gfx1103 is an APU with another NBIO,
- * and nothing was tried on gfx1101 and gfx1102. */
+/* gfx1100. The encoders' packets (pm4.h) are those of all gfx11, but the registers are not: gfx1103 is an APU with
+ * another NBIO, and nothing was tried on gfx1101 and gfx1102. */
 static bool supported(const struct amd_node *n) { return n->gfx_version == 110000 && n->xcc_count == 1; }
 
 static void describe(const struct amd_node *n, char *buf, size_t cap) {
@@ -59,9 +59,9 @@ static void amd_close(db_device *base) {
   free(dev);
 }
 
-/* KFD keeps the process's address spaces and its event page, and the first open of each render node with them, until the
- * process's memory map is gone (Linux kfd_process.c). So the descriptors stay open for the life of the process. An
- * emulated machine with a lost GPU is replaced: that is its power cycle. */
+/* KFD keeps the process's address spaces and its event page, and the first open of each render node with them, until
+ * the process's memory map is gone (Linux kfd_process.c). So the descriptors stay open for the life of the process.
+ * An emulated machine with a lost GPU is replaced: that is its power cycle. */
 static bool amd_machine_close(struct hcq_machine *machine) {
   struct kfd_process *p = machine->state;
   bool lost = false;

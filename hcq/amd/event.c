@@ -65,9 +65,9 @@ void amd_events_destroy(struct amd_device *dev) {
 
 /* ---- exceptions ----
  *
- * The kernel tells all of a process's events of a kind of every GPU's exceptions, and keeps the last one only: who looks
- * late may find another GPU's where its own was. So whoever finds one hands it to the device it tells of, and the others
- * look whether their driver has something to report. */
+ * A GPU's exception sets all events of its kind that the process has, and an event keeps the last exception only. So a
+ * thread that waits late may find another GPU's exception in place of its own. The thread that finds one therefore hands
+ * it to the device of that GPU, and the other devices ask their driver. */
 
 enum { DUMP_BYTES = 16384 }; /* of its beginning: the page fault comes after some 5 KB of versions */
 
@@ -80,8 +80,8 @@ static const char *line_of(const char *text, const char *key, int *length) {
   return text;
 }
 
-/* The driver's core dump of the device, which root may read and which is made when the GPU is reset. False when there is none,
- * or when it is another process's. Form: Linux amdgpu, amdgpu_dev_coredump.c. */
+/* The driver's core dump of the device, which root may read and which is made when the GPU is reset. False when
+ * there is none, or when it is another process's. Form: Linux amdgpu, amdgpu_dev_coredump.c. */
 static bool read_dump(const struct amd_device *dev, char text[DUMP_BYTES], char time[sizeof dev->dump_time]) {
   char path[96];
   int n;
@@ -160,8 +160,8 @@ static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *
                   x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, dump);
 }
 
-/* Another GPU's exception may have taken the place of this one's. The driver knows of page faults in this process's address
- * space and of resets; its core dump may be any process's. */
+/* Another GPU's exception may have taken the place of this one's. The driver knows of page faults in this process's
+ * address space and of resets; its core dump may be any process's. */
 static void overwritten_exception(struct amd_device *dev) {
   struct page_fault fault;
   if (last_page_fault(dev, &fault))

@@ -53,7 +53,8 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
   int err = kfd_ioctl(dev->kfd, KFD_MAP_MEMORY, &map);
   if (!err && map.n_success != 1) err = -EIO;
   if (!err) return 0;
-  /* Of a peer's memory: the kernel refuses a GPU that does not reach it (Linux amdgpu_amdkfd_gpuvm.c, kfd_mem_attach). */
+  /* Of a peer's memory: the kernel refuses a GPU that does not reach it (Linux amdgpu_amdkfd_gpuvm.c,
+   * kfd_mem_attach). */
   bool peer = m->handle >> 32 != gpu;
   return db_fail(peer && err == -EINVAL ? -EXDEV : err, "%s: mapping %llu bytes on the GPU: %s%s", dev->base.name,
                  (unsigned long long)m->size, strerror(-err), peer ? "; they are another GPU's" : "");
@@ -165,8 +166,8 @@ void amd_free(db_buffer *buf) {
   release(dev, &m, buf->reached);
 }
 
-/* Maps the page with the GPU's flush register, which KFD remaps from its place for user mode (ROCt fmm.c, map_mmio). It stays
- * until the process ends. Under the machine's lock. */
+/* Maps the page with the GPU's flush register, which KFD remaps from its place for user mode (ROCt fmm.c, map_mmio).
+ * It stays until the process ends. Under the machine's lock. */
 static int map_flush_page(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
   struct amd_memory m = {.size = PAGE};
@@ -196,8 +197,8 @@ out:
   return err;
 }
 
-/* A queue flushes its own GPU's HDP only, so the host does it for the others. The load waits until the store and the writes
- * before it have arrived: PCIe does not let it overtake them. */
+/* A queue flushes its own GPU's HDP only, so the host does it for the others. The load waits until the store and the
+ * writes before it have arrived: PCIe does not let it overtake them. */
 void amd_flush_peers(struct kfd_process *p, const struct amd_node *own) {
   for (unsigned i = 0; i < p->nnodes; i++) {
     struct amd_node *n = &p->nodes[i];

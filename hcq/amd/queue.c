@@ -67,8 +67,8 @@ static int map_doorbells(struct amd_device *dev, uint64_t offset) {
   return 0;
 }
 
-/* False when the kernel could not stop it, now or earlier. After a time-out (-ETIME) it forgets the queue and resets the GPU
- * (Linux kfd_process_queue_manager.c, pqm_destroy_queue), so that there is nothing to try again. */
+/* False when the kernel could not stop it, now or earlier. After a time-out (-ETIME) it forgets the queue and resets
+ * the GPU (Linux kfd_process_queue_manager.c, pqm_destroy_queue), so that there is nothing to try again. */
 static bool queue_destroy(struct amd_device *dev, struct amd_queue *aq) {
   if (aq->created) aq->stuck = kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
   aq->created = false;

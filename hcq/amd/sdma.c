@@ -70,7 +70,8 @@ void sdma_wait_mem32(struct words *w, uint64_t address, uint32_t value) {
   p[5] = BITS(SDMA_POLL_REGMEM_INTERVAL, 4) | BITS(SDMA_POLL_REGMEM_RETRY_COUNT, SDMA_POLL_FOREVER);
 }
 
-/* A queue does not know which engine runs it, so it asks for both. Form: Linux sdma_v6_0.c, sdma_v6_0_ring_emit_hdp_flush. */
+/* A queue does not know which engine runs it, so it asks for both. Form: Linux sdma_v6_0.c,
+ * sdma_v6_0_ring_emit_hdp_flush. */
 void sdma_hdp_flush(struct words *w) {
   uint32_t *p =
       packet(w, SDMA_POLL_REGMEM | BITS(SDMA_POLL_REGMEM_FUNC, SDMA_POLL_EQ) | BITS(SDMA_POLL_REGMEM_HDP_FLUSH, 1),

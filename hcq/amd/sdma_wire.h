@@ -86,9 +86,10 @@ static inline uint32_t sdma_packet_bits(uint32_t header, unsigned dw) {
 }
 /* clang-format on */
 
-/* Values of fields. POLL_REGMEM's FUNC is enum pm4_wait_function's numbering; with HDP_FLUSH its two address dwords are the byte
- * addresses of the register that it polls and of the one that it writes. */
-enum { SDMA_MTYPE_UC = 3, SDMA_FILL_BYTE = 0, SDMA_FILL_DWORD = 2, SDMA_POLL_EQ = 3, SDMA_POLL_GE = 5, SDMA_POLL_FOREVER = 0xfff };
+/* Values of fields. POLL_REGMEM's FUNC is enum pm4_wait_function's numbering; with HDP_FLUSH its two address dwords
+ * are the byte addresses of the register that it polls and of the one that it writes. */
+enum { SDMA_MTYPE_UC = 3, SDMA_FILL_BYTE = 0, SDMA_FILL_DWORD = 2 };
+enum { SDMA_POLL_EQ = 3, SDMA_POLL_GE = 5, SDMA_POLL_FOREVER = 0xfff };
 /* ATOMIC_OP, shared with PM4's ATOMIC_MEM: 64-bit add that returns nothing special. */
 enum { SDMA_ATOMIC_ADD64 = 0x2f };
 

@@ -76,8 +76,8 @@ static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   n->vram_public = n->vram_size && shown == n->vram_size;
 }
 
-/* Bit per topology node that a GPU's links of a kind name, as far as peer access over them is enabled. io_links are direct:
- * of GPUs, xGMI; p2p_links go by way of PCIe and are there where the kernel allows that. */
+/* Bit per topology node that a GPU's links of a kind name, as far as peer access over them is enabled. io_links are
+ * direct: of GPUs, xGMI; p2p_links go by way of PCIe and are there where the kernel allows that. */
 static void read_links(struct kfd_process *p, const struct amd_node *n, const char *kind, char *text,
                        bool linked[NODES_MAX]) {
   enum { ENABLED = 1, NO_PEER_ACCESS = 16 };

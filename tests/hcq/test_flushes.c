@@ -1,5 +1,5 @@
-/* EMU_STRICT=1: with all cache maintenance of the AMD driver a program of two GPUs runs; with any part of it left out the machine
- * says which accesses it was for. The encoders are wrapped (Makefile). */
+/* EMU_STRICT=1: with all cache maintenance of the AMD driver a program of two GPUs runs; with any part of it left
+ * out the machine says which accesses it was for. The encoders are wrapped (Makefile). */
 #include "hcq/amd/amd.h"
 #include "hcq/amd/pm4.h"
 #include "hcq/amd/sdma.h"
@@ -95,8 +95,9 @@ static void saxpy(db_queue *q, db_program *program, db_buffer *y, db_buffer *x) 
                    block));
 }
 
-/* The host writes x through the window of GPU 0. y0 += x there; y1 += y0 by another queue; b = y0 by its copy queue; on GPU 1 a
- * copy of y0, one of x, and y2 += b. Copies of x on GPU 0 too. What waiting for all of it says, "" for success. */
+/* The host writes x through the window of GPU 0. y0 += x there; y1 += y0 by another queue; b = y0 by its copy queue;
+ * on GPU 1 a copy of y0, one of x, and y2 += b. Copies of x on GPU 0 too. What waiting for all of it says, "" for
+ * success. */
 static void run(char *said, size_t cap) {
   size_t size;
   const void *image = read_image(&size);

@@ -530,9 +530,9 @@ static void memory_kinds(void **state) {
   assert_nothing_left();
 }
 
-/* The kernel stops all queues when it moves pages of the process that a GPU uses. So signals, arguments and recordings are the
- * driver's memory, but for what another vendor's driver, which cannot pin that, may have to reach: signals and the memory that
- * the caller asks for. */
+/* The kernel stops all queues when it moves pages of the process that a GPU uses. So signals, arguments and
+ * recordings are the driver's memory, but for what another vendor's driver, which cannot pin that, may have to
+ * reach: signals and the memory that the caller asks for. */
 static void host_memory(void **state) {
   for (int both = 0; both < 2; both++) {
     fresh(NULL);
@@ -559,8 +559,8 @@ static void host_memory(void **state) {
   }
 }
 
-/* Another GPU's memory: never where the topology has no link or one without peer access, and where the kernel refuses it
- * after all (EINVAL), -EXDEV, upon which callers stage. Host memory is mapped anywhere. */
+/* Another GPU's memory: never where the topology has no link or one without peer access, and where the kernel
+ * refuses it after all (EINVAL), -EXDEV, upon which callers stage. Host memory is mapped anywhere. */
 static void memory_of_peers(void **state) {
   const struct {
     bool linked, refused;

@@ -1,4 +1,5 @@
-/* Whether devices of a machine reach each other's memory: as its links say, and without peer access only host memory. */
+/* Whether devices of a machine reach each other's memory: as its links say, and without peer access only host
+ * memory. */
 #include "hcq/hcq.h"
 #include <errno.h>
 #include <setjmp.h>
