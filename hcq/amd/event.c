@@ -66,8 +66,8 @@ void amd_events_destroy(struct amd_device *dev) {
 /* ---- exceptions ----
  *
  * A GPU's exception sets all events of its kind that the process has, and an event keeps the last exception only. So a
- * thread that waits late may find another GPU's exception in place of its own. The thread that finds one therefore hands
- * it to the device of that GPU, and the other devices ask their driver. */
+ * thread that waits late may find another GPU's exception in place of its own. The thread that finds one therefore
+ * hands it to the device of that GPU, and the other devices ask their driver. */
 
 enum { DUMP_BYTES = 16384 }; /* of its beginning: the page fault comes after some 5 KB of versions */
 
