@@ -75,7 +75,7 @@ static int freeze(db_recording *r, db_queue *q) {
   size_t bytes = q->words.n * 4;
   r->memory = hcq_buffer_new(r->dev, bytes ? bytes : 4, DB_BUFFER_HOST | HCQ_BUFFER_PRIVATE, true);
   if (!r->memory) return -ENOMEM;
-  memcpy(r->memory->host, q->words.w, bytes);
+  if (bytes) memcpy(r->memory->host, q->words.w, bytes);
   r->nwords = q->words.n;
   r->npackets = q->words.packets;
   return index_patches(r);

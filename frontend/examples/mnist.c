@@ -187,5 +187,9 @@ int main(int argc, char **argv) {
   db_close(t.all);
   for (unsigned i = 0; i < t.ndevices; i++) db_close(t.device[i]);
   free(t.device);
+  free(train.image);
+  free(train.label);
+  free(test.image);
+  free(test.label);
   return 0;
 }
