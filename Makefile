@@ -53,9 +53,9 @@ src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c) frontend/mpi/m
              $(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c $(1)/mpi/*.c))
 simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
-# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development.
+# (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the sanitizers.
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
-SIMD_LEVELS := v2 v3 v4
+SIMD_LEVELS := $(if $(SAN),v2,v2 v3 v4)
 simd_flags   = -march=x86-64-$(1) $(if $(filter v4,$(1)),-mprefer-vector-width=512)
 else
 SIMD_LEVELS := base
@@ -108,7 +108,7 @@ define SIMD_RULE
 $(B)/obj/%.$(1).o: %.simd.c $(B)/flags
 	$$(call say,CC,$$< ($(1)))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $$(filter-out $(if $(filter thread,$(SAN)),$(SAN_CFLAGS)),$$(ALL_CFLAGS)) -O3 $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
+	$(Q)$(CC) $$(filter-out $(if $(filter thread,$(SAN)),$(SAN_CFLAGS)),$$(ALL_CFLAGS)) $(if $(SAN),-O1,-O3) $(call simd_flags,$(1)) '-DSIMD_NAME(x)=x$$(hash)$$(hash)_$(1)' -MMD -MP -c $$< -o $$@
 endef
 $(foreach l,$(SIMD_LEVELS),$(eval $(call SIMD_RULE,$(l))))
 
@@ -294,8 +294,11 @@ $(B)/tests/hw/cuda_peer: tests/hw/cuda_peer.cu
 
 # ---- lint ---------------------------------------------------------------------------------------------------------------------------
 C_FILES = $(shell git ls-files '*.c' '*.h')
-lint:
+.PHONY: lint-format
+# Code and comments are 120 columns wide.
+lint-format:
 	$(Q)clang-format-$(LLVM) --dry-run -Werror $(C_FILES)
+lint: lint-format
 	$(Q)$(MAKE) --no-print-directory CC=gcc B=$(B)/lint-gcc WERROR=1 all suites
 	$(Q)$(MAKE) --no-print-directory CC=clang-$(LLVM) B=$(B)/lint-clang WERROR=1 all suites
 	$(Q)clang-tidy-$(LLVM) --quiet $(filter-out tests/% %.simd.c graph/rulegen/%,$(filter %.c,$(C_FILES))) -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) 2>/dev/null
