@@ -3,11 +3,11 @@
 #include <stdbool.h>
 
 #if defined(__x86_64__)
-static bool runs_v2(void) { return true; }
-static bool runs_v3(void) {
+static bool __attribute__((unused)) runs_v2(void) { return true; }
+static bool __attribute__((unused)) runs_v3(void) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }
-static bool runs_v4(void) {
+static bool __attribute__((unused)) runs_v4(void) {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
