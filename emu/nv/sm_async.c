@@ -2,8 +2,8 @@
  * and stores to other CTAs of the cluster. Here everything is done at once, so that waiting for a group of copies is
  * nothing, and an mbarrier's phase ends with the last arrival or byte.
  *
- * An mbarrier is a 64-bit word of shared memory, laid out otherwise before sm_90. Sources: PTX ISA, "mbarrier", "cp.async"
- * and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init, mbarrier.pending_count and
+ * An mbarrier is a 64-bit word of shared memory, laid out otherwise before sm_90. Sources: PTX ISA, "mbarrier",
+ * "cp.async" and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init, mbarrier.pending_count and
  * mbarrier.arrive_drop; encodings from nvdisasm output. */
 #include <string.h>
 #include "sm_memory.h"
@@ -192,8 +192,8 @@ FN(mbarrier_copies_done) {
   }
   return u + 1;
 }
-/* Before sm_90 the low word is 2^30 - expected arrivals, the high one 2^31 - pending arrivals with the phase in bit 31: the
- * carry of the last arrival turns the phase. Everything but the arrival is ordinary code, noinc copies' too. */
+/* Before sm_90 the low word is 2^30 - expected arrivals, the high one 2^31 - pending arrivals with the phase in bit 31:
+ * the carry of the last arrival turns the phase. Everything but the arrival is ordinary code, noinc copies' too. */
 const struct sm_uop *mem_arrive_8x(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t *d = sm_dst(w, u);
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {

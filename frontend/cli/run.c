@@ -138,7 +138,7 @@ static db_device *open_device(const char *name, bool nvidia) {
   return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
 }
 
-/* Source is compiled for the device, PTX becomes a cubin, and of an offload bundle the device's code object is taken. */
+/* Compiles source for the device, assembles PTX, and takes the device's code object of an offload bundle. */
 static int assemble(const struct job *j, void **image, size_t *size) {
   char err[16384];
   void *cubin;
@@ -186,8 +186,8 @@ static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
   return buf;
 }
 
-/* Files do not say that a kernel uses dynamic local memory whose size the launch sets: a last argument local:BYTES beyond
- * the kernel's own parameters says it. */
+/* Files do not say that a kernel uses dynamic local memory, whose size the launch sets. A last argument local:BYTES
+ * beyond the kernel's own parameters says it. */
 static int load(struct job *j, const void *image, size_t size) {
   static const struct db_param dynamic = {.name = "dynamic local memory", .kind = DB_PARAM_LOCAL};
   unsigned n;
@@ -243,8 +243,8 @@ static int prepare(struct job *j) {
   return 0;
 }
 
-/* What an emulated machine says of a kernel: where one that is abandoned was, or what a GPU would not report, such as an
- * access outside local memory. What it says of faults is in the error, too. */
+/* What an emulated machine says of a kernel: where an abandoned one was, or what a GPU would not report, such as an
+ * access outside local memory. The error message repeats what it says of faults. */
 static void note(void *ctx, const char *line) {
   struct job *j = ctx;
   pthread_mutex_lock(&j->lock);

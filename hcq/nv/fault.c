@@ -237,8 +237,8 @@ static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, u
   return last.began;
 }
 
-/* No interrupt announces a value, so the host looks at it, in steps that grow with the time waited: a wait ends late by a
- * small part of its length. Errors end a long step at once. */
+/* No interrupt announces a value, so the host looks at it, in steps that grow with the time waited: a wait ends late by
+ * a small part of its length. Errors end a long step at once. */
 void nv_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
   enum { PART = 64, SHORTEST_NS = 20000, LONGEST_NS = 8000000, LONGEST_WITHOUT_EVENT_NS = 200000 };
   struct nv_device *dev = nv_device(base);
