@@ -1,5 +1,5 @@
-/* What compiling costs, step by step: building the graph, scheduling, lowering, LLVM. Single-threaded, nothing cached; the least of
- * several rounds, because machines are noisy. */
+/* What compiling costs, step by step: building the graph, scheduling, lowering, LLVM. Single-threaded, nothing cached;
+ * the least of several rounds, because machines are noisy. */
 #include "models.h"
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static int measure(size_t which, const char *arch) {
   return 0;
 }
 
-/* ---- whole models ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- whole models ---------------------------------------------------------------------------- */
 static double peak_mb(void) {
   struct rusage u;
   getrusage(RUSAGE_SELF, &u);

@@ -1,6 +1,7 @@
 /* Wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two, beside other
- * emulators with that function; and the same kernels for sm_90 on an emulated device, through its driver. Each emulator runs in a process of its own that shares the kernels' memory with this one
- * at the same addresses; every result is compared with the host's.
+ * emulators with that function; and the same kernels for sm_90 on an emulated device, through its driver. Each emulator
+ * runs in a process of its own that shares the kernels' memory with this one at the same addresses; every result is
+ * compared with the host's.
  *
  *   emu [KERNELS_DIR]      default: the kernels folder beside this program's
  *   REMU=FILE              also measure this shared library, which exports run_asm as remu does

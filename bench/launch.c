@@ -1,14 +1,15 @@
 /* What a kernel costs the host that launches it, without waiting for it.
  *
- * Of the queue layer: recorded and submitted by itself, 64 to a submission, and in a replay of 100 kernels with an input buffer and a
- * value that differ from run to run. Of tensors: captured functions of 100 and 500 kernels whose input is another one each call, a
- * captured training step, and 100 kernels realized without a capture. Nanoseconds per kernel, and where valgrind is installed the
- * instructions of the calling thread, counted in a second process.
+ * Of the queue layer: recorded and submitted by itself, 64 to a submission, and in a replay of 100 kernels with an
+ * input buffer and a value that differ from run to run. Of tensors: captured functions of 100 and 500 kernels whose
+ * input is another one each call, a captured training step, and 100 kernels realized without a capture. Nanoseconds per
+ * kernel, and where valgrind is installed the instructions of the calling thread, counted in a second process.
  *
- *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. After an NVIDIA GPU come CUDA's launches and graphs, where
- *                        tests/hw/cuda_peer was built
- *   TINYGRAD=FOLDER      beside it, 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and CPU, with $PYTHON
- *                        or python3: its thread's time, since others get the core in what takes long */
+ *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. After an NVIDIA GPU come CUDA's launches and
+ *                        graphs, where tests/hw/cuda_peer was built
+ *   TINYGRAD=FOLDER      beside it, 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and
+ *                        CPU, with $PYTHON or python3: its thread's time, since others get the core in what takes
+ *                        long */
 #define _GNU_SOURCE
 #include "frontend/nn.h"
 #include <errno.h>

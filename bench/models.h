@@ -1,4 +1,5 @@
-/* ResNet-50 and GPT-2 124M as tensor programs over parameters without memory: for measuring what is made of their graphs, not for running them. */
+/* ResNet-50 and GPT-2 124M as tensor programs over parameters without memory: for measuring what is made of their
+ * graphs, not for running them. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static inline db_tensor *parameter(struct model *m, db_list shape) {
   return m->parameter[m->nparameters++] = db_requires_grad(without_memory(DB_F32, shape));
 }
 
-/* ---- ResNet-50 ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- ResNet-50 ------------------------------------------------------------------------------- */
 static inline db_tensor *conv_norm(struct model *m, db_tensor *x, int64_t out, int64_t kernel, int64_t stride,
                                    bool train) {
   db_tensor *weight = parameter(m, DB_LIST(out, db_dim(x, 1), kernel, kernel));
@@ -58,7 +59,7 @@ static inline db_tensor *resnet50(struct model *m, db_tensor *x, bool train) {
   return db_add(db_matmul(x, db_transpose(weight, 0, 1)), bias);
 }
 
-/* ---- GPT-2 ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- GPT-2 ----------------------------------------------------------------------------------- */
 static inline db_tensor *linear(struct model *m, db_tensor *x, int64_t out) {
   db_tensor *weight = parameter(m, DB_LIST(db_dim(x, -1), out)), *bias = parameter(m, DB_LIST(out));
   return db_add(db_matmul(x, weight), bias);
@@ -106,9 +107,10 @@ static inline db_tensor *gpt2(struct model *m, db_tensor *tokens) {
   return db_matmul(layer_norm(m, x), db_transpose(words, 0, 1));
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-/* What one step of training makes: the loss, every parameter's new value and its state. Returns how many; out has room for 3 * nparameters + 1. */
+/* What one step of training makes: the loss, every parameter's new value and its state. Returns how many; out has room
+ * for 3 * nparameters + 1. */
 static inline unsigned sgd_step(struct model *m, db_tensor *loss, db_tensor **out) {
   db_tensor *grad[MAX_PARAMETERS], *rate = without_memory(DB_F32, DB_LIST());
   unsigned n = 0;

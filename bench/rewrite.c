@@ -1,5 +1,6 @@
-/* What graphs cost: making a node that is new or exists already, walking, substituting, importing, and trying rules, in graphs that fit the
- * caches and in graphs that do not. CPU time of one thread; the least of several rounds, because machines are noisy. */
+/* What graphs cost: making a node that is new or exists already, walking, substituting, importing, and trying rules, in
+ * graphs that fit the caches and in graphs that do not. CPU time of one thread; the least of several rounds, because
+ * machines are noisy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ static int consing(size_t steps) {
 
 /* ---- rules ---- */
 
-/* What the scheduler asks of the rules: offsets of reshaped, padded and sliced tensors, taken apart and put together. */
+/* What the scheduler asks of the rules: offsets of reshaped, padded and sliced tensors, taken apart and put
+ * together. */
 static struct uop *index_expressions(struct graph *g, unsigned count) {
   struct uop *sum = NULL;
   for (unsigned i = 0; i < count; i++) {

@@ -1,4 +1,5 @@
-/* From an LLVM module to an object in memory (PTX text for NVIDIA), and from an object to text; nothing leaves the process.
+/* From an LLVM module to an object in memory (PTX text for NVIDIA), and from an object to text; nothing leaves the
+ * process.
  *
  * One target machine a target is kept for the compiler's lifetime. Modules are verified before code generation, because
  * LLVM aborts on what it cannot lower. */

@@ -82,8 +82,8 @@ static double points(const struct codegen *k, uint64_t mask) {
   return n;
 }
 
-/* Operations on values (not addresses), each as often as the axes it depends on; and the memory each argument's accesses
- * reach, counted once. Must run before axes are split. */
+/* Operations on values (not addresses), each as often as the axes it depends on; and the memory each argument's
+ * accesses reach, counted once. Must run before axes are split. */
 static bool account(struct codegen *k, struct kernel *out) {
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);

@@ -10,8 +10,8 @@
 struct target; /* compiler/target.h: a machine described as a struct */
 /* "gfx1100", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120", "x86_64", "aarch64" (the host only); NULL when unknown. */
 const struct target *target_find(const char *arch);
-/* What kernels for t may use beyond its ISA: of the running host the features of its processor by the names that compilers give them,
- * separated by spaces; "" for GPUs. */
+/* What kernels for t may use beyond its ISA: of the running host the features of its processor by the names that
+ * compilers give them, separated by spaces; "" for GPUs. */
 const char *target_features(const struct target *t);
 
 struct compiler_options {
@@ -23,15 +23,15 @@ struct compiler_options {
   const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
 };
 
-struct
-    kernel_param { /* argument segment: slots in order, buffers as 8-byte pointers, variables as 4-byte integers, naturally aligned */
+struct kernel_param { /* argument segment: slots in order, buffers as 8-byte pointers, variables as 4-byte integers,
+                         naturally aligned */
   uint32_t offset, size;
   bool is_buffer;
   const char *name;
 };
 
-/* How many workgroups a dimension has where that depends on variables: times * ceil(sum of terms / per), a term the product of
- * its factor and variables. Those are the kernel's parameters that are no buffers, counted from 0. */
+/* How many workgroups a dimension has where that depends on variables: times * ceil(sum of terms / per), a term the
+ * product of its factor and variables. Those are the kernel's parameters that are no buffers, counted from 0. */
 enum { EXTENT_TERMS = 4, EXTENT_VARS = 3 };
 struct kernel_extent {
   uint32_t times, per;
@@ -45,7 +45,8 @@ struct kernel_extent {
 struct kernel {
   char name[64];     /* E_<dims> or r_<dims>, also the symbol */
   const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
-                        void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per workgroup */
+                        void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per
+                        workgroup */
   size_t image_size;
   uint32_t grid[3], block[3]; /* workgroups, work-items (1,1,1 on the host); grid: the most there may be */
   struct kernel_extent extent[3];
@@ -69,10 +70,11 @@ static inline bool kernel_grid_varies(const struct kernel *k) {
 struct compiler;
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
-/* Starts on a kernel that compiler_compile will be asked for: prepare a whole schedule first, and tools outside this process
- * (ptxas) work on all of it at once. Errors wait for compiler_compile. */
+/* Starts on a kernel that compiler_compile will be asked for: prepare a whole schedule first, and tools outside this
+ * process (ptxas) work on all of it at once. Errors wait for compiler_compile. */
 void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast);
-/* The kernel, owned by the compiler and valid until it is freed. NULL and a message in err (fault of the ast, LLVM or the disk). */
+/* The kernel, owned by the compiler and valid until it is freed. NULL and a message in err (fault of the ast, LLVM or
+ * the disk). */
 const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
                                       size_t errcap);
 #endif

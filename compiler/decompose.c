@@ -1,5 +1,5 @@
-/* Makes nodes that a target has from nodes of any kind: applies the rules of rules/decompose.rules until none is left to apply, and places
- * what remains through the builder. */
+/* Makes nodes that a target has from nodes of any kind: applies the rules of rules/decompose.rules until none is left
+ * to apply, and places what remains through the builder. */
 #include "decompose.h"
 #include <math.h>
 #include <stdlib.h>
@@ -92,7 +92,8 @@ static struct uop **settled_at(struct builder *b, const struct uop *u) {
   return &b->settled[u->id];
 }
 
-/* Sources first, so that rules see what is there in the end. A replacement is settled in turn: it is smaller work each time. */
+/* Sources first, so that rules see what is there in the end. A replacement is settled in turn: it is smaller work each
+ * time. */
 struct uop *build(struct builder *b, struct uop *u) {
   static const struct ruleset *const sets[] = {&rules_decompose, &rules_devectorize};
   if (b->failed || b->placed(b, u)) return u;

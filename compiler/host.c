@@ -1,5 +1,5 @@
-/* What the running host's processor has beyond its architecture's baseline, as far as compilers use it unasked: code that was compiled on
- * one host runs on another only where that has the same. */
+/* What the running host's processor has beyond its architecture's baseline, as far as compilers use it unasked: code
+ * that was compiled on one host runs on another only where that has the same. */
 #include "compiler.h"
 #include "target.h"
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* What the stages of one compilation share: the kernel being built, its axes and steps, and each stage's entry point.
  *
  * Every stage returns false after writing a message with codegen_fail, which puts the kernel's name and the stage in
- * front. The graph is private to the compilation: the scheduler's ast is imported, everything made here dies with it. */
+ * front. The graph is private to the compilation: the scheduler's ast is imported, everything made here dies with
+ * it. */
 #ifndef DOORBELL_COMPILER_INTERNAL_H
 #define DOORBELL_COMPILER_INTERNAL_H
 #include "compiler.h"
@@ -85,8 +86,8 @@ bool axes_collect(struct codegen *k);
 bool opt_apply(struct codegen *k, struct opt o);
 bool opt_possible(const struct codegen *k, struct opt o);
 void codegen_name(struct codegen *k);
-/* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does not
- * depend on its own. direct: not through addresses of loads. malloc'd. */
+/* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does
+ * not depend on its own. direct: not through addresses of loads. malloc'd. */
 uint64_t *axis_masks(const struct codegen *k, bool direct);
 
 /* affine.c: index expressions as sums of coefficient times term */

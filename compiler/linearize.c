@@ -1,7 +1,7 @@
 /* Where lowered nodes go: blocks (loop bodies and guarded regions), and the blocks as one list.
  *
- * Every node made lands in the block that the deepest of its sources is in, so loop invariants move out by themselves. A
- * loop's block joins its parent's list only when it is closed: what its body needed from outside is then in front. */
+ * Every node made lands in the block that the deepest of its sources is in, so loop invariants move out by themselves.
+ * A loop's block joins its parent's list only when it is closed: what its body needed from outside is then in front. */
 #include "lower.h"
 #include <stdlib.h>
 #include <string.h>

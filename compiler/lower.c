@@ -1,8 +1,8 @@
 /* From ranges to a list of operations in execution order.
  *
- * GLOBAL, LOCAL and GROUP ranges become hardware ids, the others loops; UPCAST and UNROLL ranges are expanded: a node is
- * made once for each combination of those it depends on, and along one axis as a vector. Nodes are made
- * through linearize.c, which places them; lower_reduce.c does the reductions. */
+ * GLOBAL, LOCAL and GROUP ranges become hardware ids, the others loops; UPCAST and UNROLL ranges are expanded: a node
+ * is made once for each combination of those it depends on, and along one axis as a vector. Nodes are made through
+ * linearize.c, which places them; lower_reduce.c does the reductions. */
 #include "lower.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -303,7 +303,8 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   return v;
 }
 
-/* Evaluates what is stored everywhere before anything is: a kernel with several outputs may read what it writes over. */
+/* Evaluates what is stored everywhere before anything is: a kernel with several outputs may read what it writes
+ * over. */
 static void evaluate_all(struct lowerer *L, struct uop *store) {
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
   lower_first_position(L, mask);
@@ -491,7 +492,8 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];
 
-  /* Work-items past the end of a padded axis skip everything, and so do workgroups past the present size of a symbolic one. */
+  /* Work-items past the end of a padded axis skip everything, and so do workgroups past the present size of a symbolic
+   * one. */
   struct uop *inside = NULL;
   bool partly = false;
   for (unsigned a = 0; a < k->naxes; a++) {

@@ -1,8 +1,8 @@
 /* Chooses the steps for a kernel from how its memory is walked: one simple heuristic, no search.
  *
  *   - axes that only occur together merge;
- *   - a product of two operands that each ignore one output axis (matmul, convolution) computes a tile: vectors along the
- *     axis that is contiguous in memory, a few rows of the other, so that every value loaded is used several times;
+ *   - a product of two operands that each ignore one output axis (matmul, convolution) computes a tile: vectors along
+ * the axis that is contiguous in memory, a few rows of the other, so that every value loaded is used several times;
  *   - a long reduction is shared by the work-items of a group, so that neighbours read neighbouring elements;
  *   - whatever is contiguous is loaded and stored as vectors;
  *   - what remains of the output axes is spread over work-items and workgroups, or over loops on the host. */
@@ -80,8 +80,8 @@ static int64_t total(const struct plan *p, enum axis_kind kind) {
   return n < 0x1p62 ? (int64_t)n : INT64_C(1) << 62;
 }
 
-/* The axis of a kind along which most accesses are contiguous; -1: none. Stores decide; where a reduction makes loads the
- * many, loads do. */
+/* The axis of a kind along which most accesses are contiguous; -1: none. Stores decide; where a reduction makes loads
+ * the many, loads do. */
 static int contiguous(const struct plan *p, enum axis_kind kind, bool by_loads) {
   int best = -1, score = 0;
   for (unsigned a = 0; a < p->k->naxes; a++) {
@@ -194,7 +194,8 @@ static bool optimize_gpu(struct plan *p) {
   if (u >= 0 && fit(p, OPT_VECTOR, v, 4) > 1) {
     if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4))) return false;
     if (fit(p, OPT_UPCAST, u, 4) > 1 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
-    /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar loads. */
+    /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar
+     * loads. */
     return unroll(p) && spread(p, v, t->wave, t->wave);
   }
 
@@ -204,7 +205,8 @@ static bool optimize_gpu(struct plan *p) {
         !step(p, OPT_UPCAST, (int)a, k->axes[a].size))
       return false;
 
-  /* The longest axis of every reduction, and SERIAL axes that no reduction is done again along: what a group may share. */
+  /* The longest axis of every reduction, and SERIAL axes that no reduction is done again along: what a group may
+   * share. */
   int shared[MAX_AXES];
   unsigned nshared = 0;
   bool rows = true; /* neighbours along the reductions are neighbours in memory */

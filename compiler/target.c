@@ -3,11 +3,12 @@
  * gfx1100: wave32, 64 KiB of LDS for a workgroup and 1024 work-items at most (RDNA3 ISA document; LLVM AMDGPUUsage);
  * 16 bytes is its widest global access. The dispatch packet has 32 bits for the work-items in a dimension (HSA Platform
  * System Architecture, "kernel dispatch packet").
- * sm_*: warps of 32, 48 KiB of static shared memory, 1024 threads for a block and 64 along its z, 2^31 - 1 blocks along x
- * and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"); twice as many blocks as the largest part has multiprocessors. Their PTX is the oldest version that knows
- * the machine, so that an old ptxas takes it; LLVM 19 does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp
- * everywhere, lg2.approx is not near 1 (PTX ISA). The host of x86-64 is taken to have AVX:
- * vectors of 32 bytes, which LLVM splits where a processor has SSE only. */
+ * sm_*: warps of 32, 48 KiB of static shared memory, 1024 threads for a block and 64 along its z, 2^31 - 1 blocks along
+ * x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"); twice as many
+ * blocks as the largest part has multiprocessors. Their PTX is the oldest version that knows the machine, so that an
+ * old ptxas takes it; LLVM 19 does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp everywhere,
+ * lg2.approx is not near 1 (PTX ISA). The host of x86-64 is taken to have AVX: vectors of 32 bytes, which LLVM splits
+ * where a processor has SSE only. */
 #include "target.h"
 #include "compiler.h"
 #include <string.h>

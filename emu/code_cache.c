@@ -1,4 +1,5 @@
-/* Traces in lists by the hash of their first address. Those whose code changed are retired, and freed when nobody runs. */
+/* Traces in lists by the hash of their first address. Those whose code changed are retired, and freed when nobody
+ * runs. */
 #include "code_cache.h"
 #include <pthread.h>
 #include <stdlib.h>

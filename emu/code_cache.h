@@ -34,8 +34,8 @@ void code_cache_invalidate(struct code_cache *c);
 /* A core's use: the traces it gets stay valid between enter and leave. */
 void code_cache_enter(struct code_cache *c);
 void code_cache_leave(struct code_cache *c);
-/* The trace of a key that starts at pc; with inside, else one that holds pc somewhere; else a new one. NULL and *why when
- * it cannot be decoded. */
+/* The trace of a key that starts at pc; with inside, else one that holds pc somewhere; else a new one. NULL and *why
+ * when it cannot be decoded. */
 struct code_trace *code_cache_get(struct code_cache *c, struct vm *vm, uint64_t pc, uint64_t key, bool inside,
                                   const char **why);
 #endif

@@ -1,5 +1,5 @@
-/* libdoorbell-emu: AMD GPU machine code on the host's own memory. A GPU address is a host address: kernels read and write
- * whatever this process may. For whole machines behind the kernel driver's interface, see `doorbell emu`.
+/* libdoorbell-emu: AMD GPU machine code on the host's own memory. A GPU address is a host address: kernels read and
+ * write whatever this process may. For whole machines behind the kernel driver's interface, see `doorbell emu`.
  *
  * All functions may be called from several threads. None prints, exits or raises a signal: an access to memory that the
  * process does not have is a fault of the launch. (That takes a handler for SIGSEGV and SIGBUS, installed by a launch

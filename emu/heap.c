@@ -1,7 +1,8 @@
 /* Backing memory of emulated GPUs: a first-fit page allocator over a sparse memory file.
  *
- * The emulator's own view of the file is made of windows that are mapped as they are first used and then stay, so that address space is
- * spent as memory is. What does not fit into one window gets a view of its own, which stays, too, for the next buffer there. */
+ * The emulator's own view of the file is made of windows that are mapped as they are first used and then stay, so that
+ * address space is spent as memory is. What does not fit into one window gets a view of its own, which stays, too, for
+ * the next buffer there. */
 #define _GNU_SOURCE
 #include "heap.h"
 #include <errno.h>
@@ -83,7 +84,8 @@ static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) 
   return 0;
 }
 
-/* Where in a gap size bytes go: at its start, or at the next window if that keeps them in one. False when they do not fit. */
+/* Where in a gap size bytes go: at its start, or at the next window if that keeps them in one. False when they do not
+ * fit. */
 static bool place(const struct heap_extent *gap, uint64_t size, uint64_t *offset) {
   *offset = gap->offset;
   if (size <= HEAP_WINDOW && !in_one_window(*offset, size)) {

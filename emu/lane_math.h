@@ -1,6 +1,6 @@
 /* Arithmetic on rows of 32 lanes that every emulated GPU shares: loops that the compiler turns into the host's vectors,
- * formats that the host may lack, functions that hosts do not have as vectors. For files that are compiled once per host
- * feature level. */
+ * formats that the host may lack, functions that hosts do not have as vectors. For files that are compiled once per
+ * host feature level. */
 #ifndef DOORBELL_EMU_LANE_MATH_H
 #define DOORBELL_EMU_LANE_MATH_H
 #include <stdint.h>

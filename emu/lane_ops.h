@@ -1,5 +1,5 @@
-/* Writing operations on rows of 32 lanes: each is a loop that the compiler turns into the host's vectors. With every lane
- * active the result is stored outright, otherwise lane by lane. The machine that includes this defines before:
+/* Writing operations on rows of 32 lanes: each is a loop that the compiler turns into the host's vectors. With every
+ * lane active the result is stored outright, otherwise lane by lane. The machine that includes this defines before:
  *   FN(name)   the head of an operation's function, whose arguments are w (who executes) and u (the micro-operation)
  *   ROW(T, i)  source row i of u
  *   ACTIVE     the lanes to store

@@ -1,6 +1,6 @@
-/* Descriptors that the emulator holds for itself inside the client's process: the memory files behind VRAM, doorbells and
- * events. They lie above the numbers that a kernel gives by default, and a client's close, close_range or dup2 must leave
- * them alone. */
+/* Descriptors that the emulator holds for itself inside the client's process: the memory files behind VRAM, doorbells
+ * and events. They lie above the numbers that a kernel gives by default, and a client's close, close_range or dup2 must
+ * leave them alone. */
 #ifndef DOORBELL_EMU_OWN_FD_H
 #define DOORBELL_EMU_OWN_FD_H
 #include <stdint.h>

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* An idle worker looks around for SPIN_NS, then dozes for DOZES times DOZE_NS, then sleeps until it is woken. Waking costs more than many a small
- * job, so a dozing worker is only woken once the caller has spent WAKE_NS on the job and is not done; but it always comes, which matters to kernels
- * whose workgroups wait for each other. */
+/* An idle worker looks around for SPIN_NS, then dozes for DOZES times DOZE_NS, then sleeps until it is woken. Waking
+ * costs more than many a small job, so a dozing worker is only woken once the caller has spent WAKE_NS on the job and
+ * is not done; but it always comes, which matters to kernels whose workgroups wait for each other. */
 enum { SPIN_NS = 20000, DOZE_NS = 1000000, DOZES = 100, WAKE_NS = 4000, LEAVE_SPIN_NS = 50000, MAX_WORKERS = 255 };
 
 struct pool_job {

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One turn of a wait that keeps the core: giving it up may cost milliseconds when others want it, more than such a wait lasts. */
+/* One turn of a wait that keeps the core: giving it up may cost milliseconds when others want it, more than such a wait
+ * lasts. */
 static inline void pool_relax(void) {
 #if defined(__x86_64__)
   for (int i = 0; i < 8; i++) __builtin_ia32_pause();

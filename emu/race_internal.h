@@ -1,5 +1,5 @@
-/* What race.c (order) and race_pages.c (accesses) share. One lock covers all of it: strict mode is for finding mistakes,
- * not for speed. Nothing that the host's signal handlers reach allocates from the heap. */
+/* What race.c (order) and race_pages.c (accesses) share. One lock covers all of it: strict mode is for finding
+ * mistakes, not for speed. Nothing that the host's signal handlers reach allocates from the heap. */
 #ifndef DOORBELL_EMU_RACE_INTERNAL_H
 #define DOORBELL_EMU_RACE_INTERNAL_H
 #include <pthread.h>

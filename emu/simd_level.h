@@ -1,5 +1,5 @@
-/* Which compiled versions of *.simd.c there are, and which one this host runs. The Makefile compiles these files once for
- * each level in its SIMD_LEVELS, from the least to the most capable, and defines SIMD_LEVEL_<level> for each. */
+/* Which compiled versions of *.simd.c there are, and which one this host runs. The Makefile compiles these files once
+ * for each level in its SIMD_LEVELS, from the least to the most capable, and defines SIMD_LEVEL_<level> for each. */
 #ifndef DOORBELL_EMU_SIMD_LEVEL_H
 #define DOORBELL_EMU_SIMD_LEVEL_H
 

@@ -52,8 +52,8 @@ struct vm *vm_new(void) {
   }
   pthread_mutex_init(&p->lock, NULL);
   p->vm.pages = p;
-  /* Caches start zeroed, so generation 0 must never be current; nor may two address spaces ever share one, because a cache that outlives its
-   * address space must not take the next for it. */
+  /* Caches start zeroed, so generation 0 must never be current; nor may two address spaces ever share one, because a
+   * cache that outlives its address space must not take the next for it. */
   static _Atomic uint64_t spaces;
   SET(p->vm.generation, (1 + atomic_fetch_add_explicit(&spaces, 1, memory_order_relaxed)) << 40);
   SET(p->array, a);

@@ -1,4 +1,5 @@
-/* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory: realize.c. */
+/* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory:
+ * realize.c. */
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Scaled dot-product attention: the products of queries and keys, masked, as probabilities over the keys, times the values. */
+/* Scaled dot-product attention: the products of queries and keys, masked, as probabilities over the keys, times the
+ * values. */
 #include "internal.h"
 #include <math.h>
 #include <string.h>
@@ -121,7 +122,8 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
   return call_end(&c, expr_cast(softmax(masked(s, o->mask, o->causal)), q->dtype));
 }
 
-/* p times the values: heads of one group are rows against the same values, [..., heads / group, group * queries, keys]. */
+/* p times the values: heads of one group are rows against the same values, [..., heads / group, group * queries,
+ * keys]. */
 static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads *h) {
   unsigned rank = p->rank;
   int64_t rows[MAX_RANK], out[MAX_RANK];

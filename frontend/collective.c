@@ -1,5 +1,5 @@
-/* Tensors that are a list with one part a device, and what the parts exchange (graph/peer.h). Nothing is computed before it is asked for; it is
- * scheduled together with what surrounds it, and captured like everything else. */
+/* Tensors that are a list with one part a device, and what the parts exchange (graph/peer.h). Nothing is computed
+ * before it is asked for; it is scheduled together with what surrounds it, and captured like everything else. */
 #include "../graph/peer.h"
 #include "math.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Convolutions: windows of the input times weights, one sum. The transposed ones spread each input over the outputs it reaches: the input
- * with stride - 1 zeros between its elements, sheared backward along the kernel. */
+/* Convolutions: windows of the input times weights, one sum. The transposed ones spread each input over the outputs it
+ * reaches: the input with stride - 1 zeros between its elements, sheared backward along the kernel. */
 #include "window.h"
 #include <string.h>
 
@@ -48,7 +48,8 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
   return true;
 }
 
-/* windows [batch, channels, outputs, kernel] and weight [groups, out, in, kernel]: multiplied, summed over in and kernel. */
+/* windows [batch, channels, outputs, kernel] and weight [groups, out, in, kernel]: multiplied, summed over in and
+ * kernel. */
 static struct expr contract(const struct conv *v, struct expr windows, struct expr weight) {
   unsigned n = v->w.n, rank = 4 + 2 * n, mask = 1u << 3;
   int64_t x[MAX_RANK] = {v->batch, v->groups, 1, v->in}, y[MAX_RANK] = {1, v->groups, v->out, v->in}, both[MAX_RANK];

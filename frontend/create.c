@@ -89,7 +89,8 @@ static struct expr affine(struct expr i, double step, double start) {
   return start == 0 ? i : expr_binary(OP_ADD, i, expr_num(i, start));
 }
 
-/* start + i * step: counted in the narrowest integers that hold all of it where the numbers are whole, else in f64 and rounded once. */
+/* start + i * step: counted in the narrowest integers that hold all of it where the numbers are whole, else in f64 and
+ * rounded once. */
 static struct expr spaced(enum dtype t, int64_t n, double start, double step) {
   double last = start + (double)(n ? n - 1 : 0) * step, far = fmax(fabs(start), fabs(last));
   bool whole = start == trunc(start) && step == trunc(step) && fabs(step) < 0x1p62;

@@ -1,5 +1,6 @@
-/* Sums of products over named axes. Operands are taken from left to right, two at a time: an axis is summed as soon as neither the result nor a
- * later operand has its name, and each step is a product over the union of both operands' axes, which is how a matrix product looks. */
+/* Sums of products over named axes. Operands are taken from left to right, two at a time: an axis is summed as soon as
+ * neither the result nor a later operand has its name, and each step is a product over the union of both operands'
+ * axes, which is how a matrix product looks. */
 #include "math.h"
 #include <stdlib.h>
 #include <string.h>

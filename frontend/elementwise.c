@@ -1,5 +1,5 @@
-/* Elementwise operations: one table row each (name, what types it takes, how it is built), and the promotion of their operands. The functions
- * themselves are in math.c. */
+/* Elementwise operations: one table row each (name, what types it takes, how it is built), and the promotion of their
+ * operands. The functions themselves are in math.c. */
 #include "math.h"
 #include <errno.h>
 #include <math.h>

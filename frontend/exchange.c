@@ -1,13 +1,13 @@
 /* The thread that exchanges with other processes.
  *
- * It takes runs, lists of jobs, from a ring. A job's part lies in pinned host memory once the copy queue has signalled so; then the thread
- * begins the exchange, in the order of jobs, which is the same in all processes, and does not wait for its end: several are under way. When
- * one has ended, and all before it, a signal that the copy queue waits for is set. So neither the calling thread nor a compute queue waits
- * for what it does not need.
+ * It takes runs, lists of jobs, from a ring. A job's part lies in pinned host memory once the copy queue has signalled
+ * so; then the thread begins the exchange, in the order of jobs, which is the same in all processes, and does not wait
+ * for its end: several are under way. When one has ended, and all before it, a signal that the copy queue waits for is
+ * set. So neither the calling thread nor a compute queue waits for what it does not need.
  *
- * Before the first job of a run all processes compare a hash of what they are about to exchange, so that what does not fit together is an
- * error that says so. After any failure nothing is exchanged any more: what waits goes on with memory as it is, and world_check() keeps
- * anybody from taking that for results. */
+ * Before the first job of a run all processes compare a hash of what they are about to exchange, so that what does not
+ * fit together is an error that says so. After any failure nothing is exchanged any more: what waits goes on with
+ * memory as it is, and world_check() keeps anybody from taking that for results. */
 #define _GNU_SOURCE
 #include "exchange.h"
 #include <errno.h>
@@ -21,7 +21,8 @@
 #include <time.h>
 
 enum { RUNS = 64, PLACE_COMPARE = 0, PLACE_TEXTS = 0, PLACES = MPI_PLACES - 1 /* of jobs: from 1 on */ };
-#define TIMEOUT_NS 110000000000ull /* less than that of the host's waits for queues, so that this is what is reported */
+/* Less than that of the host's waits for queues, so that this is what is reported. */
+#define TIMEOUT_NS 110000000000ull
 #define SPIN_NS    50000u
 #define NAP_NS     20000
 #define BEGIN_NS   120000000000ull
@@ -266,7 +267,8 @@ static bool end(void) {
   return moved;
 }
 
-/* Everything that is queued goes on without results. MPI may still write to what it was given, so that stays for good. */
+/* Everything that is queued goes on without results. MPI may still write to what it was given, so that stays for
+ * good. */
 static bool give_up(void) {
   if (world.ended.run == atomic_load_explicit(&world.queued, memory_order_acquire)) return false;
   if (count_of(&world.ended) < count_of(&world.started)) db_buffer_retain(job_at(&world.ended)->buffer);

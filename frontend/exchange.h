@@ -1,4 +1,5 @@
-/* Exchanges between the processes of a program: what one is, the thread that does them (exchange.c), and MPI below it (mpi/). */
+/* Exchanges between the processes of a program: what one is, the thread that does them (exchange.c), and MPI below it
+ * (mpi/). */
 #ifndef DOORBELL_FRONTEND_EXCHANGE_H
 #define DOORBELL_FRONTEND_EXCHANGE_H
 #include "internal.h"
@@ -34,11 +35,11 @@ unsigned world_size(void);
 /* 0, or -EIO and why exchanges failed: what was computed since may be wrong. */
 int world_check(void);
 
-/* Hands the jobs of a run to the thread, which does them in this order as what they wait for is reached; values count from base. The
- * jobs stay until they are done. One run at a time is under way of each turn. */
+/* Hands the jobs of a run to the thread, which does them in this order as what they wait for is reached; values count
+ * from base. The jobs stay until they are done. One run at a time is under way of each turn. */
 int exchange_run(struct exchange_job *jobs, unsigned n, uint64_t base, int turn);
-/* One that is done once. What is sent has to be at buffer + offset when `ready` reaches done->value, which the caller records before, and the
- * result is there when `done` does; the caller gets a reference on that signal. */
+/* One that is done once. What is sent has to be at buffer + offset when `ready` reaches done->value, which the caller
+ * records before, and the result is there when `done` does; the caller gets a reference on that signal. */
 int exchange_signals(unsigned slot, db_signal **ready, struct exchange_wait *done);
 int exchange_once(unsigned slot, const struct exchange *what, db_buffer *buffer, uint64_t offset);
 /* Waits until all that was handed over is done, or has failed. */

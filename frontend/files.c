@@ -1,4 +1,5 @@
-/* Loading and saving named tensors, in the format that a file's name ends in. Files are mapped, and go from there to the device. */
+/* Loading and saving named tensors, in the format that a file's name ends in. Files are mapped, and go from there to
+ * the device. */
 #include "files.h"
 #include "internal.h"
 #include "nn.h"

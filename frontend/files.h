@@ -52,7 +52,8 @@ struct safetensors {
 };
 int safetensors_parse(const void *bytes, size_t size, struct safetensors *out, char *err, size_t errcap);
 void safetensors_free(struct safetensors *s);
-/* The header for tensors whose data follow in order, malloc'd, padded and with its length in front. NULL: out of memory, or a name that is no UTF-8. */
+/* The header for tensors whose data follow in order, malloc'd, padded and with its length in front. NULL: out of
+ * memory, or a name that is no UTF-8. */
 char *safetensors_header(const struct safetensors *s, size_t *size);
 
 /* ---- files.c ---- */

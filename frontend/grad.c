@@ -1,8 +1,10 @@
-/* Gradients of tensors: the expression that a tensor stands for, as it was before parts of it were realized, handed to graph_gradient.
+/* Gradients of tensors: the expression that a tensor stands for, as it was before parts of it were realized, handed to
+ * graph_gradient.
  *
- * A value that is realized stands for memory, and a tracked one remembers the expression that the memory was computed from. The walk goes
- * from memory to expression (struct gradient_link), while what it makes uses the memory, so nothing is computed twice. A gradient's nodes
- * come from inside of other values' expressions; one more value, which the gradient is built on, keeps all of those alive. */
+ * A value that is realized stands for memory, and a tracked one remembers the expression that the memory was computed
+ * from. The walk goes from memory to expression (struct gradient_link), while what it makes uses the memory, so nothing
+ * is computed twice. A gradient's nodes come from inside of other values' expressions; one more value, which the
+ * gradient is built on, keeps all of those alive. */
 #include "../graph/gradient.h"
 #include "internal.h"
 #include <errno.h>
@@ -127,8 +129,8 @@ static struct uop *now(const struct history *h, struct value *v) {
   return h->now && v->expr->id < h->nids && h->now[v->expr->id] ? h->now[v->expr->id] : v->expr;
 }
 
-/* out[i]: a value that is the derivative of y with respect to x[i] when dy flows into it (NULL: one), NULL where y does not depend on x[i].
- * 0, or a negative errno and a message in why. */
+/* out[i]: a value that is the derivative of y with respect to x[i] when dy flows into it (NULL: one), NULL where y does
+ * not depend on x[i]. 0, or a negative errno and a message in why. */
 static int gradients(const db_tensor *y, const db_tensor *dy, struct value *const *x, unsigned n, struct value **out,
                      char *why, size_t cap) {
   struct history h = {0};

@@ -1,7 +1,7 @@
 /* Indexing by integers, slices and tensors, and its inverse: x with what is indexed replaced.
  *
- * Slices and integers are movement. The axes that tensors index are brought to the front and joined to one, which a single GATHER reads at
- * the place that the tensors together name. */
+ * Slices and integers are movement. The axes that tensors index are brought to the front and joined to one, which a
+ * single GATHER reads at the place that the tensors together name. */
 #include "math.h"
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,8 @@ static struct expr basic(const struct plan *p, struct expr x) {
   return expr_reshape(x, p->nout, dim);
 }
 
-/* The inverse: the elements of v, which has the shape that basic gives, where they came from in a shape like x; 0 elsewhere. */
+/* The inverse: the elements of v, which has the shape that basic gives, where they came from in a shape like x; 0
+ * elsewhere. */
 static struct expr spread_back(const struct plan *p, struct expr v, const db_tensor *x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   for (unsigned i = 0; i < x->rank; i++) dim[i] = p->axis[i].count;
@@ -191,7 +192,8 @@ static struct expr joined_index(const struct plan *p, const struct together *t, 
   return expr_reshape(expr_where(good, sum, expr_num(sum, -1)), 1, &flat);
 }
 
-/* [joined, rest...]: the axes that tensors index in front, as one. order: the permutation; sizes: of the indexed axes. */
+/* [joined, rest...]: the axes that tensors index in front, as one. order: the permutation; sizes: of the indexed
+ * axes. */
 static struct expr join_indexed(const struct plan *p, struct expr e, unsigned *order, int64_t *sizes) {
   unsigned n = 0;
   for (unsigned k = 0; k < p->ntensors; k++)

@@ -1,4 +1,5 @@
-/* Losses: how far a tensor is from its target, element by element or class by class, then summed or averaged. Halves are computed in f32. */
+/* Losses: how far a tensor is from its target, element by element or class by class, then summed or averaged. Halves
+ * are computed in f32. */
 #include "internal.h"
 #include <math.h>
 #include <string.h>

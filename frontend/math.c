@@ -1,5 +1,6 @@
-/* Functions as arithmetic: exponentials and trigonometry from EXP2, LOG2 and SIN, inverses from power series on a reduced range. Where a
- * difference would lose digits a series takes over; the number of its terms follows from the type. */
+/* Functions as arithmetic: exponentials and trigonometry from EXP2, LOG2 and SIN, inverses from power series on a
+ * reduced range. Where a difference would lose digits a series takes over; the number of its terms follows from the
+ * type. */
 #include "math.h"
 #include <math.h>
 
@@ -90,8 +91,8 @@ static struct expr safe_quotient(struct expr a, struct expr b) {
   return expr_where(zero, expr_num(q, 0), q);
 }
 
-/* What is left of a after b was taken off as often as it fits, in one rounding, put right where the quotient was rounded across an
- * integer. Exact while the quotient is: below 2^24, in f64 below 2^53. */
+/* What is left of a after b was taken off as often as it fits, in one rounding, put right where the quotient was
+ * rounded across an integer. Exact while the quotient is: below 2^24, in f64 below 2^53. */
 static struct expr float_fmod(struct expr a, struct expr b) {
   struct expr q = math_trunc(divide(a, b)), size = math_abs(b);
   struct expr src[3] = {math_neg(q), b, a}, r = a.rank ? a : b;
@@ -168,8 +169,9 @@ static struct expr integer_pow(struct expr a, struct expr b) {
   return expr_where(negative(b), inverse, r);
 }
 
-/* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value but of infinity. For the
- * sake of the derivative 0 is kept out of the logarithm, and 1, which has powers that are not numbers, gets a constant only for those. */
+/* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value
+ * but of infinity. For the sake of the derivative 0 is kept out of the logarithm, and 1, which has powers that are not
+ * numbers, gets a constant only for those. */
 struct expr math_pow(struct expr a, struct expr b) {
   if (!is_float(a)) return integer_pow(a, b);
   struct expr one = expr_num(a, 1), size = expr_where(negative(a), math_neg(a), a), none = is_zero(a);
@@ -235,8 +237,8 @@ struct expr math_sigmoid(struct expr x) {
 
 /* ---- hyperbolic functions ---- */
 
-/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series takes over: below 1/4 each of its terms is 40 times
- * smaller than the one before. */
+/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series takes over: below 1/4 each of
+ * its terms is 40 times smaller than the one before. */
 struct expr math_tanh(struct expr x) {
   static const double series[] = {-1.0 / 3,
                                   2.0 / 15,
@@ -302,7 +304,8 @@ struct expr math_tan(struct expr x) {
   return expr_cast(divide(math_sin(wide), math_cos(wide)), x.dtype);
 }
 
-/* |x| or what it becomes by atan a = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a), below tan(pi/8); then the power series. */
+/* |x| or what it becomes by atan a = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a), below tan(pi/8); then the
+ * power series. */
 struct expr math_atan(struct expr x) {
   double c[21];
   unsigned n = terms(x, 9, 21);
@@ -336,8 +339,8 @@ struct expr math_atan2(struct expr y, struct expr x) {
 
 /* ---- the error function ---- */
 
-/* Below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) / (a + 2.4): Chebyshev fits of exp(a^2) erfc(a) over
- * [0.9, 6], with errors of 4e-9 (f32) and 3e-21 (f64); at 6 the result is 1 in both types. */
+/* Below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) / (a + 2.4): Chebyshev fits of
+ * exp(a^2) erfc(a) over [0.9, 6], with errors of 4e-9 (f32) and 3e-21 (f64); at 6 the result is 1 in both types. */
 struct expr math_erf(struct expr x) {
   static const double fit32[] = {0.218498730904965278,    -0.382009141841255411,  0.251456776194645154,
                                  -0.117726269191378786,   0.0327057315803750994,  -0.000667946658677623033,

@@ -1,4 +1,5 @@
-/* Functions of expressions, as arithmetic on what the graph has: of floats of 32 or 64 bits unless a comment says otherwise. */
+/* Functions of expressions, as arithmetic on what the graph has: of floats of 32 or 64 bits unless a comment says
+ * otherwise. */
 #ifndef DOORBELL_FRONTEND_MATH_H
 #define DOORBELL_FRONTEND_MATH_H
 #include "internal.h"

@@ -1,4 +1,5 @@
-/* Movement operations: their arguments are checked here, no data moves. What puts tensors together is in join.c, padding in padding.c. */
+/* Movement operations: their arguments are checked here, no data moves. What puts tensors together is in join.c,
+ * padding in padding.c. */
 #include "internal.h"
 #include <errno.h>
 #include <string.h>

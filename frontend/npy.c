@@ -1,5 +1,6 @@
-/* Files of NumPy's .npy format, versions 1 to 3 (NumPy's "NEP 1: a simple file format for NumPy arrays"): a magic, a version, the length of a
- * header, the header (a Python dictionary as text), and the elements. Files are not trusted: every length is checked against what is there. */
+/* Files of NumPy's .npy format, versions 1 to 3 (NumPy's "NEP 1: a simple file format for NumPy arrays"): a magic, a
+ * version, the length of a header, the header (a Python dictionary as text), and the elements. Files are not trusted:
+ * every length is checked against what is there. */
 #include "files.h"
 #include <errno.h>
 #include <stdio.h>

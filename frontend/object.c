@@ -1,5 +1,5 @@
-/* Objects of a few sizes that come and go with every call: what is freed is kept for the next of its size, so that a program which does
- * the same again and again asks for no memory. */
+/* Objects of a few sizes that come and go with every call: what is freed is kept for the next of its size, so that a
+ * program which does the same again and again asks for no memory. */
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>

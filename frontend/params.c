@@ -1,6 +1,7 @@
 /* Trees of parameters: names, first values, and the tensors that stand for them.
  *
- * First values are made on the host by a hash of seed, name and element, so they are the same on every device and whatever else is made. */
+ * First values are made on the host by a hash of seed, name and element, so they are the same on every device and
+ * whatever else is made. */
 #define _GNU_SOURCE
 #include "params.h"
 #include <errno.h>

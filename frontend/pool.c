@@ -8,7 +8,8 @@ static struct expr with(enum op op, struct expr x, int64_t v) { return expr_bina
 
 static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-/* How many elements the windows along an axis cover, by output, in the shape of the result: of the padding, too, where it counts. */
+/* How many elements the windows along an axis cover, by output, in the shape of the result: of the padding, too, where
+ * it counts. */
 static struct expr covered(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
                            const int64_t *dim) {
   int64_t low = padding_counts ? -w->before[axis] : 0, high = w->in[axis] + (padding_counts ? w->after[axis] : 0);

@@ -1,6 +1,7 @@
-/* Random numbers: Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011), a cipher that
- * makes two words from a key, the seed, and a counter, the element's place and the number of the call. It is arithmetic on the graph: every element
- * is a pure function of those, the same on every device and each time it is computed. Seed and call come in as data, so that calls share kernels. */
+/* Random numbers: Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2,
+ * 3; SC 2011), a cipher that makes two words from a key, the seed, and a counter, the element's place and the number of
+ * the call. It is arithmetic on the graph: every element is a pure function of those, the same on every device and each
+ * time it is computed. Seed and call come in as data, so that calls share kernels. */
 #include "math.h"
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,8 @@ void db_manual_seed(uint64_t value) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-/* Seed and number of this call, as memory on dev. A captured function counts its calls on the device, in a sequence of its own. */
+/* Seed and number of this call, as memory on dev. A captured function counts its calls on the device, in a sequence of
+ * its own. */
 static db_tensor *next_state(DB_AT, db_device *dev) {
   uint32_t stream;
   db_tensor *count = jit_random_count(dev, &stream);
@@ -79,7 +81,8 @@ static struct expr unit(struct words w, enum dtype t) {
   return times(expr_cast(binary_num(OP_SHR, w.x, 32 - bits), DT_F32), ldexp(1, -(int)bits));
 }
 
-/* log x for positive normal x, from operations that round alike on all devices: x = 2^e m, and 2 artanh((m - 1) / (m + 1)). */
+/* log x for positive normal x, from operations that round alike on all devices: x = 2^e m, and 2 artanh((m - 1) / (m +
+ * 1)). */
 static struct expr portable_log(struct expr x) {
   bool twice = x.dtype == DT_F64;
   struct expr bits = x, e, m;
@@ -242,7 +245,8 @@ db_tensor *db_bernoulli_at(DB_AT, db_tensor *p) {
   return r;
 }
 
-/* With replacement the first place whose running sum is beyond a uniform number; without, the places of the largest log(u) / weight. */
+/* With replacement the first place whose running sum is beyond a uniform number; without, the places of the largest
+ * log(u) / weight. */
 db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacement) {
   struct call c;
   if (!call_begin(&c, "multinomial", file, line, 1, &weights)) return c.result;

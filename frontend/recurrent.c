@@ -1,4 +1,5 @@
-/* Recurrent layers, unrolled over the steps of their input. What does not depend on the state is one product for all steps. */
+/* Recurrent layers, unrolled over the steps of their input. What does not depend on the state is one product for all
+ * steps. */
 #include "params.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Files that replace others whole: written beside them, forced to the disk, then renamed. A full disk, a crash or another process
- * never sees or leaves half of one. */
+/* Files that replace others whole: written beside them, forced to the disk, then renamed. A full disk, a crash or
+ * another process never sees or leaves half of one. */
 #define _GNU_SOURCE
 #include "files.h"
 #include <errno.h>

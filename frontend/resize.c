@@ -1,4 +1,5 @@
-/* Interpolation: the last axes of a tensor stretched or shrunk to other sizes. Coordinates are computed in f32, in f64 for f64. */
+/* Interpolation: the last axes of a tensor stretched or shrunk to other sizes. Coordinates are computed in f32, in f64
+ * for f64. */
 #include "window.h"
 #include <math.h>
 #include <string.h>

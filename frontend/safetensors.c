@@ -1,5 +1,6 @@
-/* The safetensors format: the length of a header in 8 bytes, little-endian; the header, a JSON object of name: {dtype, shape, data_offsets: [begin, end]};
- * and the elements, row-major, one tensor behind the other without gaps. "__metadata__" is not a tensor. */
+/* The safetensors format: the length of a header in 8 bytes, little-endian; the header, a JSON object of name: {dtype,
+ * shape, data_offsets: [begin, end]}; and the elements, row-major, one tensor behind the other without gaps.
+ * "__metadata__" is not a tensor. */
 #include "files.h"
 #include <errno.h>
 #include <jansson.h>

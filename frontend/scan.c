@@ -1,8 +1,8 @@
 /* Running sums, products, extremes: each element combined with all before it along an axis.
  *
- * Inside a block of BLOCK elements that is a reduction over a triangle. Of a longer axis the blocks are scanned each by itself, then their
- * totals, and each block is combined with the total of all before it. So n elements cost n * BLOCK steps and a kernel or two for each
- * power of BLOCK in n. */
+ * Inside a block of BLOCK elements that is a reduction over a triangle. Of a longer axis the blocks are scanned each by
+ * itself, then their totals, and each block is combined with the total of all before it. So n elements cost n * BLOCK
+ * steps and a kernel or two for each power of BLOCK in n. */
 #include "math.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Elements chosen and placed by an index of x's rank: gather, scatter, counting, and what is chosen by a mask.
  *
- * There are no racing writes: each place looks through the index for what comes to it. That makes every result the same on every run, and
- * costs as many steps as the axis has places for each element of the index. */
+ * There are no racing writes: each place looks through the index for what comes to it. That makes every result the same
+ * on every run, and costs as many steps as the axis has places for each element of the index. */
 #include "math.h"
 #include <errno.h>
 #include <math.h>
@@ -182,7 +182,8 @@ db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double
 
 /* ---- chosen by a mask ---- */
 
-/* The places of the elements of x that are not 0, in a row: computed and read here. NULL with a message when that fails. */
+/* The places of the elements of x that are not 0, in a row: computed and read here. NULL with a message when that
+ * fails. */
 static int64_t *places(db_tensor *x, int64_t *count) {
   int64_t n = db_numel(x), *at = NULL;
   bool *data = malloc((size_t)n + 1);

@@ -1,5 +1,6 @@
-/* Symbolic sizes. Where a list of sizes is taken, a size is a number or a token: a number far below any size, made by db_bind, that stands for a
- * node of index arithmetic over variables and their values. Equal sizes have one token, so shapes compare as numbers. */
+/* Symbolic sizes. Where a list of sizes is taken, a size is a number or a token: a number far below any size, made by
+ * db_bind, that stands for a node of index arithmetic over variables and their values. Equal sizes have one token, so
+ * shapes compare as numbers. */
 #include "../graph/dims.h"
 #include "internal.h"
 #include <errno.h>

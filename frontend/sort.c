@@ -1,8 +1,10 @@
-/* Sorting, stable, along one axis: elements become integers of the same order, the places of those are found, and the values are gathered.
+/* Sorting, stable, along one axis: elements become integers of the same order, the places of those are found, and the
+ * values are gathered.
  *
- * In a block of at most BLOCK elements the place of an element is the number of those before it, which is counted. Longer axes are sorted in
- * runs, and runs are merged two by two: element t of a merged pair comes from the first run as often as counting among RADIX candidates at
- * a time finds (a search with log of RADIX steps). So n elements cost n * (BLOCK + RADIX * log(n)^2) steps in a few kernels for each doubling. */
+ * In a block of at most BLOCK elements the place of an element is the number of those before it, which is counted.
+ * Longer axes are sorted in runs, and runs are merged two by two: element t of a merged pair comes from the first run
+ * as often as counting among RADIX candidates at a time finds (a search with log of RADIX steps). So n elements cost n
+ * * (BLOCK + RADIX * log(n)^2) steps in a few kernels for each doubling. */
 #include "math.h"
 #include <math.h>
 #include <string.h>
@@ -16,7 +18,8 @@ static struct expr with_op(enum op op, enum dtype t, struct expr x) {
 }
 static struct expr in_memory(struct expr x) { return with_op(OP_CONTIGUOUS, x.dtype, x); }
 
-/* Integers in the order of x. Floats: -0 is 0, NaN comes last; of negative ones the bits but the sign are turned over. */
+/* Integers in the order of x. Floats: -0 is 0, NaN comes last; of negative ones the bits but the sign are turned
+ * over. */
 static struct expr sort_key(struct expr x, bool descending) {
   if (dtype_is_float(x.dtype)) {
     x = expr_cast(x, math_type(x.dtype));
@@ -73,7 +76,8 @@ static struct expr read_at(struct expr x, struct expr index) {
   return expr_reshape(expr_gather(x, last, expr_reshape(index, x.rank, dim)), index.rank, index.dim);
 }
 
-/* key [.., 2 m]: two sorted runs. Where each element of the merged run comes from; i32. Equal ones come from the first run first. */
+/* key [.., 2 m]: two sorted runs. Where each element of the merged run comes from; i32. Equal ones come from the first
+ * run first. */
 static struct expr merge_order(struct expr key) {
   unsigned last = key.rank - 1;
   int64_t m = key.dim[last] / 2, wide[MAX_RANK], one[MAX_RANK];

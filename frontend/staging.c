@@ -1,8 +1,10 @@
-/* Copies between devices: whose queue makes one, and where its pieces are in between when neither addresses the other's memory.
+/* Copies between devices: whose queue makes one, and where its pieces are in between when neither addresses the other's
+ * memory.
  *
- * Then the source's copy queue writes to pinned host memory, which every device addresses, and the destination's reads it there. A
- * large copy goes in pieces through the two halves of that memory in turn, so that one is written while the other is read; small
- * ones fill a half one after the other. A half is written anew once everything read from it is through. */
+ * Then the source's copy queue writes to pinned host memory, which every device addresses, and the destination's reads
+ * it there. A large copy goes in pieces through the two halves of that memory in turn, so that one is written while the
+ * other is read; small ones fill a half one after the other. A half is written anew once everything read from it is
+ * through. */
 #include "internal.h"
 
 enum { STAGE_ALIGN = 256 };

@@ -1,4 +1,5 @@
-/* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the result. */
+/* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the
+ * result. */
 #include "exchange.h"
 #include "program.h"
 #include <errno.h>
@@ -61,7 +62,8 @@ static void tensor_release(db_tensor *t) {
   if (t && t != &no_memory && !--t->refs) tensor_free(t);
 }
 
-/* Gives the innermost scope a reference that the caller holds. Without memory for that the tensor stays the caller's, who then never releases it. */
+/* Gives the innermost scope a reference that the caller holds. Without memory for that the tensor stays the caller's,
+ * who then never releases it. */
 static db_tensor *publish(db_tensor *t) {
   if (scopes.depth && t != &no_memory) scopes_push(&scopes, t);
   return t;

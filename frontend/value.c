@@ -1,9 +1,9 @@
 /* Lazy values and the graph they live in.
  *
- * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on it before that keep
- * its expression, and realizing them puts the memory in its place. So memory is freed as soon as no
- * tensor needs it, whatever expressions still name it. Only a value that gradients may be asked through (tracked) keeps its expression and what that
- * was built on after it is realized. */
+ * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on
+ * it before that keep its expression, and realizing them puts the memory in its place. So memory is freed as soon as no
+ * tensor needs it, whatever expressions still name it. Only a value that gradients may be asked through (tracked) keeps
+ * its expression and what that was built on after it is realized. */
 #include "internal.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -59,7 +59,8 @@ static void unlink_value(struct value *v) {
   rt.nvalues--;
 }
 
-/* Drops v's sources; those that die are pushed on *dead through their prev link, so that a long chain needs no stack. */
+/* Drops v's sources; those that die are pushed on *dead through their prev link, so that a long chain needs no
+ * stack. */
 static void drop_sources(struct value *v, struct value **dead) {
   for (unsigned i = 0; i < v->nsrc; i++) {
     struct value *s = v->src[i];

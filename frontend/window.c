@@ -1,5 +1,5 @@
-/* Sliding windows as movement: the axes of the kernel are added by repeating, an axis is sheared along them by the dilation, and every
- * stride-th element is kept. Indices stay sums of multiples, in gradients too, which shear back. */
+/* Sliding windows as movement: the axes of the kernel are added by repeating, an axis is sheared along them by the
+ * dilation, and every stride-th element is kept. Indices stay sums of multiples, in gradients too, which shear back. */
 #include "window.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Writing a graph down without what varies from run to run, and making it again from that.
  *
- * A key is a sequence of 32-bit words: a record a node (op, type, lanes and aux; number of sources and length of a name;
- * argument or name; numbers of the sources), sources first, and at the end the numbers of the roots. */
+ * A key is a sequence of 32-bit words: a record a node (op, type, lanes and aux; number of sources and length of a
+ * name; argument or name; numbers of the sources), sources first, and at the end the numbers of the roots. */
 #include "bind.h"
 #include "exchange.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What the table of derivatives (graph/rules/gradient.rules) cannot say: movement run backwards, and derivatives of reductions, gathers and
- * assignments. */
+/* What the table of derivatives (graph/rules/gradient.rules) cannot say: movement run backwards, and derivatives of
+ * reductions, gathers and assignments. */
 #include "derivative.h"
 #include "dims.h"
 #include <string.h>

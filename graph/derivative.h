@@ -17,7 +17,8 @@ bool is_number(const struct uop *u);
 struct uop *expand_like(struct graph *g, struct uop *y, const struct uop *x);
 struct uop *reshape_like(struct graph *g, struct uop *y, const struct uop *x);
 struct uop *move_back(struct graph *g, const struct uop *movement, struct uop *dy);
-/* For each element along the axes the product of all others: zeros, infinities and higher derivatives come out right. */
+/* For each element along the axes the product of all others: zeros, infinities and higher derivatives come out
+ * right. */
 struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes);
 struct uop *equals_result(struct graph *g, struct uop *max);
 struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy);

@@ -1,5 +1,6 @@
-/* Arithmetic on sizes. Sizes that are equal whatever their variables are bound to are one node, so that shapes compare by pointer: a size is kept
- * as a polynomial in what cannot be taken apart (VAR, BIND), its terms and their factors in an order that does not depend on values. */
+/* Arithmetic on sizes. Sizes that are equal whatever their variables are bound to are one node, so that shapes compare
+ * by pointer: a size is kept as a polynomial in what cannot be taken apart (VAR, BIND), its terms and their factors in
+ * an order that does not depend on values. */
 #ifndef DOORBELL_GRAPH_DIMS_H
 #define DOORBELL_GRAPH_DIMS_H
 #include "uop.h"

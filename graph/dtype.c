@@ -1,5 +1,5 @@
-/* Element types: the table, and conversions between f32 and narrower floats (IEEE 754 binary16, bfloat16; the two of the
- * OCP 8-bit Floating Point Specification) in plain integer code. */
+/* Element types: the table, and conversions between f32 and narrower floats (IEEE 754 binary16, bfloat16; the two of
+ * the OCP 8-bit Floating Point Specification) in plain integer code. */
 #include "dtype.h"
 #include <math.h>
 #include <string.h>
@@ -52,7 +52,8 @@ uint16_t f32_to_bf16(float f) {
 
 float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
 
-/* To 1 sign, 7 exponent and mantissa bits, for magnitudes whose result is finite: bias of the exponent, bits of the mantissa. */
+/* To 1 sign, 7 exponent and mantissa bits, for magnitudes whose result is finite: bias of the exponent, bits of the
+ * mantissa. */
 static uint32_t to_byte(uint32_t a, unsigned bias, unsigned mantissa) {
   unsigned drop = 23 - mantissa;
   uint32_t least = (128 - bias) << 23; /* normal number */

@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* F8E4M3 is the OCP's E4M3 (the "fn" of other libraries): no infinity, one NaN a sign (0x7f), 448 at most. F8E5M2 is the upper byte of f16.
- * INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or i64 from its bounds. */
+/* F8E4M3 is the OCP's E4M3 (the "fn" of other libraries): no infinity, one NaN a sign (0x7f), 448 at most. F8E5M2 is
+ * the upper byte of f16. INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or
+ * i64 from its bounds. */
 #define DTYPES(X)                                                                                                      \
   X(VOID, "void", 0, 'v')                                                                                              \
   X(BOOL, "bool", 1, 'b')                                                                                              \

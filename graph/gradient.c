@@ -1,5 +1,5 @@
-/* The reverse walk: from the root to the targets, each node's rule says what flows from it to its sources, and what reaches a node is summed
- * before it flows on. Only nodes between root and targets are visited; no recursion. */
+/* The reverse walk: from the root to the targets, each node's rule says what flows from it to its sources, and what
+ * reaches a node is summed before it flows on. Only nodes between root and targets are visited; no recursion. */
 #include "gradient.h"
 #include "derivative.h"
 #include "exchange.h"
@@ -50,7 +50,8 @@ static struct uop *widen(struct graph *g, struct uop *v, enum dtype t) {
   return v->op == OP_CAST && v->src[0]->dtype == t && v->dtype != t ? v->src[0] : uop_cast(g, v, t);
 }
 
-/* v in the shape of u, from which it may differ where u has rank 0 and was broadcast, or by symbolic sizes written otherwise. */
+/* v in the shape of u, from which it may differ where u has rank 0 and was broadcast, or by symbolic sizes written
+ * otherwise. */
 static struct uop *fit(struct graph *g, struct uop *v, const struct uop *u) {
   if (shape_equal(v->shape, u->shape)) return v;
   if (!u->shape->rank) {

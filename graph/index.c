@@ -1,4 +1,5 @@
-/* Movement ops as index arithmetic: an element of the result is an element of the source at an index written over the same ranges. */
+/* Movement ops as index arithmetic: an element of the result is an element of the source at an index written over the
+ * same ranges. */
 #include "index.h"
 #include "internal.h"
 #include <string.h>
@@ -26,8 +27,9 @@ struct uop *index_flatten(struct simplifier *s, const struct shape *shape, struc
   return at ? at : uop_index(g, 0);
 }
 
-/* Dimensions are matched from the inside out in the smallest groups with equal products; inside a group the index is made linear and
- * taken apart again. Equal dimensions thus pass through untouched and the div and mod that remain have small operands. */
+/* Dimensions are matched from the inside out in the smallest groups with equal products; inside a group the index is
+ * made linear and taken apart again. Equal dimensions thus pass through untouched and the div and mod that remain have
+ * small operands. */
 static void reshape(struct simplifier *s, const struct shape *from, const struct shape *to, struct uop *const *in,
                     struct uop **out) {
   struct graph *g = simplifier_graph(s);

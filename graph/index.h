@@ -16,8 +16,8 @@ struct uop *index_binary(struct simplifier *s, enum op op, struct uop *a, struct
 /* Conjunction of conditions; NULL is true. */
 struct uop *index_and(struct simplifier *s, struct uop *a, struct uop *b);
 
-/* out: where in its source the element of movement op u at index `in` lies; *valid (NULL: always) is narrowed by what a PAD or SHEAR added, and
- * *padded is what this op added itself. False: memory ran out. */
+/* out: where in its source the element of movement op u at index `in` lies; *valid (NULL: always) is narrowed by what a
+ * PAD or SHEAR added, and *padded is what this op added itself. False: memory ran out. */
 bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, struct uop **out, struct uop **valid,
                     struct uop **padded);
 /* Row-major offset of an index in a shape. */

@@ -1,4 +1,5 @@
-/* Shared inside graph/: the graph itself, a map from nodes to nodes, and what uop.c, walk.c and facts.c ask of each other. */
+/* Shared inside graph/: the graph itself, a map from nodes to nodes, and what uop.c, walk.c and facts.c ask of each
+ * other. */
 #ifndef DOORBELL_GRAPH_INTERNAL_H
 #define DOORBELL_GRAPH_INTERNAL_H
 #include "uop.h"

@@ -1,4 +1,5 @@
-/* Linear forms: an index expression read as a sum of constant multiples plus a constant, for the rules that look at whole sums. */
+/* Linear forms: an index expression read as a sum of constant multiples plus a constant, for the rules that look at
+ * whole sums. */
 #include "symbolic.h"
 
 enum { MAX_TERMS = 24 };
@@ -98,7 +99,8 @@ static bool same(const struct linear *a, const struct linear *b) {
   return true;
 }
 
-/* Puts (x // a) * ka + (x % a) * k together to x * k where ka = k * a, and (x // a % b) * ka + (x % a) * k to (x % ab) * k. */
+/* Puts (x // a) * ka + (x % a) * k together to x * k where ka = k * a, and (x // a % b) * ka + (x % a) * k to (x % ab)
+ * * k. */
 static bool rejoin(struct graph *g, struct linear *l) {
   for (unsigned i = 0; i < l->n; i++) {
     struct uop *m = l->term[i];
@@ -211,7 +213,8 @@ static int64_t coarse_factor(const struct linear *l, struct linear *q) {
 struct uop *linear_below(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q;
   if ((x->op != OP_ADD && x->op != OP_MUL) || !read_linear(&l, x)) return NULL;
-  /* d*q + rest < c is d*q < c - the least rest, which is q < ceil(c/d) when c is a multiple of d; without a rest, for every c */
+  /* d*q + rest < c is d*q < c - the least rest, which is q < ceil(c/d) when c is a multiple of d; without a rest, for
+   * every c */
   int64_t d = coarse_factor(&l, &q);
   if (d == 1) return NULL;
   bool rest = false;
@@ -224,7 +227,8 @@ struct uop *linear_below(struct graph *g, struct uop *x, int64_t c) {
 struct uop *linear_above(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q;
   if ((x->op != OP_ADD && x->op != OP_MUL) || c == INT64_MAX || !read_linear(&l, x)) return NULL;
-  /* c < d*q + rest is c + 1 <= d*q + rest, which is (c+1)/d <= q when c + 1 is a multiple of d; without a rest, floor(c/d) < q */
+  /* c < d*q + rest is c + 1 <= d*q + rest, which is (c+1)/d <= q when c + 1 is a multiple of d; without a rest,
+   * floor(c/d) < q */
   int64_t d = coarse_factor(&l, &q);
   if (d == 1) return NULL;
   bool rest = false;

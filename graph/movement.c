@@ -103,7 +103,8 @@ struct uop *add_shrinks(struct graph *g, struct uop *u) {
   return move(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
 }
 
-/* What is cut off takes from the padding first. On a symbolic axis only padding or a slice of nothing is known to commute. */
+/* What is cut off takes from the padding first. On a symbolic axis only padding or a slice of nothing is known to
+ * commute. */
 struct uop *shrink_padded(struct graph *g, struct uop *u) {
   struct uop *pad = u->src[0], *x = pad->src[0], *bound[2 * MAX_RANK], *by[2 * MAX_RANK];
   unsigned rank = u->shape->rank;

@@ -1,5 +1,5 @@
-/* What devices exchange, as nodes: copies between devices and arithmetic, so that it schedules together with what surrounds it. x[i] lies on device[i], or is
- * made of constants. */
+/* What devices exchange, as nodes: copies between devices and arithmetic, so that it schedules together with what
+ * surrounds it. x[i] lies on device[i], or is made of constants. */
 #ifndef DOORBELL_GRAPH_PEER_H
 #define DOORBELL_GRAPH_PEER_H
 #include "uop.h"
@@ -22,8 +22,9 @@ struct uop *peer_gather(struct graph *g, const uint8_t *device, struct uop *cons
 /* x of one shape, combined element by element: device i gets share i along an axis. */
 void peer_reduce_scatter(struct graph *g, peer_combine *combine, const uint8_t *device, struct uop *const *x,
                          unsigned n, unsigned axis, struct uop **out);
-/* The same, and each device gets all of it. Small tensors go from each to each and are combined in one order, so that all results are the same bits. Large
- * ones go round a ring: each device combines its share on the way, then shares are handed round. */
+/* The same, and each device gets all of it. Small tensors go from each to each and are combined in one order, so that
+ * all results are the same bits. Large ones go round a ring: each device combines its share on the way, then shares are
+ * handed round. */
 void peer_all_reduce(struct graph *g, peer_combine *combine, const uint8_t *device, struct uop *const *x, unsigned n,
                      struct uop **out);
 #endif

@@ -1,5 +1,6 @@
-/* Best fit in the order of the schedule: before an item runs, what it writes first takes the smallest free block that holds it; after it,
- * what it used last is free again and merges with its neighbours. Memory grows at its end when nothing fits. */
+/* Best fit in the order of the schedule: before an item runs, what it writes first takes the smallest free block that
+ * holds it; after it, what it used last is free again and merges with its neighbours. Memory grows at its end when
+ * nothing fits. */
 #include "plan.h"
 #include "internal.h"
 #include <errno.h>

@@ -8,8 +8,9 @@
 enum { PLAN_NEVER = -1 };
 struct plan_options {
   size_t alignment; /* of every temporary, bytes; a power of two */
-  /* The queue each item runs on. Items of one device and queue run in the order of the schedule, others may overlap: a temporary that is used on one
-   * queue shares memory with such of the same queue only, one used on several with none. NULL: one queue a device. */
+  /* The queue each item runs on. Items of one device and queue run in the order of the schedule, others may overlap: a
+   * temporary that is used on one queue shares memory with such of the same queue only, one used on several with none.
+   * NULL: one queue a device. */
   const uint8_t *queue;
 };
 struct plan_buffer { /* of schedule.temporaries[i] */

@@ -13,8 +13,8 @@ struct rewriter {
   const struct ruleset *const *sets;
   void *ctx;
   bool has_rules[OP_COUNT];
-  /* By node id, what a node was rewritten to; one in progress stands for itself, so that a replacement may contain what it replaces. In
-   * pages made as they are needed: a small expression of a large graph touches few. */
+  /* By node id, what a node was rewritten to; one in progress stands for itself, so that a replacement may contain what
+   * it replaces. In pages made as they are needed: a small expression of a large graph touches few. */
   struct uop ***memo;
   size_t npages;
   struct rewrite_frame {

@@ -1,11 +1,12 @@
-/* Rule sets and the engine that applies them. Rules are written in *.rules files (notation: head of graph/rules/fold.rules), which
- * graph/rulegen compiles to `const struct ruleset rules_NAME`. */
+/* Rule sets and the engine that applies them. Rules are written in *.rules files (notation: head of
+ * graph/rules/fold.rules), which graph/rulegen compiles to `const struct ruleset rules_NAME`. */
 #ifndef DOORBELL_GRAPH_RULES_H
 #define DOORBELL_GRAPH_RULES_H
 #include "uop.h"
 #include <string.h>
 
-/* A pattern as data, terms in the order they are written, so that tests make what a rule matches without reading its text. */
+/* A pattern as data, terms in the order they are written, so that tests make what a rule matches without reading its
+ * text. */
 enum rule_kind { RULE_ANY, RULE_CONST, RULE_LITERAL, RULE_NODE };
 struct rule_term {
   uint8_t kind, name; /* name 0: unnamed; terms with one name are the same node */
@@ -33,8 +34,8 @@ struct ruleset {
   struct rule_stats *stats;               /* a rule each */
 };
 
-/* Rewrites u bottom-up: sources first, then the node itself until no rule matches, each node once. `sets` are tried in order and end with
- * NULL; ctx is handed to the rules. Rules that never come to rest end in graph_error. */
+/* Rewrites u bottom-up: sources first, then the node itself until no rule matches, each node once. `sets` are tried in
+ * order and end with NULL; ctx is handed to the rules. Rules that never come to rest end in graph_error. */
 struct uop *graph_rewrite(struct graph *g, struct uop *u, const struct ruleset *const *sets, void *ctx);
 
 /* The same with a memory of what was rewritten, for many expressions over one graph. */
@@ -43,23 +44,26 @@ struct rewriter *rewriter_new(struct graph *g, const struct ruleset *const *sets
 struct uop *rewriter_run(struct rewriter *r, struct uop *u);
 void rewriter_free(struct rewriter *r);
 
-/* Folding and the movement rules over the roots of a tensor graph, in place. Negative when memory ran out (graph_error). */
+/* Folding and the movement rules over the roots of a tensor graph, in place. Negative when memory ran out
+ * (graph_error). */
 int graph_simplify_tensors(struct graph *g, struct uop **roots, unsigned n);
 
 /* The first rule of the set that matches root itself, counted where rules are; NULL when none does. */
 struct uop *ruleset_apply(const struct ruleset *s, struct graph *g, void *ctx, struct uop *root);
 
-/* level 0: nothing is counted; 1: attempts and matches of each rule; 2: time as well. For the whole process, until changed. */
+/* level 0: nothing is counted; 1: attempts and matches of each rule; 2: time as well. For the whole process, until
+ * changed. */
 void graph_match_stats(int level);
 void graph_match_stats_print(FILE *f);
-/* Checks every replacement's type and shape; a wrong one becomes the graph's error, which names the rule. For the whole process. */
+/* Checks every replacement's type and shape; a wrong one becomes the graph's error, which names the rule. For the whole
+ * process. */
 void graph_check_rewrites(bool on);
 
 extern const struct ruleset rules_fold, rules_algebra, rules_symbolic, rules_devectorize, rules_movement,
     rules_gradient;
 extern const struct ruleset *const rules_simplify[]; /* fold, algebra and symbolic, as graph_rewrite takes them */
 
-/* ---- what conditions and replacements are written with --------------------------------------------------------------------------- */
+/* ---- what conditions and replacements are written with --------------------------------------- */
 static inline int64_t ival(const struct uop *c) { return c->arg.i; }
 static inline double fval(const struct uop *c) { return c->arg.f; }
 static inline int64_t lo(struct uop *u) { return uop_min(u); }
@@ -68,7 +72,7 @@ static inline struct uop *konst(struct graph *g, const struct uop *like, int64_t
   return uop_const_int(g, like->dtype, v);
 }
 
-/* ---- what generated code is written with ------------------------------------------------------------------------------------------ */
+/* ---- what generated code is written with ----------------------------------------------------- */
 static inline bool rule_const_is(const struct uop *u, int64_t i, double f) {
   if (u->op != OP_CONST) return false;
   return dtype_is_float(u->dtype) ? !memcmp(&u->arg.f, &f, sizeof f) : u->arg.i == i;

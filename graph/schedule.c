@@ -1,23 +1,26 @@
 /* Scheduling: which values are written to memory, and the kernel that computes each.
  *
  * A value is realized (computed by a kernel of its own, which others load it from) when
- *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is assigned;
+ *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is
+ * assigned;
  *   - it is the index of a GATHER and is a reduce, or expensive;
- *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches - and is used by more
- *     than one kernel or at more than one index, or would be repeated: along an expanded axis, or inside another reduce that it depends
- *     on. Inside a reduce that it does not depend on, it is computed once before it (a variance is one kernel). Two repetitions are
- *     allowed: along ranges that are exactly what the reduce consumed - that kernel computes the reduce once a row and walks the row
- *     again (softmax is one kernel), unless rows are few and huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the machine idle -
- *     and along ranges of at most NARROW elements, which the work-item of the row does all (softmax times a narrow matrix is one
- *     kernel). And a short reduce may be repeated in a small kernel, where a launch costs more (SHORT_REDUCE, FEW_RESULTS: a global
- *     average before a classifier);
+ *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches -
+ * and is used by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or
+ * inside another reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it
+ * (a variance is one kernel). Two repetitions are allowed: along ranges that are exactly what the reduce consumed -
+ * that kernel computes the reduce once a row and walks the row again (softmax is one kernel), unless rows are few and
+ * huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the machine idle - and along ranges of at most NARROW elements,
+ * which the work-item of the row does all (softmax times a narrow matrix is one kernel). And a short reduce may be
+ * repeated in a small kernel, where a launch costs more (SHORT_REDUCE, FEW_RESULTS: a global average before a
+ * classifier);
  *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
  *   - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
- *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs more than
- *     REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost counts elementwise ops
- *     back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
- * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges that share
- * what they read, or of which one reads what the other writes, become one with several outputs (schedule_fuse.c). */
+ *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs
+ * more than REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost
+ * counts elementwise ops back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
+ * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges
+ * that share what they read, or of which one reads what the other writes, become one with several outputs
+ * (schedule_fuse.c). */
 #include "scheduler.h"
 #include "rules.h"
 #include <errno.h>
@@ -81,7 +84,7 @@ static uint32_t op_cost(const struct uop *u) {
   }
 }
 
-/* ---- facts that flow from the leaves: cost, the reduce carried, device ----------------------------------------------------------- */
+/* ---- facts that flow from the leaves: cost, the reduce carried, device ----------------------- */
 static void analyse(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
   n->use = NO_USE;
@@ -131,7 +134,7 @@ static bool collect(struct scheduler *s, struct uop *const *roots, unsigned nroo
   return !s->status;
 }
 
-/* ---- roots ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- roots ----------------------------------------------------------------------------------- */
 
 /* The root's value as its buffer under the movement that leads to it. */
 static struct uop *output(struct scheduler *s, struct uop *root) {

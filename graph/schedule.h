@@ -3,11 +3,13 @@
  * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...): PARAM k is item->bufs[k], outputs first. Index
  * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered outer to inner from 0,
  * AXIS_REDUCE under their REDUCE. The kernel computes its stores for every combination of its LOOP ranges, in any
- * order; what it reads of its outputs it reads at the index that it writes. A REDUCE that does not depend on a LOOP range need not be
- * evaluated again along it: such a LOOP range is AXIS_SERIAL, to be run inside one work-item (softmax reduces a row, then walks the row
- * again). Padding is LOAD(INDEX(p, index, valid), 0), and a LOAD may be part of an index (GATHER). All movement ops are gone.
+ * order; what it reads of its outputs it reads at the index that it writes. A REDUCE that does not depend on a LOOP
+ * range need not be evaluated again along it: such a LOOP range is AXIS_SERIAL, to be run inside one work-item (softmax
+ * reduces a row, then walks the row again). Padding is LOAD(INDEX(p, index, valid), 0), and a LOAD may be part of an
+ * index (GATHER). All movement ops are gone.
  *
- * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present ones. */
+ * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present
+ * ones. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H
 #define DOORBELL_GRAPH_SCHEDULE_H
 #include "uop.h"
@@ -47,8 +49,8 @@ struct schedule_item {
   unsigned nvars;
   unsigned device;           /* device slot it runs on */
   enum schedule_reason *why; /* for each output */
-  bool
-      swaps; /* copies the whole of bufs[1], which nothing needs after it, to bufs[0]: exchanging their memory does as well */
+  bool swaps; /* copies the whole of bufs[1], which nothing needs after it, to bufs[0]: exchanging their memory does as
+                 well */
 };
 struct schedule {
   struct graph *graph; /* owns every node named here */

@@ -1,12 +1,13 @@
 /* Scheduling: kernels over the same ranges become one with several outputs where that saves traffic:
- *   - one reads what the other writes, at the index that it writes: it takes the value (Adam's moments and parameter, mean and
- *     deviation);
+ *   - one reads what the other writes, at the index that it writes: it takes the value (Adam's moments and parameter,
+ * mean and deviation);
  *   - neither reduces and both read the same elements of something;
- *   - they reduce over the same ranges and one reads nothing in it that the other does not (the gradients of scale and shift).
- * Never where a kernel in between needs the one and gives to the other, nor where one would read at other elements what the other writes.
+ *   - they reduce over the same ranges and one reads nothing in it that the other does not (the gradients of scale and
+ * shift). Never where a kernel in between needs the one and gives to the other, nor where one would read at other
+ * elements what the other writes.
  *
- * Then kernels that only walk along memory, of whatever sizes (the parameters of an optimizer), become parts of one kernel when they stand
- * near each other: workgroups of one launch. */
+ * Then kernels that only walk along memory, of whatever sizes (the parameters of an optimizer), become parts of one
+ * kernel when they stand near each other: workgroups of one launch. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ static const struct store *store_to(const struct unit *u, const struct uop *buff
   return NULL;
 }
 
-/* Whether what u reads of memory that w writes, before or after, it reads where w writes it. feeds: it reads it after. */
+/* Whether what u reads of memory that w writes, before or after, it reads where w writes it. feeds: it reads it
+ * after. */
 static bool reads_in_place(struct fuser *f, const struct unit *w, const struct unit *u, bool *feeds) {
   for (unsigned i = 0; i < w->nstores; i++) {
     const struct uop *index = w->store[i].index, *before = version_of(f, index->src[0])->previous;
@@ -229,10 +231,10 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
   return schedule_scan(s, to);
 }
 
-/* ---- several kernels in one -------------------------------------------------------------------------------------------------------- */
+/* ---- several kernels in one ------------------------------------------------------------------ */
 
-/* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same place and of
- * single elements. */
+/* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same
+ * place and of single elements. */
 static bool is_flat(struct scheduler *s, const struct unit *u) {
   if (u->gone || unit_moves(u) || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
     return false;

@@ -1,4 +1,5 @@
-/* Scheduling: where in memory an element is. Loads, the places that a GATHER reads and the views that an ASSIGN writes. */
+/* Scheduling: where in memory an element is. Loads, the places that a GATHER reads and the views that an ASSIGN
+ * writes. */
 #include "scheduler.h"
 #include <errno.h>
 
@@ -59,7 +60,7 @@ struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const
   return uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, (struct uop *[]){index, schedule_zero(g, t)}, valid ? 2 : 1);
 }
 
-/* ---- GATHER ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- GATHER ---------------------------------------------------------------------------------- */
 static bool type_holds(enum dtype t, int64_t lo, int64_t hi) {
   if (t == DT_INDEX || t == DT_I64 || t == DT_U64) return lo > INT64_MIN && hi < INT64_MAX && (t != DT_U64 || lo >= 0);
   if (t == DT_BOOL || !dtype_is_int(t)) return false;
@@ -105,10 +106,10 @@ bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *
   return true;
 }
 
-/* The element of n at idx as an expression over loads. It is the index of a GATHER in kernel k, and the scheduler needs it
- * before it reaches the source of that GATHER. Reduces and expensive values become values in memory. A chain of GATHERs
- * whose indices are GATHERs would double with each link; its cost doubles too, so links are cut off it. NULL: memory ran
- * out. */
+/* The element of n at idx as an expression over loads. It is the index of a GATHER in kernel k, and the scheduler needs
+ * it before it reaches the source of that GATHER. Reduces and expensive values become values in memory. A chain of
+ * GATHERs whose indices are GATHERs would double with each link; its cost doubles too, so links are cut off it. NULL:
+ * memory ran out. */
 static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
                                 struct uop *valid) {
   struct graph *g = s->graph;
@@ -145,7 +146,7 @@ static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, s
   return v && padded ? simplify(s->simplifier, uop_where(g, padded, v, schedule_zero(g, u->dtype))) : v;
 }
 
-/* ---- ASSIGN ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- ASSIGN ---------------------------------------------------------------------------------- */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx) {
   struct uop *v = u->src[1], *x = u->src[0], *memory = base_of(x), *valid = NULL, *padded;
   for (; v != x && v != memory; v = v->src[0]) {

@@ -1,4 +1,5 @@
-/* Scheduling, from the leaves to the roots: every use is given its value; at what is written to memory that completes a unit. */
+/* Scheduling, from the leaves to the roots: every use is given its value; at what is written to memory that completes a
+ * unit. */
 #include "scheduler.h"
 #include <errno.h>
 #include <math.h>
@@ -51,7 +52,7 @@ static struct uop *evaluate(struct scheduler *s, struct node *n, const struct us
   return x; /* movement and CONTIGUOUS */
 }
 
-/* ---- units ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- units ----------------------------------------------------------------------------------- */
 struct unit *schedule_add_unit(struct scheduler *s) {
   struct unit *p = schedule_grow(s, s->unit, s->nunits, &s->units_capacity, sizeof *p);
   if (!p) return NULL;
@@ -69,7 +70,8 @@ static bool push(struct scheduler *s, size_t *depth, struct uop *u) {
   return true;
 }
 
-/* Adds everything below what is on the stack from `at` on to it: what is behind stays, so that the stack is a list of what came by. */
+/* Adds everything below what is on the stack from `at` on to it: what is behind stays, so that the stack is a list of
+ * what came by. */
 static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
   for (; at < *depth; at++) {
     struct uop *v = s->stack[at];
@@ -171,8 +173,8 @@ static bool is_whole(struct scheduler *s, struct node *n) {
   return node_of(s, n->u->src[1])->numel == all;
 }
 
-/* The value goes straight into the view, unless the kernel reads what others of its work-items write: then it goes to memory of its own,
- * which a second kernel copies. */
+/* The value goes straight into the view, unless the kernel reads what others of its work-items write: then it goes to
+ * memory of its own, which a second kernel copies. */
 static void finish_assign(struct scheduler *s, struct node *n) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel;

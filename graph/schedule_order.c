@@ -1,11 +1,12 @@
 /* Scheduling: units in an order in which each reads what it means to, and the items of the schedule.
  *
- * A unit runs after the writers of what it reads. A unit that writes over memory runs after the readers of what was there; where one of
- * these needs the result itself, it is given a copy of the old contents. Otherwise units keep the order in which the graph names them.
+ * A unit runs after the writers of what it reads. A unit that writes over memory runs after the readers of what was
+ * there; where one of these needs the result itself, it is given a copy of the old contents. Otherwise units keep the
+ * order in which the graph names them.
  *
- * Exchanges between processes take time that other units can fill. So an exchange begins as soon as what it sends is there, which
- * is computed first, and before the end of any all units run that do not need one: a backward pass sends the gradient of its last
- * layer while it computes those of the others. */
+ * Exchanges between processes take time that other units can fill. So an exchange begins as soon as what it sends is
+ * there, which is computed first, and before the end of any all units run that do not need one: a backward pass sends
+ * the gradient of its last layer while it computes those of the others. */
 #include "scheduler.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ void schedule_versions(struct scheduler *s) {
   }
 }
 
-/* ---- items ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------- */
 static struct schedule_item *add_item(struct scheduler *s) {
   struct schedule *o = s->out;
   struct schedule_item *p = schedule_grow(s, o->items, o->nitems, &s->items_capacity, sizeof *p);
@@ -99,7 +100,8 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
   if (u->copy_from) item->bufs[item->nbufs++] = real_memory(s, u->copy_from);
 }
 
-/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial ranges. */
+/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial
+ * ranges. */
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
   struct uop **from = NULL, **to = NULL, **order = NULL, **stores = graph_alloc(g, u->nstores * sizeof *stores);
@@ -159,7 +161,7 @@ out:
   free(to);
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 struct sorter {
   struct scheduler *s;
   uint32_t *waits; /* by unit: for how many others */
@@ -242,7 +244,8 @@ struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device)
   return schedule_scan(s, copy) ? fresh : NULL;
 }
 
-/* Gives the units in `stuck` that read what unit w writes over, and wait for w, a copy of it; returns false when there are none. */
+/* Gives the units in `stuck` that read what unit w writes over, and wait for w, a copy of it; returns false when there
+ * are none. */
 static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
   struct graph *g = s->graph;
   bool changed = false;
@@ -297,7 +300,8 @@ static void come_nearer(struct sorter *q, uint32_t after) {
   if (q->distance[after] < q->distance[q->at] - 1) q->distance[q->at] = q->distance[after] + 1;
 }
 
-/* First by how many exchanges have to have ended before, then by how many units are on the way to the beginning of one. */
+/* First by how many exchanges have to have ended before, then by how many units are on the way to the beginning of
+ * one. */
 static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, bool *done) {
   struct scheduler *s = q->s;
   bool any = false;

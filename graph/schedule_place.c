@@ -1,5 +1,6 @@
-/* Scheduling: what is made of constants has no device of its own and is computed where it is used. Where several devices use it, each gets nodes of its
- * own here, so that what must be in memory is in everyone's: a kernel reads no other device's memory. */
+/* Scheduling: what is made of constants has no device of its own and is computed where it is used. Where several
+ * devices use it, each gets nodes of its own here, so that what must be in memory is in everyone's: a kernel reads no
+ * other device's memory. */
 #include "scheduler.h"
 #include <stdlib.h>
 
@@ -37,7 +38,8 @@ static bool find_devices(struct placing *p) {
   return true;
 }
 
-/* u for a device, over sources that are there. IOTAs, and what first gives a number a shape, tell them apart by an arg that nothing else uses. */
+/* u for a device, over sources that are there. IOTAs, and what first gives a number a shape, tell them apart by an arg
+ * that nothing else uses. */
 static struct uop *make(struct scheduler *s, struct placing *p, struct uop *u, unsigned d, bool apart) {
   struct uop *few[2 * MAX_RANK + 1], **src = u->nsrc <= 2 * MAX_RANK + 1 ? few : malloc(u->nsrc * sizeof *src);
   union uop_arg arg = u->arg;

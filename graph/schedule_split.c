@@ -1,5 +1,5 @@
-/* Scheduling: long reductions with few results, which a machine would compute with a handful of its work-items, are done in two steps: many
- * partial results, and their reduction. */
+/* Scheduling: long reductions with few results, which a machine would compute with a handful of its work-items, are
+ * done in two steps: many partial results, and their reduction. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>

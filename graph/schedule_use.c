@@ -1,8 +1,8 @@
 /* Scheduling, from the roots to the leaves: the uses of each node, and which nodes are realized.
  *
- * A use (kernel, index, valid) says that a kernel evaluates the node at that index, an expression over the kernel's ranges. What it means
- * for the sources follows from the op: elementwise passes it on, movement rewrites the index, a reduce adds ranges. The rules are stated in
- * schedule.c. */
+ * A use (kernel, index, valid) says that a kernel evaluates the node at that index, an expression over the kernel's
+ * ranges. What it means for the sources follows from the op: elementwise passes it on, movement rewrites the index, a
+ * reduce adds ranges. The rules are stated in schedule.c. */
 #include "scheduler.h"
 #include <errno.h>
 #include <string.h>
@@ -23,10 +23,11 @@ enum {
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
 
-/* ---- the inputs of a kernel ------------------------------------------------------------------------------------------
- * Nodes are visited after their users. So at any time a kernel reads, at most, what it loads and every node that it uses
- * and that has not been visited: each of those becomes a load if it is realized. A visited node that stays in the kernel
- * gives its place to its sources. */
+/* ---- the inputs of a kernel
+ * ------------------------------------------------------------------------------------------ Nodes are visited after
+ * their users. So at any time a kernel reads, at most, what it loads and every node that it uses and that has not been
+ * visited: each of those becomes a load if it is realized. A visited node that stays in the kernel gives its place to
+ * its sources. */
 static uint32_t number_of(const struct scheduler *s, const struct node *n) { return (uint32_t)(n - s->node); }
 
 static unsigned input_at(const struct planned_kernel *k, uint32_t node) {
@@ -80,7 +81,8 @@ static bool may_cut(const struct uop *u) {
   return u->op != OP_RESHAPE && u->op != OP_CONTIGUOUS && u->op != OP_EXPAND && u->op != OP_IOTA;
 }
 
-/* The use (idx, valid) of n in a kernel, found or added; NO_USE when the value will be loaded from memory or needs no index. */
+/* The use (idx, valid) of n in a kernel, found or added; NO_USE when the value will be loaded from memory or needs no
+ * index. */
 static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *like, struct uop **idx,
                         struct uop *valid) {
   if (in_memory(n) || op_info[n->u->op].cls == OPCLASS_LEAF || n->numel == 0) return NO_USE;
@@ -137,7 +139,8 @@ static int64_t elements(const struct planned_kernel *k, unsigned ranges) {
   return n;
 }
 
-/* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made of. */
+/* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made
+ * of. */
 static bool walks_again(struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
@@ -145,16 +148,16 @@ static bool walks_again(struct node *n, const struct use *w, unsigned left) {
   return rows >= SERIAL_ROWS || length <= SERIAL_LENGTH;
 }
 
-/* Whether the ranges left over are so few that one work-item does them all, with the reduce done once before (softmax times a narrow
- * matrix is one kernel). */
+/* Whether the ranges left over are so few that one work-item does them all, with the reduce done once before (softmax
+ * times a narrow matrix is one kernel). */
 static bool is_narrow(struct node *n, const struct use *w, unsigned left) {
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
   if (n->numel <= 0 || all < 0 || elements(w->kernel, left) > NARROW) return false;
   return n->numel >= SERIAL_ROWS || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
-/* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little, and it only adds up
- * what is in memory, a kernel of its own would cost more. */
+/* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little,
+ * and it only adds up what is in memory, a kernel of its own would cost more. */
 static bool short_inside(struct scheduler *s, struct node *n, const struct use *w) {
   struct planned_kernel *k = w->kernel;
   struct uop *x = n->reduce->u->src[0];

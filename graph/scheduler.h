@@ -1,9 +1,10 @@
-/* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of it, and the units of
- * work that come out.
+/* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of
+ * it, and the units of work that come out.
  *
- * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_split.c rewrites large reductions; schedule_use.c decides what is realized; schedule_index.c says where in
- * memory an element is; schedule_kernel.c gives every use its value and makes units; schedule_fuse.c joins units; schedule_order.c puts
- * them in an order in which memory that is written over is read before, and makes the items of the schedule. */
+ * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_split.c rewrites large
+ * reductions; schedule_use.c decides what is realized; schedule_index.c says where in memory an element is;
+ * schedule_kernel.c gives every use its value and makes units; schedule_fuse.c joins units; schedule_order.c puts them
+ * in an order in which memory that is written over is read before, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "index.h"
@@ -63,7 +64,8 @@ struct node {
   int64_t numel;                 /* -1: symbolic */
 };
 
-/* Memory at one time of its life. What an ASSIGN writes is a version of its own, a BUFFER with a negative id, until the order is known. */
+/* Memory at one time of its life. What an ASSIGN writes is a version of its own, a BUFFER with a negative id, until the
+ * order is known. */
 struct version {
   struct uop *buffer, *real, *previous; /* previous: what the write replaces; NULL for memory as it was found, or new */
   uint32_t writer, next_writer;         /* units; NO_UNIT */

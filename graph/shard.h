@@ -1,9 +1,9 @@
 /* Tensors that lie on several devices: a rewrite to tensors that lie on one each.
  *
- * A device group is a list of devices under a number of its own, which stands where a device's would: SHARD(x) is x on a group, split along an axis or with
- * all of it on each device, MULTI puts parts in memory together to the tensor that they are. Everything else in a graph is as on one
- * device, and is resolved here from the leaves on: each node becomes a node for every device of its group, and where the devices need what others
- * have, copies between them (peer.h). */
+ * A device group is a list of devices under a number of its own, which stands where a device's would: SHARD(x) is x on
+ * a group, split along an axis or with all of it on each device, MULTI puts parts in memory together to the tensor that
+ * they are. Everything else in a graph is as on one device, and is resolved here from the leaves on: each node becomes
+ * a node for every device of its group, and where the devices need what others have, copies between them (peer.h). */
 #ifndef DOORBELL_GRAPH_SHARD_H
 #define DOORBELL_GRAPH_SHARD_H
 #include "bind.h"
@@ -27,7 +27,8 @@ struct sharded {
 };
 
 struct sharder;
-/* group: NULL for the number of a device. Nodes that the binder replaces are taken as what replaces them. NULL: out of memory. */
+/* group: NULL for the number of a device. Nodes that the binder replaces are taken as what replaces them. NULL: out of
+ * memory. */
 struct sharder *sharder_new(struct graph *g, const struct binder *b,
                             const struct shard_group *(*group)(unsigned number), char *err, size_t errcap);
 void sharder_free(struct sharder *s);

@@ -1,4 +1,5 @@
-/* The sharder: movement. What keeps its place along the split axis stays on its device; the rest says what each device needs of the others. */
+/* The sharder: movement. What keeps its place along the split axis stays on its device; the rest says what each device
+ * needs of the others. */
 #include "sharder.h"
 #include <errno.h>
 #include <string.h>
@@ -54,8 +55,8 @@ static int64_t product(const struct shape *s, unsigned from, unsigned to) {
   return n;
 }
 
-/* The axis of `to` that x's split axis is the outer part of, or has as its outer part: elements before it are the same, and what is behind it divides evenly.
- * rest: how many elements one step along it holds, before and after. */
+/* The axis of `to` that x's split axis is the outer part of, or has as its outer part: elements before it are the same,
+ * and what is behind it divides evenly. rest: how many elements one step along it holds, before and after. */
 static int traced(const struct shape *from, unsigned axis, const struct shape *to, int64_t rest[2]) {
   if (!dims_known(from) || !dims_known(to)) { /* symbolic sizes: what is before is the same, node by node */
     for (unsigned i = 0; i <= axis; i++)
@@ -144,7 +145,8 @@ static struct uop *padded(struct sharder *s, struct uop *x, unsigned axis, int64
 
 static int64_t clamped(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
 
-/* Along the split axis. Where little is cut off or added every device keeps what it has; else parts are made even again. */
+/* Along the split axis. Where little is cut off or added every device keeps what it has; else parts are made even
+ * again. */
 static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded *x, bool views) {
   struct uop *first = u->src[1 + 2 * x->axis], *last = u->src[2 + 2 * x->axis];
   unsigned n = shard_count(s, x), axis = (unsigned)x->axis;

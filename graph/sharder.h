@@ -1,5 +1,5 @@
-/* Shared by the files of the sharder: shard.c walks and has a rule for each kind of node, shard_layout.c moves tensors from one layout to another, and
- * shard_move.c has the rules of movement. */
+/* Shared by the files of the sharder: shard.c walks and has a rule for each kind of node, shard_layout.c moves tensors
+ * from one layout to another, and shard_move.c has the rules of movement. */
 #ifndef DOORBELL_GRAPH_SHARDER_H
 #define DOORBELL_GRAPH_SHARDER_H
 #include "peer.h"
@@ -42,7 +42,8 @@ struct sharded *shard_replicate(struct sharder *s, struct sharded *x, unsigned g
 struct uop *shard_range(struct sharder *s, const struct sharded *x, int64_t begin, int64_t end, unsigned device);
 /* All of x on a device. */
 struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device);
-/* x, which is split along one of `axes`, split along the largest other one, or replicated where none is as long as there are devices. */
+/* x, which is split along one of `axes`, split along the largest other one, or replicated where none is as long as
+ * there are devices. */
 struct sharded *shard_turn(struct sharder *s, struct sharded *x, unsigned axes);
 
 /* shard_move.c: movement op u over x. views: no element may go to another device. */

@@ -73,7 +73,8 @@ static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, 
   return ok;
 }
 
-/* Each narrowed value becomes a variable with the narrower bounds, the rules run, and the variable becomes the value again. */
+/* Each narrowed value becomes a variable with the narrower bounds, the rules run, and the variable becomes the value
+ * again. */
 struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
   struct narrowed n[MAX_NARROWED];
   if (!condition) return u;

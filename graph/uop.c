@@ -12,8 +12,9 @@ const struct op_info op_info[OP_COUNT] = {
 #undef OP
 };
 
-/* Chunks are aligned to their size, so that a node's address leads to its graph. The first ones are allocated one by one, later ones in
- * blocks of huge pages. A node too large for one gets a chunk of its own, which it starts, so that the same arithmetic holds. */
+/* Chunks are aligned to their size, so that a node's address leads to its graph. The first ones are allocated one by
+ * one, later ones in blocks of huge pages. A node too large for one gets a chunk of its own, which it starts, so that
+ * the same arithmetic holds. */
 enum { CHUNK = 1 << 16, BLOCK = 1 << 21, SINGLE_CHUNKS = 32 };
 struct chunk {
   struct graph *graph;
@@ -137,9 +138,10 @@ static inline struct chunk *chunk_of(const void *p) { return (struct chunk *)((u
 
 struct graph *uop_graph(const struct uop *u) { return chunk_of(u)->graph; }
 
-/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's hash: a larger
- * table keeps the order, so that growing is one pass over both. In front of the slots stands a byte each, of the tag's lower bits, 0
- * where the slot is empty: most often it alone, which caches better, says that a node is new. */
+/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's
+ * hash: a larger table keeps the order, so that growing is one pass over both. In front of the slots stands a byte
+ * each, of the tag's lower bits, 0 where the slot is empty: most often it alone, which caches better, says that a node
+ * is new. */
 struct slot {
   uint32_t tag;
   uint32_t where; /* chunk, and offset in words */

@@ -1,7 +1,7 @@
 /* Walks over graphs, none of which recurses, and maps keyed by nodes.
  *
- * A walk marks what it visits with numbers above those of all earlier walks, so that nothing has to be cleared and no map is needed: the
- * mark says where in the walk's order a node stands. A graph is thus for one thread at a time. */
+ * A walk marks what it visits with numbers above those of all earlier walks, so that nothing has to be cleared and no
+ * map is needed: the mark says where in the walk's order a node stands. A graph is thus for one thread at a time. */
 #include "internal.h"
 #include <stdlib.h>
 
@@ -119,8 +119,8 @@ struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *cou
   return w.order;
 }
 
-/* What stands for the walk's nodes from number `first` on, made in g, each over what stands for its sources; to[] has room for all of
- * them and holds what stands for those before. */
+/* What stands for the walk's nodes from number `first` on, made in g, each over what stands for its sources; to[] has
+ * room for all of them and holds what stands for those before. */
 static bool rebuild(struct graph *g, const struct walk *w, size_t first, struct uop **to) {
   struct uop *few[16], **many = NULL;
   size_t room = 16;

@@ -1,7 +1,9 @@
-/* What the PM4 and SDMA processors share: reading packets from the ring and its indirect buffers, faults, comparisons and atomics.
+/* What the PM4 and SDMA processors share: reading packets from the ring and its indirect buffers, faults, comparisons
+ * and atomics.
  *
- * Ordering: the client stores packets, then the doorbell; the doorbell is loaded with acquire, so the packets are seen. Memory that packets write
- * is stored with release after everything before it is done, which is what a client that polls a signal relies on. */
+ * Ordering: the client stores packets, then the doorbell; the doorbell is loaded with acquire, so the packets are seen.
+ * Memory that packets write is stored with release after everything before it is done, which is what a client that
+ * polls a signal relies on. */
 #include "gpu.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -140,8 +142,8 @@ bool cp_compare(unsigned function, uint64_t value, uint64_t reference, uint64_t 
   return result[function & 7];
 }
 
-/* TC atomic operations by their low five bits; bit 5 selects 64 bits, bit 6 does not return. Source: the Linux amdgpu driver's gfx11 enumerations
- * (GL2_OP_ATOMIC_*). */
+/* TC atomic operations by their low five bits; bit 5 selects 64 bits, bit 6 does not return. Source: the Linux amdgpu
+ * driver's gfx11 enumerations (GL2_OP_ATOMIC_*). */
 enum {
   OP_SWAP = 0x07,
   OP_CMPSWAP,
@@ -203,7 +205,8 @@ bool cp_atomic(void *p, unsigned op, uint64_t src, uint64_t cmp, uint64_t *old) 
   return true;
 }
 
-/* The position in the ring that the client may reuse up to; only moves when an indirect buffer called from there is done. */
+/* The position in the ring that the client may reuse up to; only moves when an indirect buffer called from there is
+ * done. */
 static void publish_rptr(struct amd_queue *q) {
   uint64_t pos = q->levels[0].pos;
   if (q->sdma)

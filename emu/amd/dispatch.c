@@ -1,5 +1,6 @@
 /* A compute dispatch: from the registers of a queue to workgroups on the host's cores.
- * Register meaning: the Linux amdgpu driver's gc_11_0_0_sh_mask.h; PGM, RSRC and scratch rules: LLVM AMDGPUUsage, section "Code Object". */
+ * Register meaning: the Linux amdgpu driver's gc_11_0_0_sh_mask.h; PGM, RSRC and scratch rules: LLVM AMDGPUUsage,
+ * section "Code Object". */
 #include "gpu.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -155,8 +156,8 @@ static enum cp_status set_extent(struct amd_queue *q, struct run *r, const uint3
   return CP_DONE;
 }
 
-/* Scratch memory is one slot per wave that can be resident; workers take as many as their workgroups have waves. Returns how many workgroups
- * may run at once in *seats. */
+/* Scratch memory is one slot per wave that can be resident; workers take as many as their workgroups have waves.
+ * Returns how many workgroups may run at once in *seats. */
 static enum cp_status set_scratch(struct amd_queue *q, struct run *r, unsigned *seats) {
   if (!RFIELD(COMPUTE_PGM_RSRC2, SCRATCH_EN)) return CP_DONE;
   uint64_t slots = (uint64_t)RFIELD(COMPUTE_TMPRING_SIZE, WAVES) * q->gpu->model->shader_engines;

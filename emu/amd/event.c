@@ -1,7 +1,7 @@
 /* KFD events: creation, signalling by interrupt, fault and CPU, and WAIT_EVENTS. Rules as in Linux kfd_events.c.
  *
- * A waiter copies nothing until it wakes: setting an event marks the waiters that wait for it, so that an auto-reset event wakes exactly those that
- * were there. */
+ * A waiter copies nothing until it wakes: setting an event marks the waiters that wait for it, so that an auto-reset
+ * event wakes exactly those that were there. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <errno.h>
@@ -84,7 +84,8 @@ void amd_events_interrupt(struct amd_events *e, uint32_t context, unsigned valid
   if (e->slots) {
     uint32_t id = valid_bits < 32 ? context & ((1u << valid_bits) - 1) : context;
     struct amd_event *ev = id < KFD_EVENT_LIMIT ? e->signal[id] : NULL;
-    /* The slot tells whether the id can be right: the GPU writes it before it interrupts. Otherwise every written slot is one. */
+    /* The slot tells whether the id can be right: the GPU writes it before it interrupts. Otherwise every written slot
+     * is one. */
     if (ev && atomic_load_explicit(&e->slots[id], memory_order_relaxed) != KFD_EVENT_UNSIGNALED)
       event_set_from_interrupt(e, ev);
     else

@@ -180,7 +180,8 @@ static inline void cp_advance(struct amd_queue *q, uint64_t n) { q->levels[q->le
 void *cp_memory(struct amd_queue *q, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
 enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t address, unsigned access,
                         const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* p[0] is the header; n dwords follow. The packet is counted as read already; CP_BLOCKED takes it back, to be tried again. */
+/* p[0] is the header; n dwords follow. The packet is counted as read already; CP_BLOCKED takes it back, to be tried
+ * again. */
 typedef enum cp_status (*cp_handler)(struct amd_queue *q, const uint32_t *p, uint32_t n);
 enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n);
 /* Ends a task of the queue; a race is a fault. */

@@ -1,5 +1,6 @@
-/* /dev/kfd's ioctls: a table from number to handler and structure size, and the calls that concern the process as a whole.
- * As in Linux kfd_chardev.c: the number alone chooses the handler, the shorter of both structures is copied, the rest is zero. */
+/* /dev/kfd's ioctls: a table from number to handler and structure size, and the calls that concern the process as a
+ * whole. As in Linux kfd_chardev.c: the number alone chooses the handler, the shorter of both structures is copied, the
+ * rest is zero. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <errno.h>

@@ -24,8 +24,8 @@ struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id) {
 
 /* ---- faults ---- */
 
-/* As the kernel does for a GPU without page-fault retry: the process's queues are evicted for good, then its events fire. A page fault is a memory
- * event; everything else hangs the GPU, which the kernel answers with a reset. */
+/* As the kernel does for a GPU without page-fault retry: the process's queues are evicted for good, then its events
+ * fire. A page fault is a memory event; everything else hangs the GPU, which the kernel answers with a reset. */
 void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   struct amd_machine *m = gpu->machine;
   pthread_mutex_lock(&gpu->queues_lock);
@@ -98,7 +98,8 @@ static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int 
   return p;
 }
 
-/* KFD holds a reference to the render node file it got the address space from, so that closing the descriptor does not end it. */
+/* KFD holds a reference to the render node file it got the address space from, so that closing the descriptor does not
+ * end it. */
 static void amd_close(struct emu_file *f) { free(file_of(f)); }
 
 static const struct emu_file_ops file_ops = {.ioctl = amd_ioctl, .mmap = amd_mmap, .close = amd_close};

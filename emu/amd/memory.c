@@ -163,8 +163,8 @@ int amd_free_memory(struct amd_machine *m, void *arg) {
   return 0;
 }
 
-/* Both calls take a list of GPUs and count in n_success how many of it are done, so that an interrupted call can go on.
- */
+/* Both calls take a list of GPUs and count in n_success how many of it are done, so that an interrupted call can go
+ * on. */
 static int for_each_gpu(struct amd_machine *m, struct kfd_map_memory *a, const char *call,
                         int (*one)(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu)) {
   struct amd_bo *bo = amd_bo_find(m, a->handle);

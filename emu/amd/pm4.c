@@ -16,7 +16,8 @@
 
 /* ---- registers ---- */
 
-/* Registers a user queue may write that do nothing here, and those that would need a unit this machine does not have. */
+/* Registers a user queue may write that do nothing here, and those that would need a unit this machine does not
+ * have. */
 static bool sh_register_counts(uint32_t reg) {
   return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE || reg == GFX11_COMPUTE_PERFCOUNT_ENABLE ||
          reg == GFX11_COMPUTE_THREAD_TRACE_ENABLE;

@@ -1,5 +1,6 @@
 /* KFD's queue calls, and the thread behind each queue that polls its doorbell and runs its packets.
- * Checks as in Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c (kfd_queue_acquire_buffers), interface 1.17. */
+ * Checks as in Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c (kfd_queue_acquire_buffers),
+ * interface 1.17. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <errno.h>

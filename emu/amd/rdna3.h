@@ -161,9 +161,9 @@ struct rdna3_inst {
   bool ignored;
 };
 
-/* Decodes one instruction of a wave32 or wave64 program from n words at dw, as hardware does. Returns its size in bytes,
- * or 0 when there is none (out->op is NULL then, size 4, dw[0] kept); never reads past n words. Every register an operand
- * names lies inside its file. */
+/* Decodes one instruction of a wave32 or wave64 program from n words at dw, as hardware does. Returns its size in
+ * bytes, or 0 when there is none (out->op is NULL then, size 4, dw[0] kept); never reads past n words. Every register
+ * an operand names lies inside its file. */
 unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
 /* As LLVM's disassembler does: with fields that hardware ignores set there is no instruction. */
 unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);

@@ -665,7 +665,8 @@ int rdna3_build(struct rdna3_trace *t) {
     t->uop_of[word] = b.uops;
     if (t->detail && in->op) emit(&b, rdna3_exec_tally);
     at = b.uops;
-    /* Instructions without effect cost nothing, except where a branch goes: counting starts at a target's instruction. */
+    /* Instructions without effect cost nothing, except where a branch goes: counting starts at a target's
+     * instruction. */
     if (in->op && is_noop(in) && !b.target[word] && i) continue;
     if (in->op && is_noop(in)) {
       emit(&b, rdna3_glue->lanes);

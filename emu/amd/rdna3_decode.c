@@ -45,8 +45,9 @@ static uint32_t bits(uint64_t word, unsigned low, unsigned width) {
 }
 static int32_t sext(uint32_t value, unsigned width) { return (int32_t)(value << (32 - width)) >> (32 - width); }
 
-/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image and export instructions,
- * and loads of interpolation parameters, are not for compute shaders and have no layout here: they decode as invalid. */
+/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image and export
+ * instructions, and loads of interpolation parameters, are not for compute shaders and have no layout here: they decode
+ * as invalid. */
 static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
 #define IS(f, low, width, n) return *format = RDNA3_##f, *opcode = bits(w, low, width), *words = n, true
   if (!(w >> 31)) {
@@ -86,7 +87,8 @@ static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, un
 #undef IS
 }
 
-/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it is. */
+/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it
+ * is. */
 static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
   unsigned row;
   if (opcode < 0x100)
@@ -128,7 +130,8 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
   for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
     struct rdna3_operand o = op->operand[i];
     if (flat && data && o.field == RDNA3_FIELD_vdst) {
-      /* Atomics: the old value comes back when glc is set; of compare-and-swap's data, half is what it compares with. */
+      /* Atomics: the old value comes back when glc is set; of compare-and-swap's data, half is what it compares
+       * with. */
       if (!bits(word, 14, 1)) continue;
       o.bits = (uint16_t)(strstr(op->name, "cmpswap") ? data / 2 : data);
     }

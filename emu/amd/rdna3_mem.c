@@ -1,6 +1,6 @@
-/* Memory instructions of RDNA3: which function executes a row, and the paths that are not about whole rows of lanes: scalar loads,
- * accesses lane by lane, faults, cross-lane DS operations.
- * Source: RDNA3 ISA document, chapters on scalar memory, flat memory and local data share; names of rows in rdna3.def. */
+/* Memory instructions of RDNA3: which function executes a row, and the paths that are not about whole rows of lanes:
+ * scalar loads, accesses lane by lane, faults, cross-lane DS operations. Source: RDNA3 ISA document, chapters on scalar
+ * memory, flat memory and local data share; names of rows in rdna3.def. */
 #include "rdna3_mem.h"
 #include "../race.h"
 
@@ -155,7 +155,8 @@ static const struct rdna3_uop *store_addtid(struct rdna3_wave *w, const struct r
   return rdna3_mem_store_lanes(w, u, MEM_STORE_B32, addr, *w->lanes);
 }
 
-/* ---- SMEM: dst the first SGPR, sdst the base's, smask the offset's (RDNA3_NULL: none), src[0] bytes, src[2] the immediate ---- */
+/* ---- SMEM: dst the first SGPR, sdst the base's, smask the offset's (RDNA3_NULL: none), src[0] bytes, src[2] the
+ * immediate ---- */
 
 static const struct rdna3_uop *scalar_load(struct rdna3_wave *w, const struct rdna3_uop *u) {
   uint64_t va =
@@ -242,7 +243,8 @@ static const struct rdna3_uop *ds_permute(struct rdna3_wave *w, const struct rdn
   return u + 1;
 }
 
-/* Append and consume count the wave's active lanes once: in wave64 the first half with active lanes does it for both. */
+/* Append and consume count the wave's active lanes once: in wave64 the first half with active lanes does it for
+ * both. */
 static const struct rdna3_uop *ds_count(struct rdna3_wave *w, const struct rdna3_uop *u) {
   uint32_t mask = *w->lanes, at = (w->s[RDNA3_M0] & 0xffff) + (uint32_t)u->imm, old = 0;
   int32_t total = __builtin_popcount(w->s[RDNA3_EXEC]) + (w->wave64 ? __builtin_popcount(w->s[RDNA3_EXEC + 1]) : 0);

@@ -125,8 +125,8 @@ SIMD_LEVELS(X)
 rdna3_exec_fn *mem_atomic(unsigned row);
 /* Of rdna3_mem_buffer.c, for loads and stores through a buffer descriptor; sets fields of u. */
 rdna3_exec_fn *mem_buffer(struct rdna3_uop *u, unsigned row);
-/* Addresses of a descriptor access of size bytes; the lanes of the result are in bounds. Those outside are in *outside.
- */
+/* Addresses of a descriptor access of size bytes; the lanes of the result are in bounds. Those outside are in
+ * *outside. */
 uint32_t mem_buffer_addresses(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned size, uint64_t *addr,
                               uint32_t *outside);
 /* Notes an access outside the workgroup's LDS, which goes on. */

@@ -2,7 +2,8 @@
  * level.
  *
  * Fast when all active lanes lie inside the mapping used last: full waves with consecutive addresses move as vectors,
- * the rest lane by lane without further checks. Everything else goes to rdna3_mem_load_lanes and rdna3_mem_store_lanes. */
+ * the rest lane by lane without further checks. Everything else goes to rdna3_mem_load_lanes and
+ * rdna3_mem_store_lanes. */
 #include "rdna3_mem.h"
 
 static const uint32_t lane_bit[32] = {

@@ -1,14 +1,15 @@
 /* Atomic memory instructions of RDNA3: FLAT, GLOBAL, MUBUF and DS.
  *
- * Workgroups of one dispatch run on several host threads, so memory is changed by compare-and-swap of the host. Local memory belongs to one
- * workgroup, which one thread runs. Active lanes take their turns in ascending order.
- * Source: RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
+ * Workgroups of one dispatch run on several host threads, so memory is changed by compare-and-swap of the host. Local
+ * memory belongs to one workgroup, which one thread runs. Active lanes take their turns in ascending order. Source:
+ * RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
 #include "rdna3_mem.h"
 #include "../race.h"
 
 #include <math.h>
 
-/* ---- what an operation stores: of the old value m, data a, and second data b. T unsigned, S signed, F float of one width. ---- */
+/* ---- what an operation stores: of the old value m, data a, and second data b. T unsigned, S signed, F float of one
+ * width. ---- */
 /* clang-format off */
 #define ATOMICS(X, T, S, F) \
   X(swap, a) X(cmpswap, m == b ? a : m) \
@@ -104,7 +105,8 @@ static const struct rdna3_uop *misaligned(struct rdna3_wave *w, const struct rdn
                      "atomic of %u bytes at 0x%llx, which is not a multiple of %u", size, (unsigned long long)va, size);
 }
 
-/* Flat addresses in the apertures, as lane_access of rdna3_mem.c has them for plain accesses: host memory of an aligned element. */
+/* Flat addresses in the apertures, as lane_access of rdna3_mem.c has them for plain accesses: host memory of an aligned
+ * element. */
 static void *flat_element(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned lane, uint64_t va, unsigned size,
                           bool *dropped) {
   uint32_t low = (uint32_t)va;

@@ -1,10 +1,10 @@
 /* MUBUF: loads and stores through a buffer descriptor, with its bounds check and element swizzle.
- * Source: RDNA3 ISA document, chapter "Vector Memory Buffer Instructions". Formatted accesses (buffer_load_format_*) are graphics and not
- * supported. */
+ * Source: RDNA3 ISA document, chapter "Vector Memory Buffer Instructions". Formatted accesses (buffer_load_format_*)
+ * are graphics and not supported. */
 #include "rdna3_mem.h"
 
-/* Fields of u: sdst the descriptor's first SGPR, smask the scalar offset's operand number, src[0] VADDR, src[1] VDATA (dst too), src[2] the
- * immediate offset, imm the kind of load or store. */
+/* Fields of u: sdst the descriptor's first SGPR, smask the scalar offset's operand number, src[0] VADDR, src[1] VDATA
+ * (dst too), src[2] the immediate offset, imm the kind of load or store. */
 struct descriptor {
   uint64_t base;
   uint32_t stride, records, swizzle, index_stride, oob;

@@ -1,7 +1,8 @@
 /* RDNA3 instructions as text, in the words of LLVM 19's disassembler for gfx1100.
  *
- * Driven by the operand list of the decoded instruction: each kind of operand has one way to print, then come the format's modifiers.
- * Sources: LLVM "AMDGPU assembly syntax" (Syntax of gfx11 instructions, operands and modifiers); checked against LLVM by tests/emu/test_rdna3_print.c. */
+ * Driven by the operand list of the decoded instruction: each kind of operand has one way to print, then come the
+ * format's modifiers. Sources: LLVM "AMDGPU assembly syntax" (Syntax of gfx11 instructions, operands and modifiers);
+ * checked against LLVM by tests/emu/test_rdna3_print.c. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,7 +84,8 @@ static bool is_mix(const struct rdna3_inst *in) {
   return in->op >= &rdna3_ops[RDNA3_VOP3P_v_fma_mix_f32] && in->op <= &rdna3_ops[RDNA3_VOP3P_v_fma_mixhi_f16];
 }
 
-/* A literal prints as the inline constant that it equals, if there is one. Integers of 16 bits are compared as the 32 bits they come in. */
+/* A literal prints as the inline constant that it equals, if there is one. Integers of 16 bits are compared as the 32
+ * bits they come in. */
 static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned bits) {
   static const uint32_t f64[] = {0x3fe00000, 0xbfe00000, 0x3ff00000, 0xbff00000,
                                  0x40000000, 0xc0000000, 0x40100000, 0xc0100000};

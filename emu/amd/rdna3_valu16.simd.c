@@ -290,7 +290,7 @@ static inline void of_quad(f32 *to, const f32 *from, int lane) {
   LANES { to[l] = from[(l & ~3) + lane]; }
 }
 #define INTERPOLATE(a_, b_, c_)                                                                                        \
-  ROWBUF(f32, sum_);                                                                                                     \
+  ROWBUF(f32, sum_);                                                                                                   \
   LANES { sum_[l] = __builtin_fmaf(a_[l], b_[l], c_[l]); }
 FN(interp_p10_f32) {
   ROWBUF(f32, p10_);

@@ -293,7 +293,8 @@ FN(div_fmas_f32) {
   const f32 *a_ = ROW(f32, 0), *b_ = ROW(f32, 1), *c_ = ROW(f32, 2);
   STORE(f32, ({
           f32 r = __builtin_fmaf(a_[l], b_[l], c_[l]);
-          /* undoes div_scale's 2^64: a quotient near overflow had its denominator scaled, one near underflow its numerator */
+          /* undoes div_scale's 2^64: a quotient near overflow had its denominator scaled, one near underflow its
+           * numerator */
           mask >> l & 1 ? r *((as_u32(c_[l]) >> 23 & 255) > 127 ? 0x1p64f : 0x1p-64f) : r;
         }))
 }

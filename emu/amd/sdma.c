@@ -1,5 +1,6 @@
 /* The packet processor of an SDMA queue: one handler per packet, found by operation and sub-operation.
- * Wire format and source: hcq/amd/sdma_wire.h. Whatever the table does not have, reserved bits and unsupported fields are faults. */
+ * Wire format and source: hcq/amd/sdma_wire.h. Whatever the table does not have, reserved bits and unsupported fields
+ * are faults. */
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>

@@ -56,19 +56,20 @@ extern const struct code_kind shader_code_kind;
 int shader_run_workgroup(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                          const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats,
                          struct fault *fault);
-/* After a host signal left shader_run_workgroup by a jump, because memory that the vm vouched for was not there: puts the
- * thread and code in order and fills *fault as for a page fault at address. */
+/* After a host signal left shader_run_workgroup by a jump, because memory that the vm vouched for was not there: puts
+ * the thread and code in order and fills *fault as for a page fault at address. */
 void shader_interrupted(struct shader_core *core, struct code_cache *code, uint64_t address, unsigned access,
                         struct fault *fault);
 
 /* ---- one instruction at a time ---- */
 
-/* Launches a workgroup's waves and runs nothing; d, stats and fault must stay. Returns the number of waves or -EFAULT. */
+/* Launches a workgroup's waves and runs nothing; d, stats and fault must stay. Returns the number of waves or
+ * -EFAULT. */
 int shader_open(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                 const uint32_t group[3], struct shader_stats *stats, struct fault *fault);
 enum shader_step { SHADER_STEPPED, SHADER_AT_BARRIER, SHADER_ENDED, SHADER_FAULTED };
-/* Executes one instruction of a wave (the same address again counts as one). A wave at a barrier goes on when no wave of
- * the group runs that is not at one. */
+/* Executes one instruction of a wave (the same address again counts as one). A wave at a barrier goes on when no wave
+ * of the group runs that is not at one. */
 enum shader_step shader_step(struct shader_core *core, unsigned wave);
 struct rdna3_wave *shader_wave(struct shader_core *core, unsigned wave);
 void shader_close(struct shader_core *core);

@@ -233,7 +233,8 @@ static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index,
   return faulted;
 }
 
-/* IP blocks of the discovery table: hardware id, version, and the segment bases that drivers add register offsets to. */
+/* IP blocks of the discovery table: hardware id, version, and the segment bases that drivers add register offsets
+ * to. */
 static const struct ip_block {
   unsigned hwid, major, minor, revision;
   uint32_t base[6];

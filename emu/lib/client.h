@@ -1,8 +1,8 @@
 /* The machine that a program under `doorbell emu` sees: made when the program first touches one of its files, one a
  * process, as the kernel driver's state is.
  *
- * Its files exist in memory only. Open text is a memory file; open folders and device nodes are descriptors of /dev/null
- * with a file of the machine behind them, so that calls that are not intercepted meet a sane descriptor. */
+ * Its files exist in memory only. Open text is a memory file; open folders and device nodes are descriptors of
+ * /dev/null with a file of the machine behind them, so that calls that are not intercepted meet a sane descriptor. */
 #ifndef DOORBELL_EMU_LIB_CLIENT_H
 #define DOORBELL_EMU_LIB_CLIENT_H
 #include <limits.h>
@@ -20,8 +20,8 @@ bool client_active(void);
 /* NULL (with errno set, and the reason printed once) when the machine cannot be made. */
 struct os *client_machine(void);
 
-/* path (relative to the working folder, or to the folder behind dirfd) made absolute in buf, without "." and ".." parts;
- * false for a path that is not the emulated machine's. */
+/* path (relative to the working folder, or to the folder behind dirfd) made absolute in buf, without "." and ".."
+ * parts; false for a path that is not the emulated machine's. */
 bool client_path(int dirfd, const char *path, char buf[PATH_MAX]);
 /* The character device that an absolute emulated path names, whether or not the machine has it; 0: none. */
 dev_t client_device(const char *path);

@@ -1,5 +1,5 @@
-/* The files of the emulated machine as a program looks at them: folders, text, device nodes, and the one link that KFD's
- * class has in sysfs. Nothing of it is on a disk. */
+/* The files of the emulated machine as a program looks at them: folders, text, device nodes, and the one link that
+ * KFD's class has in sysfs. Nothing of it is on a disk. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The C library's file calls, as a program under `doorbell emu` finds them: what names a file of the emulated machine goes
- * there, everything else to the C library. preload_open.c opens, preload_path.c answers questions about paths,
+/* The C library's file calls, as a program under `doorbell emu` finds them: what names a file of the emulated machine
+ * goes there, everything else to the C library. preload_open.c opens, preload_path.c answers questions about paths,
  * preload_dir.c reads folders, preload_fd.c has the calls on descriptors.
  *
  * dlsym is one of them because programs that call the C library through a handle (Python's ctypes) would find its own

@@ -137,7 +137,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   return refused(os, rc, request);
 }
 
-/* Of several descriptors: the emulated ones' readiness, with fd -1 left for the C library. Returns how many are ready. */
+/* Of several descriptors: the emulated ones' readiness, with fd -1 left for the C library. Returns how many are
+ * ready. */
 static int poll_emulated(struct os *os, struct pollfd *given, struct pollfd *rest, nfds_t n) {
   int ready = 0;
   for (nfds_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* Opening files of the emulated machine: device nodes and folders become descriptors that client.c knows, text becomes a
- * memory file with the text of that moment. */
+/* Opening files of the emulated machine: device nodes and folders become descriptors that client.c knows, text becomes
+ * a memory file with the text of that moment. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"

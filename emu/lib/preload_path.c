@@ -1,5 +1,5 @@
-/* Questions about paths of the emulated machine: access, links, stat. Folders and text have sysfs's rights: nobody writes
- * them; device nodes are everybody's to read and write. */
+/* Questions about paths of the emulated machine: access, links, stat. Folders and text have sysfs's rights: nobody
+ * writes them; device nodes are everybody's to read and write. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -134,7 +134,8 @@ FSTAT(fstat64, struct stat64, (int fd, struct stat64 *st), fstat64(fd, st))
 FSTAT(__fxstat, struct stat, (int version, int fd, struct stat *st), __fxstat(version, fd, st))
 FSTAT(__fxstat64, struct stat64, (int version, int fd, struct stat64 *st), __fxstat64(version, fd, st))
 
-/* The calls that take a folder's descriptor, or with AT_EMPTY_PATH the file's own; whether the file is the machine's. */
+/* The calls that take a folder's descriptor, or with AT_EMPTY_PATH the file's own; whether the file is the
+ * machine's. */
 static bool statat_emulated(int dir, const char *path, void *st, int flags, int *rc) {
   char buf[PATH_MAX];
   if (flags & AT_EMPTY_PATH && (!path || !*path)) return fstat_emulated(dir, st, rc);

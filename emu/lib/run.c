@@ -1,7 +1,7 @@
 /* Launches on the process's own memory: run_asm, db_emu_run, and one workgroup stepped by hand.
  *
- * What a launch needs is kept between launches: decoded code (compared with memory at each launch, decoded again when it
- * changed), wave state and scratch, so a launch of one workgroup takes no lock but two uncontended ones and wakes
+ * What a launch needs is kept between launches: decoded code (compared with memory at each launch, decoded again when
+ * it changed), wave state and scratch, so a launch of one workgroup takes no lock but two uncontended ones and wakes
  * nobody. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -104,8 +104,8 @@ static bool context_scratch(struct context *c, size_t bytes) {
 
 /* ---- what a launch can leave out ---- */
 
-/* Clearing 64 KiB of LDS and 32 KiB of registers a wave takes longer than a small kernel. run_asm gives every kernel all
- * of both; what the code can reach is found by reading it once. Bytes are kept to notice that they changed. */
+/* Clearing 64 KiB of LDS and 32 KiB of registers a wave takes longer than a small kernel. run_asm gives every kernel
+ * all of both; what the code can reach is found by reading it once. Bytes are kept to notice that they changed. */
 struct reach {
   bool lds;
   uint32_t vgprs;
@@ -390,8 +390,9 @@ EXPORT int db_emu_run(struct db_emu_launch *l) {
 }
 
 /* Kernel descriptor words of remu's convention. RSRC1: all VGPRs, FLOAT_MODE, DX10_CLAMP and IEEE_MODE as LLVM has them
- * by default: f32 denormals are flushed, those of f16 and f64 are kept. RSRC2: scratch, 16 SGPRs of which the last are the workgroup's ids, work-item ids x, y and z, all of
- * LDS. Bits: LLVM AMDGPUUsage, "Code Object V3 Kernel Descriptor". */
+ * by default: f32 denormals are flushed, those of f16 and f64 are kept. RSRC2: scratch, 16 SGPRs of which the last are
+ * the workgroup's ids, work-item ids x, y and z, all of LDS. Bits: LLVM AMDGPUUsage, "Code Object V3 Kernel
+ * Descriptor". */
 EXPORT int run_asm(const char *code, uint32_t bytes, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t lx, uint32_t ly,
                    uint32_t lz, const uint64_t *kernarg) {
   uint32_t ids = gy != 1 && gz != 1 ? 3 : gy != 1 ? 2 : 1;

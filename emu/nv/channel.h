@@ -98,8 +98,8 @@ struct nv_channel *nv_channel_new(struct nv_channel_group *g, const struct nv_ch
 void nv_channel_free(struct nv_channel *ch);
 /* A class whose object was allocated under the channel, which SET_OBJECT may name from now on. */
 void nv_channel_allow_class(struct nv_channel *ch, uint32_t class);
-/* The error that stopped the channel's group, copied; false when there is none. xid: as in the notifier; esr: warp error
- * code, 0 when no SM met it. */
+/* The error that stopped the channel's group, copied; false when there is none. xid: as in the notifier; esr: warp
+ * error code, 0 when no SM met it. */
 struct nv_channel_error {
   uint32_t xid, esr;
   uint32_t sm; /* that met it */

@@ -316,7 +316,8 @@ enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t) {
 
 /* ---- errors ---- */
 
-/* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA open-gpu-kernel-modules, class/cl2080_notification.h. */
+/* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA
+ * open-gpu-kernel-modules, class/cl2080_notification.h. */
 static unsigned engine_type(const struct nv_channel *ch) { return ch->d.kind == NV_ENGINE_COPY ? 9 + ch->d.engine : 1; }
 
 static void notify(struct nv_channel *ch) {

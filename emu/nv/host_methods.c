@@ -16,7 +16,8 @@ static bool allowed(struct nv_channel *ch, uint32_t class) {
   return false;
 }
 
-/* Subchannels 0 to 3 of a graphics runlist feed the graphics engine, 4 its copy engine; a copy runlist has only that. */
+/* Subchannels 0 to 3 of a graphics runlist feed the graphics engine, 4 its copy engine; a copy runlist has only
+ * that. */
 static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
   uint32_t class = FIELD(SET_OBJECT, NVCLASS), subchannel = BITS_GET(NV_METHOD_SUBCHANNEL, ch->header);
   const struct {
@@ -121,7 +122,8 @@ static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object 
 
 /* ---- the rest ---- */
 
-/* Caches and the order of memory accesses are the host's; everything before a method is done when the next one starts. */
+/* Caches and the order of memory accesses are the host's; everything before a method is done when the next one
+ * starts. */
 static enum nv_status mem_op(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   unsigned op = FIELD(MEM_OP_D, OPERATION);
   switch (op) {

@@ -145,7 +145,8 @@ static void print_xid(struct nv_machine *m, const struct nv_gpu *g, char *buf, s
   pthread_mutex_unlock(&gpu->log_lock);
 }
 
-/* Every path, with "%s" for a GPU's PCI address and "%u" for its minor number; those without print are folders or nodes. */
+/* Every path, with "%s" for a GPU's PCI address and "%u" for its minor number; those without print are folders or
+ * nodes. */
 static const struct entry {
   const char *path;
   void (*print)(struct nv_machine *m, const struct nv_gpu *g, char *buf, size_t cap);

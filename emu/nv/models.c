@@ -1,6 +1,6 @@
 /* The GPUs that can be emulated, one row each.
- * Sources: class lists and architecture numbers of NVIDIA open-gpu-kernel-modules (g_gpu_class_list.c, ctrl2080mc.h); PCI
- * ids of the supported-products list of the driver's README; the CUDA C++ Programming Guide's table of compute
+ * Sources: class lists and architecture numbers of NVIDIA open-gpu-kernel-modules (g_gpu_class_list.c, ctrl2080mc.h);
+ * PCI ids of the supported-products list of the driver's README; the CUDA C++ Programming Guide's table of compute
  * capabilities; NVIDIA's A100, GA102, Ada and H100 architecture papers for counts of GPCs, TPCs, SMs and caches. */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* An emulated machine with NVIDIA GPUs: what the kernel modules nvidia.ko and nvidia-uvm.ko keep for the one process that
- * uses them. The engines that channels feed are behind channel.h.
+/* An emulated machine with NVIDIA GPUs: what the kernel modules nvidia.ko and nvidia-uvm.ko keep for the one process
+ * that uses them. The engines that channels feed are behind channel.h.
  *
- * Locks, outermost first: nv_machine.lock (every call; held while a group is stopped, so the engines' threads never take
- * it) > event_lock > nv_gpu.log_lock, reason_lock. */
+ * Locks, outermost first: nv_machine.lock (every call; held while a group is stopped, so the engines' threads never
+ * take it) > event_lock > nv_gpu.log_lock, reason_lock. */
 #ifndef DOORBELL_EMU_NV_NV_H
 #define DOORBELL_EMU_NV_NV_H
 #include <stdatomic.h>

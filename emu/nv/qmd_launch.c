@@ -243,8 +243,8 @@ static enum nv_status check_constants(struct launch *l, struct sm_grid *g) {
   return NV_DONE;
 }
 
-/* Apertures in the generic address space. From Hopper on shared addresses carry the CTA's rank above bit 24, which takes
- * 4 GiB. */
+/* Apertures in the generic address space. From Hopper on shared addresses carry the CTA's rank above bit 24, which
+ * takes 4 GiB. */
 static enum nv_status check_windows(struct launch *l, struct sm_grid *g) {
   const struct nv_object *o = l->o;
   uint64_t shared_size = o->group >= 2 ? 1ull << 32 : 1ull << 24, local_size = 1ull << 24;
@@ -301,8 +301,8 @@ static struct nv_pending *pending_of(struct nv_channel *ch, uint64_t va) {
   return i < ch->npending ? &ch->pending[i] : NULL;
 }
 
-/* Counts change of the QMD's dependence counter; it becomes ready when the counter is 0 and somebody scheduled it, which
- * the last decrement does too unless the QMD wants that separately. */
+/* Counts change of the QMD's dependence counter; it becomes ready when the counter is 0 and somebody scheduled it,
+ * which the last decrement does too unless the QMD wants that separately. */
 static enum nv_status touch(struct nv_channel *ch, struct nv_object *o, struct ready *ready, uint64_t va, int change,
                             bool schedule) {
   struct launch l = {.ch = ch, .o = o, .v = nv_qmd_version(o), .va = va};

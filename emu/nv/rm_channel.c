@@ -1,5 +1,6 @@
-/* RM's channel groups, context shares, channels and the engine objects under them, and their controls. Rules as in NVIDIA
- * open-gpu-kernel-modules (kernel_channel.c, kernel_channel_group_api.c, kernel_ctxshare.c, kernel_fifo_ctrl.c). */
+/* RM's channel groups, context shares, channels and the engine objects under them, and their controls. Rules as in
+ * NVIDIA open-gpu-kernel-modules (kernel_channel.c, kernel_channel_group_api.c, kernel_ctxshare.c,
+ * kernel_fifo_ctrl.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The ioctls of /dev/nvidiactl and /dev/nvidia0...: a table from number to handler, structure size and kind of
- * descriptor. As in NVIDIA open-gpu-kernel-modules (nv.c, escape.c): a request of the wrong size or on the wrong kind of
- * descriptor is -EINVAL; what RM says is the status in the structure, and the ioctl returns 0. */
+ * descriptor. As in NVIDIA open-gpu-kernel-modules (nv.c, escape.c): a request of the wrong size or on the wrong kind
+ * of descriptor is -EINVAL; what RM says is the status in the structure, and the ioctl returns 0. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

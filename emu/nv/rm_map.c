@@ -1,5 +1,5 @@
-/* Mapping RM's memory: for the CPU (MAP_MEMORY, then mmap of the descriptor it named) and into the address spaces that RM
- * owns (RM_MAP_MEMORY_DMA). Rules as in NVIDIA open-gpu-kernel-modules (nv-mmap.c, rmapi/mapping*.c). */
+/* Mapping RM's memory: for the CPU (MAP_MEMORY, then mmap of the descriptor it named) and into the address spaces that
+ * RM owns (RM_MAP_MEMORY_DMA). Rules as in NVIDIA open-gpu-kernel-modules (nv-mmap.c, rmapi/mapping*.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

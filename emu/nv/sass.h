@@ -1,12 +1,12 @@
 /* SASS, the machine code of NVIDIA's SMs, as sm_90 encodes it (sm_80, sm_86 and sm_89 where they coincide): the
  * instruction table's types and a decoded instruction.
  *
- * An instruction is 128 bits. Bits [0,12) choose the row of the table: nine bits of base opcode and three of operand form
- * for ALU instructions. Bits [105,126) schedule: stall cycles [105,109), yield 109, the scoreboards that the instruction
- * sets for its result [110,113) and its sources [113,116), those that it waits for [116,122), operand reuse [122,126). On
- * hardware the code is wrong without the right stalls and waits, because nothing else keeps an instruction from reading
- * a register before its value is there. The emulator finishes each instruction before the next one and reads none of
- * these bits, so it finds no stall or wait that is missing.
+ * An instruction is 128 bits. Bits [0,12) choose the row of the table: nine bits of base opcode and three of operand
+ * form for ALU instructions. Bits [105,126) schedule: stall cycles [105,109), yield 109, the scoreboards that the
+ * instruction sets for its result [110,113) and its sources [113,116), those that it waits for [116,122), operand reuse
+ * [122,126). On hardware the code is wrong without the right stalls and waits, because nothing else keeps an
+ * instruction from reading a register before its value is there. The emulator finishes each instruction before the next
+ * one and reads none of these bits, so it finds no stall or wait that is missing.
  *
  * Sources: output of NVIDIA's nvdisasm and ptxas; field names after Mesa's NAK encoder where it has them. */
 #ifndef DOORBELL_EMU_NV_SASS_H

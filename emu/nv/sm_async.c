@@ -3,8 +3,8 @@
  * nothing, and an mbarrier's phase ends with the last arrival or byte.
  *
  * An mbarrier is a 64-bit word of shared memory, laid out otherwise before sm_90. Sources: PTX ISA, "mbarrier",
- * "cp.async" and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init, mbarrier.pending_count and
- * mbarrier.arrive_drop; encodings from nvdisasm output. */
+ * "cp.async" and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init,
+ * mbarrier.pending_count and mbarrier.arrive_drop; encodings from nvdisasm output. */
 #include <string.h>
 #include "sm_memory.h"
 

@@ -1,9 +1,9 @@
 /* Atomic memory operations of SASS: ATOM and ATOMG give the old value, RED and REDG do not, ATOMS works on shared
  * memory.
  *
- * CTAs run on several host threads, so global memory is changed by compare-and-swap of the host; shared memory belongs to
- * one thread. Active lanes take their turns in ascending order. Sources: PTX ISA, "atom" and "red"; nvdisasm output for
- * encodings. */
+ * CTAs run on several host threads, so global memory is changed by compare-and-swap of the host; shared memory belongs
+ * to one thread. Active lanes take their turns in ascending order. Sources: PTX ISA, "atom" and "red"; nvdisasm output
+ * for encodings. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Barriers of the CTA, numbered and with counts, and the cluster's.
  *
- * A barrier counts whole warps: a warp has arrived when each of its lanes has, or has exited. Sources: PTX ISA, "barrier"
- * and "barrier.cluster"; encodings from nvdisasm output. */
+ * A barrier counts whole warps: a warp has arrived when each of its lanes has, or has exited. Sources: PTX ISA,
+ * "barrier" and "barrier.cluster"; encodings from nvdisasm output. */
 #include "sm_core.h"
 
 enum mode { BAR_SYNC, BAR_ARV, BAR_RED, BAR_SCAN };

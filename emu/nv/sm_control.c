@@ -376,8 +376,8 @@ static bool build_bpt(struct sm_builder *b, const struct sass_inst *in, const ch
   return true;
 }
 
-/* Lanes that a barrier keeps go on without the lanes that spin: ptxas puts the barrier behind the loop that takes a lock,
- * before what gives it back, and CUDA promises that diverged threads progress. */
+/* Lanes that a barrier keeps go on without the lanes that spin: ptxas puts the barrier behind the loop that takes a
+ * lock, before what gives it back, and CUDA promises that diverged threads progress. */
 static void leave_barriers(struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++) {
     struct sm_group *g = &w->group[i];

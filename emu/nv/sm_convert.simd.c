@@ -1,5 +1,5 @@
-/* Conversions between formats. Every source is exact as a double, or as a 64-bit integer; from there to the result it is
- * one rounding: the host's for f32 and f64, narrow() for what is smaller. Source: PTX ISA, "cvt" and "cvt.pack". */
+/* Conversions between formats. Every source is exact as a double, or as a 64-bit integer; from there to the result it
+ * is one rounding: the host's for f32 and f64, narrow() for what is smaller. Source: PTX ISA, "cvt" and "cvt.pack". */
 #include "sm_simd.h"
 
 /* flag: modifiers and SM_FTZ; arg: formats and rounding, as SM_CONVERT packs them. */

@@ -42,7 +42,8 @@ uint64_t sm_branch_target(const struct sass_inst *in, unsigned version);
 void sm_target(struct sm_builder *b, struct sm_uop *u, uint64_t pc);
 bool sm_target_inside(const struct sm_builder *b, uint64_t pc);
 
-/* The micro-operation at an address; NULL after a fault (u: the instruction that wanted to go there; NULL at launch). */
+/* The micro-operation at an address; NULL after a fault (u: the instruction that wanted to go there; NULL at
+ * launch). */
 const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64_t pc, uint32_t *uniform_rows);
 
 /* ---- CTAs ---- */
@@ -77,8 +78,8 @@ struct sm_cta {
   struct sm_barrier barrier[SM_BARRIERS];
 };
 
-/* Constant banks as the host sees them. A descriptor may state a size beyond what is mapped: only a read of a byte that is
- * not there faults. */
+/* Constant banks as the host sees them. A descriptor may state a size beyond what is mapped: only a read of a byte that
+ * is not there faults. */
 struct sm_bank {
   const uint8_t *host;
   uint64_t va;

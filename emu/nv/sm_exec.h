@@ -2,11 +2,11 @@
  *
  * words --sass_decode--> struct sass_inst --build--> struct sm_uop --fn(w, u)--> the next micro-operation
  *
- * Everything is a row of 32 lanes: registers, uniform registers (the same value in each lane) and constants. So a uniform
- * instruction is its vector counterpart on other rows with every lane active, and a uniform register is a source like any
- * other. Predicates are lane masks; a uniform predicate is no lane or all. A micro-operation's function does the whole
- * instruction for the lanes of sm_lanes() and returns its successor: u + 1, or for a jump what sm_jump gives, or NULL to
- * stop the warp's executing group after setting its state (sm_fault does that). */
+ * Everything is a row of 32 lanes: registers, uniform registers (the same value in each lane) and constants. So a
+ * uniform instruction is its vector counterpart on other rows with every lane active, and a uniform register is a
+ * source like any other. Predicates are lane masks; a uniform predicate is no lane or all. A micro-operation's function
+ * does the whole instruction for the lanes of sm_lanes() and returns its successor: u + 1, or for a jump what sm_jump
+ * gives, or NULL to stop the warp's executing group after setting its state (sm_fault does that). */
 #ifndef DOORBELL_EMU_NV_SM_EXEC_H
 #define DOORBELL_EMU_NV_SM_EXEC_H
 #include <stddef.h>
@@ -179,8 +179,8 @@ const struct sm_uop *sm_fault(struct sm_warp *w, const struct sm_uop *u, enum fa
 
 /* Receives one instruction's micro-operations. Opaque to the families but for these calls. */
 struct sm_builder;
-/* A new micro-operation for inst, zeroed but for inst, guard, guard_not, all and both pdst = SM_PSINK, psrc = SM_PT. Valid
- * until the next call of the builder. NULL when out of memory (the build then fails as a whole). */
+/* A new micro-operation for inst, zeroed but for inst, guard, guard_not, all and both pdst = SM_PSINK, psrc = SM_PT.
+ * Valid until the next call of the builder. NULL when out of memory (the build then fails as a whole). */
 struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst);
 /* Makes source i of u a constant row of value, or two rows of a 64-bit value's halves. */
 void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value);
@@ -191,8 +191,8 @@ void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t 
 int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, unsigned i, unsigned words);
 unsigned sm_version(const struct sm_builder *b); /* SM version that the code is for */
 
-/* A family's builders: one a sass_id, closed by SASS_ID_COUNT. A builder emits what executes the instruction; false when
- * this encoding of it is not supported, *why then says what about it. */
+/* A family's builders: one a sass_id, closed by SASS_ID_COUNT. A builder emits what executes the instruction; false
+ * when this encoding of it is not supported, *why then says what about it. */
 typedef bool sm_build_fn(struct sm_builder *b, const struct sass_inst *inst, const char **why);
 struct sm_family {
   uint16_t id;

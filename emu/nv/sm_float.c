@@ -158,8 +158,8 @@ BUILD(dfma) {
 
 /* ---- packed halves ---- */
 
-/* Which halves of each source, and modifiers; bits of swizzles and modifiers belong to slots. false: a swizzle that there
- * is not. */
+/* Which halves of each source, and modifiers; bits of swizzles and modifiers belong to slots. false: a swizzle that
+ * there is not. */
 static bool halves(const struct sass_inst *inst, unsigned i, const struct sm_source *s, bool swizzles, uint32_t *flag) {
   static const uint8_t swizzle[] = {[SM_SLOT_A] = 74, [SM_SLOT_32] = 60, [SM_SLOT_64] = 81},
                        neg[] = {[SM_SLOT_A] = 72, [SM_SLOT_32] = 63, [SM_SLOT_64] = 84},

@@ -1,5 +1,5 @@
-/* Operations on f32 and f64, one rounding each. Rounding is as the host's control word says; flushing denormals, saturation
- * and the canonical NaN are done here. Source: PTX ISA, "Floating-Point Instructions". */
+/* Operations on f32 and f64, one rounding each. Rounding is as the host's control word says; flushing denormals,
+ * saturation and the canonical NaN are done here. Source: PTX ISA, "Floating-Point Instructions". */
 #include "sm_simd.h"
 
 /* ---- f32 ---- */

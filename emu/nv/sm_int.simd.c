@@ -84,7 +84,8 @@ FN(plop3_sign) {
   sm_pdst(w, u, 1, lanes, r1);
   return u + 1;
 }
-/* Predicates u->psrc[0] and the six after it as the bits of a byte, of those that b selects; the byte's place in arg. */
+/* Predicates u->psrc[0] and the six after it as the bits of a byte, of those that b selects; the byte's place in
+ * arg. */
 FN(p2r) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *p = w->p + u->psrc[0];
   u32 shift = u->arg;
@@ -375,7 +376,8 @@ FN(prmt_mode) {
 }
 OP1(popc, u32, u32, ones(a ^ u->arg))
 OP1(brev, u32, u32, reverse(a))
-/* The place of the highest bit set, or that differs from the sign. arg: exclusive or; flag: as SASS's bits from 73 on. */
+/* The place of the highest bit set, or that differs from the sign. arg: exclusive or; flag: as SASS's bits from 73
+ * on. */
 FN(flo) {
   const u32 *a_ = ROW(u32, 0);
   u32 flip = u->arg, is_signed = u->flag & 1, shift_amount = u->flag >> 1 & 1, lanes = sm_lanes(w, u), bits;

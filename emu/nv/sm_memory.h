@@ -28,8 +28,8 @@ typedef uint32_t mem_u32 __attribute__((may_alias));
 typedef uint64_t mem_u64 __attribute__((may_alias));
 
 /* How an address is made: kinds of the address register and of the uniform one. In micro-operations: src[0] the address
- * row, src[1] the data row, src[2] the uniform row, imm the offset, arg the range of the core to translate with, flag the
- * form, or what to shift a shared address's register by. */
+ * row, src[1] the data row, src[2] the uniform row, imm the offset, arg the range of the core to translate with, flag
+ * the form, or what to shift a shared address's register by. */
 enum mem_form {
   MEM_R64,      /* [R.64 + imm] */
   MEM_R64_UR64, /* [R.64 + UR.64 + imm] */
@@ -116,8 +116,8 @@ static inline uint64_t mem_uniform_pair(const struct sm_warp *w, const struct sa
   const uint32_t *row = mem_uniform(w, in, at);
   return row[0] | (uint64_t)row[SM_LANES] << 32;
 }
-/* At most `left` bytes from an address on, as many as lie together and a multiple of `unit`, which left is and the address
- * must be; their number is *n. NULL after a fault. */
+/* At most `left` bytes from an address on, as many as lie together and a multiple of `unit`, which left is and the
+ * address must be; their number is *n. NULL after a fault. */
 uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, bool shared, uint64_t at, uint32_t left,
                    unsigned unit, unsigned access, uint32_t *n);
 /* Bytes that an mbarrier waits for are there. False after a fault. */
@@ -125,8 +125,8 @@ uint8_t *mem_piece(struct sm_warp *w, const struct sm_uop *u, unsigned lane, boo
 sm_exec_fn mem_arrive_8x;
 bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t mbarrier, uint32_t bytes);
 
-/* Atomic operations on one unit, numbered as ATOM has them: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types are
- * the encodings' own numbers. */
+/* Atomic operations on one unit, numbered as ATOM has them: ADD MIN MAX INC DEC AND OR XOR EXCH. The first three types
+ * are the encodings' own numbers. */
 enum mem_type {
   MEM_T_U32,
   MEM_T_S32,

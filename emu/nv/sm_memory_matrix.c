@@ -1,7 +1,7 @@
 /* 8x8 matrices of 16-bit elements between shared memory and a warp's registers: LDSM, STSM, MOVM.
  *
- * Lane 8 j + i names the address of row i of matrix j, 16 bytes; lane l holds the elements 2 (l % 4) and the next of row
- * l / 4, transposed: of column l / 4. Source: PTX ISA, "ldmatrix", "stmatrix" and "movmatrix". */
+ * Lane 8 j + i names the address of row i of matrix j, 16 bytes; lane l holds the elements 2 (l % 4) and the next of
+ * row l / 4, transposed: of column l / 4. Source: PTX ISA, "ldmatrix", "stmatrix" and "movmatrix". */
 #include <string.h>
 #include "sm_memory.h"
 

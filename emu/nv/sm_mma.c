@@ -31,8 +31,8 @@ static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, e
   u->src[0] = sm_r(a), u->src[1] = sm_r(b_), u->src[2] = sm_r(c);
   return u;
 }
-/* A with half of its elements left out: 2 k registers of what is kept, and 2 k of B. holders: how many of each four lanes
- * hold metadata, which the sparsity selector chooses. */
+/* A with half of its elements left out: 2 k registers of what is kept, and 2 k of B. holders: how many of each four
+ * lanes hold metadata, which the sparsity selector chooses. */
 static struct sm_uop *sparse(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned k,
                              unsigned nd, unsigned holders, const char **why) {
   unsigned lane = BITS(48, 2) * holders;

@@ -1,11 +1,12 @@
-/* Matrix multiplication, D = A * B + C. Sums of f16, bf16, tf32 and fp8 products, which are exact, are kept in double and
- * rounded once to the result (hardware's order and widths of sums are not published); integers and bits are exact; f64 is
- * a chain of fused operations in order of k. Source: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions" and
- * "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+/* Matrix multiplication, D = A * B + C. Sums of f16, bf16, tf32 and fp8 products, which are exact, are kept in double
+ * and rounded once to the result (hardware's order and widths of sums are not published); integers and bits are exact;
+ * f64 is a chain of fused operations in order of k. Source: PTX ISA, "Warp Level Matrix Multiply-Accumulate
+ * Instructions" and "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
  *
  * A register, read as its 32 lanes in order, is eight rows of A (or columns of B, or rows of a packed D) one after the
- * other, each of 128 bits: so many elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th part of k; register
- * i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd columns of rows 8 i on. */
+ * other, each of 128 bits: so many elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th part of k;
+ * register i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd columns of rows
+ * 8 i on. */
 #include "../fault.h"
 #include "sm_core.h"
 #include "sm_mma.h"
@@ -179,10 +180,10 @@ FN(qmma) {
 
 /* ---- A with half of its elements left out ---- */
 
-/* place[row][j] is where in k the jth element of a row of A lies. Each has two bits that say where among four neighbours
- * of which two are kept, in order from the lowest bit; one of two neighbours (tf32) has four bits, 0100 or 1110.
- * Sixteen bits of a row and, above them, of the row eight on are a lane's word; of bytes a lane has 32 bits of a row, the
- * next lane those of the row eight on. Lanes 4 row + imm >> 32 and on have them. */
+/* place[row][j] is where in k the jth element of a row of A lies. Each has two bits that say where among four
+ * neighbours of which two are kept, in order from the lowest bit; one of two neighbours (tf32) has four bits, 0100 or
+ * 1110. Sixteen bits of a row and, above them, of the row eight on are a lane's word; of bytes a lane has 32 bits of a
+ * row, the next lane those of the row eight on. Lanes 4 row + imm >> 32 and on have them. */
 ALWAYS void places(u8 (*place)[MOST_K], const struct sm_warp *w, const struct sm_uop *u, int kept, int pairs,
                    int bytes) {
   const u32 *metadata = (const u32 *)(const void *)((const char *)w->r + (u32)u->imm);
@@ -221,7 +222,8 @@ ALWAYS u32 total(i64 s, u32 saturate) {
   if (saturate) s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
   return (u32)s;
 }
-/* Bytes of a register's eight rows as 16-bit numbers, two of them an element, by k and row for B, as they come for A. */
+/* Bytes of a register's eight rows as 16-bit numbers, two of them an element, by k and row for B, as they come for
+ * A. */
 ALWAYS void byte_pairs(i32 *out, const u32 *row, u32 is_signed) {
   for (int l = 0; l < ROW_LANES; l++)
     for (int j = 0; j < 2; j++) {
@@ -375,8 +377,8 @@ FN(movm) {
 
 /* ---- of a warp group, from shared memory ---- */
 
-/* Where a matrix lies: rows (of A; columns of B) by k, in units of 16 bytes. Source: PTX ISA, "Matrix Descriptor Format"
- * and "Strides". */
+/* Where a matrix lies: rows (of A; columns of B) by k, in units of 16 bytes. Source: PTX ISA, "Matrix Descriptor
+ * Format" and "Strides". */
 struct descriptor {
   u32 start, leading, stride, swizzle;
   u32 across; /* units side by side before the next stride: 1, 2, 4, 8 */
@@ -448,8 +450,9 @@ static const struct sm_uop *refuse_base_offset(struct sm_warp *w, const struct s
                   "not supported: a base offset in a matrix descriptor");
 }
 
-/* Sources: 0 A's registers or descriptor, 1 B's descriptor, 2 C. arg: SM_MMA_SHAPE; imm: columns; flag: SM_MMA_A_SHARED,
- * SM_MMA_TURN_A and _B, SM_MMA_NO_C, SM_RESULT_F32, SM_NEG(0), SM_SAT, SM_ABS(0) and (1). Predicate 0: C counts. */
+/* Sources: 0 A's registers or descriptor, 1 B's descriptor, 2 C. arg: SM_MMA_SHAPE; imm: columns; flag:
+ * SM_MMA_A_SHARED, SM_MMA_TURN_A and _B, SM_MMA_NO_C, SM_RESULT_F32, SM_NEG(0), SM_SAT, SM_ABS(0) and (1). Predicate 0:
+ * C counts. */
 enum { A_REGISTERS = 4 };
 static inline u32 group_a(const struct sm_warp *w, const struct sm_uop *u, u32 *out, u32 bits) {
   if (!(u->flag & SM_MMA_A_SHARED)) {

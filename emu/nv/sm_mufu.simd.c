@@ -1,6 +1,6 @@
-/* MUFU: functions of one number. Worked out in double and rounded once, so within 0.51 ulp of the exact value (hardware's
- * own results are within its documented bounds of that, and not published bit by bit). f32 denormals count as zero, at
- * the input and as results. Source: PTX ISA, the .approx instructions. */
+/* MUFU: functions of one number. Worked out in double and rounded once, so within 0.51 ulp of the exact value
+ * (hardware's own results are within its documented bounds of that, and not published bit by bit). f32 denormals count
+ * as zero, at the input and as results. Source: PTX ISA, the .approx instructions. */
 #include "sm_simd.h"
 
 static inline f64 sine(f64 a) {

@@ -1,6 +1,6 @@
-/* Copies of boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. One for the warp, and done at
- * once like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"; CUDA
- * programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm output. */
+/* Copies of boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. One for the warp, and done
+ * at once like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor";
+ * CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm output. */
 #include <string.h>
 #include "sm_memory.h"
 #include "tensor_map.h"
@@ -156,8 +156,8 @@ static bool copy_box(const struct copy *c, uint32_t at) {
   }
 }
 
-/* Uniform registers: where the box lies in shared memory, for loads then their mbarrier, and the first coordinate of each
- * dimension. With multicast the same box for every CTA of a mask. */
+/* Uniform registers: where the box lies in shared memory, for loads then their mbarrier, and the first coordinate of
+ * each dimension. With multicast the same box for every CTA of a mask. */
 static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *u) {
   const struct sass_inst *in = u->inst;
   if (!sm_lanes(w, u)) return u + 1;

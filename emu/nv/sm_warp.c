@@ -1,9 +1,9 @@
 /* One warp: groups of lanes that diverged and meet again, jumps, and faults.
  *
- * Lanes at one place form a group, and groups of one warp take turns: the one farthest behind runs until it reaches where
- * another is (they go on together then), waits, or has used up its slice while others want to run, which is what makes
- * locks between lanes of a warp work. Source for what lanes may rely on: CUDA C++ Programming Guide, "Independent Thread
- * Scheduling"; for the instructions, output of ptxas. */
+ * Lanes at one place form a group, and groups of one warp take turns: the one farthest behind runs until it reaches
+ * where another is (they go on together then), waits, or has used up its slice while others want to run, which is what
+ * makes locks between lanes of a warp work. Source for what lanes may rely on: CUDA C++ Programming Guide, "Independent
+ * Thread Scheduling"; for the instructions, output of ptxas. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* The 128-byte tensor map that UTMALDG, UTMASTG and UTMAREDG read: what a tensor in memory is, and the box of it that one
- * copy moves.
+/* The 128-byte tensor map that UTMALDG, UTMASTG and UTMAREDG read: what a tensor in memory is, and the box of it that
+ * one copy moves.
  *
- * Source: the code that ptxas 13 makes of tensormap.replace.tile, which writes one field each. What no field covers is the
- * driver's (bits [64,68), [81,86), ...) and not looked at. Meaning of the fields: PTX ISA, "Tensors" and
+ * Source: the code that ptxas 13 makes of tensormap.replace.tile, which writes one field each. What no field covers is
+ * the driver's (bits [64,68), [81,86), ...) and not looked at. Meaning of the fields: PTX ISA, "Tensors" and
  * "tensormap.replace". */
 #ifndef DOORBELL_EMU_NV_TENSOR_MAP_H
 #define DOORBELL_EMU_NV_TENSOR_MAP_H

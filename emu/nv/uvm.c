@@ -1,5 +1,6 @@
 /* /dev/nvidia-uvm: address spaces, the GPUs, channels and peers registered with them. Rules as in NVIDIA
- * open-gpu-kernel-modules (nvidia-uvm/uvm.c, uvm_va_space.c, uvm_user_channel.c). Ranges and mappings are in uvm_map.c. */
+ * open-gpu-kernel-modules (nvidia-uvm/uvm.c, uvm_va_space.c, uvm_user_channel.c). Ranges and mappings are in
+ * uvm_map.c. */
 #include "uvm.h"
 #include <errno.h>
 #include <inttypes.h>

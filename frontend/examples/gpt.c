@@ -1,7 +1,7 @@
 /* Trains a small GPT on the bytes of a text, then writes some of its own: gpt TEXT [STEPS]
  *
- * One byte is one word. Every 50 steps it prints the loss, in nats for a byte, of a batch from the first nine tenths of the text, and of one from the
- * last tenth, which it is not trained on. */
+ * One byte is one word. Every 50 steps it prints the loss, in nats for a byte, of a batch from the first nine tenths of
+ * the text, and of one from the last tenth, which it is not trained on. */
 #include "frontend/nn.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
 /* Trains a convolutional network to read digits:
  *   mnist [--devices N] [DIGITS | TRAIN-IMAGES TRAIN-LABELS TEST-IMAGES TEST-LABELS]
  *
- * With four files in MNIST's IDX format (unpacked) it trains on those. Without, it draws its own digits (12800): strokes under random rotation, scale, slant,
- * shift, width and noise. The digits held out are drawn by other random numbers, and seen only to be counted at the end.
+ * With four files in MNIST's IDX format (unpacked) it trains on those. Without, it draws its own digits (12800):
+ * strokes under random rotation, scale, slant, shift, width and noise. The digits held out are drawn by other random
+ * numbers, and seen only to be counted at the end.
  *
- * On several devices (DEV, DEV:1, ...) each has all the weights and takes its share of every batch. Under mpirun -n K every process trains on
- * its share, with the mean of all gradients. */
+ * On several devices (DEV, DEV:1, ...) each has all the weights and takes its share of every batch. Under mpirun -n K
+ * every process trains on its share, with the mean of all gradients. */
 #include "frontend/nn.h"
 #include <math.h>
 #include <stdio.h>

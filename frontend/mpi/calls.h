@@ -16,7 +16,8 @@ struct exchange {
 };
 enum { MPI_PLACES = 16, MPI_TEXT = 256 }; /* operations under way at once; bytes of a text */
 
-/* Called by one thread only; all but begin after that has succeeded. Functions return 0, or a negative errno and a message. */
+/* Called by one thread only; all but begin after that has succeeded. Functions return 0, or a negative errno and a
+ * message. */
 struct mpi_calls {
   size_t exchange_size; /* of struct exchange: a library of another version is refused by it */
   int (*begin)(unsigned *rank, unsigned *size, char *err, size_t cap);

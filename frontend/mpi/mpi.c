@@ -1,5 +1,5 @@
-/* libdoorbell-mpi: MPI, as little of it as exchanges need, in a library of its own that processes load when mpirun has started
- * them as one of several (mpi_load).
+/* libdoorbell-mpi: MPI, as little of it as exchanges need, in a library of its own that processes load when mpirun has
+ * started them as one of several (mpi_load).
  *
  * Only the thread of exchange.c calls it, which also starts and ends it: to MPI it is the main thread, so
  * MPI_THREAD_FUNNELED is enough. Where the program has started MPI itself, its threads may call at the same time, which

@@ -1,7 +1,9 @@
-/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to C: a function a rule; one that tries them all, where tables over the root's
- * op and type and the first two sources' ops and types leave only those that may match; and the patterns as data, for tests.
+/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to C: a function a rule; one that tries them all, where
+ * tables over the root's op and type and the first two sources' ops and types leave only those that may match; and the
+ * patterns as data, for tests.
  *
- * The notation is defined at the head of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and nothing is written. */
+ * The notation is defined at the head of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and
+ * nothing is written. */
 #include "rulegen.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -35,7 +37,7 @@ static char *rest_of_line(void) {
   return copy_text(b, (size_t)(e - b));
 }
 
-/* ---- the table of patterns ----------------------------------------------------------------------------------------------------------- */
+/* ---- the table of patterns ------------------------------------------------------------------- */
 static void write_terms(const struct term *t, const char **bound, unsigned *nbound) {
   static const char *const kinds[] = {"ANY", "ANY", "CONST", "LITERAL", "NODE"};
   unsigned number = 0;
@@ -53,7 +55,7 @@ static void write_terms(const struct term *t, const char **bound, unsigned *nbou
   for (unsigned i = 0; i < t->nsrc; i++) write_terms(t->src[i], bound, nbound);
 }
 
-/* ---- the dispatcher ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the dispatcher -------------------------------------------------------------------------- */
 /* One way to try a rule: with the root's first two sources in this order. */
 struct way {
   unsigned rule, order;

@@ -269,7 +269,7 @@ HELPER void reference(struct uop *ast, void *const *bufs, int64_t var) {
   free(order);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 static uint64_t seed = 88172645463325252u;
 HELPER uint64_t rnd(void) {
   seed ^= seed << 13;
@@ -320,7 +320,7 @@ HELPER void compare(enum dtype t, const void *got, const void *want, int64_t n, 
   }
 }
 
-/* ---- compiling and running on the host ------------------------------------------------------------------------------ */
+/* ---- compiling and running on the host ------------------------------------------------------- */
 HELPER const struct kernel *must_compile_for(struct compiler *c, const struct target *t, struct uop *ast) {
   char err[1024] = "";
   const struct kernel *k = compiler_compile(c, t, ast, err, sizeof err);

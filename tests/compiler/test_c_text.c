@@ -1,5 +1,5 @@
-/* The C rendering as an independent check: what the lowering and the optimizer made for gfx1100 and for the host, printed
- * as C, compiled by the C compiler, and run. Work-items of a group take turns at barriers. */
+/* The C rendering as an independent check: what the lowering and the optimizer made for gfx1100 and for the host,
+ * printed as C, compiled by the C compiler, and run. Work-items of a group take turns at barriers. */
 #include "kernels.h"
 #include "compiler/internal.h"
 #include <dlfcn.h>
@@ -9,8 +9,8 @@
 static struct compiler *tuned, *plain;
 enum { TUNED, PLAIN, HOST, SMALL, TINY, VARIANTS };
 static const struct kernel *kernels[VARIANTS][MAX_CASES];
-/* gfx1100 with less of everything: the grid has no room for an axis a dimension, then for all workgroups; workgroup memory
- * has none for a reduction. */
+/* gfx1100 with less of everything: the grid has no room for an axis a dimension, then for all workgroups; workgroup
+ * memory has none for a reduction. */
 static struct target small, tiny;
 static void *library;
 static char path[64], object[64];

@@ -1,4 +1,5 @@
-/* The pool of ptxas processes with tools of the test's own: scripts that fail, hang, die, or write what they are told. */
+/* The pool of ptxas processes with tools of the test's own: scripts that fail, hang, die, or write what they are
+ * told. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

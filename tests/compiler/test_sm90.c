@@ -1,5 +1,6 @@
-/* What the compiler makes for NVIDIA: the PTX's choices, cubins that ptxas accepts, every operation in every type, every target. Values are
- * checked by running the same kernels on the emulator (tests/frontend). Without ptxas, that its absence is said. */
+/* What the compiler makes for NVIDIA: the PTX's choices, cubins that ptxas accepts, every operation in every type,
+ * every target. Values are checked by running the same kernels on the emulator (tests/frontend). Without ptxas, that
+ * its absence is said. */
 #include "kernels.h"
 #include "compiler/ptxas.h"
 #include <unistd.h>

@@ -49,7 +49,8 @@ static uint32_t random32(void) {
   return (uint32_t)(random_state >> 32) ^ (uint32_t)(random_state >> 11);
 }
 
-/* A word pattern of encoding e. Half of them have fields that are likely valid: small register numbers, constants, few modifiers. */
+/* A word pattern of encoding e. Half of them have fields that are likely valid: small register numbers, constants, few
+ * modifiers. */
 static void random_words(unsigned e, uint32_t dw[4]) {
   for (int i = 0; i < 4; i++) dw[i] = random32();
   uint32_t how = random32();
@@ -78,8 +79,8 @@ static void random_words(unsigned e, uint32_t dw[4]) {
     dw[1] = (dw[1] & ~0x07fffe00u) | (256 + (how >> 16 & 255)) << 9 | (uint32_t)(256 + (how >> 24 & 255)) << 18;
 }
 
-/* A literal beside a DPP word, which no instruction has room for: LLVM takes the word behind the instruction (as it does for
- * a literal offset of a buffer instruction). */
+/* A literal beside a DPP word, which no instruction has room for: LLVM takes the word behind the instruction (as it
+ * does for a literal offset of a buffer instruction). */
 static bool literal_and_dpp(const uint32_t dw[4]) {
   uint32_t src0 = dw[1] & 0x1ff, src1 = dw[1] >> 9 & 0x1ff, src2 = dw[1] >> 18 & 0x1ff;
   bool vop3 = dw[0] >> 26 == 0x35 || dw[0] >> 24 == 0xcc;
@@ -97,8 +98,8 @@ static int compare(LLVMDisasmContextRef d, bool wave64, const uint32_t dw[4], ch
   bool buffer = dw[0] >> 26 == 0x38 || dw[0] >> 26 == 0x3a;
   if (literal_and_dpp(dw) || (buffer && dw[1] >> 24 == 255 && strchr(theirs, 0x2c))) size = 0;
   const char *t = theirs + (theirs[0] == '\t');
-  /* LLVM says in a comment what it prints but no assembler would take back: operands that do not exist, scalar registers that
-   * are not aligned. Here that is no instruction. */
+  /* LLVM says in a comment what it prints but no assembler would take back: operands that do not exist, scalar
+   * registers that are not aligned. Here that is no instruction. */
   if (strstr(t, "/*Invalid") || strstr(t, "/* Invalid") || strstr(t, "is not supported") || strstr(t, "Warning:"))
     size = 0;
   if (!size && !got) return 0;

@@ -1,4 +1,5 @@
-/* A client of /dev/kfd for the emulator's suites: raw calls through the seam, packets as literal words, nothing of hcq/ but its wire structures. */
+/* A client of /dev/kfd for the emulator's suites: raw calls through the seam, packets as literal words, nothing of hcq/
+ * but its wire structures. */
 #ifndef TESTS_EMU_KFD_CLIENT_H
 #define TESTS_EMU_KFD_CLIENT_H
 #include <setjmp.h>
@@ -88,7 +89,8 @@ UNUSED static void client_close(struct client *c) {
   c->os->release(c->os);
 }
 
-/* Memory at the same address for both sides, as drivers do it: reserve, allocate, map over the reservation, map on the GPU. */
+/* Memory at the same address for both sides, as drivers do it: reserve, allocate, map over the reservation, map on the
+ * GPU. */
 UNUSED static struct memory memory_new(struct client *c, uint64_t size, uint32_t flags) {
   struct memory m = {.size = size};
   void *at = c->os->mmap(c->os, NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

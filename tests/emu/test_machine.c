@@ -1,5 +1,6 @@
-/* An emulated GPU as a whole: kernels in machine code dispatched by hand-written packets, faults of shaders, endless kernels, queues that wait for
- * each other, several GPUs, and what a machine leaves behind. Instruction words come from LLVM's assembler, their text beside them. */
+/* An emulated GPU as a whole: kernels in machine code dispatched by hand-written packets, faults of shaders, endless
+ * kernels, queues that wait for each other, several GPUs, and what a machine leaves behind. Instruction words come from
+ * LLVM's assembler, their text beside them. */
 #include "kfd_client.h"
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* The compute class of an emulated NVIDIA channel: inline-to-memory writes, report semaphores, QMD launches and what
- * comes after them. Words and bits are literal; their meaning is open-gpu-doc's clcbc0.h, clcbc0qmd.h and, for the older
- * layout, clc7c0qmd.h. */
+ * comes after them. Words and bits are literal; their meaning is open-gpu-doc's clcbc0.h, clcbc0qmd.h and, for the
+ * older layout, clc7c0qmd.h. */
 #include "nv_engine.h"
 
 /* What ptxas 13.0 makes for sm_90 of

@@ -1,4 +1,5 @@
-/* /dev/nvidiactl and /dev/nvidia0... as an independent client sees them: escapes, objects, controls, memory, channels. */
+/* /dev/nvidiactl and /dev/nvidia0... as an independent client sees them: escapes, objects, controls, memory,
+ * channels. */
 #include "nv_client.h"
 
 static int one_gpu(void **state) {
@@ -661,8 +662,8 @@ static void ranges_and_mappings(void **state) {
 }
 
 enum { AREA_MEMORY = 0x100, NOTIFIER = 0x101, DATA = 0x102, RANGE = 0x110, SHARE = 0x9067, CHANNEL = 0x200 };
-/* A group for the graphics engine, or a copy engine, in an address space of RM's, with an area for a channel at va; data
- * for it to write at *data. */
+/* A group for the graphics engine, or a copy engine, in an address space of RM's, with an area for a channel at va;
+ * data for it to write at *data. */
 static struct nv_test_channel set_up(struct nv_client *c, uint32_t engine, uint64_t *data, uint32_t **shown) {
   struct nv_test_channel ch = {.c = c};
   struct rm_channel_group_alloc group = {.va_space = VAS, .engine_type = engine};

@@ -1,5 +1,5 @@
-/* /dev/nvidia-uvm as an independent client sees it: registration, external ranges, mappings on several GPUs, channels in
- * address spaces that UVM owns. */
+/* /dev/nvidia-uvm as an independent client sees it: registration, external ranges, mappings on several GPUs, channels
+ * in address spaces that UVM owns. */
 #include "nv_client.h"
 
 enum { SHARE = 0x9067, CHANNEL = 0x200, AREA_MEMORY = 0x100, NOTIFIER = 0x101, DATA = 0x102 };

@@ -1,5 +1,6 @@
-/* Memory instructions of RDNA3, assembled by LLVM and run on one wave, against byte-wise models written here: every width and way of
- * addressing, every atomic, lanes consecutive, equal, scattered and partly active, both wave sizes; then bounds and faults. */
+/* Memory instructions of RDNA3, assembled by LLVM and run on one wave, against byte-wise models written here: every
+ * width and way of addressing, every atomic, lanes consecutive, equal, scattered and partly active, both wave sizes;
+ * then bounds and faults. */
 #include <errno.h>
 #include <math.h>
 
@@ -44,7 +45,8 @@ static void set_exec(struct bench *b, uint64_t mask) {
   b->t->w.s[RDNA3_EXEC + 1] = b->lanes == 64 ? (uint32_t)(mask >> 32) : 0;
 }
 
-/* ---- ways of addressing: text after the destination, base registers, and which memory byte a lane's offset names ---- */
+/* ---- ways of addressing: text after the destination, base registers, and which memory byte a lane's offset names
+ * ---- */
 enum space { MEMORY, LDS, SCRATCH };
 static const struct form {
   const char *prefix, *address, *tail;
@@ -322,7 +324,8 @@ static const struct atomic {
 };
 enum { ATOMICS = sizeof atomics / sizeof *atomics };
 
-/* The text of an atomic in a form, with or without returning the old value in v20; false when there is no such instruction. */
+/* The text of an atomic in a form, with or without returning the old value in v20; false when there is no such
+ * instruction. */
 static bool atomic_text(char *out, const struct atomic *a, const struct form *f, bool returns) {
   unsigned size = a->wide ? 8 : 4;
   char dst[20], src[20], second[20];

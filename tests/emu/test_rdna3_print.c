@@ -1,4 +1,5 @@
-/* Decoder and printer against LLVM's disassembler: random words of each format, in both wave sizes. The long run takes ten million a format. */
+/* Decoder and printer against LLVM's disassembler: random words of each format, in both wave sizes. The long run takes
+ * ten million a format. */
 #include "disassembly.h"
 
 #ifndef WORDS

@@ -209,7 +209,8 @@ static void stops_at_misplaced_indirects(void **state) {
 }
 static void stops_at_page_faults(void **state) {
   struct fixture *f = *state;
-  /* The first half is there; the fault names the first address that is not. The page behind is reserved, so nobody else has it. */
+  /* The first half is there; the fault names the first address that is not. The page behind is reserved, so nobody else
+   * has it. */
   void *reserved = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   struct kfd_alloc_memory a = {.va_addr = (uintptr_t)reserved, .size = 2 * PAGE, .gpu_id = f->c.gpu_id, .flags = GTT};
   must(&f->c, KFD_ALLOC_MEMORY, &a);

@@ -1,5 +1,5 @@
-/* Floating-point instructions of SASS against the host's own arithmetic, set to round the same way, and for packed halves
- * against sums and products in 113 bits rounded by hand. */
+/* Floating-point instructions of SASS against the host's own arithmetic, set to round the same way, and for packed
+ * halves against sums and products in 113 bits rounded by hand. */
 #include <fenv.h>
 #include <math.h>
 #include "sm_one.h"
@@ -12,8 +12,8 @@ static const int host_round[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARD
 struct source {
   u64 v[SM_LANES]; /* with the modifiers applied */
 };
-/* Fills A, B and C of an operation in some form; modifiers at random; returns what the sources are. layout: 2 A and B, 3 A,
- * B and C, 0 A and C; wide: 64 bits. fma: bits 62 and 63, 72 to 75. */
+/* Fills A, B and C of an operation in some form; modifiers at random; returns what the sources are. layout: 2 A and B,
+ * 3 A, B and C, 0 A and C; wide: 64 bits. fma: bits 62 and 63, 72 to 75. */
 enum layout { AC, AB = 2, ABC = 3, AC64 };
 static u64 value(bool wide) {
   if (!wide) return rnd32();

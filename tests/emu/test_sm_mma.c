@@ -1,5 +1,5 @@
-/* Matrix instructions of SASS against products by the element, with the fragment layouts of the PTX ISA. Floats are small
- * whole numbers, whose sums are exact in any order, but for one test of rounding. */
+/* Matrix instructions of SASS against products by the element, with the fragment layouts of the PTX ISA. Floats are
+ * small whole numbers, whose sums are exact in any order, but for one test of rounding. */
 #include <math.h>
 #include "sm_one.h"
 #include "sm_reference.h"
@@ -118,8 +118,8 @@ static void hmma(void **state) {
   FOR_LANES assert_int_equal(reg(o, R_D)[l], 0x7fffffff);
   one_free(o);
 }
-/* A with half of its elements left out, the others side by side in a. Of each row eight on, 16 bits of metadata are above
- * those of the row; bytes have 32 bits a row, those of the row eight on in the next lane. */
+/* A with half of its elements left out, the others side by side in a. Of each row eight on, 16 bits of metadata are
+ * above those of the row; bytes have 32 bits a row, those of the row eight on in the next lane. */
 static void sparse(void **state) {
   static const struct {
     enum type t;

@@ -1,5 +1,5 @@
-/* What lanes of emulated warps tell each other: kernels by nvcc (tests/data/nv/warp.cu) against the same computed on the
- * host. */
+/* What lanes of emulated warps tell each other: kernels by nvcc (tests/data/nv/warp.cu) against the same computed on
+ * the host. */
 #include <errno.h>
 #include "sm_harness.h"
 

@@ -1,4 +1,5 @@
-/* An evaluator of scalar expressions, written apart from the code under test: exact in each type, with a flag for what has no defined value. */
+/* An evaluator of scalar expressions, written apart from the code under test: exact in each type, with a flag for what
+ * has no defined value. */
 #ifndef TESTS_GRAPH_EVAL_H
 #define TESTS_GRAPH_EVAL_H
 #include <setjmp.h>
@@ -19,13 +20,13 @@ struct env {
   struct uop *leaf[64];
   union value value[64];
   unsigned n;
-  bool
-      undefined; /* division by zero, a shift too far, a float out of an integer's range, a NaN made of bits (it may be quieted) */
-  bool overflow; /* an index that does not fit 64 bits; undefined as well */
+  bool undefined; /* division by zero, a shift too far, a float out of an integer's range, a NaN made of bits (it may be
+                     quieted) */
+  bool overflow;  /* an index that does not fit 64 bits; undefined as well */
   union value (*load)(struct env *e, struct uop *load);
   void *user;
-  bool
-      lowered; /* as compiled code does it: conversions to integers saturate, and one NaN is as good as another, also where bits make it */
+  bool lowered; /* as compiled code does it: conversions to integers saturate, and one NaN is as good as another, also
+                   where bits make it */
 };
 
 static uint64_t rng_state = 88172645463325252;

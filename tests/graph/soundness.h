@@ -1,5 +1,5 @@
-/* Checks rules one by one: nodes are made at random from a rule's own pattern, and where the rule applies both sides are evaluated over corner
- * and random values. A rule that never applies fails too. */
+/* Checks rules one by one: nodes are made at random from a rule's own pattern, and where the rule applies both sides
+ * are evaluated over corner and random values. A rule that never applies fails too. */
 #ifndef TESTS_GRAPH_SOUNDNESS_H
 #define TESTS_GRAPH_SOUNDNESS_H
 #include "eval.h"
@@ -52,7 +52,8 @@ static enum dtype random_type(unsigned classes) {
   return (classes & I) && !pick(0, 2) ? DT_INDEX : t;
 }
 
-/* An index stays far from the ends of 64 bits: its arithmetic is taken not to overflow, whichever way a sum is written. */
+/* An index stays far from the ends of 64 bits: its arithmetic is taken not to overflow, whichever way a sum is
+ * written. */
 static struct uop *random_const(enum dtype t) {
   static const double floats[] = {0, -0.0, 1, -1, 2, 0.5, 3, 0.25, INFINITY, -INFINITY, NAN, 1e-7, 65504, 1e30, 0.1};
   static const int64_t ints[] = {0,   1,   -1,  2,   3,     4,         5,         6,         7,
@@ -101,7 +102,7 @@ static struct uop *random_expr(enum dtype t, int depth) {
   return uop_new(g, op, t, 1, (union uop_arg){0}, 0, src, (unsigned)op_info[op].arity);
 }
 
-/* ---- instances of a pattern, from the rule's own table ---------------------------------------------------------------------------- */
+/* ---- instances of a pattern, from the rule's own table --------------------------------------- */
 static struct uop *bound[256]; /* by name */
 static bool impossible;        /* a choice made on the way rules the pattern out; try again */
 
@@ -178,7 +179,7 @@ static struct uop *instance(const struct rule_term **at, int want) {
   return u;
 }
 
-/* ---- both sides ------------------------------------------------------------------------------------------------------------------- */
+/* ---- both sides ------------------------------------------------------------------------------ */
 static union value random_value(struct uop *leaf) {
   static const double floats[] = {0,   -0.0,  1,     -1,   INFINITY, -INFINITY, NAN,
                                   2.5, -3.75, 1e-30, 1e-7, 70000,    0x1p-24,   0.333};

@@ -1,5 +1,5 @@
-/* Short ways to write tensor graphs, and two interpreters: of a tensor graph, element by element with strides, and of a schedule, kernel by
- * kernel over its ranges. They share nothing but the arithmetic of eval.h. */
+/* Short ways to write tensor graphs, and two interpreters: of a tensor graph, element by element with strides, and of a
+ * schedule, kernel by kernel over its ranges. They share nothing but the arithmetic of eval.h. */
 #ifndef TESTS_GRAPH_TENSOR_H
 #define TESTS_GRAPH_TENSOR_H
 #include "eval.h"
@@ -109,7 +109,7 @@ static inline struct uop *softmax(struct uop *x) {
   return mul(e, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, e, axis)), x));
 }
 
-/* ---- the tensor interpreter --------------------------------------------------------------------------------------------------------- */
+/* ---- the tensor interpreter ------------------------------------------------------------------ */
 static inline int64_t number_of(struct uop *dim) {
   struct env e = {0};
   return eval(&e, dim).i;
@@ -250,7 +250,7 @@ static inline void interpret_free(struct uop_map *done) {
   uop_map_free(done);
 }
 
-/* ---- the kernel interpreter ---------------------------------------------------------------------------------------------------------- */
+/* ---- the kernel interpreter ------------------------------------------------------------------ */
 static inline union value load_param(struct env *e, struct uop *u) {
   const struct schedule_item *item = e->user;
   struct uop *index = u->src[0];

@@ -1,4 +1,5 @@
-/* Taking out of a graph what varies: equal structures have equal keys, different ones do not, and a key gives its graph back. */
+/* Taking out of a graph what varies: equal structures have equal keys, different ones do not, and a key gives its graph
+ * back. */
 #include "tensor.h"
 #include "graph/exchange.h"
 #include "graph/bind.h"

@@ -1,4 +1,5 @@
-/* Gradients on the tensor graph: every op against central differences in f64, by the tensor interpreter; conventions; cost. */
+/* Gradients on the tensor graph: every op against central differences in f64, by the tensor interpreter; conventions;
+ * cost. */
 #include "graph/gradient.h"
 #include "tensor.h"
 #include <errno.h>
@@ -112,7 +113,8 @@ static void test_elementwise(void **state) {
   for (int i = 0; i < 6; i++) assert_true(v[i] == data_of(x)[i].f);
 }
 
-/* Derivatives of patterns, where they are finite and their parts' are not; and that a target inside of a pattern is not jumped over. */
+/* Derivatives of patterns, where they are finite and their parts' are not; and that a target inside of a pattern is not
+ * jumped over. */
 static void test_patterns(void **state) {
   struct uop *x = FILL(DOUBLES(4), -0.7, 0.2, 1.3, 2.4), *b = FILL(DOUBLES(4), 0.5, 2, 3, -1);
   struct uop *e = uop_unary(g, OP_EXP2, x), *sigmoid = uop_unary(g, OP_RECIP, add(f64(1), e));

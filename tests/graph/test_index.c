@@ -1,5 +1,5 @@
-/* Index algebra against brute force: thousands of random expressions over small ranges, each evaluated at every point before and after
- * simplification, and the forms that the scheduler counts on. */
+/* Index algebra against brute force: thousands of random expressions over small ranges, each evaluated at every point
+ * before and after simplification, and the forms that the scheduler counts on. */
 #include "eval.h"
 #include "graph/index.h"
 #include "graph/rules.h"

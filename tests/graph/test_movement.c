@@ -1,4 +1,5 @@
-/* The movement rules: what each is for, and random tensor graphs whose elements, by the tensor interpreter, stay what they were. */
+/* The movement rules: what each is for, and random tensor graphs whose elements, by the tensor interpreter, stay what
+ * they were. */
 #include "graph/rules.h"
 #include "tensor.h"
 

@@ -1,4 +1,5 @@
-/* The memory planner: random schedules whose kernels are run on the bytes that the plan gives them, against memory of their own. */
+/* The memory planner: random schedules whose kernels are run on the bytes that the plan gives them, against memory of
+ * their own. */
 #include "tensor.h"
 #include "graph/plan.h"
 

@@ -1,12 +1,12 @@
-/* The rewriting engine over hand-made rule sets, and the rule generator: what it refuses and where it says so, and a file with every feature
- * of the notation, compiled and run. */
+/* The rewriting engine over hand-made rule sets, and the rule generator: what it refuses and where it says so, and a
+ * file with every feature of the notation, compiled and run. */
 #include "graph/rules.h"
 #include "tensor.h"
 #include <libgen.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- the engine -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 static unsigned calls;
 static struct uop *rule_neg(struct graph *h, void *ctx, struct uop *u) {
   calls++;
@@ -168,7 +168,7 @@ static void test_lanes(void **state) {
   forget();
 }
 
-/* ---- the generator ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the generator --------------------------------------------------------------------------- */
 static char build[2048], folder[] = "/tmp/rulesXXXXXX";
 
 static int group_setup(void **state) {

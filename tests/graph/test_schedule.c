@@ -1,4 +1,5 @@
-/* Scheduling: how many kernels the known programs become, what they compute, and random graphs against the tensor interpreter. */
+/* Scheduling: how many kernels the known programs become, what they compute, and random graphs against the tensor
+ * interpreter. */
 #include "tensor.h"
 #include "graph/exchange.h"
 #include <time.h>
@@ -467,8 +468,9 @@ static void test_devices(void **state) {
 
 static struct uop *exchanged(struct uop *x) { return uop_exchange(g, EXCHANGE_SUM, 0, x, x->shape); }
 
-/* A backward pass through three layers whose gradients are exchanged and then subtracted from weights, the first layer's first: gradients are
- * sent from the last layer on, each as soon as it is there, and none is waited for before all are sent. */
+/* A backward pass through three layers whose gradients are exchanged and then subtracted from weights, the first
+ * layer's first: gradients are sent from the last layer on, each as soon as it is there, and none is waited for before
+ * all are sent. */
 static void test_exchanges(void **state) {
   enum { LAYERS = 3 };
   struct uop *dy = TENSOR(4, 4), *root[LAYERS], *sent[LAYERS];
@@ -523,7 +525,7 @@ static void test_errors(void **state) {
   assert_true(graph_schedule(&wrong, 1, &next_buffer, &s, err, 0) < 0);
 }
 
-/* ---- random graphs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- random graphs --------------------------------------------------------------------------- */
 static struct uop *random_movement(struct uop *x) {
   int64_t n[2 * MAX_RANK], dims[MAX_RANK];
   unsigned rank = x->shape->rank;

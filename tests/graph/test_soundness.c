@@ -5,7 +5,7 @@ static void test_fold(void **state) { check_set(&rules_fold); }
 static void test_algebra(void **state) { check_set(&rules_algebra); }
 static void test_symbolic(void **state) { check_set(&rules_symbolic); }
 
-/* ---- wrong rules are caught -------------------------------------------------------------------------------------------------------- */
+/* ---- wrong rules are caught ------------------------------------------------------------------ */
 #define ALL  (~0u >> (32 - DT_COUNT))
 #define FLTS (1u << DT_F16 | 1u << DT_BF16 | 1u << DT_F32 | 1u << DT_F64 | 1u << DT_F8E4M3 | 1u << DT_F8E5M2)
 #define INTS (ALL & ~FLTS & ~(1u << DT_VOID) & ~(1u << DT_BOOL))
@@ -36,7 +36,8 @@ static struct uop *wrong_div(struct graph *h, void *ctx, struct uop *u) {
 }
 static struct uop *wrong_type(struct graph *h, void *ctx, struct uop *u) { return uop_cast(h, u, DT_F64); }
 
-/* x + 0 loses -0; x * 0 is not 0 for NaN and infinity, nor is x - x; max the wrong way round; (x * c) / c overflows; another type. */
+/* x + 0 loses -0; x * 0 is not 0 for NaN and infinity, nor is x - x; max the wrong way round; (x * c) / c overflows;
+ * another type. */
 static const struct rule wrong_rules[] = {
     {"(ADD:float x #0) => x", 11, wrong_add, (struct rule_term[]){NODE(OP_ADD, FLTS, 2), ANY(1), LITERAL(0)}},
     {"(MUL:float x #0) => #0", 12, wrong_mul, (struct rule_term[]){NODE(OP_MUL, FLTS, 2), ANY(1), LITERAL(0)}},
