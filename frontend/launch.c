@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_TIMEOUT_NS 120000000000ull
-
 struct memory { /* of a buffer in this run */
   struct storage *storage;
   uint64_t offset;
@@ -309,7 +307,8 @@ static int close_all(struct run *r, int err) {
 static int wait_all(struct run *r) {
   for (unsigned i = 0; i < SLOTS; i++)
     if (r->used[i]) {
-      int err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COMPUTE)), *slot_submitted(i), COPY_TIMEOUT_NS);
+      int err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COMPUTE)), *slot_submitted(i),
+                        db_device_timeout(slot_device(i)));
       if (err) return err;
     }
   return 0;
@@ -376,7 +375,8 @@ static int wait_readers(struct slot_stage *stage, bool half) {
   int err = 0;
   for (unsigned i = 0; i < SLOTS && !err; i++) {
     if (!stage->read[half][i]) continue;
-    err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COPY)), stage->read[half][i], COPY_TIMEOUT_NS);
+    err = db_wait(db_queue_timeline(slot_queue(i, DB_QUEUE_COPY)), stage->read[half][i],
+                  db_device_timeout(slot_device(i)));
     if (!err) stage->read[half][i] = 0;
   }
   return err;

@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum { TURNS = PROGRAM_TURNS, SLOT_TIME = 1, SLOT_FIRST };
-#define RUN_TIMEOUT_NS 120000000000ull
 
 static unsigned memory_slot(const struct program *p, uint32_t memory) {
   return p->memories[memory].varies ? SLOT_FIRST + memory : 0;
@@ -246,7 +245,8 @@ static int set_values(struct program *p, struct program_queue *q, int turn) {
 static int rewind_signals(struct program *p) {
   if (p->nqueues < 2 || (p->runs + 1) * p->period <= UINT32_MAX) return 0;
   for (unsigned i = 0; i < p->nqueues; i++) {
-    int err = db_device_synchronize(slot_device(p->queues[i].slot), RUN_TIMEOUT_NS);
+    db_device *dev = slot_device(p->queues[i].slot);
+    int err = db_device_synchronize(dev, db_device_timeout(dev));
     if (err) return err;
   }
   if (p->njobs) exchange_drain();

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_TIMEOUT_NS 120000000000ull
-
 static struct program *timed_programs;
 
 /* ---- recording ---- */
@@ -104,7 +102,8 @@ int program_times_settle(struct program *p, int turn) {
   p->running[turn] = false; /* it is reported once, or not at all */
   for (unsigned i = 0; i < p->nqueues; i++) {
     if (!p->queues[i].recording[turn]) continue; /* exchanges have ended when compute queues have */
-    int err = db_wait(timeline(&p->queues[i]), p->queues[i].when[turn], RUN_TIMEOUT_NS);
+    int err =
+        db_wait(timeline(&p->queues[i]), p->queues[i].when[turn], db_device_timeout(slot_device(p->queues[i].slot)));
     if (err) return err;
   }
   size_t *commands = calloc(p->ncommands + 1, sizeof *commands);

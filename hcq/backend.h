@@ -215,7 +215,6 @@ struct hcq_ring {
   _Atomic uint64_t submitted; /* timeline value of the last submission */
   _Atomic uint64_t base;      /* timeline value where the hardware's count is 0; HCQ_BASE_CHANGES */
   uint64_t turn;              /* it counts up to that */
-  uint64_t full_timeout_ns;   /* how long a submission waits for room in the hardware's ring */
   struct {                    /* as in db_device_counters; whoever submits counts */
     _Atomic uint64_t packets, doorbells, kernels, copies;
   } counters;
@@ -292,11 +291,12 @@ struct db_device {
     uint32_t khz;    /* set by open */
     uint64_t ticks, ns;
   } clock;
-  _Atomic int lost;       /* 0, or the error every later call returns */
-  char lost_reason[1024]; /* written before */
-  bool inherited;         /* of the process that forked this one: its hardware is not touched */
-  uint64_t looked_at;     /* by which look at others; of the registry's lock */
-  db_device **members;    /* of a group (group.c), which has nothing else */
+  _Atomic uint64_t timeout_ns; /* db_device_timeout */
+  _Atomic int lost;            /* 0, or the error every later call returns */
+  char lost_reason[1024];      /* written before */
+  bool inherited;              /* of the process that forked this one: its hardware is not touched */
+  uint64_t looked_at;          /* by which look at others; of the registry's lock */
+  db_device **members;         /* of a group (group.c), which has nothing else */
   unsigned nmembers;
 };
 
@@ -485,7 +485,7 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
 /* It was not. */
 void hcq_ring_cancel(struct hcq_ring *ring);
 /* Waits a moment for room in the hardware's ring, of which there is none since *since (0: now). -ETIMEDOUT after
- * full_timeout_ns, and what is under way; -EIO when the device is lost. */
+ * the device's timeout, and what is under way; -EIO when the device is lost. */
 int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since);
 /* Gives kernel-argument memory back to the ring, after its last use. */
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);

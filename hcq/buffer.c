@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGING_HALF        (2u << 20)
-#define BLOCKING_TIMEOUT_NS 120000000000ull
+#define STAGING_HALF (2u << 20)
 
 static void imports_free(db_buffer *buf);
 
@@ -185,7 +184,7 @@ static int staged(db_buffer *buf, size_t offset, const uint8_t *from, uint8_t *t
   for (unsigned turn = 0; issued < n || pieces[0].n || pieces[1].n; turn ^= 1) {
     struct piece *p = &pieces[turn];
     if (p->n) {
-      if ((err = db_wait(db_queue_timeline(q), p->when, BLOCKING_TIMEOUT_NS))) goto out;
+      if ((err = db_wait(db_queue_timeline(q), p->when, dev->timeout_ns))) goto out;
       if (to) memcpy(to + p->at, dev->staging->host + turn * STAGING_HALF, p->n);
       p->n = 0;
     }
@@ -218,7 +217,7 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
     pthread_mutex_unlock(&dev->transfer);
     return err;
   }
-  if ((err = db_device_synchronize(dev, BLOCKING_TIMEOUT_NS))) return err;
+  if ((err = db_device_synchronize(dev, dev->timeout_ns))) return err;
   if (from) memcpy(buf->host + offset, from, n);
   if (to) memcpy(to, buf->host + offset, n);
   return 0;

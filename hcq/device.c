@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAIN_TIMEOUT_NS 30000000000ull
-#define REST_TIMEOUT_NS  120000000000ull
-#define DRAIN_STUCK_NS   50000000ull
-#define EMULATED_GPUS    2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
-#define KNOWN_NAMES      "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
+#define TIMEOUT_S      120
+#define DRAIN_STUCK_NS 50000000ull
+#define EMULATED_GPUS  2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
+#define KNOWN_NAMES    "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
 
 /* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes long
  * (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening` is held
@@ -20,6 +19,7 @@
  * and leaves the list under both. */
 static struct {
   pthread_mutex_t opening, lock;
+  uint64_t timeout_ns; /* of devices that are opened */
   db_device *devices;
   struct hcq_machine *machines;
 } registry = {.opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
@@ -186,6 +186,17 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   pthread_mutex_init(&dev->transfer, NULL);
   pthread_mutex_init(&dev->lock, NULL);
   snprintf(dev->name, sizeof dev->name, "%s", name);
+  dev->timeout_ns = registry.timeout_ns;
+}
+
+static int read_timeout(uint64_t *ns) {
+  const char *text = getenv("DB_TIMEOUT");
+  char *end;
+  double seconds = text && *text ? strtod(text, &end) : TIMEOUT_S;
+  if (text && *text && (*end || !(seconds > 0) || seconds > 1e9))
+    return db_fail(-EINVAL, "DB_TIMEOUT is '%s': it must be a number of seconds above 0", text);
+  *ns = (uint64_t)(seconds * 1e9);
+  return 0;
 }
 
 /* registry.opening is held, so that the list stays as it is. */
@@ -223,7 +234,7 @@ db_device *db_open(const char *name) {
   if (!name) name = getenv("DEV");
   if (!name || !*name) name = "CPU";
   pthread_mutex_lock(&registry.opening);
-  db_device *dev = open_locked(name);
+  db_device *dev = read_timeout(&registry.timeout_ns) ? NULL : open_locked(name);
   pthread_mutex_unlock(&registry.opening);
   return dev;
 }
@@ -260,6 +271,41 @@ bool hcq_device_halt(db_device *dev) {
   return halted;
 }
 
+/* Stops it for good and lets all who wait for it go on. */
+static bool give_up(db_device *dev) {
+  if (!hcq_device_halt(dev)) return false;
+  hcq_device_release_waiters(dev); /* over what ran to its end since the device was lost */
+  for (int i = 0; i < HCQ_RINGS; i++)
+    if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
+  return true;
+}
+
+int db_halt(db_device *dev) {
+  if (!dev) return db_null("device");
+  int err = 0, first;
+  for (unsigned i = 0; i < dev->nmembers; i++)
+    if ((first = db_halt(dev->members[i])) && !err) err = first;
+  if (dev->nmembers) return err;
+  if (dev->inherited) return hcq_device_check(dev);
+  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  if (!dev->lost)
+    hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
+                    hcq_device_running(dev).s);
+  if (!give_up(dev))
+    err = db_fail(-EBUSY, "%s: what it runs cannot be stopped; its memory stays. Kernel running or last run: %s",
+                  dev->name, hcq_device_running(dev).s);
+  hcq_release(&dev->object);
+  return err;
+}
+
+uint64_t db_device_timeout(const db_device *dev) {
+  return !dev ? 0 : dev->nmembers ? db_device_timeout(dev->members[0]) : dev->timeout_ns;
+}
+void db_device_set_timeout(db_device *dev, uint64_t timeout_ns) {
+  if (dev) dev->timeout_ns = timeout_ns;
+  for (unsigned i = 0; dev && i < dev->nmembers; i++) db_device_set_timeout(dev->members[i], timeout_ns);
+}
+
 void hcq_device_drain(db_device *dev) {
   hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
   bool stuck = false;
@@ -267,13 +313,9 @@ void hcq_device_drain(db_device *dev) {
     const struct hcq_ring *ring = dev->rings[i];
     stuck |= ring && ring->stuck_at == hcq_signal_load(ring->timeline);
   }
-  if (db_device_synchronize(dev, stuck ? DRAIN_STUCK_NS : DRAIN_TIMEOUT_NS)) {
+  if (db_device_synchronize(dev, stuck && DRAIN_STUCK_NS < dev->timeout_ns ? DRAIN_STUCK_NS : dev->timeout_ns)) {
     if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
-    if (hcq_device_halt(dev)) {
-      hcq_device_release_waiters(dev); /* for good, now that nothing of it runs */
-      for (int i = 0; i < HCQ_RINGS; i++)
-        if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
-    }
+    give_up(dev);
   }
   hcq_release(&dev->object);
 }
@@ -382,7 +424,7 @@ static int come_to_rest(db_device *dev) {
       pthread_mutex_lock(&dev->rings[i]->submitting);
       pthread_mutex_unlock(&dev->rings[i]->submitting);
     }
-  return dev->lost ? 0 : db_device_synchronize(dev, REST_TIMEOUT_NS);
+  return dev->lost ? 0 : db_device_synchronize(dev, dev->timeout_ns);
 }
 
 int hcq_rest(struct hcq_ring *ring) {

@@ -86,6 +86,18 @@ int db_devices(struct db_device_info *out, int cap);
 /* Waits until everything submitted to any queue of dev has finished. */
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
 
+/* How long calls wait for a device that take no timeout of their own: closing it, reading and writing buffers, a submission
+ * into a full ring, a change of a recording that runs, tensors that are read. After that they fail with -ETIMEDOUT, and
+ * db_close stops the device. The environment variable DB_TIMEOUT gives it in seconds when the device is opened; 120 if it
+ * is not set. Of a group: of its members. */
+uint64_t db_device_timeout(const db_device *dev);
+void db_device_set_timeout(db_device *dev, uint64_t timeout_ns);
+/* Stops a device, whatever it runs: a kernel that never ends, a wait for a signal that nobody sets. Work under way is lost.
+ * Every call that waits for the device, in any thread, and every later one fails with -EIO and says so; other devices go
+ * on. The device may be opened again once all that was made on it is released. -EBUSY when something still runs, as a kernel
+ * on the CPU does that never returns: then its memory stays until it ends, or the process does. */
+int db_halt(db_device *dev);
+
 /* ---- buffers ----
  *
  * Devices of one machine use each other's buffers where its topology allows. Devices of different machines ("CPU", "AMD",

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CUT_WORDS        (128u << 10) /* a long recording can be split about every so many dwords */
-#define CHUNK_TIMEOUT_NS 120000000000ull
-#define FULL_TIMEOUT_NS  120000000000ull
-#define ROOM_SLICE_NS    1000000u
+#define CUT_WORDS     (128u << 10) /* a long recording can be split about every so many dwords */
+#define ROOM_SLICE_NS 1000000u
 
 static _Atomic uint64_t next_batch = 1;
 
@@ -91,7 +89,7 @@ static struct hcq_chunk *chunk_take(struct hcq_ring *ring) {
     return NULL;
   }
   c->next = NULL;
-  if (c->last <= done || !db_wait(ring->timeline, c->last, CHUNK_TIMEOUT_NS)) return c;
+  if (c->last <= done || !db_wait(ring->timeline, c->last, ring->dev->timeout_ns)) return c;
   hcq_chunks_give(ring, c);
   return NULL;
 }
@@ -130,7 +128,6 @@ int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind
   ring->index = index;
   ring->stuck_at = UINT64_MAX;
   ring->turn = HCQ_SIGNAL_MAX;
-  ring->full_timeout_ns = FULL_TIMEOUT_NS;
   pthread_mutex_init(&ring->submitting, NULL);
   ring->chunks_tail = &ring->chunks;
   ring->timeline = hcq_signal_new(dev, ring);
@@ -179,7 +176,15 @@ static void retire_to(struct hcq_ring *ring, uint64_t value) {
   }
 }
 
-void hcq_ring_retire(struct hcq_ring *ring) { retire_to(ring, hcq_signal_load(ring->timeline)); }
+/* The submissions whose objects may go. The timeline of a lost device passes values for its waiters' sake. A GPU's memory is
+ * unmapped before it is freed; threads of the CPU device would run into freed code, so that it keeps all until it is
+ * halted. The value is loaded first: the loss comes before a value that is stored because of it. */
+static uint64_t finished_value(const struct hcq_ring *ring) {
+  uint64_t value = hcq_signal_load(ring->timeline);
+  return ring->dev->lost && ring->dev->ops->is_host ? 0 : value;
+}
+
+void hcq_ring_retire(struct hcq_ring *ring) { retire_to(ring, finished_value(ring)); }
 
 void hcq_ring_drop(struct hcq_ring *ring) { retire_to(ring, UINT64_MAX); }
 
@@ -658,11 +663,12 @@ int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since) {
   db_device *dev = ring->dev;
   uint64_t now = hcq_now_ns(), done = hcq_signal_load(ring->timeline);
   if (!*since) *since = now;
-  if (now - *since > ring->full_timeout_ns)
+  uint64_t timeout = dev->timeout_ns;
+  if (now - *since > timeout)
     return db_fail(-ETIMEDOUT,
                    "%s: the %s queue had no room for %.3f s: it has done %llu of %llu submissions; kernel running or "
                    "last run: %s",
-                   dev->name, hcq_ring_name(ring), (double)ring->full_timeout_ns * 1e-9, (unsigned long long)done,
+                   dev->name, hcq_ring_name(ring), (double)timeout * 1e-9, (unsigned long long)done,
                    (unsigned long long)ring->submitted, hcq_device_running(dev).s);
   dev->ops->sleep(dev, ring->timeline, done + 1, ROOM_SLICE_NS);
   hcq_device_check_others(dev);
@@ -675,7 +681,7 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
                         const struct hcq_waits *waits) {
   db_device *dev = ring->dev;
   struct finished f;
-  uint64_t done = hcq_signal_load(ring->timeline);
+  uint64_t done = finished_value(ring);
   pthread_mutex_lock(&dev->lock);
   for (unsigned i = 0; i < waits->n; i++)
     for (unsigned k = 0; k < ring->nforeign; k++)

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_TIMEOUT_NS 120000000000ull
-
 static void recording_destroy(struct hcq_object *object) {
   db_recording *r = (db_recording *)object;
   db_device *dev = r->dev;
@@ -125,7 +123,7 @@ db_recording *db_queue_bind(db_queue *q) {
 /* The words may be written: nothing that is under way reads them. */
 static int settle(db_recording *r) {
   if (hcq_signal_load(r->ring->timeline) >= r->last) return 0;
-  return db_wait(r->ring->timeline, r->last, RUN_TIMEOUT_NS);
+  return db_wait(r->ring->timeline, r->last, r->dev->timeout_ns);
 }
 
 static void apply(const struct hcq_patch *p, uint64_t value) {

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXT_BYTES   (64u << 20) /* addresses for a channel's context buffers */
-#define CONTEXT_ALIGN   (2u << 20)
-#define FIFO_BYTES      (64u << 10)
-#define IDLE_TIMEOUT_NS 120000000000ull
+#define CONTEXT_BYTES (64u << 20) /* addresses for a channel's context buffers */
+#define CONTEXT_ALIGN (2u << 20)
+#define FIFO_BYTES    (64u << 10)
 enum { USERD_OFFSET = NV_GPFIFO_ENTRIES * 8 };
 
 static const char *name_of(const struct nv_ring *r) { return hcq_ring_name(&r->base); }
@@ -113,7 +112,7 @@ static int create(struct nv_device *dev, struct nv_ring *r) {
   if (rc) return rm_error(dev->base.name, rc, "registering the %s channel with UVM", name_of(r));
   r->registered = true;
   /* The set-up is of the context, which other channels may share. */
-  if (r->base.index && (err = db_device_synchronize(&dev->base, IDLE_TIMEOUT_NS))) return err;
+  if (r->base.index && (err = db_device_synchronize(&dev->base, dev->base.timeout_ns))) return err;
   if ((rc = schedule(dev, r, true))) return rm_error(dev->base.name, rc, "scheduling the %s channel", name_of(r));
   r->running = true;
   return nv_ring_setup(dev, r);

@@ -8,14 +8,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE          4096u
-#define BIG_PAGE      (64u << 10)
-#define HUGE_PAGE     (2u << 20)
-#define HUGE_FROM     (8u << 20) /* smaller allocations get smaller pages */
-#define LOW_FIRST     (8ull << 30)
-#define LOW_END       (64ull << 30) /* of what low reservations are tried at; the others begin here */
-#define LOW_STEP      (1ull << 30)
-#define IDLE_LIMIT_NS 120000000000ull
+#define PAGE      4096u
+#define BIG_PAGE  (64u << 10)
+#define HUGE_PAGE (2u << 20)
+#define HUGE_FROM (8u << 20) /* smaller allocations get smaller pages */
+#define LOW_FIRST (8ull << 30)
+#define LOW_END   (64ull << 30) /* of what low reservations are tried at; the others begin here */
+#define LOW_STEP  (1ull << 30)
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 
@@ -331,7 +330,7 @@ static int grow_local(struct nv_device *dev, uint32_t per_thread, db_buffer **ol
   enum { LEAST = 512 };
   struct nv_local *local = &dev->local;
   if (per_thread <= local->per_thread) return 0;
-  int err = db_device_synchronize(&dev->base, IDLE_LIMIT_NS);
+  int err = db_device_synchronize(&dev->base, dev->base.timeout_ns);
   if (err) return err;
   struct nv_local bigger = {0};
   uint64_t size = nv_local_size(dev, per_thread < LEAST ? LEAST : per_thread, &bigger);

@@ -319,7 +319,8 @@ static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
 /* Nobody makes room: the submission fails, the queue does not. */
 static void gives_up(struct fixture *f, enum db_queue_kind kind) {
   db_queue *q = queue(f, kind);
-  q->ring->full_timeout_ns = SECOND / 20;
+  uint64_t usual = db_device_timeout(q->dev);
+  db_device_set_timeout(q->dev, SECOND / 20);
   db_signal_set(f->go, 0);
   uint64_t when = 0, last = 0;
   int err = db_queue_wait(q, f->go, 1);
@@ -333,6 +334,7 @@ static void gives_up(struct fixture *f, enum db_queue_kind kind) {
     fail_msg("%s", db_error());
   db_signal_set(f->go, 1);
   finish(q, last);
+  db_device_set_timeout(q->dev, usual);
   submit_stamps(f, q, 1, 1);
   db_queue_release(q);
 }
