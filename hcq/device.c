@@ -322,7 +322,7 @@ void hcq_device_drain(db_device *dev) {
 
 void db_close(db_device *dev) {
   if (!dev) return;
-  if (--dev->handles == 0) hcq_device_drain(dev);
+  if (--dev->handles == 0 && !dev->nmembers) hcq_device_drain(dev); /* a group has no work of its own */
   hcq_release(&dev->object);
 }
 

@@ -109,6 +109,28 @@ static void an_idle_device(void **state) {
   }
 }
 
+/* A group that is closed leaves its members to their work; halting it halts them. */
+static void a_group(void **state) {
+  for (int m = 1; m < MACHINES; m++) {
+    struct stuck s;
+    begin(&s, &machines[m]);
+    db_device *cpu = db_open("CPU"), *group = db_group((db_device *[]){s.dev, cpu}, 2);
+    if (!group) fail_msg("%s", db_error());
+    uint64_t start = now_ns();
+    db_close(group);
+    assert_true(now_ns() - start < 5 * SECOND);
+    assert_int_equal(db_wait(db_queue_timeline(s.q), s.when, SECOND / 20), -ETIMEDOUT);
+    group = db_group((db_device *[]){s.dev, cpu}, 2);
+    db_device_set_timeout(group, SECOND);
+    assert_int_equal(db_device_timeout(cpu), SECOND);
+    OK(db_halt(group));
+    assert_int_equal(db_wait(db_queue_timeline(s.q), s.when, SECOND), -EIO);
+    db_close(group);
+    db_close(cpu);
+    end(&s);
+  }
+}
+
 static void the_timeout_is_settable(void **state) {
   for (int m = 0; m < MACHINES; m++) {
     struct stuck s;
@@ -140,10 +162,8 @@ static void the_environment_sets_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(halting_ends_waits),
-      cmocka_unit_test(an_idle_device),
-      cmocka_unit_test(the_timeout_is_settable),
-      cmocka_unit_test(the_environment_sets_it),
+      cmocka_unit_test(halting_ends_waits),      cmocka_unit_test(an_idle_device),          cmocka_unit_test(a_group),
+      cmocka_unit_test(the_timeout_is_settable), cmocka_unit_test(the_environment_sets_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
