@@ -150,7 +150,8 @@ static struct pad measure(struct fixture *f, db_queue *q) {
 /* Brings the ring to `left` dwords before its end; false where no commands are so long. */
 static bool pad_to(struct fixture *f, db_queue *q, const struct pad *p, uint64_t left) {
   enum { MOST = 4000, OTHERS = 16, REPLAYS = 10, SUBMISSIONS = 16 };
-  uint64_t size, at = position(q, &size) % size, distance = (2 * size - left - at) % size;
+  uint64_t size, at = position(q, &size);
+  uint64_t distance = (2 * size - left - at % size) % size;
   const uint64_t most = SUBMISSIONS * p->submission + MOST * p->stamp + OTHERS * p->other + REPLAYS * p->replay;
   if (distance < most) distance += size;
   while (distance > 2 * most) {
