@@ -10,6 +10,7 @@
 #include "../graph/shard.h"
 #include "../graph/uop.h"
 #include "../hcq/error.h"
+#include "../hcq/profile.h"
 #include <pthread.h>
 
 _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == DT_I64 && (int)DB_F64 == DT_F64,
@@ -19,9 +20,8 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
-  bool launched;       /* as one of several processes */
-  int rank;            /* its number among them; -1 alone */
-  const char *profile; /* the file to write, of one of several processes with its number in the name; NULL: none */
+  bool launched; /* as one of several processes */
+  bool profile;  /* a trace is written */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
@@ -499,9 +499,7 @@ struct report {
     uint64_t begin_ns, end_ns; /* where they are */
   } *items;
   size_t n, capacity;
-  struct report_wait { /* an item's queue waited for an item of another one */
-    size_t from, to;
-  } *waits;
+  struct hcq_event_wait *waits;
   size_t nwaits, waits_capacity;
 };
 /* Whether anybody wants to know when commands ran: PROFILE, DEBUG from 2 on, db_watch. */
@@ -516,12 +514,6 @@ void report_kernel(const struct env *env, const struct kernel *k);
 void report_schedule(const struct env *env, const struct schedule *s, const struct memory_plan *plan);
 /* Frees the report; when its commands have finished, prints a line each (DEBUG=2), writes the trace and calls the
  * watcher. A negative errno and a message when the trace cannot be written. */
-int report_finish(struct report *r, const struct env *env, bool finished);
+int report_finish(struct report *r, bool finished);
 
-/* ---- trace.c: the file that PROFILE names ---- */
-int trace_open(const struct env *env); /* if there is to be one and it is not open */
-/* The file is the parent process's: nothing is written any more. */
-void trace_leave(void);
-/* 0, or a negative errno and a message: the disk is full, say. */
-int trace_write(const struct report *r, const struct db_command *commands);
 #endif

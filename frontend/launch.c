@@ -337,7 +337,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
                    struct storage **outputs) {
   struct run r = {.e = e, .binding = b, .env = env, .timed = report_wanted(env)};
   int err = world_check();
-  if (!err) err = trace_open(env);
+  if (!err) err = hcq_profile_open();
   if (!err) err = memory_get(&r);
   for (size_t i = 0; i < e->ncommands && !err; i++) {
     const struct exec_command *c = &e->commands[i];
@@ -353,7 +353,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
   }
   memory_put(&r);
   if (r.timed && !err) programs_report(false); /* they ran before */
-  int unreported = report_finish(&r.report, env, err == 0);
+  int unreported = report_finish(&r.report, err == 0);
   if (err || !unreported) return err;
   for (unsigned i = 0; i < e->noutputs; i++) storage_release(outputs[i]);
   return unreported;

@@ -20,7 +20,7 @@ int program_times_make(struct program *p) {
   const struct env *env;
   int err = env_get(&env);
   if (err || !report_wanted(env)) return err;
-  if ((err = trace_open(env))) return err;
+  if ((err = hcq_profile_open())) return err;
   for (unsigned i = 0; i < p->nqueues; i++) {
     struct program_queue *q = &p->queues[i];
     size_t bytes = q->kind == PROGRAM_EXCHANGES ? 0 : (size_t)DB_STAMP_BYTES * 2 * PROGRAM_TURNS * q->last;
@@ -80,9 +80,6 @@ static void add_item(const struct program *p, struct report *r, const struct pro
 /* commands: room for the number of every queue's command at a position. */
 static int report(const struct program *p, int turn, size_t *commands) {
   struct report r = {0};
-  const struct env *env;
-  int err = env_get(&env);
-  if (err) return err;
   size_t first[p->nqueues + 1]; /* of a queue in commands */
   for (unsigned i = first[0] = 0; i < p->nqueues; i++) first[i + 1] = first[i] + p->queues[i].last;
   for (size_t i = 0; i < p->ncommands && r.n == i; i++) {
@@ -94,7 +91,7 @@ static int report(const struct program *p, int turn, size_t *commands) {
       if (w->position) report_wait(&r, commands[first[w->queue] + w->position - 1]);
     }
   }
-  return report_finish(&r, env, true);
+  return report_finish(&r, true);
 }
 
 int program_times_settle(struct program *p, int turn) {

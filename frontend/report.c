@@ -30,54 +30,54 @@ void report_wait(struct report *r, size_t count) {
   if (!count) return;
   if (r->nwaits == r->waits_capacity) {
     size_t capacity = r->waits_capacity ? 2 * r->waits_capacity : 16;
-    struct report_wait *more = realloc(r->waits, capacity * sizeof *more);
+    struct hcq_event_wait *more = realloc(r->waits, capacity * sizeof *more);
     if (!more) return;
     r->waits = more;
     r->waits_capacity = capacity;
   }
-  r->waits[r->nwaits++] = (struct report_wait){count - 1, r->n - 1};
+  r->waits[r->nwaits++] = (struct hcq_event_wait){count - 1, r->n - 1};
 }
 
-static void print_line(const struct env *env, const struct db_command *c) {
-  static unsigned number;
-  static double total_us;
-  struct db_device_counters counters;
-  db_device_counters(c->device, &counters);
-  double us = (double)(c->end_ns - c->begin_ns) * 1e-3;
-  total_us += us;
-  char rank[16] = "";
-  if (env->rank >= 0) snprintf(rank, sizeof rank, "%d: ", env->rank);
-  fprintf(stderr, "*** %s%-15s %5u %-32s arg %2u  mem %6.3f GB  tm %9.2fus/%9.2fms (%9.2f GFLOPS %8.2f GB/s)\n", rank,
-          db_device_name(c->device), ++number, c->name, c->args, (double)counters.bytes_allocated * 1e-9, us,
-          total_us * 1e-3, us > 0 ? c->flops / us * 1e-3 : 0, us > 0 ? (double)c->bytes / us * 1e-3 : 0);
+static struct db_command command_of(const struct report_item *item, const struct hcq_event *e) {
+  return (struct db_command){.device = e->device,
+                             .name = e->name,
+                             .is_copy = !item->kernel,
+                             .args = e->args,
+                             .flops = e->flops,
+                             .bytes = e->bytes,
+                             .begin_ns = e->begin_ns,
+                             .end_ns = e->end_ns};
 }
 
-int report_finish(struct report *r, const struct env *env, bool finished) {
+int report_finish(struct report *r, bool finished) {
   int err = 0;
-  struct db_command *commands = calloc(r->n + 1, sizeof *commands);
+  struct hcq_event *events = calloc(r->n + 1, sizeof *events);
   for (size_t i = 0; i < r->n; i++) {
     struct report_item *item = &r->items[i];
-    struct db_command c = {.device = item->device,
-                           .name = item->kernel     ? item->kernel->name
-                                   : item->exchange ? item->exchange
-                                                    : "copy",
-                           .is_copy = !item->kernel,
-                           .args = item->args,
-                           .flops = item->kernel ? item->kernel->flops : 0,
-                           .bytes = item->bytes,
-                           .begin_ns = item->begin_ns,
-                           .end_ns = item->end_ns};
+    struct hcq_event e = {.device = item->device,
+                          .name = item->kernel     ? item->kernel->name
+                                  : item->exchange ? item->exchange
+                                                   : "copy",
+                          .kind = item->kernel     ? HCQ_EVENT_KERNEL
+                                  : item->exchange ? HCQ_EVENT_EXCHANGE
+                                                   : HCQ_EVENT_COPY,
+                          .queue = item->queue,
+                          .args = item->args,
+                          .flops = item->kernel ? item->kernel->flops : 0,
+                          .bytes = item->bytes,
+                          .begin_ns = item->begin_ns,
+                          .end_ns = item->end_ns};
     if (item->begin) {
-      db_signal_interval(item->begin, item->end, &c.begin_ns, &c.end_ns);
+      db_signal_interval(item->begin, item->end, &e.begin_ns, &e.end_ns);
       db_signal_release(item->begin);
       db_signal_release(item->end);
     }
-    if (commands) commands[i] = c;
-    if (finished && env->debug >= 2) print_line(env, &c);
+    if (events) events[i] = e;
+    struct db_command c = command_of(item, &e);
     if (finished && rt.watch) rt.watch(rt.watch_ctx, &c);
   }
-  if (finished && commands) err = trace_write(r, commands);
-  free(commands);
+  if (finished && events) err = hcq_profile_events(events, r->n, r->waits, r->nwaits);
+  free(events);
   free(r->items);
   free(r->waits);
   return err;

@@ -85,7 +85,6 @@ static void after_fork(void) { pthread_mutex_unlock(&rt.lock); }
 static void in_child(void) {
   for (unsigned i = 0; i < SLOTS; i++)
     if (rt.slots[i]) rt.slots[i]->is_default = false;
-  trace_leave();
   pthread_mutex_unlock(&rt.lock);
 }
 
@@ -283,7 +282,7 @@ struct slot_stage *slot_stage(unsigned slot) {
 
 db_queue *slot_queue_at(unsigned slot, enum db_queue_kind kind, unsigned index) {
   struct slot *s = rt.slots[slot];
-  if (!s->queue[kind][index]) s->queue[kind][index] = db_queue_new_at(s->device, kind, index);
+  if (!s->queue[kind][index]) s->queue[kind][index] = hcq_queue_unprofiled(s->device, kind, index);
   return s->queue[kind][index];
 }
 

@@ -12,9 +12,11 @@
  *   registry.lock      which devices there are, and the loss of one; held for some instructions and polls, nothing waits
  *                      or is released under it
  *   the imports'       what devices know of other machines' memory; over system calls
+ *   profile.reporting  the stamps of one recording; held while its commands are reported
  *   machine.lock       address space and mappings, which a machine's devices share; held over system calls
  *   device.lock        what else is written after a device was opened; held for some instructions, nothing waits or is
  *                      released under it
+ *   trace.lock         the trace file and the lines of DEBUG=2 (profile.c)
  * A recorder and a recording are their user's alone. A submission takes two of them, ring.submitting and device.lock. */
 #ifndef DOORBELL_HCQ_BACKEND_H
 #define DOORBELL_HCQ_BACKEND_H
@@ -184,6 +186,7 @@ struct db_recording {
   uint64_t nkernels, ncopies;
   db_program *last_program;
   struct hcq_waits waits;
+  struct hcq_profile *profile; /* a reference; NULL: its commands are not timed */
 };
 
 /* ---- hardware queues ---- */
@@ -264,7 +267,9 @@ struct db_queue { /* a recorder */
   uint64_t nkernels, ncopies;
   int error;
   char *error_text;
-  bool internal; /* of the device itself */
+  bool internal;               /* of the device itself */
+  bool profiled;               /* commands are stamped and reported (profile_queue.c) */
+  struct hcq_profile *profile; /* the stamps of what is being recorded, a reference; NULL: none yet */
 };
 
 /* ---- devices ---- */
@@ -395,6 +400,22 @@ void hcq_device_check_others(db_device *dev);
 extern atomic_bool hcq_resting;
 /* Waits until that is over. ring: one whose timeline has to count anew, which is done while all are at rest. */
 int hcq_rest(struct hcq_ring *ring);
+/* When the process exits, drops what finished submissions held, of all devices that are open then. */
+void hcq_devices_retire_at_exit(void);
+
+/* ---- profile_queue.c ---- */
+/* A recorder whose commands are timed if the environment asks for it. */
+db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);
+/* Around a command of a recorder with `profiled`. program NULL: a copy of so many bytes. */
+int hcq_profile_begin(db_queue *q);
+int hcq_profile_end(db_queue *q, db_program *program, unsigned args, uint64_t bytes);
+/* What is being recorded keeps no stamps any more. */
+void hcq_profile_drop(db_queue *q);
+/* The hardware has the commands. p may be NULL. Called before the submission's objects can be released. */
+void hcq_profile_submitted(struct hcq_profile *p);
+/* Reports the last run of a recording, which has finished, and makes the object that reports the next one when it is
+ * released. */
+struct hcq_object *hcq_profile_run(struct hcq_profile *p);
 
 /* ---- buffer.c ---- */
 db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);

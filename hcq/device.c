@@ -1,6 +1,7 @@
 /* The registry of open devices, their names, and their end. */
 #define _GNU_SOURCE
 #include "backend.h"
+#include "profile.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -406,6 +407,19 @@ static db_device **devices_retain(unsigned *n) {
   return all ? all : db_fail_null(-ENOMEM, "out of host memory");
 }
 
+static void retire_all(void) {
+  unsigned n;
+  db_device **devices = devices_retain(&n);
+  for (unsigned i = 0; i < n && devices; i++) {
+    for (int k = 0; k < HCQ_RINGS && !devices[i]->lost; k++)
+      if (devices[i]->rings[k]) hcq_ring_retire(devices[i]->rings[k]);
+    hcq_release(&devices[i]->object);
+  }
+  free(devices);
+}
+
+void hcq_devices_retire_at_exit(void) { atexit(retire_all); }
+
 static bool turns(const struct hcq_ring *ring) { return ring->submitted + 1 - hcq_ring_base(ring) > ring->turn; }
 
 static void count_anew(struct hcq_ring *ring) {
@@ -458,9 +472,11 @@ static void before_fork(void) {
   pthread_mutex_lock(&registry.lock);
   pthread_mutex_lock(&hcq_imports_lock);
   for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_lock(&dev->lock);
+  hcq_profile_before_fork();
 }
 
 static void after_fork(void) {
+  hcq_profile_after_fork(false);
   for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_unlock(&dev->lock);
   pthread_mutex_unlock(&hcq_imports_lock);
   pthread_mutex_unlock(&registry.lock);
@@ -485,6 +501,7 @@ static void disown(db_device *dev) {
 
 /* Recursive locks belong to a thread of the parent, so that they are made anew. */
 static void in_child(void) {
+  hcq_profile_after_fork(true);
   registry.opening = registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
   resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&hcq_resting, false);

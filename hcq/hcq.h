@@ -18,6 +18,9 @@
  * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording by
  * one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run one
  * after the other, in the order in which they came.
+ * Environment: DEV (db_open). With PROFILE or DEBUG=2 (doorbell(1)) recorders stamp each kernel and copy, and a recording waits
+ * for its last run before it runs again. What was submitted is reported once it is known to have finished, lines and errors of
+ * the file on standard error. A file that cannot be opened is an error of the first db_queue_new.
  * Processes: a child of fork has none of its parent's devices. Every call on one, or on an object of one, fails there with
  * -ENODEV or NULL; releasing them touches no hardware, and the child may open devices of its own. */
 #ifndef DOORBELL_HCQ_H

@@ -270,11 +270,11 @@ db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index,
 }
 
 db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind) {
-  return dev ? hcq_queue_new(dev, kind, 0, false) : db_null_of("device");
+  return dev ? hcq_queue_profiled(dev, kind, 0) : db_null_of("device");
 }
 
 db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index) {
-  return dev ? hcq_queue_new(dev, kind, index, false) : db_null_of("device");
+  return dev ? hcq_queue_profiled(dev, kind, index) : db_null_of("device");
 }
 
 void hcq_queue_reset(db_queue *q) {
@@ -282,6 +282,7 @@ void hcq_queue_reset(db_queue *q) {
   q->full = NULL;
   for (unsigned i = 0; i < q->nrefs; i++) hcq_release(q->refs[i]);
   q->nrefs = 0;
+  hcq_profile_drop(q);
   q->ncuts = 0;
   q->last_program = NULL;
   q->npatches = 0;
@@ -547,7 +548,9 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                           : !args  ? "list of arguments"
                                    : "list of slots");
   memcpy(q->vary, grid_slots, sizeof q->vary);
-  return end(q, record_exec(q, prog, args, nargs, grid, block));
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end(q, err);
+  err = record_exec(q, prog, args, nargs, grid, block);
+  return end(q, !err && q->profiled ? hcq_profile_end(q, prog, nargs, 0) : err);
 }
 
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
@@ -580,7 +583,9 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
   if (!dst || !src) return null_sticky(q, dst ? "source" : "destination");
   q->vary[0] = dst_slot, q->vary_offset[0] = dst_offset;
   q->vary[1] = src_slot, q->vary_offset[1] = src_offset;
-  return end(q, record_copy(q, dst, dst_offset, src, src_offset, n));
+  if (__builtin_expect(q->profiled, 0) && (err = hcq_profile_begin(q))) return end(q, err);
+  err = record_copy(q, dst, dst_offset, src, src_offset, n);
+  return end(q, !err && q->profiled ? hcq_profile_end(q, NULL, 2, n) : err);
 }
 
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n) {
@@ -720,6 +725,7 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
   if (q->chunk) q->chunk->last = value;
   hcq_count(&ring->counters.kernels, q->nkernels);
   hcq_count(&ring->counters.copies, q->ncopies);
+  hcq_profile_submitted(q->profile);
   hcq_ring_submitted(ring, &(struct hcq_batch){value, q->nrefs, q->last_program}, q->refs, &q->waits);
   q->nrefs = 0;
   if (when) *when = value;

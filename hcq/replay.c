@@ -12,6 +12,7 @@ static void recording_destroy(struct hcq_object *object) {
   for (unsigned i = 0; i < r->nslots; i++)
     if (r->slots[i].buffer) hcq_release(&r->slots[i].buffer->object);
   for (unsigned i = 0; i < r->nrefs; i++) hcq_release(r->refs[i]);
+  if (r->profile) hcq_release((struct hcq_object *)r->profile);
   if (r->memory) hcq_release(&r->memory->object);
   free(r->refs);
   free(r->cuts);
@@ -106,6 +107,8 @@ db_recording *db_queue_bind(db_queue *q) {
   q->full = q->chunk = NULL;
   q->chunk_used = 0;
   r->waits = q->waits;
+  r->profile = q->profile;
+  q->profile = NULL;
   r->nkernels = q->nkernels, r->ncopies = q->ncopies;
   r->last_program = q->last_program;
   r->last = 0;
@@ -185,18 +188,27 @@ int db_recording_submit(db_recording *r, uint64_t *when) {
   if (!r) return db_null("recording");
   struct hcq_ring *ring = r->ring;
   uint64_t value;
-  int err = hcq_ring_begin(ring, 1, &r->waits, &value);
-  if (err) return err;
-  if ((err = r->dev->ops->replay(r, value))) {
-    hcq_ring_cancel(ring);
+  struct hcq_object
+      *objects[2]; /* a run's report comes before the recording, which may be the last that keeps the device */
+  unsigned n = 0;
+  int err;
+  if (r->profile) {
+    if ((err = settle(r))) return err;
+    if (!(objects[n++] = hcq_profile_run(r->profile))) return -ENOMEM;
+  }
+  objects[n++] = &r->object;
+  err = hcq_ring_begin(ring, n, &r->waits, &value);
+  if (!err && (err = r->dev->ops->replay(r, value))) hcq_ring_cancel(ring);
+  if (err) {
+    if (r->profile) hcq_release(objects[0]);
     return err;
   }
   hcq_retain(&r->object);
   r->last = value;
   hcq_count(&ring->counters.kernels, r->nkernels);
   hcq_count(&ring->counters.copies, r->ncopies);
-  hcq_ring_submitted(ring, &(struct hcq_batch){value, 1, r->last_program}, (struct hcq_object *[]){&r->object},
-                     &r->waits);
+  hcq_profile_submitted(r->profile);
+  hcq_ring_submitted(ring, &(struct hcq_batch){value, n, r->last_program}, objects, &r->waits);
   if (when) *when = value;
   return 0;
 }

@@ -1,7 +1,7 @@
 /* What the subcommands of `doorbell` share: flags, messages, JSON. Exit status: 0 done, 1 failed, 2 wrong usage. */
 #ifndef DOORBELL_CLI_H
 #define DOORBELL_CLI_H
-#include "../json.h"
+#include "../../hcq/json.h"
 #include "../doorbell.h"
 #include "../files.h"
 #include <stdio.h>

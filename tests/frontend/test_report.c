@@ -1,6 +1,6 @@
 /* What cannot be reported is an error, too: traces on a full disk, kernels that cannot be kept; and several processes
  * that trace. */
-#include "../../frontend/json.h"
+#include "hcq/json.h"
 #include "support.h"
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,0 +1,208 @@
+/* PROFILE and DEBUG=2: what ran and when, as a trace file and as lines.
+ *
+ * The file has the trace event format that Perfetto and chrome://tracing read: a track per queue. A kernel is a slice
+ * with its GFLOPS, a copy one with its bytes, and an arrow leads from what a queue waited for on another one to what
+ * waited. The file is whole JSON after every report: the next report writes over its closing bracket. */
+#include "profile.h"
+#include "error.h"
+#include "json.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TRACKS = 512 };
+
+static struct {
+  pthread_mutex_t lock; /* nothing else is locked under it */
+  FILE *file;
+  long end; /* of the last event */
+  bool any, left;
+  unsigned ntracks, arrows;
+  char track[MOST_TRACKS][176];
+  unsigned lines; /* printed so far */
+  double total_us;
+} trace = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- the environment ---- */
+
+/* This process's number where it is one of several, as Open MPI's mpirun, what follows PMIx, and MPICH's and Slurm's
+ * launchers set it; -1. */
+static int launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *s = getenv(names[i]);
+    if (s && *s) return atoi(s);
+  }
+  return -1;
+}
+
+/* x.json of rank 2 is x.2.json: several processes do not write one file. */
+static const char *path_of(const char *path, int rank) {
+  static char text[4096];
+  const char *end = strstr(path, ".json");
+  int base = end && !end[5] ? (int)(end - path) : (int)strlen(path);
+  if (rank < 0)
+    snprintf(text, sizeof text, "%s", path);
+  else
+    snprintf(text, sizeof text, "%.*s.%d%s", base, path, rank, path + base);
+  return text;
+}
+
+static struct hcq_profile_env asked;
+
+static void read_environment(void) {
+  const char *profile = getenv("PROFILE"), *debug = getenv("DEBUG");
+  char *end = NULL;
+  asked.rank = launched_rank();
+  asked.lines = debug && *debug && strtol(debug, &end, 10) >= 2 && !*end;
+  if (profile && *profile && strcmp(profile, "0"))
+    asked.path = path_of(strcmp(profile, "1") ? profile : "doorbell.trace.json", asked.rank);
+}
+
+const struct hcq_profile_env *hcq_profile_env(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, read_environment);
+  return &asked;
+}
+
+static unsigned process(void) { return asked.rank < 0 ? 1 : 1 + (unsigned)asked.rank; }
+
+/* ---- the file; the lock is held ---- */
+
+/* Ends the file as it is now. */
+static int close_list(void) {
+  fputs("\n]\n", trace.file);
+  if (!fflush(trace.file) && !ferror(trace.file)) return 0;
+  int err = errno ? -errno : -EIO;
+  fclose(trace.file);
+  trace.file = NULL;
+  trace.left = true; /* reported once: nothing is written any more */
+  return db_fail(err, "PROFILE=%s: %s", asked.path, strerror(-err));
+}
+
+static int open_file(void) {
+  if (trace.file || trace.left || !asked.path) return 0;
+  trace.file = fopen(asked.path, "we");
+  if (!trace.file) return db_fail(-errno, "PROFILE=%s: %s", asked.path, strerror(errno));
+  fputs("[", trace.file);
+  trace.end = ftell(trace.file);
+  return close_list();
+}
+
+static void begin_event(void) {
+  fputs(trace.any ? ",\n" : "\n", trace.file);
+  trace.any = true;
+}
+
+/* The number of the queue's track, which is named when it is new; 0 when there are too many. */
+static unsigned track_of(const struct hcq_event *e) {
+  static const char *const kinds[] = {"compute", "copy", "world"};
+  char name[176];
+  int n = snprintf(name, sizeof name, "%s %s", db_device_name(e->device), kinds[e->kind]);
+  if (e->queue && n > 0 && (size_t)n < sizeof name) snprintf(name + n, sizeof name - (size_t)n, " %u", e->queue);
+  for (unsigned i = 0; i < trace.ntracks; i++)
+    if (!strcmp(trace.track[i], name)) return i + 1;
+  if (trace.ntracks == MOST_TRACKS) return 0;
+  strcpy(trace.track[trace.ntracks++], name);
+  begin_event();
+  fprintf(trace.file, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{\"name\":", process(),
+          trace.ntracks);
+  json_quote(trace.file, name);
+  fputs("}}", trace.file);
+  return trace.ntracks;
+}
+
+static double microseconds(uint64_t ns) { return (double)ns * 1e-3; }
+
+static void write_slice(const struct hcq_event *e) {
+  static const char *const categories[] = {"kernel", "copy", "exchange"};
+  unsigned track = track_of(e);
+  double ns = (double)(e->end_ns - e->begin_ns);
+  begin_event();
+  fputs("{\"ph\":\"X\",\"name\":", trace.file);
+  json_quote(trace.file, e->name);
+  fprintf(trace.file, ",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{", categories[e->kind],
+          process(), track, microseconds(e->begin_ns), ns * 1e-3);
+  if (!e->uncounted)
+    fprintf(trace.file, "\"bytes\":%llu,\"GB/s\":%.3f", (unsigned long long)e->bytes,
+            ns > 0 ? (double)e->bytes / ns : 0);
+  if (!e->uncounted && e->kind == HCQ_EVENT_KERNEL)
+    fprintf(trace.file, ",\"GFLOPS\":%.3f,", ns > 0 ? e->flops / ns : 0);
+  if (e->kind == HCQ_EVENT_KERNEL) fprintf(trace.file, "\"arguments\":%u", e->args);
+  fputs("}}", trace.file);
+}
+
+static void write_arrow(const struct hcq_event *from, const struct hcq_event *to) {
+  trace.arrows++;
+  for (unsigned end = 0; end < 2; end++) {
+    unsigned track = track_of(end ? to : from);
+    begin_event();
+    fprintf(trace.file,
+            "{\"ph\":\"%s\",\"name\":\"wait\",\"cat\":\"wait\",\"id\":%u,\"pid\":%u,\"tid\":%u,\"ts\":%.3f%s}",
+            end ? "f" : "s", trace.arrows, process(), track, microseconds(end ? to->begin_ns : from->end_ns),
+            end ? ",\"bp\":\"e\"" : "");
+  }
+}
+
+static int write_file(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits) {
+  int err = open_file();
+  if (err || !trace.file) return err;
+  fseek(trace.file, trace.end, SEEK_SET);
+  for (size_t i = 0; i < n; i++) write_slice(&events[i]);
+  for (size_t i = 0; i < nwaits; i++) write_arrow(&events[waits[i].from], &events[waits[i].to]);
+  trace.end = ftell(trace.file);
+  return close_list();
+}
+
+/* ---- lines; the lock is held ---- */
+
+static void print_line(const struct hcq_event *e, uint64_t allocated) {
+  double us = (double)(e->end_ns - e->begin_ns) * 1e-3;
+  char rank[16] = "", rates[64] = "";
+  trace.total_us += us;
+  if (asked.rank >= 0) snprintf(rank, sizeof rank, "%d: ", asked.rank);
+  if (!e->uncounted)
+    snprintf(rates, sizeof rates, " (%9.2f GFLOPS %8.2f GB/s)", us > 0 ? e->flops / us * 1e-3 : 0,
+             us > 0 ? (double)e->bytes / us * 1e-3 : 0);
+  fprintf(stderr, "*** %s%-15s %5u %-32s arg %2u  mem %6.3f GB  tm %9.2fus/%9.2fms%s\n", rank,
+          db_device_name(e->device), ++trace.lines, e->name, e->args, (double)allocated * 1e-9, us,
+          trace.total_us * 1e-3, rates);
+}
+
+/* ---- both ---- */
+
+int hcq_profile_open(void) {
+  if (!hcq_profile_env()->path) return 0;
+  pthread_mutex_lock(&trace.lock);
+  int err = open_file();
+  pthread_mutex_unlock(&trace.lock);
+  return err;
+}
+
+int hcq_profile_events(const struct hcq_event *events, size_t n, const struct hcq_event_wait *waits, size_t nwaits) {
+  hcq_profile_env();
+  for (size_t i = 0; i < n && asked.lines; i++) {
+    struct db_device_counters counters;
+    db_device_counters(events[i].device, &counters);
+    pthread_mutex_lock(&trace.lock);
+    print_line(&events[i], counters.bytes_allocated);
+    pthread_mutex_unlock(&trace.lock);
+  }
+  if (!asked.path) return 0;
+  pthread_mutex_lock(&trace.lock);
+  int err = write_file(events, n, waits, nwaits);
+  pthread_mutex_unlock(&trace.lock);
+  return err;
+}
+
+void hcq_profile_before_fork(void) { pthread_mutex_lock(&trace.lock); }
+
+void hcq_profile_after_fork(bool in_child) {
+  if (in_child) {
+    trace.left |= trace.file != NULL;
+    trace.file = NULL;
+  }
+  pthread_mutex_unlock(&trace.lock);
+}

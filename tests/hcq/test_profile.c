@@ -1,0 +1,323 @@
+/* PROFILE and DEBUG=2 for programs that use the queue layer alone. Each case runs in a child, which reads the
+ * environment anew. */
+#include "saxpy.h"
+#include "tests/ok.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N = 4096, REPLAYS = 3, EVENTS = 64 };
+#define MUST(x)                                                                                                        \
+  do                                                                                                                   \
+    if (!(x)) return fprintf(stderr, "%s: %s\n", #x, db_error()), 100;                                                 \
+  while (0)
+
+static char folder[] = "/tmp/doorbell-profile-XXXXXX", trace[64], lines[64];
+
+/* ---- children ---- */
+
+struct work {
+  const struct machine *m;
+  db_device *dev;
+  db_buffer *x, *y, *z;
+  db_program *saxpy;
+  db_queue *compute, *copies;
+};
+
+static int setup(struct work *w, const struct machine *m) {
+  float values[N];
+  size_t size = 0;
+  for (int i = 0; i < N; i++) values[i] = 1;
+  w->m = m;
+  MUST(w->dev = db_open(m->name));
+  MUST((w->x = db_alloc(w->dev, sizeof values, 0)) && (w->y = db_alloc(w->dev, sizeof values, 0)) &&
+       (w->z = db_alloc(w->dev, sizeof values, 0)));
+  MUST(!db_buffer_write(w->x, 0, values, sizeof values) && !db_buffer_write(w->y, 0, values, sizeof values));
+  void *image = saxpy_image(m, &size);
+  MUST(w->saxpy = saxpy_load(m, w->dev, image, size));
+  free(image);
+  MUST(w->compute = db_queue_new(w->dev, DB_QUEUE_COMPUTE));
+  MUST(w->copies = db_queue_new(w->dev, DB_QUEUE_COPY));
+  return 0;
+}
+
+static void close_work(struct work *w) {
+  db_queue_release(w->compute);
+  db_queue_release(w->copies);
+  db_program_release(w->saxpy);
+  db_buffer_release(w->x);
+  db_buffer_release(w->y);
+  db_buffer_release(w->z);
+  db_close(w->dev);
+}
+
+static int kernel(struct work *w) { return saxpy_record(w->m, w->compute, w->saxpy, w->y, w->x, 2, 0, N); }
+
+/* Two kernels, and a copy that waits for them. */
+static int submit(struct work *w, uint64_t *when) {
+  uint64_t computed;
+  MUST(!kernel(w) && !db_queue_memory_barrier(w->compute) && !kernel(w) && !db_queue_submit(w->compute, &computed));
+  MUST(!db_queue_wait(w->copies, db_queue_timeline(w->compute), computed));
+  MUST(!db_queue_copy(w->copies, w->z, 0, w->y, 0, N * 4) && !db_queue_submit(w->copies, when));
+  return 0;
+}
+
+static int two_kernels_and_a_copy(const struct machine *m) {
+  struct work w;
+  uint64_t when;
+  float first;
+  int err = setup(&w, m);
+  if (err || (err = submit(&w, &when))) return err;
+  MUST(!db_wait(db_queue_timeline(w.copies), when, 60 * SECOND));
+  MUST(!db_buffer_read(w.z, 0, &first, 4) && first == 5);
+  close_work(&w);
+  return 0;
+}
+
+static int replays(const struct machine *m) {
+  struct work w;
+  uint64_t when = 0;
+  float first;
+  int err = setup(&w, m);
+  if (err) return err;
+  db_recording *r;
+  MUST(!kernel(&w) && (r = db_queue_bind(w.compute)));
+  for (int i = 0; i < REPLAYS; i++) MUST(!db_recording_submit(r, &when));
+  MUST(!db_wait(db_queue_timeline(w.compute), when, 60 * SECOND));
+  MUST(!db_buffer_read(w.y, 0, &first, 4) && first == 1 + 2 * REPLAYS);
+  db_recording_release(r);
+  close_work(&w);
+  return 0;
+}
+
+/* More commands than fit the first memory for stamps, in one recording. */
+static int many_kernels(const struct machine *m) {
+  struct work w;
+  uint64_t when = 0;
+  int err = setup(&w, m);
+  if (err) return err;
+  for (int i = 0; i < 300; i++) MUST(!kernel(&w) && !db_queue_memory_barrier(w.compute));
+  MUST(!db_queue_submit(w.compute, &when) && !db_wait(db_queue_timeline(w.compute), when, 60 * SECOND));
+  close_work(&w);
+  return 0;
+}
+
+/* The host loads the timeline itself, and leaves without a close. */
+static int exits(const struct machine *m) {
+  struct work w;
+  uint64_t when;
+  int err = setup(&w, m);
+  if (err || (err = submit(&w, &when))) return err;
+  while (db_signal_value(db_queue_timeline(w.copies)) < when) usleep(100);
+  exit(0);
+}
+
+/* Nothing that was recorded and not submitted is reported. */
+static int gives_up(const struct machine *m) {
+  struct work w;
+  int err = setup(&w, m);
+  if (err || kernel(&w)) return 1;
+  close_work(&w);
+  return 0;
+}
+
+static int full_disk(const struct machine *m) {
+  db_device *dev = db_open(m->name);
+  if (!dev || db_queue_new(dev, DB_QUEUE_COMPUTE)) return 1;
+  if (!strstr(db_error(), "PROFILE=/dev/full: No space left on device")) return 2;
+  db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE); /* reported once */
+  if (!q) return 3;
+  db_queue_release(q);
+  db_close(dev);
+  return 0;
+}
+
+/* Runs fn in a child with one more variable; what it prints goes to the file `lines`. */
+static void in_child(int (*fn)(const struct machine *m), const struct machine *m, const char *variable,
+                     const char *value) {
+  pid_t pid = fork();
+  if (!pid) {
+    unsetenv("DEBUG");
+    unsetenv("PROFILE");
+    if (variable) setenv(variable, value, 1);
+    if (!freopen(lines, "w", stderr)) _exit(101);
+    int status = fn(m);
+    fflush(stderr);
+    _exit(status);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  if (WEXITSTATUS(status)) {
+    char text[512] = "";
+    FILE *f = fopen(lines, "r");
+    if (f) text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fail_msg("%s: exit status %d: %s", m->name, WEXITSTATUS(status), text);
+  }
+}
+
+/* ---- what they wrote ---- */
+
+struct event {
+  const char *name, *category, *track;
+  double begin, end, bytes; /* us */
+};
+
+static const char *track_of(json_t *all, json_int_t tid) {
+  size_t i;
+  json_t *e;
+  json_array_foreach(all, i, e) {
+    if (!strcmp(json_string_value(json_object_get(e, "ph")), "M") &&
+        json_integer_value(json_object_get(e, "tid")) == tid)
+      return json_string_value(json_object_get(json_object_get(e, "args"), "name"));
+  }
+  fail_msg("track %d has no name", (int)tid);
+  return NULL;
+}
+
+static int by_begin(const void *a, const void *b) {
+  const struct event *p = a, *q = b;
+  return (p->begin > q->begin) - (p->begin < q->begin);
+}
+
+/* The slices of the trace in the order of their begins. */
+static unsigned slices(json_t **all, struct event *events) {
+  json_error_t error;
+  size_t i;
+  unsigned n = 0;
+  json_t *e;
+  *all = json_load_file(trace, 0, &error);
+  if (!*all) fail_msg("%s: %d: %s", trace, error.line, error.text);
+  json_array_foreach(*all, i, e) {
+    if (strcmp(json_string_value(json_object_get(e, "ph")), "X") != 0) continue;
+    assert_true(n < EVENTS);
+    double begin = json_number_value(json_object_get(e, "ts"));
+    assert_non_null(json_object_get(e, "dur"));
+    events[n++] = (struct event){json_string_value(json_object_get(e, "name")),
+                                 json_string_value(json_object_get(e, "cat")),
+                                 track_of(*all, json_integer_value(json_object_get(e, "tid"))),
+                                 begin,
+                                 begin + json_number_value(json_object_get(e, "dur")),
+                                 json_number_value(json_object_get(json_object_get(e, "args"), "bytes"))};
+  }
+  qsort(events, n, sizeof *events, by_begin);
+  return n;
+}
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void check(const struct event *e, const struct machine *m, const char *category, double from, double to) {
+  char track[64];
+  bool copy = !strcmp(category, "copy");
+  snprintf(track, sizeof track, "%s %s", m->name, copy ? "copy" : "compute");
+  assert_string_equal(e->category, category);
+  assert_string_equal(e->name, copy ? "copy" : "saxpy");
+  assert_string_equal(e->track, track);
+  assert_true(e->begin >= from && e->begin <= e->end && e->end <= to);
+}
+
+#define CLOCK_US 200 /* as near as two clocks are compared on a busy machine */
+
+static void trace_of_two_kernels_and_a_copy(void **state) {
+  int (*const programs[])(const struct machine *) = {two_kernels_and_a_copy, exits};
+  for (int i = 0; i < MACHINES; i++)
+    for (int k = 0; k < 2; k++) {
+      struct event e[EVENTS];
+      json_t *all;
+      double from = now_us();
+      in_child(programs[k], &machines[i], "PROFILE", trace);
+      double to = now_us();
+      assert_int_equal(slices(&all, e), 3);
+      for (int j = 0; j < 3; j++)
+        check(&e[j], &machines[i], j == 2 ? "copy" : "kernel", from - CLOCK_US, to + CLOCK_US);
+      assert_true(e[0].end <= e[1].begin + 0.002 && e[1].end <= e[2].begin + 0.002); /* printed to the nanosecond */
+      assert_float_equal(e[2].bytes, N * 4, 0);
+      json_decref(all);
+    }
+}
+
+static void trace_of_replays(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    struct event e[EVENTS];
+    json_t *all;
+    in_child(replays, &machines[i], "PROFILE", trace);
+    assert_int_equal(slices(&all, e), REPLAYS);
+    for (int k = 0; k < REPLAYS; k++) {
+      assert_string_equal(e[k].name, "saxpy");
+      if (k) assert_true(e[k - 1].end <= e[k].begin + 0.002);
+    }
+    json_decref(all);
+  }
+}
+
+static unsigned count_lines(const char *containing) {
+  char line[512];
+  unsigned n = 0;
+  FILE *f = fopen(lines, "r");
+  assert_non_null(f);
+  while (fgets(line, sizeof line, f)) n += strstr(line, containing) != NULL;
+  fclose(f);
+  return n;
+}
+
+static void line_per_command(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    char number[64];
+    in_child(two_kernels_and_a_copy, &machines[i], "DEBUG", "2");
+    assert_int_equal(count_lines("*** "), 3);
+    assert_int_equal(count_lines(" saxpy "), 2);
+    assert_int_equal(count_lines(" copy "), 1);
+    snprintf(number, sizeof number, "%-15s %5u ", machines[i].name, 3);
+    assert_int_equal(count_lines(number), 1);
+    in_child(replays, &machines[i], "DEBUG", "2");
+    assert_int_equal(count_lines(" saxpy "), REPLAYS);
+    in_child(many_kernels, &machines[i], "DEBUG", "2");
+    assert_int_equal(count_lines(" saxpy "), 300);
+  }
+}
+
+static void nothing_unless_asked_for(void **state) {
+  for (int i = 0; i < MACHINES; i++) {
+    in_child(two_kernels_and_a_copy, &machines[i], NULL, NULL);
+    assert_int_equal(count_lines(""), 0);
+    in_child(two_kernels_and_a_copy, &machines[i], "DEBUG", "1");
+    assert_int_equal(count_lines(""), 0);
+    in_child(gives_up, &machines[i], "DEBUG", "2");
+    assert_int_equal(count_lines(""), 0);
+  }
+}
+
+static void trace_on_a_full_disk(void **state) { in_child(full_disk, &machines[0], "PROFILE", "/dev/full"); }
+
+static int make_folder(void **state) {
+  if (!mkdtemp(folder)) return -1;
+  snprintf(trace, sizeof trace, "%s/t.json", folder);
+  snprintf(lines, sizeof lines, "%s/lines", folder);
+  return 0;
+}
+
+static int remove_folder(void **state) {
+  unlink(trace);
+  unlink(lines);
+  return rmdir(folder);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(trace_of_two_kernels_and_a_copy),
+      cmocka_unit_test(trace_of_replays),
+      cmocka_unit_test(line_per_command),
+      cmocka_unit_test(nothing_unless_asked_for),
+      cmocka_unit_test(trace_on_a_full_disk),
+  };
+  return cmocka_run_group_tests_name("profile", tests, make_folder, remove_folder);
+}
