@@ -1,5 +1,5 @@
-/* Preloaded by `make test-strict`: cmocka puts a handler of its own for SIGSEGV around each test, in the place of the one
- * by which strict machines see the host's loads and stores. It keeps out; a crash then ends the suite. */
+/* Preloaded by `make test-strict`: cmocka puts a handler of its own for SIGSEGV around each test, in the place of the
+ * one by which strict machines see the host's loads and stores. It keeps out; a crash then ends the suite. */
 #define _GNU_SOURCE
 #include <signal.h>
 

@@ -1,8 +1,10 @@
-/* What tensor operations have to give, by plain loops over single elements: nothing here knows of graphs, kernels or devices.
+/* What tensor operations have to give, by plain loops over single elements: nothing here knows of graphs, kernels or
+ * devices.
  *
- * An element of an integer type is its value, wrapped. An element of a float type is an interval that holds every result that rounding at each
- * step, or at fewer, may give; so what follows from it (a comparison, a whole part, a difference of near numbers) is known or not
- * known, never guessed. A result is NULL when an argument is bad, and has no elements (cell NULL) when it would be too large. */
+ * An element of an integer type is its value, wrapped. An element of a float type is an interval that holds every
+ * result that rounding at each step, or at fewer, may give; so what follows from it (a comparison, a whole part, a
+ * difference of near numbers) is known or not known, never guessed. A result is NULL when an argument is bad, and has
+ * no elements (cell NULL) when it would be too large. */
 #ifndef TESTS_FRONTEND_INTERPRET_H
 #define TESTS_FRONTEND_INTERPRET_H
 #include "../../frontend/doorbell.h"

@@ -1,4 +1,5 @@
-/* Runs the cases of tests/data/cases (core.py there says what a line is) on a device. calls.def says how an op is called. */
+/* Runs the cases of tests/data/cases (core.py there says what a line is) on a device. calls.def says how an op is
+ * called. */
 #ifndef TESTS_FRONTEND_REFERENCE_H
 #define TESTS_FRONTEND_REFERENCE_H
 #include "support.h"
@@ -465,7 +466,8 @@ static const struct {
                 {"movement", 281}, {"reduce", 466}, {"scan", 332}, {"sort", 209},     {"matmul", 98}, {"conv", 74},
                 {"pool", 128},     {"norm", 83},    {"loss", 157}, {"attention", 22}, {"second", 80}};
 
-/* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many differ. */
+/* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many
+ * differ. */
 static unsigned run_family(const char *device, const char *family, unsigned step, unsigned least) {
   static struct batch b;
   char path[512];

@@ -4,7 +4,8 @@
 #include "support.h"
 #include "sequence.h"
 
-/* Runs n sequences of bytes drawn from seeds, the first one's and those that follow; fails the test when one is wrong. */
+/* Runs n sequences of bytes drawn from seeds, the first one's and those that follow; fails the test when one is
+ * wrong. */
 static void sequences_check(unsigned first, unsigned n) {
   unsigned good = 0, bad = 0;
   for (unsigned seed = first; seed < first + n; seed++) {

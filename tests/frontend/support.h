@@ -1,5 +1,5 @@
-/* Shared by the suites of tests/frontend: the devices that everything runs on, and counting what a device did. What is compiled for NVIDIA
- * is kept in the build folder. */
+/* Shared by the suites of tests/frontend: the devices that everything runs on, and counting what a device did. What is
+ * compiled for NVIDIA is kept in the build folder. */
 #ifndef TESTS_FRONTEND_SUPPORT_H
 #define TESTS_FRONTEND_SUPPORT_H
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* Every op against PyTorch's and NumPy's numbers: all cases on the CPU, some on the emulated GPUs (long_cases.c runs all there). */
+/* Every op against PyTorch's and NumPy's numbers: all cases on the CPU, some on the emulated GPUs (long_cases.c runs
+ * all there). */
 #include "reference.h"
 
 enum { SOME = 16 };

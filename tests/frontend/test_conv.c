@@ -21,8 +21,8 @@ static void one_kernel(void **state) {
   db_close(dev);
 }
 
-/* Gradients: one kernel by weight and by bias; by the input a product and the sum of its windows, which is much faster than both at once. dy
- * comes from memory, as it does inside of a network. */
+/* Gradients: one kernel by weight and by bias; by the input a product and the sum of its windows, which is much faster
+ * than both at once. dy comes from memory, as it does inside of a network. */
 static void kernels_of_gradients(void **state) {
   db_device *dev = open_device("CPU");
   {

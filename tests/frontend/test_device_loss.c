@@ -1,5 +1,5 @@
-/* A device that faults in mid-replay of a program over two: what was computed with it is refused with the reason, the other
- * device and the tensors on it that were there before go on. */
+/* A device that faults in mid-replay of a program over two: what was computed with it is refused with the reason, the
+ * other device and the tensors on it that were there before go on. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/internal.h"

@@ -1,4 +1,5 @@
-/* Files of tensors: what Python wrote is read (tests/data/formats/make.py), what is written is read back, what is malformed is refused. */
+/* Files of tensors: what Python wrote is read (tests/data/formats/make.py), what is written is read back, what is
+ * malformed is refused. */
 #include "support.h"
 #include "../../frontend/nn.h"
 #include <dirent.h>

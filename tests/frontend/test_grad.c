@@ -1,5 +1,5 @@
-/* Gradients of tensors: every differentiable operation against central differences in f64 on the CPU, conventions against PyTorch's values, and
- * what db_backward collects. */
+/* Gradients of tensors: every differentiable operation against central differences in f64 on the CPU, conventions
+ * against PyTorch's values, and what db_backward collects. */
 #include "support.h"
 
 enum { MOST = 64 };
@@ -243,7 +243,8 @@ static void test_realized(void **state) {
   }
 }
 
-/* What was assigned to, in memory or not, before the loss was read: gradients reach the value and what is left of the target. */
+/* What was assigned to, in memory or not, before the loss was read: gradients reach the value and what is left of the
+ * target. */
 static void test_assigned(void **state) {
   for (int early = 0; early < 3; early++) {
     DB_SCOPED;

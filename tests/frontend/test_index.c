@@ -1,4 +1,5 @@
-/* Indexing, setting, gathering, scattering, choosing: x[...] against NumPy (tests/data/index), the others against plain loops. */
+/* Indexing, setting, gathering, scattering, choosing: x[...] against NumPy (tests/data/index), the others against plain
+ * loops. */
 #include "support.h"
 
 enum { ROWS = 4, COLS = 5, DEPTH = 6, ALL = ROWS * COLS * DEPTH };

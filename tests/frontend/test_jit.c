@@ -1,4 +1,5 @@
-/* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes are told. */
+/* Captured functions: replays give what the function would, with inputs, parameters and variables that change; mistakes
+ * are told. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/jit.h"
@@ -520,7 +521,8 @@ static void sizes_of_outputs_change(void **state) {
   }
 }
 
-/* Values in memory that take turns: a chain, beside another on which the end depends; one is left elsewhere and stays as it is. */
+/* Values in memory that take turns: a chain, beside another on which the end depends; one is left elsewhere and stays
+ * as it is. */
 enum { CHAIN = 8, WIDE = 3000 };
 static int chain(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_tensor *x = in[0], *y = in[1], **left = ctx;

@@ -1,5 +1,6 @@
-/* Captured programs in files: another process replays what this one captured and goes on from its state, without compiling anything;
- * files that are cut, changed or not for here are refused. Run with arguments this suite is that other process. */
+/* Captured programs in files: another process replays what this one captured and goes on from its state, without
+ * compiling anything; files that are cut, changed or not for here are refused. Run with arguments this suite is that
+ * other process. */
 #define _GNU_SOURCE
 #include "support.h"
 #include "tests/ok.h"
@@ -108,7 +109,8 @@ static int stages(void *ctx, db_tensor *const *in, db_tensor **out) {
   return 0;
 }
 
-/* A network trained on a batch in parts, one larger than the other, and what is split itself: an input returned, a tensor assigned. */
+/* A network trained on a batch in parts, one larger than the other, and what is split itself: an input returned, a
+ * tensor assigned. */
 static int parallel(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct world *w = ctx;
   db_tensor *h = db_dropout(db_relu(db_apply(&w->in, in[0])), 0.25, true);

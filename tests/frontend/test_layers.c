@@ -1,4 +1,5 @@
-/* Layers with PyTorch's parameters give its outputs and gradients (tests/data/layers/make.py); what parameters and training do. */
+/* Layers with PyTorch's parameters give its outputs and gradients (tests/data/layers/make.py); what parameters and
+ * training do. */
 #include "support.h"
 #include "../../frontend/nn.h"
 

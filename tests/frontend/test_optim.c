@@ -284,7 +284,8 @@ static void test_many_parameters(void **state) {
   db_watch(NULL, NULL);
 }
 
-/* What else stands for a parameter's or a gradient's old value keeps it; a parameter without a gradient is left alone with its state. */
+/* What else stands for a parameter's or a gradient's old value keeps it; a parameter without a gradient is left alone
+ * with its state. */
 static void test_kept_values(void **state) {
   {
     DB_SCOPED;

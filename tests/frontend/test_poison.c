@@ -61,7 +61,8 @@ static void shapes(void **state) {
   }
 }
 
-/* Element counts that arise from shapes which are possible each: 2^64 wraps to 0, 2^62 fits a count of elements but not of bytes. */
+/* Element counts that arise from shapes which are possible each: 2^64 wraps to 0, 2^62 fits a count of elements but not
+ * of bytes. */
 static void too_many_elements(void **state) {
   const int64_t big = 1ll << 31, huge = 1ll << 32;
   const char *many = "too many elements";

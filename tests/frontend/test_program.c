@@ -1,5 +1,5 @@
-/* Captured programs from the inside, on emulated GPUs that detect races: which queues commands go to, what waits for what, and
- * that each of the waits is needed. The commands are kernels made for it. */
+/* Captured programs from the inside, on emulated GPUs that detect races: which queues commands go to, what waits for
+ * what, and that each of the waits is needed. The commands are kernels made for it. */
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/program.h"
@@ -86,8 +86,8 @@ static struct program_command *add(struct bench *b, const struct kernel *k, db_p
 static const struct kernel relay_kernel = {
     .name = "relay", .grid = {1, 1, 1}, .block = {64, 1, 1}, .flops = 1e8}; /* by estimate it takes long, on its own */
 
-/* Sets the first number of a memory to the variable, and ends when that of another is as much. The program's order knows of
- * them as what is written and what is read. */
+/* Sets the first number of a memory to the variable, and ends when that of another is as much. The program's order
+ * knows of them as what is written and what is read. */
 static void add_relay(struct bench *b, uint32_t set, uint32_t wait) {
   struct program_command *c = add(b, &relay_kernel, b->relay, set, wait);
   struct program_access *a = &b->p.accesses[c->first], first = a[0];

@@ -1,4 +1,5 @@
-/* Random numbers: the cipher against its published answers, tensors against the cipher, and their distributions; alike on every device. */
+/* Random numbers: the cipher against its published answers, tensors against the cipher, and their distributions; alike
+ * on every device. */
 #include "support.h"
 
 /* ---- the cipher, one element at a time ---- */

@@ -1,5 +1,5 @@
-/* What a replayed training step asks of the host: a doorbell a device, no memory, no system call. A child trains the digits' net, its
- * main thread stopped at every system call; emulated devices' own threads are left alone. */
+/* What a replayed training step asks of the host: a doorbell a device, no memory, no system call. A child trains the
+ * digits' net, its main thread stopped at every system call; emulated devices' own threads are left alone. */
 #define _GNU_SOURCE
 #include "support.h"
 #include "../../frontend/nn.h"
@@ -231,7 +231,8 @@ struct calls {
   long first[ROUNDS][CALLS_MAX];
 };
 
-/* Lets the child's main thread run from system call to system call, and notes those between the markers. False: it cannot be traced. */
+/* Lets the child's main thread run from system call to system call, and notes those between the markers. False: it
+ * cannot be traced. */
 static bool trace(pid_t pid, struct calls *calls, bool *allowed) {
   int status;
   unsigned markers = 0;
@@ -284,7 +285,8 @@ static struct result measure(const char *name, const char *other, struct calls *
   return r;
 }
 
-/* No memory and, but in rounds in which the thread was kept from running long enough for a device to fall asleep, no system call. */
+/* No memory and, but in rounds in which the thread was kept from running long enough for a device to fall asleep, no
+ * system call. */
 static void expect_quiet(const char *name, const struct result *r, const struct calls *calls) {
   unsigned quiet = 0;
   for (unsigned i = 0; i < ROUNDS; i++) {
@@ -316,7 +318,8 @@ static void batches_given(void **state) {
   FOR_DEVICES digits(DEVICE_NAME);
 }
 
-/* With signals between queues a replay waits for the last but one, so no more are begun than that. A doorbell for each queue of a device. */
+/* With signals between queues a replay waits for the last but one, so no more are begun than that. A doorbell for each
+ * queue of a device. */
 static struct result two_devices(const char *name) {
   char other[64];
   struct calls calls;

@@ -1,4 +1,5 @@
-/* Sequences of random operations, good and bad, against a naive interpreter; again without optimizations in a process of its own. */
+/* Sequences of random operations, good and bad, against a naive interpreter; again without optimizations in a process
+ * of its own. */
 #include "sequences.h"
 #include <spawn.h>
 #include <sys/wait.h>

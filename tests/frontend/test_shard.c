@@ -380,7 +380,8 @@ enum kind {
   DATA,
   TENSOR,
   KINDS
-}; /* the batch is split; or the hidden layer, the weights into it by their outputs and those out of it by their inputs */
+}; /* the batch is split; or the hidden layer, the weights into it by their outputs and those out of it by their inputs
+    */
 
 struct network {
   db_params *p;

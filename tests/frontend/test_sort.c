@@ -1,4 +1,5 @@
-/* Sorting against a stable sort of the C library's kind written here: places, ties, NaN, both directions, axes of all lengths. */
+/* Sorting against a stable sort of the C library's kind written here: places, ties, NaN, both directions, axes of all
+ * lengths. */
 #include "support.h"
 
 /* Whether b has to come before a, which stands before it. */

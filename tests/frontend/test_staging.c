@@ -1,5 +1,5 @@
-/* Devices of several machines in one program: copies between all of them, at once and captured, training that is spread over
- * them, collectives, and that the host waits for none of it. */
+/* Devices of several machines in one program: copies between all of them, at once and captured, training that is spread
+ * over them, collectives, and that the host waits for none of it. */
 #define _GNU_SOURCE
 #include "support.h"
 #include <unistd.h>
@@ -54,7 +54,8 @@ static void to_and_fro(void **state) {
   }
 }
 
-/* A copy goes on from another one that no kernel comes behind, and many small ones share the memory they pass through. */
+/* A copy goes on from another one that no kernel comes behind, and many small ones share the memory they pass
+ * through. */
 static void chains(void **state) {
   {
     DB_SCOPED;
@@ -369,7 +370,8 @@ static void reading_goes_ahead(void **state) {
   }
 }
 
-/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test begins. */
+/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test
+ * begins. */
 #define WITH_DEVICES(test)                                                                                             \
   static void with_devices_##test(void **state) {                                                                      \
     open_all();                                                                                                        \

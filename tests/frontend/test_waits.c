@@ -121,7 +121,8 @@ static int run(const char *name, db_jit_fn *fn) {
   return err;
 }
 
-/* What orders a run with whatever came before and comes next: when that is the same program, its own waits may imply it. */
+/* What orders a run with whatever came before and comes next: when that is the same program, its own waits may imply
+ * it. */
 static void each_wait_is_needed(db_jit_fn *fn, int least, int orders) {
   FOR_EMULATED_GPU for (int order = 1; order <= orders; order++) {
     setenv("EMU_STRICT", order == 1 ? "1" : "2", 1);

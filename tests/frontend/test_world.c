@@ -1,5 +1,5 @@
-/* Exchanges between processes: the suite starts itself under mpirun, once a choice of devices, and each process checks what it gets
- * against numbers that it computes itself. */
+/* Exchanges between processes: the suite starts itself under mpirun, once a choice of devices, and each process checks
+ * what it gets against numbers that it computes itself. */
 #include "support.h"
 #include "tests/ok.h"
 #include <sys/stat.h>
@@ -394,7 +394,8 @@ static void gradients_travel_while_others_are_computed(void **state) {
   }
 }
 
-/* One test for all: cmocka takes over SIGSEGV at the beginning of each, which strict machines need while they are in use. */
+/* One test for all: cmocka takes over SIGSEGV at the beginning of each, which strict machines need while they are in
+ * use. */
 static void everything(void **state) {
   static const struct {
     const char *name;

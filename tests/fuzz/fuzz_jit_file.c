@@ -1,6 +1,7 @@
-/* Any bytes as a file of a captured program, its checksum made right, and any text as the program in one: no crash, and whatever is accepted names
- * only what is there. Of the seeds, across and various are what `test_jit_file --seeds FOLDER` writes; text is the program of various, and
- * text_group was written by hand, both naming .memory.0 and .kernel.0 as parse's second file has them. */
+/* Any bytes as a file of a captured program, its checksum made right, and any text as the program in one: no crash, and
+ * whatever is accepted names only what is there. Of the seeds, across and various are what `test_jit_file --seeds
+ * FOLDER` writes; text is the program of various, and text_group was written by hand, both naming .memory.0 and
+ * .kernel.0 as parse's second file has them. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -1,9 +1,9 @@
-/* Feeds random calls to the emulated NVIDIA kernel modules: objects, controls, mappings, channels, UVM. Whatever comes is
- * an error or works; nothing crashes or hangs.
+/* Feeds random calls to the emulated NVIDIA kernel modules: objects, controls, mappings, channels, UVM. Whatever comes
+ * is an error or works; nothing crashes or hangs.
  *
- * The input is a list of steps, each a byte and what that call reads; parameters start as zeroes and get a few patches, of
- * which some are handles and descriptors that are likely to exist. Pointers are good, NULL or 8: a wild one could hit
- * this process. */
+ * The input is a list of steps, each a byte and what that call reads; parameters start as zeroes and get a few patches,
+ * of which some are handles and descriptors that are likely to exist. Pointers are good, NULL or 8: a wild one could
+ * hit this process. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

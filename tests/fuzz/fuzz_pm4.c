@@ -1,8 +1,8 @@
-/* Feeds random dwords to the PM4 and SDMA processors of an emulated GPU: whatever comes, they must neither crash nor hang, nor touch memory that
- * is not mapped on the GPU.
+/* Feeds random dwords to the PM4 and SDMA processors of an emulated GPU: whatever comes, they must neither crash nor
+ * hang, nor touch memory that is not mapped on the GPU.
  *
- * The first byte chooses the processor; the rest is the ring, and also the content of the low addresses that are mapped, so that small
- * numbers are good pointers and indirect buffers hold packets. */
+ * The first byte chooses the processor; the rest is the ring, and also the content of the low addresses that are
+ * mapped, so that small numbers are good pointers and indirect buffers hold packets. */
 #include <stdlib.h>
 #include <string.h>
 #include "emu/amd/gpu.h"

@@ -1,7 +1,7 @@
 /* Random bytes as a kernel: it ends, faults or is stopped, without touching memory that is not mapped on the GPU.
  *
- * The first bytes choose the wave size, the mode and the scratch; the rest is code, followed by zeros. Scalar registers point at a page
- * of data, so that memory instructions often reach something. */
+ * The first bytes choose the wave size, the mode and the scratch; the rest is code, followed by zeros. Scalar registers
+ * point at a page of data, so that memory instructions often reach something. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

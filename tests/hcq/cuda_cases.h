@@ -33,7 +33,7 @@ static int cuda_setup(void **state) {
   return cuda_queue ? 0 : -1;
 }
 
-/* ---- cubins ------------------------------------------------------------------------------------------------------- */
+/* ---- cubins ---------------------------------------------------------------------------------- */
 
 /* What nvcc built for this machine, else what is in the repository; NULL when there is neither. */
 static void *cuda_read(const char *file, const char *level, size_t *size) {
@@ -67,7 +67,7 @@ static db_program *cuda_load(const char *file, const char *level, const char *ke
   return p;
 }
 
-/* ---- one case ------------------------------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 static void cuda_check(const struct cuda_case *c, const char *level, const void *got, const void *want) {
   double tolerance = c->fast > 0 && !strcmp(level, "fast") ? c->fast : c->tolerance;
   u32 step = c->compare == CLOSE_F64 ? 8 : 4;

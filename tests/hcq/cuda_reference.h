@@ -308,7 +308,7 @@ REFERENCE geometry_ref(u32 *out, const u32 *in, u32 n) {
     }
 }
 
-/* ---- warp.cu: groups of 32 ---------------------------------------------------------------------------------------- */
+/* ---- warp.cu: groups of 32 ------------------------------------------------------------------- */
 REFERENCE shuffles_ref(u32 *out, const u32 *in, u32 n) {
   for (u32 i = 0; i < n; i++) {
     const u32 *w = in + i / 32 * 32;
@@ -392,7 +392,7 @@ REFERENCE elections_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- numeric.cu --------------------------------------------------------------------------------------------------- */
+/* ---- numeric.cu ------------------------------------------------------------------------------ */
 REFERENCE heat2d_ref(u32 *out, const u32 *in, u32 n) {
   float a[18][18], b[18][18];
   for (u32 i = 0; i < 324; i++) a[i / 18][i % 18] = unit_f32(in[i], 0x1p-31f);
@@ -576,7 +576,7 @@ REFERENCE side_by_side_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- halves.cu: through double, which holds every sum and product of two and rounds once more, to the half ------------- */
+/* ---- halves.cu: through double, which holds every sum and product of two and rounds once more, to the half ---- */
 struct half_format {
   int digits, least, most; /* of the significand; exponents of normal numbers */
 };
@@ -656,7 +656,7 @@ REFERENCE half_dot_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- math.cu ------------------------------------------------------------------------------------------------------ */
+/* ---- math.cu --------------------------------------------------------------------------------- */
 static void math_row(double *o, double x, double p) {
   o[0] = exp(x), o[1] = log(p), o[2] = sin(x), o[3] = cos(x), o[4] = tan(x), o[5] = pow(p, 1.7), o[6] = exp2(x);
   o[7] = log2(p), o[8] = tanh(x), o[9] = atan(x), o[10] = atan2(x, p), o[11] = 1 / sqrt(p), o[12] = cbrt(x);
@@ -692,7 +692,7 @@ REFERENCE math_intrinsics_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- mma.cu -------------------------------------------------------------------------------------------------------- */
+/* ---- mma.cu ---------------------------------------------------------------------------------- */
 static int mma_a(const u32 *in, u32 row, u32 k) { return (((const u8 *)in)[row * 64 + k] & 15) - 8; }
 static int mma_b(const u32 *in, u32 k, u32 column) { return (((const u8 *)in)[2048 + k * 16 + column] & 15) - 7; }
 static int mma_sum(const u32 *in, u32 i) {
@@ -728,7 +728,7 @@ REFERENCE mma_transpose_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- async.cu ------------------------------------------------------------------------------------------------------ */
+/* ---- async.cu -------------------------------------------------------------------------------- */
 REFERENCE copy_async_ref(u32 *out, const u32 *in, u32 n) {
   for (u32 t = 0; t < 128; t++) {
     u32 h = 0;

@@ -1,6 +1,6 @@
-/* A scripted NVIDIA driver: a table of system calls that answers like a machine with H100s under a driver of any branch,
- * fails where a test says so, and checks what it is asked. A thread of it executes host semaphores and nothing else. It
- * stands where the emulated machines would. */
+/* A scripted NVIDIA driver: a table of system calls that answers like a machine with H100s under a driver of any
+ * branch, fails where a test says so, and checks what it is asked. A thread of it executes host semaphores and nothing
+ * else. It stands where the emulated machines would. */
 #ifndef NV_SCRIPT_H
 #define NV_SCRIPT_H
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* y += a * x, and a kernel that ends when it is told to, on the CPU and on an emulated GPU of each vendor, for suites about
- * queues. */
+/* y += a * x, and a kernel that ends when it is told to, on the CPU and on an emulated GPU of each vendor, for suites
+ * about queues. */
 #ifndef DOORBELL_TESTS_HCQ_SAXPY_H
 #define DOORBELL_TESTS_HCQ_SAXPY_H
 #include "hcq/hcq.h"

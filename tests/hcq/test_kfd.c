@@ -799,7 +799,8 @@ static uint64_t seconds_waited(db_queue *q, uint64_t when) {
   return (uint64_t)(u.tv_sec - t.tv_sec);
 }
 
-/* Who waits does not wait for a device that another thread opens, and takes no wake-up from who waits for another one. */
+/* Who waits does not wait for a device that another thread opens, and takes no wake-up from who waits for another
+ * one. */
 static void waiters_do_not_block_each_other(void **state) {
   k.gpus = 2;
   k.slow_open = true;

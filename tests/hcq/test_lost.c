@@ -1,5 +1,5 @@
-/* A device that faults or hangs in mid-replay, while another one waits for it and it for the other: the program fails with
- * the reason, the other device goes on, nothing stays behind. */
+/* A device that faults or hangs in mid-replay, while another one waits for it and it for the other: the program fails
+ * with the reason, the other device goes on, nothing stays behind. */
 #include "hcq/backend.h"
 #include "saxpy.h"
 #include "hcq/nv/rm_wire.h"

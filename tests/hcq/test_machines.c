@@ -314,7 +314,8 @@ static void others_survive_a_loss(void **state) {
   }
 }
 
-/* A device that has stamped a signal is closed: the time is still there, waits end, and the device goes with the signal. */
+/* A device that has stamped a signal is closed: the time is still there, waits end, and the device goes with the
+ * signal. */
 static void stampers_close(void **state) {
   static const char *const stampers[] = {"CPU", "EMU+AMD:gfx1100:1", "EMU+NV:sm_86:1"};
   for (int a = 0; a < MACHINES; a++)
@@ -351,7 +352,8 @@ static void stampers_close(void **state) {
   for (int a = 0; a < MACHINES; a++) db_queue_release(mine_of[a]), mine_of[a] = NULL;
 }
 
-/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test begins. */
+/* Each test has devices of its own: strict machines see the host by its faults, which cmocka takes over when a test
+ * begins. */
 #define WITH_DEVICES(test)                                                                                             \
   static void with_devices_##test(void **state) {                                                                      \
     open_all();                                                                                                        \

@@ -1,5 +1,5 @@
-/* The whole way over emulated NVIDIA GPUs: cubins, launches and their chains, copies, waits, timestamps, errors, faults.
- * Cubins are those of tests/data/nv/cubin. */
+/* The whole way over emulated NVIDIA GPUs: cubins, launches and their chains, copies, waits, timestamps, errors,
+ * faults. Cubins are those of tests/data/nv/cubin. */
 #define DEVICE "EMU+NV:sm_90"
 #define FILES  DATA_DIR "/nv/cubin/%s.cubin"
 #include "device_test.h"

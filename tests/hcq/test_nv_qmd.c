@@ -1,6 +1,6 @@
 /* Queue meta data bit by bit, and constant bank 0. Positions and offsets below are written out from NVIDIA's
- * open-gpu-doc (clc9c0qmd.h, clcbc0qmd.h, clcdc0qmd.h) and from what nvdisasm prints of code by ptxas; nothing here uses
- * the encoder's own table to expect a value. */
+ * open-gpu-doc (clc9c0qmd.h, clcbc0qmd.h, clcdc0qmd.h) and from what nvdisasm prints of code by ptxas; nothing here
+ * uses the encoder's own table to expect a value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

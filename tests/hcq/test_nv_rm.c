@@ -1,5 +1,5 @@
-/* The NVIDIA backend's objects against a scripted driver: what it asks for on each branch, what it does when calls fail,
- * and what becomes of errors. */
+/* The NVIDIA backend's objects against a scripted driver: what it asks for on each branch, what it does when calls
+ * fail, and what becomes of errors. */
 #define _GNU_SOURCE
 #include "nv_script.h"
 #include "hcq/hcq.h"
@@ -395,8 +395,9 @@ static void a_hang_times_out(void **state) {
   assert_nothing_left();
 }
 
-/* A long wait sleeps in poll for the driver's event of errors, which ends it at once; it looks at its value rarely, and is
- * late by a small part of its length. A driver without events, or with other processes' ones, changes none of that. */
+/* A long wait sleeps in poll for the driver's event of errors, which ends it at once; it looks at its value rarely, and
+ * is late by a small part of its length. A driver without events, or with other processes' ones, changes none of
+ * that. */
 static void *later(void *what) {
   const struct timespec third = {.tv_nsec = 300000000};
   nanosleep(&third, NULL);

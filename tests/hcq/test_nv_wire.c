@@ -1,7 +1,7 @@
 /* Sizes and offsets of hcq/nv's wire structures, by driver branch.
  *
- * The numbers were measured by compiling the headers of NVIDIA open-gpu-kernel-modules, releases 535.261.03 to 595.45.04,
- * and comparing them; those of RM's parameters that differ between branches are in branch_sizes. */
+ * The numbers were measured by compiling the headers of NVIDIA open-gpu-kernel-modules, releases 535.261.03 to
+ * 595.45.04, and comparing them; those of RM's parameters that differ between branches are in branch_sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

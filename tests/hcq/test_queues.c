@@ -100,7 +100,8 @@ static void kernels_overlap(void **state) {
   }
 }
 
-/* A kernel ends when another one says so, which waits for a copy: so the copy ran meanwhile. Their times say the same. */
+/* A kernel ends when another one says so, which waits for a copy: so the copy ran meanwhile. Their times say the
+ * same. */
 static void a_copy_overlaps_a_kernel(void **state) {
   enum { BEGIN, END, STAMPS };
   FOR_MACHINES {
@@ -160,7 +161,8 @@ static uint32_t hashed(uint32_t in) {
   return h;
 }
 
-/* Kernels with private memory, on all queues at the same time: no two share it. Then blocking reads come after all of them. */
+/* Kernels with private memory, on all queues at the same time: no two share it. Then blocking reads come after all of
+ * them. */
 static void private_memory_of_each(void **state) {
   enum { N = 1024, ROUNDS = 4, QUEUES = 3 };
   FOR_MACHINES {
@@ -194,7 +196,8 @@ static void private_memory_of_each(void **state) {
   }
 }
 
-/* A kernel on a later queue that reads what is not there: the device is lost to all of its queues, and to no other device. */
+/* A kernel on a later queue that reads what is not there: the device is lost to all of its queues, and to no other
+ * device. */
 static void a_fault_on_a_later_queue(void **state) {
   FOR_MACHINES {
     char second[64];

@@ -140,7 +140,8 @@ static void slots_change_what_they_mark(void **state) {
   }
 }
 
-/* Two recordings in turn, submitted without waiting: one doorbell a run, nothing lost, inputs as they were set for each. */
+/* Two recordings in turn, submitted without waiting: one doorbell a run, nothing lost, inputs as they were set for
+ * each. */
 static void replays_queue_behind_each_other(void **state) {
   enum { RUNS = 600 };
   for (int m = 0; m < MACHINES; m++) {

@@ -1,4 +1,5 @@
-/* Hardware rings at their ends: every packet across the wrap at every dword that it can begin at, and rings without room. */
+/* Hardware rings at their ends: every packet across the wrap at every dword that it can begin at, and rings without
+ * room. */
 #include "hcq/amd/amd.h"
 #include "hcq/cpu/cpu.h"
 #include "hcq/nv/nv.h"
@@ -116,7 +117,8 @@ static void submit_stamps(struct fixture *f, db_queue *q, uint64_t stamps, uint6
   finish(q, when);
 }
 
-/* What pads: dwords of a submission that is not empty, of a timestamp and of another command in it, of a replay of nothing. */
+/* What pads: dwords of a submission that is not empty, of a timestamp and of another command in it, of a replay of
+ * nothing. */
 struct pad {
   uint64_t submission, stamp, other, replay;
   db_recording *nothing;

@@ -1,4 +1,5 @@
-/* SDMA packets word for word; expected words and positions are written out from the Linux amdgpu driver's sdma_v6_0_0_pkt_open.h. */
+/* SDMA packets word for word; expected words and positions are written out from the Linux amdgpu driver's
+ * sdma_v6_0_0_pkt_open.h. */
 #include "words_test.h"
 #include "hcq/amd/sdma.h"
 

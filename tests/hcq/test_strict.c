@@ -1,5 +1,5 @@
-/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race; so is one
- * whose host does not wait. */
+/* EMU_STRICT=1: a program with all its waits and barriers runs, and without any one of them is told of the race; so is
+ * one whose host does not wait. */
 #include "hcq/backend.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -19,7 +19,8 @@ static const struct machine {
     {"EMU+NV:sm_90", DATA_DIR "/../../bench/kernels/saxpy.sm_90.cubin", true},
 };
 
-/* y0 += x twice; y1 = y0, by a copy queue; y1 += x. What is left out, by number: nothing, and each of what orders them. */
+/* y0 += x twice; y1 = y0, by a copy queue; y1 += x. What is left out, by number: nothing, and each of what orders
+ * them. */
 enum { NOTHING, BARRIER, COPY_WAITS, COMPUTE_WAITS, LEFT_OUT };
 static const char *const left_out[LEFT_OUT] = {"nothing", "the barrier", "the copy's wait", "the last kernel's wait"};
 
@@ -32,7 +33,8 @@ static const void *read_image(const struct machine *m, size_t *size) {
   return image;
 }
 
-/* Neither queue starts before the host has set the first signal: that is when all is submitted, however late its thread is. */
+/* Neither queue starts before the host has set the first signal: that is when all is submitted, however late its thread
+ * is. */
 static void gated(db_queue *first, db_queue *other, db_signal *const *gate) {
   OK(db_queue_wait(first, gate[0], 1));
   OK(db_queue_signal(first, gate[1], 1));

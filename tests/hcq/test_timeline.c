@@ -61,7 +61,8 @@ static void timelines_go_on(void **state) {
   }
 }
 
-/* The first GPU waits for the second, whose copy faults: the wait ends with the reason, and the first goes on working. */
+/* The first GPU waits for the second, whose copy faults: the wait ends with the reason, and the first goes on
+ * working. */
 static void others_survive_a_loss(void **state) {
   enum { N = 4096 };
   for (int d = 1; d < NAMES; d++) {
