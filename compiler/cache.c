@@ -110,6 +110,7 @@ static bool write_all(int fd, const void *p, size_t n) {
   for (size_t at = 0; at < n;) {
     ssize_t w = write(fd, (const char *)p + at, n - at);
     if (w < 0 && errno == EINTR) continue;
+    if (!w) errno = ENOSPC;
     if (w <= 0) return false;
     at += (size_t)w;
   }
@@ -157,11 +158,10 @@ static void make_folders(const char *dir) {
   mkdir(path, 0755);
 }
 
-/* A cache that cannot be written is no error: the kernel is there. */
-void disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size) {
+int disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size) {
   char path[4096], temporary[4096 + 32];
   size_t r = strlen(recipe), n = strlen(text);
-  if (!file_path(path, sizeof path, dir, recipe, text)) return;
+  if (!file_path(path, sizeof path, dir, recipe, text)) return -ENAMETOOLONG;
   snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
   int fd = mkstemp(temporary);
   if (fd < 0 && errno == ENOENT) {
@@ -169,14 +169,16 @@ void disk_cache_put(const char *dir, const char *recipe, const char *text, const
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     fd = mkstemp(temporary);
   }
-  if (fd < 0) return;
+  if (fd < 0) return -errno;
   flock(fd, LOCK_EX | LOCK_NB); /* where files cannot be locked, disk_cache_sweep removes none */
   struct file_header h = {.recipe_size = r, .text_size = n, .image_size = size, .checksum = bytes_hash(image, size, n)};
   memcpy(h.magic, magic, sizeof magic);
   bool ok = write_all(fd, &h, sizeof h) && write_all(fd, recipe, r) && write_all(fd, text, n) &&
             write_all(fd, image, size) && !rename(temporary, path);
+  int err = ok ? 0 : -errno;
   if (!ok) unlink(temporary);
   close(fd);
+  return err;
 }
 
 /* A temporary file that is locked has a live writer. One that is younger than a minute may have a writer that is about to

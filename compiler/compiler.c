@@ -26,6 +26,7 @@ struct compiler {
   struct compiler_options options;
   char *cache_dir;
   bool swept; /* the cache_dir */
+  char no_disk[512];
   struct assembler *assembler;
   struct ptxas *ptxas;
   struct entry *bucket[BUCKETS];
@@ -207,8 +208,11 @@ static char *recipe_of(struct compiler *c, struct codegen *k) {
 static void keep_on_disk(struct compiler *c, const struct entry *e, const void *image, size_t size) {
   if (!c->swept) disk_cache_sweep(c->cache_dir);
   c->swept = true;
-  disk_cache_put(c->cache_dir, e->recipe, e->text, image, size);
+  int err = disk_cache_put(c->cache_dir, e->recipe, e->text, image, size);
+  if (err) snprintf(c->no_disk, sizeof c->no_disk, "%.400s: %s", c->cache_dir, strerror(-err));
 }
+
+const char *compiler_no_disk(const struct compiler *c) { return *c->no_disk ? c->no_disk : NULL; }
 
 /* Makes the image, or for NVIDIA starts ptxas on it. */
 static bool code(struct compiler *c, struct codegen *k, struct entry *e) {

@@ -153,7 +153,8 @@ char *disassemble(struct assembler *a, const struct target *t, const void *image
 
 /* cache.c: images on disk by the text they were made from, and the recipe they were made by. */
 bool disk_cache_get(const char *dir, const char *recipe, const char *text, void **image, size_t *size);
-void disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size);
+/* 0, or a negative errno: the disk is full, say. Then there is no file. */
+int disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size);
 /* Removes what writers left that were killed. */
 void disk_cache_sweep(const char *dir);
 /* A key that is equal for equal asts of any graph; malloc'd. */

@@ -200,6 +200,7 @@ static int make_kernel(struct making *m, const struct schedule_item *item, struc
   if (k->nparams > MAX_KERNEL_ARGS)
     return db_fail(-E2BIG, "kernel %s has %u arguments, more than %d", k->name, k->nparams, MAX_KERNEL_ARGS);
   counters.kernels += !k->from_memory;
+  runtime_check_disk(m->env);
   report_kernel(m->env, k);
   c->kernel = k;
   c->nvars = k->nparams - item->nbufs;

@@ -77,6 +77,8 @@ extern struct runtime rt;
 int runtime_init(void);
 /* Why compiled kernels are not kept on disk; NULL. */
 const char *runtime_no_disk(void);
+/* Looks whether the compiler could keep its last kernel; says so with DEBUG=1 where it could not. */
+void runtime_check_disk(const struct env *env);
 /* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative errno. */
 int slot_of(db_device *dev);
 db_device *slot_device(unsigned slot);

@@ -79,6 +79,17 @@ static const char *cache_directory(char *buf, size_t cap) {
 
 const char *runtime_no_disk(void) { return *no_disk ? no_disk : NULL; }
 
+static void print_no_disk(const struct env *env) {
+  if (env->debug) fprintf(stderr, "--- kernels are compiled again by every process: %s\n", no_disk);
+}
+
+void runtime_check_disk(const struct env *env) {
+  const char *why = compiler_no_disk(rt.compiler);
+  if (!why || !strcmp(why, no_disk)) return;
+  strcpy(no_disk, why);
+  print_no_disk(env);
+}
+
 /* A child of fork goes on with the tensors of its parent, but on devices of its own. */
 static void before_fork(void) { pthread_mutex_lock(&rt.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&rt.lock); }
@@ -110,7 +121,7 @@ int runtime_init(void) {
                                .ptxas = ptxas};
   rt.compiler = compiler_new(&o);
   free(ptxas);
-  if (env->debug && *no_disk) fprintf(stderr, "--- kernels are compiled again by every process: %s\n", no_disk);
+  if (*no_disk) print_no_disk(env);
   return rt.compiler ? 0 : db_fail(-ENOMEM, "the compiler could not be started");
 }
 

@@ -3,10 +3,12 @@
 #include "kernels.h"
 #include "compiler/internal.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <llvm-c/TargetMachine.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -120,7 +122,36 @@ static void wrong_files_are_compiled_again(void **state) {
 static void a_folder_that_cannot_be_written_is_no_error(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.cache_dir = "/proc/no/such/place"});
   assert_false(must_compile(c, "gfx1100", cases[0].ast)->from_disk);
+  assert_string_equal(compiler_no_disk(c), "/proc/no/such/place: No such file or directory");
   compiler_free(c);
+}
+
+/* The kernel can be used, the reason is there, and nothing of the file stays. Errors of a full disk and of a file that may not
+ * become as large take the same way. */
+static void a_disk_that_fills_up_is_no_error(void **state) {
+  char full[96], path[160], expected[160];
+  struct rlimit old, small;
+  snprintf(full, sizeof full, "%s/.full", dir);
+  snprintf(expected, sizeof expected, "%s: %s", full, strerror(EFBIG));
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+  small = old;
+  small.rlim_cur = 512;
+  struct compiler *c = compiler_new(&(struct compiler_options){.cache_dir = full});
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const struct kernel *k = must_compile(c, "gfx1100", cases[0].ast);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+  signal(SIGXFSZ, handler);
+  assert_true(k->image && !k->from_disk);
+  assert_string_equal(compiler_no_disk(c), expected);
+  compiler_free(c);
+  assert_int_equal(rmdir(full), 0); /* it is empty */
+  c = compiler_new(&(struct compiler_options){.cache_dir = full});
+  assert_false(must_compile(c, "gfx1100", cases[0].ast)->from_disk);
+  assert_null(compiler_no_disk(c));
+  compiler_free(c);
+  snprintf(path, sizeof path, "rm -r %s", full);
+  assert_int_equal(system(path), 0);
 }
 
 static void folders_are_made(void **state) {
@@ -310,6 +341,7 @@ int main(void) {
       cmocka_unit_test(second_compile_comes_from_disk),
       cmocka_unit_test(wrong_files_are_compiled_again),
       cmocka_unit_test(a_folder_that_cannot_be_written_is_no_error),
+      cmocka_unit_test(a_disk_that_fills_up_is_no_error),
       cmocka_unit_test(folders_are_made),
       cmocka_unit_test(keys),
       cmocka_unit_test(recipes_do_not_mix),

@@ -2,6 +2,8 @@
  * that trace. */
 #include "hcq/json.h"
 #include "support.h"
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +71,25 @@ static void kernels_that_cannot_be_kept(void **state) {
   assert_int_equal(in_child(says_no_disk, (const char *[]){"XDG_CACHE_HOME", "/dev/null", NULL}), 0);
 }
 
+/* The folder can be written, the files in it cannot. */
+static int says_full_disk(void) {
+  struct rlimit small = {64, 64};
+  struct db_cache_counters c;
+  signal(SIGXFSZ, SIG_IGN);
+  if (setrlimit(RLIMIT_FSIZE, &small) || realizes()) return 1;
+  db_cache_counters(&c);
+  if (!c.no_disk || !strstr(c.no_disk, "/doorbell: File too large")) return 2;
+  return db_shutdown() || strncmp(c.no_disk, "/tmp/", 5) != 0 ? 3 : 0;
+}
+static void kernels_on_a_full_disk(void **state) {
+  char folder[] = "/tmp/doorbell-report-XXXXXX", inner[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(inner, sizeof inner, "%s/doorbell", folder);
+  assert_int_equal(in_child(says_full_disk, (const char *[]){"XDG_CACHE_HOME", folder, NULL}), 0);
+  assert_int_equal(rmdir(inner), 0);
+  rmdir(folder);
+}
+
 static void text_in_json(void **state) {
   static const struct {
     const char *text, *json;
@@ -95,6 +116,7 @@ int main(void) {
       cmocka_unit_test(trace_on_a_full_disk),
       cmocka_unit_test(traces_of_several_processes),
       cmocka_unit_test(kernels_that_cannot_be_kept),
+      cmocka_unit_test(kernels_on_a_full_disk),
       cmocka_unit_test(text_in_json),
   };
   return cmocka_run_group_tests_name("report", tests, NULL, finish);
