@@ -36,6 +36,7 @@ struct hcq_machine {
   char name[144]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
   unsigned refs;
   bool emulated;
+  uint32_t played_index; /* of the GPU that a played trace begins with */
   pthread_mutex_t lock;
   void *state; /* the backend's, made by its first open; machine_close drops it */
 };

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "backend.h"
 #include "profile.h"
+#include "trace.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #define DRAIN_STUCK_NS 50000000ull
 #define EMULATED_GPUS  2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES    "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
+#define PLAY           "PLAY:" /* then the file of a trace */
 
 /* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes long
  * (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening` is held
@@ -35,6 +37,7 @@ struct device_name {
   char gpus[128];    /* of an emulated machine */
   unsigned index;
   bool emulated;
+  const char *trace; /* the file that is played, or NULL */
 };
 
 static int parse_index(const char *name, const char *digits, unsigned *index) {
@@ -46,11 +49,22 @@ static int parse_index(const char *name, const char *digits, unsigned *index) {
   return 0;
 }
 
+static const struct hcq_backend *find_vendor(const char *vendor) {
+  for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
+    if (!strcmp(vendor, backends[i]->vendor)) return backends[i];
+  return NULL;
+}
+
 static int parse_name(const char *name, struct device_name *out) {
   *out = (struct device_name){0};
   char text[144];
   if (strlen(name) >= sizeof text)
     return db_fail(-EINVAL, "device '%.64s...': the name is too long; known: " KNOWN_NAMES, name);
+  if (!strncmp(name, PLAY, strlen(PLAY))) { /* the file says the rest */
+    out->trace = name + strlen(PLAY);
+    strcpy(out->machine, name);
+    return 0;
+  }
   strcpy(text, name);
   char *part = text;
   if (!strncmp(part, "EMU+", 4)) {
@@ -59,8 +73,7 @@ static int parse_name(const char *name, struct device_name *out) {
   }
   char *rest = strchr(part, ':');
   if (rest) *rest++ = 0;
-  for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
-    if (!strcmp(part, backends[i]->vendor)) out->ops = backends[i];
+  out->ops = find_vendor(part);
   if (!out->ops || (out->emulated && !out->ops->isa))
     return db_fail(-ENODEV, "unknown device '%s'; known: " KNOWN_NAMES, name);
   if (!out->emulated) {
@@ -95,7 +108,44 @@ static void machine_release(struct hcq_machine *m) {
   free(m);
 }
 
-static struct hcq_machine *machine_get(const struct device_name *n) {
+/* The table of a machine's system calls, and whose backend drives it. */
+static int machine_os(struct hcq_machine *m, const struct device_name *n) {
+  char why[512] = "";
+  struct os_trace_header header = {.index = n->index};
+  int err = 0;
+  m->ops = n->ops;
+  m->os = os_real();
+  if (n->trace)
+    err = os_play(n->trace, &header, &m->os, why, sizeof why);
+  else if (n->emulated)
+    err = os_emulated(n->ops->vendor, n->gpus, &m->os, why, sizeof why);
+  if (err) return db_fail(err, "%s: %s", n->machine, why[0] ? why : strerror(-err));
+  if (!n->trace) return 0;
+  m->ops = find_vendor(header.vendor);
+  m->played_index = header.index;
+  if (m->ops && !m->ops->is_host) return 0;
+  m->os->release(m->os);
+  return db_fail(-ENOTSUP, "%s: not supported: a trace of vendor '%s'", n->machine, header.vendor);
+}
+
+/* Puts a recorder in front of the first machine that a device is opened of. */
+static int machine_record(struct hcq_machine *m, const struct device_name *n) {
+  static const char *recorded; /* registry.opening is held */
+  const char *file = getenv("HCQ_RECORD");
+  if (!file || !*file || m->ops->is_host || n->trace) return 0;
+  if (recorded)
+    return db_fail(-ENOTSUP, "%s: not supported: HCQ_RECORD with two machines; the other one is %s", n->machine,
+                   recorded);
+  char why[512];
+  struct os_trace_header header = {.index = n->index};
+  snprintf(header.vendor, sizeof header.vendor, "%s", m->ops->vendor);
+  int err = os_record(m->os, file, &header, &m->os, why, sizeof why);
+  if (err) return db_fail(err, "%s: HCQ_RECORD: %s", n->machine, why);
+  recorded = strdup(m->name);
+  return 0;
+}
+
+static struct hcq_machine *machine_get(const struct device_name *n, bool record) {
   for (struct hcq_machine *m = registry.machines; m; m = m->next)
     if (!strcmp(m->name, n->machine)) {
       m->refs++;
@@ -103,19 +153,18 @@ static struct hcq_machine *machine_get(const struct device_name *n) {
     }
   struct hcq_machine *m = calloc(1, sizeof *m);
   if (!m) return db_fail_null(-ENOMEM, "%s: out of host memory", n->machine);
-  m->ops = n->ops;
   m->refs = 1;
   m->emulated = n->emulated;
   pthread_mutex_init(&m->lock, NULL);
   strcpy(m->name, n->machine);
-  m->os = os_real();
-  if (n->emulated) {
-    char why[256] = "";
-    int err = os_emulated(n->ops->vendor, n->gpus, &m->os, why, sizeof why);
-    if (err) {
-      free(m);
-      return db_fail_null(err, "%s: %s", n->machine, why[0] ? why : strerror(-err));
-    }
+  if (machine_os(m, n)) {
+    free(m);
+    return NULL;
+  }
+  if (record && machine_record(m, n)) {
+    m->os->release(m->os);
+    free(m);
+    return NULL;
   }
   m->next = registry.machines;
   registry.machines = m;
@@ -126,7 +175,7 @@ struct hcq_machine *hcq_machine_open(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
   pthread_mutex_lock(&registry.opening);
-  struct hcq_machine *m = machine_get(&n);
+  struct hcq_machine *m = machine_get(&n, false);
   pthread_mutex_unlock(&registry.opening);
   return m;
 }
@@ -216,10 +265,10 @@ static db_device *open_locked(const char *name) {
       dev->handles++;
       return dev;
     }
-  struct hcq_machine *m = machine_get(&n);
+  struct hcq_machine *m = machine_get(&n, true);
   if (!m) return NULL;
   db_device *dev = NULL;
-  if (m->ops->open(m, n.index, canonical, &dev)) {
+  if (m->ops->open(m, n.trace ? m->played_index : n.index, canonical, &dev)) {
     machine_release(m);
     return NULL;
   }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static _Thread_local char message[1536];
+static _Thread_local char difference[640]; /* "" but after db_fail_differs */
 
 const char *db_error(void) { return message; }
 
@@ -16,9 +17,16 @@ int db_fail(int negative_errno, const char *fmt, ...) {
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
+  if (negative_errno == -EBADMSG && *difference) {
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, ": %s", difference);
+    *difference = 0;
+  }
   memcpy(message, text, sizeof text);
   return negative_errno;
 }
+
+void db_fail_differs(const char *what) { snprintf(difference, sizeof difference, "%s", what); }
 
 int db_fail_argument(const char *call, const char *what) {
   static const char before[] = "; the failure before it: ";

@@ -6,6 +6,8 @@
  * the one way to fail. An argument may be the previous message itself: db_fail(err, "loading %s: %s", name,
  * db_error()). */
 int db_fail(int negative_errno, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The thread's next message for -EBADMSG, with which a played trace (trace.h) answers, ends in what differs. */
+void db_fail_differs(const char *what);
 /* The same for functions that return a pointer. */
 #define db_fail_null(negative_errno, ...) ((void)db_fail(negative_errno, __VA_ARGS__), NULL)
 

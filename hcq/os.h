@@ -7,6 +7,7 @@
  * exits. File descriptors are private to the table that returned them. Paths are absolute. */
 #ifndef DOORBELL_HCQ_OS_H
 #define DOORBELL_HCQ_OS_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -26,7 +27,26 @@ struct os {
   int (*list_dir)(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
   /* Drops the machine; the table is dead afterwards. The real table's is a no-op. */
   void (*release)(struct os *os);
+  /* NULL where nobody listens to doorbells; else called in place of the store that rings one. idle says whether the
+   * queue has done all that was submitted to it. Returns 0, or a negative errno with a message for db_error(). */
+  int (*ring)(struct os *os, void *at, uint64_t value, unsigned bytes, bool (*idle)(const void *queue),
+              const void *queue);
 };
+
+/* bytes: 4 or 8. */
+static inline void os_store_doorbell(void *at, uint64_t value, unsigned bytes) {
+  if (bytes == 4)
+    __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
+  else
+    __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
+}
+/* The one way in which a backend rings. */
+static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned bytes, bool (*idle)(const void *queue),
+                          const void *queue) {
+  if (__builtin_expect(os->ring != NULL, 0)) return os->ring(os, at, value, bytes, idle, queue);
+  os_store_doorbell(at, value, bytes);
+  return 0;
+}
 
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 

@@ -73,7 +73,8 @@ struct amd_queue {
   uint32_t ring_dwords; /* power of two */
   uint32_t *words;
   _Atomic uint64_t *rptr, *wptr, *doorbell;
-  uint64_t put; /* dwords written, not wrapped */
+  uint64_t put;  /* dwords written, not wrapped */
+  uint64_t rung; /* the timeline value of the latest submission */
   struct words head, tail;
   db_buffer *indirect; /* the latest indirect buffer and its last use */
   uint64_t indirect_last;

@@ -189,7 +189,13 @@ static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
   aq->put += n;
 }
 
-static void ring_doorbell(struct amd_queue *aq) {
+/* Before its first submission the timeline has nothing to reach. */
+static bool idle(const void *queue) {
+  const struct amd_queue *aq = queue;
+  return ring_free(aq) == aq->ring_dwords - 1 && hcq_signal_load(aq->base.timeline) >= aq->rung;
+}
+
+static int ring_doorbell(struct amd_queue *aq) {
   os_ring_told(aq->ring.va);
   uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
   atomic_store_explicit(aq->wptr, wptr, memory_order_release);
@@ -199,8 +205,8 @@ static void ring_doorbell(struct amd_queue *aq) {
 #else
   atomic_thread_fence(memory_order_seq_cst);
 #endif
-  atomic_store_explicit(aq->doorbell, wptr, memory_order_release);
   hcq_count(&aq->base.counters.doorbells, 1);
+  return os_ring(aq->base.dev->os, (void *)aq->doorbell, wptr, 8, idle, aq);
 }
 
 /* What is submitted: dwords, and where they may be split. address: where the GPU reads them, 0 when it does not. */
@@ -271,8 +277,8 @@ static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
   /* A recording of many copies goes in pieces, the hardware working on earlier ones. */
   for (unsigned i = 0; !err && i <= b->ncuts; i++) {
     uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;
-    if (i) ring_doorbell(aq);
-    err = put_sdma(aq, b->w + from, to - from);
+    if (i) err = ring_doorbell(aq);
+    if (!err) err = put_sdma(aq, b->w + from, to - from);
   }
   return err ? err : put_sdma(aq, aq->tail.w, aq->tail.n);
 }
@@ -315,14 +321,16 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
     return db_fail(-ENOMEM, "%s: out of host memory for a submission", dev->base.name);
   uint64_t put = aq->put;
   int err = compute ? put_body_pm4(aq, b) : put_body_sdma(aq, b);
+  if (!err) {
+    aq->rung = value;
+    if (b->n) aq->hdp_flushed = writes;
+    hcq_count(&aq->base.counters.packets, aq->head.packets + b->packets + aq->tail.packets);
+    err = ring_doorbell(aq);
+  }
   if (err) {
     if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error()); /* half of it may run, without its timeline */
-    return err;
   }
-  if (b->n) aq->hdp_flushed = writes;
-  hcq_count(&aq->base.counters.packets, aq->head.packets + b->packets + aq->tail.packets);
-  ring_doorbell(aq);
-  return 0;
+  return err;
 }
 
 int amd_submit(db_queue *q, uint64_t value) {

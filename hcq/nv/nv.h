@@ -83,6 +83,7 @@ struct nv_ring {
   struct words words;  /* the submission being made */
   db_buffer *indirect; /* the latest buffer for a long recording, and its last use */
   uint64_t indirect_last;
+  uint64_t answer, rung; /* what the latest set-up answers; the timeline value of the latest submission */
 };
 enum { NV_GPFIFO_ENTRIES = 1024 };
 #define NV_PUSHBUFFER_BYTES (1u << 20)

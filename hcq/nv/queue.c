@@ -67,14 +67,22 @@ static void store_fence(void) {
 #endif
 }
 
-static void ring_doorbell(struct nv_ring *ring) {
+static bool idle(const void *queue) {
+  const struct nv_ring *ring = queue;
+  const db_signal *timeline = ring->base.timeline;
+  return atomic_load_explicit(&timeline->slot->stamp[0], memory_order_acquire) == ring->answer &&
+         hcq_signal_load(timeline) >= ring->rung;
+}
+
+static int ring_doorbell(struct nv_ring *ring) {
   struct nv_device *dev = nv_device(ring->base.dev);
   os_ring_told(ring->fifo.va);
   store_fence(); /* entries lie in write-combining memory */
   atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
   store_fence(); /* so does the put pointer, which the doorbell must not overtake */
-  atomic_store_explicit(dev->doorbell, ring->token, memory_order_release);
   hcq_count(&ring->base.counters.doorbells, 1);
+  int err = os_ring(dev->base.os, (void *)dev->doorbell, ring->token, 4, idle, ring);
+  return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0;
 }
 
 static uint64_t push_copy_in(struct nv_ring *ring, uint64_t at, const uint32_t *words, size_t n) {
@@ -133,8 +141,9 @@ int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring) {
   ring->push_put = at + w->n * 4;
   note_use(ring, ring->base.submitted); /* it has been reached before anyone looks */
   hcq_count(&ring->base.counters.packets, w->packets);
-  ring_doorbell(ring);
-  return wait_answer(dev, ring, answer);
+  ring->answer = answer;
+  err = ring_doorbell(ring);
+  return err ? err : wait_answer(dev, ring, answer);
 }
 
 void nv_ring_release(struct nv_ring *ring) {
@@ -199,8 +208,8 @@ int nv_submit(db_queue *q, uint64_t value) {
   }
   note_use(ring, value);
   hcq_count(&ring->base.counters.packets, w->packets + q->words.packets);
-  ring_doorbell(ring);
-  return 0;
+  ring->rung = value;
+  return ring_doorbell(ring);
 }
 
 /* The recording's dwords where they lie, between two short pieces of the pushbuffer. */
@@ -227,6 +236,6 @@ int nv_replay(db_recording *r, uint64_t value) {
   put_entry(ring, address + head * 4, w->n - head);
   note_use(ring, value);
   hcq_count(&ring->base.counters.packets, w->packets + r->npackets);
-  ring_doorbell(ring);
-  return 0;
+  ring->rung = value;
+  return ring_doorbell(ring);
 }
