@@ -1,6 +1,7 @@
 /* Memory of AMD GPUs: allocations of KFD, at addresses that are reserved in the host's address space too. */
 #include "amd.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,6 +61,23 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
                  (unsigned long long)m->size, strerror(-err), peer ? "; they are another GPU's" : "");
 }
 
+/* KFD says ENOMEM for the device's memory and for the host's, which it needs for an allocation on the device, too. */
+static int cannot_allocate(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, int err) {
+  struct kfd_available_memory left = {.gpu_id = dev->node->gpu_id};
+  char why[128];
+  snprintf(why, sizeof why, "%s%s", strerror(-err),
+           kind == AMD_MEMORY_DEVICE_MAPPED && err == -EINVAL ? " (the PCIe window may not cover it)" : "");
+  if (err == -ENOMEM && kind >= AMD_MEMORY_HOST)
+    strcpy(why, "the host is out of memory, or of what the driver lets GPUs use of it");
+  else if (err == -ENOMEM && !kfd_ioctl(dev->kfd, KFD_AVAILABLE_MEMORY, &left))
+    snprintf(why, sizeof why,
+             left.available < size ? "out of memory, %llu bytes are left"
+                                   : "the host is out of memory; the device has %llu bytes left",
+             (unsigned long long)left.available);
+  return db_fail(err, "%s: allocating %llu bytes of %s memory: %s", dev->base.name, (unsigned long long)size,
+                 kinds[kind].name, why);
+}
+
 int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, void *user,
                      struct amd_memory *out) {
   *out = (struct amd_memory){.size = (size + PAGE - 1) & ~(uint64_t)(PAGE - 1)};
@@ -75,15 +93,7 @@ int amd_memory_alloc(struct amd_device *dev, uint64_t size, enum amd_memory_kind
       .flags = kinds[kind].flags | KFD_MEM_WRITABLE | KFD_MEM_EXECUTABLE | KFD_MEM_NO_SUBSTITUTE,
   };
   if ((err = kfd_ioctl(dev->kfd, KFD_ALLOC_MEMORY, &a))) {
-    struct kfd_available_memory left = {.gpu_id = dev->node->gpu_id};
-    const char *small_bar =
-        kind == AMD_MEMORY_DEVICE_MAPPED && err == -EINVAL ? " (the PCIe window may not cover it)" : "";
-    if (err == -ENOMEM && kind < AMD_MEMORY_HOST && !kfd_ioctl(dev->kfd, KFD_AVAILABLE_MEMORY, &left))
-      db_fail(err, "%s: allocating %llu bytes of %s memory: out of memory, %llu bytes are left", dev->base.name,
-              (unsigned long long)out->size, kinds[kind].name, (unsigned long long)left.available);
-    else
-      db_fail(err, "%s: allocating %llu bytes of %s memory: %s%s", dev->base.name, (unsigned long long)out->size,
-              kinds[kind].name, strerror(-err), small_bar);
+    cannot_allocate(dev, out->size, kind, err);
     goto out;
   }
   out->handle = a.handle;

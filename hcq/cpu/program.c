@@ -158,8 +158,8 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
   const unsigned machine = EM_AARCH64;
 #endif
   if (elf.header.e_machine != machine) {
-    err = db_fail(-ENOEXEC, "%s: the object is for machine %u, this host is %u (%s)", dev->name, elf.header.e_machine,
-                  machine, dev->arch);
+    err = db_fail(-ENOEXEC, "%s: the object is for %s (ELF machine %u), this host is %s", dev->name,
+                  elf_machine_name(elf.header.e_machine), elf.header.e_machine, elf_machine_name(machine));
     goto out;
   }
   const char *name = "";

@@ -137,12 +137,23 @@ int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, 
   return rc;
 }
 
+/* RM's NO_MEMORY is about the device's memory or the host's, which it needs for an allocation on the device, too. Contiguous
+ * memory can be missing while more is left than is asked for. */
 static void out_of_memory(struct nv_device *dev, enum nv_memory_kind kind, uint64_t size) {
+  const char *why = "out of memory, %llu bytes are left";
+  char text[96];
+  bool host = kinds[kind].class != RM_CLASS_MEMORY_LOCAL;
   struct rm_info info = {.index = RM_FB_HEAP_FREE};
   struct rm_fb_info ask = {.count = 1, .list = (uint64_t)(uintptr_t)&info};
-  if (rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_FB_INFO, &ask, sizeof ask)) return;
-  db_fail(-ENOMEM, "%s: allocating %llu bytes of %s memory: out of memory, %llu bytes are left", dev->base.name,
-          (unsigned long long)size, kinds[kind].name, (unsigned long long)info.data << 10);
+  if (!host && rm_ctrl(dev->machine, dev->subdevice, RM_CTRL_FB_INFO, &ask, sizeof ask)) return;
+  uint64_t left = (uint64_t)info.data << 10;
+  if (host)
+    why = "the host is out of memory";
+  else if (left >= size && kind != NV_MEMORY_FIFO)
+    why = "the host is out of memory; the device has %llu bytes left";
+  snprintf(text, sizeof text, why, (unsigned long long)left);
+  db_fail(-ENOMEM, "%s: allocating %llu bytes of %s memory: %s", dev->base.name, (unsigned long long)size,
+          kinds[kind].name, text);
 }
 
 static void release(struct nv_machine *machine, uint32_t device, struct nv_memory *m) {
@@ -170,7 +181,7 @@ static int memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kin
   if (rc) {
     err = rm_error(dev->base.name, rc, "allocating %llu bytes of %s memory", (unsigned long long)out->size,
                    kinds[kind].name);
-    if (err == -ENOMEM && kinds[kind].class == RM_CLASS_MEMORY_LOCAL) out_of_memory(dev, kind, out->size);
+    if (err == -ENOMEM) out_of_memory(dev, kind, out->size);
     goto out;
   }
   if (kinds[kind].mapped & FOR_HOST) {

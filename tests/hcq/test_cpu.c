@@ -135,7 +135,7 @@ static void unknown_symbols_and_machines(void **state) {
   ((uint8_t *)o)[18] = 224; /* e_machine: an AMD GPU */
   ((uint8_t *)o)[19] = 0;
   assert_null(db_program_load(dev, o, n, "f", NULL, 0));
-  assert_true(strlen(db_error()) > 0);
+  assert_non_null(strstr(db_error(), "the object is for an AMD GPU (ELF machine 224), this host is "));
   assert_null(db_program_load(dev, "not an object", 13, NULL, NULL, 0));
   free(o);
   db_close(dev);

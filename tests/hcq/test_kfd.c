@@ -512,8 +512,14 @@ static void memory_kinds(void **state) {
 
   k.fail_request = KFD_ALLOC_MEMORY;
   k.fail_errno = -ENOMEM;
-  assert_null(db_alloc(dev, 1 << 20, 0));
-  assert_non_null(strstr(db_error(), "out of memory, 12345678 bytes are left"));
+  assert_null(db_alloc(dev, 16 << 20, 0));
+  assert_non_null(strstr(db_error(), "of device memory: out of memory, 12345678 bytes are left"));
+  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than is left on the device */
+  assert_non_null(
+      strstr(db_error(), "of device memory: the host is out of memory; the device has 12345678 bytes left"));
+  assert_null(db_alloc(dev, 16 << 20, DB_BUFFER_HOST));
+  assert_non_null(strstr(db_error(), "of host memory: the host is out of memory"));
+  assert_null(strstr(db_error(), "left"));
   k.fail_errno = -EINVAL;
   assert_null(db_alloc(dev, 1 << 20, DB_BUFFER_CPU_MAP));
   assert_non_null(strstr(db_error(), "PCIe window"));

@@ -156,7 +156,7 @@ static void failures_name_what_failed(void **state) {
       {RM_CLASS_COMPUTE_HOPPER, 0, RM_INVALID_CLASS, "making the compute channel's engine object"},
       {RM_CLASS_COPY_HOPPER, 0, RM_INVALID_CLASS, "making the copy channel's engine object"},
       {RM_CLASS_MEMORY_LOCAL, 0, RM_NO_MEMORY, "out of memory, 4424704 bytes are left"},
-      {RM_CLASS_MEMORY_SYSTEM, 0, RM_NO_MEMORY, "bytes of host memory: the driver says NO_MEMORY"},
+      {RM_CLASS_MEMORY_SYSTEM, 0, RM_NO_MEMORY, "bytes of host memory: the host is out of memory"},
       {0, RM_CTRL_GPU_ID_INFO, RM_INVALID_ARGUMENT, "asking for the GPU's instance"},
       {0, RM_CTRL_GR_INFO, RM_NOT_SUPPORTED, "asking for the shape of the GPU"},
       {0, RM_CTRL_TPC_MASK, RM_NOT_SUPPORTED, "asking which TPCs there are"},
@@ -258,8 +258,10 @@ static void memory_kinds(void **state) {
 
   k.fail_class = RM_CLASS_MEMORY_LOCAL;
   k.fail_status = RM_NO_MEMORY;
-  assert_null(db_alloc(dev, 1 << 20, 0));
-  assert_says(DEVICE ": allocating 1048576 bytes of device memory: out of memory, 4424704 bytes are left");
+  assert_null(db_alloc(dev, 6 << 20, 0));
+  assert_says(DEVICE ": allocating 6291456 bytes of device memory: out of memory, 4424704 bytes are left");
+  assert_null(db_alloc(dev, 1 << 20, 0)); /* less than is left on the device */
+  assert_says("of device memory: the host is out of memory; the device has 4424704 bytes left");
   k.fail_class = RM_CLASS_OS_DESCRIPTOR;
   k.fail_status = RM_INVALID_ADDRESS;
   assert_null(db_import_host(dev, mine, 100));
