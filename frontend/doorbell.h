@@ -166,6 +166,7 @@ static inline db_operand db_operand_bfloat(__bf16 f) { return db_operand_float((
 
 /* ---- life ---- */
 
+/* Without memory for it a scope is part of the enclosing one, which then releases what this one would. */
 void db_scope_begin(void);
 /* Releases what the innermost scope owns. */
 void db_scope_end(void);

@@ -472,15 +472,14 @@ double db_lr_linear(double lr, double from, int64_t steps, int64_t step) {
 }
 
 double db_lr_one_cycle(double most, double rise, int64_t steps, int64_t step) {
-  double top = (rise > 0 ? rise : 0.3) * (double)steps - 1, last = (double)steps - 1, at = (double)step;
+  double top = rise * (double)steps - 1, last = (double)steps - 1, at = (double)step;
   if (at >= last) return most / 250000;
-  return at <= top ? half_wave(most / 25, most, at / top) : half_wave(most, most / 250000, (at - top) / (last - top));
+  return at < top ? half_wave(most / 25, most, at / top) : half_wave(most, most / 250000, (at - top) / (last - top));
 }
 
 double db_lr_plateau(struct db_lr_plateau *p, double metric) {
   if (!p) return NAN;
-  double threshold = p->threshold > 0 ? p->threshold : 1e-4, factor = p->factor > 0 ? p->factor : 0.1;
-  bool better = !p->begun || metric < p->best * (1 - threshold);
+  bool better = !p->begun || metric < p->best * (1 - p->threshold);
   p->begun = true;
   if (better) p->best = metric;
   p->bad = better ? 0 : p->bad + 1;
@@ -489,7 +488,7 @@ double db_lr_plateau(struct db_lr_plateau *p, double metric) {
     p->bad = 0;
   }
   if (p->bad > p->patience) {
-    p->lr = fmax(p->lr * factor, p->least);
+    p->lr = fmax(p->lr * p->factor, p->least);
     p->cooling = p->cooldown;
     p->bad = 0;
   }

@@ -27,6 +27,8 @@ static struct {
 struct scopes {
   db_tensor **tensors;
   size_t n, capacity, depth;
+  size_t
+      merged; /* scopes without memory to begin, and those begun inside them: they are part of the innermost one that has it */
 };
 static _Thread_local struct scopes scopes;
 
@@ -70,11 +72,18 @@ static db_tensor *publish(db_tensor *t) {
 }
 
 void db_scope_begin(void) {
-  if (scopes_push(&scopes, NULL)) scopes.depth++; /* else tensors belong to the enclosing scope */
+  if (scopes.merged || !scopes_push(&scopes, NULL))
+    scopes.merged++;
+  else
+    scopes.depth++;
 }
 
 void db_scope_end(void) {
   struct scopes *s = &scopes;
+  if (s->merged) {
+    s->merged--;
+    return;
+  }
   if (!s->depth) return;
   pthread_mutex_lock(&rt.lock);
   for (db_tensor *t; (t = s->tensors[--s->n]);) tensor_release(t);
@@ -87,6 +96,7 @@ db_tensor *db_keep(db_tensor *t) {
   if (!t || t == &no_memory || !s->depth) return t;
   size_t at = s->n, begin;
   while (s->tensors[at - 1] && s->tensors[at - 1] != t) at--;
+  if (s->tensors[at - 1] && s->merged) return t; /* the enclosing scope has it already */
   if (s->tensors[at - 1]) {
     s->tensors[at - 1] = s->tensors[--s->n]; /* out of this scope */
   } else {
@@ -94,6 +104,7 @@ db_tensor *db_keep(db_tensor *t) {
     t->refs++;
     pthread_mutex_unlock(&rt.lock);
   }
+  if (s->merged) return publish(t);
   if (s->depth == 1) return t;
   /* Between the enclosing scope's tensors and the NULL that begins this one. */
   if (!scopes_push(s, t)) return t;

@@ -136,14 +136,12 @@ static double rate(const struct line *l, struct db_lr_plateau *plateau, int64_t 
   if (!strcmp(kind, "exponential")) return db_lr_exponential(lr, number(l, "gamma", 0), step);
   if (!strcmp(kind, "cosine")) return db_lr_cosine(lr, number(l, "least", 0), steps, step);
   if (!strcmp(kind, "linear")) return db_lr_linear(lr, number(l, "from", 0), steps, step);
-  if (!strcmp(kind, "one_cycle")) return db_lr_one_cycle(lr, number(l, "rise", 0), steps, step);
+  if (!strcmp(kind, "one_cycle")) return db_lr_one_cycle(lr, number(l, "rise", 0.3), steps, step);
   assert_string_equal(kind, "plateau");
   if (!step)
-    *plateau = (struct db_lr_plateau){.lr = lr,
-                                      .factor = number(l, "factor", 0),
-                                      .least = number(l, "least", 0),
-                                      .patience = (unsigned)number(l, "patience", 0),
-                                      .cooldown = (unsigned)number(l, "cooldown", 0)};
+    *plateau =
+        DB_LR_PLATEAU(.lr = lr, .factor = number(l, "factor", 0), .least = number(l, "least", 0),
+                      .patience = (unsigned)number(l, "patience", 0), .cooldown = (unsigned)number(l, "cooldown", 0));
   return db_lr_plateau(plateau, metrics[step]);
 }
 
@@ -173,6 +171,25 @@ static void test_values(void **state) {
   fclose(f);
   assert_int_equal(steps, 18);
   assert_int_equal(rates, 9);
+}
+
+/* What is not named is the default, and what is named is taken as it is. */
+static void rates_of_zero(void **state) {
+  struct db_lr_plateau p = DB_LR_PLATEAU(.lr = 1);
+  assert_float_equal(p.factor, 0.1, 0);
+  assert_float_equal(p.threshold, 1e-4, 0);
+  db_lr_plateau(&p, 1);
+  assert_float_equal(db_lr_plateau(&p, 1 - 1e-6), 0.1, 1e-15); /* too little */
+  p = DB_LR_PLATEAU(.lr = 1, .threshold = 0, .factor = 0);
+  db_lr_plateau(&p, 1);
+  assert_float_equal(db_lr_plateau(&p, 1 - 1e-6), 1, 0);
+  assert_float_equal(db_lr_plateau(&p, 1), 0, 0);
+  /* It only falls, as PyTorch's OneCycleLR does with pct_start 0. */
+  for (int step = 0; step < 4; step++) {
+    double least = 2.0 / 250000, expected = least + (2 - least) * (1 + cos(M_PI * (step + 1) / 4)) / 2;
+    assert_float_equal(db_lr_one_cycle(2, 0, 4, step), expected, 1e-12);
+  }
+  assert_float_equal(db_lr_one_cycle(2, 0.25, 4, 0), 2, 0); /* the first step is the top */
 }
 
 /* Halves are updated in f32 and rounded once a step. */
@@ -465,9 +482,9 @@ static void test_bad_calls(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values),          cmocka_unit_test(test_narrow),      cmocka_unit_test(test_training),
-      cmocka_unit_test(test_many_parameters), cmocka_unit_test(test_kept_values), cmocka_unit_test(test_replayed),
-      cmocka_unit_test(test_zeros),           cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_values),   cmocka_unit_test(rates_of_zero),        cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_training), cmocka_unit_test(test_many_parameters), cmocka_unit_test(test_kept_values),
+      cmocka_unit_test(test_replayed), cmocka_unit_test(test_zeros),           cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

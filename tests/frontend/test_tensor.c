@@ -1,5 +1,6 @@
 /* Laziness, ownership, memory, kernel counts, several devices, the watcher. */
 #include "support.h"
+#include <pthread.h>
 
 static float number(int64_t i) { return (float)(i * 37 % 101) / 50 - 1; }
 static db_tensor *numbers(db_device *dev, int64_t a, int64_t b) {
@@ -547,6 +548,45 @@ static void scopes_and_references(void **state) {
   db_release(escaped);
 }
 
+static _Thread_local bool out_of_memory;
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n) { return out_of_memory ? NULL : __real_realloc(p, n); }
+
+/* On a thread of its own, whose scopes begin with room for 64 tensors and begins of scopes. */
+static void *scopes_without_memory(void *failed) {
+  enum { ROOM = 64 };
+  double value = 0;
+  out_of_memory = true;
+  db_scope_begin();
+  out_of_memory = false;
+  db_scope_end();
+  db_scope_begin();
+  db_tensor *x = db_full(3, DB_F32, NULL, 2), *y;
+  for (int i = 2; i < ROOM; i++) db_scope_begin();
+  out_of_memory = true;
+  db_scope_begin(); /* is part of the one around it */
+  out_of_memory = false;
+  db_scope_begin();
+  y = db_keep(db_sum(db_add(x, 1)));
+  db_scope_end();
+  db_scope_end();
+  if (db_item(y, &value) || value != 8) return failed; /* the last scope that was begun has it */
+  for (int i = 2; i < ROOM; i++) db_scope_end();
+  if (db_item(db_sum(x), &value) || value != 6) return failed; /* the first scope is open still */
+  db_scope_end();
+  return NULL;
+}
+
+static void scopes_that_cannot_begin(void **state) {
+  pthread_t thread;
+  int failed;
+  void *result = NULL;
+  assert_int_equal(pthread_create(&thread, NULL, scopes_without_memory, &failed), 0);
+  pthread_join(thread, &result);
+  if (result) fail_msg("%s", db_error());
+}
+
 static void references_outside_scopes(void **state) {
   db_tensor *a = db_full(1, DB_F32, NULL, 3), *b = db_add(a, 1), *c = db_retain(b);
   db_release(a);
@@ -655,6 +695,7 @@ int main(void) {
       cmocka_unit_test(copies_between_gpus),
       cmocka_unit_test(a_closed_device_stays_while_tensors_use_it),
       cmocka_unit_test(scopes_and_references),
+      cmocka_unit_test(scopes_that_cannot_begin),
       cmocka_unit_test(references_outside_scopes),
       cmocka_unit_test(ten_thousand_steps_leak_nothing),
       cmocka_unit_test(memory_goes_when_its_tensor_goes),
