@@ -1,5 +1,7 @@
 /* What suites over an emulated device share: the device of all their tests, submissions, files. The suite defines
- * before: DEVICE   the device's name FILES    format of a code object's path from its name, where it loads any */
+ * before it includes this:
+ *   DEVICE   the device's name
+ *   FILES    format of a code object's path from its name, where it loads any */
 #ifndef DOORBELL_TESTS_DEVICE_TEST_H
 #define DOORBELL_TESTS_DEVICE_TEST_H
 #include <setjmp.h>
