@@ -126,8 +126,17 @@ static inline u32 float_to_half(f32 x) {
   u32 r = a > 0x7f800000u ? 0x7e00 | (a >> 13 & 0x1ff) : a >= 0x47800000u ? 0x7c00 : a < 0x38800000u ? tiny : normal;
   return r | sign;
 }
-/* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says where the
- * host can. */
+/* x, rounded to what a half can hold as the host's control word says: beside a number whose last bit is that of the half,
+ * the sum is. */
+static inline f32 round_to_half(f32 x) {
+  u32 v = as_u32(x), sign = v & 0x80000000u, a = v & 0x7fffffff, exponent = a & 0x7f800000;
+  f32 beside = as_f32(sign | ((exponent < 113u << 23 ? 113u << 23 : exponent) + (13u << 23)));
+  f32 one = as_f32(sign | 0x3f800000u),
+      up = one + as_f32(sign | 0x33c00000u);                           /* 1 and three quarters of its last bit */
+  f32 beyond = as_f32(sign | (up == one ? 0x477fe000u : 0x7f800000u)); /* the largest half, or infinity */
+  return a >= 0x7f800000u ? x : a >= 0x47800000u ? beyond : (x + beside) - beside;
+}
+/* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says. */
 static inline void halves_to_floats(f32 *d, const u32 *s) {
 #if defined(__AVX512F__)
   for (int k = 0; k < 2; k++)
@@ -146,7 +155,7 @@ static inline void floats_to_halves(u32 *d, const f32 *s) {
     _mm256_storeu_si256((__m256i *)(void *)(d + 8 * k),
                         _mm256_cvtepu16_epi32(_mm256_cvtps_ph(_mm256_loadu_ps(s + 8 * k), _MM_FROUND_CUR_DIRECTION)));
 #else
-  LANES { d[l] = float_to_half(s[l]); }
+  LANES { d[l] = float_to_half(round_to_half(s[l])); }
 #endif
 }
 /* a * b + c rounded once to half, as a float that converts to that half: rounded to odd with more bits than a half

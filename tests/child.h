@@ -12,7 +12,7 @@ enum { CHILD_SECONDS = 60, CHILD_STUCK = -1000 };
 
 static int is_child;
 /* The leak sanitizer asks this. In a child, what only the stacks of its parent's threads point to looks leaked. */
-int __lsan_is_turned_off(void);
+__attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 
 /* The exit status of body(arg)'s process, which ends with its result; -signal where one ended it. */

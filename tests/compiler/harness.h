@@ -204,7 +204,10 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
       v.i = u->arg.i;
     return v;
   case OP_VAR: v.i = m->var; return v;
-  case OP_RANGE: v.i = m->position[u->arg.i]; return v;
+  case OP_RANGE:
+    assert_in_range(u->arg.i, 0, sizeof m->position / sizeof m->position[0] - 1);
+    v.i = m->position[u->arg.i];
+    return v;
   case OP_LOAD: {
     struct uop *i = u->src[0];
     if (i->nsrc > 2 && !interpret(m, i->src[2]).i) return interpret(m, u->src[1]);

@@ -390,7 +390,7 @@ static void many_axes(void **state) {
   for (int a = 0; a < RANK; a++) {
     struct uop *r = range(2, a, AXIS_LOOP);
     bool reduced = a % 2;
-    for (int k = 0; k < 2; k++) kept[k][a] = reduced ? range(2, 100 + k * RANK + a, AXIS_REDUCE) : r;
+    for (int k = 0; k < 2; k++) kept[k][a] = reduced ? range(2, RANK + k * RANK + a, AXIS_REDUCE) : r;
     to = add(mul(to, ix(2)), r);
   }
   struct uop *reduced[2][RANK];
