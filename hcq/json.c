@@ -1,7 +1,6 @@
 /* Text in JSON, by jansson. */
 #define _GNU_SOURCE
 #include "json.h"
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +17,13 @@ static json_t *replaced(const char *s) {
   return string;
 }
 
-void json_quote(FILE *f, const char *s) {
+json_t *json_text(const char *s) {
   json_t *string = json_string(s);
-  if (!string) string = replaced(s);
+  return string ? string : replaced(s);
+}
+
+void json_quote(FILE *f, const char *s) {
+  json_t *string = json_text(s);
   if (!string || json_dumpf(string, f, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)) fputs("\"\"", f);
   json_decref(string);
 }

@@ -162,32 +162,18 @@ static void print_row(const struct bench_result *r) {
   fflush(stdout);
 }
 
-static void print_field(const char *name, double v) {
-  printf(", \"%s\": ", name);
-  json_number(stdout, v);
-}
-
 static void print_json(const struct bench_result *r, bool first) {
-  fputs(first ? "\n  {\"device\": " : ",\n  {\"device\": ", stdout);
-  json_string(stdout, r->device);
-  fputs(", \"case\": ", stdout);
-  json_string(stdout, r->name);
-  fputs(", \"kernel_names\": ", stdout);
-  json_string(stdout, r->kernel_names);
-  printf(", \"kernels\": %u, \"packets\": %llu, \"doorbells\": %llu", r->kernels, (unsigned long long)r->packets,
-         (unsigned long long)r->doorbells);
-  print_field("seconds", r->seconds);
-  print_field("gflops", r->seconds > 0 ? r->flops / r->seconds * 1e-9 : 0);
-  print_field("gb_per_s", r->seconds > 0 ? r->bytes / r->seconds * 1e-9 : 0);
-  if (r->emulated)
-    print_field("emulated_instructions", (double)r->instructions);
-  else
-    fputs(", \"emulated_instructions\": null", stdout);
-  print_field("error", r->error);
-  print_field("tolerance", r->tolerance);
-  printf(", \"ok\": %s, \"skipped\": %s, \"reason\": ", r->ok ? "true" : "false", r->skipped ? "true" : "false");
-  json_string(stdout, r->reason);
-  fputc('}', stdout);
+  double rate = r->seconds > 0 ? 1e-9 / r->seconds : 0;
+  json_line(stdout,
+            json_pack("{s:o, s:o, s:o, s:i, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:o}", "device",
+                      json_text(r->device), "case", json_text(r->name), "kernel_names", json_text(r->kernel_names),
+                      "kernels", (int)r->kernels, "packets", (json_int_t)r->packets, "doorbells",
+                      (json_int_t)r->doorbells, "seconds", json_finite(r->seconds), "gflops",
+                      json_finite(r->flops * rate), "gb_per_s", json_finite(r->bytes * rate), "emulated_instructions",
+                      r->emulated ? json_integer((json_int_t)r->instructions) : json_null(), "error",
+                      json_finite(r->error), "tolerance", json_finite(r->tolerance), "ok", r->ok, "skipped", r->skipped,
+                      "reason", json_text(r->reason)),
+            first);
 }
 
 /* ---- the run ---- */

@@ -35,9 +35,11 @@ int fail_work(const struct command *c, const char *fmt, ...) __attribute__((form
 /* A whole number in [least, most] in decimal or 0x; false when text is anything else. */
 bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
 
-/* ---- json.c: values on one line each level knows about ---- */
-static inline void json_string(FILE *f, const char *s) { json_quote(f, s); }
-void json_number(FILE *f, double v); /* null when not finite */
+/* ---- json.c: what JSON has no words for, and lists with an object per line ---- */
+json_t *json_finite(double v);       /* null when not finite */
+void json_number(FILE *f, double v); /* the same, written */
+/* Writes an object of a list, and releases it. */
+void json_line(FILE *f, json_t *object, bool first);
 
 /* ---- ptx.c ---- */
 bool is_ptx(const void *bytes, size_t size);

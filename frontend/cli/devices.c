@@ -12,18 +12,13 @@ static const struct option options[] = {{"--json", false, set_json}};
 
 static void print_json(const struct db_device_info *d, int n) {
   fputs("{\"devices\": [", stdout);
-  for (int i = 0; i < n; i++) {
-    fputs(i ? ",\n  {\"name\": " : "\n  {\"name\": ", stdout);
-    json_string(stdout, d[i].name);
-    fputs(", \"arch\": ", stdout);
-    json_string(stdout, d[i].arch);
-    fputs(", \"description\": ", stdout);
-    json_string(stdout, d[i].description);
-    printf(", \"emulated\": %s, \"memory\": %llu, \"usable\": %s, \"reason\": ", d[i].emulated ? "true" : "false",
-           (unsigned long long)d[i].memory, d[i].usable ? "true" : "false");
-    json_string(stdout, d[i].usable ? "" : d[i].reason);
-    fputc('}', stdout);
-  }
+  for (int i = 0; i < n; i++)
+    json_line(stdout,
+              json_pack("{s:o, s:o, s:o, s:b, s:I, s:b, s:o}", "name", json_text(d[i].name), "arch",
+                        json_text(d[i].arch), "description", json_text(d[i].description), "emulated", d[i].emulated,
+                        "memory", (json_int_t)d[i].memory, "usable", d[i].usable, "reason",
+                        json_text(d[i].usable ? "" : d[i].reason)),
+              i == 0);
   fputs("\n]}\n", stdout);
 }
 

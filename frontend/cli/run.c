@@ -358,11 +358,11 @@ static void print_text(const struct job *j, const struct db_param *p, double lea
 
 static void print_json(const struct job *j, const struct db_param *p, double least, double middle, double most) {
   fputs("{\"kernel\": ", stdout);
-  json_string(stdout, db_program_name(j->program));
+  json_quote(stdout, db_program_name(j->program));
   fputs(", \"device\": ", stdout);
-  json_string(stdout, db_device_name(j->dev));
+  json_quote(stdout, db_device_name(j->dev));
   fputs(", \"arch\": ", stdout);
-  json_string(stdout, db_device_arch(j->dev));
+  json_quote(stdout, db_device_arch(j->dev));
   printf(", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"runs\": %lld, \"time_ns\": {\"least\": %.0f, "
          "\"median\": %.0f, "
          "\"most\": %.0f}, \"emulated_instructions\": ",
@@ -379,7 +379,7 @@ static void print_json(const struct job *j, const struct db_param *p, double lea
     if (!j->buffer[i]) continue;
     printf("%s\n  {\"index\": %u, \"name\": ", first ? "" : ",", i);
     first = false;
-    json_string(stdout, p[i].name);
+    json_quote(stdout, p[i].name);
     printf(", \"dtype\": \"%s\", \"count\": %lld, \"first\": [", db_dtype_name(a->dtype), (long long)a->count);
     for (int64_t k = 0; k < a->count && k < SHOWN; k++) {
       if (k) fputs(", ", stdout);

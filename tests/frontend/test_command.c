@@ -1,5 +1,6 @@
 /* The doorbell command from outside: what it prints, what it refuses, and how it exits. */
 #include "support.h"
+#include <jansson.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,47 +41,12 @@ __attribute__((format(printf, 1, 2))) static int doorbell(const char *fmt, ...) 
 #define BENCH_FOLDER   DATA_DIR "/../../bench/kernels"
 #define GPU            " --dev " EMULATED " "
 
-/* ---- a JSON reader that only says whether the text is one value ---- */
-
-static const char *json_value(const char *s);
-static const char *json_space(const char *s) { return s ? s + strspn(s, " \t\r\n") : NULL; }
-static const char *json_string(const char *s) {
-  if (!s || *s++ != '"') return NULL;
-  for (; *s && *s != '"'; s++) {
-    if ((unsigned char)*s < 0x20) return NULL;
-    if (*s == '\\' && !strchr("\"\\/bfnrtu", *++s)) return NULL;
-  }
-  return *s ? s + 1 : NULL;
-}
-static const char *json_list(const char *s, char close, bool named) {
-  s = json_space(s + 1);
-  if (*s == close) return s + 1;
-  for (;;) {
-    if (named) {
-      s = json_space(json_string(json_space(s)));
-      if (!s || *s++ != ':') return NULL;
-    }
-    s = json_space(json_value(json_space(s)));
-    if (!s) return NULL;
-    if (*s == close) return s + 1;
-    if (*s++ != ',') return NULL;
-  }
-}
-static const char *json_value(const char *s) {
-  static const char *const words[] = {"true", "false", "null"};
-  if (*s == '{') return json_list(s, '}', true);
-  if (*s == '[') return json_list(s, ']', false);
-  if (*s == '"') return json_string(s);
-  for (int i = 0; i < 3; i++)
-    if (!strncmp(s, words[i], strlen(words[i]))) return s + strlen(words[i]);
-  char *end;
-  if (*s != '-' && (*s < '0' || *s > '9')) return NULL;
-  strtod(s, &end);
-  return end == s ? NULL : end;
-}
-static void assert_json(const char *text) {
-  const char *end = json_space(json_value(json_space(text)));
-  if (!end || *end) fail_msg("no JSON: %s", text);
+/* out, which is JSON and nothing else; json_decref */
+static json_t *json_out(void) {
+  json_error_t error;
+  json_t *json = json_loads(out, 0, &error);
+  if (!json) fail_msg("no JSON: %d:%d: %s: %s", error.line, error.column, error.text, out);
+  return json;
 }
 
 /* ---- help and usage ---- */
@@ -252,9 +218,15 @@ static void repeats_and_json(void **state) {
          "run %s --grid 1 --block 64" GPU
          "--repeat 3 --json --arg f32[64]=zeros --arg f32[64]=iota --arg f32:1 --arg u32:64",
          BENCH_CO("saxpy"));
-  assert_json(out);
-  assert_contains(out, "\"runs\": 3");
-  assert_contains(out, "\"first\": [0, 3, 6, 9,");
+  json_t *json = json_out(), *args = json_object_get(json, "args");
+  assert_int_equal(json_integer_value(json_object_get(json, "runs")), 3);
+  assert_string_equal(json_string_value(json_object_get(json, "kernel")), "saxpy");
+  assert_int_equal(json_array_size(json_object_get(json, "grid")), 3);
+  assert_true(json_number_value(json_object_get(json_object_get(json, "time_ns"), "median")) > 0);
+  assert_int_equal(json_array_size(args), 2);
+  json_t *first = json_object_get(json_array_get(args, 0), "first");
+  for (size_t i = 0; i < 4; i++) assert_float_equal(json_number_value(json_array_get(first, i)), 3.0 * (double)i, 0);
+  json_decref(json);
   EXPECT(0,
          "run %s --grid 1 --block 64" GPU
          "--repeat 3 --arg f32[64]=zeros --arg f32[64]=rand:7 --arg f32:1 --arg u32:64",
@@ -272,7 +244,7 @@ static void fills(void **state) {
   for (unsigned i = 0; i < sizeof fill / sizeof *fill; i++) {
     EXPECT(0, "run %s --grid 1 --block 16 --json" GPU "--arg f32[16]=zeros --arg '%s' --arg f32:0 --arg u32:16",
            BENCH_CO("saxpy"), fill[i].spec);
-    assert_json(out);
+    json_decref(json_out());
     assert_contains(out, fill[i].first);
   }
 }
@@ -346,7 +318,7 @@ static void runs_cubins(void **state) {
   assert_contains(out, "saxpy on EMU+NV:sm_90");
   assert_contains(out, "f32[1024] = 1 3 5 7 9 11 13 15 ...");
   EXPECT(0, "run " CUBIN SAXPY_ARGUMENTS " --dev EMU+NV:sm_90 --json");
-  assert_json(out);
+  json_decref(json_out());
   REFUSES("kernel saxpy takes 4 arguments, 1 --arg were given", "run " CUBIN " --grid 1 --block 1 --arg u32:1");
   REFUSES("--arg u64:1: argument 3 (arg3) of kernel saxpy is a value of 4 bytes",
           "run " CUBIN " --grid 1 --block 1 --arg u64:0 --arg u64:0 --arg f32:1 --arg u64:1");
@@ -581,19 +553,40 @@ static void lists_devices(void **state) {
   assert_contains(out, "gfx1100");
   assert_contains(out, "EMU+NV:sm_90");
   EXPECT(0, "devices --json");
-  assert_json(out);
-  assert_contains(out, "\"name\": \"CPU\"");
+  json_t *json = json_out(), *device;
+  size_t i;
+  bool found = false;
+  json_array_foreach(json_object_get(json, "devices"), i, device) {
+    assert_true(json_is_boolean(json_object_get(device, "emulated")));
+    assert_true(json_is_integer(json_object_get(device, "memory")));
+    assert_true(json_is_string(json_object_get(device, "reason")));
+    if (strcmp(json_string_value(json_object_get(device, "name")), "CPU") != 0) continue;
+    found = true;
+    assert_true(json_is_true(json_object_get(device, "usable")));
+  }
+  assert_true(found);
+  json_decref(json);
 }
 
 static void benches(void **state) {
   EXPECT(0, "bench --dev CPU --dev " EMULATED " --case dot --case variance --case cl:saxpy --json");
-  assert_json(out);
-  assert_contains(out, "\"kernel_names\": \"r_2\", \"kernels\": 1,");
-  assert_contains(out, "\"ran\": 5, \"failed\": 0");
+  json_t *json = json_out(), *result = json_array_get(json_object_get(json, "results"), 0);
+  assert_string_equal(json_string_value(json_object_get(result, "kernel_names")), "r_2");
+  assert_int_equal(json_integer_value(json_object_get(result, "kernels")), 1);
+  assert_true(json_is_null(json_object_get(result, "emulated_instructions"))); /* the CPU is not emulated */
+  assert_true(json_number_value(json_object_get(result, "seconds")) > 0);
+  assert_true(json_is_true(json_object_get(result, "ok")));
+  assert_int_equal(json_integer_value(json_object_get(json, "ran")), 5);
+  assert_int_equal(json_integer_value(json_object_get(json, "failed")), 0);
+  result = json_array_get(json_object_get(json, "results"), 4);
+  assert_true(json_integer_value(json_object_get(result, "emulated_instructions")) > 0);
+  json_decref(json);
   EXPECT(0, "bench --dev " EMULATED_NVIDIA " --case dot --case cuda:saxpy --json");
-  assert_json(out);
-  assert_contains(out, has_ptxas() ? "\"ran\": 2, \"failed\": 0, \"skipped\": 0"
-                                   : "\"ran\": 1, \"failed\": 0, \"skipped\": 1");
+  json = json_out();
+  assert_int_equal(json_integer_value(json_object_get(json, "ran")), has_ptxas() ? 2 : 1);
+  assert_int_equal(json_integer_value(json_object_get(json, "failed")), 0);
+  assert_int_equal(json_integer_value(json_object_get(json, "skipped")), has_ptxas() ? 0 : 1);
+  json_decref(json);
   EXPECT(0, "bench --dev CPU --case dot --case variance");
   assert_contains(out, "2 of 2 ok");
   EXPECT(1, "bench --dev NOSUCH");
