@@ -96,8 +96,9 @@ struct os_trace_call {
   unsigned nparts;
   const void *fields; /* of the first part */
 };
-/* What a call's argument points to; false for a request that is not known. */
-bool os_trace_describe(unsigned long request, void *arg, struct os_trace_call *out);
+/* Names a call; with follow, what its argument points to, too, which a recorded one does not. False for a request that
+ * is not known. */
+bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_trace_call *out);
 /* Copies the parts, the host's own pointers in them cleared: they differ between runs. */
 void os_trace_parts_copy(const struct os_trace_call *call, unsigned long request, uint8_t *const out[TRACE_PARTS]);
 /* Fills the parts from after[0], after[2] and so on, which have their sizes; pointers stay. */

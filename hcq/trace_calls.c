@@ -183,17 +183,17 @@ static uint32_t uvm_size(const struct call *c, const void *arg) {
   return c->request == UVM_MAP_EXTERNAL_ALLOCATION && old->gpu_count ? sizeof *old : c->size;
 }
 
-bool os_trace_describe(unsigned long request, void *arg, struct os_trace_call *out) {
+bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_trace_call *out) {
   const struct call *c = find((uint32_t)request);
-  *out = (struct os_trace_call){.nparts = 1};
+  *out = (struct os_trace_call){0};
   snprintf(out->name, sizeof out->name, "ioctl 0x%lx", request);
   if (!c) return false;
   uint32_t size = is_rm((uint32_t)request) ? RM_IO_SIZE(request) : uvm_size(c, arg);
   snprintf(out->name, sizeof out->name, "%s", c->name);
   out->soft = c->soft;
   out->fields = c->fields;
-  out->parts[0] = (struct os_trace_part){arg, size};
-  for (size_t i = 0; i < COUNT(c->arrays); i++) add_part(out, &c->arrays[i], &out->parts[0]);
+  out->parts[out->nparts++] = (struct os_trace_part){arg, size};
+  for (size_t i = 0; follow && i < COUNT(c->arrays); i++) add_part(out, &c->arrays[i], &out->parts[0]);
   if (c->request == RM_NR_ALLOC && is_rm((uint32_t)request) && size == sizeof(struct rm_alloc))
     snprintf(out->name, sizeof out->name, "RM_ALLOC of class 0x%x", ((struct rm_alloc *)arg)->class);
   if (c->request != RM_NR_CONTROL || !is_rm((uint32_t)request)) return true;
@@ -205,6 +205,36 @@ bool os_trace_describe(unsigned long request, void *arg, struct os_trace_call *o
   return true;
 }
 
+/* Bytes between and behind members, which C leaves as they were. UVM_FREE's first ones are the upper half of a length
+ * up to 580. */
+static const struct {
+  const struct call *of;
+  uint32_t request; /* RM's: the number */
+  uint16_t offset, size;
+} paddings[] = {
+    {uvm_calls, UVM_INITIALIZE, 12, 4},
+    {uvm_calls, UVM_REGISTER_GPU, 17, 3},
+    {uvm_calls, UVM_REGISTER_CHANNEL, 28, 4},
+    {uvm_calls, UVM_REGISTER_CHANNEL, 52, 4},
+    {uvm_calls, UVM_FREE, 12, 4},
+    {uvm_calls, UVM_CREATE_EXTERNAL_RANGE, 20, 4},
+    {uvm_calls, UVM_FREE, 20, 4},
+    {rm_calls, RM_NR_ALLOC, 44, 4},
+    {rm_calls, RM_NR_ALLOC_MEMORY, 20, 4},
+    {rm_calls, RM_NR_ALLOC_MEMORY, 44, 4},
+    {rm_calls, RM_NR_ALLOC_MEMORY, 52, 4},
+    {rm_calls, RM_NR_MAP_MEMORY, 12, 4},
+    {rm_calls, RM_NR_MAP_MEMORY, 52, 4},
+};
+
+static void clear_padding(const struct call *c, uint32_t size, uint8_t *out) {
+  for (size_t i = 0; i < COUNT(paddings); i++) {
+    size_t n = paddings[i].of == rm_calls ? COUNT(rm_calls) : COUNT(uvm_calls);
+    if (find_in(paddings[i].of, n, paddings[i].request) == c && paddings[i].offset + paddings[i].size <= (int)size)
+      memset(out + paddings[i].offset, 0, paddings[i].size);
+  }
+}
+
 static void clear(const struct array *a, uint32_t size, uint8_t *out) {
   if (a->element && a->pointer + 8u <= size) memset(out + a->pointer, 0, 8);
 }
@@ -213,6 +243,7 @@ void os_trace_parts_copy(const struct os_trace_call *call, unsigned long request
   const struct call *c = find((uint32_t)request);
   for (unsigned i = 0; i < call->nparts; i++) memcpy(out[i], call->parts[i].bytes, call->parts[i].size);
   if (!c) return;
+  clear_padding(c, call->parts[0].size, out[0]);
   for (size_t i = 0; i < COUNT(c->arrays); i++) clear(&c->arrays[i], call->parts[0].size, out[0]);
   if (!is_rm((uint32_t)request) || c->request != RM_NR_CONTROL || call->nparts < 2) return;
   uint32_t cmd = ((const struct rm_control *)(const void *)call->parts[0].bytes)->cmd;

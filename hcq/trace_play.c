@@ -11,8 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MEMORY_MAX (8ull << 30) /* of all recorded mappings */
-enum { STRUCT_MAX = 16384 };    /* of an ioctl's structure: 14 bits of the request say how long it is */
+#define MEMORY_MAX (8ull << 30)  /* of all recorded mappings */
+#define LOWEST     (64ull << 10) /* a mapping below is none of a driver */
+enum { STRUCT_MAX = 16384 };     /* of an ioctl's structure: 14 bits of the request say how long it is */
 
 struct range {
   uint64_t first, end;
@@ -62,7 +63,7 @@ static void describe_recorded(const struct os_trace_event *e, struct os_trace_ca
     uint8_t bytes[STRUCT_MAX];
   } s = {0};
   if (e->nblobs) memcpy(s.bytes, e->blobs[0].bytes, e->blobs[0].size < STRUCT_MAX ? e->blobs[0].size : STRUCT_MAX);
-  os_trace_describe(e->numbers[1], s.bytes, call);
+  os_trace_describe(e->numbers[1], s.bytes, false, call);
   call->nparts = 0;
 }
 
@@ -282,7 +283,7 @@ static int play_ioctl(struct os *os, int fd, unsigned long request, void *arg) {
   struct os_trace_call call;
   uint8_t *parts[TRACE_PARTS], *all = NULL;
   size_t size = 0, at = 0;
-  os_trace_describe(request, arg, &call);
+  os_trace_describe(request, arg, true, &call);
   for (unsigned i = 0; i < call.nparts; i++) size += call.parts[i].size;
   if (!(all = malloc(size + 1))) return -ENOMEM;
   for (unsigned i = 0; i < call.nparts; at += call.parts[i++].size) parts[i] = all + at;
@@ -320,7 +321,7 @@ static int map(struct player *p, const struct os_trace_event *e) {
   void *want = (void *)(uintptr_t)at;
   void *got = mmap(want, size, prot,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (replaces ? MAP_FIXED : MAP_FIXED_NOREPLACE), -1, 0);
-  if (got != want) {
+  if (got != want || at < LOWEST) {
     int err = got == MAP_FAILED ? errno : EEXIST;
     if (got != MAP_FAILED) munmap(got, size);
     differ(p, e, "mmap: %llu bytes at the recorded address %p cannot be had: %s", (unsigned long long)size, want,

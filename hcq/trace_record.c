@@ -110,7 +110,7 @@ static int record_ioctl(struct os *os, int fd, unsigned long request, void *arg)
   struct recorder *r = recorder_of(os);
   struct os_trace_call call;
   uint8_t *before[TRACE_PARTS], *after[TRACE_PARTS], *all_before = NULL, *all_after = NULL;
-  bool known = os_trace_describe(request, arg, &call);
+  bool known = os_trace_describe(request, arg, true, &call);
   if (known) all_before = copy_parts(&call, request, before);
   pthread_mutex_lock(&r->lock);
   if (!known || !all_before) unsupported(r, call.name);

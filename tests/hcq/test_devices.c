@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,19 +64,30 @@ static void environment(void **state) {
   db_close(NULL);
 }
 
-static void hardware_that_is_not_there(void **state) {
-  if (!access("/dev/kfd", F_OK)) skip();
-  assert_null(db_open("AMD"));
-  assert_non_null(strstr(db_error(), "AMD: cannot open /dev/kfd: No such file or directory"));
-  assert_non_null(strstr(db_error(), "EMU+AMD:gfx1100"));
+/* Where there is none, the message says so and names an emulated one; where there is some, it opens or says why not, and
+ * a GPU that the machine lacks is refused. */
+static void hardware(const char *vendor, const char *node, const char *emulated) {
+  char says[128], name[16];
+  db_device *dev = db_open(vendor);
+  if (access(node, F_OK)) {
+    assert_null(dev);
+    snprintf(says, sizeof says, "%s: cannot open %s: No such file or directory", vendor, node);
+    assert_non_null(strstr(db_error(), says));
+    assert_non_null(strstr(db_error(), emulated));
+    return;
+  }
+  snprintf(says, sizeof says, "%s: ", vendor);
+  if (!dev) assert_int_equal(strncmp(db_error(), says, strlen(says)), 0);
+  if (dev) assert_true(*db_device_arch(dev) && *db_device_description(dev));
+  if (dev) assert_int_equal(db_device_synchronize(dev, 1000000000), 0);
+  snprintf(name, sizeof name, "%s:63", vendor);
+  assert_null(db_open(name));
+  assert_int_equal(strncmp(db_error(), vendor, strlen(vendor)), 0);
+  if (dev) assert_non_null(strstr(db_error(), "numbered from 0"));
+  db_close(dev);
 }
-
-static void nvidia_hardware_that_is_not_there(void **state) {
-  if (!access("/dev/nvidiactl", F_OK)) skip();
-  assert_null(db_open("NV"));
-  assert_non_null(strstr(db_error(), "NV: cannot open /dev/nvidiactl: No such file or directory"));
-  assert_non_null(strstr(db_error(), "EMU+NV:sm_90"));
-}
+static void amd_hardware(void **state) { hardware("AMD", "/dev/kfd", "EMU+AMD:gfx1100"); }
+static void nvidia_hardware(void **state) { hardware("NV", "/dev/nvidiactl", "EMU+NV:sm_90"); }
 
 static void the_list(void **state) {
   struct db_device_info all[64], few[1];
@@ -166,12 +178,8 @@ static void bounds(void **state) {
 int main(void) {
   unsetenv("DEV");
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names),
-      cmocka_unit_test(environment),
-      cmocka_unit_test(hardware_that_is_not_there),
-      cmocka_unit_test(nvidia_hardware_that_is_not_there),
-      cmocka_unit_test(the_list),
-      cmocka_unit_test(threads),
+      cmocka_unit_test(names),           cmocka_unit_test(environment), cmocka_unit_test(amd_hardware),
+      cmocka_unit_test(nvidia_hardware), cmocka_unit_test(the_list),    cmocka_unit_test(threads),
       cmocka_unit_test(bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-// What the CUDA runtime takes on the same card for what nv_steps measures: launch latency, copies, replay of a graph.
+// What the CUDA runtime takes on the same card for what steps measures: launch latency, copies, replay of a graph.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -3,26 +3,31 @@
 # kernels with the emulator bit for bit, runs the benchmark and the test suites on it, and shows CUDA's figures beside.
 # It stops at the first step that fails: what comes after would only run on a broken channel.
 #
-#   tests/hw/nv.sh [DEV]     default NV; EMU+NV:sm_90 rehearses it where there is none. B=folder: build folder (build)
+#   tests/hw/nv.sh [DEV] [--record FOLDER]    default NV; EMU+NV:sm_90 rehearses it where there is none.
+#                                             B=folder: build folder (build)
 #
+# --record leaves there what the kernels computed (nv.golden) and a trace of the bring-up (steps.trace).
 # Clocks, modes and settings are left as they are, and nothing is reset.
 set -eu
 cd "$(dirname "$0")/../.."
-dev=${1:-NV}
+dev=NV
+record=
+while [ $# -gt 0 ]; do
+  case $1 in
+  --record) record=${2:?--record needs a folder}; shift ;;
+  *) dev=$1 ;;
+  esac
+  shift
+done
 build=${B:-build}
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
-say() { printf '\n== %s\n' "$*"; }
-# step TEXT SECONDS COMMAND...: its output, and the end of everything when it fails
-step() {
-  say "$1"
-  seconds=$2
-  shift 2
-  rc=0
-  timeout -k 10 "$seconds" "$@" >"$log/out" 2>&1 || rc=$?
-  cat "$log/out"
-  [ "$rc" = 0 ] || { say "FAILED (exit $rc); stopped here"; exit 1; }
+. tests/hw/lib.sh
+[ -z "$record" ] || mkdir -p "$record"
+
+failed() {
+  case $dev in EMU+*) ;; *) said_by_kernel 'NVRM|Xid|nvidia' ;; esac
 }
 
 case $dev in
@@ -34,11 +39,15 @@ EMU+*) ;;
 esac
 [ -n "${NO_BUILD:-}" ] || step "build" 600 make -j"$(nproc)" B="$build" hw
 step "devices" 30 "$build/doorbell" devices
-step "bring-up" 120 "$build/tests/hw/nv_steps" "$dev"
+bring_up "$dev"
 step "kernels against the emulator" 300 "$build/tests/hw/nv_golden" "$dev" EMU+NV:sm_90
+if [ -n "$record" ]; then
+  step "kernels, recorded" 300 "$build/tests/hw/nv_golden" "$dev" --record
+  grep -E '^[^ ]+ [^ ]+ [^ ]+ [0-9a-f]{16}$' "$log/out" >"$record/nv.golden"
+fi
 step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
 step "launches and replays" 300 "$build/bench/launch" "$dev"
-for t in tensor ops kernels; do
+for t in tensor cases kernels; do
   step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"
 done
 case $dev in

@@ -1,4 +1,4 @@
-// The steps of tests/hw/nv_steps.c, each using one thing more than the one before.
+// The steps of tests/hw/steps.c, each using one thing more than the one before.
 #include <stdint.h>
 
 extern "C" __global__ void empty(uint32_t *out, uint32_t n) {}
@@ -18,7 +18,7 @@ extern "C" __global__ void shared(uint32_t *out, uint32_t n) {
 }
 
 // An array that is indexed at run time lives in local memory.
-extern "C" __global__ void local(uint32_t *out, uint32_t n) {
+extern "C" __global__ void spill(uint32_t *out, uint32_t n) {
   uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, a[64], sum = n;
   for (uint32_t k = 0; k < 64; k++) a[k ^ (i & 63)] = k;
 #pragma unroll 1

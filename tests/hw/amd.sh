@@ -1,0 +1,61 @@
+#!/bin/sh
+# Everything that only an AMD GPU can show, unattended, in a few minutes: brings the device up step by step, compares
+# kernels with the host bit for bit, runs the benchmark and the test suites on it. It stops at the first step that fails,
+# with what the kernel's log says: what comes after would only run on a broken queue.
+#
+#   tests/hw/amd.sh [DEV] [--record FOLDER]    default AMD; EMU+AMD:gfx1100 rehearses it where there is none.
+#                                              B=folder: build folder (build)
+#
+# --record leaves there what the kernels computed (amd.golden) and a trace of the bring-up (steps.trace).
+# Clocks, modes and settings are left as they are, and nothing is reset.
+set -eu
+cd "$(dirname "$0")/../.."
+dev=AMD
+record=
+while [ $# -gt 0 ]; do
+  case $1 in
+  --record) record=${2:?--record needs a folder}; shift ;;
+  *) dev=$1 ;;
+  esac
+  shift
+done
+build=${B:-build}
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+. tests/hw/lib.sh
+[ -z "$record" ] || mkdir -p "$record"
+
+failed() {
+  case $dev in EMU+*) return ;; esac
+  said_by_kernel 'amdgpu|kfd|drm'
+  for dump in /sys/class/drm/renderD*/device/devcoredump/data; do
+    [ -r "$dump" ] || continue
+    say "the driver's core dump, $dump"
+    head -n 40 "$dump"
+  done
+}
+
+case $dev in
+EMU+*) ;;
+*)
+  say "driver and devices"
+  [ -e /dev/kfd ] || { echo "no /dev/kfd here: is the amdgpu kernel driver loaded?"; exit 1; }
+  uname -r
+  cat /sys/module/amdgpu/version 2>/dev/null || true
+  ls -l /dev/kfd /dev/dri/renderD*
+  for node in /sys/devices/virtual/kfd/kfd/topology/nodes/*; do
+    echo "$node: $(cat "$node/name" 2>/dev/null) $(grep -h -E 'gfx_target_version|simd_count|cwsr_size|ctl_stack_size' "$node/properties" 2>/dev/null | tr '\n' ' ')"
+  done
+  [ -r /dev/kfd ] && [ -w /dev/kfd ] || { echo "this user may not use /dev/kfd: add it to the group render"; exit 1; } ;;
+esac
+[ -n "${NO_BUILD:-}" ] || step "build" 600 make -j"$(nproc)" B="$build" hw
+step "devices" 30 "$build/doorbell" devices
+bring_up "$dev"
+step "kernels against the host" 300 "$build/tests/hw/amd_golden" "$dev"
+[ -z "$record" ] || grep -E "^[^ ]+ [^ ]+ [0-9a-f]{16}$" "$log/out" >"$record/amd.golden"
+step "benchmark" 300 "$build/doorbell" bench --dev "$dev"
+step "launches and replays" 300 "$build/bench/launch" "$dev"
+for t in tensor cases kernels; do
+  step "suite $t" 300 env TEST_DEV="$dev" "$build/tests/frontend/test_$t"
+done
+say "all steps passed on $dev"
