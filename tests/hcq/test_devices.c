@@ -64,8 +64,8 @@ static void environment(void **state) {
   db_close(NULL);
 }
 
-/* Where there is none, the message says so and names an emulated one; where there is some, it opens or says why not, and
- * a GPU that the machine lacks is refused. */
+/* Where there is none, the message says so and names an emulated one; where there is some, it opens or says why not,
+ * and a GPU that the machine lacks is refused. */
 static void hardware(const char *vendor, const char *node, const char *emulated) {
   char says[128], name[16];
   db_device *dev = db_open(vendor);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Everything that only an AMD GPU can show, unattended, in a few minutes: brings the device up step by step, compares
-# kernels with the host bit for bit, runs the benchmark and the test suites on it. It stops at the first step that fails,
-# with what the kernel's log says: what comes after would only run on a broken queue.
+# kernels with the host bit for bit, runs the benchmark and the test suites on it. It stops at the first step that
+# fails and shows what the kernel's log says: what comes after would only run on a broken queue.
 #
 #   tests/hw/amd.sh [DEV] [--record FOLDER]    default AMD; EMU+AMD:gfx1100 rehearses it where there is none.
 #                                              B=folder: build folder (build)
@@ -44,9 +44,13 @@ EMU+*) ;;
   cat /sys/module/amdgpu/version 2>/dev/null || true
   ls -l /dev/kfd /dev/dri/renderD*
   for node in /sys/devices/virtual/kfd/kfd/topology/nodes/*; do
-    echo "$node: $(cat "$node/name" 2>/dev/null) $(grep -h -E 'gfx_target_version|simd_count|cwsr_size|ctl_stack_size' "$node/properties" 2>/dev/null | tr '\n' ' ')"
+    echo "$node: $(cat "$node/name" 2>/dev/null)"
+    grep -E 'gfx_target_version|simd_count|cwsr_size|ctl_stack_size' "$node/properties" 2>/dev/null || true
   done
-  [ -r /dev/kfd ] && [ -w /dev/kfd ] || { echo "this user may not use /dev/kfd: add it to the group render"; exit 1; } ;;
+  [ -r /dev/kfd ] && [ -w /dev/kfd ] || {
+    echo "this user may not use /dev/kfd: add it to the group render"
+    exit 1
+  } ;;
 esac
 [ -n "${NO_BUILD:-}" ] || step "build" 600 make -j"$(nproc)" B="$build" hw
 step "devices" 30 "$build/doorbell" devices

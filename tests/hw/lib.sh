@@ -16,7 +16,8 @@ step() {
   cat "$log/out"
   [ "$rc" = 0 ] || { failed; say "FAILED (exit $rc); stopped here"; exit 1; }
 }
-# bring_up DEV: the steps; with a record folder once more, small, with a trace that must play on this machine without the GPU
+# bring_up DEV: the steps. With a record folder they run once more, in their small form, and leave a trace, which must
+# play without the GPU.
 bring_up() {
   step "bring-up" 120 "$build/tests/hw/steps" "$1"
   [ -n "$record" ] || return 0

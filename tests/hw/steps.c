@@ -1,5 +1,5 @@
-/* Brings a GPU up through the queue layer, one step at a time, and stops at the first that fails: open, memory, the store
- * of a signal alone, copies, an empty kernel, then kernels that use one thing more each.
+/* Brings a GPU up through the queue layer, one step at a time, and stops at the first that fails: open, memory, the
+ * store of a signal alone, copies, an empty kernel, then kernels that use one thing more each.
  *
  *   steps [--small] DEV    AMD, NV, an emulated one, or PLAY:FILE; exit 1 after a failed step
  *
