@@ -1,5 +1,5 @@
-/* Runs OpenCL C kernels of the tests on one device, at every level and in both wave sizes as far as they were built, and
- * compares each result bit for bit with the same C on the host.
+/* Runs OpenCL C kernels of the tests on one device, at every level and in both wave sizes as far as they were built,
+ * and compares each result bit for bit with the same C on the host.
  *
  *   amd_golden DEV      a line a result: kernel build digest; exit 1 when something differs or fails */
 #include "../kernels/bodies.h"
