@@ -13,7 +13,7 @@
 enum { N = 1000, BYTES = N * 4, FAILED = 1, FINISHED_EARLY = 2 };
 
 /* How a run differs from the recorded one. */
-enum change { SAME, OTHER_VALUE, OTHER_PACKET, OTHER_SIZE, MISSING_CALL, OTHER_FLAG, STOPS_EARLY };
+enum change { SAME, OTHER_VALUE, OTHER_PACKET, OTHER_SIZE, MISSING_CALL, OTHER_FLAG, STOPS_EARLY, IMPORTS };
 
 static char folder[64], file[2][96];
 static const struct machine *const tried[2] = {&machines[1], &machines[2]};
@@ -74,6 +74,12 @@ static int use(struct run *r, const struct machine *m, enum change change, doubl
   r->q = db_queue_new(r->dev, DB_QUEUE_COMPUTE);
   r->copy = db_queue_new(r->dev, DB_QUEUE_COPY);
   if (!r->x || !r->y || !r->host || (!r->more && change != MISSING_CALL) || !r->s || !r->q || !r->copy) return -1;
+  if (change == IMPORTS) {
+    static uint8_t pages[4096];
+    db_buffer *imported = db_import_host(r->dev, pages, sizeof pages);
+    db_buffer_release(imported);
+    return imported ? 0 : -1;
+  }
   if (change == STOPS_EARLY) return 0;
   return compute(r, m, change, sum);
 }
@@ -239,6 +245,17 @@ static void names_damage(void **state) {
   assert_non_null(strstr(text, "PLAY:/nowhere/a.trace: cannot read it: No such file or directory"));
 }
 
+/* Pages of the caller are elsewhere in the next process, so that the trace says why it cannot be played. */
+static void names_what_cannot_be_played(void **state) {
+  char text[1024], path[96];
+  snprintf(path, sizeof path, "%s/changed", folder);
+  for (int v = 0; v < 2; v++) {
+    assert_int_equal(run(tried[v]->name, path, tried[v], IMPORTS, text), 0);
+    assert_int_equal(play(v, path, IMPORTS, text), FAILED);
+    if (!strstr(text, "not supported: memory of the caller that was imported")) fail_msg("%s", text);
+  }
+}
+
 static void cannot_be_written(void **state) {
   char text[1024];
   assert_int_equal(run(tried[0]->name, "/nowhere/a.trace", tried[0], SAME, text), FAILED);
@@ -247,9 +264,8 @@ static void cannot_be_written(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plays_the_same),
-      cmocka_unit_test(names_differences),
-      cmocka_unit_test(names_damage),
+      cmocka_unit_test(plays_the_same),    cmocka_unit_test(names_differences),
+      cmocka_unit_test(names_damage),      cmocka_unit_test(names_what_cannot_be_played),
       cmocka_unit_test(cannot_be_written),
   };
   return cmocka_run_group_tests(tests, record_all, remove_all);

@@ -137,6 +137,7 @@ int main(int argc, char **argv) {
     free(in), free(x), free(y);
   }
   side_close(&a), side_close(&b);
+  fflush(stdout); /* before what may share its file */
   fprintf(record ? stderr : stdout, "%u results%s, %u differ, %u not built or not recorded\n", same + different,
           record ? " recorded" : "", different, missing);
   return different ? 1 : 0;
