@@ -70,7 +70,8 @@ static inline bool kernel_grid_varies(const struct kernel *k) {
 struct compiler;
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
-/* Why the last kernel that could not be kept on disk was not; NULL when all were. It is no error: the kernel can be used. */
+/* Why the last kernel that could not be kept on disk was not; NULL when all were. It is no error: the kernel can be
+ * used. */
 const char *compiler_no_disk(const struct compiler *c);
 /* Starts on a kernel that compiler_compile will be asked for: prepare a whole schedule first, and tools outside this
  * process (ptxas) work on all of it at once. Errors wait for compiler_compile. */

@@ -251,10 +251,11 @@ double db_lr_exponential(double lr, double gamma, int64_t step);
 double db_lr_cosine(double lr, double least, int64_t steps, int64_t step);
 /* From lr * from in a straight line to lr over so many steps, then lr: a warmup. */
 double db_lr_linear(double lr, double from, int64_t steps, int64_t step);
-/* From most / 25 up to most over the first `rise` of the steps (0 to 1, often 0.3), down to most / 250000 at the last, both along half a cosine. */
+/* From most / 25 up to most over the first `rise` of the steps (0 to 1, often 0.3), down to most / 250000 at the last,
+ * both along half a cosine. */
 double db_lr_one_cycle(double most, double rise, int64_t steps, int64_t step);
-/* Times factor once the metric has not fallen below its best by the fraction `threshold` more than `patience` times in a row. Made by
- * DB_LR_PLATEAU(.lr = 0.1, .patience = 5), options by name over the defaults: 0 is 0. */
+/* Times factor once the metric has not fallen below its best by the fraction `threshold` more than `patience` times in a
+ * row. Made by DB_LR_PLATEAU(.lr = 0.1, .patience = 5), options by name over the defaults: 0 is 0. */
 struct db_lr_plateau {
   double lr, factor, threshold, least; /* factor 0.1, threshold 1e-4; others 0 */
   unsigned patience, cooldown;         /* cooldown: so many metrics are not counted after a fall */

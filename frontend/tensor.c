@@ -28,7 +28,7 @@ struct scopes {
   db_tensor **tensors;
   size_t n, capacity, depth;
   size_t
-      merged; /* scopes without memory to begin, and those begun inside them: they are part of the innermost one that has it */
+      merged; /* scopes that had no memory to begin and those begun inside them: part of the innermost one that had */
 };
 static _Thread_local struct scopes scopes;
 

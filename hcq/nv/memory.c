@@ -137,8 +137,8 @@ int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, 
   return rc;
 }
 
-/* RM's NO_MEMORY is about the device's memory or the host's, which it needs for an allocation on the device, too. Contiguous
- * memory can be missing while more is left than is asked for. */
+/* RM's NO_MEMORY is about the device's memory or the host's, which it needs for an allocation on the device, too.
+ * Contiguous memory can be missing while more is left than is asked for. */
 static void out_of_memory(struct nv_device *dev, enum nv_memory_kind kind, uint64_t size) {
   const char *why = "out of memory, %llu bytes are left";
   char text[96];
