@@ -134,16 +134,22 @@ static int record_ioctl(struct os *os, int fd, unsigned long request, void *arg)
   return rc;
 }
 
+static void *own_address(struct recorder *r, size_t len) {
+  uint64_t at = r->next_address;
+  r->next_address += (len + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP;
+  return (void *)(uintptr_t)at;
+}
+
 static void *record_mmap(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off) {
   struct recorder *r = recorder_of(os);
   pthread_mutex_lock(&r->lock);
-  void *hint = addr;
-  if (!addr) {
-    hint = (void *)(uintptr_t)r->next_address;
-    r->next_address += (len + ADDRESS_STEP - 1) / ADDRESS_STEP * ADDRESS_STEP;
-  }
   write_changes(r, TRACE_HOST);
-  void *p = r->inner->mmap(r->inner, hint, len, prot, flags, fd, off);
+  void *p = r->inner->mmap(r->inner, addr ? addr : own_address(r, len), len, prot, flags, fd, off);
+  /* A hint that the kernel did not follow: its own choice may not be free in another process. */
+  if (addr && flags & MAP_ANONYMOUS && !os_map_failed(p) && p != addr) {
+    r->inner->munmap(r->inner, p, len);
+    p = r->inner->mmap(r->inner, own_address(r, len), len, prot, flags, fd, off);
+  }
   bool memory = flags & MAP_SHARED && prot & PROT_WRITE && !(fd >= 0 && os_trace_maps_registers(&r->registers, fd));
   if (!os_map_failed(p)) os_trace_memory_remove(&r->memory, p, len);
   if (!os_map_failed(p) && memory && os_trace_memory_add(&r->memory, p, len))
