@@ -236,7 +236,7 @@ run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 # Suites of several GPUs, once more on machines whose GPUs do not reach each other's memory.
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
-	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),300)
+	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),$(if $(SAN),900,300))
 	$(if $(T),,$(call run_list,$(STAGED_TESTS),300,EMU_P2P=0))
 long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
