@@ -237,7 +237,7 @@ run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 STAGED_TESTS = $(addprefix frontend/test_,collective shard staging jit_file device_loss)
 run-suites: suites
 	$(call run_list,$(if $(T),$(filter %$(T),$(TESTS)),$(TESTS)),$(if $(SAN),900,300))
-	$(if $(T),,$(call run_list,$(STAGED_TESTS),300,EMU_P2P=0))
+	$(if $(T),,$(call run_list,$(STAGED_TESTS),$(if $(SAN),900,300),EMU_P2P=0))
 long-suites: $(MATRIX_CO) $(call CUBINS,O0 fast G) $(addprefix $(B)/tests/,$(LONG_TESTS))
 run-suites-long: suites long-suites
 	$(call run_list,$(TESTS) $(LONG_TESTS),7200)
