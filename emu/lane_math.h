@@ -134,7 +134,8 @@ static inline f32 round_to_half(f32 x) {
   f32 one = as_f32(sign | 0x3f800000u),
       up = one + as_f32(sign | 0x33c00000u);                           /* 1 and three quarters of its last bit */
   f32 beyond = as_f32(sign | (up == one ? 0x477fe000u : 0x7f800000u)); /* the largest half, or infinity */
-  return a >= 0x7f800000u ? x : a >= 0x47800000u ? beyond : (x + beside) - beside;
+  f32 rounded = as_f32(as_u32((x + beside) - beside) | sign);          /* a zero keeps the sign of x */
+  return a >= 0x7f800000u ? x : a >= 0x47800000u ? beyond : rounded;
 }
 /* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says. */
 static inline void halves_to_floats(f32 *d, const u32 *s) {
