@@ -15,6 +15,18 @@ static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 
+/* gcc's address sanitizer (12) does not hold its allocator's locks around fork: the child of a process with threads may wait
+ * for one that it does not have. */
+#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+#define FORK_BESIDE_THREADS                                                                                            \
+  do {                                                                                                                 \
+    print_message("gcc's address sanitizer does not survive a fork beside threads\n");                                 \
+    skip();                                                                                                            \
+  } while (0)
+#else
+#define FORK_BESIDE_THREADS ((void)0)
+#endif
+
 /* The exit status of body(arg)'s process, which ends with its result; -signal where one ended it. */
 static inline int in_child_process(int (*body)(void *arg), void *arg) {
   fflush(NULL);

@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include "hcq/amd/kfd.h"
 #include "hcq/hcq.h"
+#include "tests/sanitizers.h"
 
 /* ---- parts ---- */
 
@@ -349,7 +350,7 @@ static void says(const char *what) {
 
 /* A library with the sanitizers' run time cannot be loaded into programs without it. */
 static void no_sanitizers(void) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef SANITIZED
   print_message("preloading does not work with the sanitizers\n");
   skip();
 #endif

@@ -1,5 +1,6 @@
 /* What `make install` leaves: the README's programs compile against it and run, and so does the installed command. */
 #include "support.h"
+#include "tests/sanitizers.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,13 +75,6 @@ static char *line_of(const char *words) {
 
 /* ---- tests ---- */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 static void no_sanitizers(void) {
 #ifdef SANITIZED
   print_message("programs without the sanitizers cannot be linked with this library\n");

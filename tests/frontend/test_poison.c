@@ -1,6 +1,7 @@
 /* Bad arguments: every operation gives a poisoned tensor that says what was wrong and where. */
 #include "../../frontend/nn.h"
 #include "support.h"
+#include "tests/sanitizers.h"
 
 static db_tensor *zeros(int64_t a, int64_t b) { return db_zeros(DB_F32, NULL, a, b); }
 
@@ -139,7 +140,7 @@ static void causes(void **state) {
     DB_SCOPED;
     gone = db_add(x, 1);
   }
-#ifndef __SANITIZE_ADDRESS__ /* which reports the same, and ends the process */
+#ifndef ADDRESS_SANITIZER /* which reports the same, and ends the process */
   poisoned(db_mul(x, gone), "mul", "argument 2 was released, or its scope has ended");
 #else
   (void)gone;

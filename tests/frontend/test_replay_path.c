@@ -4,6 +4,7 @@
 #include "support.h"
 #include "../../frontend/nn.h"
 #include "tests/ok.h"
+#include "tests/sanitizers.h"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -31,14 +32,7 @@ enum {
 static _Thread_local bool counting;
 static _Thread_local unsigned allocations;
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifdef SANITIZED
+#ifdef ADDRESS_SANITIZER
 void __sanitizer_malloc_hook(const volatile void *p, size_t n) { allocations += counting; }
 void __sanitizer_free_hook(const volatile void *p) {}
 #else

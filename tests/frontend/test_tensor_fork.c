@@ -28,6 +28,7 @@ static int child(void *arg) {
 }
 
 static void tensors_on_devices_of_its_own(void **state) {
+  FORK_BESIDE_THREADS;
   FOR_DEVICES {
     setenv("DEV", DEVICE_NAME, 1);
     db_tensor *t = NULL;

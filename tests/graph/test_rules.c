@@ -2,6 +2,7 @@
  * file with every feature of the notation, compiled and run. */
 #include "graph/rules.h"
 #include "tensor.h"
+#include "tests/sanitizers.h"
 #include <libgen.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -335,14 +336,8 @@ static void test_generator_features(void **state) {
 #else
   const char *cc = "gcc";
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef ADDRESS_SANITIZER
   const char *sanitize = "-fsanitize=address,undefined";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  const char *sanitize = "-fsanitize=address,undefined";
-#else
-  const char *sanitize = "";
-#endif
 #else
   const char *sanitize = "";
 #endif

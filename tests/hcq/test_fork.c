@@ -131,6 +131,7 @@ static void *keep_busy(void *arg) {
 }
 
 static void children_open_their_own(void **state) {
+  FORK_BESIDE_THREADS;
   for (int m = 0; m < MACHINES; m++) {
     struct family f = {.m = &machines[m]};
     void *image = saxpy_image(f.m, &f.size);

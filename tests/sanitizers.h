@@ -1,0 +1,19 @@
+/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, and SANITIZED with any. Some of what suites do on purpose is
+ * what sanitizers report, or breaks their run time. */
+#ifndef DOORBELL_TESTS_SANITIZERS_H
+#define DOORBELL_TESTS_SANITIZERS_H
+#ifdef __has_feature /* clang */
+#if __has_feature(address_sanitizer)
+#define ADDRESS_SANITIZER 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__ /* gcc */
+#define ADDRESS_SANITIZER 1
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(ADDRESS_SANITIZER)
+#define SANITIZED 1
+#endif
+#endif
