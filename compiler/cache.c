@@ -1,10 +1,10 @@
-/* Two keys for finding a kernel again: the ast's structure, in memory; its rendered text and the recipe of its image, on
- * disk.
+/* Two keys for finding a kernel again: the ast's structure, in memory; its rendered text and the recipe of its image,
+ * on disk.
  *
  * A file holds the whole text and recipe it was made from, which are compared, so a colliding hash is a miss and never
- * another kernel's code; a checksum covers the image. A damaged file is a miss. Files are written under a temporary name
- * and renamed: a reader sees all of one or nothing. A writer holds a lock on its temporary file; a temporary file that
- * nobody has locked belongs to a writer that was killed. */
+ * another kernel's code; a checksum covers the image. A damaged file is a miss. Files are written under a temporary
+ * name and renamed: a reader sees all of one or nothing. A writer holds a lock on its temporary file; a temporary file
+ * that nobody has locked belongs to a writer that was killed. */
 #include "internal.h"
 #include <dirent.h>
 #include <errno.h>
@@ -181,8 +181,8 @@ int disk_cache_put(const char *dir, const char *recipe, const char *text, const 
   return err;
 }
 
-/* A temporary file that is locked has a live writer. One that is younger than a minute may have a writer that is about to
- * lock it, and may stay: a later sweep removes it. */
+/* A temporary file that is locked has a live writer. One that is younger than a minute may have a writer that is about
+ * to lock it, and may stay: a later sweep removes it. */
 void disk_cache_sweep(const char *dir) {
   enum { YOUNG = 60 };
   DIR *d = opendir(dir);

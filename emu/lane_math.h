@@ -126,8 +126,8 @@ static inline u32 float_to_half(f32 x) {
   u32 r = a > 0x7f800000u ? 0x7e00 | (a >> 13 & 0x1ff) : a >= 0x47800000u ? 0x7c00 : a < 0x38800000u ? tiny : normal;
   return r | sign;
 }
-/* x, rounded to what a half can hold as the host's control word says: beside a number whose last bit is that of the half,
- * the sum is. */
+/* x, rounded to what a half can hold as the host's control word says: beside a number whose last bit is that of the
+ * half, the sum is. */
 static inline f32 round_to_half(f32 x) {
   u32 v = as_u32(x), sign = v & 0x80000000u, a = v & 0x7fffffff, exponent = a & 0x7f800000;
   f32 beside = as_f32(sign | ((exponent < 113u << 23 ? 113u << 23 : exponent) + (13u << 23)));

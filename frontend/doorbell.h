@@ -8,28 +8,32 @@
  *     if (db_read(y, out, sizeof out)) fprintf(stderr, "%s\n", db_error());
  *   }
  *
- * Lazy: an operation builds a graph and computes nothing. db_realize and db_read schedule what is asked for, compile its kernels and run them.
+ * Lazy: an operation builds a graph and computes nothing. db_realize and db_read schedule what is asked for, compile
+ * its kernels and run them.
  *
- * Ownership: operations borrow their arguments and return a tensor that the innermost open scope of the calling thread owns: it is
- * released when the scope ends, so expressions nest without leaks. db_keep hands a tensor to the enclosing scope; outside of any scope the
- * caller owns what is returned and calls db_release. db_retain adds a reference for the caller, whatever the scopes do.
+ * Ownership: operations borrow their arguments and return a tensor that the innermost open scope of the calling thread
+ * owns: it is released when the scope ends, so expressions nest without leaks. db_keep hands a tensor to the enclosing
+ * scope; outside of any scope the caller owns what is returned and calls db_release. db_retain adds a reference for the
+ * caller, whatever the scopes do.
  *
- * Errors: an operation never fails on the spot. Given bad arguments it returns a poisoned tensor that remembers the first failing
- * operation, its shapes and the line that called it; operations on it give the same poison, and realizing or reading it returns a negative errno with
- * that message in db_error(). NULL in place of a tensor or an object is a bad argument like any other. Functions that
- * make something other than a tensor (db_jit_new, db_optim_new) return NULL when that fails, and db_error() says why;
- * given to the next call, NULL repeats that reason. Nothing here prints or exits.
+ * Errors: an operation never fails on the spot. Given bad arguments it returns a poisoned tensor that remembers the
+ * first failing operation, its shapes and the line that called it; operations on it give the same poison, and realizing
+ * or reading it returns a negative errno with that message in db_error(). NULL in place of a tensor or an object is a
+ * bad argument like any other. Functions that make something other than a tensor (db_jit_new, db_optim_new) return NULL
+ * when that fails, and db_error() says why; given to the next call, NULL repeats that reason. Nothing here prints or
+ * exits.
  *
  * Shapes broadcast as in NumPy. Axes count from the end when negative. Tensors have at most 16 axes, a size may be 0.
- * Types promote to the smallest that holds both: bool < integers < f8e4m3, f8e5m2 < f16, bf16 < f32 < f64, where two 8-bit floats give
- * f16, f16 with bf16 gives f32, signed with unsigned gives the next wider signed type, and u64 with a signed type gives f64. A C number beside a tensor takes the tensor's type, except that a
- * number with a fraction (any float or double) beside an integer or bool tensor makes both f32, and an integer beside a
- * bool tensor makes both i32, whatever its value. A number that the type does not hold is an error.
+ * Types promote to the smallest that holds both: bool < integers < f8e4m3, f8e5m2 < f16, bf16 < f32 < f64, where two
+ * 8-bit floats give f16, f16 with bf16 gives f32, signed with unsigned gives the next wider signed type, and u64 with a
+ * signed type gives f64. A C number beside a tensor takes the tensor's type, except that a number with a fraction (any
+ * float or double) beside an integer or bool tensor makes both f32, and an integer beside a bool tensor makes both i32,
+ * whatever its value. A number that the type does not hold is an error.
  *
  * Threads: tensors may be used from any thread; calls take turns. Scopes belong to the thread that opened them.
  * Processes: a child of fork makes tensors on devices of its own; reading or computing with its parent's fails.
- * Environment: DEV, DB_TIMEOUT, DEBUG=0..7, PROFILE, NOOPT, SPEC, CACHE, JIT, TRACK_MATCH_STATS; see doorbell(1). GNU C11 (or C23) is needed for the macros below; from C++ or
- * another language call the functions behind them. */
+ * Environment: DEV, DB_TIMEOUT, DEBUG=0..7, PROFILE, NOOPT, SPEC, CACHE, JIT, TRACK_MATCH_STATS; see doorbell(1). GNU
+ * C11 (or C23) is needed for the macros below; from C++ or another language call the functions behind them. */
 #ifndef DOORBELL_H
 #define DOORBELL_H
 #include <limits.h>
@@ -188,8 +192,8 @@ static inline void db_scope_guard_end(int *open) {
 #define DB_SCOPED          DB_SCOPED_AS(DB_PASTED(db_scope_open_, __COUNTER__))
 #define DB_SCOPED_AS(open) int open __attribute__((cleanup(db_scope_guard_end), unused)) = (db_scope_begin(), 1)
 
-/* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device. -EBUSY while
- * tensors live. Not needed at exit. */
+/* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device.
+ * -EBUSY while tensors live. Not needed at exit. */
 int db_shutdown(void);
 
 /* ---- creation. dev NULL is the default device: DEV, or the CPU ---- */
@@ -202,15 +206,16 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
 #define db_zeros(dtype, dev, ...)       db_full_at(DB_HERE, db_operand_int(0), dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_ones(dtype, dev, ...)        db_full_at(DB_HERE, db_operand_int(1), dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape);
-/* The shape, type and device of x. An empty tensor holds zeros: values are lazy, so they cost nothing that is not used. */
+/* The shape, type and device of x. An empty tensor holds zeros: values are lazy, so they cost nothing that is not
+ * used. */
 #define db_full_like(x, value) db_full_like_at(DB_HERE, x, DB_OPERAND(value))
 #define db_zeros_like(x)       db_full_like_at(DB_HERE, x, db_operand_int(0))
 #define db_ones_like(x)        db_full_like_at(DB_HERE, x, db_operand_int(1))
 #define db_empty_like(x)       db_zeros_like(x)
 #define db_empty(...)          db_zeros(__VA_ARGS__)
 db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value);
-/* start, start + step, ... up to but without stop; one axis. Computed on the device where it is used: exact where the numbers are whole,
- * else in f64 and rounded once. */
+/* start, start + step, ... up to but without stop; one axis. Computed on the device where it is used: exact where the
+ * numbers are whole, else in f64 and rounded once. */
 #define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
 /* n numbers from start to stop, both included, evenly spaced; in f64 and rounded once. */
@@ -222,14 +227,17 @@ db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_devic
 /* [rows, cols]: ones where col - row <= diagonal, else 0. */
 #define db_tri(rows, cols, diagonal, dtype, dev) db_tri_at(DB_HERE, rows, cols, diagonal, dtype, dev)
 db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dtype dtype, db_device *dev);
-/* x with zeros above (db_tril) or below (db_triu) a diagonal of its last two axes; 0 is the main one, 1 the next above. */
+/* x with zeros above (db_tril) or below (db_triu) a diagonal of its last two axes; 0 is the main one, 1 the next
+ * above. */
 #define db_tril(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, false)
 #define db_triu(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, true)
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
 
-/* ---- random numbers: a pure function of the seed, the number of the call and the element's place, the same on every device ---- */
+/* ---- random numbers: a pure function of the seed, the number of the call and the element's place, the same on every
+ * device ---- */
 
-/* The generator (Threefry-2x32) starts as if seeded with 0. A tensor's numbers are fixed when it is made, not when it is computed. */
+/* The generator (Threefry-2x32) starts as if seeded with 0. A tensor's numbers are fixed when it is made, not when it
+ * is computed. */
 void db_manual_seed(uint64_t seed);
 enum db_random {
   DB_RANDOM_UNIFORM, /* [a, b); from 0 to 1 in steps of 2^-24, for f64 2^-53 */
@@ -286,9 +294,10 @@ const char *db_poison(const db_tensor *t);
 
 /* ---- symbolic sizes: one compiled kernel for all of them ---- */
 
-/* A size that is value in this run and may be another from min to max in the next: goes wherever db_shrink, db_reshape, db_expand and db_pad take a size, and
- * the tensors they give go through elementwise operations, reductions, softmax, db_matmul and movement. What was compiled for one value serves all. In one
- * realize a name has one value. A negative errno when an argument is bad, which no operation takes for a size. Valid until db_shutdown. */
+/* A size that is value in this run and may be another from min to max in the next: goes wherever db_shrink, db_reshape,
+ * db_expand and db_pad take a size, and the tensors they give go through elementwise operations, reductions, softmax,
+ * db_matmul and movement. What was compiled for one value serves all. In one realize a name has one value. A negative
+ * errno when an argument is bad, which no operation takes for a size. Valid until db_shutdown. */
 int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value);
 /* Arithmetic on sizes of both kinds. */
 int64_t db_size_add(int64_t a, int64_t b);
@@ -298,27 +307,29 @@ int64_t db_size_value(int64_t size); /* as bound */
 /* The size as a tensor without axes; of i64. */
 #define db_size_tensor(size, dev) db_size_tensor_at(DB_HERE, size, dev)
 db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev);
-/* "8", or "n+1=8" where an axis has a symbolic size; "" where there is no such axis. Valid until the next call on this thread. db_dim and
- * db_numel give sizes as bound. */
+/* "8", or "n+1=8" where an axis has a symbolic size; "" where there is no such axis. Valid until the next call on this
+ * thread. db_dim and db_numel give sizes as bound. */
 const char *db_dim_text(const db_tensor *t, int axis);
 
 /* ---- giving a tensor another value ---- */
 
-/* t stands for value from now on, converted to its type and broadcast to its shape; returns t. Lazy. When t is in memory, its memory is written in
- * place: a loop that assigns its parameters needs no more of it, whatever it made on the way.
- * Other tensors keep their values: one that was realized as a view of the same memory makes the assign write to a copy instead. What was built on the old value
- * and is not realized by the time the new one is cannot be computed any more, and realizing it is an error that says so: realize it
- * before, or together with t. Bad arguments poison t itself. Gradients do not flow through it. */
+/* t stands for value from now on, converted to its type and broadcast to its shape; returns t. Lazy. When t is in
+ * memory, its memory is written in place: a loop that assigns its parameters needs no more of it, whatever it made on
+ * the way. Other tensors keep their values: one that was realized as a view of the same memory makes the assign write
+ * to a copy instead. What was built on the old value and is not realized by the time the new one is cannot be computed
+ * any more, and realizing it is an error that says so: realize it before, or together with t. Bad arguments poison t
+ * itself. Gradients do not flow through it. */
 #define db_assign(t, value) db_assign_at(DB_HERE, t, DB_OPERAND(value))
 db_tensor *db_assign_at(DB_AT, db_tensor *t, db_operand value);
-/* The same for a part of t: the elements that db_shrink(t, begin0, end0, ...) keeps, whose ends may be symbolic. The rest stays what it is. */
+/* The same for a part of t: the elements that db_shrink(t, begin0, end0, ...) keeps, whose ends may be symbolic. The
+ * rest stays what it is. */
 #define db_assign_slice(t, value, ...) db_assign_slice_at(DB_HERE, t, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_assign_slice_at(DB_AT, db_tensor *t, db_operand value, db_list pairs);
 
 /* ---- computing ---- */
 
-/* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the device is reported by the
- * next call that waits for it (db_read, db_item, db_device_synchronize). */
+/* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the
+ * device is reported by the next call that waits for it (db_read, db_item, db_device_synchronize). */
 int db_realize_all(db_tensor *const *t, unsigned n);
 #define db_realize(...)                                                                                                \
   db_realize_all((db_tensor *[]){__VA_ARGS__}, sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *))
@@ -327,7 +338,8 @@ int db_read(db_tensor *t, void *dst, size_t bytes);
 /* The value of a tensor of one element, converted to double. */
 int db_item(db_tensor *t, double *out);
 
-/* What realizing has kept to go faster: schedules with their kernels and memory plans, found again for a graph of the same structure. */
+/* What realizing has kept to go faster: schedules with their kernels and memory plans, found again for a graph of the
+ * same structure. */
 struct db_cache_counters {
   uint64_t made, found; /* schedules */
   uint64_t kernels;     /* compiled for them, or found on disk */
@@ -356,8 +368,8 @@ enum db_unary_op {
   DB_UNARY_SQUARE,
   DB_UNARY_RELU,
   DB_UNARY_RELU6, /* min(max(x, 0), 6) */
-  /* From here on integers become f32, and narrower floats are computed in f32 and rounded once. Errors are relative unless said otherwise,
-   * in units of the last place of f32 or f64. */
+  /* From here on integers become f32, and narrower floats are computed in f32 and rounded once. Errors are relative
+   * unless said otherwise, in units of the last place of f32 or f64. */
   DB_UNARY_RECIPROCAL,
   DB_UNARY_SQRT,
   DB_UNARY_RSQRT,
@@ -455,15 +467,18 @@ enum db_binary_op {
   DB_BINARY_DIV,        /* true division: integers become f32 */
   DB_BINARY_IDIV,       /* rounds toward minus infinity; an integer divided by 0 gives 0 */
   DB_BINARY_IDIV_TRUNC, /* rounds toward 0 */
-  DB_BINARY_MOD, /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is below 2^24, in f64 2^53 */
+  DB_BINARY_MOD,  /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is
+                     below 2^24, in f64 2^53 */
   DB_BINARY_FMOD, /* a - idiv_trunc(a, b) * b: the sign of a */
-  DB_BINARY_POW, /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small whole numbers b */
+  DB_BINARY_POW,  /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small
+                     whole numbers b */
   DB_BINARY_MAX,
   DB_BINARY_MIN,
   DB_BINARY_AND, /* these three for integers and bool */
   DB_BINARY_OR,
   DB_BINARY_XOR,
-  DB_BINARY_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a signed one is then the sign */
+  DB_BINARY_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a
+                    signed one is then the sign */
   DB_BINARY_SHR,
   DB_BINARY_ATAN2,    /* the angle of the point (b, a); these three: integers become f32 */
   DB_BINARY_COPYSIGN, /* the size of a, the sign of b */
@@ -586,7 +601,8 @@ db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to);
 #define db_swapaxes(x, a, b)    db_transpose(x, a, b)
 #define db_view(x, ...)         db_reshape(x, ##__VA_ARGS__)
 #define db_broadcast_to(x, ...) db_expand(x, ##__VA_ARGS__)
-/* Axes by name, "b (h d) s -> b h s d": what is in parentheses is one axis; 1 is an axis of that size. Sizes that do not follow are given as "h=4 d=8". */
+/* Axes by name, "b (h d) s -> b h s d": what is in parentheses is one axis; 1 is an axis of that size. Sizes that do
+ * not follow are given as "h=4 d=8". */
 #define db_rearrange(x, text, sizes) db_rearrange_at(DB_HERE, x, text, sizes)
 db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *sizes);
 /* Quarter turns from one axis towards another. */
@@ -605,7 +621,8 @@ db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int col
 #define db_diag(x, offset) db_diag_at(DB_HERE, x, offset)
 db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset);
 
-/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis; negative numbers take away. */
+/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis; negative
+ * numbers take away. */
 #define db_pad(x, ...)             db_pad_at(DB_HERE, x, db_operand_int(0), DB_LIST(__VA_ARGS__))
 #define db_pad_with(x, value, ...) db_pad_at(DB_HERE, x, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs);
@@ -618,7 +635,8 @@ enum db_pad_mode {
   db_pad_mode_at(DB_HERE, x, DB_ONE_OF(mode, DB_PAD_REFLECT, DB_PAD_CIRCULAR), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pairs);
 
-/* Tensors one after the other along an axis (db_cat), or along a new one (db_stack); types promote. db_cat_n and db_stack_n take an array. */
+/* Tensors one after the other along an axis (db_cat), or along a new one (db_stack); types promote. db_cat_n and
+ * db_stack_n take an array. */
 #define DB_COUNT(...)          ((unsigned)(sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *)))
 #define db_cat(axis, ...)      db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, false)
 #define db_stack(axis, ...)    db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, true)
@@ -642,7 +660,8 @@ db_tensor *db_repeat_interleave_at(DB_AT, db_tensor *x, int64_t n, int axis);
 #define db_roll(x, by, axis) db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST(axis))
 #define db_roll_flat(x, by)  db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST())
 db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes);
-/* n vectors as n tensors of one shape, into out[], the k-th counting along axis k; columns_first swaps the first two axes. */
+/* n vectors as n tensors of one shape, into out[], the k-th counting along axis k; columns_first swaps the first two
+ * axes. */
 #define db_meshgrid(x, n, columns_first, out) db_meshgrid_at(DB_HERE, x, n, columns_first, out)
 void db_meshgrid_at(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, db_tensor **out);
 
@@ -661,8 +680,9 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 
 /* ---- indexing: as NumPy has it, for x[...] of numbers, slices and tensors of integers ---- */
 
-/* Tensors as subscripts broadcast together; their axes stand where the first one was, or in front when numbers and tensors are not side by side.
- * Negative numbers count from the end. A number outside of its axis is an error; where a tensor is outside, 0 is read and nothing written. */
+/* Tensors as subscripts broadcast together; their axes stand where the first one was, or in front when numbers and
+ * tensors are not side by side. Negative numbers count from the end. A number outside of its axis is an error; where a
+ * tensor is outside, 0 is read and nothing written. */
 enum db_subscript_kind {
   DB_SUBSCRIPT_WHOLE,
   DB_SUBSCRIPT_PICK,
@@ -687,14 +707,17 @@ typedef struct db_subscript {
   (const db_subscript[]){__VA_ARGS__}, (unsigned)(sizeof((db_subscript[]){__VA_ARGS__}) / sizeof(db_subscript))
 #define db_index(x, ...) db_index_at(DB_HERE, x, DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n);
-/* x with what is indexed replaced by a number or a tensor that broadcasts to it; of places named twice the last one counts. */
+/* x with what is indexed replaced by a number or a tensor that broadcasts to it; of places named twice the last one
+ * counts. */
 #define db_setitem(x, value, ...) db_setitem_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
-/* The same in place, as db_assign has it: x stands for the result, and of its memory only that is written which numbers and slices name. */
+/* The same in place, as db_assign has it: x stands for the result, and of its memory only that is written which numbers
+ * and slices name. */
 #define db_set(x, value, ...) db_set_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
 
-/* The places along an axis that a vector of integers names. db_take: of x in row-major order, in the shape of the index. */
+/* The places along an axis that a vector of integers names. db_take: of x in row-major order, in the shape of the
+ * index. */
 #define db_index_select(x, axis, index) db_index_select_at(DB_HERE, x, axis, index)
 db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
 #define db_take(x, index) db_take_at(DB_HERE, x, index)
@@ -702,9 +725,10 @@ db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index);
 /* In the shape of an index of x's rank, not larger than x off the axis: x at that place along the axis. */
 #define db_gather(x, axis, index) db_gather_at(DB_HERE, x, axis, index)
 db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
-/* The inverse: x with the elements of value, a number or a tensor not smaller than the index, put at these places. Of several that come to one
- * place the last one replaces it; or they are reduced, with x (db_scatter_reduce's last argument) or without it. The same on every run.
- * Costs as many steps as there are places for each element of the index. */
+/* The inverse: x with the elements of value, a number or a tensor not smaller than the index, put at these places. Of
+ * several that come to one place the last one replaces it; or they are reduced, with x (db_scatter_reduce's last
+ * argument) or without it. The same on every run. Costs as many steps as there are places for each element of the
+ * index. */
 enum db_scatter {
   DB_SCATTER_REPLACE = 200,
   DB_SCATTER_SUM,
@@ -725,8 +749,8 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
 /* x, or value where the mask (bool) is set; in x's type. */
 #define db_masked_fill(x, mask, value) db_masked_fill_at(DB_HERE, x, mask, DB_OPERAND(value))
 db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand value);
-/* These two realize the mask (x) at once and read it, as their size depends on it. db_masked_select: a vector of x where the mask is set.
- * db_nonzero: i64 [count, rank], the coordinates of what is not 0, in row-major order. */
+/* These two realize the mask (x) at once and read it, as their size depends on it. db_masked_select: a vector of x
+ * where the mask is set. db_nonzero: i64 [count, rank], the coordinates of what is not 0, in row-major order. */
 #define db_masked_select(x, mask) db_masked_select_at(DB_HERE, x, mask)
 db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask);
 #define db_nonzero(x) db_nonzero_at(DB_HERE, x)
@@ -734,7 +758,8 @@ db_tensor *db_nonzero_at(DB_AT, db_tensor *x);
 /* i64, with a new last axis: 1 at x's place, else 0; only zeros where x is not below classes. */
 #define db_one_hot(x, classes) db_one_hot_at(DB_HERE, x, classes)
 db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes);
-/* i64: how many elements of x are 0, 1, ... n - 1; how many lie in each of the bins from low to high, which belongs to the last. */
+/* i64: how many elements of x are 0, 1, ... n - 1; how many lie in each of the bins from low to high, which belongs to
+ * the last. */
 #define db_bincount(x, n) db_bincount_at(DB_HERE, x, n)
 db_tensor *db_bincount_at(DB_AT, db_tensor *x, int64_t n);
 #define db_histogram(x, bins, low, high) db_histogram_at(DB_HERE, x, bins, low, high)
@@ -781,25 +806,28 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
 #define db_logsumexp(x, ...)          db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), false)
 #define db_logsumexp_keep(x, ...)     db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), true)
 
-/* The same with a divisor of n - correction; 0 or less gives infinity or NaN. db_std_mean gives the deviation and stores the mean. */
+/* The same with a divisor of n - correction; 0 or less gives infinity or NaN. db_std_mean gives the deviation and
+ * stores the mean. */
 #define db_var_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, false)
 #define db_std_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, true)
 #define db_std_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_std(x, ##__VA_ARGS__))
 #define db_var_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_var(x, ##__VA_ARGS__))
 db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, bool keep, bool root);
-/* sum(|x|^p)^(1/p): p may be any number, 0 (how many are not 0), INFINITY (the largest size) or -INFINITY (the least). Integers: f32. */
+/* sum(|x|^p)^(1/p): p may be any number, 0 (how many are not 0), INFINITY (the largest size) or -INFINITY (the least).
+ * Integers: f32. */
 #define db_norm(x, p, ...)      db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), false)
 #define db_norm_keep(x, p, ...) db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), true)
 db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep);
-/* i64: the first place of the largest (least) element along one axis, or in all of x in row-major order. NaN counts as the extreme. */
+/* i64: the first place of the largest (least) element along one axis, or in all of x in row-major order. NaN counts as
+ * the extreme. */
 #define db_argmax(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, false)
 #define db_argmax_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, false)
 #define db_argmin(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, true)
 #define db_argmin_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, true)
 db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least);
 
-/* Each element combined with all before it along an axis; types as db_sum, db_prod, db_max and db_logsumexp have them. An axis of n
- * elements costs 64 n steps and a few kernels for each power of 64 in n. */
+/* Each element combined with all before it along an axis; types as db_sum, db_prod, db_max and db_logsumexp have them.
+ * An axis of n elements costs 64 n steps and a few kernels for each power of 64 in n. */
 enum db_scan_op { DB_SCAN_SUM, DB_SCAN_PROD, DB_SCAN_MAX, DB_SCAN_MIN, DB_SCAN_LOGSUMEXP };
 db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_SCAN_SUM, x, axis)
@@ -808,8 +836,8 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_SCAN_MIN, x, axis)
 #define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_SCAN_LOGSUMEXP, x, axis)
 
-/* Sorted along an axis, equal elements in the order they had; NaN is greater than all numbers. db_argsort: i64, the places the elements come
- * from. A few kernels up to 1024 elements, a few more for each doubling of that. */
+/* Sorted along an axis, equal elements in the order they had; NaN is greater than all numbers. db_argsort: i64, the
+ * places the elements come from. A few kernels up to 1024 elements, a few more for each doubling of that. */
 #define db_sort(x, axis, descending)    db_sort_at(DB_HERE, x, axis, descending)
 #define db_argsort(x, axis, descending) db_argsort_at(DB_HERE, x, axis, descending)
 db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending);
@@ -826,16 +854,17 @@ db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep);
 #define db_log_softmax(x, axis) db_softmax_at(DB_HERE, x, axis, true)
 db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm);
 
-/* Matrix product over the last axis of a and the last but one of b; axes in front broadcast; a vector stands for a row (a) or a
- * column (b) whose axis is dropped from the result. f16 and bf16 accumulate in f32; integers wrap in the promoted type. */
+/* Matrix product over the last axis of a and the last but one of b; axes in front broadcast; a vector stands for a row
+ * (a) or a column (b) whose axis is dropped from the result. f16 and bf16 accumulate in f32; integers wrap in the
+ * promoted type. */
 #define db_matmul(a, b) db_matmul_at(DB_HERE, a, b)
 #define db_dot(a, b)    db_matmul_at(DB_HERE, a, b)
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b);
 
 /* ---- convolutions and pools: [batch, channels, sizes...], or [channels, sizes...], of 1 to 3 sizes ---- */
 
-/* How a convolution moves, by name: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has one
- * number for all axes or one for each. */
+/* How a convolution moves, by name: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has
+ * one number for all axes or one for each. */
 struct db_conv {
   int by_name_;           /* of no use but to DB_OPTIONS */
   db_list stride;         /* 1 */
@@ -845,13 +874,13 @@ struct db_conv {
   int64_t groups;         /* 1: the channels of each group are convolved apart */
   bool same;              /* instead of padding: as many outputs as inputs, divided by the stride and rounded up */
 };
-/* x convolved with weight [out, in / groups, sizes...], plus bias [out] unless that is NULL; no kernel is flipped. f16 and bf16 accumulate
- * in f32. One kernel, as are its gradients by weight and bias; that by x is two. */
+/* x convolved with weight [out, in / groups, sizes...], plus bias [out] unless that is NULL; no kernel is flipped. f16
+ * and bf16 accumulate in f32. One kernel, as are its gradients by weight and bias; that by x is two. */
 #define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)
-/* The gradient of a convolution by its input, as an operation: weight is [in, out / groups, sizes...], and the output has
- * (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements along an axis. */
+/* The gradient of a convolution by its input, as an operation: weight is [in, out / groups, sizes...], and the output
+ * has (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements along an axis. */
 #define db_conv_transpose1d(x, weight, bias, ...) DB_CONV(1, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose2d(x, weight, bias, ...) DB_CONV(2, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose3d(x, weight, bias, ...) DB_CONV(3, true, x, weight, bias, ##__VA_ARGS__)
@@ -860,7 +889,8 @@ struct db_conv {
 db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,
                       struct db_conv options);
 
-/* How a pool moves, by name: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or one for each. */
+/* How a pool moves, by name: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or
+ * one for each. */
 struct db_pool {
   int by_name_;         /* of no use but to DB_OPTIONS */
   db_list stride;       /* the kernel's size */
@@ -882,7 +912,8 @@ enum db_pool_op {
 #define DB_POOL(axes, op, x, kernel, ...)                                                                              \
   db_pool_at(DB_HERE, axes, op, x, kernel, DB_OPTIONS(struct db_pool, ##__VA_ARGS__))
 db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool options);
-/* Pools to sizes given: output o of an axis is made of elements o * in / out up to but without (o + 1) * in / out, rounded down and up. */
+/* Pools to sizes given: output o of an axis is made of elements o * in / out up to but without (o + 1) * in / out,
+ * rounded down and up. */
 #define db_adaptive_max_pool1d(x, ...) db_adaptive_pool_at(DB_HERE, 1, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
 #define db_adaptive_max_pool2d(x, ...) db_adaptive_pool_at(DB_HERE, 2, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
 #define db_adaptive_max_pool3d(x, ...) db_adaptive_pool_at(DB_HERE, 3, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
@@ -908,8 +939,8 @@ struct db_interpolate {
   db_interpolate_at(DB_HERE, x, sizes, DB_OPTIONS(struct db_interpolate, ##__VA_ARGS__))
 db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
 
-/* ---- normalizations: less the mean, over the root of variance + epsilon; times weight, plus bias unless they are NULL. Floats; f16
- * and bf16 are computed in f32. The variance divides by n ---- */
+/* ---- normalizations: less the mean, over the root of variance + epsilon; times weight, plus bias unless they are
+ * NULL. Floats; f16 and bf16 are computed in f32. The variance divides by n ---- */
 
 /* Over the last axes, of which weight and bias have the sizes. */
 #define db_layer_norm(x, axes, weight, bias, eps) db_layer_norm_at(DB_HERE, x, axes, weight, bias, eps)
@@ -917,12 +948,13 @@ db_tensor *db_layer_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weigh
 /* The same without a mean or a bias: over the root of the mean square + epsilon. */
 #define db_rms_norm(x, axes, weight, eps) db_rms_norm_at(DB_HERE, x, axes, weight, eps)
 db_tensor *db_rms_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, double eps);
-/* x [batch, channels, ...]: over each group of channels and all that follows (group), or each channel (instance); weight and bias
- * [channels]. */
+/* x [batch, channels, ...]: over each group of channels and all that follows (group), or each channel (instance);
+ * weight and bias [channels]. */
 #define db_group_norm(x, groups, weight, bias, eps) db_group_norm_at(DB_HERE, x, groups, weight, bias, eps)
 #define db_instance_norm(x, weight, bias, eps)      db_group_norm_at(DB_HERE, x, 0, weight, bias, eps)
 db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weight, db_tensor *bias, double eps);
-/* x [batch, channels, ...]: each channel by its own mean and variance [channels], or, where they are NULL, by those of this batch. */
+/* x [batch, channels, ...]: each channel by its own mean and variance [channels], or, where they are NULL, by those of
+ * this batch. */
 #define db_batch_norm(x, weight, bias, mean, var, eps) db_batch_norm_at(DB_HERE, x, weight, bias, mean, var, eps)
 db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias, db_tensor *mean, db_tensor *var,
                             double eps);
@@ -970,8 +1002,9 @@ struct db_cross_entropy {
   db_list ignore;    /* the index of targets that do not count; -100 */
   double label_smoothing;
 };
-/* x [batch, classes, ...], or [classes]: logits, or (nll) log probabilities. target: indices of classes, integers in x's shape without the axis
- * of classes, where one that is no class and not to be ignored makes NaN; or (cross_entropy) probabilities in x's shape. */
+/* x [batch, classes, ...], or [classes]: logits, or (nll) log probabilities. target: indices of classes, integers in
+ * x's shape without the axis of classes, where one that is no class and not to be ignored makes NaN; or (cross_entropy)
+ * probabilities in x's shape. */
 #define db_cross_entropy(x, target, ...)                                                                               \
   db_cross_entropy_at(DB_HERE, true, x, target, DB_OPTIONS(struct db_cross_entropy, ##__VA_ARGS__))
 #define db_nll_loss(x, target, ...)                                                                                    \
@@ -986,29 +1019,32 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training);
 
 struct db_attention {
   int by_name_;
-  db_tensor *
-      mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float that is added */
-  bool causal;    /* query i sees keys 0 to i */
-  double scale;   /* of the products; 0 is 1 / sqrt(width) */
-  double dropout; /* of the probabilities, for training */
+  db_tensor *mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float
+                      that is added */
+  bool causal;     /* query i sees keys 0 to i */
+  double scale;    /* of the products; 0 is 1 / sqrt(width) */
+  double dropout;  /* of the probabilities, for training */
 };
-/* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads, keys, any]. Keys and
- * values may have fewer heads, each of which serves as many neighbouring heads of queries. A query that sees no key gives NaN. */
+/* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads,
+ * keys, any]. Keys and values may have fewer heads, each of which serves as many neighbouring heads of queries. A query
+ * that sees no key gives NaN. */
 #define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, DB_OPTIONS(struct db_attention, ##__VA_ARGS__))
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention options);
 
 /* ---- gradients ----
  *
- * db_grad asks for a derivative and gives a tensor like any other: lazy, and with gradients of its own. db_backward collects them for
- * tensors that were marked. Either way nothing is computed until the gradients are, and then together with whatever else is realized.
+ * db_grad asks for a derivative and gives a tensor like any other: lazy, and with gradients of its own. db_backward
+ * collects them for tensors that were marked. Either way nothing is computed until the gradients are, and then together
+ * with whatever else is realized.
  *
- * What was realized. A tensor that depends on a marked one keeps the way there when it is realized, so a loss may be read before db_backward; its
- * intermediates are used, not computed again. Other tensors forget how they were made when they are realized: mark x before, or ask before
- * realizing what lies between.
- * Equal expressions are one value: two tensors made by the same operations from the same tensors are one for db_grad until they are realized
- * or marked. Conventions: the sides of db_maximum share where they are equal, as equal maxima of db_max do; beside a number relu and
- * db_maximum give nothing where they are equal; the derivative of abs at 0 is 0; integers, comparisons, floor, ceil, trunc and sign
- * let nothing through; db_where gives 0 to the side not taken (0 times an infinite derivative further down is NaN). */
+ * What was realized. A tensor that depends on a marked one keeps the way there when it is realized, so a loss may be
+ * read before db_backward; its intermediates are used, not computed again. Other tensors forget how they were made when
+ * they are realized: mark x before, or ask before realizing what lies between. Equal expressions are one value: two
+ * tensors made by the same operations from the same tensors are one for db_grad until they are realized or marked.
+ * Conventions: the sides of db_maximum share where they are equal, as equal maxima of db_max do; beside a number relu
+ * and db_maximum give nothing where they are equal; the derivative of abs at 0 is 0; integers, comparisons, floor,
+ * ceil, trunc and sign let nothing through; db_where gives 0 to the side not taken (0 times an infinite derivative
+ * further down is NaN). */
 
 /* The derivative of y, one element, with respect to x: of x's shape and type. Poison where y does not depend on x. */
 #define db_grad(y, x) db_grad_at(DB_HERE, y, NULL, x)
@@ -1025,7 +1061,8 @@ db_tensor *db_detach_at(DB_AT, db_tensor *x);
 /* Marks t, to be done before it is used; returns t. */
 #define db_requires_grad(t) db_requires_grad_at(DB_HERE, t)
 db_tensor *db_requires_grad_at(DB_AT, db_tensor *t);
-/* Adds the derivative of y to what is collected for every living marked tensor that y depends on; -EINVAL when there is none. */
+/* Adds the derivative of y to what is collected for every living marked tensor that y depends on; -EINVAL when there is
+ * none. */
 int db_backward_from(db_tensor *y, db_tensor *dy);
 static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
 /* What was collected for t, without a history of its own; poison when there is nothing. */
@@ -1033,9 +1070,9 @@ static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
 db_tensor *db_grad_of_at(DB_AT, db_tensor *t);
 void db_zero_grad(db_tensor *t);
 
-/* Sums of products: "ij,jk->ik" names the axes of each tensor, then those of the result; what the result lacks is summed. Letters in both
- * cases, ... for any axes, a name twice in one tensor for its diagonal; without -> the result has what is named once, in alphabetical order. Types
- * are those of db_matmul. */
+/* Sums of products: "ij,jk->ik" names the axes of each tensor, then those of the result; what the result lacks is
+ * summed. Letters in both cases, ... for any axes, a name twice in one tensor for its diagonal; without -> the result
+ * has what is named once, in alphabetical order. Types are those of db_matmul. */
 #define db_einsum(spec, ...)    db_einsum_at(DB_HERE, spec, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__))
 #define db_einsum_n(spec, x, n) db_einsum_at(DB_HERE, spec, x, n)
 db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n);
@@ -1053,8 +1090,8 @@ struct db_named {
   const char *name; /* "" in a .npy, which holds one tensor */
   db_tensor *tensor;
 };
-/* All tensors of a file, on dev (NULL: the default device); db_named_free releases them. 0, or a negative errno: a file that is cut
- * short, malformed or of an unknown type gives a message in db_error() and nothing else. */
+/* All tensors of a file, on dev (NULL: the default device); db_named_free releases them. 0, or a negative errno: a file
+ * that is cut short, malformed or of an unknown type gives a message in db_error() and nothing else. */
 int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n);
 void db_named_free(struct db_named *named, unsigned n);
 /* Writes the tensors, which are realized and read for that. A file that is there is replaced once the new one is on the
@@ -1064,23 +1101,27 @@ int db_save(const char *path, const struct db_named *named, unsigned n);
 
 /* ---- several devices ----
  *
- * One tensor may lie on several devices: split along an axis, or with all of it on each (replicated). Every operation works on it as on any
- * other, so a program is the same on one device and on many; what the devices have to exchange is found when tensors are realized. Such
- * tensors go together with tensors on the same list of devices. What is elementwise follows the first operand that is split; reductions off the
- * split axis, convolutions and products keep it; reductions along it are replicated. Sizes are dealt out as evenly as can be.
+ * One tensor may lie on several devices: split along an axis, or with all of it on each (replicated). Every operation
+ * works on it as on any other, so a program is the same on one device and on many; what the devices have to exchange is
+ * found when tensors are realized. Such tensors go together with tensors on the same list of devices. What is
+ * elementwise follows the first operand that is split; reductions off the split axis, convolutions and products keep
+ * it; reductions along it are replicated. Sizes are dealt out as evenly as can be.
  *
- * db_group(devices, n) makes a handle of a list of devices, which all functions take that make tensors on a device (db_zeros, db_from, db_to,
- * db_params_new...): they are then replicated. db_device_of is such a handle for these tensors. Data-parallel training is parameters on a
- * group and batches through db_shard along axis 0; weights split by rows or columns are tensor-parallel. */
+ * db_group(devices, n) makes a handle of a list of devices, which all functions take that make tensors on a device
+ * (db_zeros, db_from, db_to, db_params_new...): they are then replicated. db_device_of is such a handle for these
+ * tensors. Data-parallel training is parameters on a group and batches through db_shard along axis 0; weights split by
+ * rows or columns are tensor-parallel. */
 
 enum { DB_PARTS_MAX = DB_GROUP_MAX, DB_REPLICATE = INT_MIN };
-/* x over devices, split along an axis, or replicated with DB_REPLICATE. x may be over devices already: then it is split anew. */
+/* x over devices, split along an axis, or replicated with DB_REPLICATE. x may be over devices already: then it is split
+ * anew. */
 #define db_shard(x, devices, n, axis) db_shard_at(DB_HERE, x, devices, n, axis)
 db_tensor *db_shard_at(DB_AT, db_tensor *x, db_device *const *devices, unsigned n, int axis);
-/* The same for t itself, which is computed and stands for what it is there: a parameter, say, that a layer and an optimizer to come hold. What was
- * collected for it is dropped. 0 or a negative errno, t as it was. */
+/* The same for t itself, which is computed and stands for what it is there: a parameter, say, that a layer and an
+ * optimizer to come hold. What was collected for it is dropped. 0 or a negative errno, t as it was. */
 int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis);
-/* On how many devices t lies, 0 with a message where that cannot be told; axis: along which it is split, or DB_REPLICATE. */
+/* On how many devices t lies, 0 with a message where that cannot be told; axis: along which it is split, or
+ * DB_REPLICATE. */
 unsigned db_sharding(db_tensor *t, int *axis);
 /* The part of t on its i-th device as a tensor there, sharing memory; realizes t. */
 #define db_part(t, i) db_part_at(DB_HERE, t, i)
@@ -1088,8 +1129,8 @@ db_tensor *db_part_at(DB_AT, db_tensor *t, unsigned i);
 
 /* ---- several devices, one tensor on each: at most DB_PARTS_MAX parts ----
  *
- * Parts are ordinary tensors, for programs that say themselves what each device does. Functions that fill parts or out write n tensors, poisoned
- * ones when something is wrong. */
+ * Parts are ordinary tensors, for programs that say themselves what each device does. Functions that fill parts or out
+ * write n tensors, poisoned ones when something is wrong. */
 
 /* Splits x along an axis, part i on devices[i]; DB_REPLICATE gives each all of it. */
 #define db_split_to(x, devices, n, axis, parts) db_split_to_at(DB_HERE, x, devices, n, axis, parts)
@@ -1110,11 +1151,13 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
 
 /* ---- several processes: a program that mpirun starts several times, on one host or many ----
  *
- * Every process computes on its own device (DEV) and has tensors of its own; these are what all of them make together, through MPI. They are
- * tensors like any other: lazy, with gradients where that is linear, captured by db_jit. Data goes from the device to pinned host memory by the copy
- * queue, is exchanged by a thread of its own and copied back, while compute queues go on with what does not need it: the gradients of one layer travel while
- * those of the next are computed. Types, shapes and the order in which exchanges are realized have to be the same in every process: what is not
- * the same, or does not come within db_world_timeout, is an error, after which reading and realizing fail in this process.
+ * Every process computes on its own device (DEV) and has tensors of its own; these are what all of them make together,
+ * through MPI. They are tensors like any other: lazy, with gradients where that is linear, captured by db_jit. Data
+ * goes from the device to pinned host memory by the copy queue, is exchanged by a thread of its own and copied back,
+ * while compute queues go on with what does not need it: the gradients of one layer travel while those of the next are
+ * computed. Types, shapes and the order in which exchanges are realized have to be the same in every process: what is
+ * not the same, or does not come within db_world_timeout, is an error, after which reading and realizing fail in this
+ * process.
  *
  * A process that mpirun did not start is alone: rank 0 of 1, and all of these give back what they are given. */
 
@@ -1148,47 +1191,56 @@ int db_world_timeout(uint64_t ns);
 
 /* ---- capture ----
  *
- * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what it submits,
- * later ones replay that without running it: one doorbell a queue. Copies have queues of their own; independent chains of kernels get
- * more than one compute queue of a device where, by estimate, a third of the time is saved. JIT=0 runs it every time.
+ * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what
+ * it submits, later ones replay that without running it: one doorbell a queue. Copies have queues of their own;
+ * independent chains of kernels get more than one compute queue of a device where, by estimate, a third of the time is
+ * saved. JIT=0 runs it every time.
  *
- * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other values), and
- * tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign) is assigned by
- * every call. Everything else is as it was when captured: numbers of C, branches taken, host memory read by db_from. Refused are: reading a value
- * inside (db_read, db_item); assigning an input; assigning a tensor found elsewhere while its old value is still needed, by a tensor that is in
- * its memory, say; and outputs that are views at a place that a variable says. The devices may be any; a copy between two that do not reach
- * each other's memory passes through pinned host memory of the program's own. */
+ * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other
+ * values), and tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign)
+ * is assigned by every call. Everything else is as it was when captured: numbers of C, branches taken, host memory read
+ * by db_from. Refused are: reading a value inside (db_read, db_item); assigning an input; assigning a tensor found
+ * elsewhere while its old value is still needed, by a tensor that is in its memory, say; and outputs that are views at
+ * a place that a variable says. The devices may be any; a copy between two that do not reach each other's memory passes
+ * through pinned host memory of the program's own. */
 
 typedef struct db_jit db_jit;
-/* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call returns. */
+/* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call
+ * returns. */
 typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
 db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL: db_error() tells why */
 void db_jit_free(db_jit *j);
-/* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do. Returns once the work is
- * submitted. An error (of the function, of a shape that changed: which is said) leaves the capture as it was. */
+/* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do.
+ * Returns once the work is submitted. An error (of the function, of a shape that changed: which is said) leaves the
+ * capture as it was. */
 int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
 /* Drops what was captured: the next call runs the function, the one after it captures. */
 int db_jit_reset(db_jit *j);
 /* How many inputs and outputs a call has. */
 void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
 
-/* A captured program in a file, with its compiled kernels: another process on devices of the same ISA replays it without the function, without
- * scheduling or compiling anything. Kernels for CPU run where the processor has what they were compiled for.
+/* A captured program in a file, with its compiled kernels: another process on devices of the same ISA replays it
+ * without the function, without scheduling or compiling anything. Kernels for CPU run where the processor has what they
+ * were compiled for.
  *
- * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes into the file as it is when
- * saved, and belongs to the loaded program, whose calls go on from there. The file is a .safetensors file that other readers
- * can read parameters from. A loaded program trusts the code in it as one trusts any program; the rest of the file is checked: one that is cut,
- * changed, or of another version or device is refused with what is wrong where.
+ * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes
+ * into the file as it is when saved, and belongs to the loaded program, whose calls go on from there. The file is a
+ * .safetensors file that other readers can read parameters from. A loaded program trusts the code in it as one trusts
+ * any program; the rest of the file is checked: one that is cut, changed, or of another version or device is refused
+ * with what is wrong where.
  *
- * Tensors that lie on several devices as one are in it as they lay: a loaded program takes and returns them on the group of the same of its
- * devices, split as they were. Other readers find parameters that each device has, once, and of those that are split the parts, as
+ * Tensors that lie on several devices as one are in it as they lay: a loaded program takes and returns them on the
+ * group of the same of its devices, split as they were. Other readers find parameters that each device has, once, and
+ * of those that are split the parts, as
  * ".memory.N". Not supported: exchanges between processes. */
 
-/* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before anything is captured. */
+/* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before
+ * anything is captured. */
 int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);
 /* devices: in the order that the file has them, or NULL and 0 for those it names. NULL: db_error() tells why. */
 db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n);
-/* A parameter of a loaded program, by its name: what calls read and write, on several devices as it was when saved. It belongs to j; db_retain keeps it longer. NULL: there is none. */
+/* A parameter of a loaded program, by its name: what calls read and write, on several devices as it was when saved. It
+ * belongs to j; db_retain keeps it longer. NULL: there is none. */
 db_tensor *db_jit_param(const db_jit *j, const char *name);
 
 /* ---- watching ---- */
@@ -1204,10 +1256,10 @@ struct db_command {
   uint64_t bytes;            /* least traffic possible */
   uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC */
 };
-/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. A function that is captured
- * meanwhile keeps two timestamps a command, and a replay's commands follow when it is known to have finished: two replays later, after a
- * read, or when the db_jit is freed; replaying waits for nothing. The same goes for PROFILE and DEBUG=2. fn NULL: no more. fn calls
- * nothing of this header. */
+/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. A function
+ * that is captured meanwhile keeps two timestamps a command, and a replay's commands follow when it is known to have
+ * finished: two replays later, after a read, or when the db_jit is freed; replaying waits for nothing. The same goes
+ * for PROFILE and DEBUG=2. fn NULL: no more. fn calls nothing of this header. */
 void db_watch(void (*fn)(void *ctx, const struct db_command *command), void *ctx);
 
 #pragma GCC visibility pop

@@ -1,8 +1,9 @@
 /* Executables: schedules that are compiled, loaded and planned, found again by the structure of their graph.
  *
- * An executable knows no memory. Its buffers have numbers: first those that the graph names (inputs), then outputs, which every run gives memory of
- * their own, and temporaries, which lie where the plan says in one piece of memory a device. Barriers are part of it: a batch begins with
- * one, and inside a batch one stands only where a kernel touches what another has touched since the last. */
+ * An executable knows no memory. Its buffers have numbers: first those that the graph names (inputs), then outputs,
+ * which every run gives memory of their own, and temporaries, which lie where the plan says in one piece of memory a
+ * device. Barriers are part of it: a batch begins with one, and inside a batch one stands only where a kernel touches
+ * what another has touched since the last. */
 #include "../graph/plan.h"
 #include "exchange.h"
 #include <errno.h>

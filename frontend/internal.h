@@ -1,5 +1,5 @@
-/* What the files of frontend/ share: tensors, lazy values, the memory that realized values name, and the process-wide runtime that ties the
- * graph, the compiler and the queue layer together. One lock covers all of it. */
+/* What the files of frontend/ share: tensors, lazy values, the memory that realized values name, and the process-wide
+ * runtime that ties the graph, the compiler and the queue layer together. One lock covers all of it. */
 #ifndef DOORBELL_FRONTEND_INTERNAL_H
 #define DOORBELL_FRONTEND_INTERNAL_H
 #include "doorbell.h"
@@ -79,15 +79,16 @@ int runtime_init(void);
 const char *runtime_no_disk(void);
 /* Looks whether the compiler could keep its last kernel; says so with DEBUG=1 where it could not. */
 void runtime_check_disk(const struct env *env);
-/* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative errno. */
+/* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative
+ * errno. */
 int slot_of(db_device *dev);
 db_device *slot_device(unsigned slot);
 const struct target *slot_target(unsigned slot);
 /* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
 void slot_retain(unsigned slot);
 void slot_release(unsigned slot);
-/* The slots of a group, NULL for that of one device: a group has a number above theirs, and is one of them to whatever is not said to want a
- * device of its own. */
+/* The slots of a group, NULL for that of one device: a group has a number above theirs, and is one of them to whatever
+ * is not said to want a device of its own. */
 const struct shard_group *slot_group(unsigned slot);
 /* The slot for a list of devices. */
 int slot_of_devices(db_device *const *devices, unsigned n);
@@ -109,7 +110,8 @@ void *object_new(size_t size);
 void object_free(void *object, size_t size); /* the size it was made with */
 void objects_free(void);                     /* those that are kept */
 
-/* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each other. */
+/* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each
+ * other. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 /* The same in host memory. */
 struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
@@ -127,8 +129,8 @@ int storage_check(const struct storage *s);
 enum copy_way { COPY_BY_DESTINATION, COPY_BY_SOURCE /* by that one's copy queue */, COPY_STAGED };
 enum copy_way copy_way(unsigned dst, unsigned src);
 
-/* Of a piece: at 25 GB/s it takes 80 us, against which what a queue spends on waiting for another is little; the first piece, in which
- * nothing overlaps, is little of a large copy; and one packet of every engine copies it. */
+/* Of a piece: at 25 GB/s it takes 80 us, against which what a queue spends on waiting for another is little; the first
+ * piece, in which nothing overlaps, is little of a large copy; and one packet of every engine copies it. */
 enum { STAGE_PIECE = 2 << 20, STAGE_BYTES = 2 * STAGE_PIECE };
 struct stage { /* what of STAGE_BYTES was given away last; zeroed to begin with */
   uint64_t used;
@@ -183,7 +185,8 @@ void value_retain(struct value *v);
 void value_release(struct value *v);
 /* Makes v stand for s; takes over the caller's reference on s. */
 void value_becomes(struct value *v, struct uop *real, struct storage *s);
-/* Makes v, on a group, stand for its parts, split along axis: takes over the array, of object_new, and the references in it. False: out of memory. */
+/* Makes v, on a group, stand for its parts, split along axis: takes over the array, of object_new, and the references
+ * in it. False: out of memory. */
 bool value_becomes_parts(struct value *v, int axis, struct value **part);
 struct value *value_of_parts(unsigned slot, int axis,
                              struct value **part); /* NULL after db_fail: they are the caller's still */
@@ -252,7 +255,8 @@ struct expr expr_reshape(struct expr x, unsigned rank, const int64_t *dim);
 struct expr expr_expand(struct expr x, const int64_t *dim); /* same rank */
 struct expr expr_permute(struct expr x, const unsigned *axes);
 struct expr expr_bounds(enum op op, struct expr x, const int64_t *pairs); /* PAD, SHRINK */
-/* Element (..i..j..) is x's at (..i..j + by * i..), i along axis a and j along axis b, which gets size elements; 0 outside of x. */
+/* Element (..i..j..) is x's at (..i..j + by * i..), i along axis a and j along axis b, which gets size elements; 0
+ * outside of x. */
 struct expr expr_shear(struct expr x, unsigned a, unsigned b, int64_t by, int64_t size);
 struct expr expr_flip(struct expr x, unsigned mask);
 struct expr expr_iota(enum dtype t, int64_t n); /* 0, 1, ... n - 1; t holds them */
@@ -278,8 +282,8 @@ struct expr expr_drop_axes(struct expr x, unsigned mask);
 struct expr expr_broadcast(struct expr x, unsigned rank, const int64_t *dim);
 enum dtype dtype_promote(enum dtype a, enum dtype b);
 int64_t dims_numel(unsigned rank, const int64_t *dim);
-/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor, and every expression on the
- * way to one, keeps this. */
+/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor,
+ * and every expression on the way to one, keeps this. */
 bool dims_possible(unsigned rank, const int64_t *dim);
 
 /* ---- tensor.c: tensors, poison, scopes, and the frame of every operation ---- */
@@ -307,7 +311,8 @@ struct call {
   bool holds_slot;   /* the call's own reference, for a slot that no argument keeps */
   db_tensor *result; /* set once the call has ended */
 };
-/* Takes the lock and checks the arguments: false when one is NULL, poisoned or on another device; then return call->result. */
+/* Takes the lock and checks the arguments: false when one is NULL, poisoned or on another device; then return
+ * call->result. */
 bool call_begin(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
 /* The same for an operation that takes tensors of symbolic sizes. */
 bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_tensor *const *in);
@@ -372,7 +377,8 @@ bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim);
 /* ---- indexing.c, scatter.c ---- */
 /* An index as signed numbers that hold n, negative ones counted from the end; what lies outside of n stays outside. */
 struct expr expr_wrapped_index(struct expr index, int64_t n);
-/* x with src put along an axis where index (of src's shape; off the axis of x's, too) says. x has less than MAX_RANK axes. */
+/* x with src put along an axis where index (of src's shape; off the axis of x's, too) says. x has less than MAX_RANK
+ * axes. */
 struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct expr src, enum db_scatter mode,
                          bool with_x);
 
@@ -384,17 +390,20 @@ struct expr expr_argsort(struct expr x, bool descending);
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
 
 /* ---- assign.c ---- */
-/* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays one. */
+/* x stands for v from now on, of which it takes over the reference; a tensor that gradients are collected for stays
+ * one. */
 void tensor_stands_for(db_tensor *x, struct value *v);
-/* c->in[0] stands from now on for what it was with the elements that view selects replaced by value's: view is movement over its expression, value is of the
- * view's shape and of its type. Returns the tensor; drops the lock. */
+/* c->in[0] stands from now on for what it was with the elements that view selects replaced by value's: view is movement
+ * over its expression, value is of the view's shape and of its type. Returns the tensor; drops the lock. */
 db_tensor *call_assign(struct call *c, struct expr view, struct expr value);
-/* Poisons x, which is to be assigned, as the failed call's result is, and returns it: what was not assigned must not be taken for the new value. */
+/* Poisons x, which is to be assigned, as the failed call's result is, and returns it: what was not assigned must not be
+ * taken for the new value. */
 db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned);
 
 /* ---- realize.c ---- */
 enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so */ };
-/* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is copied. Lock held. */
+/* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is
+ * copied. Lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
 /* rt.binder takes the memory of what is realized in place of its expression. */
 int values_replace(const struct reach *reach);
@@ -411,10 +420,12 @@ int value_takes_copy(struct value *v, int64_t offset);
 /* Whether realizing needs values_realize_shards. */
 bool values_need_shards(const struct reach *reach);
 typedef int realize_fn(struct value *const *v, unsigned n, bool contiguous, bool keeps);
-/* Realizes v, whose values not realized yet are in reach, by what stands for them on single devices; what is realized is replaced in rt.binder. */
+/* Realizes v, whose values not realized yet are in reach, by what stands for them on single devices; what is realized
+ * is replaced in rt.binder. */
 int values_realize_shards(struct value *const *v, unsigned n, const struct reach *reach, bool contiguous, bool keeps,
                           realize_fn *realize);
-/* How v is or will be split: its axis (SHARD_REPLICATED: not), and where each part begins and ends, n + 1 numbers (may be NULL). */
+/* How v is or will be split: its axis (SHARD_REPLICATED: not), and where each part begins and ends, n + 1 numbers (may
+ * be NULL). */
 int value_sharding(struct value *v, int *axis, int64_t *bound);
 
 /* ---- executable.c: compiled schedules ---- */
@@ -465,8 +476,8 @@ int executable_run(const struct executable *e, const struct binding *b, const st
                    struct storage **outputs);
 /* Copies between any two devices, ordered after what was submitted and before what comes. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
-/* From the host, which may do with src what it likes afterwards and waits for no earlier work of the device, unless there is more of it
- * than STAGE_BYTES. */
+/* From the host, which may do with src what it likes afterwards and waits for no earlier work of the device, unless
+ * there is more of it than STAGE_BYTES. */
 int storage_write(struct storage *dst, const void *src, size_t bytes);
 
 /* ---- jit.c: what a captured function submits ---- */
@@ -480,13 +491,13 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
 void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
 void jit_host_read(void);
 void jit_place_varies(void); /* of what is copied, with the values of variables */
-/* A value that is about to be used gets memory of its own where others are in its memory: replays could not tell which of them it is. 0, or a
- * negative errno and a message. */
+/* A value that is about to be used gets memory of its own where others are in its memory: replays could not tell which
+ * of them it is. 0, or a negative errno and a message. */
 int jit_unshare(struct value *v);
 /* An assign is done in a copy, since what it goes on from, a value in memory, keeps its own. */
 void jit_assign_moves(const struct value *from);
-/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and what to tell its numbers
- * from others' by. NULL elsewhere. */
+/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and what to tell
+ * its numbers from others' by. NULL elsewhere. */
 db_tensor *jit_random_count(db_device *dev, uint32_t *stream);
 
 /* ---- report.c: what ran ---- */

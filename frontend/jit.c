@@ -1,5 +1,5 @@
-/* Captured functions: the first call runs the function as it is, the second writes down what it submits (jit_capture.c), and later ones replay
- * that (jit_replay.c). Here are the calls, and what they are given. */
+/* Captured functions: the first call runs the function as it is, the second writes down what it submits
+ * (jit_capture.c), and later ones replay that (jit_replay.c). Here are the calls, and what they are given. */
 #include "jit.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -50,7 +50,8 @@ static int align_input(struct value *v) {
   return err || value_becomes_parts(v, (int)v->real->arg.i, v->part) ? err : db_fail(-ENOMEM, "jit: out of memory");
 }
 
-/* Whether all inputs lie in memory, in order and aligned, and where: parts of what is on groups one behind the other. */
+/* Whether all inputs lie in memory, in order and aligned, and where: parts of what is on groups one behind the
+ * other. */
 bool jit_inputs_computed(db_jit *j) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->nin; i++) {

@@ -1,8 +1,8 @@
 /* What a captured function is made of: its program (program.h) and what a call has to know of it.
  *
- * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the tensors given to
- * a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the program follows those through
- * assigns made outside, and what it assigns itself their tensors see. */
+ * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the
+ * tensors given to a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the
+ * program follows those through assigns made outside, and what it assigns itself their tensors see. */
 #ifndef DOORBELL_FRONTEND_JIT_H
 #define DOORBELL_FRONTEND_JIT_H
 #include "program.h"
@@ -11,11 +11,11 @@ enum memory_kind { OWNED, INPUT, OUTER };
 
 struct captured_memory {
   enum memory_kind kind;
-  struct storage *
-      storage; /* OWNED: a reference. INPUT: a copy that takes its place in this call, or NULL. To find it by, while capturing */
-  struct storage *former; /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
-  struct value *value;    /* OUTER: a reference */
-  unsigned input;         /* INPUT: which */
+  struct storage *storage; /* OWNED: a reference. INPUT: a copy that takes its place in this call, or NULL. To find it
+                              by, while capturing */
+  struct storage *former;  /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
+  struct value *value;     /* OUTER: a reference */
+  unsigned input;          /* INPUT: which */
   bool written, output;
 };
 
@@ -26,9 +26,9 @@ struct captured_output {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
-  bool sized; /* over variables */
-  struct
-      output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what it is */
+  bool sized;          /* over variables */
+  struct output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what
+                          it is */
     uint64_t graph;
     int64_t id, first;
     struct uop *node;
@@ -84,7 +84,8 @@ struct db_jit {
 
 /* ---- jit.c ---- */
 db_jit *jit_new(unsigned nin, unsigned nout); /* NULL after db_fail */
-/* Whether what a call is given lies in memory, in order and aligned, and where: parts of what is on groups one behind the other. */
+/* Whether what a call is given lies in memory, in order and aligned, and where: parts of what is on groups one behind
+ * the other. */
 bool jit_inputs_computed(db_jit *j);
 int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
 /* Ends the scope that the function ran in; its outputs go to the caller's. */

@@ -1,7 +1,7 @@
 /* Capturing: a function of tensors runs while what it submits is written down, and then what its memory is for.
  *
- * Which memory a command uses is known by its storage, so what a replay has to tell apart is in memory of its own while captured: inputs are
- * copies, and tensors from before do not share theirs. */
+ * Which memory a command uses is known by its storage, so what a replay has to tell apart is in memory of its own while
+ * captured: inputs are copies, and tensors from before do not share theirs. */
 #include "jit.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -417,7 +417,8 @@ static struct value *copy_value(const struct value *v) {
   return whole;
 }
 
-/* While captured, inputs are tensors in memory that nothing else is in: which of the memory that is used is which input can be told. */
+/* While captured, inputs are tensors in memory that nothing else is in: which of the memory that is used is which input
+ * can be told. */
 static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
   int err = 0;
   pthread_mutex_lock(&rt.lock);

@@ -1,7 +1,8 @@
-/* Captured programs to a file and back: from what a capture holds (jit.h) to what a file says (jit_file.h), and the other way.
+/* Captured programs to a file and back: from what a capture holds (jit.h) to what a file says (jit_file.h), and the
+ * other way.
  *
- * What is loaded has no function: calls replay from the first on. Memory that belonged to tensors found elsewhere comes with the contents it
- * had when it was saved, and is the loaded program's own; named tensors in it can be fetched. */
+ * What is loaded has no function: calls replay from the first on. Memory that belonged to tensors found elsewhere comes
+ * with the contents it had when it was saved, and is the loaded program's own; named tensors in it can be fetched. */
 #include "jit_file.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-/* A captured program as it lies in a file: a .safetensors file with a tensor of text, ".program", that says everything but the bytes of
- * kernels (".kernel.N") and of memory (the name of the parameter that it is, or ".memory.N"); and, last, a sum of all before it.
+/* A captured program as it lies in a file: a .safetensors file with a tensor of text, ".program", that says everything
+ * but the bytes of kernels (".kernel.N") and of memory (the name of the parameter that it is, or ".memory.N"); and,
+ * last, a sum of all before it.
  *
- * Numbers of devices, memories, kernels and variables are places in the lists here. What jit_file_parse gives has been checked:
- * they are within their lists, bytes that commands touch are within their memory, and what a kernel is passed is what it takes. What
- * kernels do is not known: their code is trusted as any program's that one runs. */
+ * Numbers of devices, memories, kernels and variables are places in the lists here. What jit_file_parse gives has been
+ * checked: they are within their lists, bytes that commands touch are within their memory, and what a kernel is passed
+ * is what it takes. What kernels do is not known: their code is trusted as any program's that one runs. */
 #ifndef DOORBELL_FRONTEND_JIT_FILE_H
 #define DOORBELL_FRONTEND_JIT_FILE_H
 #include "files.h"

@@ -1,4 +1,5 @@
-/* What the memory, devices and variables of captured programs are called where they are printed: those here, and those in files. */
+/* What the memory, devices and variables of captured programs are called where they are printed: those here, and those
+ * in files. */
 #include "jit_file.h"
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
-/* Replaying what was captured: where its memory is in this call, the values of its variables, a run, and tensors for what it returns. The first
- * replay makes the program ready. */
+/* Replaying what was captured: where its memory is in this call, the values of its variables, a run, and tensors for
+ * what it returns. The first replay makes the program ready. */
 #include "jit.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static int list_written(db_jit *j) {
   return 0;
 }
 
-/* Of the program's own memory what nobody else can see may share; not what tensors that the function left elsewhere are in. */
+/* Of the program's own memory what nobody else can see may share; not what tensors that the function left elsewhere are
+ * in. */
 static void mark_shared(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     const struct captured_memory *m = &j->memories[i];
@@ -87,8 +88,8 @@ static int build(db_jit *j) {
 /* Whether something is built on v, or on what it is a part of. */
 static bool has_dependents(const struct value *v) { return v->dependents || (v->whole && v->whole->dependents); }
 
-/* What an OUTER memory is in this run. Another tensor that is realized and lies in memory that is written keeps its value: the program goes on in
- * a copy, as an assign outside would. */
+/* What an OUTER memory is in this run. Another tensor that is realized and lies in memory that is written keeps its
+ * value: the program goes on in a copy, as an assign outside would. */
 static int place_outer(struct captured_memory *m, const struct program_memory *at) {
   const struct value *v = m->value;
   struct storage *s = m->storage;

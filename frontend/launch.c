@@ -1,7 +1,8 @@
 /* Running an executable: memory for what it makes, one batch of commands recorded a device, submitted.
  *
- * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. It starts with the waits for
- * copies and a barrier, which also orders it after earlier batches, so freed memory can be handed out again at once. */
+ * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. It
+ * starts with the waits for copies and a barrier, which also orders it after earlier batches, so freed memory can be
+ * handed out again at once. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -23,8 +24,8 @@ struct run {
   bool open[SLOTS];       /* a batch is being recorded */
   uint64_t copied[SLOTS]; /* the last value of a copy queue's timeline that was submitted */
   uint64_t awaits[SLOTS]; /* bit mask of the copy queues that the next batch of a slot must wait for */
-  /* For the report: how many items there were with the last one of a compute queue and of a copy queue, and the copy queues that a slot has waited for
-   * since its last kernel. */
+  /* For the report: how many items there were with the last one of a compute queue and of a copy queue, and the copy
+   * queues that a slot has waited for since its last kernel. */
   size_t kernels[SLOTS], copies[SLOTS];
   uint64_t woken[SLOTS];
   struct exchange_wait *exchanged; /* by exchange: when its result is there; a reference */
@@ -132,8 +133,8 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
 
 /* ---- copies ---- */
 
-/* The copy queue goes on once slot's memory is what was submitted before makes it: by its kernels, and by copies that no batch has
- * waited for yet. */
+/* The copy queue goes on once slot's memory is what was submitted before makes it: by its kernels, and by copies that
+ * no batch has waited for yet. */
 static void await_slot(struct run *r, db_queue *q, unsigned queue_slot, unsigned slot) {
   db_queue_wait(q, db_queue_timeline(slot_queue(slot, DB_QUEUE_COMPUTE)), *slot_submitted(slot));
   for (uint64_t left = r->awaits[slot] & ~(UINT64_C(1) << queue_slot); left; left &= left - 1) {
@@ -253,8 +254,8 @@ static int record_copy(struct run *r, const struct exec_command *c) {
   return err ? err : copy(r, dst, src, r->e->buffers[which[0]].bytes);
 }
 
-/* One end of an exchange: a copy to pinned memory and the signal that begins it, or the wait for its end and a copy from there. The copy
- * queue has done with the memory what an earlier exchange wanted before it comes to this. */
+/* One end of an exchange: a copy to pinned memory and the signal that begins it, or the wait for its end and a copy
+ * from there. The copy queue has done with the memory what an earlier exchange wanted before it comes to this. */
 static int record_transfer(struct run *r, const struct exec_command *c) {
   const struct exchange *x = &r->e->exchanges[c->exchange - 1];
   const uint32_t *which = r->e->args + c->args;

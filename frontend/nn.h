@@ -1,4 +1,5 @@
-/* Doorbell's neural networks: layers, and what trains them. Stands on doorbell.h; its rules of ownership, errors and threads hold here. */
+/* Doorbell's neural networks: layers, and what trains them. Stands on doorbell.h; its rules of ownership, errors and
+ * threads hold here. */
 #ifndef DOORBELL_NN_H
 #define DOORBELL_NN_H
 #include "doorbell.h"
@@ -13,10 +14,10 @@ extern "C" {
  *   db_linear hidden = db_linear_new(p, "hidden", 784, 128, true), out = db_linear_new(p, "out", 128, 10, true);
  *   db_tensor *y = db_apply(&out, db_relu(db_apply(&hidden, x)));
  *
- * Layers are plain structs that point at the parameters they made: "hidden.weight", "hidden.bias" ... The tree owns the parameters, so layers
- * need no freeing and may be copied; they live as long as the tree. A parameter's tensor is one handle for good: optimizers, db_param_set and
- * loading change what it stands for.
- * A layer made with bad arguments has poisoned parameters, which say what was wrong once they are used. A tree is used by one thread at a time. */
+ * Layers are plain structs that point at the parameters they made: "hidden.weight", "hidden.bias" ... The tree owns the
+ * parameters, so layers need no freeing and may be copied; they live as long as the tree. A parameter's tensor is one
+ * handle for good: optimizers, db_param_set and loading change what it stands for. A layer made with bad arguments has
+ * poisoned parameters, which say what was wrong once they are used. A tree is used by one thread at a time. */
 
 typedef struct db_params db_params;
 typedef struct db_parameter {
@@ -25,7 +26,8 @@ typedef struct db_parameter {
   bool trained;      /* false: a statistic, which optimizers leave alone */
 } db_parameter;
 
-/* Parameters on dev (NULL: the default device). Initial values depend on the seed and each parameter's name alone. NULL: out of memory. */
+/* Parameters on dev (NULL: the default device). Initial values depend on the seed and each parameter's name alone.
+ * NULL: out of memory. */
 db_params *db_params_new(db_device *dev, uint64_t seed);
 void db_params_free(db_params *p);
 /* The same tree, where names made from now on begin with a prefix and a dot; it lives as long as the tree. */
@@ -51,8 +53,8 @@ db_parameter *db_param_full(db_params *p, const char *name, double value, db_lis
 
 /* Every parameter by its name, statistics too; the format is that of the file's name (db_save). */
 int db_params_save(const db_params *p, const char *path);
-/* Sets the parameters from a file. Unless partial, the names there and here have to be the same. Shapes have to, types are converted. After an error
- * some may be set. */
+/* Sets the parameters from a file. Unless partial, the names there and here have to be the same. Shapes have to, types
+ * are converted. After an error some may be set. */
 int db_params_load(db_params *p, const char *path, bool partial);
 
 /* ---- layers; all initialized as PyTorch does. db_apply(&layer, x) runs one ---- */
@@ -98,8 +100,8 @@ typedef struct db_norm {
   int64_t groups;
   double eps, momentum; /* momentum: what a batch counts in the statistics, 0.1 */
 } db_norm;
-/* Of the channels of [batch, channels, ...]. While training, applying it changes what the statistics stand for: they are computed with
- * whatever realizes them; db_train_step does. */
+/* Of the channels of [batch, channels, ...]. While training, applying it changes what the statistics stand for: they
+ * are computed with whatever realizes them; db_train_step does. */
 db_norm db_batch_norm_new(db_params *p, const char *name, int64_t channels);
 db_norm db_group_norm_new(db_params *p, const char *name, int64_t groups, int64_t channels);
 db_norm db_instance_norm_new(db_params *p, const char *name, int64_t channels);
@@ -107,7 +109,8 @@ db_norm db_instance_norm_new(db_params *p, const char *name, int64_t channels);
 db_norm db_layer_norm_new(db_params *p, const char *name, int64_t width);
 db_norm db_rms_norm_new(db_params *p, const char *name, int64_t width);
 
-/* Rows of weight [count, width] by index: integers of any shape give [shape..., width]; 0 where there is no such row. */
+/* Rows of weight [count, width] by index: integers of any shape give [shape..., width]; 0 where there is no such
+ * row. */
 typedef struct db_embedding {
   db_parameter *weight;
 } db_embedding;
@@ -119,8 +122,9 @@ typedef struct db_dropout {
 } db_dropout;
 db_dropout db_dropout_new(db_params *p, double probability);
 
-/* Long short-term memory, or gated recurrent units, of 1 to 8 layers on each other: "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", ...
- * db_apply starts from zeros and gives the last layer's output of every step: x [length, batch, in] -> [length, batch, hidden]. */
+/* Long short-term memory, or gated recurrent units, of 1 to 8 layers on each other: "weight_ih_l0", "weight_hh_l0",
+ * "bias_ih_l0", "bias_hh_l0", ... db_apply starts from zeros and gives the last layer's output of every step: x
+ * [length, batch, in] -> [length, batch, hidden]. */
 enum { DB_RECURRENT_LAYERS = 8 };
 typedef struct db_recurrent {
   unsigned layers, gates; /* gates: 4 LSTM, 3 GRU */
@@ -131,11 +135,13 @@ typedef struct db_recurrent {
 } db_recurrent;
 db_recurrent db_lstm_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
 db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
-/* From the state *h (and, of an LSTM, *c) [layers, batch, hidden], NULL in there meaning zeros, to the state behind the last step. h or c NULL: not of interest. */
+/* From the state *h (and, of an LSTM, *c) [layers, batch, hidden], NULL in there meaning zeros, to the state behind the
+ * last step. h or c NULL: not of interest. */
 #define db_recurrent_run(r, x, h, c) db_recurrent_run_at(DB_HERE, r, x, h, c)
 db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c);
 
-/* Attention of so many heads: weight [3 width, width] makes queries, keys and values. db_apply attends from x [batch, length, width] to itself. */
+/* Attention of so many heads: weight [3 width, width] makes queries, keys and values. db_apply attends from x [batch,
+ * length, width] to itself. */
 typedef struct db_multihead {
   db_parameter *weight, *bias; /* "in_proj_weight", "in_proj_bias" */
   db_linear out;               /* "out_proj" */
@@ -166,7 +172,8 @@ db_tensor *db_recurrent_apply(DB_AT, const db_recurrent *l, db_tensor *x);
       db_recurrent: db_recurrent_apply,                                                                                \
       db_multihead: db_multihead_apply)(DB_HERE, layer, x)
 
-/* Gradients of the loss, a step of the optimizer with the loss and all statistics of p realized beside it, and no gradients left. */
+/* Gradients of the loss, a step of the optimizer with the loss and all statistics of p realized beside it, and no
+ * gradients left. */
 typedef struct db_optim db_optim;
 int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
 
@@ -180,10 +187,11 @@ int db_train_step(db_params *p, db_optim *o, db_tensor *loss);
  *     db_optim_zero_grad(o);
  *   }
  *
- * A step takes the gradients that db_backward collected, and realizes the parameters, its state and the tensors named beside it together, so that the
- * loss and the gradients are computed once. It assigns in place (db_assign): what was built on the old values and is wanted afterwards, gradients
- * included, is named beside the step or realized before. Parameters without a gradient stay as they are. The arithmetic is in f32 for narrower
- * types. The learning rate is in memory: changing it compiles nothing. */
+ * A step takes the gradients that db_backward collected, and realizes the parameters, its state and the tensors named
+ * beside it together, so that the loss and the gradients are computed once. It assigns in place (db_assign): what was
+ * built on the old values and is wanted afterwards, gradients included, is named beside the step or realized before.
+ * Parameters without a gradient stay as they are. The arithmetic is in f32 for narrower types. The learning rate is in
+ * memory: changing it compiles nothing. */
 
 enum db_optim_kind {
   DB_OPTIM_SGD = 400, /* lr 0.01 */
@@ -191,10 +199,10 @@ enum db_optim_kind {
   DB_OPTIM_ADAMW,     /* the same with weight decay apart from the gradient, lr * weight_decay of each parameter */
   DB_OPTIM_LAMB,      /* the same with eps 1e-6, each parameter's step in proportion to its norm (You et al., 2019) */
   DB_OPTIM_LARS, /* SGD with each parameter's step in proportion to its norm, trust 0.001, momentum 0.9 (You et al.,
-                       * 2017) */
+                  * 2017) */
   DB_OPTIM_MUON, /* lr 0.02, momentum 0.95, nesterov; matrices, and of more axes all but the first as one; steps made
-                       * orthogonal in 5 iterations (Jordan et al., 2024) and scaled by the root of rows / columns where
-                       * there are more rows */
+                  * orthogonal in 5 iterations (Jordan et al., 2024) and scaled by the root of rows / columns where
+                  * there are more rows */
 };
 struct db_optim_options {
   double lr, momentum, weight_decay, beta1, beta2, eps, trust;
@@ -227,15 +235,15 @@ void db_optim_zero_grad(db_optim *o);
 int db_optim_set_lr(db_optim *o, double lr);
 double db_optim_lr(const db_optim *o);
 
-/* Scales what was collected for the tensors together so that its norm is at most max_norm. Returns the norm before, a tensor of f32; those
- * without a gradient count nothing. */
+/* Scales what was collected for the tensors together so that its norm is at most max_norm. Returns the norm before, a
+ * tensor of f32; those without a gradient count nothing. */
 #define db_clip_grad_norm(params, n, max_norm) db_clip_grad_norm_at(DB_HERE, params, n, max_norm)
 db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, double max_norm);
 /* Clamps what was collected for each to [-limit, limit]. */
 int db_clip_grad_value(db_tensor *const *params, unsigned n, double limit);
 
-/* Puts the mean over all processes (doorbell.h) in place of what was collected for each: what training on parts of a batch does between
- * db_backward and db_optim_step. Each gradient is on its way as soon as it is computed. */
+/* Puts the mean over all processes (doorbell.h) in place of what was collected for each: what training on parts of a
+ * batch does between db_backward and db_optim_step. Each gradient is on its way as soon as it is computed. */
 int db_world_mean_grads(db_tensor *const *params, unsigned n);
 
 /* ---- learning rates: what it is at a step, counted from 0, for db_optim_set_lr ---- */
@@ -254,8 +262,8 @@ double db_lr_linear(double lr, double from, int64_t steps, int64_t step);
 /* From most / 25 up to most over the first `rise` of the steps (0 to 1, often 0.3), down to most / 250000 at the last,
  * both along half a cosine. */
 double db_lr_one_cycle(double most, double rise, int64_t steps, int64_t step);
-/* Times factor once the metric has not fallen below its best by the fraction `threshold` more than `patience` times in a
- * row. Made by DB_LR_PLATEAU(.lr = 0.1, .patience = 5), options by name over the defaults: 0 is 0. */
+/* Times factor once the metric has not fallen below its best by the fraction `threshold` more than `patience` times in
+ * a row. Made by DB_LR_PLATEAU(.lr = 0.1, .patience = 5), options by name over the defaults: 0 is 0. */
 struct db_lr_plateau {
   double lr, factor, threshold, least; /* factor 0.1, threshold 1e-4; others 0 */
   unsigned patience, cooldown;         /* cooldown: so many metrics are not counted after a fall */

@@ -1,5 +1,6 @@
-/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with tensor operations. A step assigns all
- * of them and realizes that together, so that what a gradient's kernel can do of it, it does. Learning rates are functions of the step. */
+/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with
+ * tensor operations. A step assigns all of them and realizes that together, so that what a gradient's kernel can do of
+ * it, it does. Learning rates are functions of the step. */
 #include "nn.h"
 #include "internal.h"
 #include <errno.h>
@@ -8,7 +9,8 @@
 
 enum { MAX_STATE = 2, ITERATIONS = 5 };
 
-/* In memory, so that a step's kernels are the same whatever they are; one set for each device and type of arithmetic. */
+/* In memory, so that a step's kernels are the same whatever they are; one set for each device and type of
+ * arithmetic. */
 struct scalars {
   db_device *dev;
   db_dtype dtype;
@@ -93,7 +95,8 @@ static void lars(const struct db_optim *o, const struct scalars *s, db_tensor *p
   u->next = db_sub(p, momentum(o, db_mul(g, db_mul(local, s->lr)), state[0], u));
 }
 
-/* The nearest orthogonal matrix, about, by Newton-Schulz iterations whose polynomial takes singular values in (0, 1] near 1. */
+/* The nearest orthogonal matrix, about, by Newton-Schulz iterations whose polynomial takes singular values in (0, 1]
+ * near 1. */
 static db_tensor *orthogonal(db_tensor *x) {
   bool tall = db_dim(x, 0) > db_dim(x, 1);
   if (tall) x = db_transpose(x, 0, 1);

@@ -1,11 +1,11 @@
 /* Captured programs: their queues' streams, recorded and run.
  *
  * What waits for what is program_order.c's to say. Positions are the values of a signal a queue: the run's base, and
- * 1 + position; 0 is the start of a device's main queue, behind which and before the end of which all lies that a run does
- * to the device's memory: so a run as a whole is between what was submitted before and after it.
+ * 1 + position; 0 is the start of a device's main queue, behind which and before the end of which all lies that a run
+ * does to the device's memory: so a run as a whole is between what was submitted before and after it.
  *
- * Replay. Two recordings a queue take turns. Before a run only what differs is written into the one whose turn it is: the
- * base, memory that is another than two runs ago, variables. */
+ * Replay. Two recordings a queue take turns. Before a run only what differs is written into the one whose turn it is:
+ * the base, memory that is another than two runs ago, variables. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -37,8 +37,8 @@ struct program_command {
   uint32_t grid; /* 1 + its place among the commands whose grid depends on variables, or 0 */
 };
 
-/* The kind, beside those of enum db_queue_kind, of what is no queue of hardware but the thread that exchanges with other
- * processes. */
+/* The kind, beside those of enum db_queue_kind, of what is no queue of hardware but the thread that exchanges with
+ * other processes. */
 enum { PROGRAM_EXCHANGES = DB_QUEUE_COPY + 1 };
 
 struct program_queue {
@@ -87,8 +87,8 @@ struct program {
   struct program *next_timed, *prev; /* in the list of those */
 };
 
-/* Orders the commands (program_order), and records every queue's stream, twice, so that one can be changed while the other
- * runs. 0, or a negative errno and a message. */
+/* Orders the commands (program_order), and records every queue's stream, twice, so that one can be changed while the
+ * other runs. 0, or a negative errno and a message. */
 int program_build(struct program *p);
 int program_record(struct program *p);
 /* Starts it behind what was submitted before, one doorbell a queue. */
@@ -100,7 +100,8 @@ void program_unbuild(struct program *p);
 /* Frees what is in p. What runs holds what it needs. */
 void program_free(struct program *p);
 
-/* ---- program_order.c: gives every command its queue and position, and what it has to wait for; memory is planned between ---- */
+/* ---- program_order.c: gives every command its queue and position, and what it has to wait for; memory is planned
+ * between ---- */
 int program_order(struct program *p);
 /* Whether what is submitted elsewhere is ordered by this queue: the first compute queue of its device. */
 bool program_queue_is_main(const struct program_queue *q);

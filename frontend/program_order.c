@@ -1,18 +1,20 @@
 /* The order of a captured program's commands: what depends on what, which queue runs it, and what has to wait.
  *
- * Dependencies come from the bytes that commands touch: on an earlier command that writes what this one touches, or that
- * touches what this one writes.
+ * Dependencies come from the bytes that commands touch: on an earlier command that writes what this one touches, or
+ * that touches what this one writes.
  *
- * Queues. A device may have several of a kind. A command goes to the queue whose last command is the one that it depends on
- * last, so chains stay where they are, else to the first queue that is free by then, or that is free first. By estimates of how long commands take it is
- * found out whether that pays; a program stays on the first queue of each kind unless it then ends much sooner. A kernel that
- * fills a device alone gains nothing beside another and opens no queue.
+ * Queues. A device may have several of a kind. A command goes to the queue whose last command is the one that it
+ * depends on last, so chains stay where they are, else to the first queue that is free by then, or that is free first.
+ * By estimates of how long commands take it is found out whether that pays; a program stays on the first queue of each
+ * kind unless it then ends much sooner. A kernel that fills a device alone gains nothing beside another and opens no
+ * queue.
  *
- * Waits. Commands of one queue run as recorded; a barrier stands where one depends on another of its queue since the last
- * barrier. Between queues, a command waits for the last one of each other queue that it depends on, unless what it has waited
- * for before implies that: each queue keeps a clock of the positions that it is behind of. The first compute queue of a device
- * is its main one, which orders what else is submitted: a command is behind the start, position 0, of the main queue of each
- * device whose memory it touches, and that queue ends behind all that touched its device's memory. */
+ * Waits. Commands of one queue run as recorded; a barrier stands where one depends on another of its queue since the
+ * last barrier. Between queues, a command waits for the last one of each other queue that it depends on, unless what it
+ * has waited for before implies that: each queue keeps a clock of the positions that it is behind of. The first compute
+ * queue of a device is its main one, which orders what else is submitted: a command is behind the start, position 0, of
+ * the main queue of each device whose memory it touches, and that queue ends behind all that touched its device's
+ * memory. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -102,8 +104,8 @@ static bool find_dependencies(const struct program *p, struct dependencies *d) {
 
 /* ---- queues ---- */
 
-/* Of a large GPU, roughly: what a kernel costs beside its work and what a wait between queues does, in nanoseconds; what a
- * nanosecond does; and how many workgroups fill it. */
+/* Of a large GPU, roughly: what a kernel costs beside its work and what a wait between queues does, in nanoseconds;
+ * what a nanosecond does; and how many workgroups fill it. */
 enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, EXCHANGED = 1, FULL = 64 };
 
 static uint8_t kind_of(const struct program_command *c) {
@@ -187,7 +189,8 @@ static int queue_of(struct program *p, uint8_t slot, uint8_t kind, uint8_t index
   return q->uses && q->uses_var ? (int)p->nqueues - 1 : -1;
 }
 
-/* Every command's queue and position. What a command touches takes part in its device's order, so that has a main queue. */
+/* Every command's queue and position. What a command touches takes part in its device's order, so that has a main
+ * queue. */
 static bool take_places(struct program *p, const uint8_t *index) {
   for (size_t i = 0; i < p->ncommands; i++) {
     struct program_command *c = &p->commands[i];

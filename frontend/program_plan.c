@@ -1,8 +1,8 @@
 /* Where the memory that a program makes for itself lies, so that what is not needed at one time takes turns.
  *
- * Two memories may share bytes when all commands that touch the one are known to be behind all that touch the other: by their place in one
- * queue, or by waits that are there anyway. So sharing costs barriers at most, and no wait between queues. The largest is placed first,
- * each in the smallest gap that those leave which it may not share with. */
+ * Two memories may share bytes when all commands that touch the one are known to be behind all that touch the other: by
+ * their place in one queue, or by waits that are there anyway. So sharing costs barriers at most, and no wait between
+ * queues. The largest is placed first, each in the smallest gap that those leave which it may not share with. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* When the commands of captured programs ran.
  *
- * A program that is built while somebody wants to know (PROFILE, DEBUG=2, db_watch) has a stamp before and after each command, in one
- * buffer a queue. Runs follow each other without a wait of the host: a run is reported once it is known to have finished, at the
- * latest before its recordings are used again. */
+ * A program that is built while somebody wants to know (PROFILE, DEBUG=2, db_watch) has a stamp before and after each
+ * command, in one buffer a queue. Runs follow each other without a wait of the host: a run is reported once it is known
+ * to have finished, at the latest before its recordings are used again. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,12 @@
-/* From values to executables: what has to be computed for the values asked for, what an assign may overwrite, and what values stand for afterwards.
+/* From values to executables: what has to be computed for the values asked for, what an assign may overwrite, and what
+ * values stand for afterwards.
  *
- * Assigns. A tensor given a new value by db_assign or db_setitem stands for an ASSIGN on its old value. When that is computed, the memory of
- * the old value is overwritten in place, and what reads the old contents in the same realize is scheduled before. Values that are realized keep
- * what they stand for: while another of them lies in the same memory, the assign is given a copy of it. Values that are not realized yet and were built on the
- * old contents do not hold it back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory
- * gets a new BUFFER id, so that no expression built before can read it. */
+ * Assigns. A tensor given a new value by db_assign or db_setitem stands for an ASSIGN on its old value. When that is
+ * computed, the memory of the old value is overwritten in place, and what reads the old contents in the same realize is
+ * scheduled before. Values that are realized keep what they stand for: while another of them lies in the same memory,
+ * the assign is given a copy of it. Values that are not realized yet and were built on the old contents do not hold it
+ * back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory gets a new
+ * BUFFER id, so that no expression built before can read it. */
 #include "../graph/dims.h"
 #include "internal.h"
 #include <errno.h>
@@ -137,7 +139,8 @@ static void mark_superseded(const struct reach *reach) {
 }
 static bool is_last(const struct value *v) { return is_assign(v) && !v->superseded; }
 
-/* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is there, a copy takes its place. */
+/* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is
+ * there, a copy takes its place. */
 static int take_assigns(struct realizing *r) {
   for (size_t i = 0; i < r->reach.n; i++) {
     struct value *v = r->reach.values[i];
@@ -165,7 +168,8 @@ static int take_assigns(struct realizing *r) {
   return 0;
 }
 
-/* Of two assigns on the same memory that do not go on from each other, one, which is to be realized before. NULL: there are no such. */
+/* Of two assigns on the same memory that do not go on from each other, one, which is to be realized before. NULL: there
+ * are no such. */
 static struct value *rival(const struct reach *reach) {
   struct value *found = NULL;
   for (size_t i = 0; i < reach->n && !found; i++) {
@@ -271,8 +275,9 @@ static int execute(struct realizing *r) {
   return err;
 }
 
-/* Of the values asked for, one that is what lies in memory, as it is or once an assign is done, before others of the assigns write there. It is to be
- * realized first, and of several the one that fewest assigns come before. NULL: there is none. */
+/* Of the values asked for, one that is what lies in memory, as it is or once an assign is done, before others of the
+ * assigns write there. It is to be realized first, and of several the one that fewest assigns come before. NULL: there
+ * is none. */
 static struct value *earliest(struct value *const *v, unsigned n, const struct reach *all) {
   struct value *best = NULL;
   size_t fewest = SIZE_MAX, assigns = 0;

@@ -1,4 +1,5 @@
-/* What ran, for people and for watchers: a line per command (DEBUG=2), why the kernels are what they are (3), and their text (4 to 7). */
+/* What ran, for people and for watchers: a line per command (DEBUG=2), why the kernels are what they are (3), and their
+ * text (4 to 7). */
 #include "internal.h"
 #include <stdio.h>
 #include <stdlib.h>

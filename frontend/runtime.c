@@ -1,8 +1,9 @@
-/* The process-wide runtime: the graph, the compiler, device slots with their recorders and loaded programs, and memory by BUFFER id.
+/* The process-wide runtime: the graph, the compiler, device slots with their recorders and loaded programs, and memory
+ * by BUFFER id.
  *
- * A slot is the graph's name for a device. It keeps the device open while values or memory are on it; the default device stays open
- * until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same size, since asking the kernel driver
- * for memory costs far more than a launch. */
+ * A slot is the graph's name for a device. It keeps the device open while values or memory are on it; the default
+ * device stays open until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same
+ * size, since asking the kernel driver for memory costs far more than a launch. */
 #include "../compiler/ptxas.h"
 #include "exchange.h"
 #include "program.h"

@@ -7,17 +7,20 @@
  * Locks, in the order in which they may be taken:
  *   device.growing     which hardware queues a device has, their local memory, their end
  *   device.transfer    the staging buffer and its recorder; held for the whole of a blocking copy
- *   ring.submitting    the hardware's ring and its next timeline value; held for one submission, which may wait for room
+ *   ring.submitting    the hardware's ring and its next timeline value; held for one submission, which may wait for
+ *                      room
  *   registry.opening   which machines there are; held for the whole of opening and closing a device
- *   registry.lock      which devices there are, and the loss of one; held for some instructions and polls, nothing waits
- *                      or is released under it
+ *   registry.lock      which devices there are, and the loss of one; held for some instructions and polls, nothing
+ *                      waits or is released under it
  *   the imports'       what devices know of other machines' memory; over system calls
  *   profile.reporting  the stamps of one recording; held while its commands are reported
  *   machine.lock       address space and mappings, which a machine's devices share; held over system calls
- *   device.lock        what else is written after a device was opened; held for some instructions, nothing waits or is
- *                      released under it
+ *   device.lock        what else is written after a device was opened; held for some instructions, nothing waits or
+ *                      is released under it
  *   trace.lock         the trace file and the lines of DEBUG=2 (profile.c)
- * A recorder and a recording are their user's alone. A submission takes two of them, ring.submitting and device.lock. */
+ *
+ * A recorder and a recording are their user's alone. A submission takes two of them, ring.submitting and
+ * device.lock. */
 #ifndef DOORBELL_HCQ_BACKEND_H
 #define DOORBELL_HCQ_BACKEND_H
 #include "error.h"
@@ -88,8 +91,8 @@ struct hcq_import {
   db_buffer *memory; /* on the other device, of the same pages */
 };
 
-/* A signal as hardware sees it; 64 bytes so that no two share a cache line, the stamp 32-byte aligned as SDMA prefers.
- */
+/* A signal as hardware sees it; 64 bytes so that no two share a cache line, the stamp 32-byte aligned as SDMA
+ * prefers. */
 struct hcq_signal_slot {
   _Atomic uint64_t value;
   uint64_t reserved0[3];
@@ -110,8 +113,9 @@ struct db_signal {
   struct hcq_ring *ring; /* whose timeline this is, or NULL */
 };
 #define HCQ_STAMP_OFFSET offsetof(struct hcq_signal_slot, stamp)
-/* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. A ring's timeline goes
- * on: before it would pass the limit all queues of the process come to rest, and the hardware counts from 0 again. */
+/* Hardware waits compare 32 bits (PM4 WAIT_REG_MEM, SDMA POLL_REGMEM), so signals stay below this. A ring's timeline
+ * goes on: before it would pass the limit all queues of the process come to rest, and the hardware counts from 0
+ * again. */
 #define HCQ_SIGNAL_MAX UINT32_MAX
 
 enum { HCQ_PAGE_SIGNALS = 64 };
@@ -192,8 +196,8 @@ struct db_recording {
 
 /* ---- hardware queues ---- */
 
-/* A piece of kernel-argument memory, given from recorder to recorder once the submission that used it last has passed.
- */
+/* A piece of kernel-argument memory, given from recorder to recorder once the submission that used it last has
+ * passed. */
 struct hcq_chunk {
   struct hcq_chunk *next;
   db_buffer *memory;
@@ -336,7 +340,8 @@ struct hcq_backend {
   void (*free)(db_buffer *buf);
   /* Whether queues of dev can use device memory of other, another device of the machine. NULL: always. */
   bool (*reaches)(db_device *dev, db_device *other);
-  /* Makes a buffer of another device of the machine addressable by dev, at the same address. -EXDEV when that cannot be.
+  /* Makes a buffer of another device of the machine addressable by dev, at the same address. -EXDEV when that cannot
+   * be.
    */
   int (*reach)(db_device *dev, db_buffer *buf);
   bool is_host; /* its memory is the host's, and its addresses */
@@ -364,8 +369,8 @@ struct hcq_backend {
   /* Sleeps until sig may have reached value, at most ns; may return early. A fault of the device is reported by
    * hcq_device_lost. */
   void (*sleep)(db_device *dev, const db_signal *sig, uint64_t value, uint64_t ns);
-  /* Reports a fault of the device, if there is one, by hcq_device_lost. Does not wait and takes no wake-up from those who
-   * sleep: another device's waiters call it. NULL: there are no faults. */
+  /* Reports a fault of the device, if there is one, by hcq_device_lost. Does not wait and takes no wake-up from those
+   * who sleep: another device's waiters call it. NULL: there are no faults. */
   void (*poll)(db_device *dev);
   /* The device's clock now. NULL: its ticks are the host's nanoseconds. */
   int (*read_clock)(db_device *dev, uint64_t *ticks);
@@ -420,8 +425,8 @@ struct hcq_object *hcq_profile_run(struct hcq_profile *p);
 
 /* ---- buffer.c ---- */
 db_buffer *hcq_buffer_new(db_device *dev, size_t size, unsigned flags, bool internal);
-/* Makes memory of another device addressable by the queues of `by`; *address: where it begins for them. -EXDEV when that
- * cannot be: machines reach host memory of each other only. */
+/* Makes memory of another device addressable by the queues of `by`; *address: where it begins for them. -EXDEV when
+ * that cannot be: machines reach host memory of each other only. */
 int hcq_buffer_reach_other(db_device *by, db_buffer *buf, uint64_t *address);
 static inline int hcq_buffer_reach(db_device *by, db_buffer *buf, uint64_t *address) {
   *address = buf->address;

@@ -1,8 +1,8 @@
 /* Device timestamps in the host's time.
  *
- * A device's clock runs at a known constant rate; reading it and the host's at once says where it stands. The two crystals
- * drift apart by parts per million, so they are read again from time to time, each time with an error of about a
- * microsecond. Times that are to be subtracted from each other must therefore be converted with one reading. */
+ * A device's clock runs at a known constant rate; reading it and the host's at once says where it stands. The two
+ * crystals drift apart by parts per million, so they are read again from time to time, each time with an error of about
+ * a microsecond. Times that are to be subtracted from each other must therefore be converted with one reading. */
 #include "backend.h"
 #include <string.h>
 

@@ -16,10 +16,10 @@
 #define KNOWN_NAMES    "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
 #define PLAY           "PLAY:" /* then the file of a trace */
 
-/* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes long
- * (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening` is held
- * for the whole of it and guards machines, while `lock` guards the list of devices for some instructions. A device enters
- * and leaves the list under both. */
+/* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes
+ * long (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening`
+ * is held for the whole of it and guards machines, while `lock` guards the list of devices for some instructions. A
+ * device enters and leaves the list under both. */
 static struct {
   pthread_mutex_t opening, lock;
   uint64_t timeout_ns; /* of devices that are opened */

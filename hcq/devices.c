@@ -1,4 +1,5 @@
-/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and the drivers show, and the emulated ones.
+/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and the drivers show, and the emulated
+ * ones.
  */
 #include "backend.h"
 #include <amdgpu.h>
@@ -48,8 +49,8 @@ static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
   return found;
 }
 
-/* Lists a machine's devices; drm devices that match by their place on the PCI bus give their names and are struck out.
- */
+/* Lists a machine's devices; drm devices that match by their place on the PCI bus give their names and are struck
+ * out. */
 static int add_machine(struct list *l, const char *machine_name, drmDevice **drm, int ndrm) {
   struct hcq_machine *m = hcq_machine_open(machine_name);
   if (!m) return -ENODEV;

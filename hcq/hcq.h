@@ -15,14 +15,14 @@
  * its first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
  * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
  * with it, so releasing a buffer right after submit is safe.
- * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording by
- * one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run one
- * after the other, in the order in which they came.
- * Environment: DEV (db_open). With PROFILE or DEBUG=2 (doorbell(1)) recorders stamp each kernel and copy, and a recording waits
- * for its last run before it runs again. What was submitted is reported once it is known to have finished, lines and errors of
- * the file on standard error. A file that cannot be opened is an error of the first db_queue_new.
- * Processes: a child of fork has none of its parent's devices. Every call on one, or on an object of one, fails there with
- * -ENODEV or NULL; releasing them touches no hardware, and the child may open devices of its own. */
+ * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording
+ * by one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run
+ * one after the other, in the order in which they came. Environment: DEV (db_open). With PROFILE or DEBUG=2
+ * (doorbell(1)) recorders stamp each kernel and copy, and a recording waits for its last run before it runs again. What
+ * was submitted is reported once it is known to have finished, lines and errors of the file on standard error. A file
+ * that cannot be opened is an error of the first db_queue_new. Processes: a child of fork has none of its parent's
+ * devices. Every call on one, or on an object of one, fails there with -ENODEV or NULL; releasing them touches no
+ * hardware, and the child may open devices of its own. */
 #ifndef DOORBELL_HCQ_H
 #define DOORBELL_HCQ_H
 #include <stdbool.h>
@@ -45,7 +45,8 @@ const char *db_error(void);
 
 /* ---- devices ---- */
 
-/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "NV", "EMU+AMD:gfx1100", "EMU+NV:sm_90", each with
+/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "NV", "EMU+AMD:gfx1100", "EMU+NV:sm_90", each
+ * with
  * ":index" for another one of its machine; NULL reads the environment variable DEV and falls back to "CPU". An emulated
  * machine has two GPUs of the named ISA, or those of a list: "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
 db_device *db_open(const char *name);
@@ -54,8 +55,8 @@ db_device *db_device_retain(db_device *dev);
 void db_close(db_device *dev);
 
 enum { DB_GROUP_MAX = 64 };
-/* Several devices under one handle, for what is made on all of them (tensors, doorbell.h); it has no memory and no queues itself. Keeps them open until
- * db_close. All are different. NULL on failure. */
+/* Several devices under one handle, for what is made on all of them (tensors, doorbell.h); it has no memory and no
+ * queues itself. Keeps them open until db_close. All are different. NULL on failure. */
 db_device *db_group(db_device *const *devices, unsigned n);
 unsigned db_group_size(const db_device *dev); /* 0: dev is one device */
 db_device *db_group_device(const db_device *dev, unsigned i);
@@ -89,23 +90,23 @@ int db_devices(struct db_device_info *out, int cap);
 /* Waits until everything submitted to any queue of dev has finished. */
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
 
-/* How long calls wait for a device that take no timeout of their own: closing it, reading and writing buffers, a submission
- * into a full ring, a change of a recording that runs, tensors that are read. After that they fail with -ETIMEDOUT, and
- * db_close stops the device. The environment variable DB_TIMEOUT gives it in seconds when the device is opened; 120 if it
- * is not set. Of a group: of its members. */
+/* How long calls wait for a device that take no timeout of their own: closing it, reading and writing buffers, a
+ * submission into a full ring, a change of a recording that runs, tensors that are read. After that they fail with
+ * -ETIMEDOUT, and db_close stops the device. The environment variable DB_TIMEOUT gives it in seconds when the device is
+ * opened; 120 if it is not set. Of a group: of its members. */
 uint64_t db_device_timeout(const db_device *dev);
 void db_device_set_timeout(db_device *dev, uint64_t timeout_ns);
-/* Stops a device, whatever it runs: a kernel that never ends, a wait for a signal that nobody sets. Work under way is lost.
- * Every call that waits for the device, in any thread, and every later one fails with -EIO and says so; other devices go
- * on. The device may be opened again once all that was made on it is released. -EBUSY when something still runs, as a kernel
- * on the CPU does that never returns: then its memory stays until it ends, or the process does. */
+/* Stops a device, whatever it runs: a kernel that never ends, a wait for a signal that nobody sets. Work under way is
+ * lost. Every call that waits for the device, in any thread, and every later one fails with -EIO and says so; other
+ * devices go on. The device may be opened again once all that was made on it is released. -EBUSY when something still
+ * runs, as a kernel on the CPU does that never returns: then its memory stays until it ends, or the process does. */
 int db_halt(db_device *dev);
 
 /* ---- buffers ----
  *
- * Devices of one machine use each other's buffers where its topology allows. Devices of different machines ("CPU", "AMD",
- * "NV" and each emulated one are machines) use each other's host memory: DB_BUFFER_HOST, imported, all of the CPU's; so
- * their queues also wait for each other's signals. The CPU uses whatever the host can address. */
+ * Devices of one machine use each other's buffers where its topology allows. Devices of different machines ("CPU",
+ * "AMD", "NV" and each emulated one are machines) use each other's host memory: DB_BUFFER_HOST, imported, all of the
+ * CPU's; so their queues also wait for each other's signals. The CPU uses whatever the host can address. */
 
 /* Whether queues of dev use memory of other that is not DB_BUFFER_HOST: true for dev itself and for the CPU's
  * memory, else as the machine's links and the driver say. Where not, recording fails with -EXDEV. */
@@ -142,8 +143,8 @@ void db_signal_set(db_signal *sig, uint64_t value);
 uint64_t db_signal_time_ns(const db_signal *sig);
 /* The same of what db_queue_stamp has put into a buffer from a queue of dev. */
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset);
-/* Two times whose difference counts. A device's clock is compared with the host's again and again; these two are converted
- * by one comparison, so that their difference is what the device has counted. 0 where there is no stamp. */
+/* Two times whose difference counts. A device's clock is compared with the host's again and again; these two are
+ * converted by one comparison, so that their difference is what the device has counted. 0 where there is no stamp. */
 void db_signal_interval(const db_signal *begin, const db_signal *end, uint64_t *begin_ns, uint64_t *end_ns);
 void db_stamp_interval(const db_device *dev, const db_buffer *buf, size_t begin, size_t end, uint64_t *begin_ns,
                        uint64_t *end_ns);
@@ -164,8 +165,8 @@ struct db_param {
 
 /* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry
  * NULL takes the only kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere
- * NULL, except that files do not say that a kernel wants dynamic local (shared) memory beyond its parameters: entries of
- * kind DB_PARAM_LOCAL and size 0 append such parameters to its own. The image is copied. */
+ * NULL, except that files do not say that a kernel wants dynamic local (shared) memory beyond its parameters: entries
+ * of kind DB_PARAM_LOCAL and size 0 append such parameters to its own. The image is copied. */
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams);
 db_program *db_program_retain(db_program *prog);
@@ -197,13 +198,13 @@ unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind);
 void db_queue_release(db_queue *q);
 
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value); /* hardware waits until sig >= value */
-/* Records no command: says that what is recorded is behind work of dev, by way of another queue that it waits for, so that it
- * fails when dev is lost. Who waits for a device's signals need not say so. */
+/* Records no command: says that what is recorded is behind work of dev, by way of another queue that it waits for, so
+ * that it fails when dev is lost. Who waits for a device's signals need not say so. */
 int db_queue_follow(db_queue *q, db_device *dev);
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
 int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
-/* The same into DB_STAMP_BYTES of memory that the host maps, at an offset that is a multiple of as many: for more stamps
- * than one has signals. */
+/* The same into DB_STAMP_BYTES of memory that the host maps, at an offset that is a multiple of as many: for more
+ * stamps than one has signals. */
 #define DB_STAMP_BYTES 32
 int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset);
 int db_queue_memory_barrier(db_queue *q); /* later commands see earlier commands' writes */
@@ -221,13 +222,14 @@ int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);
 
-/* ---- replay: a recording that stays in memory the hardware reads, and runs again with one doorbell and nothing copied ----
+/* ---- replay: a recording that stays in memory the hardware reads, and runs again with one doorbell and nothing copied
+ * ----
  *
  * What may differ from run to run is marked while recording with the number of a slot, from 1 on: an argument
- * (db_arg.slot), the value of a wait or a signal, a component of a grid, an address of a copy. What was given there when
- * it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else. Offsets
- * into buffers, and the values of waits and signals, are added to what the slot is set to. A slot marks buffers or values,
- * not both, in as many places as one likes. */
+ * (db_arg.slot), the value of a wait or a signal, a component of a grid, an address of a copy. What was given there
+ * when it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else.
+ * Offsets into buffers, and the values of waits and signals, are added to what the slot is set to. A slot marks buffers
+ * or values, not both, in as many places as one likes. */
 
 #define DB_SLOT_MAX 65535u
 /* Like db_queue_wait, db_queue_signal, db_queue_exec and db_queue_copy; slot 0 marks nothing. */

@@ -50,8 +50,8 @@ static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned byte
 
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 
-/* A device maps what the host maps, an emulated one at addresses of its own, by which ThreadSanitizer cannot tell that a
- * doorbell was rung here and heard there. So the driver says that it tells whoever reads the ring at that address all
+/* A device maps what the host maps, an emulated one at addresses of its own, by which ThreadSanitizer cannot tell that
+ * a doorbell was rung here and heard there. So the driver says that it tells whoever reads the ring at that address all
  * that it has written, and the emulator that it has heard. */
 #if defined(__SANITIZE_THREAD__)
 #define OS_THREAD_SANITIZER 1

@@ -176,9 +176,9 @@ static void retire_to(struct hcq_ring *ring, uint64_t value) {
   }
 }
 
-/* The submissions whose objects may go. The timeline of a lost device passes values for its waiters' sake. A GPU's memory is
- * unmapped before it is freed; threads of the CPU device would run into freed code, so that it keeps all until it is
- * halted. The value is loaded first: the loss comes before a value that is stored because of it. */
+/* The submissions whose objects may go. The timeline of a lost device passes values for its waiters' sake. A GPU's
+ * memory is unmapped before it is freed; threads of the CPU device would run into freed code, so that it keeps all
+ * until it is halted. The value is loaded first: the loss comes before a value that is stored because of it. */
 static uint64_t finished_value(const struct hcq_ring *ring) {
   uint64_t value = hcq_signal_load(ring->timeline);
   return ring->dev->lost && ring->dev->ops->is_host ? 0 : value;
@@ -235,7 +235,9 @@ struct hcq_kernel_name hcq_device_running(const db_device *dev) {
   return name;
 }
 
-#define RING_LEAST 1024u /* of submissions in flight and what they hold: a program that replays hardly ever has more */
+#define RING_LEAST                                                                                                     \
+  1024u /* of submissions in flight and what they hold: a program that replays hardly ever has more                    \
+         */
 
 /* Grows a circular array whose capacity is a power of two; positions keep counting up. */
 static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint64_t *cap, uint64_t more) {
@@ -333,7 +335,8 @@ static int end(db_queue *q, int err) {
   return 0;
 }
 
-/* That a wait for what dev does is recorded, for when the other device is lost or the timeline, which counts from base, anew. */
+/* That a wait for what dev does is recorded, for when the other device is lost or the timeline, which counts from base,
+ * anew. */
 static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, uint64_t base) {
   struct hcq_waits *w = &q->waits;
   if (!ring && dev == q->dev) return 0;
@@ -345,7 +348,8 @@ static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, u
   return 0;
 }
 
-/* *address: of the slot for this queue; *count: value as the hardware stores it, of a timeline that counts from *base. */
+/* *address: of the slot for this queue; *count: value as the hardware stores it, of a timeline that counts from
+ * *base. */
 static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *address, uint32_t *count,
                         uint64_t *base) {
   *base = sig->ring ? hcq_ring_base(sig->ring) : 0;

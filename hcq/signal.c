@@ -1,13 +1,12 @@
-/* Signals: slots in pages of host memory that every queue of every device can read and write, and the host's way of waiting
- * on them.
+/* Signals: slots in pages of host memory that every queue of every device can read and write, and the host's way of
+ * waiting on them.
  *
  * Whoever sees a value, on whatever machine, sees what was written before it, since all write what came before out to
- * system scope and only then the value. A compute queue of AMD: RELEASE_MEM writes the caches back at the end of the pipe;
- * its copy queue: a NOP waits for the copies, and GCR_REQ writes the caches back before the FENCE; both store past the
- * caches, host memory being mapped as uncached.
- * NVIDIA: kernels end with a system membar and copies with a flush, and the semaphore's release waits for the engine to be
- * idle. The CPU: a release store. Who waits drops from its caches what may be older than the signal (ACQUIRE_MEM, GCR_REQ,
- * a QMD's invalidations, an acquiring load). */
+ * system scope and only then the value. A compute queue of AMD: RELEASE_MEM writes the caches back at the end of the
+ * pipe; its copy queue: a NOP waits for the copies, and GCR_REQ writes the caches back before the FENCE; both store
+ * past the caches, host memory being mapped as uncached. NVIDIA: kernels end with a system membar and copies with a
+ * flush, and the semaphore's release waits for the engine to be idle. The CPU: a release store. Who waits drops from
+ * its caches what may be older than the signal (ACQUIRE_MEM, GCR_REQ, a QMD's invalidations, an acquiring load). */
 #include "backend.h"
 #include <errno.h>
 #include <stdio.h>
@@ -117,7 +116,8 @@ void db_signal_set(db_signal *sig, uint64_t value) {
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
-/* A reader of sig->stamper may follow it whenever: a device that has stamped a signal once is kept until the signal goes. */
+/* A reader of sig->stamper may follow it whenever: a device that has stamped a signal once is kept until the signal
+ * goes. */
 int hcq_signal_stamped_by(db_signal *sig, db_device *by) {
   db_device *dev = sig->dev;
   bool known = by == dev;

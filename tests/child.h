@@ -15,8 +15,8 @@ static int is_child;
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 
-/* gcc's address sanitizer (12) does not hold its allocator's locks around fork: the child of a process with threads may wait
- * for one that it does not have. */
+/* gcc's address sanitizer (12) does not hold its allocator's locks around fork: the child of a process with threads may
+ * wait for one that it does not have. */
 #if defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
 #define FORK_BESIDE_THREADS                                                                                            \
   do {                                                                                                                 \

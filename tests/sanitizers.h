@@ -1,5 +1,5 @@
-/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, and SANITIZED with any. Some of what suites do on purpose is
- * what sanitizers report, or breaks their run time. */
+/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, and SANITIZED with any. Some of what suites do on purpose
+ * is what sanitizers report, or breaks their run time. */
 #ifndef DOORBELL_TESTS_SANITIZERS_H
 #define DOORBELL_TESTS_SANITIZERS_H
 #ifdef __has_feature /* clang */

@@ -49,8 +49,8 @@ struct bench_counts bench_count(db_device *dev, bool *emulated);
 void bench_counted(db_device *dev, struct bench_counts before, struct bench_result *r);
 /* Marks r as failed with db_error() or a text. Returns false. */
 bool bench_fail(struct bench_result *r, const char *what);
-/* Compares got with the host's expected numbers; sets error, tolerance and ok. Differences are relative to the larger of |expected| and
- * scale. */
+/* Compares got with the host's expected numbers; sets error, tolerance and ok. Differences are relative to the larger
+ * of |expected| and scale. */
 void bench_compare(struct bench_result *r, const float *got, const double *expected, int64_t n, double scale,
                    double tolerance);
 /* Numbers from -1 up to 1, the same everywhere. */

@@ -1,10 +1,11 @@
-/* Kernels of `doorbell bench` in OpenCL C and CUDA C, through the loaders of code objects and cubins and the queues alone. */
+/* Kernels of `doorbell bench` in OpenCL C and CUDA C, through the loaders of code objects and cubins and the queues
+ * alone. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What is in bench/kernels, made or packed at build time; closed by a null name. A kernel's code object has its plain name,
- * its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
+/* What is in bench/kernels, made or packed at build time; closed by a null name. A kernel's code object has its plain
+ * name, its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
 extern const struct {
   const char *name;
   const unsigned char *begin, *end;

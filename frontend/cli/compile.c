@@ -23,7 +23,8 @@ extern const char opencl_header[], opencl_header_end[];
 
 enum { MOST_WORDS = 24, TIMEOUT_S = 120, WORDS = 10 };
 
-/* How a language is compiled for a vendor's GPUs: a compiler's words, in which ARCH, HEADER, OUT and FILE are replaced. */
+/* How a language is compiled for a vendor's GPUs: a compiler's words, in which ARCH, HEADER, OUT and FILE are
+ * replaced. */
 struct language {
   const char *suffix, *name;
   bool nvidia;

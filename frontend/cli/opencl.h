@@ -1,7 +1,7 @@
 /* OpenCL C library functions for AMD GPUs, for code objects built without a device library (clang -nogpulib).
  *
- * clang declares the functions of the OpenCL C specification by itself; this header defines the common ones on top of the
- * compiler's builtins. A function that it does not define is an undefined symbol when the code object is linked.
+ * clang declares the functions of the OpenCL C specification by itself; this header defines the common ones on top of
+ * the compiler's builtins. A function that it does not define is an undefined symbol when the code object is linked.
  * `doorbell run FILE.cl` includes it before every file, and `make install` puts it beside Doorbell's own headers.
  *
  * Work-group geometry comes from the implicit kernel arguments of code object version 5 (LLVM AMDGPUUsage, "Code Object
@@ -40,8 +40,8 @@ OCL_CONST size_t get_group_id(uint d) {
 OCL_CONST size_t get_enqueued_local_size(uint d) {
   return d < 3 ? *(__constant ushort *)(ocl_implicit + 12 + 2 * d) : 1;
 }
-/* The last group of a grid that its group size does not divide is smaller: past the full blocks counts the remainder.
- */
+/* The last group of a grid that its group size does not divide is smaller: past the full blocks counts the
+ * remainder. */
 OCL_CONST size_t get_local_size(uint d) {
   if (d >= 3) return 1;
   bool whole = get_group_id(d) < *(__constant uint *)(ocl_implicit + 4 * d);
@@ -164,9 +164,10 @@ OCL_VECTORS(double)
 /* ---- conversions between scalars; vectors by clang's builtin ---- */
 #define OCL_CONVERT_TO(to)                                                                                             \
   OCL_CONVERT(to, char)                                                                                                \
-  OCL_CONVERT(to, uchar) OCL_CONVERT(to, short) OCL_CONVERT(to, ushort) OCL_CONVERT(to, int) OCL_CONVERT(to, uint)     \
-      OCL_CONVERT(to, long) OCL_CONVERT(to, ulong) OCL_CONVERT(to, half) OCL_CONVERT(to, float)                        \
-          OCL_CONVERT(to, double)
+  OCL_CONVERT(to, uchar)                                                                                               \
+  OCL_CONVERT(to, short)                                                                                               \
+  OCL_CONVERT(to, ushort) OCL_CONVERT(to, int) OCL_CONVERT(to, uint) OCL_CONVERT(to, long) OCL_CONVERT(to, ulong)      \
+      OCL_CONVERT(to, half) OCL_CONVERT(to, float) OCL_CONVERT(to, double)
 #define OCL_CONVERT(to, from)                                                                                          \
   OCL_CONST to convert_##to(from x) { return (to)x; }                                                                  \
   OCL_CONST to##2 convert_##to##2(from##2 x) { return __builtin_convertvector(x, to##2); }                             \

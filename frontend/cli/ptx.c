@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first word of a PTX module is a .version directive (PTX ISA, "PTX Module Directives"); comments may precede it. */
+/* The first word of a PTX module is a .version directive (PTX ISA, "PTX Module Directives"); comments may precede
+ * it. */
 bool is_ptx(const void *bytes, size_t size) {
   static const char word[] = ".version";
   const char *p = bytes, *end = p + size;

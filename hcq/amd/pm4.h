@@ -1,6 +1,6 @@
 /* Encoders of PM4 packets for gfx11 compute queues. Each appends whole packets to a word buffer; running out of memory
- * is the buffer's sticky state. Addresses are GPU virtual addresses. Wire format and sources: pm4_wire.h, registers.h.
- */
+ * is the buffer's sticky state. Addresses are GPU virtual addresses. Wire format and sources: pm4_wire.h,
+ * registers.h. */
 #ifndef DOORBELL_HCQ_AMD_PM4_H
 #define DOORBELL_HCQ_AMD_PM4_H
 #include "../words.h"

@@ -228,8 +228,8 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   fill_hidden(dev, p, kernarg, local_size, grid, block);
   uint32_t user[16];
   unsigned n = 0;
-  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its own.
-   */
+  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its
+   * own. */
   const struct {
     uint64_t value;
     unsigned bit, dwords;

@@ -1,8 +1,8 @@
 /* Threads of the CPU device: one per queue that executes its ring, helpers that share a kernel's workgroups.
  *
- * A queue's thread that ran out of commands looks out for the next for a moment, then naps for a part of the time that it
- * was idle so far, and sleeps only after a long time. So a host that submits now and then makes no system call; it pays for
- * one when it wakes a sleeper, or when it is about to sleep itself until a command is done. */
+ * A queue's thread that ran out of commands looks out for the next for a moment, then naps for a part of the time that
+ * it was idle so far, and sleeps only after a long time. So a host that submits now and then makes no system call; it
+ * pays for one when it wakes a sleeper, or when it is about to sleep itself until a command is done. */
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>

@@ -124,8 +124,8 @@ static void disconnect(struct nv_device *dev, struct nv_ring *r) {
   r->registered = false;
 }
 
-/* Ends a group with its channels and engine objects. A kernel that never ends may not let itself be preempted; the driver
- * stops it when the group is freed. */
+/* Ends a group with its channels and engine objects. A kernel that never ends may not let itself be preempted; the
+ * driver stops it when the group is freed. */
 static bool stop(struct nv_device *dev, struct nv_ring *first) {
   uint32_t group = first->group;
   if (!group) return true;

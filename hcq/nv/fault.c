@@ -99,8 +99,8 @@ static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, c
   snprintf(buf, cap, " at 0x%llx: %s", (unsigned long long)address, PICK(fault_types, f.fault_type));
 }
 
-/* ": illegal instruction at 0x... on SM 3", or "". A debugger object tells it; it is made only now, since it changes how
- * the driver treats errors. */
+/* ": illegal instruction at 0x... on SM 3", or "". A debugger object tells it; it is made only now, since it changes
+ * how the driver treats errors. */
 static void describe_sm_exception(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
   struct nv_machine *m = dev->machine;
   struct rm_debugger_alloc d = {.app_client = m->client, .object = r->object};

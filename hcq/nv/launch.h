@@ -16,8 +16,8 @@ struct nv_arch {
 /* sm_version: 0x900 for sm_90, as RM tells it. NULL when there is no such architecture here. */
 const struct nv_arch *nv_arch(uint32_t sm_version);
 
-/* Size of the local aperture. A thread's local memory lies at its end: code that checks its stack (-G) compares with the
- * lowest address there, SR_LMEMHIOFF. */
+/* Size of the local aperture. A thread's local memory lies at its end: code that checks its stack (-G) compares with
+ * the lowest address there, SR_LMEMHIOFF. */
 #define NV_LOCAL_WINDOW (16u << 20)
 
 struct nv_launch {

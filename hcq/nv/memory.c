@@ -44,8 +44,8 @@ static void *reserve_at(struct os *os, uint64_t hint, uint64_t size) {
   return os->mmap(os, (void *)(uintptr_t)hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* Where low addresses may be free when the next ones are not: by steps, then below, as where a sanitizer's shadow memory
- * takes all from 2 GiB on. */
+/* Where low addresses may be free when the next ones are not: by steps, then below, as where a sanitizer's shadow
+ * memory takes all from 2 GiB on. */
 enum { LOW_STEPS = (LOW_END - LOW_FIRST) / LOW_STEP, LOW_HINTS = LOW_STEPS + 5 };
 static uint64_t low_hint(unsigned i) {
   return i < LOW_STEPS ? LOW_FIRST + i * LOW_STEP : LOW_FIRST >> (i - LOW_STEPS + 1);
@@ -106,7 +106,8 @@ static int new_object(struct nv_device *dev, struct nv_memory *m, enum nv_memory
   return rm_object_new(dev->machine, dev->device, kinds[kind].class, &a, sizeof a, &m->handle);
 }
 
-/* The driver wants a descriptor per mapping: the GPU's for its memory and registers, the control node's for the rest. */
+/* The driver wants a descriptor per mapping: the GPU's for its memory and registers, the control node's for the
+ * rest. */
 static int open_for_mapping(struct nv_device *dev, bool local) {
   struct os *os = dev->machine->os;
   char path[32];

@@ -1,9 +1,10 @@
-/* NVIDIA GPUs through the kernel's resource manager (RM) and unified memory module (UVM). One process state per machine,
- * one device per GPU, two channels per device, compute and copy, each in a group of its own, and more on first use.
+/* NVIDIA GPUs through the kernel's resource manager (RM) and unified memory module (UVM). One process state per
+ * machine, one device per GPU, two channels per device, compute and copy, each in a group of its own, and more on first
+ * use.
  *
- * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves a
- * range of the process's address space, whether the host maps it or not, and UVM owns the GPU's page tables. All GPUs of
- * a machine share one such space. */
+ * Every system call goes through struct os. GPU virtual addresses are host virtual addresses: each allocation reserves
+ * a range of the process's address space, whether the host maps it or not, and UVM owns the GPU's page tables. All GPUs
+ * of a machine share one such space. */
 #ifndef DOORBELL_HCQ_NV_NV_H
 #define DOORBELL_HCQ_NV_NV_H
 #include "../backend.h"
@@ -59,8 +60,8 @@ struct nv_memory {
 
 /* ---- channels ---- */
 
-/* A channel. Those of the compute engine share a group and its context, so that they run at the same time; a copy engine
- * has one, in a group of its own. The queue side owns everything below the line. */
+/* A channel. Those of the compute engine share a group and its context, so that they run at the same time; a copy
+ * engine has one, in a group of its own. The queue side owns everything below the line. */
 struct nv_ring {
   struct hcq_ring base;
   bool running;                                   /* scheduled: submissions are executed */
@@ -133,8 +134,8 @@ int nv_memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kind ki
 void nv_memory_free(struct nv_device *dev, struct nv_memory *m);
 /* Address space that nothing else gets, on the host too. low: below NV_LOW_END. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out);
-/* Maps an RM object of the GPU (local: its memory or registers) or of the system at a reserved address, or anywhere when
- * at is NULL. The result of rm.h's calls. */
+/* Maps an RM object of the GPU (local: its memory or registers) or of the system at a reserved address, or anywhere
+ * when at is NULL. The result of rm.h's calls. */
 int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, bool local, void *at, uint64_t size,
                        void **out);
 int nv_alloc(db_buffer *buf);
@@ -158,8 +159,8 @@ bool nv_halt(db_device *dev);
 /* fault.c: looks at the channels' error notifiers; 0, or hcq_device_lost with everything the driver tells. Cheap: call
  * it in every wait. */
 int nv_fault_check(struct nv_device *dev);
-/* Makes errors of the GPU's channels an event of the device's descriptor. A driver that refuses it is no error: waits then
- * look more often. */
+/* Makes errors of the GPU's channels an event of the device's descriptor. A driver that refuses it is no error: waits
+ * then look more often. */
 void nv_event_open(struct nv_device *dev);
 /* After the objects are freed. */
 void nv_event_close(struct nv_device *dev);

@@ -1,8 +1,8 @@
 /* Channels of NVIDIA GPUs: readying them, and handing them pushbuffers.
  *
- * A submission is copied into the ring's pushbuffer, or when it is long into a buffer of its own, and named by entries of
- * the GPFIFO ring. What it occupies is free again when the timeline has passed it: USERD's GPGet would tell less, since
- * an entry that was fetched was not executed yet, and Blackwell has none. */
+ * A submission is copied into the ring's pushbuffer, or when it is long into a buffer of its own, and named by entries
+ * of the GPFIFO ring. What it occupies is free again when the timeline has passed it: USERD's GPGet would tell less,
+ * since an entry that was fetched was not executed yet, and Blackwell has none. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The wire format of /dev/nvidiactl and /dev/nvidia0...: requests, structures and constants of NVIDIA's resource manager
- * (RM).
+/* The wire format of /dev/nvidiactl and /dev/nvidia0...: requests, structures and constants of NVIDIA's resource
+ * manager (RM).
  *
  * Source: NVIDIA open-gpu-kernel-modules, driver branches 535 to 595 (nv-ioctl.h, nvos.h, nv_escape.h, alloc/ and
  * class/ headers); NVIDIA's name stands beside each structure. Structures are those of the newest branch: what differs
@@ -15,12 +15,13 @@
 #include "rm_control_wire.h"
 #include "uvm_wire.h"
 
-#define RM_CTL_DEVICE   "/dev/nvidiactl"
-#define RM_GPU_DEVICE   "/dev/nvidia%u" /* minor number */
-#define RM_UVM_DEVICE   "/dev/nvidia-uvm"
-#define RM_PROC_VERSION "/proc/driver/nvidia/version" /* "NVRM version: ... Kernel Module for x86_64  580.82.07 ..." */
-/* Of the emulated module only, where the real one writes to the kernel's log: the last channel error in one line, "" when
- * there was none. PCI domain, bus, slot. */
+#define RM_CTL_DEVICE "/dev/nvidiactl"
+#define RM_GPU_DEVICE "/dev/nvidia%u" /* minor number */
+#define RM_UVM_DEVICE "/dev/nvidia-uvm"
+/* "NVRM version: ... Kernel Module for x86_64  580.82.07 ..." */
+#define RM_PROC_VERSION "/proc/driver/nvidia/version"
+/* Of the emulated module only, where the real one writes to the kernel's log: the last channel error in one line, ""
+ * when there was none. PCI domain, bus, slot. */
 #define RM_PROC_XID "/proc/driver/nvidia/gpus/%04x:%02x:%02x.0/xid"
 
 /* ---- requests: the kernel looks at number and size only ---- */
@@ -323,8 +324,8 @@ struct rm_event_alloc { /* NV0005_ALLOC_PARAMETERS */
   uint32_t parent_client, src_resource, class, notify_index;
   uint64_t data;
 };
-/* Of a subdevice's events (ctrl/ctrl2080/ctrl2080event.h, NV2080_NOTIFIERS_RC_ERROR): a channel of the GPU, whoever's, had
- * an error. */
+/* Of a subdevice's events (ctrl/ctrl2080/ctrl2080event.h, NV2080_NOTIFIERS_RC_ERROR): a channel of the GPU, whoever's,
+ * had an error. */
 enum { RM_EVENT_RC_ERROR = 37, RM_EVENT_REPEAT = 2 /* rm_event_set_notification.action */ };
 struct rm_memory_virtual_alloc { /* NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS */
   uint64_t offset, limit;

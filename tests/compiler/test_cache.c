@@ -126,8 +126,8 @@ static void a_folder_that_cannot_be_written_is_no_error(void **state) {
   compiler_free(c);
 }
 
-/* The kernel can be used, the reason is there, and nothing of the file stays. Errors of a full disk and of a file that may
- * not become as large take the same way. */
+/* The kernel can be used, the reason is there, and nothing of the file stays. Errors of a full disk and of a file that
+ * may not become as large take the same way. */
 static void a_disk_that_fills_up_is_no_error(void **state) {
   char full[96], path[160], expected[160];
   struct rlimit old, small;

@@ -1,4 +1,5 @@
-/* PROFILE: the trace is whole JSON after every realize and replay and holds what ran: parsed here by a reader of its own. */
+/* PROFILE: the trace is whole JSON after every realize and replay and holds what ran: parsed here by a reader of its
+ * own. */
 #include "support.h"
 #include <unistd.h>
 
@@ -158,7 +159,8 @@ static void kernels_one_after_the_other(void **state) {
   }
 }
 
-/* From a GPU to another device and back; there is a slice for each of the two queues that a staged copy goes through. */
+/* From a GPU to another device and back; there is a slice for each of the two queues that a staged copy goes
+ * through. */
 static void copies_between(const char *first, const char *second, unsigned by_first, unsigned by_second) {
   char on[2][96];
   struct trace before = {0};
