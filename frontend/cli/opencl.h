@@ -162,12 +162,12 @@ OCL_VECTORS(float)
 OCL_VECTORS(double)
 
 /* ---- conversions between scalars; vectors by clang's builtin ---- */
+// clang-format off
 #define OCL_CONVERT_TO(to)                                                                                             \
-  OCL_CONVERT(to, char)                                                                                                \
-  OCL_CONVERT(to, uchar)                                                                                               \
-  OCL_CONVERT(to, short)                                                                                               \
-  OCL_CONVERT(to, ushort) OCL_CONVERT(to, int) OCL_CONVERT(to, uint) OCL_CONVERT(to, long) OCL_CONVERT(to, ulong)      \
-      OCL_CONVERT(to, half) OCL_CONVERT(to, float) OCL_CONVERT(to, double)
+  OCL_CONVERT(to, char) OCL_CONVERT(to, uchar) OCL_CONVERT(to, short) OCL_CONVERT(to, ushort) OCL_CONVERT(to, int)     \
+  OCL_CONVERT(to, uint) OCL_CONVERT(to, long) OCL_CONVERT(to, ulong) OCL_CONVERT(to, half) OCL_CONVERT(to, float)      \
+  OCL_CONVERT(to, double)
+// clang-format on
 #define OCL_CONVERT(to, from)                                                                                          \
   OCL_CONST to convert_##to(from x) { return (to)x; }                                                                  \
   OCL_CONST to##2 convert_##to##2(from##2 x) { return __builtin_convertvector(x, to##2); }                             \
