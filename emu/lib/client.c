@@ -178,7 +178,8 @@ static bool append(char buf[PATH_MAX], size_t *n, const char *path) {
   for (const char *at = path; *at;) {
     size_t length = strcspn(at, "/");
     if (length == 2 && at[0] == '.' && at[1] == '.') {
-      while (*n && buf[--*n] != '/') {}
+      while (*n && buf[*n - 1] != '/') --*n;
+      if (*n) --*n;
     } else if (length && !(length == 1 && *at == '.')) {
       buf[*n] = 0;
       client_follow(buf);
