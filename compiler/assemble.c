@@ -44,7 +44,8 @@ static void init_llvm(void) {
   LLVMInitializeNativeDisassembler();
 }
 
-/* Lowered kernels are already simple: registers, common subexpressions and dead code are what is left to do. */
+/* Lowered kernels are already simple: the passes promote memory to registers, and remove common subexpressions and
+ * dead code. */
 #define PASSES                                                                                                         \
   "always-inline,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"         \
   "early-cse,dce)"

@@ -14,8 +14,8 @@ static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].s
 struct uop *least_number(struct graph *g, const struct uop *like);                         /* of a signed type */
 struct uop *number(struct graph *g, const struct uop *like, double v);
 struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x); /* root's operation on x in f32, and back */
-/* Taylor series of so many terms: e^x, sin(sqrt(x)) / sqrt(x), and 2 artanh(sqrt(x)) / sqrt(x) beyond its first term,
- * divided by x. */
+/* Taylor series with `terms` terms: e^x, sin(sqrt(x)) / sqrt(x), and (2 artanh(sqrt(x)) / sqrt(x) without its first
+ * term) / x. */
 struct uop *exp_series(struct graph *g, struct uop *x, unsigned terms);
 struct uop *sin_series(struct graph *g, struct uop *x, unsigned terms);
 struct uop *artanh_series(struct graph *g, struct uop *x, unsigned terms);

@@ -1,6 +1,5 @@
-/* Grids that depend on variables: a symbolic axis has a workgroup for each of its present elements, or of each so many,
- * not of the most there may be. Sizes are polynomials in variables (graph/dims.h); one with more terms than fit is
- * launched at its most. */
+/* Grids that depend on variables: the workgroups of a symbolic axis cover its present size, not its maximum. Sizes are
+ * polynomials in variables (graph/dims.h); a polynomial with too many terms is launched at its maximum. */
 #include "internal.h"
 #include <string.h>
 

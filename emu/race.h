@@ -18,8 +18,8 @@
  * orders.
  *
  * Signals of memory that the host's loads are not seen of, and all signals once several of its threads touch such
- * memory, count as loaded when they are stored: fewer races are found, and none that is none. Not followed: rings
- * and GPFIFO entries, whose reuse read pointers allow.
+ * memory, count as loaded when they are stored: fewer races are found, and no false ones. The reuse of rings and
+ * GPFIFO entries, which read pointers allow, is not followed.
  *
  * Caches (race_caches): a GPU's queues share one memory-side cache (L2), which caches the GPU's own memory and no
  * system memory; host and other GPUs go around it. So what a queue wrote to its GPU's memory reaches those once it

@@ -135,13 +135,13 @@ typedef struct db_recurrent {
 } db_recurrent;
 db_recurrent db_lstm_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
 db_recurrent db_gru_new(db_params *p, const char *name, int64_t in, int64_t hidden, unsigned layers);
-/* From the state *h (and, of an LSTM, *c) [layers, batch, hidden], NULL in there meaning zeros, to the state behind the
- * last step. h or c NULL: not of interest. */
+/* Runs r over x. If *h (and *c, of an LSTM; both [layers, batch, hidden]) is NULL the state starts at zero; on return
+ * it is the state after the last step. Pass h = NULL or c = NULL to ignore it. */
 #define db_recurrent_run(r, x, h, c) db_recurrent_run_at(DB_HERE, r, x, h, c)
 db_tensor *db_recurrent_run_at(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor **h, db_tensor **c);
 
-/* Attention of so many heads: weight [3 width, width] makes queries, keys and values. db_apply attends from x [batch,
- * length, width] to itself. */
+/* Multi-head attention: weight [3 width, width] makes queries, keys and values. db_apply is self-attention of x [batch,
+ * length, width]. */
 typedef struct db_multihead {
   db_parameter *weight, *bias; /* "in_proj_weight", "in_proj_bias" */
   db_linear out;               /* "out_proj" */

@@ -66,8 +66,8 @@ static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (
   } break;                                                                                                             \
   }
 
-/* The size of x in a format of so many bits of mantissa and exponent, rounded once as if the exponent had no end. NaN
- * is not for here. */
+/* The magnitude of x in a format of `mantissa` and `exponent` bits, rounded once as if the exponent were unbounded. x
+ * is not NaN. */
 static inline i64 magnitude(f64 x, int mantissa, int exponent, u32 round) {
   uint64_t v = as_u64(x), a = v & INT64_MAX;
   i64 power = (i64)(a >> 52) - 1023, least = 2 - (1 << (exponent - 1)), negative = (i64)(v >> 63);

@@ -21,7 +21,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char opencl_header[], opencl_header_end[];
 
-enum { MOST_WORDS = 24, TIMEOUT_S = 120, WORDS = 10 };
+enum { TIMEOUT_S = 120, WORDS = 10 };
 
 /* How a language is compiled for a vendor's GPUs: a compiler's words, in which ARCH, HEADER, OUT and FILE are
  * replaced. */
