@@ -1,0 +1,493 @@
+/* How fast single kernels are, beside OpenBLAS, PyTorch, a copy of the same bytes and what the machine can do: all in
+ * one run, in turn, the best of several rounds. Every result is compared with plain arithmetic first.
+ *
+ *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]
+ *
+ * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
+ * between them, and have * and ?: `kernels matmul f32 512,1024`, `kernels conv 16 3x3`. On the CPU each number of
+ * threads is a process of its own with an affinity to so many CPUs (of those that taskset allows). An emulated GPU
+ * runs small cases once, and what it counted is printed instead of times. --cpu-time measures processor time of one
+ * thread instead of wall time, for ratios on a machine with other work. */
+#define _GNU_SOURCE
+#include "speed/speed.h"
+#include "emu/emu.h"
+#include "hcq/backend.h"
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_NS 600000000000ull
+enum { MAX_CASES = 256, MAX_THREADS = 8, MAX_WORDS = 16, SAMPLES = 2000 };
+
+/* ---- one case ---- */
+
+struct result {
+  bool ran, ok;
+  double seconds, beside[BESIDES]; /* of one call; 0: not there */
+  double error, tolerance;
+  char reason[200];
+  unsigned kernels;
+  struct emu_detail counted; /* by an emulated device */
+  uint64_t instructions;
+};
+
+static bool fail(struct result *r, const char *what) {
+  snprintf(r->reason, sizeof r->reason, "%s", what);
+  return r->ok = false;
+}
+
+static double epsilon(db_dtype t) { return t == DB_BF16 ? 0x1p-8 : t == DB_F16 ? 0x1p-11 : 0; }
+
+static float *read_floats(db_tensor *t, int64_t n) {
+  float *x = malloc((size_t)n * sizeof *x);
+  if (x && !db_read(db_cast(t, DB_F32), x, (size_t)n * sizeof *x)) return x;
+  free(x);
+  return NULL;
+}
+
+/* Compares as many elements as plain arithmetic has time for, spread over the whole; of few all. */
+static bool check(const struct speed_case *c, float *const *in, const float *got, struct result *r) {
+  int64_t n = speed_numel(c->op->shape(c, c->op->ninputs));
+  double affordable = 2e8 / c->op->cost(c);
+  int64_t count = affordable < SAMPLES ? (int64_t)fmax(affordable, 16) : SAMPLES;
+  if (count > n) count = n;
+  r->tolerance = c->op->tolerance + epsilon(c->dtype);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t at = count == 1 ? 0 : (int64_t)((double)i / (double)(count - 1) * (double)(n - 1));
+    struct expected e = c->op->element(c, in, at);
+    double error = fabs((double)got[at] - e.value) / (e.scale > 0 ? e.scale : 1);
+    if (error <= r->error) continue;
+    r->error = isnan(error) ? INFINITY : error;
+    if (r->error > r->tolerance && !r->reason[0])
+      snprintf(r->reason, sizeof r->reason, "element %lld is %.9g, plain arithmetic has %.9g", (long long)at,
+               (double)got[at], e.value);
+  }
+  return r->ok = r->error <= r->tolerance;
+}
+
+static int build(void *ctx, db_tensor *const *in, db_tensor **out) {
+  const struct speed_case *c = ctx;
+  out[0] = c->op->build(c, in);
+  return 0;
+}
+
+struct timed {
+  const struct speed_case *c;
+  db_device *dev;
+  db_jit *jit;
+  db_tensor **in;
+  struct peer *peers;
+  unsigned npeers;
+  double budget; /* seconds to spend on the case */
+};
+
+/* Seconds of so many calls, or negative. */
+static double our_seconds(struct timed *t, unsigned calls) {
+  bool ok = true;
+  double start = speed_now();
+  for (unsigned i = 0; i < calls && ok; i++) {
+    DB_SCOPED;
+    db_tensor *out;
+    ok = !db_jit_call(t->jit, t->in, &out);
+  }
+  ok = ok && !db_device_synchronize(t->dev, TIMEOUT_NS);
+  return ok ? speed_now() - start : -1;
+}
+
+/* So many calls that a round takes some milliseconds. */
+static unsigned calls_for(double seconds) {
+  double n = 5e-3 / fmax(seconds, 1e-9);
+  return n < 1 ? 1 : n > 5000 ? 5000 : (unsigned)n;
+}
+
+static bool measure(struct timed *t, struct result *r) {
+  unsigned calls[BESIDES + 1] = {0};
+  double begin = speed_wall();
+  for (int i = 0; i < 3; i++) /* a captured function runs twice before it replays */
+    if ((r->seconds = our_seconds(t, 1)) < 0) return fail(r, db_error());
+  calls[BESIDES] = calls_for(r->seconds);
+  for (unsigned i = 0; i < t->npeers; i++) {
+    struct peer *p = &t->peers[i];
+    double once = p->prepare(p, t->c) ? p->seconds(p, 1) : -1;
+    if (once < 0) continue;
+    calls[p->which] = calls_for(once);
+    r->beside[p->which] = once;
+  }
+  for (int round = 0; round < 50 && (round < 3 || speed_wall() - begin < t->budget); round++) {
+    double s = our_seconds(t, calls[BESIDES]) / calls[BESIDES];
+    if (s < 0) return fail(r, db_error());
+    r->seconds = fmin(r->seconds, s);
+    for (unsigned i = 0; i < t->npeers; i++) {
+      struct peer *p = &t->peers[i];
+      if (!calls[p->which]) continue;
+      s = p->seconds(p, calls[p->which]) / calls[p->which];
+      if (s > 0) r->beside[p->which] = fmin(r->beside[p->which], s);
+      usleep(2000); /* until its threads rest */
+    }
+    if (round >= 1 && speed_wall() - begin > 4 * t->budget) break;
+  }
+  return true;
+}
+
+/* Runs the case once, counted by the emulated device that dev is. */
+static db_tensor *run_counted(const struct speed_case *c, db_device *dev, db_tensor *const *in, struct result *r) {
+  struct emu_stats before, after;
+  struct db_device_counters kernels[2];
+  struct os *os = db_device_os(dev);
+  db_tensor *out = c->op->build(c, in);
+  emu_detail(os, true);
+  emu_stats(os, db_device_index(dev), &before);
+  db_device_counters(dev, &kernels[0]);
+  int err = db_realize(out);
+  if (!err) err = db_device_synchronize(dev, TIMEOUT_NS);
+  if (err) fail(r, db_error());
+  db_device_counters(dev, &kernels[1]);
+  emu_stats(os, db_device_index(dev), &after);
+  emu_detail(os, false);
+  const uint64_t *a = (const uint64_t *)(const void *)&before.detail,
+                 *b = (const uint64_t *)(const void *)&after.detail;
+  uint64_t *to = (uint64_t *)(void *)&r->counted;
+  for (unsigned i = 0; i < sizeof r->counted / sizeof *to; i++) to[i] = b[i] - a[i];
+  r->instructions = after.instructions - before.instructions;
+  r->kernels = (unsigned)(kernels[1].kernels - kernels[0].kernels);
+  return err ? NULL : out;
+}
+
+static void run_case(const struct speed_case *c, db_device *dev, bool counted, struct peer *peers, unsigned npeers,
+                     double budget, struct result *r) {
+  DB_SCOPED;
+  db_tensor *in[MAX_INPUTS], *out = NULL;
+  float *host[MAX_INPUTS] = {0}, *got = NULL;
+  bool ok = true;
+  *r = (struct result){.ran = true};
+  for (unsigned i = 0; i < c->op->ninputs && ok; i++) {
+    struct tensor_shape s = c->op->shape(c, i);
+    int64_t n = speed_numel(s);
+    float *numbers = malloc((size_t)n * sizeof *numbers);
+    fill_numbers(numbers, n, i);
+    in[i] = db_cast(db_from_at(DB_HERE, numbers, DB_F32, dev, (db_list){s.n, s.dim}), c->dtype);
+    ok = !db_realize(in[i]) && (host[i] = read_floats(in[i], n));
+    free(numbers);
+  }
+  if (!ok) fail(r, db_error());
+  struct timed t = {c, dev, NULL, in, peers, npeers, budget};
+  if (ok && counted) ok = (out = run_counted(c, dev, in, r)) != NULL;
+  if (ok && !counted) {
+    t.jit = db_jit_new(build, (void *)c, c->op->ninputs, 1);
+    ok = t.jit && measure(&t, r) && !db_jit_call(t.jit, in, &out);
+  }
+  if (ok) {
+    got = read_floats(out, speed_numel(c->op->shape(c, c->op->ninputs)));
+    if (got)
+      check(c, host, got, r);
+    else
+      fail(r, db_error());
+  } else if (!r->reason[0])
+    fail(r, db_error());
+  if (t.jit) db_jit_free(t.jit);
+  for (unsigned i = 0; i < MAX_INPUTS; i++) free(host[i]);
+  free(got);
+}
+
+/* ---- which cases ---- */
+
+static char *words[MAX_WORDS];
+static unsigned nwords;
+
+static bool has_word(const char *text, const char *alternatives) {
+  char all[128], pattern[128], *save[2];
+  snprintf(all, sizeof all, "%s", text);
+  for (char *w = strtok_r(all, " ", &save[0]); w; w = strtok_r(NULL, " ", &save[0])) {
+    snprintf(pattern, sizeof pattern, "%s", alternatives);
+    for (char *p = strtok_r(pattern, ",", &save[1]); p; p = strtok_r(NULL, ",", &save[1]))
+      if (!fnmatch(p, w, 0)) return true;
+  }
+  return false;
+}
+static bool wanted(const struct speed_case *c, bool counted) {
+  char text[128];
+  if (c->emulated != counted) return false;
+  snprintf(text, sizeof text, "%s %s", c->group, c->name);
+  for (unsigned i = 0; i < nwords; i++)
+    if (!has_word(text, words[i])) return false;
+  return true;
+}
+
+/* ---- output ---- */
+
+static bool json, json_first = true;
+
+static const char *time_text(double s, char *buf, size_t cap) {
+  if (s < 1e-3)
+    snprintf(buf, cap, "%.1f us", s * 1e6);
+  else if (s < 1)
+    snprintf(buf, cap, "%.2f ms", s * 1e3);
+  else
+    snprintf(buf, cap, "%.2f s", s);
+  return buf;
+}
+static const char *ratio_text(double ours, double theirs, char *buf, size_t cap) {
+  if (theirs <= 0 || ours <= 0) return "-";
+  return snprintf(buf, cap, "%.3f", theirs / ours), buf;
+}
+
+static void print_head(bool counted) {
+  if (json) return;
+  if (counted)
+    printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %9s %8s\n", "case", "", "kernels", "instruct.", "matrix",
+           "others", "loaded", "stored", "LDS load", "LDS store", "conflicts", "error");
+  else
+    printf("%-11s %-38s %2s %10s %9s %8s %8s %8s %8s %8s %8s %8s\n", "case", "", "t", "time", "rate", "OpenBLAS",
+           "PyTorch", "cuBLAS", "memory", "peak", "speedup", "error");
+}
+
+static const char *bytes_text(uint64_t n, char *buf, size_t cap) {
+  return snprintf(buf, cap, "%.2f MB", (double)n * 1e-6), buf;
+}
+
+static void print_counted(const struct speed_case *c, const struct result *r) {
+  char b[4][24], others[16] = "-";
+  const struct emu_detail *d = &r->counted;
+  uint64_t matrix = d->executed[EMU_MATRIX_CLASS];
+  if (matrix) snprintf(others, sizeof others, "%.1f", (double)(r->instructions - matrix) / (double)matrix);
+  printf("%-11s %-28s %7u %11llu %9llu %7s %10s %10s %10s %10s %9llu %8.1e", c->group, c->name, r->kernels,
+         (unsigned long long)r->instructions, (unsigned long long)matrix, others,
+         bytes_text(d->loaded[EMU_GLOBAL_SPACE], b[0], sizeof b[0]),
+         bytes_text(d->stored[EMU_GLOBAL_SPACE], b[1], sizeof b[1]),
+         bytes_text(d->loaded[EMU_LDS_SPACE], b[2], sizeof b[2]),
+         bytes_text(d->stored[EMU_LDS_SPACE], b[3], sizeof b[3]), (unsigned long long)d->lds_conflicts, r->error);
+}
+
+static double memory_beside(const struct result *r) {
+  return r->beside[BESIDE_COPY] > 0 ? r->beside[BESIDE_COPY] : r->beside[BESIDE_READ];
+}
+
+static void print_timed(const struct speed_case *c, const struct result *r, const struct result *one,
+                        unsigned threads) {
+  char t[24], rate[24], b[8][24];
+  double read, written, s = r->seconds, amount;
+  case_bytes(c, &read, &written);
+  amount = c->op->flops ? c->op->flops(c) : read + written;
+  snprintf(rate, sizeof rate, "%.1f %s", amount / s * 1e-9, c->op->flops ? "GF" : "GB");
+  char number[12] = "";
+  if (threads) snprintf(number, sizeof number, "%u", threads);
+  printf("%-11s %-38s %2s %10s %9s %8s %8s %8s %8s %8s %8s %8.1e", c->group, c->name, number, time_text(s, t, sizeof t),
+         rate, ratio_text(s, r->beside[BESIDE_BLAS], b[0], sizeof b[0]),
+         ratio_text(s, r->beside[BESIDE_TORCH], b[1], sizeof b[1]),
+         ratio_text(s, r->beside[BESIDE_CUDA], b[2], sizeof b[2]), ratio_text(s, memory_beside(r), b[3], sizeof b[3]),
+         ratio_text(s, r->beside[BESIDE_PEAK], b[4], sizeof b[4]),
+         one && one->seconds > 0 ? ratio_text(s, one->seconds, b[5], sizeof b[5]) : "-", r->error);
+  double theirs = r->beside[c->goal_beside];
+  if (c->goal > 0 && theirs > 0)
+    printf("  %.2f of %s: %s %.2f", theirs / s, beside_name[c->goal_beside],
+           theirs / s >= c->goal ? "reaches" : "BELOW", c->goal);
+}
+
+static void print_json(const struct speed_case *c, const struct result *r, const char *device, unsigned threads,
+                       bool counted) {
+  printf(
+      "%s\n{\"device\": \"%s\", \"case\": \"%s %s\", \"threads\": %u, \"ok\": %s, \"error\": %.3g, \"tolerance\": %.3g",
+      json_first ? "" : ",", device, c->group, c->name, threads, r->ok ? "true" : "false",
+      isfinite(r->error) ? r->error : -1, r->tolerance);
+  json_first = false;
+  if (counted) {
+    static const char *const spaces[] = {
+#define X(n, text) text,
+        EMU_SPACES(X)
+#undef X
+    };
+    static const char *const classes[] = {
+#define X(n, text) text,
+        EMU_CLASSES(X)
+#undef X
+    };
+    printf(", \"kernels\": %u, \"instructions\": %llu", r->kernels, (unsigned long long)r->instructions);
+    for (unsigned i = 0; i < EMU_CLASS_COUNT; i++)
+      printf(", \"%s\": %llu", classes[i], (unsigned long long)r->counted.executed[i]);
+    for (unsigned i = 0; i < EMU_SPACE_COUNT; i++)
+      printf(", \"%s bytes loaded\": %llu, \"%s bytes stored\": %llu", spaces[i],
+             (unsigned long long)r->counted.loaded[i], spaces[i], (unsigned long long)r->counted.stored[i]);
+    printf(", \"bank conflicts\": %llu}", (unsigned long long)r->counted.lds_conflicts);
+    return;
+  }
+  double read, written;
+  case_bytes(c, &read, &written);
+  printf(", \"seconds\": %.9g, \"flops\": %.0f, \"bytes\": %.0f", r->seconds, c->op->flops ? c->op->flops(c) : 0,
+         read + written);
+  for (unsigned i = 0; i < BESIDES; i++)
+    if (r->beside[i] > 0) printf(", \"%s seconds\": %.9g", beside_name[i], r->beside[i]);
+  if (c->goal > 0) printf(", \"goal\": %.3f, \"goal beside\": \"%s\"", c->goal, beside_name[c->goal_beside]);
+  printf("}");
+}
+
+/* The geometric mean of a group's ratios beside one. */
+static void print_mean(const struct speed_case *cases, const struct result *r, unsigned n, const char *group,
+                       const char *word, enum beside b) {
+  double sum = 0;
+  unsigned count = 0;
+  for (unsigned i = 0; i < n; i++)
+    if (!strcmp(cases[i].group, group) && (!word || has_word(cases[i].name, word)) && r[i].ok && r[i].beside[b] > 0)
+      sum += log(r[i].beside[b] / r[i].seconds), count++;
+  if (count > 1)
+    printf("%s%s%s: %.3f of %s, the geometric mean of %u\n", group, word ? " batch " : "", word ? word : "",
+           exp(sum / count), beside_name[b], count);
+}
+
+/* ---- a device, with a number of threads ---- */
+
+struct options {
+  unsigned threads[MAX_THREADS], nthreads;
+  double seconds;
+};
+
+/* In a process of its own on the CPU, whose results go through `out`. one: results of the first number of threads. */
+static int run_device(const struct options *o, unsigned threads, const struct result *one, struct result *results) {
+  unsigned n, npeers = 0;
+  const struct speed_case *cases = speed_cases(&n);
+  struct peer peers[BESIDES];
+  db_device *dev = db_open(NULL);
+  if (!dev) return fprintf(stderr, "kernels: %s\n", db_error()), 1;
+  struct emu_stats stats;
+  bool counted = !emu_stats(db_device_os(dev), db_device_index(dev), &stats);
+  if (!counted) npeers = peers_open(peers, BESIDES, db_device_arch(dev), threads ? threads : 1);
+  if (!json) {
+    printf("\n%s (%s)", db_device_name(dev), db_device_arch(dev));
+    if (threads) printf(", %u thread%s%s", threads, threads > 1 ? "s" : "", speed_cpu_time ? ", processor time" : "");
+    printf("\n");
+    for (unsigned i = 0; i < npeers; i++) printf("  %-8s %s\n", beside_name[peers[i].which], peers[i].about);
+  }
+  print_head(counted);
+  int bad = 0;
+  for (unsigned i = 0; i < n; i++) {
+    if (!wanted(&cases[i], counted)) continue;
+    fflush(stdout);
+    run_case(&cases[i], dev, counted, peers, npeers, o->seconds, &results[i]);
+    bad |= !results[i].ok;
+    if (json)
+      print_json(&cases[i], &results[i], db_device_name(dev), threads, counted);
+    else {
+      if (counted)
+        print_counted(&cases[i], &results[i]);
+      else
+        print_timed(&cases[i], &results[i], one ? &one[i] : NULL, threads);
+      printf("%s%s\n", results[i].ok ? "" : "  WRONG: ", results[i].reason);
+    }
+  }
+  if (!json && !counted) {
+    print_mean(cases, results, n, "conv", "1", BESIDE_TORCH);
+    print_mean(cases, results, n, "conv", "16", BESIDE_TORCH);
+    print_mean(cases, results, n, "matmul", NULL, BESIDE_BLAS);
+  }
+  fflush(stdout);
+  peers_close(peers, npeers);
+  db_close(dev);
+  return bad;
+}
+
+/* Leaves this process the first n of its CPUs. */
+static void keep_cpus(unsigned n) {
+  cpu_set_t all, some;
+  CPU_ZERO(&some);
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  for (unsigned i = 0, left = n; i < CPU_SETSIZE && left; i++)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &some), left--;
+  sched_setaffinity(0, sizeof some, &some);
+}
+static unsigned count_cpus(void) {
+  cpu_set_t all;
+  return sched_getaffinity(0, sizeof all, &all) ? 1 : (unsigned)CPU_COUNT(&all);
+}
+
+static bool write_all(int fd, const void *p, size_t n) {
+  for (size_t at = 0; at < n;) {
+    ssize_t k = write(fd, (const char *)p + at, n - at);
+    if (k <= 0) return false;
+    at += (size_t)k;
+  }
+  return true;
+}
+
+static int run_threads(const struct options *o, unsigned threads, const struct result *one, struct result *results) {
+  int fd[2], status = 0;
+  size_t size = MAX_CASES * sizeof *results;
+  if (pipe(fd)) return perror("kernels"), 1;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) {
+    close(fd[0]);
+    keep_cpus(threads);
+    int bad = run_device(o, threads, one, results);
+    _exit(!write_all(fd[1], results, size) || bad);
+  }
+  close(fd[1]);
+  FILE *f = fdopen(fd[0], "r");
+  bool ok = pid > 0 && f && fread(results, 1, size, f) == size;
+  if (f) fclose(f);
+  waitpid(pid, &status, 0);
+  for (unsigned i = 0; i < MAX_CASES; i++) json_first &= !results[i].ran;
+  return !ok || status;
+}
+
+/* ---- options ---- */
+
+static int usage(void) {
+  fprintf(stderr, "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]\n");
+  return 2;
+}
+
+static bool parse_threads(struct options *o, const char *text) {
+  o->nthreads = 0;
+  for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+    long v = strtol(text, &end, 10);
+    if (end == text || v < 1 || o->nthreads == MAX_THREADS) return false;
+    o->threads[o->nthreads++] = (unsigned)v;
+  }
+  return o->nthreads > 0;
+}
+
+int main(int argc, char **argv) {
+  struct options o = {.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 0.6};
+  bool list = false;
+  unsigned n, chosen = 0;
+  const struct speed_case *cases = speed_cases(&n);
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--json"))
+      json = true;
+    else if (!strcmp(argv[i], "--list"))
+      list = true;
+    else if (!strcmp(argv[i], "--threads") && i + 1 < argc) {
+      if (!parse_threads(&o, argv[++i])) return usage();
+    } else if (!strcmp(argv[i], "--cpu-time"))
+      speed_cpu_time = true, o.threads[0] = o.nthreads = 1;
+    else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
+      o.seconds = atof(argv[++i]);
+    else if (argv[i][0] == '-' || nwords == MAX_WORDS)
+      return usage();
+    else
+      words[nwords++] = argv[i];
+  }
+  const char *name = getenv("DEV");
+  bool host = !name || !strcmp(name, "CPU"), counted = name && !strncmp(name, "EMU+", 4);
+  for (unsigned i = 0; i < n; i++) {
+    if (!wanted(&cases[i], counted)) continue;
+    chosen++;
+    if (list) printf("%s %s\n", cases[i].group, cases[i].name);
+  }
+  if (!chosen) return fprintf(stderr, "kernels: no case has all these words; --list names them\n"), 2;
+  if (list) return 0;
+  static struct result results[MAX_THREADS][MAX_CASES];
+  int bad = 0;
+  if (json) printf("{\"results\": [");
+  if (!host)
+    bad = run_device(&o, 0, NULL, results[0]);
+  else
+    for (unsigned i = 0; i < o.nthreads; i++) bad |= run_threads(&o, o.threads[i], i ? results[0] : NULL, results[i]);
+  if (json) printf("\n]}\n");
+  return bad;
+}

@@ -1,0 +1,274 @@
+/* The operations that are timed: their tensors, their graphs, and each result by plain arithmetic in f64. */
+#include "speed.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHAPE(...) ((struct tensor_shape){sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), {__VA_ARGS__}})
+
+int64_t speed_numel(struct tensor_shape s) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < s.n; i++) n *= s.dim[i];
+  return n;
+}
+
+void case_bytes(const struct speed_case *c, double *read, double *written) {
+  size_t each = db_dtype_size(c->dtype);
+  *read = 0;
+  for (unsigned i = 0; i < c->op->ninputs; i++) *read += (double)speed_numel(c->op->shape(c, i)) * (double)each;
+  *written = (double)speed_numel(c->op->shape(c, c->op->ninputs)) * (double)each;
+}
+
+void fill_numbers(float *x, int64_t n, uint32_t seed) {
+  uint32_t s = seed * 2654435761u + 1;
+  for (int64_t i = 0; i < n; i++) {
+    s = s * 1664525u + 1013904223u; /* Numerical Recipes' linear congruential generator */
+    x[i] = (float)(int32_t)(s & 0xffffff00u) * 0x1p-31f;
+  }
+}
+
+/* ---- matmul: batch m n k, a is [k, m], b is [n, k]. A batch of 1 has no axis ---- */
+enum { MM_BATCH, MM_M, MM_N, MM_K, MM_TA, MM_TB };
+
+static struct tensor_shape matmul_shape(const struct speed_case *c, unsigned i) {
+  const int64_t *n = c->n;
+  int64_t rows = i == 1 ? n[MM_K] : n[MM_M], cols = i == 0 ? n[MM_K] : n[MM_N];
+  bool swapped = i == 0 ? n[MM_TA] : i == 1 ? n[MM_TB] : false;
+  if (swapped) rows = i == 1 ? n[MM_N] : n[MM_K], cols = i == 1 ? n[MM_K] : n[MM_M];
+  return n[MM_BATCH] > 1 ? SHAPE(n[MM_BATCH], rows, cols) : SHAPE(rows, cols);
+}
+static db_tensor *matmul_build(const struct speed_case *c, db_tensor *const *in) {
+  db_tensor *a = c->n[MM_TA] ? db_transpose(in[0], -1, -2) : in[0];
+  db_tensor *b = c->n[MM_TB] ? db_transpose(in[1], -1, -2) : in[1];
+  return db_matmul(a, b);
+}
+static struct expected matmul_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const int64_t *n = c->n, j = at % n[MM_N], i = at / n[MM_N] % n[MM_M], batch = at / n[MM_N] / n[MM_M];
+  const float *a = in[0] + batch * n[MM_M] * n[MM_K], *b = in[1] + batch * n[MM_N] * n[MM_K];
+  struct expected e = {0};
+  for (int64_t k = 0; k < n[MM_K]; k++) {
+    double x = (double)(n[MM_TA] ? a[k * n[MM_M] + i] : a[i * n[MM_K] + k]) *
+               (double)(n[MM_TB] ? b[j * n[MM_K] + k] : b[k * n[MM_N] + j]);
+    e.value += x, e.scale += fabs(x);
+  }
+  return e;
+}
+static double matmul_cost(const struct speed_case *c) { return (double)c->n[MM_K]; }
+static double matmul_flops(const struct speed_case *c) {
+  return 2.0 * (double)c->n[MM_BATCH] * (double)c->n[MM_M] * (double)c->n[MM_N] * (double)c->n[MM_K];
+}
+
+/* ---- conv: batch, channels in, height and width, channels out, kernel, stride; padded by kernel / 2 ---- */
+enum { CV_BATCH, CV_IN, CV_SIZE, CV_OUT, CV_KERNEL, CV_STRIDE };
+
+static int64_t conv_size(const struct speed_case *c) {
+  const int64_t *n = c->n;
+  return (n[CV_SIZE] + n[CV_KERNEL] / 2 * 2 - n[CV_KERNEL]) / n[CV_STRIDE] + 1;
+}
+static struct tensor_shape conv_shape(const struct speed_case *c, unsigned i) {
+  const int64_t *n = c->n, out = conv_size(c);
+  if (i == 0) return SHAPE(n[CV_BATCH], n[CV_IN], n[CV_SIZE], n[CV_SIZE]);
+  if (i == 1) return SHAPE(n[CV_OUT], n[CV_IN], n[CV_KERNEL], n[CV_KERNEL]);
+  return SHAPE(n[CV_BATCH], n[CV_OUT], out, out);
+}
+static db_tensor *conv_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_conv2d(in[0], in[1], NULL, .stride = DB_LIST(c->n[CV_STRIDE]), .padding = DB_LIST(c->n[CV_KERNEL] / 2));
+}
+static struct expected conv_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const int64_t *n = c->n, size = conv_size(c), x = at % size, y = at / size % size, out = at / size / size % n[CV_OUT],
+                batch = at / size / size / n[CV_OUT];
+  struct expected e = {0};
+  for (int64_t channel = 0; channel < n[CV_IN]; channel++)
+    for (int64_t ky = 0; ky < n[CV_KERNEL]; ky++)
+      for (int64_t kx = 0; kx < n[CV_KERNEL]; kx++) {
+        int64_t iy = y * n[CV_STRIDE] + ky - n[CV_KERNEL] / 2, ix = x * n[CV_STRIDE] + kx - n[CV_KERNEL] / 2;
+        if (iy < 0 || ix < 0 || iy >= n[CV_SIZE] || ix >= n[CV_SIZE]) continue;
+        double v = (double)in[0][((batch * n[CV_IN] + channel) * n[CV_SIZE] + iy) * n[CV_SIZE] + ix] *
+                   (double)in[1][((out * n[CV_IN] + channel) * n[CV_KERNEL] + ky) * n[CV_KERNEL] + kx];
+        e.value += v, e.scale += fabs(v);
+      }
+  return e;
+}
+static double conv_cost(const struct speed_case *c) {
+  return (double)(c->n[CV_IN] * c->n[CV_KERNEL] * c->n[CV_KERNEL]);
+}
+static double conv_flops(const struct speed_case *c) {
+  return 2.0 * (double)speed_numel(conv_shape(c, 2)) * conv_cost(c);
+}
+
+/* ---- attention: heads, length, width, causal ---- */
+enum { AT_HEADS, AT_LENGTH, AT_WIDTH, AT_CAUSAL };
+
+static struct tensor_shape attention_shape(const struct speed_case *c, unsigned i) {
+  return SHAPE(c->n[AT_HEADS], c->n[AT_LENGTH], c->n[AT_WIDTH]);
+}
+static db_tensor *attention_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_attention(in[0], in[1], in[2], .causal = c->n[AT_CAUSAL] != 0);
+}
+static struct expected attention_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t length = c->n[AT_LENGTH], width = c->n[AT_WIDTH], column = at % width, row = at / width % length,
+          head = at / width / length, keys = c->n[AT_CAUSAL] ? row + 1 : length;
+  const float *q = in[0] + (head * length + row) * width, *k = in[1] + head * length * width,
+              *v = in[2] + head * length * width;
+  double *score = malloc((size_t)keys * sizeof *score), most = -INFINITY, sum = 0;
+  struct expected e = {0};
+  for (int64_t i = 0; i < keys; i++) {
+    score[i] = 0;
+    for (int64_t d = 0; d < width; d++) score[i] += (double)q[d] * (double)k[i * width + d];
+    score[i] /= sqrt((double)width);
+    most = fmax(most, score[i]);
+  }
+  for (int64_t i = 0; i < keys; i++) sum += score[i] = exp(score[i] - most);
+  for (int64_t i = 0; i < keys; i++) {
+    double x = score[i] / sum * (double)v[i * width + column];
+    e.value += x, e.scale += fabs(x);
+  }
+  free(score);
+  return e;
+}
+static double attention_cost(const struct speed_case *c) { return (double)(c->n[AT_LENGTH] * (c->n[AT_WIDTH] + 20)); }
+static double attention_flops(const struct speed_case *c) {
+  double all =
+      4.0 * (double)c->n[AT_HEADS] * (double)c->n[AT_LENGTH] * (double)c->n[AT_LENGTH] * (double)c->n[AT_WIDTH];
+  return c->n[AT_CAUSAL] ? all / 2 : all;
+}
+
+/* ---- over rows and columns ---- */
+enum { ROWS, COLS };
+
+static struct tensor_shape matrix_shape(const struct speed_case *c, unsigned i) {
+  return SHAPE(c->n[ROWS], c->n[COLS]);
+}
+static double cost_row(const struct speed_case *c) { return (double)c->n[COLS] * 10; }
+static double cost_one(const struct speed_case *c) { return 20; }
+
+static db_tensor *softmax_build(const struct speed_case *c, db_tensor *const *in) { return db_softmax(in[0], -1); }
+static struct expected softmax_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const float *row = in[0] + at / c->n[COLS] * c->n[COLS];
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < c->n[COLS]; i++) most = fmax(most, (double)row[i]);
+  for (int64_t i = 0; i < c->n[COLS]; i++) sum += exp((double)row[i] - most);
+  double e = exp((double)row[at % c->n[COLS]] - most) / sum;
+  return (struct expected){e, e};
+}
+
+static struct tensor_shape layer_norm_shape(const struct speed_case *c, unsigned i) {
+  return i == 1 || i == 2 ? SHAPE(c->n[COLS]) : matrix_shape(c, i);
+}
+static db_tensor *layer_norm_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_layer_norm(in[0], 1, in[1], in[2], 1e-5);
+}
+static struct expected normalized(double x, double sum, double squares, double n, double weight, double bias) {
+  double mean = sum / n, deviation = sqrt(squares / n - mean * mean + 1e-5), value = (x - mean) / deviation * weight;
+  return (struct expected){value + bias, fabs(value) + fabs(bias) + fabs(mean / deviation * weight)};
+}
+static struct expected layer_norm_element(const struct speed_case *c, float *const *in, int64_t at) {
+  const float *row = in[0] + at / c->n[COLS] * c->n[COLS];
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < c->n[COLS]; i++) sum += (double)row[i], squares += (double)row[i] * (double)row[i];
+  int64_t i = at % c->n[COLS];
+  return normalized((double)row[i], sum, squares, (double)c->n[COLS], (double)in[1][i], (double)in[2][i]);
+}
+
+static db_tensor *gelu_build(const struct speed_case *c, db_tensor *const *in) { return db_gelu_tanh(in[0]); }
+static struct expected gelu_element(const struct speed_case *c, float *const *in, int64_t at) {
+  double x = (double)in[0][at];
+  return (struct expected){0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))), fabs(x)};
+}
+
+static db_tensor *add_build(const struct speed_case *c, db_tensor *const *in) { return db_add(in[0], in[1]); }
+static struct expected add_element(const struct speed_case *c, float *const *in, int64_t at) {
+  return (struct expected){(double)in[0][at] + (double)in[1][at], fabs((double)in[0][at]) + fabs((double)in[1][at])};
+}
+
+static db_tensor *scale_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_relu(db_add(db_mul(in[0], 2.5), 0.5));
+}
+static struct expected scale_element(const struct speed_case *c, float *const *in, int64_t at) {
+  return (struct expected){fmax(0, (double)in[0][at] * 2.5 + 0.5), fabs((double)in[0][at]) * 2.5 + 0.5};
+}
+
+static db_tensor *exp2_build(const struct speed_case *c, db_tensor *const *in) { return db_exp2(in[0]); }
+static struct expected exp2_element(const struct speed_case *c, float *const *in, int64_t at) {
+  double e = exp2((double)in[0][at]);
+  return (struct expected){e, e};
+}
+
+static struct tensor_shape transpose_shape(const struct speed_case *c, unsigned i) {
+  return i ? SHAPE(c->n[COLS], c->n[ROWS]) : SHAPE(c->n[ROWS], c->n[COLS]);
+}
+static db_tensor *transpose_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_contiguous(db_transpose(in[0], 0, 1));
+}
+static struct expected transpose_element(const struct speed_case *c, float *const *in, int64_t at) {
+  double v = (double)in[0][at % c->n[ROWS] * c->n[COLS] + at / c->n[ROWS]];
+  return (struct expected){v, fabs(v)};
+}
+
+/* ---- sums: rows, columns, axis; axis -1 is all ---- */
+enum { SUM_AXIS = 2 };
+static struct tensor_shape sum_shape(const struct speed_case *c, unsigned i) {
+  if (!i) return matrix_shape(c, 0);
+  return c->n[SUM_AXIS] < 0 ? SHAPE(1) : SHAPE(c->n[1 - c->n[SUM_AXIS]]);
+}
+static db_tensor *sum_build(const struct speed_case *c, db_tensor *const *in) {
+  return c->n[SUM_AXIS] < 0 ? db_sum(in[0]) : db_sum(in[0], c->n[SUM_AXIS]);
+}
+static struct expected sum_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t axis = c->n[SUM_AXIS], rows = c->n[ROWS], cols = c->n[COLS];
+  int64_t count = axis < 0 ? rows * cols : c->n[axis], step = axis == 0 ? cols : 1;
+  const float *x = in[0] + (axis == 0 ? at : axis == 1 ? at * cols : 0);
+  struct expected e = {0};
+  for (int64_t i = 0; i < count; i++) e.value += (double)x[i * step], e.scale += fabs((double)x[i * step]);
+  return e;
+}
+static double sum_cost(const struct speed_case *c) {
+  return c->n[SUM_AXIS] < 0 ? (double)(c->n[ROWS] * c->n[COLS]) : (double)c->n[c->n[SUM_AXIS]];
+}
+
+/* ---- batch_norm: batch, channels, height, width; as in training, by the batch ---- */
+enum { BN_BATCH, BN_CHANNELS, BN_HEIGHT, BN_WIDTH };
+static struct tensor_shape batch_norm_shape(const struct speed_case *c, unsigned i) {
+  const int64_t *n = c->n;
+  return i == 1 || i == 2 ? SHAPE(n[BN_CHANNELS]) : SHAPE(n[BN_BATCH], n[BN_CHANNELS], n[BN_HEIGHT], n[BN_WIDTH]);
+}
+static db_tensor *batch_norm_build(const struct speed_case *c, db_tensor *const *in) {
+  return db_batch_norm(in[0], in[1], in[2], NULL, NULL, 1e-5);
+}
+static struct expected batch_norm_element(const struct speed_case *c, float *const *in, int64_t at) {
+  int64_t plane = c->n[BN_HEIGHT] * c->n[BN_WIDTH], channels = c->n[BN_CHANNELS], channel = at / plane % channels;
+  double sum = 0, squares = 0;
+  for (int64_t b = 0; b < c->n[BN_BATCH]; b++)
+    for (int64_t i = 0; i < plane; i++) {
+      double x = (double)in[0][(b * channels + channel) * plane + i];
+      sum += x, squares += x * x;
+    }
+  return normalized((double)in[0][at], sum, squares, (double)(c->n[BN_BATCH] * plane), (double)in[1][channel],
+                    (double)in[2][channel]);
+}
+static double batch_norm_cost(const struct speed_case *c) {
+  return (double)(c->n[BN_BATCH] * c->n[BN_HEIGHT] * c->n[BN_WIDTH]);
+}
+
+/* clang-format off */
+static const struct speed_op ops[] = {
+  {"matmul", 2, matmul_shape, matmul_build, matmul_element, matmul_cost, matmul_flops, 4e-6},
+  {"conv", 2, conv_shape, conv_build, conv_element, conv_cost, conv_flops, 4e-6},
+  {"attention", 3, attention_shape, attention_build, attention_element, attention_cost, attention_flops, 1e-5},
+  {"softmax", 1, matrix_shape, softmax_build, softmax_element, cost_row, NULL, 1e-5},
+  {"layer_norm", 3, layer_norm_shape, layer_norm_build, layer_norm_element, cost_row, NULL, 1e-5},
+  {"batch_norm", 3, batch_norm_shape, batch_norm_build, batch_norm_element, batch_norm_cost, NULL, 1e-5},
+  {"gelu", 1, matrix_shape, gelu_build, gelu_element, cost_one, NULL, 1e-6},
+  {"exp2", 1, matrix_shape, exp2_build, exp2_element, cost_one, NULL, 1e-6},
+  {"sum", 1, sum_shape, sum_build, sum_element, sum_cost, NULL, 4e-6},
+  {"add", 2, matrix_shape, add_build, add_element, cost_one, NULL, 1e-7},
+  {"scale", 1, matrix_shape, scale_build, scale_element, cost_one, NULL, 2e-7},
+  {"transpose", 1, transpose_shape, transpose_build, transpose_element, cost_one, NULL, 0},
+};
+/* clang-format on */
+
+const struct speed_op *speed_op(const char *name) {
+  for (unsigned i = 0; i < sizeof ops / sizeof *ops; i++)
+    if (!strcmp(ops[i].name, name)) return &ops[i];
+  return NULL;
+}

@@ -1,0 +1,90 @@
+/* What bench/kernels and bench/models share: cases, how they are timed, and the programs that they are timed beside. */
+#ifndef BENCH_SPEED_H
+#define BENCH_SPEED_H
+#include "frontend/doorbell.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- cases ---- */
+
+enum { MAX_INPUTS = 5, MAX_DIMS = 5, MAX_NUMBERS = 8 };
+
+struct tensor_shape {
+  unsigned n;
+  int64_t dim[MAX_DIMS];
+};
+
+/* What a result should be, and the size of the terms that it is made of, by which its error is measured. */
+struct expected {
+  double value, scale;
+};
+
+struct speed_case;
+struct speed_op {
+  const char *name;
+  unsigned ninputs;
+  /* Shape of input i, or of the output (i == ninputs). */
+  struct tensor_shape (*shape)(const struct speed_case *c, unsigned i);
+  db_tensor *(*build)(const struct speed_case *c, db_tensor *const *in);
+  /* Element `at` of the output, from the inputs as floats. */
+  struct expected (*element)(const struct speed_case *c, float *const *in, int64_t at);
+  double (*cost)(const struct speed_case *c);  /* multiply-adds an element costs the reference */
+  double (*flops)(const struct speed_case *c); /* NULL: the case is bound by memory */
+  double tolerance;                            /* of an f32 result, relative to the scale */
+};
+
+enum beside { BESIDE_BLAS, BESIDE_TORCH, BESIDE_CUDA, BESIDE_COPY, BESIDE_READ, BESIDE_PEAK, BESIDE_MATMUL, BESIDES };
+extern const char *const beside_name[BESIDES];
+
+struct speed_case {
+  char group[16], name[64]; /* "matmul", "f32 1024" */
+  const struct speed_op *op;
+  db_dtype dtype;
+  int64_t n[MAX_NUMBERS]; /* sizes and switches, in the order that the operation names */
+  enum beside goal_beside;
+  double goal;   /* speed relative to goal_beside that is asked for; 0: none */
+  bool emulated; /* small enough for an emulated device */
+};
+
+const struct speed_op *speed_op(const char *name);
+const struct speed_case *speed_cases(unsigned *n);
+int64_t speed_numel(struct tensor_shape s);
+/* Least bytes that a case reads and writes. */
+void case_bytes(const struct speed_case *c, double *read, double *written);
+void fill_numbers(float *x, int64_t n, uint32_t seed);
+/* Seconds of the clock that cases are timed by: wall time, or with speed_cpu_time the processor time of this process,
+ * which other work on the machine does not add to. It means something for one thread only. */
+extern bool speed_cpu_time;
+double speed_now(void);
+double speed_wall(void);
+
+/* ---- what runs beside ---- */
+
+/* Another program's version of a case. seconds: of `calls` calls, or negative. */
+struct peer {
+  enum beside which;
+  bool (*prepare)(struct peer *p, const struct speed_case *c);
+  double (*seconds)(struct peer *p, unsigned calls);
+  void *state;
+  char about[160]; /* which version, or why it is missing */
+};
+
+/* Opens what there is for a device of this architecture ("x86_64", "sm_90"), with so many threads. Returns how many. */
+unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads);
+void peers_close(struct peer *p, unsigned n);
+/* Multiply-adds of the host, all threads together, in FLOP/s: f32, and bf16 (0: no such instructions). */
+void host_peak(unsigned threads, double *f32, double *bf16);
+unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx);
+
+/* ---- children that speak lines: "case ...", then "run N" ---- */
+struct child {
+  int pid;
+  FILE *to, *from;
+};
+bool child_start(struct child *c, char *const *argv);
+void child_end(struct child *c);
+/* Sends a line and reads one into reply; false when the child is gone. */
+bool child_ask(struct child *c, const char *line, char *reply, size_t cap);
+
+#endif
