@@ -24,8 +24,9 @@ struct entry {
 enum { BUCKETS = 1024 };
 struct compiler {
   struct compiler_options options;
-  char *cache_dir;
-  bool swept; /* the cache_dir */
+  char *cache_dir, *plan;
+  unsigned kernels; /* started on so far */
+  bool swept;       /* the cache_dir */
   char no_disk[512];
   struct assembler *assembler;
   struct ptxas *ptxas;
@@ -43,8 +44,9 @@ struct compiler *compiler_new(const struct compiler_options *options) {
   if (!c) return NULL;
   c->options = *options;
   c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
+  c->options.plan = c->plan = options->plan ? strdup(options->plan) : NULL;
   c->ptxas = ptxas_new(options->ptxas, 0, 0);
-  if (!c->ptxas || (options->cache_dir && !c->cache_dir)) {
+  if (!c->ptxas || (options->cache_dir && !c->cache_dir) || (options->plan && !c->plan)) {
     compiler_free(c);
     return NULL;
   }
@@ -58,6 +60,9 @@ static void entry_free(struct entry *e) {
   free((void *)e->kernel.graph_text);
   free((void *)e->kernel.linear_text);
   free((void *)e->kernel.disassembly);
+  free((void *)e->kernel.axes);
+  free((void *)e->kernel.plan);
+  free((void *)e->kernel.plan_refused);
   free(e->params);
   free(e->names);
   free(e->key);
@@ -73,6 +78,7 @@ void compiler_free(struct compiler *c) {
   ptxas_free(c->ptxas);
   assembler_free(c->assembler);
   free(c->cache_dir);
+  free(c->plan);
   free(c);
 }
 
@@ -272,34 +278,24 @@ static bool code_finish(struct compiler *c, struct entry *e, char *err, size_t e
   return ok;
 }
 
-/* Everything up to the choice of steps. */
-static bool plan(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+static bool collect(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   k->stage = "collect";
   if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
   if (!axes_collect(k) || !account(k, out)) return false;
-  if (!optimize(k)) return false;
   codegen_name(k);
-  return !o->spec || verify(k, &k->ast, 1, STAGE_KERNEL);
+  return true;
 }
 
-static bool plan_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+static bool collect_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   k->stage = "collect";
   k->nparts = k->ast->nsrc;
   k->parts = calloc(k->nparts, sizeof *k->parts);
   if (!k->parts) return codegen_fail(k, "out of memory");
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
-    *p = (struct codegen){.g = k->g,
-                          .target = k->target,
-                          .ast = k->ast->src[i],
-                          .is_part = true,
-                          .steps = k->steps,
-                          .err = k->err,
-                          .errcap = k->errcap};
-    if (!plan(o, p, out)) {
-      k->stage = p->stage;
-      return false;
-    }
+    *p = (struct codegen){
+        .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
+    if (!collect(o, p, out)) return false;
     for (unsigned s = 0; s < p->nparams; s++) {
       if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
       if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
@@ -311,26 +307,117 @@ static bool plan_parts(const struct compiler_options *o, struct codegen *k, stru
   return true;
 }
 
-/* Plans and lowers k, as often as it takes: steps that cannot be had are left out. */
+/* Applies the plan that text gives, or chooses one; behind: where the text of the next part's plan is. */
+static bool plan_one(const struct compiler_options *o, struct codegen *k, const char *text, const char **behind) {
+  char why[384];
+  struct plan given;
+  if (!text) {
+    if (!optimize(k)) return false;
+  } else {
+    k->stage = "plan";
+    if (!(*behind = plan_parse(&given, text, why, sizeof why))) return codegen_fail(k, "%s", why);
+    if (!plan_apply(k, &given)) return false;
+  }
+  codegen_name(k);
+  return !o->spec || verify(k, &k->ast, 1, STAGE_KERNEL);
+}
+
+static bool plan_kernel(const struct compiler_options *o, struct codegen *k, const char *text) {
+  const char *at = text, *behind = NULL;
+  for (unsigned i = 0; i < k->nparts; i++) {
+    struct codegen *p = &k->parts[i];
+    p->steps = k->steps;
+    k->stage = "plan";
+    if (at && i && *at != '|') return codegen_fail(k, "the kernel has %u parts, the plan %u", k->nparts, i);
+    if (!plan_one(o, p, at ? at + (i > 0) : NULL, &behind)) {
+      k->stage = p->stage;
+      return false;
+    }
+    at = behind;
+  }
+  if (!k->nparts && !plan_one(o, k, text, &behind)) return false;
+  if (behind && *behind == '|')
+    return codegen_fail(k, "the plan has more parts than the kernel, which has %u", k->nparts ? k->nparts : 1);
+  if (k->nparts) snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
+  return true;
+}
+
+/* The plan that k was built by, and its axes before; malloc'd. */
+static char *plan_text(const struct codegen *k) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  if (!k->nparts) plan_print(f, &k->plan);
+  for (unsigned i = 0; i < k->nparts; i++) {
+    if (i) fputs(" | ", f);
+    plan_print(f, &k->parts[i].plan);
+  }
+  fclose(f);
+  return text;
+}
+
+static char *axes_text(const struct codegen *k) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  for (unsigned i = 0; i < (k->nparts ? k->nparts : 1); i++) {
+    const struct codegen *p = k->nparts ? &k->parts[i] : k;
+    if (i) fputs(" | ", f);
+    for (unsigned a = 0; a < p->naxes; a++) {
+      const struct axis *x = &p->axes[a];
+      if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
+      fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
+    }
+  }
+  fclose(f);
+  return text;
+}
+
+/* Plans and lowers k, as often as it takes: by the plan that was given for it, if there is one; else steps that cannot
+ * be had are left out. */
 static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
   const struct codegen fresh = *k;
-  char ignored[256];
-  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK;
-  for (enum steps steps = o->noopt ? STEPS_PLAIN : STEPS_ALL, first = steps;; steps++) {
+  const char *given = NULL;
+  char ignored[256], why[256];
+  bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK, named = false;
+  const enum steps best = o->noopt ? STEPS_PLAIN : STEPS_ALL;
+  for (enum steps steps = o->plan ? STEPS_GIVEN : best, first = steps;; steps = steps < best ? best : steps + 1) {
     k->steps = steps;
-    if (steps > first) k->err = ignored, k->errcap = sizeof ignored; /* the first message stays */
+    if (steps == STEPS_GIVEN)
+      k->err = why, k->errcap = sizeof why;
+    else if (steps > best)
+      k->err = ignored, k->errcap = sizeof ignored; /* the first message stays */
     out->flops = 0, out->bytes = 0;
-    bool planned = several ? plan_parts(o, k, out) : plan(o, k, out);
-    if (planned && lower(k)) {
+    bool planned = several ? collect_parts(o, k, out) : collect(o, k, out);
+    if (planned && steps == first) {
+      snprintf(out->shape, sizeof out->shape, several ? "%.48s_p%u" : "%.63s", several ? k->parts[0].name : k->name,
+               k->nparts);
+      free((void *)out->axes);
+      out->axes = axes_text(k);
+      if (o->plan) given = plan_line(o->plan, out->shape, out->number, &named);
+      if (steps == STEPS_GIVEN && !given) k->steps = steps = best, k->err = fresh.err, k->errcap = fresh.errcap;
+    }
+    if (planned && plan_kernel(o, k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
       k->err = fresh.err, k->errcap = fresh.errcap;
-      out->fewer_steps = steps > first;
+      out->fewer_steps = steps > best;
+      out->plan = plan_text(k);
       return true;
     }
     bool steps_failed = strcmp(k->stage, "collect") != 0 && !graph_error(k->g);
     free(k->parts);
     free(k->linear);
     *k = fresh;
-    if (!steps_failed || steps == STEPS_NONE) return false;
+    if (steps == STEPS_GIVEN) {
+      if (named || !steps_failed) {
+        snprintf(k->err, k->errcap, "%s", why);
+        return false;
+      }
+      free((void *)out->plan_refused);
+      out->plan_refused = strdup(why);
+    } else if (!steps_failed || steps == STEPS_NONE)
+      return false;
   }
 }
 
@@ -346,10 +433,10 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
   memcpy(out->grid, k->grid, sizeof out->grid);
   memcpy(out->block, k->block, sizeof out->block);
   memcpy(out->extent, k->extent, sizeof out->extent);
+  if (o->debug >= 6) out->linear_text = linear_text(k);
   if (o->lower_only) return true;
   if (!fill_params(k, e) || !code(c, k, e)) return false;
   if (o->debug >= 4) out->c_text = render_c(k);
-  if (o->debug >= 6) out->linear_text = linear_text(k);
   if (o->debug >= 7 && k->target->kind != TARGET_NVPTX)
     out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
   return true;
@@ -375,6 +462,7 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
   k.g = graph_new();
   e = calloc(1, sizeof *e);
   if (k.g && e) {
+    e->kernel.number = c->kernels++;
     k.ast = uop_import(k.g, ast);
     ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : compile(c, &k, e);
     if (ok && graph_error(k.g)) ok = codegen_fail(&k, "%s", graph_error(k.g));

@@ -1,6 +1,7 @@
 /* One kernel's way from its ast (graph/schedule.h) to machine code.
  *
- * collect axes -> optimize -> lower (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
+ * collect axes -> choose a plan of optimization steps (compiler/plan.h), or take one by hand -> apply it -> lower
+ * (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
  * A cache in memory is keyed by the ast. One on disk is keyed by the rendered text and all else that decides the image:
  * the target, LLVM's version and options, and ptxas. No device is needed or known here. */
 #ifndef DOORBELL_COMPILER_H
@@ -19,6 +20,8 @@ struct compiler_options {
   bool spec;             /* SPEC=1: verify the graph between stages */
   int debug;             /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
   bool lower_only;       /* kernels end before LLVM and have no image: for measuring what comes before it */
+  const char *plan;      /* plans by hand, one a line (compiler/plan.h): "NAME = plan" or "NUMBER = plan" for the kernel
+                            of that shape or number, else for every kernel that it fits; NULL: the optimizer chooses */
   const char *cache_dir; /* disk cache; NULL for none */
   const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
 };
@@ -43,7 +46,12 @@ struct kernel_extent {
 };
 
 struct kernel {
-  char name[64];     /* E_<dims> or r_<dims>, also the symbol */
+  char name[64];    /* E_<dims> or r_<dims>, also the symbol */
+  char shape[64];   /* the name before optimization steps: what a plan given by hand calls it */
+  unsigned number;  /* of the kernels that this compiler has started on, from 0 */
+  const char *axes; /* before optimization steps: kind, letter and size of each */
+  const char *plan; /* the steps it was built by (compiler/plan.h); a kernel of several has one a part, `|` between */
+  const char *plan_refused; /* why the plan that was given for every kernel does not fit this one, or NULL */
   const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
                         void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per
                         workgroup */
@@ -68,6 +76,8 @@ static inline bool kernel_grid_varies(const struct kernel *k) {
 }
 
 struct compiler;
+/* Whether compiler_options.plan can be read; if not, err says which line, column and word is wrong. */
+bool compiler_check_plan(const char *lines, char *err, size_t errcap);
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
 /* Why the last kernel that could not be kept on disk was not; NULL when all were. It is no error: the kernel can be

@@ -6,6 +6,7 @@
 #ifndef DOORBELL_COMPILER_INTERNAL_H
 #define DOORBELL_COMPILER_INTERNAL_H
 #include "compiler.h"
+#include "plan.h"
 #include "target.h"
 
 /* Axes are bits of a 64-bit mask: 48 of the scheduler's, 16 that steps make. The scheduler keeps its kernels below
@@ -13,14 +14,18 @@
 enum {
   MAX_AXES = 64,
   MAX_SCHEDULED_AXES = 48,
-  MAX_OPTS = 64,
   MAX_PARAMS = 256,
   MAX_BUFFERS = 192,
-  MAX_DEPTH = 4096, /* nested operations; they are evaluated by recursion */
+  MAX_DEPTH = 4096,  /* nested operations; they are evaluated by recursion */
+  MAX_LANES = 64,    /* of an upcast or unrolled axis */
+  MAX_COPIES = 4096, /* of an operation along all of them */
+  MAX_PAD = 1 << 20,
+  MAX_GUARDS = 16,
 };
 
-/* One axis of the kernel: the ranges the scheduler made, split by the optimizer. */
+/* One axis of the kernel: the ranges the scheduler made, split by steps. */
 struct axis {
+  struct axis_name name;
   struct uop *range;
   int64_t size; /* the most it counts to; symbolic ranges are bounded by their range's source */
   enum axis_kind kind;
@@ -29,26 +34,9 @@ struct axis {
   struct uop *whole, *limit;
 };
 
-/* A step of the optimizer: axis is an index into codegen.axes at the time of the step. */
-enum opt_kind {
-  OPT_MERGE,     /* axis and axis + 1 become one */
-  OPT_UPCAST,    /* split LOOP: inner `amount` unrolled in the work-item */
-  OPT_VECTOR,    /* as UPCAST or UNROLL, and values are vectors along it */
-  OPT_UNROLL,    /* split REDUCE: inner `amount` unrolled */
-  OPT_LOCAL,     /* split LOOP: inner `amount` are work-items of a group */
-  OPT_LOCAL_PAD, /* as LOCAL where amount does not divide the size: the last group is partly idle */
-  OPT_GROUP,     /* split REDUCE or SERIAL: inner `amount` are work-items that share the work */
-  OPT_SERIAL,    /* split LOOP: inner `amount` become a loop in the work-item */
-  OPT_PAD,       /* axis counts to a multiple of `amount`; what is past its end is neither loaded nor stored */
-};
-/* Which steps may be chosen. A kernel whose steps cannot be had, because they need more than the machine has, is built
- * again with fewer. */
-enum steps { STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
-struct opt {
-  enum opt_kind kind;
-  unsigned axis;
-  int64_t amount;
-};
+/* Where a kernel's steps come from: a person's plan, or which ones may be chosen. A kernel whose steps cannot be had,
+ * because they need more than the machine has, is built again with fewer. */
+enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
 struct param {
   struct uop *uop; /* PARAM or VAR; NULL for a slot the kernel does not read */
@@ -61,8 +49,11 @@ struct codegen {
   struct uop *ast; /* SINK */
   struct axis axes[MAX_AXES];
   unsigned naxes;
-  unsigned nopts; /* steps that were applied */
+  uint8_t nparts_of[128]; /* by letter: the parts that were split off it */
+  struct plan plan;       /* the steps that were applied */
   enum steps steps;
+  struct uop *guard[MAX_GUARDS]; /* the conditions that PAD steps added, over today's ranges; MAX_GUARDS first ones */
+  unsigned nguards;
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
@@ -81,14 +72,20 @@ struct codegen {
 
 __attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
 
-/* axes.c: the axes of an ast, and single steps over them */
+/* axes.c: the axes of an ast */
 bool axes_collect(struct codegen *k);
-bool opt_apply(struct codegen *k, struct opt o);
-bool opt_possible(const struct codegen *k, struct opt o);
 void codegen_name(struct codegen *k);
+const char *axis_kind_name(enum axis_kind kind);
+bool reduce_binds(const struct uop *reduce, const struct uop *range);
 /* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does
  * not depend on its own. direct: not through addresses of loads. malloc'd. */
 uint64_t *axis_masks(const struct codegen *k, bool direct);
+
+/* steps.c: steps over axes */
+bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: no reason is written */
+bool step_apply(struct codegen *k, struct step s);                                 /* and records it in k->plan */
+void steps_finish(struct codegen *k); /* what no step took becomes workgroups, or loops on the host */
+bool plan_apply(struct codegen *k, const struct plan *p); /* its steps, then steps_finish */
 
 /* affine.c: index expressions as sums of coefficient times term */
 enum { MAX_TERMS = 24 };
@@ -101,7 +98,7 @@ struct affine {
 void affine_of(struct uop *index, struct affine *a);
 int64_t affine_coef(const struct affine *a, const struct uop *term);
 
-/* optimize.c: chooses steps and applies them. STEPS_PLAIN: only LOOP axes become work-items. */
+/* optimize.c: chooses steps and applies them as plan_apply does. STEPS_PLAIN: only LOOP axes become work-items. */
 bool optimize(struct codegen *k);
 
 bool lower(struct codegen *k); /* lower.c: fills linear */

@@ -19,7 +19,7 @@ struct access { /* one LOAD or STORE of an argument */
   bool store;
 };
 
-struct plan {
+struct view {
   struct codegen *k;
   struct access access[MAX_ACCESSES];
   unsigned n;
@@ -29,15 +29,26 @@ struct plan {
   bool dear;        /* much arithmetic for each element: more of it at once only fills registers */
 };
 
-static bool step(struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
-  return opt_apply(p->k, (struct opt){kind, (unsigned)axis, amount});
+static struct step step_of(const struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  const struct axis *a = &p->k->axes[axis];
+  bool two = kind == STEP_MERGE && (unsigned)axis + 1 < p->k->naxes;
+  return (struct step){
+      .kind = kind, .axis = a->name, .other = two ? a[1].name : (struct axis_name){0}, .amount = amount};
 }
-static bool can(const struct plan *p, enum opt_kind kind, int axis, int64_t amount) {
-  return axis >= 0 && opt_possible(p->k, (struct opt){kind, (unsigned)axis, amount});
+static bool step(struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  return step_apply(p->k, step_of(p, kind, axis, amount));
+}
+static bool can(const struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  return axis >= 0 && step_possible(p->k, step_of(p, kind, axis, amount), NULL, 0);
+}
+/* LOCAL without idle work-items. */
+static bool divides(const struct view *p, int axis, int64_t amount) {
+  const struct axis *a = &p->k->axes[axis];
+  return a->range->src[0]->op == OP_CONST && a->size % amount == 0;
 }
 
 /* Reads the kernel's accesses as they are now. Of more than MAX_ACCESSES the stores are kept, which decide. */
-static bool look(struct plan *p) {
+static bool look(struct view *p) {
   struct codegen *k = p->k;
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
@@ -69,11 +80,11 @@ static bool look(struct plan *p) {
   return ok || codegen_fail(k, "out of memory");
 }
 
-static int64_t stride(const struct plan *p, const struct access *a, int axis) {
+static int64_t stride(const struct view *p, const struct access *a, int axis) {
   return affine_coef(&a->index, p->k->axes[axis].range);
 }
 
-static int64_t total(const struct plan *p, enum axis_kind kind) {
+static int64_t total(const struct view *p, enum axis_kind kind) {
   double n = 1;
   for (unsigned a = 0; a < p->k->naxes; a++)
     if (p->k->axes[a].kind == kind) n *= (double)p->k->axes[a].size;
@@ -82,7 +93,7 @@ static int64_t total(const struct plan *p, enum axis_kind kind) {
 
 /* The axis of a kind along which most accesses are contiguous; -1: none. Stores decide; where a reduction makes loads
  * the many, loads do. */
-static int contiguous(const struct plan *p, enum axis_kind kind, bool by_loads) {
+static int contiguous(const struct view *p, enum axis_kind kind, bool by_loads) {
   int best = -1, score = 0;
   for (unsigned a = 0; a < p->k->naxes; a++) {
     if (p->k->axes[a].kind != kind) continue;
@@ -95,7 +106,7 @@ static int contiguous(const struct plan *p, enum axis_kind kind, bool by_loads) 
 }
 
 /* Elements of the widest access along the axis that make up `bytes`. */
-static int64_t lanes_for(const struct plan *p, int axis, unsigned bytes) {
+static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
   unsigned size = 1;
   for (unsigned i = 0; i < p->n; i++)
     if (stride(p, &p->access[i], axis) == 1 && dtype_info[p->access[i].dtype].size > size)
@@ -105,31 +116,31 @@ static int64_t lanes_for(const struct plan *p, int axis, unsigned bytes) {
 }
 
 /* The largest amount <= most for which the step is possible, halving; 1: none. */
-static int64_t fit(const struct plan *p, enum opt_kind kind, int axis, int64_t most) {
-  while (most > 1 && !can(p, kind, axis, most)) most /= 2;
+static int64_t fit(const struct view *p, enum step_kind kind, int axis, int64_t most) {
+  while (most > 1 && (!can(p, kind, axis, most) || (kind == STEP_LOCAL && !divides(p, axis, most)))) most /= 2;
   return most;
 }
 
-/* As fit, over every divisor of the size. */
-static int64_t fit_any(const struct plan *p, enum opt_kind kind, int axis, int64_t most) {
-  int64_t power = fit(p, kind, axis, most);
+/* As fit for LOCAL, over every divisor of the size. */
+static int64_t fit_local(const struct view *p, int axis, int64_t most) {
+  int64_t power = fit(p, STEP_LOCAL, axis, most);
   if (power * 4 > most) return power;
   for (int64_t n = most; n > power; n--)
-    if (can(p, kind, axis, n)) return n;
+    if (divides(p, axis, n) && can(p, STEP_LOCAL, axis, n)) return n;
   return power;
 }
 
-static bool merge_all(struct plan *p) {
+static bool merge_all(struct view *p) {
   for (unsigned a = 0; a + 1 < p->k->naxes;)
-    if (can(p, OPT_MERGE, (int)a, 0)) {
-      if (!step(p, OPT_MERGE, (int)a, 0)) return false;
+    if (can(p, STEP_MERGE, (int)a, 0)) {
+      if (!step(p, STEP_MERGE, (int)a, 0)) return false;
     } else
       a++;
   return true;
 }
 
 /* An output axis that operand x of a reduction ignores while y does not, where v is the other way round. */
-static int tile_axis(const struct plan *p, int v) {
+static int tile_axis(const struct view *p, int v) {
   int best = -1;
   if (v < 0) return -1;
   uint64_t reduces = 0;
@@ -143,7 +154,7 @@ static int tile_axis(const struct plan *p, int v) {
       only_a = only_a || ((m >> a & 1) && !(m >> v & 1));
       only_v = only_v || (!(m >> a & 1) && (m >> v & 1));
     }
-    if (only_a && only_v && fit(p, OPT_UPCAST, (int)a, 4) > 1 &&
+    if (only_a && only_v && fit(p, STEP_UPCAST, (int)a, 4) > 1 &&
         (best < 0 || p->k->axes[a].size >= p->k->axes[best].size))
       best = (int)a;
   }
@@ -151,15 +162,15 @@ static int tile_axis(const struct plan *p, int v) {
 }
 
 /* Unrolls what is left of each reduction: short ones whole, the innermost axis of long ones by 4. */
-static bool unroll(struct plan *p) {
+static bool unroll(struct view *p) {
   struct codegen *k = p->k;
   for (unsigned a = 0, n = k->naxes; a < n; a++) {
     if (k->axes[a].kind != AXIS_REDUCE) continue;
     bool inner = a + 1 == n || k->axes[a + 1].kind != AXIS_REDUCE;
     int64_t size = k->axes[a].size, amount = size <= (p->dear ? 4 : 8) ? size
-                                             : inner && !p->dear       ? fit(p, OPT_UNROLL, (int)a, 4)
+                                             : inner && !p->dear       ? fit(p, STEP_UNROLL, (int)a, 4)
                                                                        : 1;
-    if (can(p, OPT_UNROLL, (int)a, amount) && !step(p, OPT_UNROLL, (int)a, amount)) return false;
+    if (can(p, STEP_UNROLL, (int)a, amount) && !step(p, STEP_UNROLL, (int)a, amount)) return false;
   }
   return true;
 }
@@ -167,23 +178,23 @@ static bool unroll(struct plan *p) {
 /* ---- machines with work-items ---------------------------------------------------------------------------------- */
 
 /* Work-items for what remains of the output axes, the contiguous axis first. */
-static bool spread(struct plan *p, int first, int64_t budget, int64_t first_budget) {
+static bool spread(struct view *p, int first, int64_t budget, int64_t first_budget) {
   struct codegen *k = p->k;
   int64_t used = 1;
   for (unsigned i = 0, n = k->naxes; i <= n && used * 2 <= budget; i++) {
     int a = i ? (int)(n - i) : first;
     if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
-    int64_t most = budget / used, amount = fit_any(p, OPT_LOCAL, a, !i && first_budget < most ? first_budget : most);
+    int64_t most = budget / used, amount = fit_local(p, a, !i && first_budget < most ? first_budget : most);
     if (budget >= k->target->wave && used * amount < k->target->wave && k->axes[a].size > k->target->wave && !i &&
-        can(p, OPT_LOCAL_PAD, a, budget))
-      return step(p, OPT_LOCAL_PAD, a, budget < k->axes[a].size ? budget : k->target->wave); /* no useful divisor */
-    if (amount > 1 && !step(p, OPT_LOCAL, a, amount)) return false;
+        can(p, STEP_LOCAL, a, budget))
+      return step(p, STEP_LOCAL, a, budget < k->axes[a].size ? budget : k->target->wave); /* no useful divisor */
+    if (amount > 1 && !step(p, STEP_LOCAL, a, amount)) return false;
     used *= amount;
   }
   return true;
 }
 
-static bool optimize_gpu(struct plan *p) {
+static bool optimize_gpu(struct view *p) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
@@ -191,9 +202,9 @@ static bool optimize_gpu(struct plan *p) {
 
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (u >= 0) v = stored;
-  if (u >= 0 && fit(p, OPT_VECTOR, v, 4) > 1) {
-    if (!step(p, OPT_VECTOR, v, fit(p, OPT_VECTOR, v, 4))) return false;
-    if (fit(p, OPT_UPCAST, u, 4) > 1 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
+  if (u >= 0 && fit(p, STEP_VECTOR, v, 4) > 1) {
+    if (!step(p, STEP_VECTOR, v, fit(p, STEP_VECTOR, v, 4))) return false;
+    if (fit(p, STEP_UPCAST, u, 4) > 1 && !step(p, STEP_UPCAST, u, fit(p, STEP_UPCAST, u, 4))) return false;
     /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar
      * loads. */
     return unroll(p) && spread(p, v, t->wave, t->wave);
@@ -201,8 +212,8 @@ static bool optimize_gpu(struct plan *p) {
 
   /* A few results that share what their reductions are made of: all at once. */
   for (unsigned a = 0, n = k->naxes; a < n; a++)
-    if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, OPT_UPCAST, (int)a, k->axes[a].size) &&
-        !step(p, OPT_UPCAST, (int)a, k->axes[a].size))
+    if (k->axes[a].kind == AXIS_SERIAL && (p->reduced >> a & 1) && can(p, STEP_UPCAST, (int)a, k->axes[a].size) &&
+        !step(p, STEP_UPCAST, (int)a, k->axes[a].size))
       return false;
 
   /* The longest axis of every reduction, and SERIAL axes that no reduction is done again along: what a group may
@@ -253,23 +264,23 @@ static bool optimize_gpu(struct plan *p) {
     if (pad) amount = most;
     if (columns && !spread(p, v, 16, 16)) return false;
     for (unsigned i = 0; i < nshared; i++) {
-      if (vectors && !step(p, OPT_VECTOR, shared[i], 4)) return false; /* each work-item then owns whole vectors */
-      if (can(p, OPT_PAD, shared[i], amount) && !step(p, OPT_PAD, shared[i], amount)) return false;
-      if (amount > 1 && !step(p, OPT_GROUP, shared[i], amount)) return false;
+      if (vectors && !step(p, STEP_VECTOR, shared[i], 4)) return false; /* each work-item then owns whole vectors */
+      if (can(p, STEP_PAD, shared[i], amount) && !step(p, STEP_PAD, shared[i], amount)) return false;
+      if (amount > 1 && !step(p, STEP_GROUP, shared[i], amount)) return false;
     }
     if (!unroll(p)) return false;
     return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount);
   }
 
   /* One work-item an output, or a vector of them. */
-  int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
+  int64_t lanes = v >= 0 ? fit(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
-  if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
+  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
     for (unsigned a = 0, n = k->naxes; a < n; a++) { /* rows: vectors along the reduction */
       bool unit = false;
       for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
-      if (k->axes[a].kind == AXIS_REDUCE && unit && can(p, OPT_VECTOR, (int)a, 4) && !step(p, OPT_VECTOR, (int)a, 4))
+      if (k->axes[a].kind == AXIS_REDUCE && unit && can(p, STEP_VECTOR, (int)a, 4) && !step(p, STEP_VECTOR, (int)a, 4))
         return false;
     }
   if (!unroll(p)) return false;
@@ -282,7 +293,7 @@ static bool optimize_gpu(struct plan *p) {
 /* ---- the host -------------------------------------------------------------------------------------------------- */
 
 /* Workgroups for the outermost axes, as many as are useful; loops for the rest. */
-static bool spread_host(struct plan *p) {
+static bool spread_host(struct view *p) {
   struct codegen *k = p->k;
   double work = 1;
   for (unsigned a = 0; a < k->naxes; a++) work *= (double)k->axes[a].size;
@@ -293,33 +304,33 @@ static bool spread_host(struct plan *p) {
     int64_t groups = most / used;
     if (x->size > groups) {
       while (groups > 1 && x->size % groups) groups--;
-      if (groups < 2 || !can(p, OPT_SERIAL, (int)a, x->size / groups)) break;
-      if (!step(p, OPT_SERIAL, (int)a, x->size / groups)) return false;
-    }
-    k->axes[a].kind = AXIS_GLOBAL;
+    } else
+      groups = x->size;
+    if (groups < 2 || !can(p, STEP_THREAD, (int)a, groups)) break;
+    if (!step(p, STEP_THREAD, (int)a, groups)) return false;
     used *= k->axes[a].size;
   }
   return true;
 }
 
-static bool optimize_host(struct plan *p) {
+static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
-  int64_t lanes = v >= 0 ? fit(p, OPT_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  int64_t lanes = v >= 0 ? fit(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
-  if (lanes > 1 && !step(p, OPT_VECTOR, v, lanes)) return false;
-  if (u >= 0 && fit(p, OPT_UPCAST, u, 4) > 1 && !step(p, OPT_UPCAST, u, fit(p, OPT_UPCAST, u, 4))) return false;
-  if (u >= 0 && !columns && can(p, OPT_UPCAST, stored, 2) && !step(p, OPT_UPCAST, stored, 2)) return false;
+  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
+  if (u >= 0 && fit(p, STEP_UPCAST, u, 4) > 1 && !step(p, STEP_UPCAST, u, fit(p, STEP_UPCAST, u, 4))) return false;
+  if (u >= 0 && !columns && can(p, STEP_UPCAST, stored, 2) && !step(p, STEP_UPCAST, stored, 2)) return false;
   /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
     if (k->axes[a].kind != AXIS_REDUCE || !unit) continue;
-    int64_t amount = fit(p, OPT_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
-    if (amount > 1 && !step(p, OPT_VECTOR, (int)a, amount)) return false;
+    int64_t amount = fit(p, STEP_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
+    if (amount > 1 && !step(p, STEP_VECTOR, (int)a, amount)) return false;
   }
   return unroll(p) && spread_host(p);
 }
@@ -327,25 +338,20 @@ static bool optimize_host(struct plan *p) {
 /* ---- one kernel of several in one ------------------------------------------------------------------------------- */
 
 /* One axis, and workgroups as large as those of the other parts. */
-static bool optimize_part(struct plan *p, bool vectors) {
+static bool optimize_part(struct view *p, bool vectors) {
   struct codegen *k = p->k;
   const struct target *t = k->target;
   if (k->naxes != 1 || k->axes[0].kind != AXIS_LOOP || k->axes[0].size < 2)
     return codegen_fail(k, "a part is not flat");
   if (t->kind == TARGET_HOST) return !vectors || optimize_host(p);
-  int64_t lanes = vectors ? fit(p, OPT_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
+  int64_t lanes = vectors ? fit(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
   if (lanes == k->axes[0].size) lanes /= 2;
-  if (lanes > 1 && !step(p, OPT_VECTOR, 0, lanes)) return false;
-  return step(p, k->axes[0].size % t->group ? OPT_LOCAL_PAD : OPT_LOCAL, 0, t->group);
+  if (lanes > 1 && !step(p, STEP_VECTOR, 0, lanes)) return false;
+  return step(p, STEP_LOCAL, 0, t->group);
 }
 
 /* ---- entry ----------------------------------------------------------------------------------------------------- */
-static void finish(struct codegen *k) {
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
-}
-
-static bool optimize_plain(struct plan *p) {
+static bool optimize_plain(struct view *p) {
   struct codegen *k = p->k;
   int inner = -1;
   for (unsigned a = 0; a < k->naxes; a++)
@@ -355,7 +361,7 @@ static bool optimize_plain(struct plan *p) {
 
 bool optimize(struct codegen *k) {
   k->stage = "optimize";
-  struct plan p = {.k = k};
+  struct view p = {.k = k};
   bool ok = true, tuned = k->steps < STEPS_PLAIN;
   if ((tuned || k->is_part) && !merge_all(&p)) return false;
   if (tuned && !look(&p)) return false;
@@ -365,6 +371,6 @@ bool optimize(struct codegen *k) {
     ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
   else if (k->steps == STEPS_PLAIN)
     ok = optimize_plain(&p);
-  finish(k);
+  steps_finish(k);
   return ok;
 }

@@ -32,8 +32,8 @@
  *
  * Threads: tensors may be used from any thread; calls take turns. Scopes belong to the thread that opened them.
  * Processes: a child of fork makes tensors on devices of its own; reading or computing with its parent's fails.
- * Environment: DEV, DB_TIMEOUT, DEBUG=0..7, PROFILE, NOOPT, SPEC, CACHE, JIT, TRACK_MATCH_STATS; see doorbell(1). GNU
- * C11 (or C23) is needed for the macros below; from C++ or another language call the functions behind them. */
+ * Environment: DEV, DB_TIMEOUT, DEBUG=0..7, PROFILE, NOOPT, PLAN, SPEC, CACHE, JIT, TRACK_MATCH_STATS; see doorbell(1).
+ * GNU C11 (or C23) is needed for the macros below; from C++ or another language call the functions behind them. */
 #ifndef DOORBELL_H
 #define DOORBELL_H
 #include <limits.h>

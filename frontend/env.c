@@ -13,6 +13,31 @@ static const struct {
                  {"JIT", 1, 1}};
 enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, VARIABLES };
 
+/* PLAN: the text itself, or @FILE. *text: NULL where there is none; kept as long as the process. */
+static int read_plan(const char **text) {
+  const char *plan = getenv("PLAN");
+  char err[512], *read = NULL;
+  *text = plan && *plan ? plan : NULL;
+  if (*text && *plan == '@') {
+    size_t n = 0;
+    FILE *f = fopen(plan + 1, "r");
+    if (!f) return db_fail(-errno, "PLAN=%s: %s", plan, strerror(errno));
+    ssize_t got = getdelim(&read, &n, 0, f);
+    int why = ferror(f) ? errno : 0;
+    fclose(f);
+    if (why) {
+      free(read);
+      return db_fail(-why, "PLAN=%s: %s", plan, strerror(why));
+    }
+    *text = got > 0 ? read : NULL; /* an empty file has no plan */
+  }
+  if (*text && !compiler_check_plan(*text, err, sizeof err)) {
+    free(read);
+    return db_fail(-EINVAL, "PLAN: %s", err);
+  }
+  return 0;
+}
+
 static void print_match_stats(void) { graph_match_stats_print(stderr); }
 
 int env_get(const struct env **out) {
@@ -30,10 +55,14 @@ int env_get(const struct env **out) {
         return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
       value[i] = (int)v;
     }
+    const char *plan;
+    int err = read_plan(&plan);
+    if (err) return err;
     /* Set by Open MPI's mpirun, by what follows PMIx, and by MPICH's and Slurm's launchers. */
     bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
     env = (struct env){
-        value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL};
+        value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL,
+        plan};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[MATCH_STATS]);
     if (value[MATCH_STATS]) atexit(print_match_stats);

@@ -20,8 +20,9 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
-  bool launched; /* as one of several processes */
-  bool profile;  /* a trace is written */
+  bool launched;    /* as one of several processes */
+  bool profile;     /* a trace is written */
+  const char *plan; /* plans by hand, or NULL */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);

@@ -118,6 +118,7 @@ int runtime_init(void) {
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
                                .debug = env->debug,
+                               .plan = env->plan,
                                .cache_dir = env->cache ? cache_directory(dir, sizeof dir) : NULL,
                                .ptxas = ptxas};
   rt.compiler = compiler_new(&o);

@@ -608,7 +608,26 @@ static void environment_is_checked(void **state) {
   assert_contains(out, "schedule: 1 command");
   assert_contains(out, "as C");
   assert_contains(out, "s_endpgm");
+  assert_contains(out, "kernel 0 (reduce a:2): r_2 = unroll a:2");
+  setenv("DEBUG", "3", 1);
+  setenv("PLAN", "r_2 = vector a:2", 1);
+  EXPECT(0, "bench --dev CPU --case dot");
+  assert_contains(out, "r_2 = vector a:2\n");
+  setenv("PLAN", "upcast b:4", 1);
+  EXPECT(0, "bench --dev CPU --case dot");
+  assert_contains(out, "PLAN does not fit: kernel r_2: plan: step 1 at column 1 of the plan, 'upcast b:4': the kernel "
+                       "has no such axis");
   unsetenv("DEBUG");
+  setenv("PLAN", "r_2 = unroll a:3", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "'unroll a:3': the axis has 2, which is no multiple: pad it first");
+  setenv("PLAN", "r_2 = pad a:3; unrol a:3", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "PLAN: line 1, column 10 of the plan, at 'unrol': not a step");
+  setenv("PLAN", "@/no/such/file", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "PLAN=@/no/such/file: No such file or directory");
+  unsetenv("PLAN");
   setenv("NOOPT", "1", 1);
   EXPECT(0, "bench --dev CPU --case dot --case perceptron");
   unsetenv("NOOPT");

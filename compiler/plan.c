@@ -1,0 +1,196 @@
+/* Plans as text: printing, parsing, and finding the line of a text that is for a kernel. */
+#include "plan.h"
+#include "compiler.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+  const char *word, *arguments;
+} steps[STEP_COUNT] = {
+#define STEP(name, word, arguments, loop, serial, reduce, doc) {word, arguments},
+#include "steps.def"
+#undef STEP
+};
+
+const char *step_word(enum step_kind kind) { return steps[kind].word; }
+const char *step_arguments(enum step_kind kind) { return steps[kind].arguments; }
+
+/* ---- printing -------------------------------------------------------------------------------------------------- */
+static void print_name(FILE *f, struct axis_name a) {
+  fputc(a.letter, f);
+  if (a.part) fprintf(f, "%u", a.part);
+}
+
+void step_print(FILE *f, const struct step *s) {
+  unsigned axes = 0;
+  fputs(steps[s->kind].word, f);
+  for (const char *a = steps[s->kind].arguments; *a; a++) {
+    fputc(*a == 'n' ? ':' : ' ', f);
+    if (*a == 'n')
+      fprintf(f, "%" PRId64, s->amount);
+    else
+      print_name(f, axes++ ? s->other : s->axis);
+  }
+}
+
+void plan_print(FILE *f, const struct plan *p) {
+  for (unsigned i = 0; i < p->n; i++) {
+    if (i) fputs("; ", f);
+    step_print(f, &p->step[i]);
+  }
+}
+
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
+struct reader {
+  const char *start, *at;
+  char *err;
+  size_t errcap;
+};
+
+static bool ends(char c) { return !c || c == '\n' || c == '|'; }
+static void skip_blanks(struct reader *r) {
+  while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
+}
+
+/* Writes the message, with the column and the word that r is at. */
+__attribute__((format(printf, 2, 3))) static bool wrong(struct reader *r, const char *fmt, ...) {
+  char what[256];
+  int n = 0;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(what, sizeof what, fmt, ap);
+  va_end(ap);
+  while (n < 32 && !ends(r->at[n]) && r->at[n] != ';' && !isspace((unsigned char)r->at[n])) n++;
+  snprintf(r->err, r->errcap, "column %d of the plan, at '%.*s': %s", (int)(r->at - r->start) + 1, n, r->at, what);
+  return false;
+}
+
+static bool read_number(struct reader *r, int64_t most, int64_t *out) {
+  int64_t v = 0;
+  const char *p = r->at;
+  for (; isdigit((unsigned char)*p); p++)
+    if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *p - '0', &v) || v > most)
+      return wrong(r, "the number is more than %" PRId64, most);
+  if (p == r->at) return wrong(r, "a number is expected");
+  r->at = p, *out = v;
+  return true;
+}
+
+static bool read_name(struct reader *r, struct axis_name *out) {
+  int64_t part = 0;
+  char c = *r->at;
+  if (!isalpha((unsigned char)c)) return wrong(r, "an axis is expected: a letter, or a letter and a number");
+  const struct reader start = *r;
+  r->at++;
+  if (isdigit((unsigned char)*r->at) && !read_number(r, UINT8_MAX, &part)) return false;
+  if (isalnum((unsigned char)*r->at)) {
+    *r = start;
+    return wrong(r, "an axis is a letter, or a letter and a number");
+  }
+  *out = (struct axis_name){c, (uint8_t)part};
+  return true;
+}
+
+static bool read_step(struct reader *r, struct step *s) {
+  size_t n = 0;
+  while (isalpha((unsigned char)r->at[n])) n++;
+  unsigned kind = 0, axes = 0;
+  while (kind < STEP_COUNT && (strlen(steps[kind].word) != n || memcmp(steps[kind].word, r->at, n) != 0)) kind++;
+  if (kind == STEP_COUNT) {
+    char words[160] = "";
+    for (unsigned i = 0; i < STEP_COUNT; i++) {
+      size_t used = strlen(words);
+      snprintf(words + used, sizeof words - used, "%s%s", i ? ", " : "", steps[i].word);
+    }
+    return wrong(r, "not a step; steps are %s", words);
+  }
+  size_t column = (size_t)(r->at - r->start) + 1;
+  *s = (struct step){.kind = (uint8_t)kind, .column = column > UINT16_MAX ? UINT16_MAX : (uint16_t)column};
+  r->at += n;
+  for (const char *a = steps[kind].arguments; *a; a++) {
+    if (*a == 'n') {
+      if (*r->at != ':') return wrong(r, "':' and an amount are expected");
+      r->at++;
+      if (!read_number(r, INT64_MAX / 8, &s->amount)) return false;
+    } else {
+      skip_blanks(r);
+      if (!read_name(r, axes++ ? &s->other : &s->axis)) return false;
+    }
+  }
+  skip_blanks(r);
+  return ends(*r->at) || *r->at == ';' || wrong(r, "';' is expected between steps");
+}
+
+const char *plan_parse(struct plan *p, const char *text, char *err, size_t errcap) {
+  struct reader r = {text, text, err, errcap};
+  p->n = 0;
+  for (;;) {
+    skip_blanks(&r);
+    if (ends(*r.at)) return r.at;
+    if (*r.at == ';') {
+      r.at++;
+      continue;
+    }
+    if (p->n == MAX_STEPS) return wrong(&r, "more than %d steps", MAX_STEPS), NULL;
+    if (!read_step(&r, &p->step[p->n])) return NULL;
+    p->n++;
+  }
+}
+
+/* ---- plans by hand --------------------------------------------------------------------------------------------- */
+
+/* Behind the `=` of a line, and in *to where its name ends; the line itself where it has none. */
+static const char *behind_name(const char *line, const char **to) {
+  const char *p = line;
+  while (*p && *p != '\n' && *p != '=') p++;
+  *to = line;
+  if (*p != '=') return line;
+  for (*to = p; *to > line && ((*to)[-1] == ' ' || (*to)[-1] == '\t');) --*to;
+  return p + 1 + strspn(p + 1, " \t");
+}
+
+static const char *next_line(const char *line) {
+  line += strcspn(line, "\n");
+  return *line ? line + 1 : line;
+}
+
+const char *plan_line(const char *lines, const char *name, unsigned number, bool *named) {
+  const char *every = NULL, *to;
+  char digits[16];
+  snprintf(digits, sizeof digits, "%u", number);
+  for (const char *line = lines; *line; line = next_line(line)) {
+    line += strspn(line, " \t");
+    if (*line == '\n' || *line == '#' || !*line) continue;
+    const char *plan = behind_name(line, &to);
+    size_t n = (size_t)(to - line);
+    *named = plan != line;
+    if (!*named)
+      every = plan;
+    else if ((n == strlen(name) && !memcmp(line, name, n)) || (n == strlen(digits) && !memcmp(line, digits, n)))
+      return plan;
+  }
+  *named = false;
+  return every;
+}
+
+bool compiler_check_plan(const char *lines, char *err, size_t errcap) {
+  struct plan ignored;
+  unsigned number = 0;
+  char why[384];
+  for (const char *line = lines; *line; line = next_line(line)) {
+    number++;
+    const char *to, *p = line + strspn(line, " \t");
+    if (*p == '#') continue;
+    for (p = behind_name(p, &to); p && *p && *p != '\n';) {
+      p = plan_parse(&ignored, p, why, sizeof why);
+      if (p && *p == '|') p++;
+    }
+    if (p) continue;
+    snprintf(err, errcap, "line %u, %s", number, why);
+    return false;
+  }
+  return true;
+}

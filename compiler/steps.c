@@ -1,0 +1,362 @@
+/* The optimization steps (steps.def): when each is possible, and what it does to the ast and its axes.
+ *
+ * A split writes range = outer * amount + inner everywhere and lists both under the REDUCE that had the range. A step
+ * that would change what the kernel computes is refused, with the reason. */
+#include "internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rewriting ------------------------------------------------------------------------------------------------- */
+
+/* Rewrites the ast and the guards with from -> to; a REDUCE over one of the ranges lists the ranges of its replacement
+ * instead. */
+static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
+  size_t count, room = graph_node_count(k->g);
+  struct uop *roots[1 + MAX_GUARDS] = {k->ast};
+  memcpy(roots + 1, k->guard, k->nguards * sizeof *k->guard);
+  struct uop **order = uop_toposort(roots, 1 + k->nguards, &count), **map = calloc(room, sizeof *map);
+  bool ok = order && map;
+  for (unsigned i = 0; ok && i < n; i++) map[from[i]->id] = to[i];
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i], *src[MAX_AXES + 2];
+    if (map[u->id]) continue;
+    bool same = true;
+    for (unsigned s = 0; s < u->nsrc; s++) same = same && map[u->src[s]->id] == u->src[s];
+    if (same) {
+      map[u->id] = u;
+      continue;
+    }
+    if (u->op == OP_REDUCE) {
+      unsigned m = 0;
+      src[m++] = map[u->src[0]->id];
+      for (unsigned s = 1; s < u->nsrc; s++) {
+        struct affine a;
+        affine_of(map[u->src[s]->id], &a);
+        for (unsigned t = 0; t < a.n; t++) {
+          bool seen = false;
+          for (unsigned j = 1; j < m; j++) seen = seen || src[j] == a.term[t];
+          if (!seen && m < MAX_AXES) src[m++] = a.term[t];
+        }
+      }
+      map[u->id] = uop_new(k->g, OP_REDUCE, u->dtype, 1, u->arg, u->aux, src, m);
+      continue;
+    }
+    struct uop **many = u->nsrc > MAX_AXES ? malloc(u->nsrc * sizeof *many) : src;
+    if (!many) {
+      ok = false;
+      break;
+    }
+    for (unsigned s = 0; s < u->nsrc; s++) many[s] = map[u->src[s]->id];
+    map[u->id] = uop_with_src(k->g, u, many);
+    if (many != src) free(many);
+  }
+  if (ok) k->ast = map[k->ast->id];
+  for (unsigned i = 0; ok && i < k->nguards; i++) k->guard[i] = map[k->guard[i]->id];
+  free(order);
+  free(map);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+/* The value that changes nothing. */
+static struct uop *identity(struct graph *g, enum op op, enum dtype t) {
+  if (op == OP_ADD) return uop_const_int(g, t, 0);
+  if (op == OP_MUL) return uop_const_int(g, t, 1);
+  if (dtype_is_float(t)) return uop_const_float(g, t, -INFINITY);
+  if (t == DT_BOOL || dtype_info[t].cls == 'u') return uop_const_int(g, t, 0);
+  return uop_const_int(g, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
+}
+
+/* Makes everything over the range count only where valid: accesses get the condition, a reduction the identity. */
+static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
+  size_t count, room = graph_node_count(k->g);
+  struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map);
+  bool *over = calloc(room, sizeof *over), ok = order && map && over;
+  if (ok) over[range->id] = true;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i], *src[MAX_AXES + 2], **many = u->nsrc > MAX_AXES ? malloc(u->nsrc * sizeof *many) : src;
+    if (!many) {
+      ok = false;
+      break;
+    }
+    bool same = true;
+    unsigned n = u->nsrc;
+    for (unsigned s = 0; s < n; s++) {
+      many[s] = map[u->src[s]->id];
+      same = same && many[s] == u->src[s];
+      over[u->id] = over[u->id] || over[u->src[s]->id];
+    }
+    if (u->op == OP_INDEX && over[u->id]) {
+      many[2] = n > 2 ? uop_binary(k->g, OP_AND, many[2], valid) : valid;
+      n = 3;
+    } else if (u->op == OP_LOAD && n == 1 && many[0]->nsrc > 2)
+      many[n++] = uop_const_int(k->g, u->dtype, 0);
+    else if (u->op == OP_REDUCE) {
+      bool mine = false;
+      for (unsigned s = 1; s < n; s++) mine = mine || u->src[s] == range;
+      if (mine) many[0] = uop_where(k->g, valid, many[0], identity(k->g, u->aux, u->dtype));
+      over[u->id] = over[u->src[0]->id] && !mine;
+      same = same && !mine;
+    }
+    map[u->id] = same && n == u->nsrc ? u : uop_new(k->g, u->op, u->dtype, u->lanes, u->arg, u->aux, many, n);
+    if (many != src) free(many);
+  }
+  if (ok) k->ast = map[k->ast->id];
+  free(order);
+  free(map);
+  free(over);
+  return ok || codegen_fail(k, "out of memory");
+}
+
+/* ---- what is possible ------------------------------------------------------------------------------------------ */
+static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
+
+/* Whether the two axes only ever occur as a * size(b) + b. */
+static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
+  const struct axis *x = &k->axes[a], *y = &k->axes[b];
+  if (x->kind != y->kind || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1) return false;
+  if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE) return false;
+  uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
+  uint64_t *direct = axis_masks(k, true);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool ok = direct && order;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i];
+    if (u->op == OP_REDUCE && reduce_binds(u, x->range) != reduce_binds(u, y->range)) ok = false;
+    if ((u->op == OP_REDUCE || u->op == OP_STORE) && direct[u->src[u->op == OP_STORE]->id] & both) ok = false;
+    if (u->op == OP_LOAD && u->nsrc > 1 && direct[u->src[1]->id] & both) ok = false;
+    if (u->op != OP_INDEX) continue;
+    if (u->nsrc > 2 && direct[u->src[2]->id] & both) ok = false;
+    struct affine f;
+    affine_of(u->src[1], &f);
+    if (affine_coef(&f, x->range) != affine_coef(&f, y->range) * y->size) ok = false;
+    for (unsigned t = 0; t < f.n; t++)
+      if (f.term[t] != x->range && f.term[t] != y->range && direct[f.term[t]->id] & both) ok = false;
+  }
+  free(direct);
+  free(order);
+  return ok;
+}
+
+enum { NONE = 255 };
+#define LOOP   AXIS_LOOP
+#define SERIAL AXIS_SERIAL
+#define REDUCE AXIS_REDUCE
+#define UPCAST AXIS_UPCAST
+#define UNROLL AXIS_UNROLL
+#define LOCAL  AXIS_LOCAL
+#define GROUP  AXIS_GROUP
+/* By the kind of the axis that is split: the kind of its inner part. */
+static const uint8_t inner_kind[STEP_COUNT][3] = {
+#define STEP(name, word, arguments, loop, serial, reduce, doc)                                                         \
+  [STEP_##name] = {[AXIS_LOOP] = loop, [AXIS_SERIAL] = serial, [AXIS_REDUCE] = reduce},
+#include "steps.def"
+#undef STEP
+};
+#undef LOOP
+#undef SERIAL
+#undef REDUCE
+#undef UPCAST
+#undef UNROLL
+#undef LOCAL
+#undef GROUP
+
+static const char *const kind_name[] = {
+    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "thread",
+    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",   [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll"};
+const char *axis_kind_name(enum axis_kind kind) { return kind_name[kind]; }
+
+__attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  if (cap) vsnprintf(why, cap, fmt, ap);
+  va_end(ap);
+  return false;
+}
+
+static int axis_of(const struct codegen *k, struct axis_name name) {
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].name.letter == name.letter && k->axes[a].name.part == name.part) return (int)a;
+  return -1;
+}
+
+/* Copies that lowering makes of the kernel's innermost operations. */
+static int64_t copies(const struct codegen *k) {
+  int64_t n = 1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if ((k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) && !k->axes[a].vector) n *= k->axes[a].size;
+  return n;
+}
+
+static bool group_possible(const struct codegen *k, int64_t amount, char *why, size_t cap) {
+  for (unsigned i = 0; i < k->naxes; i++) {
+    const struct axis *x = &k->axes[i];
+    if (x->kind == AXIS_GROUP && x->size != amount)
+      return refuse(why, cap, "another axis is shared by a group of %" PRId64 ": all groups are of one size", x->size);
+    if (x->kind == AXIS_LOCAL && x->padded)
+      return refuse(why, cap, "work-items of a local axis are idle, and a group cannot be partly idle");
+  }
+  return true;
+}
+
+/* Work-items of a workgroup, where GROUP axes are one. */
+static int64_t work_items(const struct codegen *k, bool *grouped) {
+  int64_t n = 1;
+  *grouped = false;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    if (x->kind == AXIS_LOCAL || (x->kind == AXIS_GROUP && !*grouped)) n *= x->size;
+    *grouped = *grouped || x->kind == AXIS_GROUP;
+  }
+  return n;
+}
+
+bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
+  const char *arguments = step_arguments(s.kind);
+  int at = axis_of(k, s.axis), other = axis_of(k, s.other);
+  if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has %d steps at most", MAX_STEPS);
+  if (at < 0 || (arguments[1] == 'a' && other < 0))
+    return refuse(why, cap, "the kernel has no such axis at this point");
+  const struct axis *a = &k->axes[at];
+  if (s.kind == STEP_MERGE)
+    return mergeable(k, (unsigned)at, (unsigned)other) ||
+           refuse(why, cap, "the two axes are not used as one everywhere");
+  if (s.amount < 2) return refuse(why, cap, "the amount must be 2 at least");
+  if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
+  if (s.kind == STEP_PAD) {
+    if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+    if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
+    if (s.amount > MAX_PAD) return refuse(why, cap, "the amount is %d at most", MAX_PAD);
+    return a->size % s.amount || refuse(why, cap, "the axis has %" PRId64 ", which is a multiple", a->size);
+  }
+  uint8_t inner = a->kind <= AXIS_SERIAL ? inner_kind[s.kind][a->kind] : NONE;
+  if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
+  if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
+  bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
+  if (s.kind != STEP_LOCAL) {
+    if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+    if (a->size % s.amount)
+      return refuse(why, cap, "the axis has %" PRId64 ", which is no multiple: pad it first", a->size);
+  }
+  if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount is %d at most", MAX_LANES);
+  if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
+    return refuse(why, cap, "the amount must be a power of two");
+  if (expands && s.kind != STEP_VECTOR && copies(k) * s.amount > MAX_COPIES)
+    return refuse(why, cap, "the kernel would have more than %d copies of its operations", MAX_COPIES);
+  if (!items) return true;
+  if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
+  if (s.amount > k->target->max_group)
+    return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
+  bool grouped;
+  int64_t already = work_items(k, &grouped);
+  if (!(s.kind == STEP_GROUP && grouped) && already * s.amount > k->target->max_group)
+    return refuse(why, cap, "a workgroup has %u work-items at most, and %" PRId64 " already", k->target->max_group,
+                  already);
+  if (s.kind == STEP_GROUP) return group_possible(k, s.amount, why, cap);
+  if (grouped && (!is_static(a) || a->size % s.amount))
+    return refuse(why, cap,
+                  "work-items would be idle, and a workgroup that shares a reduction cannot be: pad the axis first");
+  return true;
+}
+
+/* ---- applying -------------------------------------------------------------------------------------------------- */
+static int64_t next_number(const struct codegen *k) {
+  int64_t next = 0;
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].range->arg.i >= next) next = k->axes[i].range->arg.i + 1;
+  return next;
+}
+
+static struct axis_name part_of(struct codegen *k, struct axis_name whole) {
+  uint8_t *made = &k->nparts_of[(unsigned char)whole.letter];
+  return (struct axis_name){whole.letter, ++*made};
+}
+
+/* The axis counts on to a multiple of amount, and nothing happens there. */
+static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
+  struct graph *g = k->g;
+  int64_t size = (a->size + amount - 1) / amount * amount;
+  struct uop *wide = uop_range(g, uop_index(g, size), next_number(k), a->kind), *old = a->range;
+  struct uop *valid = uop_binary(g, OP_CMPLT, wide, uop_index(g, a->size));
+  a->range = wide, a->size = size;
+  if (!replace_ranges(k, &old, &wide, 1) || !guard_range(k, wide, valid)) return false;
+  if (k->nguards < MAX_GUARDS) k->guard[k->nguards++] = valid;
+  return true;
+}
+
+/* Both are rewritten over the merged range m: the affine form folds (m / n) * n + m % n back to m. */
+static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
+  struct graph *g = k->g;
+  struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_number(k), a->kind), *zero = uop_index(g, 0);
+  struct uop *from[] = {a->range, b->range}, *to[] = {zero, m};
+  if (!replace_ranges(k, from, to, 2)) return false;
+  a->range = m, a->size *= b->size;
+  memmove(b, b + 1, (size_t)(&k->axes[k->naxes] - (b + 1)) * sizeof *b);
+  k->naxes--;
+  return true;
+}
+
+static bool split(struct codegen *k, struct axis *a, const struct step *s) {
+  struct graph *g = k->g;
+  enum axis_kind inner = inner_kind[s->kind][a->kind];
+  int64_t amount = s->kind == STEP_THREAD ? a->size / s->amount : s->amount;
+  int64_t outer = (a->size + amount - 1) / amount;
+  struct axis_name name = part_of(k, a->name);
+  if (amount == 1) { /* THREAD: an element for each */
+    a->kind = AXIS_GLOBAL;
+    return true;
+  }
+  struct uop *in = uop_range(g, uop_index(g, amount), next_number(k), inner), *expr = in, *old = a->range, *out = NULL;
+  bool padded = s->kind == STEP_LOCAL && (!is_static(a) || a->size % amount);
+  if (outer > 1 || padded) {
+    out = uop_range(g, uop_index(g, outer), old->arg.i, a->kind);
+    expr = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, out, uop_index(g, amount)), in);
+  }
+  if (!replace_ranges(k, &old, &expr, 1)) return false;
+  struct axis made = {.range = in, .size = amount, .kind = inner, .name = name, .vector = s->kind == STEP_VECTOR};
+  if (out) {
+    a->range = out, a->size = outer;
+    if (padded) made.padded = a->padded = true, a->limit = old->src[0], a->whole = expr;
+    if (s->kind == STEP_THREAD) a->kind = AXIS_GLOBAL;
+    k->axes[k->naxes++] = made;
+  } else
+    *a = made;
+  return true;
+}
+
+bool step_apply(struct codegen *k, struct step s) {
+  char why[160];
+  if (!step_possible(k, s, why, sizeof why)) {
+    char *text = NULL, where[40] = "";
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (f) {
+      step_print(f, &s);
+      fclose(f);
+    }
+    if (s.column) snprintf(where, sizeof where, " at column %u of the plan", s.column);
+    codegen_fail(k, "step %u%s, '%s': %s", k->plan.n + 1, where, text ? text : "", why);
+    free(text);
+    return false;
+  }
+  struct axis *a = &k->axes[axis_of(k, s.axis)];
+  k->plan.step[k->plan.n++] = s;
+  if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_of(k, s.other)]);
+  return s.kind == STEP_PAD ? pad(k, a, s.amount) : split(k, a, &s);
+}
+
+void steps_finish(struct codegen *k) {
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
+}
+
+bool plan_apply(struct codegen *k, const struct plan *p) {
+  k->stage = "plan";
+  for (unsigned i = 0; i < p->n; i++)
+    if (!step_apply(k, p->step[i])) return false;
+  steps_finish(k);
+  return true;
+}

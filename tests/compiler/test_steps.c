@@ -1,0 +1,175 @@
+/* Plans as text, and single steps: a recorded plan rebuilds its kernel, a wrong one is refused with its reason. */
+#include "kernels.h"
+#include "compiler/plan.h"
+
+static struct compiler *chosen;
+
+static int setup(void **state) {
+  G = graph_new();
+  make_cases();
+  chosen = compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true});
+  return !chosen;
+}
+static int teardown(void **state) {
+  compiler_free(chosen);
+  graph_free(G);
+  return 0;
+}
+
+static struct compiler *with_plan(const char *plan) {
+  char err[256];
+  if (!compiler_check_plan(plan, err, sizeof err)) fail_msg("%s", err);
+  return compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true, .plan = plan});
+}
+
+/* What the optimizer chose for every kernel, given back as text, makes the same linear list. */
+static void recorded_plans_rebuild_their_kernels(void **state) {
+  static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
+  unsigned steps = 0;
+  for (unsigned t = 0; t < 3; t++)
+    for (unsigned i = 0; i < ncases; i++) {
+      char named[4096];
+      const struct kernel *k = must_compile(chosen, arches[t], cases[i].ast), *again;
+      snprintf(named, sizeof named, "# what was chosen\nr_0 = upcast a:2\n %s = %s\n", k->shape, k->plan);
+      struct compiler *c = with_plan(named);
+      again = must_compile(c, arches[t], cases[i].ast);
+      assert_string_equal(again->plan, k->plan);
+      assert_string_equal(again->linear_text, k->linear_text);
+      assert_string_equal(again->name, k->name);
+      assert_memory_equal(again->grid, k->grid, sizeof k->grid);
+      assert_memory_equal(again->block, k->block, sizeof k->block);
+      assert_null(again->plan_refused);
+      compiler_free(c);
+      for (const char *p = k->plan; *p; p++) steps += *p == ':';
+    }
+  assert_in_range(steps, 300, 3000);
+}
+
+static void text_is_read_as_it_is_printed(void **state) {
+  static const char text[] =
+      "merge a b; pad c:7; vector c:8; upcast a:4; unroll d12:3; local a:32; group d:64; serial A:5; "
+      "thread V255:1000000000000";
+  struct plan p;
+  char err[256], *out = NULL;
+  size_t n;
+  const char *end = plan_parse(&p, text, err, sizeof err);
+  assert_ptr_equal(end, text + strlen(text));
+  assert_int_equal(p.n, 9);
+  FILE *f = open_memstream(&out, &n);
+  plan_print(f, &p);
+  fclose(f);
+  assert_string_equal(out, text);
+  free(out);
+  end = plan_parse(&p, " ; upcast  a:2 ;;vector b:4;\nrest", err, sizeof err);
+  assert_string_equal(end, "\nrest");
+  assert_int_equal(p.n, 2);
+  assert_int_equal(p.step[1].column, 18);
+  assert_string_equal(plan_parse(&p, "upcast a:2 | x", err, sizeof err), "| x");
+}
+
+static void wrong_text_is_named(void **state) {
+  static const char *const wrong[][2] = {
+      {"upcat a:2", "line 1, column 1 of the plan, at 'upcat': not a step; steps are merge, pad,"},
+      {"vector a:4; upcast 3:2", "column 20 of the plan, at '3:2': an axis is expected"},
+      {"\nr_1 = upcast a", "line 2, column 9 of the plan, at '': ':' and an amount are expected"},
+      {"upcast a:", "column 10 of the plan, at '': a number is expected"},
+      {"upcast a:99999999999999999999", "the number is more than"},
+      {"upcast a:2 vector b:2", "column 12 of the plan, at 'vector': ';' is expected between steps"},
+      {"merge a", "an axis is expected"},
+      {"upcast ab:2", "an axis is a letter, or a letter and a number"},
+      {"upcast a256:2", "the number is more than 255"},
+  };
+  char err[256];
+  for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    assert_false(compiler_check_plan(wrong[i][0], err, sizeof err));
+    if (!strstr(err, wrong[i][1])) fail_msg("'%s': %s", wrong[i][0], err);
+  }
+  char many[2048] = "";
+  for (unsigned i = 0; i <= MAX_STEPS; i++) strcat(many, "upcast a:2;");
+  assert_false(compiler_check_plan(many, err, sizeof err));
+  assert_non_null(strstr(err, "more than 128 steps"));
+}
+
+/* A plan that names its kernel and does not fit is an error that says which step is wrong and why. */
+static void plans_that_do_not_fit_are_refused(void **state) {
+  static const char *const wrong[][3] = {
+      /* arch, plan, part of the message */
+      {"gfx1100", "upcast a:4; upcast d:2",
+       "step 2 at column 13 of the plan, 'upcast d:2': the kernel has no such axis"},
+      {"gfx1100", "upcast a:5", "the axis has 12, which is no multiple: pad it first"},
+      {"gfx1100", "upcast a:1", "the amount must be 2 at least"},
+      {"gfx1100", "upcast c:2", "a reduce axis cannot have this step"},
+      {"gfx1100", "unroll a:2", "a loop axis cannot have this step"},
+      {"gfx1100", "upcast a:12; upcast a1:2", "a upcast axis cannot have this step"},
+      {"gfx1100", "upcast a:12; upcast a:2", "no such axis"},
+      {"gfx1100", "vector b:5", "must be a power of two"},
+      {"gfx1100", "pad b:128; vector b:128", "the amount is 64 at most"},
+      {"gfx1100", "merge a b", "not used as one everywhere"},
+      {"gfx1100", "pad a:6", "the axis has 12, which is a multiple"},
+      {"gfx1100", "pad a:2000000", "the amount is 1048576 at most"},
+      {"gfx1100", "local a:2000", "1024 work-items at most"},
+      {"gfx1100", "pad a:512; local a:512; local b:20", "1024 work-items at most, and 512 already"},
+      {"gfx1100", "local a:8; upcast a:2", "leaves work-items idle"},
+      {"gfx1100", "local a:8; group c:4", "a group cannot be partly idle"},
+      {"gfx1100", "group c:4; local a:8", "pad the axis first"},
+      {"gfx1100", "group c:4; group c:3", "power of two"},
+      {HOST_ARCH, "local a:4", "the host has no work-items"},
+      {HOST_ARCH, "thread c:4", "a reduce axis cannot have this step"},
+      {HOST_ARCH, "upcast a:4 | upcast a:4", "more parts than the kernel, which has 1"},
+  };
+  unsigned at = 0;
+  while (strcmp(cases[at].name, "matmul 12x20x36")) at++;
+  for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char err[256], line[256];
+    snprintf(line, sizeof line, "r_12_20_36 = %s", wrong[i][1]);
+    struct compiler *c = with_plan(line);
+    assert_null(compiler_compile(c, target_find(wrong[i][0]), cases[at].ast, err, sizeof err));
+    if (!strstr(err, wrong[i][2]) || strncmp(err, "kernel r_", 9)) fail_msg("'%s': %s", wrong[i][1], err);
+    compiler_free(c);
+    /* one for every kernel is left out where it does not fit */
+    c = with_plan(wrong[i][1]);
+    const struct kernel *k = must_compile(c, wrong[i][0], cases[at].ast);
+    assert_non_null(strstr(k->plan_refused, wrong[i][2]));
+    assert_string_equal(k->plan, must_compile(chosen, wrong[i][0], cases[at].ast)->plan);
+    assert_false(k->fewer_steps);
+    compiler_free(c);
+  }
+}
+
+static void plans_by_number_and_for_every_kernel(void **state) {
+  struct compiler *c = with_plan("1 = pad a:64; vector a:4\nlocal a:64\nE_1024=\n");
+  assert_string_equal(must_compile(c, "gfx1100", cases[0].ast)->plan, "local a:64");
+  const struct kernel *second = must_compile(c, "gfx1100", cases[7].ast); /* 1009 elements */
+  assert_string_equal(second->plan, "pad a:64; vector a:4");
+  assert_int_equal(second->number, 1);
+  assert_string_equal(second->shape, "E_1009");
+  assert_string_equal(second->axes, "loop a:1009");
+  assert_string_equal(must_compile(c, "gfx1100", cases[2].ast)->plan, "");
+  compiler_free(c);
+}
+
+/* Each way to split, on the axes of one kernel: the outer part keeps the name, inner parts count up. */
+static void parts_are_named_in_order(void **state) {
+  unsigned at = 0;
+  while (strcmp(cases[at].name, "matmul 12x20x36")) at++;
+  struct compiler *c =
+      with_plan("r_12_20_36 = vector b:4; upcast a:3; upcast a:2; serial c:12; unroll c1:4; local b:5");
+  const struct kernel *k = must_compile(c, "gfx1100", cases[at].ast);
+  assert_string_equal(k->axes, "loop a:12 b:20, reduce c:36");
+  assert_string_equal(k->name, "r_2_5_3_3_4_3_2_4");
+  assert_int_equal(k->grid[0], 2);
+  assert_int_equal(k->block[0], 5);
+  compiler_free(c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(recorded_plans_rebuild_their_kernels),
+      cmocka_unit_test(text_is_read_as_it_is_printed),
+      cmocka_unit_test(wrong_text_is_named),
+      cmocka_unit_test(plans_that_do_not_fit_are_refused),
+      cmocka_unit_test(plans_by_number_and_for_every_kernel),
+      cmocka_unit_test(parts_are_named_in_order),
+  };
+  return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
+}
