@@ -299,7 +299,7 @@ static int make(struct making *m) {
     err = db_fail(-ENOMEM, "realize: out of memory");
     goto out;
   }
-  err = graph_schedule(roots, b->nroots, &next, &m->sched, text, sizeof text);
+  err = graph_schedule_on(slot_machine, roots, b->nroots, &next, &m->sched, text, sizeof text);
   if (!err)
     err = plan_memory(&m->sched, &(struct plan_options){.alignment = TEMPORARY_ALIGNMENT}, &m->plan, text, sizeof text);
   if (err) {

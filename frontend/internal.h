@@ -27,6 +27,9 @@ struct env {
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
 
+/* ---- machine.c ---- */
+struct schedule_machine machine_of_target(const struct target *t);
+
 /* ---- runtime.c: device slots, memory by BUFFER id, loaded programs ---- */
 
 enum {
@@ -85,6 +88,7 @@ void runtime_check_disk(const struct env *env);
 int slot_of(db_device *dev);
 db_device *slot_device(unsigned slot);
 const struct target *slot_target(unsigned slot);
+const struct schedule_machine *slot_machine(unsigned slot); /* NULL: no device is open there */
 /* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
 void slot_retain(unsigned slot);
 void slot_release(unsigned slot);

@@ -26,6 +26,7 @@ struct spare {
 struct slot {
   db_device *device;
   const struct target *target;
+  struct schedule_machine machine;
   uint32_t refs;
   bool is_default;                 /* opened here, not by the caller */
   db_queue *queue[2][SLOT_QUEUES]; /* by kind */
@@ -168,6 +169,7 @@ static int slot_add(db_device *dev, bool is_default) {
   if (!s) return db_fail(-ENOMEM, "out of memory for a device slot");
   s->device = dev;
   s->target = target;
+  s->machine = machine_of_target(target);
   s->is_default = is_default;
   rt.slots[i] = s;
   return (int)i;
@@ -251,6 +253,7 @@ db_device *slot_device(unsigned slot) {
   return slot < SLOTS ? rt.slots[slot]->device : rt.groups[slot - SLOTS]->handle;
 }
 const struct target *slot_target(unsigned slot) { return rt.slots[slot]->target; }
+const struct schedule_machine *slot_machine(unsigned slot) { return rt.slots[slot] ? &rt.slots[slot]->machine : NULL; }
 void slot_retain(unsigned slot) { ++*(slot < SLOTS ? &rt.slots[slot]->refs : &rt.groups[slot - SLOTS]->refs); }
 static void group_release(unsigned index) {
   struct slot_group *p = rt.groups[index];

@@ -7,12 +7,12 @@
  *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches -
  * and is used by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or
  * inside another reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it
- * (a variance is one kernel). Two repetitions are allowed: along ranges that are exactly what the reduce consumed -
- * that kernel computes the reduce once a row and walks the row again (softmax is one kernel), unless rows are few and
- * huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the machine idle - and along ranges of at most NARROW elements,
- * which the work-item of the row does all (softmax times a narrow matrix is one kernel). And a short reduce may be
- * repeated in a small kernel, where a launch costs more (SHORT_REDUCE, FEW_RESULTS: a global average before a
- * classifier);
+ * (a variance is one kernel); a sum under a sum becomes one with it (schedule_sum.c). Two repetitions are allowed:
+ * along ranges that are exactly what the reduce consumed - that kernel computes the reduce once a row and walks the row
+ * again (softmax is one kernel), unless rows are few and huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the
+ * machine idle - and along ranges of at most NARROW elements, which the work-item of the row does all (softmax times a
+ * narrow matrix is one kernel). And a short reduce may be repeated in a small kernel, where a launch costs more
+ * (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
  *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
  *   - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs
@@ -253,9 +253,21 @@ static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroot
   return ok;
 }
 
+const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device) {
+  static const struct schedule_machine common = {
+      .groups = 64, .side = 8, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
+  const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;
+  return m ? m : &common;
+}
+
 int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err,
                    size_t errcap) {
-  struct scheduler s = {.next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
+  return graph_schedule_on(NULL, roots, nroots, next_buffer, out, err, errcap);
+}
+
+int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned device), struct uop *const *roots,
+                      unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err, size_t errcap) {
+  struct scheduler s = {.machine_of = machine_of, .next_buffer = next_buffer, .out = out, .err = err, .errcap = errcap};
   *out = (struct schedule){0};
   if (errcap) *err = 0;
   int malformed = uop_verify(roots, nroots, STAGE_TENSOR, err, errcap);

@@ -52,6 +52,13 @@ struct schedule_item {
   bool swaps; /* copies the whole of bufs[1], which nothing needs after it, to bufs[0]: exchanging their memory does as
                  well */
 };
+/* What the scheduler knows of a machine: rough figures to weigh work against traffic and launches. */
+struct schedule_machine {
+  int64_t groups; /* workgroups that keep all of it busy; the work-items of one can share a sum */
+  int64_t side;   /* neighbouring results that a workgroup computes side by side: a wave, a vector */
+  double launch_ns, bytes_per_ns, flops_per_ns;
+};
+
 struct schedule {
   struct graph *graph; /* owns every node named here */
   struct schedule_item *items;
@@ -65,5 +72,8 @@ struct schedule {
  * message in err. */
 int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err,
                    size_t errcap);
+/* The same for known machines: machine_of gives that of a device slot; NULL, or the result NULL: a common host. */
+int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned device), struct uop *const *roots,
+                      unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err, size_t errcap);
 void schedule_free(struct schedule *s);
 #endif

@@ -40,16 +40,13 @@ static struct uop *evaluate(struct scheduler *s, struct node *n, const struct us
   if (u->op == OP_REDUCE_AXIS) {
     if (node_of(s, u->src[0])->numel == 0) return reduce_identity(g, u->aux, u->dtype);
     if (!w->nranges) return x;
-    struct uop *all[MAX_RANK + 1] = {x};
-    memcpy(all + 1, w->range, w->nranges * sizeof *all);
-    return uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, w->nranges + 1);
+    struct uop *all[2 * MAX_RANK + 1] = {x}, *both = NULL;
+    unsigned inner = 0;
+    if (u->aux == OP_ADD && (both = schedule_merged_sum(s, u, w, &inner, all + 1))) all[0] = both;
+    memcpy(all + 1 + inner, w->range, w->nranges * sizeof *all);
+    return uop_new(g, OP_REDUCE, u->dtype, 1, (union uop_arg){0}, u->aux, all, inner + w->nranges + 1);
   }
-  if (w->padded) {
-    bool masked =
-        x->op == OP_LOAD && x->src[0]->nsrc == 3 && x->src[0]->src[2] == w->src_valid; /* yields 0 there already */
-    if (!masked) return uop_where(g, w->padded, x, schedule_zero(g, u->dtype));
-  }
-  return x; /* movement and CONTIGUOUS */
+  return schedule_masked(s, x, w->padded); /* movement and CONTIGUOUS */
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */

@@ -96,6 +96,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
     if (w->kernel != like->kernel || w->valid != valid) continue;
     if (w->idx != idx && memcmp(w->idx, idx, rank * sizeof *idx) != 0) continue;
     w->in_reduce |= like->in_reduce, w->expanded |= like->expanded;
+    if (w->sum != like->sum) w->sum = NULL;
     if (w->depth < like->depth) w->depth = like->depth;
     return i;
   }
@@ -108,6 +109,7 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
                              .in_reduce = like->in_reduce,
                              .expanded = like->expanded,
                              .depth = like->depth,
+                             .sum = like->sum,
                              .next = n->use};
   n->use = (uint32_t)s->nuses++;
   n->nuses++;
@@ -132,7 +134,7 @@ static bool follows_loops(struct scheduler *s, struct node *n, const struct use 
   return true;
 }
 
-static int64_t elements(const struct planned_kernel *k, unsigned ranges) {
+int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges) {
   int64_t n = 1;
   for (unsigned i = 0; i < k->nranges; i++)
     if ((ranges >> i & 1) && __builtin_mul_overflow(n, uop_max(k->range[i]) + 1, &n)) return INT64_MAX;
@@ -143,7 +145,7 @@ static int64_t elements(const struct planned_kernel *k, unsigned ranges) {
  * of. */
 static bool walks_again(struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
-  int64_t rows = n->numel, length = elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
+  int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
   return rows >= SERIAL_ROWS || length <= SERIAL_LENGTH;
 }
@@ -152,7 +154,7 @@ static bool walks_again(struct node *n, const struct use *w, unsigned left) {
  * times a narrow matrix is one kernel). */
 static bool is_narrow(struct node *n, const struct use *w, unsigned left) {
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
-  if (n->numel <= 0 || all < 0 || elements(w->kernel, left) > NARROW) return false;
+  if (n->numel <= 0 || all < 0 || schedule_elements(w->kernel, left) > NARROW) return false;
   return n->numel >= SERIAL_ROWS || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
@@ -171,7 +173,7 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
 }
 
 /* What a node that carries a reduce must be realized for; -1: it stays in its only kernel. */
-static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) {
+static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
   unsigned left = 0, serial = 0;
   bool inside = false;
@@ -179,6 +181,7 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
   if (w->in_reduce || w->expanded) {
     bool once = follows_loops(s, n, w, &left);
     if (w->in_reduce && !once) {
+      if ((w->merged = schedule_sums_merge(s, n, w))) return -1;
       if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = true;
     } else if (!once || (left && !walks_again(n, w, left) && !is_narrow(n, w, left)))
@@ -188,7 +191,7 @@ static int why_reduce(struct scheduler *s, struct node *n, const struct use *w) 
   }
   if (n->u->op != OP_REDUCE_AXIS) return -1;
   if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
-  bool together = k->serial == serial || elements(k, k->serial | serial) <= NARROW;
+  bool together = k->serial == serial || schedule_elements(k, k->serial | serial) <= NARROW;
   if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
   if (inside && k->nreduces > 1) return SCHEDULE_NESTED;
   k->nreduces++, k->serial |= serial;
@@ -211,7 +214,7 @@ static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, u
 static int64_t repetition(const struct node *n, const struct use *w) {
   unsigned found = 0;
   for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
-  return elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
+  return schedule_elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
 }
 
 /* Why the kernels that use n cannot take it in; -1: they can. */
@@ -286,6 +289,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   for (unsigned k = 0; k < 3; k++) w.src_use[k] = NO_USE;
   struct use like = w;
   if (like.depth < UINT16_MAX) like.depth++;
+  if (!is_movement(u)) like.sum = u->op == OP_REDUCE_AXIS && u->aux == OP_ADD && !w.merged ? n : NULL;
   if (w.kernel->depth < like.depth) w.kernel->depth = like.depth;
   if (is_movement(u)) {
     w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);

@@ -3,7 +3,8 @@
  *
  * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_split.c rewrites large
  * reductions; schedule_use.c decides what is realized; schedule_index.c says where in memory an element is;
- * schedule_kernel.c gives every use its value and makes units; schedule_fuse.c joins units; schedule_order.c puts them
+ * schedule_kernel.c gives every use its value and makes units; schedule_sum.c makes one sum of a sum over movement of a
+ * sum; schedule_fuse.c joins units; schedule_order.c puts them
  * in an order in which memory that is written over is read before, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
@@ -39,8 +40,9 @@ struct planned_kernel {
 struct use {
   struct planned_kernel *kernel;
   struct uop **idx;
-  struct uop *valid; /* NULL: always */
-  bool in_reduce, expanded;
+  struct uop *valid;                /* NULL: always */
+  bool in_reduce, expanded, merged; /* merged: a sum that is one with `sum` */
+  struct node *sum;     /* the sum that adds up movement of this value; NULL: something else comes between */
   uint16_t depth;       /* operations between the value of the kernel and this one */
   struct uop **src_idx; /* the use this makes of each source */
   struct uop *src_valid, *padded;
@@ -104,6 +106,7 @@ struct unit {
 
 struct scheduler {
   struct graph *graph; /* the schedule's own */
+  const struct schedule_machine *(*machine_of)(unsigned device);
   struct simplifier *simplifier;
   struct node *node;
   size_t nnodes;
@@ -154,6 +157,9 @@ unsigned schedule_nsources(const struct uop *u);
 /* Room for one more in an array that grows; NULL when memory ran out. */
 void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity, size_t size);
 
+/* What is known of the machine of a device; NO_DEVICE: device 0. */
+const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device);
+
 /* schedule_split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
@@ -175,6 +181,8 @@ struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const 
 
 /* schedule_use.c */
 void schedule_uses(struct scheduler *s, struct node *n);
+/* Elements that a kernel's output ranges count, those of a bit mask. */
+int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges);
 /* Counts n among the inputs of k. */
 void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n);
 
@@ -185,6 +193,15 @@ struct unit *schedule_add_unit(struct scheduler *s);
 bool schedule_scan(struct scheduler *s, struct unit *u);
 /* Whether nothing in a unit depends on its place but through what is loaded there, and on no variable. */
 bool schedule_only_loads(struct scheduler *s, const struct unit *u);
+
+/* schedule_sum.c */
+/* Whether use w of sum n becomes one with the sum over movement of it. */
+bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct use *w);
+/* What use w of a sum adds up where the sum below it is one with it, and the ranges of that; NULL where it is not. */
+struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, const struct use *w, unsigned *nranges,
+                                struct uop **range);
+/* x where condition p holds (NULL: everywhere), 0 elsewhere. */
+struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 
 /* schedule_order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */

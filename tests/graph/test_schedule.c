@@ -12,6 +12,12 @@
 static int setup(void **state) { return start(), 0; }
 static int teardown(void **state) { return forget(), 0; }
 
+static const struct schedule_machine *fast_machine(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 264, .side = 32, .launch_ns = 3000, .bytes_per_ns = 3000, .flops_per_ns = 700000};
+  return &m;
+}
+
 static void test_counts(void **state) {
   assert_int_equal(check(reduce(OP_ADD, mul(TENSOR(2), TENSOR(2)), 1)), 1); /* dot */
   assert_int_equal(check(matmul(TENSOR(4, 5), TENSOR(5, 3))), 1);
@@ -238,6 +244,85 @@ static void test_shear(void **state) {
   struct uop *back = reduce(OP_ADD, shear(mul(EXPAND(TENSOR(1, 9), 3, 9), EXPAND(weight, 3, 9)), 0, 1, -2, 13), 1);
   assert_int_equal(check(back), 1);
   assert_true(affine(back));
+}
+
+/* The only kernel of a schedule of root, and how many elements it writes. */
+static struct schedule only_kernel(struct uop *root, int64_t writes) {
+  struct schedule s;
+  char err[500];
+  assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 1);
+  assert_int_equal(s.items[0].noutputs, 1);
+  assert_int_equal(s.items[0].bufs[0]->src[0]->arg.i, writes);
+  return s;
+}
+
+/* A convolution's gradient with respect to its input: [out, in, kernel, outputs] summed over out, sheared back to the
+ * places of the input, summed over the kernel. */
+static struct uop *conv_back(struct uop *dy, struct uop *weight, int64_t stride, int64_t dilation, int64_t places) {
+  int64_t out = dim_of(weight, 0), in = dim_of(weight, 1), kernel = dim_of(weight, 2), n = dim_of(dy, 1);
+  struct uop *x = mul(EXPAND(RESHAPE(dy, out, 1, 1, n), out, in, kernel, n),
+                      EXPAND(RESHAPE(weight, out, in, kernel, 1), out, in, kernel, n));
+  x = reduce(OP_ADD, x, 1);
+  if (stride > 1)
+    x = RESHAPE(PAD(RESHAPE(x, 1, in, kernel, n, 1), 0, 0, 0, 0, 0, 0, 0, 0, 0, stride - 1), 1, in, kernel, n * stride);
+  return reduce(OP_ADD, shear(x, 2, 3, -dilation, places), 4);
+}
+
+/* A sum over movement of a sum is one sum. Its condition is asked of one factor: the weights are read everywhere. */
+static void test_sum_of_moved_sum(void **state) {
+  struct uop *back = conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 1, 8);
+  assert_int_equal(check(back), 1);
+  assert_true(affine(back));
+  assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 5), 1, 1, 10)), 1);
+  assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 2, 10)), 1);
+  assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 2, 1, 13)), 1);
+  assert_int_equal(check(SHRINK(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 1, 8), 0, 1, 0, 3, 0, 1, 1, 7)), 1);
+  struct schedule s = only_kernel(back, 3 * 8);
+  size_t n, reduces = 0, masked = 0, loads = 0;
+  struct uop **order = uop_toposort(&s.items[0].ast, 1, &n);
+  for (size_t i = 0; i < n; i++) {
+    reduces += order[i]->op == OP_REDUCE;
+    loads += order[i]->op == OP_LOAD;
+    masked += order[i]->op == OP_LOAD && order[i]->src[0]->nsrc == 3;
+    assert_int_not_equal(order[i]->op, OP_WHERE);
+  }
+  assert_true(reduces == 1 && loads == 2 && masked == 1);
+  free(order);
+  schedule_free(&s);
+  /* what is summed may be anything, and any movement between the two sums; the same for whole numbers */
+  struct uop *x = TENSOR(3, 4, 5), *e = uop_binary(g, OP_MAX, sub(x, num(2)), num(-3));
+  assert_int_equal(check(reduce(OP_ADD, PAD(permute(reduce(OP_ADD, e, 1), 0x021), 1, 0, 0, 2, 1, 1), 2)), 1);
+  assert_int_equal(check(reduce(OP_ADD, flip(PAD(reduce(OP_ADD, reduce(OP_ADD, x, 1), 2), 0, 0, 1, 0, 2, 2), 4), 6)),
+                   1);
+  struct uop *whole = tensor(DT_I32, 3, (int64_t[]){3, 4, 5});
+  assert_int_equal(check(reduce(OP_ADD, PAD(reduce(OP_ADD, mul(whole, whole), 1), 0, 0, 0, 2, 1, 1), 2)), 1);
+  /* only of sums, and not where another reads the inner one */
+  check(reduce(OP_MAX, PAD(reduce(OP_ADD, mul(x, x), 1), 0, 0, 0, 2, 1, 1), 2));
+  check(reduce(OP_ADD, PAD(reduce(OP_MAX, mul(x, x), 1), 0, 0, 0, 2, 1, 1), 2));
+  struct uop *inner = reduce(OP_ADD, mul(x, x), 1), *both[] = {reduce(OP_ADD, shear(inner, 1, 2, 1, 5), 2), inner};
+  assert_int_equal(check_roots(both, 2), 2);
+  /* a product of matrices whose elements are all added up has no use for a factor more than once */
+  struct uop *all = reduce(OP_ADD, matmul(TENSOR(256, 256), TENSOR(256, 256)), 3);
+  char err[500];
+  assert_int_equal(graph_schedule(&all, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_true(s.nitems > 1);
+  schedule_free(&s);
+  /* one that would do four times the work for a stride of 2 by 2 writes the inner sum; a machine that is fast against
+   * its memory does not */
+  struct uop *dy = TENSOR(128, 16, 16), *w = TENSOR(128, 128, 3, 3), *strided;
+  strided = mul(EXPAND(RESHAPE(dy, 128, 1, 1, 1, 16, 16), 128, 128, 3, 3, 16, 16),
+                EXPAND(RESHAPE(w, 128, 128, 3, 3, 1, 1), 128, 128, 3, 3, 16, 16));
+  strided = PAD(RESHAPE(reduce(OP_ADD, strided, 1), 128, 3, 3, 16, 1, 16, 1), 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1);
+  strided = shear(shear(RESHAPE(strided, 128, 3, 3, 32, 32), 1, 3, -1, 34), 2, 4, -1, 34);
+  strided = reduce(OP_ADD, strided, 6);
+  assert_int_equal(graph_schedule(&strided, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 2);
+  assert_int_equal(s.items[0].why[0], SCHEDULE_NESTED);
+  schedule_free(&s);
+  assert_int_equal(graph_schedule_on(fast_machine, &strided, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 1);
+  schedule_free(&s);
 }
 
 /* Whole numbers that are mostly a place in 0..n-1, sometimes beside it. */
@@ -704,6 +789,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_views, setup, teardown),
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_sum_of_moved_sum, setup, teardown),
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),

@@ -1,0 +1,26 @@
+/* What the scheduler knows of the machine behind a target: orders of magnitude of memory and f32 arithmetic from the
+ * vendors' data sheets (the part named in the table), and of two cores for hosts. */
+#include "../compiler/target.h"
+#include "internal.h"
+#include <string.h>
+
+static const struct {
+  const char *arch;
+  double bytes_per_ns, flops_per_ns;
+} rates[] = {
+    {"gfx1100", 960, 61000}, /* Radeon RX 7900 XTX */
+    {"sm_80", 1555, 19500},  /* A100 40 GB */
+    {"sm_86", 936, 35600},   /* GeForce RTX 3090 */
+    {"sm_89", 1008, 82600},  /* GeForce RTX 4090 */
+    {"sm_90", 3350, 67000},  /* H100 SXM */
+    {"sm_120", 1792, 105000} /* GeForce RTX 5090 */
+};
+
+struct schedule_machine machine_of_target(const struct target *t) {
+  struct schedule_machine m = {.groups = t->workgroups, .launch_ns = 3000, .bytes_per_ns = 1000, .flops_per_ns = 50000};
+  m.side = t->vector_bytes > 4 ? t->vector_bytes / 4 : t->wave;
+  if (t->kind == TARGET_HOST) m.launch_ns = 2000, m.bytes_per_ns = 20, m.flops_per_ns = 200;
+  for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
+    if (!strcmp(rates[i].arch, t->arch)) m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
+  return m;
+}

@@ -1,0 +1,131 @@
+/* Scheduling: a sum over movement of a sum is one sum. ADD commutes with RESHAPE, PERMUTE, SHRINK, SHEAR, PAD and FLIP,
+ * whose padding is its identity: the gradient of a convolution with respect to its input, a sum over the kernel of what
+ * the sum over the output channels gives after a SHEAR, becomes one product of matrices that reduces over both.
+ *
+ * What was padding is then a condition inside the sum. It is asked of one factor of a product only, of one that depends
+ * on its ranges anyway: a product of matrices whose other factor depends on the place of the result as well could not
+ * use that factor for several results. Where padding meets a number that is not finite, this gives NaN, as a
+ * convolution's zero padding does. */
+#include "scheduler.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* A longer outer sum leaves so much fewer results than the inner one that the inner one is better done as the product
+ * of matrices that it mostly is, with factors used for several results. The largest common windows are 11 by 11. */
+enum { MOST_TAPS = 128 };
+
+/* ---- whether it pays ---- */
+
+/* The time that sums of `terms` products in all take, for a number of results. */
+static double time_of(const struct schedule_machine *m, double terms, int64_t results) {
+  double full = (double)m->groups * (double)m->side, share = (double)results < full ? (double)results / full : 1;
+  return 2 * terms / (m->flops_per_ns * share);
+}
+
+bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct use *w) {
+  const struct node *sum = w->sum;
+  if (!sum || n->u->op != OP_REDUCE_AXIS || n->u->aux != OP_ADD || n->numel <= 0) return false;
+  int64_t all = shape_numel(sum->u->src[0]->shape), inner = shape_numel(n->u->src[0]->shape),
+          taps = sum->numel > 0 ? all / sum->numel : 0;
+  int64_t results = schedule_elements(w->kernel, (1u << w->kernel->nranges) - 1);
+  if (taps <= 0 || taps > MOST_TAPS || inner <= 0 || results <= 0) return false;
+  if (w->kernel->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return false;
+  const struct schedule_machine *m = schedule_machine_of(s, n->device);
+  double length = (double)inner / (double)n->numel;
+  double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
+  double apart = time_of(m, (double)inner, n->numel) + traffic + m->launch_ns;
+  return time_of(m, (double)results * (double)taps * length, results) <= apart;
+}
+
+/* ---- conditions ---- */
+
+/* Whether condition a holds wherever b does; both compare a value with a constant. */
+static bool follows_from(const struct uop *a, const struct uop *b) {
+  if (a == b) return true;
+  if (a->op != OP_CMPLT || b->op != OP_CMPLT) return false;
+  bool below = uop_is_const(a->src[1]) && uop_is_const(b->src[1]) && a->src[0] == b->src[0];
+  bool above = uop_is_const(a->src[0]) && uop_is_const(b->src[0]) && a->src[1] == b->src[1];
+  return below ? b->src[1]->arg.i <= a->src[1]->arg.i : above && b->src[0]->arg.i >= a->src[0]->arg.i;
+}
+
+/* Whether each term of conjunction p follows from a term of valid. */
+static bool implies(const struct uop *valid, const struct uop *p) {
+  if (p->op == OP_AND) return implies(valid, p->src[0]) && implies(valid, p->src[1]);
+  if (valid->op == OP_AND) return implies(valid->src[0], p) || implies(valid->src[1], p);
+  return follows_from(p, valid);
+}
+
+static struct uop *valid_of(const struct uop *load) { return load->src[0]->nsrc == 3 ? load->src[0]->src[2] : NULL; }
+/* A LOAD that is 0 where p does not hold. */
+static bool zero_outside(const struct uop *x, const struct uop *p) {
+  return x->op == OP_LOAD && valid_of(x) && implies(valid_of(x), p);
+}
+
+struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p) {
+  if (!p || zero_outside(x, p)) return x;
+  return uop_where(s->graph, p, x, schedule_zero(s->graph, x->dtype));
+}
+
+/* The ranges that u depends on, by number. */
+static uint64_t ranges_in(struct scheduler *s, struct uop *u) {
+  size_t n;
+  struct uop **order = uop_toposort(&u, 1, &n);
+  uint64_t found = 0;
+  if (!order) schedule_no_memory(s);
+  for (size_t i = 0; order && i < n; i++)
+    if (order[i]->op == OP_RANGE) found |= UINT64_C(1) << (order[i]->arg.i & 63);
+  free(order);
+  return found;
+}
+
+/* u with loads that are there only where p holds done everywhere; NULL where one has no memory behind it. */
+static struct uop *without(struct scheduler *s, struct uop *u, const struct uop *p) {
+  enum { MOST = 16 };
+  struct uop *from[MOST], *to[MOST];
+  unsigned pairs = 0;
+  size_t n;
+  struct uop **order = uop_toposort(&u, 1, &n);
+  bool ok = order;
+  if (!order) schedule_no_memory(s);
+  for (size_t i = 0; i < n && ok; i++) {
+    struct uop *x = order[i], *index = x->op == OP_LOAD ? x->src[0] : NULL;
+    ok = x->op != OP_VAR;
+    if (!index || index->nsrc != 3) continue;
+    ok = pairs < MOST && implies(p, index->src[2]) && uop_min(index->src[1]) >= 0 &&
+         uop_max(index->src[1]) < index->src[0]->src[0]->arg.i;
+    if (!ok) break;
+    index = uop_new(s->graph, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, index->src, 2);
+    from[pairs] = x;
+    to[pairs++] = uop_new(s->graph, OP_LOAD, x->dtype, 1, (union uop_arg){0}, 0, &index, 1);
+  }
+  free(order);
+  return !ok ? NULL : pairs ? uop_substitute(s->graph, u, from, to, pairs) : u;
+}
+
+/* v where p holds and 0 elsewhere, for a sum. */
+static struct uop *masked_term(struct scheduler *s, struct uop *v, struct uop *p) {
+  if (v->op != OP_MUL) return schedule_masked(s, v, p);
+  uint64_t asked = ranges_in(s, p);
+  for (unsigned k = 0; k < 2; k++) {
+    struct uop *a = v->src[k], *b = v->src[!k];
+    bool goes = !(asked & ~ranges_in(s, a)) && ((asked & ~ranges_in(s, b)) || zero_outside(a, p));
+    if (!goes) continue;
+    struct uop *free_of = without(s, b, p);
+    if (free_of) return uop_binary(s->graph, OP_MUL, schedule_masked(s, a, p), free_of);
+    if (zero_outside(a, p) && zero_outside(b, p)) return v;
+  }
+  return schedule_masked(s, v, p);
+}
+
+struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, const struct use *w, unsigned *nranges,
+                                struct uop **range) {
+  struct uop *u = sum->src[0], *p = NULL;
+  uint32_t i = w->src_use[0];
+  for (; i != NO_USE && is_movement(u); i = s->use[i].src_use[0], u = u->src[0])
+    p = index_and(s->simplifier, p, s->use[i].padded);
+  if (i == NO_USE || u->op != OP_REDUCE_AXIS || !s->use[i].merged || s->use[i].value->op != OP_REDUCE) return NULL;
+  struct uop *inner = s->use[i].value;
+  *nranges = inner->nsrc - 1u;
+  memcpy(range, inner->src + 1, *nranges * sizeof *range);
+  return p ? masked_term(s, inner->src[0], p) : inner->src[0];
+}
