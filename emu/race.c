@@ -81,13 +81,13 @@ static void rest(void) {
 /* Without memory the doorbell is noticed later. */
 static void notice(struct race_queue *q) {
   uint64_t value = q->dead ? q->noticed : q->rung(q->ctx);
-  struct notice *n = value == q->noticed ? NULL : race_block(), **last = &q->notices;
+  struct notice *n = value == q->noticed ? NULL : race_block();
   if (!n) return;
   race_world.busy_ns = race_now_ns();
   *n = (struct notice){.value = q->noticed = value, .time_ns = race_world.busy_ns, .known = race_world.host};
   n->known.near.at[RACE_HOST] = n->known.far.at[RACE_HOST] = race_world.epoch++;
-  while (*last) last = &(*last)->next;
-  *last = n;
+  *(q->notices ? &q->latest->next : &q->notices) = n;
+  q->latest = n;
   q->resting = false;
   race_world.active = true;
   watch_close();

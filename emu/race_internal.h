@@ -35,6 +35,7 @@ struct race_queue {
   uint64_t (*rung)(void *ctx);
   void *ctx;
   struct notice *notices;  /* oldest first */
+  struct notice *latest;   /* the last of them, if there are any */
   uint64_t noticed, taken; /* doorbell values */
   char name[96];
   const void *gpu;            /* NULL: it has no caches */

@@ -470,15 +470,17 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
     struct touched now = {.page = page, .by = &host, .number = race_world.epoch, .pc = pc}, *mine = NULL;
     mark(bits_of(&now, access), (unsigned)(a - page), (unsigned)(stop - a));
     if (access & VM_WRITE) window_written(a, (unsigned)(stop - a));
-    for (struct touched *old = *bucket_of(page); old; old = old->next) {
-      if (old->page != page) continue;
-      if (old->by == &host) {
-        if (old->number == now.number)
-          mine = old;
-        else
-          subsume(old, &now); /* what is left empty is dropped when the next task ends */
+    for (struct touched **link = bucket_of(page), *old = *link; old; old = *link) {
+      bool same = old->page == page, hosts = same && old->by == &host;
+      /* Dropped here, not when a task ends: a page that no task touches would collect a record of every doorbell. */
+      if (hosts && old->number != now.number && subsume(old, &now)) {
+        *link = old->next;
+        touched_free(old);
         continue;
       }
+      link = &old->next;
+      if (hosts && old->number == now.number) mine = old;
+      if (!same || hosts) continue;
       struct race_queue *q = race_world.queues[old->by->queue];
       if (!q || q->told[0] || q->dead || old->number <= known(&race_world.host, old, NULL)) continue;
       int byte = conflict(&now, old);
