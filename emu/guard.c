@@ -47,6 +47,8 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
     return;
   }
   current = NULL;
+  /* ThreadSanitizer blocks all signals while a handler runs, and a jump does not unblock them. */
+  pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
   g->address = (uintptr_t)info->si_addr;
   g->access = VM_READ;
 #if defined(__x86_64__)
