@@ -1,5 +1,5 @@
-/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, and SANITIZED with any. Some of what suites do on purpose
- * is what sanitizers report, or breaks their run time. */
+/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, THREAD_SANITIZER, and SANITIZED with any. Some of what
+ * suites do on purpose is what sanitizers report, or breaks their run time. */
 #ifndef DOORBELL_TESTS_SANITIZERS_H
 #define DOORBELL_TESTS_SANITIZERS_H
 #ifdef __has_feature /* clang */
@@ -7,13 +7,16 @@
 #define ADDRESS_SANITIZER 1
 #endif
 #if __has_feature(thread_sanitizer)
-#define SANITIZED 1
+#define THREAD_SANITIZER 1
 #endif
 #endif
 #ifdef __SANITIZE_ADDRESS__ /* gcc */
 #define ADDRESS_SANITIZER 1
 #endif
-#if defined(__SANITIZE_THREAD__) || defined(ADDRESS_SANITIZER)
+#ifdef __SANITIZE_THREAD__
+#define THREAD_SANITIZER 1
+#endif
+#if defined(THREAD_SANITIZER) || defined(ADDRESS_SANITIZER)
 #define SANITIZED 1
 #endif
 #endif

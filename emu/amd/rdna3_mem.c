@@ -162,11 +162,11 @@ static const struct rdna3_uop *scalar_load(struct rdna3_wave *w, const struct rd
   uint64_t va =
       (mem_sgpr64(w, u->sdst) + (uint64_t)(int64_t)u->src[2] + (u->smask == RDNA3_NULL ? 0 : w->s[u->smask])) & ~3ull;
   uint32_t n = (uint32_t)u->src[0];
-  const void *p = vm_translate(w->vm, &w->scalar, va, n, VM_READ);
+  const uint32_t *p = vm_translate(w->vm, &w->scalar, va, n, VM_READ);
   uint32_t *d = w->s + u->dst;
   if (__builtin_expect(p != NULL, 1)) {
     race_touch(p, n, VM_READ);
-    memcpy(d, p, n);
+    for (uint32_t i = 0; i < n / 4; i++) d[i] = __atomic_load_n(p + i, __ATOMIC_RELAXED); /* a wave may poll */
   } else {
     uint32_t words[16];
     if (!vm_read(w->vm, va, words, n, NULL)) return mem_page_fault(w, u, -1, va, n, VM_READ);
@@ -187,10 +187,10 @@ static const struct rdna3_uop *scalar_buffer_load(struct rdna3_wave *w, const st
     uint64_t offset = at + 4 * i, va = base + offset;
     words[i] = 0;
     if (offset > size || size - offset < 4) continue;
-    const void *p = vm_translate(w->vm, &w->scalar, va, 4, VM_READ);
+    const uint32_t *p = vm_translate(w->vm, &w->scalar, va, 4, VM_READ);
     if (!p) return mem_page_fault(w, u, -1, va, 4, VM_READ);
     race_touch(p, 4, VM_READ);
-    memcpy(&words[i], p, 4);
+    words[i] = __atomic_load_n(p, __ATOMIC_RELAXED);
   }
   memcpy(w->s + u->dst, words, (size_t)u->src[0]);
   w->stats->bytes_loaded += (uint32_t)u->src[0];

@@ -189,7 +189,7 @@ static bool becomes(const void *at, uint32_t value, unsigned ms) {
 }
 /* For what must not happen: long enough for the engines to do it. */
 static inline bool stays(const void *at, uint32_t value) {
-  return !becomes(at, ~value, 15) && *(const uint32_t *)at == value;
+  return !becomes(at, ~value, 15) && __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE) == value;
 }
 
 static const char *error_text(struct chan *c) {
