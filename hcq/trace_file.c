@@ -121,17 +121,17 @@ bool os_trace_run(const struct os_trace_blob *list, size_t *at, uint64_t *addres
   return true;
 }
 
+static bool has_text(const struct os_trace_blob *b) { return b->size && memchr(b->bytes, 0, b->size); }
+
 static bool well_formed(const struct os_trace_event *e) {
   size_t at = 0;
   uint64_t address;
   struct os_trace_blob run;
   switch (e->kind) {
   case TRACE_OPEN:
-  case TRACE_UNSUPPORTED: return memchr(e->blobs[0].bytes, 0, e->blobs[0].size) != NULL;
-  case TRACE_READ_FILE: return memchr(e->blobs[0].bytes, 0, e->blobs[0].size) != NULL;
-  case TRACE_LIST_DIR:
-    return memchr(e->blobs[0].bytes, 0, e->blobs[0].size) != NULL &&
-           (!e->blobs[1].size || !e->blobs[1].bytes[e->blobs[1].size - 1]);
+  case TRACE_UNSUPPORTED:
+  case TRACE_READ_FILE: return has_text(&e->blobs[0]);
+  case TRACE_LIST_DIR: return has_text(&e->blobs[0]) && (!e->blobs[1].size || !e->blobs[1].bytes[e->blobs[1].size - 1]);
   case TRACE_IOCTL:
     if (e->nblobs % 2) return false;
     for (unsigned i = 0; i < e->nblobs; i += 2)
@@ -221,10 +221,7 @@ static int read_whole(const char *file, uint8_t **out, size_t *size, char *err, 
   *out = NULL;
   if (f && !fseek(f, 0, SEEK_END)) n = ftell(f);
   if (n >= 0 && (unsigned long)n <= STREAM_MAX) *out = malloc((size_t)n + 1);
-  if (*out) {
-    rewind(f);
-    *size = fread(*out, 1, (size_t)n, f);
-  }
+  *size = *out && !fseek(f, 0, SEEK_SET) ? fread(*out, 1, (size_t)n, f) : 0;
   int rc = !f ? -errno : !*out ? -EINVAL : *size != (size_t)n ? -EIO : 0;
   if (rc) snprintf(err, errcap, "cannot read it: %s", strerror(-rc));
   if (f) fclose(f);
