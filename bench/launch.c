@@ -307,7 +307,6 @@ static const char tinygrad[] = "import time, sys\n"
                                "print(least(TinyJit(chain), 2, 300), least(chain, 1, 5))\n";
 
 static void run_tinygrad(const char *folder, const char *device) {
-  const char *python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
   int fd[2];
   double replay, eager;
   if (pipe(fd)) return;
@@ -317,6 +316,7 @@ static void run_tinygrad(const char *folder, const char *device) {
     dup2(fd[1], 1);
     setenv("PYTHONPATH", folder, 1);
     setenv("DEV", device, 1);
+    const char *named = getenv("PYTHON"), *python = named ? named : "python3";
     execlp(python, python, "-c", tinygrad, (char *)NULL);
     _exit(127);
   }

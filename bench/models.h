@@ -138,9 +138,9 @@ static inline unsigned adamw_step(struct model *m, db_tensor *loss, db_tensor *c
   for (unsigned i = 0; i < m->nparameters; i++) {
     int64_t dim[MAX_RANK];
     db_tensor *p = m->parameter[i], *g = given[i];
-    for (unsigned k = 0; k < db_rank(p); k++) dim[k] = db_dim(p, (int)k);
-    db_tensor *v1 = without_memory(DB_F32, (db_list){db_rank(p), dim}),
-              *v2 = without_memory(DB_F32, (db_list){db_rank(p), dim});
+    const unsigned rank = db_rank(p);
+    for (unsigned k = 0; k < rank; k++) dim[k] = db_dim(p, (int)k);
+    db_tensor *v1 = without_memory(DB_F32, (db_list){rank, dim}), *v2 = without_memory(DB_F32, (db_list){rank, dim});
     out[n++] = v1 = db_add(db_mul(v1, 0.9), db_mul(g, 0.1));
     out[n++] = v2 = db_add(db_mul(v2, 0.999), db_mul(db_square(g), 0.001));
     db_tensor *d = db_div(db_div(v1, warm), db_add(db_sqrt(db_div(v2, warm2)), 1e-8));

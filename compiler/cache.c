@@ -187,14 +187,15 @@ void disk_cache_sweep(const char *dir) {
   enum { YOUNG = 60 };
   DIR *d = opendir(dir);
   if (!d) return;
+  const int folder = dirfd(d);
   struct stat st;
-  for (struct dirent *e; (e = readdir(d));) {
+  for (struct dirent *e; folder >= 0 && (e = readdir(d));) {
     const char *suffix = strstr(e->d_name, ".dbk.");
     if (!suffix || strlen(suffix) != strlen(".dbk.XXXXXX")) continue;
-    int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(folder, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
     if (!fstat(fd, &st) && time(NULL) - st.st_mtime > YOUNG && !flock(fd, LOCK_EX | LOCK_NB))
-      unlinkat(dirfd(d), e->d_name, 0);
+      unlinkat(folder, e->d_name, 0);
     close(fd);
   }
   closedir(d);

@@ -190,14 +190,14 @@ static struct race_queue *ahead_of(const struct race_queue *q) {
 /* Holds a queue back while those can go on that go first. One that takes long has lost its place until its next
  * doorbell: it may wait for this one in a way of its own. */
 static void turn(struct race_queue *q) {
-  struct race_queue *first;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_nsec += TURN_NS;
   if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-  while ((first = ahead_of(q)))
+  while (ahead_of(q))
     if (pthread_cond_timedwait(&turns, &race_world.lock, &until)) {
-      if ((first = ahead_of(q))) first->rank = 0;
+      struct race_queue *first = ahead_of(q);
+      if (first) first->rank = 0;
       break;
     }
 }

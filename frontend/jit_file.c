@@ -135,6 +135,7 @@ static int save_memories(struct saving *s) {
                                    .output = m->output,
                                    .pinned = m->kind == OWNED && at && at->pinned};
     f->program.memories[f->program.nmemories++].slot = device_number(s, s->j->program.memories[i].slot);
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): describe_input made the parts of every input
     to->bytes = m->kind == INPUT ? f->in[input].part[part].most : at ? at->size : 0;
     if (m->kind != OUTER) continue;
     void *bytes = malloc(to->bytes + 1);
@@ -166,7 +167,7 @@ static int save_param(struct saving *s, const db_tensor *t, struct jit_tensor *p
   int err = describe(s, p, t->dtype, v->slot, t->rank, t->dim);
   if (err) return err;
   if (v->part) p->axis = (int)v->real->arg.i;
-  for (unsigned i = 0; i < p->nparts && p->axis >= 0; i++)
+  for (unsigned i = 0; v->part && p->axis >= 0 && i < p->nparts; i++)
     p->part[i].size = v->part[i]->real->shape->dim[p->axis]->arg.i;
   jit_parts_most(&s->f, p);
   for (unsigned i = 0; i < p->nparts && !err; i++)
@@ -230,7 +231,7 @@ static int save_commands(struct saving *s) {
     if (c->exchange)
       return db_fail(-ENOTSUP, "%s: not supported: a captured function that exchanges with other processes", s->path);
     if (c->kernel) c->kernel = save_kernel(&s->f, c->kernel);
-    err = save_accesses(s, c);
+    err = save_accesses(s, c); // NOLINT(clang-analyzer-unix.Malloc): jit_file_free frees the commands
   }
   return err;
 }
@@ -295,7 +296,7 @@ void jit_loaded_free(struct jit_loaded *l) {
   if (!l) return;
   for (size_t i = 0; l->params && i < l->file.nparams; i++) db_release(l->params[i]);
   pthread_mutex_lock(&rt.lock);
-  for (size_t i = 0; i < l->nprograms; i++) db_program_release(l->programs[i]);
+  for (size_t i = 0; l->programs && i < l->nprograms; i++) db_program_release(l->programs[i]);
   for (size_t i = 0; i < l->nslots; i++) slot_release((unsigned)l->slot[i]);
   pthread_mutex_unlock(&rt.lock);
   for (size_t i = 0; i < l->file.nkernels; i++) free((void *)l->file.kernels[i].image);
@@ -496,7 +497,7 @@ static int take_memories(db_jit *j) {
 static struct value *value_over_memory(db_jit *j, uint32_t memory, int64_t first, enum dtype t, unsigned rank,
                                        const int64_t *dim) {
   struct captured_memory *m = &j->memories[memory];
-  m->storage->refs++;
+  m->storage->refs++; // NOLINT(clang-analyzer-core.NullDereference): an input has none; the file's reader refuses one
   struct value *v = value_of_storage(m->storage, storage_node(m->storage, first, t, rank, dim));
   if (!v || (m->value && !value_is_whole_memory(v))) return v;
   value_retain(v);
@@ -581,7 +582,7 @@ db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n) {
   int err = map_file(path, &m);
   if (err) return NULL;
   if (!(l = calloc(1, sizeof *l))) {
-    err = no_memory(path);
+    no_memory(path);
     goto out;
   }
   if ((err = jit_file_parse(m.bytes, m.size, &l->file, why, sizeof why))) {
@@ -589,7 +590,7 @@ db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n) {
     free(l);
     goto out;
   }
-  if ((err = take_kernels(l, path)) || !(j = jit_new((unsigned)l->file.nin, (unsigned)l->file.nout))) {
+  if (take_kernels(l, path) || !(j = jit_new((unsigned)l->file.nin, (unsigned)l->file.nout))) {
     jit_loaded_free(l);
     goto out;
   }

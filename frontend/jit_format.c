@@ -85,16 +85,16 @@ struct reader {
   char place[96];
 };
 
-static bool refuse(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct reader *r, const char *fmt, ...) {
+static void note_refusal(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note_refusal(struct reader *r, const char *fmt, ...) {
   char why[256];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(why, sizeof why, fmt, ap);
   va_end(ap);
   refuse_input(r->err, r->errcap, "%s: %s", r->place, why);
-  return false;
 }
+#define refuse(r, ...) (note_refusal(r, __VA_ARGS__), false)
 
 /* Where in the text the next refusal is. */
 static void at(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -144,12 +144,12 @@ static const json_t *get_list(struct reader *r, const json_t *in, const char *ke
                               size_t *n) {
   const json_t *v = json_object_get(in, key);
   if (!json_is_array(v) || json_array_size(v) > most) {
-    refuse(r, "%s is no list of at most %zu", key, most);
+    note_refusal(r, "%s is no list of at most %zu", key, most);
     return NULL;
   }
   void *p = calloc(json_array_size(v) + 1, size);
   if (!p) {
-    refuse(r, "out of memory for %s", key);
+    note_refusal(r, "out of memory for %s", key);
     return NULL;
   }
   memcpy(out, &p, sizeof p);
@@ -457,7 +457,8 @@ static bool read_extent(struct reader *r, const json_t *v, const struct kernel *
   e->per = (uint32_t)n;
   if (!e->times || !e->per || !json_array_size(terms) || json_array_size(terms) > EXTENT_TERMS)
     return refuse(r, "a grid's size is none");
-  for (; e->nterms < json_array_size(terms); e->nterms++) {
+  const uint8_t nterms = (uint8_t)json_array_size(terms);
+  for (; e->nterms < nterms; e->nterms++) {
     const json_t *term = json_array_get(terms, e->nterms), *factor = json_array_get(term, 0);
     struct extent_term *t = &e->term[e->nterms];
     if (!json_is_integer(factor) || json_array_size(term) > 1 + EXTENT_VARS)
@@ -643,13 +644,13 @@ int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *e
   at(&r, "program");
   const struct safetensor *t = tensor_of(out, ".program");
   if (!t) {
-    refuse(&r, "there is none");
+    note_refusal(&r, "there is none");
     goto bad;
   }
   json_error_t why;
   out->text = json_loadb(t->data, t->bytes, JSON_REJECT_DUPLICATES, &why);
   if (!out->text) {
-    refuse(&r, "no JSON: %s at byte %d", why.text, why.position);
+    note_refusal(&r, "no JSON: %s at byte %d", why.text, why.position);
     goto bad;
   }
   if (read_program(&r, out->text)) {

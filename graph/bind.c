@@ -86,7 +86,8 @@ bool binder_mark_written(struct binder *b, const struct uop *buffer) {
 /* steps: how many more nodes may be visited; a shared sum is visited once for each of its uses. */
 static bool bound_value(const struct uop *u, int64_t *value, unsigned *steps) {
   int64_t a, b;
-  if (!*steps || !--*steps) return false;
+  if (*steps <= 1) return false;
+  --*steps;
   if (u->op == OP_CONST) return *value = u->arg.i, !dtype_is_float(u->dtype);
   if (u->op == OP_BIND) return bound_value(u->src[1], value, steps);
   if (op_info[u->op].arity != 2 || op_info[u->op].cls != OPCLASS_ALU) return false;
@@ -108,7 +109,8 @@ bool uop_bound_value(const struct uop *u, int64_t *value) { return bound_value(u
 
 /* True also for an expression that is too large to look through. */
 static bool has_bind_within(const struct uop *u, unsigned *steps) {
-  if (u->op == OP_BIND || !*steps || !--*steps) return true;
+  if (u->op == OP_BIND || *steps <= 1) return true;
+  --*steps;
   for (unsigned i = 0; i < u->nsrc; i++)
     if ((!i || u->src[i] != u->src[0]) && has_bind_within(u->src[i], steps)) return true;
   return false;
