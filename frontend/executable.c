@@ -38,6 +38,7 @@ static void executable_free(struct executable *e) {
   free(e->commands);
   free(e->exchanges);
   free(e->args);
+  free(e->offsets);
   free(e->outputs);
   free(e->arenas);
   free(e);
@@ -232,7 +233,8 @@ static int make_commands(struct making *m) {
   for (size_t i = 0; i < s->nitems; i++) most += s->items[i].nbufs + (s->items[i].exchange != NULL) + m->binding->nvars;
   e->commands = calloc(s->nitems + 1, sizeof *e->commands);
   e->args = calloc(most, sizeof *e->args);
-  if (!e->commands || !e->args) return db_fail(-ENOMEM, "realize: out of memory");
+  e->offsets = calloc(most, sizeof *e->offsets);
+  if (!e->commands || !e->args || !e->offsets) return db_fail(-ENOMEM, "realize: out of memory");
   e->ncommands = s->nitems;
   for (size_t i = 0; i < s->nitems; i++)
     if (s->items[i].kind == SCHEDULE_KERNEL)
@@ -247,6 +249,7 @@ static int make_commands(struct making *m) {
     if (item->exchange) make_transfer(m, item, c);
     for (unsigned k = 0; k < item->nbufs; k++) {
       e->args[m->nargs + k + c->sends] = (uint32_t)item->bufs[k]->arg.i;
+      if (item->offset) e->offsets[m->nargs + k] = (uint64_t)item->offset[k] * dtype_info[item->bufs[k]->dtype].size;
       e->slots |= UINT64_C(1) << item->bufs[k]->aux;
     }
     e->slots |= UINT64_C(1) << item->device;

@@ -463,6 +463,7 @@ struct executable {
   struct exchange *exchanges;
   uint32_t nexchanges;
   uint32_t *args;
+  uint64_t *offsets; /* in bytes, beside the args that are buffers: where what a kernel is given of one begins */
   uint32_t *outputs; /* the buffer of each root; an input where the root is memory already */
   struct exec_arena {
     uint8_t slot;

@@ -193,8 +193,12 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
         &(struct program_command){
             .kernel = x->kernel, .program = x->program, .slot = x->slot, .naccesses = x->nbuffers, .nvars = x->nvars});
     if (!c) return;
-    for (uint32_t k = 0; k < x->nbuffers; k++)
-      add_access(j, place[args[k]], e->buffers[args[k]].bytes, k < x->noutputs);
+    for (uint32_t k = 0; k < x->nbuffers; k++) {
+      struct captured_place at = place[args[k]];
+      uint64_t offset = e->offsets[x->args + k];
+      at.offset += offset;
+      add_access(j, at, e->buffers[args[k]].bytes - offset, k < x->noutputs);
+    }
     p->var_of = room(j, p->var_of, sizeof *p->var_of, p->nvar_of, x->nvars, &j->var_of_capacity);
     for (uint32_t k = 0; k < x->nvars && !j->error; k++) {
       const struct bound_var *v = &b->vars[args[x->nbuffers + k]];

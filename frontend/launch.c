@@ -106,7 +106,7 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
   unsigned n = 0;
   for (; n < c->nbuffers; n++) {
     const struct memory *m = &r->mem[which[n]];
-    args[n] = (struct db_arg){.buffer = m->storage->buffer, .bits = m->offset};
+    args[n] = (struct db_arg){.buffer = m->storage->buffer, .bits = m->offset + r->e->offsets[c->args + n]};
   }
   int64_t vars[MAX_KERNEL_ARGS];
   for (; n < c->nbuffers + c->nvars; n++) {

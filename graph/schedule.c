@@ -313,7 +313,12 @@ out:
 }
 
 void schedule_free(struct schedule *s) {
-  for (size_t i = 0; i < s->nitems; i++) free(s->items[i].bufs), free(s->items[i].vars), free(s->items[i].why);
+  for (size_t i = 0; i < s->nitems; i++) {
+    free(s->items[i].bufs);
+    free(s->items[i].offset);
+    free(s->items[i].vars);
+    free(s->items[i].why);
+  }
   free(s->items);
   free(s->outputs);
   free(s->temporaries);

@@ -44,6 +44,7 @@ struct schedule_item {
   struct uop *exchange; /* SEND, RECEIVE: the EXCHANGE */
   struct uop *
       *bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
+  int64_t *offset; /* KERNEL: where each PARAM begins in its buffer, in elements; a multiple of 256 bytes */
   unsigned nbufs, noutputs;
   struct uop **vars; /* the VARs the ast depends on, in the order of the kernel's arguments */
   unsigned nvars;

@@ -4,6 +4,9 @@
  * there; where one of these needs the result itself, it is given a copy of the old contents. Otherwise units keep the
  * order in which the graph names them.
  *
+ * A kernel is given of each buffer the window that it touches. So what differs only in which slice of memory it reads
+ * or writes, as the steps of a recurrence do, is one kernel at several places.
+ *
  * Exchanges between processes take time that other units can fill. So an exchange begins as soon as what it sends is
  * there, which is computed first, and before the end of any all units run that do not need one: a backward pass sends
  * the gradient of its last layer while it computes those of the others. */
@@ -100,11 +103,73 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
   if (u->copy_from) item->bufs[item->nbufs++] = real_memory(s, u->copy_from);
 }
 
-/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first, and marks its serial
- * ranges. */
+/* Windows begin at what no access minds: a multiple of what memory is aligned to. */
+enum { WINDOW_ALIGNMENT = 256 };
+
+struct window {
+  struct uop *real, *param;
+  int64_t begin, end;
+};
+
+/* The windows of item's buffers: what the INDEX nodes in the order of an ast reach. */
+static void find_windows(struct scheduler *s, struct uop *const *order, size_t n, struct window *w, unsigned nbufs) {
+  for (size_t i = 0; i < n; i++) {
+    if (order[i]->op != OP_INDEX) continue;
+    const struct uop *at = order[i]->src[1], *real = real_memory(s, order[i]->src[0]);
+    unsigned k = 0;
+    while (w[k].real != real) k++;
+    if (uop_min(at) < w[k].begin) w[k].begin = uop_min(at);
+    if (uop_max(at) >= w[k].end) w[k].end = uop_max(at) < INT64_MAX ? uop_max(at) + 1 : INT64_MAX;
+  }
+  for (unsigned k = 0; k < nbufs; k++) {
+    struct uop *b = w[k].real;
+    int64_t size = b->src[0]->arg.i, unit = WINDOW_ALIGNMENT / dtype_info[b->dtype].size;
+    if (w[k].end > size) w[k].end = size;
+    if (w[k].begin < 0 || w[k].begin >= w[k].end) w[k].begin = 0, w[k].end = size;
+    w[k].begin -= w[k].begin % unit;
+    struct uop *length = uop_index(s->graph, w[k].end - w[k].begin);
+    w[k].param = uop_new(s->graph, OP_PARAM, b->dtype, 1, (union uop_arg){.i = k}, 0, &length, 1);
+  }
+}
+
+/* The last node of an order of sources before users, with memory become parameters and the ranges of u that are serial
+ * marked. */
+static struct uop *over_params(struct scheduler *s, const struct unit *u, struct uop *const *order, size_t n,
+                               const struct window *w) {
+  struct graph *g = s->graph;
+  struct uop_map now = {0};
+  struct uop *last = NULL, *few[16], **src = few;
+  size_t most = 0;
+  for (size_t i = 0; i < n; i++)
+    if (order[i]->nsrc > most) most = order[i]->nsrc;
+  if (most > 16 && !(src = graph_alloc(g, most * sizeof *src))) return schedule_no_memory(s), NULL;
+  for (size_t i = 0; i < n && !s->status; i++) {
+    struct uop *x = last = order[i];
+    bool same = true;
+    for (unsigned k = 0; k < x->nsrc; k++) src[k] = uop_map_get(&now, x->src[k]), same &= src[k] == x->src[k];
+    if (x->op == OP_BUFFER || x->op == OP_INDEX) {
+      const struct uop *real = real_memory(s, x->op == OP_INDEX ? x->src[0] : x);
+      unsigned slot = 0;
+      while (w[slot].real != real) slot++;
+      if (x->op == OP_BUFFER)
+        last = w[slot].param;
+      else if (w[slot].begin)
+        src[1] = index_binary(s->simplifier, OP_ADD, src[1], uop_index(g, -w[slot].begin));
+    }
+    for (unsigned k = 0; x->op == OP_RANGE && k < u->nranges; k++)
+      if (u->range[k] == x && (u->serial >> k & 1)) last = uop_range(g, src[0], x->arg.i, AXIS_SERIAL);
+    if (last == x && (!same || x->op == OP_INDEX)) last = uop_with_src(g, x, src);
+    if (!uop_map_put(&now, x, last)) schedule_no_memory(s);
+  }
+  uop_map_free(&now);
+  return last;
+}
+
+/* Numbers the kernel's memory as parameters in the order the ast names it, outputs first. */
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
-  struct uop **from = NULL, **to = NULL, **order = NULL, **stores = graph_alloc(g, u->nstores * sizeof *stores);
+  struct window *window = NULL;
+  struct uop **order = NULL, **stores = graph_alloc(g, u->nstores * sizeof *stores);
   struct schedule_item *item = add_item(s);
   size_t norder = 0, room = u->nstores + 1;
   if (!stores) {
@@ -128,13 +193,12 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   item->bufs = calloc(room, sizeof *item->bufs);
   item->vars = calloc(vars + 1, sizeof *item->vars);
   item->why = calloc(u->nstores, sizeof *item->why);
-  from = calloc(room + u->nranges, sizeof(struct uop *));
-  to = calloc(room + u->nranges, sizeof(struct uop *));
-  if (!item->bufs || !item->vars || !item->why || !from || !to) {
+  item->offset = calloc(room, sizeof *item->offset);
+  window = calloc(room, sizeof *window);
+  if (!item->bufs || !item->vars || !item->why || !item->offset || !window) {
     schedule_no_memory(s);
     goto out;
   }
-  unsigned pairs = 0;
   for (unsigned i = 0; i < u->nstores; i++) item->why[i] = u->store[i].why;
   for (size_t i = 0; i < u->nstores + norder; i++) {
     struct uop *b = i < u->nstores ? u->store[i].index->src[0] : order[i - u->nstores];
@@ -142,23 +206,16 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
     struct uop *real = real_memory(s, b);
     unsigned slot = 0;
     while (slot < item->nbufs && item->bufs[slot] != real) slot++;
-    if (slot == item->nbufs) item->bufs[item->nbufs++] = real;
-    from[pairs] = b;
-    to[pairs++] = uop_new(g, OP_PARAM, b->dtype, 1, (union uop_arg){.i = slot}, 0, b->src, 1);
-    if (pairs == room) break;
+    if (slot == item->nbufs) item->bufs[item->nbufs++] = real, window[slot].real = real, window[slot].begin = INT64_MAX;
   }
   for (size_t i = 0; i < norder; i++)
     if (order[i]->op == OP_VAR) item->vars[item->nvars++] = order[i];
-  for (unsigned i = 0; i < u->nranges; i++)
-    if (u->serial >> i & 1) {
-      from[pairs] = u->range[i];
-      to[pairs++] = uop_range(g, u->range[i]->src[0], u->range[i]->arg.i, AXIS_SERIAL);
-    }
-  item->ast = uop_substitute(g, sink, from, to, pairs);
+  find_windows(s, order, norder, window, item->nbufs);
+  for (unsigned k = 0; k < item->nbufs; k++) item->offset[k] = window[k].begin;
+  item->ast = over_params(s, u, order, norder, window);
 out:
   free(order);
-  free(from);
-  free(to);
+  free(window);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */

@@ -258,8 +258,9 @@ static inline union value load_param(struct env *e, struct uop *u) {
   assert_int_equal(index->src[0]->op, OP_PARAM);
   assert_true(index->src[0]->arg.i < item->nbufs);
   const struct uop *b = item->bufs[index->src[0]->arg.i];
-  int64_t at = eval(e, index->src[1]).i;
+  int64_t at = eval(e, index->src[1]).i + item->offset[index->src[0]->arg.i], size = index->src[0]->src[0]->arg.i;
   char text[500];
+  assert_in_range(at - item->offset[index->src[0]->arg.i], 0, size - 1);
   if (at < 0 || at >= b->src[0]->arg.i)
     fail_msg("reads element %lld of %lld: %s", (long long)at, (long long)b->src[0]->arg.i,
              uop_expr(u, text, sizeof text));
@@ -302,10 +303,13 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
     for (unsigned k = 0; k < sink->nsrc; k++) value[k] = eval(&e, sink->src[k]->src[1]);
     for (unsigned k = 0; k < sink->nsrc; k++) {
       struct uop *index = sink->src[k]->src[0], *out = item->bufs[index->src[0]->arg.i];
-      int64_t size = out->src[0]->arg.i, at = eval(&e, index->src[1]).i;
+      int64_t size = out->src[0]->arg.i, begin = item->offset[index->src[0]->arg.i];
+      int64_t at = eval(&e, index->src[1]).i + begin;
+      assert_true(!(begin * (int64_t)dtype_info[out->dtype].size % 256));
       if (!written[k]) written[k] = calloc((size_t)size + 1, 1);
       if (index->nsrc > 2 && !eval(&e, index->src[2]).i) continue;
-      assert_in_range(at, 0, size - 1);
+      assert_in_range(at, begin, size - 1);
+      assert_true(at < begin + index->src[0]->src[0]->arg.i);
       assert_false(written[k][at]);
       written[k][at] = 1;
       memory[out->arg.i].data[at] = value[k];

@@ -455,6 +455,37 @@ static void test_assign(void **state) {
   schedule_free(&s);
 }
 
+/* What differs in which slice of memory it reads or writes is one kernel: it is given the window that it touches, from
+ * a multiple of 256 bytes on. */
+static void test_windows(void **state) {
+  struct uop *x = TENSOR(40, 64), *w = TENSOR(64, 64), *h = TENSOR(1, 64);
+  struct schedule s;
+  char err[500];
+  for (int i = 0; i < 40; i++) {
+    h = contiguous(add(SHRINK(x, i, i + 1, 0, 64), matmul(h, w)));
+  }
+  assert_int_equal(graph_schedule(&h, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 40);
+  for (size_t i = 2; i < 40; i++) {
+    const struct schedule_item *item = &s.items[i];
+    assert_true(item->ast->hash == s.items[1].ast->hash);
+    int64_t offset = 0;
+    for (unsigned k = 0; k < item->nbufs; k++) offset += item->offset[k];
+    assert_int_equal(offset, 64 * i);
+  }
+  schedule_free(&s);
+  check(mul(SHRINK(TENSOR(9, 100), 7, 8, 3, 50), SHRINK(TENSOR(9, 100), 1, 2, 53, 100)));
+  check(PAD(SHRINK(TENSOR(9, 100), 7, 9, 3, 50), 1, 1, 2, 2));
+  check(flip(SHRINK(TENSOR(900), 500, 600), 1));
+  check(gather(SHRINK(TENSOR(900), 500, 600), SHRINK(PLACES(DT_I32, 100, 700), 600, 640), 0));
+  struct uop *b = buffer(DT_F32, 900);
+  check(assign(b, SHRINK(b, 300, 400), add(SHRINK(b, 300, 400), num(1))));
+  struct uop *slice = add(SHRINK(TENSOR(900), 700, 750), num(1));
+  s = only_kernel(slice, 50);
+  assert_int_equal(s.items[0].offset[1], 640);
+  schedule_free(&s);
+}
+
 /* Kernels that only walk along memory are parts of one, whatever their sizes. */
 static void test_parts(void **state) {
   struct uop *rate = RESHAPE(buffer(DT_F32, 1), 1, 1), *roots[30];
@@ -793,6 +824,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
