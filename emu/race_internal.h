@@ -47,10 +47,11 @@ struct race_queue {
   uint64_t worked; /* the last task that was not the front end's */
   uint64_t rank;   /* among queues with work: the highest goes first */
   struct race_task *front;
-  bool resting;         /* all that it noticed is done */
-  bool held;            /* before it starts, see race_doorbell */
-  bool blocked;         /* on a signal */
-  bool dead;            /* see race_stop */
+  bool held; /* before it starts, see race_doorbell */
+  /* Its own thread reads these three without the lock, too. */
+  _Atomic bool resting; /* all that it noticed is done */
+  _Atomic bool blocked; /* on a signal */
+  _Atomic bool dead;    /* see race_stop */
   unsigned polls;       /* in vain */
   char told[RACE_TEXT]; /* a race to be reported */
 };

@@ -475,7 +475,8 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
       /* Dropped here, not when a task ends: a page that no task touches would collect a record of every doorbell. */
       if (hosts && old->number != now.number && subsume(old, &now)) {
         *link = old->next;
-        touched_free(old);
+        host.refs--;
+        race_block_free(old);
         continue;
       }
       link = &old->next;
