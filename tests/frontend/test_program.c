@@ -2,6 +2,7 @@
  * what, and that each of the waits is needed. The commands are kernels made for it. */
 #include "support.h"
 #include "tests/ok.h"
+#include "tests/sanitizers.h"
 #include "../../frontend/program.h"
 
 enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 6, FEW_GROUPS = 1, MANY_GROUPS = 64 };
@@ -311,6 +312,10 @@ static int run_without(const struct machine *m, size_t wait, size_t barrier, boo
 }
 
 static void each_wait_is_needed(void **state) {
+#ifdef THREAD_SANITIZER
+  print_message("without its waits a program has the races that ThreadSanitizer reports\n");
+  skip();
+#endif
   FOR_MACHINES {
     bool left;
     assert_int_equal(run_without(m, SIZE_MAX, SIZE_MAX, &left), 0);

@@ -32,7 +32,7 @@ enum {
 static _Thread_local bool counting;
 static _Thread_local unsigned allocations;
 
-#ifdef ADDRESS_SANITIZER
+#ifdef SANITIZED /* which has allocators of its own */
 void __sanitizer_malloc_hook(const volatile void *p, size_t n) { allocations += counting; }
 void __sanitizer_free_hook(const volatile void *p) {}
 #else
