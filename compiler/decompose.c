@@ -52,21 +52,72 @@ static struct uop *polynomial(struct graph *g, struct uop *x, const double *c, u
   return p;
 }
 
-enum { MOST_TERMS = 16 };
-struct uop *exp_series(struct graph *g, struct uop *x, unsigned terms) {
-  double c[MOST_TERMS] = {1};
-  for (unsigned i = 1; i < terms; i++) c[i] = c[i - 1] / i;
-  return polynomial(g, x, c, terms);
+/* Polynomials by tests/compiler/minimax.py, lowest power first. Largest relative errors of the functions: exp2 2^-27.5
+ * and 2^-56.7, log2(1 + m) 2^-27.9, 2 artanh(s) 2^-59.5, sin 2^-27.3 and 2^-61.5. */
+static const double exp2_single[] = {
+    1, 0x1.62e43p-1, 0x1.ebfbdcp-3, 0x1.c6af72p-5, 0x1.3b2d32p-7, 0x1.5f13fcp-10, 0x1.42a2fcp-13};
+static const double exp2_double[] = {1,
+                                     0x1.62e42fefa39efp-1,
+                                     0x1.ebfbdff82c59cp-3,
+                                     0x1.c6b08d704a0d5p-5,
+                                     0x1.3b2ab6fba1269p-7,
+                                     0x1.5d87fe78b3d31p-10,
+                                     0x1.4309130bda157p-13,
+                                     0x1.ffcbfbf185fd4p-17,
+                                     0x1.62bfce630a6bbp-20,
+                                     0x1.b5263689fc96p-24,
+                                     0x1.e6109ffd4f392p-28,
+                                     0x1.e7a169b1c8552p-32};
+static const double log2_single[] = {-0x1.71547p-1, 0x1.ec7096p-2,  -0x1.715a76p-2, 0x1.277e38p-2, -0x1.eabc9p-3,
+                                     0x1.a305a2p-3, -0x1.874ba4p-3, 0x1.7d493ap-3,  -0x1.c25b66p-4};
+static const double artanh_double[] = {0x1.5555555555592p-1, 0x1.999999997fda6p-2, 0x1.24924941f2be2p-2,
+                                       0x1.c71c5207a3358p-3, 0x1.74663f5638db5p-3, 0x1.39a1adf14b438p-3,
+                                       0x1.2f05f3d806b14p-3};
+static const double sin_single[] = {0.5, -0x1.55554cp-3, 0x1.110edap-7, -0x1.9f70eep-13, 0x1.5dc8c4p-19};
+static const double sin_double[] = {0.5,
+                                    -0x1.5555555555555p-3,
+                                    0x1.11111111110c8p-7,
+                                    -0x1.a01a01a014d6fp-13,
+                                    0x1.71de3a52a0af4p-19,
+                                    -0x1.ae6454d4718f4p-26,
+                                    0x1.6123cd05e1d4bp-33,
+                                    -0x1.ae4383dc6cd99p-41,
+                                    0x1.883291325c355p-49};
+#define POLYNOMIAL(g, x, c) polynomial(g, x, c, sizeof c / sizeof *c)
+
+struct uop *log2_polynomial(struct graph *g, struct uop *m) { return POLYNOMIAL(g, m, log2_single); }
+struct uop *artanh_polynomial(struct graph *g, struct uop *z) { return POLYNOMIAL(g, z, artanh_double); }
+struct uop *sin_polynomial(struct graph *g, struct uop *r) {
+  struct uop *square = uop_binary(g, OP_MUL, r, r);
+  return r->dtype == DT_F64 ? POLYNOMIAL(g, square, sin_double) : POLYNOMIAL(g, square, sin_single);
 }
-struct uop *sin_series(struct graph *g, struct uop *x, unsigned terms) {
-  double c[MOST_TERMS] = {1};
-  for (unsigned i = 1; i < terms; i++) c[i] = -c[i - 1] / ((2 * i) * (2 * i + 1));
-  return polynomial(g, x, c, terms);
+
+/* The numbers nearest log2(e), and what they lack. */
+static double log2e(enum dtype t) { return t == DT_F64 ? 0x1.71547652b82fep+0 : 0x1.715476p+0; }
+static double log2e_lacks(enum dtype t) { return t == DT_F64 ? 0x1.777d0ffda0d24p-56 : 0x1.4ae0bf8p-26; }
+bool is_log2e(const struct uop *u) {
+  const struct uop *c = constant_of(u);
+  return c && fabs(c->arg.f) == log2e(c->dtype);
 }
-struct uop *artanh_series(struct graph *g, struct uop *x, unsigned terms) {
-  double c[MOST_TERMS] = {0};
-  for (unsigned i = 0; i < terms; i++) c[i] = 2.0 / (2 * i + 3);
-  return polynomial(g, x, c, terms);
+struct uop *log2e_rest(struct graph *g, const struct uop *c) {
+  return number(g, c, copysign(log2e_lacks(c->dtype), constant_of(c)->arg.f));
+}
+
+static struct uop *bitcast(struct graph *g, struct uop *x, enum dtype t) {
+  return uop_new(g, OP_BITCAST, t, x->lanes, (union uop_arg){0}, 0, &x, 1);
+}
+/* The power of 2 whose biased exponent the lowest bits of u are. */
+static struct uop *power_of_2(struct graph *g, struct uop *u, enum dtype t) {
+  struct uop *place = uop_const_int(g, u->dtype, t == DT_F64 ? 52 : 23);
+  return bitcast(g, uop_binary(g, OP_SHL, u, place), t);
+}
+struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r) {
+  struct uop *p = r->dtype == DT_F64 ? POLYNOMIAL(g, r, exp2_double) : POLYNOMIAL(g, r, exp2_single);
+  struct uop *i = bitcast(g, t, t->dtype == DT_F64 ? DT_U64 : DT_U32);
+  struct uop *first = uop_binary(g, OP_SHR, i, uop_const_int(g, i->dtype, 1)),
+             *second = uop_binary(g, OP_SUB, i, first);
+  p = uop_binary(g, OP_MUL, p, power_of_2(g, first, r->dtype));
+  return uop_binary(g, OP_MUL, p, power_of_2(g, second, r->dtype));
 }
 
 /* ---- the builder ----------------------------------------------------------------------------------------------- */

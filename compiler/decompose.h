@@ -14,9 +14,12 @@ static inline int64_t width(const struct uop *u) { return dtype_info[u->dtype].s
 struct uop *least_number(struct graph *g, const struct uop *like);                         /* of a signed type */
 struct uop *number(struct graph *g, const struct uop *like, double v);
 struct uop *in_f32(struct graph *g, const struct uop *root, struct uop *x); /* root's operation on x in f32, and back */
-/* Taylor series with `terms` terms: e^x, sin(sqrt(x)) / sqrt(x), and (2 artanh(sqrt(x)) / sqrt(x) without its first
- * term) / x. */
-struct uop *exp_series(struct graph *g, struct uop *x, unsigned terms);
-struct uop *sin_series(struct graph *g, struct uop *x, unsigned terms);
-struct uop *artanh_series(struct graph *g, struct uop *x, unsigned terms);
+bool is_log2e(const struct uop *u);                           /* log2(e) or -log2(e), rounded to the type */
+struct uop *log2e_rest(struct graph *g, const struct uop *c); /* what c lacks to be exact */
+/* 2^(n + r), |r| <= 1/2, where the low bits of t are n and twice the exponent's bias: each half of n has its bias, and
+ * its power of 2 has the half in the place of the exponent. */
+struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r);
+struct uop *log2_polynomial(struct graph *g, struct uop *m);   /* f32: (log2(1 + m) - m log2(e)) / m^2 */
+struct uop *artanh_polynomial(struct graph *g, struct uop *z); /* f64: (2 artanh(s) / s - 2) / z, z = s * s */
+struct uop *sin_polynomial(struct graph *g, struct uop *r);    /* sin(r) / r, |r| <= pi/2 */
 #endif

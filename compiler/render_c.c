@@ -100,6 +100,7 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
   case OP_LOG2: return text("log2%s(%s)", f, a);
   case OP_TRUNC: return dtype_is_float(t) ? text("trunc%s(%s)", f, a) : text("%s", a);
   case OP_WHERE: return text("(%s ? %s : %s)", a, b, c);
+  case OP_MAX: return text("(%s < %s || %s != %s ? %s : %s)", a, b, b, b, b, a);
   case OP_MULACC: return text("fma%s(%s, %s, %s)", f, a, b, c);
   case OP_MOD:
     if (dtype_is_float(t)) return text("fmod%s(%s, %s)", f, a, b);

@@ -214,6 +214,13 @@ static LLVMValueRef exp2_nvidia(struct render *r, LLVMValueRef x) {
   return v;
 }
 
+/* NaN where one operand is; either zero of two. */
+static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) {
+  LLVMValueRef v = intrinsic(r, "llvm.maximum", &t, 1, x, 2);
+  LLVMSetFastMathFlags(v, LLVMFastMathNoSignedZeros);
+  return v;
+}
+
 static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   enum op op = u->op;
   LLVMValueRef x[3] = {0};
@@ -244,6 +251,7 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_AND: return LLVMBuildAnd(b, x[0], x[1], "");
   case OP_OR: return LLVMBuildOr(b, x[0], x[1], "");
   case OP_XOR: return LLVMBuildXor(b, x[0], x[1], "");
+  case OP_MAX: return build_max(r, t, x);
   case OP_SHL: return LLVMBuildShl(b, x[0], x[1], "");
   case OP_SHR: return s ? LLVMBuildAShr(b, x[0], x[1], "") : LLVMBuildLShr(b, x[0], x[1], "");
   case OP_WHERE: return LLVMBuildSelect(b, x[0], x[1], x[2], "");

@@ -31,6 +31,7 @@
       .max_items = UINT32_MAX,                                                                                         \
       .workgroups = blocks,                                                                                            \
       .has_exp2 = true,                                                                                                \
+      .has_max = true,                                                                                                 \
   }
 
 static const struct target targets[] = {

@@ -55,11 +55,12 @@ static enum dtype random_type(unsigned classes) {
 /* An index stays far from the ends of 64 bits: its arithmetic is taken not to overflow, whichever way a sum is
  * written. */
 static struct uop *random_const(enum dtype t) {
-  static const double floats[] = {0, -0.0, 1, -1, 2, 0.5, 3, 0.25, INFINITY, -INFINITY, NAN, 1e-7, 65504, 1e30, 0.1};
+  static const double floats[] = {0,        -0.0,      1,   -1,   2,     0.5,  3,   0.25,
+                                  INFINITY, -INFINITY, NAN, 1e-7, 65504, 1e30, 0.1, M_LOG2E};
   static const int64_t ints[] = {0,   1,   -1,  2,   3,     4,         5,         6,         7,
                                  8,   12,  16,  24,  64,    -2,        -3,        -4,        -8,
                                  100, 127, 128, 255, 32767, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
-  if (dtype_is_float(t)) return uop_const_float(g, t, floats[pick(0, 14)]);
+  if (dtype_is_float(t)) return uop_const_float(g, t, floats[pick(0, 15)]);
   if (t == DT_INDEX && pick(0, 9)) return uop_const_int(g, t, ints[pick(0, 17)]);
   return uop_const_int(g, t, ints[pick(0, pick(0, 3) ? 9 : t == DT_INDEX ? 24 : 26)]);
 }
@@ -198,7 +199,9 @@ static union value random_value(struct uop *leaf) {
 static double allowed(struct env *e, struct uop *u, bool *skip) {
   if (u->op != OP_EXP2 && u->op != OP_LOG2 && u->op != OP_SIN) return 0;
   if (u->op == OP_SIN && fabs(eval(e, u->src[0]).f) > 0x1p40) *skip = true; /* the reduction is exact up to there */
-  return 4;
+  /* a product is rounded, or not: each of its ulps moves 2^x by x ln 2 ulps */
+  bool product = u->op == OP_EXP2 && u->src[0]->op == OP_MUL;
+  return 4 + (product ? fabs(eval(e, u->src[0]).f) : 0);
 }
 static bool close_enough(enum dtype t, double a, double b, double ulps) {
   static const struct {
