@@ -1,7 +1,8 @@
-/* ResNet-50 and GPT-2 124M as tensor programs over parameters without memory: for measuring what is made of their
- * graphs, not for running them. */
+/* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. Their parameters are without memory unless
+ * the model says how to make them: for measuring what is made of their graphs, not for running them. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
+#include <math.h>
 #include <stdlib.h>
 #include "frontend/internal.h"
 
@@ -9,8 +10,15 @@ enum { MAX_PARAMETERS = 256 };
 
 struct model {
   db_tensor *parameter[MAX_PARAMETERS]; /* what is trained, in the order in which it is used */
-  unsigned nparameters;
+  db_tensor *statistic[MAX_PARAMETERS]; /* means and variances that inference takes as they are */
+  unsigned nparameters, nstatistics;
+  /* NULL: tensors without memory. Otherwise f32 between low and high, made when the program is built for the first
+   * time; one that is built again (after model_again) uses them again. */
+  db_tensor *(*make)(db_list shape, double low, double high);
+  unsigned made_parameters, made_statistics;
+  bool inference; /* no gradients are asked for */
 };
+static inline void model_again(struct model *m) { m->nparameters = m->nstatistics = 0; }
 
 /* A tensor that names memory which is never made. */
 static inline db_tensor *without_memory(db_dtype t, db_list shape) {
@@ -24,19 +32,64 @@ static inline db_tensor *without_memory(db_dtype t, db_list shape) {
   return call_end(&c, expr_reshape(e, shape.n, shape.v));
 }
 
-static inline db_tensor *parameter(struct model *m, db_list shape) {
-  return m->parameter[m->nparameters++] = db_requires_grad(without_memory(DB_F32, shape));
+static inline db_tensor *parameter(struct model *m, db_list shape, double low, double high) {
+  unsigned i = m->nparameters++;
+  if (i >= m->made_parameters) {
+    m->parameter[i] = m->make ? m->make(shape, low, high) : without_memory(DB_F32, shape);
+    if (!m->inference) db_requires_grad(m->parameter[i]);
+    m->made_parameters = m->make ? i + 1 : 0;
+  }
+  return m->parameter[i];
+}
+static inline db_tensor *statistic(struct model *m, db_list shape, double value) {
+  unsigned i = m->nstatistics++;
+  if (i >= m->made_statistics) {
+    m->statistic[i] = m->make ? m->make(shape, value, value) : without_memory(DB_F32, shape);
+    m->made_statistics = m->make ? i + 1 : 0;
+  }
+  return m->statistic[i];
+}
+/* Uniform over what keeps the variance of a sum of so many through a relu. */
+static inline db_tensor *weight_of(struct model *m, db_list shape, int64_t terms) {
+  double bound = sqrt(6.0 / (double)terms);
+  return parameter(m, shape, -bound, bound);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+static inline db_tensor *conv(struct model *m, db_tensor *x, int64_t out, int64_t kernel, int64_t stride,
+                              int64_t padding) {
+  db_tensor *weight = weight_of(m, DB_LIST(out, db_dim(x, 1), kernel, kernel), db_dim(x, 1) * kernel * kernel);
+  return db_conv2d(x, weight, NULL, .stride = DB_LIST(stride), .padding = DB_LIST(padding));
+}
+static inline db_tensor *batch_norm(struct model *m, db_tensor *x, bool train) {
+  int64_t channels = db_dim(x, 1);
+  db_tensor *scale = parameter(m, DB_LIST(channels), 1, 1), *shift = parameter(m, DB_LIST(channels), 0, 0);
+  db_tensor *mean = train ? NULL : statistic(m, DB_LIST(channels), 0),
+            *var = train ? NULL : statistic(m, DB_LIST(channels), 1);
+  return db_batch_norm(x, scale, shift, mean, var, 1e-5);
+}
+static inline db_tensor *linear(struct model *m, db_tensor *x, int64_t out) {
+  db_tensor *weight = parameter(m, DB_LIST(db_dim(x, -1), out), -0.035, 0.035);
+  return db_add(db_matmul(x, weight), parameter(m, DB_LIST(out), 0, 0));
+}
+
+/* ---- a net for digits ------------------------------------------------------------------------ */
+
+/* Logits [batch, 10] of images [batch, 1, 28, 28]. */
+static inline db_tensor *digits(struct model *m, db_tensor *x, bool train) {
+  for (int64_t i = 0; i < 2; i++) {
+    int64_t channels = i ? 64 : 32, kernel = i ? 3 : 5;
+    x = db_relu(conv(m, x, channels, kernel, 1, 0));
+    x = db_relu(conv(m, x, channels, kernel, 1, 0));
+    x = db_max_pool2d(batch_norm(m, x, train), DB_LIST(2));
+  }
+  return linear(m, db_reshape(x, db_dim(x, 0), -1), 10);
 }
 
 /* ---- ResNet-50 ------------------------------------------------------------------------------- */
 static inline db_tensor *conv_norm(struct model *m, db_tensor *x, int64_t out, int64_t kernel, int64_t stride,
                                    bool train) {
-  db_tensor *weight = parameter(m, DB_LIST(out, db_dim(x, 1), kernel, kernel));
-  db_tensor *y = db_conv2d(x, weight, NULL, .stride = DB_LIST(stride), .padding = DB_LIST(kernel / 2));
-  db_tensor *scale = parameter(m, DB_LIST(out)), *shift = parameter(m, DB_LIST(out));
-  db_tensor *mean = train ? NULL : without_memory(DB_F32, DB_LIST(out)),
-            *var = train ? NULL : without_memory(DB_F32, DB_LIST(out));
-  return db_batch_norm(y, scale, shift, mean, var, 1e-5);
+  return batch_norm(m, conv(m, x, out, kernel, stride, kernel / 2), train);
 }
 
 static inline db_tensor *bottleneck(struct model *m, db_tensor *x, int64_t width, int64_t stride, bool train) {
@@ -55,18 +108,14 @@ static inline db_tensor *resnet50(struct model *m, db_tensor *x, bool train) {
   for (int stage = 0; stage < 4; stage++)
     for (int64_t i = 0; i < blocks[stage]; i++) x = bottleneck(m, x, INT64_C(64) << stage, stage && !i ? 2 : 1, train);
   x = db_mean(x, 2, 3);
-  db_tensor *weight = parameter(m, DB_LIST(1000, 2048)), *bias = parameter(m, DB_LIST(1000));
+  db_tensor *weight = weight_of(m, DB_LIST(1000, 2048), 2048), *bias = parameter(m, DB_LIST(1000), 0, 0);
   return db_add(db_matmul(x, db_transpose(weight, 0, 1)), bias);
 }
 
 /* ---- GPT-2 ----------------------------------------------------------------------------------- */
-static inline db_tensor *linear(struct model *m, db_tensor *x, int64_t out) {
-  db_tensor *weight = parameter(m, DB_LIST(db_dim(x, -1), out)), *bias = parameter(m, DB_LIST(out));
-  return db_add(db_matmul(x, weight), bias);
-}
-
 static inline db_tensor *layer_norm(struct model *m, db_tensor *x) {
-  db_tensor *scale = parameter(m, DB_LIST(db_dim(x, -1))), *shift = parameter(m, DB_LIST(db_dim(x, -1)));
+  int64_t width = db_dim(x, -1);
+  db_tensor *scale = parameter(m, DB_LIST(width), 1, 1), *shift = parameter(m, DB_LIST(width), 0, 0);
   return db_layer_norm(x, 1, scale, shift, 1e-5);
 }
 
@@ -101,7 +150,8 @@ static inline db_tensor *embedding(db_tensor *table, db_tensor *places) {
 /* Logits [tokens, 50257] of the 124M parameters' model. */
 static inline db_tensor *gpt2(struct model *m, db_tensor *tokens) {
   int64_t n = db_dim(tokens, 0);
-  db_tensor *words = parameter(m, DB_LIST(50257, 768)), *places = parameter(m, DB_LIST(1024, 768));
+  db_tensor *words = parameter(m, DB_LIST(50257, 768), -0.035, 0.035);
+  db_tensor *places = parameter(m, DB_LIST(1024, 768), -0.035, 0.035);
   db_tensor *x = db_add(embedding(words, tokens), db_shrink(places, 0, n, 0, 768));
   for (int i = 0; i < 12; i++) x = transformer_block(m, x, 12);
   return db_matmul(layer_norm(m, x), db_transpose(words, 0, 1));

@@ -80,7 +80,7 @@ int main(void) {
     db_tensor *grad[100];
     for (int i = 0; i < 100; i++) {
       int64_t rows = 8 + i, columns = 16 + 3 * i;
-      parameter(&m, DB_LIST(rows, columns));
+      parameter(&m, DB_LIST(rows, columns), 0, 0);
       grad[i] = without_memory(DB_F32, DB_LIST(rows, columns));
     }
     unsigned n = adamw_step(&m, NULL, grad, out);

@@ -1,7 +1,8 @@
-/* A child process that is asked in lines and answers in lines. */
+/* Processes: children that are asked in lines and answer in lines, parts of a run in a process of their own. */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,4 +44,45 @@ bool child_ask(struct child *c, const char *line, char *reply, size_t cap) {
   if (!fgets(reply, (int)cap, c->from)) return false;
   reply[strcspn(reply, "\n")] = 0;
   return true;
+}
+
+static bool write_all(int fd, const void *p, size_t n) {
+  for (size_t at = 0; at < n;) {
+    ssize_t k = write(fd, (const char *)p + at, n - at);
+    if (k <= 0) return false;
+    at += (size_t)k;
+  }
+  return true;
+}
+
+int run_in_child(int (*fn)(void *ctx), void *ctx, void *result, size_t size) {
+  int fd[2], status = 0;
+  if (pipe2(fd, O_CLOEXEC)) return perror("pipe"), 1;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) {
+    close(fd[0]);
+    int bad = fn(ctx);
+    fflush(NULL);
+    _exit(!write_all(fd[1], result, size) || bad);
+  }
+  close(fd[1]);
+  FILE *f = fdopen(fd[0], "r");
+  bool ok = pid > 0 && f && fread(result, 1, size, f) == size;
+  if (f) fclose(f);
+  if (pid > 0) waitpid(pid, &status, 0);
+  return !ok || status;
+}
+
+void keep_cpus(unsigned n) {
+  cpu_set_t all, some;
+  CPU_ZERO(&some);
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  for (unsigned i = 0, left = n; i < CPU_SETSIZE && left; i++)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &some), left--;
+  sched_setaffinity(0, sizeof some, &some);
+}
+unsigned count_cpus(void) {
+  cpu_set_t all;
+  return sched_getaffinity(0, sizeof all, &all) ? 1 : (unsigned)CPU_COUNT(&all);
 }

@@ -342,32 +342,33 @@ static double torch_seconds(struct peer *p, unsigned calls) {
   snprintf(line, sizeof line, "run %u", calls);
   return child_ask(p->state, line, reply, sizeof reply) && reply[0] != 'n' ? strtod(reply, NULL) : -1;
 }
-static void torch_open(struct peer *p, unsigned threads, const char *device) {
-  char number[16], reply[160];
+static bool on_host(const char *arch) { return !strcmp(arch, "x86_64") || !strcmp(arch, "aarch64"); }
+
+bool torch_start(struct child *c, unsigned threads, const char *arch, char *about, size_t cap) {
+  /* Memory that is freed stays with the process: otherwise fresh pages for every result would be measured. */
+  static const char *const keep[][2] = {{"MALLOC_MMAP_THRESHOLD_", "4294967296"},
+                                        {"MALLOC_TRIM_THRESHOLD_", "4294967296"},
+                                        {"MALLOC_TOP_PAD_", "67108864"}};
+  char number[16], *python = getenv("PYTHON");
   snprintf(number, sizeof number, "%u", threads);
-  char *python = getenv("PYTHON");
-  /* Memory that is freed stays with the process: fresh pages for every result would be what is measured. */
-  setenv("MALLOC_MMAP_THRESHOLD_", "4294967296", 0);
-  setenv("MALLOC_TRIM_THRESHOLD_", "4294967296", 0);
-  setenv("MALLOC_TOP_PAD_", "67108864", 0);
-  bool ok = child_start(p->state, (char *[]){python ? python : "python3", TORCH_PEER, (char *)device, number,
-                                             speed_cpu_time ? "cpu-time" : "wall", NULL}) &&
-            child_ask(p->state, "hello", reply, sizeof reply);
-  unsetenv("MALLOC_MMAP_THRESHOLD_");
-  unsetenv("MALLOC_TRIM_THRESHOLD_");
-  unsetenv("MALLOC_TOP_PAD_");
-  snprintf(p->about, sizeof p->about, "%s", ok ? reply : "not here: python3 with PyTorch (pip install torch)");
+  for (unsigned i = 0; i < 3; i++) setenv(keep[i][0], keep[i][1], 1);
+  bool ok = child_start(c, (char *[]){python ? python : "python3", TORCH_PEER, on_host(arch) ? "cpu" : "cuda", number,
+                                      speed_cpu_time ? "cpu-time" : "wall", NULL});
+  for (unsigned i = 0; i < 3; i++) unsetenv(keep[i][0]);
+  ok = ok && child_ask(c, "hello", about, cap);
+  if (!ok) snprintf(about, cap, "not here: python3 (or $PYTHON) with PyTorch");
+  return ok && strncmp(about, "not here", 8) != 0;
 }
 
 /* ---- all of them ---- */
 
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads) {
-  bool host = !strcmp(arch, "x86_64") || !strcmp(arch, "aarch64");
   unsigned n = 0;
   if (cap < BESIDES) return 0;
   out[n] = (struct peer){BESIDE_TORCH, torch_prepare, torch_seconds, calloc(1, sizeof(struct child))};
-  torch_open(&out[n++], threads, host ? "cpu" : "cuda");
-  if (!host) return n;
+  torch_start(out[n].state, threads, arch, out[n].about, sizeof out[n].about);
+  n++;
+  if (!on_host(arch)) return n;
   out[n] = (struct peer){BESIDE_BLAS, blas_prepare, blas_seconds, calloc(1, sizeof(struct blas))};
   blas_open(&out[n++], threads);
   out[n] = (struct peer){BESIDE_MATMUL, rate_prepare, rate_seconds, calloc(1, sizeof(struct blas)),

@@ -77,7 +77,9 @@ void peers_close(struct peer *p, unsigned n);
 void host_peak(unsigned threads, double *f32, double *bf16);
 unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx);
 
-/* ---- children that speak lines: "case ...", then "run N" ---- */
+/* ---- processes ---- */
+
+/* A child that is asked in lines and answers in lines. */
 struct child {
   int pid;
   FILE *to, *from;
@@ -86,5 +88,24 @@ bool child_start(struct child *c, char *const *argv);
 void child_end(struct child *c);
 /* Sends a line and reads one into reply; false when the child is gone. */
 bool child_ask(struct child *c, const char *line, char *reply, size_t cap);
+/* Starts torch_peer.py; about says which PyTorch, or why there is none. */
+bool torch_start(struct child *c, unsigned threads, const char *arch, char *about, size_t cap);
+
+/* Runs fn in a child, which hands the bytes at result back. What it returns, or 1 when the child failed. */
+int run_in_child(int (*fn)(void *ctx), void *ctx, void *result, size_t size);
+/* Leaves this process, and the threads that it starts, the first n of its CPUs. */
+void keep_cpus(unsigned n);
+unsigned count_cpus(void);
+
+/* ---- command lines and text ---- */
+
+enum { MAX_THREADS = 8 };
+/* "1,2": how many numbers there are, 0 if it is no such list. */
+unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]);
+/* Whether a text has one of the alternatives ("f32,bf16", with * and ?) among its words. */
+bool has_word(const char *text, const char *alternatives);
+/* Whether it has all that are asked for, and none that stands after ^. */
+bool has_words(const char *text, char *const *words, unsigned n);
+const char *time_text(double seconds, char *buf, size_t cap);
 
 #endif

@@ -1,5 +1,8 @@
-"""PyTorch's version of the cases of bench/kernels (bench/speed/ops.c), asked in lines: case OP DTYPE NUMBERS..., run N."""
+"""PyTorch's version of the cases of bench/kernels (bench/speed/ops.c) and bench/models, asked in lines: case OP DTYPE
+NUMBERS..., or model PROGRAM FILE; run N, which answers with seconds; values N, which runs once and answers with N
+numbers of the result."""
 import sys, time
+sys.dont_write_bytecode = True
 try:
   import torch
   import torch.nn.functional as F
@@ -75,6 +78,14 @@ def answer(words):
     run()
     synchronize()
     return "ok"
+  if words[0] == "model":
+    import torch_models
+    run = None
+    run = torch_models.make(words[1], words[2], device)
+    return "ok"
+  if words[0] == "values":
+    x, n = run().flatten(), int(words[1])
+    return " ".join(repr(x[i * (len(x) - 1) // max(n - 1, 1)].item()) for i in range(n))
   start = clock()
   for _ in range(int(words[1])): run()
   synchronize()
