@@ -433,10 +433,11 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
   memcpy(out->grid, k->grid, sizeof out->grid);
   memcpy(out->block, k->block, sizeof out->block);
   memcpy(out->extent, k->extent, sizeof out->extent);
-  if (o->debug >= 6) out->linear_text = linear_text(k);
-  if (o->lower_only) return true;
-  if (!fill_params(k, e) || !code(c, k, e)) return false;
   if (o->debug >= 4) out->c_text = render_c(k);
+  if (o->debug >= 6) out->linear_text = linear_text(k);
+  if (!fill_params(k, e)) return false;
+  if (o->lower_only) return true;
+  if (!code(c, k, e)) return false;
   if (o->debug >= 7 && k->target->kind != TARGET_NVPTX)
     out->disassembly = disassemble(c->assembler, k->target, out->image, out->image_size);
   return true;

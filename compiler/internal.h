@@ -83,8 +83,10 @@ uint64_t *axis_masks(const struct codegen *k, bool direct);
 
 /* steps.c: steps over axes */
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: no reason is written */
-bool step_apply(struct codegen *k, struct step s);                                 /* and records it in k->plan */
-void steps_finish(struct codegen *k); /* what no step took becomes workgroups, or loops on the host */
+/* All steps that are possible now, with each of the amounts; how many there are, cap at most. */
+unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
+bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
+void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
 bool plan_apply(struct codegen *k, const struct plan *p); /* its steps, then steps_finish */
 
 /* affine.c: index expressions as sums of coefficient times term */

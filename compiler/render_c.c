@@ -128,14 +128,16 @@ static bool is_splat(const struct uop *u) {
 
 /* An operand where one value for all lanes may be given as a scalar. */
 static const char *operand(const struct writer *w, const struct uop *u) {
-  return of(w, is_splat(u) && u->dtype != DT_F16 ? u->src[0] : u); /* a _Float16 may be computed as float */
+  /* A _Float16 may be computed as float, and a bool has another type than a mask's lanes. */
+  return of(w, is_splat(u) && u->dtype != DT_F16 && u->dtype != DT_BOOL ? u->src[0] : u);
 }
 
 static char *each_lane(const struct writer *w, const struct uop *u) {
   char type[32], *x[3] = {0};
-  for (unsigned s = 0; s < u->nsrc && s < 3; s++)
-    x[s] = u->src[s]->lanes > 1 && !is_splat(u->src[s]) ? text("%s[l]", of(w, u->src[s]))
-                                                        : text("%s", operand(w, u->src[s]));
+  for (unsigned s = 0; s < u->nsrc && s < 3; s++) {
+    const struct uop *v = u->src[s];
+    x[s] = v->lanes > 1 && !is_splat(v) ? text("%s[l]", of(w, v)) : text("%s", of(w, v->lanes > 1 ? v->src[0] : v));
+  }
   char *e = scalar_op(u, x[0], x[1], x[2]), *all = text("EACH(%s, %s)", type_name(u, type), e ? e : "?");
   free(e);
   for (unsigned s = 0; s < 3; s++) free(x[s]);

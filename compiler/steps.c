@@ -91,6 +91,7 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
     if (u->op == OP_INDEX && over[u->id]) {
       many[2] = n > 2 ? uop_binary(k->g, OP_AND, many[2], valid) : valid;
       n = 3;
+      same = false;
     } else if (u->op == OP_LOAD && n == 1 && many[0]->nsrc > 2)
       many[n++] = uop_const_int(k->g, u->dtype, 0);
     else if (u->op == OP_REDUCE) {
@@ -191,7 +192,26 @@ static int64_t copies(const struct codegen *k) {
   return n;
 }
 
-static bool group_possible(const struct codegen *k, int64_t amount, char *why, size_t cap) {
+/* Whether some value depends on both the axis and a GROUP axis, inside of reductions: all GROUP axes are one id. */
+static bool meets_group(const struct codegen *k, unsigned axis) {
+  uint64_t grouped = 0, own = UINT64_C(1) << axis, *mask = axis_masks(k, false);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool meets = !mask || !order;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_GROUP) grouped |= UINT64_C(1) << a;
+  for (size_t i = 0; grouped && !meets && i < count; i++) {
+    const struct uop *u = order[i];
+    uint64_t m = mask[u->id];
+    for (unsigned s = 0; u->op == OP_REDUCE && s < u->nsrc; s++) m |= mask[u->src[s]->id];
+    meets = (m & own) && (m & grouped);
+  }
+  free(mask);
+  free(order);
+  return meets;
+}
+
+static bool group_possible(const struct codegen *k, unsigned axis, int64_t amount, char *why, size_t cap) {
   for (unsigned i = 0; i < k->naxes; i++) {
     const struct axis *x = &k->axes[i];
     if (x->kind == AXIS_GROUP && x->size != amount)
@@ -199,6 +219,7 @@ static bool group_possible(const struct codegen *k, int64_t amount, char *why, s
     if (x->kind == AXIS_LOCAL && x->padded)
       return refuse(why, cap, "work-items of a local axis are idle, and a group cannot be partly idle");
   }
+  if (meets_group(k, axis)) return refuse(why, cap, "a value depends on it and on another axis that a group shares");
   return true;
 }
 
@@ -255,11 +276,28 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (!(s.kind == STEP_GROUP && grouped) && already * s.amount > k->target->max_group)
     return refuse(why, cap, "a workgroup has %u work-items at most, and %" PRId64 " already", k->target->max_group,
                   already);
-  if (s.kind == STEP_GROUP) return group_possible(k, s.amount, why, cap);
+  if (s.kind == STEP_GROUP) return group_possible(k, (unsigned)at, s.amount, why, cap);
   if (grouped && (!is_static(a) || a->size % s.amount))
     return refuse(why, cap,
                   "work-items would be idle, and a workgroup that shares a reduction cannot be: pad the axis first");
   return true;
+}
+
+unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap) {
+  unsigned found = 0;
+  for (unsigned kind = 0; kind < STEP_COUNT; kind++) {
+    bool two = step_arguments(kind)[1] == 'a';
+    for (unsigned a = 0; a < k->naxes; a++)
+      for (unsigned i = 0; i < (two ? k->naxes : n) && found < cap; i++) {
+        struct step s = {.kind = (uint8_t)kind, .axis = k->axes[a].name};
+        if (two)
+          s.other = k->axes[i].name;
+        else
+          s.amount = amounts[i];
+        if ((!two || i != a) && step_possible(k, s, NULL, 0)) out[found++] = s;
+      }
+  }
+  return found;
 }
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */

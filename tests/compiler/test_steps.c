@@ -113,6 +113,7 @@ static void plans_that_do_not_fit_are_refused(void **state) {
       {"gfx1100", "local a:8; group c:4", "a group cannot be partly idle"},
       {"gfx1100", "group c:4; local a:8", "pad the axis first"},
       {"gfx1100", "group c:4; group c:3", "power of two"},
+      {"gfx1100", "group c:2; group c:2", "depends on it and on another axis that a group shares"},
       {HOST_ARCH, "local a:4", "the host has no work-items"},
       {HOST_ARCH, "thread c:4", "a reduce axis cannot have this step"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "more parts than the kernel, which has 1"},
