@@ -238,6 +238,7 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
     s.dim[u->arg.i >> 4 & 15] = u->src[1];
     break;
   case OP_MULTI:
+  case OP_JOIN:
     memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
     for (unsigned i = 1; u->arg.i >= 0 && i < u->nsrc; i++) {
       const struct shape *part = u->src[i]->shape;

@@ -154,6 +154,36 @@ struct uop *shrink_permuted(struct graph *g, struct uop *u) {
   return uop_new(g, OP_PERMUTE, x->dtype, 1, permute->arg, 0, &cut, 1);
 }
 
+int counts_along(const struct uop *u) {
+  if (u->op == OP_EXPAND) u = u->src[0];
+  const struct shape *shape = u->shape;
+  if (u->op == OP_RESHAPE) u = u->src[0];
+  if (u->op != OP_IOTA || !shape) return -1;
+  int axis = -1;
+  for (unsigned i = 0; i < shape->rank; i++) {
+    if (uop_is_const(shape->dim[i]) && shape->dim[i]->arg.i == 1) continue;
+    if (axis >= 0) return -1;
+    axis = (int)i;
+  }
+  return axis;
+}
+
+/* The branch of each WHERE that all of the slice takes. */
+struct uop *shrink_chosen(struct graph *g, struct uop *u) {
+  struct uop *x = u->src[0];
+  while (x->op == OP_WHERE && x->src[0]->op == OP_CMPLT && uop_is_const(x->src[0]->src[1])) {
+    int axis = counts_along(x->src[0]->src[0]);
+    if (axis < 0 || !uop_is_const(u->src[1 + 2 * axis]) || !uop_is_const(u->src[2 + 2 * axis])) break;
+    int64_t end = ival(x->src[0]->src[1]);
+    bool below = ival(u->src[2 + 2 * axis]) <= end, above = ival(u->src[1 + 2 * axis]) >= end;
+    if (!below && !above) break;
+    x = x->src[below ? 1 : 2];
+  }
+  if (x == u->src[0]) return NULL;
+  if (!x->shape->rank) return x;
+  return move(g, OP_SHRINK, x, u->src + 1, u->nsrc - 1u);
+}
+
 struct uop *over_numbers(struct graph *g, struct uop *u) {
   struct uop *src[3];
   bool changes = false;

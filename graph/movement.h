@@ -20,6 +20,9 @@ struct uop *add_shrinks(struct graph *g, struct uop *shrink);        /* over a S
 struct uop *shrink_padded(struct graph *g, struct uop *shrink);
 struct uop *shrink_expanded(struct graph *g, struct uop *shrink);
 struct uop *shrink_permuted(struct graph *g, struct uop *shrink);
+struct uop *shrink_chosen(struct graph *g, struct uop *shrink); /* of choices by place, which the slice may decide */
+/* The axis along which u counts 0, 1, ...; -1: it does something else. */
+int counts_along(const struct uop *u);
 /* An elementwise node whose expanded numbers become scalars. */
 struct uop *over_numbers(struct graph *g, struct uop *alu);
 struct uop *reduce_others(struct graph *g, struct uop *reduce_axis);

@@ -63,7 +63,7 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 unsigned schedule_nsources(const struct uop *u) {
   if (is_alu(u)) return u->nsrc;
   if (u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF) return 0;
-  return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : 1;
+  return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : u->op == OP_JOIN ? u->nsrc : 1;
 }
 
 static bool keeps_size(const struct uop *u) {
@@ -284,8 +284,8 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
     schedule_no_memory(&s);
     goto out;
   }
-  if (!schedule_place_constants(&s, mine, nroots) || !schedule_split_reduces(&s, mine, nroots) ||
-      !collect(&s, mine, nroots))
+  if (!schedule_make_joins(&s, mine, nroots) || !schedule_place_constants(&s, mine, nroots) ||
+      !schedule_split_reduces(&s, mine, nroots) || !collect(&s, mine, nroots))
     goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);

@@ -29,6 +29,7 @@
   X(WIDE, "its kernel reads as many buffers as a kernel may")                                                          \
   X(DEEP, "the expression is as long as a kernel's may be")                                                            \
   X(DEAR, "it is expensive and used again and again")                                                                  \
+  X(JOINED, "it is put together of pieces that are computed each by itself")                                           \
   X(OVERWRITTEN, "the memory it is read from is written at other elements")
 enum schedule_reason {
 #define X(e, text) SCHEDULE_##e,

@@ -29,21 +29,27 @@ static const struct version *version_of(struct fuser *f, struct uop *buffer) {
 }
 static struct uop *memory_of(const struct uop *load) { return load->src[0]->src[0]; }
 
+/* Whether a unit other than a and b that comes after a writes v. */
+static bool written_after(const struct fuser *f, const struct version *v, uint32_t a, uint32_t b) {
+  for (uint32_t i = v->first_writer; i != NO_UNIT && i <= v->writer; i++) {
+    uint32_t w = now(f, i);
+    if (w != a && w != b && w > a) return true;
+  }
+  return false;
+}
+
 /* Whether all that b needs, besides what a gives, is there before a. */
 static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
   const struct unit *u = &f->s->unit[b];
-  for (unsigned i = 0; i < u->nloads; i++) {
-    uint32_t w = now(f, version_of(f, memory_of(u->load[i]))->writer);
-    if (w != NO_UNIT && w != a && w != b && w > a) return false;
-  }
+  for (unsigned i = 0; i < u->nloads; i++)
+    if (written_after(f, version_of(f, memory_of(u->load[i])), a, b)) return false;
   for (unsigned i = 0; i < u->nstores; i++) {
     struct uop *before = version_of(f, u->store[i].index->src[0])->previous;
     if (!before) continue;
     const struct version *v = version_of(f, before);
-    uint32_t w = now(f, v->writer);
-    if (w != NO_UNIT && w != a && w != b && w > a) return false;
+    if (written_after(f, v, a, b)) return false;
     for (unsigned r = 0; r < v->nreaders; r++) {
-      w = now(f, v->reader[r]);
+      uint32_t w = now(f, v->reader[r]);
       if (w != a && w != b && w > a) return false;
     }
   }
@@ -235,6 +241,9 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
 
 /* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same
  * place and of single elements. */
+static bool lies_along(struct scheduler *s, struct uop *index, struct uop *at) {
+  return index == at || uop_is_const(index_binary(s->simplifier, OP_SUB, index, at));
+}
 static bool is_flat(struct scheduler *s, const struct unit *u) {
   if (u->gone || unit_moves(u) || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
     return false;
@@ -244,25 +253,27 @@ static bool is_flat(struct scheduler *s, const struct unit *u) {
     if (!uop_is_const(shape.dim[i])) return false;
   }
   int64_t n = shape_numel(&shape);
-  const struct uop *at = index_flatten(s->simplifier, &shape, u->range);
+  struct uop *at = index_flatten(s->simplifier, &shape, u->range);
   if (n < 2 || n > INT32_MAX) return false;
   for (unsigned i = 0; i < u->nstores; i++)
-    if (u->store[i].index->src[1] != at || u->store[i].index->nsrc > 2) return false;
+    if (u->store[i].index->nsrc > 2 || !lies_along(s, u->store[i].index->src[1], at)) return false;
   for (unsigned i = 0; i < u->nloads; i++) {
     const struct uop *index = u->load[i]->src[0];
-    if (index->nsrc > 2 || (index->src[1] != at && !uop_is_const(index->src[1]))) return false;
+    if (index->nsrc > 2 || (!uop_is_const(index->src[1]) && !lies_along(s, index->src[1], at))) return false;
   }
   return schedule_only_loads(s, u);
 }
 
-/* Whether a writes nothing that b reads or writes. */
+/* Whether a writes nothing that b reads or writes; pieces of one JOIN write different places. */
 static bool leaves_alone(struct fuser *f, const struct unit *a, const struct unit *b) {
   for (unsigned i = 0; i < a->nstores; i++) {
     const struct uop *to = version_of(f, a->store[i].index->src[0])->real;
     for (unsigned k = 0; k < b->nloads; k++)
       if (version_of(f, memory_of(b->load[k]))->real == to) return false;
     for (unsigned k = 0; k < b->nstores; k++)
-      if (version_of(f, b->store[k].index->src[0])->real == to) return false;
+      if (version_of(f, b->store[k].index->src[0])->real == to &&
+          b->store[k].index->src[0] != a->store[i].index->src[0])
+        return false;
   }
   return true;
 }

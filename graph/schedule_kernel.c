@@ -15,9 +15,8 @@ static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
   return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
 }
 
-/* The value of x at an index: loaded where it is in memory, else as the use of it was evaluated. */
-static struct uop *value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
-                            uint32_t use) {
+struct uop *schedule_value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
+                              uint32_t use) {
   if (op_info[x->u->op].cls == OPCLASS_LEAF) return x->u;
   if (x->numel == 0) return schedule_zero(s->graph, x->u->dtype);
   if (in_memory(x)) return schedule_load(s, x, idx, valid);
@@ -25,7 +24,7 @@ static struct uop *value_at(struct scheduler *s, struct node *x, struct uop *con
 }
 
 static struct uop *source_value(struct scheduler *s, struct uop *u, const struct use *w, unsigned k) {
-  return value_at(s, node_of(s, u->src[k]), w->src_idx, w->src_valid, w->src_use[k]);
+  return schedule_value_at(s, node_of(s, u->src[k]), w->src_idx, w->src_valid, w->src_use[k]);
 }
 
 static struct uop *evaluate(struct scheduler *s, struct node *n, const struct use *w) {
@@ -138,7 +137,7 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   return true;
 }
 
-static struct unit *add_kernel(struct scheduler *s, struct node *n, struct uop *index, struct uop *value) {
+struct unit *schedule_add_kernel(struct scheduler *s, struct node *n, struct uop *index, struct uop *value) {
   struct planned_kernel *k = n->kernel;
   struct unit *u = schedule_add_unit(s);
   struct store *store = graph_alloc(s->graph, sizeof *store);
@@ -160,7 +159,7 @@ static void finish_realized(struct scheduler *s, struct node *n) {
   if (n->numel == 0) return;
   struct uop *at = index_flatten(s->simplifier, n->u->shape, k->idx);
   struct uop *index = uop_new(s->graph, OP_INDEX, n->u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
-  add_kernel(s, n, index, n->use == NO_USE ? n->u : s->use[n->use].value); /* no use: a constant or variable */
+  schedule_add_kernel(s, n, index, n->use == NO_USE ? n->u : s->use[n->use].value); /* no use: a constant or variable */
 }
 
 static bool is_whole(struct scheduler *s, struct node *n) {
@@ -175,12 +174,12 @@ static bool is_whole(struct scheduler *s, struct node *n) {
 static void finish_assign(struct scheduler *s, struct node *n) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel;
-  struct uop *value = value_at(s, node_of(s, n->u->src[2]), k->idx, NULL, k->value_use);
+  struct uop *value = schedule_value_at(s, node_of(s, n->u->src[2]), k->idx, NULL, k->value_use);
   struct uop *index = schedule_view(s, n->u, k->idx);
   if (!index) return;
   uint32_t v = schedule_version(s, index->src[0]);
   struct uop *before = v == NO_UNIT ? NULL : s->version[v].previous;
-  struct unit *u = add_kernel(s, n, index, value);
+  struct unit *u = schedule_add_kernel(s, n, index, value);
   bool clash = false;
   for (unsigned i = 0; u && i < u->nloads; i++) {
     struct uop *from = u->load[i]->src[0];
@@ -201,7 +200,7 @@ static void finish_assign(struct scheduler *s, struct node *n) {
   u->store[0].index = temporary, u->store[0].why = SCHEDULE_OVERWRITTEN;
   if (!schedule_scan(s, u)) return;
   k->serial = 0;
-  u = add_kernel(s, n, index, uop_new(g, OP_LOAD, n->u->dtype, 1, (union uop_arg){0}, 0, &temporary, 1));
+  u = schedule_add_kernel(s, n, index, uop_new(g, OP_LOAD, n->u->dtype, 1, (union uop_arg){0}, 0, &temporary, 1));
   if (u) u->swaps = is_whole(s, n);
 }
 
@@ -231,6 +230,10 @@ void schedule_values(struct scheduler *s, struct node *n) {
   if (n->u->op == OP_COPY) finish_copy(s, n);
   if (n->u->op == OP_EXCHANGE) finish_exchange(s, n);
   for (uint32_t w = n->use; w != NO_USE && !s->status; w = s->use[w].next) s->use[w].value = evaluate(s, n, &s->use[w]);
+  if (n->u->op == OP_JOIN && !s->status) {
+    schedule_join_values(s, n);
+    return;
+  }
   if (!n->kernel || s->status) return;
   if (n->u->op == OP_ASSIGN)
     finish_assign(s, n);

@@ -21,7 +21,8 @@ uint32_t schedule_version(struct scheduler *s, struct uop *buffer) {
   struct version *p = schedule_grow(s, s->version, s->nversions, &s->versions_capacity, sizeof *p);
   if (!p) return NO_UNIT;
   s->version = p;
-  p[s->nversions] = (struct version){.buffer = buffer, .real = buffer, .writer = NO_UNIT, .next_writer = NO_UNIT};
+  p[s->nversions] = (struct version){
+      .buffer = buffer, .real = buffer, .first_writer = NO_UNIT, .writer = NO_UNIT, .next_writer = NO_UNIT};
   if (!uop_map_put(&s->version_of, buffer, (void *)(uintptr_t)(s->nversions + 1))) {
     schedule_no_memory(s);
     return NO_UNIT;
@@ -50,6 +51,7 @@ static void set_writer(struct scheduler *s, struct uop *buffer, uint32_t unit) {
   uint32_t v = schedule_version(s, buffer), before;
   if (v == NO_UNIT) return;
   s->version[v].writer = unit;
+  if (s->version[v].first_writer == NO_UNIT) s->version[v].first_writer = unit;
   if (!s->version[v].previous || (before = schedule_version(s, s->version[v].previous)) == NO_UNIT) return;
   if (s->version[before].next_writer != NO_UNIT && s->version[before].next_writer != unit)
     schedule_fail(
@@ -60,7 +62,7 @@ static void set_writer(struct scheduler *s, struct uop *buffer, uint32_t unit) {
 
 void schedule_versions(struct scheduler *s) {
   for (size_t v = 0; v < s->nversions; v++)
-    s->version[v].nreaders = 0, s->version[v].writer = s->version[v].next_writer = NO_UNIT;
+    s->version[v].nreaders = 0, s->version[v].first_writer = s->version[v].writer = s->version[v].next_writer = NO_UNIT;
   for (size_t i = 0; i < s->nunits && !s->status; i++) {
     struct unit *u = &s->unit[i];
     if (u->gone) continue;

@@ -269,15 +269,21 @@ static void start_realized(struct scheduler *s, struct node *n) {
   n->realized = true;
 }
 
+uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape) {
+  struct planned_kernel *k = start_kernel(s, n, shape);
+  if (!k) return NO_USE;
+  uint32_t use = add_use(s, x, &(struct use){.kernel = k}, k->idx, NULL);
+  schedule_add_input(s, k, x);
+  return use;
+}
+
 static void start_assign(struct scheduler *s, struct node *n) {
   struct node *value = node_of(s, n->u->src[2]);
   if (value->device == NO_DEVICE) value->device = n->device;
   if (n->numel == 0 || node_of(s, n->u->src[1])->numel == 0) return;
   n->why = SCHEDULE_ASSIGNED;
-  struct planned_kernel *k = start_kernel(s, n, n->u->src[1]->shape);
-  if (!k) return;
-  k->value_use = add_use(s, value, &(struct use){.kernel = k}, k->idx, NULL);
-  schedule_add_input(s, k, value);
+  uint32_t use = schedule_start_piece(s, n, value, n->u->src[1]->shape);
+  if (n->kernel) n->kernel->value_use = use;
 }
 
 /* What use i of n means for the sources of n. */
@@ -340,6 +346,7 @@ void schedule_uses(struct scheduler *s, struct node *n) {
     if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
   }
   if (u->op == OP_ASSIGN) start_assign(s, n);
+  if (u->op == OP_JOIN) schedule_join_uses(s, n);
   if (is_memory(u)) return;
   if (!n->realized) {
     int why = why_realize(s, n);

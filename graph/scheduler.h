@@ -1,7 +1,8 @@
 /* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of
  * it, and the units of work that come out.
  *
- * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_split.c rewrites large
+ * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_join.c finds
+ * tensors that are put side by side; schedule_split.c rewrites large
  * reductions; schedule_use.c decides what is realized; schedule_index.c says where in memory an element is;
  * schedule_kernel.c gives every use its value and makes units; schedule_sum.c makes one sum of a sum over movement of a
  * sum; schedule_fuse.c joins units; schedule_order.c puts them
@@ -53,6 +54,7 @@ struct use {
   uint32_t next;
 };
 
+struct joined_piece;
 struct node {
   struct uop *u;
   uint32_t use, nuses; /* list of uses, newest first */
@@ -62,6 +64,7 @@ struct node {
   bool realized;
   uint8_t why;                   /* enum schedule_reason */
   struct planned_kernel *kernel; /* its own, when a kernel writes it */
+  struct joined_piece *piece;    /* JOIN: a kernel for each source */
   struct uop *buffer;            /* where its value is, when in memory */
   int64_t numel;                 /* -1: symbolic */
 };
@@ -70,9 +73,10 @@ struct node {
  * order is known. */
 struct version {
   struct uop *buffer, *real, *previous; /* previous: what the write replaces; NULL for memory as it was found, or new */
-  uint32_t writer, next_writer;         /* units; NO_UNIT */
-  bool kept;                            /* a root is in it */
-  struct uop *saved;                    /* a copy for roots, where the memory is written over */
+  uint32_t first_writer, writer;        /* units, one unless it is a JOIN's; NO_UNIT */
+  uint32_t next_writer;
+  bool kept;         /* a root is in it */
+  struct uop *saved; /* a copy for roots, where the memory is written over */
   uint32_t *reader;
   unsigned nreaders, capacity;
 };
@@ -139,7 +143,7 @@ static inline struct node *node_of(const struct scheduler *s, const struct uop *
   return &s->node[s->number[u->id]];
 }
 static inline bool is_memory(const struct uop *u) {
-  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE;
+  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN;
 }
 static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is no kernel */
 static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
@@ -159,6 +163,12 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 
 /* What is known of the machine of a device; NO_DEVICE: device 0. */
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device);
+
+/* schedule_join.c */
+bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroots);
+/* The uses that the kernels of a JOIN make of its sources; the values that they write. */
+void schedule_join_uses(struct scheduler *s, struct node *n);
+void schedule_join_values(struct scheduler *s, struct node *n);
 
 /* schedule_split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
@@ -181,6 +191,8 @@ struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const 
 
 /* schedule_use.c */
 void schedule_uses(struct scheduler *s, struct node *n);
+/* Begins a kernel for node n that evaluates x at fresh ranges over a shape; its use of x. */
+uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape);
 /* Elements that a kernel's output ranges count, those of a bit mask. */
 int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges);
 /* Counts n among the inputs of k. */
@@ -188,6 +200,11 @@ void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const str
 
 /* schedule_kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);
+/* The value of x at an index: loaded where it is in memory, else as the use of it was evaluated. */
+struct uop *schedule_value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
+                              uint32_t use);
+/* A unit that stores a value by n's kernel; NULL: memory ran out. */
+struct unit *schedule_add_kernel(struct scheduler *s, struct node *n, struct uop *index, struct uop *value);
 struct unit *schedule_add_unit(struct scheduler *s);
 /* Lists the loads and reductions of a unit anew. */
 bool schedule_scan(struct scheduler *s, struct unit *u);

@@ -83,7 +83,8 @@ static int check_alu(const struct check *c) {
 static int check_tensor(const struct check *c) {
   const struct uop *u = c->u, *x = u->src[0];
   char from[256], to[256];
-  for (unsigned i = 1; i < u->nsrc && u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI; i++)
+  for (unsigned i = 1; i < u->nsrc && u->op != OP_GATHER && u->op != OP_ASSIGN && u->op != OP_MULTI && u->op != OP_JOIN;
+       i++)
     if (!dtype_is_int(u->src[i]->dtype))
       return bad(c, "dimension %u is %s, not an integer", i - 1, dtype_info[u->src[i]->dtype].name);
   if (u->op == OP_BUFFER) {

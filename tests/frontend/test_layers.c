@@ -119,6 +119,33 @@ static void state_goes_on(void **state) { /* two halves of a sequence give what 
   end();
 }
 
+/* The steps of a recurrence are the same few kernels: more steps compile no more, and there may be many. */
+static void many_steps(void **state) {
+  static const int64_t lengths[] = {60, 120, 240};
+  static float y[3][240 * 2 * 4];
+  struct db_cache_counters counters;
+  uint64_t before, made[3];
+  begin_on("CPU");
+  db_cache_counters(&counters);
+  before = counters.kernels;
+  db_recurrent lstm = db_lstm_new(params, "lstm", 3, 4, 1);
+  for (int i = 0; i < 3; i++) {
+    DB_SCOPED;
+    db_tensor *x = db_reshape(db_arange(0, 720, 1, DB_F32, device), 240, 1, 3);
+    x = db_shrink(db_sin(db_expand(x, 240, 2, 3)), 0, lengths[i], 0, 2, 0, 3);
+    must_read(db_apply(&lstm, db_contiguous(x)), y[i], sizeof y[i] / 240 * (size_t)lengths[i]);
+    db_cache_counters(&counters);
+    made[i] = counters.kernels - before;
+    before = counters.kernels;
+  }
+  assert_memory_equal(y[0], y[2], sizeof y[0] / 4);
+  assert_memory_equal(y[1], y[2], sizeof y[0] / 2);
+  assert_in_range(made[0], 1, 12);
+  assert_in_range(made[1], 1, 5);
+  assert_in_range(made[2], 1, 5);
+  end();
+}
+
 static void first_values(void **state) {
   db_params *a = db_params_new(NULL, 7), *b = db_params_new(NULL, 7), *c = db_params_new(NULL, 8);
   float va[600], vb[600], vc[600];
@@ -244,10 +271,10 @@ static void training(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(layers_cpu),    cmocka_unit_test(layers_emulated),
-                                     cmocka_unit_test(layers_nvidia), cmocka_unit_test(state_goes_on),
-                                     cmocka_unit_test(first_values),  cmocka_unit_test(trees),
-                                     cmocka_unit_test(dropout),       cmocka_unit_test(training)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(layers_cpu),    cmocka_unit_test(layers_emulated), cmocka_unit_test(layers_nvidia),
+      cmocka_unit_test(state_goes_on), cmocka_unit_test(many_steps),      cmocka_unit_test(first_values),
+      cmocka_unit_test(trees),         cmocka_unit_test(dropout),         cmocka_unit_test(training)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("layers", tests, NULL, finish);
 }

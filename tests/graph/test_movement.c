@@ -48,6 +48,14 @@ static void test_each(void **state) {
   becomes(SHRINK(PAD(x, 2, 2, 0, 0), 0, 2, 0, 6), EXPAND(RESHAPE(num(0), 1, 1), 2, 6));
   becomes(SHRINK(EXPAND(y, 4, 9), 1, 3, 2, 7), EXPAND(SHRINK(y, 1, 3, 0, 1), 2, 5));
   becomes(SHRINK(permute(x, 0x01), 1, 5, 0, 2), permute(SHRINK(x, 0, 2, 1, 5), 0x01));
+  /* a slice of tensors side by side that lies in one of them */
+  struct uop *place = EXPAND(RESHAPE(iota(DT_I32, 6), 1, 6), 4, 6), *last = uop_unary(g, OP_NEG, x), *chosen = last;
+  for (int end = 4; end; end -= 2)
+    chosen = uop_where(g, uop_binary(g, OP_CMPLT, place, uop_const_int(g, DT_I32, end)), end == 4 ? x : num(3), chosen);
+  becomes(SHRINK(chosen, 0, 4, 2, 4), SHRINK(x, 0, 4, 2, 4));
+  becomes(SHRINK(chosen, 1, 2, 4, 6), SHRINK(last, 1, 2, 4, 6));
+  becomes(SHRINK(chosen, 1, 2, 0, 2), EXPAND(RESHAPE(num(3), 1, 1), 1, 2));
+  becomes(SHRINK(chosen, 0, 4, 1, 4), SHRINK(chosen, 0, 4, 1, 4));
   /* axes of size 1 */
   becomes(permute(y, 0x01), RESHAPE(y->src[0], 1, 4));
   becomes(flip(y, 3), flip(y, 1));

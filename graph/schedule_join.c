@@ -1,0 +1,279 @@
+/* Scheduling: tensors put side by side are computed each by a kernel of its own, into its place of the result's memory.
+ *
+ * What a frontend writes for cat and stack, and what gradients of slices add up to, are expressions over the whole
+ * result: WHERE(place < end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at
+ * every element of the result, each of n tensors is looked at n times too often. Where that costs more than the
+ * launches, the expression becomes a JOIN here. Two or three tensors (the halves of a rotation) stay an expression. */
+#include "movement.h"
+#include "rules.h"
+#include "scheduler.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_PIECES = 4, MANY_PIECES = 32, MOST_READ = 1024 };
+
+struct piece {
+  struct uop *x; /* over the whole result; NULL: 0 */
+  int64_t begin, end;
+};
+struct joining {
+  struct scheduler *s;
+  struct uop **order;
+  size_t n;
+  uint32_t *users;  /* by node id */
+  uint8_t *taken;   /* by node id: it is in the expression of a JOIN */
+  uint32_t *inside; /* what is in the expression that is read */
+  size_t ninside, inside_capacity;
+  struct piece *piece;
+  size_t npieces, capacity;
+  struct uop **stack;
+  size_t stack_capacity;
+};
+
+static bool add_piece(struct joining *j, struct uop *x, int64_t begin, int64_t end) {
+  if (begin == end) return true;
+  struct piece *p = schedule_grow(j->s, j->piece, j->npieces, &j->capacity, sizeof *p);
+  if (!p) return false;
+  j->piece = p;
+  p[j->npieces++] = (struct piece){x, begin, end};
+  return true;
+}
+
+static bool take(struct joining *j, const struct uop *u) {
+  uint32_t *p = schedule_grow(j->s, j->inside, j->ninside, &j->inside_capacity, sizeof *p);
+  if (!p) return false;
+  j->inside = p;
+  p[j->ninside++] = u->id;
+  return true;
+}
+
+/* ---- choices by place ---- */
+
+/* WHERE(place < end, x, rest): the axis; -1: another choice. */
+static int splits_along(const struct uop *u, int64_t *end) {
+  if (u->op != OP_WHERE || u->src[0]->op != OP_CMPLT || !uop_is_const(u->src[0]->src[1])) return -1;
+  *end = u->src[0]->src[1]->arg.i;
+  return counts_along(u->src[0]->src[0]);
+}
+
+static bool read_choices(struct joining *j, struct uop *u, int *axis) {
+  int64_t end, begin = 0, size;
+  struct uop *rest = u;
+  if ((*axis = splits_along(u, &end)) < 0 || !uop_is_const(u->shape->dim[*axis])) return false;
+  size = u->shape->dim[*axis]->arg.i;
+  while (splits_along(rest, &end) == *axis && end > begin && end <= size && (rest == u || j->users[rest->id] == 1)) {
+    if (!add_piece(j, rest->src[1], begin, end)) return false;
+    begin = end;
+    if (rest != u && !take(j, rest)) return false;
+    rest = rest->src[2];
+  }
+  return add_piece(j, rest, begin, size);
+}
+
+/* ---- sums of what does not overlap ---- */
+
+/* The only axis that u pads, and where along it what is padded lies; -1: u is no PAD, or pads others. */
+static int pads_along(const struct uop *u, int64_t *begin, int64_t *end) {
+  int axis = -1;
+  if (u->op != OP_PAD) return -1;
+  for (unsigned i = 0; i < u->shape->rank; i++) {
+    const struct uop *before = u->src[1 + 2 * i], *after = u->src[2 + 2 * i], *dim = u->src[0]->shape->dim[i];
+    if (!uop_is_const(before) || !uop_is_const(after)) return -1;
+    if (!before->arg.i && !after->arg.i) continue;
+    if (axis >= 0 || !uop_is_const(dim)) return -1;
+    axis = (int)i, *begin = before->arg.i, *end = *begin + dim->arg.i;
+  }
+  return axis;
+}
+
+static int by_begin(const void *a, const void *b) {
+  const struct piece *x = a, *y = b;
+  return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static bool push(struct joining *j, size_t *depth, struct uop *u) {
+  struct uop **p = schedule_grow(j->s, j->stack, *depth, &j->stack_capacity, sizeof *p);
+  if (!p) return false;
+  j->stack = p;
+  p[(*depth)++] = u;
+  return true;
+}
+
+static bool read_sum(struct joining *j, struct uop *u, int *axis) {
+  size_t depth = 0, first;
+  int64_t begin, end, at = 0, size;
+  *axis = -1;
+  if (u->op != OP_ADD || !push(j, &depth, u)) return false;
+  while (depth) {
+    struct uop *v = j->stack[--depth];
+    if (v->op == OP_ADD && (v == u || j->users[v->id] == 1)) {
+      if ((v != u && !take(j, v)) || !push(j, &depth, v->src[0]) || !push(j, &depth, v->src[1])) return false;
+      continue;
+    }
+    int along = pads_along(v, &begin, &end);
+    if (along < 0 || (*axis >= 0 && along != *axis)) return false;
+    *axis = along;
+    if (!add_piece(j, v, begin, end)) return false;
+  }
+  if (!j->npieces || !uop_is_const(u->shape->dim[*axis])) return false;
+  qsort(j->piece, j->npieces, sizeof *j->piece, by_begin);
+  size = u->shape->dim[*axis]->arg.i;
+  first = j->npieces;
+  for (size_t i = 0; i < first; i++) {
+    if (j->piece[i].begin < at) return false;
+    if (!add_piece(j, NULL, at, j->piece[i].begin)) return false;
+    at = j->piece[i].end;
+  }
+  if (!add_piece(j, NULL, at, size)) return false;
+  qsort(j->piece, j->npieces, sizeof *j->piece, by_begin);
+  return true;
+}
+
+/* ---- the JOIN ---- */
+
+static unsigned device_under(const struct uop *u) {
+  while (u->op != OP_BUFFER && u->op != OP_COPY && u->nsrc) u = u->src[u->op == OP_WHERE];
+  return u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+}
+
+static bool pays(const struct joining *j, const struct uop *u, int axis) {
+  int64_t all = shape_numel(u->shape);
+  if (all <= 0 || j->npieces < LEAST_PIECES) return false;
+  if (j->npieces > MANY_PIECES) return true;
+  const struct schedule_machine *m = schedule_machine_of(j->s, device_under(u));
+  bool outer = true; /* pieces that follow each other in memory are parts of one launch */
+  for (int i = 0; i < axis; i++) outer &= uop_is_const(u->shape->dim[i]) && u->shape->dim[i]->arg.i == 1;
+  double looks = (double)all * (double)(j->npieces - 2) * dtype_info[u->dtype].size;
+  return looks / m->bytes_per_ns >= m->launch_ns * (outer ? 1 : (double)j->npieces);
+}
+
+static struct uop *number_like(struct graph *g, struct uop *number, const struct shape *shape) {
+  struct uop *ones[MAX_RANK + 1] = {number}, *dims[MAX_RANK + 1];
+  for (unsigned i = 0; i < shape->rank; i++) ones[i + 1] = uop_index(g, 1), dims[i + 1] = shape->dim[i];
+  dims[0] = uop_new(g, OP_RESHAPE, number->dtype, 1, (union uop_arg){0}, 0, ones, shape->rank + 1);
+  return uop_new(g, OP_EXPAND, number->dtype, 1, (union uop_arg){0}, 0, dims, shape->rank + 1);
+}
+
+static struct uop *joined(const struct joining *j, const struct uop *u, int axis, struct uop *const *now) {
+  struct graph *g = j->s->graph;
+  struct uop **src = graph_alloc(g, j->npieces * sizeof *src);
+  if (!src) return NULL;
+  for (size_t i = 0; i < j->npieces; i++) {
+    const struct piece *p = &j->piece[i];
+    struct uop *x = p->x ? now[p->x->id] : schedule_zero(g, u->dtype), *bounds[2 * MAX_RANK + 1];
+    bounds[0] = x->shape->rank ? x : number_like(g, x, u->shape);
+    for (unsigned k = 0; k < u->shape->rank; k++) {
+      bounds[1 + 2 * k] = uop_index(g, (int)k == axis ? p->begin : 0);
+      bounds[2 + 2 * k] = (int)k == axis ? uop_index(g, p->end) : u->shape->dim[k];
+    }
+    src[i] = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, bounds, 2 * u->shape->rank + 1);
+    if (u->op == OP_ADD && p->x) src[i] = uop_binary(g, OP_ADD, src[i], schedule_zero(g, u->dtype)); /* -0 + 0 is 0 */
+  }
+  return uop_new(g, OP_JOIN, u->dtype, 1, (union uop_arg){.i = axis}, 0, src, (unsigned)j->npieces);
+}
+
+/* Reads the expression of u into pieces; false: it is none that pays, and nothing is taken. */
+static bool read(struct joining *j, struct uop *u, int *axis) {
+  j->npieces = j->ninside = 0;
+  bool chain = u->op == OP_WHERE ? read_choices(j, u, axis) : read_sum(j, u, axis);
+  chain = chain && pays(j, u, *axis);
+  /* an expression that is none is read again from each node in it, unless it is long */
+  for (size_t i = 0; (chain || j->ninside > MOST_READ) && i < j->ninside; i++) j->taken[j->inside[i]] = 1;
+  return chain;
+}
+
+/* Whether u may begin a chain of as many pieces as it takes. */
+static bool may_begin(const struct uop *u) {
+  int64_t a, b;
+  if (u->op == OP_WHERE) return splits_along(u, &a) >= 0;
+  return u->op == OP_ADD && u->shape && u->shape->rank &&
+         (pads_along(u->src[1], &a, &b) >= 0 || pads_along(u->src[0], &a, &b) >= 0);
+}
+
+bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroots) {
+  struct graph *g = s->graph;
+  struct joining j = {.s = s, .order = uop_toposort(roots, nroots, &j.n)};
+  size_t room = graph_node_count(g), most = 1;
+  struct uop **now = NULL, **src = NULL;
+  uint8_t *begins = calloc(room + 1, 1);
+  bool any = false, ok = false;
+  j.users = calloc(room + 1, sizeof *j.users);
+  j.taken = calloc(room + 1, 1);
+  if (!j.order || !begins || !j.users || !j.taken) goto out;
+  for (size_t i = 0; i < j.n; i++) {
+    if (j.order[i]->nsrc > most) most = j.order[i]->nsrc;
+    for (unsigned k = 0; k < j.order[i]->nsrc; k++) j.users[j.order[i]->src[k]->id]++;
+  }
+  int axis;
+  for (size_t i = j.n; i-- > 0;) { /* from the users on, so that a chain is found at its end */
+    struct uop *u = j.order[i];
+    if (!j.taken[u->id] && may_begin(u)) any |= begins[u->id] = read(&j, u, &axis);
+  }
+  if (s->status) goto out;
+  if ((ok = !any)) goto out;
+  now = calloc(room + 1, sizeof *now);
+  src = calloc(most, sizeof *src);
+  ok = now && src;
+  for (size_t i = 0; i < j.n && ok; i++) {
+    struct uop *u = j.order[i];
+    bool same = true;
+    for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
+    if (begins[u->id] && read(&j, u, &axis))
+      now[u->id] = joined(&j, u, axis, now);
+    else
+      now[u->id] = same ? u : uop_with_src(g, u, src);
+    ok = now[u->id] != NULL;
+  }
+  for (unsigned i = 0; i < nroots && ok; i++) roots[i] = now[roots[i]->id];
+  ok = ok && !graph_simplify_tensors(g, roots, nroots);
+out:
+  if (!ok) schedule_no_memory(s);
+  free(j.order);
+  free(j.users);
+  free(j.taken);
+  free(j.piece);
+  free(j.stack);
+  free(j.inside);
+  free(begins);
+  free(now);
+  free(src);
+  return ok;
+}
+
+/* ---- its kernels ---- */
+
+struct joined_piece {
+  struct planned_kernel *kernel;
+  uint32_t use;
+};
+
+void schedule_join_uses(struct scheduler *s, struct node *n) {
+  unsigned pieces = n->u->nsrc;
+  n->why = SCHEDULE_JOINED;
+  n->piece = graph_alloc(s->graph, pieces * sizeof *n->piece);
+  if (!n->piece) schedule_no_memory(s);
+  for (unsigned i = 0; i < pieces && !s->status; i++) {
+    struct node *x = node_of(s, n->u->src[i]);
+    if (x->device == NO_DEVICE) x->device = n->device;
+    n->piece[i].use = schedule_start_piece(s, n, x, n->u->src[i]->shape);
+    n->piece[i].kernel = n->kernel;
+  }
+  n->kernel = NULL;
+}
+
+void schedule_join_values(struct scheduler *s, struct node *n) {
+  struct uop *b = schedule_buffer(s, n), *u = n->u;
+  int64_t begin = 0;
+  for (unsigned i = 0; i < u->nsrc && !s->status; i++) {
+    struct planned_kernel *k = n->kernel = n->piece[i].kernel;
+    const struct shape *shape = u->src[i]->shape;
+    struct uop **idx = schedule_index_array(s, shape->rank);
+    if (!k || !idx) return;
+    memcpy(idx, k->idx, shape->rank * sizeof *idx);
+    idx[u->arg.i] = index_binary(s->simplifier, OP_ADD, idx[u->arg.i], uop_index(s->graph, begin));
+    struct uop *at = index_flatten(s->simplifier, u->shape, idx);
+    struct uop *index = uop_new(s->graph, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
+    schedule_add_kernel(s, n, index, schedule_value_at(s, node_of(s, u->src[i]), k->idx, NULL, n->piece[i].use));
+    begin += shape->dim[u->arg.i]->arg.i;
+  }
+}
