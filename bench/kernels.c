@@ -1,7 +1,7 @@
-/* How fast single kernels are, beside OpenBLAS, PyTorch, a copy of the same bytes and what the machine can do: all in
- * one run, in turn, the best of several rounds. Every result is compared with plain arithmetic first.
+/* How fast single kernels are, beside OpenBLAS, PyTorch, cuBLAS, a copy of the same bytes and what the machine can do:
+ * all in one run, in turn, the best of several rounds. Every result is compared with plain arithmetic first.
  *
- *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]
+ *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]
  *
  * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
  * between them, and have * and ?; one after ^ must not be there: `kernels matmul f32 512,1024`, `kernels conv 16 ^7x7`.
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_NS 600000000000ull
+static bool json, json_first = true, plans;
 enum { MAX_CASES = 256, MAX_WORDS = 16, SAMPLES = 2000 };
 
 /* ---- one case ---- */
@@ -193,21 +194,32 @@ static void run_case(const struct speed_case *c, db_device *dev, bool counted, s
   free(got);
 }
 
+/* The kernels of a case over inputs without values. */
+static void show_plans(const struct speed_case *c, db_device *dev) {
+  DB_SCOPED;
+  db_tensor *in[MAX_INPUTS];
+  for (unsigned i = 0; i < c->op->ninputs; i++) {
+    struct tensor_shape s = c->op->shape(c, i);
+    in[i] = db_full_at(DB_HERE, db_operand_int(0), c->dtype, dev, (db_list){s.n, s.dim});
+    in[i] = db_contiguous(in[i]);
+    if (db_realize(in[i])) return;
+  }
+  print_plans(c->op->build(c, in), db_device_arch(dev));
+}
+
 /* ---- which cases ---- */
 
 static char *words[MAX_WORDS];
 static unsigned nwords;
 
-static bool wanted(const struct speed_case *c, bool counted) {
+static bool wanted(const struct speed_case *c, enum machine on) {
   char text[128];
-  if (c->emulated != counted) return false;
+  if (c->on != on) return false;
   snprintf(text, sizeof text, "%s %s", c->group, c->name);
   return has_words(text, words, nwords);
 }
 
 /* ---- output ---- */
-
-static bool json, json_first = true;
 
 static const char *ratio_text(double ours, double theirs, char *buf, size_t cap) {
   if (theirs <= 0 || ours <= 0) return "-";
@@ -339,10 +351,11 @@ static int run_device(const struct options *o, unsigned threads, const struct re
     printf("\n");
     for (unsigned i = 0; i < npeers; i++) printf("  %-8s %s\n", beside_name[peers[i].which], peers[i].about);
   }
+  enum machine on = counted ? ON_EMULATOR : threads ? ON_HOST : ON_GPU;
   print_head(counted);
   int bad = 0;
   for (unsigned i = 0; i < n; i++) {
-    if (!wanted(&cases[i], counted)) continue;
+    if (!wanted(&cases[i], on)) continue;
     fflush(stdout);
     run_case(&cases[i], dev, counted, peers, npeers, o->seconds, &results[i]);
     bad |= !results[i].ok;
@@ -354,12 +367,14 @@ static int run_device(const struct options *o, unsigned threads, const struct re
       else
         print_timed(&cases[i], &results[i], one ? &one[i] : NULL, threads);
       printf("%s%s\n", results[i].ok ? "" : "  WRONG: ", results[i].reason);
+      if (plans) show_plans(&cases[i], dev);
     }
   }
   if (!json && !counted) {
     print_mean(cases, results, n, "conv", "1", BESIDE_TORCH);
     print_mean(cases, results, n, "conv", "16", BESIDE_TORCH);
     print_mean(cases, results, n, "matmul", NULL, BESIDE_BLAS);
+    print_mean(cases, results, n, "matmul", NULL, BESIDE_CUDA);
   }
   fflush(stdout);
   peers_close(peers, npeers);
@@ -388,7 +403,7 @@ static int run_threads(const struct options *o, unsigned threads, const struct r
 /* ---- options ---- */
 
 static int usage(void) {
-  fprintf(stderr, "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]\n");
+  fprintf(stderr, "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]\n");
   return 2;
 }
 
@@ -397,9 +412,12 @@ int main(int argc, char **argv) {
   bool list = false;
   unsigned n, chosen = 0;
   const struct speed_case *cases = speed_cases(&n);
+  if (argc == 2 && !strcmp(argv[1], "--cuda")) return cuda_child();
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--json"))
       json = true;
+    else if (!strcmp(argv[i], "--plans"))
+      plans = true;
     else if (!strcmp(argv[i], "--list"))
       list = true;
     else if (!strcmp(argv[i], "--threads") && i + 1 < argc) {
@@ -414,9 +432,10 @@ int main(int argc, char **argv) {
       words[nwords++] = argv[i];
   }
   const char *name = getenv("DEV");
-  bool host = !name || !strcmp(name, "CPU"), counted = name && !strncmp(name, "EMU+", 4);
+  bool host = !name || !strncmp(name, "CPU", 3);
+  enum machine on = host ? ON_HOST : !strncmp(name, "EMU+", 4) ? ON_EMULATOR : ON_GPU;
   for (unsigned i = 0; i < n; i++) {
-    if (!wanted(&cases[i], counted)) continue;
+    if (!wanted(&cases[i], on)) continue;
     chosen++;
     if (list) printf("%s %s\n", cases[i].group, cases[i].name);
   }

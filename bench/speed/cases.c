@@ -5,7 +5,7 @@
 
 const char *const beside_name[BESIDES] = {"OpenBLAS", "PyTorch", "cuBLAS", "copy", "read", "peak", "matmul"};
 
-enum { MAX_CASES = 160 };
+enum { MAX_CASES = 256 };
 static struct speed_case list[MAX_CASES];
 static unsigned nlist;
 
@@ -26,7 +26,7 @@ static struct speed_case *add(const char *op, db_dtype dtype, const int64_t *num
 static void goal(struct speed_case *c, enum beside b, double ratio) { c->goal_beside = b, c->goal = ratio; }
 
 static void square(db_dtype dtype, int64_t n, double of_blas) {
-  char name[16];
+  char name[24];
   snprintf(name, sizeof name, "%lld", (long long)n);
   struct speed_case *c = ADD("matmul", dtype, name, 1, n, n, n, 0, 0);
   if (of_blas > 0) goal(c, BESIDE_BLAS, of_blas);
@@ -52,7 +52,7 @@ static void matmuls(void) {
 }
 
 /* Every convolution of ResNet-50 that differs: channels in, size in, channels out, kernel, stride. */
-static void convolutions(int64_t batch) {
+static void convolutions(db_dtype dtype, int64_t batch) {
   static const int64_t shapes[][5] = {
       {3, 224, 64, 7, 2},     {64, 56, 64, 1, 1},   {64, 56, 64, 3, 1},    {64, 56, 256, 1, 1},   {256, 56, 64, 1, 1},
       {256, 56, 128, 1, 1},   {128, 56, 128, 3, 2}, {128, 28, 512, 1, 1},  {256, 56, 512, 1, 2},  {512, 28, 128, 1, 1},
@@ -65,7 +65,7 @@ static void convolutions(int64_t batch) {
     char name[48];
     snprintf(name, sizeof name, "batch %lld %lldx%lldx%lld to %lld %lldx%lld s%lld", (long long)batch, (long long)s[0],
              (long long)s[1], (long long)s[1], (long long)s[2], (long long)s[3], (long long)s[3], (long long)s[4]);
-    ADD("conv", DB_F32, name, batch, s[0], s[1], s[2], s[3], s[4]);
+    ADD("conv", dtype, name, batch, s[0], s[1], s[2], s[3], s[4]);
   }
 }
 
@@ -107,16 +107,48 @@ static void emulated(void) {
   ADD("exp2", DB_F32, "1000003", 1, 1000003);
   ADD("add", DB_F32, "512x1024", 512, 1024);
   ADD("transpose", DB_F32, "512x1024", 512, 1024);
-  for (unsigned i = first; i < nlist; i++) list[i].emulated = true;
+  for (unsigned i = first; i < nlist; i++) list[i].on = ON_EMULATOR;
+}
+
+static void gpu(void) {
+  unsigned first = nlist;
+  static const int64_t sides[] = {1024, 2048, 4096, 8192, 1023, 4095};
+  for (unsigned i = 0; i < sizeof sides / sizeof *sides; i++) {
+    square(DB_BF16, sides[i], 0);
+    if (sides[i] == 8192) goal(&list[nlist - 1], BESIDE_CUDA, 0.9);
+    square(DB_F16, sides[i], 0);
+    if (sides[i] <= 4096) square(DB_F32, sides[i], 0);
+  }
+  ADD("matmul", DB_BF16, "4096 x@w^T", 1, 4096, 4096, 4096, 0, 1);
+  ADD("matmul", DB_BF16, "4096 x^T@w", 1, 4096, 4096, 4096, 1, 0);
+  ADD("matmul", DB_BF16, "1024x768x50257 x@w^T", 1, 1024, 50257, 768, 0, 1);
+  ADD("matmul", DB_BF16, "gemv 8192x8192 x@w^T", 1, 1, 8192, 8192, 0, 1);
+  ADD("matmul", DB_BF16, "8x8192x8192 x@w^T", 1, 8, 8192, 8192, 0, 1);
+  ADD("matmul", DB_BF16, "batched 64x1024", 64, 1024, 1024, 1024, 0, 0);
+  convolutions(DB_F16, 16);
+  ADD("attention", DB_BF16, "12x1024x64", 12, 1024, 64, 0);
+  goal(ADD("attention", DB_BF16, "32x4096x128", 32, 4096, 128, 0), BESIDE_MATMUL, 0.6);
+  ADD("attention", DB_BF16, "32x4096x128 causal", 32, 4096, 128, 1);
+  ADD("softmax", DB_F32, "8192x8192", 8192, 8192);
+  ADD("layer_norm", DB_F32, "8192x8192", 8192, 8192);
+  ADD("batch_norm", DB_F32, "64x256x56x56", 64, 256, 56, 56);
+  ADD("gelu", DB_F32, "8192x8192", 8192, 8192);
+  ADD("sum", DB_F32, "8192x8192", 8192, 8192, -1);
+  ADD("sum", DB_F32, "8192x8192 axis 0", 8192, 8192, 0);
+  ADD("exp2", DB_F32, "100000007", 1, 100000007);
+  goal(ADD("add", DB_F32, "8192x8192", 8192, 8192), BESIDE_COPY, 0.9);
+  ADD("transpose", DB_F32, "8192x8192", 8192, 8192);
+  for (unsigned i = first; i < nlist; i++) list[i].on = ON_GPU;
 }
 
 const struct speed_case *speed_cases(unsigned *n) {
   if (!nlist) {
     matmuls();
-    convolutions(1);
-    convolutions(16);
+    convolutions(DB_F32, 1);
+    convolutions(DB_F32, 16);
     others();
     emulated();
+    gpu();
   }
   *n = nlist;
   return list;

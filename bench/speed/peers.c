@@ -38,7 +38,7 @@ static void *part_main(void *arg) {
 }
 
 /* Returns how many threads ran. */
-unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx) {
+static unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx) {
   enum { MOST = 256 };
   pthread_t id[MOST];
   struct part part[MOST];
@@ -147,15 +147,6 @@ static double rate(struct multiplying m, unsigned threads) {
   threads = run_on_threads(threads, multiply_thread, &m);
   return m.flops * threads / (speed_now() - start);
 }
-void host_peak(unsigned threads, double *f32, double *bf16) {
-  *f32 = *bf16 = 0;
-  for (int i = 0; i < 30; i++) {
-    double a = rate(multiplying_f32(), threads), b = rate(multiplying_bf16(), threads);
-    if (a > *f32) *f32 = a;
-    if (b > *bf16) *bf16 = b;
-  }
-}
-
 struct peak {
   unsigned threads;
   struct multiplying m;
@@ -362,36 +353,41 @@ bool torch_start(struct child *c, unsigned threads, const char *arch, char *abou
 
 /* ---- all of them ---- */
 
+static void torch_close(struct peer *p) {
+  child_end(p->state);
+  free(p->state);
+}
+static void blas_close(struct peer *p) {
+  struct blas *s = p->state;
+  for (unsigned k = 0; k < 3; k++) free(s->x[k]);
+  free(s);
+}
+
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads) {
   unsigned n = 0;
   if (cap < BESIDES) return 0;
-  out[n] = (struct peer){BESIDE_TORCH, torch_prepare, torch_seconds, calloc(1, sizeof(struct child))};
+  out[n] = (struct peer){BESIDE_TORCH, torch_prepare, torch_seconds, calloc(1, sizeof(struct child)), torch_close};
   torch_start(out[n].state, threads, arch, out[n].about, sizeof out[n].about);
   n++;
-  if (!on_host(arch)) return n;
-  out[n] = (struct peer){BESIDE_BLAS, blas_prepare, blas_seconds, calloc(1, sizeof(struct blas))};
+  if (!on_host(arch)) return !strncmp(arch, "sm_", 3) ? n + cuda_peers_open(out + n) : n;
+  out[n] = (struct peer){BESIDE_BLAS, blas_prepare, blas_seconds, calloc(1, sizeof(struct blas)), blas_close};
   blas_open(&out[n++], threads);
-  out[n] = (struct peer){BESIDE_MATMUL, rate_prepare, rate_seconds, calloc(1, sizeof(struct blas)),
-                         "the rate of OpenBLAS's matmul of 1024"};
+  out[n] = (struct peer){BESIDE_MATMUL, rate_prepare,
+                         rate_seconds,  calloc(1, sizeof(struct blas)),
+                         blas_close,    "the rate of OpenBLAS's matmul of 1024"};
   memcpy(out[n].state, out[n - 1].state, sizeof(struct blas));
   n++;
   static struct moving copying, reading;
   static struct peak peak;
   copying.threads = reading.threads = peak.threads = threads;
-  out[n++] =
-      (struct peer){BESIDE_COPY, copy_prepare, copy_seconds, &copying, "memcpy of half the bytes read and written"};
-  out[n++] = (struct peer){BESIDE_READ, read_prepare, read_seconds, &reading, "vector loads of the bytes read"};
-  out[n++] = (struct peer){BESIDE_PEAK, peak_prepare, peak_seconds, &peak, "multiply-adds of registers alone"};
+  out[n++] = (struct peer){BESIDE_COPY, copy_prepare, copy_seconds,
+                           &copying,    NULL,         "memcpy of half the bytes read and written"};
+  out[n++] = (struct peer){BESIDE_READ, read_prepare, read_seconds, &reading, NULL, "vector loads of the bytes read"};
+  out[n++] = (struct peer){BESIDE_PEAK, peak_prepare, peak_seconds, &peak, NULL, "multiply-adds of registers alone"};
   return n;
 }
 
 void peers_close(struct peer *p, unsigned n) {
-  for (unsigned i = 0; i < n; i++) {
-    if (p[i].which == BESIDE_TORCH) child_end(p[i].state), free(p[i].state);
-    if (p[i].which == BESIDE_BLAS || p[i].which == BESIDE_MATMUL) {
-      struct blas *s = p[i].state;
-      for (unsigned k = 0; k < 3; k++) free(s->x[k]);
-      free(s);
-    }
-  }
+  for (unsigned i = 0; i < n; i++)
+    if (p[i].close) p[i].close(&p[i]);
 }

@@ -37,14 +37,17 @@ struct speed_op {
 enum beside { BESIDE_BLAS, BESIDE_TORCH, BESIDE_CUDA, BESIDE_COPY, BESIDE_READ, BESIDE_PEAK, BESIDE_MATMUL, BESIDES };
 extern const char *const beside_name[BESIDES];
 
+/* Which machines a case is for: an emulated GPU has small ones, a real one large ones. */
+enum machine { ON_HOST, ON_EMULATOR, ON_GPU };
+
 struct speed_case {
   char group[16], name[64]; /* "matmul", "f32 1024" */
   const struct speed_op *op;
   db_dtype dtype;
   int64_t n[MAX_NUMBERS]; /* sizes and switches, in the order that the operation names */
   enum beside goal_beside;
-  double goal;   /* speed relative to goal_beside that is asked for; 0: none */
-  bool emulated; /* small enough for an emulated device */
+  double goal; /* speed relative to goal_beside that is asked for; 0: none */
+  enum machine on;
 };
 
 const struct speed_op *speed_op(const char *name);
@@ -67,15 +70,31 @@ struct peer {
   bool (*prepare)(struct peer *p, const struct speed_case *c);
   double (*seconds)(struct peer *p, unsigned calls);
   void *state;
+  void (*close)(struct peer *p);
   char about[160]; /* which version, or why it is missing */
 };
 
 /* Opens what there is for a device of this architecture ("x86_64", "sm_90"), with so many threads. Returns how many. */
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads);
 void peers_close(struct peer *p, unsigned n);
-/* Multiply-adds of the host, all threads together, in FLOP/s: f32, and bf16 (0: no such instructions). */
-void host_peak(unsigned threads, double *f32, double *bf16);
-unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx);
+/* cuBLAS and CUDA's copy, three of them; cuda_child is what runs them, in a process of its own. */
+unsigned cuda_peers_open(struct peer *out);
+int cuda_child(void);
+
+/* ---- code ---- */
+
+/* The innermost loop of a kernel with the most matrix instructions, counted in the code. */
+struct code_loop {
+  unsigned instructions, matrix;
+  unsigned vector; /* AMD: all v_* instructions */
+  unsigned memory; /* loads and stores of registers */
+  bool mixed;      /* matrix instructions of other names, too */
+  char name[48];   /* of the first matrix instruction */
+};
+/* False: there is none, or the architecture's code is not known. */
+bool code_main_loop(const void *image, size_t size, const char *arch, struct code_loop *out);
+/* Prints a line for each kernel that t, which is not realized, becomes: its plan, and its main loop. */
+void print_plans(db_tensor *t, const char *arch);
 
 /* ---- processes ---- */
 
