@@ -63,7 +63,7 @@ static char *features_of(const struct target *t) {
   return t->features ? LLVMCreateMessage(t->features) : LLVMGetHostCPUFeatures();
 }
 
-char *code_recipe(const struct target *t, const struct code_options *o, const char *tool) {
+char *code_recipe(const struct target *t, const struct code_options *o, const char *tool, const char *plan) {
   char *text = NULL, *cpu = cpu_of(t), *features = features_of(t);
   size_t n = 0;
   unsigned major, minor, patch;
@@ -73,6 +73,7 @@ char *code_recipe(const struct target *t, const struct code_options *o, const ch
     fprintf(f, "LLVM %u.%u.%u\n%s %s\n", major, minor, patch, t->arch, t->triple);
     fprintf(f, "cpu %s\nfeatures %s\npasses %s\n", cpu, features, o->passes);
     fprintf(f, "level %d, relocation %d, model %d\n%s\n", o->level, o->relocation, o->model, tool);
+    fprintf(f, "plan %s\n", plan);
     if (fclose(f)) {
       free(text);
       text = NULL;

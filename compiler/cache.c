@@ -1,5 +1,5 @@
-/* Two keys for finding a kernel again: the ast's structure, in memory; its rendered text and the recipe of its image,
- * on disk.
+/* Two keys for finding a kernel again: the ast's structure and what decides its plan, in memory; its rendered text and
+ * the recipe of its image, which has the plan, on disk.
  *
  * A file holds the whole text and recipe it was made from, which are compared, so a colliding hash is a miss and never
  * another kernel's code; a checksum covers the image. A damaged file is a miss. Files are written under a temporary
@@ -32,8 +32,8 @@ uint64_t bytes_hash(const void *p, size_t n, uint64_t h) {
 }
 
 /* ---- the ast's key --------------------------------------------------------------------------------------------- */
-void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *hash) {
-  size_t count, at = 0, cap = sizeof t;
+void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_t *size, uint64_t *hash) {
+  size_t count, at = 0, chosen = strlen(choice) + 1, cap = sizeof t + chosen;
   struct uop **order = uop_toposort(&ast, 1, &count);
   uint32_t low = UINT32_MAX, high = 0, *number = NULL;
   uint8_t *key = NULL;
@@ -52,7 +52,8 @@ void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *h
     goto out;
   }
   memcpy(key, &t, sizeof t);
-  at = sizeof t;
+  memcpy(key + sizeof t, choice, chosen);
+  at = sizeof t + chosen;
   for (size_t i = 0; i < count; i++) {
     struct uop *u = order[i];
     number[u->id - low] = (uint32_t)i;

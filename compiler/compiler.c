@@ -1,4 +1,5 @@
 /* Drives one kernel through the stages and keeps what came out. */
+#define _GNU_SOURCE /* asprintf */
 #include "internal.h"
 #include "ptxas.h"
 #include <inttypes.h>
@@ -25,6 +26,7 @@ enum { BUCKETS = 1024 };
 struct compiler {
   struct compiler_options options;
   char *cache_dir, *plan;
+  char *choice;     /* what decides plans */
   unsigned kernels; /* started on so far */
   bool swept;       /* the cache_dir */
   char no_disk[512];
@@ -44,9 +46,11 @@ struct compiler *compiler_new(const struct compiler_options *options) {
   if (!c) return NULL;
   c->options = *options;
   c->cache_dir = options->cache_dir ? strdup(options->cache_dir) : NULL;
+  const char *plan = options->plan ? options->plan : "";
+  if (asprintf(&c->choice, "%d %s", options->noopt, plan) < 0) c->choice = NULL;
   c->options.plan = c->plan = options->plan ? strdup(options->plan) : NULL;
   c->ptxas = ptxas_new(options->ptxas, 0, 0);
-  if (!c->ptxas || (options->cache_dir && !c->cache_dir) || (options->plan && !c->plan)) {
+  if (!c->ptxas || !c->choice || (options->cache_dir && !c->cache_dir) || (options->plan && !c->plan)) {
     compiler_free(c);
     return NULL;
   }
@@ -79,6 +83,7 @@ void compiler_free(struct compiler *c) {
   assembler_free(c->assembler);
   free(c->cache_dir);
   free(c->plan);
+  free(c->choice);
   free(c);
 }
 
@@ -169,6 +174,39 @@ static char *linear_text(const struct codegen *k) {
   return text;
 }
 
+/* The plan that k was built by, and its axes before; malloc'd. */
+static char *plan_text(const struct codegen *k) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  if (!k->nparts) plan_print(f, &k->plan);
+  for (unsigned i = 0; i < k->nparts; i++) {
+    if (i) fputs(" | ", f);
+    plan_print(f, &k->parts[i].plan);
+  }
+  fclose(f);
+  return text;
+}
+
+static char *axes_text(const struct codegen *k) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  for (unsigned i = 0; i < (k->nparts ? k->nparts : 1); i++) {
+    const struct codegen *p = k->nparts ? &k->parts[i] : k;
+    if (i) fputs(" | ", f);
+    for (unsigned a = 0; a < p->naxes; a++) {
+      const struct axis *x = &p->axes[a];
+      if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
+      fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
+    }
+  }
+  fclose(f);
+  return text;
+}
+
 /* ---- one kernel ------------------------------------------------------------------------------------------------ */
 static bool verify(struct codegen *k, struct uop *const *roots, size_t n, enum uop_stage stage) {
   char why[256];
@@ -206,7 +244,8 @@ static char *recipe_of(struct compiler *c, struct codegen *k) {
     if (!version) return codegen_fail(k, "%s", why), NULL;
     snprintf(tool, sizeof tool, "ptxas %s, no options", version);
   }
-  char *recipe = code_recipe(k->target, code_options_of(k->target), tool);
+  char *plan = plan_text(k), *recipe = plan ? code_recipe(k->target, code_options_of(k->target), tool, plan) : NULL;
+  free(plan);
   if (!recipe) codegen_fail(k, "out of memory");
   return recipe;
 }
@@ -342,39 +381,6 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
   return true;
 }
 
-/* The plan that k was built by, and its axes before; malloc'd. */
-static char *plan_text(const struct codegen *k) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  if (!f) return NULL;
-  if (!k->nparts) plan_print(f, &k->plan);
-  for (unsigned i = 0; i < k->nparts; i++) {
-    if (i) fputs(" | ", f);
-    plan_print(f, &k->parts[i].plan);
-  }
-  fclose(f);
-  return text;
-}
-
-static char *axes_text(const struct codegen *k) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  if (!f) return NULL;
-  for (unsigned i = 0; i < (k->nparts ? k->nparts : 1); i++) {
-    const struct codegen *p = k->nparts ? &k->parts[i] : k;
-    if (i) fputs(" | ", f);
-    for (unsigned a = 0; a < p->naxes; a++) {
-      const struct axis *x = &p->axes[a];
-      if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
-      fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
-    }
-  }
-  fclose(f);
-  return text;
-}
-
 /* Plans and lowers k, as often as it takes: by the plan that was given for it, if there is one; else steps that cannot
  * be had are left out. */
 static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
@@ -449,7 +455,7 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
   struct entry *e = NULL;
   uint64_t hash = 0;
   size_t key_size = 0;
-  void *key = ast_key(ast, t, &key_size, &hash);
+  void *key = ast_key(ast, t, c->choice, &key_size, &hash);
   if (!key) {
     codegen_fail(&k, "out of memory");
     return NULL;

@@ -2,8 +2,9 @@
  *
  * collect axes -> choose a plan of optimization steps (compiler/plan.h), or take one by hand -> apply it -> lower
  * (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
- * A cache in memory is keyed by the ast. One on disk is keyed by the rendered text and all else that decides the image:
- * the target, LLVM's version and options, and ptxas. No device is needed or known here. */
+ * A cache in memory is keyed by the ast and what decides its plan. One on disk is keyed by the rendered text, the plan
+ * and all else that decides the image: the target, LLVM's version and options, and ptxas. No device is needed or known
+ * here. */
 #ifndef DOORBELL_COMPILER_H
 #define DOORBELL_COMPILER_H
 #include "../graph/uop.h"

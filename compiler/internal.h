@@ -142,9 +142,9 @@ struct code_options {
   int level, relocation, model; /* LLVMCodeGenOptLevel, LLVMRelocMode, LLVMCodeModel */
 };
 const struct code_options *code_options_of(const struct target *t);
-/* Everything besides a kernel's text that its image depends on: versions, machine and options; malloc'd. tool: the
- * assembler behind LLVM and its version, or "". */
-char *code_recipe(const struct target *t, const struct code_options *o, const char *tool);
+/* Everything besides a kernel's text that its image depends on: versions, machine, options and plan; malloc'd. tool:
+ * the assembler behind LLVM and its version, or "". */
+char *code_recipe(const struct target *t, const struct code_options *o, const char *tool, const char *plan);
 /* An empty module with the target's layout, and @barrier where the kernel needs one. */
 module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context);
 bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size);
@@ -156,7 +156,7 @@ bool disk_cache_get(const char *dir, const char *recipe, const char *text, void 
 int disk_cache_put(const char *dir, const char *recipe, const char *text, const void *image, size_t size);
 /* Removes what writers left that were killed. */
 void disk_cache_sweep(const char *dir);
-/* A key that is equal for equal asts of any graph; malloc'd. */
-void *ast_key(struct uop *ast, const struct target *t, size_t *size, uint64_t *hash);
+/* A key that is equal for equal asts of any graph; malloc'd. choice: what decides the plan besides ast and target. */
+void *ast_key(struct uop *ast, const struct target *t, const char *choice, size_t *size, uint64_t *hash);
 uint64_t bytes_hash(const void *p, size_t n, uint64_t seed);
 #endif

@@ -130,9 +130,10 @@ HELPER struct uop *random_reduce(struct random_maker *m, enum dtype t, unsigned 
   if (op == OP_MUL && dtype_is_float(t)) op = OP_ADD;
   if (t == DT_BOOL) op = OP_MAX;
   m->reduces++;
-  struct uop *v = chance(50) && t != DT_BOOL ? mul(random_load(m, t, &axes), random_load(m, t, &axes))
-                                             : random_value(m, t, &axes, depth, rounds < 40 && chance(30)); /* a
-                                            reduction inside another, which the interpreter does again in each round */
+  /* The interpreter computes a reduction inside another again in each round. */
+  bool nested = rounds < 40 && chance(30), product = chance(50) && t != DT_BOOL;
+  struct uop *v =
+      product ? mul(random_load(m, t, &axes), random_load(m, t, &axes)) : random_value(m, t, &axes, depth, nested);
   return reduce(op, v, own->range, own->n);
 }
 

@@ -175,16 +175,19 @@ static void keys(void **state) {
   for (unsigned i = 0; i < ncases; i++) {
     struct graph *other = graph_new();
     for (int junk = 0; junk < 100; junk++) uop_index(other, junk + 1000);
-    void *a = ast_key(cases[i].ast, t, &na, &ha), *b = ast_key(uop_import(other, cases[i].ast), t, &nb, &hb);
+    void *a = ast_key(cases[i].ast, t, "", &na, &ha), *b = ast_key(uop_import(other, cases[i].ast), t, "", &nb, &hb);
     assert_int_equal(na, nb);
     assert_memory_equal(a, b, na);
     assert_int_equal(ha, hb);
     free(b);
-    b = ast_key(cases[i].ast, h, &nb, &hb);
+    b = ast_key(cases[i].ast, h, "", &nb, &hb);
+    assert_true(na != nb || memcmp(a, b, na));
+    free(b);
+    b = ast_key(cases[i].ast, t, "1 ", &nb, &hb); /* another plan */
     assert_true(na != nb || memcmp(a, b, na));
     free(b);
     for (unsigned j = 0; j < i; j++) {
-      b = ast_key(cases[j].ast, t, &nb, &hb);
+      b = ast_key(cases[j].ast, t, "", &nb, &hb);
       assert_true(na != nb || memcmp(a, b, na));
       assert_true(ha != hb);
       free(b);
@@ -205,10 +208,11 @@ static void recipes_do_not_mix(void **state) {
   o[1].level++, o[2].relocation++, o[3].model++;
   char *recipe[16];
   unsigned n = 0;
-  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "");
-  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "ptxas 1");
-  for (unsigned i = 1; i < 6; i++) recipe[n++] = code_recipe(&t[i], code_options_of(i == 5 ? cpu : gpu), "");
-  for (unsigned i = 0; i < 4; i++) recipe[n++] = code_recipe(gpu, &o[i], "");
+  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "", "");
+  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "ptxas 1", "");
+  for (unsigned i = 1; i < 6; i++) recipe[n++] = code_recipe(&t[i], code_options_of(i == 5 ? cpu : gpu), "", "");
+  for (unsigned i = 0; i < 4; i++) recipe[n++] = code_recipe(gpu, &o[i], "", "");
+  recipe[n++] = code_recipe(gpu, code_options_of(gpu), "", "upcast a:4");
   for (unsigned i = 0; i < n; i++) {
     void *image;
     size_t size;
@@ -299,17 +303,43 @@ static void killed_writers_are_swept(void **state) {
   each_file(delete);
 }
 
+/* A matmul compiled in five ways into one folder, each twice: the second time each finds its own image. */
 static void options_and_targets_do_not_mix(void **state) {
-  for (unsigned i = 0; i < 4; i++) { /* plain, tuned, and each again from disk */
-    struct compiler *both = compiler_new(&(struct compiler_options){.cache_dir = dir, .noopt = i % 2});
+  static const struct {
+    bool noopt;
+    const char *plan;
+  } ways[] = {{.noopt = true}, {.noopt = false}, {.plan = "upcast a:4"}, {.plan = "upcast a:8"}, {.plan = "E_1 ="}};
+  enum { WAYS = sizeof ways / sizeof *ways };
+  void *image[WAYS];
+  size_t size[WAYS];
+  char *plan[WAYS];
+  each_file(delete);
+  for (unsigned i = 0; i < 2 * WAYS; i++) {
+    unsigned w = i % WAYS;
+    struct compiler *both =
+        compiler_new(&(struct compiler_options){.cache_dir = dir, .noopt = ways[w].noopt, .plan = ways[w].plan});
     const struct kernel *k = must_compile(both, HOST_ARCH, cases[10].ast);
-    assert_int_equal(k->from_disk, i > 1);
+    assert_int_equal(k->from_disk, i >= WAYS - 1); /* the last names another kernel: the optimizer chooses */
     float a[64 * 64], b[64 * 64], out[64 * 64] = {0};
     for (int e = 0; e < 64 * 64; e++) a[e] = (float)(e % 64 == e / 64), b[e] = (float)e;
     run_host(k, (void *[]){out, a, b}, 0);
     assert_memory_equal(out, b, sizeof b);
+    if (i < WAYS) {
+      image[w] = malloc(size[w] = k->image_size);
+      memcpy(image[w], k->image, size[w]);
+      plan[w] = strdup(k->plan);
+    }
+    assert_int_equal(size[w], k->image_size);
+    assert_memory_equal(image[w], k->image, size[w]);
+    assert_string_equal(plan[w], k->plan);
+    for (unsigned j = 0; j < w && w < WAYS - 1; j++)
+      assert_true(size[j] != size[w] || memcmp(image[j], image[w], size[w]));
     compiler_free(both);
   }
+  assert_int_equal(each_file(NULL), WAYS - 1);
+  assert_string_equal(plan[2], "upcast a:4");
+  assert_string_equal(plan[4], plan[1]);
+  for (unsigned w = 0; w < WAYS; w++) free(image[w]), free(plan[w]);
   struct compiler *c = fresh();
   const struct kernel *gpu = must_compile(c, "gfx1100", cases[0].ast), *host = must_compile(c, HOST_ARCH, cases[0].ast);
   assert_ptr_not_equal(gpu, host);
