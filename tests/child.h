@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "sanitizers.h"
 
 enum { CHILD_SECONDS = 60, CHILD_STUCK = -1000 };
 
@@ -16,11 +17,11 @@ __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 
 /* gcc's address sanitizer (12) does not hold its allocator's locks around fork: the child of a process with threads may
- * wait for one that it does not have. */
-#if defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+ * wait for one that it does not have. ThreadSanitizer ends such a child when it starts a thread. */
+#if defined(THREAD_SANITIZER) || (defined(ADDRESS_SANITIZER) && !defined(__clang__))
 #define FORK_BESIDE_THREADS                                                                                            \
   do {                                                                                                                 \
-    print_message("gcc's address sanitizer does not survive a fork beside threads\n");                                 \
+    print_message("this sanitizer does not survive a fork beside threads\n");                                          \
     skip();                                                                                                            \
   } while (0)
 #else
