@@ -51,8 +51,9 @@ static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned byte
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 
 /* A device maps what the host maps, an emulated one at addresses of its own, by which ThreadSanitizer cannot tell that
- * a doorbell was rung here and heard there. So the driver says that it tells whoever reads the ring at that address all
- * that it has written, and the emulator that it has heard. */
+ * a doorbell was rung here and heard there, or a signal stored there and loaded here. So whoever rings or stores says
+ * that it tells all that it has written to whoever reads the ring or the signal at that address, which is the host's
+ * and the GPU's, and whoever has read it says that it has heard. */
 #if defined(__SANITIZE_THREAD__)
 #define OS_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -63,11 +64,11 @@ static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr
 #ifdef OS_THREAD_SANITIZER
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
-static inline void os_ring_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
-static inline void os_ring_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
+static inline void os_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
+static inline void os_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
 #else
-static inline void os_ring_told(uint64_t address) {}
-static inline void os_ring_heard(uint64_t address) {}
+static inline void os_told(uint64_t address) {}
+static inline void os_heard(uint64_t address) {}
 #endif
 
 /* The table that calls libc. Never NULL, shared, needs no release. */

@@ -188,8 +188,8 @@ enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t
 enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t);
 /* The processor itself reads n bytes there, between tasks. */
 void cp_reads(struct amd_queue *q, const void *p, uint64_t n);
-/* Before a signal is stored: of all packets so far, or at_once of those that have finished; a race is a fault. */
-enum cp_status cp_release(struct amd_queue *q, const void *at, uint64_t value, bool at_once);
+/* Before a signal is stored at va: of all packets so far, or at_once of those that have finished; a race is a fault. */
+enum cp_status cp_release(struct amd_queue *q, uint64_t va, const void *at, uint64_t value, bool at_once);
 /* Goes on in the indirect buffer at va; chain: does not come back to the one that is left. */
 enum cp_status cp_call(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain);
 /* (value & mask) function reference; function as in enum pm4_wait_function. */

@@ -108,7 +108,7 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
     unsigned bytes = data == PM4_DATA_32 ? 4 : 8;
     void *at = cp_memory(q, "RELEASE_MEM", va, bytes, bytes, VM_WRITE);
     if (!at) return CP_DEAD;
-    if (cp_release(q, at, value, false) != CP_DONE) return CP_DEAD;
+    if (cp_release(q, va, at, value, false) != CP_DONE) return CP_DEAD;
     if (data == PM4_DATA_GPU_CLOCK || data == PM4_DATA_SYSTEM_CLOCK) value = amd_clock();
     if (bytes == 4)
       __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
@@ -159,7 +159,10 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
     if (!p) return CP_DEAD;
     value = bytes == 8 ? __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE)
                        : __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE);
-    if (cp_compare(function, value, reference, mask)) race_wait(q->race, p, reference);
+    if (cp_compare(function, value, reference, mask)) {
+      os_heard(at);
+      race_wait(q->race, p, reference);
+    }
   } else
     return BAD("%s: memory space %u", name, space);
   return cp_compare(function, value, reference, mask) ? CP_DONE : CP_BLOCKED;
@@ -211,7 +214,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
   if (dst != PM4_COPY_MEMORY) return BAD("not supported: COPY_DATA to DST_SEL %u", dst);
   void *at = cp_memory(q, "COPY_DATA", to, bytes, bytes, VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, at, value, true) != CP_DONE) return CP_DEAD;
+  if (cp_release(q, to, at, value, true) != CP_DONE) return CP_DEAD;
   if (bytes == 8)
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
   else
@@ -236,7 +239,7 @@ static enum cp_status write_data(struct amd_queue *q, const uint32_t *p, uint32_
     }
     void *at = cp_memory(q, "WRITE_DATA", to + index * 4, 4, 4, VM_WRITE);
     if (!at) return CP_DEAD;
-    if (cp_release(q, at, p[i], true) != CP_DONE) return CP_DEAD;
+    if (cp_release(q, to + index * 4, at, p[i], true) != CP_DONE) return CP_DEAD;
     __atomic_store_n((uint32_t *)at, p[i], __ATOMIC_RELEASE);
   }
   amd_kick(q->gpu->machine);
@@ -251,7 +254,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (command > 3) return BAD("ATOMIC_MEM: command %u", command);
   void *at = cp_memory(q, "ATOMIC_MEM", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
+  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);

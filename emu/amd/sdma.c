@@ -117,10 +117,11 @@ static enum cp_status constant_fill(struct amd_queue *q, const uint32_t *p, uint
 
 static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   if (FIELD(FENCE, GPA) || FIELD(FENCE, CPV)) return BAD("not supported: FENCE with GPA or CPV");
-  uint32_t *at = cp_memory(q, "FENCE", ADDRESS(FENCE, ADDR_LO, ADDR_HI), 4, 4, VM_WRITE);
+  uint64_t va = ADDRESS(FENCE, ADDR_LO, ADDR_HI);
+  uint32_t *at = cp_memory(q, "FENCE", va, 4, 4, VM_WRITE);
   if (!at) return CP_DEAD;
   wait_for_copies(q);
-  if (cp_release(q, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
+  if (cp_release(q, va, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
   amd_kick(q->gpu->machine);
   return CP_DONE;
@@ -148,10 +149,12 @@ static enum cp_status poll_regmem(struct amd_queue *q, const uint32_t *p, uint32
   if (FIELD(POLL_REGMEM, HDP_FLUSH)) return hdp_flush(q, p);
   if (!FIELD(POLL_REGMEM, MEM_POLL)) return BAD("not supported: POLL_REGMEM of a register");
   if (function > PM4_WAIT_GT) return BAD("POLL_REGMEM: function %u", function);
-  const uint32_t *at = cp_memory(q, "POLL_REGMEM", ADDRESS(POLL_REGMEM, ADDR_LO, ADDR_HI), 4, 4, VM_READ);
+  uint64_t va = ADDRESS(POLL_REGMEM, ADDR_LO, ADDR_HI);
+  const uint32_t *at = cp_memory(q, "POLL_REGMEM", va, 4, 4, VM_READ);
   if (!at) return CP_DEAD;
   uint32_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
   if (!cp_compare(function, value, FIELD(POLL_REGMEM, VALUE), FIELD(POLL_REGMEM, MASK))) return CP_BLOCKED;
+  os_heard(va);
   race_wait(q->race, at, FIELD(POLL_REGMEM, VALUE));
   race_acquire_by(q->race, ENGINE_CACHES);
   return CP_DONE;
@@ -172,12 +175,12 @@ static enum cp_status cond_exe(struct amd_queue *q, const uint32_t *p, uint32_t 
 
 static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   unsigned op = FIELD(ATOMIC, ATOMIC_OP), bytes;
-  uint64_t cmp = ADDRESS(ATOMIC, CMP_LO, CMP_HI), old;
+  uint64_t va = ADDRESS(ATOMIC, ADDR_LO, ADDR_HI), cmp = ADDRESS(ATOMIC, CMP_LO, CMP_HI), old;
   if (FIELD(ATOMIC, TMZ) || FIELD(ATOMIC, CPV)) return BAD("not supported: ATOMIC with TMZ or CPV");
   if (!cp_atomic_bytes(op, &bytes)) return BAD("not supported: ATOMIC operation 0x%x", op);
-  void *at = cp_memory(q, "ATOMIC", ADDRESS(ATOMIC, ADDR_LO, ADDR_HI), bytes, bytes, VM_READ | VM_WRITE);
+  void *at = cp_memory(q, "ATOMIC", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
+  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->machine);
@@ -186,8 +189,8 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
 
 static enum cp_status timestamp(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   if (FIELD(TIMESTAMP_GLOBAL, CPV)) return BAD("not supported: TIMESTAMP with CPV");
-  uint64_t *at = cp_memory(q, "TIMESTAMP", ADDRESS(TIMESTAMP_GLOBAL, ADDR_LO, ADDR_HI), 8, 8, VM_WRITE);
-  if (!at || cp_release(q, at, 0, true) != CP_DONE) return CP_DEAD;
+  uint64_t va = ADDRESS(TIMESTAMP_GLOBAL, ADDR_LO, ADDR_HI), *at = cp_memory(q, "TIMESTAMP", va, 8, 8, VM_WRITE);
+  if (!at || cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, amd_clock(), __ATOMIC_RELEASE);
   return CP_DONE;
 }

@@ -196,7 +196,7 @@ static bool idle(const void *queue) {
 }
 
 static int ring_doorbell(struct amd_queue *aq) {
-  os_ring_told(aq->ring.va);
+  os_told(aq->ring.va);
   uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
   atomic_store_explicit(aq->wptr, wptr, memory_order_release);
   /* Packets and write pointer may sit in write-combining buffers; the doorbell must not overtake them. */

@@ -76,7 +76,7 @@ static bool idle(const void *queue) {
 
 static int ring_doorbell(struct nv_ring *ring) {
   struct nv_device *dev = nv_device(ring->base.dev);
-  os_ring_told(ring->fifo.va);
+  os_told(ring->fifo.va);
   store_fence(); /* entries lie in write-combining memory */
   atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
   store_fence(); /* so does the put pointer, which the doorbell must not overtake */
