@@ -548,9 +548,13 @@ static void disown(db_device *dev) {
   dev->inherited = true;
 }
 
-/* Recursive locks belong to a thread of the parent, so that they are made anew. */
+/* Recursive locks belong to a thread of the parent, so that they are made anew. Unlocking them fails, but
+ * ThreadSanitizer, which takes this thread for the same one, sees it. */
 static void in_child(void) {
   hcq_profile_after_fork(true);
+  pthread_mutex_unlock(&hcq_imports_lock);
+  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&registry.opening);
   registry.opening = registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
   resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&hcq_resting, false);

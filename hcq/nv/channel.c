@@ -136,7 +136,10 @@ static bool stop(struct nv_device *dev, struct nv_ring *first) {
   first->group = group;
   if (rc < 0 || rc == RM_TIMEOUT) return false;
   for (struct nv_ring *r = dev->rings; r < dev->rings + HCQ_RINGS; r++)
-    if (r->group == group) r->object = r->channel = r->ctxshare = r->group = 0;
+    if (r->group == group) {
+      r->object = r->ctxshare = r->group = 0;
+      __atomic_store_n(&r->channel, 0, __ATOMIC_RELAXED); /* waiters look at its errors (nv_fault_check) */
+    }
   return true;
 }
 

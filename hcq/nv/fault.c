@@ -168,7 +168,7 @@ int nv_fault_check(struct nv_device *dev) {
   if (dev->base.lost) return hcq_device_check(&dev->base);
   for (int i = 0; i < HCQ_RINGS; i++) {
     const struct nv_ring *r = &dev->rings[i];
-    if (!r->notifications || !r->channel) continue;
+    if (!r->notifications || !__atomic_load_n(&r->channel, __ATOMIC_RELAXED)) continue;
     const struct rm_notification *n = &r->notifications[RM_NOTIFIER_ERROR];
     if (__atomic_load_n(&n->status, __ATOMIC_ACQUIRE) == RM_NOTIFICATION_ERROR) return report(dev, r, n);
   }
