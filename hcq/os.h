@@ -64,11 +64,18 @@ static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr
 #ifdef OS_THREAD_SANITIZER
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
 static inline void os_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
 static inline void os_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
+/* Between these two the thread may read what devices write meanwhile. */
+static inline void os_peek_begin(void) { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
+static inline void os_peek_end(void) { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
 static inline void os_told(uint64_t address) {}
 static inline void os_heard(uint64_t address) {}
+static inline void os_peek_begin(void) {}
+static inline void os_peek_end(void) {}
 #endif
 
 /* The table that calls libc. Never NULL, shared, needs no release. */

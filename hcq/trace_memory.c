@@ -64,6 +64,7 @@ static size_t changed_until(const struct os_trace_region *r, size_t at, size_t e
 }
 
 void os_trace_memory_changes(struct os_trace_memory *m, struct os_trace_bytes *out) {
+  os_peek_begin();
   for (size_t i = 0; i < m->n; i++) {
     struct os_trace_region *r = &m->regions[i];
     for (size_t block = 0; block < r->size; block += BLOCK) {
@@ -76,4 +77,5 @@ void os_trace_memory_changes(struct os_trace_memory *m, struct os_trace_bytes *o
       }
     }
   }
+  os_peek_end();
 }

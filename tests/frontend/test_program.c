@@ -312,10 +312,7 @@ static int run_without(const struct machine *m, size_t wait, size_t barrier, boo
 }
 
 static void each_wait_is_needed(void **state) {
-#ifdef THREAD_SANITIZER
-  print_message("without its waits a program has the races that ThreadSanitizer reports\n");
-  skip();
-#endif
+  NO_THREAD_SANITIZER;
   FOR_MACHINES {
     bool left;
     assert_int_equal(run_without(m, SIZE_MAX, SIZE_MAX, &left), 0);

@@ -44,7 +44,7 @@ static struct {
   int gpus;
   const uint32_t *classes;
   uint32_t mig, cc, action, warps;
-  bool hang; /* channels do nothing */
+  _Atomic bool hang; /* channels do nothing */
   const char *log;
   bool no_events; /* the driver has none */
   struct rm_mmu_fault_info fault;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/ok.h"
+#include "tests/sanitizers.h"
 
 enum { N = 1000 };
 static const struct machine {
@@ -177,11 +178,13 @@ static void dependent_copies(void **state) {
 }
 
 static void queues_of_a_kind(void **state) {
+  NO_THREAD_SANITIZER;
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int waits = 0; waits < 2; waits++) assert_int_equal(run_on_two(&machines[m], waits), waits ? 0 : -EIO);
 }
 
 static void each_wait_is_needed(void **state) {
+  NO_THREAD_SANITIZER;
   for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
     for (int gpus = 1; gpus <= 2; gpus++)
       for (int without = 0; without < LEFT_OUT; without++) {
