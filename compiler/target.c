@@ -73,6 +73,7 @@ static const struct target targets[] = {
         .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
         .max_items = UINT32_MAX,
         .workgroups = 64,
+        .has_max = true,
     },
 #elif defined(__aarch64__)
     {
@@ -88,6 +89,7 @@ static const struct target targets[] = {
         .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
         .max_items = UINT32_MAX,
         .workgroups = 64,
+        .has_max = true,
     },
 #endif
 };

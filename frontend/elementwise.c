@@ -21,16 +21,21 @@ static struct expr times(struct expr a, struct expr b) { return expr_binary(OP_M
 static struct expr unary_silu(struct expr x) { return times(x, math_sigmoid(x)); }
 static struct expr unary_quick_gelu(struct expr x) { return times(x, math_sigmoid(binary_num(OP_MUL, x, 1.702))); }
 static struct expr unary_gelu(struct expr x) {
-  return times(binary_num(OP_MUL, x, 0.5), binary_num(OP_ADD, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), 1));
+  struct expr half = binary_num(OP_MUL, x, 0.5);
+  return expr_mulacc(half, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), half);
 }
+/* (1 + tanh u) / 2 is the logistic function of 2u. */
 static struct expr unary_gelu_tanh(struct expr x) {
-  struct expr cube = binary_num(OP_MUL, times(math_square(x), x), 0.044715);
-  struct expr t = math_tanh(binary_num(OP_MUL, expr_binary(OP_ADD, x, cube), M_2_SQRTPI * M_SQRT1_2));
-  return times(binary_num(OP_MUL, x, 0.5), binary_num(OP_ADD, t, 1));
+  const double slope = 2 * M_2_SQRTPI * M_SQRT1_2;
+  struct expr rise = expr_mulacc(math_square(x), expr_num(x, slope * 0.044715), expr_num(x, slope));
+  return times(x, math_sigmoid(times(x, rise)));
 }
-static struct expr unary_softplus(struct expr x) { return math_logaddexp(x, expr_num(x, 0)); }
-static struct expr unary_logsigmoid(struct expr x) { return math_neg(unary_softplus(math_neg(x))); }
-static struct expr unary_mish(struct expr x) { return times(x, math_tanh(unary_softplus(x))); }
+static struct expr unary_logsigmoid(struct expr x) { return math_neg(math_softplus(math_neg(x))); }
+/* With n = exp(x) tanh(log(1 + n)) is w / (w + 2), w = n (n + 2); from 20 on it is 1. */
+static struct expr unary_mish(struct expr x) {
+  struct expr n = math_exp(math_min(x, expr_num(x, 20))), w = expr_mulacc(n, n, binary_num(OP_MUL, n, 2));
+  return times(x, expr_binary(OP_FDIV, w, binary_num(OP_ADD, w, 2)));
+}
 static struct expr unary_softsign(struct expr x) { return expr_binary(OP_FDIV, x, binary_num(OP_ADD, math_abs(x), 1)); }
 static struct expr unary_hardsigmoid(struct expr x) {
   return binary_num(OP_MUL, unary_relu6(binary_num(OP_ADD, x, 3)), 1.0 / 6);
@@ -428,7 +433,7 @@ static struct expr celu(struct expr x, double alpha, double unused) {
   return expr_where(less(expr_num(x, 0), x), x, binary_num(OP_MUL, low, alpha));
 }
 static struct expr softplus(struct expr x, double beta, double unused) {
-  return binary_num(OP_MUL, unary_softplus(binary_num(OP_MUL, x, beta)), 1 / beta);
+  return binary_num(OP_MUL, math_softplus(binary_num(OP_MUL, x, beta)), 1 / beta);
 }
 static struct expr hardtanh(struct expr x, double low, double high) {
   return math_min(math_max(x, expr_num(x, low)), expr_num(x, high));

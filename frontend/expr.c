@@ -44,6 +44,18 @@ struct expr expr_binary(enum op op, struct expr a, struct expr b) {
   return shaped(uop_binary(rt.graph, op, a.u, b.u), compares ? DT_BOOL : a.dtype, a, b);
 }
 
+struct expr expr_mulacc(struct expr a, struct expr b, struct expr c) {
+  struct uop *src[3] = {a.u, b.u, c.u};
+  struct expr e = shaped(c.u, c.dtype, c, a.rank ? a : b);
+  e.u = uop_new(rt.graph, OP_MULACC, c.dtype, 1, int_arg(0), 0, src, 3);
+  return e;
+}
+
+struct expr expr_function(enum function f, struct expr value, struct expr x) {
+  struct uop *src[2] = {value.u, x.u};
+  return shaped(uop_new(rt.graph, OP_FUNCTION, x.dtype, 1, int_arg(0), f, src, 2), x.dtype, x, x);
+}
+
 struct expr expr_where(struct expr c, struct expr a, struct expr b) {
   struct expr e = shaped(uop_where(rt.graph, c.u, a.u, b.u), a.dtype, a, b);
   return c.rank ? shaped(e.u, a.dtype, c, c) : e;

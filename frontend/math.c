@@ -17,6 +17,9 @@ static struct expr one_minus(struct expr x) { return sub(expr_num(x, 1), x); }
 static struct expr negative(struct expr x) { return less_num(x, 0); }
 static bool is_signed(struct expr x) { return dtype_info[x.dtype].cls == 'i'; }
 static bool is_float(struct expr x) { return dtype_is_float(x.dtype); }
+static struct expr clamp(struct expr x, double most) {
+  return math_max(math_min(x, expr_num(x, most)), expr_num(x, -most));
+}
 /* How many terms of a series the type needs. */
 static unsigned terms(struct expr x, unsigned single, unsigned twice) { return x.dtype == DT_F64 ? twice : single; }
 
@@ -26,7 +29,7 @@ static struct expr only(struct expr where, struct expr x) { return expr_where(wh
 /* c[0] + c[1] z + ... with n coefficients. */
 static struct expr polynomial(struct expr z, const double *c, unsigned n) {
   struct expr p = expr_num(z, c[n - 1]);
-  for (unsigned i = n - 1; i-- > 0;) p = plus(mul(p, z), c[i]);
+  for (unsigned i = n - 1; i-- > 0;) p = expr_mulacc(p, z, expr_num(z, c[i]));
   return p;
 }
 
@@ -95,9 +98,7 @@ static struct expr safe_quotient(struct expr a, struct expr b) {
  * rounded across an integer. Exact while the quotient is: below 2^24, in f64 below 2^53. */
 static struct expr float_fmod(struct expr a, struct expr b) {
   struct expr q = math_trunc(divide(a, b)), size = math_abs(b);
-  struct expr src[3] = {math_neg(q), b, a}, r = a.rank ? a : b;
-  r.u = uop_new(rt.graph, OP_MULACC, a.dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){src[0].u, src[1].u, src[2].u},
-                3);
+  struct expr r = expr_mulacc(math_neg(q), b, a);
   struct expr down = negative(a), over = expr_where(down, less(expr_num(r, 0), r), negative(r));
   struct expr step = expr_where(down, math_neg(size), size);
   r = expr_where(over, add(r, step), r);
@@ -209,37 +210,67 @@ struct expr math_expm1(struct expr x) {
   unsigned n = terms(x, 8, 15);
   c[0] = 1;
   for (unsigned i = 1; i < n; i++) c[i] = c[i - 1] / (i + 1);
-  struct expr near = less_num(math_abs(x), 0.5), y = only(near, x);
-  return expr_where(near, mul(y, polynomial(y, c, n)), plus(math_exp(x), -1));
+  struct expr near = less_num(math_abs(x), 0.5), r = mul(x, polynomial(x, c, n));
+  return expr_function(FUNCTION_EXPM1, expr_where(near, r, plus(math_exp(x), -1)), x);
 }
 /* Near 0 the series of 2 artanh(x / (2 + x)). */
 struct expr math_log1p(struct expr x) {
   double c[11];
   unsigned n = terms(x, 5, 11);
   for (unsigned i = 0; i < n; i++) c[i] = 2.0 / (2 * i + 1);
-  struct expr near = less_num(math_abs(x), 0.3), y = only(near, x), s = divide(y, plus(y, 2));
-  return expr_where(near, mul(s, polynomial(math_square(s), c, n)),
-                    math_log(plus(expr_where(near, expr_num(x, 1), x), 1)));
+  struct expr near = less_num(math_abs(x), 0.3), s = divide(x, plus(x, 2));
+  struct expr r = expr_where(near, mul(s, polynomial(math_square(s), c, n)), math_log(plus(x, 1)));
+  return expr_function(FUNCTION_LOG1P, r, x);
+}
+/* log(1 + x) for x in [0, 1]. f32: a polynomial by tests/compiler/minimax.py, with an error of 2^-27.5. */
+static struct expr log1p_of_part(struct expr x) {
+  static const double c[] = {1,
+                             -0x1.ffffd2p-2,
+                             0x1.554ddp-2,
+                             -0x1.ff23e6p-3,
+                             0x1.934b54p-3,
+                             -0x1.3a436p-3,
+                             0x1.b4ae1ep-4,
+                             -0x1.d6b0e4p-5,
+                             0x1.491866p-6,
+                             -0x1.af4b4ep-9};
+  if (x.dtype == DT_F64) return math_log1p(x);
+  return expr_function(FUNCTION_LOG1P, mul(x, polynomial(x, c, sizeof c / sizeof *c)), x);
 }
 
 /* The larger plus log(1 + exp(-difference)); equal infinities have no difference. */
 struct expr math_logaddexp(struct expr a, struct expr b) {
   struct expr apart = math_abs(sub(a, b)), high = math_max(a, b);
   apart = expr_where(expr_binary(OP_CMPEQ, a, b), expr_num(a, 0), apart);
-  return add(high, math_log1p(math_exp(math_neg(apart))));
+  return add(high, log1p_of_part(math_exp(math_neg(apart))));
+}
+/* log(1 + exp(x)) */
+struct expr math_softplus(struct expr x) {
+  struct expr r = add(math_max(x, expr_num(x, 0)), log1p_of_part(math_exp(math_neg(math_abs(x)))));
+  return expr_function(FUNCTION_SOFTPLUS, r, x);
 }
 
-/* Through exp(-|x|), which neither overflows nor leaves a product of 0 and infinity to the derivative. */
-struct expr math_sigmoid(struct expr x) {
-  struct expr low = negative(x), e = math_exp(expr_where(low, x, math_neg(x)));
-  return divide(expr_where(low, e, expr_num(x, 1)), plus(e, 1));
-}
+/* Its derivative is that of a pattern, so exp(-x) may overflow. */
+struct expr math_sigmoid(struct expr x) { return math_reciprocal(plus(expr_unary(OP_EXP2, times(x, -M_LOG2E)), 1)); }
 
 /* ---- hyperbolic functions ---- */
 
-/* (1 - e) / (1 + e) with e = exp(-2|x|) loses its digits near 0, where the power series takes over: below 1/4 each of
- * its terms is 40 times smaller than the one before. */
+/* x p(x^2) / q(x^2), no larger than 1: x beyond `most`, where f is 1 or -1 in f32, counts as that. The coefficients are
+ * by tests/compiler/minimax.py, with errors of 2^-25.5; rounding adds to that. q[0] is 1. */
+struct rational {
+  double most, p[7], q[7];
+};
+static struct expr odd_rational(struct expr x, const struct rational *f, unsigned n, unsigned m) {
+  struct expr y = clamp(x, f->most), s = math_square(y);
+  return clamp(divide(mul(y, polynomial(s, f->p, n)), polynomial(s, f->q, m)), 1);
+}
+
+/* f32: an error of 5 ulp. f64: (1 - e) / (1 + e) with e = exp(-2|x|), which loses its digits near 0, where the power
+ * series takes over: below 1/4 each of its terms is 40 times smaller than the one before. */
 struct expr math_tanh(struct expr x) {
+  static const struct rational f = {9.02,
+                                    {1, 0x1.12043ep-3, 0x1.c9f842p-9, 0x1.595534p-16, 0x1.c9a352p-27},
+                                    {1, 0x1.de5768p-2, 0x1.a7df1ap-6, 0x1.5841bep-12, 0x1.a0b812p-21}};
   static const double series[] = {-1.0 / 3,
                                   2.0 / 15,
                                   -17.0 / 315,
@@ -250,12 +281,12 @@ struct expr math_tanh(struct expr x) {
                                   6404582.0 / 10854718875,
                                   -443861162.0 / 1856156927625,
                                   18888466084.0 / 194896477400625};
-  struct expr a = math_abs(x), e = math_exp(times(a, -2)), is_near = less_num(a, 0.25), y = only(is_near, x),
-              s = math_square(y);
+  if (x.dtype != DT_F64) return expr_function(FUNCTION_TANH, odd_rational(x, &f, 5, 5), x);
+  struct expr a = math_abs(x), e = math_exp(times(a, -2)), s = math_square(x);
   struct expr far = divide(one_minus(e), plus(e, 1));
-  struct expr near = add(y, mul(y, mul(polynomial(s, series, terms(x, 4, 10)), s)));
+  struct expr near = mul(x, expr_mulacc(s, polynomial(s, series, 10), expr_num(x, 1)));
   far = expr_where(negative(x), math_neg(far), far);
-  return expr_where(is_near, near, far);
+  return expr_function(FUNCTION_TANH, expr_where(less_num(a, 0.25), near, far), x);
 }
 /* exp(|x|) is made in two factors, as it overflows before its half does. */
 struct expr math_sinh(struct expr x) {
@@ -339,26 +370,26 @@ struct expr math_atan2(struct expr y, struct expr x) {
 
 /* ---- the error function ---- */
 
-/* Below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) / (a + 2.4): Chebyshev fits of
- * exp(a^2) erfc(a) over [0.9, 6], with errors of 4e-9 (f32) and 3e-21 (f64); at 6 the result is 1 in both types. */
+/* f32: an error of 6 ulp. f64: below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) /
+ * (a + 2.4): a Chebyshev fit of exp(a^2) erfc(a) over [0.9, 6], with an error of 3e-21; at 6 the result is 1. */
 struct expr math_erf(struct expr x) {
-  static const double fit32[] = {0.218498730904965278,    -0.382009141841255411,  0.251456776194645154,
-                                 -0.117726269191378786,   0.0327057315803750994,  -0.000667946658677623033,
-                                 -0.00284587801204932281, 0.000419482073563790704};
-  static const double fit64[] = {
+  static const struct rational f = {
+      3.93,
+      {0x1.20dd74p+0, 0x1.86b986p-3, 0x1.b07530p-5, 0x1.ef6644p-9, 0x1.2aa4b4p-12, 0x1.1211bcp-19},
+      {1, 0x1.013beap-1, 0x1.d3ff94p-4, 0x1.eb6f70p-7, 0x1.3173f0p-10, 0x1.3ecd38p-15}};
+  static const double fit[] = {
       0.218498734537033325,     -0.382009158325212551,     0.251456181501586658,     -0.117725340677060949,
       0.0327210647921980105,    -0.000681061956833338786,  -0.0029738439272195939,   0.000480280894908497902,
       0.00034476092956168213,   -0.0000717484964329707948, -0.000055929902217074776, 6.88096487524190641e-6,
       0.0000107620907948014439, 5.8049827773512599e-7,     -1.98358302264973806e-6,  -6.01850420851716004e-7,
       2.60787421000250579e-7,   2.06186241029744146e-7,    -3.60252510894570438e-9,  -3.75458122547669857e-8};
-  double c[18], term = M_2_SQRTPI;
-  unsigned n = terms(x, 10, 18);
-  for (unsigned i = 0; i < n; term = -term / ++i) c[i] = term / (2 * i + 1);
-  struct expr a = math_abs(x), is_near = less_num(a, 0.9), y = only(is_near, x),
-              near = mul(y, polynomial(math_square(y), c, n));
+  if (x.dtype != DT_F64) return expr_function(FUNCTION_ERF, odd_rational(x, &f, 6, 6), x);
+  enum { TERMS = 18 };
+  double c[TERMS], term = M_2_SQRTPI;
+  for (unsigned i = 0; i < TERMS; term = -term / ++i) c[i] = term / (2 * i + 1);
+  struct expr a = math_abs(x), near = mul(x, polynomial(math_square(x), c, TERMS));
   struct expr b = math_min(a, expr_num(a, 6)), t = divide(plus(b, -2.4), plus(b, 2.4));
-  struct expr fit = x.dtype == DT_F64 ? polynomial(t, fit64, 20) : polynomial(t, fit32, 8);
-  struct expr far = one_minus(mul(math_exp(math_neg(math_square(b))), fit));
+  struct expr far = one_minus(mul(math_exp(math_neg(math_square(b))), polynomial(t, fit, sizeof fit / sizeof *fit)));
   far = expr_where(negative(x), math_neg(far), far);
-  return expr_where(is_near, near, far);
+  return expr_function(FUNCTION_ERF, expr_where(less_num(a, 0.9), near, far), x);
 }

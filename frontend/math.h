@@ -59,6 +59,7 @@ struct expr math_acosh(struct expr x);
 struct expr math_atanh(struct expr x);
 struct expr math_erf(struct expr x);
 struct expr math_sigmoid(struct expr x);
+struct expr math_softplus(struct expr x);
 struct expr math_logaddexp(struct expr a, struct expr b);
 struct expr math_copysign(struct expr a, struct expr b);
 #endif

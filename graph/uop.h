@@ -25,6 +25,9 @@ struct op_info {
 };
 extern const struct op_info op_info[OP_COUNT];
 
+/* Of a FUNCTION. */
+enum function { FUNCTION_TANH, FUNCTION_ERF, FUNCTION_EXPM1, FUNCTION_LOG1P, FUNCTION_SOFTPLUS };
+
 /* What a RANGE stands for. The scheduler makes LOOP and REDUCE; the optimizer splits them into the others.
  * LOOP: output axis, any order or in parallel. SERIAL: output axis that stays a loop in one work-item.
  * GLOBAL/LOCAL: workgroup / work-item ids. REDUCE: reduction loop. GROUP: reduction over the work-items of a group.

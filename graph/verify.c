@@ -47,7 +47,7 @@ static const uint8_t takes[OP_COUNT] = {
     [OP_SIN] = F,           [OP_TRUNC] = F,         [OP_ADD] = F | I,    [OP_SUB] = F | I,     [OP_MUL] = F | I,
     [OP_FDIV] = F,          [OP_IDIV] = I,          [OP_MOD] = I,        [OP_MAX] = F | I | B, [OP_CMPLT] = F | I | B,
     [OP_CMPEQ] = F | I | B, [OP_CMPNE] = F | I | B, [OP_AND] = I | B,    [OP_OR] = I | B,      [OP_XOR] = I | B,
-    [OP_SHL] = I,           [OP_SHR] = I,           [OP_MULACC] = F | I,
+    [OP_SHL] = I,           [OP_SHR] = I,           [OP_MULACC] = F | I, [OP_FUNCTION] = F,
 };
 
 static int check_alu(const struct check *c) {

@@ -2,10 +2,11 @@
 
 fit() finds p[0..n] that minimizes the largest |p(x) - f(x)| * weight(x) over an interval. rounded() rounds the coefficients
 to a type one by one, lowest power first, and fits what is left again, so that later coefficients make up for the rounding.
-Needs mpmath. Run it to print every table."""
+odd_rational() approximates odd functions. Needs mpmath and numpy. Run it to print every table."""
 import struct
 
-from mpmath import atanh, cos, log, log1p, lu_solve, matrix, mp, mpf, pi, sin, sqrt
+import numpy
+from mpmath import atanh, cos, erf, log, log1p, lu_solve, matrix, mp, mpf, pi, sin, sqrt, tanh
 
 mp.dps = 40
 GRID = 301
@@ -66,6 +67,29 @@ class Problem:
         return fixed, max(abs((mp.polyval(fixed[::-1], x) - f) * w) for x, f, w in zip(self.x, self.f, self.w))
 
 
+def odd_rational(f, most, n, m, grid=500, rounds=900):
+    """x p(s) / q(s) of the least relative error over [0, most], s = x^2: least squares, linearized by the last q, under weights
+    that grow where the error is large (Lawson's method)."""
+    x = most * (1 - numpy.cos(numpy.pi * (numpy.arange(grid) + 0.5) / grid)) / 2
+    s = (x / most) ** 2  # in [0, 1], which keeps the matrix well conditioned
+    slope = numpy.array([float(f(mpf(v)) / mpf(v)) for v in x])
+    powers = numpy.stack([s ** k for k in range(max(n, m) + 1)], 1)
+    weight, below, best = numpy.ones(grid), numpy.ones(grid), None
+    for _ in range(rounds):
+        scale = numpy.sqrt(weight) / (below * slope)
+        left = numpy.concatenate([powers[:, : n + 1], -slope[:, None] * powers[:, 1 : m + 1]], 1)
+        c = numpy.linalg.lstsq(left * scale[:, None], slope * scale, rcond=None)[0]
+        below = 1 + powers[:, 1 : m + 1] @ c[n + 1 :]
+        error = abs(powers[:, : n + 1] @ c[: n + 1] / below / slope - 1)
+        if best is None or max(error) < best[0]:
+            best = max(error), c
+        weight *= error / max(error) + 1e-3
+        weight /= max(weight)
+    error, c = best
+    return [[1.0] * (part == 1) + [to_type(v / most ** (2 * (k + part)), "f32") for k, v in enumerate(half)]
+            for part, half in enumerate((c[: n + 1], c[n + 1 :]))], error
+
+
 def to_type(v, t):
     return mpf(float(v)) if t == "f64" else mpf(struct.unpack("f", struct.pack("f", float(v)))[0])
 
@@ -112,5 +136,16 @@ def decompose():
     show("sin_double", *p.rounded(8, "f64", [mpf(1)]))
 
 
+def math():
+    slope = lambda x: log1p(x) / x if x else mpf(1)
+    p = Problem(slope, lambda x: 1 / slope(x), 0, 1)
+    show("log1p_of_part", *p.rounded(9, "f32", [mpf(1)]))
+    for name, f, most, n, m in (("tanh", tanh, 9.02, 4, 4), ("erf", erf, 3.93, 5, 5)):
+        (p, q), error = odd_rational(f, most, n, m)
+        show(name + " p", p, error)
+        show(name + " q", q, error)
+
+
 if __name__ == "__main__":
     decompose()
+    math()

@@ -83,6 +83,7 @@ static inline union value eval_float(enum op op, enum dtype t, double a, double 
   case OP_CMPEQ: return (union value){.i = a == b};
   case OP_CMPNE: return (union value){.i = a != b};
   case OP_NEG: v = -a; break;
+  case OP_FUNCTION: v = a; break;
   case OP_RECIP: v = 1 / a; break;
   case OP_SQRT: v = sqrt(a); break;
   case OP_EXP2: v = exp2(a); break;
@@ -110,6 +111,7 @@ static inline union value eval_int(struct env *e, enum op op, enum dtype t, int6
   case OP_CMPEQ: return (union value){.i = a == b};
   case OP_CMPNE: return (union value){.i = a != b};
   case OP_NEG: v = -a; break;
+  case OP_FUNCTION: v = a; break;
   case OP_ADD: v = a + b; break;
   case OP_SUB: v = a - b; break;
   case OP_MUL: v = (__int128)((unsigned __int128)a * (unsigned __int128)b); break;

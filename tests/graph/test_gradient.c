@@ -113,6 +113,24 @@ static void test_elementwise(void **state) {
   for (int i = 0; i < 6; i++) assert_true(v[i] == data_of(x)[i].f);
 }
 
+static struct uop *function(enum function f, struct uop *value, struct uop *x) {
+  return uop_new(g, OP_FUNCTION, DT_F64, 1, (union uop_arg){0}, f, (struct uop *[]){value, x}, 2);
+}
+
+/* The derivative of a FUNCTION is its own, not that of what makes its value. */
+static void test_functions(void **state) {
+  struct uop *x = spread(DOUBLES(2, 3), -0.7, 1.7), *scale = f64(M_LOG2E), *one = f64(1);
+  struct uop *e = uop_unary(g, OP_EXP2, mul(x, scale)), *square = mul(e, e), *ln2 = f64(M_LN2);
+  struct uop *tanh_x = uop_binary(g, OP_FDIV, uop_binary(g, OP_SUB, square, one), add(square, one));
+  numeric(function(FUNCTION_TANH, tanh_x, x), x);
+  numeric(function(FUNCTION_EXPM1, uop_binary(g, OP_SUB, e, one), x), x);
+  numeric(function(FUNCTION_LOG1P, mul(uop_unary(g, OP_LOG2, add(x, one)), ln2), x), x);
+  numeric(function(FUNCTION_SOFTPLUS, mul(uop_unary(g, OP_LOG2, add(e, one)), ln2), x), x);
+  double v[6];
+  value_of(gradient(sum_all(function(FUNCTION_ERF, uop_unary(g, OP_TRUNC, x), x)), x), v);
+  for (int i = 0; i < 6; i++) assert_true(fabs(v[i] - M_2_SQRTPI * exp(-data_of(x)[i].f * data_of(x)[i].f)) < 1e-14);
+}
+
 /* Derivatives of patterns, where they are finite and their parts' are not; and that a target inside of a pattern is not
  * jumped over. */
 static void test_patterns(void **state) {
@@ -350,6 +368,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_elementwise, setup, teardown),
       cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_functions, setup, teardown),
       cmocka_unit_test_setup_teardown(test_movement, setup, teardown),
       cmocka_unit_test_setup_teardown(test_reductions, setup, teardown),
       cmocka_unit_test_setup_teardown(test_product, setup, teardown),
