@@ -1,8 +1,9 @@
 /* What the scheduler knows of the machine behind a target: orders of magnitude of memory and f32 arithmetic from the
- * vendors' data sheets (the part named in the table), and of two cores for hosts. */
+ * vendors' data sheets (the part named in the table), and of each core of hosts. */
 #include "../compiler/target.h"
 #include "internal.h"
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
   const char *arch;
@@ -19,7 +20,11 @@ static const struct {
 struct schedule_machine machine_of_target(const struct target *t) {
   struct schedule_machine m = {.groups = t->workgroups, .launch_ns = 3000, .bytes_per_ns = 1000, .flops_per_ns = 50000};
   m.side = t->vector_bytes > 4 ? t->vector_bytes / 4 : t->wave;
-  if (t->kind == TARGET_HOST) m.launch_ns = 2000, m.bytes_per_ns = 20, m.flops_per_ns = 200;
+  if (t->kind == TARGET_HOST) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double n = cores < 1 ? 1 : cores > m.groups ? (double)m.groups : (double)cores;
+    m.rows = 1024, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
+  }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!strcmp(rates[i].arch, t->arch)) m.bytes_per_ns = rates[i].bytes_per_ns, m.flops_per_ns = rates[i].flops_per_ns;
   return m;

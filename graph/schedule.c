@@ -9,10 +9,10 @@
  * inside another reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it
  * (a variance is one kernel); a sum under a sum becomes one with it (schedule_sum.c). Two repetitions are allowed:
  * along ranges that are exactly what the reduce consumed - that kernel computes the reduce once a row and walks the row
- * again (softmax is one kernel), unless rows are few and huge (SERIAL_ROWS, SERIAL_LENGTH), which would leave the
- * machine idle - and along ranges of at most NARROW elements, which the work-item of the row does all (softmax times a
- * narrow matrix is one kernel). And a short reduce may be repeated in a small kernel, where a launch costs more
- * (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
+ * again (softmax is one kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which
+ * would leave the machine idle - and along ranges of at most NARROW elements, which the work-item of the row does all
+ * (softmax times a narrow matrix is one kernel). And a short reduce may be repeated in a small kernel, where a launch
+ * costs more (SHORT_REDUCE, FEW_RESULTS: a global average before a classifier);
  *   - it is a reduce and its kernel holds MAX_REDUCES others, or others that walk other rows;
  *   - its kernel would read more than MOST_INPUTS buffers, or its expression would be deeper than MOST_DEPTH;
  *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs
@@ -255,7 +255,7 @@ static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroot
 
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device) {
   static const struct schedule_machine common = {
-      .groups = 64, .side = 8, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
+      .groups = 64, .side = 8, .rows = 1024, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
   const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;
   return m ? m : &common;
 }

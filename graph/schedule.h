@@ -22,6 +22,7 @@
   X(EXCHANGED, "it is exchanged with other processes")                                                                 \
   X(ASSIGNED, "it is assigned")                                                                                        \
   X(PLACE, "it is an index that is expensive or reduced")                                                              \
+  X(PARTIAL, "it is the partial results of a long reduction")                                                          \
   X(SHARED, "a reduction is used at several places")                                                                   \
   X(NESTED, "a reduction is used inside another and would be repeated by it")                                          \
   X(REPEATED, "a reduction would be repeated along an expanded axis")                                                  \
@@ -58,6 +59,7 @@ struct schedule_item {
 struct schedule_machine {
   int64_t groups; /* workgroups that keep all of it busy; the work-items of one can share a sum */
   int64_t side;   /* neighbouring results that a workgroup computes side by side: a wave, a vector */
+  int64_t rows;   /* that a core can walk along before lines read for one column are gone for the next; 0: any number */
   double launch_ns, bytes_per_ns, flops_per_ns;
 };
 

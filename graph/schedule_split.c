@@ -1,74 +1,143 @@
-/* Scheduling: long reductions with few results, which a machine would compute with a handful of its work-items, are
- * done in two steps: many partial results, and their reduction. */
+/* Scheduling: long reductions with few results, which a machine would compute with a handful of its cores, are done in
+ * two steps: partial results, and their reduction. What the parts leave over of a length that they do not divide is
+ * reduced in the second step: no part asks where it ends. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW = 64, LONG = 32768, LEAST_PARTS = 8, MOST_PARTS = 256, LEAST_LENGTH = 128 };
+enum {
+  STREAM_RATE = 10, /* bytes per ns that one core or one workgroup reads */
+  BALANCE = 2,      /* parts for each of them */
+  LEAST_LENGTH = 128 /* of a part */,
+  LEAST_GAIN = 2, /* launches that the second step has to be worth */
+  WHOLE = 16      /* elements: parts of contiguous memory begin at multiples of as many */
+};
 
-static int64_t divisor_of(int64_t n, int64_t most) {
-  for (int64_t d = most < n ? most : n; d > 1; d--)
-    if (n % d == 0) return d;
-  return 1;
+static struct uop *reduced(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
+  return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, (union uop_arg){.i = mask}, u->aux, &x, 1) : x;
 }
 
-static struct uop *reduced(struct graph *g, struct uop *u, struct uop *x, int64_t mask) {
-  return uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, (union uop_arg){.i = mask}, u->aux, &x, 1);
+static struct uop *with_dims(struct graph *g, enum op op, struct uop *x, struct uop *const *dim, unsigned n) {
+  struct uop *src[2 * MAX_RANK + 1] = {x};
+  memcpy(src + 1, dim, n * sizeof *dim);
+  return uop_new(g, op, x->dtype, 1, (union uop_arg){0}, 0, src, n + 1);
+}
+
+/* Partial results are written to memory, whatever reads them. */
+static struct uop *partial(struct graph *g, struct uop *x) {
+  return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
+}
+
+/* The share of a machine's memory rate that so many cores or workgroups reach, each with the same work. */
+static double share_of(const struct schedule_machine *m, int64_t used) {
+  double most = m->bytes_per_ns / STREAM_RATE;
+  int64_t all = most > (double)m->groups ? m->groups : most < 1 ? 1 : (int64_t)most, rounds = (used + all - 1) / all;
+  return (double)used / (double)(rounds * all);
+}
+
+/* Whether each element of u is one of some memory or of another reduction: it is read once. Products of matrices read
+ * each element of theirs many times. */
+static bool streams(const struct uop *u, unsigned depth) {
+  int64_t all = shape_numel(u->shape);
+  while (u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS || u->op == OP_SHRINK)
+    u = u->src[0];
+  if (!is_alu(u)) return u->op != OP_EXPAND && u->nsrc && shape_numel(u->shape) >= all;
+  for (unsigned i = 0; i < u->nsrc && depth; i++)
+    if (u->src[i]->shape->rank && streams(u->src[i], depth - 1)) return true;
+  return false;
+}
+
+/* Into how many parts the reduction of x by u is split; 1: not at all. */
+static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
+  int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results, rows = 1;
+  if (all <= 0 || results <= 0) return 1;
+  double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / STREAM_RATE;
+  if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
+  unsigned last = x->shape->rank;
+  while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
+  bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = streams(x, 8);
+  if (columns) used = (results + m->side - 1) / m->side; /* neighbours side by side */
+  double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
+  if (m->rows && columns && stream && x->shape->dim[last - 1]->arg.i > m->side)
+    rows = all / results / m->rows; /* twice as much is read where lines are gone */
+  if (rows > 1 && whole < LEAST_GAIN * m->launch_ns) rows = 1;
+  if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return rows;
+  if (most > (double)m->groups) most = (double)m->groups;
+  int64_t parts = ((int64_t)(BALANCE * most) + used - 1) / used;
+  if (parts < rows) parts = rows;
+  return parts * LEAST_LENGTH > all / results ? all / results / LEAST_LENGTH : parts;
+}
+
+static int64_t divisor_between(int64_t n, int64_t least, int64_t most) {
+  for (int64_t d = least; d <= most && d < n; d++)
+    if (n % d == 0) return d;
+  return 0;
+}
+
+/* The reduction in parts along axis a: [.., n, ..] as [.., parts, n / parts, ..]. */
+static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *x, unsigned a, int64_t parts) {
+  const struct shape *shape = x->shape;
+  struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK];
+  int64_t n = shape->dim[a]->arg.i, exact = divisor_between(n, parts, 2 * parts), inner = 0, outer = 0;
+  if (exact) parts = exact;
+  int64_t length = n / parts;
+  if (!exact && length > WHOLE * WHOLE) length -= length % WHOLE;
+  unsigned rank = 0;
+  for (unsigned i = 0; i < shape->rank; i++) {
+    bounds[2 * i] = uop_index(g, 0), bounds[2 * i + 1] = i == a ? uop_index(g, parts * length) : shape->dim[i];
+    if (i == a) outer = INT64_C(1) << rank, dim[rank++] = uop_index(g, parts);
+    if (u->arg.i >> i & 1) inner |= INT64_C(1) << rank;
+    dim[rank++] = i == a ? uop_index(g, length) : shape->dim[i];
+  }
+  struct uop *main = parts * length == n ? x : with_dims(g, OP_SHRINK, x, bounds, 2 * shape->rank);
+  main = partial(g, reduced(g, u, with_dims(g, OP_RESHAPE, main, dim, rank), inner));
+  main = with_dims(g, OP_RESHAPE, reduced(g, u, main, outer), u->shape->dim, u->shape->rank);
+  if (parts * length == n) return main;
+  bounds[2 * a] = bounds[2 * a + 1], bounds[2 * a + 1] = shape->dim[a];
+  struct uop *rest = reduced(g, u, with_dims(g, OP_SHRINK, x, bounds, 2 * shape->rank), u->arg.i);
+  return uop_binary(g, (enum op)u->aux, main, rest);
 }
 
 /* u over x in two steps; u over x where that does not pay. */
-static struct uop *split(struct graph *g, struct uop *u, struct uop *x) {
+static struct uop *split(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a REDUCE_AXIS has a source, which comes before it
   const struct shape *shape = x->shape;
-  int64_t all = shape_numel(shape), mask = u->arg.i, length = 1, first = 0, parts = 1;
-  unsigned longest = 0;
-  if (all <= 0) return reduced(g, u, x, mask);
+  int64_t mask = u->arg.i, first = 0, have = 1, parts = parts_of(m, u, x);
+  unsigned longest = MAX_RANK;
+  if (parts < 2) return reduced(g, u, x, mask);
+  /* The outer axes are the parts where they are about as many as there should be; else some of the longest axis. */
   for (unsigned i = 0; i < shape->rank; i++) {
     if (!(mask >> i & 1)) continue;
     int64_t n = shape->dim[i]->arg.i;
-    if (!length || n > shape->dim[longest]->arg.i || !(mask >> longest & 1)) longest = i;
-    length *= n;
+    if (longest == MAX_RANK || n > shape->dim[longest]->arg.i) longest = i;
+    if (have < parts && have * n <= 4 * parts) have *= n, first |= INT64_C(1) << i;
   }
-  if (length < LONG || all / length >= FEW) return reduced(g, u, x, mask);
-  /* The outer axes are the parts where they are as many as there should be; else a divisor of the longest axis. */
-  for (unsigned i = 0; i < shape->rank; i++) {
-    if (!(mask >> i & 1) || parts * shape->dim[i]->arg.i > MOST_PARTS) continue;
-    parts *= shape->dim[i]->arg.i, first |= INT64_C(1) << i;
-    if (parts >= LEAST_PARTS) break;
-  }
-  if (parts >= LEAST_PARTS && length / parts >= LEAST_LENGTH)
-    return reduced(g, u, reduced(g, u, x, mask & ~first), first);
-  int64_t n = shape->dim[longest]->arg.i, d = divisor_of(n, MOST_PARTS);
-  if (d < LEAST_PARTS || length / d < LEAST_LENGTH || shape->rank == MAX_RANK) return reduced(g, u, x, mask);
-  struct uop *src[MAX_RANK + 1] = {x};
-  int64_t inner = 0;
-  unsigned rank = 0;
-  for (unsigned i = 0; i < shape->rank; i++) {
-    if (i == longest) src[++rank] = uop_index(g, d);
-    if (mask >> i & 1) inner |= INT64_C(1) << rank;
-    src[++rank] = i == longest ? uop_index(g, n / d) : shape->dim[i];
-  }
-  struct uop *v = reduced(g, u, uop_new(g, OP_RESHAPE, x->dtype, 1, (union uop_arg){0}, 0, src, rank + 1), inner);
-  v = reduced(g, u, v, INT64_C(1) << longest);
-  src[0] = v;
-  memcpy(src + 1, u->shape->dim, shape->rank * sizeof *src);
-  return uop_new(g, OP_RESHAPE, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+  if (have >= parts && (mask & ~first)) return reduced(g, u, partial(g, reduced(g, u, x, mask & ~first)), first);
+  if (parts > shape->dim[longest]->arg.i) parts = shape->dim[longest]->arg.i;
+  if (shape->rank == MAX_RANK || parts < 2) return reduced(g, u, x, mask);
+  return split_axis(g, u, x, longest, parts);
 }
 
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots) {
   struct graph *g = s->graph;
-  size_t n = 0, room = graph_node_count(g);
+  size_t n = 0, room = graph_node_count(g), most = 1;
   bool any = false, ok = false;
   struct uop **order = uop_toposort(roots, nroots, &n), **now = calloc(room + 1, sizeof *now), **src = NULL;
-  size_t most = 1;
-  for (size_t i = 0; order && i < n; i++) {
-    if (order[i]->nsrc > most) most = order[i]->nsrc;
-    if (order[i]->op != OP_REDUCE_AXIS) continue;
-    int64_t all = shape_numel(order[i]->src[0]->shape), results = shape_numel(order[i]->shape);
-    any |= results > 0 && results < FEW && all / results >= LONG;
+  uint16_t *device = calloc(room + 1, sizeof *device);
+  if (!order || !now || !device) {
+    schedule_no_memory(s);
+    goto out;
+  }
+  for (size_t i = 0; i < n; i++) {
+    const struct uop *u = order[i];
+    if (u->nsrc > most) most = u->nsrc;
+    device[u->id] = u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
+    for (unsigned k = 0; k < schedule_nsources(u) && device[u->id] == NO_DEVICE; k++)
+      device[u->id] = device[u->src[k]->id];
+    if (u->op == OP_REDUCE_AXIS) any |= parts_of(schedule_machine_of(s, device[u->id]), u, u->src[0]) > 1;
   }
   src = calloc(most, sizeof *src);
-  if (!order || !now || !src) {
+  if (!src) {
     schedule_no_memory(s);
     goto out;
   }
@@ -76,7 +145,10 @@ bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nr
     struct uop *u = order[i];
     bool same = true;
     for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
-    now[u->id] = u->op == OP_REDUCE_AXIS ? split(g, u, src[0]) : same ? u : uop_with_src(g, u, src);
+    if (u->op == OP_REDUCE_AXIS)
+      now[u->id] = split(g, schedule_machine_of(s, device[u->id]), u, src[0]);
+    else
+      now[u->id] = same ? u : uop_with_src(g, u, src);
   }
   for (unsigned i = 0; any && i < nroots; i++) roots[i] = now[roots[i]->id];
   ok = true;
@@ -84,5 +156,6 @@ out:
   free(order);
   free(now);
   free(src);
+  free(device);
   return ok;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-  SERIAL_ROWS = 64,
   SERIAL_LENGTH = 1 << 20,
   RECOMPUTE = 32,
   REPEATED = 8,
@@ -19,6 +18,7 @@ enum {
   NARROW = 16,
   NARROW_LENGTH = 4096,
   NARROW_COST = 192,
+  FEW_OF = 16, /* what reads less than one in as many elements computes them again */
 };
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
@@ -143,19 +143,19 @@ int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges) {
 
 /* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made
  * of. */
-static bool walks_again(struct node *n, const struct use *w, unsigned left) {
+static bool walks_again(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
   if (rows <= 0 || all < 0 || rows != r->numel || all / rows != length) return false;
-  return rows >= SERIAL_ROWS || length <= SERIAL_LENGTH;
+  return rows >= schedule_machine_of(s, n->device)->groups || length <= SERIAL_LENGTH;
 }
 
 /* Whether the ranges left over are so few that one work-item does them all, with the reduce done once before (softmax
  * times a narrow matrix is one kernel). */
-static bool is_narrow(struct node *n, const struct use *w, unsigned left) {
+static bool is_narrow(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
   if (n->numel <= 0 || all < 0 || schedule_elements(w->kernel, left) > NARROW) return false;
-  return n->numel >= SERIAL_ROWS || all / n->reduce->numel <= NARROW_LENGTH;
+  return n->numel >= schedule_machine_of(s, n->device)->groups || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
 /* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little,
@@ -184,7 +184,7 @@ static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
       if ((w->merged = schedule_sums_merge(s, n, w))) return -1;
       if (!short_inside(s, n, w)) return SCHEDULE_NESTED;
       inside = true;
-    } else if (!once || (left && !walks_again(n, w, left) && !is_narrow(n, w, left)))
+    } else if (!once || (left && !walks_again(s, n, w, left) && !is_narrow(s, n, w, left)))
       return SCHEDULE_REPEATED;
     else
       serial = left;
@@ -227,13 +227,26 @@ static int why_cut(struct scheduler *s, const struct node *n) {
   return -1;
 }
 
+/* Uses of n that are not of a few of its elements, at least 1. */
+static unsigned large_uses(struct scheduler *s, const struct node *n) {
+  unsigned large = 0;
+  for (uint32_t i = n->use; i != NO_USE; i = s->use[i].next) {
+    double reached = 1;
+    for (unsigned k = 0; k < n->u->shape->rank; k++)
+      reached *= (double)uop_max(s->use[i].idx[k]) - (double)uop_min(s->use[i].idx[k]) + 1;
+    large += n->numel < 0 || reached * FEW_OF > (double)n->numel;
+  }
+  return large ? large : 1;
+}
+
 static int why_realize(struct scheduler *s, struct node *n) {
   int why = why_cut(s, n);
   if (why >= 0) return why;
   if (!n->nuses || (n->u->op != OP_REDUCE_AXIS && !is_alu(n->u))) return -1;
   struct use *w = &s->use[n->use];
   if (n->reduce) return why_reduce(s, n, w);
-  if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE) return SCHEDULE_DEAR;
+  if ((uint64_t)(n->nuses - 1) * n->cost > RECOMPUTE && (uint64_t)(large_uses(s, n) - 1) * n->cost > RECOMPUTE)
+    return SCHEDULE_DEAR;
   if (n->cost > REPEATED && w->in_reduce && w->expanded) {
     int64_t again = repetition(n, w) - 1;
     if (n->cost > NARROW_COST || again > NARROW_COST / n->cost || again >= NARROW) return SCHEDULE_DEAR;
@@ -341,8 +354,11 @@ void schedule_uses(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
   if (u->op == OP_CONTIGUOUS || u->op == OP_COPY || u->op == OP_EXCHANGE) {
     struct node *b = node_of(s, base_of(u->src[0]));
-    if (!in_memory(b))
-      realize(b, u->op == OP_COPY ? SCHEDULE_COPIED : u->op == OP_EXCHANGE ? SCHEDULE_EXCHANGED : SCHEDULE_CONTIGUOUS);
+    enum schedule_reason why = u->op == OP_COPY                 ? SCHEDULE_COPIED
+                               : u->op == OP_EXCHANGE           ? SCHEDULE_EXCHANGED
+                               : u->arg.i == CONTIGUOUS_PARTIAL ? SCHEDULE_PARTIAL
+                                                                : SCHEDULE_CONTIGUOUS;
+    if (!in_memory(b)) realize(b, why);
     if (u->op == OP_COPY && b->device == NO_DEVICE) b->device = n->device;
   }
   if (u->op == OP_ASSIGN) start_assign(s, n);

@@ -19,9 +19,10 @@ enum {
   NO_UNIT = UINT32_MAX,
   MAX_STORES = 8,
   /* What the compiler takes: see MAX_PARAMS, MAX_AXES and MOST_DEEP there. */
-  MOST_INPUTS = 112, /* buffers that a kernel reads */
-  MOST_DEPTH = 512,  /* operations on one path of a kernel's expression, which the compiler walks by recursion */
-  MOST_AXES = 48,    /* ranges of a kernel */
+  MOST_INPUTS = 112,      /* buffers that a kernel reads */
+  MOST_DEPTH = 512,       /* operations on one path of a kernel's expression, which the compiler walks by recursion */
+  MOST_AXES = 48,         /* ranges of a kernel */
+  CONTIGUOUS_PARTIAL = 1, /* arg of a CONTIGUOUS: around partial results */
 };
 
 /* A kernel as planned from the roots: one value at every combination of ranges. */

@@ -347,12 +347,14 @@ static inline size_t count_kernels(const struct schedule *s) {
   return n;
 }
 
+static const struct schedule_machine *(*machine_of)(unsigned device); /* that checks schedule for */
+
 /* Schedules and runs the roots, compares every element with the tensor interpreter; returns the number of kernels. */
 static inline size_t check_roots(struct uop *const *roots, unsigned n) {
   struct schedule s;
   char err[500];
   struct uop_map want = {0}, got = {0};
-  if (graph_schedule(roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
+  if (graph_schedule_on(machine_of, roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
   interpret(roots, n, &want);
   run_schedule(&s);
   for (unsigned i = 0; i < n; i++) { /* empty results have a buffer that no kernel writes */

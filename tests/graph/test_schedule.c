@@ -18,6 +18,13 @@ static const struct schedule_machine *fast_machine(unsigned device) {
   return &m;
 }
 
+/* A machine for which everything pays that takes launches. */
+static const struct schedule_machine *eager_machine(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 12, .side = 2, .rows = 200, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100};
+  return &m;
+}
+
 static void test_counts(void **state) {
   assert_int_equal(check(reduce(OP_ADD, mul(TENSOR(2), TENSOR(2)), 1)), 1); /* dot */
   assert_int_equal(check(matmul(TENSOR(4, 5), TENSOR(5, 3))), 1);
@@ -548,6 +555,67 @@ static void test_joins(void **state) {
   check(side_by_side(x, 40, 0, false));
 }
 
+static struct uop *buffer_without_memory(int64_t n) {
+  return uop_new(g, OP_BUFFER, DT_F32, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
+}
+
+/* The number of kernels, and how many results the first computes. */
+static size_t kernels_of(struct uop *root, int64_t *width) {
+  struct schedule s;
+  char err[500];
+  assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+  size_t n = s.nitems;
+  assert_int_equal(s.items[0].why[0], n > 1 ? SCHEDULE_PARTIAL : SCHEDULE_ROOT);
+  *width = s.items[0].bufs[0]->src[0]->arg.i;
+  schedule_free(&s);
+  return n;
+}
+
+/* Long reductions with few results are shared by all of a machine, whatever their length. */
+static void test_splits(void **state) {
+  struct uop *large = buffer_without_memory(16777216), *prime = buffer_without_memory(16777259);
+  int64_t width;
+  for (unsigned fast = 0; fast < 2; fast++) {
+    int64_t groups = fast ? 264 : 2;
+    machine_of = fast ? fast_machine : NULL;
+    struct uop *sums[] = {large, prime, uop_unary(g, OP_EXP2, prime)};
+    for (int i = 0; i < 3; i++) {
+      assert_int_equal(kernels_of(reduce(i == 1 ? OP_MAX : OP_ADD, sums[i], 1), &width), 2);
+      assert_in_range(width, groups, 4 * groups);
+    }
+    /* what is expensive is computed in both steps, not written */
+    struct uop *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, prime)));
+    for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
+    assert_int_equal(kernels_of(reduce(OP_ADD, dear, 1), &width), 2);
+    struct uop *channels = RESHAPE(buffer_without_memory(64 * 64 * 3136), 64, 64, 3136);
+    assert_int_equal(kernels_of(reduce(OP_ADD, channels, 5), &width), fast ? 2 : 1);
+    assert_in_range(width, fast ? 264 : 64, fast ? 4096 : 64);
+    struct uop *bias = RESHAPE(buffer_without_memory(65536 * 768), 65536, 768);
+    assert_int_equal(kernels_of(reduce(OP_ADD, bias, 1), &width), 2);
+    assert_in_range(width / 768, fast ? 11 : 64, fast ? 44 : 128);
+    assert_int_equal(kernels_of(reduce(OP_ADD, buffer_without_memory(5000), 1), &width), 1);
+    assert_int_equal(kernels_of(reduce(OP_ADD, RESHAPE(large, 4096, 4096), 2), &width), 1);
+    assert_int_equal(kernels_of(matmul(RESHAPE(large, 4096, 4096), RESHAPE(large, 4096, 4096)), &width), 1);
+  }
+  machine_of = eager_machine;
+  for (int round = 0; round < 150; round++) {
+    start();
+    static const enum op ops[] = {OP_ADD, OP_MAX, OP_MUL};
+    enum op op = ops[pick(0, 2)];
+    enum dtype t = op == OP_MUL || pick(0, 1) ? DT_I32 : DT_F32;
+    int64_t dims[4] = {1, 1, 1, 1}, rank = pick(1, 4);
+    for (int i = 0; i < rank; i++) dims[i] = pick(1, rank == 1 ? 8000 : rank == 2 ? 150 : 12);
+    dims[pick(0, rank - 1)] = pick(1, rank == 1 ? 8000 : 700);
+    if (dims[0] * dims[1] * dims[2] * dims[3] > 30000) continue;
+    struct uop *x = tensor(t, (unsigned)rank, dims);
+    if (pick(0, 1)) x = uop_unary(g, OP_NEG, x);
+    if (pick(0, 1)) x = flip(x, pick(0, (1 << rank) - 1));
+    struct uop *r = reduce(op, x, pick(1, (1 << rank) - 1));
+    check(pick(0, 1) ? r : uop_unary(g, OP_NEG, r));
+  }
+  machine_of = NULL;
+}
+
 /* Kernels that only walk along memory are parts of one, whatever their sizes. */
 static void test_parts(void **state) {
   struct uop *rate = RESHAPE(buffer(DT_F32, 1), 1, 1), *roots[30];
@@ -781,6 +849,7 @@ static void test_random(void **state) {
   static const enum op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAX};
   for (int n = 0; n < RANDOM_GRAPHS; n++) {
     start();
+    machine_of = pick(0, 1) ? eager_machine : pick(0, 1) ? fast_machine : NULL;
     struct uop *pool[40], *lost[40];
     unsigned count = 0, nlost = 0;
     enum dtype t = pick(0, 3) ? DT_F32 : DT_I32;
@@ -845,6 +914,7 @@ static void test_random(void **state) {
     assert_int_equal(uop_verify(roots, nroots, STAGE_TENSOR, err, sizeof err), 0);
     check_roots(roots, nroots);
   }
+  machine_of = NULL;
 }
 
 static void test_deterministic(void **state) {
@@ -888,6 +958,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
