@@ -289,7 +289,7 @@ run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 
 # For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
 .PHONY: hw
-hw: all suites $(KERNELS_CO) $(MATRIX_CO) $(B)/bench/launch $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)
+hw: all suites $(KERNELS_CO) $(MATRIX_CO) $(addprefix $(B)/bench/,launch kernels models) $(addprefix $(B)/tests/,$(HW)) $(call CUBINS,O3 O0 fast G) $(if $(NVCC),$(B)/tests/hw/cuda_peer)
 $(B)/tests/hw/cuda_peer: tests/hw/cuda_peer.cu
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)

@@ -317,15 +317,18 @@ static void print_json(const struct speed_case *c, const struct result *r, const
 
 /* The geometric mean of a group's ratios beside one. */
 static void print_mean(const struct speed_case *cases, const struct result *r, unsigned n, const char *group,
-                       const char *word, enum beside b) {
+                       const char *word, enum beside b, double goal) {
   double sum = 0;
   unsigned count = 0;
   for (unsigned i = 0; i < n; i++)
     if (!strcmp(cases[i].group, group) && (!word || has_word(cases[i].name, word)) && r[i].ok && r[i].beside[b] > 0)
       sum += log(r[i].beside[b] / r[i].seconds), count++;
   if (count > 1)
-    printf("%s%s%s: %.3f of %s, the geometric mean of %u\n", group, word ? " batch " : "", word ? word : "",
-           exp(sum / count), beside_name[b], count);
+    printf("%s%s%s: %.3f of %s, the geometric mean of %u%s\n", group, word ? " batch " : "", word ? word : "",
+           exp(sum / count), beside_name[b], count,
+           goal <= 0                  ? ""
+           : exp(sum / count) >= goal ? ": reaches 1"
+                                      : ": BELOW 1");
 }
 
 /* ---- a device, with a number of threads ---- */
@@ -358,6 +361,10 @@ static int run_device(const struct options *o, unsigned threads, const struct re
     if (!wanted(&cases[i], on)) continue;
     fflush(stdout);
     run_case(&cases[i], dev, counted, peers, npeers, o->seconds, &results[i]);
+    for (unsigned k = 0; k < i; k++)
+      if (cases[k].op == cases[i].op && cases[k].dtype == DB_F32 && cases[i].dtype != DB_F32 && results[k].ok &&
+          cases[k].on == on && !memcmp(cases[k].n, cases[i].n, sizeof cases[k].n))
+        results[i].beside[BESIDE_F32] = results[k].seconds;
     bad |= !results[i].ok;
     if (json)
       print_json(&cases[i], &results[i], db_device_name(dev), threads, counted);
@@ -371,10 +378,10 @@ static int run_device(const struct options *o, unsigned threads, const struct re
     }
   }
   if (!json && !counted) {
-    print_mean(cases, results, n, "conv", "1", BESIDE_TORCH);
-    print_mean(cases, results, n, "conv", "16", BESIDE_TORCH);
-    print_mean(cases, results, n, "matmul", NULL, BESIDE_BLAS);
-    print_mean(cases, results, n, "matmul", NULL, BESIDE_CUDA);
+    print_mean(cases, results, n, "conv", "1", BESIDE_TORCH, 1);
+    print_mean(cases, results, n, "conv", "16", BESIDE_TORCH, 1);
+    print_mean(cases, results, n, "matmul", NULL, BESIDE_BLAS, 0);
+    print_mean(cases, results, n, "matmul", NULL, BESIDE_CUDA, 0);
   }
   fflush(stdout);
   peers_close(peers, npeers);

@@ -147,6 +147,8 @@ static double rate(struct multiplying m, unsigned threads) {
   threads = run_on_threads(threads, multiply_thread, &m);
   return m.flops * threads / (speed_now() - start);
 }
+bool host_has_bf16(void) { return multiplying_bf16().fn != NULL; }
+
 struct peak {
   unsigned threads;
   struct multiplying m;
@@ -340,11 +342,12 @@ bool torch_start(struct child *c, unsigned threads, const char *arch, char *abou
   static const char *const keep[][2] = {{"MALLOC_MMAP_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TRIM_THRESHOLD_", "4294967296"},
                                         {"MALLOC_TOP_PAD_", "67108864"}};
-  char number[16], *python = getenv("PYTHON");
+  char number[16], *python = getenv("PYTHON"), *peer = getenv("TORCH_PEER"); /* where it was built, otherwise */
   snprintf(number, sizeof number, "%u", threads);
   for (unsigned i = 0; i < 3; i++) setenv(keep[i][0], keep[i][1], 1);
-  bool ok = child_start(c, (char *[]){python ? python : "python3", TORCH_PEER, on_host(arch) ? "cpu" : "cuda", number,
-                                      speed_cpu_time ? "cpu-time" : "wall", NULL});
+  bool ok =
+      child_start(c, (char *[]){python ? python : "python3", peer ? peer : TORCH_PEER, on_host(arch) ? "cpu" : "cuda",
+                                number, speed_cpu_time ? "cpu-time" : "wall", NULL});
   for (unsigned i = 0; i < 3; i++) unsetenv(keep[i][0]);
   ok = ok && child_ask(c, "hello", about, cap);
   if (!ok) snprintf(about, cap, "not here: python3 (or $PYTHON) with PyTorch");

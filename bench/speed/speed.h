@@ -34,7 +34,17 @@ struct speed_op {
   double tolerance;                            /* of an f32 result, relative to the scale */
 };
 
-enum beside { BESIDE_BLAS, BESIDE_TORCH, BESIDE_CUDA, BESIDE_COPY, BESIDE_READ, BESIDE_PEAK, BESIDE_MATMUL, BESIDES };
+enum beside {
+  BESIDE_BLAS,
+  BESIDE_TORCH,
+  BESIDE_CUDA,
+  BESIDE_COPY,
+  BESIDE_READ,
+  BESIDE_PEAK,
+  BESIDE_MATMUL,
+  BESIDE_F32,
+  BESIDES
+};
 extern const char *const beside_name[BESIDES];
 
 /* Which machines a case is for: an emulated GPU has small ones, a real one large ones. */
@@ -77,6 +87,8 @@ struct peer {
 /* Opens what there is for a device of this architecture ("x86_64", "sm_90"), with so many threads. Returns how many. */
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads);
 void peers_close(struct peer *p, unsigned n);
+/* Whether the host multiplies bf16. */
+bool host_has_bf16(void);
 /* cuBLAS and CUDA's copy, three of them; cuda_child is what runs them, in a process of its own. */
 unsigned cuda_peers_open(struct peer *out);
 int cuda_child(void);
