@@ -3,6 +3,7 @@
 #include "decompose.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum dtype compute_dtype(enum dtype t) { return dtype_is_narrow_float(t) && t != DT_F16 ? DT_F32 : t; }
 
@@ -32,6 +33,11 @@ bool is_numeric(const struct uop *u) {
   for (unsigned i = 0; u->op == OP_VECTORIZE && i < u->nsrc; i++)
     if (!is_numeric(u->src[i])) return false;
   return u->op == OP_VECTORIZE || (u->op == OP_CONST && !isnan(u->arg.f));
+}
+
+bool is_nonzero(const struct uop *u) {
+  const struct uop *c = constant_of(u);
+  return c && c->arg.f != 0;
 }
 
 struct uop *least_number(struct graph *g, const struct uop *like) {
@@ -85,6 +91,9 @@ static const double sin_double[] = {0.5,
                                     0x1.883291325c355p-49};
 #define POLYNOMIAL(g, x, c) polynomial(g, x, c, sizeof c / sizeof *c)
 
+struct uop *exp2_polynomial(struct graph *g, struct uop *r) {
+  return r->dtype == DT_F64 ? POLYNOMIAL(g, r, exp2_double) : POLYNOMIAL(g, r, exp2_single);
+}
 struct uop *log2_polynomial(struct graph *g, struct uop *m) { return POLYNOMIAL(g, m, log2_single); }
 struct uop *artanh_polynomial(struct graph *g, struct uop *z) { return POLYNOMIAL(g, z, artanh_double); }
 struct uop *sin_polynomial(struct graph *g, struct uop *r) {
@@ -106,17 +115,35 @@ struct uop *log2e_rest(struct graph *g, const struct uop *c) {
 static struct uop *bitcast(struct graph *g, struct uop *x, enum dtype t) {
   return uop_new(g, OP_BITCAST, t, x->lanes, (union uop_arg){0}, 0, &x, 1);
 }
+bool scales(const struct target *t) {
+  return t->kind == TARGET_HOST && strstr(t->features ? t->features : target_features(t), "avx512vl");
+}
+struct uop *rounding_magic(struct graph *g, const struct uop *like) {
+  return number(g, like, like->dtype == DT_F64 ? 0x1.8p+52 : 0x1.8p+23);
+}
+struct uop *exp2_clamp(struct graph *g, struct uop *x, const struct uop *c) {
+  bool both = x->dtype == DT_F64, below = c && constant_of(c)->arg.f > 0, above = c && !below;
+  if (both || below) {
+    struct uop *low = number(g, x, -1100), *src[] = {uop_binary(g, OP_CMPLT, x, low), low, x};
+    x = uop_new(g, OP_WHERE, x->dtype, x->lanes, (union uop_arg){0}, 0, src, 3);
+  }
+  if (both || above) {
+    struct uop *high = number(g, x, 1100), *src[] = {uop_binary(g, OP_CMPLT, high, x), high, x};
+    x = uop_new(g, OP_WHERE, x->dtype, x->lanes, (union uop_arg){0}, 0, src, 3);
+  }
+  return x;
+}
+
 /* The power of 2 whose biased exponent the lowest bits of u are. */
 static struct uop *power_of_2(struct graph *g, struct uop *u, enum dtype t) {
   struct uop *place = uop_const_int(g, u->dtype, t == DT_F64 ? 52 : 23);
   return bitcast(g, uop_binary(g, OP_SHL, u, place), t);
 }
 struct uop *exp2_scaled(struct graph *g, struct uop *t, struct uop *r) {
-  struct uop *p = r->dtype == DT_F64 ? POLYNOMIAL(g, r, exp2_double) : POLYNOMIAL(g, r, exp2_single);
   struct uop *i = bitcast(g, t, t->dtype == DT_F64 ? DT_U64 : DT_U32);
   struct uop *first = uop_binary(g, OP_SHR, i, uop_const_int(g, i->dtype, 1)),
              *second = uop_binary(g, OP_SUB, i, first);
-  p = uop_binary(g, OP_MUL, p, power_of_2(g, first, r->dtype));
+  struct uop *p = uop_binary(g, OP_MUL, exp2_polynomial(g, r), power_of_2(g, first, r->dtype));
   return uop_binary(g, OP_MUL, p, power_of_2(g, second, r->dtype));
 }
 

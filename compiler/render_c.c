@@ -34,7 +34,10 @@ const char render_c_prelude[] =
     "32767)\n"
     "SATURATE(u16, 0.0, 65535.0, 0, 65535) SATURATE(i32, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)\n"
     "SATURATE(u32, 0.0, 0x1p32, 0, UINT32_MAX) SATURATE(i64, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)\n"
-    "SATURATE(u64, 0.0, 0x1p64, 0, UINT64_MAX)\n";
+    "SATURATE(u64, 0.0, 0x1p64, 0, UINT64_MAX)\n"
+    "#define SCALE(t, f) static inline t scale_##t(t x, t n) "
+    "{ return n != n ? n : n > 5000 ? INFINITY : n < -5000 ? 0 : ldexp##f(x, (int)n); }\n"
+    "SCALE(f32, f) SCALE(f64, )\n";
 
 struct writer {
   struct codegen *k;
@@ -100,6 +103,9 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
   case OP_LOG2: return text("log2%s(%s)", f, a);
   case OP_TRUNC: return dtype_is_float(t) ? text("trunc%s(%s)", f, a) : text("%s", a);
   case OP_WHERE: return text("(%s ? %s : %s)", a, b, c);
+  case OP_SHL:
+    if (dtype_is_float(t)) return text("scale_%s(%s, %s)", name, a, b);
+    break;
   case OP_MAX: return text("(%s < %s || %s != %s ? %s : %s)", a, b, b, b, b, a);
   case OP_MULACC: return text("fma%s(%s, %s, %s)", f, a, b, c);
   case OP_MOD:

@@ -214,6 +214,40 @@ static LLVMValueRef exp2_nvidia(struct render *r, LLVMValueRef x) {
   return v;
 }
 
+/* x[0] * 2^x[1] by AVX-512's VSCALEFPS and VSCALEFPD, register by register: 16 bytes at least, and as many as the
+ * target's vectors have at most. */
+static LLVMValueRef build_scale(struct render *r, const struct uop *u, LLVMValueRef *x) {
+  static const char *const names[2][3] = {{"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
+                                           "llvm.x86.avx512.mask.scalef.ps.512"},
+                                          {"llvm.x86.avx512.mask.scalef.pd.128", "llvm.x86.avx512.mask.scalef.pd.256",
+                                           "llvm.x86.avx512.mask.scalef.pd.512"}};
+  unsigned size = dtype_info[u->dtype].size, bytes = 16, lanes = u->lanes;
+  while (bytes < lanes * size && bytes < r->k->target->vector_bytes) bytes *= 2;
+  unsigned step = bytes / size, parts = (lanes + step - 1) / step;
+  LLVMTypeRef part = vector_of(scalar_type(r, u->dtype), step), whole = LLVMVectorType(scalar_type(r, u->dtype), lanes);
+  LLVMTypeRef mask = LLVMIntTypeInContext(r->c, step < 8 ? 8 : step);
+  LLVMValueRef v = LLVMGetPoison(LLVMVectorType(scalar_type(r, u->dtype), parts * step)), zero = LLVMConstNull(i32(r));
+  for (unsigned i = 0; i < parts; i++) {
+    LLVMValueRef arg[5] = {NULL, NULL, LLVMConstNull(part), LLVMConstAllOnes(mask), LLVMConstInt(i32(r), 4, 0)};
+    for (unsigned k = 0; k < 2; k++) {
+      LLVMValueRef lane[64], from = x[k];
+      for (unsigned l = 0; l < step; l++) {
+        unsigned at = i * step + l;
+        lane[l] = at < lanes ? LLVMConstInt(i32(r), at, 0) : LLVMGetPoison(i32(r));
+      }
+      if (lanes == 1) from = LLVMBuildInsertElement(r->b, LLVMGetPoison(whole), from, zero, "");
+      arg[k] = LLVMBuildShuffleVector(r->b, from, LLVMGetPoison(whole), LLVMConstVector(lane, step), "");
+    }
+    LLVMValueRef y = intrinsic(r, names[size == 8][bytes / 32], NULL, 0, arg, bytes == 64 ? 5 : 4);
+    LLVMTypeRef overload[2] = {LLVMTypeOf(v), part};
+    v = intrinsic(r, "llvm.vector.insert", overload, 2, (LLVMValueRef[]){v, y, LLVMConstInt(i64(r), i * step, 0)}, 3);
+  }
+  if (lanes == 1) return LLVMBuildExtractElement(r->b, v, zero, "");
+  LLVMValueRef lane[64];
+  for (unsigned l = 0; l < lanes; l++) lane[l] = LLVMConstInt(i32(r), l, 0);
+  return LLVMBuildShuffleVector(r->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, lanes), "");
+}
+
 /* NaN where one operand is; either zero of two. */
 static LLVMValueRef build_max(struct render *r, LLVMTypeRef t, LLVMValueRef *x) {
   LLVMValueRef v = intrinsic(r, "llvm.maximum", &t, 1, x, 2);
@@ -252,7 +286,9 @@ static LLVMValueRef build_alu_value(struct render *r, const struct uop *u) {
   case OP_OR: return LLVMBuildOr(b, x[0], x[1], "");
   case OP_XOR: return LLVMBuildXor(b, x[0], x[1], "");
   case OP_MAX: return build_max(r, t, x);
-  case OP_SHL: return LLVMBuildShl(b, x[0], x[1], "");
+  case OP_SHL:
+    if (f) return build_scale(r, u, x);
+    return LLVMBuildShl(b, x[0], x[1], "");
   case OP_SHR: return s ? LLVMBuildAShr(b, x[0], x[1], "") : LLVMBuildLShr(b, x[0], x[1], "");
   case OP_WHERE: return LLVMBuildSelect(b, x[0], x[1], x[2], "");
   case OP_MULACC: return intrinsic(r, "llvm.fma", &t, 1, x, 3);

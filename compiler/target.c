@@ -31,7 +31,6 @@
       .max_items = UINT32_MAX,                                                                                         \
       .workgroups = blocks,                                                                                            \
       .has_exp2 = true,                                                                                                \
-      .has_max = true,                                                                                                 \
   }
 
 static const struct target targets[] = {
@@ -73,7 +72,6 @@ static const struct target targets[] = {
         .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
         .max_items = UINT32_MAX,
         .workgroups = 64,
-        .has_max = true,
     },
 #elif defined(__aarch64__)
     {
@@ -89,7 +87,6 @@ static const struct target targets[] = {
         .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
         .max_items = UINT32_MAX,
         .workgroups = 64,
-        .has_max = true,
     },
 #endif
 };

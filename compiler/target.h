@@ -21,6 +21,5 @@ struct target {
   uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
-  bool has_max;                        /* f32, by an instruction that gives NaN where one operand is NaN */
 };
 #endif

@@ -69,7 +69,8 @@ static int check_alu(const struct check *c) {
     return 0;
   default: break;
   }
-  if (!(takes[u->op] & class_of(a->dtype))) return bad(c, "not defined for %s", dtype_info[a->dtype].name);
+  bool scales = u->op == OP_SHL && u->aux && c->stage != STAGE_TENSOR && class_of(a->dtype) == F;
+  if (!(takes[u->op] & class_of(a->dtype)) && !scales) return bad(c, "not defined for %s", dtype_info[a->dtype].name);
   for (unsigned i = 1; i < u->nsrc; i++)
     if (u->src[i]->dtype != a->dtype)
       return bad(c, "mixes %s and %s", dtype_info[a->dtype].name, dtype_info[u->src[i]->dtype].name);

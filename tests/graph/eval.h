@@ -95,6 +95,7 @@ static inline union value eval_float(enum op op, enum dtype t, double a, double 
   case OP_MUL: v = a * b; break;
   case OP_FDIV: v = a / b; break;
   case OP_MAX: v = isnan(a) || isnan(b) ? NAN : a == b ? (signbit(a) ? b : a) : a > b ? a : b; break;
+  case OP_SHL: v = isinf(b) ? (b < 0 ? 0 : b) : ldexp(a, (int)fmax(-5000, fmin(b, 5000))); break;
   case OP_MULACC: v = t == DT_F32 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c); break;
   default: fail_msg("float %s", op_info[op].name); return r;
   }

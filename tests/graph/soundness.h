@@ -43,7 +43,8 @@ static unsigned class_of(enum dtype t) { return t == DT_BOOL ? B : dtype_is_floa
 static bool compares(enum op op) { return op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE; }
 
 static struct graph *g;
-static void *rule_ctx; /* what the rules get */
+/* What the rules get; and what they get where they do not apply to that, if it is not NULL. */
+static void *rule_ctx, *rule_ctx_else;
 
 static enum dtype random_type(unsigned classes) {
   enum dtype t;
@@ -266,6 +267,7 @@ static int check_rule(const struct ruleset *set, unsigned r, char *why, size_t c
     memset(bound, 0, sizeof bound);
     impossible = false;
     struct uop *u = instance(&t, -1), *v = impossible ? NULL : set->rule[r].apply(g, rule_ctx, u);
+    if (!v && rule_ctx_else && !impossible) v = set->rule[r].apply(g, rule_ctx_else, u);
     if (!v) continue;
     applied++;
     if (!same_sides(set, r, u, v, why, cap)) return -1;
