@@ -17,6 +17,8 @@ B      ?= build$(if $(SAN),/$(if $(filter thread,$(SAN)),tsan,san))
 PREFIX ?= /usr/local
 LLVM   ?= 19
 
+# For targets that choose the compiler themselves.
+CCACHE := $(if $(shell command -v ccache 2>/dev/null),ccache)
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
@@ -279,13 +281,13 @@ bench: all $(KERNELS_CO) $(addprefix $(B)/bench/,$(BENCHES))
 # libFuzzer needs clang; everything is built with coverage in a folder of its own. FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 60
 fuzz:
-	$(Q)$(MAKE) --no-print-directory CC=clang-$(LLVM) B=$(B)/fuzz SAN=1 CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' run-fuzz
+	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) clang-$(LLVM))' B=$(B)/fuzz SAN=1 CFLAGS='-O1 -g -fsanitize=fuzzer-no-link' run-fuzz
 $(addprefix $(B)/,$(FUZZERS)): $(B)/%: $(B)/obj/tests/fuzz/%.o $(call libs_for,fuzz)
 	$(Q)$(CC) -fsanitize=fuzzer -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ALL_LDFLAGS) $(LIBS)
 .PHONY: run-fuzz
 run-fuzz: $(addprefix $(B)/,$(FUZZERS))
 	$(Q)for f in $(FUZZERS); do echo "== $$f"; mkdir -p $(B)/corpus/$$f; $(B)/$$f -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(B)/$$f- \
-	  $(B)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null) 2>&1 | tail -3 || exit 1; done
+	  $(B)/corpus/$$f $$(ls -d tests/fuzz/seeds/$$f 2>/dev/null) >$(B)/$$f.log 2>&1 || { tail -40 $(B)/$$f.log; exit 1; }; tail -3 $(B)/$$f.log; done
 
 # For a machine with a GPU: programs that tests/hw/*.sh run, and the kernels they use.
 .PHONY: hw
@@ -309,7 +311,6 @@ lint-tidy:
 tidy/%.c: FORCE
 	$(call say,TIDY,$*.c)
 	$(Q)clang-tidy-$(LLVM) --quiet $*.c -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) $(EXTRA_CFLAGS) 2>/dev/null
-CCACHE := $(if $(shell command -v ccache 2>/dev/null),ccache)
 lint: lint-format
 	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) gcc)' B=$(B)/lint-gcc WERROR=1 all suites
 	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) clang-$(LLVM))' B=$(B)/lint-clang WERROR=1 all suites
