@@ -1,5 +1,6 @@
 /* Kernels on the host: every operation in every type, reductions, tiles, masks and symbolic sizes, against a naive
  * interpreter of the same ast, optimized and plain. */
+#include "compiler/target.h"
 #include "harness.h"
 
 static struct compiler *plain, *tuned;
@@ -122,26 +123,50 @@ static void sine(void **state) {
   free(x), free(y), free(x64), free(y64);
 }
 
+/* The running host, and where that has AVX-512 one that has not: both kinds of code run here. */
+static unsigned hosts(const struct target **out) {
+  static struct target older;
+  out[0] = target_find(HOST_ARCH);
+  older = *out[0];
+  older.cpu = "haswell", older.features = "";
+  older.load_bytes = older.vector_bytes = 32;
+  out[1] = &older;
+  return strstr(target_features(out[0]), "avx512vl") ? 2 : 1;
+}
+
 static void exponentials_everywhere(void **state) {
   enum { N = 65536 };
   float *x = malloc(N * 4), *y = malloc(N * 4), *z = malloc(N * 4);
   for (int i = 0; i < N; i++)
     x[i] = -152.0f + (float)i * (282.0f / N), z[i] = ldexpf(1.0f + (float)(i % 512) / 512, i / 512 * 2 - 140);
-  struct uop *r = range(N, 0, AXIS_LOOP);
-  const struct kernel *k =
-      must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_EXP2, load(at(param(1, DT_F32, N), r))), r, N));
-  run_host(k, (void *[]){y, x}, 0);
-  for (int i = 0; i < N; i++) {
-    double want = exp2(x[i]), ulp = fmax(ldexp(fabs(want), -23), 0x1p-149);
-    if ((double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 1.5 * ulp))
-      fail_msg("exp2(%.9g) is %.9g, not %.9g", x[i], y[i], want);
-  }
-  k = must_compile(tuned, HOST_ARCH, elementwise(uop_unary(G, OP_LOG2, load(at(param(1, DT_F32, N), r))), r, N));
-  run_host(k, (void *[]){y, z}, 0);
-  for (int i = 0; i < N; i++) {
-    double want = log2(z[i]), ulp = ldexp(fabs(want), -23);
-    if ((double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 2 * ulp))
-      fail_msg("log2(%.9g) is %.9g, not %.9g", z[i], y[i], want);
+  const float special[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1e9f, -1e9f, -150, -149, 127.99999f, 128};
+  memcpy(x, special, sizeof special);
+  struct uop *r = range(N, 0, AXIS_LOOP), *in = load(at(param(1, DT_F32, N), r));
+  struct uop *power = uop_unary(G, OP_EXP2, in), *logarithm = uop_unary(G, OP_LOG2, in);
+  struct uop *natural = uop_unary(G, OP_EXP2, mul(in, uop_const_float(G, DT_F32, M_LOG2E)));
+  struct uop *inverse = uop_unary(G, OP_EXP2, mul(in, uop_const_float(G, DT_F32, -M_LOG2E)));
+  const struct target *on[2];
+  for (unsigned h = 0, n = hosts(on); h < n; h++) {
+    const struct {
+      const char *name;
+      struct uop *value;
+      float sign;
+    } powers[] = {{"exp2(", power, 0}, {"exp(", natural, 1}, {"exp(-", inverse, -1}};
+    for (unsigned p = 0; p < 3; p++) {
+      float sign = powers[p].sign;
+      run_host(must_compile_for(tuned, on[h], elementwise(powers[p].value, r, N)), (void *[]){y, x}, 0);
+      for (int i = 0; i < N; i++) {
+        double want = sign != 0 ? exp((double)(sign * x[i])) : exp2(x[i]), ulp = fmax(ldexp(fabs(want), -23), 0x1p-149);
+        if (isnan(want) ? !isnan(y[i]) : (double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 1.5 * ulp))
+          fail_msg("%s%.9g) is %.9g, not %.9g", powers[p].name, x[i], y[i], want);
+      }
+    }
+    run_host(must_compile_for(tuned, on[h], elementwise(logarithm, r, N)), (void *[]){y, z}, 0);
+    for (int i = 0; i < N; i++) {
+      double want = log2(z[i]), ulp = ldexp(fabs(want), -23);
+      if ((double)y[i] != (double)(float)want && !(fabs(y[i] - want) <= 2 * ulp))
+        fail_msg("log2(%.9g) is %.9g, not %.9g", z[i], y[i], want);
+    }
   }
   free(x), free(y), free(z);
 }
@@ -216,6 +241,78 @@ static void nan_in_max(void **state) {
         sink1(store(at(param(0, DT_F32, 1), ix(0)), reduce(OP_MAX, load(at(param(1, DT_F32, 64), k)), &k, 1))));
     run_host(kern, (void *[]){y, x}, 0);
     assert_true(isnan(y[0]));
+  }
+}
+
+/* Instructions of a listing that compute on vectors, and those that store one. */
+static void count_vector(const char *listing, unsigned *computes, unsigned *stores, unsigned *others) {
+  *computes = *stores = *others = 0;
+  for (const char *line = listing; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+    const char *op = strchr(line, ':'), *end = strchr(line, '\n');
+    if (!op || (end && op > end)) continue;
+    op += 1 + strspn(op + 1, " \t");
+    if (!end) end = op + strlen(op);
+    size_t n = strcspn(op, " \t\n");
+    bool scalar = n > 2 && op[n - 2] == 's' && (op[n - 1] == 's' || op[n - 1] == 'd');
+    bool moves = !strncmp(op, "vmov", 4), broadcasts = !strncmp(op, "vbroad", 6) || !strncmp(op, "vpbroad", 7);
+    if (!strncmp(op, "call", 4) || !strncmp(op, "vdiv", 4)) ++*others;
+    if (*op != 'v' || broadcasts || !strncmp(op, "vzero", 5)) continue;
+    if (moves)
+      *stores += end[-1] == ')' && strncmp(end - 6, "(%rsp)", 6);
+    else
+      ++*(scalar ? others : computes);
+  }
+}
+
+/* What operations cost on a host with vectors: so many instructions for each that is stored, and none on single
+ * elements, no call, no division. */
+static void short_vector_code(void **state) {
+  enum { N = 65536 };
+  const char *features = target_features(target_find(HOST_ARCH));
+  const struct target *on[2];
+  unsigned n = hosts(on);
+  if (!strstr(features, "avx2") || !strstr(features, "fma")) skip();
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  struct uop *r = range(N, 0, AXIS_LOOP), *x = load(at(param(1, DT_F32, N), r)), *y = load(at(param(2, DT_F32, N), r));
+  struct uop *natural = uop_unary(G, OP_EXP2, mul(x, uop_const_float(G, DT_F32, M_LOG2E)));
+  const struct {
+    const char *name;
+    struct uop *value;
+    unsigned avx512, avx2; /* at most */
+  } rows[] = {
+      {"max", uop_binary(G, OP_MAX, x, y), 3, 3},
+      {"max 1", uop_binary(G, OP_MAX, x, uop_const_float(G, DT_F32, 1)), 1, 1},
+      {"|x|", uop_binary(G, OP_MAX, x, uop_unary(G, OP_NEG, x)), 1, 1},
+      {"exp2", uop_unary(G, OP_EXP2, x), 10, 17},
+      {"exp", natural, 12, 18},
+      {"log2", uop_unary(G, OP_LOG2, x), 24, 28},
+      {"sin", uop_unary(G, OP_SIN, x), 16, 25},
+  };
+  for (unsigned i = 0; i < n * (sizeof rows / sizeof *rows); i++) {
+    unsigned computes, stores, others, most = n - i % n > 1 ? rows[i / n].avx512 : rows[i / n].avx2;
+    const struct kernel *k = must_compile_for(c, on[i % n], elementwise(rows[i / n].value, r, N));
+    count_vector(k->disassembly, &computes, &stores, &others);
+    if (!stores || computes > most * stores || others)
+      fail_msg("%s: %u vector operations for %u stores, at most %u expected for one, and %u others:\n%s",
+               rows[i / n].name, computes, stores, most, others, k->disassembly);
+  }
+  compiler_free(c);
+}
+
+/* NaN beside any number, on either side, in each lane. */
+static void nan_in_max_of_two(void **state) {
+  enum { N = 64 };
+  static const float values[] = {NAN, 0, -0.0f, 1, -1, INFINITY, -INFINITY, 3e38f};
+  float a[N], b[N], y[N];
+  for (int i = 0; i < N; i++) a[i] = values[i / 8], b[i] = values[i % 8];
+  struct uop *r = range(N, 0, AXIS_LOOP);
+  struct uop *v = uop_binary(G, OP_MAX, load(at(param(1, DT_F32, N), r)), load(at(param(2, DT_F32, N), r)));
+  run_host(must_compile(tuned, HOST_ARCH, elementwise(v, r, N)), (void *[]){y, a, b}, 0);
+  for (int i = 0; i < N; i++) {
+    if (isnan(a[i]) || isnan(b[i]))
+      assert_true(isnan(y[i]));
+    else
+      assert_true(y[i] == (a[i] > b[i] ? a[i] : b[i]));
   }
 }
 
@@ -460,6 +557,8 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(reductions),
       cmocka_unit_test(nan_in_max),
+      cmocka_unit_test(nan_in_max_of_two),
+      cmocka_unit_test(short_vector_code),
       cmocka_unit_test(half_sums),
       cmocka_unit_test(softmax),
       cmocka_unit_test(shared_ranges),

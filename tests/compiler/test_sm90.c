@@ -146,6 +146,17 @@ static void grids_fit(void **state) {
   compiler_free(c);
 }
 
+/* The larger of two, NaN where one is, and the smaller of x and a number. */
+static void max_is_an_instruction(void **state) {
+  need_ptxas();
+  enum { N = 64 };
+  struct uop *r = range(N, 0, AXIS_LOOP), *x = load(at(param(1, DT_F32, N), r)), *y = load(at(param(2, DT_F32, N), r));
+  const struct kernel *k =
+      must_compile(plain, "sm_80", sink1(store(at(param(0, DT_F32, N), r), uop_binary(G, OP_MAX, x, y))));
+  assert_int_equal(count(k->disassembly, "max.NaN.f32"), 1);
+  assert_int_equal(count(k->disassembly, "setp.nan"), 0);
+}
+
 /* One kernel with an output for each operation. */
 static struct uop *every_operation(enum dtype t, unsigned *outputs) {
   static const uint8_t binary[] = {OP_ADD,   OP_SUB,   OP_MUL, OP_FDIV, OP_IDIV, OP_MOD, OP_MAX, OP_CMPLT,
@@ -234,6 +245,7 @@ static void without_ptxas_the_rest_works(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cubins_are_for_their_target),
+      cmocka_unit_test(max_is_an_instruction),
       cmocka_unit_test(elementwise_uses_wide_accesses),
       cmocka_unit_test(matmul_is_register_tiled),
       cmocka_unit_test(nothing_contracts),
