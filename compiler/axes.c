@@ -25,10 +25,7 @@ uint64_t *axis_masks(const struct codegen *k, bool direct) {
       struct uop *u = order[i];
       uint64_t m = mask[u->id];
       for (unsigned s = 0; s < u->nsrc; s++) m |= mask[u->src[s]->id];
-      if (u->op == OP_REDUCE) {
-        m = mask[u->src[0]->id];
-        for (unsigned s = 1; s < u->nsrc; s++) m &= ~mask[u->src[s]->id];
-      }
+      for (unsigned s = binds_from(u); s < u->nsrc; s++) m &= ~mask[u->src[s]->id];
       mask[u->id] = direct && u->op == OP_INDEX ? 0 : m;
     }
   } else {

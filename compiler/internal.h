@@ -70,6 +70,11 @@ struct codegen {
   size_t errcap;
 };
 
+/* Sources of a node from this one on are ranges that it binds. */
+static inline unsigned binds_from(const struct uop *u) {
+  return u->op == OP_REDUCE ? 1 : u->op == OP_STAGE ? 2 : u->nsrc;
+}
+
 __attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
 
 /* axes.c: the axes of an ast */
@@ -87,7 +92,15 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
 void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
-bool plan_apply(struct codegen *k, const struct plan *p); /* its steps, then steps_finish */
+bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
+int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
+
+/* stage.c: the step that copies what is loaded to local memory before it is used */
+bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
+bool stage_apply(struct codegen *k, const struct step *s);
+
+/* contract.c: the whole plan of a contraction on the host; done: it is one */
+bool contract_host(struct codegen *k, bool *done);
 
 /* affine.c: index expressions as sums of coefficient times term */
 enum { MAX_TERMS = 24 };

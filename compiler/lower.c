@@ -5,6 +5,7 @@
  * linearize.c, which places them; lower_reduce.c does the reductions. */
 #include "lower.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +85,7 @@ void lower_first_position(struct lowerer *L, uint64_t mask) {
 
 /* The index at the current positions (VEC counts as 0): terms of outer blocks first, so that partial sums move out of
  * loops, and the constant last, where an instruction's offset field can take it. */
-static struct uop *eval_index(struct lowerer *L, struct uop *index) {
+struct uop *lower_eval_index(struct lowerer *L, struct uop *index) {
   struct affine a;
   affine_of(index, &a);
   struct uop *term[MAX_TERMS];
@@ -130,11 +131,12 @@ static struct uop *eval_index(struct lowerer *L, struct uop *index) {
   return negative ? sum : lower_index_op(L, OP_ADD, sum, lower_iconst(L, t, constant));
 }
 
-/* The expanded axis along which consecutive elements are read or written, or -1. */
-static int contiguous_axis(struct lowerer *L, struct uop *index) {
+/* The expanded axis along which consecutive elements are read or written, or -1. masks: also where only some of the
+ * elements count. */
+int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
   struct affine a;
   affine_of(index->src[1], &a);
-  uint64_t valid = index->nsrc > 2 ? mask_of(L, index->src[2]) : 0;
+  uint64_t valid = index->nsrc > 2 && !masks ? mask_of(L, index->src[2]) : 0;
   unsigned bytes = dtype_info[index->dtype].size;
   for (unsigned i = 0; i < a.n; i++) {
     uint64_t m = mask_of(L, a.term[i]);
@@ -157,26 +159,60 @@ static struct uop *eval_valid(struct lowerer *L, struct uop *index) {
                                                                                      : NULL;
 }
 
+/* The memory behind an INDEX: an argument, or what a STAGE was written to. */
+static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
+  if (base->op == OP_STAGE) return lower_eval_stage(L, base);
+  lower_place(L, L->root, base->src[0]);
+  lower_place(L, L->root, base);
+  return base;
+}
+
 /* A load that is not valid reads element 0 and drops it: no control flow. */
 static struct uop *load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
-  struct uop *index = u->src[0], *at = eval_index(L, index->src[1]), *valid = eval_valid(L, index);
+  struct uop *index = u->src[0], *at = lower_eval_index(L, index->src[1]), *valid = eval_valid(L, index);
   if (valid && valid->op == OP_CONST) {
     if (!valid->arg.i) return NULL;
     valid = NULL;
   }
   if (valid)
     at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
-  lower_place(L, L->root, index->src[0]->src[0]);
-  lower_place(L, L->root, index->src[0]);
-  struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){index->src[0], at}, 2);
+  struct uop *base = lower_memory(L, index->src[0]);
+  struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
   return lower_mk(L, OP_LOAD, index->dtype, lanes, 0, 0, &pointer, 1);
+}
+
+/* The elements along an axis at once, those that are valid: others are 0. */
+static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) {
+  unsigned n = (unsigned)L->k->axes[along].size;
+  int p = L->position[along];
+  L->position[along] = VEC;
+  struct uop *valid = lower_broadcast(L, lower_eval(L, index->src[2]), n);
+  L->position[along] = 0;
+  struct uop *at = lower_eval_index(L, index->src[1]), *base = lower_memory(L, index->src[0]);
+  L->position[along] = p;
+  /* Numbers of narrow types that have no arithmetic of their own are made of bits. */
+  bool bits = dtype_is_float(index->dtype) && index->dtype != DT_F16 && compute_dtype(index->dtype) != index->dtype;
+  enum dtype t = !bits ? index->dtype : dtype_info[index->dtype].size == 2 ? DT_U16 : DT_U8;
+  struct uop *zero = build_const(&L->b, t, 0);
+  if (bits) zero = lower_mk(L, OP_BITCAST, index->dtype, 1, 0, 0, &zero, 1);
+  zero = lower_broadcast(L, zero, n);
+  struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at, valid}, 3);
+  return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
 static struct uop *eval_load(struct lowerer *L, struct uop *u) {
   struct uop *index = u->src[0];
   enum dtype t = compute_dtype(u->dtype);
-  int along = contiguous_axis(L, index), vec = lower_vector_axis(L, mask_of(L, u));
+  int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0 && vec != along) return lower_by_lane(L, u, vec);
+  bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
+              (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
+  if (along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
+    struct uop *v = build_cast(&L->b, load_masked(L, index, along), t);
+    return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
+  }
+  if (along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
+  if (vec >= 0 && along < 0) return lower_by_lane(L, u, vec);
   struct uop *v;
   if (along >= 0) {
     int p = L->position[along];
@@ -209,10 +245,41 @@ static enum dtype lowered_dtype(struct uop *u) {
   return narrow ? DT_I32 : DT_I64;
 }
 
-static bool has_index_source(const struct uop *u) {
+/* The coefficient of the axis in an index that is linear along it. */
+static bool linear_along(const struct lowerer *L, struct uop *index, int axis, int64_t *coef) {
+  struct affine a;
+  *coef = 0;
+  if (!(mask_of(L, index) >> axis & 1)) return true;
+  affine_of(index, &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] == L->k->axes[axis].range)
+      *coef = a.coef[i];
+    else if (mask_of(L, a.term[i]) >> axis & 1)
+      return false;
+  return fits32(*coef, *coef);
+}
+
+static bool index_sources_are_linear(const struct lowerer *L, const struct uop *u, int axis) {
+  int64_t coef;
   for (unsigned i = 0; i < u->nsrc; i++)
-    if (u->src[i]->dtype == DT_INDEX) return true;
-  return false;
+    if (u->src[i]->dtype == DT_INDEX && !linear_along(L, u->src[i], axis, &coef)) return false;
+  return true;
+}
+
+/* All values of an index that is linear along the axis: the first one, and multiples of the coefficient. */
+static struct uop *index_vector(struct lowerer *L, struct uop *index, int axis) {
+  struct uop *lane[64];
+  unsigned n = (unsigned)L->k->axes[axis].size;
+  int64_t coef;
+  linear_along(L, index, axis, &coef);
+  L->position[axis] = 0;
+  struct uop *first = lower_eval(L, index);
+  L->position[axis] = VEC;
+  if (L->b.failed || !coef) return first;
+  enum dtype t = first->dtype == DT_I32 && !fits32(uop_min(index), uop_max(index)) ? DT_I64 : first->dtype;
+  for (unsigned i = 0; i < n; i++) lane[i] = lower_iconst(L, t, coef * (int64_t)i);
+  struct uop *src[2] = {lower_broadcast(L, lower_to_dtype(L, first, t), n), lower_vectorize(L, lane, n)};
+  return build_alu(&L->b, OP_ADD, t, src, 2);
 }
 
 static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
@@ -223,9 +290,9 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     return u;
   }
   int vec = lower_vector_axis(L, mask_of(L, u));
-  if (vec >= 0 && (u->dtype == DT_INDEX || has_index_source(u))) return lower_by_lane(L, u, vec);
+  if (vec >= 0 && (u->dtype == DT_INDEX || !index_sources_are_linear(L, u, vec))) return lower_by_lane(L, u, vec);
   for (unsigned i = 0; i < u->nsrc; i++) {
-    src[i] = lower_eval(L, u->src[i]);
+    src[i] = u->src[i]->dtype == DT_INDEX && vec >= 0 ? index_vector(L, u->src[i], vec) : lower_eval(L, u->src[i]);
     if (src[i]->lanes > lanes) lanes = src[i]->lanes;
   }
   if (L->b.failed) return u;
@@ -287,11 +354,12 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   }
   struct uop *v = u;
   if (L->b.failed) return u;
-  if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX && u->src[0]->src[0]->op == OP_PARAM)
+  if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX &&
+      (u->src[0]->src[0]->op == OP_PARAM || u->src[0]->src[0]->op == OP_STAGE))
     v = eval_load(L, u);
   else if (op_info[u->op].cls == OPCLASS_ALU && u->dtype == DT_INDEX && lower_vector_axis(L, mask_of(L, u)) < 0 &&
            (u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_SHL))
-    v = eval_index(L, u);
+    v = lower_eval_index(L, u);
   else if (op_info[u->op].cls == OPCLASS_ALU)
     v = eval_alu(L, u);
   else {
@@ -319,7 +387,8 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   struct codegen *k = L->k;
   struct uop *index = store->src[0];
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
-  int along = contiguous_axis(L, index);
+  bool masks = k->target->has_masks && !L->group_first;
+  int along = lower_contiguous_axis(L, index, masks);
   lower_place(L, L->root, index->src[0]->src[0]);
   lower_place(L, L->root, index->src[0]);
   lower_first_position(L, mask);
@@ -336,8 +405,11 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
     bool whole = vec && along == __builtin_ctzll(vec);
     for (unsigned l = 0; l < (whole ? 1 : lanes) && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
-      struct uop *v = whole ? value : lower_gep(L, value, l), *at = eval_index(L, index->src[1]),
-                 *valid = eval_valid(L, index);
+      struct uop *v = whole ? value : lower_gep(L, value, l), *at = lower_eval_index(L, index->src[1]);
+      bool masked = whole && index->nsrc > 2 && (mask_of(L, index->src[2]) & vec);
+      if (masked) L->position[__builtin_ctzll(vec)] = VEC;
+      struct uop *valid = eval_valid(L, index);
+      if (masked) L->position[__builtin_ctzll(vec)] = 0, valid = lower_broadcast(L, valid, lanes);
       if (L->group_first && !(mask_of(L, store) & L->grouped))
         valid = valid ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){valid, L->group_first}, 2) : L->group_first;
       struct uop *src[3] = {index->src[0], at, valid};
@@ -506,7 +578,7 @@ static bool lower_kernel(struct lowerer *L) {
   }
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].padded && k->axes[a].limit) {
-      struct uop *at = eval_index(L, k->axes[a].whole), *limit = lower_eval(L, k->axes[a].limit);
+      struct uop *at = lower_eval_index(L, k->axes[a].whole), *limit = lower_eval(L, k->axes[a].limit);
       enum dtype t = at->dtype == DT_I64 || limit->dtype == DT_I64 ? DT_I64 : DT_I32;
       struct uop *ok = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0,
                                 (struct uop *[]){lower_to_dtype(L, at, t), lower_to_dtype(L, limit, t)}, 2);
@@ -534,11 +606,7 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < k->naxes; a++) {
       if ((k->axes[a].kind != AXIS_SERIAL && k->axes[a].kind != AXIS_LOOP) || (reduced >> a & 1) == pass) continue;
-      struct uop *bound = lower_eval(L, k->axes[a].range->src[0]);
-      struct uop *range =
-          uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, AXIS_SERIAL, &bound, 1);
-      L->axis_value[a] = range;
-      opened[nloops++] = in = lower_block_open(L, in, range);
+      opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
     }
   for (unsigned i = 0; i < k->ast->nsrc && k->ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, k->ast->src[i]);
   for (unsigned i = 0; i < k->ast->nsrc && !L->b.failed; i++) lower_store(L, k->ast->src[i]);

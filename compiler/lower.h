@@ -42,6 +42,7 @@ struct lowerer {
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   unsigned nreduces;
+  struct uop *item;            /* the number of the work-item in its group */
   struct uop *group_first;     /* true in one work-item of those that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
   struct uop *last_barrier;
@@ -92,6 +93,15 @@ struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis);
 bool lower_next_position(struct lowerer *L, uint64_t mask);
 void lower_first_position(struct lowerer *L, uint64_t mask);
 
+struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
+int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
+
 /* lower_reduce.c */
+uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* that a REDUCE or STAGE binds */
+struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* the innermost in which all of them count */
+struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);
 struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
+
+/* lower_stage.c */
+struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
 #endif

@@ -44,10 +44,27 @@ struct partial { /* one accumulator */
   unsigned lanes;
 };
 
-static uint64_t ranges_mask(const struct lowerer *L, const struct uop *reduce) {
+uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u) {
   uint64_t m = 0;
-  for (unsigned s = 1; s < reduce->nsrc; s++) m |= mask_of(L, reduce->src[s]);
+  for (unsigned s = binds_from(u); s < u->nsrc; s++) m |= mask_of(L, u->src[s]);
   return m;
+}
+
+struct block *lower_block_over(struct lowerer *L, uint64_t axes) {
+  struct block *in = L->root;
+  for (uint64_t m = axes & ~L->expanded; m; m &= m - 1)
+    if (L->axis_value[__builtin_ctzll(m)]) in = deeper(in, lower_block_of(L, L->axis_value[__builtin_ctzll(m)]));
+  if (axes & ~L->expanded) /* values of padded ids live in the guarded region */
+    for (unsigned a = 0; a < L->k->naxes; a++)
+      if (L->k->axes[a].padded && (axes >> a & 1)) in = deeper(in, L->main);
+  return in;
+}
+
+struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind) {
+  struct uop *bound = lower_eval(L, L->k->axes[axis].range->src[0]);
+  struct uop *range = uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, kind, &bound, 1);
+  L->axis_value[axis] = range;
+  return lower_block_open(L, in, range);
 }
 
 /* Combines one value of each work-item along the GROUP axes through workgroup memory; every work-item gets the result.
@@ -107,7 +124,7 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
 /* Runs one loop for all REDUCEs over the same ranges and notes their results for every combination of positions. */
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct codegen *k = L->k;
-  uint64_t own = ranges_mask(L, reduce), loops = own & ~L->expanded & ~L->grouped;
+  uint64_t own = lower_bound_axes(L, reduce), loops = own & ~L->expanded & ~L->grouped;
   int saved[MAX_AXES];
   memcpy(saved, L->position, sizeof saved);
   struct uop *members[64];
@@ -115,7 +132,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   size_t cap = 0;
   uint64_t outer = 0;
   for (unsigned i = 0; i < L->nreduces; i++)
-    if (ranges_mask(L, L->reduces[i]) == own) {
+    if (lower_bound_axes(L, L->reduces[i]) == own) {
       members[nmembers++] = L->reduces[i];
       outer |= mask_of(L, L->reduces[i]);
       size_t n = 1;
@@ -126,26 +143,13 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct partial *partial = calloc(cap ? cap : 1, sizeof *partial);
   if (!partial) return lower_fail(L, "out of memory");
 
-  struct block *outside = L->root;
-  for (uint64_t m = outer & ~L->expanded; m; m &= m - 1)
-    if (L->axis_value[__builtin_ctzll(m)])
-      outside = deeper(outside, lower_block_of(L, L->axis_value[__builtin_ctzll(m)]));
-  if (outer & ~L->expanded) /* values of padded ids live in the guarded region */
-    for (unsigned a = 0; a < k->naxes; a++)
-      if (k->axes[a].padded && (outer >> a & 1)) outside = deeper(outside, L->main);
-
-  struct block *body = outside;
+  struct block *outside = lower_block_over(L, outer), *body = outside;
   unsigned nloops = 0;
   struct block *opened[MAX_AXES];
   for (unsigned s = 1; s < reduce->nsrc; s++) {
     uint64_t m = mask_of(L, reduce->src[s]);
     if (!(m & loops)) continue;
-    int a = __builtin_ctzll(m);
-    struct uop *bound = lower_eval(L, k->axes[a].range->src[0]);
-    struct uop *range =
-        uop_new(L->g, OP_RANGE, bound->dtype, 1, (union uop_arg){.i = L->next_range++}, AXIS_REDUCE, &bound, 1);
-    L->axis_value[a] = range;
-    opened[nloops++] = body = lower_block_open(L, body, range);
+    opened[nloops++] = body = lower_loop_open(L, body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
   }
 
   for (unsigned i = 0; i < nmembers; i++) {

@@ -315,6 +315,9 @@ static bool spread_host(struct view *p) {
 
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
+  bool done;
+  if (!contract_host(k, &done)) return false;
+  if (done) return true;
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;

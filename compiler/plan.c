@@ -28,8 +28,12 @@ void step_print(FILE *f, const struct step *s) {
   unsigned axes = 0;
   fputs(steps[s->kind].word, f);
   for (const char *a = steps[s->kind].arguments; *a; a++) {
+    if (*a == 'l') {
+      for (unsigned i = 0; i < s->nlist; i++) fputc(' ', f), print_name(f, s->list[i]);
+      continue;
+    }
     fputc(*a == 'n' ? ':' : ' ', f);
-    if (*a == 'n')
+    if (*a == 'n' || *a == 's')
       fprintf(f, "%" PRId64, s->amount);
     else
       print_name(f, axes++ ? s->other : s->axis);
@@ -115,6 +119,15 @@ static bool read_step(struct reader *r, struct step *s) {
       if (*r->at != ':') return wrong(r, "':' and an amount are expected");
       r->at++;
       if (!read_number(r, INT64_MAX / 8, &s->amount)) return false;
+    } else if (*a == 's') {
+      skip_blanks(r);
+      if (!read_number(r, UINT8_MAX, &s->amount)) return false;
+    } else if (*a == 'l') {
+      for (skip_blanks(r); !ends(*r->at) && *r->at != ';'; skip_blanks(r)) {
+        if (s->nlist == MAX_STAGED) return wrong(r, "more than %d axes", MAX_STAGED);
+        if (!read_name(r, &s->list[s->nlist++])) return false;
+      }
+      if (!s->nlist) return wrong(r, "an axis is expected: a letter, or a letter and a number");
     } else {
       skip_blanks(r);
       if (!read_name(r, axes++ ? &s->other : &s->axis)) return false;

@@ -29,11 +29,14 @@ struct axis_name {
   char letter;  /* 0: none */
   uint8_t part; /* 0: the axis that no step has split off */
 };
+enum { MAX_STAGED = 12 };
 struct step {
   uint8_t kind;
   struct axis_name axis, other; /* other: the second of a step that takes two */
   uint16_t column;              /* where it stands in the text it was read from; 0: it was read from none */
-  int64_t amount;
+  int64_t amount;               /* of a STAGE: the argument's slot */
+  struct axis_name list[MAX_STAGED];
+  uint8_t nlist;
 };
 enum { MAX_STEPS = 128 };
 struct plan {

@@ -21,6 +21,9 @@ const char render_c_prelude[] =
     "#define VECTOR(t, n) typedef t t##x##n __attribute__((vector_size(sizeof(t) * n), aligned(sizeof(t)), "
     "may_alias));\n"
     "#define EACH(t, e) ({ t r_; for (unsigned l = 0; l < sizeof r_ / sizeof r_[0]; l++) r_[l] = (e); r_; })\n"
+    "#define MASKED(t, p, m) ({ t r_ = {0}; for (unsigned l = 0; l < sizeof r_ / sizeof r_[0]; l++) if ((m)[l]) r_[l] "
+    "= "
+    "(p)[l]; r_; })\n"
     "#define MASK(n) typedef u8 boolx##n __attribute__((vector_size(n)));\n"
     "#define AS(to, from) static inline to as_##to##_##from(from x) { to y; memcpy(&y, &x, sizeof y); return y; }\n"
     "AS(f32, u32) AS(f32, i32) AS(u32, f32) AS(i32, f32) AS(f64, i64) AS(f64, u64) AS(i64, f64) AS(u64, f64)\n"
@@ -56,6 +59,9 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *fmt, ...) {
   va_end(ap);
   return s;
 }
+
+/* Whether only some lanes of a vector are read or written. */
+static bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static const char *of(const struct writer *w, const struct uop *u) { return w->text[u->id] ? w->text[u->id] : "?"; }
 
@@ -175,6 +181,7 @@ static char *expression(const struct writer *w, const struct uop *u) {
     return u->src[0]->op == OP_REG ? text("%s", of(w, u->src[0])) : text("%s[%s]", of(w, u->src[0]), of(w, u->src[1]));
   case OP_LOAD: {
     const struct uop *index = u->src[0];
+    if (is_masked(index)) return text("MASKED(%s, &%s, %s)", type_name(u, type), of(w, index), of(w, index->src[2]));
     if (u->lanes > 1 && index->src[0]->op != OP_REG) return text("*(%s *)&%s", type_name(u, type), of(w, index));
     return text("%s", of(w, index));
   }
@@ -221,6 +228,11 @@ static void statement(struct writer *w, const struct uop *u) {
   case OP_STORE: {
     const struct uop *index = u->src[0], *v = u->src[1];
     indent(w);
+    if (is_masked(index)) {
+      fprintf(w->f, "for (int l = 0; l < %u; l++) if (%s[l]) (&%s)[l] = %s[l];\n", v->lanes, of(w, index->src[2]),
+              of(w, index), of(w, v));
+      return;
+    }
     if (v->lanes > 1 && index->src[0]->op != OP_REG) fprintf(w->f, "*(%s *)&", type_name(v, type));
     fprintf(w->f, "%s = %s;\n", of(w, index), of(w, v));
     return;

@@ -96,14 +96,20 @@ static unsigned alignment(const struct render *r, const struct uop *index, unsig
   return a > 16 ? 16 : (unsigned)a;
 }
 
+static const struct uop *behind_after(const struct uop *u) {
+  while (u->op == OP_AFTER) u = u->src[0];
+  return u;
+}
+
 /* base + zero-extended 32-bit offset + constant is what global instructions add by themselves. */
 static LLVMValueRef address(struct render *r, const struct uop *index) {
-  const struct uop *base = index->src[0], *at = index->src[1];
-  LLVMValueRef p = get(r, base);
+  const struct uop *base = behind_after(index->src[0]), *at = index->src[1];
+  bool shared = base->op == OP_LOCAL && r->gpu;
+  LLVMValueRef p = get(r, index->src[0]);
   if (base->op == OP_REG) return p;
   uint64_t size = dtype_info[index->dtype].size;
   int64_t constant = 0;
-  LLVMTypeRef i8 = LLVMInt8TypeInContext(r->c), wide = base->op == OP_LOCAL ? i32(r) : i64(r);
+  LLVMTypeRef i8 = LLVMInt8TypeInContext(r->c), wide = shared ? i32(r) : i64(r);
   if (at->op == OP_CONST) {
     LLVMValueRef offset = LLVMConstInt(wide, (uint64_t)at->arg.i * size, 1);
     return at->arg.i ? LLVMBuildInBoundsGEP2(r->b, i8, p, &offset, 1, "") : p;
@@ -115,7 +121,7 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   bool narrow = x->dtype == DT_I32 && uop_min(x) >= 0 && (uint64_t)uop_max(x) < UINT32_MAX / size;
   if (narrow) {
     v = size > 1 ? LLVMBuildNUWMul(r->b, v, scale, "") : v;
-    if (base->op != OP_LOCAL) v = LLVMBuildZExt(r->b, v, wide, "");
+    if (!shared) v = LLVMBuildZExt(r->b, v, wide, "");
   } else {
     if (LLVMTypeOf(v) != wide) v = LLVMBuildIntCast2(r->b, v, wide, 1, "");
     v = LLVMBuildMul(r->b, v, LLVMConstInt(wide, size, 0), "");
@@ -128,11 +134,27 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
   return p;
 }
 
+/* Whether only some lanes of a vector are read or written. */
+static bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
+
+static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
+  const struct uop *index = u->src[0];
+  LLVMTypeRef t = memory_type(r, u->dtype, u->lanes), overload[2] = {t, LLVMTypeOf(get(r, index))};
+  LLVMValueRef args[4] = {get(r, index), LLVMConstInt(i32(r), alignment(r, index, u->lanes), 0), get(r, index->src[2]),
+                          LLVMConstNull(t)};
+  return intrinsic(r, "llvm.masked.load", overload, 2, args, 4);
+}
+
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
-  const struct uop *index = u->src[0], *base = index->src[0];
+  const struct uop *index = u->src[0], *base = behind_after(index->src[0]);
   if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), get(r, index), "");
-  LLVMValueRef v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), get(r, index), "");
-  LLVMSetAlignment(v, alignment(r, index, u->lanes));
+  LLVMValueRef v;
+  if (is_masked(index))
+    v = masked_load(r, u);
+  else {
+    v = LLVMBuildLoad2(r->b, memory_type(r, u->dtype, u->lanes), get(r, index), "");
+    LLVMSetAlignment(v, alignment(r, index, u->lanes));
+  }
   if (base->op == OP_PARAM && !(r->written[base->arg.i / 64] >> (base->arg.i % 64) & 1))
     LLVMSetMetadata(v, r->invariant, LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, NULL, 0)));
   if (u->dtype == DT_BOOL) v = LLVMBuildICmp(r->b, LLVMIntNE, v, LLVMConstNull(memory_type(r, DT_BOOL, u->lanes)), "");
@@ -147,7 +169,13 @@ static void build_store(struct render *r, const struct uop *u) {
     return;
   }
   if (x->dtype == DT_BOOL) v = LLVMBuildZExt(r->b, v, memory_type(r, DT_BOOL, x->lanes), "");
-  LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), alignment(r, index, x->lanes));
+  unsigned align = alignment(r, index, x->lanes);
+  if (is_masked(index)) {
+    LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(get(r, index))};
+    LLVMValueRef args[4] = {v, get(r, index), LLVMConstInt(i32(r), align, 0), get(r, index->src[2])};
+    intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
+  } else
+    LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), align);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -357,6 +385,11 @@ static void render_one(struct render *r, const struct uop *u) {
     char name[32];
     snprintf(name, sizeof name, "local%" PRId64, u->arg.i);
     LLVMTypeRef t = LLVMArrayType2(memory_type(r, u->dtype, 1), (uint64_t)u->src[0]->arg.i);
+    if (!r->gpu) { /* of this thread */
+      v = LLVMBuildAlloca(r->entry, t, "");
+      LLVMSetAlignment(v, 64);
+      break;
+    }
     v = LLVMAddGlobalInAddressSpace(r->m, t, name, 3);
     LLVMSetLinkage(v, LLVMInternalLinkage);
     LLVMSetInitializer(v, LLVMGetPoison(t));
@@ -473,6 +506,10 @@ static void declare(struct render *r) {
     LLVMAddAttributeAtIndex(r->fn, 1, LLVMCreateEnumAttribute(r->c, LLVMGetEnumAttributeKindForName("readonly", 8), 0));
   }
   attribute(r, (unsigned)LLVMAttributeFunctionIndex, "nounwind", NULL);
+  if (!r->gpu && k->target->vector_bytes == 64) { /* LLVM prefers shorter vectors on some processors */
+    attribute(r, (unsigned)LLVMAttributeFunctionIndex, "prefer-vector-width", "512");
+    attribute(r, (unsigned)LLVMAttributeFunctionIndex, "min-legal-vector-width", "512");
+  }
   LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(r->c, r->fn, "entry");
   LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(r->c, r->fn, "body");
   LLVMPositionBuilderAtEnd(r->entry, entry);

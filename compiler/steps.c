@@ -11,8 +11,8 @@
 
 /* ---- rewriting ------------------------------------------------------------------------------------------------- */
 
-/* Rewrites the ast and the guards with from -> to; a REDUCE over one of the ranges lists the ranges of its replacement
- * instead. */
+/* Rewrites the ast and the guards with from -> to; a node that binds one of the ranges lists the ranges of its
+ * replacement instead. */
 static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uop *const *to, unsigned n) {
   size_t count, room = graph_node_count(k->g);
   struct uop *roots[1 + MAX_GUARDS] = {k->ast};
@@ -29,19 +29,19 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
       map[u->id] = u;
       continue;
     }
-    if (u->op == OP_REDUCE) {
-      unsigned m = 0;
-      src[m++] = map[u->src[0]->id];
-      for (unsigned s = 1; s < u->nsrc; s++) {
+    unsigned first = binds_from(u), m = 0;
+    if (first < u->nsrc) {
+      for (; m < first; m++) src[m] = map[u->src[m]->id];
+      for (unsigned s = first; s < u->nsrc; s++) {
         struct affine a;
         affine_of(map[u->src[s]->id], &a);
         for (unsigned t = 0; t < a.n; t++) {
           bool seen = false;
-          for (unsigned j = 1; j < m; j++) seen = seen || src[j] == a.term[t];
+          for (unsigned j = first; j < m; j++) seen = seen || src[j] == a.term[t];
           if (!seen && m < MAX_AXES) src[m++] = a.term[t];
         }
       }
-      map[u->id] = uop_new(k->g, OP_REDUCE, u->dtype, 1, u->arg, u->aux, src, m);
+      map[u->id] = uop_new(k->g, u->op, u->dtype, 1, u->arg, u->aux, src, m);
       continue;
     }
     struct uop **many = u->nsrc > MAX_AXES ? malloc(u->nsrc * sizeof *many) : src;
@@ -165,9 +165,9 @@ static const uint8_t inner_kind[STEP_COUNT][3] = {
 #undef LOCAL
 #undef GROUP
 
-static const char *const kind_name[] = {
-    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "thread",
-    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",   [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll"};
+static const char *const kind_name[] = {[AXIS_LOOP] = "loop",     [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial",
+                                        [AXIS_GLOBAL] = "thread", [AXIS_LOCAL] = "local",   [AXIS_GROUP] = "group",
+                                        [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll", [AXIS_ITEM] = "item"};
 const char *axis_kind_name(enum axis_kind kind) { return kind_name[kind]; }
 
 __attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {
@@ -178,7 +178,7 @@ __attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, 
   return false;
 }
 
-static int axis_of(const struct codegen *k, struct axis_name name) {
+int axis_named(const struct codegen *k, struct axis_name name) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].name.letter == name.letter && k->axes[a].name.part == name.part) return (int)a;
   return -1;
@@ -237,11 +237,12 @@ static int64_t work_items(const struct codegen *k, bool *grouped) {
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
-  int at = axis_of(k, s.axis), other = axis_of(k, s.other);
+  int at = axis_named(k, s.kind == STEP_STAGE ? s.list[0] : s.axis), other = axis_named(k, s.other);
   if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has %d steps at most", MAX_STEPS);
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
+  if (s.kind == STEP_STAGE) return stage_possible(k, &s, why, cap);
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
@@ -380,9 +381,10 @@ bool step_apply(struct codegen *k, struct step s) {
     free(text);
     return false;
   }
-  struct axis *a = &k->axes[axis_of(k, s.axis)];
   k->plan.step[k->plan.n++] = s;
-  if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_of(k, s.other)]);
+  if (s.kind == STEP_STAGE) return stage_apply(k, &s);
+  struct axis *a = &k->axes[axis_named(k, s.axis)];
+  if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_named(k, s.other)]);
   return s.kind == STEP_PAD ? pad(k, a, s.amount) : split(k, a, &s);
 }
 

@@ -11,6 +11,7 @@
  * where a processor has SSE only. */
 #include "target.h"
 #include "compiler.h"
+#include <stdio.h>
 #include <string.h>
 
 #define NVIDIA(name, llvm, ptx, blocks)                                                                                \
@@ -31,6 +32,28 @@
       .max_items = UINT32_MAX,                                                                                         \
       .workgroups = blocks,                                                                                            \
       .has_exp2 = true,                                                                                                \
+  }
+
+/* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
+ * has. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB. */
+#define HOST(name, llvm, features, vector, count, masks)                                                               \
+  {                                                                                                                    \
+      .arch = name,                                                                                                    \
+      .kind = TARGET_HOST,                                                                                             \
+      .triple = llvm,                                                                                                  \
+      .needs = features,                                                                                               \
+      .wave = 1,                                                                                                       \
+      .local_bytes = 4 << 20,                                                                                          \
+      .max_group = 1,                                                                                                  \
+      .group = 1,                                                                                                      \
+      .load_bytes = vector,                                                                                            \
+      .vector_bytes = vector,                                                                                          \
+      .vectors = count,                                                                                                \
+      .has_masks = masks,                                                                                              \
+      .max_block = {1, 1, 1},                                                                                          \
+      .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                   \
+      .max_items = UINT32_MAX,                                                                                         \
+      .workgroups = 64,                                                                                                \
   }
 
 static const struct target targets[] = {
@@ -59,40 +82,30 @@ static const struct target targets[] = {
     NVIDIA("sm_90", "sm_90", "+ptx78", 264),
     NVIDIA("sm_120", "sm_90", "+ptx78", 340),
 #if defined(__x86_64__)
-    {
-        .arch = "x86_64",
-        .kind = TARGET_HOST,
-        .triple = "x86_64-unknown-linux-gnu",
-        .wave = 1,
-        .max_group = 1,
-        .group = 1,
-        .load_bytes = 32,
-        .vector_bytes = 32,
-        .max_block = {1, 1, 1},
-        .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
-        .max_items = UINT32_MAX,
-        .workgroups = 64,
-    },
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false),
 #elif defined(__aarch64__)
-    {
-        .arch = "aarch64",
-        .kind = TARGET_HOST,
-        .triple = "aarch64-unknown-linux-gnu",
-        .wave = 1,
-        .max_group = 1,
-        .group = 1,
-        .load_bytes = 16,
-        .vector_bytes = 16,
-        .max_block = {1, 1, 1},
-        .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},
-        .max_items = UINT32_MAX,
-        .workgroups = 64,
-    },
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false),
 #endif
 };
 
+/* Whether every word of `needs` is one of `features`. */
+static bool has_all(const char *features, const char *needs) {
+  char all[1100], word[64];
+  int n = 0;
+  snprintf(all, sizeof all, " %s ", features);
+  for (const char *at = needs; sscanf(at, "%61s%n", word + 1, &n) == 1; at += n) {
+    word[0] = ' ';
+    strcat(word, " ");
+    if (!strstr(all, word)) return false;
+  }
+  return true;
+}
+
 const struct target *target_find(const char *arch) {
-  for (unsigned i = 0; arch && i < sizeof targets / sizeof *targets; i++)
-    if (!strcmp(targets[i].arch, arch)) return &targets[i];
+  for (unsigned i = 0; arch && i < sizeof targets / sizeof *targets; i++) {
+    const struct target *t = &targets[i];
+    if (!strcmp(t->arch, arch) && (!t->needs || has_all(target_features(t), t->needs))) return t;
+  }
   return NULL;
 }

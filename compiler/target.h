@@ -10,6 +10,7 @@ struct target {
   const char *arch;
   enum target_kind kind;
   const char *triple, *cpu, *features; /* NULL cpu and features: the running host's */
+  const char *needs;                   /* features without which a host is described by a later row */
   uint32_t wave;                       /* work-items that execute together; 1 on the host */
   uint32_t local_bytes;                /* workgroup memory */
   uint32_t max_group;                  /* work-items in a workgroup */
@@ -19,7 +20,9 @@ struct target {
   uint32_t group;                      /* preferred work-items in a workgroup */
   uint32_t load_bytes;                 /* widest single memory access */
   uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
+  uint32_t vectors;                    /* of vector_bytes, that registers hold; 0 where vectors are work-items */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
+  bool has_masks;                      /* vector loads and stores of some lanes only */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
 };
 #endif

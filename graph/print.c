@@ -26,11 +26,12 @@ static const char *const infix[OP_COUNT] = {
     [OP_MOD] = "%", [OP_CMPLT] = "<", [OP_CMPEQ] = "==", [OP_CMPNE] = "!=", [OP_AND] = "&",
     [OP_OR] = "|",  [OP_XOR] = "^",   [OP_SHL] = "<<",   [OP_SHR] = ">>",
 };
-static const char axis_letter[] = {[AXIS_LOOP] = 'i',  [AXIS_REDUCE] = 'r', [AXIS_SERIAL] = 's', [AXIS_GLOBAL] = 'g',
-                                   [AXIS_LOCAL] = 'l', [AXIS_GROUP] = 'q',  [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n'};
-static const char *const axis_name[] = {
-    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "global",
-    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",   [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll"};
+static const char axis_letter[] = {
+    [AXIS_LOOP] = 'i',  [AXIS_REDUCE] = 'r', [AXIS_SERIAL] = 's', [AXIS_GLOBAL] = 'g', [AXIS_LOCAL] = 'l',
+    [AXIS_GROUP] = 'q', [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n', [AXIS_ITEM] = 'i'};
+static const char *const axis_name[] = {[AXIS_LOOP] = "loop",     [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial",
+                                        [AXIS_GLOBAL] = "global", [AXIS_LOCAL] = "local",   [AXIS_GROUP] = "group",
+                                        [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll", [AXIS_ITEM] = "item"};
 
 static void put_const(struct text *t, const struct uop *u) {
   if (dtype_is_float(u->dtype))

@@ -31,8 +31,18 @@ enum function { FUNCTION_TANH, FUNCTION_ERF, FUNCTION_EXPM1, FUNCTION_LOG1P, FUN
 /* What a RANGE stands for. The scheduler makes LOOP and REDUCE; the optimizer splits them into the others.
  * LOOP: output axis, any order or in parallel. SERIAL: output axis that stays a loop in one work-item.
  * GLOBAL/LOCAL: workgroup / work-item ids. REDUCE: reduction loop. GROUP: reduction over the work-items of a group.
- * UPCAST/UNROLL: output / reduction axis unrolled in one work-item. */
-enum axis_kind { AXIS_LOOP, AXIS_REDUCE, AXIS_SERIAL, AXIS_GLOBAL, AXIS_LOCAL, AXIS_GROUP, AXIS_UPCAST, AXIS_UNROLL };
+ * UPCAST/UNROLL: output / reduction axis unrolled in one work-item. ITEM: the number of a work-item in its group. */
+enum axis_kind {
+  AXIS_LOOP,
+  AXIS_REDUCE,
+  AXIS_SERIAL,
+  AXIS_GLOBAL,
+  AXIS_LOCAL,
+  AXIS_GROUP,
+  AXIS_UPCAST,
+  AXIS_UNROLL,
+  AXIS_ITEM
+};
 
 #define MAX_RANK 16
 

@@ -178,7 +178,7 @@ static int check_tensor(const struct check *c) {
 
 static bool is_pointer(const struct uop *u) {
   while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
-  return u->op == OP_PARAM || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_BUFFER;
+  return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_BUFFER;
 }
 static const struct uop *behind_after(const struct uop *u) {
   while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
@@ -187,8 +187,9 @@ static const struct uop *behind_after(const struct uop *u) {
 
 static int check_kernel(const struct check *c) {
   const struct uop *u = c->u;
-  static const uint8_t least[OP_COUNT] = {[OP_INDEX] = 2, [OP_LOAD] = 1,  [OP_STORE] = 2, [OP_REDUCE] = 1,
-                                          [OP_END] = 1,   [OP_AFTER] = 1, [OP_IF] = 1,    [OP_VECTORIZE] = 1};
+  static const uint8_t least[OP_COUNT] = {
+      [OP_INDEX] = 2, [OP_LOAD] = 1,  [OP_STORE] = 2, [OP_REDUCE] = 1,   [OP_STAGE] = 3,
+      [OP_END] = 1,   [OP_AFTER] = 1, [OP_IF] = 1,    [OP_VECTORIZE] = 1};
   if (u->nsrc < least[u->op]) return bad(c, "has %u sources, needs %u", u->nsrc, least[u->op]);
   switch (u->op) {
   case OP_PARAM:
@@ -198,7 +199,7 @@ static int check_kernel(const struct check *c) {
       return bad(c, "its size is not an integer of at least 0");
     return 0;
   case OP_RANGE:
-    if (u->aux > AXIS_UNROLL) return bad(c, "unknown kind of axis %u", u->aux);
+    if (u->aux > AXIS_ITEM) return bad(c, "unknown kind of axis %u", u->aux);
     return dtype_is_int(u->src[0]->dtype) ? 0 : bad(c, "its bound is not an integer");
   case OP_SPECIAL:
     if (u->aux > 1 || u->arg.i < 0 || u->arg.i > 2)
@@ -230,6 +231,16 @@ static int check_kernel(const struct check *c) {
       return bad(c, "reduces with something other than ADD, MUL or MAX");
     if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
     for (unsigned i = 1; i < u->nsrc; i++)
+      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
+    return 0;
+  case OP_STAGE:
+    if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
+    if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+    if (!dtype_is_int(u->src[1]->dtype))
+      return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
+    if (uop_min(u->src[1]) < 0 || uop_max(u->src[1]) >= u->arg.i)
+      return bad(c, "its index is not within its %" PRId64 " elements", u->arg.i);
+    for (unsigned i = 2; i < u->nsrc; i++)
       if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
     return 0;
   case OP_END:

@@ -128,12 +128,25 @@ static void *helper_main(void *arg) {
   return NULL;
 }
 
+/* A kernel keeps its stages on the stack (compiler/target.c). */
+#define STACK_BYTES ((size_t)16 << 20)
+
+static int start_thread(pthread_t *thread, void *(*entry)(void *), void *arg) {
+  pthread_attr_t attributes;
+  int err = pthread_attr_init(&attributes);
+  if (err) return err;
+  err = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  if (!err) err = pthread_create(thread, &attributes, entry, arg);
+  pthread_attr_destroy(&attributes);
+  return err;
+}
+
 /* Threads that could not be made are missed, not mourned: the queue's own thread does the work. */
 static void start_helpers(struct cpu_device *dev) {
   if (dev->helpers || dev->nthreads < 2) return;
   dev->helpers = calloc(dev->nthreads - 1, sizeof *dev->helpers);
   while (dev->helpers && dev->nhelpers < dev->nthreads - 1 &&
-         !pthread_create(&dev->helpers[dev->nhelpers], NULL, helper_main, dev))
+         !start_thread(&dev->helpers[dev->nhelpers], helper_main, dev))
     dev->nhelpers++;
 }
 
@@ -265,7 +278,7 @@ int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_
   if (!ring->words) return db_fail(-ENOMEM, "%s: out of memory for a command ring", dev->base.name);
   int err = hcq_ring_init(&ring->base, &dev->base, kind, 0);
   if (err) return err;
-  if ((err = pthread_create(&ring->thread, NULL, ring_main, ring)))
+  if ((err = start_thread(&ring->thread, ring_main, ring)))
     return db_fail(-err, "%s: cannot start a queue's thread: %s", dev->base.name, strerror(err));
   ring->started = true;
   return 0;

@@ -1,0 +1,305 @@
+/* The step that stages a value: what a kernel loads is first copied to local memory, for a block of its axes at once.
+ *
+ * The value's axes that are listed become axes of the copy; for the others there is a copy at each of their positions.
+ * Listed axes that only occur together, as the parts of one split axis do, are one dimension of the copy. Its elements
+ * lie in the order of the list, the last dimension without gaps. */
+#include "internal.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dimension {
+  unsigned axis[MAX_AXES]; /* outermost first */
+  unsigned n;
+  int64_t size, stride;
+  struct uop *use; /* the position in it, of the consumer's ranges */
+};
+
+struct copy {
+  struct codegen *k;
+  struct uop *value;
+  uint64_t *mask; /* by node id, of the whole ast */
+  struct dimension dim[16];
+  unsigned ndims;
+  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast, and what they are in the copy */
+  unsigned nfrom;
+  struct uop *range[MAX_AXES]; /* that the copy binds */
+  unsigned nranges;
+};
+
+static struct uop *times(struct graph *g, struct uop *x, int64_t c) {
+  return c == 1 ? x : uop_binary(g, OP_MUL, x, uop_index(g, c));
+}
+static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
+
+/* Whether a and b, ranges of the ast, occur in the value as a * size(b) + b only. */
+static bool together(const struct copy *c, unsigned a, unsigned b) {
+  const struct axis *x = &c->k->axes[a], *y = &c->k->axes[b];
+  uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
+  size_t count;
+  struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i];
+    if (u->dtype == DT_INDEX) continue;
+    for (unsigned s = 0; s < u->nsrc && ok; s++) {
+      struct uop *v = u->src[s];
+      if (v->dtype != DT_INDEX || !(c->mask[v->id] & both)) continue;
+      struct affine f;
+      affine_of(v, &f);
+      ok = affine_coef(&f, x->range) == affine_coef(&f, y->range) * y->size;
+      for (unsigned t = 0; t < f.n && ok; t++)
+        ok = f.term[t] == x->range || f.term[t] == y->range || !(c->mask[f.term[t]->id] & both);
+    }
+  }
+  free(order);
+  return ok;
+}
+
+static bool group(struct copy *c, const unsigned *axis, unsigned n) {
+  for (unsigned i = 0; i < n; i++) {
+    struct dimension *d = c->ndims ? &c->dim[c->ndims - 1] : NULL;
+    if (d && together(c, d->axis[d->n - 1], axis[i])) {
+      d->axis[d->n++] = axis[i], d->size *= c->k->axes[axis[i]].size;
+      continue;
+    }
+    if (c->ndims == sizeof c->dim / sizeof *c->dim) return codegen_fail(c->k, "a stage of too many dimensions");
+    c->dim[c->ndims++] = (struct dimension){.axis = {axis[i]}, .n = 1, .size = c->k->axes[axis[i]].size};
+  }
+  return true;
+}
+
+/* The dimension along which the value's memory is contiguous; the last one where there is none. */
+static unsigned contiguous(const struct copy *c) {
+  size_t count;
+  struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
+  unsigned best = c->ndims - 1;
+  for (size_t i = 0; order && i < count; i++) {
+    if (order[i]->op != OP_INDEX) continue;
+    struct affine f;
+    affine_of(order[i]->src[1], &f);
+    for (unsigned d = 0; d < c->ndims; d++)
+      if (affine_coef(&f, c->k->axes[c->dim[d].axis[c->dim[d].n - 1]].range) == 1) best = d;
+  }
+  free(order);
+  return best;
+}
+
+static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, bool vector) {
+  struct codegen *k = c->k;
+  if (k->naxes == MAX_AXES) return NULL;
+  int64_t number = 0;
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].range->arg.i >= number) number = k->axes[i].range->arg.i + 1;
+  struct uop *r = uop_range(k->g, uop_index(k->g, size), number, kind);
+  k->axes[k->naxes++] = (struct axis){.range = r, .size = size, .kind = kind, .vector = vector};
+  return c->range[c->nranges++] = r;
+}
+
+/* The value where loads over `over` count only where valid. */
+static struct uop *guarded(struct copy *c, struct uop *value, struct uop *over, struct uop *valid) {
+  struct graph *g = c->k->g;
+  size_t count, room = graph_node_count(g);
+  struct uop **order = uop_toposort(&value, 1, &count), **map = calloc(room, sizeof *map), *made = NULL;
+  bool *depends = calloc(room, sizeof *depends);
+  for (size_t i = 0; order && map && depends && i < count; i++) {
+    struct uop *u = order[i], *src[MAX_AXES];
+    depends[u->id] = u == over;
+    unsigned n = u->nsrc;
+    for (unsigned s = 0; s < n && s < MAX_AXES; s++)
+      src[s] = map[u->src[s]->id], depends[u->id] = depends[u->id] || depends[u->src[s]->id];
+    map[u->id] = u;
+    if (!depends[u->id] || u == over) continue;
+    if (u->op == OP_INDEX) {
+      src[2] = n > 2 ? uop_binary(g, OP_AND, src[2], valid) : valid;
+      n = 3;
+    } else if (u->op == OP_LOAD && n == 1)
+      src[n++] = uop_const_int(g, u->dtype, 0);
+    made = map[u->id] = uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
+  }
+  struct uop *result = made ? map[value->id] : value;
+  free(order);
+  free(map);
+  free(depends);
+  return result;
+}
+
+/* Ranges of dimension d in the copy are parts of `at`: every part but the last is given as 0, the last as all of it. */
+static void rename_ranges(struct copy *c, const struct dimension *d, struct uop *at) {
+  for (unsigned i = 0; i < d->n; i++) {
+    c->from[c->nfrom] = c->k->axes[d->axis[i]].range;
+    c->to[c->nfrom++] = i + 1 < d->n ? uop_index(c->k->g, 0) : at;
+  }
+}
+
+/* Bytes behind each row of so many bytes. Caches put addresses a power of two apart into one set, local memory into one
+ * bank. */
+static int64_t row_padding(const struct codegen *k, int64_t bytes) {
+  if (k->target->kind == TARGET_HOST) return bytes % 1024 ? 0 : 64;
+  return bytes % 128 ? 0 : 16;
+}
+
+static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* What the step copies: the LOAD from the argument that changes along all of the axes. On the host it is copied in the
+ * type that it is converted to, where that is the only thing that happens to it. NULL: there is none, or several. */
+static struct uop *value_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *load = NULL, *cast = NULL;
+  unsigned loads = 0, users = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    struct uop *u = order[i];
+    if (u->op == OP_LOAD && u->src[0]->op == OP_INDEX && u->src[0]->src[0]->op == OP_PARAM &&
+        u->src[0]->src[0]->arg.i == s->amount && !(listed & ~mask[u->id]))
+      load = u, loads++;
+    for (unsigned n = 0; load && n < u->nsrc; n++)
+      if (u->src[n] == load) users++, cast = u->op == OP_CAST ? u : NULL;
+  }
+  free(order);
+  if (loads != 1) return NULL;
+  bool convert = k->target->kind == TARGET_HOST && users == 1 && cast && cast->dtype == DT_F32;
+  return convert ? cast : load;
+}
+
+static bool reduces_below(struct uop *value) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_REDUCE || order[i]->op == OP_STAGE;
+  free(order);
+  return found;
+}
+
+__attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  if (cap) vsnprintf(why, cap, fmt, ap);
+  va_end(ap);
+  return false;
+}
+
+static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
+  uint64_t listed = 0;
+  for (unsigned i = 0; i < s->nlist; i++) {
+    int a = axis_named(k, s->list[i]);
+    if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");
+    if (listed >> a & 1) return refuse(why, cap, "an axis is listed twice");
+    if (k->axes[a].range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
+    if (k->axes[a].kind == AXIS_GLOBAL) return refuse(why, cap, "a workgroup does not reach along a thread axis");
+    listed |= UINT64_C(1) << a;
+  }
+  struct uop *value = value_of(k, s, listed, mask);
+  if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
+  if (reduces_below(value)) return refuse(why, cap, "where argument %" PRId64 " is loaded is computed", s->amount);
+  for (unsigned i = 0; i < k->ast->nsrc; i++)
+    if (k->ast->src[i]->src[0]->src[0]->arg.i == s->amount)
+      return refuse(why, cap, "argument %" PRId64 " is written to", s->amount);
+  for (unsigned a = 0; a < k->naxes; a++) {
+    enum axis_kind kind = k->axes[a].kind;
+    bool unlisted = (mask[value->id] & ~listed) >> a & 1;
+    if (unlisted && (kind == AXIS_UPCAST || kind == AXIS_UNROLL || kind == AXIS_LOCAL))
+      return refuse(why, cap, "the copy must be along all %s axes", axis_kind_name(kind));
+    if (kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
+    if (k->axes[a].padded) return refuse(why, cap, "a workgroup that is partly idle cannot share a copy");
+  }
+  return true;
+}
+
+bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
+  uint64_t *mask = axis_masks(k, false);
+  bool ok = mask && possible(k, s, mask, why, cap);
+  free(mask);
+  return ok;
+}
+
+bool stage_apply(struct codegen *k, const struct step *s) {
+  struct graph *g = k->g;
+  uint64_t *mask = axis_masks(k, false), listed = 0, items = 1;
+  unsigned axis[MAX_STAGED];
+  for (unsigned i = 0; i < s->nlist; i++)
+    axis[i] = (unsigned)axis_named(k, s->list[i]), listed |= UINT64_C(1) << axis[i];
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
+  struct uop *value = mask ? value_of(k, s, listed, mask) : NULL;
+  struct copy c = {.k = k, .value = value, .mask = mask};
+  bool gpu = k->target->kind != TARGET_HOST, ok = value || codegen_fail(k, "out of memory");
+  ok = ok && group(&c, axis, s->nlist);
+  if (!ok) {
+    free(mask);
+    return false;
+  }
+
+  unsigned vec = contiguous(&c), width = gpu ? 16 : k->target->vector_bytes;
+  int64_t lanes = width / dtype_info[value->dtype].size;
+  struct dimension *v = &c.dim[vec], *last = &c.dim[c.ndims - 1];
+  while (lanes > v->size || (gpu && v->size % lanes)) lanes /= 2;
+  int64_t stride = 1;
+  for (unsigned d = c.ndims; d-- > 0;) {
+    struct dimension *x = &c.dim[d];
+    x->stride = stride;
+    stride *= d == vec ? up(x->size, lanes) : x->size;
+    if (x == last && c.ndims > 1)
+      stride += row_padding(k, stride * dtype_info[value->dtype].size) / dtype_info[value->dtype].size;
+    for (unsigned i = 0; i < x->n; i++)
+      x->use = i ? plus(g, times(g, x->use, k->axes[x->axis[i]].size), k->axes[x->axis[i]].range)
+                 : k->axes[x->axis[0]].range;
+  }
+
+  struct uop *use = NULL, *at = NULL, *valid = NULL, *over = NULL;
+  for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
+  if (gpu) {
+    /* Vectors of the copy are numbered through; work-items take neighbours. */
+    int64_t vectors = 1, rounds, divide = 1;
+    for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
+    rounds = up(vectors, (int64_t)items) / (int64_t)items;
+    struct uop *round = rounds > 1 ? new_axis(&c, rounds, rounds <= 16 ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
+    struct uop *item = new_axis(&c, (int64_t)items, AXIS_ITEM, false);
+    struct uop *lane = lanes > 1 ? new_axis(&c, lanes, AXIS_UNROLL, true) : NULL;
+    ok = (rounds == 1 || round) && item && (lanes == 1 || lane);
+    struct uop *number = ok && round ? plus(g, times(g, round, (int64_t)items), item) : item;
+    if (ok && vectors % (int64_t)items) {
+      valid = uop_binary(g, OP_CMPLT, number, uop_index(g, vectors)), over = item;
+      stride += up(vectors, (int64_t)items) * lanes; /* what is behind the last vector is written behind the stage */
+    }
+    /* The contiguous dimension counts fastest, so that neighbours read neighbours. */
+    unsigned order[16] = {vec}, placed = 1;
+    for (unsigned d = c.ndims; d-- > 0;)
+      if (d != vec) order[placed++] = d;
+    for (unsigned i = 0; ok && i < c.ndims; i++) {
+      unsigned d = order[i];
+      struct dimension *x = &c.dim[d];
+      int64_t size = d == vec ? x->size / lanes : x->size;
+      struct uop *p = divide > 1 ? uop_binary(g, OP_IDIV, number, uop_index(g, divide)) : number;
+      if (i + 1 < c.ndims) p = uop_binary(g, OP_MOD, p, uop_index(g, size));
+      if (d == vec) p = lane ? plus(g, times(g, p, lanes), lane) : p;
+      at = plus(g, at, times(g, p, x->stride));
+      rename_ranges(&c, x, p);
+      divide *= size;
+    }
+  } else
+    for (unsigned d = 0; ok && d < c.ndims; d++) {
+      struct dimension *x = &c.dim[d];
+      int64_t per = d == vec ? lanes : 1, count = up(x->size, per) / per;
+      struct uop *outer = count > 1 || per == 1 ? new_axis(&c, count, AXIS_REDUCE, false) : NULL;
+      struct uop *lane = per > 1 ? new_axis(&c, per, AXIS_UNROLL, true) : NULL;
+      ok = (outer || lane) && (per == 1 || lane);
+      struct uop *p = !ok ? NULL : !outer ? lane : !lane ? outer : plus(g, times(g, outer, per), lane);
+      if (ok && x->size % per) valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), over = lane;
+      if (ok) rename_ranges(&c, x, p), at = plus(g, at, times(g, p, x->stride));
+    }
+  free(c.mask);
+  if (!ok) return codegen_fail(k, "a stage needs more axes than there may be");
+
+  struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
+  if (valid) copied = guarded(&c, copied, over, valid);
+  struct uop *src[MAX_AXES + 2] = {copied, at};
+  for (unsigned i = 0; i < c.nranges; i++) src[i + 2] = c.range[i];
+  struct uop *stage =
+      uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = uop_max(at) + 1 > stride ? uop_max(at) + 1 : stride},
+              0, src, c.nranges + 2);
+  struct uop *index = uop_new(g, OP_INDEX, value->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
+  struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
+  k->ast = uop_substitute(g, k->ast, &value, &load, 1);
+  return true;
+}
