@@ -302,7 +302,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 .PHONY: lint-format
 # Code and comments are 120 columns wide.
 lint-format:
-	$(Q)clang-format-$(LLVM) --dry-run -Werror $(C_FILES)
+	$(Q)printf '%s\n' $(C_FILES) | xargs -n 40 -P $(shell nproc) clang-format-$(LLVM) --dry-run -Werror
 TIDY_FILES = $(filter-out tests/% %.simd.c graph/rulegen/% $(if $(MPI_LIBS),,frontend/mpi/mpi.c),$(filter %.c,$(C_FILES)))
 .PHONY: lint-tidy
 # Prints every file's findings in one piece; one finding fails it.

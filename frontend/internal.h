@@ -253,8 +253,8 @@ struct expr expr_num(struct expr like, double v);          /* of like's dtype */
 struct expr expr_full(struct expr scalar, unsigned rank, const int64_t *dim);
 struct expr expr_cast(struct expr x, enum dtype t);
 struct expr expr_unary(enum op op, struct expr x);
-struct expr expr_binary(enum op op, struct expr a, struct expr b); /* same dtype, same shape or rank 0 */
-struct expr expr_mulacc(struct expr a, struct expr b, struct expr c); /* a * b + c in one rounding */
+struct expr expr_binary(enum op op, struct expr a, struct expr b);            /* same dtype, same shape or rank 0 */
+struct expr expr_mulacc(struct expr a, struct expr b, struct expr c);         /* a * b + c in one rounding */
 struct expr expr_function(enum function f, struct expr value, struct expr x); /* value, whose derivative is known */
 struct expr expr_where(struct expr c, struct expr a, struct expr b);
 struct expr expr_not(struct expr x);

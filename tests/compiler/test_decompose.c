@@ -1,4 +1,5 @@
-/* Every rule that decomposes an operation, for a target that has the least, and for AVX-512: both sides, over values of every type. */
+/* Every rule that decomposes an operation, for a target that has the least, and for AVX-512: both sides, over values of
+ * every type. */
 #include "../graph/soundness.h"
 #include "compiler/decompose.h"
 #include "compiler/compiler.h"

@@ -2,6 +2,7 @@
  * their dependencies ask for the devices tell of a data race, in whatever order the queues go. */
 #include "support.h"
 #include "tests/ok.h"
+#include "tests/sanitizers.h"
 #include "../../frontend/nn.h"
 #include "../../hcq/hcq.h"
 
@@ -124,6 +125,7 @@ static int run(const char *name, db_jit_fn *fn) {
 /* What orders a run with whatever came before and comes next: when that is the same program, its own waits may imply
  * it. */
 static void each_wait_is_needed(db_jit_fn *fn, int least, int orders) {
+  NO_THREAD_SANITIZER;
   FOR_EMULATED_GPU for (int order = 1; order <= orders; order++) {
     setenv("EMU_STRICT", order == 1 ? "1" : "2", 1);
     left_out = -1;
