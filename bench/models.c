@@ -154,7 +154,7 @@ static bool prepare(struct running *r) {
   }
   if (w->train && w->program == DIGITS) r->optim = db_adam(r->m.parameter, r->m.nparameters, .lr = 1e-3);
   if (w->train && w->program == RESNET)
-    r->optim = db_sgd(r->m.parameter, r->m.nparameters, .lr = 1e-2, .momentum = 0.9);
+    r->optim = db_sgd(r->m.parameter, r->m.nparameters, .lr = 1e-3, .momentum = 0.9);
   if (w->train && w->program == GPT2)
     r->optim = db_adamw(r->m.parameter, r->m.nparameters, .lr = 1e-4, .weight_decay = 0.01);
   r->jit = db_jit_new(step, r, w->program == GPT2_DECODE, 1);
@@ -267,8 +267,9 @@ static unsigned steps_for(double seconds) {
 static bool measure(struct running *r, const struct apart *a, struct result *out) {
   struct child torch = {0};
   struct emu_stats before, after;
-  double ours[STEPS_COMPARED][VALUES], theirs[VALUES], most = 0, difference = 0, begin, s;
+  double ours[STEPS_COMPARED][VALUES] = {0}, theirs[VALUES], most = 0, difference = 0, begin, s;
   unsigned compared = r->row->train ? STEPS_COMPARED : 1, nvalues = r->row->train ? 1 : VALUES;
+  char worst[128] = "";
   bool emulated = !emu_stats(db_device_os(device), db_device_index(device), &before);
   bool beside = start_torch(&torch, r, a->dir, a->threads ? a->threads : 1, out);
   out->first = run_steps(r, 1, ours[0], nvalues);
@@ -287,15 +288,17 @@ static bool measure(struct running *r, const struct apart *a, struct result *out
       return failed(out, "PyTorch's child ended");
     }
     for (unsigned k = 0; k < nvalues; k++) {
+      double d = fabs(ours[i][k] - theirs[k]);
       most = fmax(most, fabs(theirs[k]));
-      difference = fmax(difference, fabs(ours[i][k] - theirs[k]));
-      if (isnan(ours[i][k] - theirs[k])) difference = INFINITY;
+      if (d <= difference) continue;
+      difference = isnan(d) ? INFINITY : d;
+      snprintf(worst, sizeof worst, "step %u, value %u: %.9g, PyTorch has %.9g", i, k, ours[i][k], theirs[k]);
     }
     out->compared = true;
   }
   out->error = out->compared ? difference / most : 0;
   out->ok = out->error < 2e-3;
-  if (!out->ok) snprintf(out->reason, sizeof out->reason, "differs from PyTorch: first %.9g", ours[0][0]);
+  if (!out->ok) failed(out, worst);
   if (beside && !emulated) out->torch = torch_seconds(&torch, 1);
   begin = speed_wall();
   for (int round = 0; round < 200 && !emulated && (round < 2 || speed_wall() - begin < a->o->seconds); round++) {

@@ -76,16 +76,16 @@ static bool fill(void *to, int64_t n, const char *type, size_t size) {
   /* The numbers' bits say how much power the multipliers take, so they are like those of the other side. */
   uint16_t *half = malloc((size_t)n * size);
   float *x = malloc((size_t)n * sizeof *x);
-  if (!half || !x) return false;
-  fill_numbers(x, n, 1);
-  if (size == 2)
+  bool ok = half && x;
+  if (ok) fill_numbers(x, n, 1);
+  if (ok && size == 2)
     for (int64_t i = 0; i < n; i++) {
       uint32_t bits;
       memcpy(&bits, &x[i], sizeof bits);
       half[i] = !strcmp(type, "bf16") ? (uint16_t)(bits >> 16)
                                       : (uint16_t)((bits >> 16 & 0x8000) | 0x3800 | (bits >> 13 & 0x3ff));
     }
-  bool ok = !cuda.copy(to, size == 2 ? (void *)half : (void *)x, (size_t)n * size, COPY_TO_DEVICE);
+  ok = ok && !cuda.copy(to, size == 2 ? (void *)half : (void *)x, (size_t)n * size, COPY_TO_DEVICE);
   free(half);
   free(x);
   return ok;

@@ -97,8 +97,10 @@ def make(program, path, device):
       with torch.no_grad(): return forward(x, False)
     return infer
   for p in m.parameters: p.requires_grad_()
-  optimizer = {"digits": lambda p: torch.optim.Adam(p, lr=1e-3), "gpt2": lambda p: torch.optim.AdamW(p, lr=1e-4, weight_decay=0.01),
-               "resnet50": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9)}[program.split("-")[0]](m.parameters)
+  optimizers = {"digits": lambda p: torch.optim.Adam(p, lr=1e-3),
+                "gpt2": lambda p: torch.optim.AdamW(p, lr=1e-4, weight_decay=0.01),
+                "resnet50": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9)}
+  optimizer = optimizers[program.split("-")[0]](m.parameters)
   def step():
     m.again()
     with torch.enable_grad(): loss = F.cross_entropy(forward(x, True), y)
