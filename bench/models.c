@@ -154,7 +154,7 @@ static bool prepare(struct running *r) {
   }
   if (w->train && w->program == DIGITS) r->optim = db_adam(r->m.parameter, r->m.nparameters, .lr = 1e-3);
   if (w->train && w->program == RESNET)
-    r->optim = db_sgd(r->m.parameter, r->m.nparameters, .lr = 1e-3, .momentum = 0.9);
+    r->optim = db_sgd(r->m.parameter, r->m.nparameters, .lr = 1e-5, .momentum = 0.9);
   if (w->train && w->program == GPT2)
     r->optim = db_adamw(r->m.parameter, r->m.nparameters, .lr = 1e-4, .weight_decay = 0.01);
   r->jit = db_jit_new(step, r, w->program == GPT2_DECODE, 1);

@@ -99,7 +99,7 @@ def make(program, path, device):
   for p in m.parameters: p.requires_grad_()
   optimizers = {"digits": lambda p: torch.optim.Adam(p, lr=1e-3),
                 "gpt2": lambda p: torch.optim.AdamW(p, lr=1e-4, weight_decay=0.01),
-                "resnet50": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9)}
+                "resnet50": lambda p: torch.optim.SGD(p, lr=1e-5, momentum=0.9)}
   optimizer = optimizers[program.split("-")[0]](m.parameters)
   def step():
     m.again()
