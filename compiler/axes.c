@@ -23,6 +23,7 @@ uint64_t *axis_masks(const struct codegen *k, bool direct) {
     for (unsigned a = 0; a < k->naxes; a++) mask[k->axes[a].range->id] = UINT64_C(1) << a;
     for (size_t i = 0; i < count; i++) {
       struct uop *u = order[i];
+      if (u->op == OP_RANGE) continue; /* its bound depends on outer parts of the axis only */
       uint64_t m = mask[u->id];
       for (unsigned s = 0; s < u->nsrc; s++) m |= mask[u->src[s]->id];
       for (unsigned s = binds_from(u); s < u->nsrc; s++) m &= ~mask[u->src[s]->id];

@@ -536,6 +536,64 @@ static struct block *open_part(struct lowerer *L, const unsigned *global, unsign
   return L->b.failed ? NULL : b;
 }
 
+static void close_loops(struct lowerer *L, struct block *const *opened, unsigned n) {
+  struct uop *end = NULL;
+  while (n-- > 0 && !L->b.failed) end = lower_block_close(L, opened[n], end ? &end : NULL, end ? 1 : 0);
+}
+
+static void find_reduces(struct lowerer *L, struct uop *const *order, size_t count) {
+  L->nreduces = 0;
+  for (size_t i = 0; i < count; i++)
+    if (order[i]->op == OP_REDUCE && L->nreduces < 64) L->reduces[L->nreduces++] = order[i];
+}
+
+/* The loops of the list, and the stores of the ast inside of them. */
+static void lower_stores(struct lowerer *L, struct uop *ast, const unsigned *loop, unsigned nloops, struct block *in) {
+  struct block *opened[MAX_AXES];
+  for (unsigned i = 0; i < nloops; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
+  for (unsigned i = 0; i < ast->nsrc && ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, ast->src[i]);
+  for (unsigned i = 0; i < ast->nsrc && !L->b.failed; i++) lower_store(L, ast->src[i]);
+  close_loops(L, opened, nloops);
+}
+
+/* Both versions of a kernel with padded axes. False: there is one. */
+static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned *loop, unsigned nloops,
+                        struct block *in) {
+  struct codegen *k = L->k;
+  struct block *main = L->main;
+  struct uop *inside = edge_inside(L, e), *before[MAX_AXES];
+  if (!inside) return false;
+  memcpy(before, L->axis_value, sizeof before);
+  uint64_t mine = e->axes; /* axes that have a value of their own in each version */
+  for (unsigned i = 0; i < nloops; i++) mine |= UINT64_C(1) << loop[i];
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_REDUCE) mine |= UINT64_C(1) << a;
+  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
+    struct uop *ast = version ? k->ast : e->whole, *when = inside;
+    if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
+    struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
+    size_t count;
+    struct uop **order = uop_toposort(&ast, 1, &count);
+    if (!order) {
+      lower_fail(L, "out of memory");
+      return true;
+    }
+    find_reduces(L, order, count);
+    free(order);
+    edge_forget(L, mine);
+    L->main = lower_block_open(L, in, open);
+    memcpy(L->axis_value, before, sizeof before);
+    for (unsigned a = 0; a < k->naxes; a++) { /* what is over these axes belongs to this version */
+      struct uop *v = e->axes >> a & 1 ? before[a] : NULL;
+      if (v) L->axis_value[a] = lower_mk_in(L, L->main, OP_AFTER, v->dtype, (struct uop *[]){v, open}, 2);
+    }
+    lower_stores(L, ast, loop, nloops, L->main);
+    if (!L->b.failed) lower_block_close(L, L->main, NULL, 0);
+  }
+  L->main = main;
+  return true;
+}
+
 static bool lower_kernel(struct lowerer *L) {
   struct codegen *k = L->k;
   bool host = k->target->kind == TARGET_HOST;
@@ -599,20 +657,24 @@ static bool lower_kernel(struct lowerer *L) {
     L->group_first =
         lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){L->axis_value[shared], lower_iconst(L, DT_I32, 0)}, 2);
 
-  struct block *opened[MAX_AXES], *in = L->main;
-  unsigned nloops = 0;
+  L->region = L->main;
+  memcpy(L->id, L->axis_value, sizeof L->id);
+  struct edge edge;
+  if (!edge_find(L, &edge)) return false;
+  unsigned loop[MAX_AXES], nloops = 0, outside = 0;
   uint64_t reduced = 0; /* loops that a reduction depends on are outside of those it does not: it runs once for them */
   for (unsigned i = 0; i < L->nreduces; i++) reduced |= mask_of(L, L->reduces[i]);
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < k->naxes; a++) {
       if ((k->axes[a].kind != AXIS_SERIAL && k->axes[a].kind != AXIS_LOOP) || (reduced >> a & 1) == pass) continue;
-      opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
+      loop[nloops++] = a;
+      if (edge.axes >> a & 1) outside = nloops;
     }
-  for (unsigned i = 0; i < k->ast->nsrc && k->ast->nsrc > 1 && !L->b.failed; i++) evaluate_all(L, k->ast->src[i]);
-  for (unsigned i = 0; i < k->ast->nsrc && !L->b.failed; i++) lower_store(L, k->ast->src[i]);
-  struct uop *end = NULL;
-  for (unsigned i = nloops; i-- > 0 && !L->b.failed;)
-    end = lower_block_close(L, opened[i], end ? &end : NULL, end ? 1 : 0);
+  struct block *opened[MAX_AXES], *in = L->main;
+  for (unsigned i = 0; i < outside; i++) opened[i] = in = lower_loop_open(L, in, loop[i], AXIS_SERIAL);
+  if (!edge.n || !lower_edges(L, &edge, loop + outside, nloops - outside, in))
+    lower_stores(L, k->ast, loop + outside, nloops - outside, in);
+  close_loops(L, opened, outside);
   if (inside && !L->b.failed) lower_block_close(L, L->main, NULL, 0);
   if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
   return !L->b.failed;
@@ -643,8 +705,7 @@ static bool prepare(struct lowerer *L, struct codegen *k) {
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   bool ok = L->mask && order;
   if (!ok) codegen_fail(k, "out of memory");
-  for (size_t i = 0; ok && i < count; i++)
-    if (order[i]->op == OP_REDUCE && L->nreduces < 64) L->reduces[L->nreduces++] = order[i];
+  if (ok) find_reduces(L, order, count);
   free(order);
   return ok;
 }

@@ -32,10 +32,11 @@ struct lowerer {
   size_t nmask;
   struct slot *slot;
   size_t nslots;
-  struct block *root, *main;
+  struct block *root, *main, *region; /* main: of what is lowered; region: inside of padded ids */
   struct block *blocks[256];
   unsigned nblocks;
   struct uop *axis_value[MAX_AXES];    /* id, loop counter; NULL: expanded, or a loop not open */
+  struct uop *id[MAX_AXES];            /* of LOCAL and GROUP axes, the same in both versions of a padded kernel */
   uint64_t expanded, vectors, grouped; /* axes by kind */
   int position[MAX_AXES];
   struct memo *memo;
@@ -95,6 +96,17 @@ void lower_first_position(struct lowerer *L, uint64_t mask);
 
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
+
+/* edge.c: two versions of a kernel with padded axes */
+struct edge {
+  struct uop *whole; /* the ast without the guards */
+  struct uop *guard[MAX_GUARDS];
+  unsigned n; /* 0: there is one version */
+  uint64_t axes;
+};
+bool edge_find(struct lowerer *L, struct edge *e);
+struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: nowhere */
+void edge_forget(struct lowerer *L, uint64_t axes);               /* memoized values that depend on the axes */
 
 /* lower_reduce.c */
 uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* that a REDUCE or STAGE binds */

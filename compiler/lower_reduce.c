@@ -56,7 +56,7 @@ struct block *lower_block_over(struct lowerer *L, uint64_t axes) {
     if (L->axis_value[__builtin_ctzll(m)]) in = deeper(in, lower_block_of(L, L->axis_value[__builtin_ctzll(m)]));
   if (axes & ~L->expanded) /* values of padded ids live in the guarded region */
     for (unsigned a = 0; a < L->k->naxes; a++)
-      if (L->k->axes[a].padded && (axes >> a & 1)) in = deeper(in, L->main);
+      if (L->k->axes[a].padded && (axes >> a & 1)) in = deeper(in, L->region);
   return in;
 }
 
@@ -75,11 +75,11 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
   struct uop *group = lower_iconst(L, DT_I32, 0), *other = lower_iconst(L, DT_I32, 0);
   for (unsigned a = 0; a < k->naxes; a++) {
     if (k->axes[a].kind == AXIS_GROUP) {
-      group = L->axis_value[a];
+      group = L->id[a];
       groups = (uint64_t)k->axes[a].size;
     } else if (k->axes[a].kind == AXIS_LOCAL) {
       other = lower_index_op(L, OP_ADD, lower_index_op(L, OP_MUL, other, lower_iconst(L, DT_I32, k->axes[a].size)),
-                             L->axis_value[a]);
+                             L->id[a]);
       others *= (uint64_t)k->axes[a].size;
     }
   }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MAX_ACCESSES = 64, LONG_REDUCE = 64, HUGE_REDUCE = 1 << 16, WORK = 1 << 14 };
+enum { PADDED = 4 }; /* an axis that is padded has as many whole amounts, so that padding it costs little */
 
 struct access { /* one LOAD or STORE of an argument */
   struct affine index;
@@ -115,10 +116,36 @@ static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
   return n > 16 ? 16 : n;
 }
 
+/* Whether the step is possible once the axis is padded, and the padding is little. */
+static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  if (axis < 0 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount)) return false;
+  struct axis *a = &p->k->axes[axis];
+  int64_t size = a->size;
+  a->size = (size + amount - 1) / amount * amount;
+  bool possible = can(p, kind, axis, amount);
+  a->size = size;
+  return possible;
+}
+
+/* The step, of a padded axis where the amount does not divide the size. */
+static bool step_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  if (p->k->axes[axis].size % amount && !step(p, STEP_PAD, axis, amount)) return false;
+  return step(p, kind, axis, amount);
+}
+
 /* The largest amount <= most for which the step is possible, halving; 1: none. */
 static int64_t fit(const struct view *p, enum step_kind kind, int axis, int64_t most) {
   while (most > 1 && (!can(p, kind, axis, most) || (kind == STEP_LOCAL && !divides(p, axis, most)))) most /= 2;
   return most;
+}
+
+/* As fit, for step_padded: of a size without a useful divisor, the axis is padded. */
+static int64_t fit_padded(struct view *p, enum step_kind kind, int axis, int64_t most) {
+  int64_t exact = fit(p, kind, axis, most);
+  if (exact * 2 < most)
+    for (int64_t n = most; n > exact; n /= 2)
+      if (can_padded(p, kind, axis, n)) return n;
+  return exact;
 }
 
 /* As fit for LOCAL, over every divisor of the size. */
@@ -140,7 +167,7 @@ static bool merge_all(struct view *p) {
 }
 
 /* An output axis that operand x of a reduction ignores while y does not, where v is the other way round. */
-static int tile_axis(const struct view *p, int v) {
+static int tile_axis(struct view *p, int v) {
   int best = -1;
   if (v < 0) return -1;
   uint64_t reduces = 0;
@@ -154,7 +181,7 @@ static int tile_axis(const struct view *p, int v) {
       only_a = only_a || ((m >> a & 1) && !(m >> v & 1));
       only_v = only_v || (!(m >> a & 1) && (m >> v & 1));
     }
-    if (only_a && only_v && fit(p, STEP_UPCAST, (int)a, 4) > 1 &&
+    if (only_a && only_v && fit_padded(p, STEP_UPCAST, (int)a, 4) > 1 &&
         (best < 0 || p->k->axes[a].size >= p->k->axes[best].size))
       best = (int)a;
   }
@@ -177,18 +204,22 @@ static bool unroll(struct view *p) {
 
 /* ---- machines with work-items ---------------------------------------------------------------------------------- */
 
-/* Work-items for what remains of the output axes, the contiguous axis first. */
-static bool spread(struct view *p, int first, int64_t budget, int64_t first_budget) {
+/* Work-items for what remains of the output axes, the contiguous axis first. An axis without a useful divisor leaves
+ * work-items idle, or is padded where a reduction is shared by the workgroup. */
+static bool spread(struct view *p, int first, int64_t budget, int64_t first_budget, bool shared) {
   struct codegen *k = p->k;
   int64_t used = 1;
   for (unsigned i = 0, n = k->naxes; i <= n && used * 2 <= budget; i++) {
     int a = i ? (int)(n - i) : first;
     if (a < 0 || (i && a == first) || k->axes[a].kind != AXIS_LOOP || k->axes[a].size < 2) continue;
-    int64_t most = budget / used, amount = fit_local(p, a, !i && first_budget < most ? first_budget : most);
-    if (budget >= k->target->wave && used * amount < k->target->wave && k->axes[a].size > k->target->wave && !i &&
-        can(p, STEP_LOCAL, a, budget))
-      return step(p, STEP_LOCAL, a, budget < k->axes[a].size ? budget : k->target->wave); /* no useful divisor */
-    if (amount > 1 && !step(p, STEP_LOCAL, a, amount)) return false;
+    int64_t most = budget / used, amount, size = k->axes[a].size;
+    if (!i && first_budget < most) most = first_budget;
+    amount = fit_local(p, a, most);
+    while (most > amount * 2 && most * 2 > size) most /= 2;
+    bool little = amount * 2 < most && amount < size;
+    if (little && !shared && can(p, STEP_LOCAL, a, most)) amount = most;
+    if (little && shared && can_padded(p, STEP_LOCAL, a, most)) amount = most;
+    if (amount > 1 && !(shared ? step_padded : step)(p, STEP_LOCAL, a, amount)) return false;
     used *= amount;
   }
   return true;
@@ -202,12 +233,13 @@ static bool optimize_gpu(struct view *p) {
 
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (u >= 0) v = stored;
-  if (u >= 0 && fit(p, STEP_VECTOR, v, 4) > 1) {
-    if (!step(p, STEP_VECTOR, v, fit(p, STEP_VECTOR, v, 4))) return false;
-    if (fit(p, STEP_UPCAST, u, 4) > 1 && !step(p, STEP_UPCAST, u, fit(p, STEP_UPCAST, u, 4))) return false;
+  if (u >= 0 && fit_padded(p, STEP_VECTOR, v, 4) > 1) {
+    if (!step_padded(p, STEP_VECTOR, v, fit_padded(p, STEP_VECTOR, v, 4))) return false;
+    int64_t rows = fit_padded(p, STEP_UPCAST, u, 4);
+    if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
     /* One wave across a row: the other operand's rows are then the same for all of it, and loaded once, by scalar
      * loads. */
-    return unroll(p) && spread(p, v, t->wave, t->wave);
+    return unroll(p) && spread(p, v, t->wave, t->wave, false);
   }
 
   /* A few results that share what their reductions are made of: all at once. */
@@ -262,20 +294,20 @@ static bool optimize_gpu(struct view *p) {
     }
     bool pad = amount * 4 < most && amount < t->wave;
     if (pad) amount = most;
-    if (columns && !spread(p, v, 16, 16)) return false;
+    if (columns && !spread(p, v, 16, 16, true)) return false;
     for (unsigned i = 0; i < nshared; i++) {
       if (vectors && !step(p, STEP_VECTOR, shared[i], 4)) return false; /* each work-item then owns whole vectors */
       if (can(p, STEP_PAD, shared[i], amount) && !step(p, STEP_PAD, shared[i], amount)) return false;
       if (amount > 1 && !step(p, STEP_GROUP, shared[i], amount)) return false;
     }
     if (!unroll(p)) return false;
-    return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount);
+    return columns || amount >= t->wave || spread(p, -1, t->group / amount, t->group / amount, true);
   }
 
   /* One work-item an output, or a vector of them. */
-  int64_t lanes = v >= 0 ? fit(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
+  int64_t lanes = v >= 0 ? fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, t->load_bytes)) : 1;
   if (p->nreduces && outputs / lanes < WORK) lanes = 1;
-  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
+  if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
   if (lanes == 1 && p->nreduces)
     for (unsigned a = 0, n = k->naxes; a < n; a++) { /* rows: vectors along the reduction */
       bool unit = false;
@@ -287,7 +319,7 @@ static bool optimize_gpu(struct view *p) {
   int first = v;
   for (unsigned a = 0; first < 0 && a < k->naxes; a++)
     if (k->axes[k->naxes - 1 - a].kind == AXIS_LOOP) first = (int)(k->naxes - 1 - a);
-  return spread(p, first, t->group, t->group);
+  return spread(p, first, t->group, t->group, false);
 }
 
 /* ---- the host -------------------------------------------------------------------------------------------------- */
@@ -302,8 +334,10 @@ static bool spread_host(struct view *p) {
     struct axis *x = &k->axes[a];
     if (x->kind != AXIS_LOOP || x->size < 2) continue;
     int64_t groups = most / used;
-    if (x->size > groups) {
-      while (groups > 1 && x->size % groups) groups--;
+    if (x->size > groups) { /* loops of one length where that costs little */
+      int64_t exact = groups;
+      while (exact * 2 > groups && !divides(p, (int)a, exact)) exact--;
+      if (exact * 2 > groups) groups = exact;
     } else
       groups = x->size;
     if (groups < 2 || !can(p, STEP_THREAD, (int)a, groups)) break;
@@ -322,18 +356,19 @@ static bool optimize_host(struct view *p) {
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;
   if (v < 0 || contiguous(p, AXIS_SERIAL, false) >= 0) v = contiguous(p, AXIS_SERIAL, false);
-  int64_t lanes = v >= 0 ? fit(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
+  int64_t lanes = v >= 0 ? fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, u >= 0 ? 2 * width : width)) : 1;
   bool columns = lanes > 1 && k->axes[v].kind == AXIS_LOOP && p->nreduces;
-  if (lanes > 1 && !step(p, STEP_VECTOR, v, lanes)) return false;
-  if (u >= 0 && fit(p, STEP_UPCAST, u, 4) > 1 && !step(p, STEP_UPCAST, u, fit(p, STEP_UPCAST, u, 4))) return false;
+  if (lanes > 1 && !step_padded(p, STEP_VECTOR, v, lanes)) return false;
+  int64_t rows = u >= 0 ? fit_padded(p, STEP_UPCAST, u, 4) : 1;
+  if (rows > 1 && !step_padded(p, STEP_UPCAST, u, rows)) return false;
   if (u >= 0 && !columns && can(p, STEP_UPCAST, stored, 2) && !step(p, STEP_UPCAST, stored, 2)) return false;
   /* Reductions whose value is no vector yet become vectors of partial results, several registers of them. */
   for (unsigned a = 0, n = k->naxes; a < n && !columns; a++) {
     bool unit = false;
     for (unsigned i = 0; i < p->n; i++) unit = unit || stride(p, &p->access[i], (int)a) == 1;
     if (k->axes[a].kind != AXIS_REDUCE || !unit) continue;
-    int64_t amount = fit(p, STEP_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
-    if (amount > 1 && !step(p, STEP_VECTOR, (int)a, amount)) return false;
+    int64_t amount = fit_padded(p, STEP_VECTOR, (int)a, (p->dear || u >= 0 ? 1 : 4) * lanes_for(p, (int)a, width));
+    if (amount > 1 && !step_padded(p, STEP_VECTOR, (int)a, amount)) return false;
   }
   return unroll(p) && spread_host(p);
 }
@@ -347,9 +382,9 @@ static bool optimize_part(struct view *p, bool vectors) {
   if (k->naxes != 1 || k->axes[0].kind != AXIS_LOOP || k->axes[0].size < 2)
     return codegen_fail(k, "a part is not flat");
   if (t->kind == TARGET_HOST) return !vectors || optimize_host(p);
-  int64_t lanes = vectors ? fit(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
+  int64_t lanes = vectors ? fit_padded(p, STEP_VECTOR, 0, lanes_for(p, 0, t->load_bytes)) : 1;
   if (lanes == k->axes[0].size) lanes /= 2;
-  if (lanes > 1 && !step(p, STEP_VECTOR, 0, lanes)) return false;
+  if (lanes > 1 && !step_padded(p, STEP_VECTOR, 0, lanes)) return false;
   return step(p, STEP_LOCAL, 0, t->group);
 }
 
@@ -359,7 +394,7 @@ static bool optimize_plain(struct view *p) {
   int inner = -1;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->axes[a].size > 1) inner = (int)a;
-  return k->target->kind == TARGET_HOST || inner < 0 || spread(p, inner, k->target->group, k->target->group);
+  return k->target->kind == TARGET_HOST || inner < 0 || spread(p, inner, k->target->group, k->target->group, false);
 }
 
 bool optimize(struct codegen *k) {

@@ -258,7 +258,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (inner == NONE) return refuse(why, cap, "a %s axis cannot have this step", kind_name[a->kind]);
   if (k->naxes == MAX_AXES) return refuse(why, cap, "the kernel has %d axes already", MAX_AXES);
   bool expands = inner == AXIS_UPCAST || inner == AXIS_UNROLL, items = inner == AXIS_LOCAL || inner == AXIS_GROUP;
-  if (s.kind != STEP_LOCAL) {
+  if (s.kind != STEP_LOCAL && s.kind != STEP_THREAD) {
     if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->size % s.amount)
       return refuse(why, cap, "the axis has %" PRId64 ", which is no multiple: pad it first", a->size);
@@ -338,22 +338,34 @@ static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
   return true;
 }
 
+/* What is left of an axis of `size` for the part that begins at first, `amount` at most: its remainder for the last. */
+static struct uop *rest_of(struct graph *g, struct uop *first, struct uop *size, int64_t amount) {
+  struct uop *over = uop_binary(g, OP_MAX, uop_binary(g, OP_SUB, first, size), uop_index(g, -amount));
+  return uop_unary(g, OP_NEG, over);
+}
+
+/* range = out * amount + in. What does not divide is left to LOCAL, whose last work-items are idle, and THREAD, whose
+ * last workgroup has a shorter loop. */
 static bool split(struct codegen *k, struct axis *a, const struct step *s) {
   struct graph *g = k->g;
   enum axis_kind inner = inner_kind[s->kind][a->kind];
-  int64_t amount = s->kind == STEP_THREAD ? a->size / s->amount : s->amount;
+  int64_t amount = s->kind == STEP_THREAD ? (a->size + s->amount - 1) / s->amount : s->amount;
   int64_t outer = (a->size + amount - 1) / amount;
+  bool exact = is_static(a) && a->size % amount == 0, padded = s->kind == STEP_LOCAL && !exact;
   struct axis_name name = part_of(k, a->name);
-  if (amount == 1) { /* THREAD: an element for each */
+  if (s->kind == STEP_THREAD && amount == 1) { /* an element for each */
     a->kind = AXIS_GLOBAL;
     return true;
   }
-  struct uop *in = uop_range(g, uop_index(g, amount), next_number(k), inner), *expr = in, *old = a->range, *out = NULL;
-  bool padded = s->kind == STEP_LOCAL && (!is_static(a) || a->size % amount);
+  int64_t number = next_number(k);
+  struct uop *bound = uop_index(g, amount), *old = a->range, *out = NULL, *first = NULL;
   if (outer > 1 || padded) {
     out = uop_range(g, uop_index(g, outer), old->arg.i, a->kind);
-    expr = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, out, uop_index(g, amount)), in);
-  }
+    first = uop_binary(g, OP_MUL, out, uop_index(g, amount));
+    if (s->kind == STEP_THREAD && !exact) bound = rest_of(g, first, old->src[0], amount);
+  } else if (!exact)
+    bound = old->src[0];
+  struct uop *in = uop_range(g, bound, number, inner), *expr = first ? uop_binary(g, OP_ADD, first, in) : in;
   if (!replace_ranges(k, &old, &expr, 1)) return false;
   struct axis made = {.range = in, .size = amount, .kind = inner, .name = name, .vector = s->kind == STEP_VECTOR};
   if (out) {

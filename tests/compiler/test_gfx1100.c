@@ -107,8 +107,9 @@ static void nothing_spills(void **state) {
 static void primes_are_padded(void **state) {
   const struct kernel *k = case_kernel(tuned, "elementwise of a prime");
   assert_true(k->block[0] >= 32);
-  assert_true((uint64_t)k->block[0] * k->grid[0] >= 1009);
-  assert_true((uint64_t)k->block[0] * (k->grid[0] - 1) < 1009);
+  assert_string_equal(k->plan, "pad a:4; vector a:4; local a:253");
+  assert_true((uint64_t)k->block[0] * k->grid[0] * 4 >= 1009);
+  assert_true((uint64_t)k->block[0] * (k->grid[0] - 1) * 4 < 1009);
 }
 
 static void launch_fits_three_dimensions(void **state) {

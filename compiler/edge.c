@@ -1,0 +1,139 @@
+/* Padded axes in two versions: where a whole vector, tile or group of work-items is inside, the kernel runs without the
+ * conditions that PAD steps added; only at the edge it checks each element. */
+#include "lower.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_true(const struct uop *u) { return u->op == OP_CONST && u->dtype == DT_BOOL && u->arg.i; }
+
+/* u without a condition that became true, over sources that are simplified already. */
+static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const *src) {
+  if (u->op == OP_AND && is_true(src[0])) return src[1];
+  if (u->op == OP_AND && is_true(src[1])) return src[0];
+  if (u->op == OP_WHERE && is_true(src[0])) return src[1];
+  unsigned n = u->nsrc;
+  if (u->op == OP_INDEX && n > 2 && is_true(src[2])) n = 2;
+  if (u->op == OP_LOAD && u->src[0]->nsrc > 2 && src[0]->nsrc == 2) n = 1;
+  return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
+}
+
+/* A STAGE is filled outside of loops that use it; a version for each use would have a copy each. */
+static bool has_stages(struct uop *ast) {
+  size_t count;
+  struct uop **order = uop_toposort(&ast, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE;
+  free(order);
+  return found;
+}
+
+/* The ast with the guards taken for true; NULL: out of memory. */
+static struct uop *without(struct codegen *k, struct uop *const *guard, unsigned nguards) {
+  size_t count, room = graph_node_count(k->g);
+  struct uop **order = uop_toposort(&k->ast, 1, &count), **map = calloc(room, sizeof *map), *result = NULL;
+  if (order && map) {
+    for (unsigned i = 0; i < nguards; i++)
+      map[guard[i]->id] = uop_new(k->g, OP_CONST, DT_BOOL, 1, (union uop_arg){.i = 1}, 0, NULL, 0);
+    for (size_t i = 0; i < count; i++) {
+      struct uop *u = order[i], *few[8], **src = few;
+      if (map[u->id]) continue;
+      bool same = true;
+      if (u->nsrc > 8 && !(src = malloc(u->nsrc * sizeof *src))) goto out;
+      for (unsigned s = 0; s < u->nsrc; s++) src[s] = map[u->src[s]->id], same = same && src[s] == u->src[s];
+      map[u->id] = same ? u : simplified(k->g, u, src);
+      if (src != few) free(src);
+    }
+    result = map[k->ast->id];
+  }
+out:
+  free(order);
+  free(map);
+  return result;
+}
+
+/* Guards over axes of outputs are checked once for all of a body, inside of every loop that one of them depends on. A
+ * reduction that depends on a guarded axis runs inside of that check, too; where that would be inside of a loop that it
+ * does not depend on, it would run again in each round, so its guards stay as they are. */
+static void choose(const struct lowerer *L, struct edge *e) {
+  const struct codegen *k = L->k;
+  uint64_t loops = 0, inner = 0, outer = 0;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP) loops |= UINT64_C(1) << a;
+  for (unsigned i = 0; i < L->nreduces; i++) {
+    outer |= mask_of(L, L->reduces[i]);
+    for (unsigned s = 1; s < L->reduces[i]->nsrc; s++) inner |= mask_of(L, L->reduces[i]->src[s]);
+  }
+  bool again = false;
+  for (unsigned pass = 0; pass < (again ? 2 : 1); pass++) {
+    e->n = 0, e->axes = 0;
+    for (unsigned i = 0; i < k->nguards; i++) {
+      uint64_t m = mask_of(L, k->guard[i]);
+      if (!m || (m & inner) || (pass && (m & outer))) continue;
+      e->guard[e->n++] = k->guard[i], e->axes |= m;
+    }
+    for (unsigned i = 0; i < L->nreduces; i++) {
+      uint64_t own = mask_of(L, L->reduces[i]);
+      again = again || ((own & e->axes) && (e->axes & loops & ~own));
+    }
+  }
+}
+
+bool edge_find(struct lowerer *L, struct edge *e) {
+  struct codegen *k = L->k;
+  struct uop *ast = k->ast, *both[2] = {ast};
+  *e = (struct edge){0};
+  if (!k->nguards || has_stages(ast)) return true;
+  choose(L, e);
+  for (unsigned s = 0; s < ast->nsrc; s++) /* a store outside of the check would be made by both versions */
+    if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;
+  if (!e->n) return true;
+  e->whole = both[1] = without(k, e->guard, e->n);
+  if (!e->whole) return lower_fail(L, "out of memory");
+  /* Masks of both versions. */
+  k->ast = uop_new(k->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, both, 2);
+  free(L->mask);
+  L->nmask = graph_node_count(k->g);
+  L->mask = axis_masks(k, false);
+  k->ast = ast;
+  return L->mask || lower_fail(L, "out of memory");
+}
+
+/* Where the guards hold everywhere along expanded axes, and along work-items that meet at barriers, as long as ids and
+ * loops are what they are. */
+struct uop *edge_inside(struct lowerer *L, const struct edge *e) {
+  struct codegen *k = L->k;
+  struct uop *from[MAX_AXES], *to[MAX_AXES], *inside = NULL;
+  unsigned n = 0;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    enum axis_kind kind = k->axes[a].kind;
+    if (!(L->expanded >> a & 1) && kind != AXIS_GROUP && !(L->grouped && kind == AXIS_LOCAL)) continue;
+    from[n] = k->axes[a].range, to[n++] = uop_index(k->g, k->axes[a].size - 1);
+  }
+  for (unsigned i = 0; i < e->n; i++) {
+    struct uop *guard = uop_substitute(k->g, e->guard[i], from, to, n), *ok = NULL;
+    if (!uop_max(guard)) return NULL;
+    if (!uop_min(guard)) ok = lower_eval(L, guard);
+    if (L->b.failed) return NULL;
+    if (!ok) continue;
+    inside = inside ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){inside, ok}, 2) : ok;
+  }
+  return inside;
+}
+
+void edge_forget(struct lowerer *L, uint64_t axes) {
+  size_t n = 0;
+  for (size_t i = 0; i < L->memo_cap; i++)
+    if (L->memo[i].key) n++;
+  struct memo *kept = malloc((n ? n : 1) * sizeof *kept);
+  if (!kept) {
+    lower_fail(L, "out of memory");
+    return;
+  }
+  n = 0;
+  for (size_t i = 0; i < L->memo_cap; i++)
+    if (L->memo[i].key && !(mask_of(L, L->memo[i].key) & axes)) kept[n++] = L->memo[i];
+  memset(L->memo, 0, L->memo_cap * sizeof *L->memo);
+  L->memo_n = 0;
+  for (size_t i = 0; i < n; i++) lower_memo_put(L, kept[i].key, kept[i].code, kept[i].value);
+  free(kept);
+}
