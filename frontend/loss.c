@@ -1,6 +1,6 @@
 /* Losses: how far a tensor is from its target, element by element or class by class, then summed or averaged. Halves
  * are computed in f32. */
-#include "internal.h"
+#include "math.h"
 #include <math.h>
 #include <string.h>
 
@@ -51,10 +51,9 @@ static struct expr loss_bce(const struct pair *p) {
   struct expr yes = times(p->y, held_log(p->x)), no = times(minus(one, p->y), held_log(minus(one, p->x)));
   return negative(plus(yes, no));
 }
-/* (1 - y) x + w (log(1 + exp(-|x|)) + max(-x, 0)), with w = 1 + (positive - 1) y: no exponential overflows. */
+/* (1 - y) x + w log(1 + exp(-x)), with w = 1 + (positive - 1) y. */
 static struct expr loss_bce_logits(const struct pair *p) {
-  struct expr one = expr_num(p->x, 1), tail = natural_log(plus(natural_exp(negative(size_of(p->x))), one));
-  tail = plus(tail, with(OP_MAX, negative(p->x), 0));
+  struct expr one = expr_num(p->x, 1), tail = math_softplus(negative(p->x));
   struct expr linear = times(minus(one, p->y), p->x);
   if (p->positive.u) tail = times(tail, plus(times(with(OP_SUB, p->positive, 1), p->y), one));
   return plus(linear, tail);
