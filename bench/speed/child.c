@@ -71,6 +71,7 @@ int run_in_child(int (*fn)(void *ctx), void *ctx, void *result, size_t size) {
   bool ok = pid > 0 && f && fread(result, 1, size, f) == size;
   if (f) fclose(f);
   if (pid > 0) waitpid(pid, &status, 0);
+  if (WIFSIGNALED(status)) fprintf(stderr, "the process that measures was ended by signal %d\n", WTERMSIG(status));
   return !ok || status;
 }
 
