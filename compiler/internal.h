@@ -88,7 +88,7 @@ uint64_t *axis_masks(const struct codegen *k, bool direct);
 
 /* steps.c: steps over axes */
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: no reason is written */
-/* All steps that are possible now, with each of the amounts; how many there are, cap at most. */
+/* All steps but STAGE that are possible now, with each of the amounts; how many there are, cap at most. */
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
 void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */

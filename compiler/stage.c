@@ -181,6 +181,7 @@ __attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, 
 
 static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   uint64_t listed = 0;
+  if (!s->nlist) return refuse(why, cap, "no axis is listed");
   for (unsigned i = 0; i < s->nlist; i++) {
     int a = axis_named(k, s->list[i]);
     if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");

@@ -179,7 +179,7 @@ __attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, 
 }
 
 int axis_named(const struct codegen *k, struct axis_name name) {
-  for (unsigned a = 0; a < k->naxes; a++)
+  for (unsigned a = 0; name.letter && a < k->naxes; a++) /* axes of stages have no names */
     if (k->axes[a].name.letter == name.letter && k->axes[a].name.part == name.part) return (int)a;
   return -1;
 }
@@ -235,6 +235,21 @@ static int64_t work_items(const struct codegen *k, bool *grouped) {
   return n;
 }
 
+/* Whether some STAGE is filled again at each position along the axis. */
+static bool stages_along(const struct codegen *k, unsigned axis) {
+  bool any = false;
+  for (unsigned i = 0; i < k->plan.n; i++) any = any || k->plan.step[i].kind == STEP_STAGE;
+  if (!any) return false;
+  uint64_t *mask = axis_masks(k, false);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool found = !mask || !order;
+  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE && (mask[order[i]->id] >> axis & 1);
+  free(mask);
+  free(order);
+  return found;
+}
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
   int at = axis_named(k, s.kind == STEP_STAGE ? s.list[0] : s.axis), other = axis_named(k, s.other);
@@ -263,6 +278,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
     if (a->size % s.amount)
       return refuse(why, cap, "the axis has %" PRId64 ", which is no multiple: pad it first", a->size);
   }
+  if ((expands || items) && stages_along(k, (unsigned)at))
+    return refuse(why, cap, "what is staged changes along the axis");
   if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount is %d at most", MAX_LANES);
   if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
     return refuse(why, cap, "the amount must be a power of two");

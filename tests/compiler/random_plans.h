@@ -301,6 +301,18 @@ HELPER char *plan_as_text(const struct plan *p) {
   return text;
 }
 
+/* Applies a STAGE step of a random argument along random axes, where one is possible. */
+HELPER void random_stage(struct codegen *k, const struct random_kernel *r) {
+  for (unsigned tries = 0; tries < 12; tries++) {
+    struct step s = {.kind = STEP_STAGE, .amount = below(r->nbufs)};
+    for (unsigned i = 0, n = 1 + below(4), a = below(k->naxes); i < n && a < k->naxes; i++, a += 1 + below(2))
+      s.list[s.nlist++] = k->axes[a].name;
+    if (!step_possible(k, s, NULL, 0)) continue;
+    if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
+    return;
+  }
+}
+
 /* A legal plan for the kernel on t, by the seed of the kernel and salt; every fourth is the one that the optimizer
  * chooses. Kernels are kept small: not many copies of
  * their operations, and not far more work-items than elements. */
@@ -319,6 +331,10 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
     if (!optimize(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
   }
   for (unsigned tries = k->plan.n ? 40 : 0, want = below(10); tries < 40 && k->plan.n < want; tries++) {
+    if (k->naxes && below(STEP_COUNT) == STEP_STAGE && t->kind == TARGET_HOST) {
+      random_stage(k, r);
+      continue;
+    }
     unsigned n = steps_possible(k, amounts, sizeof amounts / sizeof *amounts, possible, MOST);
     if (!n) break;
     /* every kind of step as often as any other, however many amounts it is possible with */

@@ -163,6 +163,56 @@ static void parts_are_named_in_order(void **state) {
   compiler_free(c);
 }
 
+/* The plan without its PADs, and without the amounts of steps that fit themselves to the size. */
+static void outline(const char *plan, char *out, size_t cap) {
+  struct plan p;
+  char err[128], *at = out;
+  assert_non_null(plan_parse(&p, plan, err, sizeof err));
+  *out = 0;
+  for (unsigned i = 0; i < p.n; i++) {
+    const struct step *s = &p.step[i];
+    bool spreads = s->kind == STEP_THREAD || s->kind == STEP_LOCAL || s->kind == STEP_UPCAST;
+    if (s->kind != STEP_PAD)
+      at += snprintf(at, cap - (size_t)(at - out), "%s %c %ld; ", step_word(s->kind), s->axis.letter,
+                     spreads ? 0 : (long)s->amount);
+  }
+}
+
+/* Whatever the size, a kernel has the vectors, tiles and work-items of its round neighbour. */
+static void odd_sizes_have_the_steps_of_round_ones(void **state) {
+  static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
+  ncases = 0;
+  case_elementwise("round", DT_F32, 1000000);
+  case_elementwise("prime", DT_F32, 1000003);
+  case_matmul("round", DT_F32, 1024, 1024, 1024);
+  case_matmul("odd", DT_F32, 1023, 1023, 1024);
+  case_matmul("round", DT_F32, 1024, 50304, 768);
+  case_matmul("logits", DT_F32, 1024, 50257, 768);
+  case_matmul("round", DT_BF16, 512, 768, 256);
+  case_matmul("odd", DT_BF16, 509, 769, 256);
+  case_softmax("round", 1024, 1024);
+  case_softmax("prime", 1021, 1024);
+  case_reduce("round", OP_MAX, DT_F32, 4096, 64, false);
+  case_reduce("odd", OP_MAX, DT_F32, 4099, 64, false);
+  for (unsigned i = 0; i < ncases; i += 2)
+    for (unsigned a = 0; a < 3; a++) {
+      char text[2][1024];
+      const struct kernel *k[2];
+      for (unsigned n = 0; n < 2; n++) {
+        k[n] = must_compile(chosen, arches[a], cases[i + n].ast);
+        outline(k[n]->plan, text[n], sizeof text[n]);
+        assert_false(k[n]->fewer_steps);
+      }
+      if (strcmp(text[0], text[1]))
+        fail_msg("%s, %s and %s: '%s' and '%s'", arches[a], k[0]->axes, k[1]->axes, k[0]->plan, k[1]->plan);
+      uint64_t items[2];
+      for (unsigned n = 0; n < 2; n++) items[n] = (uint64_t)k[n]->block[0] * k[n]->block[1] * k[n]->block[2];
+      assert_in_range(items[1] * 4, items[0] * 3, items[0] * 5);
+    }
+  ncases = 0;
+  make_cases();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(recorded_plans_rebuild_their_kernels),
@@ -171,6 +221,7 @@ int main(void) {
       cmocka_unit_test(plans_that_do_not_fit_are_refused),
       cmocka_unit_test(plans_by_number_and_for_every_kernel),
       cmocka_unit_test(parts_are_named_in_order),
+      cmocka_unit_test(odd_sizes_have_the_steps_of_round_ones),
   };
   return cmocka_run_group_tests_name("compiler/steps", tests, setup, teardown);
 }
