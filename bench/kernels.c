@@ -366,6 +366,11 @@ static int run_device(const struct options *o, unsigned threads, const struct re
           cases[k].on == on && !memcmp(cases[k].n, cases[i].n, sizeof cases[k].n))
         results[i].beside[BESIDE_F32] = results[k].seconds;
     bad |= !results[i].ok;
+    if (!results[i].ok && results[i].error <= results[i].tolerance) { /* a fault of the device, which stays */
+      db_close(dev);
+      db_shutdown();
+      if (!(dev = db_open(NULL))) return fprintf(stderr, "kernels: %s\n", db_error()), 1;
+    }
     if (json)
       print_json(&cases[i], &results[i], db_device_name(dev), threads, counted);
     else {
