@@ -189,7 +189,7 @@ static double run_steps(struct running *r, unsigned steps, double *values, unsig
     int64_t n = db_numel(out);
     float *x = values ? malloc((size_t)n * sizeof *x) : NULL;
     if (x) ok = ok && !db_read(out, x, (size_t)n * sizeof *x);
-    for (unsigned k = 0; x && k < nvalues; k++)
+    for (unsigned k = 0; x && ok && k < nvalues; k++)
       values[k] = (double)x[(int64_t)k * (n - 1) / (nvalues > 1 ? nvalues - 1 : 1)];
     free(x);
   }
