@@ -10,11 +10,14 @@
 #include <stdlib.h>
 
 enum {
-  SMALL_SUM = 8,         /* a shorter sum is not worth a tile's stores */
-  FEW_TILES = 4,         /* what is used by fewer is not worth copying */
-  STAGE_BYTES = 1 << 20, /* of a block of rows: second-level cache and part of the third */
-  STRIP_BYTES = 1 << 19, /* of a strip of columns */
-  TASKS = 8,             /* workgroups that keep all cores busy to the end */
+  SMALL_SUM = 8,  /* a shorter sum is not worth a tile's stores */
+  FEW_TILES = 4,  /* what is used by fewer is not worth copying */
+  MAX_HEIGHT = 8, /* of a tile where there are more rows: their elements come from one cache line in each round */
+  MAX_SUMS = 24,  /* vectors of a tile */
+  BLOCK_BYTES = 1 << 20, /* of a block of rows: second-level cache and part of the third */
+  STRIP_BYTES = 1 << 20, /* of a strip of columns */
+  NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache as it is */
+  TASKS = 8,             /* workgroups that keep the cores busy to the end */
 };
 
 struct operand {
@@ -28,6 +31,7 @@ struct contraction {
   uint64_t sum;    /* reduced axes */
   int row, column; /* axes of the tile */
   int64_t lanes, vectors, height;
+  bool refused; /* no step was applied */
 };
 
 static struct uop *skip_casts(struct uop *u) {
@@ -79,8 +83,8 @@ static bool find(struct contraction *c) {
         if (k->axes[a].kind == AXIS_LOOP && (c->rows.mask >> a & 1) && !(c->columns.mask >> a & 1) &&
             (c->row < 0 || k->axes[a].size >= k->axes[c->row].size))
           c->row = (int)a;
-      ok = c->row >= 0 && k->axes[c->row].range->src[0]->op == OP_CONST &&
-           k->axes[c->column].range->src[0]->op == OP_CONST;
+      for (unsigned a = 0; a < k->naxes; a++)
+        ok = ok && (k->axes[a].kind != AXIS_LOOP || k->axes[a].range->src[0]->op == OP_CONST);
     }
   }
   free(order);
@@ -94,19 +98,18 @@ static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
  * which is what it costs on processors whose units have 32 bytes, and no loss on the others. */
 static void choose_tile(struct contraction *c) {
   const struct target *t = c->k->target;
-  int64_t rows = c->k->axes[c->row].size, columns = c->k->axes[c->column].size;
+  int64_t rows = c->row < 0 ? 1 : c->k->axes[c->row].size, columns = c->k->axes[c->column].size;
+  int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
   double best = 0;
   for (int64_t lanes = t->vector_bytes / 4; lanes >= t->vector_bytes / 8 && lanes >= 4; lanes /= 2)
-    for (int64_t vectors = 1; vectors <= 8; vectors++)
-      for (int64_t height = 1; height <= 16; height++) {
-        if (vectors * height + vectors + 1 > t->vectors) continue;
+    for (int64_t height = 1; height <= most; height++)
+      for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
         double width = (double)lanes * 4 / 32, multiply = (double)(vectors * height) * width / 2;
         if (multiply < 4) multiply = 4; /* a sum waits for its last addition */
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
-        double overhead = 1 + 0.5 / (double)(vectors * height);
         double useful = (double)columns / (double)up(columns, lanes * vectors) * (double)rows /
                         (double)up(rows, height) * (double)(vectors * height * lanes);
-        double score = useful / (cycles * overhead);
+        double score = useful / (cycles + 0.5);
         if (score > best * 1.001) best = score, c->lanes = lanes, c->vectors = vectors, c->height = height;
       }
 }
@@ -136,6 +139,25 @@ static bool stage(struct contraction *c, int64_t slot, const int *axis, unsigned
   return !s.nlist || !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
 }
 
+/* The largest divisor of n that is at most `most`. */
+static int64_t divisor(int64_t n, int64_t most) {
+  int64_t d = n < most ? n : most;
+  while (n % d) d--;
+  return d;
+}
+
+/* Pads the axis to `tile` tiles a block and makes a workgroup of each block. *blocks: the loop over a block's tiles. */
+static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
+  struct codegen *k = c->k;
+  int64_t size = k->axes[axis].size, count = size / block;
+  *blocks = -1;
+  if (count < 2) {
+    if (k->axes[axis].kind == AXIS_LOOP) *blocks = axis;
+    return true;
+  }
+  return split(c, STEP_THREAD, axis, count, blocks) && (block > 1 || (*blocks = -1, true));
+}
+
 static bool contract(struct contraction *c) {
   struct codegen *k = c->k;
   int64_t depth = 1, element = 4, slots[2] = {slot_of(c->columns.load), slot_of(c->rows.load)};
@@ -143,33 +165,48 @@ static bool contract(struct contraction *c) {
   unsigned nsum = 0;
   for (unsigned a = 0; a < k->naxes; a++)
     if (c->sum >> a & 1) depth *= k->axes[a].size, sum[nsum++] = (int)a;
-  int64_t strip = c->lanes * c->vectors, rows = k->axes[c->row].size, columns = k->axes[c->column].size;
-  bool rows_contiguous = coefficient(k, c->rows.load, (unsigned)c->row) == 1;
+  int64_t strip = c->lanes * c->vectors, rows = c->row < 0 ? 1 : k->axes[c->row].size;
+  int64_t columns = k->axes[c->column].size, strips = (columns + strip - 1) / strip, others = 1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOOP && (int)a != c->row && (int)a != c->column) others *= k->axes[a].size;
 
-  int64_t tiles = (rows + c->height - 1) / c->height, block = STAGE_BYTES / element / depth / c->height;
+  /* A block of rows is as large as the cache takes; the tasks are alike. Where rows do not make tasks enough, the other
+   * axes and the columns do. */
+  int64_t tiles = (rows + c->height - 1) / c->height, block = BLOCK_BYTES / element / depth / c->height;
   if (block < 1) block = 1;
-  if (block * TASKS > tiles) block = (tiles + TASKS - 1) / TASKS;
-  bool stage_columns = block >= FEW_TILES && depth * strip * element <= STRIP_BYTES;
-  bool stage_rows = columns >= strip * FEW_TILES && depth * block * c->height * element <= 2 * STAGE_BYTES;
+  if (block > tiles) block = tiles;
+  int64_t tasks = (tiles + block - 1) / block;
+  if (others < TASKS && strips < TASKS && tasks < TASKS && tiles >= TASKS * FEW_TILES) tasks = TASKS;
+  block = (tiles + tasks - 1) / tasks;
+  tasks = (tiles + block - 1) / block;
+  int64_t wanted = (TASKS + tasks - 1) / tasks;
+  bool near = depth * strip * element <= NEAR_BYTES && c->columns.load->src[0]->nsrc < 3 &&
+              coefficient(k, c->columns.load, (unsigned)c->column) == 1;
+  bool stage_columns = block >= FEW_TILES && depth * strip * element <= STRIP_BYTES && !near;
+  bool stage_rows = tiles > 1 && strips * others >= FEW_TILES && depth * block * c->height * element <= 2 * BLOCK_BYTES;
+  if (!stage_columns && coefficient(k, c->columns.load, (unsigned)c->column) != 1) return c->refused = true;
 
-  int lane, vectors, height, blocks;
-  if (columns % strip && !step(c, STEP_PAD, c->column, strip)) return false;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind != AXIS_LOOP || (int)a == c->column || (int)a == c->row || k->axes[a].size < 2) continue;
+    int64_t n = divisor(k->axes[a].size, wanted < 1 ? 1 : wanted);
+    if (n < wanted && k->axes[a].size > wanted && n * 2 < wanted) n = k->axes[a].size;
+    if (n > 1 && !step(c, STEP_THREAD, (int)a, n)) return false;
+    wanted = (wanted + n - 1) / n;
+  }
+  int lane, vectors = -1, height = -1, blocks = -1, ignored;
+  int64_t strip_block = (strips + wanted - 1) / wanted;
+  if (columns % (strip * strip_block) && !step(c, STEP_PAD, c->column, strip * strip_block)) return false;
   if (!split(c, STEP_VECTOR, c->column, c->lanes, &lane)) return false;
   if (lane != c->column && !split(c, STEP_UPCAST, c->column, c->vectors, &vectors)) return false;
-  if (rows % (c->height * block) && !step(c, STEP_PAD, c->row, c->height * block)) return false;
-  if (!split(c, STEP_UPCAST, c->row, c->height, &height)) return false;
-  blocks = -1;
-  if (height != c->row) {
-    int64_t tasks = k->axes[c->row].size / block;
-    if (tasks > 1 && !split(c, STEP_THREAD, c->row, tasks, &blocks)) return false;
-    if (tasks > 1 && block == 1) blocks = -1;
-    if (tasks == 1) blocks = c->row;
+  if (lane != c->column && vectors != c->column && !share(c, c->column, strip_block, &ignored)) return false;
+  if (c->row >= 0) {
+    if (rows % (c->height * block) && !step(c, STEP_PAD, c->row, c->height * block)) return false;
+    if (!split(c, STEP_UPCAST, c->row, c->height, &height)) return false;
+    if (height != c->row && !share(c, c->row, block, &blocks)) return false;
   }
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOOP && (int)a != c->column && (int)a != blocks && k->axes[a].size > 1 &&
-        k->axes[a].range->src[0]->op == OP_CONST && !step(c, STEP_THREAD, (int)a, k->axes[a].size))
-      return false;
 
+  /* Axes are named from here on: the steps below move them. */
+  struct axis_name row_loop = blocks >= 0 ? k->axes[blocks].name : (struct axis_name){0};
   int list[MAX_AXES];
   unsigned n = 0;
   if (stage_columns) {
@@ -180,12 +217,17 @@ static bool contract(struct contraction *c) {
   if (stage_rows) {
     n = 0;
     list[n++] = blocks;
-    if (!rows_contiguous) list[n++] = height;
     for (unsigned i = 0; i < nsum; i++) list[n++] = sum[i];
-    if (rows_contiguous) list[n++] = height;
+    list[n++] = height;
     if (!stage(c, slots[1], list, n)) return false;
   }
-  return true;
+  /* Copies lie in the order of the sum: what was several axes of the operands can be one of them. */
+  for (unsigned i = nsum; i-- > 1;) {
+    struct step merge = {.kind = STEP_MERGE, .axis = k->axes[sum[i - 1]].name, .other = k->axes[sum[i]].name};
+    if (step_possible(k, merge, NULL, 0) && !step_apply(k, merge)) return false;
+  }
+  struct step inner = {.kind = STEP_INNER, .axis = row_loop};
+  return blocks < 0 || step_apply(k, inner);
 }
 
 bool contract_host(struct codegen *k, bool *done) {
@@ -199,7 +241,7 @@ bool contract_host(struct codegen *k, bool *done) {
   }
   if (sum < SMALL_SUM) return true;
   choose_tile(&c);
-  if (c.height < 2) return true;
-  *done = true;
-  return contract(&c);
+  if (!contract(&c)) return false;
+  *done = !c.refused;
+  return true;
 }

@@ -261,6 +261,9 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
+  if (s.kind == STEP_INNER)
+    return a->kind == AXIS_LOOP || a->kind == AXIS_SERIAL ||
+           refuse(why, cap, "a %s axis is no loop around others", kind_name[a->kind]);
   if (s.amount < 2) return refuse(why, cap, "the amount must be 2 at least");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
   if (s.kind == STEP_PAD) {
@@ -413,6 +416,12 @@ bool step_apply(struct codegen *k, struct step s) {
   k->plan.step[k->plan.n++] = s;
   if (s.kind == STEP_STAGE) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
+  if (s.kind == STEP_INNER) {
+    struct axis inner = *a;
+    memmove(a, a + 1, (size_t)(&k->axes[k->naxes] - (a + 1)) * sizeof *a);
+    k->axes[k->naxes - 1] = inner;
+    return true;
+  }
   if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_named(k, s.other)]);
   return s.kind == STEP_PAD ? pad(k, a, s.amount) : split(k, a, &s);
 }
