@@ -286,7 +286,7 @@ static void short_vector_code(void **state) {
       {"exp2", uop_unary(G, OP_EXP2, x), 10, 17},
       {"exp", natural, 12, 18},
       {"log2", uop_unary(G, OP_LOG2, x), 24, 28},
-      {"sin", uop_unary(G, OP_SIN, x), 16, 25},
+      {"sin", uop_unary(G, OP_SIN, x), 25, 25}, /* in f64: two vectors for one that is stored */
   };
   for (unsigned i = 0; i < n * (sizeof rows / sizeof *rows); i++) {
     unsigned computes, stores, others, most = n - i % n > 1 ? rows[i / n].avx512 : rows[i / n].avx2;
