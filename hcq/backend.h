@@ -300,6 +300,7 @@ struct db_device {
   struct hcq_clock { /* the device's clock and the host's, read at once; of the lock */
     uint32_t khz;    /* set by open */
     uint64_t ticks, ns;
+    uint64_t checked_ns; /* when a reading last agreed with it */
   } clock;
   _Atomic uint64_t timeout_ns; /* db_device_timeout */
   _Atomic int lost;            /* 0, or the error every later call returns */
