@@ -407,7 +407,7 @@ enum db_unary_op {
   DB_UNARY_HARDSWISH,   /* x * hardsigmoid(x) */
 };
 /* Largest errors in f32 on the CPU, in units in the last place of the result: exp2 0.9, exp 1.1, log2 1.8, log 2.8, sin
- * 1.9 up to |x| = 2^40, expm1 2.5, log1p 4.5, tanh 5.5, erf 6.5, sigmoid and softplus 3. tanh and erf are at most 1 and
+ * 2.2 up to |x| = 2^40, expm1 2.5, log1p 4.5, tanh 5.5, erf 6.5, sigmoid and softplus 3. tanh and erf are at most 1 and
  * reach it. sigmoid is 0 where it would be subnormal. Devices with instructions for exp2 and log2 use these. */
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x);
 #define db_neg(x)         db_unary_at(DB_HERE, DB_UNARY_NEG, x)

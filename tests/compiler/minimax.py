@@ -1,8 +1,8 @@
 """Minimax approximations for compiler/rules/decompose.rules and frontend/math.c, by Remez's exchange algorithm.
 
-fit() finds p[0..n] that minimizes the largest |p(x) - f(x)| * weight(x) over an interval. rounded() rounds the coefficients
-to a type one by one, lowest power first, and fits what is left again, so that later coefficients make up for the rounding.
-odd_rational() approximates odd functions. Needs mpmath and numpy. Run it to print every table."""
+fit() finds p[0..n] that minimizes the largest |p(x) - f(x)| * weight(x) over an interval. rounded() rounds the
+coefficients to a type one by one, lowest power first, and fits what is left again, so that later coefficients make up
+for the rounding. odd_rational() approximates odd functions. Needs mpmath and numpy. Run it to print every table."""
 import struct
 
 import numpy
@@ -25,7 +25,7 @@ class Problem:
         self.f, self.w = [f(x) for x in self.x], [weight(x) for x in self.x]
 
     def fit(self, n, fixed=(), rounds=12):
-        """fixed: the lowest coefficients. What is left is fitted by x^k times a polynomial, so f - fixed is divided by x^k."""
+        """fixed: the k lowest coefficients. The rest is x^k times a polynomial, so f - fixed is divided by x^k."""
         k = len(fixed)
         keep = [i for i, x in enumerate(self.x) if x or not k]
         x = [self.x[i] for i in keep]
@@ -68,8 +68,8 @@ class Problem:
 
 
 def odd_rational(f, most, n, m, grid=500, rounds=900):
-    """x p(s) / q(s) of the least relative error over [0, most], s = x^2: least squares, linearized by the last q, under weights
-    that grow where the error is large (Lawson's method)."""
+    """x p(s) / q(s) of the least relative error over [0, most], s = x^2: least squares, linearized by the last q, under
+    weights that grow where the error is large (Lawson's method)."""
     x = most * (1 - numpy.cos(numpy.pi * (numpy.arange(grid) + 0.5) / grid)) / 2
     s = (x / most) ** 2  # in [0, 1], which keeps the matrix well conditioned
     slope = numpy.array([float(f(mpf(v)) / mpf(v)) for v in x])

@@ -50,7 +50,7 @@ static const struct row {
 #define ROW(name, wide, ...) {#name, call_##name, name, wide, __VA_ARGS__}
     ROW(exp2, exp2l, INFINITY, 0.9, 0, 0.9),      ROW(exp, expl, INFINITY, 1.1, 0, 1.1),
     ROW(log2, log2l, INFINITY, 1.8, 0, 1.8),      ROW(log, logl, INFINITY, 2.8, 0, 2.8),
-    ROW(sin, sinl, 0x1p40, 1.9, 0, 1.9),          ROW(cos, cosl, 0x1p40, 3, 4e-7, 3),
+    ROW(sin, sinl, 0x1p40, 2.2, 0, 2.2),          ROW(cos, cosl, 0x1p40, 3, 4e-7, 3),
     ROW(expm1, expm1l, INFINITY, 2.5, 0, 2.5),    ROW(log1p, log1pl, INFINITY, 4.5, 0, 4.5),
     ROW(tanh, tanhl, INFINITY, 5.5, 0, 3),        ROW(erf, erfl, INFINITY, 6.5, 0, 3),
     ROW(sigmoid, NULL, INFINITY, 3, 0x1p-126, 0), ROW(silu, NULL, INFINITY, 4, 0x1p-119, 0),
