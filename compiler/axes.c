@@ -103,13 +103,14 @@ static bool collect_ranges(struct codegen *k) {
   if (!order) return codegen_fail(k, "out of memory");
   bool ok = true;
   k->naxes = 0;
-  static const uint8_t rank[] = {[AXIS_LOOP] = 0, [AXIS_SERIAL] = 1, [AXIS_REDUCE] = 2};
+  /* What is walked along in order is the outermost loop: a row at a time is written. */
+  static const uint8_t rank[] = {[AXIS_ORDERED] = 0, [AXIS_LOOP] = 1, [AXIS_SERIAL] = 2, [AXIS_REDUCE] = 3};
   for (size_t i = 0; ok && i < count; i++) {
     struct uop *u = order[i];
     if (u->op != OP_RANGE) continue;
     if (k->naxes == MAX_SCHEDULED_AXES)
       ok = codegen_fail(k, "more than %d axes", MAX_SCHEDULED_AXES);
-    else if (u->aux > AXIS_SERIAL)
+    else if (u->aux > AXIS_SERIAL && u->aux != AXIS_ORDERED)
       ok = codegen_fail(k, "range %" PRId64 " is of no kind the scheduler makes", u->arg.i);
     else {
       unsigned at = k->naxes++;
@@ -178,8 +179,8 @@ bool axes_collect(struct codegen *k) {
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 void codegen_name(struct codegen *k) {
-  static const enum axis_kind order[] = {AXIS_LOOP,  AXIS_GLOBAL, AXIS_LOCAL,  AXIS_SERIAL,
-                                         AXIS_GROUP, AXIS_REDUCE, AXIS_UPCAST, AXIS_UNROLL};
+  static const enum axis_kind order[] = {AXIS_ORDERED, AXIS_LOOP,   AXIS_GLOBAL, AXIS_LOCAL, AXIS_SERIAL,
+                                         AXIS_GROUP,   AXIS_REDUCE, AXIS_UPCAST, AXIS_UNROLL};
   bool reduces = false;
   size_t at = 1;
   for (unsigned i = 0; i < k->naxes; i++)

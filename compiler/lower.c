@@ -666,7 +666,8 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned i = 0; i < L->nreduces; i++) reduced |= mask_of(L, L->reduces[i]);
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < k->naxes; a++) {
-      if ((k->axes[a].kind != AXIS_SERIAL && k->axes[a].kind != AXIS_LOOP) || (reduced >> a & 1) == pass) continue;
+      bool loops = k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP || k->axes[a].kind == AXIS_ORDERED;
+      if (!loops || (reduced >> a & 1) == pass) continue;
       loop[nloops++] = a;
       if (edge.axes >> a & 1) outside = nloops;
     }

@@ -165,9 +165,10 @@ static const uint8_t inner_kind[STEP_COUNT][3] = {
 #undef LOCAL
 #undef GROUP
 
-static const char *const kind_name[] = {[AXIS_LOOP] = "loop",     [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial",
-                                        [AXIS_GLOBAL] = "thread", [AXIS_LOCAL] = "local",   [AXIS_GROUP] = "group",
-                                        [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll", [AXIS_ITEM] = "item"};
+static const char *const kind_name[] = {
+    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce",  [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "thread",
+    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",    [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll",
+    [AXIS_ITEM] = "item",   [AXIS_ORDERED] = "ordered"};
 const char *axis_kind_name(enum axis_kind kind) { return kind_name[kind]; }
 
 __attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {

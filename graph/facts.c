@@ -246,6 +246,11 @@ const struct shape *uop_compute_shape(struct graph *g, struct uop *u) {
       if (!(s.dim[u->arg.i] = dim_add(g, s.dim[u->arg.i], part->dim[u->arg.i]))) return NULL;
     }
     break;
+  case OP_SCATTER:
+    memcpy(s.dim, x->dim, s.rank * sizeof *s.dim);
+    s.dim[u->arg.i & 15] = u->src[2];
+    s.dim[u->arg.i >> 4 & 15] = uop_index(g, 1);
+    break;
   case OP_REDUCE_AXIS:
     for (unsigned i = 0; i < s.rank; i++) s.dim[i] = (u->arg.i >> i & 1) ? uop_index(g, 1) : x->dim[i];
     break;

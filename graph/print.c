@@ -28,10 +28,13 @@ static const char *const infix[OP_COUNT] = {
 };
 static const char axis_letter[] = {
     [AXIS_LOOP] = 'i',  [AXIS_REDUCE] = 'r', [AXIS_SERIAL] = 's', [AXIS_GLOBAL] = 'g', [AXIS_LOCAL] = 'l',
-    [AXIS_GROUP] = 'q', [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n', [AXIS_ITEM] = 'i'};
-static const char *const axis_name[] = {[AXIS_LOOP] = "loop",     [AXIS_REDUCE] = "reduce", [AXIS_SERIAL] = "serial",
-                                        [AXIS_GLOBAL] = "global", [AXIS_LOCAL] = "local",   [AXIS_GROUP] = "group",
-                                        [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll", [AXIS_ITEM] = "item"};
+    [AXIS_GROUP] = 'q', [AXIS_UPCAST] = 'u', [AXIS_UNROLL] = 'n', [AXIS_ITEM] = 'i',   [AXIS_ORDERED] = 'o'};
+static const char *const axis_name[] = {
+    [AXIS_LOOP] = "loop",   [AXIS_REDUCE] = "reduce",  [AXIS_SERIAL] = "serial", [AXIS_GLOBAL] = "global",
+    [AXIS_LOCAL] = "local", [AXIS_GROUP] = "group",    [AXIS_UPCAST] = "upcast", [AXIS_UNROLL] = "unroll",
+    [AXIS_ITEM] = "item",   [AXIS_ORDERED] = "ordered"};
+
+static unsigned kind_of(const struct uop *range) { return range->aux <= AXIS_ORDERED ? range->aux : AXIS_LOOP; }
 
 static void put_const(struct text *t, const struct uop *u) {
   if (dtype_is_float(u->dtype))
@@ -54,7 +57,7 @@ static void put_expr(struct text *t, const struct uop *u, unsigned depth) {
   switch (u->op) {
   case OP_CONST: put_const(t, u); return;
   case OP_VAR: put(t, "%s", u->arg.s); return;
-  case OP_RANGE: put(t, "%c%" PRId64, axis_letter[u->aux & 7], u->arg.i); return;
+  case OP_RANGE: put(t, "%c%" PRId64, axis_letter[kind_of(u)], u->arg.i); return;
   case OP_SPECIAL: put(t, "%s%" PRId64, u->aux ? "lidx" : "gidx", u->arg.i); return;
   case OP_PARAM: put(t, "p%" PRId64, u->arg.i); return;
   case OP_BUFFER: put(t, "b%" PRId64, u->arg.i); return;
@@ -125,7 +128,7 @@ static void print_arg(struct text *t, const struct uop *u) {
       if (u->arg.i >> i & 1) put(t, " %u", i);
     break;
   case OP_REDUCE: put(t, " %s", op_info[u->aux % OP_COUNT].name); break;
-  case OP_RANGE: put(t, " %c%" PRId64 " %s", axis_letter[u->aux & 7], u->arg.i, axis_name[u->aux & 7]); break;
+  case OP_RANGE: put(t, " %c%" PRId64 " %s", axis_letter[kind_of(u)], u->arg.i, axis_name[kind_of(u)]); break;
   case OP_SPECIAL: put(t, " %s %" PRId64, u->aux ? "work-item" : "workgroup", u->arg.i); break;
   case OP_PARAM:
   case OP_LOCAL:

@@ -63,7 +63,7 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 unsigned schedule_nsources(const struct uop *u) {
   if (is_alu(u)) return u->nsrc;
   if (u->op == OP_BUFFER || u->op == OP_IOTA || op_info[u->op].cls == OPCLASS_LEAF) return 0;
-  return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : u->op == OP_JOIN ? u->nsrc : 1;
+  return u->op == OP_GATHER ? 2 : u->op == OP_ASSIGN ? 3 : u->op == OP_JOIN ? u->nsrc : u->op == OP_SCATTER ? 2 : 1;
 }
 
 static bool keeps_size(const struct uop *u) {
@@ -254,8 +254,13 @@ static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroot
 }
 
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device) {
-  static const struct schedule_machine common = {
-      .groups = 64, .side = 8, .rows = 1024, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
+  static const struct schedule_machine common = {.groups = 64,
+                                                 .side = 8,
+                                                 .rows = 1024,
+                                                 .access_ns = 5,
+                                                 .launch_ns = 2000,
+                                                 .bytes_per_ns = 20,
+                                                 .flops_per_ns = 200};
   const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;
   return m ? m : &common;
 }
@@ -284,8 +289,9 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
     schedule_no_memory(&s);
     goto out;
   }
-  if (!schedule_make_joins(&s, mine, nroots) || !schedule_place_constants(&s, mine, nroots) ||
-      !schedule_split_reduces(&s, mine, nroots) || !collect(&s, mine, nroots))
+  if (!schedule_make_joins(&s, mine, nroots) || !schedule_make_scatters(&s, mine, nroots) ||
+      !schedule_place_constants(&s, mine, nroots) || !schedule_split_reduces(&s, mine, nroots) ||
+      !collect(&s, mine, nroots))
     goto out;
   realize_roots(&s, mine, nroots);
   for (size_t i = s.nnodes; i-- > 0 && !s.status;) schedule_uses(&s, &s.node[i]);

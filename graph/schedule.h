@@ -5,8 +5,9 @@
  * AXIS_REDUCE under their REDUCE. The kernel computes its stores for every combination of its LOOP ranges, in any
  * order; what it reads of its outputs it reads at the index that it writes. A REDUCE that does not depend on a LOOP
  * range need not be evaluated again along it: such a LOOP range is AXIS_SERIAL, to be run inside one work-item (softmax
- * reduces a row, then walks the row again). Padding is LOAD(INDEX(p, index, valid), 0), and a LOAD may be part of an
- * index (GATHER). All movement ops are gone.
+ * reduces a row, then walks the row again). A range that is AXIS_ORDERED is walked along in ascending order by one
+ * work-item, which reads what it wrote before (sums at the places that an index names). Padding is LOAD(INDEX(p, index,
+ * valid), 0), and a LOAD may be part of an index (GATHER). All movement ops are gone.
  *
  * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present
  * ones. */
@@ -31,6 +32,7 @@
   X(DEEP, "the expression is as long as a kernel's may be")                                                            \
   X(DEAR, "it is expensive and used again and again")                                                                  \
   X(JOINED, "it is put together of pieces that are computed each by itself")                                           \
+  X(SCATTERED, "it goes to, or is made of, what goes to the places that an index names")                               \
   X(OVERWRITTEN, "the memory it is read from is written at other elements")
 enum schedule_reason {
 #define X(e, text) SCHEDULE_##e,
@@ -57,9 +59,10 @@ struct schedule_item {
 };
 /* What the scheduler knows of a machine: rough figures to weigh work against traffic and launches. */
 struct schedule_machine {
-  int64_t groups; /* workgroups that keep all of it busy; the work-items of one can share a sum */
-  int64_t side;   /* neighbouring results that a workgroup computes side by side: a wave, a vector */
-  int64_t rows;   /* that a core can walk along before lines read for one column are gone for the next; 0: any number */
+  int64_t groups;   /* workgroups that keep all of it busy; the work-items of one can share a sum */
+  int64_t side;     /* neighbouring results that a workgroup computes side by side: a wave, a vector */
+  double access_ns; /* from one access to the next that depends on it */
+  int64_t rows; /* that a core can walk along before lines read for one column are gone for the next; 0: any number */
   double launch_ns, bytes_per_ns, flops_per_ns;
 };
 

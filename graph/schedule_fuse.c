@@ -139,7 +139,8 @@ static unsigned axes(const struct unit *u) {
 
 static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool *feeds) {
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
-  if (x->device != y->device || x->swaps || y->swaps || unit_moves(x) || unit_moves(y)) return false;
+  if (x->device != y->device || x->ordered || y->ordered || x->swaps || y->swaps || unit_moves(x) || unit_moves(y))
+    return false;
   if (x->serial != y->serial && x->nreduces && y->nreduces) return false;
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
   bool back = false;
@@ -245,7 +246,8 @@ static bool lies_along(struct scheduler *s, struct uop *index, struct uop *at) {
   return index == at || uop_is_const(index_binary(s->simplifier, OP_SUB, index, at));
 }
 static bool is_flat(struct scheduler *s, const struct unit *u) {
-  if (u->gone || unit_moves(u) || u->swaps || u->nreduces || u->serial || u->part || !u->nranges || !u->nloads)
+  if (u->gone || unit_moves(u) || u->swaps || u->ordered || u->nreduces || u->serial || u->part || !u->nranges ||
+      !u->nloads)
     return false;
   struct shape shape = {.rank = u->nranges};
   for (unsigned i = 0; i < u->nranges; i++) {

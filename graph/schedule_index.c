@@ -26,10 +26,19 @@ static int64_t most_elements(struct scheduler *s, const struct shape *shape) {
   return n;
 }
 
+/* A BUFFER of its own for n. */
+static struct uop *new_buffer(struct scheduler *s, struct node *n) {
+  int64_t size = n->numel < 0 ? most_elements(s, n->u->shape) : n->numel;
+  return uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
+                 n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
+}
+
+/* The memory of an ASSIGN or SCATTER once it is written: another version of what was there before. */
 static struct uop *new_version(struct scheduler *s, struct node *n) {
-  struct uop *before = schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
+  bool fresh = n->u->op == OP_SCATTER;
+  struct uop *before = fresh ? new_buffer(s, n) : schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
   uint32_t old = schedule_version(s, before);
-  if (old == NO_UNIT || n->numel == 0 || node_of(s, n->u->src[2])->numel == 0) return before;
+  if (old == NO_UNIT || n->numel == 0 || (!fresh && node_of(s, n->u->src[2])->numel == 0)) return before;
   struct uop *size = before->src[0], *real = s->version[old].real;
   struct uop *b = uop_new(s->graph, OP_BUFFER, real->dtype, 1, (union uop_arg){.i = -(int64_t)s->nversions - 1},
                           real->aux, &size, 1);
@@ -45,10 +54,7 @@ struct uop *schedule_buffer(struct scheduler *s, struct node *n) {
     struct node *x = node_of(s, base_of(n->u->src[0]));
     if (x->device == n->device) return n->buffer = schedule_buffer(s, x);
   }
-  if (n->u->op == OP_ASSIGN) return n->buffer = new_version(s, n);
-  int64_t size = n->numel < 0 ? most_elements(s, n->u->shape) : n->numel;
-  return n->buffer = uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
-                             n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
+  return n->buffer = (n->u->op == OP_ASSIGN || n->u->op == OP_SCATTER ? new_version : new_buffer)(s, n);
 }
 
 struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid) {
@@ -86,22 +92,26 @@ static struct uop *to_index(struct scheduler *s, struct uop *v) {
 static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
                                 struct uop *valid);
 
+struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid) {
+  struct graph *g = s->graph;
+  struct uop *at = to_index(s, value);
+  struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
+                                 index_binary(s->simplifier, OP_CMPLT, at, n));
+  *valid = uop_is_const(inside) && inside->arg.i ? NULL : inside;
+  /* Inside, 32 bits hold it; outside, nothing is read. */
+  if ((uop_min(at) < INT32_MIN || uop_max(at) > INT32_MAX) && uop_max(n) <= INT32_MAX)
+    at = uop_cast(g, uop_cast(g, value, DT_I32), DT_INDEX);
+  return at;
+}
+
 bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
                      struct uop **out, struct uop **valid, struct uop **padded) {
-  struct graph *g = s->graph;
   struct node *index = node_of(s, u->src[1]);
   if (index->device == NO_DEVICE) index->device = node_of(s, u)->device;
   struct uop *value = tensor_value(s, k, index, idx, *valid), *dim = u->src[0]->shape->dim[u->arg.i];
   if (!value) return false;
-  struct uop *at = to_index(s, value);
-  struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
-                                 index_binary(s->simplifier, OP_CMPLT, at, dim));
   for (unsigned i = 0; i < u->src[0]->shape->rank; i++) out[i] = idx[i];
-  /* Inside, 32 bits hold it; outside, nothing is read. */
-  if ((uop_min(at) < INT32_MIN || uop_max(at) > INT32_MAX) && uop_max(dim) <= INT32_MAX)
-    at = uop_cast(g, uop_cast(g, value, DT_I32), DT_INDEX);
-  out[u->arg.i] = at;
-  *padded = uop_is_const(inside) && inside->arg.i ? NULL : inside;
+  out[u->arg.i] = schedule_place(s, value, dim, padded);
   *valid = index_and(s->simplifier, *valid, *padded);
   return true;
 }

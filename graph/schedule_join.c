@@ -131,7 +131,7 @@ static bool read_sum(struct joining *j, struct uop *u, int *axis) {
 
 /* ---- the JOIN ---- */
 
-static unsigned device_under(const struct uop *u) {
+unsigned schedule_device_under(const struct uop *u) {
   while (u->op != OP_BUFFER && u->op != OP_COPY && u->nsrc) u = u->src[u->op == OP_WHERE];
   return u->op == OP_BUFFER || u->op == OP_COPY ? u->aux : NO_DEVICE;
 }
@@ -140,7 +140,7 @@ static bool pays(const struct joining *j, const struct uop *u, int axis) {
   int64_t all = shape_numel(u->shape);
   if (all <= 0 || j->npieces < LEAST_PIECES) return false;
   if (j->npieces > MANY_PIECES) return true;
-  const struct schedule_machine *m = schedule_machine_of(j->s, device_under(u));
+  const struct schedule_machine *m = schedule_machine_of(j->s, schedule_device_under(u));
   bool outer = true; /* pieces that follow each other in memory are parts of one launch */
   for (int i = 0; i < axis; i++) outer &= uop_is_const(u->shape->dim[i]) && u->shape->dim[i]->arg.i == 1;
   double looks = (double)all * (double)(j->npieces - 2) * dtype_info[u->dtype].size;
@@ -241,11 +241,6 @@ out:
 }
 
 /* ---- its kernels ---- */
-
-struct joined_piece {
-  struct planned_kernel *kernel;
-  uint32_t use;
-};
 
 void schedule_join_uses(struct scheduler *s, struct node *n) {
   unsigned pieces = n->u->nsrc;

@@ -160,6 +160,7 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
     }
     for (unsigned k = 0; x->op == OP_RANGE && k < u->nranges; k++)
       if (u->range[k] == x && (u->serial >> k & 1)) last = uop_range(g, src[0], x->arg.i, AXIS_SERIAL);
+    if (u->ordered == x) last = uop_range(g, src[0], x->arg.i, AXIS_ORDERED);
     if (last == x && (!same || x->op == OP_INDEX)) last = uop_with_src(g, x, src);
     if (!uop_map_put(&now, x, last)) schedule_no_memory(s);
   }

@@ -290,6 +290,12 @@ uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *
   return use;
 }
 
+uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x) {
+  uint32_t use = add_use(s, x, &(struct use){.kernel = n->kernel}, n->kernel->idx, NULL);
+  schedule_add_input(s, n->kernel, x);
+  return use;
+}
+
 static void start_assign(struct scheduler *s, struct node *n) {
   struct node *value = node_of(s, n->u->src[2]);
   if (value->device == NO_DEVICE) value->device = n->device;
@@ -363,6 +369,7 @@ void schedule_uses(struct scheduler *s, struct node *n) {
   }
   if (u->op == OP_ASSIGN) start_assign(s, n);
   if (u->op == OP_JOIN) schedule_join_uses(s, n);
+  if (u->op == OP_SCATTER) schedule_scatter_uses(s, n);
   if (is_memory(u)) return;
   if (!n->realized) {
     int why = why_realize(s, n);

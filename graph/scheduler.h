@@ -55,7 +55,11 @@ struct use {
   uint32_t next;
 };
 
-struct joined_piece;
+/* One of several kernels of a node. */
+struct planned_piece {
+  struct planned_kernel *kernel;
+  uint32_t use;
+};
 struct node {
   struct uop *u;
   uint32_t use, nuses; /* list of uses, newest first */
@@ -65,7 +69,7 @@ struct node {
   bool realized;
   uint8_t why;                   /* enum schedule_reason */
   struct planned_kernel *kernel; /* its own, when a kernel writes it */
-  struct joined_piece *piece;    /* JOIN: a kernel for each source */
+  struct planned_piece *piece;   /* JOIN: one for each source; SCATTER */
   struct uop *buffer;            /* where its value is, when in memory */
   int64_t numel;                 /* -1: symbolic */
 };
@@ -103,6 +107,7 @@ struct unit {
   unsigned device;
   struct uop *copy_to, *copy_from; /* buffers; of an EXCHANGE one has copy_from, and the next one copy_to */
   struct uop *exchange;            /* the EXCHANGE that it is the beginning or the end of */
+  struct uop *ordered;             /* the range that is AXIS_ORDERED; NULL: none */
   bool swaps, gone;
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces, depth;
@@ -144,7 +149,8 @@ static inline struct node *node_of(const struct scheduler *s, const struct uop *
   return &s->node[s->number[u->id]];
 }
 static inline bool is_memory(const struct uop *u) {
-  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN;
+  return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN ||
+         u->op == OP_SCATTER;
 }
 static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is no kernel */
 static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
@@ -171,6 +177,14 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
 void schedule_join_uses(struct scheduler *s, struct node *n);
 void schedule_join_values(struct scheduler *s, struct node *n);
 
+/* The device of the first memory below u; NO_DEVICE: there is none. */
+unsigned schedule_device_under(const struct uop *u);
+
+/* schedule_scatter.c */
+bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nroots);
+void schedule_scatter_uses(struct scheduler *s, struct node *n);
+void schedule_scatter_values(struct scheduler *s, struct node *n);
+
 /* schedule_split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
@@ -187,6 +201,8 @@ struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const
 /* Where in its source the element of GATHER u at idx lies, for kernel k. False: memory ran out. */
 bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
                      struct uop **out, struct uop **valid, struct uop **padded);
+/* A value as a place of n, and where it is one (NULL: everywhere). */
+struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid);
 /* INDEX of the element of ASSIGN u's view at idx in the version that it writes. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
@@ -198,6 +214,9 @@ uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *
 int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges);
 /* Counts n among the inputs of k. */
 void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n);
+
+/* Another use by the kernel that n has begun, at the same ranges. */
+uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x);
 
 /* schedule_kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);

@@ -28,10 +28,11 @@ extern const struct op_info op_info[OP_COUNT];
 /* Of a FUNCTION. */
 enum function { FUNCTION_TANH, FUNCTION_ERF, FUNCTION_EXPM1, FUNCTION_LOG1P, FUNCTION_SOFTPLUS };
 
-/* What a RANGE stands for. The scheduler makes LOOP and REDUCE; the optimizer splits them into the others.
- * LOOP: output axis, any order or in parallel. SERIAL: output axis that stays a loop in one work-item.
+/* What a RANGE stands for. The scheduler makes LOOP, REDUCE, SERIAL and ORDERED; the optimizer splits them into the
+ * others. LOOP: output axis, any order or in parallel. SERIAL: output axis that stays a loop in one work-item.
  * GLOBAL/LOCAL: workgroup / work-item ids. REDUCE: reduction loop. GROUP: reduction over the work-items of a group.
- * UPCAST/UNROLL: output / reduction axis unrolled in one work-item. ITEM: the number of a work-item in its group. */
+ * UPCAST/UNROLL: output / reduction axis unrolled in one work-item. ITEM: the number of a work-item in its group.
+ * ORDERED: output axis that one work-item walks along in ascending order, in which it reads what it wrote before. */
 enum axis_kind {
   AXIS_LOOP,
   AXIS_REDUCE,
@@ -41,7 +42,8 @@ enum axis_kind {
   AXIS_GROUP,
   AXIS_UPCAST,
   AXIS_UNROLL,
-  AXIS_ITEM
+  AXIS_ITEM,
+  AXIS_ORDERED
 };
 
 #define MAX_RANK 16

@@ -199,7 +199,7 @@ static int check_kernel(const struct check *c) {
       return bad(c, "its size is not an integer of at least 0");
     return 0;
   case OP_RANGE:
-    if (u->aux > AXIS_ITEM) return bad(c, "unknown kind of axis %u", u->aux);
+    if (u->aux > AXIS_ORDERED) return bad(c, "unknown kind of axis %u", u->aux);
     return dtype_is_int(u->src[0]->dtype) ? 0 : bad(c, "its bound is not an integer");
   case OP_SPECIAL:
     if (u->aux > 1 || u->arg.i < 0 || u->arg.i > 2)

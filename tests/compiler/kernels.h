@@ -65,6 +65,17 @@ HELPER void case_softmax(const char *name, int64_t m, int64_t n) {
   c->tolerance = 1e-5;
 }
 
+/* Rows summed at places that come again: in one work-item for each column, in order. */
+HELPER void case_scatter(const char *name, int64_t rows, int64_t width, int64_t places) {
+  struct uop *k = range(rows, 1, AXIS_ORDERED), *j = width > 1 ? range(width, 0, AXIS_LOOP) : ix(0);
+  struct uop *place = uop_binary(G, OP_MOD, mul(k, ix(3)), ix(places)), *to = add(mul(place, ix(width)), j);
+  struct uop *p = param(0, DT_F32, places * width),
+             *v = load(at(param(1, DT_F32, rows * width), add(mul(k, ix(width)), j)));
+  struct test_case *c =
+      add_case(name, sink1(store(at(p, to), add(mul(load(at(p, to)), uop_const_float(G, DT_F32, 0.5)), v))));
+  with(c, DT_F32, places * width), with(c, DT_F32, rows * width);
+}
+
 HELPER void case_pad(const char *name, int64_t rows, int64_t w) {
   int64_t n = w + 4;
   struct uop *i = range(rows, 0, AXIS_LOOP), *j = range(n, 1, AXIS_LOOP);
@@ -205,6 +216,9 @@ HELPER void make_cases(void) {
   case_reduce("product of odd rows", OP_MUL, DT_U8, 5, 99, true);
   case_reduce("max of odd columns", OP_MAX, DT_I64, 40, 97, false);
   case_softmax("softmax 3x100", 3, 100);
+  case_scatter("scatter 37x96 to 5", 37, 96, 5);
+  case_scatter("scatter 50x33 to 7", 50, 33, 7);
+  case_scatter("scatter 64 to 5", 64, 1, 5);
   case_softmax("softmax 2x333", 2, 333);
   case_pad("pad 8x12", 8, 12);
   case_pad("pad 3x7", 3, 7);

@@ -616,6 +616,72 @@ static void test_splits(void **state) {
   machine_of = NULL;
 }
 
+/* What is reduced over `walked` where index is the place along `places`: both [.., count, ..] without axis `places`. */
+static struct uop *scattered(enum op op, struct uop *index, struct uop *value, struct uop *none, unsigned places,
+                             unsigned walked, int64_t n) {
+  int64_t dims[MAX_RANK], ones[MAX_RANK];
+  unsigned rank = index->shape->rank + 1;
+  for (unsigned i = 0; i < rank; i++) {
+    dims[i] = i == places ? 1 : dim_of(index, i - (i > places));
+    ones[i] = i == places ? n : 1;
+  }
+  index = movement(OP_RESHAPE, index, rank, dims), value = value ? movement(OP_RESHAPE, value, rank, dims) : NULL;
+  struct uop *place = movement(OP_RESHAPE, iota(index->dtype, n), rank, ones);
+  dims[places] = n;
+  index = movement(OP_EXPAND, index, rank, dims), place = movement(OP_EXPAND, place, rank, dims);
+  struct uop *hit = uop_binary(g, OP_CMPEQ, index, place);
+  if (value) hit = uop_where(g, hit, movement(OP_EXPAND, value, rank, dims), none);
+  return reduce(op, value || !none ? hit : uop_cast(g, hit, none->dtype), 1 << walked);
+}
+
+/* Sums at the places that an index names cost what is summed: memory is cleared, and the index walked along once. */
+static void test_scatters(void **state) {
+  struct schedule s;
+  char err[500], text[500];
+  struct uop *ids = PLACES(DT_I32, 7, 1, 40), *rows = TENSOR(3, 40), *zero = num(0),
+             *none = uop_const_int(g, DT_I64, 0);
+  ids = EXPAND(ids, 3, 40);
+  struct uop *sum = scattered(OP_ADD, ids, rows, zero, 1, 2, 7);
+  assert_int_equal(check(sum), 1); /* small: every place looks at every element */
+  machine_of = eager_machine;
+  assert_int_equal(check(sum), 2);
+  assert_int_equal(graph_schedule_on(machine_of, &sum, 1, &next_buffer, &s, err, sizeof err), 0);
+  assert_int_equal(s.nitems, 2);
+  assert_non_null(strstr(uop_expr(s.items[1].ast, text, sizeof text), "o1"));
+  assert_ptr_equal(s.items[0].bufs[0], s.items[1].bufs[0]);
+  schedule_free(&s);
+  check(scattered(OP_ADD, ids, uop_unary(g, OP_NEG, rows), zero, 0, 2, 7));
+  check(scattered(OP_ADD, permute(ids, 0x01), permute(rows, 0x01), zero, 1, 0, 7));
+  check(add(expand_like(reduce(OP_ADD, sum, 3), sum), sum));
+  check(scattered(OP_ADD, ids, matmul(TENSOR(3, 2), TENSOR(2, 40)), zero, 1, 2, 7));
+  /* counts, whether there is any, the last that goes to a place, products */
+  assert_int_equal(check(scattered(OP_ADD, ids, NULL, none, 1, 2, 7)), 2);
+  assert_int_equal(check(scattered(OP_MAX, ids, NULL, NULL, 1, 2, 7)), 2);
+  struct uop *order = add(EXPAND(RESHAPE(iota(DT_I32, 40), 1, 40), 3, 40), uop_const_int(g, DT_I32, 1));
+  assert_int_equal(check(scattered(OP_MAX, ids, order, uop_const_int(g, DT_I32, 0), 1, 2, 7)), 2);
+  assert_int_equal(check(scattered(OP_MAX, ids, rows, num(-INFINITY), 1, 2, 7)), 2);
+  assert_int_equal(check(scattered(OP_MAX, ids, rows, zero, 1, 2, 7)), 1); /* 0 is not the least of all values */
+  struct uop *whole = tensor(DT_I32, 2, (int64_t[]){3, 40});
+  assert_int_equal(check(scattered(OP_MUL, ids, whole, uop_const_int(g, DT_I32, 1), 1, 2, 7)), 2);
+  /* an index that is computed, one for each element, a number, more than one user, and memory that is written over */
+  struct uop *own = PLACES(DT_I64, 9, 3, 40), *shifted = add(own, uop_const_int(g, DT_I64, 1));
+  check(scattered(OP_ADD, shifted, rows, zero, 1, 2, 9));
+  check(scattered(OP_ADD, gather(own, PLACES(DT_I32, 40, 3, 40), 1), full_like(rows, 3), zero, 1, 2, 9));
+  struct uop *b = buffer(DT_F32, 21), *roots[] = {sum, mul(sum, sum), assign(b, b, add(b, RESHAPE(sum, 21)))};
+  check_roots(roots, 3);
+  check(scattered(OP_ADD, PLACES(DT_I32, 3, 2, 0), TENSOR(2, 0), zero, 1, 2, 4));
+  check(scattered(OP_ADD, PLACES(DT_I32, 3, 2, 1), TENSOR(2, 1), zero, 1, 2, 4));
+  for (int round = 0; round < 100; round++) {
+    start();
+    int64_t dims[3] = {pick(1, 4), pick(1, 4), pick(1, 4)}, n = pick(1, 6);
+    unsigned walked = (unsigned)pick(0, 2), along = (unsigned)pick(0, 3);
+    dims[walked] = pick(3, 30);
+    struct uop *at = places(DT_I32, n, 3, dims), *value = tensor(DT_F32, 3, dims);
+    check(scattered(OP_ADD, at, value, num(0), along, walked + (walked >= along), n));
+  }
+  machine_of = NULL;
+}
+
 /* Kernels that only walk along memory are parts of one, whatever their sizes. */
 static void test_parts(void **state) {
   struct uop *rate = RESHAPE(buffer(DT_F32, 1), 1, 1), *roots[30];
@@ -959,6 +1025,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_windows, setup, teardown),
       cmocka_unit_test_setup_teardown(test_joins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),

@@ -1,0 +1,199 @@
+/* Scheduling: what is put to places that an index names costs what is put, not every place times every index.
+ *
+ * The gradient of a lookup, a scatter and a count of numbers are reductions of WHERE(index = place, value, identity)
+ * over the elements of the index: each place looks at all of them. Where that costs more, the reduction becomes a
+ * SCATTER here: memory full of the identity, and a kernel that walks along the index in order, in one work-item for
+ * each element off the axes concerned, and combines each value with what is at its place. The order is that of the
+ * index, so the result is the same on every run. */
+#include "movement.h"
+#include "scheduler.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMPARE_COST = 4, MOST_DEEP = 16 };
+
+struct scattered {
+  unsigned places, walked; /* axes */
+  struct uop *index, *value, *none;
+};
+
+/* ---- finding them ---- */
+
+/* u with size 1 along an axis that it does not depend on; NULL: it may depend on it. */
+static struct uop *collapsed(struct graph *g, struct uop *u, unsigned axis, unsigned depth) {
+  if (!u->shape->rank) return u;
+  if (u->op == OP_EXPAND) {
+    struct uop *src[MAX_RANK + 1], *x = u->src[0];
+    if (!uop_is_const(x->shape->dim[axis]) || x->shape->dim[axis]->arg.i != 1) return NULL;
+    memcpy(src, u->src, u->nsrc * sizeof *src);
+    src[1 + axis] = uop_index(g, 1);
+    u = uop_with_src(g, u, src);
+    return shape_equal(u->shape, x->shape) ? x : u;
+  }
+  if (!is_alu(u) || !depth) return NULL;
+  struct uop *src[3];
+  for (unsigned i = 0; i < u->nsrc; i++)
+    if (!(src[i] = collapsed(g, u->src[i], axis, depth - 1))) return NULL;
+  return uop_with_src(g, u, src);
+}
+
+static bool is_identity(enum op op, const struct uop *none, const struct uop *value) {
+  if (none->op != OP_CONST) return false;
+  if (dtype_is_float(none->dtype))
+    return op == OP_MAX ? none->arg.f == -INFINITY : none->arg.f == (op == OP_MUL) && !signbit(none->arg.f);
+  if (op == OP_MAX) return none->arg.i <= uop_min(value);
+  return none->arg.i == (op == OP_MUL);
+}
+
+/* Whether u reduces along one axis what is chosen where an index is the place along another. */
+static bool read(struct graph *g, struct uop *u, struct scattered *out) {
+  if (u->op != OP_REDUCE_AXIS || !u->arg.i || u->arg.i & (u->arg.i - 1)) return false;
+  struct uop *x = u->src[0], *hit = x;
+  const struct shape *shape = x->shape;
+  out->walked = (unsigned)__builtin_ctzll((uint64_t)u->arg.i);
+  out->value = out->none = NULL;
+  if (x->op == OP_WHERE)
+    hit = x->src[0], out->value = x->src[1], out->none = number_behind(x->src[2]);
+  else if (x->op == OP_CAST && x->src[0]->dtype == DT_BOOL)
+    hit = x->src[0], out->value = uop_const_int(g, x->dtype, 1), out->none = uop_const_int(g, x->dtype, 0);
+  else if (x->dtype == DT_BOOL)
+    out->value = uop_const_int(g, DT_BOOL, 1), out->none = uop_const_int(g, DT_BOOL, 0);
+  if (hit->op != OP_CMPEQ || !out->none || !is_identity((enum op)u->aux, out->none, out->value)) return false;
+  for (unsigned k = 0; k < 2; k++) {
+    int axis = counts_along(hit->src[k]);
+    if (axis < 0 || axis == (int)out->walked || !shape_equal(hit->shape, shape)) continue;
+    out->places = (unsigned)axis;
+    out->index = collapsed(g, hit->src[!k], out->places, MOST_DEEP);
+    if (!out->index || !(out->value = collapsed(g, out->value, out->places, MOST_DEEP))) return false;
+    return out->index->shape->rank == shape->rank;
+  }
+  return false;
+}
+
+static bool pays(const struct schedule_machine *m, const struct uop *u, const struct scattered *x) {
+  const struct shape *shape = u->src[0]->shape;
+  int64_t all = shape_numel(shape), results = shape_numel(u->shape), size = dtype_info[u->dtype].size;
+  if (all <= 0 || results <= 0) return false;
+  double count = (double)shape->dim[x->walked]->arg.i, beside = (double)results / (double)shape->dim[x->places]->arg.i;
+  double groups = m->bytes_per_ns / 10 < (double)m->groups ? m->bytes_per_ns / 10 : (double)m->groups;
+  double side_by_side = beside / ((double)m->side * (groups < 1 ? 1 : groups));
+  double walk = count * m->access_ns * (side_by_side < 1 ? 1 : side_by_side);
+  double clear = 2 * (double)results * (double)size / m->bytes_per_ns + 2 * m->launch_ns;
+  return COMPARE_COST * (double)all / m->flops_per_ns > walk + clear;
+}
+
+static struct uop *scatter_of(struct graph *g, const struct uop *u, struct scattered *x) {
+  const struct shape *shape = x->index->shape;
+  if (!x->value->shape->rank || !shape_equal(x->value->shape, shape)) { /* a number */
+    if (x->value->shape->rank) return NULL;
+    struct uop *src[MAX_RANK + 1] = {x->value};
+    for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
+    src[0] = uop_new(g, OP_RESHAPE, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+    for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = shape->dim[i];
+    x->value = uop_new(g, OP_EXPAND, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+  }
+  struct uop *src[] = {x->value, x->index, u->shape->dim[x->places], x->none};
+  return uop_new(g, OP_SCATTER, u->dtype, 1, (union uop_arg){.i = x->places | x->walked << 4}, u->aux, src, 4);
+}
+
+bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nroots) {
+  struct graph *g = s->graph;
+  size_t n = 0, room = graph_node_count(g), most = 1;
+  struct uop **order = uop_toposort(roots, nroots, &n), **now = NULL, **src = NULL;
+  uint8_t *found = calloc(room + 1, 1);
+  bool any = false, ok = order && found;
+  struct scattered x;
+  if (!ok) goto out;
+  for (size_t i = 0; i < n; i++) {
+    if (order[i]->nsrc > most) most = order[i]->nsrc;
+    found[order[i]->id] =
+        read(g, order[i], &x) && pays(schedule_machine_of(s, schedule_device_under(x.index)), order[i], &x);
+    any |= found[order[i]->id];
+  }
+  if (!any) goto out;
+  now = calloc(room + 1, sizeof *now);
+  src = calloc(most, sizeof *src);
+  ok = now && src;
+  for (size_t i = 0; i < n && ok; i++) {
+    struct uop *u = order[i];
+    bool same = true;
+    for (unsigned k = 0; k < u->nsrc; k++) src[k] = now[u->src[k]->id], same &= src[k] == u->src[k];
+    now[u->id] = same ? u : uop_with_src(g, u, src);
+    if (!found[u->id] || !read(g, now[u->id], &x)) continue;
+    struct uop *scatter = scatter_of(g, now[u->id], &x);
+    if (scatter) now[u->id] = scatter;
+  }
+  for (unsigned i = 0; i < nroots && ok; i++) roots[i] = now[roots[i]->id];
+out:
+  if (!ok) schedule_no_memory(s);
+  free(order);
+  free(found);
+  free(now);
+  free(src);
+  return ok;
+}
+
+/* ---- the kernels: one clears the memory, one walks ---- */
+
+/* What the walk reads lies in memory, but for a few operations on it. */
+static void into_memory(struct scheduler *s, struct uop *u) {
+  while (is_movement(u)) u = u->src[0];
+  struct node *n = node_of(s, u);
+  if (op_info[u->op].cls == OPCLASS_LEAF || u->op == OP_IOTA || in_memory(n)) return;
+  if (is_alu(u) && n->cost <= COMPARE_COST) {
+    for (unsigned i = 0; i < u->nsrc; i++) into_memory(s, u->src[i]);
+    return;
+  }
+  n->realized = true, n->why = SCHEDULE_SCATTERED;
+}
+
+void schedule_scatter_uses(struct scheduler *s, struct node *n) {
+  n->why = SCHEDULE_SCATTERED;
+  if (n->numel == 0) return;
+  struct planned_piece *p = n->piece = graph_alloc(s->graph, 3 * sizeof *p);
+  if (!p) {
+    schedule_no_memory(s);
+    return;
+  }
+  for (unsigned i = 0; i < 2; i++) {
+    struct node *x = node_of(s, n->u->src[i]);
+    if (x->device == NO_DEVICE) x->device = n->device;
+    into_memory(s, n->u->src[i]);
+    if (!i) p[0].use = schedule_start_piece(s, n, x, n->u->src[0]->shape), p[0].kernel = n->kernel;
+    if (i && n->kernel) p[1].use = schedule_also_use(s, n, x);
+  }
+  schedule_start_piece(s, n, node_of(s, n->u->src[3]), n->u->shape);
+  p[2].kernel = n->kernel;
+  n->kernel = NULL;
+}
+
+void schedule_scatter_values(struct scheduler *s, struct node *n) {
+  struct graph *g = s->graph;
+  struct uop *u = n->u;
+  if (n->numel == 0) return;
+  struct uop *after = schedule_buffer(s, n);
+  uint32_t version = schedule_version(s, after);
+  struct planned_kernel *walk = n->piece[0].kernel, *clear = n->kernel = n->piece[2].kernel;
+  struct uop **to = schedule_index_array(s, u->shape->rank);
+  if (!walk || !clear || !to || version == NO_UNIT) return;
+  struct uop *before = s->version[version].previous, *at = index_flatten(s->simplifier, u->shape, clear->idx);
+  struct uop *index = uop_new(g, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){before, at}, 2);
+  if (!schedule_add_kernel(s, n, index, u->src[3])) return;
+  unsigned places = u->arg.i & 15, walked = u->arg.i >> 4 & 15;
+  n->kernel = walk;
+  struct uop *value = schedule_value_at(s, node_of(s, u->src[0]), walk->idx, NULL, n->piece[0].use);
+  struct uop *place = schedule_value_at(s, node_of(s, u->src[1]), walk->idx, NULL, n->piece[1].use), *valid;
+  memcpy(to, walk->idx, u->shape->rank * sizeof *to);
+  to[walked] = uop_index(g, 0);
+  to[places] = schedule_place(s, place, u->src[2], &valid);
+  at = simplify_under(s->simplifier, index_flatten(s->simplifier, u->shape, to), valid);
+  struct uop *src[3] = {before, at, valid};
+  index = uop_new(g, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
+  struct uop *load[] = {index, schedule_zero(g, u->dtype)};
+  struct uop *old = uop_new(g, OP_LOAD, u->dtype, 1, (union uop_arg){0}, 0, load, valid ? 2 : 1);
+  src[0] = after;
+  index = uop_new(g, OP_INDEX, u->dtype, 1, (union uop_arg){0}, 0, src, valid ? 3 : 2);
+  struct unit *unit = schedule_add_kernel(s, n, index, uop_binary(g, (enum op)u->aux, old, value));
+  if (unit && walk->idx[walked]->op == OP_RANGE) unit->ordered = walk->idx[walked];
+}
