@@ -118,7 +118,8 @@ static int64_t lanes_for(const struct view *p, int axis, unsigned bytes) {
 
 /* Whether the step is possible once the axis is padded, and the padding is little. */
 static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
-  if (axis < 0 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount)) return false;
+  if (axis < 0 || amount < 1 || p->k->axes[axis].size < PADDED * amount || !can(p, STEP_PAD, axis, amount))
+    return false;
   struct axis *a = &p->k->axes[axis];
   int64_t size = a->size;
   a->size = (size + amount - 1) / amount * amount;
@@ -129,6 +130,7 @@ static bool can_padded(struct view *p, enum step_kind kind, int axis, int64_t am
 
 /* The step, of a padded axis where the amount does not divide the size. */
 static bool step_padded(struct view *p, enum step_kind kind, int axis, int64_t amount) {
+  if (amount < 1) return false;
   if (p->k->axes[axis].size % amount && !step(p, STEP_PAD, axis, amount)) return false;
   return step(p, kind, axis, amount);
 }
