@@ -338,6 +338,8 @@ static void test_generator_features(void **state) {
 #endif
 #ifdef ADDRESS_SANITIZER
   const char *sanitize = "-fsanitize=address,undefined";
+#elif defined(THREAD_SANITIZER)
+  const char *sanitize = "-fsanitize=thread";
 #else
   const char *sanitize = "";
 #endif

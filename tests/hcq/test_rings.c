@@ -295,7 +295,8 @@ static void goes_on(struct fixture *f, enum db_queue_kind kind, bool replays) {
   for (int i = 0; i < N; i++) f->hy[i] = 0;
   assert_int_equal(pthread_create(&thread, NULL, submit_many, &s), 0);
   unsigned still = 0;
-  for (unsigned last = 0, now; still < 20; last = now) { /* none within 20 times 10 ms: there is no room */
+  /* None within 20 times 10 ms: there is no room, or the machine is busy with something else. */
+  for (unsigned last = 0, now = 0, ms = 0; ms < 60000 && (still < 20 || now < 200); last = now, ms += 10) {
     nanosleep(&(struct timespec){0, 10000000}, NULL);
     now = s.submitted;
     still = now == last && now ? still + 1 : 0;
