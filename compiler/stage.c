@@ -224,9 +224,9 @@ bool stage_apply(struct codegen *k, const struct step *s) {
     if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
   struct uop *value = mask ? value_of(k, s, listed, mask) : NULL;
   struct copy c = {.k = k, .value = value, .mask = mask};
-  bool gpu = k->target->kind != TARGET_HOST, ok = value || codegen_fail(k, "out of memory");
-  ok = ok && group(&c, axis, s->nlist);
-  if (!ok) {
+  bool gpu = k->target->kind != TARGET_HOST;
+  if (!value) codegen_fail(k, "out of memory");
+  if (!value || !group(&c, axis, s->nlist)) {
     free(mask);
     return false;
   }
@@ -234,7 +234,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   unsigned vec = contiguous(&c), width = gpu ? 16 : k->target->vector_bytes;
   int64_t lanes = width / dtype_info[value->dtype].size;
   struct dimension *v = &c.dim[vec], *last = &c.dim[c.ndims - 1];
-  while (lanes > v->size || (gpu && v->size % lanes)) lanes /= 2;
+  while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
   int64_t stride = 1;
   for (unsigned d = c.ndims; d-- > 0;) {
     struct dimension *x = &c.dim[d];
@@ -247,6 +247,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
                  : k->axes[x->axis[0]].range;
   }
 
+  bool ok = c.ndims > 0; /* group has found some */
   struct uop *use = NULL, *at = NULL, *valid = NULL, *over = NULL;
   for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
   if (gpu) {

@@ -119,6 +119,7 @@ static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   const struct axis *x = &k->axes[a], *y = &k->axes[b];
   if (x->kind != y->kind || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1) return false;
   if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE) return false;
+  // NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): axes are fewer than 64
   uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
   uint64_t *direct = axis_masks(k, true);
   size_t count;
