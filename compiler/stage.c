@@ -247,7 +247,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
                  : k->axes[x->axis[0]].range;
   }
 
-  bool ok = c.ndims > 0; /* group has found some */
+  bool ok = true;
   struct uop *use = NULL, *at = NULL, *valid = NULL, *over = NULL;
   for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
   if (gpu) {
@@ -291,7 +291,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
       if (ok) rename_ranges(&c, x, p), at = plus(g, at, times(g, p, x->stride));
     }
   free(c.mask);
-  if (!ok) return codegen_fail(k, "a stage needs more axes than there may be");
+  if (!ok || !at) return codegen_fail(k, "a stage needs more axes than there may be");
 
   struct uop *copied = uop_substitute(g, value, c.from, c.to, c.nfrom);
   if (valid) copied = guarded(&c, copied, over, valid);
