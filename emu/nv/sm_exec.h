@@ -50,6 +50,7 @@ struct sm_group {
   uint8_t state, which; /* enum sm_state */
   bool exclusive;       /* at WARPSYNC: its sets of lanes go on one after the other */
   bool collective;      /* also: what follows is executed for the whole set at once */
+  uint8_t aside;        /* 1 + the lane whose rows have its uniform registers, while others run; 0: they are in use */
   uint32_t turns;       /* slices it used up while others wanted to run */
   const struct sm_uop *next;
 };
@@ -89,7 +90,11 @@ struct sm_warp {
 };
 /* Convergence barriers, a row each: lane l's element is the set of lanes that the barrier it joined waits for. Kept per
  * lane because diverged groups use the same register at different times. */
-enum { SM_FILE_ROWS = SM_ROWS + 4 + SM_B_ROWS };
+enum { SM_ROW_ASIDE = SM_ROWS + 4 + SM_B_ROWS, SM_FILE_ROWS = SM_ROW_ASIDE + 2 * SM_LANES };
+/* Uniform registers of a group that was put aside: 63 words, and one of uniform predicates. */
+static inline uint32_t *sm_aside(const struct sm_warp *w, unsigned lane) {
+  return w->r + (SM_ROW_ASIDE + 2 * lane) * SM_LANES;
+}
 static inline uint32_t *sm_b(const struct sm_warp *w, unsigned n) { return w->r + (SM_ROWS + 4 + n) * SM_LANES; }
 
 struct sm_uop {

@@ -95,6 +95,31 @@ static void release_waiting(struct sm_warp *w, bool exclusive) {
 
 static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
 
+/* ---- uniform registers of groups that take turns ----
+ *
+ * A warp has one set of them. ptxas keeps values in them inside a path that only some lanes take, so a group that is
+ * interrupted in the middle of a path finds its own again. */
+
+static void put_aside(struct sm_warp *w, struct sm_group *g) {
+  if (g->aside || g->state != SM_RUNNING) return;
+  unsigned lane = (unsigned)__builtin_ctz(g->mask);
+  uint32_t *to = sm_aside(w, lane), predicates = 0;
+  for (unsigned i = 0; i < SM_ROW_ZERO; i++) to[i] = w->r[(SM_ROW_UR + i) * SM_LANES];
+  for (unsigned i = SM_UP; i < SM_UPT; i++) predicates |= (w->p[i] & 1) << (i - SM_UP);
+  to[SM_ROW_ZERO] = predicates;
+  g->aside = (uint8_t)(1 + lane);
+}
+
+/* The registers are those of group g from now on; groups that used what is in them keep a copy. */
+static void take_back(struct sm_warp *w, struct sm_group *g) {
+  const uint32_t *from = sm_aside(w, g->aside - 1u);
+  for (uint32_t i = 0; i < w->groups; i++) put_aside(w, &w->group[i]);
+  for (unsigned i = 0; i < SM_ROW_ZERO; i++)
+    for (unsigned lane = 0; lane < SM_LANES; lane++) w->r[(SM_ROW_UR + i) * SM_LANES + lane] = from[i];
+  for (unsigned i = SM_UP; i < SM_UPT; i++) w->p[i] = from[SM_ROW_ZERO] >> (i - SM_UP) & 1 ? ~0u : 0;
+  g->aside = 0;
+}
+
 /* Running groups at one place become one. */
 static void merge(struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++) {
@@ -104,6 +129,7 @@ static void merge(struct sm_warp *w) {
       struct sm_group *o = &w->group[k];
       if (o->state != SM_RUNNING || o->next != g->next) continue;
       g->mask |= o->mask;
+      if (!o->aside) g->aside = 0;
       if (o->turns < g->turns) g->turns = o->turns;
       remove_group(w, k);
     }
@@ -153,6 +179,7 @@ void sm_run_warp(struct sm_warp *w) {
     struct sm_group *g = &w->group[w->current];
     const struct sm_uop *u = g->next;
     int64_t slice = w->groups > 1 && left > GROUP_SLICE ? GROUP_SLICE : left;
+    if (g->aside) take_back(w, g);
     w->active = g->mask;
     w->run = u, w->budget = slice;
     /* NULL is beyond every limit. */
@@ -165,7 +192,10 @@ void sm_run_warp(struct sm_warp *w) {
       w->group[w->current].next = u;
     }
     left -= slice - w->budget;
-    if (w->budget <= 0 && w->groups > 1) w->group[w->current].turns++;
+    if (w->budget <= 0 && w->groups > 1) {
+      w->group[w->current].turns++;
+      if (w->current < w->groups) put_aside(w, &w->group[w->current]);
+    }
     if (w->groups == 1) w->group[0].turns = 0;
   }
 }

@@ -670,8 +670,37 @@ static void shutdown_refuses_while_tensors_live(void **state) {
 
 static int finish(void **state) { return db_shutdown(); }
 
+/* Sizes that tiles do not divide: lanes at the edge take another path than the others of their warp, in loops long
+ * enough that an emulated warp goes back and forth between the two. */
+static void matmuls_with_edges_in_long_loops(void **state) {
+  enum { SIDE = 511, TERMS = 128 };
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    float *a = malloc(SIDE * TERMS * sizeof *a), *b = malloc(TERMS * SIDE * sizeof *b);
+    float *got = malloc(SIDE * SIDE * sizeof *got);
+    for (int i = 0; i < SIDE * TERMS; i++) a[i] = (float)(i * 7 % 13 - 6), b[i] = (float)(i * 5 % 11 - 5);
+    {
+      DB_SCOPED;
+      db_tensor *x = db_from(a, DB_F32, dev, SIDE, TERMS), *y = db_from(b, DB_F32, dev, TERMS, SIDE);
+      assert_int_equal(db_realize(x, y), 0);
+      must_read(db_matmul(x, y), got, SIDE * SIDE * sizeof *got);
+    }
+    for (int i = 0; i < SIDE; i += 3)
+      for (int k = SIDE - 1; k >= 0; k -= 7) {
+        float want = 0;
+        for (int j = 0; j < TERMS; j++) want += a[i * TERMS + j] * b[j * SIDE + k]; /* whole numbers: exact */
+        if (got[i * SIDE + k] != want) fail_msg("row %d, column %d: %g, not %g", i, k, got[i * SIDE + k], want);
+      }
+    free(a);
+    free(b);
+    free(got);
+    db_close(dev);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(matmuls_with_edges_in_long_loops),
       cmocka_unit_test(kernel_counts),
       cmocka_unit_test(softmax_times_a_narrow_matrix),
       cmocka_unit_test(chain_of_fifty_is_one_kernel),
