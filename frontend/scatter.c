@@ -1,7 +1,8 @@
 /* Elements chosen and placed by an index of x's rank: gather, scatter, counting, and what is chosen by a mask.
  *
- * There are no racing writes: each place looks through the index for what comes to it. That makes every result the same
- * on every run, and costs as many steps as the axis has places for each element of the index. */
+ * There are no racing writes: by its definition here each place looks through the index for what comes to it, so every
+ * result is the same on every run. Where one walk along the index costs less, the scheduler makes it one
+ * (graph/schedule_scatter.c). */
 #include "math.h"
 #include <errno.h>
 #include <math.h>
