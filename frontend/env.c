@@ -29,7 +29,8 @@ static int read_plan(const char **text) {
       free(read);
       return db_fail(-why, "PLAN=%s: %s", plan, strerror(why));
     }
-    *text = got > 0 ? read : NULL; /* an empty file has no plan */
+    if (got <= 0) free(read), read = NULL; /* an empty file has no plan */
+    *text = read;
   }
   if (*text && !compiler_check_plan(*text, err, sizeof err)) {
     free(read);

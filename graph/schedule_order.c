@@ -140,7 +140,7 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
                                const struct window *w) {
   struct graph *g = s->graph;
   struct uop_map now = {0};
-  struct uop *last = NULL, *few[16], **src = few;
+  struct uop *last = NULL, *few[16] = {0}, **src = few;
   size_t most = 0;
   for (size_t i = 0; i < n; i++)
     if (order[i]->nsrc > most) most = order[i]->nsrc;

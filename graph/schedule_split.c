@@ -77,7 +77,7 @@ static int64_t divisor_between(int64_t n, int64_t least, int64_t most) {
 /* The reduction in parts along axis a: [.., n, ..] as [.., parts, n / parts, ..]. */
 static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *x, unsigned a, int64_t parts) {
   const struct shape *shape = x->shape;
-  struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK];
+  struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK] = {0};
   int64_t n = shape->dim[a]->arg.i, exact = divisor_between(n, parts, 2 * parts), inner = 0, outer = 0;
   if (exact) parts = exact;
   int64_t length = n / parts;

@@ -164,7 +164,11 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
   struct planned_kernel *k = w->kernel;
   struct uop *x = n->reduce->u->src[0];
   while (is_movement(x)) x = x->src[0];
-  if (!in_memory(node_of(s, x)) && !node_of(s, x)->reduce) return false;
+  struct node *below = node_of(s, x);
+  if (!in_memory(below) && !below->reduce) return false;
+  /* A sum over a sum is one sum in a kernel of its own (schedule_sum.c), and long. */
+  bool sums = x->op == OP_REDUCE_AXIS && x->aux == OP_ADD && n->reduce->u->aux == OP_ADD;
+  if (sums && !in_memory(below)) return false;
   int64_t all = shape_numel(n->reduce->u->src[0]->shape), results = 1;
   for (unsigned i = 0; i < k->nranges; i++)
     if (__builtin_mul_overflow(results, uop_max(k->range[i]) + 1, &results)) return false;
@@ -314,7 +318,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   for (unsigned k = 0; k < 3; k++) w.src_use[k] = NO_USE;
   struct use like = w;
   if (like.depth < UINT16_MAX) like.depth++;
-  if (!is_movement(u)) like.sum = u->op == OP_REDUCE_AXIS && u->aux == OP_ADD && !w.merged ? n : NULL;
+  if (!is_movement(u)) like.sum = u->op == OP_REDUCE_AXIS && u->aux == OP_ADD && !w.merged && !w.in_reduce ? n : NULL;
   if (w.kernel->depth < like.depth) w.kernel->depth = like.depth;
   if (is_movement(u)) {
     w.src_idx = schedule_index_array(s, u->src[0]->shape->rank);

@@ -285,6 +285,8 @@ static void test_sum_of_moved_sum(void **state) {
   assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 2, 10)), 1);
   assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 2, 1, 13)), 1);
   assert_int_equal(check(SHRINK(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 1, 8), 0, 1, 0, 3, 0, 1, 1, 7)), 1);
+  /* inside a third sum, as in the gradient of the layer before, the two are a kernel of their own */
+  assert_int_equal(check(reduce(OP_ADD, mul(back, TENSOR(1, 3, 1, 8)), 8)), 2);
   struct schedule s = only_kernel(back, 3 * 8);
   size_t n, reduces = 0, masked = 0, loads = 0;
   struct uop **order = uop_toposort(&s.items[0].ast, 1, &n);
