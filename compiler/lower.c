@@ -500,6 +500,19 @@ static bool assign_ids(struct lowerer *L, const unsigned *axis, unsigned n, unsi
   return true;
 }
 
+/* The work-item's number in its group, x counting fastest. */
+static struct uop *item_number(struct lowerer *L) {
+  const uint32_t *block = L->k->block;
+  struct uop *number = NULL;
+  for (unsigned d = 3; d-- > 0;) {
+    if (block[d] == 1) continue;
+    struct uop *bound = lower_iconst(L, DT_I32, block[d]), *id = lower_mk(L, OP_SPECIAL, DT_I32, 1, d, 1, &bound, 1);
+    if (number) number = lower_index_op(L, OP_MUL, number, lower_iconst(L, DT_I32, block[d]));
+    number = number ? lower_index_op(L, OP_ADD, number, id) : id;
+  }
+  return number ? number : lower_iconst(L, DT_I32, 0);
+}
+
 static int64_t workgroups(const struct codegen *k) {
   int64_t n = 1;
   for (unsigned a = 0; a < k->naxes; a++)
@@ -618,6 +631,7 @@ static bool lower_kernel(struct lowerer *L) {
     return false;
   if ((uint64_t)k->block[0] * k->block[1] * k->block[2] > k->target->max_group)
     return lower_fail(L, "a workgroup has more work-items than the target allows");
+  L->item = item_number(L);
 
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_GROUP) L->axis_value[a] = L->axis_value[shared];

@@ -291,6 +291,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (expands && s.kind != STEP_VECTOR && copies(k) * s.amount > MAX_COPIES)
     return refuse(why, cap, "the kernel would have more than %d copies of its operations", MAX_COPIES);
   if (!items) return true;
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].kind == AXIS_ITEM) return refuse(why, cap, "the work-items share a copy already");
   if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
   if (s.amount > k->target->max_group)
     return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);

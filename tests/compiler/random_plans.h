@@ -331,7 +331,7 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
     if (!optimize(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
   }
   for (unsigned tries = k->plan.n ? 40 : 0, want = below(10); tries < 40 && k->plan.n < want; tries++) {
-    if (k->naxes && below(STEP_COUNT) == STEP_STAGE && t->kind == TARGET_HOST) {
+    if (k->naxes && below(STEP_COUNT) == STEP_STAGE) {
       random_stage(k, r);
       continue;
     }
