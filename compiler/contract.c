@@ -176,7 +176,7 @@ static bool contract(struct contraction *c) {
   if (block < 1) block = 1;
   if (block > tiles) block = tiles;
   int64_t tasks = (tiles + block - 1) / block;
-  if (others < TASKS && strips < TASKS && tasks < TASKS && tiles >= TASKS * FEW_TILES) tasks = TASKS;
+  if (others < TASKS && tasks < TASKS && tiles >= TASKS * FEW_TILES) tasks = TASKS;
   block = (tiles + tasks - 1) / tasks;
   tasks = (tiles + block - 1) / block;
   int64_t wanted = (TASKS + tasks - 1) / tasks;
