@@ -8,9 +8,9 @@ static bool is_true(const struct uop *u) { return u->op == OP_CONST && u->dtype 
 
 /* u without a condition that became true, over sources that are simplified already. */
 static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const *src) {
-  if (u->op == OP_AND && is_true(src[0])) return src[1];
-  if (u->op == OP_AND && is_true(src[1])) return src[0];
-  if (u->op == OP_WHERE && is_true(src[0])) return src[1];
+  if (u->op == OP_AND && u->nsrc > 1 && is_true(src[0])) return src[1];
+  if (u->op == OP_AND && u->nsrc > 1 && is_true(src[1])) return src[0];
+  if (u->op == OP_WHERE && u->nsrc > 1 && is_true(src[0])) return src[1];
   unsigned n = u->nsrc;
   if (u->op == OP_INDEX && n > 2 && is_true(src[2])) n = 2;
   if (u->op == OP_LOAD && u->src[0]->nsrc > 2 && src[0]->nsrc == 2) n = 1;
@@ -35,7 +35,7 @@ static struct uop *without(struct codegen *k, struct uop *const *guard, unsigned
     for (unsigned i = 0; i < nguards; i++)
       map[guard[i]->id] = uop_new(k->g, OP_CONST, DT_BOOL, 1, (union uop_arg){.i = 1}, 0, NULL, 0);
     for (size_t i = 0; i < count; i++) {
-      struct uop *u = order[i], *few[8], **src = few;
+      struct uop *u = order[i], *few[8] = {0}, **src = few;
       if (map[u->id]) continue;
       bool same = true;
       if (u->nsrc > 8 && !(src = malloc(u->nsrc * sizeof *src))) goto out;

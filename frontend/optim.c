@@ -333,7 +333,7 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n) {
   int err = 0;
   db_scope_begin();
   if (!s.target || !s.next || !s.before || !roots)
-    db_fail(err = -ENOMEM, "%s: out of memory", kinds[o->kind - DB_OPTIM_SGD].name);
+    err = db_fail(-ENOMEM, "%s: out of memory", kinds[o->kind - DB_OPTIM_SGD].name);
   for (unsigned i = 0; i < n && !err; i++)
     if (db_poison(roots[i] = also[i])) err = db_fail(-EINVAL, "%s", db_poison(also[i]));
   if (!err && !(err = plan_step(o, &s))) {

@@ -174,7 +174,7 @@ int cpu_program_load(db_device *dev, const void *data, size_t size, const char *
   if ((err = elf_image_layout(&image, &elf, (uint64_t)sysconf(_SC_PAGESIZE)))) goto out;
   if ((err = elf_image_symbol(&image, (unsigned)symbol, &offset))) goto out;
   if (!(p = calloc(1, sizeof *p)) || !(p->base.params = calloc(nparams + 1u, sizeof *params))) {
-    db_fail(err = -ENOMEM, "%s: out of memory for a program", dev->name);
+    err = db_fail(-ENOMEM, "%s: out of memory for a program", dev->name);
     goto out;
   }
   p->base.dev = dev;
