@@ -3,6 +3,7 @@
 #include "rm.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,33 +45,44 @@ static void *reserve_at(struct os *os, uint64_t hint, uint64_t size) {
   return os->mmap(os, (void *)(uintptr_t)hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* Where low addresses may be free when the next ones are not: by steps, then below, as where a sanitizer's shadow
- * memory takes all from 2 GiB on. */
-enum { LOW_STEPS = (LOW_END - LOW_FIRST) / LOW_STEP, LOW_HINTS = LOW_STEPS + 5 };
+/* Where low addresses may be free when the next ones are not: by steps, then below 2 GiB, as where a sanitizer's shadow
+ * memory takes all from there on. */
+enum { LOW_STEPS = (LOW_END - LOW_FIRST) / LOW_STEP, LOWEST_STEP = 64 << 20, LOWEST_STEPS = 30 };
 static uint64_t low_hint(unsigned i) {
-  return i < LOW_STEPS ? LOW_FIRST + i * LOW_STEP : LOW_FIRST >> (i - LOW_STEPS + 1);
+  return i < LOW_STEPS ? LOW_FIRST + i * LOW_STEP : (2ull << 30) - (i - LOW_STEPS + 1ull) * LOWEST_STEP;
+}
+
+/* Where the next reservation is tried; [1]: of low addresses. All machines of a process share its address space. */
+static _Atomic uint64_t next_va[2];
+
+/* Threads claim addresses before they map them, so that no two of them try the same ones. */
+static uint64_t claim(bool low, uint64_t size) {
+  uint64_t next = next_va[low], at;
+  do at = !next || next + size > NV_LOW_END ? low ? LOW_FIRST : LOW_END : next;
+  while (!atomic_compare_exchange_weak(&next_va[low], &next, at + size));
+  return at;
 }
 
 /* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out) {
   struct os *os = m->os;
-  uint64_t first = low ? LOW_FIRST : LOW_END, reserved = size + align - PAGE, next = m->next_va[low];
-  uint64_t hint = !next || next + reserved > NV_LOW_END ? first : next;
+  uint64_t reserved = size + align - PAGE;
   void *p;
   *out = (struct nv_memory){0};
-  for (unsigned i = 0;; hint = low_hint(i++)) {
-    p = reserve_at(os, hint, reserved);
+  for (unsigned hints = 0;;) {
+    uint64_t at = claim(low, reserved), behind = at + reserved;
+    p = reserve_at(os, at, reserved);
     if (os_map_failed(p))
       return db_fail((int)(intptr_t)p, "%s: reserving %llu bytes of address space: %s", m->name,
                      (unsigned long long)reserved, strerror((int)-(intptr_t)p));
     if (!low || (uintptr_t)p + reserved <= NV_LOW_END) break;
     os->munmap(os, p, reserved);
-    if (i == LOW_HINTS)
+    if (hints == LOW_STEPS + LOWEST_STEPS)
       return db_fail(-ENOMEM, "%s: no %llu bytes of address space are free below 1 TiB", m->name,
                      (unsigned long long)reserved);
+    /* Where the exchange fails, other threads have claimed more since: the next claim is behind theirs. */
+    hints += atomic_compare_exchange_strong(&next_va[low], &behind, low_hint(hints));
   }
-  uint64_t end = (uint64_t)(uintptr_t)p + reserved;
-  if (end <= NV_LOW_END) m->next_va[low] = end; /* a hint to the next, whoever comes first */
   *out = (struct nv_memory){
       .va = align_up((uint64_t)(uintptr_t)p, align), .size = size, .reservation = p, .reserved = reserved};
   return 0;

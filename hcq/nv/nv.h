@@ -29,7 +29,6 @@ struct nv_machine {
   struct nv_card *cards;
   unsigned ncards;
   atomic_uint next_handle;
-  _Atomic uint64_t next_va[2]; /* where the next reservation is tried; [1]: of low addresses */
   /* Apertures of generic address space, reserved so that no memory lies there: 4 GiB each and so aligned. */
   uint64_t shared_window, local_window;
   void *windows;

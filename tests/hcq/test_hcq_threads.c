@@ -2,6 +2,7 @@
 #include "hcq/backend.h"
 #include "saxpy.h"
 #include <pthread.h>
+#include <sys/mman.h>
 #include "tests/ok.h"
 
 enum { THREADS = 4, ROUNDS = 24, N = 500, BYTES = N * 4 };
@@ -219,6 +220,33 @@ static void timelines_begin_anew(void **state) {
   for (int m = 0; m < MACHINES; m++) together(&machines[m], 1, again_and_again, 40);
 }
 
+/* Recordings made at the same time: each needs addresses below 1 TiB on NVIDIA. */
+static void *recordings(void *arg) {
+  struct worker *w = arg;
+  db_queue *q = NULL;
+  db_recording *bound[16] = {0};
+  TRY(!(q = db_queue_new(w->common->dev[0], DB_QUEUE_COMPUTE)));
+  for (unsigned i = 0; i < 16; i++) {
+    TRY(db_queue_memory_barrier(q));
+    TRY(!(bound[i] = db_queue_bind(q)));
+  }
+out:
+  for (unsigned i = 0; i < 16; i++) db_recording_release(bound[i]);
+  db_queue_release(q);
+  return NULL;
+}
+
+/* As under the address sanitizer, whose shadow memory leaves 2 GiB of those addresses. */
+static void with_few_low_addresses(void **state) {
+  const uintptr_t from = 2ull << 30, end = 1ull << 40;
+  void *taken = mmap((void *)from, end - from, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (taken == MAP_FAILED) print_message("from 2 GiB to 1 TiB something is mapped already\n");
+  for (int round = 0; round < 20; round++)
+    for (int m = 1; m < MACHINES; m++) together(&machines[m], 1, recordings, 0);
+  if (taken != MAP_FAILED) munmap(taken, end - from);
+}
+
 struct opener {
   pthread_t thread;
   const char *name;
@@ -251,6 +279,7 @@ static void opened_and_closed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(on_one_device), cmocka_unit_test(on_two_devices),
-                                     cmocka_unit_test(timelines_begin_anew), cmocka_unit_test(opened_and_closed)};
+                                     cmocka_unit_test(timelines_begin_anew), cmocka_unit_test(with_few_low_addresses),
+                                     cmocka_unit_test(opened_and_closed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
