@@ -6,7 +6,8 @@
  * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
  * between them, and have * and ?; one after ^ must not be there: `kernels matmul f32 512,1024`, `kernels conv 16 ^7x7`.
  * On the CPU each number of threads is a process of its own with an affinity to so many CPUs (of those that taskset
- * allows). An emulated GPU runs small cases once, and what it counted is printed instead of times. --cpu-time measures
+ * allows). An emulated GPU runs small cases once, and what it counted is printed instead of times, with model time
+ * (emu/cost.def), which is no measurement. --cpu-time measures
  * processor time of one thread instead of wall time, for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
@@ -229,8 +230,9 @@ static const char *ratio_text(double ours, double theirs, char *buf, size_t cap)
 static void print_head(bool counted) {
   if (json) return;
   if (counted)
-    printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %9s %8s\n", "case", "", "kernels", "instruct.", "matrix",
-           "others", "loaded", "stored", "LDS load", "LDS store", "conflicts", "error");
+    printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %10s %9s %10s %8s\n", "case", "", "kernels", "instruct.",
+           "matrix", "others", "loaded", "stored", "memory", "LDS load", "LDS store", "conflicts", "model time",
+           "error");
   else
     printf("%-11s %-38s %2s %10s %9s %8s %8s %8s %8s %8s %8s %8s\n", "case", "", "t", "time", "rate", "OpenBLAS",
            "PyTorch", "cuBLAS", "memory", "peak", "speedup", "error");
@@ -241,16 +243,18 @@ static const char *bytes_text(uint64_t n, char *buf, size_t cap) {
 }
 
 static void print_counted(const struct speed_case *c, const struct result *r) {
-  char b[4][24], others[16] = "-";
+  char b[6][24], others[16] = "-";
   const struct emu_detail *d = &r->counted;
   uint64_t matrix = d->executed[EMU_MATRIX_CLASS];
   if (matrix) snprintf(others, sizeof others, "%.1f", (double)(r->instructions - matrix) / (double)matrix);
-  printf("%-11s %-28s %7u %11llu %9llu %7s %10s %10s %10s %10s %9llu %8.1e", c->group, c->name, r->kernels,
+  double modelled = (double)d->model_ps * 1e-12;
+  printf("%-11s %-28s %7u %11llu %9llu %7s %10s %10s %10s %10s %10s %9llu %10s %8.1e", c->group, c->name, r->kernels,
          (unsigned long long)r->instructions, (unsigned long long)matrix, others,
          bytes_text(d->loaded[EMU_GLOBAL_SPACE], b[0], sizeof b[0]),
-         bytes_text(d->stored[EMU_GLOBAL_SPACE], b[1], sizeof b[1]),
+         bytes_text(d->stored[EMU_GLOBAL_SPACE], b[1], sizeof b[1]), bytes_text(d->memory_bytes, b[4], sizeof b[4]),
          bytes_text(d->loaded[EMU_LDS_SPACE], b[2], sizeof b[2]),
-         bytes_text(d->stored[EMU_LDS_SPACE], b[3], sizeof b[3]), (unsigned long long)d->lds_conflicts, r->error);
+         bytes_text(d->stored[EMU_LDS_SPACE], b[3], sizeof b[3]), (unsigned long long)d->lds_conflicts,
+         modelled > 0 ? time_text(modelled, b[5], sizeof b[5]) : "-", r->error);
 }
 
 static double memory_beside(const struct result *r) {
@@ -302,7 +306,9 @@ static void print_json(const struct speed_case *c, const struct result *r, const
     for (unsigned i = 0; i < EMU_SPACE_COUNT; i++)
       printf(", \"%s bytes loaded\": %llu, \"%s bytes stored\": %llu", spaces[i],
              (unsigned long long)r->counted.loaded[i], spaces[i], (unsigned long long)r->counted.stored[i]);
-    printf(", \"bank conflicts\": %llu}", (unsigned long long)r->counted.lds_conflicts);
+    printf(", \"bank conflicts\": %llu, \"memory bytes\": %llu, \"model seconds\": %.9g}",
+           (unsigned long long)r->counted.lds_conflicts, (unsigned long long)r->counted.memory_bytes,
+           (double)r->counted.model_ps * 1e-12);
     return;
   }
   double read, written;

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "../../hcq/amd/pm4_wire.h"
+#include "../cost.h"
 #include "../guard.h"
+#include "../lines.h"
 
 #define REG(name)    (q->sh[GFX11_##name - PM4_SH_BASE])
 #define RFIELD(r, f) BITS_GET(GFX11_##r##_##f, REG(r))
@@ -28,6 +30,7 @@ struct run {
   struct fault where;          /* of a wave that was stopped; under the lock */
   struct shader_stats counted; /* where detail is asked for; under the lock */
   struct emu_detail detail;
+  struct emu_lines lines;
   struct race_task *task; /* NULL when the machine is not strict */
 };
 
@@ -69,8 +72,9 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   struct amd_gpu *gpu = r->q->gpu;
   struct shader_core *core = core_of(r, worker);
   struct emu_detail detail;
+  struct emu_lines lines = {0};
   struct shader_stats stats = {0};
-  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail), stats.lines = &lines;
   race_task = r->task;
   bool go_on = true, has_partial = r->partial[0] || r->partial[1] || r->partial[2];
   for (uint64_t i = begin; i < end && go_on; i++) {
@@ -114,9 +118,12 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   count(&gpu->bytes_stored, stats.bytes_stored);
   if (stats.detail) {
     pthread_mutex_lock(&r->lock);
-    r->counted.waves += stats.waves, r->counted.instructions += stats.instructions;
+    r->counted.waves += stats.waves, r->counted.workgroups += stats.workgroups,
+        r->counted.instructions += stats.instructions;
     emu_detail_add(r->counted.detail, &detail);
+    emu_lines_add(&r->lines, &lines);
     pthread_mutex_unlock(&r->lock);
+    emu_lines_free(&lines);
   }
   return go_on;
 }
@@ -212,6 +219,18 @@ static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   return CP_DEAD;
 }
 
+/* Waves that a compute unit holds: two SIMDs of 1536 registers for 32 lanes, given away by 24 (LLVM AMDGPUUsage,
+ * "Code Object", VGPR allocation granule of gfx1100), and half of a WGP's 128 KiB of LDS. */
+static uint64_t resident_waves(const struct run *r, uint32_t lds) {
+  enum { SIMDS = 2, WAVES = 16, REGISTERS = 1536, GRANULE = 24, LDS = 64 << 10 };
+  unsigned rows = ((r->d.rsrc1 & 63) + 1) * 8, taken = (rows + GRANULE - 1) / GRANULE * GRANULE; /* of 32 lanes */
+  uint64_t waves = REGISTERS / taken < WAVES ? REGISTERS / taken : WAVES;
+  waves = waves ? waves * SIMDS : SIMDS;
+  uint64_t groups = lds ? LDS / lds : waves;
+  if (groups * r->waves_per_group < waves) waves = groups * r->waves_per_group;
+  return waves < r->waves_per_group ? r->waves_per_group : waves;
+}
+
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator) {
   const struct amd_model *model = q->gpu->model;
   uint32_t reserved = initiator & ~gfx11_register_bits(GFX11_COMPUTE_DISPATCH_INITIATOR);
@@ -268,7 +287,13 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   }
   pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
-  if (r.counted.detail) amd_counters_add(q->gpu, r.d.pgm, &r.counted);
+  if (r.counted.detail) {
+    r.detail.memory_bytes = emu_lines_bytes(&r.lines);
+    struct emu_launch launch = {r.counted.waves, r.counted.workgroups, resident_waves(&r, lds)};
+    r.detail.model_ps = emu_model_ps(model->name, &r.detail, &launch);
+    amd_counters_add(q->gpu, r.d.pgm, &r.counted);
+    emu_lines_free(&r.lines);
+  }
   if (notes.lds_outside) tell(&r, "LDS access out of range (loads give 0, stores do nothing)", &notes.first);
   if (r.fault.kind == FAULT_NONE && r.where.text[0]) tell(&r, "stopped with its queue", &r.where);
   atomic_store(&q->dispatching, false);

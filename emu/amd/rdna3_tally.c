@@ -5,6 +5,7 @@
  * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
 #include <pthread.h>
 #include <string.h>
+#include "../lines.h"
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"
 #include "rdna3_mem.h"
@@ -98,10 +99,9 @@ void rdna3_tally_init(void) {
 
 /* ---- memory ---- */
 
-/* Cycles beyond those of an access whose lanes meet in no bank. */
-static uint64_t conflicts(const uint32_t *at, uint32_t mask, unsigned bytes) {
+/* Cycles of an access, and those beyond an access whose lanes meet in no bank. */
+static void count_banks(struct emu_detail *d, const uint32_t *at, uint32_t mask, unsigned bytes) {
   unsigned words = (bytes + 3) / 4, lanes = words == 1 ? 32 : words == 2 ? 16 : 8;
-  uint64_t extra = 0;
   for (unsigned first = 0; first < 32; first += lanes) {
     uint32_t in_bank[BANKS][32];
     unsigned n[BANKS] = {0}, most = 1;
@@ -112,9 +112,9 @@ static uint64_t conflicts(const uint32_t *at, uint32_t mask, unsigned bytes) {
         if (i == n[bank]) in_bank[bank][n[bank]++] = dword;
         if (n[bank] > most) most = n[bank];
       }
-    extra += most - 1;
+    d->lds_conflicts += most - 1;
+    d->lds_cycles += mask >> first & (lanes < 32 ? (UINT32_C(1) << lanes) - 1 : UINT32_MAX) ? most : 0;
   }
-  return extra;
 }
 
 static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna3_inst *in, unsigned half,
@@ -139,30 +139,56 @@ static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const s
     uint32_t at[32],
         offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
     for (uint32_t l = 0; l < 32; l++) at[l] = (r->flags & BY_LANE || !row ? l * 4 : row[l]) + offset;
-    d->lds_conflicts += conflicts(at, mask, r->bytes);
+    count_banks(d, at, mask, r->bytes);
     count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(mask) * r->bytes);
   }
 }
 
-/* Each lane's address says which memory it means. */
+static void count_lines(struct rdna3_wave *w, const struct row *r, const uint64_t *at, uint32_t mask) {
+  struct shader_stats *s = w->stats;
+  if (mask) emu_lines_access(s->lines, s->detail, at, mask, r->bytes, r->flags & LOADS, r->flags & STORES);
+}
+
+/* What the scalar registers that an instruction names hold: its base, and of an offset; 0 where it names none. */
+static uint64_t scalar_base(const struct rdna3_wave *w, const struct rdna3_inst *in) {
+  uint64_t base = 0;
+  for (unsigned i = 0; i < in->operands; i++) {
+    unsigned field = in->operand[i].field, n = in->arg[i];
+    if (n == RDNA3_NULL) continue;
+    if (field == RDNA3_FIELD_saddr || field == RDNA3_FIELD_sbase) base += mem_sgpr64(w, n);
+    if (field == RDNA3_FIELD_soffset) base += w->s[n];
+  }
+  return base + (uint64_t)(int64_t)in->offset;
+}
+
+static bool has_base(const struct rdna3_inst *in) {
+  for (unsigned i = 0; i < in->operands; i++)
+    if (in->operand[i].field == RDNA3_FIELD_saddr && in->arg[i] != RDNA3_NULL) return true;
+  return false;
+}
+
+/* Of a flat access each lane's address says which memory it means. */
 static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                        uint32_t mask) {
   struct emu_detail *d = w->stats->detail;
   const uint32_t *low = operand_row(w, in, half, RDNA3_FIELD_addr);
-  uint32_t at[32] = {0}, shared = 0;
+  uint32_t at[32] = {0}, shared = 0, scratch = 0;
+  uint64_t to[32], base = scalar_base(w, in);
+  bool flat = in->format == RDNA3_FLAT, narrow = has_base(in);
   for (uint32_t m = mask; low && m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
-    uint64_t va = (low[l] | (uint64_t)low[l + RDNA3_LANES] << 32) + (uint64_t)(int64_t)in->offset;
+    uint64_t va = to[l] = (low[l] | (narrow ? 0 : (uint64_t)low[l + RDNA3_LANES] << 32)) + base;
     uint32_t high = (uint32_t)(va >> 32);
     at[l] = (uint32_t)va;
-    if (high == RDNA3_SHARED_HI) shared |= 1u << l;
-    count_bytes(d, r,
-                high == RDNA3_SHARED_HI    ? EMU_LDS_SPACE
-                : high == RDNA3_PRIVATE_HI ? EMU_SCRATCH_SPACE
-                                           : EMU_GLOBAL_SPACE,
-                r->bytes);
+    if (flat && high == RDNA3_SHARED_HI) shared |= 1u << l;
+    if (flat && high == RDNA3_PRIVATE_HI) scratch |= 1u << l;
   }
-  if (shared) d->lds_conflicts += conflicts(at, shared, r->bytes);
+  uint32_t global = mask & ~shared & ~scratch;
+  count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(shared) * r->bytes);
+  count_bytes(d, r, EMU_SCRATCH_SPACE, (uint64_t)__builtin_popcount(scratch) * r->bytes);
+  count_bytes(d, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(global) * r->bytes);
+  if (shared) count_banks(d, at, shared, r->bytes);
+  if (low) count_lines(w, r, to, global);
 }
 
 /* Lanes outside the buffer move nothing. */
@@ -177,6 +203,7 @@ static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, cons
   uint32_t inside = mem_buffer_addresses(w, &u, r->bytes, addr, &outside);
   w->v = v, w->lanes = lanes, w->half = was;
   count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(inside) * r->bytes);
+  count_lines(w, r, addr, inside);
   if (r->flags & INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += (uint64_t)__builtin_popcount(mask) * 4;
 }
 
@@ -184,6 +211,8 @@ static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, cons
   struct emu_detail *d = w->stats->detail;
   if (in->format == RDNA3_SMEM || r->flags & BY_WAVE) {
     count_bytes(d, r, in->format == RDNA3_SMEM ? EMU_SCALAR_SPACE : EMU_LDS_SPACE, r->bytes);
+    uint64_t at = in->format == RDNA3_SMEM && !strncmp(in->op->name, "s_load", 6) ? scalar_base(w, in) : 0;
+    if (at && w->stats->lines) emu_lines_access(w->stats->lines, NULL, &at, 1, r->bytes, true, false);
     return;
   }
   for (unsigned half = 0; half < 2; half++) {
@@ -191,7 +220,8 @@ static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, cons
     if (!mask) continue;
     switch (in->format) {
     case RDNA3_DS: count_lds(w, in, r, half, mask); break;
-    case RDNA3_FLAT: count_flat(w, in, r, half, mask); break;
+    case RDNA3_FLAT:
+    case RDNA3_GLOBAL: count_flat(w, in, r, half, mask); break;
     case RDNA3_MUBUF: count_buffer(w, in, r, half, mask); break;
     default:
       count_bytes(d, r, in->format == RDNA3_SCRATCH ? EMU_SCRATCH_SPACE : EMU_GLOBAL_SPACE,
@@ -227,6 +257,7 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
   d->executed[r->class]++;
+  if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += HAS(in->op->name, "iu4") ? 2 : 4;
   d->approximate += r->approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
   if (r->flags & CONDITIONAL) {
     d->branches++;

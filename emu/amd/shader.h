@@ -16,6 +16,7 @@ struct shader_stats {
   uint64_t waves, workgroups;
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* where to count instruction by instruction; NULL: nobody asks */
+  struct emu_lines *lines;             /* beside detail: the memory that is touched; or NULL */
 };
 
 /* What hardware lets pass but nobody means: accesses outside the workgroup's LDS, of which loads give 0 and stores do

@@ -5,7 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "../cost.h"
 #include "../guard.h"
+#include "../lines.h"
 
 enum { CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
 
@@ -20,6 +22,7 @@ struct run {
   struct fault where;            /* of a warp that was stopped; under the lock */
   struct sm_stats counted;       /* where detail is asked for; under the lock */
   struct emu_detail detail;
+  struct emu_lines lines;
   struct race_task *task; /* NULL when the machine is not strict */
 };
 
@@ -65,9 +68,10 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   struct nv_engines *e = r->ch->e;
   struct sm_core *core = core_of(r->ch, worker);
   struct emu_detail detail;
+  struct emu_lines lines = {0};
   struct sm_stats stats = {0};
   bool go_on = true;
-  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail);
+  if (r->counted.detail) stats.detail = memset(&detail, 0, sizeof detail), stats.lines = &lines;
   race_task = r->task;
   for (uint64_t i = begin; i < end && go_on; i++) {
     struct fault fault = {.kind = FAULT_NONE, .lane = -1};
@@ -96,9 +100,11 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   count(&e->bytes_stored, stats.bytes_stored);
   if (stats.detail) {
     pthread_mutex_lock(&r->lock);
-    r->counted.warps += stats.warps, r->counted.instructions += stats.instructions;
+    r->counted.warps += stats.warps, r->counted.ctas += stats.ctas, r->counted.instructions += stats.instructions;
     emu_detail_add(r->counted.detail, &detail);
+    emu_lines_add(&r->lines, &lines);
     pthread_mutex_unlock(&r->lock);
+    emu_lines_free(&lines);
   }
   return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed) && !stopped(r->ch);
 }
@@ -141,6 +147,20 @@ static enum nv_status grid_fails(struct nv_channel *ch, struct run *r) {
 
 static uint64_t clock_of_gpu(void *ctx) { return nv_engines_time(ctx); }
 
+/* Warps that an SM holds: 65536 registers, given to a warp by 256, its shared memory, and 32 CTAs (CUDA C++ Programming
+ * Guide, "Compute Capabilities"). */
+static uint64_t resident_warps(const struct nv_model *m, const struct sm_grid *g) {
+  enum { REGISTERS = 65536, UNIT = 256, CTAS = 32, LANES = 32 };
+  uint64_t threads = (uint64_t)g->block[0] * g->block[1] * g->block[2], each = (threads + LANES - 1) / LANES;
+  uint64_t registers = ((uint64_t)g->registers * LANES + UNIT - 1) / UNIT * UNIT;
+  uint64_t ctas = each ? m->max_warps_per_sm / each : 1;
+  if (registers && each && REGISTERS / registers / each < ctas) ctas = REGISTERS / registers / each;
+  if (g->shared_size && (m->shared_kib_per_sm << 10) / g->shared_size < ctas)
+    ctas = (m->shared_kib_per_sm << 10) / g->shared_size;
+  if (ctas > CTAS) ctas = CTAS;
+  return (ctas ? ctas : 1) * each;
+}
+
 enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential) {
   struct nv_engines *e = ch->e;
   struct run r = {.ch = ch, .g = g};
@@ -166,7 +186,13 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   }
   pool_run(e->config.pool, total, chunk, seats, run_clusters, &r);
   pthread_mutex_destroy(&r.lock);
-  if (r.counted.detail) nv_counters_add(e, g->pgm, &r.counted);
+  if (r.counted.detail) {
+    r.detail.memory_bytes = emu_lines_bytes(&r.lines);
+    struct emu_launch launch = {r.counted.warps, r.counted.ctas, resident_warps(e->config.model, g)};
+    r.detail.model_ps = emu_model_ps(e->config.model->name, &r.detail, &launch);
+    nv_counters_add(e, g->pgm, &r.counted);
+    emu_lines_free(&r.lines);
+  }
   enum nv_status status = NV_DONE, raced = nv_task_end(ch, r.task);
   if (r.error.xid) {
     status = grid_fails(ch, &r);

@@ -18,6 +18,7 @@ struct sm_stats {
   uint64_t warps, ctas;
   uint64_t bytes_loaded, bytes_stored; /* global memory */
   struct emu_detail *detail;           /* where to count instruction by instruction; NULL: nobody asks */
+  struct emu_lines *lines;             /* beside detail: the memory that is touched; or NULL */
 };
 
 enum { SM_CONSTANT_BANKS = 8 };

@@ -4,6 +4,7 @@
  * Shared memory has 32 banks of 4 bytes; lanes that name the same word share it. Accesses of 8 bytes are taken to move
  * 16 lanes at a time and those of 16 bytes 8, 128 bytes a cycle (CUDA C++ Best Practices Guide, "Shared Memory and
  * Memory Banks"). */
+#include "../lines.h"
 #include "sm_memory.h"
 
 enum { BANKS = 32, LOADS = 1, STORES = 2 };
@@ -78,10 +79,9 @@ static const struct row {
 #undef X
 };
 
-/* Cycles beyond those of an access whose lanes meet in no bank. */
-static uint64_t conflicts(const uint32_t *at, uint32_t mask, unsigned bytes) {
+/* Cycles of an access, and those beyond an access whose lanes meet in no bank. */
+static void count_banks(struct emu_detail *d, const uint32_t *at, uint32_t mask, unsigned bytes) {
   unsigned words = (bytes + 3) / 4, lanes = words == 1 ? 32 : words == 2 ? 16 : 8;
-  uint64_t extra = 0;
   for (unsigned first = 0; first < SM_LANES; first += lanes) {
     uint32_t in_bank[BANKS][SM_LANES];
     unsigned n[BANKS] = {0}, most = 1;
@@ -92,9 +92,9 @@ static uint64_t conflicts(const uint32_t *at, uint32_t mask, unsigned bytes) {
         if (i == n[bank]) in_bank[bank][n[bank]++] = word;
         if (n[bank] > most) most = n[bank];
       }
-    extra += most - 1;
+    d->lds_conflicts += most - 1;
+    d->lds_cycles += mask >> first & (lanes < 32 ? (UINT32_C(1) << lanes) - 1 : UINT32_MAX) ? most : 0;
   }
-  return extra;
 }
 
 /* Bytes of a lane's access; u: the operation behind the counter. */
@@ -120,7 +120,8 @@ static unsigned access_bytes(const struct sm_uop *u) {
 static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct row *r, uint32_t lanes) {
   struct emu_detail *d = w->stats->detail;
   const struct sm_grid *g = w->grid;
-  uint32_t at[SM_LANES] = {0}, shared = 0;
+  uint32_t at[SM_LANES] = {0}, shared = 0, global = 0;
+  uint64_t to[SM_LANES];
   unsigned bytes = access_bytes(u);
   for (uint32_t m = lanes; m; m &= m - 1) {
     unsigned l = (unsigned)__builtin_ctz(m);
@@ -136,11 +137,27 @@ static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct
       at[l] = (uint32_t)va;
       if (space == EMU_LDS_SPACE) shared |= 1u << l;
     }
+    if (space == EMU_GLOBAL_SPACE) to[l] = mem_address(w, u, r->space, l), global |= 1u << l;
     if (r->flags & LOADS) d->loaded[space] += bytes;
     if (r->flags & STORES) d->stored[space] += bytes;
     if (u->inst->id == SASS_LDGSTS) d->stored[EMU_LDS_SPACE] += bytes;
   }
-  if (shared) d->lds_conflicts += conflicts(at, shared, bytes);
+  if (shared) count_banks(d, at, shared, bytes);
+  if (global) emu_lines_access(w->stats->lines, d, to, global, bytes, r->flags & LOADS, r->flags & STORES);
+}
+
+/* Blocks of a warp's matrix instruction (emu/detail.h); its bits are those of sm_mma.c. */
+static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *op) {
+  switch (in->id) {
+  case SASS_HMMA: return sass_bits(in, 82, 2) == 2 ? 2 - sass_bit(in, 78) : 1 + sass_bit(in, 75);
+  case SASS_QMMA: return 1 + sass_bit(in, 75);
+  case SASS_IMMA: return sass_bit(in, 86) ? 1 + (sass_bit(in, 75) || sass_bit(in, 85)) : 1;
+  case SASS_HGMMA:
+  case SASS_QGMMA:
+  case SASS_IGMMA:
+  case SASS_BGMMA: return op->inst == in ? (unsigned)op->imm / 8 * 2 : 0;
+  default: return 1;
+  }
 }
 
 const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
@@ -156,6 +173,7 @@ const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
   const struct sm_uop *op = u + 1;
   uint32_t lanes = w->active & (w->p[in->guard] ^ (in->guard_not ? ~0u : 0));
   d->executed[class]++;
+  if (class == EMU_MATRIX_CLASS) d->matrix_blocks += matrix_blocks(in, op);
   d->approximate += class == EMU_TRANS_CLASS || class == EMU_MATRIX_CLASS;
   if (in->id == SASS_BRA && (in->guard != SASS_PT || sass_bits(in, 87, 4) != SASS_PT)) {
     uint32_t taken = lanes & (w->p[SM_P + sass_bits(in, 87, 3)] ^ -(uint32_t)sass_bit(in, 90));

@@ -158,6 +158,8 @@ static void counts_by_kernel(void **state) {
   assert_int_equal(k[0].detail.stored[EMU_GLOBAL_SPACE], 2 * GROUPS * 128);
   assert_int_equal(k[0].detail.lanes, 32 * k[0].detail.vector);
   assert_memory_equal(&k[0].detail, &s.detail, sizeof s.detail);
+  assert_int_equal(s.detail.memory_bytes, 2 * GROUPS * 128);
+  assert_true(s.detail.model_ps > 0 && s.detail.model_ps % 2 == 0); /* the same for both */
   free(k);
   assert_int_equal(emu_kernels(f->c.os, 1, &k, &n), -EINVAL);
   assert_int_equal(emu_detail(os_real(), true), -EINVAL);

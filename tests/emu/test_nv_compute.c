@@ -631,6 +631,8 @@ static void counts_kernels(void **state) {
   assert_int_equal(k[0].instructions, 60 * 19);
   assert_int_equal(k[1].dispatches, 1);
   assert_int_equal(k[1].instructions, 2 * 8);
+  assert_true(k[0].detail.model_ps > 0 && k[0].detail.model_ps % 2 == 0); /* the same for both */
+  assert_true(k[0].detail.lines > 0 && k[0].detail.memory_bytes > 0);
   free(k);
 }
 

@@ -1,5 +1,6 @@
 /* Counts instruction by instruction, of code whose counts are plain to see: classes, bytes by memory, LDS bank
  * conflicts, active lanes and divergent branches, in both wave sizes. */
+#include "emu/lines.h"
 #include "wave.h"
 
 enum { DATA_VA = 0x400000, BYTES = 16384, SCRATCH_VA = 0x800000 };
@@ -115,6 +116,44 @@ static void counts_bytes(void **state) {
   assert_int_equal(d->executed[EMU_SCRATCH_CLASS], 2);
 }
 
+/* Lines of 128 bytes, of each half wave; and what of memory is touched, scalar loads' included. */
+static void counts_lines(void **state) {
+  struct bench *b = *state;
+  struct emu_lines lines = {0};
+  static const struct {
+    const char *text;
+    unsigned lines;
+  } cases[] = {
+      {"global_load_b128 v[8:11], v[2:3], off\n", 4}, /* 16 bytes apart */
+      {"global_load_b32 v8, v0, s[4:5]\n", 1},        /* side by side */
+      {"global_store_b8 v0, v1, s[4:5] offset:2\n", 1},
+      {"flat_load_b32 v8, v[2:3]\n", 4},
+      {"flat_load_b32 v8, v[6:7]\n", 0}, /* LDS */
+      {"ds_load_b32 v8, v0\n", 0},
+      {"v_mul_u32_u24 v0, 32, v0\nglobal_load_b32 v8, v0, s[4:5] offset:64\n", 32},
+      {"v_mul_u32_u24 v0, 32, v0\nglobal_load_b32 v8, v0, s[4:5] offset:126\n", 33}, /* each in two */
+  };
+  b->t->stats.lines = &lines;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct emu_detail *d = tally(b, cases[i].text);
+    uint64_t want = cases[i].lines * (uint64_t)(b->lanes / 32);
+    if (d->lines != want)
+      fail_msg("%s: %llu lines, not %llu", cases[i].text, (unsigned long long)d->lines, (unsigned long long)want);
+  }
+  emu_lines_free(&lines);
+  for (int i = 0; i < 2; i++) tally(b, "global_load_b32 v8, v0, s[4:5]\nglobal_load_b32 v8, v0, s[4:5] offset:4\n");
+  assert_int_equal(emu_lines_bytes(&lines), b->lanes * 4 + 128);
+  tally(b, "s_load_b64 s[12:13], s[4:5], 0x1000\nglobal_store_b32 v0, v1, s[4:5]\n");
+  assert_int_equal(emu_lines_bytes(&lines), 2 * b->lanes * 4 + 2 * 128);
+  struct emu_lines sum = {0};
+  emu_lines_add(&sum, &lines);
+  emu_lines_add(&sum, &lines);
+  assert_int_equal(emu_lines_bytes(&sum), emu_lines_bytes(&lines));
+  emu_lines_free(&lines);
+  emu_lines_free(&sum);
+  b->t->stats.lines = NULL;
+}
+
 /* Cycles too many of one half wave of 32 lanes. */
 static void counts_bank_conflicts(void **state) {
   struct bench *b = *state;
@@ -190,6 +229,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(counts_classes, setup32, teardown),
       cmocka_unit_test_setup_teardown(counts_bytes, setup32, teardown),
       cmocka_unit_test_setup_teardown(counts_bytes, setup64, teardown),
+      cmocka_unit_test_setup_teardown(counts_lines, setup32, teardown),
+      cmocka_unit_test_setup_teardown(counts_lines, setup64, teardown),
       cmocka_unit_test_setup_teardown(counts_bank_conflicts, setup32, teardown),
       cmocka_unit_test_setup_teardown(counts_bank_conflicts, setup64, teardown),
       cmocka_unit_test_setup_teardown(counts_divergence, setup32, teardown),

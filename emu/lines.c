@@ -1,0 +1,76 @@
+/* A hash table of pages with a bit for each line. */
+#include "lines.h"
+#include <stdlib.h>
+
+enum { PAGE_LINES = 32, LANES = 32 };
+
+static struct emu_page *place(const struct emu_lines *l, uint64_t key) {
+  size_t at = key * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (l->capacity - 1);
+  while (l->pages[at].key && l->pages[at].key != key) at = (at + 1) & (l->capacity - 1);
+  return &l->pages[at];
+}
+
+static bool grow(struct emu_lines *l) {
+  struct emu_lines old = *l;
+  l->capacity = old.capacity ? 2 * old.capacity : 64;
+  l->pages = calloc(l->capacity, sizeof *l->pages);
+  l->last = NULL;
+  if (!l->pages) {
+    *l = old;
+    return false;
+  }
+  for (size_t i = 0; i < old.capacity; i++)
+    if (old.pages[i].key) *place(l, old.pages[i].key) = old.pages[i];
+  free(old.pages);
+  return true;
+}
+
+/* Without memory for the table lines are left out. */
+static void touch(struct emu_lines *l, uint64_t key, uint32_t bits) {
+  if (!l->last || l->last->key != key) {
+    if (2 * l->n >= l->capacity && !grow(l)) return;
+    l->last = place(l, key);
+    l->n += !l->last->key;
+    l->last->key = key;
+  }
+  l->last->bits |= bits;
+}
+
+void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
+                      bool loads, bool stores) {
+  if (!bytes) return;
+  uint64_t seen[2 * LANES], latest = UINT64_MAX;
+  unsigned n = 0;
+  for (uint32_t m = lanes; m; m &= m - 1) {
+    uint64_t first = at[__builtin_ctz(m)], end = first + bytes - 1;
+    for (uint64_t line = first / EMU_LINE; line <= end / EMU_LINE; line++) {
+      unsigned i = 0;
+      if (line == latest) continue;
+      latest = line;
+      while (i < n && seen[i] != line) i++;
+      if (i < n || n == 2 * LANES) continue;
+      seen[n++] = line;
+      uint64_t key = 1 + line / PAGE_LINES * 2;
+      uint32_t bit = UINT32_C(1) << line % PAGE_LINES;
+      if (l && loads) touch(l, key, bit);
+      if (l && stores) touch(l, key + 1, bit);
+    }
+  }
+  if (d) d->lines += n;
+}
+
+void emu_lines_add(struct emu_lines *to, const struct emu_lines *from) {
+  for (size_t i = 0; i < from->capacity; i++)
+    if (from->pages[i].key) touch(to, from->pages[i].key, from->pages[i].bits);
+}
+
+uint64_t emu_lines_bytes(const struct emu_lines *l) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < l->capacity; i++) n += (unsigned)__builtin_popcount(l->pages[i].bits);
+  return n * EMU_LINE;
+}
+
+void emu_lines_free(struct emu_lines *l) {
+  free(l->pages);
+  *l = (struct emu_lines){0};
+}
