@@ -140,6 +140,9 @@ struct uop *build_int(struct builder *b, enum dtype t, int64_t v);
 /* The type arithmetic in t is done in: f32 for bf16 and the 8-bit floats. */
 enum dtype compute_dtype(enum dtype t);
 
+/* stream.c: a bit for each argument that is stored past the caches, of the kernel's linear list */
+void streamed_slots(const struct codegen *k, uint64_t slots[MAX_PARAMS / 64]);
+
 /* render_llvm.c, render_c.c, assemble.c */
 typedef struct LLVMOpaqueModule *module_ref;
 typedef struct LLVMOpaqueContext *context_ref;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 struct loop {
+  const struct uop *range;
   LLVMBasicBlockRef header, exit;
   LLVMValueRef counter, bound;
 };
@@ -19,10 +20,14 @@ struct render {
   LLVMContextRef c;
   LLVMBuilderRef b, entry; /* entry: where registers are declared */
   LLVMValueRef fn, *value; /* by node id */
+  LLVMValueRef arg[MAX_PARAMS];
   LLVMBasicBlockRef guards[64];
   struct loop loops[64];
   unsigned nloops, nguards, invariant;
-  uint64_t written[MAX_PARAMS / 64]; /* argument slots stored to */
+  uint64_t written[MAX_PARAMS / 64];  /* argument slots stored to */
+  uint64_t streamed[MAX_PARAMS / 64]; /* those stored past the caches */
+  LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL: not asked yet */
+  bool fence;                         /* some store went past the caches */
   bool gpu, nvidia, failed;
 };
 
@@ -161,6 +166,49 @@ static LLVMValueRef build_load(struct render *r, const struct uop *u) {
   return v;
 }
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
+/* Whether the store writes whole lines of its argument: by itself, or with its neighbours of the next rounds. */
+static bool fills_lines(const struct render *r, const struct uop *u) {
+  const struct uop *index = u->src[0];
+  uint64_t size = dtype_info[index->dtype].size, bytes = size * u->src[1]->lanes;
+  uint64_t at = divisor(index->src[1], 0) * size, least = bytes < LINE ? bytes : LINE;
+  if (bytes < 16 || bytes & (bytes - 1) || at % least) return false;
+  if (bytes >= LINE) return true;
+  struct affine a;
+  affine_of(index->src[1], &a);
+  bool next = false;
+  for (unsigned i = 0; i < a.n && r->nloops; i++)
+    next = next || (behind_after(a.term[i]) == r->loops[r->nloops - 1].range && a.coef[i] == u->src[1]->lanes);
+  return next;
+}
+
+/* A store past the caches where the argument is aligned, which only the caller's own memory may not be. */
+static void build_stream(struct render *r, LLVMValueRef v, LLVMValueRef p, int64_t slot, unsigned bytes,
+                         unsigned element) {
+  LLVMBasicBlockRef past = LLVMAppendBasicBlockInContext(r->c, r->fn, "past");
+  LLVMBasicBlockRef through = LLVMAppendBasicBlockInContext(r->c, r->fn, "through");
+  LLVMBasicBlockRef stored = LLVMAppendBasicBlockInContext(r->c, r->fn, "stored");
+  if (!r->aligned[slot]) {
+    LLVMValueRef address = LLVMBuildPtrToInt(r->entry, r->arg[slot], i64(r), "");
+    LLVMValueRef over = LLVMBuildAnd(r->entry, address, LLVMConstInt(i64(r), LINE - 1, 0), "");
+    r->aligned[slot] = LLVMBuildICmp(r->entry, LLVMIntEQ, over, LLVMConstNull(i64(r)), "");
+  }
+  LLVMBuildCondBr(r->b, r->aligned[slot], past, through);
+  for (unsigned i = 0; i < 2; i++) {
+    LLVMPositionBuilderAtEnd(r->b, i ? through : past);
+    LLVMValueRef store = LLVMBuildStore(r->b, v, p);
+    LLVMSetAlignment(store, i ? element : bytes < LINE ? bytes : LINE);
+    LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(i32(r), 1, 0));
+    if (!i)
+      LLVMSetMetadata(store, LLVMGetMDKindIDInContext(r->c, "nontemporal", 11),
+                      LLVMMetadataAsValue(r->c, LLVMMDNodeInContext2(r->c, &one, 1)));
+    LLVMBuildBr(r->b, stored);
+  }
+  LLVMPositionBuilderAtEnd(r->b, stored);
+  r->fence = true;
+}
+
 static void build_store(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0], *x = u->src[1];
   LLVMValueRef v = get(r, x);
@@ -174,7 +222,13 @@ static void build_store(struct render *r, const struct uop *u) {
     LLVMTypeRef overload[2] = {LLVMTypeOf(v), LLVMTypeOf(get(r, index))};
     LLVMValueRef args[4] = {v, get(r, index), LLVMConstInt(i32(r), align, 0), get(r, index->src[2])};
     intrinsic(r, "llvm.masked.store", overload, 2, args, 4);
-  } else
+    return;
+  }
+  const struct uop *base = index->src[0];
+  bool streams = base->op == OP_PARAM && (r->streamed[base->arg.i / 64] >> (base->arg.i % 64) & 1);
+  if (streams && fills_lines(r, u))
+    build_stream(r, v, get(r, index), base->arg.i, x->lanes * align, align);
+  else
     LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), align);
 }
 
@@ -350,7 +404,7 @@ static void open_range(struct render *r, const struct uop *u) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(r->b);
   l->header = LLVMAppendBasicBlockInContext(r->c, r->fn, "loop");
   l->exit = LLVMAppendBasicBlockInContext(r->c, r->fn, "done");
-  l->bound = get(r, u->src[0]);
+  l->range = u, l->bound = get(r, u->src[0]);
   LLVMTypeRef t = LLVMTypeOf(l->bound);
   if (u->src[0]->op == OP_CONST && u->src[0]->arg.i > 0)
     LLVMBuildBr(r->b, l->header);
@@ -516,7 +570,7 @@ static void declare(struct render *r) {
   LLVMPositionBuilderAtEnd(r->b, body);
 
   /* Arguments become the values of PARAM and VAR nodes. */
-  LLVMValueRef arg[MAX_PARAMS];
+  LLVMValueRef *arg = r->arg;
   uint64_t offset = 0;
   for (unsigned i = 0; i < k->nparams; i++) {
     LLVMTypeRef type = k->params[i].is_buffer ? pointer : i32(r);
@@ -556,8 +610,10 @@ bool render_llvm(struct codegen *k, module_ref m) {
   r.b = LLVMCreateBuilderInContext(r.c), r.entry = LLVMCreateBuilderInContext(r.c);
   r.invariant = LLVMGetMDKindIDInContext(r.c, "invariant.load", 14);
   declare(&r);
+  streamed_slots(k, r.streamed);
   for (size_t i = 0; i < k->nlinear && !r.failed; i++) render_one(&r, k->linear[i]);
   if (!r.failed) {
+    if (r.fence) intrinsic(&r, "llvm.x86.sse.sfence", NULL, 0, NULL, 0); /* before others are signalled */
     LLVMBuildRetVoid(r.b);
     LLVMBuildBr(r.entry, LLVMGetNextBasicBlock(LLVMGetEntryBasicBlock(r.fn)));
   }

@@ -35,8 +35,9 @@
   }
 
 /* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
- * has. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB. */
-#define HOST(name, llvm, features, vector, count, masks)                                                               \
+ * has. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB. stream: what is about the size
+ * of a last-level cache; stores that bypass it pay on x86, where a fence must follow them. */
+#define HOST(name, llvm, features, vector, count, masks, stream)                                                       \
   {                                                                                                                    \
       .arch = name,                                                                                                    \
       .kind = TARGET_HOST,                                                                                             \
@@ -50,6 +51,7 @@
       .vector_bytes = vector,                                                                                          \
       .vectors = count,                                                                                                \
       .has_masks = masks,                                                                                              \
+      .stream_bytes = stream,                                                                                          \
       .max_block = {1, 1, 1},                                                                                          \
       .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                   \
       .max_items = UINT32_MAX,                                                                                         \
@@ -82,10 +84,10 @@ static const struct target targets[] = {
     NVIDIA("sm_90", "sm_90", "+ptx78", 264),
     NVIDIA("sm_120", "sm_90", "+ptx78", 340),
 #if defined(__x86_64__)
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20),
 #elif defined(__aarch64__)
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0),
 #endif
 };
 

@@ -299,6 +299,54 @@ static void short_vector_code(void **state) {
   compiler_free(c);
 }
 
+/* Outputs larger than the caches are stored past them, in lines that are whole; memory that is aligned to an element
+ * only is stored to all the same. */
+static void large_outputs(void **state) {
+  enum { LARGE = 1 << 23 };
+  static const struct {
+    int64_t n, offset; /* bytes that the output is off a cache line */
+    enum dtype t;
+    bool in_place, streams;
+  } rows[] = {
+      {LARGE, 0, DT_F32, false, true},      {LARGE, 4, DT_F32, false, true},      {LARGE + 5, 0, DT_F32, false, true},
+      {LARGE * 2, 0, DT_BF16, false, true}, {LARGE * 2, 6, DT_BF16, false, true}, {LARGE, 0, DT_F32, true, false},
+      {LARGE / 8, 0, DT_F32, false, false},
+  };
+  const struct target *on[2];
+  unsigned n = hosts(on);
+  struct compiler *c = compiler_new(&(struct compiler_options){.debug = 7});
+  for (unsigned i = 0; i < n * (sizeof rows / sizeof *rows); i++) {
+    int64_t size = rows[i / n].n;
+    enum dtype t = rows[i / n].t;
+    unsigned bytes = dtype_info[t].size;
+    struct uop *r = range(size, 0, AXIS_LOOP), *x = load(at(param(rows[i / n].in_place ? 0 : 1, t, size), r));
+    struct uop *v = uop_binary(G, OP_MAX, x, uop_const_float(G, t, 1));
+    const struct kernel *k = must_compile_for(c, on[i % n], elementwise(v, r, size));
+    bool streams = strstr(k->disassembly, "vmovnt"), fence = strstr(k->disassembly, "sfence");
+    bool can = on[i % n]->stream_bytes && rows[i / n].streams;
+    if (streams != can || fence != can)
+      fail_msg("row %u, vectors of %u bytes, streams: %d, fence: %d\n%s", i / n, on[i % n]->vector_bytes, streams,
+               fence, k->disassembly);
+    size_t room = ((size_t)size * bytes + 255) / 64 * 64;
+    uint8_t *memory = aligned_alloc(64, room), *from = aligned_alloc(64, room), *to = memory + 64 + rows[i / n].offset;
+    memset(memory, 0x5a, room);
+    uint8_t *in = rows[i / n].in_place ? to : from;
+    for (int64_t e = 0; e < size; e++) write_element(t, in, e, (union value){.f = (double)(e % 200) - 50});
+    void *bufs[2] = {to, from};
+    run_host(k, bufs, 0);
+    for (int64_t e = 0; e < size; e++) {
+      double want = fmax((double)(e % 200) - 50, 1), got = read_element(t, to, e).f;
+      if (got != want) fail_msg("row %u: element %ld is %g, not %g", i / n, (long)e, got, want);
+    }
+    for (unsigned b = 0; b < 64; b++)
+      if (to[-1 - (int)b] != 0x5a || (b < 32 && to[(size_t)size * bytes + b] != 0x5a))
+        fail_msg("row %u: a margin", i / n);
+    free(memory);
+    free(from);
+  }
+  compiler_free(c);
+}
+
 /* NaN beside any number, on either side, in each lane. */
 static void nan_in_max_of_two(void **state) {
   enum { N = 64 };
@@ -559,6 +607,7 @@ int main(void) {
       cmocka_unit_test(nan_in_max),
       cmocka_unit_test(nan_in_max_of_two),
       cmocka_unit_test(short_vector_code),
+      cmocka_unit_test(large_outputs),
       cmocka_unit_test(half_sums),
       cmocka_unit_test(softmax),
       cmocka_unit_test(shared_ranges),
