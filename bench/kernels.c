@@ -5,10 +5,10 @@
  *
  * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
  * between them, and have * and ?; one after ^ must not be there: `kernels matmul f32 512,1024`, `kernels conv 16 ^7x7`.
- * On the CPU each number of threads is a process of its own with an affinity to so many CPUs (of those that taskset
- * allows). An emulated GPU runs small cases once, and what it counted is printed instead of times, with model time
- * (emu/cost.def), which is no measurement. --cpu-time measures
- * processor time of one thread instead of wall time, for ratios on a machine with other work. */
+ * On the CPU each number of threads is a process of its own, bound to that many CPUs (of those that taskset allows).
+ * An emulated GPU runs small cases once, and its counts are printed instead of times, with model time (emu/cost.def),
+ * which is no measurement. --cpu-time measures processor time of one thread instead of wall time, for ratios on a
+ * machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 #define TIMEOUT_NS 600000000000ull
-static bool json, json_first = true, plans;
-enum { MAX_CASES = 256, MAX_WORDS = 16, SAMPLES = 2000 };
+static struct options options;
+static bool json_first = true;
+enum { MAX_CASES = 256, SAMPLES = 2000 };
 
 /* ---- one case ---- */
 
@@ -84,7 +85,7 @@ struct timed {
   double budget; /* seconds to spend on the case */
 };
 
-/* Seconds of so many calls, or negative. */
+/* Makes `calls` calls and returns the seconds they took, or a negative number where one failed. */
 static double our_seconds(struct timed *t, unsigned calls) {
   bool ok = true;
   double start = speed_now();
@@ -97,7 +98,7 @@ static double our_seconds(struct timed *t, unsigned calls) {
   return ok ? speed_now() - start : -1;
 }
 
-/* So many calls that a round takes some milliseconds. */
+/* The number of calls that takes some milliseconds, which is one round. */
 static unsigned calls_for(double seconds) {
   double n = 5e-3 / fmax(seconds, 1e-9);
   return n < 1 ? 1 : n > 5000 ? 5000 : (unsigned)n;
@@ -210,14 +211,11 @@ static void show_plans(const struct speed_case *c, db_device *dev) {
 
 /* ---- which cases ---- */
 
-static char *words[MAX_WORDS];
-static unsigned nwords;
-
 static bool wanted(const struct speed_case *c, enum machine on) {
   char text[128];
   if (c->on != on) return false;
   snprintf(text, sizeof text, "%s %s", c->group, c->name);
-  return has_words(text, words, nwords);
+  return has_words(text, options.words, options.nwords);
 }
 
 /* ---- output ---- */
@@ -228,7 +226,7 @@ static const char *ratio_text(double ours, double theirs, char *buf, size_t cap)
 }
 
 static void print_head(bool counted) {
-  if (json) return;
+  if (options.json) return;
   if (counted)
     printf("%-11s %-28s %7s %11s %9s %7s %10s %10s %10s %10s %10s %9s %10s %8s\n", "case", "", "kernels", "instruct.",
            "matrix", "others", "loaded", "stored", "memory", "LDS load", "LDS store", "conflicts", "model time",
@@ -339,13 +337,8 @@ static void print_mean(const struct speed_case *cases, const struct result *r, u
 
 /* ---- a device, with a number of threads ---- */
 
-struct options {
-  unsigned threads[MAX_THREADS], nthreads;
-  double seconds;
-};
-
 /* In a process of its own on the CPU, whose results go through `out`. one: results of the first number of threads. */
-static int run_device(const struct options *o, unsigned threads, const struct result *one, struct result *results) {
+static int run_device(unsigned threads, const struct result *one, struct result *results) {
   unsigned n, npeers = 0;
   const struct speed_case *cases = speed_cases(&n);
   struct peer peers[BESIDES];
@@ -354,7 +347,7 @@ static int run_device(const struct options *o, unsigned threads, const struct re
   struct emu_stats stats;
   bool counted = !emu_stats(db_device_os(dev), db_device_index(dev), &stats);
   if (!counted) npeers = peers_open(peers, BESIDES, db_device_arch(dev), threads ? threads : 1);
-  if (!json) {
+  if (!options.json) {
     printf("\n%s (%s)", db_device_name(dev), db_device_arch(dev));
     if (threads) printf(", %u thread%s%s", threads, threads > 1 ? "s" : "", speed_cpu_time ? ", processor time" : "");
     printf("\n");
@@ -366,7 +359,7 @@ static int run_device(const struct options *o, unsigned threads, const struct re
   for (unsigned i = 0; i < n; i++) {
     if (!wanted(&cases[i], on)) continue;
     fflush(stdout);
-    run_case(&cases[i], dev, counted, peers, npeers, o->seconds, &results[i]);
+    run_case(&cases[i], dev, counted, peers, npeers, options.seconds, &results[i]);
     for (unsigned k = 0; k < i; k++)
       if (cases[k].op == cases[i].op && cases[k].dtype == DB_F32 && cases[i].dtype != DB_F32 && results[k].ok &&
           cases[k].on == on && !memcmp(cases[k].n, cases[i].n, sizeof cases[k].n))
@@ -377,7 +370,7 @@ static int run_device(const struct options *o, unsigned threads, const struct re
       db_shutdown();
       if (!(dev = db_open(NULL))) return fprintf(stderr, "kernels: %s\n", db_error()), 1;
     }
-    if (json)
+    if (options.json)
       print_json(&cases[i], &results[i], db_device_name(dev), threads, counted);
     else {
       if (counted)
@@ -385,10 +378,10 @@ static int run_device(const struct options *o, unsigned threads, const struct re
       else
         print_timed(&cases[i], &results[i], one ? &one[i] : NULL, threads);
       printf("%s%s\n", results[i].ok ? "" : "  WRONG: ", results[i].reason);
-      if (plans) show_plans(&cases[i], dev);
+      if (options.plans) show_plans(&cases[i], dev);
     }
   }
-  if (!json && !counted) {
+  if (!options.json && !counted) {
     print_mean(cases, results, n, "conv", "1", BESIDE_TORCH, 1);
     print_mean(cases, results, n, "conv", "16", BESIDE_TORCH, 1);
     print_mean(cases, results, n, "matmul", NULL, BESIDE_BLAS, 0);
@@ -401,7 +394,6 @@ static int run_device(const struct options *o, unsigned threads, const struct re
 }
 
 struct apart {
-  const struct options *o;
   unsigned threads;
   const struct result *one;
   struct result *results;
@@ -409,63 +401,41 @@ struct apart {
 static int run_apart(void *ctx) {
   struct apart *a = ctx;
   keep_cpus(a->threads);
-  return run_device(a->o, a->threads, a->one, a->results);
+  return run_device(a->threads, a->one, a->results);
 }
-static int run_threads(const struct options *o, unsigned threads, const struct result *one, struct result *results) {
-  struct apart a = {o, threads, one, results};
+static int run_threads(unsigned threads, const struct result *one, struct result *results) {
+  struct apart a = {threads, one, results};
   int bad = run_in_child(run_apart, &a, results, MAX_CASES * sizeof *results);
   for (unsigned i = 0; i < MAX_CASES; i++) json_first &= !results[i].ran;
   return bad;
 }
 
-/* ---- options ---- */
-
-static int usage(void) {
-  fprintf(stderr, "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]\n");
-  return 2;
-}
-
 int main(int argc, char **argv) {
-  struct options o = {.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 0.6};
-  bool list = false;
   unsigned n, chosen = 0;
   const struct speed_case *cases = speed_cases(&n);
   if (argc == 2 && !strcmp(argv[1], "--cuda")) return cuda_child();
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--json"))
-      json = true;
-    else if (!strcmp(argv[i], "--plans"))
-      plans = true;
-    else if (!strcmp(argv[i], "--list"))
-      list = true;
-    else if (!strcmp(argv[i], "--threads") && i + 1 < argc) {
-      if (!(o.nthreads = parse_threads(argv[++i], o.threads))) return usage();
-    } else if (!strcmp(argv[i], "--cpu-time"))
-      speed_cpu_time = true, o.threads[0] = o.nthreads = 1;
-    else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
-      o.seconds = atof(argv[++i]);
-    else if (argv[i][0] == '-' || nwords == MAX_WORDS)
-      return usage();
-    else
-      words[nwords++] = argv[i];
-  }
+  options = (struct options){.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 0.6};
+  if (!options_read(&options, argc, argv, true,
+                    "usage: kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]"))
+    return 2;
   const char *name = getenv("DEV");
   bool host = !name || !strncmp(name, "CPU", 3);
   enum machine on = host ? ON_HOST : !strncmp(name, "EMU+", 4) ? ON_EMULATOR : ON_GPU;
   for (unsigned i = 0; i < n; i++) {
     if (!wanted(&cases[i], on)) continue;
     chosen++;
-    if (list) printf("%s %s\n", cases[i].group, cases[i].name);
+    if (options.list) printf("%s %s\n", cases[i].group, cases[i].name);
   }
   if (!chosen) return fprintf(stderr, "kernels: no case has all these words; --list names them\n"), 2;
-  if (list) return 0;
+  if (options.list) return 0;
   static struct result results[MAX_THREADS][MAX_CASES];
   int bad = 0;
-  if (json) printf("{\"results\": [");
+  if (options.json) printf("{\"results\": [");
   if (!host)
-    bad = run_device(&o, 0, NULL, results[0]);
+    bad = run_device(0, NULL, results[0]);
   else
-    for (unsigned i = 0; i < o.nthreads; i++) bad |= run_threads(&o, o.threads[i], i ? results[0] : NULL, results[i]);
-  if (json) printf("\n]}\n");
+    for (unsigned i = 0; i < options.nthreads; i++)
+      bad |= run_threads(options.threads[i], i ? results[0] : NULL, results[i]);
+  if (options.json) printf("\n]}\n");
   return bad;
 }

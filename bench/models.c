@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define TIMEOUT_NS 3600000000000ull
-enum { MAX_WORDS = 16, VALUES = 8, STEPS_COMPARED = 3, CONTEXT = 1024, LAYERS = 12, HEADS = 12, HEAD = 64 };
+enum { VALUES = 8, STEPS_COMPARED = 3, CONTEXT = 1024, LAYERS = 12, HEADS = 12, HEAD = 64 };
 
 enum program { DIGITS, RESNET, GPT2, GPT2_DECODE };
 static const struct row {
@@ -173,7 +173,8 @@ static void end(struct running *r) {
   db_release(r->seen);
 }
 
-/* Seconds of so many steps, or negative; values: some of the last one's result. */
+/* Runs `steps` steps and returns the seconds they took, or a negative number where one failed. values, if not NULL:
+ * nvalues elements of the last step's result, spread over all of it. */
 static double run_steps(struct running *r, unsigned steps, double *values, unsigned nvalues) {
   bool ok = true;
   double start = speed_now(), seconds = 0;
@@ -242,10 +243,6 @@ static double torch_seconds(struct child *c, unsigned steps) {
 
 /* ---- one model, in a process of its own ---- */
 
-struct options {
-  unsigned threads[MAX_THREADS], nthreads;
-  double seconds;
-};
 struct apart {
   const struct row *row;
   const struct options *o;
@@ -338,9 +335,9 @@ static int remove_one(const char *path, const struct stat *s, int kind, struct F
 
 /* ---- output ---- */
 
-static bool json, json_first = true;
+static bool json_first = true;
 
-static void print(const struct row *w, unsigned threads, const struct result *r, const struct result *one) {
+static void print(const struct row *w, unsigned threads, const struct result *r, const struct result *one, bool json) {
   if (json) {
     printf("%s\n{\"model\": \"%s\", \"threads\": %u, \"ok\": %s, \"compared\": %s, \"error\": %.3g, \"first seconds\": "
            "%.6g, "
@@ -367,58 +364,39 @@ static void print(const struct row *w, unsigned threads, const struct result *r,
   printf("%s%s\n", r->ok ? "" : "  FAILED: ", r->reason);
 }
 
-static int usage(void) {
-  fprintf(stderr, "usage: models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]\n");
-  return 2;
-}
-
 int main(int argc, char **argv) {
   struct options o = {.threads = {1, count_cpus()}, .nthreads = count_cpus() > 1 ? 2 : 1, .seconds = 2};
-  char *words[MAX_WORDS];
-  unsigned nwords = 0, chosen = 0;
-  bool list = false, told = false;
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--json"))
-      json = true;
-    else if (!strcmp(argv[i], "--list"))
-      list = true;
-    else if (!strcmp(argv[i], "--threads") && i + 1 < argc) {
-      if (!(o.nthreads = parse_threads(argv[++i], o.threads))) return usage();
-    } else if (!strcmp(argv[i], "--cpu-time"))
-      speed_cpu_time = true, o.threads[0] = o.nthreads = 1;
-    else if (!strcmp(argv[i], "--seconds") && i + 1 < argc)
-      o.seconds = atof(argv[++i]);
-    else if (argv[i][0] == '-' || nwords == MAX_WORDS)
-      return usage();
-    else
-      words[nwords++] = argv[i];
-  }
+  unsigned chosen = 0;
+  bool told = false;
+  if (!options_read(&o, argc, argv, false,
+                    "usage: models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]"))
+    return 2;
   const char *name = getenv("DEV");
   bool host = !name || !strcmp(name, "CPU"), emulated = name && !strncmp(name, "EMU+", 4);
   if (!host) o.nthreads = 1, o.threads[0] = 0;
   int bad = 0;
-  if (json && !list) printf("{\"results\": [");
+  if (o.json && !o.list) printf("{\"results\": [");
   for (unsigned i = 0; i < ROWS; i++) {
     struct result results[MAX_THREADS] = {0};
-    if (rows[i].emulated != emulated || !has_words(rows[i].name, words, nwords)) continue;
+    if (rows[i].emulated != emulated || !has_words(rows[i].name, o.words, o.nwords)) continue;
     chosen++;
-    if (list) printf("%s\n", rows[i].name);
-    for (unsigned t = 0; t < o.nthreads && !list; t++) {
+    if (o.list) printf("%s\n", rows[i].name);
+    for (unsigned t = 0; t < o.nthreads && !o.list; t++) {
       struct apart a = {&rows[i], &o, o.threads[t], "/tmp/doorbell-models-XXXXXX", &results[t]};
       if (!mkdtemp(a.dir)) return perror("models"), 1;
       bad |= run_in_child(run_row, &a, &results[t], sizeof results[t]);
       nftw(a.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
       if (!results[t].ran) failed(&results[t], "its process ended");
-      if (!told && !json)
+      if (!told && !o.json)
         printf("%s%s%s\n%-28s %2s %10s %10s %10s %8s %8s %8s %12s\n", results[t].about[0] ? "PyTorch " : "",
                results[t].about, speed_cpu_time ? ", processor time" : "", "model", "t", "first", "step", "PyTorch",
                "ratio", "speedup", "error", "emulated");
       told = true;
-      print(&rows[i], o.threads[t], &results[t], t ? &results[0] : NULL);
+      print(&rows[i], o.threads[t], &results[t], t ? &results[0] : NULL, o.json);
       fflush(stdout);
     }
   }
-  if (json && !list) printf("\n]}\n");
+  if (o.json && !o.list) printf("\n]}\n");
   if (!chosen) return fprintf(stderr, "models: no model has all these words; --list names them\n"), 2;
   return bad;
 }

@@ -56,65 +56,35 @@ static unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned 
 
 enum { CHAINS = 16, PEAK_STEPS = 40000 }; /* independent sums: more than latency times units */
 
+/* A function that makes PEAK_STEPS multiply-adds in each of `chains` registers of a vector type. The empty assembler
+ * statement keeps the compiler from merging them. */
+#define MULTIPLY(name, attribute, chains, vector, operand, x_value, y_value, set, multiply, plus, first, constraint)   \
+  attribute static float name(void) {                                                                                  \
+    vector sum[chains];                                                                                                \
+    operand x = x_value, y = y_value;                                                                                  \
+    _Pragma("GCC unroll 16") for (int i = 0; i < (chains); i++) sum[i] = set((float)i);                                \
+    for (int n = 0; n < PEAK_STEPS; n++) _Pragma("GCC unroll 16") for (int i = 0; i < (chains); i++) {                 \
+        sum[i] = multiply(sum[i], x, y);                                                                               \
+        __asm__("" : constraint(sum[i]));                                                                              \
+      }                                                                                                                \
+    _Pragma("GCC unroll 16") for (int i = 1; i < (chains); i++) sum[0] = plus(sum[0], sum[i]);                         \
+    return first(sum[0]);                                                                                              \
+  }
+
 #ifdef __x86_64__
-__attribute__((target("avx512f"))) static float multiply_avx512(void) {
-  __m512 sum[CHAINS], x = _mm512_set1_ps(0.5f), y = _mm512_set1_ps(0.25f);
-#pragma GCC unroll 16
-  for (int i = 0; i < CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
-  for (int n = 0; n < PEAK_STEPS; n++)
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++) {
-      sum[i] = _mm512_fmadd_ps(sum[i], x, y);
-      __asm__("" : "+v"(sum[i]));
-    }
-#pragma GCC unroll 16
-  for (int i = 1; i < CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
-  return _mm512_cvtss_f32(sum[0]);
-}
-__attribute__((target("avx2,fma"))) static float multiply_avx2(void) {
-  __m256 sum[CHAINS - 4], x = _mm256_set1_ps(0.5f), y = _mm256_set1_ps(0.25f); /* of 16 registers */
-#pragma GCC unroll 16
-  for (int i = 0; i < CHAINS - 4; i++) sum[i] = _mm256_set1_ps((float)i);
-  for (int n = 0; n < PEAK_STEPS; n++)
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS - 4; i++) {
-      sum[i] = _mm256_fmadd_ps(sum[i], x, y);
-      __asm__("" : "+x"(sum[i]));
-    }
-#pragma GCC unroll 16
-  for (int i = 1; i < CHAINS - 4; i++) sum[0] = _mm256_add_ps(sum[0], sum[i]);
-  return _mm256_cvtss_f32(sum[0]);
-}
-__attribute__((target("avx512f,avx512bf16"))) static float multiply_bf16(void) {
-  __m512 sum[CHAINS];
-  __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f00), y = (__m512bh)_mm512_set1_epi16(0x3e80);
-#pragma GCC unroll 16
-  for (int i = 0; i < CHAINS; i++) sum[i] = _mm512_set1_ps((float)i);
-  for (int n = 0; n < PEAK_STEPS; n++)
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++) {
-      sum[i] = _mm512_dpbf16_ps(sum[i], x, y);
-      __asm__("" : "+v"(sum[i]));
-    }
-#pragma GCC unroll 16
-  for (int i = 1; i < CHAINS; i++) sum[0] = _mm512_add_ps(sum[0], sum[i]);
-  return _mm512_cvtss_f32(sum[0]);
-}
+enum { AVX2_CHAINS = CHAINS - 4 }; /* of 16 registers */
+MULTIPLY(multiply_avx512, __attribute__((target("avx512f"))), CHAINS, __m512, __m512, _mm512_set1_ps(0.5f),
+         _mm512_set1_ps(0.25f), _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps, _mm512_cvtss_f32, "+v")
+MULTIPLY(multiply_avx2, __attribute__((target("avx2,fma"))), AVX2_CHAINS, __m256, __m256, _mm256_set1_ps(0.5f),
+         _mm256_set1_ps(0.25f), _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps, _mm256_cvtss_f32, "+x")
+MULTIPLY(multiply_bf16, __attribute__((target("avx512f,avx512bf16"))), CHAINS, __m512, __m512bh,
+         (__m512bh)_mm512_set1_epi16(0x3f00), (__m512bh)_mm512_set1_epi16(0x3e80), _mm512_set1_ps, _mm512_dpbf16_ps,
+         _mm512_add_ps, _mm512_cvtss_f32, "+v")
 #elif defined(__aarch64__)
-static float multiply_neon(void) {
-  float32x4_t sum[CHAINS], x = vdupq_n_f32(0.5f), y = vdupq_n_f32(0.25f);
-#pragma GCC unroll 16
-  for (int i = 0; i < CHAINS; i++) sum[i] = vdupq_n_f32((float)i);
-  for (int n = 0; n < PEAK_STEPS; n++)
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++) {
-      sum[i] = vfmaq_f32(y, sum[i], x);
-      __asm__("" : "+w"(sum[i]));
-    }
-#pragma GCC unroll 16
-  for (int i = 1; i < CHAINS; i++) sum[0] = vaddq_f32(sum[0], sum[i]);
-  return vgetq_lane_f32(sum[0], 0);
-}
+#define NEON_MULTIPLY(sum, x, y) vfmaq_f32(y, sum, x)
+#define NEON_FIRST(v)            vgetq_lane_f32(v, 0)
+MULTIPLY(multiply_neon, , CHAINS, float32x4_t, float32x4_t, vdupq_n_f32(0.5f), vdupq_n_f32(0.25f), vdupq_n_f32,
+         NEON_MULTIPLY, vaddq_f32, NEON_FIRST, "+w")
 #endif
 
 struct multiplying {
@@ -124,7 +94,7 @@ struct multiplying {
 static struct multiplying multiplying_f32(void) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx512f")) return (struct multiplying){multiply_avx512, 2.0 * 16 * CHAINS * PEAK_STEPS};
-  if (__builtin_cpu_supports("fma")) return (struct multiplying){multiply_avx2, 2.0 * 8 * (CHAINS - 4) * PEAK_STEPS};
+  if (__builtin_cpu_supports("fma")) return (struct multiplying){multiply_avx2, 2.0 * 8 * AVX2_CHAINS * PEAK_STEPS};
 #elif defined(__aarch64__)
   return (struct multiplying){multiply_neon, 2.0 * 4 * CHAINS * PEAK_STEPS};
 #endif

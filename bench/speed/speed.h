@@ -130,9 +130,17 @@ unsigned count_cpus(void);
 
 /* ---- command lines and text ---- */
 
-enum { MAX_THREADS = 8 };
-/* "1,2": how many numbers there are, 0 if it is no such list. */
-unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]);
+enum { MAX_THREADS = 8, MAX_WORDS = 16 };
+struct options {
+  unsigned threads[MAX_THREADS], nthreads; /* a run for each number of threads */
+  double seconds;                          /* to spend on a case */
+  bool json, plans, list;
+  char *words[MAX_WORDS]; /* which cases */
+  unsigned nwords;
+};
+/* Reads a command line into *o, which holds the defaults, and sets speed_cpu_time. has_plans: the program knows
+ * --plans. False after printing `usage`. */
+bool options_read(struct options *o, int argc, char **argv, bool has_plans, const char *usage);
 /* Whether a text has one of the alternatives ("f32,bf16", with * and ?) among its words. */
 bool has_word(const char *text, const char *alternatives);
 /* Whether it has all that are asked for, and none that stands after ^. */

@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include "speed.h"
 #include <fnmatch.h>
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
+/* "1,2": how many numbers there are, 0 if it is no such list. */
+static unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
   unsigned n = 0;
   for (char *end; *text; text = *end == ',' ? end + 1 : end) {
     long v = strtol(text, &end, 10);
@@ -13,6 +15,39 @@ unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
     out[n++] = (unsigned)v;
   }
   return n;
+}
+
+bool options_read(struct options *o, int argc, char **argv, bool has_plans, const char *usage) {
+  static const struct option long_options[] = {{"threads", required_argument, NULL, 't'},
+                                               {"seconds", required_argument, NULL, 's'},
+                                               {"cpu-time", no_argument, NULL, 'c'},
+                                               {"json", no_argument, NULL, 'j'},
+                                               {"plans", no_argument, NULL, 'p'},
+                                               {"list", no_argument, NULL, 'l'},
+                                               {0}};
+  bool good = true;
+  for (int c; good && (c = getopt_long(argc, argv, "", long_options, NULL)) >= 0;) {
+    char *end = NULL;
+    if (c == 't')
+      good = (o->nthreads = parse_threads(optarg, o->threads));
+    else if (c == 's')
+      good = (o->seconds = strtod(optarg, &end)) > 0 && !*end;
+    else if (c == 'c')
+      speed_cpu_time = true;
+    else if (c == 'j')
+      o->json = true;
+    else if (c == 'p')
+      good = o->plans = has_plans;
+    else if (c == 'l')
+      o->list = true;
+    else
+      good = false;
+  }
+  good = good && argc - optind <= MAX_WORDS;
+  for (; good && optind < argc; optind++) o->words[o->nwords++] = argv[optind];
+  if (speed_cpu_time) o->threads[0] = o->nthreads = 1;
+  if (!good) fprintf(stderr, "%s\n", usage);
+  return good;
 }
 
 bool has_word(const char *text, const char *alternatives) {
