@@ -174,37 +174,30 @@ static char *linear_text(const struct codegen *k) {
   return text;
 }
 
-/* The plan that k was built by, and its axes before; malloc'd. */
-static char *plan_text(const struct codegen *k) {
+/* What `print` prints of a kernel, or of each of its parts; malloc'd. */
+static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struct codegen *part)) {
   char *text = NULL;
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
   if (!f) return NULL;
-  if (!k->nparts) plan_print(f, &k->plan);
+  if (!k->nparts) print(f, k);
   for (unsigned i = 0; i < k->nparts; i++) {
     if (i) fputs(" | ", f);
-    plan_print(f, &k->parts[i].plan);
+    print(f, &k->parts[i]);
   }
   fclose(f);
   return text;
 }
 
-static char *axes_text(const struct codegen *k) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  if (!f) return NULL;
-  for (unsigned i = 0; i < (k->nparts ? k->nparts : 1); i++) {
-    const struct codegen *p = k->nparts ? &k->parts[i] : k;
-    if (i) fputs(" | ", f);
-    for (unsigned a = 0; a < p->naxes; a++) {
-      const struct axis *x = &p->axes[a];
-      if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
-      fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
-    }
+/* The plan that it was built by. */
+static void print_plan(FILE *f, const struct codegen *k) { plan_print(f, &k->plan); }
+
+static void print_axes(FILE *f, const struct codegen *k) {
+  for (unsigned a = 0; a < k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
+    fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
   }
-  fclose(f);
-  return text;
 }
 
 /* ---- one kernel ------------------------------------------------------------------------------------------------ */
@@ -244,7 +237,8 @@ static char *recipe_of(struct compiler *c, struct codegen *k) {
     if (!version) return codegen_fail(k, "%s", why), NULL;
     snprintf(tool, sizeof tool, "ptxas %s, no options", version);
   }
-  char *plan = plan_text(k), *recipe = plan ? code_recipe(k->target, code_options_of(k->target), tool, plan) : NULL;
+  char *plan = text_of(k, print_plan),
+       *recipe = plan ? code_recipe(k->target, code_options_of(k->target), tool, plan) : NULL;
   free(plan);
   if (!recipe) codegen_fail(k, "out of memory");
   return recipe;
@@ -401,14 +395,14 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
       snprintf(out->shape, sizeof out->shape, several ? "%.48s_p%u" : "%.63s", several ? k->parts[0].name : k->name,
                k->nparts);
       free((void *)out->axes);
-      out->axes = axes_text(k);
+      out->axes = text_of(k, print_axes);
       if (o->plan) given = plan_line(o->plan, out->shape, out->number, &named);
       if (steps == STEPS_GIVEN && !given) k->steps = steps = best, k->err = fresh.err, k->errcap = fresh.errcap;
     }
     if (planned && plan_kernel(o, k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
       k->err = fresh.err, k->errcap = fresh.errcap;
       out->fewer_steps = steps > best;
-      out->plan = plan_text(k);
+      out->plan = text_of(k, print_plan);
       return true;
     }
     bool steps_failed = strcmp(k->stage, "collect") != 0 && !graph_error(k->g);

@@ -92,8 +92,6 @@ static bool find(struct contraction *c) {
   return ok;
 }
 
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 /* The tile with the most useful products a cycle. A vector of 64 bytes counts as two cycles of the arithmetic units,
  * which is what it costs on processors whose units have 32 bytes, and no loss on the others. */
 static void choose_tile(struct contraction *c) {

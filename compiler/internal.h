@@ -75,6 +75,11 @@ static inline unsigned binds_from(const struct uop *u) {
   return u->op == OP_REDUCE ? 1 : u->op == OP_STAGE ? 2 : u->nsrc;
 }
 
+/* Whether an INDEX has a condition for each lane. */
+static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
+
+static inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; } /* to a multiple */
+
 __attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
 
 /* axes.c: the axes of an ast */
@@ -94,6 +99,9 @@ bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan 
 void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
 bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
 int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
+int64_t next_range_number(const struct codegen *k);             /* which no axis has yet */
+/* Writes why a step is not possible; returns false. */
+__attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 
 /* stage.c: the step that copies what is loaded to local memory before it is used */
 bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);

@@ -7,14 +7,6 @@
 #include <string.h>
 
 /* ---- reductions ------------------------------------------------------------------------------------------------ */
-static struct uop *identity(struct lowerer *L, enum op op, enum dtype t) {
-  if (op == OP_ADD) return build_const(&L->b, t, 0);
-  if (op == OP_MUL) return build_const(&L->b, t, 1);
-  if (dtype_is_float(t)) return build_const(&L->b, t, -__builtin_inf());
-  if (t == DT_BOOL || dtype_info[t].cls == 'u') return build_int(&L->b, t, 0);
-  return build_int(&L->b, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
-}
-
 /* Narrow floats are summed in f32: a long sum in f16 stops growing at 2048. */
 static enum dtype accumulate_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
@@ -169,7 +161,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
         struct uop *one = lower_iconst(L, DT_INDEX, 1), *zero = lower_iconst(L, DT_I32, 0);
         struct uop *reg = lower_mk(L, OP_REG, t, acc_lanes, L->next_reg++, 0, &one, 1);
         p->pointer = lower_mk(L, OP_INDEX, t, acc_lanes, 0, 0, (struct uop *[]){reg, zero}, 2);
-        struct uop *init = lower_broadcast(L, identity(L, u->aux, t), acc_lanes);
+        struct uop *init = lower_broadcast(L, build(&L->b, uop_identity(L->b.g, u->aux, t)), acc_lanes);
         lower_mk_in(L, outside, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, init}, 2);
         p->value = lower_mk(L, OP_LOAD, t, acc_lanes, 0, 0, (struct uop *[]){p->pointer, body->open}, 2);
       }

@@ -61,7 +61,6 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *fmt, ...) {
 }
 
 /* Whether only some lanes of a vector are read or written. */
-static bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static const char *of(const struct writer *w, const struct uop *u) { return w->text[u->id] ? w->text[u->id] : "?"; }
 

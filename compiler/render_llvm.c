@@ -101,14 +101,9 @@ static unsigned alignment(const struct render *r, const struct uop *index, unsig
   return a > 16 ? 16 : (unsigned)a;
 }
 
-static const struct uop *behind_after(const struct uop *u) {
-  while (u->op == OP_AFTER) u = u->src[0];
-  return u;
-}
-
 /* base + zero-extended 32-bit offset + constant is what global instructions add by themselves. */
 static LLVMValueRef address(struct render *r, const struct uop *index) {
-  const struct uop *base = behind_after(index->src[0]), *at = index->src[1];
+  const struct uop *base = uop_behind_after(index->src[0]), *at = index->src[1];
   bool shared = base->op == OP_LOCAL && r->gpu;
   LLVMValueRef p = get(r, index->src[0]);
   if (base->op == OP_REG) return p;
@@ -140,7 +135,6 @@ static LLVMValueRef address(struct render *r, const struct uop *index) {
 }
 
 /* Whether only some lanes of a vector are read or written. */
-static bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
 
 static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
   const struct uop *index = u->src[0];
@@ -151,7 +145,7 @@ static LLVMValueRef masked_load(struct render *r, const struct uop *u) {
 }
 
 static LLVMValueRef build_load(struct render *r, const struct uop *u) {
-  const struct uop *index = u->src[0], *base = behind_after(index->src[0]);
+  const struct uop *index = u->src[0], *base = uop_behind_after(index->src[0]);
   if (base->op == OP_REG) return LLVMBuildLoad2(r->b, type_of(r, u->dtype, u->lanes), get(r, index), "");
   LLVMValueRef v;
   if (is_masked(index))
@@ -179,7 +173,7 @@ static bool fills_lines(const struct render *r, const struct uop *u) {
   affine_of(index->src[1], &a);
   bool next = false;
   for (unsigned i = 0; i < a.n && r->nloops; i++)
-    next = next || (behind_after(a.term[i]) == r->loops[r->nloops - 1].range && a.coef[i] == u->src[1]->lanes);
+    next = next || (uop_behind_after(a.term[i]) == r->loops[r->nloops - 1].range && a.coef[i] == u->src[1]->lanes);
   return next;
 }
 

@@ -89,10 +89,7 @@ static unsigned contiguous(const struct copy *c) {
 static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, bool vector) {
   struct codegen *k = c->k;
   if (k->naxes == MAX_AXES) return NULL;
-  int64_t number = 0;
-  for (unsigned i = 0; i < k->naxes; i++)
-    if (k->axes[i].range->arg.i >= number) number = k->axes[i].range->arg.i + 1;
-  struct uop *r = uop_range(k->g, uop_index(k->g, size), number, kind);
+  struct uop *r = uop_range(k->g, uop_index(k->g, size), next_range_number(k), kind);
   k->axes[k->naxes++] = (struct axis){.range = r, .size = size, .kind = kind, .vector = vector};
   return c->range[c->nranges++] = r;
 }
@@ -133,14 +130,12 @@ static void rename_ranges(struct copy *c, const struct dimension *d, struct uop 
   }
 }
 
-/* Bytes behind each row of so many bytes. Caches put addresses a power of two apart into one set, local memory into one
- * bank. */
+/* Unused bytes behind each row of `bytes` bytes of a staged copy: rows a power of two apart share one set of a cache,
+ * or one bank of local memory. */
 static int64_t row_padding(const struct codegen *k, int64_t bytes) {
   if (k->target->kind == TARGET_HOST) return bytes % 1024 ? 0 : 64;
   return bytes % 128 ? 0 : 16;
 }
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* What the step copies: the LOAD from the argument that changes along all of the axes. On the host it is copied in the
  * type that it is converted to, where that is the only thing that happens to it. NULL: there is none, or several. */
@@ -169,14 +164,6 @@ static bool reduces_below(struct uop *value) {
   for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_REDUCE || order[i]->op == OP_STAGE;
   free(order);
   return found;
-}
-
-__attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {
-  va_list ap;
-  va_start(ap, fmt);
-  if (cap) vsnprintf(why, cap, fmt, ap);
-  va_end(ap);
-  return false;
 }
 
 static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {

@@ -60,15 +60,6 @@ static bool replace_ranges(struct codegen *k, struct uop *const *from, struct uo
   return ok || codegen_fail(k, "out of memory");
 }
 
-/* The value that changes nothing. */
-static struct uop *identity(struct graph *g, enum op op, enum dtype t) {
-  if (op == OP_ADD) return uop_const_int(g, t, 0);
-  if (op == OP_MUL) return uop_const_int(g, t, 1);
-  if (dtype_is_float(t)) return uop_const_float(g, t, -INFINITY);
-  if (t == DT_BOOL || dtype_info[t].cls == 'u') return uop_const_int(g, t, 0);
-  return uop_const_int(g, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
-}
-
 /* Makes everything over the range count only where valid: accesses get the condition, a reduction the identity. */
 static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid) {
   size_t count, room = graph_node_count(k->g);
@@ -97,7 +88,7 @@ static bool guard_range(struct codegen *k, struct uop *range, struct uop *valid)
     else if (u->op == OP_REDUCE) {
       bool mine = false;
       for (unsigned s = 1; s < n; s++) mine = mine || u->src[s] == range;
-      if (mine) many[0] = uop_where(k->g, valid, many[0], identity(k->g, u->aux, u->dtype));
+      if (mine) many[0] = uop_where(k->g, valid, many[0], uop_identity(k->g, u->aux, u->dtype));
       over[u->id] = over[u->src[0]->id] && !mine;
       same = same && !mine;
     }
@@ -172,7 +163,7 @@ static const char *const kind_name[] = {
     [AXIS_ITEM] = "item",   [AXIS_ORDERED] = "ordered"};
 const char *axis_kind_name(enum axis_kind kind) { return kind_name[kind]; }
 
-__attribute__((format(printf, 3, 4))) static bool refuse(char *why, size_t cap, const char *fmt, ...) {
+bool refuse(char *why, size_t cap, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
   if (cap) vsnprintf(why, cap, fmt, ap);
@@ -326,7 +317,7 @@ unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigne
 }
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
-static int64_t next_number(const struct codegen *k) {
+int64_t next_range_number(const struct codegen *k) {
   int64_t next = 0;
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].range->arg.i >= next) next = k->axes[i].range->arg.i + 1;
@@ -342,7 +333,7 @@ static struct axis_name part_of(struct codegen *k, struct axis_name whole) {
 static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
   struct graph *g = k->g;
   int64_t size = (a->size + amount - 1) / amount * amount;
-  struct uop *wide = uop_range(g, uop_index(g, size), next_number(k), a->kind), *old = a->range;
+  struct uop *wide = uop_range(g, uop_index(g, size), next_range_number(k), a->kind), *old = a->range;
   struct uop *valid = uop_binary(g, OP_CMPLT, wide, uop_index(g, a->size));
   a->range = wide, a->size = size;
   if (!replace_ranges(k, &old, &wide, 1) || !guard_range(k, wide, valid)) return false;
@@ -353,7 +344,7 @@ static bool pad(struct codegen *k, struct axis *a, int64_t amount) {
 /* Both are rewritten over the merged range m: the affine form folds (m / n) * n + m % n back to m. */
 static bool merge(struct codegen *k, struct axis *a, struct axis *b) {
   struct graph *g = k->g;
-  struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_number(k), a->kind), *zero = uop_index(g, 0);
+  struct uop *m = uop_range(g, uop_index(g, a->size * b->size), next_range_number(k), a->kind), *zero = uop_index(g, 0);
   struct uop *from[] = {a->range, b->range}, *to[] = {zero, m};
   if (!replace_ranges(k, from, to, 2)) return false;
   a->range = m, a->size *= b->size;
@@ -381,7 +372,7 @@ static bool split(struct codegen *k, struct axis *a, const struct step *s) {
     a->kind = AXIS_GLOBAL;
     return true;
   }
-  int64_t number = next_number(k);
+  int64_t number = next_range_number(k);
   struct uop *bound = uop_index(g, amount), *old = a->range, *out = NULL, *first = NULL;
   if (outer > 1 || padded) {
     out = uop_range(g, uop_index(g, outer), old->arg.i, a->kind);

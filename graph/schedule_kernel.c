@@ -6,15 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct uop *reduce_identity(struct graph *g, enum op op, enum dtype t) {
-  if (op == OP_MAX) {
-    static const int64_t least[DT_COUNT] = {
-        [DT_I8] = INT8_MIN, [DT_I16] = INT16_MIN, [DT_I32] = INT32_MIN, [DT_I64] = INT64_MIN, [DT_INDEX] = INT64_MIN};
-    return dtype_is_float(t) ? uop_const_float(g, t, -INFINITY) : uop_const_int(g, t, least[t]);
-  }
-  return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
-}
-
 struct uop *schedule_value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
                               uint32_t use) {
   if (op_info[x->u->op].cls == OPCLASS_LEAF) return x->u;
@@ -37,7 +28,7 @@ static struct uop *evaluate(struct scheduler *s, struct node *n, const struct us
   if (u->op == OP_IOTA) return uop_cast(g, w->idx[0], u->dtype);
   struct uop *x = source_value(s, u, w, 0);
   if (u->op == OP_REDUCE_AXIS) {
-    if (node_of(s, u->src[0])->numel == 0) return reduce_identity(g, u->aux, u->dtype);
+    if (node_of(s, u->src[0])->numel == 0) return uop_identity(g, u->aux, u->dtype);
     if (!w->nranges) return x;
     struct uop *all[2 * MAX_RANK + 1] = {x}, *both = NULL;
     unsigned inner = 0;

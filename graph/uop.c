@@ -422,6 +422,13 @@ struct uop *uop_const_float(struct graph *g, enum dtype t, double v) {
 
 struct uop *uop_index(struct graph *g, int64_t v) { return uop_const_int(g, DT_INDEX, v); }
 
+struct uop *uop_identity(struct graph *g, enum op op, enum dtype t) {
+  if (op != OP_MAX) return dtype_is_float(t) ? uop_const_float(g, t, op == OP_MUL) : uop_const_int(g, t, op == OP_MUL);
+  if (dtype_is_float(t)) return uop_const_float(g, t, -INFINITY);
+  if (t == DT_BOOL || dtype_info[t].cls == 'u') return uop_const_int(g, t, 0);
+  return uop_const_int(g, t, (int64_t)(UINT64_MAX << (dtype_info[t].size * 8 - 1)));
+}
+
 struct uop *uop_var(struct graph *g, const char *name, int64_t min, int64_t max) {
   return uop_new(g, OP_VAR, DT_INDEX, 1, (union uop_arg){.s = name}, 0,
                  (struct uop *[]){uop_index(g, min), uop_index(g, max)}, 2);

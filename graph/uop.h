@@ -97,6 +97,13 @@ double dtype_round(enum dtype t, double v);
 struct uop *uop_with_src(struct graph *g, struct uop *u, struct uop *const *src); /* u over other sources */
 struct uop *uop_var(struct graph *g, const char *name, int64_t min, int64_t max);
 struct uop *uop_index(struct graph *g, int64_t v); /* CONST of DT_INDEX */
+/* The node whose value an AFTER, or a chain of them, gives. */
+static inline const struct uop *uop_behind_after(const struct uop *u) {
+  while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
+  return u;
+}
+/* The value that changes nothing in a reduction by op: ADD, MUL or MAX. */
+struct uop *uop_identity(struct graph *g, enum op op, enum dtype t);
 struct uop *uop_unary(struct graph *g, enum op op, struct uop *x);
 struct uop *uop_binary(struct graph *g, enum op op, struct uop *a,
                        struct uop *b); /* dtype of a; bool for comparisons */

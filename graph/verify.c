@@ -177,12 +177,8 @@ static int check_tensor(const struct check *c) {
 }
 
 static bool is_pointer(const struct uop *u) {
-  while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
+  u = uop_behind_after(u);
   return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL || u->op == OP_REG || u->op == OP_BUFFER;
-}
-static const struct uop *behind_after(const struct uop *u) {
-  while (u->op == OP_AFTER && u->nsrc) u = u->src[0];
-  return u;
 }
 
 static int check_kernel(const struct check *c) {
@@ -214,15 +210,15 @@ static int check_kernel(const struct check *c) {
     if (u->nsrc > 3) return bad(c, "more than three sources");
     return 0;
   case OP_LOAD:
-    if (behind_after(u->src[0])->op != OP_INDEX)
+    if (uop_behind_after(u->src[0])->op != OP_INDEX)
       return bad(c, "loads from %s, not an INDEX", op_info[u->src[0]->op].name);
-    if (behind_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
+    if (uop_behind_after(u->src[0])->nsrc > 2 && (u->nsrc < 2 || u->src[1]->dtype != u->dtype))
       return bad(c, "a conditional load needs a value of its type for when it is not valid");
     return 0;
   case OP_STORE:
-    if (behind_after(u->src[0])->op != OP_INDEX)
+    if (uop_behind_after(u->src[0])->op != OP_INDEX)
       return bad(c, "stores to %s, not an INDEX", op_info[u->src[0]->op].name);
-    if (behind_after(u->src[0])->dtype != u->src[1]->dtype)
+    if (uop_behind_after(u->src[0])->dtype != u->src[1]->dtype)
       return bad(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
     return 0;
   case OP_REDUCE:
