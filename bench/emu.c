@@ -125,7 +125,7 @@ static int load(struct loaded *l, const struct kernel *k, const char *dir) {
 
 /* ---- emulators, each in its own process, that read lines of numbers and answer with lines ---- */
 
-/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> result, and seconds of one launch: the best of so many
+/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> result, and seconds of one launch, the least of all
  * batches. */
 #define REQUEST "%llu %u %u %u %u %u %u %u %llu %u %u %u"
 

@@ -49,7 +49,8 @@ static inline db_tensor *statistic(struct model *m, db_list shape, double value)
   }
   return m->statistic[i];
 }
-/* Uniform over what keeps the variance of a sum of so many through a relu. */
+/* Kaiming initialization: uniform, with the bound that keeps the variance of sums of `terms` products through a relu.
+ */
 static inline db_tensor *weight_of(struct model *m, db_list shape, int64_t terms) {
   double bound = sqrt(6.0 / (double)terms);
   return parameter(m, shape, -bound, bound);

@@ -652,7 +652,8 @@ void db_split_at(DB_AT, db_tensor *x, int axis, db_tensor **out, db_list sizes);
 /* n pieces of the same size, into out[]; the last ones are smaller or empty when n does not divide the axis. */
 #define db_chunk(x, axis, n, out) db_chunk_at(DB_HERE, x, axis, n, out)
 void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out);
-/* The whole of x so many times along each axis; missing numbers in front are 1, as missing axes of x are. */
+/* Repeats x along each axis; the numbers are repetitions. Fewer numbers than axes: the first axes are not repeated.
+ * More: x gets leading axes of 1. */
 #define db_repeat(x, ...) db_repeat_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 #define db_tile(x, ...)   db_repeat(x, ##__VA_ARGS__)
 db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times);
@@ -752,8 +753,9 @@ db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_ope
 /* x, or value where the mask (bool) is set; in x's type. */
 #define db_masked_fill(x, mask, value) db_masked_fill_at(DB_HERE, x, mask, DB_OPERAND(value))
 db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand value);
-/* These two realize the mask (x) at once and read it, as their size depends on it. db_masked_select: a vector of x
- * where the mask is set. db_nonzero: i64 [count, rank], the coordinates of what is not 0, in row-major order. */
+/* The sizes of these two depend on values: both realize and read the mask (db_nonzero: x) when called.
+ * db_masked_select: a vector of the elements of x whose mask element is set. db_nonzero: i64 [count, rank], the
+ * coordinates of the elements that are not 0, in row-major order. */
 #define db_masked_select(x, mask) db_masked_select_at(DB_HERE, x, mask)
 db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask);
 #define db_nonzero(x) db_nonzero_at(DB_HERE, x)

@@ -248,16 +248,16 @@ int db_world_mean_grads(db_tensor *const *params, unsigned n);
 
 /* ---- learning rates: what it is at a step, counted from 0, for db_optim_set_lr ---- */
 
-/* lr * factor for so many steps, then lr. */
+/* lr * factor for the first `steps` steps, then lr. */
 double db_lr_constant(double lr, double factor, int64_t steps, int64_t step);
-/* Times gamma after every so many steps. */
+/* lr times gamma after every `every` steps. */
 double db_lr_step(double lr, double gamma, int64_t every, int64_t step);
-/* Times gamma at each milestone; they ascend. */
+/* lr times gamma at each milestone; they ascend. */
 double db_lr_multistep(double lr, double gamma, db_list milestones, int64_t step);
 double db_lr_exponential(double lr, double gamma, int64_t step);
-/* From lr down to least over half a wave of so many steps, and up again. */
+/* Half a cosine wave of `steps` steps from lr down to least, and back up in the next `steps` steps. */
 double db_lr_cosine(double lr, double least, int64_t steps, int64_t step);
-/* From lr * from in a straight line to lr over so many steps, then lr: a warmup. */
+/* A warmup: a straight line from lr * from to lr over `steps` steps, then lr. */
 double db_lr_linear(double lr, double from, int64_t steps, int64_t step);
 /* From most / 25 up to most over the first `rise` of the steps (0 to 1, often 0.3), down to most / 250000 at the last,
  * both along half a cosine. */
@@ -266,7 +266,7 @@ double db_lr_one_cycle(double most, double rise, int64_t steps, int64_t step);
  * a row. Made by DB_LR_PLATEAU(.lr = 0.1, .patience = 5), options by name over the defaults: 0 is 0. */
 struct db_lr_plateau {
   double lr, factor, threshold, least; /* factor 0.1, threshold 1e-4; others 0 */
-  unsigned patience, cooldown;         /* cooldown: so many metrics are not counted after a fall */
+  unsigned patience, cooldown;         /* cooldown: metrics that are ignored after lr fell */
   double best;                         /* state */
   unsigned bad, cooling;
   bool begun;

@@ -151,7 +151,7 @@ static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
   return best;
 }
 
-/* Chooses among so many queues of a kind; returns when the last command ends. */
+/* Chooses among `most` queues of each kind; returns the time at which the last command ends. */
 static double place_on(struct placing *o, unsigned most) {
   double end = 0;
   memset(o->queue, 0, sizeof o->queue);

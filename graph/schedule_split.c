@@ -28,7 +28,7 @@ static struct uop *partial(struct graph *g, struct uop *x) {
   return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
 }
 
-/* The share of a machine's memory rate that so many cores or workgroups reach, each with the same work. */
+/* The share of a machine's memory rate that `used` cores or workgroups reach when each has the same work. */
 static double share_of(const struct schedule_machine *m, int64_t used) {
   double most = m->bytes_per_ns / STREAM_RATE;
   int64_t all = most > (double)m->groups ? m->groups : most < 1 ? 1 : (int64_t)most, rounds = (used + all - 1) / all;

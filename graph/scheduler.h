@@ -91,7 +91,7 @@ struct store {
   enum schedule_reason why;
 };
 
-/* Of a kernel that is several: the next so many stores are over ranges of their own. */
+/* One part of a kernel that is several in one: the next nstores stores, which have ranges of their own. */
 struct part {
   unsigned nstores;
 };

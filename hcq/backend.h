@@ -413,7 +413,7 @@ void hcq_devices_retire_at_exit(void);
 /* ---- profile_queue.c ---- */
 /* A recorder whose commands are timed if the environment asks for it. */
 db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);
-/* Around a command of a recorder with `profiled`. program NULL: a copy of so many bytes. */
+/* Before and after a command of a recorder with `profiled`. program NULL: the command copies `bytes` bytes. */
 int hcq_profile_begin(db_queue *q);
 int hcq_profile_end(db_queue *q, db_program *program, unsigned args, uint64_t bytes);
 /* What is being recorded keeps no stamps any more. */
@@ -504,8 +504,8 @@ int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
-/* One submission, that may hold so many objects: takes the ring and tells its timeline value. Nothing may fail once the
- * hardware has it. */
+/* Begins a submission that may hold `nobjects` objects: locks the ring and returns its timeline value in *value.
+ * Nothing may fail once the hardware has the submission. */
 int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits, uint64_t *value);
 /* It was submitted and takes over the references on its objects. Gives the ring back. */
 void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, struct hcq_object *const *objects,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CUT_WORDS     (128u << 10) /* a long recording can be split about every so many dwords */
+#define CUT_WORDS     (128u << 10) /* dwords between the places at which a long recording can be split */
 #define ROOM_SLICE_NS 1000000u
 
 static _Atomic uint64_t next_batch = 1;

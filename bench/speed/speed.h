@@ -84,7 +84,8 @@ struct peer {
   char about[160]; /* which version, or why it is missing */
 };
 
-/* Opens what there is for a device of this architecture ("x86_64", "sm_90"), with so many threads. Returns how many. */
+/* Opens the peers that exist for a device of this architecture ("x86_64", "sm_90"), each with `threads` threads.
+ * Returns their number. */
 unsigned peers_open(struct peer *out, unsigned cap, const char *arch, unsigned threads);
 void peers_close(struct peer *p, unsigned n);
 /* Whether the host multiplies bf16. */

@@ -65,7 +65,7 @@ static bool node_name(struct amd_machine *m, struct amd_gpu *gpu, unsigned index
   return true;
 }
 
-/* Caches of one GPU: a kind has one instance per so many compute units. */
+/* Caches of one GPU: a kind has one instance per `cus` compute units. */
 static const struct cache_kind {
   uint32_t cus, level, line, type; /* type: 1 data, 2 instruction, 8 seen by compute units */
 } cache_kinds[] = {

@@ -16,7 +16,7 @@ static bool refuse(const char **why, const char *what) {
 /* Registers [n, n + count): all of them there, or none. */
 static bool fits(unsigned n, unsigned count) { return n == SASS_RZ ? count <= 4 : n + count <= SASS_RZ; }
 
-/* D, A, B and C in registers, so many each. */
+/* D, A, B and C in registers: nd of D, na of A, nb of B, nd of C. */
 static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned na,
                            unsigned nb, unsigned nd, const char **why) {
   unsigned d = BITS(16, 8), a = BITS(24, 8), b_ = BITS(32, 8), c = BITS(64, 8);

@@ -4,9 +4,9 @@
  * Instructions" and "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
  *
  * A register, read as its 32 lanes in order, is eight rows of A (or columns of B, or rows of a packed D) one after the
- * other, each of 128 bits: so many elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th part of k;
- * register i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd columns of rows
- * 8 i on. */
+ * other, each of 128 bits, which are consecutive elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th
+ * part of k; register i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd
+ * columns of rows 8 i on. */
 #include "../fault.h"
 #include "sm_core.h"
 #include "sm_mma.h"
@@ -15,7 +15,7 @@
 enum { N = 8, MOST_K = 32, ELEMENTS = 128 };
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* One register's elements as floats, in order; so many a row. */
+/* Elements of one row in a register, and a register's elements as floats, in order. */
 ALWAYS int per_row(enum sm_mma_type type) { return type <= SM_MMA_BF16 ? 8 : type == SM_MMA_TF32 ? 4 : 16; }
 ALWAYS void elements(float *out, const u32 *row, enum sm_mma_type type) {
   switch (type) {

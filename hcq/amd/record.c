@@ -80,7 +80,7 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 
 /* ---- kernels ---- */
 
-/* The queue's scratch, of at least so many bytes, with a reference; NULL and a message. */
+/* A reference to the queue's scratch memory of at least `bytes` bytes; NULL and a message where there is none. */
 static db_buffer *scratch_of(struct amd_queue *aq, uint64_t bytes) {
   db_device *dev = aq->base.dev;
   db_buffer *bigger = NULL;

@@ -22,7 +22,7 @@ const struct nv_arch *nv_arch(uint32_t sm_version) {
 
 /* ---- QMD ---- */
 
-/* Code of the smallest configuration that has so many bytes, else of the largest. */
+/* Code of the smallest configuration that has at least `bytes` bytes, or of the largest where none has. */
 static uint32_t config_code(const struct nv_arch *a, uint64_t bytes) {
   const uint8_t *c = a->shared_configs;
   while (c[1] && (uint64_t)*c << 10 < bytes) c++;

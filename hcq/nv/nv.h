@@ -142,10 +142,10 @@ int nv_import(db_buffer *buf, void *host);
 void nv_free(db_buffer *buf);
 bool nv_reaches(db_device *dev, db_device *other);
 int nv_reach(db_device *dev, db_buffer *buf);
-/* Makes local memory large enough for kernels that use so many bytes a thread: waits for the device to be idle and has
- * the queue side tell the GPU (nv_ring_setup). */
+/* Makes local memory large enough for kernels that use per_thread bytes a thread: waits until the device is idle, then
+ * announces the new memory to the GPU in each queue (nv_ring_setup). */
 int nv_local_reserve(struct nv_device *dev, uint32_t per_thread);
-/* Fills in the sizes for so many bytes a thread, memory left out; returns the bytes of all. */
+/* Fills in the sizes for per_thread bytes a thread, without allocating; returns the bytes for all threads. */
 uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct nv_local *out);
 
 /* channel.c */

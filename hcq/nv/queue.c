@@ -31,7 +31,7 @@ static void retire(struct nv_ring *ring, uint32_t *first, uint64_t *push_first) 
   *push_first = ring->free_push;
 }
 
-/* Waits until there are so many entries and so many bytes of pushbuffer in one piece, which begin at *at. */
+/* Waits until `entries` entries and `bytes` bytes of pushbuffer in one piece are free; the piece begins at *at. */
 static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_t *at) {
   uint64_t since = 0, offset = ring->push_put % NV_PUSHBUFFER_BYTES;
   *at = ring->push_put + (offset + bytes > NV_PUSHBUFFER_BYTES ? NV_PUSHBUFFER_BYTES - offset : 0);

@@ -264,7 +264,7 @@ static void count_vector(const char *listing, unsigned *computes, unsigned *stor
   }
 }
 
-/* What operations cost on a host with vectors: so many instructions for each that is stored, and none on single
+/* The cost of operations on a host with vectors: instructions for each stored vector within a bound, none on single
  * elements, no call, no division. */
 static void short_vector_code(void **state) {
   enum { N = 65536 };

@@ -62,7 +62,7 @@ static void test_maps(void **state) {
 
 static const unsigned type_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2};
 
-/* A random tensor of so many dimensions whose elements are type's, and a box in it, of at most 32 KiB. */
+/* A random tensor of `rank` dimensions with elements of `type`, and a box in it of at most 32 KiB. */
 static void random_tensor(struct description *d, unsigned rank, unsigned type) {
   unsigned bytes = type_bytes[type];
   *d = (struct description){.rank = rank, .type = type, .swizzle = rnd(4)};

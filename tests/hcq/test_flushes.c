@@ -48,7 +48,7 @@ static const char *const says[LEFT_OUT] = {
   void __real_##name parameters;                                                                                       \
   void __wrap_##name parameters;                                                                                       \
   void __wrap_##name parameters { __VA_ARGS__ }
-/* Clears bits of a packet's last dword but so many. */
+/* Clears bits of the dword that is from_end dwords before the last one of a packet. */
 static void clear(struct words *w, size_t from_end, uint32_t bits) { w->w[w->n - 1 - from_end] &= ~bits; }
 
 WRAPPED(pm4_hdp_flush, (struct words * w), if (left_out != HDP_PM4) __real_pm4_hdp_flush(w);)
