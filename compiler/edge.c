@@ -17,12 +17,13 @@ static struct uop *simplified(struct graph *g, struct uop *u, struct uop *const 
   return uop_new(g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
 }
 
-/* A STAGE is filled outside of loops that use it; a version for each use would have a copy each. */
-static bool has_stages(struct uop *ast) {
+/* A STAGE is filled outside of loops that use it; a version for each use would have a copy each. All lanes of a wave
+ * take part in an MMA, so a wave cannot be in both versions. */
+static bool needs_one(struct uop *ast) {
   size_t count;
   struct uop **order = uop_toposort(&ast, 1, &count);
   bool found = !order;
-  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE;
+  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_STAGE || order[i]->op == OP_MMA;
   free(order);
   return found;
 }
@@ -82,7 +83,7 @@ bool edge_find(struct lowerer *L, struct edge *e) {
   struct codegen *k = L->k;
   struct uop *ast = k->ast, *both[2] = {ast};
   *e = (struct edge){0};
-  if (!k->nguards || has_stages(ast)) return true;
+  if (!k->nguards || needs_one(ast)) return true;
   choose(L, e);
   for (unsigned s = 0; s < ast->nsrc; s++) /* a store outside of the check would be made by both versions */
     if (e->axes & ~mask_of(L, ast->src[s])) e->n = 0;

@@ -29,8 +29,9 @@ struct axis {
   struct uop *range;
   int64_t size; /* the most it counts to; symbolic ranges are bounded by their range's source */
   enum axis_kind kind;
-  bool vector; /* UPCAST or UNROLL: the lanes of vector values run along it */
-  bool padded; /* the outermost part of a split that overshoots: work-items with whole >= limit do nothing */
+  bool vector;   /* UPCAST or UNROLL: the lanes of vector values run along it */
+  bool fragment; /* made by MATRIX: bits of the lane's number (LOCAL), or of the element's in an operand */
+  bool padded;   /* the outermost part of a split that overshoots: work-items with whole >= limit do nothing */
   struct uop *whole, *limit;
 };
 
@@ -72,7 +73,7 @@ struct codegen {
 
 /* Sources of a node from this one on are ranges that it binds. */
 static inline unsigned binds_from(const struct uop *u) {
-  return u->op == OP_REDUCE ? 1 : u->op == OP_STAGE ? 2 : u->nsrc;
+  return u->op == OP_REDUCE ? 1 : u->op == OP_STAGE ? 2 : u->op == OP_MMA && u->aux ? u->aux : u->nsrc;
 }
 
 /* Whether an INDEX has a condition for each lane. */
@@ -106,6 +107,10 @@ __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const c
 /* stage.c: the step that copies what is loaded to local memory before it is used */
 bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
 bool stage_apply(struct codegen *k, const struct step *s);
+
+/* matrix.c: the step that uses a matrix instruction */
+bool matrix_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
+bool matrix_apply(struct codegen *k, const struct step *s);
 
 /* contract.c: the whole plan of a contraction on the host; done: it is one */
 bool contract_host(struct codegen *k, bool *done);

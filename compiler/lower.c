@@ -181,6 +181,13 @@ static struct uop *load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   return lower_mk(L, OP_LOAD, index->dtype, lanes, 0, 0, &pointer, 1);
 }
 
+/* Zero in memory's type: numbers of narrow types that have no arithmetic of their own are made of bits. */
+static struct uop *zero_of(struct lowerer *L, enum dtype t) {
+  if (!dtype_is_float(t) || compute_dtype(t) == t) return build_const(&L->b, t, 0);
+  struct uop *zero = build_const(&L->b, dtype_info[t].size == 2 ? DT_U16 : DT_U8, 0);
+  return lower_mk(L, OP_BITCAST, t, 1, 0, 0, &zero, 1);
+}
+
 /* The elements along an axis at once, those that are valid: others are 0. */
 static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) {
   unsigned n = (unsigned)L->k->axes[along].size;
@@ -190,19 +197,14 @@ static struct uop *load_masked(struct lowerer *L, struct uop *index, int along) 
   L->position[along] = 0;
   struct uop *at = lower_eval_index(L, index->src[1]), *base = lower_memory(L, index->src[0]);
   L->position[along] = p;
-  /* Numbers of narrow types that have no arithmetic of their own are made of bits. */
-  bool bits = dtype_is_float(index->dtype) && index->dtype != DT_F16 && compute_dtype(index->dtype) != index->dtype;
-  enum dtype t = !bits ? index->dtype : dtype_info[index->dtype].size == 2 ? DT_U16 : DT_U8;
-  struct uop *zero = build_const(&L->b, t, 0);
-  if (bits) zero = lower_mk(L, OP_BITCAST, index->dtype, 1, 0, 0, &zero, 1);
-  zero = lower_broadcast(L, zero, n);
+  struct uop *zero = lower_broadcast(L, zero_of(L, index->dtype), n);
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at, valid}, 3);
   return lower_mk(L, OP_LOAD, index->dtype, n, 0, 0, (struct uop *[]){pointer, zero}, 2);
 }
 
-static struct uop *eval_load(struct lowerer *L, struct uop *u) {
+/* A LOAD as type t: its own, or the one that its values are computed in. */
+static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   struct uop *index = u->src[0];
-  enum dtype t = compute_dtype(u->dtype);
   int along = lower_contiguous_axis(L, index, L->k->target->has_masks), vec = lower_vector_axis(L, mask_of(L, u));
   if (vec >= 0 && vec != along) return lower_by_lane(L, u, vec);
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
@@ -227,7 +229,8 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u) {
     if (v) v = build_cast(&L->b, v, t);
   }
   if (index->nsrc <= 2) return v;
-  struct uop *other = u->nsrc > 1 ? lower_eval(L, u->src[1]) : build_const(&L->b, t, 0), *valid = eval_valid(L, index);
+  struct uop *other = zero || u->nsrc < 2 ? zero_of(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
+  struct uop *valid = eval_valid(L, index);
   unsigned lanes = v && v->lanes > other->lanes ? v->lanes : other->lanes;
   if (!v) return other;
   if (!valid || valid->op == OP_CONST) return v;
@@ -356,7 +359,7 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   if (L->b.failed) return u;
   if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX &&
       (u->src[0]->src[0]->op == OP_PARAM || u->src[0]->src[0]->op == OP_STAGE))
-    v = eval_load(L, u);
+    v = eval_load(L, u, compute_dtype(u->dtype));
   else if (op_info[u->op].cls == OPCLASS_ALU && u->dtype == DT_INDEX && lower_vector_axis(L, mask_of(L, u)) < 0 &&
            (u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_SHL))
     v = lower_eval_index(L, u);
@@ -369,6 +372,13 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   L->depth--;
   if (!L->b.failed) lower_memo_put(L, u, code, v);
   return v;
+}
+
+struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
+  bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX &&
+                (u->src[0]->src[0]->op == OP_PARAM || u->src[0]->src[0]->op == OP_STAGE);
+  if (memory && lower_vector_axis(L, mask_of(L, u)) < 0) return eval_load(L, u, t);
+  return build_cast(&L->b, lower_eval(L, u), t);
 }
 
 /* Evaluates what is stored everywhere before anything is: a kernel with several outputs may read what it writes
@@ -614,8 +624,10 @@ static bool lower_kernel(struct lowerer *L) {
   for (unsigned a = k->naxes; a-- > 0;) /* innermost first */
     if (k->axes[a].kind == AXIS_GLOBAL) global[nglobal++] = a;
   int shared = -1; /* GROUP axes have one size and are one id: every reduction spreads over the same work-items */
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOCAL || (k->axes[a].kind == AXIS_GROUP && shared < 0)) {
+  for (unsigned pass = 0; pass < 2; pass++) /* lanes of a wave count fastest */
+    for (unsigned a = 0; a < k->naxes; a++) {
+      bool first = k->axes[a].kind == AXIS_LOCAL && k->axes[a].fragment;
+      if (first == pass || (k->axes[a].kind != AXIS_LOCAL && (k->axes[a].kind != AXIS_GROUP || shared >= 0))) continue;
       if (k->axes[a].kind == AXIS_GROUP) shared = (int)a;
       local[nlocal++] = a;
     }

@@ -94,6 +94,9 @@ struct uop *lower_by_lane(struct lowerer *L, struct uop *u, int axis);
 bool lower_next_position(struct lowerer *L, uint64_t mask);
 void lower_first_position(struct lowerer *L, uint64_t mask);
 
+/* The value of u in type t, which u has; of a LOAD, what is in memory. */
+struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
+
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 

@@ -3,6 +3,7 @@
  * All REDUCEs over the same ranges share one loop; each has an accumulator for every combination of expanded positions
  * that it depends on. */
 #include "lower.h"
+#include "matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,94 @@ static struct uop *accumulate(struct lowerer *L, struct uop *reduce, struct uop 
     return lower_mk(L, OP_MULACC, t, lanes, 0, 0, src, 3);
   }
   return combine(L, reduce->aux, acc, lower_broadcast(L, build_cast(&L->b, lower_eval(L, value), t), lanes));
+}
+
+/* ---- matrix instructions ---------------------------------------------------------------------------------------- */
+
+/* The axis of each of the operand's element runs, in their order. In an MMA the result's come first, behind the bound
+ * ones A's and then B's. */
+static unsigned element_axes(const struct lowerer *L, const struct uop *mma, enum matrix_operand o, unsigned *axis) {
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned from = o == MATRIX_C ? 2 : binds_from(mma), n = 0;
+  if (o == MATRIX_B)
+    for (unsigned i = 0, runs = matrix_runs(&matrices[mma->arg.i], MATRIX_A, run); i < runs; i++) from += !run[i].lane;
+  for (unsigned i = 0, runs = matrix_runs(&matrices[mma->arg.i], o, run); i < runs; i++)
+    if (!run[i].lane) axis[n] = (unsigned)__builtin_ctzll(mask_of(L, mma->src[from + n])), n++;
+  return n;
+}
+
+/* Sets the positions of the operand's axes for an element of its registers. */
+static void at_element(struct lowerer *L, const struct matrix *x, enum matrix_operand o, const unsigned *axis,
+                       unsigned element) {
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned n = 0;
+  for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++) {
+    if (run[i].lane) continue;
+    int *position = &L->position[axis[n++]];
+    *position = 0;
+    for (unsigned b = 0; b < run[i].n; b++) *position |= (int)(element >> run[i].bit[b] & 1) << b;
+  }
+}
+
+static uint64_t elements_of(const struct lowerer *L, const struct uop *mma) {
+  unsigned axis[MATRIX_RUNS], n = element_axes(L, mma, MATRIX_C, axis);
+  uint64_t m = 0;
+  while (n > 0) m |= UINT64_C(1) << axis[--n];
+  return m;
+}
+
+/* acc + a * b at the current positions. */
+static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop *acc) {
+  const struct matrix *x = &matrices[mma->arg.i];
+  unsigned lanes = matrix_elements(x, MATRIX_C);
+  struct uop *src[3] = {NULL, NULL, acc ? acc : lower_broadcast(L, build_const(&L->b, x->out, 0), lanes)};
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
+    struct uop *element[MAX_LANES];
+    unsigned axis[MATRIX_RUNS], n = matrix_elements(x, o);
+    element_axes(L, mma, o, axis);
+    for (unsigned e = 0; e < n; e++) {
+      at_element(L, x, o, axis, e);
+      element[e] = lower_eval_as(L, mma->src[o], x->in);
+    }
+    if (L->b.failed) return src[2];
+    src[o] = lower_vectorize(L, element, n);
+  }
+  return lower_mk(L, OP_MMA, x->out, lanes, mma->arg.i, 0, src, 3);
+}
+
+/* Notes every element of a matrix instruction's sum v as the REDUCE's value; positions are those of the sum. */
+static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
+  const struct uop *mma = reduce->src[0];
+  const struct matrix *x = &matrices[mma->arg.i];
+  unsigned axis[MATRIX_RUNS];
+  element_axes(L, mma, MATRIX_C, axis);
+  /* What only some lanes store is still computed by all. */
+  v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);
+  for (unsigned e = 0; e < v->lanes; e++) {
+    at_element(L, x, MATRIX_C, axis, e);
+    struct uop *value = build_cast(&L->b, lower_gep(L, v, e), compute_dtype(reduce->dtype));
+    lower_memo_put(L, reduce, lower_code_of(L, mask_of(L, reduce)), value);
+  }
+}
+
+/* Notes vectors along the axis of what was noted for each element. */
+static void note_vectors(struct lowerer *L, struct uop *reduce, uint64_t mine, uint64_t vec) {
+  unsigned axis = (unsigned)__builtin_ctzll(vec), lanes = (unsigned)L->k->axes[axis].size;
+  lower_first_position(L, mine);
+  do {
+    struct uop *lane[MAX_LANES];
+    for (unsigned l = 0; l < lanes; l++) {
+      L->position[axis] = (int)l;
+      lane[l] = lower_memo_at(L, reduce, lower_code_of(L, mine))->value;
+      if (!lane[l]) {
+        lower_fail(L, "an element of a matrix was lost");
+        return;
+      }
+    }
+    L->position[axis] = VEC;
+    lower_memo_put(L, reduce, lower_code_of(L, mine), lower_vectorize(L, lane, lanes));
+    L->position[axis] = 0;
+  } while (lower_next_position(L, mine & ~vec) && !L->b.failed);
 }
 
 struct partial { /* one accumulator */
@@ -147,9 +236,12 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < nmembers; i++) {
     struct uop *u = members[i];
     uint64_t mine = mask_of(L, u) & L->expanded, vec = lowest(mine & L->vectors), unroll = own & L->expanded;
-    uint64_t own_vec = vec ? 0 : lowest(unroll & L->vectors);
+    bool matrix = u->src[0]->op == OP_MMA;
+    if (matrix) vec = 0, mine &= ~elements_of(L, u->src[0]);
+    uint64_t own_vec = vec || matrix ? 0 : lowest(unroll & L->vectors);
     enum dtype t = accumulate_dtype(u->dtype);
     unsigned lanes = vec ? (unsigned)k->axes[__builtin_ctzll(vec)].size : 1;
+    if (matrix) lanes = matrix_elements(&matrices[u->src[0]->arg.i], MATRIX_C);
     unsigned acc_lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : lanes;
     lower_first_position(L, mine);
     if (vec) L->position[__builtin_ctzll(vec)] = VEC;
@@ -170,12 +262,13 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
     struct partial *p = &partial[i];
     uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
-    uint64_t own_vec = mine & L->vectors ? 0 : lowest(unroll & L->vectors);
+    bool matrix = p->reduce->src[0]->op == OP_MMA;
+    uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
     memcpy(L->position, p->position, sizeof p->position);
     lower_first_position(L, unroll);
     if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
     unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
-    do p->value = accumulate(L, p->reduce, p->value, lanes);
+    do p->value = matrix ? multiply(L, p->reduce->src[0], p->value) : accumulate(L, p->reduce, p->value, lanes);
     while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
     if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
@@ -189,6 +282,11 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     struct partial *p = &partial[i];
     struct uop *u = p->reduce, *v = p->value;
     if (nloops) v = lower_mk(L, OP_LOAD, v->dtype, v->lanes, 0, 0, (struct uop *[]){p->pointer, end}, 2);
+    if (u->src[0]->op == OP_MMA) {
+      memcpy(L->position, p->position, sizeof p->position);
+      note_elements(L, u, v);
+      continue;
+    }
     if (v->lanes > p->lanes) {
       struct uop *lane[64]; /* pairwise, halving */
       unsigned n = v->lanes;
@@ -201,6 +299,10 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     if (own & L->grouped) v = group_reduce(L, outside, u->aux, v);
     v = build_cast(&L->b, v, compute_dtype(u->dtype));
     lower_memo_put(L, u, p->code, v);
+  }
+  for (unsigned i = 0; i < nmembers && !L->b.failed; i++) {
+    uint64_t mine = mask_of(L, members[i]) & L->expanded, vec = lowest(mine & L->vectors);
+    if (vec && members[i]->src[0]->op == OP_MMA) note_vectors(L, members[i], mine, vec);
   }
   free(partial);
   memcpy(L->position, saved, sizeof saved);

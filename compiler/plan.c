@@ -1,6 +1,7 @@
 /* Plans as text: printing, parsing, and finding the line of a text that is for a kernel. */
 #include "plan.h"
 #include "compiler.h"
+#include "matrix.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,6 +34,10 @@ void step_print(FILE *f, const struct step *s) {
       continue;
     }
     fputc(*a == 'n' ? ':' : ' ', f);
+    if (*a == 'm') {
+      fputs(matrices[s->amount].name, f);
+      continue;
+    }
     if (*a == 'n' || *a == 's')
       fprintf(f, "%" PRId64, s->amount);
     else
@@ -122,6 +127,13 @@ static bool read_step(struct reader *r, struct step *s) {
     } else if (*a == 's') {
       skip_blanks(r);
       if (!read_number(r, UINT8_MAX, &s->amount)) return false;
+    } else if (*a == 'm') {
+      skip_blanks(r);
+      size_t length = 0;
+      while (isalnum((unsigned char)r->at[length]) || r->at[length] == '_') length++;
+      s->amount = matrix_named(r->at, length);
+      if (s->amount < 0) return wrong(r, "no matrix instruction has this name");
+      r->at += length;
     } else if (*a == 'l') {
       for (skip_blanks(r); !ends(*r->at) && *r->at != ';'; skip_blanks(r)) {
         if (s->nlist == MAX_STAGED) return wrong(r, "more than %d axes", MAX_STAGED);

@@ -34,7 +34,7 @@ struct step {
   uint8_t kind;
   struct axis_name axis, other; /* other: the second of a step that takes two */
   uint16_t column;              /* where it stands in the text it was read from; 0: it was read from none */
-  int64_t amount;               /* of a STAGE: the argument's slot */
+  int64_t amount;               /* of a STAGE: the argument's slot; of a MATRIX: the row in matrix.def */
   struct axis_name list[MAX_STAGED];
   uint8_t nlist;
 };

@@ -5,6 +5,7 @@
  * form of an operation. */
 #define _GNU_SOURCE
 #include "internal.h"
+#include "matrix.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -187,6 +188,8 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_GEP: return text("%s[%" PRId64 "]", of(w, u->src[0]), u->arg.i);
   case OP_AFTER: return text("%s", of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
+  case OP_MMA:
+    return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, of(w, u->src[0]), of(w, u->src[1]), of(w, u->src[2]));
   default: break;
   }
   if (u->lanes > 1 && u->op == OP_BITCAST) return text("(%s)%s", type_name(u, type), of(w, u->src[0]));
@@ -217,6 +220,7 @@ static bool inlined(const struct writer *w, const struct uop *u, const char *e) 
   case OP_SPECIAL: return false;
   case OP_LOAD: return u->src[0]->src[0]->op == OP_REG;
   case OP_VECTORIZE: return is_splat(u);
+  case OP_MMA: return false;
   default: return u->lanes == 1 && w->uses[u->id] <= 1 && !w->by_lane[u->id] && e && strlen(e) < 80;
   }
 }
@@ -281,6 +285,44 @@ static void statement(struct writer *w, const struct uop *u) {
   free(e);
 }
 
+/* A coordinate as C, of the lane's number l_ and the element's number e_. */
+static void write_coordinate(FILE *f, const char *bits) {
+  unsigned at = 0;
+  for (const char *p = bits; *p; p += p[2] ? 3 : 2, at++)
+    fprintf(f, "%s(%s >> %c & 1) << %u", at ? " | " : "", p[0] == 'L' ? "l_" : "e_", p[1], at);
+}
+
+/* A matrix instruction as a macro: lanes put their elements into matrices of the wave, wait for each other, and each
+ * computes its own elements of the result. */
+static void write_matrix(struct writer *w, const struct matrix *x) {
+  const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
+  const uint32_t *block = w->k->block;
+  unsigned waves = (block[0] * block[1] * block[2] + 31) / 32;
+  fprintf(w->f, "#undef %s\n#define %s(a, b, c) ({ %sx%u a_ = a; %sx%u b_ = b; %sx%u c_ = c; \\\n", x->name, x->name,
+          in, matrix_elements(x, MATRIX_A), in, matrix_elements(x, MATRIX_B), out, matrix_elements(x, MATRIX_C));
+  fprintf(w->f, "  local %s wave_a[%u][%u][%u], wave_b[%u][%u][%u]; \\\n", in, waves, x->m, x->k, waves, x->k, x->n);
+  fprintf(w->f,
+          "  int item_ = workitem(0) + %u * (workitem(1) + %u * workitem(2)), l_ = item_ %% 32, w_ = item_ / 32; \\\n",
+          block[0], block[1]);
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
+    fprintf(w->f, "  for (int e_ = 0; e_ < %u; e_++) wave_%c[w_][", matrix_elements(x, o), "ab"[o]);
+    write_coordinate(w->f, x->bits[o][0]);
+    fprintf(w->f, "][");
+    write_coordinate(w->f, x->bits[o][1]);
+    fprintf(w->f, "] = %c_[e_]; \\\n", "ab"[o]);
+  }
+  const char *before = x->in == DT_BF16 ? "as_f32_u32((u32)" : "(", *behind = x->in == DT_BF16 ? " << 16)" : ")";
+  fprintf(w->f, "  barrier(); \\\n  for (int e_ = 0; e_ < %u; e_++) { \\\n    int i_ = ", matrix_elements(x, MATRIX_C));
+  write_coordinate(w->f, x->bits[MATRIX_C][0]);
+  fprintf(w->f, ", j_ = ");
+  write_coordinate(w->f, x->bits[MATRIX_C][1]);
+  fprintf(w->f,
+          "; \\\n    for (int k_ = 0; k_ < %u; k_++) c_[e_] += (%s)%swave_a[w_][i_][k_]%s * "
+          "(%s)%swave_b[w_][k_][j_]%s; \\\n",
+          x->k, out, before, behind, out, before, behind);
+  fprintf(w->f, "  } \\\n  barrier(); c_; })\n");
+}
+
 char *render_c(struct codegen *k) {
   char *out = NULL;
   size_t n = 0, nodes = graph_node_count(k->g);
@@ -288,6 +330,7 @@ char *render_c(struct codegen *k) {
   w.text = calloc(nodes, sizeof *w.text), w.uses = calloc(nodes, sizeof *w.uses), w.by_lane = calloc(nodes, 1);
   if (!w.f || !w.text || !w.uses || !w.by_lane) goto done;
 
+  uint64_t multiplies = 0;
   bool declared[DT_COUNT][65] = {{0}}, written[MAX_PARAMS] = {0};
   for (size_t i = 0; i < k->nlinear; i++) {
     const struct uop *u = k->linear[i];
@@ -296,6 +339,7 @@ char *render_c(struct codegen *k) {
       if (u->lanes > 1 && !whole(u)) w.by_lane[u->src[s]->id] = true;
     }
     if (u->op == OP_STORE && u->src[0]->src[0]->op == OP_PARAM) written[u->src[0]->src[0]->arg.i] = true;
+    if (u->op == OP_MMA) multiplies |= UINT64_C(1) << u->arg.i;
     if (u->lanes > 1 && u->lanes <= 64 && !declared[u->dtype][u->lanes]) {
       declared[u->dtype][u->lanes] = true;
       if (u->dtype == DT_BOOL)
@@ -304,6 +348,8 @@ char *render_c(struct codegen *k) {
         fprintf(w.f, "VECTOR(%s, %u)\n", dtype_info[u->dtype].name, u->lanes);
     }
   }
+  for (unsigned i = 0; i < matrix_count; i++)
+    if (multiplies >> i & 1) write_matrix(&w, &matrices[i]);
   fprintf(w.f, "kernel void %s(", k->name);
   for (unsigned i = 0; i < k->nparams; i++) {
     struct uop *p = k->params[i].uop;

@@ -3,6 +3,7 @@
  * AMDGPU, NVPTX: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one
  * function called per workgroup that reads its arguments from the argument segment. */
 #include "internal.h"
+#include "matrix.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
 #include <stdlib.h>
@@ -387,6 +388,49 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
   return v;
 }
 
+/* The operand as the intrinsic takes it: its arguments from arg on; how many they are. */
+static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *u, LLVMValueRef *arg) {
+  LLVMValueRef v = get(r, u);
+  unsigned bytes = u->lanes * dtype_info[u->dtype].size, words = bytes / 4;
+  bool result = u->dtype == x->out;
+  if (x->parts == PARTS_WHOLE) {
+    arg[0] = dtype_info[u->dtype].size > 1 ? v : LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
+    return 1;
+  }
+  LLVMTypeRef half = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
+  if (!result) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
+  for (unsigned i = 0; i < words; i++) {
+    arg[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
+    if (!result && x->parts == PARTS_PAIRS) arg[i] = LLVMBuildBitCast(r->b, arg[i], half, "");
+  }
+  return words;
+}
+
+static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
+  const struct matrix *x = &matrices[u->arg.i];
+  LLVMValueRef arg[64];
+  unsigned n = 0;
+  for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u->src[s], arg + n);
+  if (x->parts == PARTS_WHOLE) {
+    LLVMTypeRef overload[2] = {LLVMTypeOf(arg[2]), LLVMTypeOf(arg[0])};
+    return intrinsic(r, x->intrinsic, overload, 2, arg, n);
+  }
+  LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
+  for (unsigned i = 0; i < u->lanes; i++)
+    v = LLVMBuildInsertElement(r->b, v, LLVMBuildExtractValue(r->b, all, i, ""), LLVMConstInt(i32(r), i, 0), "");
+  return v;
+}
+
+/* The value, computed in front of whatever follows: LLVM 19 moves matrix instructions of AMD's, and what they read,
+ * behind a condition that only some lanes meet, but they read the registers of all lanes. */
+static LLVMValueRef build_here(struct render *r, const struct uop *u) {
+  LLVMValueRef v = get(r, u->src[0]);
+  if (r->k->target->kind != TARGET_AMDGPU) return v;
+  LLVMTypeRef t = LLVMTypeOf(v), f = LLVMFunctionType(t, &t, 1, 0);
+  LLVMValueRef empty = LLVMGetInlineAsm(f, "", 0, "=v,0", 4, 1, 0, LLVMInlineAsmDialectATT, 0);
+  return LLVMBuildCall2(r->b, f, empty, &v, 1, "");
+}
+
 /* ---- control flow ---------------------------------------------------------------------------------------------- */
 static void open_range(struct render *r, const struct uop *u) {
   if (r->nloops == 64) {
@@ -448,10 +492,11 @@ static void render_one(struct render *r, const struct uop *u) {
   case OP_LOAD: v = build_load(r, u); break;
   case OP_STORE: build_store(r, u); return;
   case OP_VECTORIZE: v = build_vectorize(r, u); break;
+  case OP_MMA: v = build_matrix(r, u); break;
   case OP_GEP:
     v = LLVMBuildExtractElement(r->b, get(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
     break;
-  case OP_AFTER: v = get(r, u->src[0]); break;
+  case OP_AFTER: v = u->aux ? build_here(r, u) : get(r, u->src[0]); break;
   case OP_RANGE: open_range(r, u); return;
   case OP_END: close_range(r); return;
   case OP_IF: {

@@ -180,8 +180,10 @@ int axis_named(const struct codegen *k, struct axis_name name) {
 /* Copies that lowering makes of the kernel's innermost operations. */
 static int64_t copies(const struct codegen *k) {
   int64_t n = 1;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if ((k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) && !k->axes[a].vector) n *= k->axes[a].size;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    if ((x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL) && !x->vector && !x->fragment) n *= x->size;
+  }
   return n;
 }
 
@@ -243,14 +245,33 @@ static bool stages_along(const struct codegen *k, unsigned axis) {
   return found;
 }
 
+/* Whether a matrix instruction's results are summed along the range. */
+static bool multiplies_along(const struct codegen *k, const struct uop *range) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; i < count && !found; i++)
+    found = order[i]->op == OP_REDUCE && order[i]->src[0]->op == OP_MMA && reduce_binds(order[i], range);
+  free(order);
+  return found;
+}
+
+static bool multiplies(const struct codegen *k) {
+  bool found = false;
+  for (unsigned a = 0; a < k->naxes; a++) found = found || k->axes[a].fragment;
+  return found;
+}
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
-  int at = axis_named(k, s.kind == STEP_STAGE ? s.list[0] : s.axis), other = axis_named(k, s.other);
+  bool listed = s.kind == STEP_STAGE || s.kind == STEP_MATRIX;
+  int at = axis_named(k, listed ? s.list[0] : s.axis), other = axis_named(k, s.other);
   if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has %d steps at most", MAX_STEPS);
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
   if (s.kind == STEP_STAGE) return stage_possible(k, &s, why, cap);
+  if (s.kind == STEP_MATRIX) return matrix_possible(k, &s, why, cap);
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
@@ -263,6 +284,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
     if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
     if (a->kind > AXIS_SERIAL) return refuse(why, cap, "a %s axis cannot be padded", kind_name[a->kind]);
     if (s.amount > MAX_PAD) return refuse(why, cap, "the amount is %d at most", MAX_PAD);
+    if (a->kind == AXIS_REDUCE && multiplies_along(k, a->range))
+      return refuse(why, cap, "a matrix instruction sums along it");
     return a->size % s.amount || refuse(why, cap, "the axis has %" PRId64 ", which is a multiple", a->size);
   }
   uint8_t inner = a->kind <= AXIS_SERIAL ? inner_kind[s.kind][a->kind] : NONE;
@@ -285,6 +308,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].kind == AXIS_ITEM) return refuse(why, cap, "the work-items share a copy already");
   if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
+  if (multiplies(k) && (s.kind == STEP_GROUP || !is_static(a) || a->size % s.amount))
+    return refuse(why, cap, "a wave that multiplies matrices cannot be partly idle or share a reduction");
   if (s.amount > k->target->max_group)
     return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
   bool grouped;
@@ -410,6 +435,7 @@ bool step_apply(struct codegen *k, struct step s) {
   }
   k->plan.step[k->plan.n++] = s;
   if (s.kind == STEP_STAGE) return stage_apply(k, &s);
+  if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
   if (s.kind == STEP_INNER) {
     struct axis inner = *a;

@@ -32,6 +32,7 @@
       .max_items = UINT32_MAX,                                                                                         \
       .workgroups = blocks,                                                                                            \
       .has_exp2 = true,                                                                                                \
+      .matrix = "mma",                                                                                                 \
   }
 
 /* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
@@ -77,6 +78,7 @@ static const struct target targets[] = {
         .workgroups = 192,
         .has_exp2 = true,
         .has_log2 = true,
+        .matrix = "wmma",
     },
     NVIDIA("sm_80", "sm_80", "+ptx70", 216),
     NVIDIA("sm_86", "sm_86", "+ptx71", 168),

@@ -184,8 +184,8 @@ static bool is_pointer(const struct uop *u) {
 static int check_kernel(const struct check *c) {
   const struct uop *u = c->u;
   static const uint8_t least[OP_COUNT] = {
-      [OP_INDEX] = 2, [OP_LOAD] = 1,  [OP_STORE] = 2, [OP_REDUCE] = 1,   [OP_STAGE] = 3,
-      [OP_END] = 1,   [OP_AFTER] = 1, [OP_IF] = 1,    [OP_VECTORIZE] = 1};
+      [OP_INDEX] = 2, [OP_LOAD] = 1, [OP_STORE] = 2, [OP_REDUCE] = 1, [OP_STAGE] = 3,
+      [OP_MMA] = 3,   [OP_END] = 1,  [OP_AFTER] = 1, [OP_IF] = 1,     [OP_VECTORIZE] = 1};
   if (u->nsrc < least[u->op]) return bad(c, "has %u sources, needs %u", u->nsrc, least[u->op]);
   switch (u->op) {
   case OP_PARAM:
@@ -227,6 +227,19 @@ static int check_kernel(const struct check *c) {
       return bad(c, "reduces with something other than ADD, MUL or MAX");
     if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
     for (unsigned i = 1; i < u->nsrc; i++)
+      if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
+    return 0;
+  case OP_MMA:
+    if (u->src[0]->dtype != u->src[1]->dtype)
+      return bad(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
+    if (c->stage == STAGE_LINEAR) {
+      const struct uop *sum = u->src[2];
+      return u->nsrc == 3 && sum->dtype == u->dtype && sum->lanes == u->lanes
+                 ? 0
+                 : bad(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
+    }
+    if (u->aux < 2 || u->aux > u->nsrc) return bad(c, "binds from source %u on", u->aux);
+    for (unsigned i = 2; i < u->nsrc; i++)
       if (u->src[i]->op != OP_RANGE) return bad(c, "source %u is %s, not a RANGE", i, op_info[u->src[i]->op].name);
     return 0;
   case OP_STAGE:

@@ -5,6 +5,7 @@
 #ifndef TESTS_COMPILER_RANDOM_PLANS_H
 #define TESTS_COMPILER_RANDOM_PLANS_H
 #include "compiler/internal.h"
+#include "compiler/matrix.h"
 #include "harness.h"
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
@@ -175,12 +176,59 @@ HELPER struct uop *random_value(struct random_maker *m, enum dtype t, const stru
   return random_load(m, t, axes);
 }
 
+/* A sum of products of two operands that each ignore an output axis of the other: a matmul of any layout, a
+ * convolution, with padding, an addend and a limit. */
+HELPER struct random_kernel random_contraction(uint64_t number) {
+  static const enum dtype types[] = {DT_BF16, DT_BF16, DT_BF16, DT_F16, DT_F16, DT_F16, DT_F32, DT_I32};
+  struct random_kernel k = {.seed = number};
+  struct random_maker m = {.k = &k, .t = types[below(sizeof types / sizeof *types)]};
+  enum dtype t = m.t, sum = t != DT_I32 && chance(40) ? DT_F32 : t, to = chance(30) ? DT_F32 : sum;
+  enum { I, J, BATCH_AXIS, K, WINDOW, AXES };
+  int64_t size[AXES] = {random_size(40), random_size(40), chance(20) ? 2 + below(2) : 1, 1, chance(25) ? 3 : 1},
+          all = 1;
+  for (unsigned a = 0; a < AXES; a++) all *= size[a];
+  size[K] = all < 8 * MOST_POINTS ? random_size(8 * MOST_POINTS / all < 80 ? 8 * MOST_POINTS / all : 80) : 1;
+  struct uop *r[AXES];
+  for (unsigned a = 0; a < AXES; a++)
+    r[a] = size[a] > 1 || a < 2 || a == K ? range(size[a], (int)a, a < K ? AXIS_LOOP : AXIS_REDUCE) : ix(0);
+  /* A: rows, or a window of them with or without padding; B: columns. Either may be transposed. */
+  int64_t rows = size[I] + size[WINDOW] - 1, pad = size[WINDOW] > 1 && chance(50);
+  struct uop *row = add(r[I], r[WINDOW]), *valid = NULL;
+  struct uop *out = random_param(&m, to, size[BATCH_AXIS] * size[I] * size[J], 0);
+  struct uop *pa = random_param(&m, t, size[BATCH_AXIS] * rows * size[K], 0);
+  struct uop *pb = random_param(&m, t, size[WINDOW] * size[J] * size[K], 0);
+  if (pad) {
+    valid = uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(0), row), uop_binary(G, OP_CMPLT, row, ix(rows - 1)));
+    row = uop_binary(G, OP_SUB, row, ix(1));
+  }
+  struct uop *a = chance(50) ? add(mul(add(mul(r[BATCH_AXIS], ix(rows)), row), ix(size[K])), r[K])
+                             : add(mul(add(mul(r[BATCH_AXIS], ix(size[K])), r[K]), ix(rows)), row);
+  struct uop *b = chance(50) ? add(mul(add(mul(r[WINDOW], ix(size[J])), r[J]), ix(size[K])), r[K])
+                             : add(mul(add(mul(r[WINDOW], ix(size[K])), r[K]), ix(size[J])), r[J]);
+  struct uop *x = load(valid ? at_if(pa, a, valid) : at(pa, a)), *y = load(at(pb, b));
+  if (chance(20)) x = uop_binary(G, OP_MAX, x, uop_const_int(G, t, 0));
+  struct uop *product = chance(50) ? uop_cast(G, mul(x, y), sum) : mul(uop_cast(G, x, sum), uop_cast(G, y, sum));
+  if (chance(20)) { /* the other way round */
+    struct uop *swap = product->src[0];
+    product = product->op == OP_MUL ? mul(product->src[1], swap) : product;
+  }
+  struct uop *over[2] = {r[K], r[WINDOW]}, *v = reduce(OP_ADD, product, over, size[WINDOW] > 1 ? 2 : 1);
+  if (chance(30)) v = add(v, load(at(random_param(&m, sum, size[J], 0), r[J])));
+  if (chance(20)) v = uop_binary(G, OP_MAX, v, uop_const_int(G, sum, 0));
+  struct uop *at_ = chance(80) ? add(mul(r[I], ix(size[J])), r[J]) : add(mul(r[J], ix(size[I])), r[I]);
+  at_ = add(mul(r[BATCH_AXIS], ix(size[I] * size[J])), at_);
+  k.nouts = 1;
+  k.ast = sink1(store(at(out, at_), uop_cast(G, v, to)));
+  return k;
+}
+
 HELPER struct random_kernel random_kernel(uint64_t number) {
   static const enum dtype types[] = {DT_F32,  DT_F32, DT_F32, DT_F32, DT_I32, DT_I32, DT_F16,
                                      DT_BF16, DT_U8,  DT_I8,  DT_I64, DT_F64, DT_I16, DT_BOOL};
   struct random_kernel k = {.seed = number};
   struct random_maker m = {.k = &k};
   random_state = number * UINT64_C(0xd1342543de82ef95) + 1;
+  if (number % 6 == 3) return random_contraction(number);
   m.t = types[below(sizeof types / sizeof *types)];
   int64_t points = 1, most = MOST_POINTS;
   unsigned nloops = below(4), nserial = chance(15) ? 1 : 0, ngroups = chance(60) ? 1 + (below(3) == 0) : 0;
@@ -313,6 +361,33 @@ HELPER void random_stage(struct codegen *k, const struct random_kernel *r) {
   }
 }
 
+/* Pads three random axes and uses a matrix instruction on them, where one is possible. */
+HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
+  for (unsigned tries = 0; tries < 60 && k->naxes; tries++) {
+    struct step s = {.kind = STEP_MATRIX, .amount = below(matrix_count), .nlist = 3};
+    const struct matrix *x = &matrices[s.amount];
+    int64_t size[3] = {x->m, x->n, x->k}, was[3];
+    unsigned axis[3];
+    bool possible = true;
+    for (unsigned i = 0; i < 3; i++) axis[i] = below(k->naxes), s.list[i] = k->axes[axis[i]].name;
+    for (unsigned i = 0; i < 3; i++) { /* as if they were padded */
+      struct axis *a = &k->axes[axis[i]];
+      struct step pad = {.kind = STEP_PAD, .axis = a->name, .amount = size[i]};
+      possible = possible && (a->size % size[i] == 0 || step_possible(k, pad, NULL, 0));
+      was[i] = a->size, a->size = (a->size + size[i] - 1) / size[i] * size[i];
+    }
+    possible = possible && step_possible(k, s, NULL, 0);
+    for (unsigned i = 3; i-- > 0;) k->axes[axis[i]].size = was[i];
+    if (!possible) continue;
+    for (unsigned i = 0; i < 3; i++) {
+      struct step pad = {.kind = STEP_PAD, .axis = s.list[i], .amount = size[i]};
+      if (was[i] % size[i] && !step_apply(k, pad)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
+    }
+    if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
+    return;
+  }
+}
+
 /* A legal plan for the kernel on t, by the seed of the kernel and salt; every fourth is the one that the optimizer
  * chooses. Kernels are kept small: not many copies of
  * their operations, and not far more work-items than elements. */
@@ -335,6 +410,10 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
       random_stage(k, r);
       continue;
     }
+    if (r->seed % 6 == 3 && below(3) == 0) {
+      random_matrix(k, r);
+      continue;
+    }
     unsigned n = steps_possible(k, amounts, sizeof amounts / sizeof *amounts, possible, MOST);
     if (!n) break;
     /* every kind of step as often as any other, however many amounts it is possible with */
@@ -346,7 +425,8 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
     double copies = 1, points = 1;
     for (unsigned a = 0; a < k->naxes; a++) {
       points *= (double)k->axes[a].size;
-      if (k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) copies *= (double)k->axes[a].size;
+      if ((k->axes[a].kind == AXIS_UPCAST || k->axes[a].kind == AXIS_UNROLL) && !k->axes[a].fragment)
+        copies *= (double)k->axes[a].size;
     }
     bool expands = s.kind == STEP_VECTOR || s.kind == STEP_UPCAST || s.kind == STEP_UNROLL;
     if (expands && copies * (double)s.amount > COPIES) continue;

@@ -1,0 +1,273 @@
+/* The step that makes a sum of products of two operands with a matrix instruction (matrix.def).
+ *
+ * Axes a and b of the output and c of the sum are split by the instruction's m, n and k. The inner parts are not loops:
+ * they are bits of the lane's number and of the element's number in an operand's registers. So the inner part of a is
+ * another sum of new axes in operand A than in the result, and so are those of b and c. Work-items of a wave are the
+ * first axes of the workgroup. */
+#include "matrix.h"
+#include "internal.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE PARTS_WHOLE
+#define PAIRS PARTS_PAIRS
+#define WORDS PARTS_WORDS
+const struct matrix matrices[] = {
+#define MATRIX(name, machine, m, n, k, in, out, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)          \
+  {#name, machine, m, n, k, DT_##in, DT_##out, intrinsic, parts, {{a_row, a_k}, {b_k, b_column}, {c_row, c_column}}},
+#include "matrix.def"
+#undef MATRIX
+};
+#undef WHOLE
+#undef PAIRS
+#undef WORDS
+const unsigned matrix_count = sizeof matrices / sizeof *matrices;
+
+int matrix_named(const char *name, size_t n) {
+  for (unsigned i = 0; i < matrix_count; i++)
+    if (strlen(matrices[i].name) == n && !memcmp(matrices[i].name, name, n)) return (int)i;
+  return -1;
+}
+
+unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out) {
+  unsigned n = 0;
+  for (unsigned coordinate = 0; coordinate < 2; coordinate++) {
+    unsigned at = 0;
+    struct matrix_run *run = NULL;
+    for (const char *p = x->bits[o][coordinate]; *p; p += p[2] ? 3 : 2, at++) {
+      bool lane = p[0] == 'L';
+      uint8_t bit = (uint8_t)(p[1] - '0');
+      if (!run || run->lane != lane || (lane && run->bit[run->n - 1] + 1 != bit)) {
+        run = &out[n++];
+        *run = (struct matrix_run){.lane = lane, .coordinate = (uint8_t)coordinate, .at = (uint8_t)at};
+      }
+      run->bit[run->n++] = bit;
+    }
+  }
+  return n;
+}
+
+unsigned matrix_elements(const struct matrix *x, enum matrix_operand o) {
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned bits = 0;
+  for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++) bits += run[i].lane ? 0 : run[i].n;
+  return 1u << bits;
+}
+
+/* ---- when it is possible --------------------------------------------------------------------------------------- */
+struct product {
+  struct uop *reduce, *operand[2];
+  struct uop *when; /* only there the product counts; NULL: everywhere */
+};
+
+static bool is_zero(const struct uop *u) {
+  return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
+}
+
+/* x without conversions that change no value, down to type t. */
+static struct uop *narrowed(struct uop *x, enum dtype t) {
+  while (x->op == OP_CAST && x->dtype != t && dtype_info[x->src[0]->dtype].cls == dtype_info[x->dtype].cls &&
+         dtype_info[x->src[0]->dtype].size < dtype_info[x->dtype].size)
+    x = x->src[0];
+  return x;
+}
+
+/* The product that is summed along axis c. */
+static bool find(const struct codegen *k, const struct matrix *x, const int *axis, const uint64_t *mask,
+                 struct product *p, char *why, size_t cap) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *range = k->axes[axis[2]].range;
+  unsigned reduces = 0;
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_REDUCE && reduce_binds(order[i], range)) p->reduce = order[i], reduces++;
+  free(order);
+  if (reduces != 1) return refuse(why, cap, "%u sums are along the third axis", reduces);
+  if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is no sum");
+  enum dtype sum = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
+  if (sum != x->out) return refuse(why, cap, "the sum is %s, not %s", dtype_info[sum].name, dtype_info[x->out].name);
+  struct uop *v = p->reduce->src[0];
+  for (bool more = true; more;) {
+    more = false;
+    if (v->op == OP_CAST && dtype_is_float(v->dtype) && dtype_is_float(v->src[0]->dtype)) v = v->src[0], more = true;
+    if (v->op == OP_WHERE && is_zero(v->src[2])) {
+      p->when = p->when ? uop_binary(k->g, OP_AND, p->when, v->src[0]) : v->src[0];
+      v = v->src[1], more = true;
+    }
+  }
+  if (v->op != OP_MUL) return refuse(why, cap, "what is summed is no product");
+  uint64_t row = UINT64_C(1) << axis[0], column = UINT64_C(1) << axis[1], both = row | column;
+  for (unsigned i = 0; i < 2; i++) {
+    struct uop *operand = narrowed(v->src[i], x->in);
+    if (operand->dtype != x->in)
+      return refuse(why, cap, "an operand is %s, not %s", dtype_info[operand->dtype].name, dtype_info[x->in].name);
+    uint64_t m = mask[operand->id] & both;
+    if (m != row && m != column) return refuse(why, cap, "an operand does not change along exactly one output axis");
+    if (p->operand[m == column]) return refuse(why, cap, "both operands change along one output axis");
+    p->operand[m == column] = operand;
+  }
+  if (!p->when) return true;
+  struct uop *when = p->when;
+  uint64_t depends = 0; /* the condition may be a new node, which has no mask */
+  order = uop_toposort(&when, 1, &count);
+  for (size_t i = 0; order && i < count; i++)
+    for (unsigned a = 0; a < k->naxes; a++)
+      if (order[i] == k->axes[a].range) depends |= UINT64_C(1) << a;
+  bool ok = order;
+  free(order);
+  return (ok && !(depends & both)) || refuse(why, cap, "a product counts only at some outputs");
+}
+
+static bool has_word(const char *words, const char *word) {
+  size_t n = strlen(word);
+  for (const char *p = words; p && (p = strstr(p, word)); p += n)
+    if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
+  return false;
+}
+
+static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, struct product *p, int *axis,
+                     char *why, size_t cap) {
+  const struct matrix *x = &matrices[s->amount];
+  const unsigned size[3] = {x->m, x->n, x->k};
+  if (!has_word(k->target->matrix, x->machine)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
+  if (s->nlist != 3) return refuse(why, cap, "three axes are needed: rows, columns, sum");
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].fragment) return refuse(why, cap, "the kernel has a matrix step already");
+  for (unsigned i = 0; i < 3; i++) {
+    axis[i] = axis_named(k, s->list[i]);
+    if (axis[i] < 0) return refuse(why, cap, "the kernel has no such axis at this point");
+    const struct axis *a = &k->axes[axis[i]];
+    if (a->kind != (i < 2 ? AXIS_LOOP : AXIS_REDUCE))
+      return refuse(why, cap, "a %s axis cannot be the %s", axis_kind_name(a->kind),
+                    i == 2 ? "sum's"
+                    : i    ? "columns'"
+                           : "rows'");
+    if (a->range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
+    if (a->size % size[i])
+      return refuse(why, cap, "an axis has %" PRId64 ", which is no multiple of %u: pad it first", a->size, size[i]);
+  }
+  if (axis[0] == axis[1]) return refuse(why, cap, "rows and columns are one axis");
+  int64_t items = k->target->wave;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
+    if (k->axes[a].kind == AXIS_ITEM) return refuse(why, cap, "the work-items share a copy already");
+    if (k->axes[a].padded) return refuse(why, cap, "a wave that is partly idle cannot multiply matrices");
+    if (k->axes[a].kind == AXIS_LOCAL) items *= k->axes[a].size;
+  }
+  if (items > k->target->max_group)
+    return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
+  if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
+  return find(k, x, axis, mask, p, why, cap);
+}
+
+bool matrix_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
+  uint64_t *mask = axis_masks(k, false);
+  struct product p = {0};
+  int axis[3];
+  bool ok = mask && possible(k, s, mask, &p, axis, why, cap);
+  free(mask);
+  return ok;
+}
+
+/* ---- applying -------------------------------------------------------------------------------------------------- */
+
+/* Whether `all` is a conjunction that has the term. */
+static bool implies(const struct uop *all, const struct uop *term) {
+  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
+  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
+}
+
+/* The operand, 0 where the condition does not hold. */
+static struct uop *only_where(struct graph *g, struct uop *x, struct uop *when) {
+  struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
+  if (!when || (index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when)))
+    return x;
+  return uop_where(g, when, x, uop_const_int(g, x->dtype, 0));
+}
+
+static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind) {
+  int64_t number = 0, size = INT64_C(1) << bits;
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].range->arg.i >= number) number = k->axes[i].range->arg.i + 1;
+  struct uop *r = uop_range(k->g, uop_index(k->g, size), number, kind);
+  uint8_t *parts = &k->nparts_of[(unsigned char)part_of->name.letter];
+  struct axis_name name = {part_of->name.letter, ++*parts};
+  k->axes[k->naxes++] = (struct axis){.range = r, .size = size, .kind = kind, .name = name, .fragment = true};
+  return r;
+}
+
+static struct uop *sum(struct graph *g, struct uop *x, struct uop *y, int64_t times) {
+  if (times > 1) y = uop_binary(g, OP_MUL, y, uop_index(g, times));
+  return x ? uop_binary(g, OP_ADD, x, y) : y;
+}
+
+bool matrix_apply(struct codegen *k, const struct step *s) {
+  struct graph *g = k->g;
+  const struct matrix *x = &matrices[s->amount];
+  struct product p = {0};
+  uint64_t *mask = axis_masks(k, false);
+  int axis[3]; /* of m, n and k */
+  char why[160];
+  bool ok = mask && possible(k, s, mask, &p, axis, why, sizeof why);
+  free(mask);
+  if (!ok) return codegen_fail(k, "out of memory");
+  static const uint8_t coordinate_of[3][2] = {{0, 2}, {2, 1}, {0, 1}}; /* by operand: which of axis[] */
+  static const enum axis_kind kind_of[3] = {AXIS_UNROLL, AXIS_UNROLL, AXIS_UPCAST};
+  struct uop *outer[3], *old[3], *at[3][2] = {{0}}, *element[3][MATRIX_RUNS], *lane[6] = {0};
+  unsigned size[3] = {x->m, x->n, x->k}, nelements[3] = {0};
+  for (unsigned i = 0; i < 3; i++) {
+    struct axis *a = &k->axes[axis[i]];
+    old[i] = a->range;
+    outer[i] = uop_range(g, uop_index(g, a->size / size[i]), a->range->arg.i, a->kind);
+  }
+  /* Lanes first, in the order of their bits: work-items count them fastest. */
+  for (unsigned bit = 0; bit < 6; bit++)
+    for (unsigned o = 0; o < 3; o++) {
+      struct matrix_run run[MATRIX_RUNS];
+      for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++)
+        if (run[i].lane && run[i].bit[0] == bit && !lane[bit]) {
+          lane[bit] = new_axis(k, &k->axes[axis[coordinate_of[o][run[i].coordinate]]], run[i].n, AXIS_LOCAL);
+        }
+    }
+  for (unsigned o = 0; o < 3; o++) {
+    struct matrix_run run[MATRIX_RUNS];
+    for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++) {
+      unsigned c = run[i].coordinate;
+      struct uop *r = run[i].lane ? lane[run[i].bit[0]] : NULL;
+      if (!r) {
+        r = element[o][nelements[o]++] = new_axis(k, &k->axes[axis[coordinate_of[o][c]]], run[i].n, kind_of[o]);
+        k->axes[k->naxes - 1].vector = o == MATRIX_C && c == 1 && run[i].at == 0;
+      }
+      at[o][c] = sum(g, at[o][c], r, INT64_C(1) << run[i].at);
+    }
+    for (unsigned c = 0; c < 2; c++) {
+      unsigned which = coordinate_of[o][c];
+      at[o][c] = sum(g, at[o][c], outer[which], size[which]);
+    }
+  }
+
+  struct uop *src[MAX_AXES];
+  unsigned n = 0;
+  for (unsigned o = 0; o < 2; o++) {
+    struct uop *from[2] = {old[coordinate_of[o][0]], old[coordinate_of[o][1]]};
+    src[n++] = uop_substitute(g, only_where(g, p.operand[o], p.when), from, at[o], 2);
+  }
+  for (unsigned i = 0; i < nelements[MATRIX_C]; i++) src[n++] = element[MATRIX_C][i];
+  for (unsigned i = 0; i < 6; i++)
+    if (lane[i]) src[n++] = lane[i];
+  unsigned bound = n;
+  for (unsigned o = 0; o < 2; o++)
+    for (unsigned i = 0; i < nelements[o]; i++) src[n++] = element[o][i];
+  src[0] = uop_new(g, OP_MMA, p.reduce->dtype, 1, (union uop_arg){.i = s->amount}, bound, src, n);
+  for (unsigned i = 1; i < p.reduce->nsrc; i++) src[i] = p.reduce->src[i] == old[2] ? outer[2] : p.reduce->src[i];
+  struct uop *reduce = uop_new(g, OP_REDUCE, p.reduce->dtype, 1, p.reduce->arg, OP_ADD, src, p.reduce->nsrc);
+  k->ast = uop_substitute(g, k->ast, &p.reduce, &reduce, 1);
+  struct uop *to[3] = {at[MATRIX_C][0], at[MATRIX_C][1], outer[2]};
+  k->ast = uop_substitute(g, k->ast, old, to, 2);
+  for (unsigned i = 0; i < k->nguards; i++) k->guard[i] = uop_substitute(g, k->guard[i], old, to, 3);
+  for (unsigned i = 0; i < 3; i++) {
+    struct axis *a = &k->axes[axis[i]];
+    a->range = outer[i], a->size /= size[i];
+  }
+  return true;
+}

@@ -1,0 +1,35 @@
+/* The matrix instructions of matrix.def, and which bits of lanes and registers their operands' coordinates are. */
+#ifndef DOORBELL_COMPILER_MATRIX_H
+#define DOORBELL_COMPILER_MATRIX_H
+#include "../graph/uop.h"
+
+enum matrix_operand { MATRIX_A, MATRIX_B, MATRIX_C };
+enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS };
+
+struct matrix {
+  const char *name, *machine;
+  uint16_t m, n, k;
+  enum dtype in, out;
+  const char *intrinsic;
+  enum matrix_parts parts;
+  const char *bits[3][2]; /* by operand: of its first and second coordinate */
+};
+
+/* Consecutive bits of a coordinate that are bits of the lane's number, or of the element's. */
+struct matrix_run {
+  bool lane;
+  uint8_t coordinate, at; /* its lowest bit there */
+  uint8_t n, bit[6];      /* which bit of the lane or element each one is */
+};
+enum { MATRIX_RUNS = 8 };
+
+extern const struct matrix matrices[];
+extern const unsigned matrix_count;
+
+/* The row of that name, n characters; -1: none. */
+int matrix_named(const char *name, size_t n);
+/* The runs of an operand's coordinates, those of the first one before those of the second. */
+unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
+/* Elements of an operand in a lane's registers. */
+unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
+#endif

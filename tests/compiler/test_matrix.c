@@ -1,0 +1,112 @@
+/* Matrix instructions: the table's layouts, what the step refuses, and that lowering uses them where the plan says.
+ * Sums are checked as C text here and in test_plans.c, on the emulated GPUs in tests/frontend/test_plans.c. */
+#include "compiler/matrix.h"
+#include "kernels.h"
+
+static int setup(void **state) { return !(G = graph_new()); }
+static int teardown(void **state) {
+  graph_free(G);
+  return 0;
+}
+
+/* The coordinate of an element of a lane. */
+static unsigned coordinate(const char *bits, unsigned lane, unsigned element) {
+  unsigned v = 0, at = 0;
+  for (const char *p = bits; *p; p += p[2] ? 3 : 2, at++)
+    v |= ((p[0] == 'L' ? lane : element) >> (p[1] - '0') & 1) << at;
+  return v;
+}
+
+/* Every element of every operand is in some lane, those of the result in one. Sources of the expected places: RDNA3 ISA
+ * document, "WMMA"; PTX ISA, "Matrix Fragments for mma.m16n8k16". */
+static void layouts_cover_the_matrices(void **state) {
+  for (unsigned i = 0; i < matrix_count; i++) {
+    const struct matrix *x = &matrices[i];
+    const unsigned size[3][2] = {{x->m, x->k}, {x->k, x->n}, {x->m, x->n}};
+    for (unsigned o = 0; o < 3; o++) {
+      static unsigned times[256][256];
+      memset(times, 0, sizeof times);
+      unsigned n = matrix_elements(x, o), copies = 32 * n / (size[o][0] * size[o][1]);
+      for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned e = 0; e < n; e++)
+          times[coordinate(x->bits[o][0], lane, e)][coordinate(x->bits[o][1], lane, e)]++;
+      for (unsigned r = 0; r < size[o][0]; r++)
+        for (unsigned c = 0; c < size[o][1]; c++) assert_int_equal(times[r][c], copies);
+      if (o == MATRIX_C) assert_int_equal(copies, 1);
+    }
+    assert_int_equal(matrix_named(x->name, strlen(x->name)), i);
+  }
+  assert_int_equal(matrix_named("none", 4), -1);
+}
+
+static const char arch_of[2][8] = {"gfx1100", "sm_90"};
+
+static struct compiler *with_plan(const char *plan) {
+  return compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true, .plan = plan});
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+  static const char *const wrong[][3] = {
+      {"sm_90", "matrix mma_f32_f16 a b c", "an operand is bf16, not f16"},
+      {"sm_90", "matrix wmma_f32_bf16 a b c", "sm_90 has no wmma_f32_bf16"},
+      {HOST_ARCH, "matrix mma_f32_bf16 a b c", "has no mma_f32_bf16"},
+      {"sm_90", "matrix mma_f32_bf16 a b", "three axes are needed"},
+      {"sm_90", "matrix mma_f32_bf16 a b d", "no such axis"},
+      {"sm_90", "matrix mma_f32_bf16 a a c", "rows and columns are one axis"},
+      {"sm_90", "matrix mma_f32_bf16 c b a", "a reduce axis cannot be the rows'"},
+      {"sm_90", "serial c:3; matrix mma_f32_bf16 a b c1", "3, which is no multiple of 16: pad it first"},
+      {"sm_90", "group c:2; matrix mma_f32_bf16 a b c", "the work-items share a reduction"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; matrix mma_f32_bf16 a b c", "a matrix step already"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; pad c:16", "a matrix instruction sums along it"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; local a:5", "cannot be partly idle"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; group c:3", "power of two"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; group c:2", "cannot be partly idle or share a reduction"},
+      {"sm_90", "matrix mma_f32_bf16 a b c; upcast a1:2", "cannot have this step"},
+  };
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 32, 48, 96);
+  for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    char err[512], line[256];
+    snprintf(line, sizeof line, "r_32_48_96 = %s", wrong[i][1]);
+    struct compiler *c = with_plan(line);
+    assert_null(compiler_compile(c, target_find(wrong[i][0]), cases[0].ast, err, sizeof err));
+    if (!strstr(err, wrong[i][2])) fail_msg("'%s': %s", wrong[i][1], err);
+    compiler_free(c);
+  }
+  char err[256];
+  assert_false(compiler_check_plan("matrix mma_f32_f17 a b c", err, sizeof err));
+  assert_non_null(strstr(err, "column 8 of the plan, at 'mma_f32_f17': no matrix instruction has this name"));
+}
+
+static unsigned count(const char *text, const char *what) {
+  unsigned n = 0;
+  for (const char *p = text; (p = strstr(p, what)); p++) n++;
+  return n;
+}
+
+/* Tiles of a wave share the operands: 4 x 2 tiles are 8 instructions and 4 + 2 fragments. */
+static void tiles_share_their_operands(void **state) {
+  static const char *const plans[2] = {"matrix wmma_f32_bf16 a b c; upcast a:4; upcast b:2",
+                                       "matrix mma_f32_bf16 a b c; upcast a:4; upcast b:2"};
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 64, 64);
+  for (unsigned t = 0; t < 2; t++) {
+    struct compiler *c = with_plan(plans[t]);
+    const struct kernel *k = must_compile(c, arch_of[t], cases[0].ast);
+    assert_null(k->plan_refused);
+    assert_int_equal(count(k->linear_text, " MMA "), 8);
+    assert_int_equal(k->block[0] * k->block[1] * k->block[2], 32);
+    /* along k elements are next to each other: rows are loaded as vectors */
+    assert_true(count(k->linear_text, t ? "bf16x4" : "bf16x16") > 0);
+    compiler_free(c);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(layouts_cover_the_matrices),
+      cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(tiles_share_their_operands),
+  };
+  return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
+}
