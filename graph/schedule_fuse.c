@@ -141,7 +141,7 @@ static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   const struct unit *x = &f->s->unit[a], *y = &f->s->unit[b];
   if (x->device != y->device || x->ordered || y->ordered || x->swaps || y->swaps || unit_moves(x) || unit_moves(y))
     return false;
-  if (x->serial != y->serial && x->nreduces && y->nreduces) return false;
+  if ((x->serial != y->serial || x->contracts || y->contracts) && x->nreduces && y->nreduces) return false;
   if (x->nstores + y->nstores > MAX_STORES || x->nloads + y->nloads > MOST_LOADS) return false;
   bool back = false;
   *feeds = false;
@@ -232,6 +232,7 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
   unsigned serial = x->nreduces ? x->serial : y->nreduces ? y->serial : 0;
   struct unit *to = early ? x : y, *gone = early ? y : x;
   to->store = all, to->nstores = n + y->nstores, to->serial = serial;
+  to->contracts = x->contracts || y->contracts;
   to->depth = feeds ? x->depth + y->depth : x->depth > y->depth ? x->depth : y->depth;
   gone->gone = true;
   f->now[early ? b : a] = early ? a : b;

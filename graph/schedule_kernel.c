@@ -140,6 +140,7 @@ struct unit *schedule_add_kernel(struct scheduler *s, struct node *n, struct uop
   u->store = store, u->nstores = 1;
   u->device = n->device == NO_DEVICE ? 0 : n->device;
   u->nranges = k->nranges, u->serial = k->serial, u->depth = k->depth;
+  u->contracts = k->contracts;
   memcpy(u->range, k->range, sizeof u->range);
   return schedule_scan(s, u) ? u : NULL;
 }

@@ -15,10 +15,12 @@ enum {
   MAX_REDUCES = 4,
   SHORT_REDUCE = 64,
   FEW_RESULTS = 1 << 16,
+  REPEATED_TERMS = 1 << 20,
   NARROW = 16,
   NARROW_LENGTH = 4096,
   NARROW_COST = 192,
-  FEW_OF = 16, /* what reads less than one in as many elements computes them again */
+  LARGE_CONTRACTION = 1 << 20, /* products */
+  FEW_OF = 16,                 /* what reads less than one in as many elements computes them again */
 };
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
@@ -158,6 +160,25 @@ static bool is_narrow(const struct scheduler *s, struct node *n, const struct us
   return n->numel >= schedule_machine_of(s, n->device)->groups || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
+/* The kernel's output ranges that an index depends on; all of them where the index is deeper than is worth a look. */
+static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, unsigned depth) {
+  unsigned found = 0;
+  if (u->op == OP_RANGE) {
+    for (unsigned i = 0; i < k->nranges; i++) found |= (unsigned)(k->range[i] == u) << i;
+    return found;
+  }
+  if (depth == 8 && u->nsrc) return (1u << k->nranges) - 1;
+  for (unsigned i = 0; i < u->nsrc; i++) found |= ranges_of(k, u->src[i], depth + 1);
+  return found;
+}
+
+/* How often a kernel evaluates the same element of n. */
+static int64_t repetition(const struct node *n, const struct use *w) {
+  unsigned found = 0;
+  for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
+  return schedule_elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
+}
+
 /* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little,
  * and it only adds up what is in memory, a kernel of its own would cost more. */
 static bool short_inside(struct scheduler *s, struct node *n, const struct use *w) {
@@ -173,7 +194,21 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
   for (unsigned i = 0; i < k->nranges; i++)
     if (__builtin_mul_overflow(results, uop_max(k->range[i]) + 1, &results)) return false;
   return n->numel > 0 && all > 0 && all / n->reduce->numel <= SHORT_REDUCE && results <= FEW_RESULTS && !k->serial &&
-         n->cost <= REPEATED;
+         n->cost <= REPEATED && repetition(n, w) - 1 <= REPEATED_TERMS / all;
+}
+
+static bool is_expanded(const struct uop *x) {
+  while (is_movement(x) && x->op != OP_EXPAND) x = x->src[0];
+  return x->op == OP_EXPAND;
+}
+
+/* Whether a REDUCE_AXIS sums products of two tensors, each of whose elements is in many products. Such a sum is tiled,
+ * which the compiler can do for one of them in a kernel. */
+static bool is_large_contraction(const struct uop *u) {
+  const struct uop *x = u->src[0];
+  while (x->op == OP_CAST) x = x->src[0];
+  return u->aux == OP_ADD && x->op == OP_MUL && is_expanded(x->src[0]) && is_expanded(x->src[1]) &&
+         shape_numel(x->shape) >= LARGE_CONTRACTION;
 }
 
 /* What a node that carries a reduce must be realized for; -1: it stays in its only kernel. */
@@ -196,29 +231,12 @@ static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
   if (n->u->op != OP_REDUCE_AXIS) return -1;
   if (k->nreduces && k->next_axis + n->u->src[0]->shape->rank > MOST_AXES) return SCHEDULE_CROWDED;
   bool together = k->serial == serial || schedule_elements(k, k->serial | serial) <= NARROW;
+  bool contracts = is_large_contraction(n->u);
+  if (k->nreduces && !k->serial && !serial && (contracts || k->contracts)) return SCHEDULE_CROWDED;
   if (k->nreduces && (!together || k->nreduces == MAX_REDUCES)) return SCHEDULE_CROWDED;
   if (inside && k->nreduces > 1) return SCHEDULE_NESTED;
-  k->nreduces++, k->serial |= serial;
+  k->nreduces++, k->serial |= serial, k->contracts = contracts;
   return -1;
-}
-
-/* The kernel's output ranges that an index depends on; all of them where the index is deeper than is worth a look. */
-static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, unsigned depth) {
-  unsigned found = 0;
-  if (u->op == OP_RANGE) {
-    for (unsigned i = 0; i < k->nranges; i++) found |= (unsigned)(k->range[i] == u) << i;
-    return found;
-  }
-  if (depth == 8 && u->nsrc) return (1u << k->nranges) - 1;
-  for (unsigned i = 0; i < u->nsrc; i++) found |= ranges_of(k, u->src[i], depth + 1);
-  return found;
-}
-
-/* How often a kernel evaluates the same element of n. */
-static int64_t repetition(const struct node *n, const struct use *w) {
-  unsigned found = 0;
-  for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
-  return schedule_elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
 }
 
 /* Why the kernels that use n cannot take it in; -1: they can. */

@@ -32,6 +32,7 @@ struct planned_kernel {
   unsigned nranges;
   int64_t next_axis;
   unsigned nreduces;  /* reduces that it holds */
+  bool contracts;     /* one of them is a large contraction, and stays the only one */
   unsigned serial;    /* bit mask of ranges that are AXIS_SERIAL */
   uint32_t value_use; /* ASSIGN: the use of its value */
   uint32_t *input;    /* nodes that it loads, and nodes whose sources schedule_uses has not reached yet */
@@ -109,6 +110,7 @@ struct unit {
   struct uop *exchange;            /* the EXCHANGE that it is the beginning or the end of */
   struct uop *ordered;             /* the range that is AXIS_ORDERED; NULL: none */
   bool swaps, gone;
+  bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
   unsigned nloads, ninner, nreduces, depth;
   struct uop **reduce; /* every REDUCE in it */

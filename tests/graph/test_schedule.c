@@ -561,16 +561,28 @@ static struct uop *buffer_without_memory(int64_t n) {
   return uop_new(g, OP_BUFFER, DT_F32, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
 }
 
-/* The number of kernels, and how many results the first computes. */
-static size_t kernels_of(struct uop *root, int64_t *width) {
+/* The number of kernels; *width: how many results the first computes. Where there are several, why is its reason. */
+static size_t kernels_of(struct uop *root, enum schedule_reason why, int64_t *width) {
   struct schedule s;
   char err[500];
   assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
   size_t n = s.nitems;
-  assert_int_equal(s.items[0].why[0], n > 1 ? SCHEDULE_PARTIAL : SCHEDULE_ROOT);
-  *width = s.items[0].bufs[0]->src[0]->arg.i;
+  assert_int_equal(s.items[0].why[0], n > 1 ? why : SCHEDULE_ROOT);
+  if (width) *width = s.items[0].bufs[0]->src[0]->arg.i;
   schedule_free(&s);
   return n;
+}
+
+/* A large product of matrices is the only sum of its kernel, and a sum is not repeated for each of many results. */
+static void test_large_sums(void **state) {
+  struct uop *small = add(matmul(TENSOR(8, 16), TENSOR(16, 8)), matmul(TENSOR(8, 12), TENSOR(12, 8)));
+  assert_int_equal(check(small), 1);
+  struct uop *large = add(matmul(TENSOR(128, 256), TENSOR(256, 64)), matmul(TENSOR(128, 128), TENSOR(128, 64)));
+  assert_int_equal(kernels_of(uop_binary(g, OP_MAX, large, num(0)), SCHEDULE_CROWDED, NULL), 2);
+  struct uop *x = TENSOR(512, 49), *mean = RESHAPE(reduce(OP_ADD, x, 2), 1, 512);
+  assert_int_equal(kernels_of(matmul(mean, TENSOR(512, 1000)), SCHEDULE_NESTED, NULL),
+                   2); /* a pool of 7x7, and a layer on it */
+  assert_int_equal(kernels_of(matmul(mean, TENSOR(512, 2)), SCHEDULE_NESTED, NULL), 1);
 }
 
 /* Long reductions with few results are shared by all of a machine, whatever their length. */
@@ -582,22 +594,23 @@ static void test_splits(void **state) {
     machine_of = fast ? fast_machine : NULL;
     struct uop *sums[] = {large, prime, uop_unary(g, OP_EXP2, prime)};
     for (int i = 0; i < 3; i++) {
-      assert_int_equal(kernels_of(reduce(i == 1 ? OP_MAX : OP_ADD, sums[i], 1), &width), 2);
+      assert_int_equal(kernels_of(reduce(i == 1 ? OP_MAX : OP_ADD, sums[i], 1), SCHEDULE_PARTIAL, &width), 2);
       assert_in_range(width, groups, 4 * groups);
     }
     /* what is expensive is computed in both steps, not written */
     struct uop *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, prime)));
     for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
-    assert_int_equal(kernels_of(reduce(OP_ADD, dear, 1), &width), 2);
+    assert_int_equal(kernels_of(reduce(OP_ADD, dear, 1), SCHEDULE_PARTIAL, &width), 2);
     struct uop *channels = RESHAPE(buffer_without_memory(64 * 64 * 3136), 64, 64, 3136);
-    assert_int_equal(kernels_of(reduce(OP_ADD, channels, 5), &width), fast ? 2 : 1);
+    assert_int_equal(kernels_of(reduce(OP_ADD, channels, 5), SCHEDULE_PARTIAL, &width), fast ? 2 : 1);
     assert_in_range(width, fast ? 264 : 64, fast ? 4096 : 64);
     struct uop *bias = RESHAPE(buffer_without_memory(65536 * 768), 65536, 768);
-    assert_int_equal(kernels_of(reduce(OP_ADD, bias, 1), &width), 2);
+    assert_int_equal(kernels_of(reduce(OP_ADD, bias, 1), SCHEDULE_PARTIAL, &width), 2);
     assert_in_range(width / 768, fast ? 11 : 64, fast ? 44 : 128);
-    assert_int_equal(kernels_of(reduce(OP_ADD, buffer_without_memory(5000), 1), &width), 1);
-    assert_int_equal(kernels_of(reduce(OP_ADD, RESHAPE(large, 4096, 4096), 2), &width), 1);
-    assert_int_equal(kernels_of(matmul(RESHAPE(large, 4096, 4096), RESHAPE(large, 4096, 4096)), &width), 1);
+    assert_int_equal(kernels_of(reduce(OP_ADD, buffer_without_memory(5000), 1), SCHEDULE_PARTIAL, &width), 1);
+    assert_int_equal(kernels_of(reduce(OP_ADD, RESHAPE(large, 4096, 4096), 2), SCHEDULE_PARTIAL, &width), 1);
+    assert_int_equal(
+        kernels_of(matmul(RESHAPE(large, 4096, 4096), RESHAPE(large, 4096, 4096)), SCHEDULE_PARTIAL, &width), 1);
   }
   machine_of = eager_machine;
   for (int round = 0; round < 150; round++) {
@@ -1021,6 +1034,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_pad, setup, teardown),
       cmocka_unit_test_setup_teardown(test_shear, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sum_of_moved_sum, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_large_sums, setup, teardown),
       cmocka_unit_test_setup_teardown(test_iota, setup, teardown),
       cmocka_unit_test_setup_teardown(test_gather, setup, teardown),
       cmocka_unit_test_setup_teardown(test_assign, setup, teardown),
