@@ -115,6 +115,9 @@ bool matrix_apply(struct codegen *k, const struct step *s);
 /* contract.c: the whole plan of a contraction on the host; done: it is one */
 bool contract_host(struct codegen *k, bool *done);
 
+/* contract_gpu.c: the whole plan of a contraction that the machine has matrix instructions for; done: it is one */
+bool contract_gpu(struct codegen *k, bool *done);
+
 /* affine.c: index expressions as sums of coefficient times term */
 enum { MAX_TERMS = 24 };
 struct affine {

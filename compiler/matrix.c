@@ -14,8 +14,18 @@
 #define PAIRS PARTS_PAIRS
 #define WORDS PARTS_WORDS
 const struct matrix matrices[] = {
-#define MATRIX(name, machine, m, n, k, in, out, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)          \
-  {#name, machine, m, n, k, DT_##in, DT_##out, intrinsic, parts, {{a_row, a_k}, {b_k, b_column}, {c_row, c_column}}},
+#define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
+  {#name,                                                                                                              \
+   machine,                                                                                                            \
+   m,                                                                                                                  \
+   n,                                                                                                                  \
+   k,                                                                                                                  \
+   DT_##in,                                                                                                            \
+   DT_##out,                                                                                                           \
+   cycles,                                                                                                             \
+   intrinsic,                                                                                                          \
+   parts,                                                                                                              \
+   {{a_row, a_k}, {b_k, b_column}, {c_row, c_column}}},
 #include "matrix.def"
 #undef MATRIX
 };
@@ -56,11 +66,6 @@ unsigned matrix_elements(const struct matrix *x, enum matrix_operand o) {
 }
 
 /* ---- when it is possible --------------------------------------------------------------------------------------- */
-struct product {
-  struct uop *reduce, *operand[2];
-  struct uop *when; /* only there the product counts; NULL: everywhere */
-};
-
 static bool is_zero(const struct uop *u) {
   return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
 }
@@ -73,16 +78,15 @@ static struct uop *narrowed(struct uop *x, enum dtype t) {
   return x;
 }
 
-/* The product that is summed along axis c. */
-static bool find(const struct codegen *k, const struct matrix *x, const int *axis, const uint64_t *mask,
-                 struct product *p, char *why, size_t cap) {
-  size_t count;
-  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *range = k->axes[axis[2]].range;
-  unsigned reduces = 0;
-  for (size_t i = 0; order && i < count; i++)
-    if (order[i]->op == OP_REDUCE && reduce_binds(order[i], range)) p->reduce = order[i], reduces++;
-  free(order);
-  if (reduces != 1) return refuse(why, cap, "%u sums are along the third axis", reduces);
+static bool has_word(const char *words, const char *word) {
+  size_t n = strlen(word);
+  for (const char *p = words; p && (p = strstr(p, word)); p += n)
+    if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
+  return false;
+}
+
+bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
+  if (!has_word(k->target->matrix, x->machine)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is no sum");
   enum dtype sum = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
   if (sum != x->out) return refuse(why, cap, "the sum is %s, not %s", dtype_info[sum].name, dtype_info[x->out].name);
@@ -96,16 +100,34 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
     }
   }
   if (v->op != OP_MUL) return refuse(why, cap, "what is summed is no product");
-  uint64_t row = UINT64_C(1) << axis[0], column = UINT64_C(1) << axis[1], both = row | column;
   for (unsigned i = 0; i < 2; i++) {
-    struct uop *operand = narrowed(v->src[i], x->in);
-    if (operand->dtype != x->in)
-      return refuse(why, cap, "an operand is %s, not %s", dtype_info[operand->dtype].name, dtype_info[x->in].name);
-    uint64_t m = mask[operand->id] & both;
-    if (m != row && m != column) return refuse(why, cap, "an operand does not change along exactly one output axis");
-    if (p->operand[m == column]) return refuse(why, cap, "both operands change along one output axis");
-    p->operand[m == column] = operand;
+    p->operand[i] = narrowed(v->src[i], x->in);
+    enum dtype t = p->operand[i]->dtype;
+    if (t != x->in) return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
   }
+  return true;
+}
+
+/* The product that is summed along axis[2], its operands in the order of the other two. */
+static bool find(const struct codegen *k, const struct matrix *x, const int *axis, const uint64_t *mask,
+                 struct matrix_product *p, char *why, size_t cap) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *range = k->axes[axis[2]].range;
+  unsigned reduces = 0;
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_REDUCE && reduce_binds(order[i], range)) p->reduce = order[i], reduces++;
+  free(order);
+  if (reduces != 1) return refuse(why, cap, "%u sums are along the third axis", reduces);
+  if (!matrix_product(k, x, p, why, cap)) return false;
+  uint64_t row = UINT64_C(1) << axis[0], column = UINT64_C(1) << axis[1], both = row | column;
+  struct uop *operand[2] = {NULL, NULL};
+  for (unsigned i = 0; i < 2; i++) {
+    uint64_t m = mask[p->operand[i]->id] & both;
+    if (m != row && m != column) return refuse(why, cap, "an operand does not change along exactly one output axis");
+    if (operand[m == column]) return refuse(why, cap, "both operands change along one output axis");
+    operand[m == column] = p->operand[i];
+  }
+  memcpy(p->operand, operand, sizeof operand);
   if (!p->when) return true;
   struct uop *when = p->when;
   uint64_t depends = 0; /* the condition may be a new node, which has no mask */
@@ -118,18 +140,10 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
   return (ok && !(depends & both)) || refuse(why, cap, "a product counts only at some outputs");
 }
 
-static bool has_word(const char *words, const char *word) {
-  size_t n = strlen(word);
-  for (const char *p = words; p && (p = strstr(p, word)); p += n)
-    if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
-  return false;
-}
-
-static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, struct product *p, int *axis,
-                     char *why, size_t cap) {
+static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, struct matrix_product *p,
+                     int *axis, char *why, size_t cap) {
   const struct matrix *x = &matrices[s->amount];
   const unsigned size[3] = {x->m, x->n, x->k};
-  if (!has_word(k->target->matrix, x->machine)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (s->nlist != 3) return refuse(why, cap, "three axes are needed: rows, columns, sum");
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].fragment) return refuse(why, cap, "the kernel has a matrix step already");
@@ -162,7 +176,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
 
 bool matrix_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
   uint64_t *mask = axis_masks(k, false);
-  struct product p = {0};
+  struct matrix_product p = {0};
   int axis[3];
   bool ok = mask && possible(k, s, mask, &p, axis, why, cap);
   free(mask);
@@ -204,7 +218,7 @@ static struct uop *sum(struct graph *g, struct uop *x, struct uop *y, int64_t ti
 bool matrix_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
   const struct matrix *x = &matrices[s->amount];
-  struct product p = {0};
+  struct matrix_product p = {0};
   uint64_t *mask = axis_masks(k, false);
   int axis[3]; /* of m, n and k */
   char why[160];

@@ -1,7 +1,7 @@
 /* The matrix instructions of matrix.def, and which bits of lanes and registers their operands' coordinates are. */
 #ifndef DOORBELL_COMPILER_MATRIX_H
 #define DOORBELL_COMPILER_MATRIX_H
-#include "../graph/uop.h"
+#include "internal.h"
 
 enum matrix_operand { MATRIX_A, MATRIX_B, MATRIX_C };
 enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS };
@@ -10,6 +10,7 @@ struct matrix {
   const char *name, *machine;
   uint16_t m, n, k;
   enum dtype in, out;
+  unsigned cycles;
   const char *intrinsic;
   enum matrix_parts parts;
   const char *bits[3][2]; /* by operand: of its first and second coordinate */
@@ -32,4 +33,12 @@ int matrix_named(const char *name, size_t n);
 unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
 /* Elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
+
+/* A sum of products, as an instruction computes it. */
+struct matrix_product {
+  struct uop *reduce, *operand[2];
+  struct uop *when; /* only there the product counts; NULL: everywhere */
+};
+/* Fills in operand and when for p->reduce. False: x does not compute it. */
+bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap);
 #endif

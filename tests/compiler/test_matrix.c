@@ -102,11 +102,31 @@ static void tiles_share_their_operands(void **state) {
   }
 }
 
+/* The machine's matrix instructions are chosen for whatever is large enough for a tile, and left where most of a tile
+ * would be padding. */
+static void they_are_chosen_by_default(void **state) {
+  ncases = 0;
+  case_matmul("round", DT_BF16, 256, 256, 256);
+  case_matmul("odd", DT_F16, 255, 257, 250);
+  case_matmul("skinny", DT_F16, 8, 500, 300);
+  case_matmul("one row", DT_F16, 1, 256, 256);
+  case_matmul("f32", DT_F32, 256, 256, 256);
+  struct compiler *c = with_plan(NULL);
+  for (unsigned t = 0; t < 2; t++)
+    for (unsigned i = 0; i < ncases; i++) {
+      const struct kernel *k = must_compile(c, arch_of[t], cases[i].ast);
+      assert_false(k->fewer_steps);
+      if ((i < 3) != (count(k->linear_text, " MMA ") > 0)) fail_msg("%s: %s", cases[i].name, k->plan);
+    }
+  compiler_free(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layouts_cover_the_matrices),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(tiles_share_their_operands),
+      cmocka_unit_test(they_are_chosen_by_default),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }

@@ -124,6 +124,59 @@ static void check_operations(const char *name) {
   db_close(dev);
 }
 
+/* x @ w of random numbers in f16 and bf16 to f32, by the plan that is chosen: each sum is within k + 1 roundings of
+ * f32, in any order, of the exact one. */
+static void check_matrices(const char *name) {
+  static const int16_t sizes[][3] = {{64, 64, 64}, {33, 47, 70}, {16, 129, 31}, {130, 20, 257}, {9, 8, 15}};
+  db_device *dev = db_open(name);
+  if (!dev) fail_msg("%s", db_error());
+  for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+    enum dtype t = i % 2 ? DT_F16 : DT_BF16;
+    int64_t m = sizes[i / 2][0], n = sizes[i / 2][1], q = sizes[i / 2][2];
+    struct uop *r = range(m, 0, AXIS_LOOP), *c = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, t, m * q), add(mul(r, ix(q)), k)));
+    struct uop *w = load(at(param(2, t, q * n), add(mul(k, ix(n)), c)));
+    struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
+    struct uop *ast = sink1(store(at(param(0, DT_F32, m * n), add(mul(r, ix(n)), c)), sum));
+    const struct kernel *kernel = must_compile(tuned, db_device_arch(dev), ast);
+    assert_non_null(strstr(kernel->plan, "matrix "));
+    int64_t count[3] = {m * n, m * q, q * n};
+    void *memory[3];
+    db_buffer *bufs[3];
+    for (unsigned b = 0; b < 3; b++) {
+      size_t bytes = (size_t)count[b] * (b ? 2 : 4);
+      memory[b] = calloc(1, bytes);
+      for (int64_t e = 0; b && e < count[b]; e++)
+        write_element(t, memory[b], e, (union value){.f = (double)(rnd() % 20001) / 1e4 - 1});
+      bufs[b] = db_alloc(dev, bytes, 0);
+      assert_non_null(bufs[b]);
+      OK(db_buffer_write(bufs[b], 0, memory[b], bytes));
+    }
+    launch(dev, kernel, bufs, NULL);
+    OK(db_buffer_read(bufs[0], 0, memory[0], db_buffer_size(bufs[0])));
+    for (int64_t e = 0; e < m * n; e++) {
+      double want = 0, size = 0, got = read_element(DT_F32, memory[0], e).f;
+      for (int64_t l = 0; l < q; l++) {
+        double p = read_element(t, memory[1], e / n * q + l).f * read_element(t, memory[2], l * n + e % n).f;
+        want += p, size += fabs(p);
+      }
+      if (fabs(got - want) > size * (double)(q + 1) * 0x1p-24)
+        fail_msg("%s, %s %ldx%ldx%ld, element %ld: %.9g, not %.9g", name, dtype_info[t].name, (long)m, (long)n, (long)q,
+                 (long)e, got, want);
+    }
+    for (unsigned b = 0; b < 3; b++) {
+      db_buffer_release(bufs[b]);
+      free(memory[b]);
+    }
+  }
+  db_close(dev);
+}
+
+static void emulated_matrices(void **state) { check_matrices("EMU+AMD:gfx1100"); }
+static void nvidia_matrices(void **state) {
+  if (!ptxas) skip();
+  check_matrices(NVIDIA);
+}
 static void emulated_operations(void **state) { check_operations("EMU+AMD:gfx1100"); }
 static void nvidia_operations(void **state) {
   if (!ptxas) skip();
@@ -148,6 +201,7 @@ int main(void) {
       cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),    cmocka_unit_test(nvidia_tuned),
       cmocka_unit_test(nvidia_plain),        cmocka_unit_test(cpu_tuned),         cmocka_unit_test(cpu_plain),
       cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations), cmocka_unit_test(cpu_operations),
+      cmocka_unit_test(emulated_matrices),   cmocka_unit_test(nvidia_matrices),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }

@@ -1,0 +1,210 @@
+/* The plan for a contraction by matrix instructions: a sum of products of two operands that each ignore an output axis
+ * of the other (matmul, convolution, their gradients), in types that the machine has an instruction for.
+ *
+ * A wave computes several tiles at once, so that each fragment that it loads is used several times. Where an operand's
+ * neighbours in memory are along its output axis, tiles are interleaved along it: tile i has columns i, i + t, i +
+ * 2t... of t tiles, so that what a lane loads for all of them is one vector. */
+#include "internal.h"
+#include "matrix.h"
+#include <stdlib.h>
+
+enum {
+  MOST_PADDING = 4,     /* times the products that are needed */
+  LITTLE = 8,           /* padding by one of as many is little */
+  WAVE_TILE = 64,       /* rows and columns of a wave at most */
+  MOST_REGISTERS = 200, /* of a lane, for sums and operands */
+  LOAD_CYCLES = 4,
+};
+
+struct side { /* an operand and its output axis */
+  struct uop *value;
+  uint64_t mask;
+  int axis;
+  bool by_sum, by_axis; /* neighbours in memory are along the sum, or along the output axis */
+};
+
+struct choice {
+  struct codegen *k;
+  int row; /* of matrix.def */
+  struct side side[2];
+  int sum;        /* axis */
+  int64_t others; /* outputs along other axes */
+  int64_t tiles[2], waves[2];
+};
+
+/* The coefficient of the axis in where the operand is loaded from; 0 where it is no plain load. */
+static int64_t stride(const struct codegen *k, const struct uop *value, int axis) {
+  if (axis < 0 || value->op != OP_LOAD || value->src[0]->op != OP_INDEX) return 0;
+  struct affine a;
+  affine_of(value->src[0]->src[1], &a);
+  return affine_coef(&a, k->axes[axis].range);
+}
+
+static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_CONST; }
+
+static double padded(const struct codegen *k, int axis, int64_t to) {
+  return (double)up(k->axes[axis].size, to) / (double)k->axes[axis].size;
+}
+
+/* The axes for an instruction, of a REDUCE: columns are the output's neighbours in memory where there are any. */
+static bool choose_axes(struct choice *c, const struct matrix_product *p, const uint64_t *mask) {
+  struct codegen *k = c->k;
+  const struct uop *store = k->ast->src[0];
+  uint64_t bound = 0, both;
+  for (unsigned s = 1; s < p->reduce->nsrc; s++) bound |= mask[p->reduce->src[s]->id];
+  struct affine to;
+  affine_of(store->src[0]->src[1], &to);
+  for (unsigned i = 0; i < 2; i++)
+    c->side[i] = (struct side){.value = p->operand[i], .mask = mask[p->operand[i]->id], .axis = -1};
+  both = c->side[0].mask & c->side[1].mask;
+  bool swap = false;
+  c->sum = -1;
+  for (int a = 0; a < (int)k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    if (!is_static(x)) continue;
+    if (x->kind == AXIS_REDUCE && ((both & bound) >> a & 1)) {
+      bool unit = stride(k, p->operand[0], a) == 1 || stride(k, p->operand[1], a) == 1;
+      bool unit_now = stride(k, p->operand[0], c->sum) == 1 || stride(k, p->operand[1], c->sum) == 1;
+      bool better = c->sum < 0 || x->size > k->axes[c->sum].size;
+      if (c->sum < 0 || (unit == unit_now ? better : unit && x->size >= 16)) c->sum = a;
+    }
+    if (x->kind != AXIS_LOOP || (both >> a & 1)) continue;
+    for (unsigned i = 0; i < 2; i++) {
+      struct side *s = &c->side[i];
+      if (!(s->mask >> a & 1)) continue;
+      bool stored = affine_coef(&to, x->range) == 1,
+           was = s->axis >= 0 && affine_coef(&to, k->axes[s->axis].range) == 1;
+      if (s->axis < 0 || (stored && x->size > 4) || (!was && x->size >= k->axes[s->axis].size)) s->axis = a;
+    }
+  }
+  if (c->sum < 0 || c->side[0].axis < 0 || c->side[1].axis < 0) return false;
+  swap = affine_coef(&to, k->axes[c->side[0].axis].range) == 1;
+  if (swap) {
+    struct side first = c->side[0];
+    c->side[0] = c->side[1], c->side[1] = first;
+  }
+  for (unsigned i = 0; i < 2; i++) {
+    c->side[i].by_sum = stride(k, c->side[i].value, c->sum) == 1;
+    c->side[i].by_axis = stride(k, c->side[i].value, c->side[i].axis) == 1;
+  }
+  c->others = 1;
+  for (int a = 0; a < (int)k->naxes; a++)
+    if (k->axes[a].kind == AXIS_LOOP && a != c->side[0].axis && a != c->side[1].axis) c->others *= k->axes[a].size;
+  return true;
+}
+
+/* Cycles that a wave needs to load `tiles` fragments of an operand. */
+static double load_cost(const struct matrix *x, const struct side *s, enum matrix_operand o, int64_t tiles) {
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
+  for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
+    if (!run[i].lane && run[i].coordinate == (o == MATRIX_A) && !run[i].at) along = 1u << run[i].n;
+  double elements = (double)n * (double)tiles, packs = elements / 2;
+  if (s->by_sum) return elements / along * ((along * size + 15) / 16) * LOAD_CYCLES;
+  if (s->by_axis) return n * (double)((tiles * size + 15) / 16) * LOAD_CYCLES + packs;
+  return elements * LOAD_CYCLES + packs;
+}
+
+/* How many blocks an axis has. Little padding is not counted, so that a size has the tiles of its round neighbour. */
+static double blocks_of(const struct axis *a, int64_t block) {
+  int64_t size = up(a->size, block);
+  return (double)(size * LITTLE > a->size * (LITTLE + 1) ? size : a->size) / (double)block;
+}
+
+/* The tiles of a wave that take the least time: the work of all waves, shared by as many as the machine runs at once.
+ * Then waves of a workgroup, which share what caches hold. */
+static bool choose_tiles(struct choice *c) {
+  const struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
+  const int64_t size[2] = {x->m, x->n}, most[2] = {WAVE_TILE / x->m, WAVE_TILE / x->n};
+  double best = 0;
+  for (int64_t tm = 1; tm <= most[0]; tm *= 2)
+    for (int64_t tn = 1; tn <= most[1]; tn *= 2) {
+      const int64_t tiles[2] = {tm, tn};
+      int64_t registers = tm * tn * matrix_elements(x, MATRIX_C);
+      double waves = (double)c->others, cost = (double)(tm * tn * x->cycles);
+      for (unsigned i = 0; i < 2; i++) {
+        registers += tiles[i] * matrix_elements(x, i) * dtype_info[x->in].size / 4;
+        waves *= blocks_of(axis[i], size[i] * tiles[i]);
+        cost += load_cost(x, &c->side[i], i, tiles[i]);
+      }
+      double at_once = waves < k->target->workgroups ? waves : k->target->workgroups;
+      double score = at_once / (waves * cost);
+      if (registers > MOST_REGISTERS || score <= best) continue;
+      best = score;
+      for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
+    }
+  for (unsigned i = 0; i < 2; i++) {
+    int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
+    c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
+  }
+  return best > 0;
+}
+
+static bool step(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount) {
+  return amount < 2 || step_apply(c->k, (struct step){.kind = kind, .axis = axis, .amount = amount});
+}
+
+static bool apply(struct choice *c) {
+  struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const int64_t size[2] = {x->m, x->n};
+  struct axis_name name[2], sum = k->axes[c->sum].name;
+  for (unsigned i = 0; i < 2; i++) {
+    const struct axis *a = &k->axes[c->side[i].axis];
+    name[i] = a->name;
+    int64_t block = size[i] * c->tiles[i] * c->waves[i];
+    if (a->size % block && !step(c, STEP_PAD, name[i], block)) return false;
+    bool interleave = i || (c->side[i].by_axis && !c->side[i].by_sum);
+    if (interleave && !step(c, i ? STEP_VECTOR : STEP_UPCAST, name[i], c->tiles[i])) return false;
+    if (interleave) c->tiles[i] = 1;
+  }
+  if (k->axes[c->sum].size % x->k && !step(c, STEP_PAD, sum, x->k)) return false;
+  if (!step_apply(k, (struct step){.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3}))
+    return false;
+  for (unsigned i = 0; i < 2; i++)
+    if (!step(c, STEP_UPCAST, name[i], c->tiles[i])) return false;
+  for (unsigned i = 2; i-- > 0;)
+    if (!step(c, STEP_LOCAL, name[i], c->waves[i])) return false;
+  return true;
+}
+
+/* Whether the step will be possible once the axes are padded. */
+static bool possible(struct choice *c) {
+  struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const int axis[3] = {c->side[0].axis, c->side[1].axis, c->sum};
+  const int64_t size[3] = {x->m, x->n, x->k};
+  struct step s = {.kind = STEP_MATRIX, .amount = c->row, .nlist = 3};
+  int64_t was[3];
+  double more = 1;
+  for (unsigned i = 0; i < 3; i++) {
+    struct axis *a = &k->axes[axis[i]];
+    more *= padded(k, axis[i], size[i]);
+    was[i] = a->size, a->size = up(a->size, size[i]), s.list[i] = a->name;
+  }
+  bool ok = more <= MOST_PADDING && step_possible(k, s, NULL, 0);
+  for (unsigned i = 0; i < 3; i++) k->axes[axis[i]].size = was[i];
+  return ok;
+}
+
+bool contract_gpu(struct codegen *k, bool *done) {
+  struct choice c = {.k = k};
+  *done = false;
+  if (!k->target->matrix || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE) return true;
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
+  bool found = false;
+  for (size_t i = 0; order && mask && i < count && !found; i++)
+    for (c.row = 0; c.row < (int)matrix_count && order[i]->op == OP_REDUCE && !found; c.row += !found) {
+      struct matrix_product p = {.reduce = order[i]};
+      found = matrix_product(k, &matrices[c.row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
+              choose_tiles(&c);
+    }
+  free(order);
+  free(mask);
+  *done = found;
+  return !found || apply(&c);
+}
