@@ -375,15 +375,16 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
   return true;
 }
 
-/* Plans and lowers k, as often as it takes: by the plan that was given for it, if there is one; else steps that cannot
- * be had are left out. */
-static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+/* Plans and lowers k, as often as it takes: by `plan`, or the plan that was given for it by hand, if there is one; else
+ * steps that cannot be had are left out. */
+static bool lower_some_way(const struct compiler_options *o, struct codegen *k, struct kernel *out, const char *plan) {
   const struct codegen fresh = *k;
   const char *given = NULL;
   char ignored[256], why[256];
   bool several = k->ast->op == OP_SINK && k->ast->nsrc && k->ast->src[0]->op == OP_SINK, named = false;
   const enum steps best = o->noopt ? STEPS_PLAIN : STEPS_ALL;
-  for (enum steps steps = o->plan ? STEPS_GIVEN : best, first = steps;; steps = steps < best ? best : steps + 1) {
+  for (enum steps steps = plan || o->plan ? STEPS_GIVEN : best, first = steps;;
+       steps = steps < best ? best : steps + 1) {
     k->steps = steps;
     if (steps == STEPS_GIVEN)
       k->err = why, k->errcap = sizeof why;
@@ -396,7 +397,10 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
                k->nparts);
       free((void *)out->axes);
       out->axes = text_of(k, print_axes);
-      if (o->plan) given = plan_line(o->plan, out->shape, out->number, &named);
+      if (plan)
+        given = plan, named = true;
+      else if (o->plan)
+        given = plan_line(o->plan, out->shape, out->number, &named);
       if (steps == STEPS_GIVEN && !given) k->steps = steps = best, k->err = fresh.err, k->errcap = fresh.errcap;
     }
     if (planned && plan_kernel(o, k, steps == STEPS_GIVEN ? given : NULL) && lower(k)) {
@@ -421,12 +425,12 @@ static bool lower_some_way(const struct compiler_options *o, struct codegen *k, 
   }
 }
 
-static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
+static bool compile(struct compiler *c, struct codegen *k, struct entry *e, const char *plan) {
   struct kernel *out = &e->kernel;
   const struct compiler_options *o = &c->options;
   uint64_t start = now();
   if (o->debug >= 5) out->graph_text = graph_text(k->ast);
-  if (!lower_some_way(o, k, out)) return false;
+  if (!lower_some_way(o, k, out, plan)) return false;
   if (o->spec && !verify(k, k->linear, k->nlinear, STAGE_LINEAR)) return false;
   out->lower_ns = now() - start;
   memcpy(out->name, k->name, sizeof out->name);
@@ -444,12 +448,16 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e) {
 }
 
 /* The ast's entry, found or made; its job may still run. NULL and a message. */
-static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, char *err, size_t errcap) {
+static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan, char *err,
+                           size_t errcap) {
   struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;
   size_t key_size = 0;
-  void *key = ast_key(ast, t, c->choice, &key_size, &hash);
+  char *choice = NULL;
+  if (plan && asprintf(&choice, "%s\nby %s", c->choice, plan) < 0) choice = NULL;
+  void *key = plan && !choice ? NULL : ast_key(ast, t, plan ? choice : c->choice, &key_size, &hash);
+  free(choice);
   if (!key) {
     codegen_fail(&k, "out of memory");
     return NULL;
@@ -465,7 +473,7 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
   if (k.g && e) {
     e->kernel.number = c->kernels++;
     k.ast = uop_import(k.g, ast);
-    ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : compile(c, &k, e);
+    ok = graph_error(k.g) ? codegen_fail(&k, "%s", graph_error(k.g)) : compile(c, &k, e, plan);
     if (ok && graph_error(k.g)) ok = codegen_fail(&k, "%s", graph_error(k.g));
   } else
     codegen_fail(&k, "out of memory");
@@ -483,17 +491,25 @@ static struct entry *begin(struct compiler *c, const struct target *t, struct uo
   return e;
 }
 
-void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast) {
+void compiler_prepare_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan) {
   char ignored[256];
-  begin(c, t, ast, ignored, sizeof ignored);
+  begin(c, t, ast, plan, ignored, sizeof ignored);
+}
+void compiler_prepare(struct compiler *c, const struct target *t, struct uop *ast) {
+  compiler_prepare_by(c, t, ast, NULL);
 }
 
 const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
                                       size_t errcap) {
+  return compiler_compile_by(c, t, ast, NULL, err, errcap);
+}
+
+const struct kernel *compiler_compile_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
+                                         char *err, size_t errcap) {
   char ignored[256];
   if (!err || !errcap) err = ignored, errcap = sizeof ignored;
   err[0] = 0;
-  struct entry *e = begin(c, t, ast, err, errcap);
+  struct entry *e = begin(c, t, ast, plan, err, errcap);
   if (!e) return NULL;
   if (!code_finish(c, e, err, errcap)) {
     struct entry **at = &c->bucket[e->hash % BUCKETS];

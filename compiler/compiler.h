@@ -91,4 +91,8 @@ void compiler_prepare(struct compiler *c, const struct target *t, struct uop *as
  * the disk). */
 const struct kernel *compiler_compile(struct compiler *c, const struct target *t, struct uop *ast, char *err,
                                       size_t errcap);
+/* Both by a plan, which must fit: what a search has found. plan NULL: as above. */
+void compiler_prepare_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan);
+const struct kernel *compiler_compile_by(struct compiler *c, const struct target *t, struct uop *ast, const char *plan,
+                                         char *err, size_t errcap);
 #endif

@@ -134,6 +134,8 @@ bool optimize(struct codegen *k);
 
 bool lower(struct codegen *k); /* lower.c: fills linear */
 
+double score_linear(const struct codegen *k); /* score.c: of a lowered kernel; less is better */
+
 /* extent.c: of a dimension of the grid that n axes share, the first innermost, and that has total workgroups at most */
 void extent_of(const struct codegen *k, const unsigned *axis, unsigned n, int64_t total, struct kernel_extent *out);
 

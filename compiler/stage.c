@@ -240,6 +240,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (gpu) {
     /* Vectors of the copy are numbered through; work-items take neighbours. */
     int64_t vectors = 1, rounds, divide = 1;
+    bool wraps = false;
     for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
     rounds = up(vectors, (int64_t)items) / (int64_t)items;
     struct uop *round = rounds > 1 ? new_axis(&c, rounds, rounds <= 16 ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
@@ -249,7 +250,13 @@ bool stage_apply(struct codegen *k, const struct step *s) {
     struct uop *number = ok && round ? plus(g, times(g, round, (int64_t)items), item) : item;
     if (ok && vectors % (int64_t)items) {
       valid = uop_binary(g, OP_CMPLT, number, uop_index(g, vectors)), over = item;
-      stride += up(vectors, (int64_t)items) * lanes; /* what is behind the last vector is written behind the stage */
+      /* What is behind the last vector is written behind the stage. Where the dimension that counts slowest is the
+       * outermost one in memory, its position is behind; else what number has beyond the vectors moves it there. */
+      wraps = !vec && c.ndims > 1;
+      if (wraps)
+        at = times(g, uop_binary(g, OP_IDIV, number, uop_index(g, vectors)), stride);
+      else
+        stride += up(vectors, (int64_t)items) * lanes;
     }
     /* The contiguous dimension counts fastest, so that neighbours read neighbours. */
     unsigned order[16] = {vec}, placed = 1;
@@ -260,7 +267,7 @@ bool stage_apply(struct codegen *k, const struct step *s) {
       struct dimension *x = &c.dim[d];
       int64_t size = d == vec ? x->size / lanes : x->size;
       struct uop *p = divide > 1 ? uop_binary(g, OP_IDIV, number, uop_index(g, divide)) : number;
-      if (i + 1 < c.ndims) p = uop_binary(g, OP_MOD, p, uop_index(g, size));
+      if (i + 1 < c.ndims || wraps) p = uop_binary(g, OP_MOD, p, uop_index(g, size));
       if (d == vec) p = lane ? plus(g, times(g, p, lanes), lane) : p;
       at = plus(g, at, times(g, p, x->stride));
       rename_ranges(&c, x, p);

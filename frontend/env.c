@@ -10,8 +10,8 @@ static const struct {
   const char *name;
   int most, unset;
 } variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0},
-                 {"JIT", 1, 1}};
-enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, VARIABLES };
+                 {"JIT", 1, 1},   {"BEAM", 64, -1}};
+enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, BEAM, VARIABLES };
 
 /* PLAN: the text itself, or @FILE. *text: NULL where there is none; kept as long as the process. */
 static int read_plan(const char **text) {
@@ -63,7 +63,7 @@ int env_get(const struct env **out) {
     bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
     env = (struct env){
         value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL,
-        plan};
+        plan,         value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);
     graph_match_stats(value[MATCH_STATS]);
     if (value[MATCH_STATS]) atexit(print_match_stats);

@@ -5,6 +5,7 @@
  * device. Barriers are part of it: a batch begins with one, and inside a batch one stands only where a kernel touches
  * what another has touched since the last. */
 #include "../graph/plan.h"
+#include "beam.h"
 #include "exchange.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -102,6 +103,7 @@ struct making {
   struct executable *e;
   struct schedule sched;
   struct memory_plan plan;
+  const char **plans; /* of each item's kernel; NULL: the optimizer's */
   size_t nargs;
 };
 
@@ -193,9 +195,14 @@ static int var_index(const struct binding *b, const char *name) {
   return -1;
 }
 
-static int make_kernel(struct making *m, const struct schedule_item *item, struct exec_command *c) {
+static int make_kernel(struct making *m, const struct schedule_item *item, const char *plan, struct exec_command *c) {
   char err[1024];
-  const struct kernel *k = compiler_compile(rt.compiler, slot_target(item->device), item->ast, err, sizeof err);
+  const struct target *t = slot_target(item->device);
+  const struct kernel *k = compiler_compile_by(rt.compiler, t, item->ast, plan, err, sizeof err);
+  if (!k && plan) {
+    beam_refused(plan, err);
+    k = compiler_compile(rt.compiler, t, item->ast, err, sizeof err);
+  }
   if (!k) return db_fail(-EINVAL, "compiling for %s: %s", db_device_name(slot_device(item->device)), err);
   if (k->nparams < item->nbufs)
     return db_fail(-EPROTO, "kernel %s has %u parameters for %u buffers", k->name, k->nparams, item->nbufs);
@@ -234,11 +241,16 @@ static int make_commands(struct making *m) {
   e->commands = calloc(s->nitems + 1, sizeof *e->commands);
   e->args = calloc(most, sizeof *e->args);
   e->offsets = calloc(most, sizeof *e->offsets);
-  if (!e->commands || !e->args || !e->offsets) return db_fail(-ENOMEM, "realize: out of memory");
+  m->plans = calloc(s->nitems + 1, sizeof *m->plans);
+  if (!e->commands || !e->args || !e->offsets || !m->plans) return db_fail(-ENOMEM, "realize: out of memory");
   e->ncommands = s->nitems;
-  for (size_t i = 0; i < s->nitems; i++)
-    if (s->items[i].kind == SCHEDULE_KERNEL)
-      compiler_prepare(rt.compiler, slot_target(s->items[i].device), s->items[i].ast);
+  for (size_t i = 0; i < s->nitems; i++) {
+    const struct schedule_item *item = &s->items[i];
+    if (item->kind != SCHEDULE_KERNEL) continue;
+    int err = beam_plan(m->env, item, &m->plans[i]);
+    if (err) return err;
+    compiler_prepare_by(rt.compiler, slot_target(item->device), item->ast, m->plans[i]);
+  }
   for (size_t i = 0; i < s->nitems; i++) {
     const struct schedule_item *item = &s->items[i];
     struct exec_command *c = &e->commands[i];
@@ -254,7 +266,7 @@ static int make_commands(struct making *m) {
     }
     e->slots |= UINT64_C(1) << item->device;
     if (item->kind == SCHEDULE_KERNEL) {
-      int err = make_kernel(m, item, c);
+      int err = make_kernel(m, item, m->plans[i], c);
       if (err) return err;
     }
     m->nargs += c->nbuffers + c->nvars;
@@ -337,6 +349,7 @@ struct executable *executable_get(const struct env *env, const struct binding *b
   struct making m = {.env = env, .binding = b, .e = calloc(1, sizeof *m.e)};
   if (!m.e) return db_fail_null(-ENOMEM, "realize: out of memory");
   int err = make(&m);
+  free(m.plans);
   if (m.sched.graph) schedule_free(&m.sched);
   plan_free(&m.plan);
   if (err) {

@@ -23,6 +23,7 @@ struct env {
   bool launched;    /* as one of several processes */
   bool profile;     /* a trace is written */
   const char *plan; /* plans by hand, or NULL */
+  int beam;         /* plans that a search goes on from; 0: plans found before are used; -1: the optimizer's */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
@@ -81,6 +82,8 @@ extern struct runtime rt;
 int runtime_init(void);
 /* Why compiled kernels are not kept on disk; NULL. */
 const char *runtime_no_disk(void);
+/* The folder that compiled kernels are kept in; NULL. Once runtime_init has been called. */
+const char *runtime_cache_dir(void);
 /* Looks whether the compiler could keep its last kernel; says so with DEBUG=1 where it could not. */
 void runtime_check_disk(const struct env *env);
 /* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative

@@ -5,6 +5,7 @@
  * device stays open until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same
  * size, since asking the kernel driver for memory costs far more than a launch. */
 #include "../compiler/ptxas.h"
+#include "beam.h"
 #include "exchange.h"
 #include "program.h"
 #include <errno.h>
@@ -81,6 +82,9 @@ static const char *cache_directory(char *buf, size_t cap) {
 
 const char *runtime_no_disk(void) { return *no_disk ? no_disk : NULL; }
 
+static char cache_dir[4096];
+const char *runtime_cache_dir(void) { return *cache_dir ? cache_dir : NULL; }
+
 static void print_no_disk(const struct env *env) {
   if (env->debug) fprintf(stderr, "--- kernels are compiled again by every process: %s\n", no_disk);
 }
@@ -115,13 +119,14 @@ int runtime_init(void) {
   if (!rt.binder) rt.binder = binder_new();
   if (!rt.graph || !rt.binder) return db_fail(-ENOMEM, "out of memory for the graph");
   if (rt.compiler) return 0;
-  char dir[4096], *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
+  char *ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
   struct compiler_options o = {.noopt = env->noopt,
                                .spec = env->spec,
                                .debug = env->debug,
                                .plan = env->plan,
-                               .cache_dir = env->cache ? cache_directory(dir, sizeof dir) : NULL,
+                               .cache_dir = env->cache ? cache_directory(cache_dir, sizeof cache_dir) : NULL,
                                .ptxas = ptxas};
+  if (!o.cache_dir) *cache_dir = 0;
   rt.compiler = compiler_new(&o);
   free(ptxas);
   if (*no_disk) print_no_disk(env);
@@ -493,6 +498,7 @@ int db_shutdown(void) {
     objects_free();
     binder_free(rt.binder);
     rt.binder = NULL;
+    beam_shutdown();
     compiler_free(rt.compiler);
     graph_free(rt.graph);
     free(rt.buckets);

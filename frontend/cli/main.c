@@ -22,6 +22,8 @@ static void print_help(FILE *f) {
         "  NOOPT=1   kernels without optimization steps\n"
         "  PLAN      optimization steps by hand, as DEBUG=3 shows them: for every kernel,\n"
         "            NAME=PLAN for one, @FILE for a file with a line per kernel\n"
+        "  BEAM=N    search plans, N wide, by measuring; kept in beam.txt of the cache folder;\n"
+        "            0 uses what was found and searches nothing\n"
         "  SPEC=1    check the graph between the compiler's stages\n"
         "  PTXAS     NVIDIA's assembler; unset: ptxas on PATH or under /usr/local/cuda/bin\n"
         "  CACHE=0   no kernel cache on disk ($XDG_CACHE_HOME/doorbell, ~/.cache/doorbell)\n\n"

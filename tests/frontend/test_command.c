@@ -628,6 +628,13 @@ static void environment_is_checked(void **state) {
   EXPECT(1, "bench --dev CPU --case dot");
   assert_contains(out, "PLAN=@/no/such/file: No such file or directory");
   unsetenv("PLAN");
+  setenv("BEAM", "many", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "BEAM=many: a number from 0 to 64 is expected");
+  setenv("BEAM", "65", 1);
+  EXPECT(1, "bench --dev CPU --case dot");
+  assert_contains(out, "BEAM=65: a number from 0 to 64 is expected");
+  unsetenv("BEAM");
   setenv("NOOPT", "1", 1);
   EXPECT(0, "bench --dev CPU --case dot --case perceptron");
   unsetenv("NOOPT");

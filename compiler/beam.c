@@ -1,0 +1,594 @@
+/* Proposes plans, round after round, and compiles them in threads. What a search knows are plans as text, in the order
+ * in which they were proposed, with what they took. */
+#define _GNU_SOURCE
+#include "beam.h"
+#include "internal.h"
+#include "matrix.h"
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 1 }; /* of what is proposed: a part of the key */
+enum { ROUNDS = 24, PATIENCE = 2, MAX_THREADS = 64, FEW_NODES = 4000, MAX_LISTS = 8 };
+static const double WORTH = 0.99;  /* a round is one of progress when its best plan takes less than so much */
+static const double HOPELESS = 32; /* times the best score of a round */
+
+/* The amounts that each step is tried with, closed by 0; of UNROLL, UPCAST and SERIAL also the whole of a short axis.
+ * PAD stands before another step only. */
+static const int16_t amounts[STEP_COUNT][10] = {
+    [STEP_VECTOR] = {2, 4, 8, 16, 32, 64},       [STEP_UPCAST] = {2, 3, 4, 5, 6, 8, 12, 16},
+    [STEP_UNROLL] = {2, 3, 4, 5, 8, 16},         [STEP_LOCAL] = {2, 4, 8, 16, 32, 64, 128, 256},
+    [STEP_GROUP] = {4, 8, 16, 32, 64, 128, 256}, [STEP_SERIAL] = {4, 8, 16, 32, 64, 128, 256, 512},
+    [STEP_THREAD] = {2, 4, 8, 16, 32, 64, 128},
+};
+
+enum origin { FROM_CHOSEN, FROM_NOTHING, ORIGINS };
+struct entry {
+  char *plan;
+  double seconds;
+  uint64_t code; /* of what it is lowered to */
+  uint8_t origin;
+  bool expanded;
+};
+/* A plan that may be proposed. */
+struct proposal {
+  struct plan plan;
+  double score;
+  uint64_t code;
+  uint8_t kind; /* of the step that is new; STEP_COUNT: another amount, or a step less */
+  uint8_t origin;
+  bool taken;
+};
+struct worker {
+  struct compiler *compiler;
+  struct graph *graph; /* with an ast of its own: nodes keep what is found out about them */
+  struct uop *ast;
+};
+struct beam {
+  struct compiler_options options;
+  struct beam_options search;
+  const struct target *target;
+  struct graph *graph;
+  struct uop *ast;
+  char shape[64];
+  struct entry *entries;
+  size_t n, capacity;
+  size_t *at; /* entries of the round in progress */
+  unsigned nat;
+  unsigned round, stale[ORIGINS];
+  double best[ORIGINS]; /* seconds, before the round in progress */
+  size_t most_nodes;
+  const char **plans;
+  const struct kernel **kernels;
+  struct proposal *proposals;
+  size_t nproposals, room;
+  struct worker worker[MAX_THREADS];
+  unsigned nworkers;
+  bool ended;  /* the last round has been given */
+  bool failed; /* memory is out: the search ends */
+};
+
+bool beam_possible(struct uop *ast) { return ast->op == OP_SINK && ast->nsrc && ast->src[0]->op == OP_STORE; }
+
+uint64_t beam_key(const struct target *t, struct uop *ast) {
+  char choice[256];
+  size_t size;
+  uint64_t hash = 0;
+  int n = snprintf(choice, sizeof choice, "%d %s %u %u", VERSION, t->arch, t->vector_bytes, t->vectors);
+  for (unsigned i = 0; i < STEP_COUNT && n > 0 && (size_t)n < sizeof choice; i++)
+    n += snprintf(choice + n, sizeof choice - (size_t)n, " %s", step_word(i));
+  free(ast_key(ast, NULL, choice, &size, &hash)); /* the target's address is no part of it */
+  return hash;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------ */
+static char *text_of(const struct plan *p) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f) return NULL;
+  plan_print(f, p);
+  return fclose(f) ? NULL : text;
+}
+
+/* A kernel that p has been applied to; NULL: it does not fit. */
+struct trial {
+  struct codegen k;
+  char err[256];
+};
+static struct trial *trial_of(const struct beam *b, const struct plan *p) {
+  struct trial *t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  t->k = (struct codegen){.target = b->target, .stage = "beam", .err = t->err, .errcap = sizeof t->err};
+  t->k.g = graph_new();
+  bool ok = t->k.g != NULL;
+  if (ok) t->k.ast = uop_import(t->k.g, b->ast), ok = !graph_error(t->k.g) && axes_collect(&t->k);
+  for (unsigned i = 0; ok && i < p->n; i++) ok = step_apply(&t->k, p->step[i]);
+  if (ok) return t;
+  graph_free(t->k.g);
+  free(t);
+  return NULL;
+}
+static void trial_free(struct trial *t) {
+  if (!t) return;
+  graph_free(t->k.g);
+  free(t->k.linear);
+  free(t);
+}
+
+static uint64_t code_hash(const struct codegen *k) {
+  uint32_t *number = calloc(graph_node_count(k->g), sizeof *number);
+  uint64_t h = bytes_hash(k->block, sizeof k->block, bytes_hash(k->grid, sizeof k->grid, 3));
+  for (size_t i = 0; number && i < k->nlinear; i++) {
+    const struct uop *u = k->linear[i];
+    uint64_t head[2] = {(uint64_t)u->op | (uint64_t)u->dtype << 8 | (uint64_t)u->lanes << 16 | (uint64_t)u->aux << 32,
+                        u->op == OP_VAR ? bytes_hash(u->arg.s, strlen(u->arg.s), 5) : (uint64_t)u->arg.i};
+    number[u->id] = (uint32_t)i;
+    h = bytes_hash(head, sizeof head, h);
+    for (unsigned s = 0; s < u->nsrc && u->op != OP_VAR; s++) h = bytes_hash(&number[u->src[s]->id], 4, h);
+  }
+  free(number);
+  return h;
+}
+
+/* Whether the plan fits the kernel and its code is not larger than it may be; fills score and code. */
+static bool judge(const struct beam *b, struct proposal *p) {
+  struct trial *t = trial_of(b, &p->plan);
+  bool ok = t != NULL;
+  if (ok) {
+    steps_finish(&t->k);
+    t->k.steps = STEPS_GIVEN;
+    ok = lower(&t->k) && !graph_error(t->k.g) && (!b->most_nodes || t->k.nlinear <= b->most_nodes);
+  }
+  if (ok) p->score = score_linear(&t->k), p->code = code_hash(&t->k);
+  trial_free(t);
+  return ok;
+}
+
+/* ---- proposing -------------------------------------------------------------------------------------------------- */
+static bool known(const struct beam *b, uint64_t code) {
+  for (size_t i = 0; i < b->n; i++)
+    if (b->entries[i].code == code) return true;
+  for (size_t i = 0; i < b->nproposals; i++)
+    if (b->proposals[i].code == code) return true;
+  return false;
+}
+
+static void propose(struct beam *b, const struct plan *p, unsigned kind, unsigned origin) {
+  struct proposal made = {.plan = *p, .kind = (uint8_t)kind, .origin = (uint8_t)origin};
+  if (b->failed || !judge(b, &made) || known(b, made.code)) return;
+  if (b->nproposals == b->room) {
+    size_t room = b->room ? 2 * b->room : 64;
+    struct proposal *more = realloc(b->proposals, room * sizeof *more);
+    if (!more) {
+      b->failed = true;
+      return;
+    }
+    b->proposals = more, b->room = room;
+  }
+  b->proposals[b->nproposals++] = made;
+}
+
+struct growth { /* a plan, applied, that steps are added to */
+  struct beam *b;
+  const struct trial *at;
+  struct plan plan;
+  unsigned origin;
+};
+
+static void add_step(struct growth *g, const struct step *s) {
+  struct plan p = g->plan;
+  if (p.n + 2 > MAX_STEPS) return;
+  if (step_possible(&g->at->k, *s, NULL, 0)) {
+    p.step[p.n++] = *s;
+    propose(g->b, &p, s->kind, g->origin);
+    return;
+  }
+  if (step_arguments(s->kind)[1] != 'n' || s->kind == STEP_PAD) return;
+  struct step pad = {.kind = STEP_PAD, .axis = s->axis, .amount = s->amount};
+  int a = axis_named(&g->at->k, s->axis);
+  if (g->at->k.axes[a].size < s->amount || !step_possible(&g->at->k, pad, NULL, 0)) return;
+  p.step[p.n++] = pad, p.step[p.n++] = *s;
+  propose(g->b, &p, s->kind, g->origin);
+}
+
+static void add_amounts(struct growth *g, unsigned kind, const struct axis *x) {
+  struct step s = {.kind = (uint8_t)kind, .axis = x->name};
+  bool whole = kind == STEP_UNROLL || kind == STEP_UPCAST || kind == STEP_SERIAL;
+  for (unsigned i = 0; (s.amount = amounts[kind][i]) != 0; i++) {
+    add_step(g, &s);
+    whole = whole && s.amount != x->size;
+  }
+  s.amount = x->size;
+  if (whole && x->size > 1 && x->size <= 32) add_step(g, &s);
+}
+
+/* How far outside an axis stands in a copy: loops around, then what a work-item does at once, vectors innermost. */
+static unsigned stage_rank(const struct axis *x) {
+  bool items = x->kind == AXIS_LOCAL, at_once = x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL;
+  return x->vector ? 3 : at_once ? 2 : items ? 1 : 0;
+}
+
+/* Copies of what is loaded from an argument: along all that must be, and along more and more of the innermost loops. */
+static void add_stages(struct growth *g, int64_t slot, uint64_t along) {
+  const struct codegen *k = &g->at->k;
+  unsigned loops = 0;
+  for (unsigned a = 0; a < k->naxes; a++)
+    loops += (along >> a & 1) && k->axes[a].kind <= AXIS_SERIAL && k->axes[a].kind != AXIS_GLOBAL;
+  for (unsigned more = 0; more <= loops && more < MAX_LISTS; more++) {
+    struct step s = {.kind = STEP_STAGE, .amount = slot};
+    bool room = true;
+    for (unsigned rank = 0; rank < 4; rank++)
+      for (unsigned a = 0, seen = 0; a < k->naxes; a++) {
+        const struct axis *x = &k->axes[a];
+        if (!(along >> a & 1) || stage_rank(x) != rank || x->kind == AXIS_GLOBAL) continue;
+        if (!rank && seen++ < loops - more) continue;
+        if (s.nlist == MAX_STAGED) room = false;
+        if (room) s.list[s.nlist++] = x->name;
+      }
+    if (s.nlist && room) add_step(g, &s);
+  }
+}
+
+static void add_all_stages(struct growth *g) {
+  const struct codegen *k = &g->at->k;
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  uint64_t *mask = axis_masks(k, false);
+  for (size_t i = 0; order && mask && i < count; i++) {
+    const struct uop *u = order[i];
+    if (u->op == OP_LOAD && u->src[0]->op == OP_INDEX && u->src[0]->src[0]->op == OP_PARAM)
+      add_stages(g, u->src[0]->src[0]->arg.i, mask[u->id]);
+  }
+  free(order);
+  free(mask);
+}
+
+/* A matrix instruction over each pair of outer loops and each reduction, padded where its sizes do not divide theirs.
+ */
+static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
+  const struct codegen *k = &g->at->k;
+  const struct matrix *x = &matrices[row];
+  const int64_t sizes[3] = {x->m, x->n, x->k};
+  struct step s = {.kind = STEP_MATRIX, .amount = row, .nlist = 3};
+  struct plan p = g->plan;
+  if (p.n + 4 > MAX_STEPS) return;
+  bool padded = false;
+  for (unsigned i = 0; i < 3; i++) {
+    const struct axis *a = &k->axes[axis[i]];
+    struct step pad = {.kind = STEP_PAD, .axis = a->name, .amount = sizes[i]};
+    s.list[i] = a->name;
+    if (a->size % sizes[i] == 0) continue;
+    if (!step_possible(k, pad, NULL, 0)) return;
+    p.step[p.n++] = pad;
+    padded = true;
+  }
+  if (!padded && !step_possible(k, s, NULL, 0)) return;
+  p.step[p.n++] = s;
+  propose(g->b, &p, STEP_MATRIX, g->origin);
+}
+
+static void add_matrices(struct growth *g) {
+  const struct codegen *k = &g->at->k;
+  for (unsigned row = 0; row < matrix_count && k->target->matrix; row++)
+    for (unsigned a = 0; a < k->naxes; a++)
+      for (unsigned b = 0; b < k->naxes; b++)
+        for (unsigned c = 0; c < k->naxes; c++)
+          if (a != b && k->axes[a].kind == AXIS_LOOP && k->axes[b].kind == AXIS_LOOP && k->axes[c].kind == AXIS_REDUCE)
+            add_matrix(g, row, (const unsigned[]){a, b, c});
+}
+
+static void add_steps(struct growth *g) {
+  const struct codegen *k = &g->at->k;
+  for (unsigned kind = 0; kind < STEP_COUNT; kind++) {
+    const char *arguments = step_arguments(kind);
+    for (unsigned a = 0; a < k->naxes; a++) {
+      const struct axis *x = &k->axes[a];
+      struct step s = {.kind = (uint8_t)kind, .axis = x->name};
+      if (!x->name.letter) continue; /* of a stage */
+      if (!strcmp(arguments, "an"))
+        add_amounts(g, kind, x);
+      else if (!strcmp(arguments, "a"))
+        add_step(g, &s);
+      else if (!strcmp(arguments, "aa") && a + 1 < k->naxes) {
+        s.other = x[1].name;
+        add_step(g, &s);
+      }
+    }
+  }
+  add_all_stages(g);
+  add_matrices(g);
+}
+
+/* The plan with another amount of step i, or without it. */
+static void change_step(struct beam *b, const struct plan *p, unsigned i, unsigned origin) {
+  struct plan other = *p;
+  if (step_arguments(p->step[i].kind)[1] == 'n')
+    for (unsigned n = 0; amounts[p->step[i].kind][n]; n++) {
+      other.step[i].amount = amounts[p->step[i].kind][n];
+      if (other.step[i].amount != p->step[i].amount) propose(b, &other, STEP_COUNT, origin);
+    }
+  memmove(&other.step[i], &other.step[i + 1], (p->n - i - 1) * sizeof *other.step);
+  other.n--;
+  propose(b, &other, STEP_COUNT, origin);
+}
+
+static void expand(struct beam *b, size_t at) {
+  struct plan p;
+  char err[128];
+  unsigned origin = b->entries[at].origin;
+  b->entries[at].expanded = true;
+  if (!plan_parse(&p, b->entries[at].plan, err, sizeof err)) return;
+  struct trial *t = trial_of(b, &p);
+  if (!t) return;
+  struct growth g = {b, t, p, origin};
+  add_steps(&g);
+  trial_free(t);
+  for (unsigned i = 0; i < p.n; i++) change_step(b, &p, i, origin);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
+static bool enter(struct beam *b, const struct proposal *p) {
+  if (b->n == b->capacity) {
+    size_t capacity = b->capacity ? 2 * b->capacity : 64;
+    struct entry *more = realloc(b->entries, capacity * sizeof *more);
+    if (!more) return false;
+    b->entries = more, b->capacity = capacity;
+  }
+  char *text = text_of(&p->plan);
+  if (!text) return false;
+  b->entries[b->n++] = (struct entry){.plan = text, .seconds = INFINITY, .code = p->code, .origin = p->origin};
+  return true;
+}
+
+static unsigned width_of(const struct beam *b, unsigned origin) {
+  unsigned other = b->search.width / 2 ? b->search.width / 2 : 1;
+  return origin == FROM_CHOSEN && b->search.width > other ? b->search.width - other : other;
+}
+
+/* Expands those of the fastest plans of an origin that were not yet. */
+static void expand_origin(struct beam *b, unsigned origin) {
+  size_t before = b->nproposals;
+  double last = -1;
+  size_t last_at = 0;
+  for (unsigned i = 0, width = width_of(b, origin); i < width; i++) {
+    size_t best = b->n;
+    for (size_t e = 0; e < b->n; e++) {
+      const struct entry *x = &b->entries[e];
+      if (x->origin != origin || isinf(x->seconds) || x->seconds < last || (x->seconds == last && e <= last_at))
+        continue;
+      if (best == b->n || x->seconds < b->entries[best].seconds) best = e;
+    }
+    if (best == b->n) break;
+    last = b->entries[best].seconds, last_at = best;
+    if (!b->entries[best].expanded) expand(b, best);
+  }
+  if (b->nproposals == before) b->stale[origin] = PATIENCE;
+}
+
+/* Those that the score finds best of each kind of step in turn: what a step is good for, as a copy that caches like,
+ * the score does not see. */
+static void choose(struct beam *b) {
+  double best[ORIGINS] = {INFINITY, INFINITY};
+  for (size_t i = 0; i < b->nproposals; i++) {
+    const struct proposal *p = &b->proposals[i];
+    if (p->score < best[p->origin]) best[p->origin] = p->score;
+  }
+  bool found = true;
+  for (unsigned left = b->search.proposals; left && found && !b->failed;) {
+    found = false;
+    for (unsigned kind = 0; kind <= STEP_COUNT; kind++)
+      for (unsigned origin = 0; origin < ORIGINS && left && !b->failed; origin++) {
+        struct proposal *next = NULL;
+        for (size_t i = 0; i < b->nproposals; i++) {
+          struct proposal *p = &b->proposals[i];
+          if (p->taken || p->kind != kind || p->origin != origin || p->score > HOPELESS * best[origin]) continue;
+          if (!next || p->score < next->score) next = p;
+        }
+        if (!next) continue;
+        found = next->taken = true;
+        left--;
+        if (!enter(b, next)) b->failed = true;
+      }
+  }
+}
+
+static void begin_with(struct beam *b, const char *text, unsigned origin) {
+  struct proposal p = {.origin = (uint8_t)origin};
+  char err[128];
+  if (plan_parse(&p.plan, text, err, sizeof err) && judge(b, &p) && !known(b, p.code) && !enter(b, &p))
+    b->failed = true;
+}
+
+static bool faster(const struct beam *b, size_t x, size_t y) { return b->entries[x].seconds < b->entries[y].seconds; }
+
+/* The optimizer's plan and the fastest others, in order. */
+static void choose_again(struct beam *b) {
+  b->at[b->nat++] = 0;
+  for (size_t i = 1; i < b->n; i++) {
+    if (isinf(b->entries[i].seconds)) continue;
+    unsigned to = b->nat;
+    if (b->nat > b->search.width) {
+      if (!faster(b, i, b->at[b->nat - 1])) continue;
+      to--;
+    } else
+      b->nat++;
+    for (; to > 1 && faster(b, i, b->at[to - 1]); to--) b->at[to] = b->at[to - 1];
+    b->at[to] = i;
+  }
+}
+
+unsigned beam_round(struct beam *b, const char *const **plans, bool *again) {
+  size_t first = b->n;
+  b->nproposals = b->nat = 0;
+  *again = false;
+  if (b->failed || b->ended) return 0;
+  if (b->round && b->round < b->search.rounds)
+    for (unsigned o = 0; o < ORIGINS; o++)
+      if (b->stale[o] < PATIENCE) expand_origin(b, o);
+  choose(b);
+  if (!b->round++) { /* the optimizer's plan was entered by beam_new */
+    first = 0;
+    if (b->search.plan) begin_with(b, b->search.plan, FROM_CHOSEN);
+    begin_with(b, "", FROM_NOTHING);
+  }
+  size_t room = b->n - first > b->search.width + 1 ? b->n - first : b->search.width + 1;
+  free(b->plans);
+  free(b->at);
+  b->plans = calloc(room, sizeof *b->plans);
+  b->at = calloc(room, sizeof *b->at);
+  if (!b->plans || !b->at || b->failed) return 0;
+  *again = b->ended = first == b->n;
+  if (b->ended)
+    choose_again(b);
+  else
+    for (size_t i = first; i < b->n; i++) b->at[b->nat++] = i;
+  for (unsigned i = 0; i < b->nat; i++) b->plans[i] = b->entries[b->at[i]].plan;
+  *plans = b->plans;
+  return b->nat;
+}
+
+void beam_measured(struct beam *b, const double *seconds) {
+  double now[ORIGINS] = {INFINITY, INFINITY};
+  for (size_t i = 0; b->ended && i < b->n; i++) b->entries[i].seconds = INFINITY; /* measured with less care */
+  for (unsigned i = 0; i < b->nat; i++) {
+    struct entry *e = &b->entries[b->at[i]];
+    e->seconds = seconds[i] > 0 ? seconds[i] : INFINITY;
+    if (e->seconds < now[e->origin]) now[e->origin] = e->seconds;
+  }
+  for (unsigned o = 0; o < ORIGINS; o++) {
+    b->stale[o] = now[o] < WORTH * b->best[o] ? 0 : b->stale[o] + 1;
+    if (now[o] < b->best[o]) b->best[o] = now[o];
+  }
+}
+
+const char *beam_best(const struct beam *b, double *seconds) {
+  size_t best = 0;
+  for (size_t i = 1; i < b->n; i++)
+    if (faster(b, i, best)) best = i;
+  const struct entry *chosen = &b->entries[0], *e = &b->entries[best];
+  if (e->seconds >= WORTH * chosen->seconds) e = chosen;
+  if (isinf(e->seconds)) return NULL;
+  if (seconds) *seconds = e->seconds;
+  return e->plan;
+}
+
+/* ---- compiling ----------------------------------------------------------------------------------------------------
+ */
+struct compiling {
+  struct beam *b;
+  unsigned n;
+  atomic_uint next, worker;
+};
+
+static void *compile(void *ctx) {
+  struct compiling *c = ctx;
+  struct worker *w = &c->b->worker[atomic_fetch_add(&c->worker, 1)];
+  char err[1024];
+  for (unsigned i; (i = atomic_fetch_add(&c->next, 1)) < c->n;)
+    c->b->kernels[i] = compiler_compile_by(w->compiler, c->b->target, w->ast, c->b->plans[i], err, sizeof err);
+  return NULL;
+}
+
+static bool worker_init(struct beam *b, struct worker *w) {
+  if (w->compiler) return true;
+  w->compiler = compiler_new(&b->options);
+  w->graph = graph_new();
+  if (w->graph) w->ast = uop_import(w->graph, b->ast);
+  return w->compiler && w->graph && !graph_error(w->graph);
+}
+
+const struct kernel *const *beam_compile(struct beam *b) {
+  struct compiling c = {.b = b, .n = b->nat};
+  pthread_t thread[MAX_THREADS];
+  unsigned started = 0, threads = c.n < b->nworkers ? c.n : b->nworkers;
+  free(b->kernels);
+  b->kernels = calloc(c.n + 1, sizeof *b->kernels);
+  if (!b->kernels) return NULL;
+  for (unsigned i = 0; i < threads; i++)
+    if (!worker_init(b, &b->worker[i])) return NULL;
+  while (started + 1 < threads && !pthread_create(&thread[started], NULL, compile, &c)) started++;
+  compile(&c);
+  for (unsigned i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  return b->kernels;
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------------------------------
+ */
+static unsigned processors(void) {
+  cpu_set_t cpus;
+  unsigned n = sched_getaffinity(0, sizeof cpus, &cpus) ? 1 : (unsigned)CPU_COUNT(&cpus);
+  return n < MAX_THREADS ? n : MAX_THREADS;
+}
+
+/* The optimizer's plan, in b->entries[0]. */
+static bool find_chosen(struct beam *b, char *err, size_t errcap) {
+  struct compiler_options o = b->options;
+  struct proposal chosen = {.origin = FROM_CHOSEN};
+  o.lower_only = true;
+  struct compiler *c = compiler_new(&o);
+  const struct kernel *k = c ? compiler_compile(c, b->target, b->ast, err, errcap) : NULL;
+  bool ok = k && plan_parse(&chosen.plan, k->plan, err, errcap);
+  if (ok) memcpy(b->shape, k->shape, sizeof b->shape);
+  if (ok && !(ok = judge(b, &chosen) && enter(b, &chosen))) snprintf(err, errcap, "the optimizer's plan does not fit");
+  compiler_free(c);
+  return ok;
+}
+
+static size_t nodes_of(const struct beam *b, const char *text) {
+  struct plan p;
+  char err[128];
+  struct trial *t = plan_parse(&p, text, err, sizeof err) ? trial_of(b, &p) : NULL;
+  size_t n = 0;
+  if (t) steps_finish(&t->k);
+  if (t && lower(&t->k)) n = t->k.nlinear;
+  trial_free(t);
+  return n;
+}
+
+struct beam *beam_new(const struct compiler_options *o, const struct target *t, struct uop *ast,
+                      const struct beam_options *search, char *err, size_t errcap) {
+  struct beam *b = calloc(1, sizeof *b);
+  snprintf(err, errcap, "out of memory");
+  if (!b) return NULL;
+  b->options = *o;
+  b->options.debug = 0, b->options.plan = b->options.cache_dir = NULL, b->options.noopt = false;
+  b->search = *search;
+  if (!b->search.width) b->search.width = 1;
+  if (!b->search.rounds) b->search.rounds = ROUNDS;
+  if (!b->search.proposals) b->search.proposals = 8 * (b->search.width + 1);
+  b->target = t;
+  b->nworkers = search->threads ? search->threads : processors();
+  if (b->nworkers > MAX_THREADS) b->nworkers = MAX_THREADS;
+  for (unsigned i = 0; i < ORIGINS; i++) b->best[i] = INFINITY;
+  b->graph = graph_new();
+  if (b->graph) b->ast = uop_import(b->graph, ast);
+  if (!b->graph || graph_error(b->graph) || !find_chosen(b, err, errcap)) {
+    beam_free(b);
+    return NULL;
+  }
+  size_t nodes = nodes_of(b, b->entries[0].plan);
+  b->most_nodes = 2 * nodes > FEW_NODES ? 2 * nodes : FEW_NODES;
+  return b;
+}
+
+void beam_free(struct beam *b) {
+  if (!b) return;
+  for (unsigned i = 0; i < b->nworkers; i++) {
+    compiler_free(b->worker[i].compiler);
+    graph_free(b->worker[i].graph);
+  }
+  for (size_t i = 0; i < b->n; i++) free(b->entries[i].plan);
+  graph_free(b->graph);
+  free(b->entries);
+  free(b->proposals);
+  free(b->plans);
+  free(b->at);
+  free(b->kernels);
+  free(b);
+}
+
+const char *beam_shape(const struct beam *b) { return b->shape; }

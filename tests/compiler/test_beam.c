@@ -1,0 +1,234 @@
+/* The beam search with times that are made up: it proposes legal plans only, finds what the times say is best, is the
+ * same for the same times, and what it proposes computes the same. */
+#include "kernels.h"
+#include "compiler/beam.h"
+
+static struct compiler *lowers;
+
+static int setup(void **state) {
+  G = graph_new();
+  make_cases();
+  lowers = compiler_new(&(struct compiler_options){.spec = true, .lower_only = true});
+  return !lowers;
+}
+static int teardown(void **state) {
+  compiler_free(lowers);
+  graph_free(G);
+  return 0;
+}
+
+static const struct test_case *case_named(const char *name) {
+  for (unsigned i = 0; i < ncases; i++)
+    if (!strcmp(cases[i].name, name)) return &cases[i];
+  fail_msg("no case %s", name);
+  return NULL;
+}
+
+static struct beam *must_search(const char *arch, struct uop *ast, struct beam_options o) {
+  char err[512];
+  struct beam *b = beam_new(&(struct compiler_options){.spec = true}, target_find(arch), ast, &o, err, sizeof err);
+  if (!b) fail_msg("%s", err);
+  return b;
+}
+
+/* Numbers between 1 and 2 without a pattern, the same for the same text. */
+static double made_up(const char *plan) {
+  uint64_t h = 7;
+  for (; *plan; plan++) h = (h ^ (uint8_t)*plan) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+  return 1 + (double)(h % 1000) / 1000;
+}
+/* Less for each of some steps. Of plans with the same code only one is proposed: unroll c:8 may be called vector c:8.
+ */
+static double of_steps(const char *plan) {
+  static const struct {
+    const char *step;
+    double saves;
+  } good[] = {{"upcast a:6", 30}, {"vector b:16", 20}, {" c:8", 15}, {"thread a:4", 10}};
+  double t = 100;
+  for (unsigned i = 0; i < sizeof good / sizeof *good; i++)
+    if (strstr(plan, good[i].step)) t -= good[i].saves;
+  return t + (double)strlen(plan) * 0.001;
+}
+
+/* Rounds until the end, measured by time; how many plans there were. log: each on a line, or NULL. */
+static unsigned search(struct beam *b, double (*time)(const char *), FILE *log, const char *arch, struct uop *ast) {
+  const char *const *plans;
+  unsigned all = 0;
+  bool again = false, was_again = false;
+  for (unsigned n; (n = beam_round(b, &plans, &again)) > 0; all += n) {
+    double seconds[512];
+    assert_in_range(n, 1, 512);
+    assert_false(was_again); /* that was the last */
+    was_again = again;
+    for (unsigned i = 0; i < n; i++) {
+      char err[512];
+      seconds[i] = time(plans[i]);
+      if (log) fprintf(log, "%s\n", plans[i]);
+      if (ast && !compiler_compile_by(lowers, target_find(arch), ast, plans[i], err, sizeof err))
+        fail_msg("'%s' was proposed: %s", plans[i], err);
+    }
+    beam_measured(b, seconds);
+  }
+  assert_true(was_again);
+  return all;
+}
+
+static void proposes_legal_plans(void **state) {
+  static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
+  static const char *const names[] = {"elementwise f16",
+                                      "elementwise of a prime",
+                                      "elementwise of one",
+                                      "matmul 64",
+                                      "matmul odd",
+                                      "sum of rows",
+                                      "max of odd rows",
+                                      "sum of columns",
+                                      "softmax 3x100",
+                                      "scatter 37x96 to 5",
+                                      "pad 3x7",
+                                      "convolution",
+                                      "symbolic size",
+                                      "five axes",
+                                      "rows at i64 places"};
+  unsigned all = 0;
+  for (unsigned t = 0; t < 3; t++)
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+      struct uop *ast = case_named(names[i])->ast;
+      struct beam *b = must_search(arches[t], ast, (struct beam_options){.width = 2, .proposals = 20, .rounds = 4});
+      all += search(b, made_up, NULL, arches[t], ast);
+      double best;
+      const char *plan = beam_best(b, &best);
+      assert_non_null(plan);
+      assert_true(best == made_up(plan));
+      assert_string_equal(beam_shape(b), must_compile(lowers, arches[t], ast)->shape);
+      beam_free(b);
+    }
+  assert_true(all > 1000);
+}
+
+static void finds_what_is_best(void **state) {
+  struct uop *ast = case_named("matmul 64")->ast;
+  double chosen = of_steps(must_compile(lowers, HOST_ARCH, ast)->plan), best = 0;
+  for (unsigned width = 1; width <= 4; width += 3) {
+    struct beam *b = must_search(HOST_ARCH, ast, (struct beam_options){.width = width, .proposals = 200});
+    search(b, of_steps, NULL, NULL, NULL);
+    const char *plan = beam_best(b, &best);
+    assert_true(best <= chosen);
+    if (width > 1 && best > 26) fail_msg("only %.3f, by '%s'", best, plan);
+    beam_free(b);
+  }
+  /* A search that begins with what another found ends no worse. */
+  struct beam *b = must_search(HOST_ARCH, ast,
+                               (struct beam_options){.width = 1, .rounds = 1, .plan = "upcast a:6; this is no step"});
+  const char *const *plans;
+  bool again;
+  assert_int_equal(beam_round(b, &plans, &again), 2);
+  beam_free(b);
+  b = must_search(HOST_ARCH, ast, (struct beam_options){.width = 1, .rounds = 1, .plan = "vector b:16; unroll c:8"});
+  assert_int_equal(beam_round(b, &plans, &again), 3);
+  assert_string_equal(plans[0], must_compile(lowers, HOST_ARCH, ast)->plan);
+  assert_string_equal(plans[1], "vector b:16; unroll c:8");
+  assert_string_equal(plans[2], "");
+  beam_measured(b, (double[]){3, 2, INFINITY});
+  assert_string_equal(beam_best(b, &best), "vector b:16; unroll c:8");
+  assert_int_equal(beam_round(b, &plans, &again), 2);
+  assert_true(again);
+  assert_string_equal(plans[1], "vector b:16; unroll c:8");
+  beam_measured(b, (double[]){2, 1.99}); /* looked at again it is hardly faster */
+  assert_string_equal(beam_best(b, &best), plans[0]);
+  assert_true(best == 2);
+  assert_int_equal(beam_round(b, &plans, &again), 0);
+  beam_free(b);
+}
+
+static void is_the_same_for_the_same_times(void **state) {
+  struct uop *ast = case_named("softmax 3x100")->ast;
+  char *log[2];
+  size_t size[2];
+  for (unsigned i = 0; i < 2; i++) {
+    FILE *f = open_memstream(&log[i], &size[i]);
+    struct beam *b = must_search("gfx1100", ast, (struct beam_options){.width = 3});
+    search(b, made_up, f, NULL, NULL);
+    beam_free(b);
+    fclose(f);
+  }
+  assert_string_equal(log[0], log[1]);
+  assert_true(size[0] > 1000);
+  free(log[0]);
+  free(log[1]);
+  /* No time: no plan, and an end. */
+  struct beam *b = must_search("gfx1100", ast, (struct beam_options){.width = 3});
+  const char *const *plans;
+  bool again;
+  for (unsigned n, round = 0; (n = beam_round(b, &plans, &again)) > 0; round++) {
+    double none[512];
+    for (unsigned i = 0; i < n; i++) none[i] = INFINITY;
+    beam_measured(b, none);
+    assert_true(round < 10);
+  }
+  assert_null(beam_best(b, NULL));
+  beam_free(b);
+}
+
+/* Kernels of all plans of some rounds, compiled in threads, compute what the interpreter does. */
+static void computes_the_same(void **state) {
+  static const char *const names[] = {"matmul odd",  "sum of odd rows",    "softmax 3x100", "pad 3x7",
+                                      "convolution", "scatter 37x96 to 5", "symbolic size", "rows at i32 places"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+    const struct test_case *c = case_named(names[i]);
+    void *bufs[4], *want[4];
+    for (unsigned k = 0; k < c->nbufs; k++) {
+      bufs[k] = calloc((size_t)c->buf[k].n + 64, 8);
+      if (k) fill_case(c->buf[k].t, bufs[k], c->buf[k].n, k);
+      want[k] = k ? bufs[k] : calloc((size_t)c->buf[k].n + 64, 8);
+    }
+    reference_case(c, want);
+    struct beam *b =
+        must_search(HOST_ARCH, c->ast, (struct beam_options){.width = 2, .proposals = 10, .rounds = 3, .threads = 3});
+    const char *const *plans;
+    bool again;
+    for (unsigned n; (n = beam_round(b, &plans, &again)) > 0;) {
+      double seconds[64];
+      const struct kernel *const *kernels = beam_compile(b);
+      for (unsigned k = 0; k < n; k++) {
+        char why[256];
+        assert_non_null(kernels[k]);
+        assert_string_equal(kernels[k]->plan, plans[k]);
+        memset(bufs[0], 0, (size_t)(c->buf[0].n + 64) * 8);
+        run_host(kernels[k], bufs, c->var);
+        if (!close_to(c->buf[0].t, bufs[0], want[0], c->buf[0].n, c->tolerance, why, sizeof why))
+          fail_msg("%s by '%s': %s", c->name, plans[k], why);
+        seconds[k] = made_up(plans[k]);
+      }
+      beam_measured(b, seconds);
+    }
+    beam_free(b);
+    for (unsigned k = 0; k < c->nbufs; k++) free(bufs[k]);
+    free(want[0]);
+  }
+}
+
+static void keys_tell_kernels_apart(void **state) {
+  const struct target *host = target_find(HOST_ARCH), *gpu = target_find("gfx1100");
+  struct uop *a = case_named("matmul 64")->ast, *b = case_named("matmul f16")->ast;
+  assert_true(beam_possible(a));
+  assert_false(beam_possible(case_named("parts")->ast));
+  assert_true(beam_key(host, a) != beam_key(host, b));
+  assert_true(beam_key(host, a) != beam_key(gpu, a));
+  struct graph *other = graph_new(), *mine = G;
+  uop_index(other, 12345); /* other numbers of nodes */
+  G = other;
+  struct uop *again = uop_import(other, a);
+  assert_true(beam_key(host, again) == beam_key(host, a));
+  G = mine;
+  graph_free(other);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(proposes_legal_plans),           cmocka_unit_test(finds_what_is_best),
+      cmocka_unit_test(is_the_same_for_the_same_times), cmocka_unit_test(computes_the_same),
+      cmocka_unit_test(keys_tell_kernels_apart),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
