@@ -43,6 +43,13 @@ bool reduce_binds(const struct uop *reduce, const struct uop *range) {
   return false;
 }
 
+struct uop *axis_add(struct codegen *k, int64_t size, enum axis_kind kind, bool vector) {
+  if (k->naxes == MAX_AXES) return NULL;
+  struct uop *r = uop_range(k->g, uop_index(k->g, size), next_range_number(k), kind);
+  k->axes[k->naxes++] = (struct axis){.range = r, .size = size, .kind = kind, .vector = vector};
+  return r;
+}
+
 /* ---- collecting ------------------------------------------------------------------------------------------------ */
 
 /* REDUCEs over the same ranges run in one loop, which they can only when none needs another's result and all sit in the

@@ -1,13 +1,16 @@
 /* The plan for a contraction on the host: a sum of products of two operands that each ignore some output axes of the
  * other (matmul, convolution, their gradients).
  *
- * One operand is read as vectors along the output's contiguous axis ("columns"), of the other single elements are
- * broadcast ("rows"). A tile of rows x columns is summed in registers. A workgroup has a block of rows; it copies the
- * rows once, and each strip of columns before the tiles that use it, so that the loop over the sum reads both from the
- * nearest caches, in order and without gaps. Sources of the scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy
- * of High-Performance Matrix Multiplication"). */
+ * One operand is read as vectors along one of its output axes ("columns"), of the other single elements are broadcast
+ * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile lie in
+ * the order in which the sum reads them: whole, or in strips of a tile's width. Rows are copied in blocks, or as the
+ * image that overlapping windows share; where they are plain memory that few columns use, they stay where they are. Of
+ * a long sum, the outer rounds are outside of the tiles, whose sums are kept in memory. Which operand has the columns,
+ * which axes the tile is along and what is copied is what costs the fewest cycles by a model of them. Sources of the
+ * scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"). */
 #include "internal.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum {
   SMALL_SUM = 8,  /* a shorter sum is not worth a tile's stores */
@@ -16,87 +19,151 @@ enum {
   MAX_SUMS = 24,  /* vectors of a tile */
   BLOCK_BYTES = 1 << 20, /* of a block of rows: second-level cache and part of the third */
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
+  WHOLE_BYTES = 3 << 18, /* of all columns */
+  KEPT_BYTES = 1 << 20,  /* of the sums that are kept */
+  IMAGE_BYTES = 1 << 19, /* of rows of several loops */
+  FAR_BYTES = 1 << 16,   /* between the first and the last row of a tile: their lines share few sets of a cache */
   NEAR_BYTES = 1 << 14,  /* of a strip that stays in the first-level cache as it is */
+  LONG_SUM = 1 << 13,    /* a longer one has rounds outside of the tiles */
+  ROUND = 1 << 10,       /* of which each has so many products at most */
+  SHORT_ROUND = 1 << 7,  /* and at least */
   TASKS = 8,             /* workgroups that keep the cores busy to the end */
+  ELEMENT = 4,           /* bytes of what is copied */
 };
 
 struct operand {
-  struct uop *load;
-  uint64_t mask;
+  struct uop *value;
+  uint64_t mask, unit;      /* axes that it depends on; along which its memory is contiguous */
+  int64_t stride[MAX_AXES]; /* the longest of its loads */
+  bool plain;               /* loads only, everywhere: nothing is computed and nothing is outside */
+  double work;              /* cycles for an element of a vector, to compute it */
+  struct windows windows;
+};
+
+/* How the contraction is done. columns_only, rows_only: axes besides the tile's that
+ * one operand alone has. */
+struct form {
+  unsigned columns; /* the operand */
+  int column, row;  /* axes of the tile; row -1: there is none */
+  int64_t lanes, vectors, height;
+  uint64_t columns_only, rows_only;
+  bool pack_columns, whole, pack_rows;
+  double cycles;
 };
 
 struct contraction {
   struct codegen *k;
-  struct operand rows, columns;
-  uint64_t sum;    /* reduced axes */
-  int row, column; /* axes of the tile */
-  int64_t lanes, vectors, height;
-  bool refused; /* no step was applied */
+  struct operand x[2];
+  bool packs[2]; /* it can be copied */
+  bool keeps;    /* sums can be kept in memory */
+  struct uop *store;
+  uint64_t sum; /* reduced axes */
+  int64_t depth, outputs;
+  struct form form;
+  uint64_t rounds; /* reduced axes outside of the tiles */
 };
 
-static struct uop *skip_casts(struct uop *u) {
-  while (u->op == OP_CAST) u = u->src[0];
-  return u;
-}
-
-/* The one LOAD below the operand; NULL: several, or none. */
-static struct uop *only_load(struct uop *u) {
-  u = skip_casts(u);
-  return u->op == OP_LOAD ? u : NULL;
-}
-
-static int64_t coefficient(const struct codegen *k, const struct uop *access, unsigned axis) {
+static int64_t coefficient(const struct codegen *k, const struct uop *index, unsigned axis) {
   struct affine a;
-  affine_of(access->src[0]->src[1], &a);
+  affine_of(index->src[1], &a);
   return affine_coef(&a, k->axes[axis].range);
 }
 
+/* Reads what the contraction needs to know of an operand. False: it cannot be one. */
+static bool read_operand(struct contraction *c, struct operand *x, struct uop *value, const uint64_t *mask) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  *x = (struct operand){.value = value, .mask = mask[value->id], .plain = true};
+  unsigned loads = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    const struct uop *u = order[i];
+    if (u->op == OP_REDUCE || u->op == OP_STAGE) loads = 1u << 31;
+    if (u->op == OP_LOAD) loads++;
+    if (u->op == OP_INDEX) {
+      x->plain = x->plain && u->nsrc < 3;
+      for (unsigned a = 0; a < c->k->naxes; a++) {
+        int64_t stride = llabs(coefficient(c->k, u, a));
+        if (stride == 1) x->unit |= UINT64_C(1) << a;
+        if (stride > x->stride[a]) x->stride[a] = stride;
+      }
+    }
+    if (u->dtype != DT_INDEX && op_info[u->op].cls == OPCLASS_ALU) x->work += u->op == OP_CAST ? 0.1 : 0.2;
+  }
+  bool ok = order && loads && !(loads >> 31);
+  free(order);
+  x->plain = x->plain && !x->work && loads == 1;
+  return ok && windows_of(&x->windows, c->k, value, mask);
+}
+
+static bool is_loop(const struct codegen *k, unsigned a) { return k->axes[a].kind == AXIS_LOOP; }
+static int64_t size_of(const struct codegen *k, int a) { return a < 0 ? 1 : k->axes[a].size; }
+static bool has(uint64_t mask, int a) { return a >= 0 && mask >> a & 1; }
+
+/* The REDUCE of the kernel that sums most products; NULL: there is none, it is not by itself, or it is not most of the
+ * kernel's work. */
+static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *best = NULL;
+  bool *below = calloc(graph_node_count(k->g), sizeof *below); /* has the best one below it */
+  double most = 0, all = 0;
+  for (unsigned round = 0; order && below && round < 2; round++)
+    for (size_t i = 0; i < count; i++) {
+      const struct uop *u = order[i];
+      double products = 1;
+      for (unsigned a = 0; a < k->naxes; a++) {
+        bool along = u->op == OP_REDUCE && (mask[u->src[0]->id] >> a & 1);
+        products *= along ? (double)k->axes[a].size : 1;
+      }
+      if (!round && u->op == OP_REDUCE) all += products;
+      if (!round && u->op == OP_REDUCE && summed_product(u) && products > most) best = order[i], most = products;
+      for (unsigned s = 0; round && s < u->nsrc; s++)
+        below[u->id] = below[u->id] || u->src[s] == best || below[u->src[s]->id];
+      if (round && u->op == OP_REDUCE && below[u->id]) best = NULL;
+    }
+  free(order);
+  free(below);
+  return most * 1.25 >= all ? best : NULL;
+}
+
+/* Reads the kernel as it is now. False: it is no contraction. */
 static bool find(struct contraction *c) {
   struct codegen *k = c->k;
-  if (k->ast->nsrc != 1) return false;
-  struct uop *store = k->ast->src[0], *reduce = NULL;
-  size_t count;
-  struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
-  bool ok = order && mask;
-  unsigned reduces = 0;
-  for (size_t i = 0; ok && i < count; i++)
-    if (order[i]->op == OP_REDUCE) reduce = order[i], reduces++;
-  struct uop *product = reduces == 1 && reduce->aux == OP_ADD ? skip_casts(reduce->src[0]) : NULL;
-  ok = ok && product && product->op == OP_MUL && dtype_is_float(product->dtype);
-  if (ok) {
-    struct operand x[2];
-    for (unsigned i = 0; i < 2; i++) {
-      x[i].load = only_load(product->src[i]);
-      ok = ok && x[i].load;
-      if (x[i].load) x[i].mask = mask[x[i].load->id];
-    }
-    for (unsigned s = 1; s < reduce->nsrc; s++) c->sum |= mask[reduce->src[s]->id];
-    c->row = c->column = -1;
-    for (unsigned a = 0; ok && a < k->naxes; a++)
-      if (k->axes[a].kind == AXIS_LOOP && coefficient(k, store, a) == 1 && k->axes[a].size > 1) c->column = (int)a;
-    ok = ok && c->column >= 0 && ((x[0].mask ^ x[1].mask) >> c->column & 1);
-    if (ok) {
-      bool first = x[0].mask >> c->column & 1;
-      c->columns = x[!first], c->rows = x[first];
-      for (unsigned a = 0; a < k->naxes; a++)
-        if (k->axes[a].kind == AXIS_LOOP && (c->rows.mask >> a & 1) && !(c->columns.mask >> a & 1) &&
-            (c->row < 0 || k->axes[a].size >= k->axes[c->row].size))
-          c->row = (int)a;
-      for (unsigned a = 0; a < k->naxes; a++)
-        ok = ok && (k->axes[a].kind != AXIS_LOOP || k->axes[a].range->src[0]->op == OP_CONST);
-    }
+  struct uop *reduce = mask ? largest(k, mask) : NULL, *product = reduce ? summed_product(reduce) : NULL;
+  bool ok = product && dtype_is_float(product->dtype) && dtype_info[product->dtype].size <= ELEMENT &&
+            product->src[0] != product->src[1];
+  double depth = 1, outputs = 1;
+  c->sum = 0, c->store = k->ast->src[0];
+  for (unsigned i = 0; i < 2 && ok; i++) ok = read_operand(c, &c->x[i], product->src[i], mask);
+  for (unsigned s = 1; ok && s < reduce->nsrc; s++) c->sum |= mask[reduce->src[s]->id];
+  for (unsigned a = 0; ok && a < k->naxes; a++) /* an output is made once, from sums that differ */
+    ok = k->axes[a].size < 2 || (k->axes[a].kind != AXIS_SERIAL && (!is_loop(k, a) || has(mask[reduce->id], (int)a)));
+  for (unsigned a = 0; ok && a < k->naxes; a++) {
+    bool summed = has(c->sum, (int)a);
+    ok = (!is_loop(k, a) && !summed) || k->axes[a].range->src[0]->op == OP_CONST;
+    *(summed ? &depth : &outputs) *= summed || is_loop(k, a) ? (double)k->axes[a].size : 1;
   }
-  free(order);
+  ok = ok && depth >= SMALL_SUM && depth * outputs < 0x1p60;
+  c->depth = (int64_t)depth, c->outputs = (int64_t)outputs, c->keeps = ok && !dtype_is_narrow_float(reduce->dtype);
+  for (unsigned i = 0; ok && i < 2; i++) {
+    struct step s = {.kind = STEP_PACK, .amount = i, .nlist = 1};
+    s.list[0] = k->axes[__builtin_ctzll(c->sum)].name;
+    c->packs[i] = step_possible(k, s, NULL, 0);
+  }
   free(mask);
   return ok;
 }
 
-/* The tile with the most useful products a cycle. A vector of 64 bytes counts as two cycles of the arithmetic units,
- * which is what it costs on processors whose units have 32 bytes, and no loss on the others. */
-static void choose_tile(struct contraction *c) {
+static int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+/* ---- what a form costs ------------------------------------------------------------------------------------------ */
+
+/* The tile with the most useful products a cycle; the cycles that all tiles take for one round of the sum. A vector of
+ * 64 bytes counts as two cycles of the arithmetic units, which is what it costs on processors whose units have 32
+ * bytes, and no loss on the others. */
+static double choose_tile(const struct contraction *c, struct form *f) {
   const struct target *t = c->k->target;
-  int64_t rows = c->row < 0 ? 1 : c->k->axes[c->row].size, columns = c->k->axes[c->column].size;
+  int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
   double best = 0;
   for (int64_t lanes = t->vector_bytes / 4; lanes >= t->vector_bytes / 8 && lanes >= 4; lanes /= 2)
@@ -105,12 +172,114 @@ static void choose_tile(struct contraction *c) {
         double width = (double)lanes * 4 / 32, multiply = (double)(vectors * height) * width / 2;
         if (multiply < 4) multiply = 4; /* a sum waits for its last addition */
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
-        double useful = (double)columns / (double)up(columns, lanes * vectors) * (double)rows /
-                        (double)up(rows, height) * (double)(vectors * height * lanes);
-        double score = useful / (cycles + 0.5);
-        if (score > best * 1.001) best = score, c->lanes = lanes, c->vectors = vectors, c->height = height;
+        double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
+        double all = tiles * (cycles + 0.5);
+        if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
+  return best;
 }
+
+/* Elements of the operand along the axes, each once. */
+static double elements(const struct operand *x, uint64_t axes) {
+  struct dimension dim[MAX_DIMENSIONS];
+  unsigned axis[MAX_DIMENSIONS], n = 0;
+  double all = 1;
+  for (uint64_t m = axes & x->mask; m; m &= m - 1) {
+    unsigned a = (unsigned)__builtin_ctzll(m);
+    if (n < MAX_DIMENSIONS)
+      axis[n++] = a;
+    else
+      all *= (double)x->windows.k->axes[a].size;
+  }
+  n = n ? windows_group(&x->windows, axis, n, dim) : 0;
+  for (unsigned i = 0; i < n; i++) all *= (double)dim[i].size;
+  return all;
+}
+
+/* Cycles to copy an element. */
+static double copying(const struct contraction *c, const struct operand *x, int to) {
+  return (has(x->unit, to) ? 0.25 : 1.2) + (x->plain ? 0 : 0.3) +
+         x->work * (x->unit & (c->sum | UINT64_C(1) << to) ? 1 : 4);
+}
+
+static int64_t extent(const struct codegen *k, uint64_t axes) {
+  int64_t n = 1;
+  for (; axes; axes &= axes - 1) n *= k->axes[__builtin_ctzll(axes)].size;
+  return n;
+}
+
+static uint64_t loops(const struct codegen *k) {
+  uint64_t m = 0;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (is_loop(k, a) && k->axes[a].size > 1) m |= UINT64_C(1) << a;
+  return m;
+}
+
+static uint64_t bit(int a) { return a < 0 ? 0 : UINT64_C(1) << a; }
+
+/* Axes that rows alone have and that are copied with them at once, as many as there is room for. */
+static uint64_t rows_together(const struct contraction *c, const struct form *f) {
+  const struct operand *q = &c->x[!f->columns];
+  uint64_t together = f->rows_only;
+  while (together && elements(q, c->sum | bit(f->row) | together) * ELEMENT > IMAGE_BYTES) together &= together - 1;
+  return together;
+}
+
+static void consider(struct contraction *c, struct form f) {
+  const struct codegen *k = c->k;
+  const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
+  uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
+  f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
+  bool rounds = c->depth > LONG_SUM && c->keeps;
+  int64_t depth = rounds ? ROUND : c->depth;
+  f.cycles = choose_tile(c, &f) * (double)extent(k, others) * (double)c->depth;
+  int64_t strip = f.lanes * f.vectors, width = size_of(k, f.column), rows = size_of(k, f.row);
+  double both = (double)extent(k, others & p->mask & q->mask), padded = (double)up(width, strip) / (double)width;
+  double strips = (double)divide(width, strip), tiles = (double)divide(rows, f.height);
+
+  bool direct = p->plain && has(p->unit, f.column), near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
+  bool reused = rows > f.height && strips * (double)extent(k, f.columns_only) >= FEW_TILES;
+  bool fits = depth * f.height * ELEMENT <= 2 * BLOCK_BYTES;
+  f.pack_rows = c->packs[!f.columns] && fits && (reused || !q->plain);
+  f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES &&
+                   (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
+  if (!f.pack_columns && !direct) return;
+  if (f.pack_columns) {
+    double n = elements(p, c->sum | bit(f.column) | f.columns_only) * both;
+    f.whole = !direct && (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT <= WHOLE_BYTES;
+    if (!f.whole) n = elements(p, c->sum | bit(f.column)) * both * (double)extent(k, f.columns_only);
+    if (!f.whole && f.pack_rows) n *= (double)extent(k, f.rows_only & ~rows_together(c, &f));
+    f.cycles += n * padded * copying(c, p, f.column);
+  } else if (width % strip)
+    f.cycles *= 1.1; /* masks */
+  if (f.pack_rows) {
+    uint64_t together = rows_together(c, &f);
+    double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
+    f.cycles += n * copying(c, q, f.row);
+  } else {
+    if (rows % f.height || !q->plain)
+      f.cycles *= q->plain ? 1.3 : 4; /* what is past the end is checked for each time */
+    int64_t far = f.row < 0 ? 0 : q->stride[f.row] * f.height * ELEMENT;
+    f.cycles *= far > FAR_BYTES ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
+  }
+  double store = coefficient(k, c->store->src[0], (unsigned)f.column) == 1 ? 0.15 : 1.5;
+  f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
+  if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
+}
+
+static void choose(struct contraction *c) {
+  uint64_t all = loops(c->k);
+  for (unsigned columns = 0; columns < 2; columns++) {
+    uint64_t p = all & c->x[columns].mask & ~c->x[!columns].mask, q = all & c->x[!columns].mask & ~c->x[columns].mask;
+    for (uint64_t m = p; m; m &= m - 1) {
+      struct form f = {.columns = columns, .column = __builtin_ctzll(m), .row = -1};
+      if (!q) consider(c, f);
+      for (uint64_t n = q; n; n &= n - 1) f.row = __builtin_ctzll(n), consider(c, f);
+    }
+  }
+}
+
+/* ---- applying it ------------------------------------------------------------------------------------------------ */
 
 static bool step(struct contraction *c, enum step_kind kind, int axis, int64_t amount) {
   struct step s = {.kind = kind, .axis = c->k->axes[axis].name, .amount = amount};
@@ -128,23 +297,32 @@ static bool split(struct contraction *c, enum step_kind kind, int axis, int64_t 
   return true;
 }
 
-static int64_t slot_of(const struct uop *load) { return load->src[0]->src[0]->arg.i; }
+struct list {
+  int axis[MAX_AXES];
+  unsigned n;
+};
+static void list(struct list *l, int axis) {
+  bool seen = axis < 0;
+  for (unsigned i = 0; i < l->n; i++) seen = seen || l->axis[i] == axis;
+  if (!seen) l->axis[l->n++] = axis;
+}
 
-static bool stage(struct contraction *c, int64_t slot, const int *axis, unsigned n) {
-  struct step s = {.kind = STEP_STAGE, .amount = slot};
-  for (unsigned i = 0; i < n && s.nlist < MAX_STAGED; i++)
-    if (axis[i] >= 0) s.list[s.nlist++] = c->k->axes[axis[i]].name;
-  return !s.nlist || !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
+/* A step over a list of axes, where it is possible. */
+static bool over(struct contraction *c, enum step_kind kind, int64_t amount, const struct list *l) {
+  struct step s = {.kind = (uint8_t)kind, .amount = amount};
+  if (l->n > MAX_STAGED) return true;
+  for (unsigned i = 0; i < l->n; i++) s.list[s.nlist++] = c->k->axes[l->axis[i]].name;
+  return !step_possible(c->k, s, NULL, 0) || step_apply(c->k, s);
 }
 
 /* The largest divisor of n that is at most `most`. */
 static int64_t divisor(int64_t n, int64_t most) {
-  int64_t d = n < most ? n : most;
+  int64_t d = n < most ? n : most < 1 ? 1 : most;
   while (n % d) d--;
   return d;
 }
 
-/* Pads the axis to `tile` tiles a block and makes a workgroup of each block. *blocks: the loop over a block's tiles. */
+/* Makes a workgroup of each block of the axis, which has a multiple of them. *blocks: the loop over a block. */
 static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
   struct codegen *k = c->k;
   int64_t size = k->axes[axis].size, count = size / block;
@@ -156,90 +334,171 @@ static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
   return split(c, STEP_THREAD, axis, count, blocks) && (block > 1 || (*blocks = -1, true));
 }
 
-static bool contract(struct contraction *c) {
+/* Puts the outer rounds of a long sum aside: whole axes, then a part of one. */
+static bool choose_rounds(struct contraction *c) {
   struct codegen *k = c->k;
-  int64_t depth = 1, element = 4, slots[2] = {slot_of(c->columns.load), slot_of(c->rows.load)};
-  int sum[MAX_AXES];
-  unsigned nsum = 0;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (c->sum >> a & 1) depth *= k->axes[a].size, sum[nsum++] = (int)a;
-  int64_t strip = c->lanes * c->vectors, rows = c->row < 0 ? 1 : k->axes[c->row].size;
-  int64_t columns = k->axes[c->column].size, strips = (columns + strip - 1) / strip, others = 1;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (k->axes[a].kind == AXIS_LOOP && (int)a != c->row && (int)a != c->column) others *= k->axes[a].size;
+  int64_t depth = c->depth;
+  uint64_t rounds = 0;
+  for (unsigned a = 0, n = k->naxes; a < n && depth > ROUND; a++) {
+    if (!has(c->sum, (int)a)) continue;
+    int64_t size = k->axes[a].size, rest = depth / size;
+    if (rest < SHORT_ROUND) {
+      int64_t most = ROUND / rest, inner = divisor(size, most);
+      int part;
+      if (inner * rest < SHORT_ROUND) { /* no useful divisor */
+        inner = most / 2;
+        if (!step(c, STEP_PAD, (int)a, inner)) return false;
+      }
+      if (!split(c, STEP_SERIAL, (int)a, inner, &part)) return false;
+      rest *= inner;
+    }
+    rounds |= bit((int)a);
+    depth = rest;
+  }
+  if (!find(c)) return false; /* it was a contraction */
+  c->rounds = rounds, c->sum &= ~rounds, c->depth = depth;
+  return true;
+}
 
+/* How many workgroups may share the loops that only one operand has: each copies the other one again. */
+static int64_t most_tasks(const struct contraction *c, unsigned copied, int along, bool packs) {
+  const struct operand *x = &c->x[copied];
+  if (!packs) return TASKS;
+  double again = elements(x, c->sum | c->rounds | loops(c->k)) * copying(c, x, along),
+         most = c->form.cycles / 8 / again;
+  return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
+}
+
+/* How many workgroups share each axis, and how many tiles of rows and strips of columns a workgroup has. */
+struct shares {
+  int64_t of[MAX_AXES], tiles, strips;
+};
+static void choose_shares(const struct contraction *c, struct shares *s) {
+  const struct codegen *k = c->k;
+  const struct form *f = &c->form;
+  uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row);
+  int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
+  int64_t most_rows = most_tasks(c, f->columns, f->column, f->pack_columns);
+  int64_t most_columns = most_tasks(c, !f->columns, f->row, f->pack_rows), wanted;
   /* A block of rows is as large as the cache takes; the tasks are alike. Where rows do not make tasks enough, the other
    * axes and the columns do. */
-  int64_t tiles = (rows + c->height - 1) / c->height, block = BLOCK_BYTES / element / depth / c->height;
-  if (block < 1) block = 1;
-  if (block > tiles) block = tiles;
-  int64_t tasks = (tiles + block - 1) / block;
-  if (others < TASKS && tasks < TASKS && tiles >= TASKS * FEW_TILES) tasks = TASKS;
-  block = (tiles + tasks - 1) / tasks;
-  tasks = (tiles + block - 1) / block;
-  int64_t wanted = (TASKS + tasks - 1) / tasks;
-  bool near = depth * strip * element <= NEAR_BYTES && c->columns.load->src[0]->nsrc < 3 &&
-              coefficient(k, c->columns.load, (unsigned)c->column) == 1;
-  bool stage_columns = block >= FEW_TILES && depth * strip * element <= STRIP_BYTES && !near;
-  bool stage_rows = tiles > 1 && strips * others >= FEW_TILES && depth * block * c->height * element <= 2 * BLOCK_BYTES;
-  if (!stage_columns && coefficient(k, c->columns.load, (unsigned)c->column) != 1) return c->refused = true;
-
+  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / c->depth / f->height : tiles;
+  int64_t tasks = block < 1 ? tiles : divide(tiles, block);
+  if (extent(k, others) < TASKS && tasks < most_rows && tiles >= TASKS * FEW_TILES) tasks = most_rows;
+  s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
+  wanted = divide(TASKS, tasks), most_rows = divide(most_rows, tasks);
   for (unsigned a = 0; a < k->naxes; a++) {
-    if (k->axes[a].kind != AXIS_LOOP || (int)a == c->column || (int)a == c->row || k->axes[a].size < 2) continue;
-    int64_t n = divisor(k->axes[a].size, wanted < 1 ? 1 : wanted);
-    if (n < wanted && k->axes[a].size > wanted && n * 2 < wanted) n = k->axes[a].size;
-    if (n > 1 && !step(c, STEP_THREAD, (int)a, n)) return false;
-    wanted = (wanted + n - 1) / n;
+    s->of[a] = 1;
+    if (!has(others, (int)a)) continue;
+    int64_t *most = has(f->rows_only, (int)a) ? &most_rows : has(f->columns_only, (int)a) ? &most_columns : &wanted;
+    int64_t size = k->axes[a].size, now = wanted < *most ? wanted : *most, n = divisor(size, now);
+    if (n < now && size > now && n * 2 < now && *most >= TASKS) n = size;
+    s->of[a] = n, wanted = divide(wanted, n);
+    if (most != &wanted) *most = divide(*most, n);
   }
-  int lane, vectors = -1, height = -1, blocks = -1, ignored;
-  int64_t strip_block = (strips + wanted - 1) / wanted;
-  if (columns % (strip * strip_block) && !step(c, STEP_PAD, c->column, strip * strip_block)) return false;
-  if (!split(c, STEP_VECTOR, c->column, c->lanes, &lane)) return false;
-  if (lane != c->column && !split(c, STEP_UPCAST, c->column, c->vectors, &vectors)) return false;
-  if (lane != c->column && vectors != c->column && !share(c, c->column, strip_block, &ignored)) return false;
-  if (c->row >= 0) {
-    if (rows % (c->height * block) && !step(c, STEP_PAD, c->row, c->height * block)) return false;
-    if (!split(c, STEP_UPCAST, c->row, c->height, &height)) return false;
-    if (height != c->row && !share(c, c->row, block, &blocks)) return false;
+  s->strips = divide(strips, wanted < most_columns ? wanted : most_columns);
+}
+
+static bool contract(struct contraction *c) {
+  struct codegen *k = c->k;
+  struct form *f = &c->form;
+  if (c->depth > LONG_SUM && c->keeps && !choose_rounds(c)) return false;
+  struct shares share_of;
+  choose_shares(c, &share_of);
+
+  /* What is copied at once, of what a workgroup has. */
+  int64_t saved[MAX_AXES], strip = f->lanes * f->vectors;
+  uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row), together;
+  for (unsigned a = 0; a < k->naxes; a++) saved[a] = k->axes[a].size;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (has(others, (int)a)) k->axes[a].size /= share_of.of[a];
+  k->axes[f->column].size = share_of.strips * strip;
+  if (f->row >= 0) k->axes[f->row].size = share_of.tiles * f->height;
+  together = rows_together(c, f);
+  for (unsigned a = 0; a < k->naxes; a++) k->axes[a].size = saved[a];
+
+  int part[MAX_AXES], lane, vectors = -1, height = -1, blocks = -1, strips = -1;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    part[a] = (int)a;
+    if (!has(others, (int)a) || share_of.of[a] < 2) continue;
+    bool all = share_of.of[a] == k->axes[a].size;
+    if (!split(c, STEP_THREAD, (int)a, share_of.of[a], &part[a])) return false;
+    if (all) part[a] = -1;
   }
+  if (size_of(k, f->column) % (strip * share_of.strips) && !step(c, STEP_PAD, f->column, strip * share_of.strips))
+    return false;
+  if (!split(c, STEP_VECTOR, f->column, f->lanes, &lane)) return false;
+  if (lane != f->column && !split(c, STEP_UPCAST, f->column, f->vectors, &vectors)) return false;
+  if (lane != f->column && vectors != f->column && !share(c, f->column, share_of.strips, &strips)) return false;
+  if (f->row >= 0) {
+    int64_t block = f->height * share_of.tiles;
+    if (size_of(k, f->row) % block && !step(c, STEP_PAD, f->row, block)) return false;
+    if (!split(c, STEP_UPCAST, f->row, f->height, &height)) return false;
+    if (height != f->row && !share(c, f->row, share_of.tiles, &blocks)) return false;
+  }
+
+  for (unsigned a = 0, n = k->naxes; a < n; a++) { /* small sums beside it */
+    bool other = k->axes[a].kind == AXIS_REDUCE && !has(c->sum | c->rounds, (int)a) && k->axes[a].size <= SMALL_SUM;
+    struct step unroll = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
+    if (other && step_possible(k, unroll, NULL, 0) && !step_apply(k, unroll)) return false;
+  }
+
+  struct list columns = {.n = 0}, rows = {.n = 0}, inside = {.n = 0};
+  for (uint64_t m = f->columns_only; m; m &= m - 1) list(&inside, part[__builtin_ctzll(m)]);
+  list(&inside, strips);
+  if (f->whole) columns = inside;
+  for (uint64_t m = together; m; m &= m - 1) list(&rows, part[__builtin_ctzll(m)]);
+  list(&rows, blocks);
+  for (unsigned i = 0; i < rows.n; i++) list(&inside, rows.axis[i]);
+  for (uint64_t m = c->sum; m; m &= m - 1) list(&columns, __builtin_ctzll(m)), list(&rows, __builtin_ctzll(m));
+  list(&columns, vectors), list(&columns, lane), list(&rows, height);
+  if (f->pack_columns && !over(c, STEP_PACK, f->columns, &columns)) return false;
+  if (f->pack_rows && !over(c, STEP_PACK, !f->columns, &rows)) return false;
+
+  struct list kept = {.n = 0};
+  for (uint64_t m = c->rounds; m; m &= m - 1) list(&kept, __builtin_ctzll(m));
+  double bytes = (double)(strip * f->height) * ELEMENT;
+  unsigned first = inside.n;
+  while (first > 0 && (bytes *= (double)k->axes[inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
+  for (unsigned i = first; i < inside.n; i++) list(&kept, inside.axis[i]);
+  list(&kept, height), list(&kept, vectors), list(&kept, lane);
+  if (c->rounds && !over(c, STEP_ORDER, 0, &kept)) return false;
 
   /* Axes are named from here on: the steps below move them. */
-  struct axis_name row_loop = blocks >= 0 ? k->axes[blocks].name : (struct axis_name){0};
-  int list[MAX_AXES];
-  unsigned n = 0;
-  if (stage_columns) {
-    for (unsigned i = 0; i < nsum; i++) list[n++] = sum[i];
-    list[n++] = vectors, list[n++] = lane;
-    if (!stage(c, slots[0], list, n)) return false;
-  }
-  if (stage_rows) {
-    n = 0;
-    list[n++] = blocks;
-    for (unsigned i = 0; i < nsum; i++) list[n++] = sum[i];
-    list[n++] = height;
-    if (!stage(c, slots[1], list, n)) return false;
-  }
+  struct axis_name name[MAX_AXES], sum[MAX_AXES];
+  unsigned nsum = 0;
+  for (unsigned i = 0; i < inside.n; i++) name[i] = k->axes[inside.axis[i]].name;
+  for (uint64_t m = c->sum; m; m &= m - 1) sum[nsum++] = k->axes[__builtin_ctzll(m)].name;
   /* Copies lie in the order of the sum: what was several axes of the operands can be one of them. */
   for (unsigned i = nsum; i-- > 1;) {
-    struct step merge = {.kind = STEP_MERGE, .axis = k->axes[sum[i - 1]].name, .other = k->axes[sum[i]].name};
+    struct step merge = {.kind = STEP_MERGE, .axis = sum[i - 1], .other = sum[i]};
     if (step_possible(k, merge, NULL, 0) && !step_apply(k, merge)) return false;
   }
-  struct step inner = {.kind = STEP_INNER, .axis = row_loop};
-  return blocks < 0 || step_apply(k, inner);
+  /* Loops inside of what is copied for all of them are the innermost ones. */
+  unsigned at = 0;
+  for (unsigned a = 0; a < k->naxes; a++) {
+    enum axis_kind kind = k->axes[a].kind;
+    bool loop = (kind == AXIS_LOOP || kind == AXIS_SERIAL) && k->axes[a].size > 1;
+    if (at < inside.n && axis_named(k, name[at]) == (int)a)
+      at++;
+    else if (loop)
+      at = 0;
+  }
+  for (unsigned i = 0; i < inside.n && at < inside.n; i++) {
+    struct step inner = {.kind = STEP_INNER, .axis = name[i]};
+    if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
+  }
+  return true;
 }
 
 bool contract_host(struct codegen *k, bool *done) {
-  struct contraction c = {.k = k};
-  *done = false;
-  if (!find(&c)) return true;
-  double sum = 1;
-  for (unsigned a = 0; a < k->naxes; a++) {
-    if (c.sum >> a & 1) sum *= (double)k->axes[a].size;
-    if ((c.sum >> a & 1) && k->axes[a].range->src[0]->op != OP_CONST) return true;
-  }
-  if (sum < SMALL_SUM) return true;
-  choose_tile(&c);
-  if (!contract(&c)) return false;
-  *done = !c.refused;
-  return true;
+  struct contraction *c = calloc(1, sizeof *c);
+  if (!c) return codegen_fail(k, "out of memory");
+  c->k = k;
+  bool ok = true;
+  if (find(c)) choose(c);
+  *done = c->form.cycles > 0;
+  if (*done) ok = contract(c);
+  free(c);
+  return ok;
 }

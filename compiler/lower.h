@@ -112,6 +112,7 @@ struct uop *edge_inside(struct lowerer *L, const struct edge *e); /* NULL: nowhe
 void edge_forget(struct lowerer *L, uint64_t axes);               /* memoized values that depend on the axes */
 
 /* lower_reduce.c */
+struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b);
 uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* that a REDUCE or STAGE binds */
 struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* the innermost in which all of them count */
 struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);

@@ -11,7 +11,7 @@
 /* Narrow floats are summed in f32: a long sum in f16 stops growing at 2048. */
 static enum dtype accumulate_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-static struct uop *combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
+struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct uop *b) {
   if (!a) return b;
   unsigned lanes = a->lanes > b->lanes ? a->lanes : b->lanes;
   struct uop *src[2] = {lower_broadcast(L, a, lanes), lower_broadcast(L, b, lanes)};
@@ -27,7 +27,7 @@ static struct uop *accumulate(struct lowerer *L, struct uop *reduce, struct uop 
     struct uop *src[3] = {lower_broadcast(L, a, lanes), lower_broadcast(L, b, lanes), lower_broadcast(L, acc, lanes)};
     return lower_mk(L, OP_MULACC, t, lanes, 0, 0, src, 3);
   }
-  return combine(L, reduce->aux, acc, lower_broadcast(L, build_cast(&L->b, lower_eval(L, value), t), lanes));
+  return lower_combine(L, reduce->aux, acc, lower_broadcast(L, build_cast(&L->b, lower_eval(L, value), t), lanes));
 }
 
 /* ---- matrix instructions ---------------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
       struct uop *active =
           lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){group, lower_iconst(L, DT_I32, (int64_t)half)}, 2);
       struct uop *gated = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, mine, active}, 3);
-      store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){gated, combine(L, op, x, y), order}, 3);
+      store = lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){gated, lower_combine(L, op, x, y), order}, 3);
       order = lower_mk_in(L, in, OP_BARRIER, DT_VOID, &store, 1);
     }
     struct uop *first = lower_mk(L, OP_INDEX, value->dtype, 1, 0, 0, (struct uop *[]){memory, other}, 2);
@@ -292,7 +292,7 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
       unsigned n = v->lanes;
       for (unsigned l = 0; l < n; l++) lane[l] = lower_gep(L, v, l);
       for (n /= 2; n; n /= 2)
-        for (unsigned l = 0; l < n; l++) lane[l] = combine(L, u->aux, lane[l], lane[l + n]);
+        for (unsigned l = 0; l < n; l++) lane[l] = lower_combine(L, u->aux, lane[l], lane[l + n]);
       v = lane[0];
     } else
       v = lower_broadcast(L, v, p->lanes);

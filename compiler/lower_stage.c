@@ -8,6 +8,21 @@
 
 enum { CACHE_LINE = 64 };
 
+/* What is in a stage that sums before this round is added: nothing in the first of the rounds. */
+static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
+  uint64_t rounds = lower_bound_axes(L, u) & ~mask_of(L, u->src[1]);
+  struct uop *first = NULL, *zero = lower_iconst(L, DT_I32, 0);
+  for (uint64_t m = rounds; m; m &= m - 1) {
+    struct uop *at = lower_to_dtype(L, L->axis_value[__builtin_ctzll(m)], DT_I32);
+    struct uop *now = lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){at, zero}, 2);
+    first = first ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){first, now}, 2) : now;
+  }
+  struct uop *sum = lower_mk(L, OP_LOAD, u->dtype, lanes, 0, 0, (struct uop *[]){pointer, in->open}, 2);
+  struct uop *src[3] = {lower_broadcast(L, first, lanes),
+                        lower_broadcast(L, build(&L->b, uop_identity(L->b.g, u->aux, u->dtype)), lanes), sum};
+  return lower_mk(L, OP_WHERE, u->dtype, lanes, 0, 0, src, 3);
+}
+
 /* Writes the value at every position of the expanded axes; all values are computed first, so that their loads are in
  * flight together. The last STORE. */
 static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t own) {
@@ -28,6 +43,7 @@ static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, stru
         struct uop *x = build_cast(&L->b, whole ? v : lower_gep(L, v, l), u->dtype);
         struct uop *at = lower_eval_index(L, u->src[1]);
         struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
+        if (u->aux) x = lower_combine(L, u->aux, so_far(L, in, u, pointer, x->lanes), x);
         struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
         last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
       }

@@ -29,7 +29,7 @@ struct axis_name {
   char letter;  /* 0: none */
   uint8_t part; /* 0: the axis that no step has split off */
 };
-enum { MAX_STAGED = 12 };
+enum { MAX_STAGED = 16 };
 struct step {
   uint8_t kind;
   struct axis_name axis, other; /* other: the second of a step that takes two */

@@ -1,26 +1,21 @@
-/* The step that stages a value: what a kernel loads is first copied to local memory, for a block of its axes at once.
+/* The steps that stage a value: what a kernel loads from an argument (STAGE), or a factor of the products that it sums
+ * (PACK), is first computed into local memory, for a block of its axes at once.
  *
  * The value's axes that are listed become axes of the copy; for the others there is a copy at each of their positions.
- * Listed axes that only occur together, as the parts of one split axis do, are one dimension of the copy. Its elements
- * lie in the order of the list, the last dimension without gaps. */
+ * Listed axes that only occur together are one dimension of the copy: the parts of one split axis, and axes whose sum
+ * is all that the value depends on, as y + ky of a convolution. Its elements lie in the order of the list, the last
+ * dimension without gaps. */
 #include "internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct dimension {
-  unsigned axis[MAX_AXES]; /* outermost first */
-  unsigned n;
-  int64_t size, stride;
-  struct uop *use; /* the position in it, of the consumer's ranges */
-};
-
 struct copy {
   struct codegen *k;
   struct uop *value;
   uint64_t *mask; /* by node id, of the whole ast */
-  struct dimension dim[16];
+  struct dimension dim[MAX_DIMENSIONS];
   unsigned ndims;
   struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the ast, and what they are in the copy */
   unsigned nfrom;
@@ -33,65 +28,31 @@ static struct uop *times(struct graph *g, struct uop *x, int64_t c) {
 }
 static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
 
-/* Whether a and b, ranges of the ast, occur in the value as a * size(b) + b only. */
-static bool together(const struct copy *c, unsigned a, unsigned b) {
-  const struct axis *x = &c->k->axes[a], *y = &c->k->axes[b];
-  uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
-  size_t count;
-  struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
-  bool ok = order;
-  for (size_t i = 0; ok && i < count; i++) {
-    struct uop *u = order[i];
-    if (u->dtype == DT_INDEX) continue;
-    for (unsigned s = 0; s < u->nsrc && ok; s++) {
-      struct uop *v = u->src[s];
-      if (v->dtype != DT_INDEX || !(c->mask[v->id] & both)) continue;
-      struct affine f;
-      affine_of(v, &f);
-      ok = affine_coef(&f, x->range) == affine_coef(&f, y->range) * y->size;
-      for (unsigned t = 0; t < f.n && ok; t++)
-        ok = f.term[t] == x->range || f.term[t] == y->range || !(c->mask[f.term[t]->id] & both);
-    }
-  }
-  free(order);
-  return ok;
-}
-
-static bool group(struct copy *c, const unsigned *axis, unsigned n) {
-  for (unsigned i = 0; i < n; i++) {
-    struct dimension *d = c->ndims ? &c->dim[c->ndims - 1] : NULL;
-    if (d && together(c, d->axis[d->n - 1], axis[i])) {
-      d->axis[d->n++] = axis[i], d->size *= c->k->axes[axis[i]].size;
-      continue;
-    }
-    if (c->ndims == sizeof c->dim / sizeof *c->dim) return codegen_fail(c->k, "a stage of too many dimensions");
-    c->dim[c->ndims++] = (struct dimension){.axis = {axis[i]}, .n = 1, .size = c->k->axes[axis[i]].size};
-  }
-  return true;
-}
-
-/* The dimension along which the value's memory is contiguous; the last one where there is none. */
+/* The dimension along which most of the value's memory is contiguous; the last one where there is none. */
 static unsigned contiguous(const struct copy *c) {
   size_t count;
   struct uop *root = c->value, **order = uop_toposort(&root, 1, &count);
-  unsigned best = c->ndims - 1;
+  unsigned best = c->ndims - 1, found[MAX_DIMENSIONS] = {0};
   for (size_t i = 0; order && i < count; i++) {
     if (order[i]->op != OP_INDEX) continue;
     struct affine f;
     affine_of(order[i]->src[1], &f);
     for (unsigned d = 0; d < c->ndims; d++)
-      if (affine_coef(&f, c->k->axes[c->dim[d].axis[c->dim[d].n - 1]].range) == 1) best = d;
+      for (unsigned x = 0; x < c->dim[d].n; x++)
+        if (c->dim[d].coef[x] == affine_coef(&f, c->k->axes[c->dim[d].axis[x]].range) && c->dim[d].coef[x] == 1) {
+          found[d]++;
+          break;
+        }
   }
+  for (unsigned d = 0; d < c->ndims; d++)
+    if (found[d] && found[d] >= found[best]) best = d;
   free(order);
   return best;
 }
 
 static struct uop *new_axis(struct copy *c, int64_t size, enum axis_kind kind, bool vector) {
-  struct codegen *k = c->k;
-  if (k->naxes == MAX_AXES) return NULL;
-  struct uop *r = uop_range(k->g, uop_index(k->g, size), next_range_number(k), kind);
-  k->axes[k->naxes++] = (struct axis){.range = r, .size = size, .kind = kind, .vector = vector};
-  return c->range[c->nranges++] = r;
+  struct uop *r = axis_add(c->k, size, kind, vector);
+  return r ? c->range[c->nranges++] = r : NULL;
 }
 
 /* The value where loads over `over` count only where valid. */
@@ -122,11 +83,17 @@ static struct uop *guarded(struct copy *c, struct uop *value, struct uop *over, 
   return result;
 }
 
-/* Ranges of dimension d in the copy are parts of `at`: every part but the last is given as 0, the last as all of it. */
+/* Ranges of dimension d in the copy are parts of `at`: one that counts by 1 or -1 is given as all of it, others as 0.
+ */
 static void rename_ranges(struct copy *c, const struct dimension *d, struct uop *at) {
+  struct graph *g = c->k->g;
+  unsigned all = d->n - 1;
+  while (all > 0 && llabs(d->coef[all]) != 1) all--;
+  struct uop *from = d->low ? uop_binary(g, OP_ADD, at, uop_index(g, d->low)) : at;
+  if (d->coef[all] < 0) from = uop_binary(g, OP_MUL, from, uop_index(g, -1));
   for (unsigned i = 0; i < d->n; i++) {
     c->from[c->nfrom] = c->k->axes[d->axis[i]].range;
-    c->to[c->nfrom++] = i + 1 < d->n ? uop_index(c->k->g, 0) : at;
+    c->to[c->nfrom++] = i == all ? from : uop_index(g, 0);
   }
 }
 
@@ -137,9 +104,36 @@ static int64_t row_padding(const struct codegen *k, int64_t bytes) {
   return bytes % 128 ? 0 : 16;
 }
 
-/* What the step copies: the LOAD from the argument that changes along all of the axes. On the host it is copied in the
+struct uop *summed_product(const struct uop *reduce) {
+  struct uop *u = reduce->src[0];
+  if (reduce->op != OP_REDUCE || reduce->aux != OP_ADD) return NULL;
+  for (; u->op == OP_CAST || u->op == OP_WHERE; u = u->src[u->op == OP_WHERE]) {
+    const struct uop *other = u->op == OP_WHERE ? u->src[2] : NULL; /* where a padded sum has ended */
+    bool zero = !other || (other->op == OP_CONST && (dtype_is_float(u->dtype) ? other->arg.f == 0 : other->arg.i == 0));
+    if (!zero) return NULL;
+  }
+  return u->op == OP_MUL && u->dtype != DT_INDEX ? u : NULL;
+}
+
+/* The factor of that number of the products that a REDUCE sums, which changes along all of the axes. NULL: there is
+ * none, or several. */
+static struct uop *factor_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *factor = NULL;
+  unsigned factors = 0;
+  for (size_t i = 0; order && i < count && s->amount < 2; i++) {
+    struct uop *product = order[i]->op == OP_REDUCE ? summed_product(order[i]) : NULL;
+    if (!product || listed & ~mask[product->src[s->amount]->id]) continue;
+    factors += factor != product->src[s->amount];
+    factor = product->src[s->amount];
+  }
+  free(order);
+  return factors == 1 ? factor : NULL;
+}
+
+/* What STAGE copies: the LOAD from the argument that changes along all of the axes. On the host it is copied in the
  * type that it is converted to, where that is the only thing that happens to it. NULL: there is none, or several. */
-static struct uop *value_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
+static struct uop *load_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
   size_t count;
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *load = NULL, *cast = NULL;
   unsigned loads = 0, users = 0;
@@ -157,11 +151,27 @@ static struct uop *value_of(const struct codegen *k, const struct step *s, uint6
   return convert ? cast : load;
 }
 
+static struct uop *value_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
+  return (s->kind == STEP_PACK ? factor_of : load_of)(k, s, listed, mask);
+}
+
 static bool reduces_below(struct uop *value) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
   bool found = !order;
   for (size_t i = 0; order && i < count; i++) found = found || order[i]->op == OP_REDUCE || order[i]->op == OP_STAGE;
+  free(order);
+  return found;
+}
+
+/* An argument that the kernel writes and the value is loaded from; -1: none. */
+static int64_t written(const struct codegen *k, struct uop *value) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  int64_t found = order ? -1 : 0;
+  for (size_t i = 0; order && i < count; i++)
+    for (unsigned s = 0; order[i]->op == OP_PARAM && s < k->ast->nsrc; s++)
+      if (k->ast->src[s]->src[0]->src[0] == order[i]) found = order[i]->arg.i;
   free(order);
   return found;
 }
@@ -178,16 +188,20 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
     listed |= UINT64_C(1) << a;
   }
   struct uop *value = value_of(k, s, listed, mask);
+  if (!value && s->kind == STEP_PACK)
+    return refuse(why, cap, "no sum of products, or several, have a factor %" PRId64 " along these axes", s->amount);
   if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
-  if (reduces_below(value)) return refuse(why, cap, "where argument %" PRId64 " is loaded is computed", s->amount);
-  for (unsigned i = 0; i < k->ast->nsrc; i++)
-    if (k->ast->src[i]->src[0]->src[0]->arg.i == s->amount)
-      return refuse(why, cap, "argument %" PRId64 " is written to", s->amount);
+  if (reduces_below(value)) return refuse(why, cap, "a reduction or another copy is part of it");
+  struct windows w;
+  if (!windows_of(&w, k, value, mask)) return refuse(why, cap, "it depends on the axes by too many sums");
+  int64_t output = written(k, value);
+  if (output >= 0) return refuse(why, cap, "argument %" PRId64 " is written to", output);
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
     bool unlisted = (mask[value->id] & ~listed) >> a & 1;
     if (unlisted && (kind == AXIS_UPCAST || kind == AXIS_UNROLL || kind == AXIS_LOCAL))
       return refuse(why, cap, "the copy must be along all %s axes", axis_kind_name(kind));
+    if (unlisted && kind == AXIS_ITEM) return refuse(why, cap, "it is copied already");
     if (kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
     if (k->axes[a].padded) return refuse(why, cap, "a workgroup that is partly idle cannot share a copy");
   }
@@ -212,10 +226,12 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   struct uop *value = mask ? value_of(k, s, listed, mask) : NULL;
   struct copy c = {.k = k, .value = value, .mask = mask};
   bool gpu = k->target->kind != TARGET_HOST;
-  if (!value) codegen_fail(k, "out of memory");
-  if (!value || !group(&c, axis, s->nlist)) {
+  struct windows w;
+  bool grouped = value && windows_of(&w, k, value, mask);
+  if (grouped) c.ndims = windows_group(&w, axis, s->nlist, c.dim);
+  if (!grouped || !c.ndims) {
     free(mask);
-    return false;
+    return codegen_fail(k, "a stage of too many dimensions");
   }
 
   unsigned vec = contiguous(&c), width = gpu ? 16 : k->target->vector_bytes;
@@ -229,9 +245,9 @@ bool stage_apply(struct codegen *k, const struct step *s) {
     stride *= d == vec ? up(x->size, lanes) : x->size;
     if (x == last && c.ndims > 1)
       stride += row_padding(k, stride * dtype_info[value->dtype].size) / dtype_info[value->dtype].size;
-    for (unsigned i = 0; i < x->n; i++)
-      x->use = i ? plus(g, times(g, x->use, k->axes[x->axis[i]].size), k->axes[x->axis[i]].range)
-                 : k->axes[x->axis[0]].range;
+    x->use = NULL;
+    for (unsigned i = 0; i < x->n; i++) x->use = plus(g, x->use, times(g, k->axes[x->axis[i]].range, x->coef[i]));
+    if (x->low) x->use = plus(g, x->use, uop_index(g, -x->low));
   }
 
   bool ok = true;

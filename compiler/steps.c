@@ -233,7 +233,7 @@ static int64_t work_items(const struct codegen *k, bool *grouped) {
 /* Whether some STAGE is filled again at each position along the axis. */
 static bool stages_along(const struct codegen *k, unsigned axis) {
   bool any = false;
-  for (unsigned i = 0; i < k->plan.n; i++) any = any || k->plan.step[i].kind == STEP_STAGE;
+  for (unsigned i = 0; i < k->plan.n; i++) any = any || strchr(step_arguments(k->plan.step[i].kind), 'l');
   if (!any) return false;
   uint64_t *mask = axis_masks(k, false);
   size_t count;
@@ -264,14 +264,15 @@ static bool multiplies(const struct codegen *k) {
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
-  bool listed = s.kind == STEP_STAGE || s.kind == STEP_MATRIX;
-  int at = axis_named(k, listed ? s.list[0] : s.axis), other = axis_named(k, s.other);
+  bool list = strchr(arguments, 'l');
+  int at = axis_named(k, list ? s.list[0] : s.axis), other = axis_named(k, s.other);
   if (k->plan.n == MAX_STEPS) return refuse(why, cap, "a plan has %d steps at most", MAX_STEPS);
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
-  if (s.kind == STEP_STAGE) return stage_possible(k, &s, why, cap);
+  if (s.kind == STEP_ORDER) return order_possible(k, &s, why, cap);
   if (s.kind == STEP_MATRIX) return matrix_possible(k, &s, why, cap);
+  if (list) return stage_possible(k, &s, why, cap);
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
@@ -434,8 +435,9 @@ bool step_apply(struct codegen *k, struct step s) {
     return false;
   }
   k->plan.step[k->plan.n++] = s;
-  if (s.kind == STEP_STAGE) return stage_apply(k, &s);
+  if (s.kind == STEP_ORDER) return order_apply(k, &s);
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
+  if (strchr(step_arguments(s.kind), 'l')) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
   if (s.kind == STEP_INNER) {
     struct axis inner = *a;

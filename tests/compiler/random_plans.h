@@ -349,11 +349,19 @@ HELPER char *plan_as_text(const struct plan *p) {
   return text;
 }
 
-/* Applies a STAGE step of a random argument along random axes, where one is possible. */
-HELPER void random_stage(struct codegen *k, const struct random_kernel *r) {
+/* Applies a step that takes a list along random axes, where one is possible: of a random argument or factor. ORDER
+ * lists what it must, and loops as it may. */
+HELPER void random_list(struct codegen *k, const struct random_kernel *r, unsigned kind) {
   for (unsigned tries = 0; tries < 12; tries++) {
-    struct step s = {.kind = STEP_STAGE, .amount = below(r->nbufs)};
-    for (unsigned i = 0, n = 1 + below(4), a = below(k->naxes); i < n && a < k->naxes; i++, a += 1 + below(2))
+    struct step s = {.kind = (uint8_t)kind, .amount = kind == STEP_STAGE ? below(r->nbufs) : below(2)};
+    if (kind == STEP_ORDER) s.amount = 0;
+    for (unsigned a = 0, round = below(k->naxes); kind == STEP_ORDER && a < k->naxes && s.nlist < MAX_STAGED; a++) {
+      enum axis_kind x = k->axes[a].kind;
+      bool chosen = x == AXIS_REDUCE ? a == round || chance(20) : x == AXIS_UPCAST || (x <= AXIS_SERIAL && chance(60));
+      if (chosen && k->axes[a].name.letter) s.list[s.nlist++] = k->axes[a].name;
+    }
+    for (unsigned i = 0, n = 1 + below(4), a = below(k->naxes); kind != STEP_ORDER && i < n && a < k->naxes;
+         i++, a += 1 + below(2))
       s.list[s.nlist++] = k->axes[a].name;
     if (!step_possible(k, s, NULL, 0)) continue;
     if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
@@ -406,8 +414,9 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
     if (!optimize(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
   }
   for (unsigned tries = k->plan.n ? 40 : 0, want = below(10); tries < 40 && k->plan.n < want; tries++) {
-    if (k->naxes && below(STEP_COUNT) == STEP_STAGE) {
-      random_stage(k, r);
+    unsigned list = below(STEP_COUNT);
+    if (k->naxes && strchr(step_arguments(list), 'l')) {
+      random_list(k, r, list);
       continue;
     }
     if (r->seed % 6 == 3 && below(3) == 0) {

@@ -208,6 +208,92 @@ static void matmul(void **state) {
     }
 }
 
+/* The ast over small integers, chosen for the host and not, against the interpreter; where vectors are wide the plan
+ * has each of the words. */
+static void check_plan(struct uop *ast, const int64_t *sizes, unsigned n, unsigned nouts, const char *const *words) {
+  void *bufs[5], *want[5];
+  for (unsigned b = 0; b < n; b++) {
+    bufs[b] = calloc((size_t)sizes[b], 4), want[b] = b < nouts ? calloc((size_t)sizes[b], 4) : bufs[b];
+    for (int64_t i = 0; i < sizes[b]; i++) ((float *)bufs[b])[i] = (float)((i * 7 + b * 3 + i / 13) % 5 - 2);
+    if (b < nouts) memcpy(want[b], bufs[b], (size_t)sizes[b] * 4);
+  }
+  reference(ast, want, 0);
+  const struct kernel *k = must_compile(tuned, HOST_ARCH, ast);
+  run_host(k, bufs, 0);
+  for (unsigned b = 0; b < nouts; b++) compare(DT_F32, bufs[b], want[b], sizes[b], 0, k->plan);
+  assert_false(k->fewer_steps);
+  for (; *words; words++)
+    if (!strstr(k->plan, *words)) fail_msg("'%s' has no '%s'", k->plan, *words);
+  for (unsigned b = 0; b < n; b++) {
+    if (b < nouts) free(want[b]);
+    free(bufs[b]);
+  }
+}
+
+/* The sums of blocks of a long sum are added in memory, whether its length has divisors or not. */
+static void long_sums_have_rounds(void **state) {
+  static const int64_t lengths[] = {16384, 16411};
+  for (unsigned i = 0; i < 2; i++) {
+    enum { M = 8, N = 20 };
+    int64_t q = lengths[i];
+    struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, DT_F32, M * q), add(mul(a, ix(q)), k)));
+    struct uop *y = load(at(param(2, DT_F32, q * N), add(mul(k, ix(N)), b)));
+    struct uop *ast =
+        sink1(store(at(param(0, DT_F32, M * N), add(mul(a, ix(N)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+    check_plan(ast, (int64_t[]){M * N, M * q, q * N}, 3, 1, (const char *const[]){"order c", NULL});
+  }
+}
+
+/* The gradient of a convolution's weights, one operand computed, with an optimizer's update of two arguments: tiles are
+ * along channels, not along the small axes of the weights. And that of its input, one operand padded: each element of
+ * what overlapping windows share is copied once. */
+static void gradients_of_convolutions(void **state) {
+  enum {
+    B = 24,
+    CI = 3,
+    CO = 16,
+    Y = 20,
+    K = 3,
+    X = Y + K - 1,
+    NW = CO * CI * K * K,
+    NY = B * CO * Y * Y,
+    NX = B * CI * X * X
+  };
+  struct uop *w[4] = {range(CO, 0, AXIS_LOOP), range(CI, 1, AXIS_LOOP), range(K, 2, AXIS_LOOP), range(K, 3, AXIS_LOOP)};
+  struct uop *r[3] = {range(B, 4, AXIS_REDUCE), range(Y, 5, AXIS_REDUCE), range(Y, 6, AXIS_REDUCE)};
+#define FLAT(a, na, b, nb, c, nc, d) add(mul(add(mul(add(mul(a, ix(na)), b), ix(nb)), c), ix(nc)), d)
+  struct uop *weight = FLAT(w[0], CI, w[1], K, w[2], K, w[3]);
+  struct uop *place = FLAT(r[0], CO, w[0], Y, r[1], Y, r[2]);
+  struct uop *g = load(at(param(3, DT_F32, NY), place)), *mask = load(at(param(4, DT_F32, NY), place));
+  g = uop_where(G, uop_binary(G, OP_CMPLT, uop_const_float(G, DT_F32, 0), mask), g, uop_const_float(G, DT_F32, 0));
+  struct uop *x = load(at(param(2, DT_F32, NX), FLAT(r[0], CI, w[1], X, add(w[2], r[1]), X, add(w[3], r[2]))));
+  struct uop *sum = reduce(OP_ADD, mul(g, x), r, 3),
+             *to[2] = {at(param(0, DT_F32, NW), weight), at(param(1, DT_F32, NW), weight)};
+  struct uop *momentum = add(mul(load(to[1]), uop_const_float(G, DT_F32, 0.5)), sum);
+  struct uop *stores[2] = {store(to[0], uop_binary(G, OP_SUB, load(to[0]), momentum)), store(to[1], momentum)};
+  check_plan(uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, 2), (int64_t[]){NW, NW, NX, NY, NY}, 5, 2,
+             (const char *const[]){"vector a:", "pack 0", "order e", NULL});
+
+  enum { FEW = 2 };
+  struct uop *o[4] = {range(FEW, 0, AXIS_LOOP), range(CI, 1, AXIS_LOOP), range(X, 2, AXIS_LOOP),
+                      range(X, 3, AXIS_LOOP)};
+  struct uop *s[3] = {range(CO, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE), range(K, 6, AXIS_REDUCE)};
+  struct uop *at_y[2], *valid = NULL;
+  for (unsigned i = 0; i < 2; i++) {
+    at_y[i] = uop_binary(G, OP_SUB, o[2 + i], s[1 + i]);
+    struct uop *inside =
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(-1), at_y[i]), uop_binary(G, OP_CMPLT, at_y[i], ix(Y)));
+    valid = valid ? uop_binary(G, OP_AND, valid, inside) : inside;
+  }
+  struct uop *dy = load(at_if(param(1, DT_F32, FEW * CO * Y * Y), FLAT(o[0], CO, s[0], Y, at_y[0], Y, at_y[1]), valid));
+  struct uop *wt = load(at(param(2, DT_F32, NW), FLAT(s[0], CI, o[1], K, s[1], K, s[2])));
+  struct uop *ast = sink1(store(at(param(0, DT_F32, FEW * CI * X * X), FLAT(o[0], CI, o[1], X, o[2], X, o[3])),
+                                reduce(OP_ADD, mul(dy, wt), s, 3)));
+  check_plan(ast, (int64_t[]){FEW * CI * X * X, FEW * CO * Y * Y, NW}, 3, 1, (const char *const[]){"pack 0 c", NULL});
+#undef FLAT
+}
+
 static void reductions(void **state) {
   static const uint8_t ops[] = {OP_ADD, OP_MUL, OP_MAX};
   static const int64_t sizes[][2] = {{1, 2}, {1, 1}, {3, 5}, {7, 64}, {64, 7}, {1, 4096}, {128, 128}, {1, 1001}};
@@ -603,6 +689,8 @@ int main(void) {
       cmocka_unit_test(sine),
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),
+      cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(reductions),
       cmocka_unit_test(nan_in_max),
       cmocka_unit_test(nan_in_max_of_two),

@@ -116,6 +116,14 @@ static void plans_that_do_not_fit_are_refused(void **state) {
       {"gfx1100", "group c:2; group c:2", "depends on it and on another axis that a group shares"},
       {HOST_ARCH, "local a:4", "the host has no work-items"},
       {HOST_ARCH, "thread c:4", "a reduce axis cannot have this step"},
+      {HOST_ARCH, "pack 0 b c", "no sum of products, or several, have a factor 0 along these axes"},
+      {HOST_ARCH, "pack 0 a c; pack 0 a", "a reduction or another copy is part of it"},
+      {HOST_ARCH, "upcast a:4; pack 0 c", "the copy must be along all upcast axes"},
+      {"gfx1100", "serial c:4; order c a", "it is for the host only"},
+      {HOST_ARCH, "order a b", "no reduce axis is listed"},
+      {HOST_ARCH, "order c a", "no round is left inside"},
+      {HOST_ARCH, "serial c:4; upcast a:4; order c a", "all upcast axes must be listed"},
+      {HOST_ARCH, "serial c:4; order c a; unroll c:3", "no such axis at this point"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "more parts than the kernel, which has 1"},
   };
   unsigned at = 0;

@@ -1,0 +1,131 @@
+/* Which of a value's axes are one dimension of its elements: the parts of a split axis, and axes whose sum is all that
+ * the value depends on, as y + ky of a convolution. A copy of the value has each element once. */
+#include "internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Notes the sum, and the sums inside of its terms that are not ranges. False: there are too many. */
+static bool note_index(struct windows *w, struct uop *u, unsigned depth) {
+  if (!w->mask[u->id]) return true;
+  if (w->nindices == MAX_INDICES || depth == 16) return false;
+  struct affine *f = &w->index[w->nindices++];
+  affine_of(u, f);
+  unsigned n = f->n;
+  for (unsigned t = 0; t < n; t++) {
+    struct uop *term = f->term[t];
+    if (term->op == OP_RANGE) continue;
+    for (unsigned s = 0; s < term->nsrc; s++)
+      if (term->src[s]->dtype == DT_INDEX && !note_index(w, term->src[s], depth + 1)) return false;
+  }
+  return true;
+}
+
+bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, const uint64_t *mask) {
+  size_t count;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  w->k = k, w->mask = mask, w->nindices = 0;
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++)
+    for (unsigned s = 0; s < order[i]->nsrc && ok && order[i]->dtype != DT_INDEX; s++)
+      if (order[i]->src[s]->dtype == DT_INDEX) ok = note_index(w, order[i]->src[s], 0);
+  free(order);
+  return ok;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+/* Whether the value depends on ranges a and b only by *x * a + *y * b. */
+static bool ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y) {
+  *x = *y = 0;
+  for (unsigned i = 0; i < w->nindices; i++) {
+    int64_t u = affine_coef(&w->index[i], w->k->axes[a].range), v = affine_coef(&w->index[i], w->k->axes[b].range);
+    int64_t left, right;
+    if (!u && !v) continue;
+    if (!u || !v) return false;
+    if (!*x) *x = u, *y = v;
+    if (__builtin_mul_overflow(u, *y, &left) || __builtin_mul_overflow(v, *x, &right) || left != right) return false;
+  }
+  int64_t d = gcd(*x, *y);
+  if (d) *x /= d, *y /= d;
+  return d;
+}
+
+/* Where the dimension begins, and how much it has; false: it would have positions that no ranges give. */
+static bool measure(const struct windows *w, struct dimension *d) {
+  int64_t reach = 0, high = 0;
+  d->low = 0;
+  bool counted[MAX_DIMENSIONS] = {0};
+  for (unsigned round = 0; round < d->n; round++) {
+    unsigned least = MAX_DIMENSIONS;
+    for (unsigned i = 0; i < d->n; i++)
+      if (!counted[i] && (least == MAX_DIMENSIONS || llabs(d->coef[i]) < llabs(d->coef[least]))) least = i;
+    int64_t coef = d->coef[least], last = coef * (w->k->axes[d->axis[least]].size - 1);
+    counted[least] = true;
+    if (llabs(coef) > reach + 1) return false;
+    reach += llabs(last);
+    *(last < 0 ? &d->low : &high) += last;
+  }
+  d->size = high - d->low + 1;
+  return true;
+}
+
+/* Makes one dimension of two. A vector's lanes stay neighbours. */
+static bool join(const struct windows *w, const struct dimension *a, const struct dimension *b, struct dimension *out) {
+  int64_t x, y;
+  if (a->n + b->n > MAX_DIMENSIONS || !ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
+  int64_t left, right;
+  if (__builtin_mul_overflow(x, b->coef[0], &left) || __builtin_mul_overflow(y, a->coef[0], &right)) return false;
+  int64_t d = gcd(left, right), sign = 1;
+  *out = *a;
+  for (unsigned i = 0; i < a->n; i++)
+    if (__builtin_mul_overflow(a->coef[i], left / d, &out->coef[i])) return false;
+  for (unsigned i = 0; i < b->n; i++) {
+    out->axis[out->n] = b->axis[i];
+    if (__builtin_mul_overflow(b->coef[i], right / d, &out->coef[out->n++])) return false;
+  }
+  for (unsigned i = 0; i < out->n; i++)
+    if (w->k->axes[out->axis[i]].vector && out->coef[i] < 0) sign = -1;
+  for (unsigned i = 0; i < out->n; i++) {
+    out->coef[i] *= sign;
+    if (llabs(out->coef[i]) > INT32_MAX || (w->k->axes[out->axis[i]].vector && out->coef[i] != 1)) return false;
+  }
+  return measure(w, out);
+}
+
+unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim) {
+  unsigned ndims = 0;
+  if (n > MAX_DIMENSIONS) return 0;
+  for (unsigned i = 0; i < n; i++)
+    dim[ndims++] = (struct dimension){.axis = {axis[i]}, .coef = {1}, .n = 1, .size = w->k->axes[axis[i]].size};
+  /* What is read several times is there once. It lies where the later of its axes is listed. */
+  for (bool again = true; again;) {
+    again = false;
+    for (unsigned a = 0; a + 1 < ndims && !again; a++)
+      for (unsigned b = a + 1; b < ndims && !again; b++) {
+        struct dimension both;
+        again = join(w, &dim[a], &dim[b], &both) && both.size < dim[a].size * dim[b].size;
+        if (!again) continue;
+        dim[b] = both;
+        memmove(&dim[a], &dim[a + 1], (--ndims - a) * sizeof *dim);
+      }
+  }
+  /* Neighbours in the list that count on as one. */
+  for (unsigned d = 0; d + 1 < ndims;) {
+    struct dimension *x = &dim[d], both;
+    bool one = join(w, x, x + 1, &both) && !x->low && !x[1].low && both.size == x->size * x[1].size &&
+               both.coef[x->n - 1] == x[1].size * both.coef[x->n] && both.coef[x->n + x[1].n - 1] == 1;
+    if (!one) {
+      d++;
+      continue;
+    }
+    *x = both;
+    memmove(x + 1, x + 2, (--ndims - d - 1) * sizeof *x);
+  }
+  return ndims;
+}
