@@ -74,8 +74,8 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
 
   int saved[MAX_AXES];
   memcpy(saved, L->position, sizeof saved);
-  struct block *outside = deeper(L->main, lower_block_over(L, outer)), *in = outside, *opened[MAX_AXES];
-  if (shared && outside != L->main) /* the last round's readers come first */
+  struct block *outside = lower_block_over(L, outer), *in = outside, *opened[MAX_AXES];
+  if (shared && outside != L->root) /* the last round's readers come first */
     lower_mk_in(L, outside, OP_BARRIER, DT_VOID, &memory, 1);
   unsigned nloops = 0;
   for (unsigned s = binds_from(u); s < u->nsrc; s++) {
