@@ -1,12 +1,13 @@
 /* Stages: memory of a work-item (host) or a workgroup (GPU) that is filled with values before they are used.
  *
  * The fill stands in the innermost loop over which its values change, in front of everything that was put there later.
- * Work-items of a workgroup fill a stage together; barriers keep its readers behind the fill, and the next fill behind
- * them. */
+ * Work-items of a workgroup fill all stages of a place together; one barrier keeps the readers behind the fill, and one
+ * the next fill behind them. */
 #include "lower.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64 };
+enum { CACHE_LINE = 64, MOST_TOGETHER = 8 };
 
 /* What is in a stage that sums before this round is added: nothing in the first of the rounds. */
 static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
@@ -23,76 +24,117 @@ static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, st
   return lower_mk(L, OP_WHERE, u->dtype, lanes, 0, 0, src, 3);
 }
 
-/* Writes the value at every position of the expanded axes; all values are computed first, so that their loads are in
- * flight together. The last STORE. */
-static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t own) {
-  uint64_t mask = own & L->expanded, vec = lowest(mask & L->vectors);
+/* Computes the value at every position of the expanded axes, or writes it there: all values are computed first, so that
+ * their loads are in flight together. The last STORE. */
+static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, bool write) {
+  uint64_t mask = lower_bound_axes(L, u) & L->expanded, vec = lowest(mask & L->vectors);
   unsigned lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
   struct affine a;
   affine_of(u->src[1], &a);
   bool whole = vec && affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range) == 1;
   struct uop *last = NULL;
-  for (unsigned pass = 0; pass < 2; pass++) {
-    lower_first_position(L, mask);
-    do {
-      if (vec) L->position[__builtin_ctzll(vec)] = VEC;
-      struct uop *v = lower_broadcast(L, lower_eval(L, u->src[0]), lanes);
-      if (L->b.failed) return NULL;
-      for (unsigned l = 0; pass && l < (whole ? 1 : lanes); l++) {
-        if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
-        struct uop *x = build_cast(&L->b, whole ? v : lower_gep(L, v, l), u->dtype);
-        struct uop *at = lower_eval_index(L, u->src[1]);
-        struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
-        if (u->aux) x = lower_combine(L, u->aux, so_far(L, in, u, pointer, x->lanes), x);
-        struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
-        last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
-      }
-      if (vec) L->position[__builtin_ctzll(vec)] = 0;
-    } while (lower_next_position(L, mask & ~vec) && !L->b.failed);
-  }
+  lower_first_position(L, mask);
+  do {
+    if (vec) L->position[__builtin_ctzll(vec)] = VEC;
+    struct uop *v = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), lanes);
+    if (L->b.failed) return NULL;
+    for (unsigned l = 0; write && l < (whole ? 1 : lanes); l++) {
+      if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
+      struct uop *x = whole ? v : lower_gep(L, v, l), *at = lower_eval_index(L, u->src[1]);
+      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
+      if (u->aux) x = lower_combine(L, u->aux, so_far(L, in, u, pointer, x->lanes), x);
+      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
+      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
+    }
+    if (vec) L->position[__builtin_ctzll(vec)] = 0;
+  } while (lower_next_position(L, mask & ~vec) && !L->b.failed);
   return last;
+}
+
+/* Where the stage is filled: in the innermost loop over which its values change. NULL: one is not open. */
+static struct block *place_of(struct lowerer *L, const struct uop *u) {
+  uint64_t outer = mask_of(L, u);
+  for (uint64_t m = outer; m; m &= m - 1)
+    if (!L->axis_value[__builtin_ctzll(m)]) return NULL;
+  return lower_block_over(L, outer);
+}
+
+static bool has_loops(const struct lowerer *L, const struct uop *u) {
+  for (unsigned s = binds_from(u); s < u->nsrc; s++) {
+    uint64_t axis = mask_of(L, u->src[s]);
+    if (!(axis & L->expanded) && L->k->axes[__builtin_ctzll(axis)].kind != AXIS_ITEM) return true;
+  }
+  return false;
+}
+
+/* The stages that are filled together with u: those of a workgroup that stand in one place. Those with loops of their
+ * own are filled alone, and so are all on the host, where nothing waits. */
+static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out) {
+  unsigned n = 0;
+  size_t count = 0;
+  out[n++] = u;
+  if (L->k->target->kind == TARGET_HOST || has_loops(L, u)) return n;
+  struct block *place = place_of(L, u);
+  struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
+  for (size_t i = 0; order && i < count && n < MOST_TOGETHER; i++)
+    if (order[i]->op == OP_STAGE && order[i] != u && place_of(L, order[i]) == place && !has_loops(L, order[i]) &&
+        !lower_memo_at(L, order[i], 0)->key)
+      out[n++] = order[i];
+  free(order);
+  return n;
+}
+
+static struct uop *memory_of(struct lowerer *L, const struct uop *u) {
+  struct codegen *k = L->k;
+  struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i);
+  uint64_t bytes = (uint64_t)u->arg.i * dtype_info[u->dtype].size;
+  k->local_bytes += (uint32_t)((bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+  if (k->local_bytes > k->target->local_bytes) lower_fail(L, "the stages need more local memory than there is");
+  return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, 0, &size, 1);
 }
 
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct codegen *k = L->k;
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
-  uint64_t own = lower_bound_axes(L, u), outer = mask_of(L, u);
-  if (outer & L->expanded) {
+  bool shared = k->target->kind != TARGET_HOST;
+  struct block *outside = place_of(L, u), *opened[MAX_AXES];
+  if (!outside || (mask_of(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
   }
-  bool shared = k->target->kind != TARGET_HOST;
-  struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i);
-  struct uop *memory = lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, 0, &size, 1);
-  uint64_t bytes = (uint64_t)u->arg.i * dtype_info[u->dtype].size;
-  k->local_bytes += (uint32_t)((bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-  if (k->local_bytes > k->target->local_bytes) {
-    lower_fail(L, "the stages need more local memory than there is");
-    return u;
-  }
-
   int saved[MAX_AXES];
   memcpy(saved, L->position, sizeof saved);
-  struct block *outside = lower_block_over(L, outer), *in = outside, *opened[MAX_AXES];
+  struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER], *last[MOST_TOGETHER] = {0};
+  unsigned n = find_together(L, u, stage);
+  for (unsigned i = 0; i < n; i++) memory[i] = memory_of(L, stage[i]);
   if (shared && outside != L->root) /* the last round's readers come first */
-    lower_mk_in(L, outside, OP_BARRIER, DT_VOID, &memory, 1);
-  unsigned nloops = 0;
-  for (unsigned s = binds_from(u); s < u->nsrc; s++) {
-    uint64_t axis = mask_of(L, u->src[s]);
-    unsigned a = (unsigned)__builtin_ctzll(axis);
-    if (k->axes[a].kind == AXIS_ITEM)
-      L->axis_value[a] = L->item;
-    else if (!(axis & L->expanded))
-      opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
-  }
-  struct uop *last = fill(L, in, u, memory, own);
-  while (nloops > 0 && !L->b.failed) last = lower_block_close(L, opened[--nloops], &last, 1);
-  for (unsigned s = binds_from(u); s < u->nsrc; s++) L->axis_value[__builtin_ctzll(mask_of(L, u->src[s]))] = NULL;
+    lower_mk_in(L, outside, OP_BARRIER, DT_VOID, memory, n);
+  for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned i = 0; i < n && !L->b.failed; i++) {
+      struct block *in = outside;
+      unsigned nloops = 0;
+      if (!pass && has_loops(L, stage[i])) continue;
+      for (unsigned s = binds_from(stage[i]); s < stage[i]->nsrc; s++) {
+        uint64_t axis = mask_of(L, stage[i]->src[s]);
+        unsigned a = (unsigned)__builtin_ctzll(axis);
+        if (k->axes[a].kind == AXIS_ITEM)
+          L->axis_value[a] = L->item;
+        else if (!(axis & L->expanded))
+          opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
+      }
+      if (nloops) fill(L, in, stage[i], memory[i], false);
+      last[i] = fill(L, in, stage[i], memory[i], pass);
+      while (nloops > 0 && !L->b.failed) last[i] = lower_block_close(L, opened[--nloops], &last[i], 1);
+      for (unsigned s = binds_from(stage[i]); s < stage[i]->nsrc; s++)
+        L->axis_value[__builtin_ctzll(mask_of(L, stage[i]->src[s]))] = NULL;
+    }
   memcpy(L->position, saved, sizeof saved);
   if (L->b.failed) return u;
-  if (shared) last = lower_mk_in(L, outside, OP_BARRIER, DT_VOID, &last, 1);
-  struct uop *filled = lower_mk_in(L, outside, OP_AFTER, u->dtype, (struct uop *[]){memory, last}, 2);
-  lower_memo_put(L, u, 0, filled);
-  return filled;
+  struct uop *ready = shared ? lower_mk_in(L, outside, OP_BARRIER, DT_VOID, last, n) : last[0];
+  for (unsigned i = 0; i < n; i++) {
+    struct uop *filled = lower_mk_in(L, outside, OP_AFTER, stage[i]->dtype, (struct uop *[]){memory[i], ready}, 2);
+    lower_memo_put(L, stage[i], 0, filled);
+  }
+  return lower_memo_at(L, u, 0)->value;
 }

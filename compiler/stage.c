@@ -97,11 +97,83 @@ static void rename_ranges(struct copy *c, const struct dimension *d, struct uop 
   }
 }
 
-/* Unused bytes behind each row of `bytes` bytes of a staged copy: rows a power of two apart share one set of a cache,
- * or one bank of local memory. */
-static int64_t row_padding(const struct codegen *k, int64_t bytes) {
-  if (k->target->kind == TARGET_HOST) return bytes % 1024 ? 0 : 64;
-  return bytes % 128 ? 0 : 16;
+/* On the host: unused bytes behind each row of `bytes` bytes; rows a power of two apart share one set of a cache. */
+static int64_t row_padding(int64_t bytes) { return bytes % 1024 ? 0 : 64; }
+
+/* Cycles that an access of a wave takes beyond one without bank conflicts: 32 banks of 4 bytes, and as many lanes at
+ * once as read 128 bytes. at: of each lane, in bytes. */
+static unsigned conflicts(const int64_t at[32], int64_t bytes) {
+  unsigned words = bytes > 4 ? (unsigned)bytes / 4 : 1, lanes = 32 / words, more = 0;
+  for (unsigned first = 0; first < 32; first += lanes) {
+    int64_t seen[32][32];
+    unsigned n[32] = {0}, most = 1;
+    for (unsigned l = first; l < first + lanes; l++)
+      for (unsigned w = 0; w < words; w++) {
+        int64_t word = at[l] / 4 + w;
+        unsigned bank = (unsigned)(word % 32), i = 0;
+        while (i < n[bank] && seen[bank][i] != word) i++;
+        if (i == n[bank]) seen[bank][n[bank]++] = word;
+        if (n[bank] > most) most = n[bank];
+      }
+    more += most - 1;
+  }
+  return more;
+}
+
+/* Positions of a wave's lane along LOCAL axes, in the order in which lowering numbers work-items. */
+static void lane_positions(const struct codegen *k, int64_t lane, int64_t *position) {
+  for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned a = 0; a < k->naxes; a++)
+      if (k->axes[a].kind == AXIS_LOCAL && k->axes[a].fragment != pass)
+        position[a] = lane % k->axes[a].size, lane /= k->axes[a].size;
+}
+
+/* Distances of the copy's dimensions, the last one with `padding` elements behind its end. Returns the size. */
+static int64_t set_strides(struct copy *c, unsigned vec, int64_t lanes, int64_t padding) {
+  int64_t stride = 1;
+  for (unsigned d = c->ndims; d-- > 0;) {
+    c->dim[d].stride = stride;
+    stride *= d == vec ? up(c->dim[d].size, lanes) : c->dim[d].size;
+    if (d + 1 == c->ndims && c->ndims > 1) stride += padding;
+  }
+  return stride;
+}
+
+/* Bank conflicts of the wave's lanes that read the copy, and of those that fill it. */
+static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) {
+  const struct codegen *k = c->k;
+  const struct dimension *last = &c->dim[c->ndims - 1];
+  int64_t size = dtype_info[c->value->dtype].size, read[32], written[32], bytes = size;
+  for (unsigned i = 0; i < last->n; i++) { /* an expanded axis is read at once */
+    const struct axis *x = &k->axes[last->axis[i]];
+    if (last->coef[i] == 1 && (x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL)) bytes *= x->size;
+  }
+  if (bytes > 16) bytes = 16;
+  for (int64_t lane = 0; lane < 32; lane++) {
+    int64_t position[MAX_AXES] = {0}, rest = lane;
+    lane_positions(k, lane, position);
+    read[lane] = written[lane] = 0;
+    for (unsigned d = c->ndims; d-- > 0;) {
+      const struct dimension *x = &c->dim[d];
+      int64_t at = 0, count = d == vec ? x->size / lanes : x->size;
+      for (unsigned i = 0; i < x->n; i++) at += position[x->axis[i]] * x->coef[i];
+      read[lane] += at * x->stride * size;
+      written[lane] += rest % count * (d == vec ? lanes : 1) * x->stride * size, rest /= count;
+    }
+  }
+  return conflicts(read, bytes) + conflicts(written, vec + 1 == c->ndims ? lanes * size : size);
+}
+
+/* The padding of rows with which a wave has the fewest bank conflicts. */
+static int64_t best_padding(struct copy *c, unsigned vec, int64_t lanes) {
+  int64_t step = 16 / dtype_info[c->value->dtype].size, best = 0;
+  unsigned fewest = UINT32_MAX;
+  for (int64_t padding = 0; padding < 8 * step && c->ndims > 1; padding += step) {
+    set_strides(c, vec, lanes, padding);
+    unsigned n = conflicts_of(c, vec, lanes);
+    if (n < fewest) fewest = n, best = padding;
+  }
+  return best;
 }
 
 struct uop *summed_product(const struct uop *reduce) {
@@ -236,15 +308,15 @@ bool stage_apply(struct codegen *k, const struct step *s) {
 
   unsigned vec = contiguous(&c), width = gpu ? 16 : k->target->vector_bytes;
   int64_t lanes = width / dtype_info[value->dtype].size;
-  struct dimension *v = &c.dim[vec], *last = &c.dim[c.ndims - 1];
+  struct dimension *v = &c.dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
-  int64_t stride = 1;
+  int64_t size = dtype_info[value->dtype].size;
+  set_strides(&c, vec, lanes, 0);
+  int64_t row = c.ndims > 1 ? c.dim[c.ndims - 2].stride : 0;
+  int64_t padding = gpu ? best_padding(&c, vec, lanes) : row_padding(row * size) / size;
+  int64_t stride = set_strides(&c, vec, lanes, padding);
   for (unsigned d = c.ndims; d-- > 0;) {
     struct dimension *x = &c.dim[d];
-    x->stride = stride;
-    stride *= d == vec ? up(x->size, lanes) : x->size;
-    if (x == last && c.ndims > 1)
-      stride += row_padding(k, stride * dtype_info[value->dtype].size) / dtype_info[value->dtype].size;
     x->use = NULL;
     for (unsigned i = 0; i < x->n; i++) x->use = plus(g, x->use, times(g, k->axes[x->axis[i]].range, x->coef[i]));
     if (x->low) x->use = plus(g, x->use, uop_index(g, -x->low));
@@ -256,7 +328,6 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   if (gpu) {
     /* Vectors of the copy are numbered through; work-items take neighbours. */
     int64_t vectors = 1, rounds, divide = 1;
-    bool wraps = false;
     for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
     rounds = up(vectors, (int64_t)items) / (int64_t)items;
     struct uop *round = rounds > 1 ? new_axis(&c, rounds, rounds <= 16 ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
@@ -264,30 +335,22 @@ bool stage_apply(struct codegen *k, const struct step *s) {
     struct uop *lane = lanes > 1 ? new_axis(&c, lanes, AXIS_UNROLL, true) : NULL;
     ok = (rounds == 1 || round) && item && (lanes == 1 || lane);
     struct uop *number = ok && round ? plus(g, times(g, round, (int64_t)items), item) : item;
-    if (ok && vectors % (int64_t)items) {
-      valid = uop_binary(g, OP_CMPLT, number, uop_index(g, vectors)), over = item;
-      /* What is behind the last vector is written behind the stage. Where the dimension that counts slowest is the
-       * outermost one in memory, its position is behind; else what number has beyond the vectors moves it there. */
-      wraps = !vec && c.ndims > 1;
-      if (wraps)
-        at = times(g, uop_binary(g, OP_IDIV, number, uop_index(g, vectors)), stride);
-      else
-        stride += up(vectors, (int64_t)items) * lanes;
+    if (ok && vectors % (int64_t)items) { /* work-items without a vector of their own copy the last one again */
+      struct uop *back = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, number), uop_index(g, 1 - vectors));
+      number = uop_unary(g, OP_NEG, back);
     }
-    /* The contiguous dimension counts fastest, so that neighbours read neighbours. */
-    unsigned order[16] = {vec}, placed = 1;
-    for (unsigned d = c.ndims; d-- > 0;)
-      if (d != vec) order[placed++] = d;
+    /* The last dimension counts fastest, so that neighbours write neighbours: bank conflicts cost more than what caches
+     * make good of reading. */
     for (unsigned i = 0; ok && i < c.ndims; i++) {
-      unsigned d = order[i];
+      unsigned d = c.ndims - 1 - i;
       struct dimension *x = &c.dim[d];
-      int64_t size = d == vec ? x->size / lanes : x->size;
+      int64_t parts = d == vec ? x->size / lanes : x->size;
       struct uop *p = divide > 1 ? uop_binary(g, OP_IDIV, number, uop_index(g, divide)) : number;
-      if (i + 1 < c.ndims || wraps) p = uop_binary(g, OP_MOD, p, uop_index(g, size));
+      if (i + 1 < c.ndims) p = uop_binary(g, OP_MOD, p, uop_index(g, parts));
       if (d == vec) p = lane ? plus(g, times(g, p, lanes), lane) : p;
       at = plus(g, at, times(g, p, x->stride));
       rename_ranges(&c, x, p);
-      divide *= size;
+      divide *= parts;
     }
   } else
     for (unsigned d = 0; ok && d < c.ndims; d++) {

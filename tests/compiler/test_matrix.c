@@ -102,6 +102,23 @@ static void tiles_share_their_operands(void **state) {
   }
 }
 
+/* Both stages of a loop are filled between one pair of barriers, by vectors; nothing is converted on the way. */
+static void stages_share_their_barriers(void **state) {
+  static const char *const plans[2] = {
+      "matrix wmma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a1 c3 c1; stage 2 b1 a1 c3 c2",
+      "matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a2 a1 c4 c1 c2; stage 2 b2 a1 c4 c1 c3"};
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 64, 64);
+  for (unsigned t = 0; t < 2; t++) {
+    struct compiler *c = with_plan(plans[t]);
+    const struct kernel *k = must_compile(c, arch_of[t], cases[0].ast);
+    if (k->plan_refused) fail_msg("%s", k->plan_refused);
+    assert_int_equal(count(k->linear_text, " BARRIER "), 2);
+    assert_int_equal(count(k->linear_text, " LOCAL "), 2);
+    compiler_free(c);
+  }
+}
+
 /* The machine's matrix instructions are chosen for whatever is large enough for a tile, and left where most of a tile
  * would be padding. */
 static void they_are_chosen_by_default(void **state) {
@@ -123,10 +140,9 @@ static void they_are_chosen_by_default(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layouts_cover_the_matrices),
-      cmocka_unit_test(what_does_not_fit_is_refused),
-      cmocka_unit_test(tiles_share_their_operands),
-      cmocka_unit_test(they_are_chosen_by_default),
+      cmocka_unit_test(layouts_cover_the_matrices),  cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(tiles_share_their_operands),  cmocka_unit_test(they_are_chosen_by_default),
+      cmocka_unit_test(stages_share_their_barriers),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
