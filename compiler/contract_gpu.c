@@ -12,6 +12,7 @@ enum {
   MOST_PADDING = 4,     /* times the products that are needed */
   LITTLE = 8,           /* padding by one of as many is little */
   WAVE_TILE = 64,       /* rows and columns of a wave at most */
+  COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so that rows do not meet in banks */
   MOST_REGISTERS = 200, /* of a lane, for sums and operands */
   LOAD_CYCLES = 4,
 };
@@ -20,6 +21,7 @@ struct side { /* an operand and its output axis */
   struct uop *value;
   uint64_t mask;
   int axis;
+  int64_t slot;         /* of the argument that it is loaded from; -1: it is no plain LOAD */
   bool by_sum, by_axis; /* neighbours in memory are along the sum, or along the output axis */
 };
 
@@ -27,9 +29,9 @@ struct choice {
   struct codegen *k;
   int row; /* of matrix.def */
   struct side side[2];
-  int sum;        /* axis */
-  int64_t others; /* outputs along other axes */
-  int64_t tiles[2], waves[2];
+  int sum;                           /* axis */
+  int64_t others;                    /* outputs along other axes */
+  int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum for each copy */
 };
 
 /* The coefficient of the axis in where the operand is loaded from; 0 where it is no plain load. */
@@ -84,6 +86,9 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
     c->side[0] = c->side[1], c->side[1] = first;
   }
   for (unsigned i = 0; i < 2; i++) {
+    const struct uop *v = c->side[i].value;
+    bool load = v->op == OP_LOAD && v->src[0]->op == OP_INDEX && v->src[0]->src[0]->op == OP_PARAM;
+    c->side[i].slot = load ? v->src[0]->src[0]->arg.i : -1;
     c->side[i].by_sum = stride(k, c->side[i].value, c->sum) == 1;
     c->side[i].by_axis = stride(k, c->side[i].value, c->side[i].axis) == 1;
   }
@@ -93,16 +98,17 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
   return true;
 }
 
-/* Cycles that a wave needs to load `tiles` fragments of an operand. */
+/* Cycles that a wave takes for an operand's part in one instruction along the sum, for each of its tiles: its share of
+ * what the workgroup copies, and fragments from the copy; or fragments from memory. */
 static double load_cost(const struct matrix *x, const struct side *s, enum matrix_operand o, int64_t tiles) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
     if (!run[i].lane && run[i].coordinate == (o == MATRIX_A) && !run[i].at) along = 1u << run[i].n;
-  double elements = (double)n * (double)tiles, packs = elements / 2;
-  if (s->by_sum) return elements / along * ((along * size + 15) / 16) * LOAD_CYCLES;
-  if (s->by_axis) return n * (double)((tiles * size + 15) / 16) * LOAD_CYCLES + packs;
-  return elements * LOAD_CYCLES + packs;
+  double elements = (double)n * (double)tiles, vectors = elements / along * ((along * size + 15) / 16) * LOAD_CYCLES;
+  if (s->slot < 0) return s->by_sum ? vectors : elements * LOAD_CYCLES + elements / 2;
+  double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 / 2; /* two waves share it */
+  return vectors + copied * LOAD_CYCLES * (s->by_sum ? 2 : 9) / 8;
 }
 
 /* How many blocks an axis has. Little padding is not counted, so that a size has the tiles of its round neighbour. */
@@ -135,6 +141,11 @@ static bool choose_tiles(struct choice *c) {
       best = score;
       for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
     }
+  for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
+    int64_t sum = k->axes[c->sum].size;
+    if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
+  }
+  if (c->depth < 1) c->depth = 1;
   for (unsigned i = 0; i < 2; i++) {
     int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
     c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
@@ -146,27 +157,47 @@ static bool step(struct choice *c, enum step_kind kind, struct axis_name axis, i
   return amount < 2 || step_apply(c->k, (struct step){.kind = kind, .axis = axis, .amount = amount});
 }
 
+/* As step; *part: the axis that was split off, no letter where none was. */
+static bool split(struct choice *c, enum step_kind kind, struct axis_name axis, int64_t amount,
+                  struct axis_name *part) {
+  *part = (struct axis_name){0};
+  if (amount < 2) return true;
+  bool ok = step(c, kind, axis, amount);
+  *part = (struct axis_name){axis.letter, c->k->nparts_of[(unsigned char)axis.letter]};
+  return ok;
+}
+
 static bool apply(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
   const int64_t size[2] = {x->m, x->n};
-  struct axis_name name[2], sum = k->axes[c->sum].name;
+  struct axis_name name[2], wave[2], tile[2], rounds, sum = k->axes[c->sum].name;
   for (unsigned i = 0; i < 2; i++) {
     const struct axis *a = &k->axes[c->side[i].axis];
     name[i] = a->name;
     int64_t block = size[i] * c->tiles[i] * c->waves[i];
     if (a->size % block && !step(c, STEP_PAD, name[i], block)) return false;
-    bool interleave = i || (c->side[i].by_axis && !c->side[i].by_sum);
-    if (interleave && !step(c, i ? STEP_VECTOR : STEP_UPCAST, name[i], c->tiles[i])) return false;
-    if (interleave) c->tiles[i] = 1;
   }
-  if (k->axes[c->sum].size % x->k && !step(c, STEP_PAD, sum, x->k)) return false;
-  if (!step_apply(k, (struct step){.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3}))
-    return false;
+  int64_t depth = x->k * c->depth;
+  if (k->axes[c->sum].size % depth && !step(c, STEP_PAD, sum, depth)) return false;
+  bool interleave = !c->side[1].by_axis || c->side[1].slot < 0;
+  if (interleave && !split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
+  struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
+  if (!step_apply(k, matrix)) return false;
   for (unsigned i = 0; i < 2; i++)
-    if (!step(c, STEP_UPCAST, name[i], c->tiles[i])) return false;
+    if (!(i && interleave) && !split(c, STEP_UPCAST, name[i], c->tiles[i], &tile[i])) return false;
   for (unsigned i = 2; i-- > 0;)
-    if (!step(c, STEP_LOCAL, name[i], c->waves[i])) return false;
+    if (!split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
+  if (!split(c, STEP_UNROLL, sum, c->depth, &rounds)) return false;
+  for (unsigned i = 0; i < 2; i++) { /* rows or columns, then the sum, so that neighbours in the copy are along it */
+    struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
+    if (wave[i].letter) s.list[s.nlist++] = wave[i];
+    if (tile[i].letter) s.list[s.nlist++] = tile[i];
+    s.nlist += matrix_axes(k, i, i, s.list + s.nlist);
+    if (rounds.letter) s.list[s.nlist++] = rounds;
+    s.nlist += matrix_axes(k, i, !i, s.list + s.nlist);
+    if (s.amount >= 0 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+  }
   return true;
 }
 

@@ -285,3 +285,35 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   }
   return true;
 }
+
+unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *mma = NULL;
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_MMA) mma = order[i];
+  free(order);
+  if (!mma) return 0;
+  /* Its sources: elements of the result, lanes in the order of their bits, elements of A, elements of B. */
+  const struct matrix *x = &matrices[mma->arg.i];
+  struct matrix_run run[MATRIX_RUNS], lane[MATRIX_RUNS];
+  unsigned first[3] = {0}, lanes[6] = {0}, at = 2, n = 0, found = 0;
+  static const uint8_t turn[3] = {MATRIX_C, MATRIX_A, MATRIX_B};
+  for (unsigned t = 0; t < 3; t++) {
+    first[turn[t]] = at;
+    for (unsigned i = 0, runs = matrix_runs(x, turn[t], run); i < runs; i++) at += !run[i].lane;
+    for (unsigned bit = 0; !t && bit < 6; bit++)
+      for (unsigned p = 0; p < 3; p++)
+        for (unsigned i = 0, runs = matrix_runs(x, p, lane); i < runs; i++)
+          if (lane[i].lane && lane[i].bit[0] == bit && !lanes[bit]) lanes[bit] = at++;
+  }
+  for (unsigned i = 0, e = first[o], runs = matrix_runs(x, o, run); i < runs; i++) {
+    const struct uop *r = mma->src[run[i].lane ? lanes[run[i].bit[0]] : e++];
+    for (unsigned a = 0; run[i].coordinate == coordinate && a < k->naxes; a++)
+      if (k->axes[a].range == r) out[n++] = k->axes[a].name;
+  }
+  for (; found < n / 2; found++) {
+    struct axis_name low = out[found];
+    out[found] = out[n - 1 - found], out[n - 1 - found] = low;
+  }
+  return n;
+}

@@ -34,6 +34,9 @@ unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matri
 /* Elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
 
+/* The axes that a MATRIX step made of an operand's coordinate: bits of lanes and elements, highest first. */
+unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out);
+
 /* A sum of products, as an instruction computes it. */
 struct matrix_product {
   struct uop *reduce, *operand[2];

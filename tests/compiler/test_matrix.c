@@ -134,6 +134,8 @@ static void they_are_chosen_by_default(void **state) {
       const struct kernel *k = must_compile(c, arch_of[t], cases[i].ast);
       assert_false(k->fewer_steps);
       if ((i < 3) != (count(k->linear_text, " MMA ") > 0)) fail_msg("%s: %s", cases[i].name, k->plan);
+      if (i < 3 && (count(k->plan, "stage ") != 2 || count(k->linear_text, " BARRIER ") != 2))
+        fail_msg("%s: %s", cases[i].name, k->plan);
     }
   compiler_free(c);
 }
