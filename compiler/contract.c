@@ -97,6 +97,7 @@ static bool read_operand(struct contraction *c, struct operand *x, struct uop *v
 
 static bool is_loop(const struct codegen *k, unsigned a) { return k->axes[a].kind == AXIS_LOOP; }
 static int64_t size_of(const struct codegen *k, int a) { return a < 0 ? 1 : k->axes[a].size; }
+static uint64_t bit(int a) { return a < 0 ? 0 : UINT64_C(1) << a; }
 static bool has(uint64_t mask, int a) { return a >= 0 && mask >> a & 1; }
 
 /* The REDUCE of the kernel that sums most products; NULL: there is none, it is not by itself, or it is not most of the
@@ -160,8 +161,9 @@ static int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 /* The tile with the most useful products a cycle; the cycles that all tiles take for one round of the sum. A vector of
  * 64 bytes counts as two cycles of the arithmetic units, which is what it costs on processors whose units have 32
- * bytes, and no loss on the others. */
-static double choose_tile(const struct contraction *c, struct form *f) {
+ * bytes, and no loss on the others. A strip that the first-level cache does not hold comes from the second-level one.
+ * Rows that are not copied are checked for in each round where a tile reaches past their end. */
+static double choose_tile(const struct contraction *c, struct form *f, int64_t depth) {
   const struct target *t = c->k->target;
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
@@ -169,11 +171,13 @@ static double choose_tile(const struct contraction *c, struct form *f) {
   for (int64_t lanes = t->vector_bytes / 4; lanes >= t->vector_bytes / 8 && lanes >= 4; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
-        double width = (double)lanes * 4 / 32, multiply = (double)(vectors * height) * width / 2;
+        double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
         if (multiply < 4) multiply = 4; /* a sum waits for its last addition */
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
+        double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
+        if (cycles < far) cycles = far;
         double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
-        double all = tiles * (cycles + 0.5);
+        double all = tiles * (cycles + far / 20 + 1) * (!f->pack_rows && rows % height ? 1.3 : 1);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
   return best;
@@ -196,10 +200,11 @@ static double elements(const struct operand *x, uint64_t axes) {
   return all;
 }
 
-/* Cycles to copy an element. */
-static double copying(const struct contraction *c, const struct operand *x, int to) {
-  return (has(x->unit, to) ? 0.25 : 1.2) + (x->plain ? 0 : 0.3) +
-         x->work * (x->unit & (c->sum | UINT64_C(1) << to) ? 1 : 4);
+/* Cycles to copy an element: vectors where it is contiguous along the last of the axes that are copied together,
+ * vectors that are stored by element where it is along another, and a line of the cache for each element otherwise. */
+static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
+  bool vectors = x->unit & (c->sum | bit(last) | together);
+  return (has(x->unit, last) ? 0.25 : vectors ? 1.2 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
 static int64_t extent(const struct codegen *k, uint64_t axes) {
@@ -215,8 +220,6 @@ static uint64_t loops(const struct codegen *k) {
   return m;
 }
 
-static uint64_t bit(int a) { return a < 0 ? 0 : UINT64_C(1) << a; }
-
 /* Axes that rows alone have and that are copied with them at once, as many as there is room for. */
 static uint64_t rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
@@ -231,16 +234,17 @@ static void consider(struct contraction *c, struct form f) {
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
   bool rounds = c->depth > LONG_SUM && c->keeps;
-  int64_t depth = rounds ? ROUND : c->depth;
-  f.cycles = choose_tile(c, &f) * (double)extent(k, others) * (double)c->depth;
-  int64_t strip = f.lanes * f.vectors, width = size_of(k, f.column), rows = size_of(k, f.row);
-  double both = (double)extent(k, others & p->mask & q->mask), padded = (double)up(width, strip) / (double)width;
-  double strips = (double)divide(width, strip), tiles = (double)divide(rows, f.height);
+  int64_t depth = rounds ? ROUND : c->depth, width = size_of(k, f.column), rows = size_of(k, f.row);
+  double both = (double)extent(k, others & p->mask & q->mask);
+  bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
+  bool fits = depth * MAX_HEIGHT * ELEMENT <= 2 * BLOCK_BYTES;
+  f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
+  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * (double)c->depth;
+  int64_t strip = f.lanes * f.vectors;
+  double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
+  double tiles = (double)divide(rows, f.height);
 
   bool direct = p->plain && has(p->unit, f.column), near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
-  bool reused = rows > f.height && strips * (double)extent(k, f.columns_only) >= FEW_TILES;
-  bool fits = depth * f.height * ELEMENT <= 2 * BLOCK_BYTES;
-  f.pack_rows = c->packs[!f.columns] && fits && (reused || !q->plain);
   f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES &&
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
@@ -249,20 +253,22 @@ static void consider(struct contraction *c, struct form f) {
     f.whole = !direct && (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT <= WHOLE_BYTES;
     if (!f.whole) n = elements(p, c->sum | bit(f.column)) * both * (double)extent(k, f.columns_only);
     if (!f.whole && f.pack_rows) n *= (double)extent(k, f.rows_only & ~rows_together(c, &f));
-    f.cycles += n * padded * copying(c, p, f.column);
+    f.cycles += n * padded * copying(c, p, f.column, f.whole ? f.columns_only : 0);
   } else if (width % strip)
     f.cycles *= 1.1; /* masks */
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
-    f.cycles += n * copying(c, q, f.row);
-  } else {
-    if (rows % f.height || !q->plain)
-      f.cycles *= q->plain ? 1.3 : 4; /* what is past the end is checked for each time */
-    int64_t far = f.row < 0 ? 0 : q->stride[f.row] * f.height * ELEMENT;
-    f.cycles *= far > FAR_BYTES ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
+    f.cycles += n * copying(c, q, f.row, together);
+  } else if (f.row >= 0) {
+    int64_t far = q->stride[f.row] * f.height * ELEMENT;
+    if (!q->plain) f.cycles *= 4; /* computed in each round */
+    f.cycles *= far > FAR_BYTES || !(q->unit & (c->sum | bit(f.row))) ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
   }
-  double store = coefficient(k, c->store->src[0], (unsigned)f.column) == 1 ? 0.15 : 1.5;
+  uint64_t unit = 0;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (coefficient(k, c->store->src[0], a) == 1) unit |= bit((int)a);
+  double store = has(unit, f.column) ? 0.15 : has(unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
   f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
 }
@@ -364,8 +370,8 @@ static bool choose_rounds(struct contraction *c) {
 static int64_t most_tasks(const struct contraction *c, unsigned copied, int along, bool packs) {
   const struct operand *x = &c->x[copied];
   if (!packs) return TASKS;
-  double again = elements(x, c->sum | c->rounds | loops(c->k)) * copying(c, x, along),
-         most = c->form.cycles / 8 / again;
+  double again = elements(x, c->sum | c->rounds | loops(c->k)) * copying(c, x, along, loops(c->k)),
+         most = c->form.cycles / 12 / again;
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
 }
 
