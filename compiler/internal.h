@@ -21,6 +21,7 @@ enum {
   MAX_COPIES = 4096, /* of an operation along all of them */
   MAX_PAD = 1 << 20,
   MAX_GUARDS = 16,
+  MAX_ORDERED = 16, /* reductions of one ORDER step */
 };
 
 /* One axis of the kernel: the ranges the scheduler made, split by steps. */

@@ -576,9 +576,12 @@ static void close_loops(struct lowerer *L, struct block *const *opened, unsigned
 }
 
 static void find_reduces(struct lowerer *L, struct uop *const *order, size_t count) {
-  L->nreduces = 0;
+  L->nreduces = 0, L->summed = 0;
   for (size_t i = 0; i < count; i++)
-    if (order[i]->op == OP_REDUCE && L->nreduces < 64) L->reduces[L->nreduces++] = order[i];
+    if (order[i]->op == OP_REDUCE && L->nreduces < 64)
+      L->reduces[L->nreduces++] = order[i];
+    else if (order[i]->op == OP_STAGE && order[i]->aux)
+      L->summed |= mask_of(L, order[i]);
 }
 
 /* The loops of the list, and the stores of the ast inside of them. */
@@ -701,6 +704,7 @@ static bool lower_kernel(struct lowerer *L) {
   unsigned loop[MAX_AXES], nloops = 0, outside = 0;
   uint64_t reduced = 0; /* loops that a reduction depends on are outside of those it does not: it runs once for them */
   for (unsigned i = 0; i < L->nreduces; i++) reduced |= mask_of(L, L->reduces[i]);
+  reduced |= L->summed;
   for (unsigned pass = 0; pass < 2; pass++)
     for (unsigned a = 0; a < k->naxes; a++) {
       bool loops = k->axes[a].kind == AXIS_SERIAL || k->axes[a].kind == AXIS_LOOP || k->axes[a].kind == AXIS_ORDERED;

@@ -43,6 +43,7 @@ struct lowerer {
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   unsigned nreduces;
+  uint64_t summed;             /* axes that STAGEs depend on that are added to */
   struct uop *item;            /* the number of the work-item in its group */
   struct uop *group_first;     /* true in one work-item of those that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64, MOST_TOGETHER = 8 };
+enum { CACHE_LINE = 64, MOST_TOGETHER = 16 };
 
 /* What is in a stage that sums before this round is added: nothing in the first of the rounds. */
 static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
@@ -67,12 +67,23 @@ static bool has_loops(const struct lowerer *L, const struct uop *u) {
   return false;
 }
 
-/* The stages that are filled together with u: those of a workgroup that stand in one place. Those with loops of their
- * own are filled alone, and so are all on the host, where nothing waits. */
+/* The stages that are filled together with u: those of a workgroup that stand in one place, and those that sum over the
+ * same ranges, in the same loops, so that they share what they load. Others with loops of their own are filled alone,
+ * and so are others on the host, where nothing waits. */
 static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out) {
   unsigned n = 0;
   size_t count = 0;
   out[n++] = u;
+  if (u->aux) {
+    uint64_t own = lower_bound_axes(L, u);
+    struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
+    for (size_t i = 0; order && i < count && n < MOST_TOGETHER; i++)
+      if (order[i]->op == OP_STAGE && order[i]->aux && order[i] != u && lower_bound_axes(L, order[i]) == own &&
+          mask_of(L, order[i]) == mask_of(L, u))
+        out[n++] = order[i];
+    free(order);
+    return n;
+  }
   if (L->k->target->kind == TARGET_HOST || has_loops(L, u)) return n;
   struct block *place = place_of(L, u);
   struct uop *ast = L->k->ast, **order = uop_toposort(&ast, 1, &count);
@@ -93,12 +104,35 @@ static struct uop *memory_of(struct lowerer *L, const struct uop *u) {
   return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, 0, &size, 1);
 }
 
+/* Fills n stages over the same ranges, in loops of their own where those are no ids. The last STORE, or
+ * the end of the loops. */
+static struct uop *fill_all(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
+                            unsigned n, bool write) {
+  struct block *opened[MAX_AXES];
+  struct uop *last = NULL;
+  unsigned nloops = 0;
+  for (unsigned s = binds_from(stage[0]); s < stage[0]->nsrc; s++) {
+    uint64_t axis = mask_of(L, stage[0]->src[s]);
+    unsigned a = (unsigned)__builtin_ctzll(axis);
+    if (L->k->axes[a].kind == AXIS_ITEM)
+      L->axis_value[a] = L->item;
+    else if (!(axis & L->expanded))
+      opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
+  }
+  for (unsigned i = 0; i < n && nloops && !L->b.failed; i++) fill(L, in, stage[i], memory[i], false);
+  for (unsigned i = 0; i < n && !L->b.failed; i++) last = fill(L, in, stage[i], memory[i], write);
+  while (nloops > 0 && !L->b.failed) last = lower_block_close(L, opened[--nloops], &last, 1);
+  for (unsigned s = binds_from(stage[0]); s < stage[0]->nsrc; s++)
+    L->axis_value[__builtin_ctzll(mask_of(L, stage[0]->src[s]))] = NULL;
+  return last;
+}
+
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct codegen *k = L->k;
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
   bool shared = k->target->kind != TARGET_HOST;
-  struct block *outside = place_of(L, u), *opened[MAX_AXES];
+  struct block *outside = place_of(L, u);
   if (!outside || (mask_of(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
@@ -110,25 +144,10 @@ struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   for (unsigned i = 0; i < n; i++) memory[i] = memory_of(L, stage[i]);
   if (shared && outside != L->root) /* the last round's readers come first */
     lower_mk_in(L, outside, OP_BARRIER, DT_VOID, memory, n);
+  unsigned step = u->aux ? n : 1;
   for (unsigned pass = 0; pass < 2; pass++)
-    for (unsigned i = 0; i < n && !L->b.failed; i++) {
-      struct block *in = outside;
-      unsigned nloops = 0;
-      if (!pass && has_loops(L, stage[i])) continue;
-      for (unsigned s = binds_from(stage[i]); s < stage[i]->nsrc; s++) {
-        uint64_t axis = mask_of(L, stage[i]->src[s]);
-        unsigned a = (unsigned)__builtin_ctzll(axis);
-        if (k->axes[a].kind == AXIS_ITEM)
-          L->axis_value[a] = L->item;
-        else if (!(axis & L->expanded))
-          opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
-      }
-      if (nloops) fill(L, in, stage[i], memory[i], false);
-      last[i] = fill(L, in, stage[i], memory[i], pass);
-      while (nloops > 0 && !L->b.failed) last[i] = lower_block_close(L, opened[--nloops], &last[i], 1);
-      for (unsigned s = binds_from(stage[i]); s < stage[i]->nsrc; s++)
-        L->axis_value[__builtin_ctzll(mask_of(L, stage[i]->src[s]))] = NULL;
-    }
+    for (unsigned i = 0; i < n && !L->b.failed; i += step)
+      if (pass || !has_loops(L, stage[i])) last[i] = fill_all(L, outside, stage + i, memory + i, step, pass);
   memcpy(L->position, saved, sizeof saved);
   if (L->b.failed) return u;
   struct uop *ready = shared ? lower_mk_in(L, outside, OP_BARRIER, DT_VOID, last, n) : last[0];

@@ -352,11 +352,76 @@ static bool spread_host(struct view *p) {
   return true;
 }
 
+enum {
+  ROWS_AT_ONCE = 16,      /* that are added up before their sum is added to a block's results */
+  FEW_ROWS = 16,          /* fewer are not worth clearing the results */
+  BLOCK_COLUMNS = 1024,   /* at least, for each workgroup: memory is read a page at a time */
+  MOST_COLUMNS = 8192,    /* of a block: its results stay in the first-level or second-level cache */
+  COLUMN_BYTES = 1 << 16, /* of a matrix that does not stay in the first-level cache */
+};
+
+/* The output axis of reductions along columns of a matrix in memory, whose rows are `v` and follow each other; -1: the
+ * kernel is none. */
+static int columns_of(struct view *p) {
+  const struct codegen *k = p->k;
+  int v = contiguous(p, AXIS_LOOP, true), row = -1;
+  int64_t depth = 1;
+  if (v < 0 || !p->nreduces || p->nreduces == 16 || !(p->reduced >> v & 1)) return -1;
+  for (unsigned r = 1; r < p->nreduces; r++)
+    if (p->reduce[r] != p->reduce[0]) return -1;
+  if (p->reduced & p->reduce[0]) return -1; /* a reduction inside another */
+  for (unsigned a = 0; a < k->naxes; a++) {
+    const struct axis *x = &k->axes[a];
+    if ((x->kind != AXIS_LOOP && x->kind != AXIS_REDUCE) || x->range->src[0]->op != OP_CONST) return -1;
+    if (x->kind == AXIS_REDUCE) depth *= x->size, row = (int)a;
+  }
+  double bytes = 0;
+  for (unsigned i = 0; i < p->n; i++) {
+    const struct access *a = &p->access[i];
+    if (!(a->mask & p->reduce[0])) continue;
+    int64_t along = stride(p, a, v);
+    if ((along && along != 1) || (along && stride(p, a, row) < k->axes[v].size)) return -1;
+    bytes += along ? (double)depth * (double)k->axes[v].size * dtype_info[a->dtype].size : 0;
+  }
+  return depth >= FEW_ROWS && bytes >= COLUMN_BYTES ? v : -1;
+}
+
+/* Sums of columns: a block of rows at a time is added to the results of a block of columns, which are in memory. */
+static bool optimize_columns(struct view *p, int v, bool *done) {
+  struct codegen *k = p->k;
+  int64_t lanes = fit_padded(p, STEP_VECTOR, v, lanes_for(p, v, k->target->vector_bytes));
+  *done = false;
+  if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
+  if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
+  struct axis_name lane = k->axes[k->naxes - 1].name, column = k->axes[v].name;
+  int row = -1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->axes[a].kind == AXIS_REDUCE) row = (int)a;
+  int64_t rows = fit_padded(p, STEP_UNROLL, row, ROWS_AT_ONCE), size = k->axes[row].size;
+  if (size <= ROWS_AT_ONCE) rows = size;
+  if (rows > 1 && !step_padded(p, STEP_UNROLL, row, rows)) return false;
+  int64_t all = k->axes[v].size * lanes, others = total(p, AXIS_LOOP) / k->axes[v].size;
+  int64_t groups = all / BLOCK_COLUMNS, room = k->target->workgroups / (others < 1 ? 1 : others);
+  if (groups > room) groups = room;
+  if (groups < (all + MOST_COLUMNS - 1) / MOST_COLUMNS) groups = (all + MOST_COLUMNS - 1) / MOST_COLUMNS;
+  if (groups > 1 && !step(p, STEP_THREAD, v, groups)) return false;
+  if (groups > 1) column = k->axes[k->naxes - 1].name;
+  struct step order = {.kind = STEP_ORDER};
+  for (unsigned a = 0; a < k->naxes && order.nlist < MAX_STAGED - 2; a++)
+    if (k->axes[a].kind == AXIS_REDUCE) order.list[order.nlist++] = k->axes[a].name;
+  order.list[order.nlist++] = column, order.list[order.nlist++] = lane;
+  *done = true;
+  if (step_possible(k, order, NULL, 0) && !step_apply(k, order)) return false;
+  return spread_host(p);
+}
+
 static bool optimize_host(struct view *p) {
   struct codegen *k = p->k;
   bool done;
   if (!contract_host(k, &done)) return false;
   if (done) return true;
+  int columns_at = columns_of(p);
+  if (columns_at >= 0 && (!optimize_columns(p, columns_at, &done) || done)) return done;
   unsigned width = k->target->vector_bytes;
   int v = contiguous(p, AXIS_LOOP, p->nreduces), stored = contiguous(p, AXIS_LOOP, false);
   int u = p->nreduces ? tile_axis(p, stored) : -1;

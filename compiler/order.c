@@ -1,70 +1,111 @@
-/* The step that puts rounds of a reduction outside of loops over outputs: the sums of all these outputs are kept in a
- * STAGE that is added to in each of the rounds. What is staged for a round is then used by all of the outputs. */
+/* The step that puts rounds of reductions outside of loops over outputs: the sums of all these outputs are kept in a
+ * STAGE that is added to in each of the rounds. What is staged for a round is then used by all of the outputs, and rows
+ * of a matrix are read one after the other where its columns are summed.
+ *
+ * REDUCE(value, r, s) at c becomes a load from STAGE(REDUCE(value, s), c, r, c), whose aux is the operation that
+ * combines what is stored at one place. */
 #include "internal.h"
 #include <stdlib.h>
+#include <string.h>
 
-/* The one REDUCE that binds the range, if it is in no other reduction or copy and none is in it. */
-static struct uop *reduce_over(const struct codegen *k, const struct uop *range) {
+struct listed { /* the listed axes, as bits and in order */
+  uint64_t reduced, kept;
+  unsigned axis[MAX_STAGED], n;
+};
+
+/* Narrow floats are summed in f32, as by lower_reduce.c. */
+static enum dtype sum_dtype(enum dtype t) { return dtype_is_narrow_float(t) ? DT_F32 : t; }
+
+static bool is_expanded(const struct axis *a) { return a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL; }
+
+/* Whether the axis counts to what is known once a workgroup begins. */
+static bool bound_by_ids(const struct codegen *k, const struct axis *a) {
   size_t count;
-  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *found = NULL;
-  bool *below = calloc(graph_node_count(k->g), sizeof *below), *nested = calloc(graph_node_count(k->g), sizeof *nested);
-  bool alone = order && below && nested;
-  for (size_t i = 0; alone && i < count; i++) {
-    struct uop *u = order[i];
-    for (unsigned s = 0; s < u->nsrc; s++) {
-      below[u->id] = below[u->id] || below[u->src[s]->id] || u->src[s] == found;
-      nested[u->id] = nested[u->id] || nested[u->src[s]->id] || u->src[s]->op == OP_REDUCE;
-    }
-    bool mine = false;
-    for (unsigned s = binds_from(u); s < u->nsrc; s++) mine = mine || u->src[s] == range;
-    bool binds = binds_from(u) < u->nsrc;
-    if (mine && (found || u->op != OP_REDUCE || nested[u->id])) alone = false;
-    if (binds && !mine && found && below[u->id]) alone = false;
-    if (mine) found = u;
-  }
+  struct uop *bound = a->range->src[0], **order = uop_toposort(&bound, 1, &count);
+  bool ok = order;
+  for (size_t i = 0; ok && i < count; i++)
+    for (unsigned x = 0; x < k->naxes; x++)
+      if (k->axes[x].range == order[i] && k->axes[x].kind != AXIS_GLOBAL) ok = false;
   free(order);
-  free(below);
-  free(nested);
-  return alone ? found : NULL;
+  return ok;
+}
+
+static bool list_axes(const struct codegen *k, const struct step *s, struct listed *p, char *why, size_t cap) {
+  *p = (struct listed){0};
+  for (unsigned i = 0; i < s->nlist; i++) {
+    int at = axis_named(k, s->list[i]);
+    if (at < 0) return refuse(why, cap, "the kernel has no such axis at this point");
+    const struct axis *a = &k->axes[at];
+    if ((p->reduced | p->kept) >> at & 1) return refuse(why, cap, "an axis is listed twice");
+    bool kept = a->kind == AXIS_LOOP || a->kind == AXIS_SERIAL || a->kind == AXIS_UPCAST;
+    if (!kept && a->kind != AXIS_REDUCE)
+      return refuse(why, cap, "a %s axis is neither a loop of a reduction nor one of its results",
+                    axis_kind_name(a->kind));
+    if (!bound_by_ids(k, a)) return refuse(why, cap, "the size of an axis depends on another loop");
+    *(kept ? &p->kept : &p->reduced) |= UINT64_C(1) << at;
+    p->axis[p->n++] = (unsigned)at;
+  }
+  if (!p->reduced) return refuse(why, cap, "no reduce axis is listed");
+  return true;
+}
+
+static int64_t elements(const struct codegen *k, const struct listed *p) {
+  double n = 1;
+  for (unsigned i = 0; i < p->n; i++)
+    if (p->kept >> p->axis[i] & 1) n *= (double)k->axes[p->axis[i]].size;
+  return n < INT32_MAX ? (int64_t)n : INT32_MAX;
+}
+
+static bool binds(const struct codegen *k, const struct uop *u, unsigned axis) {
+  return u->op == OP_REDUCE && reduce_binds(u, k->axes[axis].range);
+}
+
+/* Whether reduction u can be summed so. */
+static bool reduce_possible(const struct codegen *k, const struct uop *u, const struct listed *p, const uint64_t *mask,
+                            char *why, size_t cap) {
+  for (unsigned i = 0; i < p->n; i++)
+    if ((p->reduced >> p->axis[i] & 1) && !binds(k, u, p->axis[i]))
+      return refuse(why, cap, "the reduce axes are of several reductions");
+  if (p->kept & ~mask[u->id]) return refuse(why, cap, "the sums do not change along an axis");
+  for (unsigned a = 0; a < k->naxes; a++)
+    if ((mask[u->id] & ~p->kept) >> a & 1 && is_expanded(&k->axes[a]))
+      return refuse(why, cap, "all %s axes must be listed", axis_kind_name(k->axes[a].kind));
+  size_t count;
+  struct uop *value = u->src[0], **order = uop_toposort(&value, 1, &count);
+  bool plain = order;
+  for (size_t i = 0; i < count && plain; i++) plain = order[i]->op != OP_REDUCE;
+  free(order);
+  return plain || refuse(why, cap, "a reduction is inside of it");
 }
 
 static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
-  uint64_t listed = 0;
-  int64_t kept = 1;
-  unsigned rounds = 0, first = 0;
+  struct listed p;
   if (k->target->kind != TARGET_HOST) return refuse(why, cap, "it is for the host only");
-  for (unsigned i = 0; i < s->nlist; i++) {
-    int a = axis_named(k, s->list[i]);
-    if (a < 0) return refuse(why, cap, "the kernel has no such axis at this point");
-    enum axis_kind kind = k->axes[a].kind;
-    if (listed >> a & 1) return refuse(why, cap, "an axis is listed twice");
-    if (k->axes[a].range->src[0]->op != OP_CONST) return refuse(why, cap, "an axis has a symbolic size");
-    if (kind != AXIS_REDUCE && kind != AXIS_LOOP && kind != AXIS_SERIAL && kind != AXIS_UPCAST)
-      return refuse(why, cap, "a %s axis is listed", axis_kind_name(kind));
-    listed |= UINT64_C(1) << a;
-    if (kind == AXIS_REDUCE) {
-      if (!rounds++) first = (unsigned)a;
-    } else if (__builtin_mul_overflow(kept, k->axes[a].size, &kept) || kept > (int64_t)k->target->local_bytes)
-      return refuse(why, cap, "the sums need more local memory than there is");
+  if (!list_axes(k, s, &p, why, cap)) return false;
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  unsigned found = 0;
+  bool *below = calloc(graph_node_count(k->g), sizeof *below), ok = order && below;
+  double bytes = 0;
+  for (size_t i = 0; i < count && ok; i++) {
+    bool any = false;
+    for (unsigned n = 0; n < order[i]->nsrc; n++)
+      below[order[i]->id] = below[order[i]->id] || below[order[i]->src[n]->id];
+    if (below[order[i]->id] && binds_from(order[i]) < order[i]->nsrc)
+      ok = refuse(why, cap, "the reduction is inside of another one, or of a copy");
+    for (unsigned n = 0; n < p.n; n++) any = any || ((p.reduced >> p.axis[n] & 1) && binds(k, order[i], p.axis[n]));
+    if (!any || !ok) continue;
+    below[order[i]->id] = true;
+    ok = reduce_possible(k, order[i], &p, mask, why, cap);
+    found++, bytes += (double)elements(k, &p) * dtype_info[sum_dtype(order[i]->dtype)].size;
   }
-  if (!rounds) return refuse(why, cap, "no reduce axis is listed");
-  if (k->naxes + s->nlist > MAX_AXES) return refuse(why, cap, "the kernel would have more than %d axes", MAX_AXES);
-  const struct uop *reduce = reduce_over(k, k->axes[first].range);
-  if (!reduce) return refuse(why, cap, "several reductions are over the axis, or are inside of each other");
-  if (dtype_is_narrow_float(reduce->dtype)) return refuse(why, cap, "the sums are of a narrow type");
-  if (kept * dtype_info[reduce->dtype].size > (int64_t)k->target->local_bytes)
-    return refuse(why, cap, "the sums need more local memory than there is");
-  if (reduce->nsrc - 1u == rounds) return refuse(why, cap, "no round is left inside");
-  for (unsigned a = 0; a < k->naxes; a++) {
-    enum axis_kind kind = k->axes[a].kind;
-    bool in_list = listed >> a & 1, along = mask[reduce->id] >> a & 1;
-    if (in_list && kind == AXIS_REDUCE && !reduce_binds(reduce, k->axes[a].range))
-      return refuse(why, cap, "the reduce axes are of several reductions");
-    if (in_list && kind != AXIS_REDUCE && !along) return refuse(why, cap, "the sums do not change along an axis");
-    if (along && !in_list && (kind == AXIS_UPCAST || kind == AXIS_UNROLL))
-      return refuse(why, cap, "all %s axes must be listed", axis_kind_name(kind));
-  }
-  return true;
+  free(order);
+  free(below);
+  if (ok && (!found || found > MAX_ORDERED))
+    return refuse(why, cap, "more than %d reductions are over the axes", MAX_ORDERED);
+  if (ok && bytes > k->target->local_bytes) return refuse(why, cap, "the sums need more local memory than there is");
+  if (ok && k->naxes + p.n > MAX_AXES) return refuse(why, cap, "the kernel would have more than %d axes", MAX_AXES);
+  return ok;
 }
 
 bool order_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
@@ -76,48 +117,60 @@ bool order_possible(const struct codegen *k, const struct step *s, char *why, si
 
 bool order_apply(struct codegen *k, const struct step *s) {
   struct graph *g = k->g;
-  struct uop *from[MAX_STAGED], *to[MAX_STAGED], *bound[2 * MAX_AXES + 2], *left[MAX_AXES + 1], *reduce = NULL;
-  unsigned n = 0, nbound = 2, nleft = 1, vector = MAX_STAGED;
-  for (unsigned i = 0; i < s->nlist; i++) {
-    struct axis *a = &k->axes[axis_named(k, s->list[i])];
-    if (a->kind != AXIS_REDUCE) continue;
-    if (!reduce) reduce = reduce_over(k, a->range);
-    bound[nbound++] = a->range;
-    a->name = (struct axis_name){0}; /* later steps do not split it: the copy counts by it */
-  }
-  if (!reduce) return codegen_fail(k, "out of memory");
-  for (unsigned i = 1; i < reduce->nsrc; i++) {
-    bool outside = false;
-    for (unsigned j = 2; j < nbound; j++) outside = outside || bound[j] == reduce->src[i];
-    if (!outside) left[nleft++] = reduce->src[i];
-  }
-  for (unsigned i = 0; i < s->nlist; i++) {
-    int at = axis_named(k, s->list[i]);
-    if (at < 0) continue; /* one of the rounds */
-    const struct axis a = k->axes[at];
-    struct uop *copy = axis_add(k, a.size, a.kind == AXIS_UPCAST ? AXIS_UPCAST : AXIS_REDUCE, a.vector);
-    if (!copy) return codegen_fail(k, "more than %d axes", MAX_AXES);
-    if (a.vector) vector = n;
-    from[n] = a.range, to[n++] = copy;
-    bound[nbound++] = copy;
+  struct listed p;
+  if (!list_axes(k, s, &p, NULL, 0)) return codegen_fail(k, "out of memory");
+  struct uop *from[MAX_STAGED], *to[MAX_STAGED], *bound[MAX_STAGED], *use, *at;
+  unsigned nkept = 0, nbound = 0, vector = MAX_STAGED;
+  int64_t number = next_range_number(k), stride = 1, size = elements(k, &p), count_of[MAX_STAGED];
+  for (unsigned i = 0; i < p.n; i++)
+    if (p.reduced >> p.axis[i] & 1) bound[nbound++] = k->axes[p.axis[i]].range;
+  for (unsigned i = 0; i < p.n; i++) {
+    if (!(p.kept >> p.axis[i] & 1)) continue;
+    const struct axis *a = &k->axes[p.axis[i]];
+    struct axis copy = {.size = a->size, .kind = is_expanded(a) ? AXIS_UPCAST : AXIS_REDUCE, .vector = a->vector};
+    from[nkept] = a->range, count_of[nkept] = a->size;
+    if (a->vector) vector = nkept;
+    to[nkept] = bound[nbound++] = copy.range = uop_range(g, a->range->src[0], number++, copy.kind);
+    nkept++;
+    k->axes[k->naxes++] = copy;
   }
   /* In the order of the list, a vector's lanes without gaps. */
-  struct uop *at = uop_index(g, 0), *use = at;
-  int64_t stride = 1;
-  for (unsigned i = 0; i <= n; i++) {
-    unsigned x = i == 0 ? vector : n - i;
+  use = at = uop_index(g, 0);
+  for (unsigned i = 0; i <= nkept; i++) {
+    unsigned x = i == 0 ? vector : nkept - i;
     if (x == MAX_STAGED || (i && x == vector)) continue;
-    struct uop *step = uop_index(g, stride);
-    at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, to[x], step), at);
-    use = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, from[x], step), use);
-    stride *= uop_max(from[x]) + 1;
+    struct uop *c = uop_index(g, stride);
+    at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, to[x], c), at);
+    use = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, from[x], c), use);
+    stride *= count_of[x];
   }
-  left[0] = uop_substitute(g, reduce->src[0], from, to, n);
-  bound[0] = uop_new(g, OP_REDUCE, reduce->dtype, 1, reduce->arg, reduce->aux, left, nleft);
-  bound[1] = at;
-  struct uop *sums = uop_new(g, OP_STAGE, reduce->dtype, 1, (union uop_arg){.i = stride}, reduce->aux, bound, nbound);
-  struct uop *index = uop_new(g, OP_INDEX, reduce->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){sums, use}, 2);
-  struct uop *load = uop_new(g, OP_LOAD, reduce->dtype, 1, (union uop_arg){0}, 0, &index, 1);
-  k->ast = uop_substitute(g, k->ast, &reduce, &load, 1);
+
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count), *old[MAX_ORDERED], *fresh[MAX_ORDERED];
+  unsigned found = 0;
+  for (size_t i = 0; order && i < count; i++) {
+    struct uop *u = order[i], *src[MAX_AXES + 2];
+    if (u->op != OP_REDUCE || !reduce_binds(u, bound[0])) continue;
+    enum dtype t = sum_dtype(u->dtype);
+    unsigned n = 1;
+    src[0] = u->src[0]->dtype == t ? u->src[0] : uop_cast(g, u->src[0], t);
+    for (unsigned b = 1; b < u->nsrc; b++) {
+      bool gone = false;
+      for (unsigned j = 0; j < nbound; j++) gone = gone || bound[j] == u->src[b];
+      if (!gone) src[n++] = u->src[b];
+    }
+    struct uop *value = n > 1 ? uop_new(g, OP_REDUCE, t, 1, u->arg, u->aux, src, n) : src[0];
+    src[0] = uop_substitute(g, value, from, to, nkept), src[1] = at;
+    memcpy(src + 2, bound, nbound * sizeof *src);
+    struct uop *stage = uop_new(g, OP_STAGE, t, 1, (union uop_arg){.i = size}, u->aux, src, nbound + 2);
+    struct uop *index = uop_new(g, OP_INDEX, t, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
+    struct uop *load = uop_new(g, OP_LOAD, t, 1, (union uop_arg){0}, 0, &index, 1);
+    old[found] = u, fresh[found++] = t == u->dtype ? load : uop_cast(g, load, u->dtype);
+  }
+  free(order);
+  if (!found) return codegen_fail(k, "out of memory");
+  k->ast = uop_substitute(g, k->ast, old, fresh, found);
+  for (unsigned i = 0; i < p.n; i++) /* no later step takes them: STAGEs bind them now */
+    if (p.reduced >> p.axis[i] & 1) k->axes[p.axis[i]].name = (struct axis_name){0};
   return true;
 }

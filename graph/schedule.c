@@ -256,7 +256,7 @@ static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroot
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device) {
   static const struct schedule_machine common = {.groups = 64,
                                                  .side = 8,
-                                                 .rows = 1024,
+                                                 .columns = 1024,
                                                  .access_ns = 5,
                                                  .launch_ns = 2000,
                                                  .bytes_per_ns = 20,

@@ -62,7 +62,7 @@ struct schedule_machine {
   int64_t groups;   /* workgroups that keep all of it busy; the work-items of one can share a sum */
   int64_t side;     /* neighbouring results that a workgroup computes side by side: a wave, a vector */
   double access_ns; /* from one access to the next that depends on it */
-  int64_t rows; /* that a core can walk along before lines read for one column are gone for the next; 0: any number */
+  int64_t columns;  /* of a matrix that a workgroup sums together, reading each row in order; 0: side */
   double launch_ns, bytes_per_ns, flops_per_ns;
 };
 

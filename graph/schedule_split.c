@@ -47,24 +47,37 @@ static bool streams(const struct uop *u, unsigned depth) {
   return false;
 }
 
+static const struct uop *below_movement(const struct uop *u) {
+  while (u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_CAST) u = u->src[0];
+  return u;
+}
+
+/* Whether u is a product with something repeated, as of matrices: columns are shared by the machine in tiles. */
+static bool is_product(const struct uop *u) {
+  u = below_movement(u);
+  bool repeated = false;
+  for (unsigned i = 0; u->op == OP_MUL && i < u->nsrc; i++) {
+    const struct uop *x = below_movement(u->src[i]);
+    repeated = repeated || (x->op == OP_EXPAND && shape_numel(x->src[0]->shape) > 1);
+  }
+  return repeated;
+}
+
 /* Into how many parts the reduction of x by u is split; 1: not at all. */
 static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
-  int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results, rows = 1;
+  int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results;
   if (all <= 0 || results <= 0) return 1;
   double memory = (double)all * dtype_info[x->dtype].size / m->bytes_per_ns, most = m->bytes_per_ns / STREAM_RATE;
   if (memory < LEAST_GAIN * m->launch_ns / (double)m->groups) return 1;
   unsigned last = x->shape->rank;
   while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
   bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = streams(x, 8);
-  if (columns) used = (results + m->side - 1) / m->side; /* neighbours side by side */
+  int64_t side = stream && m->columns > m->side && !is_product(x) ? m->columns : m->side; /* neighbours side by side */
+  if (columns) used = (results + side - 1) / side;
   double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
-  if (m->rows && columns && stream && x->shape->dim[last - 1]->arg.i > m->side)
-    rows = all / results / m->rows; /* twice as much is read where lines are gone */
-  if (rows > 1 && whole < LEAST_GAIN * m->launch_ns) rows = 1;
-  if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return rows;
+  if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return 1;
   if (most > (double)m->groups) most = (double)m->groups;
   int64_t parts = ((int64_t)(BALANCE * most) + used - 1) / used;
-  if (parts < rows) parts = rows;
   return parts * LEAST_LENGTH > all / results ? all / results / LEAST_LENGTH : parts;
 }
 

@@ -245,6 +245,8 @@ static int check_kernel(const struct check *c) {
   case OP_STAGE:
     if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
     if (u->src[0]->dtype != u->dtype) return bad(c, "its value is %s", dtype_info[u->src[0]->dtype].name);
+    if (u->aux && u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
+      return bad(c, "combines with something other than ADD, MUL or MAX");
     if (!dtype_is_int(u->src[1]->dtype))
       return bad(c, "the index is %s, not an integer", dtype_info[u->src[1]->dtype].name);
     if (uop_min(u->src[1]) < 0 || uop_max(u->src[1]) >= u->arg.i)

@@ -316,6 +316,43 @@ static void reductions(void **state) {
         }
 }
 
+/* Columns of matrices are reduced with loops over rows outside, whatever the sizes, types, other axes and number of
+ * reductions. */
+static void columns(void **state) {
+  static const struct {
+    int64_t others, outer, rows, columns; /* summed over outer and rows */
+    enum op op;
+    enum dtype t;
+    bool two; /* also the sum of squares */
+  } rows[] = {
+      {1, 1, 256, 1024, OP_ADD, DT_F32, false},  {1, 1, 1021, 509, OP_ADD, DT_F32, false},
+      {3, 1, 67, 300, OP_ADD, DT_F32, true},     {2, 19, 16, 1000, OP_ADD, DT_F32, false},
+      {1, 40, 3, 2050, OP_MAX, DT_F32, false},   {1, 1, 33, 4099, OP_ADD, DT_F16, false},
+      {1, 1, 100, 5000, OP_MAX, DT_BF16, false}, {1, 1, 99, 700, OP_ADD, DT_I32, true},
+      {5, 1, 40, 2000, OP_MAX, DT_I8, false},    {1, 1, 64, 600, OP_ADD, DT_F64, false},
+      {1, 1, 17, 9000, OP_ADD, DT_F32, false},
+  };
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+    int64_t others = rows[i].others, outer = rows[i].outer, n = rows[i].rows, width = rows[i].columns;
+    enum dtype t = rows[i].t;
+    struct uop *o = range(others, 0, AXIS_LOOP), *c = range(width, 1, AXIS_LOOP), *b = range(outer, 2, AXIS_REDUCE),
+               *r = range(n, 3, AXIS_REDUCE);
+    if (others == 1) o = ix(0);
+    struct uop *row = add(mul(outer > 1 ? add(mul(o, ix(outer)), b) : o, ix(n)), r);
+    struct uop *x = load(at(param(1, t, others * outer * n * width), add(mul(row, ix(width)), c)));
+    if (dtype_is_float(t)) /* sums are exact in any order */
+      x = uop_where(G, uop_binary(G, OP_CMPLT, x, uop_const_float(G, t, 0)), uop_const_float(G, t, 0.5),
+                    uop_const_float(G, t, 1));
+    struct uop *bound[] = {outer > 1 ? b : r, r}, *v = reduce(rows[i].op, x, bound, outer > 1 ? 2 : 1);
+    if (rows[i].two) v = uop_binary(G, OP_SUB, v, reduce(OP_ADD, mul(x, x), bound, outer > 1 ? 2 : 1));
+    struct uop *ast = sink1(store(at(param(0, t, others * width), add(mul(o, ix(width)), c)), v));
+    assert_non_null(strstr(must_compile(tuned, HOST_ARCH, ast)->plan, "order "));
+    char what[64];
+    snprintf(what, sizeof what, "columns, row %u", i);
+    check(ast, (struct buffer[]){{t, others * width}, {t, others * outer * n * width}}, 2, 0, 0, what);
+  }
+}
+
 static void nan_in_max(void **state) {
   float x[64], y[1];
   for (int where = 0; where < 64; where++) {
@@ -692,6 +729,7 @@ int main(void) {
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(reductions),
+      cmocka_unit_test(columns),
       cmocka_unit_test(nan_in_max),
       cmocka_unit_test(nan_in_max_of_two),
       cmocka_unit_test(short_vector_code),
