@@ -504,7 +504,8 @@ static bool worker_init(struct beam *b, struct worker *w) {
 const struct kernel *const *beam_compile(struct beam *b) {
   struct compiling c = {.b = b, .n = b->nat};
   pthread_t thread[MAX_THREADS];
-  unsigned started = 0, threads = c.n < b->nworkers ? c.n : b->nworkers;
+  /* LLVM makes tables of its own when it first compiles, which one thread does, and the first round is short. */
+  unsigned started = 0, threads = b->round == 1 ? 1 : c.n < b->nworkers ? c.n : b->nworkers;
   free(b->kernels);
   b->kernels = calloc(c.n + 1, sizeof *b->kernels);
   if (!b->kernels) return NULL;
