@@ -70,12 +70,32 @@ static bool is_zero(const struct uop *u) {
   return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
 }
 
-/* x without conversions that change no value, down to type t. */
+/* Whether `all` is a conjunction that has the term. */
+static bool implies(const struct uop *all, const struct uop *term) {
+  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
+  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
+}
+
+/* Whether x is a LOAD that is 0 wherever the condition does not hold. */
+static bool zero_unless(const struct uop *x, const struct uop *when) {
+  const struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
+  return index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when);
+}
+
+/* The operand, 0 where the condition does not hold. */
+static struct uop *only_where(struct graph *g, struct uop *x, struct uop *when) {
+  return !when || zero_unless(x, when) ? x : uop_where(g, when, x, uop_const_int(g, x->dtype, 0));
+}
+
+/* x without conversions that change no value, down to type t, and without conditions that its LOAD checks. */
 static struct uop *narrowed(struct uop *x, enum dtype t) {
-  while (x->op == OP_CAST && x->dtype != t && dtype_info[x->src[0]->dtype].cls == dtype_info[x->dtype].cls &&
-         dtype_info[x->src[0]->dtype].size < dtype_info[x->dtype].size)
-    x = x->src[0];
-  return x;
+  if (x->op == OP_WHERE && is_zero(x->src[2])) {
+    struct uop *inner = narrowed(x->src[1], t);
+    return zero_unless(inner, x->src[0]) ? inner : x;
+  }
+  bool widens = x->op == OP_CAST && dtype_info[x->src[0]->dtype].cls == dtype_info[x->dtype].cls &&
+                dtype_info[x->src[0]->dtype].size < dtype_info[x->dtype].size;
+  return widens && x->dtype != t ? narrowed(x->src[0], t) : x;
 }
 
 static bool has_word(const char *words, const char *word) {
@@ -100,8 +120,12 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
     }
   }
   if (v->op != OP_MUL) return refuse(why, cap, "what is summed is no product");
+  p->factor = 1;
   for (unsigned i = 0; i < 2; i++) {
-    p->operand[i] = narrowed(v->src[i], x->in);
+    struct uop *operand = v->src[i];
+    for (unsigned c = 0; c < 2 && operand->op == OP_MUL && p->reduce->dtype == DT_F32; c++)
+      if (operand->src[c]->op == OP_CONST) p->factor *= operand->src[c]->arg.f, operand = operand->src[1 - c];
+    p->operand[i] = narrowed(operand, x->in);
     enum dtype t = p->operand[i]->dtype;
     if (t != x->in) return refuse(why, cap, "an operand is %s, not %s", dtype_info[t].name, dtype_info[x->in].name);
   }
@@ -185,20 +209,6 @@ bool matrix_possible(const struct codegen *k, const struct step *s, char *why, s
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
 
-/* Whether `all` is a conjunction that has the term. */
-static bool implies(const struct uop *all, const struct uop *term) {
-  if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
-  return all == term || (all->op == OP_AND && (implies(all->src[0], term) || implies(all->src[1], term)));
-}
-
-/* The operand, 0 where the condition does not hold. */
-static struct uop *only_where(struct graph *g, struct uop *x, struct uop *when) {
-  struct uop *index = x->op == OP_LOAD ? x->src[0] : NULL;
-  if (!when || (index && index->nsrc > 2 && x->nsrc > 1 && is_zero(x->src[1]) && implies(index->src[2], when)))
-    return x;
-  return uop_where(g, when, x, uop_const_int(g, x->dtype, 0));
-}
-
 static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind) {
   int64_t number = 0, size = INT64_C(1) << bits;
   for (unsigned i = 0; i < k->naxes; i++)
@@ -275,6 +285,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   src[0] = uop_new(g, OP_MMA, p.reduce->dtype, 1, (union uop_arg){.i = s->amount}, bound, src, n);
   for (unsigned i = 1; i < p.reduce->nsrc; i++) src[i] = p.reduce->src[i] == old[2] ? outer[2] : p.reduce->src[i];
   struct uop *reduce = uop_new(g, OP_REDUCE, p.reduce->dtype, 1, p.reduce->arg, OP_ADD, src, p.reduce->nsrc);
+  if (p.factor != 1) reduce = uop_binary(g, OP_MUL, reduce, uop_const_float(g, reduce->dtype, p.factor));
   k->ast = uop_substitute(g, k->ast, &p.reduce, &reduce, 1);
   struct uop *to[3] = {at[MATRIX_C][0], at[MATRIX_C][1], outer[2]};
   k->ast = uop_substitute(g, k->ast, old, to, 2);

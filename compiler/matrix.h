@@ -41,7 +41,8 @@ unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned co
 struct matrix_product {
   struct uop *reduce, *operand[2];
   struct uop *when; /* only there the product counts; NULL: everywhere */
+  double factor;    /* of every product */
 };
-/* Fills in operand and when for p->reduce. False: x does not compute it. */
+/* Fills in operand, when and factor for p->reduce. False: x does not compute it. */
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap);
 #endif

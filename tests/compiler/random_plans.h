@@ -208,6 +208,8 @@ HELPER struct random_kernel random_contraction(uint64_t number) {
   struct uop *x = load(valid ? at_if(pa, a, valid) : at(pa, a)), *y = load(at(pb, b));
   if (chance(20)) x = uop_binary(G, OP_MAX, x, uop_const_int(G, t, 0));
   struct uop *product = chance(50) ? uop_cast(G, mul(x, y), sum) : mul(uop_cast(G, x, sum), uop_cast(G, y, sum));
+  if (chance(20) && product->op == OP_MUL && sum == DT_F32)
+    product = mul(mul(product->src[0], uop_const_float(G, sum, 2)), product->src[1]);
   if (chance(20)) { /* the other way round */
     struct uop *swap = product->src[0];
     product = product->op == OP_MUL ? mul(product->src[1], swap) : product;

@@ -140,11 +140,31 @@ static void they_are_chosen_by_default(void **state) {
   compiler_free(c);
 }
 
+/* A scale of one operand, and a condition that its load checks already, as attention and padded convolutions have. */
+static void scales_and_conditions_are_taken_along(void **state) {
+  enum { N = 64 };
+  struct uop *i = range(N, 0, AXIS_LOOP), *j = range(N, 1, AXIS_LOOP), *k = range(N, 2, AXIS_REDUCE);
+  struct uop *valid = uop_binary(G, OP_CMPLT, ix(0), i), *zero = uop_const_float(G, DT_F32, 0);
+  struct uop *x = load(at_if(param(1, DT_BF16, N * N), add(mul(i, ix(N)), k), valid));
+  struct uop *w = load(at(param(2, DT_BF16, N * N), add(mul(k, ix(N)), j)));
+  struct uop *a = uop_where(G, valid, uop_cast(G, x, DT_F32), zero);
+  struct uop *b = mul(uop_cast(G, w, DT_F32), uop_const_float(G, DT_F32, 0.125));
+  struct uop *sum = reduce(OP_ADD, mul(a, b), &k, 1);
+  struct uop *ast = sink1(store(at(param(0, DT_F32, N * N), add(mul(i, ix(N)), j)), sum));
+  struct compiler *c = with_plan(NULL);
+  for (unsigned t = 0; t < 2; t++) {
+    const struct kernel *kernel = must_compile(c, arch_of[t], ast);
+    assert_true(count(kernel->linear_text, " MMA ") > 0);
+    assert_true(count(kernel->linear_text, "0.125") > 0);
+  }
+  compiler_free(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layouts_cover_the_matrices),  cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(tiles_share_their_operands),  cmocka_unit_test(they_are_chosen_by_default),
-      cmocka_unit_test(stages_share_their_barriers),
+      cmocka_unit_test(stages_share_their_barriers), cmocka_unit_test(scales_and_conditions_are_taken_along),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
