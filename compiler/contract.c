@@ -201,10 +201,10 @@ static double elements(const struct operand *x, uint64_t axes) {
 }
 
 /* Cycles to copy an element: vectors where it is contiguous along the last of the axes that are copied together,
- * vectors that are stored by element where it is along another, and a line of the cache for each element otherwise. */
+ * vectors that are transposed where it is along another, and a line of the cache for each element otherwise. */
 static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
   bool vectors = x->unit & (c->sum | bit(last) | together);
-  return (has(x->unit, last) ? 0.25 : vectors ? 1.2 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
+  return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
 static int64_t extent(const struct codegen *k, uint64_t axes) {

@@ -24,6 +24,67 @@ static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, st
   return lower_mk(L, OP_WHERE, u->dtype, lanes, 0, 0, src, 3);
 }
 
+/* The vector of lanes of a and b: lane l is lane pick[l] of a, or of b behind a's. */
+static struct uop *shuffle(struct lowerer *L, struct uop *a, struct uop *b, const unsigned *pick) {
+  struct uop *lane[MAX_LANES];
+  unsigned n = a->lanes;
+  for (unsigned l = 0; l < n; l++) lane[l] = lower_mk(L, OP_GEP, a->dtype, 1, pick[l] % n, 0, pick[l] < n ? &a : &b, 1);
+  return lower_mk(L, OP_VECTORIZE, a->dtype, n, 0, 0, lane, n);
+}
+
+/* Transposes n vectors of n: blocks of four change places, then the elements of each block of 4 x 4, which are
+ * neighbours in the machine's registers. */
+static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
+  unsigned low[MAX_LANES], high[MAX_LANES];
+  for (unsigned half = n / 2; half >= 4; half /= 2) {
+    for (unsigned l = 0; l < n; l++) low[l] = l & half ? n + l - half : l, high[l] = l & half ? n + l : l + half;
+    for (unsigned i = 0; i < n; i++) {
+      if (i & half) continue;
+      struct uop *a = v[i], *b = v[i + half];
+      v[i] = shuffle(L, a, b, low), v[i + half] = shuffle(L, a, b, high);
+    }
+  }
+  unsigned even[MAX_LANES], odd[MAX_LANES];
+  for (unsigned l = 0; l < n; l++) {
+    unsigned block = l & ~3u, at = l & 3;
+    low[l] = block + at / 2 + (at & 1 ? n : 0), high[l] = low[l] + 2; /* a0 b0 a1 b1, a2 b2 a3 b3 */
+    even[l] = block + (at & 1) + (at & 2 ? n : 0), odd[l] = even[l] + 2;
+  }
+  for (unsigned i = 0; i < n; i += 4) {
+    struct uop *x[4] = {shuffle(L, v[i], v[i + 1], low), shuffle(L, v[i], v[i + 1], high),
+                        shuffle(L, v[i + 2], v[i + 3], low), shuffle(L, v[i + 2], v[i + 3], high)};
+    for (unsigned j = 0; j < 4; j++) v[i + j] = shuffle(L, x[j / 2], x[2 + j / 2], j & 1 ? odd : even);
+  }
+}
+
+/* Writes what is contiguous along the row axis, and was loaded as vectors along another one, a square at a time. */
+static struct uop *fill_squares(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t mask,
+                                unsigned lane, unsigned row, bool write) {
+  unsigned n = (unsigned)L->k->axes[lane].size;
+  struct uop *last = NULL, *v[MAX_LANES];
+  uint64_t square = UINT64_C(1) << lane | UINT64_C(1) << row;
+  lower_first_position(L, mask);
+  do {
+    L->position[lane] = VEC;
+    for (unsigned i = 0; i < n; i++) {
+      L->position[row] = (int)i;
+      v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), n);
+    }
+    if (L->b.failed) return NULL;
+    if (write) transpose(L, v, n);
+    L->position[row] = 0;
+    for (unsigned i = 0; write && i < n; i++) {
+      L->position[lane] = (int)i;
+      struct uop *at = lower_eval_index(L, u->src[1]);
+      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
+      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, v[i]));
+      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, v[i]}, 2);
+    }
+    L->position[lane] = 0;
+  } while (lower_next_position(L, mask & ~square) && !L->b.failed);
+  return last;
+}
+
 /* Computes the value at every position of the expanded axes, or writes it there: all values are computed first, so that
  * their loads are in flight together. The last STORE. */
 static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, bool write) {
@@ -32,6 +93,11 @@ static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, stru
   struct affine a;
   affine_of(u->src[1], &a);
   bool whole = vec && affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range) == 1;
+  for (uint64_t m = mask & ~L->vectors; vec && !whole && !u->aux && m; m &= m - 1) {
+    const struct axis *row = &L->k->axes[__builtin_ctzll(m)];
+    if (affine_coef(&a, row->range) == 1 && row->size == lanes && lanes >= 4 && !(lanes & (lanes - 1)))
+      return fill_squares(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
+  }
   struct uop *last = NULL;
   lower_first_position(L, mask);
   do {

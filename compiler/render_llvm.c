@@ -233,7 +233,25 @@ static LLVMValueRef build_const_value(struct render *r, const struct uop *u) {
   return dtype_is_float(u->dtype) ? LLVMConstReal(t, u->arg.f) : LLVMConstInt(t, (uint64_t)u->arg.i, 1);
 }
 
+/* Lanes of at most two vectors as wide: one shuffle. NULL: they are not. */
+static LLVMValueRef build_shuffle(struct render *r, const struct uop *u) {
+  const struct uop *from[2] = {NULL, NULL};
+  LLVMValueRef pick[64];
+  for (unsigned i = 0; i < u->nsrc; i++) {
+    const struct uop *x = u->src[i]->op == OP_GEP && u->src[i]->lanes == 1 ? u->src[i]->src[0] : NULL;
+    if (!x || x->lanes != u->nsrc) return NULL;
+    unsigned which = from[0] && from[0] != x;
+    if (from[which] && from[which] != x) return NULL;
+    from[which] = x;
+    pick[i] = LLVMConstInt(i32(r), (uint64_t)u->src[i]->arg.i + which * u->nsrc, 0);
+  }
+  LLVMValueRef a = get(r, from[0]), b = from[1] ? get(r, from[1]) : LLVMGetPoison(LLVMTypeOf(a));
+  return LLVMBuildShuffleVector(r->b, a, b, LLVMConstVector(pick, u->nsrc), "");
+}
+
 static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
+  LLVMValueRef shuffled = u->nsrc > 1 ? build_shuffle(r, u) : NULL;
+  if (shuffled) return shuffled;
   bool constant = true, same = true;
   LLVMValueRef lane[64];
   for (unsigned i = 0; i < u->nsrc; i++) {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MIN_SQUARE = 4, MAX_SQUARE = 8 };
 struct copy {
   struct codegen *k;
   struct uop *value;
@@ -310,6 +311,13 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   int64_t lanes = width / dtype_info[value->dtype].size;
   struct dimension *v = &c.dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
+  /* What is contiguous along another axis than in the copy is transposed in squares of vectors. */
+  int64_t square = gpu || vec + 1 == c.ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
+  while (square > 1 && c.dim[c.ndims - 1].size % square) square /= 2;
+  if (square >= MIN_SQUARE)
+    lanes = square;
+  else
+    square = 1;
   int64_t size = dtype_info[value->dtype].size;
   set_strides(&c, vec, lanes, 0);
   int64_t row = c.ndims > 1 ? c.dim[c.ndims - 2].stride : 0;
@@ -355,9 +363,9 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   } else
     for (unsigned d = 0; ok && d < c.ndims; d++) {
       struct dimension *x = &c.dim[d];
-      int64_t per = d == vec ? lanes : 1, count = up(x->size, per) / per;
+      int64_t per = d == vec ? lanes : d + 1 == c.ndims ? square : 1, count = up(x->size, per) / per;
       struct uop *outer = count > 1 || per == 1 ? new_axis(&c, count, AXIS_REDUCE, false) : NULL;
-      struct uop *lane = per > 1 ? new_axis(&c, per, AXIS_UNROLL, true) : NULL;
+      struct uop *lane = per > 1 ? new_axis(&c, per, AXIS_UNROLL, d == vec) : NULL;
       ok = (outer || lane) && (per == 1 || lane);
       struct uop *p = !ok ? NULL : !outer ? lane : !lane ? outer : plus(g, times(g, outer, per), lane);
       if (ok && x->size % per) valid = uop_binary(g, OP_CMPLT, p, uop_index(g, x->size)), over = lane;

@@ -245,6 +245,21 @@ static void long_sums_have_rounds(void **state) {
   }
 }
 
+/* A copy that is contiguous along another axis than the argument is made of vectors that are transposed. */
+static void transposed_columns(void **state) {
+  static const int64_t widths[] = {48, 64, 52, 51};
+  for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) {
+    enum { M = 40, Q = 37 };
+    int64_t n = widths[i];
+    struct uop *a = range(M, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k)));
+    struct uop *y = load(at(param(2, DT_F32, n * Q), add(mul(b, ix(Q)), k)));
+    struct uop *ast =
+        sink1(store(at(param(0, DT_F32, M * n), add(mul(a, ix(n)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+    check_plan(ast, (int64_t[]){M * n, M * Q, n * Q}, 3, 1, (const char *const[]){"pack 1 c b", NULL});
+  }
+}
+
 /* The gradient of a convolution's weights, one operand computed, with an optimizer's update of two arguments: tiles are
  * along channels, not along the small axes of the weights. And that of its input, one operand padded: each element of
  * what overlapping windows share is copied once. */
@@ -727,6 +742,7 @@ int main(void) {
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),
       cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
