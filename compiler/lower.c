@@ -131,6 +131,24 @@ struct uop *lower_eval_index(struct lowerer *L, struct uop *index) {
   return negative ? sum : lower_index_op(L, OP_ADD, sum, lower_iconst(L, t, constant));
 }
 
+/* Whether the condition is the same at all positions along the expanded axis: it does not depend on it, or it is x < y
+ * where only a part of y - x that is a multiple of the axis' size decides. */
+static bool uniform_along(struct lowerer *L, struct uop *valid, unsigned axis) {
+  if (!(mask_of(L, valid) >> axis & 1)) return true;
+  if (valid->op == OP_AND) return uniform_along(L, valid->src[0], axis) && uniform_along(L, valid->src[1], axis);
+  if (valid->op != OP_CMPLT || valid->src[0]->dtype != DT_INDEX) return false;
+  int64_t n = L->k->axes[axis].size, along = 0;
+  struct affine a;
+  affine_of(uop_binary(L->g, OP_SUB, valid->src[1], valid->src[0]), &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] == L->k->axes[axis].range)
+      along = a.coef[i];
+    else if ((mask_of(L, a.term[i]) >> axis & 1) || a.coef[i] % n)
+      return false;
+  /* 0 < nq + c - r, or 0 < nq + c + r, for r in 0..n-1 */
+  return (along == -1 && a.constant % n == 0) || (along == 1 && (a.constant - 1) % n == 0);
+}
+
 /* The expanded axis along which consecutive elements are read or written, or -1. masks: also where only some of the
  * elements count. */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
@@ -140,7 +158,8 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
   unsigned bytes = dtype_info[index->dtype].size;
   for (unsigned i = 0; i < a.n; i++) {
     uint64_t m = mask_of(L, a.term[i]);
-    if (a.coef[i] != 1 || a.term[i]->op != OP_RANGE || !(m & L->expanded) || (m & valid)) continue;
+    if (a.coef[i] != 1 || a.term[i]->op != OP_RANGE || !(m & L->expanded)) continue;
+    if ((m & valid) && !uniform_along(L, index->src[2], (unsigned)__builtin_ctzll(m))) continue;
     int64_t n = L->k->axes[__builtin_ctzll(m)].size;
     bool other = n & (n - 1), aligned = a.constant % n == 0;
     for (unsigned j = 0; j < a.n; j++) {
@@ -209,11 +228,12 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   if (vec >= 0 && vec != along) return lower_by_lane(L, u, vec);
   bool zero = u->nsrc > 1 && u->src[1]->op == OP_CONST &&
               (dtype_is_float(u->dtype) ? u->src[1]->arg.f == 0 && !signbit(u->src[1]->arg.f) : !u->src[1]->arg.i);
-  if (along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
+  bool masks = L->k->target->has_masks;
+  if (masks && along >= 0 && index->nsrc > 2 && zero && (mask_of(L, index->src[2]) >> along & 1)) {
     struct uop *v = build_cast(&L->b, load_masked(L, index, along), t);
     return L->position[along] == VEC ? v : lower_gep(L, v, (unsigned)L->position[along]);
   }
-  if (along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
+  if (masks && along >= 0 && index->nsrc > 2 && (mask_of(L, index->src[2]) >> along & 1)) along = -1;
   if (vec >= 0 && along < 0) return lower_by_lane(L, u, vec);
   struct uop *v;
   if (along >= 0) {
@@ -230,7 +250,10 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
   }
   if (index->nsrc <= 2) return v;
   struct uop *other = zero || u->nsrc < 2 ? zero_of(L, t) : build_cast(&L->b, lower_eval(L, u->src[1]), t);
+  int at = along >= 0 ? L->position[along] : 0;
+  if (along >= 0) L->position[along] = 0; /* the condition is the same along it */
   struct uop *valid = eval_valid(L, index);
+  if (along >= 0) L->position[along] = at;
   unsigned lanes = v && v->lanes > other->lanes ? v->lanes : other->lanes;
   if (!v) return other;
   if (!valid || valid->op == OP_CONST) return v;
@@ -427,7 +450,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
     for (unsigned l = 0; l < (whole ? 1 : lanes) && !L->b.failed; l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
       struct uop *v = whole ? value : lower_gep(L, value, l), *at = lower_eval_index(L, index->src[1]);
-      bool masked = whole && index->nsrc > 2 && (mask_of(L, index->src[2]) & vec);
+      bool masked = masks && whole && index->nsrc > 2 && (mask_of(L, index->src[2]) & vec);
       if (masked) L->position[__builtin_ctzll(vec)] = VEC;
       struct uop *valid = eval_valid(L, index);
       if (masked) L->position[__builtin_ctzll(vec)] = 0, valid = lower_broadcast(L, valid, lanes);
