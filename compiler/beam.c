@@ -212,14 +212,15 @@ static unsigned stage_rank(const struct axis *x) {
   return x->vector ? 3 : at_once ? 2 : items ? 1 : 0;
 }
 
-/* Copies of what is loaded from an argument: along all that must be, and along more and more of the innermost loops. */
-static void add_stages(struct growth *g, int64_t slot, uint64_t along) {
+/* Copies (STAGE, PACK) of a value that changes along these axes: along all that must be, and along more and more of the
+ * innermost loops. */
+static void add_stages(struct growth *g, unsigned kind, int64_t amount, uint64_t along) {
   const struct codegen *k = &g->at->k;
   unsigned loops = 0;
   for (unsigned a = 0; a < k->naxes; a++)
     loops += (along >> a & 1) && k->axes[a].kind <= AXIS_SERIAL && k->axes[a].kind != AXIS_GLOBAL;
   for (unsigned more = 0; more <= loops && more < MAX_LISTS; more++) {
-    struct step s = {.kind = STEP_STAGE, .amount = slot};
+    struct step s = {.kind = (uint8_t)kind, .amount = amount};
     bool room = true;
     for (unsigned rank = 0; rank < 4; rank++)
       for (unsigned a = 0, seen = 0; a < k->naxes; a++) {
@@ -239,9 +240,10 @@ static void add_all_stages(struct growth *g) {
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
   for (size_t i = 0; order && mask && i < count; i++) {
-    const struct uop *u = order[i];
+    const struct uop *u = order[i], *product = u->op == OP_REDUCE ? summed_product(u) : NULL;
     if (u->op == OP_LOAD && u->src[0]->op == OP_INDEX && u->src[0]->src[0]->op == OP_PARAM)
-      add_stages(g, u->src[0]->src[0]->arg.i, mask[u->id]);
+      add_stages(g, STEP_STAGE, u->src[0]->src[0]->arg.i, mask[u->id]);
+    for (unsigned n = 0; product && n < 2; n++) add_stages(g, STEP_PACK, n, mask[product->src[n]->id]);
   }
   free(order);
   free(mask);
@@ -293,7 +295,10 @@ static void add_steps(struct growth *g) {
         add_amounts(g, kind, x);
       else if (!strcmp(arguments, "a"))
         add_step(g, &s);
-      else if (!strcmp(arguments, "aa") && a + 1 < k->naxes) {
+      else if (!strcmp(arguments, "l")) {
+        s.axis = (struct axis_name){0}, s.list[s.nlist++] = x->name;
+        add_step(g, &s);
+      } else if (!strcmp(arguments, "aa") && a + 1 < k->naxes) {
         s.other = x[1].name;
         add_step(g, &s);
       }

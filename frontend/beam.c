@@ -94,7 +94,8 @@ static int measure_round(struct search *s, unsigned n, bool again) {
       if (!kernels[i]) continue;
       show(s, "measuring", i + 1, n);
       if (s->env->spec && !again) err = beam_compare(s->m, kernels[i]);
-      if (!err) err = beam_measure(s->m, kernels[i], best, &once);
+      if (!err && (err = beam_measure(s->m, kernels[i], best, &once)))
+        db_fail(err, "BEAM: %s by the plan '%s': %s", s->record.shape, kernels[i]->plan, db_error());
       if (!err && once < seconds[i]) seconds[i] = once;
       if (!err && !again && once < best) best = once;
       s->tried += !again;
