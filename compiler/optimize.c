@@ -393,7 +393,7 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   *done = false;
   if (lanes < 2 || k->axes[v].size < 2 * lanes) return true;
   if (!step_padded(p, STEP_VECTOR, v, lanes)) return false;
-  struct axis_name lane = k->axes[k->naxes - 1].name, column = k->axes[v].name;
+  struct axis_name lane = k->axes[k->naxes - 1].name;
   int row = -1;
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_REDUCE) row = (int)a;
@@ -404,8 +404,9 @@ static bool optimize_columns(struct view *p, int v, bool *done) {
   int64_t groups = all / BLOCK_COLUMNS, room = k->target->workgroups / (others < 1 ? 1 : others);
   if (groups > room) groups = room;
   if (groups < (all + MOST_COLUMNS - 1) / MOST_COLUMNS) groups = (all + MOST_COLUMNS - 1) / MOST_COLUMNS;
-  if (groups > 1 && !step(p, STEP_THREAD, v, groups)) return false;
-  if (groups > 1) column = k->axes[k->naxes - 1].name;
+  /* A workgroup without columns of its own would sum those of all. */
+  if (!step(p, groups > 1 ? STEP_THREAD : STEP_SERIAL, v, groups > 1 ? groups : k->axes[v].size)) return false;
+  struct axis_name column = k->axes[groups > 1 ? (int)k->naxes - 1 : v].name;
   struct step order = {.kind = STEP_ORDER};
   for (unsigned a = 0; a < k->naxes && order.nlist < MAX_STAGED - 2; a++)
     if (k->axes[a].kind == AXIS_REDUCE) order.list[order.nlist++] = k->axes[a].name;

@@ -51,6 +51,8 @@ static const struct row {
     {ON_HOST, "sum", DB_F32, "4096x4096", {4096, 4096, -1}, BESIDE_READ, 1 / 1.2},
     {ON_HOST, "sum", DB_F32, "4096x4096 axis 1", {4096, 4096, 1}},
     {ON_HOST, "sum", DB_F32, "4096x4096 axis 0", {4096, 4096, 0}},
+    {ON_HOST, "sum", DB_F32, "65536x768 axis 0", {65536, 768, 0}},
+    {ON_HOST, "sum", DB_F32, "1023x10007 axis 0", {1023, 10007, 0}},
     {ON_HOST, "exp2", DB_F32, "1000003", {1, 1000003}},
     {ON_HOST, "add", DB_F32, "4096x4096", {4096, 4096}},
     {ON_HOST, "scale", DB_F32, "4096x4096", {4096, 4096}},
