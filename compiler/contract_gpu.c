@@ -231,6 +231,7 @@ bool contract_gpu(struct codegen *k, bool *done) {
   for (size_t i = 0; order && mask && i < count && !found; i++)
     for (c.row = 0; c.row < (int)matrix_count && order[i]->op == OP_REDUCE && !found; c.row += !found) {
       struct matrix_product p = {.reduce = order[i]};
+      if (matrices[c.row].in == DT_F32) continue; /* tf32 changes the operands */
       found = matrix_product(k, &matrices[c.row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
               choose_tiles(&c);
     }

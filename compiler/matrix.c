@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE PARTS_WHOLE
-#define PAIRS PARTS_PAIRS
-#define WORDS PARTS_WORDS
+#define WHOLE  PARTS_WHOLE
+#define PAIRS  PARTS_PAIRS
+#define WORDS  PARTS_WORDS
+#define SIGNED PARTS_SIGNED
 const struct matrix matrices[] = {
 #define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
   {#name,                                                                                                              \
@@ -32,6 +33,7 @@ const struct matrix matrices[] = {
 #undef WHOLE
 #undef PAIRS
 #undef WORDS
+#undef SIGNED
 const unsigned matrix_count = sizeof matrices / sizeof *matrices;
 
 int matrix_named(const char *name, size_t n) {
@@ -93,7 +95,8 @@ static struct uop *narrowed(struct uop *x, enum dtype t) {
     struct uop *inner = narrowed(x->src[1], t);
     return zero_unless(inner, x->src[0]) ? inner : x;
   }
-  bool widens = x->op == OP_CAST && dtype_info[x->src[0]->dtype].cls == dtype_info[x->dtype].cls &&
+  char from = x->op == OP_CAST ? dtype_info[x->src[0]->dtype].cls : 0, to = dtype_info[x->dtype].cls;
+  bool widens = x->op == OP_CAST && (from == to || (from == 'u' && to == 'i')) && x->src[0]->dtype != DT_BOOL &&
                 dtype_info[x->src[0]->dtype].size < dtype_info[x->dtype].size;
   return widens && x->dtype != t ? narrowed(x->src[0], t) : x;
 }
@@ -119,7 +122,8 @@ bool matrix_product(const struct codegen *k, const struct matrix *x, struct matr
       v = v->src[1], more = true;
     }
   }
-  if (v->op != OP_MUL) return refuse(why, cap, "what is summed is no product");
+  if (v->op != OP_MUL || (!dtype_is_float(v->dtype) && v->dtype != x->out))
+    return refuse(why, cap, "what is summed is no product");
   p->factor = 1;
   for (unsigned i = 0; i < 2; i++) {
     struct uop *operand = v->src[i];

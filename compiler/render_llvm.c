@@ -406,31 +406,33 @@ static LLVMValueRef build_special(struct render *r, const struct uop *u) {
   return v;
 }
 
-/* The operand as the intrinsic takes it: its arguments from arg on; how many they are. */
-static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *u, LLVMValueRef *arg) {
+/* Source s of an MMA as the intrinsic takes it: its arguments from arg on; how many they are. */
+static unsigned matrix_operand(struct render *r, const struct matrix *x, const struct uop *mma, unsigned s,
+                               LLVMValueRef *arg) {
+  const struct uop *u = mma->src[s];
+  LLVMTypeRef bit = LLVMInt1TypeInContext(r->c);
   LLVMValueRef v = get(r, u);
-  unsigned bytes = u->lanes * dtype_info[u->dtype].size, words = bytes / 4;
-  bool result = u->dtype == x->out;
-  if (x->parts == PARTS_WHOLE) {
-    arg[0] = dtype_info[u->dtype].size > 1 ? v : LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
-    return 1;
+  unsigned words = u->lanes * dtype_info[u->dtype].size / 4, n = 0;
+  bool sum = s == MATRIX_C, whole = x->parts == PARTS_WHOLE || x->parts == PARTS_SIGNED;
+  if (!sum && x->parts != PARTS_WHOLE) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
+  if (!sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, dtype_info[x->in].cls == 'i', 0);
+  if (whole) arg[n++] = v;
+  if (sum && x->parts == PARTS_SIGNED) arg[n++] = LLVMConstInt(bit, 0, 0); /* wrap around */
+  for (unsigned i = 0; i < words && !whole; i++, n++) {
+    arg[n] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
+    if (!sum && x->parts == PARTS_PAIRS)
+      arg[n] = LLVMBuildBitCast(r->b, arg[n], LLVMVectorType(LLVMHalfTypeInContext(r->c), 2), "");
   }
-  LLVMTypeRef half = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
-  if (!result) v = LLVMBuildBitCast(r->b, v, LLVMVectorType(i32(r), words), "");
-  for (unsigned i = 0; i < words; i++) {
-    arg[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
-    if (!result && x->parts == PARTS_PAIRS) arg[i] = LLVMBuildBitCast(r->b, arg[i], half, "");
-  }
-  return words;
+  return n;
 }
 
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   LLVMValueRef arg[64];
   unsigned n = 0;
-  for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u->src[s], arg + n);
-  if (x->parts == PARTS_WHOLE) {
-    LLVMTypeRef overload[2] = {LLVMTypeOf(arg[2]), LLVMTypeOf(arg[0])};
+  for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
+  if (x->parts == PARTS_WHOLE || x->parts == PARTS_SIGNED) {
+    LLVMTypeRef overload[2] = {type_of(r, u->dtype, u->lanes), LLVMTypeOf(arg[x->parts == PARTS_SIGNED])};
     return intrinsic(r, x->intrinsic, overload, 2, arg, n);
   }
   LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));

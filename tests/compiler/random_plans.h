@@ -179,10 +179,11 @@ HELPER struct uop *random_value(struct random_maker *m, enum dtype t, const stru
 /* A sum of products of two operands that each ignore an output axis of the other: a matmul of any layout, a
  * convolution, with padding, an addend and a limit. */
 HELPER struct random_kernel random_contraction(uint64_t number) {
-  static const enum dtype types[] = {DT_BF16, DT_BF16, DT_BF16, DT_F16, DT_F16, DT_F16, DT_F32, DT_I32};
+  static const enum dtype types[] = {DT_BF16, DT_BF16, DT_BF16, DT_F16, DT_F16, DT_F16, DT_F32, DT_I32, DT_I8, DT_U8};
   struct random_kernel k = {.seed = number};
   struct random_maker m = {.k = &k, .t = types[below(sizeof types / sizeof *types)]};
-  enum dtype t = m.t, sum = t != DT_I32 && chance(40) ? DT_F32 : t, to = chance(30) ? DT_F32 : sum;
+  bool bytes = dtype_info[m.t].size == 1;
+  enum dtype t = m.t, sum = bytes ? DT_I32 : t != DT_I32 && chance(40) ? DT_F32 : t, to = chance(30) ? DT_F32 : sum;
   enum { I, J, BATCH_AXIS, K, WINDOW, AXES };
   int64_t size[AXES] = {random_size(40), random_size(40), chance(20) ? 2 + below(2) : 1, 1, chance(25) ? 3 : 1},
           all = 1;
@@ -207,7 +208,8 @@ HELPER struct random_kernel random_contraction(uint64_t number) {
                              : add(mul(add(mul(r[WINDOW], ix(size[K])), r[K]), ix(size[J])), r[J]);
   struct uop *x = load(valid ? at_if(pa, a, valid) : at(pa, a)), *y = load(at(pb, b));
   if (chance(20)) x = uop_binary(G, OP_MAX, x, uop_const_int(G, t, 0));
-  struct uop *product = chance(50) ? uop_cast(G, mul(x, y), sum) : mul(uop_cast(G, x, sum), uop_cast(G, y, sum));
+  struct uop *product =
+      chance(50) && !bytes ? uop_cast(G, mul(x, y), sum) : mul(uop_cast(G, x, sum), uop_cast(G, y, sum));
   if (chance(20) && product->op == OP_MUL && sum == DT_F32)
     product = mul(mul(product->src[0], uop_const_float(G, sum, 2)), product->src[1]);
   if (chance(20)) { /* the other way round */

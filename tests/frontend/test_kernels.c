@@ -1,6 +1,7 @@
 /* The compiler's test kernels as machine code on the emulated GPUs and on the CPU device: compiled, loaded, launched
  * through queues, and compared with a naive interpreter of the same ast. Optimized and plain. */
 #include "../compiler/kernels.h"
+#include "compiler/matrix.h"
 #include "compiler/ptxas.h"
 #include "kernel_launch.h"
 
@@ -172,6 +173,61 @@ static void check_matrices(const char *name) {
   db_close(dev);
 }
 
+/* Each instruction of matrix.def that the machine has, on small integers, whose sums are exact. */
+static void check_instructions(const char *name) {
+  enum { ROWS = 48, COLUMNS = 24, SUM = 64 };
+  db_device *dev = db_open(name);
+  if (!dev) fail_msg("%s", db_error());
+  const struct target *t = target_find(db_device_arch(dev));
+  unsigned tried = 0;
+  for (unsigned i = 0; i < matrix_count; i++) {
+    const struct matrix *x = &matrices[i];
+    if (strcmp(x->machine, t->matrix) != 0) continue;
+    int64_t n = (COLUMNS + x->n - 1) / x->n * x->n, count[3] = {ROWS * n, ROWS * SUM, SUM * n};
+    struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(n, 1, AXIS_LOOP), *k = range(SUM, 2, AXIS_REDUCE);
+    struct uop *a = uop_cast(G, load(at(param(1, x->in, ROWS * SUM), add(mul(r, ix(SUM)), k))), x->out);
+    struct uop *b = uop_cast(G, load(at(param(2, x->in, SUM * n), add(mul(k, ix(n)), c))), x->out);
+    struct uop *ast =
+        sink1(store(at(param(0, x->out, ROWS * n), add(mul(r, ix(n)), c)), reduce(OP_ADD, mul(a, b), &k, 1)));
+    char plan[128], shape[40];
+    snprintf(shape, sizeof shape, "r_%d_%ld_%d", ROWS, (long)n, SUM);
+    snprintf(plan, sizeof plan, "%s = matrix %s a b c", shape, x->name);
+    struct compiler *by_hand = compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas});
+    const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);
+    void *memory[3], *want = calloc((size_t)count[0], 4);
+    db_buffer *bufs[3];
+    for (unsigned u = 0; u < 3; u++) {
+      enum dtype type = u ? x->in : x->out;
+      memory[u] = calloc((size_t)count[u], dtype_info[type].size);
+      for (int64_t e = 0; u && e < count[u]; e++) {
+        int64_t v = (e * 7 + u * 3 + e / 11) % 9 - (type == DT_U8 ? 0 : 4);
+        write_element(type, memory[u], e, dtype_is_float(type) ? (union value){.f = (double)v} : (union value){.i = v});
+      }
+      bufs[u] = db_alloc(dev, (uint64_t)count[u] * dtype_info[type].size, 0);
+      assert_non_null(bufs[u]);
+      OK(db_buffer_write(bufs[u], 0, memory[u], db_buffer_size(bufs[u])));
+    }
+    reference(ast, (void *[]){want, memory[1], memory[2]}, 0);
+    launch(dev, kernel, bufs, NULL);
+    OK(db_buffer_read(bufs[0], 0, memory[0], db_buffer_size(bufs[0])));
+    if (memcmp(memory[0], want, (size_t)count[0] * 4) != 0) fail_msg("%s on %s", x->name, name);
+    for (unsigned u = 0; u < 3; u++) {
+      db_buffer_release(bufs[u]);
+      free(memory[u]);
+    }
+    free(want);
+    compiler_free(by_hand);
+    tried++;
+  }
+  assert_in_range(tried, 4, matrix_count);
+  db_close(dev);
+}
+
+static void emulated_instructions(void **state) { check_instructions("EMU+AMD:gfx1100"); }
+static void nvidia_instructions(void **state) {
+  if (!ptxas) skip();
+  check_instructions(NVIDIA);
+}
 static void emulated_matrices(void **state) { check_matrices("EMU+AMD:gfx1100"); }
 static void nvidia_matrices(void **state) {
   if (!ptxas) skip();
@@ -198,10 +254,13 @@ static void cpu_plain(void **state) { check_device("CPU", plain); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),    cmocka_unit_test(nvidia_tuned),
-      cmocka_unit_test(nvidia_plain),        cmocka_unit_test(cpu_tuned),         cmocka_unit_test(cpu_plain),
-      cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations), cmocka_unit_test(cpu_operations),
-      cmocka_unit_test(emulated_matrices),   cmocka_unit_test(nvidia_matrices),
+      cmocka_unit_test(emulated_tuned),      cmocka_unit_test(emulated_plain),
+      cmocka_unit_test(nvidia_tuned),        cmocka_unit_test(nvidia_plain),
+      cmocka_unit_test(cpu_tuned),           cmocka_unit_test(cpu_plain),
+      cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations),
+      cmocka_unit_test(cpu_operations),      cmocka_unit_test(emulated_matrices),
+      cmocka_unit_test(nvidia_matrices),     cmocka_unit_test(emulated_instructions),
+      cmocka_unit_test(nvidia_instructions),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }
