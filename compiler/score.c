@@ -2,6 +2,7 @@
  * registers that they fill, as often as their loops go round, over what the machine does side by side. No caches, and
  * no coalescing of accesses. */
 #include "internal.h"
+#include "matrix.h"
 
 static double cost_of(const struct codegen *k, const struct uop *u) {
   const struct target *t = k->target;
@@ -16,6 +17,10 @@ static double cost_of(const struct codegen *k, const struct uop *u) {
     return host ? registers : at->op == OP_LOCAL ? 1 + registers : 4 + registers;
   }
   if (u->op == OP_BARRIER) return 16;
+  if (u->op == OP_MMA) { /* 128 multiply-adds a cycle: RDNA3 */
+    const struct matrix *x = &matrices[u->arg.i];
+    return (double)x->m * x->n * x->k / 128;
+  }
   if (u->op == OP_VECTORIZE) return u->lanes;
   if (op_info[u->op].cls != OPCLASS_ALU) return 0;
   if (u->dtype == DT_INDEX) return 0.25;
