@@ -56,6 +56,8 @@ struct contraction {
   struct operand x[2];
   bool packs[2]; /* it can be copied */
   bool keeps;    /* sums can be kept in memory */
+  uint64_t unit; /* axes along which the output is contiguous */
+  bool updates;  /* what is done with the sums loads more */
   struct uop *store;
   uint64_t sum; /* reduced axes */
   int64_t depth, outputs;
@@ -126,6 +128,18 @@ static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
   return most * 1.25 >= all ? best : NULL;
 }
 
+/* Whether arguments are loaded for what is done with the sums. */
+static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
+  size_t count, within;
+  struct uop *ast = k->ast, **all = uop_toposort(&ast, 1, &count), **inside = uop_toposort(&reduce, 1, &within);
+  size_t loads = 0;
+  for (size_t i = 0; all && i < count; i++) loads += all[i]->op == OP_LOAD;
+  for (size_t i = 0; inside && i < within; i++) loads -= inside[i]->op == OP_LOAD;
+  free(all);
+  free(inside);
+  return loads;
+}
+
 /* Reads the kernel as it is now. False: it is no contraction. */
 static bool find(struct contraction *c) {
   struct codegen *k = c->k;
@@ -145,6 +159,9 @@ static bool find(struct contraction *c) {
     *(summed ? &depth : &outputs) *= summed || is_loop(k, a) ? (double)k->axes[a].size : 1;
   }
   ok = ok && depth >= SMALL_SUM && depth * outputs < 0x1p60;
+  c->unit = 0, c->updates = ok && sums_are_updated(k, reduce);
+  for (unsigned a = 0; ok && a < k->naxes; a++)
+    if (coefficient(k, c->store->src[0], a) == 1) c->unit |= bit((int)a);
   c->depth = (int64_t)depth, c->outputs = (int64_t)outputs, c->keeps = ok && !dtype_is_narrow_float(reduce->dtype);
   for (unsigned i = 0; ok && i < 2; i++) {
     struct step s = {.kind = STEP_PACK, .amount = i, .nlist = 1};
@@ -265,10 +282,7 @@ static void consider(struct contraction *c, struct form f) {
     if (!q->plain) f.cycles *= 4; /* computed in each round */
     f.cycles *= far > FAR_BYTES || !(q->unit & (c->sum | bit(f.row))) ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
   }
-  uint64_t unit = 0;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (coefficient(k, c->store->src[0], a) == 1) unit |= bit((int)a);
-  double store = has(unit, f.column) ? 0.15 : has(unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
+  double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
   f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
 }
@@ -461,14 +475,32 @@ static bool contract(struct contraction *c) {
   if (f->pack_columns && !over(c, STEP_PACK, f->columns, &columns)) return false;
   if (f->pack_rows && !over(c, STEP_PACK, !f->columns, &rows)) return false;
 
+  /* Lanes that are not neighbours in the output would be loaded and stored by element, all of a tile's at once. */
+  bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds && (c->sum & (c->sum - 1));
+  if (loop) c->rounds = c->sum & -c->sum, c->sum &= c->sum - 1;
   struct list kept = {.n = 0};
   for (uint64_t m = c->rounds; m; m &= m - 1) list(&kept, __builtin_ctzll(m));
   double bytes = (double)(strip * f->height) * ELEMENT;
   unsigned first = inside.n;
-  while (first > 0 && (bytes *= (double)k->axes[inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
+  while (!loop && first > 0 && (bytes *= (double)k->axes[inside.axis[first - 1]].size) <= KEPT_BYTES) first--;
   for (unsigned i = first; i < inside.n; i++) list(&kept, inside.axis[i]);
   list(&kept, height), list(&kept, vectors), list(&kept, lane);
   if (c->rounds && !over(c, STEP_ORDER, 0, &kept)) return false;
+  struct axis_name rolled[3];
+  unsigned nrolled = 0;
+  if (c->rounds && k->plan.n && k->plan.step[k->plan.n - 1].kind == STEP_ORDER) {
+    /* What is done with the sums has small loops of its own, with vectors where they are neighbours in the output. */
+    int tile[3] = {height, vectors, lane}, last = has(c->unit, f->column) ? lane : has(c->unit, f->row) ? height : -1;
+    for (unsigned i = 0; i < 3; i++) {
+      struct step roll = {.kind = STEP_ROLL, .axis = tile[i] < 0 ? (struct axis_name){0} : k->axes[tile[i]].name};
+      if (tile[i] < 0 || !step_possible(k, roll, NULL, 0)) continue;
+      if (!step_apply(k, roll)) return false;
+      rolled[nrolled++] = roll.axis;
+    }
+    struct step s = {.kind = STEP_VECTOR};
+    if (last >= 0) s.axis = k->axes[last].name, s.amount = k->axes[last].size & -k->axes[last].size;
+    if (s.amount > 1 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+  }
 
   /* Axes are named from here on: the steps below move them. */
   struct axis_name name[MAX_AXES], sum[MAX_AXES];
@@ -484,14 +516,18 @@ static bool contract(struct contraction *c) {
   unsigned at = 0;
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
-    bool loop = (kind == AXIS_LOOP || kind == AXIS_SERIAL) && k->axes[a].size > 1;
+    bool other = (kind == AXIS_LOOP || kind == AXIS_SERIAL) && k->axes[a].size > 1;
     if (at < inside.n && axis_named(k, name[at]) == (int)a)
       at++;
-    else if (loop)
+    else if (other)
       at = 0;
   }
   for (unsigned i = 0; i < inside.n && at < inside.n; i++) {
     struct step inner = {.kind = STEP_INNER, .axis = name[i]};
+    if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
+  }
+  for (unsigned i = 0; i < nrolled; i++) {
+    struct step inner = {.kind = STEP_INNER, .axis = rolled[i]};
     if (step_possible(k, inner, NULL, 0) && !step_apply(k, inner)) return false;
   }
   return true;

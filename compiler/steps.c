@@ -276,6 +276,9 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
+  if (s.kind == STEP_ROLL)
+    return (a->kind == AXIS_UPCAST && !a->fragment) ||
+           refuse(why, cap, "a %s axis is no upcast one", kind_name[a->kind]);
   if (s.kind == STEP_INNER)
     return a->kind == AXIS_LOOP || a->kind == AXIS_SERIAL ||
            refuse(why, cap, "a %s axis is no loop around others", kind_name[a->kind]);
@@ -439,6 +442,10 @@ bool step_apply(struct codegen *k, struct step s) {
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
   if (strchr(step_arguments(s.kind), 'l')) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
+  if (s.kind == STEP_ROLL) {
+    a->kind = AXIS_LOOP, a->vector = false;
+    return true;
+  }
   if (s.kind == STEP_INNER) {
     struct axis inner = *a;
     memmove(a, a + 1, (size_t)(&k->axes[k->naxes] - (a + 1)) * sizeof *a);
