@@ -275,12 +275,14 @@ static void add_matrix(struct growth *g, int64_t row, const unsigned *axis) {
 
 static void add_matrices(struct growth *g) {
   const struct codegen *k = &g->at->k;
-  for (unsigned row = 0; row < matrix_count && k->target->matrix; row++)
+  for (unsigned row = 0; row < matrix_count && k->target->matrix; row++) {
+    if (matrices[row].in == DT_F32) continue; /* tf32 changes the operands */
     for (unsigned a = 0; a < k->naxes; a++)
       for (unsigned b = 0; b < k->naxes; b++)
         for (unsigned c = 0; c < k->naxes; c++)
           if (a != b && k->axes[a].kind == AXIS_LOOP && k->axes[b].kind == AXIS_LOOP && k->axes[c].kind == AXIS_REDUCE)
             add_matrix(g, row, (const unsigned[]){a, b, c});
+  }
 }
 
 static void add_steps(struct growth *g) {

@@ -17,10 +17,7 @@ static double cost_of(const struct codegen *k, const struct uop *u) {
     return host ? registers : at->op == OP_LOCAL ? 1 + registers : 4 + registers;
   }
   if (u->op == OP_BARRIER) return 16;
-  if (u->op == OP_MMA) { /* 128 multiply-adds a cycle: RDNA3 */
-    const struct matrix *x = &matrices[u->arg.i];
-    return (double)x->m * x->n * x->k / 128;
-  }
+  if (u->op == OP_MMA) return matrices[u->arg.i].cycles;
   if (u->op == OP_VECTORIZE) return u->lanes;
   if (op_info[u->op].cls != OPCLASS_ALU) return 0;
   if (u->dtype == DT_INDEX) return 0.25;
