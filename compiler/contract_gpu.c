@@ -105,7 +105,8 @@ static double load_cost(const struct matrix *x, const struct side *s, enum matri
   unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
     if (!run[i].lane && run[i].coordinate == (o == MATRIX_A) && !run[i].at) along = 1u << run[i].n;
-  double elements = (double)n * (double)tiles, vectors = elements / along * ((along * size + 15) / 16) * LOAD_CYCLES;
+  unsigned loads = (along * size + 15) / 16 * LOAD_CYCLES; /* for neighbours along the sum */
+  double elements = (double)n * (double)tiles, vectors = elements / along * loads;
   if (s->slot < 0) return s->by_sum ? vectors : elements * LOAD_CYCLES + elements / 2;
   double copied = (double)((o == MATRIX_A ? x->m : x->n) * tiles * x->k) / 32 / 2; /* two waves share it */
   return vectors + copied * LOAD_CYCLES * (s->by_sum ? 2 : 9) / 8;

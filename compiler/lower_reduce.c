@@ -71,7 +71,7 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
   struct uop *src[3] = {NULL, NULL, acc ? acc : lower_broadcast(L, build_const(&L->b, x->out, 0), lanes)};
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     struct uop *element[MAX_LANES];
-    unsigned axis[MATRIX_RUNS], n = matrix_elements(x, o);
+    unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
     element_axes(L, mma, o, axis);
     for (unsigned e = 0; e < n; e++) {
       at_element(L, x, o, axis, e);
@@ -87,7 +87,7 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
 static void note_elements(struct lowerer *L, struct uop *reduce, struct uop *v) {
   const struct uop *mma = reduce->src[0];
   const struct matrix *x = &matrices[mma->arg.i];
-  unsigned axis[MATRIX_RUNS];
+  unsigned axis[MATRIX_RUNS] = {0};
   element_axes(L, mma, MATRIX_C, axis);
   /* What only some lanes store is still computed by all. */
   v = lower_mk(L, OP_AFTER, v->dtype, v->lanes, 0, 1, &v, 1);

@@ -150,6 +150,7 @@ static bool find(const struct codegen *k, const struct matrix *x, const int *axi
   uint64_t row = UINT64_C(1) << axis[0], column = UINT64_C(1) << axis[1], both = row | column;
   struct uop *operand[2] = {NULL, NULL};
   for (unsigned i = 0; i < 2; i++) {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): matrix_product has set both
     uint64_t m = mask[p->operand[i]->id] & both;
     if (m != row && m != column) return refuse(why, cap, "an operand does not change along exactly one output axis");
     if (operand[m == column]) return refuse(why, cap, "both operands change along one output axis");
@@ -216,6 +217,7 @@ bool matrix_possible(const struct codegen *k, const struct step *s, char *why, s
 static struct uop *new_axis(struct codegen *k, const struct axis *part_of, unsigned bits, enum axis_kind kind) {
   int64_t number = 0, size = INT64_C(1) << bits;
   for (unsigned i = 0; i < k->naxes; i++)
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): every axis has a range
     if (k->axes[i].range->arg.i >= number) number = k->axes[i].range->arg.i + 1;
   struct uop *r = uop_range(k->g, uop_index(k->g, size), number, kind);
   uint8_t *parts = &k->nparts_of[(unsigned char)part_of->name.letter];
@@ -234,7 +236,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   const struct matrix *x = &matrices[s->amount];
   struct matrix_product p = {0};
   uint64_t *mask = axis_masks(k, false);
-  int axis[3]; /* of m, n and k */
+  int axis[3] = {0}; /* of m, n and k */
   char why[160];
   bool ok = mask && possible(k, s, mask, &p, axis, why, sizeof why);
   free(mask);
