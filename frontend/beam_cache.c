@@ -161,7 +161,10 @@ static int write_file(const struct beam_cache *c, const struct beam_record *r) {
   if (!err && !f) err = -errno;
   if (f) {
     bool ok = rewrite(c, r, f);
-    if (fclose(f) || !ok || rename(fresh, c->path)) err = errno ? -errno : -EIO;
+    if (fclose(f) || !ok)
+      err = -EIO;
+    else if (rename(fresh, c->path))
+      err = -errno;
   }
   if (fd >= 0) close(fd);
   free(lock);
