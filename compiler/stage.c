@@ -249,6 +249,22 @@ static int64_t written(const struct codegen *k, struct uop *value) {
   return found;
 }
 
+/* Whether a STAGE of the kernel is made of the value. */
+static bool is_staged(const struct codegen *k, const struct uop *value) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  bool *above = calloc(graph_node_count(k->g), sizeof *above), found = !order || !above;
+  for (size_t i = 0; !found && i < count; i++) {
+    struct uop *u = order[i];
+    above[u->id] = u == value;
+    for (unsigned n = 0; n < u->nsrc; n++) above[u->id] = above[u->id] || above[u->src[n]->id];
+    found = u->op == OP_STAGE && above[u->src[0]->id];
+  }
+  free(order);
+  free(above);
+  return found;
+}
+
 static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   uint64_t listed = 0;
   if (!s->nlist) return refuse(why, cap, "no axis is listed");
@@ -265,6 +281,8 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
     return refuse(why, cap, "no sum of products, or several, have a factor %" PRId64 " along these axes", s->amount);
   if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
   if (reduces_below(value)) return refuse(why, cap, "a reduction or another copy is part of it");
+  if (k->target->kind != TARGET_HOST && is_staged(k, value))
+    return refuse(why, cap, "it is part of another copy, which work-items make together");
   struct windows w;
   if (!windows_of(&w, k, value, mask)) return refuse(why, cap, "it depends on the axes by too many sums");
   int64_t output = written(k, value);
