@@ -220,7 +220,9 @@ static double elements(const struct operand *x, uint64_t axes) {
 /* Cycles to copy an element: vectors where it is contiguous along the last of the axes that are copied together,
  * vectors that are transposed where it is along another, and a line of the cache for each element otherwise. */
 static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
-  bool vectors = x->unit & (c->sum | bit(last) | together);
+  bool vectors = false;
+  for (uint64_t m = x->unit & (c->sum | bit(last) | together); m; m &= m - 1)
+    vectors = vectors || size_of(c->k, __builtin_ctzll(m)) >= SMALL_SUM;
   return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
