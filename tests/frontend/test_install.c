@@ -1,4 +1,4 @@
-/* What `make install` leaves: the README's programs compile against it and run, and so does the installed command. */
+/* What `make install` leaves: the READMEs' programs compile against it and run, and so does the installed command. */
 #include "support.h"
 #include "tests/sanitizers.h"
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ __attribute__((format(printf, 1, 2))) static int shell(const char *format, ...) 
     if (status_) fail_msg("exit status %d: %s", status_, out);                                                         \
   } while (0)
 
-/* ---- the README's fences ---- */
+/* ---- the READMEs' fences ---- */
 
 static char readme[1 << 17];
 
@@ -45,7 +45,7 @@ static char *fenced(const char *language, const char *part) {
     if (end && found && found < end) return strndup(text, (size_t)(end + 1 - text));
     at = text;
   }
-  fail_msg("README.md has no fence of %s with %s in it", language, part);
+  fail_msg("no README has a fence of %s with %s in it", language, part);
   return NULL;
 }
 
@@ -56,7 +56,7 @@ static void write_program(const char *name, const char *before, const char *part
   FILE *f = fopen(path, "w");
   assert_non_null(f);
   fputs(before, f);
-  /* README leaves a loop's head out as (...). */
+  /* The READMEs leave a loop's head out as (...). */
   for (char *dots; (dots = strstr(text, "(...)")); text = dots + 5)
     fprintf(f, "%.*s(int turn = 0; turn < 3; turn++)", (int)(dots - text), text);
   fputs(text, f);
@@ -98,7 +98,8 @@ static void the_example_runs(void **state) {
 #define HEAD "#include <doorbell/doorbell.h>\n#include <doorbell/hcq.h>\n#include <doorbell/nn.h>\n#include <stdio.h>\n"
 #define END  "  return *db_error() ? fprintf(stderr, \"%s\\n\", db_error()), 1 : 0;\n}\n"
 
-/* Each piece of C code in the README compiles within a program that has what it mentions, and runs without an error. */
+/* Each piece of C code in the READMEs compiles within a program that has what it mentions, and runs without an error.
+ */
 static void pieces_compile_and_run(void **state) {
   static const struct {
     const char *part, *before, *after;
@@ -180,10 +181,16 @@ static void goes_where_it_is_told(void **state) {
 }
 
 static int install(void **state) {
-  FILE *f = fopen(ROOT "/README.md", "r");
-  if (!f || !mkdtemp(dir)) return -1;
-  readme[fread(readme, 1, sizeof readme - 1, f)] = 0;
-  fclose(f);
+  static const char *const files[] = {ROOT "/README.md", ROOT "/frontend/README.md", ROOT "/hcq/README.md"};
+  size_t n = 0;
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    FILE *f = fopen(files[i], "r");
+    if (!f) return -1;
+    n += fread(readme + n, 1, sizeof readme - 1 - n, f);
+    fclose(f);
+  }
+  readme[n] = 0;
+  if (!mkdtemp(dir)) return -1;
   unsetenv("MAKEFLAGS"); /* of the make that runs the suites */
   unsetenv("MFLAGS");
   int status = shell("make -s -C %s B=$(dirname %s) install-files PREFIX=$P", ROOT, DOORBELL);
