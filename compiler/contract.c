@@ -260,6 +260,7 @@ static void consider(struct contraction *c, struct form f) {
   f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
   f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * (double)c->depth;
   int64_t strip = f.lanes * f.vectors;
+  if (!strip) return; /* no tile fits into the registers */
   double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 

@@ -35,7 +35,7 @@ static struct uop *shuffle(struct lowerer *L, struct uop *a, struct uop *b, cons
 /* Transposes n vectors of n: blocks of four change places, then the elements of each block of 4 x 4, which are
  * neighbours in the machine's registers. */
 static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
-  unsigned low[MAX_LANES], high[MAX_LANES];
+  unsigned low[MAX_LANES] = {0}, high[MAX_LANES] = {0};
   for (unsigned half = n / 2; half >= 4; half /= 2) {
     for (unsigned l = 0; l < n; l++) low[l] = l & half ? n + l - half : l, high[l] = l & half ? n + l : l + half;
     for (unsigned i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
       v[i] = shuffle(L, a, b, low), v[i + half] = shuffle(L, a, b, high);
     }
   }
-  unsigned even[MAX_LANES], odd[MAX_LANES];
+  unsigned even[MAX_LANES] = {0}, odd[MAX_LANES] = {0};
   for (unsigned l = 0; l < n; l++) {
     unsigned block = l & ~3u, at = l & 3;
     low[l] = block + at / 2 + (at & 1 ? n : 0), high[l] = low[l] + 2; /* a0 b0 a1 b1, a2 b2 a3 b3 */

@@ -134,6 +134,7 @@ bool order_apply(struct codegen *k, const struct step *s) {
     nkept++;
     k->axes[k->naxes++] = copy;
   }
+  if (!nbound) return codegen_fail(k, "order: no reduce axis is listed");
   /* In the order of the list, a vector's lanes without gaps. */
   use = at = uop_index(g, 0);
   for (unsigned i = 0; i <= nkept; i++) {
