@@ -102,9 +102,9 @@ static void rename_ranges(struct copy *c, const struct dimension *d, struct uop 
 static int64_t row_padding(int64_t bytes) { return bytes % 1024 ? 0 : 64; }
 
 /* Cycles that an access of a wave takes beyond one without bank conflicts: 32 banks of 4 bytes, and as many lanes at
- * once as read 128 bytes. at: of each lane, in bytes. */
+ * once as read 128 bytes. at: of each lane, in bytes. More than 16 bytes are several accesses: the first is counted. */
 static unsigned conflicts(const int64_t at[32], int64_t bytes) {
-  unsigned words = bytes > 4 ? (unsigned)bytes / 4 : 1, lanes = 32 / words, more = 0;
+  unsigned words = bytes >= 16 ? 4 : bytes >= 8 ? 2 : 1, lanes = 32 / words, more = 0;
   for (unsigned first = 0; first < 32; first += lanes) {
     int64_t seen[32][32];
     unsigned n[32] = {0}, most = 1;
@@ -149,14 +149,13 @@ static unsigned conflicts_of(const struct copy *c, unsigned vec, int64_t lanes) 
     const struct axis *x = &k->axes[last->axis[i]];
     if (last->coef[i] == 1 && (x->kind == AXIS_UPCAST || x->kind == AXIS_UNROLL)) bytes *= x->size;
   }
-  if (bytes > 16) bytes = 16;
   for (int64_t lane = 0; lane < 32; lane++) {
     int64_t position[MAX_AXES] = {0}, rest = lane;
     lane_positions(k, lane, position);
     read[lane] = written[lane] = 0;
     for (unsigned d = c->ndims; d-- > 0;) {
       const struct dimension *x = &c->dim[d];
-      int64_t at = 0, count = d == vec ? x->size / lanes : x->size;
+      int64_t at = 0, count = d == vec ? up(x->size, lanes) / lanes : x->size;
       for (unsigned i = 0; i < x->n; i++) at += position[x->axis[i]] * x->coef[i];
       read[lane] += at * x->stride * size;
       written[lane] += rest % count * (d == vec ? lanes : 1) * x->stride * size, rest /= count;
