@@ -52,7 +52,7 @@ LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -
 FOLDERS := hcq emu graph compiler frontend
 rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
 src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c) frontend/mpi/mpi.c,\
-             $(wildcard $(1)/*.c $(1)/amd/*.c $(1)/nv/*.c $(1)/cpu/*.c $(1)/mpi/*.c))
+             $(wildcard $(1)/*.c $(addprefix $(1)/,$(addsuffix /*.c,amd nv cpu plan mpi))))
 simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
 # (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the sanitizers.

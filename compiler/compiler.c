@@ -1,6 +1,6 @@
 /* Drives one kernel through the stages and keeps what came out. */
 #define _GNU_SOURCE /* asprintf */
-#include "internal.h"
+#include "plan/internal.h"
 #include "ptxas.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>

@@ -1,6 +1,6 @@
 /* One kernel's way from its ast (graph/schedule.h) to machine code.
  *
- * collect axes -> choose a plan of optimization steps (compiler/plan.h), or take one by hand -> apply it -> lower
+ * collect axes -> choose a plan of optimization steps (compiler/plan/plan.h), or take one by hand -> apply it -> lower
  * (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.
  * A cache in memory is keyed by the ast and what decides its plan. One on disk is keyed by the rendered text, the plan
  * and all else that decides the image: the target, LLVM's version and options, and ptxas. No device is needed or known
@@ -17,12 +17,12 @@ const struct target *target_find(const char *arch);
 const char *target_features(const struct target *t);
 
 struct compiler_options {
-  bool noopt;            /* NOOPT=1: no optimization steps, one work-item per output element */
-  bool spec;             /* SPEC=1: verify the graph between stages */
-  int debug;             /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
-  bool lower_only;       /* kernels end before LLVM and have no image: for measuring what comes before it */
-  const char *plan;      /* plans by hand, one a line (compiler/plan.h): "NAME = plan" or "NUMBER = plan" for the kernel
-                            of that shape or number, else for every kernel that it fits; NULL: the optimizer chooses */
+  bool noopt;       /* NOOPT=1: no optimization steps, one work-item per output element */
+  bool spec;        /* SPEC=1: verify the graph between stages */
+  int debug;        /* >= 4 keep C text, >= 5 the graph, >= 6 linear UOps, >= 7 disassembly in the kernel */
+  bool lower_only;  /* kernels end before LLVM and have no image: for measuring what comes before it */
+  const char *plan; /* plans by hand, one a line (compiler/plan/plan.h): "NAME = plan" or "NUMBER = plan" for the kernel
+                       of that shape or number, else for every kernel that it fits; NULL: the optimizer chooses */
   const char *cache_dir; /* disk cache; NULL for none */
   const char *ptxas;     /* NVIDIA's assembler; NULL: kernels for sm_* fail and say so */
 };
@@ -51,7 +51,8 @@ struct kernel {
   char shape[64];   /* the name before optimization steps: what a plan given by hand calls it */
   unsigned number;  /* of the kernels that this compiler has started on, from 0 */
   const char *axes; /* before optimization steps: kind, letter and size of each */
-  const char *plan; /* the steps it was built by (compiler/plan.h); a kernel of several has one a part, `|` between */
+  const char
+      *plan; /* the steps it was built by (compiler/plan/plan.h); a kernel of several has one a part, `|` between */
   const char *plan_refused; /* why the plan that was given for every kernel does not fit this one, or NULL */
   const void *image; /* AMD: relocatable or linked code object; NVIDIA: cubin; host: relocatable ELF whose symbol is
                         void name(const void *kernarg, uint32_t wg_x, uint32_t wg_y, uint32_t wg_z), called once per

@@ -1,6 +1,6 @@
 /* Grids that depend on variables: the workgroups of a symbolic axis cover its present size, not its maximum. Sizes are
  * polynomials in variables (graph/dims.h); a polynomial with too many terms is launched at its maximum. */
-#include "internal.h"
+#include "plan/internal.h"
 #include <string.h>
 
 /* Adds factor * u; false when it has no room or u is no polynomial. */

@@ -6,7 +6,7 @@
 #ifndef DOORBELL_COMPILER_INTERNAL_H
 #define DOORBELL_COMPILER_INTERNAL_H
 #include "compiler.h"
-#include "plan.h"
+#include "plan/plan.h"
 #include "target.h"
 
 /* Axes are bits of a 64-bit mask: 48 of the scheduler's, 16 that steps make. The scheduler keeps its kernels below
@@ -84,86 +84,7 @@ static inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to;
 
 __attribute__((format(printf, 2, 3))) bool codegen_fail(struct codegen *k, const char *fmt, ...);
 
-/* axes.c: the axes of an ast */
-bool axes_collect(struct codegen *k);
-void codegen_name(struct codegen *k);
-const char *axis_kind_name(enum axis_kind kind);
-/* The range of a new axis, which has no name; NULL: there are too many. */
-struct uop *axis_add(struct codegen *k, int64_t size, enum axis_kind kind, bool vector);
-bool reduce_binds(const struct uop *reduce, const struct uop *range);
-/* By node id, for everything under the ast: the axes (bits of codegen.axes) a node's value depends on. A REDUCE does
- * not depend on its own. direct: not through addresses of loads. malloc'd. */
-uint64_t *axis_masks(const struct codegen *k, bool direct);
-
-/* steps.c: steps over axes */
-bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap); /* cap 0: no reason is written */
-/* All steps that take no list of axes and are possible now, with each of the amounts; how many there are, cap at most.
- */
-unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
-bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
-void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
-bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
-int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
-int64_t next_range_number(const struct codegen *k);             /* which no axis has yet */
-/* Writes why a step is not possible; returns false. */
-__attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
-
-/* matrix.c: the step that uses a matrix instruction */
-bool matrix_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
-bool matrix_apply(struct codegen *k, const struct step *s);
-
-/* contract_gpu.c: the whole plan of a contraction that the machine has matrix instructions for; done: it is one */
-bool contract_gpu(struct codegen *k, bool *done);
-
-/* affine.c: index expressions as sums of coefficient times term */
-enum { MAX_TERMS = 24 };
-struct affine {
-  unsigned n; /* > MAX_TERMS never; an expression with more is one opaque term */
-  struct uop *term[MAX_TERMS];
-  int64_t coef[MAX_TERMS];
-  int64_t constant;
-};
-void affine_of(struct uop *index, struct affine *a);
-int64_t affine_coef(const struct affine *a, const struct uop *term);
-
-/* windows.c: a value's elements, each once */
-enum { MAX_INDICES = 64, MAX_DIMENSIONS = 16 };
-struct windows {
-  const struct codegen *k;
-  const uint64_t *mask;             /* axis_masks */
-  struct affine index[MAX_INDICES]; /* the sums that the value depends on its ranges by */
-  unsigned nindices;
-};
-struct dimension {
-  unsigned axis[MAX_DIMENSIONS]; /* outermost first */
-  int64_t coef[MAX_DIMENSIONS];  /* the position is the sum of coef * range, from low on */
-  unsigned n;
-  int64_t low, size, stride;
-  struct uop *use; /* the position in it, of the consumer's ranges */
-};
-/* False: they are too many. */
-bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, const uint64_t *mask);
-/* The dimensions along the axes; 0: too many. Few elements first, then the order of the list. */
-unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim);
-
-/* stage.c: the steps that copy values to local memory before they are used */
-struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below its casts; NULL: none */
-bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
-bool stage_apply(struct codegen *k, const struct step *s);
-
-/* order.c: the step that keeps the sums of many outputs in local memory */
-bool order_possible(const struct codegen *k, const struct step *s, char *why, size_t cap);
-bool order_apply(struct codegen *k, const struct step *s);
-
-/* contract.c: the whole plan of a contraction on the host; done: it is one */
-bool contract_host(struct codegen *k, bool *done);
-
-/* optimize.c: chooses steps and applies them as plan_apply does. STEPS_PLAIN: only LOOP axes become work-items. */
-bool optimize(struct codegen *k);
-
 bool lower(struct codegen *k); /* lower.c: fills linear */
-
-double score_linear(const struct codegen *k); /* score.c: of a lowered kernel; less is better */
 
 /* extent.c: of a dimension of the grid that n axes share, the first innermost, and that has total workgroups at most */
 void extent_of(const struct codegen *k, const unsigned *axis, unsigned n, int64_t total, struct kernel_extent *out);

@@ -1,7 +1,7 @@
 /* Shared by lower.c, lower_reduce.c and linearize.c: the state of one lowering. */
 #ifndef DOORBELL_COMPILER_LOWER_H
 #define DOORBELL_COMPILER_LOWER_H
-#include "internal.h"
+#include "plan/internal.h"
 
 enum { VEC = -1 }; /* an axis position: all of it, as lanes */
 

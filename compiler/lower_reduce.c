@@ -3,7 +3,7 @@
  * All REDUCEs over the same ranges share one loop; each has an accumulator for every combination of expanded positions
  * that it depends on. */
 #include "lower.h"
-#include "matrix.h"
+#include "plan/matrix.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * form of an operation. */
 #define _GNU_SOURCE
 #include "internal.h"
-#include "matrix.h"
+#include "plan/matrix.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>

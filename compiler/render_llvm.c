@@ -2,8 +2,8 @@
  *
  * AMDGPU, NVPTX: a kernel whose arguments are the parameters; pointers are global (1), workgroup memory (3). Host: one
  * function called per workgroup that reads its arguments from the argument segment. */
-#include "internal.h"
-#include "matrix.h"
+#include "plan/internal.h"
+#include "plan/matrix.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
 #include <stdlib.h>

@@ -22,7 +22,7 @@ struct target {
   uint32_t vector_bytes;               /* arithmetic register width; 4 where vectors are work-items */
   uint32_t vectors;                    /* of vector_bytes, that registers hold; 0 where vectors are work-items */
   uint32_t stream_bytes;               /* an output as large as this is stored past the caches; 0: none is */
-  const char *matrix;                  /* words: its instructions in matrix.def; NULL: none */
+  const char *matrix;                  /* words: its instructions in plan/matrix.def; NULL: none */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
   bool has_masks;                      /* vector loads and stores of some lanes only */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */

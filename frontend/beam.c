@@ -1,9 +1,9 @@
-/* Searches kernels' plans while a schedule is compiled: what is in the cache is taken from there; else round after
- * round is compiled in threads, measured one by one, and the best plan so far written to the cache, so that a search
- * that is interrupted goes on from there. */
+/* Searches kernels' plans while a schedule is compiled. A finished search is read from the cache. Otherwise each round
+ * is compiled in threads and measured plan by plan, and the best plan so far is written to the cache; an interrupted
+ * search resumes with it. */
 #define _GNU_SOURCE /* CPU_COUNT */
 #include "beam.h"
-#include "../compiler/beam.h"
+#include "../compiler/plan/beam.h"
 #include "../compiler/ptxas.h"
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* BEAM=n: searches the plans of kernels (compiler/beam.h) by measuring them on the device that they run on, and keeps
- * what was found. */
+/* BEAM=n: searches the plans of kernels (compiler/plan/beam.h) by measuring them on the device that they run on, and
+ * keeps what was found. */
 #ifndef DOORBELL_FRONTEND_BEAM_H
 #define DOORBELL_FRONTEND_BEAM_H
 #include "internal.h"

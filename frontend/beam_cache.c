@@ -10,7 +10,7 @@
  * The file is written anew under another name and renamed, by one process at a time. */
 #define _GNU_SOURCE /* asprintf */
 #include "beam.h"
-#include "../compiler/plan.h"
+#include "../compiler/plan/plan.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -23,7 +23,7 @@ struct env {
   bool launched;    /* as one of several processes */
   bool profile;     /* a trace is written */
   const char *plan; /* plans by hand, or NULL */
-  int beam;         /* plans that a search goes on from; 0: plans found before are used; -1: the optimizer's */
+  int beam;         /* the width of a search; 0: no search, but plans found before are used; -1: neither */
 };
 /* 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);

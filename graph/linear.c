@@ -72,7 +72,7 @@ static struct interval bounds_of(const struct linear *l) {
   return r;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
+int64_t greatest_divisor(int64_t a, int64_t b) {
   while (b) {
     int64_t t = a % b;
     a = b, b = t;
@@ -155,7 +155,7 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
     return uop_binary(g, OP_ADD, uop_binary(g, OP_IDIV, write_linear(g, &r), uop_index(g, c)), write_linear(g, &q));
   /* a divisor d of c that leaves a rest in 0..d-1: (d*u + rest) // c = u // (c/d) */
   for (unsigned i = 0; i < l.n; i++) {
-    int64_t d = gcd(l.coef[i], c);
+    int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
     split(&l, d, &q, &r);
     b = bounds_of(&r);
@@ -185,7 +185,7 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
   if (b.lo >= 0 && !same(&reduced, &l)) return uop_binary(g, OP_MOD, write_linear(g, &reduced), uop_index(g, c));
   /* (d*u + rest) % c = (u % (c/d)) * d + rest for a divisor d of c and a rest in 0..d-1 */
   for (unsigned i = 0; i < l.n; i++) {
-    int64_t d = gcd(l.coef[i], c);
+    int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
     split(&l, d, &q, &r);
     b = bounds_of(&r);

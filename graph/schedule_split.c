@@ -47,20 +47,10 @@ static bool streams(const struct uop *u, unsigned depth) {
   return false;
 }
 
-static const struct uop *below_movement(const struct uop *u) {
-  while (u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_CAST) u = u->src[0];
-  return u;
-}
-
 /* Whether u is a product with something repeated, as of matrices: columns are shared by the machine in tiles. */
 static bool is_product(const struct uop *u) {
-  u = below_movement(u);
-  bool repeated = false;
-  for (unsigned i = 0; u->op == OP_MUL && i < u->nsrc; i++) {
-    const struct uop *x = below_movement(u->src[i]);
-    repeated = repeated || (x->op == OP_EXPAND && shape_numel(x->src[0]->shape) > 1);
-  }
-  return repeated;
+  while (is_movement(u) || u->op == OP_CAST) u = u->src[0];
+  return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1]));
 }
 
 /* Into how many parts the reduction of x by u is split; 1: not at all. */

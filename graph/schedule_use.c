@@ -197,17 +197,12 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
          n->cost <= REPEATED && repetition(n, w) - 1 <= REPEATED_TERMS / all;
 }
 
-static bool is_expanded(const struct uop *x) {
-  while (is_movement(x) && x->op != OP_EXPAND) x = x->src[0];
-  return x->op == OP_EXPAND;
-}
-
 /* Whether a REDUCE_AXIS sums products of two tensors, each of whose elements is in many products. Such a sum is tiled,
  * which the compiler can do for one of them in a kernel. */
 static bool is_large_contraction(const struct uop *u) {
   const struct uop *x = u->src[0];
   while (x->op == OP_CAST) x = x->src[0];
-  return u->aux == OP_ADD && x->op == OP_MUL && is_expanded(x->src[0]) && is_expanded(x->src[1]) &&
+  return u->aux == OP_ADD && x->op == OP_MUL && repeats_elements(x->src[0]) && repeats_elements(x->src[1]) &&
          shape_numel(x->shape) >= LARGE_CONTRACTION;
 }
 

@@ -1,12 +1,11 @@
 /* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of
  * it, and the units of work that come out.
  *
- * schedule.c drives; schedule_place.c gives each device constants of its own; schedule_join.c finds
- * tensors that are put side by side; schedule_split.c rewrites large
- * reductions; schedule_use.c decides what is realized; schedule_index.c says where in memory an element is;
- * schedule_kernel.c gives every use its value and makes units; schedule_sum.c makes one sum of a sum over movement of a
- * sum; schedule_fuse.c joins units; schedule_order.c puts them
- * in an order in which memory that is written over is read before, and makes the items of the schedule. */
+ * schedule.c drives the others. schedule_place.c gives each device constants of its own, schedule_join.c finds tensors
+ * that are put side by side, and schedule_split.c rewrites large reductions. schedule_use.c decides what is realized,
+ * and schedule_index.c says where in memory an element is. schedule_kernel.c gives every use its value and makes units,
+ * schedule_sum.c makes one sum of a sum over movement of a sum, and schedule_fuse.c joins units. schedule_order.c
+ * orders them so that memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "index.h"
@@ -146,6 +145,11 @@ struct scheduler {
 };
 
 static inline bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
+/* Whether x, below casts and movement, repeats the elements of a tensor of several. */
+static inline bool repeats_elements(const struct uop *x) {
+  while ((is_movement(x) && x->op != OP_EXPAND) || x->op == OP_CAST) x = x->src[0];
+  return x->op == OP_EXPAND && shape_numel(x->src[0]->shape) > 1;
+}
 static inline bool is_alu(const struct uop *u) { return op_info[u->op].cls == OPCLASS_ALU; }
 static inline struct node *node_of(const struct scheduler *s, const struct uop *u) {
   return &s->node[s->number[u->id]];

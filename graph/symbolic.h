@@ -15,6 +15,7 @@ struct uop *mul_constants(struct graph *g, struct uop *a, struct uop *b);
 struct uop *compare(struct graph *g, enum op op, struct uop *a, struct uop *b);
 int64_t floor_divide(int64_t a, int64_t b); /* b > 0 */
 int64_t ceil_divide(int64_t a, int64_t b);
+int64_t greatest_divisor(int64_t a, int64_t b); /* that both have; of a and 0 it is |a| */
 
 /* Lanes [first, first + n) of a VECTORIZE whose sources are scalars. */
 struct uop *lanes_of(struct graph *g, struct uop *vectorize, int64_t first, unsigned n);

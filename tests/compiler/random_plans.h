@@ -4,8 +4,8 @@
  * stores that go astray. */
 #ifndef TESTS_COMPILER_RANDOM_PLANS_H
 #define TESTS_COMPILER_RANDOM_PLANS_H
-#include "compiler/internal.h"
-#include "compiler/matrix.h"
+#include "compiler/plan/internal.h"
+#include "compiler/plan/matrix.h"
 #include "harness.h"
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* The beam search with times that are made up: it proposes legal plans only, finds what the times say is best, is the
  * same for the same times, and what it proposes computes the same. */
 #include "kernels.h"
-#include "compiler/beam.h"
+#include "compiler/plan/beam.h"
 
 static struct compiler *lowers;
 

@@ -230,18 +230,22 @@ static void check_plan(struct uop *ast, const int64_t *sizes, unsigned n, unsign
   }
 }
 
+/* [m, n] = x[m, q] * y[q, n]; transposed: y is [n, q]. */
+static struct uop *product(int64_t m, int64_t n, int64_t q, bool transposed) {
+  struct uop *a = range(m, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+  struct uop *of_y = transposed ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b);
+  struct uop *x = load(at(param(1, DT_F32, m * q), add(mul(a, ix(q)), k))),
+             *y = load(at(param(2, DT_F32, q * n), of_y));
+  return sink1(store(at(param(0, DT_F32, m * n), add(mul(a, ix(n)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+}
+
 /* The sums of blocks of a long sum are added in memory, whether its length has divisors or not. */
 static void long_sums_have_rounds(void **state) {
   static const int64_t lengths[] = {16384, 16411};
   for (unsigned i = 0; i < 2; i++) {
     enum { M = 8, N = 20 };
     int64_t q = lengths[i];
-    struct uop *a = range(M, 0, AXIS_LOOP), *b = range(N, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
-    struct uop *x = load(at(param(1, DT_F32, M * q), add(mul(a, ix(q)), k)));
-    struct uop *y = load(at(param(2, DT_F32, q * N), add(mul(k, ix(N)), b)));
-    struct uop *ast =
-        sink1(store(at(param(0, DT_F32, M * N), add(mul(a, ix(N)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
-    check_plan(ast, (int64_t[]){M * N, M * q, q * N}, 3, 1, (const char *const[]){"order c", NULL});
+    check_plan(product(M, N, q, false), (int64_t[]){M * N, M * q, q * N}, 3, 1, (const char *const[]){"order c", NULL});
   }
 }
 
@@ -251,12 +255,8 @@ static void transposed_columns(void **state) {
   for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++) {
     enum { M = 40, Q = 37 };
     int64_t n = widths[i];
-    struct uop *a = range(M, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(Q, 2, AXIS_REDUCE);
-    struct uop *x = load(at(param(1, DT_F32, M * Q), add(mul(a, ix(Q)), k)));
-    struct uop *y = load(at(param(2, DT_F32, n * Q), add(mul(b, ix(Q)), k)));
-    struct uop *ast =
-        sink1(store(at(param(0, DT_F32, M * n), add(mul(a, ix(n)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
-    check_plan(ast, (int64_t[]){M * n, M * Q, n * Q}, 3, 1, (const char *const[]){"pack 1 c b", NULL});
+    check_plan(product(M, n, Q, true), (int64_t[]){M * n, M * Q, n * Q}, 3, 1,
+               (const char *const[]){"pack 1 c b", NULL});
   }
 }
 

@@ -1,6 +1,6 @@
 /* Matrix instructions: the table's layouts, what the step refuses, and that lowering uses them where the plan says.
  * Sums are checked as C text here and in test_plans.c, on the emulated GPUs in tests/frontend/test_plans.c. */
-#include "compiler/matrix.h"
+#include "compiler/plan/matrix.h"
 #include "kernels.h"
 
 static int setup(void **state) { return !(G = graph_new()); }

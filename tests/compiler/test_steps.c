@@ -1,6 +1,6 @@
 /* Plans as text, and single steps: a recorded plan rebuilds its kernel, a wrong one is refused with its reason. */
 #include "kernels.h"
-#include "compiler/plan.h"
+#include "compiler/plan/plan.h"
 
 static struct compiler *chosen;
 

@@ -1,7 +1,7 @@
 /* The compiler's test kernels as machine code on the emulated GPUs and on the CPU device: compiled, loaded, launched
  * through queues, and compared with a naive interpreter of the same ast. Optimized and plain. */
 #include "../compiler/kernels.h"
-#include "compiler/matrix.h"
+#include "compiler/plan/matrix.h"
 #include "compiler/ptxas.h"
 #include "kernel_launch.h"
 

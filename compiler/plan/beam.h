@@ -1,4 +1,4 @@
-/* A beam search over one kernel's plans (compiler/plan.h).
+/* A beam search over one kernel's plans (compiler/plan/plan.h).
  *
  * A round proposes plans: each of the best plans so far with one more step, with another amount of one of its steps, or
  * without one of them. The caller has beam_compile make their kernels, measures these and says with beam_measured what
@@ -8,14 +8,14 @@
  * Two searches run side by side: one from the plan that the optimizer chooses, one from the plan without a step. */
 #ifndef DOORBELL_COMPILER_BEAM_H
 #define DOORBELL_COMPILER_BEAM_H
-#include "compiler.h"
+#include "../compiler.h"
 
 struct beam_options {
-  unsigned width;     /* plans of each search that a round goes on from, at least 1 */
-  unsigned proposals; /* of a round, at most; 0: 8 for each plan that may be gone on from, and 8 */
-  unsigned rounds;    /* at most; 0: 24 */
-  unsigned threads;   /* that compile; 0: one a processor */
-  const char *plan; /* to begin with beside the optimizer's, as far as it fits: what an earlier search found; or NULL */
+  unsigned width;     /* the best plans of each search, which the next round varies; at least 1 */
+  unsigned proposals; /* the most plans that one round proposes; 0: 8 for each plan that it varies, and 8 */
+  unsigned rounds;    /* the most rounds; 0: 24 */
+  unsigned threads;   /* compiling threads; 0: one for each processor */
+  const char *plan;   /* an earlier search's best plan, tried beside the optimizer's as far as it fits; or NULL */
 };
 
 struct beam;

@@ -264,7 +264,7 @@ static bool is_staged(const struct codegen *k, const struct uop *value) {
   return found;
 }
 
-static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
+bool stage_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   uint64_t listed = 0;
   if (!s->nlist) return refuse(why, cap, "no axis is listed");
   for (unsigned i = 0; i < s->nlist; i++) {
@@ -296,13 +296,6 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
     if (k->axes[a].padded) return refuse(why, cap, "a workgroup that is partly idle cannot share a copy");
   }
   return true;
-}
-
-bool stage_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
-  uint64_t *mask = axis_masks(k, false);
-  bool ok = mask && possible(k, s, mask, why, cap);
-  free(mask);
-  return ok;
 }
 
 bool stage_apply(struct codegen *k, const struct step *s) {

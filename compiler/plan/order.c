@@ -78,7 +78,7 @@ static bool reduce_possible(const struct codegen *k, const struct uop *u, const 
   return plain || refuse(why, cap, "a reduction is inside of it");
 }
 
-static bool possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
+bool order_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   struct listed p;
   if (k->target->kind != TARGET_HOST) return refuse(why, cap, "it is for the host only");
   if (!list_axes(k, s, &p, why, cap)) return false;
@@ -105,13 +105,6 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
     return refuse(why, cap, "more than %d reductions are over the axes", MAX_ORDERED);
   if (ok && bytes > k->target->local_bytes) return refuse(why, cap, "the sums need more local memory than there is");
   if (ok && k->naxes + p.n > MAX_AXES) return refuse(why, cap, "the kernel would have more than %d axes", MAX_AXES);
-  return ok;
-}
-
-bool order_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
-  uint64_t *mask = axis_masks(k, false);
-  bool ok = mask && possible(k, s, mask, why, cap);
-  free(mask);
   return ok;
 }
 

@@ -203,13 +203,10 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
   return find(k, x, axis, mask, p, why, cap);
 }
 
-bool matrix_possible(const struct codegen *k, const struct step *s, char *why, size_t cap) {
-  uint64_t *mask = axis_masks(k, false);
+bool matrix_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
   struct matrix_product p = {0};
   int axis[3];
-  bool ok = mask && possible(k, s, mask, &p, axis, why, cap);
-  free(mask);
-  return ok;
+  return possible(k, s, mask, &p, axis, why, cap);
 }
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */

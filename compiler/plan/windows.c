@@ -1,5 +1,6 @@
 /* Which of a value's axes are one dimension of its elements: the parts of a split axis, and axes whose sum is all that
  * the value depends on, as y + ky of a convolution. A copy of the value has each element once. */
+#include "../../graph/symbolic.h"
 #include "internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -32,14 +33,6 @@ bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, c
   return ok;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b, b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
 /* Whether the value depends on ranges a and b only by *x * a + *y * b. */
 static bool ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y) {
   *x = *y = 0;
@@ -51,7 +44,7 @@ static bool ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, i
     if (!*x) *x = u, *y = v;
     if (__builtin_mul_overflow(u, *y, &left) || __builtin_mul_overflow(v, *x, &right) || left != right) return false;
   }
-  int64_t d = gcd(*x, *y);
+  int64_t d = greatest_divisor(*x, *y);
   if (d) *x /= d, *y /= d;
   return d;
 }
@@ -81,7 +74,7 @@ static bool join(const struct windows *w, const struct dimension *a, const struc
   if (a->n + b->n > MAX_DIMENSIONS || !ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
   int64_t left, right;
   if (__builtin_mul_overflow(x, b->coef[0], &left) || __builtin_mul_overflow(y, a->coef[0], &right)) return false;
-  int64_t d = gcd(left, right), sign = 1;
+  int64_t d = greatest_divisor(left, right), sign = 1;
   *out = *a;
   for (unsigned i = 0; i < a->n; i++)
     if (__builtin_mul_overflow(a->coef[i], left / d, &out->coef[i])) return false;

@@ -1,6 +1,6 @@
 /* Plans as text: printing, parsing, and finding the line of a text that is for a kernel. */
 #include "plan.h"
-#include "compiler.h"
+#include "../compiler.h"
 #include "matrix.h"
 #include <ctype.h>
 #include <inttypes.h>

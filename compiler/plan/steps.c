@@ -262,6 +262,14 @@ static bool multiplies(const struct codegen *k) {
   return found;
 }
 
+/* The steps whose conditions are about the axes that values depend on. */
+static step_condition *const possible_by_masks[STEP_COUNT] = {
+    [STEP_STAGE] = stage_possible,
+    [STEP_PACK] = stage_possible,
+    [STEP_ORDER] = order_possible,
+    [STEP_MATRIX] = matrix_possible,
+};
+
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
   const char *arguments = step_arguments(s.kind);
   bool list = strchr(arguments, 'l');
@@ -270,9 +278,12 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
-  if (s.kind == STEP_ORDER) return order_possible(k, &s, why, cap);
-  if (s.kind == STEP_MATRIX) return matrix_possible(k, &s, why, cap);
-  if (list) return stage_possible(k, &s, why, cap);
+  if (possible_by_masks[s.kind]) {
+    uint64_t *mask = axis_masks(k, false);
+    bool ok = mask && possible_by_masks[s.kind](k, &s, mask, why, cap);
+    free(mask);
+    return ok;
+  }
   if (s.kind == STEP_MERGE)
     return mergeable(k, (unsigned)at, (unsigned)other) ||
            refuse(why, cap, "the two axes are not used as one everywhere");
