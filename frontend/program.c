@@ -66,8 +66,8 @@ void program_free(struct program *p) {
 
 static int record_waits(const struct program *p, db_queue *to, uint32_t first, uint32_t n) {
   int err = 0;
-  for (const struct program_wait *w = p->waits + first; w < p->waits + first + n && !err; w++)
-    err = db_queue_wait_slot(to, p->queues[w->queue].signal, 1 + w->position, SLOT_TIME);
+  for (uint32_t i = first; i < first + n && !err; i++)
+    err = db_queue_wait_slot(to, p->queues[p->waits[i].queue].signal, 1 + p->waits[i].position, SLOT_TIME);
   return err;
 }
 

@@ -243,7 +243,7 @@ static void integers(void **state) {
         unsigned lane = r % 8 * 4 + n / 2, at = 2 * (r / 8) + n % 2;
         i64 want = (i64)(i32)reg(o, R_C + at)[lane] + (i64)dot(r, n, depth);
         if (sat && !bits) want = want > INT32_MAX ? INT32_MAX : want < INT32_MIN ? INT32_MIN : want;
-        expect(reg(o, R_D + at)[lane], (u32)want, lane, w, bits ? "BMMA" : "IMMA", r, n, (u64)dot(r, n, depth));
+        expect(reg(o, R_D + at)[lane], (u32)want, lane, w, bits ? "BMMA" : "IMMA", r, n, (u64)(i64)dot(r, n, depth));
       }
   }
   one_free(o);

@@ -155,7 +155,7 @@ static inline union value eval_cast(struct env *e, struct uop *u) {
       double least = dtype_info[to].cls == 'i' ? -end : 0;
       if (!(v >= least && v < end)) {
         e->undefined |= !e->lowered;
-        if (v >= end) r.i = to == DT_U64 ? -1 : to == DT_I64 ? INT64_MAX : (int64_t)end - 1;
+        if (v >= end) r.i = to == DT_U64 ? -1 : end > 0x1p62 ? INT64_MAX : (int64_t)end - 1;
         if (v < least) r.i = (int64_t)least;
       } else
         r.i = to == DT_U64 ? (int64_t)(uint64_t)v : (int64_t)v;
