@@ -51,9 +51,10 @@ LIBS        = $(LIBS_LLVM) -ldrm_amdgpu -ldrm $(or $(LIBS_MSGPACK),-lmsgpackc) -
 # ---- sources: one archive a folder; dependencies run one way -------------------------------------------------------------------
 FOLDERS := hcq emu graph compiler frontend
 rules   := $(wildcard graph/rules/*.rules compiler/rules/*.rules)
-src      = $(filter-out $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c) frontend/mpi/mpi.c,\
-             $(wildcard $(1)/*.c $(addprefix $(1)/,$(addsuffix /*.c,amd nv cpu plan mpi))))
-simd     = $(wildcard $(1)/*.simd.c $(1)/*/*.simd.c)
+# All C files of a folder and of those inside it but these, which belong to programs and to libraries of their own.
+APART   := emu/lib/%.c frontend/cli/%.c frontend/examples/%.c graph/rulegen/%.c frontend/mpi/mpi.c
+src      = $(filter-out $(APART) %.simd.c,$(wildcard $(addprefix $(1)/,*.c */*.c */*/*.c)))
+simd     = $(wildcard $(addprefix $(1)/,*.simd.c */*.simd.c */*/*.simd.c))
 # *.simd.c is compiled once per host feature level, with SIMD_NAME(x) giving each its own symbols; chosen at run time
 # (emu/simd_level.h). SIMD_LEVELS=v3 compiles one level, for faster builds during development; one is enough for the sanitizers.
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
@@ -344,7 +345,7 @@ LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
-HEADERS    := frontend/doorbell.h frontend/nn.h hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
+HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h) hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
 # Programs find the library without ld.so's help, wherever it is installed; what the archive needs stands in Libs.private.
 define PKG_CONFIG
 libdir=$(LIBDIR)

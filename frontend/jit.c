@@ -1,6 +1,6 @@
 /* Captured functions: the first call runs the function as it is, the second writes down what it submits
  * (jit_capture.c), and later ones replay that (jit_replay.c). Here are the calls, and what they are given. */
-#include "jit.h"
+#include "capture.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,119 +1,68 @@
-/* What a captured function is made of: its program (program.h) and what a call has to know of it.
+/* Functions of tensors that are captured once and replayed, and files of them. */
+#ifndef DOORBELL_JIT_H
+#define DOORBELL_JIT_H
+#include "tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* ---- capture ----
  *
- * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the
- * tensors given to a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the
- * program follows those through assigns made outside, and what it assigns itself their tensors see. */
-#ifndef DOORBELL_FRONTEND_JIT_H
-#define DOORBELL_FRONTEND_JIT_H
-#include "program.h"
+ * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what
+ * it submits, later ones replay that without running it: one doorbell a queue. Copies have queues of their own;
+ * independent chains of kernels get more than one compute queue of a device where, by estimate, a third of the time is
+ * saved. JIT=0 runs it every time.
+ *
+ * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other
+ * values), and tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign)
+ * is assigned by every call. Everything else is as it was when captured: numbers of C, branches taken, host memory read
+ * by db_from. Refused are: reading a value inside (db_read, db_item); assigning an input; assigning a tensor found
+ * elsewhere while its old value is still needed, by a tensor that is in its memory, say; and outputs that are views at
+ * a place that a variable says. The devices may be any; a copy between two that do not reach each other's memory passes
+ * through pinned host memory of the program's own. */
 
-enum memory_kind { OWNED, INPUT, OUTER };
+typedef struct db_jit db_jit;
+/* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call
+ * returns. */
+typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
+db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL: db_error() tells why */
+void db_jit_free(db_jit *j);
+/* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do.
+ * Returns once the work is submitted. An error (of the function, of a shape that changed: which is said) leaves the
+ * capture as it was. */
+int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
+/* Drops what was captured: the next call runs the function, the one after it captures. */
+int db_jit_reset(db_jit *j);
+/* How many inputs and outputs a call has. */
+void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
 
-struct captured_memory {
-  enum memory_kind kind;
-  struct storage *storage; /* OWNED: a reference. INPUT: a copy that takes its place in this call, or NULL. To find it
-                              by, while capturing */
-  struct storage *former;  /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
-  struct value *value;     /* OUTER: a reference */
-  unsigned input;          /* INPUT: which */
-  bool written, output;
-};
+/* A captured program in a file, with its compiled kernels: another process on devices of the same ISA replays it
+ * without the function, without scheduling or compiling anything. Kernels for CPU run where the processor has what they
+ * were compiled for.
+ *
+ * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes
+ * into the file as it is when saved, and belongs to the loaded program, whose calls go on from there. The file is a
+ * .safetensors file that other readers can read parameters from. A loaded program trusts the code in it as one trusts
+ * any program; the rest of the file is checked: one that is cut, changed, or of another version or device is refused
+ * with what is wrong where.
+ *
+ * Tensors that lie on several devices as one are in it as they lay: a loaded program takes and returns them on the
+ * group of the same of its devices, split as they were. Other readers find parameters that each device has, once, and
+ * of those that are split the parts, as
+ * ".memory.N". Not supported: exchanges between processes. */
 
-struct captured_output {
-  uint32_t memory; /* UINT32_MAX: none, it has no elements */
-  int64_t offset;  /* elements from where the memory begins */
-  enum dtype dtype;
-  uint8_t slot;
-  unsigned rank;
-  int64_t dim[MAX_RANK];
-  bool sized;          /* over variables */
-  struct output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what
-                          it is */
-    uint64_t graph;
-    int64_t id, first;
-    struct uop *node;
-  } nodes[2];
-  struct captured_output *part; /* on a group of devices, which is held: one for each, instead of a memory */
-  int axis;
-};
+/* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before
+ * anything is captured. */
+int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);
+/* devices: in the order that the file has them, or NULL and 0 for those it names. NULL: db_error() tells why. */
+db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n);
+/* A parameter of a loaded program, by its name: what calls read and write, on several devices as it was when saved. It
+ * belongs to j; db_retain keeps it longer. NULL: there is none. */
+db_tensor *db_jit_param(const db_jit *j, const char *name);
 
-struct captured_input {
-  enum dtype dtype;
-  uint8_t slot;
-  unsigned rank;
-  int64_t dim[MAX_RANK];
-  int64_t *bound; /* on a group, which is held: as in struct sharded, if it is split along axis; NULL elsewhere */
-  int axis;
-};
-
-struct db_jit {
-  db_jit_fn *fn;
-  void *ctx;
-  unsigned nin, nout;
-  uint64_t calls;
-  struct captured_input *in;
-  struct captured_output *out;
-  struct captured_memory *memories;
-  size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
-  char **var_names;
-  struct program program;
-  uint32_t *written; /* numbers of the memories that the program writes */
-  unsigned nwritten;
-  bool writes_input;
-  uint32_t stream;                /* of random numbers */
-  db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
-  uint32_t random_calls[NUMBERS]; /* of one call of the function */
-  int failed;                     /* why they could not be, or 0 */
-  bool built;                     /* the program's streams are recorded: of a loaded one by its first call */
-  struct jit_loaded *loaded;      /* jit_file.c: what one that was loaded holds beside; NULL where captured here */
-  /* ---- of one call ---- */
-  struct value **given;
-  struct value **inputs; /* the same on single devices: parts, one behind the other */
-  int64_t *firsts;       /* the element of its memory that each begins at */
-  unsigned ninputs, inputs_capacity;
-  bool copies; /* inputs are copied for it */
-  /* ---- while capturing ---- */
-  struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
-    struct storage *storage;
-    struct stage stage;
-  } stages[SLOTS];
-  uint64_t before; /* values made until then */
-  int error;
-  char error_text[512];
-};
-
-/* ---- jit.c ---- */
-db_jit *jit_new(unsigned nin, unsigned nout); /* NULL after db_fail */
-/* Whether what a call is given lies in memory, in order and aligned, and where: parts of what is on groups one behind
- * the other. */
-bool jit_inputs_computed(db_jit *j);
-int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
-/* Ends the scope that the function ran in; its outputs go to the caller's. */
-void jit_leave_scope(db_jit *j, db_tensor *const *out);
-/* Drops what was captured, lock held; returns how many tensors the caller has to release without it. */
-unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]);
-/* What they were is dropped; lock held. */
-void jit_input_clear(struct captured_input *c);
-void jit_output_clear(struct captured_output *o);
-/* Which input, and which part of it, a place in inputs is. */
-unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
-/* Random numbers captured from now on are others than those of this stream. */
-void jit_stream_taken(uint32_t stream);
-
-/* ---- jit_capture.c ---- */
-bool jit_is_capturing(void);
-int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out);
-/* The elements of a realized value, which begin there, in memory that nothing else is in; NULL after db_fail. */
-struct storage *jit_copy_memory(const struct value *v, int64_t first);
-/* Gives it such memory. */
-int jit_take_own_memory(struct value *v, int64_t first);
-/* Where an OUTER memory is now. -EINVAL when what stood for it was overwritten. */
-int jit_find_outer(struct captured_memory *m, struct storage **out);
-
-/* ---- jit_replay.c: lock held ---- */
-int jit_replay(db_jit *j, db_tensor *const *in, db_tensor **out);
-
-/* ---- jit_file.c, jit_print.c ---- */
-void jit_loaded_free(struct jit_loaded *l);
-void jit_print(const db_jit *j, FILE *f);
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -2,7 +2,7 @@
  *
  * Which memory a command uses is known by its storage, so what a replay has to tell apart is in memory of its own while
  * captured: inputs are copies, and tensors from before do not share theirs. */
-#include "jit.h"
+#include "capture.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

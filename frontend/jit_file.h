@@ -8,7 +8,7 @@
 #ifndef DOORBELL_FRONTEND_JIT_FILE_H
 #define DOORBELL_FRONTEND_JIT_FILE_H
 #include "files.h"
-#include "jit.h"
+#include "capture.h"
 
 enum { JIT_FILE_VERSION = 2, JIT_TERMS = 16, JIT_FACTORS = 6, JIT_CHECKSUM_BYTES = 4 };
 extern const char jit_file_format[];

@@ -1,6 +1,6 @@
 /* Replaying what was captured: where its memory is in this call, the values of its variables, a run, and tensors for
  * what it returns. The first replay makes the program ready. */
-#include "jit.h"
+#include "capture.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

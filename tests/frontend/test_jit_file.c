@@ -5,7 +5,7 @@
 #include "support.h"
 #include "tests/ok.h"
 #include "../../frontend/files.h"
-#include "../../frontend/jit.h"
+#include "../../frontend/capture.h"
 #include "../../frontend/nn.h"
 #include <dlfcn.h>
 #include <fcntl.h>
