@@ -32,7 +32,7 @@ db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
 /* x, which is realized, in memory of its own. */
 static int takes_own_memory(struct value *v) {
   int64_t offset;
-  int err = jit_unshare(v);
+  int err = capture_unshare(v);
   if (err || value_is_whole_memory(v)) return err;
   if (!value_is_contiguous(v, &offset))
     return db_fail(-ENOTSUP, "not supported: assigning to a part of what has a symbolic size");

@@ -47,6 +47,7 @@ struct captured_input {
 };
 
 struct db_jit {
+  struct capture capture; /* while capturing */
   db_jit_fn *fn;
   void *ctx;
   unsigned nin, nout;
@@ -77,7 +78,6 @@ struct db_jit {
     struct storage *storage;
     struct stage stage;
   } stages[SLOTS];
-  uint64_t before; /* values made until then */
   int error;
   char error_text[512];
 };
@@ -101,7 +101,6 @@ unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
 void jit_stream_taken(uint32_t stream);
 
 /* ---- jit_capture.c ---- */
-bool jit_is_capturing(void);
 int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out);
 /* The elements of a realized value, which begin there, in memory that nothing else is in; NULL after db_fail. */
 struct storage *jit_copy_memory(const struct value *v, int64_t first);

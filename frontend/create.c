@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool call_device(struct call *c, db_device *dev) {
-  int slot = slot_of(dev);
-  if (slot < 0) return call_fail(c, "%s", db_error()), false;
-  c->slot = (unsigned)slot;
-  c->holds_slot = true;
-  return true;
-}
-
 db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape) {
   struct call c;
   int64_t dim[MAX_RANK];

@@ -2,7 +2,6 @@
  * the device. */
 #include "files.h"
 #include "internal.h"
-#include "nn.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -311,42 +310,5 @@ int db_save(const char *path, const struct db_named *named, unsigned n) {
   if (!err) err = f->save(path, images, n);
   for (unsigned i = 0; i < have; i++) free(images[i].a.data);
   free(images);
-  return err;
-}
-
-/* ---- parameters ---- */
-
-int db_params_save(const db_params *p, const char *path) {
-  if (!p) return db_fail_argument("params_save", "tree");
-  size_t n = db_params_count(p);
-  struct db_named *named = calloc(n + 1, sizeof *named);
-  if (!named) return db_fail(-ENOMEM, "%s: out of memory", path);
-  for (size_t i = 0; i < n; i++) named[i] = (struct db_named){db_params_get(p, i)->name, db_params_get(p, i)->tensor};
-  int err = db_save(path, named, (unsigned)n);
-  free(named);
-  return err;
-}
-
-int db_params_load(db_params *p, const char *path, bool partial) {
-  struct db_named *named;
-  unsigned n, set = 0;
-  if (!p) return db_fail_argument("params_load", "tree");
-  db_tensor *first = db_params_count(p) ? db_params_get(p, 0)->tensor : NULL;
-  int err = db_load(path, db_device_of(first), &named, &n);
-  if (err) return err;
-  for (unsigned i = 0; i < n && !err && !partial; i++)
-    if (!db_params_find(p, named[i].name))
-      err = db_fail(-ENOENT, "%s: there is no parameter '%s'", path, named[i].name);
-  for (size_t k = 0; k < db_params_count(p) && !err && !partial; k++) {
-    bool found = false;
-    for (unsigned i = 0; i < n && !found; i++) found = !strcmp(named[i].name, db_params_get(p, k)->name);
-    if (!found) err = db_fail(-ENOENT, "%s: parameter '%s' is not in it", path, db_params_get(p, k)->name);
-  }
-  for (unsigned i = 0; i < n && !err; i++) {
-    db_parameter *param = db_params_find(p, named[i].name);
-    if (param && !(err = db_param_set(param, named[i].tensor))) set++;
-  }
-  if (!err && !set && n) err = db_fail(-ENOENT, "%s: none of its %u tensors is a parameter", path, n);
-  db_named_free(named, n);
   return err;
 }

@@ -182,12 +182,14 @@ struct value {
   struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
   struct value **part;     /* of a realized one on a group, instead of storage: a value a device, a reference on each */
   struct value *whole;     /* whose part this is */
-  struct value **lowered;  /* while it is realized: what stands for it on single devices (shard.c) */
+  struct value **lowered;  /* while it is realized: what stands for it on single devices (shard_values.c) */
   struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
 };
 /* A lazy value; takes references on src. NULL when memory is out. */
-struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
 struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);
+/* The same in two steps, for sources that are not in one array: a value whose sources are set before it is used. */
+struct value *value_blank(struct uop *expr, unsigned slot, unsigned nsrc);
+void value_set_source(struct value *v, unsigned i, struct value *s);
 uint32_t value_mark(void); /* for the mark of the values of one walk */
 void value_retain(struct value *v);
 void value_release(struct value *v);
@@ -239,7 +241,6 @@ bool dim_at_most(int64_t a, int64_t b); /* a <= b whatever the variables are */
 struct dim_text {
   char s[96];
 } dim_text(int64_t dim);
-void sizes_free(void);
 
 /* ---- expr.c: expressions whose arguments are known to be good ---- */
 
@@ -341,6 +342,8 @@ db_tensor *call_end_storage(struct call *c, struct storage *s, int64_t first, en
                             const int64_t *dim);
 /* A tensor in the innermost scope; takes over the caller's reference on v. Lock held; NULL: no memory, or no v. */
 db_tensor *tensor_of_value(struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
+/* A lazy value built on those of tensors. NULL when memory is out. */
+struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc);
 /* A value over memory that node stands for; takes over the caller's reference on s. NULL: no memory. */
 struct value *value_of_storage(struct storage *s, struct uop *node);
 /* Elements of memory from the first on, in rows. */
@@ -396,6 +399,10 @@ struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct
 /* The places along the last axis that the sorted elements come from; i32. */
 struct expr expr_argsort(struct expr x, bool descending);
 
+/* ---- norm.c ---- */
+/* The mean or the variance [channels] of x [batch, channels, ...], as batch normalization has them. */
+db_tensor *norm_batch_statistic(DB_AT, db_tensor *x, bool variance);
+
 /* ---- scan.c ---- */
 struct expr expr_cumsum(struct expr x, unsigned axis); /* in x's own type */
 
@@ -426,7 +433,7 @@ bool value_is_whole_memory(const struct value *v);
 /* Gives v, which begins at that element of its memory, memory of its own. */
 int value_takes_copy(struct value *v, int64_t offset);
 
-/* ---- shard.c: values on groups of devices ---- */
+/* ---- shard_values.c: values on groups of devices ---- */
 /* Whether realizing needs values_realize_shards. */
 bool values_need_shards(const struct reach *reach);
 typedef int realize_fn(struct value *const *v, unsigned n, bool contiguous, bool keeps);
@@ -491,25 +498,42 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
  * there is more of it than STAGE_BYTES. */
 int storage_write(struct storage *dst, const void *src, size_t bytes);
 
-/* ---- jit.c: what a captured function submits ---- */
+/* ---- capture.c: what a captured function submits ---- */
 
 struct captured_place { /* of a buffer */
   struct storage *storage;
   uint64_t offset;
 };
-/* Nothing where this thread captures nothing. place: by buffer of e. */
-void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
-void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
-void jit_host_read(void);
-void jit_place_varies(void); /* of what is copied, with the values of variables */
+/* A capture in progress on this thread (jit_capture.c). launch.c, realize.c and others call the functions below, which
+ * do nothing where nothing is captured. */
+struct capture {
+  const struct capture_ops {
+    void (*run)(struct capture *c, const struct executable *e, const struct binding *b,
+                const struct captured_place *place);
+    void (*copy)(struct capture *c, struct captured_place dst, struct captured_place src, uint64_t bytes);
+    void (*refuse)(struct capture *c, int err, const char *why);
+    int (*unshare)(struct capture *c, struct value *v);
+    db_tensor *(*random_count)(struct capture *c, db_device *dev, uint32_t *stream);
+  } *ops;
+  uint64_t before; /* how many values had been made when it began */
+};
+extern _Thread_local struct capture *capturing; /* NULL: none */
+
+/* e was submitted. place: of each of its buffers. */
+void capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
+void capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
+/* The host reads a value. */
+void capture_host_read(void);
+/* What is copied lies at a place that depends on variables. */
+void capture_place_varies(void);
 /* A value that is about to be used gets memory of its own where others are in its memory: replays could not tell which
  * of them it is. 0, or a negative errno and a message. */
-int jit_unshare(struct value *v);
-/* An assign is done in a copy, since what it goes on from, a value in memory, keeps its own. */
-void jit_assign_moves(const struct value *from);
-/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and what to tell
- * its numbers from others' by. NULL elsewhere. */
-db_tensor *jit_random_count(db_device *dev, uint32_t *stream);
+int capture_unshare(struct value *v);
+/* An assign is done in a copy, since the value before it keeps its memory. */
+void capture_assign_moves(const struct value *from);
+/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and in *stream
+ * what distinguishes its numbers from others'. NULL elsewhere. */
+db_tensor *capture_random_count(db_device *dev, uint32_t *stream);
 
 /* ---- report.c: what ran ---- */
 struct report {
@@ -539,5 +563,16 @@ void report_schedule(const struct env *env, const struct schedule *s, const stru
 /* Frees the report; when its commands have finished, prints a line each (DEBUG=2), writes the trace and calls the
  * watcher. A negative errno and a message when the trace cannot be written. */
 int report_finish(struct report *r, bool finished);
+
+/* Work that nobody waits for and that is reported once it has finished: a captured program that is timed. */
+struct report_source {
+  /* Reports what has finished by now; all: waits for the rest. 0, or a negative errno and a message. */
+  int (*report)(struct report_source *s, bool all);
+  struct report_source *next, *prev;
+};
+void report_source_add(struct report_source *s);
+void report_source_remove(struct report_source *s);
+/* Calls every source's report; returns the first error. */
+int reports_settle(bool all);
 
 #endif

@@ -213,7 +213,7 @@ db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout) {
 int db_jit_reset(db_jit *j) {
   if (!j) return db_fail(-EINVAL, "jit: there is none to capture again");
   if (!j->fn) return db_fail(-EINVAL, "jit: what was loaded from a file has no function that could be captured again");
-  if (jit_is_capturing()) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
+  if (capturing) return db_fail(-EINVAL, "jit: a captured function cannot begin captures anew");
   db_tensor *dropped[NUMBERS];
   pthread_mutex_lock(&rt.lock);
   unsigned n = jit_forget(j, dropped);
@@ -248,7 +248,7 @@ void db_jit_free(db_jit *j) {
 
 int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out) {
   if (!j || (j->nin && !in) || (j->nout && !out)) return db_fail(-EINVAL, "jit: a list of tensors is NULL");
-  if (jit_is_capturing()) return db_fail(-EINVAL, "jit: not supported: a captured function inside another");
+  if (capturing) return db_fail(-EINVAL, "jit: not supported: a captured function inside another");
   pthread_mutex_lock(&rt.lock);
   const struct env *env;
   int err = runtime_init();

@@ -5,13 +5,12 @@
 #include "capture.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local db_jit *capturing;
-
-bool jit_is_capturing(void) { return capturing != NULL; }
+static db_jit *jit_of(struct capture *c) { return (db_jit *)((char *)c - offsetof(db_jit, capture)); }
 
 /* ---- capturing ---- */
 
@@ -106,8 +105,7 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
 }
 
 /* bytes at most STAGE_PIECE when one of both is staging memory. */
-static void capture_part(db_jit *j, unsigned slot, struct captured_place dst, struct captured_place src,
-                         uint64_t bytes) {
+static void add_piece(db_jit *j, unsigned slot, struct captured_place dst, struct captured_place src, uint64_t bytes) {
   if (!add_command(j, &(struct program_command){.slot = (uint8_t)slot, .naccesses = 2})) return;
   add_access(j, dst, bytes, true);
   add_access(j, src, bytes, false);
@@ -126,11 +124,11 @@ static struct storage *stage_of(db_jit *j, unsigned slot) {
   return j->error ? NULL : made;
 }
 
-static void capture_copy(db_jit *j, struct captured_place dst, struct captured_place src, uint64_t bytes) {
+static void add_copy(db_jit *j, struct captured_place dst, struct captured_place src, uint64_t bytes) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
   enum copy_way way = copy_way(a, b);
   if (way != COPY_STAGED) {
-    capture_part(j, way == COPY_BY_DESTINATION ? a : b, dst, src, bytes);
+    add_piece(j, way == COPY_BY_DESTINATION ? a : b, dst, src, bytes);
     return;
   }
   for (uint64_t n; bytes && !j->error; bytes -= n, dst.offset += n, src.offset += n) {
@@ -139,27 +137,27 @@ static void capture_copy(db_jit *j, struct captured_place dst, struct captured_p
     struct captured_place between = {.storage = stage_of(j, b)};
     if (!between.storage) return;
     between.offset = stage_take(&j->stages[b].stage, n, &anew);
-    capture_part(j, b, between, src, n);
-    capture_part(j, a, dst, between, n);
+    add_piece(j, b, between, src, n);
+    add_piece(j, a, dst, between, n);
   }
 }
 
-void jit_capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes) {
-  if (capturing && !capturing->error) capture_copy(capturing, dst, src, bytes);
+static void on_copy(struct capture *c, struct captured_place dst, struct captured_place src, uint64_t bytes) {
+  if (!jit_of(c)->error) add_copy(jit_of(c), dst, src, bytes);
 }
 
 /* The copy that begins an exchange, with that behind it, or the copy that ends it. */
-static void capture_transfer(db_jit *j, const struct executable *e, const struct exec_command *x,
-                             const struct captured_place *place) {
+static void add_transfer(db_jit *j, const struct executable *e, const struct exec_command *x,
+                         const struct captured_place *place) {
   const struct exchange *what = &e->exchanges[x->exchange - 1];
   struct captured_place dst = place[e->args[x->args]], src = place[e->args[x->args + 1]], whole = dst;
   if (!x->sends) {
     src.offset += what->got;
-    jit_capture_copy(dst, src, what->received);
+    add_copy(j, dst, src, what->received);
     return;
   }
   dst.offset += what->at;
-  jit_capture_copy(dst, src, what->sent);
+  add_copy(j, dst, src, what->sent);
   struct exchange *own = malloc(sizeof *own);
   if (!own) refuse(j, -ENOMEM, "jit: out of memory");
   struct program_command *c = own ? add_command(j, &(struct program_command){.slot = dst.storage->slot}) : NULL;
@@ -173,19 +171,19 @@ static void capture_transfer(db_jit *j, const struct executable *e, const struct
   add_access(j, whole, exchange_bytes(what), true);
 }
 
-void jit_capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place) {
-  db_jit *j = capturing;
-  if (!j) return;
+static void on_run(struct capture *capture, const struct executable *e, const struct binding *b,
+                   const struct captured_place *place) {
+  db_jit *j = jit_of(capture);
   struct program *p = &j->program;
   for (size_t i = 0; i < e->ncommands && !j->error; i++) {
     const struct exec_command *x = &e->commands[i];
     const uint32_t *args = e->args + x->args;
     if (x->exchange) {
-      capture_transfer(j, e, x, place);
+      add_transfer(j, e, x, place);
       continue;
     }
     if (!x->kernel) {
-      capture_copy(j, place[args[0]], place[args[1]], e->buffers[args[0]].bytes);
+      add_copy(j, place[args[0]], place[args[1]], e->buffers[args[0]].bytes);
       continue;
     }
     struct program_command *c = add_command(
@@ -207,16 +205,7 @@ void jit_capture_run(const struct executable *e, const struct binding *b, const 
   }
 }
 
-void jit_host_read(void) {
-  if (capturing)
-    refuse(capturing, -EINVAL,
-           "jit: a value is read inside the captured function; replays do not run it, so return the tensor instead");
-}
-
-void jit_place_varies(void) {
-  if (capturing)
-    refuse(capturing, -ENOTSUP, "jit: not supported: an assign to a copy of what lies where a variable says");
-}
+static void on_refusal(struct capture *c, int err, const char *why) { refuse(jit_of(c), err, "%s", why); }
 
 static bool is_known(const db_jit *j, const struct storage *s) {
   for (unsigned i = 0; i < j->program.nmemories; i++)
@@ -232,13 +221,13 @@ int jit_take_own_memory(struct value *v, int64_t first) {
   return db_fail(-ENOMEM, "jit: out of memory");
 }
 
-int jit_unshare(struct value *v) {
-  db_jit *j = capturing;
+static int on_use(struct capture *c, struct value *v) {
+  db_jit *j = jit_of(c);
   int64_t first;
   bool shared = false;
-  if (!j || !v->storage || v->serial > j->before || v->storage->refs == 1 || is_known(j, v->storage)) return 0;
+  if (!v->storage || v->serial > c->before || v->storage->refs == 1 || is_known(j, v->storage)) return 0;
   for (const struct value *o = rt.values; o && !shared; o = o->next)
-    shared = o != v && o->storage == v->storage && o->serial <= j->before;
+    shared = o != v && o->storage == v->storage && o->serial <= c->before;
   if (!shared) return 0;
   if (!value_is_contiguous(v, &first))
     return db_fail(-ENOTSUP,
@@ -246,20 +235,12 @@ int jit_unshare(struct value *v) {
                    "use the tensor that it is a view of");
   capturing = NULL; /* done once, not by each call */
   int err = jit_take_own_memory(v, first);
-  capturing = j;
+  capturing = c;
   return err;
 }
 
-void jit_assign_moves(const struct value *from) {
-  if (capturing && from->serial <= capturing->before)
-    refuse(capturing, -ENOTSUP,
-           "jit: not supported: a tensor that was there before is assigned while its old value is still needed, "
-           "by another tensor or a later step; compute what needs it before the assign");
-}
-
-db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
-  db_jit *j = capturing;
-  if (!j) return NULL;
+static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream) {
+  db_jit *j = jit_of(c);
   capturing = NULL; /* what follows is done once, not by each call */
   pthread_mutex_lock(&rt.lock);
   int slot = slot_of(dev);
@@ -271,7 +252,7 @@ db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
   pthread_mutex_lock(&rt.lock);
   if (slot >= 0) slot_release((unsigned)slot);
   pthread_mutex_unlock(&rt.lock);
-  capturing = j;
+  capturing = c;
   *stream = j->stream;
   if (slot < 0 || !j->count[slot]) {
     refuse(j, -ENOMEM, "jit: no state for random numbers: %s", db_error());
@@ -279,6 +260,8 @@ db_tensor *jit_random_count(db_device *dev, uint32_t *stream) {
   }
   return db_add(j->count[slot], (int64_t)j->random_calls[slot]++);
 }
+
+static const struct capture_ops capture_ops = {on_run, on_copy, on_refusal, on_use, on_random};
 
 /* Each call goes on where the last one's numbers ended. */
 static int advance_random(db_jit *j) {
@@ -382,7 +365,7 @@ static int settle_memories(db_jit *j) {
     if (m->kind == INPUT && m->written) return input_is_assigned(m->input);
     if (m->kind != OUTER) continue;
     follow(m);
-    if (m->value->refs == 1 && m->value->serial <= j->before)
+    if (m->value->refs == 1 && m->value->serial <= j->capture.before)
       return db_fail(-ENOTSUP,
                      "jit: not supported: a tensor that was there before is released inside, or made to stand "
                      "for something else without db_assign, which replays could not do");
@@ -443,8 +426,8 @@ static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
 static int capture_calls(db_jit *j, db_tensor *const *in, db_tensor **own, db_tensor **out) {
   int err = copy_inputs(j, in, own);
   if (err) return err;
-  j->before = rt.serials;
-  capturing = j;
+  j->capture = (struct capture){&capture_ops, rt.serials};
+  capturing = &j->capture;
   err = jit_run_function(j, own, out);
   if (!err) err = advance_random(j);
   capturing = NULL;

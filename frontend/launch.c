@@ -319,7 +319,7 @@ static void captured(const struct run *r) {
   struct captured_place *place = calloc(r->e->nbuffers + 1, sizeof *place);
   for (unsigned i = 0; place && i < r->e->nbuffers; i++)
     place[i] = (struct captured_place){r->mem[i].storage, r->mem[i].offset};
-  jit_capture_run(r->e, r->binding, place);
+  capture_run(r->e, r->binding, place);
   free(place);
 }
 
@@ -353,7 +353,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
     outputs[i]->refs++;
   }
   memory_put(&r);
-  if (r.timed && !err) programs_report(false); /* they ran before */
+  if (r.timed && !err) reports_settle(false); /* they ran before */
   int unreported = report_finish(&r.report, err == 0);
   if (err || !unreported) return err;
   for (unsigned i = 0; i < e->noutputs; i++) storage_release(outputs[i]);
@@ -363,7 +363,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes) {
   struct run r = {0};
   if (!bytes) return 0;
-  jit_capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
+  capture_copy((struct captured_place){dst, 0}, (struct captured_place){src, src_offset}, bytes);
   int err = storage_check(src);
   if (err) return err;
   err = close_all(&r, copy(&r, (struct memory){dst, 0}, (struct memory){src, src_offset}, bytes));

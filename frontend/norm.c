@@ -1,6 +1,6 @@
 /* Normalizations: a tensor less its mean, divided by its standard deviation, over one or another set of axes. Halves
  * are computed in f32. */
-#include "params.h"
+#include "internal.h"
 #include <math.h>
 #include <string.h>
 

@@ -13,7 +13,4 @@ static inline int64_t size_times(int64_t a, int64_t b) {
 }
 /* NULL for no parameter. */
 static inline db_tensor *param_tensor(const db_parameter *p) { return p ? p->tensor : NULL; }
-
-/* norm.c: the mean and variance [channels] of x [batch, channels, ...], as batch normalization has them. */
-db_tensor *norm_batch_statistic(DB_AT, db_tensor *x, bool variance);
 #endif

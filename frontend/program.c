@@ -46,7 +46,7 @@ void program_unbuild(struct program *p) {
   p->varying = NULL, p->nvarying = 0;
   p->grids = NULL, p->ngrids = 0;
   p->timed = p->running[0] = p->running[1] = false;
-  p->next_timed = p->prev = NULL;
+  p->source = (struct report_source){0};
   p->period = p->runs = 0;
   for (size_t i = 0; i < p->ncommands; i++) p->commands[i].barrier = p->commands[i].signals = false;
 }

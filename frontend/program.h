@@ -82,9 +82,9 @@ struct program {
   unsigned nvarying;
   uint64_t period; /* signals advance by so much a run */
   uint64_t runs;
-  bool timed;                        /* commands are recorded between two stamps */
-  bool running[PROGRAM_TURNS];       /* started and not reported yet, of one that is timed */
-  struct program *next_timed, *prev; /* in the list of those */
+  bool timed;                  /* commands are recorded between two stamps */
+  bool running[PROGRAM_TURNS]; /* started and not reported yet, of one that is timed */
+  struct report_source source; /* of one that is timed */
 };
 
 /* Orders the commands (program_order), and records every queue's stream, twice, so that one can be changed while the
@@ -130,6 +130,4 @@ int program_stamp(const struct program *p, db_queue *to, const struct program_co
 void program_times_started(struct program *p, int turn);
 /* Reports the turn's run, once it has finished. */
 int program_times_settle(struct program *p, int turn);
-/* The same for whatever has finished by now; all: waits for what has not. */
-int programs_report(bool all);
 #endif

@@ -5,12 +5,13 @@
  * to have finished, at the latest before its recordings are used again. */
 #include "program.h"
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct program *timed_programs;
-
 /* ---- recording ---- */
+
+static int report_runs(struct report_source *s, bool all);
 
 static size_t stamp_at(const struct program_queue *q, const struct program_command *c, int turn, bool after) {
   return DB_STAMP_BYTES * (2 * ((size_t)turn * q->last + c->position - 1) + after);
@@ -28,9 +29,9 @@ int program_times_make(struct program *p) {
     if (bytes) memset(db_buffer_host(q->stamps), 0, bytes);
   }
   p->timed = true;
-  p->next_timed = timed_programs;
-  if (timed_programs) timed_programs->prev = p;
-  return timed_programs = p, 0;
+  p->source.report = report_runs;
+  report_source_add(&p->source);
+  return 0;
 }
 
 int program_stamp(const struct program *p, db_queue *to, const struct program_command *c, int turn, bool after) {
@@ -110,7 +111,8 @@ int program_times_settle(struct program *p, int turn) {
 }
 
 /* The run before the last goes first. */
-static int settle_both(struct program *p, bool all) {
+static int report_runs(struct report_source *s, bool all) {
+  struct program *p = (struct program *)((char *)s - offsetof(struct program, source));
   int err = 0;
   for (int i = 0; i < PROGRAM_TURNS; i++) {
     int turn = (int)((p->runs + (unsigned)i) % PROGRAM_TURNS);
@@ -121,20 +123,10 @@ static int settle_both(struct program *p, bool all) {
   return err;
 }
 
-int programs_report(bool all) {
-  int err = 0;
-  for (struct program *p = timed_programs; p; p = p->next_timed) {
-    int failed = settle_both(p, all);
-    if (!err) err = failed;
-  }
-  return err;
-}
-
 void program_times_free(struct program *p) {
   if (p->timed) {
-    settle_both(p, true);
-    if (p->next_timed) p->next_timed->prev = p->prev;
-    *(p->prev ? &p->prev->next_timed : &timed_programs) = p->next_timed;
+    report_runs(&p->source, true);
+    report_source_remove(&p->source);
   }
   for (unsigned i = 0; i < p->nqueues; i++) db_buffer_release(p->queues[i].stamps);
 }

@@ -20,7 +20,7 @@ void db_manual_seed(uint64_t value) {
  * its own. */
 static db_tensor *next_state(DB_AT, db_device *dev) {
   uint32_t stream;
-  db_tensor *count = jit_random_count(dev, &stream);
+  db_tensor *count = capture_random_count(dev, &stream);
   if (count) {
     pthread_mutex_lock(&rt.lock);
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ stream};

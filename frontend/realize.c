@@ -150,7 +150,7 @@ static int take_assigns(struct realizing *r) {
     if (!x->storage) return stale_error(r, buffer->arg.i);
     add_root(r, v, v->expr);
     if (r->keeps || x->storage->refs > 1 || is_contended(v)) {
-      jit_assign_moves(x);
+      capture_assign_moves(x);
       size_t bytes = (size_t)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
       int64_t id = rt.next_buffer++;
       struct storage *copy = storage_new(x->slot, id, bytes);
@@ -230,7 +230,7 @@ int value_takes_copy(struct value *v, int64_t offset) {
   size_t size = dtype_info[v->expr->dtype].size, bytes = (size_t)n * size;
   bool varies = false;
   if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of what has a symbolic size");
-  if (value_place(v, &offset, &varies) && varies) jit_place_varies();
+  if (value_place(v, &offset, &varies) && varies) capture_place_varies();
   struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
   if (!s) return -ENOMEM;
   int err = storage_copy(s, v->storage, (uint64_t)offset * size, bytes);
@@ -317,7 +317,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   do {
     reach_free(&r.reach);
     if (!values_reach(v, n, &r.reach)) err = db_fail(-ENOMEM, "realize: out of memory");
-    for (size_t i = 0; i < r.reach.n && !err; i++) err = jit_unshare(r.reach.values[i]);
+    for (size_t i = 0; i < r.reach.n && !err; i++) err = capture_unshare(r.reach.values[i]);
     if (err || (err = values_replace(&r.reach))) goto out;
     if (!on_devices && values_need_shards(&r.reach)) {
       err = values_realize_shards(v, n, &r.reach, contiguous, keeps, realize_on_devices);

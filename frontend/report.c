@@ -130,3 +130,28 @@ void report_schedule(const struct env *env, const struct schedule *s, const stru
               schedule_reason_text(item->why[k]));
   }
 }
+
+/* ---- sources ---- */
+
+static struct report_source *sources; /* guarded by rt.lock */
+
+void report_source_add(struct report_source *s) {
+  s->prev = NULL;
+  s->next = sources;
+  if (sources) sources->prev = s;
+  sources = s;
+}
+
+void report_source_remove(struct report_source *s) {
+  if (s->next) s->next->prev = s->prev;
+  *(s->prev ? &s->prev->next : &sources) = s->next;
+}
+
+int reports_settle(bool all) {
+  int err = 0;
+  for (struct report_source *s = sources; s; s = s->next) {
+    int failed = s->report(s, all);
+    if (!err) err = failed;
+  }
+  return err;
+}

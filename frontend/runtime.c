@@ -490,11 +490,15 @@ int db_shutdown(void) {
   if (rt.nvalues)
     err = db_fail(-EBUSY, "shutdown: %zu tensors still live", rt.nvalues);
   else {
-    programs_report(true);
+    reports_settle(true);
     executables_drop(UINT64_MAX);
     for (unsigned i = 0; i < SLOTS; i++)
       if (rt.slots[i]) slot_close(i);
-    sizes_free();
+    free(rt.sizes);
+    free(rt.size_slot);
+    rt.sizes = NULL;
+    rt.size_slot = NULL;
+    rt.nsizes = rt.size_slots = 0;
     objects_free();
     binder_free(rt.binder);
     rt.binder = NULL;

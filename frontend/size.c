@@ -52,14 +52,6 @@ int64_t dim_of_uop(struct uop *u) {
   return FIRST_TOKEN + (rt.nsizes - 1);
 }
 
-void sizes_free(void) {
-  free(rt.sizes);
-  free(rt.size_slot);
-  rt.sizes = NULL;
-  rt.size_slot = NULL;
-  rt.nsizes = rt.size_slots = 0;
-}
-
 /* ---- arithmetic. What does not fit is INT64_MAX or INT64_MIN, which no tensor can have as a size ---- */
 
 int64_t dim_sum(int64_t a, int64_t b) {

@@ -257,6 +257,14 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
 }
 
 /* Takes over the caller's reference on v. */
+bool call_device(struct call *c, db_device *dev) {
+  int slot = slot_of(dev);
+  if (slot < 0) return call_fail(c, "%s", db_error()), false;
+  c->slot = (unsigned)slot;
+  c->holds_slot = true;
+  return true;
+}
+
 static db_tensor *tensor_new(struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
   db_tensor *x = v ? object_new(sizeof *x) : NULL;
   if (!x) {
@@ -291,6 +299,12 @@ struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, u
   e.u = uop_new(rt.graph, OP_BUFFER, t, 1, (union uop_arg){.i = s->id}, s->slot, &length, 1);
   e = expr_reshape(expr_bounds(OP_SHRINK, e, (int64_t[]){first, dim_sum(first, n)}), rank, dim);
   return graph_error(rt.graph) ? NULL : e.u;
+}
+
+struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc) {
+  struct value *v = value_blank(expr, slot, nsrc);
+  for (unsigned i = 0; v && i < nsrc; i++) value_set_source(v, i, src[i]->value);
+  return v;
 }
 
 struct value *value_of_storage(struct storage *s, struct uop *node) {
@@ -403,7 +417,7 @@ static int read_value(const struct value *v, void *dst, size_t size) {
   if (!value_is_contiguous(v, &at)) return db_fail(-EPROTO, "read: the tensor is not in memory");
   int err = db_buffer_read(v->storage->buffer, (size_t)at * dtype_info[v->expr->dtype].size, dst, size);
   if (!err) err = storage_check(v->storage);
-  if (!err) err = programs_report(false);
+  if (!err) err = reports_settle(false);
   return err ? err : world_check();
 }
 
@@ -428,7 +442,7 @@ static int read_parts(const db_tensor *t, void *dst, size_t size) {
 }
 
 int db_read(db_tensor *t, void *dst, size_t bytes) {
-  jit_host_read();
+  capture_host_read();
   pthread_mutex_lock(&rt.lock);
   int err = 0;
   if (!t || !t->value) {

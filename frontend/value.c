@@ -10,7 +10,7 @@
 
 enum { COLLECT_LEAST = 1 << 15 };
 
-static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
+struct value *value_blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   struct value *v = object_new(sizeof *v + nsrc * sizeof *v->src);
   if (!v) return NULL;
   v->room = nsrc;
@@ -28,7 +28,7 @@ static struct value *blank(struct uop *expr, unsigned slot, unsigned nsrc) {
   return v;
 }
 
-static void set_source(struct value *v, unsigned i, struct value *s) {
+void value_set_source(struct value *v, unsigned i, struct value *s) {
   v->src[i] = s;
   s->refs++;
   s->dependents++;
@@ -36,15 +36,9 @@ static void set_source(struct value *v, unsigned i, struct value *s) {
   v->tracked |= (s->tracked || s->leaf) && dtype_is_float(v->expr->dtype);
 }
 
-struct value *value_new(struct uop *expr, unsigned slot, db_tensor *const *src, unsigned nsrc) {
-  struct value *v = blank(expr, slot, nsrc);
-  for (unsigned i = 0; v && i < nsrc; i++) set_source(v, i, src[i]->value);
-  return v;
-}
-
 struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc) {
-  struct value *v = blank(expr, slot, nsrc);
-  for (unsigned i = 0; v && i < nsrc; i++) set_source(v, i, src[i]);
+  struct value *v = value_blank(expr, slot, nsrc);
+  for (unsigned i = 0; v && i < nsrc; i++) value_set_source(v, i, src[i]);
   return v;
 }
 
@@ -139,7 +133,7 @@ bool value_becomes_parts(struct value *v, int axis, struct value **part) {
 }
 
 struct value *value_of_parts(unsigned slot, int axis, struct value **part) {
-  struct value *v = blank(part[0]->real, slot, 0);
+  struct value *v = value_blank(part[0]->real, slot, 0);
   if (!v) return db_fail_null(-ENOMEM, "out of memory");
   value_becomes_parts(v, axis, part);
   return v;

@@ -219,7 +219,7 @@ static void copies_overlap_kernels(void **state) {
       *(uint32_t *)db_buffer_host(b.buffer[3]) = (uint32_t)b.p.vars[0];
       OK(program_run(&b.p));
       OK(db_device_synchronize(b.dev, 20 * SECOND));
-      programs_report(false);
+      reports_settle(false);
       assert_int_equal(t.n, 3 * b.p.vars[0]);
       assert_true(t.command[1].is_copy && t.command[1].begin_ns);
       assert_true(t.command[1].end_ns <=
