@@ -278,7 +278,7 @@ static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
   for (unsigned i = 0; !err && i <= b->ncuts; i++) {
     uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;
     if (i) err = ring_doorbell(aq);
-    if (!err) err = put_sdma(aq, b->w + from, to - from);
+    if (!err && to > from) err = put_sdma(aq, b->w + from, to - from);
   }
   return err ? err : put_sdma(aq, aq->tail.w, aq->tail.n);
 }

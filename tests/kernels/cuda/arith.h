@@ -79,14 +79,14 @@ BODY u32 convert_body(u32 x, u32 i) {
   return h;
 }
 
-/* Whole numbers near a float. */
+/* Whole numbers near a float. llrint: under -fno-math-errno clang 19 makes (u32)lrint(d) a conversion to 32 bits. */
 BODY u32 whole_body(u32 x, u32 i) {
   float f = fmul(plain_f32(x), 37.0f);
   double d = dmul(plain_f64(x, i), 1e6);
   u32 h =
       f32_bits(floorf(f)) ^ rotl(f32_bits(ceilf(f)), 3) ^ rotl(f32_bits(truncf(f)), 6) ^ rotl(f32_bits(rintf(f)), 9);
   h ^= rotl(f32_bits(roundf(f)), 12) ^ fold64(f64_bits(floor(d))) ^ fold64(f64_bits(ceil(d))) * 3u;
-  return h ^ fold64(f64_bits(trunc(d))) * 5u ^ fold64(f64_bits(rint(d))) * 7u ^ (u32)(i32)lrintf(f) ^ (u32)lrint(d);
+  return h ^ fold64(f64_bits(trunc(d))) * 5u ^ fold64(f64_bits(rint(d))) * 7u ^ (u32)(i32)lrintf(f) ^ (u32)llrint(d);
 }
 
 /* Larger, smaller, signs, and what comparisons say of NaN and infinities. */
