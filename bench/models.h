@@ -4,7 +4,7 @@
 #define BENCH_MODELS_H
 #include <math.h>
 #include <stdlib.h>
-#include "frontend/internal.h"
+#include "frontend/tensor/call.h"
 
 enum { MAX_PARAMETERS = 256 };
 

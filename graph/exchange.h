@@ -1,5 +1,5 @@
 /* EXCHANGE: what the processes of a program make together of what each of them has. The graph knows shapes and
- * derivatives; frontend/exchange.c does it.
+ * derivatives; frontend/run/exchange.c does it.
  *
  * Every EXCHANGE has a number of its own: equal expressions in one process may differ in another, so two exchanges are
  * never one node. */

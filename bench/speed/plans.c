@@ -1,6 +1,6 @@
 /* The kernels that a tensor becomes, before it is realized: their plans of optimization steps and their main loops. */
 #include "speed.h"
-#include "frontend/internal.h"
+#include "frontend/tensor/call.h"
 #include <stdlib.h>
 
 void print_plans(db_tensor *t, const char *arch) {

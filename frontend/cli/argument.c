@@ -1,7 +1,7 @@
 /* The text of --arg: DTYPE:VALUE, DTYPE[N]=FILL or local:BYTES. */
 #include "cli.h"
 #include "../../graph/dtype.h"
-#include "../files.h"
+#include "../files/files.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

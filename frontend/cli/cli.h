@@ -3,7 +3,7 @@
 #define DOORBELL_CLI_H
 #include "../../hcq/json.h"
 #include "../doorbell.h"
-#include "../files.h"
+#include "../files/files.h"
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };

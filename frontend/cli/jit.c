@@ -1,5 +1,5 @@
 /* doorbell jit: what a file of a captured program holds. */
-#include "../jit_file.h"
+#include "../jit/file.h"
 #include "disasm.h"
 
 struct ctx {

@@ -2,7 +2,7 @@
  * results of every plan; what was found is kept as text, which survives damage, and costs no measuring again. */
 #define _GNU_SOURCE /* asprintf */
 #include "support.h"
-#include "../../frontend/beam.h"
+#include "../../frontend/run/beam.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * other device and the tensors on it that were there before go on. */
 #include "support.h"
 #include "tests/ok.h"
-#include "../../frontend/internal.h"
+#include "../../frontend/tensor/call.h"
 #include "../../hcq/backend.h"
 
 struct parameters {

@@ -2,7 +2,7 @@
  * are told. */
 #include "support.h"
 #include "tests/ok.h"
-#include "../../frontend/capture.h"
+#include "../../frontend/jit/captured.h"
 #include "../../frontend/nn.h"
 #include "../../hcq/backend.h"
 

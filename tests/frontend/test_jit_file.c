@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #include "support.h"
 #include "tests/ok.h"
-#include "../../frontend/files.h"
-#include "../../frontend/capture.h"
+#include "../../frontend/files/files.h"
+#include "../../frontend/jit/captured.h"
 #include "../../frontend/nn.h"
 #include <dlfcn.h>
 #include <fcntl.h>

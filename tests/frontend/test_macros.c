@@ -1,7 +1,7 @@
 /* What the macros of the public headers accept: each line compiles, or is an error, with the compiler that built this
  * and with clang where it is installed. */
 #include "../../frontend/nn.h"
-#include "../../frontend/internal.h"
+#include "../../frontend/tensor/call.h"
 #include "support.h"
 #include <unistd.h>
 

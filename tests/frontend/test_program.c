@@ -3,7 +3,7 @@
 #include "support.h"
 #include "tests/ok.h"
 #include "tests/sanitizers.h"
-#include "../../frontend/program.h"
+#include "../../frontend/jit/program.h"
 
 enum { N = 1000, MEMORIES = 8, COMMANDS = 32, DOUBLED = 6, FEW_GROUPS = 1, MANY_GROUPS = 64 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
-#include "frontend/jit_file.h"
+#include "frontend/jit/file.h"
 
 static void check(bool holds) {
   if (!holds) abort();

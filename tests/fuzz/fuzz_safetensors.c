@@ -1,6 +1,6 @@
 /* Any bytes as a .safetensors file: no crash, and what it names lies inside of it. */
 #include <stdlib.h>
-#include "frontend/files.h"
+#include "frontend/files/files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

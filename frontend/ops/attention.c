@@ -1,0 +1,149 @@
+/* Scaled dot-product attention: the products of queries and keys, masked, as probabilities over the keys, times the
+ * values. */
+#include "../tensor/call.h"
+#include <math.h>
+#include <string.h>
+
+static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
+
+struct heads {
+  unsigned batch; /* axes in front of the heads and of length and width: all of them but the last two */
+  int64_t queries, keys, width, group; /* query heads for one of key and value */
+};
+
+static bool heads_fit(struct call *c, struct heads *h, const db_tensor *q, const db_tensor *k, const db_tensor *v) {
+  unsigned rank = q->rank;
+  bool fits = rank >= 2 && k->rank == rank && v->rank == rank && rank + 2 <= MAX_RANK;
+  if (fits) {
+    h->batch = rank - 2;
+    h->queries = q->dim[rank - 2], h->width = q->dim[rank - 1], h->keys = k->dim[rank - 2], h->group = 1;
+    fits = k->dim[rank - 1] == h->width && v->dim[rank - 2] == h->keys && !dim_is_symbolic(h->width);
+    for (unsigned i = 0; i < h->batch; i++) {
+      bool grouped = i + 1 == h->batch && q->dim[i] > 0 && k->dim[i] > 0 && !dim_is_symbolic(q->dim[i]) &&
+                     q->dim[i] % k->dim[i] == 0;
+      fits = fits && k->dim[i] == v->dim[i] && (q->dim[i] == k->dim[i] || grouped);
+      if (grouped) h->group = q->dim[i] / k->dim[i];
+    }
+  }
+  if (fits) return true;
+  return call_fail(c,
+                   "queries %s, keys %s, values %s; [..., length, width] with the same axes in front, or fewer heads "
+                   "of keys and values",
+                   SHAPE(*q), SHAPE(*k), SHAPE(*v)),
+         false;
+}
+
+/* [..., heads, n, width] as [..., heads / group, group, n, width] */
+static struct expr grouped(struct expr x, int64_t group) {
+  int64_t dim[MAX_RANK];
+  unsigned at = x.rank - 3;
+  if (group == 1) return x;
+  memcpy(dim, x.dim, sizeof dim);
+  memmove(dim + at + 2, dim + at + 1, 2 * sizeof *dim);
+  dim[at] /= group, dim[at + 1] = group;
+  return expr_reshape(x, x.rank + 1, dim);
+}
+/* x with an axis of size n, which it repeats along, in front of axis at. */
+static struct expr repeated(struct expr x, unsigned at, int64_t n) {
+  int64_t dim[MAX_RANK];
+  memcpy(dim, x.dim, sizeof dim);
+  memmove(dim + at + 1, dim + at, (x.rank - at) * sizeof *dim);
+  dim[at] = 1;
+  x = expr_reshape(x, x.rank + 1, dim);
+  dim[at] = n;
+  return expr_expand(x, dim);
+}
+
+/* [..., queries, keys] in the shape of the queries' heads. */
+static struct expr scores(const struct heads *h, struct expr q, struct expr k, double scale) {
+  int64_t dim[MAX_RANK];
+  memcpy(dim, q.dim, sizeof dim);
+  dim[q.rank - 1] = h->keys;
+  unsigned rank = q.rank;
+  if (h->group > 1) k = repeated(k, k.rank - 2, h->group);
+  q = grouped(with(OP_MUL, q, scale), h->group);
+  q = repeated(q, q.rank - 1, h->keys);
+  k = repeated(k, k.rank - 2, h->queries);
+  unsigned last = 1u << (q.rank - 1);
+  return expr_reshape(expr_reduce(OP_ADD, expr_binary(OP_MUL, q, k), last), rank, dim);
+}
+
+static struct expr softmax(struct expr x) {
+  unsigned last = 1u << (x.rank - 1);
+  struct expr d = expr_binary(OP_SUB, x, expr_expand(expr_reduce_bound(x, last), x.dim));
+  struct expr power = expr_unary(OP_EXP2, with(OP_MUL, d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, last);
+  return expr_binary(OP_MUL, power, expr_expand(expr_unary(OP_RECIP, sum), x.dim));
+}
+
+static struct expr masked(struct expr s, const db_tensor *mask, bool causal) {
+  struct expr never = expr_num(s, -INFINITY);
+  if (mask) {
+    struct expr m = expr_broadcast(expr_of(mask), s.rank, s.dim);
+    s = mask->dtype == DT_BOOL ? expr_where(m, s, never) : expr_binary(OP_ADD, s, expr_cast(m, s.dtype));
+  }
+  if (causal) {
+    struct expr query = expr_count_along(DT_I32, s.rank - 2, s.rank, s.dim);
+    struct expr key = expr_count_along(DT_I32, s.rank - 1, s.rank, s.dim);
+    s = expr_where(expr_binary(OP_CMPLT, query, key), never, s);
+  }
+  return s;
+}
+
+static bool mask_fits(struct call *c, const struct heads *h, const db_tensor *q, const db_tensor *mask) {
+  int64_t dim[MAX_RANK];
+  memcpy(dim, q->dim, sizeof dim);
+  dim[q->rank - 1] = h->keys;
+  bool fits = !mask || mask->rank <= q->rank;
+  for (unsigned i = 0; mask && fits && i < mask->rank; i++) {
+    int64_t want = dim[q->rank - mask->rank + i];
+    fits = mask->dim[i] == want || mask->dim[i] == 1;
+  }
+  if (!fits) return call_fail(c, "a mask of %s for scores of %s", SHAPE(*mask), shape_text(q->rank, dim).s), false;
+  if (mask && mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype))
+    return call_fail(c, "a mask of %s; bool or a float is needed", dtype_info[mask->dtype].name), false;
+  return true;
+}
+
+/* The probabilities [..., queries, keys]; the values are there to be checked. */
+static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, const struct db_attention *o,
+                                struct heads *h) {
+  struct call c;
+  db_tensor *in[4] = {q, k, v, o->mask};
+  if (!call_begin_sized(&c, "attention", file, line, o->mask ? 4 : 3, in)) return c.result;
+  if (!heads_fit(&c, h, q, k, v)) return c.result;
+  if (!dtype_is_float(q->dtype) || q->dtype != k->dtype || q->dtype != v->dtype)
+    return call_fail(&c, "queries of %s, keys of %s, values of %s; one float type is needed", dtype_info[q->dtype].name,
+                     dtype_info[k->dtype].name, dtype_info[v->dtype].name);
+  if (!mask_fits(&c, h, q, o->mask)) return c.result;
+  if (o->scale != o->scale) return call_fail(&c, "a scale of %g", o->scale);
+  enum dtype t = dtype_is_narrow_float(q->dtype) ? DT_F32 : q->dtype;
+  double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)h->width);
+  struct expr s = scores(h, expr_cast(expr_of(q), t), expr_cast(expr_of(k), t), scale);
+  return call_end(&c, expr_cast(softmax(masked(s, o->mask, o->causal)), q->dtype));
+}
+
+/* p times the values: heads of one group are rows against the same values, [..., heads / group, group * queries,
+ * keys]. */
+static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads *h) {
+  unsigned rank = p->rank;
+  int64_t rows[MAX_RANK], out[MAX_RANK];
+  if (h->group == 1) return db_matmul_at(file, line, p, v);
+  memcpy(rows, p->dim, sizeof rows);
+  rows[rank - 3] /= h->group, rows[rank - 2] = dim_product(rows[rank - 2], h->group);
+  memcpy(out, p->dim, sizeof out);
+  out[rank - 1] = v->dim[rank - 1];
+  db_tensor *r = db_matmul_at(file, line, db_reshape_at(file, line, p, (db_list){rank, rows}), v);
+  return db_reshape_at(file, line, r, (db_list){rank, out});
+}
+
+db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention o) {
+  struct heads h = {.group = 1};
+  db_tensor *r = NULL;
+  {
+    DB_SCOPED;
+    db_tensor *p = probabilities(file, line, q, k, v, &o, &h);
+    if (o.dropout != 0) p = db_dropout_at(file, line, p, o.dropout, true);
+    r = db_keep(p->value ? weighted(file, line, p, v, &h) : p);
+  }
+  return r;
+}

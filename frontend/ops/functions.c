@@ -1,0 +1,395 @@
+/* Functions as arithmetic: exponentials and trigonometry from EXP2, LOG2 and SIN, inverses from power series on a
+ * reduced range. Where a difference would lose digits a series takes over; the number of its terms follows from the
+ * type. */
+#include "functions.h"
+#include <math.h>
+
+static struct expr add(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
+static struct expr sub(struct expr a, struct expr b) { return expr_binary(OP_SUB, a, b); }
+static struct expr mul(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
+static struct expr divide(struct expr a, struct expr b) { return expr_binary(OP_FDIV, a, b); }
+static struct expr both(struct expr a, struct expr b) { return expr_binary(OP_AND, a, b); }
+static struct expr either(struct expr a, struct expr b) { return expr_binary(OP_OR, a, b); }
+static struct expr plus(struct expr x, double v) { return binary_num(OP_ADD, x, v); }
+static struct expr times(struct expr x, double v) { return binary_num(OP_MUL, x, v); }
+static struct expr equal(struct expr x, double v) { return binary_num(OP_CMPEQ, x, v); }
+static struct expr one_minus(struct expr x) { return sub(expr_num(x, 1), x); }
+static struct expr negative(struct expr x) { return less_num(x, 0); }
+static bool is_signed(struct expr x) { return dtype_info[x.dtype].cls == 'i'; }
+static bool is_float(struct expr x) { return dtype_is_float(x.dtype); }
+static struct expr clamp(struct expr x, double most) {
+  return math_max(math_min(x, expr_num(x, most)), expr_num(x, -most));
+}
+/* How many terms of a series the type needs. */
+static unsigned terms(struct expr x, unsigned single, unsigned twice) { return x.dtype == DT_F64 ? twice : single; }
+
+/* x where a series is used, else 0: a product of infinity and 0 in what is not chosen would be the derivative's NaN. */
+static struct expr only(struct expr where, struct expr x) { return expr_where(where, x, expr_num(x, 0)); }
+
+/* c[0] + c[1] z + ... with n coefficients. */
+static struct expr polynomial(struct expr z, const double *c, unsigned n) {
+  struct expr p = expr_num(z, c[n - 1]);
+  for (unsigned i = n - 1; i-- > 0;) p = expr_mulacc(p, z, expr_num(z, c[i]));
+  return p;
+}
+
+/* ---- any numbers ---- */
+
+struct expr math_neg(struct expr x) { return expr_unary(OP_NEG, x); }
+/* Of floats the larger of x and -x, plus 0 so that -0 becomes 0. */
+struct expr math_abs(struct expr x) {
+  if (is_float(x)) return plus(expr_binary(OP_MAX, x, math_neg(x)), 0);
+  return is_signed(x) ? expr_where(negative(x), math_neg(x), x) : x;
+}
+struct expr math_sign(struct expr x) {
+  struct expr positive = expr_where(less(expr_num(x, 0), x), expr_num(x, 1), x); /* 0 and NaN stay */
+  return expr_where(negative(x), expr_num(x, -1), positive);
+}
+struct expr math_trunc(struct expr x) { return is_float(x) ? expr_unary(OP_TRUNC, x) : x; }
+struct expr math_floor(struct expr x) {
+  if (!is_float(x)) return x;
+  struct expr t = math_trunc(x);
+  return expr_where(less(x, t), binary_num(OP_SUB, t, 1), t);
+}
+struct expr math_ceil(struct expr x) {
+  if (!is_float(x)) return x;
+  struct expr t = math_trunc(x);
+  return expr_where(less(t, x), plus(t, 1), t);
+}
+struct expr math_round(struct expr x) {
+  if (!is_float(x)) return x;
+  struct expr t = math_trunc(x), rest = math_abs(sub(x, t)), half = times(t, 0.5);
+  struct expr odd = expr_binary(OP_CMPNE, half, math_trunc(half));
+  struct expr away = either(less(expr_num(x, 0.5), rest), both(equal(rest, 0.5), odd));
+  return expr_where(away, add(t, expr_where(negative(x), expr_num(x, -1), expr_num(x, 1))), t);
+}
+struct expr math_frac(struct expr x) { return is_float(x) ? sub(x, math_trunc(x)) : expr_binary(OP_XOR, x, x); }
+struct expr math_square(struct expr x) { return mul(x, x); }
+struct expr math_max(struct expr a, struct expr b) { return expr_binary(OP_MAX, a, b); }
+/* Through MAX, which has the right NaN: -max(-a, -b), and for integers ~max(~a, ~b), which cannot overflow. */
+struct expr math_min(struct expr a, struct expr b) {
+  if (is_float(a)) return math_neg(math_max(math_neg(a), math_neg(b)));
+  return expr_not(math_max(expr_not(a), expr_not(b)));
+}
+
+static struct expr everywhere_false(struct expr x) { return expr_full(expr_const(DT_BOOL, 0, 0), x.rank, x.dim); }
+struct expr math_isnan(struct expr x) { return is_float(x) ? expr_binary(OP_CMPNE, x, x) : everywhere_false(x); }
+struct expr math_isinf(struct expr x) { return is_float(x) ? equal(math_abs(x), INFINITY) : everywhere_false(x); }
+struct expr math_isfinite(struct expr x) {
+  if (x.dtype == DT_F8E4M3) return expr_binary(OP_CMPEQ, x, x); /* has no infinity */
+  return is_float(x) ? less_num(math_abs(x), INFINITY) : expr_not(everywhere_false(x));
+}
+
+/* ---- division ---- */
+
+/* Integer division that no machine traps on: x / 0 is 0, and the least integer divided by -1 wraps. */
+static struct expr safe_quotient(struct expr a, struct expr b) {
+  struct expr zero = is_zero(b), bad = zero, minus = zero;
+  if (is_signed(a)) {
+    minus = equal(b, -1);
+    bad = either(zero, minus);
+  }
+  struct expr q = expr_binary(OP_IDIV, a, expr_where(bad, expr_num(b, 1), b));
+  if (is_signed(a)) q = expr_where(minus, math_neg(a), q);
+  return expr_where(zero, expr_num(q, 0), q);
+}
+
+/* What is left of a after b was taken off as often as it fits, in one rounding, put right where the quotient was
+ * rounded across an integer. Exact while the quotient is: below 2^24, in f64 below 2^53. */
+static struct expr float_fmod(struct expr a, struct expr b) {
+  struct expr q = math_trunc(divide(a, b)), size = math_abs(b);
+  struct expr r = expr_mulacc(math_neg(q), b, a);
+  struct expr down = negative(a), over = expr_where(down, less(expr_num(r, 0), r), negative(r));
+  struct expr step = expr_where(down, math_neg(size), size);
+  r = expr_where(over, add(r, step), r);
+  r = expr_where(less(math_abs(r), size), r, sub(r, step));
+  r = expr_where(equal(size, INFINITY), expr_where(math_isinf(a), expr_num(a, NAN), a), r);
+  return expr_where(is_zero(r), times(a, 0), r); /* 0 has the sign of a, too */
+}
+struct expr math_fmod(struct expr a, struct expr b) {
+  if (is_float(a)) return float_fmod(a, b);
+  return expr_where(is_zero(b), expr_num(a, 0), sub(a, mul(safe_quotient(a, b), b)));
+}
+struct expr math_mod(struct expr a, struct expr b) {
+  struct expr r = math_fmod(a, b);
+  if (!is_signed(a) && !is_float(a)) return r;
+  struct expr nonzero = expr_binary(OP_CMPNE, r, expr_num(r, 0));
+  struct expr apart = expr_binary(OP_XOR, negative(r), negative(b));
+  return expr_where(both(nonzero, apart), add(r, b), r);
+}
+struct expr math_idiv_trunc(struct expr a, struct expr b) {
+  return is_float(a) ? math_trunc(divide(a, b)) : safe_quotient(a, b);
+}
+struct expr math_idiv(struct expr a, struct expr b) {
+  if (is_float(a)) { /* what is left is taken off first: a / b may have been rounded up to an integer */
+    struct expr r = math_mod(a, b), whole = math_floor(plus(divide(sub(a, r), b), 0.5));
+    struct expr far =
+        expr_where(both(expr_binary(OP_CMPNE, a, expr_num(a, 0)), expr_binary(OP_XOR, negative(a), negative(b))),
+                   expr_num(a, -1), expr_num(a, 0));
+    struct expr q = expr_where(both(math_isinf(b), math_isfinite(a)), far, whole);
+    return expr_where(is_zero(b), divide(a, b), q);
+  }
+  struct expr q = safe_quotient(a, b);
+  if (!is_signed(a)) return q;
+  struct expr r = sub(a, mul(q, b)), inexact = expr_binary(OP_CMPNE, r, expr_num(r, 0));
+  struct expr down = both(both(inexact, negative(expr_binary(OP_XOR, a, b))), expr_not(is_zero(b)));
+  return sub(q, expr_cast(down, q.dtype));
+}
+
+/* ---- powers ---- */
+
+static struct expr sign_bit(struct expr x) {
+  struct expr bits = x;
+  bits.dtype = x.dtype == DT_F64 ? DT_I64 : DT_I32;
+  bits.u = uop_new(rt.graph, OP_BITCAST, bits.dtype, 1, (union uop_arg){0}, 0, &x.u, 1);
+  return negative(bits);
+}
+
+struct expr math_power(struct expr a, int64_t n) {
+  struct expr r = expr_num(a, 1);
+  if (!n) return expr_broadcast(r, a.rank, a.dim);
+  for (bool first = true; n; n >>= 1, a = n ? math_square(a) : a)
+    if (n & 1) r = first ? a : mul(r, a), first = false;
+  return r;
+}
+
+/* By squaring, every bit of the exponent; a negative one leaves what 1 / a^-b truncates to. */
+static struct expr integer_pow(struct expr a, struct expr b) {
+  unsigned bits = 8u * dtype_info[a.dtype].size;
+  struct expr r = expr_num(a, 1), square = a, left = b;
+  for (unsigned i = 0; i < bits - is_signed(a); i++) {
+    struct expr bit = binary_num(OP_AND, left, 1);
+    r = expr_where(is_zero(bit), r, mul(r, square));
+    square = math_square(square);
+    left = binary_num(OP_SHR, left, 1);
+  }
+  if (!is_signed(a)) return r;
+  struct expr odd = binary_num(OP_AND, b, 1);
+  struct expr minus = expr_where(is_zero(odd), expr_num(a, 1), expr_num(a, -1));
+  struct expr inverse = expr_where(equal(a, 1), a, expr_where(equal(a, -1), minus, expr_num(a, 0)));
+  return expr_where(negative(b), inverse, r);
+}
+
+/* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value
+ * but of infinity. For the sake of the derivative 0 is kept out of the logarithm, and 1, which has powers that are not
+ * numbers, gets a constant only for those. */
+struct expr math_pow(struct expr a, struct expr b) {
+  if (!is_float(a)) return integer_pow(a, b);
+  struct expr one = expr_num(a, 1), size = expr_where(negative(a), math_neg(a), a), none = is_zero(a);
+  struct expr power = expr_unary(OP_EXP2, mul(expr_unary(OP_LOG2, expr_where(none, one, size)), b));
+  power = expr_where(both(equal(size, 1), math_isnan(power)), one, power);
+  struct expr of_zero = expr_where(negative(b), expr_num(b, INFINITY), expr_where(math_isnan(b), b, expr_num(b, 0)));
+  of_zero = expr_where(equal(b, 1), plus(size, 0),
+                       of_zero); /* the one power whose derivative at 0 is neither 0 nor infinite */
+  power = expr_where(none, of_zero, power);
+  struct expr whole = expr_binary(OP_CMPEQ, b, math_trunc(b)), half = times(b, 0.5);
+  struct expr odd = both(whole, expr_binary(OP_CMPNE, half, math_trunc(half)));
+  whole = either(whole, either(none, equal(size, INFINITY)));
+  struct expr of_negative = expr_where(whole, expr_where(odd, math_neg(power), power), expr_num(a, NAN));
+  struct expr r = expr_where(sign_bit(a), of_negative, power);
+  r = expr_where(both(equal(a, 1), math_isnan(r)), one, r);
+  return expr_where(both(is_zero(b), either(none, math_isnan(r))), one, r);
+}
+
+struct expr math_reciprocal(struct expr x) { return expr_unary(OP_RECIP, x); }
+struct expr math_sqrt(struct expr x) { return expr_unary(OP_SQRT, x); }
+struct expr math_rsqrt(struct expr x) { return expr_unary(OP_RECIP, expr_unary(OP_SQRT, x)); }
+
+/* ---- exponentials and logarithms ---- */
+
+struct expr math_exp2(struct expr x) { return expr_unary(OP_EXP2, x); }
+struct expr math_exp(struct expr x) { return expr_unary(OP_EXP2, times(x, M_LOG2E)); }
+struct expr math_exp10(struct expr x) { return expr_unary(OP_EXP2, times(x, 0x1.a934f0979a371p+1)); }
+struct expr math_log2(struct expr x) { return expr_unary(OP_LOG2, x); }
+struct expr math_log(struct expr x) { return times(expr_unary(OP_LOG2, x), M_LN2); }
+struct expr math_log10(struct expr x) { return times(expr_unary(OP_LOG2, x), 0x1.34413509f79ffp-2); }
+
+/* Below 1/2 x + x^2/2! + x^3/3! + ... */
+struct expr math_expm1(struct expr x) {
+  double c[15];
+  unsigned n = terms(x, 8, 15);
+  c[0] = 1;
+  for (unsigned i = 1; i < n; i++) c[i] = c[i - 1] / (i + 1);
+  struct expr near = less_num(math_abs(x), 0.5), r = mul(x, polynomial(x, c, n));
+  return expr_function(FUNCTION_EXPM1, expr_where(near, r, plus(math_exp(x), -1)), x);
+}
+/* Near 0 the series of 2 artanh(x / (2 + x)). */
+struct expr math_log1p(struct expr x) {
+  double c[11];
+  unsigned n = terms(x, 5, 11);
+  for (unsigned i = 0; i < n; i++) c[i] = 2.0 / (2 * i + 1);
+  struct expr near = less_num(math_abs(x), 0.3), s = divide(x, plus(x, 2));
+  struct expr r = expr_where(near, mul(s, polynomial(math_square(s), c, n)), math_log(plus(x, 1)));
+  return expr_function(FUNCTION_LOG1P, r, x);
+}
+/* log(1 + x) for x in [0, 1]. f32: a polynomial by tests/compiler/minimax.py, with an error of 2^-27.5. */
+static struct expr log1p_of_part(struct expr x) {
+  static const double c[] = {1,
+                             -0x1.ffffd2p-2,
+                             0x1.554ddp-2,
+                             -0x1.ff23e6p-3,
+                             0x1.934b54p-3,
+                             -0x1.3a436p-3,
+                             0x1.b4ae1ep-4,
+                             -0x1.d6b0e4p-5,
+                             0x1.491866p-6,
+                             -0x1.af4b4ep-9};
+  if (x.dtype == DT_F64) return math_log1p(x);
+  return expr_function(FUNCTION_LOG1P, mul(x, polynomial(x, c, sizeof c / sizeof *c)), x);
+}
+
+/* The larger plus log(1 + exp(-difference)); equal infinities have no difference. */
+struct expr math_logaddexp(struct expr a, struct expr b) {
+  struct expr apart = math_abs(sub(a, b)), high = math_max(a, b);
+  apart = expr_where(expr_binary(OP_CMPEQ, a, b), expr_num(a, 0), apart);
+  return add(high, log1p_of_part(math_exp(math_neg(apart))));
+}
+/* log(1 + exp(x)) */
+struct expr math_softplus(struct expr x) {
+  struct expr r = add(math_max(x, expr_num(x, 0)), log1p_of_part(math_exp(math_neg(math_abs(x)))));
+  return expr_function(FUNCTION_SOFTPLUS, r, x);
+}
+
+/* Its derivative is that of a pattern, so exp(-x) may overflow. */
+struct expr math_sigmoid(struct expr x) { return math_reciprocal(plus(expr_unary(OP_EXP2, times(x, -M_LOG2E)), 1)); }
+
+/* ---- hyperbolic functions ---- */
+
+/* x p(x^2) / q(x^2), no larger than 1: x beyond `most`, where f is 1 or -1 in f32, counts as that. The coefficients are
+ * by tests/compiler/minimax.py, with errors of 2^-25.5; rounding adds to that. q[0] is 1. */
+struct rational {
+  double most, p[7], q[7];
+};
+static struct expr odd_rational(struct expr x, const struct rational *f, unsigned n, unsigned m) {
+  struct expr y = clamp(x, f->most), s = math_square(y);
+  return clamp(divide(mul(y, polynomial(s, f->p, n)), polynomial(s, f->q, m)), 1);
+}
+
+/* f32: an error of 5 ulp. f64: (1 - e) / (1 + e) with e = exp(-2|x|), which loses its digits near 0, where the power
+ * series takes over: below 1/4 each of its terms is 40 times smaller than the one before. */
+struct expr math_tanh(struct expr x) {
+  static const struct rational f = {9.02,
+                                    {1, 0x1.12043ep-3, 0x1.c9f842p-9, 0x1.595534p-16, 0x1.c9a352p-27},
+                                    {1, 0x1.de5768p-2, 0x1.a7df1ap-6, 0x1.5841bep-12, 0x1.a0b812p-21}};
+  static const double series[] = {-1.0 / 3,
+                                  2.0 / 15,
+                                  -17.0 / 315,
+                                  62.0 / 2835,
+                                  -1382.0 / 155925,
+                                  21844.0 / 6081075,
+                                  -929569.0 / 638512875,
+                                  6404582.0 / 10854718875,
+                                  -443861162.0 / 1856156927625,
+                                  18888466084.0 / 194896477400625};
+  if (x.dtype != DT_F64) return expr_function(FUNCTION_TANH, odd_rational(x, &f, 5, 5), x);
+  struct expr a = math_abs(x), e = math_exp(times(a, -2)), s = math_square(x);
+  struct expr far = divide(one_minus(e), plus(e, 1));
+  struct expr near = mul(x, expr_mulacc(s, polynomial(s, series, 10), expr_num(x, 1)));
+  far = expr_where(negative(x), math_neg(far), far);
+  return expr_function(FUNCTION_TANH, expr_where(less_num(a, 0.25), near, far), x);
+}
+/* exp(|x|) is made in two factors, as it overflows before its half does. */
+struct expr math_sinh(struct expr x) {
+  double c[10];
+  unsigned n = terms(x, 6, 10);
+  c[0] = 1;
+  for (unsigned i = 1; i < n; i++) c[i] = c[i - 1] / ((2 * i) * (2 * i + 1));
+  struct expr a = math_abs(x), h = math_exp(times(a, 0.5)), half = times(h, 0.5);
+  struct expr far = sub(mul(half, h), divide(expr_num(x, 0.5), math_square(h)));
+  far = expr_where(negative(x), math_neg(far), far);
+  struct expr near = less_num(a, 1), y = only(near, x);
+  return expr_where(near, mul(y, polynomial(math_square(y), c, n)), far);
+}
+struct expr math_cosh(struct expr x) {
+  struct expr h = math_exp(times(math_abs(x), 0.5)), half = times(h, 0.5);
+  return add(mul(half, h), divide(expr_num(x, 0.5), math_square(h)));
+}
+/* Where the square of x would overflow, log(2|x|). */
+static struct expr log_twice(struct expr x) { return plus(math_log(x), M_LN2); }
+struct expr math_asinh(struct expr x) {
+  struct expr a = math_abs(x), far = less(expr_num(x, 1e9), a), b = expr_where(far, expr_num(x, 1), a),
+              s = math_square(b);
+  struct expr near = math_log1p(add(b, divide(s, plus(math_sqrt(plus(s, 1)), 1))));
+  struct expr r = expr_where(far, log_twice(a), near);
+  r = expr_where(math_isnan(x), x, r);
+  return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
+}
+struct expr math_acosh(struct expr x) {
+  struct expr far = less(expr_num(x, 1e9), x), t = plus(expr_where(far, expr_num(x, 2), x), -1);
+  struct expr near = math_log1p(add(t, math_sqrt(mul(t, plus(t, 2)))));
+  return expr_where(less_num(x, 1), expr_num(x, NAN), expr_where(far, log_twice(x), near));
+}
+struct expr math_atanh(struct expr x) {
+  struct expr a = math_abs(x), r = times(math_log1p(divide(times(a, 2), one_minus(a))), 0.5);
+  return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
+}
+
+/* ---- trigonometry ---- */
+
+struct expr math_sin(struct expr x) { return expr_unary(OP_SIN, x); }
+/* 1 - 2 sin^2(x/2), as x + pi/2 would lose the digits of a large x. */
+struct expr math_cos(struct expr x) { return one_minus(times(math_square(expr_unary(OP_SIN, times(x, 0.5))), 2)); }
+/* In f64: near its poles the cosine has to be known better than to the last digit of 1. */
+struct expr math_tan(struct expr x) {
+  struct expr wide = expr_cast(x, DT_F64);
+  return expr_cast(divide(math_sin(wide), math_cos(wide)), x.dtype);
+}
+
+/* |x| or what it becomes by atan a = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a), below tan(pi/8); then the
+ * power series. */
+struct expr math_atan(struct expr x) {
+  double c[21];
+  unsigned n = terms(x, 9, 21);
+  for (unsigned i = 0; i < n; i++) c[i] = (i % 2 ? -1.0 : 1.0) / (2 * i + 1);
+  struct expr a = math_abs(x), one = expr_num(x, 1);
+  struct expr middle = less(expr_num(x, 0x1.a827999fcef32p-2), a), high = less(expr_num(x, 0x1.3504f333f9de6p+1), a);
+  struct expr over = expr_where(high, expr_num(x, -1), expr_where(middle, plus(a, -1), a));
+  struct expr under = expr_where(high, a, expr_where(middle, plus(a, 1), one));
+  struct expr from = expr_where(high, expr_num(x, M_PI_2), expr_where(middle, expr_num(x, M_PI_4), expr_num(x, 0)));
+  struct expr s = divide(over, under), r = add(from, mul(s, polynomial(math_square(s), c, n)));
+  return expr_where(negative(x), math_neg(r), expr_where(is_zero(x), x, r));
+}
+struct expr math_asin(struct expr x) {
+  struct expr root = math_sqrt(mul(one_minus(x), plus(x, 1)));
+  return times(math_atan(divide(x, plus(root, 1))), 2);
+}
+struct expr math_acos(struct expr x) { return times(math_atan(math_sqrt(divide(one_minus(x), plus(x, 1)))), 2); }
+
+struct expr math_copysign(struct expr a, struct expr b) {
+  return expr_where(expr_binary(OP_XOR, sign_bit(a), sign_bit(b)), math_neg(a), a);
+}
+struct expr math_atan2(struct expr y, struct expr x) {
+  struct expr ay = math_abs(y), ax = math_abs(x), same = expr_binary(OP_CMPEQ, ay, ax), zero = both(is_zero(y), same);
+  /* equal sizes, infinite ones too, have the ratio 1; 0 and 0 have 0 */
+  struct expr ratio = divide(expr_where(same, expr_num(y, 1), ay), expr_where(same, expr_num(y, 1), ax));
+  struct expr r = math_atan(expr_where(zero, expr_num(y, 0), ratio));
+  r = expr_where(sign_bit(x), sub(expr_num(r, M_PI), r), r);
+  r = expr_where(either(math_isnan(x), math_isnan(y)), expr_num(r, NAN), r);
+  return expr_where(sign_bit(y), math_neg(r), r);
+}
+
+/* ---- the error function ---- */
+
+/* f32: an error of 6 ulp. f64: below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) /
+ * (a + 2.4): a Chebyshev fit of exp(a^2) erfc(a) over [0.9, 6], with an error of 3e-21; at 6 the result is 1. */
+struct expr math_erf(struct expr x) {
+  static const struct rational f = {
+      3.93,
+      {0x1.20dd74p+0, 0x1.86b986p-3, 0x1.b07530p-5, 0x1.ef6644p-9, 0x1.2aa4b4p-12, 0x1.1211bcp-19},
+      {1, 0x1.013beap-1, 0x1.d3ff94p-4, 0x1.eb6f70p-7, 0x1.3173f0p-10, 0x1.3ecd38p-15}};
+  static const double fit[] = {
+      0.218498734537033325,     -0.382009158325212551,     0.251456181501586658,     -0.117725340677060949,
+      0.0327210647921980105,    -0.000681061956833338786,  -0.0029738439272195939,   0.000480280894908497902,
+      0.00034476092956168213,   -0.0000717484964329707948, -0.000055929902217074776, 6.88096487524190641e-6,
+      0.0000107620907948014439, 5.8049827773512599e-7,     -1.98358302264973806e-6,  -6.01850420851716004e-7,
+      2.60787421000250579e-7,   2.06186241029744146e-7,    -3.60252510894570438e-9,  -3.75458122547669857e-8};
+  if (x.dtype != DT_F64) return expr_function(FUNCTION_ERF, odd_rational(x, &f, 6, 6), x);
+  enum { TERMS = 18 };
+  double c[TERMS], term = M_2_SQRTPI;
+  for (unsigned i = 0; i < TERMS; term = -term / ++i) c[i] = term / (2 * i + 1);
+  struct expr a = math_abs(x), near = mul(x, polynomial(math_square(x), c, TERMS));
+  struct expr b = math_min(a, expr_num(a, 6)), t = divide(plus(b, -2.4), plus(b, 2.4));
+  struct expr far = one_minus(mul(math_exp(math_neg(math_square(b))), polynomial(t, fit, sizeof fit / sizeof *fit)));
+  far = expr_where(negative(x), math_neg(far), far);
+  return expr_function(FUNCTION_ERF, expr_where(less_num(a, 0.9), near, far), x);
+}

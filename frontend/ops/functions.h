@@ -1,0 +1,65 @@
+/* Functions of expressions, as arithmetic on what the graph has: of floats of 32 or 64 bits unless a comment says
+ * otherwise. */
+#ifndef DOORBELL_FRONTEND_MATH_H
+#define DOORBELL_FRONTEND_MATH_H
+#include "../tensor/expr.h"
+
+static inline struct expr binary_num(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
+static inline struct expr less(struct expr a, struct expr b) { return expr_binary(OP_CMPLT, a, b); }
+static inline struct expr less_num(struct expr a, double v) { return binary_num(OP_CMPLT, a, v); }
+static inline struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }
+/* The type that transcendental functions compute in. */
+static inline enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
+
+/* Of every type of numbers. */
+struct expr math_neg(struct expr x);
+struct expr math_abs(struct expr x);
+struct expr math_sign(struct expr x);
+struct expr math_trunc(struct expr x);
+struct expr math_floor(struct expr x);
+struct expr math_ceil(struct expr x);
+struct expr math_round(struct expr x); /* halves to even */
+struct expr math_frac(struct expr x);
+struct expr math_square(struct expr x);
+struct expr math_max(struct expr a, struct expr b);
+struct expr math_min(struct expr a, struct expr b);
+struct expr math_isnan(struct expr x);
+struct expr math_isinf(struct expr x);
+struct expr math_isfinite(struct expr x);
+struct expr math_idiv(struct expr a, struct expr b);       /* rounded down */
+struct expr math_idiv_trunc(struct expr a, struct expr b); /* rounded toward zero */
+struct expr math_mod(struct expr a, struct expr b);        /* the sign of b */
+struct expr math_fmod(struct expr a, struct expr b);       /* the sign of a */
+struct expr math_pow(struct expr a, struct expr b);
+struct expr math_power(struct expr a, int64_t n); /* by squaring; n is not negative */
+
+struct expr math_reciprocal(struct expr x);
+struct expr math_sqrt(struct expr x);
+struct expr math_rsqrt(struct expr x);
+struct expr math_exp2(struct expr x);
+struct expr math_exp(struct expr x);
+struct expr math_exp10(struct expr x);
+struct expr math_expm1(struct expr x);
+struct expr math_log2(struct expr x);
+struct expr math_log(struct expr x);
+struct expr math_log10(struct expr x);
+struct expr math_log1p(struct expr x);
+struct expr math_sin(struct expr x);
+struct expr math_cos(struct expr x);
+struct expr math_tan(struct expr x);
+struct expr math_asin(struct expr x);
+struct expr math_acos(struct expr x);
+struct expr math_atan(struct expr x);
+struct expr math_atan2(struct expr y, struct expr x);
+struct expr math_sinh(struct expr x);
+struct expr math_cosh(struct expr x);
+struct expr math_tanh(struct expr x);
+struct expr math_asinh(struct expr x);
+struct expr math_acosh(struct expr x);
+struct expr math_atanh(struct expr x);
+struct expr math_erf(struct expr x);
+struct expr math_sigmoid(struct expr x);
+struct expr math_softplus(struct expr x);
+struct expr math_logaddexp(struct expr a, struct expr b);
+struct expr math_copysign(struct expr a, struct expr b);
+#endif

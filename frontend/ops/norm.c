@@ -1,0 +1,146 @@
+/* Normalizations: a tensor less its mean, divided by its standard deviation, over one or another set of axes. Halves
+ * are computed in f32. */
+#include "ops.h"
+#include <math.h>
+#include <string.h>
+
+static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
+
+/* What the parameters are applied along: axes [begin, end) of x, which has them reshaped to begin. */
+struct affine {
+  unsigned begin, end;
+  db_tensor *weight, *bias;
+};
+
+static bool floats(struct call *c, const db_tensor *x, double eps) {
+  if (!dtype_is_float(x->dtype)) return call_fail(c, "of %s; cast to a float", dtype_info[x->dtype].name), false;
+  if (!(eps >= 0)) return call_fail(c, "an epsilon of %g", eps), false;
+  return true;
+}
+
+static bool parameter_fits(struct call *c, const char *what, const db_tensor *p, const db_tensor *x,
+                           const struct affine *a) {
+  unsigned n = a->end - a->begin;
+  if (!p) return true;
+  if (p->rank != n || memcmp(p->dim, x->dim + a->begin, n * sizeof *p->dim) != 0)
+    return call_fail(c, "a %s of %s for %s; it has axes %u to %u", what, SHAPE(*p), SHAPE(*x), a->begin, a->end - 1),
+           false;
+  if (!dtype_is_float(p->dtype)) return call_fail(c, "a %s of %s", what, dtype_info[p->dtype].name), false;
+  return true;
+}
+
+/* p, which has axes [a->begin, a->end) of a shape, over all of it. */
+static struct expr along(db_tensor *p, const struct affine *a, unsigned rank, const int64_t *dim, enum dtype t) {
+  int64_t ones[MAX_RANK];
+  for (unsigned i = 0; i < rank; i++) ones[i] = i >= a->begin && i < a->end ? dim[i] : 1;
+  return expr_expand(expr_reshape(expr_cast(expr_of(p), t), rank, ones), dim);
+}
+
+static struct expr mean_of(struct expr x, unsigned mask) {
+  double n = 1;
+  for (unsigned i = 0; i < x.rank; i++)
+    if (mask >> i & 1) n *= (double)x.dim[i];
+  return with(OP_MUL, expr_reduce(OP_ADD, x, mask), 1 / n);
+}
+static struct expr over_root(struct expr x, struct expr square, double eps) {
+  struct expr r = expr_unary(OP_RECIP, expr_unary(OP_SQRT, with(OP_ADD, square, eps)));
+  return expr_binary(OP_MUL, x, expr_expand(r, x.dim));
+}
+static struct expr normalize(struct expr x, unsigned mask, double eps) {
+  struct expr d = expr_binary(OP_SUB, x, expr_expand(mean_of(x, mask), x.dim));
+  return over_root(d, mean_of(expr_binary(OP_MUL, d, d), mask), eps);
+}
+static struct expr apply(struct expr x, const struct affine *a) {
+  if (a->weight) x = expr_binary(OP_MUL, x, along(a->weight, a, x.rank, x.dim, x.dtype));
+  if (a->bias) x = expr_binary(OP_ADD, x, along(a->bias, a, x.rank, x.dim, x.dtype));
+  return x;
+}
+static struct expr wide(const db_tensor *x) {
+  return expr_cast(expr_of(x), dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype);
+}
+
+/* The tensors among n that are not NULL. */
+static unsigned present(db_tensor **t, unsigned n) {
+  unsigned k = 1; /* the first is always an argument */
+  for (unsigned i = 1; i < n; i++)
+    if (t[i]) t[k++] = t[i];
+  return k;
+}
+
+static db_tensor *over_last(DB_AT, const char *name, bool centred, db_tensor *x, unsigned axes, db_tensor *weight,
+                            db_tensor *bias, double eps) {
+  struct call c;
+  db_tensor *in[3] = {x, weight, bias};
+  if (!call_begin_sized(&c, name, file, line, present(in, 3), in)) return c.result;
+  if (axes < 1 || axes > x->rank) return call_fail(&c, "over the last %u axes of %s", axes, SHAPE(*x));
+  struct affine a = {x->rank - axes, x->rank, weight, bias};
+  if (dims_symbolic(axes, x->dim + a.begin))
+    return call_fail(&c, "not supported: over the last %u axes of %s, of symbolic size", axes, SHAPE(*x));
+  if (!floats(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) || !parameter_fits(&c, "bias", bias, x, &a))
+    return c.result;
+  unsigned mask = ((1u << axes) - 1) << a.begin;
+  struct expr e = wide(x);
+  e = centred ? normalize(e, mask, eps) : over_root(e, mean_of(expr_binary(OP_MUL, e, e), mask), eps);
+  return call_end(&c, expr_cast(apply(e, &a), x->dtype));
+}
+
+db_tensor *db_layer_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, db_tensor *bias, double eps) {
+  return over_last(file, line, "layer_norm", true, x, axes, weight, bias, eps);
+}
+db_tensor *db_rms_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, double eps) {
+  return over_last(file, line, "rms_norm", false, x, axes, weight, NULL, eps);
+}
+
+db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weight, db_tensor *bias, double eps) {
+  struct call c;
+  db_tensor *in[3] = {x, weight, bias};
+  if (!call_begin(&c, groups ? "group_norm" : "instance_norm", file, line, present(in, 3), in)) return c.result;
+  if (x->rank < 2) return call_fail(&c, "of %s; batch and channels are needed", SHAPE(*x));
+  if (!groups) groups = x->dim[1] ? x->dim[1] : 1; /* each channel by itself */
+  if (groups < 1 || x->dim[1] % groups)
+    return call_fail(&c, "%lld channels of %s in %lld groups", (long long)x->dim[1], SHAPE(*x), (long long)groups);
+  struct affine a = {1, 2, weight, bias};
+  if (!floats(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) || !parameter_fits(&c, "bias", bias, x, &a))
+    return c.result;
+  if (x->rank == MAX_RANK) return call_fail(&c, "not supported: %u axes", x->rank);
+  int64_t dim[MAX_RANK] = {x->dim[0], groups, x->dim[1] / groups};
+  memcpy(dim + 3, x->dim + 2, (x->rank - 2) * sizeof *dim);
+  struct expr e = expr_reshape(wide(x), x->rank + 1, dim);
+  e = normalize(e, ((1u << e.rank) - 1) & ~3u, eps);
+  return call_end(&c, expr_cast(apply(expr_reshape(e, x->rank, x->dim), &a), x->dtype));
+}
+
+db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias, db_tensor *mean, db_tensor *var,
+                            double eps) {
+  struct call c;
+  db_tensor *in[5] = {x, weight, bias, mean, var};
+  if (!call_begin(&c, "batch_norm", file, line, present(in, 5), in)) return c.result;
+  if (x->rank < 2) return call_fail(&c, "of %s; batch and channels are needed", SHAPE(*x));
+  if (!mean != !var) return call_fail(&c, "a mean and a variance go together");
+  struct affine a = {1, 2, weight, bias};
+  if (!floats(&c, x, eps) || !parameter_fits(&c, "weight", weight, x, &a) || !parameter_fits(&c, "bias", bias, x, &a) ||
+      !parameter_fits(&c, "mean", mean, x, &a) || !parameter_fits(&c, "variance", var, x, &a))
+    return c.result;
+  struct expr e = wide(x);
+  if (!mean) {
+    e = apply(normalize(e, ((1u << x->rank) - 1) & ~2u, eps), &a);
+  } else { /* what depends on channels alone is computed for channels alone */
+    struct expr by = over_root(expr_full(expr_num(e, 1), 1, x->dim + 1), expr_cast(expr_of(var), e.dtype), eps);
+    int64_t ones[MAX_RANK];
+    for (unsigned i = 0; i < x->rank; i++) ones[i] = i == 1 ? x->dim[1] : 1;
+    if (weight) by = expr_binary(OP_MUL, by, expr_cast(expr_of(weight), e.dtype));
+    e = expr_binary(OP_SUB, e, along(mean, &a, e.rank, e.dim, e.dtype));
+    e = expr_binary(OP_MUL, e, expr_expand(expr_reshape(by, x->rank, ones), x->dim));
+    if (bias) e = expr_binary(OP_ADD, e, along(bias, &a, e.rank, e.dim, e.dtype));
+  }
+  return call_end(&c, expr_cast(e, x->dtype));
+}
+
+db_tensor *norm_batch_statistic(DB_AT, db_tensor *x, bool variance) {
+  struct call c;
+  if (!call_begin(&c, "batch_norm", file, line, 1, &x)) return c.result;
+  unsigned mask = ((1u << x->rank) - 1) & ~2u;
+  struct expr e = wide(x), d = expr_binary(OP_SUB, e, expr_expand(mean_of(e, mask), e.dim));
+  e = variance ? mean_of(expr_binary(OP_MUL, d, d), mask) : mean_of(e, mask);
+  return call_end(&c, expr_drop_axes(e, mask));
+}

@@ -1,0 +1,114 @@
+/* Running sums, products, extremes: each element combined with all before it along an axis.
+ *
+ * Inside a block of BLOCK elements that is a reduction over a triangle. Of a longer axis the blocks are scanned each by
+ * itself, then their totals, and each block is combined with the total of all before it. So n elements cost n * BLOCK
+ * steps and a kernel or two for each power of BLOCK in n. */
+#include "functions.h"
+#include "ops.h"
+#include <math.h>
+
+enum { BLOCK = 64 };
+
+struct scan {
+  const char *name;
+  bool sums;   /* in the type that sums have; else in x's own */
+  bool floats; /* integers become f32, narrow floats are computed in f32 */
+  enum op op;  /* of the reduction */
+  struct expr (*combine)(struct expr a, struct expr b);
+};
+
+static struct expr sum_of(struct expr a, struct expr b) { return expr_binary(OP_ADD, a, b); }
+static struct expr product_of(struct expr a, struct expr b) { return expr_binary(OP_MUL, a, b); }
+
+static const struct scan scans[] = {
+    [DB_SCAN_SUM] = {"cumsum", .sums = true, .op = OP_ADD, .combine = sum_of},
+    [DB_SCAN_PROD] = {"cumprod", .sums = true, .op = OP_MUL, .combine = product_of},
+    [DB_SCAN_MAX] = {"cummax", .op = OP_MAX, .combine = math_max},
+    [DB_SCAN_MIN] = {"cummin", .op = OP_MAX, .combine = math_max},
+    [DB_SCAN_LOGSUMEXP] = {"logcumsumexp", .floats = true, .op = OP_ADD, .combine = math_logaddexp},
+};
+
+/* What changes nothing when it is combined. */
+static struct expr identity(const struct scan *s, enum dtype t) {
+  if (s->op != OP_MAX && !s->floats) return expr_const(t, s->op == OP_MUL, s->op == OP_MUL);
+  return expr_least(t);
+}
+
+/* x along its last axis, the whole of it for each of its places. */
+static struct expr triangle(struct expr x, struct expr *before) {
+  int64_t dim[MAX_RANK];
+  unsigned last = x.rank - 1;
+  for (unsigned i = 0; i < x.rank; i++) dim[i] = i == last ? 1 : x.dim[i];
+  dim[x.rank] = x.dim[last];
+  struct expr wide = expr_reshape(x, x.rank + 1, dim);
+  dim[last] = x.dim[last];
+  struct expr at = expr_count_along(DT_I32, last, x.rank + 1, dim);
+  *before = expr_not(less(at, expr_count_along(DT_I32, last + 1, x.rank + 1, dim)));
+  return expr_expand(wide, dim);
+}
+
+static struct expr scan_block(const struct scan *s, struct expr x) {
+  if (x.dim[x.rank - 1] == 1) return x;
+  struct expr before, wide = triangle(x, &before), none = identity(s, x.dtype);
+  unsigned mask = 1u << x.rank;
+  if (!s->floats) return expr_drop_axes(expr_reduce(s->op, expr_where(before, wide, none), mask), mask);
+  struct expr most = expr_reduce(OP_MAX, expr_where(before, wide, none), mask);
+  most = expr_where(math_isfinite(most), most, expr_num(most, 0));
+  struct expr power = math_exp(expr_binary(OP_SUB, wide, expr_expand(most, wide.dim)));
+  struct expr sum = expr_reduce(OP_ADD, expr_where(before, power, expr_num(power, 0)), mask);
+  return expr_drop_axes(expr_binary(OP_ADD, math_log(sum), most), mask);
+}
+
+static struct expr scan_last(const struct scan *s, struct expr x) {
+  unsigned last = x.rank - 1;
+  int64_t n = x.dim[last], blocks = (n + BLOCK - 1) / BLOCK, pairs[2 * MAX_RANK] = {0}, dim[MAX_RANK];
+  if (n <= BLOCK) return scan_block(s, x);
+  pairs[2 * last + 1] = blocks * BLOCK - n;
+  struct expr y = expr_bounds(OP_PAD, x, pairs);
+  for (unsigned i = 0; i < last; i++) dim[i] = x.dim[i];
+  dim[last] = blocks;
+  dim[last + 1] = BLOCK;
+  y = scan_block(s, expr_reshape(y, x.rank + 1, dim));
+  struct expr total = expr_drop_axes(expr_slice(y, last + 1, BLOCK - 1, BLOCK), 1u << (last + 1));
+  total = expr_slice(scan_last(s, total), last, 0, blocks - 1);
+  pairs[2 * last] = 1;
+  pairs[2 * last + 1] = 0;
+  total = expr_pad_value(total, pairs, identity(s, x.dtype));
+  dim[last + 1] = 1;
+  total = expr_reshape(total, x.rank + 1, dim);
+  dim[last + 1] = BLOCK;
+  y = s->combine(expr_expand(total, dim), y);
+  dim[last] = blocks * BLOCK;
+  return expr_slice(expr_reshape(y, x.rank, dim), last, 0, n);
+}
+
+struct expr expr_cumsum(struct expr x, unsigned axis) {
+  unsigned order[MAX_RANK];
+  for (unsigned i = 0; i < x.rank; i++) order[i] = i;
+  order[axis] = x.rank - 1, order[x.rank - 1] = axis;
+  return expr_permute(scan_last(&scans[DB_SCAN_SUM], expr_permute(x, order)), order);
+}
+
+db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis) {
+  struct call c;
+  bool known = (unsigned)op < sizeof scans / sizeof *scans;
+  if (!call_begin(&c, known ? scans[op].name : "scan", file, line, 1, &x)) return c.result;
+  if (!known) return call_fail(&c, "there is no scan %d", (int)op);
+  const struct scan *s = &scans[op];
+  int a = axis_of(axis, x->rank);
+  if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
+  if (x->rank == MAX_RANK) return call_fail(&c, "not supported: a scan of %s, which has %d axes", SHAPE(*x), MAX_RANK);
+  bool is_float = dtype_is_float(x->dtype);
+  enum dtype t = x->dtype;
+  if (s->sums) t = is_float ? math_type(t) : t == DT_U64 ? t : DT_I64;
+  if (s->floats) t = math_type(t);
+  struct expr e = expr_cast(expr_of(x), t);
+  unsigned order[MAX_RANK], last = x->rank - 1;
+  for (unsigned i = 0; i <= last; i++) order[i] = i;
+  order[a] = last, order[last] = (unsigned)a;
+  bool minimum = op == DB_SCAN_MIN;
+  if (minimum) e = is_float ? math_neg(e) : expr_not(e);
+  e = expr_permute(scan_last(s, expr_permute(e, order)), order);
+  if (minimum) e = is_float ? math_neg(e) : expr_not(e);
+  return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(e, x->dtype) : e);
+}

@@ -1,0 +1,203 @@
+/* Sorting, stable, along one axis: elements become integers of the same order, the places of those are found, and the
+ * values are gathered.
+ *
+ * In a block of at most BLOCK elements the place of an element is the number of those before it, which is counted.
+ * Longer axes are sorted in runs, and runs are merged two by two: element t of a merged pair comes from the first run
+ * as often as counting among RADIX candidates at a time finds (a search with log of RADIX steps). So n elements cost n
+ * * (BLOCK + RADIX * log(n)^2) steps in a few kernels for each doubling. */
+#include "functions.h"
+#include "ops.h"
+#include <math.h>
+#include <string.h>
+
+enum { WHOLE = 1024, BLOCK = 256, RADIX = 16 };
+
+static struct expr with_op(enum op op, enum dtype t, struct expr x) {
+  x.dtype = t;
+  x.u = uop_new(rt.graph, op, t, 1, (union uop_arg){0}, 0, &x.u, 1);
+  return x;
+}
+static struct expr in_memory(struct expr x) { return with_op(OP_CONTIGUOUS, x.dtype, x); }
+
+/* Integers in the order of x. Floats: -0 is 0, NaN comes last; of negative ones the bits but the sign are turned
+ * over. */
+static struct expr sort_key(struct expr x, bool descending) {
+  if (dtype_is_float(x.dtype)) {
+    x = expr_cast(x, math_type(x.dtype));
+    x = expr_where(math_isnan(x), expr_num(x, NAN), binary_num(OP_ADD, x, 0));
+    x = with_op(OP_BITCAST, x.dtype == DT_F64 ? DT_I64 : DT_I32, x);
+    int64_t all = x.dtype == DT_I64 ? INT64_MAX : INT32_MAX;
+    x = expr_where(less_num(x, 0), expr_binary(OP_XOR, x, expr_const(x.dtype, 0, all)), x);
+  } else if (dtype_info[x.dtype].size < 4)
+    x = expr_cast(x, DT_I32);
+  return descending ? expr_not(x) : x;
+}
+
+static struct expr greatest(enum dtype t) {
+  int64_t bits = 8 * dtype_info[t].size;
+  return expr_const(t, 0,
+                    dtype_info[t].cls == 'u' ? (bits == 64 ? -1 : (INT64_C(1) << bits) - 1)
+                                             : (int64_t)(UINT64_MAX >> (65 - bits)));
+}
+
+/* x [.., n] as [.., n, n]: the same row for each element (rows), or each element all along its row. */
+static struct expr square(struct expr x, bool rows) {
+  int64_t dim[MAX_RANK];
+  unsigned last = x.rank - 1;
+  memcpy(dim, x.dim, sizeof dim);
+  dim[last + rows] = x.dim[last];
+  dim[last + !rows] = 1;
+  struct expr e = expr_reshape(x, x.rank + 1, dim);
+  dim[last] = dim[last + 1] = x.dim[last];
+  return expr_expand(e, dim);
+}
+static struct expr sum_last(struct expr x, enum op op) {
+  unsigned mask = 1u << (x.rank - 1);
+  return expr_drop_axes(expr_reduce(op, x, mask), mask);
+}
+
+/* The element that stands at each place once the last axis is sorted; i32. */
+static struct expr block_order(struct expr key) {
+  struct expr mine = square(key, false), other = square(key, true);
+  unsigned last = key.rank;
+  struct expr i = expr_count_along(DT_I32, last - 1, mine.rank, mine.dim),
+              j = expr_count_along(DT_I32, last, mine.rank, mine.dim);
+  struct expr before = expr_where(less(j, i), expr_not(less(mine, other)), less(other, mine));
+  struct expr place = in_memory(sum_last(expr_cast(before, DT_I32), OP_ADD));
+  struct expr here = expr_binary(OP_CMPEQ, square(place, true), i);
+  return sum_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
+}
+
+/* x [.., n] read at index [.., n, m]. */
+static struct expr read_at(struct expr x, struct expr index) {
+  int64_t dim[MAX_RANK];
+  unsigned last = x.rank - 1;
+  memcpy(dim, index.dim, sizeof dim);
+  dim[last] *= dim[last + 1];
+  return expr_reshape(expr_gather(x, last, expr_reshape(index, x.rank, dim)), index.rank, index.dim);
+}
+
+/* key [.., 2 m]: two sorted runs. Where each element of the merged run comes from; i32. Equal ones come from the first
+ * run first. */
+static struct expr merge_order(struct expr key) {
+  unsigned last = key.rank - 1;
+  int64_t m = key.dim[last] / 2, wide[MAX_RANK], one[MAX_RANK];
+  memcpy(wide, key.dim, sizeof wide);
+  memcpy(one, key.dim, sizeof one);
+  wide[last + 1] = RADIX;
+  one[last + 1] = 1;
+  struct expr place = expr_count_along(DT_I32, last, key.rank, key.dim), from = expr_num(place, 0);
+  struct expr t = expr_count_along(DT_I32, last, key.rank + 1, wide),
+              r = expr_count_along(DT_I32, last + 1, key.rank + 1, wide);
+  from = expr_full(from, key.rank, key.dim);
+  for (int64_t step = m, more = 1; more; more = step > 1, step = step > RADIX ? step / RADIX : 1) {
+    if (step == m) step = m > RADIX ? m / RADIX : 1;
+    struct expr base = expr_expand(expr_reshape(from, key.rank + 1, one), wide);
+    struct expr n = expr_binary(OP_ADD, base, binary_num(OP_MUL, binary_num(OP_ADD, r, 1), (double)step));
+    struct expr rest = expr_binary(OP_SUB, t, n); /* that many come from the second run if n come from the first */
+    struct expr a = read_at(key, binary_num(OP_SUB, n, 1)), b = read_at(key, binary_num(OP_ADD, rest, (double)m));
+    struct expr out = expr_not(less_num(rest, (double)m)),
+                fits = expr_not(expr_binary(OP_OR, less_num(rest, 0), less(expr_num(n, (double)m), n)));
+    struct expr holds = expr_binary(OP_AND, fits, expr_binary(OP_OR, out, expr_not(less(b, a))));
+    struct expr count = sum_last(expr_cast(holds, DT_I32), OP_ADD);
+    from = in_memory(expr_binary(OP_ADD, from, binary_num(OP_MUL, count, (double)step)));
+  }
+  struct expr second = expr_binary(OP_SUB, place, from), at = binary_num(OP_ADD, second, (double)m);
+  struct expr a = expr_gather(key, last, from), b = expr_gather(key, last, at);
+  struct expr first = expr_binary(OP_OR, expr_not(less_num(second, (double)m)),
+                                  expr_binary(OP_AND, less_num(from, (double)m), expr_not(less(b, a))));
+  return in_memory(expr_where(first, from, at));
+}
+
+struct expr expr_argsort(struct expr x, bool descending) {
+  unsigned last = x.rank - 1;
+  int64_t n = x.dim[last], size = BLOCK, dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
+  struct expr key = in_memory(sort_key(x, descending));
+  if (n <= WHOLE) return block_order(key);
+  while (size < n) size *= 2;
+  pairs[2 * last + 1] = size - n;
+  key = expr_pad_value(key, pairs, greatest(key.dtype));
+  memcpy(dim, x.dim, sizeof dim);
+  dim[last] = size / BLOCK;
+  dim[last + 1] = BLOCK;
+  key = in_memory(expr_reshape(key, x.rank + 1, dim));
+  struct expr order = in_memory(block_order(key));
+  key = in_memory(expr_gather(key, last + 1, order));
+  struct expr run = expr_count_along(DT_I32, last, x.rank + 1, dim);
+  order = in_memory(expr_binary(OP_ADD, order, binary_num(OP_MUL, run, BLOCK)));
+  for (int64_t m = 2 * BLOCK; m <= size; m *= 2) {
+    dim[last] = size / m;
+    dim[last + 1] = m;
+    key = expr_reshape(key, x.rank + 1, dim);
+    struct expr from = merge_order(key);
+    key = in_memory(expr_gather(key, last + 1, from));
+    order = in_memory(expr_gather(expr_reshape(order, x.rank + 1, dim), last + 1, from));
+  }
+  dim[last] = size;
+  return expr_slice(expr_reshape(order, x.rank, dim), last, 0, n);
+}
+
+/* ---- operations ---- */
+
+enum what { VALUES, PLACES };
+
+static struct expr swapped(struct expr x, unsigned a) {
+  unsigned order[MAX_RANK];
+  for (unsigned i = 0; i < x.rank; i++) order[i] = i;
+  order[a] = x.rank - 1, order[x.rank - 1] = a;
+  return expr_permute(x, order);
+}
+
+/* The first k of x sorted along an axis, or their places. */
+static db_tensor *sorted(DB_AT, const char *op, db_tensor *x, int axis, int64_t k, bool descending, enum what what) {
+  struct call c;
+  if (!call_begin(&c, op, file, line, 1, &x)) return c.result;
+  if (!x->rank) return call_end(&c, what == VALUES ? expr_of(x) : expr_const(DT_I64, 0, 0));
+  int a = axis_of(axis, x->rank);
+  if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
+  int64_t n = x->dim[a];
+  if (k < -1 || k > n) return call_fail(&c, "the first %lld of axis %d of %s", (long long)k, axis, SHAPE(*x));
+  if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
+    return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
+                     INT32_MAX / (2 * RADIX), MAX_RANK - 2);
+  struct expr e = swapped(expr_of(x), (unsigned)a), at;
+  if (n == 0)
+    at = expr_full(expr_const(DT_I32, 0, 0), e.rank, e.dim);
+  else
+    at = expr_argsort(e, descending);
+  if (k >= 0) at = expr_slice(at, e.rank - 1, 0, k);
+  struct expr r = what == VALUES ? expr_gather(e, e.rank - 1, at) : expr_cast(at, DT_I64);
+  return call_end(&c, swapped(r, (unsigned)a));
+}
+
+db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending) {
+  return sorted(file, line, "sort", x, axis, -1, descending, VALUES);
+}
+db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending) {
+  return sorted(file, line, "argsort", x, axis, -1, descending, PLACES);
+}
+db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places) {
+  if (k < 0) k = INT64_MAX; /* refused */
+  if (places) *places = sorted(file, line, "topk", x, axis, k, largest, PLACES);
+  return sorted(file, line, "topk", x, axis, k, largest, VALUES);
+}
+
+/* The lower of the two in the middle; NaN, which sorts last, if there is one. */
+db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep) {
+  struct call c;
+  if (!call_begin(&c, "median", file, line, 1, &x)) return c.result;
+  int a = axis_of(axis, x->rank);
+  if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
+  int64_t n = x->dim[a];
+  if (!n) return call_fail(&c, "%s has no element along axis %d", SHAPE(*x), axis);
+  if (n >= INT32_MAX / (2 * RADIX) || x->rank + 1 >= MAX_RANK)
+    return call_fail(&c, "not supported: sorting %s, of more than %d elements or %d axes", SHAPE(*x),
+                     INT32_MAX / (2 * RADIX), MAX_RANK - 2);
+  struct expr e = swapped(expr_of(x), (unsigned)a), at = expr_argsort(e, false);
+  unsigned last = e.rank - 1;
+  struct expr r = expr_gather(e, last, expr_slice(at, last, (n - 1) / 2, (n - 1) / 2 + 1));
+  struct expr top = expr_gather(e, last, expr_slice(at, last, n - 1, n));
+  if (dtype_is_float(e.dtype)) r = expr_where(math_isnan(top), top, r);
+  r = swapped(r, (unsigned)a);
+  return call_end(&c, keep ? r : expr_drop_axes(r, 1u << a));
+}

@@ -1,0 +1,169 @@
+/* Searches kernels' plans while a schedule is compiled. A finished search is read from the cache. Otherwise each round
+ * is compiled in threads and measured plan by plan, and the best plan so far is written to the cache; an interrupted
+ * search resumes with it. */
+#define _GNU_SOURCE /* CPU_COUNT */
+#include "beam.h"
+#include "../../compiler/plan/beam.h"
+#include "../../compiler/ptxas.h"
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct beam_cache *cache; /* under rt.lock */
+static char *ptxas;
+static int no_file; /* why the cache could not be written; said once */
+
+void beam_shutdown(void) {
+  beam_cache_close(cache);
+  free(ptxas);
+  cache = NULL, ptxas = NULL;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Where a plan's times hold: the device's machine without its number, its ISA and its description,
+ * and how many processors the CPU device has. */
+static void name_machine(unsigned slot, char *out, size_t cap) {
+  db_device *dev = slot_device(slot);
+  const char *name = db_device_name(dev), *digits = name + strlen(name);
+  while (digits > name && digits[-1] >= '0' && digits[-1] <= '9') digits--;
+  size_t n = digits > name && *digits && digits[-1] == ':' ? (size_t)(digits - 1 - name) : strlen(name);
+  snprintf(out, cap, "%.*s/%s/%s", (int)n, name, db_device_arch(dev), db_device_description(dev));
+  cpu_set_t cpus;
+  if (!strncmp(name, "CPU", 3) && !sched_getaffinity(0, sizeof cpus, &cpus)) {
+    size_t used = strlen(out);
+    snprintf(out + used, cap - used, "/%d", CPU_COUNT(&cpus));
+  }
+  for (char *p = out; *p; p++)
+    if (*p <= ' ' || *p > '~' || *p == '=') *p = '_';
+}
+
+struct search {
+  const struct env *env;
+  struct beam *b;
+  struct beam_measure *m;
+  struct beam_record record;
+  unsigned tried;
+  double start;
+  bool terminal;
+};
+
+static void show(const struct search *s, const char *doing, unsigned done, unsigned of) {
+  double best = 0;
+  if (!s->terminal) return;
+  fprintf(stderr, "\rBEAM %s: round %u, %s %u of %u", s->record.shape, s->record.round, doing, done, of);
+  if (beam_best(s->b, &best))
+    fprintf(stderr, "; %.1f us%s, %.1f by default", best * 1e6, beam_measure_is_model(s->m) ? " (model)" : "",
+            s->record.chosen_us);
+  fprintf(stderr, "\033[K");
+  fflush(stderr);
+}
+
+/* The best plan so far. */
+static void save(struct search *s) {
+  double best;
+  const char *plan = beam_best(s->b, &best);
+  if (!plan) return;
+  s->record.best_us = best * 1e6;
+  s->record.plan = (char *)plan;
+  int err = beam_cache_put(cache, &s->record);
+  if (err && !no_file) fprintf(stderr, "doorbell: plans found by BEAM are not kept: beam.txt: %s\n", strerror(-err));
+  if (err) no_file = err;
+}
+
+/* again: all are measured in turn, several times, so that other work on the machine slows them alike. */
+static int measure_round(struct search *s, unsigned n, bool again) {
+  enum { TURNS = 5 };
+  double *seconds = malloc(n * sizeof *seconds), best = INFINITY, once;
+  show(s, "compiling", 0, n);
+  const struct kernel *const *kernels = beam_compile(s->b);
+  int err = seconds && kernels ? 0 : db_fail(-ENOMEM, "BEAM: out of memory");
+  if (!again) beam_best(s->b, &best);
+  for (unsigned i = 0; i < n && !err; i++) seconds[i] = INFINITY;
+  for (unsigned turn = 0; turn < (again && !beam_measure_is_model(s->m) ? TURNS : 1) && !err; turn++)
+    for (unsigned i = 0; i < n && !err; i++) {
+      if (!kernels[i]) continue;
+      show(s, "measuring", i + 1, n);
+      if (s->env->spec && !again) err = beam_compare(s->m, kernels[i]);
+      if (!err && (err = beam_measure(s->m, kernels[i], best, &once)))
+        db_fail(err, "BEAM: %s by the plan '%s': %s", s->record.shape, kernels[i]->plan, db_error());
+      if (!err && once < seconds[i]) seconds[i] = once;
+      if (!err && !again && once < best) best = once;
+      s->tried += !again;
+    }
+  if (!err && (again || s->record.round == 1)) s->record.chosen_us = seconds[0] * 1e6;
+  if (!err) beam_measured(s->b, seconds);
+  free(seconds);
+  return err;
+}
+
+static int run(struct search *s) {
+  const char *const *plans;
+  int err = 0;
+  bool again;
+  for (unsigned n; !err && (s->record.round++, n = beam_round(s->b, &plans, &again)) > 0;) {
+    err = measure_round(s, n, again);
+    if (!err) save(s);
+  }
+  s->record.round = 0;
+  if (s->terminal) fprintf(stderr, "\r\033[K");
+  if (err) return err;
+  save(s);
+  if (s->env->debug >= 2)
+    fprintf(stderr, "--- BEAM %s: %.1f us by default, %.1f us by '%s'%s; %u plans in %.2f s\n", s->record.shape,
+            s->record.chosen_us, s->record.best_us, s->record.plan, beam_measure_is_model(s->m) ? " (model time)" : "",
+            s->tried, now() - s->start);
+  return 0;
+}
+
+static int search(const struct env *env, const struct schedule_item *item, struct beam_record record,
+                  const char *begin_with) {
+  struct compiler_options o = {.spec = env->spec, .ptxas = ptxas};
+  struct beam_options options = {.width = (unsigned)env->beam, .plan = begin_with};
+  struct search s = {
+      .env = env, .record = record, .start = now(), .terminal = isatty(STDERR_FILENO) && getenv("TERM") != NULL};
+  char err[1024];
+  int failed = -EINVAL;
+  s.b = beam_new(&o, slot_target(item->device), item->ast, &options, err, sizeof err);
+  if (!s.b) return db_fail(-EINVAL, "BEAM: %s", err);
+  snprintf(s.record.shape, sizeof s.record.shape, "%s", beam_shape(s.b));
+  if ((s.m = beam_measure_new(item))) failed = run(&s);
+  beam_measure_free(s.m);
+  beam_free(s.b);
+  return failed;
+}
+
+int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan) {
+  *plan = NULL;
+  /* Plans by hand, and none, are what was asked for. */
+  if (env->beam < 0 || env->plan || env->noopt || !beam_possible(item->ast)) return 0;
+  if (!cache && !(cache = beam_cache_open(env->cache ? runtime_cache_dir() : NULL)))
+    return db_fail(-ENOMEM, "BEAM: out of memory");
+  if (!ptxas) ptxas = ptxas_find(getenv("PTXAS"), getenv("PATH"));
+  struct beam_record r = {.key = beam_key(slot_target(item->device), item->ast), .width = (unsigned)env->beam};
+  name_machine(item->device, r.machine, sizeof r.machine);
+  const struct beam_record *known = beam_cache_find(cache, r.key, r.machine);
+  bool enough = known && !known->round && known->width >= r.width;
+  if (env->beam && !enough) {
+    char *begin_with = known ? strdup(known->plan) : NULL;
+    int err = search(env, item, r, begin_with);
+    free(begin_with);
+    if (err) return err;
+    known = beam_cache_find(cache, r.key, r.machine);
+  }
+  if (known) *plan = known->plan;
+  return 0;
+}
+
+void beam_refused(const char *plan, const char *why) {
+  fprintf(stderr, "doorbell: a plan of beam.txt is ignored: %s: '%s'\n", why, plan);
+}

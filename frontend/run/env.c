@@ -1,0 +1,75 @@
+/* The environment of the tensor layer: one table of variables, read once a process. DEV belongs to the queue layer. */
+#include "runtime.h"
+#include "../../hcq/profile.h"
+#include "graph/rules.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+  const char *name;
+  int most, unset;
+} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0},
+                 {"JIT", 1, 1},   {"BEAM", 64, -1}};
+enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, BEAM, VARIABLES };
+
+/* PLAN: the text itself, or @FILE. *text: NULL where there is none; kept as long as the process. */
+static int read_plan(const char **text) {
+  const char *plan = getenv("PLAN");
+  char err[512], *read = NULL;
+  *text = plan && *plan ? plan : NULL;
+  if (*text && *plan == '@') {
+    size_t n = 0;
+    FILE *f = fopen(plan + 1, "r");
+    if (!f) return db_fail(-errno, "PLAN=%s: %s", plan, strerror(errno));
+    ssize_t got = getdelim(&read, &n, 0, f);
+    int why = ferror(f) ? errno : 0;
+    fclose(f);
+    if (why) {
+      free(read);
+      return db_fail(-why, "PLAN=%s: %s", plan, strerror(why));
+    }
+    if (got <= 0) free(read), read = NULL; /* an empty file has no plan */
+    *text = read;
+  }
+  if (*text && !compiler_check_plan(*text, err, sizeof err)) {
+    free(read);
+    return db_fail(-EINVAL, "PLAN: %s", err);
+  }
+  return 0;
+}
+
+static void print_match_stats(void) { graph_match_stats_print(stderr); }
+
+int env_get(const struct env **out) {
+  static struct env env;
+  static bool done;
+  if (!done) {
+    int value[VARIABLES];
+    for (int i = 0; i < VARIABLES; i++) {
+      const char *s = getenv(variables[i].name);
+      value[i] = variables[i].unset;
+      if (!s || !*s) continue;
+      char *end;
+      long v = strtol(s, &end, 10);
+      if (*end || v < 0 || v > variables[i].most)
+        return db_fail(-EINVAL, "%s=%s: a number from 0 to %d is expected", variables[i].name, s, variables[i].most);
+      value[i] = (int)v;
+    }
+    const char *plan;
+    int err = read_plan(&plan);
+    if (err) return err;
+    /* Set by Open MPI's mpirun, by what follows PMIx, and by MPICH's and Slurm's launchers. */
+    bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+    env = (struct env){
+        value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL,
+        plan,         value[BEAM]};
+    graph_check_rewrites(value[SPEC] > 1);
+    graph_match_stats(value[MATCH_STATS]);
+    if (value[MATCH_STATS]) atexit(print_match_stats);
+    done = true;
+  }
+  *out = &env;
+  return 0;
+}

@@ -1,0 +1,355 @@
+/* From values to executables: what has to be computed for the values asked for, what an assign may overwrite, and what
+ * values stand for afterwards.
+ *
+ * Assigns. A tensor given a new value by db_assign or db_setitem stands for an ASSIGN on its old value. When that is
+ * computed, the memory of the old value is overwritten in place, and what reads the old contents in the same realize is
+ * scheduled before. Values that are realized keep what they stand for: while another of them lies in the same memory,
+ * the assign is given a copy of it. Values that are not realized yet and were built on the old contents do not hold it
+ * back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory gets a new
+ * BUFFER id, so that no expression built before can read it. */
+#include "capture.h"
+#include "../../graph/dims.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
+
+struct realizing {
+  const struct env *env;
+  bool keeps; /* assigns overwrite nothing */
+  struct reach reach;
+  struct value **values; /* one a root */
+  struct uop **roots;
+  unsigned n;
+};
+
+/* ---- views of memory ---- */
+
+/* u when it is movement over a BUFFER, with everything put in that is realized; else NULL. */
+static struct uop *view_of(struct uop *u) {
+  struct uop *chain[64], *src[2 * MAX_RANK + 1];
+  unsigned n = 0;
+  u = binder_resolve(rt.binder, u);
+  for (; is_movement(u); u = binder_resolve(rt.binder, u->src[0])) {
+    if (n == sizeof chain / sizeof *chain) return NULL;
+    chain[n++] = u;
+  }
+  if (u->op != OP_BUFFER) return NULL;
+  while (n-- > 0) {
+    struct uop *m = chain[n];
+    memcpy(src, m->src, m->nsrc * sizeof *src);
+    src[0] = u;
+    u = m->src[0] == u ? m : uop_with_src(rt.graph, m, src);
+  }
+  return u;
+}
+
+static struct uop *buffer_under(struct uop *u) {
+  while (u->op != OP_BUFFER && u->nsrc) u = u->src[0];
+  return u;
+}
+
+bool value_is_contiguous(const struct value *v, int64_t *offset) {
+  bool all = true, varies;
+  for (unsigned i = 0; v->part && i < value_count(v); i++) all = all && value_is_contiguous(v->part[i], offset);
+  return v->part ? all : value_place(v, offset, &varies);
+}
+
+bool value_place(const struct value *v, int64_t *offset, bool *varies) {
+  struct uop *buffer;
+  return v->real && uop_contiguous_slice(NULL, v->real, &buffer, offset, varies);
+}
+
+bool value_is_whole_memory(const struct value *v) {
+  struct uop *u = v->real;
+  bool all = true;
+  for (unsigned i = 0; v->part && i < value_count(v); i++) all = all && value_is_whole_memory(v->part[i]);
+  while (u && u->op == OP_RESHAPE) u = u->src[0];
+  return v->part ? all : u && u->op == OP_BUFFER;
+}
+
+/* What reads memory that is gone says so. */
+static int stale_error(const struct realizing *r, int64_t id) {
+  const struct value *found = NULL;
+  for (size_t i = 0; i < r->reach.n; i++) {
+    const struct value *v = r->reach.values[i];
+    if (v->stale && (!found || buffer_under(v->expr)->arg.i == id)) found = v;
+  }
+  if (!found) return db_fail(-EPROTO, "realize: buffer %lld has no memory", (long long)id);
+  return db_fail(-EINVAL,
+                 "realize: this was built on a value that the assign at %s:%d has overwritten; realize it before, or "
+                 "together with what was assigned",
+                 found->file, found->line);
+}
+
+/* ---- roots ---- */
+
+static int add_root(struct realizing *r, struct value *v, struct uop *root) {
+  for (unsigned i = 0; i < r->n; i++)
+    if (r->values[i] == v) return 0;
+  r->values[r->n] = v;
+  r->roots[r->n++] = root;
+  return 0;
+}
+
+/* Makes v a view of memory where it is one, else a root. */
+static int take(struct realizing *r, struct value *v, bool contiguous) {
+  int64_t offset;
+  struct uop *u = v->real ? v->real : view_of(v->expr);
+  if (u && !v->real) {
+    struct uop *b = buffer_under(u);
+    struct storage *s = storage_find(b->arg.i);
+    if (!s) return stale_error(r, b->arg.i);
+    s->refs++;
+    value_becomes(v, u, s);
+  }
+  if (u && (!contiguous || value_is_contiguous(v, &offset))) return 0;
+  if (!u) u = v->expr;
+  if (v->assigns && !v->real) return add_root(r, v, u);
+  /* What has no memory in it computes where a COPY says. */
+  enum op op = v->placed ? OP_CONTIGUOUS : OP_COPY;
+  return add_root(r, v, uop_new(rt.graph, op, u->dtype, 1, (union uop_arg){0}, v->placed ? 0 : v->slot, &u, 1));
+}
+
+/* ---- assigns ---- */
+
+// NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no list of values has a NULL in it
+static bool is_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
+
+/* The value in memory that v, an assign, and the assigns it goes on from overwrite. */
+static struct value *overwritten(const struct value *v) {
+  struct value *x = v->src[0];
+  while (is_assign(x)) x = x->src[0];
+  return x;
+}
+
+/* Whether an assign that is not v, or that v goes on from, is to be done on the same memory. */
+static bool is_contended(const struct value *v) {
+  for (; is_assign(v); v = v->src[0])
+    if (v->src[0]->targeted > 1) return true;
+  return false;
+}
+
+/* The assigns within reach that none goes on from. */
+static void mark_superseded(const struct reach *reach) {
+  for (size_t i = 0; i < reach->n; i++) reach->values[i]->superseded = false;
+  for (size_t i = 0; i < reach->n; i++)
+    if (is_assign(reach->values[i])) reach->values[i]->src[0]->superseded = true;
+}
+static bool is_last(const struct value *v) { return is_assign(v) && !v->superseded; }
+
+/* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is
+ * there, a copy takes its place. */
+static int take_assigns(struct realizing *r) {
+  for (size_t i = 0; i < r->reach.n; i++) {
+    struct value *v = r->reach.values[i];
+    if (!is_last(v)) continue;
+    struct value *x = overwritten(v);
+    struct uop *buffer = x->real ? buffer_under(x->real) : buffer_under(x->expr);
+    if (!x->storage) return stale_error(r, buffer->arg.i);
+    add_root(r, v, v->expr);
+    if (r->keeps || x->storage->refs > 1 || is_contended(v)) {
+      capture_assign_moves(x);
+      size_t bytes = (size_t)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+      int64_t id = rt.next_buffer++;
+      struct storage *copy = storage_new(x->slot, id, bytes);
+      if (!copy) return -ENOMEM;
+      v->copy = copy;
+      int err = storage_copy(copy, x->storage, 0, bytes);
+      if (err) return err;
+      struct uop *to =
+          uop_new(rt.graph, OP_BUFFER, buffer->dtype, 1, (union uop_arg){.i = id}, buffer->aux, buffer->src, 1);
+      if (!binder_replace(rt.binder, buffer, to)) return db_fail(-ENOMEM, "realize: out of memory");
+      buffer = to;
+    }
+    if (!binder_mark_written(rt.binder, buffer)) return db_fail(-ENOMEM, "realize: out of memory");
+  }
+  return 0;
+}
+
+/* Of two assigns on the same memory that do not go on from each other, one, which is to be realized before. NULL: there
+ * are no such. */
+static struct value *rival(const struct reach *reach) {
+  struct value *found = NULL;
+  for (size_t i = 0; i < reach->n && !found; i++) {
+    struct value *v = reach->values[i];
+    if (!is_last(v) || !overwritten(v)->storage) continue;
+    struct value **last = &overwritten(v)->storage->assigned;
+    if (*last && *last != v) found = v;
+    *last = v;
+  }
+  for (size_t i = 0; i < reach->n; i++)
+    if (is_last(reach->values[i]) && overwritten(reach->values[i])->storage)
+      overwritten(reach->values[i])->storage->assigned = NULL;
+  return found;
+}
+
+/* The memory that v, an assign, has been computed in. Nothing built on what was there may read it any more. */
+static struct storage *assigned(struct value *v) {
+  struct value *base = overwritten(v);
+  struct storage *s = v->copy;
+  v->copy = NULL;
+  if (s) return s;
+  s = base->storage;
+  base->was = base->real;
+  base->real = NULL;
+  base->storage = NULL;
+  if (base->newer) base->newer->older = NULL;
+  base->newer = v, v->older = base;
+  storage_rename(s, rt.next_buffer++);
+  for (struct value *x = v->src[0];; x = x->src[0]) {
+    x->stale = true, x->file = v->file, x->line = v->line;
+    if (x == base) return s;
+  }
+}
+
+/* ---- the whole ---- */
+
+/* The memory at offset bytes as elements of v's shape. */
+static struct uop *memory_node(const struct value *v, const struct storage *s, uint64_t offset) {
+  struct graph *g = rt.graph;
+  const struct shape *shape = v->expr->shape;
+  uint64_t size = dtype_info[v->expr->dtype].size, whole = s->size / size;
+  struct uop *n = uop_index(g, (int64_t)whole), *first = uop_index(g, (int64_t)(offset / size)),
+             *length = uop_index(g, 1);
+  struct uop *u = uop_new(g, OP_BUFFER, v->expr->dtype, 1, (union uop_arg){.i = s->id}, s->slot, &n, 1);
+  for (unsigned i = 0; i < shape->rank; i++) length = dim_mul(g, length, shape->dim[i]);
+  if (length != n) {
+    struct uop *end = dim_add(g, first, length);
+    u = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){u, first, end}, 3);
+  }
+  if (shape_equal(u->shape, shape)) return u;
+  struct uop *src[MAX_RANK + 1] = {u};
+  memcpy(src + 1, shape->dim, shape->rank * sizeof *src);
+  return uop_new(g, OP_RESHAPE, u->dtype, 1, (union uop_arg){0}, 0, src, shape->rank + 1);
+}
+
+int value_takes_copy(struct value *v, int64_t offset) {
+  int64_t n = shape_numel(v->expr->shape);
+  size_t size = dtype_info[v->expr->dtype].size, bytes = (size_t)n * size;
+  bool varies = false;
+  if (n < 0) return db_fail(-ENOTSUP, "not supported: a copy of what has a symbolic size");
+  if (value_place(v, &offset, &varies) && varies) capture_place_varies();
+  struct storage *s = storage_new(v->slot, rt.next_buffer++, bytes);
+  if (!s) return -ENOMEM;
+  int err = storage_copy(s, v->storage, (uint64_t)offset * size, bytes);
+  if (err) {
+    storage_release(s);
+    return err;
+  }
+  value_becomes(v, memory_node(v, s, 0), s);
+  return 0;
+}
+
+static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps, bool on_devices);
+
+static int execute(struct realizing *r) {
+  char text[512];
+  struct binding b;
+  struct executable *e = NULL;
+  struct storage **made = calloc(r->n, sizeof(struct storage *));
+  if (!made) return db_fail(-ENOMEM, "realize: out of memory");
+  int err = binder_bind(rt.binder, r->roots, r->n, SLICE_ALIGNMENT, &b, text, sizeof text);
+  if (err) {
+    free(made);
+    return db_fail(err, "realize: %s", text);
+  }
+  for (unsigned i = 0; i < b.nbuffers && !err; i++)
+    if (!storage_find(b.buffers[i].id)) err = stale_error(r, b.buffers[i].id);
+  if (!err && !(e = executable_get(r->env, &b))) err = -EINVAL;
+  if (!err) err = executable_run(e, &b, r->env, made);
+  for (unsigned i = 0; i < r->n && !err; i++) /* renames come before anything names the memory */
+    if (is_assign(r->values[i])) {
+      storage_release(made[i]);
+      made[i] = assigned(r->values[i]);
+    }
+  for (unsigned i = 0; i < r->n && !err; i++) {
+    uint32_t o = e->outputs[i];
+    struct uop *real = memory_node(r->values[i], made[i], o < b.nbuffers ? b.buffers[o].offset : 0);
+    value_becomes(r->values[i], real, made[i]);
+  }
+  executable_release(e);
+  binding_free(&b);
+  free(made);
+  return err;
+}
+
+/* Of the values asked for, one that is what lies in memory, as it is or once an assign is done, before others of the
+ * assigns write there. It is to be realized first, and of several the one that fewest assigns come before. NULL: there
+ * is none. */
+static struct value *earliest(struct value *const *v, unsigned n, const struct reach *all) {
+  struct value *best = NULL;
+  size_t fewest = SIZE_MAX, assigns = 0;
+  for (size_t i = 0; i < all->n; i++) assigns += is_assign(all->values[i]);
+  for (unsigned i = 0; i < n && assigns && n > 1; i++) {
+    struct reach own;
+    struct uop *u = binder_resolve(rt.binder, v[i]->expr);
+    size_t before = 0;
+    if (v[i]->real || is_assign(v[i]) || view_of(u)) continue;
+    while (is_movement(u) || u->op == OP_CONTIGUOUS) u = binder_resolve(rt.binder, u->src[0]);
+    if ((u->op != OP_BUFFER && u->op != OP_ASSIGN) || !values_reach(&v[i], 1, &own)) continue;
+    for (size_t k = 0; k < own.n; k++) before += is_assign(own.values[k]);
+    reach_free(&own);
+    if (before < fewest) fewest = before, best = v[i];
+  }
+  return best;
+}
+
+int values_replace(const struct reach *reach) {
+  bool ok = binder_begin(rt.binder, rt.graph);
+  for (size_t i = 0; i < reach->n && ok; i++)
+    if (reach->values[i]->real) ok = binder_replace(rt.binder, reach->values[i]->expr, reach->values[i]->real);
+  return ok ? 0 : db_fail(-ENOMEM, "realize: out of memory");
+}
+
+/* Nothing asked for is on a group of devices, nor built on what is. */
+static int realize_on_devices(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
+  return realize(v, n, contiguous, keeps, true);
+}
+
+static int realize(struct value *const *v, unsigned n, bool contiguous, bool keeps, bool on_devices) {
+  struct realizing r = {.keeps = keeps};
+  int err = env_get(&r.env);
+  if (err || (err = runtime_init())) return err;
+  graph_collect();
+  struct value *first;
+  do {
+    reach_free(&r.reach);
+    if (!values_reach(v, n, &r.reach)) err = db_fail(-ENOMEM, "realize: out of memory");
+    for (size_t i = 0; i < r.reach.n && !err; i++) err = capture_unshare(r.reach.values[i]);
+    if (err || (err = values_replace(&r.reach))) goto out;
+    if (!on_devices && values_need_shards(&r.reach)) {
+      err = values_realize_shards(v, n, &r.reach, contiguous, keeps, realize_on_devices);
+      goto out;
+    }
+    mark_superseded(&r.reach);
+    first = rival(&r.reach);
+    if (!first) first = earliest(v, n, &r.reach);
+    if (first && (err = realize(&first, 1, false, true, on_devices)))
+      goto out; /* the others may read what it would overwrite */
+  } while (first);
+  r.roots = calloc(n + r.reach.n, sizeof *r.roots);
+  r.values = calloc(n + r.reach.n, sizeof(struct value *));
+  if (!r.roots || !r.values) {
+    err = db_fail(-ENOMEM, "realize: out of memory");
+    goto out;
+  }
+  for (unsigned i = 0; i < n && !err; i++) err = take(&r, v[i], contiguous);
+  if (!err && r.n) err = take_assigns(&r);
+  if (!err && r.n) err = execute(&r);
+out:
+  for (unsigned i = 0; i < r.n; i++)
+    if (r.values[i]->copy) { // NOLINT(clang-analyzer-core.NullDereference): the first n are what add_root put there
+      storage_release(r.values[i]->copy);
+      r.values[i]->copy = NULL;
+    }
+  reach_free(&r.reach);
+  free(r.roots);
+  free(r.values);
+  return err;
+}
+
+int realize_values(struct value *const *v, unsigned n, bool contiguous) {
+  return n ? realize(v, n, contiguous, false, false) : 0;
+}

@@ -1,0 +1,236 @@
+/* Tensors that lie on several devices, as values: what is realized on a group has a value of one device for each part.
+ *
+ * Realizing resolves the expressions of all that is asked for on groups (graph/shard.h) and makes ordinary values of
+ * them, one for each device, with assigns where there are assigns. Those are realized as if they had been asked for,
+ * and what became of them is what the tensors over the groups stand for afterwards. A value in between is not computed
+ * by itself; a carrier, a value that is only built on others, keeps order among them. */
+#include "value.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_pending(const struct value *v) { return v->assigns && !v->real && !v->stale; }
+static bool on_group(const struct value *v) { return slot_group(v->slot) != NULL; }
+
+bool values_need_shards(const struct reach *reach) {
+  bool need = false;
+  for (size_t i = 0; i < reach->n; i++) need |= on_group(reach->values[i]);
+  return need;
+}
+
+/* ---- lowering ---- */
+
+struct lowering {
+  struct lowered {
+    struct value *v; /* not realized, in the order they were made */
+    int axis;
+  } *values;
+  size_t n;
+  struct sharder *sharder;
+  char text[512];
+  struct value **roots; /* to be realized */
+  unsigned nroots;
+};
+
+static int by_serial(const void *a, const void *b) {
+  const struct lowered *x = a, *y = b;
+  return x->v->serial < y->v->serial ? -1 : x->v->serial > y->v->serial;
+}
+
+/* Values that stand for v on single devices, at most a group of them; how many, and in *out. */
+static unsigned stand_ins(struct value *v, struct value ***out) {
+  static struct value *self; /* the lock is held */
+  *out = v->lowered ? v->lowered : v->real && on_group(v) ? v->part : &self;
+  if (*out == &self) self = v;
+  return !v->lowered ? (v->real && on_group(v) ? value_count(v) : 1) : v->lowered[1] ? value_count(v) : 1;
+}
+
+static unsigned device_slot(const struct value *v, unsigned i) {
+  const struct shard_group *group = slot_group(v->slot);
+  return group ? group->device[i] : v->slot;
+}
+
+/* A value of one device in place of v: for the target of an assign, part i. */
+static struct value *lowered_value(struct value *v, unsigned i, struct uop *expr, bool placed) {
+  size_t most = 1;
+  for (unsigned k = 0; k < v->nsrc; k++) most += value_count(v->src[k]);
+  struct value **src = malloc(most * sizeof *src), **of, *l;
+  unsigned n = 0;
+  if (!src) return NULL;
+  for (unsigned k = 0; k < v->nsrc; k++) {
+    unsigned count = stand_ins(v->src[k], &of);
+    if (!k && is_pending(v))
+      src[n++] = of[count > 1 ? i : 0];
+    else
+      for (unsigned p = 0; p < count; p++) src[n++] = of[p];
+  }
+  if ((l = value_over(expr, device_slot(v, i), src, n))) {
+    l->placed = placed;
+    l->tracked = false; /* v is what remembers */
+    if (is_pending(v)) l->assigns = true, l->file = v->file, l->line = v->line, l->src[0]->targeted++;
+  }
+  free(src);
+  return l;
+}
+
+static int lower(struct lowering *w, struct lowered *at, bool asked) {
+  struct value *v = at->v;
+  bool group = on_group(v), wanted = asked || is_pending(v);
+  unsigned n = wanted && group ? value_count(v) : 1;
+  v->lowered = calloc(n + 1, sizeof(struct value *)); /* one more: the second tells carriers */
+  if (!v->lowered) return db_fail(-ENOMEM, "realize: out of memory");
+  const struct sharded *x = wanted ? sharder_resolve(w->sharder, v->expr) : NULL;
+  if (wanted && !x) return db_fail(sharder_status(w->sharder), "realize: %s", w->text);
+  bool parts = x && x->group != SHARD_ORDINARY;
+  at->axis = parts ? x->axis : SHARD_REPLICATED;
+  for (unsigned i = 0; i < n; i++) {
+    struct uop *u = !x ? uop_const_int(rt.graph, DT_VOID, 0) : x->part[parts ? i : 0];
+    if (!(v->lowered[i] = lowered_value(v, i, u, x && x->placed))) return db_fail(-ENOMEM, "realize: out of memory");
+    if (asked) w->roots[w->nroots++] = v->lowered[i];
+  }
+  if (is_pending(v) && !group) v->src[0]->targeted--; /* by what stands for it now */
+  return 0;
+}
+
+/* Whether something on a group is in what v stands for, whose sources have been looked at. */
+static bool touches_group(const struct value *v) {
+  bool touches = on_group(v);
+  for (unsigned k = 0; k < v->nsrc; k++) touches |= v->src[k]->lowered || on_group(v->src[k]);
+  return touches;
+}
+
+/* ---- afterwards ---- */
+
+/* What v, an assign that was done, has overwritten. */
+static void overwrite(struct value *v) {
+  struct value *base = v->src[0];
+  bool any = false;
+  while (is_pending(base)) base = base->src[0];
+  for (unsigned i = 0; base->part && i < value_count(base); i++) any |= base->part[i]->stale;
+  if (!any) return;
+  base->was = base->real;
+  base->real = NULL;
+  value_loses_parts(base);
+  if (base->newer) base->newer->older = NULL;
+  base->newer = v, v->older = base;
+  for (struct value *x = v->src[0];; x = x->src[0]) {
+    x->stale = true, x->file = v->file, x->line = v->line;
+    if (x == base) return;
+  }
+}
+
+/* v stands for what its stand-ins do. */
+static int take_over(struct value *v, int axis) {
+  unsigned n = value_count(v);
+  struct value *l = v->lowered[0];
+  if (is_pending(v)) overwrite(v);
+  if (on_group(v)) {
+    struct value **part = object_new(n * sizeof *part);
+    if (!part) return db_fail(-ENOMEM, "realize: out of memory");
+    for (unsigned i = 0; i < n; i++) value_retain(part[i] = v->lowered[i]);
+    return value_becomes_parts(v, axis, part) ? 0 : db_fail(-ENOMEM, "realize: out of memory");
+  }
+  l->storage->refs++;
+  value_becomes(v, l->real, l->storage);
+  if (l->older) {
+    v->older = l->older, v->older->newer = v;
+    l->older = NULL;
+  }
+  return 0;
+}
+
+static int finish(const struct lowered *at) {
+  struct value *v = at->v, **l = v->lowered;
+  int err = 0;
+  if (!l) return 0;
+  if (is_pending(v) && !on_group(v)) v->src[0]->targeted++;
+  bool done = l[0] != NULL;
+  for (unsigned i = 0; done && i < (l[1] ? value_count(v) : 1); i++) done = l[i] && l[i]->real;
+  if (done)
+    err = take_over(v, at->axis);
+  else if (l[0] && l[0]->stale)
+    v->stale = true, v->file = l[0]->file, v->line = l[0]->line;
+  for (unsigned i = 0; l[i]; i++) value_release(l[i]);
+  free(l);
+  v->lowered = NULL;
+  return err;
+}
+
+static bool parts_are_there(const struct value *v) {
+  bool all = v->part && v->real;
+  for (unsigned i = 0; all && i < value_count(v); i++) all = v->part[i]->real;
+  return all;
+}
+
+int values_realize_shards(struct value *const *v, unsigned n, const struct reach *reach, bool contiguous, bool keeps,
+                          realize_fn *realize) {
+  struct lowering w = {0};
+  size_t most = 0;
+  int err = 0;
+  uint32_t asked = value_mark();
+  w.values = malloc((reach->n + 1) * sizeof *w.values);
+  for (size_t i = 0; i < reach->n && w.values; i++) {
+    struct value *r = reach->values[i];
+    if (!r->real && !r->stale) w.values[w.n++] = (struct lowered){r, SHARD_REPLICATED};
+    most += value_count(r);
+  }
+  w.roots = malloc((most + 1) * sizeof *w.roots);
+  w.sharder = sharder_new(rt.graph, rt.binder, slot_group, w.text, sizeof w.text);
+  if (!w.values || !w.roots || !w.sharder) err = db_fail(-ENOMEM, "realize: out of memory");
+  for (unsigned i = 0; i < n && !err; i++) {
+    v[i]->mark = asked;
+    if (v[i]->stale && on_group(v[i]))
+      err = db_fail(-EINVAL, "realize: the assign at %s:%d has overwritten this; realize it before", v[i]->file,
+                    v[i]->line);
+  }
+  if (!err) qsort(w.values, w.n, sizeof *w.values, by_serial);
+  for (size_t i = 0; i < w.n && !err; i++)
+    if (touches_group(w.values[i].v)) err = lower(&w, &w.values[i], w.values[i].v->mark == asked);
+  for (unsigned i = 0; i < n && !err;
+       i++) { /* what is realized may have to become contiguous; the rest has no group in it */
+    struct value **of;
+    if (v[i]->lowered || v[i]->mark != asked) continue;
+    v[i]->mark = 0;
+    for (unsigned k = 0, count = stand_ins(v[i], &of); k < count; k++) w.roots[w.nroots++] = of[k];
+  }
+  if (!err) err = realize(w.roots, w.nroots, contiguous, keeps);
+  for (unsigned i = 0; i < n && !err; i++) /* parts of the same value, maybe in other memory */
+    if (parts_are_there(v[i]) && !value_becomes_parts(v[i], (int)v[i]->real->arg.i, v[i]->part))
+      err = db_fail(-ENOMEM, "realize: out of memory");
+  while (w.values && w.n) { /* what goes on from an assign comes before it */
+    int failed = finish(&w.values[--w.n]);
+    if (!err) err = failed;
+  }
+  sharder_free(w.sharder);
+  free(w.values);
+  free(w.roots);
+  return err;
+}
+
+int value_sharding(struct value *v, int *axis, int64_t *bound) {
+  unsigned n = value_count(v);
+  struct reach reach = {0};
+  char text[512];
+  int err = 0;
+  *axis = SHARD_REPLICATED;
+  if (!on_group(v)) return 0;
+  if (v->real) {
+    *axis = (int)v->real->arg.i;
+    for (unsigned i = 0; bound && i < n && *axis >= 0; i++)
+      bound[i + 1] = (i ? bound[i] : (bound[0] = 0)) + v->part[i]->real->shape->dim[*axis]->arg.i;
+    return 0;
+  }
+  if (!values_reach(&v, 1, &reach)) return db_fail(-ENOMEM, "out of memory");
+  struct sharder *s = NULL;
+  if (!(err = values_replace(&reach)) && !(s = sharder_new(rt.graph, rt.binder, slot_group, text, sizeof text)))
+    err = db_fail(-ENOMEM, "out of memory");
+  const struct sharded *x = s ? sharder_resolve(s, v->expr) : NULL;
+  if (s && !x) err = db_fail(sharder_status(s), "%s", text);
+  if (x && x->group != SHARD_ORDINARY && x->axis >= 0) {
+    *axis = x->axis;
+    if (bound) memcpy(bound, x->bound, (n + 1) * sizeof *bound);
+  }
+  sharder_free(s);
+  reach_free(&reach);
+  return err;
+}

@@ -1,0 +1,34 @@
+/* Sizes of axes. */
+#ifndef DOORBELL_FRONTEND_TENSOR_SIZE_H
+#define DOORBELL_FRONTEND_TENSOR_SIZE_H
+#include "../run/runtime.h"
+
+/* ---- size.c: sizes that are numbers or tokens for index arithmetic over variables ---- */
+
+bool dim_is_symbolic(int64_t dim);
+/* Equal for sizes that differ in the values of their variables only. */
+uint64_t dim_unbound(int64_t dim);
+/* The value that a variable has in a size; false when it is not in it. */
+bool dim_var_value(int64_t dim, const char *name, int64_t *value);
+/* Calls fn for every variable in a size until it returns false; false then. */
+bool dim_each_var(int64_t dim, bool (*fn)(void *ctx, const char *name, int64_t value), void *ctx);
+/* The size with the variables that value knows bound anew. */
+int64_t dim_rebound(int64_t dim, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx);
+bool dims_symbolic(unsigned rank, const int64_t *dim);
+/* A variable with its value, both known to be good. */
+int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value);
+bool dim_is_name(const char *name); /* of a variable */
+struct uop *dim_uop(int64_t dim);
+int64_t dim_of_uop(struct uop *u); /* of an index expression; u NULL or no memory: negative */
+int64_t dim_sum(int64_t a, int64_t b);
+int64_t dim_difference(int64_t a, int64_t b);
+int64_t dim_product(int64_t a, int64_t b);
+bool dim_quotient(int64_t a, int64_t b, int64_t *out); /* false, and out as it was, where b does not divide a */
+int64_t dim_value(int64_t dim);                        /* what it is in this run */
+int64_t dim_least(int64_t dim);                        /* what it may be */
+int64_t dim_most(int64_t dim);
+bool dim_at_most(int64_t a, int64_t b); /* a <= b whatever the variables are */
+struct dim_text {
+  char s[96];
+} dim_text(int64_t dim);
+#endif
