@@ -2,30 +2,20 @@
 #define _GNU_SOURCE
 #include "backend.h"
 #include "profile.h"
-#include "trace.h"
+#include "trace/trace.h"
 #include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TIMEOUT_S      120
-#define DRAIN_STUCK_NS 50000000ull
-#define EMULATED_GPUS  2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
-#define KNOWN_NAMES    "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
-#define PLAY           "PLAY:" /* then the file of a trace */
+#define TIMEOUT_S     120
+#define EMULATED_GPUS 2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
+#define KNOWN_NAMES   "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
+#define PLAY          "PLAY:" /* then the file of a trace */
 
-/* The only global state: devices by canonical name, and the machines they sit in. Opening and closing a device takes
- * long (a GPU's driver, an emulator's threads), and who waits for another device must not wait for that. So `opening`
- * is held for the whole of it and guards machines, while `lock` guards the list of devices for some instructions. A
- * device enters and leaves the list under both. */
-static struct {
-  pthread_mutex_t opening, lock;
-  uint64_t timeout_ns; /* of devices that are opened */
-  db_device *devices;
-  struct hcq_machine *machines;
-} registry = {.opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
+struct hcq_registry hcq_registry = {.opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+                                    .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_backend, &hcq_nv_backend};
 
@@ -94,12 +84,12 @@ static int parse_name(const char *name, struct device_name *out) {
   return digits ? parse_index(name, digits, &out->index) : 0;
 }
 
-/* ---- machines; registry.opening is held ---- */
+/* ---- machines; hcq_registry.opening is held ---- */
 
 static void machine_release(struct hcq_machine *m) {
   if (--m->refs) return;
   if (m->ops->machine_close && !m->ops->machine_close(m)) return;
-  for (struct hcq_machine **p = &registry.machines; *p; p = &(*p)->next)
+  for (struct hcq_machine **p = &hcq_registry.machines; *p; p = &(*p)->next)
     if (*p == m) {
       *p = m->next;
       break;
@@ -130,7 +120,7 @@ static int machine_os(struct hcq_machine *m, const struct device_name *n) {
 
 /* Puts a recorder in front of the first machine that a device is opened of. */
 static int machine_record(struct hcq_machine *m, const struct device_name *n) {
-  static const char *recorded; /* registry.opening is held */
+  static const char *recorded; /* hcq_registry.opening is held */
   const char *file = getenv("HCQ_RECORD");
   if (!file || !*file || m->ops->is_host || n->trace) return 0;
   if (recorded)
@@ -146,7 +136,7 @@ static int machine_record(struct hcq_machine *m, const struct device_name *n) {
 }
 
 static struct hcq_machine *machine_get(const struct device_name *n, bool record) {
-  for (struct hcq_machine *m = registry.machines; m; m = m->next)
+  for (struct hcq_machine *m = hcq_registry.machines; m; m = m->next)
     if (!strcmp(m->name, n->machine)) {
       m->refs++;
       return m;
@@ -166,31 +156,31 @@ static struct hcq_machine *machine_get(const struct device_name *n, bool record)
     free(m);
     return NULL;
   }
-  m->next = registry.machines;
-  registry.machines = m;
+  m->next = hcq_registry.machines;
+  hcq_registry.machines = m;
   return m;
 }
 
 struct hcq_machine *hcq_machine_open(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
-  pthread_mutex_lock(&registry.opening);
+  pthread_mutex_lock(&hcq_registry.opening);
   struct hcq_machine *m = machine_get(&n, false);
-  pthread_mutex_unlock(&registry.opening);
+  pthread_mutex_unlock(&hcq_registry.opening);
   return m;
 }
 
 void hcq_machine_release(struct hcq_machine *m) {
-  pthread_mutex_lock(&registry.opening);
+  pthread_mutex_lock(&hcq_registry.opening);
   machine_release(m);
-  pthread_mutex_unlock(&registry.opening);
+  pthread_mutex_unlock(&hcq_registry.opening);
 }
 
 void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *ctx), void *ctx) {
-  pthread_mutex_lock(&registry.lock);
-  for (db_device *dev = registry.devices; dev; dev = dev->next)
+  pthread_mutex_lock(&hcq_registry.lock);
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next)
     if (dev->machine == m) each(dev, ctx);
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&hcq_registry.lock);
 }
 
 /* ---- open and close ---- */
@@ -198,14 +188,14 @@ void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *
 static db_device *unstoppable; /* by next: closed, but their hardware may still run */
 
 static void device_destroy(struct hcq_object *object) {
-  db_device *dev = (db_device *)object, **p = &registry.devices;
-  pthread_mutex_lock(&registry.opening);
-  pthread_mutex_lock(&registry.lock);
+  db_device *dev = (db_device *)object, **p = &hcq_registry.devices;
+  pthread_mutex_lock(&hcq_registry.opening);
+  pthread_mutex_lock(&hcq_registry.lock);
   while (*p && *p != dev) p = &(*p)->next;
   /* Another thread may have opened it again meanwhile, and perhaps closed and freed it. */
   bool last = *p && !atomic_load(&object->refs);
   if (last) *p = dev->next;
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&hcq_registry.lock);
   if (!last) goto out;
   /* What still runs may use any of it: then all of it stays. */
   if (!dev->ops->halt(dev)) {
@@ -222,7 +212,7 @@ static void device_destroy(struct hcq_object *object) {
   dev->ops->close(dev);
   machine_release(m);
 out:
-  pthread_mutex_unlock(&registry.opening);
+  pthread_mutex_unlock(&hcq_registry.opening);
 }
 
 void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name) {
@@ -236,7 +226,7 @@ void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index
   pthread_mutex_init(&dev->transfer, NULL);
   pthread_mutex_init(&dev->lock, NULL);
   snprintf(dev->name, sizeof dev->name, "%s", name);
-  dev->timeout_ns = registry.timeout_ns;
+  dev->timeout_ns = hcq_registry.timeout_ns;
 }
 
 static int read_timeout(uint64_t *ns) {
@@ -249,16 +239,16 @@ static int read_timeout(uint64_t *ns) {
   return 0;
 }
 
-/* registry.opening is held, so that the list stays as it is. */
+/* hcq_registry.opening is held, so that the list stays as it is. */
 static db_device *open_locked(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
-  char canonical[sizeof registry.devices->name];
+  char canonical[sizeof hcq_registry.devices->name];
   if (n.index)
     snprintf(canonical, sizeof canonical, "%s:%u", n.machine, n.index);
   else
     snprintf(canonical, sizeof canonical, "%s", n.machine);
-  for (db_device *dev = registry.devices; dev; dev = dev->next)
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next)
     if (!strcmp(dev->name, canonical)) {
       if (hcq_device_check(dev)) return NULL;
       hcq_retain(&dev->object);
@@ -273,19 +263,19 @@ static db_device *open_locked(const char *name) {
     return NULL;
   }
   dev->handles = 1;
-  pthread_mutex_lock(&registry.lock);
-  dev->next = registry.devices;
-  registry.devices = dev;
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_lock(&hcq_registry.lock);
+  dev->next = hcq_registry.devices;
+  hcq_registry.devices = dev;
+  pthread_mutex_unlock(&hcq_registry.lock);
   return dev;
 }
 
 db_device *db_open(const char *name) {
   if (!name) name = getenv("DEV");
   if (!name || !*name) name = "CPU";
-  pthread_mutex_lock(&registry.opening);
-  db_device *dev = read_timeout(&registry.timeout_ns) ? NULL : open_locked(name);
-  pthread_mutex_unlock(&registry.opening);
+  pthread_mutex_lock(&hcq_registry.opening);
+  db_device *dev = read_timeout(&hcq_registry.timeout_ns) ? NULL : open_locked(name);
+  pthread_mutex_unlock(&hcq_registry.opening);
   return dev;
 }
 
@@ -313,61 +303,12 @@ void hcq_device_resume(db_device *dev, unsigned paused) {
   pthread_mutex_unlock(&dev->growing);
 }
 
-bool hcq_device_halt(db_device *dev) {
-  if (dev->inherited) return false; /* it runs in another process */
-  unsigned paused = hcq_device_pause(dev);
-  bool halted = dev->ops->halt(dev);
-  hcq_device_resume(dev, paused);
-  return halted;
-}
-
-/* Stops it for good and lets all who wait for it go on. */
-static bool give_up(db_device *dev) {
-  if (!hcq_device_halt(dev)) return false;
-  hcq_device_release_waiters(dev); /* over what ran to its end since the device was lost */
-  for (int i = 0; i < HCQ_RINGS; i++)
-    if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
-  return true;
-}
-
-int db_halt(db_device *dev) {
-  if (!dev) return db_null("device");
-  int err = 0, first;
-  for (unsigned i = 0; i < dev->nmembers; i++)
-    if ((first = db_halt(dev->members[i])) && !err) err = first;
-  if (dev->nmembers) return err;
-  if (dev->inherited) return hcq_device_check(dev);
-  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
-  if (!dev->lost)
-    hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
-                    hcq_device_running(dev).s);
-  if (!give_up(dev))
-    err = db_fail(-EBUSY, "%s: what it runs cannot be stopped; its memory stays. Kernel running or last run: %s",
-                  dev->name, hcq_device_running(dev).s);
-  hcq_release(&dev->object);
-  return err;
-}
-
 uint64_t db_device_timeout(const db_device *dev) {
   return !dev ? 0 : dev->nmembers ? db_device_timeout(dev->members[0]) : dev->timeout_ns;
 }
 void db_device_set_timeout(db_device *dev, uint64_t timeout_ns) {
   if (dev) dev->timeout_ns = timeout_ns;
   for (unsigned i = 0; dev && i < dev->nmembers; i++) db_device_set_timeout(dev->members[i], timeout_ns);
-}
-
-void hcq_device_drain(db_device *dev) {
-  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
-  bool stuck = false;
-  for (int i = 0; i < HCQ_RINGS; i++) {
-    const struct hcq_ring *ring = dev->rings[i];
-    stuck |= ring && ring->stuck_at == hcq_signal_load(ring->timeline);
-  }
-  if (db_device_synchronize(dev, stuck && DRAIN_STUCK_NS < dev->timeout_ns ? DRAIN_STUCK_NS : dev->timeout_ns)) {
-    if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
-    give_up(dev);
-  }
-  hcq_release(&dev->object);
 }
 
 void db_close(db_device *dev) {
@@ -445,14 +386,14 @@ static pthread_mutex_t resting = PTHREAD_MUTEX_INITIALIZER; /* comes before all 
 /* All devices, a reference on each; NULL when out of memory. */
 static db_device **devices_retain(unsigned *n) {
   *n = 0;
-  pthread_mutex_lock(&registry.lock);
-  for (db_device *dev = registry.devices; dev; dev = dev->next) ++*n;
+  pthread_mutex_lock(&hcq_registry.lock);
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next) ++*n;
   db_device **all = calloc(*n + 1u, sizeof *all), **out = all;
-  for (db_device *dev = registry.devices; dev && all; dev = dev->next) {
+  for (db_device *dev = hcq_registry.devices; dev && all; dev = dev->next) {
     hcq_retain(&dev->object);
     *out++ = dev;
   }
-  pthread_mutex_unlock(&registry.lock);
+  pthread_mutex_unlock(&hcq_registry.lock);
   return all ? all : db_fail_null(-ENOMEM, "out of host memory");
 }
 
@@ -517,19 +458,19 @@ static db_device *inherited;                   /* by next */
 static struct hcq_machine *inherited_machines; /* by next */
 
 static void before_fork(void) {
-  pthread_mutex_lock(&registry.opening);
-  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&hcq_registry.opening);
+  pthread_mutex_lock(&hcq_registry.lock);
   pthread_mutex_lock(&hcq_imports_lock);
-  for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_lock(&dev->lock);
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next) pthread_mutex_lock(&dev->lock);
   hcq_profile_before_fork();
 }
 
 static void after_fork(void) {
   hcq_profile_after_fork(false);
-  for (db_device *dev = registry.devices; dev; dev = dev->next) pthread_mutex_unlock(&dev->lock);
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next) pthread_mutex_unlock(&dev->lock);
   pthread_mutex_unlock(&hcq_imports_lock);
-  pthread_mutex_unlock(&registry.lock);
-  pthread_mutex_unlock(&registry.opening);
+  pthread_mutex_unlock(&hcq_registry.lock);
+  pthread_mutex_unlock(&hcq_registry.opening);
 }
 
 /* What other threads held of a device is let go: they do not exist here. */
@@ -553,13 +494,13 @@ static void disown(db_device *dev) {
 static void in_child(void) {
   hcq_profile_after_fork(true);
   pthread_mutex_unlock(&hcq_imports_lock);
-  pthread_mutex_unlock(&registry.lock);
-  pthread_mutex_unlock(&registry.opening);
-  registry.opening = registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+  pthread_mutex_unlock(&hcq_registry.lock);
+  pthread_mutex_unlock(&hcq_registry.opening);
+  hcq_registry.opening = hcq_registry.lock = hcq_imports_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
   resting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   atomic_store(&hcq_resting, false);
-  for (db_device *dev; (dev = registry.devices);) {
-    registry.devices = dev->next;
+  for (db_device *dev; (dev = hcq_registry.devices);) {
+    hcq_registry.devices = dev->next;
     pthread_mutex_unlock(&dev->lock);
     disown(dev);
     dev->next = inherited;
@@ -567,111 +508,9 @@ static void in_child(void) {
   }
   struct hcq_machine **last = &inherited_machines;
   while (*last) last = &(*last)->next;
-  *last = registry.machines;
-  registry.machines = NULL;
+  *last = hcq_registry.machines;
+  hcq_registry.machines = NULL;
 }
 
 /* As soon as the library is loaded: whoever forks takes the locks of layers above, which come first, later. */
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
-
-/* ---- loss ---- */
-
-/* What waits for something of `behind` has failed, and so has all that was submitted behind it: it may use its results.
- * Registry locked. */
-static void fail_waiters(const db_device *behind, const db_device *lost) {
-  for (db_device *dev = registry.devices; dev; dev = dev->next)
-    for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
-      struct hcq_ring *ring = dev->rings[i];
-      if (!ring) continue;
-      pthread_mutex_lock(&dev->lock);
-      uint64_t done = hcq_signal_load(ring->timeline), submitted = ring->submitted;
-      bool waits = false;
-      for (unsigned k = 0; k < ring->nforeign; k++)
-        waits |= ring->foreign[k].dev == behind && ring->foreign[k].value > done;
-      bool more = waits && submitted > ring->failed;
-      if (more && ring->failed <= done) { /* no earlier loss that is still being waited for */
-        ring->failed_after = done;
-        snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
-                 lost->name, lost->lost_reason);
-      }
-      if (more) atomic_store_explicit(&ring->failed, submitted, memory_order_release);
-      pthread_mutex_unlock(&dev->lock);
-      if (more) fail_waiters(dev, lost);
-    }
-}
-
-/* Lets pass who waits for a signal of a lost device: the last submission, anything else. */
-static void release_slot(db_device *lost, struct hcq_signal_slot *slot) {
-  uint64_t value = HCQ_SIGNAL_MAX;
-  for (int i = 0; i < HCQ_RINGS; i++) {
-    const struct hcq_ring *ring = lost->rings[i];
-    if (ring && ring->timeline->slot == slot) value = hcq_ring_count(ring, ring->submitted);
-  }
-  atomic_store_explicit(&slot->value, value, memory_order_release);
-}
-
-void hcq_device_release_waiters(db_device *lost) {
-  pthread_mutex_lock(&registry.lock);
-  fail_waiters(lost, lost);
-  pthread_mutex_lock(&lost->lock);
-  for (struct hcq_signal_page *page = lost->signal_pages; page; page = page->next)
-    for (unsigned i = 0; i < HCQ_PAGE_SIGNALS; i++)
-      release_slot(lost, (struct hcq_signal_slot *)(void *)page->memory->host + i);
-  pthread_mutex_unlock(&lost->lock);
-  pthread_mutex_unlock(&registry.lock);
-}
-
-static bool awaits(db_device *dev, const db_device *other) {
-  bool awaited = false;
-  pthread_mutex_lock(&dev->lock);
-  for (int i = 0; i < HCQ_RINGS; i++) {
-    const struct hcq_ring *ring = dev->rings[i];
-    for (unsigned k = 0; ring && k < ring->nforeign; k++)
-      awaited |= ring->foreign[k].dev == other && ring->foreign[k].value > hcq_signal_load(ring->timeline);
-  }
-  pthread_mutex_unlock(&dev->lock);
-  return awaited;
-}
-
-/* Registry locked. */
-static void look_at_awaited(db_device *dev, uint64_t look) {
-  dev->looked_at = look;
-  for (db_device *d = registry.devices; d; d = d->next) {
-    if (d->looked_at == look || !awaits(dev, d)) continue;
-    if (d->lost) { /* what still runs of it may have stored into its signals since */
-      hcq_device_release_waiters(d);
-      continue;
-    }
-    if (d->ops->poll) d->ops->poll(d);
-    if (!d->lost) look_at_awaited(d, look);
-  }
-}
-
-void hcq_device_check_others(db_device *dev) {
-  static uint64_t looks; /* guarded by the registry's lock */
-  pthread_mutex_lock(&registry.lock);
-  look_at_awaited(dev, ++looks);
-  pthread_mutex_unlock(&registry.lock);
-}
-
-int hcq_device_lost(db_device *dev, const char *fmt, ...) {
-  char text[sizeof dev->lost_reason];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
-  pthread_mutex_lock(&dev->lock);
-  bool first = !dev->lost;
-  if (first) {
-    memcpy(dev->lost_reason, text, sizeof text);
-    dev->lost = -EIO;
-  }
-  pthread_mutex_unlock(&dev->lock);
-  if (first) hcq_device_release_waiters(dev);
-  return hcq_device_check(dev);
-}
-
-int hcq_device_check(const db_device *dev) {
-  int lost = dev->lost;
-  return lost ? db_fail(lost, "%s", dev->lost_reason) : 0;
-}

@@ -3,7 +3,7 @@
 #include "speed.h"
 #include "emu/amd/rdna3.h"
 #include "emu/nv/sass.h"
-#include "hcq/elf.h"
+#include "hcq/elf/elf.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef DOORBELL_CLI_DISASM_H
 #define DOORBELL_CLI_DISASM_H
 #include "cli.h"
-#include "../../hcq/elf.h"
+#include "../../hcq/elf/elf.h"
 
 /* NVIDIA: an architecture's name ("sm_90") as its number, 90, and 0 for those that are not known. */
 unsigned disasm_nv_arch(const char *name);

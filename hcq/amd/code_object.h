@@ -4,7 +4,7 @@
 #ifndef DOORBELL_HCQ_AMD_CODE_OBJECT_H
 #define DOORBELL_HCQ_AMD_CODE_OBJECT_H
 #include "../bits.h"
-#include "../elf.h"
+#include "../elf/elf.h"
 
 /* The 64 bytes at symbol NAME.kd, as the file holds them. */
 struct kernel_descriptor {

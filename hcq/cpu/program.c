@@ -1,5 +1,5 @@
 /* Kernels for the host: relocatable objects laid out in memory that is first writable, then executable, never both. */
-#include "../elf.h"
+#include "../elf/elf.h"
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <dlfcn.h>

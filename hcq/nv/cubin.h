@@ -4,7 +4,7 @@
  * Untrusted bytes: every offset and count is checked before use; functions fail with db_fail. */
 #ifndef DOORBELL_HCQ_NV_CUBIN_H
 #define DOORBELL_HCQ_NV_CUBIN_H
-#include "../elf.h"
+#include "../elf/elf.h"
 
 struct cubin_param {
   uint32_t offset, size; /* bytes in the parameter area */

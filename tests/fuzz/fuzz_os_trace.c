@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hcq/amd/kfd.h"
-#include "hcq/trace.h"
+#include "hcq/trace/trace.h"
 
 enum { MAPPED = 64 };
 struct driver {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include "hcq/elf.h"
+#include "hcq/elf/elf.h"
 #include "llvm_emit.h"
 #include <llvm-c/Disassembler.h>
 

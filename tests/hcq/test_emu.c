@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "hcq/elf.h"
+#include "hcq/elf/elf.h"
 
 static db_program *load(const char *file, const char *kernel) { return load_on(dev, file, kernel); }
 

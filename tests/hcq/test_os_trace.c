@@ -2,7 +2,7 @@
  * has a process of its own, as a recording and its player have. */
 #include "saxpy.h"
 #include "hcq/backend.h"
-#include "hcq/trace.h"
+#include "hcq/trace/trace.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* What the ioctls of the drivers point to, and the names of their fields. */
 #include "trace.h"
-#include "amd/kfd.h"
-#include "nv/rm_wire.h"
+#include "../amd/kfd.h"
+#include "../nv/rm_wire.h"
 #include <amdgpu_drm.h>
 #include <stdio.h>
 #include <string.h>

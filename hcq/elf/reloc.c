@@ -3,8 +3,8 @@
  * A relocation type is a row: what it computes (expression) and where in the instruction or word it goes (field).
  * Sources: LLVM's AMDGPUUsage (relocation records), System V ABI AMD64 supplement, ELF for the Arm 64-bit
  * Architecture. */
-#include "elf_reloc.h"
-#include "error.h"
+#include "reloc.h"
+#include "../error.h"
 #include <errno.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Between elf.c and elf_reloc.c: the linkage table of an unlinked image. */
+/* Between elf.c and reloc.c: the linkage table of an unlinked image. */
 #ifndef DOORBELL_HCQ_ELF_RELOC_H
 #define DOORBELL_HCQ_ELF_RELOC_H
 #include "elf.h"

@@ -1,7 +1,7 @@
 /* Records what passes between a driver and its kernel. */
 #define _GNU_SOURCE
 #include "trace.h"
-#include "error.h"
+#include "../error.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -14,13 +14,13 @@
  * with as many numbers as the kind has (os_trace_kinds) and blobs up to the end. All integers are little-endian. */
 #ifndef DOORBELL_HCQ_TRACE_H
 #define DOORBELL_HCQ_TRACE_H
-#include "os.h"
+#include "../os.h"
 #include <stdbool.h>
 
 #define TRACE_MAGIC "DBTRACE\n"
 enum { TRACE_VERSION = 1, TRACE_NUMBERS = 8, TRACE_BLOBS = 16, TRACE_PARTS = TRACE_BLOBS / 2 };
 
-/* ---- events (trace_file.c) ---- */
+/* ---- events (file.c) ---- */
 
 /* K(enumerator, name, numbers, of which are arguments, blobs at least and at most, of which are arguments, names) */
 /* clang-format off */
@@ -83,7 +83,7 @@ void os_trace_write(struct os_trace_writer *w, const struct os_trace_event *even
 /* Writes the end; 0 or a negative errno when anything could not be written. */
 int os_trace_finish(struct os_trace_writer *w);
 
-/* ---- what calls point to (trace_calls.c) ---- */
+/* ---- what calls point to (calls.c) ---- */
 
 struct os_trace_part {
   uint8_t *bytes;
@@ -117,7 +117,7 @@ bool os_trace_maps_registers(const struct os_trace_registers *r, int fd);
 /* Whether a call pins pages of the process, and which. */
 bool os_trace_pinned_pages(unsigned long request, const void *arg, uint64_t *address, uint64_t *size);
 
-/* ---- memory that host and device share (trace_memory.c) ---- */
+/* ---- memory that host and device share (memory.c) ---- */
 
 struct os_trace_region {
   uint8_t *live, *known; /* as it is, and as it was at the last event */
@@ -145,11 +145,11 @@ struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t
 
 /* ---- tables ---- */
 
-/* trace_record.c: a table in front of inner, which writes to file what passes. release drops both. What is still open
+/* record.c: a table in front of inner, which writes to file what passes. release drops both. What is still open
  * when the process ends is finished then. */
 int os_record(struct os *inner, const char *file, const struct os_trace_header *header, struct os **out, char *err,
               size_t errcap);
-/* trace_play.c: a table that answers from file. A call that differs fails with -EBADMSG, as do all after it, and
+/* play.c: a table that answers from file. A call that differs fails with -EBADMSG, as do all after it, and
  * db_error() ends in what differed. */
 int os_play(const char *file, struct os_trace_header *header, struct os **out, char *err, size_t errcap);
 int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap); /* takes over the trace */

@@ -1,7 +1,7 @@
-/* Reading ELF files and laying their images out. Relocation is in elf_reloc.c. */
+/* Reading ELF files and laying their images out. Relocation is in reloc.c. */
 #include "elf.h"
-#include "elf_reloc.h"
-#include "error.h"
+#include "reloc.h"
+#include "../error.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Answers a driver's calls from a trace, and compares them with it. */
 #define _GNU_SOURCE
 #include "trace.h"
-#include "error.h"
-#include "hcq.h"
+#include "../error.h"
+#include "../hcq.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,0 +1,161 @@
+/* The end of devices: halting them, draining them, and the loss of one, which lets pass whatever waits for it. */
+#include "backend.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DRAIN_STUCK_NS 50000000ull
+
+/* ---- halting ---- */
+
+bool hcq_device_halt(db_device *dev) {
+  if (dev->inherited) return false; /* it runs in another process */
+  unsigned paused = hcq_device_pause(dev);
+  bool halted = dev->ops->halt(dev);
+  hcq_device_resume(dev, paused);
+  return halted;
+}
+
+/* Stops it for good and lets all who wait for it go on. */
+static bool give_up(db_device *dev) {
+  if (!hcq_device_halt(dev)) return false;
+  hcq_device_release_waiters(dev); /* over what ran to its end since the device was lost */
+  for (int i = 0; i < HCQ_RINGS; i++)
+    if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
+  return true;
+}
+
+int db_halt(db_device *dev) {
+  if (!dev) return db_null("device");
+  int err = 0, first;
+  for (unsigned i = 0; i < dev->nmembers; i++)
+    if ((first = db_halt(dev->members[i])) && !err) err = first;
+  if (dev->nmembers) return err;
+  if (dev->inherited) return hcq_device_check(dev);
+  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  if (!dev->lost)
+    hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
+                    hcq_device_running(dev).s);
+  if (!give_up(dev))
+    err = db_fail(-EBUSY, "%s: what it runs cannot be stopped; its memory stays. Kernel running or last run: %s",
+                  dev->name, hcq_device_running(dev).s);
+  hcq_release(&dev->object);
+  return err;
+}
+
+void hcq_device_drain(db_device *dev) {
+  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  bool stuck = false;
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    stuck |= ring && ring->stuck_at == hcq_signal_load(ring->timeline);
+  }
+  if (db_device_synchronize(dev, stuck && DRAIN_STUCK_NS < dev->timeout_ns ? DRAIN_STUCK_NS : dev->timeout_ns)) {
+    if (!dev->lost) hcq_device_lost(dev, "%s", db_error());
+    give_up(dev);
+  }
+  hcq_release(&dev->object);
+}
+
+/* ---- loss ---- */
+
+/* What waits for something of `behind` has failed, and so has all that was submitted behind it: it may use its results.
+ * Registry locked. */
+static void fail_waiters(const db_device *behind, const db_device *lost) {
+  for (db_device *dev = hcq_registry.devices; dev; dev = dev->next)
+    for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
+      struct hcq_ring *ring = dev->rings[i];
+      if (!ring) continue;
+      pthread_mutex_lock(&dev->lock);
+      uint64_t done = hcq_signal_load(ring->timeline), submitted = ring->submitted;
+      bool waits = false;
+      for (unsigned k = 0; k < ring->nforeign; k++)
+        waits |= ring->foreign[k].dev == behind && ring->foreign[k].value > done;
+      bool more = waits && submitted > ring->failed;
+      if (more && ring->failed <= done) { /* no earlier loss that is still being waited for */
+        ring->failed_after = done;
+        snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
+                 lost->name, lost->lost_reason);
+      }
+      if (more) atomic_store_explicit(&ring->failed, submitted, memory_order_release);
+      pthread_mutex_unlock(&dev->lock);
+      if (more) fail_waiters(dev, lost);
+    }
+}
+
+/* Lets pass who waits for a signal of a lost device: the last submission, anything else. */
+static void release_slot(db_device *lost, struct hcq_signal_slot *slot) {
+  uint64_t value = HCQ_SIGNAL_MAX;
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = lost->rings[i];
+    if (ring && ring->timeline->slot == slot) value = hcq_ring_count(ring, ring->submitted);
+  }
+  atomic_store_explicit(&slot->value, value, memory_order_release);
+}
+
+void hcq_device_release_waiters(db_device *lost) {
+  pthread_mutex_lock(&hcq_registry.lock);
+  fail_waiters(lost, lost);
+  pthread_mutex_lock(&lost->lock);
+  for (struct hcq_signal_page *page = lost->signal_pages; page; page = page->next)
+    for (unsigned i = 0; i < HCQ_PAGE_SIGNALS; i++)
+      release_slot(lost, (struct hcq_signal_slot *)(void *)page->memory->host + i);
+  pthread_mutex_unlock(&lost->lock);
+  pthread_mutex_unlock(&hcq_registry.lock);
+}
+
+static bool awaits(db_device *dev, const db_device *other) {
+  bool awaited = false;
+  pthread_mutex_lock(&dev->lock);
+  for (int i = 0; i < HCQ_RINGS; i++) {
+    const struct hcq_ring *ring = dev->rings[i];
+    for (unsigned k = 0; ring && k < ring->nforeign; k++)
+      awaited |= ring->foreign[k].dev == other && ring->foreign[k].value > hcq_signal_load(ring->timeline);
+  }
+  pthread_mutex_unlock(&dev->lock);
+  return awaited;
+}
+
+/* Registry locked. */
+static void look_at_awaited(db_device *dev, uint64_t look) {
+  dev->looked_at = look;
+  for (db_device *d = hcq_registry.devices; d; d = d->next) {
+    if (d->looked_at == look || !awaits(dev, d)) continue;
+    if (d->lost) { /* what still runs of it may have stored into its signals since */
+      hcq_device_release_waiters(d);
+      continue;
+    }
+    if (d->ops->poll) d->ops->poll(d);
+    if (!d->lost) look_at_awaited(d, look);
+  }
+}
+
+void hcq_device_check_others(db_device *dev) {
+  static uint64_t looks; /* guarded by the registry's lock */
+  pthread_mutex_lock(&hcq_registry.lock);
+  look_at_awaited(dev, ++looks);
+  pthread_mutex_unlock(&hcq_registry.lock);
+}
+
+int hcq_device_lost(db_device *dev, const char *fmt, ...) {
+  char text[sizeof dev->lost_reason];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  pthread_mutex_lock(&dev->lock);
+  bool first = !dev->lost;
+  if (first) {
+    memcpy(dev->lost_reason, text, sizeof text);
+    dev->lost = -EIO;
+  }
+  pthread_mutex_unlock(&dev->lock);
+  if (first) hcq_device_release_waiters(dev);
+  return hcq_device_check(dev);
+}
+
+int hcq_device_check(const db_device *dev) {
+  int lost = dev->lost;
+  return lost ? db_fail(lost, "%s", dev->lost_reason) : 0;
+}
