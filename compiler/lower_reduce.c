@@ -18,9 +18,9 @@ struct uop *lower_combine(struct lowerer *L, enum op op, struct uop *a, struct u
   return build_alu(&L->b, op, a->dtype, src, 2);
 }
 
-/* acc (NULL: nothing yet) op the value at the current positions; a product to be summed is fused. */
-static struct uop *accumulate(struct lowerer *L, struct uop *reduce, struct uop *acc, unsigned lanes) {
-  struct uop *value = reduce->src[0];
+/* acc (NULL: nothing yet) op the value of the reduction at the current positions; a product to be summed is fused. */
+static struct uop *accumulate(struct lowerer *L, const struct uop *reduce, struct uop *value, struct uop *acc,
+                              unsigned lanes) {
   enum dtype t = accumulate_dtype(reduce->dtype);
   if (acc && reduce->aux == OP_ADD && value->op == OP_MUL && (t == DT_F32 || t == DT_F64) && value->dtype == t) {
     struct uop *a = lower_eval(L, value->src[0]), *b = lower_eval(L, value->src[1]);
@@ -202,6 +202,67 @@ static struct uop *group_reduce(struct lowerer *L, struct block *in, enum op op,
   return lanes == 1 ? result[0] : lower_vectorize(L, result, lanes);
 }
 
+/* ---- conditions on rounds --------------------------------------------------------------------------------------- */
+
+/* Conditions outside of which reductions over the same ranges have nothing to add, in loops outside of the innermost
+ * one, where they are checked once for all rounds inside. */
+enum { MOST_SKIPPED = 8 };
+struct skipped {
+  struct uop *term[MOST_SKIPPED];
+  unsigned n;
+};
+
+/* Whether v is 0 where its condition does not hold. */
+static bool is_condition(const struct uop *v) {
+  const struct uop *other = v->op == OP_WHERE ? v->src[2] : NULL;
+  return other && other->op == OP_CONST && (dtype_is_float(v->dtype) ? other->arg.f == 0 : other->arg.i == 0);
+}
+
+/* What is reduced where all the terms hold. */
+static struct uop *value_where(const struct uop *reduce, const struct skipped *s) {
+  struct uop *v = reduce->src[0];
+  for (bool more = true; more && is_condition(v);) {
+    more = false;
+    for (unsigned i = 0; i < s->n; i++) more = more || s->term[i] == v->src[0];
+    if (more) v = v->src[1];
+  }
+  return v;
+}
+
+/* Finds the conditions that all of the reductions have. Only sums are looked at: SKIP makes no others. innermost: an
+ * axis. */
+static void find_skipped(const struct lowerer *L, struct uop *const *reduce, unsigned n, uint64_t innermost,
+                         struct skipped *s) {
+  s->n = 0;
+  if (L->k->target->kind != TARGET_HOST || !innermost) return;
+  for (unsigned i = 0; i < n; i++)
+    if (reduce[i]->aux != OP_ADD) return;
+  for (struct uop *v = reduce[0]->src[0]; is_condition(v) && s->n < MOST_SKIPPED; v = v->src[1]) {
+    bool all = !(mask_of(L, v->src[0]) & (L->expanded | innermost)) && !has_load(v->src[0]);
+    for (unsigned i = 1; i < n && all; i++) {
+      const struct uop *w = reduce[i]->src[0];
+      while (is_condition(w) && w->src[0] != v->src[0]) w = w->src[1];
+      all = is_condition(w);
+    }
+    if (all) s->term[s->n++] = v->src[0];
+  }
+}
+
+/* Opens a block for the conditions that depend on loops that are open now, and were not checked before. */
+static struct block *open_skipped(struct lowerer *L, struct block *in, uint64_t closed, struct skipped *s,
+                                  uint64_t *checked) {
+  struct uop *when = NULL;
+  for (unsigned i = 0; i < s->n; i++) {
+    if ((*checked >> i & 1) || (mask_of(L, s->term[i]) & closed)) continue;
+    struct uop *now = lower_eval(L, s->term[i]);
+    when = when ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){when, now}, 2) : now;
+    *checked |= UINT64_C(1) << i;
+  }
+  if (!when) return NULL;
+  struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
+  return lower_block_open(L, in, open);
+}
+
 /* Runs one loop for all REDUCEs over the same ranges and notes their results for every combination of positions. */
 static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   struct codegen *k = L->k;
@@ -225,12 +286,20 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   if (!partial) return lower_fail(L, "out of memory");
 
   struct block *outside = lower_block_over(L, outer), *body = outside;
-  unsigned nloops = 0;
-  struct block *opened[MAX_AXES];
+  unsigned nloops = 0, nopened = 0;
+  struct block *opened[2 * MAX_AXES + 1];
+  struct skipped skipped;
+  uint64_t innermost = 0, closed = loops, checked = 0;
+  for (unsigned s = 1; s < reduce->nsrc; s++)
+    if (mask_of(L, reduce->src[s]) & loops) innermost = mask_of(L, reduce->src[s]);
+  find_skipped(L, members, nmembers, innermost, &skipped);
   for (unsigned s = 1; s < reduce->nsrc; s++) {
     uint64_t m = mask_of(L, reduce->src[s]);
     if (!(m & loops)) continue;
-    opened[nloops++] = body = lower_loop_open(L, body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
+    struct block *inside = open_skipped(L, body, closed, &skipped, &checked);
+    if (inside) opened[nopened++] = body = inside;
+    opened[nopened++] = body = lower_loop_open(L, body, (unsigned)__builtin_ctzll(m), AXIS_REDUCE);
+    nloops++, closed &= ~m;
   }
 
   for (unsigned i = 0; i < nmembers; i++) {
@@ -262,18 +331,19 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
   for (unsigned i = 0; i < npartials && !L->b.failed; i++) {
     struct partial *p = &partial[i];
     uint64_t mine = mask_of(L, p->reduce) & L->expanded, unroll = own & L->expanded;
-    bool matrix = p->reduce->src[0]->op == OP_MMA;
+    struct uop *value = value_where(p->reduce, &skipped);
+    bool matrix = value->op == OP_MMA;
     uint64_t own_vec = matrix || (mine & L->vectors) ? 0 : lowest(unroll & L->vectors);
     memcpy(L->position, p->position, sizeof p->position);
     lower_first_position(L, unroll);
     if (own_vec) L->position[__builtin_ctzll(own_vec)] = VEC;
     unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
-    do p->value = matrix ? multiply(L, p->reduce->src[0], p->value) : accumulate(L, p->reduce, p->value, lanes);
+    do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
     while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
     if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
   struct uop *end = NULL;
-  for (unsigned i = nloops; i-- > 0 && !L->b.failed;)
+  for (unsigned i = nopened; i-- > 0 && !L->b.failed;)
     end = lower_block_close(L, opened[i], end ? &end : &partial[npartials - 1].last, 1);
   for (unsigned a = 0; a < k->naxes; a++)
     if (loops >> a & 1) L->axis_value[a] = NULL;

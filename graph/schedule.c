@@ -260,7 +260,8 @@ const struct schedule_machine *schedule_machine_of(const struct scheduler *s, un
                                                  .access_ns = 5,
                                                  .launch_ns = 2000,
                                                  .bytes_per_ns = 20,
-                                                 .flops_per_ns = 200};
+                                                 .flops_per_ns = 200,
+                                                 .skips = true};
   const struct schedule_machine *m = s->machine_of ? s->machine_of(device == NO_DEVICE ? 0 : device) : NULL;
   return m ? m : &common;
 }

@@ -64,6 +64,7 @@ struct schedule_machine {
   double access_ns; /* from one access to the next that depends on it */
   int64_t columns;  /* of a matrix that a workgroup sums together, reading each row in order; 0: side */
   double launch_ns, bytes_per_ns, flops_per_ns;
+  bool skips; /* rounds of a sum in which every product is 0 by a condition on indices take no time */
 };
 
 struct schedule {

@@ -7,6 +7,7 @@
  * use that factor for several results. Where padding meets a number that is not finite, this gives NaN, as a
  * convolution's zero padding does. */
 #include "scheduler.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,11 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
   double length = (double)inner / (double)n->numel;
   double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
   double apart = time_of(m, (double)inner, n->numel) + traffic + m->launch_ns;
-  return time_of(m, (double)results * (double)taps * length, results) <= apart;
+  /* Each result of the inner sum is used once, so that many of the merged sum's products are those of padding. Where
+   * they can be skipped, they are along one of two dimensions: the other one is that of vectors or tiles. */
+  double merged = (double)results * (double)taps * length;
+  if (m->skips && merged > (double)inner) merged = sqrt(merged * (double)inner);
+  return time_of(m, merged, results) <= apart;
 }
 
 /* ---- conditions ---- */

@@ -29,6 +29,8 @@ enum {
   SHORT_ROUND = 1 << 7,  /* and at least */
   TASKS = 8,             /* workgroups that keep the cores busy to the end */
   ELEMENT = 4,           /* bytes of what is copied */
+  MOST_TERMS = 8,
+  MOST_POSITIONS = 1 << 12, /* that a condition is tried at */
 };
 
 struct operand {
@@ -38,6 +40,12 @@ struct operand {
   bool plain;               /* loads only, everywhere: nothing is computed and nothing is outside */
   double work;              /* cycles for an element of a vector, to compute it */
   struct windows windows;
+};
+
+/* Conditions over the same axes without which a product is 0, and the part of their positions where they hold. */
+struct support {
+  uint64_t axes;
+  double part;
 };
 
 /* How the contraction is done. columns_only, rows_only: axes besides the tile's that
@@ -61,6 +69,8 @@ struct contraction {
   struct uop *store;
   uint64_t sum; /* reduced axes */
   int64_t depth, outputs;
+  struct support support[MOST_TERMS];
+  unsigned nsupports;
   struct form form;
   uint64_t rounds; /* reduced axes outside of the tiles */
 };
@@ -128,6 +138,63 @@ static struct uop *largest(const struct codegen *k, const uint64_t *mask) {
   return most * 1.25 >= all ? best : NULL;
 }
 
+/* Whether the condition, x < y, holds where each axis is at its position. */
+static bool holds(const struct codegen *k, const struct affine *difference, const int64_t *position) {
+  int64_t sum = difference->constant;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (position[a]) sum += position[a] * affine_coef(difference, k->axes[a].range);
+  return sum > 0;
+}
+
+/* Finds out at how many of their positions the conditions over each set of axes hold. */
+static void measure_support(struct contraction *c, const struct uop *product, const uint64_t *mask) {
+  const struct codegen *k = c->k;
+  struct uop *term[MOST_TERMS];
+  struct affine difference[MOST_TERMS];
+  unsigned n = 0, all_terms = skip_terms(product, term, MOST_TERMS);
+  c->nsupports = 0;
+  for (unsigned i = 0; i < all_terms; i++) {
+    bool sum = term[i]->op == OP_CMPLT && term[i]->src[0]->dtype == DT_INDEX;
+    if (sum) affine_of(uop_binary(k->g, OP_SUB, term[i]->src[1], term[i]->src[0]), &difference[n]);
+    for (unsigned t = 0; sum && t < difference[n].n; t++) sum = difference[n].term[t]->op == OP_RANGE;
+    if (sum) term[n++] = term[i];
+  }
+  for (unsigned i = 0; i < n; i++) {
+    uint64_t axes = mask[term[i]->id];
+    int64_t position[MAX_AXES] = {0}, size[MAX_AXES], all = 0, held = 0;
+    double positions = 1;
+    bool known = false; /* by an earlier term */
+    for (unsigned j = 0; j < i; j++) known = known || mask[term[j]->id] == axes;
+    for (unsigned a = 0; a < k->naxes; a++) {
+      size[a] = axes >> a & 1 ? k->axes[a].size : 1;
+      positions *= (double)size[a];
+    }
+    if (known || !axes || positions > MOST_POSITIONS) continue;
+    for (bool more = true; more; all++) {
+      bool now = true;
+      for (unsigned j = i; j < n && now; j++)
+        if (mask[term[j]->id] == axes) now = holds(k, &difference[j], position);
+      held += now;
+      more = false;
+      for (unsigned a = 0; a < k->naxes && !more; a++)
+        if ((more = position[a] + 1 < size[a]))
+          position[a]++;
+        else
+          position[a] = 0;
+    }
+    c->support[c->nsupports++] = (struct support){.axes = axes, .part = (double)held / (double)all};
+  }
+}
+
+/* The part of the products that are computed where rows and columns are: the others are skipped. */
+static double computed(const struct contraction *c, const struct form *f) {
+  double part = 1;
+  for (unsigned i = 0; i < c->nsupports; i++)
+    if (!has(c->support[i].axes, f->column) && !has(c->support[i].axes, f->row) && (c->support[i].axes & c->sum))
+      part *= c->support[i].part;
+  return part;
+}
+
 /* Whether arguments are loaded for what is done with the sums. */
 static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
   size_t count, within;
@@ -162,6 +229,7 @@ static bool find(struct contraction *c) {
   c->unit = 0, c->updates = ok && sums_are_updated(k, reduce);
   for (unsigned a = 0; ok && a < k->naxes; a++)
     if (coefficient(k, c->store->src[0], a) == 1) c->unit |= bit((int)a);
+  if (ok) measure_support(c, product, mask);
   c->depth = (int64_t)depth, c->outputs = (int64_t)outputs, c->keeps = ok && !dtype_is_narrow_float(reduce->dtype);
   for (unsigned i = 0; ok && i < 2; i++) {
     struct step s = {.kind = STEP_PACK, .amount = i, .nlist = 1};
@@ -258,7 +326,7 @@ static void consider(struct contraction *c, struct form f) {
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
   bool fits = depth * MAX_HEIGHT * ELEMENT <= 2 * BLOCK_BYTES;
   f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
-  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * (double)c->depth;
+  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * (double)c->depth * computed(c, &f);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
   double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
@@ -464,6 +532,11 @@ static bool contract(struct contraction *c) {
     bool other = k->axes[a].kind == AXIS_REDUCE && !has(c->sum | c->rounds, (int)a) && k->axes[a].size <= SMALL_SUM;
     struct step unroll = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
     if (other && step_possible(k, unroll, NULL, 0) && !step_apply(k, unroll)) return false;
+  }
+
+  for (unsigned a = 0; a < k->naxes; a++) {
+    struct step skip = {.kind = STEP_SKIP, .axis = k->axes[a].name};
+    if (has(c->sum | c->rounds, (int)a) && step_possible(k, skip, NULL, 0) && !step_apply(k, skip)) return false;
   }
 
   struct list columns = {.n = 0}, rows = {.n = 0}, inside = {.n = 0};

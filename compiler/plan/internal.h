@@ -78,6 +78,13 @@ bool stage_apply(struct codegen *k, const struct step *s);
 step_condition order_possible;
 bool order_apply(struct codegen *k, const struct step *s);
 
+/* skip.c: the step that skips rounds of a sum whose products are 0 */
+step_condition skip_possible;
+bool skip_apply(struct codegen *k, const struct step *s);
+/* Conditions over indices, `most` at most, without each of which the product is 0. */
+unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most);
+bool has_load(struct uop *u);
+
 /* contract.c: the whole plan of a contraction on the host; done: it is one */
 bool contract_host(struct codegen *k, bool *done);
 

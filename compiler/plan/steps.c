@@ -268,6 +268,7 @@ static step_condition *const possible_by_masks[STEP_COUNT] = {
     [STEP_PACK] = stage_possible,
     [STEP_ORDER] = order_possible,
     [STEP_MATRIX] = matrix_possible,
+    [STEP_SKIP] = skip_possible,
 };
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {
@@ -451,6 +452,7 @@ bool step_apply(struct codegen *k, struct step s) {
   k->plan.step[k->plan.n++] = s;
   if (s.kind == STEP_ORDER) return order_apply(k, &s);
   if (s.kind == STEP_MATRIX) return matrix_apply(k, &s);
+  if (s.kind == STEP_SKIP) return skip_apply(k, &s);
   if (strchr(step_arguments(s.kind), 'l')) return stage_apply(k, &s);
   struct axis *a = &k->axes[axis_named(k, s.axis)];
   if (s.kind == STEP_ROLL) {

@@ -26,9 +26,11 @@ bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, c
   struct uop **order = uop_toposort(&value, 1, &count);
   w->k = k, w->mask = mask, w->nindices = 0;
   bool ok = order;
-  for (size_t i = 0; ok && i < count; i++)
-    for (unsigned s = 0; s < order[i]->nsrc && ok && order[i]->dtype != DT_INDEX; s++)
-      if (order[i]->src[s]->dtype == DT_INDEX) ok = note_index(w, order[i]->src[s], 0);
+  for (unsigned pass = 0; pass < 2; pass++) /* addresses first, then conditions and other uses */
+    for (size_t i = 0; ok && i < count; i++)
+      for (unsigned s = 0; s < order[i]->nsrc && ok && order[i]->dtype != DT_INDEX; s++)
+        if (order[i]->src[s]->dtype == DT_INDEX && (order[i]->op == OP_INDEX) == !pass)
+          ok = note_index(w, order[i]->src[s], 0);
   free(order);
   return ok;
 }
@@ -68,13 +70,22 @@ static bool measure(const struct windows *w, struct dimension *d) {
   return true;
 }
 
-/* Makes one dimension of two. A vector's lanes stay neighbours. */
+/* Whether memory is walked backwards where the dimension is walked forwards. */
+static bool is_reversed(const struct windows *w, const struct dimension *d) {
+  for (unsigned i = 0; i < w->nindices; i++) {
+    int64_t coef = affine_coef(&w->index[i], w->k->axes[d->axis[0]].range);
+    if (coef) return (coef < 0) != (d->coef[0] < 0);
+  }
+  return false;
+}
+
+/* Makes one dimension of two. A vector's lanes stay neighbours; else neighbours in memory are. */
 static bool join(const struct windows *w, const struct dimension *a, const struct dimension *b, struct dimension *out) {
   int64_t x, y;
   if (a->n + b->n > MAX_DIMENSIONS || !ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
   int64_t left, right;
   if (__builtin_mul_overflow(x, b->coef[0], &left) || __builtin_mul_overflow(y, a->coef[0], &right)) return false;
-  int64_t d = greatest_divisor(left, right), sign = 1;
+  int64_t d = greatest_divisor(left, right), sign;
   *out = *a;
   for (unsigned i = 0; i < a->n; i++)
     if (__builtin_mul_overflow(a->coef[i], left / d, &out->coef[i])) return false;
@@ -82,8 +93,9 @@ static bool join(const struct windows *w, const struct dimension *a, const struc
     out->axis[out->n] = b->axis[i];
     if (__builtin_mul_overflow(b->coef[i], right / d, &out->coef[out->n++])) return false;
   }
+  sign = is_reversed(w, out) ? -1 : 1;
   for (unsigned i = 0; i < out->n; i++)
-    if (w->k->axes[out->axis[i]].vector && out->coef[i] < 0) sign = -1;
+    if (w->k->axes[out->axis[i]].vector) sign = out->coef[i] < 0 ? -1 : 1;
   for (unsigned i = 0; i < out->n; i++) {
     out->coef[i] *= sign;
     if (llabs(out->coef[i]) > INT32_MAX || (w->k->axes[out->axis[i]].vector && out->coef[i] != 1)) return false;

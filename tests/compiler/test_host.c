@@ -305,7 +305,15 @@ static void gradients_of_convolutions(void **state) {
   struct uop *wt = load(at(param(2, DT_F32, NW), FLAT(s[0], CI, o[1], K, s[1], K, s[2])));
   struct uop *ast = sink1(store(at(param(0, DT_F32, FEW * CI * X * X), FLAT(o[0], CI, o[1], X, o[2], X, o[3])),
                                 reduce(OP_ADD, mul(dy, wt), s, 3)));
-  check_plan(ast, (int64_t[]){FEW * CI * X * X, FEW * CO * Y * Y, NW}, 3, 1, (const char *const[]){"pack 0 c", NULL});
+  check_plan(ast, (int64_t[]){FEW * CI * X * X, FEW * CO * Y * Y, NW}, 3, 1,
+             (const char *const[]){"skip f", "pack 0 c", NULL});
+  /* Rows of the window that are outside are a condition around the loops over the others. */
+  struct compiler *with_text = compiler_new(&(struct compiler_options){.debug = 4, .lower_only = true});
+  const char *text = must_compile(with_text, HOST_ARCH, ast)->c_text, *check = strstr(text, "if (");
+  assert_non_null(check);
+  check = strchr(check, '\n') + 1;
+  assert_int_equal(strncmp(check + strspn(check, " "), "for (", 5), 0);
+  compiler_free(with_text);
 #undef FLAT
 }
 

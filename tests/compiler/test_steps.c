@@ -125,6 +125,9 @@ static void plans_that_do_not_fit_are_refused(void **state) {
       {HOST_ARCH, "unroll c:4; order c1 b", "a unroll axis is neither a loop of a reduction nor one of its results"},
       {HOST_ARCH, "serial c:4; upcast a:4; order c a", "all upcast axes must be listed"},
       {HOST_ARCH, "serial c:4; order c a; unroll c:3", "no such axis at this point"},
+      {"gfx1100", "skip c", "it is for the host only"},
+      {HOST_ARCH, "skip a", "a loop axis is no loop of a reduction"},
+      {HOST_ARCH, "skip c", "no factor of a summed product is 0 in whole rounds of it"},
       {HOST_ARCH, "upcast a:4 | upcast a:4", "more parts than the kernel, which has 1"},
   };
   unsigned at = 0;

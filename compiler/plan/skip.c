@@ -1,0 +1,122 @@
+/* The step that skips rounds of a reduction in which every product has a factor 0: where the window of a convolution is
+ * in the padding, or the gradient of one is outside of what was computed.
+ *
+ * REDUCE(value, r...) becomes REDUCE(WHERE(condition, value, 0), r...), where the condition is that of the factor's
+ * loads. Lowering checks it outside of the loops that it does not depend on (lower_reduce.c); a later PACK copies the
+ * factor without it. */
+#include "internal.h"
+#include <stdlib.h>
+
+enum { MOST_TERMS = 8 };
+struct terms {
+  struct uop *term[MOST_TERMS];
+  unsigned n;
+};
+
+static bool is_zero(const struct uop *u) {
+  return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : u->arg.i == 0);
+}
+
+bool has_load(struct uop *u) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  bool found = !order;
+  for (size_t i = 0; i < count && !found; i++) found = order[i]->op == OP_LOAD;
+  free(order);
+  return found;
+}
+
+/* Adds the terms of a conjunction. Those that depend on data would be guessed wrong by the processor. */
+static void add_terms(struct terms *t, struct uop *condition) {
+  if (condition->op == OP_AND) {
+    add_terms(t, condition->src[0]);
+    add_terms(t, condition->src[1]);
+    return;
+  }
+  for (unsigned i = 0; i < t->n; i++)
+    if (t->term[i] == condition) return;
+  if (t->n < MOST_TERMS && !has_load(condition)) t->term[t->n++] = condition;
+}
+
+/* Adds conditions without which x is 0. */
+static void add_support(struct terms *t, struct uop *x) {
+  if (x->op == OP_LOAD && x->nsrc > 1 && is_zero(x->src[1]) && x->src[0]->op == OP_INDEX && x->src[0]->nsrc > 2)
+    add_terms(t, x->src[0]->src[2]);
+  if (x->op == OP_WHERE && is_zero(x->src[2])) {
+    add_terms(t, x->src[0]);
+    add_support(t, x->src[1]);
+  }
+  if (x->op == OP_CAST || x->op == OP_NEG || x->op == OP_MUL)
+    for (unsigned i = 0; i < x->nsrc; i++) add_support(t, x->src[i]);
+}
+
+unsigned skip_terms(const struct uop *product, struct uop **term, unsigned most) {
+  struct terms t = {.n = 0};
+  for (unsigned i = 0; i < 2; i++) add_support(&t, product->src[i]);
+  unsigned n = t.n < most ? t.n : most;
+  for (unsigned i = 0; i < n; i++) term[i] = t.term[i];
+  return n;
+}
+
+/* Whether lowering checks the condition already. */
+static bool is_checked(const struct uop *value, const struct uop *term) {
+  for (; value->op == OP_WHERE; value = value->src[1])
+    if (value->src[0] == term) return true;
+  return false;
+}
+
+/* The terms that rounds of the axis can be skipped by: they depend on it, and on nothing that is expanded. */
+static unsigned terms_of(const struct codegen *k, const struct uop *reduce, unsigned axis, const uint64_t *mask,
+                         struct uop **term) {
+  struct uop *all[MOST_TERMS];
+  const struct uop *product = summed_product(reduce);
+  unsigned n = product ? skip_terms(product, all, MOST_TERMS) : 0, found = 0;
+  for (unsigned i = 0; i < n; i++) {
+    bool fits = mask[all[i]->id] >> axis & 1 && !is_checked(reduce->src[0], all[i]);
+    for (uint64_t m = mask[all[i]->id]; m; m &= m - 1) {
+      enum axis_kind kind = k->axes[__builtin_ctzll(m)].kind;
+      fits = fits && kind != AXIS_UPCAST && kind != AXIS_UNROLL;
+    }
+    if (fits) term[found++] = all[i];
+  }
+  return found;
+}
+
+bool skip_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
+  int axis = axis_named(k, s->axis);
+  size_t count;
+  struct uop *ast = k->ast, **order, *term[MOST_TERMS];
+  unsigned found = 0;
+  if (k->target->kind != TARGET_HOST) return refuse(why, cap, "it is for the host only");
+  if (k->axes[axis].kind != AXIS_REDUCE)
+    return refuse(why, cap, "a %s axis is no loop of a reduction", axis_kind_name(k->axes[axis].kind));
+  order = uop_toposort(&ast, 1, &count);
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_REDUCE && reduce_binds(order[i], k->axes[axis].range))
+      found += terms_of(k, order[i], (unsigned)axis, mask, term);
+  free(order);
+  return found || refuse(why, cap, "no factor of a summed product is 0 in whole rounds of it");
+}
+
+bool skip_apply(struct codegen *k, const struct step *s) {
+  int axis = axis_named(k, s->axis);
+  uint64_t *mask = axis_masks(k, false);
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *from[MAX_ORDERED], *to[MAX_ORDERED];
+  unsigned n = 0;
+  for (size_t i = 0; mask && order && i < count && n < MAX_ORDERED; i++) {
+    struct uop *u = order[i], *term[MOST_TERMS], *src[MAX_AXES + 1];
+    if (u->op != OP_REDUCE || !reduce_binds(u, k->axes[axis].range)) continue;
+    unsigned terms = terms_of(k, u, (unsigned)axis, mask, term);
+    for (unsigned x = 0; x < u->nsrc; x++) src[x] = u->src[x];
+    struct uop *zero = uop_const_int(k->g, u->src[0]->dtype, 0);
+    for (unsigned t = 0; t < terms; t++) src[0] = uop_where(k->g, term[t], src[0], zero);
+    from[n] = u, to[n] = uop_new(k->g, OP_REDUCE, u->dtype, 1, u->arg, u->aux, src, u->nsrc);
+    n += terms > 0;
+  }
+  bool ok = mask && order;
+  free(order);
+  free(mask);
+  if (ok) k->ast = uop_substitute(k->g, k->ast, from, to, n);
+  return ok || codegen_fail(k, "out of memory");
+}
