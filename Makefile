@@ -8,7 +8,7 @@
 #   make bench lint fuzz hw install uninstall clean
 #
 # Variables: CC=clang  SAN=1 (address and undefined-behaviour sanitizers) or SAN=thread  V=1 (show commands)  B=dir (build folder)
-#            WERROR=1  PREFIX=/usr/local  DESTDIR=  BINDIR LIBDIR INCLUDEDIR MANDIR  T=graph/uop (only that suite, for make test)
+#            WERROR=1  PREFIX=/usr/local  DESTDIR=  BINDIR LIBDIR INCLUDEDIR MANDIR DATADIR  T=graph/uop (only that suite, for make test)
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -69,6 +69,7 @@ obj_of = $(patsubst %.c,$(B)/obj/%.o,$(call src,$(1))) \
          $(foreach l,$(SIMD_LEVELS),$(patsubst %.simd.c,$(B)/obj/%.$(l).o,$(call simd,$(1)))) \
          $(patsubst %.rules,$(B)/obj/gen/%.o,$(filter $(1)/%,$(rules)))
 OBJS    := $(foreach f,$(FOLDERS),$(call obj_of,$(f)))
+MAN     := $(B)/share/man/doorbell.1
 EMU_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard emu/lib/*.c))
 CLI_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(wildcard frontend/cli/*.c)) $(B)/obj/gen/bench_kernels.o
 
@@ -96,7 +97,7 @@ libs_for = $(foreach f,$(needs_$(1)),$(B)/lib$(f)_part.a)
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES))
+all: $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell.a $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 
 # ---- flags stamp: other flags, other objects -------------------------------------------------------------------------------------
 $(B)/flags: FORCE
@@ -231,7 +232,7 @@ $(B)/tests/frontend/test_tensor: LDFLAGS += -Wl,--wrap=realloc
 # Leaves recorded commands out.
 $(B)/tests/frontend/test_waits: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,db_queue_wait_slot db_queue_exec_slots db_queue_copy_slots db_queue_bind)
 
-suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES))
+suites: $(addprefix $(B)/tests/,$(TESTS)) $(KERNELS_CO) $(call CUBINS,O3) $(B)/doorbell $(B)/libdoorbell.so $(B)/libdoorbell-emu.so $(MPI_LIB) $(addprefix $(B)/examples/,$(EXAMPLES)) $(MAN)
 run_list = @fail=0; n=0; for t in $(1); do n=$$((n+1)); \
 	  if $(3) timeout $(2) $(B)/tests/$$t >$(B)/tests/$$t.log 2>&1; then grep -aE '^\[  PASSED  \]' $(B)/tests/$$t.log | sed "s|^|$$t: |"; \
 	  else echo "$$t: FAILED (exit $$?)"; tail -40 $(B)/tests/$$t.log; fail=$$((fail+1)); fi; done; \
@@ -338,12 +339,22 @@ deps:
 	  echo "nvidia-cuda-toolkit: not in the package lists; enable the contrib and non-free components in the apt sources first" >&2; exit 1; };; esac; \
 	echo "installing:$$missing"; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
+# ---- manual pages and completions, which the command prints ------------------------------------------------------------------------------
+COMPLETIONS := bash-completion/completions/doorbell zsh/site-functions/_doorbell fish/vendor_completions.d/doorbell.fish
+$(MAN): $(B)/doorbell
+	$(call say,MAN,$@)
+	$(Q)rm -rf $(B)/share && mkdir -p $(B)/share/man $(addprefix $(B)/share/completions/,$(dir $(COMPLETIONS)))
+	$(Q)for c in $(COMPLETIONS); do $< help --completion=$${c%%[-/]*} >$(B)/share/completions/$$c || exit 1; done
+	$(Q)for c in $$($< help --commands); do $< help --man $$c >$(B)/share/man/doorbell-$$c.1 || exit 1; done
+	$(Q)$< help --man >$@
+
 # ---- install ---------------------------------------------------------------------------------------------------------------------------
 VERSION    := 0.1.0
 BINDIR     ?= $(PREFIX)/bin
 LIBDIR     ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 MANDIR     ?= $(PREFIX)/share/man
+DATADIR    ?= $(PREFIX)/share
 LIBRARIES   = libdoorbell libdoorbell-emu $(if $(MPI_LIB),libdoorbell-mpi)
 HEADERS    := $(addprefix frontend/,doorbell.h tensor.h parallel.h jit.h nn.h) hcq/hcq.h emu/doorbell-emu.h frontend/cli/opencl.h
 # Programs find the library without ld.so's help, wherever it is installed; what the archive needs stands in Libs.private.
@@ -370,13 +381,15 @@ install-files:
 	  ln -sf $$l.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$$l.so.0 && ln -sf $$l.so.0 $(DESTDIR)$(LIBDIR)/$$l.so || exit 1; done
 	install -m 644 $(B)/libdoorbell.a $(DESTDIR)$(LIBDIR)/libdoorbell.a
 	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)/doorbell/
-	install -m 644 frontend/cli/doorbell.1 $(DESTDIR)$(MANDIR)/man1/doorbell.1
+	install -m 644 $(B)/share/man/* $(DESTDIR)$(MANDIR)/man1/
+	cd $(B)/share/completions && find . -type f -exec install -D -m 644 {} $(abspath $(DESTDIR)$(DATADIR))/{} \;
 	echo "$$PKG_CONFIG" >$(DESTDIR)$(LIBDIR)/pkgconfig/doorbell.pc
 	$(if $(DESTDIR),,[ "$$(id -u)" != 0 ] || ldconfig)
 uninstall:
 	rm -f $(DESTDIR)$(BINDIR)/doorbell $(foreach l,libdoorbell libdoorbell-emu libdoorbell-mpi,$(DESTDIR)$(LIBDIR)/$(l).so*) \
 	  $(addprefix $(DESTDIR)$(INCLUDEDIR)/doorbell/,$(notdir $(HEADERS))) \
-	  $(addprefix $(DESTDIR),$(LIBDIR)/libdoorbell.a $(LIBDIR)/pkgconfig/doorbell.pc $(MANDIR)/man1/doorbell.1)
+	  $(addprefix $(DESTDIR),$(LIBDIR)/libdoorbell.a $(LIBDIR)/pkgconfig/doorbell.pc $(MANDIR)/man1/doorbell.1 $(MANDIR)/man1/doorbell-*.1) \
+	  $(addprefix $(DESTDIR)$(DATADIR)/,$(COMPLETIONS))
 	rmdir $(DESTDIR)$(INCLUDEDIR)/doorbell 2>/dev/null || true
 clean:
 	rm -rf $(B)

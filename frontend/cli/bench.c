@@ -92,27 +92,49 @@ struct ctx {
   unsigned ndevices, nnames;
   bool json;
 };
-static int set_device(const struct command *c, void *ctx, const char *v) {
-  struct ctx *x = ctx;
-  if (x->ndevices == MOST_NAMES) return fail_usage(c, "more than %d --dev", MOST_NAMES);
-  x->device[x->ndevices++] = v;
-  return 0;
-}
-static int set_case(const struct command *c, void *ctx, const char *v) {
-  struct ctx *x = ctx;
-  if (x->nnames == MOST_NAMES) return fail_usage(c, "more than %d --case", MOST_NAMES);
+enum { DEVICE = OPTION_KEYS, CASE, JSON };
+static const struct argp_option options[] = {
+    {"dev", DEVICE, "DEV", 0, "A device; may be given several times", 0},
+    {"case", CASE, "NAME", 0,
+     "A case: dot, variance, saxpy, sum, softmax, matmul, perceptron, cl:saxpy, cl:reduce, cl:sgemm, cl:histogram, "
+     "cuda:saxpy, cuda:reduce, cuda:sgemm, cuda:histogram; may be given several times",
+     0},
+    {"json", JSON, NULL, 0,
+     "Print JSON: {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column", 0},
+    {0}};
+
+static void add_case(struct argp_state *state, struct ctx *x, const char *name) {
+  char *text = NULL;
+  size_t n = 0;
   for (unsigned i = 0; i < bench_ncases; i++)
-    if (!strcmp(v, bench_cases[i].name)) {
-      x->name[x->nnames++] = v;
-      return 0;
+    if (!strcmp(name, bench_cases[i].name)) {
+      x->name[x->nnames++] = name;
+      return;
     }
-  fail_usage(c, "--case %s: there is no such case; there are:", v);
-  for (unsigned i = 0; i < bench_ncases; i++) fprintf(stderr, "  %-14s %s\n", bench_cases[i].name, bench_cases[i].what);
-  return EXIT_USAGE;
+  FILE *f = open_memstream(&text, &n);
+  if (f) {
+    for (unsigned i = 0; i < bench_ncases; i++) fprintf(f, "\n  %-14s %s", bench_cases[i].name, bench_cases[i].what);
+    fclose(f);
+  }
+  argp_error(state, "--case %s: there is no such case; there are:%s", name, text ? text : "");
+  free(text);
 }
-static int set_json(const struct command *c, void *ctx, const char *v) { return ((struct ctx *)ctx)->json = true, 0; }
-static const struct option options[] = {
-    {"--dev", true, set_device}, {"--case", true, set_case}, {"--json", false, set_json}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case DEVICE:
+    if (x->ndevices == MOST_NAMES) argp_error(state, "more than %d --dev", MOST_NAMES);
+    x->device[x->ndevices++] = value;
+    return 0;
+  case CASE:
+    if (x->nnames == MOST_NAMES) argp_error(state, "more than %d --case", MOST_NAMES);
+    add_case(state, x, value);
+    return 0;
+  case JSON: x->json = true; return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
 
 /* ---- output ---- */
 
@@ -241,8 +263,7 @@ static void bench_device(const struct ctx *x, const char *name, struct totals *t
 static int bench_main(const struct command *self, int argc, char **argv) {
   struct ctx x = {0};
   struct totals t = {0};
-  int status;
-  if (!options_parse(self, options, sizeof options / sizeof *options, NULL, &x, argc, argv, &status)) return status;
+  command_parse(self, argc, argv, 0, &x);
   if (!x.ndevices) default_devices(&x);
   if (x.json)
     fputs("{\"results\": [", stdout);
@@ -262,20 +283,18 @@ static int bench_main(const struct command *self, int argc, char **argv) {
 const struct command bench_command = {
     .name = "bench",
     .summary = "run and check tensor programs and kernels on every device",
-    .help = "usage: doorbell bench [--dev DEV]... [--case NAME]... [--json]\n\n"
-            "Runs small tensor programs, and kernels in OpenCL C on AMD and in CUDA C on NVIDIA\n"
-            "devices, and compares every result with a plain host computation. Without --dev: the\n"
-            "CPU, the GPUs of this machine, EMU+AMD:gfx1100 and EMU+NV:sm_90. Tensor programs on\n"
-            "NVIDIA devices need ptxas; where there is none, their rows say so and do not count.\n\n"
-            "  --dev DEV     a device; may be given several times\n"
-            "  --case NAME   a case: dot variance saxpy sum softmax matmul perceptron cl:saxpy\n"
-            "                cl:reduce cl:sgemm cl:histogram cuda:saxpy cuda:reduce cuda:sgemm\n"
-            "                cuda:histogram; may be given several times\n"
-            "  --json        {\"results\": [...], \"ran\", \"failed\", \"skipped\"}, a field for each column\n\n"
-            "columns: kernels, packets written and doorbells rung by one run; time the kernels\n"
-            "took by the device's clock, the best run (an emulated device runs once); GFLOPS and\n"
-            "GB/s from the arithmetic and the least memory traffic; wave instructions that an\n"
-            "emulated device executed; the largest relative difference from the host; ok,\n"
-            "needs ptxas, or FAILED with the reason. Exit status 1 when a case failed.\n",
+    .argp =
+        {.options = options,
+         .parser = parse,
+         .doc =
+             "Runs small tensor programs, and kernels in OpenCL C on AMD and in CUDA C on NVIDIA devices, and compares "
+             "every result with a plain host computation. Without --dev: the CPU, the GPUs of this machine, "
+             "EMU+AMD:gfx1100 and EMU+NV:sm_90. Tensor programs on NVIDIA devices need ptxas; where there is none, "
+             "their rows say so and do not count."
+             "\v"
+             "Columns: kernels, packets written and doorbells rung by one run; time the kernels took by the device's "
+             "clock, the best run (an emulated device runs once); GFLOPS and GB/s from the arithmetic and the least "
+             "memory traffic; wave instructions that an emulated device executed; the largest relative difference "
+             "from the host; ok, needs ptxas, or FAILED with the reason. The exit status is 1 when a case failed."},
     .main = bench_main,
 };

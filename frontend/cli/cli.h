@@ -1,33 +1,40 @@
-/* What the subcommands of `doorbell` share: flags, messages, JSON. Exit status: 0 done, 1 failed, 2 wrong usage. */
+/* What the subcommands of `doorbell` share: options, messages, JSON. Exit status: 0 done, 1 failed, 2 wrong usage. */
 #ifndef DOORBELL_CLI_H
 #define DOORBELL_CLI_H
 #include "../../hcq/json.h"
 #include "../doorbell.h"
 #include "../files/files.h"
+#include <argp.h>
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define DOORBELL_VERSION "0.1.0"
 
 struct command {
-  const char *name, *summary, *help;                              /* help: the whole text of --help */
-  int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is the first argument */
+  const char *name, *summary;
+  struct argp argp; /* options, words and the text of --help, of which man pages and completions are made, too */
+  int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is "doorbell NAME" */
 };
-extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command, jit_command;
+extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command, jit_command,
+    help_command;
+extern const struct command *const commands[]; /* NULL-terminated */
+
+/* ---- main.c ---- */
+const struct command *command_find(const char *name); /* NULL: there is none */
+/* Prints that there is no such command, and one with a name like it. self: who says so. */
+void command_unknown(const char *self, const char *word);
+
+/* ---- help.c ---- */
+void help_print(FILE *f);
+
+/* Options have no short form: their keys begin behind the characters. */
+enum { OPTION_KEYS = 256 };
 
 /* ---- options.c ---- */
 
-/* One flag. set returns 0, or what fail_usage returned; value is NULL for a flag without one. */
-struct option {
-  const char *name; /* with its dashes */
-  bool takes_value;
-  int (*set)(const struct command *c, void *ctx, const char *value);
-};
-/* Reads flags (--name value or --name=value) and what is not one through positional (NULL: nothing else is allowed).
- * Returns true to go on, false to leave with *status (after --help or a message). */
-bool options_parse(const struct command *c, const struct option *options, unsigned n,
-                   int (*positional)(const struct command *c, void *ctx, const char *word), void *ctx, int argc,
-                   char **argv, int *status);
+/* Reads options and words into input, which the command's parser has as state->input. Ends the process after --help and
+ * after an error, with argp's messages and EXIT_USAGE. */
+void command_parse(const struct command *c, int argc, char **argv, unsigned flags, void *input);
 /* Prints "doorbell NAME: message" and where to read more; returns EXIT_USAGE. */
 int fail_usage(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints "doorbell NAME: message"; returns EXIT_FAILED. */

@@ -5,10 +5,18 @@
 struct ctx {
   bool json;
 };
-static int set_json(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->json = true, 0;
+enum { JSON = OPTION_KEYS };
+static const struct argp_option options[] = {
+    {"json", JSON, NULL, 0,
+     "Print JSON: {\"devices\": [{name, arch, description, emulated, memory (bytes), usable, reason}]}", 0},
+    {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  if (key != JSON) return ARGP_ERR_UNKNOWN;
+  x->json = true;
+  return 0;
 }
-static const struct option options[] = {{"--json", false, set_json}};
 
 static void print_json(const struct db_device_info *d, int n) {
   fputs("{\"devices\": [", stdout);
@@ -35,8 +43,7 @@ static void print_table(const struct db_device_info *d, int n) {
 
 static int devices_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {0};
-  int status;
-  if (!options_parse(self, options, 1, NULL, &ctx, argc, argv, &status)) return status;
+  command_parse(self, argc, argv, 0, &ctx);
   int n = db_devices(NULL, 0);
   if (n < 0) return fail_work(self, "%s", db_error());
   struct db_device_info *d = calloc((size_t)n + 1, sizeof *d);
@@ -54,10 +61,10 @@ static int devices_main(const struct command *self, int argc, char **argv) {
 const struct command devices_command = {
     .name = "devices",
     .summary = "list devices, real and emulated, and why one cannot be used",
-    .help = "usage: doorbell devices [--json]\n\n"
-            "Lists what db_open and DEV accept on this machine, with the instruction set, the\n"
-            "memory and, for a device that is there but cannot be used, the reason.\n\n"
-            "  --json   the same as JSON: {\"devices\": [{name, arch, description, emulated,\n"
-            "           memory (bytes), usable, reason}]}\n",
+    .argp = {.options = options,
+             .parser = parse,
+             .doc =
+                 "Lists what db_open and DEV accept on this machine, with the instruction set, the memory and, for a "
+                 "device that is there but cannot be used, the reason."},
     .main = devices_main,
 };

@@ -17,26 +17,36 @@ struct ctx {
   bool raw, wave32, wave64;
 };
 
-static int set_arch(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->arch = value, 0;
+enum { ARCH = OPTION_KEYS, RAW, WAVE32, WAVE64 };
+static const struct argp_option options[] = {
+    {"arch", ARCH, "NAME", 0,
+     "Fail unless the file is for NAME: gfx1100, gfx1101, gfx1102 or gfx1103, which share one instruction set, or "
+     "sm_80, "
+     "sm_86, sm_89 or sm_90",
+     0},
+    {"wave32", WAVE32, NULL, 0, "Names of wave32 (vcc_lo); the default is the kernel descriptor's, or else wave32", 0},
+    {"wave64", WAVE64, NULL, 0, "Names of wave64 (vcc)", 0},
+    {"raw", RAW, NULL, 0, "FILE holds instruction words and nothing else, of gfx1100 without --arch", 0},
+    {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case ARCH: x->arch = value; return 0;
+  case RAW: x->raw = true; return 0;
+  case WAVE32: x->wave32 = true; return 0;
+  case WAVE64: x->wave64 = true; return 0;
+  case ARGP_KEY_ARG:
+    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
+    x->file = value;
+    return 0;
+  case ARGP_KEY_END:
+    if (!x->file) argp_error(state, "no file");
+    if (x->wave32 && x->wave64) argp_error(state, "--wave32 and --wave64 exclude each other");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
 }
-static int set_raw(const struct command *c, void *ctx, const char *value) { return ((struct ctx *)ctx)->raw = true, 0; }
-static int set_wave32(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->wave32 = true, 0;
-}
-static int set_wave64(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->wave64 = true, 0;
-}
-static int set_file(const struct command *c, void *ctx, const char *word) {
-  struct ctx *x = ctx;
-  if (x->file) return fail_usage(c, "one file at a time: '%s' and '%s'", x->file, word);
-  return x->file = word, 0;
-}
-static const struct option options[] = {{"--arch", true, set_arch},
-                                        {"--raw", false, set_raw},
-                                        {"--wave32", false, set_wave32},
-                                        {"--wave64", false, set_wave64}};
-enum { OPTIONS = sizeof options / sizeof *options };
 
 /* GPUs of one instruction set. Source: LLVM's AMDGPUUsage, processors. */
 static bool known_arch(const char *name) {
@@ -209,9 +219,7 @@ int disasm_elf(const struct command *c, const char *name, const void *bytes, siz
 static int disasm_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {0};
   int status = EXIT_DONE;
-  if (!options_parse(self, options, OPTIONS, set_file, &ctx, argc, argv, &status)) return status;
-  if (!ctx.file) return fail_usage(self, "no file");
-  if (ctx.wave32 && ctx.wave64) return fail_usage(self, "--wave32 and --wave64 exclude each other");
+  command_parse(self, argc, argv, 0, &ctx);
   if (ctx.arch && !known_arch(ctx.arch) && !disasm_nv_arch(ctx.arch))
     return fail_usage(self, "not supported: --arch %s; gfx1100 and sm_90 are", ctx.arch);
   void *bytes;
@@ -246,18 +254,18 @@ static int disasm_main(const struct command *self, int argc, char **argv) {
 const struct command disasm_command = {
     .name = "disasm",
     .summary = "disassemble the code of a GPU program",
-    .help = "usage: doorbell disasm [--arch gfx1100 | sm_90] [--wave32 | --wave64] [--raw] FILE\n\n"
-            "Prints the instructions of an AMD code object, linked or not, as llvm-objdump -d -z does:\n"
-            "labels, text, address and words, and where a branch goes; those of an NVIDIA cubin as\n"
-            "nvdisasm -c does. Words that are no instruction print as .long or .quad.\n"
-            "Of clang's offload bundles it takes the code object for --arch, or the only one.\n\n"
-            "  --arch NAME  fail unless the file is for NAME: gfx1100, gfx1101, gfx1102 or gfx1103,\n"
-            "               which share one instruction set, or sm_80, sm_86, sm_89 or sm_90\n"
-            "  --wave32     names of wave32 (vcc_lo) or wave64 (vcc); without these a kernel's\n"
-            "  --wave64     descriptor says, and code without kernels is taken for wave32\n"
-            "  --raw        FILE holds instruction words and nothing else, of gfx1100 without --arch\n\n"
-            "examples:\n"
-            "  doorbell disasm kernel.co\n"
-            "  doorbell disasm --arch sm_90 kernel.cubin\n",
+    .argp =
+        {.options = options,
+         .parser = parse,
+         .args_doc = "FILE",
+         .doc =
+             "Prints the instructions of an AMD code object, linked or not, as llvm-objdump -d -z does: labels, text, "
+             "address and words, and where a branch goes; those of an NVIDIA cubin as nvdisasm -c does. Words that are "
+             "no instruction print as .long or .quad. Of clang's offload bundles it takes the code object for --arch, "
+             "or the only one."
+             "\v"
+             "Examples:\n"
+             "  doorbell disasm kernel.co\n"
+             "  doorbell disasm --arch sm_90 kernel.cubin"},
     .main = disasm_main,
 };

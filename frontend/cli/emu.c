@@ -15,24 +15,36 @@
 struct ctx {
   const char *gpus, *isa;
   bool stats, verbose;
+  char **command; /* NULL-terminated */
 };
-static int set_gpus(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->gpus = value, 0;
+
+enum { GPU = OPTION_KEYS, ISA, STATS, VERBOSE };
+static const struct argp_option options[] = {
+    {"gpu", GPU, "NAME[,NAME...]", 0, "The GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 are two", 0},
+    {"stats", STATS, NULL, 0,
+     "Print counts per GPU and kernel to standard error when a process ends: instructions by class, bytes by memory, "
+     "LDS "
+     "bank conflicts, divergence",
+     0},
+    {"isa", ISA, "NAME", 0,
+     "List the GPU's instructions: executed exactly, approximately (and how far off), or missing; then end", 0},
+    {"verbose", VERBOSE, NULL, 0, "Print why the emulated kernel driver refuses a call", 0},
+    {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case GPU: x->gpus = value; return 0;
+  case ISA: x->isa = value; return 0;
+  case STATS: x->stats = true; return 0;
+  case VERBOSE: x->verbose = true; return 0;
+  case ARGP_KEY_ARGS: x->command = state->argv + state->next; return 0; /* which takes the rest */
+  case ARGP_KEY_END:
+    if (!x->isa && !x->command) argp_error(state, "no command to run");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
 }
-static int set_isa(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->isa = value, 0;
-}
-static int set_stats(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->stats = true, 0;
-}
-static int set_verbose(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->verbose = true, 0;
-}
-static const struct option options[] = {{"--gpu", true, set_gpus},
-                                        {"--isa", true, set_isa},
-                                        {"--stats", false, set_stats},
-                                        {"--verbose", false, set_verbose}};
-enum { OPTIONS = sizeof options / sizeof *options };
 
 /* The library is beside this program, or where `make install` puts it. */
 static bool find_library(char path[PATH_MAX]) {
@@ -99,14 +111,8 @@ static int print_isa(const struct command *self, const char *gpu) {
 static int emu_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {.gpus = "gfx1100"};
   char library[PATH_MAX], err[256];
-  int status, flags = 0;
-  /* Flags end at "--" or at the first word that is not one. */
-  while (flags < argc && argv[flags][0] == '-' && strcmp(argv[flags], "--"))
-    flags += (strcmp(argv[flags], "--gpu") && strcmp(argv[flags], "--isa")) || flags + 1 == argc ? 1 : 2;
-  if (!options_parse(self, options, OPTIONS, NULL, &ctx, flags, argv, &status)) return status;
+  command_parse(self, argc, argv, ARGP_IN_ORDER, &ctx);
   if (ctx.isa) return print_isa(self, ctx.isa);
-  if (flags < argc && !strcmp(argv[flags], "--")) flags++;
-  if (flags >= argc) return fail_usage(self, "no command to run");
 
   struct os *os = NULL;
   /* NVIDIA's GPUs are named by their compute capability. */
@@ -116,32 +122,29 @@ static int emu_main(const struct command *self, int argc, char **argv) {
   if (!find_library(library)) return fail_work(self, "libdoorbell-emu.so is neither beside this program nor in ../lib");
   if (strpbrk(library, " :"))
     return fail_work(self, "%s: the dynamic loader cannot preload a path with spaces or colons", library);
-  char *command[argc - flags + 1];
-  memcpy(command, argv + flags, sizeof(char *) * (size_t)(argc - flags));
-  command[argc - flags] = NULL;
-  return run(self, &ctx, library, command);
+  return run(self, &ctx, library, ctx.command);
 }
 
 const struct command emu_command = {
     .name = "emu",
     .summary = "run a program that drives GPUs itself on emulated ones",
-    .help = "usage: doorbell emu [--gpu NAME[,NAME...]] [--stats] [--verbose] -- COMMAND [ARGUMENT]...\n"
-            "       doorbell emu --isa NAME\n\n"
-            "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs\n"
-            "it starts do through the C library with /dev/kfd, the render nodes and their files in\n"
-            "sysfs, or with /dev/nvidiactl, /dev/nvidia0... and /dev/nvidia-uvm, goes to the\n"
-            "emulator. Each process has GPUs of its own.\n\n"
-            "  --gpu NAMES  the GPUs, in order: gfx1100 (the default) or sm_90; sm_90,sm_90 are two\n"
-            "  --stats      print counts per GPU and kernel to stderr when a process ends: instructions\n"
-            "               by class, bytes by memory, LDS bank conflicts, divergence\n"
-            "  --isa NAME   list the GPU's instructions: executed exactly, approximately (and how far\n"
-            "               off), or missing; then end\n"
-            "  --verbose    print why the emulated kernel driver refuses a call\n\n"
-            "What a GPU faults on is printed to stderr, as a kernel's log would have it.\n"
-            "The exit status is the command's; 128 + the number of the signal that ended it; 127 or\n"
-            "126 when it cannot be run; 1 when the emulator is not there; 2 for wrong usage.\n\n"
-            "examples:\n"
-            "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n"
-            "  doorbell emu --gpu sm_90 -- doorbell bench --dev NV\n",
+    .argp =
+        {.options = options,
+         .parser = parse,
+         .args_doc = "COMMAND [ARGUMENT...]\n--isa=NAME",
+         .doc =
+             "Runs COMMAND unmodified on a machine with emulated GPUs: whatever it and the programs it starts do "
+             "through the C library with /dev/kfd, the render nodes and their files in sysfs, or with "
+             "/dev/nvidiactl, /dev/nvidia0... and /dev/nvidia-uvm, goes to the emulator. Each process has GPUs of its "
+             "own, and a child process opens the device anew. Calls made without the C library are not seen."
+             "\v"
+             "GPU faults are printed to standard error, in the form of a kernel's log. The exit status is the "
+             "command's; "
+             "128 + the number of the signal that ended it; 127 or 126 when it cannot be run; 1 when the emulator is "
+             "not there; 2 for wrong usage.\n"
+             "\n"
+             "Examples:\n"
+             "  doorbell emu --gpu gfx1100,gfx1100 -- env DEV=AMD python3 train.py\n"
+             "  doorbell emu --gpu sm_90 -- doorbell bench --dev NV"},
     .main = emu_main,
 };

@@ -7,15 +7,24 @@ struct ctx {
   bool disasm;
 };
 
-static int set_disasm(const struct command *c, void *ctx, const char *value) {
-  return ((struct ctx *)ctx)->disasm = true, 0;
+enum { DISASM = OPTION_KEYS };
+static const struct argp_option options[] = {
+    {"disasm", DISASM, NULL, 0, "Print the kernels' instructions as well, as doorbell disasm does", 0}, {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case DISASM: x->disasm = true; return 0;
+  case ARGP_KEY_ARG:
+    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
+    x->file = value;
+    return 0;
+  case ARGP_KEY_END:
+    if (!x->file) argp_error(state, "no file");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
 }
-static int set_file(const struct command *c, void *ctx, const char *word) {
-  struct ctx *x = ctx;
-  if (x->file) return fail_usage(c, "one file at a time: '%s' and '%s'", x->file, word);
-  return x->file = word, 0;
-}
-static const struct option options[] = {{"--disasm", false, set_disasm}};
 
 static int jit_main(const struct command *self, int argc, char **argv) {
   struct ctx ctx = {0};
@@ -23,9 +32,7 @@ static int jit_main(const struct command *self, int argc, char **argv) {
   struct jit_file f;
   char why[512];
   int status = EXIT_DONE;
-  if (!options_parse(self, options, sizeof options / sizeof *options, set_file, &ctx, argc, argv, &status))
-    return status;
-  if (!ctx.file) return fail_usage(self, "no file");
+  command_parse(self, argc, argv, 0, &ctx);
   if (map_file(ctx.file, &m)) return fail_work(self, "%s", db_error());
   if (jit_file_parse(m.bytes, m.size, &f, why, sizeof why)) {
     unmap_file(&m);
@@ -44,10 +51,12 @@ static int jit_main(const struct command *self, int argc, char **argv) {
 const struct command jit_command = {
     .name = "jit",
     .summary = "show what a file of a captured program holds",
-    .help = "usage: doorbell jit [--disasm] FILE\n\n"
-            "Prints a program that db_jit_save wrote: its devices, inputs, outputs, parameters and kernels,\n"
-            "its memory, and its commands: what each writes <- reads, m3[0..64) being the first 64 bytes of\n"
-            "memory 3. Fails, saying why, for a file that is cut, changed or of another version.\n\n"
-            "  --disasm  the kernels' instructions, too, as doorbell disasm prints them\n",
+    .argp = {.options = options,
+             .parser = parse,
+             .args_doc = "FILE",
+             .doc =
+                 "Prints a program that db_jit_save wrote: its devices, inputs, outputs, parameters and kernels, its "
+                 "memory, and its commands: what each writes <- reads, m3[0..64) being the first 64 bytes of memory 3. "
+                 "A file that is cut, changed or of another version is refused with the reason."},
     .main = jit_main,
 };

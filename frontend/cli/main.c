@@ -1,40 +1,45 @@
-/* The `doorbell` command: which subcommand runs, and what there is. */
+/* The `doorbell` command: which subcommand runs. */
 #include "cli.h"
 #include <signal.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&devices_command, &bench_command,  &run_command,
-                                                 &emu_command,     &disasm_command, &jit_command};
-enum { COMMANDS = sizeof commands / sizeof *commands };
-static const struct command self = {.name = ""};
+const struct command *const commands[] = {&devices_command, &bench_command, &run_command,  &emu_command,
+                                          &disasm_command,  &jit_command,   &help_command, NULL};
 
-static void print_help(FILE *f) {
-  fputs("doorbell - run tensor programs and GPU kernels without the vendor's runtime\n\n"
-        "usage: doorbell COMMAND [ARGUMENT]...\n\n",
-        f);
-  for (int i = 0; i < COMMANDS; i++) fprintf(f, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
-  fputs("  help      this text, or that of a command: doorbell help run\n"
-        "  version   the version\n\n"
-        "environment:\n"
-        "  DEV       device to use: CPU, AMD, AMD:1, NV, EMU+AMD:gfx1100, EMU+NV:sm_90; unset: CPU\n"
-        "  DEBUG     2 a line per command with its time, 3 schedule and plans, 4 kernels as C,\n"
-        "            5 the graph, 6 linear code, 7 assembly (each includes those before)\n"
-        "  NOOPT=1   kernels without optimization steps\n"
-        "  PLAN      optimization steps by hand, as DEBUG=3 shows them: for every kernel,\n"
-        "            NAME=PLAN for one, @FILE for a file with a line per kernel\n"
-        "  BEAM=N    search plans, N wide, by measuring; kept in beam.txt of the cache folder;\n"
-        "            0 uses what was found and searches nothing\n"
-        "  SPEC=1    check the graph between the compiler's stages\n"
-        "  PTXAS     NVIDIA's assembler; unset: ptxas on PATH or under /usr/local/cuda/bin\n"
-        "  CACHE=0   no kernel cache on disk ($XDG_CACHE_HOME/doorbell, ~/.cache/doorbell)\n\n"
-        "exit status: 0 done, 1 something failed, 2 wrong usage\n",
-        f);
+const struct command *command_find(const char *name) {
+  for (const struct command *const *c = commands; *c; c++)
+    if (!strcmp((*c)->name, name)) return *c;
+  return NULL;
 }
 
-static const struct command *find(const char *name) {
-  for (int i = 0; i < COMMANDS; i++)
-    if (!strcmp(commands[i]->name, name)) return commands[i];
-  return NULL;
+/* The number of letters to insert, delete or replace to make a word of another; long words differ completely. */
+static unsigned distance(const char *a, const char *b) {
+  enum { LONGEST = 32 };
+  unsigned row[LONGEST + 1], n = (unsigned)strlen(b);
+  if (n > LONGEST) return UINT32_MAX;
+  for (unsigned k = 0; k <= n; k++) row[k] = k;
+  for (unsigned i = 1; a[i - 1]; i++) {
+    unsigned diagonal = row[0];
+    row[0] = i;
+    for (unsigned k = 1; k <= n; k++) {
+      unsigned replaced = diagonal + (a[i - 1] != b[k - 1]), least = row[k] < row[k - 1] ? row[k] : row[k - 1];
+      diagonal = row[k];
+      row[k] = replaced < least + 1 ? replaced : least + 1;
+    }
+  }
+  return row[n];
+}
+
+void command_unknown(const char *self, const char *word) {
+  const struct command *best = NULL;
+  unsigned least = 3;
+  for (const struct command *const *c = commands; *c; c++) {
+    unsigned d = distance((*c)->name, word);
+    if (d < least) best = *c, least = d;
+  }
+  fprintf(stderr, "%s: unknown %s '%s'", self, word[0] == '-' ? "option" : "command", word);
+  if (best) fprintf(stderr, "; did you mean '%s'?", best->name);
+  fputs("\nTry 'doorbell --help' for more information.\n", stderr);
 }
 
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c) {
@@ -44,26 +49,23 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_DFL);
   const char *word = argc > 1 ? argv[1] : NULL;
+  char name[64];
   if (!word) {
-    print_help(stderr);
+    help_print(stderr);
     return EXIT_USAGE;
-  }
-  if (is_one_of(word, "help", "--help", "-h")) {
-    const struct command *c = argc > 2 ? find(argv[2]) : NULL;
-    if (argc > 2 && !c) return fail_usage(&self, "unknown command '%s'", argv[2]);
-    if (c)
-      fputs(c->help, stdout);
-    else
-      print_help(stdout);
-    return EXIT_DONE;
   }
   if (is_one_of(word, "version", "--version", "-V")) {
     puts("doorbell " DOORBELL_VERSION);
     return EXIT_DONE;
   }
-  const struct command *c = find(word);
-  if (!c) return fail_usage(&self, word[0] == '-' ? "unknown flag '%s'" : "unknown command '%s'", word);
-  int status = c->main(c, argc - 2, argv + 2);
-  if (fflush(stdout) || ferror(stdout)) return fail_work(&self, "writing the output failed");
+  const struct command *c = is_one_of(word, "help", "--help", "-h") ? &help_command : command_find(word);
+  if (!c) {
+    command_unknown("doorbell", word);
+    return EXIT_USAGE;
+  }
+  snprintf(name, sizeof name, "doorbell %s", c->name);
+  argv[1] = name;
+  int status = c->main(c, argc - 1, argv + 1);
+  if (fflush(stdout) || ferror(stdout)) return fail_work(&(struct command){.name = ""}, "writing the output failed");
   return status;
 }

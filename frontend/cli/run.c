@@ -38,7 +38,21 @@ struct job {
 
 /* ---- flags ---- */
 
-static int parse_dims(const struct command *c, const char *flag, const char *text, uint32_t *out) {
+enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, JSON };
+static const struct argp_option options[] = {
+    {"kernel", KERNEL, "NAME", 0, "Which kernel, where the file has several", 0},
+    {"grid", GRID, "X[,Y[,Z]]", 0, "Number of workgroups", 0},
+    {"block", BLOCK, "X[,Y[,Z]]", 0, "Work-items in a workgroup", 0},
+    {"arg", ARG, "SPEC", 0, "An argument of the kernel; one for each parameter, in order", 0},
+    {"out", OUT, "K=FILE.npy", 0, "Write buffer argument K (from 0) after the last run", 0},
+    {"dev", DEVICE, "DEV", 0,
+     "The device. Unset: $DEV, else a GPU of the file's vendor, else EMU+AMD:gfx1100 or EMU+NV:sm_90", 0},
+    {"repeat", REPEAT, "N", 0, "Launch N times on the same buffers and show the times", 0},
+    {"timeout", TIMEOUT, "SECONDS", 0, "Give up on a launch after that long (60)", 0},
+    {"json", JSON, NULL, 0, "Print the report as JSON", 0},
+    {0}};
+
+static void parse_dims(struct argp_state *state, const char *option, const char *text, uint32_t *out) {
   out[0] = out[1] = out[2] = 1;
   const char *at = text;
   for (int i = 0; i < 3; i++) {
@@ -50,82 +64,77 @@ static int parse_dims(const struct command *c, const char *flag, const char *tex
     word[n] = 0;
     if (!parse_integer(word, 1, UINT32_MAX, &v)) break;
     out[i] = (uint32_t)v;
-    if (!at[n]) return 0;
+    if (!at[n]) return;
     at += n + 1;
   }
-  return fail_usage(c, "%s %s: X[,Y[,Z]] with numbers from 1 is expected", flag, text);
+  argp_error(state, "%s %s: X[,Y[,Z]] with numbers from 1 is expected", option, text);
 }
 
-static int set_grid(const struct command *c, void *ctx, const char *v) {
-  return parse_dims(c, "--grid", v, ((struct job *)ctx)->grid);
-}
-static int set_block(const struct command *c, void *ctx, const char *v) {
-  return parse_dims(c, "--block", v, ((struct job *)ctx)->block);
-}
-static int set_kernel(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->kernel = v, 0; }
-static int set_device(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->device = v, 0; }
-static int set_json(const struct command *c, void *ctx, const char *v) { return ((struct job *)ctx)->json = true, 0; }
-static int set_arg(const struct command *c, void *ctx, const char *v) {
-  struct job *j = ctx;
+static void parse_arg(struct argp_state *state, struct job *j, const char *spec) {
   char err[512];
-  if (j->nargs == MOST_ARGUMENTS) return fail_usage(c, "more than %d --arg", MOST_ARGUMENTS);
-  if (argument_parse(v, &j->arg[j->nargs], err, sizeof err)) return fail_usage(c, "--arg %s: %s", v, err);
+  if (j->nargs == MOST_ARGUMENTS) argp_error(state, "more than %d --arg", MOST_ARGUMENTS);
+  if (argument_parse(spec, &j->arg[j->nargs], err, sizeof err)) argp_error(state, "--arg %s: %s", spec, err);
   j->nargs++;
-  return 0;
 }
-static int set_out(const struct command *c, void *ctx, const char *v) {
-  struct job *j = ctx;
-  const char *equals = strchr(v, '=');
+
+static void parse_out(struct argp_state *state, struct job *j, const char *text) {
+  const char *equals = strchr(text, '=');
   char word[16];
-  if (j->nouts == MOST_ARGUMENTS) return fail_usage(c, "more than %d --out", MOST_ARGUMENTS);
-  if (equals && (size_t)(equals - v) < sizeof word && equals[1]) {
-    memcpy(word, v, (size_t)(equals - v));
-    word[equals - v] = 0;
+  if (j->nouts == MOST_ARGUMENTS) argp_error(state, "more than %d --out", MOST_ARGUMENTS);
+  if (equals && (size_t)(equals - text) < sizeof word && equals[1]) {
+    memcpy(word, text, (size_t)(equals - text));
+    word[equals - text] = 0;
     if (parse_integer(word, 0, MOST_ARGUMENTS - 1, &j->out[j->nouts].arg)) {
       j->out[j->nouts++].path = equals + 1;
-      return 0;
+      return;
     }
   }
-  return fail_usage(c, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", v);
+  argp_error(state, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", text);
 }
-static int set_repeat(const struct command *c, void *ctx, const char *v) {
-  if (parse_integer(v, 1, 1000000, &((struct job *)ctx)->repeat)) return 0;
-  return fail_usage(c, "--repeat %s: a number from 1 to 1000000 is expected", v);
-}
-static int set_timeout(const struct command *c, void *ctx, const char *v) {
-  char *end;
-  double t = strtod(v, &end);
-  if (end == v || *end || !(t > 0 && t <= 1e6))
-    return fail_usage(c, "--timeout %s: seconds, more than 0, are expected", v);
-  ((struct job *)ctx)->timeout = t;
-  return 0;
-}
-static int set_file(const struct command *c, void *ctx, const char *word) {
-  struct job *j = ctx;
-  if (j->file) return fail_usage(c, "unexpected argument '%s' after the file '%s'", word, j->file);
-  j->file = word;
-  return 0;
-}
-static const struct option options[] = {
-    {"--kernel", true, set_kernel}, {"--grid", true, set_grid},       {"--block", true, set_block},
-    {"--arg", true, set_arg},       {"--out", true, set_out},         {"--dev", true, set_device},
-    {"--repeat", true, set_repeat}, {"--timeout", true, set_timeout}, {"--json", false, set_json},
-};
 
-static int check_usage(const struct job *j) {
-  if (!j->file) return fail_usage(j->self, "which file? A code object, a cubin or PTX text is expected");
-  if (!j->grid[0]) return fail_usage(j->self, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
-  if (!j->block[0]) return fail_usage(j->self, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
+static double parse_seconds(struct argp_state *state, const char *text) {
+  char *end;
+  double t = strtod(text, &end);
+  if (end == text || *end || !(t > 0 && t <= 1e6))
+    argp_error(state, "--timeout %s: seconds, more than 0, are expected", text);
+  return t;
+}
+
+static void check_usage(struct argp_state *state, const struct job *j) {
+  if (!j->file) argp_error(state, "no file: a code object, a cubin, PTX text or source is expected");
+  if (!j->grid[0]) argp_error(state, "--grid is missing: the number of workgroups, X[,Y[,Z]]");
+  if (!j->block[0]) argp_error(state, "--block is missing: the work-items of a workgroup, X[,Y[,Z]]");
   for (unsigned i = 0; i < j->nouts; i++) {
     int64_t k = j->out[i].arg;
     if (k >= j->nargs)
-      return fail_usage(j->self, "--out %lld=%s: there are %u --arg, numbered from 0", (long long)k, j->out[i].path,
-                        j->nargs);
+      argp_error(state, "--out %lld=%s: there are %u --arg, numbered from 0", (long long)k, j->out[i].path, j->nargs);
     if (j->arg[k].kind != ARGUMENT_BUFFER)
-      return fail_usage(j->self, "--out %lld=%s: argument %lld is no buffer", (long long)k, j->out[i].path,
-                        (long long)k);
+      argp_error(state, "--out %lld=%s: argument %lld is no buffer", (long long)k, j->out[i].path, (long long)k);
   }
-  return 0;
+}
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct job *j = state->input;
+  switch (key) {
+  case KERNEL: j->kernel = value; return 0;
+  case GRID: parse_dims(state, "--grid", value, j->grid); return 0;
+  case BLOCK: parse_dims(state, "--block", value, j->block); return 0;
+  case ARG: parse_arg(state, j, value); return 0;
+  case OUT: parse_out(state, j, value); return 0;
+  case DEVICE: j->device = value; return 0;
+  case REPEAT:
+    if (!parse_integer(value, 1, 1000000, &j->repeat))
+      argp_error(state, "--repeat %s: a number from 1 to 1000000 is expected", value);
+    return 0;
+  case TIMEOUT: j->timeout = parse_seconds(state, value); return 0;
+  case JSON: j->json = true; return 0;
+  case ARGP_KEY_ARG:
+    if (j->file) argp_error(state, "unexpected argument '%s' after the file '%s'", value, j->file);
+    j->file = value;
+    return 0;
+  case ARGP_KEY_END: check_usage(state, j); return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
 }
 
 /* ---- the launch ---- */
@@ -419,14 +428,12 @@ static int execute(struct job *j) {
 static int run_main(const struct command *self, int argc, char **argv) {
   static struct job job;
   struct job *j = &job;
-  int status;
   j->self = self;
   pthread_mutex_init(&j->lock, NULL);
   j->repeat = 1;
   j->timeout = 60;
-  if (options_parse(self, options, sizeof options / sizeof *options, set_file, j, argc, argv, &status) &&
-      !(status = check_usage(j)))
-    status = execute(j);
+  command_parse(self, argc, argv, 0, j);
+  int status = execute(j);
   if (j->stuck) return status;
   for (unsigned i = 0; i < j->nargs; i++) {
     db_buffer_release(j->buffer[i]);
@@ -441,42 +448,36 @@ static int run_main(const struct command *self, int argc, char **argv) {
 const struct command run_command = {
     .name = "run",
     .summary = "run a kernel of a code object, a cubin, PTX text or source",
-    .help = "usage: doorbell run FILE [--kernel NAME] --grid X[,Y[,Z]] --block X[,Y[,Z]]\n"
-            "                    --arg SPEC... [--out K=FILE.npy]... [--dev DEV] [--repeat N]\n"
-            "                    [--timeout SECONDS] [--json]\n\n"
-            "Loads FILE, launches a kernel and shows its time and what its buffers hold\n"
-            "afterwards: a code object, for example what clang makes of OpenCL C; a cubin; or\n"
-            "PTX text, which ptxas assembles for the device (found as $PTXAS, on PATH or under\n"
-            "/usr/local/cuda/bin). Source is compiled for the device first: OpenCL C (.cl),\n"
-            "assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC).\n"
-            "Of clang's offload bundles it takes the device's code object. Hidden arguments\n"
-            "are filled in.\n\n"
-            "  --kernel NAME       which kernel, where the file has several\n"
-            "  --grid X[,Y[,Z]]    number of workgroups\n"
-            "  --block X[,Y[,Z]]   work-items in a workgroup\n"
-            "  --arg SPEC          one for each parameter, in order:\n"
-            "      DTYPE:VALUE               a value, such as f32:2.5 or u32:0x10\n"
-            "      DTYPE[N]=zeros            a buffer of N elements\n"
-            "      DTYPE[N]=ones\n"
-            "      DTYPE[N]=iota             0 1 2 ...\n"
-            "      DTYPE[N]=rand:SEED        floats from 0 up to 1, integers of any bits\n"
-            "      DTYPE[N]=@FILE.npy        of that type and number of elements\n"
-            "      local:BYTES               local memory for a __local pointer; as a last one\n"
-            "                                beyond the kernel's own, the size of its dynamic\n"
-            "                                local (shared) memory\n"
-            "    DTYPE: bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64\n"
-            "    f8e4m3 f8e5m2 (in files bf16 is u16, f8 u8). A structure passed by value\n"
-            "    takes a buffer SPEC of its size; a pointer takes an address as u64:VALUE too.\n"
-            "  --out K=FILE.npy    writes buffer argument K (from 0) after the last run\n"
-            "  --dev DEV           device; unset: DEV, else a GPU of the file's vendor, else\n"
-            "                      EMU+AMD:gfx1100 or EMU+NV:sm_90\n"
-            "  --repeat N          launches N times on the same buffers and shows the times\n"
-            "  --timeout SECONDS   gives up on a launch after that long (60)\n"
-            "  --json              the report as JSON\n\n"
-            "examples:\n"
-            "  doorbell run saxpy.cl --grid 4 --block 256 --arg f32[1024]=ones \\\n"
-            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n"
-            "  doorbell run saxpy.ptx --grid 4 --block 256 --arg f32[1024]=ones \\\n"
-            "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024\n",
+    .argp =
+        {.options = options,
+         .parser = parse,
+         .args_doc = "FILE",
+         .doc =
+             "Loads FILE, launches a kernel and shows its time and what its buffers hold afterwards. FILE is a code "
+             "object, for example what clang makes of OpenCL C; a cubin; or PTX text, which ptxas assembles for the "
+             "device (found as $PTXAS, on PATH or under /usr/local/cuda/bin). Source is compiled for the device first: "
+             "OpenCL C (.cl), assembly (.s) and LLVM IR (.ll) by clang ($CLANG), CUDA C (.cu) by nvcc ($NVCC). Of "
+             "clang's offload bundles it takes the device's code object. Hidden arguments are filled in."
+             "\v"
+             "SPEC is one of\n"
+             "  DTYPE:VALUE            a value, such as f32:2.5 or u32:0x10\n"
+             "  DTYPE[N]=zeros         a buffer of N elements\n"
+             "  DTYPE[N]=ones\n"
+             "  DTYPE[N]=iota          0 1 2 ...\n"
+             "  DTYPE[N]=rand:SEED     floats from 0 up to 1, integers of any bits\n"
+             "  DTYPE[N]=@FILE.npy     of that type and number of elements\n"
+             "  local:BYTES            local memory for a __local pointer; as a last one\n"
+             "                         beyond the kernel's own, the size of its dynamic\n"
+             "                         local (shared) memory\n"
+             "where DTYPE is bool i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 or f8e5m2 (in files bf16 is "
+             "u16, f8 u8). A structure passed by value takes a buffer SPEC of its size; a pointer takes an address as "
+             "u64:VALUE, too. A cubin does not distinguish pointers from other parameters of eight bytes: a buffer or "
+             "a value is accepted for them.\n"
+             "\n"
+             "Examples:\n"
+             "  doorbell run saxpy.cl --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+             "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024 --out 0=y.npy\n"
+             "  doorbell run saxpy.ptx --grid 4 --block 256 --arg f32[1024]=ones \\\n"
+             "    --arg f32[1024]=iota --arg f32:2 --arg u32:1024"},
     .main = run_main,
 };

@@ -1,4 +1,4 @@
-/* The environment of the tensor layer: one table of variables, read once a process. DEV belongs to the queue layer. */
+/* The environment of the tensor layer, read once a process. */
 #include "runtime.h"
 #include "../../hcq/profile.h"
 #include "graph/rules.h"
@@ -10,9 +10,15 @@
 static const struct {
   const char *name;
   int most, unset;
-} variables[] = {{"DEBUG", 7, 0}, {"NOOPT", 1, 0}, {"SPEC", 2, 0}, {"CACHE", 1, 1}, {"TRACK_MATCH_STATS", 2, 0},
-                 {"JIT", 1, 1},   {"BEAM", 64, -1}};
-enum { DEBUG, NOOPT, SPEC, CACHE, MATCH_STATS, JIT, BEAM, VARIABLES };
+} variables[] = {
+#define NUMBER(name, most, unset, summary, text) {#name, most, unset},
+#include "variables.def"
+};
+enum {
+#define NUMBER(name, most, unset, summary, text) name,
+#include "variables.def"
+  VARIABLES
+};
 
 /* PLAN: the text itself, or @FILE. *text: NULL where there is none; kept as long as the process. */
 static int read_plan(const char **text) {
@@ -66,8 +72,8 @@ int env_get(const struct env **out) {
         value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL,
         plan,         value[BEAM]};
     graph_check_rewrites(value[SPEC] > 1);
-    graph_match_stats(value[MATCH_STATS]);
-    if (value[MATCH_STATS]) atexit(print_match_stats);
+    graph_match_stats(value[TRACK_MATCH_STATS]);
+    if (value[TRACK_MATCH_STATS]) atexit(print_match_stats);
     done = true;
   }
   *out = &env;

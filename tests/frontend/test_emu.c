@@ -381,7 +381,7 @@ static void reports_usage(void **state) {
   says("--bogus");
   assert_int_equal(shell("%s emu --gpu 2>&1", DOORBELL), 2);
   assert_int_equal(shell("%s emu --help", DOORBELL), 0);
-  says("--gpu NAMES");
+  says("--gpu=NAME");
 }
 
 static void passes_status(void **state) {

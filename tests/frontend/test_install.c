@@ -153,7 +153,8 @@ static void the_command_runs(void **state) {
   DONE("! readelf -d $P/bin/doorbell $P/lib/libdoorbell.so | grep -i 'NEEDED.*mpi'");
   DONE("$P/bin/doorbell emu -- $P/bin/doorbell devices");
   assert_contains(out, "AMD                  gfx1100");
-  DONE("test -s $P/share/man/man1/doorbell.1");
+  DONE("test -s $P/share/man/man1/doorbell.1 -a -s $P/share/man/man1/doorbell-run.1");
+  DONE("test -s $P/share/bash-completion/completions/doorbell");
 }
 
 /* An OpenCL C kernel by the README's line for clang, and by the command alone, which has the header inside. */
