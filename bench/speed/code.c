@@ -1,7 +1,7 @@
 /* What the machine code of a kernel has in its main loop: the innermost loop with the most matrix instructions, read
  * from the code as it is, not as it runs. */
 #include "speed.h"
-#include "emu/amd/rdna3.h"
+#include "emu/amd/isa/rdna3.h"
 #include "emu/nv/sass.h"
 #include "hcq/elf/elf.h"
 #include <stdlib.h>

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include "../amd/gpu.h"
-#include "../amd/rdna3.h"
+#include "../amd/engines/gpu.h"
+#include "../amd/exec/rdna3_wave.h"
 #include "../doorbell-emu.h"
 #include "../guard.h"
 #include "host.h"

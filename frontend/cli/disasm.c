@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../emu/amd/rdna3.h"
+#include "../../emu/amd/isa/rdna3.h"
 #include "../../hcq/amd/code_object.h"
 
 struct label {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "../../emu/amd/rdna3_isa.h"
+#include "../../emu/amd/exec/rdna3_isa.h"
 #include "../../emu/emu.h"
 #include "../../emu/nv/sass_isa.h"
 

@@ -12,7 +12,7 @@
 #include <llvm-c/Disassembler.h>
 #include <llvm-c/Target.h>
 
-#include "emu/amd/rdna3.h"
+#include "emu/amd/isa/rdna3.h"
 
 /* The leading bits of each format's first word, and how many; formats that the decoder does not know are left out. */
 static const struct {

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "emu/amd/shader.h"
+#include "emu/amd/exec/shader.h"
 
 /* Which build of the kernels of tests/kernels to run: "" or ".O0.w64" and the like. */
 static const char *run_variant = "";

@@ -1,6 +1,6 @@
 /* The fidelity table: every instruction of compute shaders executes, and the error bounds it states hold. */
 #include <math.h>
-#include "emu/amd/rdna3_isa.h"
+#include "emu/amd/exec/rdna3_isa.h"
 #include "wave.h"
 
 /* Instructions of compute shaders that are not executed: none. */

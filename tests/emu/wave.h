@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include "asm.h"
-#include "emu/amd/rdna3_exec.h"
+#include "emu/amd/exec/rdna3_exec.h"
 
 enum { WAVE_CODE_BYTES = 1 << 18, WAVE_SNIPPET = 128 };
 #define WAVE_CODE 0x10000ull

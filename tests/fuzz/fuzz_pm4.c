@@ -5,7 +5,7 @@
  * mapped, so that small numbers are good pointers and indirect buffers hold packets. */
 #include <stdlib.h>
 #include <string.h>
-#include "emu/amd/gpu.h"
+#include "emu/amd/kernel/process.h"
 
 enum { RING_BYTES = 4096, MEMORY_BYTES = 16 * 4096, PACKETS = 3000 };
 #define MEMORY_VA 0x10000ull

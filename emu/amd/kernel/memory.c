@@ -1,14 +1,14 @@
 /* KFD's memory calls: allocate, map on GPUs, unmap, free; and the mmap of a buffer through the render node.
  * Rules as in Linux kfd_chardev.c and amdgpu_amdkfd_gpuvm.c, interface 1.17. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "../guard.h"
-#include "../watch.h"
+#include "../../guard.h"
+#include "../../watch.h"
 
 /* A client maps a buffer at the render node's offset (index + 1) << BO_OFFSET_SHIFT, which no heap is large enough to
  * overrun. */

@@ -1,7 +1,7 @@
 /* Traces of RDNA3 code for the code cache. */
 #include <stdlib.h>
 #include <string.h>
-#include "../race.h"
+#include "../../race.h"
 #include "rdna3_exec.h"
 
 enum { MAX_INSTS = 1 << 14 };

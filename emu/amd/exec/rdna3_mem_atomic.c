@@ -4,7 +4,7 @@
  * memory belongs to one workgroup, which one thread runs. Active lanes take their turns in ascending order. Source:
  * RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
 #include "rdna3_mem.h"
-#include "../race.h"
+#include "../../race.h"
 
 #include <math.h>
 

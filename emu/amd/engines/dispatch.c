@@ -6,10 +6,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "../../hcq/amd/pm4_wire.h"
-#include "../cost.h"
-#include "../guard.h"
-#include "../lines.h"
+#include "../../../hcq/amd/pm4_wire.h"
+#include "../../cost.h"
+#include "../../guard.h"
+#include "../../lines.h"
 
 #define REG(name)    (q->sh[GFX11_##name - PM4_SH_BASE])
 #define RFIELD(r, f) BITS_GET(GFX11_##r##_##f, REG(r))
@@ -40,7 +40,7 @@ static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explic
 
 /* The core of a worker is made and used by that worker only. */
 static struct shader_core *core_of(struct run *r, unsigned worker) {
-  struct amd_machine *m = r->q->gpu->machine;
+  struct amd_shared *m = r->q->gpu->shared;
   if (!worker) return r->q->core;
   if (!m->cores[worker]) m->cores[worker] = shader_core_new();
   return m->cores[worker];
@@ -194,7 +194,7 @@ static enum cp_status check_program(struct amd_queue *q, struct run *r) {
 
 /* A line for the log about something that is no fault. */
 static void tell(struct run *r, const char *what, const struct fault *f) {
-  const struct emu_machine *m = &r->q->gpu->machine->base;
+  const struct emu_machine *m = r->q->gpu->shared->machine;
   char line[800], name[128] = "?";
   if (!m->print) return;
   amd_kernel_name(r->q->gpu->vm, r->d.pgm, name, sizeof name);
@@ -215,7 +215,7 @@ static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   n = strlen(f->text);
   if (amd_kernel_name(q->gpu->vm, r->d.pgm, name, sizeof name))
     snprintf(f->text + n, sizeof f->text - n, "; kernel %s", name);
-  amd_gpu_fault(q->gpu, f);
+  q->gpu->shared->fault(q->gpu, f);
   return CP_DEAD;
 }
 
@@ -263,7 +263,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
       .stop = &q->stop,
   };
   memcpy(r.d.user_data, &REG(COMPUTE_USER_DATA_0), sizeof r.d.user_data);
-  unsigned seats = pool_workers(q->gpu->machine->pool) + 1;
+  unsigned seats = pool_workers(q->gpu->shared->pool) + 1;
   if (set_extent(q, &r, dims, initiator) != CP_DONE || set_scratch(q, &r, &seats) != CP_DONE) return CP_DEAD;
   uint64_t total = (uint64_t)r.count[0] * r.count[1];
   if (!dims[0] || !dims[1] || !dims[2]) return CP_DONE;
@@ -277,7 +277,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
   struct shader_notes notes;
   memset(&notes, 0, sizeof notes);
   r.d.notes = &notes;
-  if (atomic_load_explicit(&q->gpu->machine->detail, memory_order_relaxed)) r.counted.detail = &r.detail;
+  if (atomic_load_explicit(&q->gpu->shared->detail, memory_order_relaxed)) r.counted.detail = &r.detail;
   pthread_mutex_init(&r.lock, NULL);
   atomic_store(&q->dispatching, true);
   if (q->race) {
@@ -285,7 +285,7 @@ enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_
     amd_kernel_name(q->gpu->vm, r.d.pgm, name, sizeof name);
     r.task = race_begin(q->race, name);
   }
-  pool_run(q->gpu->machine->pool, total, chunk, seats, run_groups, &r);
+  pool_run(q->gpu->shared->pool, total, chunk, seats, run_groups, &r);
   pthread_mutex_destroy(&r.lock);
   if (r.counted.detail) {
     r.detail.memory_bytes = emu_lines_bytes(&r.lines);

@@ -8,7 +8,7 @@
 #define ROW(T, i) ((const T *)rdna3_row(w, u, i))
 #define ACTIVE    (*w->lanes)
 #define DST       rdna3_dst(w, u)
-#include "../lane_ops.h"
+#include "../../lane_ops.h"
 #define ALL (ACTIVE == ~0u)
 
 static inline void write_mask(struct rdna3_wave *w, const struct rdna3_uop *u, u32 bits) {

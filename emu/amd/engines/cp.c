@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "../../hcq/amd/pm4_wire.h"
-#include "../guard.h"
+#include "../../../hcq/amd/pm4_wire.h"
+#include "../../guard.h"
 
 uint64_t amd_clock(void) {
   struct timespec t;
@@ -49,7 +49,7 @@ enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t addr
   va_end(args);
   describe_position(q, where, sizeof where);
   snprintf(f.text, sizeof f.text, "%s (%s)", what, where);
-  amd_gpu_fault(q->gpu, &f);
+  q->gpu->shared->fault(q->gpu, &f);
   return CP_DEAD;
 }
 

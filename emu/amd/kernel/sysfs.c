@@ -1,7 +1,7 @@
 /* The files under /sys and /dev that a driver discovers GPUs by: KFD's topology, and the render nodes' device folders.
  * Formats as Linux prints them (kfd_topology.c, amdgpu_discovery.c); one "key value" a line in the topology. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* What builder, code cache, scalar and vector operations of RDNA3 share with each other, and nobody else. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #define DOORBELL_EMU_AMD_RDNA3_EXEC_H
-#include "rdna3.h"
+#include "rdna3_wave.h"
 
 /* ---- MODE ---- */
 enum {

@@ -2,7 +2,7 @@
  * whole. As in Linux kfd_chardev.c: the number alone chooses the handler, the shorter of both structures is copied, the
  * rest is zero. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -1,23 +1,26 @@
-/* An emulated machine with AMD GPUs: what its kernel driver keeps for the one process that uses it, and the GPUs'
- * queues.
+/* The emulated AMD GPUs themselves: models, queues, and the processors that read their packets. What a kernel driver
+ * keeps is in kernel/process.h.
  *
- * Locks, outermost first: amd_machine.lock (every ioctl but WAIT_EVENTS) > amd_gpu.queues_lock > amd_events.lock,
- * reason_lock. Queue threads take only the inner ones, so an ioctl may wait for a queue's thread to end. */
+ * Lock order: see kernel/process.h. */
 #ifndef DOORBELL_EMU_AMD_GPU_H
 #define DOORBELL_EMU_AMD_GPU_H
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "../../hcq/amd/kfd.h"
-#include "../fault.h"
-#include "../heap.h"
-#include "../machine.h"
-#include "../pool.h"
-#include "../race.h"
-#include "../user.h"
-#include "../vm.h"
-#include "shader.h"
+#include "../../../hcq/amd/kfd.h"
+#include "../../fault.h"
+#include "../../heap.h"
+#include "../../machine.h"
+#include "../../pool.h"
+#include "../../race.h"
+#include "../../vm.h"
+#include "../exec/shader.h"
 
-enum { AMD_PAGE = 4096, AMD_MAX_GPUS = 16, AMD_MAX_QUEUES = 1024 };
+struct amd_bo;
+struct amd_file;
+struct amd_gpu;
+struct amd_machine;
+
+enum { AMD_PAGE = 4096 };
 
 /* ---- models ---- */
 
@@ -48,59 +51,6 @@ struct amd_save_area {
   uint64_t total; /* of the buffer */
 };
 struct amd_save_area amd_save_area(const struct amd_model *m);
-
-/* ---- memory ---- */
-
-/* A buffer object. */
-struct amd_bo {
-  unsigned index; /* in the machine's table */
-  struct amd_gpu *gpu;
-  struct heap *heap; /* NULL: user memory or a register page */
-  uint64_t va, size, heap_offset;
-  uint32_t flags;
-  uint8_t *host;
-  uint32_t mapped; /* bit per GPU */
-  unsigned pins;   /* queues and the event page */
-};
-
-struct amd_machine;
-int amd_alloc_memory(struct amd_machine *m, void *arg);
-int amd_free_memory(struct amd_machine *m, void *arg);
-int amd_map_memory(struct amd_machine *m, void *arg);
-int amd_unmap_memory(struct amd_machine *m, void *arg);
-int amd_available_memory(struct amd_machine *m, void *arg);
-void amd_memory_fini(struct amd_machine *m);
-/* The object a handle names, or NULL. */
-struct amd_bo *amd_bo_find(struct amd_machine *m, uint64_t handle);
-/* The object that starts exactly at va's page, is size bytes long (0: any) and is mapped on gpu, or NULL. */
-struct amd_bo *amd_bo_at(struct amd_gpu *gpu, uint64_t va, uint64_t size);
-void *amd_bo_mmap(struct amd_machine *m, unsigned gpu, void *addr, size_t len, int prot, int flags, uint64_t off);
-
-/* ---- events ---- */
-
-struct amd_event;
-struct amd_waiter;
-struct amd_events {
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  _Atomic uint64_t *slots; /* the event page */
-  struct amd_bo *page_bo;  /* when the process brought the page */
-  int page_fd;             /* when the kernel did, else -1 */
-  struct amd_event *signal[KFD_EVENT_LIMIT], *other[256];
-  struct amd_waiter *waiters;
-};
-void amd_events_init(struct amd_events *e);
-void amd_events_fini(struct amd_events *e);
-int amd_create_event(struct amd_machine *m, void *arg);
-int amd_destroy_event(struct amd_machine *m, void *arg);
-int amd_set_event(struct amd_machine *m, void *arg);
-int amd_reset_event(struct amd_machine *m, void *arg);
-int amd_wait_events(struct amd_machine *m, void *arg);
-void *amd_events_mmap(struct amd_machine *m, void *addr, size_t len, int prot, int flags);
-/* An interrupt with a context id of valid_bits bits arrived. */
-void amd_events_interrupt(struct amd_events *e, uint32_t context, unsigned valid_bits);
-void amd_events_memory_fault(struct amd_events *e, const struct kfd_memory_exception *x);
-void amd_events_hw_exception(struct amd_events *e, const struct kfd_hw_exception *x);
 
 /* ---- queues ---- */
 
@@ -152,16 +102,13 @@ struct amd_queue {
   struct race_queue *race; /* NULL when the machine is not strict */
 };
 
-int amd_create_queue(struct amd_machine *m, void *arg);
-int amd_destroy_queue(struct amd_machine *m, void *arg);
-int amd_update_queue(struct amd_machine *m, void *arg);
-/* Ends and frees all queues of a GPU. */
-void amd_queues_fini(struct amd_gpu *gpu);
-
 /* A queue without a thread, for whoever calls cp_run himself. ring must stay mapped at ring_va. */
 struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va, uint32_t ring_bytes, const void *ring,
                                 void *rptr, _Atomic uint64_t *doorbell);
+/* Ends its thread, if it has one. The queue is off the GPU's list. */
 void amd_queue_free(struct amd_queue *q);
+/* Starts the thread that polls the doorbell. 0 or a negative errno. */
+int amd_queue_start(struct amd_queue *q);
 /* Processes up to budget packets. CP_DONE when the budget ended it. */
 enum cp_status cp_run(struct amd_queue *q, uint64_t budget);
 
@@ -201,7 +148,7 @@ bool cp_atomic(void *p, unsigned op, uint64_t src, uint64_t cmp, uint64_t *old);
 /* The constant 100 MHz counter. */
 uint64_t amd_clock(void);
 
-/* ---- the GPU and the machine ---- */
+/* ---- GPUs ---- */
 
 /* Per kernel (counters.c). */
 struct amd_counters {
@@ -211,8 +158,23 @@ struct amd_counters {
   size_t n;
 };
 
+/* What the GPUs of a machine share. */
+struct amd_shared {
+  struct emu_machine *machine;
+  struct pool *pool;
+  struct shader_core **cores; /* one per worker of the pool, made on first use by that worker */
+  /* Bumped, and sleepers woken, when something that a queue may wait for has happened. */
+  atomic_uint kick, sleepers;
+  atomic_bool detail; /* dispatches that begin are counted instruction by instruction */
+  /* The machine's kernel handles these. An interrupt carries a context id of valid_bits bits. A fault stops the GPU's
+   * queues; only the first one counts. */
+  void (*interrupt)(struct amd_gpu *gpu, uint32_t context, unsigned valid_bits);
+  void (*fault)(struct amd_gpu *gpu, const struct fault *fault);
+};
+
 struct amd_gpu {
-  struct amd_machine *machine;
+  struct amd_machine *machine; /* the kernel's */
+  struct amd_shared *shared;
   unsigned index;
   const struct amd_model *model;
   uint32_t gpu_id, minor;
@@ -235,51 +197,11 @@ struct amd_gpu {
   struct amd_counters counters;
 };
 
-struct amd_file {
-  struct emu_file file;
-  struct amd_machine *machine;
-  struct amd_gpu *gpu; /* NULL: /dev/kfd */
-};
-
-struct amd_machine {
-  struct emu_machine base;
-  pthread_mutex_t lock;
-  struct amd_gpu *gpus;
-  unsigned ngpus;
-  struct heap gtt;
-  struct amd_bo **bos;
-  size_t nbos, free_bo;
-  struct amd_queue *queues[AMD_MAX_QUEUES]; /* by id */
-  struct amd_events events;
-  bool runtime_enabled;
-  struct pool *pool;
-  struct shader_core **cores; /* one per worker of the pool, made on first use by that worker */
-  /* Bumped, and sleepers woken, when something that a queue may wait for has happened. */
-  atomic_uint kick, sleepers;
-  atomic_bool detail; /* dispatches that begin are counted instruction by instruction */
-  struct sysfs_entry *sysfs;
-  size_t nsysfs;
-};
-
-struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id);
-void amd_kick(struct amd_machine *m);
-/* Stops the GPU's queues, reports to the process's events and leaves the report for the device core dump. Only the
- * first fault counts. */
-void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault);
+/* Wakes the queues that sleep. */
+void amd_kick(struct amd_shared *s);
 /* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 
-/* GCVM_L2_PROTECTION_FAULT_STATUS of the GPU's page fault and the page's address; 0 when it has had none. Under
- * queues_lock. */
-uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page);
-
-int amd_kfd_ioctl(struct amd_machine *m, unsigned long request, void *arg);
-int amd_drm_ioctl(struct amd_gpu *gpu, unsigned long request, void *arg);
-
-int amd_sysfs_init(struct amd_machine *m);
-void amd_sysfs_fini(struct amd_machine *m);
-ssize_t amd_sysfs_read(struct amd_machine *m, const char *path, char *buf, size_t cap);
-int amd_sysfs_list(struct amd_machine *m, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
 /* ---- counters.c ---- */
 /* What a dispatch that ended has counted, in stats->detail and beside it. */
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats);

@@ -4,9 +4,9 @@
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>
-#include "../../hcq/amd/pm4_wire.h"
-#include "../../hcq/amd/registers.h"
-#include "../../hcq/amd/sdma_wire.h"
+#include "../../../hcq/amd/pm4_wire.h"
+#include "../../../hcq/amd/registers.h"
+#include "../../../hcq/amd/sdma_wire.h"
 
 #define FIELD(packet, field)    BITS_GET(SDMA_##packet##_##field, p[SDMA_##packet##_##field##_DW])
 #define ADDRESS(packet, lo, hi) ((uint64_t)p[SDMA_##packet##_##hi##_DW] << 32 | p[SDMA_##packet##_##lo##_DW])
@@ -85,7 +85,7 @@ static enum cp_status write_linear(struct amd_queue *q, const uint32_t *p, uint3
     dst += n;
     left -= n / 4;
   }
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -123,13 +123,13 @@ static enum cp_status fence(struct amd_queue *q, const uint32_t *p, uint32_t dwo
   wait_for_copies(q);
   if (cp_release(q, va, at, FIELD(FENCE, DATA), false) != CP_DONE) return CP_DEAD;
   __atomic_store_n(at, FIELD(FENCE, DATA), __ATOMIC_RELEASE);
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 
 static enum cp_status trap(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   race_interrupt(q->race);
-  amd_events_interrupt(&q->gpu->machine->events, FIELD(TRAP, INT_CONTEXT), SDMA_TRAP_INT_CONTEXT_WIDTH);
+  q->gpu->shared->interrupt(q->gpu, FIELD(TRAP, INT_CONTEXT), SDMA_TRAP_INT_CONTEXT_WIDTH);
   return CP_DONE;
 }
 
@@ -183,7 +183,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 

@@ -1,6 +1,6 @@
 /* The render node's ioctls that a compute driver asks for: the DRM version and AMDGPU_INFO's queries.
  * Sources: libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
-#include "gpu.h"
+#include "process.h"
 #include <amdgpu_drm.h>
 #include <drm.h>
 #include <errno.h>

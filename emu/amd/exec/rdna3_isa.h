@@ -1,7 +1,7 @@
 /* How faithfully each RDNA3 instruction is executed: what `doorbell emu --isa` prints. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_ISA_H
 #define DOORBELL_EMU_AMD_RDNA3_ISA_H
-#include "rdna3.h"
+#include "../isa/rdna3.h"
 
 enum rdna3_fidelity {
   RDNA3_EXACT,       /* what the ISA document fixes, to the last bit */

@@ -1,140 +1,21 @@
-/* KFD's queue calls, and the thread behind each queue that polls its doorbell and runs its packets.
+/* KFD's queue calls.
  * Checks as in Linux kfd_chardev.c (set_queue_properties_from_user) and kfd_queue.c (kfd_queue_acquire_buffers),
  * interface 1.17. */
-#define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-#include "../../hcq/amd/registers.h"
 
-/* ---- sleeping and waking ---- */
+/* ---- ending queues ---- */
 
-enum {
-  SPIN_NS = 30000,          /* after work: look again at once */
-  SLEEP_MIN_NS = 20000,     /* then sleep for a part of the time without work so far ... */
-  SLEEP_PART = 16,          /* ... so that noticing a doorbell takes at most this part of the pause before it, */
-  SLEEP_MAX_NS = 4000000,   /* and never more than this, */
-  SLEEP_STRICT_NS = 100000, /* strict machines: a part of race.c's window */
-  RUN_BUDGET = 1 << 16,
-};
-
-static uint64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static long futex(atomic_uint *at, int op, unsigned value, const struct timespec *timeout) {
-  return syscall(SYS_futex, at, op, value, timeout, NULL, 0);
-}
-
-void amd_kick(struct amd_machine *m) {
-  atomic_fetch_add(&m->kick, 1);
-  if (atomic_load(&m->sleepers)) futex(&m->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
-}
-
-/* Nothing happened between reading kick == seen and now that a queue could be waiting for. */
-static void queue_pause(struct amd_machine *m, unsigned seen, uint64_t idle_ns) {
-  const uint64_t max = m->base.strict ? SLEEP_STRICT_NS : SLEEP_MAX_NS;
-  if (idle_ns < SPIN_NS) {
-    pool_relax();
-    return;
-  }
-  uint64_t ns = idle_ns / SLEEP_PART;
-  ns = ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
-  struct timespec t = {0, (long)ns};
-  atomic_fetch_add(&m->sleepers, 1);
-  futex(&m->kick, FUTEX_WAIT_PRIVATE, seen, &t);
-  atomic_fetch_sub(&m->sleepers, 1);
-}
-
-static void *queue_main(void *arg) {
-  struct amd_queue *q = arg;
-  struct amd_machine *m = q->gpu->machine;
-  uint64_t active = now_ns();
-  prctl(PR_SET_TIMERSLACK, 1000ul);
-  while (!atomic_load_explicit(&q->quit, memory_order_acquire)) {
-    unsigned seen = atomic_load(&m->kick);
-    uint64_t before = q->packets;
-    if (atomic_load_explicit(&q->percentage, memory_order_relaxed)) cp_run(q, RUN_BUDGET);
-    uint64_t now = now_ns();
-    if (before != q->packets)
-      active = now;
-    else
-      queue_pause(m, seen, now - active);
-  }
-  return NULL;
-}
-
-/* ---- making and ending queues ---- */
-
-struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va, uint32_t ring_bytes, const void *ring,
-                                void *rptr, _Atomic uint64_t *doorbell) {
-  struct amd_queue *q = calloc(1, sizeof *q);
-  if (!q) return NULL;
-  q->gpu = gpu;
-  q->sdma = sdma;
-  q->ring_va = ring_va;
-  q->ring = ring;
-  q->ring_dwords = ring_bytes / 4;
-  q->rptr = rptr;
-  q->doorbell = doorbell;
-  atomic_init(&q->percentage, KFD_QUEUE_PERCENTAGE_MAX);
-  q->packet = calloc(CP_PACKET_MAX, sizeof q->packet[0]);
-  if (!sdma) {
-    q->core = shader_core_new();
-    q->code = code_cache_new(&shader_code_kind);
-  }
-  if (!q->packet || (!sdma && (!q->core || !q->code))) {
-    amd_queue_free(q);
-    return NULL;
-  }
-  /* All compute units may be used until a register says otherwise; the kernel's default. */
-  const uint32_t masks[] = {GFX11_COMPUTE_STATIC_THREAD_MGMT_SE0, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE1,
-                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE2, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE3,
-                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE4, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE5,
-                            GFX11_COMPUTE_STATIC_THREAD_MGMT_SE6, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE7};
-  for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) q->sh[masks[i] - PM4_SH_BASE] = ~0u;
-  return q;
-}
-
-/* The queue is off the GPU's list and, if it had a thread, that has ended or will be told to here. */
-void amd_queue_free(struct amd_queue *q) {
-  if (!q) return;
-  if (q->started) {
-    atomic_store(&q->stop, true);
-    atomic_store_explicit(&q->quit, true, memory_order_release);
-    amd_kick(q->gpu->machine);
-    pthread_join(q->thread, NULL);
-  }
-  for (size_t i = 0; i < sizeof q->pinned / sizeof q->pinned[0]; i++)
-    if (q->pinned[i]) q->pinned[i]->pins--;
-  shader_core_free(q->core);
-  code_cache_free(q->code);
-  race_queue_free(q->race);
-  free(q->packet);
-  free(q);
-}
-
-static int queue_start(struct amd_queue *q) {
-  sigset_t all, old;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* guard.h: blocked, they end the process */
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int rc = -pthread_create(&q->thread, NULL, queue_main, q);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  q->started = !rc;
-  return rc;
+/* Lets its buffers go once its thread has ended. */
+static void queue_end(struct amd_queue *q) {
+  struct amd_bo *pinned[sizeof q->pinned / sizeof q->pinned[0]];
+  memcpy(pinned, q->pinned, sizeof pinned);
+  amd_queue_free(q);
+  for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++)
+    if (pinned[i]) pinned[i]->pins--;
 }
 
 static void queue_unlink(struct amd_queue *q) {
@@ -151,7 +32,7 @@ void amd_queues_fini(struct amd_gpu *gpu) {
   while (gpu->queues) {
     struct amd_queue *q = gpu->queues;
     queue_unlink(q);
-    amd_queue_free(q);
+    queue_end(q);
   }
 }
 
@@ -278,14 +159,14 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   q->sdma_engine = engine;
   atomic_store_explicit(&q->percentage, a->queue_percentage & 0xff, memory_order_relaxed);
   if ((rc = pin_buffers(m, gpu, q, a))) {
-    amd_queue_free(q);
+    queue_end(q);
     return rc;
   }
   if (m->base.strict) {
     char name[96];
     snprintf(name, sizeof name, "%s queue %u of GPU %u", sdma ? "SDMA" : "compute", id, gpu->index);
     if (!(q->race = race_queue_new(name, doorbell_value, q))) {
-      amd_queue_free(q);
+      queue_end(q);
       return emu_refuse(&m->base, -ENOMEM, "CREATE_QUEUE: EMU_STRICT=1 follows 64 queues at most");
     }
     race_queue_caches(q->race, gpu->mmio_page);
@@ -295,9 +176,9 @@ int amd_create_queue(struct amd_machine *m, void *arg) {
   q->next = gpu->queues;
   gpu->queues = q;
   pthread_mutex_unlock(&gpu->queues_lock);
-  if ((rc = queue_start(q))) {
+  if ((rc = amd_queue_start(q))) {
     queue_unlink(q);
-    amd_queue_free(q);
+    queue_end(q);
     return emu_refuse(&m->base, rc, "CREATE_QUEUE: no thread for the queue");
   }
   a->queue_id = id;
@@ -310,7 +191,7 @@ int amd_destroy_queue(struct amd_machine *m, void *arg) {
   struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
   if (!q) return emu_refuse(&m->base, -EINVAL, "DESTROY_QUEUE: no queue %u", a->queue_id);
   queue_unlink(q);
-  amd_queue_free(q);
+  queue_end(q);
   return 0;
 }
 

@@ -2,7 +2,7 @@
  * scalar loads, accesses lane by lane, faults, cross-lane DS operations. Source: RDNA3 ISA document, chapters on scalar
  * memory, flat memory and local data share; names of rows in rdna3.def. */
 #include "rdna3_mem.h"
-#include "../race.h"
+#include "../../race.h"
 
 #include <stdio.h>
 

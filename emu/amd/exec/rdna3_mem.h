@@ -8,7 +8,7 @@
 #define DOORBELL_EMU_AMD_RDNA3_MEM_H
 #include <string.h>
 
-#include "rdna3.h"
+#include "rdna3_wave.h"
 
 /* What a load leaves in registers, and what a store takes from them: name, bytes in memory. */
 /* clang-format off */

@@ -7,7 +7,7 @@
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>
-#include "../../hcq/amd/pm4_wire.h"
+#include "../../../hcq/amd/pm4_wire.h"
 
 #define FIELD(packet, field)    BITS_GET(PM4_##packet##_##field, p[PM4_##packet##_##field##_DW])
 #define ADDRESS(packet, lo, hi) ((uint64_t)p[PM4_##packet##_##hi##_DW] << 32 | p[PM4_##packet##_##lo##_DW])
@@ -114,11 +114,11 @@ static enum cp_status release_mem(struct amd_queue *q, const uint32_t *p, uint32
       __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
     else
       __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
-    amd_kick(q->gpu->machine);
+    amd_kick(q->gpu->shared);
   }
   if (interrupt == PM4_INT_ONLY || interrupt == PM4_INT_AFTER_WRITE || interrupt == 4) {
     race_interrupt(q->race);
-    amd_events_interrupt(&q->gpu->machine->events, FIELD(RELEASE_MEM, INT_CTXID), 32);
+    q->gpu->shared->interrupt(q->gpu, FIELD(RELEASE_MEM, INT_CTXID), 32);
   }
   return CP_DONE;
 }
@@ -219,7 +219,7 @@ static enum cp_status copy_data(struct amd_queue *q, const uint32_t *p, uint32_t
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
   else
     __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -242,7 +242,7 @@ static enum cp_status write_data(struct amd_queue *q, const uint32_t *p, uint32_
     if (cp_release(q, to + index * 4, at, p[i], true) != CP_DONE) return CP_DEAD;
     __atomic_store_n((uint32_t *)at, p[i], __ATOMIC_RELEASE);
   }
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 
@@ -257,7 +257,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
-  amd_kick(q->gpu->machine);
+  amd_kick(q->gpu->shared);
   return CP_DONE;
 }
 

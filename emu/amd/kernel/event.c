@@ -3,14 +3,14 @@
  * A waiter copies nothing until it wakes: setting an event marks the waiters that wait for it, so that an auto-reset
  * event wakes exactly those that were there. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include "../own_fd.h"
+#include "../../own_fd.h"
 
 enum { OTHER_BASE = (int)0x80000000, OTHER_COUNT = 256, MAX_WAIT = 4096 + OTHER_COUNT };
 enum { EVENT_TYPE_DEBUG = 5, EVENT_TYPE_LAST = KFD_EVENT_MEMORY };

@@ -1,6 +1,6 @@
 /* The machine: making it and taking it apart, opening its files, and what happens when a GPU faults. */
 #define _GNU_SOURCE
-#include "gpu.h"
+#include "process.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
-#include "../own_fd.h"
-#include "../watch.h"
+#include "../../own_fd.h"
+#include "../../watch.h"
 
 static struct amd_machine *machine_of(struct emu_machine *m) { return (struct amd_machine *)m; }
 static struct amd_file *file_of(struct emu_file *f) { return (struct amd_file *)f; }
@@ -26,7 +26,7 @@ struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id) {
 
 /* As the kernel does for a GPU without page-fault retry: the process's queues are evicted for good, then its events
  * fire. A page fault is a memory event; everything else hangs the GPU, which the kernel answers with a reset. */
-void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
+static void gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   struct amd_machine *m = gpu->machine;
   pthread_mutex_lock(&gpu->queues_lock);
   bool first = !atomic_load_explicit(&gpu->faulted, memory_order_relaxed);
@@ -53,7 +53,7 @@ void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   } else {
     amd_events_hw_exception(&m->events, &(struct kfd_hw_exception){.memory_lost = 1, .gpu_id = gpu->gpu_id});
   }
-  amd_kick(m);
+  amd_kick(&m->shared);
 }
 
 /* ---- files ---- */
@@ -61,7 +61,7 @@ void amd_gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
 static int amd_ioctl(struct emu_file *f, unsigned long request, void *arg) {
   struct amd_file *file = file_of(f);
   int rc = file->gpu ? amd_drm_ioctl(file->gpu, request, arg) : amd_kfd_ioctl(file->machine, request, arg);
-  amd_kick(file->machine);
+  amd_kick(&file->machine->shared);
   return rc;
 }
 
@@ -142,7 +142,7 @@ static int amd_stats(struct emu_machine *base, unsigned index, struct emu_stats 
   amd_counters_total(g, &out->detail);
   return 0;
 }
-static void amd_detail(struct emu_machine *base, bool on) { atomic_store(&machine_of(base)->detail, on); }
+static void amd_detail(struct emu_machine *base, bool on) { atomic_store(&machine_of(base)->shared.detail, on); }
 static int amd_kernels(struct emu_machine *base, unsigned index, struct emu_kernel_stats **out, size_t *n) {
   struct amd_machine *m = machine_of(base);
   return index < m->ngpus ? amd_counters_kernels(&m->gpus[index], out, n) : -EINVAL;
@@ -176,6 +176,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   g->machine = m;
   g->index = index;
   g->model = model;
+  g->shared = &m->shared;
   g->gpu_id = 0x6a10 + index * 0x1f;
   g->minor = 128 + index;
   g->vram.fd = g->doorbell_fd = g->mmio_fd = -1;
@@ -209,10 +210,10 @@ static void gpu_fini(struct amd_gpu *g) {
 static void amd_machine_free(struct emu_machine *base) {
   struct amd_machine *m = machine_of(base);
   for (unsigned i = 0; i < m->ngpus; i++) amd_queues_fini(&m->gpus[i]);
-  unsigned workers = m->pool ? pool_workers(m->pool) : 0;
-  pool_free(m->pool);
-  for (unsigned i = 0; m->cores && i <= workers; i++) shader_core_free(m->cores[i]);
-  free(m->cores);
+  unsigned workers = m->shared.pool ? pool_workers(m->shared.pool) : 0;
+  pool_free(m->shared.pool);
+  for (unsigned i = 0; m->shared.cores && i <= workers; i++) shader_core_free(m->shared.cores[i]);
+  free(m->shared.cores);
   amd_memory_fini(m);
   for (unsigned i = 0; i < m->ngpus; i++) gpu_fini(&m->gpus[i]);
   heap_fini(&m->gtt);
@@ -222,6 +223,12 @@ static void amd_machine_free(struct emu_machine *base) {
   free(m->gpus);
   emu_machine_fini(base);
   free(m);
+}
+
+/* ---- interrupts ---- */
+
+static void gpu_interrupt(struct amd_gpu *gpu, uint32_t context, unsigned valid_bits) {
+  amd_events_interrupt(&gpu->machine->events, context, valid_bits);
 }
 
 static const struct emu_machine_ops machine_ops = {
@@ -272,13 +279,16 @@ int amd_machine_new(const char *gpus, struct emu_machine **out, char *err, size_
   struct amd_machine *m = calloc(1, sizeof *m);
   if (!m) goto no_memory;
   emu_machine_init(&m->base, &machine_ops);
+  m->shared.machine = &m->base;
+  m->shared.interrupt = gpu_interrupt;
+  m->shared.fault = gpu_fault;
   m->gtt.fd = -1;
   pthread_mutex_init(&m->lock, NULL);
   amd_events_init(&m->events);
   m->gpus = calloc(n, sizeof *m->gpus);
-  m->pool = pool_new();
-  if (m->pool) m->cores = calloc(pool_workers(m->pool) + 1, sizeof(struct shader_core *));
-  if (!m->gpus || !m->pool || !m->cores) goto no_memory;
+  m->shared.pool = pool_new();
+  if (m->shared.pool) m->shared.cores = calloc(pool_workers(m->shared.pool) + 1, sizeof(struct shader_core *));
+  if (!m->gpus || !m->shared.pool || !m->shared.cores) goto no_memory;
   for (unsigned i = 0; i < n && !rc; i++) rc = gpu_init(m, i, models[i]);
   if (!rc) rc = heap_init(&m->gtt, "gtt", host_memory_limit());
   if (!rc) rc = amd_sysfs_init(m);
