@@ -1,7 +1,7 @@
 /* How many kernels known programs become, and how much memory their schedules take. */
 #include "models.h"
 #include <stdio.h>
-#include "graph/plan.h"
+#include "graph/schedule/plan.h"
 
 static int worst;
 

@@ -1,4 +1,4 @@
-/* One kernel's way from its ast (graph/schedule.h) to machine code.
+/* One kernel's way from its ast (graph/schedule/schedule.h) to machine code.
  *
  * collect axes -> choose a plan of optimization steps (compiler/plan/plan.h), or take one by hand -> apply it -> lower
  * (which expands, and places operations) -> linearize -> render LLVM IR -> assemble.

@@ -10,7 +10,7 @@
 #include "target.h"
 
 /* Axes are bits of a 64-bit mask: 48 of the scheduler's, 16 that steps make. The scheduler keeps its kernels below
- * MAX_SCHEDULED_AXES, MAX_BUFFERS and MAX_DEPTH (graph/scheduler.h). */
+ * MAX_SCHEDULED_AXES, MAX_BUFFERS and MAX_DEPTH (graph/schedule/scheduler.h). */
 enum {
   MAX_AXES = 64,
   MAX_SCHEDULED_AXES = 48,

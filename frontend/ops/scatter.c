@@ -2,7 +2,7 @@
  *
  * There are no racing writes: by its definition here each place looks through the index for what comes to it, so every
  * result is the same on every run. Where one walk along the index costs less, the scheduler makes it one
- * (graph/schedule_scatter.c). */
+ * (graph/schedule/scatter.c). */
 #include "functions.h"
 #include "ops.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Tensors that are a list with one part a device, and what the parts exchange (graph/peer.h). Nothing is computed
+/* Tensors that are a list with one part a device, and what the parts exchange (graph/shard/peer.h). Nothing is computed
  * before it is asked for; it is scheduled together with what surrounds it, and captured like everything else. */
-#include "../../graph/peer.h"
+#include "../../graph/shard/peer.h"
 #include "../ops/functions.h"
 #include "../ops/ops.h"
 #include <errno.h>

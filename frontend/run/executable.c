@@ -8,7 +8,7 @@
 #include "exchange.h"
 #include "launch.h"
 #include "report.h"
-#include "../../graph/plan.h"
+#include "../../graph/schedule/plan.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@ struct executable {
     uint8_t slot;
     unsigned arena; /* of a temporary */
     size_t bytes, offset;
-    int64_t first, free_since; /* graph/plan.h */
+    int64_t first, free_since; /* graph/schedule/plan.h */
   } *buffers;
   struct exec_command {          /* args: buffers, then variables, as indices */
     const struct kernel *kernel; /* NULL for a copy: destination, source */

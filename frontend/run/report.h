@@ -2,7 +2,7 @@
 #ifndef DOORBELL_FRONTEND_RUN_REPORT_H
 #define DOORBELL_FRONTEND_RUN_REPORT_H
 #include "runtime.h"
-#include "../../graph/plan.h"
+#include "../../graph/schedule/plan.h"
 #include "../../hcq/profile.h"
 
 /* ---- report.c: what ran ---- */

@@ -5,8 +5,8 @@
 #include "../doorbell.h"
 #include "../../compiler/compiler.h"
 #include "../../graph/bind.h"
-#include "../../graph/schedule.h"
-#include "../../graph/shard.h"
+#include "../../graph/schedule/schedule.h"
+#include "../../graph/shard/shard.h"
 #include "../../graph/uop.h"
 #include "../../hcq/error.h"
 #include <pthread.h>

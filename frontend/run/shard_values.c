@@ -1,7 +1,7 @@
 /* Tensors that lie on several devices, as values: what is realized on a group has a value of one device for each part.
  *
- * Realizing resolves the expressions of all that is asked for on groups (graph/shard.h) and makes ordinary values of
- * them, one for each device, with assigns where there are assigns. Those are realized as if they had been asked for,
+ * Realizing resolves the expressions of all that is asked for on groups (graph/shard/shard.h) and makes ordinary values
+ * of them, one for each device, with assigns where there are assigns. Those are realized as if they had been asked for,
  * and what became of them is what the tensors over the groups stand for afterwards. A value in between is not computed
  * by itself; a carrier, a value that is only built on others, keeps order among them. */
 #include "value.h"

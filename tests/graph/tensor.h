@@ -4,7 +4,7 @@
 #define TESTS_GRAPH_TENSOR_H
 #include "eval.h"
 #include "graph/internal.h"
-#include "graph/schedule.h"
+#include "graph/schedule/schedule.h"
 
 static struct graph *g;
 static int64_t next_buffer;

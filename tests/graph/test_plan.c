@@ -1,7 +1,7 @@
 /* The memory planner: random schedules whose kernels are run on the bytes that the plan gives them, against memory of
  * their own. */
 #include "tensor.h"
-#include "graph/plan.h"
+#include "graph/schedule/plan.h"
 
 static int no_leftovers(void **state) {
   forget();

@@ -13,7 +13,7 @@
  * ones. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H
 #define DOORBELL_GRAPH_SCHEDULE_H
-#include "uop.h"
+#include "../uop.h"
 
 /* Why a value is written to memory. */
 #define SCHEDULE_REASONS(X)                                                                                            \

@@ -1,15 +1,15 @@
 /* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of
  * it, and the units of work that come out.
  *
- * schedule.c drives the others. schedule_place.c gives each device constants of its own, schedule_join.c finds tensors
- * that are put side by side, and schedule_split.c rewrites large reductions. schedule_use.c decides what is realized,
- * and schedule_index.c says where in memory an element is. schedule_kernel.c gives every use its value and makes units,
- * schedule_sum.c makes one sum of a sum over movement of a sum, and schedule_fuse.c joins units. schedule_order.c
+ * schedule.c drives the others. place.c gives each device constants of its own, join.c finds tensors
+ * that are put side by side, and split.c rewrites large reductions. use.c decides what is realized,
+ * and index.c says where in memory an element is. kernel.c gives every use its value and makes units,
+ * sum.c makes one sum of a sum over movement of a sum, and fuse.c joins units. order.c
  * orders them so that memory is read before it is overwritten, and makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
-#include "index.h"
-#include "internal.h"
+#include "../index.h"
+#include "../internal.h"
 #include "schedule.h"
 
 enum {
@@ -177,7 +177,7 @@ void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity
 /* What is known of the machine of a device; NO_DEVICE: device 0. */
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device);
 
-/* schedule_join.c */
+/* join.c */
 bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroots);
 /* The uses that the kernels of a JOIN make of its sources; the values that they write. */
 void schedule_join_uses(struct scheduler *s, struct node *n);
@@ -186,18 +186,18 @@ void schedule_join_values(struct scheduler *s, struct node *n);
 /* The device of the first memory below u; NO_DEVICE: there is none. */
 unsigned schedule_device_under(const struct uop *u);
 
-/* schedule_scatter.c */
+/* scatter.c */
 bool schedule_make_scatters(struct scheduler *s, struct uop **roots, unsigned nroots);
 void schedule_scatter_uses(struct scheduler *s, struct node *n);
 void schedule_scatter_values(struct scheduler *s, struct node *n);
 
-/* schedule_split.c */
+/* split.c */
 bool schedule_split_reduces(struct scheduler *s, struct uop **roots, unsigned nroots);
 
-/* schedule_place.c */
+/* place.c */
 bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned nroots);
 
-/* schedule_index.c */
+/* index.c */
 struct uop *schedule_zero(struct graph *g, enum dtype t);
 struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
 /* The BUFFER of a value that is in memory; a copy to where it is already is no copy. */
@@ -212,7 +212,7 @@ struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n
 /* INDEX of the element of ASSIGN u's view at idx in the version that it writes. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
-/* schedule_use.c */
+/* use.c */
 void schedule_uses(struct scheduler *s, struct node *n);
 /* Begins a kernel for node n that evaluates x at fresh ranges over a shape; its use of x. */
 uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape);
@@ -224,7 +224,7 @@ void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const str
 /* Another use by the kernel that n has begun, at the same ranges. */
 uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x);
 
-/* schedule_kernel.c */
+/* kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);
 /* The value of x at an index: loaded where it is in memory, else as the use of it was evaluated. */
 struct uop *schedule_value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
@@ -237,7 +237,7 @@ bool schedule_scan(struct scheduler *s, struct unit *u);
 /* Whether nothing in a unit depends on its place but through what is loaded there, and on no variable. */
 bool schedule_only_loads(struct scheduler *s, const struct unit *u);
 
-/* schedule_sum.c */
+/* sum.c */
 /* Whether use w of sum n becomes one with the sum over movement of it. */
 bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct use *w);
 /* What use w of a sum adds up where the sum below it is one with it, and the ranges of that; NULL where it is not. */
@@ -246,13 +246,13 @@ struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, cons
 /* x where condition p holds (NULL: everywhere), 0 elsewhere. */
 struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 
-/* schedule_order.c */
+/* order.c */
 uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */
 /* A unit that copies the contents of a version to new memory; NULL: memory ran out. */
 struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device);
 void schedule_versions(struct scheduler *s); /* who writes and reads each */
 void schedule_items(struct scheduler *s);
 
-/* schedule_fuse.c */
+/* fuse.c */
 void schedule_fuse(struct scheduler *s);
 #endif

@@ -5,7 +5,7 @@
  * SCATTER here: memory full of the identity, and a kernel that walks along the index in order, in one work-item for
  * each element off the axes concerned, and combines each value with what is at its place. The order is that of the
  * index, so the result is the same on every run. */
-#include "movement.h"
+#include "../movement.h"
 #include "scheduler.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* Shared by the files of the sharder: shard.c walks and has a rule for each kind of node, shard_layout.c moves tensors
- * from one layout to another, and shard_move.c has the rules of movement. */
+/* Shared by the files of the sharder: shard.c walks and has a rule for each kind of node, layout.c moves tensors
+ * from one layout to another, and move.c has the rules of movement. */
 #ifndef DOORBELL_GRAPH_SHARDER_H
 #define DOORBELL_GRAPH_SHARDER_H
 #include "peer.h"
-#include "internal.h"
+#include "../internal.h"
 #include "shard.h"
 
 struct sharder {
@@ -31,7 +31,7 @@ static inline unsigned shard_count(const struct sharder *s, const struct sharded
 }
 static inline int64_t shard_size(const struct sharded *x, unsigned i) { return x->bound[i + 1] - x->bound[i]; }
 
-/* shard_layout.c */
+/* layout.c */
 /* A layout without parts: even, or like another. */
 struct sharded *shard_even(struct sharder *s, unsigned group, int axis, int64_t size, bool placed);
 struct sharded *shard_like(struct sharder *s, const struct sharded *x, bool placed);
@@ -46,6 +46,6 @@ struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned de
  * there are devices. */
 struct sharded *shard_turn(struct sharder *s, struct sharded *x, unsigned axes);
 
-/* shard_move.c: movement op u over x. views: no element may go to another device. */
+/* move.c: movement op u over x. views: no element may go to another device. */
 struct sharded *shard_move(struct sharder *s, struct uop *u, struct sharded *x, bool views);
 #endif

@@ -7,7 +7,7 @@
  *   - it carries a reduce - it is one, or is elementwise over one of the same size off which nothing else branches -
  * and is used by more than one kernel or at more than one index, or would be repeated: along an expanded axis, or
  * inside another reduce that it depends on. Inside a reduce that it does not depend on, it is computed once before it
- * (a variance is one kernel); a sum under a sum becomes one with it (schedule_sum.c). Two repetitions are allowed:
+ * (a variance is one kernel); a sum under a sum becomes one with it (sum.c). Two repetitions are allowed:
  * along ranges that are exactly what the reduce consumed - that kernel computes the reduce once a row and walks the row
  * again (softmax is one kernel), unless rows are few and huge (fewer than the machine has groups, SERIAL_LENGTH), which
  * would leave the machine idle - and along ranges of at most NARROW elements, which the work-item of the row does all
@@ -18,11 +18,11 @@
  *   - it is elementwise and evaluating it again at each use is expensive: (uses - 1) * cost > RECOMPUTE, or it costs
  * more than REPEATED and is repeated inside a reduce, unless that is only NARROW times and NARROW_COST in all. Cost
  * counts elementwise ops back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
- * Reduces with few results of very many elements are done in two steps (schedule_split.c). Kernels over the same ranges
+ * Reduces with few results of very many elements are done in two steps (split.c). Kernels over the same ranges
  * that share what they read, or of which one reads what the other writes, become one with several outputs
- * (schedule_fuse.c). */
+ * (fuse.c). */
 #include "scheduler.h"
-#include "rules.h"
+#include "../rules.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -92,7 +92,8 @@ static void analyse(struct scheduler *s, struct node *n) {
   n->numel = shape_numel(u->shape);
   if (u->op == OP_BIND) schedule_fail(s, -EINVAL, "BIND is not a tensor; variables are scheduled without their values");
   if (u->op == OP_SHARD || u->op == OP_MULTI)
-    schedule_fail(s, -EINVAL, "%s is over several devices; resolve it first (graph/shard.h)", op_info[u->op].name);
+    schedule_fail(s, -EINVAL, "%s is over several devices; resolve it first (graph/shard/shard.h)",
+                  op_info[u->op].name);
   if (u->op == OP_SINK) schedule_fail(s, -EINVAL, "SINK is not a tensor; schedule its sources as roots");
   if (u->op == OP_BUFFER) n->device = u->aux, n->buffer = u;
   s->assigns |= u->op == OP_ASSIGN;

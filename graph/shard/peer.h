@@ -2,7 +2,7 @@
  * surrounds it. x[i] lies on device[i], or is made of constants. */
 #ifndef DOORBELL_GRAPH_PEER_H
 #define DOORBELL_GRAPH_PEER_H
-#include "uop.h"
+#include "../uop.h"
 
 /* What a reduction makes of two values. */
 typedef struct uop *peer_combine(struct graph *g, struct uop *a, struct uop *b);

@@ -6,8 +6,8 @@
  * a node for every device of its group, and where the devices need what others have, copies between them (peer.h). */
 #ifndef DOORBELL_GRAPH_SHARD_H
 #define DOORBELL_GRAPH_SHARD_H
-#include "bind.h"
-#include "uop.h"
+#include "../bind.h"
+#include "../uop.h"
 
 enum { SHARD_ORDINARY = 255 /* as a group: none */, SHARD_REPLICATED = -1 /* as an axis: each device has all of it */ };
 

@@ -187,7 +187,7 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
   while (is_movement(x)) x = x->src[0];
   struct node *below = node_of(s, x);
   if (!in_memory(below) && !below->reduce) return false;
-  /* A sum over a sum is one sum in a kernel of its own (schedule_sum.c), and long. */
+  /* A sum over a sum is one sum in a kernel of its own (sum.c), and long. */
   bool sums = x->op == OP_REDUCE_AXIS && x->aux == OP_ADD && n->reduce->u->aux == OP_ADD;
   if (sums && !in_memory(below)) return false;
   int64_t all = shape_numel(n->reduce->u->src[0]->shape), results = 1;

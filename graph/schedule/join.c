@@ -4,8 +4,8 @@
  * result: WHERE(place < end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at
  * every element of the result, each of n tensors is looked at n times too often. Where that costs more than the
  * launches, the expression becomes a JOIN here. Two or three tensors (the halves of a rotation) stay an expression. */
-#include "movement.h"
-#include "rules.h"
+#include "../movement.h"
+#include "../rules.h"
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>

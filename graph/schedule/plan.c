@@ -2,7 +2,7 @@
  * holds it; after it, what it used last is free again and merges with its neighbours. Memory grows at its end when
  * nothing fits. */
 #include "plan.h"
-#include "internal.h"
+#include "../internal.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
