@@ -201,3 +201,57 @@ void disk_cache_sweep(const char *dir) {
   }
   closedir(d);
 }
+
+/* The rest of the line that begins with a word, as a string; "" where there is none. */
+static char *line_after(char *text, const char *word) {
+  size_t n = strlen(word);
+  for (char *line = text; line && *line; line = strchr(line, '\n'), line += line ? 1 : 0)
+    if (!strncmp(line, word, n)) {
+      line[n + strcspn(line + n, "\n")] = 0;
+      return line + n;
+    }
+  return text + strlen(text);
+}
+
+/* Reads a file's recipe (code_recipe) and the beginning of its text, LLVM IR, into cached. */
+static bool read_cached(const char *path, char *recipe, char *text, size_t cap, struct cached_kernel *k) {
+  struct file_header h;
+  struct stat st;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  bool ok = !fstat(fd, &st) && read_all(fd, &h, sizeof h) && !memcmp(h.magic, magic, sizeof magic) &&
+            h.recipe_size < cap && read_all(fd, recipe, h.recipe_size);
+  size_t some = ok && h.text_size < cap ? h.text_size : cap - 1;
+  ok = ok && read_all(fd, text, some);
+  close(fd);
+  if (!ok) return false;
+  recipe[h.recipe_size] = text[some] = 0;
+  char *target = strchr(recipe, '\n');
+  if (!target) return false;
+  *k = (struct cached_kernel){.path = path, .bytes = (uint64_t)st.st_size};
+  k->plan = line_after(target + 1, "plan ");
+  char *name = line_after(text, "; ModuleID = '");
+  name[strcspn(name, "'")] = 0;
+  k->name = name;
+  target[1 + strcspn(target + 1, " \n")] = 0;
+  k->target = target + 1;
+  return true;
+}
+
+int compiler_cached(const char *dir, void (*visit)(void *ctx, const struct cached_kernel *k), void *ctx) {
+  enum { MOST = 16384 };
+  char path[4096], *recipe = malloc(MOST), *text = malloc(MOST);
+  DIR *d = opendir(dir);
+  int err = !d ? -errno : recipe && text ? 0 : -ENOMEM;
+  for (struct dirent *e; !err && (e = readdir(d));) {
+    struct cached_kernel k;
+    const char *suffix = strrchr(e->d_name, '.');
+    if (!suffix || strcmp(suffix, ".dbk")) continue;
+    int n = snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+    if (n > 0 && (size_t)n < sizeof path && read_cached(path, recipe, text, MOST, &k)) visit(ctx, &k);
+  }
+  if (d) closedir(d);
+  free(recipe);
+  free(text);
+  return err;
+}

@@ -82,6 +82,14 @@ struct compiler;
 bool compiler_check_plan(const char *lines, char *err, size_t errcap);
 struct compiler *compiler_new(const struct compiler_options *options);
 void compiler_free(struct compiler *c);
+/* A kernel in the cache on disk. */
+struct cached_kernel {
+  const char *path, *name, *target, *plan; /* target: "gfx1100"; plan "": none was needed */
+  uint64_t bytes;                          /* of the file */
+};
+/* Calls visit for each; its strings are valid meanwhile, and it may remove the file. Files that are no kernels of this
+ * version, or cut, are left out. 0 or a negative errno: the folder cannot be read. */
+int compiler_cached(const char *dir, void (*visit)(void *ctx, const struct cached_kernel *k), void *ctx);
 /* Why the last kernel that could not be kept on disk was not; NULL when all were. It is no error: the kernel can be
  * used. */
 const char *compiler_no_disk(const struct compiler *c);

@@ -264,11 +264,8 @@ static bool multiplies(const struct codegen *k) {
 
 /* The steps whose conditions are about the axes that values depend on. */
 static step_condition *const possible_by_masks[STEP_COUNT] = {
-    [STEP_STAGE] = stage_possible,
-    [STEP_PACK] = stage_possible,
-    [STEP_ORDER] = order_possible,
-    [STEP_MATRIX] = matrix_possible,
-    [STEP_SKIP] = skip_possible,
+    [STEP_STAGE] = stage_possible,   [STEP_PACK] = stage_possible, [STEP_ORDER] = order_possible,
+    [STEP_MATRIX] = matrix_possible, [STEP_SKIP] = skip_possible,
 };
 
 bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap) {

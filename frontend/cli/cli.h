@@ -16,7 +16,7 @@ struct command {
   int (*main)(const struct command *self, int argc, char **argv); /* argv[0] is "doorbell NAME" */
 };
 extern const struct command devices_command, bench_command, run_command, emu_command, disasm_command, jit_command,
-    help_command;
+    show_command, cache_command, help_command;
 extern const struct command *const commands[]; /* NULL-terminated */
 
 /* ---- main.c ---- */
@@ -39,6 +39,8 @@ void command_parse(const struct command *c, int argc, char **argv, unsigned flag
 int fail_usage(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints "doorbell NAME: message"; returns EXIT_FAILED. */
 int fail_work(const struct command *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* "K=FILE", K from 0 to most; false when text is anything else. */
+bool parse_numbered_file(const char *text, int64_t most, int64_t *k, const char **file);
 /* A whole number in [least, most] in decimal or 0x; false when text is anything else. */
 bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out);
 

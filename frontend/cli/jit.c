@@ -1,48 +1,165 @@
-/* doorbell jit: what a file of a captured program holds. */
+/* doorbell jit: what a file of a captured program holds, and running it. */
 #include "../jit/file.h"
 #include "disasm.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
+enum { MOST_TENSORS = 64, MOST_DEVICES = 16, SHOWN = 8 };
 struct ctx {
+  const struct command *self;
   const char *file;
-  bool disasm;
+  bool disasm, run;
+  const char *in[MOST_TENSORS], *out[MOST_TENSORS]; /* files, by number */
+  unsigned ndevices;
+  const char *device[MOST_DEVICES];
 };
 
-enum { DISASM = OPTION_KEYS };
+enum { DISASM = OPTION_KEYS, RUN, IN, OUT, DEVICE };
 static const struct argp_option options[] = {
-    {"disasm", DISASM, NULL, 0, "Print the kernels' instructions as well, as doorbell disasm does", 0}, {0}};
+    {"disasm", DISASM, NULL, 0, "Print the kernels' instructions as well, as doorbell disasm does", 0},
+    {"run", RUN, NULL, 0, "Run the program once and print its outputs", 0},
+    {"in", IN, "K=FILE", 0, "Input K (from 0) of --run: a .npy, or a .safetensors or .npz of one tensor", 0},
+    {"out", OUT, "K=FILE", 0, "Write output K (from 0) of --run to a .npy, .npz or .safetensors file", 0},
+    {"dev", DEVICE, "DEV", 0, "The device of --run, once for each of the file's devices; unset: those it names", 0},
+    {0}};
+
+static void keep_file(struct argp_state *state, const char *option, const char *text, const char *files[MOST_TENSORS]) {
+  const char *file;
+  int64_t k;
+  if (!parse_numbered_file(text, MOST_TENSORS - 1, &k, &file))
+    argp_error(state, "%s %s: K=FILE is expected, K from 0 to %d", option, text, MOST_TENSORS - 1);
+  if (files[k]) argp_error(state, "%s %s: there is '%s' already", option, text, files[k]);
+  files[k] = file;
+}
+
+static void check_usage(struct argp_state *state, const struct ctx *x) {
+  bool files = x->ndevices > 0;
+  for (unsigned i = 0; i < MOST_TENSORS; i++) files = files || x->in[i] || x->out[i];
+  if (!x->file) argp_error(state, "no file");
+  if (x->run && x->disasm) argp_error(state, "--run and --disasm exclude each other");
+  if (files && !x->run) argp_error(state, "--in, --out and --dev need --run");
+}
 
 static error_t parse(int key, char *value, struct argp_state *state) {
   struct ctx *x = state->input;
   switch (key) {
   case DISASM: x->disasm = true; return 0;
+  case RUN: x->run = true; return 0;
+  case IN: keep_file(state, "--in", value, x->in); return 0;
+  case OUT: keep_file(state, "--out", value, x->out); return 0;
+  case DEVICE:
+    if (x->ndevices == MOST_DEVICES) argp_error(state, "more than %d --dev", MOST_DEVICES);
+    x->device[x->ndevices++] = value;
+    return 0;
   case ARGP_KEY_ARG:
     if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
     x->file = value;
     return 0;
-  case ARGP_KEY_END:
-    if (!x->file) argp_error(state, "no file");
-    return 0;
+  case ARGP_KEY_END: check_usage(state, x); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
 
+/* ---- running ---- */
+
+static int print_output(const struct ctx *x, unsigned k, db_tensor *t) {
+  size_t item = db_dtype_size(db_dtype_of(t));
+  int64_t n = db_numel(t);
+  void *data = malloc((size_t)n * item + 1);
+  if (!data || db_read(t, data, (size_t)n * item)) {
+    free(data);
+    return fail_work(x->self, "output %u: %s", k, data ? db_error() : "out of memory");
+  }
+  printf("out %u %s[", k, db_dtype_name(db_dtype_of(t)));
+  for (unsigned i = 0; i < db_rank(t); i++) printf("%s%" PRId64, i ? ", " : "", db_dim(t, (int)i));
+  fputs("] =", stdout);
+  for (int64_t i = 0; i < n && i < SHOWN; i++) {
+    fputc(' ', stdout);
+    element_print(stdout, db_dtype_of(t), data, i, false);
+  }
+  fputs(n > SHOWN ? " ...\n" : "\n", stdout);
+  free(data);
+  return EXIT_DONE;
+}
+
+static int load_inputs(const struct ctx *x, unsigned n, db_device *dev, db_tensor **in) {
+  for (unsigned i = 0; i < n; i++) {
+    struct db_named *named;
+    unsigned count;
+    if (!x->in[i]) return fail_work(x->self, "%s has %u inputs: --in %u=FILE is missing", x->file, n, i);
+    if (db_load(x->in[i], dev, &named, &count)) return fail_work(x->self, "%s", db_error());
+    if (count == 1) in[i] = db_retain(named[0].tensor);
+    db_named_free(named, count);
+    if (count != 1) return fail_work(x->self, "--in %u=%s: one tensor is expected, there are %u", i, x->in[i], count);
+  }
+  return EXIT_DONE;
+}
+
+static int call(const struct ctx *x, db_jit *j, db_device *dev) {
+  unsigned nin, nout;
+  int status;
+  db_tensor *in[MOST_TENSORS] = {0}, *out[MOST_TENSORS] = {0};
+  db_jit_counts(j, &nin, &nout);
+  if (nin > MOST_TENSORS || nout > MOST_TENSORS)
+    return fail_work(x->self, "%s: not supported: more than %d inputs or outputs", x->file, MOST_TENSORS);
+  for (unsigned i = 0; i < MOST_TENSORS; i++) {
+    if (x->in[i] && i >= nin) return fail_work(x->self, "--in %u: %s has %u inputs", i, x->file, nin);
+    if (x->out[i] && i >= nout) return fail_work(x->self, "--out %u: %s has %u outputs", i, x->file, nout);
+  }
+  if (!(status = load_inputs(x, nin, dev, in)) && db_jit_call(j, in, out))
+    status = fail_work(x->self, "%s: %s", x->file, db_error());
+  for (unsigned i = 0; i < nout && !status; i++) {
+    struct db_named named = {"", out[i]};
+    if (x->out[i] && db_save(x->out[i], &named, 1)) status = fail_work(x->self, "%s", db_error());
+    if (!status) status = print_output(x, i, out[i]);
+  }
+  for (unsigned i = 0; i < nin; i++) db_release(in[i]);
+  return status;
+}
+
+/* Inputs are loaded to the first device. */
+static int run(const struct ctx *x, const struct jit_file *f) {
+  int status = EXIT_DONE;
+  db_device *dev[MOST_DEVICES] = {0};
+  unsigned n = x->ndevices ? x->ndevices : 1;
+  for (unsigned i = 0; i < n && !status; i++) {
+    const char *name = x->ndevices ? x->device[i] : f->devices[0].name;
+    if (!(dev[i] = db_open(name))) status = fail_work(x->self, "%s", db_error());
+  }
+  db_jit *j = status ? NULL : db_jit_load(x->file, x->ndevices ? dev : NULL, x->ndevices);
+  db_scope_begin();
+  if (!status) status = j ? call(x, j, dev[0]) : fail_work(x->self, "%s", db_error());
+  db_scope_end();
+  db_jit_free(j);
+  for (unsigned i = 0; i < n; i++) db_close(dev[i]);
+  return status;
+}
+
+/* ---- the command ---- */
+
+static int print(const struct ctx *x, const struct jit_file *f) {
+  int status = EXIT_DONE;
+  jit_file_print(f, stdout);
+  for (size_t i = 0; i < f->nkernels && x->disasm && status == EXIT_DONE; i++) {
+    printf("\nkernel %zu: %s\n", i, f->kernels[i].name);
+    status = disasm_elf(x->self, f->kernels[i].name, f->kernels[i].image, f->kernels[i].image_size);
+  }
+  return status;
+}
+
 static int jit_main(const struct command *self, int argc, char **argv) {
-  struct ctx ctx = {0};
+  struct ctx x = {.self = self};
   struct mapping m;
   struct jit_file f;
   char why[512];
-  int status = EXIT_DONE;
-  command_parse(self, argc, argv, 0, &ctx);
-  if (map_file(ctx.file, &m)) return fail_work(self, "%s", db_error());
+  command_parse(self, argc, argv, 0, &x);
+  if (map_file(x.file, &m)) return fail_work(self, "%s", db_error());
   if (jit_file_parse(m.bytes, m.size, &f, why, sizeof why)) {
     unmap_file(&m);
-    return fail_work(self, "%s: %s", ctx.file, why);
+    return fail_work(self, "%s: %s", x.file, why);
   }
-  jit_file_print(&f, stdout);
-  for (size_t i = 0; i < f.nkernels && ctx.disasm && status == EXIT_DONE; i++) {
-    printf("\nkernel %zu: %s\n", i, f.kernels[i].name);
-    status = disasm_elf(self, f.kernels[i].name, f.kernels[i].image, f.kernels[i].image_size);
-  }
+  int status = x.run ? run(&x, &f) : print(&x, &f);
   jit_file_free(&f);
   unmap_file(&m);
   return status;
@@ -50,13 +167,16 @@ static int jit_main(const struct command *self, int argc, char **argv) {
 
 const struct command jit_command = {
     .name = "jit",
-    .summary = "show what a file of a captured program holds",
+    .summary = "show what a file of a captured program holds, or run it",
     .argp = {.options = options,
              .parser = parse,
              .args_doc = "FILE",
              .doc =
                  "Prints a program that db_jit_save wrote: its devices, inputs, outputs, parameters and kernels, its "
                  "memory, and its commands: what each writes <- reads, m3[0..64) being the first 64 bytes of memory 3. "
-                 "A file that is cut, changed or of another version is refused with the reason."},
+                 "With --run it runs the program once instead. A file that is cut, changed or of another version is "
+                 "refused with the reason.\v"
+                 "Example:\n"
+                 "  doorbell jit step.dbj --run --in 0=x.npy --out 0=y.npy --dev EMU+AMD:gfx1100"},
     .main = jit_main,
 };

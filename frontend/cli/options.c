@@ -41,6 +41,16 @@ bool parse_integer(const char *text, int64_t least, int64_t most, int64_t *out) 
   return true;
 }
 
+bool parse_numbered_file(const char *text, int64_t most, int64_t *k, const char **file) {
+  const char *equals = strchr(text, '=');
+  char word[24];
+  if (!equals || (size_t)(equals - text) >= sizeof word || !equals[1]) return false;
+  memcpy(word, text, (size_t)(equals - text));
+  word[equals - text] = 0;
+  *file = equals + 1;
+  return parse_integer(word, 0, most, k);
+}
+
 void command_parse(const struct command *c, int argc, char **argv, unsigned flags, void *input) {
   argp_err_exit_status = EXIT_USAGE;
   argp_parse(&c->argp, argc, argv, flags, NULL, input);

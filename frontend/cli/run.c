@@ -78,18 +78,10 @@ static void parse_arg(struct argp_state *state, struct job *j, const char *spec)
 }
 
 static void parse_out(struct argp_state *state, struct job *j, const char *text) {
-  const char *equals = strchr(text, '=');
-  char word[16];
   if (j->nouts == MOST_ARGUMENTS) argp_error(state, "more than %d --out", MOST_ARGUMENTS);
-  if (equals && (size_t)(equals - text) < sizeof word && equals[1]) {
-    memcpy(word, text, (size_t)(equals - text));
-    word[equals - text] = 0;
-    if (parse_integer(word, 0, MOST_ARGUMENTS - 1, &j->out[j->nouts].arg)) {
-      j->out[j->nouts++].path = equals + 1;
-      return;
-    }
-  }
-  argp_error(state, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", text);
+  if (!parse_numbered_file(text, MOST_ARGUMENTS - 1, &j->out[j->nouts].arg, &j->out[j->nouts].path))
+    argp_error(state, "--out %s: K=FILE.npy is expected, K the number of an --arg from 0", text);
+  j->nouts++;
 }
 
 static double parse_seconds(struct argp_state *state, const char *text) {

@@ -66,9 +66,7 @@ static const char *cannot_keep(const char *path, int err) {
   return NULL;
 }
 
-/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL, and why in no_disk, when there is no place for
- * it. */
-static const char *cache_directory(char *buf, size_t cap) {
+const char *cache_directory(char *buf, size_t cap) {
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   bool own = xdg && *xdg == '/';
   *no_disk = 0;

@@ -80,6 +80,9 @@ extern struct runtime rt;
 int runtime_init(void);
 /* Why compiled kernels are not kept on disk; NULL. */
 const char *runtime_no_disk(void);
+/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL when there is no place for it: runtime_no_disk()
+ * says why. */
+const char *cache_directory(char *buf, size_t cap);
 /* The folder that compiled kernels are kept in; NULL. Once runtime_init has been called. */
 const char *runtime_cache_dir(void);
 /* Looks whether the compiler could keep its last kernel; says so with DEBUG=1 where it could not. */

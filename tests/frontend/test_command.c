@@ -758,9 +758,109 @@ static int finish(void **state) {
   return system(line);
 }
 
+/* ---- show, cache, jit --run ---- */
+
+static int twice_and_sum(void *ctx, db_tensor *const *in, db_tensor **of) {
+  of[0] = db_mul(in[0], 2);
+  of[1] = db_sum(in[0]);
+  return 0;
+}
+
+/* Tensors and a captured program of one input and two outputs. */
+static void write_files(void) {
+  static const float v[] = {1, 2, 3, 4, 5, 6};
+  char path[64];
+  DB_SCOPED;
+  db_tensor *t = db_from(v, DB_F32, NULL, 2, 3), *of[2];
+  struct db_named named[] = {{"first", t}, {"second", db_cast(db_add(t, 1), DB_I64)}};
+  static const char *const files[] = {"t.npy", "t.npz", "t.safetensors"};
+  for (unsigned i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+    assert_int_equal(db_save(path, named, i ? 2 : 1), 0);
+  }
+  db_jit *j = db_jit_new(twice_and_sum, NULL, 1, 2);
+  for (int i = 0; i < 2; i++) assert_int_equal(db_jit_call(j, &t, of), 0);
+  snprintf(path, sizeof path, "%s/t.dbj", dir);
+  assert_int_equal(db_jit_save(j, path, NULL, 0), 0);
+  db_jit_free(j);
+}
+
+static void shows_files(void **state) {
+  write_files();
+  EXPECT(0, "show t.npy");
+  assert_contains(out, "f32     [2, 3]                             24");
+  EXPECT(0, "show t.npz");
+  assert_contains(out, "i64     [2, 3]                             48  second\n2 tensors, 72 bytes\n");
+  EXPECT(0, "show --json t.safetensors");
+  json_t *all = json_out(), *second = json_array_get(all, 1);
+  assert_string_equal(json_string_value(json_object_get(second, "name")), "second");
+  assert_int_equal(json_integer_value(json_array_get(json_object_get(second, "shape"), 1)), 3);
+  json_decref(all);
+  EXPECT(0, "show t.dbj");
+  assert_contains(out, "output 0: f32 [2, 3]");
+  EXPECT(0, "show %s", BENCH_CO("saxpy"));
+  assert_contains(out, "gfx1100\n  saxpy: arguments 4, wave 32, local bytes 0, private bytes 0,");
+  EXPECT(0, "show --json %s", BENCH_CO("reduce"));
+  all = json_out();
+  assert_string_equal(json_string_value(json_object_get(all, "arch")), "gfx1100");
+  json_decref(all);
+  EXPECT(1, "show %s/main.c", BENCH_FOLDER);
+  assert_contains(out, "No such file");
+  EXPECT(1, "show %s/saxpy.cl", BENCH_FOLDER);
+  assert_contains(out, "saxpy.cl: neither a file of tensors");
+  EXPECT(1, "version && head -c 60 t.npz >cut.npz && " DOORBELL " show cut.npz");
+  assert_contains(out, "cut.npz");
+  REFUSES("no file", "show");
+}
+
+static void runs_captured_programs(void **state) {
+  write_files();
+  EXPECT(0, "jit t.dbj --run --in 0=t.npy --out 0=twice.npy");
+  assert_contains(out, "out 0 f32[2, 3] = 2 4 6 8 10 12\nout 1 f32[] = 21\n");
+  EXPECT(0, "jit t.dbj --run --in 0=twice.npy");
+  assert_contains(out, "out 1 f32[] = 42\n");
+  EXPECT(1, "jit t.dbj --run");
+  assert_contains(out, "t.dbj has 1 inputs: --in 0=FILE is missing");
+  EXPECT(1, "jit t.dbj --run --in 0=t.npz");
+  assert_contains(out, "--in 0=t.npz: one tensor is expected, there are 2");
+  EXPECT(1, "jit t.dbj --run --in 0=t.npy --out 2=x.npy");
+  assert_contains(out, "--out 2: t.dbj has 2 outputs");
+  EXPECT(1, "jit t.dbj --run --in 0=t.npy --dev " EMULATED);
+  assert_contains(out, "t.dbj: device 0");
+  REFUSES("--in, --out and --dev need --run", "jit t.dbj --in 0=t.npy");
+  REFUSES("--in 0: K=FILE is expected", "jit t.dbj --run --in 0");
+}
+
+/* In a cache of its own, which one kernel is compiled for. */
+static void shows_the_cache(void **state) {
+  write_files();
+  EXPECT(0, "version && mkdir kept && XDG_CACHE_HOME=$PWD/kept " DOORBELL " bench --dev CPU --case saxpy >bench.txt && "
+            "XDG_CACHE_HOME=$PWD/kept " DOORBELL " cache --list");
+  assert_contains(out, " E_");
+  EXPECT(0, "version >version.txt && XDG_CACHE_HOME=$PWD/kept " DOORBELL " cache --list --json");
+  json_t *all = json_out();
+  size_t kernels = json_array_size(all);
+  assert_true(kernels > 0);
+  assert_true(json_integer_value(json_object_get(json_array_get(all, 0), "bytes")) > 0);
+  json_decref(all);
+  EXPECT(0, "version >version.txt && echo broken >kept/doorbell/0.dbk && XDG_CACHE_HOME=$PWD/kept " DOORBELL
+            " cache --clear --json");
+  all = json_out();
+  assert_int_equal(json_integer_value(json_object_get(all, "kernels")), kernels);
+  json_decref(all);
+  EXPECT(0, "version && XDG_CACHE_HOME=$PWD/kept " DOORBELL " cache");
+  assert_contains(out, "kept/doorbell: 0 kernels, 0.0 MB");
+  EXPECT(1, "version && XDG_CACHE_HOME=/dev/null " DOORBELL " cache");
+  assert_contains(out, "/dev/null");
+  REFUSES("--list and --clear exclude each other", "cache --list --clear");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(help_everywhere),
+      cmocka_unit_test(shows_files),
+      cmocka_unit_test(runs_captured_programs),
+      cmocka_unit_test(shows_the_cache),
       cmocka_unit_test(variables_are_listed),
       cmocka_unit_test(manual_pages),
       cmocka_unit_test(completions),

@@ -1,0 +1,241 @@
+/* doorbell show: what a file of tensors, of a captured program or of kernels holds. */
+#include "cli.h"
+#include "../../hcq/amd/code_object.h"
+#include "../../hcq/nv/cubin.h"
+#include "../jit/file.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct ctx {
+  const char *file;
+  bool json;
+};
+enum { JSON = OPTION_KEYS };
+static const struct argp_option options[] = {{"json", JSON, NULL, 0, "Print JSON", 0}, {0}};
+
+static error_t parse(int key, char *value, struct argp_state *state) {
+  struct ctx *x = state->input;
+  switch (key) {
+  case JSON: x->json = true; return 0;
+  case ARGP_KEY_ARG:
+    if (x->file) argp_error(state, "one file at a time: '%s' and '%s'", x->file, value);
+    x->file = value;
+    return 0;
+  case ARGP_KEY_END:
+    if (!x->file) argp_error(state, "no file");
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+/* ---- tensors ---- */
+
+static json_t *tensor_json(const char *name, db_dtype dtype, unsigned rank, const int64_t *dim) {
+  json_t *shape = json_array();
+  int64_t bytes = (int64_t)db_dtype_size(dtype);
+  for (unsigned i = 0; i < rank; i++) json_array_append_new(shape, json_integer(dim[i])), bytes *= dim[i];
+  return json_pack("{s:o, s:s, s:o, s:I}", "name", json_text(name), "dtype", db_dtype_name(dtype), "shape", shape,
+                   "bytes", (json_int_t)bytes);
+}
+
+static int npy_tensors(const struct mapping *m, json_t *list, char *why, size_t cap) {
+  struct npy a;
+  if (npy_parse(m->bytes, m->size, &a, why, cap)) return -1;
+  return json_array_append_new(list, tensor_json("", a.dtype, a.rank, a.dim));
+}
+
+static int safetensors_tensors(const struct mapping *m, json_t *list, char *why, size_t cap) {
+  struct safetensors s;
+  if (safetensors_parse(m->bytes, m->size, &s, why, cap)) return -1;
+  for (size_t i = 0; i < s.n; i++) {
+    const struct safetensor *t = &s.tensor[i];
+    json_array_append_new(list, tensor_json(t->name, t->dtype, t->rank, t->dim));
+  }
+  safetensors_free(&s);
+  return 0;
+}
+
+/* Entries are compressed: they are read whole. */
+static int npz_tensors(const char *path, json_t *list, char *why, size_t cap) {
+  struct db_named *named;
+  unsigned n;
+  db_device *dev = db_open("CPU");
+  if (!dev || db_load(path, dev, &named, &n)) {
+    snprintf(why, cap, "%s", db_error());
+    db_close(dev);
+    return -1;
+  }
+  for (unsigned i = 0; i < n; i++) {
+    const db_tensor *t = named[i].tensor;
+    int64_t dim[32];
+    unsigned rank = db_rank(t);
+    for (unsigned k = 0; k < rank; k++) dim[k] = db_dim(t, (int)k);
+    json_array_append_new(list, tensor_json(named[i].name, db_dtype_of(t), rank, dim));
+  }
+  db_named_free(named, n);
+  db_close(dev);
+  return 0;
+}
+
+static void print_tensors(const json_t *list) {
+  size_t i;
+  json_t *t, *d;
+  json_int_t bytes = 0;
+  json_array_foreach(list, i, t) {
+    size_t k;
+    char shape[512] = "[";
+    json_array_foreach(json_object_get(t, "shape"), k, d) {
+      size_t n = strlen(shape);
+      snprintf(shape + n, sizeof shape - n, "%s%" JSON_INTEGER_FORMAT, k ? ", " : "", json_integer_value(d));
+    }
+    json_int_t size = json_integer_value(json_object_get(t, "bytes"));
+    printf("%-7s %-24s %12" JSON_INTEGER_FORMAT "  %s\n", json_string_value(json_object_get(t, "dtype")),
+           strcat(shape, "]"), size, json_string_value(json_object_get(t, "name")));
+    bytes += size;
+  }
+  printf("%zu tensor%s, %" JSON_INTEGER_FORMAT " bytes\n", json_array_size(list), json_array_size(list) == 1 ? "" : "s",
+         bytes);
+}
+
+/* ---- kernels ---- */
+
+static json_t *code_object_json(const struct code_object *co) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < co->nkernels; i++) {
+    const struct code_object_kernel *k = &co->kernels[i];
+    unsigned explicit_args = 0;
+    for (unsigned a = 0; a < k->nargs; a++) explicit_args += !code_object_is_hidden(k->args[a].kind);
+    json_array_append_new(list, json_pack("{s:o, s:i, s:i, s:I, s:I, s:I}", "name", json_text(k->name), "arguments",
+                                          (int)explicit_args, "wave", (int)k->wavefront_size, "local_bytes",
+                                          (json_int_t)k->group_bytes, "private_bytes", (json_int_t)k->private_bytes,
+                                          "argument_bytes", (json_int_t)k->kernarg_size));
+  }
+  return json_pack("{s:s, s:o}", "arch", co->arch, "kernels", list);
+}
+
+static json_t *cubin_json(const struct cubin *c) {
+  json_t *list = json_array();
+  char arch[24];
+  for (unsigned i = 0; i < c->nkernels; i++) {
+    const struct cubin_kernel *k = &c->kernels[i];
+    json_array_append_new(list, json_pack("{s:o, s:i, s:i, s:I, s:I, s:I, s:I}", "name", json_text(k->name),
+                                          "arguments", (int)k->nparams, "registers", (int)k->registers, "local_bytes",
+                                          (json_int_t)k->shared_bytes, "private_bytes", (json_int_t)k->local_bytes,
+                                          "argument_bytes", (json_int_t)k->param_bytes, "code_bytes",
+                                          (json_int_t)k->code_bytes));
+  }
+  snprintf(arch, sizeof arch, "sm_%u", c->sm);
+  return json_pack("{s:s, s:o}", "arch", arch, "kernels", list);
+}
+
+/* NULL: neither of the two, and db_error() says why. e_machine: 190 is EM_CUDA, 224 EM_AMDGPU. */
+static json_t *elf_json(const struct mapping *m) {
+  enum { EM_CUDA_FILE = 190, MACHINE = 18 };
+  const uint8_t *bytes = m->bytes;
+  json_t *all = NULL;
+  if (m->size > MACHINE && bytes[MACHINE] == EM_CUDA_FILE) {
+    struct cubin c;
+    if (cubin_open(&c, m->bytes, m->size)) return NULL;
+    all = cubin_json(&c);
+    cubin_close(&c);
+    return all;
+  }
+  struct code_object co;
+  if (code_object_open(&co, m->bytes, m->size, NULL)) return NULL;
+  all = code_object_json(&co);
+  code_object_close(&co);
+  return all;
+}
+
+static void print_kernels(const json_t *all) {
+  size_t i;
+  json_t *k, *v;
+  const char *name;
+  printf("%s\n", json_string_value(json_object_get(all, "arch")));
+  json_array_foreach(json_object_get(all, "kernels"), i, k) {
+    printf("  %s:", json_string_value(json_object_get(k, "name")));
+    json_object_foreach(k, name, v) {
+      if (!json_is_integer(v)) continue;
+      fputc(' ', stdout);
+      for (const char *c = name; *c; c++) fputc(*c == '_' ? ' ' : *c, stdout);
+      printf(" %" JSON_INTEGER_FORMAT, json_integer_value(v));
+      fputs(json_object_iter_next((json_t *)k, json_object_iter_at((json_t *)k, name)) ? "," : "", stdout);
+    }
+    fputc('\n', stdout);
+  }
+}
+
+/* ---- the command ---- */
+
+static bool ends_in(const char *path, const char *suffix) {
+  size_t n = strlen(path), m = strlen(suffix);
+  return n > m && !strcasecmp(path + n - m, suffix);
+}
+
+static int print(const struct ctx *x, json_t *all, void (*print_text)(const json_t *all)) {
+  if (!x->json)
+    print_text(all);
+  else
+    json_dumpf(all, stdout, JSON_ENSURE_ASCII | JSON_INDENT(1)), fputc('\n', stdout);
+  json_decref(all);
+  return EXIT_DONE;
+}
+
+static int show_tensors(const struct command *self, const struct ctx *x, const struct mapping *m) {
+  char why[1024];
+  json_t *list = json_array();
+  bool npy = m->size >= 6 && !memcmp(m->bytes, "\x93NUMPY", 6), zip = m->size >= 4 && !memcmp(m->bytes, "PK\3\4", 4);
+  int err = npy   ? npy_tensors(m, list, why, sizeof why)
+            : zip ? npz_tensors(x->file, list, why, sizeof why)
+                  : safetensors_tensors(m, list, why, sizeof why);
+  if (!err) return print(x, list, print_tensors);
+  json_decref(list);
+  if (!npy && !zip && !ends_in(x->file, ".safetensors"))
+    return fail_work(self,
+                     "%s: neither a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a code "
+                     "object nor a cubin",
+                     x->file);
+  /* A .npz's message names the file. */
+  return zip ? fail_work(self, "%s", why) : fail_work(self, "%s: %s", x->file, why);
+}
+
+static int show_program(const struct command *self, const struct ctx *x, const struct mapping *m) {
+  struct jit_file f;
+  char why[512];
+  if (x->json) return fail_work(self, "%s: not supported: --json of a captured program", x->file);
+  if (jit_file_parse(m->bytes, m->size, &f, why, sizeof why)) return fail_work(self, "%s: %s", x->file, why);
+  jit_file_print(&f, stdout);
+  jit_file_free(&f);
+  return EXIT_DONE;
+}
+
+static int show_kernels(const struct command *self, const struct ctx *x, const struct mapping *m) {
+  json_t *all = elf_json(m);
+  return all ? print(x, all, print_kernels) : fail_work(self, "%s: %s", x->file, db_error());
+}
+
+static int show_main(const struct command *self, int argc, char **argv) {
+  struct ctx x = {0};
+  struct mapping m;
+  command_parse(self, argc, argv, 0, &x);
+  if (map_file(x.file, &m)) return fail_work(self, "%s", db_error());
+  bool elf = m.size >= 4 && !memcmp(m.bytes, "\177ELF", 4);
+  int status = (elf ? show_kernels : ends_in(x.file, ".dbj") ? show_program : show_tensors)(self, &x, &m);
+  unmap_file(&m);
+  return status;
+}
+
+const struct command show_command = {
+    .name = "show",
+    .summary = "show what a file of tensors, of a captured program or of kernels holds",
+    .argp = {.options = options,
+             .parser = parse,
+             .args_doc = "FILE",
+             .doc = "Prints the tensors of a .safetensors, .npy or .npz file with type, shape and bytes; of a captured "
+                    "program (.dbj) what doorbell jit prints; of a code object or a cubin its kernels with the number "
+                    "of arguments, registers, local (shared) and private memory. A file that is cut or malformed is "
+                    "refused with the reason."},
+    .main = show_main,
+};
