@@ -2,7 +2,7 @@
  * from the code as it is, not as it runs. */
 #include "speed.h"
 #include "emu/amd/isa/rdna3.h"
-#include "emu/nv/sass.h"
+#include "emu/nv/isa/sass.h"
 #include "hcq/elf/elf.h"
 #include <stdlib.h>
 #include <string.h>

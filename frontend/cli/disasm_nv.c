@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../emu/nv/sass.h"
+#include "../../emu/nv/isa/sass.h"
 
 enum {
   NOT_A_LABEL = -1,

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "../../emu/amd/exec/rdna3_isa.h"
 #include "../../emu/emu.h"
-#include "../../emu/nv/sass_isa.h"
+#include "../../emu/nv/exec/sass_isa.h"
 
 struct ctx {
   const char *gpus, *isa;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include "emu/nv/channel.h"
+#include "emu/nv/engines/channel.h"
 #include "emu/pool.h"
 #include "emu/vm.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "emu/nv/sass.h"
+#include "emu/nv/isa/sass.h"
 
 struct sass_example {
   unsigned version; /* 0x90 */

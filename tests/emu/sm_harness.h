@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "emu/nv/sm.h"
+#include "emu/nv/exec/sm.h"
 #include "hcq/hcq.h"
 #include "hcq/nv/cubin.h"
 #include "hcq/nv/launch.h"

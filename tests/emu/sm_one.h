@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "emu/nv/sm_core.h"
-#include "emu/nv/sm_rowop.h"
+#include "emu/nv/exec/sm_core.h"
+#include "emu/nv/alu/sm_rowop.h"
 
 typedef uint32_t u32;
 typedef int32_t i32;

@@ -1,5 +1,5 @@
 /* The table of how faithfully operations of SASS are executed: complete, and true of what builders do. */
-#include "emu/nv/sass_isa.h"
+#include "emu/nv/exec/sass_isa.h"
 #include "sm_one.h"
 
 static void report(void **state) {

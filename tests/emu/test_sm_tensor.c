@@ -2,7 +2,7 @@
  * tensormap.replace instructions are what the map's layout is checked against. */
 #include <errno.h>
 #include <math.h>
-#include "emu/nv/tensor_map.h"
+#include "emu/nv/memory/tensor_map.h"
 #include "sm_harness.h"
 
 static uint32_t seed;

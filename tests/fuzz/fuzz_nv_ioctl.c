@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "emu/nv/nv.h"
+#include "emu/nv/kernel/nv.h"
 
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "emu/nv/engines.h"
+#include "emu/nv/engines/engines.h"
 
 enum { MEMORY_BYTES = 16 * 4096, PATCHES = 4, WORDS_MAX = 1024, METHODS_MAX = 20000, LAUNCH_MS = 10 };
 enum { MEMORY_VA = 0x10000, RING_VA = 0x100000, PUSH_VA = 0x101000, QMD_VA = 0x110000, CODE_VA = 0x120000 };

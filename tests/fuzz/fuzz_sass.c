@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "emu/nv/sass.h"
-#include "emu/nv/sm.h"
+#include "emu/nv/isa/sass.h"
+#include "emu/nv/exec/sm.h"
 
 enum { CODE_BYTES = 8192, DATA_BYTES = 65536, BANK_BYTES = 4096 };
 #define CODE_VA 0x100000ull

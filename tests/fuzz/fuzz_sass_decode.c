@@ -1,7 +1,7 @@
 /* Random words as SASS: decoding and printing stay inside their buffers and agree with each other. */
 #include <stdlib.h>
 #include <string.h>
-#include "emu/nv/sass.h"
+#include "emu/nv/isa/sass.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -12,7 +12,7 @@
 #define ROW(T, i) ((const T *)sm_row(w, u, i))
 #define ACTIVE    sm_lanes(w, u)
 #define DST       sm_dst(w, u)
-#include "../lane_ops.h"
+#include "../../lane_ops.h"
 
 /* What the comparisons' last step does with c: both predicates, combined with the accumulator. */
 static inline u32 combined(const struct sm_warp *w, const struct sm_uop *u, u32 c) {

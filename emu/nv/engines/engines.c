@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include "../guard.h"
+#include "../../guard.h"
 
 enum {
   NOBODY = -1,             /* what the doorbell holds when nobody has rung; no token has bits 31:23 */

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "../watch.h"
+#include "../../watch.h"
 #include "nv.h"
 
 /* ---- CPU ---- */

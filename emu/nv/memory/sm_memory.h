@@ -5,7 +5,7 @@
  * their size (PTX ISA, "Operands: Alignment"), hence none crosses a page. */
 #ifndef DOORBELL_EMU_NV_SM_MEMORY_H
 #define DOORBELL_EMU_NV_SM_MEMORY_H
-#include "sm_core.h"
+#include "../exec/sm_core.h"
 
 /* The size field of loads and stores: name, bytes. */
 #define MEM_KINDS(X)                                                                                                   \

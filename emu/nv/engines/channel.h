@@ -7,10 +7,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "../emu.h"
-#include "../fault.h"
-#include "../pool.h"
-#include "../vm.h"
+#include "../../emu.h"
+#include "../../fault.h"
+#include "../../pool.h"
+#include "../../vm.h"
 
 /* What tells one GPU from another. */
 struct nv_model {

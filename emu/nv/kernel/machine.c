@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <time.h>
-#include "../own_fd.h"
+#include "../../own_fd.h"
 #include "nv.h"
 
 static struct nv_machine *machine_of(struct emu_machine *m) { return (struct nv_machine *)m; }

@@ -7,8 +7,8 @@
  * other, each of 128 bits, which are consecutive elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th
  * part of k; register i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd
  * columns of rows 8 i on. */
-#include "../fault.h"
-#include "sm_core.h"
+#include "../../fault.h"
+#include "../exec/sm_core.h"
 #include "sm_mma.h"
 #include "sm_simd.h"
 

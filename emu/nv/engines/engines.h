@@ -2,11 +2,11 @@
 #ifndef DOORBELL_EMU_NV_ENGINES_H
 #define DOORBELL_EMU_NV_ENGINES_H
 #include <pthread.h>
-#include "../../hcq/nv/methods.h"
-#include "../../hcq/nv/qmd.h"
-#include "../race.h"
+#include "../../../hcq/nv/methods.h"
+#include "../../../hcq/nv/qmd.h"
+#include "../../race.h"
 #include "channel.h"
-#include "sm.h"
+#include "../exec/sm.h"
 
 /* Error numbers of notifiers. Source: NVIDIA open-gpu-kernel-modules, nverror.h (ROBUST_CHANNEL_*). */
 enum nv_xid { NV_XID_GR_EXCEPTION = 13, NV_XID_MMU_FAULT = 31, NV_XID_PBDMA = 32, NV_XID_GR_CLASS = 69 };
@@ -165,7 +165,7 @@ void *nv_memory(struct nv_channel *ch, const char *what, uint64_t va, uint64_t s
 void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
               unsigned access);
 
-/* ---- host_methods.c, compute.c, inline.c, copy.c ---- */
+/* ---- host_methods.c, compute.c, i2m.c, copy.c ---- */
 nv_action_fn nv_host_action, nv_compute_action, nv_inline_action, nv_copy_action;
 /* The methods that the compute class has in common with the inline-to-memory class. */
 enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint32_t launch);

@@ -1,7 +1,7 @@
 /* Which operations of SASS are executed and how faithfully: what `doorbell emu --isa` prints. */
 #ifndef DOORBELL_EMU_NV_SASS_ISA_H
 #define DOORBELL_EMU_NV_SASS_ISA_H
-#include "sass.h"
+#include "../isa/sass.h"
 
 /* Whether a family of builders knows the operation. What is missing stops the warp as an illegal instruction. */
 bool sm_executes(enum sass_id id);

@@ -7,10 +7,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "../code_cache.h"
-#include "../detail.h"
-#include "../fault.h"
-#include "../vm.h"
+#include "../../code_cache.h"
+#include "../../detail.h"
+#include "../../fault.h"
+#include "../../vm.h"
 
 /* Counts of one grid, summed over warps. */
 struct sm_stats {

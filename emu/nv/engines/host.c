@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "../guard.h"
+#include "../../guard.h"
 
 /* ---- errors ---- */
 

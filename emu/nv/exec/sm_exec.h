@@ -10,8 +10,8 @@
 #ifndef DOORBELL_EMU_NV_SM_EXEC_H
 #define DOORBELL_EMU_NV_SM_EXEC_H
 #include <stddef.h>
-#include "../simd_level.h"
-#include "sass.h"
+#include "../../simd_level.h"
+#include "../isa/sass.h"
 #include "sm.h"
 
 enum {

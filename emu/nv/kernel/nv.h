@@ -7,13 +7,13 @@
 #define DOORBELL_EMU_NV_NV_H
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "../../hcq/nv/rm_wire.h"
-#include "../heap.h"
-#include "../machine.h"
-#include "../pool.h"
-#include "../user.h"
-#include "../vm.h"
-#include "channel.h"
+#include "../../../hcq/nv/rm_wire.h"
+#include "../../heap.h"
+#include "../../machine.h"
+#include "../../pool.h"
+#include "../../user.h"
+#include "../../vm.h"
+#include "../engines/channel.h"
 
 enum { NV_PAGE = 4096, NV_MAX_GPUS = 16, NV_GRCES = 2, NV_RUNLISTS = 16, NV_CHANNELS = 4096 };
 #define NV_CONTEXT_BYTES (24ull << 20) /* of a graphics channel's context buffers */
@@ -227,7 +227,7 @@ void *nv_rm_mmap(struct nv_file *file, void *addr, size_t len, int prot, int fla
 bool nv_rm_span_take(struct rm_vas *vas, uint64_t *va, uint64_t size, uint64_t align, bool fixed);
 void nv_rm_span_drop(struct rm_vas *vas, uint64_t va);
 
-/* ---- nv_rm_channel.c ---- */
+/* ---- rm_channel.c ---- */
 
 uint32_t nv_rm_channel_group(struct rm_call *c, struct rm_object *o, void *params);
 uint32_t nv_rm_ctxshare(struct rm_call *c, struct rm_object *o, void *params);

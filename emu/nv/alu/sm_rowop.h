@@ -1,7 +1,7 @@
 /* The operations on rows that sm_*.simd.c define, by name, and the fields of a micro-operation as they read them. */
 #ifndef DOORBELL_EMU_NV_SM_ROWOP_H
 #define DOORBELL_EMU_NV_SM_ROWOP_H
-#include "sm_exec.h"
+#include "../exec/sm_exec.h"
 
 #define ANY(name) SM_FN_##name,
 enum sm_rowop {

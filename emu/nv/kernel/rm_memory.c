@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../guard.h"
-#include "../watch.h"
+#include "../../guard.h"
+#include "../../watch.h"
 #include "nv.h"
 
 #define KIB(n) ((uint64_t)(n) << 10)

@@ -24,7 +24,7 @@ char *sass_isa_report(const char *gpu) {
   } gpus[] = {{"sm_80", 0x80}, {"sm_86", 0x86}, {"sm_89", 0x89}, {"sm_90", 0x90}};
   static const char *const ids[] = {
 #define OP(id, name) #id,
-#include "sass.def"
+#include "../isa/sass.def"
 #undef OP
   };
   unsigned version = 0;

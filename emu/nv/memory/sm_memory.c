@@ -2,7 +2,7 @@
  * addresses, accesses across mappings, and faults.
  * Sources: nvdisasm output for the encodings; PTX ISA for state spaces; open-gpu-doc clcbc0.h for the windows. */
 #include "sm_memory.h"
-#include "../race.h"
+#include "../../race.h"
 #include <stdatomic.h>
 #include <string.h>
 
