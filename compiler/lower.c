@@ -187,7 +187,7 @@ static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
 }
 
 /* A load that is not valid reads element 0 and drops it: no control flow. */
-static struct uop *load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
+struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   struct uop *index = u->src[0], *at = lower_eval_index(L, index->src[1]), *valid = eval_valid(L, index);
   if (valid && valid->op == OP_CONST) {
     if (!valid->arg.i) return NULL;
@@ -240,12 +240,12 @@ static struct uop *eval_load(struct lowerer *L, struct uop *u, enum dtype t) {
     int p = L->position[along];
     unsigned n = (unsigned)L->k->axes[along].size;
     L->position[along] = 0;
-    v = load_at(L, u, n);
+    v = lower_load_at(L, u, n);
     if (v) v = build_cast(&L->b, v, t);
     L->position[along] = p;
     if (v && p != VEC) v = lower_gep(L, v, (unsigned)p);
   } else {
-    v = load_at(L, u, 1);
+    v = lower_load_at(L, u, 1);
     if (v) v = build_cast(&L->b, v, t);
   }
   if (index->nsrc <= 2) return v;

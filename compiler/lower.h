@@ -98,6 +98,8 @@ void lower_first_position(struct lowerer *L, uint64_t mask);
 /* The value of u in type t, which u has; of a LOAD, what is in memory. */
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
 
+/* Consecutive elements from a LOAD's place at the current positions on. */
+struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes);
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 

@@ -64,6 +64,32 @@ static uint64_t elements_of(const struct lowerer *L, const struct uop *mma) {
   return m;
 }
 
+/* Whether the elements of an operand's registers are neighbours in memory, in their order. */
+static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum matrix_operand o) {
+  const struct matrix *x = &matrices[mma->arg.i];
+  const struct uop *u = mma->src[o];
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned axis[MATRIX_RUNS] = {0}, n = 0, elements = matrix_elements(x, o);
+  if (u->op != OP_LOAD || u->dtype != x->in || u->src[0]->op != OP_INDEX || u->src[0]->nsrc > 2) return false;
+  struct affine a;
+  affine_of(u->src[0]->src[1], &a);
+  element_axes(L, mma, o, axis);
+  uint64_t mine = 0;
+  for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++) {
+    if (run[i].lane) return false;
+    for (unsigned b = 1; b < run[i].n; b++)
+      if (run[i].bit[b] != run[i].bit[0] + b) return false;
+    const struct uop *range = L->k->axes[axis[n]].range;
+    if (affine_coef(&a, range) != INT64_C(1) << run[i].bit[0]) return false;
+    mine |= UINT64_C(1) << axis[n++];
+  }
+  bool aligned = a.constant % elements == 0; /* as lower_contiguous_axis */
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i]->op != OP_RANGE || !(mask_of(L, a.term[i]) & mine))
+      aligned = aligned && a.coef[i] % elements == 0 && !(mask_of(L, a.term[i]) & mine);
+  return aligned;
+}
+
 /* acc + a * b at the current positions. */
 static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop *acc) {
   const struct matrix *x = &matrices[mma->arg.i];
@@ -73,6 +99,11 @@ static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop
     struct uop *element[MAX_LANES];
     unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
     element_axes(L, mma, o, axis);
+    if (L->k->target->kind == TARGET_HOST && are_neighbours(L, mma, o)) {
+      at_element(L, x, o, axis, 0);
+      src[o] = lower_load_at(L, mma->src[o], n);
+      continue;
+    }
     for (unsigned e = 0; e < n; e++) {
       at_element(L, x, o, axis, e);
       element[e] = lower_eval_as(L, mma->src[o], x->in);

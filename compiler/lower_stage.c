@@ -85,6 +85,34 @@ static struct uop *fill_squares(struct lowerer *L, struct block *in, struct uop 
   return last;
 }
 
+/* Writes what is contiguous along the row axis, which has two, and was loaded as vectors along another one. */
+static struct uop *fill_pairs(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t mask,
+                              unsigned lane, unsigned row, bool write) {
+  unsigned n = (unsigned)L->k->axes[lane].size, zip[2][MAX_LANES] = {{0}};
+  struct uop *last = NULL, *v[2];
+  uint64_t both = UINT64_C(1) << lane | UINT64_C(1) << row;
+  for (unsigned l = 0; l < 2 * n; l++) zip[l / n][l % n] = l / 2 + l % 2 * n;
+  lower_first_position(L, mask);
+  do {
+    L->position[lane] = VEC;
+    for (unsigned i = 0; i < 2; i++) {
+      L->position[row] = (int)i;
+      v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), n);
+    }
+    if (L->b.failed) return NULL;
+    L->position[row] = 0;
+    for (unsigned half = 0; write && half < 2; half++) {
+      L->position[lane] = (int)(half * n / 2);
+      struct uop *x = shuffle(L, v[0], v[1], zip[half]), *at = lower_eval_index(L, u->src[1]);
+      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
+      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
+      last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
+    }
+    L->position[lane] = 0;
+  } while (lower_next_position(L, mask & ~both) && !L->b.failed);
+  return last;
+}
+
 /* Computes the value at every position of the expanded axes, or writes it there: all values are computed first, so that
  * their loads are in flight together. The last STORE. */
 static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, bool write) {
@@ -95,6 +123,9 @@ static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, stru
   bool whole = vec && affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range) == 1;
   for (uint64_t m = mask & ~L->vectors; vec && !whole && !u->aux && m; m &= m - 1) {
     const struct axis *row = &L->k->axes[__builtin_ctzll(m)];
+    int64_t along = affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range);
+    if (affine_coef(&a, row->range) == 1 && row->size == 2 && along == 2 && !(lanes & (lanes - 1)))
+      return fill_pairs(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
     if (affine_coef(&a, row->range) == 1 && row->size == lanes && lanes >= 4 && !(lanes & (lanes - 1)))
       return fill_squares(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
   }

@@ -288,6 +288,7 @@ static void statement(struct writer *w, const struct uop *u) {
 /* A coordinate as C, of the lane's number l_ and the element's number e_. */
 static void write_coordinate(FILE *f, const char *bits) {
   unsigned at = 0;
+  if (!*bits) fprintf(f, "0");
   for (const char *p = bits; *p; p += p[2] ? 3 : 2, at++)
     fprintf(f, "%s(%s >> %c & 1) << %u", at ? " | " : "", p[0] == 'L' ? "l_" : "e_", p[1], at);
 }

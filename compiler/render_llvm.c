@@ -426,8 +426,23 @@ static unsigned matrix_operand(struct render *r, const struct matrix *x, const s
   return n;
 }
 
+/* The sum, then both operands as vectors of bf16; the shorter one again and again. */
+static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const struct uop *u) {
+  LLVMValueRef arg[3] = {get(r, u->src[2])};
+  unsigned lanes = matrix_elements(x, MATRIX_B), words = lanes / 2;
+  for (unsigned s = 0; s < 2; s++) {
+    unsigned own = u->src[s]->lanes / 2;
+    LLVMValueRef v = LLVMBuildBitCast(r->b, get(r, u->src[s]), LLVMVectorType(i32(r), own), ""), mask[32];
+    for (unsigned i = 0; i < words; i++) mask[i] = LLVMConstInt(i32(r), i % own, 0);
+    if (own < words) v = LLVMBuildShuffleVector(r->b, v, v, LLVMConstVector(mask, words), "");
+    arg[1 + s] = LLVMBuildBitCast(r->b, v, LLVMVectorType(LLVMBFloatTypeInContext(r->c), lanes), "");
+  }
+  return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
+}
+
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
+  if (x->parts == PARTS_SUM_FIRST) return build_dot(r, x, u);
   LLVMValueRef arg[64];
   unsigned n = 0;
   for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);

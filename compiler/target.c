@@ -36,9 +36,10 @@
   }
 
 /* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
- * has. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB. stream: what is about the size
- * of a last-level cache; stores that bypass it pay on x86, where a fence must follow them. */
-#define HOST(name, llvm, features, vector, count, masks, stream)                                                       \
+ * has. dots: its rows of matrix.def. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB.
+ * stream: what is about the size of a last-level cache; stores that bypass it pay on x86, where a fence must follow
+ * them. */
+#define HOST(name, llvm, features, vector, count, masks, stream, dots)                                                 \
   {                                                                                                                    \
       .arch = name,                                                                                                    \
       .kind = TARGET_HOST,                                                                                             \
@@ -53,6 +54,7 @@
       .vectors = count,                                                                                                \
       .has_masks = masks,                                                                                              \
       .stream_bytes = stream,                                                                                          \
+      .matrix = dots,                                                                                                  \
       .max_block = {1, 1, 1},                                                                                          \
       .max_grid = {INT32_MAX, INT32_MAX, INT32_MAX},                                                                   \
       .max_items = UINT32_MAX,                                                                                         \
@@ -86,10 +88,12 @@ static const struct target targets[] = {
     NVIDIA("sm_90", "sm_90", "+ptx78", 264),
     NVIDIA("sm_120", "sm_90", "+ptx78", 340),
 #if defined(__x86_64__)
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20),
-    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl avx512bf16", 64, 32, true, 32 << 20,
+         "avx512bf16"),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl", 64, 32, true, 32 << 20, NULL),
+    HOST("x86_64", "x86_64-unknown-linux-gnu", "", 32, 16, false, 32 << 20, NULL),
 #elif defined(__aarch64__)
-    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0),
+    HOST("aarch64", "aarch64-unknown-linux-gnu", "", 16, 32, false, 0, NULL),
 #endif
 };
 

@@ -7,8 +7,12 @@
  * image that overlapping windows share; where they are plain memory that few columns use, they stay where they are. Of
  * a long sum, the outer rounds are outside of the tiles, whose sums are kept in memory. Which operand has the columns,
  * which axes the tile is along and what is copied is what costs the fewest cycles by a model of them. Sources of the
- * scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"). */
+ * scheme: OpenBLAS and BLIS (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication").
+ *
+ * Where the machine has an instruction that adds up a few products in each lane (matrix.def), as many elements along
+ * one axis of the sum are one element of a tile's operands, and lie together in the copies. */
 #include "internal.h"
+#include "matrix.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +73,7 @@ struct contraction {
   struct uop *store;
   uint64_t sum; /* reduced axes */
   int64_t depth, outputs;
+  const struct matrix *matrix; /* NULL: tiles are multiplied by vectors */
   struct support support[MOST_TERMS];
   unsigned nsupports;
   struct form form;
@@ -207,8 +212,19 @@ static bool sums_are_updated(const struct codegen *k, struct uop *reduce) {
   return loads;
 }
 
+/* The instruction that computes the sum, which is as many products at once as its k says. */
+static const struct matrix *matrix_for(const struct codegen *k, struct uop *reduce, struct uop **operand) {
+  for (unsigned i = 0; i < matrix_count && k->target->matrix; i++) {
+    struct matrix_product p = {.reduce = reduce};
+    if (matrices[i].m > 1 || !matrix_product(k, &matrices[i], &p, NULL, 0) || p.when) continue;
+    operand[0] = p.operand[0], operand[1] = p.operand[1];
+    return &matrices[i];
+  }
+  return NULL;
+}
+
 /* Reads the kernel as it is now. False: it is no contraction. */
-static bool find(struct contraction *c) {
+static bool find(struct contraction *c, bool matrix) {
   struct codegen *k = c->k;
   uint64_t *mask = axis_masks(k, false);
   struct uop *reduce = mask ? largest(k, mask) : NULL, *product = reduce ? summed_product(reduce) : NULL;
@@ -216,7 +232,9 @@ static bool find(struct contraction *c) {
             product->src[0] != product->src[1];
   double depth = 1, outputs = 1;
   c->sum = 0, c->store = k->ast->src[0];
-  for (unsigned i = 0; i < 2 && ok; i++) ok = read_operand(c, &c->x[i], product->src[i], mask);
+  struct uop *operand[2] = {ok ? product->src[0] : NULL, ok ? product->src[1] : NULL};
+  c->matrix = ok && matrix ? matrix_for(k, reduce, operand) : NULL;
+  for (unsigned i = 0; i < 2 && ok; i++) ok = read_operand(c, &c->x[i], operand[i], mask);
   for (unsigned s = 1; ok && s < reduce->nsrc; s++) c->sum |= mask[reduce->src[s]->id];
   for (unsigned a = 0; ok && a < k->naxes; a++) /* an output is made once, from sums that differ */
     ok = k->axes[a].size < 2 || (k->axes[a].kind != AXIS_SERIAL && (!is_loop(k, a) || has(mask[reduce->id], (int)a)));
@@ -242,6 +260,20 @@ static bool find(struct contraction *c) {
 
 static int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
+/* Products that an instruction sums in each lane. */
+static int64_t together_of(const struct contraction *c) { return c->matrix ? c->matrix->k : 1; }
+
+/* The axis of the sum along which they are: one that needs no padding, then one that is contiguous in the rows. */
+static int paired(const struct contraction *c) {
+  int best = -1, most = -1;
+  for (uint64_t m = c->sum; m; m &= m - 1) {
+    int a = __builtin_ctzll(m), score = c->k->axes[a].size % together_of(c) ? 0 : 4;
+    score += has(c->x[!c->form.columns].unit, a) ? 2 : has(c->x[c->form.columns].unit, a);
+    if (score >= most) best = a, most = score;
+  }
+  return best;
+}
+
 /* ---- what a form costs ------------------------------------------------------------------------------------------ */
 
 /* The tile with the most useful products a cycle; the cycles that all tiles take for one round of the sum. A vector of
@@ -253,7 +285,8 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   int64_t rows = size_of(c->k, f->row), columns = size_of(c->k, f->column);
   int64_t most = rows < 2 * MAX_HEIGHT ? rows : MAX_HEIGHT;
   double best = 0;
-  for (int64_t lanes = t->vector_bytes / 4; lanes >= t->vector_bytes / 8 && lanes >= 4; lanes /= 2)
+  int64_t widest = c->matrix ? c->matrix->n : t->vector_bytes / 4, narrowest = c->matrix ? widest : widest / 2;
+  for (int64_t lanes = widest; lanes >= narrowest && lanes >= 4; lanes /= 2)
     for (int64_t height = 1; height <= most; height++)
       for (int64_t vectors = 1; vectors * height <= MAX_SUMS && vectors * (height + 1) < t->vectors; vectors++) {
         double width = (double)lanes * ELEMENT / 32, multiply = (double)(vectors * height) * width / 2;
@@ -318,21 +351,25 @@ static uint64_t rows_together(const struct contraction *c, const struct form *f)
 static void consider(struct contraction *c, struct form f) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
+  if (c->matrix && f.row < 0) return;
   uint64_t all = loops(k), others = all & ~bit(f.column) & ~bit(f.row);
   f.columns_only = others & p->mask & ~q->mask, f.rows_only = others & q->mask & ~p->mask;
   bool rounds = c->depth > LONG_SUM && c->keeps;
-  int64_t depth = rounds ? ROUND : c->depth, width = size_of(k, f.column), rows = size_of(k, f.row);
+  int64_t depth = divide(rounds ? ROUND : c->depth, together_of(c)), width = size_of(k, f.column),
+          rows = size_of(k, f.row);
   double both = (double)extent(k, others & p->mask & q->mask);
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
   bool fits = depth * MAX_HEIGHT * ELEMENT <= 2 * BLOCK_BYTES;
   f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
-  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * (double)c->depth * computed(c, &f);
+  f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * computed(c, &f);
+  f.cycles *= (double)c->depth / (double)together_of(c);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
   double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
   double tiles = (double)divide(rows, f.height);
 
-  bool direct = p->plain && has(p->unit, f.column), near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
+  bool direct = p->plain && has(p->unit, f.column) && !c->matrix,
+       near = direct && depth * strip * ELEMENT <= NEAR_BYTES && !rounds;
   f.pack_columns = c->packs[f.columns] && depth * strip * ELEMENT <= STRIP_BYTES &&
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
@@ -446,7 +483,7 @@ static bool choose_rounds(struct contraction *c) {
     rounds |= bit((int)a);
     depth = rest;
   }
-  if (!find(c)) return false; /* it was a contraction */
+  if (!find(c, c->matrix)) return false; /* it was a contraction */
   c->rounds = rounds, c->sum &= ~rounds, c->depth = depth;
   return true;
 }
@@ -473,7 +510,7 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   int64_t most_columns = most_tasks(c, !f->columns, f->row, f->pack_rows), wanted;
   /* A block of rows is as large as the cache takes; the tasks are alike. Where rows do not make tasks enough, the other
    * axes and the columns do. */
-  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / c->depth / f->height : tiles;
+  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / divide(c->depth, together_of(c)) / f->height : tiles;
   int64_t tasks = block < 1 ? tiles : divide(tiles, block);
   if (extent(k, others) < TASKS && tasks < most_rows && tiles >= TASKS * FEW_TILES) tasks = most_rows;
   s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
@@ -488,6 +525,16 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
     if (most != &wanted) *most = divide(*most, n);
   }
   s->strips = divide(strips, wanted < most_columns ? wanted : most_columns);
+}
+
+/* Makes the instruction compute rows and columns of the tile. False: it cannot, or an error is set. */
+static bool use_matrix(struct contraction *c) {
+  struct codegen *k = c->k;
+  int axis[3] = {c->form.row, c->form.column, paired(c)};
+  struct step s = {.kind = STEP_MATRIX, .amount = c->matrix - matrices, .nlist = 3};
+  for (unsigned i = 0; i < 3; i++) s.list[i] = k->axes[axis[i]].name;
+  if (k->axes[axis[2]].size % c->matrix->k && !step(c, STEP_PAD, axis[2], c->matrix->k)) return false;
+  return step_possible(k, s, NULL, 0) && step_apply(k, s);
 }
 
 static bool contract(struct contraction *c) {
@@ -518,7 +565,16 @@ static bool contract(struct contraction *c) {
   }
   if (size_of(k, f->column) % (strip * share_of.strips) && !step(c, STEP_PAD, f->column, strip * share_of.strips))
     return false;
-  if (!split(c, STEP_VECTOR, f->column, f->lanes, &lane)) return false;
+  struct axis_name pairs[2][MATRIX_RUNS]; /* of rows and columns: axes of the instruction's operands */
+  unsigned npairs[2] = {0};
+  if (c->matrix && use_matrix(c)) {
+    lane = (int)k->naxes - 1;
+    while (!k->axes[lane].vector) lane--;
+    for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++)
+      for (unsigned coordinate = 2; coordinate-- > 0;) /* products that are summed are neighbours */
+        npairs[o] += matrix_axes(k, o, o == MATRIX_A ? !coordinate : coordinate, pairs[o] + npairs[o]);
+  } else if (!split(c, STEP_VECTOR, f->column, f->lanes, &lane))
+    return false;
   if (lane != f->column && !split(c, STEP_UPCAST, f->column, f->vectors, &vectors)) return false;
   if (lane != f->column && vectors != f->column && !share(c, f->column, share_of.strips, &strips)) return false;
   if (f->row >= 0) {
@@ -547,9 +603,12 @@ static bool contract(struct contraction *c) {
   list(&rows, blocks);
   for (unsigned i = 0; i < rows.n; i++) list(&inside, rows.axis[i]);
   for (uint64_t m = c->sum; m; m &= m - 1) list(&columns, __builtin_ctzll(m)), list(&rows, __builtin_ctzll(m));
-  list(&columns, vectors), list(&columns, lane), list(&rows, height);
-  if (f->pack_columns && !over(c, STEP_PACK, f->columns, &columns)) return false;
-  if (f->pack_rows && !over(c, STEP_PACK, !f->columns, &rows)) return false;
+  list(&columns, vectors), list(&columns, npairs[MATRIX_B] ? -1 : lane), list(&rows, height);
+  for (unsigned i = 0; i < npairs[MATRIX_B]; i++) list(&columns, axis_named(k, pairs[MATRIX_B][i]));
+  for (unsigned i = 0; i < npairs[MATRIX_A]; i++) list(&rows, axis_named(k, pairs[MATRIX_A][i]));
+  unsigned factor = npairs[MATRIX_B] ? MATRIX_B : f->columns; /* the instruction's first operand are the rows */
+  if (f->pack_columns && !over(c, STEP_PACK, factor, &columns)) return false;
+  if (f->pack_rows && !over(c, STEP_PACK, !factor, &rows)) return false;
 
   /* Lanes that are not neighbours in the output would be loaded and stored by element, all of a tile's at once. */
   bool loop = c->keeps && c->updates && !has(c->unit, f->column) && !c->rounds && (c->sum & (c->sum - 1));
@@ -614,7 +673,8 @@ bool contract_host(struct codegen *k, bool *done) {
   if (!c) return codegen_fail(k, "out of memory");
   c->k = k;
   bool ok = true;
-  if (find(c)) choose(c);
+  if (find(c, true)) choose(c);
+  if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
   *done = c->form.cycles > 0;
   if (*done) ok = contract(c);
   free(c);

@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE  PARTS_WHOLE
-#define PAIRS  PARTS_PAIRS
-#define WORDS  PARTS_WORDS
-#define SIGNED PARTS_SIGNED
+#define WHOLE     PARTS_WHOLE
+#define PAIRS     PARTS_PAIRS
+#define WORDS     PARTS_WORDS
+#define SIGNED    PARTS_SIGNED
+#define SUM_FIRST PARTS_SUM_FIRST
 const struct matrix matrices[] = {
 #define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
   {#name,                                                                                                              \
@@ -34,6 +35,7 @@ const struct matrix matrices[] = {
 #undef PAIRS
 #undef WORDS
 #undef SIGNED
+#undef SUM_FIRST
 const unsigned matrix_count = sizeof matrices / sizeof *matrices;
 
 int matrix_named(const char *name, size_t n) {
@@ -189,6 +191,8 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
     if (a->size % size[i])
       return refuse(why, cap, "an axis has %" PRId64 ", which is no multiple of %u: pad it first", a->size, size[i]);
   }
+  for (unsigned i = 0; i < 3; i++)
+    if (stages_along(k, (unsigned)axis[i])) return refuse(why, cap, "what is staged changes along an axis");
   if (axis[0] == axis[1]) return refuse(why, cap, "rows and columns are one axis");
   int64_t items = k->target->wave;
   for (unsigned a = 0; a < k->naxes; a++) {

@@ -4,7 +4,7 @@
 #include "internal.h"
 
 enum matrix_operand { MATRIX_A, MATRIX_B, MATRIX_C };
-enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS, PARTS_SIGNED };
+enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS, PARTS_SIGNED, PARTS_SUM_FIRST };
 
 struct matrix {
   const char *name, *machine;

@@ -70,6 +70,9 @@ static bool reduce_possible(const struct codegen *k, const struct uop *u, const 
   for (unsigned a = 0; a < k->naxes; a++)
     if ((mask[u->id] & ~p->kept) >> a & 1 && is_expanded(&k->axes[a]))
       return refuse(why, cap, "all %s axes must be listed", axis_kind_name(k->axes[a].kind));
+  unsigned left = 0;
+  for (unsigned s = 1; s < u->nsrc; s++) left += !(p->reduced & mask[u->src[s]->id]);
+  if (u->src[0]->op == OP_MMA && !left) return refuse(why, cap, "a matrix instruction has no loop left that sums");
   size_t count;
   struct uop *value = u->src[0], **order = uop_toposort(&value, 1, &count);
   bool plain = order;
@@ -120,7 +123,10 @@ bool order_apply(struct codegen *k, const struct step *s) {
   for (unsigned i = 0; i < p.n; i++) {
     if (!(p.kept >> p.axis[i] & 1)) continue;
     const struct axis *a = &k->axes[p.axis[i]];
-    struct axis copy = {.size = a->size, .kind = is_expanded(a) ? AXIS_UPCAST : AXIS_REDUCE, .vector = a->vector};
+    struct axis copy = {.size = a->size,
+                        .kind = is_expanded(a) ? AXIS_UPCAST : AXIS_REDUCE,
+                        .vector = a->vector,
+                        .fragment = a->fragment};
     from[nkept] = a->range, count_of[nkept] = a->size;
     if (a->vector) vector = nkept;
     to[nkept] = bound[nbound++] = copy.range = uop_range(g, a->range->src[0], number++, copy.kind);
@@ -148,6 +154,10 @@ bool order_apply(struct codegen *k, const struct step *s) {
     enum dtype t = sum_dtype(u->dtype);
     unsigned n = 1;
     src[0] = u->src[0]->dtype == t ? u->src[0] : uop_cast(g, u->src[0], t);
+    if (u->src[0]->op == OP_MMA) { /* its sums are in that type anyway */
+      struct uop *mma = u->src[0];
+      src[0] = uop_new(g, OP_MMA, t, 1, mma->arg, mma->aux, mma->src, mma->nsrc);
+    }
     for (unsigned b = 1; b < u->nsrc; b++) {
       bool gone = false;
       for (unsigned j = 0; j < nbound; j++) gone = gone || bound[j] == u->src[b];

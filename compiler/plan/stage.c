@@ -187,6 +187,12 @@ struct uop *summed_product(const struct uop *reduce) {
   return u->op == OP_MUL && u->dtype != DT_INDEX ? u : NULL;
 }
 
+/* The product that a REDUCE sums, by a matrix instruction or not. Its first two sources are the factors. */
+static struct uop *product_of(const struct uop *reduce) {
+  bool matrix = reduce->op == OP_REDUCE && reduce->src[0]->op == OP_MMA;
+  return matrix ? reduce->src[0] : reduce->op == OP_REDUCE ? summed_product(reduce) : NULL;
+}
+
 /* The factor of that number of the products that a REDUCE sums, which changes along all of the axes. NULL: there is
  * none, or several. */
 static struct uop *factor_of(const struct codegen *k, const struct step *s, uint64_t listed, const uint64_t *mask) {
@@ -194,7 +200,7 @@ static struct uop *factor_of(const struct codegen *k, const struct step *s, uint
   struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *factor = NULL;
   unsigned factors = 0;
   for (size_t i = 0; order && i < count && s->amount < 2; i++) {
-    struct uop *product = order[i]->op == OP_REDUCE ? summed_product(order[i]) : NULL;
+    struct uop *product = product_of(order[i]);
     if (!product || listed & ~mask[product->src[s->amount]->id]) continue;
     factors += factor != product->src[s->amount];
     factor = product->src[s->amount];
@@ -321,12 +327,13 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   int64_t lanes = width / dtype_info[value->dtype].size;
   struct dimension *v = &c.dim[vec];
   while (lanes > 1 && (lanes > v->size || (gpu && v->size % lanes))) lanes /= 2;
-  /* What is contiguous along another axis than in the copy is transposed in squares of vectors. */
+  /* What is contiguous along another axis than in the copy is transposed in squares of vectors; pairs are zipped. */
   int64_t square = gpu || vec + 1 == c.ndims ? 1 : lanes < MAX_SQUARE ? lanes : MAX_SQUARE;
   while (square > 1 && c.dim[c.ndims - 1].size % square) square /= 2;
+  bool pairs = square == 2 && vec + 2 == c.ndims && c.dim[c.ndims - 1].size == 2;
   if (square >= MIN_SQUARE)
     lanes = square;
-  else
+  else if (!pairs)
     square = 1;
   int64_t size = dtype_info[value->dtype].size;
   set_strides(&c, vec, lanes, 0);

@@ -230,8 +230,7 @@ static int64_t work_items(const struct codegen *k, bool *grouped) {
   return n;
 }
 
-/* Whether some STAGE is filled again at each position along the axis. */
-static bool stages_along(const struct codegen *k, unsigned axis) {
+bool stages_along(const struct codegen *k, unsigned axis) {
   bool any = false;
   for (unsigned i = 0; i < k->plan.n; i++) any = any || strchr(step_arguments(k->plan.step[i].kind), 'l');
   if (!any) return false;

@@ -129,7 +129,7 @@ static unsigned hosts(const struct target **out) {
   out[0] = target_find(HOST_ARCH);
   older = *out[0];
   older.cpu = "haswell", older.features = "";
-  older.load_bytes = older.vector_bytes = 32;
+  older.load_bytes = older.vector_bytes = 32, older.matrix = NULL;
   out[1] = &older;
   return strstr(target_features(out[0]), "avx512vl") ? 2 : 1;
 }
@@ -237,6 +237,39 @@ static struct uop *product(int64_t m, int64_t n, int64_t q, bool transposed) {
   struct uop *x = load(at(param(1, DT_F32, m * q), add(mul(a, ix(q)), k))),
              *y = load(at(param(2, DT_F32, q * n), of_y));
   return sink1(store(at(param(0, DT_F32, m * n), add(mul(a, ix(n)), b)), reduce(OP_ADD, mul(x, y), &k, 1)));
+}
+
+/* bf16 is multiplied in pairs along the sum, of any size, where the processor can, and as f32 where it cannot. Sums of
+ * f32 that are long have rounds. */
+static void products_of_bf16(void **state) {
+  static const int64_t sizes[][3] = {{40, 64, 64}, {37, 53, 71}, {9, 100, 8200}};
+  struct target without = *target_find(HOST_ARCH);
+  without.matrix = NULL;
+  for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+    int64_t m = sizes[i / 2][0], n = sizes[i / 2][1], q = sizes[i / 2][2], count[3] = {m * n, m * q, q * n};
+    struct uop *a = range(m, 0, AXIS_LOOP), *b = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
+    struct uop *x = load(at(param(1, DT_BF16, m * q), add(mul(a, ix(q)), k)));
+    struct uop *y = load(at(param(2, DT_BF16, q * n), i % 2 ? add(mul(b, ix(q)), k) : add(mul(k, ix(n)), b)));
+    struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, y, DT_F32)), &k, 1);
+    struct uop *ast = sink1(store(at(param(0, DT_F32, m * n), add(mul(a, ix(n)), b)), sum));
+    void *got[3], *want = calloc((size_t)count[0], 4);
+    for (unsigned p = 0; p < 3; p++) {
+      got[p] = calloc((size_t)count[p], p ? 2 : 4);
+      for (int64_t e = 0; p && e < count[p]; e++)
+        write_element(DT_BF16, got[p], e, (union value){.f = (double)((e * 7 + p * 3 + e / 13) % 5 - 2)});
+    }
+    reference(ast, (void *[]){want, got[1], got[2]}, 0);
+    for (unsigned pairs = 0; pairs < 2; pairs++) {
+      const struct target *t = pairs ? target_find(HOST_ARCH) : &without;
+      const struct kernel *kernel = must_compile_for(tuned, t, ast);
+      memset(got[0], 0, (size_t)count[0] * 4);
+      run_host(kernel, got, 0);
+      compare(DT_F32, got[0], want, count[0], 0, kernel->plan);
+      assert_int_equal(strstr(kernel->plan, "matrix dot_f32_bf16") != NULL, t->matrix != NULL);
+    }
+    for (unsigned p = 0; p < 3; p++) free(got[p]);
+    free(want);
+  }
 }
 
 /* The sums of blocks of a long sum are added in memory, whether its length has divisors or not. */
@@ -752,6 +785,7 @@ int main(void) {
       cmocka_unit_test(sine),
       cmocka_unit_test(exponentials_everywhere),
       cmocka_unit_test(matmul),
+      cmocka_unit_test(products_of_bf16),
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),

@@ -26,8 +26,9 @@ static void layouts_cover_the_matrices(void **state) {
     for (unsigned o = 0; o < 3; o++) {
       static unsigned times[256][256];
       memset(times, 0, sizeof times);
-      unsigned n = matrix_elements(x, o), copies = 32 * n / (size[o][0] * size[o][1]);
-      for (unsigned lane = 0; lane < 32; lane++)
+      unsigned wave = strchr(x->bits[MATRIX_C][1], 'L') || strchr(x->bits[MATRIX_C][0], 'L') ? 32 : 1;
+      unsigned n = matrix_elements(x, o), copies = wave * n / (size[o][0] * size[o][1]);
+      for (unsigned lane = 0; lane < wave; lane++)
         for (unsigned e = 0; e < n; e++)
           times[coordinate(x->bits[o][0], lane, e)][coordinate(x->bits[o][1], lane, e)]++;
       for (unsigned r = 0; r < size[o][0]; r++)
