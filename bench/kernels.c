@@ -6,9 +6,9 @@
  * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
  * between them, and have * and ?; one after ^ must not be there: `kernels matmul f32 512,1024`, `kernels conv 16 ^7x7`.
  * On the CPU each number of threads is a process of its own, bound to that many CPUs (of those that taskset allows).
- * An emulated GPU runs small cases once, and its counts are printed instead of times, with model time (emu/cost.def),
- * which is no measurement. --cpu-time measures processor time of one thread instead of wall time, for ratios on a
- * machine with other work. */
+ * An emulated GPU runs small cases once, and its counts are printed instead of times, with model time
+ * (emu/exec/cost.def), which is no measurement. --cpu-time measures processor time of one thread instead of wall time,
+ * for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"

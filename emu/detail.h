@@ -25,7 +25,7 @@ struct emu_detail {
   uint64_t lines;        /* of 128 bytes in global memory that an instruction's lanes touch, summed over instructions */
   uint64_t memory_bytes; /* of such lines that a dispatch touches, each once read and once written */
   uint64_t matrix_blocks; /* of 16 rows, 8 columns and 16 bytes along k that matrix instructions multiply */
-  uint64_t model_ps;      /* model time of the dispatches (emu/cost.def), 0 for machines without one */
+  uint64_t model_ps;      /* model time of the dispatches (emu/exec/cost.def), 0 for machines without one */
   uint64_t vector;        /* instructions that lanes execute: all but the scalar ones, branches and control */
   uint64_t partial;       /* of them with some lane of the wave inactive */
   uint64_t lanes;         /* active lanes, summed over them */

@@ -1,5 +1,5 @@
 /* How long the kernels of a schedule's item take: launches on the device itself, over memory of their own, between two
- * timestamps; on an emulated device model time (emu/cost.def).
+ * timestamps; on an emulated device model time (emu/exec/cost.def).
  *
  * Memory holds small positive numbers, so that sums do not cancel. Integers that the kernel uses as places are 0. */
 #include "beam.h"
@@ -178,7 +178,7 @@ static int time_model(struct beam_measure *m, const struct kernel *k, db_program
   emu_detail(os, false);
   *seconds = (double)(after.detail.model_ps - before.detail.model_ps) * 1e-12;
   if (err || *seconds > 0) return err;
-  return db_fail(-ENOTSUP, "not supported: BEAM on %s, of which emu/cost.def has no model", db_device_name(dev));
+  return db_fail(-ENOTSUP, "not supported: BEAM on %s, of which emu/exec/cost.def has no model", db_device_name(dev));
 }
 
 static int time_launch(struct beam_measure *m, const struct kernel *k, db_program *program, double *seconds) {

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include "emu/cost.h"
+#include "emu/exec/cost.h"
 
 static uint64_t ps_of(const char *arch, const struct emu_detail *d, uint64_t waves, uint64_t groups,
                       uint64_t resident) {

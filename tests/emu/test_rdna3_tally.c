@@ -1,6 +1,6 @@
 /* Counts instruction by instruction, of code whose counts are plain to see: classes, bytes by memory, LDS bank
  * conflicts, active lanes and divergent branches, in both wave sizes. */
-#include "emu/lines.h"
+#include "emu/exec/lines.h"
 #include "wave.h"
 
 enum { DATA_VA = 0x400000, BYTES = 16384, SCRATCH_VA = 0x800000 };

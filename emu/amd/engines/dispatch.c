@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "../../../hcq/amd/pm4_wire.h"
-#include "../../cost.h"
+#include "../../exec/cost.h"
 #include "../../guard.h"
-#include "../../lines.h"
+#include "../../exec/lines.h"
 
 #define REG(name)    (q->sh[GFX11_##name - PM4_SH_BASE])
 #define RFIELD(r, f) BITS_GET(GFX11_##r##_##f, REG(r))

@@ -1,5 +1,5 @@
-/* Writing vector operations on rows (../lane_ops.h), under EXEC. For files that are compiled once per host feature
- * level. */
+/* Writing vector operations on rows (emu/exec/lane_ops.h), under EXEC. For files that are compiled once per host
+ * feature level. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #define DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #include "rdna3_exec.h"
@@ -8,7 +8,7 @@
 #define ROW(T, i) ((const T *)rdna3_row(w, u, i))
 #define ACTIVE    (*w->lanes)
 #define DST       rdna3_dst(w, u)
-#include "../../lane_ops.h"
+#include "../../exec/lane_ops.h"
 #define ALL (ACTIVE == ~0u)
 
 static inline void write_mask(struct rdna3_wave *w, const struct rdna3_uop *u, u32 bits) {

@@ -5,7 +5,7 @@
  * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
 #include <pthread.h>
 #include <string.h>
-#include "../../lines.h"
+#include "../../exec/lines.h"
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"
 #include "rdna3_mem.h"

@@ -1,5 +1,5 @@
-/* Writing SASS operations on rows (../lane_ops.h), and what they share: predicates, modifiers of floats, comparisons,
- * small formats. For files that are compiled once per host feature level. */
+/* Writing SASS operations on rows (emu/exec/lane_ops.h), and what they share: predicates, modifiers of floats,
+ * comparisons, small formats. For files that are compiled once per host feature level. */
 #ifndef DOORBELL_EMU_NV_SM_SIMD_H
 #define DOORBELL_EMU_NV_SM_SIMD_H
 /* Nobody looks at exception flags here, and without them a choice between two results needs no branch. */
@@ -12,7 +12,7 @@
 #define ROW(T, i) ((const T *)sm_row(w, u, i))
 #define ACTIVE    sm_lanes(w, u)
 #define DST       sm_dst(w, u)
-#include "../../lane_ops.h"
+#include "../../exec/lane_ops.h"
 
 /* What the comparisons' last step does with c: both predicates, combined with the accumulator. */
 static inline u32 combined(const struct sm_warp *w, const struct sm_uop *u, u32 c) {

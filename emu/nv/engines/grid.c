@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "../../cost.h"
+#include "../../exec/cost.h"
 #include "../../guard.h"
-#include "../../lines.h"
+#include "../../exec/lines.h"
 
 enum { CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
 

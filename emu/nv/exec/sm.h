@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "../../code_cache.h"
+#include "../../exec/code_cache.h"
 #include "../../detail.h"
 #include "../../fault.h"
 #include "../../vm.h"

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "../../lane_math.h"
+#include "../../exec/lane_math.h"
 #include "sm_memory.h"
 
 enum op { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, SAFEADD };

@@ -4,7 +4,7 @@
  * Shared memory has 32 banks of 4 bytes; lanes that name the same word share it. Accesses of 8 bytes are taken to move
  * 16 lanes at a time and those of 16 bytes 8, 128 bytes a cycle (CUDA C++ Best Practices Guide, "Shared Memory and
  * Memory Banks"). */
-#include "../../lines.h"
+#include "../../exec/lines.h"
 #include "sm_memory.h"
 
 enum { BANKS = 32, LOADS = 1, STORES = 2 };

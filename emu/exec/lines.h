@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "detail.h"
+#include "../detail.h"
 
 enum { EMU_LINE = 128 };
 

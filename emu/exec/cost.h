@@ -3,7 +3,7 @@
 #ifndef DOORBELL_EMU_COST_H
 #define DOORBELL_EMU_COST_H
 #include <stdbool.h>
-#include "detail.h"
+#include "../detail.h"
 
 struct emu_launch {
   uint64_t waves, workgroups;

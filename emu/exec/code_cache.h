@@ -5,7 +5,7 @@
 #define DOORBELL_EMU_CODE_CACHE_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "vm.h"
+#include "../vm.h"
 
 /* A run of decoded code that starts at one address: up to an unconditional end that no branch inside jumps over. The
  * first member of each machine's own trace. */

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "race.h"
+#include "../race.h"
 
 enum { BUCKETS = 64 };
 
