@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *db_version(void) { return DB_VERSION; }
+
 #define TIMEOUT_S     120
 #define EMULATED_GPUS 2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
 #define KNOWN_NAMES   "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"

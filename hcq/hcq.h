@@ -33,6 +33,10 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+#define DB_VERSION "0.1.0"
+/* DB_VERSION of the library that is linked, which may differ from that of the header. */
+const char *db_version(void);
+
 typedef struct db_device db_device;
 typedef struct db_buffer db_buffer;
 typedef struct db_signal db_signal;

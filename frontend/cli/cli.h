@@ -8,7 +8,6 @@
 #include <stdio.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-#define DOORBELL_VERSION "0.1.0"
 
 struct command {
   const char *name, *summary;

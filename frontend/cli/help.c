@@ -110,7 +110,7 @@ static void print_options(FILE *f, const struct command *c) {
 }
 
 static void print_title(FILE *f, const char *page, const char *name, const char *summary) {
-  fprintf(f, ".TH %s 1 \"\" \"doorbell " DOORBELL_VERSION "\" \"User Commands\"\n.SH NAME\n", page);
+  fprintf(f, ".TH %s 1 \"\" \"doorbell " DB_VERSION "\" \"User Commands\"\n.SH NAME\n", page);
   print_roff(f, name, strlen(name));
   fputs(" \\- ", f);
   print_roff(f, summary, strlen(summary));

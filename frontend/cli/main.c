@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   if (is_one_of(word, "version", "--version", "-V")) {
-    puts("doorbell " DOORBELL_VERSION);
+    puts("doorbell " DB_VERSION);
     return EXIT_DONE;
   }
   const struct command *c = is_one_of(word, "help", "--help", "-h") ? &help_command : command_find(word);

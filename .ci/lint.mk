@@ -1,0 +1,24 @@
+# Format, warnings of both compilers, clang-tidy.
+
+.PHONY: lint-deps
+lint-deps:
+	@.ci/deps.sh $(DEPS) clang-format-$(LLVM) clang-tidy-$(LLVM)
+C_FILES = $(shell git ls-files '*.c' '*.h')
+.PHONY: lint-format
+# Code and comments are 120 columns wide.
+lint-format: lint-deps
+	$(Q)awk 'length > 120 { print FILENAME ":" FNR ": wider than 120 columns"; bad = 1 } END { exit bad }' $$(git ls-files 'graph/*.rules' 'graph/*.def' 'compiler/*.rules' 'compiler/*.def')
+	$(Q)awk 'length > 120 { print FILENAME ":" FNR ": wider than 120 columns"; bad = 1 } END { if (NR > 120) print "README.md has " NR " lines, more than 120"; exit bad || NR > 120 }' README.md
+	$(Q)printf '%s\n' $(C_FILES) | xargs -n 40 -P $(shell nproc) clang-format-$(LLVM) --dry-run -Werror
+TIDY_FILES = $(filter-out tests/% %.simd.c graph/rulegen/% $(if $(MPI_LIBS),,frontend/mpi/mpi.c),$(filter %.c,$(C_FILES)))
+.PHONY: lint-tidy
+# Prints every file's findings in one piece; one finding fails it.
+lint-tidy:
+	$(Q)$(MAKE) --no-print-directory $(jobs) -k -O $(addprefix tidy/,$(TIDY_FILES))
+tidy/%.c: FORCE
+	$(call say,TIDY,$*.c)
+	$(Q)clang-tidy-$(LLVM) --quiet $*.c -- $(filter-out -fsanitize%,$(ALL_CFLAGS)) $(EXTRA_CFLAGS) 2>/dev/null
+lint: lint-format
+	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) gcc)' B=$(B)/lint-gcc WERROR=1 all suites
+	$(Q)$(MAKE) --no-print-directory $(jobs) CC='$(strip $(CCACHE) clang-$(LLVM))' B=$(B)/lint-clang WERROR=1 all suites
+	$(Q)$(MAKE) --no-print-directory lint-tidy
