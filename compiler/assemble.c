@@ -17,13 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MACHINES = 8 };
+enum { MAX_MACHINES = 16 };
 struct assembler {
   struct {
     const struct target *target;
     LLVMTargetMachineRef machine;
     LLVMTargetDataRef layout;
     char *cpu, *features;
+    bool group;
   } machines[MAX_MACHINES];
   unsigned n;
 };
@@ -99,9 +100,11 @@ void assembler_free(struct assembler *a) {
   free(a);
 }
 
+bool uses_groups(const struct codegen *k) { return k->target->group_cpu && k->tile[0].descriptor; }
+
 static int machine_of(struct assembler *a, struct codegen *k) {
   for (unsigned i = 0; i < a->n; i++)
-    if (a->machines[i].target == k->target) return (int)i;
+    if (a->machines[i].target == k->target && a->machines[i].group == uses_groups(k)) return (int)i;
   const struct target *t = k->target;
   LLVMTargetRef target;
   char *message = NULL;
@@ -110,7 +113,9 @@ static int machine_of(struct assembler *a, struct codegen *k) {
     LLVMDisposeMessage(message);
     return -1;
   }
-  char *cpu = cpu_of(t), *features = features_of(t);
+  bool group = uses_groups(k);
+  char *cpu = group ? LLVMCreateMessage(t->group_cpu) : cpu_of(t);
+  char *features = group ? LLVMCreateMessage(t->group_features) : features_of(t);
   const struct code_options *o = code_options_of(t);
   LLVMTargetMachineRef m = LLVMCreateTargetMachine(target, t->triple, cpu, features, (LLVMCodeGenOptLevel)o->level,
                                                    (LLVMRelocMode)o->relocation, (LLVMCodeModel)o->model);
@@ -123,6 +128,7 @@ static int machine_of(struct assembler *a, struct codegen *k) {
   a->machines[a->n].target = t;
   a->machines[a->n].machine = m;
   a->machines[a->n].layout = LLVMCreateTargetDataLayout(m);
+  a->machines[a->n].group = group;
   a->machines[a->n].cpu = cpu, a->machines[a->n].features = features;
   return (int)a->n++;
 }

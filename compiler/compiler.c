@@ -277,7 +277,7 @@ static bool code(struct compiler *c, struct codegen *k, struct entry *e) {
   if (ok && nvidia && debug && !(out->disassembly = strndup(ptx, size))) ok = codegen_fail(k, "out of memory");
   if (ok && nvidia && !out->from_disk) {
     e->job_start = now();
-    e->job = ptxas_start(c->ptxas, k->target->arch, ptx, size, NULL);
+    e->job = ptxas_start(c->ptxas, uses_groups(k) ? k->target->group_cpu : k->target->arch, ptx, size, NULL);
     if (!e->job) ok = codegen_fail(k, "out of memory");
   } else if (ok && !out->from_disk && c->cache_dir)
     keep_on_disk(c, e, image, out->image_size);
@@ -447,9 +447,20 @@ static bool compile(struct compiler *c, struct codegen *k, struct entry *e, cons
   return true;
 }
 
+/* The target as the assembler that there is can serve it. */
+static const struct target *served(struct compiler *c, const struct target *t) {
+  enum { GROUP_RELEASE = 12 };
+  char why[256];
+  const char *version = t->group_cpu && c->options.ptxas ? ptxas_version(c->ptxas, why, sizeof why) : NULL;
+  unsigned release = GROUP_RELEASE;
+  if (version) sscanf(version, "release %u", &release);
+  return release < GROUP_RELEASE ? target_without_groups(t) : t;
+}
+
 /* The ast's entry, found or made; its job may still run. NULL and a message. */
 static struct entry *begin(struct compiler *c, const struct target *t, struct uop *ast, const char *plan, char *err,
                            size_t errcap) {
+  t = served(c, t);
   struct codegen k = {.target = t, .stage = "import", .err = err, .errcap = errcap};
   struct entry *e = NULL;
   uint64_t hash = 0;

@@ -21,7 +21,11 @@ enum {
   MAX_COPIES = 4096, /* of an operation along all of them */
   MAX_PAD = 1 << 20,
   MAX_GUARDS = 16,
-  MAX_ORDERED = 16, /* reductions of one ORDER step */
+  TILE_ALIGN_BITS = 10, /* of the address of a tile */
+  MAX_ROUNDS = 16,      /* of a copy that are not a loop */
+  MAX_BUFFERED = 8,     /* buffers of a pipeline */
+  LINE_BYTES = 64,      /* memory of stages and of stacks is a multiple of it */
+  MAX_ORDERED = 16,     /* reductions of one ORDER step */
 };
 
 /* One axis of the kernel: the ranges the scheduler made, split by steps. */
@@ -30,15 +34,22 @@ struct axis {
   struct uop *range;
   int64_t size; /* the most it counts to; symbolic ranges are bounded by their range's source */
   enum axis_kind kind;
-  bool vector;   /* UPCAST or UNROLL: the lanes of vector values run along it */
-  bool fragment; /* made by MATRIX: bits of the lane's number (LOCAL), or of the element's in an operand */
-  bool padded;   /* the outermost part of a split that overshoots: work-items with whole >= limit do nothing */
+  uint8_t buffers; /* of a REDUCE: of what is copied in each of its rounds, so many; 0: it is not pipelined */
+  bool vector;     /* UPCAST or UNROLL: the lanes of vector values run along it */
+  bool fragment;   /* made by MATRIX: bits of the lane's number (LOCAL), or of the element's in an operand */
+  bool padded;     /* the outermost part of a split that overshoots: work-items with whole >= limit do nothing */
   struct uop *whole, *limit;
 };
 
 /* Where a kernel's steps come from: a person's plan, or which ones may be chosen. A kernel whose steps cannot be had,
  * because they need more than the machine has, is built again with fewer. */
 enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
+
+/* An operand that a matrix instruction reads from workgroup memory. */
+struct tile {
+  uint64_t descriptor; /* PTX ISA, "Matrix Descriptor Format", without the address; 0: there is none */
+  bool turned;         /* neighbours are along the output's axis, not along the sum */
+};
 
 struct param {
   struct uop *uop; /* PARAM or VAR; NULL for a slot the kernel does not read */
@@ -56,6 +67,7 @@ struct codegen {
   enum steps steps;
   struct uop *guard[MAX_GUARDS]; /* the conditions that PAD steps added, over today's ranges; MAX_GUARDS first ones */
   unsigned nguards;
+  struct tile tile[2]; /* of operands A and B */
   struct param params[MAX_PARAMS];
   unsigned nparams;
   struct uop **linear; /* the kernel in execution order; RANGE..END and IF..ENDIF nest */
@@ -79,6 +91,10 @@ static inline unsigned binds_from(const struct uop *u) {
 
 /* Whether an INDEX has a condition for each lane. */
 static inline bool is_masked(const struct uop *index) { return index->nsrc > 2 && index->src[2]->lanes > 1; }
+
+static inline bool is_zero(const struct uop *u) {
+  return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
+}
 
 static inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; } /* to a multiple */
 
@@ -129,6 +145,8 @@ const struct code_options *code_options_of(const struct target *t);
 /* Everything besides a kernel's text that its image depends on: versions, machine, options and plan; malloc'd. tool:
  * the assembler behind LLVM and its version, or "". */
 char *code_recipe(const struct target *t, const struct code_options *o, const char *tool, const char *plan);
+/* Whether the kernel is for the target's group_cpu. */
+bool uses_groups(const struct codegen *k);
 /* An empty module with the target's layout, and @barrier where the kernel needs one. */
 module_ref assembler_module(struct assembler *a, struct codegen *k, context_ref context);
 bool assemble(struct assembler *a, struct codegen *k, module_ref m, void **image, size_t *size);

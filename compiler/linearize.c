@@ -152,7 +152,7 @@ static void flatten(struct lowerer *L, const struct block *b, struct uop **out, 
   struct uop *guard = NULL, *open = NULL;
   for (size_t i = 0; i < b->n; i++) {
     struct uop *u = b->item[i];
-    struct uop *valid = u->op == OP_STORE && u->src[0]->nsrc > 2 ? u->src[0]->src[2] : NULL;
+    struct uop *valid = (u->op == OP_STORE || u->op == OP_FETCH) && u->src[0]->nsrc > 2 ? u->src[0]->src[2] : NULL;
     if (valid && valid->lanes > 1) valid = NULL; /* a mask is part of the instruction */
     if (open && valid != guard) {                /* stores under the same condition share its region */
       out[(*n)++] = uop_new(L->g, OP_ENDIF, DT_VOID, 1, (union uop_arg){0}, 0, &open, 1);

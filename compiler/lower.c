@@ -196,8 +196,27 @@ struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes) {
   if (valid)
     at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
   struct uop *base = lower_memory(L, index->src[0]);
+  if (index->src[0]->op == OP_STAGE) at = lower_behind(L, at, lower_stage_offset(L, index->src[0]));
   struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, (struct uop *[]){base, at}, 2);
   return lower_mk(L, OP_LOAD, index->dtype, lanes, 0, 0, &pointer, 1);
+}
+
+struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset) {
+  if (!offset) return at;
+  if (at->op == OP_CONST) return lower_index_op(L, OP_ADD, offset, at);
+  bool constant = at->op == OP_ADD && at->src[1]->op == OP_CONST;
+  if (!constant) return lower_index_op(L, OP_ADD, at, offset);
+  return lower_index_op(L, OP_ADD, lower_index_op(L, OP_ADD, at->src[0], offset), at->src[1]);
+}
+
+struct uop *lower_pointer(struct lowerer *L, struct uop *index) {
+  struct uop *at = lower_eval_index(L, index->src[1]), *valid = eval_valid(L, index);
+  if (valid && valid->op == OP_CONST && valid->arg.i) valid = NULL;
+  if (valid)
+    at = lower_mk(L, OP_WHERE, at->dtype, 1, 0, 0, (struct uop *[]){valid, at, lower_iconst(L, at->dtype, 0)}, 3);
+  struct uop *src[3] = {lower_memory(L, index->src[0]), at, valid};
+  if (index->src[0]->op == OP_STAGE) src[1] = lower_behind(L, at, lower_stage_offset(L, index->src[0]));
+  return lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
 }
 
 /* Zero in memory's type: numbers of narrow types that have no arithmetic of their own are made of bits. */
@@ -344,6 +363,7 @@ static struct uop *eval_alu(struct lowerer *L, struct uop *u) {
     src[i] = lower_broadcast(L, src[i], lanes);
   }
   struct uop *v = build_alu(&L->b, u->op, u->dtype == DT_INDEX ? wide : t, src, u->nsrc);
+  if (u->dtype == DT_INDEX && v->lanes == 1 && uop_min(v) == uop_max(v)) return lower_iconst(L, v->dtype, uop_min(v));
   if (compute_dtype(u->dtype) != u->dtype && u->op != OP_WHERE && u->op != OP_MAX && u->op != OP_NEG)
     v = build_cast(&L->b, build_cast(&L->b, v, u->dtype), v->dtype); /* round after every operation */
   return v;
@@ -750,7 +770,7 @@ static bool prepare(struct lowerer *L, struct codegen *k) {
   k->stage = "lower";
   L->k = k;
   L->expanded = L->vectors = L->grouped = 0;
-  L->nreduces = 0;
+  L->nreduces = L->npipelines = 0;
   memset(L->axis_value, 0, sizeof L->axis_value);
   memset(L->memo, 0, L->memo_cap * sizeof *L->memo);
   L->memo_n = 0;

@@ -24,6 +24,16 @@ struct memo {
   struct uop *value;
 };
 
+enum { MOST_TOGETHER = 16, MOST_PIPELINES = 8 };
+struct pipeline { /* stages that are copied ahead of the rounds of a loop */
+  struct block *body;
+  int axis;
+  int64_t buffers;
+  unsigned n;
+  struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER];
+  struct uop *next; /* the round that is copied in this one */
+};
+
 struct lowerer {
   struct builder b; /* first: make() gets back here */
   struct codegen *k;
@@ -43,7 +53,9 @@ struct lowerer {
   size_t memo_cap, memo_n;
   struct uop *reduces[64]; /* of the ast */
   unsigned nreduces;
-  uint64_t summed;             /* axes that STAGEs depend on that are added to */
+  uint64_t summed; /* axes that STAGEs depend on that are added to */
+  struct pipeline pipeline[MOST_PIPELINES];
+  unsigned npipelines;
   struct uop *item;            /* the number of the work-item in its group */
   struct uop *group_first;     /* true in one work-item of those that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
@@ -101,6 +113,8 @@ struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t);
 /* Consecutive elements from a LOAD's place at the current positions on. */
 struct uop *lower_load_at(struct lowerer *L, struct uop *u, unsigned lanes);
 struct uop *lower_eval_index(struct lowerer *L, struct uop *index);
+struct uop *lower_behind(struct lowerer *L, struct uop *at, struct uop *offset); /* offset NULL: at */
+struct uop *lower_pointer(struct lowerer *L, struct uop *index);                 /* with its condition */
 int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks);
 
 /* edge.c: two versions of a kernel with padded axes */
@@ -123,4 +137,7 @@ struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);
+struct uop *lower_stage_offset(struct lowerer *L,
+                               const struct uop *stage);              /* of this round's buffer; NULL: there is one */
+void lower_finish_round(struct lowerer *L, const struct block *body); /* what the body has to do at its end */
 #endif

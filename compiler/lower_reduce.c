@@ -90,11 +90,32 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
   return aligned;
 }
 
+static bool in_memory(const struct uop *mma) { return matrices[mma->arg.i].parts == PARTS_MEMORY; }
+
+/* The same by operands in workgroup memory, at their first elements. */
+static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, struct uop *acc) {
+  const struct matrix *x = &matrices[mma->arg.i];
+  const struct tile *tile = L->k->tile;
+  struct uop *src[5] = {NULL, NULL, acc};
+  for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
+    const struct uop *load = mma->src[o];
+    if (!tile[o].descriptor || load->op != OP_LOAD || load->src[0]->src[0]->op != OP_STAGE) {
+      lower_fail(L, "an operand is not in workgroup memory");
+      return acc;
+    }
+    src[o] = lower_pointer(L, load->src[0]);
+    src[3 + o] = lower_iconst(L, DT_I64, (int64_t)tile[o].descriptor);
+  }
+  unsigned turned = tile[0].turned | tile[1].turned << 1;
+  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, turned, src, 5);
+}
+
 /* acc + a * b at the current positions. */
 static struct uop *multiply(struct lowerer *L, const struct uop *mma, struct uop *acc) {
   const struct matrix *x = &matrices[mma->arg.i];
   unsigned lanes = matrix_elements(x, MATRIX_C);
   struct uop *src[3] = {NULL, NULL, acc ? acc : lower_broadcast(L, build_const(&L->b, x->out, 0), lanes)};
+  if (in_memory(mma)) return multiply_tiles(L, mma, src[2]);
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     struct uop *element[MAX_LANES];
     unsigned axis[MATRIX_RUNS] = {0}, n = matrix_elements(x, o);
@@ -371,11 +392,18 @@ static bool lower_reduces(struct lowerer *L, struct uop *reduce) {
     unsigned lanes = own_vec ? (unsigned)k->axes[__builtin_ctzll(own_vec)].size : p->lanes;
     do p->value = matrix ? multiply(L, value, p->value) : accumulate(L, p->reduce, value, p->value, lanes);
     while (lower_next_position(L, unroll & ~own_vec) && !L->b.failed);
+  }
+  for (unsigned i = 0; i < npartials && !L->b.failed; i++) { /* instructions that read memory end behind all of them */
+    struct partial *p = &partial[i];
+    if (p->reduce->src[0]->op == OP_MMA && in_memory(p->reduce->src[0]))
+      p->value = lower_mk(L, OP_AFTER, p->value->dtype, p->value->lanes, 0, 1, &p->value, 1);
     if (nloops) p->last = lower_mk_in(L, body, OP_STORE, DT_VOID, (struct uop *[]){p->pointer, p->value}, 2);
   }
   struct uop *end = NULL;
-  for (unsigned i = nopened; i-- > 0 && !L->b.failed;)
+  for (unsigned i = nopened; i-- > 0 && !L->b.failed;) {
+    lower_finish_round(L, opened[i]);
     end = lower_block_close(L, opened[i], end ? &end : &partial[npartials - 1].last, 1);
+  }
   for (unsigned a = 0; a < k->naxes; a++)
     if (loops >> a & 1) L->axis_value[a] = NULL;
 

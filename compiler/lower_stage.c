@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64, MOST_TOGETHER = 16 };
-
 /* What is in a stage that sums before this round is added: nothing in the first of the rounds. */
 static struct uop *so_far(struct lowerer *L, struct block *in, struct uop *u, struct uop *pointer, unsigned lanes) {
   uint64_t rounds = lower_bound_axes(L, u) & ~mask_of(L, u->src[1]);
@@ -57,9 +55,22 @@ static void transpose(struct lowerer *L, struct uop **v, unsigned n) {
   }
 }
 
+/* Where the elements of a stage are written: `offset` behind their index, or nowhere yet. */
+struct place {
+  struct block *in;
+  struct uop *memory, *offset;
+  bool write;
+};
+
+static struct uop *element(struct lowerer *L, struct uop *u, const struct place *to, struct uop *valid) {
+  struct uop *at = lower_behind(L, lower_eval_index(L, u->src[1]), to->offset);
+  struct uop *src[3] = {to->memory, at, valid};
+  return lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, src, valid ? 3 : 2);
+}
+
 /* Writes what is contiguous along the row axis, and was loaded as vectors along another one, a square at a time. */
-static struct uop *fill_squares(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t mask,
-                                unsigned lane, unsigned row, bool write) {
+static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
+                                unsigned row) {
   unsigned n = (unsigned)L->k->axes[lane].size;
   struct uop *last = NULL, *v[MAX_LANES];
   uint64_t square = UINT64_C(1) << lane | UINT64_C(1) << row;
@@ -71,13 +82,12 @@ static struct uop *fill_squares(struct lowerer *L, struct block *in, struct uop 
       v[i] = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), n);
     }
     if (L->b.failed) return NULL;
-    if (write) transpose(L, v, n);
+    if (to->write) transpose(L, v, n);
     L->position[row] = 0;
-    for (unsigned i = 0; write && i < n; i++) {
+    for (unsigned i = 0; to->write && i < n; i++) {
       L->position[lane] = (int)i;
-      struct uop *at = lower_eval_index(L, u->src[1]);
-      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
-      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, v[i]));
+      struct uop *pointer = element(L, u, to, NULL);
+      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, v[i]));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, v[i]}, 2);
     }
     L->position[lane] = 0;
@@ -115,7 +125,7 @@ static struct uop *fill_pairs(struct lowerer *L, struct block *in, struct uop *u
 
 /* Computes the value at every position of the expanded axes, or writes it there: all values are computed first, so that
  * their loads are in flight together. The last STORE. */
-static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, bool write) {
+static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to) {
   uint64_t mask = lower_bound_axes(L, u) & L->expanded, vec = lowest(mask & L->vectors);
   unsigned lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
   struct affine a;
@@ -127,7 +137,7 @@ static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, stru
     if (affine_coef(&a, row->range) == 1 && row->size == 2 && along == 2 && !(lanes & (lanes - 1)))
       return fill_pairs(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
     if (affine_coef(&a, row->range) == 1 && row->size == lanes && lanes >= 4 && !(lanes & (lanes - 1)))
-      return fill_squares(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
+      return fill_squares(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
   }
   struct uop *last = NULL;
   lower_first_position(L, mask);
@@ -135,12 +145,11 @@ static struct uop *fill(struct lowerer *L, struct block *in, struct uop *u, stru
     if (vec) L->position[__builtin_ctzll(vec)] = VEC;
     struct uop *v = lower_broadcast(L, lower_eval_as(L, u->src[0], u->dtype), lanes);
     if (L->b.failed) return NULL;
-    for (unsigned l = 0; write && l < (whole ? 1 : lanes); l++) {
+    for (unsigned l = 0; to->write && l < (whole ? 1 : lanes); l++) {
       if (vec) L->position[__builtin_ctzll(vec)] = (int)l;
-      struct uop *x = whole ? v : lower_gep(L, v, l), *at = lower_eval_index(L, u->src[1]);
-      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
-      if (u->aux) x = lower_combine(L, u->aux, so_far(L, in, u, pointer, x->lanes), x);
-      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
+      struct uop *x = whole ? v : lower_gep(L, v, l), *pointer = element(L, u, to, NULL);
+      if (u->aux) x = lower_combine(L, u->aux, so_far(L, to->in, u, pointer, x->lanes), x);
+      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
     }
     if (vec) L->position[__builtin_ctzll(vec)] = 0;
@@ -192,19 +201,21 @@ static unsigned find_together(struct lowerer *L, struct uop *u, struct uop **out
   return n;
 }
 
-static struct uop *memory_of(struct lowerer *L, const struct uop *u) {
+static struct uop *memory_of(struct lowerer *L, const struct uop *u, int64_t buffers) {
   struct codegen *k = L->k;
-  struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i);
-  uint64_t bytes = (uint64_t)u->arg.i * dtype_info[u->dtype].size;
-  k->local_bytes += (uint32_t)((bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-  if (k->local_bytes > k->target->local_bytes) lower_fail(L, "the stages need more local memory than there is");
-  return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, 0, &size, 1);
+  struct uop *size = lower_iconst(L, DT_INDEX, u->arg.i * buffers);
+  uint64_t bytes = (uint64_t)(u->arg.i * buffers) * dtype_info[u->dtype].size;
+  k->local_bytes += (uint32_t)((bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+  if (k->local_bytes > local_room(k)) lower_fail(L, "the stages need more local memory than there is");
+  bool tiles = k->tile[0].descriptor; /* their rows change places by bits of their addresses */
+  return lower_mk(L, OP_LOCAL, u->dtype, 1, L->next_local++, tiles ? TILE_ALIGN_BITS : 0, &size, 1);
 }
 
 /* Fills n stages over the same ranges, in loops of their own where those are no ids. The last STORE, or
  * the end of the loops. */
-static struct uop *fill_all(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
-                            unsigned n, bool write) {
+static struct uop *fill_all(struct lowerer *L, struct uop *const *stage, const struct place *to, unsigned n) {
+  struct place at[MOST_TOGETHER];
+  struct block *in = to->in;
   struct block *opened[MAX_AXES];
   struct uop *last = NULL;
   unsigned nloops = 0;
@@ -216,41 +227,208 @@ static struct uop *fill_all(struct lowerer *L, struct block *in, struct uop *con
     else if (!(axis & L->expanded))
       opened[nloops++] = in = lower_loop_open(L, in, a, AXIS_SERIAL);
   }
-  for (unsigned i = 0; i < n && nloops && !L->b.failed; i++) fill(L, in, stage[i], memory[i], false);
-  for (unsigned i = 0; i < n && !L->b.failed; i++) last = fill(L, in, stage[i], memory[i], write);
+  for (unsigned i = 0; i < n; i++) at[i] = to[i], at[i].in = in;
+  for (unsigned pass = nloops ? 0 : 1; pass < 2; pass++)
+    for (unsigned i = 0; i < n && !L->b.failed; i++) {
+      at[i].write = pass && to[i].write;
+      last = fill(L, stage[i], &at[i]);
+    }
   while (nloops > 0 && !L->b.failed) last = lower_block_close(L, opened[--nloops], &last, 1);
   for (unsigned s = binds_from(stage[0]); s < stage[0]->nsrc; s++)
     L->axis_value[__builtin_ctzll(mask_of(L, stage[0]->src[s]))] = NULL;
   return last;
 }
 
+/* ---- pipelines ------------------------------------------------------------------------------------------------- */
+
+/* The axis whose rounds the stages of the place are copied ahead of; -1: none. */
+static int pipelined_axis(const struct lowerer *L, const struct block *place) {
+  for (unsigned a = 0; a < L->k->naxes; a++)
+    if (L->k->axes[a].buffers && place->open && L->axis_value[a] == place->open) return (int)a;
+  return -1;
+}
+
+/* The axis whose elements a FETCH copies at once, VEC where that is one element: 4, 8 or 16 bytes that are aligned and
+ * contiguous on both sides. False: the value is computed, or lies otherwise. */
+static bool can_fetch(struct lowerer *L, const struct uop *u, int *along) {
+  const struct uop *load = u->src[0], *index = load->op == OP_LOAD ? load->src[0] : NULL;
+  if (!L->k->target->has_fetch || !index || index->op != OP_INDEX || index->src[0]->op != OP_PARAM || u->aux)
+    return false;
+  if (has_loops(L, u) || (load->nsrc > 1 && !is_zero(load->src[1]))) return false;
+  uint64_t vec = lowest(lower_bound_axes(L, u) & L->vectors);
+  unsigned size = dtype_info[u->dtype].size, lanes = vec ? (unsigned)L->k->axes[__builtin_ctzll(vec)].size : 1;
+  struct affine from, to;
+  affine_of(index->src[1], &from);
+  affine_of(u->src[1], &to);
+  *along = vec ? __builtin_ctzll(vec) : VEC;
+  if (size * lanes != 4 && size * lanes != 8 && size * lanes != 16) return false;
+  if (!vec) return true;
+  struct uop *range = L->k->axes[*along].range;
+  if (lower_contiguous_axis(L, load->src[0], false) != *along || affine_coef(&to, range) != 1) return false;
+  for (unsigned i = 0; i < from.n; i++)
+    if (from.term[i] != range && from.coef[i] % lanes) return false;
+  return from.constant % lanes == 0;
+}
+
+/* Fetches the stage's elements, or computes their addresses only; where `valid` does not hold nothing is fetched. The
+ * last FETCH. */
+static struct uop *fetch(struct lowerer *L, struct uop *u, const struct place *to, int along, struct uop *valid) {
+  uint64_t mask = lower_bound_axes(L, u) & L->expanded;
+  struct uop *load = u->src[0], *last = NULL;
+  if (along >= 0) mask &= ~(UINT64_C(1) << along), L->position[along] = 0;
+  for (unsigned s = binds_from(u); s < u->nsrc; s++) {
+    unsigned a = (unsigned)__builtin_ctzll(mask_of(L, u->src[s]));
+    if (L->k->axes[a].kind == AXIS_ITEM) L->axis_value[a] = L->item;
+  }
+  lower_first_position(L, mask);
+  int64_t lanes = along >= 0 ? L->k->axes[along].size : 1;
+  do {
+    struct uop *src[2] = {element(L, u, to, valid), lower_pointer(L, load->src[0])};
+    if (L->b.failed) return NULL;
+    if (!to->write) continue;
+    last = uop_new(L->g, OP_FETCH, DT_VOID, 1, (union uop_arg){.i = lanes}, 0, src, 2);
+    lower_place(L, deeper(deeper(to->in, lower_block_of(L, src[0])), lower_block_of(L, src[1])), last);
+  } while (lower_next_position(L, mask) && !L->b.failed);
+  for (unsigned s = binds_from(u); s < u->nsrc; s++) L->axis_value[__builtin_ctzll(mask_of(L, u->src[s]))] = NULL;
+  return last;
+}
+
+static struct uop *wait(struct lowerer *L, struct block *in, bool close, int64_t groups, struct uop *after) {
+  struct uop *u = uop_new(L->g, OP_WAIT, DT_VOID, 1, (union uop_arg){.i = groups}, close, &after, 1);
+  lower_place(L, in, u);
+  return u;
+}
+
+/* Copies what stages hold in the round that the axis' value is; pass 1 is the second half of those that are computed,
+ * 2 is both halves. Returns the last FETCH. */
+static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round,
+                              unsigned pass) {
+  struct uop **value = &L->axis_value[p->axis], *was = *value, *fetched = NULL;
+  int64_t rounds = L->k->axes[p->axis].size;
+  struct memo *memo = L->memo;
+  size_t cap = L->memo_cap, n = L->memo_n;
+  struct uop *buffers = lower_iconst(L, DT_I32, p->buffers), *valid = NULL, *within = round;
+  struct uop *buffer =
+      round->op == OP_CONST ? round : lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){round, buffers}, 2);
+  if (round->op != OP_CONST) { /* past the last round there is nothing to copy: what is computed is so once more */
+    struct uop *last = lower_iconst(L, DT_I32, rounds - 1), *end = lower_iconst(L, DT_I32, rounds);
+    valid = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){round, end}, 2);
+    within = lower_mk(L, OP_WHERE, DT_I32, 1, 0, 0, (struct uop *[]){valid, round, last}, 3);
+  }
+  L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
+  if (!L->memo) lower_fail(L, "out of memory");
+  for (unsigned place = 0; place < 2; place++) /* all addresses first: FETCHes next to each other have one condition */
+    for (unsigned i = 0; i < p->n && !L->b.failed; i++) {
+      int along;
+      struct uop *offset = lower_index_op(L, OP_MUL, buffer, lower_iconst(L, DT_I32, p->stage[i]->arg.i));
+      struct place to = {in, p->memory[i], offset, place};
+      if (can_fetch(L, p->stage[i], &along)) {
+        *value = round;
+        if (pass != 1) fetched = fetch(L, p->stage[i], &to, along, valid);
+      } else if (!place && (pass || !has_loops(L, p->stage[i]))) {
+        *value = within, to.write = pass;
+        fill_all(L, &p->stage[i], &to, 1);
+      }
+    }
+  free(L->memo);
+  L->memo = memo, L->memo_cap = cap, L->memo_n = n, *value = was;
+  return fetched;
+}
+
+/* The stages' first rounds are copied in front of the loop, and in each round the one that is buffers - 1 later. One
+ * barrier a round is enough: behind it the copies for this round are seen, and the last round's have been read. */
+static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
+  struct block *outside = p->body->parent;
+  struct uop *round = L->axis_value[p->axis], *fetched = NULL, *waited[1 + MOST_TOGETHER];
+  int64_t ahead = p->buffers - 1;
+  for (unsigned i = 0; i < p->n; i++) waited[1 + i] = p->memory[i];
+  if (outside != L->root) lower_mk_in(L, outside, OP_BARRIER, DT_VOID, p->memory, p->n);
+  for (int64_t r = 0; r < ahead; r++) {
+    fetched = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2);
+    if (fetched) wait(L, outside, true, r, fetched);
+  }
+  waited[0] = fetched ? wait(L, p->body, false, ahead - 1, round) : round;
+  struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
+  p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));
+  fetched = copy_round(L, p, p->body, p->next, 0);
+  if (fetched) wait(L, p->body, true, -1, fetched);
+  return ready;
+}
+
+void lower_finish_round(struct lowerer *L, const struct block *body) {
+  for (unsigned i = 0; i < L->npipelines; i++)
+    if (L->pipeline[i].body == body) {
+      int saved[MAX_AXES];
+      memcpy(saved, L->position, sizeof saved);
+      copy_round(L, &L->pipeline[i], L->pipeline[i].body, L->pipeline[i].next, 1);
+      memcpy(L->position, saved, sizeof saved);
+    }
+}
+
+/* ---- a stage --------------------------------------------------------------------------------------------------- */
+
+/* Fills stages that stand in one place now; what makes their readers wait. */
+static struct uop *fill_here(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
+                             unsigned n) {
+  bool shared = L->k->target->kind != TARGET_HOST;
+  struct uop *last[MOST_TOGETHER + 1] = {0}, *fetched = NULL;
+  struct place to[MOST_TOGETHER];
+  if (shared && in != L->root) /* the last round's readers come first */
+    lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n);
+  unsigned step = stage[0]->aux ? n : 1;
+  for (unsigned pass = 0; pass < 2; pass++) {
+    for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, pass};
+    for (unsigned i = 0; i < n && !L->b.failed; i += step) {
+      int along;
+      if (shared && can_fetch(L, stage[i], &along))
+        last[i] = fetched = fetch(L, stage[i], to + i, along, NULL);
+      else if (pass || !has_loops(L, stage[i]))
+        last[i] = fill_all(L, stage + i, to + i, step);
+    }
+  }
+  if (!shared || L->b.failed) return last[0];
+  if (fetched) {
+    wait(L, in, true, -1, fetched);
+    last[n++] = wait(L, in, false, 0, fetched);
+  }
+  return lower_mk_in(L, in, OP_BARRIER, DT_VOID, last, n);
+}
+
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {
   struct codegen *k = L->k;
   struct memo *m = lower_memo_at(L, u, 0);
   if (m->key) return m->value;
-  bool shared = k->target->kind != TARGET_HOST;
   struct block *outside = place_of(L, u);
   if (!outside || (mask_of(L, u) & L->expanded)) {
     lower_fail(L, "a stage changes along an unrolled axis");
     return u;
   }
-  int saved[MAX_AXES];
+  int saved[MAX_AXES], axis = pipelined_axis(L, outside);
   memcpy(saved, L->position, sizeof saved);
-  struct uop *stage[MOST_TOGETHER], *memory[MOST_TOGETHER], *last[MOST_TOGETHER] = {0};
-  unsigned n = find_together(L, u, stage);
-  for (unsigned i = 0; i < n; i++) memory[i] = memory_of(L, stage[i]);
-  if (shared && outside != L->root) /* the last round's readers come first */
-    lower_mk_in(L, outside, OP_BARRIER, DT_VOID, memory, n);
-  unsigned step = u->aux ? n : 1;
-  for (unsigned pass = 0; pass < 2; pass++)
-    for (unsigned i = 0; i < n && !L->b.failed; i += step)
-      if (pass || !has_loops(L, stage[i])) last[i] = fill_all(L, outside, stage + i, memory + i, step, pass);
+  struct pipeline p = {.body = outside, .axis = axis, .buffers = axis < 0 ? 1 : k->axes[axis].buffers};
+  p.n = find_together(L, u, p.stage);
+  for (unsigned i = 0; i < p.n; i++) p.memory[i] = memory_of(L, p.stage[i], p.buffers);
+  if (axis >= 0 && L->npipelines == MOST_PIPELINES) lower_fail(L, "too many pipelines");
+  struct uop *ready = u;
+  if (!L->b.failed) ready = axis < 0 ? fill_here(L, outside, p.stage, p.memory, p.n) : fill_ahead(L, &p);
   memcpy(L->position, saved, sizeof saved);
   if (L->b.failed) return u;
-  struct uop *ready = shared ? lower_mk_in(L, outside, OP_BARRIER, DT_VOID, last, n) : last[0];
-  for (unsigned i = 0; i < n; i++) {
-    struct uop *filled = lower_mk_in(L, outside, OP_AFTER, stage[i]->dtype, (struct uop *[]){memory[i], ready}, 2);
-    lower_memo_put(L, stage[i], 0, filled);
+  if (axis >= 0) L->pipeline[L->npipelines++] = p;
+  for (unsigned i = 0; i < p.n; i++) {
+    struct uop *filled = lower_mk_in(L, outside, OP_AFTER, p.stage[i]->dtype, (struct uop *[]){p.memory[i], ready}, 2);
+    lower_memo_put(L, p.stage[i], 0, filled);
   }
   return lower_memo_at(L, u, 0)->value;
+}
+
+struct uop *lower_stage_offset(struct lowerer *L, const struct uop *stage) {
+  for (unsigned i = 0; i < L->npipelines; i++)
+    for (unsigned s = 0; s < L->pipeline[i].n; s++) {
+      const struct pipeline *p = &L->pipeline[i];
+      if (p->stage[s] != stage) continue;
+      struct uop *src[2] = {L->axis_value[p->axis], lower_iconst(L, DT_I32, p->buffers)};
+      struct uop *buffer = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, src, 2);
+      return lower_index_op(L, OP_MUL, buffer, lower_iconst(L, DT_I32, stage->arg.i));
+    }
+  return NULL;
 }

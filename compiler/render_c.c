@@ -41,7 +41,12 @@ const char render_c_prelude[] =
     "SATURATE(u64, 0.0, 0x1p64, 0, UINT64_MAX)\n"
     "#define SCALE(t, f) static inline t scale_##t(t x, t n) "
     "{ return n != n ? n : n > 5000 ? INFINITY : n < -5000 ? 0 : ldexp##f(x, (int)n); }\n"
-    "SCALE(f32, f) SCALE(f64, )\n";
+    "SCALE(f32, f) SCALE(f64, )\n"
+    "static inline i64 tile_at(u64 how, int turned, i64 start, i64 row, i64 k, int size) {\n"
+    "  i64 width = 256 >> (how >> 62), lead = (how >> 16 & 0x3fff) * 16, eight = (how >> 32 & 0x3fff) * 16;\n"
+    "  i64 x = (turned ? row : k) * size, y = turned ? k : row;\n"
+    "  i64 at = start * size + x % width + x / width * lead + y % 8 * width + y / 8 * eight;\n"
+    "  return at ^ (at >> 3 & width - 16);\n}\n";
 
 struct writer {
   struct codegen *k;
@@ -189,6 +194,10 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_AFTER: return text("%s", of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
   case OP_MMA:
+    if (u->nsrc == 5)
+      return text("%s(%s, %s, %s, %s, %s, %s, %u, (%s))", matrices[u->arg.i].name, of(w, u->src[0]->src[0]),
+                  of(w, u->src[0]->src[1]), of(w, u->src[3]), of(w, u->src[1]->src[0]), of(w, u->src[1]->src[1]),
+                  of(w, u->src[4]), u->aux, of(w, u->src[2]));
     return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, of(w, u->src[0]), of(w, u->src[1]), of(w, u->src[2]));
   default: break;
   }
@@ -259,6 +268,15 @@ static void statement(struct writer *w, const struct uop *u) {
     indent(w);
     fprintf(w->f, "}\n");
     return;
+  case OP_FETCH: {
+    const struct uop *to = u->src[0], *from = u->src[1];
+    indent(w);
+    fprintf(w->f, "for (int l = 0; l < %" PRId64 "; l++) (&%s)[l] = ", u->arg.i, of(w, to));
+    if (from->nsrc > 2) fprintf(w->f, "!%s ? 0 : ", operand(w, from->src[2]));
+    fprintf(w->f, "(&%s)[l];\n", of(w, from));
+    return;
+  }
+  case OP_WAIT: return;
   case OP_BARRIER:
     indent(w);
     fprintf(w->f, "barrier();\n");
@@ -291,6 +309,31 @@ static void write_coordinate(FILE *f, const char *bits) {
   if (!*bits) fprintf(f, "0");
   for (const char *p = bits; *p; p += p[2] ? 3 : 2, at++)
     fprintf(f, "%s(%s >> %c & 1) << %u", at ? " | " : "", p[0] == 'L' ? "l_" : "e_", p[1], at);
+}
+
+/* An instruction that reads its operands from workgroup memory as a macro: of each, memory, where it begins, and how it
+ * lies there. */
+static void write_tiles(struct writer *w, const struct matrix *x) {
+  const char *in = dtype_info[x->in].name, *out = dtype_info[x->out].name;
+  const uint32_t *block = w->k->block;
+  unsigned size = dtype_info[x->in].size, elements = matrix_elements(x, MATRIX_C);
+  fprintf(w->f, "#undef %s\n#define %s(a, at_a, how_a, b, at_b, how_b, turned, c) ({ %sx%u c_ = c; \\\n", x->name,
+          x->name, out, elements);
+  fprintf(w->f, "  int l_ = (workitem(0) + %u * (workitem(1) + %u * workitem(2))) %% %u; \\\n", block[0], block[1],
+          matrix_lanes(x, 32));
+  fprintf(w->f, "  for (int e_ = 0; e_ < %u; e_++) { \\\n    int i_ = ", elements);
+  write_coordinate(w->f, x->bits[MATRIX_C][0]);
+  fprintf(w->f, ", j_ = ");
+  write_coordinate(w->f, x->bits[MATRIX_C][1]);
+  fprintf(w->f, "; \\\n    for (int k_ = 0; k_ < %u; k_++) { \\\n", x->k);
+  fprintf(w->f, "      %s a_ = *(%s *)((char *)a + tile_at(how_a, turned & 1, at_a, i_, k_, %u)); \\\n", in, in, size);
+  fprintf(w->f, "      %s b_ = *(%s *)((char *)b + tile_at(how_b, turned & 2, at_b, j_, k_, %u)); \\\n", in, in, size);
+  const char *value = x->in == DT_BF16 ? "as_f32_u32((u32)%c_ << 16)" : "(f32)%c_";
+  fprintf(w->f, "      c_[e_] += ");
+  fprintf(w->f, value, 'a');
+  fprintf(w->f, " * ");
+  fprintf(w->f, value, 'b');
+  fprintf(w->f, "; \\\n    } \\\n  } \\\n  c_; })\n");
 }
 
 /* A matrix instruction as a macro: lanes put their elements into matrices of the wave, wait for each other, and each
@@ -350,7 +393,7 @@ char *render_c(struct codegen *k) {
     }
   }
   for (unsigned i = 0; i < matrix_count; i++)
-    if (multiplies >> i & 1) write_matrix(&w, &matrices[i]);
+    if (multiplies >> i & 1) (matrices[i].parts == PARTS_MEMORY ? write_tiles : write_matrix)(&w, &matrices[i]);
   fprintf(w.f, "kernel void %s(", k->name);
   for (unsigned i = 0; i < k->nparams; i++) {
     struct uop *p = k->params[i].uop;

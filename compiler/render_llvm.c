@@ -6,6 +6,7 @@
 #include "plan/matrix.h"
 #include <inttypes.h>
 #include <llvm-c/Core.h>
+#include <llvm-c/DebugInfo.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@ struct loop {
   const struct uop *range;
   LLVMBasicBlockRef header, exit;
   LLVMValueRef counter, bound;
+  bool multiplies; /* it has matrix instructions, which are enough of a body */
 };
 
 struct render {
@@ -29,6 +31,7 @@ struct render {
   uint64_t streamed[MAX_PARAMS / 64]; /* those stored past the caches */
   LLVMValueRef aligned[MAX_BUFFERS];  /* whether the argument begins at a cache line; NULL: not asked yet */
   bool fence;                         /* some store went past the caches */
+  bool multiplies;                    /* matrix instructions that read memory have begun, and were not waited for */
   bool gpu, nvidia, failed;
 };
 
@@ -225,6 +228,28 @@ static void build_store(struct render *r, const struct uop *u) {
     build_stream(r, v, get(r, index), base->arg.i, x->lanes * align, align);
   else
     LLVMSetAlignment(LLVMBuildStore(r->b, v, get(r, index)), align);
+}
+
+/* A copy from global to workgroup memory that no register takes part in. */
+static void build_fetch(struct render *r, const struct uop *u) {
+  const struct uop *from = u->src[1];
+  unsigned bytes = (unsigned)u->arg.i * dtype_info[from->dtype].size;
+  LLVMValueRef arg[3] = {get(r, u->src[0]), get(r, from), NULL};
+  char name[64];
+  bool some = from->nsrc > 2;
+  if (some)
+    arg[2] = LLVMBuildSelect(r->b, get(r, from->src[2]), LLVMConstInt(i32(r), bytes, 0), LLVMConstNull(i32(r)), "");
+  snprintf(name, sizeof name, "llvm.nvvm.cp.async.%s.shared.global.%u%s", bytes == 16 ? "cg" : "ca", bytes,
+           some ? ".s" : "");
+  intrinsic(r, name, NULL, 0, arg, some ? 3 : 2);
+}
+
+static void build_wait(struct render *r, const struct uop *u) {
+  LLVMValueRef groups = LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0);
+  if (u->aux)
+    intrinsic(r, "llvm.nvvm.cp.async.commit.group", NULL, 0, NULL, 0);
+  else
+    intrinsic(r, "llvm.nvvm.cp.async.wait.group", NULL, 0, &groups, 1);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -440,9 +465,85 @@ static LLVMValueRef build_dot(struct render *r, const struct matrix *x, const st
   return intrinsic(r, x->intrinsic, NULL, 0, arg, 3);
 }
 
+/* PTX that LLVM 19 has no intrinsic for: `type` of registers, of which there are n, or nothing. */
+static LLVMValueRef build_asm(struct render *r, const char *text, const char *constraints, LLVMTypeRef type,
+                              LLVMValueRef *arg, unsigned n) {
+  LLVMTypeRef types[160];
+  for (unsigned i = 0; i < n; i++) types[i] = LLVMTypeOf(arg[i]);
+  LLVMTypeRef f = LLVMFunctionType(type, types, n, 0);
+  LLVMValueRef code =
+      LLVMGetInlineAsm(f, text, strlen(text), constraints, strlen(constraints), 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMValueRef call = LLVMBuildCall2(r->b, f, code, arg, n, "");
+  unsigned convergent = LLVMGetEnumAttributeKindForName("convergent", 10);
+  LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                           LLVMCreateEnumAttribute(r->c, convergent, 0));
+  return call;
+}
+
+/* Registers of a vector that PTX changes where they are. more: what follows them. */
+static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValueRef v, const char *more,
+                                   LLVMValueRef *last, unsigned nlast) {
+  LLVMTypeRef t = LLVMTypeOf(v), element = LLVMGetElementType(t), each[MAX_LANES];
+  unsigned lanes = LLVMGetVectorSize(t);
+  LLVMValueRef arg[MAX_LANES + 8];
+  char constraints[MAX_LANES * 8 + 64], *p = constraints;
+  for (unsigned i = 0; i < lanes; i++) {
+    each[i] = element, p += sprintf(p, "=f,");
+    arg[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
+  }
+  for (unsigned i = 0; i < lanes; i++) p += sprintf(p, "%u,", i);
+  sprintf(p, "%s~{memory}", more);
+  memcpy(arg + lanes, last, nlast * sizeof *last);
+  LLVMTypeRef all = LLVMStructTypeInContext(r->c, each, lanes, 0);
+  LLVMValueRef made = build_asm(r, text, constraints, all, arg, lanes + nlast), out = LLVMGetPoison(t);
+  for (unsigned i = 0; i < lanes; i++)
+    out = LLVMBuildInsertElement(r->b, out, LLVMBuildExtractValue(r->b, made, i, ""), LLVMConstInt(i32(r), i, 0), "");
+  return out;
+}
+
+/* Where an operand begins, and how it lies there: addresses are counted in 16 bytes. What is constant is added last, so
+ * that the instructions of a round share the rest. */
+static LLVMValueRef build_descriptor(struct render *r, const struct uop *index, const struct uop *how) {
+  const struct uop *at = index->src[1], *x = at;
+  uint64_t size = dtype_info[index->dtype].size, constant = 0;
+  if (at->op == OP_CONST)
+    constant = (uint64_t)at->arg.i, x = NULL;
+  else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
+    constant = (uint64_t)at->src[1]->arg.i, x = at->src[0];
+  LLVMValueRef v = LLVMBuildPtrToInt(r->b, get(r, index->src[0]), i32(r), "");
+  if (x) {
+    LLVMValueRef offset = LLVMBuildIntCast2(r->b, get(r, x), i32(r), 1, "");
+    v = LLVMBuildAdd(r->b, v, LLVMBuildMul(r->b, offset, LLVMConstInt(i32(r), size, 0), ""), "");
+  }
+  v = LLVMBuildZExt(r->b, LLVMBuildLShr(r->b, v, LLVMConstInt(i32(r), 4, 0), ""), i64(r), "");
+  return LLVMBuildAdd(r->b, v, LLVMConstInt(i64(r), (uint64_t)how->arg.i + constant * size / 16, 0), "");
+}
+
+static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
+  const struct matrix *x = &matrices[u->arg.i];
+  LLVMValueRef last[2] = {build_descriptor(r, u->src[0], u->src[3]), build_descriptor(r, u->src[1], u->src[4])};
+  char text[MAX_LANES * 8 + 256], *p = text;
+  if (!r->multiplies) build_asm(r, "wgmma.fence.sync.aligned;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
+  r->multiplies = true;
+  p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
+  for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
+  sprintf(p, "}, $%u, $%u, p, 1, 1, %u, %u; }", 2 * u->lanes, 2 * u->lanes + 1, u->aux & 1, u->aux >> 1 & 1);
+  return build_in_place(r, text, get(r, u->src[2]), "l,l,", last, 2);
+}
+
+/* The value of a matrix instruction that reads memory, once all of them have ended. */
+static LLVMValueRef build_ended(struct render *r, const struct uop *u) {
+  if (r->multiplies)
+    build_asm(r, "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;", "~{memory}",
+              LLVMVoidTypeInContext(r->c), NULL, 0);
+  r->multiplies = false;
+  return build_in_place(r, "", get(r, u), "", NULL, 0);
+}
+
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   if (x->parts == PARTS_SUM_FIRST) return build_dot(r, x, u);
+  if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
   LLVMValueRef arg[64];
   unsigned n = 0;
   for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
@@ -459,7 +560,9 @@ static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
 /* The value, computed in front of whatever follows: LLVM 19 moves matrix instructions of AMD's, and what they read,
  * behind a condition that only some lanes meet, but they read the registers of all lanes. */
 static LLVMValueRef build_here(struct render *r, const struct uop *u) {
-  LLVMValueRef v = get(r, u->src[0]);
+  const struct uop *x = u->src[0];
+  if (x->op == OP_MMA && matrices[x->arg.i].parts == PARTS_MEMORY) return build_ended(r, x);
+  LLVMValueRef v = get(r, x);
   if (r->k->target->kind != TARGET_AMDGPU) return v;
   LLVMTypeRef t = LLVMTypeOf(v), f = LLVMFunctionType(t, &t, 1, 0);
   LLVMValueRef empty = LLVMGetInlineAsm(f, "", 0, "=v,0", 4, 1, 0, LLVMInlineAsmDialectATT, 0);
@@ -490,12 +593,29 @@ static void open_range(struct render *r, const struct uop *u) {
   r->value[u->id] = l->counter;
 }
 
+enum { FEW_ROUNDS = 8 }; /* fewer may be unrolled, so that addresses are constants */
+
+/* Neither LLVM nor ptxas repeats the body of the loop that the branch closes. */
+static void keep_rolled(struct render *r, LLVMValueRef branch) {
+  static const char *const words[2] = {"llvm.loop.unroll.disable", "llvm.loop.mustprogress"};
+  LLVMMetadataRef fact[3] = {LLVMTemporaryMDNode(r->c, NULL, 0)};
+  for (unsigned i = 0; i < 2; i++) {
+    LLVMMetadataRef word = LLVMMDStringInContext2(r->c, words[i], strlen(words[i]));
+    fact[1 + i] = LLVMMDNodeInContext2(r->c, &word, 1);
+  }
+  LLVMMetadataRef loop = LLVMMDNodeInContext2(r->c, fact, 3);
+  LLVMMetadataReplaceAllUsesWith(fact[0], loop); /* a loop's first operand is itself */
+  LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(r->c, "llvm.loop", 9), LLVMMetadataAsValue(r->c, loop));
+}
+
 static void close_range(struct render *r) {
   struct loop *l = &r->loops[--r->nloops];
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(r->b);
   LLVMValueRef next = LLVMBuildNSWAdd(r->b, l->counter, LLVMConstInt(LLVMTypeOf(l->bound), 1, 0), "");
   LLVMAddIncoming(l->counter, &next, &latch, 1);
-  LLVMBuildCondBr(r->b, LLVMBuildICmp(r->b, LLVMIntULT, next, l->bound, ""), l->header, l->exit);
+  LLVMValueRef back = LLVMBuildCondBr(r->b, LLVMBuildICmp(r->b, LLVMIntULT, next, l->bound, ""), l->header, l->exit);
+  bool rolled = l->multiplies && l->range->src[0]->op == OP_CONST && l->range->src[0]->arg.i >= FEW_ROUNDS;
+  if (rolled) keep_rolled(r, back);
   LLVMMoveBasicBlockAfter(l->exit, latch);
   LLVMPositionBuilderAtEnd(r->b, l->exit);
 }
@@ -520,14 +640,19 @@ static void render_one(struct render *r, const struct uop *u) {
     v = LLVMAddGlobalInAddressSpace(r->m, t, name, 3);
     LLVMSetLinkage(v, LLVMInternalLinkage);
     LLVMSetInitializer(v, LLVMGetPoison(t));
-    LLVMSetAlignment(v, 16);
+    LLVMSetAlignment(v, u->aux ? 1u << u->aux : 16);
     break;
   }
   case OP_INDEX: v = address(r, u); break;
   case OP_LOAD: v = build_load(r, u); break;
   case OP_STORE: build_store(r, u); return;
+  case OP_FETCH: build_fetch(r, u); return;
+  case OP_WAIT: build_wait(r, u); return;
   case OP_VECTORIZE: v = build_vectorize(r, u); break;
-  case OP_MMA: v = build_matrix(r, u); break;
+  case OP_MMA:
+    for (unsigned i = 0; i < r->nloops; i++) r->loops[i].multiplies = true;
+    v = build_matrix(r, u);
+    break;
   case OP_GEP:
     v = LLVMBuildExtractElement(r->b, get(r, u->src[0]), LLVMConstInt(i32(r), (uint64_t)u->arg.i, 0), "");
     break;
@@ -554,6 +679,8 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
+    if (r->k->tile[0].descriptor) /* what work-items wrote is read by matrix instructions */
+      build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");
     return;

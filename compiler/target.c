@@ -6,34 +6,35 @@
  * sm_*: warps of 32, 48 KiB of static shared memory, 1024 threads for a block and 64 along its z, 2^31 - 1 blocks along
  * x and 65535 along y and z, 16-byte accesses (CUDA C++ Programming Guide, "Compute Capabilities"); twice as many
  * blocks as the largest part has multiprocessors. Their PTX is the oldest version that knows the machine, so that an
- * old ptxas takes it; LLVM 19 does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp everywhere,
- * lg2.approx is not near 1 (PTX ISA). The host of x86-64 is taken to have AVX: vectors of 32 bytes, which LLVM splits
- * where a processor has SSE only. */
+ * old ptxas takes it (wgmma needs release 12, whose sm_90a takes all of a block's shared memory as static); LLVM 19
+ * does not know sm_120, which runs PTX for sm_90. ex2.approx is within 2 ulp everywhere, lg2.approx is not near 1 (PTX
+ * ISA). The host of x86-64 is taken to have AVX: vectors of 32 bytes, which LLVM splits where a processor has SSE only.
+ */
 #include "target.h"
 #include "compiler.h"
 #include <stdio.h>
 #include <string.h>
 
-#define NVIDIA(name, llvm, ptx, blocks)                                                                                \
-  {                                                                                                                    \
-      .arch = name,                                                                                                    \
-      .kind = TARGET_NVPTX,                                                                                            \
-      .triple = "nvptx64-nvidia-cuda",                                                                                 \
-      .cpu = llvm,                                                                                                     \
-      .features = ptx,                                                                                                 \
-      .wave = 32,                                                                                                      \
-      .local_bytes = 49152,                                                                                            \
-      .max_group = 1024,                                                                                               \
-      .group = 256,                                                                                                    \
-      .load_bytes = 16,                                                                                                \
-      .vector_bytes = 4,                                                                                               \
-      .max_block = {1024, 1024, 64},                                                                                   \
-      .max_grid = {INT32_MAX, 65535, 65535},                                                                           \
-      .max_items = UINT32_MAX,                                                                                         \
-      .workgroups = blocks,                                                                                            \
-      .has_exp2 = true,                                                                                                \
-      .matrix = "mma",                                                                                                 \
-  }
+#define NVIDIA(name, llvm, ptx, blocks, rows, ...)                                                                     \
+  {.arch = name,                                                                                                       \
+   .kind = TARGET_NVPTX,                                                                                               \
+   .triple = "nvptx64-nvidia-cuda",                                                                                    \
+   .cpu = llvm,                                                                                                        \
+   .features = ptx,                                                                                                    \
+   .wave = 32,                                                                                                         \
+   .local_bytes = 49152,                                                                                               \
+   .max_group = 1024,                                                                                                  \
+   .group = 256,                                                                                                       \
+   .load_bytes = 16,                                                                                                   \
+   .vector_bytes = 4,                                                                                                  \
+   .max_block = {1024, 1024, 64},                                                                                      \
+   .max_grid = {INT32_MAX, 65535, 65535},                                                                              \
+   .max_items = UINT32_MAX,                                                                                            \
+   .workgroups = blocks,                                                                                               \
+   .has_exp2 = true,                                                                                                   \
+   .has_fetch = true,                                                                                                  \
+   .matrix = rows,                                                                                                     \
+   __VA_ARGS__}
 
 /* A host: the processor features it needs beyond its architecture, the bytes of its vectors, and how many of them it
  * has. dots: its rows of matrix.def. Stages are on a thread's stack, of which the CPU device gives its threads 16 MiB.
@@ -82,11 +83,13 @@ static const struct target targets[] = {
         .has_log2 = true,
         .matrix = "wmma",
     },
-    NVIDIA("sm_80", "sm_80", "+ptx70", 216),
-    NVIDIA("sm_86", "sm_86", "+ptx71", 168),
-    NVIDIA("sm_89", "sm_89", "+ptx78", 256),
-    NVIDIA("sm_90", "sm_90", "+ptx78", 264),
-    NVIDIA("sm_120", "sm_90", "+ptx78", 340),
+    NVIDIA("sm_80", "sm_80", "+ptx70", 216, "mma"),
+    NVIDIA("sm_86", "sm_86", "+ptx71", 168, "mma"),
+    NVIDIA("sm_89", "sm_89", "+ptx78", 256, "mma"),
+    NVIDIA("sm_90", "sm_90", "+ptx78", 264, "wgmma mma", .group_cpu = "sm_90a", .group_features = "+ptx80",
+           .group_bytes = 232448),
+    NVIDIA("sm_90", "sm_90", "+ptx78", 264, "mma"),
+    NVIDIA("sm_120", "sm_90", "+ptx78", 340, "mma"),
 #if defined(__x86_64__)
     HOST("x86_64", "x86_64-unknown-linux-gnu", "avx512f avx512bw avx512dq avx512vl avx512bf16", 64, 32, true, 32 << 20,
          "avx512bf16"),
@@ -116,4 +119,10 @@ const struct target *target_find(const char *arch) {
     if (!strcmp(t->arch, arch) && (!t->needs || has_all(target_features(t), t->needs))) return t;
   }
   return NULL;
+}
+
+const struct target *target_without_groups(const struct target *t) {
+  for (unsigned i = 0; t->group_cpu && i < sizeof targets / sizeof *targets; i++)
+    if (!strcmp(targets[i].arch, t->arch) && !targets[i].group_cpu) return &targets[i];
+  return t;
 }

@@ -24,7 +24,14 @@ struct target {
   uint32_t stream_bytes;               /* an output as large as this is stored past the caches; 0: none is */
   const char *matrix;                  /* words: its instructions in plan/matrix.def; NULL: none */
   uint32_t workgroups;                 /* enough to keep the whole machine busy */
+  const char *group_cpu;               /* for kernels with instructions of several waves; NULL: there are none */
+  const char *group_features;          /* the same */
+  uint32_t group_bytes;                /* workgroup memory of such kernels */
+  bool has_fetch;                      /* copies from global to workgroup memory that nothing waits for */
   bool has_masks;                      /* vector loads and stores of some lanes only */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
 };
+
+/* The machine's row for an assembler that knows no instructions of several waves: t itself, or one without them. */
+const struct target *target_without_groups(const struct target *t);
 #endif

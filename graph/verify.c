@@ -221,6 +221,11 @@ static int check_kernel(const struct check *c) {
     if (uop_behind_after(u->src[0])->dtype != u->src[1]->dtype)
       return bad(c, "stores %s into %s", dtype_info[u->src[1]->dtype].name, dtype_info[u->src[0]->dtype].name);
     return 0;
+  case OP_FETCH:
+    for (unsigned i = 0; i < 2; i++)
+      if (u->src[i]->op != OP_INDEX || u->src[i]->dtype != u->src[0]->dtype)
+        return bad(c, "source %u is %s of %s", i, op_info[u->src[i]->op].name, dtype_info[u->src[i]->dtype].name);
+    return u->arg.i > 0 ? 0 : bad(c, "copies %" PRId64 " elements", u->arg.i);
   case OP_REDUCE:
     if (c->stage == STAGE_LINEAR) return bad(c, "is gone once the kernel is linear");
     if (u->aux != OP_ADD && u->aux != OP_MUL && u->aux != OP_MAX)
@@ -234,7 +239,8 @@ static int check_kernel(const struct check *c) {
       return bad(c, "multiplies %s and %s", dtype_info[u->src[0]->dtype].name, dtype_info[u->src[1]->dtype].name);
     if (c->stage == STAGE_LINEAR) {
       const struct uop *sum = u->src[2];
-      return u->nsrc == 3 && sum->dtype == u->dtype && sum->lanes == u->lanes
+      bool tiles = u->nsrc == 5 && u->src[0]->op == OP_INDEX && u->src[1]->op == OP_INDEX;
+      return (u->nsrc == 3 || tiles) && sum->dtype == u->dtype && sum->lanes == u->lanes
                  ? 0
                  : bad(c, "adds to %s of %u lanes", dtype_info[sum->dtype].name, sum->lanes);
     }

@@ -50,6 +50,7 @@ static bool is_matrix(const struct line *l) {
 static bool is_memory(const struct line *l) {
   static const char *const starts[] = {"ds_", "global_", "buffer_", "flat_", "scratch_", "LDG", "STG", "LDS",
                                        "STS", "LDSM",    "STSM",    "LD.",   "ST.",      "LDL", "STL"};
+  if (!strncmp(l->name, "LDGSTS", 6)) return false; /* from global to shared memory, past the registers */
   for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++)
     if (!strncmp(l->name, starts[i], strlen(starts[i]))) return true;
   return false;

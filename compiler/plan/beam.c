@@ -139,9 +139,9 @@ static bool judge(const struct beam *b, struct proposal *p) {
   struct trial *t = trial_of(b, &p->plan);
   bool ok = t != NULL;
   if (ok) {
-    steps_finish(&t->k);
+    ok = steps_finish(&t->k);
     t->k.steps = STEPS_GIVEN;
-    ok = lower(&t->k) && !graph_error(t->k.g) && (!b->most_nodes || t->k.nlinear <= b->most_nodes);
+    ok = ok && lower(&t->k) && !graph_error(t->k.g) && (!b->most_nodes || t->k.nlinear <= b->most_nodes);
   }
   if (ok) p->score = score_linear(&t->k), p->code = code_hash(&t->k);
   trial_free(t);
@@ -551,8 +551,7 @@ static size_t nodes_of(const struct beam *b, const char *text) {
   char err[128];
   struct trial *t = plan_parse(&p, text, err, sizeof err) ? trial_of(b, &p) : NULL;
   size_t n = 0;
-  if (t) steps_finish(&t->k);
-  if (t && lower(&t->k)) n = t->k.nlinear;
+  if (t && steps_finish(&t->k) && lower(&t->k)) n = t->k.nlinear;
   trial_free(t);
   return n;
 }

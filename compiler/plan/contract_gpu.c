@@ -6,6 +6,7 @@
  * 2t... of t tiles, so that what a lane loads for all of them is one vector. */
 #include "internal.h"
 #include "matrix.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -15,6 +16,16 @@ enum {
   COPY_BYTES = 128,     /* along the sum: what 8 lanes write at once, so that rows do not meet in banks */
   MOST_REGISTERS = 200, /* of a lane, for sums and operands */
   LOAD_CYCLES = 4,
+  /* of instructions that read workgroup memory: */
+  GROUP_WAVES = 2,   /* those that compute neighbouring rows in a workgroup, at most */
+  GROUP_SUMS = 128,  /* registers of sums in a lane at most */
+  GROUP_BYTES = 256, /* along the sum in a round: two rows of what is copied */
+  FEW_COLUMNS = 4,   /* of a window */
+  ONE_ROUND = 4,     /* instructions along the sum that may be all of it */
+  MOST_BUFFERS = 4,
+  FETCHED = 1,
+  COMPUTED = 16,      /* halves of an instruction for an element of a copy */
+  CACHE_BYTES = 6154, /* a cycle, of all workgroups together, from an H100's L2 cache */
 };
 
 struct side { /* an operand and its output axis */
@@ -32,6 +43,8 @@ struct choice {
   int sum;                           /* axis */
   int64_t others;                    /* outputs along other axes */
   int64_t tiles[2], waves[2], depth; /* depth: instructions along the sum for each copy */
+  int64_t buffers;                   /* of a pipeline; 1: there is none */
+  double time;                       /* cycles of the whole launch for one instruction along the sum */
 };
 
 /* The coefficient of the axis in where the operand is loaded from; 0 where it is no plain load. */
@@ -151,6 +164,53 @@ static bool choose_tiles(struct choice *c) {
     int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
     c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
   }
+  c->time = best > 0 ? 1 / best : 0;
+  return best > 0;
+}
+
+/* Whether 16 bytes of the operand are next to each other in memory, and aligned: work-items need not touch them. */
+static bool is_fetched(const struct choice *c, const struct side *s) {
+  int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
+  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis) return false;
+  struct affine a;
+  affine_of(s->value->src[0]->src[1], &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] != c->k->axes[s->by_sum ? c->sum : s->axis].range && a.coef[i] % lanes) return false;
+  return a.constant % lanes == 0;
+}
+
+/* The same for an instruction that reads workgroup memory: the largest block of a workgroup that does not take longer
+ * than others, by the cycles of the instructions or of the copies, whichever are more. Columns are those of one
+ * instruction. Then how much of the sum is copied in a round, and how many rounds ahead. */
+static bool choose_group(struct choice *c) {
+  const struct codegen *k = c->k;
+  const struct matrix *x = &matrices[c->row];
+  const struct axis *axis[2] = {&k->axes[c->side[0].axis], &k->axes[c->side[1].axis]};
+  int64_t size = dtype_info[x->in].size, sum = k->axes[c->sum].size, processors = k->target->workgroups / 2, copy[2];
+  for (unsigned i = 0; i < 2; i++) copy[i] = is_fetched(c, &c->side[i]) ? FETCHED : COMPUTED;
+  double best = 0;
+  for (int64_t waves = GROUP_WAVES; waves; waves /= 2)
+    for (int64_t tiles = GROUP_SUMS / matrix_elements(x, MATRIX_C); tiles; tiles /= 2) {
+      int64_t rows = x->m * tiles * waves;
+      double groups = (double)c->others * blocks_of(axis[0], rows) * blocks_of(axis[1], x->n);
+      double bytes = groups * (double)((rows + x->n) * x->k * size) / CACHE_BYTES;
+      double copies = (double)((rows * copy[0] + x->n * copy[1]) * x->k) / 2 / matrix_lanes(x, k->target->wave);
+      double cycles = ceil(groups / (double)processors) * ((double)(tiles * waves * x->cycles) + copies);
+      double time = cycles > bytes ? cycles : bytes;
+      if (waves * tiles > 1 && up(axis[0]->size, rows) * LITTLE > axis[0]->size * (LITTLE + 1)) continue;
+      if (best > 0 && time >= best * (LITTLE - 1) / LITTLE) continue;
+      best = time;
+      c->tiles[0] = tiles, c->waves[0] = waves;
+    }
+  c->time = best;
+  c->tiles[1] = c->waves[1] = 1;
+  for (c->depth = GROUP_BYTES / size / x->k; c->depth > 1; c->depth /= 2)
+    if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) && (sum > x->k * c->depth || c->depth <= ONE_ROUND))
+      break;
+  if (c->depth < 1) c->depth = 1;
+  int64_t round = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * c->depth * size;
+  c->buffers = k->target->group_bytes / round;
+  c->buffers = c->buffers >= MOST_BUFFERS ? MOST_BUFFERS : c->buffers >= 2 ? 2 : 1; /* a power of two */
   return best > 0;
 }
 
@@ -168,6 +228,36 @@ static bool split(struct choice *c, enum step_kind kind, struct axis_name axis, 
   return ok;
 }
 
+/* The innermost loop of the matrix instruction's sum; -1: there is none. */
+static int innermost(const struct codegen *k) {
+  size_t count;
+  int axis = -1;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  for (size_t i = 0; order && i < count; i++)
+    for (unsigned n = 1; n < order[i]->nsrc && order[i]->op == OP_REDUCE && order[i]->src[0]->op == OP_MMA; n++)
+      for (unsigned a = 0; a < k->naxes; a++)
+        if (k->axes[a].range == order[i]->src[n] && k->axes[a].kind == AXIS_REDUCE) axis = (int)a;
+  free(order);
+  return axis;
+}
+
+/* A window's few columns are one round with the sum, as memory has them next to each other. Then copies are made ahead
+ * of the rounds. */
+static bool apply_rounds(struct choice *c, struct axis_name sum) {
+  struct codegen *k = c->k;
+  int a = innermost(k);
+  if (a >= 0 && k->axes[a].size <= FEW_COLUMNS && k->axes[a].name.letter != sum.letter) {
+    struct step s = {.kind = STEP_UNROLL, .axis = k->axes[a].name, .amount = k->axes[a].size};
+    if (s.amount > 1 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
+    a = innermost(k);
+  }
+  struct step s = {.kind = STEP_PIPELINE, .amount = c->buffers};
+  if (a >= 0) s.axis = k->axes[a].name;
+  for (; a >= 0 && s.amount > 1; s.amount /= 2)
+    if (k->axes[a].size >= 2 * s.amount && step_possible(k, s, NULL, 0)) return step_apply(k, s);
+  return true;
+}
+
 static bool apply(struct choice *c) {
   struct codegen *k = c->k;
   const struct matrix *x = &matrices[c->row];
@@ -181,7 +271,8 @@ static bool apply(struct choice *c) {
   }
   int64_t depth = x->k * c->depth;
   if (k->axes[c->sum].size % depth && !step(c, STEP_PAD, sum, depth)) return false;
-  bool interleave = !c->side[1].by_axis || c->side[1].slot < 0;
+  bool tiles_in_memory = x->parts == PARTS_MEMORY;
+  bool interleave = !tiles_in_memory && (!c->side[1].by_axis || c->side[1].slot < 0);
   if (interleave && !split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};
   if (!step_apply(k, matrix)) return false;
@@ -190,7 +281,8 @@ static bool apply(struct choice *c) {
   for (unsigned i = 2; i-- > 0;)
     if (!split(c, STEP_LOCAL, name[i], c->waves[i], &wave[i])) return false;
   if (!split(c, STEP_UNROLL, sum, c->depth, &rounds)) return false;
-  for (unsigned i = 0; i < 2; i++) { /* rows or columns, then the sum, so that neighbours in the copy are along it */
+  for (unsigned i = 0; i < 2 && !tiles_in_memory;
+       i++) { /* rows or columns, then the sum, so that neighbours in the copy are along it */
     struct step s = {.kind = STEP_STAGE, .amount = c->side[i].slot};
     if (wave[i].letter) s.list[s.nlist++] = wave[i];
     if (tile[i].letter) s.list[s.nlist++] = tile[i];
@@ -199,7 +291,7 @@ static bool apply(struct choice *c) {
     s.nlist += matrix_axes(k, i, !i, s.list + s.nlist);
     if (s.amount >= 0 && step_possible(k, s, NULL, 0) && !step_apply(k, s)) return false;
   }
-  return true;
+  return !tiles_in_memory || apply_rounds(c, sum);
 }
 
 /* Whether the step will be possible once the axes are padded. */
@@ -222,22 +314,23 @@ static bool possible(struct choice *c) {
 }
 
 bool contract_gpu(struct codegen *k, bool *done) {
-  struct choice c = {.k = k};
+  struct choice best = {.k = k};
   *done = false;
   if (!k->target->matrix || k->ast->nsrc != 1 || k->ast->src[0]->op != OP_STORE) return true;
   size_t count;
   struct uop **order = uop_toposort(&k->ast, 1, &count);
   uint64_t *mask = axis_masks(k, false);
-  bool found = false;
-  for (size_t i = 0; order && mask && i < count && !found; i++)
-    for (c.row = 0; c.row < (int)matrix_count && order[i]->op == OP_REDUCE && !found; c.row += !found) {
+  for (size_t i = 0; order && mask && i < count && best.time == 0; i++)
+    for (int row = 0; row < (int)matrix_count && order[i]->op == OP_REDUCE; row++) {
       struct matrix_product p = {.reduce = order[i]};
-      if (matrices[c.row].in == DT_F32) continue; /* tf32 changes the operands */
-      found = matrix_product(k, &matrices[c.row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
-              choose_tiles(&c);
+      struct choice c = {.k = k, .row = row, .buffers = 1};
+      if (matrices[row].in == DT_F32) continue; /* tf32 changes the operands */
+      bool ok = matrix_product(k, &matrices[row], &p, NULL, 0) && choose_axes(&c, &p, mask) && possible(&c) &&
+                (matrices[row].parts == PARTS_MEMORY ? choose_group : choose_tiles)(&c);
+      if (ok && (best.time == 0 || c.time < best.time * (LITTLE - 1) / LITTLE)) best = c;
     }
   free(order);
   free(mask);
-  *done = found;
-  return !found || apply(&c);
+  *done = best.time > 0;
+  return !*done || apply(&best);
 }

@@ -21,7 +21,7 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
  */
 unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigned n, struct step *out, unsigned cap);
 bool step_apply(struct codegen *k, struct step s); /* and records it in k->plan */
-void steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
+bool steps_finish(struct codegen *k);              /* what no step took becomes workgroups, or loops on the host */
 bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
 int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
 int64_t next_range_number(const struct codegen *k);             /* which no axis has yet */
@@ -35,6 +35,18 @@ typedef bool step_condition(const struct codegen *k, const struct step *s, const
 /* matrix.c: the step that uses a matrix instruction */
 step_condition matrix_possible;
 bool matrix_apply(struct codegen *k, const struct step *s);
+
+/* tile.c: the operands that a matrix instruction reads from workgroup memory by itself */
+struct matrix;
+struct matrix_product;
+bool tiles_possible(const struct codegen *k, const struct matrix *x, const struct matrix_product *p,
+                    const uint64_t *mask, char *why, size_t cap);
+/* Their bytes, if the axis of that number had parts of `times` that work-items have at once; 0: there are none. */
+int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times);
+bool tiles_along(const struct codegen *k, unsigned axis);          /* whether they change along it */
+bool tiles_hold(const struct codegen *k, const struct uop *value); /* whether they are made of it */
+uint32_t local_room(const struct codegen *k);                      /* bytes of local memory that the kernel may have */
+bool tiles_make(struct codegen *k);                                /* STAGEs of them, behind the last step */
 
 /* contract_gpu.c: the whole plan of a contraction that the machine has matrix instructions for; done: it is one */
 bool contract_gpu(struct codegen *k, bool *done);
@@ -67,11 +79,23 @@ struct dimension {
 };
 /* False: they are too many. */
 bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, const uint64_t *mask);
+/* Whether the value depends on axes a and b only by *x * a + *y * b. */
+bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y);
 /* The dimensions along the axes; 0: too many. Few elements first, then the order of the list. */
 unsigned windows_group(const struct windows *w, const unsigned *axis, unsigned n, struct dimension *dim);
 
+/* digits.c: of numbers that work-items count in rounds */
+struct digits {
+  struct uop *round, *item; /* round * items + item, of which item is below items; round NULL: item alone */
+  int64_t items;
+};
+struct uop *digits_take(struct graph *g, struct digits *d, int64_t n); /* the lowest one, of 0..n-1 */
+struct uop *digits_rest(struct graph *g, const struct digits *d);      /* what is left */
+
 /* stage.c: the steps that copy values to local memory before they are used */
 struct uop *summed_product(const struct uop *reduce); /* the MUL that a REDUCE sums, below its casts; NULL: none */
+int64_t stage_written(const struct codegen *k, struct uop *value); /* an argument it reads that is written; -1: none */
+bool stage_reduces(struct uop *value);                             /* whether a REDUCE or STAGE is part of it */
 step_condition stage_possible;
 bool stage_apply(struct codegen *k, const struct step *s);
 

@@ -15,6 +15,7 @@
 #define WORDS     PARTS_WORDS
 #define SIGNED    PARTS_SIGNED
 #define SUM_FIRST PARTS_SUM_FIRST
+#define MEMORY    PARTS_MEMORY
 const struct matrix matrices[] = {
 #define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
   {#name,                                                                                                              \
@@ -36,6 +37,7 @@ const struct matrix matrices[] = {
 #undef WORDS
 #undef SIGNED
 #undef SUM_FIRST
+#undef MEMORY
 const unsigned matrix_count = sizeof matrices / sizeof *matrices;
 
 int matrix_named(const char *name, size_t n) {
@@ -65,15 +67,33 @@ unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matri
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned bits = 0;
+  if (x->parts == PARTS_MEMORY && o != MATRIX_C) return 0;
   for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++) bits += run[i].lane ? 0 : run[i].n;
   return 1u << bits;
 }
 
-/* ---- when it is possible --------------------------------------------------------------------------------------- */
-static bool is_zero(const struct uop *u) {
-  return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : !u->arg.i);
+unsigned matrix_lanes(const struct matrix *x, unsigned wave) {
+  struct matrix_run run[MATRIX_RUNS];
+  unsigned lanes = wave;
+  for (unsigned i = 0, n = matrix_runs(x, MATRIX_C, run); i < n; i++)
+    for (unsigned b = 0; run[i].lane && b < run[i].n; b++)
+      if (lanes < 2u << run[i].bit[b]) lanes = 2u << run[i].bit[b];
+  return lanes;
 }
 
+const struct uop *matrix_of(const struct codegen *k) {
+  bool any = false;
+  for (unsigned a = 0; a < k->naxes; a++) any = any || k->axes[a].fragment;
+  if (!any) return NULL;
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *mma = NULL;
+  for (size_t i = 0; order && i < count && !mma; i++)
+    if (order[i]->op == OP_MMA) mma = order[i];
+  free(order);
+  return mma;
+}
+
+/* ---- when it is possible --------------------------------------------------------------------------------------- */
 /* Whether `all` is a conjunction that has the term. */
 static bool implies(const struct uop *all, const struct uop *term) {
   if (term->op == OP_AND) return implies(all, term->src[0]) && implies(all, term->src[1]);
@@ -110,8 +130,10 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
+bool matrix_on(const struct matrix *x, const struct target *t) { return has_word(t->matrix, x->machine); }
+
 bool matrix_product(const struct codegen *k, const struct matrix *x, struct matrix_product *p, char *why, size_t cap) {
-  if (!has_word(k->target->matrix, x->machine)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
+  if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (p->reduce->aux != OP_ADD) return refuse(why, cap, "the reduction is no sum");
   enum dtype sum = dtype_is_narrow_float(p->reduce->dtype) ? DT_F32 : p->reduce->dtype;
   if (sum != x->out) return refuse(why, cap, "the sum is %s, not %s", dtype_info[sum].name, dtype_info[x->out].name);
@@ -175,6 +197,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
                      int *axis, char *why, size_t cap) {
   const struct matrix *x = &matrices[s->amount];
   const unsigned size[3] = {x->m, x->n, x->k};
+  if (!matrix_on(x, k->target)) return refuse(why, cap, "%s has no %s", k->target->arch, x->name);
   if (s->nlist != 3) return refuse(why, cap, "three axes are needed: rows, columns, sum");
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].fragment) return refuse(why, cap, "the kernel has a matrix step already");
@@ -194,7 +217,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
   for (unsigned i = 0; i < 3; i++)
     if (stages_along(k, (unsigned)axis[i])) return refuse(why, cap, "what is staged changes along an axis");
   if (axis[0] == axis[1]) return refuse(why, cap, "rows and columns are one axis");
-  int64_t items = k->target->wave;
+  int64_t items = matrix_lanes(x, k->target->wave);
   for (unsigned a = 0; a < k->naxes; a++) {
     if (k->axes[a].kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
     if (k->axes[a].kind == AXIS_ITEM) return refuse(why, cap, "the work-items share a copy already");
@@ -204,7 +227,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
   if (items > k->target->max_group)
     return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
-  return find(k, x, axis, mask, p, why, cap);
+  return find(k, x, axis, mask, p, why, cap) && (x->parts != PARTS_MEMORY || tiles_possible(k, x, p, mask, why, cap));
 }
 
 bool matrix_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {
@@ -244,7 +267,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
   if (!ok) return codegen_fail(k, "out of memory");
   static const uint8_t coordinate_of[3][2] = {{0, 2}, {2, 1}, {0, 1}}; /* by operand: which of axis[] */
   static const enum axis_kind kind_of[3] = {AXIS_UNROLL, AXIS_UNROLL, AXIS_UPCAST};
-  struct uop *outer[3], *old[3], *at[3][2] = {{0}}, *element[3][MATRIX_RUNS], *lane[6] = {0};
+  struct uop *outer[3], *old[3], *at[3][2] = {{0}}, *element[3][MATRIX_RUNS], *lane[LANE_BITS] = {0};
   unsigned size[3] = {x->m, x->n, x->k}, nelements[3] = {0};
   for (unsigned i = 0; i < 3; i++) {
     struct axis *a = &k->axes[axis[i]];
@@ -252,7 +275,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
     outer[i] = uop_range(g, uop_index(g, a->size / size[i]), a->range->arg.i, a->kind);
   }
   /* Lanes first, in the order of their bits: work-items count them fastest. */
-  for (unsigned bit = 0; bit < 6; bit++)
+  for (unsigned bit = 0; bit < LANE_BITS; bit++)
     for (unsigned o = 0; o < 3; o++) {
       struct matrix_run run[MATRIX_RUNS];
       for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++)
@@ -284,7 +307,7 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
     src[n++] = uop_substitute(g, only_where(g, p.operand[o], p.when), from, at[o], 2);
   }
   for (unsigned i = 0; i < nelements[MATRIX_C]; i++) src[n++] = element[MATRIX_C][i];
-  for (unsigned i = 0; i < 6; i++)
+  for (unsigned i = 0; i < LANE_BITS; i++)
     if (lane[i]) src[n++] = lane[i];
   unsigned bound = n;
   for (unsigned o = 0; o < 2; o++)
@@ -305,21 +328,17 @@ bool matrix_apply(struct codegen *k, const struct step *s) {
 }
 
 unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out) {
-  size_t count;
-  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count), *mma = NULL;
-  for (size_t i = 0; order && i < count; i++)
-    if (order[i]->op == OP_MMA) mma = order[i];
-  free(order);
+  const struct uop *mma = matrix_of(k);
   if (!mma) return 0;
   /* Its sources: elements of the result, lanes in the order of their bits, elements of A, elements of B. */
   const struct matrix *x = &matrices[mma->arg.i];
   struct matrix_run run[MATRIX_RUNS], lane[MATRIX_RUNS];
-  unsigned first[3] = {0}, lanes[6] = {0}, at = 2, n = 0, found = 0;
+  unsigned first[3] = {0}, lanes[LANE_BITS] = {0}, at = 2, n = 0, found = 0;
   static const uint8_t turn[3] = {MATRIX_C, MATRIX_A, MATRIX_B};
   for (unsigned t = 0; t < 3; t++) {
     first[turn[t]] = at;
     for (unsigned i = 0, runs = matrix_runs(x, turn[t], run); i < runs; i++) at += !run[i].lane;
-    for (unsigned bit = 0; !t && bit < 6; bit++)
+    for (unsigned bit = 0; !t && bit < LANE_BITS; bit++)
       for (unsigned p = 0; p < 3; p++)
         for (unsigned i = 0, runs = matrix_runs(x, p, lane); i < runs; i++)
           if (lane[i].lane && lane[i].bit[0] == bit && !lanes[bit]) lanes[bit] = at++;

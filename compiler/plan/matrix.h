@@ -4,7 +4,7 @@
 #include "internal.h"
 
 enum matrix_operand { MATRIX_A, MATRIX_B, MATRIX_C };
-enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS, PARTS_SIGNED, PARTS_SUM_FIRST };
+enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS, PARTS_SIGNED, PARTS_SUM_FIRST, PARTS_MEMORY };
 
 struct matrix {
   const char *name, *machine;
@@ -20,19 +20,24 @@ struct matrix {
 struct matrix_run {
   bool lane;
   uint8_t coordinate, at; /* its lowest bit there */
-  uint8_t n, bit[6];      /* which bit of the lane or element each one is */
+  uint8_t n, bit[8];      /* which bit of the lane or element each one is */
 };
-enum { MATRIX_RUNS = 8 };
+enum { MATRIX_RUNS = 8, LANE_BITS = 7 }; /* of the lane's number among those of an instruction */
 
 extern const struct matrix matrices[];
 extern const unsigned matrix_count;
 
+bool matrix_on(const struct matrix *x, const struct target *t); /* whether the machine has it */
 /* The row of that name, n characters; -1: none. */
 int matrix_named(const char *name, size_t n);
 /* The runs of an operand's coordinates, those of the first one before those of the second. */
 unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
 /* Elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
+/* Lanes that execute one instruction together: those of a wave, or of several. */
+unsigned matrix_lanes(const struct matrix *x, unsigned wave);
+/* The kernel's matrix instruction; NULL: it has none. */
+const struct uop *matrix_of(const struct codegen *k);
 
 /* The axes that a MATRIX step made of an operand's coordinate: bits of lanes and elements, highest first. */
 unsigned matrix_axes(const struct codegen *k, enum matrix_operand o, unsigned coordinate, struct axis_name *out);

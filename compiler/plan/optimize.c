@@ -480,6 +480,5 @@ bool optimize(struct codegen *k) {
     ok = k->target->kind == TARGET_HOST ? optimize_host(&p) : optimize_gpu(&p);
   else if (k->steps == STEPS_PLAIN)
     ok = optimize_plain(&p);
-  steps_finish(k);
-  return ok;
+  return ok && steps_finish(k);
 }

@@ -13,10 +13,6 @@ struct terms {
   unsigned n;
 };
 
-static bool is_zero(const struct uop *u) {
-  return u->op == OP_CONST && (dtype_is_float(u->dtype) ? u->arg.f == 0 : u->arg.i == 0);
-}
-
 bool has_load(struct uop *u) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);

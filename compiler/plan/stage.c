@@ -233,7 +233,7 @@ static struct uop *value_of(const struct codegen *k, const struct step *s, uint6
   return (s->kind == STEP_PACK ? factor_of : load_of)(k, s, listed, mask);
 }
 
-static bool reduces_below(struct uop *value) {
+bool stage_reduces(struct uop *value) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
   bool found = !order;
@@ -243,7 +243,7 @@ static bool reduces_below(struct uop *value) {
 }
 
 /* An argument that the kernel writes and the value is loaded from; -1: none. */
-static int64_t written(const struct codegen *k, struct uop *value) {
+int64_t stage_written(const struct codegen *k, struct uop *value) {
   size_t count;
   struct uop **order = uop_toposort(&value, 1, &count);
   int64_t found = order ? -1 : 0;
@@ -285,12 +285,13 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
   if (!value && s->kind == STEP_PACK)
     return refuse(why, cap, "no sum of products, or several, have a factor %" PRId64 " along these axes", s->amount);
   if (!value) return refuse(why, cap, "argument %" PRId64 " is not loaded once along these axes", s->amount);
-  if (reduces_below(value)) return refuse(why, cap, "a reduction or another copy is part of it");
+  if (stage_reduces(value)) return refuse(why, cap, "a reduction or another copy is part of it");
   if (k->target->kind != TARGET_HOST && is_staged(k, value))
     return refuse(why, cap, "it is part of another copy, which work-items make together");
+  if (tiles_hold(k, value)) return refuse(why, cap, "a matrix instruction reads it from local memory already");
   struct windows w;
   if (!windows_of(&w, k, value, mask)) return refuse(why, cap, "it depends on the axes by too many sums");
-  int64_t output = written(k, value);
+  int64_t output = stage_written(k, value);
   if (output >= 0) return refuse(why, cap, "argument %" PRId64 " is written to", output);
   for (unsigned a = 0; a < k->naxes; a++) {
     enum axis_kind kind = k->axes[a].kind;
@@ -300,6 +301,7 @@ bool stage_possible(const struct codegen *k, const struct step *s, const uint64_
     if (unlisted && kind == AXIS_ITEM) return refuse(why, cap, "it is copied already");
     if (kind == AXIS_GROUP) return refuse(why, cap, "the work-items share a reduction");
     if (k->axes[a].padded) return refuse(why, cap, "a workgroup that is partly idle cannot share a copy");
+    if (k->axes[a].buffers) return refuse(why, cap, "the rounds of an axis are pipelined already");
   }
   return true;
 }
@@ -352,17 +354,19 @@ bool stage_apply(struct codegen *k, const struct step *s) {
   for (unsigned d = 0; d < c.ndims; d++) use = plus(g, use, times(g, c.dim[d].use, c.dim[d].stride));
   if (gpu) {
     /* Vectors of the copy are numbered through; work-items take neighbours. */
-    int64_t vectors = 1, rounds, divide = 1;
+    int64_t vectors = 1, rounds;
     for (unsigned d = 0; d < c.ndims; d++) vectors *= d == vec ? c.dim[d].size / lanes : c.dim[d].size;
     rounds = up(vectors, (int64_t)items) / (int64_t)items;
-    struct uop *round = rounds > 1 ? new_axis(&c, rounds, rounds <= 16 ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
+    struct uop *round =
+        rounds > 1 ? new_axis(&c, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false) : NULL;
     struct uop *item = new_axis(&c, (int64_t)items, AXIS_ITEM, false);
     struct uop *lane = lanes > 1 ? new_axis(&c, lanes, AXIS_UNROLL, true) : NULL;
     ok = (rounds == 1 || round) && item && (lanes == 1 || lane);
-    struct uop *number = ok && round ? plus(g, times(g, round, (int64_t)items), item) : item;
+    struct digits number = {round, item, (int64_t)items};
     if (ok && vectors % (int64_t)items) { /* work-items without a vector of their own copy the last one again */
-      struct uop *back = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, number), uop_index(g, 1 - vectors));
-      number = uop_unary(g, OP_NEG, back);
+      struct uop *back = uop_unary(g, OP_NEG, digits_rest(g, &number));
+      back = uop_binary(g, OP_MAX, back, uop_index(g, 1 - vectors));
+      number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
     }
     /* The last dimension counts fastest, so that neighbours write neighbours: bank conflicts cost more than what caches
      * make good of reading. */
@@ -370,12 +374,10 @@ bool stage_apply(struct codegen *k, const struct step *s) {
       unsigned d = c.ndims - 1 - i;
       struct dimension *x = &c.dim[d];
       int64_t parts = d == vec ? x->size / lanes : x->size;
-      struct uop *p = divide > 1 ? uop_binary(g, OP_IDIV, number, uop_index(g, divide)) : number;
-      if (i + 1 < c.ndims) p = uop_binary(g, OP_MOD, p, uop_index(g, parts));
+      struct uop *p = i + 1 < c.ndims ? digits_take(g, &number, parts) : digits_rest(g, &number);
       if (d == vec) p = lane ? plus(g, times(g, p, lanes), lane) : p;
       at = plus(g, at, times(g, p, x->stride));
       rename_ranges(&c, x, p);
-      divide *= parts;
     }
   } else
     for (unsigned d = 0; ok && d < c.ndims; d++) {

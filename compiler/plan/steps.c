@@ -108,7 +108,8 @@ static bool is_static(const struct axis *a) { return a->range->src[0]->op == OP_
 /* Whether the two axes only ever occur as a * size(b) + b. */
 static bool mergeable(const struct codegen *k, unsigned a, unsigned b) {
   const struct axis *x = &k->axes[a], *y = &k->axes[b];
-  if (x->kind != y->kind || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1) return false;
+  if (x->kind != y->kind || x->buffers || y->buffers || !is_static(x) || !is_static(y) || x->size <= 1 || y->size <= 1)
+    return false;
   if (x->kind != AXIS_LOOP && x->kind != AXIS_SERIAL && x->kind != AXIS_REDUCE) return false;
   // NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): axes are fewer than 64
   uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
@@ -244,6 +245,17 @@ bool stages_along(const struct codegen *k, unsigned axis) {
   return found;
 }
 
+/* Of all stages, one buffer each. */
+static int64_t staged_bytes(const struct codegen *k) {
+  size_t count;
+  struct uop *ast = k->ast, **order = uop_toposort(&ast, 1, &count);
+  int64_t bytes = 0;
+  for (size_t i = 0; order && i < count; i++)
+    if (order[i]->op == OP_STAGE) bytes += up(order[i]->arg.i * dtype_info[order[i]->dtype].size, LINE_BYTES);
+  free(order);
+  return bytes;
+}
+
 /* Whether a matrix instruction's results are summed along the range. */
 static bool multiplies_along(const struct codegen *k, const struct uop *range) {
   size_t count;
@@ -253,6 +265,28 @@ static bool multiplies_along(const struct codegen *k, const struct uop *range) {
     found = order[i]->op == OP_REDUCE && order[i]->src[0]->op == OP_MMA && reduce_binds(order[i], range);
   free(order);
   return found;
+}
+
+static int64_t buffers_of(const struct codegen *k) {
+  int64_t n = 1;
+  for (unsigned a = 0; a < k->naxes; a++) n = k->axes[a].buffers ? k->axes[a].buffers : n;
+  return n;
+}
+
+/* Whether what work-items copy together can be copied ahead of the rounds of the axis. */
+static bool pipeline_possible(const struct codegen *k, unsigned axis, int64_t buffers, char *why, size_t cap) {
+  const struct axis *a = &k->axes[axis];
+  if (a->kind != AXIS_REDUCE) return refuse(why, cap, "a %s axis has no rounds of copies", axis_kind_name(a->kind));
+  if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
+  if (buffers > MAX_BUFFERED) return refuse(why, cap, "the amount is %d at most", MAX_BUFFERED);
+  if (a->size < buffers) return refuse(why, cap, "the axis has %" PRId64 " rounds", a->size);
+  for (unsigned i = 0; i < k->naxes; i++)
+    if (k->axes[i].buffers) return refuse(why, cap, "an axis is pipelined already");
+  if (k->target->kind == TARGET_HOST) return refuse(why, cap, "the host has no work-items");
+  if (!stages_along(k, axis) && !tiles_along(k, axis)) return refuse(why, cap, "nothing is staged along it");
+  int64_t bytes = staged_bytes(k) + tiles_bytes(k, axis, 1);
+  return bytes * buffers <= local_room(k) ||
+         refuse(why, cap, "%" PRId64 " bytes of stages are too many for so many buffers", bytes);
 }
 
 static bool multiplies(const struct codegen *k) {
@@ -291,6 +325,8 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
     return a->kind == AXIS_LOOP || a->kind == AXIS_SERIAL ||
            refuse(why, cap, "a %s axis is no loop around others", kind_name[a->kind]);
   if (s.amount < 2) return refuse(why, cap, "the amount must be 2 at least");
+  if (s.kind == STEP_PIPELINE) return pipeline_possible(k, (unsigned)at, s.amount, why, cap);
+  if (a->buffers) return refuse(why, cap, "the axis is pipelined");
   if (a->padded) return refuse(why, cap, "the axis was split by a local step that leaves work-items idle");
   if (s.kind == STEP_PAD) {
     if (!is_static(a)) return refuse(why, cap, "the axis has a symbolic size");
@@ -311,6 +347,9 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   }
   if ((expands || items) && stages_along(k, (unsigned)at))
     return refuse(why, cap, "what is staged changes along the axis");
+  int64_t tiles = expands || items ? tiles_bytes(k, (unsigned)at, s.amount) : 0;
+  if (tiles && (tiles + staged_bytes(k)) * buffers_of(k) > local_room(k))
+    return refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", tiles);
   if (expands && s.amount > MAX_LANES) return refuse(why, cap, "the amount is %d at most", MAX_LANES);
   if ((s.kind == STEP_VECTOR || s.kind == STEP_GROUP) && s.amount & (s.amount - 1))
     return refuse(why, cap, "the amount must be a power of two");
@@ -461,19 +500,23 @@ bool step_apply(struct codegen *k, struct step s) {
     k->axes[k->naxes - 1] = inner;
     return true;
   }
+  if (s.kind == STEP_PIPELINE) {
+    a->buffers = (uint8_t)s.amount;
+    return true;
+  }
   if (s.kind == STEP_MERGE) return merge(k, a, &k->axes[axis_named(k, s.other)]);
   return s.kind == STEP_PAD ? pad(k, a, s.amount) : split(k, a, &s);
 }
 
-void steps_finish(struct codegen *k) {
+bool steps_finish(struct codegen *k) {
   for (unsigned a = 0; a < k->naxes; a++)
     if (k->axes[a].kind == AXIS_LOOP && k->target->kind != TARGET_HOST) k->axes[a].kind = AXIS_GLOBAL;
+  return tiles_make(k);
 }
 
 bool plan_apply(struct codegen *k, const struct plan *p) {
   k->stage = "plan";
   for (unsigned i = 0; i < p->n; i++)
     if (!step_apply(k, p->step[i])) return false;
-  steps_finish(k);
-  return true;
+  return steps_finish(k);
 }

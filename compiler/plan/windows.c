@@ -35,8 +35,7 @@ bool windows_of(struct windows *w, const struct codegen *k, struct uop *value, c
   return ok;
 }
 
-/* Whether the value depends on ranges a and b only by *x * a + *y * b. */
-static bool ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y) {
+bool windows_ratio(const struct windows *w, unsigned a, unsigned b, int64_t *x, int64_t *y) {
   *x = *y = 0;
   for (unsigned i = 0; i < w->nindices; i++) {
     int64_t u = affine_coef(&w->index[i], w->k->axes[a].range), v = affine_coef(&w->index[i], w->k->axes[b].range);
@@ -82,7 +81,7 @@ static bool is_reversed(const struct windows *w, const struct dimension *d) {
 /* Makes one dimension of two. A vector's lanes stay neighbours; else neighbours in memory are. */
 static bool join(const struct windows *w, const struct dimension *a, const struct dimension *b, struct dimension *out) {
   int64_t x, y;
-  if (a->n + b->n > MAX_DIMENSIONS || !ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
+  if (a->n + b->n > MAX_DIMENSIONS || !windows_ratio(w, a->axis[0], b->axis[0], &x, &y)) return false;
   int64_t left, right;
   if (__builtin_mul_overflow(x, b->coef[0], &left) || __builtin_mul_overflow(y, a->coef[0], &right)) return false;
   int64_t d = greatest_divisor(left, right), sign;

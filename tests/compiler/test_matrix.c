@@ -27,8 +27,16 @@ static void layouts_cover_the_matrices(void **state) {
       static unsigned times[256][256];
       memset(times, 0, sizeof times);
       unsigned wave = strchr(x->bits[MATRIX_C][1], 'L') || strchr(x->bits[MATRIX_C][0], 'L') ? 32 : 1;
-      unsigned n = matrix_elements(x, o), copies = wave * n / (size[o][0] * size[o][1]);
-      for (unsigned lane = 0; lane < wave; lane++)
+      unsigned n = matrix_elements(x, o), lanes = matrix_lanes(x, wave), copies = lanes * n / (size[o][0] * size[o][1]);
+      if (!n) { /* it is in memory as a whole: a coordinate has one bit after the other */
+        for (unsigned c = 0; c < 2; c++)
+          for (unsigned bit = 0; 1u << bit < size[o][c]; bit++) {
+            assert_int_equal(x->bits[o][c][3 * bit], 'M');
+            assert_int_equal(x->bits[o][c][3 * bit + 1], '0' + bit);
+          }
+        continue;
+      }
+      for (unsigned lane = 0; lane < lanes; lane++)
         for (unsigned e = 0; e < n; e++)
           times[coordinate(x->bits[o][0], lane, e)][coordinate(x->bits[o][1], lane, e)]++;
       for (unsigned r = 0; r < size[o][0]; r++)
@@ -63,6 +71,17 @@ static void what_does_not_fit_is_refused(void **state) {
       {"sm_90", "matrix mma_f32_bf16 a b c; group c:3", "power of two"},
       {"sm_90", "matrix mma_f32_bf16 a b c; group c:2", "cannot be partly idle or share a reduction"},
       {"sm_90", "matrix mma_f32_bf16 a b c; upcast a1:2", "cannot have this step"},
+      {"sm_89", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c", "sm_89 has no wgmma64_f32_bf16"},
+      {"sm_90", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c; stage 1 a3 c1",
+       "reads it from local memory already"},
+      {"sm_90", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c; pipeline c:7", "the axis has 6 rounds"},
+      {"sm_90", "pad a:64; pad b:64; matrix wgmma64_f32_bf16 a b c; pipeline a:2",
+       "a loop axis has no rounds of copies"},
+      {"sm_90", "pipeline c:2", "nothing is staged along it"},
+      {"sm_90", "stage 1 c; pipeline c:2", "nothing is staged along it"},
+      {"sm_90", "unroll c:2; stage 1 c1; pipeline c:2; unroll c:2", "the axis is pipelined"},
+      {"sm_90", "unroll c:2; stage 1 c1; pipeline c:2; stage 2 c1", "the rounds of an axis are pipelined already"},
+      {HOST_ARCH, "unroll c:2; stage 1 c1; pipeline c:2", "the host has no work-items"},
   };
   ncases = 0;
   case_matmul("matmul", DT_BF16, 32, 48, 96);
@@ -120,6 +139,34 @@ static void stages_share_their_barriers(void **state) {
   }
 }
 
+/* Three buffers: copies for the first two rounds in front of the loop, in it those for the round after the next, behind
+ * the one barrier of a round. No register takes part in them. */
+static void pipelines_copy_ahead(void **state) {
+  static const char *const plans[2] = {
+      "r_64_64_128 = matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a2 a1 c4 c1 c2; "
+      "stage 2 b2 a1 c4 c1 c3; pipeline c:3",
+      "r_64_64_128 = matrix wgmma64_f32_bf16 a b c; unroll c:2; pipeline c:3"};
+  ncases = 0;
+  case_matmul("matmul", DT_BF16, 64, 64, 128);
+  for (unsigned t = 0; t < 2; t++) {
+    struct compiler *c = with_plan(plans[t]);
+    const struct kernel *k = must_compile(c, "sm_90", cases[0].ast);
+    const char *loop = strstr(k->linear_text, " RANGE "), *end = loop ? strstr(loop, " END ") : NULL;
+    assert_non_null(end);
+    char *body = strndup(loop, (size_t)(end - loop));
+    assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+    assert_int_equal(count(body, " BARRIER "), 1);
+    assert_int_equal(count(k->linear_text, " WAIT "), 4); /* the ends of three groups, and for the first */
+    assert_int_equal(count(body, " WAIT "), 2);
+    /* A is fetched, and so is B where the instruction turns it */
+    assert_int_equal(count(k->linear_text, " FETCH "), 3 * count(body, " FETCH "));
+    assert_int_equal(count(body, " FETCH "), t ? 4 : 1);
+    if (t) assert_null(strstr(k->linear_text, "bf16x8"));
+    free(body);
+    compiler_free(c);
+  }
+}
+
 /* The machine's matrix instructions are chosen for whatever is large enough for a tile, and left where most of a tile
  * would be padding. */
 static void they_are_chosen_by_default(void **state) {
@@ -135,7 +182,9 @@ static void they_are_chosen_by_default(void **state) {
       const struct kernel *k = must_compile(c, arch_of[t], cases[i].ast);
       assert_false(k->fewer_steps);
       if ((i < 3) != (count(k->linear_text, " MMA ") > 0)) fail_msg("%s: %s", cases[i].name, k->plan);
-      if (i < 3 && (count(k->plan, "stage ") != 2 || count(k->linear_text, " BARRIER ") != 2))
+      bool group = strstr(k->plan, "wgmma");
+      if (i == 0) assert_int_equal(group, t);
+      if (i < 3 && ((!group && count(k->plan, "stage ") != 2) || count(k->linear_text, " BARRIER ") > 2))
         fail_msg("%s: %s", cases[i].name, k->plan);
     }
   compiler_free(c);
@@ -181,7 +230,7 @@ int main(void) {
       cmocka_unit_test(layouts_cover_the_matrices),         cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(tiles_share_their_operands),         cmocka_unit_test(they_are_chosen_by_default),
       cmocka_unit_test(stages_share_their_barriers),        cmocka_unit_test(scales_and_conditions_are_taken_along),
-      cmocka_unit_test(padding_leaves_whole_vectors_whole),
+      cmocka_unit_test(padding_leaves_whole_vectors_whole), cmocka_unit_test(pipelines_copy_ahead),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }

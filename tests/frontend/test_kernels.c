@@ -3,6 +3,8 @@
 #include "../compiler/kernels.h"
 #include "compiler/plan/matrix.h"
 #include "compiler/ptxas.h"
+#include "emu/emu.h"
+#include "hcq/backend.h"
 #include "kernel_launch.h"
 
 #define NVIDIA "EMU+NV:sm_90"
@@ -173,6 +175,74 @@ static void check_matrices(const char *name) {
   db_close(dev);
 }
 
+/* What the emulated device executes for x @ w of 1024 x sum x 1024 in bf16, by the plan that is chosen; some elements
+ * are compared. */
+static struct emu_stats large_matmul(db_device *dev, int64_t sum) {
+  enum { ROWS = 1024, SAMPLES = 500 };
+  struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(ROWS, 1, AXIS_LOOP), *k = range(sum, 2, AXIS_REDUCE);
+  struct uop *x = load(at(param(1, DT_BF16, ROWS * sum), add(mul(r, ix(sum)), k)));
+  struct uop *w = load(at(param(2, DT_BF16, sum * ROWS), add(mul(k, ix(ROWS)), c)));
+  struct uop *all = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
+  struct uop *ast = sink1(store(at(param(0, DT_F32, ROWS * ROWS), add(mul(r, ix(ROWS)), c)), all));
+  const struct kernel *kernel = must_compile(tuned, db_device_arch(dev), ast);
+  void *memory[3];
+  db_buffer *bufs[3];
+  for (unsigned b = 0; b < 3; b++) {
+    int64_t n = b ? ROWS * sum : ROWS * ROWS;
+    memory[b] = calloc((size_t)n, b ? 2 : 4);
+    for (int64_t e = 0; b && e < n; e++)
+      write_element(DT_BF16, memory[b], e, (union value){.f = (double)(rnd() % 2001) / 1e3 - 1});
+    bufs[b] = db_alloc(dev, (size_t)n * (b ? 2 : 4), 0);
+    assert_non_null(bufs[b]);
+    OK(db_buffer_write(bufs[b], 0, memory[b], db_buffer_size(bufs[b])));
+  }
+  struct os *os = db_device_os(dev);
+  struct emu_stats before, after;
+  emu_detail(os, true);
+  emu_stats(os, db_device_index(dev), &before);
+  launch(dev, kernel, bufs, NULL);
+  emu_stats(os, db_device_index(dev), &after);
+  emu_detail(os, false);
+  OK(db_buffer_read(bufs[0], 0, memory[0], db_buffer_size(bufs[0])));
+  for (unsigned i = 0; i < SAMPLES; i++) {
+    int64_t e = (int64_t)(rnd() % (ROWS * ROWS));
+    double want = 0, size = 0, got = read_element(DT_F32, memory[0], e).f;
+    for (int64_t l = 0; l < sum; l++) {
+      double p = read_element(DT_BF16, memory[1], e / ROWS * sum + l).f *
+                 read_element(DT_BF16, memory[2], l * ROWS + e % ROWS).f;
+      want += p, size += fabs(p);
+    }
+    if (fabs(got - want) > size * (double)(sum + 1) * 0x1p-24)
+      fail_msg("element %ld: %.9g, not %.9g", (long)e, got, want);
+  }
+  for (unsigned b = 0; b < 3; b++) {
+    db_buffer_release(bufs[b]);
+    free(memory[b]);
+  }
+  uint64_t *to = (uint64_t *)(void *)&after, *from = (uint64_t *)(void *)&before;
+  for (unsigned i = 0; i < sizeof after / sizeof *to; i++) to[i] -= from[i];
+  return after;
+}
+
+/* sm_90 multiplies by instructions of warp groups: as many as the products need, in the main loop at most 12 other
+ * instructions for each, and none of them loads operands from shared memory. What a sum twice as long takes more is
+ * what the main loop takes. */
+static void nvidia_warp_groups(void **state) {
+  if (!ptxas) skip();
+  db_device *dev = db_open(NVIDIA);
+  if (!dev) fail_msg("%s", db_error());
+  struct emu_stats whole = large_matmul(dev, 1024), half = large_matmul(dev, 512);
+  uint64_t multiplies = whole.detail.executed[EMU_MATRIX_CLASS],
+           more = multiplies - half.detail.executed[EMU_MATRIX_CLASS];
+  assert_int_equal(multiplies, 4 * 1024 / 64 * 1024 / 128 * 1024 / 16);
+  assert_int_equal(more, multiplies / 2);
+  uint64_t others = whole.instructions - half.instructions - more;
+  if (others > 12 * more) fail_msg("%lu others for %lu", (unsigned long)others, (unsigned long)more);
+  assert_int_equal(whole.detail.loaded[EMU_LDS_SPACE], 0);
+  assert_int_equal(whole.detail.lds_conflicts, 0);
+  db_close(dev);
+}
+
 /* Each instruction of matrix.def that the machine has, on small integers, whose sums are exact. */
 static void check_instructions(const char *name) {
   enum { ROWS = 48, COLUMNS = 24, SUM = 64 };
@@ -182,15 +252,16 @@ static void check_instructions(const char *name) {
   unsigned tried = 0;
   for (unsigned i = 0; i < matrix_count; i++) {
     const struct matrix *x = &matrices[i];
-    if (strcmp(x->machine, t->matrix) != 0) continue;
-    int64_t n = (COLUMNS + x->n - 1) / x->n * x->n, count[3] = {ROWS * n, ROWS * SUM, SUM * n};
-    struct uop *r = range(ROWS, 0, AXIS_LOOP), *c = range(n, 1, AXIS_LOOP), *k = range(SUM, 2, AXIS_REDUCE);
-    struct uop *a = uop_cast(G, load(at(param(1, x->in, ROWS * SUM), add(mul(r, ix(SUM)), k))), x->out);
+    if (!matrix_on(x, t)) continue;
+    int64_t n = (COLUMNS + x->n - 1) / x->n * x->n, rows = (ROWS + x->m - 1) / x->m * x->m;
+    int64_t count[3] = {rows * n, rows * SUM, SUM * n};
+    struct uop *r = range(rows, 0, AXIS_LOOP), *c = range(n, 1, AXIS_LOOP), *k = range(SUM, 2, AXIS_REDUCE);
+    struct uop *a = uop_cast(G, load(at(param(1, x->in, rows * SUM), add(mul(r, ix(SUM)), k))), x->out);
     struct uop *b = uop_cast(G, load(at(param(2, x->in, SUM * n), add(mul(k, ix(n)), c))), x->out);
     struct uop *ast =
-        sink1(store(at(param(0, x->out, ROWS * n), add(mul(r, ix(n)), c)), reduce(OP_ADD, mul(a, b), &k, 1)));
+        sink1(store(at(param(0, x->out, rows * n), add(mul(r, ix(n)), c)), reduce(OP_ADD, mul(a, b), &k, 1)));
     char plan[128], shape[40];
-    snprintf(shape, sizeof shape, "r_%d_%ld_%d", ROWS, (long)n, SUM);
+    snprintf(shape, sizeof shape, "r_%ld_%ld_%d", (long)rows, (long)n, SUM);
     snprintf(plan, sizeof plan, "%s = matrix %s a b c", shape, x->name);
     struct compiler *by_hand = compiler_new(&(struct compiler_options){.plan = plan, .ptxas = ptxas});
     const struct kernel *kernel = must_compile(by_hand, db_device_arch(dev), ast);
@@ -260,7 +331,7 @@ int main(void) {
       cmocka_unit_test(emulated_operations), cmocka_unit_test(nvidia_operations),
       cmocka_unit_test(cpu_operations),      cmocka_unit_test(emulated_matrices),
       cmocka_unit_test(nvidia_matrices),     cmocka_unit_test(emulated_instructions),
-      cmocka_unit_test(nvidia_instructions),
+      cmocka_unit_test(nvidia_instructions), cmocka_unit_test(nvidia_warp_groups),
   };
   return cmocka_run_group_tests_name("frontend/kernels", tests, setup, teardown);
 }

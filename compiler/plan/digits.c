@@ -1,0 +1,37 @@
+/* The digits of the numbers that a workgroup's work-items count through in rounds: round * items + item. Wherever the
+ * round changes a digit by itself it stays apart from the item, so that rounds are constants behind one address. */
+#include "internal.h"
+
+static struct uop *times(struct graph *g, struct uop *x, int64_t n) {
+  return n == 1 ? x : uop_binary(g, OP_MUL, x, uop_index(g, n));
+}
+static struct uop *over(struct graph *g, struct uop *x, int64_t n) {
+  return n == 1 ? x : uop_binary(g, OP_IDIV, x, uop_index(g, n));
+}
+static struct uop *modulo(struct graph *g, struct uop *x, int64_t n) {
+  return uop_binary(g, OP_MOD, x, uop_index(g, n));
+}
+
+static struct uop *number_of(struct graph *g, const struct digits *d) {
+  return d->round ? uop_binary(g, OP_ADD, times(g, d->round, d->items), d->item) : d->item;
+}
+
+struct uop *digits_take(struct graph *g, struct digits *d, int64_t n) {
+  struct digits taken = *d;
+  if (n == 1) return uop_index(g, 0);
+  if (d->round && d->items % n == 0) {
+    taken = (struct digits){.item = d->items == n ? d->item : modulo(g, d->item, n)};
+    *d = (struct digits){d->round, d->items == n ? uop_index(g, 0) : over(g, d->item, n), d->items / n};
+    return taken.item;
+  }
+  if (d->round && n % d->items == 0) {
+    taken.round = modulo(g, d->round, n / d->items);
+    *d = (struct digits){NULL, over(g, d->round, n / d->items), 1};
+    return number_of(g, &taken);
+  }
+  struct uop *number = number_of(g, d);
+  *d = (struct digits){NULL, over(g, number, n), 1};
+  return modulo(g, number, n);
+}
+
+struct uop *digits_rest(struct graph *g, const struct digits *d) { return number_of(g, d); }

@@ -1,0 +1,248 @@
+/* Operands that a matrix instruction reads from workgroup memory by itself: where they lie there, and the copies that
+ * work-items make of them together.
+ *
+ * An operand is staged behind the last step of the plan, for all axes that a workgroup has at once. It lies in rows of
+ * 128 bytes (64, 32 where the sum is shorter) along its neighbours in memory: the sum, or the output's axis. The
+ * instruction takes blocks of eight rows. Units of 16 bytes change places within a row by the number of the row, so
+ * that eight rows meet in no bank. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout". */
+#include "internal.h"
+#include "matrix.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNIT = 16, ROW = 128, ROWS = 8 };
+
+/* The axes that an operand has elements of: along its output's axis, and along the sum. */
+static void element_axes(const struct codegen *k, const struct uop *mma, enum matrix_operand o, unsigned axis[2]) {
+  struct axis_name name[MATRIX_RUNS];
+  for (unsigned c = 0; c < 2; c++)
+    axis[c] = matrix_axes(k, o, c == 0 ? (unsigned)o : !o, name) ? (unsigned)axis_named(k, name[0]) : 0;
+}
+
+/* Axes that the work-items of a workgroup have at once. */
+static bool is_inner(const struct axis *a) {
+  return a->kind == AXIS_LOCAL || a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL;
+}
+
+static bool in_memory(const struct uop *mma) { return mma && matrices[mma->arg.i].parts == PARTS_MEMORY; }
+
+uint32_t local_room(const struct codegen *k) {
+  return in_memory(matrix_of(k)) ? k->target->group_bytes : k->target->local_bytes;
+}
+
+bool tiles_possible(const struct codegen *k, const struct matrix *x, const struct matrix_product *p,
+                    const uint64_t *mask, char *why, size_t cap) {
+  int64_t bytes = 0;
+  for (unsigned o = 0; o < 2; o++) {
+    struct uop *value = p->operand[o];
+    int64_t n = (o == MATRIX_A ? x->m : x->n) * x->k * dtype_info[x->in].size;
+    if (stage_reduces(value)) return refuse(why, cap, "a reduction or a copy is part of an operand");
+    int64_t output = stage_written(k, value);
+    if (output >= 0) return refuse(why, cap, "argument %" PRId64 " is written to", output);
+    for (unsigned a = 0; a < k->naxes; a++)
+      if ((mask[value->id] >> a & 1) && is_inner(&k->axes[a])) n *= k->axes[a].size;
+    bytes += n;
+  }
+  return bytes <= k->target->group_bytes ||
+         refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", bytes);
+}
+
+int64_t tiles_bytes(const struct codegen *k, unsigned axis, int64_t times) {
+  const struct uop *mma = matrix_of(k);
+  if (!in_memory(mma)) return 0;
+  uint64_t *mask = axis_masks(k, false);
+  int64_t bytes = 0;
+  for (unsigned o = 0; o < 2 && mask; o++) {
+    int64_t n = dtype_info[mma->src[o]->dtype].size;
+    for (unsigned a = 0; a < k->naxes; a++) {
+      if (!(mask[mma->src[o]->id] >> a & 1)) continue;
+      if (is_inner(&k->axes[a])) n *= k->axes[a].size;
+      if (a == axis) n *= times;
+    }
+    bytes += n;
+  }
+  free(mask);
+  return bytes;
+}
+
+bool tiles_along(const struct codegen *k, unsigned axis) {
+  const struct uop *mma = matrix_of(k);
+  if (!in_memory(mma)) return false;
+  uint64_t *mask = axis_masks(k, false);
+  bool along = mask && ((mask[mma->src[0]->id] | mask[mma->src[1]->id]) >> axis & 1);
+  free(mask);
+  return along;
+}
+
+bool tiles_hold(const struct codegen *k, const struct uop *value) {
+  const struct uop *mma = matrix_of(k);
+  if (!in_memory(mma)) return false;
+  struct uop *operand[2] = {mma->src[0], mma->src[1]};
+  size_t count;
+  struct uop **order = uop_toposort(operand, 2, &count);
+  bool found = !order;
+  for (size_t i = 0; order && i < count; i++) found = found || order[i] == value;
+  free(order);
+  return found;
+}
+
+/* ---- one operand ------------------------------------------------------------------------------------------------- */
+
+/* Parts of one axis that the value depends on as on one: the instruction's elements are `size` of it, further axes go
+ * on where those end. */
+struct side {
+  unsigned axis[MAX_AXES];
+  int64_t coef[MAX_AXES], size;
+  unsigned n;
+};
+
+static struct side side_of(const struct windows *w, uint64_t inner, unsigned element) {
+  struct side s = {.axis = {element}, .coef = {1}, .size = w->k->axes[element].size, .n = 1};
+  for (bool more = true; more;) {
+    more = false;
+    for (unsigned a = 0; a < w->k->naxes && !more; a++) {
+      int64_t x, y;
+      if (!(inner >> a & 1) || !windows_ratio(w, a, element, &x, &y) || y != 1 || x != s.size) continue;
+      s.axis[s.n] = a, s.coef[s.n++] = x, s.size *= w->k->axes[a].size;
+      inner &= ~(UINT64_C(1) << a);
+      more = true;
+    }
+  }
+  return s;
+}
+
+/* INDEXes of the value whose neighbours in memory are along the axis. */
+static unsigned contiguous_along(const struct codegen *k, struct uop *value, unsigned axis) {
+  size_t count;
+  unsigned n = 0;
+  struct uop **order = uop_toposort(&value, 1, &count);
+  for (size_t i = 0; order && i < count; i++) {
+    struct affine f;
+    if (order[i]->op != OP_INDEX) continue;
+    affine_of(order[i]->src[1], &f);
+    n += affine_coef(&f, k->axes[axis].range) == 1;
+  }
+  free(order);
+  return n;
+}
+
+struct maker {
+  struct codegen *k;
+  struct uop *from[MAX_AXES], *to[MAX_AXES]; /* ranges of the value, and what they are in the copy */
+  unsigned n;
+};
+
+static void rename_axis(struct maker *m, unsigned axis, struct uop *to) {
+  m->from[m->n] = m->k->axes[axis].range, m->to[m->n++] = to;
+}
+
+/* The side's position is that of its elements; its other axes add nothing. */
+static void rename_side(struct maker *m, const struct side *s, struct uop *position) {
+  for (unsigned i = 0; i < s->n; i++) rename_axis(m, s->axis[i], i ? uop_index(m->k->g, 0) : position);
+}
+
+static struct uop *op(struct graph *g, enum op o, struct uop *x, int64_t y) {
+  if ((o == OP_MUL || o == OP_IDIV) && y == 1) return x;
+  return uop_binary(g, o, x, uop_index(g, y));
+}
+static struct uop *plus(struct graph *g, struct uop *x, struct uop *y) { return x ? uop_binary(g, OP_ADD, x, y) : y; }
+
+/* Where the instruction's elements begin on the side, in its own sizes times `scale`. */
+static struct uop *first_of(struct codegen *k, const struct side *s) {
+  struct uop *at = NULL;
+  for (unsigned i = 1; i < s->n; i++) at = plus(k->g, at, op(k->g, OP_MUL, k->axes[s->axis[i]].range, s->coef[i]));
+  return at ? at : uop_index(k->g, 0);
+}
+
+static bool make_one(struct codegen *k, enum matrix_operand o) {
+  struct graph *g = k->g;
+  const struct uop *mma = matrix_of(k);
+  struct uop *value = mma->src[o];
+  uint64_t *mask = axis_masks(k, false), inner = 0, items = 1;
+  unsigned element[2];
+  struct windows w;
+  element_axes(k, mma, o, element);
+  bool ok = mask && windows_of(&w, k, value, mask);
+  if (!ok) w.nindices = 0; /* every axis is for itself */
+  for (unsigned a = 0; a < k->naxes; a++) {
+    if (k->axes[a].kind == AXIS_LOCAL) items *= (uint64_t)k->axes[a].size;
+    if (mask && (mask[value->id] >> a & 1) && is_inner(&k->axes[a]) && a != element[0] && a != element[1])
+      inner |= UINT64_C(1) << a;
+  }
+  if (!mask) return codegen_fail(k, "out of memory");
+  const struct side across = side_of(&w, inner, element[0]);
+  for (unsigned i = 1; i < across.n; i++) inner &= ~(UINT64_C(1) << across.axis[i]);
+  const struct side along = side_of(&w, inner, element[1]);
+  for (unsigned i = 1; i < along.n; i++) inner &= ~(UINT64_C(1) << along.axis[i]);
+
+  /* Rows are along `line`; there are as many of them as `other` has, times the pieces that lines have. */
+  int64_t size = dtype_info[value->dtype].size, lanes = UNIT / size, row = ROW / size;
+  bool turned = contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
+  const struct side *line = turned ? &across : &along, *other = turned ? &along : &across;
+  while (line->size % row) row /= 2;
+  int64_t units = row / lanes, pieces = line->size / row, elements = line->size * other->size, all = elements;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (inner >> a & 1) all *= k->axes[a].size;
+  free(mask);
+
+  /* The copy: vectors are numbered through, work-items take neighbours. */
+  int64_t vectors = all / lanes, rounds = up(vectors, (int64_t)items) / (int64_t)items;
+  struct uop *bound[3], *round = NULL;
+  unsigned nbound = 0;
+  if (rounds > 1)
+    bound[nbound++] = round = axis_add(k, rounds, rounds <= MAX_ROUNDS ? AXIS_UNROLL : AXIS_REDUCE, false);
+  struct uop *item = bound[nbound++] = axis_add(k, (int64_t)items, AXIS_ITEM, false);
+  struct uop *lane = bound[nbound++] = axis_add(k, lanes, AXIS_UNROLL, true);
+  if (!item || !lane || (rounds > 1 && !round)) return codegen_fail(k, "the tiles need more axes than there may be");
+  struct digits number = {round, item, (int64_t)items};
+  if (vectors % (int64_t)items) { /* work-items without a vector of their own copy the last one again */
+    struct uop *back = uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, digits_rest(g, &number)), uop_index(g, 1 - vectors));
+    number = (struct digits){.item = uop_unary(g, OP_NEG, back)};
+  }
+  struct uop *unit = digits_take(g, &number, units), *in_rows = digits_rest(g, &number), *swap;
+  struct digits row_number = number;
+  digits_take(g, &row_number, ROW / (row * size));
+  swap = digits_take(g, &row_number, units);
+  struct uop *at = plus(g, op(g, OP_MUL, in_rows, row), op(g, OP_MUL, uop_binary(g, OP_XOR, unit, swap), lanes));
+  at = plus(g, at, lane);
+
+  /* Where a vector is: in a row, of the other side, in a piece of the line, along the other axes. */
+  struct maker m = {.k = k};
+  struct uop *position = plus(g, op(g, OP_MUL, unit, lanes), lane);
+  rename_side(&m, other, digits_take(g, &number, other->size));
+  rename_side(&m, line, plus(g, op(g, OP_MUL, digits_take(g, &number, pieces), row), position));
+  struct uop *use = NULL;
+  int64_t stride = elements;
+  for (unsigned a = k->naxes; a-- > 0;) {
+    if (!(inner >> a & 1)) continue;
+    rename_axis(&m, a, digits_take(g, &number, k->axes[a].size));
+    use = plus(g, use, op(g, OP_MUL, k->axes[a].range, stride));
+    stride *= k->axes[a].size;
+  }
+
+  struct uop *begin = first_of(k, line);
+  use = plus(g, use, op(g, OP_MUL, first_of(k, other), row));
+  if (pieces == 1)
+    use = plus(g, use, begin);
+  else {
+    use = plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, begin, row), other->size * row));
+    use = plus(g, use, op(g, OP_MOD, begin, row));
+  }
+  struct uop *copied = uop_substitute(g, value, m.from, m.to, m.n), *src[5] = {copied, at};
+  for (unsigned i = 0; i < nbound; i++) src[2 + i] = bound[i];
+  struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = all}, 0, src, 2 + nbound);
+  struct uop *index = uop_new(g, OP_INDEX, value->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){stage, use}, 2);
+  struct uop *load = uop_new(g, OP_LOAD, value->dtype, 1, (union uop_arg){0}, 0, &index, 1);
+  k->ast = uop_substitute(g, k->ast, &value, &load, 1);
+
+  /* Offsets are in units: from a piece of the line to the next, and from eight rows to the next. */
+  uint64_t leading = turned ? (uint64_t)(other->size * row * size) / UNIT : 1;
+  uint64_t eight = (uint64_t)(ROWS * row * size) / UNIT, mode = row * size == 128 ? 1 : row * size == 64 ? 2 : 3;
+  k->tile[o] = (struct tile){.descriptor = leading << 16 | eight << 32 | mode << 62, .turned = turned};
+  return true;
+}
+
+bool tiles_make(struct codegen *k) {
+  return !in_memory(matrix_of(k)) || (make_one(k, MATRIX_A) && make_one(k, MATRIX_B));
+}
