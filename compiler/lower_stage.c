@@ -96,8 +96,8 @@ static struct uop *fill_squares(struct lowerer *L, struct uop *u, const struct p
 }
 
 /* Writes what is contiguous along the row axis, which has two, and was loaded as vectors along another one. */
-static struct uop *fill_pairs(struct lowerer *L, struct block *in, struct uop *u, struct uop *memory, uint64_t mask,
-                              unsigned lane, unsigned row, bool write) {
+static struct uop *fill_pairs(struct lowerer *L, struct uop *u, const struct place *to, uint64_t mask, unsigned lane,
+                              unsigned row) {
   unsigned n = (unsigned)L->k->axes[lane].size, zip[2][MAX_LANES] = {{0}};
   struct uop *last = NULL, *v[2];
   uint64_t both = UINT64_C(1) << lane | UINT64_C(1) << row;
@@ -111,11 +111,10 @@ static struct uop *fill_pairs(struct lowerer *L, struct block *in, struct uop *u
     }
     if (L->b.failed) return NULL;
     L->position[row] = 0;
-    for (unsigned half = 0; write && half < 2; half++) {
+    for (unsigned half = 0; to->write && half < 2; half++) {
       L->position[lane] = (int)(half * n / 2);
-      struct uop *x = shuffle(L, v[0], v[1], zip[half]), *at = lower_eval_index(L, u->src[1]);
-      struct uop *pointer = lower_mk(L, OP_INDEX, u->dtype, 1, 0, 0, (struct uop *[]){memory, at}, 2);
-      struct block *here = deeper(deeper(in, lower_block_of(L, pointer)), lower_block_of(L, x));
+      struct uop *x = shuffle(L, v[0], v[1], zip[half]), *pointer = element(L, u, to, NULL);
+      struct block *here = deeper(deeper(to->in, lower_block_of(L, pointer)), lower_block_of(L, x));
       last = lower_mk_in(L, here, OP_STORE, DT_VOID, (struct uop *[]){pointer, x}, 2);
     }
     L->position[lane] = 0;
@@ -135,7 +134,7 @@ static struct uop *fill(struct lowerer *L, struct uop *u, const struct place *to
     const struct axis *row = &L->k->axes[__builtin_ctzll(m)];
     int64_t along = affine_coef(&a, L->k->axes[__builtin_ctzll(vec)].range);
     if (affine_coef(&a, row->range) == 1 && row->size == 2 && along == 2 && !(lanes & (lanes - 1)))
-      return fill_pairs(L, in, u, memory, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m), write);
+      return fill_pairs(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
     if (affine_coef(&a, row->range) == 1 && row->size == lanes && lanes >= 4 && !(lanes & (lanes - 1)))
       return fill_squares(L, u, to, mask, (unsigned)__builtin_ctzll(vec), (unsigned)__builtin_ctzll(m));
   }
