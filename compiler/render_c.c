@@ -42,6 +42,8 @@ const char render_c_prelude[] =
     "#define SCALE(t, f) static inline t scale_##t(t x, t n) "
     "{ return n != n ? n : n > 5000 ? INFINITY : n < -5000 ? 0 : ldexp##f(x, (int)n); }\n"
     "SCALE(f32, f) SCALE(f64, )\n"
+    "static inline bf16 to_bf16(f32 x) {\n"
+    "  u32 u = as_u32_f32(x); return (x != x ? u | 0x400000 : u + (u >> 16 & 1) + 0x7fff) >> 16;\n}\n"
     "static inline i64 tile_at(u64 how, int turned, i64 start, i64 row, i64 k, int size) {\n"
     "  i64 width = 256 >> (how >> 62), lead = (how >> 16 & 0x3fff) * 16, eight = (how >> 32 & 0x3fff) * 16;\n"
     "  i64 x = (turned ? row : k) * size, y = turned ? k : row;\n"
@@ -106,7 +108,9 @@ static char *scalar_op(const struct uop *u, const char *a, const char *b, const 
   enum dtype t = u->dtype, from = u->nsrc ? u->src[0]->dtype : t;
   const char *name = dtype_info[t].name, *f = t == DT_F64 ? "" : "f";
   switch (u->op) {
-  case OP_CAST: return dtype_is_float(from) && dtype_is_int(t) ? text("to_%s(%s)", name, a) : text("(%s)%s", name, a);
+  case OP_CAST:
+    if (t == DT_BF16) return text("to_bf16(%s)", a);
+    return dtype_is_float(from) && dtype_is_int(t) ? text("to_%s(%s)", name, a) : text("(%s)%s", name, a);
   case OP_BITCAST: return text("as_%s_%s(%s)", name, dtype_info[from].name, a);
   case OP_NEG: return text("(-%s)", a);
   case OP_SQRT: return text("sqrt%s(%s)", f, a);

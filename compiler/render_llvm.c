@@ -293,8 +293,30 @@ static LLVMValueRef build_vectorize(struct render *r, const struct uop *u) {
   return v;
 }
 
+/* f32 to bf16, two lanes by one instruction. */
+static LLVMValueRef build_bf16(struct render *r, LLVMValueRef v, unsigned lanes) {
+  LLVMTypeRef t = scalar_type(r, DT_BF16);
+  if (lanes == 1) return LLVMBuildBitCast(r->b, intrinsic(r, "llvm.nvvm.f2bf16.rn", NULL, 0, &v, 1), t, "");
+  LLVMValueRef out = LLVMGetPoison(LLVMVectorType(t, lanes));
+  for (unsigned i = 0; i < lanes; i += 2) {
+    LLVMValueRef at[2], pair[2];
+    for (unsigned k = 0; k < 2; k++) {
+      at[k] = LLVMConstInt(i32(r), i + k < lanes ? i + k : i, 0);
+      pair[1 - k] = LLVMBuildExtractElement(r->b, v, at[k], ""); /* the first is the upper half */
+    }
+    LLVMValueRef both = intrinsic(r, "llvm.nvvm.ff2bf16x2.rn", NULL, 0, pair, 2);
+    both = LLVMBuildBitCast(r->b, both, LLVMVectorType(t, 2), "");
+    for (unsigned k = 0; k < 2 && i + k < lanes; k++) {
+      LLVMValueRef half = LLVMBuildExtractElement(r->b, both, LLVMConstInt(i32(r), k, 0), "");
+      out = LLVMBuildInsertElement(r->b, out, half, at[k], "");
+    }
+  }
+  return out;
+}
+
 static LLVMValueRef build_cast_value(struct render *r, const struct uop *u) {
   const struct uop *x = u->src[0];
+  if (u->dtype == DT_BF16) return build_bf16(r, get(r, x), u->lanes);
   LLVMValueRef v = get(r, x);
   LLVMTypeRef t = type_of(r, u->dtype, u->lanes);
   char from = dtype_info[x->dtype].cls, to = dtype_info[u->dtype].cls;

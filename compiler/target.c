@@ -32,6 +32,7 @@
    .max_items = UINT32_MAX,                                                                                            \
    .workgroups = blocks,                                                                                               \
    .has_exp2 = true,                                                                                                   \
+   .has_bf16 = true,                                                                                                   \
    .has_fetch = true,                                                                                                  \
    .matrix = rows,                                                                                                     \
    __VA_ARGS__}

@@ -29,6 +29,7 @@ struct target {
   uint32_t group_bytes;                /* workgroup memory of such kernels */
   bool has_fetch;                      /* copies from global to workgroup memory that nothing waits for */
   bool has_masks;                      /* vector loads and stores of some lanes only */
+  bool has_bf16;                       /* conversion of f32 to it; a NaN stays one */
   bool has_exp2, has_log2;             /* f32, by an instruction that is accurate everywhere */
 };
 
