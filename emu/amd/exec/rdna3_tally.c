@@ -5,90 +5,42 @@
  * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
 #include <pthread.h>
 #include <string.h>
+#include "../../exec/banks.h"
 #include "../../exec/lines.h"
 #include "rdna3_exec.h"
 #include "rdna3_isa.h"
 #include "rdna3_mem.h"
 
-enum { BANKS = 32 };
-enum {
-  LOADS = 1,
-  STORES = 2,
-  TWO_ADDRESSES = 4,
-  STRIDE64 = 8,
-  BY_LANE = 16,  /* addtid: lanes side by side */
-  BY_WAVE = 32,  /* one access for all lanes */
-  INTO_LDS = 64, /* what a buffer load reads goes to LDS */
-  CONDITIONAL = 128,
-};
 static struct row {
-  uint8_t class, flags, bytes; /* bytes of a lane's access at one address */
+  uint8_t class, bytes;
   bool approximate;
+  uint32_t flags; /* of the instruction's row */
 } rows[RDNA3_ROW_COUNT];
 
-static bool has(const char *name, const char *const *parts) {
-  for (; *parts; parts++)
-    if (strstr(name, *parts)) return true;
-  return false;
-}
-#define HAS(name, ...) has(name, (const char *const[]){__VA_ARGS__, NULL})
+/* The class of a format's instructions, but for those that a flag gives another class. */
+static const uint8_t class_of_format[RDNA3_FORMAT_COUNT] = {
+    [RDNA3_SOP2] = EMU_SALU_CLASS,       [RDNA3_SOPC] = EMU_SALU_CLASS,    [RDNA3_SOPK] = EMU_SALU_CLASS,
+    [RDNA3_SOP1] = EMU_SALU_CLASS,       [RDNA3_SOPP] = EMU_CONTROL_CLASS, [RDNA3_SMEM] = EMU_SMEM_CLASS,
+    [RDNA3_DS] = EMU_LDS_CLASS,          [RDNA3_FLAT] = EMU_GLOBAL_CLASS,  [RDNA3_GLOBAL] = EMU_GLOBAL_CLASS,
+    [RDNA3_SCRATCH] = EMU_SCRATCH_CLASS, [RDNA3_MUBUF] = EMU_GLOBAL_CLASS, [RDNA3_MTBUF] = EMU_GLOBAL_CLASS,
+    [RDNA3_MIMG] = EMU_GLOBAL_CLASS,     [RDNA3_VOP1] = EMU_VALU_CLASS,    [RDNA3_VOP2] = EMU_VALU_CLASS,
+    [RDNA3_VOPC] = EMU_VALU_CLASS,       [RDNA3_VOP3] = EMU_VALU_CLASS,    [RDNA3_VOP3SD] = EMU_VALU_CLASS,
+    [RDNA3_VOP3P] = EMU_VALU_CLASS,      [RDNA3_VOPD_X] = EMU_VALU_CLASS,  [RDNA3_VOPD_Y] = EMU_VALU_CLASS,
+    [RDNA3_VINTERP] = EMU_VALU_CLASS,    [RDNA3_LDSDIR] = EMU_VALU_CLASS,  [RDNA3_EXP] = EMU_VALU_CLASS,
+};
 
-/* The part of a name that says the type: a letter and the bits. */
-static uint8_t element_bytes(const char *name) {
-  uint8_t bytes = 0;
-  for (const char *p = strchr(name, '_'); p; p = strchr(p + 1, '_')) {
-    unsigned n = 0;
-    const char *d = p + 2;
-    if (!p[1] || !strchr("uibf", p[1])) continue;
-    for (; *d >= '0' && *d <= '9'; d++) n = n * 10 + (unsigned)(*d - '0');
-    if (d > p + 2 && (!*d || *d == '_')) bytes = (uint8_t)(n / 8);
-  }
-  return bytes;
-}
-
-static enum emu_class class_of(const struct rdna3_op *op) {
-  switch (op->format) {
-  case RDNA3_SOPP:
-  case RDNA3_SOPK:
-  case RDNA3_SOP1:
-    if (HAS(op->name, "branch", "setpc", "swappc", "s_call", "subvector_loop", "s_rfe")) return EMU_BRANCH_CLASS;
-    return op->format == RDNA3_SOPP || HAS(op->name, "s_waitcnt", "s_version") ? EMU_CONTROL_CLASS : EMU_SALU_CLASS;
-  case RDNA3_SOP2:
-  case RDNA3_SOPC: return EMU_SALU_CLASS;
-  case RDNA3_SMEM: return EMU_SMEM_CLASS;
-  case RDNA3_DS: return EMU_LDS_CLASS;
-  case RDNA3_SCRATCH: return EMU_SCRATCH_CLASS;
-  case RDNA3_FLAT:
-  case RDNA3_GLOBAL:
-  case RDNA3_MUBUF:
-  case RDNA3_MTBUF:
-  case RDNA3_MIMG: return EMU_GLOBAL_CLASS;
-  case RDNA3_VOP1:
-    return HAS(op->name, "v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_") ? EMU_TRANS_CLASS
-                                                                                                : EMU_VALU_CLASS;
-  default: return HAS(op->name, "v_wmma") ? EMU_MATRIX_CLASS : EMU_VALU_CLASS;
-  }
-}
-
-static struct row describe(const struct rdna3_op *op) {
-  struct row r = {.class = (uint8_t)class_of(op)};
-  if (r.class == EMU_BRANCH_CLASS && HAS(op->name, "cbranch")) r.flags = CONDITIONAL;
-  if (op->format < RDNA3_DS && op->format != RDNA3_SMEM) return r;
-  if (HAS(op->name, "swizzle", "permute", "bvh", "gws")) return r;
-  r.bytes = element_bytes(op->name);
-  if (HAS(op->name, "append", "consume")) r.bytes = 4, r.flags = BY_WAVE;
-  if (!r.bytes) return r;
-  r.flags |= HAS(op->name, "_load_") ? LOADS : HAS(op->name, "_store_") ? STORES : LOADS | STORES;
-  if (HAS(op->name, "2addr")) r.flags |= TWO_ADDRESSES;
-  if (HAS(op->name, "stride64")) r.flags |= STRIDE64;
-  if (HAS(op->name, "addtid")) r.flags |= BY_LANE;
-  if (HAS(op->name, "load_lds")) r.flags |= INTO_LDS;
-  return r;
+static uint8_t class_of(const struct rdna3_op *op) {
+  if (op->flags & F_BRANCH) return EMU_BRANCH_CLASS;
+  if (op->flags & F_CONTROL) return EMU_CONTROL_CLASS;
+  if (op->flags & F_TRANS) return EMU_TRANS_CLASS;
+  if (op->flags & F_MATRIX) return EMU_MATRIX_CLASS;
+  return class_of_format[op->format];
 }
 
 static void init(void) {
   for (unsigned i = 0; i < RDNA3_ROW_COUNT; i++) {
-    rows[i] = describe(&rdna3_ops[i]);
+    const struct rdna3_op *op = &rdna3_ops[i];
+    rows[i] = (struct row){.class = class_of(op), .bytes = op->bytes, .flags = op->flags};
     rows[i].approximate = rdna3_isa((enum rdna3_row)i).fidelity == RDNA3_APPROXIMATE;
   }
 }
@@ -99,24 +51,6 @@ void rdna3_tally_init(void) {
 
 /* ---- memory ---- */
 
-/* Cycles of an access, and those beyond an access whose lanes meet in no bank. */
-static void count_banks(struct emu_detail *d, const uint32_t *at, uint32_t mask, unsigned bytes) {
-  unsigned words = (bytes + 3) / 4, lanes = words == 1 ? 32 : words == 2 ? 16 : 8;
-  for (unsigned first = 0; first < 32; first += lanes) {
-    uint32_t in_bank[BANKS][32];
-    unsigned n[BANKS] = {0}, most = 1;
-    for (unsigned l = first; l < first + lanes; l++)
-      for (unsigned k = 0; mask >> l & 1 && k < words; k++) {
-        uint32_t dword = (at[l] >> 2) + k, bank = dword % BANKS, i = 0;
-        while (i < n[bank] && in_bank[bank][i] != dword) i++;
-        if (i == n[bank]) in_bank[bank][n[bank]++] = dword;
-        if (n[bank] > most) most = n[bank];
-      }
-    d->lds_conflicts += most - 1;
-    d->lds_cycles += mask >> first & (lanes < 32 ? (UINT32_C(1) << lanes) - 1 : UINT32_MAX) ? most : 0;
-  }
-}
-
 static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna3_inst *in, unsigned half,
                                    unsigned field) {
   for (unsigned i = 0; i < in->operands; i++)
@@ -126,27 +60,27 @@ static const uint32_t *operand_row(const struct rdna3_wave *w, const struct rdna
 }
 
 static void count_bytes(struct emu_detail *d, const struct row *r, enum emu_space space, uint64_t bytes) {
-  if (r->flags & LOADS) d->loaded[space] += bytes;
-  if (r->flags & STORES) d->stored[space] += bytes;
+  if (r->flags & F_LOADS) d->loaded[space] += bytes;
+  if (r->flags & F_STORES) d->stored[space] += bytes;
 }
 
 static void count_lds(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                       uint32_t mask) {
   struct emu_detail *d = w->stats->detail;
   const uint32_t *row = operand_row(w, in, half, RDNA3_FIELD_addr);
-  unsigned addresses = r->flags & TWO_ADDRESSES ? 2 : 1, unit = r->bytes * (r->flags & STRIDE64 ? 64u : 1u);
+  unsigned addresses = r->flags & F_TWO_ADDRESSES ? 2 : 1, unit = r->bytes * (r->flags & F_STRIDE64 ? 64u : 1u);
   for (unsigned a = 0; a < addresses; a++) {
     uint32_t at[32],
         offset = addresses == 1 ? (uint32_t)in->offset : (a ? (uint32_t)in->offset1 : (uint32_t)in->offset0) * unit;
-    for (uint32_t l = 0; l < 32; l++) at[l] = (r->flags & BY_LANE || !row ? l * 4 : row[l]) + offset;
-    count_banks(d, at, mask, r->bytes);
+    for (uint32_t l = 0; l < 32; l++) at[l] = (r->flags & F_BY_LANE || !row ? l * 4 : row[l]) + offset;
+    emu_banks_access(d, at, mask, r->bytes);
     count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(mask) * r->bytes);
   }
 }
 
 static void count_lines(struct rdna3_wave *w, const struct row *r, const uint64_t *at, uint32_t mask) {
   struct shader_stats *s = w->stats;
-  if (mask) emu_lines_access(s->lines, s->detail, at, mask, r->bytes, r->flags & LOADS, r->flags & STORES);
+  if (mask) emu_lines_access(s->lines, s->detail, at, mask, r->bytes, r->flags & F_LOADS, r->flags & F_STORES);
 }
 
 /* What the scalar registers that an instruction names hold: its base, and of an offset; 0 where it names none. */
@@ -187,7 +121,7 @@ static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const 
   count_bytes(d, r, EMU_LDS_SPACE, (uint64_t)__builtin_popcount(shared) * r->bytes);
   count_bytes(d, r, EMU_SCRATCH_SPACE, (uint64_t)__builtin_popcount(scratch) * r->bytes);
   count_bytes(d, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(global) * r->bytes);
-  if (shared) count_banks(d, at, shared, r->bytes);
+  if (shared) emu_banks_access(d, at, shared, r->bytes);
   if (low) count_lines(w, r, to, global);
 }
 
@@ -204,14 +138,14 @@ static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, cons
   w->v = v, w->lanes = lanes, w->half = was;
   count_bytes(w->stats->detail, r, EMU_GLOBAL_SPACE, (uint64_t)__builtin_popcount(inside) * r->bytes);
   count_lines(w, r, addr, inside);
-  if (r->flags & INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += (uint64_t)__builtin_popcount(mask) * 4;
+  if (r->flags & F_INTO_LDS) w->stats->detail->stored[EMU_LDS_SPACE] += (uint64_t)__builtin_popcount(mask) * 4;
 }
 
 static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, uint64_t exec) {
   struct emu_detail *d = w->stats->detail;
-  if (in->format == RDNA3_SMEM || r->flags & BY_WAVE) {
+  if (in->format == RDNA3_SMEM || r->flags & F_BY_WAVE) {
     count_bytes(d, r, in->format == RDNA3_SMEM ? EMU_SCALAR_SPACE : EMU_LDS_SPACE, r->bytes);
-    uint64_t at = in->format == RDNA3_SMEM && !strncmp(in->op->name, "s_load", 6) ? scalar_base(w, in) : 0;
+    uint64_t at = in->format == RDNA3_SMEM && in->op->operand[1].bits == 64 ? scalar_base(w, in) : 0;
     if (at && w->stats->lines) emu_lines_access(w->stats->lines, NULL, &at, 1, r->bytes, true, false);
     return;
   }
@@ -257,9 +191,9 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;
   d->executed[r->class]++;
-  if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += HAS(in->op->name, "iu4") ? 2 : 4;
+  if (r->class == EMU_MATRIX_CLASS) d->matrix_blocks += in->op->operand[1].type == RDNA3_TYPE_wmma_ab_iu4 ? 2 : 4;
   d->approximate += r->approximate || (in->opy && rows[in->opy - rdna3_ops].approximate);
-  if (r->flags & CONDITIONAL) {
+  if (r->flags & F_CONDITIONAL) {
     d->branches++;
     d->divergent += diverges(w, in, exec);
   }

@@ -43,7 +43,7 @@ enum rdna3_type { RDNA3_TYPES(X) };
 #undef X
 
 /* One enumerator a table row: RDNA3_VOP2_v_add_f32, RDNA3_GLOBAL_global_load_b32, RDNA3_VOPD_X_v_dual_mul_f32 ... */
-#define OP(format, opcode, name, operands, flags) RDNA3_##format##_##name,
+#define OP(format, opcode, name, operands, flags, bytes) RDNA3_##format##_##name,
 enum rdna3_row {
 #include "rdna3.def"
   RDNA3_ROW_COUNT
@@ -61,7 +61,22 @@ enum {
   F_R_M0 = 128,
   F_R_MODE = 256,
   F_NO_E64 = 512,
-  F_LITERAL = 1024,
+  F_LITERAL = 1 << 10,
+  F_MIDDLE = 1 << 11,
+  F_BRANCH = 1 << 12,
+  F_CONDITIONAL = 1 << 13,
+  F_CONTROL = 1 << 14,
+  F_TRANS = 1 << 15,
+  F_MATRIX = 1 << 16,
+  F_ATOMIC = 1 << 17,
+  F_CMPSWAP = 1 << 18,
+  F_LOADS = 1 << 19,
+  F_STORES = 1 << 20,
+  F_TWO_ADDRESSES = 1 << 21,
+  F_STRIDE64 = 1 << 22,
+  F_BY_LANE = 1 << 23,
+  F_BY_WAVE = 1 << 24,
+  F_INTO_LDS = 1 << 25,
 };
 
 struct rdna3_operand {
@@ -71,8 +86,9 @@ struct rdna3_operand {
 enum { RDNA3_MAX_OPERANDS = 6 };
 struct rdna3_op {
   const char *name;
-  uint16_t opcode, flags;
-  uint8_t format;
+  uint16_t opcode;
+  uint8_t format, bytes; /* bytes: of a lane's access at one address; 0: it accesses no memory that is counted */
+  uint32_t flags;
   struct rdna3_operand operand[RDNA3_MAX_OPERANDS];
 };
 extern const struct rdna3_op rdna3_ops[RDNA3_ROW_COUNT];

@@ -4,7 +4,7 @@
 #include "rdna3.h"
 
 /* Row + 1 by format and opcode. */
-#define OP(format, opcode, name, operands, flags) [RDNA3_##format][opcode] = RDNA3_##format##_##name + 1,
+#define OP(format, opcode, name, operands, flags, bytes) [RDNA3_##format][opcode] = RDNA3_##format##_##name + 1,
 static const uint16_t row_of[RDNA3_FORMAT_COUNT][1024] = {
 #include "rdna3.def"
 };
@@ -133,7 +133,7 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
       /* Atomics: the old value comes back when glc is set; of compare-and-swap's data, half is what it compares
        * with. */
       if (!bits(word, 14, 1)) continue;
-      o.bits = (uint16_t)(strstr(op->name, "cmpswap") ? data / 2 : data);
+      o.bits = (uint16_t)(op->flags & F_CMPSWAP ? data / 2 : data);
     }
     if (e64 && o.field == RDNA3_FIELD_vsrc1) o.field = RDNA3_FIELD_src1, o.kind = RDNA3_KIND_src;
     add_operand(in, o, word, f);
@@ -288,7 +288,7 @@ static bool reserved(const struct rdna3_inst *in, uint64_t word) {
   case RDNA3_MTBUF: return in->tfe;
   case RDNA3_MUBUF:
     if (!in->operands) return in->glc || in->dlc || in->tfe || in->offen || in->idxen;
-    return in->tfe && (strstr(in->op->name, "atomic") || strstr(in->op->name, "lds"));
+    return in->tfe && in->op->flags & (F_ATOMIC | F_INTO_LDS);
   case RDNA3_FLAT: return bits(word, 48, 7) != RDNA3_NULL || in->sve;
   case RDNA3_GLOBAL: return in->sve;
   default: return false;

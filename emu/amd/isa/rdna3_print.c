@@ -646,13 +646,13 @@ static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned fr
     operand(o, in, i);
     comma = ", ";
     /* v_fmamk: the literal is the second factor. */
-    if (op->flags & F_LITERAL && i == from + 1 && strstr(op->name, "fmamk")) {
+    if (op->flags & F_MIDDLE && i == from + 1) {
       put(o, ", ");
       mandatory_literal(o, in);
     }
     if (e32 && in->format == RDNA3_VOP2 && i == from && op->flags & F_W_VCC) put(o, ", %s", vcc);
   }
-  if (op->flags & F_LITERAL && !strstr(op->name, "fmamk")) {
+  if (op->flags & F_LITERAL && !(op->flags & F_MIDDLE)) {
     put(o, "%s", comma);
     mandatory_literal(o, in);
   }

@@ -31,7 +31,7 @@ sm_exec_fn *sm_rowop_fn(enum sm_rowop f) {
 }
 
 /* ---- operands ---- */
-bool sm_is_uniform(const struct sass_inst *inst) { return sass_name(inst->id)[0] == 'U'; }
+bool sm_is_uniform(const struct sass_inst *inst) { return sass_is_uniform(inst->id); }
 
 static bool in_register(const struct sass_inst *inst, unsigned slot, bool uniform, bool wide, struct sm_source *out,
                         const char **why) {

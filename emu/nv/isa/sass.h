@@ -59,6 +59,7 @@ int sass_print(const struct sass_inst *inst, char *buf, size_t cap);
 /* The address in code that a jump, call, BSSY or LEPC names, which is its last operand; false when it names none. */
 bool sass_target(const struct sass_inst *inst, uint64_t *target);
 const char *sass_name(enum sass_id id);           /* mnemonic */
+bool sass_is_uniform(enum sass_id id);            /* an operation of the uniform datapath */
 bool sass_has(enum sass_id id, unsigned version); /* whether an SM version has the operation */
 /* Why an operation that is executed is not exact, from sass_fidelity.def; NULL for those that are. */
 const char *sass_approximate(enum sass_id id);

@@ -42,6 +42,16 @@ const char *sass_approximate(enum sass_id id) {
   return id < SASS_ID_COUNT ? why[id] : NULL;
 }
 
+bool sass_is_uniform(enum sass_id id) {
+  static const bool uniform[SASS_ID_COUNT] = {
+#define OP(id, name)
+#define UNIFORM(id, name) [SASS_##id] = true,
+#include "sass.def"
+#undef OP
+  };
+  return id < SASS_ID_COUNT && uniform[id];
+}
+
 const char *sass_name(enum sass_id id) { return id < SASS_ID_COUNT ? names[id] : "?"; }
 
 enum { VERSIONS = 4, OPCODES = 4096 };

@@ -4,98 +4,50 @@
  * Shared memory has 32 banks of 4 bytes; lanes that name the same word share it. Accesses of 8 bytes are taken to move
  * 16 lanes at a time and those of 16 bytes 8, 128 bytes a cycle (CUDA C++ Best Practices Guide, "Shared Memory and
  * Memory Banks"). */
+#include "../../exec/banks.h"
 #include "../../exec/lines.h"
 #include "sm_memory.h"
 
-enum { BANKS = 32, LOADS = 1, STORES = 2 };
+enum { LOADS = 1, STORES = 2 };
 
-/* Operations that are not arithmetic of lanes: class, what they do with memory and which. */
-#define GLOBAL EMU_GLOBAL_CLASS
-#define SHARED EMU_LDS_CLASS
-#define LOCAL  EMU_SCRATCH_CLASS
+// clang-format off
+/* Operations that are not arithmetic of lanes: their class, and of those whose bytes are counted, what they do with which
+ * memory. Moves to and from uniform registers execute once for the warp, as the uniform datapath does. */
 static const struct row {
-  uint8_t known, class, flags, space;
+  uint8_t class, flags, space; /* class: 1 + enum emu_class; 0: arithmetic of lanes, or of the uniform datapath */
 } rows[SASS_ID_COUNT] = {
-#define X(id, class, flags, space) [SASS_##id] = {1, class, flags, space},
-    X(LDG, GLOBAL, LOADS, MEM_GLOBAL) X(STG, GLOBAL, STORES, MEM_GLOBAL) X(LD, GLOBAL, LOADS, MEM_GENERIC) X(
-        ST, GLOBAL, STORES, MEM_GENERIC) X(ATOM, GLOBAL, LOADS | STORES,
-                                           MEM_GENERIC) X(ATOM_F, GLOBAL, LOADS | STORES,
-                                                          MEM_GENERIC) X(ATOM_CAS, GLOBAL, LOADS | STORES, MEM_GENERIC)
-        X(ATOMG, GLOBAL, LOADS | STORES, MEM_GLOBAL) X(ATOMG_F, GLOBAL, LOADS | STORES, MEM_GLOBAL) X(
-            ATOMG_CAS, GLOBAL, LOADS | STORES,
-            MEM_GLOBAL) X(RED, GLOBAL, LOADS | STORES, MEM_GLOBAL) X(REDG, GLOBAL, LOADS | STORES, MEM_GLOBAL)
-            X(REDG_F, GLOBAL, LOADS | STORES, MEM_GLOBAL) X(LDGSTS, GLOBAL, LOADS, MEM_GLOBAL) X(
-                LDS, SHARED,
-                LOADS, MEM_SHARED) X(STS, SHARED, STORES,
-                                     MEM_SHARED) X(ATOMS, SHARED, LOADS | STORES, MEM_SHARED)
-                X(ATOMS_CAS, SHARED, LOADS | STORES, MEM_SHARED) X(LDSM, SHARED, 0, 0) X(STSM, SHARED, 0, 0) X(
-                    LDL, LOCAL,
-                    LOADS,
-                    MEM_LOCAL) X(STL, LOCAL, STORES,
-                                 MEM_LOCAL) X(LDC, EMU_SMEM_CLASS, 0, 0)
-                    X(ULDC, EMU_SMEM_CLASS, 0, 0) X(UBLKCP, GLOBAL, 0, 0) X(UBLKRED, GLOBAL, 0, 0) X(STAS, SHARED, 0, 0)
-                        X(REDAS, SHARED, 0, 0) X(SYNCS_ARRIVE, SHARED, 0, 0) X(SYNCS_PHASECHK, SHARED, 0, 0) X(
-                            SYNCS_EXCH,
-                            SHARED,
-                            0, 0) X(SYNCS_LD, SHARED, 0, 0)
-                            X(SYNCS_CAS, SHARED, 0, 0) X(MUFU, EMU_TRANS_CLASS, 0, 0) X(HMMA, EMU_MATRIX_CLASS, 0, 0)
-                                X(IMMA, EMU_MATRIX_CLASS, 0,
-                                  0) X(BMMA, EMU_MATRIX_CLASS, 0,
-                                       0) X(DMMA, EMU_MATRIX_CLASS, 0, 0)
-                                    X(HGMMA, EMU_MATRIX_CLASS, 0, 0) X(IGMMA, EMU_MATRIX_CLASS, 0, 0)
-                                        X(QGMMA, EMU_MATRIX_CLASS, 0, 0) X(BGMMA, EMU_MATRIX_CLASS, 0, 0) X(
-                                            QMMA,
-                                            EMU_MATRIX_CLASS,
-                                            0, 0) X(BRA, EMU_BRANCH_CLASS, 0, 0)
-                                            X(BRX, EMU_BRANCH_CLASS, 0, 0) X(BRXU, EMU_BRANCH_CLASS, 0, 0) X(
-                                                JMP, EMU_BRANCH_CLASS,
-                                                0, 0) X(JMX, EMU_BRANCH_CLASS, 0, 0)
-                                                X(JMXU, EMU_BRANCH_CLASS, 0,
-                                                  0) X(CALL, EMU_BRANCH_CLASS, 0,
-                                                       0) X(RET, EMU_BRANCH_CLASS, 0, 0)
-                                                    X(EXIT, EMU_CONTROL_CLASS, 0, 0) X(BSSY, EMU_CONTROL_CLASS, 0, 0)
-                                                        X(BSYNC, EMU_CONTROL_CLASS, 0,
-                                                          0) X(BREAK, EMU_CONTROL_CLASS, 0,
-                                                               0) X(WARPSYNC, EMU_CONTROL_CLASS, 0, 0)
-                                                            X(ENDCOLLECTIVE, EMU_CONTROL_CLASS, 0,
-                                                              0) X(BAR, EMU_CONTROL_CLASS, 0,
-                                                                   0) X(UCGABAR_ARV, EMU_CONTROL_CLASS, 0, 0)
-                                                                X(UCGABAR_WAIT, EMU_CONTROL_CLASS, 0,
-                                                                  0) X(NOP, EMU_CONTROL_CLASS, 0,
-                                                                       0) X(YIELD, EMU_CONTROL_CLASS, 0, 0)
-                                                                    X(NANOSLEEP, EMU_CONTROL_CLASS, 0,
-                                                                      0) X(MEMBAR, EMU_CONTROL_CLASS, 0,
-                                                                           0) X(ERRBAR, EMU_CONTROL_CLASS, 0, 0)
-                                                                        X(CGAERRBAR, EMU_CONTROL_CLASS, 0,
-                                                                          0) X(CCTL, EMU_CONTROL_CLASS, 0,
-                                                                               0) X(FENCE, EMU_CONTROL_CLASS, 0, 0)
-                                                                            X(DEPBAR, EMU_CONTROL_CLASS, 0,
-                                                                              0) X(LDGDEPBAR, EMU_CONTROL_CLASS, 0,
-                                                                                   0) X(BPT, EMU_CONTROL_CLASS, 0, 0)
-                                                                                X(WARPGROUP, EMU_CONTROL_CLASS, 0,
-                                                                                  0) X(PREEXIT, EMU_CONTROL_CLASS, 0, 0)
-                                                                                    X(ACQBULK, EMU_CONTROL_CLASS, 0, 0)
-                                                                                        X(BMOV, EMU_CONTROL_CLASS, 0, 0)
+#define GLOBAL   1 + EMU_GLOBAL_CLASS
+#define SHARED   1 + EMU_LDS_CLASS
+#define LOCAL    1 + EMU_SCRATCH_CLASS
+#define CONSTANT 1 + EMU_SMEM_CLASS
+#define TRANS    1 + EMU_TRANS_CLASS
+#define MATRIX   1 + EMU_MATRIX_CLASS
+#define BRANCH   1 + EMU_BRANCH_CLASS
+#define CONTROL  1 + EMU_CONTROL_CLASS
+#define UNIFORM  1 + EMU_SALU_CLASS
+#define X(id, ...) [SASS_##id] = {__VA_ARGS__}
+    X(LDG, GLOBAL, LOADS, MEM_GLOBAL), X(STG, GLOBAL, STORES, MEM_GLOBAL), X(LD, GLOBAL, LOADS, MEM_GENERIC),
+    X(ST, GLOBAL, STORES, MEM_GENERIC), X(ATOM, GLOBAL, LOADS | STORES, MEM_GENERIC),
+    X(ATOM_F, GLOBAL, LOADS | STORES, MEM_GENERIC), X(ATOM_CAS, GLOBAL, LOADS | STORES, MEM_GENERIC),
+    X(ATOMG, GLOBAL, LOADS | STORES, MEM_GLOBAL), X(ATOMG_F, GLOBAL, LOADS | STORES, MEM_GLOBAL),
+    X(ATOMG_CAS, GLOBAL, LOADS | STORES, MEM_GLOBAL), X(RED, GLOBAL, LOADS | STORES, MEM_GLOBAL),
+    X(REDG, GLOBAL, LOADS | STORES, MEM_GLOBAL), X(REDG_F, GLOBAL, LOADS | STORES, MEM_GLOBAL),
+    X(LDGSTS, GLOBAL, LOADS, MEM_GLOBAL), X(LDS, SHARED, LOADS, MEM_SHARED), X(STS, SHARED, STORES, MEM_SHARED),
+    X(ATOMS, SHARED, LOADS | STORES, MEM_SHARED), X(ATOMS_CAS, SHARED, LOADS | STORES, MEM_SHARED), X(LDSM, SHARED),
+    X(STSM, SHARED), X(LDL, LOCAL, LOADS, MEM_LOCAL), X(STL, LOCAL, STORES, MEM_LOCAL), X(LDC, CONSTANT),
+    X(ULDC, CONSTANT), X(UBLKCP, GLOBAL), X(UBLKRED, GLOBAL), X(STAS, SHARED), X(REDAS, SHARED),
+    X(SYNCS_ARRIVE, SHARED), X(SYNCS_PHASECHK, SHARED), X(SYNCS_EXCH, SHARED), X(SYNCS_LD, SHARED),
+    X(SYNCS_CAS, SHARED), X(MUFU, TRANS), X(HMMA, MATRIX), X(IMMA, MATRIX), X(BMMA, MATRIX), X(DMMA, MATRIX),
+    X(HGMMA, MATRIX), X(IGMMA, MATRIX), X(QGMMA, MATRIX), X(BGMMA, MATRIX), X(QMMA, MATRIX), X(BRA, BRANCH),
+    X(BRX, BRANCH), X(BRXU, BRANCH), X(JMP, BRANCH), X(JMX, BRANCH), X(JMXU, BRANCH), X(CALL, BRANCH),
+    X(RET, BRANCH), X(EXIT, CONTROL), X(BSSY, CONTROL), X(BSYNC, CONTROL), X(BREAK, CONTROL), X(WARPSYNC, CONTROL),
+    X(ENDCOLLECTIVE, CONTROL), X(BAR, CONTROL), X(UCGABAR_ARV, CONTROL), X(UCGABAR_WAIT, CONTROL), X(NOP, CONTROL),
+    X(YIELD, CONTROL), X(NANOSLEEP, CONTROL), X(MEMBAR, CONTROL), X(ERRBAR, CONTROL), X(CGAERRBAR, CONTROL),
+    X(CCTL, CONTROL), X(FENCE, CONTROL), X(DEPBAR, CONTROL), X(LDGDEPBAR, CONTROL), X(BPT, CONTROL),
+    X(WARPGROUP, CONTROL), X(PREEXIT, CONTROL), X(ACQBULK, CONTROL), X(BMOV, CONTROL), X(S2UR, UNIFORM), X(R2UR, UNIFORM),
 #undef X
 };
-
-/* Cycles of an access, and those beyond an access whose lanes meet in no bank. */
-static void count_banks(struct emu_detail *d, const uint32_t *at, uint32_t mask, unsigned bytes) {
-  unsigned words = (bytes + 3) / 4, lanes = words == 1 ? 32 : words == 2 ? 16 : 8;
-  for (unsigned first = 0; first < SM_LANES; first += lanes) {
-    uint32_t in_bank[BANKS][SM_LANES];
-    unsigned n[BANKS] = {0}, most = 1;
-    for (unsigned l = first; l < first + lanes; l++)
-      for (unsigned k = 0; mask >> l & 1 && k < words; k++) {
-        uint32_t word = (at[l] >> 2) + k, bank = word % BANKS, i = 0;
-        while (i < n[bank] && in_bank[bank][i] != word) i++;
-        if (i == n[bank]) in_bank[bank][n[bank]++] = word;
-        if (n[bank] > most) most = n[bank];
-      }
-    d->lds_conflicts += most - 1;
-    d->lds_cycles += mask >> first & (lanes < 32 ? (UINT32_C(1) << lanes) - 1 : UINT32_MAX) ? most : 0;
-  }
-}
+// clang-format on
 
 /* Bytes of a lane's access; u: the operation behind the counter. */
 static unsigned access_bytes(const struct sm_uop *u) {
@@ -142,7 +94,7 @@ static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct
     if (r->flags & STORES) d->stored[space] += bytes;
     if (u->inst->id == SASS_LDGSTS) d->stored[EMU_LDS_SPACE] += bytes;
   }
-  if (shared) count_banks(d, at, shared, bytes);
+  if (shared) emu_banks_access(d, at, shared, bytes);
   if (global) emu_lines_access(w->stats->lines, d, to, global, bytes, r->flags & LOADS, r->flags & STORES);
 }
 
@@ -166,10 +118,7 @@ const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
   const struct row *r = &rows[in->id];
   /* A jump made before counting was turned off may lead here. */
   if (!d) return u + 1;
-  /* Uniform instructions stand for the warp; those named so, and what moves to and from uniform registers. */
-  const char *name = sass_name(in->id);
-  bool uniform = !r->known && (name[0] == 'U' || in->id == SASS_S2UR || in->id == SASS_R2UR);
-  enum emu_class class = r->known ? r->class : uniform ? EMU_SALU_CLASS : EMU_VALU_CLASS;
+  enum emu_class class = r->class ? r->class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
   const struct sm_uop *op = u + 1;
   uint32_t lanes = w->active & (w->p[in->guard] ^ (in->guard_not ? ~0u : 0));
   d->executed[class]++;
