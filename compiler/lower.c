@@ -167,8 +167,8 @@ int lower_contiguous_axis(struct lowerer *L, struct uop *index, bool masks) {
       other = other || (mask_of(L, a.term[j]) & m);
       aligned = aligned && a.coef[j] % n == 0;
     }
-    /* Accesses of whole words need no more than a word's alignment; smaller elements need their vector's. */
-    if (!other && (aligned || bytes >= 4)) return __builtin_ctzll(m);
+    /* Accesses of whole words need no more than a word's alignment; smaller elements need their vector's on GPUs. */
+    if (!other && (aligned || bytes >= 4 || L->k->target->kind == TARGET_HOST)) return __builtin_ctzll(m);
   }
   return -1;
 }

@@ -21,7 +21,7 @@ enum {
   FEW_TILES = 4,  /* what is used by fewer is not worth copying */
   MAX_HEIGHT = 8, /* of a tile where there are more rows: their elements come from one cache line in each round */
   MAX_SUMS = 24,  /* vectors of a tile */
-  BLOCK_BYTES = 1 << 20, /* of a block of rows: second-level cache and part of the third */
+  BLOCK_BYTES = 2 << 20, /* of a block of rows: second-level cache and part of the third */
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
   WHOLE_BYTES = 3 << 18, /* of all columns */
   KEPT_BYTES = 1 << 20,  /* of the sums that are kept */
@@ -274,6 +274,43 @@ static int paired(const struct contraction *c) {
   return best;
 }
 
+static int64_t extent(const struct codegen *k, uint64_t axes) {
+  int64_t n = 1;
+  for (; axes; axes &= axes - 1) n *= k->axes[__builtin_ctzll(axes)].size;
+  return n;
+}
+
+static uint64_t loops(const struct codegen *k) {
+  uint64_t m = 0;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (is_loop(k, a) && k->axes[a].size > 1) m |= UINT64_C(1) << a;
+  return m;
+}
+
+/* How many workgroups share as many tiles, `least` or more: they are alike, so that tiles are padded. Each of them
+ * copies again what all of them use. */
+static int64_t shares_of(int64_t tiles, int64_t least) {
+  int64_t best = least;
+  double fewest = 0;
+  for (int64_t n = least; least > 1 && n <= 2 * least && n <= tiles; n++) {
+    double cost = (double)(divide(tiles, n) * n) * (1 + 0.005 * (double)(n - least));
+    if (!fewest || cost < fewest) best = n, fewest = cost;
+  }
+  return best;
+}
+
+/* How many workgroups share the rows, which have as many tiles of the height. A block of rows is as large as the cache
+ * takes; where that does not make tasks enough, and the other axes do not, there are most_tasks. */
+static int64_t row_shares(const struct contraction *c, const struct form *f, int64_t depth, int64_t height,
+                          int64_t most_tasks) {
+  int64_t tiles = divide(size_of(c->k, f->row), height);
+  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / depth / height : tiles;
+  int64_t tasks = block < 1 ? tiles : divide(tiles, block);
+  uint64_t others = loops(c->k) & ~bit(f->column) & ~bit(f->row);
+  if (extent(c->k, others) < TASKS && tasks < most_tasks && tiles >= TASKS * FEW_TILES) tasks = most_tasks;
+  return shares_of(tiles, tasks);
+}
+
 /* ---- what a form costs ------------------------------------------------------------------------------------------ */
 
 /* The tile with the most useful products a cycle; the cycles that all tiles take for one round of the sum. A vector of
@@ -294,7 +331,8 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
-        double tiles = (double)divide(columns, lanes * vectors) * (double)divide(rows, height);
+        int64_t row_tiles = divide(rows, height), shares = row_shares(c, f, depth, height, TASKS);
+        double tiles = (double)divide(columns, lanes * vectors) * (double)(divide(row_tiles, shares) * shares);
         double all = tiles * (cycles + far / 20 + 1) * (!f->pack_rows && rows % height ? 1.3 : 1);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
       }
@@ -327,19 +365,6 @@ static double copying(const struct contraction *c, const struct operand *x, int 
   return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
-static int64_t extent(const struct codegen *k, uint64_t axes) {
-  int64_t n = 1;
-  for (; axes; axes &= axes - 1) n *= k->axes[__builtin_ctzll(axes)].size;
-  return n;
-}
-
-static uint64_t loops(const struct codegen *k) {
-  uint64_t m = 0;
-  for (unsigned a = 0; a < k->naxes; a++)
-    if (is_loop(k, a) && k->axes[a].size > 1) m |= UINT64_C(1) << a;
-  return m;
-}
-
 /* Axes that rows alone have and that are copied with them at once, as many as there is room for. */
 static uint64_t rows_together(const struct contraction *c, const struct form *f) {
   const struct operand *q = &c->x[!f->columns];
@@ -359,7 +384,7 @@ static void consider(struct contraction *c, struct form f) {
           rows = size_of(k, f.row);
   double both = (double)extent(k, others & p->mask & q->mask);
   bool reused = rows > MAX_HEIGHT / 2 && (double)width / 32 * (double)extent(k, f.columns_only) > FEW_TILES - 1;
-  bool fits = depth * MAX_HEIGHT * ELEMENT <= 2 * BLOCK_BYTES;
+  bool fits = depth * MAX_HEIGHT * ELEMENT <= BLOCK_BYTES;
   f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
   f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * computed(c, &f);
   f.cycles *= (double)c->depth / (double)together_of(c);
@@ -508,11 +533,8 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
   int64_t most_rows = most_tasks(c, f->columns, f->column, f->pack_columns);
   int64_t most_columns = most_tasks(c, !f->columns, f->row, f->pack_rows), wanted;
-  /* A block of rows is as large as the cache takes; the tasks are alike. Where rows do not make tasks enough, the other
-   * axes and the columns do. */
-  int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / divide(c->depth, together_of(c)) / f->height : tiles;
-  int64_t tasks = block < 1 ? tiles : divide(tiles, block);
-  if (extent(k, others) < TASKS && tasks < most_rows && tiles >= TASKS * FEW_TILES) tasks = most_rows;
+  /* Where rows do not make tasks enough, the other axes and the columns do. */
+  int64_t tasks = row_shares(c, f, divide(c->depth, together_of(c)), f->height, most_rows);
   s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
   wanted = divide(TASKS, tasks), most_rows = divide(most_rows, tasks);
   for (unsigned a = 0; a < k->naxes; a++) {
@@ -524,7 +546,7 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
     s->of[a] = n, wanted = divide(wanted, n);
     if (most != &wanted) *most = divide(*most, n);
   }
-  s->strips = divide(strips, wanted < most_columns ? wanted : most_columns);
+  s->strips = divide(strips, shares_of(strips, wanted < most_columns ? wanted : most_columns));
 }
 
 /* Makes the instruction compute rows and columns of the tile. False: it cannot, or an error is set. */
