@@ -298,59 +298,203 @@ static struct uop *wait(struct lowerer *L, struct block *in, bool close, int64_t
   return u;
 }
 
-/* Copies what stages hold in the round that the axis' value is; pass 1 is the second half of those that are computed,
- * 2 is both halves. Returns the last FETCH. */
+/* ---- copies without conditions ---------------------------------------------------------------------------------- */
+
+static bool has_conditions(struct uop *const *stage, unsigned n) {
+  bool found = false;
+  for (unsigned i = 0; i < n && !found; i++) {
+    size_t count;
+    struct uop *value = stage[i]->src[0], **order = uop_toposort(&value, 1, &count);
+    for (size_t k = 0; order && k < count; k++) found = found || (order[k]->op == OP_INDEX && order[k]->nsrc > 2);
+    free(order);
+  }
+  return found;
+}
+
+/* Where x < y for all elements of a copy, by what is the same for all of them; NULL: nowhere, or it cannot be told. */
+static struct uop *holds_for_all(struct lowerer *L, struct uop *term, uint64_t elements) {
+  if (term->op == OP_CONST) return term->arg.i ? term : NULL;
+  if (term->op == OP_AND) {
+    struct uop *x = holds_for_all(L, term->src[0], elements), *y = x ? holds_for_all(L, term->src[1], elements) : NULL;
+    return !y || x->op == OP_CONST ? y : y->op == OP_CONST ? x : uop_binary(L->g, OP_AND, x, y);
+  }
+  if (term->op != OP_CMPLT || term->src[0]->dtype != DT_INDEX) return NULL;
+  struct affine a;
+  affine_of(uop_binary(L->g, OP_SUB, term->src[1], term->src[0]), &a);
+  struct uop *same = NULL;
+  int64_t least = a.constant, bound;
+  for (unsigned i = 0; i < a.n; i++) {
+    if (mask_of(L, a.term[i]) & elements) {
+      if (__builtin_mul_overflow(a.coef[i], a.coef[i] > 0 ? uop_min(a.term[i]) : uop_max(a.term[i]), &bound) ||
+          __builtin_add_overflow(least, bound, &least))
+        return NULL;
+      continue;
+    }
+    struct uop *v = uop_binary(L->g, OP_MUL, a.term[i], uop_index(L->g, a.coef[i]));
+    same = same ? uop_binary(L->g, OP_ADD, same, v) : v;
+  }
+  if (!same) return least > 0 ? uop_new(L->g, OP_CONST, DT_BOOL, 1, (union uop_arg){.i = 1}, 0, NULL, 0) : NULL;
+  struct uop *holds = uop_binary(L->g, OP_CMPLT, uop_index(L->g, -least), same);
+  return uop_max(holds) ? holds : NULL;
+}
+
+/* The stage with loads that are not checked; *inside: where that is the same. NULL: out of memory, or nowhere. */
+static struct uop *unchecked(struct lowerer *L, struct uop *stage, struct uop **inside) {
+  uint64_t elements = lower_bound_axes(L, stage);
+  for (unsigned a = 0; a < L->k->naxes; a++)
+    if (L->k->axes[a].kind == AXIS_LOCAL) elements |= UINT64_C(1) << a;
+  size_t count, room = graph_node_count(L->g);
+  struct uop *value = stage->src[0], **order = uop_toposort(&value, 1, &count), **map = calloc(room, sizeof *map);
+  bool ok = order && map;
+  for (size_t i = 0; ok && i < count; i++) {
+    struct uop *u = order[i], *src[4] = {0};
+    if ((ok = u->nsrc <= 4) == false) break;
+    bool same = true;
+    unsigned n = u->nsrc;
+    for (unsigned k = 0; k < n; k++) src[k] = map[u->src[k]->id], same = same && src[k] == u->src[k];
+    if (u->op == OP_INDEX && n > 2) {
+      struct uop *holds = holds_for_all(L, u->src[2], elements);
+      ok = holds;
+      if (ok && holds->op != OP_CONST) *inside = *inside ? uop_binary(L->g, OP_AND, *inside, holds) : holds;
+      n = 2, same = false;
+    }
+    if (u->op == OP_LOAD && u->src[0]->nsrc > 2) n = 1, same = false;
+    map[u->id] = same ? u : uop_new(L->g, u->op, u->dtype, u->lanes, u->arg, u->aux, src, n);
+  }
+  struct uop *src[MAX_AXES + 2], *made = NULL;
+  if (ok) {
+    memcpy(src, stage->src, stage->nsrc * sizeof *src);
+    src[0] = map[value->id];
+    made = uop_new(L->g, OP_STAGE, stage->dtype, 1, stage->arg, stage->aux, src, stage->nsrc);
+  }
+  free(order);
+  free(map);
+  return made;
+}
+
+/* Whether stages have conditions that hold for all elements in some workgroups and rounds: in those `*inside`, where
+ * fast[] are the stages. */
+static bool find_inside(struct lowerer *L, struct uop *const *stage, unsigned n, struct uop **fast,
+                        struct uop **inside) {
+  struct codegen *k = L->k;
+  struct uop *ast = k->ast, *all[2 + MOST_TOGETHER] = {ast}, *when = NULL;
+  if (!has_conditions(stage, n)) return false;
+  for (unsigned i = 0; i < n; i++)
+    if (has_loops(L, stage[i]) || !(fast[i] = all[1 + i] = unchecked(L, stage[i], &when))) return false;
+  if (!when) return false;
+  /* Masks of the new nodes. */
+  all[n + 1] = when;
+  k->ast = uop_new(L->g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, all, n + 2);
+  free(L->mask);
+  L->nmask = graph_node_count(L->g);
+  L->mask = axis_masks(k, false);
+  k->ast = ast;
+  if (!L->mask) return lower_fail(L, "out of memory");
+  *inside = lower_eval(L, when);
+  return !L->b.failed && (*inside)->op != OP_CONST;
+}
+
+/* The round that is copied: what the axis' value is for a FETCH, which is not made where not `valid`, and for what is
+ * computed. */
+struct round {
+  int axis; /* -1: there are no rounds */
+  struct uop *fetched, *computed, *valid, *buffer;
+};
+
+/* Copies stages to where `in` is. pass 0: only what can be under way meanwhile: FETCHes, and loads of what is computed;
+ * pass 1: the rest; pass 2: both. The last STORE or FETCH; *fetches: some FETCH was made. */
+static struct uop *copy_stages(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
+                               unsigned n, const struct round *r, unsigned pass, bool *fetches) {
+  struct uop *last = NULL;
+  for (unsigned half = 0; half < 2; half++) /* all addresses first: FETCHes next to each other have one condition */
+    for (unsigned i = 0; i < n && !L->b.failed; i++) {
+      int along;
+      bool fetched = can_fetch(L, stage[i], &along);
+      struct place to = {in, memory[i], NULL, half};
+      if (r->buffer) to.offset = lower_index_op(L, OP_MUL, r->buffer, lower_iconst(L, DT_I32, stage[i]->arg.i));
+      if (r->axis >= 0) L->axis_value[r->axis] = fetched ? r->fetched : r->computed;
+      struct uop *made = NULL;
+      if (fetched && pass != 1)
+        made = fetch(L, stage[i], &to, along, r->valid);
+      else if (!fetched && (pass == 2 || pass == half) && (half || !has_loops(L, stage[i])))
+        made = fill_all(L, &stage[i], &to, 1);
+      if (half && made) last = made;
+      *fetches = *fetches || (half && made && fetched);
+    }
+  return last;
+}
+
+/* As copy_stages, of the whole; in two versions where conditions are the same for all elements in most workgroups and
+ * rounds: there nothing is checked, elsewhere each element. */
+static struct uop *copy_versions(struct lowerer *L, struct block *in, struct uop *const *stage,
+                                 struct uop *const *memory, unsigned n, const struct round *r, bool *fetches) {
+  struct uop *fast[MOST_TOGETHER], *inside = NULL, *item = L->item, *last = NULL;
+  struct memo *memo = L->memo;
+  size_t cap = L->memo_cap, used = L->memo_n;
+  if (r->axis >= 0) L->axis_value[r->axis] = r->computed;
+  if (!find_inside(L, stage, n, fast, &inside)) return copy_stages(L, in, stage, memory, n, r, 2, fetches);
+  for (unsigned version = 0; version < 2 && !L->b.failed; version++) {
+    struct uop *when = inside;
+    if (version) when = build_alu(&L->b, OP_XOR, DT_BOOL, (struct uop *[]){inside, build_int(&L->b, DT_BOOL, 1)}, 2);
+    struct uop *open = uop_new(L->g, OP_IF, DT_VOID, 1, (union uop_arg){.i = -(int64_t)L->nblocks - 1}, 0, &when, 1);
+    struct block *b = lower_block_open(L, in, open);
+    /* what depends on the work-item belongs to this version */
+    L->item = lower_mk_in(L, b, OP_AFTER, item->dtype, (struct uop *[]){item, open}, 2);
+    L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
+    if (!L->memo) lower_fail(L, "out of memory");
+    if (!L->b.failed) copy_stages(L, b, version ? stage : fast, memory, n, r, 2, fetches);
+    if (!L->b.failed) last = lower_block_close(L, b, NULL, 0);
+    free(L->memo);
+    L->memo = memo, L->memo_cap = cap, L->memo_n = used, L->item = item;
+  }
+  return last;
+}
+
+/* Copies what stages hold in the round that the axis' value is, in a pass of copy_stages, or all of it. Whether
+ * something was fetched, and what is behind it. */
 static struct uop *copy_round(struct lowerer *L, const struct pipeline *p, struct block *in, struct uop *round,
-                              unsigned pass) {
-  struct uop **value = &L->axis_value[p->axis], *was = *value, *fetched = NULL;
+                              unsigned pass, bool *fetches) {
+  struct uop *was = L->axis_value[p->axis], *last;
   int64_t rounds = L->k->axes[p->axis].size;
   struct memo *memo = L->memo;
   size_t cap = L->memo_cap, n = L->memo_n;
-  struct uop *buffers = lower_iconst(L, DT_I32, p->buffers), *valid = NULL, *within = round;
-  struct uop *buffer =
-      round->op == OP_CONST ? round : lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){round, buffers}, 2);
+  struct round r = {.axis = p->axis, .fetched = round, .computed = round, .buffer = round};
   if (round->op != OP_CONST) { /* past the last round there is nothing to copy: what is computed is so once more */
-    struct uop *last = lower_iconst(L, DT_I32, rounds - 1), *end = lower_iconst(L, DT_I32, rounds);
-    valid = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){round, end}, 2);
-    within = lower_mk(L, OP_WHERE, DT_I32, 1, 0, 0, (struct uop *[]){valid, round, last}, 3);
+    struct uop *end = lower_iconst(L, DT_I32, rounds), *buffers = lower_iconst(L, DT_I32, p->buffers);
+    r.buffer = lower_mk(L, OP_MOD, DT_I32, 1, 0, 0, (struct uop *[]){round, buffers}, 2);
+    r.valid = lower_mk(L, OP_CMPLT, DT_BOOL, 1, 0, 0, (struct uop *[]){round, end}, 2);
+    struct uop *src[3] = {r.valid, round, lower_iconst(L, DT_I32, rounds - 1)};
+    r.computed = lower_mk(L, OP_WHERE, DT_I32, 1, 0, 0, src, 3);
   }
   L->memo_cap = 1024, L->memo_n = 0, L->memo = calloc(L->memo_cap, sizeof *L->memo);
   if (!L->memo) lower_fail(L, "out of memory");
-  for (unsigned place = 0; place < 2; place++) /* all addresses first: FETCHes next to each other have one condition */
-    for (unsigned i = 0; i < p->n && !L->b.failed; i++) {
-      int along;
-      struct uop *offset = lower_index_op(L, OP_MUL, buffer, lower_iconst(L, DT_I32, p->stage[i]->arg.i));
-      struct place to = {in, p->memory[i], offset, place};
-      if (can_fetch(L, p->stage[i], &along)) {
-        *value = round;
-        if (pass != 1) fetched = fetch(L, p->stage[i], &to, along, valid);
-      } else if (!place && (pass || !has_loops(L, p->stage[i]))) {
-        *value = within, to.write = pass;
-        fill_all(L, &p->stage[i], &to, 1);
-      }
-    }
+  *fetches = false;
+  last = pass < 2 && !has_conditions(p->stage, p->n) ? copy_stages(L, in, p->stage, p->memory, p->n, &r, pass, fetches)
+         : pass != 1                                 ? copy_versions(L, in, p->stage, p->memory, p->n, &r, fetches)
+                                                     : NULL;
   free(L->memo);
-  L->memo = memo, L->memo_cap = cap, L->memo_n = n, *value = was;
-  return fetched;
+  L->memo = memo, L->memo_cap = cap, L->memo_n = n, L->axis_value[p->axis] = was;
+  return last;
 }
 
 /* The stages' first rounds are copied in front of the loop, and in each round the one that is buffers - 1 later. One
  * barrier a round is enough: behind it the copies for this round are seen, and the last round's have been read. */
 static struct uop *fill_ahead(struct lowerer *L, struct pipeline *p) {
   struct block *outside = p->body->parent;
-  struct uop *round = L->axis_value[p->axis], *fetched = NULL, *waited[1 + MOST_TOGETHER];
+  struct uop *round = L->axis_value[p->axis], *last, *waited[1 + MOST_TOGETHER];
   int64_t ahead = p->buffers - 1;
+  bool fetches = false;
   for (unsigned i = 0; i < p->n; i++) waited[1 + i] = p->memory[i];
   if (outside != L->root) lower_mk_in(L, outside, OP_BARRIER, DT_VOID, p->memory, p->n);
   for (int64_t r = 0; r < ahead; r++) {
-    fetched = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2);
-    if (fetched) wait(L, outside, true, r, fetched);
+    last = copy_round(L, p, outside, lower_iconst(L, DT_I32, r), 2, &fetches);
+    if (fetches && last) wait(L, outside, true, r, last);
   }
-  waited[0] = fetched ? wait(L, p->body, false, ahead - 1, round) : round;
+  waited[0] = fetches ? wait(L, p->body, false, ahead - 1, round) : round;
   struct uop *ready = lower_mk_in(L, p->body, OP_BARRIER, DT_VOID, waited, 1 + p->n);
   p->next = lower_index_op(L, OP_ADD, round, lower_iconst(L, DT_I32, ahead));
-  fetched = copy_round(L, p, p->body, p->next, 0);
-  if (fetched) wait(L, p->body, true, -1, fetched);
+  last = copy_round(L, p, p->body, p->next, 0, &fetches);
+  if (fetches && last) wait(L, p->body, true, -1, last);
   return ready;
 }
 
@@ -359,7 +503,8 @@ void lower_finish_round(struct lowerer *L, const struct block *body) {
     if (L->pipeline[i].body == body) {
       int saved[MAX_AXES];
       memcpy(saved, L->position, sizeof saved);
-      copy_round(L, &L->pipeline[i], L->pipeline[i].body, L->pipeline[i].next, 1);
+      bool fetches;
+      copy_round(L, &L->pipeline[i], L->pipeline[i].body, L->pipeline[i].next, 1, &fetches);
       memcpy(L->position, saved, sizeof saved);
     }
 }
@@ -369,28 +514,20 @@ void lower_finish_round(struct lowerer *L, const struct block *body) {
 /* Fills stages that stand in one place now; what makes their readers wait. */
 static struct uop *fill_here(struct lowerer *L, struct block *in, struct uop *const *stage, struct uop *const *memory,
                              unsigned n) {
-  bool shared = L->k->target->kind != TARGET_HOST;
-  struct uop *last[MOST_TOGETHER + 1] = {0}, *fetched = NULL;
-  struct place to[MOST_TOGETHER];
-  if (shared && in != L->root) /* the last round's readers come first */
-    lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n);
-  unsigned step = stage[0]->aux ? n : 1;
-  for (unsigned pass = 0; pass < 2; pass++) {
-    for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, pass};
-    for (unsigned i = 0; i < n && !L->b.failed; i += step) {
-      int along;
-      if (shared && can_fetch(L, stage[i], &along))
-        last[i] = fetched = fetch(L, stage[i], to + i, along, NULL);
-      else if (pass || !has_loops(L, stage[i]))
-        last[i] = fill_all(L, stage + i, to + i, step);
-    }
+  struct uop *last[1 + MOST_TOGETHER] = {0};
+  if (L->k->target->kind == TARGET_HOST) { /* those that sum, together */
+    struct place to[MOST_TOGETHER];
+    for (unsigned i = 0; i < n; i++) to[i] = (struct place){in, memory[i], NULL, true};
+    return fill_all(L, stage, to, n);
   }
-  if (!shared || L->b.failed) return last[0];
-  if (fetched) {
-    wait(L, in, true, -1, fetched);
-    last[n++] = wait(L, in, false, 0, fetched);
-  }
-  return lower_mk_in(L, in, OP_BARRIER, DT_VOID, last, n);
+  const struct round all = {.axis = -1};
+  bool fetches = false;
+  if (in != L->root) lower_mk_in(L, in, OP_BARRIER, DT_VOID, memory, n); /* the last round's readers come first */
+  last[0] = copy_versions(L, in, stage, memory, n, &all, &fetches);
+  if (L->b.failed) return stage[0];
+  if (fetches) wait(L, in, true, -1, last[0]), last[0] = wait(L, in, false, 0, last[0]);
+  memcpy(last + 1, memory, n * sizeof *memory);
+  return lower_mk_in(L, in, OP_BARRIER, DT_VOID, last, 1 + n);
 }
 
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u) {

@@ -24,7 +24,7 @@ enum {
   ONE_ROUND = 4,     /* instructions along the sum that may be all of it */
   MOST_BUFFERS = 4,
   FETCHED = 1,
-  COMPUTED = 16,      /* halves of an instruction for an element of a copy */
+  COMPUTED = 9,       /* halves of an instruction for an element of a copy */
   CACHE_BYTES = 6154, /* a cycle, of all workgroups together, from an H100's L2 cache */
 };
 
@@ -204,13 +204,15 @@ static bool choose_group(struct choice *c) {
     }
   c->time = best;
   c->tiles[1] = c->waves[1] = 1;
-  for (c->depth = GROUP_BYTES / size / x->k; c->depth > 1; c->depth /= 2)
+  /* What is computed is not copied ahead: in the last rounds that would be work for nothing. */
+  bool computes = copy[0] == COMPUTED || copy[1] == COMPUTED;
+  for (c->depth = (computes ? COPY_BYTES : GROUP_BYTES) / size / x->k; c->depth > 1; c->depth /= 2)
     if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1) && (sum > x->k * c->depth || c->depth <= ONE_ROUND))
       break;
   if (c->depth < 1) c->depth = 1;
   int64_t round = (x->m * c->tiles[0] * c->waves[0] + x->n) * x->k * c->depth * size;
   c->buffers = k->target->group_bytes / round;
-  c->buffers = c->buffers >= MOST_BUFFERS ? MOST_BUFFERS : c->buffers >= 2 ? 2 : 1; /* a power of two */
+  c->buffers = computes ? 1 : c->buffers >= MOST_BUFFERS ? MOST_BUFFERS : c->buffers >= 2 ? 2 : 1; /* a power of two */
   return best > 0;
 }
 
