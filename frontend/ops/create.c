@@ -177,3 +177,11 @@ db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value) {
   if (!call_number(&c, &value, x->dtype)) return c.result;
   return call_end(&c, expr_full(operand_expr(&value, x->dtype), x->rank, x->dim));
 }
+
+db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev) {
+  struct call c;
+  if (!call_begin(&c, "size_tensor", file, line, 0, NULL)) return c.result;
+  if (dim_least(size) < 0) return call_fail(&c, "%lld is no size", (long long)size);
+  if (!call_device(&c, dev)) return c.result;
+  return call_end(&c, (struct expr){.u = uop_cast(rt.graph, dim_uop(size), DT_I64), .dtype = DT_I64});
+}

@@ -143,19 +143,6 @@ static struct expr spread_back(const struct plan *p, struct expr v, const db_ten
 
 /* ---- tensors as subscripts ---- */
 
-/* index as signed numbers that hold n, negative ones counted from the end. What lies outside stays outside. */
-static struct expr wrapped(struct expr index, int64_t n) {
-  char cls = dtype_info[index.dtype].cls;
-  unsigned size = dtype_info[index.dtype].size;
-  if (cls == 'u' && size == 8)
-    index = expr_where(less(index, expr_const(DT_U64, 0, n)), index, expr_const(DT_U64, 0, INT64_MAX));
-  bool wide = n > INT32_MAX || size == 8 || (cls == 'u' && size == 4);
-  struct expr i = expr_cast(index, wide ? DT_I64 : DT_I32);
-  return cls == 'u' ? i : expr_where(less_num(i, 0), expr_binary(OP_ADD, i, expr_const(i.dtype, 0, n)), i);
-}
-
-struct expr expr_wrapped_index(struct expr index, int64_t n) { return wrapped(index, n); }
-
 /* The tensors of a plan broadcast together. */
 struct together {
   unsigned rank;
@@ -182,7 +169,7 @@ static struct expr joined_index(const struct plan *p, const struct together *t, 
   for (unsigned k = 0; k < p->ntensors; k++) total *= sizes[k];
   struct expr sum = {0}, good = {0};
   for (unsigned k = 0; k < p->ntensors; k++) {
-    struct expr i = wrapped(expr_broadcast(expr_of(p->tensor[k]), t->rank, t->dim), sizes[k]);
+    struct expr i = expr_wrapped_index(expr_broadcast(expr_of(p->tensor[k]), t->rank, t->dim), sizes[k]);
     if (p->ntensors == 1) return expr_reshape(i, 1, &flat);
     struct expr ok = expr_binary(OP_AND, less(i, expr_const(i.dtype, 0, sizes[k])), expr_not(less_num(i, 0)));
     enum dtype wide = total > INT32_MAX ? DT_I64 : DT_I32;
@@ -327,7 +314,7 @@ db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index) {
   if (!dtype_is_int(index->dtype) || index->rank > 1)
     return call_fail(&c, "of %s by a tensor %s of %s; a vector of integers is needed", SHAPE(*x), SHAPE(*index),
                      dtype_info[index->dtype].name);
-  struct expr e = expr_of(x), i = wrapped(expr_of(index), e.dim[a]);
+  struct expr e = expr_of(x), i = expr_wrapped_index(expr_of(index), e.dim[a]);
   int64_t dim[MAX_RANK];
   for (unsigned k = 0; k < e.rank; k++) dim[k] = k == (unsigned)a ? dims_numel(index->rank, index->dim) : 1;
   i = expr_reshape(i, e.rank, dim);
@@ -342,7 +329,7 @@ db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index) {
   if (!dtype_is_int(index->dtype))
     return call_fail(&c, "of %s by a tensor of %s; integers are needed", SHAPE(*x), dtype_info[index->dtype].name);
   int64_t n = dims_numel(x->rank, x->dim), count = dims_numel(index->rank, index->dim);
-  struct expr i = expr_reshape(wrapped(expr_of(index), n), 1, &count);
+  struct expr i = expr_reshape(expr_wrapped_index(expr_of(index), n), 1, &count);
   struct expr e = expr_gather(expr_reshape(expr_of(x), 1, &n), 0, i);
   return call_end(&c, expr_reshape(e, index->rank, index->dim));
 }

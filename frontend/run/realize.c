@@ -296,13 +296,6 @@ static struct value *earliest(struct value *const *v, unsigned n, const struct r
   return best;
 }
 
-int values_replace(const struct reach *reach) {
-  bool ok = binder_begin(rt.binder, rt.graph);
-  for (size_t i = 0; i < reach->n && ok; i++)
-    if (reach->values[i]->real) ok = binder_replace(rt.binder, reach->values[i]->expr, reach->values[i]->real);
-  return ok ? 0 : db_fail(-ENOMEM, "realize: out of memory");
-}
-
 /* Nothing asked for is on a group of devices, nor built on what is. */
 static int realize_on_devices(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
   return realize(v, n, contiguous, keeps, true);

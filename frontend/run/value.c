@@ -233,3 +233,10 @@ void graph_collect(void) {
   rt.graphs++;
   rt.collect_at = 2 * graph_node_count(g);
 }
+
+int values_replace(const struct reach *reach) {
+  bool ok = binder_begin(rt.binder, rt.graph);
+  for (size_t i = 0; i < reach->n && ok; i++)
+    if (reach->values[i]->real) ok = binder_replace(rt.binder, reach->values[i]->expr, reach->values[i]->real);
+  return ok ? 0 : db_fail(-ENOMEM, "realize: out of memory");
+}

@@ -58,6 +58,8 @@ struct reach {
 };
 bool values_reach(struct value *const *v, unsigned n, struct reach *out); /* false: out of memory */
 void reach_free(struct reach *r);
+/* rt.binder takes the memory of what is realized in place of its expression. */
+int values_replace(const struct reach *reach);
 /* Moves what lives to a new graph once dead nodes outnumber it. No node may be held across this but by values. */
 void graph_collect(void);
 
@@ -66,8 +68,6 @@ enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so
 /* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is
  * copied. Lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
-/* rt.binder takes the memory of what is realized in place of its expression. */
-int values_replace(const struct reach *reach);
 /* Whether v's elements lie one after the other in its memory, and at what element they begin. */
 bool value_is_contiguous(const struct value *v, int64_t *offset);
 /* The same of one device, and whether they begin elsewhere when variables have other values. */

@@ -60,12 +60,10 @@ struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, u
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 /* Ends with a tensor that exists; drops the lock. */
 db_tensor *call_same(struct call *c, db_tensor *t);
+/* The error of computing or reading a poisoned tensor, or NULL: a negative errno and a message. */
+int tensor_error(const db_tensor *t, const char *what);
 struct expr expr_of(const db_tensor *t);
-/* "[2, 3]" */
-struct shape_text shape_text(unsigned rank, const int64_t *dim);
 #define SHAPE(t) shape_text((t).rank, (t).dim).s
-/* An axis counted from either end, or -1. */
-int axis_of(int64_t axis, unsigned rank);
 /* What to say of a size that is an error of db_bind; "". */
 struct bind_failure {
   char s[256];

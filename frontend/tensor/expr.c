@@ -1,6 +1,7 @@
 /* Expressions: nodes together with the static shape that the operations check. Arguments are known to be good here. */
 #include "../../graph/gradient.h"
-#include "call.h"
+#include "expr.h"
+#include "size.h"
 #include <math.h>
 #include <string.h>
 

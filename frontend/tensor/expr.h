@@ -53,8 +53,4 @@ struct expr expr_drop_axes(struct expr x, unsigned mask);
 /* Grows x to a shape it broadcasts to. */
 struct expr expr_broadcast(struct expr x, unsigned rank, const int64_t *dim);
 enum dtype dtype_promote(enum dtype a, enum dtype b);
-int64_t dims_numel(unsigned rank, const int64_t *dim);
-/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor,
- * and every expression on the way to one, keeps this. */
-bool dims_possible(unsigned rank, const int64_t *dim);
 #endif

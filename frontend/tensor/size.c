@@ -1,8 +1,8 @@
-/* Symbolic sizes. Where a list of sizes is taken, a size is a number or a token: a number far below any size, made by
+/* Sizes and shapes. Where a list of sizes is taken, a size is a number or a token: a number far below any size, made by
  * db_bind, that stands for a node of index arithmetic over variables and their values. Equal sizes have one token, so
  * shapes compare as numbers. */
 #include "../../graph/dims.h"
-#include "call.h"
+#include "size.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,19 +218,33 @@ int64_t db_size_value(int64_t size) {
   return v;
 }
 
-const char *db_dim_text(const db_tensor *t, int axis) {
-  static _Thread_local struct dim_text text;
-  int a = t ? axis_of(axis, t->rank) : -1;
-  pthread_mutex_lock(&rt.lock);
-  text = a < 0 ? (struct dim_text){""} : dim_text(t->dim[a]);
-  pthread_mutex_unlock(&rt.lock);
-  return text.s;
+/* ---- shapes ---- */
+
+int axis_of(int64_t axis, unsigned rank) {
+  if (axis < 0) axis += rank;
+  return axis < 0 || axis >= rank ? -1 : (int)axis;
 }
 
-db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev) {
-  struct call c;
-  if (!call_begin(&c, "size_tensor", file, line, 0, NULL)) return c.result;
-  if (dim_least(size) < 0) return call_fail(&c, "%lld is no size", (long long)size);
-  if (!call_device(&c, dev)) return c.result;
-  return call_end(&c, (struct expr){.u = uop_cast(rt.graph, dim_uop(size), DT_I64), .dtype = DT_I64});
+int64_t dims_numel(unsigned rank, const int64_t *dim) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < rank; i++) n = dim_product(n, dim[i]);
+  return n;
+}
+
+bool dims_possible(unsigned rank, const int64_t *dim) {
+  int64_t n = 1;
+  for (unsigned i = 0; i < rank; i++) {
+    int64_t most = dim_most(dim[i]);
+    if (most < 0 || (most && (__builtin_mul_overflow(n, most, &n) || n > INT64_MAX / 16))) return false;
+  }
+  return true;
+}
+
+struct shape_text shape_text(unsigned rank, const int64_t *dim) {
+  struct shape_text t = {"["};
+  size_t n = 1;
+  for (unsigned i = 0; i < rank && n < sizeof t.s - 32; i++)
+    n += (size_t)snprintf(t.s + n, sizeof t.s - n, i ? ", %.28s" : "%.28s", dim_text(dim[i]).s);
+  snprintf(t.s + n, sizeof t.s - n, n < sizeof t.s - 32 ? "]" : ", ...]");
+  return t;
 }

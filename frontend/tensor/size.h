@@ -1,4 +1,4 @@
-/* Sizes of axes. */
+/* Sizes of axes, and shapes. */
 #ifndef DOORBELL_FRONTEND_TENSOR_SIZE_H
 #define DOORBELL_FRONTEND_TENSOR_SIZE_H
 #include "../run/runtime.h"
@@ -31,4 +31,14 @@ bool dim_at_most(int64_t a, int64_t b); /* a <= b whatever the variables are */
 struct dim_text {
   char s[96];
 } dim_text(int64_t dim);
+
+/* ---- shapes ---- */
+int64_t dims_numel(unsigned rank, const int64_t *dim);
+/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor,
+ * and every expression on the way to one, keeps this. */
+bool dims_possible(unsigned rank, const int64_t *dim);
+/* "[2, 3]" */
+struct shape_text shape_text(unsigned rank, const int64_t *dim);
+/* An axis counted from either end, or -1. */
+int axis_of(int64_t axis, unsigned rank);
 #endif
