@@ -135,12 +135,49 @@ static int describe_inputs(db_jit *j, db_tensor *const *in) {
   return err;
 }
 
+/* Whether an assign is still to be computed, for a tensor that lives. */
+static bool is_wanted(const struct value *v) {
+  return !v->real && !v->stale && v->refs > v->dependents + 1; /* 1: of struct assigns */
+}
+
+/* Computes the outputs and what the function assigned together: they share the way to both. */
+static int realize_results(const db_jit *j, db_tensor *const *out, const struct assigns *made) {
+  unsigned n = 0;
+  int err = 0;
+  struct value **v = malloc((j->nout + made->n + 1) * sizeof(struct value *));
+  if (!v || made->failed) {
+    free(v);
+    return db_fail(-ENOMEM, "jit: out of memory");
+  }
+  pthread_mutex_lock(&rt.lock);
+  for (unsigned i = 0; i < j->nout && !err; i++) {
+    const char *poison = out[i] ? db_poison(out[i]) : NULL;
+    if (!out[i])
+      err = db_fail(-EINVAL, "jit: the function left output %u unset", i);
+    else if (!out[i]->value)
+      err = db_fail(-EINVAL, "jit: output %u: %s", i, poison ? poison : "it has no value");
+    else
+      v[n++] = out[i]->value;
+  }
+  for (size_t i = 0; i < made->n; i++)
+    if (is_wanted(made->values[i])) v[n++] = made->values[i];
+  if (!err) err = realize_values(v, n, false);
+  pthread_mutex_unlock(&rt.lock);
+  free(v);
+  return err;
+}
+
 int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out) {
+  struct assigns made = {0}, *outer = assigns_made;
+  assigns_made = &made;
   int err = j->fn(j->ctx, in, out);
-  if (err) db_fail(err, "jit: the function failed: %s", db_error());
-  for (unsigned i = 0; i < j->nout && !err; i++)
-    if (!out[i]) err = db_fail(-EINVAL, "jit: the function left output %u unset", i);
-  return !err && j->nout ? db_realize_all(out, j->nout) : err;
+  assigns_made = outer;
+  if (err)
+    db_fail(err, "jit: the function failed: %s", db_error());
+  else
+    err = realize_results(j, out, &made);
+  assigns_free(&made);
+  return err;
 }
 
 /* Ends the scope that the function ran in; its outputs go to the caller's. */

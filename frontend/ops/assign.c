@@ -72,8 +72,10 @@ static struct value *assign_new(struct call *c, struct value *target, struct uop
   src[0] = target;
   for (unsigned i = 1; i < c->nin; i++) src[i] = c->in[i]->value;
   v = value_over(u, c->slot, src, c->nin);
-  if (v) target->targeted++, v->assigns = true, v->file = c->file, v->line = c->line;
   free(src);
+  if (!v) return NULL;
+  target->targeted++, v->assigns = true, v->file = c->file, v->line = c->line;
+  capture_assign(v);
   return v;
 }
 

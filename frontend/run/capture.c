@@ -1,8 +1,33 @@
 /* What a captured function submits is passed to the capture in progress. */
 #include "capture.h"
 #include <errno.h>
+#include <stdlib.h>
 
 _Thread_local struct capture *capturing;
+_Thread_local struct assigns *assigns_made;
+
+void capture_assign(struct value *v) {
+  struct assigns *a = assigns_made;
+  if (!a) return;
+  if (a->n == a->capacity) {
+    size_t capacity = a->capacity ? 2 * a->capacity : 16;
+    struct value **values = realloc(a->values, capacity * sizeof *values);
+    if (!values) {
+      a->failed = true;
+      return;
+    }
+    a->values = values, a->capacity = capacity;
+  }
+  value_retain(v);
+  a->values[a->n++] = v;
+}
+
+void assigns_free(struct assigns *a) {
+  pthread_mutex_lock(&rt.lock);
+  while (a->n) value_release(a->values[--a->n]);
+  pthread_mutex_unlock(&rt.lock);
+  free(a->values);
+}
 
 void capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place) {
   if (capturing) capturing->ops->run(capturing, e, b, place);

@@ -1,5 +1,6 @@
 /* The examples learn: a little training lowers their loss, on what they were not trained on, too. */
 #include "support.h"
+#include <math.h>
 #include <unistd.h>
 
 #define EXAMPLES KERNELS_DIR "/../examples"
@@ -74,8 +75,121 @@ static void gpt(void **state) {
   if (!(trained < 4 && held < 4.5)) fail_msg("%s", text);
 }
 
+/* The small ones, on three devices. */
+static const char *const machines[] = {"CPU", EMULATED, EMULATED_NVIDIA};
+
+/* Text of a command that is run on a machine; false: its kernels need ptxas, which is not there. */
+static bool runs_on(const char *machine, const char **text, const char *fmt, ...) {
+  char command[1024];
+  va_list ap;
+  int n = snprintf(command, sizeof command, "DEV=%s " EXAMPLES "/", machine);
+  va_start(ap, fmt);
+  vsnprintf(command + n, sizeof command - (size_t)n, fmt, ap);
+  va_end(ap);
+  if (strstr(machine, "NV") && !has_ptxas()) return false;
+  *text = output_of(command);
+  return true;
+}
+
+static void hello(void **state) {
+  const char *text;
+  for (int m = 0; m < 3; m++)
+    if (runs_on(machines[m], &text, "hello"))
+      assert_contains(text, "softmax(x w) = [[0.310026, 0.689974], [0.197816, 0.802184]]\ngradient     = [[0.016255, ");
+}
+
+/* The queue layer's program, whose file is made for the device. */
+static void kernel(void **state) {
+  const char *text;
+  runs_on(EMULATED, &text, "kernel " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co");
+  assert_contains(text, "y = 1 3 5 ... 2047 in ");
+  runs_on("CPU", &text, "kernel " KERNELS_DIR "/bench/kernels/saxpy.gfx1100.co 2>&1; test $? = 1");
+  assert_contains(text, "the object is for an AMD GPU");
+  if (!has_ptxas()) return;
+  char cubin[] = "/tmp/doorbell-cubin-XXXXXX", assemble[512];
+  close(mkstemp(cubin));
+  snprintf(assemble, sizeof assemble,
+           "PATH=$PATH:/usr/local/cuda/bin; ${PTXAS:-ptxas} -arch=sm_90 -o %s " KERNELS_DIR "/bench/kernels/saxpy.ptx",
+           cubin);
+  output_of(assemble);
+  runs_on(EMULATED_NVIDIA, &text, "kernel %s", cubin);
+  assert_contains(text, "y = 1 3 5 ... 2047 in ");
+  unlink(cubin);
+}
+
+/* The second run goes on from what the first one saved. */
+static void captured_step(void **state) {
+  for (int m = 0; m < 3; m++) {
+    char path[] = "/tmp/doorbell-step-XXXXXX";
+    const char *text;
+    double first, second;
+    close(mkstemp(path));
+    unlink(path);
+    if (!runs_on(machines[m], &text, "step %s", path)) continue;
+    first = last_number(text, "step 40: loss ");
+    runs_on(machines[m], &text, "step %s", path);
+    second = last_number(text, "step  0: loss ");
+    assert_true(first < 0.2 && second < first);
+    unlink(path);
+  }
+}
+
+static void four_devices(void **state) {
+  static const char *const four[] = {"CPU", "EMU+AMD:gfx1100,gfx1100,gfx1100,gfx1100",
+                                     "EMU+NV:sm_90,sm_90,sm_90,sm_90"};
+  for (int m = 0; m < 3; m++) {
+    const char *text;
+    if (!runs_on(four[m], &text, "parallel")) continue;
+    assert_contains(text, " on 4 devices");
+    assert_true(last_number(text, "step 40: loss ") < last_number(text, "step  0: loss ") / 10);
+  }
+}
+
+/* Two layers against the same sums here. */
+static void inference(void **state) {
+  static const float w0[2][3] = {{1, 0, -1}, {0.5, 2, 1}}, b0[2] = {0, -1}, w1[2][2] = {{1, -1}, {0, 1}};
+  static const float x[2][3] = {{1, 2, 3}, {-1, 0.5, 2}};
+  char folder[] = "/tmp/doorbell-infer-XXXXXX", path[3][64];
+  assert_non_null(mkdtemp(folder));
+  static const char *const names[] = {"w.safetensors", "x.npy", "y.npy"};
+  for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
+  DB_SCOPED;
+  struct db_named weights[] = {{"0.weight", db_from(w0, DB_F32, NULL, 2, 3)},
+                               {"0.bias", db_from(b0, DB_F32, NULL, 2)},
+                               {"1.weight", db_from(w1, DB_F32, NULL, 2, 2)}},
+                  input = {"", db_from(x, DB_F32, NULL, 2, 3)};
+  assert_int_equal(db_save(path[0], weights, 3), 0);
+  assert_int_equal(db_save(path[1], &input, 1), 0);
+  for (int m = 0; m < 3; m++) {
+    const char *text;
+    struct db_named *file;
+    unsigned n;
+    float y[2][2];
+    if (!runs_on(machines[m], &text, "infer %s %s %s", path[0], path[1], path[2])) continue;
+    assert_contains(text, "2 layers");
+    assert_int_equal(db_load(path[2], NULL, &file, &n), 0);
+    assert_int_equal(db_read(file[0].tensor, y, sizeof y), 0);
+    db_named_free(file, n);
+    for (int r = 0; r < 2; r++) {
+      double h[2], z[2];
+      for (int k = 0; k < 2; k++) {
+        h[k] = (double)b0[k];
+        for (int i = 0; i < 3; i++) h[k] += (double)w0[k][i] * (double)x[r][i];
+        h[k] = h[k] > 0 ? h[k] : 0;
+      }
+      for (int k = 0; k < 2; k++) z[k] = exp((double)w1[k][0] * h[0] + (double)w1[k][1] * h[1]);
+      for (int k = 0; k < 2; k++) assert_float_equal(y[r][k], z[k] / (z[0] + z[1]), 1e-5);
+    }
+  }
+  for (int i = 0; i < 3; i++) unlink(path[i]);
+  rmdir(folder);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mnist_drawn), cmocka_unit_test(mnist_on_several_devices),
-                                     cmocka_unit_test(mnist_files), cmocka_unit_test(gpt)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mnist_drawn),   cmocka_unit_test(mnist_on_several_devices),
+                                     cmocka_unit_test(mnist_files),   cmocka_unit_test(gpt),
+                                     cmocka_unit_test(hello),         cmocka_unit_test(kernel),
+                                     cmocka_unit_test(captured_step), cmocka_unit_test(four_devices),
+                                     cmocka_unit_test(inference)};
   return cmocka_run_group_tests_name("examples", tests, NULL, NULL);
 }

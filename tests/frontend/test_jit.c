@@ -124,6 +124,45 @@ static void parameters_are_assigned(void **state) {
   }
 }
 
+/* Assigns that the function leaves to its caller are computed with the outputs, by every call; those that nothing
+ * stands for any more are not. */
+static int leaves_assigns(void *ctx, db_tensor *const *in, db_tensor **out) {
+  struct model *s = ctx;
+  DB_SCOPED;
+  calls++;
+  out[0] = db_keep(db_sum(db_mul(s->w, in[0])));
+  db_assign(s->w, db_sub(s->w, db_mul(db_grad(out[0], s->w), 0.5)));
+  db_assign(s->m, db_add(s->m, 1));
+  db_assign(s->m, db_mul(s->m, 2)); /* takes the one before with it */
+  return 0;
+}
+
+static void assigns_are_computed(void **state) {
+  FOR_DEVICES {
+    db_device *dev = open_device(DEVICE_NAME);
+    struct model s = {db_zeros(DB_F32, dev, 2), db_zeros(DB_F32, dev), NULL};
+    OK(db_realize(s.w, s.m));
+    db_jit *j = make(leaves_assigns, &s, 1, 1);
+    double w[2] = {0, 0}, m = 0;
+    for (int i = 0; i < 6; i++) {
+      DB_SCOPED;
+      float x[2] = {(float)i, 1}, got[2];
+      db_tensor *in[1] = {db_from(x, DB_F32, dev, 2)}, *out[1];
+      OK(db_jit_call(j, in, out));
+      assert_float_equal(must_item(out[0]), w[0] * i + w[1], 1e-4);
+      w[0] -= 0.5 * i, w[1] -= 0.5, m = 2 * (m + 1);
+      must_read(s.w, got, sizeof got);
+      for (int k = 0; k < 2; k++) assert_float_equal(got[k], w[k], 1e-4);
+      assert_float_equal(must_item(s.m), m, 1e-4);
+    }
+    assert_int_equal(calls, 2);
+    db_jit_free(j);
+    db_release(s.w);
+    db_release(s.m);
+    db_close(dev);
+  }
+}
+
 /* A layered network, Adam with its state in memory and running statistics, captured and not. */
 struct network {
   db_params *p;
@@ -685,6 +724,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(inputs_change),
       cmocka_unit_test(parameters_are_assigned),
+      cmocka_unit_test(assigns_are_computed),
       cmocka_unit_test(a_training_step),
       cmocka_unit_test(outputs_may_be_what_was_there),
       cmocka_unit_test(variables_change),
