@@ -16,11 +16,12 @@ extern "C" {
  *
  * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other
  * values), and tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign)
- * is assigned by every call: assigns that it has not realized are computed together with the outputs. Everything else is as it was when captured: numbers of C, branches taken, host memory read
- * by db_from. Refused are: reading a value inside (db_read, db_item); assigning an input; assigning a tensor found
- * elsewhere while its old value is still needed, by a tensor that is in its memory, say; and outputs that are views at
- * a place that a variable says. The devices may be any; a copy between two that do not reach each other's memory passes
- * through pinned host memory of the program's own. */
+ * is assigned by every call: assigns that it has not realized are computed together with the outputs. Everything else
+ * is as it was when captured: numbers of C, branches taken, host memory read by db_from. Refused are: reading a value
+ * inside (db_read, db_item); assigning an input; assigning a tensor found elsewhere while its old value is still
+ * needed, by a tensor that is in its memory, say; and outputs that are views at a place that a variable says. The
+ * devices may be any; a copy between two that do not reach each other's memory passes through pinned host memory of the
+ * program's own. */
 
 typedef struct db_jit db_jit;
 /* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call
