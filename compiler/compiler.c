@@ -174,15 +174,16 @@ static char *linear_text(const struct codegen *k) {
   return text;
 }
 
-/* What `print` prints of a kernel, or of each of its parts; malloc'd. */
+/* What `print` prints of a kernel, or of each of its parts; of what is around phases first. malloc'd. */
 static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struct codegen *part)) {
   char *text = NULL;
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
   if (!f) return NULL;
-  if (!k->nparts) print(f, k);
+  bool around = !k->nparts || uop_is_phased(k->ast);
+  if (around) print(f, k);
   for (unsigned i = 0; i < k->nparts; i++) {
-    if (i) fputs(" | ", f);
+    if (i || around) fputs(" | ", f);
     print(f, &k->parts[i]);
   }
   fclose(f);
@@ -193,10 +194,13 @@ static char *text_of(const struct codegen *k, void (*print)(FILE *f, const struc
 static void print_plan(FILE *f, const struct codegen *k) { plan_print(f, &k->plan); }
 
 static void print_axes(FILE *f, const struct codegen *k) {
+  bool any = false;
   for (unsigned a = 0; a < k->naxes; a++) {
     const struct axis *x = &k->axes[a];
-    if (!a || x->kind != x[-1].kind) fprintf(f, "%s%s", a ? ", " : "", axis_kind_name(x->kind));
+    if (!x->name.letter) continue;
+    if (!any || x->kind != x[-1].kind) fprintf(f, "%s%s", any ? ", " : "", axis_kind_name(x->kind));
     fprintf(f, " %c:%" PRId64 "%s", x->name.letter, x->size, x->range->src[0]->op == OP_CONST ? "" : " at most");
+    any = true;
   }
 }
 
@@ -319,7 +323,48 @@ static bool collect(const struct compiler_options *o, struct codegen *k, struct 
   return true;
 }
 
+/* Reads phase i as the axes around it are now. */
+static bool collect_phase(struct codegen *k, unsigned i) {
+  struct codegen *p = &k->parts[i];
+  *p = (struct codegen){
+      .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_phase = true, .err = k->err, .errcap = k->errcap};
+  p->stage = "collect";
+  if (!axes_collect_phase(p, k)) return false;
+  codegen_name(p);
+  return true;
+}
+
+/* The arguments of all parts. */
+static bool join_params(struct codegen *k, const struct codegen *p) {
+  for (unsigned s = 0; s < p->nparams; s++) {
+    if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
+    if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
+  }
+  if (p->nparams > k->nparams) k->nparams = p->nparams;
+  for (unsigned s = 0; s < k->nparams; s++) k->params[s].is_buffer = true;
+  return true;
+}
+
+static void name_parts(struct codegen *k) {
+  snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
+}
+
+static bool collect_phases(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+  k->stage = "collect";
+  if (o->spec && !verify(k, &k->ast, 1, STAGE_KERNEL)) return false;
+  if (k->target->kind != TARGET_HOST) return codegen_fail(k, "not supported: phases on %s", k->target->arch);
+  if (!axes_collect_shared(k)) return false;
+  k->nparts = k->ast->nsrc - k->naxes;
+  k->parts = calloc(k->nparts + 1, sizeof *k->parts);
+  if (!k->parts || !k->nparts) return codegen_fail(k, "out of memory");
+  for (unsigned i = 0; i < k->nparts; i++)
+    if (!collect_phase(k, i) || !account(&k->parts[i], out) || !join_params(k, &k->parts[i])) return false;
+  name_parts(k);
+  return true;
+}
+
 static bool collect_parts(const struct compiler_options *o, struct codegen *k, struct kernel *out) {
+  if (uop_is_phased(k->ast)) return collect_phases(o, k, out);
   k->stage = "collect";
   k->nparts = k->ast->nsrc;
   k->parts = calloc(k->nparts, sizeof *k->parts);
@@ -328,15 +373,9 @@ static bool collect_parts(const struct compiler_options *o, struct codegen *k, s
     struct codegen *p = &k->parts[i];
     *p = (struct codegen){
         .g = k->g, .target = k->target, .ast = k->ast->src[i], .is_part = true, .err = k->err, .errcap = k->errcap};
-    if (!collect(o, p, out)) return false;
-    for (unsigned s = 0; s < p->nparams; s++) {
-      if (!p->params[s].is_buffer) return codegen_fail(k, "a part depends on a variable");
-      if (p->params[s].uop) k->params[s].uop = p->params[s].uop;
-    }
-    if (p->nparams > k->nparams) k->nparams = p->nparams;
+    if (!collect(o, p, out) || !join_params(k, p)) return false;
   }
-  for (unsigned s = 0; s < k->nparams; s++) k->params[s].is_buffer = true;
-  snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
+  name_parts(k);
   return true;
 }
 
@@ -357,12 +396,16 @@ static bool plan_one(const struct compiler_options *o, struct codegen *k, const 
 
 static bool plan_kernel(const struct compiler_options *o, struct codegen *k, const char *text) {
   const char *at = text, *behind = NULL;
+  const bool phased = uop_is_phased(k->ast);
+  if (phased && !plan_one(o, k, at, &at)) return false;
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
-    p->steps = k->steps;
     k->stage = "plan";
-    if (at && i && *at != '|') return codegen_fail(k, "the kernel has %u parts, the plan %u", k->nparts, i);
-    if (!plan_one(o, p, at ? at + (i > 0) : NULL, &behind)) {
+    if (phased && !collect_phase(k, i)) return false;
+    p->steps = k->steps;
+    bool bar = i || phased;
+    if (at && bar && *at != '|') return codegen_fail(k, "the kernel has %u parts, the plan %u", k->nparts, i);
+    if (!plan_one(o, p, at ? at + bar : NULL, &behind)) {
       k->stage = p->stage;
       return false;
     }
@@ -371,7 +414,7 @@ static bool plan_kernel(const struct compiler_options *o, struct codegen *k, con
   if (!k->nparts && !plan_one(o, k, text, &behind)) return false;
   if (behind && *behind == '|')
     return codegen_fail(k, "the plan has more parts than the kernel, which has %u", k->nparts ? k->nparts : 1);
-  if (k->nparts) snprintf(k->name, sizeof k->name, "%.48s_p%u", k->parts[0].name, k->nparts);
+  if (k->nparts) name_parts(k);
   return true;
 }
 

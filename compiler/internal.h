@@ -26,6 +26,7 @@ enum {
   MAX_BUFFERED = 8,     /* buffers of a pipeline */
   LINE_BYTES = 64,      /* memory of stages and of stacks is a multiple of it */
   MAX_ORDERED = 16,     /* reductions of one ORDER step */
+  MAX_HANDED = 8,       /* memories that phases hand on values in */
 };
 
 /* One axis of the kernel: the ranges the scheduler made, split by steps. */
@@ -74,9 +75,12 @@ struct codegen {
   size_t nlinear;
   uint32_t grid[3], block[3];
   struct kernel_extent extent[3];
-  struct codegen *parts; /* SINK of SINKs: kernels in one, each over one axis; their workgroups follow each other */
+  /* SINK of SINKs. Parts: kernels in one, each over one axis; their workgroups follow each other. Phases: the axes of
+   * the kernel are around them. In a phase these are GLOBAL and have no names. */
+  struct codegen *parts;
   unsigned nparts;
-  bool is_part;
+  bool is_part, is_phase;
+  int64_t phase_ranges; /* around phases: numbers below are those of their ranges */
   uint32_t local_bytes;
   char name[64];
   const char *stage;

@@ -178,9 +178,10 @@ static struct uop *eval_valid(struct lowerer *L, struct uop *index) {
                                                                                      : NULL;
 }
 
-/* The memory behind an INDEX: an argument, or what a STAGE was written to. */
+/* The memory behind an INDEX: an argument, what a STAGE was written to, or what a phase was. */
 static struct uop *lower_memory(struct lowerer *L, struct uop *base) {
   if (base->op == OP_STAGE) return lower_eval_stage(L, base);
+  if (base->op == OP_LOCAL) return lower_handed(L, base);
   lower_place(L, L->root, base->src[0]);
   lower_place(L, L->root, base);
   return base;
@@ -400,8 +401,7 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
   }
   struct uop *v = u;
   if (L->b.failed) return u;
-  if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX &&
-      (u->src[0]->src[0]->op == OP_PARAM || u->src[0]->src[0]->op == OP_STAGE))
+  if (u->op == OP_LOAD && u->nsrc && u->src[0]->op == OP_INDEX && is_base(u->src[0]->src[0]))
     v = eval_load(L, u, compute_dtype(u->dtype));
   else if (op_info[u->op].cls == OPCLASS_ALU && u->dtype == DT_INDEX && lower_vector_axis(L, mask_of(L, u)) < 0 &&
            (u->op == OP_ADD || u->op == OP_SUB || u->op == OP_MUL || u->op == OP_SHL))
@@ -418,8 +418,7 @@ struct uop *lower_eval(struct lowerer *L, struct uop *u) {
 }
 
 struct uop *lower_eval_as(struct lowerer *L, struct uop *u, enum dtype t) {
-  bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX &&
-                (u->src[0]->src[0]->op == OP_PARAM || u->src[0]->src[0]->op == OP_STAGE);
+  bool memory = u->op == OP_LOAD && u->dtype == t && u->src[0]->op == OP_INDEX && is_base(u->src[0]->src[0]);
   if (!memory) return build_cast(&L->b, lower_eval(L, u), t);
   int vec = lower_vector_axis(L, mask_of(L, u));
   bool zero = u->nsrc < 2 || u->src[1]->op == OP_CONST;
@@ -453,8 +452,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
   uint64_t mask = mask_of(L, store) & L->expanded, vec = lowest(mask & L->vectors);
   bool masks = k->target->has_masks && !L->group_first;
   int along = lower_contiguous_axis(L, index, masks);
-  lower_place(L, L->root, index->src[0]->src[0]);
-  lower_place(L, L->root, index->src[0]);
+  struct uop *base = lower_memory(L, index->src[0]);
   lower_first_position(L, mask);
   do {
     /* Values are evaluated as vectors along the vector axis; stored whole where that is contiguous. */
@@ -476,7 +474,7 @@ static bool lower_store(struct lowerer *L, struct uop *store) {
       if (masked) L->position[__builtin_ctzll(vec)] = 0, valid = lower_broadcast(L, valid, lanes);
       if (L->group_first && !(mask_of(L, store) & L->grouped))
         valid = valid ? build_alu(&L->b, OP_AND, DT_BOOL, (struct uop *[]){valid, L->group_first}, 2) : L->group_first;
-      struct uop *src[3] = {index->src[0], at, valid};
+      struct uop *src[3] = {base, at, valid};
       struct uop *pointer = lower_mk(L, OP_INDEX, index->dtype, 1, 0, 0, src, valid ? 3 : 2);
       struct block *in = deeper(deeper(L->main, lower_block_of(L, pointer)), lower_block_of(L, v));
       lower_mk_in(L, in, OP_STORE, DT_VOID, (struct uop *[]){pointer, v}, 2);
@@ -674,6 +672,10 @@ static bool lower_edges(struct lowerer *L, const struct edge *e, const unsigned 
   return true;
 }
 
+bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n) {
+  return shrink_grid(L, axis, &n) && assign_ids(L, axis, n, 0, L->k->grid);
+}
+
 static bool lower_kernel(struct lowerer *L) {
   struct codegen *k = L->k;
   bool host = k->target->kind == TARGET_HOST;
@@ -695,8 +697,7 @@ static bool lower_kernel(struct lowerer *L) {
   if (L->part_total) {
     if (!assign_ids(L, local, nlocal, 1, k->block) || !(part = open_part(L, global, nglobal, local, nlocal)))
       return false;
-  } else if (!assign_ids(L, local, nlocal, 1, k->block) || !shrink_grid(L, global, &nglobal) ||
-             !assign_ids(L, global, nglobal, 0, k->grid))
+  } else if (!assign_ids(L, local, nlocal, 1, k->block) || !lower_grid(L, global, nglobal))
     return false;
   if ((uint64_t)k->block[0] * k->block[1] * k->block[2] > k->target->max_group)
     return lower_fail(L, "a workgroup has more work-items than the target allows");
@@ -740,6 +741,14 @@ static bool lower_kernel(struct lowerer *L) {
     L->group_first =
         lower_mk(L, OP_CMPEQ, DT_BOOL, 1, 0, 0, (struct uop *[]){L->axis_value[shared], lower_iconst(L, DT_I32, 0)}, 2);
 
+  if (!lower_loops(L)) return false;
+  if (inside && !L->b.failed) lower_block_close(L, L->main, NULL, 0);
+  if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
+  return !L->b.failed;
+}
+
+bool lower_loops(struct lowerer *L) {
+  struct codegen *k = L->k;
   L->region = L->main;
   memcpy(L->id, L->axis_value, sizeof L->id);
   struct edge edge;
@@ -760,13 +769,10 @@ static bool lower_kernel(struct lowerer *L) {
   if (!edge.n || !lower_edges(L, &edge, loop + outside, nloops - outside, in))
     lower_stores(L, k->ast, loop + outside, nloops - outside, in);
   close_loops(L, opened, outside);
-  if (inside && !L->b.failed) lower_block_close(L, L->main, NULL, 0);
-  if (part && !L->b.failed) lower_block_close(L, part, NULL, 0);
   return !L->b.failed;
 }
 
-/* What one kernel, or part, is lowered with. */
-static bool prepare(struct lowerer *L, struct codegen *k) {
+bool lower_prepare(struct lowerer *L, struct codegen *k) {
   k->stage = "lower";
   L->k = k;
   L->expanded = L->vectors = L->grouped = 0;
@@ -803,7 +809,7 @@ static bool lower_parts(struct lowerer *L, struct codegen *k) {
   L->part_total = (uint32_t)total;
   for (unsigned i = 0; i < k->nparts; i++) {
     struct codegen *p = &k->parts[i];
-    if (!prepare(L, p) || !lower_kernel(L)) return false;
+    if (!lower_prepare(L, p) || !lower_kernel(L)) return false;
     if (i && memcmp(p->block, k->block, sizeof k->block) != 0)
       return codegen_fail(k, "parts have different workgroups");
     memcpy(k->block, p->block, sizeof k->block);
@@ -824,8 +830,11 @@ bool lower(struct codegen *k) {
   L.root = L.memo ? lower_block_open(&L, NULL, NULL) : NULL;
   bool ok = L.root;
   if (!ok) codegen_fail(k, "out of memory");
-  ok =
-      ok && !L.b.failed && (k->nparts ? lower_parts(&L, k) : prepare(&L, k) && lower_kernel(&L)) && lower_linearize(&L);
+  ok = ok && !L.b.failed &&
+       (uop_is_phased(k->ast) ? lower_phases(&L)
+        : k->nparts           ? lower_parts(&L, k)
+                              : lower_prepare(&L, k) && lower_kernel(&L)) &&
+       lower_linearize(&L);
   free(L.mask);
   free(L.memo);
   free(L.slot);

@@ -60,10 +60,14 @@ struct lowerer {
   struct uop *group_first;     /* true in one work-item of those that share a reduction */
   struct uop *local[DT_COUNT]; /* workgroup memory, one for all reductions of a type */
   struct uop *last_barrier;
+  struct uop *handed[MAX_HANDED]; /* by number: a LOCAL of the ast, behind the phase that fills it */
   unsigned next_reg, next_local, next_range;
   unsigned depth;
   uint32_t part_first, part_total; /* a part's workgroups, among those of all; total 0: no part */
 };
+
+/* Whether it is memory that an INDEX of an ast is over. */
+static inline bool is_base(const struct uop *u) { return u->op == OP_PARAM || u->op == OP_STAGE || u->op == OP_LOCAL; }
 
 static inline struct block *deeper(struct block *a, struct block *b) { return b->depth > a->depth ? b : a; }
 
@@ -98,6 +102,9 @@ bool lower_is_placed(const struct builder *builder, const struct uop *u);
 struct uop *lower_to_dtype(struct lowerer *L, struct uop *u, enum dtype t);
 
 /* lower.c */
+bool lower_prepare(struct lowerer *L, struct codegen *k);       /* for one kernel, part or phase */
+bool lower_grid(struct lowerer *L, unsigned *axis, unsigned n); /* ids of workgroups, the innermost axis first */
+bool lower_loops(struct lowerer *L);                            /* everything inside of the ids */
 struct uop *lower_eval(struct lowerer *L, struct uop *u);
 uint64_t lower_code_of(const struct lowerer *L, uint64_t mask);
 struct memo *lower_memo_at(struct lowerer *L, const struct uop *u, uint64_t code);
@@ -134,6 +141,10 @@ uint64_t lower_bound_axes(const struct lowerer *L, const struct uop *u); /* that
 struct block *lower_block_over(struct lowerer *L, uint64_t axes);        /* the innermost in which all of them count */
 struct block *lower_loop_open(struct lowerer *L, struct block *in, unsigned axis, enum axis_kind kind);
 struct uop *lower_eval_reduce(struct lowerer *L, struct uop *u);
+
+/* lower_phases.c: the whole of a kernel that is phases */
+bool lower_phases(struct lowerer *L);
+struct uop *lower_handed(struct lowerer *L, const struct uop *local);
 
 /* lower_stage.c */
 struct uop *lower_eval_stage(struct lowerer *L, struct uop *u);

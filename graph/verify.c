@@ -191,6 +191,7 @@ static int check_kernel(const struct check *c) {
   case OP_PARAM:
   case OP_LOCAL:
   case OP_REG:
+    if (!u->nsrc) return bad(c, "has no size");
     if (!dtype_is_int(u->src[0]->dtype) || uop_max(u->src[0]) < 0)
       return bad(c, "its size is not an integer of at least 0");
     return 0;

@@ -164,11 +164,22 @@ static bool collect_params(struct codegen *k) {
   return ok;
 }
 
+/* Letters in order, for axes that steps may take. */
+static void name_axes(struct codegen *k) {
+  for (unsigned a = 0, n = 0; a < k->naxes; a++) {
+    char letter = (char)(n < 26 ? 'a' + n : 'A' + n - 26);
+    bool named = k->axes[a].kind != AXIS_GLOBAL;
+    k->axes[a].name = (struct axis_name){named ? letter : 0, 0};
+    n += named;
+  }
+}
+
 bool axes_collect(struct codegen *k) {
   if (k->ast->op != OP_SINK || !k->ast->nsrc) return codegen_fail(k, "the ast is not a SINK of STOREs");
   for (unsigned i = 0; i < k->ast->nsrc; i++) {
     struct uop *s = k->ast->src[i];
-    if (s->op != OP_STORE || s->nsrc < 2 || s->src[0]->op != OP_INDEX || s->src[0]->src[0]->op != OP_PARAM)
+    bool store = s->op == OP_STORE && s->nsrc > 1 && s->src[0]->op == OP_INDEX;
+    if (!store || (s->src[0]->src[0]->op != OP_PARAM && !(k->is_phase && s->src[0]->src[0]->op == OP_LOCAL)))
       return codegen_fail(k, "the ast is not a SINK of STOREs to arguments");
   }
   if (!collect_ranges(k) || !collect_params(k)) return false;
@@ -179,8 +190,35 @@ bool axes_collect(struct codegen *k) {
     if (!separate_one(k, &next, &changed)) return false;
     if (changed && !collect_ranges(k)) return false;
   }
-  for (unsigned i = 0; i < k->naxes; i++)
-    k->axes[i].name = (struct axis_name){(char)(i < 26 ? 'a' + i : 'A' + i - 26), 0};
+  name_axes(k);
+  return true;
+}
+
+bool axes_collect_shared(struct codegen *k) {
+  k->naxes = 0;
+  for (unsigned i = 0; i < k->ast->nsrc; i++) {
+    struct uop *r = k->ast->src[i];
+    if (r->op == OP_SINK && !k->naxes) continue;
+    if (r->op != OP_RANGE || r->aux != AXIS_LOOP || r->src[0]->op != OP_CONST || k->naxes == MAX_RANK)
+      return codegen_fail(k, "the ast is not phases and the ranges that they share");
+    k->axes[k->naxes++] = (struct axis){.range = r, .size = r->src[0]->arg.i, .kind = AXIS_LOOP};
+  }
+  size_t count;
+  struct uop **order = uop_toposort(&k->ast, 1, &count);
+  if (!order) return codegen_fail(k, "out of memory");
+  for (size_t i = 0; i < count; i++)
+    if (order[i]->op == OP_RANGE && order[i]->arg.i >= k->phase_ranges) k->phase_ranges = order[i]->arg.i + 1;
+  free(order);
+  name_axes(k);
+  return true;
+}
+
+bool axes_collect_phase(struct codegen *k, const struct codegen *around) {
+  if (!axes_collect(k)) return false;
+  for (unsigned a = 0; a < k->naxes; a++)
+    for (unsigned s = 0; s < around->naxes; s++)
+      if (k->axes[a].range == around->axes[s].range) k->axes[a].kind = AXIS_GLOBAL;
+  name_axes(k);
   return true;
 }
 

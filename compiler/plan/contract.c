@@ -274,6 +274,9 @@ static int paired(const struct contraction *c) {
   return best;
 }
 
+/* Workgroups that there should be: a phase is run by one. */
+static int64_t tasks_of(const struct codegen *k) { return k->is_phase ? 1 : TASKS; }
+
 static int64_t extent(const struct codegen *k, uint64_t axes) {
   int64_t n = 1;
   for (; axes; axes &= axes - 1) n *= k->axes[__builtin_ctzll(axes)].size;
@@ -307,8 +310,17 @@ static int64_t row_shares(const struct contraction *c, const struct form *f, int
   int64_t block = f->pack_rows ? BLOCK_BYTES / ELEMENT / depth / height : tiles;
   int64_t tasks = block < 1 ? tiles : divide(tiles, block);
   uint64_t others = loops(c->k) & ~bit(f->column) & ~bit(f->row);
-  if (extent(c->k, others) < TASKS && tasks < most_tasks && tiles >= TASKS * FEW_TILES) tasks = most_tasks;
+  int64_t all = tasks_of(c->k);
+  if (extent(c->k, others) < all && tasks < most_tasks && tiles >= all * FEW_TILES) tasks = most_tasks;
   return shares_of(tiles, tasks);
+}
+
+/* How many places of the loops around a phase use one copy of the operand. */
+static double phases_sharing(const struct codegen *k, const struct operand *x) {
+  double n = 1;
+  for (unsigned a = 0; a < k->naxes; a++)
+    if (k->is_phase && k->axes[a].kind == AXIS_GLOBAL && !has(x->mask, (int)a)) n *= (double)k->axes[a].size;
+  return n;
 }
 
 /* ---- what a form costs ------------------------------------------------------------------------------------------ */
@@ -400,10 +412,12 @@ static void consider(struct contraction *c, struct form f) {
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
     double n = elements(p, c->sum | bit(f.column) | f.columns_only) * both;
-    f.whole = !direct && (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT <= WHOLE_BYTES;
+    double sharing = phases_sharing(k, p);
+    f.whole = (!direct || sharing > 1) &&
+              (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT <= WHOLE_BYTES;
     if (!f.whole) n = elements(p, c->sum | bit(f.column)) * both * (double)extent(k, f.columns_only);
     if (!f.whole && f.pack_rows) n *= (double)extent(k, f.rows_only & ~rows_together(c, &f));
-    f.cycles += n * padded * copying(c, p, f.column, f.whole ? f.columns_only : 0);
+    f.cycles += n * padded * copying(c, p, f.column, f.whole ? f.columns_only : 0) / (f.whole ? sharing : 1);
   } else if (width % strip)
     f.cycles *= 1.1; /* masks */
   if (f.pack_rows) {
@@ -484,7 +498,8 @@ static bool share(struct contraction *c, int axis, int64_t block, int *blocks) {
     if (k->axes[axis].kind == AXIS_LOOP) *blocks = axis;
     return true;
   }
-  return split(c, STEP_THREAD, axis, count, blocks) && (block > 1 || (*blocks = -1, true));
+  bool ok = k->is_phase ? split(c, STEP_SERIAL, axis, block, blocks) : split(c, STEP_THREAD, axis, count, blocks);
+  return ok && (block > 1 || (*blocks = -1, true));
 }
 
 /* Puts the outer rounds of a long sum aside: whole axes, then a part of one. */
@@ -516,7 +531,7 @@ static bool choose_rounds(struct contraction *c) {
 /* How many workgroups may share the loops that only one operand has: each copies the other one again. */
 static int64_t most_tasks(const struct contraction *c, unsigned copied, int along, bool packs) {
   const struct operand *x = &c->x[copied];
-  if (!packs) return TASKS;
+  if (!packs || c->k->is_phase) return tasks_of(c->k);
   double again = elements(x, c->sum | c->rounds | loops(c->k)) * copying(c, x, along, loops(c->k)),
          most = c->form.cycles / 12 / again;
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
@@ -535,14 +550,15 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   int64_t most_columns = most_tasks(c, !f->columns, f->row, f->pack_rows), wanted;
   /* Where rows do not make tasks enough, the other axes and the columns do. */
   int64_t tasks = row_shares(c, f, divide(c->depth, together_of(c)), f->height, most_rows);
+  int64_t all = tasks_of(k);
   s->tiles = divide(tiles, tasks), tasks = divide(tiles, s->tiles);
-  wanted = divide(TASKS, tasks), most_rows = divide(most_rows, tasks);
+  wanted = divide(all, tasks), most_rows = divide(most_rows, tasks);
   for (unsigned a = 0; a < k->naxes; a++) {
     s->of[a] = 1;
     if (!has(others, (int)a)) continue;
     int64_t *most = has(f->rows_only, (int)a) ? &most_rows : has(f->columns_only, (int)a) ? &most_columns : &wanted;
     int64_t size = k->axes[a].size, now = wanted < *most ? wanted : *most, n = divisor(size, now);
-    if (n < now && size > now && n * 2 < now && *most >= TASKS) n = size;
+    if (n < now && size > now && n * 2 < now && *most >= all) n = size;
     s->of[a] = n, wanted = divide(wanted, n);
     if (most != &wanted) *most = divide(*most, n);
   }

@@ -6,6 +6,8 @@
 
 /* axes.c: the axes of an ast */
 bool axes_collect(struct codegen *k);
+bool axes_collect_shared(struct codegen *k); /* of phases: the axes around them */
+bool axes_collect_phase(struct codegen *k, const struct codegen *around);
 void codegen_name(struct codegen *k);
 const char *axis_kind_name(enum axis_kind kind);
 /* The range of a new axis, which has no name; NULL: there are too many. */
@@ -113,7 +115,8 @@ bool has_load(struct uop *u);
 /* contract.c: the whole plan of a contraction on the host; done: it is one */
 bool contract_host(struct codegen *k, bool *done);
 
-/* optimize.c: chooses steps and applies them as plan_apply does. STEPS_PLAIN: only LOOP axes become work-items. */
+/* optimize.c: chooses steps and applies them as plan_apply does. STEPS_PLAIN: only LOOP axes become work-items. Of
+ * phases: those for the axes around them. */
 bool optimize(struct codegen *k);
 
 /* score.c: the estimated cost of a lowered kernel; less is better */

@@ -332,6 +332,7 @@ static bool optimize_gpu(struct view *p) {
 /* Workgroups for the outermost axes, as many as are useful; loops for the rest. */
 static bool spread_host(struct view *p) {
   struct codegen *k = p->k;
+  if (k->is_phase) return true;
   double work = 1;
   for (unsigned a = 0; a < k->naxes; a++) work *= (double)k->axes[a].size;
   int64_t most = work / WORK < k->target->workgroups ? (int64_t)(work / WORK) : k->target->workgroups, used = 1;
@@ -459,6 +460,25 @@ static bool optimize_part(struct view *p, bool vectors) {
   return step(p, STEP_LOCAL, 0, t->group);
 }
 
+/* ---- phases ---------------------------------------------------------------------------------------------------- */
+
+enum { PHASE_GROUPS = 16 }; /* workgroups that keep the cores busy to the end */
+
+/* Workgroups for the axes around phases: of the last one only where the others make too few, because what does not
+ * depend on it is copied once for all of its places. */
+static bool optimize_shared(struct view *p) {
+  struct codegen *k = p->k;
+  int64_t used = 1;
+  for (unsigned a = 0, n = k->naxes; a < n; a++) {
+    int64_t most = a + 1 < n ? k->target->workgroups / used : PHASE_GROUPS / used, size = k->axes[a].size;
+    if (most > size) most = size;
+    if (most < 2 || !can(p, STEP_THREAD, (int)a, most)) continue;
+    if (!step(p, STEP_THREAD, (int)a, most)) return false;
+    used *= k->axes[a].size;
+  }
+  return true;
+}
+
 /* ---- entry ----------------------------------------------------------------------------------------------------- */
 static bool optimize_plain(struct view *p) {
   struct codegen *k = p->k;
@@ -472,6 +492,7 @@ bool optimize(struct codegen *k) {
   k->stage = "optimize";
   struct view p = {.k = k};
   bool ok = true, tuned = k->steps < STEPS_PLAIN;
+  if (uop_is_phased(k->ast)) return !tuned || optimize_shared(&p);
   if ((tuned || k->is_part) && !merge_all(&p)) return false;
   if (tuned && !look(&p)) return false;
   if (k->is_part)

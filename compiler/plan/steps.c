@@ -309,6 +309,9 @@ bool step_possible(const struct codegen *k, struct step s, char *why, size_t cap
   if (at < 0 || (arguments[1] == 'a' && other < 0))
     return refuse(why, cap, "the kernel has no such axis at this point");
   const struct axis *a = &k->axes[at];
+  if (uop_is_phased(k->ast) && s.kind != STEP_THREAD)
+    return refuse(why, cap, "axes around phases can become workgroups only");
+  if (k->is_phase && s.kind == STEP_THREAD) return refuse(why, cap, "a workgroup runs all of a phase");
   if (possible_by_masks[s.kind]) {
     uint64_t *mask = axis_masks(k, false);
     bool ok = mask && possible_by_masks[s.kind](k, &s, mask, why, cap);
@@ -394,7 +397,7 @@ unsigned steps_possible(const struct codegen *k, const int64_t *amounts, unsigne
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
 int64_t next_range_number(const struct codegen *k) {
-  int64_t next = 0;
+  int64_t next = k->phase_ranges;
   for (unsigned i = 0; i < k->naxes; i++)
     if (k->axes[i].range->arg.i >= next) next = k->axes[i].range->arg.i + 1;
   return next;

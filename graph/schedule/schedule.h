@@ -9,6 +9,10 @@
  * work-item, which reads what it wrote before (sums at the places that an index names). Padding is LOAD(INDEX(p, index,
  * valid), 0), and a LOAD may be part of an index (GATHER). All movement ops are gone.
  *
+ * A kernel may be phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: at each place of the RANGEs, which are LOOP,
+ * the SINKs run one after the other, each over ranges of its own besides. They hand on values in memory that a
+ * work-item has for itself, LOCAL. Places of the last RANGE may overlap: what is stored twice has one value.
+ *
  * Sizes may have VARs in them: memory is as large as their largest values ask for, values are packed by their present
  * ones. */
 #ifndef DOORBELL_GRAPH_SCHEDULE_H

@@ -65,7 +65,13 @@ struct interpreter {
   void *const *bufs;
   int64_t var;          /* every VAR's value */
   int64_t position[64]; /* by axis number */
+  void *local[8];       /* by number */
 };
+
+/* The memory that an INDEX is over. */
+HELPER void *memory_behind(const struct interpreter *m, const struct uop *base) {
+  return base->op == OP_LOCAL ? m->local[base->arg.i] : m->bufs[base->arg.i];
+}
 
 HELPER int64_t wrap(enum dtype t, int64_t v) { return uop_const_int(G, t, v)->arg.i; }
 HELPER double rounded(enum dtype t, double v) { return uop_const_float(G, t, v)->arg.f; }
@@ -211,7 +217,7 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
   case OP_LOAD: {
     struct uop *i = u->src[0];
     if (i->nsrc > 2 && !interpret(m, i->src[2]).i) return interpret(m, u->src[1]);
-    return read_element(u->dtype, m->bufs[i->src[0]->arg.i], interpret(m, i->src[1]).i);
+    return read_element(u->dtype, memory_behind(m, i->src[0]), interpret(m, i->src[1]).i);
   }
   case OP_REDUCE: {
     bool f = dtype_is_float(u->dtype);
@@ -243,33 +249,67 @@ HELPER union value interpret(struct interpreter *m, struct uop *u) {
   return alu(u->op, u->dtype, u->src[0]->dtype, x[0], x[1], x[2]);
 }
 
-HELPER void reference(struct uop *ast, void *const *bufs, int64_t var) {
-  if (ast->src[0]->op == OP_SINK) {
-    for (unsigned i = 0; i < ast->nsrc; i++) reference(ast->src[i], bufs, var);
-    return;
+/* Steps positions along the loops, the last fastest; false after the last ones, when all are 0 again. */
+HELPER bool next_place(struct interpreter *m, struct uop *const *loops, unsigned n) {
+  while (n-- > 0) {
+    int64_t *p = &m->position[loops[n]->arg.i];
+    if (++*p < interpret(m, loops[n]->src[0]).i) return true;
+    *p = 0;
   }
+  return false;
+}
+
+/* Runs the stores of a kernel, along all of its ranges but those around it. */
+HELPER void run_stores(struct interpreter *m, struct uop *ast, struct uop *const *around, unsigned naround) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n), *loops[16];
   unsigned nloops = 0;
-  for (size_t i = 0; i < n; i++)
-    if (order[i]->op == OP_RANGE && order[i]->aux != AXIS_REDUCE) loops[nloops++] = order[i];
-  struct interpreter m = {.bufs = bufs, .var = var};
-  for (bool more = true; more;) {
+  for (size_t i = 0; i < n; i++) {
+    bool own = order[i]->op == OP_RANGE && order[i]->aux != AXIS_REDUCE;
+    for (unsigned a = 0; a < naround; a++) own = own && order[i] != around[a];
+    if (own) loops[nloops++] = order[i];
+  }
+  do
     for (unsigned s = 0; s < ast->nsrc; s++) {
       struct uop *i = ast->src[s]->src[0];
-      if (i->nsrc > 2 && !interpret(&m, i->src[2]).i) continue;
-      write_element(i->dtype, bufs[i->src[0]->arg.i], interpret(&m, i->src[1]).i, interpret(&m, ast->src[s]->src[1]));
+      if (i->nsrc > 2 && !interpret(m, i->src[2]).i) continue;
+      write_element(i->dtype, memory_behind(m, i->src[0]), interpret(m, i->src[1]).i,
+                    interpret(m, ast->src[s]->src[1]));
     }
-    more = false;
-    for (unsigned l = nloops; l-- > 0 && !more;) {
-      int64_t *p = &m.position[loops[l]->arg.i];
-      if (++*p < interpret(&m, loops[l]->src[0]).i)
-        more = true;
-      else
-        *p = 0;
-    }
-  }
+  while (next_place(m, loops, nloops));
   free(order);
+}
+
+/* Phases, one after the other at each place of the ranges around them. What a phase leaves out is not there: memory
+ * that they hand on values in is filled with something else before each place. */
+HELPER void run_phases(struct interpreter *m, struct uop *ast) {
+  size_t n;
+  struct uop **order = uop_toposort(&ast, 1, &n);
+  unsigned nphases = 0;
+  while (nphases < ast->nsrc && ast->src[nphases]->op == OP_SINK) nphases++;
+  struct uop *const *around = ast->src + nphases;
+  do {
+    for (size_t i = 0; i < n; i++) {
+      if (order[i]->op != OP_LOCAL) continue;
+      size_t bytes = (size_t)order[i]->src[0]->arg.i * dtype_info[order[i]->dtype].size;
+      void **p = &m->local[order[i]->arg.i];
+      if (!*p) *p = malloc(bytes);
+      memset(*p, 0x3c, bytes);
+    }
+    for (unsigned i = 0; i < nphases; i++) run_stores(m, ast->src[i], around, ast->nsrc - nphases);
+  } while (next_place(m, around, ast->nsrc - nphases));
+  for (unsigned i = 0; i < sizeof m->local / sizeof *m->local; i++) free(m->local[i]);
+  free(order);
+}
+
+HELPER void reference(struct uop *ast, void *const *bufs, int64_t var) {
+  struct interpreter m = {.bufs = bufs, .var = var};
+  if (uop_is_phased(ast))
+    run_phases(&m, ast);
+  else if (ast->src[0]->op == OP_SINK)
+    for (unsigned i = 0; i < ast->nsrc; i++) reference(ast->src[i], bufs, var);
+  else
+    run_stores(&m, ast, NULL, 0);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -400,22 +400,15 @@ HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
   }
 }
 
-/* A legal plan for the kernel on t, by the seed of the kernel and salt; every fourth is the one that the optimizer
- * chooses. Kernels are kept small: not many copies of
- * their operations, and not far more work-items than elements. */
-HELPER struct plan random_plan(const struct random_kernel *r, const struct target *t, unsigned salt) {
+/* Applies steps to the kernel that are possible; every fourth time those that the optimizer chooses. Kernels are kept
+ * small: not many copies of their operations, and not far more work-items than elements. */
+HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
   static const int64_t amounts[] = {2, 3, 4, 5, 7, 8, 16, 32};
   enum { MOST = 2048, COPIES = 48 };
   static struct step possible[MOST];
-  char err[256] = "";
-  struct codegen *k = calloc(1, sizeof *k);
-  random_state = (r->seed * 64 + salt + 1) * UINT64_C(0xa0761d6478bd642f);
-  *k = (struct codegen){.g = graph_new(), .target = t, .stage = "collect", .err = err, .errcap = sizeof err};
-  k->ast = uop_import(k->g, r->ast);
-  if (!axes_collect(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
   if (random_next() % 4 == 0) {
     k->steps = STEPS_ALL;
-    if (!optimize(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
+    if (!optimize(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
   }
   for (unsigned tries = k->plan.n ? 40 : 0, want = below(10); tries < 40 && k->plan.n < want; tries++) {
     unsigned list = below(STEP_COUNT);
@@ -444,8 +437,19 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
     bool expands = s.kind == STEP_VECTOR || s.kind == STEP_UPCAST || s.kind == STEP_UNROLL;
     if (expands && copies * (double)s.amount > COPIES) continue;
     if ((s.kind == STEP_PAD || s.kind == STEP_LOCAL) && points * (double)s.amount > 16 * MOST_POINTS) continue;
-    if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
+    if (!step_apply(k, s)) fail_msg("seed %lu: %s", (unsigned long)r->seed, k->err);
   }
+}
+
+/* A legal plan for the kernel on t, by the seed of the kernel and salt. */
+HELPER struct plan random_plan(const struct random_kernel *r, const struct target *t, unsigned salt) {
+  char err[256] = "";
+  struct codegen *k = calloc(1, sizeof *k);
+  random_state = (r->seed * 64 + salt + 1) * UINT64_C(0xa0761d6478bd642f);
+  *k = (struct codegen){.g = graph_new(), .target = t, .stage = "collect", .err = err, .errcap = sizeof err};
+  k->ast = uop_import(k->g, r->ast);
+  if (!axes_collect(k)) fail_msg("seed %lu: %s", (unsigned long)r->seed, err);
+  random_steps(k, r);
   struct plan p = k->plan;
   graph_free(k->g);
   free(k);

@@ -1,0 +1,216 @@
+/* Kernels that are phases: several contractions and row reductions at each block of rows, which hand on the block in
+ * local memory. Random ones by random plans on the host, its machine code and the C text against the interpreter of
+ * their asts.
+ *
+ * PHASES_SEED=n runs the kernel of that number alone, PHASES_FROM and PHASES_COUNT other ones. */
+#include "c_text.h"
+#include "random_plans.h"
+
+#ifndef COUNT
+#define COUNT 48
+#endif
+
+static int setup(void **state) { return !(G = graph_new()); }
+static int teardown(void **state) {
+  graph_free(G);
+  return 0;
+}
+
+/* ---- random phases ---------------------------------------------------------------------------------------------- */
+
+/* Rows of `rows` in each of `heads`, in blocks of `block`, the last of which reaches back to begin inside. */
+struct blocks {
+  int64_t heads, rows, block;
+  struct uop *head, *at, *in; /* ranges: head and block are around the phases, `in` is in each of them */
+  struct uop *row;            /* of all rows of a head */
+  struct uop *around[2];
+  unsigned naround;
+};
+
+static struct blocks blocks_of(int64_t heads, int64_t rows, int64_t block, int *axis) {
+  struct blocks b = {.heads = heads, .rows = rows, .block = block};
+  int64_t n = (rows + block - 1) / block;
+  b.head = heads > 1 ? b.around[b.naround++] = range(heads, (*axis)++, AXIS_LOOP) : ix(0);
+  b.at = n > 1 ? b.around[b.naround++] = range(n, (*axis)++, AXIS_LOOP) : ix(0);
+  b.in = block > 1 ? range(block, (*axis)++, AXIS_LOOP) : ix(0);
+  struct uop *first = mul(b.at, ix(block));
+  if (rows % block) { /* min(at * block, rows - block) */
+    struct uop *back = uop_binary(G, OP_MAX, uop_unary(G, OP_NEG, first), ix(block - rows));
+    first = uop_unary(G, OP_NEG, back);
+  }
+  b.row = add(first, b.in);
+  return b;
+}
+
+static struct uop *local(const struct blocks *b, int number, enum dtype t, int64_t n) {
+  struct uop *src[3] = {ix(n)};
+  memcpy(src + 1, b->around, b->naround * sizeof *src);
+  return uop_new(G, OP_LOCAL, t, 1, (union uop_arg){.i = number}, 0, src, 1 + b->naround);
+}
+
+/* Element (i, j) of a matrix of n columns that a head has, stored by rows or by columns. */
+static struct uop *element(struct random_maker *m, const struct blocks *b, enum dtype t, struct uop *i, int64_t rows,
+                           struct uop *j, int64_t n) {
+  struct uop *p = random_param(m, t, b->heads * rows * n, 0), *head = mul(b->head, ix(rows * n));
+  return load(at(p, chance(50) ? add(head, add(mul(i, ix(n)), j)) : add(head, add(mul(j, ix(rows)), i))));
+}
+
+/* out = f(a b) c, or a chain of row reductions and elementwise phases between. */
+static struct random_kernel random_phases(uint64_t number) {
+  struct random_kernel k = {.seed = number, .nouts = 1};
+  struct random_maker m = {.k = &k};
+  random_state = number * UINT64_C(0x9fb21c651e98df25) + 7;
+  static const enum dtype types[] = {DT_F32, DT_F32, DT_F32, DT_BF16, DT_F16, DT_I32};
+  enum dtype t = types[below(sizeof types / sizeof *types)], sum = dtype_is_float(t) ? DT_F32 : t;
+  int64_t rows = random_size(48), keys = random_size(48), depth = random_size(16), width = random_size(24);
+  int64_t block = 1 + below((unsigned)(rows < 20 ? rows : 20)), pad = below(9);
+  int axis = 0;
+  struct blocks b = blocks_of(chance(40) ? 2 + below(2) : 1, rows, block, &axis);
+  struct uop *out = random_param(&m, sum, b.heads * rows * width, 0), *phase[4];
+  unsigned n = 0;
+
+  struct uop *j = range(keys, axis++, AXIS_LOOP), *d = range(depth, axis++, AXIS_REDUCE), *over[1] = {d};
+  struct uop *x = element(&m, &b, t, b.row, rows, d, depth), *y = element(&m, &b, t, d, depth, j, keys);
+  struct uop *v = reduce(OP_ADD, mul(uop_cast(G, x, sum), uop_cast(G, y, sum)), over, 1);
+  if (chance(40)) /* masked */
+    v = uop_where(G, uop_binary(G, OP_CMPLT, b.row, j), uop_const_int(G, sum, -3), v);
+  if (chance(40)) v = uop_binary(G, OP_MAX, v, element(&m, &b, sum, b.row, rows, j, keys));
+  int64_t stride = keys + pad;
+  struct uop *now = local(&b, 0, sum, block * stride);
+  phase[n++] = sink1(store(at(now, add(mul(b.in, ix(stride)), j)), v));
+
+  for (unsigned more = below(3); more; more--) {
+    struct uop *s = range(keys, axis++, AXIS_SERIAL), *r = range(keys, axis++, AXIS_REDUCE);
+    struct uop *row = mul(b.in, ix(stride)), *whole = load(at(now, add(row, r)));
+    struct uop *most = reduce(chance(50) ? OP_MAX : OP_ADD, whole, &r, 1), *to = local(&b, (int)n, t, block * keys);
+    v = uop_binary(G, OP_CMPLT, load(at(now, add(row, s))), most);
+    v = uop_where(G, v, uop_const_int(G, sum, 1), uop_const_int(G, sum, 2));
+    if (chance(50)) v = add(v, load(at(now, add(row, s))));
+    if (chance(30)) v = uop_where(G, uop_binary(G, OP_CMPLT, s, b.row), v, uop_const_int(G, sum, 0));
+    phase[n++] = sink1(store(at(to, add(mul(b.in, ix(keys)), s)), uop_cast(G, v, t)));
+    now = to, stride = keys;
+    if (t != sum) break;
+  }
+
+  struct uop *c = range(width, axis++, AXIS_LOOP), *e = range(keys, axis++, AXIS_REDUCE);
+  x = load(at(now, add(mul(b.in, ix(stride)), e)));
+  v = reduce(OP_ADD, mul(uop_cast(G, x, sum), uop_cast(G, element(&m, &b, t, e, keys, c, width), sum)), &e, 1);
+  if (chance(30)) v = add(v, element(&m, &b, sum, b.row, rows, c, width));
+  phase[n++] = sink1(store(at(out, add(mul(add(mul(b.head, ix(rows)), b.row), ix(width)), c)), v));
+  memcpy(phase + n, b.around, b.naround * sizeof *phase);
+  k.ast = uop_new(G, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 1, phase, n + b.naround);
+  return k;
+}
+
+/* ---- random plans ----------------------------------------------------------------------------------------------- */
+
+static void collect_or_fail(bool ok, const struct codegen *k, uint64_t number) {
+  if (!ok) fail_msg("seed %lu: %s", (unsigned long)number, k->err);
+}
+
+/* A plan for what is around the phases, and one for each of them; malloc'd. */
+static char *random_plans(const struct random_kernel *r, const struct target *t) {
+  char err[256] = "", *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  struct codegen *k = calloc(2, sizeof *k), *p = k + 1;
+  *k = (struct codegen){.g = graph_new(), .target = t, .stage = "collect", .err = err, .errcap = sizeof err};
+  k->ast = uop_import(k->g, r->ast);
+  random_state = r->seed * UINT64_C(0xa0761d6478bd642f) + 5;
+  collect_or_fail(axes_collect_shared(k), k, r->seed);
+  random_steps(k, r);
+  plan_print(f, &k->plan);
+  for (unsigned i = 0; k->ast->src[i]->op == OP_SINK; i++) {
+    *p = (struct codegen){
+        .g = k->g, .target = t, .ast = k->ast->src[i], .is_phase = true, .stage = "collect", .err = err, .errcap = 256};
+    collect_or_fail(axes_collect_phase(p, k), p, r->seed);
+    random_steps(p, r);
+    fputs(" | ", f);
+    plan_print(f, &p->plan);
+    if (i + 1 == k->ast->nsrc) break;
+  }
+  fclose(f);
+  graph_free(k->g);
+  free(k);
+  return text;
+}
+
+static void random_phases_by_random_plans(void **state) {
+  const char *seed_text = getenv("PHASES_SEED"), *from_text = getenv("PHASES_FROM"), *n = getenv("PHASES_COUNT");
+  unsigned from = seed_text ? (unsigned)atoi(seed_text) : from_text ? (unsigned)atoi(from_text) : 1;
+  unsigned count = seed_text ? 1 : n ? (unsigned)atoi(n) : COUNT, failures = 0;
+  const struct target *t = target_find(HOST_ARCH);
+  struct c_library l;
+  struct made {
+    struct random_kernel k;
+    struct random_memories want;
+    struct compiler *c;
+    const struct kernel *kernel;
+    char *plan;
+  } *made = calloc(count, sizeof *made);
+  char err[512], id[32];
+  assert_true(c_library_begin(&l, "test_phases"));
+  for (unsigned i = 0; i < count; i++) {
+    struct made *m = &made[i];
+    m->k = random_phases(from + i), m->want = random_memories(&m->k);
+    reference(m->k.ast, m->want.p, 0);
+    m->plan = random_plans(&m->k, t);
+    m->c = compiler_new(&(struct compiler_options){.debug = 4, .spec = true, .plan = NULL});
+    m->kernel = compiler_compile_by(m->c, t, m->k.ast, m->plan, err, sizeof err);
+    if (!m->kernel) fail_msg("seed %u: %s\nplan: %s", from + i, err, m->plan);
+    assert_string_equal(m->kernel->plan, m->plan);
+    snprintf(id, sizeof id, "%u", i);
+    c_library_add(&l, m->kernel, id);
+  }
+  assert_true(c_library_end(&l, "-O0"));
+  for (unsigned i = 0; i < count; i++) {
+    struct made *m = &made[i];
+    for (unsigned by_c = 0; by_c < 2; by_c++) {
+      struct random_memories got = random_memories(&m->k);
+      snprintf(id, sizeof id, "%u", i);
+      if (by_c)
+        c_run(&l, id, m->kernel, got.p, 0);
+      else
+        run_host(m->kernel, got.p, 0);
+      if (!random_equal(&m->k, &got, &m->want, true, err, sizeof err)) {
+        fprintf(stderr, "seed %u by its %s: %s\nplan: %s\n", from + i, by_c ? "C text" : "image", err, m->plan);
+        failures++;
+      }
+      random_free(&m->k, &got);
+    }
+    compiler_free(m->c);
+    random_free(&m->k, &m->want);
+    free(m->plan);
+  }
+  c_library_free(&l);
+  free(made);
+  assert_int_equal(failures, 0);
+}
+
+/* ---- what is refused -------------------------------------------------------------------------------------------- */
+
+static void refused(void **state) {
+  static const struct {
+    const char *arch, *plan, *says;
+  } cases[] = {
+      {"gfx1100", NULL, "not supported: phases on gfx1100"},
+      {HOST_ARCH, "serial a:2", "axes around phases can become workgroups only"},
+      {HOST_ARCH, " | thread a:2", "a workgroup runs all of a phase"},
+      {HOST_ARCH, "", "the plan 0"},
+  };
+  struct random_kernel k = random_phases(3);
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char err[512] = "";
+    struct compiler *c = compiler_new(&(struct compiler_options){.spec = true});
+    const struct target *t = target_find(cases[i].arch);
+    const struct kernel *made = cases[i].plan ? compiler_compile_by(c, t, k.ast, cases[i].plan, err, sizeof err)
+                                              : compiler_compile(c, t, k.ast, err, sizeof err);
+    if (made || !strstr(err, cases[i].says)) fail_msg("'%s', not '%s'", err, cases[i].says);
+    compiler_free(c);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_phases_by_random_plans), cmocka_unit_test(refused)};
+  return cmocka_run_group_tests_name("compiler/phases", tests, setup, teardown);
+}
