@@ -48,7 +48,7 @@
       .triple = llvm,                                                                                                  \
       .needs = features,                                                                                               \
       .wave = 1,                                                                                                       \
-      .local_bytes = 4 << 20,                                                                                          \
+      .local_bytes = 6 << 20,                                                                                          \
       .max_group = 1,                                                                                                  \
       .group = 1,                                                                                                      \
       .load_bytes = vector,                                                                                            \

@@ -24,6 +24,7 @@ enum {
   BLOCK_BYTES = 2 << 20, /* of a block of rows: second-level cache and part of the third */
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
   WHOLE_BYTES = 3 << 18, /* of all columns */
+  PHASE_BYTES = 1 << 21, /* of all columns, for all places of the loops around phases */
   KEPT_BYTES = 1 << 20,  /* of the sums that are kept */
   IMAGE_BYTES = 1 << 19, /* of rows of several loops */
   FAR_BYTES = 1 << 16,   /* between the first and the last row of a tile: their lines share few sets of a cache */
@@ -343,7 +344,7 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
         double loads = (double)vectors * width / 2 + (double)height / 2, cycles = multiply > loads ? multiply : loads;
         double far = depth * lanes * vectors * ELEMENT > NEAR_BYTES ? (double)(lanes * vectors * ELEMENT) / 20 : 0;
         if (cycles < far) cycles = far;
-        int64_t row_tiles = divide(rows, height), shares = row_shares(c, f, depth, height, TASKS);
+        int64_t row_tiles = divide(rows, height), shares = row_shares(c, f, depth, height, tasks_of(c->k));
         double tiles = (double)divide(columns, lanes * vectors) * (double)(divide(row_tiles, shares) * shares);
         double all = tiles * (cycles + far / 20 + 1) * (!f->pack_rows && rows % height ? 1.3 : 1);
         if (!best || all < best * 0.999) best = all, f->lanes = lanes, f->vectors = vectors, f->height = height;
@@ -411,10 +412,13 @@ static void consider(struct contraction *c, struct form f) {
                    (!direct || (!near && tiles * (double)extent(k, f.rows_only) >= FEW_TILES));
   if (!f.pack_columns && !direct) return;
   if (f.pack_columns) {
-    double n = elements(p, c->sum | bit(f.column) | f.columns_only) * both;
     double sharing = phases_sharing(k, p);
-    f.whole = (!direct || sharing > 1) &&
-              (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT <= WHOLE_BYTES;
+    double copied = (double)(depth * extent(k, f.columns_only)) * strips * (double)strip * ELEMENT;
+    f.whole = (!direct || sharing > 1) && copied <= (direct || sharing == 1 ? WHOLE_BYTES : PHASE_BYTES);
+    if (k->is_phase && direct && !f.whole) f.pack_columns = false;
+  }
+  if (f.pack_columns) {
+    double n = elements(p, c->sum | bit(f.column) | f.columns_only) * both, sharing = phases_sharing(k, p);
     if (!f.whole) n = elements(p, c->sum | bit(f.column)) * both * (double)extent(k, f.columns_only);
     if (!f.whole && f.pack_rows) n *= (double)extent(k, f.rows_only & ~rows_together(c, &f));
     f.cycles += n * padded * copying(c, p, f.column, f.whole ? f.columns_only : 0) / (f.whole ? sharing : 1);

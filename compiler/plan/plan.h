@@ -10,7 +10,8 @@
  * and c1, its 8 lanes; `local c:32` after it splits c into c and c2. When nothing is left outside, c is gone and only
  * c1 is there. `merge a b` leaves a. A part can be split like any axis: `serial c:64; vector c1:8` makes c, c1 and c2.
  *
- * Each part of a kernel of several has a plan of its own; `|` is between them. */
+ * Each part of a kernel of several has a plan of its own; `|` is between them. So has each phase, behind the plan of
+ * the axes around the phases, which become workgroups or loops. */
 #ifndef DOORBELL_COMPILER_PLAN_H
 #define DOORBELL_COMPILER_PLAN_H
 #include <stdbool.h>

@@ -25,6 +25,7 @@ struct schedule_machine machine_of_target(const struct target *t) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     double n = cores < 1 ? 1 : cores > m.groups ? (double)m.groups : (double)cores;
     m.columns = 1024, m.access_ns = 5, m.launch_ns = 2000, m.bytes_per_ns = 10 * n, m.flops_per_ns = 100 * n;
+    m.scratch = t->local_bytes / 3;
     m.skips = true; /* compiler/plan/skip.c */
   }
   for (unsigned i = 0; i < sizeof rates / sizeof *rates; i++)

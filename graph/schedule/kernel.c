@@ -94,13 +94,16 @@ bool schedule_only_loads(struct scheduler *s, const struct unit *u) {
   return true;
 }
 
+/* Not what an earlier phase handed on. */
+static bool loads_memory(const struct uop *u) { return u->op == OP_LOAD && u->src[0]->src[0]->op != OP_LOCAL; }
+
 bool schedule_scan(struct scheduler *s, struct unit *u) {
   size_t depth = 0, found = 0, reduces = 0;
   if (!begin_walk(s)) return false;
-  for (unsigned i = 0; i < u->nstores; i++)
+  for (unsigned i = 0; i < u->nstores + u->nhanded; i++)
     if (!push(s, &depth, u->store[i].index) || !push(s, &depth, u->store[i].value)) return false;
   if (!walk_down(s, 0, &depth)) return false;
-  for (size_t at = 0; at < depth; at++) found += s->stack[at]->op == OP_LOAD, reduces += s->stack[at]->op == OP_REDUCE;
+  for (size_t at = 0; at < depth; at++) found += loads_memory(s->stack[at]), reduces += s->stack[at]->op == OP_REDUCE;
   u->load = graph_alloc(s->graph, (found + reduces + 1) * sizeof(struct uop *));
   if (!u->load) return schedule_no_memory(s), false;
   u->reduce = u->load + found;
@@ -110,7 +113,7 @@ bool schedule_scan(struct scheduler *s, struct unit *u) {
   struct uop **load = graph_alloc(s->graph, (found + 1) * sizeof *load);
   if (!load) return schedule_no_memory(s), false;
   for (size_t at = 0; at < depth; at++)
-    if (s->stack[at]->op == OP_LOAD) load[u->nloads++] = s->stack[at];
+    if (loads_memory(s->stack[at])) load[u->nloads++] = s->stack[at];
   if (u->nreduces) {
     s->walk++, depth = 0;
     for (unsigned i = 0; i < u->nreduces; i++)

@@ -116,7 +116,7 @@ struct window {
 /* The windows of item's buffers: what the INDEX nodes in the order of an ast reach. */
 static void find_windows(struct scheduler *s, struct uop *const *order, size_t n, struct window *w, unsigned nbufs) {
   for (size_t i = 0; i < n; i++) {
-    if (order[i]->op != OP_INDEX) continue;
+    if (order[i]->op != OP_INDEX || order[i]->src[0]->op == OP_LOCAL) continue;
     const struct uop *at = order[i]->src[1], *real = real_memory(s, order[i]->src[0]);
     unsigned k = 0;
     while (w[k].real != real) k++;
@@ -149,7 +149,7 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
     struct uop *x = last = order[i];
     bool same = true;
     for (unsigned k = 0; k < x->nsrc; k++) src[k] = uop_map_get(&now, x->src[k]), same &= src[k] == x->src[k];
-    if (x->op == OP_BUFFER || x->op == OP_INDEX) {
+    if (x->op == OP_BUFFER || (x->op == OP_INDEX && x->src[0]->op != OP_LOCAL)) {
       const struct uop *real = real_memory(s, x->op == OP_INDEX ? x->src[0] : x);
       unsigned slot = 0;
       while (w[slot].real != real) slot++;
@@ -168,23 +168,35 @@ static struct uop *over_params(struct scheduler *s, const struct unit *u, struct
   return last;
 }
 
+/* The phases of u, of which `last` is the last one; the stores of the others are made. */
+static struct uop *phases(struct scheduler *s, const struct unit *u, struct uop *last, struct uop *const *handed) {
+  struct uop *src[MAX_STORES + MAX_RANK + 1];
+  unsigned n = 0;
+  for (; n < u->nhanded; n++) src[n] = uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, handed + n, 1);
+  src[n++] = last;
+  memcpy(src + n, u->around, u->naround * sizeof *src);
+  return uop_new(s->graph, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 1, src, n + u->naround);
+}
+
 /* Numbers the kernel's memory as parameters in the order the ast names it, outputs first. */
 static void kernel_item(struct scheduler *s, struct unit *u) {
   struct graph *g = s->graph;
   struct window *window = NULL;
-  struct uop **order = NULL, **stores = graph_alloc(g, u->nstores * sizeof *stores);
+  unsigned nstores = u->nstores + u->nhanded;
+  struct uop **order = NULL, **stores = graph_alloc(g, (nstores + MAX_RANK + 1) * sizeof *stores);
   struct schedule_item *item = add_item(s);
   size_t norder = 0, room = u->nstores + 1;
   if (!stores) {
     schedule_no_memory(s);
     return;
   }
-  for (unsigned i = 0; i < u->nstores; i++)
+  for (unsigned i = 0; i < nstores; i++)
     stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
                         (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
   for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* parts take the places of their stores */
     stores[i] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores + at, u->part[i].nstores);
   struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nparts ? u->nparts : u->nstores);
+  if (u->nhanded) sink = phases(s, u, sink, stores + u->nstores);
   order = uop_toposort(&sink, 1, &norder);
   if (!order || !item) goto out;
   unsigned vars = 0;
@@ -322,7 +334,7 @@ static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
       if (!fresh && !(fresh = schedule_save(s, old, s->unit[w].device))) return false;
       struct unit *u = &s->unit[i];
       if (u->copy_from == old) u->copy_from = fresh;
-      for (unsigned j = 0; j < u->nstores; j++) {
+      for (unsigned j = 0; j < u->nstores + u->nhanded; j++) {
         u->store[j].value = uop_substitute(g, u->store[j].value, &old, &fresh, 1);
         u->store[j].index = uop_substitute(g, u->store[j].index, &old, &fresh, 1);
       }

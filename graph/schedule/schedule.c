@@ -20,7 +20,8 @@
  * counts elementwise ops back to what is in memory, TRANSCENDENTAL each for exp2, log2, sin, sqrt and divisions.
  * Reduces with few results of very many elements are done in two steps (split.c). Kernels over the same ranges
  * that share what they read, or of which one reads what the other writes, become one with several outputs
- * (fuse.c). */
+ * (fuse.c). Kernels that hand on rows become phases of one, so that what they hand on is never there as a whole
+ * (phases.c). */
 #include "scheduler.h"
 #include "../rules.h"
 #include <errno.h>
@@ -258,6 +259,7 @@ const struct schedule_machine *schedule_machine_of(const struct scheduler *s, un
   static const struct schedule_machine common = {.groups = 64,
                                                  .side = 8,
                                                  .columns = 1024,
+                                                 .scratch = 1 << 21,
                                                  .access_ns = 5,
                                                  .launch_ns = 2000,
                                                  .bytes_per_ns = 20,
@@ -301,6 +303,7 @@ int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned devi
   if (!s.status) schedule_versions(&s);
   if (!s.status) keep_roots(&s, mine, nroots);
   if (!s.status) schedule_fuse(&s);
+  if (!s.status) schedule_phases(&s);
   if (!s.status) schedule_items(&s);
   if (!s.status) outputs(&s, mine, nroots);
   if (!s.status && graph_error(s.graph)) schedule_no_memory(&s);

@@ -67,6 +67,7 @@ struct schedule_machine {
   int64_t side;     /* neighbouring results that a workgroup computes side by side: a wave, a vector */
   double access_ns; /* from one access to the next that depends on it */
   int64_t columns;  /* of a matrix that a workgroup sums together, reading each row in order; 0: side */
+  int64_t scratch;  /* bytes of memory that the phases of a kernel may hand on values in; 0: kernels have no phases */
   double launch_ns, bytes_per_ns, flops_per_ns;
   bool skips; /* rounds of a sum in which every product is 0 by a condition on indices take no time */
 };

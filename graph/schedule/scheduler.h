@@ -4,8 +4,9 @@
  * schedule.c drives the others. place.c gives each device constants of its own, join.c finds tensors
  * that are put side by side, and split.c rewrites large reductions. use.c decides what is realized,
  * and index.c says where in memory an element is. kernel.c gives every use its value and makes units,
- * sum.c makes one sum of a sum over movement of a sum, and fuse.c joins units. order.c
- * orders them so that memory is read before it is overwritten, and makes the items of the schedule. */
+ * sum.c makes one sum of a sum over movement of a sum, fuse.c joins units, and phases.c
+ * makes phases of units that hand on rows. order.c orders them so that memory is read before it is overwritten, and
+ * makes the items of the schedule. */
 #ifndef DOORBELL_GRAPH_SCHEDULER_H
 #define DOORBELL_GRAPH_SCHEDULER_H
 #include "../index.h"
@@ -102,6 +103,10 @@ struct unit {
   unsigned nstores;
   struct part *part; /* NULL: not several */
   unsigned nparts;
+  /* Phases before the last one, which the stores above are: the store of each is behind those, to LOCAL memory. */
+  unsigned nhanded;
+  struct uop *around[MAX_RANK]; /* the ranges that the phases share */
+  unsigned naround;
   struct uop *range[MAX_RANK];
   unsigned nranges, serial;
   unsigned device;
@@ -255,4 +260,7 @@ void schedule_items(struct scheduler *s);
 
 /* fuse.c */
 void schedule_fuse(struct scheduler *s);
+
+/* phases.c */
+void schedule_phases(struct scheduler *s);
 #endif

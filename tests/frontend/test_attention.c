@@ -1,4 +1,5 @@
-/* Attention: what is refused. Its values are among tests/data/cases. */
+/* Attention: its values at sizes where it is one kernel, that kernel and its memory, and what is refused. Small ones
+ * are among tests/data/cases. */
 #include "support.h"
 
 /* A query against the first n of kept keys: one schedule serves every n. */
@@ -32,6 +33,128 @@ static void growing_keys(void **state) {
   }
 }
 
+/* ---- as one kernel ---- */
+
+enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED };
+struct one_kernel {
+  db_dtype t;
+  int64_t heads, queries, keys, width, columns;
+  enum mask_kind mask;
+  double large; /* factor of the queries */
+  bool spelled; /* by matmul and softmax */
+};
+
+static double element_of(int64_t i, unsigned seed) {
+  uint64_t x = (uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xd1342543de82ef95);
+  x ^= x >> 29, x *= UINT64_C(0xbf58476d1ce4e5b9), x ^= x >> 32;
+  return (double)(x >> 40) / 0x1p23 - 1;
+}
+
+/* A tensor of such elements, and what they are once rounded to the type. */
+static db_tensor *tensor_of(const struct one_kernel *c, int64_t n, unsigned seed, double factor, float *out) {
+  for (int64_t i = 0; i < n; i++) out[i] = (float)(factor * element_of(i, seed));
+  db_tensor *t = db_cast(db_from(out, DB_F32, NULL, n), c->t);
+  must_read(db_cast(t, DB_F32), out, (size_t)n * sizeof *out);
+  return t;
+}
+
+static bool allowed(const struct one_kernel *c, int64_t query, int64_t key) {
+  if (c->mask == CAUSAL) return key <= query;
+  return c->mask != BOOLS || (query != 3 && (query * 7 + key * 3) % 5 != 0); /* row 3: nothing is allowed */
+}
+
+/* Compares a row of the result with sums in double. */
+static void compare_row(const struct one_kernel *c, int64_t head, int64_t query, const float *q, const float *k,
+                        const float *v, const float *added, const float *got) {
+  double *p = calloc((size_t)c->keys, sizeof *p), most = -INFINITY, sum = 0;
+  double error = c->t == DB_BF16 ? 0x1p-7 : c->t == DB_F16 ? 0x1p-9 : 2e-5;
+  for (int64_t j = 0; j < c->keys; j++) {
+    const float *x = q + (head * c->queries + query) * c->width, *y = k + (head * c->keys + j) * c->width;
+    for (int64_t i = 0; i < c->width; i++) p[j] += (double)x[i] * (double)y[i];
+    p[j] /= sqrt((double)c->width);
+    if (c->mask == ADDED) p[j] += (double)added[query * c->keys + j];
+    if (!allowed(c, query, j)) p[j] = -INFINITY;
+    if (p[j] > most) most = p[j];
+  }
+  for (int64_t j = 0; j < c->keys; j++) sum += p[j] = exp(p[j] - most);
+  for (int64_t i = 0; i < c->columns; i++) {
+    double want = 0, g = (double)got[(head * c->queries + query) * c->columns + i];
+    for (int64_t j = 0; j < c->keys; j++) want += p[j] / sum * (double)v[(head * c->keys + j) * c->columns + i];
+    if (isnan(want) ? isnan(g) : fabs(want - g) <= error) continue;
+    fail_msg("%ld x %ld x %ld: element %ld, %ld, %ld is %g, not %g", (long)c->queries, (long)c->keys, (long)c->width,
+             (long)head, (long)query, (long)i, g, want);
+  }
+  free(p);
+}
+
+static void check_one_kernel(const struct one_kernel *c) {
+  int64_t n[4] = {c->heads * c->queries * c->width, c->heads * c->keys * c->width, c->heads * c->keys * c->columns,
+                  c->heads * c->queries * c->columns};
+  float *x[4], *added = calloc((size_t)(c->queries * c->keys), sizeof *added);
+  bool *bools = calloc((size_t)(c->queries * c->keys), 1);
+  for (unsigned i = 0; i < 4; i++) x[i] = calloc((size_t)n[i], sizeof *x[i]);
+  for (int64_t i = 0; i < c->queries * c->keys; i++)
+    added[i] = (float)element_of(i, 9), bools[i] = allowed(c, i / c->keys, i % c->keys);
+  {
+    DB_SCOPED;
+    db_tensor *q = db_reshape(tensor_of(c, n[0], 1, c->large, x[0]), c->heads, c->queries, c->width);
+    db_tensor *k = db_reshape(tensor_of(c, n[1], 2, 1, x[1]), c->heads, c->keys, c->width);
+    db_tensor *v = db_reshape(tensor_of(c, n[2], 3, 1, x[2]), c->heads, c->keys, c->columns), *out;
+    db_tensor *mask = c->mask == BOOLS   ? db_from(bools, DB_BOOL, NULL, c->queries, c->keys)
+                      : c->mask == ADDED ? db_from(added, DB_F32, NULL, c->queries, c->keys)
+                                         : NULL;
+    db_device *dev = db_open("CPU");
+    assert_int_equal(db_realize(q, k, v), 0);
+    if (mask) assert_int_equal(db_realize(mask), 0);
+    unsigned before = kernels_so_far(dev);
+    if (c->spelled) {
+      db_tensor *scores = db_mul(db_matmul(q, db_transpose(k, 1, 2)), 1 / sqrt((double)c->width));
+      out = db_matmul(db_softmax(scores, 2), v);
+    } else
+      out = db_attention(q, k, v, .causal = c->mask == CAUSAL, .mask = mask);
+    if (db_realize(out)) fail_msg("%s", db_error());
+    assert_int_equal(kernels_so_far(dev) - before, 1);
+    db_close(dev);
+    must_read(db_cast(out, DB_F32), x[3], (size_t)n[3] * sizeof *x[3]);
+  }
+  for (int64_t head = 0; head < c->heads; head++)
+    for (int64_t query = 0; query < c->queries; query += query < 5 || query > c->queries - 5 ? 1 : 7)
+      compare_row(c, head, query, x[0], x[1], x[2], added, x[3]);
+  for (unsigned i = 0; i < 4; i++) free(x[i]);
+  free(added);
+  free(bools);
+}
+
+static void is_one_kernel(void **state) {
+  static const struct one_kernel cases[] = {
+      {DB_F32, 2, 256, 256, 16, 32, NO_MASK, 1, false}, {DB_F32, 2, 256, 256, 16, 32, NO_MASK, 1, true},
+      {DB_F32, 3, 251, 257, 17, 33, CAUSAL, 1, false},  {DB_F32, 1, 255, 1021, 24, 40, BOOLS, 1, false},
+      {DB_F32, 1, 203, 407, 20, 33, ADDED, 1, false},   {DB_F32, 1, 256, 256, 16, 32, CAUSAL, 1e4, false},
+      {DB_BF16, 2, 251, 257, 17, 33, CAUSAL, 1, false}, {DB_F16, 2, 256, 300, 32, 32, NO_MASK, 1, false},
+      {DB_F16, 1, 251, 255, 31, 31, CAUSAL, 1, false},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i]);
+}
+
+/* Four times the length takes four times the memory at most: the scores are never there. */
+static void memory_is_linear(void **state) {
+  db_device *dev = db_open("CPU");
+  struct db_device_counters before, after;
+  enum { LENGTH = 4096, WIDTH = 32 };
+  {
+    DB_SCOPED;
+    db_tensor *x = db_randn(DB_F32, NULL, LENGTH, WIDTH);
+    assert_int_equal(db_realize(x), 0);
+    db_device_counters(dev, &before);
+    db_tensor *y = db_attention(x, x, x, .causal = true);
+    assert_int_equal(db_realize(y), 0);
+    db_device_counters(dev, &after);
+  }
+  uint64_t output = LENGTH * WIDTH * sizeof(float);
+  assert_true(after.bytes_allocated_peak - before.bytes_allocated <= 2 * output);
+  db_close(dev);
+}
+
 static void refused(void **state) {
   {
     DB_SCOPED;
@@ -52,7 +175,8 @@ static void refused(void **state) {
 static int finish(void **state) { return db_shutdown(); }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(growing_keys), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_linear), cmocka_unit_test(is_one_kernel),
+                                     cmocka_unit_test(growing_keys), cmocka_unit_test(refused)};
   has_ptxas(); /* chooses the cache before anything is compiled */
   return cmocka_run_group_tests_name("attention", tests, NULL, finish);
 }

@@ -251,10 +251,17 @@ static inline void interpret_free(struct uop_map *done) {
 }
 
 /* ---- the kernel interpreter ------------------------------------------------------------------ */
+static union value *handed_on[8]; /* by number: the memories of phases */
+
 static inline union value load_param(struct env *e, struct uop *u) {
   const struct schedule_item *item = e->user;
   struct uop *index = u->src[0];
   if (index->nsrc > 2 && !eval(e, index->src[2]).i) return eval(e, u->src[1]);
+  if (index->src[0]->op == OP_LOCAL) {
+    int64_t at = eval(e, index->src[1]).i;
+    assert_in_range(at, 0, index->src[0]->src[0]->arg.i - 1);
+    return handed_on[index->src[0]->arg.i][at];
+  }
   assert_int_equal(index->src[0]->op, OP_PARAM);
   assert_true(index->src[0]->arg.i < item->nbufs);
   const struct uop *b = item->bufs[index->src[0]->arg.i];
@@ -268,17 +275,23 @@ static inline union value load_param(struct env *e, struct uop *u) {
   return memory[b->arg.i].data[at];
 }
 
-static inline void run_kernel_part(const struct schedule_item *item, struct uop *sink) {
+/* around: ranges whose places are given, of which there are naround at the beginning of `at`. */
+static inline void run_kernel_part(const struct schedule_item *item, struct uop *sink, const struct env *at_,
+                                   unsigned naround) {
   char err[500];
   if (uop_verify(&sink, 1, STAGE_KERNEL, err, sizeof err)) fail_msg("%s", err);
   size_t n;
   struct uop **order = uop_toposort(&sink, 1, &n);
   struct env e = {.load = load_param, .user = (void *)item};
+  for (; e.n < naround; e.n++) e.leaf[e.n] = at_->leaf[e.n], e.value[e.n] = at_->value[e.n];
   int64_t points = 1;
   bool again = false; /* in ascending order along some range */
   for (size_t i = 0; i < n; i++) {
     assert_int_not_equal(order[i]->op, OP_BUFFER);
     if (order[i]->op != OP_RANGE || order[i]->aux == AXIS_REDUCE) continue;
+    bool given = false;
+    for (unsigned a = 0; a < naround; a++) given |= e.leaf[a] == order[i];
+    if (given) continue;
     assert_true(order[i]->aux == AXIS_LOOP || order[i]->aux == AXIS_SERIAL || order[i]->aux == AXIS_ORDERED);
     again |= order[i]->aux == AXIS_ORDERED;
     e.leaf[e.n++] = order[i];
@@ -298,13 +311,20 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   assert_true(sink->nsrc <= 16);
   for (int64_t p = 0; p < points; p++) {
     int64_t rest = p;
-    for (unsigned i = 0; i < ranges; i++) {
+    for (unsigned i = naround; i < ranges; i++) {
       int64_t size = number_of(e.leaf[i]->src[0]);
       e.value[i].i = rest % size, rest /= size;
     }
     for (unsigned k = 0; k < sink->nsrc; k++) value[k] = eval(&e, sink->src[k]->src[1]);
     for (unsigned k = 0; k < sink->nsrc; k++) {
-      struct uop *index = sink->src[k]->src[0], *out = item->bufs[index->src[0]->arg.i];
+      struct uop *index = sink->src[k]->src[0];
+      if (index->src[0]->op == OP_LOCAL) {
+        int64_t place = eval(&e, index->src[1]).i;
+        assert_in_range(place, 0, index->src[0]->src[0]->arg.i - 1);
+        handed_on[index->src[0]->arg.i][place] = value[k];
+        continue;
+      }
+      struct uop *out = item->bufs[index->src[0]->arg.i];
       int64_t size = out->src[0]->arg.i, begin = item->offset[index->src[0]->arg.i];
       int64_t at = eval(&e, index->src[1]).i + begin;
       assert_true(!(begin * (int64_t)dtype_info[out->dtype].size % 256));
@@ -320,12 +340,41 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   for (unsigned k = 0; k < sink->nsrc; k++) free(written[k]);
 }
 
+/* Phases at each place of the ranges around them. */
+static inline void run_phases(const struct schedule_item *item) {
+  struct uop *ast = item->ast, **order;
+  struct env e = {0};
+  unsigned nphases = 0;
+  size_t n;
+  int64_t places = 1;
+  while (nphases < ast->nsrc && ast->src[nphases]->op == OP_SINK) nphases++;
+  for (unsigned i = nphases; i < ast->nsrc; i++) e.leaf[e.n++] = ast->src[i], places *= number_of(ast->src[i]->src[0]);
+  order = uop_toposort(&ast, 1, &n);
+  for (size_t i = 0; i < n; i++)
+    if (order[i]->op == OP_LOCAL)
+      handed_on[order[i]->arg.i] = calloc((size_t)order[i]->src[0]->arg.i, sizeof(union value));
+  free(order);
+  for (int64_t p = 0; p < places; p++) {
+    int64_t rest = p;
+    for (unsigned i = 0; i < e.n; i++) {
+      int64_t size = number_of(e.leaf[i]->src[0]);
+      e.value[i].i = rest % size, rest /= size;
+    }
+    for (unsigned i = 0; i < nphases; i++) run_kernel_part(item, ast->src[i], &e, e.n);
+  }
+  for (unsigned i = 0; i < sizeof handed_on / sizeof *handed_on; i++) free(handed_on[i]), handed_on[i] = NULL;
+}
+
 static inline void run_kernel(const struct schedule_item *item) {
-  if (item->ast->src[0]->op != OP_SINK) {
-    run_kernel_part(item, item->ast);
+  if (uop_is_phased(item->ast)) {
+    run_phases(item);
     return;
   }
-  for (unsigned i = 0; i < item->ast->nsrc; i++) run_kernel_part(item, item->ast->src[i]);
+  if (item->ast->src[0]->op != OP_SINK) {
+    run_kernel_part(item, item->ast, NULL, 0);
+    return;
+  }
+  for (unsigned i = 0; i < item->ast->nsrc; i++) run_kernel_part(item, item->ast->src[i], NULL, 0);
 }
 
 static inline void run_schedule(const struct schedule *s) {

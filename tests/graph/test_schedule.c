@@ -498,6 +498,93 @@ static void test_assign(void **state) {
 
 /* What differs in which slice of memory it reads or writes is one kernel: it is given the window that it touches, from
  * a multiple of 256 bytes on. */
+static const struct schedule_machine *no_scratch(unsigned device) {
+  static const struct schedule_machine m = {
+      .groups = 64, .side = 8, .access_ns = 5, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
+  return &m;
+}
+/* Blocks of 8 rows, which are 48 elements apart. */
+static const struct schedule_machine *little_scratch(unsigned device) {
+  static struct schedule_machine m;
+  m = *no_scratch(device), m.scratch = 3 * 8 * 2 * 48 * 4;
+  return &m;
+}
+
+/* Too expensive to be computed again for each sum of them. */
+static struct uop *scores_of(struct uop *q, struct uop *k) {
+  struct uop *x = mul(matmul(q, permute(k, 0x01)), num(0.25));
+  for (unsigned i = 0; i < 2; i++) x = uop_unary(g, OP_RECIP, add(mul(x, x), num(1)));
+  return x;
+}
+
+static struct uop *attention(struct uop *q, struct uop *k, struct uop *v, bool causal) {
+  struct uop *scores = scores_of(q, k);
+  if (causal) {
+    int64_t rows = scores->shape->dim[0]->arg.i, columns = scores->shape->dim[1]->arg.i;
+    struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
+    struct uop *column = EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns);
+    scores = uop_where(g, uop_binary(g, OP_CMPLT, row, column), full_like(scores, -INFINITY), scores);
+  }
+  return matmul(softmax(scores), v);
+}
+
+/* Kernels of the roots' schedule that are phases. */
+static unsigned phased(struct uop *const *roots, unsigned n) {
+  struct schedule s;
+  char err[500];
+  unsigned found = 0;
+  if (graph_schedule_on(machine_of, roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
+  for (size_t i = 0; i < s.nitems; i++) found += s.items[i].ast && uop_is_phased(s.items[i].ast);
+  schedule_free(&s);
+  return found;
+}
+
+/* What is handed on by rows is never there as a whole: one kernel, and no temporary. */
+static void test_phases(void **state) {
+  static const struct {
+    int64_t rows, keys, width;
+    bool causal;
+    unsigned places; /* of the loop around */
+  } cases[] = {{26, 25, 2, true, 1}, {24, 25, 2, false, 3}, {27, 24, 2, true, 4}};
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int64_t rows = cases[i].rows, keys = cases[i].keys, width = cases[i].width;
+    machine_of = cases[i].places > 1 ? little_scratch : NULL;
+    struct uop *q = TENSOR(rows, width), *k = TENSOR(keys, width), *v = TENSOR(keys, 17);
+    struct uop *root = attention(q, k, v, cases[i].causal);
+    assert_int_equal(check(root), 1);
+    struct schedule s;
+    char err[500];
+    assert_int_equal(graph_schedule_on(machine_of, &root, 1, &next_buffer, &s, err, sizeof err), 0);
+    assert_int_equal(s.ntemporaries, 0);
+    const struct uop *ast = s.items[0].ast, *last = ast->src[ast->nsrc - 1];
+    assert_true(uop_is_phased(ast));
+    assert_int_equal(last->op == OP_RANGE ? last->src[0]->arg.i : 1, cases[i].places);
+    schedule_free(&s);
+  }
+  machine_of = NULL;
+
+  struct uop *q = TENSOR(24, 2), *k = TENSOR(26, 2), *v = TENSOR(26, 17), *p, *root;
+  /* a chain of products without a softmax between them; with more done to the result */
+  assert_int_equal(check(matmul(scores_of(TENSOR(40, 2), TENSOR(44, 2)), TENSOR(44, 17))), 1);
+  assert_int_equal(check(mul(attention(q, k, v, false), num(3))), 1);
+  /* the probabilities are asked for, or used twice; few rows; a machine without such memory; little is handed on; what
+   * is read is written, where rows may be computed twice */
+  p = softmax(scores_of(q, k));
+  assert_int_equal(phased((struct uop *[]){p, matmul(p, v)}, 2), 0);
+  assert_int_equal(phased((struct uop *[]){add(matmul(p, v), matmul(p, TENSOR(26, 17)))}, 1), 0);
+  assert_int_equal(phased((struct uop *[]){attention(TENSOR(12, 2), k, v, false)}, 1), 0);
+  assert_int_equal(phased((struct uop *[]){attention(TENSOR(17, 30), TENSOR(17, 30), TENSOR(17, 20), false)}, 1), 0);
+  struct uop *place = TENSOR(27, 17);
+  root = add(place, attention(TENSOR(27, 2), TENSOR(60, 2), TENSOR(60, 17), false));
+  machine_of = little_scratch;
+  assert_int_equal(phased(&root, 1), 1);
+  root = assign(place->src[0], place, root);
+  assert_int_equal(phased(&root, 1), 0);
+  machine_of = no_scratch;
+  assert_int_equal(phased((struct uop *[]){attention(q, k, v, false)}, 1), 0);
+  machine_of = NULL;
+}
+
 static void test_windows(void **state) {
   struct uop *x = TENSOR(40, 64), *w = TENSOR(64, 64), *h = TENSOR(1, 64);
   struct schedule s;
@@ -1076,6 +1163,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_splits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scatters, setup, teardown),
       cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_phases, setup, teardown),
       cmocka_unit_test_setup_teardown(test_symbolic, setup, teardown),
       cmocka_unit_test_setup_teardown(test_empty_and_scalar, setup, teardown),
       cmocka_unit_test_setup_teardown(test_devices, setup, teardown),

@@ -1,0 +1,387 @@
+/* Scheduling: kernels that hand on rows become phases of one kernel, a block of rows at a time.
+ *
+ * The scores of an attention, queries times keys, are as many as the queries times the keys; a softmax reads them by
+ * rows, and a product with the values reads that by rows again. Nothing else reads either. So the three are one kernel
+ * whose work-items compute a block of rows of each in turn: the block is in memory of the work-item, and what is in
+ * memory of the kernel grows with the length and not with its square.
+ *
+ * A unit hands on rows to another where only that one reads what it stores, and along some of its ranges at the place
+ * of its own ones, at every load: these ranges number the rows. The innermost of them is walked in blocks, the last of
+ * which begins early enough to be whole. So rows may be computed twice, and nothing may be read that is written. */
+#include "scheduler.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  MOST_PHASES = 4,
+  MOST_ROWS = 64,  /* of a block: what is copied for each of them is used often enough */
+  FEW_ROWS = 16,   /* a kernel with fewer is small */
+  FEWEST_ROWS = 4, /* fewer use a row of the other operand too seldom */
+  PREFERRED = 3,   /* blocks of one in as many of the bytes that there may be stay in a nearer cache */
+  LINE_ELEMENTS = 16,
+  MOST_NUMBERS = 60,    /* ranges of a kernel */
+  NEW_NUMBER = 1 << 16, /* from here on while ranges are renamed: none is one that was there */
+};
+
+/* One unit of a chain, the last one first. */
+struct link {
+  struct unit *unit;
+  struct uop *expr[MAX_RANK]; /* what each of its ranges is where it numbers rows; NULL: it is its own */
+  struct uop *memory;         /* the BUFFER it stores to for the next one */
+  int64_t length, stride;     /* elements of a row; from one to the next in LOCAL memory */
+};
+struct chain {
+  struct scheduler *s;
+  struct link link[MOST_PHASES];
+  unsigned n;
+  unsigned blocked; /* the range of the last unit that is walked in blocks */
+  int64_t rows, block;
+  double handed, rest;             /* bytes that the units hand on, and read and write besides */
+  struct uop *range[MOST_NUMBERS]; /* of the kernel */
+  unsigned nranges;
+};
+
+/* The ranges of an expression, at most `room`. */
+static unsigned ranges_in(struct uop *u, struct uop **out, unsigned room) {
+  size_t count;
+  struct uop **order = uop_toposort(&u, 1, &count);
+  unsigned n = 0;
+  for (size_t i = 0; order && i < count && n < room; i++)
+    if (order[i]->op == OP_RANGE) out[n++] = order[i];
+  free(order);
+  return n;
+}
+
+/* The range of u that r is; MAX_RANK: none, it is of a reduction. */
+static unsigned own_range(const struct unit *u, const struct uop *r) {
+  unsigned i = 0;
+  while (i < u->nranges && u->range[i] != r) i++;
+  return i < u->nranges ? i : MAX_RANK;
+}
+
+/* Whether factor a of a product has a range of the unit's own that b lacks. */
+static bool has_own(const struct unit *u, struct uop *const *a, unsigned na, struct uop *const *b, unsigned nb) {
+  for (unsigned i = 0; i < na; i++) {
+    bool mine = own_range(u, a[i]) < MAX_RANK;
+    for (unsigned k = 0; k < nb; k++) mine = mine && a[i] != b[k];
+    if (mine) return true;
+  }
+  return false;
+}
+
+/* Whether the unit sums products of two factors, each of which is in many of the products. */
+static bool contracts(const struct unit *u) {
+  for (unsigned i = 0; i < u->nreduces; i++) {
+    const struct uop *x = u->reduce[i]->src[0];
+    struct uop *a[MAX_RANK * 2], *b[MAX_RANK * 2];
+    while (x->op == OP_CAST) x = x->src[0];
+    if (u->reduce[i]->aux != OP_ADD || x->op != OP_MUL) continue;
+    unsigned na = ranges_in(x->src[0], a, MAX_RANK * 2), nb = ranges_in(x->src[1], b, MAX_RANK * 2);
+    if (has_own(u, a, na, b, nb) && has_own(u, b, nb, a, na)) return true;
+  }
+  return false;
+}
+
+static bool is_plain(const struct unit *u) {
+  return !u->gone && !unit_moves(u) && !u->swaps && !u->ordered && !u->part && !u->nhanded && u->nranges;
+}
+
+/* The index with 0 for all of its ranges but one, for which it has `value`. */
+static struct uop *at_only(struct chain *c, struct uop *index, const struct uop *range, int64_t value) {
+  struct uop *from[MAX_RANK * 2], *to[MAX_RANK * 2];
+  unsigned n = ranges_in(index, from, MAX_RANK * 2);
+  for (unsigned i = 0; i < n; i++) to[i] = uop_index(c->s->graph, from[i] == range ? value : 0);
+  return simplify(c->s->simplifier, uop_substitute(c->s->graph, index, from, to, n));
+}
+
+/* The distance between two places of the range; 0: it has none that is known. */
+static int64_t distance(struct chain *c, struct uop *index, const struct uop *range) {
+  struct uop *zero = at_only(c, index, NULL, 0), *one = at_only(c, index, range, 1);
+  return uop_is_const(zero) && uop_is_const(one) ? one->arg.i - zero->arg.i : 0;
+}
+
+/* For each range of unit `from`, the range of `to` that it is at a load of what `from` stores. False: some load is
+ * elsewhere than along such ranges. */
+static bool match(struct chain *c, const struct unit *from, const struct uop *load, struct uop **as) {
+  struct uop *stored = from->store[0].index->src[1], *index = load->src[0]->src[1], *there[MAX_RANK * 2];
+  unsigned n = ranges_in(index, there, MAX_RANK * 2);
+  if (load->src[0]->nsrc > 2 || n == MAX_RANK * 2) return false;
+  for (unsigned i = 0; i < from->nranges; i++) {
+    int64_t far = distance(c, stored, from->range[i]);
+    as[i] = NULL;
+    for (unsigned k = 0; k < n && !as[i]; k++) {
+      bool taken = false;
+      for (unsigned j = 0; j < i; j++) taken = taken || as[j] == there[k];
+      if (!taken && there[k]->src[0] == from->range[i]->src[0] && far && distance(c, index, there[k]) == far)
+        as[i] = there[k];
+    }
+    if (!as[i]) return false;
+  }
+  return simplify(c->s->simplifier, uop_substitute(c->s->graph, stored, from->range, as, from->nranges)) == index;
+}
+
+static struct version *version_at(struct scheduler *s, struct uop *buffer) {
+  uint32_t v = schedule_version(s, buffer);
+  return v == NO_UNIT ? NULL : &s->version[v];
+}
+
+/* The unit that stores what only u reads, of the buffer behind a load; NULL: there is none. */
+static struct unit *only_source(struct scheduler *s, const struct unit *u, struct uop *buffer) {
+  const struct version *v = version_at(s, buffer);
+  if (!v || v->kept || v->previous || v->writer == NO_UNIT || v->first_writer != v->writer) return NULL;
+  if (v->next_writer != NO_UNIT || v->nreaders != 1 || &s->unit[v->reader[0]] != u) return NULL;
+  struct unit *w = &s->unit[v->writer];
+  bool hands = is_plain(w) && w != u && w->nstores == 1 && w->device == u->device;
+  return hands && w->store[0].index->nsrc == 2 && w->store[0].why != SCHEDULE_CONTIGUOUS ? w : NULL;
+}
+
+static bool sizes_known(const struct unit *u) {
+  for (unsigned i = 0; i < u->nranges; i++)
+    if (!uop_is_const(u->range[i]->src[0])) return false;
+  for (unsigned i = 0; i < u->nreduces; i++)
+    for (unsigned k = 1; k < u->reduce[i]->nsrc; k++)
+      if (!uop_is_const(u->reduce[i]->src[k]->src[0])) return false;
+  return true;
+}
+
+/* Puts the unit that hands on `buffer` to the last link behind it: the ranges that number rows are those that are the
+ * same at all loads, and number the rows of that link. */
+static bool add_link(struct chain *c, struct unit *from, struct uop *buffer) {
+  struct link *to = &c->link[c->n - 1], *l = &c->link[c->n];
+  bool first = c->n == 1, any = false;
+  *l = (struct link){.unit = from, .memory = buffer};
+  if (!sizes_known(from)) return false;
+  for (unsigned i = 0; i < to->unit->nloads; i++) {
+    struct uop *load = to->unit->load[i], *as[MAX_RANK];
+    if (load->src[0]->src[0] != buffer) continue;
+    if (!match(c, from, load, as)) return false;
+    for (unsigned r = 0; r < from->nranges; r++) {
+      unsigned own = own_range(to->unit, as[r]);
+      bool serial = own < MAX_RANK && (to->unit->serial >> own & 1);
+      struct uop *row = own == MAX_RANK || serial ? NULL : first ? as[r] : to->expr[own];
+      if (any && l->expr[r] != row) return false;
+      l->expr[r] = row;
+    }
+    any = true;
+  }
+  /* The ranges of a row count as one, inside of those that number rows. */
+  struct uop *stored = from->store[0].index->src[1], *column = stored, *zero = uop_index(c->s->graph, 0);
+  bool rows = false;
+  for (unsigned r = 0; r < from->nranges; r++) {
+    if (!l->expr[r]) continue;
+    rows = true;
+    column = uop_substitute(c->s->graph, column, &from->range[r], &zero, 1);
+  }
+  column = simplify(c->s->simplifier, column);
+  l->length = uop_max(column) + 1;
+  l->stride = (l->length + LINE_ELEMENTS - 1) / LINE_ELEMENTS * LINE_ELEMENTS + LINE_ELEMENTS;
+  if (!any || !rows || uop_min(column) < 0) return false;
+  for (unsigned r = 0; r < from->nranges; r++)
+    if (l->expr[r] && distance(c, stored, from->range[r]) < l->length) return false;
+  c->n++;
+  return true;
+}
+
+/* The next unit that hands on rows to the last link of the chain. */
+static bool extend(struct chain *c) {
+  const struct unit *u = c->link[c->n - 1].unit;
+  for (unsigned i = 0; i < u->nloads; i++) {
+    struct uop *buffer = u->load[i]->src[0]->src[0];
+    struct unit *from = only_source(c->s, u, buffer);
+    if (from && add_link(c, from, buffer)) return true;
+  }
+  return false;
+}
+
+static double bytes_of(const struct uop *buffer) {
+  return (double)buffer->src[0]->arg.i * dtype_info[buffer->dtype].size;
+}
+
+/* Bytes of memory that the units of the chain read and write, and of what they hand on. */
+static void weigh(struct chain *c) {
+  struct uop *seen[64];
+  unsigned n = 0;
+  c->handed = c->rest = 0;
+  for (unsigned i = 0; i < c->n; i++) {
+    const struct unit *u = c->link[i].unit;
+    for (unsigned k = 0; k < u->nstores + u->nloads; k++) {
+      struct uop *b = k < u->nstores ? u->store[k].index->src[0] : u->load[k - u->nstores]->src[0]->src[0];
+      bool handed = false, known = false;
+      for (unsigned j = 1; j < c->n; j++) handed = handed || c->link[j].memory == b;
+      for (unsigned j = 0; j < n; j++) known = known || seen[j] == b;
+      if (known) continue;
+      if (n < 64) seen[n++] = b;
+      *(handed ? &c->handed : &c->rest) += bytes_of(b);
+    }
+  }
+}
+
+/* Chooses the range that is walked in blocks, the innermost that numbers rows, and the rows of a block. */
+static bool choose_block(struct chain *c) {
+  const struct unit *last = c->link[0].unit;
+  const struct link *l = &c->link[1];
+  int64_t nearest = INT64_MAX, row = 0;
+  c->blocked = MAX_RANK;
+  for (unsigned r = 0; r < l->unit->nranges; r++) {
+    int64_t far = l->expr[r] ? distance(c, l->unit->store[0].index->src[1], l->unit->range[r]) : INT64_MAX;
+    if (far < nearest) nearest = far, c->blocked = own_range(last, l->expr[r]);
+  }
+  if (c->blocked == MAX_RANK) return false;
+  for (unsigned i = 1; i < c->n; i++) { /* every unit has rows of its own along it, and no others apart */
+    bool has = false;
+    for (unsigned r = 0; r < c->link[i].unit->nranges; r++) has = has || c->link[i].expr[r] == last->range[c->blocked];
+    if (!has) return false;
+    row += c->link[i].stride * dtype_info[c->link[i].memory->dtype].size;
+  }
+  int64_t scratch = schedule_machine_of(c->s, last->device)->scratch;
+  c->rows = last->range[c->blocked]->src[0]->arg.i;
+  c->block = scratch / PREFERRED / row;
+  if (c->block < 2 * FEWEST_ROWS) c->block = scratch / row < 2 * FEWEST_ROWS ? scratch / row : 2 * FEWEST_ROWS;
+  if (c->block > MOST_ROWS) c->block = MOST_ROWS;
+  if (c->block > 2 * FEWEST_ROWS) c->block -= c->block % (2 * FEWEST_ROWS);
+  if (c->block > c->rows) c->block = c->rows;
+  return c->block >= FEWEST_ROWS && c->rows >= FEW_ROWS;
+}
+
+/* Whether the chain may be one kernel, and saves traffic. */
+static bool pays(struct chain *c) {
+  const struct unit *last = c->link[0].unit, *first = c->link[c->n - 1].unit;
+  if (c->n < 2 || !contracts(first)) return false;
+  for (unsigned i = 0; i < last->nstores; i++) {
+    const struct version *v = version_at(c->s, last->store[i].index->src[0]);
+    if (!v || v->previous || last->store[i].index->nsrc > 2) return false;
+  }
+  weigh(c);
+  return c->handed > c->rest && choose_block(c);
+}
+
+/* ---- making them one ---- */
+
+/* A unit's values with rows numbered by the ranges around, and other ranges by numbers of their own. */
+struct renamed {
+  struct uop *from[MOST_NUMBERS + MOST_PHASES], *to[MOST_NUMBERS + MOST_PHASES];
+  unsigned n;
+};
+
+static struct uop *new_range(struct chain *c, struct uop *bound, enum axis_kind kind) {
+  struct uop *r = uop_range(c->s->graph, bound, NEW_NUMBER + c->nranges, kind);
+  if (c->nranges < MOST_NUMBERS) c->range[c->nranges] = r;
+  c->nranges++;
+  return r;
+}
+
+static void rename_range(struct renamed *r, struct uop *from, struct uop *to) {
+  if (r->n < MOST_NUMBERS + MOST_PHASES) r->from[r->n] = from, r->to[r->n++] = to;
+}
+
+static bool make_phases(struct chain *c) {
+  struct scheduler *s = c->s;
+  struct graph *g = s->graph;
+  struct unit *last = c->link[0].unit;
+  struct uop *around[MAX_RANK], *rows[MAX_RANK], *in = NULL, *zero = uop_index(g, 0);
+  unsigned naround = 0;
+  int64_t blocks = (c->rows + c->block - 1) / c->block;
+
+  /* What the ranges of the last unit that number rows become; NULL: no rows. */
+  for (unsigned r = 0; r < last->nranges; r++) {
+    bool numbers = false;
+    rows[r] = NULL;
+    for (unsigned k = 0; k < c->link[1].unit->nranges; k++) numbers = numbers || c->link[1].expr[k] == last->range[r];
+    if (!numbers || r == c->blocked) continue;
+    rows[r] = around[naround++] = new_range(c, last->range[r]->src[0], AXIS_LOOP);
+  }
+  struct uop *first = zero;
+  if (blocks > 1) {
+    around[naround] = new_range(c, uop_index(g, blocks), AXIS_LOOP);
+    first = uop_binary(g, OP_MUL, around[naround++], uop_index(g, c->block));
+    if (c->rows % c->block) /* the least of the block's begin and the last place where a whole one can be */
+      first =
+          uop_unary(g, OP_NEG, uop_binary(g, OP_MAX, uop_unary(g, OP_NEG, first), uop_index(g, c->block - c->rows)));
+  }
+  in = c->block > 1 ? new_range(c, uop_index(g, c->block), AXIS_LOOP) : zero;
+  rows[c->blocked] = simplify(s->simplifier, uop_binary(g, OP_ADD, first, in));
+
+  struct uop *local[MOST_PHASES] = {0};
+  for (unsigned i = 1; i < c->n; i++) {
+    struct uop *src[MAX_RANK + 1] = {uop_index(g, c->block * c->link[i].stride)};
+    memcpy(src + 1, around, naround * sizeof *src);
+    local[i] =
+        uop_new(g, OP_LOCAL, c->link[i].memory->dtype, 1, (union uop_arg){.i = c->n - 1 - i}, 0, src, naround + 1);
+  }
+
+  struct store *store = graph_alloc(g, (last->nstores + c->n) * sizeof *store);
+  if (!store) return schedule_no_memory(s), false;
+  for (unsigned i = c->n; i-- > 0;) {
+    struct link *l = &c->link[i];
+    struct unit *u = l->unit;
+    struct renamed now = {.n = 0};
+    /* The loads of what the unit before handed on. */
+    for (unsigned k = 0; k < u->nloads && i + 1 < c->n; k++) {
+      struct uop *load = u->load[k], *as[MAX_RANK];
+      const struct link *before = &c->link[i + 1];
+      if (load->src[0]->src[0] != before->memory) continue;
+      if (!match(c, before->unit, load, as)) return false;
+      struct uop *at = load->src[0]->src[1];
+      for (unsigned r = 0; r < before->unit->nranges; r++)
+        if (before->expr[r]) at = uop_substitute(g, at, &as[r], &zero, 1);
+      at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, in, uop_index(g, before->stride)), at);
+      struct uop *index =
+          uop_new(g, OP_INDEX, load->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){local[i + 1], at}, 2);
+      rename_range(&now, load, uop_new(g, OP_LOAD, load->dtype, 1, (union uop_arg){0}, 0, &index, 1));
+    }
+    struct renamed loads = now;
+    now.n = 0;
+    for (unsigned r = 0; r < u->nranges; r++) {
+      unsigned row = !i ? r : l->expr[r] ? own_range(last, l->expr[r]) : MAX_RANK;
+      enum axis_kind kind = u->serial >> r & 1 ? AXIS_SERIAL : AXIS_LOOP;
+      struct uop *to = row < MAX_RANK ? rows[row] : NULL;
+      rename_range(&now, u->range[r], to ? to : new_range(c, u->range[r]->src[0], kind));
+    }
+    for (unsigned k = 0; k < u->nreduces; k++)
+      for (unsigned r = 1; r < u->reduce[k]->nsrc; r++) {
+        struct uop *range = u->reduce[k]->src[r];
+        bool seen = false;
+        for (unsigned j = 0; j < now.n; j++) seen = seen || now.from[j] == range;
+        if (!seen) rename_range(&now, range, new_range(c, range->src[0], AXIS_REDUCE));
+      }
+    if (c->nranges > MOST_NUMBERS) return false;
+    struct store *to = i ? &store[last->nstores + c->n - 1 - i] : store;
+    for (unsigned k = 0; k < u->nstores; k++) {
+      struct uop *index = u->store[k].index;
+      to[k] = u->store[k];
+      if (i) {
+        struct uop *at = index->src[1];
+        for (unsigned r = 0; r < u->nranges; r++)
+          if (l->expr[r]) at = uop_substitute(g, at, &u->range[r], &zero, 1);
+        at = uop_binary(g, OP_ADD, uop_binary(g, OP_MUL, in, uop_index(g, l->stride)), at);
+        index = uop_new(g, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){local[i], at}, 2);
+      }
+      to[k].index = simplify(s->simplifier, uop_substitute(g, index, now.from, now.to, now.n));
+      struct uop *value = uop_substitute(g, u->store[k].value, loads.from, loads.to, loads.n);
+      to[k].value = simplify(s->simplifier, uop_substitute(g, value, now.from, now.to, now.n));
+    }
+  }
+  struct uop *numbered[MOST_NUMBERS];
+  for (unsigned r = 0; r < c->nranges; r++) numbered[r] = uop_range(g, c->range[r]->src[0], r, c->range[r]->aux);
+  for (unsigned k = 0; k < last->nstores + c->n - 1; k++) {
+    store[k].index = uop_substitute(g, store[k].index, c->range, numbered, c->nranges);
+    store[k].value = uop_substitute(g, store[k].value, c->range, numbered, c->nranges);
+  }
+  for (unsigned r = 0; r < naround; r++) around[r] = uop_substitute(g, around[r], c->range, numbered, c->nranges);
+  for (unsigned i = 1; i < c->n; i++) c->link[i].unit->gone = true;
+  last->store = store, last->nhanded = c->n - 1;
+  last->serial = 0;
+  memcpy(last->around, around, naround * sizeof *around), last->naround = naround;
+  return schedule_scan(s, last);
+}
+
+void schedule_phases(struct scheduler *s) {
+  schedule_versions(s);
+  for (size_t i = 0; i < s->nunits && !s->status; i++) {
+    struct unit *u = &s->unit[i];
+    struct chain c = {.s = s, .link[0].unit = u, .n = 1};
+    if (!is_plain(u) || !schedule_machine_of(s, u->device)->scratch || !sizes_known(u) || !contracts(u)) continue;
+    while (c.n < MOST_PHASES && extend(&c)) {}
+    if (pays(&c)) make_phases(&c);
+  }
+}
