@@ -1,5 +1,5 @@
 /* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory:
- * realize.c. */
+ * run/realize.c. */
 #include "ops.h"
 #include "../run/capture.h"
 #include <errno.h>
