@@ -154,6 +154,9 @@ static void the_command_runs(void **state) {
   DONE("$P/bin/doorbell emu -- $P/bin/doorbell devices");
   assert_contains(out, "AMD                  gfx1100");
   DONE("test -s $P/share/man/man1/doorbell.1 -a -s $P/share/man/man1/doorbell-run.1");
+  DONE("cd $P/share/man/man3 && cat db_add.3 $(sed -n 's|.so man3/||p' db_add.3)");
+  assert_contains(out, "db_add(a, b)");
+  DONE("test -s $P/share/man/man3/db_queue_submit.3 -a -s $P/share/man/man3/db_jit_call.3");
   DONE("test -s $P/share/bash-completion/completions/doorbell");
 }
 
