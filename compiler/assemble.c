@@ -100,7 +100,7 @@ void assembler_free(struct assembler *a) {
   free(a);
 }
 
-bool uses_groups(const struct codegen *k) { return k->target->group_cpu && k->tile[0].descriptor; }
+bool uses_groups(const struct codegen *k) { return k->target->group_cpu && k->tile[0].group; }
 
 static int machine_of(struct assembler *a, struct codegen *k) {
   for (unsigned i = 0; i < a->n; i++)

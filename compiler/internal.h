@@ -48,8 +48,10 @@ enum steps { STEPS_GIVEN, STEPS_ALL, STEPS_NO_GROUP, STEPS_PLAIN, STEPS_NONE };
 
 /* An operand that a matrix instruction reads from workgroup memory. */
 struct tile {
-  uint64_t descriptor; /* PTX ISA, "Matrix Descriptor Format", without the address; 0: there is none */
-  bool turned;         /* neighbours are along the output's axis, not along the sum */
+  uint64_t descriptor;      /* PTX ISA, "Matrix Descriptor Format", without the address; 0: there is none */
+  bool turned;              /* neighbours are along the output's axis, not along the sum */
+  bool group;               /* several waves read it together, by the descriptor */
+  struct uop *rows, *begin; /* where the first row of an instruction's elements begins, and where they do in it */
 };
 
 struct param {

@@ -90,24 +90,29 @@ static bool are_neighbours(const struct lowerer *L, const struct uop *mma, enum 
   return aligned;
 }
 
-static bool in_memory(const struct uop *mma) { return matrices[mma->arg.i].parts == PARTS_MEMORY; }
+static bool in_memory(const struct uop *mma) { return matrix_in_memory(&matrices[mma->arg.i]); }
 
 /* The same by operands in workgroup memory, at their first elements. */
 static struct uop *multiply_tiles(struct lowerer *L, const struct uop *mma, struct uop *acc) {
   const struct matrix *x = &matrices[mma->arg.i];
   const struct tile *tile = L->k->tile;
-  struct uop *src[5] = {NULL, NULL, acc};
+  struct uop *src[7] = {NULL, NULL, acc};
   for (enum matrix_operand o = MATRIX_A; o <= MATRIX_B; o++) {
     const struct uop *load = mma->src[o];
     if (!tile[o].descriptor || load->op != OP_LOAD || load->src[0]->src[0]->op != OP_STAGE) {
       lower_fail(L, "an operand is not in workgroup memory");
       return acc;
     }
-    src[o] = lower_pointer(L, load->src[0]);
+    struct uop *index = load->src[0], *parts[2] = {index->src[0], tile[o].rows};
+    if (!tile[o].group) {
+      index = uop_new(L->g, OP_INDEX, index->dtype, 1, (union uop_arg){0}, 0, parts, 2);
+      src[5 + o] = lower_eval_index(L, tile[o].begin);
+    }
+    src[o] = lower_pointer(L, index);
     src[3 + o] = lower_iconst(L, DT_I64, (int64_t)tile[o].descriptor);
   }
   unsigned turned = tile[0].turned | tile[1].turned << 1;
-  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, turned, src, 5);
+  return lower_mk(L, OP_MMA, x->out, acc->lanes, mma->arg.i, turned, src, tile[0].group ? 5 : 7);
 }
 
 /* acc + a * b at the current positions. */

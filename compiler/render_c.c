@@ -45,7 +45,8 @@ const char render_c_prelude[] =
     "static inline bf16 to_bf16(f32 x) {\n"
     "  u32 u = as_u32_f32(x); return (x != x ? u | 0x400000 : u + (u >> 16 & 1) + 0x7fff) >> 16;\n}\n"
     "static inline i64 tile_at(u64 how, int turned, i64 start, i64 row, i64 k, int size) {\n"
-    "  i64 width = 256 >> (how >> 62), lead = (how >> 16 & 0x3fff) * 16, eight = (how >> 32 & 0x3fff) * 16;\n"
+    "  i64 width = how & 0xff ? how & 0xff : 256 >> (how >> 62), lead = (how >> 16 & 0x3fff) * 16, eight = (how >> 32 "
+    "& 0x3fff) * 16;\n"
     "  i64 x = (turned ? row : k) * size, y = turned ? k : row;\n"
     "  i64 at = start * size + x % width + x / width * lead + y % 8 * width + y / 8 * eight;\n"
     "  return at ^ (at >> 3 & width - 16);\n}\n";
@@ -198,10 +199,12 @@ static char *expression(const struct writer *w, const struct uop *u) {
   case OP_AFTER: return text("%s", of(w, u->src[0]));
   case OP_VECTORIZE: return lane_list(w, u);
   case OP_MMA:
-    if (u->nsrc == 5)
-      return text("%s(%s, %s, %s, %s, %s, %s, %u, (%s))", matrices[u->arg.i].name, of(w, u->src[0]->src[0]),
-                  of(w, u->src[0]->src[1]), of(w, u->src[3]), of(w, u->src[1]->src[0]), of(w, u->src[1]->src[1]),
-                  of(w, u->src[4]), u->aux, of(w, u->src[2]));
+    if (u->nsrc > 3) {
+      const char *a = u->nsrc > 5 ? of(w, u->src[5]) : "0", *b = u->nsrc > 5 ? of(w, u->src[6]) : "0";
+      return text("%s(%s, (%s + %s), %s, %s, (%s + %s), %s, %u, (%s))", matrices[u->arg.i].name,
+                  of(w, u->src[0]->src[0]), of(w, u->src[0]->src[1]), a, of(w, u->src[3]), of(w, u->src[1]->src[0]),
+                  of(w, u->src[1]->src[1]), b, of(w, u->src[4]), u->aux, of(w, u->src[2]));
+    }
     return text("%s((%s), (%s), (%s))", matrices[u->arg.i].name, of(w, u->src[0]), of(w, u->src[1]), of(w, u->src[2]));
   default: break;
   }
@@ -397,7 +400,7 @@ char *render_c(struct codegen *k) {
     }
   }
   for (unsigned i = 0; i < matrix_count; i++)
-    if (multiplies >> i & 1) (matrices[i].parts == PARTS_MEMORY ? write_tiles : write_matrix)(&w, &matrices[i]);
+    if (multiplies >> i & 1) (matrix_in_memory(&matrices[i]) ? write_tiles : write_matrix)(&w, &matrices[i]);
   fprintf(w.f, "kernel void %s(", k->name);
   for (unsigned i = 0; i < k->nparams; i++) {
     struct uop *p = k->params[i].uop;

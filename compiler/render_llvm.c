@@ -562,10 +562,70 @@ static LLVMValueRef build_ended(struct render *r, const struct uop *u) {
   return build_in_place(r, "", get(r, u), "", NULL, 0);
 }
 
+static LLVMValueRef i32_of(struct render *r, uint64_t v) { return LLVMConstInt(i32(r), v, 0); }
+
+/* Fragments of an operand from its rows in memory (PTX ISA, "ldmatrix"): the lanes of each quarter of the wave give the
+ * rows of one matrix of 8 x 8. A's four are those of its upper and lower half, then those further along the sum; B has
+ * two. Units of 16 bytes have changed places within a row by the row's number. */
+static LLVMValueRef build_fragments(struct render *r, const struct uop *mma, unsigned o) {
+  const struct uop *index = mma->src[o], *at = index->src[1], *x = at;
+  LLVMBuilderRef b = r->b;
+  uint64_t size = dtype_info[index->dtype].size, width = (uint64_t)mma->src[3 + o]->arg.i & 0xff, constant = 0;
+  bool turned = mma->aux >> o & 1;
+  LLVMValueRef lane = intrinsic(r, "llvm.nvvm.read.ptx.sreg.laneid", NULL, 0, NULL, 0);
+  LLVMValueRef eighth = LLVMBuildAnd(b, lane, i32_of(r, 7), ""), matrix[2]; /* which half of the matrices */
+  for (unsigned i = 0; i < 2; i++)
+    matrix[i] = LLVMBuildAnd(b, LLVMBuildLShr(b, lane, i32_of(r, 3 + i), ""), i32_of(r, 1), "");
+  /* A's first half is along the rows, B's along the sum. In memory rows are along the sum where it is turned. */
+  LLVMValueRef across = o ? i32_of(r, 0) : matrix[0], along = o ? matrix[0] : matrix[1];
+  LLVMValueRef row = LLVMBuildAdd(b, eighth, LLVMBuildMul(b, turned ? along : across, i32_of(r, 8), ""), "");
+  LLVMValueRef line = LLVMBuildMul(b, row, i32_of(r, width), ""), begin = get(r, mma->src[5 + o]);
+  LLVMValueRef swap = LLVMBuildAnd(b, LLVMBuildLShr(b, line, i32_of(r, 3), ""), i32_of(r, width - 16), "");
+  begin = LLVMBuildMul(b, LLVMBuildIntCast2(b, begin, i32(r), 1, ""), i32_of(r, size), "");
+  begin = LLVMBuildAdd(b, begin, LLVMBuildMul(b, turned ? across : along, i32_of(r, 16), ""), "");
+  LLVMValueRef offset = LLVMBuildAdd(b, line, LLVMBuildXor(b, begin, swap, ""), ""), p = get(r, index->src[0]);
+  if (at->op == OP_CONST)
+    constant = (uint64_t)at->arg.i * size, x = NULL;
+  else if (at->op == OP_ADD && at->src[1]->op == OP_CONST)
+    constant = (uint64_t)at->src[1]->arg.i * size, x = at->src[0];
+  if (x) {
+    LLVMValueRef v = LLVMBuildIntCast2(b, get(r, x), i32(r), 1, "");
+    offset = LLVMBuildAdd(b, offset, LLVMBuildMul(b, v, i32_of(r, size), ""), "");
+  }
+  LLVMValueRef further = i32_of(r, constant);
+  p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &offset, 1, "");
+  if (constant) p = LLVMBuildInBoundsGEP2(b, LLVMInt8TypeInContext(r->c), p, &further, 1, "");
+  char name[64];
+  snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%u%s.b16", o ? 2 : 4, turned ? ".trans" : "");
+  LLVMTypeRef overload = LLVMTypeOf(p);
+  return intrinsic(r, name, &overload, 1, &p, 1);
+}
+
+/* LLVM makes one of equal loads of fragments. */
+static LLVMValueRef build_loaded(struct render *r, const struct uop *u) {
+  const struct matrix *x = &matrices[u->arg.i];
+  LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(r->c), 2);
+  LLVMValueRef arg[16], sum = get(r, u->src[2]), v = LLVMGetPoison(type_of(r, u->dtype, u->lanes));
+  unsigned n = 0;
+  for (unsigned o = 0; o < 2; o++) {
+    LLVMValueRef fragments = build_fragments(r, u, o);
+    for (unsigned i = 0; i < (o ? 2 : 4); i++, n++) {
+      arg[n] = LLVMBuildExtractValue(r->b, fragments, i, "");
+      if (x->parts == PARTS_TILE_PAIRS) arg[n] = LLVMBuildBitCast(r->b, arg[n], pair, "");
+    }
+  }
+  for (unsigned i = 0; i < u->lanes; i++) arg[n++] = LLVMBuildExtractElement(r->b, sum, i32_of(r, i), "");
+  LLVMValueRef all = intrinsic(r, x->intrinsic, NULL, 0, arg, n);
+  for (unsigned i = 0; i < u->lanes; i++)
+    v = LLVMBuildInsertElement(r->b, v, LLVMBuildExtractValue(r->b, all, i, ""), i32_of(r, i), "");
+  return v;
+}
+
 static LLVMValueRef build_matrix(struct render *r, const struct uop *u) {
   const struct matrix *x = &matrices[u->arg.i];
   if (x->parts == PARTS_SUM_FIRST) return build_dot(r, x, u);
   if (x->parts == PARTS_MEMORY) return build_tiles(r, u);
+  if (matrix_in_memory(x)) return build_loaded(r, u);
   LLVMValueRef arg[64];
   unsigned n = 0;
   for (unsigned s = 0; s < 3; s++) n += matrix_operand(r, x, u, s, arg + n);
@@ -701,7 +761,7 @@ static void render_one(struct render *r, const struct uop *u) {
     return;
   }
   case OP_BARRIER: {
-    if (r->k->tile[0].descriptor) /* what work-items wrote is read by matrix instructions */
+    if (r->k->tile[0].group) /* what work-items wrote is read by matrix instructions */
       build_asm(r, "fence.proxy.async.shared::cta;", "~{memory}", LLVMVoidTypeInContext(r->c), NULL, 0);
     LLVMValueRef f = LLVMGetNamedFunction(r->m, "barrier");
     LLVMBuildCall2(r->b, LLVMGlobalGetValueType(f), f, NULL, 0, "");

@@ -111,10 +111,26 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
   return true;
 }
 
+/* Whether 16 bytes of the operand are next to each other in memory, and aligned: work-items need not touch them. */
+static bool is_fetched(const struct choice *c, const struct side *s) {
+  int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
+  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis) return false;
+  struct affine a;
+  affine_of(s->value->src[0]->src[1], &a);
+  for (unsigned i = 0; i < a.n; i++)
+    if (a.term[i] != c->k->axes[s->by_sum ? c->sum : s->axis].range && a.coef[i] % lanes) return false;
+  return a.constant % lanes == 0;
+}
+
 /* Cycles that a wave takes for an operand's part in one instruction along the sum, for each of its tiles: its share of
  * what the workgroup copies, and fragments from the copy; or fragments from memory. */
-static double load_cost(const struct matrix *x, const struct side *s, enum matrix_operand o, int64_t tiles) {
+static double load_cost(const struct choice *c, const struct side *s, enum matrix_operand o, int64_t tiles) {
+  const struct matrix *x = &matrices[c->row];
   struct matrix_run run[MATRIX_RUNS];
+  if (matrix_in_memory(x)) { /* four matrices of 8 x 8 by one load */
+    double all = (double)((o == MATRIX_A ? x->m : x->n) * x->k * tiles);
+    return all / 256 * LOAD_CYCLES + all / 32 / 2 * (is_fetched(c, s) ? FETCHED : COMPUTED) / 2;
+  }
   unsigned n = matrix_elements(x, o), size = dtype_info[x->in].size, along = 1;
   for (unsigned i = 0, runs = matrix_runs(x, o, run); i < runs; i++)
     if (!run[i].lane && run[i].coordinate == (o == MATRIX_A) && !run[i].at) along = 1u << run[i].n;
@@ -145,9 +161,10 @@ static bool choose_tiles(struct choice *c) {
       int64_t registers = tm * tn * matrix_elements(x, MATRIX_C);
       double waves = (double)c->others, cost = (double)(tm * tn * x->cycles);
       for (unsigned i = 0; i < 2; i++) {
-        registers += tiles[i] * matrix_elements(x, i) * dtype_info[x->in].size / 4;
+        int64_t elements = matrix_in_memory(x) ? size[i] * x->k / k->target->wave : matrix_elements(x, i);
+        registers += tiles[i] * elements * dtype_info[x->in].size / 4;
         waves *= blocks_of(axis[i], size[i] * tiles[i]);
-        cost += load_cost(x, &c->side[i], i, tiles[i]);
+        cost += load_cost(c, &c->side[i], i, tiles[i]);
       }
       double at_once = waves < k->target->workgroups ? waves : k->target->workgroups;
       double score = at_once / (waves * cost);
@@ -155,28 +172,21 @@ static bool choose_tiles(struct choice *c) {
       best = score;
       for (unsigned i = 0; i < 2; i++) c->tiles[i] = tiles[i];
     }
-  for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
-    int64_t sum = k->axes[c->sum].size;
-    if (up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
-  }
-  if (c->depth < 1) c->depth = 1;
+  int64_t bytes = 0, sum = k->axes[c->sum].size; /* of one instruction's operands */
   for (unsigned i = 0; i < 2; i++) {
     int64_t tiles = up(axis[i]->size, size[i] * c->tiles[i]) / (size[i] * c->tiles[i]);
     c->waves[i] = up(tiles, 2) * LITTLE <= tiles * (LITTLE + 1) ? 2 : 1;
+    bytes += size[i] * c->tiles[i] * c->waves[i] * x->k * dtype_info[x->in].size;
   }
+  bool ahead = matrix_in_memory(x) && is_fetched(c, &c->side[0]) && is_fetched(c, &c->side[1]);
+  for (c->depth = COPY_BYTES / dtype_info[x->in].size / x->k; c->depth > 1; c->depth /= 2) {
+    bool fits = !ahead || (2 * bytes * c->depth <= k->target->local_bytes && sum > x->k * c->depth);
+    if (fits && up(sum, x->k * c->depth) * LITTLE <= sum * (LITTLE + 1)) break;
+  }
+  if (c->depth < 1) c->depth = 1;
+  c->buffers = ahead ? 2 : 1;
   c->time = best > 0 ? 1 / best : 0;
   return best > 0;
-}
-
-/* Whether 16 bytes of the operand are next to each other in memory, and aligned: work-items need not touch them. */
-static bool is_fetched(const struct choice *c, const struct side *s) {
-  int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
-  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis) return false;
-  struct affine a;
-  affine_of(s->value->src[0]->src[1], &a);
-  for (unsigned i = 0; i < a.n; i++)
-    if (a.term[i] != c->k->axes[s->by_sum ? c->sum : s->axis].range && a.coef[i] % lanes) return false;
-  return a.constant % lanes == 0;
 }
 
 /* The same for an instruction that reads workgroup memory: the largest block of a workgroup that does not take longer
@@ -273,7 +283,7 @@ static bool apply(struct choice *c) {
   }
   int64_t depth = x->k * c->depth;
   if (k->axes[c->sum].size % depth && !step(c, STEP_PAD, sum, depth)) return false;
-  bool tiles_in_memory = x->parts == PARTS_MEMORY;
+  bool tiles_in_memory = matrix_in_memory(x);
   bool interleave = !tiles_in_memory && (!c->side[1].by_axis || c->side[1].slot < 0);
   if (interleave && !split(c, STEP_VECTOR, name[1], c->tiles[1], &tile[1])) return false;
   struct step matrix = {.kind = STEP_MATRIX, .amount = c->row, .list = {name[0], name[1], sum}, .nlist = 3};

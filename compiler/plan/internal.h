@@ -27,7 +27,7 @@ bool steps_finish(struct codegen *k);              /* what no step took becomes 
 bool plan_apply(struct codegen *k, const struct plan *p);       /* its steps, then steps_finish */
 int axis_named(const struct codegen *k, struct axis_name name); /* -1: none */
 int64_t next_range_number(const struct codegen *k);             /* which no axis has yet */
-bool stages_along(const struct codegen *k, unsigned axis);     /* some STAGE is filled again at each position */
+bool stages_along(const struct codegen *k, unsigned axis);      /* some STAGE is filled again at each position */
 /* Writes why a step is not possible; returns false. */
 __attribute__((format(printf, 3, 4))) bool refuse(char *why, size_t cap, const char *fmt, ...);
 

@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WHOLE     PARTS_WHOLE
-#define PAIRS     PARTS_PAIRS
-#define WORDS     PARTS_WORDS
-#define SIGNED    PARTS_SIGNED
-#define SUM_FIRST PARTS_SUM_FIRST
-#define MEMORY    PARTS_MEMORY
+#define WHOLE      PARTS_WHOLE
+#define PAIRS      PARTS_PAIRS
+#define WORDS      PARTS_WORDS
+#define SIGNED     PARTS_SIGNED
+#define SUM_FIRST  PARTS_SUM_FIRST
+#define MEMORY     PARTS_MEMORY
+#define TILE_PAIRS PARTS_TILE_PAIRS
+#define TILE_WORDS PARTS_TILE_WORDS
 const struct matrix matrices[] = {
 #define MATRIX(name, machine, m, n, k, in, out, cycles, intrinsic, parts, a_row, a_k, b_k, b_column, c_row, c_column)  \
   {#name,                                                                                                              \
@@ -38,6 +40,8 @@ const struct matrix matrices[] = {
 #undef SIGNED
 #undef SUM_FIRST
 #undef MEMORY
+#undef TILE_PAIRS
+#undef TILE_WORDS
 const unsigned matrix_count = sizeof matrices / sizeof *matrices;
 
 int matrix_named(const char *name, size_t n) {
@@ -64,10 +68,14 @@ unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matri
   return n;
 }
 
+bool matrix_in_memory(const struct matrix *x) {
+  return x->parts == PARTS_MEMORY || x->parts == PARTS_TILE_PAIRS || x->parts == PARTS_TILE_WORDS;
+}
+
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o) {
   struct matrix_run run[MATRIX_RUNS];
   unsigned bits = 0;
-  if (x->parts == PARTS_MEMORY && o != MATRIX_C) return 0;
+  if (matrix_in_memory(x) && o != MATRIX_C) return 0;
   for (unsigned i = 0, n = matrix_runs(x, o, run); i < n; i++) bits += run[i].lane ? 0 : run[i].n;
   return 1u << bits;
 }
@@ -227,7 +235,7 @@ static bool possible(const struct codegen *k, const struct step *s, const uint64
   if (items > k->target->max_group)
     return refuse(why, cap, "a workgroup has %u work-items at most", k->target->max_group);
   if (k->naxes + 16 > MAX_AXES) return refuse(why, cap, "the kernel has %u axes already", k->naxes);
-  return find(k, x, axis, mask, p, why, cap) && (x->parts != PARTS_MEMORY || tiles_possible(k, x, p, mask, why, cap));
+  return find(k, x, axis, mask, p, why, cap) && (!matrix_in_memory(x) || tiles_possible(k, x, p, mask, why, cap));
 }
 
 bool matrix_possible(const struct codegen *k, const struct step *s, const uint64_t *mask, char *why, size_t cap) {

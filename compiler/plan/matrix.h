@@ -4,7 +4,16 @@
 #include "internal.h"
 
 enum matrix_operand { MATRIX_A, MATRIX_B, MATRIX_C };
-enum matrix_parts { PARTS_WHOLE, PARTS_PAIRS, PARTS_WORDS, PARTS_SIGNED, PARTS_SUM_FIRST, PARTS_MEMORY };
+enum matrix_parts {
+  PARTS_WHOLE,
+  PARTS_PAIRS,
+  PARTS_WORDS,
+  PARTS_SIGNED,
+  PARTS_SUM_FIRST,
+  PARTS_MEMORY,
+  PARTS_TILE_PAIRS,
+  PARTS_TILE_WORDS
+};
 
 struct matrix {
   const char *name, *machine;
@@ -34,6 +43,7 @@ int matrix_named(const char *name, size_t n);
 unsigned matrix_runs(const struct matrix *x, enum matrix_operand o, struct matrix_run *out);
 /* Elements of an operand in a lane's registers. */
 unsigned matrix_elements(const struct matrix *x, enum matrix_operand o);
+bool matrix_in_memory(const struct matrix *x); /* whether its operands lie in workgroup memory */
 /* Lanes that execute one instruction together: those of a wave, or of several. */
 unsigned matrix_lanes(const struct matrix *x, unsigned wave);
 /* The kernel's matrix instruction; NULL: it has none. */

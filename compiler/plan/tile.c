@@ -25,10 +25,14 @@ static bool is_inner(const struct axis *a) {
   return a->kind == AXIS_LOCAL || a->kind == AXIS_UPCAST || a->kind == AXIS_UNROLL;
 }
 
-static bool in_memory(const struct uop *mma) { return mma && matrices[mma->arg.i].parts == PARTS_MEMORY; }
+static bool in_memory(const struct uop *mma) { return mma && matrix_in_memory(&matrices[mma->arg.i]); }
+static uint32_t room_of(const struct codegen *k, const struct matrix *x) {
+  return x->parts == PARTS_MEMORY ? k->target->group_bytes : k->target->local_bytes;
+}
 
 uint32_t local_room(const struct codegen *k) {
-  return in_memory(matrix_of(k)) ? k->target->group_bytes : k->target->local_bytes;
+  const struct uop *mma = matrix_of(k);
+  return mma ? room_of(k, &matrices[mma->arg.i]) : k->target->local_bytes;
 }
 
 bool tiles_possible(const struct codegen *k, const struct matrix *x, const struct matrix_product *p,
@@ -44,7 +48,7 @@ bool tiles_possible(const struct codegen *k, const struct matrix *x, const struc
       if ((mask[value->id] >> a & 1) && is_inner(&k->axes[a])) n *= k->axes[a].size;
     bytes += n;
   }
-  return bytes <= k->target->group_bytes ||
+  return bytes <= room_of(k, x) ||
          refuse(why, cap, "the matrices of a workgroup would have %" PRId64 " bytes of local memory", bytes);
 }
 
@@ -223,12 +227,12 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
 
   struct uop *begin = first_of(k, line);
   use = plus(g, use, op(g, OP_MUL, first_of(k, other), row));
-  if (pieces == 1)
-    use = plus(g, use, begin);
-  else {
+  if (pieces > 1) {
     use = plus(g, use, op(g, OP_MUL, op(g, OP_IDIV, begin, row), other->size * row));
-    use = plus(g, use, op(g, OP_MOD, begin, row));
+    begin = op(g, OP_MOD, begin, row);
   }
+  struct uop *rows = use;
+  use = plus(g, rows, begin);
   struct uop *copied = uop_substitute(g, value, m.from, m.to, m.n), *src[5] = {copied, at};
   for (unsigned i = 0; i < nbound; i++) src[2 + i] = bound[i];
   struct uop *stage = uop_new(g, OP_STAGE, value->dtype, 1, (union uop_arg){.i = all}, 0, src, 2 + nbound);
@@ -239,7 +243,10 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
   /* Offsets are in units: from a piece of the line to the next, and from eight rows to the next. */
   uint64_t leading = turned ? (uint64_t)(other->size * row * size) / UNIT : 1;
   uint64_t eight = (uint64_t)(ROWS * row * size) / UNIT, mode = row * size == 128 ? 1 : row * size == 64 ? 2 : 3;
-  k->tile[o] = (struct tile){.descriptor = leading << 16 | eight << 32 | mode << 62, .turned = turned};
+  bool group = matrices[mma->arg.i].parts == PARTS_MEMORY;
+  k->tile[o] = (struct tile){
+      .descriptor = leading << 16 | eight << 32, .turned = turned, .group = group, .rows = rows, .begin = begin};
+  k->tile[o].descriptor |= group ? mode << 62 : (uint64_t)(row * size); /* others are told the bytes of a row */
   return true;
 }
 

@@ -167,6 +167,20 @@ static void pipelines_copy_ahead(void **state) {
   }
 }
 
+/* Machines without instructions of several waves load fragments by ldmatrix from tiles that are copied ahead: no
+ * register takes part in the copies, whichever axis is contiguous. */
+static void fragments_are_loaded_from_tiles(void **state) {
+  ncases = 0;
+  case_matmul("matmul", DT_F16, 512, 512, 512);
+  struct compiler *c = with_plan(NULL);
+  const struct kernel *k = must_compile(c, "sm_89", cases[0].ast);
+  if (!strstr(k->plan, "matrix mmatile_f32_f16") || !strstr(k->plan, "pipeline c:2")) fail_msg("%s", k->plan);
+  assert_int_equal(count(k->linear_text, " BARRIER "), 1);
+  assert_true(count(k->linear_text, " FETCH ") > 0);
+  assert_null(strstr(k->linear_text, "f16x8"));
+  compiler_free(c);
+}
+
 /* The machine's matrix instructions are chosen for whatever is large enough for a tile, and left where most of a tile
  * would be padding. */
 static void they_are_chosen_by_default(void **state) {
@@ -182,9 +196,9 @@ static void they_are_chosen_by_default(void **state) {
       const struct kernel *k = must_compile(c, arch_of[t], cases[i].ast);
       assert_false(k->fewer_steps);
       if ((i < 3) != (count(k->linear_text, " MMA ") > 0)) fail_msg("%s: %s", cases[i].name, k->plan);
-      bool group = strstr(k->plan, "wgmma");
-      if (i == 0) assert_int_equal(group, t);
-      if (i < 3 && ((!group && count(k->plan, "stage ") != 2) || count(k->linear_text, " BARRIER ") > 2))
+      bool tiles = strstr(k->plan, "wgmma") || strstr(k->plan, "mmatile");
+      if (i == 0) assert_int_equal(tiles, t);
+      if (i < 3 && ((!tiles && count(k->plan, "stage ") != 2) || count(k->linear_text, " BARRIER ") > 2))
         fail_msg("%s: %s", cases[i].name, k->plan);
     }
   compiler_free(c);
@@ -233,6 +247,7 @@ int main(void) {
       cmocka_unit_test(tiles_share_their_operands),         cmocka_unit_test(they_are_chosen_by_default),
       cmocka_unit_test(stages_share_their_barriers),        cmocka_unit_test(scales_and_conditions_are_taken_along),
       cmocka_unit_test(padding_leaves_whole_vectors_whole), cmocka_unit_test(pipelines_copy_ahead),
+      cmocka_unit_test(fragments_are_loaded_from_tiles),
   };
   return cmocka_run_group_tests_name("compiler/matrix", tests, setup, teardown);
 }
