@@ -3,7 +3,8 @@
  *
  * One operand is read as vectors along one of its output axes ("columns"), of the other single elements are broadcast
  * ("rows"). A tile of rows x columns is summed in registers. Columns are copied so that the vectors of a tile lie in
- * the order in which the sum reads them: whole, or in strips of a tile's width. Rows are copied in blocks, or as the
+ * the order in which the sum reads them: whole, or in strips of a tile's width, for several loops at once where their
+ * windows overlap. Rows are copied in blocks, or as the
  * image that overlapping windows share; where they are plain memory that few columns use, they stay where they are. Of
  * a long sum, the outer rounds are outside of the tiles, whose sums are kept in memory. Which operand has the columns,
  * which axes the tile is along and what is copied is what costs the fewest cycles by a model of them. Sources of the
@@ -25,6 +26,7 @@ enum {
   STRIP_BYTES = 1 << 20, /* of a strip of columns */
   WHOLE_BYTES = 3 << 18, /* of all columns */
   PHASE_BYTES = 1 << 21, /* of all columns, for all places of the loops around phases */
+  LOOPS_BYTES = 3 << 19, /* of columns of several loops */
   KEPT_BYTES = 1 << 20,  /* of the sums that are kept */
   IMAGE_BYTES = 1 << 19, /* of rows of several loops */
   FAR_BYTES = 1 << 16,   /* between the first and the last row of a tile: their lines share few sets of a cache */
@@ -34,6 +36,7 @@ enum {
   SHORT_ROUND = 1 << 7,  /* and at least */
   TASKS = 8,             /* workgroups that keep the cores busy to the end */
   ELEMENT = 4,           /* bytes of what is copied */
+  OFTEN = 48,            /* times the cost of a copy that its use takes */
   MOST_TERMS = 8,
   MOST_POSITIONS = 1 << 12, /* that a condition is tried at */
 };
@@ -60,8 +63,9 @@ struct form {
   int column, row;  /* axes of the tile; row -1: there is none */
   int64_t lanes, vectors, height;
   uint64_t columns_only, rows_only;
+  uint64_t together; /* axes of columns_only that columns are copied along at once */
   bool pack_columns, whole, pack_rows;
-  double cycles;
+  double copy_columns, copy_rows, cycles; /* of copies, once; of all of it */
 };
 
 struct contraction {
@@ -352,8 +356,8 @@ static double choose_tile(const struct contraction *c, struct form *f, int64_t d
   return best;
 }
 
-/* Elements of the operand along the axes, each once. */
-static double elements(const struct operand *x, uint64_t axes) {
+/* Elements of the operand along the axes, each once. *unit: how many of them are contiguous. */
+static double group(const struct operand *x, uint64_t axes, int64_t *unit) {
   struct dimension dim[MAX_DIMENSIONS];
   unsigned axis[MAX_DIMENSIONS], n = 0;
   double all = 1;
@@ -365,16 +369,25 @@ static double elements(const struct operand *x, uint64_t axes) {
       all *= (double)x->windows.k->axes[a].size;
   }
   n = n ? windows_group(&x->windows, axis, n, dim) : 0;
-  for (unsigned i = 0; i < n; i++) all *= (double)dim[i].size;
+  *unit = 1;
+  for (unsigned i = 0; i < n; i++) {
+    all *= (double)dim[i].size;
+    for (unsigned a = 0; a < dim[i].n; a++)
+      if (has(x->unit, (int)dim[i].axis[a]) && dim[i].size > *unit) *unit = dim[i].size;
+  }
   return all;
+}
+static double elements(const struct operand *x, uint64_t axes) {
+  int64_t unit;
+  return group(x, axes, &unit);
 }
 
 /* Cycles to copy an element: vectors where it is contiguous along the last of the axes that are copied together,
  * vectors that are transposed where it is along another, and a line of the cache for each element otherwise. */
 static double copying(const struct contraction *c, const struct operand *x, int last, uint64_t together) {
-  bool vectors = false;
-  for (uint64_t m = x->unit & (c->sum | bit(last) | together); m; m &= m - 1)
-    vectors = vectors || size_of(c->k, __builtin_ctzll(m)) >= SMALL_SUM;
+  int64_t unit;
+  group(x, c->sum | bit(last) | together, &unit);
+  bool vectors = unit >= SMALL_SUM;
   return (has(x->unit, last) ? 0.25 : vectors ? 0.7 : 8) + (x->plain ? 0 : 0.3) + x->work * (vectors ? 1 : 4);
 }
 
@@ -384,6 +397,23 @@ static uint64_t rows_together(const struct contraction *c, const struct form *f)
   uint64_t together = f->rows_only;
   while (together && elements(q, c->sum | bit(f->row) | together) * ELEMENT > IMAGE_BYTES) together &= together - 1;
   return together;
+}
+
+/* Chooses which loops columns are copied for at once, and finds what that costs. strips: of a tile's width. */
+static void copy_columns(const struct contraction *c, struct form *f, double strips, double padded) {
+  const struct codegen *k = c->k;
+  const struct operand *p = &c->x[f->columns], *q = &c->x[!f->columns];
+  uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row), none = 0;
+  double times = (double)extent(k, others & p->mask & q->mask) * padded;
+  if (!f->whole && f->pack_rows) times *= (double)extent(k, f->rows_only & ~rows_together(c, f));
+  f->copy_columns = 0;
+  for (uint64_t t = f->whole ? f->columns_only : none;; t = t ? t & (t - 1) : f->columns_only) {
+    double n = elements(p, c->sum | bit(f->column) | t);
+    double cycles = n * times * (double)extent(k, f->columns_only & ~t) * copying(c, p, f->column, t);
+    bool fits = !t || f->whole || n * padded / strips * ELEMENT <= LOOPS_BYTES;
+    if (!f->copy_columns || (fits && cycles < 0.9 * f->copy_columns)) f->together = t, f->copy_columns = cycles;
+    if (f->whole || k->is_phase || (t ? !(t & (t - 1)) : !f->columns_only)) break;
+  }
 }
 
 static void consider(struct contraction *c, struct form f) {
@@ -418,16 +448,15 @@ static void consider(struct contraction *c, struct form f) {
     if (k->is_phase && direct && !f.whole) f.pack_columns = false;
   }
   if (f.pack_columns) {
-    double n = elements(p, c->sum | bit(f.column) | f.columns_only) * both, sharing = phases_sharing(k, p);
-    if (!f.whole) n = elements(p, c->sum | bit(f.column)) * both * (double)extent(k, f.columns_only);
-    if (!f.whole && f.pack_rows) n *= (double)extent(k, f.rows_only & ~rows_together(c, &f));
-    f.cycles += n * padded * copying(c, p, f.column, f.whole ? f.columns_only : 0) / (f.whole ? sharing : 1);
+    copy_columns(c, &f, strips, padded);
+    f.cycles += f.copy_columns / (f.whole ? phases_sharing(k, p) : 1);
   } else if (width % strip)
     f.cycles *= 1.1; /* masks */
   if (f.pack_rows) {
     uint64_t together = rows_together(c, &f);
     double n = elements(q, c->sum | bit(f.row) | together) * both * (double)extent(k, f.rows_only & ~together);
-    f.cycles += n * copying(c, q, f.row, together);
+    f.copy_rows = n * copying(c, q, f.row, together);
+    f.cycles += f.copy_rows;
   } else if (f.row >= 0) {
     int64_t far = q->stride[f.row] * f.height * ELEMENT;
     if (!q->plain) f.cycles *= 4; /* computed in each round */
@@ -533,11 +562,9 @@ static bool choose_rounds(struct contraction *c) {
 }
 
 /* How many workgroups may share the loops that only one operand has: each copies the other one again. */
-static int64_t most_tasks(const struct contraction *c, unsigned copied, int along, bool packs) {
-  const struct operand *x = &c->x[copied];
-  if (!packs || c->k->is_phase) return tasks_of(c->k);
-  double again = elements(x, c->sum | c->rounds | loops(c->k)) * copying(c, x, along, loops(c->k)),
-         most = c->form.cycles / 12 / again;
+static int64_t most_tasks(const struct contraction *c, double again) {
+  if (again == 0 || c->k->is_phase) return tasks_of(c->k);
+  double most = c->form.cycles / 12 / again;
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
 }
 
@@ -550,8 +577,8 @@ static void choose_shares(const struct contraction *c, struct shares *s) {
   const struct form *f = &c->form;
   uint64_t others = loops(k) & ~bit(f->column) & ~bit(f->row);
   int64_t tiles = divide(size_of(k, f->row), f->height), strips = divide(size_of(k, f->column), f->lanes * f->vectors);
-  int64_t most_rows = most_tasks(c, f->columns, f->column, f->pack_columns);
-  int64_t most_columns = most_tasks(c, !f->columns, f->row, f->pack_rows), wanted;
+  int64_t most_rows = most_tasks(c, f->copy_columns);
+  int64_t most_columns = most_tasks(c, f->copy_rows), wanted;
   /* Where rows do not make tasks enough, the other axes and the columns do. */
   int64_t tasks = row_shares(c, f, divide(c->depth, together_of(c)), f->height, most_rows);
   int64_t all = tasks_of(k);
@@ -632,18 +659,31 @@ static bool contract(struct contraction *c) {
     if (other && step_possible(k, unroll, NULL, 0) && !step_apply(k, unroll)) return false;
   }
 
+  uint64_t skipped = 0; /* outermost, around a loop that is worth a check */
   for (unsigned a = 0; a < k->naxes; a++) {
     struct step skip = {.kind = STEP_SKIP, .axis = k->axes[a].name};
-    if (has(c->sum | c->rounds, (int)a) && step_possible(k, skip, NULL, 0) && !step_apply(k, skip)) return false;
+    bool sums = has(c->sum | c->rounds, (int)a) && extent(k, c->sum & ~skipped & ~bit((int)a)) >= SMALL_SUM;
+    if (!sums || !step_possible(k, skip, NULL, 0)) continue;
+    if (!step_apply(k, skip)) return false;
+    skipped |= bit((int)a);
   }
 
   struct list columns = {.n = 0}, rows = {.n = 0}, inside = {.n = 0};
-  for (uint64_t m = f->columns_only; m; m &= m - 1) list(&inside, part[__builtin_ctzll(m)]);
-  list(&inside, strips);
-  if (f->whole) columns = inside;
+  for (uint64_t m = f->columns_only & ~f->together; m; m &= m - 1) list(&inside, part[__builtin_ctzll(m)]);
+  if (!f->whole) list(&inside, strips);
+  for (uint64_t m = f->together; m; m &= m - 1) list(&columns, part[__builtin_ctzll(m)]);
+  if (f->whole) list(&columns, strips);
   for (uint64_t m = together; m; m &= m - 1) list(&rows, part[__builtin_ctzll(m)]);
   list(&rows, blocks);
-  for (unsigned i = 0; i < rows.n; i++) list(&inside, rows.axis[i]);
+  /* A tile of rows meets columns of several loops before the next one, unless all columns stay in the cache. */
+  const struct list *order[2] = {f->whole ? &columns : &rows, f->whole ? &rows : &columns};
+  for (unsigned o = 0; o < 2; o++)
+    for (unsigned i = 0; i < order[o]->n; i++) list(&inside, order[o]->axis[i]);
+  /* Copies lie in the order of the loops where they are used so often that it matters more than the order of memory. */
+  for (uint64_t m = c->sum & skipped; m; m &= m - 1) {
+    if (f->copy_columns * OFTEN < f->cycles) list(&columns, __builtin_ctzll(m));
+    if (f->copy_rows * OFTEN < f->cycles) list(&rows, __builtin_ctzll(m));
+  }
   for (uint64_t m = c->sum; m; m &= m - 1) list(&columns, __builtin_ctzll(m)), list(&rows, __builtin_ctzll(m));
   list(&columns, vectors), list(&columns, npairs[MATRIX_B] ? -1 : lane), list(&rows, height);
   for (unsigned i = 0; i < npairs[MATRIX_B]; i++) list(&columns, axis_named(k, pairs[MATRIX_B][i]));

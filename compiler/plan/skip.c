@@ -2,8 +2,8 @@
  * in the padding, or the gradient of one is outside of what was computed.
  *
  * REDUCE(value, r...) becomes REDUCE(WHERE(condition, value, 0), r...), where the condition is that of the factor's
- * loads. Lowering checks it outside of the loops that it does not depend on (lower_reduce.c); a later PACK copies the
- * factor without it. */
+ * loads. The axis becomes the outermost loop of the reduction: lowering checks the condition outside of the loops that
+ * it does not depend on (lower_reduce.c). A later PACK copies the factor without it. */
 #include "internal.h"
 #include <stdlib.h>
 
@@ -104,7 +104,10 @@ bool skip_apply(struct codegen *k, const struct step *s) {
     struct uop *u = order[i], *term[MOST_TERMS], *src[MAX_AXES + 1];
     if (u->op != OP_REDUCE || !reduce_binds(u, k->axes[axis].range)) continue;
     unsigned terms = terms_of(k, u, (unsigned)axis, mask, term);
-    for (unsigned x = 0; x < u->nsrc; x++) src[x] = u->src[x];
+    unsigned at = 1;
+    src[0] = u->src[0], src[at++] = k->axes[axis].range;
+    for (unsigned x = 1; x < u->nsrc; x++)
+      if (u->src[x] != k->axes[axis].range) src[at++] = u->src[x];
     struct uop *zero = uop_const_int(k->g, u->src[0]->dtype, 0);
     for (unsigned t = 0; t < terms; t++) src[0] = uop_where(k->g, term[t], src[0], zero);
     from[n] = u, to[n] = uop_new(k->g, OP_REDUCE, u->dtype, 1, u->arg, u->aux, src, u->nsrc);

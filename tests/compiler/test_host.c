@@ -350,6 +350,41 @@ static void gradients_of_convolutions(void **state) {
 #undef FLAT
 }
 
+/* A padded convolution of 3 x 3 and 7 x 7 places. */
+static struct uop *convolution(int64_t batch, int64_t from, int64_t to) {
+  enum { N = 7, K = 3 };
+  struct uop *o[4] = {range(batch, 0, AXIS_LOOP), range(to, 1, AXIS_LOOP), range(N, 2, AXIS_LOOP),
+                      range(N, 3, AXIS_LOOP)};
+  struct uop *s[3] = {range(from, 4, AXIS_REDUCE), range(K, 5, AXIS_REDUCE), range(K, 6, AXIS_REDUCE)};
+  struct uop *at_x = add(mul(o[0], ix(from)), s[0]), *valid = NULL;
+  for (unsigned i = 0; i < 2; i++) {
+    struct uop *place = add(o[2 + i], s[1 + i]), *here = uop_binary(G, OP_SUB, place, ix(1));
+    struct uop *inside =
+        uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(0), place), uop_binary(G, OP_CMPLT, place, ix(N + 1)));
+    valid = valid ? uop_binary(G, OP_AND, valid, inside) : inside;
+    at_x = add(mul(at_x, ix(N)), here);
+  }
+  struct uop *x = load(at_if(param(1, DT_F32, batch * from * N * N), at_x, valid));
+  struct uop *at_w = add(mul(add(mul(add(mul(o[1], ix(from)), s[0]), ix(K)), s[1]), ix(K)), s[2]);
+  struct uop *w = load(at(param(2, DT_F32, to * from * K * K), at_w));
+  struct uop *at_y = add(mul(add(mul(add(mul(o[0], ix(to)), o[1]), ix(N)), o[2]), ix(N)), o[3]);
+  return sink1(store(at(param(0, DT_F32, batch * to * N * N), at_y), reduce(OP_ADD, mul(x, w), s, 3)));
+}
+
+/* Few places of many images: the columns are images, copied for a row of places at once, whose windows overlap; a tile
+ * of rows meets all of them before the next one; and the window is the outermost loop, so that padding is skipped. */
+static void windows_of_many_images(void **state) {
+  enum { B = 16, N = 49, K = 9 };
+  check_plan(convolution(B, 8, 16), (int64_t[]){B * 16 * N, B * 8 * N, 8 * 16 * K}, 3, 1,
+             (const char *const[]){"skip f", "pack 0", NULL});
+  struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
+  const struct kernel *k = must_compile(c, HOST_ARCH, convolution(B, 512, 512));
+  const char *const words[] = {"skip f; skip g; pack 0 d ", "pack 1 b2 f g e b1", "inner b2; inner d"};
+  for (unsigned i = 0; i < 3 && strstr(k->plan, "vector a:16"); i++) /* vectors of 64 bytes */
+    if (!strstr(k->plan, words[i])) fail_msg("'%s' has no '%s'", k->plan, words[i]);
+  compiler_free(c);
+}
+
 static void reductions(void **state) {
   static const uint8_t ops[] = {OP_ADD, OP_MUL, OP_MAX};
   static const int64_t sizes[][2] = {{1, 2}, {1, 1}, {3, 5}, {7, 64}, {64, 7}, {1, 4096}, {128, 128}, {1, 1001}};
@@ -789,6 +824,7 @@ int main(void) {
       cmocka_unit_test(long_sums_have_rounds),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
+      cmocka_unit_test(windows_of_many_images),
       cmocka_unit_test(reductions),
       cmocka_unit_test(columns),
       cmocka_unit_test(nan_in_max),
