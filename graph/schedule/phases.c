@@ -9,6 +9,7 @@
  * of its own ones, at every load: these ranges number the rows. The innermost of them is walked in blocks, the last of
  * which begins early enough to be whole. So rows may be computed twice, and nothing may be read that is written. */
 #include "scheduler.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +20,10 @@ enum {
   FEWEST_ROWS = 4, /* fewer use a row of the other operand too seldom */
   PREFERRED = 3,   /* blocks of one in as many of the bytes that there may be stay in a nearer cache */
   LINE_ELEMENTS = 16,
-  MOST_NUMBERS = 60,    /* ranges of a kernel */
-  NEW_NUMBER = 1 << 16, /* from here on while ranges are renamed: none is one that was there */
+  CACHE_BYTES = 1 << 23, /* what is read again soon stays there */
+  MUCH_MEMORY = 1 << 30, /* saving it is worth time */
+  MOST_NUMBERS = 60,     /* ranges of a kernel */
+  NEW_NUMBER = 1 << 16,  /* from here on while ranges are renamed: none is one that was there */
 };
 
 /* One unit of a chain, the last one first. */
@@ -233,6 +236,7 @@ static bool choose_block(struct chain *c) {
     if (!has) return false;
     row += c->link[i].stride * dtype_info[c->link[i].memory->dtype].size;
   }
+  if (!row) return false;
   int64_t scratch = schedule_machine_of(c->s, last->device)->scratch;
   c->rows = last->range[c->blocked]->src[0]->arg.i;
   c->block = scratch / PREFERRED / row;
@@ -241,6 +245,35 @@ static bool choose_block(struct chain *c) {
   if (c->block > 2 * FEWEST_ROWS) c->block -= c->block % (2 * FEWEST_ROWS);
   if (c->block > c->rows) c->block = c->rows;
   return c->block >= FEWEST_ROWS && c->rows >= FEW_ROWS;
+}
+
+/* Bytes that are read from far memory again for each block: what the units read at the places of the other ranges
+ * around, as all keys and values of a head, where that does not stay in a cache. */
+static double read_again(struct chain *c) {
+  const struct unit *last = c->link[0].unit;
+  double at_once = 0, places = ceil((double)c->rows / (double)c->block);
+  for (unsigned r = 0; r < last->nranges; r++)
+    for (unsigned k = 0; r != c->blocked && k < c->link[1].unit->nranges; k++)
+      if (c->link[1].expr[k] == last->range[r]) places *= (double)last->range[r]->src[0]->arg.i;
+  for (unsigned i = 0; i < c->n; i++) {
+    const struct unit *u = c->link[i].unit;
+    for (unsigned k = 0; k < u->nloads; k++) {
+      struct uop *index = u->load[k]->src[0], *in[MAX_RANK * 2];
+      unsigned n = ranges_in(index->src[1], in, MAX_RANK * 2);
+      double bytes = bytes_of(index->src[0]);
+      bool handed = false;
+      for (unsigned j = 1; j < c->n; j++) handed = handed || c->link[j].memory == index->src[0];
+      for (unsigned j = 0; j < n; j++) {
+        unsigned own = own_range(u, in[j]);
+        const struct uop *row = own == MAX_RANK ? NULL : i ? c->link[i].expr[own] : in[j];
+        if (row == last->range[c->blocked]) handed = true; /* each block has its own */
+        for (unsigned x = 0; row && x < c->link[1].unit->nranges; x++)
+          if (row == c->link[1].expr[x]) bytes /= (double)in[j]->src[0]->arg.i;
+      }
+      if (!handed) at_once += bytes;
+    }
+  }
+  return at_once > CACHE_BYTES ? at_once * places : 0;
 }
 
 /* Whether the chain may be one kernel, and saves traffic. */
@@ -252,7 +285,8 @@ static bool pays(struct chain *c) {
     if (!v || v->previous || last->store[i].index->nsrc > 2) return false;
   }
   weigh(c);
-  return c->handed > c->rest && choose_block(c);
+  if (c->handed <= 1.5 * c->rest || !choose_block(c)) return false;
+  return c->handed >= MUCH_MEMORY || read_again(c) <= 2 * c->handed;
 }
 
 /* ---- making them one ---- */

@@ -37,10 +37,10 @@ static void growing_keys(void **state) {
 
 enum mask_kind { NO_MASK, CAUSAL, BOOLS, ADDED };
 struct one_kernel {
-  db_dtype t;
   int64_t heads, queries, keys, width, columns;
-  enum mask_kind mask;
   double large; /* factor of the queries */
+  db_dtype t;
+  enum mask_kind mask;
   bool spelled; /* by matmul and softmax */
 };
 
@@ -127,11 +127,11 @@ static void check_one_kernel(const struct one_kernel *c) {
 
 static void is_one_kernel(void **state) {
   static const struct one_kernel cases[] = {
-      {DB_F32, 2, 256, 256, 16, 32, NO_MASK, 1, false}, {DB_F32, 2, 256, 256, 16, 32, NO_MASK, 1, true},
-      {DB_F32, 3, 251, 257, 17, 33, CAUSAL, 1, false},  {DB_F32, 1, 255, 1021, 24, 40, BOOLS, 1, false},
-      {DB_F32, 1, 203, 407, 20, 33, ADDED, 1, false},   {DB_F32, 1, 256, 256, 16, 32, CAUSAL, 1e4, false},
-      {DB_BF16, 2, 251, 257, 17, 33, CAUSAL, 1, false}, {DB_F16, 2, 256, 300, 32, 32, NO_MASK, 1, false},
-      {DB_F16, 1, 251, 255, 31, 31, CAUSAL, 1, false},
+      {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, false}, {2, 256, 256, 16, 32, 1, DB_F32, NO_MASK, true},
+      {3, 251, 257, 17, 33, 1, DB_F32, CAUSAL, false},  {1, 255, 1021, 24, 40, 1, DB_F32, BOOLS, false},
+      {1, 403, 607, 20, 33, 1, DB_F32, ADDED, false},   {1, 256, 256, 16, 32, 1e4, DB_F32, CAUSAL, false},
+      {2, 251, 257, 17, 33, 1, DB_BF16, CAUSAL, false}, {2, 256, 300, 32, 32, 1, DB_F16, NO_MASK, false},
+      {1, 251, 255, 31, 31, 1, DB_F16, CAUSAL, false},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) check_one_kernel(&cases[i]);
 }

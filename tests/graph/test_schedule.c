@@ -503,10 +503,10 @@ static const struct schedule_machine *no_scratch(unsigned device) {
       .groups = 64, .side = 8, .access_ns = 5, .launch_ns = 2000, .bytes_per_ns = 20, .flops_per_ns = 200};
   return &m;
 }
-/* Blocks of 8 rows, which are 48 elements apart. */
+/* Blocks of 8 rows, which are 64 elements apart. */
 static const struct schedule_machine *little_scratch(unsigned device) {
   static struct schedule_machine m;
-  m = *no_scratch(device), m.scratch = 3 * 8 * 2 * 48 * 4;
+  m = *no_scratch(device), m.scratch = 3 * 8 * 2 * 64 * 4;
   return &m;
 }
 
@@ -517,15 +517,20 @@ static struct uop *scores_of(struct uop *q, struct uop *k) {
   return x;
 }
 
+/* Of the sum of their row. */
+static struct uop *shares(struct uop *x) {
+  return mul(x, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, x, 2)), x));
+}
+
 static struct uop *attention(struct uop *q, struct uop *k, struct uop *v, bool causal) {
   struct uop *scores = scores_of(q, k);
   if (causal) {
     int64_t rows = scores->shape->dim[0]->arg.i, columns = scores->shape->dim[1]->arg.i;
     struct uop *row = EXPAND(RESHAPE(iota(DT_I32, rows), rows, 1), rows, columns);
     struct uop *column = EXPAND(RESHAPE(iota(DT_I32, columns), 1, columns), rows, columns);
-    scores = uop_where(g, uop_binary(g, OP_CMPLT, row, column), full_like(scores, -INFINITY), scores);
+    scores = uop_where(g, uop_binary(g, OP_CMPLT, row, column), full_like(scores, 0), scores);
   }
-  return matmul(softmax(scores), v);
+  return matmul(shares(scores), v);
 }
 
 /* Kernels of the roots' schedule that are phases. */
@@ -545,7 +550,7 @@ static void test_phases(void **state) {
     int64_t rows, keys, width;
     bool causal;
     unsigned places; /* of the loop around */
-  } cases[] = {{26, 25, 2, true, 1}, {24, 25, 2, false, 3}, {27, 24, 2, true, 4}};
+  } cases[] = {{40, 41, 2, true, 1}, {40, 42, 2, false, 5}, {43, 40, 2, true, 6}};
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
     int64_t rows = cases[i].rows, keys = cases[i].keys, width = cases[i].width;
     machine_of = cases[i].places > 1 ? little_scratch : NULL;
@@ -563,15 +568,14 @@ static void test_phases(void **state) {
   }
   machine_of = NULL;
 
-  struct uop *q = TENSOR(24, 2), *k = TENSOR(26, 2), *v = TENSOR(26, 17), *p, *root;
+  struct uop *q = TENSOR(44, 2), *k = TENSOR(46, 2), *v = TENSOR(46, 17), *p, *root;
   /* a chain of products without a softmax between them; with more done to the result */
-  assert_int_equal(check(matmul(scores_of(TENSOR(40, 2), TENSOR(44, 2)), TENSOR(44, 17))), 1);
+  assert_int_equal(check(matmul(scores_of(TENSOR(80, 2), TENSOR(84, 2)), TENSOR(84, 17))), 1);
   assert_int_equal(check(mul(attention(q, k, v, false), num(3))), 1);
-  /* the probabilities are asked for, or used twice; few rows; a machine without such memory; little is handed on; what
+  /* the probabilities are asked for; few rows; a machine without such memory; little is handed on; what
    * is read is written, where rows may be computed twice */
-  p = softmax(scores_of(q, k));
+  p = shares(scores_of(q, k));
   assert_int_equal(phased((struct uop *[]){p, matmul(p, v)}, 2), 0);
-  assert_int_equal(phased((struct uop *[]){add(matmul(p, v), matmul(p, TENSOR(26, 17)))}, 1), 0);
   assert_int_equal(phased((struct uop *[]){attention(TENSOR(12, 2), k, v, false)}, 1), 0);
   assert_int_equal(phased((struct uop *[]){attention(TENSOR(17, 30), TENSOR(17, 30), TENSOR(17, 20), false)}, 1), 0);
   struct uop *place = TENSOR(27, 17);
