@@ -335,7 +335,7 @@ static void write_tiles(struct writer *w, const struct matrix *x) {
   fprintf(w->f, "; \\\n    for (int k_ = 0; k_ < %u; k_++) { \\\n", x->k);
   fprintf(w->f, "      %s a_ = *(%s *)((char *)a + tile_at(how_a, turned & 1, at_a, i_, k_, %u)); \\\n", in, in, size);
   fprintf(w->f, "      %s b_ = *(%s *)((char *)b + tile_at(how_b, turned & 2, at_b, j_, k_, %u)); \\\n", in, in, size);
-  const char *value = x->in == DT_BF16 ? "as_f32_u32((u32)%c_ << 16)" : "(f32)%c_";
+  const char *value = x->in == DT_BF16 ? "as_f32_u32((u32)%c_ << 16)" : x->in == DT_F16 ? "(f32)%c_" : "(i32)%c_";
   fprintf(w->f, "      c_[e_] += ");
   fprintf(w->f, value, 'a');
   fprintf(w->f, " * ");

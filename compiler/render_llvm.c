@@ -510,7 +510,7 @@ static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValue
   LLVMValueRef arg[MAX_LANES + 8];
   char constraints[MAX_LANES * 8 + 64], *p = constraints;
   for (unsigned i = 0; i < lanes; i++) {
-    each[i] = element, p += sprintf(p, "=f,");
+    each[i] = element, p += sprintf(p, element == i32(r) ? "=r," : "=f,");
     arg[i] = LLVMBuildExtractElement(r->b, v, LLVMConstInt(i32(r), i, 0), "");
   }
   for (unsigned i = 0; i < lanes; i++) p += sprintf(p, "%u,", i);
@@ -549,7 +549,9 @@ static LLVMValueRef build_tiles(struct render *r, const struct uop *u) {
   r->multiplies = true;
   p += sprintf(p, "{ .reg .pred p; setp.ne.b32 p, 1, 0; %s {", x->intrinsic);
   for (unsigned i = 0; i < u->lanes; i++) p += sprintf(p, "%s$%u", i ? ", " : "", i);
-  sprintf(p, "}, $%u, $%u, p, 1, 1, %u, %u; }", 2 * u->lanes, 2 * u->lanes + 1, u->aux & 1, u->aux >> 1 & 1);
+  p += sprintf(p, "}, $%u, $%u, p", 2 * u->lanes, 2 * u->lanes + 1);
+  if (dtype_is_float(x->in)) p += sprintf(p, ", 1, 1, %u, %u", u->aux & 1, u->aux >> 1 & 1); /* no signs; turned */
+  sprintf(p, "; }");
   return build_in_place(r, text, get(r, u->src[2]), "l,l,", last, 2);
 }
 

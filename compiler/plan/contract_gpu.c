@@ -114,7 +114,7 @@ static bool choose_axes(struct choice *c, const struct matrix_product *p, const 
 /* Whether 16 bytes of the operand are next to each other in memory, and aligned: work-items need not touch them. */
 static bool is_fetched(const struct choice *c, const struct side *s) {
   int64_t lanes = 16 / dtype_info[matrices[c->row].in].size;
-  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis) return false;
+  if (s->slot < 0 || !c->k->target->has_fetch || s->by_sum == s->by_axis || (s->by_axis && lanes > 8)) return false;
   struct affine a;
   affine_of(s->value->src[0]->src[1], &a);
   for (unsigned i = 0; i < a.n; i++)

@@ -182,7 +182,9 @@ static bool make_one(struct codegen *k, enum matrix_operand o) {
 
   /* Rows are along `line`; there are as many of them as `other` has, times the pieces that lines have. */
   int64_t size = dtype_info[value->dtype].size, lanes = UNIT / size, row = ROW / size;
-  bool turned = contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
+  /* Bytes are not turned by the instruction. */
+  bool turned = dtype_info[value->dtype].size == 2 &&
+                contiguous_along(k, value, element[0]) > contiguous_along(k, value, element[1]);
   const struct side *line = turned ? &across : &along, *other = turned ? &along : &across;
   while (line->size % row) row /= 2;
   int64_t units = row / lanes, pieces = line->size / row, elements = line->size * other->size, all = elements;
