@@ -127,22 +127,28 @@ static void check_operations(const char *name) {
   db_close(dev);
 }
 
-/* x @ w of random numbers in f16 and bf16 to f32, by the plan that is chosen: each sum is within k + 1 roundings of
- * f32, in any order, of the exact one. */
+/* x @ w of random numbers in f16 and bf16 to f32, each stored by rows or by columns, by the plan that is chosen: each
+ * sum is within k + 1 roundings of f32, in any order, of the exact one. */
 static void check_matrices(const char *name) {
-  static const int16_t sizes[][3] = {{64, 64, 64}, {33, 47, 70}, {16, 129, 31}, {130, 20, 257}, {9, 8, 15}};
+  static const int16_t sizes[][4] = {/* rows, columns, sum; 1: x is stored by columns, 2: w is */
+                                     {64, 64, 64, 0},    {33, 47, 70, 0},    {16, 129, 31, 0},   {130, 20, 257, 0},
+                                     {9, 8, 15, 0},      {256, 192, 200, 0}, {256, 192, 200, 1}, {256, 192, 200, 2},
+                                     {256, 192, 200, 3}, {131, 257, 96, 0},  {131, 257, 96, 1},  {131, 257, 96, 2}};
   db_device *dev = db_open(name);
   if (!dev) fail_msg("%s", db_error());
   for (unsigned i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
     enum dtype t = i % 2 ? DT_F16 : DT_BF16;
     int64_t m = sizes[i / 2][0], n = sizes[i / 2][1], q = sizes[i / 2][2];
     struct uop *r = range(m, 0, AXIS_LOOP), *c = range(n, 1, AXIS_LOOP), *k = range(q, 2, AXIS_REDUCE);
-    struct uop *x = load(at(param(1, t, m * q), add(mul(r, ix(q)), k)));
-    struct uop *w = load(at(param(2, t, q * n), add(mul(k, ix(n)), c)));
+    bool turned[2] = {sizes[i / 2][3] & 1, sizes[i / 2][3] & 2};
+    struct uop *x = load(at(param(1, t, m * q), turned[0] ? add(mul(k, ix(m)), r) : add(mul(r, ix(q)), k)));
+    struct uop *w = load(at(param(2, t, q * n), turned[1] ? add(mul(c, ix(q)), k) : add(mul(k, ix(n)), c)));
     struct uop *sum = reduce(OP_ADD, mul(uop_cast(G, x, DT_F32), uop_cast(G, w, DT_F32)), &k, 1);
     struct uop *ast = sink1(store(at(param(0, DT_F32, m * n), add(mul(r, ix(n)), c)), sum));
     const struct kernel *kernel = must_compile(tuned, db_device_arch(dev), ast);
     assert_non_null(strstr(kernel->plan, "matrix "));
+    bool tiles = strstr(kernel->plan, "wgmma") || strstr(kernel->plan, "mmatile");
+    if (m * n > 1 << 14 && tiles != !strcmp(name, NVIDIA)) fail_msg("%s on %s", kernel->plan, name);
     int64_t count[3] = {m * n, m * q, q * n};
     void *memory[3];
     db_buffer *bufs[3];
@@ -160,7 +166,8 @@ static void check_matrices(const char *name) {
     for (int64_t e = 0; e < m * n; e++) {
       double want = 0, size = 0, got = read_element(DT_F32, memory[0], e).f;
       for (int64_t l = 0; l < q; l++) {
-        double p = read_element(t, memory[1], e / n * q + l).f * read_element(t, memory[2], l * n + e % n).f;
+        int64_t a = turned[0] ? l * m + e / n : e / n * q + l, b = turned[1] ? e % n * q + l : l * n + e % n;
+        double p = read_element(t, memory[1], a).f * read_element(t, memory[2], b).f;
         want += p, size += fabs(p);
       }
       if (fabs(got - want) > size * (double)(q + 1) * 0x1p-24)
