@@ -416,6 +416,18 @@ static void copy_columns(const struct contraction *c, struct form *f, double str
   }
 }
 
+/* Whether the axis moves a window that the sum is over: vectors are then read where windows are, across cache lines. */
+static bool is_window(const struct operand *x, uint64_t sum, int axis) {
+  struct dimension dim[2];
+  for (uint64_t m = sum & x->mask; m; m &= m - 1) {
+    unsigned both[2] = {(unsigned)axis, (unsigned)__builtin_ctzll(m)};
+    if (windows_group(&x->windows, both, 2, dim) == 1 &&
+        dim[0].size < size_of(x->windows.k, axis) * size_of(x->windows.k, (int)both[1]))
+      return true;
+  }
+  return false;
+}
+
 static void consider(struct contraction *c, struct form f) {
   const struct codegen *k = c->k;
   const struct operand *p = &c->x[f.columns], *q = &c->x[!f.columns];
@@ -430,7 +442,7 @@ static void consider(struct contraction *c, struct form f) {
   bool fits = depth * MAX_HEIGHT * ELEMENT <= BLOCK_BYTES;
   f.pack_rows = f.row >= 0 && c->packs[!f.columns] && fits && (reused || !q->plain);
   f.cycles = choose_tile(c, &f, depth) * (double)extent(k, others) * computed(c, &f);
-  f.cycles *= (double)c->depth / (double)together_of(c);
+  f.cycles *= (double)c->depth / (double)together_of(c) * (is_window(p, c->sum, f.column) ? 1.15 : 1);
   int64_t strip = f.lanes * f.vectors;
   if (!strip) return; /* no tile fits into the registers */
   double padded = (double)up(width, strip) / (double)width, strips = (double)divide(width, strip);
@@ -463,6 +475,7 @@ static void consider(struct contraction *c, struct form f) {
     f.cycles *= far > FAR_BYTES || !(q->unit & (c->sum | bit(f.row))) ? 2 : far > 64 * ELEMENT ? 1.03 : 1;
   }
   double store = has(c->unit, f.column) ? 0.15 : has(c->unit, f.row) || c->depth > LONG_SUM ? 2.5 : 8;
+  if (c->updates) store *= 2; /* what is loaded for it lies as the output does */
   f.cycles += (double)c->outputs * (store + (rounds ? 0.2 * (double)divide(c->depth, ROUND) : 0));
   if (!c->form.cycles || f.cycles < c->form.cycles * 0.995) c->form = f;
 }
@@ -564,7 +577,7 @@ static bool choose_rounds(struct contraction *c) {
 /* How many workgroups may share the loops that only one operand has: each copies the other one again. */
 static int64_t most_tasks(const struct contraction *c, double again) {
   if (again == 0 || c->k->is_phase) return tasks_of(c->k);
-  double most = c->form.cycles / 12 / again;
+  double most = c->form.cycles / 48 / again;
   return most < 1 ? 2 : most > TASKS ? TASKS : (int64_t)most + 1;
 }
 
