@@ -770,7 +770,9 @@ bool contract_host(struct codegen *k, bool *done) {
   bool ok = true;
   if (find(c, true)) choose(c);
   if (c->matrix && !c->form.cycles && find(c, false)) choose(c);
-  *done = c->form.cycles > 0;
+  /* Rows of a matrix that are added up are read as they follow each other (optimize.c): nothing is used twice. */
+  bool once = c->form.row < 0 && !c->form.pack_columns && !k->is_phase;
+  *done = c->form.cycles > 0 && !once;
   if (*done) ok = contract(c);
   free(c);
   return ok;

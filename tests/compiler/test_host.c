@@ -282,6 +282,12 @@ static void long_sums_have_rounds(void **state) {
   }
 }
 
+/* A row times a matrix adds up the matrix' rows, a block of them at a time. */
+static void a_row_times_a_matrix(void **state) {
+  enum { N = 640, Q = 96 };
+  check_plan(product(1, N, Q, false), (int64_t[]){N, Q, Q * N}, 3, 1, (const char *const[]){"order c", NULL});
+}
+
 /* A copy that is contiguous along another axis than the argument is made of vectors that are transposed. */
 static void transposed_columns(void **state) {
   static const int64_t widths[] = {48, 64, 52, 51};
@@ -822,6 +828,7 @@ int main(void) {
       cmocka_unit_test(matmul),
       cmocka_unit_test(products_of_bf16),
       cmocka_unit_test(long_sums_have_rounds),
+      cmocka_unit_test(a_row_times_a_matrix),
       cmocka_unit_test(transposed_columns),
       cmocka_unit_test(gradients_of_convolutions),
       cmocka_unit_test(windows_of_many_images),
