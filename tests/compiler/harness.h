@@ -286,19 +286,18 @@ HELPER void run_phases(struct interpreter *m, struct uop *ast) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n);
   unsigned nphases = 0;
+  static uint64_t memory[sizeof m->local / sizeof *m->local][4096];
   while (nphases < ast->nsrc && ast->src[nphases]->op == OP_SINK) nphases++;
   struct uop *const *around = ast->src + nphases;
   do {
     for (size_t i = 0; i < n; i++) {
       if (order[i]->op != OP_LOCAL) continue;
       size_t bytes = (size_t)order[i]->src[0]->arg.i * dtype_info[order[i]->dtype].size;
-      void **p = &m->local[order[i]->arg.i];
-      if (!*p) *p = malloc(bytes);
-      memset(*p, 0x3c, bytes);
+      assert_true(bytes <= sizeof memory[0]);
+      m->local[order[i]->arg.i] = memset(memory[order[i]->arg.i], 0x3c, bytes);
     }
     for (unsigned i = 0; i < nphases; i++) run_stores(m, ast->src[i], around, ast->nsrc - nphases);
   } while (next_place(m, around, ast->nsrc - nphases));
-  for (unsigned i = 0; i < sizeof m->local / sizeof *m->local; i++) free(m->local[i]);
   free(order);
 }
 

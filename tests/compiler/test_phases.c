@@ -138,7 +138,7 @@ static char *random_plans(const struct random_kernel *r, const struct target *t)
 static void random_phases_by_random_plans(void **state) {
   const char *seed_text = getenv("PHASES_SEED"), *from_text = getenv("PHASES_FROM"), *n = getenv("PHASES_COUNT");
   unsigned from = seed_text ? (unsigned)atoi(seed_text) : from_text ? (unsigned)atoi(from_text) : 1;
-  unsigned count = seed_text ? 1 : n ? (unsigned)atoi(n) : COUNT, failures = 0;
+  unsigned count = seed_text ? 1 : n ? (unsigned)atoi(n) % 100000 : COUNT, failures = 0;
   const struct target *t = target_find(HOST_ARCH);
   struct c_library l;
   struct made {
@@ -158,7 +158,7 @@ static void random_phases_by_random_plans(void **state) {
     m->c = compiler_new(&(struct compiler_options){.debug = 4, .spec = true, .plan = NULL});
     m->kernel = compiler_compile_by(m->c, t, m->k.ast, m->plan, err, sizeof err);
     if (!m->kernel) fail_msg("seed %u: %s\nplan: %s", from + i, err, m->plan);
-    assert_string_equal(m->kernel->plan, m->plan);
+    assert_string_equal(m->kernel ? m->kernel->plan : "", m->plan);
     snprintf(id, sizeof id, "%u", i);
     c_library_add(&l, m->kernel, id);
   }
