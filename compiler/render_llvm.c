@@ -515,7 +515,7 @@ static LLVMValueRef build_in_place(struct render *r, const char *text, LLVMValue
   }
   for (unsigned i = 0; i < lanes; i++) p += sprintf(p, "%u,", i);
   sprintf(p, "%s~{memory}", more);
-  memcpy(arg + lanes, last, nlast * sizeof *last);
+  for (unsigned i = 0; i < nlast; i++) arg[lanes + i] = last[i];
   LLVMTypeRef all = LLVMStructTypeInContext(r->c, each, lanes, 0);
   LLVMValueRef made = build_asm(r, text, constraints, all, arg, lanes + nlast), out = LLVMGetPoison(t);
   for (unsigned i = 0; i < lanes; i++)
