@@ -69,7 +69,8 @@ static const struct target targets[] = {
         .kind = TARGET_AMDGPU,
         .triple = "amdgcn-amd-amdhsa",
         .cpu = "gfx1100",
-        .features = "",
+        /* LLVM 19 takes a wrong register for some bytes of what it makes a v_dot4 (performAddCombine). */
+        .features = "-dot7-insts",
         .wave = 32,
         .local_bytes = 65536,
         .max_group = 1024,

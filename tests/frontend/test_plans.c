@@ -63,9 +63,9 @@ static unsigned number_of(const char *name, unsigned otherwise) {
   return s ? (unsigned)strtoul(s, NULL, 10) : otherwise;
 }
 
-static void on_device(const char *name, unsigned salt) {
-  unsigned from = number_of("PLANS_SEED", number_of("PLANS_FROM", 1000 * salt)), failures = 0;
-  unsigned count = getenv("PLANS_SEED") ? 1 : number_of("PLANS_COUNT", COUNT);
+/* `count` kernels from number `from` on. */
+static void run_seeds(const char *name, unsigned salt, unsigned from, unsigned count) {
+  unsigned failures = 0;
   db_device *dev = db_open(name);
   if (!dev) fail_msg("%s", db_error());
   const struct target *t = target_find(db_device_arch(dev));
@@ -100,7 +100,15 @@ static void on_device(const char *name, unsigned salt) {
   assert_int_equal(failures, 0);
 }
 
-static void on_gfx1100(void **state) { on_device("EMU+AMD:gfx1100", 2); }
+static void on_device(const char *name, unsigned salt) {
+  unsigned from = number_of("PLANS_SEED", number_of("PLANS_FROM", 1000 * salt));
+  run_seeds(name, salt, from, getenv("PLANS_SEED") ? 1 : number_of("PLANS_COUNT", COUNT));
+}
+
+static void on_gfx1100(void **state) {
+  on_device("EMU+AMD:gfx1100", 2);
+  run_seeds("EMU+AMD:gfx1100", 2, 50625, 1); /* LLVM 19's v_dot4 */
+}
 static void on_sm_90(void **state) {
   if (!ptxas) skip();
   on_device("EMU+NV:sm_90", 3);
