@@ -4,7 +4,7 @@
 #include "os.h"
 #include "recording.h"
 
-/* ---- machines: one table of system calls and what a backend keeps per process and machine ---- */
+/* ---- machines: a table of system calls, and the state that a backend keeps per process and machine ---- */
 
 struct hcq_machine {
   struct hcq_machine *next;
@@ -13,9 +13,9 @@ struct hcq_machine {
   char name[144]; /* the device name without its index: "AMD", "EMU+AMD:gfx1100" */
   unsigned refs;
   bool emulated;
-  uint32_t played_index; /* of the GPU that a played trace begins with */
+  uint32_t played_index; /* index of the GPU recorded in a played trace */
   pthread_mutex_t lock;
-  void *state; /* the backend's, made by its first open; machine_close drops it */
+  void *state; /* owned by the backend: made by its first open, dropped by machine_close */
 };
 
 /* ---- devices ---- */
@@ -30,35 +30,35 @@ struct db_device {
   atomic_uint handles; /* db_open and db_device_retain */
   char name[160], arch[24], description[96];
   pthread_mutex_t growing, transfer, lock;
-  uint64_t bytes_allocated, bytes_allocated_peak; /* of the lock */
-  struct hcq_signal_page *signal_pages;           /* of the lock */
-  /* By hcq_ring_place: the first of each kind is at the kind; others are made on first use, NULL before. */
+  uint64_t bytes_allocated, bytes_allocated_peak; /* guarded by lock */
+  struct hcq_signal_page *signal_pages;           /* guarded by lock */
+  /* Indexed by hcq_ring_place. The first ring of each kind always exists; others are NULL until first use. */
   struct hcq_ring *_Atomic rings[HCQ_RINGS];
-  unsigned nqueues[2]; /* by enum db_queue_kind: how many there can be */
+  unsigned nqueues[2]; /* maximum number of queues, by enum db_queue_kind */
   db_buffer *staging;
-  db_queue *copier; /* of db_buffer_read and write */
+  db_queue *copier; /* recorder of db_buffer_read and db_buffer_write */
   struct hcq_import *imports;
-  struct hcq_clock { /* the device's clock and the host's, read at once; of the lock */
+  struct hcq_clock { /* the device's clock and the host's, read at the same time; guarded by lock */
     uint32_t khz;    /* set by open */
     uint64_t ticks, ns;
-    uint64_t checked_ns; /* when a reading last agreed with it */
+    uint64_t checked_ns; /* last time at which a reading confirmed the calibration */
   } clock;
   _Atomic uint64_t timeout_ns; /* db_device_timeout */
-  _Atomic int lost;            /* 0, or the error every later call returns */
-  char lost_reason[1024];      /* written before */
-  bool inherited;              /* of the process that forked this one: its hardware is not touched */
-  uint64_t looked_at;          /* by which look at others; of the registry's lock */
-  db_device **members;         /* of a group (group.c), which has nothing else */
+  _Atomic int lost;            /* 0, or the error that every later call returns */
+  char lost_reason[1024];      /* written before lost */
+  bool inherited;              /* opened by the parent process before fork: its hardware must not be touched */
+  uint64_t looked_at;  /* number of the last hcq_device_check_others that visited it; guarded by registry.lock */
+  db_device **members; /* members of a group (group.c), which uses none of the other fields */
   unsigned nmembers;
 };
 
-/* Devices by canonical name, and the machines they sit in: the only global state. Opening and closing a device takes
- * long (a GPU's driver, an emulator's threads), and a wait for another device must not wait for that. So `opening` is
- * held for the whole of it and guards machines, while `lock` guards the list of devices for some instructions. A
- * device enters and leaves the list under both. */
+/* Devices by canonical name, and the machines they belong to: the only global state. Opening and closing a device takes
+ * long (a GPU's driver, an emulator's threads), and a wait on another device must not be delayed by it. `opening` is
+ * therefore held for the whole of opening or closing and guards the machines. `lock` is held for a few instructions and
+ * guards the list of devices. Devices are added and removed with both locks held. */
 struct hcq_registry {
   pthread_mutex_t opening, lock;
-  uint64_t timeout_ns; /* of devices that are opened */
+  uint64_t timeout_ns; /* initial timeout of devices that are opened */
   db_device *devices;
   struct hcq_machine *machines;
 };
@@ -67,28 +67,30 @@ extern struct hcq_registry hcq_registry;
 /* ---- device.c ---- */
 void hcq_device_init(db_device *dev, struct hcq_machine *machine, unsigned index, const char *name);
 struct os *db_device_os(db_device *dev);
-unsigned db_device_index(const db_device *dev); /* GPU of that machine */
-/* Holds back submissions to a device, which is as it was before when they go on. Returns what to resume. */
+unsigned db_device_index(const db_device *dev); /* index of the GPU in its machine */
+/* Blocks submissions to a device and the creation of rings until hcq_device_resume. Returns the set of paused rings,
+ * which hcq_device_resume takes. */
 unsigned hcq_device_pause(db_device *dev);
 void hcq_device_resume(db_device *dev, unsigned paused);
-/* A machine by its name ("CPU", "AMD", "EMU+AMD:gfx1100"), shared with open devices. */
+/* Opens a machine by name ("CPU", "AMD", "EMU+AMD:gfx1100"), or takes a reference to one that open devices use. */
 struct hcq_machine *hcq_machine_open(const char *name);
 void hcq_machine_release(struct hcq_machine *machine);
-/* Calls each for its open devices, under registry.lock: it must not wait. */
+/* Calls each for the machine's open devices, with registry.lock held: it must not wait. */
 void hcq_machine_each(struct hcq_machine *machine, void (*each)(db_device *dev, void *ctx), void *ctx);
-/* Whether all queues of the process are to come to rest: then nothing may be submitted. */
+/* True while all queues of the process are being brought to idle; then nothing may be submitted. */
 extern atomic_bool hcq_resting;
-/* Waits until that is over. ring: one whose timeline has to count anew, which is done while all are at rest. */
+/* Waits until that is over. If ring is not NULL and its count would pass HCQ_SIGNAL_MAX, waits until all queues are
+ * idle and restarts its count from 0. */
 int hcq_rest(struct hcq_ring *ring);
-/* When the process exits, drops what finished submissions held, of all devices that are open then. */
+/* Registers an exit handler that retires finished submissions of all open devices. */
 void hcq_devices_retire_at_exit(void);
 
-/* The device's ring, which may be made now. */
+/* Returns the device's ring and creates it at first use. */
 struct hcq_ring *hcq_device_ring(db_device *dev, enum db_queue_kind kind, unsigned index);
 
 /* ---- clock.c ---- */
-/* Reads both clocks. open calls it once. */
+/* Calibrates the device's clock against the host's. open calls it once. */
 int hcq_clock_calibrate(db_device *dev);
-/* Ticks in the host's time, all by one reading of the clocks; 0 stays 0. */
+/* Converts n ticks to the host's time with one calibration; 0 stays 0. */
 void hcq_clock_to_ns(db_device *dev, const uint64_t *ticks, uint64_t *ns, unsigned n);
 #endif

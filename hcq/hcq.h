@@ -1,6 +1,6 @@
 /* The queue layer of Doorbell: devices, buffers, signals, programs and command queues.
  *
- * It is a complete driver by itself: bring a kernel, record it into a queue, submit, wait on the queue's timeline.
+ * It is a complete driver by itself: load a kernel, record it into a queue, submit, wait on the queue's timeline.
  *
  *   db_device *dev = db_open("EMU+AMD:gfx1100");
  *   db_buffer *x = db_alloc(dev, 4096, 0);
@@ -10,19 +10,26 @@
  *   db_queue_submit(q, &when);
  *   db_wait(db_queue_timeline(q), when, 5000000000ull);
  *
- * Errors: functions return 0 or a negative errno, or NULL; db_error() then tells what and where. An object that is NULL
- * is an error, too, whose message repeats why it could not be made; NULL may be released. A recorder remembers
- * its first error: later records are no-ops and submit returns it, so a chain may be checked once, at submit.
- * Ownership: every object is reference counted. A queue keeps what it recorded alive until the hardware has finished
- * with it, so releasing a buffer right after submit is safe.
- * Threads: devices, buffers, signals and programs may be used from several threads at once, a recorder and a recording
- * by one at a time; references are taken and dropped anywhere. Submissions of several threads to one hardware queue run
- * one after the other, in the order in which they came. Environment: DEV (db_open). With PROFILE or DEBUG=2
- * (doorbell(1)) recorders stamp each kernel and copy, and a recording waits for its last run before it runs again. What
- * was submitted is reported once it is known to have finished, lines and errors of the file on standard error. A file
- * that cannot be opened is an error of the first db_queue_new. Processes: a child of fork has none of its parent's
- * devices. Every call on one, or on an object of one, fails there with -ENODEV or NULL; releasing them touches no
- * hardware, and the child may open devices of its own. */
+ * Errors: functions return 0 or a negative errno, or a pointer that is NULL on failure; db_error() then returns the
+ * message. Passing a NULL object is an error whose message repeats the last failure, usually the reason why the object
+ * could not be made. Releasing NULL is a no-op. A recorder remembers its first error: later records are no-ops and
+ * db_queue_submit returns that error, so a caller may check once, at submit.
+ *
+ * Ownership: every object is reference counted. A queue keeps everything it recorded alive until the hardware has
+ * finished with it, so releasing a buffer right after submit is safe.
+ *
+ * Threads: several threads may use devices, buffers, signals and programs at once. A recorder or a recording may be
+ * used by one thread at a time. References may be taken and dropped in any thread. Submissions by several threads to
+ * one hardware queue run one after the other, in the order of the calls.
+ *
+ * Environment: db_open reads DEV. With PROFILE or DEBUG=2 (doorbell(1)) recorders timestamp each kernel and copy, and a
+ * recording waits for its last run before it runs again. Times are reported after a submission is known to have
+ * finished; the lines of DEBUG=2 and errors of the PROFILE file go to standard error. If the file cannot be opened, the
+ * first db_queue_new fails.
+ *
+ * Processes: a child of fork inherits no devices. In the child, every call on a device of the parent, or on an object
+ * of one, fails with -ENODEV or NULL. Releasing them there does not touch the hardware. The child may open devices
+ * itself. */
 #ifndef DOORBELL_HCQ_H
 #define DOORBELL_HCQ_H
 #include <stdbool.h>
@@ -34,7 +41,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define DB_VERSION "0.1.0"
-/* DB_VERSION of the library that is linked, which may differ from that of the header. */
+/* DB_VERSION of the linked library, which may differ from that of the header. */
 const char *db_version(void);
 
 typedef struct db_device db_device;
@@ -49,20 +56,21 @@ const char *db_error(void);
 
 /* ---- devices ---- */
 
-/* Opens (or takes another reference to) a device. name: "CPU", "AMD", "NV", "EMU+AMD:gfx1100", "EMU+NV:sm_90", each
- * with
- * ":index" for another one of its machine; NULL reads the environment variable DEV and falls back to "CPU". An emulated
- * machine has two GPUs of the named ISA, or those of a list: "EMU+AMD:gfx1100,gfx1100:1". NULL on failure. */
+/* Opens a device, or takes another reference to an open one. name is "CPU", "AMD", "NV", "EMU+AMD:gfx1100" or
+ * "EMU+NV:sm_90", and may end in ":index" (from 0) to select another device of that machine. If name is NULL, the
+ * environment variable DEV names the device; if DEV is not set, "CPU" is opened. An emulated machine has two GPUs of
+ * the named ISA, or one GPU per entry of a list: "EMU+AMD:gfx1100,gfx1100:1". Returns NULL on failure. */
 db_device *db_open(const char *name);
 db_device *db_device_retain(db_device *dev);
-/* Drops a reference; the last one waits for submitted work, then closes. */
+/* Drops a reference. Dropping the last one waits for submitted work, then closes the device. */
 void db_close(db_device *dev);
 
 enum { DB_GROUP_MAX = 64 };
-/* Several devices under one handle, for what is made on all of them (tensors, doorbell.h); it has no memory and no
- * queues itself. Keeps them open until db_close. All are different. NULL on failure. */
+/* Makes one handle for n different devices (1 to DB_GROUP_MAX), for layers that place an object on all of them
+ * (tensors, doorbell.h). The group itself has no memory and no queues. It keeps its members open until db_close.
+ * Returns NULL on failure. */
 db_device *db_group(db_device *const *devices, unsigned n);
-unsigned db_group_size(const db_device *dev); /* 0: dev is one device */
+unsigned db_group_size(const db_device *dev); /* number of members; 0 if dev is a single device */
 db_device *db_group_device(const db_device *dev, unsigned i);
 
 /* Canonical name as given to db_open: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100". */
@@ -82,81 +90,91 @@ struct db_device_counters {
 };
 void db_device_counters(const db_device *dev, struct db_device_counters *out);
 
-/* One line per device this machine could offer, for `doorbell devices`. usable is false when reason says why not. */
+/* One entry per device that this machine could offer, for `doorbell devices`. If usable is false, reason says why. */
 struct db_device_info {
   char name[48], arch[24], description[96], reason[256];
   bool usable, emulated;
   uint64_t memory; /* bytes of device memory, 0 if unknown */
 };
-/* Fills up to cap entries; returns how many exist. Opens nothing that it does not close. */
+/* Fills up to cap entries; returns the number of devices, which may exceed cap. Closes every device that it opens. */
 int db_devices(struct db_device_info *out, int cap);
 
 /* Waits until everything submitted to any queue of dev has finished. */
 int db_device_synchronize(db_device *dev, uint64_t timeout_ns);
 
-/* How long calls wait for a device that take no timeout of their own: closing it, reading and writing buffers, a
- * submission into a full ring, a change of a recording that runs, tensors that are read. After that they fail with
- * -ETIMEDOUT, and db_close stops the device. The environment variable DB_TIMEOUT gives it in seconds when the device is
- * opened; 120 if it is not set. Of a group: of its members. */
+/* The timeout of calls that wait for a device and take no timeout argument: closing it, reading and writing buffers,
+ * submitting to a full ring, changing a recording that is running, reading tensors. After that time they fail with
+ * -ETIMEDOUT, and db_close stops the device. The initial value is read when the device is opened, from the environment
+ * variable DB_TIMEOUT (seconds), and is 120 seconds if that is not set. For a group, the setter applies to all members
+ * and the getter returns the first member's value. */
 uint64_t db_device_timeout(const db_device *dev);
 void db_device_set_timeout(db_device *dev, uint64_t timeout_ns);
-/* Stops a device, whatever it runs: a kernel that never ends, a wait for a signal that nobody sets. Work under way is
- * lost. Every call that waits for the device, in any thread, and every later one fails with -EIO and says so; other
- * devices go on. The device may be opened again once all that was made on it is released. -EBUSY when something still
- * runs, as a kernel on the CPU does that never returns: then its memory stays until it ends, or the process does. */
+/* Stops a device even if a kernel never ends or a queue waits for a signal that is never set. Work in flight is lost.
+ * All calls that wait for the device, in any thread, and all later calls on it fail with -EIO and a message that says
+ * so. Other devices are not affected. The device may be opened again after every object made on it is released. Returns
+ * -EBUSY if something cannot be stopped (a CPU kernel that never returns); its memory is then kept until it ends or the
+ * process exits. */
 int db_halt(db_device *dev);
 
 /* ---- buffers ----
  *
- * Devices of one machine use each other's buffers where its topology allows. Devices of different machines ("CPU",
- * "AMD", "NV" and each emulated one are machines) use each other's host memory: DB_BUFFER_HOST, imported, all of the
- * CPU's; so their queues also wait for each other's signals. The CPU uses whatever the host can address. */
+ * Devices of one machine use each other's buffers where its topology allows. "CPU", "AMD", "NV" and each emulated
+ * machine are different machines. Devices of different machines use each other's host memory: buffers with
+ * DB_BUFFER_HOST, imported buffers, and all buffers of the CPU. So their queues can also wait for each other's signals.
+ * The CPU device uses any memory that the host can address. */
 
-/* Whether queues of dev use memory of other that is not DB_BUFFER_HOST: true for dev itself and for the CPU's
- * memory, else as the machine's links and the driver say. Where not, recording fails with -EXDEV. */
+/* Whether queues of dev can use memory of other that is not DB_BUFFER_HOST. True for dev itself and for the CPU's
+ * memory; otherwise it depends on the machine's links and its driver. If it is false, recording a command that uses
+ * such memory fails with -EXDEV. */
 bool db_reaches(db_device *dev, db_device *other);
 
 enum db_buffer_flags {
-  DB_BUFFER_HOST = 1 << 0,    /* host memory, mapped for both sides (staging, kernargs) */
-  DB_BUFFER_CPU_MAP = 1 << 1, /* device memory that the host can also address; fails where the BAR does not allow it */
+  DB_BUFFER_HOST = 1 << 0,    /* host memory, mapped for host and device (staging, kernel arguments) */
+  DB_BUFFER_CPU_MAP = 1 << 1, /* device memory that the host can also address; fails if the BAR does not allow it */
 };
-/* size in bytes, > 0. Contents are undefined. */
+/* Allocates a buffer of size bytes (> 0). Its contents are undefined. */
 db_buffer *db_alloc(db_device *dev, size_t size, unsigned flags);
-/* Makes existing host memory (any alignment) reachable by the device; the caller keeps it valid until released. */
+/* Makes existing host memory (any alignment) accessible to the device. The caller keeps the memory valid until the
+ * buffer is released. */
 db_buffer *db_import_host(db_device *dev, void *host, size_t size);
 db_buffer *db_buffer_retain(db_buffer *buf);
 void db_buffer_release(db_buffer *buf);
 size_t db_buffer_size(const db_buffer *buf);
 uint64_t db_buffer_address(const db_buffer *buf); /* device virtual address */
-void *db_buffer_host(const db_buffer *buf);       /* host pointer, NULL when not mapped */
+void *db_buffer_host(const db_buffer *buf);       /* host pointer; NULL if the buffer is not mapped */
 db_device *db_buffer_device(const db_buffer *buf);
-/* Blocking convenience copies through the copy queue, ordered after all work submitted to the device so far. */
+/* Blocking copies between a buffer and host memory through the copy queue, ordered after all work submitted to the
+ * device so far. offset and n are in bytes. */
 int db_buffer_write(db_buffer *dst, size_t offset, const void *src, size_t n);
 int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n);
 
-/* ---- signals: a 64-bit value that only grows, and the time it was last stamped, both written by hardware ---- */
+/* ---- signals: a 64-bit value that only grows and the time of its last timestamp, both written by hardware ---- */
 
-/* A signal keeps its device open, and every other device whose queues have recorded a timestamp of it. */
+/* Creates a signal with value 0. It keeps its device open, and every other device whose queues recorded a timestamp of
+ * it. */
 db_signal *db_signal_new(db_device *dev);
 db_signal *db_signal_retain(db_signal *sig);
 void db_signal_release(db_signal *sig);
 uint64_t db_signal_value(const db_signal *sig);
-/* value: at most 2^32 - 1, which is stored for larger ones. Leave timelines to submissions. */
+/* Stores value; values above 2^32 - 1 are stored as 2^32 - 1. Do not use it on timelines: submissions advance them. */
 void db_signal_set(db_signal *sig, uint64_t value);
-/* Time of the last db_queue_timestamp on it, converted to nanoseconds of the host's CLOCK_MONOTONIC. */
+/* Time of the last db_queue_timestamp on sig, converted to nanoseconds of the host's CLOCK_MONOTONIC; 0 if there is
+ * none. */
 uint64_t db_signal_time_ns(const db_signal *sig);
-/* The same of what db_queue_stamp has put into a buffer from a queue of dev. */
+/* The same for a timestamp that db_queue_stamp wrote into buf, at offset, from a queue of dev. */
 uint64_t db_stamp_time_ns(const db_device *dev, const db_buffer *buf, size_t offset);
-/* Two times whose difference counts. A device's clock is compared with the host's again and again; these two are
- * converted by one comparison, so that their difference is what the device has counted. 0 where there is no stamp. */
+/* Converts two timestamps whose difference matters. A device's clock is calibrated against the host's repeatedly. These
+ * functions convert both times with one calibration, so their difference is exactly what the device counted. A time is
+ * 0 if there is no timestamp. */
 void db_signal_interval(const db_signal *begin, const db_signal *end, uint64_t *begin_ns, uint64_t *end_ns);
 void db_stamp_interval(const db_device *dev, const db_buffer *buf, size_t begin, size_t end, uint64_t *begin_ns,
                        uint64_t *end_ns);
-/* Blocks the host until value is reached. -ETIMEDOUT says what was waited for; -EIO tells the device's fault. */
+/* Blocks the host until sig reaches value. Fails with -ETIMEDOUT and a message that names the awaited signal, or with
+ * -EIO and the fault if the device is lost. */
 int db_wait(db_signal *sig, uint64_t value, uint64_t timeout_ns);
 
-/* Whether what a timeline's value stands for is lost, as far as that is known: -EIO and the reason when its device was
- * lost, or another one that it waited for. Does not wait. */
+/* Checks, without waiting, whether the work of a submission is known to be lost. timeline and value are those of the
+ * submission. Returns -EIO and the reason if its device was lost, or another device that it waited for; otherwise 0. */
 int db_check(db_signal *timeline, uint64_t value);
 
 /* ---- programs ---- */
@@ -167,73 +185,75 @@ struct db_param {
   enum db_param_kind { DB_PARAM_BUFFER, DB_PARAM_VALUE, DB_PARAM_LOCAL /* dynamic local memory, value = bytes */ } kind;
 };
 
-/* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). entry
- * NULL takes the only kernel. params describes the argument segment where the image has no metadata (CPU); elsewhere
- * NULL, except that files do not say that a kernel wants dynamic local (shared) memory beyond its parameters: entries
- * of kind DB_PARAM_LOCAL and size 0 append such parameters to its own. The image is copied. */
+/* Loads one kernel of an image: a code object (AMD), a cubin (NVIDIA) or a relocatable object of the host (CPU). The
+ * image is copied. If entry is NULL, the image must have exactly one kernel. params describes the argument segment if
+ * the image has no metadata (CPU); on GPUs pass NULL, with one exception: images do not record that a kernel uses
+ * dynamic local (shared) memory beyond its parameters, so entries of kind DB_PARAM_LOCAL and size 0 append such
+ * parameters. */
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams);
 db_program *db_program_retain(db_program *prog);
 void db_program_release(db_program *prog);
 const char *db_program_name(const db_program *prog);
-/* Explicit parameters in order (hidden ones are the driver's business). */
+/* Explicit parameters in order. The driver fills in hidden ones. */
 const struct db_param *db_program_params(const db_program *prog, unsigned *count);
 
 /* ---- queues ---- */
 
 enum db_queue_kind { DB_QUEUE_COMPUTE, DB_QUEUE_COPY };
 
-/* One explicit argument. buffer: passes its address + bits as offset. Otherwise data points at the parameter's size
- * bytes, or if that is NULL the low bytes of bits are the value. */
+/* One explicit argument. If buffer is set, the argument is its address + bits. Otherwise, if data is set, it points to
+ * the parameter's value (the parameter's size in bytes). Otherwise the value is the low bytes of bits. */
 struct db_arg {
   db_buffer *buffer;
   uint64_t bits;
   const void *data;
-  unsigned slot; /* of a recording to bind: what replays may change; 0: fixed */
+  unsigned slot; /* replay slot for a queue that is bound to a recording; 0 if the argument is fixed */
 };
 
-/* A recorder for the device's first queue of that kind, where what orders itself by submission order belongs. */
+/* Creates a recorder for the device's first queue of that kind. Use it for work that relies on submission order. */
 db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind);
-/* For another one, from 0 on, that runs beside the others: what orders them is waits. A hardware queue is made on first
- * use. */
+/* Creates a recorder for queue index (from 0) of that kind. Queues run concurrently; only waits order work between
+ * them. The hardware queue is created at first use. */
 db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index);
-/* How many of that kind the device has, at least 1. */
+/* Number of queues of that kind that the device has, at least 1. */
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind);
 void db_queue_release(db_queue *q);
 
-int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value); /* hardware waits until sig >= value */
-/* Records no command: says that what is recorded is behind work of dev, by way of another queue that it waits for, so
- * that it fails when dev is lost. Who waits for a device's signals need not say so. */
+int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value); /* the hardware waits until sig >= value */
+/* Declares, without recording a command, that the recorded work depends on work of dev through another queue that it
+ * waits for. The submission then fails if dev is lost. Not needed if the queue waits for a signal of dev directly. */
 int db_queue_follow(db_queue *q, db_device *dev);
-int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value); /* after all before it has finished and is visible */
-int db_queue_timestamp(db_queue *q, db_signal *sig);              /* stamps sig's time after all before it */
-/* The same into DB_STAMP_BYTES of memory that the host maps, at an offset that is a multiple of as many: for more
- * stamps than one has signals. */
+/* Sets sig to value after all earlier commands have finished and their writes are visible. */
+int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value);
+int db_queue_timestamp(db_queue *q, db_signal *sig); /* timestamps sig after all earlier commands */
+/* Like db_queue_timestamp, but writes the timestamp into DB_STAMP_BYTES bytes of a host-mapped buffer. offset must be a
+ * multiple of DB_STAMP_BYTES. Use it for more timestamps than there are signals. */
 #define DB_STAMP_BYTES 32
 int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset);
 int db_queue_memory_barrier(db_queue *q); /* later commands see earlier commands' writes */
-/* In compute queues only. grid in workgroups, block in work-items; each component >= 1. nargs must match the program's
- * explicit parameters. */
+/* For compute queues only. grid is in workgroups and block in work-items; each component is at least 1. nargs must
+ * equal the number of the program's explicit parameters. */
 int db_queue_exec(db_queue *q, db_program *prog, const struct db_arg *args, unsigned nargs, const uint32_t grid[3],
                   const uint32_t block[3]);
-/* In copy queues only. Memory must be reachable from this queue's device; ranges must not overlap. */
+/* For copy queues only. Copies n bytes. The queue's device must reach both buffers; the ranges must not overlap. */
 int db_queue_copy(db_queue *q, db_buffer *dst, size_t dst_offset, db_buffer *src, size_t src_offset, size_t n);
 
-/* Hands everything recorded to the hardware with one doorbell and empties the recorder. The queue's timeline signal
- * reaches *when (may be NULL) once it has all finished. Never blocks but when the ring is full, and once in 2^32
- * submissions, for all queues to come to rest. */
+/* Submits everything recorded with one doorbell and empties the recorder. The queue's timeline signal reaches *when
+ * (may be NULL) after all of it has finished. Blocks only if the ring is full, and once every 2^32 submissions until
+ * all queues are idle. */
 int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);
 
-/* ---- replay: a recording that stays in memory the hardware reads, and runs again with one doorbell and nothing copied
+/* ---- replay: a recording stays in memory that the hardware reads, and runs again with one doorbell and no copying
  * ----
  *
- * What may differ from run to run is marked while recording with the number of a slot, from 1 on: an argument
- * (db_arg.slot), the value of a wait or a signal, a component of a grid, an address of a copy. What was given there
- * when it was recorded holds until the slot is set; setting touches the words marked with the slot and nothing else.
- * Offsets into buffers, and the values of waits and signals, are added to what the slot is set to. A slot marks buffers
- * or values, not both, in as many places as one likes. */
+ * To change something between runs, mark it while recording with a slot number (from 1): an argument (db_arg.slot), the
+ * value of a wait or a signal, a component of a grid, an address of a copy. The recorded value is used until the slot
+ * is set. Setting a slot writes only the words marked with it. A recorded buffer offset, or the recorded value of a
+ * wait or signal, is added to the value that the slot is set to. A slot may mark any number of places, but either
+ * buffers or values, not both. */
 
 #define DB_SLOT_MAX 65535u
 /* Like db_queue_wait, db_queue_signal, db_queue_exec and db_queue_copy; slot 0 marks nothing. */
@@ -243,18 +263,19 @@ int db_queue_exec_slots(db_queue *q, db_program *prog, const struct db_arg *args
                         const uint32_t grid[3], const uint32_t block[3], const unsigned grid_slots[3]);
 int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned dst_slot, db_buffer *src,
                         size_t src_offset, unsigned src_slot, size_t n);
-/* Freezes what was recorded and empties the recorder. The recording keeps everything it uses alive. Like submit, it
- * returns the recorder's first error: NULL. */
+/* Freezes what was recorded and empties the recorder. The recording keeps everything it uses alive. Returns NULL if
+ * recording failed; the message is that of the recorder's first error. */
 db_recording *db_queue_bind(db_queue *q);
 db_recording *db_recording_retain(db_recording *r);
 void db_recording_release(db_recording *r);
-/* What the next runs find at a slot. While the recording's last run is under way they wait for its end, so whoever
- * replays without pause binds two and takes turns. A buffer is retained in place of the slot's last one. */
+/* Set what the next runs use for a slot. If the last run of the recording is still in flight, these calls wait for it
+ * to finish; to replay without gaps, bind two recordings and alternate. The recording retains buffer and releases the
+ * slot's previous one. */
 int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, size_t offset);
 int db_recording_set_value(db_recording *r, unsigned slot, uint64_t value);
-/* Runs it, behind what was submitted to the queue before; *when as in db_queue_submit. */
+/* Submits a run of the recording after everything submitted to the queue before; *when as in db_queue_submit. */
 int db_recording_submit(db_recording *r, uint64_t *when);
-/* Words that setting all slots would write. */
+/* Number of places that setting every slot once would patch. */
 unsigned db_recording_patches(const db_recording *r);
 
 #pragma GCC visibility pop

@@ -6,50 +6,51 @@
 
 /* ---- recorders ---- */
 
-/* One place that a slot's value goes to. at: in host memory, or, while recording, a dword of q->words when in_words. */
+/* One place where a slot's value is stored. While recording, in_words selects `word`, the index of a dword in q->words;
+ * otherwise `at` points into host memory. */
 struct hcq_patch {
   union {
     uint8_t *at;
     size_t word;
   };
-  uint64_t add; /* to the slot's value */
+  uint64_t add; /* added to the slot's value */
   uint16_t slot;
   uint8_t bytes; /* 1 to 8 */
   bool in_words;
-  bool upper_first; /* two dwords, the upper one before the lower */
-  bool is_buffer;   /* else a value */
-  bool is_count;    /* a component of a grid: not 0 */
+  bool upper_first; /* two dwords, the upper one first */
+  bool is_buffer;   /* otherwise a value */
+  bool is_count;    /* a component of a grid: must not be 0 */
 };
 
 struct db_queue { /* a recorder */
   db_device *dev;
   struct hcq_ring *ring;
   struct words words;
-  uint32_t *cuts; /* word offsets at which a long recording may be split into indirect buffers */
+  uint32_t *cuts; /* word offsets where a long recording may be split into indirect buffers */
   unsigned ncuts, cuts_cap;
   struct hcq_object **refs;
   unsigned nrefs, refs_cap;
-  uint64_t batch;          /* identifies what is being recorded, for hcq_object.mark */
-  struct hcq_chunk *chunk; /* kernel arguments go here */
+  uint64_t batch;          /* identifies the current recording, for hcq_object.mark */
+  struct hcq_chunk *chunk; /* current chunk for kernel arguments */
   uint32_t chunk_used;
-  struct hcq_chunk *full; /* filled by this recording */
+  struct hcq_chunk *full; /* chunks that this recording has filled */
   db_program *last_program;
-  struct { /* the backend's: a launch that the next one may be appended to, when words and batch are still the same */
+  struct { /* used by the backend: a launch that the next one may be chained to, if words and batch have not changed */
     void *launch;
     size_t words;
     uint64_t batch;
   } chain;
   struct hcq_waits waits;
-  size_t vary_offset[2]; /* of a copy's destination and source in their buffers */
-  unsigned vary[3];      /* slots of the command being recorded: {value}, {destination, source} or the grid's */
+  size_t vary_offset[2]; /* offsets of a copy's destination and source in their buffers */
+  unsigned vary[3]; /* slots of the current command: {value}, {destination, source}, or one per component of the grid */
   struct hcq_patch *patches;
   unsigned npatches, patches_cap;
   uint64_t nkernels, ncopies;
   int error;
   char *error_text;
-  bool internal;               /* of the device itself */
+  bool internal;               /* owned by the device */
   bool profiled;               /* commands are stamped and reported (profile_queue.c) */
-  struct hcq_profile *profile; /* the stamps of what is being recorded, a reference; NULL: none yet */
+  struct hcq_profile *profile; /* timestamps of the current recording (a reference); NULL before the first */
 };
 
 /* ---- recordings that replay ---- */
@@ -57,10 +58,10 @@ struct db_queue { /* a recorder */
 struct hcq_slot {
   uint64_t value;    /* address, for a buffer */
   db_buffer *buffer; /* retained */
-  uint32_t first, n; /* of the patches */
-  bool known;        /* value is what the patches hold */
+  uint32_t first, n; /* range in the patches */
+  bool known;        /* the patches hold value */
   bool is_buffer, is_count;
-  uint64_t most; /* the largest value that fits its patches */
+  uint64_t most; /* largest value that fits all its patches */
 };
 
 struct db_recording {
@@ -75,41 +76,43 @@ struct db_recording {
   struct hcq_chunk *chunks; /* kernel arguments */
   struct hcq_object **refs;
   unsigned nrefs;
-  struct hcq_patch *patches; /* by slot */
+  struct hcq_patch *patches; /* sorted by slot */
   unsigned npatches;
   struct hcq_slot *slots;
-  unsigned nslots; /* numbers in use are below this */
+  unsigned nslots; /* larger than every slot number in use */
   uint64_t last;   /* timeline value of the last run */
   uint64_t nkernels, ncopies;
   db_program *last_program;
   struct hcq_waits waits;
-  struct hcq_profile *profile; /* a reference; NULL: its commands are not timed */
+  struct hcq_profile *profile; /* a reference; NULL if its commands are not timed */
 };
 
 /* ---- queue.c ---- */
 
-/* Tells launches of a process apart: what is being recorded, and where in it. */
+/* An identifier of a launch, unique in the process: the recording and the launch's number in it. */
 static inline uint64_t hcq_launch_id(const db_queue *q) { return q->batch << 24 | (q->nkernels & 0xffffff); }
-/* Keeps object alive until what is being recorded has finished. */
+/* Keeps object alive until the current recording has finished executing. */
 int hcq_queue_hold(db_queue *q, struct hcq_object *object);
 /* Empties the recorder without submitting. */
 void hcq_queue_reset(db_queue *q);
 db_queue *hcq_queue_new(db_device *dev, enum db_queue_kind kind, unsigned index, bool internal);
-/* What slot (0: nothing is noted) sets: bytes at the dwords from `word` on of q->words, or at host memory. */
+/* Notes a place that slot sets: dwords of q->words starting at `word`, or host memory at `at`. If slot is 0, nothing is
+ * noted. */
 void hcq_patch_words(db_queue *q, unsigned slot, size_t word, struct hcq_patch like);
 void hcq_patch_memory(db_queue *q, unsigned slot, void *at, struct hcq_patch like);
 
 /* ---- profile_queue.c ---- */
-/* A recorder whose commands are timed if the environment asks for it. */
+/* Creates a recorder whose commands are timed if the environment asks for it. */
 db_queue *hcq_queue_profiled(db_device *dev, enum db_queue_kind kind, unsigned index);
-/* Before and after a command of a recorder with `profiled`. program NULL: the command copies `bytes` bytes. */
+/* Called before and after each command of a recorder with `profiled`. program is NULL for a copy of `bytes` bytes. */
 int hcq_profile_begin(db_queue *q);
 int hcq_profile_end(db_queue *q, db_program *program, unsigned args, uint64_t bytes);
-/* What is being recorded keeps no stamps any more. */
+/* Drops the timestamps of the current recording. */
 void hcq_profile_drop(db_queue *q);
-/* The hardware has the commands. p may be NULL. Called before the submission's objects can be released. */
+/* Called after the hardware has received the commands and before the submission's objects can be released. p may be
+ * NULL. */
 void hcq_profile_submitted(struct hcq_profile *p);
-/* Reports the last run of a recording, which has finished, and makes the object that reports the next one when it is
+/* Reports the last run of a recording, which must have finished. Returns an object that reports the next run when it is
  * released. */
 struct hcq_object *hcq_profile_run(struct hcq_profile *p);
 #endif

@@ -1,20 +1,20 @@
-/* Hardware queues: their timelines, what submissions in flight hold, memory for kernel arguments. */
+/* Hardware queues: their timelines, the objects that submissions in flight hold, memory for kernel arguments. */
 #ifndef DOORBELL_HCQ_RING_H
 #define DOORBELL_HCQ_RING_H
 #include "object.h"
 
-/* What a submission waits for: the timelines, with where they counted from, and devices of other signals. */
+/* What a submission waits for: timelines, each with its base at that time, and devices whose other signals it waits
+ * for. */
 struct hcq_waits {
   struct hcq_awaited {
     db_device *dev;
-    const struct hcq_ring *ring; /* NULL: another signal */
+    const struct hcq_ring *ring; /* NULL if the wait is for a signal that is not a timeline */
     uint64_t base;
   } for_[128];
   unsigned n;
 };
 
-/* A piece of kernel-argument memory, given from recorder to recorder once the submission that used it last has
- * passed. */
+/* A piece of kernel-argument memory. Recorders reuse it after the last submission that used it has finished. */
 struct hcq_chunk {
   struct hcq_chunk *next;
   db_buffer *memory;
@@ -29,43 +29,44 @@ struct hcq_batch { /* one submission */
   db_program *last_program;
 };
 
-enum { HCQ_QUEUES = 4, HCQ_RINGS = 2 * HCQ_QUEUES }; /* queues of a kind that a device has at most, and of both */
+/* maximum number of queues of one kind per device, and of both kinds */
+enum { HCQ_QUEUES = 4, HCQ_RINGS = 2 * HCQ_QUEUES };
 
 struct hcq_ring {
   db_device *dev;
   enum db_queue_kind kind;
-  unsigned index; /* among those of its kind */
+  unsigned index; /* among the queues of its kind */
   db_signal *timeline;
   pthread_mutex_t submitting;
   _Atomic uint64_t submitted; /* timeline value of the last submission */
-  _Atomic uint64_t base;      /* timeline value where the hardware's count is 0; HCQ_BASE_CHANGES */
-  uint64_t turn;              /* it counts up to that */
-  struct {                    /* as in db_device_counters; whoever submits counts */
+  _Atomic uint64_t base;      /* timeline value at which the hardware's 32-bit count is 0, or HCQ_BASE_CHANGES */
+  uint64_t turn;              /* the largest value of that count */
+  struct {                    /* as in db_device_counters; written by the submitting thread */
     _Atomic uint64_t packets, doorbells, kernels, copies;
   } counters;
-  /* ---- guarded by the device's lock ---- */
-  struct hcq_foreign { /* the last submission that waits for a device, for each; only submissions add more */
-    db_device *dev;    /* compared, never followed: it may be gone once that submission has finished */
+  /* ---- guarded by dev->lock ---- */
+  struct hcq_foreign { /* one per device: the last submission that waits for it; only submissions add entries */
+    db_device *dev;    /* only compared, not dereferenced: the device may be gone after that submission has finished */
     uint64_t value;
   } *foreign;
   unsigned nforeign;
-  uint64_t failed_after; /* submissions behind it, up to the next, waited for a device that was lost */
+  uint64_t failed_after; /* submissions after this value, up to `failed`, waited for a device that was lost */
   _Atomic uint64_t failed;
   char failed_reason[1024];
-  _Atomic uint64_t stuck_at;   /* timeline value that a long wait last gave up at, UINT64_MAX before */
-  struct hcq_object **objects; /* held for submissions in flight, oldest first; power-of-two circular */
+  _Atomic uint64_t stuck_at;   /* timeline value at the last timeout of a long wait, UINT64_MAX before the first */
+  struct hcq_object **objects; /* held for submissions in flight, oldest first; circular, capacity a power of two */
   _Atomic uint64_t objects_head, batches_head;
-  uint64_t objects_tail, objects_cap; /* these and the arrays change by submissions only */
+  uint64_t objects_tail, objects_cap; /* only submissions change these and the arrays */
   struct hcq_batch *batches;
   uint64_t batches_tail, batches_cap;
-  struct hcq_chunk *chunks; /* free ones, oldest use first */
+  struct hcq_chunk *chunks; /* free ones, least recently used first */
   struct hcq_chunk **chunks_tail;
   unsigned nchunks;
 };
 
 /* ---- timelines ---- */
 
-#define HCQ_BASE_CHANGES UINT64_MAX /* until base and the count are both new */
+#define HCQ_BASE_CHANGES UINT64_MAX /* value of base while base and the hardware's count are being changed */
 static inline uint64_t hcq_ring_base(const struct hcq_ring *ring) {
   uint64_t base;
   do base = atomic_load_explicit(&ring->base, memory_order_acquire);
@@ -79,7 +80,7 @@ static inline uint64_t hcq_signal_load(const db_signal *sig) {
     if (atomic_load_explicit(&sig->ring->base, memory_order_relaxed) == base) return base + count;
   }
 }
-/* What the hardware stores for the timeline value of a submission. */
+/* The count that the hardware stores for a submission's timeline value. */
 static inline uint32_t hcq_ring_count(const struct hcq_ring *ring, uint64_t value) {
   return (uint32_t)(value - atomic_load_explicit(&ring->base, memory_order_relaxed));
 }
@@ -89,37 +90,37 @@ static inline unsigned hcq_ring_place(enum db_queue_kind kind, unsigned index) {
 /* ---- ring.c ---- */
 
 int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind, unsigned index);
-/* Also of a ring that was never initialized. */
+/* May be called with a ring that was never initialized. */
 void hcq_ring_finish(struct hcq_ring *ring);
 /* "compute", "copy", "compute 1": for messages. */
 const char *hcq_ring_name(const struct hcq_ring *ring);
-/* Drops what finished submissions held. */
+/* Releases what finished submissions held. */
 void hcq_ring_retire(struct hcq_ring *ring);
-/* Drops what all submissions held, of a halted device. */
+/* Releases what all submissions held; for a halted device. */
 void hcq_ring_drop(struct hcq_ring *ring);
-/* The kernel that runs now or ran last on a device that stands still, or "none": for messages. */
+/* The kernel that is running, or that ran last if the device has stopped; "none" if there is none. For messages. */
 struct hcq_kernel_name {
   char s[128];
 } hcq_device_running(const db_device *dev);
-/* Of the ring's counters, by whoever submits. */
+/* Adds to one of the ring's counters. Only the submitting thread calls this, so a plain load and store suffice. */
 static inline void hcq_count(_Atomic uint64_t *counter, uint64_t more) {
   atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* The free chunk whose last use is longest ago, once that is over, or a new one while there are few. NULL after
- * db_fail. */
+/* Takes the least recently used free chunk, after its last use has finished; if that is still in flight and the ring
+ * has fewer than HCQ_CHUNKS_MAX chunks, makes a new one. Returns NULL after db_fail. */
 struct hcq_chunk *hcq_chunk_take(struct hcq_ring *ring);
-/* Gives chunks back to the ring after their last use. */
+/* Returns chunks to the ring; chunk->last must be set to their last use. */
 void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks);
-/* Begins a submission that may hold `nobjects` objects: locks the ring and returns its timeline value in *value.
- * Nothing may fail once the hardware has the submission. */
+/* Begins a submission that may hold up to `nobjects` objects: locks the ring and returns the submission's timeline
+ * value in *value. Reserves all memory, because nothing may fail once the hardware has the submission. */
 int hcq_ring_begin(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits, uint64_t *value);
-/* It was submitted and takes over the references on its objects. Gives the ring back. */
+/* Ends a submission that succeeded. It takes over the references on its objects. Unlocks the ring. */
 void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, struct hcq_object *const *objects,
                         const struct hcq_waits *waits);
-/* It was not. */
+/* Ends a submission that failed. Unlocks the ring. */
 void hcq_ring_cancel(struct hcq_ring *ring);
-/* Waits a moment for room in the hardware's ring, of which there is none since *since (0: now). -ETIMEDOUT after
- * the device's timeout, and what is under way; -EIO when the device is lost. */
+/* Waits briefly for room in the hardware's ring, which has been full since *since (0 on the first call, then set).
+ * Returns -ETIMEDOUT with a message about the work in flight after the device's timeout, -EIO if the device is lost. */
 int hcq_ring_wait_room(struct hcq_ring *ring, uint64_t *since);
 #endif
