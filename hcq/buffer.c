@@ -82,7 +82,8 @@ db_device *db_buffer_device(const db_buffer *buf) { return buf ? buf->dev : NULL
 
 /* ---- host memory of other machines ---- */
 
-/* Of all lists of imports. An import's memory is freed under it, and looks for imports of its own. */
+/* Guards all lists of imports. Recursive: freeing an import's memory takes it again to free that buffer's own
+ * imports. */
 pthread_mutex_t hcq_imports_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static void unlink_from_device(struct hcq_import *i) {
@@ -116,7 +117,7 @@ void hcq_imports_drop(db_device *dev) {
   pthread_mutex_unlock(&hcq_imports_lock);
 }
 
-/* Lock held. */
+/* Called with hcq_imports_lock held. */
 static struct hcq_import *import_of(db_device *dev, db_buffer *buf) {
   struct hcq_import *i = buf->imports;
   while (i && i->memory->dev != dev) i = i->next;
@@ -166,7 +167,8 @@ static int copier(db_device *dev) {
   return 0;
 }
 
-/* Two halves of the staging buffer alternate, so that the host's copy of one overlaps the device's of the other. */
+/* Copies alternate between the two halves of the staging buffer: the host copies one half while the device copies the
+ * other. */
 static int staged(db_buffer *buf, size_t offset, const uint8_t *from, uint8_t *to, size_t n) {
   db_device *dev = buf->dev;
   int err = copier(dev);
@@ -210,7 +212,8 @@ static int buffer_transfer(db_buffer *buf, size_t offset, const void *from, void
     return db_fail(-EINVAL, "%s: %s %zu bytes at offset %zu of a buffer of %zu", dev->name,
                    from ? "writing" : "reading", n, offset, buf->size);
   if (!n) return 0;
-  /* Device memory behind the PCIe window is slow to read and needs HDP flushes after writes; copies do neither. */
+  /* Device memory accessed through the PCIe BAR is slow to read and needs HDP flushes after writes; the copy queue
+   * avoids both. */
   if (!buf->direct) {
     pthread_mutex_lock(&dev->transfer);
     err = staged(buf, offset, from, to, n);

@@ -1,9 +1,9 @@
-/* Device timestamps in the host's time.
+/* Conversion of device timestamps to the host's time.
  *
- * A device's clock runs at a known constant rate; reading it and the host's at once says where it stands. The two
- * crystals drift apart by parts per million, so they are read again from time to time, each time with an error of about
- * a microsecond. Times that are to be subtracted from each other must therefore be converted with one reading, and a
- * reading stays in use until another one disproves it. */
+ * A device's clock runs at a known constant rate; reading it and the host's clock at the same time gives the offset.
+ * The two crystals drift apart by parts per million, so both are read again from time to time, with an error of about a
+ * microsecond each time. Times that are subtracted from each other must therefore be converted with the same
+ * calibration. A calibration is kept until a new reading contradicts it. */
 #include "backend.h"
 #include <string.h>
 
@@ -34,8 +34,8 @@ int hcq_clock_calibrate(db_device *dev) {
     now.ticks = ticks;
     now.ns = now.checked_ns = before + took / 2;
   }
-  /* While the new reading is not more exact than what the old one says, the old one stays: times that were converted
-   * before remain comparable. */
+  /* If the new reading agrees with the old calibration within its error, keep the old one: times converted before and
+   * after then remain comparable. */
   uint64_t expected = old.ns ? ns_of(&old, now.ticks) : 0;
   if (old.ns && expected + best / 2 >= now.ns && expected <= now.ns + best / 2) now.ticks = old.ticks, now.ns = old.ns;
   pthread_mutex_lock(&dev->lock);

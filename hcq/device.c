@@ -1,4 +1,4 @@
-/* The registry of open devices, their names, and their end. */
+/* The registry of open devices, device names, opening and closing, and fork. */
 #define _GNU_SOURCE
 #include "backend.h"
 #include "profile.h"
@@ -12,9 +12,9 @@
 const char *db_version(void) { return DB_VERSION; }
 
 #define TIMEOUT_S     120
-#define EMULATED_GPUS 2 /* each reserves as much address space as it has memory, of which valgrind has 128 GiB */
+#define EMULATED_GPUS 2 /* each reserves as much address space as it has memory; valgrind provides 128 GiB */
 #define KNOWN_NAMES   "CPU, AMD, AMD:1, EMU+AMD:gfx1100, NV, NV:1, EMU+NV:sm_90"
-#define PLAY          "PLAY:" /* then the file of a trace */
+#define PLAY          "PLAY:" /* followed by the file name of a trace */
 
 struct hcq_registry hcq_registry = {.opening = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
                                     .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
@@ -26,10 +26,10 @@ static const struct hcq_backend *const backends[] = {&hcq_cpu_backend, &hcq_amd_
 struct device_name {
   const struct hcq_backend *ops;
   char machine[144]; /* canonical, without the index */
-  char gpus[128];    /* of an emulated machine */
+  char gpus[128];    /* GPUs of an emulated machine */
   unsigned index;
   bool emulated;
-  const char *trace; /* the file that is played, or NULL */
+  const char *trace; /* file name of the trace to play, or NULL */
 };
 
 static int parse_index(const char *name, const char *digits, unsigned *index) {
@@ -52,7 +52,7 @@ static int parse_name(const char *name, struct device_name *out) {
   char text[144];
   if (strlen(name) >= sizeof text)
     return db_fail(-EINVAL, "device '%.64s...': the name is too long; known: " KNOWN_NAMES, name);
-  if (!strncmp(name, PLAY, strlen(PLAY))) { /* the file says the rest */
+  if (!strncmp(name, PLAY, strlen(PLAY))) { /* the file contains the rest */
     out->trace = name + strlen(PLAY);
     strcpy(out->machine, name);
     return 0;
@@ -80,13 +80,13 @@ static int parse_name(const char *name, struct device_name *out) {
   if (strlen(rest) >= sizeof out->gpus / (strchr(rest, ',') ? 1 : EMULATED_GPUS))
     return db_fail(-EINVAL, "device '%s': the list of GPUs is too long", name);
   strcpy(out->gpus, rest);
-  /* One name stands for several such GPUs, so that :1 is there without spelling the machine out. */
+  /* A single ISA stands for EMULATED_GPUS such GPUs, so index :1 exists without a list. */
   for (int i = 1; !strchr(rest, ',') && i < EMULATED_GPUS; i++) strcat(strcat(out->gpus, ","), rest);
   snprintf(out->machine, sizeof out->machine, "EMU+%s:%s", out->ops->vendor, rest);
   return digits ? parse_index(name, digits, &out->index) : 0;
 }
 
-/* ---- machines; hcq_registry.opening is held ---- */
+/* ---- machines; called with hcq_registry.opening held ---- */
 
 static void machine_release(struct hcq_machine *m) {
   if (--m->refs) return;
@@ -100,7 +100,7 @@ static void machine_release(struct hcq_machine *m) {
   free(m);
 }
 
-/* The table of a machine's system calls, and whose backend drives it. */
+/* Sets the machine's table of system calls and its backend. */
 static int machine_os(struct hcq_machine *m, const struct device_name *n) {
   char why[512] = "";
   struct os_trace_header header = {.index = n->index};
@@ -120,9 +120,9 @@ static int machine_os(struct hcq_machine *m, const struct device_name *n) {
   return db_fail(-ENOTSUP, "%s: not supported: a trace of vendor '%s'", n->machine, header.vendor);
 }
 
-/* Puts a recorder in front of the first machine that a device is opened of. */
+/* With HCQ_RECORD, wraps the table of the first machine whose device is opened in a recorder. */
 static int machine_record(struct hcq_machine *m, const struct device_name *n) {
-  static const char *recorded; /* hcq_registry.opening is held */
+  static const char *recorded; /* guarded by hcq_registry.opening */
   const char *file = getenv("HCQ_RECORD");
   if (!file || !*file || m->ops->is_host || n->trace) return 0;
   if (recorded)
@@ -187,19 +187,19 @@ void hcq_machine_each(struct hcq_machine *m, void (*each)(db_device *dev, void *
 
 /* ---- open and close ---- */
 
-static db_device *unstoppable; /* by next: closed, but their hardware may still run */
+static db_device *unstoppable; /* linked by next: closed devices whose hardware may still run */
 
 static void device_destroy(struct hcq_object *object) {
   db_device *dev = (db_device *)object, **p = &hcq_registry.devices;
   pthread_mutex_lock(&hcq_registry.opening);
   pthread_mutex_lock(&hcq_registry.lock);
   while (*p && *p != dev) p = &(*p)->next;
-  /* Another thread may have opened it again meanwhile, and perhaps closed and freed it. */
+  /* Another thread may have opened the device again meanwhile, and perhaps closed and freed it. */
   bool last = *p && !atomic_load(&object->refs);
   if (last) *p = dev->next;
   pthread_mutex_unlock(&hcq_registry.lock);
   if (!last) goto out;
-  /* What still runs may use any of it: then all of it stays. */
+  /* If something still runs, it may use any of the device's memory, so all of it is kept. */
   if (!dev->ops->halt(dev)) {
     dev->next = unstoppable;
     unstoppable = dev;
@@ -241,7 +241,7 @@ static int read_timeout(uint64_t *ns) {
   return 0;
 }
 
-/* hcq_registry.opening is held, so that the list stays as it is. */
+/* Called with hcq_registry.opening held, so the list of devices does not change. */
 static db_device *open_locked(const char *name) {
   struct device_name n;
   if (parse_name(name, &n)) return NULL;
@@ -315,7 +315,7 @@ void db_device_set_timeout(db_device *dev, uint64_t timeout_ns) {
 
 void db_close(db_device *dev) {
   if (!dev) return;
-  if (--dev->handles == 0 && !dev->nmembers) hcq_device_drain(dev); /* a group has no work of its own */
+  if (--dev->handles == 0 && !dev->nmembers) hcq_device_drain(dev); /* a group submits no work itself */
   hcq_release(&dev->object);
 }
 
@@ -380,12 +380,12 @@ int db_device_synchronize(db_device *dev, uint64_t timeout_ns) {
   return 0;
 }
 
-/* ---- rest ---- */
+/* ---- restarting a timeline's count ---- */
 
 atomic_bool hcq_resting;
-static pthread_mutex_t resting = PTHREAD_MUTEX_INITIALIZER; /* comes before all other locks */
+static pthread_mutex_t resting = PTHREAD_MUTEX_INITIALIZER; /* taken before all other locks */
 
-/* All devices, a reference on each; NULL when out of memory. */
+/* Returns all devices with a reference on each; NULL if out of memory. */
 static db_device **devices_retain(unsigned *n) {
   *n = 0;
   pthread_mutex_lock(&hcq_registry.lock);
@@ -423,7 +423,7 @@ static void count_anew(struct hcq_ring *ring) {
   pthread_mutex_unlock(&ring->submitting);
 }
 
-/* Nothing is submitted any more, by whoever began to before either; then what was has finished. */
+/* Waits until submissions that began before hcq_resting was set have ended, then until the queued work has finished. */
 static int come_to_rest(db_device *dev) {
   for (int i = 0; i < HCQ_RINGS; i++)
     if (dev->rings[i]) {
@@ -453,11 +453,12 @@ int hcq_rest(struct hcq_ring *ring) {
 
 /* ---- fork ----
  *
- * Threads of a CPU device or of an emulated one do not exist in the child, and a GPU's rings and doorbells are its
- * parent's. So devices are not inherited: they stay as they are, every call says so, and the child opens its own. */
+ * Threads of a CPU device or of an emulated device do not exist in the child, and a GPU's rings and doorbells belong to
+ * the parent. So a child does not inherit devices: they are left as they are, every call on them fails, and the child
+ * opens its own. */
 
-static db_device *inherited;                   /* by next */
-static struct hcq_machine *inherited_machines; /* by next */
+static db_device *inherited;                   /* linked by next */
+static struct hcq_machine *inherited_machines; /* linked by next */
 
 static void before_fork(void) {
   pthread_mutex_lock(&hcq_registry.opening);
@@ -475,7 +476,7 @@ static void after_fork(void) {
   pthread_mutex_unlock(&hcq_registry.opening);
 }
 
-/* What other threads held of a device is let go: they do not exist here. */
+/* Resets the device's locks, which threads of the parent may have held, and marks it as inherited. */
 static void disown(db_device *dev) {
   pthread_mutex_init(&dev->growing, NULL);
   pthread_mutex_init(&dev->transfer, NULL);
@@ -491,8 +492,8 @@ static void disown(db_device *dev) {
   dev->inherited = true;
 }
 
-/* Recursive locks belong to a thread of the parent, so that they are made anew. Unlocking them fails, but
- * ThreadSanitizer, which takes this thread for the same one, sees it. */
+/* A recursive lock stores the parent's thread as its owner, so the child initializes it again. The unlocks above it
+ * fail, but they keep ThreadSanitizer's view consistent: it treats this thread as the one that locked them. */
 static void in_child(void) {
   hcq_profile_after_fork(true);
   pthread_mutex_unlock(&hcq_imports_lock);
@@ -514,5 +515,6 @@ static void in_child(void) {
   hcq_registry.machines = NULL;
 }
 
-/* As soon as the library is loaded: whoever forks takes the locks of layers above, which come first, later. */
+/* Registered when the library is loaded. Handlers run in reverse order before a fork, so layers above, which register
+ * later, take their locks first. */
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }

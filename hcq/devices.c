@@ -1,6 +1,5 @@
-/* What this machine could offer: the CPU, the GPUs that the system's DRM devices and the drivers show, and the emulated
- * ones.
- */
+/* Lists the devices that this machine could offer: the CPU, GPUs shown by the system's DRM devices and by the drivers,
+ * and emulated GPUs. */
 #include "backend.h"
 #include <amdgpu.h>
 #include <errno.h>
@@ -31,7 +30,7 @@ static uint32_t location(const drmDevice *d) {
   return (uint32_t)(d->businfo.pci->bus << 8 | d->businfo.pci->dev << 3 | d->businfo.pci->func);
 }
 
-/* The name that libdrm knows for a real AMD GPU; false when the render node cannot be opened. */
+/* Stores the name that libdrm has for a real AMD GPU; false if it has none or the render node cannot be opened. */
 static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
   if (!(d->available_nodes & 1 << DRM_NODE_RENDER)) return false;
   int fd = open(d->nodes[DRM_NODE_RENDER], O_RDWR | O_CLOEXEC);
@@ -49,8 +48,7 @@ static bool marketing_name(const drmDevice *d, char *buf, size_t cap) {
   return found;
 }
 
-/* Lists a machine's devices; drm devices that match by their place on the PCI bus give their names and are struck
- * out. */
+/* Lists a machine's devices. A drm device at the same PCI location provides the name and is set to NULL. */
 static int add_machine(struct list *l, const char *machine_name, drmDevice **drm, int ndrm) {
   struct hcq_machine *m = hcq_machine_open(machine_name);
   if (!m) return -ENODEV;
@@ -58,7 +56,8 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
   struct hcq_found *found = calloc(GPUS_MAX, sizeof *found);
   if (!found) goto out;
   n = m->ops->enumerate(m, found, GPUS_MAX);
-  for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) { /* emulated ones are all alike */
+  /* emulated GPUs are all alike: list the first only */
+  for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) {
     struct db_device_info *info = &found[i].info;
     snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);
     for (int k = 0; drm && k < ndrm; k++) {
@@ -76,7 +75,7 @@ out:
   return n < 0 ? n : 0;
 }
 
-/* A vendor's real GPUs: those that its driver offers, then those that only the system shows. */
+/* Lists a vendor's real GPUs: first those that its driver offers, then those that only the system shows. */
 static void add_vendor(struct list *l, const char *name, uint32_t pci_vendor, const char *unlisted, drmDevice **drm,
                        int ndrm) {
   int before = l->n, err = add_machine(l, name, drm, ndrm);

@@ -7,11 +7,11 @@
 #include <string.h>
 
 static _Thread_local char message[1536];
-static _Thread_local char difference[640]; /* "" but after db_fail_differs */
+static _Thread_local char difference[640]; /* set by db_fail_differs, otherwise "" */
 
 const char *db_error(void) { return message; }
 
-#undef db_fail /* the analyzer's (error.h) */
+#undef db_fail /* error.h defines macros for the analyzer */
 #undef db_fail_argument
 int db_fail(int negative_errno, const char *fmt, ...) {
   char text[sizeof message];

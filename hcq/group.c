@@ -1,5 +1,5 @@
-/* Several devices under one handle, which other layers make things on that lie on all of them. It has no memory and no
- * queues of its own: what asks for those is refused as by a device that is lost. */
+/* Several devices under one handle, for layers that place an object on all of them. A group has no memory and no
+ * queues; requests for those fail as on a lost device. */
 #include "backend.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* Text in JSON, by jansson. */
+/* JSON strings, made with jansson. */
 #define _GNU_SOURCE
 #include "json.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* s with U+FFFD in place of each byte that is not ASCII. */
+/* A copy of s with U+FFFD in place of each byte that is not ASCII. */
 static json_t *replaced(const char *s) {
   char *text = malloc(3 * strlen(s) + 1), *to = text;
   for (; text && *s; s++)

@@ -1,4 +1,4 @@
-/* The end of devices: halting them, draining them, and the loss of one, which lets pass whatever waits for it. */
+/* How devices end: halting and draining them, and the loss of one, which releases everything that waits for it. */
 #include "backend.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -17,10 +17,10 @@ bool hcq_device_halt(db_device *dev) {
   return halted;
 }
 
-/* Stops it for good and lets all who wait for it go on. */
+/* Halts the device and releases everything that waits for it. Returns false if it cannot be halted. */
 static bool give_up(db_device *dev) {
   if (!hcq_device_halt(dev)) return false;
-  hcq_device_release_waiters(dev); /* over what ran to its end since the device was lost */
+  hcq_device_release_waiters(dev); /* overwrites the signals of work that finished after the device was lost */
   for (int i = 0; i < HCQ_RINGS; i++)
     if (dev->rings[i]) hcq_ring_drop(dev->rings[i]);
   return true;
@@ -33,7 +33,7 @@ int db_halt(db_device *dev) {
     if ((first = db_halt(dev->members[i])) && !err) err = first;
   if (dev->nmembers) return err;
   if (dev->inherited) return hcq_device_check(dev);
-  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  hcq_retain(&dev->object); /* the objects released below may hold the last other reference */
   if (!dev->lost)
     hcq_device_lost(dev, "%s: it was stopped by db_halt; kernel running or last run: %s", dev->name,
                     hcq_device_running(dev).s);
@@ -45,7 +45,7 @@ int db_halt(db_device *dev) {
 }
 
 void hcq_device_drain(db_device *dev) {
-  hcq_retain(&dev->object); /* objects let go below may hold the last other reference */
+  hcq_retain(&dev->object); /* the objects released below may hold the last other reference */
   bool stuck = false;
   for (int i = 0; i < HCQ_RINGS; i++) {
     const struct hcq_ring *ring = dev->rings[i];
@@ -60,8 +60,8 @@ void hcq_device_drain(db_device *dev) {
 
 /* ---- loss ---- */
 
-/* What waits for something of `behind` has failed, and so has all that was submitted behind it: it may use its results.
- * Registry locked. */
+/* Marks as failed all submissions that wait for `behind`, and all later submissions to those rings, because they may
+ * use the results. Then does the same for the devices of those rings. Called with registry.lock held. */
 static void fail_waiters(const db_device *behind, const db_device *lost) {
   for (db_device *dev = hcq_registry.devices; dev; dev = dev->next)
     for (int i = 0; i < HCQ_RINGS && dev != lost && !dev->lost; i++) {
@@ -73,7 +73,7 @@ static void fail_waiters(const db_device *behind, const db_device *lost) {
       for (unsigned k = 0; k < ring->nforeign; k++)
         waits |= ring->foreign[k].dev == behind && ring->foreign[k].value > done;
       bool more = waits && submitted > ring->failed;
-      if (more && ring->failed <= done) { /* no earlier loss that is still being waited for */
+      if (more && ring->failed <= done) { /* otherwise an earlier loss still has work in flight that waits for it */
         ring->failed_after = done;
         snprintf(ring->failed_reason, sizeof ring->failed_reason, "%s waited for %s, which was lost: %.640s", dev->name,
                  lost->name, lost->lost_reason);
@@ -84,7 +84,8 @@ static void fail_waiters(const db_device *behind, const db_device *lost) {
     }
 }
 
-/* Lets pass who waits for a signal of a lost device: the last submission, anything else. */
+/* Releases waiters on a signal of a lost device: a timeline is set to its last submission, any other signal to the
+ * maximum. */
 static void release_slot(db_device *lost, struct hcq_signal_slot *slot) {
   uint64_t value = HCQ_SIGNAL_MAX;
   for (int i = 0; i < HCQ_RINGS; i++) {
@@ -117,12 +118,12 @@ static bool awaits(db_device *dev, const db_device *other) {
   return awaited;
 }
 
-/* Registry locked. */
+/* Called with registry.lock held. `look` is the number of this search; devices that it has visited are skipped. */
 static void look_at_awaited(db_device *dev, uint64_t look) {
   dev->looked_at = look;
   for (db_device *d = hcq_registry.devices; d; d = d->next) {
     if (d->looked_at == look || !awaits(dev, d)) continue;
-    if (d->lost) { /* what still runs of it may have stored into its signals since */
+    if (d->lost) { /* work still running on it may have overwritten its signals */
       hcq_device_release_waiters(d);
       continue;
     }
@@ -132,7 +133,7 @@ static void look_at_awaited(db_device *dev, uint64_t look) {
 }
 
 void hcq_device_check_others(db_device *dev) {
-  static uint64_t looks; /* guarded by the registry's lock */
+  static uint64_t looks; /* guarded by registry.lock */
   pthread_mutex_lock(&hcq_registry.lock);
   look_at_awaited(dev, ++looks);
   pthread_mutex_unlock(&hcq_registry.lock);

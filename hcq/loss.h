@@ -1,18 +1,20 @@
-/* The end of devices: they stop, are lost by a fault, and what waits for them goes on. */
+/* How devices end: they are halted, or lost through a fault, and waits for them are released. */
 #ifndef DOORBELL_HCQ_LOSS_H
 #define DOORBELL_HCQ_LOSS_H
 #include "device.h"
 
-/* Stops its queues between submissions; as the backend's. */
+/* Halts the device's queues between submissions. Returns as hcq_backend.halt. */
 bool hcq_device_halt(db_device *dev);
-/* Waits for everything submitted and drops what it held; when that fails the device is halted. */
+/* Waits for everything submitted and releases what it held. If waiting fails, marks the device as lost and halts it. */
 void hcq_device_drain(db_device *dev);
-/* Marks the device as lost for the first reason given; returns -EIO. What waits for it goes on and counts as failed. */
+/* Marks the device as lost; only the first call sets the reason. Returns -EIO. Releases everything that waits for the
+ * device and marks it as failed. */
 int hcq_device_lost(db_device *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* 0, or -EIO with the reason as message. */
+/* Returns 0, or -EIO with the reason as message if the device is lost. */
 int hcq_device_check(const db_device *dev);
-/* Again, for what was submitted since, and over what its other queues stored since. */
+/* Releases waiters of a lost device again: work submitted since, and signals that its still running queues have
+ * overwritten. */
 void hcq_device_release_waiters(db_device *lost);
-/* Looks whether other devices were lost, for which something submitted to this one may wait, be it by way of others. */
+/* Checks for loss every device that work in flight on dev waits for, directly or through other devices. */
 void hcq_device_check_others(db_device *dev);
 #endif

@@ -22,8 +22,8 @@ static inline void hcq_object_init(struct hcq_object *o, void (*destroy)(struct 
 static inline void hcq_retain(struct hcq_object *o) { atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed); }
 static inline void hcq_release(struct hcq_object *o) {
   if (!o) return;
-  void (*destroy)(struct hcq_object *) =
-      o->destroy; /* read before the reference is dropped: after that another thread may destroy the object */
+  /* Read before the reference is dropped: after that another thread may destroy the object. */
+  void (*destroy)(struct hcq_object *) = o->destroy;
   if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1) destroy(o);
 }
 

@@ -1,10 +1,10 @@
-/* The seam between a driver and the operating system.
+/* The boundary between a driver and the operating system.
  *
- * A driver backend reaches the kernel only through one of these tables, so whatever answers the calls is the machine:
- * the real table calls libc, an emulated machine brings its own. Two machines in one process have two tables.
+ * A backend calls the kernel only through one of these tables, so the provider of the table is the machine: the real
+ * table calls libc, an emulated machine provides its own. Two machines in one process have two tables.
  *
  * Conventions: every call returns a value >= 0 on success and a negative errno on failure; none sets errno, prints or
- * exits. File descriptors are private to the table that returned them. Paths are absolute. */
+ * exits. File descriptors are valid only with the table that returned them. Paths are absolute. */
 #ifndef DOORBELL_HCQ_OS_H
 #define DOORBELL_HCQ_OS_H
 #include <stdbool.h>
@@ -16,31 +16,32 @@ struct os {
   int (*open)(struct os *os, const char *path, int flags);
   int (*close)(struct os *os, int fd);
   int (*ioctl)(struct os *os, int fd, unsigned long request, void *arg);
-  /* The address mapped, or a negative errno cast to intptr_t (test with os_map_failed). */
+  /* Returns the mapped address, or a negative errno cast to a pointer (test with os_map_failed). */
   void *(*mmap)(struct os *os, void *addr, size_t len, int prot, int flags, int fd, off_t off);
   int (*munmap)(struct os *os, void *addr, size_t len);
-  /* One descriptor, poll(2) events; returns revents, 0 when timeout_ms passed. */
+  /* Polls one descriptor for poll(2) events; returns revents, or 0 after timeout_ms milliseconds. */
   int (*poll)(struct os *os, int fd, short events, int timeout_ms);
   /* Reads a whole small file into buf, NUL-terminated and truncated to cap - 1; returns the bytes read. */
   ssize_t (*read_file)(struct os *os, const char *path, char *buf, size_t cap);
   /* Calls each(ctx, name) for every entry but "." and ".." in an unspecified order; each returns non-zero to stop. */
   int (*list_dir)(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx);
-  /* Drops the machine; the table is dead afterwards. The real table's is a no-op. */
+  /* Frees the machine; the table must not be used afterwards. A no-op for the real table. */
   void (*release)(struct os *os);
-  /* NULL where nobody listens to doorbells; else called in place of the store that rings one. idle says whether the
-   * queue has done all that was submitted to it. Returns 0, or a negative errno with a message for db_error(). */
+  /* NULL if doorbells need no call; otherwise called in place of the store that rings a doorbell. idle(queue) returns
+   * whether the queue has finished everything submitted to it. Returns 0, or a negative errno with a message for
+   * db_error(). */
   int (*ring)(struct os *os, void *at, uint64_t value, unsigned bytes, bool (*idle)(const void *queue),
               const void *queue);
 };
 
-/* bytes: 4 or 8. */
+/* bytes: 4 or 8. The release store publishes the ring's entries to the device that loads the doorbell. */
 static inline void os_store_doorbell(void *at, uint64_t value, unsigned bytes) {
   if (bytes == 4)
     __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELEASE);
   else
     __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELEASE);
 }
-/* The one way in which a backend rings. */
+/* Backends ring every doorbell through this function. */
 static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned bytes, bool (*idle)(const void *queue),
                           const void *queue) {
   if (__builtin_expect(os->ring != NULL, 0)) return os->ring(os, at, value, bytes, idle, queue);
@@ -50,10 +51,10 @@ static inline int os_ring(struct os *os, void *at, uint64_t value, unsigned byte
 
 static inline int os_map_failed(const void *p) { return (uintptr_t)p >= (uintptr_t)-4095; }
 
-/* A device maps what the host maps, an emulated one at addresses of its own, by which ThreadSanitizer cannot tell that
- * a doorbell was rung here and heard there, or a signal stored there and loaded here. So whoever rings or stores says
- * that it tells all that it has written to whoever reads the ring or the signal at that address, which is the host's
- * and the GPU's, and whoever has read it says that it has heard. */
+/* Annotations for ThreadSanitizer. An emulated device maps the host's pages at its own addresses, so ThreadSanitizer
+ * cannot connect a doorbell store or a signal store with the load on the other side. The writer therefore calls os_told
+ * after writing and before the store, with an address that both sides know: that of the ring or the signal, which is
+ * the same for the host and the GPU. The reader calls os_heard with that address after the load. */
 #if defined(__SANITIZE_THREAD__)
 #define OS_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -68,7 +69,7 @@ void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
 static inline void os_told(uint64_t address) { __tsan_release((void *)(uintptr_t)address); }
 static inline void os_heard(uint64_t address) { __tsan_acquire((void *)(uintptr_t)address); }
-/* Between these two the thread may read what devices write meanwhile. */
+/* Between these two calls the thread may read memory that devices write concurrently. */
 static inline void os_peek_begin(void) { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
 static inline void os_peek_end(void) { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
@@ -78,12 +79,13 @@ static inline void os_peek_begin(void) {}
 static inline void os_peek_end(void) {}
 #endif
 
-/* The table that calls libc. Never NULL, shared, needs no release. */
+/* The table that calls libc. Never NULL; shared; release does nothing. */
 struct os *os_real(void);
 
-/* A machine with one emulated GPU per entry of gpus ("gfx1100", or "sm_90,sm_90"), seen through the kernel interface of
- * their vendor, "AMD" or "NV". Returns 0 and a table owned by the caller, or a negative errno and a reason in err.
- * Declared here because it is the seam's other half; defined by emu/, which hcq/ never includes. */
+/* Makes a machine with one emulated GPU per entry of gpus ("gfx1100", or "sm_90,sm_90"), which drivers access through
+ * the kernel interface of their vendor, "AMD" or "NV". Returns 0 and a table owned by the caller, or a negative errno
+ * and a reason in err. Declared here as the other implementation of the table; emu/ defines it, and hcq/ never includes
+ * emu/. */
 int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err, size_t errcap);
 
 #endif

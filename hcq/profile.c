@@ -1,8 +1,9 @@
-/* PROFILE and DEBUG=2: what ran and when, as a trace file and as lines.
+/* PROFILE and DEBUG=2: which commands ran and when, as a trace file and as lines.
  *
- * The file has the trace event format that Perfetto and chrome://tracing read: a track per queue. A kernel is a slice
- * with its GFLOPS, a copy one with its bytes, and an arrow leads from what a queue waited for on another one to what
- * waited. The file is whole JSON after every report: the next report writes over its closing bracket. */
+ * The file uses the trace event format, which Perfetto and chrome://tracing read, with one track per queue. A kernel is
+ * a slice with its GFLOPS, a copy is a slice with its bytes. If a command waited for one on another queue, an arrow
+ * leads from the awaited command to the waiting one. The file is complete JSON after every report: the next report
+ * overwrites its closing bracket. */
 #include "profile.h"
 #include "error.h"
 #include "json.h"
@@ -15,9 +16,9 @@
 enum { MOST_TRACKS = 512 };
 
 static struct {
-  pthread_mutex_t lock; /* nothing else is locked under it */
+  pthread_mutex_t lock; /* no other lock is taken while it is held */
   FILE *file;
-  long end; /* of the last event */
+  long end; /* file offset after the last event */
   bool any, left;
   unsigned ntracks, arrows;
   char track[MOST_TRACKS][176];
@@ -27,8 +28,8 @@ static struct {
 
 /* ---- the environment ---- */
 
-/* This process's number where it is one of several, as Open MPI's mpirun, what follows PMIx, and MPICH's and Slurm's
- * launchers set it; -1. */
+/* This process's rank if it is one of several, from the variables that Open MPI's mpirun, PMIx launchers, MPICH and
+ * Slurm set; otherwise -1. */
 static int launched_rank(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
   for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
@@ -38,7 +39,7 @@ static int launched_rank(void) {
   return -1;
 }
 
-/* x.json of rank 2 is x.2.json: several processes do not write one file. */
+/* Inserts the rank in the file name, x.json becomes x.2.json, so each process writes its own file. */
 static const char *path_of(const char *path, int rank) {
   static char text[4096];
   const char *end = strstr(path, ".json");
@@ -69,16 +70,16 @@ const struct hcq_profile_env *hcq_profile_env(void) {
 
 static unsigned process(void) { return asked.rank < 0 ? 1 : 1 + (unsigned)asked.rank; }
 
-/* ---- the file; the lock is held ---- */
+/* ---- the file; called with trace.lock held ---- */
 
-/* Ends the file as it is now. */
+/* Writes the closing bracket. */
 static int close_list(void) {
   fputs("\n]\n", trace.file);
   if (!fflush(trace.file) && !ferror(trace.file)) return 0;
   int err = errno ? -errno : -EIO;
   fclose(trace.file);
   trace.file = NULL;
-  trace.left = true; /* reported once: nothing is written any more */
+  trace.left = true; /* the error is reported once; nothing is written afterwards */
   return db_fail(err, "PROFILE=%s: %s", asked.path, strerror(-err));
 }
 
@@ -96,7 +97,8 @@ static void begin_event(void) {
   trace.any = true;
 }
 
-/* The number of the queue's track, which is named when it is new; 0 when there are too many. */
+/* Returns the number of the queue's track and writes its name when it is new. Returns 0 if there are too many
+ * tracks. */
 static unsigned track_of(const struct hcq_event *e) {
   static const char *const kinds[] = {"compute", "copy", "world"};
   char name[176];
@@ -156,7 +158,7 @@ static int write_file(const struct hcq_event *events, size_t n, const struct hcq
   return close_list();
 }
 
-/* ---- lines; the lock is held ---- */
+/* ---- lines; called with trace.lock held ---- */
 
 static void print_line(const struct hcq_event *e, uint64_t allocated) {
   double us = (double)(e->end_ns - e->begin_ns) * 1e-3;

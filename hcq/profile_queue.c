@@ -1,30 +1,31 @@
-/* Recorders that stamp their commands, with PROFILE or DEBUG=2 set: a pair of timestamps around each kernel and copy.
+/* Recorders that timestamp their commands if PROFILE or DEBUG=2 is set: a pair of timestamps around each kernel and
+ * copy.
  *
- * The stamps belong to an object that the submission holds like everything else that it uses. So they are reported when
- * the submission is known to have finished: by a wait, the next submission, the device's close, or the end of the
- * process. A recording that replays has one set of stamps. Each of its runs is reported before the next one is
- * submitted, which therefore waits for the run before it. */
+ * The timestamps belong to an object that the submission holds like every other object it uses. They are reported when
+ * that object is released, after the submission is known to have finished: by a wait, the next submission, the device's
+ * close, or the end of the process. A recording that replays has one set of timestamps. Each run is therefore reported
+ * before the next one is submitted, and a submission waits for the previous run. */
 #include "backend.h"
 #include "profile.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PAIR = 2 * DB_STAMP_BYTES, PAIRS = 128 /* in a buffer */ };
+enum { PAIR = 2 * DB_STAMP_BYTES, PAIRS = 128 /* per buffer */ };
 
 struct hcq_profile {
   struct hcq_object object;
   db_device *dev;
   const struct hcq_ring *ring;
   struct command {
-    db_program *program; /* retained; NULL: a copy */
+    db_program *program; /* retained; NULL for a copy */
     uint64_t bytes;
     unsigned args;
   } *commands;
-  db_buffer **stamps; /* one for every PAIRS commands; they keep the device open */
+  db_buffer **stamps; /* one buffer per PAIRS commands; they keep the device open */
   unsigned n, buffers;
   pthread_mutex_t reporting;
-  bool under_way; /* submitted and not reported yet */
+  bool under_way; /* submitted and not yet reported */
 };
 
 /* ---- reporting ---- */
@@ -42,12 +43,12 @@ static size_t gather(const struct hcq_profile *p, struct hcq_event *events) {
                           .bytes = c->bytes};
     size_t at = (size_t)i % PAIRS * PAIR;
     db_stamp_interval(p->dev, p->stamps[i / PAIRS], at, at + DB_STAMP_BYTES, &e.begin_ns, &e.end_ns);
-    if (e.begin_ns && e.end_ns) events[n++] = e; /* a device that was lost has not stamped all */
+    if (e.begin_ns && e.end_ns) events[n++] = e; /* a lost device has not stamped every command */
   }
   return n;
 }
 
-/* There is no call that could return the error of a report. */
+/* Prints an error of the report, because no caller could return it. */
 static void report(struct hcq_profile *p) {
   if (p->dev->inherited) return;
   pthread_mutex_lock(&p->reporting);

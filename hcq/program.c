@@ -1,4 +1,4 @@
-/* Programs: loading is the backend's; here are references and what all programs have in common. */
+/* Programs: reference counts and the checks common to all backends, which do the loading. */
 #include "backend.h"
 #include <errno.h>
 

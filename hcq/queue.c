@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CUT_WORDS (128u << 10) /* dwords between the places at which a long recording can be split */
+#define CUT_WORDS (128u << 10) /* dwords between two positions at which a long recording may be split */
 
 static _Atomic uint64_t next_batch = 1;
 
@@ -26,10 +26,10 @@ static int begin_of(db_queue *q, const char *call) {
   return 0;
 }
 
-/* An argument of a recording is NULL. */
+/* Fails because an argument of a record call is NULL. */
 #define null_sticky(q, what) fail_sticky(q, db_null(what))
 
-/* ---- what a recording holds ---- */
+/* ---- objects held by a recording ---- */
 
 int hcq_queue_hold(db_queue *q, struct hcq_object *object) {
   if (atomic_load_explicit(&object->mark, memory_order_relaxed) == q->batch) return 0;
@@ -51,7 +51,7 @@ static int hold_signal(db_queue *q, db_signal *sig) {
   return sig->dev == q->dev ? 0 : hcq_queue_hold(q, &sig->dev->object);
 }
 
-/* *address: the buffer's for this queue. */
+/* *address: the buffer's address for this queue. */
 static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
   int err = hcq_buffer_reach(q->dev, buf, address);
   if (err) return err;
@@ -60,7 +60,7 @@ static int hold_buffer(db_queue *q, db_buffer *buf, uint64_t *address) {
 
 /* ---- kernel-argument memory ---- */
 
-/* Space for one launch's arguments, zeroed. */
+/* Takes space for one launch's arguments. The caller clears it. */
 static uint8_t *kernarg_take(db_queue *q, uint32_t size, uint32_t align, uint64_t *address) {
   uint32_t at = (q->chunk_used + align - 1) & ~(align - 1);
   if (!q->chunk || at + size > HCQ_CHUNK_SIZE) {
@@ -105,7 +105,8 @@ db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned inde
 }
 
 void hcq_queue_reset(db_queue *q) {
-  hcq_chunks_give(q->ring, q->full); /* what was recorded never ran: their previous use still counts */
+  /* nothing recorded was submitted, so the chunks' previous last use remains valid */
+  hcq_chunks_give(q->ring, q->full);
   q->full = NULL;
   for (unsigned i = 0; i < q->nrefs; i++) hcq_release(q->refs[i]);
   q->nrefs = 0;
@@ -134,7 +135,7 @@ void db_queue_release(db_queue *q) {
   bool internal = q->internal;
   free(q);
   if (internal) return;
-  /* Nobody is left who would wait for what was submitted last. */
+  /* No other handle is left, so nobody else would wait for the last submissions. */
   if (!dev->handles) hcq_device_drain(dev);
   if (dev->lost) hcq_ring_retire(ring);
   hcq_release(&dev->object);
@@ -142,7 +143,7 @@ void db_queue_release(db_queue *q) {
 
 db_signal *db_queue_timeline(db_queue *q) { return q ? q->ring->timeline : db_null_of("queue"); }
 
-/* Closes a record: errors stick, and a place where the packets may be split is noted now and then. */
+/* Ends a record call: makes an error sticky, and from time to time notes a position where the packets may be split. */
 static int end(db_queue *q, int err) {
   if (!err && q->words.failed) err = db_fail(-ENOMEM, "%s: out of host memory for a recording", q->dev->name);
   if (err) return fail_sticky(q, err);
@@ -160,8 +161,8 @@ static int end(db_queue *q, int err) {
   return 0;
 }
 
-/* That a wait for what dev does is recorded, for when the other device is lost or the timeline, which counts from base,
- * anew. */
+/* Notes that the recording waits for work of dev, so that submitting fails if dev is lost or the timeline of ring
+ * restarts from another base. */
 static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, uint64_t base) {
   struct hcq_waits *w = &q->waits;
   if (!ring && dev == q->dev) return 0;
@@ -173,8 +174,8 @@ static int note_wait(db_queue *q, db_device *dev, const struct hcq_ring *ring, u
   return 0;
 }
 
-/* *address: of the slot for this queue; *count: value as the hardware stores it, of a timeline that counts from
- * *base. */
+/* Checks that this queue can use sig. *address: the slot's address for this queue. *count: value as the hardware stores
+ * it. *base: the timeline's base, 0 if sig is not a timeline. */
 static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *address, uint32_t *count,
                         uint64_t *base) {
   *base = sig->ring ? hcq_ring_base(sig->ring) : 0;
@@ -189,7 +190,7 @@ static int check_signal(db_queue *q, db_signal *sig, uint64_t value, uint64_t *a
   return hold_signal(q, sig);
 }
 
-/* ---- what replays may change ---- */
+/* ---- slots: what replays may change ---- */
 
 static void patch_add(db_queue *q, unsigned slot, struct hcq_patch p) {
   if (!slot || q->error) return;
@@ -432,7 +433,7 @@ int db_queue_submit(db_queue *q, uint64_t *when) {
     db_fail(err, "%s", q->error_text ? q->error_text : "out of host memory");
     goto out;
   }
-  /* Submitting may make it hold an indirect buffer per cut and one more. */
+  /* Reserve room for objects that submit may add: one indirect buffer per cut, and one more. */
   if ((err = hcq_ring_begin(ring, q->nrefs + q->ncuts + 2, &q->waits, &value))) goto out;
   if ((err = q->dev->ops->submit(q, value))) {
     hcq_ring_cancel(ring);

@@ -1,4 +1,4 @@
-/* Recordings that replay: packets frozen where the hardware reads them, and the list of the words that may change. */
+/* Recordings that replay: packets frozen in memory that the hardware reads, and a list of the words that may change. */
 #include "backend.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void recording_destroy(struct hcq_object *object) {
   free(r->slots);
   struct hcq_ring *ring = r->ring;
   free(r);
-  if (dev->lost) hcq_ring_retire(ring); /* nobody waits any more */
+  if (dev->lost) hcq_ring_retire(ring); /* no other thread may be waiting, so retire here */
   hcq_release(&dev->object);
 }
 
@@ -47,7 +47,7 @@ static uint64_t most_of(const struct hcq_patch *p) {
   return p->bytes >= 8 ? UINT64_MAX : (UINT64_C(1) << 8 * p->bytes) - 1;
 }
 
-/* Patches in the order of their slots, and where each slot's begin. */
+/* Sorts the patches by slot and stores each slot's range. */
 static int index_patches(db_recording *r) {
   db_device *dev = r->dev;
   for (unsigned i = 0; i < r->npatches; i++) {
@@ -95,7 +95,7 @@ db_recording *db_queue_bind(db_queue *q) {
   r->dev = dev;
   r->ring = q->ring;
   hcq_retain(&dev->object);
-  /* The recording takes over all that the recorder has gathered. */
+  /* Everything that the recorder has gathered moves to the recording. */
   r->cuts = q->cuts, r->ncuts = q->ncuts;
   q->cuts = NULL, q->ncuts = q->cuts_cap = 0;
   r->refs = q->refs, r->nrefs = q->nrefs;
@@ -112,7 +112,7 @@ db_recording *db_queue_bind(db_queue *q) {
   r->nkernels = q->nkernels, r->ncopies = q->ncopies;
   r->last_program = q->last_program;
   r->last = 0;
-  for (struct hcq_chunk *c = r->chunks; c; c = c->next) /* what the chunks served before may still run */
+  for (struct hcq_chunk *c = r->chunks; c; c = c->next)
     if (c->last > r->last) r->last = c->last;
   err = freeze(r, q);
   hcq_queue_reset(q);
@@ -123,7 +123,7 @@ db_recording *db_queue_bind(db_queue *q) {
 
 /* ---- running ---- */
 
-/* The words may be written: nothing that is under way reads them. */
+/* Waits until the last run has finished. After that nothing in flight reads the words, so they may be written. */
 static int settle(db_recording *r) {
   if (hcq_signal_load(r->ring->timeline) >= r->last) return 0;
   return db_wait(r->ring->timeline, r->last, r->dev->timeout_ns);
@@ -132,7 +132,7 @@ static int settle(db_recording *r) {
 static void apply(const struct hcq_patch *p, uint64_t value) {
   value += p->add;
   if (p->upper_first) value = value >> 32 | value << 32;
-  memcpy(p->at, &value, p->bytes); /* little-endian, as the devices are */
+  memcpy(p->at, &value, p->bytes); /* little-endian, like the devices */
 }
 
 static struct hcq_slot *slot_of(db_recording *r, unsigned slot, bool is_buffer) {
@@ -165,7 +165,8 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
   int err = hcq_buffer_reach(r->dev, buffer, &address);
   if (!err) err = set(r, s, address + offset);
   if (err || s->buffer == buffer) return err;
-  if (s->buffer && (err = settle(r))) return err; /* the same address can belong to another buffer by now */
+  /* even with the same address, the last run may still use the old buffer */
+  if (s->buffer && (err = settle(r))) return err;
   hcq_retain(&buffer->object);
   if (s->buffer) hcq_release(&s->buffer->object);
   s->buffer = buffer;
@@ -188,8 +189,8 @@ int db_recording_submit(db_recording *r, uint64_t *when) {
   if (!r) return db_null("recording");
   struct hcq_ring *ring = r->ring;
   uint64_t value;
-  struct hcq_object
-      *objects[2]; /* a run's report comes before the recording, which may be the last that keeps the device */
+  /* The run's report comes first: releasing the recording may drop the last reference on the device. */
+  struct hcq_object *objects[2];
   unsigned n = 0;
   int err;
   if (r->profile) {

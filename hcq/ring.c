@@ -1,4 +1,4 @@
-/* Hardware queues: what their submissions hold until they have finished, and memory for kernel arguments. */
+/* Hardware queues: the objects that submissions hold until they have finished, and memory for kernel arguments. */
 #include "backend.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ void hcq_chunks_give(struct hcq_ring *ring, struct hcq_chunk *chunks) {
   pthread_mutex_unlock(&ring->dev->lock);
 }
 
-/* ---- queues and what they hold ---- */
+/* ---- rings and the objects they hold ---- */
 
 int hcq_ring_init(struct hcq_ring *ring, db_device *dev, enum db_queue_kind kind, unsigned index) {
   ring->dev = dev;
@@ -68,13 +68,13 @@ const char *hcq_ring_name(const struct hcq_ring *ring) {
   return names[hcq_ring_place(ring->kind, ring->index)];
 }
 
-/* Objects let go under the device's lock, for release without it. */
+/* Objects taken from a ring under the device's lock, to be released without it. */
 struct finished {
   struct hcq_object *objects[32];
   unsigned n;
 };
 
-/* Takes what submissions up to value held; false when there may be more. */
+/* Takes the objects held by submissions up to value. Returns false if there may be more. */
 static bool take_finished(struct hcq_ring *ring, uint64_t value, struct finished *out) {
   uint64_t batch = atomic_load_explicit(&ring->batches_head, memory_order_relaxed),
            object = atomic_load_explicit(&ring->objects_head, memory_order_relaxed);
@@ -104,9 +104,11 @@ static void retire_to(struct hcq_ring *ring, uint64_t value) {
   }
 }
 
-/* The submissions whose objects may go. The timeline of a lost device passes values for its waiters' sake. A GPU's
- * memory is unmapped before it is freed; threads of the CPU device would run into freed code, so that it keeps all
- * until it is halted. The value is loaded first: the loss comes before a value that is stored because of it. */
+/* The timeline value up to which objects may be released. A lost device's timeline is advanced to release its waiters
+ * although work may still run. On a GPU that is safe, because memory is unmapped before it is freed. Threads of the CPU
+ * device would run freed code, so a lost CPU device keeps everything until it is halted. The timeline is loaded before
+ * `lost`: hcq_device_lost sets `lost` before release_slot stores the value, so a value stored because of the loss is
+ * never taken for real progress. */
 static uint64_t finished_value(const struct hcq_ring *ring) {
   uint64_t value = hcq_signal_load(ring->timeline);
   return ring->dev->lost && ring->dev->ops->is_host ? 0 : value;
@@ -137,7 +139,8 @@ void hcq_ring_finish(struct hcq_ring *ring) {
   ring->timeline = NULL;
 }
 
-/* The kernel that runs now or ran last before the ring stopped at its present value; false when none was in flight. */
+/* Stores the name of the kernel that is running, or that ran last before the ring stopped at its present value. Returns
+ * false if no submission in flight or unretired has a kernel. */
 static bool running(const struct hcq_ring *ring, struct hcq_kernel_name *name) {
   uint64_t value = hcq_signal_load(ring->timeline);
   const db_program *last = NULL;
@@ -147,7 +150,7 @@ static bool running(const struct hcq_ring *ring, struct hcq_kernel_name *name) {
     if (b->last_program) last = b->last_program;
     if (b->value > value && last) break;
   }
-  if (last) strcpy(name->s, last->name); /* which may go as soon as the lock does */
+  if (last) strcpy(name->s, last->name); /* prog may be freed once the lock is released */
   pthread_mutex_unlock(&ring->dev->lock);
   return last;
 }
@@ -163,11 +166,9 @@ struct hcq_kernel_name hcq_device_running(const db_device *dev) {
   return name;
 }
 
-#define RING_LEAST                                                                                                     \
-  1024u /* of submissions in flight and what they hold: a program that replays hardly ever has more                    \
-         */
+#define RING_LEAST 1024u /* initial capacity; a program that replays rarely needs more */
 
-/* Grows a circular array whose capacity is a power of two; positions keep counting up. */
+/* Grows a circular array whose capacity is a power of two; indices count up without wrap-around. */
 static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint64_t *cap, uint64_t more) {
   if (tail - head + more <= *cap) return old;
   uint64_t bigger = *cap ? *cap : RING_LEAST;
@@ -183,7 +184,7 @@ static void *grow(void *old, size_t element, uint64_t head, uint64_t tail, uint6
 
 /* ---- submission ---- */
 
-/* An entry for each device that submissions ever waited for. */
+/* Adds an entry for each device that a submission waits for and that has none yet. */
 static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0, k; i < waits->n; i++) {
     db_device *dev = waits->for_[i].dev;
@@ -205,7 +206,8 @@ static int note_foreign(struct hcq_ring *ring, const struct hcq_waits *waits) {
 static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_waits *waits) {
   int err = waits->n ? note_foreign(ring, waits) : 0;
   if (err) return err;
-  /* Others only ever take out of the arrays, so what has room keeps it. */
+  /* Other threads only remove from the arrays, so room found here remains. The acquire loads pair with the release
+   * stores in take_finished. */
   if (ring->objects_tail - atomic_load_explicit(&ring->objects_head, memory_order_acquire) + nobjects <=
           ring->objects_cap &&
       ring->batches_tail - atomic_load_explicit(&ring->batches_head, memory_order_acquire) < ring->batches_cap)
@@ -222,7 +224,7 @@ static int make_room(struct hcq_ring *ring, unsigned nobjects, const struct hcq_
   return b ? 0 : db_fail(-ENOMEM, "%s: out of host memory for a submission", ring->dev->name);
 }
 
-/* That whom it waits for is there, and counts as when the wait was recorded. */
+/* Checks that every awaited device is still present and its timeline has not restarted since the wait was recorded. */
 static int check_waits(const struct hcq_ring *ring, const struct hcq_waits *waits) {
   for (unsigned i = 0; i < waits->n; i++) {
     const struct hcq_awaited *a = &waits->for_[i];
@@ -286,7 +288,7 @@ void hcq_ring_submitted(struct hcq_ring *ring, const struct hcq_batch *batch, st
   atomic_store_explicit(&ring->submitted, batch->value, memory_order_release);
   bool all = take_finished(ring, done, &f);
   pthread_mutex_unlock(&dev->lock);
-  /* Lost meanwhile: who looks at rings because of that may have looked at this one before. */
+  /* If a device was lost meanwhile, the thread that released its waiters may have missed this submission. */
   if (__builtin_expect(dev->lost, 0)) hcq_device_release_waiters(dev);
   for (unsigned i = 0; i < waits->n; i++)
     if (__builtin_expect(waits->for_[i].dev->lost, 0)) hcq_device_release_waiters(waits->for_[i].dev);

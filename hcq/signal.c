@@ -1,12 +1,13 @@
-/* Signals: slots in pages of host memory that every queue of every device can read and write, and the host's way of
- * waiting on them.
+/* Signals: slots in pages of host memory that every queue of every device can read and write, and how the host waits on
+ * them.
  *
- * Whoever sees a value, on whatever machine, sees what was written before it, since all write what came before out to
- * system scope and only then the value. A compute queue of AMD: RELEASE_MEM writes the caches back at the end of the
- * pipe; its copy queue: a NOP waits for the copies, and GCR_REQ writes the caches back before the FENCE; both store
- * past the caches, host memory being mapped as uncached. NVIDIA: kernels end with a system membar and copies with a
- * flush, and the semaphore's release waits for the engine to be idle. The CPU: a release store. Who waits drops from
- * its caches what may be older than the signal (ACQUIRE_MEM, GCR_REQ, a QMD's invalidations, an acquiring load). */
+ * A queue or thread that sees a signal's value, on any machine, also sees everything written before it, because every
+ * writer makes its earlier writes visible at system scope before it stores the value. On AMD, a compute queue writes
+ * the caches back with RELEASE_MEM at the end of the pipe. A copy queue waits for its copies with a NOP and writes the
+ * caches back with GCR_REQ before the FENCE. Both store the value past the caches, because host memory is mapped
+ * uncached. On NVIDIA, kernels end with a system membar and copies with a flush, and the semaphore release waits until
+ * the engine is idle. The CPU uses a release store. Every waiter invalidates cached data that may be older than the
+ * signal (ACQUIRE_MEM, GCR_REQ, the QMD's invalidations, an acquire load). */
 #include "backend.h"
 #include <errno.h>
 #include <stdio.h>
@@ -14,10 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-#define SPIN_NS           5000u      /* shorter than a sleep in the kernel costs */
-#define SLICE_NS          10000000u  /* then the deadline and the device's health are looked at again */
-#define SLICE_NO_EVENT_NS 200000u    /* the same where no interrupt announces the value */
-#define STUCK_NS          500000000u /* who waits as long in vain will not want to wait again at the close */
+#define SPIN_NS           5000u      /* less than the cost of a sleep in the kernel */
+#define SLICE_NS          10000000u  /* interval for checking the deadline and the device's health */
+#define SLICE_NO_EVENT_NS 200000u    /* the same if no interrupt announces the value */
+#define STUCK_NS          500000000u /* after a failed wait this long, closing does not wait again */
 
 uint64_t hcq_now_ns(void) {
   struct timespec t;
@@ -47,7 +48,7 @@ static struct hcq_signal_page *page_new(db_device *dev) {
   return NULL;
 }
 
-/* A free slot, of `fresh` when no other page has one; NULL when there is none. */
+/* Takes a free slot. `fresh`, if not NULL, is added to the device's pages first. Returns NULL if all slots are used. */
 static struct hcq_signal_page *slot_take(db_device *dev, struct hcq_signal_page *fresh, unsigned *slot) {
   pthread_mutex_lock(&dev->lock);
   if (fresh) {
@@ -100,7 +101,7 @@ db_signal *db_signal_new(db_device *dev) {
   return hcq_device_check(dev) ? NULL : hcq_signal_new(dev, NULL);
 }
 
-/* A timeline lives as long as its device, so references to it are references to the device. */
+/* A timeline lives as long as its device, so its references are references to the device. */
 db_signal *db_signal_retain(db_signal *sig) {
   if (sig) hcq_retain(sig->ring ? &sig->dev->object : &sig->object);
   return sig;
@@ -116,8 +117,8 @@ void db_signal_set(db_signal *sig, uint64_t value) {
   atomic_store_explicit(&sig->slot->value, value, memory_order_release);
 }
 
-/* A reader of sig->stamper may follow it whenever: a device that has stamped a signal once is kept until the signal
- * goes. */
+/* sig retains every device that has stamped it until sig is destroyed, so readers may dereference sig->stamper at any
+ * time. The release store pairs with the acquire loads of sig->stamper in db_signal_interval and db_wait. */
 int hcq_signal_stamped_by(db_signal *sig, db_device *by) {
   db_device *dev = sig->dev;
   bool known = by == dev;
@@ -146,7 +147,7 @@ static const void *stamp_at(const db_device *dev, const db_buffer *buf, size_t o
   return inside ? buf->host + offset : NULL;
 }
 
-/* Two stamps, by one reading of the clocks where one device made both. NULL: 0. */
+/* Converts two stamps, with one calibration if the same device made both. A stamp that is NULL converts to 0. */
 static void times(db_device *const dev[2], const void *const stamp[2], uint64_t ns[2]) {
   uint64_t ticks[2];
   for (int i = 0; i < 2; i++) ticks[i] = stamp[i] ? ticks_at(dev[i], stamp[i]) : 0;
@@ -201,7 +202,7 @@ static int timed_out(const db_signal *sig, uint64_t value, uint64_t timeout_ns) 
                  (unsigned long long)hcq_signal_load(sig), hcq_device_running(sig->dev).s);
 }
 
-/* A timeline's value that was reached because a device was lost. */
+/* Fails if a timeline reached value because a device was lost. */
 static int check_reached(const db_signal *sig, uint64_t value) {
   struct hcq_ring *ring = sig->ring;
   int err = 0;

@@ -1,6 +1,7 @@
-/* A growable buffer of dwords that packets are written into.
+/* A growable buffer of dwords for packets.
  *
- * Out of memory is sticky: a failed buffer takes no more words, and whoever submits it checks `failed` once. */
+ * An allocation failure is sticky: after it every append that needs more memory is dropped, and submit checks `failed`
+ * once. */
 #ifndef DOORBELL_HCQ_WORDS_H
 #define DOORBELL_HCQ_WORDS_H
 #include <stdbool.h>
@@ -12,7 +13,7 @@ struct words {
   uint32_t *w;
   size_t n, cap;    /* dwords used, dwords allocated */
   unsigned packets; /* packets appended since the last reset */
-  bool failed;      /* an append was dropped for want of memory */
+  bool failed;      /* an append was dropped because memory ran out */
 };
 
 static __attribute__((noinline, cold, unused)) bool words_grow(struct words *b, size_t more) {
@@ -28,7 +29,8 @@ static __attribute__((noinline, cold, unused)) bool words_grow(struct words *b, 
   return true;
 }
 
-/* Room for count dwords at the end, already counted as used; NULL when out of memory. Valid until the next append. */
+/* Appends count uninitialized dwords and returns a pointer to them, valid until the next append; NULL if out of
+ * memory. */
 static inline uint32_t *words_append(struct words *b, size_t count) {
   if (__builtin_expect(b->failed || b->cap - b->n < count, 0) && !words_grow(b, count)) return NULL;
   uint32_t *at = b->w + b->n;
@@ -36,7 +38,7 @@ static inline uint32_t *words_append(struct words *b, size_t count) {
   return at;
 }
 
-/* The same for one packet of count dwords. */
+/* The same for one packet of count dwords, which is counted in packets. */
 static inline uint32_t *words_packet(struct words *b, size_t count) {
   b->packets++;
   return words_append(b, count);
