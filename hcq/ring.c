@@ -150,7 +150,7 @@ static bool running(const struct hcq_ring *ring, struct hcq_kernel_name *name) {
     if (b->last_program) last = b->last_program;
     if (b->value > value && last) break;
   }
-  if (last) strcpy(name->s, last->name); /* prog may be freed once the lock is released */
+  if (last) strcpy(name->s, last->name); /* last may be freed once the lock is released */
   pthread_mutex_unlock(&ring->dev->lock);
   return last;
 }

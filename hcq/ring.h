@@ -67,12 +67,15 @@ struct hcq_ring {
 /* ---- timelines ---- */
 
 #define HCQ_BASE_CHANGES UINT64_MAX /* value of base while base and the hardware's count are being changed */
+/* The acquire load pairs with the release store of base in count_anew (device.c). */
 static inline uint64_t hcq_ring_base(const struct hcq_ring *ring) {
   uint64_t base;
   do base = atomic_load_explicit(&ring->base, memory_order_acquire);
   while (base == HCQ_BASE_CHANGES);
   return base;
 }
+/* The signal's value. For a timeline it reads base again after the count: if base is unchanged, count_anew (device.c)
+ * did not restart the count in between. */
 static inline uint64_t hcq_signal_load(const db_signal *sig) {
   if (!sig->ring) return atomic_load_explicit(&sig->slot->value, memory_order_acquire);
   for (;;) {

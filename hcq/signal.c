@@ -18,7 +18,7 @@
 #define SPIN_NS           5000u      /* less than the cost of a sleep in the kernel */
 #define SLICE_NS          10000000u  /* interval for checking the deadline and the device's health */
 #define SLICE_NO_EVENT_NS 200000u    /* the same if no interrupt announces the value */
-#define STUCK_NS          500000000u /* after a failed wait this long, closing does not wait again */
+#define STUCK_NS          500000000u /* after a failed wait this long, a drain waits only briefly */
 
 uint64_t hcq_now_ns(void) {
   struct timespec t;

@@ -1,11 +1,12 @@
-/* The host's processor as a device: two queues, each a thread that executes commands from a ring, and threads that
- * share the workgroups of a kernel. Memory is the host's, addresses are host addresses, time is CLOCK_MONOTONIC. */
+/* The host's processor as a device: two queues, each with a thread that executes commands from a ring, and helper
+ * threads that share the workgroups of a kernel. Memory is host memory, addresses are host addresses, time is
+ * CLOCK_MONOTONIC. */
 #ifndef DOORBELL_HCQ_CPU_CPU_H
 #define DOORBELL_HCQ_CPU_CPU_H
 #include "../backend.h"
 #include <pthread.h>
 
-/* void name(const void *kernarg, uint32_t wx, uint32_t wy, uint32_t wz), called once per workgroup. */
+/* Calls one workgroup: void name(const void *kernarg, uint32_t x, uint32_t y, uint32_t z). */
 typedef void cpu_entry(const void *kernarg, uint32_t x, uint32_t y, uint32_t z);
 
 struct cpu_program {
@@ -15,12 +16,13 @@ struct cpu_program {
   size_t image_size;
 };
 
-/* Commands in a ring: one header dword, operation and total dwords, then 64-bit operands as low and high dword. */
-enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY, CPU_OP_CALL /* other commands */ };
+/* A command in a ring: a header dword (operation and total number of dwords), then 64-bit operands, low dword first.
+ * CPU_OP_CALL runs a list of commands. */
+enum cpu_op { CPU_OP_WAIT, CPU_OP_SIGNAL, CPU_OP_STAMP, CPU_OP_EXEC, CPU_OP_COPY, CPU_OP_CALL };
 enum { CPU_COMMAND_MAX = 8 };
 #define CPU_HEADER(op, ndw) ((uint32_t)(op) | (uint32_t)(ndw) << 8)
 
-enum cpu_rest { CPU_AWAKE, CPU_NAPS /* looks again by itself, soon */, CPU_SLEEPS /* until it is woken */ };
+enum cpu_rest { CPU_AWAKE, CPU_NAPS /* wakes up by itself, soon */, CPU_SLEEPS /* sleeps until it is woken */ };
 
 #define CPU_RING_WORDS (1u << 16)
 struct cpu_ring {
@@ -30,11 +32,11 @@ struct cpu_ring {
   bool started;
   uint32_t *words;
   _Atomic uint64_t wptr, rptr; /* dwords, not wrapped */
-  atomic_uint kick, rest;      /* a futex; how deep the idle thread sleeps on it, enum cpu_rest */
+  atomic_uint kick, rest;      /* kick: futex on which the idle thread sleeps; rest: how deeply, enum cpu_rest */
   atomic_bool finished;        /* the thread has left its loop */
 };
 
-/* The workgroups of one kernel, handed out in runs. */
+/* The workgroups of one kernel. Threads take `run` of them at a time. */
 struct cpu_job {
   cpu_entry *entry;
   const void *kernarg;
@@ -46,7 +48,7 @@ struct cpu_job {
 struct cpu_device {
   db_device base;
   struct cpu_ring rings[2];
-  /* What sleepers wait for: a signal, room in a ring, the end of a thread. */
+  /* Sleepers wait on `changed` for a signal, room in a ring, or the end of a thread. */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   atomic_uint sleepers;
@@ -61,19 +63,20 @@ struct cpu_device {
   unsigned job_active;
 };
 
-/* The threads of rings that have work look for it now. */
+/* Wakes the threads of rings that have work. */
 void cpu_wake(struct cpu_device *dev);
-/* Wakes whoever sleeps on the device; after the store that they wait for. */
+/* Wakes all threads in cpu_sleep. Call it after the store that they wait for. */
 void cpu_notify(struct cpu_device *dev);
-/* Sleeps until the next notify or at most ns; ready is asked again under the lock, so no notify is missed. */
+/* Sleeps until the next cpu_notify, at most ns nanoseconds. ready(ctx), if not NULL, is checked with the lock held
+ * before sleeping, so no notify is missed. */
 void cpu_sleep(struct cpu_device *dev, uint64_t ns, bool (*ready)(void *ctx), void *ctx);
 
 int cpu_ring_start(struct cpu_ring *ring, struct cpu_device *dev, enum db_queue_kind kind);
-/* Stops the threads; false when a kernel does not end. */
+/* Stops the threads. Returns false if a kernel does not end. */
 bool cpu_rings_stop(struct cpu_device *dev);
 int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n);
 
-/* The function that a kernel calls by name; NULL when there is none. */
+/* The function that a kernel calls by name; NULL if it is unknown. */
 void *cpu_symbol(const char *name);
 int cpu_program_load(db_device *dev, const void *image, size_t size, const char *entry, const struct db_param *params,
                      unsigned nparams, db_program **out);

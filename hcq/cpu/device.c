@@ -1,4 +1,4 @@
-/* The CPU device: its memory, its commands. */
+/* The CPU device: memory, commands, opening and closing. */
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>
@@ -44,7 +44,7 @@ static void put64(uint32_t *w, uint64_t v) {
 
 static int put_signal(struct words *words, enum cpu_op op, uint64_t address, uint32_t value) {
   uint32_t *w = words_packet(words, 4);
-  if (!w) return 0; /* sticky in the buffer */
+  if (!w) return 0; /* failure is sticky in words */
   w[0] = CPU_HEADER(op, 4);
   put64(w + 1, address);
   w[3] = value;
@@ -61,7 +61,7 @@ static int cpu_signal(db_queue *q, uint64_t address, uint32_t value) {
 }
 static int cpu_timestamp(db_queue *q, uint64_t address) { return put_signal(&q->words, CPU_OP_STAMP, address, 0); }
 
-/* Commands of a queue run one after the other in one thread. */
+/* A no-op: one thread runs a queue's commands one after the other. */
 static int cpu_memory_barrier(db_queue *q) { return 0; }
 
 static int cpu_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_address, uint32_t local_size,
@@ -104,7 +104,7 @@ static int cpu_submit(db_queue *q, uint64_t value) {
   return cpu_ring_submit((struct cpu_ring *)q->ring, q->words.w, q->words.n);
 }
 
-/* One command that has the worker run the recording's. */
+/* Submits one command that makes the worker run the recording's commands. */
 static int cpu_replay(db_recording *r, uint64_t value) {
   uint32_t w[9] = {CPU_HEADER(CPU_OP_CALL, 5)};
   put64(w + 1, (uint64_t)(uintptr_t)r->memory->host);

@@ -1,4 +1,4 @@
-/* Kernels for the host: relocatable objects laid out in memory that is first writable, then executable, never both. */
+/* Kernels for the host: relocatable objects loaded into memory that is first writable, then executable, never both. */
 #include "../elf/elf.h"
 #define _GNU_SOURCE
 #include "cpu.h"
@@ -10,10 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- what compilers call behind the programmer's back ----
- * Conversions of 16-bit floats (names and meaning: compiler-rt's fp_extend, fp_trunc). bfloat16 travels in the same
- * register as half, so its functions are declared with _Float16 and only move bits, which also serves compilers without
- * a bfloat16 type. */
+/* ---- functions that compilers call implicitly ---- Conversions of 16-bit floats (names and meaning: compiler-rt's
+ * fp_extend, fp_trunc). bfloat16 is passed in the same register as half, so its functions are declared with _Float16
+ * and only move bits; this also supports compilers without a bfloat16 type. */
 
 static float bits_float(uint32_t u) {
   float f;
@@ -44,7 +43,7 @@ static float half_to_float(uint16_t h) {
   return sign ? -f : f;
 }
 
-/* To nearest, ties to even, of a double, so that both widths round once. */
+/* Rounds to nearest, ties to even. The argument is a double, so a conversion from either width rounds once. */
 static uint16_t double_to_half(double d) {
   uint64_t u;
   memcpy(&u, &d, 8);
@@ -54,7 +53,7 @@ static uint16_t double_to_half(double d) {
   if (a >= 65520.0) return sign | 0x7c00;
   int exponent = (int)(u >> 52 & 0x7ff) - 1023;
   if (exponent < -14) exponent = -14;
-  /* Adding and subtracting a power of two rounds to a multiple of the half's unit at this exponent. */
+  /* The half's unit in the last place at this exponent. nearbyint rounds to a multiple of it. */
   double unit = ldexp(1.0, exponent - 10);
   double n = nearbyint(a / unit);
   uint32_t fraction = (uint32_t)n;
@@ -66,7 +65,8 @@ static uint16_t float_to_bfloat(float f) {
   if (f != f) return (uint16_t)(u >> 16 | 0x40);
   return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
-/* A double rounded to odd at float's width rounds the same way as if it had never been a float. */
+/* Rounds a double to odd at float's width. Rounding the result to bfloat16 then gives the same value as rounding the
+ * double directly. */
 static float round_to_odd(double d) {
   float f = (float)d;
   if (d != d || (double)f == d || isinf(f)) return f;
@@ -98,7 +98,7 @@ void *cpu_symbol(const char *name) {
     if (!strcmp(name, own_symbols[i].name)) return own_symbols[i].function;
   void *p = dlsym(RTLD_DEFAULT, name);
   if (p) return p;
-  void *libm = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL); /* counted, so asking again costs nothing to keep */
+  void *libm = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL); /* dlopen counts references, so opening it again is cheap */
   return libm ? dlsym(libm, name) : NULL;
 }
 
@@ -106,7 +106,7 @@ static uint64_t resolve(void *ctx, const char *name) { return (uint64_t)(uintptr
 
 /* ---- loading ---- */
 
-/* The defined function of that name, or the only one when name is NULL. */
+/* The index of the defined function with that name, or of the only global one if name is NULL. */
 static int find_entry(db_device *dev, const struct elf *e, const char *name, const char **found) {
   int only = -1;
   for (unsigned i = 0; i < e->symbols.count; i++) {

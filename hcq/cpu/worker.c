@@ -1,8 +1,8 @@
-/* Threads of the CPU device: one per queue that executes its ring, helpers that share a kernel's workgroups.
+/* Threads of the CPU device: one per queue, which executes its ring, and helpers that share a kernel's workgroups.
  *
- * A queue's thread that ran out of commands looks out for the next for a moment, then naps for a part of the time that
- * it was idle so far, and sleeps only after a long time. So a host that submits now and then makes no system call; it
- * pays for one when it wakes a sleeper, or when it is about to sleep itself until a command is done. */
+ * When a queue's thread runs out of commands, it first spins, then naps for a fraction of the time it has been idle so
+ * far, and sleeps only after a long idle time. A host that submits from time to time therefore makes no system call. It
+ * makes one only to wake a sleeping thread, or to sleep itself until a command is done. */
 #define _GNU_SOURCE
 #include "cpu.h"
 #include <errno.h>
@@ -16,18 +16,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FOREIGN_SIGNAL_NS 50000u /* another device's signal comes without a notify */
+#define FOREIGN_SIGNAL_NS 50000u /* another device's signal arrives without a notify */
 #define STOP_TIMEOUT_NS   2000000000ull
-#define SPIN_NS           20000u /* without work so long, a queue's thread leaves its core to others */
+#define SPIN_NS           20000u /* after this long without work, a queue's thread gives up its core */
 #define NAP_MIN_NS        20000u
-#define NAP_PART          8u /* what a nap is of the time without work before it: noticing work adds at most as much */
+#define NAP_PART          8u /* a nap is 1/8 of the idle time before it, so it delays new work by at most that */
 #define NAP_MAX_NS        8000000u
-#define DEEP_NS           500000000u /* without work so long, it naps no more */
+#define DEEP_NS           500000000u /* after this long without work, it sleeps until woken */
 
 /* ---- sleeping ---- */
 
 void cpu_notify(struct cpu_device *dev) {
-  atomic_thread_fence(memory_order_seq_cst); /* the store that is announced comes before the look at sleepers */
+  /* Pairs with the fence in cpu_sleep: the caller's store comes before the load of sleepers. */
+  atomic_thread_fence(memory_order_seq_cst);
   if (!atomic_load_explicit(&dev->sleepers, memory_order_relaxed)) return;
   pthread_mutex_lock(&dev->lock);
   pthread_cond_broadcast(&dev->changed);
@@ -56,7 +57,8 @@ static bool has_work(const struct cpu_ring *ring) {
          atomic_load(&ring->dev->stop);
 }
 
-/* Wakes the ring's thread where it rests deeper than the caller can bear, after the store that it is to see. */
+/* Wakes the ring's thread if it rests deeper than deeper_than. Call it after the store that the thread is to see. The
+ * fence pairs with the one in rest: the store of wptr or stop comes before the load of ring->rest. */
 static void wake(struct cpu_ring *ring, enum cpu_rest deeper_than) {
   atomic_thread_fence(memory_order_seq_cst);
   if (atomic_load_explicit(&ring->rest, memory_order_relaxed) <= deeper_than) return;
@@ -69,13 +71,13 @@ void cpu_wake(struct cpu_device *dev) {
     if (has_work(&dev->rings[i])) wake(&dev->rings[i], CPU_AWAKE);
 }
 
-/* Of a queue's thread that has been idle for so long. */
+/* Lets a queue's thread, which has been idle for idle_ns nanoseconds, spin, nap or sleep. */
 static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
   if (idle_ns < SPIN_NS) {
     if (ring->dev->nthreads > 1)
       hcq_spin_pause();
     else
-      sched_yield(); /* to whoever would submit, on a single core */
+      sched_yield(); /* on a single core, let the submitting thread run */
     return;
   }
   unsigned seen = atomic_load(&ring->kick);
@@ -83,7 +85,8 @@ static void rest(struct cpu_ring *ring, uint64_t idle_ns) {
   ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
   if (idle_ns >= DEEP_NS) ns = 0;
   atomic_store_explicit(&ring->rest, ns ? CPU_NAPS : CPU_SLEEPS, memory_order_relaxed);
-  atomic_thread_fence(memory_order_seq_cst); /* it is known before the last look */
+  /* Pairs with the fence in wake: the store of rest comes before has_work loads wptr and stop. */
+  atomic_thread_fence(memory_order_seq_cst);
   if (!has_work(ring)) futex_wait(&ring->kick, seen, ns);
   atomic_store_explicit(&ring->rest, CPU_AWAKE, memory_order_relaxed);
 }
@@ -128,7 +131,7 @@ static void *helper_main(void *arg) {
   return NULL;
 }
 
-/* A kernel keeps its stages on the stack (compiler/target.c). */
+/* Stack size of threads: a kernel keeps its stages on the stack (compiler/target.c). */
 #define STACK_BYTES ((size_t)16 << 20)
 
 static int start_thread(pthread_t *thread, void *(*entry)(void *), void *arg) {
@@ -141,7 +144,7 @@ static int start_thread(pthread_t *thread, void *(*entry)(void *), void *arg) {
   return err;
 }
 
-/* Threads that could not be made are missed, not mourned: the queue's own thread does the work. */
+/* Starts the helpers. A thread that cannot be created is not an error: the queue's thread does its work. */
 static void start_helpers(struct cpu_device *dev) {
   if (dev->helpers || dev->nthreads < 2) return;
   dev->helpers = calloc(dev->nthreads - 1, sizeof *dev->helpers);
@@ -167,7 +170,7 @@ static void run_kernel(struct cpu_device *dev, cpu_entry *entry, const void *ker
   pthread_mutex_unlock(&dev->job_lock);
   run_workgroups(&job);
   pthread_mutex_lock(&dev->job_lock);
-  dev->job = NULL; /* none joins any more; who has joined is waited for */
+  dev->job = NULL; /* no more helpers join; wait for those that have */
   while (dev->job_active) pthread_cond_wait(&dev->job_done, &dev->job_lock);
   pthread_mutex_unlock(&dev->job_lock);
 }
@@ -194,7 +197,7 @@ static void execute(struct cpu_device *dev, const uint32_t *c) {
   case CPU_OP_WAIT: {
     struct awaited a = {(_Atomic uint64_t *)(uintptr_t)operand(c, 1), c[3], dev};
     while (!reached(&a)) {
-      cpu_wake(dev); /* the other queue may be the one to signal */
+      cpu_wake(dev); /* the other queue may be the one that signals */
       cpu_sleep(dev, FOREIGN_SIGNAL_NS, reached, &a);
     }
     break;
@@ -235,7 +238,7 @@ static void *ring_main(void *arg) {
     uint32_t command[CPU_COMMAND_MAX], n = ring->words[rptr % CPU_RING_WORDS] >> 8;
     for (uint32_t i = 0; i < n; i++) command[i] = ring->words[(rptr + i) % CPU_RING_WORDS];
     execute(dev, command);
-    if (atomic_load(&dev->stop)) break; /* a wait that was broken off must not count as done */
+    if (atomic_load(&dev->stop)) break; /* an interrupted wait must not count as done */
     rptr += n;
     atomic_store_explicit(&ring->rptr, rptr, memory_order_release);
     if (rptr == wptr) active = hcq_now_ns();
@@ -249,13 +252,14 @@ int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
   uint64_t wptr = atomic_load_explicit(&ring->wptr, memory_order_relaxed), since = 0;
   for (size_t at = 0; at < n;) {
     uint32_t ndw = words[at] >> 8;
-    size_t need = at || n > CPU_RING_WORDS ? ndw : n; /* all or nothing, where the ring can hold it */
+    size_t need = at || n > CPU_RING_WORDS ? ndw : n; /* all or nothing, if the ring can hold it */
     if (wptr + need - atomic_load_explicit(&ring->rptr, memory_order_acquire) > CPU_RING_WORDS) {
-      /* The worker has to be told of what is in the ring, or it would never make room. */
+      /* Publish what is in the ring so far, or the worker would never make room. */
       atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
       wake(ring, CPU_AWAKE);
       int err = hcq_ring_wait_room(&ring->base, &since);
-      if (err && at) hcq_device_lost(&ring->dev->base, "%s", db_error()); /* half of it may run, without its timeline */
+      /* half of it may run, without its timeline signal */
+      if (err && at) hcq_device_lost(&ring->dev->base, "%s", db_error());
       if (err) return err;
       continue;
     }

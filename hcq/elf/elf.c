@@ -1,4 +1,4 @@
-/* Reading ELF files and laying their images out. Relocation is in reloc.c. */
+/* Reads ELF files and lays out their images. reloc.c relocates them. */
 #include "elf.h"
 #include "reloc.h"
 #include "../error.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* [offset, offset + n) lies inside size bytes. */
+/* Whether [offset, offset + n) is within size bytes. */
 static bool inside(uint64_t offset, uint64_t n, uint64_t size) { return offset <= size && n <= size - offset; }
 static uint64_t round_up(uint64_t v, uint64_t align) { return (v + align - 1) & ~(align - 1); }
 static bool power_of_two(uint64_t v) { return v && !(v & (v - 1)); }
@@ -47,7 +47,7 @@ static int check_header(struct elf *e) {
     return db_fail(-EINVAL, "ELF: class %u at file offset 4 is not 64-bit", h->e_ident[EI_CLASS]);
   if (h->e_ident[EI_DATA] != ELFDATA2LSB)
     return db_fail(-EINVAL, "ELF: data encoding %u at file offset 5 is not little-endian", h->e_ident[EI_DATA]);
-  /* A cubin's e_version is the version of ptxas, and the linked file is no shared object. */
+  /* A cubin's e_version is the version of ptxas, and a linked cubin has type ET_EXEC. */
   bool cuda = h->e_machine == EM_CUDA;
   if (h->e_ident[EI_VERSION] != EV_CURRENT || (!cuda && h->e_version != EV_CURRENT))
     return db_fail(-EINVAL, "ELF: version %u/%u is not 1", h->e_ident[EI_VERSION], h->e_version);
@@ -238,7 +238,8 @@ static int layout_segments(struct elf_image *image, uint64_t page) {
     unsigned access =
         (p->p_flags & PF_R ? ELF_READ : 0) | (p->p_flags & PF_W ? ELF_WRITE : 0) | (p->p_flags & PF_X ? ELF_EXEC : 0);
     struct elf_range *before = image->nranges ? &image->ranges[image->nranges - 1] : NULL;
-    if (before && first < before->offset + before->size) { /* two segments share a page: it gets the rights of both */
+    /* segments that share a page: it gets the access rights of both */
+    if (before && first < before->offset + before->size) {
       before->access |= access;
       before->size = last - before->offset;
     } else {

@@ -1,15 +1,15 @@
-/* Writing an ELF image for its final address: file bytes, zeros, relocations, linkage entries.
+/* Writes an ELF image for its final address: file bytes, zeros, relocations, linkage entries.
  *
- * A relocation type is a row: what it computes (expression) and where in the instruction or word it goes (field).
- * Sources: LLVM's AMDGPUUsage (relocation records), System V ABI AMD64 supplement, ELF for the Arm 64-bit
- * Architecture. */
+ * Each relocation type is a row of a table: the expression that it computes, and the field of the instruction or word
+ * that receives the value. Sources: LLVM's AMDGPUUsage (relocation records), System V ABI AMD64 supplement, ELF for the
+ * Arm 64-bit Architecture. */
 #include "reloc.h"
 #include "../error.h"
 #include <errno.h>
 #include <string.h>
 
-/* S symbol, A addend, P place, B load bias, G the symbol's linkage entry (its address word), L what a call can reach:
- * the symbol, or its linkage entry when the symbol is not in this image. */
+/* S: symbol, A: addend, P: place, B: load bias, G: address word of the symbol's linkage entry, L: target of a call (the
+ * symbol, or its linkage entry if the symbol is not in this image). */
 enum expression {
   E_NONE,
   E_ABS,      /* S + A */
@@ -22,7 +22,7 @@ enum expression {
   E_GOT_PAGE, /* page(G + A) - page(P) */
 };
 
-/* An instruction word: bits [lo, lo + width) take (value >> shift), signed or not. */
+/* Where the value goes: a whole word, or bits of an instruction word, with a range check. */
 enum field {
   F_NONE,
   F_64,
@@ -42,16 +42,16 @@ enum field {
   F_LO12_4,
   F_LO12_8,
   F_LO12_16,
-  F_MOVW0, /* 16 bits of the value into [20:5]; nothing may lie above them */
+  F_MOVW0, /* 16 bits of the value into [20:5]; higher bits of the value must be 0 */
   F_MOVW1,
   F_MOVW2,
   F_MOVW3,
-  F_MOVW0_NC, /* no check */
+  F_MOVW0_NC, /* no range check */
   F_MOVW1_NC,
   F_MOVW2_NC,
 };
 
-/* Not in the C library's elf.h. */
+/* Missing in the C library's elf.h. */
 enum {
   R_AMDGPU_NONE = 0,
   R_AMDGPU_ABS32_LO = 1,
@@ -150,15 +150,15 @@ static bool wants_linkage(const struct reloc_type *t, const Elf64_Sym *sym) {
   }
 }
 
-/* ---- the relocations of a file, one at a time ---- */
+/* ---- iterating over a file's relocations ---- */
 
 struct record {
   Elf64_Rela rela;
   const struct reloc_type *type;
   const struct elf_symbols *symbols;
   uint64_t offset;      /* of the place, in the image */
-  uint64_t room;        /* bytes from the place to the end of what it may touch */
-  uint64_t file_offset; /* of the record itself, for messages */
+  uint64_t room;        /* bytes from the place to the end of its section or image */
+  uint64_t file_offset; /* of the relocation record, for messages */
 };
 typedef int visitor(void *ctx, const struct record *r);
 
@@ -211,7 +211,7 @@ static int visit_sections(const struct elf_image *image, visitor *visit, void *c
   return 0;
 }
 
-/* File offset of n bytes at an address of a linked file. */
+/* File offset of n bytes at an address of a linked file, and the bytes left in the segment. */
 static bool file_of(const struct elf *e, uint64_t address, uint64_t n, uint64_t *offset, uint64_t *left) {
   for (unsigned i = 0; i < e->nsegments; i++) {
     const Elf64_Phdr *p = &e->segments[i];
@@ -226,7 +226,7 @@ static bool file_of(const struct elf *e, uint64_t address, uint64_t n, uint64_t 
 
 static int visit_dynamic(const struct elf_image *image, visitor *visit, void *ctx) {
   const struct elf *e = image->elf;
-  uint64_t value[DT_RELR + 1] = {0}; /* by tag; the tags above are of no use here */
+  uint64_t value[DT_RELR + 1] = {0}; /* by tag; larger tags are not used */
   for (unsigned i = 0; i < e->nsegments; i++) {
     const Elf64_Phdr *p = &e->segments[i];
     if (p->p_type != PT_DYNAMIC) continue;
@@ -285,7 +285,7 @@ int elf_count_linkage(struct elf_image *image) { return visit_sections(image, co
 struct load {
   const struct elf_image *image;
   uint8_t *dst;
-  uint64_t offset, n; /* window of the image that dst holds */
+  uint64_t offset, n; /* the part of the image that dst holds */
   uint64_t address;
   elf_resolver *resolve;
   void *ctx;
@@ -304,7 +304,7 @@ static int symbol_address(const struct load *l, const struct elf_symbols *symbol
   Elf64_Sym sym;
   const char *name;
   *address = 0;
-  if (!index) return 0; /* the null symbol: the addend alone counts */
+  if (!index) return 0; /* null symbol: its address is 0 */
   int err = elf_symbol(symbols, index, &sym, &name);
   if (err) return err;
   if (sym.st_shndx == SHN_ABS) {
@@ -326,10 +326,10 @@ static int symbol_address(const struct load *l, const struct elf_symbols *symbol
 
 static bool fits_signed(int64_t v, unsigned bits) { return v >> (bits - 1) == 0 || v >> (bits - 1) == -1; }
 
-/* Width in bytes of what a field changes. */
+/* Number of bytes that a field occupies. */
 static unsigned field_bytes(enum field f) { return f == F_NONE ? 0 : f == F_64 ? 8 : f == F_WORD16 ? 2 : 4; }
 
-/* Puts value into the field at p; false when it does not fit. */
+/* Stores value in the field at p; returns false if it does not fit. */
 static bool put_field(uint8_t *p, enum field f, uint64_t value) {
   uint32_t word = 0;
   int64_t v = (int64_t)value;
@@ -431,7 +431,7 @@ static int apply(void *ctx, const struct record *r) {
                  r->type->name, (unsigned long long)r->file_offset, name, (unsigned long long)value);
 }
 
-/* Code of a linkage entry that jumps to the address behind it. */
+/* Code of a linkage entry: jumps to the address in the entry's second half. */
 static uint64_t linkage_code(unsigned machine) {
   switch (machine) {
   case EM_X86_64: return 0xcccc0000000225ffull;  /* jmp *2(%rip); int3; int3 */

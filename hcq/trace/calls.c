@@ -1,4 +1,4 @@
-/* What the ioctls of the drivers point to, and the names of their fields. */
+/* The structures that the drivers' ioctls point to, and the names of their fields. */
 #include "trace.h"
 #include "../amd/kfd.h"
 #include "../nv/rm_wire.h"
@@ -58,7 +58,8 @@ static const struct field uvm_channel_fields[] = {
 /* ---- arrays that a structure points to ---- */
 
 struct array {
-  uint16_t pointer, count, count_bytes, element; /* count_bytes 0: `count` elements */
+  /* if count_bytes is 0, the array has `count` elements; otherwise count is the offset of their number */
+  uint16_t pointer, count, count_bytes, element;
 };
 #define NO_ARRAY {0}
 #define ARRAY(type, pointer, count, element)                                                                           \
@@ -67,7 +68,7 @@ struct array {
 
 struct call {
   const char *name;
-  uint32_t request; /* RM's: the number, of any size */
+  uint32_t request; /* for RM calls: the command number, valid for any size */
   uint32_t size;
   bool soft;
   struct array arrays[3];
@@ -101,7 +102,7 @@ static const struct call kfd_calls[] = {
                 ARRAY(drm_version, desc, desc_len, 1)}},
 };
 
-/* Their structures' size is in the request. */
+/* The request contains the size of their structures. */
 static const struct call rm_calls[] = {
     {"RM_ALLOC_MEMORY", RM_NR_ALLOC_MEMORY, .fields = rm_pin_fields},
     {"RM_FREE", RM_NR_FREE, .fields = rm_free_fields},
@@ -120,7 +121,7 @@ static const struct call rm_calls[] = {
     {"RM_WAIT_OPEN_COMPLETE", RM_NR_WAIT_OPEN_COMPLETE},
 };
 
-/* What a control's parameters point to in turn. */
+/* Arrays that a control's parameters point to. */
 static const struct {
   uint32_t cmd;
   struct array array;
@@ -130,7 +131,7 @@ static const struct {
     {RM_CTRL_FB_INFO, ARRAY(rm_fb_info, list, count, sizeof(struct rm_info))},
 };
 
-/* In the newest, longest form, as the driver hands them over. */
+/* The newest and longest form of each structure, which the driver uses. */
 static const struct call uvm_calls[] = {
     {"UVM_INITIALIZE", UVM_INITIALIZE, sizeof(struct uvm_initialize)},
     {"UVM_MM_INITIALIZE", UVM_MM_INITIALIZE, sizeof(struct uvm_mm_initialize)},
@@ -177,7 +178,7 @@ static void add_part(struct os_trace_call *out, const struct array *a, const str
   if (p && n && n <= UINT32_MAX) out->parts[out->nparts++] = (struct os_trace_part){p, (uint32_t)n};
 }
 
-/* Before 550 the count stands where later drivers have an entry that is not used. */
+/* Drivers before 550 store the count at an offset that later drivers use for an unused entry. */
 static uint32_t uvm_size(const struct call *c, const void *arg) {
   const struct uvm_map_external_allocation_545 *old = arg;
   return c->request == UVM_MAP_EXTERNAL_ALLOCATION && old->gpu_count ? sizeof *old : c->size;
@@ -205,11 +206,11 @@ bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_
   return true;
 }
 
-/* Bytes between and behind members, which C leaves as they were. UVM_FREE's first ones are the upper half of a length
- * up to 580. */
+/* Padding between and after members, whose contents C leaves undefined. The first row of UVM_FREE is the upper half of
+ * a 64-bit length in drivers up to 580. */
 static const struct {
   const struct call *of;
-  uint32_t request; /* RM's: the number */
+  uint32_t request; /* for RM calls: the command number */
   uint16_t offset, size;
 } paddings[] = {
     {uvm_calls, UVM_INITIALIZE, 12, 4},
@@ -296,8 +297,8 @@ static bool is_usermode(uint32_t class) {
   return false;
 }
 
-/* KFD's own mappings are doorbells and registers; memory is the render node's. A descriptor of NVIDIA's driver is what
- * was announced for it. */
+/* KFD's own mappings are doorbells and registers; memory is mapped through the render node. For NVIDIA, a descriptor
+ * maps what the preceding RM_MAP_MEMORY call announced for it. */
 bool os_trace_maps_registers(const struct os_trace_registers *r, int fd) {
   return fd == r->kfd || fd == r->usermode_fd;
 }

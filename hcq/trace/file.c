@@ -1,4 +1,4 @@
-/* Traces as files: events as bytes, and bytes as events. */
+/* Trace files: events as bytes, and bytes as events. */
 #include "trace.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#define STREAM_MAX (1ull << 30) /* of the uncompressed stream */
+#define STREAM_MAX (1ull << 30) /* bytes of the uncompressed stream */
 
 #define KIND_INFO(enumerator, ...) [TRACE_##enumerator] = {KIND_INFO_(__VA_ARGS__)},
 #define KIND_INFO_(name, numbers, number_args, least, most, blob_args, ...)                                            \
@@ -214,7 +214,8 @@ void os_trace_free(struct os_trace *t) {
   *t = (struct os_trace){0};
 }
 
-/* The whole file; the header that gzwrite makes has no fields that the checksum leaves out, so nothing may differ. */
+/* Reads the whole file. The gzip header that gzwrite makes has no fields outside the checksum, so its bytes must match
+ * exactly. */
 static int read_whole(const char *file, uint8_t **out, size_t *size, char *err, size_t errcap) {
   FILE *f = fopen(file, "rbe");
   long n = -1;

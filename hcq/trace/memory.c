@@ -1,4 +1,4 @@
-/* Memory that a host and a device share, and what changes in it from one event to the next. */
+/* Memory that a host and a device share, and its changes from one event to the next. */
 #include "trace.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@ static void drop(struct os_trace_memory *m, size_t i) {
   m->regions[i] = m->regions[--m->n];
 }
 
-/* A mapping is replaced or ends as a whole, as drivers do it; what of a region stays is of no device any more. */
+/* Removes every region that overlaps [at, at + size). Drivers replace or unmap a mapping as a whole, so no part of a
+ * region remains in use. */
 void os_trace_memory_remove(struct os_trace_memory *m, void *at, size_t size) {
   uintptr_t first = (uintptr_t)at, last = first + size;
   for (size_t i = m->n; i--;) {
@@ -20,7 +21,7 @@ void os_trace_memory_remove(struct os_trace_memory *m, void *at, size_t size) {
   }
 }
 
-/* In the order of addresses, so that changes are listed in it. */
+/* Adds a region of zeros as known contents, rounded up to whole blocks. */
 int os_trace_memory_add(struct os_trace_memory *m, void *at, size_t size) {
   size = (size + BLOCK - 1) / BLOCK * BLOCK;
   os_trace_memory_remove(m, at, size);
@@ -47,8 +48,8 @@ struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t
   return NULL;
 }
 
-/* One run of changed words, its bytes as they are now. The device may write meanwhile: what is written down is what is
- * remembered. */
+/* Appends one run of changed words with their present contents. The device may write concurrently; the bytes appended
+ * are those stored in known. */
 static void note(struct os_trace_region *r, size_t from, size_t to, struct os_trace_bytes *out) {
   uint64_t address = (uint64_t)(uintptr_t)(r->live + from);
   uint32_t size = (uint32_t)(to - from);

@@ -1,4 +1,4 @@
-/* Answers a driver's calls from a trace, and compares them with it. */
+/* Answers a driver's calls from a trace and compares them with it. */
 #define _GNU_SOURCE
 #include "trace.h"
 #include "../error.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MEMORY_MAX (8ull << 30)  /* of all recorded mappings */
-#define LOWEST     (64ull << 10) /* a mapping below is none of a driver */
-enum { STRUCT_MAX = 16384 };     /* of an ioctl's structure: 14 bits of the request say how long it is */
+#define MEMORY_MAX (8ull << 30)  /* bytes of all recorded mappings */
+#define LOWEST     (64ull << 10) /* drivers map nothing below this address */
+enum { STRUCT_MAX = 16384 };     /* size of an ioctl's structure, which the request holds in 14 bits */
 
 struct range {
   uint64_t first, end;
@@ -22,21 +22,21 @@ struct player {
   struct os os;
   pthread_mutex_t lock;
   struct os_trace trace;
-  bool *soft; /* for each event: made as often as time asks for */
+  bool *soft; /* per event: the number of such calls depends on time */
   size_t next;
   struct os_trace_memory memory;
-  struct range *written; /* by the device, at any time; ascending, apart */
+  struct range *written; /* written by the device at any time; ascending, disjoint */
   size_t nwritten;
-  struct range *mapped; /* what this player has mapped */
+  struct range *mapped; /* mapped by this player */
   size_t nmapped;
-  char difference[640]; /* "" as long as there is none */
+  char difference[640]; /* the first difference, "" before it */
 };
 
 static struct player *player_of(struct os *os) { return (struct player *)os; }
 
 /* ---- differences ---- */
 
-/* The first one counts: what comes behind it follows from it. */
+/* Stores the first difference; later ones are its consequences. */
 __attribute__((format(printf, 3, 4))) static void differ(struct player *p, const struct os_trace_event *e,
                                                          const char *fmt, ...) {
   if (p->difference[0]) return;
@@ -56,7 +56,8 @@ static int refused(struct player *p) {
 
 static const struct os_trace_event *event(const struct player *p) { return &p->trace.events[p->next]; }
 
-/* The structure of a recorded ioctl as its own code can read it, whatever the trace holds. */
+/* Describes a recorded ioctl. Its structure is copied to a zeroed buffer of the maximum size, so the description never
+ * reads past the blob. */
 static void describe_recorded(const struct os_trace_event *e, struct os_trace_call *call) {
   union {
     uint64_t align;
@@ -93,8 +94,9 @@ static bool is_written(const struct player *p, uint64_t address) {
   return low < p->nwritten && address >= p->written[low].first;
 }
 
-/* What the host has written by now according to the trace. A device writes some words late, such as read pointers: the
- * recorder may then have found them behind the host's next step. */
+/* Applies a run of the host's recorded writes to the expected contents. A device writes some words late, such as read
+ * pointers, so the recorder may have attributed them to the host. If the device writes a word at some time and the host
+ * has not changed it now, the recorded value is also stored in the memory itself. */
 static void host_run(struct player *p, uint64_t address, const struct os_trace_blob *run) {
   struct os_trace_region *r = os_trace_memory_find(&p->memory, address, run->size);
   if (!r) return;
@@ -176,7 +178,7 @@ static int compare_ioctl(struct player *p, const struct os_trace_event *e, const
   return 0;
 }
 
-/* What is made: an event without answers; an ioctl's structures, or NULL. */
+/* A call as the driver makes it: the event without answers, and for an ioctl its structures (otherwise NULL). */
 struct made {
   struct os_trace_event event;
   const struct os_trace_call *call;
@@ -205,8 +207,8 @@ static int compare(struct player *p, const struct os_trace_event *e, const struc
   return !err && m->call ? compare_ioctl(p, e, m->call, m->parts) : err;
 }
 
-/* The recorded event of a call whose turn it must be; NULL after a difference. What the device wrote is left to
- * supply. */
+/* Returns the recorded event of a call that must come next, or NULL after a difference. The caller applies the device's
+ * writes that follow it (supply). */
 static const struct os_trace_event *take(struct player *p, const struct made *m, bool shows_memory) {
   if (p->difference[0]) return NULL;
   while (p->soft[p->next]) p->next++;
@@ -228,8 +230,8 @@ static void supply(struct player *p) {
   p->next++;
 }
 
-/* The recorded event that answers a call whose number depends on time: the next of its kind before another call, else
- * the last one. */
+/* Returns the recorded event that answers a call whose number depends on time: the next of its kind before any other
+ * call, or the last one before that. */
 static const struct os_trace_event *take_soft(struct player *p, const struct made *m) {
   const struct os_trace_event *found = NULL, *first = p->trace.events;
   for (size_t i = p->next; !found && p->soft[i]; i++)
@@ -313,7 +315,7 @@ static struct range *owner(struct player *p, uint64_t first, uint64_t end) {
   return NULL;
 }
 
-/* At the recorded address. A trace may replace mappings of its own only. */
+/* Maps memory at the recorded address. A trace may replace only mappings that the player made. */
 static int map(struct player *p, const struct os_trace_event *e) {
   uint64_t at = e->numbers[6], size = (e->numbers[1] + 4095) & ~4095ull;
   int prot = (int)e->numbers[2] & (PROT_READ | PROT_WRITE);
@@ -454,7 +456,7 @@ static void drop(struct player *p) {
   free(p);
 }
 
-/* Calls that are missing at the end, or that differed where no one could say so, are the last message then. */
+/* If recorded calls are missing at the end, or a difference has not been reported, the last message reports it. */
 static void play_release(struct os *os) {
   struct player *p = player_of(os);
   if (!*p->difference || !strstr(db_error(), p->difference)) os_play_finished(os);
@@ -466,7 +468,7 @@ static int by_first(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
-/* All that the device writes in the trace. */
+/* Collects the ranges that the device writes anywhere in the trace. */
 static int list_written(struct player *p) {
   size_t cap = 0, n = 0;
   for (size_t i = 0; i < p->trace.nevents; i++) {

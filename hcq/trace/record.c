@@ -1,4 +1,4 @@
-/* Records what passes between a driver and its kernel. */
+/* Records the calls between a driver and its kernel. */
 #define _GNU_SOURCE
 #include "trace.h"
 #include "../error.h"
@@ -12,18 +12,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Addresses that a kernel, the heap and sanitizers leave alone, so that a player finds them free, too. */
+/* Addresses that kernels, heaps and sanitizers do not use, so they are free in the playing process, too. */
 #define FIRST_ADDRESS 0x550000000000ull
 #define ADDRESS_STEP  (2ull << 20)
 #define IDLE_LIMIT_NS 10000000000ull
-enum { SETTLE_NS = 200000 }; /* after the queue is idle, for what the kernel and the read pointers' write-back do */
+/* after the queue is idle, time for the kernel's work and the write-back of read pointers */
+enum { SETTLE_NS = 200000 };
 
 struct recorder {
   struct os os;
   struct os *inner;
   struct recorder *next;
   pid_t pid;
-  pthread_mutex_t lock; /* of what follows, and the order of events */
+  pthread_mutex_t lock; /* guards the fields below and the order of events */
   struct os_trace_writer *writer;
   struct os_trace_memory memory;
   struct os_trace_bytes changes;
@@ -32,12 +33,12 @@ struct recorder {
   bool unsupported;
 };
 
-static struct recorder *recorders; /* what is finished at exit, under recorders_lock */
+static struct recorder *recorders; /* recorders to finish at exit; guarded by recorders_lock */
 static pthread_mutex_t recorders_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct recorder *recorder_of(struct os *os) { return (struct recorder *)os; }
 
-/* A forked child's calls are no part of the trace. */
+/* A forked child's calls are not part of the trace. */
 static bool writes(const struct recorder *r) { return r->writer && r->pid == getpid(); }
 
 static struct os_trace_blob text_blob(const char *text) {
@@ -48,7 +49,7 @@ static void write_event(struct recorder *r, const struct os_trace_event *e) {
   if (writes(r)) os_trace_write(r->writer, e);
 }
 
-/* The trace is complete, but it could not be played: it says why. */
+/* Marks the trace as complete but impossible to play, with the reason. */
 static void unsupported(struct recorder *r, const char *why) {
   if (r->unsupported) return;
   r->unsupported = true;
@@ -90,7 +91,7 @@ static int record_close(struct os *os, int fd) {
   return rc;
 }
 
-/* Copies of the parts of a call, one behind the other. */
+/* Copies the parts of a call into one allocation. */
 static uint8_t *copy_parts(const struct os_trace_call *call, unsigned long request, uint8_t *parts[TRACE_PARTS]) {
   size_t size = 0;
   for (unsigned i = 0; i < call->nparts; i++) size += call->parts[i].size;
@@ -100,7 +101,7 @@ static uint8_t *copy_parts(const struct os_trace_call *call, unsigned long reque
   return all;
 }
 
-/* Pages of the caller, which are at another address in the next process. */
+/* Whether the call pins pages of the caller, whose address differs in the next process. */
 static bool pins_foreign_pages(struct recorder *r, unsigned long request, const void *arg) {
   uint64_t address, size;
   return os_trace_pinned_pages(request, arg, &address, &size) && !os_trace_memory_find(&r->memory, address, size);
@@ -145,7 +146,7 @@ static void *record_mmap(struct os *os, void *addr, size_t len, int prot, int fl
   pthread_mutex_lock(&r->lock);
   write_changes(r, TRACE_HOST);
   void *p = r->inner->mmap(r->inner, addr ? addr : own_address(r, len), len, prot, flags, fd, off);
-  /* A hint that the kernel did not follow: its own choice may not be free in another process. */
+  /* The kernel did not follow a hint; the address it chose may be in use in another process. */
   if (addr && flags & MAP_ANONYMOUS && !os_map_failed(p) && p != addr) {
     r->inner->munmap(r->inner, p, len);
     p = r->inner->mmap(r->inner, own_address(r, len), len, prot, flags, fd, off);
@@ -158,7 +159,7 @@ static void *record_mmap(struct os *os, void *addr, size_t len, int prot, int fl
       r, &(struct os_trace_event){.kind = TRACE_MMAP,
                                   .numbers = {(uint64_t)(uintptr_t)addr, len, (uint64_t)prot, (uint64_t)flags,
                                               (uint64_t)(int64_t)fd, (uint64_t)off, (uint64_t)(uintptr_t)p, memory}});
-  write_changes(r, TRACE_DEVICE); /* what it held already */
+  write_changes(r, TRACE_DEVICE); /* contents that the memory already had */
   pthread_mutex_unlock(&r->lock);
   return p;
 }
@@ -202,7 +203,7 @@ static int add_name(void *ctx, const char *name) {
   return 0;
 }
 
-/* The whole of it, whatever the caller stops at. */
+/* Records the whole directory even if the caller stops early. */
 static int record_list_dir(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
   struct recorder *r = recorder_of(os);
   struct os_trace_bytes names = {0};
@@ -256,7 +257,7 @@ static void finish(struct recorder *r) {
   pthread_mutex_unlock(&r->lock);
 }
 
-/* Some drivers' machines last until then. */
+/* Some drivers keep their machines until the process exits. */
 __attribute__((destructor)) static void finish_all(void) {
   pthread_mutex_lock(&recorders_lock);
   for (struct recorder *r = recorders; r; r = r->next) finish(r);

@@ -1,17 +1,19 @@
-/* Traces of the calls between a driver and its kernel: recorded from a machine, played back as one.
+/* Traces of the calls between a driver and its kernel: recorded on a machine, played back in its place.
  *
- * A recorder is a table of system calls in front of another one. It writes every call with its arguments and answers,
- * every doorbell, and what changes in memory that host and device share. A player is a table that answers from such a
- * file and compares: the driver must make the calls, the packets and the doorbells that were recorded. So the trace of
- * one program on one card is a test of the driver wherever the same program runs.
+ * A recorder is a table of system calls that wraps another one. It writes every call with its arguments and results,
+ * every doorbell, and the changes in memory that host and device share. A player is a table that answers from such a
+ * file and compares: the driver must make the recorded calls, write the recorded packets and ring the recorded
+ * doorbells. So the trace of one program on one card tests the driver wherever the same program runs.
  *
- * The recorder waits behind each doorbell until the queue is idle. What changed before the doorbell is the host's, what
- * changed behind it the device's: the player compares the former and supplies the latter. The program must therefore be
- * one that waits for nothing it submits or sets later; a trace of another one names the reason why it cannot be played.
+ * After each doorbell the recorder waits until the queue is idle. Changes before the doorbell were made by the host,
+ * changes after it by the device: the player compares the former and supplies the latter. The program must therefore
+ * not submit work that waits for something it submits or sets later. A trace of such a program contains the reason why
+ * it cannot be played.
  *
  * The file is a gzip stream: the header, then events of the form
  *   uint32_t length of the rest, uint8_t kind, uint64_t numbers[], {uint32_t size, uint8_t bytes[size]} blobs[]
- * with as many numbers as the kind has (os_trace_kinds) and blobs up to the end. All integers are little-endian. */
+ * The kind determines the number of numbers (os_trace_kinds); the blobs fill the rest. All integers are
+ * little-endian. */
 #ifndef DOORBELL_HCQ_TRACE_H
 #define DOORBELL_HCQ_TRACE_H
 #include "../os.h"
@@ -22,7 +24,8 @@ enum { TRACE_VERSION = 1, TRACE_NUMBERS = 8, TRACE_BLOBS = 16, TRACE_PARTS = TRA
 
 /* ---- events (file.c) ---- */
 
-/* K(enumerator, name, numbers, of which are arguments, blobs at least and at most, of which are arguments, names) */
+/* K(enumerator, name, number of numbers, number of those that are arguments, minimum and maximum number of blobs,
+ * number of those that are arguments, names of the numbers) */
 /* clang-format off */
 #define TRACE_KINDS(K) \
   K(OPEN, "open", 2, 1, 1, 1, 1, "flags", "result") \
@@ -63,16 +66,16 @@ struct os_trace_event {
 
 struct os_trace_header {
   char vendor[8];
-  uint32_t index; /* of the GPU that the recording program opened first */
+  uint32_t index; /* index of the GPU that the recording program opened first */
 };
 struct os_trace {
   struct os_trace_header header;
   struct os_trace_event *events; /* the last one is TRACE_END */
   size_t nevents;
-  uint8_t *stream; /* owner of the blobs */
+  uint8_t *stream; /* holds the blobs */
 };
-/* Both return 0 or a negative errno and a reason with the offset. parse takes the uncompressed stream, malloc'ed, and
- * frees it when it fails. */
+/* Both return 0, or a negative errno and a reason in err that includes the offset. parse takes ownership of the
+ * uncompressed stream, which was malloc'ed; on failure it frees it. */
 int os_trace_load(const char *file, struct os_trace *out, char *err, size_t errcap);
 int os_trace_parse(uint8_t *stream, size_t size, struct os_trace *out, char *err, size_t errcap);
 void os_trace_free(struct os_trace *t);
@@ -80,10 +83,10 @@ void os_trace_free(struct os_trace *t);
 struct os_trace_writer;
 int os_trace_create(const char *file, const struct os_trace_header *header, struct os_trace_writer **out);
 void os_trace_write(struct os_trace_writer *w, const struct os_trace_event *event);
-/* Writes the end; 0 or a negative errno when anything could not be written. */
+/* Writes the end event and closes the file. Returns 0, or a negative errno if any write failed. */
 int os_trace_finish(struct os_trace_writer *w);
 
-/* ---- what calls point to (calls.c) ---- */
+/* ---- structures that calls point to (calls.c) ---- */
 
 struct os_trace_part {
   uint8_t *bytes;
@@ -91,36 +94,38 @@ struct os_trace_part {
 };
 struct os_trace_call {
   char name[64];
-  bool soft; /* how often it is made depends on time */
+  bool soft; /* the number of calls depends on time */
   struct os_trace_part parts[TRACE_PARTS];
   unsigned nparts;
   const void *fields; /* of the first part */
 };
-/* Names a call; with follow, what its argument points to, too, which a recorded one does not. False for a request that
- * is not known. */
+/* Stores the call's name and, with follow, the structures that its argument points to; pass follow = false for a
+ * recorded call, whose pointers are invalid. Returns false for an unknown request. */
 bool os_trace_describe(unsigned long request, void *arg, bool follow, struct os_trace_call *out);
-/* Copies the parts, the host's own pointers in them cleared: they differ between runs. */
+/* Copies the parts. Host pointers in them are cleared, because they differ between runs. */
 void os_trace_parts_copy(const struct os_trace_call *call, unsigned long request, uint8_t *const out[TRACE_PARTS]);
-/* Fills the parts from after[0], after[2] and so on, which have their sizes; pointers stay. */
+/* Fills the parts from after[0], after[2] and so on, which have the same sizes; pointers in the parts are kept. */
 void os_trace_parts_answer(const struct os_trace_call *call, unsigned long request, const struct os_trace_blob *after);
-/* "va_addr", or the offset; where its bytes begin and how many there are. */
+/* The field that contains byte `at` of a part: its name ("va_addr", or an offset if it is unknown), its first byte and
+ * its size in bytes. */
 void os_trace_field(const struct os_trace_call *call, unsigned part, uint32_t at, char *name, size_t cap,
                     uint32_t *first, uint32_t *bytes);
-/* Which mappings are registers, whose contents are not recorded. */
+/* Tracks which file descriptors map registers; the contents of those mappings are not recorded. */
 struct os_trace_registers {
-  int kfd, usermode_fd; /* -1: none */
-  uint32_t usermode;    /* RM's handle */
+  int kfd, usermode_fd; /* -1 if none */
+  uint32_t usermode;    /* RM's handle of the usermode object */
 };
 void os_trace_registers_open(struct os_trace_registers *r, const char *path, int fd);
-void os_trace_registers_ioctl(struct os_trace_registers *r, unsigned long request, const void *arg); /* it succeeded */
+/* call it after the ioctl succeeded */
+void os_trace_registers_ioctl(struct os_trace_registers *r, unsigned long request, const void *arg);
 bool os_trace_maps_registers(const struct os_trace_registers *r, int fd);
-/* Whether a call pins pages of the process, and which. */
+/* Whether a call pins pages of the process; if so, their address and size. */
 bool os_trace_pinned_pages(unsigned long request, const void *arg, uint64_t *address, uint64_t *size);
 
 /* ---- memory that host and device share (memory.c) ---- */
 
 struct os_trace_region {
-  uint8_t *live, *known; /* as it is, and as it was at the last event */
+  uint8_t *live, *known; /* live: the memory itself; known: its contents at the last event */
   size_t size;
 };
 struct os_trace_memory {
@@ -136,26 +141,27 @@ struct os_trace_bytes {
   bool failed;
 };
 void os_trace_append(struct os_trace_bytes *b, const void *bytes, size_t n);
-/* Appends what has changed, {uint64_t address, uint32_t size, bytes}, and remembers it. */
+/* Appends the changes as {uint64_t address, uint32_t size, bytes} and updates the known contents. */
 void os_trace_memory_changes(struct os_trace_memory *m, struct os_trace_bytes *out);
-/* The next run of such a list at *at; false at its end. A list that was parsed is well formed. */
+/* Reads the run at *at of such a list and advances *at; returns false at the end. Lists in a parsed trace are well
+ * formed. */
 bool os_trace_run(const struct os_trace_blob *list, size_t *at, uint64_t *address, struct os_trace_blob *bytes);
-/* The known bytes of [address, address + size) when they lie in one region, or NULL. */
+/* The region that contains all of [address, address + size), or NULL. */
 struct os_trace_region *os_trace_memory_find(struct os_trace_memory *m, uint64_t address, uint64_t size);
 
 /* ---- tables ---- */
 
-/* record.c: a table in front of inner, which writes to file what passes. release drops both. What is still open
- * when the process ends is finished then. */
+/* record.c: makes a table that wraps inner and writes all calls to file. release frees both. A trace that is still open
+ * when the process exits is finished then. */
 int os_record(struct os *inner, const char *file, const struct os_trace_header *header, struct os **out, char *err,
               size_t errcap);
-/* play.c: a table that answers from file. A call that differs fails with -EBADMSG, as do all after it, and
- * db_error() ends in what differed. */
+/* play.c: makes a table that answers from file. A call that differs fails with -EBADMSG, and so do all later calls;
+ * db_error() then ends with the difference. */
 int os_play(const char *file, struct os_trace_header *header, struct os **out, char *err, size_t errcap);
-int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap); /* takes over the trace */
-/* What differed first, or NULL. */
+int os_play_trace(struct os_trace *t, struct os **out, char *err, size_t errcap); /* takes ownership of the trace */
+/* The first difference, or NULL. */
 const char *os_play_difference(struct os *os);
-/* 0 when everything recorded was played; else -EBADMSG and the next event in db_error(). */
+/* Returns 0 if everything recorded was played; otherwise -EBADMSG, with the next event in db_error(). */
 int os_play_finished(struct os *os);
 
 #endif
