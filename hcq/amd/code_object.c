@@ -1,5 +1,4 @@
-/* Reading AMD GPU code objects: checks of the ELF file, metadata into kernels, descriptors out of the laid-out
- * image. */
+/* Reads AMD GPU code objects: checks the ELF file, reads kernels from the metadata and descriptors from the image. */
 #include "code_object.h"
 #include "../error.h"
 #include <errno.h>
@@ -27,7 +26,7 @@ static const struct {
     {0x58, "gfx1153"},         {0x59, "gfx12-generic"},
 };
 
-/* Whether code for one ISA runs on another one: it is the same, or generic for a family with that beginning (LLVM
+/* Whether code for one ISA runs on another: they are equal, or the code is generic for the family of arch (LLVM
  * AMDGPUUsage, "AMDGPU Generic Processors"). */
 static bool runs_on(const char *code, const char *arch) {
   static const struct {
@@ -64,12 +63,13 @@ static int check_file(struct code_object *co, const char *arch) {
 
 /* ---- metadata ---- */
 
-/* MessagePack's tags: from the row before's last + 1 up to last. Source: the MessagePack specification. */
+/* MessagePack's tags: a row covers the tags from the previous row's last + 1 to its own last. Source: the MessagePack
+ * specification. */
 enum { BAD, SCALAR, BYTES, ARRAY, MAP };
 static const struct msgpack_tag {
   uint8_t last, kind;
-  uint8_t mask;         /* bits of the tag that are the length */
-  uint8_t length_bytes; /* of a big-endian length behind the tag */
+  uint8_t mask;         /* bits of the tag that hold the length */
+  uint8_t length_bytes; /* size of a big-endian length after the tag */
   uint8_t payload;      /* bytes of a scalar */
 } msgpack_tags[] = {
     {0x7f, SCALAR},
@@ -104,11 +104,11 @@ static const struct msgpack_tag {
     {0xff, SCALAR},
 };
 
-/* The library allocates what a length in the input says before it has seen that many bytes. This walk refuses input
- * whose containers claim more elements than bytes are left, so allocations stay in proportion to the file. */
+/* msgpack-c allocates memory for the length that the input claims before it has seen that many bytes. This walk rejects
+ * input whose containers claim more elements than bytes remain, so allocations are proportional to the file's size. */
 static int check_msgpack(const uint8_t *p, size_t size) {
   size_t at = 0;
-  for (uint64_t pending = 1; pending; pending--) { /* elements still to come, on all levels together */
+  for (uint64_t pending = 1; pending; pending--) { /* elements left, on all levels together */
     if (at == size) goto cut;
     const struct msgpack_tag *tag = msgpack_tags;
     while (p[at] > tag->last) tag++;
@@ -131,9 +131,9 @@ cut:
   return db_fail(-EINVAL, "code object: metadata is cut off after 0x%zx bytes", size);
 }
 
-/* What reading one kernel's metadata needs to know, and to say when it fails. */
+/* State for reading one kernel's metadata. */
 struct reader {
-  char *strings; /* free room for names; as large as the metadata, so it cannot run out */
+  char *strings; /* free space for names; as large as the metadata, so it cannot run out */
   const char *kernel;
 };
 
@@ -149,7 +149,7 @@ static const msgpack_object *find(const msgpack_object *map, const char *name) {
   return NULL;
 }
 
-/* A string with its end; NULL when it is missing or something else. */
+/* Returns a terminated copy of a string; NULL if it is missing or has another type. */
 static const char *read_string(struct reader *r, const msgpack_object *map, const char *key) {
   const msgpack_object *o = find(map, key);
   if (!o || o->type != MSGPACK_OBJECT_STR) return NULL;
@@ -262,7 +262,7 @@ static int read_descriptor(struct code_object *co, struct code_object_kernel *k,
                    "code object: kernel '%s': descriptor at image offset 0x%llx is not 64 aligned bytes of the image "
                    "(0x%llx bytes)",
                    k->name, (unsigned long long)k->descriptor_offset, (unsigned long long)image->size);
-  /* What the descriptor holds is relative to itself, so any address gives the same bytes. */
+  /* The descriptor's contents are relative to its own address, so every load address gives the same bytes. */
   err = elf_image_load(image, d, k->descriptor_offset, sizeof *d, 0, NULL, NULL);
   if (err) return err;
   k->entry_offset = k->descriptor_offset + (uint64_t)d->kernel_code_entry_byte_offset;
@@ -281,7 +281,7 @@ static int read_descriptor(struct code_object *co, struct code_object_kernel *k,
   if (wave != k->wavefront_size)
     return db_fail(-EINVAL, "code object: kernel '%s': metadata says wave%u, its descriptor says wave%u", k->name,
                    k->wavefront_size, wave);
-  /* Hand-written files may leave either place at its default of zero. */
+  /* Hand-written files may leave a value at zero in the metadata or in the descriptor, so take the larger one. */
   if (d->group_segment_fixed_size > k->group_bytes) k->group_bytes = d->group_segment_fixed_size;
   if (d->private_segment_fixed_size > k->private_bytes) k->private_bytes = d->private_segment_fixed_size;
   if (d->kernarg_size > k->kernarg_size) k->kernarg_size = d->kernarg_size;
@@ -351,7 +351,7 @@ static int read_metadata(struct code_object *co) {
   msgpack_unpacked_init(&unpacked);
   msgpack_unpack_return ret = msgpack_unpack_next(&unpacked, note, size, &at);
   if (ret != MSGPACK_UNPACK_SUCCESS && ret != MSGPACK_UNPACK_EXTRA_BYTES) {
-    /* Its syntax and lengths are known to be good. */
+    /* Syntax and lengths have already been checked. */
     err = db_fail(-EINVAL, "code object: metadata is nested too deeply, or memory ran out");
     goto out;
   }

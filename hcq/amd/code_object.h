@@ -1,15 +1,15 @@
-/* AMD GPU code objects (HSA ABI, versions 3 to 6): ELF files with kernel descriptors and MessagePack metadata. Linked
- * files (clang's output) and unlinked ones (LLVM's code generator through its C API) are both taken. Sources: LLVM's
- * AMDGPUUsage (code object, kernel descriptor, metadata, implicit kernel arguments). */
+/* AMD GPU code objects (HSA ABI, versions 3 to 6): ELF files with kernel descriptors and MessagePack metadata. Both
+ * linked files (clang's output) and unlinked files (from LLVM's code generator through its C API) are accepted.
+ * Sources: LLVM's AMDGPUUsage (code object, kernel descriptor, metadata, implicit kernel arguments). */
 #ifndef DOORBELL_HCQ_AMD_CODE_OBJECT_H
 #define DOORBELL_HCQ_AMD_CODE_OBJECT_H
 #include "../bits.h"
 #include "../elf/elf.h"
 
-/* The 64 bytes at symbol NAME.kd, as the file holds them. */
+/* The 64 bytes at symbol NAME.kd, as stored in the file. */
 struct kernel_descriptor {
   uint32_t group_segment_fixed_size, private_segment_fixed_size, kernarg_size, reserved0;
-  int64_t kernel_code_entry_byte_offset; /* from the descriptor's own address */
+  int64_t kernel_code_entry_byte_offset; /* relative to the descriptor's address */
   uint8_t reserved1[20];
   uint32_t compute_pgm_rsrc3, compute_pgm_rsrc1, compute_pgm_rsrc2;
   uint16_t kernel_code_properties, kernarg_preload;
@@ -17,7 +17,7 @@ struct kernel_descriptor {
 };
 _Static_assert(sizeof(struct kernel_descriptor) == 64, "a kernel descriptor is 64 bytes");
 
-/* KERNEL_CODE_PROPERTIES: which user SGPRs the kernel expects, in this order, from s0; and its wave size. */
+/* KERNEL_CODE_PROPERTIES: the user SGPRs that the kernel expects, in this order, from s0; and its wave size. */
 enum {
   BITS_ENUM(KERNEL_CODE_PRIVATE_SEGMENT_BUFFER, 0, 0) BITS_ENUM(KERNEL_CODE_DISPATCH_PTR, 1, 1)
       BITS_ENUM(KERNEL_CODE_QUEUE_PTR, 2, 2) BITS_ENUM(KERNEL_CODE_KERNARG_SEGMENT_PTR, 3, 3)
@@ -26,8 +26,8 @@ enum {
                   BITS_ENUM(KERNEL_CODE_USES_DYNAMIC_STACK, 11, 11)
 };
 
-/* Values of .value_kind: K(enumerator, name, bytes or 0 where the kind does not fix them). The hidden ones are the
- * driver's to fill. */
+/* Values of .value_kind: K(enumerator, name, size in bytes or 0 if the kind does not determine it). The driver fills in
+ * hidden arguments. */
 /* clang-format off */
 #define CODE_OBJECT_VALUE_KINDS(K) \
   K(BY_VALUE, "by_value", 0) \
@@ -69,7 +69,7 @@ static inline bool code_object_is_hidden(enum code_object_kind kind) {
 }
 
 struct code_object_arg {
-  const char *name; /* "" when the compiler left it out */
+  const char *name; /* "" if the compiler omitted it */
   uint32_t offset, size;
   enum code_object_kind kind;
 };
@@ -77,13 +77,13 @@ struct code_object_arg {
 struct code_object_kernel {
   const char *name; /* as called: "saxpy" */
   struct code_object_arg *args;
-  unsigned nargs; /* explicit and hidden, ascending offsets, all inside kernarg_size */
+  unsigned nargs; /* explicit and hidden arguments, in ascending order of offset, all within kernarg_size */
   uint32_t kernarg_size, kernarg_align;
-  uint32_t group_bytes;   /* static local memory of a workgroup */
-  uint32_t private_bytes; /* scratch of a work-item */
+  uint32_t group_bytes;   /* static local memory per workgroup */
+  uint32_t private_bytes; /* scratch per work-item */
   uint32_t wavefront_size;
-  uint32_t max_flat_workgroup_size;    /* 1024 when the file does not say */
-  uint32_t reqd_workgroup_size[3];     /* 0, 0, 0 when any goes */
+  uint32_t max_flat_workgroup_size;    /* 1024 if the file does not specify it */
+  uint32_t reqd_workgroup_size[3];     /* 0, 0, 0 if any size is allowed */
   bool dynamic_stack;                  /* private_bytes is a lower bound */
   uint64_t descriptor_offset;          /* in the image */
   uint64_t entry_offset;               /* first instruction, in the image */
@@ -93,17 +93,17 @@ struct code_object_kernel {
 struct code_object {
   struct elf elf;
   struct elf_image image;
-  unsigned version; /* 3 to 6: hidden arguments differ from 5 on, and the kernels list them */
+  unsigned version; /* 3 to 6; from version 5 on hidden arguments differ, and the kernels list them */
   char arch[24];    /* "gfx1100" */
   struct code_object_kernel *kernels;
   unsigned nkernels;
-  void *metadata; /* owner of the strings */
+  void *metadata; /* holds the strings */
 };
 
-/* Reads a whole code object that runs on arch (NULL: any). data must stay valid until code_object_close. */
+/* Reads a code object that must run on arch (NULL for any). data must stay valid until code_object_close. */
 int code_object_open(struct code_object *co, const void *data, size_t size, const char *arch);
 void code_object_close(struct code_object *co);
-/* name NULL takes the only kernel. The error lists what there is. */
+/* Finds a kernel by name; NULL finds the only kernel. On failure returns NULL, and the message lists the kernels. */
 const struct code_object_kernel *code_object_find(const struct code_object *co, const char *name);
 /* Writes the image (image.size bytes), relocated to run at address, which is a multiple of image.align. */
 int code_object_load(const struct code_object *co, void *dst, uint64_t address);

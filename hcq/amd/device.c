@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* gfx1100. The encoders' packets (pm4.h) are those of all gfx11, but the registers are not: gfx1103 is an APU with
- * another NBIO, and nothing was tried on gfx1101 and gfx1102. */
+/* Only gfx1100. The packets (pm4.h) are the same for all gfx11, but registers differ: gfx1103 is an APU with another
+ * NBIO, and gfx1101 and gfx1102 are untested. */
 static bool supported(const struct amd_node *n) { return n->gfx_version == 110000 && n->xcc_count == 1; }
 
 static void describe(const struct amd_node *n, char *buf, size_t cap) {
@@ -18,7 +18,7 @@ static void describe(const struct amd_node *n, char *buf, size_t cap) {
 static int acquire_vm(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
   struct amd_node *n = dev->node;
-  if (n->drm_fd >= 0) return 0; /* by an earlier device on this GPU */
+  if (n->drm_fd >= 0) return 0; /* acquired by an earlier device on this GPU */
   char path[64];
   snprintf(path, sizeof path, "/dev/dri/renderD%u", n->render_minor);
   int fd = p->os->open(p->os, path, O_RDWR | O_CLOEXEC);
@@ -59,9 +59,9 @@ static void amd_close(db_device *base) {
   free(dev);
 }
 
-/* KFD keeps the process's address spaces and its event page, and the first open of each render node with them, until
- * the process's memory map is gone (Linux kfd_process.c). So the descriptors stay open for the life of the process.
- * An emulated machine with a lost GPU is replaced: that is its power cycle. */
+/* KFD keeps the process's address spaces, its event page and the first descriptor of each render node until the
+ * process's memory map is gone (Linux kfd_process.c). So the descriptors stay open until the process ends. An emulated
+ * machine with a lost GPU is closed, so that the next open creates a new one; that is its power cycle. */
 static bool amd_machine_close(struct hcq_machine *machine) {
   struct kfd_process *p = machine->state;
   bool lost = false;
@@ -135,7 +135,7 @@ static int amd_open(struct hcq_machine *machine, unsigned index, const char *nam
   err = amd_queue_create(&dev->base, DB_QUEUE_COPY, 0);
 out:
   if (err) {
-    if (!amd_halt(&dev->base)) return err; /* the GPU may still use any of it */
+    if (!amd_halt(&dev->base)) return err; /* the GPU may still use its memory */
     for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->base.rings[i]);
     hcq_signals_free(&dev->base);
     amd_close(&dev->base);
@@ -145,7 +145,7 @@ out:
   return 0;
 }
 
-/* One line per GPU of the topology, without binding any. */
+/* Fills one entry per GPU of the topology, without acquiring any. */
 static int amd_enumerate(struct hcq_machine *machine, struct hcq_found *out, int cap) {
   struct kfd_process *p = machine->state;
   int err = p ? 0 : kfd_process_open(machine, &p);

@@ -1,4 +1,4 @@
-/* KFD events: the interrupt that ends a submission, and the exceptions that end a device. */
+/* KFD events: the interrupt at the end of a submission, and the exceptions that make a device lost. */
 #include "amd.h"
 #include <amdgpu_drm.h>
 #include <errno.h>
@@ -18,7 +18,7 @@ static int create(struct amd_device *dev, enum kfd_event_type type, uint64_t pag
   return 0;
 }
 
-/* The page of slots is memory of the first GPU, and every GPU that signals events maps it. */
+/* The page of event slots is memory of the first GPU. Every GPU that signals events maps it. */
 static int reach_page(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
   int err = 0;
@@ -30,8 +30,8 @@ static int reach_page(struct amd_device *dev) {
   return err;
 }
 
-/* The process's first event gives the kernel its page. The kernel may take the page and then fail to make the event; it
- * refuses a page when it has one. */
+/* The process's first event passes the page to the kernel. The kernel may accept the page and then fail to create the
+ * event; it rejects a page if it already has one. So a retry after an offer also tries without a page. */
 static int create_queue_event(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
   int was = p->event_page_state, err = -EINVAL;
@@ -65,13 +65,13 @@ void amd_events_destroy(struct amd_device *dev) {
 
 /* ---- exceptions ----
  *
- * A GPU's exception sets all events of its kind that the process has, and an event keeps the last exception only. So a
- * thread that waits late may find another GPU's exception in place of its own. The thread that finds one therefore
- * hands it to the device of that GPU, and the other devices ask their driver. */
+ * An exception on a GPU sets all events of its kind in the process, and an event stores only the last exception. A
+ * thread that waits late may therefore find another GPU's exception instead of its own GPU's. So the thread that finds
+ * an exception passes it to that GPU's device, and all other devices query the driver. */
 
-enum { DUMP_BYTES = 16384 }; /* of its beginning: the page fault comes after some 5 KB of versions */
+enum { DUMP_BYTES = 16384 }; /* beginning of the dump; the page fault follows about 5 KB of version information */
 
-/* The value of the first line of text that begins with key, to the line's end; NULL when there is none. */
+/* Returns the rest of the first line of text that begins with key, and its length; NULL if there is none. */
 static const char *line_of(const char *text, const char *key, int *length) {
   while (text && strncmp(text, key, strlen(key)) != 0) text = (text = strchr(text, '\n')) ? text + 1 : NULL;
   if (!text) return NULL;
@@ -80,8 +80,8 @@ static const char *line_of(const char *text, const char *key, int *length) {
   return text;
 }
 
-/* The driver's core dump of the device, which root may read and which is made when the GPU is reset. False when
- * there is none, or when it is another process's. Form: Linux amdgpu, amdgpu_dev_coredump.c. */
+/* Reads the driver's core dump of the device, which the driver makes when it resets the GPU and only root may read.
+ * Returns false if there is none or if it is for another process. Format: Linux amdgpu, amdgpu_dev_coredump.c. */
 static bool read_dump(const struct amd_device *dev, char text[DUMP_BYTES], char time[sizeof dev->dump_time]) {
   char path[96];
   int n;
@@ -93,13 +93,13 @@ static bool read_dump(const struct amd_device *dev, char text[DUMP_BYTES], char 
   return !pid || pid > process + n || strtol(pid, NULL, 10) == getpid();
 }
 
-/* What a new dump of this process says, "; ..." or "". */
+/* Describes a new dump of this process as "; ...", or stores "" if there is none. */
 static void describe_dump(const struct amd_device *dev, char *buf, size_t cap) {
   char text[DUMP_BYTES], time[sizeof dev->dump_time];
   int n, digits;
   buf[0] = 0;
   if (!read_dump(dev, text, time) || !strcmp(time, dev->dump_time)) return;
-  /* The state of an emulated machine is that of an IP block of its own. */
+  /* An emulated machine describes its state as a separate IP block. */
   const char *emulated = line_of(text, "IP: emulator\nfault: ", &n);
   const char *page = line_of(text, "Faulty page starting at address: ", &digits),
              *status = line_of(text, "Protection fault status register: ", &n);
@@ -116,13 +116,13 @@ static int ask_driver(const struct amd_device *dev, unsigned query, void *answer
   return os->ioctl(os, dev->node->drm_fd, DRM_IOCTL_AMDGPU_INFO, &ask);
 }
 
-/* How often a reset has cost the GPU its memory; 0 when the driver does not say. */
+/* Number of resets in which the GPU lost its memory; 0 if the driver does not report it. */
 static uint32_t memory_losses(const struct amd_device *dev) {
   uint32_t n = 0;
   return ask_driver(dev, AMDGPU_INFO_VRAM_LOST_COUNTER, &n, sizeof n) ? 0 : n;
 }
 
-/* The last page fault in the address space behind the process's render node. Since amdgpu 3.55. */
+/* The last page fault in the address space of the process's render node. Since amdgpu 3.55. */
 #ifndef AMDGPU_INFO_GPUVM_FAULT
 #define AMDGPU_INFO_GPUVM_FAULT 0x23
 #endif
@@ -160,8 +160,8 @@ static void hw_exception(struct amd_device *dev, const struct kfd_hw_exception *
                   x->memory_lost ? ", its memory is lost" : "", hcq_device_running(&dev->base).s, dump);
 }
 
-/* Another GPU's exception may have taken the place of this one's. The driver knows of page faults in this process's
- * address space and of resets; its core dump may be any process's. */
+/* Another GPU's exception may have overwritten this one's. The driver can report page faults in this process's address
+ * space and resets. Its core dump is not used to decide, because it may be another process's. */
 static void overwritten_exception(struct amd_device *dev) {
   struct page_fault fault;
   if (last_page_fault(dev, &fault))
@@ -186,7 +186,7 @@ static void hand_out(db_device *base, void *ctx) {
 
 /* ---- waiting ---- */
 
-/* Waits for the events from `first` on. */
+/* Waits for the events with index `first` and above, for at most ms milliseconds. */
 static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
   struct kfd_event_state states[EVENTS] = {
       [QUEUE] = {.event_id = dev->queue_event},
@@ -204,9 +204,9 @@ static void wait_events(struct amd_device *dev, unsigned first, uint32_t ms) {
                     err ? strerror(-err) : "the kernel gave up");
     return;
   }
-  /* The kernel fills in exceptions only; which GPU it was marks them as valid. */
+  /* The kernel fills in only exceptions; a non-zero gpu_id marks one as valid. */
   if (!states[MEMORY].memory.gpu_id && !states[HW].hw.gpu_id) return;
-  hand_out(&dev->base, states); /* it may have left the registry */
+  hand_out(&dev->base, states); /* this device may not be in the registry */
   hcq_machine_each(dev->base.machine, hand_out, states);
 }
 
@@ -215,7 +215,7 @@ void amd_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t n
   wait_events(amd_device(base), QUEUE, ns && !ms ? 1 : ms);
 }
 
-/* The queue's event is left to those who sleep: whoever waits for it first resets it. */
+/* The queue's event is left to threads that sleep, because a wait that finds it set resets it. */
 void amd_poll(db_device *base) { wait_events(amd_device(base), MEMORY, 0); }
 
 static void look(db_device *base, void *ctx) { amd_poll(base); }

@@ -1,4 +1,4 @@
-/* The process's state in KFD: the open device, its version, and the GPUs it offers. */
+/* The process's state in KFD: the open device, its version and its GPUs. */
 #include "amd.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,10 @@
-/* The wire format of /dev/kfd: requests, structures and constants of the AMD compute kernel driver, interface
- * version 1.17.
+/* The wire format of /dev/kfd: requests, structures and constants of the AMD compute kernel driver, interface version
+ * 1.17.
  *
  * Source: linux/kfd_ioctl.h, the kernel's user interface, which is stable: later versions only append members, and the
- * kernel copies the smaller of both sizes and zero-fills the rest. Spelled out here since distributions ship headers as
- * old as 1.11; a test compares the layouts with the installed header. Both sides of the seam include this file. */
+ * kernel copies the smaller of both sizes and zero-fills the rest. It is repeated here because distributions ship
+ * headers as old as 1.11; a test compares the layouts with the installed header. Driver and emulator both include this
+ * file. */
 #ifndef DOORBELL_HCQ_AMD_KFD_H
 #define DOORBELL_HCQ_AMD_KFD_H
 #include <stdint.h>
@@ -32,7 +33,7 @@ enum kfd_queue_type {
 
 struct kfd_create_queue {
   uint64_t ring_base_address, write_pointer_address, read_pointer_address; /* in */
-  uint64_t doorbell_offset; /* out: offset to mmap /dev/kfd at, with the slot in the low bits */
+  uint64_t doorbell_offset; /* out: offset for mmap of /dev/kfd, with the slot in the low bits */
   uint32_t ring_size, gpu_id, queue_type, queue_percentage, queue_priority;
   uint32_t queue_id; /* out */
   uint64_t eop_buffer_address, eop_buffer_size;
@@ -62,7 +63,7 @@ struct kfd_apertures {
 
 struct kfd_get_process_apertures_new {
   uint64_t apertures_ptr; /* struct kfd_apertures[num_of_nodes] */
-  uint32_t num_of_nodes;  /* in: room; out: filled, or how many there are when 0 went in */
+  uint32_t num_of_nodes;  /* in: capacity; out: number filled in, or the number available if the capacity was 0 */
   uint32_t pad;
 };
 
@@ -77,8 +78,9 @@ enum kfd_event_type { KFD_EVENT_SIGNAL = 0, KFD_EVENT_HW_EXCEPTION = 3, KFD_EVEN
 #define KFD_EVENT_UNSIGNALED UINT64_MAX /* an idle slot of the event page */
 
 struct kfd_create_event {
-  uint64_t event_page_offset; /* in: handle of the event page the first time on a discrete GPU, else 0; out: where to
-                                 mmap /dev/kfd */
+  /* in: handle of the event page for the first event on a discrete GPU, otherwise 0; out: offset for mmap of
+   * /dev/kfd. */
+  uint64_t event_page_offset;
   uint32_t event_trigger_data, event_type, auto_reset, node_id;
   uint32_t event_id, event_slot_index; /* out */
 };
@@ -120,7 +122,7 @@ enum kfd_wait_result { KFD_WAIT_COMPLETE, KFD_WAIT_TIMEOUT, KFD_WAIT_FAIL };
 struct kfd_wait_events {
   uint64_t events_ptr; /* struct kfd_event_state[num_events] */
   uint32_t num_events, wait_for_all;
-  uint32_t timeout; /* ms; UINT32_MAX for ever */
+  uint32_t timeout; /* ms; UINT32_MAX waits forever */
   uint32_t wait_result;
 };
 
@@ -147,7 +149,7 @@ enum {
 struct kfd_alloc_memory {
   uint64_t va_addr, size;
   uint64_t handle;      /* out */
-  uint64_t mmap_offset; /* in: host address of USERPTR; out: where to mmap the render node */
+  uint64_t mmap_offset; /* in: host address for USERPTR; out: offset for mmap of the render node */
   uint32_t gpu_id, flags;
 };
 
@@ -188,7 +190,7 @@ _Static_assert(sizeof(struct kfd_wait_events) == 24, "kfd_ioctl.h");
 _Static_assert(sizeof(struct kfd_alloc_memory) == 40, "kfd_ioctl.h");
 _Static_assert(sizeof(struct kfd_map_memory) == 24, "kfd_ioctl.h");
 
-/* Request codes. The kernel chooses the handler by the number alone (KFD_NR). */
+/* Request codes. The kernel selects the handler only by the number (KFD_NR). */
 #define KFD_IOR(nr, type)  _IOR('K', nr, type)
 #define KFD_IOW(nr, type)  _IOW('K', nr, type)
 #define KFD_IOWR(nr, type) _IOWR('K', nr, type)
@@ -215,12 +217,13 @@ _Static_assert(sizeof(struct kfd_map_memory) == 24, "kfd_ioctl.h");
 #define KFD_AVAILABLE_MEMORY          KFD_IOWR(0x23, struct kfd_available_memory)
 #define KFD_RUNTIME_ENABLE            KFD_IOWR(0x25, struct kfd_runtime_enable)
 
-/* Doorbells: bits 63:62 of an mmap offset on /dev/kfd name the kind of mapping, 61:46 the gpu_id. The process's
- * doorbells of one GPU are one mapping of exactly this size, 1024 slots of 8 bytes (amdkfd, kfd_doorbell.c). */
+/* Doorbells: bits 63:62 of an mmap offset on /dev/kfd select the kind of mapping, bits 61:46 are the gpu_id. The
+ * process's doorbells on one GPU are one mapping of exactly this size, 1024 slots of 8 bytes (amdkfd,
+ * kfd_doorbell.c). */
 #define KFD_DOORBELL_MAP_SIZE   8192u
 #define KFD_MMAP_TYPE(offset)   ((unsigned)((uint64_t)(offset) >> 62))
 #define KFD_MMAP_GPU_ID(offset) ((unsigned)((uint64_t)(offset) >> 46) & 0xffff)
-/* Byte offset in the page of remapped registers: a store flushes what the host wrote to the GPU's memory. */
+/* Byte offset in the page of remapped registers: a store there flushes the host's writes to the GPU's memory. */
 enum { KFD_MMIO_HDP_FLUSH = 0 };
 enum kfd_mmap_type { KFD_MMAP_MMIO = 0, KFD_MMAP_RESERVED_MEM = 1, KFD_MMAP_EVENTS = 2, KFD_MMAP_DOORBELL = 3 };
 

@@ -1,4 +1,4 @@
-/* Memory of AMD GPUs: allocations of KFD, at addresses that are reserved in the host's address space too. */
+/* Memory of AMD GPUs: KFD allocations at addresses that are also reserved in the host's address space. */
 #include "amd.h"
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #define PAGE      4096u
-#define HUGE_PAGE (2u << 20) /* allocations so aligned get 2 MiB page-table entries */
+#define HUGE_PAGE (2u << 20) /* allocations with this alignment get 2 MiB page-table entries */
 
 static const struct {
   const char *name;
@@ -21,7 +21,7 @@ static const struct {
     [AMD_MEMORY_USER] = {"imported host", KFD_MEM_USERPTR | KFD_MEM_COHERENT | KFD_MEM_UNCACHED, NOWHERE},
 };
 
-/* Address space that nothing else gets; PROT_NONE pages cost nothing. */
+/* Reserves address space, so nothing else is placed there; PROT_NONE pages cost nothing. */
 static int reserve(struct amd_device *dev, struct amd_memory *m) {
   struct os *os = dev->kfd->os;
   uint64_t align = m->size >= HUGE_PAGE ? HUGE_PAGE : PAGE;
@@ -36,7 +36,7 @@ static int reserve(struct amd_device *dev, struct amd_memory *m) {
   return 0;
 }
 
-/* Shared pages: after a fork a private one could be another than the device's. */
+/* Maps the pages shared: after a fork, a private page of the parent could differ from the one that the device uses. */
 static int map_host(struct amd_device *dev, const struct amd_memory *m, enum amd_memory_kind kind, uint64_t offset) {
   struct os *os = dev->kfd->os;
   bool anonymous = kinds[kind].host == ANONYMOUS;
@@ -54,14 +54,14 @@ int amd_memory_map(struct amd_device *dev, const struct amd_memory *m) {
   int err = kfd_ioctl(dev->kfd, KFD_MAP_MEMORY, &map);
   if (!err && map.n_success != 1) err = -EIO;
   if (!err) return 0;
-  /* Of a peer's memory: the kernel refuses a GPU that does not reach it (Linux amdgpu_amdkfd_gpuvm.c,
+  /* A peer's memory: the kernel returns EINVAL for a GPU that does not reach it (Linux amdgpu_amdkfd_gpuvm.c,
    * kfd_mem_attach). */
   bool peer = m->handle >> 32 != gpu;
   return db_fail(peer && err == -EINVAL ? -EXDEV : err, "%s: mapping %llu bytes on the GPU: %s%s", dev->base.name,
                  (unsigned long long)m->size, strerror(-err), peer ? "; they are another GPU's" : "");
 }
 
-/* KFD says ENOMEM for the device's memory and for the host's, which it needs for an allocation on the device, too. */
+/* KFD returns ENOMEM if device memory or host memory runs out; an allocation on the device needs both. */
 static int cannot_allocate(struct amd_device *dev, uint64_t size, enum amd_memory_kind kind, int err) {
   struct kfd_available_memory left = {.gpu_id = dev->node->gpu_id};
   char why[128];
@@ -117,7 +117,8 @@ static void release(struct amd_device *dev, struct amd_memory *m, uint64_t devic
   struct os *os = dev->kfd->os;
   unmap_from(dev, m->handle, devices);
   if (m->handle) kfd_ioctl(dev->kfd, KFD_FREE_MEMORY, &(struct kfd_free_memory){.handle = m->handle});
-  if (m->reservation) os->munmap(os, m->reservation, m->reserved); /* pages that KFD knows would be evicted first */
+  /* After KFD_FREE_MEMORY: unmapping pages that KFD still uses would evict them first. */
+  if (m->reservation) os->munmap(os, m->reservation, m->reserved);
   *m = (struct amd_memory){0};
 }
 
@@ -163,7 +164,7 @@ int amd_import(db_buffer *buf, void *host) {
   return 0;
 }
 
-/* Device memory that the host writes over the bus. */
+/* Whether the buffer is device memory that the host writes over the bus. */
 static bool is_window(const db_buffer *buf) {
   return (buf->flags & DB_BUFFER_CPU_MAP) && !(buf->flags & DB_BUFFER_HOST);
 }
@@ -176,8 +177,8 @@ void amd_free(db_buffer *buf) {
   release(dev, &m, buf->reached);
 }
 
-/* Maps the page with the GPU's flush register, which KFD remaps from its place for user mode (ROCt fmm.c, map_mmio).
- * It stays until the process ends. Under the machine's lock. */
+/* Maps the page with the GPU's flush register, which KFD remaps for user mode (ROCt fmm.c, map_mmio). It stays mapped
+ * until the process ends. Called with the machine's lock held. */
 static int map_flush_page(struct amd_device *dev) {
   struct kfd_process *p = dev->kfd;
   struct amd_memory m = {.size = PAGE};
@@ -207,8 +208,8 @@ out:
   return err;
 }
 
-/* A queue flushes its own GPU's HDP only, so the host does it for the others. The load waits until the store and the
- * writes before it have arrived: PCIe does not let it overtake them. */
+/* A queue flushes only its own GPU's HDP, so the host flushes the others. The load completes after the store and all
+ * writes before it have arrived, because PCIe does not reorder a read before them. */
 void amd_flush_peers(struct kfd_process *p, const struct amd_node *own) {
   for (unsigned i = 0; i < p->nnodes; i++) {
     struct amd_node *n = &p->nodes[i];

@@ -1,13 +1,13 @@
-/* PM4 encoders: values into the fields of pm4_wire.h. */
+/* PM4 encoders: write values into the fields of pm4_wire.h. */
 #include "pm4.h"
 
 #define LO(v) ((uint32_t)(v))
 #define HI(v) ((uint32_t)((uint64_t)(v) >> 32))
 
-/* Between two polls of a wait, in the microengine's clocks. */
+/* Clocks of the microengine between two polls of a wait. */
 enum { POLL_CLOCKS = 4 };
 
-/* Appends header and payload room; returns the first payload dword, or NULL. */
+/* Appends a header and room for the payload; returns the first payload dword, or NULL if out of memory. */
 static inline uint32_t *packet(struct words *w, unsigned opcode, size_t payload) {
   uint32_t *at = words_packet(w, payload + 1);
   if (!at) return NULL;
@@ -28,7 +28,7 @@ void pm4_acquire_mem(struct words *w) {
   uint32_t *p = packet(w, PM4_ACQUIRE_MEM, 7);
   if (!p) return;
   p[0] = 0;
-  p[1] = ~0u; /* size and base in 256-byte units: everything from 0 */
+  p[1] = ~0u; /* size and base are in 256-byte units: the whole address space from 0 */
   p[2] = BITS_MASK(PM4_ACQUIRE_MEM_SIZE_HI);
   p[3] = p[4] = p[5] = 0;
   p[6] = BITS(PM4_ACQUIRE_MEM_GLI_INV, PM4_GLI_INV_ALL) | BITS(PM4_ACQUIRE_MEM_GLM_WB, 1) |
@@ -89,7 +89,8 @@ void pm4_wait_mem32(struct words *w, uint64_t address, uint32_t value) {
 void pm4_hdp_flush(struct words *w) {
   uint32_t *p = packet(w, PM4_WAIT_REG_MEM, 6);
   if (!p) return;
-  /* A user queue does not know which of the request's client bits is its pipe's, so it asks and waits for all. */
+  /* A user queue does not know the request's client bit of its pipe, so it requests a flush for all clients and waits
+   * for all. */
   p[0] = BITS(PM4_WAIT_REG_MEM_FUNCTION, PM4_WAIT_GE) | BITS(PM4_WAIT_REG_MEM_MEM_SPACE, PM4_WAIT_REGISTER) |
          BITS(PM4_WAIT_REG_MEM_OPERATION, PM4_WAIT_WRITE_THEN_POLL);
   p[1] = NBIO_GPU_HDP_FLUSH_REQ;
@@ -98,7 +99,8 @@ void pm4_hdp_flush(struct words *w) {
   p[5] = BITS(PM4_WAIT_REG_MEM_POLL_INTERVAL, POLL_CLOCKS);
 }
 
-/* A run of consecutive registers inside memory that is already appended. */
+/* Writes the header of a SET_SH_REG packet for count consecutive registers into memory that is already appended;
+ * returns the position of its first value. */
 static inline uint32_t *run(uint32_t *p, uint32_t reg, unsigned count) {
   p[0] = PM4_HEADER(PM4_SET_SH_REG, count + 1);
   p[1] = reg - PM4_SH_BASE;
@@ -111,7 +113,7 @@ void pm4_dispatch(struct words *w, const struct pm4_dispatch *d) {
   if (!p) return;
   w->packets += 7 + (nuser > 0);
 
-  /* START_X..Z, NUM_THREAD_X..Z, PIPELINESTAT_ENABLE, PERFCOUNT_ENABLE, PGM_LO, PGM_HI follow each other. */
+  /* START_X..Z, NUM_THREAD_X..Z, PIPELINESTAT_ENABLE, PERFCOUNT_ENABLE, PGM_LO and PGM_HI are consecutive. */
   p = run(p, GFX11_COMPUTE_START_X, 10);
   p[0] = p[1] = p[2] = 0;
   for (int i = 0; i < 3; i++) p[3 + i] = BITS(GFX11_COMPUTE_NUM_THREAD_X_FULL, d->threads[i]);

@@ -1,10 +1,11 @@
-/* Programs of AMD GPUs: one kernel of a code object, its code in device memory. */
+/* Programs of AMD GPUs: one kernel of a code object, with its code in device memory. */
 #include "amd.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests of a kernel that only a queue of the HSA runtime could meet, or that gfx11 does not have. */
+/* Features that only a queue of the HSA runtime provides, or that gfx11 does not have. Kernels that request them are
+ * rejected. */
 static const struct {
   unsigned bit;
   const char *what;
@@ -13,7 +14,7 @@ static const struct {
     {KERNEL_CODE_QUEUE_PTR_SHIFT, "the address of an HSA queue"},
     {KERNEL_CODE_FLAT_SCRATCH_INIT_SHIFT, "flat scratch in user registers"},
 };
-#define DYNAMIC_STACK_BYTES 4096u /* beyond what the compiler counted, for calls it could not follow */
+#define DYNAMIC_STACK_BYTES 4096u /* in addition to the compiler's count, for calls that it could not analyze */
 #define AQL_PACKET_BYTES    64u
 
 static void program_destroy(struct hcq_object *object) {
@@ -26,7 +27,7 @@ static void program_destroy(struct hcq_object *object) {
   hcq_release(&dev->object);
 }
 
-/* Code goes to device memory, by the host itself where the PCIe window covers all of it. */
+/* Copies the code to device memory. The host writes it directly if it can address all device memory. */
 static int upload(struct amd_program *p, const struct code_object *co) {
   struct amd_device *dev = amd_device(p->base.dev);
   bool window = dev->node->vram_public;
@@ -47,9 +48,9 @@ static int upload(struct amd_program *p, const struct code_object *co) {
   return err;
 }
 
-/* What the driver has not got, by the hidden argument that code finds it with. Compilers name those that a kernel uses,
- * but all of them where they do not look (-O0, calls of functions they cannot see): a file that names them all says
- * nothing. */
+/* Services that the driver does not provide, identified by the hidden argument through which code uses them. Compilers
+ * name only the arguments that a kernel uses, except where they do not analyze it (-O0, calls of unknown functions):
+ * then they name all, so a file that names all of them proves nothing about its needs. */
 static const struct {
   enum code_object_kind kind;
   const char *what;
@@ -67,7 +68,7 @@ static int check_services(const struct amd_program *p, const struct code_object_
   for (unsigned i = 0; i < k->nargs; i++)
     for (unsigned s = 0; s < SERVICES; s++)
       if (k->args[i].kind == services[s].kind) named |= 1u << s;
-  if ((named & UNKNOWN) == UNKNOWN) named &= CERTAIN; /* code objects of version 4 have no heap */
+  if ((named & UNKNOWN) == UNKNOWN) named &= CERTAIN; /* version 4 code objects do not name the heap */
   if (!named) return 0;
   return db_fail(-ENOTSUP, "%s: kernel %s: not supported: it wants %s", p->base.dev->name, k->name,
                  services[__builtin_ctz(named)].what);
@@ -83,7 +84,7 @@ static int take_arguments(struct amd_program *p, const struct code_object_kernel
     if (code_object_is_hidden(a->kind)) {
       if (!amd_fills_hidden(a->kind)) continue;
       p->hidden[p->nhidden] = *a;
-      p->hidden[p->nhidden++].name = NULL; /* the file's, which does not outlive loading */
+      p->hidden[p->nhidden++].name = NULL; /* points into the file, which does not outlive loading */
       continue;
     }
     struct db_param *param = &p->base.params[p->base.nparams++];

@@ -1,4 +1,4 @@
-/* Hardware queues of AMD GPUs: their memory, their creation, and handing packets to them. */
+/* Hardware queues of AMD GPUs: their memory, creation, and submission of packets. */
 #include "amd.h"
 #include "pm4.h"
 #include "sdma.h"
@@ -11,11 +11,11 @@
 #define EOP_BYTES  4096u
 #define PAGE       4096u
 
-/* Where the read and write pointers lie in their page. */
+/* Offsets of the read and write pointers in their page. */
 enum { RPTR_OFFSET = 0, WPTR_OFFSET = 64 };
 
-/* ---- the context save area: what the trap handler needs to evict all waves ----
- * Formulas: Linux amdkfd, kfd_queue.c (kfd_queue_ctx_save_restore_size); the kernel refuses other sizes. */
+/* ---- the context save area, to which the trap handler evicts all waves ---- Formulas: Linux amdkfd, kfd_queue.c
+ * (kfd_queue_ctx_save_restore_size); the kernel rejects other sizes. */
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 
@@ -45,7 +45,7 @@ struct amd_save_sizes amd_save_sizes(const struct amd_node *n) {
   if (version / 10000 == 10 && s.ctl_stack > 0x7000) s.ctl_stack = 0x7000;
   s.context = s.ctl_stack + (uint32_t)align_up((uint64_t)cus * (vgprs + SGPRS + lds + HW_REGISTERS), PAGE);
   s.debug = (uint32_t)align_up((uint64_t)waves * DEBUG_PER_WAVE, 64);
-  /* Newer kernels publish what they will ask for. */
+  /* Newer kernels publish the sizes that they require. */
   if (n->save_area_size && n->ctl_stack_size) {
     s.ctl_stack = n->ctl_stack_size;
     s.context = n->save_area_size;
@@ -67,8 +67,8 @@ static int map_doorbells(struct amd_device *dev, uint64_t offset) {
   return 0;
 }
 
-/* False when the kernel could not stop it, now or earlier. After a time-out (-ETIME) it forgets the queue and resets
- * the GPU (Linux kfd_process_queue_manager.c, pqm_destroy_queue), so that there is nothing to try again. */
+/* Returns false if the kernel could not stop the queue, now or earlier. After a timeout (-ETIME) the kernel forgets the
+ * queue and resets the GPU (Linux kfd_process_queue_manager.c, pqm_destroy_queue), so there is nothing to retry. */
 static bool queue_destroy(struct amd_device *dev, struct amd_queue *aq) {
   if (aq->created) aq->stuck = kfd_ioctl(dev->kfd, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = aq->id});
   aq->created = false;
@@ -135,7 +135,7 @@ int amd_queue_create(db_device *base, enum db_queue_kind kind, unsigned index) {
   int err = hcq_ring_init(&aq->base, base, kind, index);
   if (!err) err = create(dev, aq);
   if (err) {
-    if (!queue_destroy(dev, aq)) return err; /* the GPU may still use any of it */
+    if (!queue_destroy(dev, aq)) return err; /* the GPU may still use its memory */
     hcq_ring_finish(&aq->base);
     queue_free(dev, aq);
     *aq = (struct amd_queue){0};
@@ -161,8 +161,8 @@ void amd_queues_free(struct amd_device *dev) {
 
 /* ---- submission ---- */
 
-/* Dwords that may be written: one stays free, since a full ring looks like an empty one in the wrapped read pointer of
- * a compute queue. */
+/* Number of dwords that may be written. One dword stays free, because the read pointer of a compute queue wraps around
+ * and a full ring would look empty. */
 static uint32_t ring_free(const struct amd_queue *aq) {
   uint64_t rptr = atomic_load_explicit(aq->rptr, memory_order_acquire);
   uint32_t used = aq->base.kind == DB_QUEUE_COMPUTE ? (uint32_t)(aq->put - rptr) & (aq->ring_dwords - 1)
@@ -179,7 +179,7 @@ static int ring_reserve(struct amd_queue *aq, uint32_t n) {
   return 0;
 }
 
-/* Copies into the ring, around its end. */
+/* Copies to the ring, with wrap-around. */
 static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
   if (!n) return;
   uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), first = aq->ring_dwords - at;
@@ -189,7 +189,7 @@ static void ring_put(struct amd_queue *aq, const uint32_t *w, size_t n) {
   aq->put += n;
 }
 
-/* Before its first submission the timeline has nothing to reach. */
+/* Whether the queue has read the whole ring and finished its last submission. */
 static bool idle(const void *queue) {
   const struct amd_queue *aq = queue;
   return ring_free(aq) == aq->ring_dwords - 1 && hcq_signal_load(aq->base.timeline) >= aq->rung;
@@ -199,7 +199,8 @@ static int ring_doorbell(struct amd_queue *aq) {
   os_told(aq->ring.va);
   uint64_t wptr = aq->base.kind == DB_QUEUE_COMPUTE ? aq->put : aq->put * 4; /* SDMA counts bytes */
   atomic_store_explicit(aq->wptr, wptr, memory_order_release);
-  /* Packets and write pointer may sit in write-combining buffers; the doorbell must not overtake them. */
+  /* Packets and the write pointer may be in write-combining buffers. The fence orders their stores before the doorbell
+   * store, which the GPU observes. */
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
 #else
@@ -209,7 +210,8 @@ static int ring_doorbell(struct amd_queue *aq) {
   return os_ring(aq->base.dev->os, (void *)aq->doorbell, wptr, 8, idle, aq);
 }
 
-/* What is submitted: dwords, and where they may be split. address: where the GPU reads them, 0 when it does not. */
+/* The packets of a submission: dwords and the positions where they may be split. address: where the GPU can read them,
+ * or 0 if it cannot. */
 struct body {
   const uint32_t *w;
   size_t n;
@@ -218,7 +220,7 @@ struct body {
   uint64_t address;
 };
 
-/* Memory for the indirect buffers of a long recording; what is recorded holds it. */
+/* Copies a long recording to memory for indirect buffers, which the recording holds. */
 static int make_indirect(struct amd_queue *aq, db_queue *q, uint64_t value, struct body *body) {
   size_t bytes = body->n * 4;
   db_buffer *ib = aq->indirect;
@@ -242,14 +244,14 @@ static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint6
   if (aq->base.kind == DB_QUEUE_COMPUTE) {
     pm4_release_mem(&aq->tail,
                     &(struct pm4_release){.address = timeline, .value = count, .data = PM4_DATA_64, .flush = true});
-    /* The kernel looks for the event by the interrupt's context and checks its slot. */
+    /* The kernel finds the event by the interrupt's context and checks its slot. */
     pm4_release_mem(&aq->tail, &(struct pm4_release){.address = slot,
                                                      .value = dev->queue_event,
                                                      .data = PM4_DATA_64,
                                                      .interrupt = PM4_INT_AFTER_WRITE,
                                                      .event_id = dev->queue_event});
   } else {
-    sdma_nop(&aq->tail, 1); /* a cache flush does not */
+    sdma_nop(&aq->tail, 1); /* waits for the copies; a cache flush does not wait */
     sdma_cache_flush(&aq->tail);
     sdma_fence32(&aq->tail, timeline, count);
     sdma_fence32(&aq->tail, slot, dev->queue_event);
@@ -257,8 +259,8 @@ static void timeline_packets(struct amd_device *dev, struct amd_queue *aq, uint6
   }
 }
 
-/* SDMA packets must not wrap: a piece that does not fit before the end starts at the beginning, the tail is zeroes,
- * each a NOP. */
+/* SDMA packets must not wrap around: a piece that does not fit before the end of the ring starts at its beginning, and
+ * the space before the end is filled with zeros, each a NOP. */
 static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
   uint32_t at = (uint32_t)aq->put & (aq->ring_dwords - 1), pad = at + n > aq->ring_dwords ? aq->ring_dwords - at : 0;
   int err = ring_reserve(aq, (uint32_t)n + pad);
@@ -270,11 +272,11 @@ static int put_sdma(struct amd_queue *aq, const uint32_t *w, size_t n) {
 }
 
 static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
-  /* All or nothing where the ring can hold it, and what a piece may leave out at the end. */
+  /* If the ring can hold it, reserve room for everything, including padding at its end. */
   size_t all = 2 * (aq->head.n + b->n + aq->tail.n);
   int err = all < aq->ring_dwords ? ring_reserve(aq, (uint32_t)all) : 0;
   if (!err) err = put_sdma(aq, aq->head.w, aq->head.n);
-  /* A recording of many copies goes in pieces, the hardware working on earlier ones. */
+  /* A recording of many copies is written in pieces, while the hardware runs the earlier ones. */
   for (unsigned i = 0; !err && i <= b->ncuts; i++) {
     uint32_t from = i ? b->cuts[i - 1] : 0, to = i < b->ncuts ? b->cuts[i] : (uint32_t)b->n;
     if (i) err = ring_doorbell(aq);
@@ -283,7 +285,7 @@ static int put_body_sdma(struct amd_queue *aq, const struct body *b) {
   return err ? err : put_sdma(aq, aq->tail.w, aq->tail.n);
 }
 
-/* Indirect buffers where the GPU can read the dwords, else the dwords themselves. */
+/* Writes indirect-buffer packets if the GPU can read the dwords in place, otherwise the dwords themselves. */
 static int put_body_pm4(struct amd_queue *aq, const struct body *b) {
   struct words *head = &aq->head;
   for (unsigned i = 0; b->address && i <= b->ncuts; i++) {
@@ -328,7 +330,8 @@ static int submit_body(struct amd_queue *aq, const struct body *b, uint64_t valu
     err = ring_doorbell(aq);
   }
   if (err) {
-    if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error()); /* half of it may run, without its timeline */
+    /* Half of it may run, without its timeline packets. */
+    if (put != aq->put) hcq_device_lost(&dev->base, "%s", db_error());
   }
   return err;
 }
@@ -343,7 +346,8 @@ int amd_submit(db_queue *q, uint64_t value) {
   return submit_body(aq, &b, value);
 }
 
-/* An SDMA queue is given the packets themselves: copies are few. */
+/* An SDMA queue copies the packets to the ring, because copies are few; a compute queue runs them as indirect
+ * buffers. */
 int amd_replay(db_recording *r, uint64_t value) {
   struct body b = {(const uint32_t *)(const void *)r->memory->host,
                    r->nwords,

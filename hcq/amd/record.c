@@ -10,7 +10,7 @@
 
 static inline bool is_compute(const db_queue *q) { return q->ring->kind == DB_QUEUE_COMPUTE; }
 
-/* Dwords from a packet's header to the value that it compares with or writes. */
+/* Index of the dword, from a packet's header, that holds the value to compare or write. */
 enum { PM4_WAIT_VALUE = 4, PM4_RELEASE_VALUE = 5, SDMA_WAIT_VALUE = 3, SDMA_FENCE_VALUE = 3 };
 
 static void vary_value(db_queue *q, size_t packet, unsigned at, uint32_t value) {
@@ -18,12 +18,13 @@ static void vary_value(db_queue *q, size_t packet, unsigned at, uint32_t value) 
 }
 
 int amd_wait(db_queue *q, uint64_t address, uint32_t value) {
-  bool window = amd_device(q->dev)->cpu_mapped; /* the host may have written there before it stored the signal */
+  /* The host may have written to mapped device memory before it stored the signal. */
+  bool window = amd_device(q->dev)->cpu_mapped;
   vary_value(q, q->words.n, is_compute(q) ? PM4_WAIT_VALUE : SDMA_WAIT_VALUE, value);
   if (is_compute(q)) {
     pm4_wait_mem32(&q->words, address, value);
     if (window) pm4_hdp_flush(&q->words);
-    pm4_acquire_mem(&q->words); /* what the signaller wrote may be stale in the caches */
+    pm4_acquire_mem(&q->words); /* the caches may hold stale copies of the signaller's writes */
   } else {
     sdma_wait_mem32(&q->words, address, value);
     if (window) sdma_hdp_flush(&q->words);
@@ -80,7 +81,7 @@ int amd_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 
 /* ---- kernels ---- */
 
-/* A reference to the queue's scratch memory of at least `bytes` bytes; NULL and a message where there is none. */
+/* Returns a reference to the queue's scratch memory of at least `bytes` bytes; NULL with a message on failure. */
 static db_buffer *scratch_of(struct amd_queue *aq, uint64_t bytes) {
   db_device *dev = aq->base.dev;
   db_buffer *bigger = NULL;
@@ -96,14 +97,14 @@ static db_buffer *scratch_of(struct amd_queue *aq, uint64_t bytes) {
     if (enough) hcq_retain(&scratch->object);
     pthread_mutex_unlock(&dev->lock);
     if (old) hcq_release(&old->object);
-    if (bigger) hcq_release(&bigger->object); /* another thread was as quick */
+    if (bigger) hcq_release(&bigger->object); /* another thread stored a buffer at least as large */
     if (enough) return scratch;
     if (!(bigger = hcq_buffer_new(dev, bytes, 0, true))) return NULL;
   }
 }
 
-/* Scratch for every wave that the GPU can hold, as the hardware hands it out by wave slot, unless that would be
- * immoderate: then fewer waves run at once. The buffer grows; recordings keep the one they were made with. */
+/* Reserves scratch for every wave that the GPU can hold, because the hardware assigns it by wave slot. If that exceeds
+ * SCRATCH_BYTES_MAX, fewer waves run at once. The buffer grows; recordings keep the one they were recorded with. */
 static int reserve_scratch(db_queue *q, struct amd_program *p, struct pm4_dispatch *d) {
   const struct amd_node *n = amd_device(q->dev)->node;
   uint32_t engines = amd_node_engines(n), slots = n->scratch_slots_per_cu * amd_node_cus(n);
@@ -155,8 +156,8 @@ static void fill_hidden(const struct amd_device *dev, const struct amd_program *
   }
 }
 
-/* The dispatch packet that an AQL queue would hold, for kernels that read it. Layout: HSA System Architecture, "AQL
- * kernel dispatch packet". */
+/* Writes the dispatch packet that an AQL queue would contain, for kernels that read it. Layout: HSA System
+ * Architecture, "AQL kernel dispatch packet". */
 static void fill_aql(uint8_t *at, const struct amd_program *p, uint64_t kernarg, uint32_t local_size,
                      const uint32_t grid[3], const uint32_t block[3]) {
   put(at, 2, 2); /* header: kernel dispatch */
@@ -175,7 +176,7 @@ static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t
   const char *dev = q->dev->name, *name = p->base.name;
   uint64_t items = 1;
   for (int i = 0; i < 3; i++) {
-    if (block[i] > 1024) items = UINT32_MAX; /* before the product can overflow */
+    if (block[i] > 1024) items = UINT32_MAX; /* large enough to fail below; set before the product can overflow */
     items *= block[i];
     if ((uint64_t)grid[i] * block[i] > UINT32_MAX)
       return db_fail(-EINVAL, "%s: kernel %s: %u workgroups of %u work-items exceed 2^32 in dimension %d", dev, name,
@@ -193,8 +194,8 @@ static int check_launch(const db_queue *q, const struct amd_program *p, uint32_t
   return 0;
 }
 
-/* The dispatch packet that was written last ends in the three counts and the initiator. How many dimensions there are
- * stays as it was recorded. */
+/* Marks the grid as replaceable. The last packet, a dispatch, ends with the three counts and the initiator. The number
+ * of dimensions stays as recorded. */
 static int vary_grid(db_queue *q, const struct amd_program *p, uint8_t *kernarg) {
   const struct hcq_patch count = {.bytes = 4, .is_count = true};
   for (unsigned k = 0; k < 3; k++) hcq_patch_words(q, q->vary[k], q->words.n - 4 + k, count);
@@ -228,8 +229,7 @@ int amd_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_a
   fill_hidden(dev, p, kernarg, local_size, grid, block);
   uint32_t user[16];
   unsigned n = 0;
-  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 takes scratch from registers of its
-   * own. */
+  /* In this order (LLVM AMDGPUUsage, "Initial Kernel Execution State"); gfx11 passes scratch in separate registers. */
   const struct {
     uint64_t value;
     unsigned bit, dwords;

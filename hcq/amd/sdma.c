@@ -1,4 +1,4 @@
-/* SDMA encoders: values into the fields of sdma_wire.h. */
+/* SDMA encoders: write values into the fields of sdma_wire.h. */
 #include "sdma.h"
 #include "pm4_wire.h"
 #include "registers.h"
@@ -45,7 +45,7 @@ void sdma_fill(struct words *w, uint64_t dst, uint32_t value, uint64_t n) {
 }
 
 void sdma_fence32(struct words *w, uint64_t address, uint32_t value) {
-  /* Uncached: the reader may be the host or another engine. */
+  /* Uncached, because the reader may be the host or another engine. */
   uint32_t *p = packet(w, SDMA_FENCE | BITS(SDMA_FENCE_MTYPE, SDMA_MTYPE_UC), SDMA_FENCE_DWORDS);
   if (!p) return;
   p[1] = LO(address);
@@ -70,7 +70,7 @@ void sdma_wait_mem32(struct words *w, uint64_t address, uint32_t value) {
   p[5] = BITS(SDMA_POLL_REGMEM_INTERVAL, 4) | BITS(SDMA_POLL_REGMEM_RETRY_COUNT, SDMA_POLL_FOREVER);
 }
 
-/* A queue does not know which engine runs it, so it asks for both. Form: Linux sdma_v6_0.c,
+/* A queue does not know which engine runs it, so it requests a flush for both. Format: Linux sdma_v6_0.c,
  * sdma_v6_0_ring_emit_hdp_flush. */
 void sdma_hdp_flush(struct words *w) {
   uint32_t *p =

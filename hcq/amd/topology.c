@@ -14,7 +14,7 @@ struct property {
   uint64_t value;
 };
 
-/* The value of a key in "key value\n" lines; false when it is not there or not a number. */
+/* Finds the value of a key in "key value\n" lines; returns false if it is missing or not a number. */
 static bool find_value(const char *text, const char *key, uint64_t *value) {
   size_t n = strlen(key);
   for (const char *line = text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
@@ -56,7 +56,7 @@ static int list_numbers(struct kfd_process *p, const char *path, struct numbers 
   return err < 0 ? err : 0;
 }
 
-/* Frame buffer sizes: heap_type 1 is memory that the host can address, 2 the rest. */
+/* Adds up frame buffer sizes: heap_type 1 is memory that the host can address, heap_type 2 the rest. */
 static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   char path[160];
   struct numbers banks;
@@ -76,8 +76,8 @@ static void read_banks(struct kfd_process *p, struct amd_node *n, char *text) {
   n->vram_public = n->vram_size && shown == n->vram_size;
 }
 
-/* Bit per topology node that a GPU's links of a kind name, as far as peer access over them is enabled. io_links are
- * direct: of GPUs, xGMI; p2p_links go by way of PCIe and are there where the kernel allows that. */
+/* Marks the topology nodes that a GPU's links of one kind lead to, if the links allow peer access. io_links are direct
+ * (between GPUs: xGMI); p2p_links use PCIe and exist only if the kernel allows that. */
 static void read_links(struct kfd_process *p, const struct amd_node *n, const char *kind, char *text,
                        bool linked[NODES_MAX]) {
   enum { ENABLED = 1, NO_PEER_ACCESS = 16 };
@@ -114,7 +114,7 @@ static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
   const struct {
     const char *key;
     uint32_t *value;
-    uint32_t least; /* 0: may be missing */
+    uint32_t least; /* 0 if the property may be missing */
   } keys[] = {
       {"gfx_target_version", &n->gfx_version, 1},
       {"drm_render_minor", &n->render_minor, 1},
@@ -145,7 +145,7 @@ static int read_gpu(struct kfd_process *p, struct amd_node *n, char *text) {
   if (n->simd_count < n->simd_per_cu || n->array_count < n->arrays_per_engine)
     return db_fail(-EPROTO, "%s: topology node %u: %u SIMDs at %u per CU, %u arrays at %u per engine make no GPU",
                    p->machine, n->number, n->simd_count, n->simd_per_cu, n->array_count, n->arrays_per_engine);
-  /* major * 10000 + minor * 100 + stepping, the last two printed in hexadecimal in the ISA's name */
+  /* The version is major * 10000 + minor * 100 + stepping; an ISA's name has the last two in hexadecimal. */
   snprintf(n->arch, sizeof n->arch, "gfx%u%x%x", n->gfx_version / 10000 % 100, n->gfx_version / 100 % 100 & 15,
            n->gfx_version % 100 & 15);
   read_banks(p, n, text);
@@ -167,7 +167,7 @@ int kfd_topology_read(struct kfd_process *p) {
     goto out;
   }
   for (unsigned i = 0; i < all.count; i++) {
-    /* A node that a device cgroup hides answers EPERM; a processor without a GPU has gpu_id 0. */
+    /* Reading a node that a device cgroup hides fails with EPERM; a processor without a GPU has gpu_id 0. */
     if (read_node(p, all.n[i], "gpu_id", text, FILE_MAX) < 0) continue;
     unsigned long gpu_id = strtoul(text, NULL, 10);
     if (!gpu_id || gpu_id > UINT32_MAX) continue;
