@@ -1,10 +1,10 @@
-/* Channels: their groups, their ring and its memory, what the driver says of them, and their end. */
+/* Channels: their groups, their rings and memory, and stopping them. */
 #include "rm.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXT_BYTES (64u << 20) /* addresses for a channel's context buffers */
+#define CONTEXT_BYTES (64u << 20) /* address space for a channel's context buffers */
 #define CONTEXT_ALIGN (2u << 20)
 #define FIFO_BYTES    (64u << 10)
 enum { USERD_OFFSET = NV_GPFIFO_ENTRIES * 8 };
@@ -24,7 +24,7 @@ int nv_find_engines(struct nv_device *dev) {
   for (unsigned i = 0; i < (old ? 32 : 64) && found < HCQ_QUEUES; i++) {
     uint64_t present = old ? caps.before.present : caps.now.present;
     uint8_t c = old ? caps.before.caps[i][0] : caps.now.caps[i][0];
-    if (!(present >> i & 1) || c & RM_CE_GRCE) continue; /* those of the graphics engine share its runlist */
+    if (!(present >> i & 1) || c & RM_CE_GRCE) continue; /* the graphics engine's copy engines share its runlist */
     dev->copy_engines[found++] = rm_engine_copy(i);
   }
   if (!found) return db_fail(-ENODEV, "%s: the GPU has no copy engine of its own", dev->base.name);
@@ -51,7 +51,7 @@ static int new_memory(struct nv_device *dev, struct nv_ring *r) {
   return 0;
 }
 
-/* The ring whose group this one's channel is in. */
+/* The ring that owns the group of this ring's channel. */
 static struct nv_ring *owner_of_group(struct nv_device *dev, struct nv_ring *r) {
   return r->base.kind == DB_QUEUE_COMPUTE ? &dev->rings[DB_QUEUE_COMPUTE] : r;
 }
@@ -107,11 +107,11 @@ static int create(struct nv_device *dev, struct nv_ring *r) {
   if (!err) err = new_group(dev, r);
   if (!err) err = new_channel(dev, r);
   if (err) return err;
-  /* Before it is scheduled: UVM must know whose faults it will see. */
+  /* Must happen before scheduling, because UVM handles the channel's faults. */
   int rc = uvm_channel_register(dev->machine, &dev->uuid, r->channel, r->context.va, r->context.size);
   if (rc) return rm_error(dev->base.name, rc, "registering the %s channel with UVM", name_of(r));
   r->registered = true;
-  /* The set-up is of the context, which other channels may share. */
+  /* The set-up changes the context, which other channels may share, so they must be idle. */
   if (r->base.index && (err = db_device_synchronize(&dev->base, dev->base.timeout_ns))) return err;
   if ((rc = schedule(dev, r, true))) return rm_error(dev->base.name, rc, "scheduling the %s channel", name_of(r));
   r->running = true;
@@ -124,8 +124,8 @@ static void disconnect(struct nv_device *dev, struct nv_ring *r) {
   r->registered = false;
 }
 
-/* Ends a group with its channels and engine objects. A kernel that never ends may not let itself be preempted; the
- * driver stops it when the group is freed. */
+/* Frees a group with its channels and engine objects. A kernel that never ends may not be preemptible; the driver stops
+ * it when the group is freed. Returns false if that failed. */
 static bool stop(struct nv_device *dev, struct nv_ring *first) {
   uint32_t group = first->group;
   if (!group) return true;
@@ -138,12 +138,12 @@ static bool stop(struct nv_device *dev, struct nv_ring *first) {
   for (struct nv_ring *r = dev->rings; r < dev->rings + HCQ_RINGS; r++)
     if (r->group == group) {
       r->object = r->ctxshare = r->group = 0;
-      __atomic_store_n(&r->channel, 0, __ATOMIC_RELAXED); /* waiters look at its errors (nv_fault_check) */
+      __atomic_store_n(&r->channel, 0, __ATOMIC_RELAXED); /* nv_fault_check in waiting threads loads it */
     }
   return true;
 }
 
-/* The same for a channel that could not be readied; others of its group go on. */
+/* Stops a channel that could not be set up; other channels of its group continue. */
 static bool undo(struct nv_device *dev, struct nv_ring *r) {
   if (owner_of_group(dev, r) == r) return stop(dev, r);
   disconnect(dev, r);
@@ -162,7 +162,7 @@ int nv_ring_create(db_device *base, enum db_queue_kind kind, unsigned index) {
     base->rings[hcq_ring_place(kind, index)] = &r->base;
     return 0;
   }
-  if (!undo(dev, r)) { /* the GPU may still use any of it */
+  if (!undo(dev, r)) { /* the GPU may still use its memory */
     hcq_device_lost(base, "%s", db_error());
     return err;
   }

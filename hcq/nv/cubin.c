@@ -1,4 +1,4 @@
-/* Reading cubins: kernels and their attributes. The image is in cubin_image.c. */
+/* Reads cubins: kernels and their attributes. cubin_image.c handles the image. */
 #include "cubin.h"
 #include "../error.h"
 #include "cubin_image.h"
@@ -8,16 +8,16 @@
 #include <string.h>
 
 enum {
-  ABI_FLAGS_LOW = 7,  /* e_ident[EI_ABIVERSION] up to here: the SM version is e_flags' low byte */
-  ABI_FLAGS_HIGH = 8, /* its second byte */
+  ABI_FLAGS_LOW = 7,  /* with this e_ident[EI_ABIVERSION] the SM version is the low byte of e_flags */
+  ABI_FLAGS_HIGH = 8, /* with this one it is the second byte */
   SHT_CUDA_INFO = 0x70000000,
   SHT_CUDA_CALLGRAPH = 0x70000001,
-  STO_CUDA_ENTRY = 0x10,   /* in st_other: a kernel */
-  SHF_BARRIERS_SHIFT = 20, /* ptxas up to 12: barriers of a .text section, in its sh_flags */
+  STO_CUDA_ENTRY = 0x10,   /* in st_other: the function is a kernel */
+  SHF_BARRIERS_SHIFT = 20, /* ptxas up to 12: number of barriers, in sh_flags of a .text section */
   SHF_BARRIERS_MASK = 0x7f,
 };
 
-/* Attributes of .nv.info sections; the others say nothing that a launch needs. */
+/* Attributes of .nv.info sections; launches do not need the others. */
 enum attribute {
   ATTR_MAX_THREADS = 0x05,
   ATTR_PARAM_CBANK = 0x0a,
@@ -43,7 +43,8 @@ struct record {
 static uint32_t load16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 static uint32_t load32(const uint8_t *p) { return load16(p) | load16(p + 2) << 16; }
 
-/* ---- .nv.info: {format, attribute, value}; formats 1 to 3 have the value in two bytes, 4 has a length there ---- */
+/* ---- .nv.info: {format, attribute, value}; formats 1 to 3 have the value in two bytes, format 4 has a length there
+ * ---- */
 
 static int next_record(const struct elf *e, unsigned section, uint64_t *at, struct record *out) {
   const Elf64_Shdr *s = &e->sections[section];
@@ -106,7 +107,7 @@ static int take_threads(struct cubin_kernel *k, const struct record *r, uint32_t
   return err;
 }
 
-/* One record of the kernel's own section. */
+/* Reads one record of the kernel's own section. */
 static int take_own(struct cubin *c, struct cubin_kernel *k, const struct record *r) {
   uint32_t dims[3];
   int err = 0;
@@ -141,8 +142,9 @@ static int take_own(struct cubin *c, struct cubin_kernel *k, const struct record
   }
 }
 
-/* Registers and stack are in the section for the whole file, by symbol. Functions that a kernel calls may want more
- * registers than its own code; which is not worth finding out exactly. */
+/* Reads registers and stack from the section for the whole file, which lists them by symbol. Functions that a kernel
+ * calls may use more registers than its own code. If the kernel calls any, the maximum over all functions of the file
+ * is taken, because the exact number is not worth computing. */
 static int take_shared(struct cubin *c, struct cubin_kernel *k, unsigned section) {
   struct record r;
   uint64_t at = 0;
@@ -170,7 +172,7 @@ static int take_shared(struct cubin *c, struct cubin_kernel *k, unsigned section
   return more;
 }
 
-/* ---- the call graph: pairs of symbols, in groups that a pair {0, -n} begins ---- */
+/* ---- the call graph: pairs of symbols in groups; a pair {0, -n} begins group n ---- */
 
 enum { CALLS_DIRECT = 1, CALLS_ADDRESS_TAKEN = 2, CALLS_INDIRECT = 3, CALLS_REFERS = 4 };
 
@@ -190,7 +192,7 @@ static void reach(const struct cubin *c, const uint8_t *pairs, uint64_t n, uint8
     }
   }
   if (!indirect) return;
-  for (uint64_t i = 0; i < n; i++) { /* an indirect call may reach whatever has its address taken */
+  for (uint64_t i = 0; i < n; i++) { /* an indirect call may reach every function whose address is taken */
     uint32_t from = load32(pairs + i * 8), to = load32(pairs + i * 8 + 4);
     if (!from && to >= -4u) group = -to;
     if (from && from < c->elf.symbols.count && group == CALLS_ADDRESS_TAKEN && !reached[from]) {
@@ -227,7 +229,7 @@ static int take_calls(struct cubin *c, struct cubin_kernel *k, unsigned section)
 
 /* ---- kernels ---- */
 
-/* Size of the section PREFIX KERNEL; 0 when there is none. */
+/* Size of the section named PREFIX KERNEL; 0 if there is none. */
 static uint64_t own_section_size(const struct elf *e, const char *prefix, const char *kernel) {
   size_t n = strlen(prefix);
   for (unsigned i = 1; i < e->nsections; i++) {
@@ -254,7 +256,7 @@ static int take_banks(const struct cubin *c, struct cubin_kernel *k) {
 
 static int check_params(struct cubin *c, struct cubin_kernel *k) {
   uint64_t constant0 = own_section_size(&c->elf, ".nv.constant0.", k->name);
-  if (!k->param_base) { /* a kernel without parameters has no PARAM_CBANK with some versions */
+  if (!k->param_base) { /* some versions write no PARAM_CBANK for a kernel without parameters */
     if (k->nparams) return db_fail(-EINVAL, "cubin: kernel %s does not say where its parameters are", k->name);
     k->param_base = (uint32_t)(constant0 < 0x10000 ? constant0 : 0);
   }

@@ -1,7 +1,7 @@
-/* The image of a cubin in memory: which sections it has and where, and their relocation.
+/* The image of a cubin in memory: the layout of its sections and their relocation.
  *
- * Relocation types by their names: R_CUDA_<what>_<first bit>. Instructions are 16 bytes. Source: what ptxas and nvlink
- * emit, as readelf and nvdisasm print it. */
+ * Relocation types are named R_CUDA_<kind>_<first bit>. Instructions are 16 bytes. Source: output of ptxas and nvlink,
+ * as readelf and nvdisasm print it. */
 #include "cubin_image.h"
 #include "../error.h"
 #include <errno.h>
@@ -11,7 +11,7 @@
 enum {
   CODE_ALIGN = 128,
   BANK_ALIGN = 256,
-  CODE_TAIL = 4096, /* the instruction fetch runs ahead of the end */
+  CODE_TAIL = 4096, /* the instruction fetch reads past the end */
 };
 
 static uint64_t round_up(uint64_t v, uint64_t align) { return (v + align - 1) & ~(align - 1); }
@@ -30,7 +30,7 @@ bool cubin_bank_of(const char *section, unsigned *bank, const char **kernel) {
   return true;
 }
 
-/* In this order. Bank 0 is made by each launch, shared memory has no contents. */
+/* In this order. Each launch makes bank 0, and shared memory has no contents, so neither is part of the image. */
 enum part { PART_CODE, PART_CONSTANTS, PART_DATA, PARTS, PART_NONE };
 
 static enum part part_of(const struct elf *e, unsigned section) {
@@ -74,7 +74,8 @@ int cubin_place(struct cubin *c) {
 
 /* ---- relocating ---- */
 
-/* A type: bytes it touches, and up to two fields, each bits [bit, bit + width) = (S + A) >> shift. */
+/* A relocation type: number of bytes that it changes, and up to two fields. A field's bits [bit, bit + width) become (S
+ * + A) >> shift. */
 struct type {
   uint8_t type, bytes;
   bool fits; /* the value must fit its field */
@@ -90,7 +91,7 @@ static const struct type types[] = {
     {55, 16, true, {{32, 32, 0}}},                /* ABS32_32 */
     {56, 16, false, {{32, 32, 0}}},               /* ABS32_LO_32 */
     {57, 16, false, {{32, 32, 32}}},              /* ABS32_HI_32 */
-    {58, 16, false, {{34, 47, 2}}},               /* ABS47_34: a call's target, in instruction dwords */
+    {58, 16, false, {{34, 47, 2}}},               /* ABS47_34: target of a call, in instruction dwords */
     {70, 4, false, {{0, 32, 0}}},                 /* 32_LO */
     {71, 4, false, {{0, 32, 32}}},                /* 32_HI */
     {75, 16, false, {{16, 8, 2}, {34, 47, 10}}},  /* ABS55_16_34: the same, split */
@@ -125,7 +126,8 @@ static void put_bits(uint8_t *p, unsigned bit, unsigned width, uint64_t v) {
   }
 }
 
-/* Functions that are missing are 0: a kernel that reaches one is refused (cubin_kernel.missing). */
+/* The value of a symbol. Missing functions have value 0; a kernel that reaches one is rejected
+ * (cubin_kernel.missing). */
 static int symbol_value(const struct cubin *c, uint32_t index, uint64_t address, uint64_t *out) {
   Elf64_Sym sym;
   const char *name;
@@ -134,7 +136,7 @@ static int symbol_value(const struct cubin *c, uint32_t index, uint64_t address,
   *out = sym.st_value;
   if (sym.st_shndx == SHN_ABS) return 0;
   if (sym.st_shndx == SHN_UNDEF) {
-    /* .nv.reservedSmem.*: an offset in shared memory */
+    /* for example .nv.reservedSmem.*, an offset in shared memory */
     if (ELF64_ST_TYPE(sym.st_info) == STT_FUNC || ELF64_ST_BIND(sym.st_info) == STB_WEAK) return 0;
     return index ? db_fail(-ENOENT, "cubin: symbol %s is not defined", name) : 0;
   }
@@ -143,7 +145,7 @@ static int symbol_value(const struct cubin *c, uint32_t index, uint64_t address,
   if (sym.st_value > c->elf.sections[sym.st_shndx].sh_size)
     return db_fail(-EINVAL, "cubin: symbol %s lies at 0x%llx, outside of its section", name,
                    (unsigned long long)sym.st_value);
-  /* What has no place in the image (shared memory, bank 0) is an offset. */
+  /* Symbols in sections outside the image (shared memory, bank 0) are offsets. */
   if (c->placed[sym.st_shndx] != ELF_NOT_PLACED) *out += address + c->placed[sym.st_shndx];
   return 0;
 }
@@ -163,7 +165,7 @@ static int relocate(const struct cubin *c, uint8_t *at, uint64_t room, const Elf
   int err = symbol_value(c, (uint32_t)ELF64_R_SYM(r->r_info), address, &v);
   if (err) return err;
   for (int i = 0; i < 2 && in_place; i++)
-    if (t->field[i].shift < 32) /* a high half's own addend is the low half's, 0 */
+    if (t->field[i].shift < 32) /* the addend is in the low half; a high half contains 0 */
       addend |= get_bits(at, t->field[i].bit, t->field[i].width) << t->field[i].shift;
   v += addend;
   if (t->fits && v >> 32)

@@ -10,8 +10,8 @@
 #define VA_BASE     0x1000ull
 #define VA_SIZE     0x1fffffb000000ull /* up to 49 bits */
 
-/* Class numbers by role, newest first; the GPU's list tells which it has. Sources: open-gpu-doc, and the class lists of
- * open-gpu-kernel-modules. */
+/* Class numbers by role, newest first. The GPU's class list determines which one is used. Sources: open-gpu-doc, and
+ * the class lists of open-gpu-kernel-modules. */
 static const uint32_t usermode_classes[] = {RM_CLASS_USERMODE_BLACKWELL, RM_CLASS_USERMODE_HOPPER,
                                             RM_CLASS_USERMODE_AMPERE, RM_CLASS_USERMODE_TURING, 0};
 static const uint32_t gpfifo_classes[] = {RM_CLASS_GPFIFO_BLACKWELL_B, RM_CLASS_GPFIFO_BLACKWELL_A,
@@ -37,9 +37,9 @@ static bool contains(const uint32_t *has, uint32_t n, uint32_t class) {
   return newest((const uint32_t[]){class, 0}, has, n) != 0;
 }
 
-/* ---- what cannot be driven ---- */
+/* ---- unsupported GPUs ---- */
 
-/* Work of a confidential GPU is launched through encrypted channels. */
+/* A GPU in confidential computing mode launches work only through encrypted channels. */
 static int refuse_confidential(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   uint32_t object, client = m->client;
@@ -51,7 +51,7 @@ static int refuse_confidential(struct nv_device *dev) {
   return db_fail(-ENOTSUP, "%s: not supported: a GPU in confidential computing mode", dev->base.name);
 }
 
-/* A GPU in parts gives channels to those parts' clients only. */
+/* A GPU in MIG mode gives channels only to clients of its partitions. */
 static int refuse_mig(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   struct rm_gpu_info_v2 info = {.count = 1, .list = {{.index = RM_GPU_SMC_MODE}}};
@@ -61,7 +61,7 @@ static int refuse_mig(struct nv_device *dev) {
   return db_fail(-ENOTSUP, "%s: not supported: a GPU in MIG mode (multi-instance GPU)", dev->base.name);
 }
 
-/* ---- facts ---- */
+/* ---- properties ---- */
 
 static int read_classes(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
@@ -127,7 +127,7 @@ static int read_shape(struct nv_device *dev) {
   return 0;
 }
 
-/* sm_version holds the major version and the minor one, a byte each; Blackwell's second generation is 12.0 to compilers
+/* sm_version has the major and the minor version in one byte each. Blackwell's second generation is 12.0 to compilers
  * and 10.4 to some drivers. */
 static void name_arch(uint32_t sm, char *buf, size_t cap) {
   if (sm == 0xa04) sm = 0xc00;
@@ -146,9 +146,9 @@ static void read_name(struct nv_device *dev, char *buf, size_t cap) {
     snprintf(buf, cap, "%.*s", (int)sizeof name.s.ascii, name.s.ascii);
 }
 
-/* ---- objects, in the order they are made ---- */
+/* ---- objects, in order of creation ---- */
 
-/* Enough of the GPU to ask it: descriptor, device, subdevice. */
+/* Creates only what queries need: descriptor, device, subdevice. */
 static int attach(struct nv_device *dev) {
   struct nv_machine *m = dev->machine;
   char path[32];
@@ -171,7 +171,7 @@ static int attach(struct nv_device *dev) {
 }
 
 static void detach(struct nv_device *dev) {
-  rm_object_free(dev->machine, dev->machine->client, &dev->device); /* and all below it */
+  rm_object_free(dev->machine, dev->machine->client, &dev->device); /* also frees all objects below it */
   nv_event_close(dev);
   if (dev->fd >= 0) dev->machine->os->close(dev->machine->os, dev->fd);
   dev->fd = -1;
@@ -204,7 +204,7 @@ static int make_vaspace(struct nv_device *dev) {
   return 0;
 }
 
-/* ---- the backend's ---- */
+/* ---- backend functions ---- */
 
 static void nv_close(db_device *base) {
   struct nv_device *dev = nv_device(base);
@@ -218,7 +218,7 @@ static void nv_close(db_device *base) {
   free(dev);
 }
 
-/* The kernel frees what the process had with the last descriptor. */
+/* Closing the last descriptor frees the process's state in the kernel. */
 static bool nv_machine_drop(struct hcq_machine *machine) {
   nv_machine_close(machine->state);
   return true;
@@ -232,7 +232,7 @@ static struct nv_card *find_card(struct nv_machine *m, unsigned index, const cha
   return &m->cards[index];
 }
 
-/* What can be told of a GPU without channels. */
+/* Reads everything about a GPU that can be known without channels. */
 static int inspect(struct nv_device *dev) {
   int err = attach(dev);
   if (!err) err = refuse_mig(dev);
@@ -262,7 +262,7 @@ static struct nv_device *new_device(struct nv_machine *m, struct hcq_machine *ma
 
 static void nv_poll(db_device *base) { nv_fault_check(nv_device(base)); }
 
-/* PTIMER, which counts nanoseconds. */
+/* Reads PTIMER, which counts nanoseconds. */
 static int nv_read_clock(db_device *base, uint64_t *ticks) {
   struct nv_device *dev = nv_device(base);
   struct rm_timer_time t = {0};
@@ -292,7 +292,7 @@ static int nv_open(struct hcq_machine *machine, unsigned index, const char *name
   err = nv_ring_create(&dev->base, DB_QUEUE_COPY, 0);
 out:
   if (err) {
-    if (!nv_halt(&dev->base)) return err; /* the GPU may still use any of it */
+    if (!nv_halt(&dev->base)) return err; /* the GPU may still use its memory */
     for (int i = 0; i < HCQ_RINGS; i++) hcq_ring_finish(dev->base.rings[i]);
     hcq_signals_free(&dev->base);
     nv_close(&dev->base);
@@ -302,7 +302,7 @@ out:
   return 0;
 }
 
-/* Attaches to each GPU for as long as it takes to ask. */
+/* Attaches to each GPU while it is queried. */
 static int nv_enumerate(struct hcq_machine *machine, struct hcq_found *out, int cap) {
   struct nv_machine *m = machine->state;
   int err = m ? 0 : nv_machine_open(machine, &m);

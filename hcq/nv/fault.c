@@ -1,4 +1,4 @@
-/* Errors of channels: what the error notifier says, what the driver adds when it is asked, and waiting, which looks at
+/* Errors of channels: the error notifier, details that the driver reports on request, and waiting, which checks for
  * both. */
 #include "rm.h"
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Error numbers of notifiers, as the kernel's log has them after "Xid" (open-gpu-kernel-modules, nverror.h). */
+/* Error numbers in notifiers, which the kernel's log prints after "Xid" (open-gpu-kernel-modules, nverror.h). */
 static const struct {
   unsigned first, last;
   const char *text;
@@ -35,7 +35,7 @@ static const struct {
     {154, 154, "the GPU needs recovery"},
 };
 
-/* Of the MMU (open-gpu-kernel-modules, dev_fault.h). */
+/* Fault types of the MMU (open-gpu-kernel-modules, dev_fault.h). */
 static const char *const fault_types[] = {
     "page not mapped",
     "page table size error",
@@ -55,7 +55,7 @@ static const char *const fault_types[] = {
     "atomic access that the page does not allow",
 };
 
-/* Of a warp (Linux nouveau, gr/gf100.c and gr/gv100.c). */
+/* Errors of a warp (Linux nouveau, gr/gf100.c and gr/gv100.c). */
 static const char *const warp_errors[] = {
     "none",
     "stack error",
@@ -90,7 +90,7 @@ static const char *xid_text(unsigned xid) {
 static const char *pick(const char *const *names, size_t n, uint32_t i) { return i < n ? names[i] : "unknown error"; }
 #define PICK(names, i) pick(names, sizeof(names) / sizeof *(names), i)
 
-/* " at 0x...: page not mapped", or "". */
+/* Stores " at 0x...: page not mapped", or "" if unknown. */
 static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
   struct rm_mmu_fault_info f = {0};
   buf[0] = 0;
@@ -99,8 +99,8 @@ static void describe_mmu_fault(struct nv_device *dev, const struct nv_ring *r, c
   snprintf(buf, cap, " at 0x%llx: %s", (unsigned long long)address, PICK(fault_types, f.fault_type));
 }
 
-/* ": illegal instruction at 0x... on SM 3", or "". A debugger object tells it; it is made only now, since it changes
- * how the driver treats errors. */
+/* Stores ": illegal instruction at 0x... on SM 3", or "" if unknown. A debugger object reports it. It is created only
+ * after an error, because it changes how the driver handles errors. */
 static void describe_sm_exception(struct nv_device *dev, const struct nv_ring *r, char *buf, size_t cap) {
   struct nv_machine *m = dev->machine;
   struct rm_debugger_alloc d = {.app_client = m->client, .object = r->object};
@@ -124,7 +124,8 @@ static void describe_sm_exception(struct nv_device *dev, const struct nv_ring *r
   rm_object_free(m, dev->device, &debugger);
 }
 
-/* The line of the emulated driver's log, "; ..." or "". The real one's log is the kernel's, which needs privileges. */
+/* Stores the line of the emulated driver's log as "; ...", or "". The real driver writes to the kernel's log, which
+ * needs privileges to read. */
 static void read_log(struct nv_device *dev, char *buf, size_t cap) {
   char path[96], text[700];
   const struct nv_card *c = dev->card;
@@ -136,7 +137,7 @@ static void read_log(struct nv_device *dev, char *buf, size_t cap) {
   if (text[0]) snprintf(buf, cap, "; %s", text);
 }
 
-/* "; the driver asks for ...", or "". */
+/* Stores "; the driver asks for ...", or "". */
 static void describe_recovery(struct nv_device *dev, char *buf, size_t cap) {
   static const char *const actions[] = {
       "",
@@ -201,7 +202,7 @@ void nv_event_close(struct nv_device *dev) {
   dev->event = 0;
 }
 
-/* Takes the events that came, so that the next poll waits for others; false when there was none. */
+/* Consumes the pending events, so the next poll waits for new ones. Returns false if there was none. */
 static bool take_events(struct nv_device *dev) {
   struct rm_event event;
   struct rm_get_event_data data = {.event = (uint64_t)(uintptr_t)&event};
@@ -214,7 +215,7 @@ static bool take_events(struct nv_device *dev) {
   return any;
 }
 
-/* Sleeps for that long, or until the GPU has an error where poll, which counts in milliseconds, can wait for it. */
+/* Sleeps for ns nanoseconds, or until the GPU has an error, if poll can wait for that; poll counts in milliseconds. */
 static void doze(struct nv_device *dev, uint64_t ns) {
   enum { MILLISECOND = 1000000 };
   struct os *os = dev->machine->os;
@@ -225,7 +226,8 @@ static void doze(struct nv_device *dev, uint64_t ns) {
   nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-/* When the wait began that this call is a slice of: one of the same thread for the same value, right after the last. */
+/* Returns when the current wait began. Calls of one thread for the same signal and value, each right after the last one
+ * ended, are slices of one wait. */
 static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, uint64_t end) {
   enum { BETWEEN_SLICES_NS = 1000000 };
   static __thread struct {
@@ -237,8 +239,8 @@ static uint64_t wait_began(const db_signal *sig, uint64_t value, uint64_t now, u
   return last.began;
 }
 
-/* No interrupt announces a value, so the host looks at it, in steps that grow with the time waited: a wait ends late by
- * a small part of its length. Errors end a long step at once. */
+/* No interrupt announces a value, so the host polls it, in steps that grow with the time waited: a wait ends late by at
+ * most a small fraction of its length. Errors end a long step at once. */
 void nv_sleep(db_device *base, const db_signal *sig, uint64_t value, uint64_t ns) {
   enum { PART = 64, SHORTEST_NS = 20000, LONGEST_NS = 8000000, LONGEST_WITHOUT_EVENT_NS = 200000 };
   struct nv_device *dev = nv_device(base);

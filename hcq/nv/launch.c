@@ -1,5 +1,6 @@
-/* A kernel launch as data. Sources: open-gpu-doc clcbc0qmd.h and its siblings for the fields; Mesa NVK for the codes of
- * shared-memory configurations; constant bank 0 as code by ptxas reads it (nvdisasm output). */
+/* A kernel launch as data. Sources: open-gpu-doc clcbc0qmd.h and the headers of the other layouts for the fields; Mesa
+ * NVK for the codes of shared-memory configurations; the offsets in constant bank 0 from ptxas's code (nvdisasm
+ * output). */
 #include "launch.h"
 #include <string.h>
 
@@ -22,14 +23,14 @@ const struct nv_arch *nv_arch(uint32_t sm_version) {
 
 /* ---- QMD ---- */
 
-/* Code of the smallest configuration that has at least `bytes` bytes, or of the largest where none has. */
+/* Code of the smallest configuration with at least `bytes` bytes, or of the largest if none is large enough. */
 static uint32_t config_code(const struct nv_arch *a, uint64_t bytes) {
   const uint8_t *c = a->shared_configs;
   while (c[1] && (uint64_t)*c << 10 < bytes) c++;
   return *c / 4u + 1;
 }
 
-/* CTAs that one SM could run at once, were it for registers and warps. */
+/* Number of CTAs that one SM can run at once, limited by registers and warps only. */
 static uint32_t ctas_per_sm(const struct nv_launch *l) {
   uint32_t warps = (l->block[0] * l->block[1] * l->block[2] + 31) / 32, limit = l->max_warps_per_sm / warps;
   uint32_t by_registers = 65536 / (((l->registers + 7) & ~7u) * 32 * warps);
@@ -50,8 +51,8 @@ bool nv_launch_qmd(const struct nv_launch *l, uint32_t *qmd) {
   SET(QMD_GROUP_ID, 0x3f);
   if (v == QMD_V03) SET(SM_GLOBAL_CACHING_ENABLE, 1);
   SET(API_VISIBLE_CALL_LIMIT, QMD_CALL_LIMIT_NO_CHECK);
-  SET(CWD_MEMBAR_TYPE, QMD_MEMBAR_L1_SYSMEMBAR); /* what the grid wrote is visible to everyone when it is done */
-  SET(INVALIDATE_SHADER_DATA_CACHE, 1);          /* and what others wrote before is to the grid */
+  SET(CWD_MEMBAR_TYPE, QMD_MEMBAR_L1_SYSMEMBAR); /* the grid's writes are visible to everyone when it is done */
+  SET(INVALIDATE_SHADER_DATA_CACHE, 1);          /* earlier writes of others are visible to the grid */
   SET(INVALIDATE_SHADER_CONSTANT_CACHE, 1);
 
   ok &= qmd_set_pair(qmd, v, QMD_PROGRAM_ADDRESS_LOWER, 0, l->program);
@@ -95,17 +96,17 @@ enum item {
   GRID_DIMS,      /* 3 words */
   SHARED_WINDOW,  /* 64 bits */
   LOCAL_WINDOW,   /* 64 bits */
-  STACK_POINTER,  /* local address: the window's end, from where stacks grow down */
+  STACK_POINTER,  /* local address: end of the window; stacks grow down from it */
   DYNAMIC_SHARED, /* bytes */
   GRID_ID,        /* 64 bits */
   SM_COUNT,
-  SHARED_ADJUST,    /* bytes of the allocated shared memory that are not the program's */
-  SHARED_AGGREGATE, /* bytes allocated, the system's included */
-  CLUSTER_FLAG,     /* 1 for a launch as clusters */
+  SHARED_ADJUST,    /* bytes of the allocated shared memory reserved by the system, if kernels count them */
+  SHARED_AGGREGATE, /* bytes of shared memory allocated, as in the QMD */
+  CLUSTER_FLAG,     /* 1 if the kernel is launched as clusters */
   CLUSTER_DIMS,     /* 3 words */
   CLUSTER_RECIPS,   /* 3 floats: their reciprocals */
-  CLUSTER_GRID,     /* 3 words: clusters of the grid */
-  CLUSTER_RANKS,    /* CTAs of a cluster */
+  CLUSTER_GRID,     /* 3 words: the grid in clusters */
+  CLUSTER_RANKS,    /* CTAs per cluster */
   PARAM_ADDRESS,    /* 64 bits: generic address of the parameters */
   CONSTANTS,        /* 64 bits: generic address of the program's constants, bank 3 */
   ITEMS
@@ -150,7 +151,7 @@ static const uint16_t *places_of(const struct nv_arch *a) {
 }
 
 uint32_t nv_launch_grid_offset(const struct nv_arch *arch, unsigned i, unsigned k) {
-  uint16_t at = places_of(arch)[i ? CLUSTER_GRID : GRID_DIMS]; /* a cluster is one CTA without clusters */
+  uint16_t at = places_of(arch)[i ? CLUSTER_GRID : GRID_DIMS]; /* without clusters, a cluster is one CTA */
   return at == NONE ? 0 : at + 4 * k;
 }
 

@@ -1,4 +1,4 @@
-/* The process's state in RM and UVM: the open nodes, the driver's version, its client, and the GPUs it offers. */
+/* The process's state in RM and UVM: the open nodes, the driver's version, the client object and the GPUs. */
 #include "rm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define WINDOW (4ull << 30) /* of an aperture of generic addresses, and its alignment */
+#define WINDOW (4ull << 30) /* size and alignment of an aperture of generic addresses */
 
 /* ---- version ---- */
 
@@ -30,7 +30,7 @@ static void version_of_control(struct nv_machine *m, char *out, size_t cap) {
   static const uint16_t sizes[] = {sizeof(struct rm_build_version), sizeof(struct rm_build_version_555)};
   out[0] = 0;
   for (int i = 0; i < 2; i++) {
-    struct rm_build_version v = {0}; /* the part that is read here is the same in both */
+    struct rm_build_version v = {0}; /* both structures begin with the part that is read here */
     if (rm_ctrl(m, m->client, RM_CTRL_BUILD_VERSION, &v, sizes[i])) continue;
     snprintf(out, cap, "%.*s", (int)cap - 1, v.driver_version);
     return;
@@ -124,7 +124,7 @@ void nv_machine_close(struct nv_machine *m) {
   if (!m) return;
   uvm_close(m);
   rm_object_free(m, 0, &m->client);
-  m->os->close(m->os, m->ctl); /* frees what the kernel still holds for the process */
+  m->os->close(m->os, m->ctl); /* frees the process's remaining state in the kernel */
   if (m->windows) m->os->munmap(m->os, m->windows, m->windows_size);
   free(m->cards);
   free(m);

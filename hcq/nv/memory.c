@@ -1,5 +1,5 @@
-/* Memory of NVIDIA GPUs: RM's memory objects in UVM's external ranges, at addresses that are reserved in the host's
- * address space too. */
+/* Memory of NVIDIA GPUs: RM's memory objects in UVM's external ranges, at addresses that are also reserved in the
+ * host's address space. */
 #include "rm.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,14 +12,14 @@
 #define PAGE      4096u
 #define BIG_PAGE  (64u << 10)
 #define HUGE_PAGE (2u << 20)
-#define HUGE_FROM (8u << 20) /* smaller allocations get smaller pages */
+#define HUGE_FROM (8u << 20) /* smaller allocations use smaller pages */
 #define LOW_FIRST (8ull << 30)
-#define LOW_END   (64ull << 30) /* of what low reservations are tried at; the others begin here */
+#define LOW_END   (64ull << 30) /* end of the first search for low addresses; other reservations start here */
 #define LOW_STEP  (1ull << 30)
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 
-enum { FOR_GPU = 1, FOR_HOST = 2 /* through the driver */, ANONYMOUS = 4 };
+enum { FOR_GPU = 1, FOR_HOST = 2 /* mapped through the driver */, ANONYMOUS = 4 };
 #define SYSTEM(coherency)                                                                                              \
   RM_CLASS_MEMORY_SYSTEM, RM_ATTR_LOCATION(RM_LOCATION_PCI) | RM_ATTR_PHYSICALITY(RM_PHYS_ALLOW_NONCONTIGUOUS) |       \
                               RM_ATTR_COHERENCY(coherency)
@@ -45,17 +45,18 @@ static void *reserve_at(struct os *os, uint64_t hint, uint64_t size) {
   return os->mmap(os, (void *)(uintptr_t)hint, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* Where low addresses may be free when the next ones are not: by steps, then below 2 GiB, as where a sanitizer's shadow
- * memory takes all from there on. */
+/* The next address to try when a low reservation failed: first in steps of 1 GiB, then below 2 GiB, because a
+ * sanitizer's shadow memory may use everything above. */
 enum { LOW_STEPS = (LOW_END - LOW_FIRST) / LOW_STEP, LOWEST_STEP = 64 << 20, LOWEST_STEPS = 30 };
 static uint64_t low_hint(unsigned i) {
   return i < LOW_STEPS ? LOW_FIRST + i * LOW_STEP : (2ull << 30) - (i - LOW_STEPS + 1ull) * LOWEST_STEP;
 }
 
-/* Where the next reservation is tried; [1]: of low addresses. All machines of a process share its address space. */
+/* Address of the next reservation; [1] for low addresses. Shared by all machines, because they share the process's
+ * address space. */
 static _Atomic uint64_t next_va[2];
 
-/* Threads claim addresses before they map them, so that no two of them try the same ones. */
+/* Claims a range of addresses before it is mapped, so two threads never try the same range. */
 static uint64_t claim(bool low, uint64_t size) {
   uint64_t next = next_va[low], at;
   do at = !next || next + size > NV_LOW_END ? low ? LOW_FIRST : LOW_END : next;
@@ -63,7 +64,8 @@ static uint64_t claim(bool low, uint64_t size) {
   return at;
 }
 
-/* A fixed order of addresses keeps clear of what the kernel places at random, UVM's own mappings included. */
+/* Addresses are tried in a fixed order, which avoids the addresses that the kernel chooses at random, including UVM's
+ * own mappings. */
 int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool low, struct nv_memory *out) {
   struct os *os = m->os;
   uint64_t reserved = size + align - PAGE;
@@ -80,7 +82,7 @@ int nv_memory_reserve(struct nv_machine *m, uint64_t size, uint64_t align, bool 
     if (hints == LOW_STEPS + LOWEST_STEPS)
       return db_fail(-ENOMEM, "%s: no %llu bytes of address space are free below 1 TiB", m->name,
                      (unsigned long long)reserved);
-    /* Where the exchange fails, other threads have claimed more since: the next claim is behind theirs. */
+    /* If the exchange fails, other threads have claimed addresses meanwhile; the next claim follows theirs. */
     hints += atomic_compare_exchange_strong(&next_va[low], &behind, low_hint(hints));
   }
   *out = (struct nv_memory){
@@ -118,8 +120,8 @@ static int new_object(struct nv_device *dev, struct nv_memory *m, enum nv_memory
   return rm_object_new(dev->machine, dev->device, kinds[kind].class, &a, sizeof a, &m->handle);
 }
 
-/* The driver wants a descriptor per mapping: the GPU's for its memory and registers, the control node's for the
- * rest. */
+/* The driver needs a new descriptor per mapping: of the GPU for its memory and registers, of the control node
+ * otherwise. */
 static int open_for_mapping(struct nv_device *dev, bool local) {
   struct os *os = dev->machine->os;
   char path[32];
@@ -150,8 +152,8 @@ int nv_memory_map_host(struct nv_device *dev, uint32_t parent, uint32_t handle, 
   return rc;
 }
 
-/* RM's NO_MEMORY is about the device's memory or the host's, which it needs for an allocation on the device, too.
- * Contiguous memory can be missing while more is left than is asked for. */
+/* RM returns NO_MEMORY if device memory or host memory runs out; an allocation on the device needs both. Contiguous
+ * memory can run out while more than the requested size is left. */
 static void out_of_memory(struct nv_device *dev, enum nv_memory_kind kind, uint64_t size) {
   const char *why = "out of memory, %llu bytes are left";
   char text[96];
@@ -184,7 +186,7 @@ static int memory_alloc(struct nv_device *dev, uint64_t size, enum nv_memory_kin
   if (err) return err;
   int rc = 0;
   if (kinds[kind].mapped & ANONYMOUS) {
-    /* Shared: after a fork a private page could be another than the device's. */
+    /* Shared: after a fork, a private page of the parent could differ from the one that the device uses. */
     user = (void *)(uintptr_t)out->va;
     void *p = machine->os->mmap(machine->os, user, out->size, PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -235,7 +237,7 @@ static enum nv_memory_kind kind_of(const db_buffer *buf) {
                                           : NV_MEMORY_DEVICE;
 }
 
-/* What a buffer lies in; its address is that of the memory but for the offset into the first page. */
+/* The memory that contains a buffer. Its address is the buffer's, rounded down to a page. */
 static struct nv_memory memory_of(const db_buffer *buf) {
   uint64_t va = buf->address & ~(uint64_t)(PAGE - 1);
   return (struct nv_memory){
@@ -259,7 +261,7 @@ static void adopt(db_buffer *buf, const struct nv_memory *m, uint64_t offset) {
 int nv_alloc(db_buffer *buf) {
   enum nv_memory_kind kind = kind_of(buf);
   struct nv_memory m;
-  /* The device's own host memory, imported or not, holds what the hardware addresses with 40 bits. */
+  /* Internal host memory, imported or not, is placed low: it holds data that the hardware addresses with 40 bits. */
   int err = memory_alloc(nv_device(buf->dev), buf->size, kind, NULL, buf->internal && kind == NV_MEMORY_PINNED, &m);
   if (err) return err;
   adopt(buf, &m, 0);
@@ -285,7 +287,8 @@ void nv_free(db_buffer *buf) {
   release(nv_device(buf->dev)->machine, nv_device(buf->dev)->device, &m);
 }
 
-/* RM answers for GPUs that are attached, as those of open devices are. Under the machine's lock. */
+/* Asks RM whether two GPUs can access each other's memory. RM answers for attached GPUs, which GPUs of open devices
+ * are. Called with the machine's lock held. */
 static bool ask_peers(struct nv_device *dev, const struct nv_device *other) {
   enum { BOTH = RM_P2P_READS | RM_P2P_WRITES };
   struct nv_machine *m = dev->machine;
@@ -310,11 +313,12 @@ bool nv_reaches(db_device *base, db_device *other) {
   return able;
 }
 
-/* Under the machine's lock. */
+/* Called with the machine's lock held. */
 static int map_for(db_device *base, db_buffer *buf) {
   struct nv_device *dev = nv_device(base), *owner = nv_device(buf->dev);
   int rc;
-  /* Access ends when either device closes, whose next opening knows of none. */
+  /* Closing either device ends the access, and a reopened device starts with no bits set. So access is enabled only if
+   * both sides have their bit set. */
   bool peers = owner->peers >> base->index & dev->peers >> buf->dev->index & 1;
   if (kinds[kind_of(buf)].class == RM_CLASS_MEMORY_LOCAL && !peers) {
     rc = uvm_peers_enable(dev->machine, &dev->uuid, &owner->uuid);
@@ -349,7 +353,7 @@ uint64_t nv_local_size(const struct nv_device *dev, uint32_t per_thread, struct 
   return align_up(out->bytes_per_tpc * dev->tpcs_per_gpc * dev->gpcs, 0x20000);
 }
 
-/* While nothing is submitted. *old: what nobody uses when that succeeds. */
+/* Called while nothing is submitted. On success *old is the previous memory, which is no longer used. */
 static int grow_local(struct nv_device *dev, uint32_t per_thread, db_buffer **old) {
   enum { LEAST = 512 };
   struct nv_local *local = &dev->local;
@@ -366,7 +370,7 @@ static int grow_local(struct nv_device *dev, uint32_t per_thread, db_buffer **ol
     struct nv_ring *r = &dev->rings[hcq_ring_place(DB_QUEUE_COMPUTE, i)];
     if (r->running) err = nv_ring_setup(dev, r);
   }
-  return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0; /* which of both the GPU knows cannot be told */
+  return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0; /* the GPU may use the old or the new memory */
 }
 
 int nv_local_reserve(struct nv_device *dev, uint32_t per_thread) {

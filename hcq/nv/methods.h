@@ -1,5 +1,5 @@
 /* What channels of NVIDIA GPUs read: entries of the GPFIFO ring, method headers in pushbuffers, and the methods of the
- * host engine, the compute classes and the copy classes by the table in methods.def.
+ * host engine, the compute classes and the copy classes (table in methods.def).
  *
  * Wire format only, shared by encoder, emulator and tests. Sources: NVIDIA open-gpu-doc (class headers),
  * open-gpu-kernel-modules (clc56f.h, clc86f.h, clc96f.h). */
@@ -13,30 +13,30 @@
 
 enum {
   /* dword 0 */
-  BITS_ENUM(NV_GP_ENTRY0_FETCH, 0, 0)          /* 0 unconditional */
+  BITS_ENUM(NV_GP_ENTRY0_FETCH, 0, 0)          /* 0: unconditional */
   BITS_ENUM(NV_GP_ENTRY0_GET, 31, 2)           /* address bits 31:2 */
   BITS_ENUM(NV_GP_ENTRY0_EXTENDED_BASE, 24, 8) /* operand of NV_GP_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE */
   /* dword 1 */
   BITS_ENUM(NV_GP_ENTRY1_GET_HI, 7, 0)   /* address bits 39:32 */
-  BITS_ENUM(NV_GP_ENTRY1_OPCODE, 7, 0)   /* where LENGTH is 0 */
+  BITS_ENUM(NV_GP_ENTRY1_OPCODE, 7, 0)   /* if LENGTH is 0 */
   BITS_ENUM(NV_GP_ENTRY1_LEVEL, 9, 9)    /* 0 main, 1 subroutine */
   BITS_ENUM(NV_GP_ENTRY1_LENGTH, 30, 10) /* dwords */
-  BITS_ENUM(NV_GP_ENTRY1_SYNC, 31, 31)   /* 1: fetch only after what came before has been executed */
+  BITS_ENUM(NV_GP_ENTRY1_SYNC, 31, 31)   /* 1: fetch only after earlier entries have been executed */
 
   NV_GP_OPCODE_NOP = 0,
   NV_GP_OPCODE_ILLEGAL = 1,
   NV_GP_OPCODE_GP_CRC = 2,
   NV_GP_OPCODE_PB_CRC = 3,
-  NV_GP_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE = 4, /* Hopper on: address bits from 40 */
+  NV_GP_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE = 4, /* from Hopper on: address bits from 40 */
 
   NV_GP_ENTRY_BYTES = 8,
   NV_GP_LENGTH_MAX = 0x1fffff,
   NV_GP_ADDRESS_BITS = 40,
 };
 
-/* Places in a channel's USERD page. Blackwell's has no GPGet. */
+/* Offsets in a channel's USERD page. Blackwell has no GPGet. */
 enum { NV_USERD_BYTES = 512, NV_USERD_GP_GET = 0x88, NV_USERD_GP_PUT = 0x8c };
-/* Places in the usermode register page. */
+/* Offsets in the usermode register page. */
 enum { NV_USERMODE_TIME_0 = 0x80, NV_USERMODE_TIME_1 = 0x84, NV_USERMODE_NOTIFY_CHANNEL_PENDING = 0x90 };
 
 /* ---- method headers ---- */
@@ -44,22 +44,22 @@ enum { NV_USERMODE_TIME_0 = 0x80, NV_USERMODE_TIME_1 = 0x84, NV_USERMODE_NOTIFY_
 enum {
   BITS_ENUM(NV_METHOD_ADDRESS, 11, 0) /* byte address >> 2 */
   BITS_ENUM(NV_METHOD_RESERVED, 12, 12) BITS_ENUM(NV_METHOD_SUBCHANNEL, 15, 13)
-      BITS_ENUM(NV_METHOD_COUNT, 28, 16) /* data dwords, or the data itself of an IMMD */
+      BITS_ENUM(NV_METHOD_COUNT, 28, 16) /* number of data dwords, or the data of an IMMD */
   BITS_ENUM(NV_METHOD_OPCODE, 31, 29)
 
-      NV_OPCODE_GRP0 = 0, /* with all other bits 0 a NOP, else sub-device masks */
-  NV_OPCODE_INC = 1,      /* each data dword to the next method */
+      NV_OPCODE_GRP0 = 0, /* if all other bits are 0 a NOP, otherwise sub-device masks */
+  NV_OPCODE_INC = 1,      /* each data dword goes to the next method */
   NV_OPCODE_GRP2 = 2,
-  NV_OPCODE_NON_INC = 3, /* all data to the same method */
+  NV_OPCODE_NON_INC = 3, /* all data dwords go to the same method */
   NV_OPCODE_IMMD = 4,
-  NV_OPCODE_ONE_INC = 5, /* the first to the method, the rest to the next one */
+  NV_OPCODE_ONE_INC = 5, /* the first data dword goes to the method, the others to the next one */
   NV_OPCODE_END_PB_SEGMENT = 7,
 
   NV_METHOD_COUNT_MAX = 0x1fff,
-  /* By custom; a class is bound to one with SET_OBJECT. Host methods may use any. */
+  /* Conventional numbers; SET_OBJECT binds a class to a subchannel. Host methods may use any. */
   NV_SUBCHANNEL_COMPUTE = 1,
   NV_SUBCHANNEL_COPY = 4,
-  NV_HOST_METHODS_END = 0x100, /* byte address: lower ones are the host engine's */
+  NV_HOST_METHODS_END = 0x100, /* byte address: lower ones belong to the host engine */
 };
 #define NV_METHOD_HEADER(opcode, subchannel, address, count)                                                           \
   (BITS(NV_METHOD_OPCODE, opcode) | BITS(NV_METHOD_COUNT, count) | BITS(NV_METHOD_SUBCHANNEL, subchannel) |            \
@@ -109,7 +109,7 @@ enum {
   NV_MEM_OP_L2_SYSMEM_INVALIDATE = 0xe,
   NV_MEM_OP_L2_CLEAN_COMPTAGS = 0xf,
   NV_MEM_OP_L2_FLUSH_DIRTY = 0x10,
-  NV_MEM_OP_L2_SYSMEM_NCOH_INVALIDATE = 0x11, /* this and the next: Blackwell */
+  NV_MEM_OP_L2_SYSMEM_NCOH_INVALIDATE = 0x11, /* from Blackwell on, and the next one */
   NV_MEM_OP_L2_SYSMEM_COH_INVALIDATE = 0x12,
   NV_MEM_OP_L2_WAIT_FOR_SYS_PENDING_READS = 0x15,
   NV_MEM_OP_ACCESS_COUNTER_CLR = 0x16,
@@ -127,7 +127,7 @@ enum {
   NV_PCAS_PREFETCH_SCHEDULE = 9,
   NV_PCAS_INVALIDATE_PREFETCH_COPY_SCHEDULE = 10,
   NV_PCAS_INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING = 11,
-  NV_PCAS_INCREMENT_DEPENDENCE = 12, /* this and the next: from C7C0 */
+  NV_PCAS_INCREMENT_DEPENDENCE = 12, /* from C7C0 on, and the next one */
   NV_PCAS_INCREMENT_CWD_REF_COUNTER = 13,
   NV_PCAS_ADDRESS_SHIFT = 8,
 
@@ -156,7 +156,7 @@ enum {
   NV_COPY_SEMAPHORE_NO_TIMESTAMP = 1,
   NV_COPY_SEMAPHORE_WITH_TIMESTAMP = 2,
   NV_COPY_SEMAPHORE_CONDITIONAL_INTR = 3,
-  NV_COPY_RED_FADD = 10, /* SEMAPHORE_REDUCTION: NV_SEM_RED_*, and these */
+  NV_COPY_RED_FADD = 10, /* SEMAPHORE_REDUCTION: NV_SEM_RED_* and these */
   NV_COPY_RED_FMIN = 11,
   NV_COPY_RED_FMAX = 12,
   NV_REMAP_SRC_X = 0,
@@ -168,14 +168,14 @@ enum {
   NV_REMAP_NO_WRITE = 6,
 };
 
-/* ---- the same as tables ---- */
+/* ---- the methods as tables ---- */
 
 enum nv_method_set { NV_SET_HOST, NV_SET_COMPUTE, NV_SET_COPY };
 struct nv_method {
   const char *name;
   enum nv_method_set set;
   uint16_t address, count;
-  uint32_t bits[5]; /* by nv_class_group; 0: no such method */
+  uint32_t bits[5]; /* indexed by nv_class_group; 0 if the group does not have the method */
 };
 
 static inline const struct nv_method *nv_methods(size_t *n) {
@@ -210,7 +210,7 @@ static inline const struct nv_method *nv_methods(size_t *n) {
   return methods;
 }
 
-/* Which column of nv_method.bits a class uses; false when the class is not known. */
+/* Stores the set of a class and its column in nv_method.bits; returns false for an unknown class. */
 static inline bool nv_class_group(uint32_t object_class, enum nv_method_set *set, unsigned *group) {
   static const struct {
     uint16_t object_class;
@@ -232,7 +232,7 @@ static inline bool nv_class_group(uint32_t object_class, enum nv_method_set *set
   return false;
 }
 
-/* The method that a byte address of a class's group names, or NULL. For repeated use, see nv_method_index. */
+/* The method at a byte address, or NULL if the group does not have it. For repeated lookups see nv_method_index. */
 static inline const struct nv_method *nv_method_find(enum nv_method_set set, unsigned group, uint32_t address) {
   size_t n;
   const struct nv_method *m = nv_methods(&n);
@@ -243,7 +243,7 @@ static inline const struct nv_method *nv_method_find(enum nv_method_set set, uns
   return NULL;
 }
 
-/* Fills a direct table: index[byte address >> 2] for all 4096 addresses that a header can name. */
+/* Fills a table of methods by byte address >> 2, for all 4096 addresses that a header can contain. */
 static inline void nv_method_index(enum nv_method_set set, unsigned group, const struct nv_method *index[4096]) {
   size_t n;
   const struct nv_method *m = nv_methods(&n);

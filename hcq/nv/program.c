@@ -1,4 +1,4 @@
-/* Loading programs of NVIDIA GPUs. */
+/* Loads programs of NVIDIA GPUs. */
 #include "program.h"
 #include "cubin.h"
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Stack for calls that the compiler did not count: recursion, function pointers. CUDA's own default is 1 KiB. */
+/* Stack for calls that the compiler could not count: recursion, function pointers. CUDA's default is 1 KiB. */
 #define CALL_STACK_BYTES 4096u
 #define LOCAL_ALIGN      32u
 
@@ -31,7 +31,7 @@ static int upload(struct nv_program *p, const struct cubin *c) {
   return err;
 }
 
-/* Code runs on its own architecture and, within a major version, on later ones. */
+/* Code runs on its own architecture and on later ones with the same major version. */
 static int check_arch(const db_device *dev, const struct cubin *c, unsigned sm) {
   if (c->sm / 10 == sm / 10 && c->sm <= sm) return 0;
   return db_fail(-ENOEXEC, "%s: the cubin is for sm_%u, the device is %s", dev->name, c->sm, dev->arch);
@@ -46,7 +46,7 @@ static int take_params(struct nv_program *p, const struct cubin_kernel *k, const
     snprintf(param->name, sizeof param->name, "arg%u", i);
     param->offset = k->param_base + k->params[i].offset;
     param->size = k->params[i].size;
-    /* The file does not tell pointers from other values of 8 bytes. */
+    /* The file does not distinguish pointers from other values of 8 bytes. */
     param->kind = param->size == 8 ? DB_PARAM_BUFFER : DB_PARAM_VALUE;
   }
   for (unsigned i = 0; i < nextra; i++) {
@@ -105,8 +105,8 @@ static int take_kernel(struct nv_program *p, const struct cubin_kernel *k) {
   return 0;
 }
 
-/* params may ask for dynamic shared memory: entries of kind DB_PARAM_LOCAL and size 0, which follow the kernel's own
- * parameters. Nothing else: a cubin describes its parameters itself. */
+/* params may request dynamic shared memory: entries of kind DB_PARAM_LOCAL and size 0, which follow the kernel's own
+ * parameters. Others are rejected, because a cubin describes its parameters itself. */
 static int check_extra(const db_device *dev, const struct db_param *params, unsigned nparams) {
   for (unsigned i = 0; i < nparams; i++)
     if (params[i].kind != DB_PARAM_LOCAL || params[i].size)

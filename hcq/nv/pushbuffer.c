@@ -1,4 +1,4 @@
-/* Writing pushbuffers. */
+/* Writes pushbuffers. */
 #include "pushbuffer.h"
 #include <string.h>
 
@@ -92,7 +92,7 @@ void push_launch(struct words *b, uint64_t qmd) {
 void push_launch_inline(struct words *b, uint64_t address, const uint32_t *qmd, unsigned n) {
   uint32_t *p = push_methods(b, NV_SUBCHANNEL_COMPUTE, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A, 2 + n);
   if (!p) return;
-  /* Classes with QMDs of 256 bytes only have no INLINE_SIZE. */
+  /* Classes that have only QMDs of 256 bytes do not have INLINE_SIZE. */
   p[0] = BITS(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_QMD_ADDRESS_SHIFTED8_UPPER, address >> 40) |
          BITS(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_INLINE_SIZE, n == 96 ? NV_INLINE_QMD_384 : NV_INLINE_QMD_256);
   p[1] = (uint32_t)(address >> NV_PCAS_ADDRESS_SHIFT);
@@ -111,8 +111,8 @@ void push_copy(struct words *b, uint64_t dst, uint64_t src, uint64_t n) {
     p[2] = (uint32_t)((dst + at) >> 32);
     p[3] = (uint32_t)(dst + at);
     push_method(b, NV_SUBCHANNEL_COPY, NV_COPY_LINE_LENGTH_IN, piece);
-    /* Pieces of one copy do not depend on each other. The flush makes what was written visible before a semaphore
-     * that follows. */
+    /* Pieces of one copy do not depend on each other. The flush makes the written data visible before a later semaphore
+     * release. */
     push_method(b, NV_SUBCHANNEL_COPY, NV_COPY_LAUNCH_DMA,
                 BITS(NV_COPY_LAUNCH_DMA_DATA_TRANSFER_TYPE, at ? NV_COPY_PIPELINED : NV_COPY_NON_PIPELINED) |
                     BITS(NV_COPY_LAUNCH_DMA_FLUSH_ENABLE, 1) |

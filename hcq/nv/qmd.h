@@ -1,4 +1,4 @@
-/* Queue meta data (QMD) blocks: reading and writing their fields, by the table in qmd.def.
+/* Queue meta data (QMD) blocks: reads and writes their fields with the table in qmd.def.
  *
  * Wire format only, shared by encoder, emulator and tests. */
 #ifndef DOORBELL_HCQ_NV_QMD_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The layout goes with the compute class: V03 on sm_80 to sm_89, V04 on sm_90, V05 on sm_100 and sm_120. */
+/* The compute class determines the layout: V03 on sm_80 to sm_89, V04 on sm_90, V05 on sm_100 and sm_120. */
 enum qmd_version { QMD_V03, QMD_V04, QMD_V05, QMD_VERSIONS };
 #define QMD_MAX_WORDS 96u
 #define QMD_ALIGN     256u
@@ -56,8 +56,8 @@ enum {
 };
 
 struct qmd_place {
-  uint16_t hi, lo;       /* bits of element 0; hi 0xffff: the layout has no such field */
-  uint8_t stride, shift; /* bits between elements; value >> shift is stored */
+  uint16_t hi, lo;       /* bits of element 0; hi is 0xffff if the layout has no such field */
+  uint8_t stride, shift; /* bits between elements; the field stores value >> shift */
 };
 struct qmd_field_info {
   const char *name;
@@ -83,13 +83,13 @@ static inline const struct qmd_field_info *qmd_field_info(enum qmd_field f) {
 }
 
 static inline bool qmd_has(enum qmd_version v, enum qmd_field f) { return qmd_field_info(f)->place[v].hi != 0xffff; }
-/* Bits of the field. */
+/* Width of the field in bits. */
 static inline unsigned qmd_width(enum qmd_version v, enum qmd_field f) {
   const struct qmd_place *p = &qmd_field_info(f)->place[v];
   return p->hi - p->lo + 1u;
 }
 
-/* What field f, element i says, shifted back; 0 where the layout lacks it. */
+/* Value of element i of field f, shifted back; 0 if the layout does not have it. */
 static inline uint64_t qmd_get(const uint32_t *qmd, enum qmd_version v, enum qmd_field f, unsigned i) {
   const struct qmd_field_info *info = qmd_field_info(f);
   const struct qmd_place *p = &info->place[v];
@@ -100,8 +100,8 @@ static inline uint64_t qmd_get(const uint32_t *qmd, enum qmd_version v, enum qmd
   return (uint64_t)value << p->shift;
 }
 
-/* False, with nothing written, where the layout lacks the field and value is not 0, where value has bits that the shift
- * drops, or where it does not fit. */
+/* Sets element i of field f. Returns false and writes nothing if the layout does not have the field and value is not 0,
+ * if the shift would drop set bits of value, or if value does not fit. */
 static inline bool qmd_set(uint32_t *qmd, enum qmd_version v, enum qmd_field f, unsigned i, uint64_t value) {
   const struct qmd_field_info *info = qmd_field_info(f);
   const struct qmd_place *p = &info->place[v];
@@ -115,7 +115,7 @@ static inline bool qmd_set(uint32_t *qmd, enum qmd_version v, enum qmd_field f, 
   return true;
 }
 
-/* The same of a value split into X_LOWER and X_UPPER. */
+/* The same for a value split into X_LOWER and X_UPPER. */
 static inline uint64_t qmd_get_pair(const uint32_t *qmd, enum qmd_version v, enum qmd_field lower, unsigned i) {
   unsigned shift = qmd_field_info(lower)->place[v].shift;
   return qmd_get(qmd, v, lower, i) | qmd_get(qmd, v, (enum qmd_field)(lower + 1), i) >> shift << (32 + shift);
@@ -130,7 +130,7 @@ static inline bool qmd_set_pair(uint32_t *qmd, enum qmd_version v, enum qmd_fiel
          qmd_set(qmd, v, (enum qmd_field)(lower + 1), i, stored >> 32 << shift);
 }
 
-/* The first bit set that no field covers, or -1. */
+/* The lowest set bit that does not belong to a field, or -1. */
 static inline int qmd_reserved_bit(const uint32_t *qmd, enum qmd_version v) {
   uint32_t rest[QMD_MAX_WORDS];
   for (unsigned i = 0; i < qmd_words(v); i++) rest[i] = qmd[i];

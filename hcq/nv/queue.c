@@ -1,8 +1,8 @@
-/* Channels of NVIDIA GPUs: readying them, and handing them pushbuffers.
+/* Channels of NVIDIA GPUs: set-up and submission of pushbuffers.
  *
- * A submission is copied into the ring's pushbuffer, or when it is long into a buffer of its own, and named by entries
- * of the GPFIFO ring. What it occupies is free again when the timeline has passed it: USERD's GPGet would tell less,
- * since an entry that was fetched was not executed yet, and Blackwell has none. */
+ * A submission is copied to the ring's pushbuffer, or to a separate buffer if it is long, and entries of the GPFIFO
+ * ring point to it. Its space is free again after the timeline has reached its value. USERD's GPGet cannot be used for
+ * that: a fetched entry may not have been executed, and Blackwell has no GPGet. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +10,17 @@
 #include "pushbuffer.h"
 
 #define SETUP_TIMEOUT_NS 20000000000ull
-#define DIRECT_DWORDS    (NV_PUSHBUFFER_BYTES / 4 / 4) /* longer recordings get a buffer of their own */
+#define DIRECT_DWORDS    (NV_PUSHBUFFER_BYTES / 4 / 4) /* longer recordings use a separate buffer */
 
 struct nv_ring_use {
-  uint64_t value; /* free when the timeline has reached it */
-  uint32_t put;   /* entries and bytes given away until then */
+  uint64_t value; /* free when the timeline reaches it */
+  uint32_t put;   /* first entry and byte after this submission */
   uint64_t push_put;
 };
 
 /* ---- space ---- */
 
-/* Gives back what finished submissions occupied; where the oldest one in flight begins. */
+/* Frees the space of finished submissions. Returns where the oldest submission in flight begins. */
 static void retire(struct nv_ring *ring, uint32_t *first, uint64_t *push_first) {
   uint64_t value = hcq_signal_load(ring->base.timeline);
   while (ring->first_use != ring->end_use && ring->uses[ring->first_use % NV_GPFIFO_ENTRIES].value <= value) {
@@ -31,7 +31,8 @@ static void retire(struct nv_ring *ring, uint32_t *first, uint64_t *push_first) 
   *push_first = ring->free_push;
 }
 
-/* Waits until `entries` entries and `bytes` bytes of pushbuffer in one piece are free; the piece begins at *at. */
+/* Waits until `entries` entries and `bytes` contiguous bytes of the pushbuffer are free. *at is the position of those
+ * bytes. */
 static int reserve(struct nv_ring *ring, unsigned entries, size_t bytes, uint64_t *at) {
   uint64_t since = 0, offset = ring->push_put % NV_PUSHBUFFER_BYTES;
   *at = ring->push_put + (offset + bytes > NV_PUSHBUFFER_BYTES ? NV_PUSHBUFFER_BYTES - offset : 0);
@@ -51,7 +52,7 @@ static void put_entry(struct nv_ring *ring, uint64_t address, size_t dwords) {
   if (dwords) ring->gpfifo[ring->put++ % NV_GPFIFO_ENTRIES] = push_gp_entry(address, (uint32_t)dwords);
 }
 
-/* n dwords at address, an entry for each part between cuts. */
+/* Writes an entry for each part between cuts of n dwords at address. */
 static void put_pieces(struct nv_ring *ring, uint64_t address, size_t n, const uint32_t *cuts, unsigned ncuts) {
   for (unsigned i = 0; i <= ncuts; i++) {
     size_t from = i ? cuts[i - 1] : 0, to = i < ncuts ? cuts[i] : n;
@@ -77,9 +78,9 @@ static bool idle(const void *queue) {
 static int ring_doorbell(struct nv_ring *ring) {
   struct nv_device *dev = nv_device(ring->base.dev);
   os_told(ring->fifo.va);
-  store_fence(); /* entries lie in write-combining memory */
+  store_fence(); /* entries are in write-combining memory: order their stores before the store of gp_put */
   atomic_store_explicit(ring->gp_put, ring->put % NV_GPFIFO_ENTRIES, memory_order_release);
-  store_fence(); /* so does the put pointer, which the doorbell must not overtake */
+  store_fence(); /* gp_put is, too: order its store before the doorbell store */
   hcq_count(&ring->base.counters.doorbells, 1);
   int err = os_ring(dev->base.os, (void *)dev->doorbell, ring->token, 4, idle, ring);
   return err ? hcq_device_lost(&dev->base, "%s", db_error()) : 0;
@@ -95,7 +96,7 @@ static void note_use(struct nv_ring *ring, uint64_t value) {
   ring->uses[ring->end_use++ % NV_GPFIFO_ENTRIES] = (struct nv_ring_use){value, ring->put, ring->push_put};
 }
 
-/* ---- readying a channel ---- */
+/* ---- setting up a channel ---- */
 
 static void setup_words(struct nv_device *dev, struct nv_ring *ring, struct words *w) {
   if (ring->base.kind == DB_QUEUE_COPY) {
@@ -111,7 +112,7 @@ static void setup_words(struct nv_device *dev, struct nv_ring *ring, struct word
   push_invalidate_shader_caches(w);
 }
 
-/* The channel answers in the timeline's stamp, which nothing else uses. */
+/* Waits for the channel's answer, which it writes to the timeline's stamp; nothing else uses that stamp. */
 static int wait_answer(struct nv_device *dev, struct nv_ring *ring, uint64_t answer) {
   db_signal *timeline = ring->base.timeline;
   uint64_t start = hcq_now_ns();
@@ -139,7 +140,7 @@ int nv_ring_setup(struct nv_device *dev, struct nv_ring *ring) {
   if (err) return err;
   put_entry(ring, push_copy_in(ring, at, w->w, w->n), w->n);
   ring->push_put = at + w->n * 4;
-  note_use(ring, ring->base.submitted); /* it has been reached before anyone looks */
+  note_use(ring, ring->base.submitted); /* already reached, so the space is free again at the next check */
   hcq_count(&ring->base.counters.packets, w->packets);
   ring->answer = answer;
   err = ring_doorbell(ring);
@@ -156,7 +157,7 @@ void nv_ring_release(struct nv_ring *ring) {
 
 /* ---- submission ---- */
 
-/* A buffer of its own for a long recording. */
+/* Copies a long recording to a separate buffer. */
 static int copy_indirect(struct nv_ring *ring, db_queue *q, uint64_t value) {
   size_t bytes = q->words.n * 4;
   db_buffer *b = ring->indirect;
@@ -184,7 +185,7 @@ int nv_submit(db_queue *q, uint64_t value) {
   if (entries > NV_GPFIFO_ENTRIES / 2)
     return db_fail(-ENOTSUP, "%s: not supported: a recording of %zu bytes of commands", q->dev->name, q->words.n * 4);
   words_reset(w);
-  /* The host or another engine may have changed code and data since the last submission. */
+  /* The host or another engine may have changed code or data since the last submission. */
   if (q->words.n && ring->base.kind == DB_QUEUE_COMPUTE) push_invalidate_shader_caches(w);
   size_t head = w->n;
   if (!indirect && q->words.n) {
@@ -212,7 +213,7 @@ int nv_submit(db_queue *q, uint64_t value) {
   return ring_doorbell(ring);
 }
 
-/* The recording's dwords where they lie, between two short pieces of the pushbuffer. */
+/* Submits the recording's dwords in place, between two short pieces of the pushbuffer. */
 int nv_replay(db_recording *r, uint64_t value) {
   struct nv_ring *ring = nv_ring(r->ring);
   struct words *w = &ring->words;

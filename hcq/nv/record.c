@@ -1,20 +1,20 @@
-/* Commands of a recorder as methods.
+/* Records commands as methods.
  *
- * Kernels of the compute queue run in the order recorded. A launch that directly follows another is no method at all:
- * the first one's QMD names the next, which the GPU starts when the first is done. Everything that comes between
- * launches waits for the engine to be idle. So a memory barrier needs nothing of its own: each QMD writes back and
- * invalidates what it must. */
+ * Kernels of the compute queue run in the order recorded. If a launch directly follows another one, it needs no method:
+ * the previous QMD names it as dependent, and the GPU starts it when the previous one is done. Every other command
+ * between launches waits until the engine is idle. A memory barrier is therefore a no-op: each QMD writes back and
+ * invalidates the caches that it must. */
 #include <errno.h>
 #include <string.h>
 #include "program.h"
 #include "pushbuffer.h"
 
-/* The QMD launched last when nothing was recorded since, or NULL. */
+/* The QMD of the last launch if nothing was recorded after it, otherwise NULL. */
 static uint32_t *open_chain(const db_queue *q) {
   return q->chain.launch && q->chain.batch == q->batch && q->chain.words == q->words.n ? q->chain.launch : NULL;
 }
 
-/* A host semaphore's payload: the third dword behind the header. */
+/* The payload of a host semaphore is the third data dword after the header. */
 static void vary_value(db_queue *q, uint32_t value) {
   hcq_patch_words(q, q->vary[0], q->words.n + 3, (struct hcq_patch){.bytes = 4, .add = value});
 }
@@ -53,7 +53,7 @@ int nv_copy(db_queue *q, uint64_t dst, uint64_t src, uint64_t n) {
 
 /* ---- kernels ---- */
 
-/* Warps go to the SM's four partitions in turn, each of which has a quarter of its registers. */
+/* Warps are assigned to the SM's four partitions in turn; each partition has a quarter of the SM's registers. */
 static bool registers_suffice(uint32_t registers, uint32_t threads) {
   uint32_t warps = (threads + 31) / 32;
   return (warps + 3) / 4 * ((registers + 7) & ~7u) * 32 <= 65536 / 4;
@@ -87,7 +87,7 @@ static int check_launch(const db_queue *q, const struct nv_program *p, uint32_t 
   return 0;
 }
 
-/* A grid's counts stand in the QMD and in constant bank 0. */
+/* Marks the grid's counts as replaceable; they are stored in the QMD and in constant bank 0. */
 static int vary_grid(db_queue *q, const struct nv_launch *l, uint32_t *qmd, uint8_t *bank0) {
   if (l->explicit_cluster)
     return db_fail(-ENOTSUP, "%s: not supported: a grid in slots for a kernel of clusters", q->dev->name);
@@ -127,7 +127,7 @@ int nv_exec(db_queue *q, db_program *prog, uint8_t *kernarg, uint64_t kernarg_ad
   bool varies = q->vary[0] || q->vary[1] || q->vary[2];
   if (varies && (err = vary_grid(q, &l, qmd, kernarg))) return err;
   uint32_t *before = open_chain(q);
-  if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END) { /* neither SEND_PCAS_A nor another QMD can name it */
+  if (qmd_address + QMD_MAX_WORDS * 4 > NV_LOW_END) { /* neither SEND_PCAS_A nor another QMD can hold its address */
     if (varies)
       return db_fail(-ENOTSUP, "%s: kernel %s: not supported: a grid in slots for a launch above 1 TiB", q->dev->name,
                      prog->name);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FIRST_HANDLE 0x5b000000u /* of objects whose handle RM does not choose */
+#define FIRST_HANDLE 0x5b000000u /* for objects whose handle the caller chooses */
 
 int rm_ioctl(const struct nv_machine *m, int fd, uint32_t request, void *arg) {
   int r;
@@ -21,7 +21,7 @@ static int result(int err, uint32_t status) {
 
 int rm_object_new(struct nv_machine *m, uint32_t parent, uint32_t class, const void *params, size_t size,
                   uint32_t *handle) {
-  /* RM reads as much as it knows the class to have, whatever the size given. */
+  /* RM reads the size that it expects for the class, regardless of params_size. */
   uint8_t padded[RM_ALLOC_PARAMS_MIN] = {0};
   if (size > sizeof padded) return -E2BIG;
   if (params) memcpy(padded, params, size);

@@ -1,22 +1,23 @@
-/* Calls of NVIDIA's resource manager and unified memory module.
+/* Calls of NVIDIA's resource manager (RM) and unified memory module (UVM).
  *
- * Every call returns 0, a negative errno when the kernel refused the ioctl, or a positive RM status. */
+ * Unless stated otherwise, a call returns 0, a negative errno if the kernel refused the ioctl, or a positive RM
+ * status. */
 #ifndef DOORBELL_HCQ_NV_RM_H
 #define DOORBELL_HCQ_NV_RM_H
 #include "nv.h"
 
-/* A bare ioctl: 0 or a negative errno. Restarts when interrupted. */
+/* A plain ioctl; returns 0 or a negative errno. Restarts if interrupted. */
 int rm_ioctl(const struct nv_machine *m, int fd, uint32_t request, void *arg);
 
-/* Makes an object of class under parent with RM's choice of handle; params may be NULL. */
+/* Creates an object of a class under parent; RM chooses the handle. params may be NULL. */
 int rm_object_new(struct nv_machine *m, uint32_t parent, uint32_t class, const void *params, size_t size,
                   uint32_t *handle);
-/* Frees an object and all below it; *handle becomes 0. No-op for handle 0. */
+/* Frees an object and all objects below it; *handle becomes 0. A no-op for handle 0. */
 int rm_object_free(struct nv_machine *m, uint32_t parent, uint32_t *handle);
 int rm_ctrl(struct nv_machine *m, uint32_t object, uint32_t command, void *params, size_t size);
-/* Pins pages of the process as a memory object. */
+/* Pins pages of the process and makes them a memory object. */
 int rm_pin_host(struct nv_machine *m, int gpu_fd, uint32_t device, void *host, uint64_t size, uint32_t *handle);
-/* Prepares fd, freshly opened, to be mapped as the memory object. */
+/* Prepares a newly opened fd for mapping the memory object. */
 int rm_map_prepare(struct nv_machine *m, uint32_t parent, uint32_t memory, uint64_t length, int fd);
 
 int uvm_open(struct nv_machine *m);
@@ -25,19 +26,19 @@ int uvm_gpu_register(struct nv_machine *m, const struct uvm_uuid *gpu);
 int uvm_gpu_unregister(struct nv_machine *m, const struct uvm_uuid *gpu);
 int uvm_vaspace_register(struct nv_machine *m, const struct uvm_uuid *gpu, uint32_t vaspace);
 int uvm_vaspace_unregister(struct nv_machine *m, const struct uvm_uuid *gpu);
-/* base, size: addresses for the channel's own buffers. */
+/* base, size: addresses for the channel's buffers. */
 int uvm_channel_register(struct nv_machine *m, const struct uvm_uuid *gpu, uint32_t channel, uint64_t base,
                          uint64_t size);
 int uvm_channel_unregister(struct nv_machine *m, const struct uvm_uuid *gpu, uint32_t channel);
 int uvm_range_new(struct nv_machine *m, uint64_t va, uint64_t size);
 int uvm_range_map(struct nv_machine *m, uint64_t va, uint64_t size, uint32_t memory, const struct uvm_uuid *gpu);
-/* With its mappings on all GPUs. */
+/* Also removes its mappings on all GPUs. */
 int uvm_range_free(struct nv_machine *m, uint64_t va, uint64_t size);
 int uvm_peers_enable(struct nv_machine *m, const struct uvm_uuid *a, const struct uvm_uuid *b);
 
-/* The errno that a call's result stands for. */
+/* Converts a call's result to an errno. */
 int rm_errno(int rc);
-/* Makes a call's result the error message "<device>: <what>: <why>"; returns the errno. */
+/* Makes the error message "<device>: <what>: <why>" from a call's result; returns the errno. */
 int rm_error(const char *device, int rc, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,13 +1,13 @@
-/* What differs between driver branches: sizes of structures, and the branches where a structure has another layout.
+/* Differences between driver branches: sizes of structures, and the branches where a structure has another layout.
  *
  * Source: NVIDIA open-gpu-kernel-modules 535.261.03, 545.29.06, 550.163.01, 555.58.02, 560.35.03, 565.77, 570.211.01,
- * 575.64.05, 580.65.06, 580.82.07, 580.142, 590.48.01 and 595.45.04, their headers compiled and compared. */
+ * 575.64.05, 580.65.06, 580.82.07, 580.142, 590.48.01 and 595.45.04, whose headers were compiled and compared. */
 #ifndef DOORBELL_HCQ_NV_RM_BRANCH_H
 #define DOORBELL_HCQ_NV_RM_BRANCH_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(structure, its size in 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595) */
+/* X(structure, size in 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595) */
 #define RM_BRANCH_SIZES(X)                                                                                             \
   /* calls */                                                                                                          \
   X(map_memory_dma, 56, 56, 56, 56, 56, 56, 56, 56, 64, 64, 64)                                                        \
@@ -45,7 +45,7 @@ struct rm_branch {
 #undef RM_BRANCH_MEMBER
 };
 
-/* The branch of that number (0 to RM_BRANCHES - 1). */
+/* The branch with that index (0 to RM_BRANCHES - 1). */
 static inline struct rm_branch rm_branch_at(unsigned i) {
   static const unsigned majors[RM_BRANCHES] = {535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595};
   struct rm_branch b = {.major = majors[i]};
@@ -55,7 +55,7 @@ static inline struct rm_branch rm_branch_at(unsigned i) {
   return b;
 }
 
-/* The branch of a driver version by its major number; major is 0 when it is not known. */
+/* The branch of a driver's major version; its major is 0 if the version is not supported. */
 static inline struct rm_branch rm_branch_find(unsigned major) {
   for (unsigned i = 0; i < RM_BRANCHES; i++) {
     struct rm_branch b = rm_branch_at(i);
@@ -64,10 +64,12 @@ static inline struct rm_branch rm_branch_find(unsigned major) {
   return (struct rm_branch){0};
 }
 
-/* Where the layout itself differs. */
-static inline int rm_branch_uvm_many_gpus(const struct rm_branch *b) { return b->major >= 550; } /* 256, 32 before */
+/* Branches where the layout differs. */
+static inline int rm_branch_uvm_many_gpus(const struct rm_branch *b) {
+  return b->major >= 550;
+} /* 256 GPUs, before that 32 */
 static inline int rm_branch_uvm_short(const struct rm_branch *b) {
   return b->major >= 590;
-} /* uvm_free_590 and so on */
+} /* uvm_free_590, uvm_unregister_channel_590 */
 
 #endif

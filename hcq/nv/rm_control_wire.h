@@ -1,12 +1,12 @@
 /* The wire format of RM's controls (RM_NR_CONTROL): commands and their parameters.
  *
- * Source: NVIDIA open-gpu-kernel-modules, ctrl/ headers, branches 535 to 595. A control whose params_size is not
- * exactly the module's own fails with INVALID_ARGUMENT; sizes that differ between branches are in rm_branch.h. */
+ * Source: NVIDIA open-gpu-kernel-modules, ctrl/ headers, branches 535 to 595. A control fails with INVALID_ARGUMENT if
+ * params_size differs from the module's size; rm_branch.h has the sizes that differ between branches. */
 #ifndef DOORBELL_HCQ_NV_RM_CONTROL_WIRE_H
 #define DOORBELL_HCQ_NV_RM_CONTROL_WIRE_H
 #include <stdint.h>
 
-/* X(name, command, parameters) of those whose parameters have one size in every branch. */
+/* X(name, command, parameters): controls whose parameters have the same size in every branch. */
 #define RM_CONTROLS(X)                                                                                                 \
   /* of the client */                                                                                                  \
   X(ATTACHED_IDS, 0x201, struct rm_attached_ids)                                                                       \
@@ -99,8 +99,8 @@ struct rm_p2p_caps_v2 { /* NV0000_CTRL_SYSTEM_GET_P2P_CAPS_V2_PARAMS */
   uint8_t caps_status[9];
   uint32_t bus_peer_ids[1024], bus_egm_peer_ids[1024];
 };
-enum { RM_P2P_WRITES = 1, RM_P2P_READS = 2 }; /* of caps */
-enum { RM_INVALID_GPU_ID = -1 };              /* closes a list of ids */
+enum { RM_P2P_WRITES = 1, RM_P2P_READS = 2 }; /* bits of caps */
+enum { RM_INVALID_GPU_ID = -1 };              /* terminates a list of ids */
 struct rm_cc_capabilities {                   /* NV_CONF_COMPUTE_CTRL_CMD_SYSTEM_GET_CAPABILITIES_PARAMS */
   uint8_t cpu_capability, gpus_capability, environment, cc_feature, dev_tools_mode, multi_gpu_mode;
 };

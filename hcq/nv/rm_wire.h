@@ -2,12 +2,13 @@
  * manager (RM).
  *
  * Source: NVIDIA open-gpu-kernel-modules, driver branches 535 to 595 (nv-ioctl.h, nvos.h, nv_escape.h, alloc/ and
- * class/ headers); NVIDIA's name stands beside each structure. Structures are those of the newest branch: what differs
- * between branches is in rm_branch.h. Controls are in rm_control_wire.h, UVM in uvm_wire.h. Both sides of the seam
- * include this file.
+ * class/ headers); a comment gives NVIDIA's name of each structure. Structures are those of the newest branch;
+ * rm_branch.h has the differences between branches. Controls are in rm_control_wire.h, UVM in uvm_wire.h. Driver and
+ * emulator both include this file.
  *
- * An ioctl returns 0 when the request was recognized and its structure copied; what RM says is the status in the
- * structure. -EINVAL: wrong size, unknown number, or a request that this kind of descriptor does not take. */
+ * An ioctl returns 0 if the request was recognized and its structure was copied; RM's result is the status in the
+ * structure. It returns -EINVAL for a wrong size, an unknown number, or a request that this kind of descriptor does not
+ * accept. */
 #ifndef DOORBELL_HCQ_NV_RM_WIRE_H
 #define DOORBELL_HCQ_NV_RM_WIRE_H
 #include <stdint.h>
@@ -20,11 +21,11 @@
 #define RM_UVM_DEVICE "/dev/nvidia-uvm"
 /* "NVRM version: ... Kernel Module for x86_64  580.82.07 ..." */
 #define RM_PROC_VERSION "/proc/driver/nvidia/version"
-/* Of the emulated module only, where the real one writes to the kernel's log: the last channel error in one line, ""
- * when there was none. PCI domain, bus, slot. */
+/* Exists only in the emulated module: the last channel error in one line, "" if there was none; the real module writes
+ * it to the kernel's log. PCI domain, bus, slot. */
 #define RM_PROC_XID "/proc/driver/nvidia/gpus/%04x:%02x:%02x.0/xid"
 
-/* ---- requests: the kernel looks at number and size only ---- */
+/* ---- requests: the kernel uses only the number and the size ---- */
 
 #define RM_IO(nr, size)     (0xc0000000u | (uint32_t)(size) << 16 | 0x4600u | (uint32_t)(nr))
 #define RM_IO_NR(request)   ((uint32_t)(request) & 0xff)
@@ -34,13 +35,13 @@ enum { RM_IO_MAGIC = 'F' };
 
 enum rm_nr {                                  /* structure; descriptor */
              RM_NR_ALLOC_MEMORY = 0x27,       /* rm_alloc_memory_fd; nvidiaN */
-             RM_NR_FREE = 0x29,               /* rm_free; ctl, as all below unless said otherwise */
+             RM_NR_FREE = 0x29,               /* rm_free; ctl, like all below unless stated otherwise */
              RM_NR_CONTROL = 0x2a,            /* rm_control */
-             RM_NR_ALLOC = 0x2b,              /* rm_alloc or rm_alloc_short, told apart by their sizes */
+             RM_NR_ALLOC = 0x2b,              /* rm_alloc or rm_alloc_short, distinguished by size */
              RM_NR_DUP_OBJECT = 0x34,         /* rm_dup_object */
-             RM_NR_MAP_MEMORY = 0x4e,         /* rm_map_memory_fd; its fd is the one that will be mapped */
+             RM_NR_MAP_MEMORY = 0x4e,         /* rm_map_memory_fd; its fd is the one to be mapped */
              RM_NR_UNMAP_MEMORY = 0x4f,       /* rm_unmap_memory */
-             RM_NR_GET_EVENT_DATA = 0x52,     /* rm_get_event_data; the event's */
+             RM_NR_GET_EVENT_DATA = 0x52,     /* rm_get_event_data; the event's descriptor */
              RM_NR_MAP_MEMORY_DMA = 0x57,     /* rm_map_memory_dma */
              RM_NR_UNMAP_MEMORY_DMA = 0x58,   /* rm_unmap_memory_dma */
              RM_NR_UPDATE_MAPPING = 0x5e,     /* rm_update_mapping */
@@ -62,8 +63,8 @@ struct rm_version { /* nv_ioctl_rm_api_version_t */
   uint32_t cmd, reply;
   char string[64];
 };
-/* cmd: 0 compares strings and fails with -EINVAL when they differ, '1' compares up to the first dot, '2' returns the
- * module's version. reply becomes 1 when the request was understood. */
+/* cmd: 0 compares strings and fails with -EINVAL if they differ, '1' compares up to the first dot, '2' returns the
+ * module's version. reply becomes 1 if the request was understood. */
 enum { RM_VERSION_STRICT = 0, RM_VERSION_RELAXED = '1', RM_VERSION_QUERY = '2' };
 
 struct rm_pci_info { /* nv_pci_info_t */
@@ -80,7 +81,7 @@ struct rm_card_info { /* nv_ioctl_card_info_t */
   uint32_t minor;
   uint8_t dev_name[10];
 };
-enum { RM_CARDS_MAX = 32 }; /* GPUs of a system; entries with valid 0 are padding */
+enum { RM_CARDS_MAX = 32 }; /* maximum number of GPUs of a system; entries with valid 0 are padding */
 
 struct rm_register_fd { /* nv_ioctl_register_fd_t */
   int32_t ctl_fd;
@@ -226,7 +227,7 @@ struct rm_event { /* NvUnixEvent */
   X(FABRIC_MANAGER_NOT_PRESENT, 0x7a)                                                                                  \
   X(NVLINK_FABRIC_NOT_READY, 0x81)                                                                                     \
   X(GENERIC, 0xffff)                                                                                                   \
-  X(WARN_NOTHING_TO_DO, 0x10006) /* as good as OK */
+  X(WARN_NOTHING_TO_DO, 0x10006) /* treated like OK */
 enum rm_status {
 #define RM_STATUS_ENUM(name, value) RM_##name = value,
   RM_STATUSES(RM_STATUS_ENUM)
@@ -245,7 +246,7 @@ static inline const char *rm_status_name(uint32_t status) {
 /* ---- classes ---- */
 
 enum rm_class {                                  /* parent; parameters */
-                RM_CLASS_ROOT = 0x0,             /* RM takes it for 0x41 */
+                RM_CLASS_ROOT = 0x0,             /* RM treats it like 0x41 */
                 RM_CLASS_ROOT_NON_PRIV = 0x1,    /* the same */
                 RM_CLASS_CLIENT = 0x41,          /* none; rm_client_alloc or none */
                 RM_CLASS_DEVICE = 0x80,          /* client; rm_device_alloc */
@@ -299,10 +300,10 @@ static inline uint32_t rm_engine_copy(unsigned i) {
   return i < 10 ? (uint32_t)RM_ENGINE_COPY0 + i : (uint32_t)RM_ENGINE_COPY10 + i - 10;
 }
 
-/* ---- allocation parameters: RM copies as many bytes as it knows the class to have, and so reads past the end of a
- * shorter buffer; params_size is not looked at ---- */
+/* ---- allocation parameters: RM copies the size that it expects for the class, and so reads past the end of a shorter
+ * buffer; it ignores params_size ---- */
 
-enum { RM_ALLOC_PARAMS_MIN = 512 }; /* bytes to hand over, zeroed, so that a newer module finds zeroes */
+enum { RM_ALLOC_PARAMS_MIN = 512 }; /* bytes to pass, zeroed, so a newer module reads zeros */
 
 struct rm_client_alloc { /* NV0000_ALLOC_PARAMETERS */
   uint32_t client, process_id;
@@ -324,8 +325,8 @@ struct rm_event_alloc { /* NV0005_ALLOC_PARAMETERS */
   uint32_t parent_client, src_resource, class, notify_index;
   uint64_t data;
 };
-/* Of a subdevice's events (ctrl/ctrl2080/ctrl2080event.h, NV2080_NOTIFIERS_RC_ERROR): a channel of the GPU, whoever's,
- * had an error. */
+/* Event of a subdevice (ctrl/ctrl2080/ctrl2080event.h, NV2080_NOTIFIERS_RC_ERROR): a channel of the GPU had an error,
+ * which may belong to another process. */
 enum { RM_EVENT_RC_ERROR = 37, RM_EVENT_REPEAT = 2 /* rm_event_set_notification.action */ };
 struct rm_memory_virtual_alloc { /* NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS */
   uint64_t offset, limit;
@@ -359,7 +360,7 @@ enum rm_memory_flags {
   RM_MEMORY_SPARSE = 0x4000000,
 };
 /* attr */
-#define RM_ATTR_PAGE_SIZE(v)   ((uint32_t)(v) << 23) /* of rm_page_size */
+#define RM_ATTR_PAGE_SIZE(v)   ((uint32_t)(v) << 23) /* rm_page_size */
 #define RM_ATTR_LOCATION(v)    ((uint32_t)(v) << 25)
 #define RM_ATTR_PHYSICALITY(v) ((uint32_t)(v) << 27)
 #define RM_ATTR_COHERENCY(v)   ((uint32_t)(v) << 29)
@@ -419,15 +420,15 @@ struct rm_debugger_alloc { /* NV83DE_ALLOC_PARAMETERS */
   uint32_t debugger_client, app_client, object;
 };
 
-/* ---- memory that both sides of a channel see ---- */
+/* ---- memory that host and device share for a channel ---- */
 
-struct rm_userd { /* Nvc86fControl, 512 bytes, of which only these two move */
+struct rm_userd { /* Nvc86fControl, 512 bytes; only these two fields are used */
   uint32_t ignored0[34];
-  uint32_t gp_get; /* entries that the host engine has fetched, modulo the ring */
+  uint32_t gp_get; /* number of entries that the host engine has fetched, modulo the ring's size */
   uint32_t gp_put; /* index of the next free entry */
   uint32_t ignored1[92];
 };
-struct rm_notification {     /* NvNotification; entry 0 of a channel's error memory tells of errors */
+struct rm_notification {     /* NvNotification; entry 0 of a channel's error memory reports errors */
   uint32_t time_lo, time_hi; /* ns */
   uint32_t info32;           /* error code, ROBUST_CHANNEL_*: the number that the kernel's log calls Xid */
   uint16_t info16;           /* NV2080 engine type */

@@ -1,13 +1,13 @@
 /* UVM's calls on /dev/nvidia-uvm.
  *
- * Its structures carry no size: each is handed over in the newest, longest form, and the status is read where the
- * driver's branch puts it. */
+ * Its structures carry no size. Each is passed in the newest and longest form, and the status is read where the
+ * driver's branch stores it. */
 #include "rm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
-#define STATUS_UNTOUCHED 0xdb0000dbu /* shows a module that writes its status elsewhere */
+#define STATUS_UNTOUCHED 0xdb0000dbu /* stays in place if a module writes its status elsewhere */
 
 static int call(const struct nv_machine *m, int fd, uint32_t command, void *arg, const uint32_t *status) {
   int err = rm_ioctl(m, fd, command, arg);
@@ -20,13 +20,14 @@ int uvm_open(struct nv_machine *m) {
   struct os *os = m->os;
   m->uvm = os->open(os, RM_UVM_DEVICE, O_RDWR | O_CLOEXEC);
   if (m->uvm < 0) return db_fail(m->uvm, "%s: cannot open " RM_UVM_DEVICE ": %s", m->name, strerror(-m->uvm));
-  /* Without heterogeneous memory management a kernel's stray access faults, as it does elsewhere. */
+  /* Without heterogeneous memory management, an invalid access of a kernel faults, as on other systems. */
   struct uvm_initialize init = {.flags = UVM_INIT_DISABLE_HMM, .status = STATUS_UNTOUCHED};
   int rc = call(m, m->uvm, UVM_INITIALIZE, &init, &init.status);
   if (rc) return rm_error(m->name, rc, "initializing " RM_UVM_DEVICE);
   m->uvm_mm = os->open(os, RM_UVM_DEVICE, O_RDWR | O_CLOEXEC);
   if (m->uvm_mm < 0) return db_fail(m->uvm_mm, "%s: cannot open " RM_UVM_DEVICE ": %s", m->name, strerror(-m->uvm_mm));
-  /* Ties the address space to the process's; modules without pageable memory access have no use for it and say so. */
+  /* Ties the address space to the process's. Modules without pageable memory access do not need it and return an error,
+   * which is ignored. */
   struct uvm_mm_initialize mm = {.uvm_fd = m->uvm};
   rm_ioctl(m, m->uvm_mm, UVM_MM_INITIALIZE, &mm);
   return 0;

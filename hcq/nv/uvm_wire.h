@@ -1,8 +1,8 @@
 /* The wire format of /dev/nvidia-uvm: commands and structures of NVIDIA's unified memory module.
  *
  * Source: NVIDIA open-gpu-kernel-modules, uvm_ioctl.h and uvm_types.h, branches 535 to 595. The request is the bare
- * command, without a size: the module copies as many bytes as it knows the structure to have. The ioctl returns 0, and
- * what UVM says is the status in the structure, unless copying failed or the descriptor has no address space yet. */
+ * command without a size: the module copies the size that it expects for the structure. The ioctl returns 0, and UVM's
+ * result is the status in the structure, unless copying failed or the descriptor has no address space yet. */
 #ifndef DOORBELL_HCQ_NV_UVM_WIRE_H
 #define DOORBELL_HCQ_NV_UVM_WIRE_H
 #include <stdint.h>
