@@ -56,7 +56,7 @@ static int add_machine(struct list *l, const char *machine_name, drmDevice **drm
   struct hcq_found *found = calloc(GPUS_MAX, sizeof *found);
   if (!found) goto out;
   n = m->ops->enumerate(m, found, GPUS_MAX);
-  /* emulated GPUs are all alike: list the first only */
+  /* Emulated GPUs are all alike: list only the first. */
   for (int i = 0; i < n && i < GPUS_MAX && !(i && m->emulated); i++) {
     struct db_device_info *info = &found[i].info;
     snprintf(info->name, sizeof info->name, i ? "%s:%d" : "%s", machine_name, i);

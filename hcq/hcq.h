@@ -61,6 +61,7 @@ const char *db_error(void);
  * environment variable DEV names the device; if DEV is not set, "CPU" is opened. An emulated machine has two GPUs of
  * the named ISA, or one GPU per entry of a list: "EMU+AMD:gfx1100,gfx1100:1". Returns NULL on failure. */
 db_device *db_open(const char *name);
+/* Takes another reference; returns dev. */
 db_device *db_device_retain(db_device *dev);
 /* Drops a reference. Dropping the last one waits for submitted work, then closes the device. */
 void db_close(db_device *dev);
@@ -71,6 +72,7 @@ enum { DB_GROUP_MAX = 64 };
  * Returns NULL on failure. */
 db_device *db_group(db_device *const *devices, unsigned n);
 unsigned db_group_size(const db_device *dev); /* number of members; 0 if dev is a single device */
+/* Member i, not retained; NULL if i is not below db_group_size. */
 db_device *db_group_device(const db_device *dev, unsigned i);
 
 /* Canonical name as given to db_open: "CPU", "AMD", "AMD:1", "EMU+AMD:gfx1100". */
@@ -88,6 +90,7 @@ struct db_device_counters {
   uint64_t bytes_allocated; /* device memory now held, bytes */
   uint64_t bytes_allocated_peak;
 };
+/* Fills *out with the counts since the device was opened. */
 void db_device_counters(const db_device *dev, struct db_device_counters *out);
 
 /* One entry per device that this machine could offer, for `doorbell devices`. If usable is false, reason says why. */
@@ -137,9 +140,11 @@ db_buffer *db_alloc(db_device *dev, size_t size, unsigned flags);
 /* Makes existing host memory (any alignment) accessible to the device. The caller keeps the memory valid until the
  * buffer is released. */
 db_buffer *db_import_host(db_device *dev, void *host, size_t size);
+/* Takes another reference; returns buf. */
 db_buffer *db_buffer_retain(db_buffer *buf);
+/* Drops a reference. Memory that submitted work uses stays allocated until that work has finished. */
 void db_buffer_release(db_buffer *buf);
-size_t db_buffer_size(const db_buffer *buf);
+size_t db_buffer_size(const db_buffer *buf);      /* bytes */
 uint64_t db_buffer_address(const db_buffer *buf); /* device virtual address */
 void *db_buffer_host(const db_buffer *buf);       /* host pointer; NULL if the buffer is not mapped */
 db_device *db_buffer_device(const db_buffer *buf);
@@ -153,8 +158,10 @@ int db_buffer_read(const db_buffer *src, size_t offset, void *dst, size_t n);
 /* Creates a signal with value 0. It keeps its device open, and every other device whose queues recorded a timestamp of
  * it. */
 db_signal *db_signal_new(db_device *dev);
+/* Takes another reference; returns sig. A reference to a timeline keeps its device open. */
 db_signal *db_signal_retain(db_signal *sig);
 void db_signal_release(db_signal *sig);
+/* The present value. */
 uint64_t db_signal_value(const db_signal *sig);
 /* Stores value; values above 2^32 - 1 are stored as 2^32 - 1. Do not use it on timelines: submissions advance them. */
 void db_signal_set(db_signal *sig, uint64_t value);
@@ -192,8 +199,10 @@ struct db_param {
  * parameters. */
 db_program *db_program_load(db_device *dev, const void *image, size_t size, const char *entry,
                             const struct db_param *params, unsigned nparams);
+/* Takes another reference; returns prog. */
 db_program *db_program_retain(db_program *prog);
 void db_program_release(db_program *prog);
+/* The kernel's name; valid as long as prog. */
 const char *db_program_name(const db_program *prog);
 /* Explicit parameters in order. The driver fills in hidden ones. */
 const struct db_param *db_program_params(const db_program *prog, unsigned *count);
@@ -218,17 +227,18 @@ db_queue *db_queue_new(db_device *dev, enum db_queue_kind kind);
 db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned index);
 /* Number of queues of that kind that the device has, at least 1. */
 unsigned db_device_queues(const db_device *dev, enum db_queue_kind kind);
+/* Frees the recorder. Records that were not submitted are dropped; submitted work continues. */
 void db_queue_release(db_queue *q);
 
 int db_queue_wait(db_queue *q, db_signal *sig, uint64_t value); /* the hardware waits until sig >= value */
 /* Declares, without recording a command, that the recorded work depends on work of dev through another queue that it
- * waits for. The submission then fails if dev is lost. Not needed if the queue waits for a signal of dev directly. */
+ * waits for. It then fails if dev is lost. Not needed if the queue waits for a signal of dev directly. */
 int db_queue_follow(db_queue *q, db_device *dev);
 /* Sets sig to value after all earlier commands have finished and their writes are visible. */
 int db_queue_signal(db_queue *q, db_signal *sig, uint64_t value);
 int db_queue_timestamp(db_queue *q, db_signal *sig); /* timestamps sig after all earlier commands */
 /* Like db_queue_timestamp, but writes the timestamp into DB_STAMP_BYTES bytes of a host-mapped buffer. offset must be a
- * multiple of DB_STAMP_BYTES. Use it for more timestamps than there are signals. */
+ * multiple of DB_STAMP_BYTES. Use it to record many timestamps without a signal for each. */
 #define DB_STAMP_BYTES 32
 int db_queue_stamp(db_queue *q, db_buffer *buf, size_t offset);
 int db_queue_memory_barrier(db_queue *q); /* later commands see earlier commands' writes */
@@ -246,8 +256,7 @@ int db_queue_submit(db_queue *q, uint64_t *when);
 /* The signal that submissions to this hardware queue advance; owned by the device. */
 db_signal *db_queue_timeline(db_queue *q);
 
-/* ---- replay: a recording stays in memory that the hardware reads, and runs again with one doorbell and no copying
- * ----
+/* ---- replay: recordings that stay in memory and run again with one doorbell and no copying ----
  *
  * To change something between runs, mark it while recording with a slot number (from 1): an argument (db_arg.slot), the
  * value of a wait or a signal, a component of a grid, an address of a copy. The recorded value is used until the slot
@@ -266,6 +275,7 @@ int db_queue_copy_slots(db_queue *q, db_buffer *dst, size_t dst_offset, unsigned
 /* Freezes what was recorded and empties the recorder. The recording keeps everything it uses alive. Returns NULL if
  * recording failed; the message is that of the recorder's first error. */
 db_recording *db_queue_bind(db_queue *q);
+/* Takes another reference; returns r. */
 db_recording *db_recording_retain(db_recording *r);
 void db_recording_release(db_recording *r);
 /* Set what the next runs use for a slot. If the last run of the recording is still in flight, these calls wait for it

@@ -105,7 +105,7 @@ db_queue *db_queue_new_at(db_device *dev, enum db_queue_kind kind, unsigned inde
 }
 
 void hcq_queue_reset(db_queue *q) {
-  /* nothing recorded was submitted, so the chunks' previous last use remains valid */
+  /* Nothing recorded was submitted, so the chunks' previous last use remains valid. */
   hcq_chunks_give(q->ring, q->full);
   q->full = NULL;
   for (unsigned i = 0; i < q->nrefs; i++) hcq_release(q->refs[i]);

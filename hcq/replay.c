@@ -165,7 +165,7 @@ int db_recording_set_buffer(db_recording *r, unsigned slot, db_buffer *buffer, s
   int err = hcq_buffer_reach(r->dev, buffer, &address);
   if (!err) err = set(r, s, address + offset);
   if (err || s->buffer == buffer) return err;
-  /* even with the same address, the last run may still use the old buffer */
+  /* Even with the same address, the last run may still use the old buffer. */
   if (s->buffer && (err = settle(r))) return err;
   hcq_retain(&buffer->object);
   if (s->buffer) hcq_release(&s->buffer->object);

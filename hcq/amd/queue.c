@@ -14,8 +14,9 @@
 /* Offsets of the read and write pointers in their page. */
 enum { RPTR_OFFSET = 0, WPTR_OFFSET = 64 };
 
-/* ---- the context save area, to which the trap handler evicts all waves ---- Formulas: Linux amdkfd, kfd_queue.c
- * (kfd_queue_ctx_save_restore_size); the kernel rejects other sizes. */
+/* ---- the context save area, to which the trap handler evicts all waves ----
+ *
+ * Formulas: Linux amdkfd, kfd_queue.c (kfd_queue_ctx_save_restore_size); the kernel rejects other sizes. */
 
 static uint64_t align_up(uint64_t v, uint64_t to) { return (v + to - 1) & ~(to - 1); }
 

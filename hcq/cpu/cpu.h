@@ -6,7 +6,8 @@
 #include "../backend.h"
 #include <pthread.h>
 
-/* Calls one workgroup: void name(const void *kernarg, uint32_t x, uint32_t y, uint32_t z). */
+/* A kernel's entry, called once per workgroup: void name(const void *kernarg, uint32_t wx, uint32_t wy, uint32_t wz).
+ */
 typedef void cpu_entry(const void *kernarg, uint32_t x, uint32_t y, uint32_t z);
 
 struct cpu_program {

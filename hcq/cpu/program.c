@@ -10,9 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- functions that compilers call implicitly ---- Conversions of 16-bit floats (names and meaning: compiler-rt's
- * fp_extend, fp_trunc). bfloat16 is passed in the same register as half, so its functions are declared with _Float16
- * and only move bits; this also supports compilers without a bfloat16 type. */
+/* ---- functions that compilers call implicitly ----
+ *
+ * Conversions of 16-bit floats (names and meaning: compiler-rt's fp_extend, fp_trunc). bfloat16 is passed in the same
+ * register as half, so its functions are declared with _Float16 and only move bits; this also supports compilers
+ * without a bfloat16 type. */
 
 static float bits_float(uint32_t u) {
   float f;

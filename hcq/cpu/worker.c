@@ -258,7 +258,7 @@ int cpu_ring_submit(struct cpu_ring *ring, const uint32_t *words, size_t n) {
       atomic_store_explicit(&ring->wptr, wptr, memory_order_release);
       wake(ring, CPU_AWAKE);
       int err = hcq_ring_wait_room(&ring->base, &since);
-      /* half of it may run, without its timeline signal */
+      /* Half of it may run, without its timeline signal. */
       if (err && at) hcq_device_lost(&ring->dev->base, "%s", db_error());
       if (err) return err;
       continue;

@@ -238,7 +238,7 @@ static int layout_segments(struct elf_image *image, uint64_t page) {
     unsigned access =
         (p->p_flags & PF_R ? ELF_READ : 0) | (p->p_flags & PF_W ? ELF_WRITE : 0) | (p->p_flags & PF_X ? ELF_EXEC : 0);
     struct elf_range *before = image->nranges ? &image->ranges[image->nranges - 1] : NULL;
-    /* segments that share a page: it gets the access rights of both */
+    /* Two segments share a page: it gets the access rights of both. */
     if (before && first < before->offset + before->size) {
       before->access |= access;
       before->size = last - before->offset;

@@ -136,7 +136,7 @@ static int symbol_value(const struct cubin *c, uint32_t index, uint64_t address,
   *out = sym.st_value;
   if (sym.st_shndx == SHN_ABS) return 0;
   if (sym.st_shndx == SHN_UNDEF) {
-    /* for example .nv.reservedSmem.*, an offset in shared memory */
+    /* For example .nv.reservedSmem.*, an offset in shared memory. */
     if (ELF64_ST_TYPE(sym.st_info) == STT_FUNC || ELF64_ST_BIND(sym.st_info) == STB_WEAK) return 0;
     return index ? db_fail(-ENOENT, "cubin: symbol %s is not defined", name) : 0;
   }

@@ -58,7 +58,7 @@ static const struct field uvm_channel_fields[] = {
 /* ---- arrays that a structure points to ---- */
 
 struct array {
-  /* if count_bytes is 0, the array has `count` elements; otherwise count is the offset of their number */
+  /* If count_bytes is 0, the array has `count` elements; otherwise count is the offset of their number. */
   uint16_t pointer, count, count_bytes, element;
 };
 #define NO_ARRAY {0}
