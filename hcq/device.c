@@ -492,8 +492,8 @@ static void disown(db_device *dev) {
   dev->inherited = true;
 }
 
-/* A recursive lock stores the parent's thread as its owner, so the child initializes it again. The unlocks above it
- * fail, but they keep ThreadSanitizer's view consistent: it treats this thread as the one that locked them. */
+/* A recursive lock stores the parent's thread as its owner, so the child initializes it again. The unlocks before
+ * that fail, but they keep ThreadSanitizer's view consistent: it treats this thread as the one that locked them. */
 static void in_child(void) {
   hcq_profile_after_fork(true);
   pthread_mutex_unlock(&hcq_imports_lock);

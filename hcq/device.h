@@ -48,7 +48,7 @@ struct db_device {
   char lost_reason[1024];      /* written before lost */
   bool inherited;              /* opened by the parent process before fork: its hardware must not be touched */
   uint64_t looked_at;  /* number of the last hcq_device_check_others that visited it; guarded by registry.lock */
-  db_device **members; /* members of a group (group.c), which uses none of the other fields */
+  db_device **members; /* of a group (group.c), which has no machine, rings or memory */
   unsigned nmembers;
 };
 

@@ -20,7 +20,7 @@ static void recording_destroy(struct hcq_object *object) {
   free(r->slots);
   struct hcq_ring *ring = r->ring;
   free(r);
-  if (dev->lost) hcq_ring_retire(ring); /* no other thread may be waiting, so retire here */
+  if (dev->lost) hcq_ring_retire(ring); /* no thread may wait for it later, so retire here */
   hcq_release(&dev->object);
 }
 

@@ -29,7 +29,7 @@ struct hcq_batch { /* one submission */
   db_program *last_program;
 };
 
-/* maximum number of queues of one kind per device, and of both kinds */
+/* Maximum number of queues of one kind per device, and of both kinds. */
 enum { HCQ_QUEUES = 4, HCQ_RINGS = 2 * HCQ_QUEUES };
 
 struct hcq_ring {

@@ -43,8 +43,7 @@ struct record {
 static uint32_t load16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 static uint32_t load32(const uint8_t *p) { return load16(p) | load16(p + 2) << 16; }
 
-/* ---- .nv.info: {format, attribute, value}; formats 1 to 3 have the value in two bytes, format 4 has a length there
- * ---- */
+/* ---- .nv.info: {format, attribute, value}; formats 1 to 3 hold two bytes, format 4 a length and bytes ---- */
 
 static int next_record(const struct elf *e, unsigned section, uint64_t *at, struct record *out) {
   const Elf64_Shdr *s = &e->sections[section];
@@ -144,7 +143,7 @@ static int take_own(struct cubin *c, struct cubin_kernel *k, const struct record
 
 /* Reads registers and stack from the section for the whole file, which lists them by symbol. Functions that a kernel
  * calls may use more registers than its own code. If the kernel calls any, the maximum over all functions of the file
- * is taken, because the exact number is not worth computing. */
+ * that are not kernels is included, because the exact number is not worth computing. */
 static int take_shared(struct cubin *c, struct cubin_kernel *k, unsigned section) {
   struct record r;
   uint64_t at = 0;

@@ -16,7 +16,7 @@
 #define FIRST_ADDRESS 0x550000000000ull
 #define ADDRESS_STEP  (2ull << 20)
 #define IDLE_LIMIT_NS 10000000000ull
-/* after the queue is idle, time for the kernel's work and the write-back of read pointers */
+/* After the queue is idle, time for the kernel's work and the write-back of read pointers. */
 enum { SETTLE_NS = 200000 };
 
 struct recorder {
@@ -257,7 +257,7 @@ static void finish(struct recorder *r) {
   pthread_mutex_unlock(&r->lock);
 }
 
-/* Some drivers keep their machines until the process exits. */
+/* Finishes the traces of machines that drivers keep until the process exits. */
 __attribute__((destructor)) static void finish_all(void) {
   pthread_mutex_lock(&recorders_lock);
   for (struct recorder *r = recorders; r; r = r->next) finish(r);

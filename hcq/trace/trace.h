@@ -116,7 +116,7 @@ struct os_trace_registers {
   uint32_t usermode;    /* RM's handle of the usermode object */
 };
 void os_trace_registers_open(struct os_trace_registers *r, const char *path, int fd);
-/* call it after the ioctl succeeded */
+/* Call it after the ioctl succeeded. */
 void os_trace_registers_ioctl(struct os_trace_registers *r, unsigned long request, const void *arg);
 bool os_trace_maps_registers(const struct os_trace_registers *r, int fd);
 /* Whether a call pins pages of the process; if so, their address and size. */
