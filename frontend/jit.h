@@ -1,4 +1,4 @@
-/* Functions of tensors that are captured once and replayed, and files of them. */
+/* Functions of tensors that are captured once and replayed, and files of captured programs. */
 #ifndef DOORBELL_JIT_H
 #define DOORBELL_JIT_H
 #include "tensor.h"
@@ -9,10 +9,10 @@ extern "C" {
 
 /* ---- capture ----
  *
- * A function of tensors that is called again and again: the first call runs it, the second runs it and writes down what
- * it submits, later ones replay that without running it: one doorbell a queue. Copies have queues of their own;
- * independent chains of kernels get more than one compute queue of a device where, by estimate, a third of the time is
- * saved. JIT=0 runs it every time.
+ * For a function of tensors that is called many times. The first call runs the function. The second call runs it and
+ * records what it submits. Later calls replay the recording without running the function, with one doorbell per queue.
+ * Copies have their own queues. Independent chains of kernels use more than one compute queue of a device where this
+ * saves an estimated third of the time. With JIT=0 every call runs the function.
  *
  * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other
  * values), and tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign)
@@ -24,42 +24,45 @@ extern "C" {
  * program's own. */
 
 typedef struct db_jit db_jit;
-/* Sets out[i] for every output, to a tensor of its own or to one that was there; 0, or a negative errno that the call
- * returns. */
+/* Stores every output in out[i]: a tensor that the function made or an existing one. Returns 0 or a negative errno,
+ * which db_jit_call returns. */
 typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
-db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL: db_error() tells why */
+db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL on an error, with db_error() set */
+/* Frees the function's recording; j may be NULL. */
 void db_jit_free(db_jit *j);
-/* out: tensors that the innermost open scope owns; what a call returns keeps its values whatever later calls do.
- * Returns once the work is submitted. An error (of the function, of a shape that changed: which is said) leaves the
- * capture as it was. */
+/* Calls the function or replays it. Stores nout tensors in out, owned by the innermost open scope; later calls do not
+ * change their values. Returns 0 or a negative errno when the work is submitted. An error leaves the recording as it
+ * was; a changed shape is an error that names the shape. */
 int db_jit_call(db_jit *j, db_tensor *const *in, db_tensor **out);
-/* Drops what was captured: the next call runs the function, the one after it captures. */
+/* Drops the recording: the next call runs the function, the one after it captures. Returns 0 or a negative errno. */
 int db_jit_reset(db_jit *j);
-/* How many inputs and outputs a call has. */
+/* Stores the number of inputs and outputs of a call. */
 void db_jit_counts(const db_jit *j, unsigned *nin, unsigned *nout);
 
-/* A captured program in a file, with its compiled kernels: another process on devices of the same ISA replays it
- * without the function, without scheduling or compiling anything. Kernels for CPU run where the processor has what they
+/* ---- files ----
+ *
+ * A captured program in a file, with its compiled kernels. Another process on devices of the same ISA replays it
+ * without the function, the scheduler and the compiler. CPU kernels run on processors that have the extensions they
  * were compiled for.
  *
- * Memory of tensors that the function found elsewhere (parameters, an optimizer's state, counts of random numbers) goes
- * into the file as it is when saved, and belongs to the loaded program, whose calls go on from there. The file is a
- * .safetensors file that other readers can read parameters from. A loaded program trusts the code in it as one trusts
- * any program; the rest of the file is checked: one that is cut, changed, or of another version or device is refused
- * with what is wrong where.
+ * The file contains the memory of external tensors (parameters, an optimizer's state, counters of random numbers) as it
+ * is when saved. The loaded program owns a copy, and its calls continue from there. The file is a .safetensors file,
+ * from which other readers can read the parameters. The code in a file is trusted like any other program. The rest of
+ * the file is checked: a file that is truncated, changed, or of another version or device is refused with a message
+ * that says what is wrong where.
  *
- * Tensors that lie on several devices as one are in it as they lay: a loaded program takes and returns them on the
- * group of the same of its devices, split as they were. Other readers find parameters that each device has, once, and
- * of those that are split the parts, as
- * ".memory.N". Not supported: exchanges between processes. */
+ * Tensors over several devices are saved as they are placed: a loaded program takes and returns them on the group of
+ * the corresponding devices, split in the same way. Other readers find a replicated parameter once, and the parts of a
+ * split one as ".memory.N". Exchanges between processes are not supported. */
 
-/* params: tensors that the function found elsewhere and that are to have a name, NULL and 0 for none. -EINVAL before
+/* params: external tensors to name in the file; NULL and 0 for none. Returns 0 or a negative errno: -EINVAL before
  * anything is captured. */
 int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsigned n);
-/* devices: in the order that the file has them, or NULL and 0 for those it names. NULL: db_error() tells why. */
+/* devices: in the order of the file, or NULL and 0 for the devices that it names. Returns NULL and sets db_error() on
+ * an error. */
 db_jit *db_jit_load(const char *path, db_device *const *devices, unsigned n);
-/* A parameter of a loaded program, by its name: what calls read and write, on several devices as it was when saved. It
- * belongs to j; db_retain keeps it longer. NULL: there is none. */
+/* A parameter of a loaded program by its name, or NULL if there is none. Calls read and write this tensor. A parameter
+ * over several devices is placed as it was when saved. Owned by j; db_retain keeps it longer. */
 db_tensor *db_jit_param(const db_jit *j, const char *name);
 
 #pragma GCC visibility pop

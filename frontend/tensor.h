@@ -1,5 +1,5 @@
-/* Tensors and their operations. The head of doorbell.h states the rules of ownership, errors, shapes, types and threads
- * that hold for all of them. */
+/* Tensors and their operations. The comment at the start of doorbell.h states the rules for ownership, errors, shapes,
+ * types and threads, which hold for every function here. */
 #ifndef DOORBELL_TENSOR_H
 #define DOORBELL_TENSOR_H
 #include <limits.h>
@@ -16,7 +16,7 @@ extern "C" {
 typedef struct db_tensor db_tensor;
 
 typedef enum db_dtype {
-  DB_NONE,     /* of a poisoned tensor */
+  DB_NONE,     /* the type of a poisoned tensor */
   DB_BOOL = 1, /* one byte, 0 or 1 */
   DB_I8,
   DB_U8,
@@ -30,11 +30,11 @@ typedef enum db_dtype {
   DB_BF16,
   DB_F32,
   DB_F64,
-  DB_F8E4M3, /* OCP E4M3: 448 at most, no infinity; what is larger becomes NaN */
+  DB_F8E4M3, /* OCP E4M3: at most 448, no infinity; larger values become NaN */
   DB_F8E5M2, /* the upper byte of f16 */
 } db_dtype;
-const char *db_dtype_name(db_dtype t); /* "f32"; "?" for no type */
-size_t db_dtype_size(db_dtype t);      /* bytes; 0 for no type */
+const char *db_dtype_name(db_dtype t); /* "f32"; "?" if t is not a type */
+size_t db_dtype_size(db_dtype t);      /* in bytes; 0 if t is not a type */
 
 /* A list of sizes or axes. DB_LIST(2, 3) makes one that lives as long as the enclosing block. */
 typedef struct db_list {
@@ -45,9 +45,10 @@ typedef struct db_list {
   ((db_list){(unsigned)(sizeof((int64_t[]){0, ##__VA_ARGS__}) / sizeof(int64_t)) - 1,                                  \
              (const int64_t[]){0, ##__VA_ARGS__} + 1})
 
-/* Options by name, as in db_conv2d(x, w, bias, .stride = DB_LIST(2)): the macros that take them assign each one to a
- * member by itself before they make the struct of all. So what is not of the form .name = value is a compile error, as
- * is a value whose type is not the member's: a number where DB_LIST(number) is meant, or part of a list in braces. */
+/* Named options, as in db_conv2d(x, w, bias, .stride = DB_LIST(2)). The macros that take them assign each option to its
+ * member separately before they build the struct. An argument that does not have the form .name = value is therefore a
+ * compile error. So is a value of another type than the member's: a number where DB_LIST(number) is meant, or a braced
+ * list. */
 #define DB_OPTIONS(type, ...)                                                                                          \
   ((type){.by_name_ = 1 ? 0 : (DB_ASSIGN_EACH(((type){0}), ##__VA_ARGS__) 0), ##__VA_ARGS__})
 #define DB_ASSIGN_EACH(to, ...) DB_PASTED(DB_ASSIGN_, DB_HOW_MANY(__VA_ARGS__))(to, ##__VA_ARGS__)
@@ -60,13 +61,13 @@ typedef struct db_list {
 #define DB_ASSIGN_6(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_5(to, __VA_ARGS__)
 #define DB_ASSIGN_7(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_6(to, __VA_ARGS__)
 #define DB_ASSIGN_8(to, option, ...)                DB_ASSIGN_1(to, option) DB_ASSIGN_7(to, __VA_ARGS__)
-#define DB_HOW_MANY(...)                            DB_TENTH(0, ##__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0) /* 8 at most */
+#define DB_HOW_MANY(...)                            DB_TENTH(0, ##__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, 0) /* up to 8 */
 #define DB_TENTH(a, b, c, d, e, f, g, h, i, n, ...) n
 #define DB_PASTED(a, b)                             DB_PASTED_(a, b)
 #define DB_PASTED_(a, b)                            a##b
 
-/* The choices of one function have other numbers than those of another, so that taking one for another is an error: of
- * the compiler where a macro takes it, else at run time. */
+/* Every enum of choices has its own range of values, so passing a choice of one function to another is an error: at
+ * compile time where a macro takes a constant, otherwise at run time. */
 #define DB_ONE_OF(choice, first, last)                                                                                 \
   ((choice) + 0 * (int)sizeof(struct {                                                                                 \
                 _Static_assert(DB_CONSTANT_OR(choice, first) >= (first) && DB_CONSTANT_OR(choice, first) <= (last),    \
@@ -75,13 +76,13 @@ typedef struct db_list {
               }))
 #define DB_CONSTANT_OR(value, other) __builtin_choose_expr(__builtin_constant_p(value), (value), (other))
 
-/* A tensor or a C number, the operand of arithmetic. DB_OPERAND takes tensors, bool, char and all standard integers and
- * floats, _Float16 and __bf16 where the compiler has them; anything else is a compile error. A long double becomes a
- * double. */
+/* The operand of arithmetic: a tensor or a C number. DB_OPERAND accepts tensors, bool, char, all standard integers and
+ * floats, and _Float16 and __bf16 if the compiler has them. Anything else is a compile error. A long double is
+ * converted to double. */
 enum db_operand_kind {
   DB_OPERAND_TENSOR,
   DB_OPERAND_INT,
-  DB_OPERAND_UINT, /* above INT64_MAX: i has its bits */
+  DB_OPERAND_UINT, /* above INT64_MAX: i holds its bits */
   DB_OPERAND_FLOAT
 };
 typedef struct db_operand {
@@ -130,22 +131,25 @@ static inline db_operand db_operand_bfloat(__bf16 f) { return db_operand_float((
            unsigned long: db_operand_uint, unsigned long long: db_operand_uint)(x)
 // clang-format on
 
-/* Where a call was made, for messages. */
+/* The location of a call, for messages. */
 #define DB_HERE __FILE__, __LINE__
 #define DB_AT   const char *file, int line
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
-/* Without memory for it a scope is part of the enclosing one, which then releases what this one would. */
+/* Opens a scope on the calling thread. If memory for it runs out, the enclosing scope owns and releases the tensors
+ * made in it. */
 void db_scope_begin(void);
-/* Releases what the innermost scope owns. */
+/* Ends the innermost scope and releases the tensors that it owns. */
 void db_scope_end(void);
-/* Takes t out of the innermost scope: the enclosing one owns it, or the caller if there is none. Returns t. */
+/* Moves t from the innermost scope to the enclosing one, or to the caller if there is none. Returns t. */
 db_tensor *db_keep(db_tensor *t);
+/* Adds a reference that the caller owns and gives up with db_release. Returns t. */
 db_tensor *db_retain(db_tensor *t);
+/* Drops a reference that the caller owns. t may be NULL. */
 void db_release(db_tensor *t);
-/* At the top of a block: the block is a scope, which ends however the block is left. As it is no loop, break and
- * continue in a loop's body mean the loop:
+/* At the top of a block: makes the block a scope. The scope ends when the block is left in any way. The macro is not a
+ * loop, so break and continue refer to the enclosing loop:
  *
  *   for (int i = 0; i < n; i++) {
  *     DB_SCOPED;
@@ -159,54 +163,54 @@ static inline void db_scope_guard_end(int *open) {
 #define DB_SCOPED_AS(open) int open __attribute__((cleanup(db_scope_guard_end), unused)) = (db_scope_begin(), 1)
 
 /* Frees everything that the tensor layer keeps between calls: compiled kernels, cached memory, the default device.
- * -EBUSY while tensors live. Not needed at exit. */
+ * Returns -EBUSY while tensors exist. Not needed at exit. */
 int db_shutdown(void);
 
-/* ---- creation. dev NULL is the default device: DEV, or the CPU ---- */
+/* ---- creation. dev = NULL is the default device: DEV, or the CPU ---- */
 
-/* Copies data, elements in row-major order. */
+/* A tensor with a copy of data, whose elements are in row-major order. */
 #define db_from(data, dtype, dev, ...) db_from_at(DB_HERE, data, dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, db_list shape);
-/* Every element the same; value is converted to dtype. */
+/* A tensor whose elements all have one value, which is converted to dtype. */
 #define db_full(value, dtype, dev, ...) db_full_at(DB_HERE, DB_OPERAND(value), dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_zeros(dtype, dev, ...)       db_full_at(DB_HERE, db_operand_int(0), dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_ones(dtype, dev, ...)        db_full_at(DB_HERE, db_operand_int(1), dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, db_list shape);
-/* The shape, type and device of x. An empty tensor holds zeros: values are lazy, so they cost nothing that is not
- * used. */
+/* A tensor with the shape, type and device of x. An empty tensor holds zeros: values are lazy, so unused ones cost
+ * nothing. */
 #define db_full_like(x, value) db_full_like_at(DB_HERE, x, DB_OPERAND(value))
 #define db_zeros_like(x)       db_full_like_at(DB_HERE, x, db_operand_int(0))
 #define db_ones_like(x)        db_full_like_at(DB_HERE, x, db_operand_int(1))
 #define db_empty_like(x)       db_zeros_like(x)
 #define db_empty(...)          db_zeros(__VA_ARGS__)
 db_tensor *db_full_like_at(DB_AT, db_tensor *x, db_operand value);
-/* start, start + step, ... up to but without stop; one axis. Computed on the device where it is used: exact where the
- * numbers are whole, else in f64 and rounded once. */
+/* start, start + step, ... up to stop, exclusive; one axis. The numbers are computed on the device where they are used.
+ * Whole numbers are exact; others are computed in f64 and rounded once. */
 #define db_arange(start, stop, step, dtype, dev) db_arange_at(DB_HERE, start, stop, step, dtype, dev)
 db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype dtype, db_device *dev);
-/* n numbers from start to stop, both included, evenly spaced; in f64 and rounded once. */
+/* n evenly spaced numbers from start to stop, both inclusive, computed in f64 and rounded once. */
 #define db_linspace(start, stop, n, dtype, dev) db_linspace_at(DB_HERE, start, stop, n, dtype, dev)
 db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype dtype, db_device *dev);
-/* [rows, cols] of zeros with ones where row == col. */
+/* [rows, cols]: 1 where row == col, else 0. */
 #define db_eye(rows, cols, dtype, dev) db_eye_at(DB_HERE, rows, cols, dtype, dev)
 db_tensor *db_eye_at(DB_AT, int64_t rows, int64_t cols, db_dtype dtype, db_device *dev);
-/* [rows, cols]: ones where col - row <= diagonal, else 0. */
+/* [rows, cols]: 1 where col - row <= diagonal, else 0. */
 #define db_tri(rows, cols, diagonal, dtype, dev) db_tri_at(DB_HERE, rows, cols, diagonal, dtype, dev)
 db_tensor *db_tri_at(DB_AT, int64_t rows, int64_t cols, int64_t diagonal, db_dtype dtype, db_device *dev);
-/* x with zeros above (db_tril) or below (db_triu) a diagonal of its last two axes; 0 is the main one, 1 the next
- * above. */
+/* x with zeros above (db_tril) or below (db_triu) a diagonal of its last two axes. Diagonal 0 is the main diagonal, 1
+ * the one above it. */
 #define db_tril(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, false)
 #define db_triu(x, diagonal) db_triangle_at(DB_HERE, x, diagonal, true)
 db_tensor *db_triangle_at(DB_AT, db_tensor *x, int64_t diagonal, bool upper);
 
-/* ---- random numbers: a pure function of the seed, the number of the call and the element's place, the same on every
- * device ---- */
+/* ---- random numbers. They depend only on the seed, the number of the call and the position of the element, so they
+ * are the same on every device ---- */
 
-/* The generator (Threefry-2x32) starts as if seeded with 0. A tensor's numbers are fixed when it is made, not when it
- * is computed. */
+/* Seeds the generator (Threefry-2x32), whose initial seed is 0. The numbers of a tensor are fixed when the tensor is
+ * made, not when it is computed. */
 void db_manual_seed(uint64_t seed);
 enum db_random {
-  DB_RANDOM_UNIFORM, /* [a, b); from 0 to 1 in steps of 2^-24, for f64 2^-53 */
+  DB_RANDOM_UNIFORM, /* [a, b); between 0 and 1 in steps of 2^-24, for f64 2^-53 */
   DB_RANDOM_NORMAL,  /* mean a, standard deviation b */
 };
 db_tensor *db_random_at(DB_AT, enum db_random kind, double a, double b, db_dtype dtype, db_device *dev, db_list shape);
@@ -219,17 +223,17 @@ db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x);
   db_random_at(DB_HERE, DB_RANDOM_NORMAL, mean, std, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_rand_like(x)  db_random_like_at(DB_HERE, DB_RANDOM_UNIFORM, x)
 #define db_randn_like(x) db_random_like_at(DB_HERE, DB_RANDOM_NORMAL, x)
-/* Whole numbers from low up to but without high; of any type of numbers that holds them. */
+/* Integers from low to high, high exclusive; dtype may be any numeric type that can represent them. */
 #define db_randint(low, high, dtype, dev, ...) db_randint_at(DB_HERE, low, high, dtype, dev, DB_LIST(__VA_ARGS__))
 db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_device *dev, db_list shape);
-/* i64: 0 .. n - 1 in a random order. */
+/* i64: 0 .. n - 1 in random order. */
 #define db_randperm(n, dev) db_randperm_at(DB_HERE, n, dev)
 db_tensor *db_randperm_at(DB_AT, int64_t n, db_device *dev);
-/* Weights to start from, [outputs, inputs, window...]; fan in and out count the window. */
+/* Initial weights [outputs, inputs, window...]. Fan in and fan out include the size of the window. */
 enum db_initial {
   DB_INITIAL_SCALED_UNIFORM,  /* within 1 / sqrt(number of elements) */
   DB_INITIAL_GLOROT_UNIFORM,  /* within sqrt(6 / (fan in + fan out)) */
-  DB_INITIAL_KAIMING_UNIFORM, /* within sqrt(6 / ((1 + a^2) * fan in)), a the slope of a leaky relu below 0 */
+  DB_INITIAL_KAIMING_UNIFORM, /* within sqrt(6 / ((1 + a^2) * fan in)); a is the slope of a leaky relu below 0 */
   DB_INITIAL_KAIMING_NORMAL,  /* standard deviation sqrt(2 / ((1 + a^2) * fan in)) */
 };
 db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, db_device *dev, db_list shape);
@@ -241,77 +245,85 @@ db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, 
   db_initial_at(DB_HERE, DB_INITIAL_KAIMING_UNIFORM, a, dtype, dev, DB_LIST(__VA_ARGS__))
 #define db_kaiming_normal(a, dtype, dev, ...)                                                                          \
   db_initial_at(DB_HERE, DB_INITIAL_KAIMING_NORMAL, a, dtype, dev, DB_LIST(__VA_ARGS__))
-/* 1 with the probability that each element of p (floats) gives, else 0; of p's type. */
+/* 1 with the probability given by each element of p (floats), else 0; of p's type. */
 #define db_bernoulli(p) db_bernoulli_at(DB_HERE, p)
 db_tensor *db_bernoulli_at(DB_AT, db_tensor *p);
-/* i64: n places along the last axis of weights (one or two axes), each as probable as its weight. */
+/* i64: n positions along the last axis of weights (one or two axes), each drawn with a probability proportional to its
+ * weight. */
 #define db_multinomial(weights, n, replacement) db_multinomial_at(DB_HERE, weights, n, replacement)
 db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacement);
 
-/* ---- queries; a poisoned tensor has rank 0 and no type ---- */
+/* ---- queries. A poisoned tensor has rank 0 and type DB_NONE ---- */
 
+/* The number of axes. */
 unsigned db_rank(const db_tensor *t);
-int64_t db_dim(const db_tensor *t, int axis); /* 0 where there is no such axis */
+int64_t db_dim(const db_tensor *t, int axis); /* the size of an axis; 0 if there is no such axis */
+/* The number of elements. */
 int64_t db_numel(const db_tensor *t);
 db_dtype db_dtype_of(const db_tensor *t);
-db_device *db_device_of(const db_tensor *t); /* borrowed; NULL when poisoned; of a tensor on several: a group of them */
-/* Why t is poisoned, or NULL. Lives as long as t. */
+db_device *db_device_of(const db_tensor *t); /* borrowed; NULL if poisoned; a group if t is on several devices */
+/* The reason why t is poisoned, or NULL if it is not. Valid as long as t. */
 const char *db_poison(const db_tensor *t);
 
-/* ---- symbolic sizes: one compiled kernel for all of them ---- */
+/* ---- symbolic sizes: one compiled kernel serves all their values ---- */
 
-/* A size that is value in this run and may be another from min to max in the next: goes wherever db_shrink, db_reshape,
- * db_expand and db_pad take a size, and the tensors they give go through elementwise operations, reductions, softmax,
- * db_matmul and movement. What was compiled for one value serves all. In one realize a name has one value. A negative
- * errno when an argument is bad, which no operation takes for a size. Valid until db_shutdown. */
+/* A symbolic size: it has this value in the current run and may have another one from min to max in the next run.
+ * db_shrink, db_reshape, db_expand and db_pad accept it as a size. Elementwise operations, reductions, softmax,
+ * db_matmul and movement operations accept the resulting tensors. Kernels compiled for one value are used for all
+ * values. Within one realize a name has one value. Returns a negative errno if an argument is bad; operations refuse
+ * such a number as a size. Valid until db_shutdown. */
 int64_t db_bind(const char *name, int64_t min, int64_t max, int64_t value);
-/* Arithmetic on sizes of both kinds. */
+/* Arithmetic on sizes, symbolic or not. */
 int64_t db_size_add(int64_t a, int64_t b);
 int64_t db_size_sub(int64_t a, int64_t b);
 int64_t db_size_mul(int64_t a, int64_t b);
-int64_t db_size_value(int64_t size); /* as bound */
-/* The size as a tensor without axes; of i64. */
+int64_t db_size_value(int64_t size); /* the value that a size is bound to */
+/* A size as an i64 tensor without axes. */
 #define db_size_tensor(size, dev) db_size_tensor_at(DB_HERE, size, dev)
 db_tensor *db_size_tensor_at(DB_AT, int64_t size, db_device *dev);
-/* "8", or "n+1=8" where an axis has a symbolic size; "" where there is no such axis. Valid until the next call on this
- * thread. db_dim and db_numel give sizes as bound. */
+/* The size of an axis as text: "8", or "n+1=8" if it is symbolic; "" if there is no such axis. Valid until the next
+ * call on this thread. db_dim and db_numel return the bound values. */
 const char *db_dim_text(const db_tensor *t, int axis);
 
-/* ---- giving a tensor another value ---- */
+/* ---- assignment ---- */
 
-/* t stands for value from now on, converted to its type and broadcast to its shape; returns t. Lazy. When t is in
- * memory, its memory is written in place: a loop that assigns its parameters needs no more of it, whatever it made on
- * the way. Other tensors keep their values: one that was realized as a view of the same memory makes the assign write
- * to a copy instead. What was built on the old value and is not realized by the time the new one is cannot be computed
- * any more, and realizing it is an error that says so: realize it before, or together with t. Bad arguments poison t
- * itself. Gradients do not flow through it. */
+/* From now on t has the given value, converted to t's type and broadcast to its shape. Returns t. Lazy. If t is in
+ * memory, the assignment writes that memory in place, so a loop that assigns its parameters uses no additional memory.
+ * Other tensors keep their values: if one was realized as a view of the same memory, the assignment writes to a copy
+ * instead. A tensor that was built on the old value must be realized before the new value is, or together with it;
+ * later, realizing it is an error that says so. Bad arguments poison t itself. Gradients do not flow through an
+ * assignment. */
 #define db_assign(t, value) db_assign_at(DB_HERE, t, DB_OPERAND(value))
 db_tensor *db_assign_at(DB_AT, db_tensor *t, db_operand value);
-/* The same for a part of t: the elements that db_shrink(t, begin0, end0, ...) keeps, whose ends may be symbolic. The
- * rest stays what it is. */
+/* Assigns to a part of t: the elements that db_shrink(t, begin0, end0, ...) keeps. The bounds may be symbolic. The
+ * other elements keep their values. */
 #define db_assign_slice(t, value, ...) db_assign_slice_at(DB_HERE, t, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_assign_slice_at(DB_AT, db_tensor *t, db_operand value, db_list pairs);
 
 /* ---- computing ---- */
 
-/* Computes the tensors together, sharing what they have in common. Returns once the work is submitted: a fault of the
- * device is reported by the next call that waits for it (db_read, db_item, db_device_synchronize). */
+/* Computes the tensors together and computes shared subexpressions once. Returns when the work is submitted. A device
+ * fault is reported by the next call that waits for the device (db_read, db_item, db_device_synchronize). Returns 0 or
+ * a negative errno. */
 int db_realize_all(db_tensor *const *t, unsigned n);
 #define db_realize(...)                                                                                                \
   db_realize_all((db_tensor *[]){__VA_ARGS__}, sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *))
-/* Realizes t, waits, and copies its elements in row-major order; bytes must be exactly its size. No conversion. */
+/* Realizes t, waits, and copies its elements to dst in row-major order without conversion. bytes must be exactly the
+ * size of t. Returns 0 or a negative errno. */
 int db_read(db_tensor *t, void *dst, size_t bytes);
-/* The value of a tensor of one element, converted to double. */
+/* Reads the value of a tensor with one element, converted to double. Returns 0 or a negative errno. */
 int db_item(db_tensor *t, double *out);
 
-/* What realizing has kept to go faster: schedules with their kernels and memory plans, found again for a graph of the
- * same structure. */
+/* Counters of the schedule cache. A cached schedule has compiled kernels and a memory plan, and is used again for every
+ * graph of the same structure. */
 struct db_cache_counters {
-  uint64_t made, found; /* schedules */
-  uint64_t kernels;     /* compiled for them, or found on disk */
+  uint64_t made, found; /* schedules that were made; schedules that were found in the cache */
+  uint64_t kernels;     /* kernels that were compiled, or found on disk, for these schedules */
+  /* schedules removed from the cache */
   uint64_t evicted;
-  uint64_t schedules;  /* kept now */
-  const char *no_disk; /* why compiled kernels are not kept on disk, which DEBUG=1 prints; NULL: they are, or CACHE=0 */
+  uint64_t schedules; /* schedules in the cache now */
+  const char
+      *no_disk; /* why compiled kernels are not kept on disk (DEBUG=1 prints it); NULL if they are, or with CACHE=0 */
 };
 void db_cache_counters(struct db_cache_counters *out);
 
@@ -326,7 +338,7 @@ enum db_unary_op {
   DB_UNARY_ISFINITE,
   DB_UNARY_ABS,
   DB_UNARY_SIGN,  /* -1, 0 or 1 */
-  DB_UNARY_FLOOR, /* these four leave integers as they are */
+  DB_UNARY_FLOOR, /* these four do not change integers */
   DB_UNARY_CEIL,
   DB_UNARY_TRUNC,
   DB_UNARY_ROUND, /* halves to even */
@@ -334,12 +346,12 @@ enum db_unary_op {
   DB_UNARY_SQUARE,
   DB_UNARY_RELU,
   DB_UNARY_RELU6, /* min(max(x, 0), 6) */
-  /* From here on integers become f32, and narrower floats are computed in f32 and rounded once. Errors are relative
-   * unless said otherwise, in units of the last place of f32 or f64. */
+  /* The operations below convert integers to f32. They compute narrower floats in f32 and round once. Errors are
+   * relative unless stated otherwise, in units in the last place of f32 or f64. */
   DB_UNARY_RECIPROCAL,
   DB_UNARY_SQRT,
   DB_UNARY_RSQRT,
-  DB_UNARY_EXP2, /* exp2, exp, exp10: |x| + 1 units for f32, as many for f64 */
+  DB_UNARY_EXP2, /* exp2, exp, exp10: |x| + 1 units, for f64 too */
   DB_UNARY_EXP,
   DB_UNARY_EXP10,
   DB_UNARY_EXPM1, /* |x| + 2 */
@@ -373,8 +385,9 @@ enum db_unary_op {
   DB_UNARY_HARDSWISH,   /* x * hardsigmoid(x) */
 };
 /* Largest errors in f32 on the CPU, in units in the last place of the result: exp2 0.9, exp 1.1, log2 1.8, log 2.8, sin
- * 2.2 up to |x| = 2^40, expm1 2.5, log1p 4.5, tanh 5.5, erf 6.5, sigmoid and softplus 3. tanh and erf are at most 1 and
- * reach it. sigmoid is 0 where it would be subnormal. Devices with instructions for exp2 and log2 use these. */
+ * 2.2 up to |x| = 2^40, expm1 2.5, log1p 4.5, tanh 5.5, erf 6.5, sigmoid and softplus 3. tanh and erf never exceed 1
+ * and reach it. sigmoid returns 0 where the result would be subnormal. Devices that have instructions for exp2 and log2
+ * use them. */
 db_tensor *db_unary_at(DB_AT, enum db_unary_op op, db_tensor *x);
 #define db_neg(x)         db_unary_at(DB_HERE, DB_UNARY_NEG, x)
 #define db_not(x)         db_unary_at(DB_HERE, DB_UNARY_NOT, x)
@@ -436,9 +449,9 @@ enum db_binary_op {
   DB_BINARY_DIV,        /* true division: integers become f32 */
   DB_BINARY_IDIV,       /* rounds toward minus infinity; an integer divided by 0 gives 0 */
   DB_BINARY_IDIV_TRUNC, /* rounds toward 0 */
-  DB_BINARY_MOD,  /* a - idiv(a, b) * b: the sign of b; 0 for an integer modulo 0. Exact for floats while |a / b| is
-                     below 2^24, in f64 2^53 */
-  DB_BINARY_FMOD, /* a - idiv_trunc(a, b) * b: the sign of a */
+  DB_BINARY_MOD,  /* a - idiv(a, b) * b: has the sign of b; an integer modulo 0 gives 0. Exact for floats while |a / b|
+                     is below 2^24 (f64: 2^53) */
+  DB_BINARY_FMOD, /* a - idiv_trunc(a, b) * b: has the sign of a */
   DB_BINARY_POW,  /* integers wrap, and a negative exponent truncates; floats: 2 |b log2(a)| + 1 units, exact for small
                      whole numbers b */
   DB_BINARY_MAX,
@@ -446,13 +459,13 @@ enum db_binary_op {
   DB_BINARY_AND, /* these three for integers and bool */
   DB_BINARY_OR,
   DB_BINARY_XOR,
-  DB_BINARY_SHL, /* for integers; 0 when the count is negative or not below the width, and so is an unsigned shr; a
-                    signed one is then the sign */
+  DB_BINARY_SHL, /* for integers. If the count is negative or not below the width, shl and an unsigned shr give 0, a
+                    signed shr gives the sign */
   DB_BINARY_SHR,
   DB_BINARY_ATAN2,    /* the angle of the point (b, a); these three: integers become f32 */
-  DB_BINARY_COPYSIGN, /* the size of a, the sign of b */
+  DB_BINARY_COPYSIGN, /* the magnitude of a with the sign of b */
   DB_BINARY_LOGADDEXP,
-  DB_BINARY_EQ, /* from here on the result is bool */
+  DB_BINARY_EQ, /* from here on the results are bool */
   DB_BINARY_NE,
   DB_BINARY_LT,
   DB_BINARY_LE,
@@ -501,7 +514,8 @@ db_tensor *db_ternary_at(DB_AT, enum db_ternary_op op, db_operand a, db_operand 
 #define db_lerp(a, b, weight)         DB_TERNARY(DB_TERNARY_LERP, a, b, weight)
 #define db_threshold(x, limit, value) DB_TERNARY(DB_TERNARY_THRESHOLD, x, limit, value)
 #define db_addcmul(x, a, b)           DB_TERNARY(DB_TERNARY_ADDCMUL, x, a, b)
-/* bool: |a - b| <= atol + rtol * |b|, or equal, or, if so wanted, both NaN. db_allclose: of all elements, one bool. */
+/* bool: |a - b| <= atol + rtol * |b|, or equal, or both NaN if equal_nan. db_allclose reduces this over all elements to
+ * one bool. */
 #define db_isclose(a, b, rtol, atol, equal_nan)  db_isclose_at(DB_HERE, a, b, rtol, atol, equal_nan)
 #define db_allclose(a, b, rtol, atol, equal_nan) db_all(db_isclose(a, b, rtol, atol, equal_nan))
 db_tensor *db_isclose_at(DB_AT, db_tensor *a, db_tensor *b, double rtol, double atol, bool equal_nan);
@@ -524,23 +538,24 @@ db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a
 #define db_hardtanh(x, low, high) db_activation_at(DB_HERE, DB_ACTIVATION_HARDTANH, x, low, high)
 #define db_hardshrink(x, lambda)  db_activation_at(DB_HERE, DB_ACTIVATION_HARDSHRINK, x, lambda, 0)
 #define db_softshrink(x, lambda)  db_activation_at(DB_HERE, DB_ACTIVATION_SOFTSHRINK, x, lambda, 0)
-/* x, or slope * x below 0; one slope, or one for each place along axis 1. */
+/* x, or slope * x below 0. slope has one element, or one for each position along axis 1. */
 #define db_prelu(x, slope) db_prelu_at(DB_HERE, x, slope)
 db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope);
 
 /* cond (bool) ? a : b, all three broadcast together. */
 #define db_where(cond, a, b) db_where_at(DB_HERE, cond, DB_OPERAND(a), DB_OPERAND(b))
 db_tensor *db_where_at(DB_AT, db_tensor *cond, db_operand a, db_operand b);
-/* Converts values. Floats to integers truncate; what does not fit is undefined but for bool, which is value != 0. */
+/* Converts values. Floats are truncated to integers; a value that does not fit is undefined, except that bool is value
+ * != 0. */
 #define db_cast(x, dtype) db_cast_at(DB_HERE, x, dtype)
 db_tensor *db_cast_at(DB_AT, db_tensor *x, db_dtype dtype);
-/* The same bits as a type of the same size; not for bool. */
+/* Reinterprets the bits as another type of the same size; not for bool. */
 #define db_bitcast(x, dtype) db_bitcast_at(DB_HERE, x, dtype)
 db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype);
 
-/* ---- movement: nothing is computed or copied ---- */
+/* ---- movement: these operations compute and copy nothing ---- */
 
-/* New sizes; one of them may be -1. */
+/* x with another shape of the same number of elements; one size may be -1, which is inferred. */
 #define db_reshape(x, ...) db_reshape_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_reshape_at(DB_AT, db_tensor *x, db_list shape);
 /* Axis k of the result is axis axes[k] of x. */
@@ -549,96 +564,99 @@ db_tensor *db_permute_at(DB_AT, db_tensor *x, db_list axes);
 /* Swaps two axes. */
 #define db_transpose(x, a, b) db_transpose_at(DB_HERE, x, a, b)
 db_tensor *db_transpose_at(DB_AT, db_tensor *x, int a, int b);
-/* Axes of size 1 grow to the sizes given, axes may be added in front; -1 leaves an axis. */
+/* Axes of size 1 grow to the given sizes; new axes may be added before the others; -1 keeps the size of an axis. */
 #define db_expand(x, ...) db_expand_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_expand_at(DB_AT, db_tensor *x, db_list shape);
-/* Sizes 1 are dropped: of the axes named, or all. */
+/* Drops axes of size 1: those named, or all. */
 #define db_squeeze(x, ...) db_squeeze_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_squeeze_at(DB_AT, db_tensor *x, db_list axes);
-/* Axes of size 1 that the result has at the places named. */
+/* Inserts axes of size 1 at the named positions of the result. */
 #define db_unsqueeze(x, ...) db_unsqueeze_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_unsqueeze_at(DB_AT, db_tensor *x, db_list axes);
-/* The axes from first to last become one. */
+/* Merges the axes from first to last into one. */
 #define db_flatten(x, first, last) db_flatten_at(DB_HERE, x, first, last)
 db_tensor *db_flatten_at(DB_AT, db_tensor *x, int first, int last);
-/* One axis becomes several; one of the sizes may be -1. */
+/* Splits one axis into several; one of the sizes may be -1, which is inferred. */
 #define db_unflatten(x, axis, ...) db_unflatten_at(DB_HERE, x, axis, DB_LIST(__VA_ARGS__))
 db_tensor *db_unflatten_at(DB_AT, db_tensor *x, int axis, db_list sizes);
-/* Axis from stands at place to, the others keep their order; the function behind it moves several. */
+/* Moves axis from to position to; the other axes keep their order. db_movedim_at moves several axes. */
 #define db_movedim(x, from, to) db_movedim_at(DB_HERE, x, DB_LIST(from), DB_LIST(to))
 db_tensor *db_movedim_at(DB_AT, db_tensor *x, db_list from, db_list to);
 #define db_swapaxes(x, a, b)    db_transpose(x, a, b)
 #define db_view(x, ...)         db_reshape(x, ##__VA_ARGS__)
 #define db_broadcast_to(x, ...) db_expand(x, ##__VA_ARGS__)
-/* Axes by name, "b (h d) s -> b h s d": what is in parentheses is one axis; 1 is an axis of that size. Sizes that do
- * not follow are given as "h=4 d=8". */
+/* Rearranges named axes: in "b (h d) s -> b h s d" parentheses stand for one merged axis, and 1 for an axis of size 1.
+ * Sizes that cannot be inferred are given as "h=4 d=8". */
 #define db_rearrange(x, text, sizes) db_rearrange_at(DB_HERE, x, text, sizes)
 db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *sizes);
-/* Quarter turns from one axis towards another. */
+/* Rotates by quarter turns from one axis towards another. */
 #define db_rot90(x, times, from, to) db_rot90_at(DB_HERE, x, times, from, to)
 db_tensor *db_rot90_at(DB_AT, db_tensor *x, int times, int from, int to);
-/* Every step-th element of each axis, one step for each; negative ones start at the end and go back. */
+/* Every step-th element of each axis, one step per axis. A negative step starts at the end and goes backwards. */
 #define db_stride(x, ...) db_stride_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_stride_at(DB_AT, db_tensor *x, db_list steps);
-/* Windows of size elements along an axis, step apart: the axis counts them, a new last axis has their elements. */
+/* Windows along an axis, `size` elements each, `step` apart. The axis counts the windows; a new last axis holds their
+ * elements. */
 #define db_unfold(x, axis, size, step) db_unfold_at(DB_HERE, x, axis, size, step)
 db_tensor *db_unfold_at(DB_AT, db_tensor *x, int axis, int64_t size, int64_t step);
-/* Elements whose place along cols less that along rows is offset, as a last axis instead of the two. */
+/* The elements at col - row == offset, as a new last axis that replaces the two axes. */
 #define db_diagonal(x, offset, rows, cols) db_diagonal_at(DB_HERE, x, offset, rows, cols)
 db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int cols);
-/* A vector on a diagonal of a matrix of zeros; of a matrix its diagonal. */
+/* Of a vector: a matrix of zeros with the vector on a diagonal. Of a matrix: its diagonal as a vector. */
 #define db_diag(x, offset) db_diag_at(DB_HERE, x, offset)
 db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset);
 
-/* before0, after0, before1, after1, ...: rows of zeros (db_pad) or of a value on both sides of each axis; negative
- * numbers take away. */
+/* Pads both ends of each axis with zeros (db_pad) or with a value: before0, after0, before1, after1, ... A negative
+ * number removes elements. */
 #define db_pad(x, ...)             db_pad_at(DB_HERE, x, db_operand_int(0), DB_LIST(__VA_ARGS__))
 #define db_pad_with(x, value, ...) db_pad_at(DB_HERE, x, DB_OPERAND(value), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs);
 enum db_pad_mode {
-  DB_PAD_REFLECT = 300, /* c b [a b c] b a; less than there is */
+  DB_PAD_REFLECT = 300, /* c b [a b c] b a; less than the size of the axis */
   DB_PAD_REPLICATE,     /* a a [a b c] c c */
-  DB_PAD_CIRCULAR,      /* b c [a b c] a b; as much as there is */
+  DB_PAD_CIRCULAR,      /* b c [a b c] a b; at most the size of the axis */
 };
 #define db_pad_mode(x, mode, ...)                                                                                      \
   db_pad_mode_at(DB_HERE, x, DB_ONE_OF(mode, DB_PAD_REFLECT, DB_PAD_CIRCULAR), DB_LIST(__VA_ARGS__))
 db_tensor *db_pad_mode_at(DB_AT, db_tensor *x, enum db_pad_mode mode, db_list pairs);
 
-/* Tensors one after the other along an axis (db_cat), or along a new one (db_stack); types promote. db_cat_n and
- * db_stack_n take an array. */
+/* Joins tensors along an existing axis (db_cat) or along a new one (db_stack). Types promote. db_cat_n and db_stack_n
+ * take an array. */
 #define DB_COUNT(...)          ((unsigned)(sizeof((db_tensor *[]){__VA_ARGS__}) / sizeof(db_tensor *)))
 #define db_cat(axis, ...)      db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, false)
 #define db_stack(axis, ...)    db_cat_at(DB_HERE, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__), axis, true)
 #define db_cat_n(x, n, axis)   db_cat_at(DB_HERE, x, n, axis, false)
 #define db_stack_n(x, n, axis) db_cat_at(DB_HERE, x, n, axis, true)
 db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stack);
-/* Pieces of the sizes given, into out[]; together they are the axis. */
+/* Splits an axis into pieces of the given sizes, which must add up to the size of the axis, and stores them in
+ * out[]. */
 #define db_split(x, axis, out, ...) db_split_at(DB_HERE, x, axis, out, DB_LIST(__VA_ARGS__))
 void db_split_at(DB_AT, db_tensor *x, int axis, db_tensor **out, db_list sizes);
-/* n pieces of the same size, into out[]; the last ones are smaller or empty when n does not divide the axis. */
+/* Splits an axis into n pieces of equal size and stores them in out[]. The last pieces are smaller or empty if n does
+ * not divide the axis. */
 #define db_chunk(x, axis, n, out) db_chunk_at(DB_HERE, x, axis, n, out)
 void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out);
-/* Repeats x along each axis; the numbers are repetitions. Fewer numbers than axes: the first axes are not repeated.
- * More: x gets leading axes of 1. */
+/* Repeats x along each axis by the given number of times. With fewer numbers than axes, the first axes are not
+ * repeated. With more, x gets leading axes of size 1. */
 #define db_repeat(x, ...) db_repeat_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 #define db_tile(x, ...)   db_repeat(x, ##__VA_ARGS__)
 db_tensor *db_repeat_at(DB_AT, db_tensor *x, db_list times);
-/* Each element n times along an axis. */
+/* Repeats each element n times along an axis. */
 #define db_repeat_interleave(x, n, axis) db_repeat_interleave_at(DB_HERE, x, n, axis)
 db_tensor *db_repeat_interleave_at(DB_AT, db_tensor *x, int64_t n, int axis);
-/* Moved along an axis; what leaves at one end comes in at the other. db_roll_flat takes x as one row. */
+/* Shifts the elements along an axis with wrap-around. db_roll_flat treats x as one row. */
 #define db_roll(x, by, axis) db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST(axis))
 #define db_roll_flat(x, by)  db_roll_at(DB_HERE, x, DB_LIST(by), DB_LIST())
 db_tensor *db_roll_at(DB_AT, db_tensor *x, db_list shifts, db_list axes);
-/* n vectors as n tensors of one shape, into out[], the k-th counting along axis k; columns_first swaps the first two
- * axes. */
+/* Expands n vectors to n tensors of one shape and stores them in out[]; vector k runs along axis k. columns_first swaps
+ * the first two axes. */
 #define db_meshgrid(x, n, columns_first, out) db_meshgrid_at(DB_HERE, x, n, columns_first, out)
 void db_meshgrid_at(DB_AT, db_tensor *const *x, unsigned n, bool columns_first, db_tensor **out);
 
 /* begin0, end0, begin1, end1, ...: keeps [begin, end) of each axis. */
 #define db_shrink(x, ...) db_shrink_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_shrink_at(DB_AT, db_tensor *x, db_list pairs);
-/* Reverses the axes named. */
+/* Reverses the named axes. */
 #define db_flip(x, ...) db_flip_at(DB_HERE, x, DB_LIST(__VA_ARGS__))
 db_tensor *db_flip_at(DB_AT, db_tensor *x, db_list axes);
 /* The same values, written to memory in row-major order when realized. */
@@ -648,11 +666,11 @@ db_tensor *db_contiguous_at(DB_AT, db_tensor *x);
 #define db_to(x, dev) db_to_at(DB_HERE, x, dev)
 db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev);
 
-/* ---- indexing: as NumPy has it, for x[...] of numbers, slices and tensors of integers ---- */
+/* ---- indexing: x[...] with numbers, slices and integer tensors, as in NumPy ---- */
 
-/* Tensors as subscripts broadcast together; their axes stand where the first one was, or in front when numbers and
- * tensors are not side by side. Negative numbers count from the end. A number outside of its axis is an error; where a
- * tensor is outside, 0 is read and nothing written. */
+/* Index tensors broadcast together. Their axes replace the first indexed axis, or come first in the result if numbers
+ * and tensors are not adjacent. Negative numbers count from the end. A number out of range is an error. An element of
+ * an index tensor out of range reads 0 and writes nothing. */
 enum db_subscript_kind {
   DB_SUBSCRIPT_WHOLE,
   DB_SUBSCRIPT_PICK,
@@ -666,46 +684,47 @@ typedef struct db_subscript {
   int64_t begin, end, step;
   db_tensor *t;
 } db_subscript;
-#define DB_OPEN                    INT64_MIN /* a slice's end that is the axis' own */
+#define DB_OPEN                    INT64_MIN /* a bound of a slice: the end of the axis */
 #define DB_WHOLE                   ((db_subscript){DB_SUBSCRIPT_WHOLE, 0, 0, 1, 0})
 #define DB_PICK(i)                 ((db_subscript){DB_SUBSCRIPT_PICK, i, 0, 1, 0})           /* drops the axis */
 #define DB_SLICE(begin, end, step) ((db_subscript){DB_SUBSCRIPT_SLICE, begin, end, step, 0}) /* begin:end:step */
 #define DB_NEW_AXIS                ((db_subscript){DB_SUBSCRIPT_NEW, 0, 0, 1, 0})
-#define DB_REST                    ((db_subscript){DB_SUBSCRIPT_REST, 0, 0, 1, 0}) /* as many whole axes as it takes: ... */
+#define DB_REST                    ((db_subscript){DB_SUBSCRIPT_REST, 0, 0, 1, 0}) /* all the other axes: ... */
 #define DB_BY(tensor)              ((db_subscript){DB_SUBSCRIPT_TENSOR, 0, 0, 1, tensor})
 #define DB_SUBSCRIPTS(...)                                                                                             \
   (const db_subscript[]){__VA_ARGS__}, (unsigned)(sizeof((db_subscript[]){__VA_ARGS__}) / sizeof(db_subscript))
 #define db_index(x, ...) db_index_at(DB_HERE, x, DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n);
-/* x with what is indexed replaced by a number or a tensor that broadcasts to it; of places named twice the last one
- * counts. */
+/* x with the indexed elements replaced by a number, or by a tensor that broadcasts to them. If an element is indexed
+ * twice, the last value counts. */
 #define db_setitem(x, value, ...) db_setitem_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_setitem_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
-/* The same in place, as db_assign has it: x stands for the result, and of its memory only that is written which numbers
- * and slices name. */
+/* Replaces the indexed elements of x in place, like db_assign: x has the result from now on. Only the elements that
+ * numbers and slices select are written. */
 #define db_set(x, value, ...) db_set_at(DB_HERE, x, DB_OPERAND(value), DB_SUBSCRIPTS(__VA_ARGS__))
 db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n);
 
-/* The places along an axis that a vector of integers names. db_take: of x in row-major order, in the shape of the
- * index. */
+/* db_index_select: the positions along an axis given by a vector of integers. db_take: the elements of x, in row-major
+ * order, at the positions in index; has the shape of index. */
 #define db_index_select(x, axis, index) db_index_select_at(DB_HERE, x, axis, index)
 db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
 #define db_take(x, index) db_take_at(DB_HERE, x, index)
 db_tensor *db_take_at(DB_AT, db_tensor *x, db_tensor *index);
-/* In the shape of an index of x's rank, not larger than x off the axis: x at that place along the axis. */
+/* Reads x at the given positions along an axis. index has the rank of x and is not larger than x along the other axes;
+ * the result has its shape. */
 #define db_gather(x, axis, index) db_gather_at(DB_HERE, x, axis, index)
 db_tensor *db_gather_at(DB_AT, db_tensor *x, int axis, db_tensor *index);
-/* The inverse: x with the elements of value, a number or a tensor not smaller than the index, put at these places. Of
- * several that come to one place the last one replaces it; or they are reduced, with x (db_scatter_reduce's last
- * argument) or without it. The same on every run. Costs as many steps as there are places for each element of the
- * index. */
+/* The inverse of db_gather: x with the elements of value, a number or a tensor not smaller than index, written at these
+ * positions. Where several elements have one position, the last one counts, or the reduction `mode` combines them.
+ * with_x, the last argument of db_scatter_reduce, includes the element of x. Every run gives the same result. For each
+ * element of index the cost is proportional to the size of the axis. */
 enum db_scatter {
   DB_SCATTER_REPLACE = 200,
   DB_SCATTER_SUM,
   DB_SCATTER_PROD,
   DB_SCATTER_MAX,
   DB_SCATTER_MIN,
-  DB_SCATTER_MEAN, /* integers: rounded down */
+  DB_SCATTER_MEAN, /* integers: rounds toward minus infinity */
 };
 #define db_scatter(x, axis, index, value)                                                                              \
   db_scatter_at(DB_HERE, x, axis, index, DB_OPERAND(value), DB_SCATTER_REPLACE, true)
@@ -716,40 +735,40 @@ enum db_scatter {
                 with_x)
 db_tensor *db_scatter_at(DB_AT, db_tensor *x, int axis, db_tensor *index, db_operand value, enum db_scatter mode,
                          bool with_x);
-/* x, or value where the mask (bool) is set; in x's type. */
+/* value where mask (bool) is set, else x; has x's type. */
 #define db_masked_fill(x, mask, value) db_masked_fill_at(DB_HERE, x, mask, DB_OPERAND(value))
 db_tensor *db_masked_fill_at(DB_AT, db_tensor *x, db_tensor *mask, db_operand value);
-/* The sizes of these two depend on values: both realize and read the mask (db_nonzero: x) when called.
- * db_masked_select: a vector of the elements of x whose mask element is set. db_nonzero: i64 [count, rank], the
- * coordinates of the elements that are not 0, in row-major order. */
+/* The shapes of these two results depend on values, so both realize and read the mask (db_nonzero: x) when called.
+ * db_masked_select: a vector of the elements of x where the mask is set. db_nonzero: i64 [count, rank], the coordinates
+ * of the elements other than 0, in row-major order. */
 #define db_masked_select(x, mask) db_masked_select_at(DB_HERE, x, mask)
 db_tensor *db_masked_select_at(DB_AT, db_tensor *x, db_tensor *mask);
 #define db_nonzero(x) db_nonzero_at(DB_HERE, x)
 db_tensor *db_nonzero_at(DB_AT, db_tensor *x);
-/* i64, with a new last axis: 1 at x's place, else 0; only zeros where x is not below classes. */
+/* i64, with a new last axis: 1 at position x, else 0; all zeros where x is not below classes. */
 #define db_one_hot(x, classes) db_one_hot_at(DB_HERE, x, classes)
 db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes);
-/* i64: how many elements of x are 0, 1, ... n - 1; how many lie in each of the bins from low to high, which belongs to
- * the last. */
+/* i64. db_bincount: how often 0, 1, ... n - 1 occur in x. db_histogram: how many elements are in each bin between low
+ * and high; high belongs to the last bin. */
 #define db_bincount(x, n) db_bincount_at(DB_HERE, x, n)
 db_tensor *db_bincount_at(DB_AT, db_tensor *x, int64_t n);
 #define db_histogram(x, bins, low, high) db_histogram_at(DB_HERE, x, bins, low, high)
 db_tensor *db_histogram_at(DB_AT, db_tensor *x, int64_t bins, double low, double high);
 
-/* ---- reductions over the axes named, or over all. db_sum drops the axes, db_sum_keep leaves them with size 1 ---- */
+/* ---- reductions over the named axes, or over all. db_sum drops these axes, db_sum_keep keeps them with size 1 ---- */
 
 enum db_reduce_op {
-  DB_REDUCE_SUM = 100, /* bool and integers: i64, u64: u64. f16 and bf16 accumulate in f32 */
+  DB_REDUCE_SUM = 100, /* bool and integers give i64, u64 gives u64. f16 and bf16 accumulate in f32 */
   DB_REDUCE_PROD,      /* as sum */
-  DB_REDUCE_MAX,       /* of no elements: poison */
+  DB_REDUCE_MAX,       /* poison if there are no elements */
   DB_REDUCE_MIN,
-  DB_REDUCE_MEAN, /* integers: f32; of no elements: NaN */
-  DB_REDUCE_VAR,  /* divides by n - 1, so that of fewer than two elements it is NaN; integers: f32 */
+  DB_REDUCE_MEAN, /* integers give f32; NaN if there are no elements */
+  DB_REDUCE_VAR,  /* divides by n - 1, so fewer than two elements give NaN; integers give f32 */
   DB_REDUCE_STD,
-  DB_REDUCE_ANY, /* bool; these three count what is not 0 */
+  DB_REDUCE_ANY, /* bool; these three test elements for != 0 */
   DB_REDUCE_ALL,
   DB_REDUCE_COUNT_NONZERO, /* i64 */
-  DB_REDUCE_LOGSUMEXP,     /* log(sum(exp(x))); integers: f32 */
+  DB_REDUCE_LOGSUMEXP,     /* log(sum(exp(x))); integers give f32 */
 };
 #define DB_REDUCE_OP(op) DB_ONE_OF(op, DB_REDUCE_SUM, DB_REDUCE_LOGSUMEXP)
 db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes, bool keep);
@@ -777,28 +796,29 @@ db_tensor *db_reduce_at(DB_AT, enum db_reduce_op op, db_tensor *x, db_list axes,
 #define db_logsumexp(x, ...)          db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), false)
 #define db_logsumexp_keep(x, ...)     db_reduce_at(DB_HERE, DB_REDUCE_LOGSUMEXP, x, DB_LIST(__VA_ARGS__), true)
 
-/* The same with a divisor of n - correction; 0 or less gives infinity or NaN. db_std_mean gives the deviation and
- * stores the mean. */
+/* Variance and standard deviation with the divisor n - correction; a divisor of 0 or less gives infinity or NaN.
+ * db_std_mean and db_var_mean return the deviation or the variance and store the mean. */
 #define db_var_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, false)
 #define db_std_with(x, correction, ...) db_variance_at(DB_HERE, x, DB_LIST(__VA_ARGS__), correction, false, true)
 #define db_std_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_std(x, ##__VA_ARGS__))
 #define db_var_mean(x, mean, ...)       (*(mean) = db_mean(x, ##__VA_ARGS__), db_var(x, ##__VA_ARGS__))
 db_tensor *db_variance_at(DB_AT, db_tensor *x, db_list axes, double correction, bool keep, bool root);
-/* sum(|x|^p)^(1/p): p may be any number, 0 (how many are not 0), INFINITY (the largest size) or -INFINITY (the least).
- * Integers: f32. */
+/* sum(|x|^p)^(1/p). p may be any number, 0 (the number of elements other than 0), INFINITY (the largest magnitude) or
+ * -INFINITY (the smallest). Integers give f32. */
 #define db_norm(x, p, ...)      db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), false)
 #define db_norm_keep(x, p, ...) db_norm_at(DB_HERE, x, p, DB_LIST(__VA_ARGS__), true)
 db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep);
-/* i64: the first place of the largest (least) element along one axis, or in all of x in row-major order. NaN counts as
- * the extreme. */
+/* i64: the first position of the largest (smallest) element along one axis, or in all of x in row-major order. NaN
+ * counts as the extreme. */
 #define db_argmax(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, false)
 #define db_argmax_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, false)
 #define db_argmin(x, ...)      db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), false, true)
 #define db_argmin_keep(x, ...) db_arg_at(DB_HERE, x, DB_LIST(__VA_ARGS__), true, true)
 db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least);
 
-/* Each element combined with all before it along an axis; types as db_sum, db_prod, db_max and db_logsumexp have them.
- * An axis of n elements costs 64 n steps and a few kernels for each power of 64 in n. */
+/* Running reductions: each element is combined with all elements before it along an axis. The result types are those of
+ * db_sum, db_prod, db_max and db_logsumexp. An axis of n elements costs 64 n steps and a few kernels for each power of
+ * 64 in n. */
 enum db_scan_op { DB_SCAN_SUM, DB_SCAN_PROD, DB_SCAN_MAX, DB_SCAN_MIN, DB_SCAN_LOGSUMEXP };
 db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cumsum(x, axis)       db_scan_at(DB_HERE, DB_SCAN_SUM, x, axis)
@@ -807,51 +827,54 @@ db_tensor *db_scan_at(DB_AT, enum db_scan_op op, db_tensor *x, int axis);
 #define db_cummin(x, axis)       db_scan_at(DB_HERE, DB_SCAN_MIN, x, axis)
 #define db_logcumsumexp(x, axis) db_scan_at(DB_HERE, DB_SCAN_LOGSUMEXP, x, axis)
 
-/* Sorted along an axis, equal elements in the order they had; NaN is greater than all numbers. db_argsort: i64, the
- * places the elements come from. A few kernels up to 1024 elements, a few more for each doubling of that. */
+/* Sorts along an axis, stably; NaN is greater than all numbers. db_argsort: i64, the positions that the sorted elements
+ * come from. Up to 1024 elements take a few kernels, each doubling beyond that a few more. */
 #define db_sort(x, axis, descending)    db_sort_at(DB_HERE, x, axis, descending)
 #define db_argsort(x, axis, descending) db_argsort_at(DB_HERE, x, axis, descending)
 db_tensor *db_sort_at(DB_AT, db_tensor *x, int axis, bool descending);
 db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending);
-/* The k largest (or least) along an axis in order, and, unless places is NULL, their places (i64). */
+/* The k largest (or smallest) elements along an axis, in order. *places receives their positions (i64) unless places is
+ * NULL. */
 #define db_topk(x, k, axis, largest, places) db_topk_at(DB_HERE, x, k, axis, largest, places)
 db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places);
-/* The middle one of an axis in order, the lower of two; NaN if there is one. */
+/* The median along an axis, the lower of two middle elements; NaN if any element is NaN. */
 #define db_median(x, axis)      db_median_at(DB_HERE, x, axis, false)
 #define db_median_keep(x, axis) db_median_at(DB_HERE, x, axis, true)
 db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep);
 
+/* exp(x) / sum(exp(x)) along an axis, and its logarithm. Neither overflows. */
 #define db_softmax(x, axis)     db_softmax_at(DB_HERE, x, axis, false)
 #define db_log_softmax(x, axis) db_softmax_at(DB_HERE, x, axis, true)
 db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm);
 
-/* Matrix product over the last axis of a and the last but one of b; axes in front broadcast; a vector stands for a row
- * (a) or a column (b) whose axis is dropped from the result. f16 and bf16 accumulate in f32; integers wrap in the
+/* Matrix product over the last axis of a and the second to last of b. Leading axes broadcast. A vector counts as a row
+ * (a) or a column (b), and the result drops that axis. f16 and bf16 accumulate in f32; integers wrap around in the
  * promoted type. */
 #define db_matmul(a, b) db_matmul_at(DB_HERE, a, b)
 #define db_dot(a, b)    db_matmul_at(DB_HERE, a, b)
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b);
 
-/* ---- convolutions and pools: [batch, channels, sizes...], or [channels, sizes...], of 1 to 3 sizes ---- */
+/* ---- convolutions and pools over [batch, channels, sizes...] or [channels, sizes...], with 1 to 3 sizes ---- */
 
-/* How a convolution moves, by name: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has
- * one number for all axes or one for each. */
+/* Named options of a convolution: db_conv2d(x, w, bias, .stride = DB_LIST(2), .padding = DB_LIST(1, 0)). A list has one
+ * number for all axes or one per axis. Each comment gives the default. */
 struct db_conv {
-  int by_name_;           /* of no use but to DB_OPTIONS */
+  int by_name_;           /* used by DB_OPTIONS only */
   db_list stride;         /* 1 */
-  db_list padding;        /* 0; two numbers an axis are before and after */
-  db_list dilation;       /* 1: the distance of the elements that a kernel multiplies */
-  db_list output_padding; /* 0; transposed only: rows more behind the output, less than stride or dilation */
-  int64_t groups;         /* 1: the channels of each group are convolved apart */
-  bool same;              /* instead of padding: as many outputs as inputs, divided by the stride and rounded up */
+  db_list padding;        /* 0; two numbers per axis are before and after */
+  db_list dilation;       /* 1; the distance between the elements that a kernel multiplies */
+  db_list output_padding; /* 0; transposed only: rows added at the end of the output, less than stride or dilation */
+  int64_t groups;         /* 1; the channels of each group are convolved separately */
+  bool same;              /* replaces padding: the output has the size of the input divided by the stride, rounded up */
 };
-/* x convolved with weight [out, in / groups, sizes...], plus bias [out] unless that is NULL; no kernel is flipped. f16
- * and bf16 accumulate in f32. One kernel, as are its gradients by weight and bias; that by x is two. */
+/* Convolves x with weight [out, in / groups, sizes...] and adds bias [out] unless it is NULL. The weights are not
+ * flipped. f16 and bf16 accumulate in f32. The operation runs as one kernel, and so do its gradients by weight and
+ * bias; the gradient by x takes two. */
 #define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)
-/* The gradient of a convolution by its input, as an operation: weight is [in, out / groups, sizes...], and the output
- * has (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements along an axis. */
+/* The gradient of a convolution by its input, as an operation of its own. weight is [in, out / groups, sizes...]. Along
+ * an axis the output has (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements. */
 #define db_conv_transpose1d(x, weight, bias, ...) DB_CONV(1, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose2d(x, weight, bias, ...) DB_CONV(2, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose3d(x, weight, bias, ...) DB_CONV(3, true, x, weight, bias, ##__VA_ARGS__)
@@ -860,19 +883,19 @@ struct db_conv {
 db_tensor *db_conv_at(DB_AT, unsigned axes, bool transposed, db_tensor *x, db_tensor *weight, db_tensor *bias,
                       struct db_conv options);
 
-/* How a pool moves, by name: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or
- * one for each. */
+/* Named options of a pool: db_max_pool2d(x, DB_LIST(3), .stride = DB_LIST(2)). A list has one number for all axes or
+ * one per axis. Each comment gives the default. */
 struct db_pool {
-  int by_name_;         /* of no use but to DB_OPTIONS */
+  int by_name_;         /* used by DB_OPTIONS only */
   db_list stride;       /* the kernel's size */
-  db_list padding;      /* 0, less than what the kernel spans; two numbers an axis are before and after */
+  db_list padding;      /* 0; less than the extent of the kernel; two numbers per axis are before and after */
   db_list dilation;     /* 1 */
-  bool ceil_mode;       /* windows that start before the end of the input may reach past the padding */
-  bool exclude_padding; /* a mean divides by the elements of the input alone */
+  bool ceil_mode;       /* windows that start before the end of the input may extend past the padding */
+  bool exclude_padding; /* a mean divides by the number of input elements only */
 };
 enum db_pool_op {
-  DB_POOL_MAX,  /* padding is less than everything */
-  DB_POOL_MEAN, /* integers: f32 */
+  DB_POOL_MAX,  /* padding is below every value */
+  DB_POOL_MEAN, /* integers give f32 */
 };
 #define db_max_pool1d(x, kernel, ...) DB_POOL(1, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
 #define db_max_pool2d(x, kernel, ...) DB_POOL(2, DB_POOL_MAX, x, kernel, ##__VA_ARGS__)
@@ -883,8 +906,8 @@ enum db_pool_op {
 #define DB_POOL(axes, op, x, kernel, ...)                                                                              \
   db_pool_at(DB_HERE, axes, op, x, kernel, DB_OPTIONS(struct db_pool, ##__VA_ARGS__))
 db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list kernel, struct db_pool options);
-/* Pools to sizes given: output o of an axis is made of elements o * in / out up to but without (o + 1) * in / out,
- * rounded down and up. */
+/* Pools to the given output sizes. Along an axis, element o of the output combines the input elements from floor(o * in
+ * / out) to ceil((o + 1) * in / out), exclusive. */
 #define db_adaptive_max_pool1d(x, ...) db_adaptive_pool_at(DB_HERE, 1, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
 #define db_adaptive_max_pool2d(x, ...) db_adaptive_pool_at(DB_HERE, 2, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
 #define db_adaptive_max_pool3d(x, ...) db_adaptive_pool_at(DB_HERE, 3, DB_POOL_MAX, x, DB_LIST(__VA_ARGS__))
@@ -894,38 +917,39 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
 db_tensor *db_adaptive_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db_list sizes);
 
 enum db_interpolation {
-  DB_INTERPOLATE_NEAREST = 600, /* the default, as 0: input floor(o * in / out) */
+  DB_INTERPOLATE_NEAREST = 600, /* the default, also as 0: input floor(o * in / out) */
   DB_INTERPOLATE_NEAREST_EXACT, /* input floor((o + 0.5) * in / out) */
   DB_INTERPOLATE_LINEAR,        /* between the two neighbours along each axis (bilinear, trilinear); floats only */
 };
 struct db_interpolate {
   int by_name_;
   enum db_interpolation mode;
-  bool align_corners; /* linear: the first and last elements stay where they are, instead of the outer edges */
-  double scale[3]; /* instead of sizes, as .scale[0] = 2: of all axes when the others are 0; sizes are rounded down */
+  bool align_corners; /* linear: aligns the centers of the first and last elements instead of the outer edges */
+  double scale[3]; /* instead of sizes, as .scale[0] = 2; applies to all axes if the others are 0; the sizes are rounded
+                      down */
 };
-/* x [batch, channels, 1 to 3 sizes...] at other sizes: db_interpolate(x, DB_LIST(32, 32), .mode =
- * DB_INTERPOLATE_LINEAR), or with a scale and an empty list. */
+/* Resizes x [batch, channels, 1 to 3 sizes...]: db_interpolate(x, DB_LIST(32, 32), .mode = DB_INTERPOLATE_LINEAR), or
+ * with a scale and an empty list. */
 #define db_interpolate(x, sizes, ...)                                                                                  \
   db_interpolate_at(DB_HERE, x, sizes, DB_OPTIONS(struct db_interpolate, ##__VA_ARGS__))
 db_tensor *db_interpolate_at(DB_AT, db_tensor *x, db_list sizes, struct db_interpolate options);
 
-/* ---- normalizations: less the mean, over the root of variance + epsilon; times weight, plus bias unless they are
- * NULL. Floats; f16 and bf16 are computed in f32. The variance divides by n ---- */
+/* ---- normalizations: (x - mean) / sqrt(variance + eps) * weight + bias, where weight and bias may be NULL. Floats
+ * only; f16 and bf16 are computed in f32. The variance divides by n ---- */
 
-/* Over the last axes, of which weight and bias have the sizes. */
+/* Normalizes over the last `axes` axes; weight and bias have the sizes of these axes. */
 #define db_layer_norm(x, axes, weight, bias, eps) db_layer_norm_at(DB_HERE, x, axes, weight, bias, eps)
 db_tensor *db_layer_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, db_tensor *bias, double eps);
-/* The same without a mean or a bias: over the root of the mean square + epsilon. */
+/* Normalizes without subtracting a mean and without a bias: x / sqrt(mean(x^2) + eps) * weight. */
 #define db_rms_norm(x, axes, weight, eps) db_rms_norm_at(DB_HERE, x, axes, weight, eps)
 db_tensor *db_rms_norm_at(DB_AT, db_tensor *x, unsigned axes, db_tensor *weight, double eps);
-/* x [batch, channels, ...]: over each group of channels and all that follows (group), or each channel (instance);
- * weight and bias [channels]. */
+/* x [batch, channels, ...]: normalizes over each group of channels and all following axes (group), or over the axes
+ * that follow each channel (instance). weight and bias are [channels]. */
 #define db_group_norm(x, groups, weight, bias, eps) db_group_norm_at(DB_HERE, x, groups, weight, bias, eps)
 #define db_instance_norm(x, weight, bias, eps)      db_group_norm_at(DB_HERE, x, 0, weight, bias, eps)
 db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weight, db_tensor *bias, double eps);
-/* x [batch, channels, ...]: each channel by its own mean and variance [channels], or, where they are NULL, by those of
- * this batch. */
+/* x [batch, channels, ...]: normalizes each channel by the given mean and var [channels], or by those of this batch if
+ * they are NULL. */
 #define db_batch_norm(x, weight, bias, mean, var, eps) db_batch_norm_at(DB_HERE, x, weight, bias, mean, var, eps)
 db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *bias, db_tensor *mean, db_tensor *var,
                             double eps);
@@ -933,26 +957,27 @@ db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *b
 /* ---- losses ---- */
 
 enum db_reduction {
-  DB_REDUCTION_MEAN = 500, /* the default, as 0: of all elements, or of the weights of the targets that count */
+  DB_REDUCTION_MEAN =
+      500, /* the default, also as 0: over all elements, or over the weights of the targets that count */
   DB_REDUCTION_SUM,
-  DB_REDUCTION_BATCH_MEAN, /* the sum by the size of axis 0 */
-  DB_REDUCTION_NONE,       /* a loss for every element or target */
+  DB_REDUCTION_BATCH_MEAN, /* the sum divided by the size of axis 0 */
+  DB_REDUCTION_NONE,       /* one loss per element or target */
 };
 enum db_loss_kind {
   DB_LOSS_MSE,        /* (x - target)^2 */
   DB_LOSS_L1,         /* |x - target| */
-  DB_LOSS_HUBER,      /* half the square up to a difference of delta, linear from there on */
+  DB_LOSS_HUBER,      /* half the square up to a difference of delta, linear beyond */
   DB_LOSS_SMOOTH_L1,  /* huber / delta */
-  DB_LOSS_BCE,        /* x: probabilities; logarithms are held above -100 */
-  DB_LOSS_BCE_LOGITS, /* of sigmoid(x), without overflow */
-  DB_LOSS_KL,         /* x: log probabilities; target: probabilities, or their logarithms with log_target */
+  DB_LOSS_BCE,        /* x holds probabilities; logarithms are at least -100 */
+  DB_LOSS_BCE_LOGITS, /* the same of sigmoid(x), without overflow */
+  DB_LOSS_KL,         /* x holds log probabilities; target holds probabilities, or with log_target their logarithms */
 };
-/* By name: db_mse_loss(x, target, .reduction = DB_REDUCTION_SUM). */
+/* Named options: db_mse_loss(x, target, .reduction = DB_REDUCTION_SUM). */
 struct db_loss {
   int by_name_;
   enum db_reduction reduction;
-  db_tensor *weight;   /* NULL: 1. Of each element; has the last axes of x */
-  db_tensor *positive; /* NULL: 1. DB_LOSS_BCE_LOGITS: what a target of 1 weighs against one of 0 */
+  db_tensor *weight;   /* of each element, in the shape of x's last axes; NULL is 1 */
+  db_tensor *positive; /* DB_LOSS_BCE_LOGITS: the weight of a target of 1 relative to a target of 0; NULL is 1 */
   double delta;        /* 0 is 1 */
   bool log_target;
 };
@@ -963,26 +988,28 @@ struct db_loss {
 #define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_LOSS_BCE, x, target, ##__VA_ARGS__)
 #define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_LOSS_BCE_LOGITS, x, target, ##__VA_ARGS__)
 #define db_kl_div(x, target, ...)                           DB_LOSS(DB_LOSS_KL, x, target, ##__VA_ARGS__)
-#define DB_LOSS(kind, x, target, ...)                       db_loss_at(DB_HERE, kind, x, target, DB_OPTIONS(struct db_loss, ##__VA_ARGS__))
+/* What the macros above stand for. */
+#define DB_LOSS(kind, x, target, ...) db_loss_at(DB_HERE, kind, x, target, DB_OPTIONS(struct db_loss, ##__VA_ARGS__))
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss options);
 
 struct db_cross_entropy {
   int by_name_;
   enum db_reduction reduction;
-  db_tensor *weight; /* NULL: 1. Of each class */
-  db_list ignore;    /* the index of targets that do not count; -100 */
+  db_tensor *weight; /* of each class; NULL is 1 */
+  db_list ignore;    /* the class index of targets that do not count; default -100 */
   double label_smoothing;
 };
-/* x [batch, classes, ...], or [classes]: logits, or (nll) log probabilities. target: indices of classes, integers in
- * x's shape without the axis of classes, where one that is no class and not to be ignored makes NaN; or (cross_entropy)
- * probabilities in x's shape. */
+/* x is [batch, classes, ...] or [classes]: logits, or log probabilities for db_nll_loss. target holds class indices:
+ * integers in x's shape without the class axis. An index that is neither a class nor ignored makes NaN. For
+ * db_cross_entropy, target may hold probabilities in x's shape instead. */
 #define db_cross_entropy(x, target, ...)                                                                               \
   db_cross_entropy_at(DB_HERE, true, x, target, DB_OPTIONS(struct db_cross_entropy, ##__VA_ARGS__))
 #define db_nll_loss(x, target, ...)                                                                                    \
   db_cross_entropy_at(DB_HERE, false, x, target, DB_OPTIONS(struct db_cross_entropy, ##__VA_ARGS__))
 db_tensor *db_cross_entropy_at(DB_AT, bool logits, db_tensor *x, db_tensor *target, struct db_cross_entropy options);
 
-/* While training, each element is 0 with probability p, and the others are divided by 1 - p; else x. p: 0 to 1. */
+/* While training, sets each element to 0 with probability p and divides the others by 1 - p. Otherwise returns x. p is
+ * from 0 to 1. */
 #define db_dropout(x, p, training) db_dropout_at(DB_HERE, x, p, training)
 db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training);
 
@@ -990,103 +1017,112 @@ db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training);
 
 struct db_attention {
   int by_name_;
-  db_tensor *mask; /* NULL, or what broadcasts to [..., queries, keys]: bool, true where a key takes part; or a float
-                      that is added */
+  db_tensor *mask; /* NULL, or a tensor that broadcasts to [..., queries, keys]: bool, true where a query sees a key; or
+                      a float that is added to the products */
   bool causal;     /* query i sees keys 0 to i */
-  double scale;    /* of the products; 0 is 1 / sqrt(width) */
-  double dropout;  /* of the probabilities, for training */
+  double scale;    /* a factor of the products; 0 means 1 / sqrt(width) */
+  double dropout;  /* of the probabilities, for training; 0 is none */
 };
-/* softmax(q k^T * scale) v: queries [..., heads, length, width], keys [..., heads, keys, width], values [..., heads,
- * keys, any]. Keys and values may have fewer heads, each of which serves as many neighbouring heads of queries. A query
- * that sees no key gives NaN. */
+/* softmax(q k^T * scale) v for queries [..., heads, length, width], keys [..., heads, keys, width] and values [...,
+ * heads, keys, any]. Keys and values may have fewer heads; each of theirs then serves a group of adjacent query heads.
+ * A query that sees no key gives NaN. */
 #define db_attention(q, k, v, ...) db_attention_at(DB_HERE, q, k, v, DB_OPTIONS(struct db_attention, ##__VA_ARGS__))
 db_tensor *db_attention_at(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, struct db_attention options);
 
 /* ---- gradients ----
  *
- * db_grad asks for a derivative and gives a tensor like any other: lazy, and with gradients of its own. db_backward
- * collects them for tensors that were marked. Either way nothing is computed until the gradients are, and then together
- * with whatever else is realized.
+ * db_grad returns a derivative as an ordinary tensor: it is lazy and has gradients itself. db_backward collects
+ * derivatives for marked tensors (db_requires_grad). Neither computes anything until the gradients are realized,
+ * together with whatever else is realized then.
  *
- * What was realized. A tensor that depends on a marked one keeps the way there when it is realized, so a loss may be
- * read before db_backward; its intermediates are used, not computed again. Other tensors forget how they were made when
- * they are realized: mark x before, or ask before realizing what lies between. Equal expressions are one value: two
- * tensors made by the same operations from the same tensors are one for db_grad until they are realized or marked.
- * Conventions: the sides of db_maximum share where they are equal, as equal maxima of db_max do; beside a number relu
- * and db_maximum give nothing where they are equal; the derivative of abs at 0 is 0; integers, comparisons, floor,
- * ceil, trunc and sign let nothing through; db_where gives 0 to the side not taken (0 times an infinite derivative
- * further down is NaN). */
+ * Realized tensors: a tensor that depends on a marked one keeps its history when it is realized. So a loss may be read
+ * before db_backward, and its intermediate values are used, not computed again. Other tensors lose their history when
+ * they are realized: mark x first, or ask for the gradient before realizing the tensors between y and x. Equal
+ * expressions are one value: db_grad treats two tensors made by the same operations from the same tensors as one until
+ * they are realized or marked.
+ *
+ * Conventions: equal operands of db_maximum share the gradient, and so do equal maxima of db_max. relu, and db_maximum
+ * with a number, pass no gradient where the operands are equal. The derivative of abs at 0 is 0. Integers, comparisons,
+ * floor, ceil, trunc and sign pass no gradient. db_where passes 0 to the operand that was not chosen; 0 times an
+ * infinite derivative further on is NaN. */
 
-/* The derivative of y, one element, with respect to x: of x's shape and type. Poison where y does not depend on x. */
+/* The derivative of y, which has one element, with respect to x; has x's shape and type. Poison if y does not depend on
+ * x. */
 #define db_grad(y, x) db_grad_at(DB_HERE, y, NULL, x)
-/* dy, of y's shape, says how much each element of y counts; its type is converted to y's. */
+/* dy weights the elements of y. It has y's shape and is converted to y's type. */
 #define db_grad_from(y, dy, x) db_grad_at(DB_HERE, y, dy, x)
 db_tensor *db_grad_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *x);
-/* out[i] is the derivative with respect to x[i]; one walk for all n. dy NULL: y is one element. */
+/* Stores the derivative with respect to x[i] in out[i]. All n are found in one walk of the graph. If dy is NULL, y must
+ * have one element. */
 #define db_grad_all(y, dy, x, n, out) db_grad_all_at(DB_HERE, y, dy, x, n, out)
 void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, unsigned n, db_tensor **out);
-/* The same value, through which no gradient flows. */
+/* The same value, but gradients do not flow through it. */
 #define db_detach(x) db_detach_at(DB_HERE, x)
 db_tensor *db_detach_at(DB_AT, db_tensor *x);
 
-/* Marks t, to be done before it is used; returns t. */
+/* Marks t for db_backward. Mark a tensor before it is used. Returns t. */
 #define db_requires_grad(t) db_requires_grad_at(DB_HERE, t)
 db_tensor *db_requires_grad_at(DB_AT, db_tensor *t);
-/* Adds the derivative of y to what is collected for every living marked tensor that y depends on; -EINVAL when there is
- * none. */
+/* Adds the derivative of y to the gradient of every existing marked tensor that y depends on. Returns 0 or a negative
+ * errno: -EINVAL if there is no such tensor. */
 int db_backward_from(db_tensor *y, db_tensor *dy);
 static inline int db_backward(db_tensor *y) { return db_backward_from(y, 0); }
-/* What was collected for t, without a history of its own; poison when there is nothing. */
+/* The gradient collected for t, without history; poison if there is none. */
 #define db_grad_of(t) db_grad_of_at(DB_HERE, t)
 db_tensor *db_grad_of_at(DB_AT, db_tensor *t);
+/* Drops the gradient collected for t. */
 void db_zero_grad(db_tensor *t);
 
-/* Sums of products: "ij,jk->ik" names the axes of each tensor, then those of the result; what the result lacks is
- * summed. Letters in both cases, ... for any axes, a name twice in one tensor for its diagonal; without -> the result
- * has what is named once, in alphabetical order. Types are those of db_matmul. */
+/* Sums of products. "ij,jk->ik" names the axes of each operand, then those of the result; axes that the result lacks
+ * are summed. Names are letters, lower or upper case; ... stands for any axes; a name twice in one operand takes its
+ * diagonal. Without -> the result has the names that occur once, in alphabetical order. Types are those of
+ * db_matmul. */
 #define db_einsum(spec, ...)    db_einsum_at(DB_HERE, spec, (db_tensor *[]){__VA_ARGS__}, DB_COUNT(__VA_ARGS__))
 #define db_einsum_n(spec, x, n) db_einsum_at(DB_HERE, spec, x, n)
 db_tensor *db_einsum_at(DB_AT, const char *spec, db_tensor *const *x, unsigned n);
-/* [m, n]: every element of a times every one of b. */
+/* [m, n]: every element of a times every element of b. */
 #define db_outer(a, b) db_outer_at(DB_HERE, a, b)
 db_tensor *db_outer_at(DB_AT, db_tensor *a, db_tensor *b);
-/* Products over the last axes of both. */
+/* Products summed over the last axes of a and b. */
 #define db_inner(a, b) db_inner_at(DB_HERE, a, b)
 db_tensor *db_inner_at(DB_AT, db_tensor *a, db_tensor *b);
 #define db_bmm(a, b) db_matmul(a, b)
 
-/* ---- files: .safetensors, .npz and .npy, by the end of the name ---- */
+/* ---- files: .safetensors, .npz or .npy, chosen by the extension ---- */
 
 struct db_named {
-  const char *name; /* "" in a .npy, which holds one tensor */
+  const char *name; /* "" for a .npy, which holds one tensor */
   db_tensor *tensor;
 };
-/* All tensors of a file, on dev (NULL: the default device); db_named_free releases them. 0, or a negative errno: a file
- * that is cut short, malformed or of an unknown type gives a message in db_error() and nothing else. */
+/* Loads all tensors of a file to dev (NULL: the default device). db_named_free releases them. Returns 0 or a negative
+ * errno. A file that is truncated, malformed or of an unknown type sets db_error() and has no other effect. */
 int db_load(const char *path, db_device *dev, struct db_named **named, unsigned *n);
+/* Releases the tensors and frees the array. */
 void db_named_free(struct db_named *named, unsigned n);
-/* Writes the tensors, which are realized and read for that. A file that is there is replaced once the new one is on the
- * disk: after an error, or when the program ends meanwhile, it is as it was. .npy and .npz have no name for bf16 and
- * the 8-bit floats: they are written as u16 and u8. */
+/* Realizes the tensors, reads them and writes them to a file. An existing file is replaced only when the new one is
+ * complete on the disk, so an error or a crash leaves the old one. .npy and .npz have no name for bf16 and the 8-bit
+ * floats, which are written as u16 and u8. Returns 0 or a negative errno. */
 int db_save(const char *path, const struct db_named *named, unsigned n);
 
-/* ---- watching ---- */
+/* ---- observing commands ---- */
 
-/* One command that a realize or a replay ran. */
+/* A command that a realize or a replay ran. */
 struct db_command {
   db_device *device;
   const char
-      *name; /* the kernel's, "copy", or what is exchanged with other processes in replays, as "all-reduce sum" */
+      *name; /* the kernel's name, "copy", or in replays the exchange with other processes, as "all-reduce sum" */
   bool is_copy;
+  /* number of kernel arguments */
   unsigned args;
   double flops;              /* arithmetic operations */
-  uint64_t bytes;            /* least traffic possible */
-  uint64_t begin_ns, end_ns; /* on the device, in CLOCK_MONOTONIC */
+  uint64_t bytes;            /* lower bound of the memory traffic */
+  uint64_t begin_ns, end_ns; /* on the device, in ns of CLOCK_MONOTONIC */
 };
-/* Calls fn for every command, once the commands of a realize have finished; realizing then waits for them. A function
- * that is captured meanwhile keeps two timestamps a command, and a replay's commands follow when it is known to have
- * finished: two replays later, after a read, or when the db_jit is freed; replaying waits for nothing. The same goes
- * for PROFILE and DEBUG=2. fn NULL: no more. fn calls no function of doorbell.h. */
+/* Calls fn for every command when the commands of a realize have finished; realizing then waits for them. A function
+ * that is captured while fn is set keeps two timestamps per command. The commands of a replay are reported when the
+ * replay is known to have finished: two replays later, after a read, or when the db_jit is freed; replaying does not
+ * wait. PROFILE and DEBUG=2 report in the same way. fn = NULL stops the calls. fn must not call functions of
+ * doorbell.h. */
 void db_watch(void (*fn)(void *ctx, const struct db_command *command), void *ctx);
 
 #pragma GCC visibility pop
