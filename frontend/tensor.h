@@ -321,9 +321,8 @@ struct db_cache_counters {
   uint64_t kernels;     /* kernels that were compiled, or found on disk, for these schedules */
   /* schedules removed from the cache */
   uint64_t evicted;
-  uint64_t schedules; /* schedules in the cache now */
-  const char
-      *no_disk; /* why compiled kernels are not kept on disk (DEBUG=1 prints it); NULL if they are, or with CACHE=0 */
+  uint64_t schedules;  /* schedules in the cache now */
+  const char *no_disk; /* why kernels are not kept on disk; NULL if they are, or with CACHE=0 */
 };
 void db_cache_counters(struct db_cache_counters *out);
 
@@ -1109,8 +1108,7 @@ int db_save(const char *path, const struct db_named *named, unsigned n);
 /* A command that a realize or a replay ran. */
 struct db_command {
   db_device *device;
-  const char
-      *name; /* the kernel's name, "copy", or in replays the exchange with other processes, as "all-reduce sum" */
+  const char *name; /* the kernel's name, "copy", or of an exchange in a replay, "all-reduce sum" */
   bool is_copy;
   /* number of kernel arguments */
   unsigned args;

@@ -1,4 +1,4 @@
-/* What libdoorbell-mpi offers to the thread that exchanges with other processes. */
+/* The functions of libdoorbell-mpi, for the thread that exchanges data with other processes. */
 #ifndef DOORBELL_FRONTEND_MPI_CALLS_H
 #define DOORBELL_FRONTEND_MPI_CALLS_H
 #include <stdbool.h>
@@ -10,33 +10,35 @@
 struct exchange {
   enum exchange_op op;
   enum dtype dtype;
-  uint32_t root, number;   /* number: which of its graph */
-  uint64_t sent, received; /* bytes, of this process */
-  uint64_t at, got;        /* where they lie in host memory of exchange_bytes */
+  uint32_t root, number;   /* number: index in its graph */
+  uint64_t sent, received; /* in bytes, of this process */
+  uint64_t at, got;        /* offsets of the sent and received data in the host memory, which has exchange_bytes */
 };
-enum { MPI_PLACES = 16, MPI_TEXT = 256 }; /* operations under way at once; bytes of a text */
+enum { MPI_PLACES = 16, MPI_TEXT = 256 }; /* number of operations in flight; size of a text in bytes */
 
-/* Called by one thread only; all but begin after that has succeeded. Functions return 0, or a negative errno and a
- * message. */
+/* Called by one thread only; begin must succeed first. Functions return 0, or a negative errno with a message in
+ * err. */
 struct mpi_calls {
-  size_t exchange_size; /* of struct exchange: a library of another version is refused by it */
+  size_t exchange_size; /* sizeof(struct exchange); mpi_load refuses a library with another size as another version */
   int (*begin)(unsigned *rank, unsigned *size, char *err, size_t cap);
-  /* Operations begin at a place and end when test says so: 1 done, 0 not yet, or a negative errno and a message. */
+  /* exchange, compare and texts start an operation at a place. test returns 1 when it is done, 0 while it is in flight,
+   * or a negative errno with a message. */
   int (*exchange)(unsigned place, const struct exchange *x, void *host, char *err, size_t cap);
-  /* Whether all processes have given the same value, once it is done. */
+  /* Compares a value among all processes. When the operation is done, same() returns whether they are equal. */
   int (*compare)(unsigned place, uint64_t value, char *err, size_t cap);
   bool (*same)(void);
-  /* Everyone's text, MPI_TEXT bytes each, to all. */
+  /* Gathers the texts of all processes, MPI_TEXT bytes each, in all. */
   int (*texts)(unsigned place, const char *mine, char *all, char *err, size_t cap);
   int (*test)(unsigned place, char *err, size_t cap);
   void (*end)(void);
 };
-/* The library's one symbol. */
+/* The library's only symbol. */
 #define MPI_CALLS doorbell_mpi_calls
 extern const struct mpi_calls MPI_CALLS;
 
 /* ---- load.c ---- */
 
-/* The calls of libdoorbell-mpi, which stays loaded; NULL and a message where it cannot be loaded. */
+/* Loads libdoorbell-mpi, for the rest of the process, and returns its functions. Returns NULL with a message if it
+ * cannot be loaded. */
 const struct mpi_calls *mpi_load(char *err, size_t cap);
 #endif

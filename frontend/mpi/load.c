@@ -1,4 +1,4 @@
-/* Finds libdoorbell-mpi when a process is one of several. Programs that mpirun did not start never load MPI. */
+/* Finds libdoorbell-mpi if mpirun started this process. Other programs never load MPI. */
 #include "calls.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define TEXT(x)  TEXT_(x)
 
 const struct mpi_calls *mpi_load(char *err, size_t cap) {
-  /* Global: Open MPI's own plug-ins look for its symbols among the process's. */
+  /* RTLD_GLOBAL: Open MPI's plug-ins look up its symbols in the global scope. */
   void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
   const struct mpi_calls *calls = library ? dlsym(library, TEXT(MPI_CALLS)) : NULL;
   if (!calls) {

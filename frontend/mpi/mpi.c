@@ -1,9 +1,9 @@
-/* libdoorbell-mpi: MPI, as little of it as exchanges need, in a library of its own that processes load when mpirun has
- * started them as one of several (mpi_load).
+/* libdoorbell-mpi: the few parts of MPI that exchanges need. It is a separate library that only processes started by
+ * mpirun load (mpi_load).
  *
- * Only the thread of exchange.c calls it, which also starts and ends it: to MPI it is the main thread, so
- * MPI_THREAD_FUNNELED is enough. Where the program has started MPI itself, its threads may call at the same time, which
- * takes MPI_THREAD_MULTIPLE. */
+ * Only the thread of exchange.c calls it. That thread also initializes and finalizes MPI, so for MPI it is the main
+ * thread, and MPI_THREAD_FUNNELED is enough. If the program has initialized MPI itself, its threads may call MPI at the
+ * same time, which needs MPI_THREAD_MULTIPLE. */
 #include "calls.h"
 #include <errno.h>
 #include <mpi.h>
@@ -16,7 +16,7 @@ static struct {
   MPI_Op max, min;
   uint64_t compared[2];
   int rank;
-  bool ours; /* MPI was started here */
+  bool ours; /* begin() initialized MPI */
 } mpi;
 
 static int failed(int code, const char *what, char *err, size_t cap) {
@@ -28,7 +28,7 @@ static int failed(int code, const char *what, char *err, size_t cap) {
   return -EIO;
 }
 
-/* NaN where either is, so that the result does not depend on the order of processes. */
+/* If either operand is NaN the result is NaN, so it does not depend on the order of processes. */
 #define COMBINE(type, better)                                                                                          \
   for (int i = 0; i < *n; i++) {                                                                                       \
     type a = ((const type *)in)[i], *b = (type *)inout + i;                                                            \
@@ -86,7 +86,7 @@ static MPI_Datatype type_of(const struct exchange *x) {
   case DT_U32: return MPI_UINT32_T;
   case DT_U64: return MPI_UINT64_T;
   case DT_U8: return MPI_UINT8_T;
-  default: break; /* bits that are moved */
+  default: break; /* other types are moved as bits */
   }
   if (!moves) return MPI_DATATYPE_NULL;
   return dtype_info[x->dtype].size == 1 ? MPI_UINT8_T : MPI_UINT16_T;
@@ -131,7 +131,7 @@ static int compare(unsigned place, uint64_t value, char *err, size_t cap) {
   int code = MPI_Iallreduce(MPI_IN_PLACE, mpi.compared, 2, MPI_UINT64_T, MPI_MIN, mpi.comm, &mpi.request[place]);
   return failed(code, "comparing what processes exchange", err, cap);
 }
-static bool same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* the least is the greatest */
+static bool same(void) { return mpi.compared[0] == ~mpi.compared[1]; } /* min(value) == max(value) */
 
 static int texts(unsigned place, const char *mine, char *all, char *err, size_t cap) {
   int code = MPI_Iallgather(mine, MPI_TEXT, MPI_CHAR, all, MPI_TEXT, MPI_CHAR, mpi.comm, &mpi.request[place]);

@@ -1,7 +1,7 @@
-/* Searches kernels' plans while a schedule is compiled. A finished search is read from the cache. Otherwise each round
- * is compiled in threads and measured plan by plan, and the best plan so far is written to the cache; an interrupted
- * search resumes with it. */
-#define _GNU_SOURCE /* CPU_COUNT */
+/* Searches kernels' plans while a schedule is compiled. The result of a finished search is read from the cache.
+ * Otherwise threads compile the candidates of each round, which are then measured one by one. The best plan so far is
+ * written to the cache after every round, and an interrupted search resumes with it. */
+#define _GNU_SOURCE /* for CPU_COUNT */
 #include "beam.h"
 #include "../../compiler/plan/beam.h"
 #include "../../compiler/ptxas.h"
@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct beam_cache *cache; /* under rt.lock */
+static struct beam_cache *cache; /* guarded by rt.lock */
 static char *ptxas;
-static int no_file; /* why the cache could not be written; said once */
+static int no_file; /* errno of the first failed write of the cache; reported once */
 
 void beam_shutdown(void) {
   beam_cache_close(cache);
@@ -30,8 +30,8 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Where a plan's times hold: the device's machine without its number, its ISA and its description,
- * and how many processors the CPU device has. */
+/* Names the machine on which a plan's times are valid: the device's name without its index, its ISA, its description,
+ * and for CPU the number of processors. */
 static void name_machine(unsigned slot, char *out, size_t cap) {
   db_device *dev = slot_device(slot);
   const char *name = db_device_name(dev), *digits = name + strlen(name);
@@ -68,7 +68,7 @@ static void show(const struct search *s, const char *doing, unsigned done, unsig
   fflush(stderr);
 }
 
-/* The best plan so far. */
+/* Stores the best plan so far. */
 static void save(struct search *s) {
   double best;
   const char *plan = beam_best(s->b, &best);
@@ -80,7 +80,8 @@ static void save(struct search *s) {
   if (err) no_file = err;
 }
 
-/* again: all are measured in turn, several times, so that other work on the machine slows them alike. */
+/* Measures a round. With `again`, measures all plans several times in turn, so that other load on the machine slows all
+ * of them down equally. */
 static int measure_round(struct search *s, unsigned n, bool again) {
   enum { TURNS = 5 };
   double *seconds = malloc(n * sizeof *seconds), best = INFINITY, once;
@@ -144,7 +145,7 @@ static int search(const struct env *env, const struct schedule_item *item, struc
 
 int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan) {
   *plan = NULL;
-  /* Plans by hand, and none, are what was asked for. */
+  /* A plan given by hand, or NOOPT, takes precedence. */
   if (env->beam < 0 || env->plan || env->noopt || !beam_possible(item->ast)) return 0;
   if (!cache && !(cache = beam_cache_open(env->cache ? runtime_cache_dir() : NULL)))
     return db_fail(-ENOMEM, "BEAM: out of memory");

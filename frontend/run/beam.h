@@ -1,5 +1,5 @@
-/* BEAM=n: searches the plans of kernels (compiler/plan/beam.h) by measuring them on the device that they run on, and
- * keeps what was found. */
+/* BEAM=n: searches plans for kernels (compiler/plan/beam.h) by measuring them on their device, and stores the plans
+ * that it finds. */
 #ifndef DOORBELL_FRONTEND_BEAM_H
 #define DOORBELL_FRONTEND_BEAM_H
 #include "runtime.h"
@@ -8,26 +8,26 @@ enum { BEAM_MOST = 64 };
 
 /* ---- beam.c ---- */
 
-/* The plan for a kernel of a schedule, kept until db_shutdown; *plan NULL: the optimizer's. BEAM=0 uses what was found
- * before, and measures nothing. Lock held. */
+/* Finds the plan for a kernel of a schedule. *plan is valid until db_shutdown; NULL means the optimizer's plan. BEAM=0
+ * uses stored plans and measures nothing. Returns 0 or a negative errno. Called with rt.lock held. */
 int beam_plan(const struct env *env, const struct schedule_item *item, const char **plan);
-/* That plan does not fit, for this reason; the optimizer's is used. */
+/* Reports that a stored plan does not fit the kernel and why; the caller uses the optimizer's plan. */
 void beam_refused(const char *plan, const char *why);
 void beam_shutdown(void);
 
 /* ---- beam_measure.c ---- */
 
 struct beam_measure;
-/* Memory and signals for measuring the kernels of an item. NULL after db_fail. */
+/* Allocates memory and signals to measure the kernels of an item. Returns NULL after db_fail. */
 struct beam_measure *beam_measure_new(const struct schedule_item *item);
 void beam_measure_free(struct beam_measure *m);
-/* Whether its times are model time. */
+/* Whether its times are model time, not measured time. */
 bool beam_measure_is_model(const struct beam_measure *m);
-/* Seconds of a launch: the best of several, or INFINITY for a kernel that is much slower than best (seconds; INFINITY:
- * none is known). 0, or a negative errno after db_fail. */
+/* Stores the time of a launch in seconds: the best of several launches, or INFINITY for a kernel that is much slower
+ * than best. best is in seconds, INFINITY if unknown. Returns 0, or a negative errno after db_fail. */
 int beam_measure(struct beam_measure *m, const struct kernel *k, double best, double *seconds);
-/* Runs k over memory made anew. The first call keeps its results; a later one compares: -EPROTO after db_fail when
- * they differ by more than another order of additions explains. */
+/* Runs k on freshly filled memory. The first call stores the results. Later calls compare with them and return -EPROTO
+ * after db_fail if they differ by more than another order of additions explains. */
 int beam_compare(struct beam_measure *m, const struct kernel *k);
 
 /* ---- beam_cache.c ---- */
@@ -35,17 +35,17 @@ int beam_compare(struct beam_measure *m, const struct kernel *k);
 struct beam_record {
   uint64_t key;
   char machine[96], shape[64];
-  unsigned width, round; /* round 0: the search has ended */
+  unsigned width, round; /* round 0: the search is complete */
   double chosen_us, best_us;
   char *plan;
 };
 struct beam_cache;
-/* dir NULL: nothing is kept on disk. NULL: out of memory. */
+/* dir = NULL keeps nothing on disk. Returns NULL if memory runs out. */
 struct beam_cache *beam_cache_open(const char *dir);
 void beam_cache_close(struct beam_cache *c);
 const struct beam_record *beam_cache_find(const struct beam_cache *c, uint64_t key, const char *machine);
-/* Copies the record, and writes it in place of an older one. 0, or a negative errno of the file. */
+/* Adds or replaces a record, in memory and in the file. Copies *r. Returns 0 or a negative errno. */
 int beam_cache_put(struct beam_cache *c, const struct beam_record *r);
-/* Of one line; the caller frees out->plan. False: why says what is wrong with it, "" for lines without a record. */
+/* Parses a line. The caller frees out->plan. On false, why is the error, or "" for a line without a record. */
 bool beam_record_parse(const char *line, struct beam_record *out, char *why, size_t cap);
 #endif

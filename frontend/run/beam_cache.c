@@ -1,14 +1,15 @@
-/* Plans that searches have found, in beam.txt of the kernel cache's folder: a line for each kernel on each machine,
+/* Plans found by searches, in beam.txt in the folder of the kernel cache. The file has a line per kernel and machine,
  *
  *   KEY MACHINE SHAPE WIDTH STATE CHOSEN_US BEST_US = PLAN
  *
- * which a person may read, edit and carry to another machine. KEY stands for the kernel before optimization steps and
- * for what may be proposed (beam_key); SHAPE is its name in DEBUG=3. STATE is `done`, or `round:N` of a search that was
- * interrupted. Times are of the optimizer's plan and of this one; a `model` machine's are model time. Lines that begin
- * with # stay as they are, and so do lines that cannot be read, which are reported once and ignored.
+ * that a person may read, edit and copy to another machine. KEY is a hash of the kernel before optimization steps and
+ * of the set of possible steps (beam_key). SHAPE is its name in DEBUG=3. STATE is `done`, or `round:N` for a search
+ * that was interrupted. CHOSEN_US is the time of the optimizer's plan, BEST_US that of this plan; for a `model` machine
+ * they are model time. Lines that begin with # are preserved. Lines that cannot be parsed are preserved too, reported
+ * once and ignored.
  *
- * The file is written anew under another name and renamed, by one process at a time. */
-#define _GNU_SOURCE /* asprintf */
+ * The file is written under another name and renamed, by one process at a time. */
+#define _GNU_SOURCE /* for asprintf */
 #include "beam.h"
 #include "../../compiler/plan/plan.h"
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 struct beam_cache {
-  char *path; /* NULL: nothing is kept on disk */
+  char *path; /* NULL if nothing is kept on disk */
   struct beam_record *records;
   size_t n, capacity;
 };
@@ -35,7 +36,6 @@ static bool fail(char *err, size_t cap, const char *what) {
   return false;
 }
 
-/* False: no record; why is "" for a comment or an empty line. */
 bool beam_record_parse(const char *line, struct beam_record *out, char *why, size_t cap) {
   char state[24] = "", plan_why[384];
   int at = 0, end = 0;
@@ -71,7 +71,7 @@ static bool same(const struct beam_record *a, const struct beam_record *b) {
   return a->key == b->key && !strcmp(a->machine, b->machine);
 }
 
-/* Takes over r->plan. The last of several lines for a kernel is the one that counts. */
+/* Adds or replaces a record. Takes over r->plan. If the file has several lines for a kernel, the last one counts. */
 static bool keep(struct beam_cache *c, const struct beam_record *r) {
   for (size_t i = 0; i < c->n; i++)
     if (same(&c->records[i], r)) {
@@ -125,7 +125,7 @@ const struct beam_record *beam_cache_find(const struct beam_cache *c, uint64_t k
   return NULL;
 }
 
-/* The file's lines as they are, but for that of the record, which goes where it was or to the end. */
+/* Copies the file, with the line of the record replaced in place or added at the end. */
 static bool rewrite(const struct beam_cache *c, const struct beam_record *r, FILE *out) {
   char *line = NULL, ignored[512];
   size_t cap = 0;
@@ -138,7 +138,7 @@ static bool rewrite(const struct beam_cache *c, const struct beam_record *r, FIL
     if (is_record) free(old.plan);
     if (!replaced) {
       fputs(line, out);
-      if (line[n - 1] != '\n') fputc('\n', out); /* a line that was cut off */
+      if (line[n - 1] != '\n') fputc('\n', out); /* a truncated last line */
     } else if (!written) {
       print(out, r);
       written = true;
@@ -156,7 +156,7 @@ static int write_file(const struct beam_cache *c, const struct beam_record *r) {
   if (asprintf(&lock, "%s.lock", c->path) < 0) lock = NULL;
   if (asprintf(&fresh, "%s.new", c->path) < 0) fresh = NULL;
   if (lock && fresh) fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666), err = fd < 0 ? -errno : 0;
-  if (!err) flock(fd, LOCK_EX); /* where files cannot be locked the last writer wins */
+  if (!err) flock(fd, LOCK_EX); /* where files cannot be locked, the last writer wins */
   FILE *f = err ? NULL : fopen(fresh, "we");
   if (!err && !f) err = -errno;
   if (f) {

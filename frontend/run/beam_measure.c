@@ -1,7 +1,8 @@
-/* How long the kernels of a schedule's item take: launches on the device itself, over memory of their own, between two
- * timestamps; on an emulated device model time (emu/exec/cost.def).
+/* Measures the kernels of a schedule's item: launches them on their device, on separate memory, between two timestamps.
+ * For an emulated device it uses model time (emu/exec/cost.def).
  *
- * Memory holds small positive numbers, so that sums do not cancel. Integers that the kernel uses as places are 0. */
+ * The memory holds small positive numbers, so that sums do not cancel. Integers that the kernel uses as indices are
+ * 0. */
 #include "beam.h"
 #include "launch.h"
 #include "../../emu/emu.h"
@@ -11,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel is measured until it took so long in all, or so often. One that takes SLOW times the best is not measured
- * again, and one that is DEAD_HEAT or closer is measured longer. */
+/* A kernel is launched until its times add up to LONG_MS, or it is more than DEAD_HEAT times slower than the best, but
+ * more than FEW and at most MANY times. A kernel that is more than SLOW times slower than the best is not launched
+ * again. */
 enum { FEW = 3, MANY = 30, LONG_MS = 20 };
 static const double SLOW = 2, DEAD_HEAT = 1.1;
 
@@ -21,7 +23,7 @@ struct memory {
   enum dtype dtype;
   int64_t n;
   bool places, output;
-  uint8_t *result; /* of an output, by the first kernel */
+  uint8_t *result; /* of an output: the result of the first kernel */
 };
 struct beam_measure {
   unsigned slot, nmemories, nvars;
@@ -29,7 +31,7 @@ struct beam_measure {
   const char *var[MAX_KERNEL_ARGS];
   int64_t value[MAX_KERNEL_ARGS];
   db_signal *begin, *end;
-  bool model, compares; /* a result is kept */
+  bool model, compares; /* compares: results to compare with are stored */
 };
 
 /* ---- memory ---- */
@@ -48,7 +50,7 @@ static void mark_places(struct beam_measure *m, struct uop *ast) {
   free(order);
 }
 
-/* The bits of a number of the type between 1/2 and 3/2, or of a small integer. */
+/* The bits of an element: for floats a number from 1/2 to 3/2, for integers a small one. */
 static uint64_t element_bits(const struct memory *x, uint64_t h) {
   double v = 0.5 + (double)(h % 1024) / 1024;
   float single = (float)v;
@@ -195,7 +197,8 @@ int beam_measure(struct beam_measure *m, const struct kernel *k, double best, do
   if (!program) return -EINVAL;
   double sum = 0, once = INFINITY;
   int err = m->model ? time_model(m, k, program, seconds) : time_launch(m, k, program, &once);
-  for (unsigned n = 0; !m->model && !err && n < MANY && !(once > SLOW * best); n++) { /* the first only warms up */
+  for (unsigned n = 0; !m->model && !err && n < MANY && !(once > SLOW * best);
+       n++) { /* the first launch was a warm-up */
     err = time_launch(m, k, program, &once);
     sum += once;
     if (once < *seconds) *seconds = once;
@@ -222,11 +225,11 @@ static double number_of(enum dtype t, const uint8_t *p) {
     word = (uint32_t)bits << 16;
     memcpy(&single, &word, sizeof single);
     return single;
-  default: return (double)bits; /* of 8-bit floats and integers the bits */
+  default: return (double)bits; /* 8-bit floats and integers: the bits */
   }
 }
 
-/* Relative to the numbers: what another order of additions may change, and one rounding to the type. */
+/* Relative error that another order of additions and one rounding to the type may cause. */
 static double tolerance_of(enum dtype t) {
   return t == DT_F64 ? 1e-9 : t == DT_F32 ? 1e-3 : t == DT_F16 ? 4e-3 : t == DT_BF16 ? 2e-2 : 0;
 }
@@ -239,7 +242,7 @@ static int compare(const struct memory *x, const uint8_t *got, const char *name,
     if (!memcmp(a, b, size)) continue;
     double want = number_of(x->dtype, a), have = number_of(x->dtype, b), scale = fabs(want) + fabs(have);
     if ((isnan(want) && isnan(have)) || fabs(want - have) <= tolerance_of(x->dtype) * (scale > 1 ? scale : 1)) continue;
-    if (byte_float && fabs(want - have) <= 1) continue; /* neighbours */
+    if (byte_float && fabs(want - have) <= 1) continue; /* adjacent values */
     return db_fail(
         -EPROTO,
         "BEAM: element %lld of an output of %s is %.9g by the plan '%s', %.9g by the optimizer's: an error of "

@@ -1,4 +1,4 @@
-/* What a captured function submits is passed to the capture in progress. */
+/* Passes what a captured function submits to the capture in progress. */
 #include "capture.h"
 #include <errno.h>
 #include <stdlib.h>

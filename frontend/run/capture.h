@@ -1,17 +1,17 @@
-/* What launching and realizing report to a capture in progress. */
+/* Reports from launching and realizing to a capture in progress. */
 #ifndef DOORBELL_FRONTEND_RUN_CAPTURE_H
 #define DOORBELL_FRONTEND_RUN_CAPTURE_H
 #include "launch.h"
 #include "value.h"
 
-/* ---- capture.c: what a captured function submits ---- */
+/* ---- capture.c: reports of what a captured function submits ---- */
 
-struct captured_place { /* of a buffer */
+struct captured_place { /* the place of a buffer */
   struct storage *storage;
   uint64_t offset;
 };
 /* A capture in progress on this thread (jit/capture.c). launch.c, realize.c and others call the functions below, which
- * do nothing where nothing is captured. */
+ * do nothing outside of a capture. */
 struct capture {
   const struct capture_ops {
     void (*run)(struct capture *c, const struct executable *e, const struct binding *b,
@@ -21,9 +21,9 @@ struct capture {
     int (*unshare)(struct capture *c, struct value *v);
     db_tensor *(*random_count)(struct capture *c, db_device *dev, uint32_t *stream);
   } *ops;
-  uint64_t before; /* how many values had been made when it began */
+  uint64_t before; /* rt.serials when the capture began */
 };
-extern _Thread_local struct capture *capturing; /* NULL: none */
+extern _Thread_local struct capture *capturing; /* or NULL */
 
 /* The assigns that a function given to db_jit makes, captured or not, with a reference on each. */
 struct assigns {
@@ -38,16 +38,17 @@ void assigns_free(struct assigns *a);
 /* e was submitted. place: of each of its buffers. */
 void capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
 void capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
-/* The host reads a value. */
+/* The host is about to read a value. Refuses the capture. */
 void capture_host_read(void);
-/* What is copied lies at a place that depends on variables. */
+/* A copy reads from an offset that depends on variables. Refuses the capture. */
 void capture_place_varies(void);
-/* A value that is about to be used gets memory of its own where others are in its memory: replays could not tell which
- * of them it is. 0, or a negative errno and a message. */
+/* Gives a value that is about to be used memory of its own if other values share its memory, because a replay could not
+ * tell them apart. Returns 0 or a negative errno with a message. */
 int capture_unshare(struct value *v);
-/* An assign is done in a copy, since the value before it keeps its memory. */
+/* An assign writes to a copy because the old value keeps its memory. Refuses the capture if that value was made before
+ * it. */
 void capture_assign_moves(const struct value *from);
-/* Inside a captured function: how many random calls were made before on dev, one u32 in memory there, and in *stream
- * what distinguishes its numbers from others'. NULL elsewhere. */
+/* Inside a captured function: returns a tensor in memory, one u32, with the number of earlier random calls on dev, and
+ * stores in *stream what separates its random numbers from others. Elsewhere returns NULL. */
 db_tensor *capture_random_count(db_device *dev, uint32_t *stream);
 #endif

@@ -1,4 +1,4 @@
-/* The environment of the tensor layer, read once a process. */
+/* The environment of the tensor layer, read once per process. */
 #include "runtime.h"
 #include "../../hcq/profile.h"
 #include "graph/rules.h"
@@ -20,7 +20,7 @@ enum {
   VARIABLES
 };
 
-/* PLAN: the text itself, or @FILE. *text: NULL where there is none; kept as long as the process. */
+/* Reads PLAN: the text itself, or @FILE. *text is NULL if there is none; it is valid until the process ends. */
 static int read_plan(const char **text) {
   const char *plan = getenv("PLAN");
   char err[512], *read = NULL;
@@ -36,7 +36,7 @@ static int read_plan(const char **text) {
       free(read);
       return db_fail(-why, "PLAN=%s: %s", plan, strerror(why));
     }
-    if (got <= 0) free(read), read = NULL; /* an empty file has no plan */
+    if (got <= 0) free(read), read = NULL; /* an empty file contains no plan */
     *text = read;
   }
   if (*text && !compiler_check_plan(*text, err, sizeof err)) {
@@ -66,7 +66,7 @@ int env_get(const struct env **out) {
     const char *plan;
     int err = read_plan(&plan);
     if (err) return err;
-    /* Set by Open MPI's mpirun, by what follows PMIx, and by MPICH's and Slurm's launchers. */
+    /* Set by Open MPI's mpirun, by launchers that use PMIx, and by those of MPICH and Slurm. */
     bool launched = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK");
     env = (struct env){
         value[DEBUG], value[NOOPT], value[SPEC], value[CACHE], value[JIT], launched, hcq_profile_env()->path != NULL,

@@ -1,13 +1,14 @@
-/* The thread that exchanges with other processes.
+/* The thread that exchanges data with other processes.
  *
- * It takes runs, lists of jobs, from a ring. A job's part lies in pinned host memory once the copy queue has signalled
- * so; then the thread begins the exchange, in the order of jobs, which is the same in all processes, and does not wait
- * for its end: several are under way. When one has ended, and all before it, a signal that the copy queue waits for is
- * set. So neither the calling thread nor a compute queue waits for what it does not need.
+ * It takes runs, which are lists of jobs, from a ring. When a copy queue has signalled that a job's data is in pinned
+ * host memory, the thread starts the exchange without waiting for its end, so several are in flight. It starts jobs in
+ * their order in the run, which is the same in all processes. When an exchange and all before it have ended, it sets a
+ * signal that a copy queue waits for. So the calling thread never waits, and compute queues wait only for data that
+ * they need.
  *
- * Before the first job of a run all processes compare a hash of what they are about to exchange, so that what does not
- * fit together is an error that says so. After any failure nothing is exchanged any more: what waits goes on with
- * memory as it is, and world_check() keeps anybody from taking that for results. */
+ * Before the first job of a run, all processes compare a hash of the run's exchanges, so a mismatch becomes an error
+ * message. After any failure nothing is exchanged: waiting queues continue with the memory as it is, and world_check()
+ * reports the failure before anybody uses the result. */
 #define _GNU_SOURCE
 #include "exchange.h"
 #include <errno.h>
@@ -20,8 +21,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { RUNS = 64, PLACE_COMPARE = 0, PLACE_TEXTS = 0, PLACES = MPI_PLACES - 1 /* of jobs: from 1 on */ };
-/* Less than that of the host's waits for queues, so that this is what is reported. */
+enum { RUNS = 64, PLACE_COMPARE = 0, PLACE_TEXTS = 0, PLACES = MPI_PLACES - 1 /* places of jobs, from 1 on */ };
+/* Shorter than the host's timeout for queues, so that this error is reported first. */
 #define TIMEOUT_NS 110000000000ull
 #define SPIN_NS    50000u
 #define NAP_NS     20000
@@ -32,11 +33,11 @@ struct run {
   unsigned n;
   int turn;
   uint64_t base;
-  struct exchange_job one; /* of exchange_once */
+  struct exchange_job one; /* the job of exchange_once */
   struct exchange_wait one_wait;
 };
 
-/* How far jobs have come: that many in all, and the next one. */
+/* The progress of jobs: their number so far, and the next job. */
 struct cursor {
   _Atomic uint64_t count;
   uint64_t run;
@@ -44,21 +45,26 @@ struct cursor {
 };
 
 static struct world {
-  pthread_mutex_t lock; /* of beginning */
+  pthread_mutex_t lock; /* guards starting */
   pthread_t thread;
-  bool running, forked; /* forked: from a process that has the thread */
-  int status;           /* of beginning: 1 not yet */
+  bool running, forked; /* forked: this process is a fork child and has no thread */
+  int status;           /* of starting: 1 not finished, 0, or a negative errno */
   unsigned rank, size;
   _Atomic uint64_t timeout_ns;
+  /* fail() stores failed after why and at_rest; thread_main stores begun after status, rank and size. rest() stores
+   * asleep before it loads queued, and hand_over() increments queued before wake() loads asleep, so one of them sees
+   * the other's store. */
   _Atomic bool failed, stop, abandoned, asleep, begun;
   char why[1024];
   sem_t wake;
   struct run ring[RUNS];
-  _Atomic uint64_t queued, finished; /* runs */
+  _Atomic uint64_t queued,
+      finished; /* numbers of runs. hand_over's increment of queued publishes a ring entry to the acquire loads in the
+                   thread; finish_job's increment of finished returns it to the acquire load in next_run */
   _Atomic uint64_t jobs_queued;
   struct cursor arrived, started, ended;
-  bool comparing, compared; /* of the run of `started` */
-  bool at_rest;             /* when it failed, nothing was under way that MPI_Finalize would wait for */
+  bool comparing, compared; /* of the run at `started` */
+  bool at_rest;             /* at the time of the failure no operation was in flight, so MPI_Finalize will not hang */
   bool ended_early[MPI_PLACES];
   uint64_t waits_since, compare_since, since[MPI_PLACES];
   struct {
@@ -67,7 +73,7 @@ static struct world {
   } slot[SLOTS];
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .status = 1, .size = 1, .timeout_ns = TIMEOUT_NS};
 
-static const struct mpi_calls *mpi; /* the thread's, set before it has begun */
+static const struct mpi_calls *mpi; /* used by the thread only, which sets it before `begun` */
 
 static uint64_t now_ns(void) {
   struct timespec t;
@@ -76,7 +82,7 @@ static uint64_t now_ns(void) {
 }
 static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
 
-/* ---- what is exchanged ---- */
+/* ---- descriptions of exchanges ---- */
 
 struct exchange exchange_of(const struct uop *u, uint64_t sent, uint64_t received) {
   struct exchange x = {.op = u->aux,
@@ -85,7 +91,7 @@ struct exchange exchange_of(const struct uop *u, uint64_t sent, uint64_t receive
                        .number = exchange_number(u),
                        .sent = sent,
                        .received = received};
-  if (x.op == EXCHANGE_GATHER) x.at = world.rank * sent; /* it is in its place already */
+  if (x.op == EXCHANGE_GATHER) x.at = world.rank * sent; /* where the result has this process's part */
   if (x.op == EXCHANGE_SCATTER) x.got = sent;
   return x;
 }
@@ -143,7 +149,7 @@ static void advance(struct cursor *c) {
 static bool late(uint64_t since) { return now_ns() - since > atomic_load(&world.timeout_ns); }
 static double timeout_s(void) { return (double)atomic_load(&world.timeout_ns) * 1e-9; }
 
-/* Counts what has come from devices. */
+/* Advances `arrived` if the next job's data has arrived from its device. */
 static bool arrive(void) {
   struct cursor *c = &world.arrived;
   if (c->run == atomic_load_explicit(&world.queued, memory_order_acquire)) return false;
@@ -165,7 +171,7 @@ static bool arrive(void) {
   return true;
 }
 
-/* All processes have come to the same place and want different things there. */
+/* Reports the mismatch between processes whose hashes differ, with both runs as text. */
 static void explain_difference(void) {
   char err[256] = "", mine[MPI_TEXT] = "", *all = calloc(world.size, MPI_TEXT);
   uint64_t since = now_ns();
@@ -184,7 +190,8 @@ static void explain_difference(void) {
   free(all);
 }
 
-/* Whether all processes are known to want what this one does in the run that is next. */
+/* Whether all processes have the same next run as this one. Starts the comparison, or checks whether it has
+ * finished. */
 static bool agree(void) {
   char err[256] = "";
   int status = 0;
@@ -235,7 +242,7 @@ static void finish_job(void) {
   j->end_ns[r->turn] = now_ns();
   advance(c);
   db_signal_set(signal, value);
-  if (last) atomic_fetch_add_explicit(&world.finished, 1, memory_order_release); /* the jobs may be gone after this */
+  if (last) atomic_fetch_add_explicit(&world.finished, 1, memory_order_release); /* pairs with the load in next_run */
 }
 
 static bool end(void) {
@@ -267,8 +274,8 @@ static bool end(void) {
   return moved;
 }
 
-/* Everything that is queued goes on without results. MPI may still write to what it was given, so that stays for
- * good. */
+/* After a failure: completes everything that is queued, without results. MPI may still write to the buffers of
+ * operations in flight, so those are never freed. */
 static bool give_up(void) {
   if (world.ended.run == atomic_load_explicit(&world.queued, memory_order_acquire)) return false;
   if (count_of(&world.ended) < count_of(&world.started)) db_buffer_retain(job_at(&world.ended)->buffer);
@@ -312,7 +319,7 @@ static void *thread_main(void *unused) {
   return NULL;
 }
 
-/* ---- beginning and end ---- */
+/* ---- starting and stopping ---- */
 
 static void wake(void) {
   if (atomic_load(&world.asleep)) sem_post(&world.wake);
@@ -321,7 +328,7 @@ static void wake(void) {
 static bool is_ours(void) { return world.running && !world.forked; }
 static void in_fork(void) { world.forked = true; }
 
-/* mpirun ends the other processes when one ends without MPI_Finalize, which is right for one that has failed. */
+/* mpirun kills the other processes when one exits without MPI_Finalize. That is intended after a failure. */
 static void at_exit(int status, void *unused) {
   if (!is_ours() || !atomic_load(&world.begun)) return;
   if (!status) exchange_drain();
@@ -368,14 +375,15 @@ unsigned world_size(void) { return world.size; }
 
 int world_check(void) { return atomic_load(&world.failed) ? db_fail(-EIO, "%s", world.why) : 0; }
 
-/* ---- handing over ---- */
+/* ---- enqueuing ---- */
 
-/* A free entry of the ring. */
+/* Waits for a free entry of the ring and returns it. */
 static struct run *next_run(void) {
   if (world_check()) return NULL;
   if (!is_ours()) return db_fail_null(-ENOTSUP, "not supported: exchanging with other processes after fork");
   uint64_t i = atomic_load_explicit(&world.queued, memory_order_relaxed);
-  while (i - atomic_load_explicit(&world.finished, memory_order_acquire) == RUNS) nap(); /* ends: jobs do, or fail */
+  while (i - atomic_load_explicit(&world.finished, memory_order_acquire) == RUNS)
+    nap(); /* terminates: all jobs finish or fail */
   return run_at(i);
 }
 
@@ -434,7 +442,7 @@ void exchange_slot_closed(unsigned slot) {
   memset(&world.slot[slot], 0, sizeof world.slot[slot]);
 }
 
-/* ---- outside ---- */
+/* ---- public functions ---- */
 
 void db_world_counters(struct db_world_counters *out) {
   if (!out) return;

@@ -1,9 +1,9 @@
-/* Executables: schedules that are compiled, loaded and planned, found again by the structure of their graph.
+/* Executables: compiled, loaded and planned schedules, cached by the structure of their graph.
  *
- * An executable knows no memory. Its buffers have numbers: first those that the graph names (inputs), then outputs,
- * which every run gives memory of their own, and temporaries, which lie where the plan says in one piece of memory a
- * device. Barriers are part of it: a batch begins with one, and inside a batch one stands only where a kernel touches
- * what another has touched since the last. */
+ * An executable does not refer to memory. Its buffers are numbered: first those that the graph names (inputs), then
+ * outputs, for which every run allocates memory, and temporaries, which the plan places in one arena per device.
+ * Barriers are part of the executable: a batch begins with one, and within a batch there is one only before a kernel
+ * that touches what another kernel has touched since the last barrier. */
 #include "beam.h"
 #include "exchange.h"
 #include "launch.h"
@@ -105,20 +105,20 @@ struct making {
   struct executable *e;
   struct schedule sched;
   struct memory_plan plan;
-  const char **plans; /* of each item's kernel; NULL: the optimizer's */
+  const char **plans; /* the plan for each item's kernel; NULL: the optimizer's */
   size_t nargs;
 };
 
 static size_t buffer_bytes(const struct uop *b) { return (size_t)b->src[0]->arg.i * dtype_info[b->dtype].size; }
 
-/* The memory that an output fills from its beginning: what has a symbolic size fills a part of it. */
+/* The memory that an output fills from its start. An output of symbolic size fills a part of it. */
 static struct uop *memory_of(struct uop *u) {
   while (u->op == OP_RESHAPE) u = u->src[0];
   bool part = u->op == OP_SHRINK && u->src[0]->op == OP_BUFFER && uop_is_const(u->src[1]) && !u->src[1]->arg.i;
   return part ? u->src[0] : u;
 }
 
-/* Exchanges in the order in which they begin, each with pinned memory behind the other buffers. */
+/* Makes the exchanges, in the order in which they start. Each gets a pinned buffer after the other buffers. */
 static bool make_exchanges(struct making *m, int64_t nbuffers) {
   struct executable *e = m->e;
   e->exchanges = calloc(m->sched.nitems + 1, sizeof *e->exchanges);
@@ -185,7 +185,7 @@ static int make_outputs(struct making *m) {
     struct exec_buffer *x = &e->buffers[b->arg.i];
     e->outputs[i] = (uint32_t)b->arg.i;
     e->slots |= UINT64_C(1) << b->aux;
-    if (x->kind == BUFFER_UNUSED) /* no kernel writes what has no elements */
+    if (x->kind == BUFFER_UNUSED) /* no kernel writes an output without elements */
       *x = (struct exec_buffer){.kind = BUFFER_OUTPUT, .slot = b->aux, .bytes = buffer_bytes(b)};
   }
   return 0;
@@ -226,7 +226,7 @@ static int make_kernel(struct making *m, const struct schedule_item *item, const
   return 0;
 }
 
-/* One end of an exchange: a copy from or to its pinned memory. */
+/* Makes one end of an exchange: a copy to or from its pinned memory. */
 static void make_transfer(struct making *m, const struct schedule_item *item, struct exec_command *c) {
   uint32_t x = exchange_at(m->e, item);
   c->exchange = x + 1;
@@ -276,7 +276,8 @@ static int make_commands(struct making *m) {
   return 0;
 }
 
-/* What a kernel touches since the last barrier on its device decides where the next has to stand. */
+/* Sets the barriers: a kernel needs one if it conflicts with a kernel since the last barrier on its device, or reuses
+ * memory that such a kernel used. */
 static int make_barriers(struct making *m) {
   struct executable *e = m->e;
   int64_t since[SLOTS] = {0}, *written = malloc((e->nbuffers + 1) * 2 * sizeof *written);
@@ -287,7 +288,7 @@ static int make_barriers(struct making *m) {
     struct exec_command *c = &e->commands[i];
     const uint32_t *args = e->args + c->args;
     unsigned noutputs = c->noutputs;
-    if (!c->kernel) { /* batches end before a copy */
+    if (!c->kernel) { /* a batch ends before a copy */
       since[e->buffers[args[0]].slot] = since[e->buffers[args[1]].slot] = (int64_t)i + 1;
       continue;
     }
@@ -359,7 +360,7 @@ struct executable *executable_get(const struct env *env, const struct binding *b
     return NULL;
   }
   counters.made++;
-  m.e->refs = 2; /* the cache's and the caller's */
+  m.e->refs = 2; /* for the cache and for the caller */
   insert(m.e);
   return m.e;
 }

@@ -1,8 +1,8 @@
-/* Running an executable: memory for what it makes, one batch of commands recorded a device, submitted.
+/* Runs an executable: allocates memory for its results, records one batch of commands per device, and submits them.
  *
- * A batch is what is recorded on a device between two copies to or from another; it is submitted with one doorbell. It
- * starts with the waits for copies and a barrier, which also orders it after earlier batches, so freed memory can be
- * handed out again at once. */
+ * A batch is what is recorded on a device between two copies to or from another device. It is submitted with one
+ * doorbell. A batch starts with waits for copies and a barrier, which also orders it after earlier batches, so freed
+ * memory can be reused at once. */
 #include "capture.h"
 #include "exchange.h"
 #include "report.h"
@@ -24,13 +24,13 @@ struct run {
   bool timed;
   bool used[SLOTS];       /* something was submitted */
   bool open[SLOTS];       /* a batch is being recorded */
-  uint64_t copied[SLOTS]; /* the last value of a copy queue's timeline that was submitted */
+  uint64_t copied[SLOTS]; /* the last value submitted on the timeline of each copy queue */
   uint64_t awaits[SLOTS]; /* bit mask of the copy queues that the next batch of a slot must wait for */
-  /* For the report: how many items there were with the last one of a compute queue and of a copy queue, and the copy
-   * queues that a slot has waited for since its last kernel. */
+  /* For the report: the number of items up to and including the last one of each compute queue and each copy queue, and
+   * the copy queues that a slot has waited for since its last kernel. */
   size_t kernels[SLOTS], copies[SLOTS];
   uint64_t woken[SLOTS];
-  struct exchange_wait *exchanged; /* by exchange: when its result is there; a reference */
+  struct exchange_wait *exchanged; /* per exchange: the signal of its result, with a reference */
 };
 
 /* ---- memory ---- */
@@ -135,8 +135,8 @@ static int record_kernel(struct run *r, const struct exec_command *c) {
 
 /* ---- copies ---- */
 
-/* The copy queue goes on once slot's memory is what was submitted before makes it: by its kernels, and by copies that
- * no batch has waited for yet. */
+/* Makes q, the copy queue of queue_slot, wait until slot's memory has its contents: for submitted kernels, and for
+ * copies that no batch has waited for yet. */
 static void await_slot(struct run *r, db_queue *q, unsigned queue_slot, unsigned slot) {
   db_queue_wait(q, db_queue_timeline(slot_queue(slot, DB_QUEUE_COMPUTE)), *slot_submitted(slot));
   for (uint64_t left = r->awaits[slot] & ~(UINT64_C(1) << queue_slot); left; left &= left - 1) {
@@ -145,7 +145,7 @@ static void await_slot(struct run *r, db_queue *q, unsigned queue_slot, unsigned
   }
 }
 
-/* The two timestamps of a copy that the slot's queue makes, when they are wanted. */
+/* The two timestamps of a copy on the slot's queue, if the run is timed. */
 struct span {
   db_signal *begin, *end;
 };
@@ -153,14 +153,14 @@ static struct span time_copy(struct run *r, unsigned slot, size_t bytes) {
   struct report_item *line = r->timed ? report_add(&r->report, slot_device(slot), NULL, 2, bytes, false) : NULL;
   return line ? (struct span){line->begin, line->end} : (struct span){0};
 }
-/* The copy added to the report last, of queue_slot, has waited for what slot did. */
+/* Reports that the copy added last, on queue_slot, waited for the work of slot. */
 static void report_slot(struct run *r, unsigned queue_slot, unsigned slot) {
   report_wait(&r->report, r->kernels[slot]);
   for (uint64_t left = r->awaits[slot] & ~(UINT64_C(1) << queue_slot); left; left &= left - 1)
     report_wait(&r->report, r->copies[__builtin_ctzll(left)]);
 }
 
-/* By one queue that addresses both. */
+/* Copies on one queue that addresses both memories. */
 static int copy_direct(struct run *r, struct memory dst, struct memory src, size_t bytes, unsigned by) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
   db_queue *q = slot_queue(by, DB_QUEUE_COPY);
@@ -176,14 +176,14 @@ static int copy_direct(struct run *r, struct memory dst, struct memory src, size
   }
   int err = db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
   if (time.end && !err) err = db_queue_timestamp(q, time.end);
-  int submitted = db_queue_submit(q, &r->copied[by]); /* empties the recorder after an error too */
+  int submitted = db_queue_submit(q, &r->copied[by]); /* empties the recorder after an error, too */
   if (err || submitted) return err ? err : submitted;
   r->awaits[a] |= UINT64_C(1) << by;
-  r->awaits[b] |= UINT64_C(1) << by; /* its memory may be handed out again */
+  r->awaits[b] |= UINT64_C(1) << by; /* src may be freed and reused */
   return 0;
 }
 
-/* A half of the stage may be written again. */
+/* Makes q wait until a half of the stage may be written again. */
 static void await_readers(db_queue *q, struct slot_stage *stage, bool half) {
   for (unsigned i = 0; i < SLOTS; i++) {
     if (!stage->read[half][i]) continue;
@@ -202,7 +202,7 @@ static int copy_piece(db_queue *q, const struct span *time, bool first, bool las
   return err ? err : submitted;
 }
 
-/* By the source's queue into pinned memory and by the destination's from there. */
+/* Copies with the source's queue to pinned memory and with the destination's queue from there. */
 static int copy_staged(struct run *r, struct memory dst, struct memory src, size_t bytes) {
   unsigned a = dst.storage->slot, b = src.storage->slot;
   db_queue *out = slot_queue(a, DB_QUEUE_COPY), *in = slot_queue(b, DB_QUEUE_COPY);
@@ -235,9 +235,9 @@ static int copy_staged(struct run *r, struct memory dst, struct memory src, size
                      &r->copied[a]);
     if (!err) s->read[s->stage.half][a] = r->copied[a];
   }
-  if (err) db_queue_submit(out, &r->copied[a]); /* what waits it may hold does no harm */
+  if (err) db_queue_submit(out, &r->copied[a]); /* pending waits in the recorder do no harm */
   r->awaits[a] |= UINT64_C(1) << a;
-  r->awaits[b] |= UINT64_C(1) << b; /* its memory may be handed out again */
+  r->awaits[b] |= UINT64_C(1) << b; /* src may be freed and reused */
   return err;
 }
 
@@ -256,8 +256,8 @@ static int record_copy(struct run *r, const struct exec_command *c) {
   return err ? err : copy(r, dst, src, r->e->buffers[which[0]].bytes);
 }
 
-/* One end of an exchange: a copy to pinned memory and the signal that begins it, or the wait for its end and a copy
- * from there. The copy queue has done with the memory what an earlier exchange wanted before it comes to this. */
+/* Records one end of an exchange: a copy to pinned memory and the signal that starts the exchange, or the wait for its
+ * end and a copy from there. A copy queue executes in order, so earlier exchanges no longer use the memory. */
 static int record_transfer(struct run *r, const struct exec_command *c) {
   const struct exchange *x = &r->e->exchanges[c->exchange - 1];
   const uint32_t *which = r->e->args + c->args;
@@ -287,13 +287,13 @@ static int record_transfer(struct run *r, const struct exec_command *c) {
   db_queue_copy(q, dst.storage->buffer, dst.offset, src.storage->buffer, src.offset, bytes);
   if (time.end) db_queue_timestamp(q, time.end);
   if (c->sends) db_queue_signal(q, ready, done->value);
-  err = db_queue_submit(q, &r->copied[slot]); /* tells the first error of these */
+  err = db_queue_submit(q, &r->copied[slot]); /* returns the first error of these calls */
   r->awaits[slot] |= UINT64_C(1) << slot;
   if (!err && c->sends) err = exchange_once(slot, x, dst.storage->buffer, dst.offset - x->at);
   return err;
 }
 
-/* What this run copied must be there for whatever comes next on the device. */
+/* Submits all open batches. Later work on a device waits for this run's copies to it. */
 static int close_all(struct run *r, int err) {
   for (unsigned i = 0; i < SLOTS; i++) {
     int submitted = batch_submit(r, i);
@@ -325,7 +325,7 @@ static void captured(const struct run *r) {
   free(place);
 }
 
-/* Also of commands that failed: others may have been submitted. */
+/* Marks the outputs as written, after a failure too: some commands may have been submitted. */
 static void note_written(struct run *r) {
   for (size_t i = 0; i < r->e->ncommands && r->mem; i++) {
     const struct exec_command *c = &r->e->commands[i];
@@ -355,7 +355,7 @@ int executable_run(const struct executable *e, const struct binding *b, const st
     outputs[i]->refs++;
   }
   memory_put(&r);
-  if (r.timed && !err) reports_settle(false); /* they ran before */
+  if (r.timed && !err) reports_settle(false); /* reports what ran before this */
   int unreported = report_finish(&r.report, err == 0);
   if (err || !unreported) return err;
   for (unsigned i = 0; i < e->noutputs; i++) storage_release(outputs[i]);
@@ -373,7 +373,7 @@ int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, 
   return err;
 }
 
-/* The host writes to a half of the stage: everything read from it is through. */
+/* Waits on the host until a half of the stage may be written: all reads of it have finished. */
 static int wait_readers(struct slot_stage *stage, bool half) {
   int err = 0;
   for (unsigned i = 0; i < SLOTS && !err; i++) {
@@ -390,7 +390,7 @@ int storage_write(struct storage *dst, const void *src, size_t bytes) {
   unsigned slot = dst->slot;
   db_queue *q = slot_queue(slot, DB_QUEUE_COPY), *compute = slot_queue(slot, DB_QUEUE_COMPUTE);
   if (!q || !compute) return -ENOMEM;
-  /* The host's own memory, when nothing that was submitted may use it any more. */
+  /* Write host-visible memory directly if no submitted work can still use it. */
   if (db_buffer_host(dst->buffer) && db_signal_value(db_queue_timeline(compute)) >= *slot_submitted(slot)) {
     memcpy(db_buffer_host(dst->buffer), src, bytes);
     return 0;

@@ -1,4 +1,4 @@
-/* Compiled schedules, and what submits them. */
+/* Compiled schedules and their execution. */
 #ifndef DOORBELL_FRONTEND_RUN_LAUNCH_H
 #define DOORBELL_FRONTEND_RUN_LAUNCH_H
 #include "runtime.h"
@@ -8,22 +8,24 @@
 enum { MAX_KERNEL_ARGS = 192 };
 
 struct executable {
-  struct executable *next, *newer, *older; /* in its hash bucket; by last use */
-  uint32_t *key;                           /* graph/bind.h */
+  struct executable *next, *newer, *older; /* next: in its hash bucket; newer, older: in order of last use */
+  uint32_t *key;                           /* the structure of the graph; graph/bind.h */
   size_t nkey, ncommands;
-  uint64_t hash, slots; /* bit mask of the device slots it uses */
+  uint64_t hash, slots; /* slots: bit mask of the device slots that it uses */
   uint32_t refs;
   unsigned ninputs, nbuffers, noutputs, narenas;
   struct exec_buffer {
-    enum { BUFFER_UNUSED, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMPORARY, BUFFER_PINNED /* of an exchange */ } kind;
+    enum { BUFFER_UNUSED, BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMPORARY, BUFFER_PINNED /* for an exchange */ } kind;
     uint8_t slot;
     unsigned arena; /* of a temporary */
     size_t bytes, offset;
-    int64_t first, free_since; /* graph/schedule/plan.h */
+    int64_t first, free_since; /* command indices; graph/schedule/plan.h */
   } *buffers;
-  struct exec_command {          /* args: buffers, then variables, as indices */
+  struct exec_command {          /* args: index of its first argument: buffers, then variables */
     const struct kernel *kernel; /* NULL for a copy: destination, source */
-    uint32_t exchange; /* of a copy to pinned memory that begins one, or from it that ends it: 1 + its number */
+    uint32_t
+        exchange; /* of a copy to or from the pinned memory of an exchange: 1 + the number of the exchange; else 0 */
+    /* the copy goes to pinned memory and begins the exchange; otherwise it ends it */
     bool sends;
     db_program *program;
     uint32_t args, nbuffers, nvars, noutputs;
@@ -33,49 +35,55 @@ struct executable {
   struct exchange *exchanges;
   uint32_t nexchanges;
   uint32_t *args;
-  uint64_t *offsets; /* in bytes, beside the args that are buffers: where what a kernel is given of one begins */
-  uint32_t *outputs; /* the buffer of each root; an input where the root is memory already */
+  uint64_t *offsets; /* in bytes, parallel to args: the offset in a buffer at which a kernel's argument starts */
+  uint32_t *outputs; /* the buffer of each root; an input if the root is in memory already */
   struct exec_arena {
     uint8_t slot;
     size_t bytes;
   } *arenas;
 };
-/* Found by its key or made, with a reference for the caller; NULL after db_fail. */
+/* Finds an executable by its key, or makes it. The caller gets a reference. Returns NULL after db_fail. */
 struct executable *executable_get(const struct env *env, const struct binding *b);
 void executable_release(struct executable *e);
-/* Forgets those that use one of the slots. */
+/* Removes the executables that use one of the slots from the cache. */
 void executables_drop(uint64_t slots);
 
 /* ---- launch.c ---- */
-/* Submits e for the buffers and variables bound. outputs: the memory of each root, a reference each. */
+/* Submits e with the bound buffers and variables. Stores the memory of each root in outputs, with a reference. Returns
+ * 0 or a negative errno. */
 int executable_run(const struct executable *e, const struct binding *b, const struct env *env,
                    struct storage **outputs);
-/* Copies between any two devices, ordered after what was submitted and before what comes. */
+/* Copies between any two devices, ordered after all earlier and before all later submissions. Returns 0 or a negative
+ * errno. */
 int storage_copy(struct storage *dst, struct storage *src, uint64_t src_offset, size_t bytes);
-/* From the host, which may do with src what it likes afterwards and waits for no earlier work of the device, unless
- * there is more of it than STAGE_BYTES. */
+/* Copies from the host. The caller may change src when it returns. The function does not wait for earlier work of the
+ * device, unless bytes exceeds STAGE_BYTES. Returns 0 or a negative errno. */
 int storage_write(struct storage *dst, const void *src, size_t bytes);
 
 /* ---- staging.c: copies between devices ---- */
 
-enum copy_way { COPY_BY_DESTINATION, COPY_BY_SOURCE /* by that one's copy queue */, COPY_STAGED };
+enum copy_way { COPY_BY_DESTINATION, COPY_BY_SOURCE /* by the copy queue of that device */, COPY_STAGED };
 enum copy_way copy_way(unsigned dst, unsigned src);
 
-/* Of a piece: at 25 GB/s it takes 80 us, against which what a queue spends on waiting for another is little; the first
- * piece, in which nothing overlaps, is little of a large copy; and one packet of every engine copies it. */
+/* Size of a piece. At 25 GB/s it takes 80 us, which is long compared with the time that a queue needs to wait for
+ * another. The first piece, during which nothing overlaps, is a small part of a large copy. One packet of every engine
+ * can copy it. */
 enum { STAGE_PIECE = 2 << 20, STAGE_BYTES = 2 * STAGE_PIECE };
-struct stage { /* what of STAGE_BYTES was given away last; zeroed to begin with */
+/* An allocator for the STAGE_BYTES; starts zeroed. */
+struct stage {
+  /* bytes allocated in the current half */
   uint64_t used;
   bool half, begun;
 };
-/* Room for at most STAGE_PIECE bytes. anew: the half it lies in has to be free of earlier pieces. */
+/* Allocates at most STAGE_PIECE bytes and returns their offset. *anew: it is the first piece in a half, which may be
+ * written only after all reads of earlier pieces. */
 uint64_t stage_take(struct stage *s, size_t bytes, bool *anew);
-/* What copies that run at once have on their source's slot. */
+/* The staging memory of a source slot, shared by all copies in flight from it. */
 struct slot_stage {
   db_buffer *buffer;
   struct stage stage;
   uint64_t read[2]
-               [SLOTS]; /* what the copy queue of each slot reaches when it has read a half; 0: nothing to wait for */
+               [SLOTS]; /* [half][slot]: the value that this copy queue reaches after its reads of the half; 0: none */
 };
 struct slot_stage *slot_stage(unsigned slot); /* NULL after db_fail */
 #endif

@@ -1,5 +1,5 @@
-/* What the scheduler knows of the machine behind a target: orders of magnitude of memory and f32 arithmetic from the
- * vendors' data sheets (the part named in the table), and of each core of hosts. */
+/* The scheduler's model of the machine of a target: orders of magnitude of memory and f32 throughput, from the vendors'
+ * data sheets (the part named in the table) and per core of hosts. */
 #include "../../compiler/target.h"
 #include "runtime.h"
 #include <string.h>

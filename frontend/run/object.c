@@ -1,5 +1,5 @@
-/* Objects of a few sizes that come and go with every call: what is freed is kept for the next of its size, so that a
- * program which does the same again and again asks for no memory. */
+/* Free lists for objects of a few sizes that every call allocates and frees. A program that repeats the same calls
+ * allocates no memory. */
 #include "runtime.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p))
 #endif
 
-enum { UNIT = 16, CLASSES = 32, KEPT_MAX = 1024 /* of a class */ };
+enum { UNIT = 16, CLASSES = 32, KEPT_MAX = 1024 /* per class */ };
 struct kept {
   struct kept *next;
 };
@@ -44,7 +44,7 @@ void object_free(void *object, size_t size) {
   k->next = classes[c].first;
   classes[c].first = k;
   classes[c].n++;
-  ASAN_POISON_MEMORY_REGION(k + 1, c * UNIT - sizeof *k); /* the list stays visible to who looks for leaks */
+  ASAN_POISON_MEMORY_REGION(k + 1, c * UNIT - sizeof *k); /* the link stays readable for leak checkers */
 }
 
 void objects_free(void) {

@@ -1,12 +1,11 @@
-/* From values to executables: what has to be computed for the values asked for, what an assign may overwrite, and what
- * values stand for afterwards.
+/* From values to executables: finds what must be computed for the requested values and what an assign may overwrite,
+ * and updates the values afterwards.
  *
- * Assigns. A tensor given a new value by db_assign or db_setitem stands for an ASSIGN on its old value. When that is
- * computed, the memory of the old value is overwritten in place, and what reads the old contents in the same realize is
- * scheduled before. Values that are realized keep what they stand for: while another of them lies in the same memory,
- * the assign is given a copy of it. Values that are not realized yet and were built on the old contents do not hold it
- * back; they are stale from then on, and realizing one is an error that names the assign. Overwritten memory gets a new
- * BUFFER id, so that no expression built before can read it. */
+ * Assigns. A tensor that was assigned by db_assign or db_set refers to an ASSIGN of its old value. Computing the ASSIGN
+ * overwrites the memory of the old value in place; readers of the old contents in the same realize are scheduled before
+ * it. Realized values keep their contents: while another one shares the memory, the assign writes to a copy. Unrealized
+ * values that were built on the old contents do not prevent the overwrite. They become stale, and realizing one is an
+ * error that names the assign. Overwritten memory gets a new BUFFER id, so no expression built before can read it. */
 #include "capture.h"
 #include "../../graph/dims.h"
 #include <errno.h>
@@ -17,16 +16,16 @@ static bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->
 
 struct realizing {
   const struct env *env;
-  bool keeps; /* assigns overwrite nothing */
+  bool keeps; /* assigns write to copies only */
   struct reach reach;
-  struct value **values; /* one a root */
+  struct value **values; /* one per root */
   struct uop **roots;
   unsigned n;
 };
 
 /* ---- views of memory ---- */
 
-/* u when it is movement over a BUFFER, with everything put in that is realized; else NULL. */
+/* Returns u with realized values substituted if it is movement over a BUFFER, else NULL. */
 static struct uop *view_of(struct uop *u) {
   struct uop *chain[64], *src[2 * MAX_RANK + 1];
   unsigned n = 0;
@@ -69,7 +68,7 @@ bool value_is_whole_memory(const struct value *v) {
   return v->part ? all : u && u->op == OP_BUFFER;
 }
 
-/* What reads memory that is gone says so. */
+/* Reports that a value reads memory that no longer exists. */
 static int stale_error(const struct realizing *r, int64_t id) {
   const struct value *found = NULL;
   for (size_t i = 0; i < r->reach.n; i++) {
@@ -93,7 +92,7 @@ static int add_root(struct realizing *r, struct value *v, struct uop *root) {
   return 0;
 }
 
-/* Makes v a view of memory where it is one, else a root. */
+/* Makes v a view of memory if possible, else a root. */
 static int take(struct realizing *r, struct value *v, bool contiguous) {
   int64_t offset;
   struct uop *u = v->real ? v->real : view_of(v->expr);
@@ -107,7 +106,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
   if (u && (!contiguous || value_is_contiguous(v, &offset))) return 0;
   if (!u) u = v->expr;
   if (v->assigns && !v->real) return add_root(r, v, u);
-  /* What has no memory in it computes where a COPY says. */
+  /* An expression without memory has no device, so a COPY names it. */
   enum op op = v->placed ? OP_CONTIGUOUS : OP_COPY;
   return add_root(r, v, uop_new(rt.graph, op, u->dtype, 1, (union uop_arg){0}, v->placed ? 0 : v->slot, &u, 1));
 }
@@ -117,21 +116,21 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
 // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no list of values has a NULL in it
 static bool is_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
-/* The value in memory that v, an assign, and the assigns it goes on from overwrite. */
+/* The value in memory that v, an assign, overwrites. It follows a chain of assigns to its start. */
 static struct value *overwritten(const struct value *v) {
   struct value *x = v->src[0];
   while (is_assign(x)) x = x->src[0];
   return x;
 }
 
-/* Whether an assign that is not v, or that v goes on from, is to be done on the same memory. */
+/* Whether two assigns have the same target, somewhere along the chain that ends in v. */
 static bool is_contended(const struct value *v) {
   for (; is_assign(v); v = v->src[0])
     if (v->src[0]->targeted > 1) return true;
   return false;
 }
 
-/* The assigns within reach that none goes on from. */
+/* Marks the assigns in reach that are targets of another one in reach. */
 static void mark_superseded(const struct reach *reach) {
   for (size_t i = 0; i < reach->n; i++) reach->values[i]->superseded = false;
   for (size_t i = 0; i < reach->n; i++)
@@ -139,8 +138,8 @@ static void mark_superseded(const struct reach *reach) {
 }
 static bool is_last(const struct value *v) { return is_assign(v) && !v->superseded; }
 
-/* All assigns within reach are done, so the last on each memory is a root. Where another value has to keep what is
- * there, a copy takes its place. */
+/* Performs all assigns in reach; the last one of each chain is a root. If another value must keep the memory, the
+ * assign writes to a copy instead. */
 static int take_assigns(struct realizing *r) {
   for (size_t i = 0; i < r->reach.n; i++) {
     struct value *v = r->reach.values[i];
@@ -168,8 +167,7 @@ static int take_assigns(struct realizing *r) {
   return 0;
 }
 
-/* Of two assigns on the same memory that do not go on from each other, one, which is to be realized before. NULL: there
- * are no such. */
+/* If two chains of assigns write the same memory, returns the end of one, which must be realized first; else NULL. */
 static struct value *rival(const struct reach *reach) {
   struct value *found = NULL;
   for (size_t i = 0; i < reach->n && !found; i++) {
@@ -185,7 +183,8 @@ static struct value *rival(const struct reach *reach) {
   return found;
 }
 
-/* The memory that v, an assign, has been computed in. Nothing built on what was there may read it any more. */
+/* Returns the memory that v, an assign, was computed in. Marks the values that were built on the old contents as
+ * stale. */
 static struct storage *assigned(struct value *v) {
   struct value *base = overwritten(v);
   struct storage *s = v->copy;
@@ -204,9 +203,9 @@ static struct storage *assigned(struct value *v) {
   }
 }
 
-/* ---- the whole ---- */
+/* ---- realizing ---- */
 
-/* The memory at offset bytes as elements of v's shape. */
+/* A node with v's shape over the memory that starts at byte `offset`. */
 static struct uop *memory_node(const struct value *v, const struct storage *s, uint64_t offset) {
   struct graph *g = rt.graph;
   const struct shape *shape = v->expr->shape;
@@ -259,7 +258,7 @@ static int execute(struct realizing *r) {
     if (!storage_find(b.buffers[i].id)) err = stale_error(r, b.buffers[i].id);
   if (!err && !(e = executable_get(r->env, &b))) err = -EINVAL;
   if (!err) err = executable_run(e, &b, r->env, made);
-  for (unsigned i = 0; i < r->n && !err; i++) /* renames come before anything names the memory */
+  for (unsigned i = 0; i < r->n && !err; i++) /* rename overwritten memory before any node names it */
     if (is_assign(r->values[i])) {
       storage_release(made[i]);
       made[i] = assigned(r->values[i]);
@@ -275,9 +274,9 @@ static int execute(struct realizing *r) {
   return err;
 }
 
-/* Of the values asked for, one that is what lies in memory, as it is or once an assign is done, before others of the
- * assigns write there. It is to be realized first, and of several the one that fewest assigns come before. NULL: there
- * is none. */
+/* Returns a requested value that shows memory, as it is or after some assigns, while other assigns in reach overwrite
+ * this memory; such a value must be realized first. Of several, the one that depends on the fewest assigns. NULL if
+ * there is none. */
 static struct value *earliest(struct value *const *v, unsigned n, const struct reach *all) {
   struct value *best = NULL;
   size_t fewest = SIZE_MAX, assigns = 0;
@@ -320,7 +319,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
     first = rival(&r.reach);
     if (!first) first = earliest(v, n, &r.reach);
     if (first && (err = realize(&first, 1, false, true, on_devices)))
-      goto out; /* the others may read what it would overwrite */
+      goto out; /* the other values may read what it would overwrite */
   } while (first);
   r.roots = calloc(n + r.reach.n, sizeof *r.roots);
   r.values = calloc(n + r.reach.n, sizeof(struct value *));

@@ -1,5 +1,5 @@
-/* What ran, for people and for watchers: a line per command (DEBUG=2), why the kernels are what they are (3), and their
- * text (4 to 7). */
+/* Reports for people and for watchers: a line per command (DEBUG=2), the reasons for the schedule (3), and the text of
+ * kernels (4 to 7). */
 #include "report.h"
 #include <stdio.h>
 #include <stdlib.h>

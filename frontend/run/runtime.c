@@ -2,8 +2,8 @@
  * by BUFFER id.
  *
  * A slot is the graph's name for a device. It keeps the device open while values or memory are on it; the default
- * device stays open until db_shutdown. Freed memory goes to a list of its slot and is handed out again for the same
- * size, since asking the kernel driver for memory costs far more than a launch. */
+ * device stays open until db_shutdown. Freed memory goes to a list of its slot and is reused for requests of the same
+ * size, because allocating from the kernel driver costs far more than a launch. */
 #include "beam.h"
 #include "exchange.h"
 #include "launch.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Reused memory is kept up to this much a slot, beyond what is in use. */
+/* Upper bound of the freed memory that is kept per slot. */
 #define SPARE_BYTES ((size_t)256 << 20)
 
 struct spare {
@@ -31,17 +31,17 @@ struct slot {
   const struct target *target;
   struct schedule_machine machine;
   uint32_t refs;
-  bool is_default;                 /* opened here, not by the caller */
+  bool is_default;                 /* opened by this file, not by the caller */
   db_queue *queue[2][SLOT_QUEUES]; /* by kind */
   uint64_t submitted;
   struct {
     const struct kernel *kernel;
     db_program *program;
-  } *programs; /* open addressing by kernel */
+  } *programs; /* hash table with open addressing, keyed by kernel */
   size_t nprograms, capacity;
   struct spare *spares; /* most recently freed first */
   size_t spare_bytes;
-  struct slot_stage *stage; /* made by the first copy that needs it */
+  struct slot_stage *stage; /* allocated by the first copy that needs it */
 };
 struct slot_group {
   struct shard_group group;
@@ -58,7 +58,7 @@ static int make_dir(const char *path) {
   return 0;
 }
 
-/* Why compiled kernels are not kept on disk; "" while they are, or are not meant to be. */
+/* Why compiled kernels are not kept on disk; "" if they are, or are not supposed to be. */
 static char no_disk[512];
 
 static const char *cannot_keep(const char *path, int err) {
@@ -96,7 +96,7 @@ void runtime_check_disk(const struct env *env) {
   print_no_disk(env);
 }
 
-/* A child of fork goes on with the tensors of its parent, but on devices of its own. */
+/* A child of fork opens a default device of its own. It keeps the parent's tensors, but cannot compute with them. */
 static void before_fork(void) { pthread_mutex_lock(&rt.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&rt.lock); }
 static void in_child(void) {
@@ -150,7 +150,7 @@ static void slot_close(unsigned index) {
   executables_drop(UINT64_C(1) << index);
   exchange_slot_closed(index);
   rt.slots[index] = NULL;
-  for (unsigned i = 0; i < SLOTS; i++) /* closing waits for all that its queues do */
+  for (unsigned i = 0; i < SLOTS; i++) /* closing waits for everything its queues do */
     if (rt.slots[i] && rt.slots[i]->stage) rt.slots[i]->stage->read[0][index] = rt.slots[i]->stage->read[1][index] = 0;
   if (s->stage) db_buffer_release(s->stage->buffer);
   free(s->stage);
@@ -236,7 +236,7 @@ int slot_of(db_device *dev) {
   if (index < 0) {
     db_device *held = dev ? db_device_retain(dev) : db_open(NULL);
     if (!held) return db_fail(-ENODEV, "%s", db_error());
-    if (!dev) /* the default device may be in use under its name already */
+    if (!dev) /* the default device may be open already under its name */
       for (int i = 0; i < SLOTS && index < 0; i++)
         if (rt.slots[i] && rt.slots[i]->device == held) index = i;
     if (index >= 0) {
@@ -278,7 +278,7 @@ void slot_release(unsigned slot) {
 
 uint64_t *slot_submitted(unsigned slot) { return &rt.slots[slot]->submitted; }
 
-/* The length of a device name without its index. */
+/* The length of a device name without ":index". */
 static size_t machine_length(const char *name) {
   size_t n = strlen(name), k = n;
   while (k && name[k - 1] >= '0' && name[k - 1] <= '9') k--;
@@ -369,7 +369,7 @@ db_program *slot_program(unsigned slot, const struct kernel *k) {
 
 /* ---- memory ---- */
 
-static size_t rounded(size_t bytes) { /* few sizes, so that freed memory fits again */
+static size_t rounded(size_t bytes) { /* rounds up to one of few sizes, so that freed memory can be reused */
   size_t unit = 256;
   while (bytes / unit >= 16) unit *= 2;
   return (bytes + unit - 1) / unit * unit;

@@ -1,5 +1,5 @@
 /* The process-wide runtime that ties the graph, the compiler and the queue layer together: the environment, open
- * devices, memory, loaded programs. One lock covers all of it, and the tensors above. */
+ * devices, memory, loaded programs. One lock guards all of it and the tensors. */
 #ifndef DOORBELL_FRONTEND_RUN_RUNTIME_H
 #define DOORBELL_FRONTEND_RUN_RUNTIME_H
 #include "../doorbell.h"
@@ -18,54 +18,54 @@ _Static_assert((int)DB_BOOL == DT_BOOL && (int)DB_U8 == DT_U8 && (int)DB_I64 == 
 struct env {
   int debug;
   bool noopt, spec, cache, jit;
-  bool launched;    /* as one of several processes */
-  bool profile;     /* a trace is written */
-  const char *plan; /* plans by hand, or NULL */
-  int beam;         /* the width of a search; 0: no search, but plans found before are used; -1: neither */
+  bool launched;    /* started as one of several processes */
+  bool profile;     /* write a trace */
+  const char *plan; /* plans given by hand, or NULL */
+  int beam;         /* width of the search; 0: no search, but known plans are used; -1: neither */
 };
-/* 0, or -EINVAL with a message that names the variable and its value. */
+/* Returns 0, or -EINVAL with a message that names the variable and its value. */
 int env_get(const struct env **out);
 
 /* ---- machine.c ---- */
 struct schedule_machine machine_of_target(const struct target *t);
 
-/* ---- runtime.c: device slots, memory by BUFFER id, loaded programs ---- */
+/* ---- runtime.c: device slots, memory by BUFFER id, loaded programs. Called with rt.lock held ---- */
 
 enum {
   SLOTS = 64,
-  NUMBERS = 250 /* of slots, and above them of groups of slots */,
+  NUMBERS = 250 /* numbers of slots, followed by those of groups of slots */,
   NO_SLOT = -1,
-  SLOT_QUEUES = 4 /* of a kind that are used at most */
+  SLOT_QUEUES = 4 /* maximum number of queues used per kind */
 };
 
 struct storage {        /* the memory of one BUFFER node */
   struct storage *next; /* in its hash bucket */
   int64_t id;
   db_buffer *buffer;
-  size_t bytes, size;     /* allocated, asked for */
-  struct value *assigned; /* while assigns are looked through: one that overwrites it */
-  uint64_t written; /* the value of the compute queue's timeline behind which its contents are there; 0: at once */
+  size_t bytes, size;     /* allocated size, requested size */
+  struct value *assigned; /* while realizing: the last assign seen that overwrites it */
+  uint64_t written;       /* the contents are valid when the compute queue's timeline reaches this value; 0: at once */
   uint32_t refs;
   uint8_t slot;
-  bool pinned; /* host memory, which every device addresses */
+  bool pinned; /* host memory that every device addresses */
 };
 
 struct runtime {
   pthread_mutex_t lock;
   struct graph *graph;
-  uint64_t graphs; /* made so far: a node is known again while this is what it was */
+  uint64_t graphs; /* number of graphs made so far; a node pointer is valid while this has not changed */
   struct compiler *compiler;
   struct binder *binder;
   int64_t next_buffer;
-  struct uop **sizes; /* of the tokens for symbolic sizes */
+  struct uop **sizes; /* nodes of the tokens for symbolic sizes */
   uint32_t *size_slot, nsizes, size_slots;
-  bool holding;   /* nodes are held beside values: the graph stays */
-  bool oversized; /* the call in progress made an expression of too many elements; its first shape of that kind: */
+  bool holding;   /* nodes are held outside of values: graph_collect must do nothing */
+  bool oversized; /* the call in progress made an expression with too many elements, first one of this shape: */
   struct shape_text {
     char s[128];
   } oversized_shape;
-  struct value *values; /* all that live */
-  uint64_t serials;     /* of values made so far */
+  struct value *values; /* all existing values */
+  uint64_t serials;     /* number of values made so far */
   size_t nvalues, collect_at;
   struct slot *slots[SLOTS];
   struct slot_group *groups[NUMBERS - SLOTS];
@@ -76,60 +76,61 @@ struct runtime {
 };
 extern struct runtime rt;
 
-/* Graph and compiler exist after this; called with the lock held. */
+/* Makes the graph and the compiler if they do not exist. Returns 0 or a negative errno. */
 int runtime_init(void);
-/* Why compiled kernels are not kept on disk; NULL. */
+/* Why compiled kernels are not kept on disk, or NULL. */
 const char *runtime_no_disk(void);
-/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, made if need be; NULL when there is no place for it: runtime_no_disk()
- * says why. */
+/* $XDG_CACHE_HOME/doorbell or ~/.cache/doorbell, created if necessary. Returns NULL if it cannot be used;
+ * runtime_no_disk() then gives the reason. */
 const char *cache_directory(char *buf, size_t cap);
-/* The folder that compiled kernels are kept in; NULL. Once runtime_init has been called. */
+/* The folder of the kernel cache, or NULL. Valid after runtime_init. */
 const char *runtime_cache_dir(void);
-/* Looks whether the compiler could keep its last kernel; says so with DEBUG=1 where it could not. */
+/* Checks whether the compiler could store its last kernel; reports a failure with DEBUG=1. */
 void runtime_check_disk(const struct env *env);
-/* The slot of a device (NULL: the default device), opening it if need be; takes a reference on the slot. Negative
- * errno. */
+/* The slot of a device (NULL: the default device), which is opened if necessary. Takes a reference on the slot. Returns
+ * a negative errno on failure. */
 int slot_of(db_device *dev);
 db_device *slot_device(unsigned slot);
 const struct target *slot_target(unsigned slot);
-const struct schedule_machine *slot_machine(unsigned slot); /* NULL: no device is open there */
-/* Values and storages hold references on their slot; the last one closes the device unless it is the default one. */
+const struct schedule_machine *slot_machine(unsigned slot); /* NULL if the slot has no device */
+/* Values and storages hold references on their slot. Dropping the last one closes the device, unless it is the default
+ * device. */
 void slot_retain(unsigned slot);
 void slot_release(unsigned slot);
-/* The slots of a group, NULL for that of one device: a group has a number above theirs, and is one of them to whatever
- * is not said to want a device of its own. */
+/* The slots of a group, or NULL if slot is a single device. Groups have numbers above the devices' slots and are
+ * accepted wherever a function does not require a single device. */
 const struct shard_group *slot_group(unsigned slot);
-/* The slot for a list of devices. */
+/* The slot of the group of these devices, or a negative errno. Takes a reference. */
 int slot_of_devices(db_device *const *devices, unsigned n);
-/* The last value of the compute queue's timeline that was submitted. */
+/* The last value submitted on the compute queue's timeline. */
 uint64_t *slot_submitted(unsigned slot);
-/* Whether a's queues address b's memory (db_reaches). Signals they always do. */
+/* Whether a's queues can address b's memory (db_reaches). They can always address its signals. */
 bool slots_reach(unsigned a, unsigned b);
-/* The device's recorders, made on first use. */
+/* The device's first recorder of a kind, made on first use. */
 db_queue *slot_queue(unsigned slot, enum db_queue_kind kind);
-/* The same of another queue of that kind, and how many there are. */
+/* The recorder with this index among those of a kind, and their number. */
 db_queue *slot_queue_at(unsigned slot, enum db_queue_kind kind, unsigned index);
 unsigned slot_queues(unsigned slot, enum db_queue_kind kind);
 db_program *slot_program(unsigned slot, const struct kernel *kernel);
-/* The same for a kernel that is not kept: the caller's reference is the only one. */
+/* The same without caching: the caller owns the only reference. */
 db_program *slot_load(unsigned slot, const struct kernel *kernel);
 
-/* Memory of bytes on slot, reusing what was freed. Reuse is safe because submissions on a device are ordered after each
- * other. */
+/* Allocates memory on slot, reusing freed memory if possible. Reuse is safe because submissions on a device are
+ * ordered. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
 /* The same in host memory. */
 struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
 struct storage *storage_find(int64_t id);
-/* What names the memory by its old id will not find it any more. */
+/* Changes the id. Nodes with the old id no longer find the memory. */
 void storage_rename(struct storage *s, int64_t id);
 void storage_release(struct storage *s);
-/* What was submitted last may have written to it. */
+/* Records that the last submission may have written to it. */
 void storage_written(struct storage *s);
-/* -EIO and the reason when its contents were lost with a device. */
+/* Returns -EIO with the reason if a lost device lost its contents, else 0. */
 int storage_check(const struct storage *s);
 
-/* ---- object.c: small objects, zeroed; lock held ---- */
+/* ---- object.c: small zeroed objects; called with rt.lock held ---- */
 void *object_new(size_t size);
-void object_free(void *object, size_t size); /* the size it was made with */
-void objects_free(void);                     /* those that are kept */
+void object_free(void *object, size_t size); /* size: as passed to object_new */
+void objects_free(void);                     /* frees the objects kept for reuse */
 #endif

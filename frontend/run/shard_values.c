@@ -1,9 +1,9 @@
-/* Tensors that lie on several devices, as values: what is realized on a group has a value of one device for each part.
+/* Tensors over several devices, as values: a value that is realized on a group has one single-device value per part.
  *
- * Realizing resolves the expressions of all that is asked for on groups (graph/shard/shard.h) and makes ordinary values
- * of them, one for each device, with assigns where there are assigns. Those are realized as if they had been asked for,
- * and what became of them is what the tensors over the groups stand for afterwards. A value in between is not computed
- * by itself; a carrier, a value that is only built on others, keeps order among them. */
+ * Realizing resolves the expressions of all requested values on groups (graph/shard/shard.h) and makes ordinary values
+ * of them, one per device, with assigns where the originals assign. It then realizes those as if they had been
+ * requested, and the values on the groups take over the results. Intermediate values are not computed themselves: each
+ * gets a carrier, a value that only has sources, which keeps the order among assigns. */
 #include "value.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -22,13 +22,13 @@ bool values_need_shards(const struct reach *reach) {
 
 struct lowering {
   struct lowered {
-    struct value *v; /* not realized, in the order they were made */
+    struct value *v; /* unrealized, in creation order */
     int axis;
   } *values;
   size_t n;
   struct sharder *sharder;
   char text[512];
-  struct value **roots; /* to be realized */
+  struct value **roots; /* to realize */
   unsigned nroots;
 };
 
@@ -37,9 +37,10 @@ static int by_serial(const void *a, const void *b) {
   return x->v->serial < y->v->serial ? -1 : x->v->serial > y->v->serial;
 }
 
-/* Values that stand for v on single devices, at most a group of them; how many, and in *out. */
+/* The values that replace v on single devices. Stores the array in *out and returns its length: 1 or the size of the
+ * group. */
 static unsigned stand_ins(struct value *v, struct value ***out) {
-  static struct value *self; /* the lock is held */
+  static struct value *self; /* static: guarded by rt.lock */
   *out = v->lowered ? v->lowered : v->real && on_group(v) ? v->part : &self;
   if (*out == &self) self = v;
   return !v->lowered ? (v->real && on_group(v) ? value_count(v) : 1) : v->lowered[1] ? value_count(v) : 1;
@@ -50,7 +51,7 @@ static unsigned device_slot(const struct value *v, unsigned i) {
   return group ? group->device[i] : v->slot;
 }
 
-/* A value of one device in place of v: for the target of an assign, part i. */
+/* Makes a single-device value that replaces v, with the expression expr. If v is an assign, its target is part i. */
 static struct value *lowered_value(struct value *v, unsigned i, struct uop *expr, bool placed) {
   size_t most = 1;
   for (unsigned k = 0; k < v->nsrc; k++) most += value_count(v->src[k]);
@@ -66,7 +67,7 @@ static struct value *lowered_value(struct value *v, unsigned i, struct uop *expr
   }
   if ((l = value_over(expr, device_slot(v, i), src, n))) {
     l->placed = placed;
-    l->tracked = false; /* v is what remembers */
+    l->tracked = false; /* v keeps the history for gradients */
     if (is_pending(v)) l->assigns = true, l->file = v->file, l->line = v->line, l->src[0]->targeted++;
   }
   free(src);
@@ -77,7 +78,7 @@ static int lower(struct lowering *w, struct lowered *at, bool asked) {
   struct value *v = at->v;
   bool group = on_group(v), wanted = asked || is_pending(v);
   unsigned n = wanted && group ? value_count(v) : 1;
-  v->lowered = calloc(n + 1, sizeof(struct value *)); /* one more: the second tells carriers */
+  v->lowered = calloc(n + 1, sizeof(struct value *)); /* NULL-terminated; carriers have one element */
   if (!v->lowered) return db_fail(-ENOMEM, "realize: out of memory");
   const struct sharded *x = wanted ? sharder_resolve(w->sharder, v->expr) : NULL;
   if (wanted && !x) return db_fail(sharder_status(w->sharder), "realize: %s", w->text);
@@ -88,20 +89,20 @@ static int lower(struct lowering *w, struct lowered *at, bool asked) {
     if (!(v->lowered[i] = lowered_value(v, i, u, x && x->placed))) return db_fail(-ENOMEM, "realize: out of memory");
     if (asked) w->roots[w->nroots++] = v->lowered[i];
   }
-  if (is_pending(v) && !group) v->src[0]->targeted--; /* by what stands for it now */
+  if (is_pending(v) && !group) v->src[0]->targeted--; /* the replacement is the one that targets it now */
   return 0;
 }
 
-/* Whether something on a group is in what v stands for, whose sources have been looked at. */
+/* Whether v is or depends on a value on a group. Its sources have been lowered already. */
 static bool touches_group(const struct value *v) {
   bool touches = on_group(v);
   for (unsigned k = 0; k < v->nsrc; k++) touches |= v->src[k]->lowered || on_group(v->src[k]);
   return touches;
 }
 
-/* ---- afterwards ---- */
+/* ---- after realizing ---- */
 
-/* What v, an assign that was done, has overwritten. */
+/* Marks the values that v, a completed assign, has overwritten as stale. */
 static void overwrite(struct value *v) {
   struct value *base = v->src[0];
   bool any = false;
@@ -119,7 +120,7 @@ static void overwrite(struct value *v) {
   }
 }
 
-/* v stands for what its stand-ins do. */
+/* Makes v refer to the results of its replacements. */
 static int take_over(struct value *v, int axis) {
   unsigned n = value_count(v);
   struct value *l = v->lowered[0];
@@ -187,17 +188,17 @@ int values_realize_shards(struct value *const *v, unsigned n, const struct reach
   for (size_t i = 0; i < w.n && !err; i++)
     if (touches_group(w.values[i].v)) err = lower(&w, &w.values[i], w.values[i].v->mark == asked);
   for (unsigned i = 0; i < n && !err;
-       i++) { /* what is realized may have to become contiguous; the rest has no group in it */
+       i++) { /* a realized value may have to become contiguous; the others contain no group */
     struct value **of;
     if (v[i]->lowered || v[i]->mark != asked) continue;
     v[i]->mark = 0;
     for (unsigned k = 0, count = stand_ins(v[i], &of); k < count; k++) w.roots[w.nroots++] = of[k];
   }
   if (!err) err = realize(w.roots, w.nroots, contiguous, keeps);
-  for (unsigned i = 0; i < n && !err; i++) /* parts of the same value, maybe in other memory */
+  for (unsigned i = 0; i < n && !err; i++) /* rebuild the value from its parts, which may be in other memory now */
     if (parts_are_there(v[i]) && !value_becomes_parts(v[i], (int)v[i]->real->arg.i, v[i]->part))
       err = db_fail(-ENOMEM, "realize: out of memory");
-  while (w.values && w.n) { /* what goes on from an assign comes before it */
+  while (w.values && w.n) { /* in reverse, so that an assign comes after the assigns that target it */
     int failed = finish(&w.values[--w.n]);
     if (!err) err = failed;
   }

@@ -1,10 +1,10 @@
-/* Copies between devices: whose queue makes one, and where its pieces are in between when neither addresses the other's
- * memory.
+/* Copies between devices: which queue executes a copy, and where its pieces are buffered if neither device addresses
+ * the other's memory.
  *
- * Then the source's copy queue writes to pinned host memory, which every device addresses, and the destination's reads
- * it there. A large copy goes in pieces through the two halves of that memory in turn, so that one is written while the
- * other is read; small ones fill a half one after the other. A half is written anew once everything read from it is
- * through. */
+ * In that case the source's copy queue writes to pinned host memory, which every device addresses, and the
+ * destination's copy queue reads it there. The pieces of a large copy alternate between the two halves of that memory,
+ * so that one half is written while the other is read. Small copies fill a half one after the other. A half is written
+ * again only when all reads of it have finished. */
 #include "launch.h"
 
 enum { STAGE_ALIGN = 256 };

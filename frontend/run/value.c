@@ -1,9 +1,9 @@
-/* Lazy values and the graph they live in.
+/* Lazy values and the graph that they are in.
  *
- * Nodes are never freed one by one: values say what lives. A value that is realized stands for memory; values built on
- * it before that keep its expression, and realizing them puts the memory in its place. So memory is freed as soon as no
- * tensor needs it, whatever expressions still name it. Only a value that gradients may be asked through (tracked) keeps
- * its expression and what that was built on after it is realized. */
+ * Nodes are never freed one by one: a node is live while a value refers to it. A realized value refers to memory.
+ * Values built on it earlier keep its expression, and realizing them substitutes the memory for it. So memory is freed
+ * as soon as no tensor needs it, whatever expressions still name it. Only a value that gradients may be computed
+ * through (tracked) keeps its expression and sources after it is realized. */
 #include "value.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -53,8 +53,8 @@ static void unlink_value(struct value *v) {
   rt.nvalues--;
 }
 
-/* Drops v's sources; those that die are pushed on *dead through their prev link, so that a long chain needs no
- * stack. */
+/* Drops v's sources. Pushes those without references on *dead through their prev link instead of recursing, so that a
+ * long chain does not overflow the stack. */
 static void drop_sources(struct value *v, struct value **dead) {
   for (unsigned i = 0; i < v->nsrc; i++) {
     struct value *s = v->src[i];
@@ -183,7 +183,7 @@ void reach_free(struct reach *r) {
   *r = (struct reach){0};
 }
 
-/* The nodes under the roots made again in g, by id in the old graph; one walk for all of them. */
+/* Copies the nodes below the roots to g in one walk. Returns the copies, indexed by id in the old graph. */
 static struct uop **copy_nodes(struct graph *g, struct uop *const *roots, unsigned n) {
   size_t count, most = 0;
   struct uop **order = uop_toposort(roots, n, &count);
@@ -217,7 +217,7 @@ void graph_collect(void) {
   for (uint32_t i = 0; i < rt.nsizes && roots; i++) roots[n++] = rt.sizes[i];
   if (g && roots) copy = copy_nodes(g, roots, (unsigned)n);
   free(roots);
-  if (!copy) { /* no memory for that: the old graph serves on */
+  if (!copy) { /* out of memory: keep the old graph */
     graph_free(g);
     return;
   }

@@ -1,59 +1,61 @@
-/* Lazy values: what tensors stand for, and how they are computed. */
+/* Lazy values: what tensors refer to, and how they are computed. */
 #ifndef DOORBELL_FRONTEND_RUN_VALUE_H
 #define DOORBELL_FRONTEND_RUN_VALUE_H
 #include "runtime.h"
 
-/* ---- value.c: what a tensor stands for ---- */
+/* ---- value.c: lazy values ---- */
 
 struct value {
   struct value *prev, *next; /* in rt.values */
-  uint32_t refs;             /* tensors and dependents */
-  uint32_t dependents;       /* values built on expr */
-  uint32_t targeted;         /* assigns on it */
-  uint32_t mark;             /* of the last walk */
-  uint64_t serial;           /* in the order they were made */
-  bool placed;               /* some memory, and so a device, is in expr */
-  bool assigns;              /* expr is an ASSIGN on src[0] */
-  bool stale;                /* its memory was overwritten by an assign; expr names what it was */
-  bool superseded;           /* of an assign being realized: another goes on from it */
-  bool tracked;              /* a leaf is in expr: once realized it keeps expr and src, the way for gradients */
+  uint32_t refs;             /* by tensors and dependents */
+  uint32_t dependents;       /* number of values that have this one in src */
+  uint32_t targeted;         /* number of assigns whose target (src[0]) this is */
+  uint32_t mark;             /* value_mark() of the last walk that reached it */
+  uint64_t serial;           /* creation order */
+  bool placed;               /* expr contains memory, and so determines a device */
+  bool assigns;              /* expr is an ASSIGN to src[0] */
+  bool stale;                /* an assign has overwritten its memory; expr still names the old memory */
+  bool superseded;           /* of an assign being realized: it is the target of another assign */
+  bool tracked;              /* expr depends on a leaf; keeps expr and src when realized, because gradients need them */
   uint8_t slot;
-  unsigned nsrc, room;         /* room: what src was made for */
-  struct value *older, *newer; /* of what an assign overwrote and wrote, while both live */
-  int line;                    /* where the assign was called, of one and of what it made stale */
+  unsigned nsrc, room;         /* room: the capacity of src */
+  struct value *older, *newer; /* older: the value that this assign overwrote; newer: the assign that overwrote this
+                                  value; both NULL unless both exist */
+  int line;                    /* location of the assign call, for an assign and for the values it made stale */
   const char *file;
-  db_tensor *leaf;         /* the living tensor that gradients with respect to this value are collected for */
-  struct uop *expr;        /* what dependents were built on */
-  struct uop *real;        /* once realized: movement over a BUFFER */
-  struct uop *was;         /* of a stale value: real, before it was overwritten */
-  struct storage *storage; /* of real */
-  struct storage *copy;    /* of an assign being realized: what it is computed in, when its old memory must stay */
-  struct value **part;     /* of a realized one on a group, instead of storage: a value a device, a reference on each */
-  struct value *whole;     /* whose part this is */
-  struct value **lowered;  /* while it is realized: what stands for it on single devices (shard_values.c) */
-  struct value *src[];     /* what expr was built on, an assign's target first; none once realized, unless tracked */
+  db_tensor *leaf;         /* the tensor for which gradients with respect to this value are collected */
+  struct uop *expr;        /* the expression that dependents are built on */
+  struct uop *real;        /* movement ops over a BUFFER when realized, else NULL */
+  struct uop *was;         /* of a stale value: real before it was overwritten */
+  struct storage *storage; /* the memory of real */
+  struct storage *copy;    /* of an assign being realized: the memory it writes if the old memory must stay */
+  struct value **part;     /* of a realized value on a group: one value per device, with a reference on each */
+  struct value *whole;     /* the value of which this is a part */
+  struct value **lowered;  /* while being realized: the values on single devices that replace it (shard_values.c) */
+  struct value *src[];     /* the values in expr, an assign's target first; empty once realized, unless tracked */
 };
-/* A lazy value; takes references on src. NULL when memory is out. */
+/* Makes a lazy value. Takes references on src. Returns NULL if memory runs out. */
 struct value *value_over(struct uop *expr, unsigned slot, struct value *const *src, unsigned nsrc);
-/* The same in two steps, for sources that are not in one array: a value whose sources are set before it is used. */
+/* The same in two steps, for sources that are not in one array: makes a value whose sources must be set before it is
+ * used. */
 struct value *value_blank(struct uop *expr, unsigned slot, unsigned nsrc);
 void value_set_source(struct value *v, unsigned i, struct value *s);
-uint32_t value_mark(void); /* for the mark of the values of one walk */
+uint32_t value_mark(void); /* a new mark for the values of one walk */
 void value_retain(struct value *v);
 void value_release(struct value *v);
-/* Makes v stand for s; takes over the caller's reference on s. */
+/* Makes v refer to s. Takes over the caller's reference on s. */
 void value_becomes(struct value *v, struct uop *real, struct storage *s);
-/* Makes v, on a group, stand for its parts, split along axis: takes over the array, of object_new, and the references
- * in it. False: out of memory. */
+/* Makes v, a value on a group, refer to its parts, which are split along axis. Takes over the array (from object_new)
+ * and the references in it. Returns false if memory runs out. */
 bool value_becomes_parts(struct value *v, int axis, struct value **part);
 struct value *value_of_parts(unsigned slot, int axis,
-                             struct value **part); /* NULL after db_fail: they are the caller's still */
+                             struct value **part); /* NULL after db_fail; the caller still owns the parts then */
 void value_loses_parts(struct value *v);
-unsigned value_count(const struct value *v); /* of parts; 1 on one device */
+unsigned value_count(const struct value *v); /* number of parts; 1 on a single device */
 static inline struct uop *value_node(const struct value *v) { return v->real ? v->real : v->expr; }
-/* The values themselves and what they were built on, as far as that is not realized. */
+/* The given values and all values they depend on, up to realized ones. */
 struct reach {
-  struct value **values; /* a reference on each */
+  struct value **values; /* with a reference on each */
   size_t n, capacity;
 };
 bool values_reach(struct value *const *v, unsigned n, struct reach *out); /* false: out of memory */
@@ -64,28 +66,28 @@ int values_replace(const struct reach *reach);
 void graph_collect(void);
 
 /* ---- realize.c ---- */
-enum { SLICE_ALIGNMENT = 16 /* the compiler's loads take memory to be aligned so */ };
-/* Computes the values. A view of memory costs nothing; contiguous: unless its elements lie one after the other it is
- * copied. Lock held. */
+enum { SLICE_ALIGNMENT = 16 /* alignment that the compiler's loads require */ };
+/* Computes the values. A view of memory costs nothing, except that with `contiguous` it is copied unless its elements
+ * are consecutive. Returns 0 or a negative errno with a message. Called with rt.lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
 /* Whether v's elements lie one after the other in its memory, and at what element they begin. */
 bool value_is_contiguous(const struct value *v, int64_t *offset);
-/* The same of one device, and whether they begin elsewhere when variables have other values. */
+/* The same for a value on one device. *varies: whether they start elsewhere for other values of variables. */
 bool value_place(const struct value *v, int64_t *offset, bool *varies);
-/* Whether v is all of its memory in order. */
+/* Whether v covers all of its memory, in order. */
 bool value_is_whole_memory(const struct value *v);
-/* Gives v, which begins at that element of its memory, memory of its own. */
+/* Copies v, which starts at element `offset` of its memory, to memory of its own. */
 int value_takes_copy(struct value *v, int64_t offset);
 
 /* ---- shard_values.c: values on groups of devices ---- */
-/* Whether realizing needs values_realize_shards. */
+/* Whether these values must be realized by values_realize_shards. */
 bool values_need_shards(const struct reach *reach);
 typedef int realize_fn(struct value *const *v, unsigned n, bool contiguous, bool keeps);
-/* Realizes v, whose values not realized yet are in reach, by what stands for them on single devices; what is realized
- * is replaced in rt.binder. */
+/* Realizes v through values on single devices. reach holds the values that are not realized yet. Realized values are
+ * replaced in rt.binder. */
 int values_realize_shards(struct value *const *v, unsigned n, const struct reach *reach, bool contiguous, bool keeps,
                           realize_fn *realize);
-/* How v is or will be split: its axis (SHARD_REPLICATED: not), and where each part begins and ends, n + 1 numbers (may
- * be NULL). */
+/* Stores how v is or will be split: the axis, or SHARD_REPLICATED, and in bound, unless NULL, n + 1 numbers: part i
+ * covers bound[i] to bound[i + 1]. */
 int value_sharding(struct value *v, int *axis, int64_t *bound);
 #endif

@@ -1,4 +1,5 @@
-/* Expressions: nodes together with the static shape that the operations check. Arguments are known to be good here. */
+/* Expressions: graph nodes together with the shape that the operations check. The callers have checked the
+ * arguments. */
 #include "../../graph/gradient.h"
 #include "expr.h"
 #include "size.h"
@@ -24,7 +25,7 @@ struct expr expr_least(enum dtype t) {
 
 struct expr expr_num(struct expr like, double v) { return expr_const(like.dtype, v, expr_whole(v)); }
 
-/* x's shape where it has one, else y's: numbers have rank 0 and go with everything. */
+/* Has the shape of x unless x is a scalar, else that of y. Scalars have rank 0 and combine with every shape. */
 static struct expr shaped(struct uop *u, enum dtype t, struct expr x, struct expr y) {
   struct expr e = x.rank ? x : y;
   e.u = u;
@@ -66,7 +67,7 @@ struct expr expr_not(struct expr x) {
   return expr_binary(OP_XOR, x, expr_const(x.dtype, 0, x.dtype == DT_BOOL ? 1 : -1));
 }
 
-/* Notes an expression of too many elements: the call fails with its shape when it ends. */
+/* Records the first expression with too many elements. call_end fails the call with its shape. */
 static struct expr grown(struct expr e) {
   if (!rt.oversized && !dims_possible(e.rank, e.dim)) {
     rt.oversized = true;
@@ -75,7 +76,7 @@ static struct expr grown(struct expr e) {
   return e;
 }
 
-/* x with n index-valued sources behind it. */
+/* Makes an op with the source x followed by n index-valued sources. */
 static struct uop *with_dims(enum op op, struct expr x, const int64_t *v, unsigned n) {
   struct uop *src[1 + 2 * MAX_RANK] = {x.u};
   for (unsigned i = 0; i < n; i++) src[1 + i] = dim_uop(v[i]);
@@ -226,7 +227,7 @@ struct expr expr_drop_axes(struct expr x, unsigned mask) {
   return expr_reshape(x, n, dim);
 }
 
-/* The narrowest integer type of a class that has at least size bytes. */
+/* The narrowest signed type with at least `size` bytes; f64 beyond 8 bytes. */
 static enum dtype signed_of(unsigned size) {
   return size <= 1 ? DT_I8 : size <= 2 ? DT_I16 : size <= 4 ? DT_I32 : size <= 8 ? DT_I64 : DT_F64;
 }

@@ -17,7 +17,7 @@ struct uop *dim_uop(int64_t dim) {
   return dim_is_symbolic(dim) ? rt.sizes[dim - FIRST_TOKEN] : uop_index(rt.graph, dim);
 }
 
-/* ---- the table of tokens, found by the hash of their node, which is the same in every graph ---- */
+/* ---- the token table, indexed by the node's hash, which is the same in every graph ---- */
 
 static bool table_grow(void) {
   if (rt.nsizes * 2 < rt.size_slots) return true;
@@ -52,7 +52,7 @@ int64_t dim_of_uop(struct uop *u) {
   return FIRST_TOKEN + (rt.nsizes - 1);
 }
 
-/* ---- arithmetic. What does not fit is INT64_MAX or INT64_MIN, which no tensor can have as a size ---- */
+/* ---- arithmetic. Overflow gives INT64_MAX or INT64_MIN, which no tensor can have as a size ---- */
 
 int64_t dim_sum(int64_t a, int64_t b) {
   int64_t r;
@@ -168,7 +168,7 @@ struct dim_text dim_text(int64_t dim) {
   return t;
 }
 
-/* ---- from outside ---- */
+/* ---- public functions ---- */
 
 bool dim_is_name(const char *name) {
   bool good = *name;

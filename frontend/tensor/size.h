@@ -3,31 +3,32 @@
 #define DOORBELL_FRONTEND_TENSOR_SIZE_H
 #include "../run/runtime.h"
 
-/* ---- size.c: sizes that are numbers or tokens for index arithmetic over variables ---- */
+/* ---- size.c: a size is a number, or a token for index arithmetic over variables ---- */
 
 bool dim_is_symbolic(int64_t dim);
-/* Equal for sizes that differ in the values of their variables only. */
+/* A hash that is equal for sizes that differ only in the values of their variables. */
 uint64_t dim_unbound(int64_t dim);
-/* The value that a variable has in a size; false when it is not in it. */
+/* Stores the value of a variable in a size. Returns false if the size does not use the variable. */
 bool dim_var_value(int64_t dim, const char *name, int64_t *value);
-/* Calls fn for every variable in a size until it returns false; false then. */
+/* Calls fn for every variable in a size until fn returns false. Returns false in that case. */
 bool dim_each_var(int64_t dim, bool (*fn)(void *ctx, const char *name, int64_t value), void *ctx);
-/* The size with the variables that value knows bound anew. */
+/* The size with new values for the variables for which value() returns true. */
 int64_t dim_rebound(int64_t dim, bool (*value)(void *ctx, const char *name, int64_t *value), void *ctx);
 bool dims_symbolic(unsigned rank, const int64_t *dim);
-/* A variable with its value, both known to be good. */
+/* A variable with a value. The caller has checked both. */
 int64_t dim_bind(const char *name, int64_t min, int64_t max, int64_t value);
-bool dim_is_name(const char *name); /* of a variable */
+bool dim_is_name(const char *name); /* of a valid variable name */
 struct uop *dim_uop(int64_t dim);
-int64_t dim_of_uop(struct uop *u); /* of an index expression; u NULL or no memory: negative */
+int64_t dim_of_uop(struct uop *u); /* the size of an index expression; negative if u is NULL or memory runs out */
 int64_t dim_sum(int64_t a, int64_t b);
 int64_t dim_difference(int64_t a, int64_t b);
 int64_t dim_product(int64_t a, int64_t b);
-bool dim_quotient(int64_t a, int64_t b, int64_t *out); /* false, and out as it was, where b does not divide a */
-int64_t dim_value(int64_t dim);                        /* what it is in this run */
-int64_t dim_least(int64_t dim);                        /* what it may be */
+bool dim_quotient(int64_t a, int64_t b, int64_t *out); /* false, with out unchanged, if b does not divide a */
+int64_t dim_value(int64_t dim);                        /* the bound value */
+int64_t dim_least(int64_t dim);                        /* smallest possible value */
+/* largest possible value */
 int64_t dim_most(int64_t dim);
-bool dim_at_most(int64_t a, int64_t b); /* a <= b whatever the variables are */
+bool dim_at_most(int64_t a, int64_t b); /* a <= b for all values of the variables */
 struct dim_text {
   char s[96];
 } dim_text(int64_t dim);

@@ -1,5 +1,5 @@
-/* Tensors, the scopes that own them, poison, and the frame of every operation: lock, check the arguments, make the
- * result. */
+/* Tensors, the scopes that own them, poison, and the steps common to every operation: take the lock, check the
+ * arguments, make the result. */
 #include "call.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an operation returns when there is no memory for a tensor; never freed. */
+/* Returned by operations when there is no memory for a tensor; never freed. */
 static struct {
   uint32_t refs;
   char text[64];
 } no_memory_text = {UINT32_MAX / 2, "out of memory for a tensor"};
 static db_tensor no_memory = {.refs = UINT32_MAX / 2, .poison = (struct poison *)&no_memory_text};
 
-/* What a tensor is while its memory waits for the next one. */
+/* The poison of freed tensor objects until their memory is reused. */
 static struct {
   uint32_t refs;
   char text[64];
@@ -22,19 +22,19 @@ static struct {
 
 /* ---- scopes ---- */
 
-/* A thread's open scopes, one behind the other: each is a NULL and the tensors that it owns. */
+/* A thread's open scopes in one array: each scope is a NULL followed by the tensors that it owns. */
 struct scopes {
   db_tensor **tensors;
   size_t n, capacity, depth;
-  size_t
-      merged; /* scopes that had no memory to begin and those begun inside them: part of the innermost one that had */
+  size_t merged; /* number of scopes that had no memory to begin, and of scopes begun inside them; they count as part of
+                    the innermost proper scope */
 };
 static _Thread_local struct scopes scopes;
 
 static pthread_key_t scopes_key;
 static void scopes_key_make(void) { pthread_key_create(&scopes_key, free); }
 
-/* False without memory for one more. */
+/* Returns false if memory runs out. */
 static bool scopes_push(struct scopes *s, db_tensor *t) {
   if (s->n == s->capacity) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -63,8 +63,7 @@ static void tensor_release(db_tensor *t) {
   if (t && t != &no_memory && !--t->refs) tensor_free(t);
 }
 
-/* Gives the innermost scope a reference that the caller holds. Without memory for that the tensor stays the caller's,
- * who then never releases it. */
+/* Moves the caller's reference to the innermost scope. If memory runs out, nobody releases the tensor. */
 static db_tensor *publish(db_tensor *t) {
   if (scopes.depth && t != &no_memory) scopes_push(&scopes, t);
   return t;
@@ -95,17 +94,17 @@ db_tensor *db_keep(db_tensor *t) {
   if (!t || t == &no_memory || !s->depth) return t;
   size_t at = s->n, begin;
   while (s->tensors[at - 1] && s->tensors[at - 1] != t) at--;
-  if (s->tensors[at - 1] && s->merged) return t; /* the enclosing scope has it already */
+  if (s->tensors[at - 1] && s->merged) return t; /* the enclosing scope owns it already */
   if (s->tensors[at - 1]) {
-    s->tensors[at - 1] = s->tensors[--s->n]; /* out of this scope */
+    s->tensors[at - 1] = s->tensors[--s->n]; /* remove it from this scope */
   } else {
-    pthread_mutex_lock(&rt.lock); /* it is not this scope's: the enclosing one gets a reference of its own */
+    pthread_mutex_lock(&rt.lock); /* this scope does not own it: add a reference for the enclosing one */
     t->refs++;
     pthread_mutex_unlock(&rt.lock);
   }
   if (s->merged) return publish(t);
   if (s->depth == 1) return t;
-  /* Between the enclosing scope's tensors and the NULL that begins this one. */
+  /* Insert it between the enclosing scope's tensors and the NULL that begins this scope. */
   if (!scopes_push(s, t)) return t;
   for (begin = s->n - 1; s->tensors[begin];) begin--;
   s->tensors[s->n - 1] = s->tensors[begin + 1];
@@ -153,7 +152,8 @@ void call_leave(struct call *c) {
 db_tensor *call_fail(struct call *c, const char *fmt, ...) {
   char text[1024];
   int n = c->file ? snprintf(text, sizeof text, "%s at %s:%d: ", c->op, c->file, c->line)
-                  : snprintf(text, sizeof text, "%s: ", c->op); /* made for an object of the caller's */
+                  : snprintf(text, sizeof text,
+                             "%s: ", c->op); /* a call without a location, made for an object of the caller */
   va_list ap;
   va_start(ap, fmt);
   if (n > 0 && (size_t)n < sizeof text) vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
@@ -206,7 +206,6 @@ bool call_begin_sized(struct call *c, const char *op, DB_AT, unsigned nin, db_te
   return true;
 }
 
-/* Takes over the caller's reference on v. */
 bool call_device(struct call *c, db_device *dev) {
   int slot = slot_of(dev);
   if (slot < 0) return call_fail(c, "%s", db_error()), false;
@@ -215,6 +214,7 @@ bool call_device(struct call *c, db_device *dev) {
   return true;
 }
 
+/* Takes over the caller's reference on v. */
 static db_tensor *tensor_new(struct value *v, enum dtype t, unsigned rank, const int64_t *dim) {
   db_tensor *x = v ? object_new(sizeof *x) : NULL;
   if (!x) {
