@@ -30,7 +30,7 @@ db_tensor *assign_failed(db_tensor *x, db_tensor *poisoned) {
   return x && !x->value ? x : poisoned;
 }
 
-/* x, which is realized, in memory of its own. */
+/* Makes sure that a realized value covers all of its memory, in order, and does not share it in a capture. */
 static int takes_own_memory(struct value *v) {
   int64_t offset;
   int err = capture_unshare(v);
@@ -50,7 +50,7 @@ static int own_memory(struct value *v) {
 
 static bool is_pending_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
-/* Whether any of the tensors but the first is built on v. */
+/* Whether any tensor after the first depends on v. */
 static bool others_need(const struct call *c, struct value *v) {
   struct value **others = malloc(c->nin * sizeof(struct value *));
   struct reach reach = {0};
@@ -63,7 +63,8 @@ static bool others_need(const struct call *c, struct value *v) {
   return need;
 }
 
-/* An assign of value to target, or to the elements of it that view selects. NULL: out of memory. */
+/* Makes an assign of value to target, or to the elements of target that view selects. Returns NULL if memory runs
+ * out. */
 static struct value *assign_new(struct call *c, struct value *target, struct uop *view, struct uop *value) {
   struct value **src = malloc(c->nin * sizeof(struct value *)), *v = NULL;
   struct uop *u = uop_new(rt.graph, OP_ASSIGN, value->dtype, 1, (union uop_arg){0}, 0,
@@ -85,7 +86,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   struct uop *before = value_node(old);
   if (!call_possible(c, x->rank, x->dim)) return assign_failed(x, c->result);
   if (graph_error(rt.graph)) return assign_failed(x, call_fail(c, "%s", graph_error(rt.graph)));
-  if (view.u == before) { /* all of it: what was assigned before and is not needed goes */
+  if (view.u == before) { /* the whole tensor is assigned: drop earlier assigns that nothing else needs */
     if (is_pending_assign(target) && !others_need(c, target))
       while (is_pending_assign(target)) target = target->src[0];
     bool in_place = is_pending_assign(target) || value_is_whole_memory(target);
@@ -108,7 +109,7 @@ db_tensor *call_assign(struct call *c, struct expr view, struct expr value) {
   return call_same(c, x);
 }
 
-/* Assigns value, cast and broadcast, to the elements of x that view selects. */
+/* Casts and broadcasts value and assigns it to the elements of x that view selects. */
 static db_tensor *assign_operand(struct call *c, db_operand value, struct expr view) {
   db_tensor *x = c->in[0];
   if (!call_number(c, &value, x->dtype)) return assign_failed(x, c->result);

@@ -1,5 +1,5 @@
-/* Scaled dot-product attention: the products of queries and keys, masked, as probabilities over the keys, times the
- * values. */
+/* Scaled dot-product attention: the products of queries and keys, masked and turned into probabilities over the keys,
+ * times the values. */
 #include "../tensor/call.h"
 #include <math.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
 struct heads {
-  unsigned batch; /* axes in front of the heads and of length and width: all of them but the last two */
-  int64_t queries, keys, width, group; /* query heads for one of key and value */
+  unsigned batch;                      /* number of axes before the last two (length and width), including heads */
+  int64_t queries, keys, width, group; /* group: number of query heads per head of keys and values */
 };
 
 static bool heads_fit(struct call *c, struct heads *h, const db_tensor *q, const db_tensor *k, const db_tensor *v) {
@@ -43,7 +43,7 @@ static struct expr grouped(struct expr x, int64_t group) {
   dim[at] /= group, dim[at + 1] = group;
   return expr_reshape(x, x.rank + 1, dim);
 }
-/* x with an axis of size n, which it repeats along, in front of axis at. */
+/* Inserts an axis of size n before axis `at` and repeats x along it. */
 static struct expr repeated(struct expr x, unsigned at, int64_t n) {
   int64_t dim[MAX_RANK];
   memcpy(dim, x.dim, sizeof dim);
@@ -54,7 +54,7 @@ static struct expr repeated(struct expr x, unsigned at, int64_t n) {
   return expr_expand(x, dim);
 }
 
-/* [..., queries, keys] in the shape of the queries' heads. */
+/* The products [..., queries, keys], with the query heads' axes. */
 static struct expr scores(const struct heads *h, struct expr q, struct expr k, double scale) {
   int64_t dim[MAX_RANK];
   memcpy(dim, q.dim, sizeof dim);
@@ -104,7 +104,7 @@ static bool mask_fits(struct call *c, const struct heads *h, const db_tensor *q,
   return true;
 }
 
-/* The probabilities [..., queries, keys]; the values are there to be checked. */
+/* The probabilities [..., queries, keys]. v is only checked. */
 static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v, const struct db_attention *o,
                                 struct heads *h) {
   struct call c;
@@ -122,8 +122,8 @@ static db_tensor *probabilities(DB_AT, db_tensor *q, db_tensor *k, db_tensor *v,
   return call_end(&c, expr_cast(softmax(masked(s, o->mask, o->causal)), q->dtype));
 }
 
-/* p times the values: heads of one group are rows against the same values, [..., heads / group, group * queries,
- * keys]. */
+/* Multiplies p with the values. The heads of a group become rows against the same values: [..., heads / group, group *
+ * queries, keys]. */
 static db_tensor *weighted(DB_AT, db_tensor *p, db_tensor *v, const struct heads *h) {
   unsigned rank = p->rank;
   int64_t rows[MAX_RANK], out[MAX_RANK];

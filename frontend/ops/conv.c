@@ -1,16 +1,17 @@
-/* Convolutions: windows of the input times weights, one sum. The transposed ones spread each input over the outputs it
- * reaches: the input with stride - 1 zeros between its elements, sheared backward along the kernel. */
+/* Convolutions: windows of the input times weights, in one sum. A transposed convolution distributes each input to the
+ * outputs that it affects: it inserts stride - 1 zeros between the inputs and shears them backward along the kernel. */
 #include "window.h"
 #include <string.h>
 
 struct conv {
   struct window w;
   int64_t extra[WINDOW_AXES];     /* output padding */
-  int64_t batch, groups, in, out; /* channels of a group */
+  int64_t batch, groups, in, out; /* in, out: channels per group */
   enum dtype sum, type;
 };
 
-/* "same": as many outputs as inputs, one for every stride started; what padding that takes, the larger half behind. */
+/* "same" padding: the output has in / stride elements, rounded up. If the padding is odd, the larger half comes
+ * after. */
 static void pad_same(struct window *w) {
   for (unsigned i = 0; i < w->n; i++) {
     w->out[i] = (w->in[i] + w->stride[i] - 1) / w->stride[i];
@@ -48,7 +49,7 @@ static bool channels(struct call *c, struct conv *v, const db_tensor *x, const d
   return true;
 }
 
-/* windows [batch, channels, outputs, kernel] and weight [groups, out, in, kernel]: multiplied, summed over in and
+/* Multiplies windows [batch, channels, outputs, kernel] with weight [groups, out, in, kernel] and sums over in and
  * kernel. */
 static struct expr contract(const struct conv *v, struct expr windows, struct expr weight) {
   unsigned n = v->w.n, rank = 4 + 2 * n, mask = 1u << 3;
@@ -65,7 +66,7 @@ static struct expr contract(const struct conv *v, struct expr windows, struct ex
   return expr_reduce(OP_ADD, expr_binary(OP_MUL, windows, weight), mask);
 }
 
-/* The sum [batch, groups, out, 1, outputs, 1...] as the result, with the bias. */
+/* Reshapes the sum [batch, groups, out, 1, outputs, 1...] to the result and adds the bias. */
 static struct expr finish(const struct conv *v, struct expr r, const db_tensor *x, const db_tensor *bias) {
   unsigned n = v->w.n, rank = x->rank, at = 0;
   int64_t dim[MAX_RANK], along[MAX_RANK];
@@ -93,7 +94,7 @@ static db_tensor *convolve(struct call *c, db_tensor *x, db_tensor *weight, db_t
   return call_end(c, finish(&v, contract(&v, windows, expr_cast(expr_of(weight), v.sum)), x, bias));
 }
 
-/* x with stride - 1 zeros behind every element of its last axes. */
+/* Inserts stride - 1 zeros after every element of the last axes of x. */
 static struct expr spread(const struct window *w, struct expr x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   unsigned n = w->n, first = x.rank - n;
@@ -107,7 +108,7 @@ static struct expr spread(const struct window *w, struct expr x) {
   return expr_reshape(e, x.rank, dim);
 }
 
-/* [..., in] as [..., outputs, kernel]: an input is where output = in * stride + kernel * dilation - before. */
+/* Turns [..., in] into [..., outputs, kernel]: an input is at output = in * stride + kernel * dilation - before. */
 static struct expr window_scatter(const struct window *w, struct expr x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   unsigned n = w->n, first = x.rank - n;
@@ -144,7 +145,7 @@ static db_tensor *convolve_transposed(struct call *c, db_tensor *x, db_tensor *w
                        (long long)v.extra[i]);
     if (w->out[i] < 1) return call_fail(c, "padding leaves nothing of %lld outputs", (long long)full);
   }
-  /* [groups * in, out, kernel] as [groups, out, in, kernel] */
+  /* [groups * in, out, kernel] to [groups, out, in, kernel] */
   struct expr y = expr_cast(expr_of(weight), v.sum);
   int64_t dim[MAX_RANK] = {v.groups, v.in, v.out};
   memcpy(dim + 3, w->kernel, n * sizeof *dim);

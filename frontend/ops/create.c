@@ -1,4 +1,4 @@
-/* Making tensors: of one value, from host memory, of evenly spaced numbers, and matrices of ones by place. */
+/* Creates tensors: of one value, from host memory, of evenly spaced numbers, and matrices of ones and zeros. */
 #include "ops.h"
 #include "../run/launch.h"
 #include <errno.h>
@@ -18,7 +18,7 @@ db_tensor *db_full_at(DB_AT, db_operand value, db_dtype dtype, db_device *dev, d
   return call_end(&c, expr_full(operand_expr(&value, (enum dtype)dtype), shape.n, dim));
 }
 
-/* A value whose memory on a slot holds data; NULL after db_fail. */
+/* Makes a value on a slot with a copy of data. Returns NULL after db_fail. */
 static struct value *value_from(unsigned slot, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
   int64_t n = dims_numel(rank, dim), id = rt.next_buffer++;
   size_t bytes = (size_t)n * dtype_info[t].size;
@@ -37,7 +37,7 @@ static struct value *value_from(unsigned slot, const void *data, enum dtype t, u
   return v;
 }
 
-/* On a group: all of it on each device. */
+/* Copies data to a device, or to each device of a group. */
 static db_tensor *from_host(struct call *c, const void *data, enum dtype t, unsigned rank, const int64_t *dim) {
   const struct shard_group *group = slot_group(c->slot);
   unsigned n = group ? group->n : 0, made = 0;
@@ -64,7 +64,7 @@ db_tensor *db_from_at(DB_AT, const void *data, db_dtype dtype, db_device *dev, d
   return from_host(&c, data, (enum dtype)dtype, shape.n, dim);
 }
 
-/* Does v convert to t without leaving its range? */
+/* Whether v converts to t without leaving its range. */
 static bool in_range(enum dtype t, double v) {
   if (dtype_is_float(t)) return true;
   int bits = 8 * dtype_info[t].size;
@@ -82,13 +82,13 @@ static struct expr affine(struct expr i, double step, double start) {
   return start == 0 ? i : expr_binary(OP_ADD, i, expr_num(i, start));
 }
 
-/* start + i * step: counted in the narrowest integers that hold all of it where the numbers are whole, else in f64 and
- * rounded once. */
+/* start + i * step. If both numbers are integers, this is computed in the narrowest integers that represent all
+ * results; otherwise in f64, rounded once. */
 static struct expr spaced(enum dtype t, int64_t n, double start, double step) {
   double last = start + (double)(n ? n - 1 : 0) * step, far = fmax(fabs(start), fabs(last));
   bool whole = start == trunc(start) && step == trunc(step) && fabs(step) < 0x1p62;
   enum dtype in = !whole ? DT_F64 : far < 0x1p31 ? DT_I32 : far < 0x1p62 ? DT_I64 : DT_F64;
-  if (in == DT_F64 && dtype_is_int(t) && far >= 0x1p53) in = DT_U64; /* wraps to the right number */
+  if (in == DT_F64 && dtype_is_int(t) && far >= 0x1p53) in = DT_U64; /* wraps around to the right result */
   return expr_cast(affine(expr_iota(in, n), step, start), t);
 }
 
@@ -107,7 +107,7 @@ db_tensor *db_arange_at(DB_AT, double start, double stop, double step, db_dtype 
   return call_end(&c, spaced(t, n, start, step));
 }
 
-/* From both ends, so that the last number is stop. */
+/* Computed from both ends, so that the last number is exactly stop. */
 db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype dtype, db_device *dev) {
   struct call c;
   int64_t dim[1];
@@ -126,7 +126,7 @@ db_tensor *db_linspace_at(DB_AT, double start, double stop, int64_t n, db_dtype 
   return call_end(&c, expr_cast(r, t));
 }
 
-/* Row and column of each element of the last two axes: true where column - row < k. */
+/* Over the last two axes: true where column - row < k. */
 static struct expr below(unsigned rank, const int64_t *dim, int64_t k) {
   int64_t rows = dim[rank - 2], cols = dim[rank - 1], most = INT32_MAX / 4;
   enum dtype t = rows > most || cols > most || k > most || k < -most ? DT_I64 : DT_I32;
@@ -134,7 +134,7 @@ static struct expr below(unsigned rank, const int64_t *dim, int64_t k) {
   return expr_binary(OP_CMPLT, col, affine(row, 1, (double)k));
 }
 
-/* A diagonal farther off than any corner is as good as the nearest such one. */
+/* Clamps a diagonal beyond the corners to the nearest such diagonal, which selects the same elements. */
 static int64_t diagonal_within(int64_t k, const int64_t *rows_cols) {
   if (dims_symbolic(2, rows_cols)) return k < INT32_MIN / 4 ? INT32_MIN / 4 : k > INT32_MAX / 4 ? INT32_MAX / 4 : k;
   int64_t least = -rows_cols[0] - 1, most = rows_cols[1] + 1;

@@ -1,4 +1,4 @@
-/* Dropout: elements become zero at random, and the rest grow so that the mean stays. */
+/* Dropout: sets random elements to zero and scales the others so that the mean is preserved. */
 #include "../tensor/call.h"
 
 db_tensor *db_dropout_at(DB_AT, db_tensor *x, double p, bool training) {

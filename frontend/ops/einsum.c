@@ -1,6 +1,6 @@
-/* Sums of products over named axes. Operands are taken from left to right, two at a time: an axis is summed as soon as
- * neither the result nor a later operand has its name, and each step is a product over the union of both operands'
- * axes, which is how a matrix product looks. */
+/* Sums of products over named axes. Operands are multiplied from left to right, two at a time. An axis is summed as
+ * soon as neither the result nor a later operand has its name. Each step is a product over the union of both operands'
+ * axes, which has the form of a matrix product. */
 #include "../tensor/call.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 enum {
   ELLIPSIS = 52,
   NAMES = ELLIPSIS + MAX_RANK
-}; /* letters, then the axes of ...: the last of them is the last name */
+}; /* letters, then the axes of `...`, whose last axis has the last name */
 
-struct term { /* an operand or a partial product: its axes by name */
+struct term { /* an operand or a partial product, with a name per axis */
   struct expr e;
   uint8_t name[MAX_RANK];
 };
@@ -18,15 +18,15 @@ struct term { /* an operand or a partial product: its axes by name */
 static int letter(char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= 'A' && c <= 'Z' ? c - 'A' : -1; }
 
 struct sum {
-  unsigned noperands, last[NAMES]; /* last: operands from this one on do not have the name */
-  unsigned times[NAMES];           /* how often a name occurs */
+  unsigned noperands, last[NAMES]; /* last: 1 + the index of the last operand that has the name */
+  unsigned times[NAMES];           /* number of occurrences of a name */
   int64_t size[NAMES];
   unsigned nout;
   uint8_t out[MAX_RANK];
   bool in_out[NAMES];
 };
 
-/* One operand's part of the spec up to , - or the end. False once the call has failed. */
+/* Reads one operand's part of the spec, up to `,`, `-` or the end. Returns false if the call has failed. */
 static bool read_operand(struct call *c, struct sum *s, const char **spec, const db_tensor *x, unsigned k,
                          uint8_t *name) {
   unsigned letters = 0, n = 0;
@@ -89,7 +89,7 @@ static bool read_result(struct call *c, struct sum *s, const char *spec, const c
   return true;
 }
 
-/* Without a result named: the axes of ..., then what occurs once, in the order of the alphabet. */
+/* The result of a spec without ->: the axes of `...`, then the names that occur once, in alphabetical order. */
 static void implied_result(struct sum *s) {
   for (unsigned i = ELLIPSIS; i < NAMES; i++)
     if (s->times[i] && s->nout < MAX_RANK) s->out[s->nout++] = (uint8_t)i, s->in_out[i] = true;
@@ -103,7 +103,7 @@ static int place_of(const struct term *t, uint8_t name) {
   return -1;
 }
 
-/* An axis named twice is the diagonal of the two. */
+/* Replaces two axes of one name by their diagonal. */
 static bool take_diagonals(struct call *c, struct term *t) {
   for (unsigned i = 0; i < t->e.rank; i++)
     for (unsigned j = i + 1; j < t->e.rank; j++) {
@@ -123,7 +123,7 @@ static bool take_diagonals(struct call *c, struct term *t) {
   return true;
 }
 
-/* Sums over the axes that nothing but t itself still needs: no result, no operand from next on, no other term. */
+/* Sums over the axes of t that neither the result nor an operand from `next` on nor the term `other` has. */
 static void sum_alone(const struct sum *s, struct term *t, const struct term *other, unsigned next) {
   unsigned mask = 0, n = 0;
   for (unsigned i = 0; i < t->e.rank; i++)
@@ -134,7 +134,7 @@ static void sum_alone(const struct sum *s, struct term *t, const struct term *ot
   t->e = expr_drop_axes(expr_reduce(OP_ADD, t->e, mask), mask);
 }
 
-/* t with the axes named, in that order; those it lacks have size 1. */
+/* Permutes t to the named axes; axes that it lacks get size 1. */
 static struct expr aligned(const struct term *t, const uint8_t *name, unsigned n) {
   unsigned order[MAX_RANK], k = 0;
   int64_t dim[MAX_RANK];
@@ -146,11 +146,11 @@ static struct expr aligned(const struct term *t, const uint8_t *name, unsigned n
   return expr_reshape(expr_permute(t->e, order), n, dim);
 }
 
-/* a * b, summed over what neither the result nor the operands from next on need. */
+/* Replaces *a by a * b, summed over the axes that neither the result nor an operand from `next` on has. */
 static bool multiply(struct call *c, const struct sum *s, struct term *a, struct term *b, unsigned next) {
   uint8_t name[NAMES];
   unsigned n = 0, kept = 0, mask = 0;
-  for (unsigned pass = 0; pass < 2; pass++) { /* what is kept in front, in the result's order */
+  for (unsigned pass = 0; pass < 2; pass++) { /* axes that are kept come first, in the result's order */
     if (pass == 0)
       for (unsigned i = 0; i < s->nout; i++)
         if (place_of(a, s->out[i]) >= 0 || place_of(b, s->out[i]) >= 0) name[n++] = s->out[i];

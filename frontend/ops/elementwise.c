@@ -1,12 +1,12 @@
-/* Elementwise operations: one table row each (name, what types it takes, how it is built), and the promotion of their
- * operands. The functions themselves are in functions.c. */
+/* Elementwise operations, with a table row each: name, accepted types, function that builds it. Also promotes their
+ * operands. The functions are in functions.c. */
 #include "functions.h"
 #include "ops.h"
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-/* MATH: floats; integers become f32, narrow floats are computed in f32. */
+/* MATH: floats; integers are converted to f32, narrow floats are computed in f32. */
 enum takes { ANY, MATH, NO_BOOL, NO_FLOAT, INTEGER };
 static const char *const taken[] = {[NO_BOOL] = "numbers", [NO_FLOAT] = "integers and bool", [INTEGER] = "integers"};
 static bool takes_type(unsigned takes, enum dtype t) {
@@ -25,14 +25,14 @@ static struct expr unary_gelu(struct expr x) {
   struct expr half = binary_num(OP_MUL, x, 0.5);
   return expr_mulacc(half, math_erf(binary_num(OP_MUL, x, M_SQRT1_2)), half);
 }
-/* (1 + tanh u) / 2 is the logistic function of 2u. */
+/* (1 + tanh u) / 2 is sigmoid(2u). */
 static struct expr unary_gelu_tanh(struct expr x) {
   const double slope = 2 * M_2_SQRTPI * M_SQRT1_2;
   struct expr rise = expr_mulacc(math_square(x), expr_num(x, slope * 0.044715), expr_num(x, slope));
   return times(x, math_sigmoid(times(x, rise)));
 }
 static struct expr unary_logsigmoid(struct expr x) { return math_neg(math_softplus(math_neg(x))); }
-/* With n = exp(x) tanh(log(1 + n)) is w / (w + 2), w = n (n + 2); from 20 on it is 1. */
+/* With n = exp(x), tanh(log(1 + n)) is w / (w + 2) where w = n (n + 2). From x = 20 on it is 1. */
 static struct expr unary_mish(struct expr x) {
   struct expr n = math_exp(math_min(x, expr_num(x, 20))), w = expr_mulacc(n, n, binary_num(OP_MUL, n, 2));
   return times(x, expr_binary(OP_FDIV, w, binary_num(OP_ADD, w, 2)));
@@ -134,7 +134,7 @@ static struct expr binary_and(struct expr a, struct expr b) { return expr_binary
 static struct expr binary_or(struct expr a, struct expr b) { return expr_binary(OP_OR, a, b); }
 static struct expr binary_xor(struct expr a, struct expr b) { return expr_binary(OP_XOR, a, b); }
 
-/* Beyond the width nothing is left but copies of the sign. */
+/* A count of at least the width leaves only copies of the sign, or zeros. */
 static struct expr shift(enum op op, struct expr a, struct expr b) {
   double bits = 8.0 * dtype_info[a.dtype].size;
   bool is_signed = dtype_info[a.dtype].cls == 'i';
@@ -153,7 +153,7 @@ static struct expr binary_eq(struct expr a, struct expr b) { return expr_binary(
 static struct expr binary_ne(struct expr a, struct expr b) { return expr_binary(OP_CMPNE, a, b); }
 static struct expr binary_lt(struct expr a, struct expr b) { return less(a, b); }
 static struct expr binary_gt(struct expr a, struct expr b) { return less(b, a); }
-static struct expr binary_le(struct expr a, struct expr b) { /* not !(b < a), which NaN would make true */
+static struct expr binary_le(struct expr a, struct expr b) { /* not !(b < a), which is true for NaN */
   return expr_binary(OP_OR, less(a, b), binary_eq(a, b));
 }
 static struct expr binary_ge(struct expr a, struct expr b) { return binary_le(b, a); }
@@ -167,7 +167,7 @@ static const struct binary_row {
     [DB_BINARY_ADD] = {"add", binary_add, ANY},
     [DB_BINARY_SUB] = {"sub", binary_sub, NO_BOOL},
     [DB_BINARY_MUL] = {"mul", binary_mul, ANY},
-    [DB_BINARY_DIV] = {"div", binary_div, MATH}, /* rounded correctly in any type */
+    [DB_BINARY_DIV] = {"div", binary_div, MATH}, /* correctly rounded in every type */
     [DB_BINARY_IDIV] = {"idiv", math_idiv, NO_BOOL, true},
     [DB_BINARY_IDIV_TRUNC] = {"idiv_trunc", math_idiv_trunc, NO_BOOL, true},
     [DB_BINARY_MOD] = {"mod", math_mod, NO_BOOL, true},
@@ -191,7 +191,7 @@ static const struct binary_row {
     [DB_BINARY_GE] = {"ge", binary_ge, ANY},
 };
 
-/* The tensors among the operands, in order. */
+/* Collects the tensors among the operands, in order. Returns their number. */
 static unsigned operand_tensors(const db_operand *o, unsigned n, db_tensor **out) {
   unsigned k = 0;
   for (unsigned i = 0; i < n; i++)
@@ -199,7 +199,7 @@ static unsigned operand_tensors(const db_operand *o, unsigned n, db_tensor **out
   return k;
 }
 
-/* The type that the operands of an operation meet in: tensors promote, then numbers adapt. */
+/* The common type of the operands: tensors promote, then numbers adapt to the result. */
 static enum dtype operands_type(const db_operand *o, unsigned n) {
   enum dtype t = DT_VOID;
   for (unsigned i = 0; i < n; i++)
@@ -250,7 +250,7 @@ bool broadcast_shape(const db_tensor *x, unsigned *rank, int64_t *dim) {
   return true;
 }
 
-/* Operands as expressions of one shape; numbers keep rank 0. False once the call has failed. */
+/* Converts the operands to expressions of one shape; numbers keep rank 0. Returns false if the call has failed. */
 static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dtype *types, struct expr *out) {
   unsigned rank = 0;
   int64_t dim[MAX_RANK];
@@ -267,7 +267,7 @@ static bool meet(struct call *c, const db_operand *o, unsigned n, const enum dty
   return true;
 }
 
-/* x to a number that needs no logarithm: a small whole one, or a half. False when it does need it. */
+/* Computes x to the power b without a logarithm if b is a small integer or +-1/2. Returns false otherwise. */
 static bool known_power(const db_operand *b, const db_tensor *x, struct expr *out) {
   bool is_float = dtype_is_float(x->dtype);
   double v = b->kind == DB_OPERAND_FLOAT ? b->f : (double)b->i;
@@ -282,7 +282,7 @@ static bool known_power(const db_operand *b, const db_tensor *x, struct expr *ou
   bool root = fabs(v) == 0.5;
   if (!root && (v != trunc(v) || fabs(v) > 4)) return false;
   struct expr e = expr_cast(expr_of(x), math_type(x->dtype)), r;
-  if (root) /* -inf has no root, but a power */
+  if (root) /* the square root of -inf is NaN, its power 1/2 is inf */
     r = expr_where(binary_num(OP_CMPEQ, e, -INFINITY), expr_num(e, INFINITY), math_sqrt(e));
   else
     r = math_power(e, (int64_t)fabs(v));
@@ -362,7 +362,7 @@ db_tensor *db_bitcast_at(DB_AT, db_tensor *x, db_dtype dtype) {
 /* ---- three operands ---- */
 
 static struct expr clamped(const struct expr *e) { return math_min(math_max(e[0], e[1]), e[2]); }
-/* From the nearer end, so that a weight of 1 gives exactly the other. */
+/* Interpolates from the nearer end, so that weights 0 and 1 give exactly the ends. */
 static struct expr interpolated(const struct expr *e) {
   struct expr d = expr_binary(OP_SUB, e[1], e[0]), rest = expr_binary(OP_SUB, expr_num(d, 1), e[2]);
   struct expr low = expr_binary(OP_ADD, e[0], times(e[2], d)), high = expr_binary(OP_SUB, e[1], times(rest, d));
@@ -450,7 +450,7 @@ static struct expr softshrink(struct expr x, double lambda, double unused) {
 static const struct activation_row {
   const char *name;
   struct expr (*build)(struct expr x, double a, double b);
-  bool divides; /* by its first parameter */
+  bool divides; /* the function divides by its first parameter */
 } activation_rows[] = {
     [DB_ACTIVATION_LEAKY_RELU] = {"leaky_relu", leaky_relu},
     [DB_ACTIVATION_ELU] = {"elu", elu},
@@ -472,7 +472,7 @@ db_tensor *db_activation_at(DB_AT, enum db_activation op, db_tensor *x, double a
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 
-/* One slope for all, or one for each place along axis 1. */
+/* slope has one element, or one per position along axis 1. */
 db_tensor *db_prelu_at(DB_AT, db_tensor *x, db_tensor *slope) {
   struct call c;
   if (!call_begin(&c, "prelu", file, line, 2, (db_tensor *[]){x, slope})) return c.result;

@@ -1,5 +1,5 @@
 /* Functions as arithmetic: exponentials and trigonometry from EXP2, LOG2 and SIN, inverses from power series on a
- * reduced range. Where a difference would lose digits a series takes over; the number of its terms follows from the
+ * reduced range. Where a difference would lose digits, a series is used instead. The number of its terms depends on the
  * type. */
 #include "functions.h"
 #include <math.h>
@@ -20,10 +20,11 @@ static bool is_float(struct expr x) { return dtype_is_float(x.dtype); }
 static struct expr clamp(struct expr x, double most) {
   return math_max(math_min(x, expr_num(x, most)), expr_num(x, -most));
 }
-/* How many terms of a series the type needs. */
+/* The number of terms that a series needs for the type. */
 static unsigned terms(struct expr x, unsigned single, unsigned twice) { return x.dtype == DT_F64 ? twice : single; }
 
-/* x where a series is used, else 0: a product of infinity and 0 in what is not chosen would be the derivative's NaN. */
+/* x where the series is used, else 0. Without this, the derivative of the branch not taken could be infinity * 0, which
+ * is NaN. */
 static struct expr only(struct expr where, struct expr x) { return expr_where(where, x, expr_num(x, 0)); }
 
 /* c[0] + c[1] z + ... with n coefficients. */
@@ -33,16 +34,16 @@ static struct expr polynomial(struct expr z, const double *c, unsigned n) {
   return p;
 }
 
-/* ---- any numbers ---- */
+/* ---- any numeric type ---- */
 
 struct expr math_neg(struct expr x) { return expr_unary(OP_NEG, x); }
-/* Of floats the larger of x and -x, plus 0 so that -0 becomes 0. */
+/* For floats the maximum of x and -x, plus 0 to turn -0 into 0. */
 struct expr math_abs(struct expr x) {
   if (is_float(x)) return plus(expr_binary(OP_MAX, x, math_neg(x)), 0);
   return is_signed(x) ? expr_where(negative(x), math_neg(x), x) : x;
 }
 struct expr math_sign(struct expr x) {
-  struct expr positive = expr_where(less(expr_num(x, 0), x), expr_num(x, 1), x); /* 0 and NaN stay */
+  struct expr positive = expr_where(less(expr_num(x, 0), x), expr_num(x, 1), x); /* 0 and NaN are unchanged */
   return expr_where(negative(x), expr_num(x, -1), positive);
 }
 struct expr math_trunc(struct expr x) { return is_float(x) ? expr_unary(OP_TRUNC, x) : x; }
@@ -66,7 +67,7 @@ struct expr math_round(struct expr x) {
 struct expr math_frac(struct expr x) { return is_float(x) ? sub(x, math_trunc(x)) : expr_binary(OP_XOR, x, x); }
 struct expr math_square(struct expr x) { return mul(x, x); }
 struct expr math_max(struct expr a, struct expr b) { return expr_binary(OP_MAX, a, b); }
-/* Through MAX, which has the right NaN: -max(-a, -b), and for integers ~max(~a, ~b), which cannot overflow. */
+/* Uses MAX, which propagates NaN: -max(-a, -b). For integers ~max(~a, ~b), which cannot overflow. */
 struct expr math_min(struct expr a, struct expr b) {
   if (is_float(a)) return math_neg(math_max(math_neg(a), math_neg(b)));
   return expr_not(math_max(expr_not(a), expr_not(b)));
@@ -76,13 +77,14 @@ static struct expr everywhere_false(struct expr x) { return expr_full(expr_const
 struct expr math_isnan(struct expr x) { return is_float(x) ? expr_binary(OP_CMPNE, x, x) : everywhere_false(x); }
 struct expr math_isinf(struct expr x) { return is_float(x) ? equal(math_abs(x), INFINITY) : everywhere_false(x); }
 struct expr math_isfinite(struct expr x) {
-  if (x.dtype == DT_F8E4M3) return expr_binary(OP_CMPEQ, x, x); /* has no infinity */
+  if (x.dtype == DT_F8E4M3) return expr_binary(OP_CMPEQ, x, x); /* E4M3 has no infinity */
   return is_float(x) ? less_num(math_abs(x), INFINITY) : expr_not(everywhere_false(x));
 }
 
 /* ---- division ---- */
 
-/* Integer division that no machine traps on: x / 0 is 0, and the least integer divided by -1 wraps. */
+/* Integer division that does not trap on any machine: x / 0 is 0, and the smallest integer divided by -1 wraps
+ * around. */
 static struct expr safe_quotient(struct expr a, struct expr b) {
   struct expr zero = is_zero(b), bad = zero, minus = zero;
   if (is_signed(a)) {
@@ -94,8 +96,8 @@ static struct expr safe_quotient(struct expr a, struct expr b) {
   return expr_where(zero, expr_num(q, 0), q);
 }
 
-/* What is left of a after b was taken off as often as it fits, in one rounding, put right where the quotient was
- * rounded across an integer. Exact while the quotient is: below 2^24, in f64 below 2^53. */
+/* The remainder a - trunc(a / b) * b, rounded once and corrected if a / b was rounded across an integer. Exact while
+ * the quotient is exact: below 2^24, in f64 below 2^53. */
 static struct expr float_fmod(struct expr a, struct expr b) {
   struct expr q = math_trunc(divide(a, b)), size = math_abs(b);
   struct expr r = expr_mulacc(math_neg(q), b, a);
@@ -104,7 +106,7 @@ static struct expr float_fmod(struct expr a, struct expr b) {
   r = expr_where(over, add(r, step), r);
   r = expr_where(less(math_abs(r), size), r, sub(r, step));
   r = expr_where(equal(size, INFINITY), expr_where(math_isinf(a), expr_num(a, NAN), a), r);
-  return expr_where(is_zero(r), times(a, 0), r); /* 0 has the sign of a, too */
+  return expr_where(is_zero(r), times(a, 0), r); /* a 0 has the sign of a, too */
 }
 struct expr math_fmod(struct expr a, struct expr b) {
   if (is_float(a)) return float_fmod(a, b);
@@ -121,7 +123,7 @@ struct expr math_idiv_trunc(struct expr a, struct expr b) {
   return is_float(a) ? math_trunc(divide(a, b)) : safe_quotient(a, b);
 }
 struct expr math_idiv(struct expr a, struct expr b) {
-  if (is_float(a)) { /* what is left is taken off first: a / b may have been rounded up to an integer */
+  if (is_float(a)) { /* subtract the remainder first, because a / b may have been rounded up to an integer */
     struct expr r = math_mod(a, b), whole = math_floor(plus(divide(sub(a, r), b), 0.5));
     struct expr far =
         expr_where(both(expr_binary(OP_CMPNE, a, expr_num(a, 0)), expr_binary(OP_XOR, negative(a), negative(b))),
@@ -153,7 +155,8 @@ struct expr math_power(struct expr a, int64_t n) {
   return r;
 }
 
-/* By squaring, every bit of the exponent; a negative one leaves what 1 / a^-b truncates to. */
+/* Exponentiation by squaring over every bit of the exponent. For a negative exponent, 1 / a^-b truncated to an
+ * integer. */
 static struct expr integer_pow(struct expr a, struct expr b) {
   unsigned bits = 8u * dtype_info[a.dtype].size;
   struct expr r = expr_num(a, 1), square = a, left = b;
@@ -170,9 +173,9 @@ static struct expr integer_pow(struct expr a, struct expr b) {
   return expr_where(negative(b), inverse, r);
 }
 
-/* |a|^b through logarithms; the sign of a negative a is that of an odd b, and without an integer b there is no value
- * but of infinity. For the sake of the derivative 0 is kept out of the logarithm, and 1, which has powers that are not
- * numbers, gets a constant only for those. */
+/* |a|^b through logarithms. The power of a negative a has the sign of a if b is an odd integer and no sign if b is an
+ * even one; for other b it is NaN, except for infinities. For the derivative's sake, 0 is kept out of the logarithm,
+ * and a constant replaces a power of 1 only where that is NaN. */
 struct expr math_pow(struct expr a, struct expr b) {
   if (!is_float(a)) return integer_pow(a, b);
   struct expr one = expr_num(a, 1), size = expr_where(negative(a), math_neg(a), a), none = is_zero(a);
@@ -180,7 +183,7 @@ struct expr math_pow(struct expr a, struct expr b) {
   power = expr_where(both(equal(size, 1), math_isnan(power)), one, power);
   struct expr of_zero = expr_where(negative(b), expr_num(b, INFINITY), expr_where(math_isnan(b), b, expr_num(b, 0)));
   of_zero = expr_where(equal(b, 1), plus(size, 0),
-                       of_zero); /* the one power whose derivative at 0 is neither 0 nor infinite */
+                       of_zero); /* b = 1 is the only power with a derivative at 0 that is neither 0 nor infinite */
   power = expr_where(none, of_zero, power);
   struct expr whole = expr_binary(OP_CMPEQ, b, math_trunc(b)), half = times(b, 0.5);
   struct expr odd = both(whole, expr_binary(OP_CMPNE, half, math_trunc(half)));
@@ -204,7 +207,7 @@ struct expr math_log2(struct expr x) { return expr_unary(OP_LOG2, x); }
 struct expr math_log(struct expr x) { return times(expr_unary(OP_LOG2, x), M_LN2); }
 struct expr math_log10(struct expr x) { return times(expr_unary(OP_LOG2, x), 0x1.34413509f79ffp-2); }
 
-/* Below 1/2 x + x^2/2! + x^3/3! + ... */
+/* Below 1/2 the series x + x^2/2! + x^3/3! + ... */
 struct expr math_expm1(struct expr x) {
   double c[15];
   unsigned n = terms(x, 8, 15);
@@ -222,7 +225,7 @@ struct expr math_log1p(struct expr x) {
   struct expr r = expr_where(near, mul(s, polynomial(math_square(s), c, n)), math_log(plus(x, 1)));
   return expr_function(FUNCTION_LOG1P, r, x);
 }
-/* log(1 + x) for x in [0, 1]. f32: a polynomial by tests/compiler/minimax.py, with an error of 2^-27.5. */
+/* log(1 + x) for x in [0, 1]. In f32 a polynomial from tests/compiler/minimax.py with an error of 2^-27.5. */
 static struct expr log1p_of_part(struct expr x) {
   static const double c[] = {1,
                              -0x1.ffffd2p-2,
@@ -238,7 +241,7 @@ static struct expr log1p_of_part(struct expr x) {
   return expr_function(FUNCTION_LOG1P, mul(x, polynomial(x, c, sizeof c / sizeof *c)), x);
 }
 
-/* The larger plus log(1 + exp(-difference)); equal infinities have no difference. */
+/* max(a, b) + log(1 + exp(-|a - b|)); the difference of equal infinities is set to 0. */
 struct expr math_logaddexp(struct expr a, struct expr b) {
   struct expr apart = math_abs(sub(a, b)), high = math_max(a, b);
   apart = expr_where(expr_binary(OP_CMPEQ, a, b), expr_num(a, 0), apart);
@@ -250,13 +253,13 @@ struct expr math_softplus(struct expr x) {
   return expr_function(FUNCTION_SOFTPLUS, r, x);
 }
 
-/* Its derivative is that of a pattern, so exp(-x) may overflow. */
+/* graph_gradient recognizes this pattern and uses the sigmoid's own derivative, so exp(-x) may overflow. */
 struct expr math_sigmoid(struct expr x) { return math_reciprocal(plus(expr_unary(OP_EXP2, times(x, -M_LOG2E)), 1)); }
 
 /* ---- hyperbolic functions ---- */
 
-/* x p(x^2) / q(x^2), no larger than 1: x beyond `most`, where f is 1 or -1 in f32, counts as that. The coefficients are
- * by tests/compiler/minimax.py, with errors of 2^-25.5; rounding adds to that. q[0] is 1. */
+/* x p(x^2) / q(x^2), clamped to [-1, 1]. x is clamped to `most`, where f is 1 or -1 in f32. The coefficients are from
+ * tests/compiler/minimax.py, with errors of 2^-25.5 before rounding. q[0] is 1. */
 struct rational {
   double most, p[7], q[7];
 };
@@ -265,8 +268,8 @@ static struct expr odd_rational(struct expr x, const struct rational *f, unsigne
   return clamp(divide(mul(y, polynomial(s, f->p, n)), polynomial(s, f->q, m)), 1);
 }
 
-/* f32: an error of 5 ulp. f64: (1 - e) / (1 + e) with e = exp(-2|x|), which loses its digits near 0, where the power
- * series takes over: below 1/4 each of its terms is 40 times smaller than the one before. */
+/* f32: an error of 5 ulp. f64: (1 - e) / (1 + e) with e = exp(-2|x|). This loses digits near 0, so below 1/4 the power
+ * series is used, whose terms decrease by a factor of 40. */
 struct expr math_tanh(struct expr x) {
   static const struct rational f = {9.02,
                                     {1, 0x1.12043ep-3, 0x1.c9f842p-9, 0x1.595534p-16, 0x1.c9a352p-27},
@@ -288,7 +291,7 @@ struct expr math_tanh(struct expr x) {
   far = expr_where(negative(x), math_neg(far), far);
   return expr_function(FUNCTION_TANH, expr_where(less_num(a, 0.25), near, far), x);
 }
-/* exp(|x|) is made in two factors, as it overflows before its half does. */
+/* exp(|x|) is computed as a product of two factors, because it overflows before exp(|x|) / 2 does. */
 struct expr math_sinh(struct expr x) {
   double c[10];
   unsigned n = terms(x, 6, 10);
@@ -304,7 +307,7 @@ struct expr math_cosh(struct expr x) {
   struct expr h = math_exp(times(math_abs(x), 0.5)), half = times(h, 0.5);
   return add(mul(half, h), divide(expr_num(x, 0.5), math_square(h)));
 }
-/* Where the square of x would overflow, log(2|x|). */
+/* log(2|x|), used where the square of x would overflow. */
 static struct expr log_twice(struct expr x) { return plus(math_log(x), M_LN2); }
 struct expr math_asinh(struct expr x) {
   struct expr a = math_abs(x), far = less(expr_num(x, 1e9), a), b = expr_where(far, expr_num(x, 1), a),
@@ -327,16 +330,16 @@ struct expr math_atanh(struct expr x) {
 /* ---- trigonometry ---- */
 
 struct expr math_sin(struct expr x) { return expr_unary(OP_SIN, x); }
-/* 1 - 2 sin^2(x/2), as x + pi/2 would lose the digits of a large x. */
+/* 1 - 2 sin^2(x/2); x + pi/2 would lose digits of a large x. */
 struct expr math_cos(struct expr x) { return one_minus(times(math_square(expr_unary(OP_SIN, times(x, 0.5))), 2)); }
-/* In f64: near its poles the cosine has to be known better than to the last digit of 1. */
+/* Computed in f64, because near the poles the cosine must have a small relative error. */
 struct expr math_tan(struct expr x) {
   struct expr wide = expr_cast(x, DT_F64);
   return expr_cast(divide(math_sin(wide), math_cos(wide)), x.dtype);
 }
 
-/* |x| or what it becomes by atan a = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a), below tan(pi/8); then the
- * power series. */
+/* Reduces |x| below tan(pi/8) by atan a = pi/4 + atan((a - 1) / (a + 1)) = pi/2 - atan(1 / a), then uses the power
+ * series. */
 struct expr math_atan(struct expr x) {
   double c[21];
   unsigned n = terms(x, 9, 21);
@@ -360,7 +363,7 @@ struct expr math_copysign(struct expr a, struct expr b) {
 }
 struct expr math_atan2(struct expr y, struct expr x) {
   struct expr ay = math_abs(y), ax = math_abs(x), same = expr_binary(OP_CMPEQ, ay, ax), zero = both(is_zero(y), same);
-  /* equal sizes, infinite ones too, have the ratio 1; 0 and 0 have 0 */
+  /* equal magnitudes, including infinite ones, have the ratio 1; two zeros have the ratio 0 */
   struct expr ratio = divide(expr_where(same, expr_num(y, 1), ay), expr_where(same, expr_num(y, 1), ax));
   struct expr r = math_atan(expr_where(zero, expr_num(y, 0), ratio));
   r = expr_where(sign_bit(x), sub(expr_num(r, M_PI), r), r);
@@ -371,7 +374,7 @@ struct expr math_atan2(struct expr y, struct expr x) {
 /* ---- the error function ---- */
 
 /* f32: an error of 6 ulp. f64: below 0.9 the power series. Above, 1 - exp(-a^2) times a polynomial in t = (a - 2.4) /
- * (a + 2.4): a Chebyshev fit of exp(a^2) erfc(a) over [0.9, 6], with an error of 3e-21; at 6 the result is 1. */
+ * (a + 2.4): a Chebyshev fit of exp(a^2) erfc(a) over [0.9, 6] with an error of 3e-21. At 6 the result is 1. */
 struct expr math_erf(struct expr x) {
   static const struct rational f = {
       3.93,

@@ -1,5 +1,5 @@
-/* Functions of expressions, as arithmetic on what the graph has: of floats of 32 or 64 bits unless a comment says
- * otherwise. */
+/* Mathematical functions as expressions of the graph's operations. Arguments are floats of 32 or 64 bits unless a
+ * comment says otherwise. */
 #ifndef DOORBELL_FRONTEND_MATH_H
 #define DOORBELL_FRONTEND_MATH_H
 #include "../tensor/expr.h"
@@ -8,17 +8,17 @@ static inline struct expr binary_num(enum op op, struct expr x, double v) { retu
 static inline struct expr less(struct expr a, struct expr b) { return expr_binary(OP_CMPLT, a, b); }
 static inline struct expr less_num(struct expr a, double v) { return binary_num(OP_CMPLT, a, v); }
 static inline struct expr is_zero(struct expr x) { return binary_num(OP_CMPEQ, x, 0); }
-/* The type that transcendental functions compute in. */
+/* The type in which transcendental functions are computed. */
 static inline enum dtype math_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-/* Of every type of numbers. */
+/* For every numeric type. */
 struct expr math_neg(struct expr x);
 struct expr math_abs(struct expr x);
 struct expr math_sign(struct expr x);
 struct expr math_trunc(struct expr x);
 struct expr math_floor(struct expr x);
 struct expr math_ceil(struct expr x);
-struct expr math_round(struct expr x); /* halves to even */
+struct expr math_round(struct expr x); /* rounds halves to even */
 struct expr math_frac(struct expr x);
 struct expr math_square(struct expr x);
 struct expr math_max(struct expr a, struct expr b);
@@ -26,12 +26,12 @@ struct expr math_min(struct expr a, struct expr b);
 struct expr math_isnan(struct expr x);
 struct expr math_isinf(struct expr x);
 struct expr math_isfinite(struct expr x);
-struct expr math_idiv(struct expr a, struct expr b);       /* rounded down */
-struct expr math_idiv_trunc(struct expr a, struct expr b); /* rounded toward zero */
-struct expr math_mod(struct expr a, struct expr b);        /* the sign of b */
-struct expr math_fmod(struct expr a, struct expr b);       /* the sign of a */
+struct expr math_idiv(struct expr a, struct expr b);       /* rounds toward minus infinity */
+struct expr math_idiv_trunc(struct expr a, struct expr b); /* rounds toward zero */
+struct expr math_mod(struct expr a, struct expr b);        /* has the sign of b */
+struct expr math_fmod(struct expr a, struct expr b);       /* has the sign of a */
 struct expr math_pow(struct expr a, struct expr b);
-struct expr math_power(struct expr a, int64_t n); /* by squaring; n is not negative */
+struct expr math_power(struct expr a, int64_t n); /* by squaring; n is at least 0 */
 
 struct expr math_reciprocal(struct expr x);
 struct expr math_sqrt(struct expr x);

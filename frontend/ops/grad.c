@@ -1,10 +1,10 @@
-/* Gradients of tensors: the expression that a tensor stands for, as it was before parts of it were realized, handed to
+/* Gradients of tensors: reconstructs a tensor's expression as it was before parts of it were realized, and passes it to
  * graph_gradient.
  *
- * A value that is realized stands for memory, and a tracked one remembers the expression that the memory was computed
- * from. The walk goes from memory to expression (struct gradient_link), while what it makes uses the memory, so nothing
- * is computed twice. A gradient's nodes come from inside of other values' expressions; one more value, which the
- * gradient is built on, keeps all of those alive. */
+ * A realized value refers to memory; a tracked one keeps the expression that its memory was computed from. The walk
+ * follows links from memory to expression (struct gradient_link), but the gradients use the memory, so nothing is
+ * computed twice. The nodes of a gradient may be parts of any of the values' expressions. The gradient is therefore
+ * built on an additional value, the keeper, which keeps all these values alive. */
 #include "../../graph/gradient.h"
 #include "../tensor/call.h"
 #include <errno.h>
@@ -12,11 +12,11 @@
 #include <string.h>
 
 struct history {
-  struct value **values; /* all that the result was built on, sources first, itself last */
+  struct value **values; /* all values that the result was built on, sources first, the result last */
   unsigned n, nlinks;
   struct value *keeper; /* built on all of them */
   struct gradient_link *links;
-  struct uop **now; /* by id: the node with memory in place of what is realized. NULL: nothing is */
+  struct uop **now; /* by node id: the node with memory substituted for realized values; NULL if none is realized */
   size_t nids;
 };
 
@@ -27,7 +27,7 @@ static void history_free(struct history *h) {
   free(h->now);
 }
 
-/* Postorder of the values that v was built on. */
+/* Lists the values that v was built on, in postorder. */
 static int list_values(struct value *v, struct history *h) {
   struct frame {
     struct value *v;
@@ -68,10 +68,10 @@ out:
 }
 
 static bool was_replaced(const struct value *v) { return v->real && v->real != v->expr; }
-/* The memory that the value was computed in, and whose expression is known. */
+/* The memory of a value whose expression is known. */
 static struct uop *memory_of(const struct value *v) { return v->real ? v->real : v->was; }
 
-/* Fills now and links: one walk over all expressions. */
+/* Fills now and links in one walk over all expressions. */
 static int put_memory_in(struct history *h) {
   struct uop **roots = malloc(h->n * sizeof *roots), **order = NULL, **rebuilt = NULL;
   size_t count = 0;
@@ -129,8 +129,8 @@ static struct uop *now(const struct history *h, struct value *v) {
   return h->now && v->expr->id < h->nids && h->now[v->expr->id] ? h->now[v->expr->id] : v->expr;
 }
 
-/* out[i]: a value that is the derivative of y with respect to x[i] when dy flows into it (NULL: one), NULL where y does
- * not depend on x[i]. 0, or a negative errno and a message in why. */
+/* Stores in out[i] the derivative of y with respect to x[i], weighted by dy (NULL: 1), or NULL if y does not depend on
+ * x[i]. Returns 0 or a negative errno with a message in why. */
 static int gradients(const db_tensor *y, const db_tensor *dy, struct value *const *x, unsigned n, struct value **out,
                      char *why, size_t cap) {
   struct history h = {0};
@@ -167,9 +167,9 @@ out:
   return err;
 }
 
-/* ---- asked for ---- */
+/* ---- requested gradients ---- */
 
-/* The result for one x, of which made is the value; takes over its reference. */
+/* The result for x, given the value `made` of the gradient, or NULL. */
 static db_tensor *gradient_of(DB_AT, const char *op, db_tensor *x, struct value *made) {
   struct call c;
   if (!call_begin_sized(&c, op, file, line, 1, &x)) return c.result;
@@ -200,7 +200,8 @@ void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, uns
   struct value **made = calloc(2 * (size_t)n + 1, sizeof *made), **of = made + n;
   pthread_mutex_lock(&rt.lock);
   bool good =
-      y && y->value && (!dy || (dy->value && dy->value->slot == y->value->slot)); /* else the calls below say why */
+      y && y->value &&
+      (!dy || (dy->value && dy->value->slot == y->value->slot)); /* otherwise the calls below report the error */
   int err = -ENOMEM;
   if (good && made) {
     unsigned k = 0;
@@ -208,7 +209,7 @@ void db_grad_all_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *const *x, uns
     for (unsigned i = 0; i < n; i++)
       if (x && x[i] && x[i]->value) of[k++] = x[i]->value;
     err = gradients(y, dy, of, k, made, why, sizeof why);
-    for (unsigned i = n; i-- > 0;) { /* back to the places in x */
+    for (unsigned i = n; i-- > 0;) { /* restore the positions in x */
       struct value *v = x && x[i] && x[i]->value ? made[--k] : NULL;
       made[i] = v;
     }
@@ -234,7 +235,7 @@ db_tensor *db_grad_at(DB_AT, db_tensor *y, db_tensor *dy, db_tensor *x) {
   return out;
 }
 
-/* ---- collected ---- */
+/* ---- collected gradients ---- */
 
 db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
   struct call c;
@@ -242,7 +243,7 @@ db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
   if (!dtype_is_float(t->dtype))
     return call_fail(&c, "of a tensor %s of %s; only floats have gradients", SHAPE(*t), dtype_info[t->dtype].name);
   if (t->value->leaf && t->value->leaf != t) return call_fail(&c, "another tensor of the same value has been marked");
-  if (!t->value->placed) { /* equal numbers are one node: this tells them apart, and says where they are to be */
+  if (!t->value->placed) { /* equal constants share a node; the COPY makes this one distinct and gives it a device */
     struct uop *own = uop_new(rt.graph, OP_COPY, t->dtype, 1, (union uop_arg){.i = rt.next_buffer++}, t->value->slot,
                               &t->value->expr, 1);
     struct value *v = value_over(own, t->value->slot, &t->value, 1);
@@ -255,7 +256,8 @@ db_tensor *db_requires_grad_at(DB_AT, db_tensor *t) {
   return t;
 }
 
-/* Adds what has come to what was collected, of which it takes over the reference. NULL: out of memory. */
+/* Adds two gradients and takes over both references. Returns NULL if memory runs out; then the caller still owns
+ * so_far. */
 static struct value *collected(struct value *so_far, struct value *more) {
   if (!so_far) return more;
   struct value *both[] = {so_far, more};
@@ -292,7 +294,7 @@ int db_backward_from(db_tensor *y, db_tensor *dy) {
   for (unsigned i = 0; i < n; i++) {
     if (!made[i]) continue;
     reached++;
-    made[i]->tracked = false; /* what is collected forgets its history once it is realized */
+    made[i]->tracked = false; /* a collected gradient has no history once it is realized */
     struct value *sum = collected(leaves[i]->leaf->grad, made[i]);
     made[i] = NULL;
     if (!sum) {

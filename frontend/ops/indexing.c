@@ -1,27 +1,27 @@
-/* Indexing by integers, slices and tensors, and its inverse: x with what is indexed replaced.
+/* Indexing by integers, slices and tensors, and its inverse: x with the indexed elements replaced.
  *
- * Slices and integers are movement. The axes that tensors index are brought to the front and joined to one, which a
- * single GATHER reads at the place that the tensors together name. */
+ * Slices and integers are movement. The axes that tensors index are moved to the front and merged into one axis. A
+ * single GATHER reads it at the positions that the tensors give together. */
 #include "functions.h"
 #include "ops.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* One axis of x under the basic subscripts, and where the results of the others stand. */
+/* The subscripts resolved to the axes of x, and the position of the tensors' axes in the result. */
 struct plan {
-  struct { /* of each axis of x */
+  struct { /* per axis of x */
     int64_t begin, count, step;
     bool dropped;
-    int tensor; /* that indexes it, or -1 */
+    int tensor; /* index of the tensor that indexes it, or -1 */
   } axis[MAX_RANK];
-  struct { /* of each axis once slices are taken: an axis of x, or -1 for a new one */
+  struct { /* per axis after slices and integers: an axis of x, or -1 for a new one */
     int from;
   } out[MAX_RANK];
-  unsigned nout, ntensors, place; /* place: among the axes that no tensor indexes */
+  unsigned nout, ntensors, place; /* place: number of result axes before those of the tensors */
   db_tensor *tensor[MAX_RANK];
 };
 
-/* Python's slice: where it begins, how many there are. */
+/* Resolves a slice with Python's rules: stores where it begins and the number of elements. */
 static void take_slice(const db_subscript *s, int64_t n, int64_t *begin, int64_t *count) {
   int64_t step = s->step, low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
   int64_t b = s->begin == DB_OPEN ? (step < 0 ? high : low) : s->begin < 0 ? s->begin + n : s->begin;
@@ -33,10 +33,10 @@ static void take_slice(const db_subscript *s, int64_t n, int64_t *begin, int64_t
   *count = span > 0 ? (span - 1) / size + 1 : 0;
 }
 
-/* Checks the subscripts against x; false once the call has failed. */
+/* Resolves the subscripts against x. Returns false if the call has failed. */
 static bool make_plan(struct call *c, const db_tensor *x, const db_subscript *s, unsigned n, struct plan *p) {
   unsigned used = 0, rests = 0, axis = 0, plain = 0;
-  int group = -1; /* the last subscript that is a number or a tensor */
+  int group = -1; /* the last subscript that was a number or a tensor */
   bool apart = false, placed = false;
   *p = (struct plan){0};
   if (n && !s) return call_fail(c, "the array of %u subscripts is NULL", n), false;
@@ -111,17 +111,17 @@ static struct expr basic(const struct plan *p, struct expr x) {
   return expr_reshape(x, p->nout, dim);
 }
 
-/* The inverse: the elements of v, which has the shape that basic gives, where they came from in a shape like x; 0
- * elsewhere. */
+/* The inverse of basic: moves the elements of v, which has the shape that basic returns, to their positions in x's
+ * shape; 0 elsewhere. */
 static struct expr spread_back(const struct plan *p, struct expr v, const db_tensor *x) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK] = {0};
   for (unsigned i = 0; i < x->rank; i++) dim[i] = p->axis[i].count;
   v = expr_reshape(v, x->rank, dim);
   for (unsigned i = 0; i < x->rank; i++) {
     int64_t count = p->axis[i].count, step = p->axis[i].step, size = step < 0 ? -step : step, begin = p->axis[i].begin;
-    if (!count) continue; /* padding below makes it x's size */
+    if (!count) continue; /* the padding at the end gives it x's size */
     if (step < 0) v = expr_flip(v, 1u << i), begin -= (count - 1) * size;
-    if (size > 1 && count > 1) { /* rows of zeros between */
+    if (size > 1 && count > 1) { /* insert zeros between the elements */
       for (unsigned k = 0; k <= v.rank; k++) dim[k] = k <= i ? v.dim[k] : k == i + 1 ? 1 : v.dim[k - 1];
       struct expr wide = expr_reshape(v, v.rank + 1, dim);
       memset(pairs, 0, sizeof pairs);
@@ -163,7 +163,7 @@ static bool meet_tensors(struct call *c, const struct plan *p, struct together *
   return true;
 }
 
-/* One place in the joined axes for each of the tensors' elements, -1 where one of them is outside. */
+/* One position along the merged axis for each element of the tensors; -1 if one of them is out of range. */
 static struct expr joined_index(const struct plan *p, const struct together *t, const int64_t *sizes) {
   int64_t total = 1, flat = t->count;
   for (unsigned k = 0; k < p->ntensors; k++) total *= sizes[k];
@@ -180,8 +180,8 @@ static struct expr joined_index(const struct plan *p, const struct together *t, 
   return expr_reshape(expr_where(good, sum, expr_num(sum, -1)), 1, &flat);
 }
 
-/* [joined, rest...]: the axes that tensors index in front, as one. order: the permutation; sizes: of the indexed
- * axes. */
+/* Moves the axes that tensors index to the front and merges them: [merged, rest...]. Stores the permutation in order
+ * and the sizes of the indexed axes in sizes. */
 static struct expr join_indexed(const struct plan *p, struct expr e, unsigned *order, int64_t *sizes) {
   unsigned n = 0;
   for (unsigned k = 0; k < p->ntensors; k++)
@@ -196,7 +196,7 @@ static struct expr join_indexed(const struct plan *p, struct expr e, unsigned *o
   return expr_reshape(e, e.rank - p->ntensors + 1, dim);
 }
 
-/* An index along axis 0 for x's rows, repeated over the other axes. */
+/* Reshapes an index along axis 0 for x and repeats it over the other axes. */
 static struct expr rows_index(struct expr index, struct expr x) {
   int64_t dim[MAX_RANK] = {index.dim[0]};
   for (unsigned i = 1; i < x.rank; i++) dim[i] = 1;
@@ -205,7 +205,7 @@ static struct expr rows_index(struct expr index, struct expr x) {
   return expr_expand(index, dim);
 }
 
-/* order: [tensors' axes..., rest...] to the result, or back. */
+/* The permutation from [tensors' axes..., rest...] to the result, or back. */
 static void result_order(const struct plan *p, unsigned ntensor_axes, bool back, unsigned *order) {
   unsigned rest = p->nout - p->ntensors, n = 0, to[MAX_RANK];
   for (unsigned i = 0; i < p->place; i++) to[n++] = ntensor_axes + i;
@@ -214,7 +214,7 @@ static void result_order(const struct plan *p, unsigned ntensor_axes, bool back,
   for (unsigned i = 0; i < n; i++) *(back ? &order[to[i]] : &order[i]) = back ? i : to[i];
 }
 
-/* All tensors of a call: x, then what indexes it, then a value. */
+/* Collects the tensors of a call: x, the subscripts, the value. Returns their number. */
 static unsigned arguments(db_tensor *x, const db_subscript *s, unsigned n, db_tensor *const *value, db_tensor **in) {
   unsigned k = 0;
   in[k++] = x;
@@ -245,7 +245,7 @@ db_tensor *db_index_at(DB_AT, db_tensor *x, const db_subscript *s, unsigned n) {
   return call_end(&c, expr_permute(e, order));
 }
 
-/* x with another value where the subscripts say; in place x itself, whose memory is written there. */
+/* x with the subscripted elements replaced. With in_place it assigns to x and writes its memory. */
 static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript *s, unsigned n, bool in_place) {
   struct call c;
   struct plan p;
@@ -259,7 +259,7 @@ static db_tensor *set(DB_AT, db_tensor *x, db_operand value, const db_subscript 
   struct expr e = expr_of(x), region = basic(&p, e), rows = region, put = operand_expr(&value, x->dtype);
   unsigned order[MAX_RANK] = {0}, back[MAX_RANK] = {0}, rank = region.rank;
   int64_t sizes[MAX_RANK] = {0}, dim[MAX_RANK], permuted[MAX_RANK];
-  /* what is indexed has the shape [tensors..., rest...], with the tensors' axes moved to their place */
+  /* the indexed elements have the shape [tensors..., rest...] with the tensors' axes moved to p.place */
   memcpy(dim, region.dim, sizeof dim);
   if (p.ntensors) {
     rows = join_indexed(&p, region, order, sizes);
@@ -304,7 +304,7 @@ db_tensor *db_set_at(DB_AT, db_tensor *x, db_operand value, const db_subscript *
   return assign_failed(x, set(file, line, x, value, s, n, true));
 }
 
-/* ---- one axis, or all in a row ---- */
+/* ---- one axis, or all axes as one row ---- */
 
 db_tensor *db_index_select_at(DB_AT, db_tensor *x, int axis, db_tensor *index) {
   struct call c;

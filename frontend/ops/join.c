@@ -1,4 +1,4 @@
-/* Putting tensors together and taking them apart: joining, splitting, repeating, rolling, grids. */
+/* Joins and splits tensors: concatenation, splitting, repeating, rolling, grids. */
 #include "../tensor/call.h"
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ db_tensor *db_cat_at(DB_AT, db_tensor *const *x, unsigned n, int axis, bool stac
 
 /* ---- splitting ---- */
 
-/* Piece k: each is an operation of its own, so that each is poisoned when the sizes are wrong. */
+/* Makes piece k. Each piece is a separate operation, so each one is poisoned if the sizes are wrong. */
 static db_tensor *piece(DB_AT, db_tensor *x, int axis, db_list sizes, unsigned k) {
   struct call c;
   int64_t total = 0, begin = 0;
@@ -72,7 +72,7 @@ void db_chunk_at(DB_AT, db_tensor *x, int axis, unsigned n, db_tensor **out) {
 
 /* ---- repeating, rolling ---- */
 
-/* [.., d, ..] as [.., n, d, ..] or [.., d, n, ..], and back to one axis. */
+/* Repeats through a new axis, [.., n, d, ..] or with `each` [.., d, n, ..], which is merged with the old one. */
 static struct expr repeated(struct expr x, unsigned axis, int64_t n, bool each) {
   int64_t dim[MAX_RANK + 1];
   if (n == 1) return x;
@@ -160,7 +160,7 @@ static db_tensor *grid(DB_AT, db_tensor *const *x, unsigned n, bool columns_firs
   if (!call_begin(&c, "meshgrid", file, line, n, x)) return c.result;
   if (n > MAX_RANK) return call_fail(&c, "%u axes, more than %d", n, MAX_RANK);
   for (unsigned i = 0; i < n; i++) {
-    unsigned a = columns_first && n > 1 && i < 2 ? 1 - i : i; /* the axis that tensor i counts along */
+    unsigned a = columns_first && n > 1 && i < 2 ? 1 - i : i; /* the axis along which tensor i runs */
     if (x[i]->rank > 1) return call_fail(&c, "tensor %u is %s; one axis is needed", i, SHAPE(*x[i]));
     dim[a] = dims_numel(x[i]->rank, x[i]->dim);
     ones[a] = i == k ? dim[a] : 1;

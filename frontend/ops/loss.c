@@ -1,5 +1,5 @@
-/* Losses: how far a tensor is from its target, element by element or class by class, then summed or averaged. Halves
- * are computed in f32. */
+/* Losses: the distance of a tensor from its target, by element or by class, then summed or averaged. Narrow floats are
+ * computed in f32. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>
@@ -16,16 +16,16 @@ static struct expr natural_exp(struct expr x) { return expr_unary(OP_EXP2, with(
 static struct expr size_of(struct expr x) { return expr_where(below(x, expr_num(x, 0)), negative(x), x); }
 static unsigned all_axes(struct expr x) { return (1u << x.rank) - 1; }
 
-/* The whole of x added up, as a number of rank 0. */
+/* The sum of all elements of x, as a scalar. */
 static struct expr total(struct expr x) {
   unsigned mask = all_axes(x);
   return expr_drop_axes(expr_reduce(OP_ADD, x, mask), mask);
 }
 
-/* ---- element by element ---- */
+/* ---- losses by element ---- */
 
 struct pair {
-  struct expr x, y, positive; /* positive.u NULL: 1 */
+  struct expr x, y, positive; /* positive.u is NULL for a weight of 1 */
   const struct db_loss *o;
 };
 
@@ -34,7 +34,7 @@ static struct expr loss_mse(const struct pair *p) {
   return times(d, d);
 }
 static struct expr loss_l1(const struct pair *p) { return size_of(minus(p->x, p->y)); }
-/* d^2 / 2 up to a size of delta, from there on delta * (|d| - delta / 2) */
+/* d^2 / 2 if |d| < delta, otherwise delta * (|d| - delta / 2) */
 static struct expr loss_huber(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
   struct expr d = minus(p->x, p->y), size = size_of(d);
@@ -45,7 +45,7 @@ static struct expr loss_smooth_l1(const struct pair *p) {
   double delta = p->o->delta != 0 ? p->o->delta : 1;
   return with(OP_MUL, loss_huber(p), 1 / delta);
 }
-/* Logarithms are held above -100, so that a certain and wrong prediction costs 100 and has a gradient. */
+/* Clamps logarithms to at least -100, so that a certain and wrong prediction has a finite loss and gradient. */
 static struct expr held_log(struct expr x) { return with(OP_MAX, natural_log(x), -100); }
 static struct expr loss_bce(const struct pair *p) {
   struct expr one = expr_num(p->x, 1);
@@ -118,11 +118,11 @@ db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *ta
   return call_end(&c, expr_cast(finish(loss, o.reduction), x->dtype));
 }
 
-/* ---- classes ---- */
+/* ---- losses by class ---- */
 
 struct classes {
-  struct expr logp;   /* of every class */
-  struct expr weight; /* of every class in logp's shape; u NULL: 1 */
+  struct expr logp;   /* log probability of every class */
+  struct expr weight; /* weight of every class, in logp's shape; u is NULL for 1 */
   unsigned axis;
   int64_t n;
   const struct db_cross_entropy *o;
@@ -136,12 +136,14 @@ static struct expr add_classes(const struct classes *k, struct expr x) {
   return expr_drop_axes(expr_reduce(OP_ADD, x, 1u << k->axis), 1u << k->axis);
 }
 
-/* By index: minus the target's log probability, 0 where the target is to be ignored, NaN where it is no class. */
+/* A target of indices: minus the log probability of the target's class; 0 for ignored targets, NaN for an index that is
+ * not a class. */
 static struct expr by_index(const struct classes *k, struct expr target, enum db_reduction reduction) {
   int64_t dim[MAX_RANK], ignored = k->o->ignore.n ? k->o->ignore.v[0] : -100;
   memcpy(dim, k->logp.dim, sizeof dim);
   dim[k->axis] = 1;
-  if (dtype_info[target.dtype].size < 4) target = expr_cast(target, DT_I32); /* holds the number of classes */
+  if (dtype_info[target.dtype].size < 4)
+    target = expr_cast(target, DT_I32); /* so that it can represent the number of classes */
   struct expr at = expr_reshape(target, k->logp.rank, dim), none = expr_num(k->logp, 0);
   struct expr low = below(at, expr_const(at.dtype, 0, 0)), high = below(at, expr_const(at.dtype, 0, k->n));
   struct expr good = expr_binary(OP_AND, expr_not(low), high);

@@ -1,5 +1,4 @@
-/* Movement operations: their arguments are checked here, no data moves. What puts tensors together is in join.c,
- * padding in padding.c. */
+/* Movement operations: check their arguments and move no data. Joining is in join.c, padding in padding.c. */
 #include "ops.h"
 #include <errno.h>
 #include <string.h>
@@ -139,7 +138,7 @@ db_tensor *db_to_at(DB_AT, db_tensor *x, db_device *dev) {
   return call_end(&c, e);
 }
 
-/* ---- axes added, dropped, joined, moved ---- */
+/* ---- adding, dropping, merging and moving axes ---- */
 
 db_tensor *db_squeeze_at(DB_AT, db_tensor *x, db_list axes) {
   struct call c;
@@ -250,7 +249,7 @@ struct expr expr_stride(struct expr x, unsigned axis, int64_t step) {
   int64_t n = x.dim[axis], count = n ? (n - 1) / step + 1 : 0, pairs[2 * MAX_RANK] = {0}, dim[MAX_RANK];
   if (step == 1 || !n) return x;
   if (count == 1) return expr_slice(x, axis, 0, 1);
-  if (x.rank == MAX_RANK) { /* no room for an axis of steps */
+  if (x.rank == MAX_RANK) { /* no axis is left for the steps */
     int64_t at[MAX_RANK];
     for (unsigned i = 0; i < x.rank; i++) at[i] = i == axis ? count : x.dim[i];
     struct expr place = expr_count_along(n <= INT32_MAX ? DT_I32 : DT_I64, axis, x.rank, at);
@@ -300,7 +299,7 @@ db_tensor *db_unfold_at(DB_AT, db_tensor *x, int axis, int64_t size, int64_t ste
   return call_end(&c, expr_windows(expr_of(x), (unsigned)a, size, step, 1));
 }
 
-/* Row i is moved i places to the left, so that a diagonal stands as a column. */
+/* Moves row i to the left by i positions, so that the diagonal becomes a column. */
 struct expr expr_diagonal(struct expr x, unsigned rows, unsigned cols, int64_t offset) {
   int64_t skip_rows = offset < 0 ? -offset : 0, skip_cols = offset > 0 ? offset : 0;
   int64_t r = x.dim[rows] - skip_rows, k = x.dim[cols] - skip_cols, n = r < k ? r : k;
@@ -324,11 +323,11 @@ db_tensor *db_diagonal_at(DB_AT, db_tensor *x, int64_t offset, int rows, int col
   if (offset < -x->dim[a]) offset = -x->dim[a];
   if (offset > x->dim[b]) offset = x->dim[b];
   struct expr e = expr_diagonal(expr_of(x), (unsigned)a, (unsigned)b, offset);
-  if (e.rank == x->rank) e = expr_reshape(e, e.rank - 1, e.dim); /* nothing on it: [..., 0, 0] to [..., 0] */
+  if (e.rank == x->rank) e = expr_reshape(e, e.rank - 1, e.dim); /* an empty diagonal: [..., 0, 0] to [..., 0] */
   return call_end(&c, e);
 }
 
-/* A vector on a diagonal of a square of zeros, or a matrix's diagonal. */
+/* A matrix of zeros with a vector on a diagonal, or the diagonal of a matrix. */
 db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset) {
   struct call c;
   if (x && x->value && x->rank == 2) return db_diagonal_at(file, line, x, offset, 0, 1);
@@ -338,7 +337,7 @@ db_tensor *db_diag_at(DB_AT, db_tensor *x, int64_t offset) {
     return call_fail(&c, "the diagonal %lld is too far off", (long long)offset);
   int64_t n = x->dim[0], side = n + (offset < 0 ? -offset : offset), dim[2];
   if (!call_shape(&c, DB_LIST(side, side), dim)) return c.result;
-  /* column j of a row i is place j - i of the vector before it: the sheared square has it in column 0 */
+  /* element (i, j) is element j - i of a vector that has only element 0; shearing turns the column into a diagonal */
   struct expr e = expr_reshape(expr_of(x), 2, (int64_t[]){n, 1});
   e = expr_shear(e, 0, 1, -1, n);
   e = expr_bounds(OP_PAD, e,

@@ -1,12 +1,12 @@
-/* Normalizations: a tensor less its mean, divided by its standard deviation, over one or another set of axes. Halves
- * are computed in f32. */
+/* Normalizations: subtract the mean and divide by the standard deviation over a set of axes. Narrow floats are computed
+ * in f32. */
 #include "ops.h"
 #include <math.h>
 #include <string.h>
 
 static struct expr with(enum op op, struct expr x, double v) { return expr_binary(op, x, expr_num(x, v)); }
 
-/* What the parameters are applied along: axes [begin, end) of x, which has them reshaped to begin. */
+/* The parameters and the axes [begin, end) of x that they apply to. */
 struct affine {
   unsigned begin, end;
   db_tensor *weight, *bias;
@@ -29,7 +29,7 @@ static bool parameter_fits(struct call *c, const char *what, const db_tensor *p,
   return true;
 }
 
-/* p, which has axes [a->begin, a->end) of a shape, over all of it. */
+/* Broadcasts p, which has axes [a->begin, a->end) of a shape, to that shape. */
 static struct expr along(db_tensor *p, const struct affine *a, unsigned rank, const int64_t *dim, enum dtype t) {
   int64_t ones[MAX_RANK];
   for (unsigned i = 0; i < rank; i++) ones[i] = i >= a->begin && i < a->end ? dim[i] : 1;
@@ -59,9 +59,9 @@ static struct expr wide(const db_tensor *x) {
   return expr_cast(expr_of(x), dtype_is_narrow_float(x->dtype) ? DT_F32 : x->dtype);
 }
 
-/* The tensors among n that are not NULL. */
+/* Removes NULLs from the list of arguments. Returns the number of tensors left. */
 static unsigned present(db_tensor **t, unsigned n) {
-  unsigned k = 1; /* the first is always an argument */
+  unsigned k = 1; /* the first one is never NULL */
   for (unsigned i = 1; i < n; i++)
     if (t[i]) t[k++] = t[i];
   return k;
@@ -124,7 +124,7 @@ db_tensor *db_batch_norm_at(DB_AT, db_tensor *x, db_tensor *weight, db_tensor *b
   struct expr e = wide(x);
   if (!mean) {
     e = apply(normalize(e, ((1u << x->rank) - 1) & ~2u, eps), &a);
-  } else { /* what depends on channels alone is computed for channels alone */
+  } else { /* compute per channel whatever depends only on the channel */
     struct expr by = over_root(expr_full(expr_num(e, 1), 1, x->dim + 1), expr_cast(expr_of(var), e.dtype), eps);
     int64_t ones[MAX_RANK];
     for (unsigned i = 0; i < x->rank; i++) ones[i] = i == 1 ? x->dim[1] : 1;

@@ -1,8 +1,8 @@
-/* Padding: with a value, or with what is inside. */
+/* Padding with a value, or with elements of the tensor. */
 #include "ops.h"
 #include <string.h>
 
-/* Takes negative amounts off x and checks the rest; false once the call has failed. */
+/* Applies negative amounts by cropping x and stores the others in pad. Returns false if the call has failed. */
 static bool crop(struct call *c, struct expr *x, db_list pairs, int64_t *pad) {
   int64_t inside[2 * MAX_RANK], sum[MAX_RANK], dim[MAX_RANK];
   if (!list_ok(c, pairs)) return false;
@@ -52,7 +52,7 @@ db_tensor *db_pad_at(DB_AT, db_tensor *x, db_operand value, db_list pairs) {
   return call_end(&c, expr_pad_value(e, pad, operand_expr(&value, x->dtype)));
 }
 
-/* What stands before (or after) x along an axis, n elements of it, n at most what the mode can take from x once. */
+/* The n elements to insert before or after x along an axis. n is at most what the mode can take from x. */
 static struct expr border(struct expr x, enum db_pad_mode mode, unsigned axis, int64_t n, bool after) {
   int64_t size = x.dim[axis], dim[MAX_RANK];
   if (mode == DB_PAD_CIRCULAR) return after ? expr_slice(x, axis, 0, n) : expr_slice(x, axis, size - n, size);

@@ -1,4 +1,4 @@
-/* Pools: the largest or the mean of windows, of given size or as many as are asked for. */
+/* Pools: the maximum or the mean of windows, given the window's size or the output's size. */
 #include "window.h"
 #include <math.h>
 #include <string.h>
@@ -8,8 +8,8 @@ static struct expr with(enum op op, struct expr x, int64_t v) { return expr_bina
 
 static enum dtype mean_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-/* How many elements the windows along an axis cover, by output, in the shape of the result: of the padding, too, where
- * it counts. */
+/* For each output, the number of elements that its window covers along an axis, in the shape of the result. Padding
+ * counts if padding_counts is set. */
 static struct expr covered(const struct window *w, unsigned axis, bool padding_counts, unsigned rank,
                            const int64_t *dim) {
   int64_t low = padding_counts ? -w->before[axis] : 0, high = w->in[axis] + (padding_counts ? w->after[axis] : 0);
@@ -18,7 +18,7 @@ static struct expr covered(const struct window *w, unsigned axis, bool padding_c
   first = with(OP_ADD, with(OP_MUL, first, w->stride[axis]), -w->before[axis]);
   struct expr skipped = expr_binary(OP_SUB, number_of(first, low + step - 1), first);
   struct expr held =
-      expr_binary(OP_SUB, number_of(first, high - 1 + step), first); /* the last one begins before high */
+      expr_binary(OP_SUB, number_of(first, high - 1 + step), first); /* the last element counted starts before high */
   if (step > 1) skipped = with(OP_IDIV, skipped, step), held = with(OP_IDIV, held, step);
   skipped = with(OP_MAX, skipped, 0);
   struct expr past = with(OP_MAX, expr_binary(OP_SUB, number_of(held, w->kernel[axis]), held), 0);
@@ -26,7 +26,7 @@ static struct expr covered(const struct window *w, unsigned axis, bool padding_c
   return with(OP_MAX, expr_binary(OP_SUB, held, skipped), 1);
 }
 
-/* The mean from a sum of windows. */
+/* Divides a sum over windows by the number of elements. */
 static struct expr over_count(const struct window *w, struct expr sum, bool padding_counts) {
   double all = 1;
   bool whole = true;
@@ -44,7 +44,7 @@ static struct expr over_count(const struct window *w, struct expr sum, bool padd
   return expr_binary(OP_FDIV, sum, count);
 }
 
-/* Elements more behind the padding, so that the last windows have as many as the others. */
+/* Adds elements after the padding, so that the last windows are full. */
 static struct window complete(struct window w) {
   for (unsigned i = 0; i < w.n; i++) {
     int64_t missing = window_reach(&w, i) - (w.in[i] + w.before[i] + w.after[i]);
@@ -95,7 +95,7 @@ db_tensor *db_pool_at(DB_AT, unsigned axes, enum db_pool_op op, db_tensor *x, db
   return call_end(&c, pool(&w, op, expr_of(x), !o.exclude_padding));
 }
 
-/* ---- as many windows as asked for: output o is made of [o * in / out, ceil((o + 1) * in / out)) ---- */
+/* ---- adaptive pools: output o combines the elements [o * in / out, ceil((o + 1) * in / out)) ---- */
 
 static struct expr window_begin(struct expr o, int64_t in, int64_t out) {
   return with(OP_IDIV, with(OP_MUL, o, in), out);
@@ -105,14 +105,15 @@ static struct expr window_end(struct expr o, int64_t in, int64_t out) {
 }
 static int64_t widest(int64_t in, int64_t out) {
   int64_t most = 0;
-  for (int64_t o = 0; o < out && o < in; o++) { /* the pattern repeats after out / gcd, at most in */
+  for (int64_t o = 0; o < out && o < in; o++) { /* the pattern repeats after out / gcd outputs, which is at most in */
     int64_t n = ((o + 1) * in + out - 1) / out - o * in / out;
     if (n > most) most = n;
   }
   return most;
 }
 
-/* Axis a of x as its outputs; the elements of each follow on a new axis behind, neutral where there are fewer. */
+/* Splits axis a of x into outputs and, on a new axis after it, the elements of each. Missing elements are the identity
+ * element. */
 static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum db_pool_op op) {
   int64_t in = x.dim[a], most = widest(in, out), dim[MAX_RANK], grid[2] = {out, most};
   struct expr o = expr_count_along(DT_I64, 0, 2, grid), k = expr_count_along(DT_I64, 1, 2, grid);

@@ -1,7 +1,8 @@
 /* Random numbers: Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2,
- * 3; SC 2011), a cipher that makes two words from a key, the seed, and a counter, the element's place and the number of
- * the call. It is arithmetic on the graph: every element is a pure function of those, the same on every device and each
- * time it is computed. Seed and call come in as data, so that calls share kernels. */
+ * 3; SC 2011). This cipher makes two words from a key, the seed, and from a counter, the element's position and the
+ * number of the call. It is arithmetic on the graph, so every element is a pure function of these inputs: the same on
+ * every device and each time it is computed. Seed and call number are data in memory, so that all calls share
+ * kernels. */
 #include "functions.h"
 #include "ops.h"
 #include "../run/capture.h"
@@ -18,8 +19,8 @@ void db_manual_seed(uint64_t value) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-/* Seed and number of this call, as memory on dev. A captured function counts its calls on the device, in a sequence of
- * its own. */
+/* The seed and the number of this call, in memory on dev. A captured function counts its calls on the device, in a
+ * separate sequence. */
 static db_tensor *next_state(DB_AT, db_device *dev) {
   uint32_t stream;
   db_tensor *count = capture_random_count(dev, &stream);
@@ -60,7 +61,7 @@ static struct words threefry(struct expr key0, struct expr key1, struct expr x, 
   return (struct words){x, y};
 }
 
-/* Two words for each of n elements. */
+/* Two random words for each of n elements. */
 static struct words random_words(const db_tensor *state, int64_t n) {
   struct expr word[3], s = expr_of(state);
   for (unsigned i = 0; i < 3; i++) word[i] = expr_expand(expr_slice(s, 0, i, i + 1), &n);
@@ -71,7 +72,7 @@ static struct words random_words(const db_tensor *state, int64_t n) {
 
 static struct expr times(struct expr x, double v) { return binary_num(OP_MUL, x, v); }
 
-/* [0, 1) in steps of the type's precision. */
+/* [0, 1) in steps given by the precision of the type. */
 static struct expr unit(struct words w, enum dtype t) {
   static const uint8_t precision[DT_COUNT] = {
       [DT_F8E4M3] = 4, [DT_F8E5M2] = 3, [DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24};
@@ -83,8 +84,8 @@ static struct expr unit(struct words w, enum dtype t) {
   return times(expr_cast(binary_num(OP_SHR, w.x, 32 - bits), DT_F32), ldexp(1, -(int)bits));
 }
 
-/* log x for positive normal x, from operations that round alike on all devices: x = 2^e m, and 2 artanh((m - 1) / (m +
- * 1)). */
+/* log x for positive normal x, from operations that round identically on all devices: with x = 2^e m, e log 2 + 2
+ * artanh((m - 1) / (m + 1)). */
 static struct expr portable_log(struct expr x) {
   bool twice = x.dtype == DT_F64;
   struct expr bits = x, e, m;
@@ -103,7 +104,7 @@ static struct expr portable_log(struct expr x) {
   return add(times(expr_cast(e, x.dtype), M_LN2), expr_binary(OP_MUL, s, p));
 }
 
-/* Box and Muller: the length from one word, the angle from the other. */
+/* The Box-Muller transform: the radius from one word, the angle from the other. */
 static struct expr standard_normal(struct words w, enum dtype t) {
   unsigned drop = t == DT_F64 ? 0 : 8;
   double step = ldexp(1, (int)drop - 32);
@@ -114,7 +115,7 @@ static struct expr standard_normal(struct words w, enum dtype t) {
   return expr_binary(OP_MUL, length, math_cos(times(v, 2 * M_PI * step)));
 }
 
-/* [low, low + range): the high word of a product, or a remainder where the range has more than 32 bits. */
+/* [low, low + range): the high word of a product, or a remainder if the range needs more than 32 bits. */
 static struct expr whole_numbers(struct words w, int64_t low, uint64_t range) {
   struct expr x = expr_cast(w.x, DT_U64), r;
   if (range <= UINT64_C(1) << 32)
@@ -127,7 +128,7 @@ static struct expr whole_numbers(struct words w, int64_t low, uint64_t range) {
 
 static const char *const names[] = {[DB_RANDOM_UNIFORM] = "uniform", [DB_RANDOM_NORMAL] = "normal"};
 
-/* Checks and ends a call that makes a new tensor; false once it has failed. */
+/* Checks a call that makes a new tensor and ends it. Returns false if the call has failed. */
 static bool checked(struct call *c, DB_AT, const char *op, enum dtype t, bool fits, db_device *dev, db_list shape,
                     int64_t *dim) {
   if (!call_begin(c, op, file, line, 0, NULL)) return false;
@@ -197,7 +198,7 @@ db_tensor *db_randint_at(DB_AT, int64_t low, int64_t high, db_dtype dtype, db_de
   return r;
 }
 
-/* ---- made of them ---- */
+/* ---- derived functions ---- */
 
 db_tensor *db_random_like_at(DB_AT, enum db_random kind, db_tensor *x) {
   struct call c;
@@ -212,7 +213,7 @@ db_tensor *db_initial_at(DB_AT, enum db_initial kind, double a, db_dtype dtype, 
   for (unsigned i = 0; i < shape.n && given; i++) all *= (double)shape.v[i];
   double in = all / (out ? out : 1), rest = given && shape.n > 1 ? all / (out * (double)shape.v[1]) : 1;
   double gain = sqrt(2 / (1 + a * a)), bound = 0;
-  if (!(all > 0)) in = out = all = 1; /* nothing to fill, or refused below */
+  if (!(all > 0)) in = out = all = 1; /* no elements, or shapes that db_random_at refuses */
   switch (kind) {
   case DB_INITIAL_SCALED_UNIFORM: bound = 1 / sqrt(all); break;
   case DB_INITIAL_GLOROT_UNIFORM: bound = sqrt(6 / (in + out * (rest > 0 ? rest : 1))); break;
@@ -247,8 +248,8 @@ db_tensor *db_bernoulli_at(DB_AT, db_tensor *p) {
   return r;
 }
 
-/* With replacement the first place whose running sum is beyond a uniform number; without, the places of the largest
- * log(u) / weight. */
+/* With replacement: the first position whose running sum exceeds a uniform number. Without: the positions of the
+ * largest log(u) / weight. */
 db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacement) {
   struct call c;
   if (!call_begin(&c, "multinomial", file, line, 1, &weights)) return c.result;
@@ -275,7 +276,8 @@ db_tensor *db_multinomial_at(DB_AT, db_tensor *weights, int64_t n, bool replacem
     r = db_sum(db_ge(u, db_unsqueeze_at(file, line, sum, DB_LIST(-2))), -1);
     r = db_minimum(r, count - 1);
   } else {
-    db_tensor *key = db_div(db_log(db_sub(1, u)), w); /* (0, 1]: no weight gives -infinity, or NaN for log 1 */
+    db_tensor *key =
+        db_div(db_log(db_sub(1, u)), w); /* 1 - u is in (0, 1]. A weight of 0 gives -infinity, or NaN for log 1 */
     key = db_where(db_gt(w, 0), key, -INFINITY);
     db_topk_at(file, line, key, n, -1, true, &r);
   }

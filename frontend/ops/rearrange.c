@@ -1,4 +1,4 @@
-/* Axes taken apart, put together and moved by name: "b (h d) s -> b h s d". */
+/* Splits, merges and permutes axes by name: "b (h d) s -> b h s d". */
 #include "../tensor/call.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -6,13 +6,13 @@
 
 enum { NAME = 32 };
 
-struct pattern { /* one side: single axes by name, in groups that are one axis of the tensor */
+struct pattern { /* one side of the text: named axes in groups; a group is one axis of the tensor */
   unsigned n, groups;
   char name[MAX_RANK][NAME];
-  unsigned group[MAX_RANK]; /* of each */
+  unsigned group[MAX_RANK]; /* the group of each name */
 };
 
-/* One side of the text, up to end. False once the call has failed. */
+/* Reads one side of the text up to `end`. Returns false if the call has failed. */
 static bool read_side(struct call *c, const char *s, const char *end, struct pattern *p) {
   bool open = false;
   *p = (struct pattern){0};
@@ -46,7 +46,7 @@ static int find(const struct pattern *p, const char *name) {
   return -1;
 }
 
-/* "h=4 d=8" */
+/* Reads sizes such as "h=4 d=8". Returns false if the call has failed. */
 static bool read_sizes(struct call *c, const char *s, const struct pattern *p, int64_t *dim) {
   while (*s) {
     char name[NAME];
@@ -79,7 +79,7 @@ db_tensor *db_rearrange_at(DB_AT, db_tensor *x, const char *text, const char *si
     return call_fail(&c, "of %s: \"%.*s\" has %u axes", SHAPE(*x), (int)(arrow - text), text, from.groups);
   for (unsigned i = 0; i < from.n; i++) dim[i] = strcmp(from.name[i], "1") ? -1 : 1;
   if (sizes && !read_sizes(&c, sizes, &from, dim)) return c.result;
-  for (unsigned g = 0; g < from.groups; g++) { /* at most one size of a group follows from the others */
+  for (unsigned g = 0; g < from.groups; g++) { /* at most one size per group is inferred */
     int64_t known = 1;
     int open = -1;
     bool good = true;

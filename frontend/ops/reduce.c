@@ -1,4 +1,4 @@
-/* Reductions, and what is made of them: mean, variance, norms, softmax, places of extremes, matrix products. */
+/* Reductions and operations built on them: mean, variance, norms, softmax, positions of extremes, matrix products. */
 #include "functions.h"
 #include "ops.h"
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 static enum dtype float_type(enum dtype t) { return !dtype_is_float(t) || dtype_is_narrow_float(t) ? DT_F32 : t; }
 
-/* How many elements go into one result. */
+/* The number of elements that are reduced to one. */
 static int64_t reduced_count(struct expr x, unsigned mask) {
   int64_t n = 1;
   for (unsigned i = 0; i < x.rank; i++)
@@ -15,7 +15,7 @@ static int64_t reduced_count(struct expr x, unsigned mask) {
   return n;
 }
 
-/* Sums and products run in a type that holds them: i64 or u64 for integers, f32 for halves. */
+/* The type in which sums and products accumulate: i64 or u64 for integers, f32 for narrow floats. */
 static enum dtype sum_type(enum dtype t) { return dtype_is_float(t) ? float_type(t) : t == DT_U64 ? DT_U64 : DT_I64; }
 
 static struct expr reduce_sum(struct expr x, unsigned mask) {
@@ -39,7 +39,7 @@ static struct expr divide_by_size(struct expr x, int64_t n) {
 static struct expr reduce_mean(struct expr x, unsigned mask) {
   return divide_by_size(expr_reduce(OP_ADD, expr_cast(x, float_type(x.dtype)), mask), reduced_count(x, mask));
 }
-/* The sum of squares over the count less a correction, which says how many degrees of freedom the mean took. */
+/* The sum of squared differences from the mean, divided by count - correction. */
 static struct expr variance(struct expr x, unsigned mask, double correction) {
   x = expr_cast(x, float_type(x.dtype));
   struct expr d = expr_binary(OP_SUB, x, expr_expand(reduce_mean(x, mask), x.dim));
@@ -56,7 +56,8 @@ static struct expr reduce_all(struct expr x, unsigned mask) {
   return expr_not(expr_reduce(OP_MAX, expr_not(expr_cast(x, DT_BOOL)), mask));
 }
 static struct expr reduce_count(struct expr x, unsigned mask) { return reduce_sum(expr_cast(x, DT_BOOL), mask); }
-/* The largest is taken off first, which cannot overflow; an infinite one is left, as it has no difference to itself. */
+/* Subtracts the maximum first, so that the exponential cannot overflow. An infinite maximum is not subtracted, because
+ * infinity - infinity is NaN. */
 static struct expr reduce_logsumexp(struct expr x, unsigned mask) {
   x = expr_cast(x, float_type(x.dtype));
   struct expr most = expr_reduce(OP_MAX, x, mask);
@@ -67,7 +68,8 @@ static struct expr reduce_logsumexp(struct expr x, unsigned mask) {
 
 static const struct {
   const char *name;
-  struct expr (*build)(struct expr x, unsigned mask); /* of a half: in f32, rounded once at the end */
+  struct expr (*build)(struct expr x,
+                       unsigned mask); /* narrow floats: returns f32, which db_reduce_at rounds at the end */
 } rows[] = {
     [REDUCE_ROW(SUM)] = {"sum", reduce_sum},
     [REDUCE_ROW(PROD)] = {"prod", reduce_prod},
@@ -134,7 +136,8 @@ db_tensor *db_norm_at(DB_AT, db_tensor *x, double p, db_list axes, bool keep) {
   return call_end(&c, keep ? r : expr_drop_axes(r, mask));
 }
 
-/* The first place of the extreme, or of NaN: the largest of what is left of the axis from each such place on. */
+/* The first position of the extreme or of a NaN. It is found as the maximum, over such positions, of the number of
+ * elements from there to the end. */
 db_tensor *db_arg_at(DB_AT, db_tensor *x, db_list axis, bool keep, bool least) {
   struct call c;
   unsigned mask;
@@ -165,7 +168,8 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   int a = axis_of(axis, x->rank);
   if (a < 0) return call_fail(&c, "there is no axis %d in %s", axis, SHAPE(*x));
   struct expr e = expr_cast(expr_of(x), float_type(x->dtype));
-  struct expr d = expr_binary(OP_SUB, e, expr_expand(expr_reduce_bound(e, 1u << a), e.dim)); /* cannot overflow */
+  struct expr d =
+      expr_binary(OP_SUB, e, expr_expand(expr_reduce_bound(e, 1u << a), e.dim)); /* so that exp2 cannot overflow */
   struct expr power = expr_unary(OP_EXP2, scale(d, M_LOG2E)), sum = expr_reduce(OP_ADD, power, 1u << a), r;
   if (logarithm)
     r = expr_binary(OP_SUB, d, expr_expand(scale(expr_unary(OP_LOG2, sum), M_LN2), e.dim));
@@ -174,7 +178,7 @@ db_tensor *db_softmax_at(DB_AT, db_tensor *x, int axis, bool logarithm) {
   return call_end(&c, dtype_is_narrow_float(x->dtype) ? expr_cast(r, x->dtype) : r);
 }
 
-/* [..., m, k] and [..., k, n] as [..., m, n, k], multiplied and summed over k. */
+/* Multiplies [..., m, k] and [..., k, n] as [..., m, n, k] and sums over k. */
 db_tensor *db_matmul_at(DB_AT, db_tensor *a, db_tensor *b) {
   struct call c;
   if (!call_begin_sized(&c, "matmul", file, line, 2, (db_tensor *[]){a, b})) return c.result;

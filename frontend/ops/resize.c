@@ -1,5 +1,4 @@
-/* Interpolation: the last axes of a tensor stretched or shrunk to other sizes. Coordinates are computed in f32, in f64
- * for f64. */
+/* Interpolation: resizes the last axes of a tensor. Coordinates are computed in f32, for f64 in f64. */
 #include "window.h"
 #include <math.h>
 #include <string.h>
@@ -8,12 +7,12 @@ static struct expr with(enum op op, struct expr x, double v) { return expr_binar
 
 struct resize {
   int64_t in, out;
-  double scale; /* elements of the input for one of the output */
+  double scale; /* number of input elements per output element */
   enum db_interpolation mode;
   bool align_corners;
 };
 
-/* A whole number of copies of each element along axis a. */
+/* Repeats each element along axis a. */
 static struct expr repeat_each(struct expr x, unsigned a, int64_t times) {
   int64_t dim[MAX_RANK], joined[MAX_RANK];
   memcpy(joined, x.dim, sizeof joined);
@@ -26,7 +25,7 @@ static struct expr repeat_each(struct expr x, unsigned a, int64_t times) {
   return expr_reshape(expr_expand(e, dim), x.rank, joined);
 }
 
-/* Along axis a, in the shape that x gets there: the element of x that an output is at, as a number with a fraction. */
+/* For each output along axis a: its coordinate in the input, with a fraction. Has the shape of the output. */
 static struct expr position(const struct resize *r, struct expr x, unsigned a, enum dtype t) {
   int64_t dim[MAX_RANK];
   memcpy(dim, x.dim, sizeof dim);
@@ -38,7 +37,7 @@ static struct expr position(const struct resize *r, struct expr x, unsigned a, e
   return with(OP_MAX, with(OP_SUB, with(OP_MUL, with(OP_ADD, o, 0.5), r->scale), 0.5), 0);
 }
 
-/* min(at, last), for indices of at least 0 */
+/* min(at, last) for nonnegative indices */
 static struct expr clamp(struct expr at, int64_t last) {
   struct expr most = expr_const(at.dtype, 0, last);
   return expr_where(expr_binary(OP_CMPLT, most, at), most, at);

@@ -1,8 +1,8 @@
-/* Running sums, products, extremes: each element combined with all before it along an axis.
+/* Running sums, products and extremes: each element combined with all elements before it along an axis.
  *
- * Inside a block of BLOCK elements that is a reduction over a triangle. Of a longer axis the blocks are scanned each by
- * itself, then their totals, and each block is combined with the total of all before it. So n elements cost n * BLOCK
- * steps and a kernel or two for each power of BLOCK in n. */
+ * Within a block of BLOCK elements this is a reduction over a triangle. A longer axis is split into blocks: each block
+ * is scanned, then the totals of the blocks are scanned, and each block is combined with the total of all blocks before
+ * it. So n elements cost n * BLOCK steps, and a kernel or two per power of BLOCK in n. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>
@@ -11,9 +11,9 @@ enum { BLOCK = 64 };
 
 struct scan {
   const char *name;
-  bool sums;   /* in the type that sums have; else in x's own */
-  bool floats; /* integers become f32, narrow floats are computed in f32 */
-  enum op op;  /* of the reduction */
+  bool sums;   /* accumulates in the type of sums, otherwise in x's type */
+  bool floats; /* integers are converted to f32, narrow floats are computed in f32 */
+  enum op op;  /* the reduction */
   struct expr (*combine)(struct expr a, struct expr b);
 };
 
@@ -28,13 +28,13 @@ static const struct scan scans[] = {
     [DB_SCAN_LOGSUMEXP] = {"logcumsumexp", .floats = true, .op = OP_ADD, .combine = math_logaddexp},
 };
 
-/* What changes nothing when it is combined. */
+/* The identity element of the combination. */
 static struct expr identity(const struct scan *s, enum dtype t) {
   if (s->op != OP_MAX && !s->floats) return expr_const(t, s->op == OP_MUL, s->op == OP_MUL);
   return expr_least(t);
 }
 
-/* x along its last axis, the whole of it for each of its places. */
+/* Repeats the last axis of x for each position along it. *before is true for elements at or before the position. */
 static struct expr triangle(struct expr x, struct expr *before) {
   int64_t dim[MAX_RANK];
   unsigned last = x.rank - 1;

@@ -1,7 +1,7 @@
 /* Elements chosen and placed by an index of x's rank: gather, scatter, counting.
  *
- * There are no racing writes: by its definition here each place looks through the index for what comes to it, so every
- * result is the same on every run. Where one walk along the index costs less, the scheduler makes it one
+ * No writes race: by definition each position searches the index for the elements that come to it, so every run gives
+ * the same result. Where one walk along the index is cheaper, the scheduler transforms the expression into it
  * (graph/schedule/scatter.c). */
 #include "functions.h"
 #include "ops.h"
@@ -25,7 +25,8 @@ static struct expr least_of(enum dtype t) {
   return expr_const(t, -INFINITY, is_signed ? INT64_MIN >> (64 - 8 * dtype_info[t].size) : 0);
 }
 
-/* x [.., k, ..] as [.., n, .., k]: along an axis n times, its own elements in a new last axis. */
+/* Turns x [.., k, ..] into [.., n, .., k]: repeats it n times along the axis and moves its elements to a new last
+ * axis. */
 static struct expr beside(struct expr x, unsigned axis, int64_t n) {
   int64_t dim[MAX_RANK];
   unsigned order[MAX_RANK];
@@ -48,7 +49,7 @@ struct expr expr_scatter(struct expr x, unsigned axis, struct expr index, struct
   int64_t n = x.dim[axis], count = index.dim[axis];
   struct expr wide = beside(index, axis, n);
   struct expr hit = expr_binary(OP_CMPEQ, wide, expr_count_along(wide.dtype, axis, wide.rank, wide.dim));
-  if (mode == DB_SCATTER_REPLACE) { /* the last one: one more than its place, less for none */
+  if (mode == DB_SCATTER_REPLACE) { /* find the last hit: its position + 1, or 0 if there is none */
     struct expr at = expr_count_along(count < INT32_MAX ? DT_I32 : DT_I64, wide.rank - 1, wide.rank, wide.dim);
     struct expr last = choose(hit, binary_num(OP_ADD, at, 1), expr_num(at, 0), OP_MAX);
     return expr_where(less_num(last, 1), x, expr_gather(src, axis, binary_num(OP_SUB, last, 1)));
@@ -92,7 +93,7 @@ static bool index_fits(struct call *c, const db_tensor *x, int a, const db_tenso
          false;
 }
 
-/* The first elements of x along every axis but one. */
+/* The first dim[i] elements of x along every axis i except `skip`. */
 static struct expr corner(struct expr x, int skip, const int64_t *dim) {
   for (unsigned i = 0; i < x.rank; i++)
     if ((int)i != skip) x = expr_slice(x, i, 0, dim[i]);
@@ -158,7 +159,7 @@ db_tensor *db_one_hot_at(DB_AT, db_tensor *x, int64_t classes) {
   return call_end(&c, expr_cast(expr_binary(OP_CMPEQ, e, expr_count_along(DT_I64, x->rank, x->rank + 1, dim)), DT_I64));
 }
 
-/* How many elements of the vector place have each number below n. */
+/* For each number below n, how many elements of the vector `place` equal it. */
 static struct expr counted(struct expr place, int64_t n) {
   int64_t dim[2] = {n, place.dim[0]};
   struct expr wide = expr_broadcast(place, 2, dim);

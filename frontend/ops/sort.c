@@ -1,10 +1,10 @@
-/* Sorting, stable, along one axis: elements become integers of the same order, the places of those are found, and the
- * values are gathered.
+/* Stable sorting along one axis: converts elements to integers of the same order, finds the positions of those, and
+ * gathers the values.
  *
- * In a block of at most BLOCK elements the place of an element is the number of those before it, which is counted.
- * Longer axes are sorted in runs, and runs are merged two by two: element t of a merged pair comes from the first run
- * as often as counting among RADIX candidates at a time finds (a search with log of RADIX steps). So n elements cost n
- * * (BLOCK + RADIX * log(n)^2) steps in a few kernels for each doubling. */
+ * In a block of at most BLOCK elements the position of an element is the number of elements before it, which is
+ * counted. A longer axis is sorted in blocks, which are merged in pairs. For element t of a merged pair, a search finds
+ * how many of the first t elements come from the first run; each step of the search tests RADIX candidates, so it takes
+ * log(t) / log(RADIX) steps. So n elements cost n * (BLOCK + RADIX * log(n)^2) steps, in a few kernels per doubling. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>
@@ -19,8 +19,8 @@ static struct expr with_op(enum op op, enum dtype t, struct expr x) {
 }
 static struct expr in_memory(struct expr x) { return with_op(OP_CONTIGUOUS, x.dtype, x); }
 
-/* Integers in the order of x. Floats: -0 is 0, NaN comes last; of negative ones the bits but the sign are turned
- * over. */
+/* Integers with the order of x. Floats: -0 counts as 0, NaN comes last; the bits of negative numbers except the sign
+ * are inverted. */
 static struct expr sort_key(struct expr x, bool descending) {
   if (dtype_is_float(x.dtype)) {
     x = expr_cast(x, math_type(x.dtype));
@@ -40,7 +40,7 @@ static struct expr greatest(enum dtype t) {
                                              : (int64_t)(UINT64_MAX >> (65 - bits)));
 }
 
-/* x [.., n] as [.., n, n]: the same row for each element (rows), or each element all along its row. */
+/* Turns x [.., n] into [.., n, n]: repeats the whole row for each element (rows), or each element along a row. */
 static struct expr square(struct expr x, bool rows) {
   int64_t dim[MAX_RANK];
   unsigned last = x.rank - 1;
@@ -56,7 +56,7 @@ static struct expr sum_last(struct expr x, enum op op) {
   return expr_drop_axes(expr_reduce(op, x, mask), mask);
 }
 
-/* The element that stands at each place once the last axis is sorted; i32. */
+/* For each position of the sorted last axis, the index of its element; i32. */
 static struct expr block_order(struct expr key) {
   struct expr mine = square(key, false), other = square(key, true);
   unsigned last = key.rank;
@@ -68,7 +68,7 @@ static struct expr block_order(struct expr key) {
   return sum_last(expr_where(here, j, expr_num(j, 0)), OP_MAX);
 }
 
-/* x [.., n] read at index [.., n, m]. */
+/* Reads x [.., n] at index [.., n, m]. */
 static struct expr read_at(struct expr x, struct expr index) {
   int64_t dim[MAX_RANK];
   unsigned last = x.rank - 1;
@@ -77,8 +77,8 @@ static struct expr read_at(struct expr x, struct expr index) {
   return expr_reshape(expr_gather(x, last, expr_reshape(index, x.rank, dim)), index.rank, index.dim);
 }
 
-/* key [.., 2 m]: two sorted runs. Where each element of the merged run comes from; i32. Equal ones come from the first
- * run first. */
+/* Merges two sorted runs, key [.., 2 m]: for each element of the merged run, the index that it comes from; i32. Of
+ * equal elements, those of the first run come first. */
 static struct expr merge_order(struct expr key) {
   unsigned last = key.rank - 1;
   int64_t m = key.dim[last] / 2, wide[MAX_RANK], one[MAX_RANK];
@@ -94,7 +94,7 @@ static struct expr merge_order(struct expr key) {
     if (step == m) step = m > RADIX ? m / RADIX : 1;
     struct expr base = expr_expand(expr_reshape(from, key.rank + 1, one), wide);
     struct expr n = expr_binary(OP_ADD, base, binary_num(OP_MUL, binary_num(OP_ADD, r, 1), (double)step));
-    struct expr rest = expr_binary(OP_SUB, t, n); /* that many come from the second run if n come from the first */
+    struct expr rest = expr_binary(OP_SUB, t, n); /* number of elements from the second run if n come from the first */
     struct expr a = read_at(key, binary_num(OP_SUB, n, 1)), b = read_at(key, binary_num(OP_ADD, rest, (double)m));
     struct expr out = expr_not(less_num(rest, (double)m)),
                 fits = expr_not(expr_binary(OP_OR, less_num(rest, 0), less(expr_num(n, (double)m), n)));
@@ -148,7 +148,7 @@ static struct expr swapped(struct expr x, unsigned a) {
   return expr_permute(x, order);
 }
 
-/* The first k of x sorted along an axis, or their places. */
+/* The first k elements of x sorted along an axis (k = -1: all), or their positions. */
 static db_tensor *sorted(DB_AT, const char *op, db_tensor *x, int axis, int64_t k, bool descending, enum what what) {
   struct call c;
   if (!call_begin(&c, op, file, line, 1, &x)) return c.result;
@@ -177,12 +177,12 @@ db_tensor *db_argsort_at(DB_AT, db_tensor *x, int axis, bool descending) {
   return sorted(file, line, "argsort", x, axis, -1, descending, PLACES);
 }
 db_tensor *db_topk_at(DB_AT, db_tensor *x, int64_t k, int axis, bool largest, db_tensor **places) {
-  if (k < 0) k = INT64_MAX; /* refused */
+  if (k < 0) k = INT64_MAX; /* sorted() refuses it */
   if (places) *places = sorted(file, line, "topk", x, axis, k, largest, PLACES);
   return sorted(file, line, "topk", x, axis, k, largest, VALUES);
 }
 
-/* The lower of the two in the middle; NaN, which sorts last, if there is one. */
+/* The lower of the two middle elements; NaN, which sorts last, if there is one. */
 db_tensor *db_median_at(DB_AT, db_tensor *x, int axis, bool keep) {
   struct call c;
   if (!call_begin(&c, "median", file, line, 1, &x)) return c.result;

@@ -1,5 +1,5 @@
-/* Sliding windows as movement: the axes of the kernel are added by repeating, an axis is sheared along them by the
- * dilation, and every stride-th element is kept. Indices stay sums of multiples, in gradients too, which shear back. */
+/* Sliding windows as movement: repeats x along new kernel axes, shears an axis along each of them by the dilation, and
+ * keeps every stride-th element. Indices stay sums of multiples; gradients shear back, so theirs do, too. */
 #include "window.h"
 #include <string.h>
 
@@ -75,7 +75,7 @@ struct expr window_pad(const struct window *w, struct expr x) {
   return expr_bounds(OP_PAD, x, pairs);
 }
 
-/* Every step-th element of the last n axes, whose sizes are multiples of their steps. */
+/* Keeps every step-th element of the last n axes, whose sizes are multiples of their steps. */
 static struct expr keep_every(struct expr x, unsigned n, const int64_t *step) {
   int64_t dim[MAX_RANK], pairs[2 * MAX_RANK], last[MAX_RANK];
   unsigned rank = x.rank - n;
@@ -96,7 +96,7 @@ static struct expr keep_every(struct expr x, unsigned n, const int64_t *step) {
 struct expr window_slide(const struct window *w, struct expr x) {
   int64_t dim[MAX_RANK];
   unsigned n = w->n, first = x.rank - n, order[MAX_RANK];
-  memcpy(dim, x.dim, first * sizeof *dim); /* [..., kernel, positions]: what keep_every cuts comes last */
+  memcpy(dim, x.dim, first * sizeof *dim); /* [..., kernel, positions], because keep_every works on the last axes */
   for (unsigned i = 0; i < n; i++) dim[first + i] = 1, dim[first + n + i] = x.dim[first + i];
   x = expr_reshape(x, first + 2 * n, dim);
   for (unsigned i = 0; i < n; i++) dim[first + i] = w->kernel[i];

@@ -58,9 +58,7 @@ static struct world {
   char why[1024];
   sem_t wake;
   struct run ring[RUNS];
-  _Atomic uint64_t queued,
-      finished; /* numbers of runs. hand_over's increment of queued publishes a ring entry to the acquire loads in the
-                   thread; finish_job's increment of finished returns it to the acquire load in next_run */
+  _Atomic uint64_t queued, finished; /* numbers of runs; see hand_over and finish_job */
   _Atomic uint64_t jobs_queued;
   struct cursor arrived, started, ended;
   bool comparing, compared; /* of the run at `started` */
@@ -190,8 +188,7 @@ static void explain_difference(void) {
   free(all);
 }
 
-/* Whether all processes have the same next run as this one. Starts the comparison, or checks whether it has
- * finished. */
+/* releases the run to next_run */
 static bool agree(void) {
   char err[256] = "";
   int status = 0;
@@ -389,6 +386,7 @@ static struct run *next_run(void) {
 
 static void hand_over(const struct run *r) {
   atomic_fetch_add(&world.jobs_queued, r->n);
+  /* Publishes the run to the acquire loads of queued in arrive, begin and give_up. */
   atomic_fetch_add(&world.queued, 1);
   wake();
 }
