@@ -1,5 +1,5 @@
-/* Captured functions: the first call runs the function as it is, the second writes down what it submits
- * (capture.c), and later ones replay that (replay.c). Here are the calls, and what they are given. */
+/* Captured functions: the first call runs the function, the second also records what it submits (capture.c), and later
+ * calls replay the recording (replay.c). This file has the calls and the handling of inputs. */
 #include "captured.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@ static int check_input(const db_jit *j, unsigned i, const db_tensor *t) {
   return 0;
 }
 
-/* Whether a realized input is split as the captured one was. */
+/* Checks that a realized input is split as the captured one was. */
 static int check_split(const db_jit *j, unsigned i) {
   const struct captured_input *c = &j->in[i];
   const struct value *v = j->given[i];
@@ -41,7 +41,7 @@ static bool is_aligned(const struct value *v, int64_t first) {
   return (uint64_t)first * dtype_info[v->expr->dtype].size % SLICE_ALIGNMENT == 0;
 }
 
-/* Kernels take inputs to be aligned: a slice that is not gets memory of its own. */
+/* Kernels require aligned inputs: an unaligned slice is copied to memory of its own. */
 static int align_input(struct value *v) {
   int64_t first = 0;
   int err = 0;
@@ -50,8 +50,6 @@ static int align_input(struct value *v) {
   return err || value_becomes_parts(v, (int)v->real->arg.i, v->part) ? err : db_fail(-ENOMEM, "jit: out of memory");
 }
 
-/* Whether all inputs lie in memory, in order and aligned, and where: parts of what is on groups one behind the
- * other. */
 bool jit_inputs_computed(db_jit *j) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->nin; i++) {
@@ -67,7 +65,7 @@ bool jit_inputs_computed(db_jit *j) {
   return true;
 }
 
-/* Room for the parts of what is given. */
+/* Makes room for the parts of all inputs. */
 static int reserve_inputs(db_jit *j) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->nin; i++) n += value_count(j->given[i]);
@@ -180,14 +178,12 @@ int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* Ends the scope that the function ran in; its outputs go to the caller's. */
 void jit_leave_scope(db_jit *j, db_tensor *const *out) {
   for (unsigned i = 0; i < j->nout; i++)
     if (out[i]) db_keep(out[i]);
   db_scope_end();
 }
 
-/* Lock held; returns how many tensors the caller has to release without it. */
 unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
   unsigned n = 0;
   for (unsigned i = 0; i < j->program.nmemories; i++) {
@@ -215,8 +211,9 @@ unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]) {
   return n;
 }
 
-/* ---- outside ---- */
+/* ---- public functions ---- */
 
+/* The number of the last stream. Every access is a separate atomic update; no other data depends on its order. */
 static _Atomic uint32_t streams;
 
 void jit_stream_taken(uint32_t stream) {

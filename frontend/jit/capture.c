@@ -1,7 +1,7 @@
-/* Capturing: a function of tensors runs while what it submits is written down, and then what its memory is for.
+/* Capturing: runs a function, records what it submits, and then determines what each memory is used for.
  *
- * Which memory a command uses is known by its storage, so what a replay has to tell apart is in memory of its own while
- * captured: inputs are copies, and tensors from before do not share theirs. */
+ * The memory of a command is identified by its storage. So memories that a replay must tell apart get separate storages
+ * while capturing: inputs are copies, and tensors made before the capture do not share memory. */
 #include "captured.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void refuse(db_jit *j, int err, const char *fmt, ...) {
   j->error = err;
 }
 
-/* Room for n more elements; NULL and the capture fails when there is no memory. */
+/* Makes room for n more elements. Returns the array, unchanged after the capture has failed for lack of memory. */
 static void *room(db_jit *j, void *array, size_t size, size_t count, size_t n, size_t *capacity) {
   if (array && count + n <= *capacity) return array;
   size_t more = *capacity ? 2 * *capacity : 64;
@@ -44,7 +44,7 @@ static struct value *value_in(const struct storage *s) {
   return NULL;
 }
 
-/* Memory that no tensor stands for is the program's own. */
+/* Memory that no tensor refers to belongs to the program. */
 static uint32_t memory_of(db_jit *j, struct storage *s) {
   struct program *p = &j->program;
   for (unsigned i = 0; i < p->nmemories; i++)
@@ -104,14 +104,14 @@ static uint32_t var_of(db_jit *j, const char *name, int64_t value) {
   return p->nvars++;
 }
 
-/* bytes at most STAGE_PIECE when one of both is staging memory. */
+/* bytes is at most STAGE_PIECE if one of the two is staging memory. */
 static void add_piece(db_jit *j, unsigned slot, struct captured_place dst, struct captured_place src, uint64_t bytes) {
   if (!add_command(j, &(struct program_command){.slot = (uint8_t)slot, .naccesses = 2})) return;
   add_access(j, dst, bytes, true);
   add_access(j, src, bytes, false);
 }
 
-/* Memory that the program's copies from the slot's device pass through. */
+/* The staging memory for the program's copies from the slot's device. */
 static struct storage *stage_of(db_jit *j, unsigned slot) {
   struct captured_stage *s = &j->stages[slot];
   if (s->storage) return s->storage;
@@ -119,7 +119,7 @@ static struct storage *stage_of(db_jit *j, unsigned slot) {
   if (!made)
     refuse(j, -ENOMEM, "jit: no memory for copies between devices: %s", db_error());
   else
-    memory_of(j, s->storage = made); /* which keeps it */
+    memory_of(j, s->storage = made); /* memories holds the reference */
   storage_release(made);
   return j->error ? NULL : made;
 }
@@ -132,7 +132,7 @@ static void add_copy(db_jit *j, struct captured_place dst, struct captured_place
     return;
   }
   for (uint64_t n; bytes && !j->error; bytes -= n, dst.offset += n, src.offset += n) {
-    bool anew; /* the order of commands follows from the bytes they touch */
+    bool anew; /* not used: program_order derives the order of the pieces from the bytes they touch */
     n = bytes < STAGE_PIECE ? bytes : STAGE_PIECE;
     struct captured_place between = {.storage = stage_of(j, b)};
     if (!between.storage) return;
@@ -146,7 +146,7 @@ static void on_copy(struct capture *c, struct captured_place dst, struct capture
   if (!jit_of(c)->error) add_copy(jit_of(c), dst, src, bytes);
 }
 
-/* The copy that begins an exchange, with that behind it, or the copy that ends it. */
+/* Adds the copy that starts an exchange and the exchange, or the copy that ends it. */
 static void add_transfer(db_jit *j, const struct executable *e, const struct exec_command *x,
                          const struct captured_place *place) {
   const struct exchange *what = &e->exchanges[x->exchange - 1];
@@ -213,7 +213,7 @@ static bool is_known(const db_jit *j, const struct storage *s) {
   return false;
 }
 
-/* What it is a part of stands for it there, too. */
+/* Also updates the value on a group of which it is a part. */
 int jit_take_own_memory(struct value *v, int64_t first) {
   struct value *whole = v->whole;
   int err = value_takes_copy(v, first);
@@ -233,7 +233,7 @@ static int on_use(struct capture *c, struct value *v) {
     return db_fail(-ENOTSUP,
                    "jit: not supported: a tensor that is a view, not contiguous, of memory that others are in; "
                    "use the tensor that it is a view of");
-  capturing = NULL; /* done once, not by each call */
+  capturing = NULL; /* done once, not in every replay */
   int err = jit_take_own_memory(v, first);
   capturing = c;
   return err;
@@ -241,7 +241,7 @@ static int on_use(struct capture *c, struct value *v) {
 
 static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream) {
   db_jit *j = jit_of(c);
-  capturing = NULL; /* what follows is done once, not by each call */
+  capturing = NULL; /* the following is done once, not in every replay */
   pthread_mutex_lock(&rt.lock);
   int slot = slot_of(dev);
   pthread_mutex_unlock(&rt.lock);
@@ -263,7 +263,7 @@ static db_tensor *on_random(struct capture *c, db_device *dev, uint32_t *stream)
 
 static const struct capture_ops capture_ops = {on_run, on_copy, on_refusal, on_use, on_random};
 
-/* Each call goes on where the last one's numbers ended. */
+/* Makes each replay continue the sequence of random numbers. */
 static int advance_random(db_jit *j) {
   int err = 0;
   for (unsigned i = 0; i < NUMBERS && !err; i++) {
@@ -274,9 +274,9 @@ static int advance_random(db_jit *j) {
   return err;
 }
 
-/* ---- after the function has run ---- */
+/* ---- after the function has returned ---- */
 
-/* What now stands for the value's memory: assigns go on from one value to the next. */
+/* The value that now refers to the memory of v, after assigns. */
 static struct value *newest(struct value *v) {
   while (v->stale && v->newer) v = v->newer;
   return v;
@@ -357,7 +357,7 @@ static int input_is_assigned(unsigned i) {
                  i);
 }
 
-/* Values that parameters have now, by their memory. */
+/* Finds the current values of OUTER memories and refuses what replays could not do. */
 static int settle_memories(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     struct captured_memory *m = &j->memories[i];
@@ -375,7 +375,7 @@ static int settle_memories(db_jit *j) {
   return 0;
 }
 
-/* The elements of a realized value, as far as variables let them go, in memory that nothing else is in. */
+/* Copies for the largest sizes that the variables allow. */
 struct storage *jit_copy_memory(const struct value *v, int64_t first) {
   size_t size = dtype_info[v->expr->dtype].size, bytes = size;
   const struct shape *shape = v->real->shape;
@@ -404,8 +404,8 @@ static struct value *copy_value(const struct value *v) {
   return whole;
 }
 
-/* While captured, inputs are tensors in memory that nothing else is in: which of the memory that is used is which input
- * can be told. */
+/* Replaces the inputs by copies in separate memory while capturing, so that every memory belongs to at most one
+ * input. */
 static int copy_inputs(db_jit *j, db_tensor *const *in, db_tensor **own) {
   int err = 0;
   pthread_mutex_lock(&rt.lock);

@@ -1,8 +1,9 @@
-/* What a captured function is made of: its program (program.h) and what a call has to know of it.
+/* A captured function: its program (program.h) and what calls need to know about it.
  *
- * Memory of a captured program is of three kinds. What the function made is the program's own. Inputs are where the
- * tensors given to a call are. The rest belongs to tensors that the function found elsewhere, parameters say: the
- * program follows those through assigns made outside, and what it assigns itself their tensors see. */
+ * A captured program uses three kinds of memory. OWNED: the function made it, and it belongs to the program. INPUT: it
+ * is the memory of the tensors passed to a call. OUTER: it belongs to tensors that the function uses but does not
+ * receive (external tensors), such as parameters. The program follows those when they are assigned outside of it, and
+ * its own assignments are visible in them. */
 #ifndef DOORBELL_FRONTEND_CAPTURE_H
 #define DOORBELL_FRONTEND_CAPTURE_H
 #include "program.h"
@@ -13,29 +14,30 @@ enum memory_kind { OWNED, INPUT, OUTER };
 
 struct captured_memory {
   enum memory_kind kind;
-  struct storage *storage; /* OWNED: a reference. INPUT: a copy that takes its place in this call, or NULL. To find it
-                              by, while capturing */
-  struct storage *former;  /* OWNED: what storage was before, for whoever keeps the last call's output; a reference */
-  struct value *value;     /* OUTER: a reference */
-  unsigned input;          /* INPUT: which */
+  struct storage *storage; /* OWNED: a reference. INPUT: the copy that replaces it in this call, or NULL. While
+                              capturing: identifies the memory */
+  struct storage
+      *former;         /* OWNED: the storage of the last but one call, whose output may still be in use; a reference */
+  struct value *value; /* OUTER: a reference */
+  unsigned input;      /* INPUT: its index in inputs */
   bool written, output;
 };
 
 struct captured_output {
-  uint32_t memory; /* UINT32_MAX: none, it has no elements */
-  int64_t offset;  /* elements from where the memory begins */
+  uint32_t memory; /* UINT32_MAX for an output without elements */
+  int64_t offset;  /* in elements, from the start of the memory */
   enum dtype dtype;
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
-  bool sized;          /* over variables */
-  struct output_node { /* what stood for it in the last calls, of which two take turns with memory: rt.graphs, and what
-                          it is */
+  bool sized;          /* its sizes depend on variables */
+  struct output_node { /* the nodes of the last two calls; valid for this memory id and first element while rt.graphs ==
+                          graph */
     uint64_t graph;
     int64_t id, first;
     struct uop *node;
   } nodes[2];
-  struct captured_output *part; /* on a group of devices, which is held: one for each, instead of a memory */
+  struct captured_output *part; /* on a group, with a reference on it: one element per device, instead of a memory */
   int axis;
 };
 
@@ -44,7 +46,8 @@ struct captured_input {
   uint8_t slot;
   unsigned rank;
   int64_t dim[MAX_RANK];
-  int64_t *bound; /* on a group, which is held: as in struct sharded, if it is split along axis; NULL elsewhere */
+  int64_t *bound; /* on a group, with a reference on it: bounds of the parts as in struct sharded if split along axis;
+                     else NULL */
   int axis;
 };
 
@@ -60,23 +63,24 @@ struct db_jit {
   size_t memories_capacity, accesses_capacity, commands_capacity, vars_capacity, var_of_capacity;
   char **var_names;
   struct program program;
-  uint32_t *written; /* numbers of the memories that the program writes */
+  uint32_t *written; /* indices of the memories that the program writes and others may see */
   unsigned nwritten;
   bool writes_input;
-  uint32_t stream;                /* of random numbers */
-  db_tensor *count[NUMBERS];      /* random calls so far, by device slot or group; NULL: none is made there */
-  uint32_t random_calls[NUMBERS]; /* of one call of the function */
-  int failed;                     /* why they could not be, or 0 */
-  bool built;                     /* the program's streams are recorded: of a loaded one by its first call */
-  struct jit_loaded *loaded;      /* file.c: what one that was loaded holds beside; NULL where captured here */
+  uint32_t stream;                /* separates the random numbers of captures */
+  db_tensor *count[NUMBERS];      /* number of random calls so far, by device slot or group; NULL if there are none */
+  uint32_t random_calls[NUMBERS]; /* in one call of the function */
+  int failed;                     /* errno of a failed build, or 0 */
+  bool built;                     /* the program is recorded: by the first replay */
+  struct jit_loaded *loaded;      /* file.c: additional state of a loaded program; NULL if captured in this process */
   /* ---- of one call ---- */
   struct value **given;
-  struct value **inputs; /* the same on single devices: parts, one behind the other */
-  int64_t *firsts;       /* the element of its memory that each begins at */
+  struct value **inputs; /* the same on single devices, with parts in order */
+  int64_t *firsts;       /* the element of its memory at which each input starts */
   unsigned ninputs, inputs_capacity;
-  bool copies; /* inputs are copied for it */
+  bool copies; /* some inputs are copied for this call */
   /* ---- while capturing ---- */
-  struct captured_stage { /* by slot: what copies to devices that do not reach it pass through; one of memories */
+  struct captured_stage { /* by slot: one of memories, the staging buffer for copies to devices that do not reach the
+                             slot */
     struct storage *storage;
     struct stage stage;
   } stages[SLOTS];
@@ -86,29 +90,31 @@ struct db_jit {
 
 /* ---- call.c ---- */
 db_jit *jit_new(unsigned nin, unsigned nout); /* NULL after db_fail */
-/* Whether what a call is given lies in memory, in order and aligned, and where: parts of what is on groups one behind
- * the other. */
+/* Whether all inputs are in memory, contiguous and aligned. Stores their places, with the parts of inputs on groups in
+ * order. */
 bool jit_inputs_computed(db_jit *j);
 int jit_run_function(db_jit *j, db_tensor *const *in, db_tensor **out);
-/* Ends the scope that the function ran in; its outputs go to the caller's. */
+/* Ends the scope in which the function ran; moves its outputs to the caller's scope. */
 void jit_leave_scope(db_jit *j, db_tensor *const *out);
-/* Drops what was captured, lock held; returns how many tensors the caller has to release without it. */
+/* Drops the recording. Called with rt.lock held. Returns the number of tensors in dropped that the caller must release
+ * without the lock. */
 unsigned jit_forget(db_jit *j, db_tensor *dropped[NUMBERS]);
-/* What they were is dropped; lock held. */
+/* Release what they refer to; called with rt.lock held. */
 void jit_input_clear(struct captured_input *c);
 void jit_output_clear(struct captured_output *o);
-/* Which input, and which part of it, a place in inputs is. */
+/* The input, and the part of it, of an index in inputs. */
 unsigned jit_input_of(const db_jit *j, unsigned place, unsigned *part);
-/* Random numbers captured from now on are others than those of this stream. */
+/* Reserves a stream: later captures use other random numbers. */
 void jit_stream_taken(uint32_t stream);
 
 /* ---- capture.c ---- */
 int jit_capture(db_jit *j, db_tensor *const *in, db_tensor **out);
-/* The elements of a realized value, which begin there, in memory that nothing else is in; NULL after db_fail. */
+/* Copies the elements of a realized value, which start at element `first`, to memory that nothing else uses. Returns
+ * NULL after db_fail. */
 struct storage *jit_copy_memory(const struct value *v, int64_t first);
-/* Gives it such memory. */
+/* Moves a value to memory of its own. */
 int jit_take_own_memory(struct value *v, int64_t first);
-/* Where an OUTER memory is now. -EINVAL when what stood for it was overwritten. */
+/* Finds the current storage of an OUTER memory. Returns -EINVAL if its value was overwritten. */
 int jit_find_outer(struct captured_memory *m, struct storage **out);
 
 /* ---- replay.c: lock held ---- */

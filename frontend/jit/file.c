@@ -1,8 +1,7 @@
-/* Captured programs to a file and back: from what a capture holds (captured.h) to what a file says (file.h), and the
- * other way.
+/* Saves and loads captured programs: converts a capture (captured.h) to the contents of a file (file.h) and back.
  *
- * What is loaded has no function: calls replay from the first on. Memory that belonged to tensors found elsewhere comes
- * with the contents it had when it was saved, and is the loaded program's own; named tensors in it can be fetched. */
+ * A loaded program has no function: its first call is a replay. Memory of external tensors is loaded with the contents
+ * it had when saved, and belongs to the loaded program. Named tensors in it can be fetched. */
 #include "file.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ struct saving {
   db_jit *j;
   const char *path;
   struct jit_file f;
-  uint8_t device[SLOTS]; /* number of each slot's */
+  uint8_t device[SLOTS]; /* by slot: index of its device */
 };
 
 static int no_memory(const char *path) { return db_fail(-ENOMEM, "%s: out of memory", path); }
@@ -32,7 +31,7 @@ static uint8_t device_number(struct saving *s, unsigned slot) {
   return s->device[slot];
 }
 
-/* -1: out of memory. */
+/* The index of a variable; -1 if memory runs out. */
 static int var_number(struct saving *s, struct uop *var) {
   struct jit_file *f = &s->f;
   size_t i = 0;
@@ -47,7 +46,7 @@ static int var_number(struct saving *s, struct uop *var) {
   return (int)i;
 }
 
-/* Sizes are sums of products (graph/dims.c). */
+/* Converts a size, which is a sum of products (graph/dims.c). */
 static bool add_factors(struct saving *s, const struct uop *u, struct jit_term *t) {
   if (u->op == OP_CONST) return !__builtin_mul_overflow(t->factor, u->arg.i, &t->factor);
   if (u->op == OP_MUL) return add_factors(s, u->src[0], t) && add_factors(s, u->src[1], t);
@@ -63,7 +62,7 @@ static bool add_terms(struct saving *s, const struct uop *u, struct jit_size *z)
   return add_factors(s, u, &z->term[z->nterms++]);
 }
 
-/* What the file says of a tensor but for where its elements are. */
+/* Describes a tensor except for the memory of its elements. */
 static int describe(struct saving *s, struct jit_tensor *to, enum dtype t, unsigned slot, unsigned rank,
                     const int64_t *dim) {
   const struct shard_group *group = slot_group(slot);
@@ -146,7 +145,7 @@ static int save_memories(struct saving *s) {
   return 0;
 }
 
-/* Where v, which is on one device, is among what the function found elsewhere. */
+/* Finds the OUTER memory of v, which is on one device. */
 static int save_param_part(struct saving *s, const char *name, const struct value *v, struct jit_part *p) {
   const struct program *program = &s->f.program;
   if (!v->storage || !value_is_contiguous(v, &p->first))
@@ -202,7 +201,7 @@ static const struct kernel *save_kernel(struct jit_file *f, const struct kernel 
   return &f->kernels[f->nkernels++];
 }
 
-/* What a command touches of an input is at most what every input of that shape has. */
+/* Limits a command's accesses to an input to the bytes that every input of that shape has. */
 static int save_accesses(struct saving *s, const struct program_command *c) {
   for (uint32_t k = 0; k < c->naccesses; k++) {
     struct program_access *a = &s->f.program.accesses[c->first + k];
@@ -275,7 +274,7 @@ int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsi
   if (!err) err = save_commands(&s);
   if (!err) err = jit_file_write(&s.f, path);
   for (unsigned i = 0; i < s.f.program.nmemories; i++) free((void *)s.f.memories[i].contents);
-  s.f.nkernels = 0; /* their parameters are those of the captured ones */
+  s.f.nkernels = 0; /* the captured kernels own the parameters */
   jit_file_free(&s.f);
   pthread_mutex_unlock(&rt.lock);
   return err;
@@ -285,11 +284,11 @@ int db_jit_save(db_jit *j, const char *path, const struct db_named *params, unsi
 
 struct jit_loaded {
   struct jit_file file; /* names, and the kernels with copies of their images */
-  int *slot;            /* of each device, a reference */
+  int *slot;            /* by device, with a reference */
   size_t nslots;
   db_program **programs; /* by kernel and device */
   size_t nprograms;
-  db_tensor **params; /* of file.params */
+  db_tensor **params; /* parallel to file.params */
 };
 
 void jit_loaded_free(struct jit_loaded *l) {
@@ -307,7 +306,7 @@ void jit_loaded_free(struct jit_loaded *l) {
   free(l);
 }
 
-/* A word of the list that the other list lacks, or NULL. */
+/* Returns a word of the list that is missing in the other list, or NULL. */
 static const char *lacking(const char *list, const char *other, char *word, size_t cap) {
   while (*list) {
     size_t n = strcspn(list, " ");
@@ -323,7 +322,7 @@ static const char *lacking(const char *list, const char *other, char *word, size
   return NULL;
 }
 
-/* Lock held. The devices given, or those that the file names. */
+/* Opens the given devices, or those that the file names, and checks their ISA. Called with rt.lock held. */
 static int take_devices(struct jit_loaded *l, const char *path, db_device *const *devices, unsigned n) {
   const struct jit_file *f = &l->file;
   char word[64];
@@ -348,7 +347,7 @@ static int take_devices(struct jit_loaded *l, const char *path, db_device *const
   return 0;
 }
 
-/* Kernels live as long as what was loaded; the file does not. */
+/* Copies the kernels, because they outlive the file. */
 static int take_kernels(struct jit_loaded *l, const char *path) {
   struct jit_file *f = &l->file;
   bool good = true;
@@ -377,7 +376,7 @@ static int64_t dim_of_size(const struct jit_file *f, const struct jit_size *s) {
   return sum;
 }
 
-/* The slot of a tensor's device or, with a reference, of its group. */
+/* The slot of a tensor's device, or that of its group with a reference on it. */
 static int slot_of_tensor(const struct jit_loaded *l, const struct jit_tensor *t, const char *path) {
   db_device *devices[SLOTS];
   if (!t->group) return l->slot[t->part->device];
@@ -455,7 +454,7 @@ static int take_program(db_jit *j, const char *path) {
       c->program = *program;
     }
   }
-  /* The arrays change hands. */
+  /* Move the arrays from the file to the program. */
   j->memories = calloc(f->program.nmemories + 1, sizeof *j->memories);
   j->var_names = calloc(f->program.nvars + 1, sizeof *j->var_names);
   int64_t *vars = calloc(f->program.nvars + 1, sizeof *vars);
@@ -493,7 +492,7 @@ static int take_memories(db_jit *j) {
   return 0;
 }
 
-/* A value over a memory, which the memory stands for unless it has a value and the new one is less of it. */
+/* Makes a value in a memory. It becomes the memory's value unless that has one and the new one covers less. */
 static struct value *value_over_memory(db_jit *j, uint32_t memory, int64_t first, enum dtype t, unsigned rank,
                                        const int64_t *dim) {
   struct captured_memory *m = &j->memories[memory];
@@ -526,7 +525,7 @@ static struct value *values_of_parts(db_jit *j, const struct jit_tensor *t, unsi
   return whole;
 }
 
-/* Tensors that have names, and for the rest of what was found elsewhere a value that stands for it. */
+/* Makes the named tensors, and values for the other OUTER memories. */
 static int take_params(db_jit *j, const char *path) {
   struct jit_loaded *l = j->loaded;
   const struct jit_file *f = &l->file;
@@ -545,7 +544,7 @@ static int take_params(db_jit *j, const char *path) {
       break;
     }
     struct value *v = p->group ? values_of_parts(j, p, (unsigned)slot, dim) : part_value(j, p, p->part, dim);
-    if (p->group) slot_release((unsigned)slot); /* the value holds it */
+    if (p->group) slot_release((unsigned)slot); /* the value holds a reference */
     db_tensor *t = tensor_of_value(v, p->dtype, p->rank, dim);
     if (t)
       t->refs++, l->params[i] = t;
@@ -557,14 +556,14 @@ static int take_params(db_jit *j, const char *path) {
     if (m->kind != OUTER || m->value) continue;
     struct value *v = value_over_memory(j, i, 0, DT_U8, 1, (int64_t[]){(int64_t)m->storage->size});
     if (!v) err = no_memory(path);
-    value_release(v); /* the memory holds it */
+    value_release(v); /* the memory holds a reference */
   }
   pthread_mutex_unlock(&rt.lock);
   db_scope_end();
   return err;
 }
 
-/* By now values hold them, or nothing does. */
+/* Drops the loader's references; values hold the storages now. */
 static void drop_outer_storages(db_jit *j) {
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; j->memories && i < j->program.nmemories; i++)

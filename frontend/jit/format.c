@@ -1,4 +1,4 @@
-/* Reading files of captured programs, which trusts no byte. file.h says what is in one. */
+/* Reads files of captured programs and validates every byte. file.h describes their contents. */
 #include "file.h"
 #include <errno.h>
 #include <jansson.h>
@@ -53,7 +53,7 @@ static bool add_axis(uint64_t *bytes, uint64_t size) {
   return !__builtin_mul_overflow(*bytes, size, bytes) && *bytes <= MOST_BYTES;
 }
 
-/* The bytes of the tensor's elements, of size ones along the axis that it is split along, if it is. */
+/* The upper bound of the tensor's bytes; `size` replaces the size along the axis that it is split along, if any. */
 static bool bytes_most(const struct jit_file *f, const struct jit_tensor *t, int64_t size, uint64_t *bytes) {
   *bytes = dtype_info[t->dtype].size;
   for (unsigned i = 0; i < t->rank; i++) {
@@ -96,7 +96,7 @@ static void note_refusal(struct reader *r, const char *fmt, ...) {
 }
 #define refuse(r, ...) (note_refusal(r, __VA_ARGS__), false)
 
-/* Where in the text the next refusal is. */
+/* Sets the location for the next error message. */
 static void at(struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void at(struct reader *r, const char *fmt, ...) {
   va_list ap;
@@ -114,7 +114,7 @@ static bool read_number(struct reader *r, const json_t *v, const char *what, uin
 static bool get_number(struct reader *r, const json_t *in, const char *key, uint64_t most, uint64_t *out) {
   return read_number(r, json_object_get(in, key), key, most, out);
 }
-/* A number of something in a list of n. */
+/* Reads an index in a list of n. */
 static bool get_place(struct reader *r, const json_t *in, const char *key, size_t n, uint64_t *out) {
   *out = 0;
   if (!n) return refuse(r, "%s: there is none", key);
@@ -127,7 +127,7 @@ static bool get_bool(struct reader *r, const json_t *in, const char *key, bool *
   return *out = json_is_true(v), true;
 }
 
-/* Text that can be printed. */
+/* Reads a string of printable bytes. */
 static bool read_text(struct reader *r, const json_t *v, const char *what, size_t most, const char **out) {
   const char *s = json_string_value(v);
   bool good = s && strlen(s) < most;
@@ -139,7 +139,7 @@ static bool get_text(struct reader *r, const json_t *in, const char *key, size_t
   return read_text(r, json_object_get(in, key), key, most, out);
 }
 
-/* The list of that name, and zeroed memory for what it says. */
+/* Returns the list of that name and allocates zeroed memory for its n elements. */
 static const json_t *get_list(struct reader *r, const json_t *in, const char *key, size_t most, size_t size, void *out,
                               size_t *n) {
   const json_t *v = json_object_get(in, key);
@@ -228,7 +228,7 @@ static bool read_vars(struct reader *r, const json_t *in) {
 
 /* ---- reading: tensors ---- */
 
-/* Whether a part lies within its memory. */
+/* Checks that a part is within its memory. */
 static bool check_within(struct reader *r, const struct jit_tensor *t, const struct jit_part *p) {
   const struct jit_file_memory *m = &r->f->memories[p->memory];
   uint64_t begin = (uint64_t)p->first * dtype_info[t->dtype].size; /* first is less than 2^48 */
@@ -239,7 +239,7 @@ static bool check_within(struct reader *r, const struct jit_tensor *t, const str
   return true;
 }
 
-/* Where a part of an output or of a parameter is. */
+/* Reads the memory of a part of an output or of a parameter. */
 static bool read_part_memory(struct reader *r, const json_t *v, const struct jit_tensor *t, struct jit_part *p) {
   const struct jit_file *f = r->f;
   uint64_t memory, first;
@@ -263,7 +263,7 @@ static bool read_part(struct reader *r, const json_t *v, const struct jit_tensor
   return true;
 }
 
-/* Parts on several devices: each there once, and their sizes along the axis are the tensor's. */
+/* Reads parts on several devices. Checks that each device occurs once and that the sizes along the axis add up. */
 static bool read_parts(struct reader *r, const json_t *list, struct jit_tensor *t) {
   uint64_t on = 0;
   int64_t sum = 0, size = 0;
@@ -272,7 +272,7 @@ static bool read_parts(struct reader *r, const json_t *list, struct jit_tensor *
     if (!read_part(r, json_array_get(list, i), t, p)) return false;
     if (on >> p->device & 1) return refuse(r, "two parts are on device %u", p->device);
     on |= UINT64_C(1) << p->device;
-    sum += p->size; /* at most SLOTS times 2^48 */
+    sum += p->size; /* at most SLOTS * 2^48 */
   }
   if (t->axis >= 0 && !jit_size_is_number(&t->dim[t->axis], &size))
     return refuse(r, "it is split along axis %d, of symbolic size", t->axis);
@@ -317,7 +317,7 @@ static bool read_tensor(struct reader *r, const json_t *v, struct jit_tensor *t)
   return read_layout(r, v, t);
 }
 
-/* The same of an output or parameter, with the memory of each part. */
+/* Reads an output or a parameter: a tensor with the memory of each part. */
 static bool read_placed(struct reader *r, const json_t *v, struct jit_tensor *t) {
   char where[sizeof r->place];
   if (!read_tensor(r, v, t)) return false;
@@ -341,7 +341,7 @@ static bool read_inputs(struct reader *r, const json_t *in) {
   return list != NULL;
 }
 
-/* Calls give each variable in the sizes of what they return a value; on several devices there are none. */
+/* Checks that calls bind every variable in the sizes of an output, and that outputs on several devices have none. */
 static bool check_output_sizes(struct reader *r, const struct jit_tensor *t) {
   const struct jit_file *f = r->f;
   int64_t size;
@@ -443,7 +443,7 @@ static bool read_dims(struct reader *r, const json_t *in, const char *key, uint3
   return true;
 }
 
-/* A dimension of a grid that depends on variables. */
+/* Reads a dimension of a grid, which may depend on variables. */
 static bool read_extent(struct reader *r, const json_t *v, const struct kernel *k, struct kernel_extent *e,
                         uint32_t most) {
   unsigned nvars = 0;
@@ -516,7 +516,7 @@ static bool read_kernels(struct reader *r, const json_t *in) {
   return list != NULL;
 }
 
-/* What a command touches: [memory, offset, bytes, 1 if it is written] each. */
+/* Reads the accesses of a command: [memory, offset, bytes, 1 if written] each. */
 static bool read_accesses(struct reader *r, const json_t *list, struct program_access *a) {
   struct jit_file *f = r->f;
   for (size_t i = 0; i < json_array_size(list); i++, a++) {
@@ -538,7 +538,8 @@ static bool read_accesses(struct reader *r, const json_t *list, struct program_a
   return true;
 }
 
-/* A kernel is passed what it takes; a copy has a destination and a source that do not overlap. */
+/* Checks that a kernel gets the arguments that it takes, and that a copy has a destination and a source that do not
+ * overlap. */
 static bool check_command(struct reader *r, const struct program_command *c) {
   const struct program_access *a = &r->f->program.accesses[c->first];
   if (c->kernel) {
@@ -622,7 +623,7 @@ static bool read_program(struct reader *r, const json_t *in) {
   return true;
 }
 
-/* The last tensor is the sum of all bytes before its own. */
+/* Checks the last tensor, a checksum of all bytes before it. */
 static bool check_sum(struct reader *r, const uint8_t *bytes, size_t size) {
   const struct safetensor *t = tensor_of(r->f, ".checksum");
   if (!t) return refuse(r, "a safetensors file, but not one of a captured program");
@@ -654,7 +655,7 @@ int jit_file_parse(const void *bytes, size_t size, struct jit_file *out, char *e
     goto bad;
   }
   if (read_program(&r, out->text)) {
-    json_object_del(out->text, "commands"); /* no name in it is used */
+    json_object_del(out->text, "commands"); /* nothing points into it */
     return 0;
   }
 bad:

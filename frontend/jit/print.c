@@ -1,9 +1,9 @@
-/* What the memory, devices and variables of captured programs are called where they are printed: those here, and those
- * in files. */
+/* Names of memories, devices and variables for printing programs that were captured in this process or read from a
+ * file. */
 #include "file.h"
 #include <inttypes.h>
 
-/* part: of an input on several devices, else negative. */
+/* part: of an input on several devices, otherwise negative. */
 static void describe(char *what, size_t cap, enum memory_kind kind, unsigned input, int part, bool written, bool output,
                      bool pinned) {
   if (kind == INPUT && part >= 0)
@@ -15,7 +15,7 @@ static void describe(char *what, size_t cap, enum memory_kind kind, unsigned inp
              kind == OUTER && written ? ", assigned" : "", pinned ? ", the host's" : "");
 }
 
-/* ---- captured here ---- */
+/* ---- captured in this process ---- */
 
 static const char *jit_device(const void *ctx, unsigned slot) { return db_device_name(slot_device(slot)); }
 static const char *jit_variable(const void *ctx, unsigned var) { return ((const db_jit *)ctx)->var_names[var]; }
@@ -36,7 +36,7 @@ void jit_print(const db_jit *j, FILE *f) {
   program_print(&j->program, &(struct program_text){jit_device, jit_variable, jit_memory, j}, f);
 }
 
-/* ---- in a file ---- */
+/* ---- read from a file ---- */
 
 static const char *file_device(const void *ctx, unsigned slot) {
   return ((const struct jit_file *)ctx)->devices[slot].name;

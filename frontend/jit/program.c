@@ -1,11 +1,12 @@
-/* Captured programs: their queues' streams, recorded and run.
+/* Captured programs: records and runs their queues' streams.
  *
- * What waits for what is program_order.c's to say. Positions are the values of a signal a queue: the run's base, and
- * 1 + position; 0 is the start of a device's main queue, behind which and before the end of which all lies that a run
- * does to the device's memory: so a run as a whole is between what was submitted before and after it.
+ * program_order.c decides what waits for what. Every queue has a signal whose values are positions: the base of the run
+ * plus 1 + position. Position 0 is the start of a device's main queue. Everything that a run does to a device's memory
+ * is ordered after the start of its main queue and before its end, so a run is ordered between earlier and later
+ * submissions.
  *
- * Replay. Two recordings a queue take turns. Before a run only what differs is written into the one whose turn it is:
- * the base, memory that is another than two runs ago, variables. */
+ * Replay. Two recordings per queue alternate. Before a run, only the words that differ are written into the recording
+ * whose turn it is: the base, memories that changed since two runs ago, and variables. */
 #include "program.h"
 #include "../run/launch.h"
 #include <errno.h>
@@ -115,7 +116,7 @@ static int record_command(struct program *p, db_queue *to, const struct program_
   return err;
 }
 
-/* A queue's whole stream. */
+/* Records the whole stream of a queue. */
 static int record_queue(struct program *p, unsigned queue, int turn) {
   struct program_queue *q = &p->queues[queue];
   if (q->kind == PROGRAM_EXCHANGES) return 0;
@@ -137,7 +138,7 @@ static int record_queue(struct program *p, unsigned queue, int turn) {
   return q->recording[turn] ? 0 : err ? err : -EINVAL;
 }
 
-/* Exchanges as the thread takes them. */
+/* Makes the jobs for the exchange thread. */
 static int make_jobs(struct program *p) {
   for (size_t i = 0; i < p->ncommands; i++) p->njobs += p->commands[i].exchange != NULL;
   if (!p->njobs) return 0;
@@ -173,7 +174,7 @@ static int list_varying(struct program *p) {
   return 0;
 }
 
-/* Which commands' grids depend on variables. */
+/* Finds the commands whose grids depend on variables. */
 static int find_grids(struct program *p) {
   p->grids = calloc(p->ncommands + 1, sizeof *p->grids);
   if (!p->grids) return db_fail(-ENOMEM, "jit: out of memory");
@@ -206,13 +207,13 @@ int program_build(struct program *p) {
 
 /* ---- running ---- */
 
-/* What is another than when the turn's recordings ran last. */
+/* Patches the memories that changed since the turn's recordings last ran. */
 static int place_memories(struct program *p, int turn) {
   for (unsigned k = 0; k < p->nvarying; k++) {
     uint32_t i = p->varying[k];
     struct program_memory *m = &p->memories[i];
     if (m->told[turn].buffer == m->buffer && m->told[turn].offset == m->offset) continue;
-    m->told[turn].buffer = NULL; /* in case it fails half way */
+    m->told[turn].buffer = NULL; /* in case it fails half-way */
     for (unsigned n = 0; n < p->nqueues; n++) {
       int err = 0;
       if (p->queues[n].uses[i] && p->queues[n].recording[turn])
@@ -242,7 +243,7 @@ static int set_values(struct program *p, struct program_queue *q, int turn) {
   return err;
 }
 
-/* Signals hold 32 bits: they begin anew when the next run would pass them, once all is at rest. */
+/* Signals have 32 bits. If the next run would exceed them, waits until everything is idle and resets them to 0. */
 static int rewind_signals(struct program *p) {
   if (p->nqueues < 2 || (p->runs + 1) * p->period <= UINT32_MAX) return 0;
   for (unsigned i = 0; i < p->nqueues; i++) {
@@ -262,7 +263,7 @@ int program_run(struct program *p) {
   if (!err) err = place_memories(p, turn);
   for (unsigned i = 0; i < p->nqueues && !err; i++) err = set_values(p, &p->queues[i], turn);
   if (p->njobs && !err) err = exchange_run(p->jobs, p->njobs, p->runs * p->period, turn);
-  /* A device may turn out to be lost: the others get their queues all the same, which wait for each other. */
+  /* If a device turns out to be lost, the others still get their queues, which wait for each other. */
   bool begin = !err;
   for (unsigned i = 0; i < p->nqueues && begin; i++) {
     struct program_queue *q = &p->queues[i];

@@ -1,20 +1,20 @@
-/* The order of a captured program's commands: what depends on what, which queue runs it, and what has to wait.
+/* The order of a captured program's commands: dependencies, queues and waits.
  *
- * Dependencies come from the bytes that commands touch: on an earlier command that writes what this one touches, or
- * that touches what this one writes.
+ * Dependencies follow from the bytes that commands touch: a command depends on every earlier command that writes what
+ * it touches, or touches what it writes.
  *
- * Queues. A device may have several of a kind. A command goes to the queue whose last command is the one that it
- * depends on last, so chains stay where they are, else to the first queue that is free by then, or that is free first.
- * By estimates of how long commands take it is found out whether that pays; a program stays on the first queue of each
- * kind unless it then ends much sooner. A kernel that fills a device alone gains nothing beside another and opens no
- * queue.
+ * Queues. A device may have several queues of a kind. A command goes to the queue whose last command is its latest
+ * predecessor, so chains stay on one queue; otherwise to the first queue that is free when the predecessors end, or to
+ * the one that is free first. Estimates of the commands' durations decide whether several queues pay off: a program
+ * uses only the first queue of each kind unless several end much sooner. A kernel that fills a device gains nothing
+ * from running beside another and opens no queue.
  *
- * Waits. Commands of one queue run as recorded; a barrier stands where one depends on another of its queue since the
- * last barrier. Between queues, a command waits for the last one of each other queue that it depends on, unless what it
- * has waited for before implies that: each queue keeps a clock of the positions that it is behind of. The first compute
- * queue of a device is its main one, which orders what else is submitted: a command is behind the start, position 0, of
- * the main queue of each device whose memory it touches, and that queue ends behind all that touched its device's
- * memory. */
+ * Waits. Commands of one queue run in recorded order. There is a barrier before a command that depends on another one
+ * of its queue since the last barrier. Between queues, a command waits for the last command of each other queue that it
+ * depends on, unless an earlier wait implies that. To decide this, each queue has a vector clock with the position of
+ * every queue that it is ordered after. The first compute queue of a device is its main queue, which orders the program
+ * with other submissions: a command is ordered after the start, position 0, of the main queue of each device whose
+ * memory it touches, and that main queue ends after all commands that touch its device's memory. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static int no_memory(void) { return db_fail(-ENOMEM, "jit: out of memory"); }
 
 /* ---- dependencies ---- */
 
-/* Who touched a memory, as far as it can still matter. */
+/* A command that touched a memory and may still cause a dependency. */
 struct toucher {
   struct toucher *next;
   uint32_t command;
@@ -33,9 +33,9 @@ struct toucher {
 };
 
 struct dependencies {
-  uint32_t *on;    /* earlier commands */
-  uint32_t *first; /* by command, where its begin in on; one more for the end */
-  uint32_t *by;    /* by command, 1 + the latest that was found to depend on it */
+  uint32_t *on;    /* predecessors */
+  uint32_t *first; /* by command: the index of its first predecessor in on; has one more element for the end */
+  uint32_t *by;    /* by command: 1 + the latest command that was found to depend on it */
   size_t n, capacity;
 };
 
@@ -69,7 +69,7 @@ static bool touch(struct toucher **of, const struct program_access *a, uint32_t 
       t = &old->next;
       continue;
     }
-    *t = old->next; /* whoever conflicts with it conflicts with this write, which is behind it */
+    *t = old->next; /* whatever conflicts with it also conflicts with this write, which is ordered after it */
     free(old);
   }
   struct toucher *t = malloc(sizeof *t);
@@ -104,8 +104,8 @@ static bool find_dependencies(const struct program *p, struct dependencies *d) {
 
 /* ---- queues ---- */
 
-/* Of a large GPU, roughly: what a kernel costs beside its work and what a wait between queues does, in nanoseconds;
- * what a nanosecond does; and how many workgroups fill it. */
+/* Rough figures for a large GPU. LAUNCH, HOP: time in ns of a kernel launch and of a wait between queues. FLOPS, BYTES,
+ * COPIED, EXCHANGED: work per ns. FULL: number of workgroups that fill the GPU. */
 enum { LAUNCH = 2000, HOP = 2000, FLOPS = 10000, BYTES = 1000, COPIED = 25, EXCHANGED = 1, FULL = 64 };
 
 static uint8_t kind_of(const struct program_command *c) {
@@ -126,19 +126,19 @@ static double time_of(const struct program *p, const struct program_command *c) 
 struct placing {
   const struct program *p;
   const struct dependencies *d;
-  uint8_t *index; /* by command: its queue's number among its kind */
-  double *ends;   /* by command, as estimated */
+  uint8_t *index; /* by command: its queue's index among those of the kind */
+  double *ends;   /* by command: estimated end */
   struct {
     double free;
-    uint32_t last; /* 1 + its last command; 0: it has none */
+    uint32_t last; /* 1 + its last command, or 0 */
   } queue[SLOTS][PROGRAM_EXCHANGES + 1][SLOT_QUEUES];
 };
 
-/* Where a command goes, when there are n queues for it. */
+/* Chooses a queue for command i among n. */
 static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
   const struct program_command *c = &o->p->commands[i];
   const typeof(o->queue[0][0][0]) *queue = o->queue[c->slot][kind_of(c)];
-  uint32_t latest = 0; /* 1 + what it depends on and what ends last */
+  uint32_t latest = 0; /* 1 + the predecessor that ends last, or 0 */
   for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++)
     if (!latest || o->ends[o->d->on[k]] >= o->ends[latest - 1]) latest = o->d->on[k] + 1;
   for (unsigned q = 0; q < n && latest; q++)
@@ -151,7 +151,8 @@ static unsigned choose(const struct placing *o, uint32_t i, unsigned n) {
   return best;
 }
 
-/* Chooses among `most` queues of each kind; returns the time at which the last command ends. */
+/* Places the commands on at most `most` queues of each kind. Returns the estimated time at which the last command
+ * ends. */
 static double place_on(struct placing *o, unsigned most) {
   double end = 0;
   memset(o->queue, 0, sizeof o->queue);
@@ -160,7 +161,7 @@ static double place_on(struct placing *o, unsigned most) {
     uint8_t kind = kind_of(c);
     unsigned n = c->exchange ? 1 : slot_queues(c->slot, kind), q = choose(o, i, n < most ? n : most);
     double start = o->queue[c->slot][kind][q].free;
-    if (q && start < HOP) start = HOP; /* it starts when the first has */
+    if (q && start < HOP) start = HOP; /* it starts after the first queue has started */
     for (uint32_t k = o->d->first[i]; k < o->d->first[i + 1]; k++) {
       const struct program_command *on = &o->p->commands[o->d->on[k]];
       bool same = on->slot == c->slot && kind_of(on) == kind && o->index[o->d->on[k]] == q;
@@ -189,8 +190,7 @@ static int queue_of(struct program *p, uint8_t slot, uint8_t kind, uint8_t index
   return q->uses && q->uses_var ? (int)p->nqueues - 1 : -1;
 }
 
-/* Every command's queue and position. What a command touches takes part in its device's order, so that has a main
- * queue. */
+/* Sets every command's queue and position. Adds the main queue of every device whose memory a command touches. */
 static bool take_places(struct program *p, const uint8_t *index) {
   for (size_t i = 0; i < p->ncommands; i++) {
     struct program_command *c = &p->commands[i];
@@ -215,7 +215,7 @@ static bool place(struct program *p, const struct dependencies *d) {
   if (ok) {
     *o = (struct placing){.p = p, .d = d, .index = index, .ends = ends};
     double one = place_on(o, 1);
-    if (place_on(o, SLOT_QUEUES) * 3 > one * 2) memset(index, 0, p->ncommands); /* it saves less than a third */
+    if (place_on(o, SLOT_QUEUES) * 3 > one * 2) memset(index, 0, p->ncommands); /* saves less than a third */
     ok = take_places(p, index);
   }
   free(o);
@@ -228,10 +228,11 @@ static bool place(struct program *p, const struct dependencies *d) {
 
 struct ordering {
   struct program *p;
-  uint32_t *clock;   /* of each queue, 1 + a position by queue; 0: it is not even behind its start */
-  uint32_t *after;   /* the same once each command is done */
-  uint32_t *barrier; /* position of each queue's last */
-  uint32_t *need; /* of the command or end at hand: 1 + the last command of each queue that it is to be behind, or 0 */
+  uint32_t *clock;   /* by queue and queue: 1 + the position that the first is ordered after in the second; 0: not even
+                        after its start */
+  uint32_t *after;   /* the clock after each command */
+  uint32_t *barrier; /* the position of each queue's last barrier */
+  uint32_t *need;    /* by queue: 1 + the last command that the current command or end must be ordered after, or 0 */
 };
 
 static bool add_wait(struct program *p, uint32_t queue, uint32_t position) {
@@ -249,7 +250,7 @@ static void need(struct ordering *o, uint32_t command) {
   if (command >= *last) *last = command + 1;
 }
 
-/* Waits for what is needed, the latest first: what it has waited for may cover the others. */
+/* Adds waits for the commands in need, latest first, because a wait may imply the others. */
 static bool wait_for_needs(struct ordering *o, uint32_t queue) {
   struct program *p = o->p;
   uint32_t *mine = o->clock + (size_t)queue * p->nqueues;
@@ -324,7 +325,7 @@ static bool order_end(struct ordering *o, uint32_t queue) {
   return true;
 }
 
-/* after: what each command is behind, to be freed. */
+/* *after receives the clock after each command; the caller frees it. */
 static bool order(struct program *p, const struct dependencies *d, uint32_t **after) {
   size_t n = p->nqueues;
   struct ordering o = {.p = p};
@@ -364,7 +365,8 @@ int program_order(struct program *p) {
   unsigned memories = p->nmemories;
   bool ok = find_dependencies(p, &d) && place(p, &d) && order(p, &d, &after);
   int err = ok ? program_plan(p, after) : no_memory();
-  if (!err && p->nmemories > memories) { /* commands have moved to shared memory, and depend on who had it before */
+  if (!err &&
+      p->nmemories > memories) { /* commands use shared memory now, and depend on the commands that used it before */
     p->nwaits = 0;
     for (size_t i = 0; i < p->ncommands; i++) p->commands[i].barrier = p->commands[i].signals = false;
     drop(&d);

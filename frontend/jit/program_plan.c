@@ -1,8 +1,9 @@
-/* Where the memory that a program makes for itself lies, so that what is not needed at one time takes turns.
+/* Places the memory that a program allocates, so that memories with disjoint lifetimes share bytes.
  *
- * Two memories may share bytes when all commands that touch the one are known to be behind all that touch the other: by
- * their place in one queue, or by waits that are there anyway. So sharing costs barriers at most, and no wait between
- * queues. The largest is placed first, each in the smallest gap that those leave which it may not share with. */
+ * Two memories may share bytes if all commands that touch the one are ordered before all commands that touch the other:
+ * by their positions in one queue, or by waits that exist anyway. So sharing may cost barriers, but never a wait
+ * between queues. The largest memory is placed first. Each one gets the smallest gap between those placed memories that
+ * it may not share with. */
 #include "program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -12,16 +13,16 @@ enum { ALIGNMENT = 256 };
 
 struct planning {
   struct program *p;
-  const uint32_t *after; /* by command: 1 + the position of each queue that it is behind, its own included */
-  uint32_t *first;       /* by memory and queue: 1 + the first command that touches it; 0: none does */
-  uint32_t *last;        /* the last one's position; 0: none */
+  const uint32_t *after; /* by command and queue: see program_plan */
+  uint32_t *first;       /* by memory and queue: 1 + the first command that touches it, or 0 */
+  uint32_t *last;        /* the position of the last one, or 0 */
   uint64_t *at;
   uint32_t *order, *clash;
 };
 
 static int no_memory(void) { return db_fail(-ENOMEM, "jit: out of memory"); }
 
-/* Memory that is read before anything is written to it keeps what it has. */
+/* Memory that is read before it is written keeps its contents from run to run, so it does not share. */
 static void find_uses(struct planning *o) {
   struct program *p = o->p;
   bool touched;
@@ -43,7 +44,7 @@ static void find_uses(struct planning *o) {
   }
 }
 
-/* Whether everything that touches x is done before anything touches y. */
+/* Whether all commands that touch x are ordered before all that touch y. */
 static bool is_before(const struct planning *o, unsigned x, unsigned y) {
   const struct program *p = o->p;
   unsigned n = p->nqueues;
@@ -59,7 +60,7 @@ static bool is_before(const struct planning *o, unsigned x, unsigned y) {
   return true;
 }
 
-static const struct planning *sorting; /* the lock is held */
+static const struct planning *sorting; /* for the qsort callbacks; guarded by rt.lock */
 static int by_size(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   const struct program_memory *m = sorting->p->memories;
@@ -74,7 +75,7 @@ static uint64_t room_of(const struct program_memory *m) {
   return (m->bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
 }
 
-/* The smallest gap between those of the n placed that y may not share with. */
+/* The smallest gap between those of the first n memories in order that y may not share with. */
 static uint64_t find_gap(struct planning *o, uint32_t y, unsigned n) {
   const struct program_memory *m = o->p->memories;
   unsigned nclash = 0;
@@ -92,7 +93,7 @@ static uint64_t find_gap(struct planning *o, uint32_t y, unsigned n) {
   return best == UINT64_MAX ? end : place;
 }
 
-/* One memory of the slot in place of those that share, where that saves something. */
+/* Replaces the sharing memories of a slot by one memory, if that saves bytes. */
 static int join(struct planning *o, unsigned n, unsigned slot) {
   struct program *p = o->p;
   uint64_t bytes = 0, without = 0;

@@ -1,4 +1,4 @@
-/* Programs for people: a line a memory, a line a command. */
+/* Prints programs: a line per memory and per command. */
 #include "program.h"
 #include <inttypes.h>
 
@@ -23,7 +23,7 @@ static void print_memories(const struct program *p, const struct program_text *t
   }
 }
 
-/* What is written comes first, then what is read: m3[0..64) is memory 3's first 64 bytes. */
+/* Writes come first, then reads: m3[0..64) is the first 64 bytes of memory 3. */
 static void print_accesses(const struct program *p, const struct program_command *c, bool written, FILE *f) {
   bool first = true;
   for (uint32_t k = 0; k < c->naccesses; k++) {
@@ -63,7 +63,7 @@ static void print_command(const struct program *p, const struct program_text *t,
   fputc('\n', f);
 }
 
-/* What main queues wait for when all of their own is done. */
+/* What main queues wait for after their last command. */
 static void print_ends(const struct program *p, const struct program_text *t, FILE *f) {
   for (unsigned i = 0; i < p->nqueues; i++) {
     const struct program_queue *q = &p->queues[i];
@@ -74,7 +74,7 @@ static void print_ends(const struct program *p, const struct program_text *t, FI
   }
 }
 
-/* Who changes words between runs, and how many a queue has. */
+/* Which memories and variables change words between runs, and how many words each queue has. */
 static void print_patches(const struct program *p, const struct program_text *t, FILE *f) {
   unsigned n = 0;
   fputs("  between runs may change:", f);

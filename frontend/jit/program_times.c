@@ -1,8 +1,8 @@
-/* When the commands of captured programs ran.
+/* The times at which the commands of captured programs ran.
  *
- * A program that is built while somebody wants to know (PROFILE, DEBUG=2, db_watch) has a stamp before and after each
- * command, in one buffer a queue. Runs follow each other without a wait of the host: a run is reported once it is known
- * to have finished, at the latest before its recordings are used again. */
+ * A program that is built while times are wanted (PROFILE, DEBUG=2, db_watch) has a stamp before and after each
+ * command, in one buffer per queue. The host does not wait between runs. A run is reported when it is known to have
+ * finished, at the latest before its recordings are used again. */
 #include "program.h"
 #include <errno.h>
 #include <stddef.h>
@@ -78,10 +78,10 @@ static void add_item(const struct program *p, struct report *r, const struct pro
                     &item->end_ns);
 }
 
-/* commands: room for the number of every queue's command at a position. */
+/* commands has room for the item number of every queue's command at each position. */
 static int report(const struct program *p, int turn, size_t *commands) {
   struct report r = {0};
-  size_t first[p->nqueues + 1]; /* of a queue in commands */
+  size_t first[p->nqueues + 1]; /* index of a queue's first command in commands */
   for (unsigned i = first[0] = 0; i < p->nqueues; i++) first[i + 1] = first[i] + p->queues[i].last;
   for (size_t i = 0; i < p->ncommands && r.n == i; i++) {
     const struct program_command *c = &p->commands[i];
@@ -97,9 +97,9 @@ static int report(const struct program *p, int turn, size_t *commands) {
 
 int program_times_settle(struct program *p, int turn) {
   if (!p->running[turn]) return 0;
-  p->running[turn] = false; /* it is reported once, or not at all */
+  p->running[turn] = false; /* report it at most once */
   for (unsigned i = 0; i < p->nqueues; i++) {
-    if (!p->queues[i].recording[turn]) continue; /* exchanges have ended when compute queues have */
+    if (!p->queues[i].recording[turn]) continue; /* exchanges have ended when the compute queues have */
     int err =
         db_wait(timeline(&p->queues[i]), p->queues[i].when[turn], db_device_timeout(slot_device(p->queues[i].slot)));
     if (err) return err;
@@ -110,7 +110,7 @@ int program_times_settle(struct program *p, int turn) {
   return err;
 }
 
-/* The run before the last goes first. */
+/* Reports the older run first. */
 static int report_runs(struct report_source *s, bool all) {
   struct program *p = (struct program *)((char *)s - offsetof(struct program, source));
   int err = 0;

@@ -1,11 +1,12 @@
-/* Replaying what was captured: where its memory is in this call, the values of its variables, a run, and tensors for
- * what it returns. The first replay makes the program ready. */
+/* Replaying: finds the memory of this call, binds the variables, runs the program and makes tensors for the outputs.
+ * The first replay builds the program. */
 #include "captured.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What the program writes and tensors may be in: not its own memory that nobody else holds. */
+/* Lists the memories that the program writes and others may see. The program's own memory that nobody else holds is not
+ * listed. */
 static int list_written(db_jit *j) {
   free(j->written);
   j->nwritten = 0;
@@ -21,8 +22,8 @@ static int list_written(db_jit *j) {
   return 0;
 }
 
-/* Of the program's own memory what nobody else can see may share; not what tensors that the function left elsewhere are
- * in. */
+/* Marks the program's own memory that nobody else can see as shareable. Memory of tensors that the function left
+ * elsewhere is not. */
 static void mark_shared(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories; i++) {
     const struct captured_memory *m = &j->memories[i];
@@ -33,7 +34,7 @@ static void mark_shared(db_jit *j) {
   }
 }
 
-/* Storage for the memories from the first on, which the plan added; what lies in them goes. */
+/* Allocates the memories from `first` on, which the plan added, and frees those placed in them. */
 static int take_shared(db_jit *j, unsigned first) {
   struct program *p = &j->program;
   if (p->nmemories == first) return 0;
@@ -57,7 +58,8 @@ static int take_shared(db_jit *j, unsigned first) {
   return 0;
 }
 
-/* Calls place memories in this order. Inputs come last: they may be what the program writes. */
+/* Orders the memories as calls look them up: inputs last, because place_input checks whether the program writes
+ * them. */
 static void order_varying(db_jit *j) {
   struct program *p = &j->program;
   unsigned n = 0;
@@ -85,11 +87,11 @@ static int build(db_jit *j) {
   return err;
 }
 
-/* Whether something is built on v, or on what it is a part of. */
+/* Whether a value depends on v, or on the value of which v is a part. */
 static bool has_dependents(const struct value *v) { return v->dependents || (v->whole && v->whole->dependents); }
 
-/* What an OUTER memory is in this run. Another tensor that is realized and lies in memory that is written keeps its
- * value: the program goes on in a copy, as an assign outside would. */
+/* Finds the storage of an OUTER memory for this run. If other realized tensors share memory that the program writes,
+ * they keep their values: the program continues in a copy, as an assign would. */
 static int place_outer(struct captured_memory *m, const struct program_memory *at) {
   const struct value *v = m->value;
   struct storage *s = m->storage;
@@ -109,7 +111,7 @@ static int place_outer(struct captured_memory *m, const struct program_memory *a
   return err;
 }
 
-/* Somebody may still hold what the last run returned. */
+/* Alternates between two storages, because a caller may still hold the output of the last run. */
 static int place_output(struct captured_memory *m) {
   struct storage *s = m->former;
   if (m->storage->refs == 1) return 0;
@@ -123,7 +125,7 @@ static int place_output(struct captured_memory *m) {
   return 0;
 }
 
-/* An input is read where it is, unless the program writes there in this run. */
+/* An input is used in place, unless the program writes its memory in this run; then it is copied. */
 static int place_input(db_jit *j, struct captured_memory *m, struct program_memory *at) {
   const struct value *v = j->inputs[m->input];
   bool is_written = false;
@@ -142,7 +144,7 @@ static int place_input(db_jit *j, struct captured_memory *m, struct program_memo
   return 0;
 }
 
-/* Copies of inputs are the run's. */
+/* Copies of inputs are used by one run only. */
 static void drop_copies(db_jit *j) {
   for (unsigned i = 0; i < j->program.nmemories && j->copies; i++)
     if (j->memories[i].kind == INPUT) {
@@ -152,7 +154,7 @@ static void drop_copies(db_jit *j) {
   j->copies = false;
 }
 
-/* Where a memory is in this run. */
+/* Finds the buffer of a memory for this run. */
 static inline int place_memory(db_jit *j, uint32_t i) {
   struct captured_memory *m = &j->memories[i];
   struct program_memory *at = &j->program.memories[i];
@@ -216,7 +218,7 @@ static struct uop *output_node(struct captured_output *o, const struct storage *
   return o->nodes[0].node;
 }
 
-/* The memory that a run has left output o in; NULL: no memory. */
+/* A value for output o, in the memory where this run leaves it. Returns NULL if memory runs out. */
 static struct value *output_value(db_jit *j, struct captured_output *o, const int64_t *dim) {
   const struct captured_memory *m = o->memory == UINT32_MAX ? NULL : &j->memories[o->memory];
   int64_t first = o->offset;
@@ -255,7 +257,7 @@ static int make_outputs(db_jit *j, db_tensor **out) {
   return 0;
 }
 
-/* A run that failed may have begun on some queues. */
+/* A run that failed may have started on some queues. */
 static int run(db_jit *j) {
   int err = program_run(&j->program);
   for (unsigned i = 0; i < j->nwritten; i++)

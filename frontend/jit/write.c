@@ -1,4 +1,4 @@
-/* Writing files of captured programs: what format.c reads. */
+/* Writes files of captured programs, in the format that format.c reads. */
 #include "file.h"
 #include <errno.h>
 #include <jansson.h>
@@ -45,7 +45,7 @@ static json_t *tensor_json(const struct jit_tensor *t) {
   return v;
 }
 
-/* The parameter that is all of a memory, or NULL: of one that each device has, the first. */
+/* The parameter that covers a whole memory, or NULL. Of a replicated parameter only the first part counts. */
 static const struct jit_tensor *whole(const struct jit_file *f, size_t memory) {
   for (size_t i = 0; i < f->nparams; i++) {
     const struct jit_tensor *t = &f->params[i];
@@ -109,7 +109,7 @@ static json_t *command_json(const struct jit_file *f, const struct program_comma
   return v;
 }
 
-/* NULL: out of memory, or a name that is no UTF-8. */
+/* The text of the program. Returns NULL if memory runs out or a name is not UTF-8. */
 static char *program_text(const struct jit_file *f) {
   json_t *list[7], *v;
   char image[32];
@@ -144,7 +144,7 @@ static char *program_text(const struct jit_file *f) {
   return text;
 }
 
-/* Larger elements first, so that all are aligned. */
+/* Orders larger elements first, so that all are aligned. */
 static int by_alignment(const void *a, const void *b) {
   size_t x = db_dtype_size(((const struct safetensor *)a)->dtype),
          y = db_dtype_size(((const struct safetensor *)b)->dtype);

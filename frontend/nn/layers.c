@@ -1,13 +1,13 @@
-/* Layers: the parameters that each makes, with the first values that PyTorch gives them, and what applying it does. */
+/* Layers: the parameters that each layer creates, with PyTorch's initial values, and the function that applies it. */
 #include "params.h"
 #include "../ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-/* A bound of 1 / sqrt(inputs of one output), for weights and biases. */
+/* PyTorch's bound 1 / sqrt(fan in) for weights and biases. */
 static double fan_bound(int64_t inputs) { return inputs > 0 ? 1 / sqrt((double)inputs) : 0; }
 
-/* What applying no layer gives. */
+/* A poisoned tensor for a layer that is NULL. */
 static db_tensor *no_layer(DB_AT, const char *op) {
   struct call c;
   return call_begin(&c, op, file, line, 0, NULL) ? call_fail(&c, "the layer is NULL") : c.result;
@@ -39,7 +39,7 @@ db_tensor *db_linear_apply(DB_AT, const db_linear *l, db_tensor *x) {
 
 /* ---- convolutions ---- */
 
-/* A copy of a list in numbers, which outlives the caller's. */
+/* Copies a list to numbers, so that it outlives the caller's. */
 static db_list kept(db_list from, int64_t *numbers) {
   unsigned n = !from.v ? 0 : from.n < 6 ? from.n : 6;
   for (unsigned i = 0; i < n; i++) numbers[i] = from.v[i];
@@ -65,7 +65,7 @@ db_convolution db_convolution_new(db_params *p, const char *name, unsigned axes,
 
 db_tensor *db_convolution_apply(DB_AT, const db_convolution *l, db_tensor *x) {
   if (!l) return no_layer(file, line, "convolution");
-  struct db_conv o = l->options; /* the layer may have been copied: lists point into this one */
+  struct db_conv o = l->options; /* the layer may have been copied: point the lists at this copy */
   o.stride.v = l->numbers[0], o.padding.v = l->numbers[1];
   o.dilation.v = l->numbers[2], o.output_padding.v = l->numbers[3];
   return db_conv_at(file, line, l->axes, l->transposed, x, param_tensor(l->weight), param_tensor(l->bias), o);
@@ -102,7 +102,8 @@ db_norm db_rms_norm_new(db_params *p, const char *name, int64_t width) {
   return norm_new(p, name, DB_NORM_RMS, width, 0);
 }
 
-/* The statistic moves toward that of the batch by momentum, the variance by that of n - 1. */
+/* Moves a running statistic toward the batch's by the factor momentum. unbias converts the variance to the divisor n -
+ * 1. */
 static void follow(const db_norm *l, db_parameter *statistic, db_tensor *batch, double unbias) {
   db_tensor *old = db_mul(db_detach(statistic->tensor), 1 - l->momentum);
   db_param_set(statistic, db_add(old, db_mul(db_detach(batch), l->momentum * unbias)));
@@ -165,11 +166,12 @@ db_tensor *db_dropout_apply(DB_AT, const db_dropout *l, db_tensor *x) {
   return db_dropout_at(file, line, x, l->p, db_params_training(l->params));
 }
 
-/* ---- attention of several heads ---- */
+/* ---- multi-head attention ---- */
 
 db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int64_t heads) {
   db_params *at = db_params_at(p, "%s", name), *out = db_params_at(at, "out_proj");
-  double bound = width > 0 ? sqrt(6.0 / (4.0 * (double)width)) : 0; /* Glorot and Bengio: fan in and out */
+  double bound =
+      width > 0 ? sqrt(6.0 / (4.0 * (double)width)) : 0; /* Glorot and Bengio's bound, from fan in and fan out */
   int64_t good = heads > 0 && width % heads == 0 ? width : -1;
   return (db_multihead){.weight = db_param_uniform(at, "in_proj_weight", bound, DB_LIST(size_times(3, good), width)),
                         .bias = db_param_full(at, "in_proj_bias", 0, DB_LIST(size_times(3, width))),
@@ -178,7 +180,8 @@ db_multihead db_multihead_new(db_params *p, const char *name, int64_t width, int
                         .heads = heads};
 }
 
-/* Part 0, 1 or 2 of the projection of x [batch, length, width], as [batch, heads, length, width / heads]. */
+/* Part 0, 1 or 2 (queries, keys, values) of the projection of x [batch, length, width], as [batch, heads, length, width
+ * / heads]. */
 static db_tensor *project(DB_AT, const db_multihead *m, db_tensor *x, int64_t part) {
   db_tensor *weight = param_tensor(m->weight), *bias = param_tensor(m->bias);
   int64_t width = db_dim(weight, 1);
@@ -189,11 +192,11 @@ static db_tensor *project(DB_AT, const db_multihead *m, db_tensor *x, int64_t pa
   return db_permute_at(file, line, y, DB_LIST(0, 2, 1, 3));
 }
 
-/* Whether a layer of m's width takes x. */
+/* Whether x fits the width of m. */
 static bool takes(const db_multihead *m, db_tensor *x) {
   return db_rank(x) == 3 && db_dim(x, 2) == db_dim(param_tensor(m->weight), 1) && m->heads > 0;
 }
-/* A poisoned tensor that says why not. */
+/* A poisoned tensor with the reason why x does not fit. */
 static db_tensor *refuse(DB_AT, const db_multihead *m, db_tensor *x) {
   struct call c;
   db_tensor *weight = param_tensor(m->weight), *in[] = {x, weight, param_tensor(m->bias)};

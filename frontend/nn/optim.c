@@ -1,6 +1,6 @@
-/* Optimizers: each kind is a function from a parameter, its gradient and its state to the next ones, written with
- * tensor operations. A step assigns all of them and realizes that together, so that what a gradient's kernel can do of
- * it, it does. Learning rates are functions of the step. */
+/* Optimizers: each kind is a function from a parameter, its gradient and its state to their next values, written with
+ * tensor operations. A step assigns all of them and realizes them together, so that the gradient's kernels can include
+ * the update. Learning rates are functions of the step. */
 #include "../nn.h"
 #include "../tensor/call.h"
 #include <errno.h>
@@ -9,14 +9,14 @@
 
 enum { MAX_STATE = 2, ITERATIONS = 5 };
 
-/* In memory, so that a step's kernels are the same whatever they are; one set for each device and type of
+/* Scalars in memory, so that changing them does not change a step's kernels. One set per device and type of
  * arithmetic. */
 struct scalars {
   db_device *dev;
   db_dtype dtype;
   db_tensor *lr;
   db_tensor *warm,
-      *rest; /* Adam's 1 - beta^t, for both betas, and 1 - beta: told by recurrence, which loses no digits */
+      *rest; /* warm: Adam's 1 - beta^t for both betas, updated by a recurrence that loses no digits; rest: 1 - beta */
 };
 struct parameter {
   db_tensor *tensor, *state[MAX_STATE];
@@ -37,7 +37,8 @@ struct db_optim {
 
 static db_tensor *norm(db_tensor *x) { return db_sqrt(db_sum(db_square(x))); }
 
-/* p, g and the state in the type of the arithmetic; the state starts at 0. */
+/* Updates the momentum buffer and returns the direction. All tensors have the type of the arithmetic; the buffer starts
+ * at 0. */
 static db_tensor *momentum(const struct db_optim *o, db_tensor *g, db_tensor *buffer, struct update *u) {
   if (o->opt.momentum == 0) return g;
   u->state[0] = db_add(db_mul(buffer, o->opt.momentum), g);
@@ -50,7 +51,8 @@ static void sgd(const struct db_optim *o, const struct scalars *s, db_tensor *p,
   u->next = db_sub(p, db_mul(momentum(o, g, state[0], u), s->lr));
 }
 
-/* Adam's direction: the mean over the root of the mean of squares, each corrected for having started at 0. */
+/* Adam's direction: the mean of gradients divided by the root of the mean of their squares, both corrected for starting
+ * at 0. */
 static db_tensor *adam_direction(const struct db_optim *o, const struct scalars *s, db_tensor *g,
                                  db_tensor *const *state, struct update *u) {
   double b1 = o->opt.beta1, b2 = o->opt.beta2;
@@ -73,7 +75,7 @@ static void adamw(const struct db_optim *o, const struct scalars *s, db_tensor *
   u->next = db_sub(p, db_mul(d, s->lr));
 }
 
-/* a / b where both are above 0, else 1. */
+/* a / b where both are positive, else 1. */
 static db_tensor *ratio(db_tensor *a, db_tensor *b) {
   db_tensor *both = db_and(db_gt(a, 0.0), db_gt(b, 0.0));
   return db_where(both, db_div(a, db_where(both, b, 1.0)), 1.0);
@@ -95,8 +97,8 @@ static void lars(const struct db_optim *o, const struct scalars *s, db_tensor *p
   u->next = db_sub(p, momentum(o, db_mul(g, db_mul(local, s->lr)), state[0], u));
 }
 
-/* The nearest orthogonal matrix, about, by Newton-Schulz iterations whose polynomial takes singular values in (0, 1]
- * near 1. */
+/* An approximation of the nearest orthogonal matrix: Newton-Schulz iterations with a polynomial that moves singular
+ * values in (0, 1] near 1. */
 static db_tensor *orthogonal(db_tensor *x) {
   bool tall = db_dim(x, 0) > db_dim(x, 1);
   if (tall) x = db_transpose(x, 0, 1);
@@ -137,7 +139,7 @@ static const struct kind {
     [DB_OPTIM_MUON - DB_OPTIM_SGD] = {"muon", muon, 1, false, {.lr = 0.02, .momentum = 0.95, .nesterov = true}},
 };
 
-/* ---- life ---- */
+/* ---- making and freeing ---- */
 
 static db_dtype arithmetic(db_dtype t) { return t == DB_F64 ? DB_F64 : DB_F32; }
 
@@ -159,7 +161,7 @@ static db_tensor *zeros_like(db_tensor *x) {
   return db_shard(zeros, devices, n, axis);
 }
 
-/* t becomes a reference on next, in place of *t's. */
+/* Replaces the reference in *t by one on next. */
 static void replace(db_tensor **t, db_tensor *next) {
   db_retain(next);
   db_release(*t);
@@ -242,7 +244,8 @@ db_optim *db_optim_new(enum db_optim_kind kind, db_tensor *const *params, unsign
     struct parameter *p = &o->params[o->n++];
     p->tensor = db_retain(params[i]);
     p->scalars = scalars_for(o, p->tensor);
-    for (unsigned s = 0; s < k->states; s++) { /* one by one: equal values realized together share memory */
+    for (unsigned s = 0; s < k->states;
+         s++) { /* one at a time, because equal values that are realized together share memory */
       replace(&p->state[s], zeros_like(p->tensor));
       if (db_realize(p->state[s])) goto fail;
     }
@@ -257,9 +260,9 @@ fail:
 
 /* ---- steps ---- */
 
-struct step { /* what is assigned */
+struct step { /* the assignments of a step */
   db_tensor **target, **next;
-  struct value **before; /* what targets stood for */
+  struct value **before; /* the values of the targets before the step */
   unsigned n, assigned;
 };
 
@@ -268,7 +271,7 @@ static void change(struct step *s, db_tensor *target, db_tensor *next) {
   s->next[s->n++] = db_cast(next, db_dtype_of(target));
 }
 
-/* What the step changes, and to what. */
+/* Computes the step's assignments. */
 static int plan_step(const struct db_optim *o, struct step *s) {
   const struct kind *k = &kinds[o->kind - DB_OPTIM_SGD];
   struct scalars *now = calloc((size_t)o->nscalars + 1, sizeof *now);
@@ -307,7 +310,7 @@ static void assign_all(struct step *s) {
   }
 }
 
-/* Forgets what targets stood for, or after an error makes them stand for it again. */
+/* Drops the old values of the targets, or restores them after an error. */
 static void finish_step(struct step *s, bool failed) {
   pthread_mutex_lock(&rt.lock);
   for (unsigned i = 0; i < s->assigned; i++) {
@@ -373,7 +376,7 @@ int db_optim_set_lr(db_optim *o, double lr) {
 
 /* ---- clipping ---- */
 
-/* What is collected for t becomes g. */
+/* Replaces the gradient collected for t by g. */
 static void set_gradient(db_tensor *t, db_tensor *g) {
   pthread_mutex_lock(&rt.lock);
   value_retain(g->value);
@@ -382,7 +385,7 @@ static void set_gradient(db_tensor *t, db_tensor *g) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-enum { TERMS = 32 }; /* partial sums that one kernel adds */
+enum { TERMS = 32 }; /* number of partial sums that one kernel adds */
 
 db_tensor *db_clip_grad_norm_at(DB_AT, db_tensor *const *params, unsigned n, double max_norm) {
   db_tensor *total = NULL, *bad = NULL;
@@ -463,7 +466,7 @@ double db_lr_multistep(double lr, double gamma, db_list milestones, int64_t step
 
 double db_lr_exponential(double lr, double gamma, int64_t step) { return lr * pow(gamma, (double)step); }
 
-/* From a to b along half a cosine, at a fraction of the way. */
+/* The value at the fraction `at` of half a cosine wave from a to b. */
 static double half_wave(double a, double b, double at) { return b + (a - b) * (1 + cos(M_PI * at)) / 2; }
 
 double db_lr_cosine(double lr, double least, int64_t steps, int64_t step) {

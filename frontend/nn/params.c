@@ -1,7 +1,7 @@
-/* Trees of parameters: names, first values, and the tensors that stand for them.
+/* Trees of parameters: their names, initial values and tensors.
  *
- * First values are made on the host by a hash of seed, name and element, so they are the same on every device and
- * whatever else is made. */
+ * A hash of seed, name and element index determines the initial values, which are made on the host. So they are the
+ * same on every device and do not depend on other parameters. */
 #define _GNU_SOURCE
 #include "params.h"
 #include <errno.h>
@@ -26,7 +26,7 @@ struct tree {
   size_t nparams, ntrained, nviews;
 };
 
-/* Room for one element more in *array of n. */
+/* Makes room for one more element in *array, which has n. Returns false if memory runs out. */
 static bool grow(void *array, size_t n) {
   void **p = array;
   if (n & (n - 1)) return true;
@@ -94,7 +94,7 @@ void db_params_train(db_params *p, bool training) {
 }
 bool db_params_training(const db_params *p) { return p && p->tree->training; }
 
-/* ---- finding ---- */
+/* ---- queries ---- */
 
 size_t db_params_count(const db_params *p) { return p ? p->tree->nparams : 0; }
 
@@ -135,9 +135,9 @@ int db_param_set(db_parameter *param, db_tensor *t) {
   return err;
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
-/* A poisoned tensor that says why a parameter cannot be. */
+/* A poisoned tensor with the reason why a parameter cannot be made. */
 static db_tensor *refused(const char *prefix, const char *name, const char *why) {
   struct call c;
   if (!call_begin(&c, "parameter", NULL, 0, 0, NULL)) return c.result;
@@ -158,7 +158,7 @@ db_parameter *db_param_new(db_params *p, const char *name, db_tensor *init, bool
   }
   db_scope_begin();
   if (db_params_find(p, path)) init = refused("", path, "there is a parameter of this name already");
-  /* a handle of its own, which no other use of init shares */
+  /* a separate handle, which the caller's other uses of init do not share */
   db_tensor *own = init && !db_poison(init) ? db_detach(init)
                    : init                   ? init
                                             : refused("", path, "the first value is NULL");
@@ -175,7 +175,7 @@ static uint64_t mixed(
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
-static double fraction(uint64_t key, uint64_t i) { /* above 0, below 1 */
+static double fraction(uint64_t key, uint64_t i) { /* greater than 0, less than 1 */
   return ((double)(mixed(key + i * 0x9e3779b97f4a7c15u) >> 11) + 0.5) * 0x1p-53;
 }
 
@@ -185,12 +185,12 @@ static void fill(float *to, int64_t n, enum init init, double v, uint64_t key) {
   for (int64_t i = 0; i < n; i++) {
     double a = init == CONSTANT ? 0 : fraction(key, 2 * (uint64_t)i), r = 1;
     if (init == UNIFORM) r = 2 * a - 1;
-    if (init == NORMAL) r = sqrt(-2 * log(a)) * cos(2 * M_PI * fraction(key, 2 * (uint64_t)i + 1)); /* Box and Muller */
+    if (init == NORMAL) r = sqrt(-2 * log(a)) * cos(2 * M_PI * fraction(key, 2 * (uint64_t)i + 1)); /* Box-Muller */
     to[i] = (float)(r * v);
   }
 }
 
-/* Why a parameter cannot have that shape. */
+/* The reason why a parameter cannot have this shape. */
 static const char *why_impossible(db_list shape, char *text, size_t cap) {
   if (shape.n > MAX_RANK)
     snprintf(text, cap, "impossible sizes: %u axes, more than %d", shape.n, MAX_RANK);
@@ -255,7 +255,9 @@ db_parameter *params_statistic(db_params *p, const char *name, double value, db_
 /* ---- training ---- */
 
 int db_train_step(db_params *p, db_optim *o, db_tensor *loss) {
-  if (db_poison(loss)) return db_fail(-EINVAL, "train_step: %s", db_poison(loss)); /* why the others are NULL, too */
+  if (db_poison(loss))
+    return db_fail(-EINVAL, "train_step: %s",
+                   db_poison(loss)); /* reported first: it may be the reason why the others are NULL */
   if (!p || !o) return db_fail_argument("train_step", p ? "optimizer" : "tree of parameters");
   struct tree *t = p->tree;
   db_tensor **also = malloc((t->nparams + 1) * sizeof(db_tensor *));

@@ -1,5 +1,5 @@
-/* Recurrent layers, unrolled over the steps of their input. What does not depend on the state is one product for all
- * steps. */
+/* Recurrent layers, unrolled over the steps of their input. Products with the input do not depend on the state and are
+ * computed once for all steps. */
 #include "params.h"
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +43,8 @@ static db_tensor *step_of(db_tensor *x, int64_t i) { /* [n, a, b] -> [a, b] */
   return db_reshape(db_shrink(x, i, i + 1, 0, db_dim(x, 1), 0, db_dim(x, 2)), db_dim(x, 1), db_dim(x, 2));
 }
 
-/* One step: in and state are what input and hidden state give to the gates [batch, gates * hidden]. */
+/* One step. in and state are the products of input and hidden state with their weights, [batch, gates * hidden].
+ * Returns the next hidden state. */
 static db_tensor *lstm_step(db_tensor *in, db_tensor *state, int64_t n, db_tensor **c) {
   db_tensor *all = db_add(in, state);
   db_tensor *keep = db_mul(db_sigmoid(gate(all, n, 1)), *c);
@@ -62,7 +63,7 @@ static bool state_fits(const db_recurrent *r, db_tensor *x, db_tensor *s) {
                 db_dim(s, 2) == r->hidden);
 }
 
-/* A poisoned tensor where r cannot take x and its states; else NULL. */
+/* Returns a poisoned tensor if r does not fit x and its states; else NULL. */
 static db_tensor *refuse(DB_AT, const db_recurrent *r, db_tensor *x, db_tensor *h, db_tensor *c, bool room) {
   struct call call;
   if (!r)
@@ -83,7 +84,7 @@ static db_tensor *run_layer(DB_AT, const db_recurrent *r, unsigned i, db_tensor 
   for (int64_t t = 0; t < length; t++) {
     db_tensor *state = product(file, line, *h, r->layer[i].weight_hidden, r->layer[i].bias_hidden);
     *h = r->gates == LSTM ? lstm_step(step_of(in, t), state, n, c) : gru_step(step_of(in, t), state, n, *h);
-    *h = steps[t] = db_contiguous(*h); /* each step is computed once */
+    *h = steps[t] = db_contiguous(*h); /* compute each step once */
   }
   return db_stack_n(steps, (unsigned)length, 0);
 }

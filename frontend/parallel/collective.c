@@ -1,5 +1,5 @@
-/* Tensors that are a list with one part a device, and what the parts exchange (graph/shard/peer.h). Nothing is computed
- * before it is asked for; it is scheduled together with what surrounds it, and captured like everything else. */
+/* Tensors as lists with one part per device, and the exchanges between the parts (graph/shard/peer.h). The exchanges
+ * are lazy, scheduled together with the operations around them, and captured like other operations. */
 #include "../../graph/shard/peer.h"
 #include "../ops/functions.h"
 #include "../ops/ops.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* n outputs that tell what is wrong. */
+/* Stores n poisoned outputs with a message. */
 static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 static int poison_all(DB_AT, const char *op, db_tensor **out, unsigned n, const char *fmt, ...) {
@@ -39,7 +39,7 @@ static int check_parts(DB_AT, const char *op, db_tensor *const *in, unsigned n, 
   return 0;
 }
 
-/* All parts are alike, off `axis` (-1: altogether). */
+/* Checks that the parts have one type and shape, except along `axis` (-1: without exception). */
 static int check_alike(DB_AT, const char *op, db_tensor *const *in, unsigned n, int axis, db_tensor **out) {
   int err = check_parts(file, line, op, in, n, out);
   if (err) return err;
@@ -135,7 +135,8 @@ static bool can_combine(enum db_reduce_op op) {
   return reduce_row(op) < sizeof combinations / sizeof *combinations && combinations[reduce_row(op)];
 }
 
-/* Fills out with tensors made of all of in; axis -1: everyone gets everything. */
+/* Stores in out the combination of all parts: the whole on every device if axis is -1, else device i's share along the
+ * axis. */
 static void reduce_parts(DB_AT, const char *name, enum db_reduce_op op, db_tensor *const *in, unsigned n, int axis,
                          db_tensor **out) {
   uint8_t device[DB_PARTS_MAX];

@@ -1,5 +1,4 @@
-/* Tensors on several devices: split along an axis, or with all of it on each. How their values are realized:
- * shard_values.c. */
+/* Tensors on several devices: split along an axis or replicated. shard_values.c realizes them. */
 #include "../ops/ops.h"
 #include <string.h>
 
@@ -28,7 +27,7 @@ int db_reshard(db_tensor *t, db_device *const *devices, unsigned n, int axis) {
       pthread_mutex_lock(&rt.lock);
       value_retain(now->value);
       tensor_stands_for(t, now->value);
-      value_release(t->grad); /* of what it was */
+      value_release(t->grad); /* the gradient of its old value */
       t->grad = NULL;
       pthread_mutex_unlock(&rt.lock);
     }

@@ -1,4 +1,4 @@
-/* Tensors that the processes of a program make together (exchange.c does the work). */
+/* Tensors that the processes of a program compute together. exchange.c performs the exchanges. */
 #include "../ops/ops.h"
 #include "../run/exchange.h"
 #include <errno.h>
@@ -15,20 +15,21 @@ int db_world_size(void) {
   return err ? err : (int)world_size();
 }
 
-/* x exchanged, as a tensor of that shape; x is in the shape that the op takes (graph/exchange.h). */
+/* Exchanges x, which has the shape that the op takes (graph/exchange.h). The result has the shape dim. */
 static struct expr exchanged(const struct call *c, enum exchange_op op, unsigned root, struct expr x, unsigned rank,
                              const int64_t *dim) {
   const struct value *v = c->in[0]->value;
   struct shape shape = {.rank = rank};
   struct expr e = {NULL, x.dtype, rank, {0}};
   for (unsigned i = 0; i < rank; i++) shape.dim[i] = uop_index(rt.graph, e.dim[i] = dim[i]);
-  if (!v->placed && !v->real) /* numbers without a place */
+  if (!v->placed && !v->real) /* constants have no device yet */
     x.u = uop_new(rt.graph, OP_COPY, x.dtype, 1, (union uop_arg){0}, c->slot, &x.u, 1);
   e.u = uop_exchange(rt.graph, op, root, x.u, &shape);
   return e;
 }
 
-/* Begins a call once the world is there; false: it has failed. A process by itself has nothing to exchange. */
+/* Begins a call after MPI has started. Returns false if the call has failed. A process that is alone does not
+ * exchange. */
 static bool begin(struct call *c, const char *op, DB_AT, db_tensor *const *t) {
   int err = world_begin();
   char text[512];
@@ -42,7 +43,7 @@ static bool begin(struct call *c, const char *op, DB_AT, db_tensor *const *t) {
 
 static const struct {
   bool combines;
-  enum exchange_op op, of_bool; /* as numbers 0 and 1 */
+  enum exchange_op op, of_bool; /* for bool, as the numbers 0 and 1 */
 } combinations[] = {[REDUCE_ROW(SUM)] = {true, EXCHANGE_SUM, EXCHANGE_MAX},
                     [REDUCE_ROW(PROD)] = {true, EXCHANGE_PROD, EXCHANGE_MIN},
                     [REDUCE_ROW(MAX)] = {true, EXCHANGE_MAX, EXCHANGE_MAX},
@@ -54,12 +55,12 @@ static bool can_combine(struct call *c, enum db_reduce_op op) {
   return call_fail(c, "reduction %d does not combine", (int)op), false;
 }
 
-/* What arithmetic between processes is done in. */
+/* The type in which processes exchange and combine elements. */
 static enum dtype wire_type(enum dtype t) {
   return t == DT_BOOL ? DT_U8 : dtype_is_float(t) && dtype_info[t].size < 4 ? DT_F32 : t;
 }
 
-/* The result as it is wanted; a mean of integers is f32. */
+/* Converts the result to t; a mean divides by the number of processes, and of integers is f32. */
 static struct expr finished(enum db_reduce_op op, struct expr x, enum dtype t) {
   if (op != DB_REDUCE_MEAN) return expr_cast(x, t);
   if (!dtype_is_float(x.dtype)) x = expr_cast(x, t = DT_F32);
@@ -88,7 +89,7 @@ db_tensor *db_world_broadcast_at(DB_AT, db_tensor *t, int root) {
   return call_end(&c, x);
 }
 
-/* The axis a of t, or -1 once the call has failed. */
+/* The index of axis, or -1 if the call has failed. */
 static int axis_in(struct call *c, const db_tensor *t, int axis) {
   int a = axis_of(axis, t->rank);
   if (a < 0) call_fail(c, "there is no axis %d in %s", axis, SHAPE(*t));
