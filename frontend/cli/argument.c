@@ -1,4 +1,4 @@
-/* The text of --arg: DTYPE:VALUE, DTYPE[N]=FILL or local:BYTES. */
+/* Parses the text of --arg: DTYPE:VALUE, DTYPE[N]=FILL or local:BYTES. */
 #include "cli.h"
 #include "../../graph/dtype.h"
 #include "../files/files.h"
@@ -20,15 +20,15 @@ bool dtype_parse(const char *text, size_t n, db_dtype *out) {
 static bool is_signed(db_dtype t) { return t == DB_I8 || t == DB_I16 || t == DB_I32 || t == DB_I64; }
 static bool is_float(db_dtype t) { return t >= DB_F16; }
 
-/* The low bytes of v; bool is 0 or 1. */
+/* Stores the low bytes of v; for bool v is 0 or 1. */
 static void store_integer(db_dtype t, void *data, int64_t i, uint64_t v) {
   size_t n = db_dtype_size(t);
-  memcpy((char *)data + (size_t)i * n, &v, n); /* little-endian, as the devices are */
+  memcpy((char *)data + (size_t)i * n, &v, n); /* little-endian, like the devices */
 }
 static void store_float(db_dtype t, void *data, int64_t i, double v) {
   store_integer(t, data, i, float_to_bits((enum dtype)t, v));
 }
-/* What a file holds in place of a type that NumPy lacks. */
+/* The type that files use for a type that NumPy lacks. */
 static db_dtype file_dtype(db_dtype t) { return t == DB_BF16 ? DB_U16 : t == DB_F8E4M3 || t == DB_F8E5M2 ? DB_U8 : t; }
 
 /* ---- values ---- */
@@ -79,7 +79,7 @@ static void fill_random(struct argument *a, uint64_t seed) {
   for (int64_t i = 0; i < a->count; i++) {
     uint64_t bits = random_bits(seed, i);
     if (is_float(a->dtype))
-      store_float(a->dtype, a->data, i, (double)(bits >> 40) * 0x1p-24); /* 24 bits: exact in f32 */
+      store_float(a->dtype, a->data, i, (double)(bits >> 40) * 0x1p-24); /* 24 bits are exact in f32 */
     else
       store_integer(a->dtype, a->data, i, a->dtype == DB_BOOL ? bits & 1 : bits);
   }
@@ -127,7 +127,7 @@ static int fill(struct argument *a, const char *text, char *err, size_t errcap) 
   return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- complete arguments ---- */
 
 static int parse_buffer(struct argument *a, const char *size, const char *close, char *err, size_t errcap) {
   char digits[24];

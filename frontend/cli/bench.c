@@ -1,4 +1,4 @@
-/* doorbell bench: the cases over the devices, as a table or as JSON. */
+/* doorbell bench: runs the cases on the devices and prints a table or JSON. */
 #include "bench.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
@@ -26,7 +26,7 @@ const struct bench_case bench_cases[] = {
 };
 const unsigned bench_ncases = sizeof bench_cases / sizeof *bench_cases;
 
-/* ---- for the cases ---- */
+/* ---- functions for the cases ---- */
 
 double bench_now(void) {
   struct timespec t;
@@ -84,7 +84,7 @@ bool bench_again(const struct bench_result *r, unsigned runs, double spent) {
   return runs < 3 || (runs < 50 && spent < 0.2);
 }
 
-/* ---- flags ---- */
+/* ---- options ---- */
 
 enum { MOST_NAMES = 16 };
 struct ctx {
@@ -198,7 +198,7 @@ static void print_json(const struct bench_result *r, bool first) {
             first);
 }
 
-/* ---- the run ---- */
+/* ---- running ---- */
 
 static void default_devices(struct ctx *x) {
   static struct db_device_info info[MOST_NAMES];
@@ -232,7 +232,7 @@ static void show(const struct ctx *x, const struct bench_result *r, struct total
   t->skipped += r->skipped;
 }
 
-/* Tensor programs need NVIDIA's assembler on NVIDIA's devices. */
+/* Whether tensor programs can run: NVIDIA devices need ptxas. */
 static bool compiles(const db_device *dev) {
   if (strncmp(db_device_arch(dev), "sm_", 3) != 0) return true;
   char *path = find_ptxas();

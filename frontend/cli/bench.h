@@ -1,26 +1,25 @@
-/* The cases of `doorbell bench`: each computes something on a device and checks it against the host. */
+/* The cases of `doorbell bench`. Each computes something on a device and compares the result with the host's. */
 #ifndef DOORBELL_CLI_BENCH_H
 #define DOORBELL_CLI_BENCH_H
 #include "cli.h"
 
 struct bench_result {
   const char *device, *name;
-  char kernel_names[256]; /* of the commands, separated by spaces */
-  unsigned kernels;       /* of one run, as are packets and doorbells */
+  char kernel_names[256]; /* names of the kernels, separated by spaces */
+  unsigned kernels;       /* number per run, as packets and doorbells */
   uint64_t packets, doorbells;
-  double seconds; /* of the kernels on the device, the best run */
+  double seconds; /* time of the kernels on the device in the best run */
   double flops, bytes;
-  uint64_t instructions; /* executed by an emulated device in one run */
+  uint64_t instructions; /* wave instructions that an emulated device executed in one run */
   bool emulated;
   double error, tolerance; /* largest relative difference from the host's result */
-  bool ok, skipped;        /* skipped: what it needs is not installed */
-  char reason[320];        /* why not */
+  bool ok, skipped;        /* skipped: something that it needs is not installed */
+  char reason[320];        /* why it failed or was skipped */
 };
 
 struct bench_case {
   const char *name, *what;
-  const char
-      *code; /* a kernel that travels in the command, for devices whose ISA begins so: "gfx", "sm_"; NULL: tensors */
+  const char *code; /* prefix of the ISAs that its kernel is for: "gfx", "sm_"; NULL for a tensor program */
   void (*run)(db_device *dev, struct bench_result *r);
 };
 extern const struct bench_case bench_cases[];
@@ -40,23 +39,23 @@ void bench_code_reduce(db_device *dev, struct bench_result *r);
 void bench_code_histogram(db_device *dev, struct bench_result *r);
 
 /* ---- bench.c ---- */
-/* Counts of the device before a run, and their difference after it put into r. */
+/* bench_count returns the counters of a device before a run. bench_counted stores the difference after the run in r. */
 struct bench_counts {
   struct db_device_counters device;
   uint64_t instructions;
 };
 struct bench_counts bench_count(db_device *dev, bool *emulated);
 void bench_counted(db_device *dev, struct bench_counts before, struct bench_result *r);
-/* Marks r as failed with db_error() or a text. Returns false. */
+/* Marks r as failed, with a message. Returns false. */
 bool bench_fail(struct bench_result *r, const char *what);
-/* Compares got with the host's expected numbers; sets error, tolerance and ok. Differences are relative to the larger
+/* Compares `got` with the host's `expected` numbers and sets error, tolerance and ok. Errors are relative to the larger
  * of |expected| and scale. */
 void bench_compare(struct bench_result *r, const float *got, const double *expected, int64_t n, double scale,
                    double tolerance);
-/* Numbers from -1 up to 1, the same everywhere. */
+/* Fills x with numbers in [-1, 1), the same on every machine. */
 void bench_fill(float *x, int64_t n, uint32_t seed);
-/* Whether to run once more after spending so much: emulated devices run once. */
+/* Whether to run again after `runs` runs that took `spent` seconds. Emulated devices run once. */
 bool bench_again(const struct bench_result *r, unsigned runs, double spent);
-double bench_now(void); /* seconds */
+double bench_now(void); /* in seconds */
 
 #endif

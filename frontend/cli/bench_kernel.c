@@ -1,11 +1,11 @@
-/* Kernels of `doorbell bench` in OpenCL C and CUDA C, through the loaders of code objects and cubins and the queues
- * alone. */
+/* The kernels of `doorbell bench` in OpenCL C and CUDA C. They use only the loaders of code objects and cubins, and the
+ * queues. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What is in bench/kernels, made or packed at build time; closed by a null name. A kernel's code object has its plain
- * name, its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
+/* The contents of bench/kernels, compiled or packed at build time; the last entry has the name NULL. A kernel's code
+ * object is named after the kernel, its cubin for an ISA "NAME.sm_90.cubin", its PTX text "NAME.ptx". */
 extern const struct {
   const char *name;
   const unsigned char *begin, *end;
@@ -16,7 +16,7 @@ struct launch {
   uint32_t grid[3], block[3];
   struct db_arg args[4];
   unsigned nargs;
-  db_buffer *out; /* filled from initial before every run */
+  db_buffer *out; /* filled with `initial` before every run */
   const void *initial;
 };
 
@@ -31,7 +31,7 @@ static const void *find_kernel(const char *name, const char *suffix, size_t *siz
   return NULL;
 }
 
-/* On NVIDIA devices without a cubin of their own, ptxas makes one. */
+/* For an NVIDIA device without a cubin in the table, assembles the PTX text. */
 static db_program *load(db_device *dev, const char *name, struct bench_result *r) {
   const char *arch = db_device_arch(dev);
   char suffix[40] = "";
@@ -79,7 +79,7 @@ static bool one_run(db_device *dev, db_queue *q, db_program *prog, const struct 
   return true;
 }
 
-/* Runs the kernel and leaves its result in out (bytes). */
+/* Runs the kernel and copies its result to out, which has the size of l->out. */
 static bool measure(db_device *dev, const struct launch *l, struct bench_result *r, void *out) {
   bool good = false;
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -118,7 +118,7 @@ static db_buffer *filled(db_device *dev, const void *data, size_t bytes) {
   return b;
 }
 
-/* Integers have to agree exactly. */
+/* Integers must be equal. */
 static void compare_exactly(struct bench_result *r, const uint32_t *got, const uint32_t *expected, unsigned n) {
   r->ok = true;
   for (unsigned i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* Tensor programs of `doorbell bench`. A case makes inputs, and a function that builds its result from them. */
+/* The tensor programs of `doorbell bench`. A case makes inputs and a function that builds the result from them. */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 struct program {
   db_tensor *in[5];
   db_tensor *(*build)(db_tensor *const *in);
-  unsigned kernels;   /* as many as there should be; 0: any */
-  const char *kernel; /* the name there should be, or NULL */
+  unsigned kernels;   /* expected number of kernels; 0: any */
+  const char *kernel; /* expected name of the kernel, or NULL */
 };
 
 struct watched {
@@ -28,7 +28,7 @@ static void watch(void *ctx, const struct db_command *c) {
   if (w->names) snprintf(w->r->kernel_names + n, sizeof w->r->kernel_names - n, n ? " %s" : "%s", c->name);
 }
 
-/* A run with a clock on every kernel. Returns false after bench_fail. */
+/* Runs the program with times for every kernel. Returns false after bench_fail. */
 static bool timed_run(const struct program *p, struct bench_result *r, bool first, float *out, size_t bytes) {
   struct watched w = {.r = r, .names = first};
   bool good = true;
@@ -46,7 +46,7 @@ static bool timed_run(const struct program *p, struct bench_result *r, bool firs
   return good;
 }
 
-/* A run without clocks, whose packets are counted. */
+/* Runs the program without times and counts its packets. */
 static bool counted_run(db_device *dev, const struct program *p, struct bench_result *r) {
   bool good = true;
   {
@@ -82,7 +82,7 @@ out:
   free(out);
 }
 
-/* An input of numbers, and the host's copy. */
+/* An input, and a copy of it on the host. */
 static db_tensor *input(db_device *dev, float **host, uint32_t seed, int64_t a, int64_t b) {
   int64_t n = a * (b ? b : 1), shape[2] = {a, b};
   *host = malloc((size_t)n * sizeof **host);
@@ -141,7 +141,7 @@ void bench_sum(db_device *dev, struct bench_result *r) {
     if (x) {
       double expected = 0, size = 0;
       for (int i = 0; i < N; i++) expected += (double)x[i], size += fabs((double)x[i]);
-      measure(dev, &p, r, &expected, 1, size, 1e-6); /* rounding grows with the sum of the sizes */
+      measure(dev, &p, r, &expected, 1, size, 1e-6); /* the rounding error is proportional to the sum of magnitudes */
     } else {
       bench_fail(r, "out of memory");
     }
@@ -198,7 +198,7 @@ void bench_matmul(db_device *dev, struct bench_result *r) {
     double *x = widened(a, N * N), *y = widened(b, N * N);
     if (x && y && c) {
       host_matmul(c, x, y, N, N, N);
-      measure(dev, &p, r, c, (int64_t)N * N, N / 3.0, 1e-6); /* a third: the mean of |x y| times 4/3 */
+      measure(dev, &p, r, c, (int64_t)N * N, N / 3.0, 1e-6); /* N / 3 is 4/3 of the mean of sum |x y| */
     } else {
       bench_fail(r, "out of memory");
     }

@@ -1,4 +1,4 @@
-/* Offload bundles: files in which clang keeps code objects for several targets, compressed or not. Source: clang's
+/* Offload bundles: files in which clang stores code objects for several targets, possibly compressed. Source: clang's
  * documentation, "Clang Offload Bundler". */
 #include "cli.h"
 #include <errno.h>
@@ -12,7 +12,7 @@ enum { MAGIC = sizeof magic - 1, COMPRESSED_MAGIC = sizeof compressed_magic - 1,
 struct bundle {
   const uint8_t *bytes;
   size_t size;
-  uint8_t *unpacked; /* bytes, where the file was compressed */
+  uint8_t *unpacked; /* owns bytes if the file was compressed */
 };
 struct entry {
   const uint8_t *code, *id; /* id: "hipv4-amdgcn-amd-amdhsa--gfx1100:xnack-" */
@@ -30,8 +30,9 @@ static uint64_t number(const uint8_t *p, unsigned bytes) {
   return v;
 }
 
-/* Header of a compressed bundle: version, method, the file's size (from version 2 on), the size without compression, a
- * hash of 64 bits. Sizes have 32 bits before version 3. */
+/* Decompresses the bundle. The header of a compressed bundle: version, method, file size (from version 2), uncompressed
+ * size, a hash of 64 bits. Sizes have 32 bits before version 3. Returns 0, or a negative errno with the reason in
+ * err. */
 static int unpack(struct bundle *b, char *err, size_t cap) {
   enum { ZLIB, ZSTD, HASH = 8 };
   if (b->size < COMPRESSED_MAGIC || memcmp(b->bytes, compressed_magic, COMPRESSED_MAGIC)) return 0;
@@ -58,7 +59,7 @@ static int unpack(struct bundle *b, char *err, size_t cap) {
   return 0;
 }
 
-/* The next entry of the table at *at; false where the file is cut off. */
+/* Reads the entry of the table at *at. Returns false if the file is truncated. */
 static bool next_entry(const struct bundle *b, size_t *at, struct entry *e) {
   enum { FIXED = 24 };
   if (b->size - *at < FIXED) return false;
@@ -71,7 +72,7 @@ static bool next_entry(const struct bundle *b, size_t *at, struct entry *e) {
   return true;
 }
 
-/* The processor's part of an entry's name: what follows the last "-" that is not a feature's. NULL for the host's. */
+/* The processor in an entry's name, "gfx..." without features; NULL for a host entry. */
 static const char *processor(const struct entry *e, char *buf, size_t cap) {
   snprintf(buf, cap, "%.*s", (int)(e->id_size < cap ? e->id_size : cap - 1), (const char *)e->id);
   char *at = strstr(buf, "amdgcn");

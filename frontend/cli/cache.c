@@ -1,4 +1,4 @@
-/* doorbell cache: the compiled kernels on disk. */
+/* doorbell cache: the kernel cache on disk. */
 #include "cli.h"
 #include "../../compiler/compiler.h"
 #include "../run/runtime.h"

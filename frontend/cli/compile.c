@@ -1,5 +1,5 @@
-/* Source files on the command line, compiled for the device by the compilers that are installed: OpenCL C, assembly and
- * LLVM IR by clang, CUDA C by nvcc or clang. */
+/* Compiles source files for the device with installed compilers: OpenCL C, assembly and LLVM IR with clang, CUDA C with
+ * nvcc. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The OpenCL C header, inside the command. */
+/* Embeds the OpenCL C header in the command. */
 __asm__(".pushsection .rodata\n"
         "opencl_header: .incbin \"frontend/cli/opencl.h\"\n"
         "opencl_header_end:\n"
@@ -23,12 +23,11 @@ extern const char opencl_header[], opencl_header_end[];
 
 enum { TIMEOUT_S = 120, WORDS = 10 };
 
-/* How a language is compiled for a vendor's GPUs: a compiler's words, in which ARCH, HEADER, OUT and FILE are
- * replaced. */
+/* How to compile a language for a vendor's GPUs: the command line, in which ARCH, HEADER, OUT and FILE are replaced. */
 struct language {
   const char *suffix, *name;
   bool nvidia;
-  const char *tools[4]; /* the first that is installed is used */
+  const char *tools[4]; /* uses the first that is installed */
   const char *words[WORDS];
 };
 #define AMD_CLANG  .tools = {"clang-19", "clang-20", "clang"}
@@ -74,7 +73,8 @@ bool source_is_nvidia(const char *file, const char *text, size_t size) {
 
 /* ---- running a compiler ---- */
 
-/* The path of the first installed tool; $CLANG or $NVCC replaces the names. malloc'd, NULL: none. */
+/* The path of the first installed tool; $CLANG or $NVCC overrides the names. The caller frees it. NULL if there is
+ * none. */
 static char *find_tool(const struct language *l) {
   const char *chosen = getenv(!strcmp(l->tools[0], "nvcc") ? "NVCC" : "CLANG"), *path = getenv("PATH");
   if (chosen && *chosen) return strdup(chosen);
@@ -89,7 +89,7 @@ static char *find_tool(const struct language *l) {
   return NULL;
 }
 
-/* A word of the table with its place holder replaced; malloc'd. */
+/* Replaces the placeholder in a word of the table. The caller frees the result. */
 static char *fill(const char *word, const char *const names[][2], size_t n) {
   char *text = NULL;
   for (size_t i = 0; i < n; i++) {
@@ -106,7 +106,7 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Runs argv with its messages in said; its exit status, or -1 and a message there. */
+/* Runs argv and collects its output in `said`. Returns its exit status, or -1 with a message in `said`. */
 static int run_tool(char *const argv[], char *said, size_t cap) {
   int p[2], status = -1;
   pid_t child;

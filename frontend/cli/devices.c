@@ -1,4 +1,4 @@
-/* doorbell devices: what this machine offers, and why a device cannot be used. */
+/* doorbell devices: lists the devices of this machine, and why one cannot be used. */
 #include "cli.h"
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* doorbell disasm: the emulators' decoders as a disassembler. AMD's lines are those of llvm-objdump -d -z. */
+/* doorbell disasm: prints code with the emulators' decoders. Lines for AMD are those of llvm-objdump -d -z. */
 #include "disasm.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 struct label {
   uint64_t address;
   const char *name;
-  bool untyped; /* an assembler's label rather than a function */
+  bool untyped; /* an assembler's label, not a function */
 };
 struct ctx {
   const char *file, *arch;
@@ -48,7 +48,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   }
 }
 
-/* GPUs of one instruction set. Source: LLVM's AMDGPUUsage, processors. */
+/* The GPUs that share the instruction set. Source: LLVM's AMDGPUUsage, processors. */
 static bool known_arch(const char *name) {
   static const char *const names[] = {"gfx1100", "gfx1101", "gfx1102", "gfx1103"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -70,7 +70,7 @@ static bool relative_branch(const struct rdna3_inst *in, uint64_t *to) {
   return false;
 }
 
-/* A branch to an untyped label names it in place of the distance, which is the last operand. */
+/* Replaces the last operand, a branch distance, by the untyped label at the target. Returns false if there is none. */
 static bool name_target(char *line, size_t cap, const struct label *labels, unsigned n, uint64_t to) {
   for (unsigned i = 0; i < n; i++)
     if (labels[i].address == to && labels[i].untyped) {
@@ -80,7 +80,7 @@ static bool name_target(char *line, size_t cap, const struct label *labels, unsi
     }
   return false;
 }
-/* " <name+0x10>" for the last label at or before an address. */
+/* Prints " <name+0x10>" with the last label at or before an address. */
 static void print_target(const struct label *labels, unsigned n, uint64_t to) {
   unsigned k = n;
   while (k && labels[k - 1].address > to) k--;
@@ -89,7 +89,7 @@ static void print_target(const struct label *labels, unsigned n, uint64_t to) {
   offset ? printf(" <%s+0x%" PRIx64 ">", labels[k - 1].name, offset) : printf(" <%s>", labels[k - 1].name);
 }
 
-/* Instructions in [from, to) of code that starts at address base. */
+/* Prints the instructions in [from, to) of code that starts at the address base. */
 static void print_code(const uint8_t *code, uint64_t from, uint64_t to, uint64_t base, bool wave64,
                        const struct label *labels, unsigned n) {
   while (from < to) {
@@ -122,7 +122,7 @@ static void print_code(const uint8_t *code, uint64_t from, uint64_t to, uint64_t
 
 /* ---- ELF files ---- */
 
-/* A kernel's wave size is in its descriptor; a function has that of the file's kernels. */
+/* A kernel's wave size is in its descriptor; a function uses that of the file's first kernel. */
 static bool is_wave64(const struct ctx *ctx, const struct code_object *co, const char *name) {
   if (ctx->wave32 || ctx->wave64) return ctx->wave64;
   for (unsigned i = 0; i < co->nkernels; i++)
@@ -130,7 +130,7 @@ static bool is_wave64(const struct ctx *ctx, const struct code_object *co, const
   return co->nkernels && co->kernels[0].wavefront_size == 64;
 }
 
-/* The labels of a section in ascending order; -1 without memory. */
+/* Collects the labels of a section in ascending order. Returns their number, or -1 if memory runs out. */
 static int collect_labels(const struct elf *e, unsigned section, struct label **labels) {
   unsigned n = 0;
   *labels = calloc(e->symbols.count + 1, sizeof **labels);
@@ -172,7 +172,7 @@ static int print_section(const struct command *c, const struct ctx *ctx, const s
 }
 
 static int print_elf(const struct command *c, const struct ctx *ctx, const void *bytes, size_t size) {
-  /* LLVM's EF_AMDGPU_MACH of the processors above. */
+  /* LLVM's EF_AMDGPU_MACH values of these processors. */
   static const struct {
     uint8_t mach;
     const char *name;
@@ -200,7 +200,7 @@ static int print_elf(const struct command *c, const struct ctx *ctx, const void 
     status = fail_work(c, "%s is for %s, not for %s", ctx->file, arch, ctx->arch);
     goto out;
   }
-  /* What an assembler wrote need not have kernels; then all that is not known is the wave size. */
+  /* Assembled files may have no kernels; then only the wave size is unknown. */
   if (code_object_open(&co, bytes, size, NULL)) memset(&co, 0, sizeof co);
   printf("\n%s:\tfile format elf64-amdgpu\n", ctx->file);
   for (unsigned i = 1; i < elf.nsections && status == EXIT_DONE; i++)

@@ -1,7 +1,7 @@
-/* doorbell disasm of NVIDIA's cubins: the lines that nvdisasm -c prints for instructions and labels.
+/* doorbell disasm for NVIDIA's cubins: prints instructions and labels as nvdisasm -c does.
  *
- * Labels are numbered in the order in which instructions name them, over all sections of a file, so code is read twice:
- * for the labels, then for the text. */
+ * Labels are numbered in the order in which instructions refer to them, over all sections of a file. So the code is
+ * read several times: first for the labels, then for the text. */
 #include "disasm.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 
 enum {
   NOT_A_LABEL = -1,
-  /* relocations of the text, as ptxas writes them: halves of an address in bits [32,64), or a call's target */
+  /* relocations of code, as ptxas writes them: half of an address in bits [32,64), or the target of a call */
   R_ABS32_LO = 56,
   R_ABS32_HI = 57,
   R_FUNC_DESC32_LO = 62,
   R_FUNC_DESC32_HI = 63,
   R_ABS47 = 58,
   R_ABS55 = 75,
-  /* .nv.info: where an indirect branch can go */
+  /* .nv.info: the targets of an indirect branch */
   SHT_NV_INFO = 0x70000000,
   ATTRIBUTE_WITH_SIZE = 4,
   ATTRIBUTE_BRANCH_TARGETS = 0x34,
@@ -28,13 +28,13 @@ unsigned disasm_nv_arch(const char *name) {
   for (size_t i = 0; i < sizeof known; i++) {
     char text[8];
     snprintf(text, sizeof text, "sm_%u", known[i]);
-    /* sm_90a: the same encodings */
+    /* sm_90a has the same encodings */
     if (!strncmp(name, text, strlen(text)) && (!name[5] || !strcmp(name + 5, "a"))) return known[i];
   }
   return 0;
 }
 
-/* One section of code. */
+/* A section of code. */
 struct section {
   const struct elf *elf;
   const char *name;
@@ -43,7 +43,7 @@ struct section {
   uint64_t size;
   unsigned version;
   int *labels;            /* by instruction */
-  const char **functions; /* by instruction: the symbol there, or NULL */
+  const char **functions; /* by instruction: the function that starts there, or NULL */
 };
 
 static uint64_t word_at(const uint8_t *p) {
@@ -55,13 +55,13 @@ static void decode(const struct section *s, uint64_t at, struct sass_inst *in) {
   uint64_t word[2] = {word_at(s->code + at), word_at(s->code + at + 8)};
   sass_decode(word, at, s->version, in);
 }
-/* Gives an address a label when nothing else names it. */
+/* Gives an address a label unless it has a name. */
 static void name_address(const struct section *s, uint64_t address, int *next) {
   if (address % SASS_BYTES || address >= s->size) return;
   int *label = &s->labels[address / SASS_BYTES];
   if (!s->functions[address / SASS_BYTES] && *label == NOT_A_LABEL) *label = (*next)++;
 }
-/* What stands for an address in the text; "" for addresses outside. */
+/* The name of an address in the text; "" for addresses outside of the section. */
 static void put_name(const struct section *s, uint64_t address, char *buf, size_t cap) {
   *buf = 0;
   if (address % SASS_BYTES || address >= s->size) return;
@@ -73,7 +73,7 @@ static void put_name(const struct section *s, uint64_t address, char *buf, size_
     snprintf(buf, cap, ".L_x_%d", label);
 }
 
-/* ---- what the tables of the file say about an instruction ---- */
+/* ---- relocations and branch targets of an instruction ---- */
 
 static bool contents(const struct elf *e, const Elf64_Shdr *sh, const uint8_t **data, size_t *size) {
   if (sh->sh_offset > e->size || sh->sh_size > e->size - sh->sh_offset) return false;
@@ -82,7 +82,8 @@ static bool contents(const struct elf *e, const Elf64_Shdr *sh, const uint8_t **
   return true;
 }
 
-/* The relocation of an instruction, if there is one; those without addend have 0. */
+/* Finds the relocation of an instruction; its addend is 0 if the table has none. Returns false if there is no
+ * relocation. */
 static bool relocation_at(const struct section *s, uint64_t at, Elf64_Rela *out) {
   for (unsigned i = 1; i < s->elf->nsections; i++) {
     const Elf64_Shdr *sh = &s->elf->sections[i];
@@ -98,7 +99,7 @@ static bool relocation_at(const struct section *s, uint64_t at, Elf64_Rela *out)
   }
   return false;
 }
-/* Where an indirect branch can go: *targets points at 32-bit offsets in the file. */
+/* The targets of an indirect branch: *targets points to 32-bit offsets in the file. Returns their number. */
 static unsigned branch_targets(const struct section *s, uint64_t at, const uint8_t **targets) {
   for (unsigned i = 1; i < s->elf->nsections; i++) {
     const Elf64_Shdr *sh = &s->elf->sections[i];
@@ -131,8 +132,7 @@ static uint32_t target_at(const uint8_t *targets, unsigned i) {
 
 /* ---- labels ---- */
 
-/* What numbers labels: relocated addresses in code first, then what branches name, then what indirect branches may
- * reach. */
+/* The passes that number labels: relocated addresses, then targets of branches, then targets of indirect branches. */
 enum pass { RELOCATIONS, BRANCHES, INDIRECT_BRANCHES, PASSES };
 static void find_labels(const struct section *s, enum pass pass, int *next) {
   for (uint64_t at = 0; at + SASS_BYTES <= s->size; at += SASS_BYTES) {
@@ -152,7 +152,7 @@ static void find_labels(const struct section *s, enum pass pass, int *next) {
     unsigned n = branch_targets(s, at, &targets);
     if (n) name_address(s, at, next);
     for (unsigned i = 0; i < n; i++) {
-      /* each takes a number, whether it needs one or not */
+      /* every target consumes a number, even if it needs none */
       int number = *next;
       name_address(s, target_at(targets, i), next);
       *next = number + 1;
@@ -187,7 +187,7 @@ static bool section_open(struct section *s, const struct elf *e, unsigned index,
 
 /* ---- text ---- */
 
-/* Puts the last operand's replacement in its place. */
+/* Replaces the last operand. */
 static void replace_last(char *text, size_t cap, const char *with) {
   char *last = strrchr(text, ' ');
   if (last && *with) snprintf(last + 1, cap - (size_t)(last + 1 - text), "%s", with);
@@ -230,7 +230,7 @@ static void print_instruction(const struct section *s, uint64_t at) {
     snprintf(with, sizeof with, *name ? "`(%s)" : "%s", name);
     replace_last(text, sizeof text, with);
   }
-  /* the guard ends where the instructions begin */
+  /* pads so that instructions are aligned after the guard */
   const char *space = *text == '@' ? strchr(text, ' ') : NULL;
   int guard = space ? (int)(space + 1 - text) : 0;
   printf("        /*%04" PRIx64 "*/%*s%.*s%s", at, guard < 19 ? 19 - guard : 0, "", guard, text, text + guard);
@@ -257,7 +257,7 @@ static bool is_code(const Elf64_Shdr *sh) {
 }
 
 int disasm_nv_cubin(const struct command *c, const char *file, const struct elf *e, unsigned arch) {
-  /* Where the flags have the architecture depends on the ABI's version. */
+  /* The position of the architecture in the flags depends on the ABI version. */
   unsigned sm = e->header.e_ident[EI_ABIVERSION] >= 8 ? e->header.e_flags >> 8 & 0xff : e->header.e_flags & 0xff;
   char name[8];
   snprintf(name, sizeof name, "sm_%u", sm);

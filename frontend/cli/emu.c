@@ -1,4 +1,4 @@
-/* doorbell emu: runs a program that drives AMD or NVIDIA GPUs through the kernel's interface on emulated ones. */
+/* doorbell emu: runs a program that drives AMD or NVIDIA GPUs through the kernel's interface, on emulated GPUs. */
 #define _GNU_SOURCE
 #include "cli.h"
 #include <errno.h>
@@ -38,7 +38,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   case ISA: x->isa = value; return 0;
   case STATS: x->stats = true; return 0;
   case VERBOSE: x->verbose = true; return 0;
-  case ARGP_KEY_ARGS: x->command = state->argv + state->next; return 0; /* which takes the rest */
+  case ARGP_KEY_ARGS: x->command = state->argv + state->next; return 0; /* consumes the remaining arguments */
   case ARGP_KEY_END:
     if (!x->isa && !x->command) argp_error(state, "no command to run");
     return 0;
@@ -46,7 +46,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
   }
 }
 
-/* The library is beside this program, or where `make install` puts it. */
+/* Finds the library beside this program, or where `make install` puts it. */
 static bool find_library(char path[PATH_MAX]) {
   static const char *const places[] = {"", "../lib/", "../lib64/", "../lib/" MULTIARCH "/"};
   char self[PATH_MAX], name[PATH_MAX + 64];
@@ -62,7 +62,7 @@ static bool find_library(char path[PATH_MAX]) {
   return false;
 }
 
-/* Before the program's own LD_PRELOAD. */
+/* Puts the library before the user's LD_PRELOAD. */
 static int set_preload(const char *library) {
   const char *old = getenv("LD_PRELOAD");
   char *both = NULL;
@@ -89,7 +89,7 @@ static int run(const struct command *self, const struct ctx *ctx, const char *li
   if (child < 0)
     fail_work(self, "cannot start a process: %s", strerror(errno));
   else {
-    /* Ctrl-C is the program's to answer. */
+    /* The program handles Ctrl-C. */
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
@@ -115,7 +115,7 @@ static int emu_main(const struct command *self, int argc, char **argv) {
   if (ctx.isa) return print_isa(self, ctx.isa);
 
   struct os *os = NULL;
-  /* NVIDIA's GPUs are named by their compute capability. */
+  /* NVIDIA's GPUs are named by compute capability. */
   const char *vendor = strncmp(ctx.gpus, "sm_", 3) ? "AMD" : "NV";
   if (os_emulated(vendor, ctx.gpus, &os, err, sizeof err)) return fail_usage(self, "--gpu %s: %s", ctx.gpus, err);
   os->release(os);

@@ -1,5 +1,5 @@
-/* doorbell help: the texts that are made of the commands' tables and of the table of variables: help, manual pages,
- * completions for shells. */
+/* doorbell help: texts that are generated from the commands' tables and the table of variables: help, manual pages,
+ * shell completions. */
 #include "cli.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ void help_print(FILE *f) {
   fputs("\nExit status: 0 done, 1 something failed, 2 wrong usage\n", f);
 }
 
-/* Prints words in lines of width columns; lines behind the first are indented. */
+/* Prints words in lines of `width` columns; lines after the first are indented. */
 static void print_wrapped(FILE *f, const char *text, size_t column, size_t indent, size_t width) {
   while (*text) {
     size_t n = strcspn(text, " ");
@@ -40,7 +40,7 @@ static void print_wrapped(FILE *f, const char *text, size_t column, size_t inden
   fputc('\n', f);
 }
 
-/* The list in frontend/README.md. */
+/* Prints the list for frontend/README.md. */
 static void print_variables(FILE *f) {
   for (unsigned i = 0; i < NVARIABLES; i++) {
     int n = fprintf(f, "- `%s`:", variables[i].name);
@@ -75,7 +75,7 @@ static void print_entry(FILE *f, const char *name, const char *value, const char
   fputc('\n', f);
 }
 
-/* Lines that begin with a space keep their form. */
+/* Lines that start with a space are printed verbatim. */
 static void print_paragraphs(FILE *f, const char *text) {
   bool keeps = false;
   while (*text) {
@@ -156,10 +156,10 @@ static void print_page(FILE *f) {
 
 /* ---- completions ---- */
 
-/* What completes an option's value, by the word that --help has for it. */
+/* Completions of an option's value, by the value's name in --help. */
 static const char devices[] = "CPU AMD NV EMU+AMD:gfx1100 EMU+NV:sm_90", gpus[] = "gfx1100 sm_80 sm_86 sm_89 sm_90";
 static const struct {
-  const char *value, *words; /* words NULL: files */
+  const char *value, *words; /* words: NULL for file names */
 } completed[] = {{"DEV", devices}, {"FILE", NULL},           {"K=FILE.npy", NULL},
                  {"K=FILE", NULL}, {"NAME[,NAME...]", gpus}, {"SHELL", "bash zsh fish"}};
 
@@ -171,7 +171,7 @@ static bool values_of(const struct argp_option *o, const char **words) {
   return false;
 }
 
-/* Text for a word in single quotes, up to the first character that ends a sentence. */
+/* Prints text in single quotes, up to the end of the first sentence. */
 static void print_quoted(FILE *f, const char *text, const char *drop) {
   fputc('\'', f);
   for (; *text && *text != ';' && !(*text == '.' && text[1] == ' '); text++)

@@ -1,4 +1,4 @@
-/* doorbell jit: what a file of a captured program holds, and running it. */
+/* doorbell jit: prints a file of a captured program, or runs it. */
 #include "../jit/file.h"
 #include "disasm.h"
 #include <inttypes.h>
@@ -10,7 +10,7 @@ struct ctx {
   const struct command *self;
   const char *file;
   bool disasm, run;
-  const char *in[MOST_TENSORS], *out[MOST_TENSORS]; /* files, by number */
+  const char *in[MOST_TENSORS], *out[MOST_TENSORS]; /* by number of the input or output */
   unsigned ndevices;
   const char *device[MOST_DEVICES];
 };
@@ -118,7 +118,7 @@ static int call(const struct ctx *x, db_jit *j, db_device *dev) {
   return status;
 }
 
-/* Inputs are loaded to the first device. */
+/* Runs the program. Inputs are loaded to the first device. */
 static int run(const struct ctx *x, const struct jit_file *f) {
   int status = EXIT_DONE;
   db_device *dev[MOST_DEVICES] = {0};

@@ -1,4 +1,4 @@
-/* Numbers in JSON, which has no infinity and no NaN, and objects of lists. */
+/* Numbers in JSON, which has no infinity and no NaN, and lines of lists. */
 #include "cli.h"
 #include <math.h>
 

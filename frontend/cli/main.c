@@ -1,4 +1,4 @@
-/* The `doorbell` command: which subcommand runs. */
+/* The `doorbell` command: selects the subcommand. */
 #include "cli.h"
 #include <signal.h>
 #include <string.h>
@@ -13,7 +13,7 @@ const struct command *command_find(const char *name) {
   return NULL;
 }
 
-/* The number of letters to insert, delete or replace to make a word of another; long words differ completely. */
+/* The edit distance: the number of letters to insert, delete or replace. UINT32_MAX for long words. */
 static unsigned distance(const char *a, const char *b) {
   enum { LONGEST = 32 };
   unsigned row[LONGEST + 1], n = (unsigned)strlen(b);

@@ -40,7 +40,7 @@ OCL_CONST size_t get_group_id(uint d) {
 OCL_CONST size_t get_enqueued_local_size(uint d) {
   return d < 3 ? *(__constant ushort *)(ocl_implicit + 12 + 2 * d) : 1;
 }
-/* The last group of a grid that its group size does not divide is smaller: past the full blocks counts the
+/* If the group size does not divide the grid, the last group is smaller: after the full groups the size is the
  * remainder. */
 OCL_CONST size_t get_local_size(uint d) {
   if (d >= 3) return 1;
@@ -76,7 +76,7 @@ __attribute__((overloadable, convergent, always_inline)) inline void work_group_
 }
 OCL_DEF void mem_fence(cl_mem_fence_flags flags) { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
 
-/* ---- math: what the machine has an instruction or the compiler an expansion for ---- */
+/* ---- math: functions for which the machine has an instruction or the compiler an expansion ---- */
 #define OCL_MATH1(name, builtin, type)                                                                                 \
   OCL_CONST type name(type x) { return builtin(x); }
 #define OCL_MATH2(name, builtin, type)                                                                                 \
@@ -101,7 +101,7 @@ OCL_CONST float native_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 OCL_CONST float native_log2(float x) { return __builtin_amdgcn_logf(x); }
 OCL_CONST float native_recip(float x) { return __builtin_amdgcn_rcpf(x); }
 OCL_CONST float native_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
-/* The machine's sine and cosine take turns, not radians. */
+/* The machine's sine and cosine take revolutions, not radians. */
 OCL_CONST float native_sin(float x) { return __builtin_amdgcn_sinf(x * 0x1.45f306p-3f); }
 OCL_CONST float native_cos(float x) { return __builtin_amdgcn_cosf(x * 0x1.45f306p-3f); }
 
@@ -119,7 +119,7 @@ OCL_CONST float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 OCL_CONST int isnan(float x) { return __builtin_isnan(x); }
 OCL_CONST int isinf(float x) { return __builtin_isinf(x); }
 
-/* ---- vectors: the products, loads and stores ---- */
+/* ---- vectors: products, loads and stores ---- */
 #define OCL_DOT(type)                                                                                                  \
   OCL_CONST type dot(type x, type y) { return x * y; }                                                                 \
   OCL_CONST type dot(type##2 x, type##2 y) { return fma(x.y, y.y, x.x * y.x); }                                        \
@@ -131,7 +131,7 @@ OCL_CONST float length(float x) { return __builtin_fabsf(x); }
 OCL_CONST float length(float2 x) { return __builtin_sqrtf(dot(x, x)); }
 OCL_CONST float length(float3 x) { return __builtin_sqrtf(dot(x, x)); }
 OCL_CONST float length(float4 x) { return __builtin_sqrtf(dot(x, x)); }
-/* Vectors in memory that are aligned as their elements are. */
+/* Vectors in memory with the alignment of their elements. */
 #define OCL_VECTOR(type, n, space)                                                                                     \
   OCL_DEF type##n vload##n(size_t i, const space type *p) {                                                            \
     type##n v;                                                                                                         \
@@ -161,7 +161,7 @@ OCL_VECTORS(half)
 OCL_VECTORS(float)
 OCL_VECTORS(double)
 
-/* ---- conversions between scalars; vectors by clang's builtin ---- */
+/* ---- conversions between scalars; clang's builtin converts vectors ---- */
 // clang-format off
 #define OCL_CONVERT_TO(to)                                                                                             \
   OCL_CONVERT(to, char) OCL_CONVERT(to, uchar) OCL_CONVERT(to, short) OCL_CONVERT(to, ushort) OCL_CONVERT(to, int)     \
@@ -209,7 +209,7 @@ OCL_CONST int mul_hi(int a, int b) { return ((long)a * b) >> 32; }
 OCL_CONST uint rotate(uint x, uint n) { return __builtin_rotateleft32(x, n); }
 OCL_CONST uint popcount(uint x) { return __builtin_popcount(x); }
 OCL_CONST uint clz(uint x) { return x ? __builtin_clz(x) : 32; }
-/* clang's saturating builtins promote what is narrower than int. */
+/* clang's saturating builtins promote types narrower than int. */
 OCL_CONST uchar add_sat(uchar a, uchar b) { return a + b > 255 ? 255 : a + b; }
 OCL_CONST uchar sub_sat(uchar a, uchar b) { return a < b ? 0 : a - b; }
 OCL_CONST int add_sat(int a, int b) { return __builtin_elementwise_add_sat(a, b); }

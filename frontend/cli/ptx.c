@@ -1,12 +1,11 @@
-/* PTX text on the command line: assembled for the device by ptxas. */
+/* PTX text on the command line, assembled for the device by ptxas. */
 #include "../../compiler/ptxas.h"
 #include "cli.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The first word of a PTX module is a .version directive (PTX ISA, "PTX Module Directives"); comments may precede
- * it. */
+/* A PTX module starts with a .version directive (PTX ISA, "PTX Module Directives"), possibly after comments. */
 bool is_ptx(const void *bytes, size_t size) {
   static const char word[] = ".version";
   const char *p = bytes, *end = p + size;

@@ -1,4 +1,4 @@
-/* doorbell run: one kernel of a code object, cubin or PTX text, launched with arguments from the command line. */
+/* doorbell run: launches a kernel of a code object, cubin or PTX text with arguments from the command line. */
 #include "cli.h"
 #include "../../emu/emu.h"
 #include "../../hcq/backend.h"
@@ -28,15 +28,15 @@ struct job {
 
   db_device *dev;
   db_program *program;
-  uint64_t *device_ns; /* per repetition, sorted at the end */
+  uint64_t *device_ns; /* by repetition; sorted at the end */
   struct emu_stats stats;
   bool emulated;
-  bool stuck;           /* the kernel still runs: nothing it uses can be closed, the process just ends */
-  pthread_mutex_t lock; /* of what the emulated machine says of a kernel */
+  bool stuck; /* the kernel still runs: nothing that it uses can be closed, so the process exits without cleaning up */
+  pthread_mutex_t lock; /* guards notes, the emulator's messages about a kernel */
   char notes[2048];
 };
 
-/* ---- flags ---- */
+/* ---- options ---- */
 
 enum { KERNEL = OPTION_KEYS, GRID, BLOCK, ARG, OUT, DEVICE, REPEAT, TIMEOUT, JSON };
 static const struct argp_option options[] = {
@@ -131,7 +131,7 @@ static error_t parse(int key, char *value, struct argp_state *state) {
 
 /* ---- the launch ---- */
 
-/* Unless told, a GPU of the vendor that the file is for, or an emulated one. */
+/* The given device, or $DEV, or a GPU of the file's vendor, or an emulated one. */
 static db_device *open_device(const char *name, bool nvidia) {
   const char *dev_variable = getenv("DEV");
   if (name || (dev_variable && *dev_variable)) return db_open(name);
@@ -139,7 +139,8 @@ static db_device *open_device(const char *name, bool nvidia) {
   return dev ? dev : db_open(nvidia ? "EMU+NV:sm_90" : "EMU+AMD:gfx1100");
 }
 
-/* Compiles source for the device, assembles PTX, and takes the device's code object of an offload bundle. */
+/* Prepares the image for the device: extracts its code object from an offload bundle, compiles source, assembles
+ * PTX. */
 static int assemble(const struct job *j, void **image, size_t *size) {
   char err[16384];
   void *cubin;
@@ -180,15 +181,15 @@ static const char *param_text(const struct db_param *p, char *buf, size_t cap) {
   return buf;
 }
 
-/* " (name)", or nothing: clang leaves names out unless told to keep them. */
+/* " (name)", or "": clang omits names unless an option keeps them. */
 static const char *name_text(const struct db_param *p, char *buf, size_t cap) {
   if (!*p->name) return "";
   snprintf(buf, cap, " (%s)", p->name);
   return buf;
 }
 
-/* Files do not say that a kernel uses dynamic local memory, whose size the launch sets. A last argument local:BYTES
- * beyond the kernel's own parameters says it. */
+/* Loads the program. A file does not say that a kernel uses dynamic local memory, whose size the launch sets. A last
+ * argument local:BYTES after the kernel's own parameters declares it. */
 static int load(struct job *j, const void *image, size_t size) {
   static const struct db_param dynamic = {.name = "dynamic local memory", .kind = DB_PARAM_LOCAL};
   unsigned n;
@@ -201,7 +202,7 @@ static int load(struct job *j, const void *image, size_t size) {
   return j->program ? 0 : fail_work(j->self, "%s: %s", j->file, db_error());
 }
 
-/* The command line's arguments against the kernel's parameters. */
+/* Checks the command line's arguments against the kernel's parameters. */
 static int check_arguments(struct job *j) {
   unsigned n;
   const struct db_param *p = db_program_params(j->program, &n);
@@ -244,8 +245,8 @@ static int prepare(struct job *j) {
   return 0;
 }
 
-/* What an emulated machine says of a kernel: where an abandoned one was, or what a GPU would not report, such as an
- * access outside local memory. The error message repeats what it says of faults. */
+/* Collects the emulator's messages about a kernel: where an abandoned kernel was, or errors that a GPU would not
+ * report, such as an access outside of local memory. Faults are in the error message, too. */
 static void note(void *ctx, const char *line) {
   struct job *j = ctx;
   pthread_mutex_lock(&j->lock);

@@ -1,4 +1,4 @@
-/* doorbell show: what a file of tensors, of a captured program or of kernels holds. */
+/* doorbell show: prints the contents of a file of tensors, of a captured program or of kernels. */
 #include "cli.h"
 #include "../../hcq/amd/code_object.h"
 #include "../../hcq/nv/cubin.h"
@@ -57,7 +57,7 @@ static int safetensors_tensors(const struct mapping *m, json_t *list, char *why,
   return 0;
 }
 
-/* Entries are compressed: they are read whole. */
+/* Reads the whole file, because its entries are compressed. */
 static int npz_tensors(const char *path, json_t *list, char *why, size_t cap) {
   struct db_named *named;
   unsigned n;
@@ -130,7 +130,8 @@ static json_t *cubin_json(const struct cubin *c) {
   return json_pack("{s:s, s:o}", "arch", arch, "kernels", list);
 }
 
-/* NULL: neither of the two, and db_error() says why. e_machine: 190 is EM_CUDA, 224 EM_AMDGPU. */
+/* Returns NULL with db_error() set if the file is neither a cubin (e_machine 190, EM_CUDA) nor a code object (224,
+ * EM_AMDGPU). */
 static json_t *elf_json(const struct mapping *m) {
   enum { EM_CUDA_FILE = 190, MACHINE = 18 };
   const uint8_t *bytes = m->bytes;
@@ -197,7 +198,7 @@ static int show_tensors(const struct command *self, const struct ctx *x, const s
                      "%s: neither a file of tensors (.safetensors, .npy, .npz), a captured program (.dbj), a code "
                      "object nor a cubin",
                      x->file);
-  /* A .npz's message names the file. */
+  /* The message for a .npz names the file already. */
   return zip ? fail_work(self, "%s", why) : fail_work(self, "%s: %s", x->file, why);
 }
 

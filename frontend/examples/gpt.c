@@ -1,7 +1,7 @@
-/* Trains a small GPT on the bytes of a text, then writes some of its own: gpt TEXT [STEPS]
+/* Trains a small GPT on the bytes of a text, then generates text: gpt TEXT [STEPS]
  *
- * One byte is one word. Every 50 steps it prints the loss, in nats for a byte, of a batch from the first nine tenths of
- * the text, and of one from the last tenth, which it is not trained on. */
+ * Each byte is a token. Every 50 steps it prints the loss, in nats per byte, of a batch from the first nine tenths of
+ * the text, and of one from the last tenth, which is held out. */
 #include "frontend/nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static db_tensor *forward(struct gpt *g, db_tensor *text) { /* u8 [batch, length
   return db_reshape(db_apply(&g->out, db_apply(&g->norm, x)), -1, WORDS);
 }
 
-/* The loss on pieces of [begin, end) of the text: each byte from those before it. */
+/* The loss on random pieces of [begin, end) of the text: predicts each byte from those before it. */
 static db_tensor *loss_of(struct gpt *g, const unsigned char *text, size_t begin, size_t end) {
   unsigned char in[BATCH][LENGTH], next[BATCH][LENGTH];
   for (int b = 0; b < BATCH; b++) {
@@ -57,7 +57,7 @@ static db_tensor *loss_of(struct gpt *g, const unsigned char *text, size_t begin
   return db_cross_entropy(y, db_from(next, DB_U8, NULL, BATCH * LENGTH));
 }
 
-/* A byte by its probability, which a temperature of 0.8 sharpens. */
+/* Samples a byte with a temperature of 0.8. */
 static int choose(const float *logits) {
   double most = -INFINITY, sum = 0, at;
   for (int i = 0; i < WORDS; i++) most = fmax(most, logits[i]);

@@ -1,12 +1,12 @@
 /* Trains a convolutional network to read digits:
  *   mnist [--devices N] [DIGITS | TRAIN-IMAGES TRAIN-LABELS TEST-IMAGES TEST-LABELS]
  *
- * With four files in MNIST's IDX format (unpacked) it trains on those. Without, it draws its own digits (12800):
- * strokes under random rotation, scale, slant, shift, width and noise. The digits held out are drawn by other random
- * numbers, and seen only to be counted at the end.
+ * With four files in MNIST's IDX format (unpacked) it trains on those. Otherwise it draws digits (12800): strokes with
+ * random rotation, scale, slant, shift, width and noise. The held-out digits are drawn with other random numbers and
+ * are used only for the final count.
  *
- * On several devices (DEV, DEV:1, ...) each has all the weights and takes its share of every batch. Under mpirun -n K
- * every process trains on its share, with the mean of all gradients. */
+ * On several devices (DEV, DEV:1, ...) each device has all the weights and processes its share of every batch. Under
+ * mpirun -n K every process trains on its share, with the mean of all gradients. */
 #include "frontend/nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ struct digits {
   unsigned char *image, *label; /* [n, 28 * 28], [n] */
 };
 
-/* ---- drawing: each digit is strokes over a grid of 4 x 6, a letter for a column and a number for a row ---- */
+/* ---- drawing: each digit is a list of points on a grid of 4 x 6, with a letter per column and a digit per row;
+ * strokes connect them ---- */
 static const char *const strokes[10] = {
     "b0d1d5b6a5a1b0",   "a1c0c6",           "a1b0d1d2a6d6", "a0d0b2d3d5b6a5",           "c6c0a4d4",
     "d0a0a2c2d3d5c6a6", "c0a3a5b6d5d4b3a4", "a0d0b6",       "b3a2a1b0d1d2a4a5b6d5d4b3", "d2b3a2a1b0d1d3c6"};
@@ -57,14 +58,14 @@ static struct digits draw_digits(unsigned n, unsigned seed) {
   return d;
 }
 
-/* ---- files: a magic, sizes as big-endian numbers of 4 bytes, then bytes ---- */
+/* ---- files: a magic number, sizes as big-endian numbers of 4 bytes, then bytes ---- */
 static unsigned char *read_idx(const char *path, size_t each, unsigned *n) {
   unsigned char head[16], *data = NULL;
   size_t begin = each > 1 ? sizeof head : 8;
   FILE *f = fopen(path, "rb");
   if (f && fread(head, 1, begin, f) == begin && head[2] == 8) {
     unsigned count = (unsigned)head[4] << 24 | (unsigned)head[5] << 16 | (unsigned)head[6] << 8 | head[7];
-    data = !*n || *n == count ? malloc((size_t)count * each) : NULL; /* a label for every image */
+    data = !*n || *n == count ? malloc((size_t)count * each) : NULL; /* the labels must match the images */
     if (!data || fread(data, each, *n = count, f) != count) *n = 0;
   }
   if (!data || !*n) fprintf(stderr, "%s: no IDX file of bytes\n", path), exit(1);
@@ -82,17 +83,17 @@ static db_tensor *forward(struct net *n, db_tensor *pixels) { /* u8 [batch, 28 *
   return db_apply(&n->out, db_reshape(x, db_dim(x, 0), -1));
 }
 
-/* One step on digits drawn by lot; captured, so that all of it happens on the device. */
+/* One step on randomly drawn digits. It is captured, so that everything happens on the device. */
 struct training {
   struct net net;
   db_optim *adam;
   db_tensor *images, *labels; /* u8 [n, 28 * 28], [n] */
   db_tensor *const *weights;
   unsigned nweights;
-  int rank, size;     /* of processes */
-  db_device **device; /* of this one */
+  int rank, size;     /* rank of this process, number of processes */
+  db_device **device; /* devices of this process */
   unsigned ndevices;
-  db_device *all; /* the device, or the group of them */
+  db_device *all; /* the device, or the group of devices */
 };
 static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   struct training *t = ctx;
@@ -109,13 +110,13 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   db_optim_zero_grad(t->adam);
   return err;
 }
-/* How many of a batch are read right. */
+/* The number of digits of a batch that are read correctly. */
 static int count_right(void *ctx, db_tensor *const *in, db_tensor **out) {
   out[0] = db_sum(db_eq(db_argmax(forward(ctx, in[0]), 1), in[1]));
   return 0;
 }
 
-/* DEV, DEV:1 and so on, as one to make tensors on. */
+/* Opens DEV, DEV:1 and so on. Returns the device or the group to make tensors on. */
 static db_device *open_devices(struct training *t) {
   char name[256];
   t->device = calloc(t->ndevices, sizeof(db_device *));

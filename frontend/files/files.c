@@ -1,5 +1,5 @@
-/* Loading and saving named tensors, in the format that a file's name ends in. Files are mapped, and go from there to
- * the device. */
+/* Loads and saves named tensors, in the format given by the file's extension. Files are mapped, and copied to the
+ * device from there. */
 #include "files.h"
 #include "../tensor/call.h"
 #include <errno.h>
@@ -58,7 +58,7 @@ void db_named_free(struct db_named *named, unsigned n) {
   free(named);
 }
 
-/* Adds a tensor of these elements to the list. */
+/* Adds a tensor with these elements to the list. */
 static int add(struct list *l, const char *name, size_t length, const void *data, db_dtype t, db_device *dev,
                db_list shape, bool reversed) {
   struct db_named *more = realloc(l->named, (l->n + 1) * sizeof *more);
@@ -72,7 +72,7 @@ static int add(struct list *l, const char *name, size_t length, const void *data
   int err = 0;
   db_scope_begin();
   db_tensor *x;
-  if (reversed && shape.n <= MAX_RANK) { /* column-major is row-major with the axes turned around */
+  if (reversed && shape.n <= MAX_RANK) { /* a column-major array is a row-major one with the axes reversed */
     for (unsigned i = 0; i < shape.n; i++) dim[i] = shape.v[shape.n - 1 - i], axes[i] = shape.n - 1 - i;
     x = db_from_at(NULL, 0, data, t, dev, (db_list){shape.n, dim});
     x = db_permute_at(NULL, 0, x, (db_list){shape.n, axes});
@@ -140,7 +140,7 @@ static int load_entry(const char *path, zip_t *z, zip_uint64_t i, db_device *dev
   size_t length = strlen(st.name);
   if (length > 4 && !strcmp(st.name + length - 4, ".npy")) length -= 4;
   void *bytes = malloc(st.size + 1);
-  char end; /* reading on past the last byte checks the sum */
+  char end; /* reading past the last byte makes libzip verify the checksum */
   zip_file_t *f = bytes ? zip_fopen_index(z, i, 0) : NULL;
   int err = 0;
   if (!bytes)
@@ -159,7 +159,7 @@ static int load_npz(const char *path, db_device *dev, struct list *l) {
   struct stat st;
   int code = 0, err = 0;
   if (!stat(path, &st) && !st.st_size)
-    return zip_failed(path, ZIP_ER_NOZIP); /* libzip takes it for an archive of nothing */
+    return zip_failed(path, ZIP_ER_NOZIP); /* libzip would accept it as an empty archive */
   zip_t *z = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
   if (!z) return zip_failed(path, code);
   for (zip_int64_t i = 0; i < zip_get_num_entries(z, 0) && !err; i++)
@@ -168,14 +168,14 @@ static int load_npz(const char *path, db_device *dev, struct list *l) {
   return err;
 }
 
-/* ---- saving: every tensor is read to the host ---- */
+/* ---- saving: every tensor is copied to the host ---- */
 
 struct image {
   struct npy a;
   const char *name;
 };
 
-/* The tensors' elements; what was read is in out[0..*n) also after an error. */
+/* Reads the tensors' elements. out[0..*n) has to be freed after an error, too. */
 static int read_all(const struct db_named *t, unsigned count, struct image *out, unsigned *n) {
   for (*n = 0; *n < count;) {
     const db_tensor *x = t[*n].tensor;
@@ -213,7 +213,7 @@ static int save_npz(const char *path, const struct image *t, unsigned n) {
     if (all) {
       head = npy_header(&t[i].a, all);
       memcpy(all + head, t[i].a.data, bytes);
-      source = zip_source_buffer(z, all, head + bytes, 1); /* frees it */
+      source = zip_source_buffer(z, all, head + bytes, 1); /* the source owns and frees it */
       if (!source) free(all);
     }
     if (source && (name = malloc(strlen(t[i].name) + 5))) {
@@ -265,7 +265,7 @@ static int save_safetensors(const char *path, const struct image *t, unsigned n)
   return err;
 }
 
-/* ---- by the end of the name ---- */
+/* ---- formats by extension ---- */
 
 static const struct format {
   const char *end;

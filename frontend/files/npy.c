@@ -1,6 +1,6 @@
-/* Files of NumPy's .npy format, versions 1 to 3 (NumPy's "NEP 1: a simple file format for NumPy arrays"): a magic, a
- * version, the length of a header, the header (a Python dictionary as text), and the elements. Files are not trusted:
- * every length is checked against what is there. */
+/* NumPy's .npy format, versions 1 to 3 (NumPy's "NEP 1: a simple file format for NumPy arrays"): a magic number, a
+ * version, the length of the header, the header (a Python dictionary as text), and the elements. Files are not trusted:
+ * every length is checked against the size of the file. */
 #include "files.h"
 #include <errno.h>
 #include <stdio.h>
@@ -117,7 +117,7 @@ int npy_parse(const void *bytes, size_t size, struct npy *out, char *err, size_t
   return 0;
 }
 
-/* A pipe or a device may never end; what a kernel or an array needs fits in this. */
+/* Upper bound for pipes and devices, which may never end; kernels and arrays fit in it. */
 #define STREAM_LIMIT ((size_t)1 << 30)
 
 int read_file(const char *path, void **bytes, size_t *size, char *err, size_t errcap) {
@@ -181,7 +181,7 @@ size_t npy_header(const struct npy *a, void *out) {
   for (unsigned i = 0; i < a->rank; i++)
     n += snprintf(header + n, cap - (size_t)n, i ? " %lld," : "%lld,", (long long)a->dim[i]);
   n += snprintf(header + n, cap - (size_t)n, "), }");
-  while ((10 + n + 1) % 64) header[n++] = ' '; /* elements start at a multiple of 64 */
+  while ((10 + n + 1) % 64) header[n++] = ' '; /* elements start at a multiple of 64 bytes */
   header[n++] = '\n';
   memcpy(out, (uint8_t[10]){0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (uint8_t)n, (uint8_t)(n >> 8)}, 10);
   return 10 + (size_t)n;

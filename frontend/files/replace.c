@@ -1,5 +1,5 @@
-/* Files that replace others whole: written beside them, forced to the disk, then renamed. A full disk, a crash or
- * another process never sees or leaves half of one. */
+/* Replaces files atomically: writes a file beside the old one, flushes it to the disk and renames it. A full disk, a
+ * crash or another process never leaves or sees a partial file. */
 #define _GNU_SOURCE
 #include "files.h"
 #include <errno.h>
@@ -13,7 +13,7 @@
 static int open_temporary(struct replacement *r, const char *path, const struct stat *old) {
   static atomic_uint made;
   int fd = -1;
-  r->path = realpath(path, NULL); /* a link stays one */
+  r->path = realpath(path, NULL); /* resolves links, so that a link stays a link */
   if (!r->path && !(r->path = strdup(path))) return -ENOMEM;
   for (int i = 0; i < 100 && fd < 0; i++) {
     free(r->temporary);
@@ -53,12 +53,12 @@ int replace_begin(struct replacement *r, const char *path) {
   return err;
 }
 
-/* The name is on the disk, too. */
+/* Flushes the folder that contains path, so that the new name is on the disk, too. */
 static int sync_folder(const char *path) {
   const char *slash = strrchr(path, '/');
   char *folder = !slash ? strdup(".") : slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
   int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  int err = !folder ? -ENOMEM : fd >= 0 && fsync(fd) && errno != EINVAL ? -errno : 0; /* not all file systems can */
+  int err = !folder ? -ENOMEM : fd >= 0 && fsync(fd) && errno != EINVAL ? -errno : 0; /* some file systems cannot */
   if (fd >= 0) close(fd);
   free(folder);
   return err;

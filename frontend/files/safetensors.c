@@ -1,5 +1,5 @@
-/* The safetensors format: the length of a header in 8 bytes, little-endian; the header, a JSON object of name: {dtype,
- * shape, data_offsets: [begin, end]}; and the elements, row-major, one tensor behind the other without gaps.
+/* The safetensors format: the length of the header in 8 bytes, little-endian; the header, a JSON object of name:
+ * {dtype, shape, data_offsets: [begin, end]}; and the elements, row-major, one tensor after the other without gaps.
  * "__metadata__" is not a tensor. */
 #include "files.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HEADER = 100000000 /* what readers of the format accept */ };
+enum { MOST_HEADER = 100000000 /* the maximum that other readers accept */ };
 
 static const struct {
   const char *name;

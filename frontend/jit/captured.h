@@ -16,10 +16,9 @@ struct captured_memory {
   enum memory_kind kind;
   struct storage *storage; /* OWNED: a reference. INPUT: the copy that replaces it in this call, or NULL. While
                               capturing: identifies the memory */
-  struct storage
-      *former;         /* OWNED: the storage of the last but one call, whose output may still be in use; a reference */
-  struct value *value; /* OUTER: a reference */
-  unsigned input;      /* INPUT: its index in inputs */
+  struct storage *former;  /* OWNED: the storage of the call before, whose output may still be in use; a reference */
+  struct value *value;     /* OUTER: a reference */
+  unsigned input;          /* INPUT: its index in inputs */
   bool written, output;
 };
 
@@ -31,8 +30,7 @@ struct captured_output {
   unsigned rank;
   int64_t dim[MAX_RANK];
   bool sized;          /* its sizes depend on variables */
-  struct output_node { /* the nodes of the last two calls; valid for this memory id and first element while rt.graphs ==
-                          graph */
+  struct output_node { /* the nodes of the last two calls, valid while rt.graphs == graph */
     uint64_t graph;
     int64_t id, first;
     struct uop *node;
