@@ -143,7 +143,7 @@ static struct expr spread_back(const struct plan *p, struct expr v, const db_ten
 
 /* ---- tensors as subscripts ---- */
 
-/* The tensors of a plan broadcast together. */
+/* The shape that the tensors of a plan broadcast to. */
 struct together {
   unsigned rank;
   int64_t dim[MAX_RANK], count;

@@ -96,7 +96,7 @@ db_tensor *db_group_norm_at(DB_AT, db_tensor *x, int64_t groups, db_tensor *weig
   db_tensor *in[3] = {x, weight, bias};
   if (!call_begin(&c, groups ? "group_norm" : "instance_norm", file, line, present(in, 3), in)) return c.result;
   if (x->rank < 2) return call_fail(&c, "of %s; batch and channels are needed", SHAPE(*x));
-  if (!groups) groups = x->dim[1] ? x->dim[1] : 1; /* each channel by itself */
+  if (!groups) groups = x->dim[1] ? x->dim[1] : 1; /* one group per channel */
   if (groups < 1 || x->dim[1] % groups)
     return call_fail(&c, "%lld channels of %s in %lld groups", (long long)x->dim[1], SHAPE(*x), (long long)groups);
   struct affine a = {1, 2, weight, bias};

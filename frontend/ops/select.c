@@ -1,11 +1,11 @@
-/* Elements chosen by a mask. How many there are is known once it is computed and read, which these operations do at
- * once. */
+/* Selection by a mask. The size of the result depends on values, so these operations realize and read the mask when
+ * called. */
 #include "ops.h"
 #include <errno.h>
 #include <stdlib.h>
 
-/* The places of the elements of x that are not 0, in a row: computed and read here. NULL with a message when that
- * fails. */
+/* Computes x and returns the row-major positions of its nonzero elements, *count of them. The caller frees the array.
+ * Returns NULL after db_fail. */
 static int64_t *places(db_tensor *x, int64_t *count) {
   int64_t n = db_numel(x), *at = NULL;
   bool *data = malloc((size_t)n + 1);

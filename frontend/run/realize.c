@@ -295,7 +295,7 @@ static struct value *earliest(struct value *const *v, unsigned n, const struct r
   return best;
 }
 
-/* Nothing asked for is on a group of devices, nor built on what is. */
+/* Realizes values none of which depends on a value on a group of devices. */
 static int realize_on_devices(struct value *const *v, unsigned n, bool contiguous, bool keeps) {
   return realize(v, n, contiguous, keeps, true);
 }

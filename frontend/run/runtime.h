@@ -118,7 +118,7 @@ db_program *slot_load(unsigned slot, const struct kernel *kernel);
 /* Allocates memory on slot, reusing freed memory if possible. Reuse is safe because submissions on a device are
  * ordered. */
 struct storage *storage_new(unsigned slot, int64_t id, size_t bytes);
-/* The same in host memory. */
+/* The same in pinned host memory. */
 struct storage *storage_new_pinned(unsigned slot, int64_t id, size_t bytes);
 struct storage *storage_find(int64_t id);
 /* Changes the id. Nodes with the old id no longer find the memory. */

@@ -60,9 +60,9 @@ struct reach {
 };
 bool values_reach(struct value *const *v, unsigned n, struct reach *out); /* false: out of memory */
 void reach_free(struct reach *r);
-/* rt.binder takes the memory of what is realized in place of its expression. */
+/* Makes rt.binder use the memory of realized values instead of their expressions. */
 int values_replace(const struct reach *reach);
-/* Moves what lives to a new graph once dead nodes outnumber it. No node may be held across this but by values. */
+/* Moves all values to a new graph when dead nodes outnumber live ones. Only values may hold nodes across this call. */
 void graph_collect(void);
 
 /* ---- realize.c ---- */
@@ -70,7 +70,7 @@ enum { SLICE_ALIGNMENT = 16 /* alignment that the compiler's loads require */ };
 /* Computes the values. A view of memory costs nothing, except that with `contiguous` it is copied unless its elements
  * are consecutive. Returns 0 or a negative errno with a message. Called with rt.lock held. */
 int realize_values(struct value *const *v, unsigned n, bool contiguous);
-/* Whether v's elements lie one after the other in its memory, and at what element they begin. */
+/* Whether v's elements are consecutive in its memory; stores the element at which they start. */
 bool value_is_contiguous(const struct value *v, int64_t *offset);
 /* The same for a value on one device. *varies: whether they start elsewhere for other values of variables. */
 bool value_place(const struct value *v, int64_t *offset, bool *varies);

@@ -69,7 +69,7 @@ db_tensor *call_same(struct call *c, db_tensor *t);
 int tensor_error(const db_tensor *t, const char *what);
 struct expr expr_of(const db_tensor *t);
 #define SHAPE(t) shape_text((t).rank, (t).dim).s
-/* What to say of a size that is an error of db_bind; "". */
+/* What db_bind reported if size is one of its errors, as the end of a message; else "". */
 struct bind_failure {
   char s[256];
 } bind_failure(int64_t size);

@@ -1,4 +1,4 @@
-/* What a program asks of tensors: their shape and type, and their values, which are computed for it. */
+/* Queries of tensors (shape, type, device), and reading of their values, which realizes them. */
 #include "call.h"
 #include "../run/capture.h"
 #include "../run/exchange.h"
@@ -65,7 +65,8 @@ static int read_value(const struct value *v, void *dst, size_t size) {
   return err ? err : world_check();
 }
 
-/* Part by part; those split along an axis are as many rows of each as there are before it. */
+/* Reads part by part. A part that was split along an axis has one run of bytes for each combination of the indices
+ * before that axis. */
 static int read_parts(const db_tensor *t, void *dst, size_t size) {
   const struct value *v = t->value;
   int axis = (int)v->real->arg.i;

@@ -1,6 +1,6 @@
-/* Sizes and shapes. Where a list of sizes is taken, a size is a number or a token: a number far below any size, made by
- * db_bind, that stands for a node of index arithmetic over variables and their values. Equal sizes have one token, so
- * shapes compare as numbers. */
+/* Sizes and shapes. In a list of sizes, each one is a number or a token. A token is a number far below any size, made
+ * by db_bind. It stands for a node of index arithmetic over variables and their values. Equal sizes have one token, so
+ * shapes are compared as numbers. */
 #include "../../graph/dims.h"
 #include "size.h"
 #include <errno.h>

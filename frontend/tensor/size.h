@@ -35,11 +35,11 @@ struct dim_text {
 
 /* ---- shapes ---- */
 int64_t dims_numel(unsigned rank, const int64_t *dim);
-/* Whether the sizes other than 0 come to fewer than 2^59 elements, so that a count of bytes fits int64_t. Every tensor,
- * and every expression on the way to one, keeps this. */
+/* Whether the nonzero sizes multiply to fewer than 2^59 elements, so that a byte count fits int64_t. This holds for
+ * every tensor and for every expression that one is made from. */
 bool dims_possible(unsigned rank, const int64_t *dim);
 /* "[2, 3]" */
 struct shape_text shape_text(unsigned rank, const int64_t *dim);
-/* An axis counted from either end, or -1. */
+/* The index of an axis, which may count from the end; -1 if out of range. */
 int axis_of(int64_t axis, unsigned rank);
 #endif

@@ -128,7 +128,7 @@ void db_release(db_tensor *t) {
   pthread_mutex_unlock(&rt.lock);
 }
 
-/* ---- the frame of an operation ---- */
+/* ---- common steps of operations ---- */
 
 static db_tensor *poisoned(struct poison *p) {
   db_tensor *t = p ? object_new(sizeof *t) : NULL;
