@@ -28,7 +28,7 @@
  * different 8-bit floats give f16, f16 with bf16 gives f32, a signed with an unsigned type gives the next wider signed
  * type, and u64 with a signed type gives f64. A C number takes the type of the tensor it is combined with, with two
  * exceptions that do not depend on its value: a float or double with an integer or bool tensor makes both f32, and an
- * integer with a bool tensor makes both i32. A number that the type cannot represent is an error.
+ * integer with a bool tensor makes both i32. An integer that an integer type cannot represent is an error.
  *
  * Threads: any thread may use any tensor; calls are serialized. A scope belongs to the thread that opened it.
  * Processes: a child of fork makes tensors on its own devices; reading or computing with its parent's tensors fails.

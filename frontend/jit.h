@@ -28,7 +28,7 @@ typedef struct db_jit db_jit;
  * which db_jit_call returns. */
 typedef int db_jit_fn(void *ctx, db_tensor *const *in, db_tensor **out);
 db_jit *db_jit_new(db_jit_fn *fn, void *ctx, unsigned nin, unsigned nout); /* NULL on an error, with db_error() set */
-/* Frees the function's recording; j may be NULL. */
+/* Frees j and its recording; j may be NULL. */
 void db_jit_free(db_jit *j);
 /* Calls the function or replays it. Stores nout tensors in out, owned by the innermost open scope; later calls do not
  * change their values. Returns 0 or a negative errno when the work is submitted. An error leaves the recording as it

@@ -245,6 +245,7 @@ int db_optim_step_with(db_optim *o, db_tensor *const *also, unsigned n);
 void db_optim_zero_grad(db_optim *o);
 /* Changes the learning rate from the next step on. Returns 0 or a negative errno. */
 int db_optim_set_lr(db_optim *o, double lr);
+/* The learning rate of the next step; NaN if o is NULL. */
 double db_optim_lr(const db_optim *o);
 
 /* Scales the gradients collected for the tensors by one factor so that their common norm is at most max_norm. Returns

@@ -61,12 +61,12 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
 /* ---- several processes: a program that mpirun starts several times, on one host or many ----
  *
  * Every process computes on its own device (DEV) and has its own tensors. The functions below make tensors that all
- * processes compute together, through MPI. These are ordinary tensors: they are lazy, linear ones have gradients, and
- * db_jit captures them. A copy queue moves data from the device to pinned host memory, a thread of its own exchanges
- * it, and it is copied back. Compute queues meanwhile run kernels that do not need the data: the gradients of one layer
- * travel while those of the next are computed. Types, shapes and the order in which exchanges are realized must be
- * equal in all processes. A mismatch, or an exchange that takes longer than db_world_timeout, is an error; afterwards
- * reading and realizing fail in this process.
+ * processes compute together, through MPI. These are ordinary tensors: they are lazy, db_jit captures them, and those
+ * made by linear operations have gradients. A copy queue moves data from the device to pinned host memory, a thread of
+ * its own exchanges it, and it is copied back. Compute queues meanwhile run kernels that do not need the data: the
+ * gradients of one layer travel while those of the next are computed. Types, shapes and the order in which exchanges
+ * are realized must be equal in all processes. A mismatch, or an exchange that takes longer than db_world_timeout, is
+ * an error; afterwards reading and realizing fail in this process.
  *
  * A process that mpirun did not start is alone: it has rank 0 of 1, and these functions return their arguments. */
 

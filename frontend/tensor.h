@@ -360,7 +360,7 @@ enum db_unary_op {
   DB_UNARY_LOG1P, /* 3 */
   DB_UNARY_SIN,   /* radians; sin: 2, exact reduction up to 2^50; cos: 2e-7 (f64 4e-16) absolute */
   DB_UNARY_COS,
-  DB_UNARY_TAN,  /* 2; in f64 4e-16 over the cosine */
+  DB_UNARY_TAN,  /* 2; in f64 4e-16 / |cos(x)| */
   DB_UNARY_ASIN, /* inverse functions, tanh and erf: 3 */
   DB_UNARY_ACOS,
   DB_UNARY_ATAN,
@@ -987,7 +987,7 @@ struct db_loss {
 #define db_binary_cross_entropy(x, target, ...)             DB_LOSS(DB_LOSS_BCE, x, target, ##__VA_ARGS__)
 #define db_binary_cross_entropy_with_logits(x, target, ...) DB_LOSS(DB_LOSS_BCE_LOGITS, x, target, ##__VA_ARGS__)
 #define db_kl_div(x, target, ...)                           DB_LOSS(DB_LOSS_KL, x, target, ##__VA_ARGS__)
-/* What the macros above stand for. */
+/* Used by the macros above. */
 #define DB_LOSS(kind, x, target, ...) db_loss_at(DB_HERE, kind, x, target, DB_OPTIONS(struct db_loss, ##__VA_ARGS__))
 db_tensor *db_loss_at(DB_AT, enum db_loss_kind kind, db_tensor *x, db_tensor *target, struct db_loss options);
 

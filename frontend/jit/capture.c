@@ -24,7 +24,8 @@ static void refuse(db_jit *j, int err, const char *fmt, ...) {
   j->error = err;
 }
 
-/* Makes room for n more elements. Returns the array, unchanged after the capture has failed for lack of memory. */
+/* Makes room for n more elements and returns the array. If memory runs out, refuses the capture and returns the old
+ * array. */
 static void *room(db_jit *j, void *array, size_t size, size_t count, size_t n, size_t *capacity) {
   if (array && count + n <= *capacity) return array;
   size_t more = *capacity ? 2 * *capacity : 64;

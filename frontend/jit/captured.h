@@ -77,8 +77,7 @@ struct db_jit {
   unsigned ninputs, inputs_capacity;
   bool copies; /* some inputs are copied for this call */
   /* ---- while capturing ---- */
-  struct captured_stage { /* by slot: one of memories, the staging buffer for copies to devices that do not reach the
-                             slot */
+  struct captured_stage { /* by slot: the memory for copies to devices that do not reach it; one of memories */
     struct storage *storage;
     struct stage stage;
   } stages[SLOTS];

@@ -322,7 +322,7 @@ static const char *lacking(const char *list, const char *other, char *word, size
   return NULL;
 }
 
-/* Opens the given devices, or those that the file names, and checks their ISA. Called with rt.lock held. */
+/* Takes the given devices, or opens those that the file names, and checks their ISA. Called with rt.lock held. */
 static int take_devices(struct jit_loaded *l, const char *path, db_device *const *devices, unsigned n) {
   const struct jit_file *f = &l->file;
   char word[64];

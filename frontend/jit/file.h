@@ -29,9 +29,8 @@ struct jit_tensor {
   enum dtype dtype;
   unsigned rank;
   struct jit_size dim[MAX_RANK];
-  bool group; /* on several devices */
-  int axis; /* the axis along which it is split, whose size is a number; SHARD_REPLICATED if every device has all of it
-             */
+  bool group;      /* on several devices */
+  int axis;        /* the axis along which it is split, of fixed size; SHARD_REPLICATED if each device has all of it */
   unsigned nparts; /* 1 on one device */
   struct jit_part {
     uint8_t device;

@@ -58,8 +58,8 @@ static int take_shared(db_jit *j, unsigned first) {
   return 0;
 }
 
-/* Orders the memories as calls look them up: inputs last, because place_input checks whether the program writes
- * them. */
+/* Orders the memories as calls look them up: inputs last, because place_input compares them with the memories that the
+ * program writes. */
 static void order_varying(db_jit *j) {
   struct program *p = &j->program;
   unsigned n = 0;

@@ -12,7 +12,7 @@ struct exchange {
   enum dtype dtype;
   uint32_t root, number;   /* number: index in its graph */
   uint64_t sent, received; /* in bytes, of this process */
-  uint64_t at, got;        /* offsets of the sent and received data in the host memory, which has exchange_bytes */
+  uint64_t at, got;        /* offsets of the sent and the received data in the host memory of exchange_bytes(x) bytes */
 };
 enum { MPI_PLACES = 16, MPI_TEXT = 256 }; /* number of operations in flight; size of a text in bytes */
 

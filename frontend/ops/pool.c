@@ -112,8 +112,8 @@ static int64_t widest(int64_t in, int64_t out) {
   return most;
 }
 
-/* Splits axis a of x into outputs and, on a new axis after it, the elements of each. Missing elements are the identity
- * element. */
+/* Splits axis a of x into outputs and, on a new axis after it, the elements of each. Missing elements are filled with
+ * the identity element. */
 static struct expr adaptive_windows(struct expr x, unsigned a, int64_t out, enum db_pool_op op) {
   int64_t in = x.dim[a], most = widest(in, out), dim[MAX_RANK], grid[2] = {out, most};
   struct expr o = expr_count_along(DT_I64, 0, 2, grid), k = expr_count_along(DT_I64, 1, 2, grid);

@@ -1,10 +1,11 @@
 /* Stable sorting along one axis: converts elements to integers of the same order, finds the positions of those, and
  * gathers the values.
  *
- * In a block of at most BLOCK elements the position of an element is the number of elements before it, which is
- * counted. A longer axis is sorted in blocks, which are merged in pairs. For element t of a merged pair, a search finds
- * how many of the first t elements come from the first run; each step of the search tests RADIX candidates, so it takes
- * log(t) / log(RADIX) steps. So n elements cost n * (BLOCK + RADIX * log(n)^2) steps, in a few kernels per doubling. */
+ * An axis of at most WHOLE elements, or a block of BLOCK elements of a longer axis, is sorted by counting: the position
+ * of an element is the number of elements before it. The blocks of a longer axis are then merged in pairs. For element
+ * t of a merged pair, a search finds how many of the first t elements come from the first run; each step of the search
+ * tests RADIX candidates, so it takes log(t) / log(RADIX) steps. So n elements cost n * (BLOCK + RADIX * log(n)^2)
+ * steps, in a few kernels per doubling. */
 #include "functions.h"
 #include "ops.h"
 #include <math.h>

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel is launched until its times add up to LONG_MS, or it is more than DEAD_HEAT times slower than the best, but
- * more than FEW and at most MANY times. A kernel that is more than SLOW times slower than the best is not launched
- * again. */
+/* A kernel is launched until its times add up to LONG_MS or its best time exceeds DEAD_HEAT times the best of all
+ * kernels, but more than FEW and at most MANY times. If a launch takes more than SLOW times the best, the kernel is not
+ * launched again. */
 enum { FEW = 3, MANY = 30, LONG_MS = 20 };
 static const double SLOW = 2, DEAD_HEAT = 1.1;
 

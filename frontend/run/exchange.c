@@ -3,8 +3,8 @@
  * It takes runs, which are lists of jobs, from a ring. When a copy queue has signalled that a job's data is in pinned
  * host memory, the thread starts the exchange without waiting for its end, so several are in flight. It starts jobs in
  * their order in the run, which is the same in all processes. When an exchange and all before it have ended, it sets a
- * signal that a copy queue waits for. So the calling thread never waits, and compute queues wait only for data that
- * they need.
+ * signal that a copy queue waits for. So neither the calling thread nor a compute queue waits for data that it does not
+ * need.
  *
  * Before the first job of a run, all processes compare a hash of the run's exchanges, so a mismatch becomes an error
  * message. After any failure nothing is exchanged: waiting queues continue with the memory as it is, and world_check()

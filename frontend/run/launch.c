@@ -179,7 +179,7 @@ static int copy_direct(struct run *r, struct memory dst, struct memory src, size
   int submitted = db_queue_submit(q, &r->copied[by]); /* empties the recorder after an error, too */
   if (err || submitted) return err ? err : submitted;
   r->awaits[a] |= UINT64_C(1) << by;
-  r->awaits[b] |= UINT64_C(1) << by; /* src may be freed and reused */
+  r->awaits[b] |= UINT64_C(1) << by; /* src's memory may be reused afterwards */
   return 0;
 }
 
@@ -237,7 +237,7 @@ static int copy_staged(struct run *r, struct memory dst, struct memory src, size
   }
   if (err) db_queue_submit(out, &r->copied[a]); /* pending waits in the recorder do no harm */
   r->awaits[a] |= UINT64_C(1) << a;
-  r->awaits[b] |= UINT64_C(1) << b; /* src may be freed and reused */
+  r->awaits[b] |= UINT64_C(1) << b; /* src's memory may be reused afterwards */
   return err;
 }
 

@@ -22,7 +22,7 @@ struct executable {
     int64_t first, free_since; /* command indices; graph/schedule/plan.h */
   } *buffers;
   struct exec_command {          /* args: index of its first argument: buffers, then variables */
-    const struct kernel *kernel; /* NULL for a copy: destination, source */
+    const struct kernel *kernel; /* NULL for a copy, whose arguments are destination and source */
     uint32_t
         exchange; /* of a copy to or from the pinned memory of an exchange: 1 + the number of the exchange; else 0 */
     /* the copy goes to pinned memory and begins the exchange; otherwise it ends it */

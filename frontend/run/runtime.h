@@ -60,7 +60,7 @@ struct runtime {
   struct uop **sizes; /* nodes of the tokens for symbolic sizes */
   uint32_t *size_slot, nsizes, size_slots;
   bool holding;   /* nodes are held outside of values: graph_collect must do nothing */
-  bool oversized; /* the call in progress made an expression with too many elements, first one of this shape: */
+  bool oversized; /* the call in progress made an expression with too many elements; the shape of the first one: */
   struct shape_text {
     char s[128];
   } oversized_shape;

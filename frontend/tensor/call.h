@@ -65,7 +65,7 @@ struct uop *storage_node(const struct storage *s, int64_t first, enum dtype t, u
 db_tensor *call_end_value(struct call *c, struct value *v, enum dtype t, unsigned rank, const int64_t *dim);
 /* Ends the call with an existing tensor. Releases rt.lock. */
 db_tensor *call_same(struct call *c, db_tensor *t);
-/* The error of computing or reading a poisoned tensor, or NULL: a negative errno and a message. */
+/* Reports the error of a tensor that is poisoned or NULL. Returns a negative errno with a message. */
 int tensor_error(const db_tensor *t, const char *what);
 struct expr expr_of(const db_tensor *t);
 #define SHAPE(t) shape_text((t).rank, (t).dim).s
