@@ -171,7 +171,7 @@ static bool values_of(const struct argp_option *o, const char **words) {
   return false;
 }
 
-/* Prints text in single quotes, up to the end of the first sentence. */
+/* Prints text in single quotes, without the characters in drop, up to a semicolon or the end of the first sentence. */
 static void print_quoted(FILE *f, const char *text, const char *drop) {
   fputc('\'', f);
   for (; *text && *text != ';' && !(*text == '.' && text[1] == ' '); text++)

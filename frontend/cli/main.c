@@ -13,7 +13,7 @@ const struct command *command_find(const char *name) {
   return NULL;
 }
 
-/* The edit distance: the number of letters to insert, delete or replace. UINT32_MAX for long words. */
+/* The edit distance: the number of letters to insert, delete or replace. UINT32_MAX if b is too long. */
 static unsigned distance(const char *a, const char *b) {
   enum { LONGEST = 32 };
   unsigned row[LONGEST + 1], n = (unsigned)strlen(b);

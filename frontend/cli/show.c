@@ -57,7 +57,7 @@ static int safetensors_tensors(const struct mapping *m, json_t *list, char *why,
   return 0;
 }
 
-/* Reads the whole file, because its entries are compressed. */
+/* Reads the whole file, because its entries may be compressed. */
 static int npz_tensors(const char *path, json_t *list, char *why, size_t cap) {
   struct db_named *named;
   unsigned n;
