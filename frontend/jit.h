@@ -14,14 +14,16 @@ extern "C" {
  * Copies have their own queues. Independent chains of kernels use more than one compute queue of a device where this
  * saves an estimated third of the time. With JIT=0 every call runs the function.
  *
- * Between calls the inputs may be other tensors of the same shape, type and device (sizes over variables may have other
- * values), and tensors that the function found elsewhere may have been assigned to. What it assigns itself (db_assign)
- * is assigned by every call: assigns that it has not realized are computed together with the outputs. Everything else
- * is as it was when captured: numbers of C, branches taken, host memory read by db_from. Refused are: reading a value
- * inside (db_read, db_item); assigning an input; assigning a tensor found elsewhere while its old value is still
- * needed, by a tensor that is in its memory, say; and outputs that are views at a place that a variable says. The
- * devices may be any; a copy between two that do not reach each other's memory passes through pinned host memory of the
- * program's own. */
+ * Between calls the inputs may be other tensors of the same shape, type and device, and sizes that depend on variables
+ * may have other values. Tensors that the function uses but does not receive as inputs (external tensors) may be
+ * assigned to. Every call repeats the assignments (db_assign) of the function; those that it does not realize itself
+ * are computed together with the outputs. Everything else stays as it was when captured: C numbers, branches taken,
+ * host memory read by db_from.
+ *
+ * Capturing refuses: reading a value inside the function (db_read, db_item); assigning to an input; assigning to an
+ * external tensor while its old value is still needed, for example by a tensor that shares its memory; and outputs that
+ * are views at an offset that depends on a variable. Any devices may be mixed. A copy between two devices without peer
+ * access passes through pinned host memory that the program owns. */
 
 typedef struct db_jit db_jit;
 /* Stores every output in out[i]: a tensor that the function made or an existing one. Returns 0 or a negative errno,

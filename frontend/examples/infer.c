@@ -1,6 +1,6 @@
-/* Inference from a file: infer WEIGHTS.safetensors INPUT.npy OUTPUT.npy applies a stack of linear layers, "0.weight"
- * [out, in] and "0.bias" [out], "1.weight" ..., with a relu between them, and writes the probabilities of the classes.
- */
+/* Inference from a file: infer WEIGHTS.safetensors INPUT.npy OUTPUT.npy. Applies a stack of linear layers, "0.weight"
+ * [out, in] and "0.bias" [out], "1.weight" ..., with a relu between them, and writes the probabilities of the
+ * classes. */
 #include "frontend/nn.h"
 #include <stdio.h>
 #include <string.h>

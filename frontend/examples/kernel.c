@@ -1,5 +1,5 @@
-/* A kernel of one's own through the queue layer: kernel FILE, the code object or cubin of bench/kernels/saxpy for DEV.
- * One submission copies, launches, and takes two timestamps on the device. */
+/* A custom kernel through the queue layer: kernel FILE. FILE is the code object or cubin of bench/kernels/saxpy for
+ * DEV. One submission launches the kernel between two timestamps taken on the device. */
 #include "hcq/hcq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
   void *image = argc == 2 ? read_whole(argv[1], &size) : NULL;
   for (int i = 0; i < N; i++) x[i] = (float)i, y[i] = 1;
 
-  db_device *dev = db_open(NULL); /* DEV; every call below accepts NULL, and fails with the first error's message */
+  db_device *dev = db_open(NULL); /* DEV; every call below accepts NULL and fails with the first error's message */
   db_buffer *dx = db_alloc(dev, sizeof x, 0), *dy = db_alloc(dev, sizeof y, 0);
   db_program *saxpy = db_program_load(dev, image, size, "saxpy", NULL, 0);
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);

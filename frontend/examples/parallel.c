@@ -1,5 +1,6 @@
-/* Data-parallel training on four devices: DEV, DEV:1, DEV:2, DEV:3, each with all weights and a quarter of each batch.
- * Tensors split along the batch go through the same calls as others; gradients are combined where they are needed. */
+/* Data-parallel training on four devices: DEV, DEV:1, DEV:2, DEV:3. Each has all weights and a quarter of each batch.
+ * Operations accept tensors that are split along the batch like others; gradients are combined where they are
+ * needed. */
 #include "frontend/nn.h"
 #include <stdio.h>
 

@@ -133,12 +133,12 @@ static int describe_inputs(db_jit *j, db_tensor *const *in) {
   return err;
 }
 
-/* Whether an assign is still to be computed, for a tensor that lives. */
+/* Whether an assign is not computed yet and a tensor still refers to it. */
 static bool is_wanted(const struct value *v) {
-  return !v->real && !v->stale && v->refs > v->dependents + 1; /* 1: of struct assigns */
+  return !v->real && !v->stale && v->refs > v->dependents + 1; /* 1: the reference in struct assigns */
 }
 
-/* Computes the outputs and what the function assigned together: they share the way to both. */
+/* Computes the outputs together with the function's assigns, because they share subexpressions. */
 static int realize_results(const db_jit *j, db_tensor *const *out, const struct assigns *made) {
   unsigned n = 0;
   int err = 0;

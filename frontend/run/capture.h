@@ -25,17 +25,17 @@ struct capture {
 };
 extern _Thread_local struct capture *capturing; /* or NULL */
 
-/* The assigns that a function given to db_jit makes, captured or not, with a reference on each. */
+/* The assigns made by a function passed to db_jit, captured or not, with a reference on each. */
 struct assigns {
   struct value **values;
   size_t n, capacity;
   bool failed; /* out of memory */
 };
-extern _Thread_local struct assigns *assigns_made; /* of the innermost such function on this thread; NULL: none */
-void capture_assign(struct value *v);              /* lock held */
+extern _Thread_local struct assigns *assigns_made; /* of the innermost such function on this thread, or NULL */
+void capture_assign(struct value *v);              /* records an assign; called with rt.lock held */
 void assigns_free(struct assigns *a);
 
-/* e was submitted. place: of each of its buffers. */
+/* e was submitted. place has an element per buffer of e. */
 void capture_run(const struct executable *e, const struct binding *b, const struct captured_place *place);
 void capture_copy(struct captured_place dst, struct captured_place src, uint64_t bytes);
 /* The host is about to read a value. Refuses the capture. */
