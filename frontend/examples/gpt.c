@@ -49,7 +49,7 @@ static db_tensor *forward(struct gpt *g, db_tensor *text) { /* u8 [batch, length
 static db_tensor *loss_of(struct gpt *g, const unsigned char *text, size_t begin, size_t end) {
   unsigned char in[BATCH][LENGTH], next[BATCH][LENGTH];
   for (int b = 0; b < BATCH; b++) {
-    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): main asks for 20 * LENGTH bytes, and a tenth is more than LENGTH
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): main requires 20 * LENGTH bytes, so a tenth exceeds LENGTH
     size_t at = begin + (size_t)rand() % (end - begin - LENGTH);
     for (int i = 0; i < LENGTH; i++) in[b][i] = text[at + i], next[b][i] = text[at + i + 1];
   }

@@ -125,7 +125,7 @@ char *safetensors_header(const struct safetensors *s, size_t *size) {
   size_t length = text ? strlen(text) : 0, padded = (length + 7) & ~(size_t)7;
   if (text && (out = malloc(8 + padded))) {
     for (int i = 0; i < 8; i++) out[i] = (char)(uint8_t)((uint64_t)padded >> (8 * i));
-    memcpy(out + 8, text, length); // NOLINT(bugprone-not-null-terminated-result): a file's bytes
+    memcpy(out + 8, text, length); // NOLINT(bugprone-not-null-terminated-result): bytes of a file
     memset(out + 8 + length, ' ', padded - length);
     *size = 8 + padded;
   }

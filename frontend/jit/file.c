@@ -496,7 +496,7 @@ static int take_memories(db_jit *j) {
 static struct value *value_over_memory(db_jit *j, uint32_t memory, int64_t first, enum dtype t, unsigned rank,
                                        const int64_t *dim) {
   struct captured_memory *m = &j->memories[memory];
-  m->storage->refs++; // NOLINT(clang-analyzer-core.NullDereference): an input has none; the file's reader refuses one
+  m->storage->refs++; // NOLINT(clang-analyzer-core.NullDereference): never an input; format.c refuses those
   struct value *v = value_of_storage(m->storage, storage_node(m->storage, first, t, rank, dim));
   if (!v || (m->value && !value_is_whole_memory(v))) return v;
   value_retain(v);

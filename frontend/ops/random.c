@@ -132,7 +132,7 @@ static const char *const names[] = {[DB_RANDOM_UNIFORM] = "uniform", [DB_RANDOM_
 static bool checked(struct call *c, DB_AT, const char *op, enum dtype t, bool fits, db_device *dev, db_list shape,
                     int64_t *dim) {
   if (!call_begin(c, op, file, line, 0, NULL)) return false;
-  // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange): a caller's number, which has a name either way
+  // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange): db_dtype_name accepts any number
   if (!fits) return call_fail(c, "of %s; that type is not for it", db_dtype_name((db_dtype)t)), false;
   if (!call_shape(c, shape, dim)) return false;
   if (dims_numel(shape.n, dim) > INT64_C(1) << 32)

@@ -78,7 +78,7 @@ static struct executable *find(const struct binding *b) {
 
 static void insert(struct executable *e) {
   while (cache.oldest && (cache.n >= MOST || cache.words + e->nkey > MOST_KEY_WORDS)) {
-    drop(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): drop takes what it frees out of the list
+    drop(cache.oldest); // NOLINT(clang-analyzer-unix.Malloc): drop removes it from the list
     counters.evicted++;
   }
   e->next = cache.bucket[e->hash % BUCKETS];

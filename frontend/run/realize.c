@@ -113,7 +113,7 @@ static int take(struct realizing *r, struct value *v, bool contiguous) {
 
 /* ---- assigns ---- */
 
-// NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no list of values has a NULL in it
+// NOLINTNEXTLINE(clang-analyzer-core.NullDereference): lists of values contain no NULL
 static bool is_assign(const struct value *v) { return v->assigns && !v->real && !v->stale; }
 
 /* The value in memory that v, an assign, overwrites. It follows a chain of assigns to its start. */
@@ -332,7 +332,7 @@ static int realize(struct value *const *v, unsigned n, bool contiguous, bool kee
   if (!err && r.n) err = execute(&r);
 out:
   for (unsigned i = 0; i < r.n; i++)
-    if (r.values[i]->copy) { // NOLINT(clang-analyzer-core.NullDereference): the first n are what add_root put there
+    if (r.values[i]->copy) { // NOLINT(clang-analyzer-core.NullDereference): add_root set the first n
       storage_release(r.values[i]->copy);
       r.values[i]->copy = NULL;
     }
