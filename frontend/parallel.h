@@ -62,8 +62,8 @@ void db_reduce_scatter_at(DB_AT, enum db_reduce_op op, db_tensor *const *in, uns
  *
  * Every process computes on its own device (DEV) and has its own tensors. The functions below make tensors that all
  * processes compute together, through MPI. These are ordinary tensors: they are lazy, db_jit captures them, and those
- * made by linear operations have gradients. A copy queue moves data from the device to pinned host memory, a thread of
- * its own exchanges it, and it is copied back. Compute queues meanwhile run kernels that do not need the data: the
+ * made by linear operations have gradients. A copy queue moves data from the device to pinned host memory, a separate
+ * thread exchanges it, and it is copied back. Compute queues meanwhile run kernels that do not need the data: the
  * gradients of one layer travel while those of the next are computed. Types, shapes and the order in which exchanges
  * are realized must be equal in all processes. A mismatch, or an exchange that takes longer than db_world_timeout, is
  * an error; afterwards reading and realizing fail in this process.

@@ -872,8 +872,8 @@ struct db_conv {
 #define db_conv1d(x, weight, bias, ...) DB_CONV(1, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv2d(x, weight, bias, ...) DB_CONV(2, false, x, weight, bias, ##__VA_ARGS__)
 #define db_conv3d(x, weight, bias, ...) DB_CONV(3, false, x, weight, bias, ##__VA_ARGS__)
-/* The gradient of a convolution by its input, as an operation of its own. weight is [in, out / groups, sizes...]. Along
- * an axis the output has (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements. */
+/* The gradient of a convolution by its input, as a separate operation. weight is [in, out / groups, sizes...]. Along an
+ * axis the output has (size - 1) * stride - padding + dilation * (kernel - 1) + 1 + output_padding elements. */
 #define db_conv_transpose1d(x, weight, bias, ...) DB_CONV(1, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose2d(x, weight, bias, ...) DB_CONV(2, true, x, weight, bias, ##__VA_ARGS__)
 #define db_conv_transpose3d(x, weight, bias, ...) DB_CONV(3, true, x, weight, bias, ##__VA_ARGS__)
