@@ -1,5 +1,5 @@
-/* Giving a tensor another value: all of it, or the elements that a view of it selects. What that means for memory:
- * run/realize.c. */
+/* Assigns a new value to a tensor, or to the elements that a view of it selects. run/realize.c explains what happens to
+ * memory. */
 #include "ops.h"
 #include "../run/capture.h"
 #include <errno.h>
