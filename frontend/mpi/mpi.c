@@ -1,7 +1,7 @@
 /* libdoorbell-mpi: the few parts of MPI that exchanges need. It is a separate library that only processes started by
  * mpirun load (mpi_load).
  *
- * Only the thread of exchange.c calls it. That thread also initializes and finalizes MPI, so for MPI it is the main
+ * Only the thread of run/exchange.c calls it. That thread also initializes and finalizes MPI, so for MPI it is the main
  * thread, and MPI_THREAD_FUNNELED is enough. If the program has initialized MPI itself, its threads may call MPI at the
  * same time, which needs MPI_THREAD_MULTIPLE. */
 #include "calls.h"

@@ -1,4 +1,4 @@
-/* Tensors on several devices: split along an axis or replicated. shard_values.c realizes them. */
+/* Tensors on several devices: split along an axis or replicated. run/shard_values.c realizes them. */
 #include "../ops/ops.h"
 #include <string.h>
 

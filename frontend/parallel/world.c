@@ -1,4 +1,4 @@
-/* Tensors that the processes of a program compute together. exchange.c performs the exchanges. */
+/* Tensors that the processes of a program compute together. run/exchange.c performs the exchanges. */
 #include "../ops/ops.h"
 #include "../run/exchange.h"
 #include <errno.h>
