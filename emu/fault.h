@@ -1,12 +1,12 @@
-/* What stopped a wave or a packet processor, in enough detail to fix the program. */
+/* What stopped a wave or a packet processor, with enough detail to correct the program. */
 #ifndef DOORBELL_EMU_FAULT_H
 #define DOORBELL_EMU_FAULT_H
 #include <stdint.h>
 
 enum fault_kind {
   FAULT_NONE,
-  FAULT_PAGE,    /* address not mapped, or without the right */
-  FAULT_ILLEGAL, /* instruction that the machine does not know */
+  FAULT_PAGE,    /* address not mapped, or access not allowed */
+  FAULT_ILLEGAL, /* unknown instruction */
   FAULT_MISALIGNED,
   FAULT_LDS,
   FAULT_TRAP,
@@ -15,11 +15,11 @@ enum fault_kind {
 struct fault {
   enum fault_kind kind;
   uint64_t pc;      /* 0 outside a wave */
-  uint64_t address; /* data address, or the packet's */
+  uint64_t address; /* address of the data, or of the packet */
   unsigned access;  /* enum vm_access */
-  int lane;         /* -1 when it is not one lane's */
-  uint32_t code;    /* what the hardware calls it, where it has a number (NVIDIA's warp ESR); else 0 */
+  int lane;         /* -1 if the fault is not of a single lane */
+  uint32_t code;    /* the hardware's number for the fault (NVIDIA: warp ESR), or 0 if it has none */
   uint32_t workgroup[3], wave;
-  char text[512]; /* complete message, one line: what, where, instruction bytes and disassembly */
+  char text[512]; /* complete one-line message: cause, place, instruction bytes and disassembly */
 };
 #endif

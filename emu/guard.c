@@ -1,7 +1,8 @@
-/* A thread's way back from an access to host memory that is not there.
+/* Lets a thread recover from an access to host memory that is not mapped.
  *
- * Memory of the client can go away while a GPU has it mapped. Hardware meets a page fault then; the host meets SIGSEGV
- * or SIGBUS, and this turns it into a jump for threads that asked, and hands on everybody else's. */
+ * Client memory can be unmapped while a GPU has it mapped. On hardware this is a page fault; on the host it is SIGSEGV
+ * or SIGBUS. The handler jumps to the guard of threads that have set one, and passes other signals to the handlers that
+ * were installed before. */
 #define _GNU_SOURCE
 #include "guard.h"
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include "vm.h"
 
 static __thread struct guard *current;
-/* Whose handlers ours come before. */
+/* The handlers that were installed before these. */
 static struct handled {
   int sig;
   struct sigaction before;
@@ -21,13 +22,14 @@ static bool (*_Atomic first_of_all)(int sig, siginfo_t *info, void *context);
 
 struct guard **guard_slot(void) { return &current; }
 
-/* Hands on what is no kernel's access. A handler that came after ours may hand it back: then the default ends it. */
+/* Passes on a signal that no kernel caused. A handler installed after this one may pass the signal back; then the
+ * default action ends the process. */
 static void hand_on(int sig, siginfo_t *info, void *context) {
   static __thread bool inside;
   const struct sigaction *before = &handled[sig == SIGSEGV ? 0 : sig == SIGBUS ? 1 : 2].before;
   if (inside ||
       (!(before->sa_flags & SA_SIGINFO) && (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN))) {
-    signal(sig, SIG_DFL); /* the access happens again, and then ends the process */
+    signal(sig, SIG_DFL); /* the access repeats and then ends the process */
     return;
   }
   inside = true;
@@ -47,12 +49,12 @@ static void on_signal(int sig, siginfo_t *info, void *context) {
     return;
   }
   current = NULL;
-  /* ThreadSanitizer blocks all signals while a handler runs, and a jump does not unblock them. */
+  /* ThreadSanitizer blocks all signals while a handler runs, and the jump does not restore the mask. */
   pthread_sigmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
   g->address = (uintptr_t)info->si_addr;
   g->access = VM_READ;
 #if defined(__x86_64__)
-  /* Bit 1 of the page fault's error code: a write. */
+  /* Bit 1 of the page fault's error code is set for a write. */
   if (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) g->access = VM_WRITE;
 #endif
   siglongjmp(g->jump, 1);

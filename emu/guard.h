@@ -1,4 +1,4 @@
-/* A thread's way back from an access to host memory that is not there. */
+/* Turns a SIGSEGV or SIGBUS of a thread into a jump, for threads that access memory that may be unmapped. */
 #ifndef DOORBELL_EMU_GUARD_H
 #define DOORBELL_EMU_GUARD_H
 #include <setjmp.h>
@@ -6,16 +6,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A thread that sets *guard_slot() to a guard gets SIGSEGV and SIGBUS as a jump there, once, with address and access
- * (enum vm_access) set. Whoever sets it puts back what was there. */
+/* While *guard_slot() points to a guard, the next SIGSEGV or SIGBUS of this thread sets the guard's address and access
+ * (enum vm_access), clears the slot and jumps to guard->jump. The code that sets the slot restores its previous
+ * value. */
 struct guard {
   sigjmp_buf jump;
   uint64_t address;
   unsigned access;
 };
 struct guard **guard_slot(void);
-/* Installs the handlers unless they are; before memory is used that may go away, since others install theirs too. */
+/* Installs the signal handlers unless they are installed. Call it before accessing memory that may be unmapped, each
+ * time: the program may have installed handlers of its own since. */
 void guard_arm(void);
-/* From now on every SIGSEGV and SIGTRAP is first offered to `first`, which says whether it was its. Arms. */
+/* From now on every SIGSEGV, SIGBUS and SIGTRAP is first passed to `first`, which returns true if it has handled the
+ * signal. Installs the handlers, too. */
 void guard_watch(bool (*first)(int sig, siginfo_t *info, void *context));
 #endif

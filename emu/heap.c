@@ -1,8 +1,8 @@
 /* Backing memory of emulated GPUs: a first-fit page allocator over a sparse memory file.
  *
- * The emulator's own view of the file is made of windows that are mapped as they are first used and then stay, so that
- * address space is spent as memory is. What does not fit into one window gets a view of its own, which stays, too, for
- * the next buffer there. */
+ * The emulator maps the file in windows, each when it is first used, and keeps them mapped; so it uses address space in
+ * proportion to memory. An allocation that does not fit into one window gets a separate mapping, which is also kept for
+ * later allocations at the same offset. */
 #define _GNU_SOURCE
 #include "heap.h"
 #include <errno.h>
@@ -59,7 +59,7 @@ static bool in_one_window(uint64_t offset, uint64_t size) {
   return offset / HEAP_WINDOW == (offset + size - 1) / HEAP_WINDOW;
 }
 
-/* The emulator's view of [offset, offset + size). */
+/* Returns the emulator's mapping of [offset, offset + size). */
 static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) {
   if (in_one_window(offset, size)) {
     size_t w = (size_t)(offset / HEAP_WINDOW);
@@ -84,8 +84,8 @@ static int view(struct heap *h, uint64_t offset, uint64_t size, uint8_t **host) 
   return 0;
 }
 
-/* Where in a gap size bytes go: at its start, or at the next window if that keeps them in one. False when they do not
- * fit. */
+/* Chooses the offset of size bytes in a gap: its start, or the next window if that avoids crossing windows. Returns
+ * false if they do not fit. */
 static bool place(const struct heap_extent *gap, uint64_t size, uint64_t *offset) {
   *offset = gap->offset;
   if (size <= HEAP_WINDOW && !in_one_window(*offset, size)) {
@@ -143,7 +143,7 @@ void heap_free(struct heap *h, uint64_t offset, uint64_t size, uint8_t *host) {
     h->gaps[i].offset = offset;
     h->gaps[i].size += size;
   } else {
-    /* Without memory for the entry, the pages are lost to this heap and nothing else is. */
+    /* If memory for the entry is out, the pages are lost to this heap; nothing else is affected. */
     (void)insert_gap(h, i, (struct heap_extent){offset, size});
   }
 }

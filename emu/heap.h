@@ -4,23 +4,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A page allocator over one sparse file, which the emulator maps as it is used and clients map where they want. Freed
- * pages are given back, so memory is always zero when allocated, and stay mapped, so that a stray access of a kernel
- * that still runs hits zeroes and not the host. */
+/* A page allocator over one sparse file. The emulator maps the file window by window when it first uses it; clients map
+ * parts of it where they want. Freed pages are punched out of the file, so newly allocated memory is always zero. They
+ * stay mapped, so a stray access of a kernel that is still running reads zeros and does not touch the host's memory. */
 struct heap {
   int fd;
   uint64_t size, used;
   struct heap_extent {
     uint64_t offset, size;
-  } *gaps; /* by offset, none adjacent */
+  } *gaps; /* sorted by offset, none adjacent */
   size_t ngaps, cap;
-  uint8_t **windows; /* the emulator's view, one per HEAP_WINDOW; NULL until used */
+  uint8_t **windows; /* the emulator's mappings, one per HEAP_WINDOW; NULL until first used */
   size_t nwindows;
   struct heap_view {
     struct heap_view *next;
     uint64_t offset, size;
     uint8_t *host;
-  } *views; /* of ranges across windows */
+  } *views; /* mappings of ranges that cross windows */
 };
 #define HEAP_WINDOW (1ull << 30)
 int heap_init(struct heap *heap, const char *name, uint64_t size);

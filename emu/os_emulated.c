@@ -1,5 +1,4 @@
-/* The operating system's side of an emulated machine: descriptors, and the way from a call to the vendor that answers
- * it. */
+/* The os table of an emulated machine: descriptors, and the dispatch of each call to its vendor. */
 #define _GNU_SOURCE
 #include "machine.h"
 #include "own_fd.h"
@@ -15,7 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Above any descriptor a kernel gives by default, so that mixing the two up fails instead of hitting another file. */
+/* Above the descriptors that a kernel gives by default, so that confusing the two fails instead of accessing another
+ * file. */
 enum { FD_BASE = 1 << 20 };
 
 static struct emu_machine *machine_of(struct os *os) { return (struct emu_machine *)os; }
@@ -81,7 +81,8 @@ static int emulated_ioctl(struct os *os, int fd, unsigned long request, void *ar
   return rc;
 }
 
-/* Memory of nobody's file that clients bring to GPUs: strict machines give it one, to have a view of their own. */
+/* Anonymous shared memory that clients import into GPUs. Strict machines back it with a file, so that they have a
+ * mapping of their own. */
 static void *shared_memory(void *addr, size_t len, int prot, int flags) {
   int fd = memfd_create("shared", MFD_CLOEXEC), err = 0;
   void *p = MAP_FAILED, *alias = MAP_FAILED;
@@ -172,7 +173,7 @@ int emu_shared_page(const char *name, size_t size, int *fd, void **page) {
   return rc;
 }
 
-/* 0 or 1, or a negative errno for a value that is neither. */
+/* Returns 0 or 1, or a negative errno for any other value. */
 static int peers_wanted(void) {
   const char *v = getenv("EMU_P2P");
   if (!v || !*v) return 1;
@@ -214,7 +215,7 @@ int os_emulated(const char *vendor, const char *gpus, struct os **out, char *err
   return 0;
 }
 
-/* A table is an emulated machine's when its calls are ours. */
+/* An os table belongs to an emulated machine if its open is emulated_open. */
 static struct emu_machine *emulated(struct os *os) { return os && os->open == emulated_open ? machine_of(os) : NULL; }
 
 int emu_stats(struct os *os, unsigned gpu, struct emu_stats *out) {

@@ -11,7 +11,7 @@
 enum { MAX_FD = 1 << 16 };
 static _Atomic uint64_t own[MAX_FD / 64];
 
-/* Moves fd above the lower three quarters of the numbers there are; it stays where it is when those above are taken. */
+/* Moves fd into the upper quarter of the descriptor numbers. It keeps its number if all of those are taken. */
 static int move_up(int fd) {
   struct rlimit limit;
   rlim_t most = getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > MAX_FD ? MAX_FD : limit.rlim_cur;

@@ -1,7 +1,7 @@
 /* The worker pool.
  *
- * A job is on the caller's stack and in the pool's list while it has chunks to give; a chunk is one
- * atomic addition. The lock is taken to enter and to leave a job, never per chunk. */
+ * A job is stored on the caller's stack and is in the pool's list while it may have chunks left. Taking a chunk is one
+ * atomic addition. The lock is taken to join and to leave a job, not per chunk. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include <pthread.h>
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* An idle worker looks around for SPIN_NS, then dozes for DOZES times DOZE_NS, then sleeps until it is woken. Waking
- * costs more than many a small job, so a dozing worker is only woken once the caller has spent WAKE_NS on the job and
- * is not done; but it always comes, which matters to kernels whose workgroups wait for each other. */
+/* An idle worker polls for SPIN_NS, then waits DOZES times for DOZE_NS each, then sleeps until it is woken. Waking
+ * costs more than many small jobs, so the caller wakes waiting workers only after it has spent WAKE_NS on a job that is
+ * not done. But they always join eventually, which kernels whose workgroups wait for each other need. */
 enum { SPIN_NS = 20000, DOZE_NS = 1000000, DOZES = 100, WAKE_NS = 4000, LEAVE_SPIN_NS = 50000, MAX_WORKERS = 255 };
 
 struct pool_job {
@@ -22,8 +22,8 @@ struct pool_job {
   pool_fn fn;
   void *ctx;
   uint64_t total, chunk;
-  unsigned seats, max_seats; /* under the lock */
-  atomic_uint inside;        /* workers in fn; rises only under the lock */
+  unsigned seats, max_seats; /* guarded by lock */
+  atomic_uint inside;        /* number of workers in fn; incremented only under the lock */
   _Atomic uint64_t taken;
 };
 
@@ -36,12 +36,12 @@ struct pool_worker {
 struct pool {
   pthread_mutex_t lock;
   pthread_cond_t work, left;
-  struct pool_job *jobs; /* under the lock */
+  struct pool_job *jobs; /* guarded by lock */
   atomic_uint njobs;
-  unsigned sleepers; /* under the lock */
+  unsigned sleepers; /* guarded by lock */
   atomic_uint dozers;
   bool quit, started;
-  unsigned n, running; /* wanted; started */
+  unsigned n, running; /* number of workers wanted, started */
   struct pool_worker workers[];
 };
 
@@ -99,7 +99,7 @@ static void *worker_main(void *arg) {
       pthread_mutex_unlock(&p->lock);
       while (job_chunk(job, w->index, seat)) {}
       pthread_mutex_lock(&p->lock);
-      /* The job may be gone as soon as this is seen. */
+      /* Release pairs with the acquire loads of inside in pool_run. After this the job may no longer exist. */
       if (atomic_fetch_sub_explicit(&job->inside, 1, memory_order_release) == 1) pthread_cond_broadcast(&p->left);
       dozes = 0;
       continue;
@@ -128,11 +128,11 @@ static void *worker_main(void *arg) {
   return NULL;
 }
 
-/* Under the lock. Fewer threads than wanted is slower, not wrong. */
+/* The caller holds the lock. Having fewer threads than wanted costs only speed. */
 static void start_workers(struct pool *p) {
   sigset_t all, old;
   sigfillset(&all);
-  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* guard.h: blocked, they end the process */
+  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* if blocked, they end the process (guard.h) */
   pthread_sigmask(SIG_SETMASK, &all, &old);
   unsigned n = 0;
   for (; n < p->n; n++) {

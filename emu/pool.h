@@ -1,12 +1,12 @@
-/* Worker threads that share the machine's cores: a job is a range of independent indices, cut into chunks that idle
- * threads take. */
+/* Worker threads that share the host's cores. A job is a range of independent indices, which is cut into chunks; idle
+ * threads take the next chunk. */
 #ifndef DOORBELL_EMU_POOL_H
 #define DOORBELL_EMU_POOL_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One turn of a wait that keeps the core: giving it up may cost milliseconds when others want it, more than such a wait
- * lasts. */
+/* One iteration of a busy wait. It does not yield the core: if other threads want the core, yielding can cost
+ * milliseconds, which is more than such a wait takes. */
 static inline void pool_relax(void) {
 #if defined(__x86_64__)
   for (int i = 0; i < 8; i++) __builtin_ia32_pause();
@@ -16,17 +16,19 @@ static inline void pool_relax(void) {
 }
 
 struct pool;
-/* One worker for each host core this process may use, but the caller's own. NULL when out of memory. Threads start with
- * the first job. */
+/* Creates a pool with one worker for each host core that this process may use, except one for the caller. The first job
+ * starts the threads. Returns NULL if out of memory. */
 struct pool *pool_new(void);
 void pool_free(struct pool *pool);
-/* Workers, callers of pool_run not counted. */
+/* The number of workers; callers of pool_run do not count. */
 unsigned pool_workers(const struct pool *pool);
 
-/* worker: 0 the thread in pool_run, 1 .. pool_workers() a worker, which runs one job at a time. seat: 0 the caller's,
- * then in order of joining this job; below max_seats. */
+/* Executes indices [begin, end). worker is 0 in the thread that called pool_run and 1 .. pool_workers() in a worker; a
+ * worker executes one job at a time. seat is 0 for the caller and counts up in the order in which workers join this
+ * job; it is less than max_seats. */
 typedef bool (*pool_fn)(void *ctx, unsigned worker, unsigned seat, uint64_t begin, uint64_t end);
-/* Runs fn over [0, total) and returns when all of it is done. The caller takes part. Several threads may run jobs at
- * the same time. */
+/* Runs fn over [0, total) in chunks and returns when all are done. The caller executes chunks, too. At most max_seats
+ * threads take part. If fn returns false, chunks that have not started are dropped. Several threads may run jobs at the
+ * same time. */
 void pool_run(struct pool *pool, uint64_t total, uint64_t chunk, unsigned max_seats, pool_fn fn, void *ctx);
 #endif

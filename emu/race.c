@@ -1,4 +1,4 @@
-/* Vector clocks of queues and of the host, the signals that carry them, and whose turn it is. */
+/* Vector clocks of queues and of the host, the signals that transfer them, and the order in which queues take turns. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,29 +11,29 @@
 #include "watch.h"
 
 enum {
-  VALUES = 32,         /* of a signal that are remembered */
-  SIGNAL_BITS = 10,    /* by page */
-  WINDOW_NS = 1000000, /* the host has to do nothing for so long before what it submitted starts, */
-  HELD_NS = 20000000,  /* which it does after so long in any case */
-  TURN_NS = 10000000,  /* no queue is held back for longer */
+  VALUES = 32,         /* number of values of a signal that are remembered */
+  SIGNAL_BITS = 10,    /* of a hash table indexed by page */
+  WINDOW_NS = 1000000, /* work starts when the host has been idle for this time after it submitted it, */
+  HELD_NS = 20000000,  /* but at the latest after this time */
+  TURN_NS = 10000000,  /* maximum time for which a queue is held back */
   REARM_POLLS = 64,
 };
 
-/* A signal's memory, and what each value that it had lately stands for. */
+/* The memory of a signal, and the order that each of its recent values stands for. */
 struct signal {
   struct signal *next;
   const void *at;
-  uint64_t n; /* stored so far; the last VALUES are here */
+  uint64_t n; /* number of values stored; the last VALUES of them are kept */
   uint64_t value[VALUES];
   struct order order[VALUES];
 };
 
 struct race_world race_world = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoch = 1};
-static uint64_t issued[RACE_QUEUES]; /* ids are used again, task numbers are not */
+static uint64_t issued[RACE_QUEUES]; /* ids are reused, task numbers are not */
 static struct order interrupted;
 static struct signal *signals[1 << SIGNAL_BITS], *spare_signals;
 static uint64_t seed = 1, arrivals;
-static bool several; /* threads of the host: signals count as loaded when they are stored */
+static bool several; /* several host threads access memory: signals count as loaded when they are stored */
 static pthread_cond_t turns = PTHREAD_COND_INITIALIZER;
 
 #define LOCK()   pthread_mutex_lock(&race_world.lock)
@@ -70,7 +70,7 @@ static bool at_rest(void) {
   return true;
 }
 
-/* Once the host knows of the end of everything, what it does comes before whatever it starts next. */
+/* When the host knows that all work has finished, its accesses are ordered before whatever it submits next. */
 static void rest(void) {
   if (!race_world.active || !at_rest()) return;
   race_world.active = false;
@@ -78,7 +78,7 @@ static void rest(void) {
   watch_open();
 }
 
-/* Without memory the doorbell is noticed later. */
+/* Records a doorbell value. If memory is out, the doorbell is noticed later. */
 static void notice(struct race_queue *q) {
   uint64_t value = q->dead ? q->noticed : q->rung(q->ctx);
   struct notice *n = value == q->noticed ? NULL : race_block();
@@ -168,7 +168,7 @@ void race_queue_free(struct race_queue *q) {
     drop_signals();
   }
   UNLOCK();
-  if (q->told[0]) fprintf(stderr, "EMU_STRICT: %s\n", q->told); /* nobody is left to be told another way */
+  if (q->told[0]) fprintf(stderr, "EMU_STRICT: %s\n", q->told); /* no other way is left to report it */
   free(q);
 }
 
@@ -187,8 +187,8 @@ static struct race_queue *ahead_of(const struct race_queue *q) {
   return NULL;
 }
 
-/* Holds a queue back while those can go on that go first. One that takes long has lost its place until its next
- * doorbell: it may wait for this one in a way of its own. */
+/* Holds a queue back while a queue with a higher rank can run. A queue that takes too long loses its rank until its
+ * next doorbell: it may be waiting for this queue in a way that is not observed. */
 static void turn(struct race_queue *q) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
@@ -213,7 +213,7 @@ static void idle(struct race_queue *q) {
 }
 
 void race_idle(struct race_queue *q) {
-  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* others install handlers of their own */
+  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* the program may have replaced the handlers */
   if (q->resting) return;
   LOCK();
   if (!q->notices) idle(q);
@@ -221,7 +221,7 @@ void race_idle(struct race_queue *q) {
 }
 
 uint64_t race_doorbell(struct race_queue *q) {
-  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* others install handlers of their own */
+  if (++q->polls % REARM_POLLS == 0) guard_arm(); /* the program may have replaced the handlers */
   LOCK();
   notice(q);
   struct notice *n = q->notices;
@@ -273,16 +273,17 @@ static struct signal *signal_make(const void *at) {
     return NULL;
   s->next = *head, s->at = at, s->n = 0;
   *head = s;
-  if (race_world.active) watch_close(); /* pages that every access is seen of again */
+  if (race_world.active) watch_close(); /* closes pages again whose accesses must now all be observed */
   return s;
 }
 
-/* Does memory still have the value that a queue stored last? */
+/* Returns whether memory still holds the value that a queue stored last. */
 static bool holds_last(const struct signal *s) {
   return s->n && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) == (uint32_t)s->value[(s->n - 1) % VALUES];
 }
 
-/* The same for who may look between a release and its store. */
+/* The same for a reader that may run between race_release and the store of the signal: also accepts the value
+ * before. */
 static bool holds_recent(const struct signal *s) {
   return holds_last(s) || (s->n > 1 && __atomic_load_n((const uint32_t *)s->at, __ATOMIC_RELAXED) ==
                                            (uint32_t)s->value[(s->n - 2) % VALUES]);
@@ -294,7 +295,7 @@ void race_wait(struct race_queue *q, const void *at, uint64_t least) {
   race_front_end(q);
   q->blocked = false;
   const struct signal *s = signal_at(at);
-  if (!s || !holds_recent(s)) { /* the host's store, or a kernel's */
+  if (!s || !holds_recent(s)) { /* stored by the host or by a kernel */
     order_join(&q->seen, &race_world.published);
     order_join(&q->seen, &race_world.host);
     q->seen.near.at[RACE_HOST] = q->seen.far.at[RACE_HOST] = race_world.epoch++;
@@ -346,7 +347,7 @@ static bool same_gpu(const struct race_queue *q, unsigned id) {
   return o && o->gpu == q->gpu;
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void write_back(struct race_queue *q, uint64_t own) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     if (!same_gpu(q, i)) continue;
@@ -363,7 +364,7 @@ void race_write_back(struct race_queue *q, bool at_once) {
   UNLOCK();
 }
 
-/* What a release of a queue says. */
+/* Adds what a release of a queue publishes. */
 static void join_released(struct order *o, const struct race_queue *q, uint64_t own) {
   order_join(o, &q->visible);
   order_join(o, &q->seen);
@@ -394,14 +395,14 @@ bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_
   if (!q) return true;
   LOCK();
   race_front_end(q);
-  notice_all(); /* what was rung earlier comes before this, where doorbells are not seen at once */
+  notice_all(); /* doorbells that are not observed immediately: those rung before this store are ordered before it */
   bool told = take_told(q, text, cap);
   struct signal *s = told ? NULL : signal_make(at);
   if (s) {
-    if (!holds_last(s)) s->n = 0; /* the host has made another signal of it */
+    if (!holds_last(s)) s->n = 0; /* the host has reused the memory for another signal */
     struct order *o = &s->order[s->n % VALUES];
     if (s->n)
-      *o = s->order[(s->n - 1) % VALUES]; /* a later value says what the earlier ones did */
+      *o = s->order[(s->n - 1) % VALUES]; /* a later value implies the earlier ones */
     else
       memset(o, 0, sizeof *o);
     s->value[s->n++ % VALUES] = value;
@@ -437,7 +438,7 @@ bool race_signals_near(const void *at) {
   return s != NULL;
 }
 
-/* A word of 8 bytes and the time behind it may be loaded in parts. */
+/* The host may load an 8-byte word, and the timestamp after it, in parts. */
 static struct signal *signal_around(const void *at, unsigned access) {
   static const uintptr_t masks[] = {~(uintptr_t)0, ~(uintptr_t)3, ~(uintptr_t)7, ~(uintptr_t)15};
   for (unsigned i = 0; i < (access & VM_WRITE ? 3 : 4); i++) {
@@ -449,11 +450,11 @@ static struct signal *signal_around(const void *at, unsigned access) {
 
 bool race_host_signal(const void *at, unsigned access) {
   struct signal *s = signal_around(at, access);
-  if (s && access & VM_WRITE) s->n = 0; /* what is there now is the host's */
+  if (s && access & VM_WRITE) s->n = 0; /* the value there is now the host's */
   return s != NULL;
 }
 
-/* Nothing is left to be waited for but that queues notice that they have come to their end. */
+/* Returns true if all work is done except that queues have not noticed it yet. */
 static bool nearly_at_rest(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
     const struct race_queue *q = race_world.queues[i];
@@ -470,7 +471,7 @@ void race_host_loaded(const void *at) {
     order_join(&race_world.host, &s->order[(s->n - 1) % VALUES]);
     rest();
   }
-  /* So that memory is open when the host goes on, for system calls too. */
+  /* Wait until memory is open before the host continues, so that its system calls work, too. */
   for (uint64_t until = told ? race_now_ns() + WINDOW_NS : 0; until && nearly_at_rest() && race_now_ns() < until;) {
     UNLOCK();
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);

@@ -1,35 +1,35 @@
-/* What orders memory accesses of queues and of the host: the strict mode of emulated machines (EMU_STRICT=1).
- *
- * Every kernel and copy is a task of its queue, and so is what the queue's front end reads and writes itself:
- * indirect buffers, launch descriptors. A task comes after another one if the waits, signals, barriers and doorbells
- * between them say so; vector clocks keep that, one entry a queue and one for the host. Tasks that no such chain
- * orders and that touch the same byte, one of them writing, are a data race: hardware may run them in either order
- * or at once, so the program is wrong although it may have worked so far. Atomic accesses do not race with each
- * other.
- *
- * The host (all its threads are one, compiled kernels of the CPU device among them) rings doorbells: what a doorbell
- * starts comes after all that the host did until then, and after all that the signals had told it which it had
- * loaded. watch.h says how its loads and stores are seen. While nothing is under way that the host does not know the
- * end of, all that it does comes before what it submits next, and nothing needs to be looked at.
- *
- * A queue that finds new work waits until the host has nothing more to do for a little while before it starts, so
- * that what the host submits at once to several queues is under way at the same time; then they take turns: with
- * EMU_STRICT=1 what was submitted last goes first as far as its waits allow, and other numbers are seeds of other
+/* The strict mode of emulated machines (EMU_STRICT=1): finds memory accesses of queues and of the host that nothing
  * orders.
  *
- * Signals of memory that the host's loads are not seen of, and all signals once several of its threads touch such
- * memory, count as loaded when they are stored: fewer races are found, and no false ones. The reuse of rings and
- * GPFIFO entries, which read pointers allow, is not followed.
+ * Every kernel and every copy is a task of its queue. What the queue's front end reads and writes itself (indirect
+ * buffers, launch descriptors) is a task, too. Waits, signals, barriers and doorbells order tasks. Vector clocks with
+ * one entry per queue and one for the host store this order. Two tasks race if no chain of these events orders them,
+ * they touch the same byte, and at least one of them writes it: hardware can run them in either order or at the same
+ * time, so the program is wrong even if its result was right so far. Two atomic accesses do not race with each other.
  *
- * Caches (race_caches): a GPU's queues share one memory-side cache (L2), which caches the GPU's own memory and no
- * system memory; host and other GPUs go around it. So what a queue wrote to its GPU's memory reaches those once it
- * is written back, and what they wrote there is seen by its queues once the cache is invalidated. Nearer caches, and
- * that of instructions, keep what they have of any memory until a queue invalidates them. What orders two accesses
- * counts only with these. The host's writes to a GPU's memory first lie in the buffer of its PCIe window (HDP),
- * until a queue of that GPU or the host flushes it. For such writes the host's pages are read-only while all is at
- * rest. Queues that say nothing about caches have none.
+ * All threads of the host count as one, including compiled kernels of the CPU device. A doorbell orders the work that
+ * it starts after everything the host did before it rang, and after everything that is ordered before the signals whose
+ * values the host had loaded by then. watch.h describes how the host's loads and stores are observed. While the host
+ * knows that all submitted work has finished, its accesses are ordered before its next submission and are not checked.
  *
- * All that takes a queue or a task takes NULL, for a machine that is not strict, and does nothing then. */
+ * A queue with new work waits until the host has done nothing for a short time. So work that the host submits to
+ * several queues at once is in flight at the same time. Then the queues take turns. With EMU_STRICT=1 the most recently
+ * submitted work runs first as far as its waits allow; other numbers are seeds of other orders.
+ *
+ * Some signals count as loaded by the host when they are stored: those in memory where the host's loads are not
+ * observed, and all signals once several host threads touch watched memory. This finds fewer races but no false ones.
+ * The reuse of ring and GPFIFO entries, which read pointers allow, is not checked.
+ *
+ * Caches (race_caches): the queues of a GPU share a memory-side cache (L2). It caches the GPU's own memory but not
+ * system memory; the host and other GPUs bypass it. So they see what a queue wrote to its GPU's memory only after a
+ * write-back, and the GPU's queues see what they wrote there only after an invalidation. The nearer caches and the
+ * instruction cache keep data of any memory until a queue invalidates them. Two accesses are ordered only if these
+ * operations took place, too. The host's writes to a GPU's memory first go to the buffer of its PCIe window (HDP) and
+ * stay there until a queue of that GPU or the host flushes it. To see such writes, the host's pages are read-only while
+ * no work is in flight. A queue without race_queue_caches has no caches.
+ *
+ * Functions that take a queue or a task are no-ops if it is NULL, which is the case for machines that are not
+ * strict. */
 #ifndef DOORBELL_EMU_RACE_H
 #define DOORBELL_EMU_RACE_H
 #include <stdbool.h>
@@ -40,82 +40,86 @@
 struct race_queue;
 struct race_task;
 
-/* Whether EMU_STRICT asks for it. Anything but a number or nothing is an error that names the variable. */
+/* Reads EMU_STRICT. Returns false if it is set to something other than a number; err then names the variable. */
 bool race_wanted(bool *strict, char *err, size_t errcap);
-/* name: for messages. rung: the doorbell's value, called by any thread. NULL when memory is out or more than 64 queues
- * live. */
+/* Creates a queue. name appears in messages. rung returns the doorbell's value; any thread may call it. Returns NULL if
+ * out of memory or if 64 queues exist. */
 struct race_queue *race_queue_new(const char *name, uint64_t (*rung)(void *ctx), void *ctx);
 void race_queue_free(struct race_queue *q);
-/* Its GPU has caches, which it shares with other queues of the same GPU. */
+/* Declares that the queue's GPU has caches, which all queues with the same gpu share. */
 void race_queue_caches(struct race_queue *q, const void *gpu);
-/* The memory there is a GPU's own; NULL: it is free again. */
+/* Declares n bytes at `at` as memory of gpu; gpu NULL declares that they are free again. */
 void race_memory(const void *at, size_t n, const void *gpu);
-/* Its device is lost: nothing that it ran or was to run matters any more. */
+/* Marks the queue's device as lost: races with its earlier and later work are not reported. */
 void race_stop(struct race_queue *q);
 
-/* ---- what orders them ---- */
+/* ---- events that order tasks ---- */
 
-/* All that came before is done: the next value of the doorbell that the queue may work up to, or the last one again. */
+/* Called when the queue has finished all earlier work. Returns the next doorbell value up to which the queue may work,
+ * or the last one again if there is none. */
 uint64_t race_doorbell(struct race_queue *q);
-/* Nothing new is at its doorbell, and all that came before is done. */
+/* Called when the doorbell has no new value and all earlier work has finished. */
 void race_idle(struct race_queue *q);
-/* It has seen a value of at least `least` at this host address; what came before the signal that first stored one is
- * visible once it acquires. */
+/* The queue has read a value of at least `least` at this host address. Everything ordered before the signal that first
+ * stored such a value becomes visible to the queue at its next acquire. */
 void race_wait(struct race_queue *q, const void *at, uint64_t least);
-/* It has not seen it yet. */
+/* The queue waits for a value that it has not read yet. */
 void race_blocked(struct race_queue *q);
-/* All its tasks so far have finished; later ones come after them once it acquires. */
+/* All tasks of the queue so far have finished. Its later tasks are ordered after them at its next acquire. */
 void race_finish(struct race_queue *q);
-/* Invalidates caches: the instructions', the others of a queue, the GPU's memory-side one. */
+/* Invalidates caches: RACE_CODE the instruction cache, RACE_NEAR the other caches near the queue, RACE_FAR the GPU's
+ * memory-side cache. */
 enum race_caches { RACE_CODE = 1, RACE_NEAR = 2, RACE_FAR = 4 };
 void race_acquire_by(struct race_queue *q, unsigned caches);
-/* All of them. */
+/* Invalidates all of them. */
 void race_acquire(struct race_queue *q);
-/* Writes the memory-side cache back: what its GPU's tasks wrote, as far as they came before; of its own all, or
- * at_once those that have finished. */
+/* Writes back the memory-side cache: data of the GPU's tasks that are ordered before this call. Of the queue's own
+ * tasks it includes all, or with at_once only the finished ones. */
 void race_write_back(struct race_queue *q, bool at_once);
-/* It, or the host for NULL, has flushed the buffer of the host's writes to the GPU's memory. */
+/* The queue (q NULL: the host) flushes the buffer of the host's writes to the GPU's memory. */
 void race_flush_window(struct race_queue *q, const void *gpu);
-/* It is about to store a signal, once all its tasks so far have finished, or at once. False, and a line in text, when
- * one of its tasks has raced: it must not. */
+/* Called before the queue stores a signal. The store follows all of its tasks so far, or with at_once only the finished
+ * ones. Returns false if one of the queue's tasks has raced: text holds a message, and the signal must not be
+ * stored. */
 bool race_release(struct race_queue *q, const void *at, uint64_t value, bool at_once, char *text, size_t cap);
-/* False, and a line in text, once after the host has raced with one of its tasks or its front end has. */
+/* Returns false, once per race, if the host or the queue's front end has raced with a task of the queue; text holds a
+ * message. */
 bool race_clean(struct race_queue *q, char *text, size_t cap);
-/* The host has been interrupted by the queue, and has learned of it. */
+/* race_interrupt: the queue sends an interrupt to the host. race_interrupted: the host has received it. */
 void race_interrupt(struct race_queue *q);
 void race_interrupted(void);
 
-/* ---- what they access ---- */
+/* ---- accesses ---- */
 
-/* A task with a name for messages; copied. */
+/* Begins a task. what is its name in messages and is copied. */
 struct race_task *race_begin(struct race_queue *q, const char *what);
-/* Ends it. False, and a line in text, when it raced with another. */
+/* Ends the task. Returns false if it raced with another one; text holds a message. */
 bool race_end(struct race_task *t, char *text, size_t cap);
-/* The task of the queue's front end, which ends by itself. */
+/* Returns the task of the queue's front end; it ends implicitly. */
 struct race_task *race_front(struct race_queue *q);
 
-/* The task whose accesses this thread makes, NULL for none. */
+/* The task that this thread's accesses belong to, or NULL. */
 extern _Thread_local struct race_task *race_task;
 void race_touched(struct race_task *t, const void *at, size_t n, unsigned access);
-/* access: enum vm_access; reading and writing at once is atomic, VM_EXEC goes through the instruction cache. */
+/* access is of enum vm_access. VM_READ | VM_WRITE is an atomic access; VM_EXEC goes through the instruction cache. */
 static inline void race_touch(const void *at, size_t n, unsigned access) {
   if (__builtin_expect(race_task != NULL, 0)) race_touched(race_task, at, n, access);
 }
 
-/* ---- the host, as watch.c sees it; from signal handlers ---- */
+/* ---- the host's accesses, called by watch.c from signal handlers ---- */
 
-/* It is about to touch n bytes, by the instruction at pc. False: there are signals near, so that every access to the
- * page has to be seen. */
+/* The instruction at pc is about to access n bytes. Returns false if the page contains signals, so every access to it
+ * must be observed. */
 bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc);
-/* It has loaded what is there. */
+/* The host has loaded the value at `at`. */
 void race_host_loaded(const void *at);
-/* While nothing is under way: it is about to write to a page of a GPU's memory, for the first time since that was
- * seen last. */
+/* The host is about to write to a page of a GPU's memory while no work is in flight. Called for the first such write
+ * since the page was last protected. */
 void race_host_window(const void *page);
-/* It may have rung. */
+/* The host may have rung a doorbell. */
 void race_host_rang(void);
-/* Some of its loads and doorbells may not be seen from now on. */
+/* From now on some of the host's loads and doorbells may not be observed. */
 void race_host_several(void);
-/* All threads but this one are gone. */
+/* Called in the child after fork, which has only this thread. */
 void race_forked(void);
 #endif

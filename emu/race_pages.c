@@ -1,4 +1,4 @@
-/* For each page of memory, the tasks that touched it and the host's accesses, and which of them race. */
+/* For each page of memory: the tasks that accessed it, the host's accesses, and which of them race. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,18 +17,18 @@ _Thread_local struct race_task *race_task;
 #define LOCK()   pthread_mutex_lock(&race_world.lock)
 #define UNLOCK() pthread_mutex_unlock(&race_world.lock)
 
-/* What the host wrote to a page of a GPU's memory through the PCIe window. */
+/* The host's writes to one page of a GPU's memory through the PCIe window. */
 struct window {
   struct window *next;
   uintptr_t page;
   const void *gpu;
-  uint64_t epoch; /* of the last write */
+  uint64_t epoch; /* number of the last write */
   uint64_t written[WORDS];
-  struct clock flushed; /* since then, by queue or the host; 0: not */
+  struct clock flushed; /* per queue and the host: number of its flush since the last write, or 0 */
 };
 static struct window *windows[1 << WINDOW_BITS];
 
-/* GPUs' own memory, by address. */
+/* The memory of GPUs, sorted by address. */
 static struct memory {
   uintptr_t at, end;
   const void *gpu;
@@ -81,7 +81,7 @@ static struct touched **bucket_of(uintptr_t page) { return &history[race_bucket(
 
 /* ---- GPUs' memory and the host's window to it ---- */
 
-/* The first range that ends behind at. */
+/* Returns the index of the first range that ends after at. */
 static size_t memory_at(uintptr_t at) {
   size_t lo = 0, hi = nmemories;
   while (lo < hi) {
@@ -94,7 +94,7 @@ static size_t memory_at(uintptr_t at) {
   return lo;
 }
 
-/* The GPU whose memory it is, or NULL. Under the lock. */
+/* Returns the GPU whose memory it is, or NULL. The caller holds the lock. */
 static const void *gpu_of(uintptr_t page) {
   size_t i = memory_at(page);
   return i < nmemories && memories[i].at <= page ? memories[i].gpu : NULL;
@@ -102,7 +102,7 @@ static const void *gpu_of(uintptr_t page) {
 
 static struct window **windows_of(uintptr_t page) { return &windows[race_bucket(page, WINDOW_BITS)]; }
 
-/* Drops windows for which drop says so. */
+/* Removes the windows for which drop returns true. */
 static void drop_windows(bool (*drop)(const struct window *w, const struct memory *m), const struct memory *m) {
   for (unsigned i = 0; i < 1 << WINDOW_BITS; i++)
     for (struct window **at = &windows[i], *w = *at; w; w = *at) {
@@ -124,7 +124,7 @@ void race_memory(const void *at, size_t n, const void *gpu) {
     struct memory *more = realloc(memories, cap * sizeof *more);
     if (more) memories = more, memories_cap = cap;
   }
-  if (gpu && nmemories < memories_cap) { /* else unchecked */
+  if (gpu && nmemories < memories_cap) { /* if out of memory, the range is not checked */
     memmove(&memories[i + 1], &memories[i], (nmemories++ - i) * sizeof m);
     memories[i] = m;
   } else if (!gpu && i < nmemories && memories[i].at == m.at) {
@@ -136,7 +136,7 @@ void race_memory(const void *at, size_t n, const void *gpu) {
 
 static void mark(uint64_t *bits, unsigned from, unsigned n);
 
-/* Under the lock; n bytes of one page. */
+/* n bytes of one page. The caller holds the lock. */
 static void window_written(uintptr_t at, unsigned n) {
   uintptr_t page = at & ~(uintptr_t)(RACE_PAGE - 1);
   const void *gpu = gpu_of(page);
@@ -177,10 +177,10 @@ static bool flushed(const struct window *w, const struct memory *m) {
   return any;
 }
 
-/* ---- what is forgotten ---- */
+/* ---- dropping records ---- */
 
-/* The last task of old's queue that is known to have finished, and to be written back where old's memory is cached
- * on another GPU than the reader's. gpu: the reader's. */
+/* Returns the last task of old's queue that is known to have finished. If the reader does not share a cache with that
+ * queue and the memory is a GPU's own, it must also be written back. gpu: the reader's. */
 static uint64_t known(const struct order *o, const struct touched *old, const void *gpu) {
   unsigned by = old->by->queue;
   const struct race_queue *q = by < RACE_QUEUES ? race_world.queues[by] : NULL;
@@ -188,13 +188,13 @@ static uint64_t known(const struct order *o, const struct touched *old, const vo
   return (far ? &o->far : &o->near)->at[by];
 }
 
-/* Of a queue that was stopped: what a lost device did or left undone is no news. */
+/* True for tasks of a queue that was stopped: accesses of a lost device are not reported. */
 static bool is_over(const struct touched *p) {
   unsigned by = p->by->queue;
   return by != RACE_HOST && (!race_world.queues[by] || race_world.queues[by]->dead);
 }
 
-/* No queue's caches hold anything older. */
+/* Returns true if the caches of no queue can hold data from before the access. */
 static bool acquired(const struct touched *p) {
   bool all = true, written = false;
   for (unsigned i = 0; i < WORDS && !written; i++) written = p->written[i] | p->atomic[i];
@@ -227,7 +227,7 @@ void race_forget(void) {
 
 void race_forget_queue(unsigned queue) { forget(is_of, queue); }
 
-/* ---- what is touched ---- */
+/* ---- recording accesses ---- */
 
 static void mark(uint64_t *bits, unsigned from, unsigned n) {
   while (n) {
@@ -262,7 +262,7 @@ void race_touched(struct race_task *t, const void *at, size_t n, unsigned access
   for (uintptr_t a = (uintptr_t)at, end = a + n; a < end;) {
     uintptr_t page = a & ~(uintptr_t)(RACE_PAGE - 1), stop = page + RACE_PAGE < end ? page + RACE_PAGE : end;
     struct touched *p = page_of(t, page, access & VM_EXEC);
-    if (!p) return; /* out of memory: unchecked */
+    if (!p) return; /* out of memory: not checked */
     mark(bits_of(p, access), (unsigned)(a - page), (unsigned)(stop - a));
     a = stop;
   }
@@ -270,7 +270,7 @@ void race_touched(struct race_task *t, const void *at, size_t n, unsigned access
 
 /* ---- races ---- */
 
-/* The first byte that both touch and one of them writes, or -1. */
+/* Returns the first byte that both access and at least one of them writes, or -1. */
 static int conflict(const struct touched *a, const struct touched *b) {
   for (unsigned i = 0; i < WORDS; i++) {
     uint64_t both = (a->written[i] & (b->read[i] | b->written[i] | b->atomic[i])) |
@@ -289,7 +289,7 @@ static const char *verb(const struct touched *p, int byte) {
                                       : "reads";
 }
 
-/* The host's instruction, for who looks it up. */
+/* The address of the host's instruction, so that a developer can look it up. */
 static const char *instruction(const struct touched *p, char *buf, size_t cap) {
   *buf = 0;
   if (p->pc) snprintf(buf, cap, " (by the instruction at 0x%" PRIxPTR ")", p->pc);
@@ -306,7 +306,7 @@ static void tell(char *text, size_t cap, const struct touched *mine, const struc
            instruction(old, pc[1], sizeof pc[1]), verb(old, byte), why);
 }
 
-/* Every task from now on comes after it, and so does the host. */
+/* Returns true if the host and all later tasks are ordered after the access. */
 static bool settled(const struct touched *p) {
   unsigned by = p->by->queue;
   if (by != RACE_HOST && known(&race_world.host, p, NULL) < p->number) return false;
@@ -318,8 +318,8 @@ static bool settled(const struct touched *p) {
   return acquired(p);
 }
 
-/* Of one queue or the host, old before mine: whoever races with these bytes of old races with mine too. True when
- * nothing of old is left. */
+/* old and mine are of one queue or both of the host, old before mine. Removes the bytes of old for which any race with
+ * old is also a race with mine. Returns true if no bytes of old are left. */
 static bool subsume(struct touched *old, const struct touched *mine) {
   uint64_t left = 0;
   for (unsigned i = 0; i < WORDS; i++) {
@@ -331,7 +331,8 @@ static bool subsume(struct touched *old, const struct touched *mine) {
   return !left;
 }
 
-/* The host's writes through the window: flushed before the task, and then the task's caches invalidated. */
+/* Checks the host's writes through the window: they must be flushed before the task, and then the task's caches must be
+ * invalidated. */
 static bool check_window(const struct race_task *t, const struct touched *mine, char *text, size_t cap) {
   const struct window *w = *windows_of(mine->page);
   int byte = -1;
@@ -352,7 +353,8 @@ static bool check_window(const struct race_task *t, const struct touched *mine, 
   return false;
 }
 
-/* Compares a page with what is known of it, drops what nothing later can race with, and adds it. */
+/* Compares a page's accesses with its records, removes records that nothing later can race with, and adds the new
+ * ones. */
 static bool check(const struct race_task *t, struct touched *mine, char *text, size_t cap) {
   bool raced = !check_window(t, mine, text, cap);
   struct touched **bucket = bucket_of(mine->page);
@@ -397,7 +399,7 @@ static struct race_task *task_new(struct race_queue *q, const char *what, bool f
   return t;
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static bool task_end(struct race_task *t, char *text, size_t cap) {
   bool clean = true;
   for (unsigned i = 0; i < 1024; i++)
@@ -472,7 +474,7 @@ bool race_host_touches(const void *at, size_t n, unsigned access, uintptr_t pc) 
     if (access & VM_WRITE) window_written(a, (unsigned)(stop - a));
     for (struct touched **link = bucket_of(page), *old = *link; old; old = *link) {
       bool same = old->page == page, hosts = same && old->by == &host;
-      /* Dropped here, not when a task ends: a page that no task touches would collect a record of every doorbell. */
+      /* Remove it here, not when a task ends: a page that no task accesses would collect a record per doorbell. */
       if (hosts && old->number != now.number && subsume(old, &now)) {
         *link = old->next;
         host.refs--;

@@ -1,4 +1,4 @@
-/* The host's choice among the compiled levels of *.simd.c. */
+/* Selects the compiled level of *.simd.c that this host uses. */
 #include "simd_level.h"
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* Which compiled versions of *.simd.c there are, and which one this host runs. The Makefile compiles these files once
- * for each level in its SIMD_LEVELS, from the least to the most capable, and defines SIMD_LEVEL_<level> for each. */
+/* The compiled versions of *.simd.c, and which one this host uses. The Makefile compiles these files once for each
+ * level in its SIMD_LEVELS, from the least to the most capable, and defines SIMD_LEVEL_<level> for each. */
 #ifndef DOORBELL_EMU_SIMD_LEVEL_H
 #define DOORBELL_EMU_SIMD_LEVEL_H
 
@@ -26,6 +26,6 @@
 /* X(level) for each compiled level, the least capable first. */
 #define SIMD_LEVELS(X) SIMD_LEVEL_BASE_(X) SIMD_LEVEL_V2_(X) SIMD_LEVEL_V3_(X) SIMD_LEVEL_V4_(X)
 
-/* The index in SIMD_LEVELS of the best level that this host runs. Level 0 is taken for granted. */
+/* Returns the index in SIMD_LEVELS of the best level that this host supports. Level 0 is assumed to be supported. */
 unsigned simd_level(void);
 #endif

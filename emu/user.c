@@ -1,4 +1,4 @@
-/* The client's memory, as a kernel module reaches it. */
+/* Access to the client's memory as a kernel module has it. */
 #define _GNU_SOURCE
 #include "user.h"
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { USER_PAGE = 4096 };
 
-/* The kernel's own copy. Sandboxes may forbid the call. */
+/* Uses the kernel's checked copy. Sandboxes may forbid the call. */
 static int copy_user(uint64_t user, void *mine, size_t n, bool in) {
   struct iovec local = {mine, n}, remote = {(void *)(uintptr_t)user, n};
   if (!n) return 0;
@@ -31,8 +31,8 @@ bool user_pages(uint64_t address, uint64_t size, bool writable) {
   if (!madvise((void *)(uintptr_t)address, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) return true;
   if (errno != EINVAL) return false;
 #endif
-  /* Kernels before 5.14 cannot populate, and the call above says EINVAL for pages without the right, too: try one byte
-   * of each. */
+  /* Kernels before 5.14 do not have MADV_POPULATE, and EINVAL is also the error for pages without the right. So access
+   * one byte of each page. */
   for (uint64_t at = address; at < address + size; at += USER_PAGE) {
     uint8_t byte;
     if (user_read(&byte, at, 1) || (writable && user_write(at, &byte, 1))) return false;

@@ -1,9 +1,10 @@
-/* A GPU's page table: sorted disjoint mappings, read without a lock through a sequence count.
+/* A GPU's page table: sorted disjoint mappings, which readers access without a lock through a sequence count.
  *
- * Writers hold a mutex, make the generation odd, edit the array, make it even again. A reader copies the entry it wants
- * and starts over if the generation moved meanwhile. All entry fields are atomics accessed relaxed, so a torn read is
- * possible but never used. Arrays that were outgrown stay allocated until vm_free because a reader may still be looking
- * at one; they double, so this at most doubles the memory. */
+ * A writer holds a mutex, makes the generation odd, edits the array and makes the generation even again. A reader
+ * copies the entry and starts over if the generation has changed. All entry fields are relaxed atomics, so torn reads
+ * are possible but discarded. The release fence of edit_begin pairs with the acquire fence of vm_find, and the release
+ * store of edit_end with its acquire load of the generation. Outgrown arrays stay allocated until vm_free because a
+ * reader may still use one; arrays double, so this at most doubles the memory. */
 #include "vm.h"
 #include "race.h"
 #include <errno.h>
@@ -52,8 +53,8 @@ struct vm *vm_new(void) {
   }
   pthread_mutex_init(&p->lock, NULL);
   p->vm.pages = p;
-  /* Caches start zeroed, so generation 0 must never be current; nor may two address spaces ever share one, because a
-   * cache that outlives its address space must not take the next for it. */
+  /* Caches start zeroed, so no current generation may be 0. Two address spaces must not share a generation, because a
+   * cache that outlives its address space must not match the next one. */
   static _Atomic uint64_t spaces;
   SET(p->vm.generation, (1 + atomic_fetch_add_explicit(&spaces, 1, memory_order_relaxed)) << 40);
   SET(p->array, a);
@@ -87,7 +88,7 @@ static void entry_copy(struct vm_entry *to, const struct vm_entry *from) {
   SET(to->access, GET(from->access));
 }
 
-/* Index of the first entry that ends after va. */
+/* Returns the index of the first entry that ends after va. */
 static size_t first_after(const struct vm_array *a, size_t count, uint64_t va) {
   size_t lo = 0, hi = count;
   while (lo < hi) {
@@ -100,7 +101,7 @@ static size_t first_after(const struct vm_array *a, size_t count, uint64_t va) {
   return lo;
 }
 
-/* Room for extra more entries; called with the lock held and outside an edit. */
+/* Makes room for extra more entries. The caller holds the lock and is outside an edit. */
 static int reserve(struct vm_pages *p, size_t extra) {
   struct vm_array *a = GET(p->array);
   size_t count = GET(p->count);
@@ -112,7 +113,7 @@ static int reserve(struct vm_pages *p, size_t extra) {
   return 0;
 }
 
-/* Replaces drop entries at index i by add unset ones, whose fields the caller fills. */
+/* Replaces drop entries at index i by add unset ones; the caller sets their fields. */
 static void splice(struct vm_pages *p, size_t i, size_t drop, size_t add) {
   struct vm_array *a = GET(p->array);
   size_t count = GET(p->count), tail = count - i - drop;
@@ -155,7 +156,7 @@ int vm_unmap(struct vm *vm, uint64_t va, uint64_t size) {
   struct vm_pages *p = vm->pages;
   uint64_t end = va + size;
   pthread_mutex_lock(&p->lock);
-  /* Unmapping the middle of one mapping leaves two. */
+  /* Unmapping the middle of a mapping leaves two mappings. */
   int rc = reserve(p, 1);
   struct vm_array *a = GET(p->array);
   size_t count = GET(p->count), first = first_after(a, count, va), last = first;
@@ -196,7 +197,7 @@ bool vm_find(struct vm *vm, uint64_t va, struct vm_range *out) {
     }
     const struct vm_array *a = atomic_load_explicit(&p->array, memory_order_acquire);
     size_t count = GET(p->count);
-    /* While an edit runs the two may not belong together; the generation check below discards what was found. */
+    /* During an edit array and count may not match; the generation check below discards the result. */
     if (count > a->cap) count = a->cap;
     size_t i = first_after(a, count, va);
     bool found = i < count && GET(a->at[i].va) <= va;

@@ -1,4 +1,4 @@
-/* Page protection of what clients have mapped, and the signal handlers that see their accesses. */
+/* Page protection of the client's mappings, and the signal handlers that observe its accesses. */
 #define _GNU_SOURCE
 #include "watch.h"
 #include <pthread.h>
@@ -16,10 +16,10 @@
 
 enum {
   PAGE = 4096,
-  STEP_PAGES = 20, /* that one instruction can touch: a gather has 16 addresses */
-  HOT = 1024,      /* pages whose accesses are counted, */
-  HOT_MOST = 32,   /* and how many of each are looked at between two submissions */
-  STEPS = 64,      /* threads within an instruction at a time */
+  STEP_PAGES = 20, /* maximum number of pages that one instruction accesses: a gather has 16 addresses */
+  HOT = 1024,      /* number of pages whose accesses are counted, */
+  HOT_MOST = 32,   /* and maximum number of accesses per page that are observed between two submissions */
+  STEPS = 64,      /* maximum number of threads that single-step at the same time */
   TRAP_FLAG = 0x100,
   DIRECTION_FLAG = 0x400,
 };
@@ -31,17 +31,17 @@ struct mapping {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mapping *maps; /* by address, disjoint */
+static struct mapping *maps; /* sorted by address, disjoint */
 static size_t nmaps, cap;
 static bool closed, never, forks;
-/* Pages left open until the next submission, and accesses so far. */
+/* Pages that stay open until the next submission after HOT_MOST accesses, and their number so far. */
 static struct hot {
   uintptr_t page;
   unsigned n;
 } hot[HOT];
 static bool any_hot;
 
-/* The instruction that a thread makes with pages open. */
+/* The instruction that a thread single-steps with pages open. */
 struct step {
   bool taken, trap_was_blocked;
   unsigned n;
@@ -52,12 +52,12 @@ struct step {
   } page[STEP_PAGES];
 };
 static struct step steps[STEPS];
-/* A pointer only: libraries that are loaded late have little room for what a signal handler may touch. */
+/* Only a pointer: libraries that are loaded late have little thread-local memory that a signal handler may access. */
 static __thread struct step *step __attribute__((tls_model("initial-exec")));
 
-/* While a thread has a page open, what others do to it is not seen, loads of signals among it: once there are several
- * threads, signals count as loaded when they are stored. */
-static struct step *const *only; /* the thread that all faults were of, by its step */
+/* While a thread has a page open, accesses of other threads to it are not observed, including loads of signals. So once
+ * there are several threads, signals count as loaded when they are stored. */
+static struct step *const *only; /* identifies the thread of all faults so far, by the address of its step */
 static atomic_bool several;
 
 static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
@@ -66,7 +66,7 @@ static uintptr_t page_of(uintptr_t at) { return at & ~(uintptr_t)(PAGE - 1); }
 
 static bool is_register(const struct mapping *m) { return m->kind == WATCH_DOORBELL || m->kind == WATCH_FLUSH; }
 
-/* As it is while all is at rest: the first write to a page of a window is to be seen. */
+/* Returns the protection while no work is in flight. The first write to a page of a window must be observed. */
 static int prot_at_rest(const struct mapping *m) { return m->kind == WATCH_WINDOW ? m->prot & ~PROT_WRITE : m->prot; }
 
 static void protect(const struct mapping *m, int prot) { mprotect((void *)m->at, m->end - m->at, prot); }
@@ -117,14 +117,14 @@ static void forget(uintptr_t at, uintptr_t end) {
     protect(&parts[1], m.prot);
     parts[1].alias += parts[1].at - m.at;
     if (m.kind == WATCH_OWN) munmap((void *)parts[1].alias, parts[1].end - parts[1].at);
-    /* Where one does not fit any more, its part stays open and unseen. */
+    /* A part that does not fit into the table stays open and is not observed. */
     for (unsigned k = 0; k < 3; k += 2)
       if (parts[k].at < parts[k].end && !insert(parts[k])) protect(&parts[k], m.prot);
     i = 0;
   }
 }
 
-/* A child has none of the queues. */
+/* The child of a fork has no queues. */
 static void forked(void) {
   pthread_mutex_init(&lock, NULL);
   for (size_t i = 0; i < nmaps; i++) protect(&maps[i], maps[i].prot);
@@ -155,7 +155,7 @@ void watch_unmap(void *at, size_t len) {
   pthread_mutex_unlock(&lock);
 }
 
-/* The emulator's view of what a client has mapped there in one piece, or NULL. */
+/* Returns the emulator's mapping of memory that a client has mapped as one piece, or NULL. */
 static void *alias_of(const void *at, size_t len) {
   pthread_mutex_lock(&lock);
   const struct mapping *m = find((uintptr_t)at);
@@ -166,7 +166,7 @@ static void *alias_of(const void *at, size_t len) {
 
 void *watch_import(void *at, size_t len) {
   void *alias = alias_of(at, len);
-  if (!alias) watch_unmap(at, len); /* parts of it may be */
+  if (!alias) watch_unmap(at, len); /* parts of it may be watched */
   return alias ? alias : at;
 }
 
@@ -212,18 +212,18 @@ void watch_open(void) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Counts an access to a page without signals; true when the page has had enough of them. */
+/* Counts an access to a page without signals. Returns true if the page should stay open. */
 static bool often(uintptr_t page) {
   struct hot *h = &hot[page / PAGE % HOT];
-  if (h->page != page && h->n >= HOT_MOST) return false; /* that one is open */
+  if (h->page != page && h->n >= HOT_MOST) return false; /* another page with this index is open */
   if (h->page != page) *h = (struct hot){page, 0};
   any_hot = true;
   return ++h->n >= HOT_MOST;
 }
 
-/* ---- string instructions: one fault for all of it ---- */
+/* ---- string instructions: one fault for the whole instruction ---- */
 
-/* Memory at `at` as the handler can reach it, and how much of n bytes is there. */
+/* Returns an address at which the handler can access the memory at `at`, and limits *n to the bytes there. */
 static void *reach(uintptr_t at, size_t *n) {
   size_t rest = PAGE - at % PAGE;
   if (*n > rest) *n = rest;
@@ -240,7 +240,8 @@ static void note_all(uintptr_t at, size_t n, unsigned access, uintptr_t pc) {
   }
 }
 
-/* REP MOVS and REP STOS would be a step a byte: makes all of them here. False for any other instruction. */
+/* Single-stepping REP MOVS and REP STOS would take a step per element, so this executes them. Returns false for other
+ * instructions. */
 static bool string_op(ucontext_t *uc) {
   greg_t *r = uc->uc_mcontext.gregs;
   const uint8_t *p = (const uint8_t *)r[REG_RIP];
@@ -297,7 +298,7 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
   if (rights && !shut && write && m.kind == WATCH_WINDOW) race_host_window((void *)(m.alias + (page - m.at)));
   if (!rights || !shut) return rights;
   if (another) {
-    race_host_several(); /* each thread, until one has done it */
+    race_host_several(); /* several threads may do this until one has set the flag */
     several = true;
   }
   if (!is_register(&m) && !step && string_op(uc)) return true;
@@ -310,7 +311,7 @@ static bool on_fault(const siginfo_t *info, ucontext_t *uc) {
     if (!steps[k].taken) step = &steps[k];
   if (step && first) *step = (struct step){.taken = true, .trap_was_blocked = sigismember(&uc->uc_sigmask, SIGTRAP)};
   pthread_mutex_unlock(&lock);
-  if (!step) { /* too many at once: once more */
+  if (!step) { /* no step is free: retry */
     sched_yield();
     return true;
   }
@@ -357,7 +358,7 @@ static bool on_signal(int sig, siginfo_t *info, void *context) {
   return sig == SIGSEGV && on_fault(info, context);
 }
 
-#else /* no single steps for a program: nothing is seen, and signals count as loaded when they are stored */
+#else /* no single-stepping: nothing is observed, and signals count as loaded when they are stored */
 
 void watch_map(void *at, size_t len, int prot, void *alias, enum watch_kind kind) {
   if (kind == WATCH_OWN) munmap(alias, len);

@@ -1,5 +1,5 @@
-/* Traces in lists by the hash of their first address. Those whose code changed are retired, and freed when nobody
- * runs. */
+/* Traces in lists, indexed by a hash of their first address. Traces whose code has changed are retired; they are freed
+ * when no core runs. */
 #include "code_cache.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static bool unchanged(const struct code_kind *kind, struct vm *vm, const struct 
   return true;
 }
 
-/* Whoever runs it reads it, though it was decoded long ago. */
+/* Records that the code was read: running it counts as a read, although it was decoded earlier. */
 static void touch(const struct code_kind *kind, struct vm *vm, const struct code_trace *t) {
   struct vm_range cache = {0};
   const void *p = vm_translate(vm, &cache, t->start, t->end - t->start, kind->access);
@@ -86,7 +86,7 @@ static struct code_trace **bucket_of(struct code_cache *c, uint64_t pc) {
 }
 _Static_assert(BUCKETS == 1 << (64 - 58), "the hash's upper bits are the bucket");
 
-/* In one list; traces that changed meanwhile are retired. */
+/* Finds a trace in one list and retires traces whose code has changed. */
 static struct code_trace *find(struct code_cache *c, struct code_trace **link, struct vm *vm, uint64_t pc, uint64_t key,
                                bool inside) {
   uint64_t now = vm_generation(vm);

@@ -1,10 +1,10 @@
-/* Adds up model time (cost.def).
+/* Sums up model time (cost.def).
  *
- * A dispatch takes the longest of three times, beside the time of its launch:
- *   - the busiest pipe of the unit that has the most workgroups. Workgroups are alike and are dealt out evenly;
- *   - the waves of that unit one after another, as many side by side as it holds: a wave waits for the latency of its
- *     instructions, of which some are in flight together;
- *   - memory, for every line that the dispatch touches once. Caches are taken to hold the rest. */
+ * A dispatch takes its launch time plus the longest of three times:
+ *   - the busiest pipe of the unit that has the most workgroups. Workgroups count as equal and are spread evenly;
+ *   - the waves of that unit one after another, with as many at the same time as it can hold: a wave waits for the
+ *     latency of its instructions, some of which are in flight together;
+ *   - memory, for every line that the dispatch accesses, once. Caches are assumed to hold the rest. */
 #include "cost.h"
 #include <string.h>
 
@@ -34,7 +34,7 @@ static const struct cost {
 #undef COST
 };
 
-/* What the busy time of a class is counted by. */
+/* Returns the quantity that the busy time of a class is proportional to. */
 static uint64_t amount(const struct emu_detail *d, enum emu_class class) {
   switch (class) {
   case EMU_MATRIX_CLASS: return d->matrix_blocks;

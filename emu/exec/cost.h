@@ -1,5 +1,5 @@
-/* Model time: how long a dispatch would take a machine, from what the emulator counted of it (cost.def). It is the same
- * in every run of the same kernel over the same data. */
+/* Model time: an estimate of how long a dispatch would take on a machine, from the emulator's counts (cost.def). It is
+ * the same in every run of the same kernel on the same data. */
 #ifndef DOORBELL_EMU_COST_H
 #define DOORBELL_EMU_COST_H
 #include <stdbool.h>
@@ -7,8 +7,8 @@
 
 struct emu_launch {
   uint64_t waves, workgroups;
-  uint64_t resident; /* waves that a unit holds at once, as registers and local memory allow; 0: as many as it can */
+  uint64_t resident; /* waves that a unit can hold at once, given registers and local memory; 0 means the maximum */
 };
-/* Picoseconds; 0: cost.def has no such machine. */
+/* Returns the time in picoseconds, or 0 if cost.def does not have the machine. */
 uint64_t emu_model_ps(const char *arch, const struct emu_detail *counted, const struct emu_launch *l);
 #endif

@@ -1,6 +1,6 @@
-/* Arithmetic on rows of 32 lanes that every emulated GPU shares: loops that the compiler turns into the host's vectors,
- * formats that the host may lack, functions that hosts do not have as vectors. For files that are compiled once per
- * host feature level. */
+/* Arithmetic on rows of 32 lanes that all emulated GPUs share: loops that the compiler vectorizes, formats that the
+ * host may not support, and functions that hosts do not have as vector instructions. Included by files that are
+ * compiled once per host feature level. */
 #ifndef DOORBELL_EMU_LANE_MATH_H
 #define DOORBELL_EMU_LANE_MATH_H
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 enum { ROW_LANES = 32 };
 
-/* Row elements. Registers have no type of their own, so these may alias. */
+/* Types of row elements. Registers have no fixed type, so these may alias. */
 typedef uint32_t u32 __attribute__((may_alias));
 typedef int32_t i32 __attribute__((may_alias));
 typedef float f32 __attribute__((may_alias));
@@ -22,9 +22,9 @@ typedef uint16_t u16;
 typedef int16_t i16;
 typedef uint8_t u8;
 
-/* Lanes never depend on each other: a destination row is a source row or does not overlap it. */
+/* Lanes never depend on each other: a destination row equals a source row or does not overlap it. */
 #if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* a loop that stays scalar is slow, not wrong */
+#pragma clang diagnostic ignored "-Wpass-failed" /* a loop that is not vectorized is only slow */
 #define LANES _Pragma("clang loop vectorize(assume_safety)") for (int l = 0; l < ROW_LANES; l++)
 #else
 #define LANES _Pragma("GCC ivdep") for (int l = 0; l < ROW_LANES; l++)
@@ -50,7 +50,7 @@ static inline uint64_t as_u64(f64 x) {
   return r;
 }
 
-/* 64-bit elements lie in two rows. */
+/* A 64-bit element is stored in two rows. */
 static inline uint64_t pair(const u32 *row, int l) { return row[l] | (uint64_t)row[l + ROW_LANES] << 32; }
 #define PAIR_u64(p, l) pair(p, l)
 #define PAIR_i64(p, l) (i64) pair(p, l)
@@ -58,7 +58,7 @@ static inline uint64_t pair(const u32 *row, int l) { return row[l] | (uint64_t)r
 #define BITS_u64(x)    (x)
 #define BITS_i64(x)    (uint64_t)(x)
 #define BITS_f64(x)    as_u64(x)
-/* One bit a lane from rows of 0 / nonzero flags (0 or ~0). */
+/* Returns one bit per lane from rows of flags, which are 0 or ~0. */
 static inline u32 gather_bits(const i32 *flag) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
   return (u32)_mm512_movepi32_mask(_mm512_load_si512(flag)) | (u32)_mm512_movepi32_mask(_mm512_load_si512(flag + 16))
@@ -81,7 +81,7 @@ static inline u32 gather_bits(const i32 *flag) {
   return r;
 #endif
 }
-/* bits = one bit a lane, of every lane, set where expr is true. */
+/* Sets bits to one bit per lane, for all lanes, set where expr is true. */
 #define LANE_BITS(bits, expr)                                                                                          \
   i32 flag_[ROW_LANES] __attribute__((aligned(64)));                                                                   \
   LANES { flag_[l] = (expr) ? -1 : 0; }                                                                                \
@@ -99,7 +99,7 @@ static inline u32 ones(u32 x) {
   x = (x & 0x33333333) + (x >> 2 & 0x33333333);
   return ((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101u >> 24;
 }
-/* Ones below the highest set bit; so the count of leading zeros is 32 less their number. */
+/* Sets all bits below the highest set bit; the number of leading zeros is 32 minus the number of ones. */
 static inline u32 smear(u32 x) {
   x |= x >> 1, x |= x >> 2, x |= x >> 4, x |= x >> 8;
   return x | x >> 16;
@@ -115,7 +115,7 @@ static inline f32 half_to_float(u32 h) {
                          : as_u32(normal);
   return as_f32(r | sign);
 }
-/* Rounding to nearest even; overflow gives infinity. */
+/* Rounds to nearest even; overflow gives infinity. */
 static inline u32 float_to_half(f32 x) {
   u32 v = as_u32(x), sign = v >> 16 & 0x8000, a = v & 0x7fffffff;
   u32 normal = (a - 0x38000000u + 0xfff + (a >> 13 & 1)) >> 13;
@@ -126,8 +126,8 @@ static inline u32 float_to_half(f32 x) {
   u32 r = a > 0x7f800000u ? 0x7e00 | (a >> 13 & 0x1ff) : a >= 0x47800000u ? 0x7c00 : a < 0x38800000u ? tiny : normal;
   return r | sign;
 }
-/* x, rounded to what a half can hold as the host's control word says: beside a number whose last bit is that of the
- * half, the sum is. */
+/* Rounds x to a value that a half can hold, in the rounding mode of the host's control word: adds a number whose last
+ * bit has the weight of the half's last bit, and subtracts it again. */
 static inline f32 round_to_half(f32 x) {
   u32 v = as_u32(x), sign = v & 0x80000000u, a = v & 0x7fffffff, exponent = a & 0x7f800000;
   f32 beside = as_f32(sign | ((exponent < 113u << 23 ? 113u << 23 : exponent) + (13u << 23)));
@@ -137,7 +137,8 @@ static inline f32 round_to_half(f32 x) {
   f32 rounded = as_f32((as_u32((x + beside) - beside) & 0x7fffffff) | sign); /* a zero has the sign of x */
   return a >= 0x7f800000u ? x : a >= 0x47800000u ? beyond : rounded;
 }
-/* Halves in the low 16 bits of 32 elements, as floats; and back, rounding as the host's control word says. */
+/* Convert the halves in the low 16 bits of 32 elements to floats, and floats to halves in the rounding mode of the
+ * host's control word. */
 static inline void halves_to_floats(f32 *d, const u32 *s) {
 #if defined(__AVX512F__)
   for (int k = 0; k < 2; k++)
@@ -159,8 +160,8 @@ static inline void floats_to_halves(u32 *d, const f32 *s) {
   LANES { d[l] = float_to_half(round_to_half(s[l])); }
 #endif
 }
-/* a * b + c rounded once to half, as a float that converts to that half: rounded to odd with more bits than a half
- * has. */
+/* Returns a * b + c rounded once to half, as a float that converts exactly to that half: rounds to odd with more bits
+ * than a half has. */
 static inline f32 fma_half(f32 a, f32 b, f32 c) {
   f64 p = (f64)a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
   uint64_t v = as_u64(s);
@@ -172,7 +173,7 @@ static inline f32 fma_half(f32 a, f32 b, f32 c) {
   return (f32)(s - s == 0 ? odd : s);
 }
 
-/* ---- functions to within 0.51 ulp of a float: worked out in double ---- */
+/* ---- functions computed in double; within 0.51 ulp of a float ---- */
 
 static inline f64 round_int(f64 x) { return (x + 0x1.8p52) - 0x1.8p52; } /* |x| < 2^51 */
 /* 2^x: x = n + f, |f| <= 1/2, and the exponential series of f ln 2. */
@@ -184,7 +185,7 @@ static inline f64 exp2_of(f64 x) {
       1 + t * (1 + t * (1.0 / 2 +
                         t * (1.0 / 6 + t * (1.0 / 24 + t * (1.0 / 120 +
                                                             t * (1.0 / 720 + t * (1.0 / 5040 + t * (1.0 / 40320))))))));
-  i32 e = (i32)(u32)as_u64(x + 0x1.8p52); /* n, also where x is a NaN and any will do */
+  i32 e = (i32)(u32)as_u64(x + 0x1.8p52); /* n; if x is a NaN, any value */
   e = e > 1000 ? 1000 : e < -1000 ? -1000 : e;
   return p * as_f64((uint64_t)(i64)(1023 + e) << 52);
 }
@@ -206,7 +207,7 @@ static inline f64 sin_quarter(f64 x) {
                                                                                 s * (1.0 / 6227020800.0 -
                                                                                      s * (1.0 / 1307674368000.0))))))));
 }
-/* A float past 2^23 is a whole number of turns. */
+/* Reduces a number of turns to [-1/2, 1/2]. A float of 2^24 or more is a whole number of turns. */
 static inline f64 turns(f32 a) {
   f64 x = __builtin_fabsf(a) < 0x1p24f ? (f64)a : 0;
   return x - round_int(x);

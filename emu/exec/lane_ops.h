@@ -1,10 +1,8 @@
-/* Writing operations on rows of 32 lanes: each is a loop that the compiler turns into the host's vectors. With every
- * lane active the result is stored outright, otherwise lane by lane. The machine that includes this defines before:
- *   FN(name)   the head of an operation's function, whose arguments are w (who executes) and u (the micro-operation)
- *   ROW(T, i)  source row i of u
- *   ACTIVE     the lanes to store
- *   DST        the destination's first row
- * and an operation's function ends by returning u + 1. */
+/* Macros to define operations on rows of 32 lanes: each is a loop that the compiler vectorizes. If every lane is
+ * active, the result is stored directly, otherwise lane by lane. The machine that includes this file defines before:
+ *   FN(name)   the head of an operation's function, whose arguments are w (the wave or warp) and u (the
+ * micro-operation) ROW(T, i)  source row i of u ACTIVE     the mask of lanes to store DST        the first row of the
+ * destination An operation's function ends by returning u + 1. */
 #ifndef DOORBELL_EMU_LANE_OPS_H
 #define DOORBELL_EMU_LANE_OPS_H
 #include "lane_math.h"
@@ -25,7 +23,7 @@
     }                                                                                                                  \
   }                                                                                                                    \
   return u + 1;
-/* expr may use a, b, c: the sources' elements at the lane. */
+/* expr may use a, b, c: the sources' elements of the lane. */
 #define OP1(name, TD, TA, expr)                                                                                        \
   FN(name) {                                                                                                           \
     const TA *a_ = ROW(TA, 0);                                                                                         \

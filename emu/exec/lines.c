@@ -1,4 +1,4 @@
-/* A hash table of pages with a bit for each line. */
+/* A hash table from page to a mask of its lines. */
 #include "lines.h"
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static bool grow(struct emu_lines *l) {
   return true;
 }
 
-/* Without memory for the table lines are left out. */
+/* If memory for the table is out, the lines are not counted. */
 static void touch(struct emu_lines *l, uint64_t key, uint32_t bits) {
   if (!l->last || l->last->key != key) {
     if (2 * l->n >= l->capacity && !grow(l)) return;

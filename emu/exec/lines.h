@@ -1,5 +1,5 @@
-/* The lines of 128 bytes of global memory that a dispatch touches, each counted once: what has to come from memory, or
- * go there, however often it is accessed. Reads and writes are apart. */
+/* The 128-byte lines of global memory that a dispatch accesses, each counted once: the data that must come from memory
+ * or go there, however often it is accessed. Reads and writes are counted separately. */
 #ifndef DOORBELL_EMU_LINES_H
 #define DOORBELL_EMU_LINES_H
 #include <stdbool.h>
@@ -9,16 +9,16 @@
 
 enum { EMU_LINE = 128 };
 
-struct emu_lines { /* zeroed to begin with */
+struct emu_lines { /* zero-initialized */
   struct emu_page {
-    uint64_t key;  /* 1 + page number * 2 + written; 0: free */
-    uint32_t bits; /* lines of the page */
+    uint64_t key;  /* 1 + page number * 2 + written; 0 if free */
+    uint32_t bits; /* one bit per line of the page */
   } *pages;        /* open addressing */
   size_t n, capacity;
   struct emu_page *last;
 };
-/* One access of lanes, `bytes` each at their addresses: adds its different lines to d->lines, and to l. Either may be
- * NULL. */
+/* Counts one access of `bytes` bytes per lane at the lanes' addresses: adds the number of distinct lines to d->lines,
+ * and the lines to l. Either may be NULL. */
 void emu_lines_access(struct emu_lines *l, struct emu_detail *d, const uint64_t *at, uint32_t lanes, unsigned bytes,
                       bool loads, bool stores);
 void emu_lines_add(struct emu_lines *to, const struct emu_lines *from);

@@ -1,4 +1,4 @@
-/* The one machine of a process under `doorbell emu`, its descriptors and its paths. */
+/* The machine of a process under `doorbell emu`, its descriptors and its paths. */
 #define _GNU_SOURCE
 #include "client.h"
 #include <errno.h>
@@ -16,10 +16,10 @@
 enum { DRM_MAJOR = 226, KFD_MAJOR = 511, NVIDIA_MAJOR = 195, UVM_MAJOR = 510, NVIDIACTL_MINOR = 255 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct os *machine; /* under the lock, as all below */
-/* By descriptor; read without the lock to see that there is none. */
+static struct os *machine; /* guarded by lock, as all below */
+/* Indexed by descriptor. A load without the lock may only be used to see that an entry is NULL. */
 static _Atomic(struct client_file *) files[CLIENT_MAX_FDS];
-static pid_t owner; /* whose descriptors these are: not those of a vfork child */
+static pid_t owner; /* the process that owns these descriptors; a vfork child does not */
 static bool failed;
 static struct client_file stale = {.fd = -1, .refs = 1}; /* has no path */
 
@@ -32,7 +32,7 @@ bool client_active(void) {
   return active;
 }
 
-/* NVIDIA's GPUs are named by their compute capability. */
+/* NVIDIA's GPUs are named by compute capability. */
 static bool nvidia(void) {
   static int is = -1;
   if (is < 0) {
@@ -111,8 +111,9 @@ __attribute__((destructor)) static void at_end(void) {
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
-/* The child has the parent's memory but no device: as with the kernel's driver, descriptors from before the fork are of
- * no use to it, and it may open the device anew. The parent's machine stays where it is: its threads are gone. */
+/* The child has the parent's memory but no device. As with a kernel driver, descriptors from before the fork do not
+ * work in it, and it may open the device again. The parent's machine stays in memory unused: its threads do not exist
+ * in the child. */
 static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
   owner = getpid();
@@ -127,7 +128,7 @@ static void make_machine(void) {
   char err[256] = "";
   struct os *os = NULL;
   failed = true;
-  watch_never(); /* the program unmaps memory without telling us */
+  watch_never(); /* the program unmaps memory without calls that the emulator sees */
   int rc = os_emulated(nvidia() ? "NV" : "AMD", getenv(CLIENT_GPUS), &os, err, sizeof err);
   if (rc) {
     print_line(NULL, err);
@@ -141,7 +142,7 @@ static void make_machine(void) {
 }
 
 struct os *client_machine(void) {
-  /* Making the machine calls what this library intercepts. */
+  /* Creating the machine makes calls that this library intercepts. */
   static __thread bool inside;
   if (inside) return NULL;
   inside = true;
@@ -160,7 +161,7 @@ static bool under(const char *path, const char *top) {
   size_t n = strlen(top);
   return !strncmp(path, top, n) && (!path[n] || path[n] == '/');
 }
-/* One of several device nodes that end in a number. */
+/* Parses the path of a device node that ends in a number. */
 static bool numbered(const char *path, const char *stem, unsigned *n) {
   size_t length = strlen(stem);
   char *end;
@@ -177,7 +178,7 @@ static bool emulated(const char *path) {
          under(path, "/sys/class/kfd") || under(path, "/sys/class/drm");
 }
 
-/* Appends the parts of path to buf, which holds n characters; ".." takes the last part away, behind links too. */
+/* Appends the parts of path to buf, which holds n characters; ".." removes the last part, after links were followed. */
 static bool append(char buf[PATH_MAX], size_t *n, const char *path) {
   for (const char *at = path; *at;) {
     size_t length = strcspn(at, "/");
@@ -199,7 +200,7 @@ static bool append(char buf[PATH_MAX], size_t *n, const char *path) {
   return true;
 }
 
-/* Where paths relative to dirfd begin. */
+/* Writes the folder that paths relative to dirfd start from. */
 static bool folder_of(int dirfd, char buf[PATH_MAX]) {
   if (dirfd == AT_FDCWD) return getcwd(buf, PATH_MAX);
   struct client_file *file = client_get(dirfd);
@@ -216,7 +217,7 @@ static bool folder_of(int dirfd, char buf[PATH_MAX]) {
   return n > 0;
 }
 
-/* Whether a path may lead to the machine: most do not, and cost no more than this. */
+/* A cheap test that rejects most paths outside the machine. */
 static bool may_lead(const char *path) {
   while (path[0] == '/' && (path[1] == '/' || (path[1] == '.' && path[2] == '/'))) path += path[1] == '/' ? 1 : 2;
   return !strncmp(path, "/dev", 4) || !strncmp(path, "/sys", 4) || !strncmp(path, "/proc", 5) || strstr(path, "..");

@@ -1,8 +1,8 @@
-/* This process's memory as a GPU's address space: what /proc/self/maps says, read when an address is asked for that was
- * not there the last time.
+/* This process's memory as a GPU's address space: the contents of /proc/self/maps, which are read again if an address
+ * is not found.
  *
- * Waves keep what they found, so memory that is unmapped later is noticed by the host's own page fault; memory that
- * appears is found by reading again. */
+ * Waves cache translations. If memory is unmapped later, the host's page fault reports it; if memory is mapped later,
+ * reading the file again finds it. */
 #define _GNU_SOURCE
 #include "host.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ struct area {
 };
 static struct {
   pthread_mutex_t lock;
-  struct area *area; /* by address; neighbours of the same rights are one */
+  struct area *area; /* sorted by address; neighbours with the same rights are joined */
   size_t n, cap;
 } map = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -50,7 +50,7 @@ static void add_line(const char *line) {
   if (access) add_area((struct area){start, end, access});
 }
 
-/* Without stdio, which might allocate: the map should not change while it is read. */
+/* Does not use stdio, which might allocate: the map must not change while it is read. */
 static void read_map(void) {
   char buf[8192];
   size_t have = 0;
@@ -73,7 +73,7 @@ static void read_map(void) {
   close(fd);
 }
 
-/* The first area that ends after va. */
+/* Returns the first area that ends after va. */
 static const struct area *area_after(uint64_t va) {
   size_t lo = 0, hi = map.n;
   while (lo < hi) {

@@ -3,7 +3,8 @@
 #define DOORBELL_EMU_LIB_HOST_H
 #include "../vm.h"
 
-/* Addresses are the host's; everything readable is executable too, since code comes in buffers. NULL: out of memory. */
+/* Creates the address space of the host's memory. All readable memory is executable too, since code is in the caller's
+ * buffers. Returns NULL if out of memory. */
 struct vm *host_vm(void);
 
 #endif

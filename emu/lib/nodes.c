@@ -1,12 +1,12 @@
-/* The files of the emulated machine as a program looks at them: folders, text, device nodes, and the one link that
- * KFD's class has in sysfs. Nothing of it is on a disk. */
+/* The emulated machine's files as a program sees them: folders, text, device nodes, and the link of KFD's class in
+ * sysfs. None of them is on a disk. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "client.h"
 
-/* KFD's class is a folder with one entry, a link to the device's folder. */
+/* The folder of KFD's class has one entry, a link to the device's folder. */
 static const char class_path[] = "/sys/class/kfd", link_path[] = "/sys/class/kfd/kfd",
                   link_text[] = "../../devices/virtual/kfd/kfd", link_target[] = "/sys/devices/virtual/kfd/kfd";
 enum { LINK = sizeof link_path - 1 };
@@ -26,7 +26,7 @@ uint64_t client_inode(const char *path) {
   return h;
 }
 
-/* Lists a folder whose path has no link in it. */
+/* Lists a folder whose path contains no link. */
 static int list(struct os *os, const char *path, int (*each)(void *ctx, const char *name), void *ctx) {
   if (strcmp(path, class_path) != 0) return os->list_dir(os, path, each, ctx);
   each(ctx, link_path + sizeof class_path);
@@ -44,7 +44,7 @@ static int compare(void *ctx, const char *name) {
   s->found |= !strcmp(s->name, name);
   return s->found;
 }
-/* Whether path's folder has an entry of its name. */
+/* Returns whether the folder of path has an entry with its name. */
 static bool listed(struct os *os, const char *path) {
   char folder[PATH_MAX];
   const char *slash = strrchr(path, '/');

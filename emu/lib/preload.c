@@ -1,10 +1,10 @@
-/* The C library's file calls, as a program under `doorbell emu` finds them: what names a file of the emulated machine
- * goes there, everything else to the C library. preload_open.c opens, preload_path.c answers questions about paths,
- * preload_dir.c reads folders, preload_fd.c has the calls on descriptors.
+/* The C library's file calls as a program under `doorbell emu` gets them: calls on files of the emulated machine go to
+ * the machine, all others to the C library. preload_open.c opens files, preload_path.c has calls on paths,
+ * preload_dir.c reads folders, preload_fd.c has calls on descriptors.
  *
- * dlsym is one of them because programs that call the C library through a handle (Python's ctypes) would find its own
- * functions otherwise. Not covered: system calls made without the C library, calls that the C library makes for itself
- * (glob, ftw, fts), and links of the real file system that lead to the machine's files. */
+ * dlsym is intercepted because programs that call the C library through a handle (Python's ctypes) would get the C
+ * library's functions. Not covered: system calls made without the C library, calls that the C library makes internally
+ * (glob, ftw, fts), and links of the real file system to the machine's files. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -38,7 +38,7 @@ const struct preload_calls *preload_real(void) {
   return &real;
 }
 
-/* What programs built against a C library before 2.33 call; its headers declare them no more. */
+/* Functions that programs built against a C library before 2.33 call; newer headers do not declare them. */
 int __xstat(int version, const char *path, struct stat *st), __lxstat(int version, const char *path, struct stat *st);
 int __xstat64(int version, const char *path, struct stat64 *st), __fxstat(int version, int fd, struct stat *st);
 int __lxstat64(int version, const char *path, struct stat64 *st), __fxstat64(int version, int fd, struct stat64 *st);
@@ -53,7 +53,7 @@ static void *ours_for(void *p) {
 
 EXPORT void *dlsym(void *restrict handle, const char *restrict name) {
   preload_real();
-  /* With RTLD_NEXT the answer depends on the caller, so this must stay a tail call. */
+  /* With RTLD_NEXT the result depends on the caller, so this must stay a tail call. */
   if (handle == RTLD_NEXT || !client_active()) return real_dlsym(handle, name);
   void *p = real_dlsym(handle, name);
   return p ? ours_for(p) : NULL;

@@ -1,4 +1,5 @@
-/* The C library's calls that a program under `doorbell emu` finds replaced, and the C library's own behind them. */
+/* The C library's calls that are replaced for a program under `doorbell emu`, and pointers to the C library's own
+ * functions. */
 #ifndef DOORBELL_EMU_LIB_PRELOAD_H
 #define DOORBELL_EMU_LIB_PRELOAD_H
 #include <dirent.h>
@@ -9,7 +10,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Every call intercepted: name, result, parameters. */
+/* Every intercepted call: X(name, result, parameters). */
 #define PRELOAD_CALLS(X)                                                                                               \
   X(open, int, (const char *, int, ...))                                                                               \
   X(open64, int, (const char *, int, ...))                                                                             \
@@ -68,13 +69,14 @@
   X(__fxstat, int, (int, int, struct stat *))                                                                          \
   X(__fxstat64, int, (int, int, struct stat64 *))
 
-/* The C library's. */
+/* The C library's functions. */
 struct preload_calls {
 #define X(name, type, parameters) type(*name) parameters;
   PRELOAD_CALLS(X)
 #undef X
 };
-/* Filled at the first use: calls come before any constructor of this library has run. */
+/* Returns the C library's functions. They are looked up at the first use: calls may come before any constructor of this
+ * library runs. */
 const struct preload_calls *preload_real(void);
 #define REAL preload_real()
 

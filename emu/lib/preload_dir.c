@@ -1,4 +1,5 @@
-/* Folders of the emulated machine: directory streams over a list of entries that is made when the stream is opened. */
+/* Folders of the emulated machine: directory streams over a list of entries that is created when the stream is
+ * opened. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -38,12 +39,12 @@ static int add_name(void *ctx, const char *name) {
   else if (!dots && client_look(path, &node))
     more[e->n].d_type = node.kind == CLIENT_DEVICE ? DT_CHR : node.kind == CLIENT_TEXT ? DT_REG : DT_DIR;
   else if (!dots)
-    return 0; /* a file that is there at times only */
+    return 0; /* a file that does not always exist */
   more[e->n++].d_ino = client_inode(dots ? e->folder : path);
   return 0;
 }
 
-/* The entries of a folder, for the caller to free; NULL with errno set. */
+/* Returns the entries of a folder, which the caller frees, or NULL with errno set. */
 static struct dirent *list(const char *folder, size_t *n) {
   struct entries e = {.folder = folder};
   if (!add_name(&e, ".") && !add_name(&e, "..") && !e.rc) {
@@ -71,7 +72,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams; /* guarded by lock */
 static _Atomic size_t open_streams;
 
-/* The stream behind a DIR, or NULL for one of the C library's. */
+/* Returns the stream of a DIR, or NULL if it is the C library's. */
 static struct stream *find(DIR *dir) {
   if (!atomic_load(&open_streams)) return NULL;
   pthread_mutex_lock(&lock);

@@ -1,4 +1,5 @@
-/* Calls on descriptors: those of the emulated machine's files go there, and the emulator's own stay open. */
+/* Calls on descriptors: those of the emulated machine's files go to the machine; the emulator's own descriptors stay
+ * open. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -32,7 +33,7 @@ EXPORT int close_range(unsigned first, unsigned last, int flags) {
   if (!REAL->close_range) return fails(ENOSYS);
   if (!(flags & (int)CLOSE_RANGE_CLOEXEC))
     for (unsigned fd = first; fd <= last && fd < CLIENT_MAX_FDS; fd++) client_closing((int)fd);
-  /* The ranges between the emulator's own. */
+  /* Closes the ranges between the emulator's own descriptors. */
   for (;;) {
     unsigned own = first > INT_MAX ? UINT_MAX : (unsigned)client_own_fd((int)first);
     if (own > last || own >= INT_MAX) return REAL->close_range(first, last, flags);
@@ -93,7 +94,7 @@ static int refused(struct os *os, int rc, unsigned long request) {
   return -1;
 }
 
-/* NVIDIA's modules say in the structure what they refuse, and the call succeeds. */
+/* NVIDIA's modules report a refusal in the structure, and the call succeeds. */
 static void say_reason(struct os *os, unsigned long request) {
   static __thread char last[256];
   char why[256];
@@ -102,7 +103,7 @@ static void say_reason(struct os *os, unsigned long request) {
   dprintf(STDERR_FILENO, "doorbell emu: request 0x%lx: %s\n", request, why);
 }
 
-/* AMD's one call that hands the driver a descriptor: it gets the machine's own. */
+/* The only AMD call that passes a descriptor to the driver: replaces it by the machine's descriptor. */
 static int acquire_vm(struct os *os, struct client_file *file, unsigned long request, void *arg) {
   struct kfd_acquire_vm a;
   if (user_read(&a, (uintptr_t)arg, sizeof a)) return -EFAULT;
@@ -118,7 +119,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_start(args, request);
   void *arg = va_arg(args, void *);
   va_end(args);
-  request = (uint32_t)request; /* all the kernel looks at; some programs pass it with its sign extended */
+  request = (uint32_t)request; /* the kernel uses only these bits; some programs pass it sign-extended */
   struct client_file *file = client_get(fd);
   if (!file) return REAL->ioctl(fd, request, arg);
   struct os *os = client_machine();
@@ -137,8 +138,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...) {
   return refused(os, rc, request);
 }
 
-/* Of several descriptors: the emulated ones' readiness, with fd -1 left for the C library. Returns how many are
- * ready. */
+/* Polls the emulated descriptors among several; sets fd to -1 for these in the list for the C library. Returns the
+ * number of ready ones. */
 static int poll_emulated(struct os *os, struct pollfd *given, struct pollfd *rest, nfds_t n) {
   int ready = 0;
   for (nfds_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* NVIDIA's calls hand the driver descriptors inside their structures; under `doorbell emu` the machine gets its own
- * instead, in a copy of the structure. */
+/* NVIDIA's calls pass descriptors to the driver inside their structures. Under `doorbell emu` the machine gets its own
+ * descriptors, in a copy of the structure. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 
 enum { LARGEST = sizeof(struct uvm_map_external_allocation), NO_FD = 0x7fffffff };
 
-/* Where a call has a descriptor; size: of the structure, for those whose request does not say it. */
+/* The position of a descriptor in a call's structure; size: of the structure, for calls whose request does not include
+ * it. */
 struct field {
   uint32_t call, offset, size;
 };
@@ -35,7 +36,7 @@ static const struct field *find(const struct field *f, size_t n, uint32_t call) 
   return NULL;
 }
 
-/* The machine's descriptor for one of the program's; the reference is the caller's to put back. */
+/* Returns the machine's descriptor for one of the program's. The caller puts back the reference in *held. */
 static int32_t translate(int32_t fd, struct client_file **held) {
   *held = client_get(fd);
   return *held ? (*held)->fd : fd == -1 ? -1 : (int32_t)NO_FD;
@@ -58,7 +59,7 @@ static int with_field(struct os *os, int fd, unsigned long request, void *arg, u
   return rc;
 }
 
-/* An event object's parameters name the descriptor that polls. */
+/* The parameters of an event object contain the descriptor that polls for it. */
 static int alloc_event(struct os *os, int fd, unsigned long request, void *arg, uint32_t size) {
   union {
     struct rm_alloc full;
@@ -89,7 +90,7 @@ int client_nv_ioctl(struct os *os, struct client_file *file, unsigned long reque
     return f ? with_field(os, file->fd, request, arg, f->size, f->offset) : os->ioctl(os, file->fd, request, arg);
   }
   if (RM_IO_NR(request) == RM_NR_XFER) {
-    /* Handed on as the call it wraps. */
+    /* Passed on as the call that it wraps. */
     struct rm_xfer x;
     if (size == sizeof x && !user_read(&x, (uintptr_t)arg, size) && x.size < 1 << 14 && x.cmd < 0x100 &&
         x.cmd != RM_NR_XFER)

@@ -1,5 +1,5 @@
-/* Opening files of the emulated machine: device nodes and folders become descriptors that client.c knows, text becomes
- * a memory file with the text of that moment. */
+/* Opens files of the emulated machine. Device nodes and folders become descriptors that client.c manages; text becomes
+ * a memory file with the current contents. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -76,7 +76,7 @@ OPENAT(openat64)
   }
 CREAT(creat)
 CREAT(creat64)
-/* What _FORTIFY_SOURCE makes of calls without a mode. */
+/* With _FORTIFY_SOURCE, calls without a mode become these. */
 int __open_2(const char *path, int flags), __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags), __openat64_2(int dir, const char *path, int flags);
 EXPORT int __open_2(const char *path, int flags) { return open(path, flags); }

@@ -1,5 +1,5 @@
-/* Questions about paths of the emulated machine: access, links, stat. Folders and text have sysfs's rights: nobody
- * writes them; device nodes are everybody's to read and write. */
+/* Calls on paths of the emulated machine: access, links, stat. Folders and text have the rights of sysfs and cannot be
+ * written; everybody can read and write device nodes. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include "preload.h"
@@ -90,13 +90,13 @@ static int stat_node(const char *path, const struct client_node *node, void *st)
                                      .st_blksize = 4096};
   return 0;
 }
-/* path: of the machine. */
+/* path is in the machine. */
 static int stat_emulated(const char *path, bool follow, void *st) {
   struct client_node node;
   if (!follow && client_link(path)) return stat_link(path, st);
   return client_look(path, &node) ? stat_node(path, &node, st) : -1;
 }
-/* Whether fd is of the machine; then *rc is the result. */
+/* If fd is a descriptor of the machine, returns true and sets *rc to the result. */
 static bool fstat_emulated(int fd, void *st, int *rc) {
   struct client_file *file = client_get(fd);
   if (!file) return false;
@@ -114,7 +114,7 @@ STAT(stat, struct stat, (const char *path, struct stat *st), true, stat(path, st
 STAT(stat64, struct stat64, (const char *path, struct stat64 *st), true, stat64(path, st))
 STAT(lstat, struct stat, (const char *path, struct stat *st), false, lstat(path, st))
 STAT(lstat64, struct stat64, (const char *path, struct stat64 *st), false, lstat64(path, st))
-/* What programs built against a C library before 2.33 call. */
+/* Functions that programs built against a C library before 2.33 call. */
 int __xstat(int version, const char *path, struct stat *st), __lxstat(int version, const char *path, struct stat *st);
 int __xstat64(int version, const char *path, struct stat64 *st), __fxstat(int version, int fd, struct stat *st);
 int __lxstat64(int version, const char *path, struct stat64 *st), __fxstat64(int version, int fd, struct stat64 *st);
@@ -134,8 +134,8 @@ FSTAT(fstat64, struct stat64, (int fd, struct stat64 *st), fstat64(fd, st))
 FSTAT(__fxstat, struct stat, (int version, int fd, struct stat *st), __fxstat(version, fd, st))
 FSTAT(__fxstat64, struct stat64, (int version, int fd, struct stat64 *st), __fxstat64(version, fd, st))
 
-/* The calls that take a folder's descriptor, or with AT_EMPTY_PATH the file's own; whether the file is the
- * machine's. */
+/* For calls that take a folder's descriptor or, with AT_EMPTY_PATH, the file's. Returns whether the file is in the
+ * machine. */
 static bool statat_emulated(int dir, const char *path, void *st, int flags, int *rc) {
   char buf[PATH_MAX];
   if (flags & AT_EMPTY_PATH && (!path || !*path)) return fstat_emulated(dir, st, rc);

@@ -1,8 +1,7 @@
-/* Launches on the process's own memory: run_asm, db_emu_run, and one workgroup stepped by hand.
+/* Launches on the process's own memory: run_asm, db_emu_run, and single-stepping of a workgroup.
  *
- * What a launch needs is kept between launches: decoded code (compared with memory at each launch, decoded again when
- * it changed), wave state and scratch, so a launch of one workgroup takes no lock but two uncontended ones and wakes
- * nobody. */
+ * State is kept between launches: decoded code (compared with memory at each launch and decoded again if it changed),
+ * wave state and scratch. So a launch of one workgroup takes only two uncontended locks and wakes no thread. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -29,7 +28,7 @@ enum {
   WAVES_MAX = 1024 / 32
 };
 
-/* Of one launch at a time. */
+/* The state of a launch; used by one launch at a time. */
 struct context {
   struct context *next;
   struct shader_core *core;
@@ -92,7 +91,7 @@ static void context_put(struct context *c) {
   pthread_mutex_unlock(&host.lock);
 }
 
-/* Grown, never shrunk; pages that no kernel touched cost nothing. */
+/* Grows the scratch memory; it never shrinks. Pages that no kernel accesses cost nothing. */
 static bool context_scratch(struct context *c, size_t bytes) {
   if (bytes <= c->scratch_bytes) return true;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -102,10 +101,10 @@ static bool context_scratch(struct context *c, size_t bytes) {
   return true;
 }
 
-/* ---- what a launch can leave out ---- */
+/* ---- initialization that a launch can skip ---- */
 
-/* Clearing 64 KiB of LDS and 32 KiB of registers a wave takes longer than a small kernel. run_asm gives every kernel
- * all of both; what the code can reach is found by reading it once. Bytes are kept to notice that they changed. */
+/* Clearing 64 KiB of LDS and 32 KiB of registers per wave takes longer than a small kernel. run_asm gives every kernel
+ * all of both, so the code is scanned once for what it can access. A copy of its bytes detects changes. */
 struct reach {
   bool lds;
   uint32_t vgprs;
@@ -116,27 +115,27 @@ static struct known {
   uint64_t bytes;
   bool wave64;
   struct reach reach;
-} known[64]; /* under host.lock */
+} known[64]; /* guarded by host.lock */
 
 static const struct reach everything = {true, RDNA3_VGPRS};
 
 static struct reach reach_of(const uint32_t *dw, size_t n, bool wave64) {
-  enum { WIDEST = 16 }; /* registers that one operand can take */
+  enum { WIDEST = 16 }; /* most registers that one operand can have */
   struct reach r = {false, 1};
   for (size_t at = 0; at < n;) {
     struct rdna3_inst in;
     at += rdna3_decode_wave(dw + at, n - at, 0, wave64, &in) / 4;
-    if (!in.op) return everything; /* data, or not for us to judge */
+    if (!in.op) return everything; /* data, or unknown code */
     if (in.format == RDNA3_DS || in.format == RDNA3_FLAT || in.format == RDNA3_LDSDIR) r.lds = true;
     switch (in.op - rdna3_ops) {
     case RDNA3_SOP1_s_setpc_b64:
     case RDNA3_SOP1_s_swappc_b64:
-    case RDNA3_SOPK_s_call_b64: return everything; /* to code not seen here */
+    case RDNA3_SOPK_s_call_b64: return everything; /* calls code that is not scanned */
     case RDNA3_VOP1_v_movreld_b32:
     case RDNA3_VOP1_v_movrels_b32:
     case RDNA3_VOP1_v_movrelsd_b32:
     case RDNA3_VOP1_v_movrelsd_2_b32:
-    case RDNA3_VOP1_v_swaprel_b32: r.vgprs = RDNA3_VGPRS; /* M0 says which */
+    case RDNA3_VOP1_v_swaprel_b32: r.vgprs = RDNA3_VGPRS; /* M0 selects the register */
     }
     for (unsigned i = 0; i < in.operands; i++) {
       uint32_t kind = in.operand[i].kind, v = in.arg[i] + (kind == RDNA3_KIND_vgpr ? RDNA3_VGPR0 : 0);
@@ -166,7 +165,7 @@ static struct reach code_reach(const void *code, uint64_t bytes, bool wave64) {
   return r;
 }
 
-/* RSRC1 with no more registers (GRANULATED_WORKITEM_VGPR_COUNT, its low 6 bits) than that. */
+/* Limits the number of VGPRs in RSRC1 (GRANULATED_WORKITEM_VGPR_COUNT, its low 6 bits). */
 static uint32_t limit_vgprs(uint32_t rsrc1, uint32_t vgprs, bool wave64) {
   uint32_t granules = (vgprs - 1) / (wave64 ? 4 : 8);
   return granules < (rsrc1 & 63) ? (rsrc1 & ~63u) | granules : rsrc1;
@@ -179,7 +178,7 @@ struct run {
   struct shader_dispatch d;
   uint32_t grid[3];
   unsigned waves_per_group;
-  struct shader_stats stats; /* under the lock, as the fault */
+  struct shader_stats stats; /* guarded by lock, as fault and where */
   struct fault fault, where;
   struct shader_notes notes;
   pthread_mutex_t lock;
@@ -232,7 +231,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   return !rc;
 }
 
-/* Checks what both db_emu_run and db_emu_open need, and fills r but for scratch. */
+/* Checks what both db_emu_run and db_emu_open need, and fills r except for scratch. */
 static int prepare(const struct db_emu_launch *l, struct run *r) {
   const char *arch = l->arch ? l->arch : "gfx1100";
   char models[128];
@@ -289,7 +288,7 @@ static int set_scratch(struct run *r, unsigned seats) {
   return 0;
 }
 
-/* Ends a launch that takes too long. */
+/* Stops a launch that takes too long. */
 struct watch {
   struct run *run;
   pthread_mutex_t lock;
@@ -325,7 +324,7 @@ static int run_grid(struct run *r, uint32_t timeout_ms) {
   uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);
   chunk = chunk < 1 ? 1 : chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
 
-  /* Code may have changed where it is: its bytes are compared once a launch. */
+  /* The code in memory may have changed: invalidate the cache, so its bytes are compared once per launch. */
   code_cache_invalidate(host.code);
   struct watch watch = {r, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, timeout_ms};
   pthread_t watcher;
@@ -341,7 +340,7 @@ static int run_grid(struct run *r, uint32_t timeout_ms) {
   return r->fault.kind != FAULT_NONE || atomic_load(&r->late) ? -EFAULT : 0;
 }
 
-/* ---- what callers see ---- */
+/* ---- public functions ---- */
 
 static const uint8_t public_fault[] = {
     [FAULT_NONE] = DB_EMU_OK,           [FAULT_PAGE] = DB_EMU_PAGE_FAULT,
@@ -389,8 +388,8 @@ EXPORT int db_emu_run(struct db_emu_launch *l) {
   return rc;
 }
 
-/* Kernel descriptor words of remu's convention. RSRC1: all VGPRs, FLOAT_MODE, DX10_CLAMP and IEEE_MODE as LLVM has them
- * by default: f32 denormals are flushed, those of f16 and f64 are kept. RSRC2: scratch, 16 SGPRs of which the last are
+/* The kernel descriptor words of remu's convention. RSRC1: all VGPRs, FLOAT_MODE, DX10_CLAMP and IEEE_MODE with LLVM's
+ * defaults: f32 denormals are flushed, f16 and f64 denormals are kept. RSRC2: scratch, 16 SGPRs of which the last are
  * the workgroup's ids, work-item ids x, y and z, all of LDS. Bits: LLVM AMDGPUUsage, "Code Object V3 Kernel
  * Descriptor". */
 EXPORT int run_asm(const char *code, uint32_t bytes, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t lx, uint32_t ly,

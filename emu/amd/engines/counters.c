@@ -1,12 +1,12 @@
-/* Counts per kernel, where a machine counts instruction by instruction: one entry per program address and name, added
- * to as dispatches end. */
+/* Per-kernel counts of machines that count per instruction: one entry per program address and name. A dispatch adds its
+ * counts when it ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "gpu.h"
 
-enum { KERNELS_MAX = 4096 }; /* programs that are made as they run may be without number; the last entry has the rest */
+enum { KERNELS_MAX = 4096 }; /* clients may generate any number of programs; the last entry collects the rest */
 
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats) {
   struct amd_counters *c = &g->counters;

@@ -1,9 +1,9 @@
-/* What the PM4 and SDMA processors share: reading packets from the ring and its indirect buffers, faults, comparisons
+/* Shared by the PM4 and SDMA processors: reading packets from the ring and its indirect buffers, faults, comparisons
  * and atomics.
  *
- * Ordering: the client stores packets, then the doorbell; the doorbell is loaded with acquire, so the packets are seen.
- * Memory that packets write is stored with release after everything before it is done, which is what a client that
- * polls a signal relies on. */
+ * Ordering: the client stores packets and then the doorbell. The processor loads the doorbell with acquire, so it sees
+ * the packets. A store that a packet requests uses release order, after all earlier work is done; it pairs with the
+ * load of a client that polls a signal. */
 #include "gpu.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,12 +21,12 @@ uint64_t amd_clock(void) {
 
 static const char *queue_kind(const struct amd_queue *q) { return q->sdma ? "SDMA" : "compute"; }
 
-/* Of a level, in dwords, not counting the packet being handled. */
+/* Position in a level in dwords, excluding the packet that a handler is processing. */
 static uint64_t packet_position(const struct amd_queue *q, unsigned level) {
   return q->levels[level].pos - (level == q->packet_level ? q->packet_dwords : 0);
 }
 
-/* "compute queue 0, ring dword 12, indirect buffer 0x7f0000 dword 3" */
+/* Writes the position of the packet, such as "compute queue 0, ring dword 12, indirect buffer 0x7f0000 dword 3". */
 static int describe_position(const struct amd_queue *q, char *buf, size_t cap) {
   int n = snprintf(buf, cap, "%s queue %u, ring dword %" PRIu64, queue_kind(q), q->id,
                    packet_position(q, 0) % q->ring_dwords);
@@ -112,7 +112,7 @@ enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out, uint6
 }
 
 enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n) {
-  /* Past the packet first: an indirect buffer or a conditional skip moves on from there. */
+  /* Advance past the packet first: an indirect buffer or a conditional skip continues from that position. */
   unsigned level = q->packet_level = q->level;
   q->packet_dwords = n + 1;
   q->levels[level].pos += n + 1;
@@ -143,8 +143,8 @@ bool cp_compare(unsigned function, uint64_t value, uint64_t reference, uint64_t 
   return result[function & 7];
 }
 
-/* TC atomic operations by their low five bits; bit 5 selects 64 bits, bit 6 does not return. Source: the Linux amdgpu
- * driver's gfx11 enumerations (GL2_OP_ATOMIC_*). */
+/* TC atomic operations by their low five bits. Bit 5 selects 64 bits, bit 6 means that the old value is not returned.
+ * Source: the Linux amdgpu driver's gfx11 enumerations (GL2_OP_ATOMIC_*). */
 enum {
   OP_SWAP = 0x07,
   OP_CMPSWAP,
@@ -206,8 +206,8 @@ bool cp_atomic(void *p, unsigned op, uint64_t src, uint64_t cmp, uint64_t *old) 
   return true;
 }
 
-/* The position in the ring that the client may reuse up to; only moves when an indirect buffer called from there is
- * done. */
+/* Publishes the ring position up to which the client may reuse entries. It advances only when an indirect buffer that
+ * was called from there is done. The release store pairs with the client's load of the read pointer. */
 static void publish_rptr(struct amd_queue *q) {
   uint64_t pos = q->levels[0].pos;
   if (q->sdma)
@@ -216,7 +216,8 @@ static void publish_rptr(struct amd_queue *q) {
     __atomic_store_n((uint32_t *)q->rptr, (uint32_t)(pos % q->ring_dwords), __ATOMIC_RELEASE);
 }
 
-/* Takes a new write pointer from the doorbell. PM4 counts dwords and SDMA bytes, neither wraps. */
+/* Takes a new write pointer from the doorbell: PM4 counts dwords, SDMA counts bytes, neither wraps. The acquire load
+ * pairs with the client's doorbell store. */
 static enum cp_status ring_doorbell(struct amd_queue *q) {
   uint64_t value = q->race ? race_doorbell(q->race) : atomic_load_explicit(q->doorbell, memory_order_acquire);
   struct cp_level *ring = &q->levels[0];
@@ -232,7 +233,7 @@ static enum cp_status ring_doorbell(struct amd_queue *q) {
     return cp_fault(q, FAULT_PACKET, q->ring_va, VM_READ, "doorbell %" PRIu64 " dwords ahead in a ring of %u",
                     end - ring->pos, q->ring_dwords);
   q->doorbell_seen = value;
-  if (q->sdma) race_acquire_by(q->race, RACE_CODE | RACE_NEAR); /* a compute queue has caches in between */
+  if (q->sdma) race_acquire_by(q->race, RACE_CODE | RACE_NEAR); /* a compute queue's packets do this themselves */
   ring->end = end;
   return CP_DONE;
 }

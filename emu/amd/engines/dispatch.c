@@ -1,6 +1,5 @@
-/* A compute dispatch: from the registers of a queue to workgroups on the host's cores.
- * Register meaning: the Linux amdgpu driver's gc_11_0_0_sh_mask.h; PGM, RSRC and scratch rules: LLVM AMDGPUUsage,
- * section "Code Object". */
+/* A compute dispatch: runs the workgroups that a queue's registers describe on the host's cores. Register meaning: the
+ * Linux amdgpu driver's gc_11_0_0_sh_mask.h; PGM, RSRC and scratch rules: LLVM AMDGPUUsage, section "Code Object". */
 #include "gpu.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -18,27 +17,27 @@
 
 enum { MAX_THREADS = 1024, LDS_UNIT = 512, SCRATCH_UNIT = 256, CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
 
-/* One dispatch while it runs. */
+/* A running dispatch. */
 struct run {
   struct amd_queue *q;
   struct shader_dispatch d;
-  uint32_t first[3], count[3]; /* workgroup ids run from first, count of them */
-  uint32_t partial[3];         /* size of the last group in each dimension, 0 when full */
+  uint32_t first[3], count[3]; /* first workgroup id and number of workgroups */
+  uint32_t partial[3];         /* size of the last group in each dimension; 0 if it is full */
   unsigned waves_per_group;
   pthread_mutex_t lock;
-  struct fault fault;          /* the first, under the lock */
-  struct fault where;          /* of a wave that was stopped; under the lock */
-  struct shader_stats counted; /* where detail is asked for; under the lock */
+  struct fault fault;          /* the first one; guarded by lock */
+  struct fault where;          /* position of a wave that was stopped; guarded by lock */
+  struct shader_stats counted; /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
-  struct race_task *task; /* NULL when the machine is not strict */
+  struct race_task *task; /* NULL if the machine is not strict */
 };
 
 static uint64_t clock_of_gpu(void *ctx) { return amd_clock(); }
 
 static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
 
-/* The core of a worker is made and used by that worker only. */
+/* Returns the core of a worker. Only that worker creates and uses it. */
 static struct shader_core *core_of(struct run *r, unsigned worker) {
   struct amd_shared *m = r->q->gpu->shared;
   if (!worker) return r->q->core;
@@ -128,7 +127,7 @@ static bool run_groups(void *ctx, unsigned worker, unsigned seat, uint64_t begin
   return go_on;
 }
 
-/* Workgroups to run in each dimension. */
+/* Computes the number of workgroups in each dimension. */
 static enum cp_status set_extent(struct amd_queue *q, struct run *r, const uint32_t dims[3], uint32_t initiator) {
   const uint32_t start[3] = {REG(COMPUTE_START_X), REG(COMPUTE_START_Y), REG(COMPUTE_START_Z)};
   const uint32_t num[3] = {REG(COMPUTE_NUM_THREAD_X), REG(COMPUTE_NUM_THREAD_Y), REG(COMPUTE_NUM_THREAD_Z)};
@@ -163,8 +162,8 @@ static enum cp_status set_extent(struct amd_queue *q, struct run *r, const uint3
   return CP_DONE;
 }
 
-/* Scratch memory is one slot per wave that can be resident; workers take as many as their workgroups have waves.
- * Returns how many workgroups may run at once in *seats. */
+/* Scratch memory has one slot per wave that can be resident. A worker uses as many slots as its workgroup has waves.
+ * Sets *seats to the number of workgroups that may run at the same time. */
 static enum cp_status set_scratch(struct amd_queue *q, struct run *r, unsigned *seats) {
   if (!RFIELD(COMPUTE_PGM_RSRC2, SCRATCH_EN)) return CP_DONE;
   uint64_t slots = (uint64_t)RFIELD(COMPUTE_TMPRING_SIZE, WAVES) * q->gpu->model->shader_engines;
@@ -192,7 +191,7 @@ static enum cp_status check_program(struct amd_queue *q, struct run *r) {
   return CP_DONE;
 }
 
-/* A line for the log about something that is no fault. */
+/* Logs a line about an event that is not a fault. */
 static void tell(struct run *r, const char *what, const struct fault *f) {
   const struct emu_machine *m = r->q->gpu->shared->machine;
   char line[800], name[128] = "?";
@@ -202,7 +201,8 @@ static void tell(struct run *r, const char *what, const struct fault *f) {
   m->print(m->print_ctx, line);
 }
 
-/* A shader's fault names its instruction; what else is known here is the kernel and where its data address lies. */
+/* Adds the kernel's name, and for page faults the mapping nearest to the address, to the message of a shader's
+ * fault. */
 static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   struct fault *f = &r->fault;
   size_t n = strlen(f->text);
@@ -219,8 +219,9 @@ static enum cp_status dispatch_faulted(struct amd_queue *q, struct run *r) {
   return CP_DEAD;
 }
 
-/* Waves that a compute unit holds: two SIMDs of 1536 registers for 32 lanes, given away by 24 (LLVM AMDGPUUsage,
- * "Code Object", VGPR allocation granule of gfx1100), and half of a WGP's 128 KiB of LDS. */
+/* Returns the number of waves that a compute unit can hold. It has two SIMDs with 1536 registers of 32 lanes, allocated
+ * in units of 24 (LLVM AMDGPUUsage, "Code Object", VGPR allocation granule of gfx1100), and half of a WGP's 128 KiB of
+ * LDS. */
 static uint64_t resident_waves(const struct run *r, uint32_t lds) {
   enum { SIMDS = 2, WAVES = 16, REGISTERS = 1536, GRANULE = 24, LDS = 64 << 10 };
   unsigned rows = ((r->d.rsrc1 & 63) + 1) * 8, taken = (rows + GRANULE - 1) / GRANULE * GRANULE; /* of 32 lanes */

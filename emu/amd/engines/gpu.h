@@ -1,7 +1,5 @@
-/* The emulated AMD GPUs themselves: models, queues, and the processors that read their packets. What a kernel driver
- * keeps is in kernel/process.h.
- *
- * Lock order: see kernel/process.h. */
+/* The emulated AMD GPUs: models, queues, and the processors that read their packets. kernel/process.h declares the
+ * kernel driver's state and documents the lock order. */
 #ifndef DOORBELL_EMU_AMD_GPU_H
 #define DOORBELL_EMU_AMD_GPU_H
 #include <stdatomic.h>
@@ -24,9 +22,9 @@ enum { AMD_PAGE = 4096 };
 
 /* ---- models ---- */
 
-/* What tells one GPU from another, as KFD's topology and the DRM driver print it. */
+/* The properties of a GPU model, as KFD's topology and the DRM driver report them. */
 struct amd_model {
-  const char *name; /* ISA, as in os_emulated */
+  const char *name; /* ISA name, as passed to os_emulated */
   const char *marketing;
   uint32_t gfx_target_version, device_id, family_id, chip_external_rev;
   uint32_t shader_engines, arrays_per_engine, cus_per_array, simds_per_cu, waves_per_simd, wave_size, lds_kib,
@@ -35,20 +33,20 @@ struct amd_model {
   uint32_t engine_mhz, memory_mhz, memory_bits, mec_fw, sdma_fw;
   uint32_t capability, debug_prop;
   uint64_t vram_bytes;
-  uint32_t vgpr_bytes_per_cu; /* of the context save area */
+  uint32_t vgpr_bytes_per_cu; /* size in the context save area */
   uint32_t gl1_kib, l2_kib, l3_kib, tcc_blocks;
 };
 const struct amd_model *amd_model_find(const char *name, size_t length);
-/* Names of all models, comma separated. */
+/* Writes the names of all models, comma separated. */
 void amd_model_names(char *buf, size_t cap);
 static inline uint32_t amd_model_cus(const struct amd_model *m) {
   return m->shader_engines * m->arrays_per_engine * m->cus_per_array;
 }
 
-/* Sizes that CREATE_QUEUE insists on, from the formulas of Linux's kfd_queue.c (kfd_queue_ctx_save_restore_size). */
+/* The sizes that CREATE_QUEUE requires, from the formulas of Linux's kfd_queue.c (kfd_queue_ctx_save_restore_size). */
 struct amd_save_area {
   uint32_t ctl_stack, context, debug;
-  uint64_t total; /* of the buffer */
+  uint64_t total; /* size of the whole buffer */
 };
 struct amd_save_area amd_save_area(const struct amd_model *m);
 
@@ -56,27 +54,27 @@ struct amd_save_area amd_save_area(const struct amd_model *m);
 
 enum cp_status {
   CP_DONE,    /* one packet finished */
-  CP_IDLE,    /* nothing left before the write pointer */
-  CP_BLOCKED, /* the packet at the read pointer waits for memory */
+  CP_IDLE,    /* no packet before the write pointer is left */
+  CP_BLOCKED, /* the packet at the read pointer waits for a value in memory */
   CP_DEAD,    /* faulted, evicted or being destroyed */
 };
 
-/* Where packets are read from: the ring, and the indirect buffers that it called. */
+/* Where the processor reads packets: the ring, or an indirect buffer that a packet called. */
 struct cp_level {
-  uint64_t va;       /* of an indirect buffer */
-  uint64_t pos, end; /* dwords; the ring's count on without wrapping */
+  uint64_t va;       /* address of the indirect buffer */
+  uint64_t pos, end; /* in dwords; the ring's positions count up without wrapping */
 };
 enum { CP_LEVELS = 3, CP_PACKET_MAX = 0x4001 };
 
 struct amd_queue {
-  struct amd_queue *next; /* of the GPU */
+  struct amd_queue *next; /* next queue of the GPU */
   struct amd_gpu *gpu;
   unsigned id, doorbell_slot;
   bool sdma;
   uint64_t ring_va;
   const uint32_t *ring;
   uint32_t ring_dwords;
-  void *rptr; /* 32 bits wrapped (PM4) or 64 bits of bytes (SDMA) */
+  void *rptr; /* PM4: 32 bits in dwords, wrapped; SDMA: 64 bits in bytes */
   _Atomic uint64_t *doorbell;
   atomic_uint percentage;
   struct amd_bo *pinned[5];
@@ -84,73 +82,74 @@ struct amd_queue {
 
   pthread_t thread;
   bool started;
-  atomic_bool quit, stop; /* end the thread; abandon the dispatch that runs */
+  atomic_bool quit, stop; /* quit: end the thread; stop: abandon the running dispatch */
   atomic_bool dispatching;
 
   struct cp_level levels[CP_LEVELS];
   unsigned level;
   uint64_t doorbell_seen;
-  uint64_t packets;            /* done so far */
-  unsigned packet_level;       /* level of the packet in a handler */
-  uint64_t packet_dwords;      /* its length, already counted in pos; 0 outside handlers */
+  uint64_t packets;            /* number of packets processed */
+  unsigned packet_level;       /* level of the packet that a handler is processing */
+  uint64_t packet_dwords;      /* its length, which pos already includes; 0 outside handlers */
   struct vm_range fetch, data; /* translation caches */
-  uint32_t *packet;            /* copy of the one being processed */
+  uint32_t *packet;            /* copy of the packet being processed */
 
-  uint32_t sh[0x3000 - 0x2c00]; /* registers of SET_SH_REG */
+  uint32_t sh[0x3000 - 0x2c00]; /* registers that SET_SH_REG writes */
   struct shader_core *core;
   struct code_cache *code;
-  struct race_queue *race; /* NULL when the machine is not strict */
+  struct race_queue *race; /* NULL if the machine is not strict */
 };
 
-/* A queue without a thread, for whoever calls cp_run himself. ring must stay mapped at ring_va. */
+/* Creates a queue without a thread; the caller calls cp_run. ring must stay mapped at ring_va. */
 struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va, uint32_t ring_bytes, const void *ring,
                                 void *rptr, _Atomic uint64_t *doorbell);
-/* Ends its thread, if it has one. The queue is off the GPU's list. */
+/* Ends the queue's thread, if any, and frees the queue. The GPU's list must not contain it any more. */
 void amd_queue_free(struct amd_queue *q);
-/* Starts the thread that polls the doorbell. 0 or a negative errno. */
+/* Starts the thread that polls the doorbell. Returns 0 or a negative errno. */
 int amd_queue_start(struct amd_queue *q);
-/* Processes up to budget packets. CP_DONE when the budget ended it. */
+/* Processes at most budget packets. Returns CP_DONE if it processed all of them. */
 enum cp_status cp_run(struct amd_queue *q, uint64_t budget);
 
-/* The packet at the current position, of which left dwords are submitted. */
+/* Process the packet at the current position. left is the number of submitted dwords from there on. */
 enum cp_status pm4_packet(struct amd_queue *q, uint64_t left);
 enum cp_status sdma_packet(struct amd_queue *q, uint64_t left);
 /* Runs the dispatch that q's registers describe over dims workgroups (or work-items, if the initiator says so). */
 enum cp_status amd_dispatch(struct amd_queue *q, const uint32_t dims[3], uint32_t initiator);
 
-/* Helpers of the packet processors. */
+/* ---- helpers of the packet processors ---- */
 enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out,
                         uint64_t n); /* dwords at the current position */
 static inline void cp_advance(struct amd_queue *q, uint64_t n) { q->levels[q->level].pos += n; }
-/* Host memory behind [va, va + size), which must be aligned; raises the fault and returns NULL. what: the packet and
- * what it does there. */
+/* Returns the host memory of [va, va + size), which must be aligned. On an error it raises the fault and returns NULL.
+ * what names the packet and the access in the message. */
 void *cp_memory(struct amd_queue *q, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
 enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t address, unsigned access,
                         const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* p[0] is the header; n dwords follow. The packet is counted as read already; CP_BLOCKED takes it back, to be tried
- * again. */
+/* A packet handler. p[0] is the header, followed by n dwords. The read position is already after the packet; if the
+ * handler returns CP_BLOCKED, the position moves back and the packet is processed again later. */
 typedef enum cp_status (*cp_handler)(struct amd_queue *q, const uint32_t *p, uint32_t n);
 enum cp_status cp_handle(struct amd_queue *q, cp_handler handler, const uint32_t *p, uint32_t n);
-/* Ends a task of the queue; a race is a fault. */
+/* Ends a task of the queue. If the task raced, raises a fault. */
 enum cp_status cp_task_end(struct amd_queue *q, struct race_task *t);
-/* The processor itself reads n bytes there, between tasks. */
+/* Records that the processor itself reads n bytes at p, outside of tasks. */
 void cp_reads(struct amd_queue *q, const void *p, uint64_t n);
-/* Before a signal is stored at va: of all packets so far, or at_once of those that have finished; a race is a fault. */
+/* Call before storing a signal at va. The signal covers all packets so far, or with at_once only those that have
+ * finished. If one of them raced, raises a fault. */
 enum cp_status cp_release(struct amd_queue *q, uint64_t va, const void *at, uint64_t value, bool at_once);
-/* Goes on in the indirect buffer at va; chain: does not come back to the one that is left. */
+/* Continues in the indirect buffer at va. With chain, its end does not return to the buffer that called it. */
 enum cp_status cp_call(struct amd_queue *q, const char *what, uint64_t va, uint64_t dwords, bool chain);
-/* (value & mask) function reference; function as in enum pm4_wait_function. */
+/* Compares (value & mask) with reference. function is of enum pm4_wait_function. */
 bool cp_compare(unsigned function, uint64_t value, uint64_t reference, uint64_t mask);
-/* A TC atomic (numbers of the PM4 ATOMIC_MEM and SDMA ATOMIC packets) on 4 or 8 bytes at p; false for an unknown
- * operation. */
+/* Performs a TC atomic on 4 or 8 bytes at p; op is numbered as in the PM4 ATOMIC_MEM and SDMA ATOMIC packets. Returns
+ * false if op is unknown. */
 bool cp_atomic_bytes(unsigned op, unsigned *bytes);
 bool cp_atomic(void *p, unsigned op, uint64_t src, uint64_t cmp, uint64_t *old);
-/* The constant 100 MHz counter. */
+/* The constant-rate 100 MHz counter. */
 uint64_t amd_clock(void);
 
 /* ---- GPUs ---- */
 
-/* Per kernel (counters.c). */
+/* Counts per kernel (counters.c). */
 struct amd_counters {
   pthread_mutex_t lock;
   struct emu_detail total;
@@ -158,16 +157,16 @@ struct amd_counters {
   size_t n;
 };
 
-/* What the GPUs of a machine share. */
+/* State that all GPUs of a machine share. */
 struct amd_shared {
   struct emu_machine *machine;
   struct pool *pool;
-  struct shader_core **cores; /* one per worker of the pool, made on first use by that worker */
-  /* Bumped, and sleepers woken, when something that a queue may wait for has happened. */
+  struct shader_core **cores; /* one per worker of the pool; the worker creates it at its first use */
+  /* kick is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
   atomic_uint kick, sleepers;
-  atomic_bool detail; /* dispatches that begin are counted instruction by instruction */
-  /* The machine's kernel handles these. An interrupt carries a context id of valid_bits bits. A fault stops the GPU's
-   * queues; only the first one counts. */
+  atomic_bool detail; /* count dispatches that begin instruction by instruction */
+  /* Callbacks of the machine's kernel. An interrupt has a context id of valid_bits bits. A fault stops the GPU's
+   * queues; only the first fault counts. */
   void (*interrupt)(struct amd_gpu *gpu, uint32_t context, unsigned valid_bits);
   void (*fault)(struct amd_gpu *gpu, const struct fault *fault);
 };
@@ -180,16 +179,16 @@ struct amd_gpu {
   uint32_t gpu_id, minor;
   struct vm *vm;
   struct heap vram;
-  struct amd_file *acquired; /* the render node file whose address space is this GPU's */
+  struct amd_file *acquired; /* the render node's file whose address space the GPU uses */
   int doorbell_fd;
   _Atomic uint64_t *doorbells;
-  uint8_t *mmio_page; /* registers that the host writes to flush HDP; what race.h knows the GPU by */
+  uint8_t *mmio_page; /* registers that the host writes to flush HDP; race.h identifies the GPU by this pointer */
   int mmio_fd;
 
   pthread_mutex_t queues_lock;
   struct amd_queue *queues;
   atomic_bool faulted;
-  struct fault fault; /* under queues_lock; set once, and when */
+  struct fault fault; /* guarded by queues_lock; the first fault, at fault_time */
   struct timespec fault_time;
 
   atomic_uint_fast32_t grbm_gfx_index;
@@ -197,13 +196,14 @@ struct amd_gpu {
   struct amd_counters counters;
 };
 
-/* Wakes the queues that sleep. */
+/* Wakes the sleeping queues. */
 void amd_kick(struct amd_shared *s);
-/* The kernel whose code is at pc, by what the loader left around it; false when that does not say. */
+/* Finds the name of the kernel whose code is at pc in the ELF data that the loader left in memory. Returns false if
+ * there is none. */
 bool amd_kernel_name(struct vm *vm, uint64_t pc, char *buf, size_t cap);
 
 /* ---- counters.c ---- */
-/* What a dispatch that ended has counted, in stats->detail and beside it. */
+/* Adds the counts of a finished dispatch: stats->detail and the totals in stats. */
 void amd_counters_add(struct amd_gpu *g, uint64_t pgm, const struct shader_stats *stats);
 void amd_counters_total(struct amd_gpu *g, struct emu_detail *out);
 int amd_counters_kernels(struct amd_gpu *g, struct emu_kernel_stats **out, size_t *n);

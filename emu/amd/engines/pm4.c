@@ -1,9 +1,9 @@
-/* The PM4 packet processor of a compute queue (MEC): one handler per packet, found by opcode. Wire format and
- * sources: hcq/amd/pm4_wire.h, registers.h. Whatever the table does not have, reserved bits and field values without
- * a meaning here are faults.
+/* The PM4 packet processor of a compute queue (MEC): one handler per packet, found by opcode. Wire format and sources:
+ * hcq/amd/pm4_wire.h, registers.h. Packets that the table does not list, reserved bits, and field values without a
+ * meaning on this engine are faults.
  *
- * Caches: the emulated GPU has none but the decoded instructions, and packets run one after the other, so cache
- * maintenance is at most dropping those. Strict machines check that it is there (race.h). */
+ * Caches: the only emulated cache holds decoded instructions, and packets run one after the other. So cache maintenance
+ * at most drops decoded code. Strict machines check that the maintenance is present (race.h). */
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 /* ---- registers ---- */
 
-/* Registers a user queue may write that do nothing here, and those that would need a unit this machine does not
+/* Registers that a user queue may write without an effect here, and registers of units that this machine does not
  * have. */
 static bool sh_register_counts(uint32_t reg) {
   return reg == GFX11_COMPUTE_PIPELINESTAT_ENABLE || reg == GFX11_COMPUTE_PERFCOUNT_ENABLE ||
@@ -64,7 +64,7 @@ static enum cp_status set_sh_reg(struct amd_queue *q, const uint32_t *p, uint32_
     return BAD("not supported: SET_SH_REG with VMID_SHIFT or INDEX");
   return set_registers(q, p, n, PM4_SH_BASE, PM4_SH_END);
 }
-/* INDEX 3 asks for the CU mask of the queue to be applied, which has all CUs here. */
+/* INDEX 3 requests that the queue's CU mask is applied. The mask includes all CUs here. */
 static enum cp_status set_sh_reg_index(struct amd_queue *q, const uint32_t *p, uint32_t n) {
   if (FIELD(SET_SH_REG_INDEX, INDEX) != 0 && FIELD(SET_SH_REG_INDEX, INDEX) != 3)
     return BAD("SET_SH_REG_INDEX: index %u", FIELD(SET_SH_REG_INDEX, INDEX));
@@ -142,7 +142,7 @@ static enum cp_status wait_common(struct amd_queue *q, const char *name, unsigne
   uint64_t value;
   if (function > PM4_WAIT_GT) return BAD("%s: function %u", name, function);
   if (operation == PM4_WAIT_WRITE_THEN_POLL) {
-    /* A flush is done as it is asked for. */
+    /* A flush is complete immediately. */
     uint32_t req = (uint32_t)at, done = (uint32_t)(at >> 32);
     if (space != PM4_WAIT_REGISTER || req != NBIO_GPU_HDP_FLUSH_REQ || done != NBIO_GPU_HDP_FLUSH_DONE)
       return BAD("%s: writes register 0x%x and polls 0x%x, which is no pair", name, req, done);
@@ -254,7 +254,7 @@ static enum cp_status atomic_mem(struct amd_queue *q, const uint32_t *p, uint32_
   if (command > 3) return BAD("ATOMIC_MEM: command %u", command);
   void *at = cp_memory(q, "ATOMIC_MEM", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
+  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* the new value is not known */
   cp_atomic(at, op, ADDRESS(ATOMIC_MEM, SRC_LO, SRC_HI), cmp, &old);
   if (command == LOOP_UNTIL_COMPARED && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->shared);
@@ -327,7 +327,7 @@ static const cp_handler handlers[256] = {
     [PM4_SET_SH_REG_INDEX] = set_sh_reg_index,
 };
 
-/* Dwords that have fields: only they can have reserved bits. */
+/* Number of dwords that can have fields, and therefore reserved bits. */
 enum { FIELD_DWORDS = 8 };
 
 enum cp_status pm4_packet(struct amd_queue *q, uint64_t left) {

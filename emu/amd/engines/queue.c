@@ -1,4 +1,4 @@
-/* Queues, and the thread behind each that polls its doorbell and runs its packets. */
+/* Queues, and the thread of each queue that polls its doorbell and processes its packets. */
 #define _GNU_SOURCE
 #include "gpu.h"
 #include <limits.h>
@@ -14,10 +14,10 @@
 /* ---- sleeping and waking ---- */
 
 enum {
-  SPIN_NS = 30000,          /* after work: look again at once */
-  SLEEP_MIN_NS = 20000,     /* then sleep for a part of the time without work so far ... */
-  SLEEP_PART = 16,          /* ... so that noticing a doorbell takes at most this part of the pause before it, */
-  SLEEP_MAX_NS = 4000000,   /* and never more than this, */
+  SPIN_NS = 30000,          /* after work: poll again without sleeping */
+  SLEEP_MIN_NS = 20000,     /* then sleep for a part of the idle time so far ... */
+  SLEEP_PART = 16,          /* ... so noticing a doorbell takes at most this part of the idle time before it, */
+  SLEEP_MAX_NS = 4000000,   /* and at most this long */
   SLEEP_STRICT_NS = 100000, /* strict machines: a part of race.c's window */
   RUN_BUDGET = 1 << 16,
 };
@@ -37,7 +37,8 @@ void amd_kick(struct amd_shared *s) {
   if (atomic_load(&s->sleepers)) futex(&s->kick, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/* Nothing happened between reading kick == seen and now that a queue could be waiting for. */
+/* Waits a short time before the next poll. Returns early if kick has changed since it was `seen`: an event occurred
+ * that the queue may wait for. */
 static void queue_pause(struct amd_shared *s, unsigned seen, uint64_t idle_ns) {
   const uint64_t max = s->machine->strict ? SLEEP_STRICT_NS : SLEEP_MAX_NS;
   if (idle_ns < SPIN_NS) {
@@ -93,7 +94,7 @@ struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va
     amd_queue_free(q);
     return NULL;
   }
-  /* All compute units may be used until a register says otherwise; the kernel's default. */
+  /* By default all compute units may be used, as the kernel sets it. */
   const uint32_t masks[] = {GFX11_COMPUTE_STATIC_THREAD_MGMT_SE0, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE1,
                             GFX11_COMPUTE_STATIC_THREAD_MGMT_SE2, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE3,
                             GFX11_COMPUTE_STATIC_THREAD_MGMT_SE4, GFX11_COMPUTE_STATIC_THREAD_MGMT_SE5,
@@ -120,7 +121,7 @@ void amd_queue_free(struct amd_queue *q) {
 int amd_queue_start(struct amd_queue *q) {
   sigset_t all, old;
   sigfillset(&all);
-  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* guard.h: blocked, they end the process */
+  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* if blocked, they end the process (guard.h) */
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int rc = -pthread_create(&q->thread, NULL, queue_main, q);
   pthread_sigmask(SIG_SETMASK, &old, NULL);

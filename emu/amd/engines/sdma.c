@@ -1,6 +1,6 @@
-/* The packet processor of an SDMA queue: one handler per packet, found by operation and sub-operation.
- * Wire format and source: hcq/amd/sdma_wire.h. Whatever the table does not have, reserved bits and unsupported fields
- * are faults. */
+/* The packet processor of an SDMA queue: one handler per packet, found by operation and sub-operation. Wire format and
+ * source: hcq/amd/sdma_wire.h. Packets that the table does not list, reserved bits and unsupported fields are
+ * faults. */
 #include "gpu.h"
 #include <inttypes.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #define ADDRESS(packet, lo, hi) ((uint64_t)p[SDMA_##packet##_##hi##_DW] << 32 | p[SDMA_##packet##_##lo##_DW])
 #define BAD(...)                cp_fault(q, FAULT_PACKET, 0, VM_READ, __VA_ARGS__)
 
-/* The engine has no caches but its GPU's memory-side one. */
+/* The engine bypasses all caches except its GPU's memory-side cache. */
 enum { ENGINE_CACHES = RACE_CODE | RACE_NEAR };
 
-/* Copies overlap with what follows them. NOP and FENCE are what waits for them (Mesa, ac_cmdbuf_sdma.c). */
+/* A copy can overlap with later packets. NOP and FENCE wait for it (Mesa, ac_cmdbuf_sdma.c). */
 static void wait_for_copies(struct amd_queue *q) {
   race_finish(q->race);
   race_acquire_by(q->race, ENGINE_CACHES);
@@ -26,7 +26,8 @@ static enum cp_status nop(struct amd_queue *q, const uint32_t *p, uint32_t n) {
   return CP_DONE;
 }
 
-/* The host range behind va, as much of n bytes as one mapping has; raises the fault and returns NULL. */
+/* Returns the host pointer of va and limits *n to the bytes in one mapping. On an error it raises the fault and returns
+ * NULL. */
 static void *span(struct amd_queue *q, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
                   unsigned access) {
   uint64_t off = va - range->va;
@@ -45,7 +46,8 @@ static void *span(struct amd_queue *q, struct vm_range *range, const char *what,
 static enum cp_status copy_linear(struct amd_queue *q, const uint32_t *p, uint32_t dwords) {
   uint64_t src = ADDRESS(COPY_LINEAR, SRC_LO, SRC_HI), dst = ADDRESS(COPY_LINEAR, DST_LO, DST_HI);
   uint64_t left = (uint64_t)FIELD(COPY_LINEAR, COUNT) + 1;
-  /* Destroying the queue ends a copy between parts; on one host core a part of this size takes about a millisecond. */
+  /* Destroying the queue stops a copy between two parts. One host core copies a part of this size in about a
+   * millisecond. */
   const uint64_t part_max = 8 << 20;
   struct vm_range from = {0}, to = {0};
   if (FIELD(COPY_LINEAR, ENCRYPT) || FIELD(COPY_LINEAR, TMZ) || FIELD(COPY_LINEAR, CPV) ||
@@ -104,7 +106,7 @@ static enum cp_status constant_fill(struct amd_queue *q, const uint32_t *p, uint
     uint8_t *out = span(q, &to, "CONSTANT_FILL", dst, &n, VM_WRITE);
     if (!out) return CP_DEAD;
     race_touch(out, n, VM_WRITE);
-    /* The host's memset is much faster than a loop, and most fills are of one byte. */
+    /* Most fills repeat one byte, and memset is much faster than a loop. */
     if (unit == 1 || data == (data & 0xff) * 0x01010101u) {
       memset(out, (int)(data & 0xff), n);
     } else
@@ -133,7 +135,7 @@ static enum cp_status trap(struct amd_queue *q, const uint32_t *p, uint32_t dwor
   return CP_DONE;
 }
 
-/* As sdma_v6_0_ring_emit_hdp_flush in Linux has it: byte addresses of the two registers, done before request. */
+/* As sdma_v6_0_ring_emit_hdp_flush in Linux: the byte addresses of the two registers, done before request. */
 static enum cp_status hdp_flush(struct amd_queue *q, const uint32_t *p) {
   uint32_t done = p[SDMA_POLL_REGMEM_ADDR_LO_DW], request = p[SDMA_POLL_REGMEM_ADDR_HI_DW];
   if (FIELD(POLL_REGMEM, MEM_POLL) || done != NBIO_GPU_HDP_FLUSH_DONE << 2 || request != NBIO_GPU_HDP_FLUSH_REQ << 2)
@@ -180,7 +182,7 @@ static enum cp_status atomic(struct amd_queue *q, const uint32_t *p, uint32_t dw
   if (!cp_atomic_bytes(op, &bytes)) return BAD("not supported: ATOMIC operation 0x%x", op);
   void *at = cp_memory(q, "ATOMIC", va, bytes, bytes, VM_READ | VM_WRITE);
   if (!at) return CP_DEAD;
-  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* of no known value */
+  if (cp_release(q, va, at, 0, true) != CP_DONE) return CP_DEAD; /* the new value is not known */
   cp_atomic(at, op, ADDRESS(ATOMIC, SRC_LO, SRC_HI), cmp, &old);
   if (FIELD(ATOMIC, LOOP) && old != (bytes == 8 ? cmp : (uint32_t)cmp)) return CP_BLOCKED;
   amd_kick(q->gpu->shared);
@@ -208,7 +210,7 @@ static enum cp_status indirect(struct amd_queue *q, const uint32_t *p, uint32_t 
                                                                                         << 32;
   uint32_t size = FIELD(INDIRECT, SIZE);
   if (FIELD(INDIRECT, VMID) || FIELD(INDIRECT, PRIV)) return BAD("INDIRECT: VMID and PRIV belong to the kernel");
-  /* The fetcher works on blocks of 8 dwords: the packet ends one, and the buffer is made of whole ones. */
+  /* The fetcher reads blocks of 8 dwords: the packet must end a block, and the buffer must consist of whole blocks. */
   if (q->levels[q->level].pos % 8) return BAD("INDIRECT: the packet must end on a multiple of 8 dwords");
   if (size % 8) return BAD("INDIRECT: %u dwords are no multiple of 8", size);
   return cp_call(q, "INDIRECT", va, size, false);
@@ -232,7 +234,7 @@ static const struct {
     {SDMA_GCR_REQ, gcr_req},
 };
 
-/* Length of the packet at p, of which left dwords are there. */
+/* Returns the length of the packet at p, of which left dwords are submitted. */
 static uint64_t packet_length(const uint32_t *p, uint32_t least, uint64_t left) {
   uint32_t header = p[0] & 0xffff;
   if (header == SDMA_NOP) return 1 + (uint64_t)FIELD(NOP, COUNT);
@@ -241,7 +243,7 @@ static uint64_t packet_length(const uint32_t *p, uint32_t least, uint64_t left) 
   return least;
 }
 
-/* Packets that move data are tasks. */
+/* Handles a packet. A packet that moves data is a task. */
 static enum cp_status handle(struct amd_queue *q, const char *name, cp_handler handler, const uint32_t *p, uint32_t n) {
   bool moves = handler == copy_linear || handler == write_linear || handler == constant_fill;
   if (!q->race || !moves) return cp_handle(q, handler, p, n);

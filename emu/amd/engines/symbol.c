@@ -1,7 +1,8 @@
-/* Which kernel a program address belongs to, from what loaders leave in GPU memory beside the code: the dynamic symbols
- * of the code object, behind its ELF header or, where a loader placed sections only, as names.
+/* Finds the kernel of a program address in what loaders leave in GPU memory next to the code: the dynamic symbols of
+ * the code object, after its ELF header, or plain symbol names if a loader copied only sections.
  *
- * For messages: everything is checked against the mapping, nothing is believed, and no name is a fine answer. */
+ * The result is for messages only. All data is checked against the mapping because it may be corrupt; finding no name
+ * is not an error. */
 #include <elf.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,13 +39,13 @@ static bool from_symbols(const struct image *m, uint64_t pc, char *buf, size_t c
   }
   for (const Elf64_Dyn *d; dynamic && dynamic % 8 == 0 && (d = part(m, dynamic, sizeof *d)) && d->d_tag != DT_NULL;
        dynamic += sizeof *d) {
-    /* A loader may have relocated these. */
+    /* A loader may have relocated these addresses. */
     uint64_t value = d->d_un.d_ptr >= m->va ? d->d_un.d_ptr - m->va : d->d_un.d_ptr;
     if (d->d_tag == DT_SYMTAB) symbols = value;
     if (d->d_tag == DT_STRTAB) strings = value;
     if (d->d_tag == DT_HASH) hash = value;
   }
-  const uint32_t *counts = hash && hash % 4 == 0 ? part(m, hash, 8) : NULL; /* buckets, symbols */
+  const uint32_t *counts = hash && hash % 4 == 0 ? part(m, hash, 8) : NULL; /* counts of buckets and symbols */
   for (uint32_t i = 0; counts && symbols % 8 == 0 && i < counts[1] && i < SYMBOLS_MAX; i++) {
     const Elf64_Sym *s = part(m, symbols + i * sizeof *s, sizeof *s);
     if (s && ELF64_ST_TYPE(s->st_info) == STT_FUNC && pc - m->va - s->st_value < s->st_size)
@@ -53,7 +54,7 @@ static bool from_symbols(const struct image *m, uint64_t pc, char *buf, size_t c
   return false;
 }
 
-/* "NAME.kd" is a kernel's descriptor; of two nobody knows whose code it is. */
+/* "NAME.kd" is the descriptor of kernel NAME. Two such names are ambiguous. */
 static bool from_names(const struct image *m, uint64_t pc, char *buf, size_t cap) {
   uint64_t end = pc - m->va, low = end > NAMES_MAX ? end - NAMES_MAX : 0, found = 0;
   for (uint64_t at = low; at + 4 <= end; at++) {

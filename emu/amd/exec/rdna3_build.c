@@ -1,5 +1,5 @@
-/* From decoded instructions to micro-operations: everything that is known before a wave runs is worked out here
- * (register rows, constants, modifiers, MODE, branch targets), so that operations need not look. */
+/* Translates decoded instructions to micro-operations. It resolves everything that is known before a wave runs
+ * (register rows, constants, modifiers, MODE, branch targets), so that operations do not check it at run time. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum {
   TMP_DST = RDNA3_TMP + 6,
-  ZERO = 200,     /* numbers in s that stay 0: what a lane mask of null reads */
+  ZERO = 200,     /* scalar registers that stay 0; a lane mask of null reads them */
   SHADOW = 208,   /* a copy of a scalar pair that the instruction overwrites */
   QUAD = 1 << 30, /* src of a constant while building: index of a row, or QUAD + index of a 64-bit scalar */
   NO_TARGET = ~0u,
@@ -17,13 +17,13 @@ struct builder {
   struct rdna3_trace *t;
   struct rdna3_uop *uop;
   uint32_t uops, uop_cap;
-  uint32_t *row; /* values to expand into 32 lanes */
+  uint32_t *row; /* values to splat into 32 lanes */
   uint32_t rows, row_cap;
   uint64_t *quad;
   uint32_t quads, quad_cap;
-  bool *target; /* by word: some branch of the trace goes there */
+  bool *target; /* per word: a branch of the trace targets it */
   const struct rdna3_inst *in;
-  unsigned shadowed; /* this scalar and the next are read from SHADOW; RDNA3_SINK: none */
+  unsigned shadowed; /* this scalar and the next are read from SHADOW; RDNA3_SINK if none */
   bool failed;
 };
 
@@ -39,7 +39,7 @@ static void *grow(struct builder *b, void *p, uint32_t n, uint32_t *cap, size_t 
 }
 
 static struct rdna3_uop *emit(struct builder *b, rdna3_exec_fn *fn) {
-  static _Thread_local struct rdna3_uop spill; /* written to after an allocation failed; the build is thrown away */
+  static _Thread_local struct rdna3_uop spill; /* written to after an allocation failed; the build is discarded */
   b->uop = grow(b, b->uop, b->uops, &b->uop_cap, sizeof *b->uop);
   struct rdna3_uop *u = b->failed ? &spill : &b->uop[b->uops++];
   *u = (struct rdna3_uop){.fn = fn, .inst = b->in};
@@ -76,7 +76,7 @@ static bool is_bf16(unsigned type) {
   return type == RDNA3_TYPE_bf16 || type == RDNA3_TYPE_pk2_bf16 || type == RDNA3_TYPE_wmma_dc_bf16;
 }
 
-/* The bits that constant operand `code` supplies to an operand of this type. */
+/* Returns the bits that constant operand `code` supplies to an operand of this type. */
 static uint64_t constant(const struct rdna3_operand *o, unsigned code, uint32_t literal) {
   static const struct {
     uint16_t f16, bf16;
@@ -187,7 +187,7 @@ static void build_scalar(struct builder *b, const struct rdna3_inst *in, rdna3_e
 
 /* ---- vector instructions ---- */
 
-/* Sign modifiers exist for floats, and for the two selects that LLVM uses on floats. */
+/* Sign modifiers apply to floats, and to the two selects that LLVM uses on floats. */
 static bool takes_sign(const struct rdna3_inst *in, unsigned type) {
   ptrdiff_t row = in->op - rdna3_ops;
   return type == RDNA3_TYPE_f32 || type == RDNA3_TYPE_f64 || type == RDNA3_TYPE_f16 || type == RDNA3_TYPE_bf16 ||
@@ -204,11 +204,11 @@ static bool is_mix(const struct rdna3_inst *in) {
 }
 static bool is_f16(unsigned type) { return type == RDNA3_TYPE_f16 || type == RDNA3_TYPE_pk2_f16; }
 
-/* What a source's value goes through before the operation sees it: halves arranged, then (x & and) ^ xor on each
- * word. */
+/* The modification of a source's value before the operation: halves are rearranged, then each word is (x & and) ^
+ * xor. */
 struct shape {
   enum rdna3_arrange arrange;
-  uint32_t and, xor; /* of the only or the low word */
+  uint32_t and, xor; /* for the only word or the low word */
   uint32_t and_hi, xor_hi;
 };
 static bool plain(const struct shape *s) {
@@ -261,7 +261,7 @@ static void emit_bits(struct builder *b, enum rdna3_arrange arrange, struct sour
   u->imm = and | (uint64_t)xor << 32;
 }
 
-/* Emits what source `slot` needs beforehand and says where the operation finds it. */
+/* Emits the preparation of source `slot` and returns where the operation finds it. */
 static struct source build_source(struct builder *b, const struct rdna3_operand *o, unsigned code, unsigned slot) {
   const struct rdna3_inst *in = b->in;
   unsigned words = o->bits > 32 ? 2 : 1;
@@ -327,8 +327,8 @@ static struct source flush_f16(struct builder *b, struct source at, unsigned slo
   return (struct source){u->dst, false};
 }
 
-/* Operations whose accumulator is the destination, and those with a literal between their operands, are three-source
- * operations. */
+/* Operations that accumulate into the destination, and those with a literal between their operands, have three
+ * sources. */
 static bool accumulates(ptrdiff_t row) {
   return row == RDNA3_VOP2_v_fmac_f32 || row == RDNA3_VOP2_v_fmac_f16 || row == RDNA3_VOP2_v_pk_fmac_f16 ||
          row == RDNA3_VOP2_v_fmac_dx9_zero_f32 || row == RDNA3_VOP2_v_dot2acc_f32_f16;
@@ -338,7 +338,7 @@ static bool literal_in_the_middle(ptrdiff_t row) {
 }
 static bool literal_at_the_end(ptrdiff_t row) { return row == RDNA3_VOP2_v_fmaak_f32 || row == RDNA3_VOP2_v_fmaak_f16; }
 
-/* Operations that see both halves of a wave64 wave at once. */
+/* Operations that access both halves of a wave64 wave. */
 static bool whole_wave(const struct rdna3_inst *in) {
   ptrdiff_t row = in->op - rdna3_ops;
   return row == RDNA3_VOP1_v_readfirstlane_b32 || row == RDNA3_VOP3_v_readlane_b32 ||
@@ -346,7 +346,7 @@ static bool whole_wave(const struct rdna3_inst *in) {
          (row >= RDNA3_VOP3P_v_wmma_f32_16x16x16_f16 && row <= RDNA3_VOP3P_v_wmma_i32_16x16x16_iu4);
 }
 
-/* One operand of the row's list; literal rows call it for their literal with a made-up operand. */
+/* Builds one operand of the row's list. Rows with a literal also call it for the literal, with a synthetic operand. */
 static void vector_operand(struct builder *b, struct rdna3_uop *op, const struct rdna3_operand *o, unsigned code,
                            unsigned slot) {
   struct source at = build_source(b, o, code, slot);
@@ -365,10 +365,11 @@ static rdna3_exec_fn *out_fn(const struct rdna3_operand *dst) {
   }
 }
 
-enum { ROUND_TO_ZERO = 3 }; /* MODE's code */
+enum { ROUND_TO_ZERO = 3 }; /* as encoded in MODE */
 
-/* The operation and what it needs before and after, for one half (or all of a wave32 wave). row and the operand range
- * are those of the instruction, or of one half of a pair. dst_row < 0: the instruction's own. */
+/* Emits the operation and the steps before and after it, for one half (or for all of a wave32 wave). row and the
+ * operand range [first, last) are those of the instruction, or of one half of a pair. dst_row < 0 selects the
+ * instruction's destination. */
 static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, unsigned last, int32_t dst_row) {
   const struct rdna3_inst *in = b->in;
   const struct rdna3_op *op = &rdna3_ops[row];
@@ -402,7 +403,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
       else if (o->kind == RDNA3_KIND_ssrc || o->kind == RDNA3_KIND_ssrc_lanesel)
         scalar_source(b, &u, slot++, o, code);
       else if (o->bits > 64 || o->kind == RDNA3_KIND_src_vgpr_or_inline)
-        u.src[slot++] = (int32_t)code; /* the operation's business */
+        u.src[slot++] = (int32_t)code; /* the operation interprets it */
       else {
         if (slot == 1 && literal_in_the_middle(row)) vector_operand(b, &u, &literal, RDNA3_LITERAL, slot++);
         vector_operand(b, &u, o, code, slot++);
@@ -423,7 +424,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   if (dst) {
     bool f16 = is_f16(dst->type) && op->flags & F_R_MODE;
     unsigned omod = in->omod;
-    /* RDNA3 ISA document, "Output Modifiers": ignored where the output keeps denormals, and in IEEE mode. */
+    /* RDNA3 ISA document, "Output Modifiers": omod is ignored if the output keeps denormals, and in IEEE mode. */
     if (mode & RDNA3_MODE_IEEE ||
         ((dst->type == RDNA3_TYPE_f32 ? rdna3_denorm32(mode) : rdna3_denorm64(mode)) & 2) != 0)
       omod = 0;
@@ -446,7 +447,7 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   }
   u.fn = rdna3_fn[clamp][row];
   if (!u.fn) return false;
-  /* FP16_OVFL (overflow saturates instead of giving infinity) is not supported: such code faults and says so. */
+  /* FP16_OVFL (overflow saturates instead of giving infinity) is not supported: such code faults with a message. */
   if (mode & RDNA3_MODE_FP16_OVFL && dst && is_f16(dst->type) && op->flags & F_R_MODE) return false;
   bool narrow = op->flags & F_R_MODE && dst && (dst->type == RDNA3_TYPE_f64 || is_f16(dst->type));
   for (unsigned i = first; i < last; i++)
@@ -474,11 +475,11 @@ static bool build_operation(struct builder *b, ptrdiff_t row, unsigned first, un
   return true;
 }
 
-/* Of the formats that are no memory accesses. */
+/* True for formats other than memory accesses. */
 static bool is_vector(const struct rdna3_inst *in) { return in->format < RDNA3_DS || in->format == RDNA3_VINTERP; }
 
-/* The first register of the lane mask that an instruction writes, if it also reads that pair as scalars: in wave64 the
- * low half's result must not be seen by the high half. */
+/* Returns the first register of the lane mask that an instruction writes, if it also reads that pair as scalars. In
+ * wave64 the high half must not read the low half's result. */
 static unsigned overwritten_scalar(const struct rdna3_inst *in) {
   unsigned mask = in->op->format == RDNA3_VOPC || in->op->flags & F_W_VCC ? RDNA3_VCC : RDNA3_SINK;
   for (unsigned i = 0; i < in->operands; i++)
@@ -514,7 +515,7 @@ static bool build_halves(struct builder *b, const struct rdna3_inst *in) {
     } else if (!build_operation(b, in->op - rdna3_ops, 0, in->operands, -1)) {
       return false;
     }
-    /* Lane masks are written even where no lane is active: those bits become 0. */
+    /* Do not skip instructions that write lane masks if no lane is active: the mask's bits become 0. */
     if (!masks && !b->failed) b->uop[at].arg = b->uops - at;
   }
   b->shadowed = RDNA3_SINK;
@@ -530,7 +531,7 @@ static bool reads_vgpr(const struct rdna3_inst *in, unsigned first, unsigned las
   return false;
 }
 
-/* The VOP2 or VOP1 row that a half of a pair stands for. */
+/* Returns the VOP2 or VOP1 row of one half of a pair. */
 static ptrdiff_t pair_row(const struct rdna3_op *op) {
   static const uint16_t rows[] = {
       RDNA3_VOP2_v_fmac_f32,        RDNA3_VOP2_v_fmaak_f32,   RDNA3_VOP2_v_fmamk_f32,  RDNA3_VOP2_v_mul_f32,
@@ -542,7 +543,8 @@ static ptrdiff_t pair_row(const struct rdna3_op *op) {
   return op->opcode < sizeof rows / sizeof *rows ? rows[op->opcode] : RDNA3_ROW_COUNT;
 }
 
-/* Both halves read before either writes. One after the other will do unless each reads what the other writes. */
+/* Both halves must read their sources before either writes. Executing one after the other is correct unless each reads
+ * what the other writes. */
 static bool build_pair(struct builder *b, const struct rdna3_inst *in) {
   ptrdiff_t x = pair_row(in->op), y = pair_row(in->opy);
   if (x == RDNA3_ROW_COUNT || y == RDNA3_ROW_COUNT) return false;
@@ -557,7 +559,7 @@ static bool build_pair(struct builder *b, const struct rdna3_inst *in) {
   return true;
 }
 
-/* Sources that encodings can name but this machine does not have. */
+/* Checks for sources that can be encoded but that this machine does not have. */
 static bool reads_unknown(const struct rdna3_inst *in) {
   for (unsigned i = 0; i < in->operands; i++) {
     unsigned kind = in->operand[i].kind, n = in->arg[i];
@@ -583,7 +585,7 @@ static bool build_inst(struct builder *b, const struct rdna3_inst *in) {
   case RDNA3_SOPC:
   case RDNA3_SOPP:
     if (!rdna3_fn[0][row]) return false;
-    /* A register to count from; LLVM lets a constant stand there, which means nothing. */
+    /* The operand must be a register; LLVM also accepts a constant, which has no meaning here. */
     if (row == RDNA3_SOP1_s_movrelsd_2_b32 && is_constant(in->arg[1])) return false;
     build_scalar(b, in, rdna3_fn[0][row]);
     return true;
@@ -613,7 +615,8 @@ static bool branch_target(const struct rdna3_trace *t, const struct rdna3_inst *
   return false;
 }
 
-/* Constants follow the micro-operations in one allocation, so that an offset from the micro-operation finds them. */
+/* Constants follow the micro-operations in the same allocation; a micro-operation finds them by their offset from
+ * it. */
 static int lay_out(struct builder *b) {
   struct rdna3_trace *t = b->t;
   size_t code = (b->uops * sizeof *b->uop + 127) & ~(size_t)127;
@@ -665,8 +668,8 @@ int rdna3_build(struct rdna3_trace *t) {
     t->uop_of[word] = b.uops;
     if (t->detail && in->op) emit(&b, rdna3_exec_tally);
     at = b.uops;
-    /* Instructions without effect cost nothing, except where a branch goes: counting starts at a target's
-     * instruction. */
+    /* Skip instructions without effect, except at branch targets: counting of a straight-line run starts at the
+     * target. */
     if (in->op && is_noop(in) && !b.target[word] && i) continue;
     if (in->op && is_noop(in)) {
       emit(&b, rdna3_glue->lanes);
@@ -675,7 +678,7 @@ int rdna3_build(struct rdna3_trace *t) {
       emit(&b, rdna3_exec_illegal);
     }
   }
-  /* One past the last instruction: counting reads its address. */
+  /* One past the last instruction: rdna3_count uses its address. */
   b.in = &t->inst[t->insts];
   emit(&b, rdna3_exec_continue);
   r = b.failed ? -ENOMEM : lay_out(&b);

@@ -1,11 +1,11 @@
-/* Traces of RDNA3 code for the code cache. */
+/* Creates traces of RDNA3 code for the code cache. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../race.h"
 #include "rdna3_exec.h"
 
 enum { MAX_INSTS = 1 << 14 };
-/* A trace's key: the mode it was built for, and */
+/* The key of a trace: the MODE bits that it was built for, and these flags. */
 #define KEY_WAVE64 (1ull << 32)
 #define KEY_DETAIL (1ull << 33)
 #define KEY_STRICT (1ull << 34)
@@ -19,7 +19,7 @@ static const uint32_t *fetch(struct vm *vm, struct vm_range *cache, uint64_t va)
   return va & 3 ? NULL : vm_translate(vm, cache, va, 4, VM_EXEC);
 }
 
-/* Does execution never go on behind it? */
+/* Returns true if execution never continues after the instruction. */
 static bool ends(const struct rdna3_inst *in) {
   if (!in->op) return true;
   switch (in->op - rdna3_ops) {
@@ -33,7 +33,7 @@ static bool ends(const struct rdna3_inst *in) {
   }
 }
 
-/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. */
+/* Decodes a trace from pc on. Words that cannot be read end the trace; executing them is a fault. */
 static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct rdna3_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
@@ -76,7 +76,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
     *why = "instruction fetch from an address that is not mapped for execution";
     goto fail;
   }
-  /* The instruction after the last, for the micro-operation that goes on there. */
+  /* The instruction after the last one, for the micro-operation that continues there. */
   t->inst[t->insts] = (struct rdna3_inst){.pc = at, .size = 4};
   if (rdna3_build(t)) goto fail;
   return &t->code;

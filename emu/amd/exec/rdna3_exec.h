@@ -1,4 +1,5 @@
-/* What builder, code cache, scalar and vector operations of RDNA3 share with each other, and nobody else. */
+/* Declarations that the builder, the code cache, and the scalar and vector operations of RDNA3 share. Private to
+ * them. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #define DOORBELL_EMU_AMD_RDNA3_EXEC_H
 #include "rdna3_wave.h"
@@ -8,8 +9,8 @@ enum {
   RDNA3_MODE_DX10_CLAMP = 1 << 8,
   RDNA3_MODE_IEEE = 1 << 9,
   RDNA3_MODE_FP16_OVFL = 1 << 23,
-  /* The bits that change what vector instructions compute. Code is built for one value of them; changing them looks the
-   * code up again. */
+  /* The bits that affect vector instructions. Code is built for one value of these bits; a change looks the code up
+   * again. */
   RDNA3_MODE_KEY = 0x3ff | RDNA3_MODE_FP16_OVFL,
 };
 static inline unsigned rdna3_round32(uint32_t mode) { return mode & 3; }
@@ -17,7 +18,8 @@ static inline unsigned rdna3_round64(uint32_t mode) { return mode >> 2 & 3; }
 static inline unsigned rdna3_denorm32(uint32_t mode) { return mode >> 4 & 3; }
 static inline unsigned rdna3_denorm64(uint32_t mode) { return mode >> 6 & 3; }
 
-/* The host's floating-point control word for a rounding mode and a denormal mode (2 bits each, as MODE has them). */
+/* Returns the host's floating-point control word for a rounding mode and a denormal mode (2 bits each, encoded as in
+ * MODE). */
 uint32_t rdna3_fp_word(unsigned round, unsigned denorm);
 void rdna3_fp_set(uint32_t word);
 uint32_t rdna3_fp_get(void);
@@ -27,44 +29,46 @@ uint32_t rdna3_fp_get(void);
 struct rdna3_trace {
   struct code_trace code;
   uint32_t mode;       /* the RDNA3_MODE_KEY bits it was built for */
-  bool wave64, detail; /* detail: with a micro-operation before each instruction that counts it */
-  bool strict;         /* instructions with fields that hardware ignores are illegal */
+  bool wave64, detail; /* detail: a micro-operation before each instruction counts it */
+  bool strict;         /* treat instructions with ignored fields that are not zero as illegal */
   struct rdna3_inst *inst;
   uint32_t insts;
-  struct rdna3_uop *uop; /* closed by one that goes on at end */
+  struct rdna3_uop *uop; /* the last one continues at address end */
   uint32_t uops;
-  uint32_t *uop_of; /* first micro-operation of the instruction at word i; ~0 where none starts */
+  uint32_t *uop_of; /* first micro-operation of the instruction at word i; ~0 if none starts there */
   void *pool;       /* the allocation that holds uop and its constants */
 };
-/* Builds uop, uop_of and pool from inst. -ENOMEM. */
+/* Builds uop, uop_of and pool from inst. Returns 0 or -ENOMEM. */
 int rdna3_build(struct rdna3_trace *t);
 
-/* Where a core's waves jumped by address during this workgroup: calls and returns take no lock. */
+/* The targets of this core's jumps by address in this workgroup, so calls and returns need no lock. */
 struct rdna3_jump_cache {
   struct {
-    uint64_t pc, key; /* key: of the trace */
+    uint64_t pc, key; /* key of the trace */
     const struct rdna3_uop *to;
   } entry[64];
 };
 
-/* The micro-operation at an address for this wave's mode and size; NULL after a fault (u: the instruction that wanted
- * to go there; NULL at launch). */
+/* Returns the micro-operation at an address for this wave's mode and size, or NULL after a fault. u is the instruction
+ * that jumps there, or NULL at launch. */
 const struct rdna3_uop *rdna3_lookup(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
 
-/* Every row's function, NULL for what is not executed; [1] those for clamped integer operations. Filled once. */
+/* The function of each row; NULL for rows that are not executed. rdna3_fn[1] holds the functions of clamped integer
+ * operations. rdna3_init fills the table once. */
 extern rdna3_exec_fn *rdna3_fn[2][RDNA3_ROW_COUNT];
 void rdna3_init(void);
-/* Fills them with those of one level, at most simd_level(). For tests: code built before keeps its functions. */
+/* Fills the table with the functions of one level, at most simd_level(). For tests. Code that was built before keeps
+ * its functions. */
 void rdna3_choose(unsigned level);
 
 /* ---- control ---- */
 
-/* Counts the straight run that ends before instruction `after` (one past the last executed). */
+/* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void rdna3_count(struct rdna3_wave *w, const struct rdna3_inst *after) {
   int64_t n = after - w->run->inst;
   w->executed += (uint64_t)n, w->budget -= n;
 }
-/* Stops after u; the wave goes on at next. */
+/* Stops the wave after u. The wave will resume at next. */
 static inline const struct rdna3_uop *rdna3_stop(struct rdna3_wave *w, const struct rdna3_uop *u,
                                                  enum rdna3_state state, const struct rdna3_uop *next) {
   rdna3_count(w, u->inst + 1);
@@ -80,9 +84,9 @@ static inline const struct rdna3_uop *rdna3_jump(struct rdna3_wave *w, const str
   return NULL;
 }
 const struct rdna3_uop *rdna3_jump_pc(struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t pc);
-/* The operation of an instruction that is not valid or not supported; of the end of a trace. */
+/* Execute an invalid or unsupported instruction, and the end of a trace. */
 rdna3_exec_fn rdna3_exec_illegal, rdna3_exec_continue;
-/* Counts the instruction that follows in w->stats->detail. */
+/* Counts the next instruction in w->stats->detail. */
 rdna3_exec_fn rdna3_exec_tally;
 void rdna3_tally_init(void);
 
@@ -100,14 +104,14 @@ static inline uint64_t rdna3_s64(const struct rdna3_wave *w, const struct rdna3_
 
 /* ---- families of operations ---- */
 
-/* The builder's own helpers, one set per level: what it puts before and after an operation. */
+/* The micro-operations that the builder inserts before and after an operation, one set per level. */
 struct rdna3_glue {
-  rdna3_exec_fn *enter;        /* wave64: half u->flag begins; u->target when it has no active lane, unless NULL */
+  rdna3_exec_fn *enter;        /* wave64: starts half u->flag; without active lanes jumps to u->target, unless NULL */
   rdna3_exec_fn *expand;       /* dst row = broadcast of ((s & and) ^ xor); imm = and | xor << 32 */
-  rdna3_exec_fn *bits[5];      /* dst row = (arranged src0 row & and) ^ xor; by enum rdna3_arrange */
+  rdna3_exec_fn *bits[5];      /* dst row = (rearranged src0 row & and) ^ xor; indexed by enum rdna3_arrange */
   rdna3_exec_fn *mix;          /* dst row = (float)(half u->arg of src0 & and) ^ xor */
-  rdna3_exec_fn *dpp16, *dpp8; /* dst row = permuted src0; lanes = those that take part */
-  rdna3_exec_fn *lanes;        /* lanes = EXEC again; also a no-op that can be a branch's target */
+  rdna3_exec_fn *dpp16, *dpp8; /* dst row = permuted src0; lanes = the lanes that receive data */
+  rdna3_exec_fn *lanes;        /* lanes = EXEC; also used as a no-op that a branch can target */
   rdna3_exec_fn *out_f32, *out_f64, *out_f16,
       *out_pk_f16;         /* dst = clamp(omod(tmp)); flag: omod | clamp << 2 | dx10 << 3 | high half << 4 */
   rdna3_exec_fn *out_hi16; /* high half of dst = low half of tmp */
@@ -121,7 +125,7 @@ enum rdna3_arrange {
   RDNA3_LOW,
   RDNA3_HIGH,
   RDNA3_SHIFT
-}; /* halves: as is; exchanged; low twice; high twice; high >> 16 */
+}; /* halves: unchanged; swapped; low in both; high in both; high >> 16 */
 extern const struct rdna3_glue *rdna3_glue;
 
 extern const struct rdna3_handler rdna3_salu_handlers[];

@@ -1,5 +1,6 @@
-/* The fidelity of each instruction. Whether a row executes is asked of the builder, so the table cannot claim what is
- * not there; what is approximate, and how far off, stands below and is measured by tests/emu/test_rdna3_isa.c. */
+/* How exactly each instruction is executed. The builder decides whether a row executes, so the table cannot list an
+ * instruction that is missing. The approximate ones and their error bounds are listed below; tests/emu/test_rdna3_isa.c
+ * measures them. */
 #define _GNU_SOURCE
 #include "rdna3_isa.h"
 #include <stdio.h>
@@ -13,7 +14,7 @@ static const struct {
   float ulp;
   const char *note;
 } approximate[] = {
-    /* Worked out in double and rounded once. RDNA3's documents promise 1 ulp for f32. */
+    /* Computed in double and rounded once. RDNA3's documents guarantee 1 ulp for f32. */
     {RDNA3_VOP1_v_exp_f32, 0.51f, "denormals are zero"},
     {RDNA3_VOP1_v_log_f32, 0.51f, "denormals are zero"},
     {RDNA3_VOP1_v_rcp_f32, 0.5f, "denormals are zero"},
@@ -51,7 +52,7 @@ static const struct {
     {RDNA3_SOPK_s_getreg_b32, 0, "cycles count instructions; identities are those of one shader array"},
 };
 
-/* Does the builder find something to execute for these words? */
+/* Returns true if the builder can build these words. */
 static bool executes(const uint32_t *dw, unsigned size, bool wave64) {
   struct rdna3_inst inst[2] = {{0}, {.pc = size, .size = 4}};
   struct rdna3_trace t = {.code.end = size, .mode = 0x3f0, .wave64 = wave64, .inst = inst, .insts = 1};

@@ -1,6 +1,6 @@
-/* Memory instructions of RDNA3: which function executes a row, and the paths that are not about whole rows of lanes:
- * scalar loads, accesses lane by lane, faults, cross-lane DS operations. Source: RDNA3 ISA document, chapters on scalar
- * memory, flat memory and local data share; names of rows in rdna3.def. */
+/* Memory instructions of RDNA3: selects the function of each row, and implements the paths that do not process whole
+ * rows: scalar loads, accesses lane by lane, faults, cross-lane DS operations. Source: RDNA3 ISA document, chapters on
+ * scalar memory, flat memory and local data share; names of rows in rdna3.def. */
 #include "rdna3_mem.h"
 #include "../../race.h"
 
@@ -9,7 +9,7 @@
 /* ---- translation and faults ---- */
 
 bool rdna3_mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va) {
-  if (race_task) return false; /* accesses one by one, so that each is seen */
+  if (race_task) return false; /* force single accesses, each of which is recorded */
   uint64_t generation = vm_generation(w->vm);
   for (unsigned i = 0; i < RDNA3_RECENT; i++) {
     const struct vm_range *r = &w->recent[i];
@@ -26,7 +26,7 @@ bool rdna3_mem_refill(struct rdna3_wave *w, struct vm_range *cache, uint64_t va)
 const struct rdna3_uop *mem_page_fault(struct rdna3_wave *w, const struct rdna3_uop *u, int lane, uint64_t va,
                                        unsigned size, unsigned access) {
   char where[160];
-  /* The first byte that cannot be accessed is the one to name. */
+  /* The message names the first byte that cannot be accessed. */
   struct vm_range r;
   uint64_t bad = va;
   for (unsigned i = 0; i < size && vm_find(w->vm, va + i, &r) && !(access & ~r.access); i++) bad = va + i + 1;
@@ -55,7 +55,7 @@ void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned l
                      unsigned access) {
   struct shader_notes *notes = w->dispatch ? w->dispatch->notes : NULL;
   if (!notes || atomic_fetch_add_explicit(&notes->lds_outside, 1, memory_order_relaxed)) return;
-  /* The first is described as a fault would be, and the wave then is as it was. */
+  /* Describe the first access as a fault would be, then restore the wave. */
   struct fault *fault = w->fault;
   enum rdna3_state state = w->state;
   uint64_t executed = w->executed;
@@ -69,7 +69,7 @@ void mem_lds_outside(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned l
 
 /* ---- one lane at a time ---- */
 
-/* Copies one lane's element between memory and bytes. False after a fault was reported. */
+/* Copies one lane's element between memory and bytes. Returns false after it reported a fault. */
 static bool lane_access(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned lane, uint64_t va, uint8_t *bytes,
                         unsigned size, unsigned access) {
   bool write = access & VM_WRITE;
@@ -139,7 +139,7 @@ const struct rdna3_uop *rdna3_mem_store_lanes(struct rdna3_wave *w, const struct
   return u + 1;
 }
 
-/* addtid: lane number times four instead of a VGPR. */
+/* addtid: the lane number times four replaces the VGPR. */
 static void addtid_addresses(const struct rdna3_wave *w, const struct rdna3_uop *u, uint64_t *addr) {
   uint64_t base = (u->sdst == RDNA3_NULL ? 0 : mem_sgpr64(w, u->sdst)) + (uint64_t)(int64_t)u->src[2];
   for (unsigned i = 0; i < 32; i++) addr[i] = base + (w->half * 32 + i) * 4;
@@ -176,7 +176,7 @@ static const struct rdna3_uop *scalar_load(struct rdna3_wave *w, const struct rd
   return u + 1;
 }
 
-/* Words past the descriptor's end read 0. */
+/* Words after the end of the descriptor's buffer read 0. */
 static const struct rdna3_uop *scalar_buffer_load(struct rdna3_wave *w, const struct rdna3_uop *u) {
   const uint32_t *v = w->s + u->sdst;
   uint64_t base = (v[0] | (uint64_t)(v[1] & 0xffff) << 32) & ~3ull, stride = v[1] >> 16 & 0x3fff;
@@ -197,10 +197,10 @@ static const struct rdna3_uop *scalar_buffer_load(struct rdna3_wave *w, const st
   return u + 1;
 }
 
-/* Caches are coherent here: every access goes to memory in program order. */
+/* A no-op: every access goes to memory in program order. */
 static const struct rdna3_uop *cache_control(struct rdna3_wave *w, const struct rdna3_uop *u) { return u + 1; }
 
-/* ---- DS: cross-lane operations; lanes that are not active give 0 ---- */
+/* ---- DS: cross-lane operations; reading an inactive lane gives 0 ---- */
 
 static const struct rdna3_uop *gather_lanes(struct rdna3_wave *w, const struct rdna3_uop *u, const uint32_t *data,
                                             const uint8_t *from) {
@@ -213,11 +213,11 @@ static const struct rdna3_uop *ds_swizzle(struct rdna3_wave *w, const struct rdn
   uint32_t mode = (uint32_t)u->imm;
   uint8_t from[32];
   for (uint32_t i = 0; i < 32; i++) {
-    if (mode >= 0xe000) { /* bit reversal of the upper part */
+    if (mode >= 0xe000) { /* reverse the lane bits of the upper part */
       uint32_t keep = mode & 31, r = 0;
       for (int b = 0; b < 5; b++) r |= (i >> b & 1) << (4 - b);
       from[i] = (uint8_t)((r >> __builtin_popcount(keep) | (i & keep)) & 31);
-    } else if (mode >= 0xc000) { /* rotation of the lanes that share the kept bits */
+    } else if (mode >= 0xc000) { /* rotate among the lanes that share the kept bits */
       uint32_t keep = mode & 31, by = mode >> 5 & 31, to = mode & 0x400 ? i - by : i + by;
       from[i] = (uint8_t)((i & keep) | (to & ~keep & 31));
     } else if (mode & 0x8000) {
@@ -243,8 +243,8 @@ static const struct rdna3_uop *ds_permute(struct rdna3_wave *w, const struct rdn
   return u + 1;
 }
 
-/* Append and consume count the wave's active lanes once: in wave64 the first half with active lanes does it for
- * both. */
+/* Append and consume count the wave's active lanes once. In wave64 the first half with active lanes counts both
+ * halves. */
 static const struct rdna3_uop *ds_count(struct rdna3_wave *w, const struct rdna3_uop *u) {
   uint32_t mask = *w->lanes, at = (w->s[RDNA3_M0] & 0xffff) + (uint32_t)u->imm, old = 0;
   int32_t total = __builtin_popcount(w->s[RDNA3_EXEC]) + (w->wave64 ? __builtin_popcount(w->s[RDNA3_EXEC + 1]) : 0);
@@ -292,7 +292,7 @@ static const struct rdna3_uop *ds_store_addtid(struct rdna3_wave *w, const struc
   return u + 1;
 }
 
-/* ---- which function executes a row ---- */
+/* ---- the function of each row ---- */
 
 enum action { NOTHING, LOAD, STORE, SPECIAL };
 struct route {
@@ -357,7 +357,7 @@ static const struct mem_access *level(void) {
   return levels[simd_level()];
 }
 
-/* Fills u's fields from the operands; the fields' meaning per format is at the top of rdna3_mem.h. */
+/* Fills u's fields from the operands. The comment at the top of rdna3_mem.h defines the fields. */
 static void set_operands(struct rdna3_uop *u) {
   const struct rdna3_inst *in = u->inst;
   u->sdst = u->smask = RDNA3_NULL;
@@ -383,7 +383,8 @@ static void set_operands(struct rdna3_uop *u) {
     u->src[2] = in->offset;
 }
 
-/* Two-address forms: the row, its functions, bytes of an element, and whether offsets count 64 elements. */
+/* Two-address forms: the row, its function kind, whether elements have 64 bits, and whether offsets count 64
+ * elements. */
 static rdna3_exec_fn *two_address(struct rdna3_uop *u, unsigned row) {
   static const struct {
     uint16_t row;
@@ -407,7 +408,7 @@ rdna3_exec_fn *rdna3_mem_build(struct rdna3_uop *u) {
   const struct rdna3_inst *in = u->inst;
   unsigned row = (unsigned)(in->op - rdna3_ops);
   const struct route *r = &routes[row];
-  /* Global data share and its counters are not modelled. */
+  /* The global data share and its counters are not emulated. */
   if (in->gds) return NULL;
   if (in->format == RDNA3_MUBUF && r->action == NOTHING) return mem_buffer(u, row);
   set_operands(u);

@@ -1,9 +1,9 @@
 /* Loads and stores of RDNA3's FLAT, GLOBAL, SCRATCH and DS instructions, 32 lanes at a time; compiled per host SIMD
  * level.
  *
- * Fast when all active lanes lie inside the mapping used last: full waves with consecutive addresses move as vectors,
- * the rest lane by lane without further checks. Everything else goes to rdna3_mem_load_lanes and
- * rdna3_mem_store_lanes. */
+ * The fast path requires that all active lanes are inside the most recently used mapping. Full waves with consecutive
+ * addresses then move as vectors; other accesses move lane by lane without further checks. All other cases go to
+ * rdna3_mem_load_lanes and rdna3_mem_store_lanes. */
 #include "rdna3_mem.h"
 
 static const uint32_t lane_bit[32] = {
@@ -33,7 +33,7 @@ MEM_INLINE void address_saddr(const struct rdna3_wave *w, const struct rdna3_uop
   }
 }
 
-/* Do all 32 accesses lie in the mapping? Negative differences show in the top bit. */
+/* Returns true if all 32 accesses are in the mapping. The top bit of bad is set by negative differences. */
 MEM_INLINE bool inside(const struct vm_range *r, const uint64_t *addr, unsigned size) {
   uint64_t span = r->end - r->va - size, bad = 0, va = r->va;
   for (int i = 0; i < 32; i++) {
@@ -54,7 +54,7 @@ MEM_INLINE bool consecutive(const uint64_t *addr, unsigned size) {
   return !differ;
 }
 
-/* Half a wave's lanes: side by side, all the same, or neither. Rows of 16 work-items are the common tile. */
+/* The addresses of 16 lanes: consecutive, all equal, or neither. Rows of 16 work-items are the common tile. */
 enum pattern { SIDE_BY_SIDE, SAME, SCATTERED };
 MEM_INLINE enum pattern pattern_of(const uint64_t *addr, unsigned size) {
   uint64_t apart = 0, differ = 0, first = addr[0];
@@ -65,7 +65,7 @@ MEM_INLINE enum pattern pattern_of(const uint64_t *addr, unsigned size) {
   return !apart ? SIDE_BY_SIDE : !differ ? SAME : SCATTERED;
 }
 
-/* ---- the transfer itself: addr + delta is host memory ---- */
+/* ---- the transfer: addr + delta is host memory ---- */
 MEM_INLINE void load_half(enum mem_load k, uint32_t *d, const uint64_t *addr, uintptr_t delta) {
   unsigned size = mem_load_bytes(k);
   const uint8_t *p = (const uint8_t *)(uintptr_t)(addr[0] + delta);
@@ -213,7 +213,7 @@ MEM_INLINE const struct rdna3_uop *scratch_store(struct rdna3_wave *w, const str
   return u + 1;
 }
 
-/* ---- DS: lanes outside the workgroup's allocation read 0 and write nothing ---- */
+/* ---- DS: lanes outside the workgroup's allocation read 0 and their stores are dropped ---- */
 MEM_INLINE bool ds_addresses(const struct rdna3_wave *w, const struct rdna3_uop *u, uint32_t mask, uint32_t offset,
                              unsigned size, uint64_t *addr) {
   const uint32_t *at = rdna3_row(w, u, 0);
@@ -266,8 +266,8 @@ MEM_INLINE const struct rdna3_uop *ds_store(struct rdna3_wave *w, const struct r
   if (*w->lanes) ds_store_row(w, u, k, rdna3_row(w, u, 1), (uint32_t)u->imm, *w->lanes);
   return u + 1;
 }
-/* Two addresses: imm holds the first offset in its low half and the second in its high half. The destination may
- * overlap the address register, so both loads go through a copy of the row. */
+/* Two addresses: the low half of imm is the first offset, the high half the second. The destination may overlap the
+ * address register, so both loads use a copy of the row. */
 MEM_INLINE const struct rdna3_uop *ds_load2(struct rdna3_wave *w, const struct rdna3_uop *u, enum mem_load k) {
   uint32_t mask = *w->lanes, words = mem_load_bytes(k) / 4;
   if (!mask) return u + 1;

@@ -1,20 +1,21 @@
 /* Atomic memory instructions of RDNA3: FLAT, GLOBAL, MUBUF and DS.
  *
- * Workgroups of one dispatch run on several host threads, so memory is changed by compare-and-swap of the host. Local
- * memory belongs to one workgroup, which one thread runs. Active lanes take their turns in ascending order. Source:
- * RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
+ * Workgroups of a dispatch run on several host threads, so atomics on memory are compare-and-swap loops of the host.
+ * LDS belongs to one workgroup, which runs on one thread, and needs no host atomics. Active lanes execute in ascending
+ * order. Source: RDNA3 ISA document, chapters "Flat Memory Instructions" and "LDS Instructions". */
 #include "rdna3_mem.h"
 #include "../../race.h"
 
 #include <math.h>
 
-/* ---- what an operation stores: of the old value m, data a, and second data b. T unsigned, S signed, F float of one
- * width. ---- */
+/* ---- operations: the value to store, from the old value m, data a and second data b. T unsigned, S signed, F float.
+ * ---- */
 /* clang-format off */
 #define ATOMICS(X, T, S, F) \
   X(swap, a) X(cmpswap, m == b ? a : m) \
   X(add, m + a) X(sub, m - a) X(rsub, a - m) X(csub, m < a ? 0 : m - a) \
-  X(min_i, (T)((S)m < (S)a ? (S)m : (S)a)) X(max_i, (T)((S)m > (S)a ? (S)m : (S)a)) X(min_u, m < a ? m : a) X(max_u, m > a ? m : a) \
+  X(min_i, (T)((S)m < (S)a ? (S)m : (S)a)) X(max_i, (T)((S)m > (S)a ? (S)m : (S)a)) X(min_u, m < a ? m : a) \
+  X(max_u, m > a ? m : a) \
   X(and, m & a) X(or, m | a) X(xor, m ^ a) X(mskor, (m & ~a) | b) \
   X(inc, m >= a ? 0 : m + 1) X(dec, m == 0 || m > a ? a : m - 1) X(wrap, m >= a ? m - a : m + b) \
   X(cmpswap_f, to_##F(m) == to_##F(b) ? a : m) X(add_f, from_##F(to_##F(m) + to_##F(a))) \
@@ -32,7 +33,7 @@
     memcpy(&x, &f, sizeof x);                                                                                          \
     return x;                                                                                                          \
   }                                                                                                                    \
-  /* A NaN loses to a number; -0 is below +0. */                                                                       \
+  /* A number wins over a NaN; -0 is less than +0. */                                                                  \
   MEM_INLINE F least_##F(F m, F a) {                                                                                   \
     if (m != m) return a;                                                                                              \
     if (a != a) return m;                                                                                              \
@@ -72,7 +73,7 @@ MEM_INLINE uint64_t apply64(enum op op, uint64_t m, uint64_t a, uint64_t b) {
 
 MEM_INLINE uint64_t pair(const uint32_t *row, unsigned i) { return row[i] | (uint64_t)row[i + 32] << 32; }
 
-/* One lane on memory that other threads may change too. Returns the old value. */
+/* Executes one lane's atomic on memory that other threads may change concurrently. Returns the old value. */
 MEM_INLINE uint64_t lane_atomic(enum op op, bool wide, void *p, const uint32_t *data, const uint32_t *second,
                                 unsigned i) {
   if (wide) {
@@ -105,8 +106,8 @@ static const struct rdna3_uop *misaligned(struct rdna3_wave *w, const struct rdn
                      "atomic of %u bytes at 0x%llx, which is not a multiple of %u", size, (unsigned long long)va, size);
 }
 
-/* Flat addresses in the apertures, as lane_access of rdna3_mem.c has them for plain accesses: host memory of an aligned
- * element. */
+/* Returns the host memory of an aligned element at a flat address in an aperture; lane_access of rdna3_mem.c does this
+ * for plain accesses. */
 static void *flat_element(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned lane, uint64_t va, unsigned size,
                           bool *dropped) {
   uint32_t low = (uint32_t)va;
@@ -123,7 +124,7 @@ static void *flat_element(struct rdna3_wave *w, const struct rdna3_uop *u, unsig
   return NULL;
 }
 
-/* Host memory of an element that may be read and written; NULL: a fault. */
+/* Returns the host memory of an element that can be read and written, or NULL for a fault. */
 MEM_INLINE void *global_element(struct rdna3_wave *w, uint64_t va, unsigned size) {
   struct vm_range single, *r = race_task ? &single : &w->store;
   bool known = r == &w->store && r->generation == vm_generation(w->vm) && va - r->va < r->end - r->va;
@@ -190,7 +191,7 @@ MEM_INLINE const struct rdna3_uop *buffer_atomic(struct rdna3_wave *w, const str
   return memory_atomic(w, u, op, wide, inside, addr);
 }
 
-/* DS: imm is the offset; the destination takes the old value in _rtn rows. */
+/* DS atomics: imm is the offset; in _rtn rows the destination receives the old value. */
 MEM_INLINE const struct rdna3_uop *ds_atomic(struct rdna3_wave *w, const struct rdna3_uop *u, enum op op, bool wide,
                                              bool returns) {
   const uint32_t *at = rdna3_row(w, u, 0), *data = rdna3_row(w, u, 1), *second = rdna3_row(w, u, 2);
@@ -213,7 +214,7 @@ MEM_INLINE const struct rdna3_uop *ds_atomic(struct rdna3_wave *w, const struct 
   return u + 1;
 }
 
-/* Exchange at two addresses, 32 or 64 bits, offsets as in the two-address loads. */
+/* Exchanges at two addresses, of 32 or 64 bits; offsets as in the two-address loads. */
 MEM_INLINE const struct rdna3_uop *ds_swap2(struct rdna3_wave *w, const struct rdna3_uop *u, bool wide, uint32_t unit) {
   const uint32_t *at = rdna3_row(w, u, 0);
   uint32_t *d = rdna3_dst(w, u), words = wide ? 2 : 1, size = 4 * words;
@@ -239,21 +240,25 @@ MEM_INLINE const struct rdna3_uop *ds_swap2(struct rdna3_wave *w, const struct r
 /* ---- rows ---- */
 #define FN(name, body)                                                                                                 \
   static const struct rdna3_uop *name(struct rdna3_wave *w, const struct rdna3_uop *u) { return body; }
-/* operation, its name in memory rows of 32 and of 64 bits; verb and type of its DS rows */
+/* Operation and its name in memory rows of 32 and of 64 bits; verb and type of its DS rows. */
 /* clang-format off */
 #define MEMORY32(X) \
-  X(swap, swap_b32) X(cmpswap, cmpswap_b32) X(add, add_u32) X(sub, sub_u32) X(min_i, min_i32) X(min_u, min_u32) X(max_i, max_i32) X(max_u, max_u32) \
+  X(swap, swap_b32) X(cmpswap, cmpswap_b32) X(add, add_u32) X(sub, sub_u32) X(min_i, min_i32) X(min_u, min_u32) \
+  X(max_i, max_i32) X(max_u, max_u32) \
   X(and, and_b32) X(or, or_b32) X(xor, xor_b32) X(inc, inc_u32) X(dec, dec_u32) \
   X(cmpswap_f, cmpswap_f32) X(min_f, min_f32) X(max_f, max_f32) X(add_f, add_f32)
 #define MEMORY64(X) \
-  X(swap, swap_b64) X(cmpswap, cmpswap_b64) X(add, add_u64) X(sub, sub_u64) X(min_i, min_i64) X(min_u, min_u64) X(max_i, max_i64) X(max_u, max_u64) \
+  X(swap, swap_b64) X(cmpswap, cmpswap_b64) X(add, add_u64) X(sub, sub_u64) X(min_i, min_i64) X(min_u, min_u64) \
+  X(max_i, max_i64) X(max_u, max_u64) \
   X(and, and_b64) X(or, or_b64) X(xor, xor_b64) X(inc, inc_u64) X(dec, dec_u64)
 #define LOCAL32(X) \
-  X(add, add, u32) X(sub, sub, u32) X(rsub, rsub, u32) X(inc, inc, u32) X(dec, dec, u32) X(min_i, min, i32) X(max_i, max, i32) X(min_u, min, u32) \
+  X(add, add, u32) X(sub, sub, u32) X(rsub, rsub, u32) X(inc, inc, u32) X(dec, dec, u32) X(min_i, min, i32) \
+  X(max_i, max, i32) X(min_u, min, u32) \
   X(max_u, max, u32) X(and, and, b32) X(or, or, b32) X(xor, xor, b32) X(mskor, mskor, b32) X(cmpswap, cmpstore, b32) \
   X(cmpswap_f, cmpstore, f32) X(min_f, min, f32) X(max_f, max, f32) X(add_f, add, f32)
 #define LOCAL64(X) \
-  X(add, add, u64) X(sub, sub, u64) X(rsub, rsub, u64) X(inc, inc, u64) X(dec, dec, u64) X(min_i, min, i64) X(max_i, max, i64) X(min_u, min, u64) \
+  X(add, add, u64) X(sub, sub, u64) X(rsub, rsub, u64) X(inc, inc, u64) X(dec, dec, u64) X(min_i, min, i64) \
+  X(max_i, max, i64) X(min_u, min, u64) \
   X(max_u, max, u64) X(and, and, b64) X(or, or, b64) X(xor, xor, b64) X(mskor, mskor, b64) X(cmpswap, cmpstore, b64) \
   X(cmpswap_f, cmpstore, f64) X(min_f, min, f64) X(max_f, max, f64)
 /* clang-format on */

@@ -1,10 +1,10 @@
-/* MUBUF: loads and stores through a buffer descriptor, with its bounds check and element swizzle.
- * Source: RDNA3 ISA document, chapter "Vector Memory Buffer Instructions". Formatted accesses (buffer_load_format_*)
- * are graphics and not supported. */
+/* MUBUF: loads and stores through a buffer descriptor, with its bounds check and element swizzle. Source: RDNA3 ISA
+ * document, chapter "Vector Memory Buffer Instructions". Formatted accesses (buffer_load_format_*) are for graphics and
+ * not supported. */
 #include "rdna3_mem.h"
 
-/* Fields of u: sdst the descriptor's first SGPR, smask the scalar offset's operand number, src[0] VADDR, src[1] VDATA
- * (dst too), src[2] the immediate offset, imm the kind of load or store. */
+/* Fields of u: sdst is the descriptor's first SGPR, smask the operand number of the scalar offset, src[0] VADDR, src[1]
+ * VDATA (also dst), src[2] the immediate offset, imm the kind of load or store. */
 struct descriptor {
   uint64_t base;
   uint32_t stride, records, swizzle, index_stride, oob;
@@ -23,7 +23,7 @@ static struct descriptor descriptor(const struct rdna3_wave *w, unsigned n) {
   };
 }
 
-/* Bytes from offset on that an access of size may touch. */
+/* Returns how many bytes from offset on are in bounds for an access of size bytes. */
 static uint32_t allowed(const struct descriptor *d, uint64_t index, uint64_t offset, uint32_t size) {
   bool structured = true;
   switch (d->oob) {
@@ -35,7 +35,7 @@ static uint32_t allowed(const struct descriptor *d, uint64_t index, uint64_t off
       structured = index < d->records && offset + size <= d->stride;
       break;
     }
-    /* Raw buffers are checked word by word. */
+    /* For raw buffers the check is per word. */
     offset += index * d->stride;
     if (offset + size <= d->records) return size;
     if (size < 4 || offset >= d->records) return 0;
@@ -44,7 +44,7 @@ static uint32_t allowed(const struct descriptor *d, uint64_t index, uint64_t off
   return structured ? size : 0;
 }
 
-/* Addresses of all lanes; limit[i] the bytes of lane i that are in bounds. */
+/* Computes the addresses of all lanes; limit[i] is the number of bytes of lane i that are in bounds. */
 static void addresses(struct rdna3_wave *w, const struct rdna3_uop *u, unsigned size, uint64_t *addr, uint32_t *limit) {
   const struct rdna3_inst *in = u->inst;
   struct descriptor d = descriptor(w, u->sdst);
@@ -75,7 +75,7 @@ uint32_t mem_buffer_addresses(struct rdna3_wave *w, const struct rdna3_uop *u, u
   return *w->lanes & in;
 }
 
-/* Lanes partly in bounds are read and written word by word. */
+/* Lanes that are partly in bounds are accessed word by word. */
 static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rdna3_uop *u) {
   enum mem_load k = (enum mem_load)u->imm;
   unsigned size = mem_load_bytes(k);
@@ -83,7 +83,7 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
   uint32_t limit[32], whole = 0, *d = rdna3_dst(w, u), mask = *w->lanes;
   addresses(w, u, size, addr, limit);
   static const uint8_t zero[16];
-  /* A destination register may hold addresses, so those are made before any write. */
+  /* A destination register may hold addresses, so all addresses are computed before any write. */
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = (unsigned)__builtin_ctz(m);
     if (limit[i] >= size)
@@ -103,7 +103,7 @@ static const struct rdna3_uop *buffer_load(struct rdna3_wave *w, const struct rd
     one.dst += (int32_t)(word * 128);
     if ((lanes & mask) && !rdna3_mem_load_lanes(w, &one, MEM_LOAD_B32, at, lanes & mask)) return NULL;
   }
-  if (next && u->inst->tfe) { /* the status word behind the data: no page here is ever partially resident */
+  if (next && u->inst->tfe) { /* the status word after the data: pages are always fully resident here */
     uint32_t *status = d + (size + 3) / 4 * RDNA3_LANES;
     for (uint32_t m = mask; m; m &= m - 1) status[__builtin_ctz(m)] = 0;
   }
@@ -131,7 +131,7 @@ static const struct rdna3_uop *buffer_store(struct rdna3_wave *w, const struct r
   return next;
 }
 
-/* Into local memory: a word per lane at M0 + the immediate offset, lane after lane. */
+/* Loads to LDS: one word per lane at M0 + the immediate offset, the lanes in order. */
 static const struct rdna3_uop *buffer_load_lds(struct rdna3_wave *w, const struct rdna3_uop *u) {
   enum mem_load k = (enum mem_load)u->imm;
   uint64_t addr[32];

@@ -11,7 +11,7 @@ static inline void put64(struct rdna3_wave *w, int32_t n, uint64_t v) {
 }
 static inline uint64_t get64(const struct rdna3_wave *w, unsigned n) { return w->s[n] | (uint64_t)w->s[n + 1] << 32; }
 
-/* name(suffix), types of a and b, destination width, result, SCC afterwards (a and b still readable, r is the
+/* name(suffix), types of a and b, destination width, result, SCC after it (a and b are still readable, r is the
  * result) */
 #define OP2(name, T, B, D, result, scc)                                                                                \
   FN(name) {                                                                                                           \
@@ -161,7 +161,7 @@ OP1(s_wqm_b64, u64, u64, whole_quads(a), r != 0)
 OP1(s_not_b32, u32, u32, ~a, r != 0)
 OP1(s_not_b64, u64, u64, ~a, r != 0)
 
-/* D = old EXEC; EXEC = expr of a (the source) and e (EXEC). The wrexec forms give the new EXEC to D. */
+/* D = old EXEC; EXEC = expr of a (the source) and e (EXEC). The wrexec forms write the new EXEC to D. */
 #define SAVEEXEC(name, expr)                                                                                           \
   FN(s_##name##_b32) {                                                                                                 \
     u32 a = READ_u32(0), e = w->s[RDNA3_EXEC], r = (expr);                                                             \
@@ -199,7 +199,8 @@ SAVEEXEC(or_not1_saveexec, a | ~e)
 WREXEC(and_not0_wrexec, ~a &e)
 WREXEC(and_not1_wrexec, a & ~e)
 
-/* Relative moves: number + M0, inside the SGPRs; outside them hardware reads SGPR 0 and drops writes. */
+/* Relative moves: the register is number + M0, which must be an SGPR. Otherwise hardware reads SGPR 0 and drops
+ * writes. */
 static unsigned relative(unsigned n, u32 by, unsigned words) {
   return by < RDNA3_VCC && n + by + words <= RDNA3_VCC ? n + by : ~0u;
 }
@@ -330,7 +331,7 @@ FN(s_call_b64) {
   return rdna3_jump_pc(w, u, after(u) + (u64)((i64)(i32)u->arg * 4));
 }
 
-/* Hardware registers by id. What has no meaning here reads 0. */
+/* Reads a hardware register by id. Registers without a meaning here read 0. */
 static u32 read_hwreg(const struct rdna3_wave *w, unsigned id) {
   switch (id) {
   case 1: return w->mode;
@@ -349,7 +350,7 @@ static void hwreg_field(u32 arg, unsigned *id, unsigned *offset, u32 *mask) {
   *id = arg & 63, *offset = arg >> 6 & 31;
   *mask = (u32)low_mask((arg >> 11 & 31) + 1);
 }
-/* SHADER_CYCLES counts instructions; those of the straight run up to here are not in w->executed yet. */
+/* SHADER_CYCLES counts instructions. w->executed does not include the current straight-line run yet. */
 FN(s_getreg_b32) {
   unsigned id, offset;
   u32 mask;
@@ -370,7 +371,7 @@ static const struct rdna3_uop *setreg(struct rdna3_wave *w, const struct rdna3_u
   unsigned id, offset;
   u32 mask;
   hwreg_field(u->arg, &id, &offset, &mask);
-  if (id != 1) return u + 1; /* the others are read-only to a shader without privilege */
+  if (id != 1) return u + 1; /* the other registers are read-only without privilege */
   return set_mode(w, u, (w->mode & ~(mask << offset)) | (v & mask) << offset);
 }
 FN(s_setreg_b32) { return setreg(w, u, w->s[u->dst]); }
@@ -384,12 +385,12 @@ FN(s_icache_inv) {
   if (w->jumps) memset(w->jumps, 0, sizeof *w->jumps);
   return u + 1;
 }
-/* A sleeping wave lets the others run. */
+/* A sleeping wave yields to the others. */
 FN(s_sleep) { return rdna3_stop(w, u, RDNA3_YIELDED, u + 1); }
 FN(s_barrier) { return rdna3_stop(w, u, RDNA3_BARRIER, u + 1); }
 FN(s_endpgm) { return rdna3_stop(w, u, RDNA3_ENDED, u + 1); }
 FN(s_trap) { return rdna3_fault(w, u, FAULT_TRAP, -1, 0, 0, "trap %u", (unsigned)(u->arg & 0xff)); }
-/* HALT with nobody to resume the wave: what LLVM's trap fallback ends in. */
+/* HALT: no debugger can resume the wave. LLVM's trap fallback ends with it. */
 FN(s_sethalt) {
   if (!(u->arg & 1)) return u + 1;
   return rdna3_fault(w, u, FAULT_TRAP, -1, 0, 0, "the wave halted itself");
@@ -397,7 +398,7 @@ FN(s_sethalt) {
 FN(s_sendmsg) {
   unsigned id = u->arg & 0xff;
   if (id == 1 || id == 3)
-    return u + 1; /* INTERRUPT: nobody listens; DEALLOC_VGPRS: the wave only stores and ends from here on */
+    return u + 1; /* INTERRUPT has no receiver; after DEALLOC_VGPRS the wave only stores and ends */
   return rdna3_fault(w, u, FAULT_ILLEGAL, -1, 0, 0, "message %u is not for compute shaders", id);
 }
 
@@ -415,7 +416,7 @@ BRANCH(s_cbranch_vccz, !any(w, RDNA3_VCC))
 BRANCH(s_cbranch_vccnz, any(w, RDNA3_VCC))
 BRANCH(s_cbranch_execz, !any(w, RDNA3_EXEC))
 BRANCH(s_cbranch_execnz, any(w, RDNA3_EXEC))
-/* No debugger is attached: its conditions are false. */
+/* No debugger is attached, so its conditions are false. */
 BRANCH(s_cbranch_cdbg, false)
 
 #define H(format, name)    {RDNA3_##format##_##name, name}

@@ -1,5 +1,5 @@
-/* Writing vector operations on rows (emu/exec/lane_ops.h), under EXEC. For files that are compiled once per host
- * feature level. */
+/* Macros to define vector operations on rows (emu/exec/lane_ops.h) for the lanes in EXEC. Included by files that are
+ * compiled once per host feature level. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #define DOORBELL_EMU_AMD_RDNA3_SIMD_H
 #include "rdna3_exec.h"

@@ -1,8 +1,9 @@
-/* Counting instruction by instruction: the micro-operation that stands before each instruction of code built with
- * detail, and what it knows of every row of the table. Code built without it has none of this.
+/* Counting per instruction: the micro-operation before each instruction of code that is built with detail, and a table
+ * of each row's class and access size. Code built without detail does not contain it.
  *
- * LDS has 32 banks of 4 bytes (RDNA3 ISA document, "Local Data Share"); lanes that name the same dword share it. An
- * access of b64 is taken to move 16 lanes at a time and one of b96 or b128 8, 128 bytes a cycle. */
+ * LDS has 32 banks of 4 bytes (RDNA3 ISA document, "Local Data Share"); lanes that access the same dword share one
+ * access. The model assumes that an access of b64 moves 16 lanes at a time and one of b96 or b128 8 lanes: 128 bytes
+ * per cycle. */
 #include <pthread.h>
 #include <string.h>
 #include "../../exec/banks.h"
@@ -83,7 +84,7 @@ static void count_lines(struct rdna3_wave *w, const struct row *r, const uint64_
   if (mask) emu_lines_access(s->lines, s->detail, at, mask, r->bytes, r->flags & F_LOADS, r->flags & F_STORES);
 }
 
-/* What the scalar registers that an instruction names hold: its base, and of an offset; 0 where it names none. */
+/* Returns the sum of the scalar base and offset that an instruction names; 0 if it names none. */
 static uint64_t scalar_base(const struct rdna3_wave *w, const struct rdna3_inst *in) {
   uint64_t base = 0;
   for (unsigned i = 0; i < in->operands; i++) {
@@ -101,7 +102,7 @@ static bool has_base(const struct rdna3_inst *in) {
   return false;
 }
 
-/* Of a flat access each lane's address says which memory it means. */
+/* In a flat access each lane's address selects the memory. */
 static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                        uint32_t mask) {
   struct emu_detail *d = w->stats->detail;
@@ -125,7 +126,7 @@ static void count_flat(struct rdna3_wave *w, const struct rdna3_inst *in, const 
   if (low) count_lines(w, r, to, global);
 }
 
-/* Lanes outside the buffer move nothing. */
+/* Lanes that are out of bounds transfer nothing. */
 static void count_buffer(struct rdna3_wave *w, const struct rdna3_inst *in, const struct row *r, unsigned half,
                          uint32_t mask) {
   struct rdna3_uop u = {.inst = in};
@@ -166,8 +167,9 @@ static void count_memory(struct rdna3_wave *w, const struct rdna3_inst *in, cons
 
 /* ---- branches ---- */
 
-/* A branch on EXEC follows the instruction that made EXEC the lanes that go one way; one on VCC has the lanes' votes
- * there. Lanes disagree when some but not all of those active are in the mask. */
+/* Returns true if a conditional branch diverges. Before a branch on EXEC, the previous instruction has set EXEC to the
+ * lanes that take one way; a branch on VCC has the lanes' conditions there. The lanes disagree if the mask contains
+ * some but not all of the lanes that were active before. */
 static bool diverges(struct rdna3_wave *w, const struct rdna3_inst *in, uint64_t exec) {
   uint64_t before = w->exec_before;
   switch (in->op - rdna3_ops) {
@@ -186,7 +188,7 @@ const struct rdna3_uop *rdna3_exec_tally(struct rdna3_wave *w, const struct rdna
   struct emu_detail *d = w->stats->detail;
   const struct rdna3_inst *in = u->inst;
   const struct row *r = &rows[in->op - rdna3_ops];
-  /* A jump made before counting was turned off may lead here. */
+  /* A jump that was cached before counting was turned off may lead here. */
   if (!d) return u + 1;
   uint64_t exec = w->s[RDNA3_EXEC] | (w->wave64 ? (uint64_t)w->s[RDNA3_EXEC + 1] << 32 : 0);
   if (exec != w->exec) w->exec_before = w->exec, w->exec = exec;

@@ -1,5 +1,5 @@
-/* Vector operations on 16-bit integers and halves, single and packed. A single result takes the low half of its
- * register and keeps the high one; sources come with the value in the low half. Source: RDNA3 ISA document, instruction
+/* Vector operations on 16-bit integers and halves, single and packed. A single result replaces the low half of its
+ * register and keeps the high half; each source has its value in the low half. Source: RDNA3 ISA document, instruction
  * lists. */
 #include "rdna3_simd.h"
 
@@ -30,7 +30,7 @@
             (expr);                                                                                                    \
           })))                                                                                                         \
   }
-/* Packed: expr twice, on the low and the high elements. */
+/* Packed: expr is evaluated twice, for the low and the high elements. */
 #define PK2(name, T, expr)                                                                                             \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);                                                                    \
@@ -129,8 +129,8 @@ FN(cndmask_b16) {
   STORE(u32, KEEP_HIGH(mask >> l & 1 ? b_[l] : a_[l]))
 }
 
-/* ---- halves: computed as floats, which hold sums and products of halves well enough that rounding again gives the
- * right half ---- */
+/* ---- halves: computed in f32, which is precise enough that the second rounding, to half, gives the correct half
+ * ---- */
 #define LOAD(name, i, high)                                                                                            \
   ROWBUF(f32, name);                                                                                                   \
   if (high) {                                                                                                          \
@@ -233,7 +233,7 @@ FN(ldexp_f16) {
   ROWBUF(u32, h_);
   LOAD(a_, 0, 0)
   const u32 *b_ = ROW(u32, 1);
-  /* A half times 2^-60 is a normal float, and what lies outside [-60, 60] over- or underflows a half anyway. */
+  /* A half times 2^-60 is a normal float. Exponents outside [-60, 60] overflow or underflow a half anyway. */
   COMPUTE(h_, ({
             i32 n = (i16)b_[l];
             a_[l] * power2(n < -60 ? -60 : n > 60 ? 60 : n);
@@ -283,9 +283,9 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
 }
 I3(div_fixup_f16, u16, fix_quotient(a, b, c))
 
-/* ---- interpolation: parameters lie in the lanes of a quad ---- */
+/* ---- interpolation: the lanes of a quad hold the parameters ---- */
 
-/* What lane `lane` of each quad has in a source, for all its lanes. */
+/* Copies the source of lane `lane` of each quad to all lanes of the quad. */
 static inline void of_quad(f32 *to, const f32 *from, int lane) {
   LANES { to[l] = from[(l & ~3) + lane]; }
 }
@@ -362,7 +362,7 @@ I1(cvt_norm_u16_f16, u16, unorm16(half_to_float(a)))
 OP2(cvt_pk_norm_i16_f16, u32, u32, u32, snorm16(half_to_float(a & 0xffff)) | snorm16(half_to_float(b & 0xffff)) << 16)
 OP2(cvt_pk_norm_u16_f16, u32, u32, u32, unorm16(half_to_float(a & 0xffff)) | unorm16(half_to_float(b & 0xffff)) << 16)
 OP2(pack_b32_f16, u32, u32, u32, (a & 0xffff) | b << 16)
-/* Toward zero: what does not fit becomes the largest finite half. */
+/* Rounds toward zero: a value that is too large becomes the largest finite half. */
 static inline u32 truncate_to_half(u32 v) {
   u32 sign = v >> 16 & 0x8000, a = v & 0x7fffffff, shift = a >= 0x33800000u && a < 0x38800000u ? 126 - (a >> 23) : 24;
   u32 tiny = a < 0x33800000u ? 0 : ((a & 0x7fffff) | 0x800000) >> shift;

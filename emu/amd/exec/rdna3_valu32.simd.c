@@ -139,7 +139,7 @@ static inline u32 lerp_byte(u32 a, u32 b, u32 c, int i) {
 OP3(lerp_u8, u32, u32, u32, u32,
     lerp_byte(a, b, c, 0) | lerp_byte(a, b, c, 1) | lerp_byte(a, b, c, 2) | lerp_byte(a, b, c, 3))
 
-/* Carries: the mask gets every lane's carry where active, 0 elsewhere. */
+/* Carries: the mask gets the carry of each active lane, and 0 for inactive lanes. */
 #define CARRY(name, sum, out, in)                                                                                      \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);                                                                    \
@@ -158,7 +158,7 @@ OP3(lerp_u8, u32, u32, u32, u32,
     write_mask(w, u, bits &lanes);                                                                                     \
     return u + 1;                                                                                                      \
   }
-/* With the clamp bit a sum that carries is the largest number, a difference that borrows 0. */
+/* With the clamp bit a sum that carries becomes the largest number, and a difference that borrows becomes 0. */
 #define CARRIES(name, sum, out, in, limit)                                                                             \
   CARRY(name, sum, out, in)                                                                                            \
   CARRY(name##_clamp, (out) ? (limit) : (sum), out, in)
@@ -178,7 +178,7 @@ OP2(mul_dx9_zero_f32, f32, f32, f32, a == 0 || b == 0 ? 0.0f : a * b)
 OP3(fma_f32, f32, f32, f32, f32, __builtin_fmaf(a, b, c))
 OP3(fma_dx9_zero_f32, f32, f32, f32, f32, a == 0 || b == 0 ? c : __builtin_fmaf(a, b, c))
 
-/* minNum and maxNum with -0 < +0; under MODE.IEEE a signalling NaN comes out quiet instead of being ignored. */
+/* minNum and maxNum with -0 < +0. With MODE.IEEE a signalling NaN gives a quiet NaN instead of being ignored. */
 static inline u32 quiet(u32 a) { return a | 0x400000; }
 static inline int is_nan(u32 a) { return (a & 0x7fffffff) > 0x7f800000; }
 static inline int is_snan(u32 a) { return is_nan(a) && !(a & 0x400000); }
@@ -195,7 +195,7 @@ static inline u32 ieee_max(u32 a, u32 b, u32 ieee) {
   r = is_nan(r) ? quiet(r) : r;
   return ieee && is_snan(a) ? quiet(a) : ieee && is_snan(b) ? quiet(b) : r;
 }
-/* Denormal inputs count as zero of their sign where MODE flushes them. */
+/* If MODE flushes denormals, a denormal input counts as zero with its sign. */
 static inline u32 daz(u32 a, u32 keep) { return keep || a & 0x7f800000 ? a : a & 0x80000000; }
 #define IEEE (w->mode & RDNA3_MODE_IEEE)
 #define KEEP (rdna3_denorm32(w->mode) & 1)
@@ -215,7 +215,7 @@ F_ORDER(min3_f32, 3, ieee_min(ieee_min(a, b, ieee), c, ieee))
 F_ORDER(max3_f32, 3, ieee_max(ieee_max(a, b, ieee), c, ieee))
 F_ORDER(minmax_f32, 3, ieee_max(ieee_min(a, b, ieee), c, ieee))
 F_ORDER(maxmin_f32, 3, ieee_min(ieee_max(a, b, ieee), c, ieee))
-/* The median; with a NaN among them, the minimum of the three. */
+/* The median; if an operand is a NaN, the minimum of the three. */
 F_ORDER(med3_f32, 3, ({
           u32 any = (u32)(is_nan(a) | is_nan(b) | is_nan(c));
           u32 lo = min_bits(a, b), hi = max_bits(a, b), m = min_bits(hi, c);
@@ -225,7 +225,8 @@ F_ORDER(med3_f32, 3, ({
 OP1(trunc_f32, f32, f32, __builtin_truncf(a))
 OP1(ceil_f32, f32, f32, __builtin_ceilf(a))
 OP1(floor_f32, f32, f32, __builtin_floorf(a))
-/* To even whatever the rounding mode: adding and taking away 2^23 would follow the mode, so it is spelt out. */
+/* Rounds to even in every rounding mode. Adding and subtracting 2^23 would follow the mode, so the steps are
+ * explicit. */
 static inline f32 round_even(f32 a) {
   f32 t = __builtin_truncf(a), r = __builtin_fabsf(a - t);
   i32 odd = __builtin_fabsf(t) < 0x1p24f ? (i32)t & 1 : 0;
@@ -238,7 +239,7 @@ OP1(fract_f32, f32, f32, ({
       r >= 1.0f ? 0x1.fffffep-1f : r;
     }))
 OP2(ldexp_f32, f32, f32, i32, ({
-      /* In three steps, of which only the last can round. */
+      /* Multiply in three steps, of which only the last can round. */
       i32 n = b < -300 ? -300 : b > 300 ? 300 : b, x = n / 3, y = n - 2 * x;
       f64 r = (f64)a * as_f64((uint64_t)(1023 + x) << 52) * as_f64((uint64_t)(1023 + x) << 52) *
               as_f64((uint64_t)(1023 + y) << 52);
@@ -293,13 +294,12 @@ FN(div_fmas_f32) {
   const f32 *a_ = ROW(f32, 0), *b_ = ROW(f32, 1), *c_ = ROW(f32, 2);
   STORE(f32, ({
           f32 r = __builtin_fmaf(a_[l], b_[l], c_[l]);
-          /* undoes div_scale's 2^64: a quotient near overflow had its denominator scaled, one near underflow its
-           * numerator */
+          /* undoes div_scale's 2^64: near overflow the denominator was scaled, near underflow the numerator */
           mask >> l & 1 ? r *((as_u32(c_[l]) >> 23 & 255) > 127 ? 0x1p64f : 0x1p-64f) : r;
         }))
 }
-/* q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator): exceptional quotients by rule, the sign from the
- * operands. A quotient that overflowed on the way has become NaN (infinity less infinity). */
+/* Fixes special quotients: q = S0 (quotient so far), d = S1 (denominator), n = S2 (numerator). The sign comes from the
+ * operands. A quotient that overflowed in an intermediate step has become NaN (infinity minus infinity). */
 static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   u32 sign = (den ^ num) & 0x80000000, d = den & 0x7fffffff, n = num & 0x7fffffff, inf = 0x7f800000;
   i32 ed = (i32)(d >> 23), en = (i32)(n >> 23);

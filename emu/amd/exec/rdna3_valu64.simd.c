@@ -102,7 +102,7 @@ TO64(fma_f64, 3, f64, __builtin_fma(A(f64), B(f64), C(f64)))
 TO64(trunc_f64, 1, f64, __builtin_trunc(A(f64)))
 TO64(ceil_f64, 1, f64, __builtin_ceil(A(f64)))
 TO64(floor_f64, 1, f64, __builtin_floor(A(f64)))
-/* To even whatever the rounding mode. */
+/* Rounds to even in every rounding mode. */
 static inline f64 round_even(f64 a) {
   f64 x = __builtin_fabs(a), t = __builtin_trunc(x), r = x - t;
   f64 odd = t - 2 * __builtin_trunc(t * 0.5);
@@ -117,22 +117,22 @@ TO64(fract_f64, 1, f64, ({
        f64 a = A(f64), r = a - __builtin_floor(a);
        r >= 1.0 ? 0x1.fffffffffffffp-1 : r;
      }))
-/* 2^n as two factors would round twice when the result is denormal, so that case is rounded in one multiplication by a
- * tiny power. */
+/* Scaling by 2^n in two factors would round twice if the result is denormal. That case is rounded once, in a
+ * multiplication by a tiny power. */
 static inline f64 scale(f64 a, i32 n) {
   f64 up = as_f64((uint64_t)(1023 + 1000) << 52);
   n = n < -3000 ? -3000 : n > 3000 ? 3000 : n;
   for (int k = 0; k < 2; k++)
     if (n > 1000) a *= up, n -= 1000;
-  /* Going down: normalise first, so that every step but the last is exact. */
+  /* Scaling down: normalise first, so that only the last step can round. */
   i32 e = (i32)(as_u64(a) >> 52 & 2047);
   if (e == 0) a *= 0x1p64, n -= 64, e = (i32)(as_u64(a) >> 52 & 2047);
   if (e == 0 || e == 2047) return a; /* zero, infinity, NaN */
   if (n < -1000 && e + n > 0) return as_f64((as_u64(a) & ~(2047ull << 52)) | (uint64_t)(e + n) << 52);
   if (n >= -1000 && n <= 1000 && e + n > 0) return a * as_f64((uint64_t)(1023 + n) << 52);
   if (n > 1000) return a * up * as_f64((uint64_t)(1023 + 1000) << 52);
-  i32 to = -n - (e - 1);                                   /* how far below 2^-1022 the value goes */
-  a = as_f64((as_u64(a) & ~(2047ull << 52)) | 1ull << 52); /* exponent 2^-1022 */
+  i32 to = -n - (e - 1);                                   /* distance below 2^-1022 */
+  a = as_f64((as_u64(a) & ~(2047ull << 52)) | 1ull << 52); /* exponent of 2^-1022 */
   to = to > 100 ? 100 : to;
   return a * as_f64((uint64_t)(1023 - to) << 52);
 }
@@ -223,8 +223,8 @@ FN(div_scale_f64) {
   return u + 1;
 }
 
-/* 2/pi to 1201 bits after the point, most significant word first; v_trig_preop_f64 hands out 53 of them from bit 53 *
- * S1[4:0] on, further along for large exponents of S0. Digits: the binary expansion of 2/pi. */
+/* 2/pi to 1201 bits after the point, most significant word first. v_trig_preop_f64 returns 53 of them, from bit 53 *
+ * S1[4:0] on, or later for large exponents of S0. Digits: the binary expansion of 2/pi. */
 static const u32 two_over_pi[38] = {
     0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561,
     0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484,

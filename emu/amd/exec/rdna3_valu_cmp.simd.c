@@ -1,4 +1,5 @@
-/* Vector comparisons: one bit a lane into a lane mask, or into EXEC for v_cmpx. Source: RDNA3 ISA document, VOPC. */
+/* Vector comparisons: one bit per lane, written to a lane mask, or to EXEC for v_cmpx. Source: RDNA3 ISA document,
+ * VOPC. */
 #include "rdna3_simd.h"
 
 #define CMP(name, T, LOAD, expr)                                                                                       \

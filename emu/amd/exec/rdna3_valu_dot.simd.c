@@ -3,7 +3,7 @@
 #include "rdna3_simd.h"
 
 static inline f32 bf16(u32 h) { return as_f32(h << 16); }
-/* Rounding to nearest even. */
+/* Rounds to nearest even. */
 static inline u32 to_bf16(f32 x) {
   u32 v = as_u32(x);
   return x != x ? v >> 16 | 0x40 : (v + 0x7fff + (v >> 16 & 1)) >> 16;
@@ -25,7 +25,7 @@ static inline i64 dot(u32 a, u32 b, int bits, u32 sa, u32 sb) {
   for (int i = 0; i < 32 / bits; i++) s += element(a, i, bits, sa) * element(b, i, bits, sb);
   return s;
 }
-/* neg bits 0 and 1 say which sources are signed. */
+/* neg bits 0 and 1 select which sources are signed. */
 #define IU(name, bits, convert)                                                                                        \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);                                                 \

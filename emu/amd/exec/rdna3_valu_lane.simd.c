@@ -1,6 +1,6 @@
-/* What surrounds vector operations (halves of wave64, expanded scalars, source and result modifiers, DPP), and the
- * operations that move data between lanes or address registers relatively. Source: RDNA3 ISA document, "DPP", "Output
- * Modifiers", "Vector ALU Operations". */
+/* The steps before and after vector operations (halves of wave64, splatted scalars, source and result modifiers, DPP),
+ * and operations that move data between lanes or use relative register numbers. Source: RDNA3 ISA document, "DPP",
+ * "Output Modifiers", "Vector ALU Operations". */
 #include "rdna3_simd.h"
 
 FN(enter) {
@@ -53,7 +53,7 @@ FN(fp) {
   return u + 1;
 }
 
-/* The lane that lane l of a half reads, or -1 outside the row. */
+/* Returns the lane that lane l of a half reads, or -1 if it is outside the row. */
 static int dpp_source(unsigned ctrl, int l) {
   int row = l & ~15, in = l & 15, n = (int)(ctrl & 15);
   if (ctrl <= 0xff) return (l & ~3) | (int)(ctrl >> (2 * (l & 3)) & 3);
@@ -158,7 +158,7 @@ const struct rdna3_glue SIMD_NAME(rdna3_glue) = {
     .move = move,
 };
 
-/* ---- lanes and scalars; these see a whole wave64 wave ---- */
+/* ---- lanes and scalars; these access all of a wave64 wave ---- */
 static inline u32 *lane_at(struct rdna3_wave *w, i32 row_offset, unsigned lane) {
   return (u32 *)((char *)w->file + row_offset) + (lane >> 5) * RDNA3_ROWS * RDNA3_LANES + (lane & 31);
 }
@@ -185,8 +185,8 @@ FN(permlane64_b32) {
   return u + 1;
 }
 
-/* Lane l of a row reads lane sel of it (of the other row of the half for permlanex16). op_sel[0]: inactive lanes may be
- * read; op_sel[1]: otherwise they read as 0 instead of leaving the destination. */
+/* Lane l of a row reads lane sel of its row (permlanex16: of the half's other row). op_sel[0]: inactive lanes may be
+ * read; op_sel[1]: if they may not, they read as 0 instead of leaving the destination unchanged. */
 static const struct rdna3_uop *permlane(struct rdna3_wave *w, const struct rdna3_uop *u, int flip) {
   const u32 *a = ROW(u32, 0);
   uint64_t sel = rdna3_s32(w, u, 1) | (uint64_t)rdna3_s32(w, u, 2) << 32;
@@ -210,7 +210,7 @@ FN(swap_b32) {
   return u + 1;
 }
 
-/* Ones of S0 at lanes below this one; counts in two parts of 32. */
+/* Count the ones of S0 in the lanes below this one, in two parts of 32 lanes. */
 FN(mbcnt_lo_u32_b32) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 high = w->half;
@@ -222,7 +222,7 @@ FN(mbcnt_hi_u32_b32) {
   STORE(u32, ones(a_[l] & (high ? (1u << l) - 1 : 0)) + b_[l])
 }
 
-/* ---- relative registers: row number + part of M0; a number outside the file means v0 ---- */
+/* ---- relative registers: row number + part of M0; a number outside the register file selects v0 ---- */
 static inline u32 *relative(struct rdna3_wave *w, i32 row_offset, u32 by) {
   uint64_t n = (uint64_t)((u32)row_offset / (RDNA3_LANES * 4)) + by;
   return w->v + (n < RDNA3_VGPRS ? n : 0) * RDNA3_LANES;

@@ -1,6 +1,6 @@
-/* Transcendental operations. Worked out in double and rounded once, so f32 and f16 results are within 0.51 ulp of the
- * exact value (hardware promises 1 ulp). f32 forms take denormals as zero and give zero for them. Source: RDNA3 ISA
- * document, instruction lists. */
+/* Transcendental operations. They are computed in double and rounded once, so f32 and f16 results are within 0.51 ulp
+ * of the exact value (hardware guarantees 1 ulp). f32 forms treat denormal inputs as zero and flush denormal results to
+ * zero. Source: RDNA3 ISA document, instruction lists. */
 #include "rdna3_simd.h"
 
 static inline f32 daz(f32 a) { return as_u32(a) & 0x7f800000 ? a : as_f32(as_u32(a) & 0x80000000); }

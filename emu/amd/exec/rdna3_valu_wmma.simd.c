@@ -1,15 +1,15 @@
-/* WMMA: D = A * B + C over 16x16 matrices with 16 terms a sum, across the lanes of a wave; EXEC is ignored.
+/* WMMA: D = A * B + C on 16x16 matrices across the lanes of a wave; each sum has 16 terms. EXEC is ignored.
  *
- * A: lane l % 16 holds row l % 16, B: column l % 16, elements in k order through the registers (lanes 16 and up repeat
- * lanes 0 to 15). C and D in wave32: register v, lane l is row 2 v + l / 16, column l % 16; in wave64: row 4 v + l /
- * 16. 16-bit results take one half of each register. f16 and bf16 sums are kept in f32, in order of k, one rounding a
- * step. Source: AMD matrix instruction calculator; RDNA3 ISA document. */
+ * A: lane l % 16 holds row l % 16; B: column l % 16. Elements are in k order through the registers; lanes 16 and up
+ * repeat lanes 0 to 15. C and D in wave32: register v, lane l is row 2 v + l / 16, column l % 16; in wave64: row 4 v +
+ * l / 16. 16-bit results use one half of each register. f16 and bf16 sums are kept in f32, in order of k, with one
+ * rounding per step. Source: AMD matrix instruction calculator; RDNA3 ISA document. */
 #include "rdna3_simd.h"
 
 enum { N = 16 };
 enum input { F16, BF16, IU8, IU4 };
 
-/* Register r, lane l of the wave; a tuple's register number comes as the operand's source number. */
+/* Return register r, lane l of the wave; the register number of a tuple is its operand's source number. */
 static inline const u32 *source(const struct rdna3_wave *w, const struct rdna3_uop *u, unsigned i) {
   return w->file + (u->src[i] - RDNA3_VGPR0) * RDNA3_LANES;
 }
@@ -18,7 +18,7 @@ static inline u32 *result(struct rdna3_wave *w, i32 offset, int row) {
   return w->file + offset / 4 + v * RDNA3_LANES + lane / RDNA3_LANES * RDNA3_ROWS * RDNA3_LANES + lane % RDNA3_LANES;
 }
 
-/* Element k of each lane's row of A or column of B, by k. */
+/* Converts the elements of each lane's row of A or column of B, indexed by k. */
 static inline void float_elements(f32 (*m)[N], const u32 *rows, enum input in, u32 neg, u32 neg_hi) {
   u32 flip = neg ? 0x8000 : 0, flip_hi = neg_hi ? 0x8000 : 0;
   for (int r = 0; r < N / 2; r++) {
@@ -34,7 +34,7 @@ static inline void float_elements(f32 (*m)[N], const u32 *rows, enum input in, u
       for (int l = 0; l < 2 * N; l++) m[2 * r + l / N][l % N] = as_f32(h[l] << 16);
   }
 }
-/* sum[r] += a[k][r] * b[k] for each k in order, each sum rounded. */
+/* sum[r] += a[k][r] * b[k] for each k in order; each sum is rounded. */
 static inline void multiply(f32 (*sum)[N], const f32 (*a)[N], const f32 (*b)[N]) {
 #if defined(__AVX512F__)
   __m512 s[N];
@@ -72,7 +72,7 @@ static inline i32 int_element(u32 x, int k, int bits, u32 is_signed) {
   u32 up = x << (32 - bits - k % (32 / bits) * bits);
   return is_signed ? (i32)up >> (32 - bits) : (i32)(up >> (32 - bits));
 }
-/* A constant as C: the bits for this width. */
+/* Returns the bits of a constant operand C for this width. */
 static inline u32 constant_c(const struct rdna3_wave *w, const struct rdna3_uop *u, enum input in, int narrow) {
   i32 code = u->src[2];
   u32 v = code == RDNA3_LITERAL ? u->inst->literal : rdna3_scalar32(w, (unsigned)code);

@@ -1,5 +1,5 @@
-/* What every operation may need of a wave: faults, branches to addresses, the host's floating-point modes; and the
- * choice of functions for this host. */
+/* Functions for all operations of a wave: faults, branches to addresses, the host's floating-point modes; and the
+ * selection of functions for this host. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <pthread.h>

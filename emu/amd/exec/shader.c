@@ -1,5 +1,5 @@
-/* Workgroups: launching their waves as the registers of a dispatch say, and running them in turns on one host thread.
- * Source for the state at launch: LLVM AMDGPUUsage, "Initial Kernel Execution State"; RDNA3 ISA document, "Wave
+/* Workgroups: launches their waves as the registers of a dispatch specify, and runs them in turns on one host thread.
+ * Source for the initial state: LLVM AMDGPUUsage, "Initial Kernel Execution State"; RDNA3 ISA document, "Wave
  * State". */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@ enum {
   MAX_THREADS = 1024,
   MAX_WAVES = MAX_THREADS / 32,
   LDS_BYTES = 64 << 10,
-  SLICE = 8192, /* instructions a wave runs before the next one's turn */
+  SLICE = 8192, /* instructions that a wave executes before the next wave runs */
   FILE_WORDS = RDNA3_ROWS * RDNA3_LANES,
 };
 
@@ -20,8 +20,8 @@ struct shader_core {
   struct rdna3_jump_cache jumps;
   uint32_t *files; /* 32 register files of 32 lanes */
   uint8_t *lds;
-  uint32_t waves, current; /* of the workgroup; the one that runs */
-  uint32_t host_fp;        /* control word outside waves */
+  uint32_t waves, current; /* number of waves; index of the running one */
+  uint32_t host_fp;        /* floating-point control word outside waves */
 };
 
 void shader_core_free(struct shader_core *core) {
@@ -59,7 +59,7 @@ static void launch_scalars(struct rdna3_wave *w, const struct shader_dispatch *d
   if (bits(d->rsrc2, 10, 1)) w->s[user++] = (uint32_t)(w->index == 0) << 31 | w->index << 6 | waves;
 }
 
-/* v0 holds the work-item's ids, 10 bits each; only the components asked for. */
+/* v0 holds the work-item's ids, 10 bits each, for the components that the kernel enables. */
 static void launch_lanes(struct rdna3_wave *w, const struct shader_dispatch *d, uint32_t threads) {
   uint32_t lanes = w->wave64 ? 64 : 32, components = bits(d->rsrc2, 11, 2);
   uint32_t rows = (bits(d->rsrc1, 0, 6) + 1) * (w->wave64 ? 4 : 8);
@@ -88,7 +88,7 @@ static void launch(struct shader_core *core, struct code_cache *code, const stru
   memcpy(w->group, group, sizeof w->group);
   w->mode = initial_mode(d->rsrc1);
   w->fp_control = rdna3_fp_word(rdna3_round32(w->mode), rdna3_denorm32(w->mode));
-  /* Cached translations stay: their generations belong to one address space. */
+  /* Cached translations remain valid: a generation belongs to one address space only. */
   w->vm = d->vm;
   w->lds = core->lds;
   w->lds_size = bits(d->rsrc2, 15, 9) * 512;
@@ -120,7 +120,7 @@ static int run_waves(struct shader_core *core, uint32_t waves, const atomic_bool
         if (fp != w->fp_control) rdna3_fp_set(w->fp_control);
         core->current = i;
         run_slice(w);
-        fp = w->fp_control; /* what MODE ended as; operations put back what they change */
+        fp = w->fp_control; /* the current MODE's; operations restore what they change */
         if (w->state == RDNA3_FAULTED) return -EFAULT;
         if (stop && atomic_load_explicit(stop, memory_order_relaxed)) {
           rdna3_fault(w, w->next, FAULT_NONE, -1, 0, 0, "still running");
@@ -130,7 +130,7 @@ static int run_waves(struct shader_core *core, uint32_t waves, const atomic_bool
       waiting += w->state == RDNA3_BARRIER, ended += w->state == RDNA3_ENDED;
     }
     if (ended == waves) return 0;
-    /* Waves that ended no longer count for a barrier. */
+    /* Waves that have ended do not count for a barrier. */
     if (waiting + ended == waves)
       for (uint32_t i = 0; i < waves; i++)
         if (core->wave[i].state == RDNA3_BARRIER) core->wave[i].state = RDNA3_RUNNING;
@@ -145,7 +145,7 @@ static int refuse(struct fault *fault, const uint32_t group[3], const char *text
   return -EFAULT;
 }
 
-/* The number of waves, launched; code is entered. */
+/* Launches all waves and returns their number. On success the code cache is entered. */
 static int launch_all(struct shader_core *core, struct code_cache *code, const struct shader_dispatch *d,
                       const uint32_t group[3], uint32_t scratch_slot, struct shader_stats *stats, struct fault *fault) {
   uint64_t threads = (uint64_t)d->threads[0] * d->threads[1] * d->threads[2];
@@ -158,7 +158,7 @@ static int launch_all(struct shader_core *core, struct code_cache *code, const s
     launch(core, code, d, group, scratch_slot, i, waves, (uint32_t)threads, stats, fault);
   core->waves = waves, core->current = 0, core->host_fp = rdna3_fp_get();
   if (!d->keep_lds) memset(core->lds, 0, core->wave[0].lds_size);
-  /* What a core remembers of earlier workgroups may have been changed in memory and freed since. */
+  /* The code that cached jumps lead to may have changed and been freed since the last workgroup. */
   memset(&core->jumps, 0, sizeof core->jumps);
   code_cache_enter(code);
   const struct rdna3_uop *entry = rdna3_lookup(&core->wave[0], NULL, d->pgm);
@@ -185,7 +185,7 @@ void shader_interrupted(struct shader_core *core, struct code_cache *code, uint6
                         struct fault *fault) {
   struct rdna3_wave *w = &core->wave[core->current];
   rdna3_fp_set(core->host_fp);
-  /* Where in the straight run it was is in a register of the host that is gone. */
+  /* The position in the straight-line run was in a register of the host, which is lost. */
   w->fault = fault;
   rdna3_fault(w, NULL, FAULT_PAGE, -1, address, access,
               "page fault: %s 0x%llx, host memory that is no longer there, at or after pc 0x%llx",
@@ -211,7 +211,7 @@ static void step(struct rdna3_wave *w) {
   const struct rdna3_uop *u = w->next;
   const struct rdna3_inst *inst = u->inst;
   w->state = RDNA3_RUNNING;
-  /* No budget: a branch stops behind itself, also one to where it is. */
+  /* Without budget a branch stops the wave after it, even a branch to itself. */
   w->run = u, w->budget = 0;
   do u = u->fn(w, u);
   while (u && u->inst == inst);

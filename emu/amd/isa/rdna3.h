@@ -1,4 +1,5 @@
-/* RDNA3 (gfx1100): the instruction table's types, and a decoded instruction. exec/rdna3_wave.h says how it executes.
+/* RDNA3 (gfx1100): the types of the instruction table and of a decoded instruction. exec/rdna3_wave.h describes
+ * execution.
  *
  * Sources: AMD "RDNA3 Shader Instruction Set Architecture" document; LLVM AMDGPUUsage. */
 #ifndef DOORBELL_EMU_AMD_RDNA3_H
@@ -94,7 +95,7 @@ struct rdna3_op {
 extern const struct rdna3_op rdna3_ops[RDNA3_ROW_COUNT];
 extern const char *const rdna3_format_names[RDNA3_FORMAT_COUNT];
 
-/* Modifiers that an encoding of a vector instruction takes; the masks are explained in rdna3_modifiers.def. */
+/* The modifiers that an encoding of a vector instruction accepts. rdna3_modifiers.def explains the masks. */
 struct rdna3_modifiers {
   uint16_t takes, prints;
   uint8_t op_sel, dpp;
@@ -122,39 +123,39 @@ enum {
   RDNA3_INV2PI = 248,
   RDNA3_DPP16 = 250,
   RDNA3_SCC = 253,
-  RDNA3_POPS_WAVE = 239, /* this and the next three can be named but are not executed */
+  RDNA3_POPS_WAVE = 239, /* this and the next three can be encoded but are not executed */
   RDNA3_VCCZ = 251,
   RDNA3_EXECZ = 252,
   RDNA3_LDS_DIRECT = 254,
   RDNA3_LITERAL = 255,
   RDNA3_VGPR0 = 256,
-  RDNA3_VGPRS = 256, /* how many there are */
+  RDNA3_VGPRS = 256, /* number of VGPRs */
 };
 
 struct rdna3_inst {
   uint64_t pc;
-  uint32_t dw[5];             /* the words, size bytes of them valid (4 for an invalid instruction) */
+  uint32_t dw[5];             /* the words, of which size bytes are valid (4 for an invalid instruction) */
   uint32_t literal;           /* valid when has_literal */
-  const struct rdna3_op *op;  /* NULL: not a valid instruction */
-  const struct rdna3_op *opy; /* the Y half of a VOPD pair; op is then the X half */
-  uint8_t size;               /* bytes */
+  const struct rdna3_op *op;  /* NULL if it is not a valid instruction */
+  const struct rdna3_op *opy; /* the Y half of a VOPD pair; then op is the X half */
+  uint8_t size;               /* in bytes */
   uint8_t format;             /* as encoded: RDNA3_VOP3 or RDNA3_VOP3SD for the 64-bit form of a VOP1, VOP2 or VOPC row;
                                  RDNA3_VOPD_X for a pair */
   uint16_t opcode;            /* as encoded */
-  /* The operands as this encoding has them (e64 forms differ from the row's list), and each one's number: a 9-bit
-   * source number for kinds src*, ssrc*, a 7-bit scalar number for s*, the plain VGPR number for kind vgpr, the raw
-   * immediate for simm*-like kinds. sbase and srsrc are already scaled to the first SGPR's number. For a pair: X's
-   * operands first, then Y's. */
+  /* The operands of this encoding (e64 forms differ from the row's list), and the number of each: a 9-bit source number
+   * for kinds src* and ssrc*, a 7-bit scalar number for s*, the plain VGPR number for kind vgpr, the raw immediate for
+   * simm* and similar kinds. sbase and srsrc are already scaled to the number of the first SGPR. For a pair, X's
+   * operands come before Y's. */
   uint8_t operands, operands_x;
   struct rdna3_operand operand[RDNA3_MAX_OPERANDS];
   uint16_t arg[RDNA3_MAX_OPERANDS];
   bool has_literal;
-  bool wave64; /* decoded for wave64: lane masks are pairs, a matrix result has half the registers */
-  /* VOP modifiers: bit i belongs to source i; opsel bit 3 to the destination. In 32-bit encodings of 16-bit operands,
-   * opsel holds the "high half" bits that sit in the register numbers. */
+  bool wave64; /* decoded for wave64: lane masks are register pairs, a matrix result has half as many registers */
+  /* VOP modifiers: bit i applies to source i; opsel bit 3 applies to the destination. In 32-bit encodings of 16-bit
+   * operands, opsel holds the "high half" bits of the register numbers. */
   uint8_t abs, neg, opsel, opsel_hi, neg_hi, omod;
   bool clamp;
-  uint8_t dpp; /* 0, 8 or 16; arg of src0 is then the VGPR of the extra dword */
+  uint8_t dpp; /* 0, 8 or 16; if not 0, the argument of src0 is the VGPR of the extra dword */
   bool fi, bound_ctrl;
   uint8_t row_mask, bank_mask;
   uint32_t dpp_ctrl; /* dpp 16: 9 bits; dpp 8: eight 3-bit selectors, 24 bits */
@@ -165,23 +166,24 @@ struct rdna3_inst {
   bool glc, slc, dlc, gds, sve, idxen, offen, tfe;
   uint8_t tbuffer_format, nsa, dmask, dim;
   uint8_t wait_exp; /* VINTERP */
-  /* Fields of operands that the instruction does not have are not zero. Hardware ignores them; LLVM's assembler never
-   * writes them, and its disassembler refuses them. */
+  /* Set if fields of operands that the instruction does not have are not zero. Hardware ignores these fields; LLVM's
+   * assembler writes zeros, and its disassembler rejects other values. */
   bool ignored;
 };
 
 /* Decodes one instruction of a wave32 or wave64 program from n words at dw, as hardware does. Returns its size in
- * bytes, or 0 when there is none (out->op is NULL then, size 4, dw[0] kept); never reads past n words. Every register
- * an operand names lies inside its file. */
+ * bytes, or 0 if there is no valid instruction (then out->op is NULL, size is 4 and dw[0] is kept). Never reads past n
+ * words. Every register of an operand is inside its register file. */
 unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
-/* As LLVM's disassembler does: with fields that hardware ignores set there is no instruction. */
+/* Decodes as LLVM's disassembler does: an instruction with ignored fields that are not zero is invalid. */
 unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out);
 static inline unsigned rdna3_decode(const uint32_t *dw, size_t n, uint64_t pc, struct rdna3_inst *out) {
   return rdna3_decode_wave(dw, n, pc, false, out);
 }
-/* The words of a row's plain form: first registers, no modifiers. Returns the size in bytes; 0 for rows of formats that
- * do not decode. */
+/* Writes the words of a row's plain form: the first registers, no modifiers. Returns the size in bytes, or 0 for rows
+ * of formats that are not decoded. */
 unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]);
-/* LLVM's text for it (rdna3_print.c); ".long 0x..." when op is NULL. Returns the length. */
+/* Writes the instruction's text as LLVM prints it, or ".long 0x..." if op is NULL (rdna3_print.c). Returns the
+ * length. */
 int rdna3_print(const struct rdna3_inst *inst, char *buf, size_t cap);
 #endif

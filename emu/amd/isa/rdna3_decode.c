@@ -1,5 +1,5 @@
-/* From instruction words to struct rdna3_inst, driven by rdna3.def and the field layout of each format. Source: RDNA3
- * ISA document, chapter "Microcode Formats". */
+/* Decodes instruction words to struct rdna3_inst, from rdna3.def and the field layout of each format. Source: RDNA3 ISA
+ * document, chapter "Microcode Formats". */
 #include <string.h>
 #include "rdna3.h"
 
@@ -10,7 +10,7 @@ static const uint16_t row_of[RDNA3_FORMAT_COUNT][1024] = {
 };
 #undef OP
 
-/* Where a format keeps a field: lowest bit of the 64-bit word, and width. */
+/* The position of a field in a format: lowest bit of the 64-bit word, and width. */
 struct span {
   uint8_t low, width;
 };
@@ -45,8 +45,8 @@ static uint32_t bits(uint64_t word, unsigned low, unsigned width) {
 }
 static int32_t sext(uint32_t value, unsigned width) { return (int32_t)(value << (32 - width)) >> (32 - width); }
 
-/* Format by the leading bits, and the opcode inside it; false for patterns no format has. Image and export
- * instructions, and loads of interpolation parameters, are not for compute shaders and have no layout here: they decode
+/* Finds the format by the leading bits, and the opcode in it. Returns false for patterns of no format. Image and export
+ * instructions, and loads of interpolation parameters, are not for compute shaders; they have no layout here and decode
  * as invalid. */
 static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, unsigned *words) {
 #define IS(f, low, width, n) return *format = RDNA3_##f, *opcode = bits(w, low, width), *words = n, true
@@ -87,7 +87,7 @@ static bool classify(uint32_t w, enum rdna3_format *format, unsigned *opcode, un
 #undef IS
 }
 
-/* The row for an opcode of the VOP3 encoding: rows of their own, or the VOPC, VOP2, VOP1 row whose 64-bit form it
+/* Returns the row of an opcode of the VOP3 encoding: a VOP3 row, or the VOPC, VOP2 or VOP1 row whose 64-bit form it
  * is. */
 static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
   unsigned row;
@@ -109,13 +109,13 @@ static unsigned vop3_row(unsigned opcode, enum rdna3_format *format) {
 static void add_operand(struct rdna3_inst *in, struct rdna3_operand o, uint64_t word, enum rdna3_format f) {
   unsigned i = in->operands++;
   struct span s = layout[f][o.field];
-  /* A matrix result is spread over twice the lanes. */
+  /* In wave64 a matrix result is spread over twice as many lanes. */
   if (in->wave64 && o.type >= RDNA3_TYPE_wmma_dc_bf16) o.bits /= 2;
   in->operand[i] = o;
   in->arg[i] = (uint16_t)bits(word, s.low, s.width);
 }
 
-/* The operands of the row as this encoding has them. */
+/* Sets the operands of this encoding from those of the row. */
 static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint64_t word, enum rdna3_format f) {
   static const struct rdna3_operand mask_dst = {RDNA3_FIELD_vdst, RDNA3_KIND_sreg, RDNA3_TYPE_m64, 64},
                                     exec_dst = {RDNA3_FIELD_vdst, RDNA3_KIND_exec, RDNA3_TYPE_m64, 64},
@@ -130,8 +130,8 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
   for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
     struct rdna3_operand o = op->operand[i];
     if (flat && data && o.field == RDNA3_FIELD_vdst) {
-      /* Atomics: the old value comes back when glc is set; of compare-and-swap's data, half is what it compares
-       * with. */
+      /* Atomics return the old value if glc is set. Half of the data of a compare-and-swap is the comparison value, so
+       * the result has half the size. */
       if (!bits(word, 14, 1)) continue;
       o.bits = (uint16_t)(op->flags & F_CMPSWAP ? data / 2 : data);
     }
@@ -142,7 +142,7 @@ static void list_operands(struct rdna3_inst *in, const struct rdna3_op *op, uint
   if (e64 && op->flags & F_R_VCC) add_operand(in, mask_in, word, f);
 }
 
-/* Pairs start at even registers, larger groups at multiples of four. */
+/* Register pairs start at even numbers, larger groups at multiples of four. */
 static bool valid_scalar(unsigned code, unsigned words) {
   if (words > 1 && code < RDNA3_NULL && code % (words > 2 ? 4 : 2)) return false;
   if (code < RDNA3_VCC) return code + words <= RDNA3_VCC;
@@ -158,12 +158,12 @@ static bool valid_constant(unsigned code) {
          code == RDNA3_POPS_WAVE || code == RDNA3_LITERAL;
 }
 
-/* Sources that are neither registers of a file nor numbers. */
+/* Sources that are neither in a register file nor constants. */
 static bool special_register(unsigned code) {
   return (code >= RDNA3_SHARED_BASE && code <= RDNA3_POPS_WAVE) || (code >= RDNA3_VCCZ && code <= RDNA3_SCC);
 }
 
-/* Two scalar instructions read registers relatively, but may name any constant. */
+/* Two scalar instructions use the source as a register number, but can encode any constant. */
 static bool any_scalar(const struct rdna3_inst *in) {
   ptrdiff_t row = in->op - rdna3_ops;
   return row == RDNA3_SOP1_s_movrelsd_2_b32 || row == RDNA3_SOP1_s_swappc_b64;
@@ -173,7 +173,7 @@ static bool takes_literal(const struct rdna3_inst *in, const struct rdna3_operan
          (o->field == RDNA3_FIELD_ssrc0 && any_scalar(in));
 }
 
-/* Does operand i name something that exists, wholly inside its register file? */
+/* Checks that operand i exists and is entirely inside its register file. */
 static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
   const struct rdna3_operand *o = &in->operand[i];
   unsigned code = in->arg[i], words = (o->bits + 31u) / 32;
@@ -193,7 +193,7 @@ static bool valid_operand(const struct rdna3_inst *in, unsigned i) {
     if (code >= RDNA3_VGPR0) return code - RDNA3_VGPR0 + words <= RDNA3_VGPRS;
     return code == RDNA3_NULL || valid_constant(code);
   case RDNA3_KIND_src:
-    /* Interpolation reads registers only, scalar ones too. */
+    /* Interpolation reads only registers, scalar registers included. */
     if (in->format == RDNA3_VINTERP && code < RDNA3_VGPR0) return valid_scalar(code, 1);
     __attribute__((fallthrough));
   case RDNA3_KIND_ssrc:
@@ -237,7 +237,7 @@ static unsigned source_index(uint8_t field) {
   }
 }
 
-/* Whether fields of operands that the instruction does not have are set. */
+/* Returns true if fields of operands that the instruction does not have are not zero. */
 static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
   unsigned sources = 0;
   switch (in->format) {
@@ -262,7 +262,7 @@ static bool ignored_fields(const struct rdna3_inst *in, uint64_t word) {
   }
 }
 
-/* Bits of the other formats that must be zero. */
+/* Checks the reserved bits of the other formats, which must be zero. */
 static bool reserved(const struct rdna3_inst *in, uint64_t word) {
   ptrdiff_t row = in->op - rdna3_ops;
   switch (in->format) {
@@ -295,7 +295,7 @@ static bool reserved(const struct rdna3_inst *in, uint64_t word) {
   }
 }
 
-/* 16-bit operands of 32-bit encodings name a half register: bit 7 of the number is "high half". */
+/* 16-bit operands of 32-bit encodings name a half register: bit 7 of the number selects the high half. */
 static void split_halves(struct rdna3_inst *in) {
   for (unsigned i = 0; i < in->operands; i++) {
     if (in->operand[i].bits != 16) continue;
@@ -321,7 +321,7 @@ static void vop3_modifiers(struct rdna3_inst *in, uint64_t word) {
   in->opsel = (uint8_t)bits(word, 11, 4);
 }
 
-/* RDNA3 ISA document, VINTERP: wait_exp, which compute shaders do not need, op_sel, clamp and neg. */
+/* RDNA3 ISA document, VINTERP: wait_exp, which has no effect in compute shaders, op_sel, clamp and neg. */
 static void interpolation_modifiers(struct rdna3_inst *in, uint64_t word) {
   in->wait_exp = (uint8_t)bits(word, 8, 3);
   in->opsel = (uint8_t)bits(word, 11, 4);
@@ -356,8 +356,8 @@ static void memory_modifiers(struct rdna3_inst *in, uint64_t word) {
   }
 }
 
-/* DPP takes 32-bit and 16-bit operands only, and only where lanes are independent; neg and abs only where an operand is
- * a float. */
+/* DPP supports only 32-bit and 16-bit operands and operations on independent lanes; neg and abs require a float
+ * operand. */
 static bool dpp_allowed(const struct rdna3_inst *in, uint32_t word) {
   const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
@@ -389,7 +389,7 @@ static bool valid_dpp_ctrl(unsigned c) {
          c == 0x140 || c == 0x141 || (c >= 0x150 && c <= 0x16f);
 }
 
-/* Modifier bits that the instruction does not take are zero. */
+/* Checks that modifier bits that the instruction does not have are zero. */
 static bool reserved_vop3(const struct rdna3_inst *in, uint64_t word) {
   const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
   unsigned set = bits(word, 8, 8) | bits(word, 59, 5) << 8;
@@ -425,7 +425,7 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
     if (!y) return invalid(out);
     out->opy = &rdna3_ops[y - 1];
     list_operands(out, out->opy, word, RDNA3_VOPD_Y);
-    /* The two destinations have opposite parity; only the upper bits of the second are stored. */
+    /* The two destinations have opposite parity, so the encoding omits the lowest bit of the second. */
     for (unsigned i = out->operands_x; i < out->operands; i++)
       if (out->operand[i].field == RDNA3_FIELD_vdsty)
         out->arg[i] = (uint16_t)(out->arg[i] << 1 | (~bits(word, 56, 8) & 1));
@@ -476,13 +476,13 @@ unsigned rdna3_decode_wave(const uint32_t *dw, size_t n, uint64_t pc, bool wave6
 unsigned rdna3_decode_listing(const uint32_t *dw, size_t n, uint64_t pc, bool wave64, struct rdna3_inst *out) {
   unsigned size = rdna3_decode_wave(dw, n, pc, wave64, out);
   bool refused = out->ignored;
-  /* LLVM knows interpolation of VGPRs only. */
+  /* LLVM supports only interpolation of VGPRs. */
   for (unsigned i = 0; out->format == RDNA3_VINTERP && i < out->operands; i++)
     refused |= out->operand[i].kind == RDNA3_KIND_src && out->arg[i] < RDNA3_VGPR0;
   return refused ? invalid(out) : size;
 }
 
-/* The leading bits of each format's first word. */
+/* The leading bits of each format. */
 static const uint32_t encodings[RDNA3_FORMAT_COUNT] = {
     [RDNA3_SOP2] = 2u << 30,       [RDNA3_SOPK] = 0xbu << 28,     [RDNA3_SOP1] = 0x17du << 23,
     [RDNA3_SOPC] = 0x17eu << 23,   [RDNA3_SOPP] = 0x17fu << 23,   [RDNA3_SMEM] = 0x3du << 26,
@@ -511,7 +511,7 @@ unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]) {
   if (f == RDNA3_SCRATCH || f == RDNA3_GLOBAL) word |= (uint64_t)(f == RDNA3_GLOBAL ? 2 : 1) << 16;
   if (f == RDNA3_FLAT || f == RDNA3_GLOBAL || f == RDNA3_SCRATCH) word |= (uint64_t)RDNA3_NULL << 48;
   if (f == RDNA3_MUBUF && op->operand[0].bits) word |= (uint64_t)RDNA3_INT0 << 56;
-  /* Registers are number 0: s0 or v0. */
+  /* All registers have number 0: s0 or v0. */
   for (unsigned i = 0; i < RDNA3_MAX_OPERANDS && op->operand[i].bits; i++) {
     const struct rdna3_operand *o = &op->operand[i];
     struct span s = layout[f][o->field];
@@ -523,7 +523,7 @@ unsigned rdna3_example(enum rdna3_row row, uint32_t dw[4]) {
   dw[0] = (uint32_t)word, dw[1] = (uint32_t)(word >> 32), dw[2] = dw[3] = 0;
   struct rdna3_inst in;
   unsigned size = rdna3_decode(dw, 4, 0, &in);
-  if (!size && f == RDNA3_DS) { /* some exist in the global data share only */
+  if (!size && f == RDNA3_DS) { /* some rows exist only for the global data share */
     dw[0] |= 1u << 17;
     size = rdna3_decode(dw, 4, 0, &in);
   }

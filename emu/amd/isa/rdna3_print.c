@@ -1,8 +1,8 @@
-/* RDNA3 instructions as text, in the words of LLVM 19's disassembler for gfx1100.
+/* RDNA3 instructions as text, in the format of LLVM 19's disassembler for gfx1100.
  *
- * Driven by the operand list of the decoded instruction: each kind of operand has one way to print, then come the
- * format's modifiers. Sources: LLVM "AMDGPU assembly syntax" (Syntax of gfx11 instructions, operands and modifiers);
- * checked against LLVM by tests/emu/test_rdna3_print.c. */
+ * Printing follows the operand list of the decoded instruction: each kind of operand has one format; the format's
+ * modifiers follow. Sources: LLVM "AMDGPU assembly syntax" (Syntax of gfx11 instructions, operands and modifiers);
+ * tests/emu/test_rdna3_print.c compares with LLVM. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void constant(struct out *o, unsigned n, unsigned bits) {
                                : "lds_direct");
 }
 
-/* Integers of 16 bits show what a float constant supplies to them. */
+/* For 16-bit integers a float constant prints as the bits that it supplies. */
 static bool bits16(struct out *o, unsigned n, unsigned type) {
   static const uint16_t halves[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118};
   bool integer = type == RDNA3_TYPE_u16 || type == RDNA3_TYPE_i16 || type == RDNA3_TYPE_b16;
@@ -79,13 +79,13 @@ static bool bits16(struct out *o, unsigned n, unsigned type) {
   return true;
 }
 
-/* Mixed precision: packed encoding, but neg and abs of whole sources. */
+/* Mixed precision: packed encoding, but neg and abs apply to whole sources. */
 static bool is_mix(const struct rdna3_inst *in) {
   return in->op >= &rdna3_ops[RDNA3_VOP3P_v_fma_mix_f32] && in->op <= &rdna3_ops[RDNA3_VOP3P_v_fma_mixhi_f16];
 }
 
-/* A literal prints as the inline constant that it equals, if there is one. Integers of 16 bits are compared as the 32
- * bits they come in. */
+/* A literal that equals an inline constant prints as that constant. For 16-bit integers the comparison uses all 32
+ * bits. */
 static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned bits) {
   static const uint32_t f64[] = {0x3fe00000, 0xbfe00000, 0x3ff00000, 0xbff00000,
                                  0x40000000, 0xc0000000, 0x40100000, 0xc0100000};
@@ -127,7 +127,7 @@ static void literal_value(struct out *o, uint32_t value, unsigned type, unsigned
     }
   put(o, "0x%" PRIx32, bits == 16 && type != RDNA3_TYPE_bf16 ? value & 0xffff : value);
 }
-/* The third source of these counts bits or bytes of 32. */
+/* The third source of these is a shift amount in 32 bits. */
 static bool shift_amount(const struct rdna3_inst *in) {
   return in->op == &rdna3_ops[RDNA3_VOP3_v_alignbit_b32] || in->op == &rdna3_ops[RDNA3_VOP3_v_alignbyte_b32];
 }
@@ -137,12 +137,12 @@ static void literal(struct out *o, const struct rdna3_inst *in, const struct rdn
     literal_value(o, in->literal, RDNA3_TYPE_f16, 16);
     return;
   }
-  /* Constants of a matrix read as those of f64 in wave32, of f32 in wave64. */
+  /* Constants of a matrix print as f64 in wave32, as f32 in wave64. */
   if (op->type >= RDNA3_TYPE_wmma_dc_bf16) {
     literal_value(o, in->literal, in->wave64 ? RDNA3_TYPE_b32 : RDNA3_TYPE_f64, in->wave64 ? 32 : 64);
     return;
   }
-  /* Beside a mandatory literal, a half of a pair sees it as 32 bits. */
+  /* Next to a mandatory literal, a half of a pair prints the literal as 32 bits. */
   if (in->opy && (in->op->flags | in->opy->flags) & F_LITERAL) {
     literal_value(o, in->literal, RDNA3_TYPE_b32, 32);
     return;
@@ -154,7 +154,7 @@ static void literal(struct out *o, const struct rdna3_inst *in, const struct rdn
                                  : op->bits);
 }
 
-/* A 9-bit source number. */
+/* Prints a 9-bit source number. */
 static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const struct rdna3_operand *op) {
   unsigned words = (op->bits + 31u) / 32;
   if (n >= RDNA3_VGPR0)
@@ -298,7 +298,7 @@ static unsigned source_number(uint8_t field) {
   }
 }
 
-/* The few instructions that LLVM 19 prints with halves of registers. */
+/* The few instructions whose half registers LLVM 19 prints. */
 static bool true16(const struct rdna3_inst *in) {
   ptrdiff_t row = in->op - rdna3_ops;
   return row == RDNA3_VOP1_v_mov_b16;
@@ -321,7 +321,7 @@ static void modified_source(struct out *o, const struct rdna3_inst *in, unsigned
   bool sign = false;
   if (in->format == RDNA3_VOP3 || in->format == RDNA3_VOP3SD) {
     const struct rdna3_modifiers *m = rdna3_modifiers(in->format, in->opcode);
-    /* Integer sources: the neg bit asks for sign extension, which the plain encoding does not print. */
+    /* For integer sources the neg bit means sign extension, which the plain encoding does not print. */
     bool integer = (in->op == &rdna3_ops[RDNA3_VOP3_v_cvt_pk_u8_f32] && n > 0) ||
                    (in->op == &rdna3_ops[RDNA3_VOP3_v_trig_preop_f64] && n == 1) ||
                    in->operand[i].type == RDNA3_TYPE_i32;
@@ -541,7 +541,7 @@ static void version(struct out *o, unsigned imm) {
     if (set >> i & 1) put(o, "%s|UC_VERSION_%s_BIT", before++ ? ")" : "", flags[i]);
 }
 
-/* Small counts and levels are decimal; masks and distances are not. */
+/* Small counts and levels print in decimal; masks and distances in hexadecimal. */
 static bool decimal(const struct rdna3_inst *in) {
   switch (in->op - rdna3_ops) {
   case RDNA3_SOPP_s_nop:
@@ -637,7 +637,7 @@ static void mandatory_literal(struct out *o, const struct rdna3_inst *in) {
 static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned from, unsigned to,
                          const struct rdna3_op *op) {
   const char *comma = " ", *vcc = in->wave64 ? "vcc" : "vcc_lo";
-  /* Masks that the 32-bit encodings leave out: destination first, source last. */
+  /* Masks that the 32-bit encodings do not store: destination first, source last. */
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
   if (in->format == RDNA3_VOPC && op->flags & F_W_VCC) put(o, " %s", vcc), comma = ", ";
   for (unsigned i = from; i < to; i++) {
@@ -659,7 +659,7 @@ static void operand_list(struct out *o, const struct rdna3_inst *in, unsigned fr
   if (e32 && op->flags & F_R_VCC) put(o, "%s%s", comma, vcc);
 }
 
-/* High halves of registers in 32-bit encodings exist, but LLVM 19 does not know them by default. */
+/* 32-bit encodings can name high halves of registers, but LLVM 19 does not support them by default. */
 static bool beyond_llvm(const struct rdna3_inst *in) {
   bool e32 = in->format == RDNA3_VOP1 || in->format == RDNA3_VOP2 || in->format == RDNA3_VOPC;
   return e32 && in->opsel && !true16(in);

@@ -1,5 +1,5 @@
-/* The render node's ioctls that a compute driver asks for: the DRM version and AMDGPU_INFO's queries.
- * Sources: libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
+/* The render node's ioctls that a compute driver uses: the DRM version and the queries of AMDGPU_INFO. Sources:
+ * libdrm's drm.h and amdgpu_drm.h, the kernel's user interface. */
 #include "process.h"
 #include <amdgpu_drm.h>
 #include <drm.h>
@@ -8,7 +8,7 @@
 
 static const char driver_name[] = "amdgpu", driver_date[] = "20150101", driver_desc[] = "AMD GPU";
 
-/* Copies text as DRM_IOCTL_VERSION does: up to the room the caller has, and the full length back. */
+/* Copies text as DRM_IOCTL_VERSION does: at most the caller's room; *length receives the full length. */
 static int copy_text(char *to, __kernel_size_t *length, const char *text) {
   size_t n = strlen(text), room = *length;
   *length = n;
@@ -25,7 +25,7 @@ static int version(struct amd_gpu *gpu, void *arg) {
   return rc ? rc : copy_text(v->desc, &v->desc_len, driver_desc);
 }
 
-enum { INFO_GPUVM_FAULT = 0x23 }; /* newer than Debian 12's header */
+enum { INFO_GPUVM_FAULT = 0x23 }; /* newer than the header of Debian 12 */
 
 union info {
   struct {
@@ -49,7 +49,7 @@ static void device_info(const struct amd_gpu *gpu, struct drm_amdgpu_info_device
       .family = m->family_id,
       .num_shader_engines = m->shader_engines,
       .num_shader_arrays_per_engine = m->arrays_per_engine,
-      .gpu_counter_freq = 100000, /* kHz */
+      .gpu_counter_freq = 100000, /* in kHz */
       .max_engine_clock = (uint64_t)m->engine_mhz * 1000,
       .max_memory_clock = (uint64_t)m->memory_mhz * 1000,
       .cu_active_number = amd_model_cus(m),
@@ -68,7 +68,7 @@ static void device_info(const struct amd_gpu *gpu, struct drm_amdgpu_info_device
       .high_va_offset = 0xffff800000000000,
       .high_va_max = 0xffffffffffe00000,
   };
-  /* Engines beyond the fourth are in the second half of their row. */
+  /* Shader engines 4 and up are in the second half of the rows. */
   for (uint32_t se = 0; se < m->shader_engines; se++)
     for (uint32_t sa = 0; sa < m->arrays_per_engine; sa++)
       d->cu_bitmap[se % 4][sa + 2 * (se / 4)] = (1u << m->cus_per_array) - 1;
@@ -90,7 +90,7 @@ static bool ip_info(const struct amd_gpu *gpu, unsigned type, unsigned instance,
   return false;
 }
 
-/* Fields of the register: Linux amdgpu, gc_11_0_0_sh_mask.h. */
+/* Register fields: Linux amdgpu, gc_11_0_0_sh_mask.h. */
 uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page) {
   enum {
     PERMISSION_READ = 1 << 4,
@@ -108,14 +108,14 @@ uint32_t amd_fault_status(const struct amd_gpu *gpu, uint64_t *page) {
                                              : PERMISSION_READ);
 }
 
-/* Bytes of the answer in *out, or a negative errno. */
+/* Writes the answer to *out. Returns its size in bytes, or a negative errno. */
 static int query(struct amd_gpu *gpu, const struct drm_amdgpu_info *q, union info *out) {
   struct amd_machine *m = gpu->machine;
   uint64_t vram = gpu->vram.size, gtt = m->gtt.size;
   switch (q->query) {
   case AMDGPU_INFO_ACCEL_WORKING: out->u32 = 1; return sizeof out->u32;
   case AMDGPU_INFO_HW_IP_INFO:
-    /* A block that is not there is all zeroes. */
+    /* The answer for a block that does not exist is all zeros. */
     if (q->query_hw_ip.type >= AMDGPU_HW_IP_NUM) return -EINVAL;
     ip_info(gpu, q->query_hw_ip.type, q->query_hw_ip.ip_instance, &out->ip);
     return sizeof out->ip;

@@ -1,7 +1,8 @@
-/* KFD events: creation, signalling by interrupt, fault and CPU, and WAIT_EVENTS. Rules as in Linux kfd_events.c.
+/* KFD events: creating them, setting them by interrupt, fault or ioctl, and WAIT_EVENTS. Rules as in Linux
+ * kfd_events.c.
  *
- * A waiter copies nothing until it wakes: setting an event marks the waiters that wait for it, so that an auto-reset
- * event wakes exactly those that were there. */
+ * Setting an event marks the threads that wait for it at that moment. So an auto-reset event wakes exactly those
+ * waiters; they copy its data when they wake. */
 #define _GNU_SOURCE
 #include "process.h"
 #include <errno.h>
@@ -27,7 +28,7 @@ struct amd_waiter {
   struct amd_waiter *next;
   uint32_t n;
   struct amd_wait_slot {
-    struct amd_event *event; /* NULL: destroyed meanwhile */
+    struct amd_event *event; /* NULL if it was destroyed during the wait */
     bool activated;
   } *slots;
 };
@@ -53,7 +54,7 @@ void amd_events_fini(struct amd_events *e) {
   pthread_mutex_destroy(&e->lock);
 }
 
-/* The slot of the tables that holds event id, or NULL for an id out of range. */
+/* Returns the table slot of event id, or NULL if id is out of range. */
 static struct amd_event **event_slot(struct amd_events *e, uint32_t id) {
   if (id < KFD_EVENT_LIMIT) return &e->signal[id];
   if (id - (uint32_t)OTHER_BASE < OTHER_COUNT) return &e->other[id - (uint32_t)OTHER_BASE];
@@ -84,8 +85,8 @@ void amd_events_interrupt(struct amd_events *e, uint32_t context, unsigned valid
   if (e->slots) {
     uint32_t id = valid_bits < 32 ? context & ((1u << valid_bits) - 1) : context;
     struct amd_event *ev = id < KFD_EVENT_LIMIT ? e->signal[id] : NULL;
-    /* The slot tells whether the id can be right: the GPU writes it before it interrupts. Otherwise every written slot
-     * is one. */
+    /* The context may hold only a part of the id. The GPU writes the event's slot before it interrupts, so a written
+     * slot confirms the id. Otherwise set every event whose slot is written. */
     if (ev && atomic_load_explicit(&e->slots[id], memory_order_relaxed) != KFD_EVENT_UNSIGNALED)
       event_set_from_interrupt(e, ev);
     else
@@ -116,7 +117,7 @@ void amd_events_hw_exception(struct amd_events *e, const struct kfd_hw_exception
   pthread_mutex_unlock(&e->lock);
 }
 
-/* The event page that the process made: the first CREATE_EVENT names it. */
+/* Uses the event page that the process allocated; its first CREATE_EVENT names it. */
 static int adopt_page(struct amd_machine *m, uint64_t handle) {
   struct amd_events *e = &m->events;
   struct amd_bo *bo = amd_bo_find(m, handle);
@@ -170,12 +171,12 @@ int amd_create_event(struct amd_machine *m, void *arg) {
   struct amd_event *ev = calloc(1, sizeof *ev);
   if (!ev) return -ENOMEM;
   pthread_mutex_lock(&e->lock);
-  /* Signal events are numbered from 1 and have the slot of their number. */
+  /* Signal events are numbered from 1; the number is also the index of the slot. */
   uint32_t id = slotted ? 1 : (uint32_t)OTHER_BASE;
   while (event_find(e, id)) id++;
   struct amd_event **slot = event_slot(e, id);
   if (slot) {
-    /* Age 0 is what a client passes that does not know ages. */
+    /* Clients that do not support event ages pass age 0, so ages start at 1. */
     *ev = (struct amd_event){.id = id, .type = a->event_type, .auto_reset = a->auto_reset, .age = 1};
     *slot = ev;
   }

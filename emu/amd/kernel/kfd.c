@@ -1,6 +1,6 @@
-/* /dev/kfd's ioctls: a table from number to handler and structure size, and the calls that concern the process as a
- * whole. As in Linux kfd_chardev.c: the number alone chooses the handler, the shorter of both structures is copied, the
- * rest is zero. */
+/* The ioctls of /dev/kfd: a table from number to handler and structure size, and the calls that concern the whole
+ * process. As in Linux kfd_chardev.c, only the number selects the handler; the smaller of the two structure sizes is
+ * copied and the rest is zero. */
 #define _GNU_SOURCE
 #include "process.h"
 #include <errno.h>
@@ -29,7 +29,7 @@ static int acquire_vm(struct amd_machine *m, void *arg) {
   else if (gpu->acquired && gpu->acquired != drm)
     rc = emu_refuse(&m->base, -EBUSY, "ACQUIRE_VM: gpu_id %u has the address space of another open of its render node",
                     a->gpu_id);
-  /* The reference taken above stays with the GPU: the address space outlives its descriptor. */
+  /* The GPU keeps the reference taken above: the address space outlives its descriptor. */
   if (!rc && gpu && !gpu->acquired)
     gpu->acquired = drm;
   else if (file)
@@ -79,7 +79,7 @@ static uint64_t clock_ns(clockid_t id) {
 
 static int get_clock_counters(struct amd_machine *m, void *arg) {
   struct kfd_get_clock_counters *a = arg;
-  /* The kernel reads the CPU's clocks even when it does not know the GPU. */
+  /* The kernel returns the CPU's clocks even for an unknown GPU. */
   a->gpu_clock_counter = amd_gpu_find(m, a->gpu_id) ? amd_clock() : 0;
   a->cpu_clock_counter = clock_ns(CLOCK_MONOTONIC_RAW);
   a->system_clock_counter = clock_ns(CLOCK_BOOTTIME);
@@ -110,7 +110,7 @@ static int runtime_enable(struct amd_machine *m, void *arg) {
 struct kfd_call {
   const char *name;
   int (*handler)(struct amd_machine *m, void *arg);
-  uint32_t request; /* the kernel's: its size and direction count */
+  uint32_t request; /* as the kernel's, which includes size and direction */
   bool unlocked;
 };
 #define CALL(name, handler) [KFD_NR(KFD_##name)] = {#name, handler, KFD_##name, false}

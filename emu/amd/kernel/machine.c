@@ -1,4 +1,4 @@
-/* The machine: making it and taking it apart, opening its files, and what happens when a GPU faults. */
+/* The machine: creating and freeing it, opening its files, and handling GPU faults. */
 #define _GNU_SOURCE
 #include "process.h"
 #include <errno.h>
@@ -24,8 +24,9 @@ struct amd_gpu *amd_gpu_find(struct amd_machine *m, uint32_t gpu_id) {
 
 /* ---- faults ---- */
 
-/* As the kernel does for a GPU without page-fault retry: the process's queues are evicted for good, then its events
- * fire. A page fault is a memory event; everything else hangs the GPU, which the kernel answers with a reset. */
+/* Handles a fault as the kernel does for a GPU without page-fault retry: it evicts the process's queues permanently,
+ * then signals events. A page fault signals memory events. Any other fault hangs the GPU; the kernel answers with a
+ * reset. */
 static void gpu_fault(struct amd_gpu *gpu, const struct fault *fault) {
   struct amd_machine *m = gpu->machine;
   pthread_mutex_lock(&gpu->queues_lock);
@@ -98,8 +99,8 @@ static void *amd_mmap(struct emu_file *f, void *addr, size_t len, int prot, int 
   return p;
 }
 
-/* KFD holds a reference to the render node file it got the address space from, so that closing the descriptor does not
- * end it. */
+/* KFD keeps a reference to the render node's file that it got the address space from. So closing the descriptor does
+ * not free the address space. */
 static void amd_close(struct emu_file *f) { free(file_of(f)); }
 
 static const struct emu_file_ops file_ops = {.ioctl = amd_ioctl, .mmap = amd_mmap, .close = amd_close};
@@ -183,7 +184,7 @@ static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_mode
   pthread_mutex_init(&g->queues_lock, NULL);
   pthread_mutex_init(&g->counters.lock, NULL);
   m->ngpus = index + 1;
-  atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast */
+  atomic_init(&g->grbm_gfx_index, 0xe0000000u); /* broadcast to all instances */
   g->vm = vm_new();
   if (!g->vm) return -ENOMEM;
   if ((rc = heap_init(&g->vram, "vram", model->vram_bytes))) return rc;
@@ -242,7 +243,7 @@ static const struct emu_machine_ops machine_ops = {
     .free = amd_machine_free,
 };
 
-/* The models that a comma-separated list names, or a negative errno and a reason. */
+/* Parses a comma-separated list of model names. Returns a negative errno and a reason on failure. */
 static int parse_models(const char *gpus, const struct amd_model **models, unsigned *n, char *err, size_t errcap) {
   char known[128];
   amd_model_names(known, sizeof known);
@@ -264,7 +265,7 @@ static int parse_models(const char *gpus, const struct amd_model **models, unsig
   }
 }
 
-/* KFD lets a process pin 15/16 of the host's memory. */
+/* A process can pin at most 15/16 of the host's memory, as in KFD. */
 static uint64_t host_memory_limit(void) {
   struct sysinfo info;
   uint64_t total = sysinfo(&info) ? 0 : (uint64_t)info.totalram * info.mem_unit;

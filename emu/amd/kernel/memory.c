@@ -1,5 +1,5 @@
-/* KFD's memory calls: allocate, map on GPUs, unmap, free; and the mmap of a buffer through the render node.
- * Rules as in Linux kfd_chardev.c and amdgpu_amdkfd_gpuvm.c, interface 1.17. */
+/* KFD's memory calls: allocate, map on GPUs, unmap, free; and mmap of a buffer through the render node. Rules as in
+ * Linux kfd_chardev.c and amdgpu_amdkfd_gpuvm.c, interface 1.17. */
 #define _GNU_SOURCE
 #include "process.h"
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include "../../guard.h"
 #include "../../watch.h"
 
-/* A client maps a buffer at the render node's offset (index + 1) << BO_OFFSET_SHIFT, which no heap is large enough to
- * overrun. */
+/* A client maps a buffer at offset (index + 1) << BO_OFFSET_SHIFT of the render node. No heap is larger than this
+ * step. */
 enum { BO_OFFSET_SHIFT = 36 };
 #define VA_MIN 0x10000ull /* AMDGPU_VA_RESERVED_BOTTOM */
 #define VA_END (1ull << 47)
@@ -28,12 +28,12 @@ struct amd_bo *amd_bo_at(struct amd_gpu *gpu, uint64_t va, uint64_t size) {
   struct amd_machine *m = gpu->machine;
   struct vm_range r;
   if (!vm_find(gpu->vm, va, &r) || r.tag >= m->nbos || !m->bos[r.tag]) return NULL;
-  /* The range may have joined the next mapping; the tag is that of the one va is in. */
+  /* Adjacent mappings may be joined in r; the tag is that of the mapping that contains va. */
   struct amd_bo *bo = m->bos[r.tag];
   return bo->va == (va & ~(uint64_t)(AMD_PAGE - 1)) && (!size || bo->size == size) ? bo : NULL;
 }
 
-/* A slot of the handle table; slot 0 is never used. */
+/* Allocates a slot of the handle table; slot 0 is never used. */
 static int bo_insert(struct amd_machine *m, struct amd_bo *bo) {
   size_t i = m->free_bo ? m->free_bo : 1;
   while (i < m->nbos && m->bos[i]) i++;
@@ -110,7 +110,7 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
     return emu_refuse(&m->base, -EINVAL,
                       "ALLOC_MEMORY_OF_GPU: va 0x%" PRIx64 " is no page or size 0x%" PRIx64 " is nothing", a->va_addr,
                       a->size);
-  /* A part of a page is a page. */
+  /* A partial page counts as a whole page. */
   uint64_t size = a->size > VA_END ? a->size : (a->size + AMD_PAGE - 1) & ~(uint64_t)(AMD_PAGE - 1);
   if (a->va_addr < VA_MIN || a->va_addr >= VA_END || size > VA_END - a->va_addr)
     return emu_refuse(&m->base, -EINVAL,
@@ -139,7 +139,7 @@ int amd_alloc_memory(struct amd_machine *m, void *arg) {
     return rc;
   }
   a->handle = bo_handle(bo);
-  /* The doorbell page and the register page are mapped through /dev/kfd. */
+  /* Clients map the doorbell page and the register page through /dev/kfd. */
   if (bo->heap)
     a->mmap_offset = (uint64_t)(bo->index + 1) << BO_OFFSET_SHIFT;
   else if (a->flags & KFD_MEM_DOORBELL)
@@ -163,8 +163,8 @@ int amd_free_memory(struct amd_machine *m, void *arg) {
   return 0;
 }
 
-/* Both calls take a list of GPUs and count in n_success how many of it are done, so that an interrupted call can go
- * on. */
+/* Applies one() to the GPUs of a list. n_success counts the GPUs that are done, so the client can repeat an interrupted
+ * call. */
 static int for_each_gpu(struct amd_machine *m, struct kfd_map_memory *a, const char *call,
                         int (*one)(struct amd_machine *m, struct amd_bo *bo, struct amd_gpu *gpu)) {
   struct amd_bo *bo = amd_bo_find(m, a->handle);

@@ -9,7 +9,7 @@
 
 /* ---- ending queues ---- */
 
-/* Lets its buffers go once its thread has ended. */
+/* Ends the queue's thread, then unpins its buffers. */
 static void queue_end(struct amd_queue *q) {
   struct amd_bo *pinned[sizeof q->pinned / sizeof q->pinned[0]];
   memcpy(pinned, q->pinned, sizeof pinned);
@@ -38,7 +38,7 @@ void amd_queues_fini(struct amd_gpu *gpu) {
 
 /* ---- CREATE_QUEUE ---- */
 
-/* Ring size and percentage, as CREATE and UPDATE take them. */
+/* Checks ring size and percentage for CREATE_QUEUE and UPDATE_QUEUE. */
 static int check_properties(struct amd_machine *m, const char *call, uint64_t ring, uint32_t ring_size,
                             uint32_t percentage, uint32_t priority) {
   if ((percentage & 0xff) > KFD_QUEUE_PERCENTAGE_MAX)
@@ -92,7 +92,7 @@ static int pin_buffers(struct amd_machine *m, struct amd_gpu *gpu, struct amd_qu
   return pin(m, gpu, q, 4, "ctx_save_restore_address", a->ctx_save_restore_address, want.total);
 }
 
-/* SDMA engines by load, or the one that the client names. */
+/* Chooses the SDMA engine: the one that the client names, or the one with the fewest queues. */
 static int choose_sdma_engine(struct amd_machine *m, struct amd_gpu *gpu, const struct kfd_create_queue *a,
                               unsigned *engine) {
   unsigned used[8] = {0}, best = 0;
@@ -117,7 +117,7 @@ static uint64_t doorbell_value(void *queue) {
 
 int amd_create_queue(struct amd_machine *m, void *arg) {
   struct kfd_create_queue *a = arg;
-  enum { ENOTSUPP_KERNEL = 524 }; /* what Linux returns for an unknown queue type */
+  enum { ENOTSUPP_KERNEL = 524 }; /* Linux returns this for an unknown queue type */
   struct amd_gpu *gpu = amd_gpu_find(m, a->gpu_id);
   unsigned id = 0, slot = 0, engine = 0;
   int rc =
@@ -199,7 +199,7 @@ int amd_update_queue(struct amd_machine *m, void *arg) {
   const struct kfd_update_queue *a = arg;
   struct amd_queue *q = a->queue_id < AMD_MAX_QUEUES ? m->queues[a->queue_id] : NULL;
   if (!q) return emu_refuse(&m->base, -EFAULT, "UPDATE_QUEUE: no queue %u", a->queue_id);
-  /* Address and size 0 leave the ring; moving it under a thread that reads it is not offered. */
+  /* Address 0 with size 0 keeps the ring. Moving a ring while its thread reads it is not supported. */
   bool same = a->ring_base_address == q->ring_va && a->ring_size == q->ring_dwords * 4;
   if (!same && (a->ring_base_address || a->ring_size))
     return emu_refuse(&m->base, -EOPNOTSUPP, "not supported: UPDATE_QUEUE that moves the ring");

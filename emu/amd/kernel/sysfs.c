@@ -1,5 +1,6 @@
-/* The files under /sys and /dev that a driver discovers GPUs by: KFD's topology, and the render nodes' device folders.
- * Formats as Linux prints them (kfd_topology.c, amdgpu_discovery.c); one "key value" a line in the topology. */
+/* The files under /sys and /dev by which a driver finds GPUs: KFD's topology, and the device folders of the render
+ * nodes. Formats as Linux prints them (kfd_topology.c, amdgpu_discovery.c); the topology has one "key value" per
+ * line. */
 #define _GNU_SOURCE
 #include "process.h"
 #include <errno.h>
@@ -18,7 +19,8 @@ struct text {
 
 struct sysfs_entry {
   char *path;
-  /* NULL: a device file, to be listed only. false: not there now. gpu is NULL for the CPU's node. */
+  /* NULL for a device file, which is only listed. Returns false if the file does not exist now. gpu is NULL for the
+   * CPU's node. */
   bool (*print)(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t);
   struct amd_gpu *gpu;
   unsigned index;
@@ -65,9 +67,9 @@ static bool node_name(struct amd_machine *m, struct amd_gpu *gpu, unsigned index
   return true;
 }
 
-/* Caches of one GPU: a kind has one instance per `cus` compute units. */
+/* The caches of a GPU: one instance of a kind per `cus` compute units. */
 static const struct cache_kind {
-  uint32_t cus, level, line, type; /* type: 1 data, 2 instruction, 8 seen by compute units */
+  uint32_t cus, level, line, type; /* type bits: 1 data, 2 instruction, 8 used by compute units */
 } cache_kinds[] = {
     {1, 1, 128, 9},  /* vector L0 */
     {2, 1, 64, 9},   /* scalar data, one per WGP */
@@ -150,12 +152,12 @@ static bool link_over_pcie(struct text *t, uint64_t from, uint64_t to) {
                {"recommended_transfer_size", 0}, {"recommended_sdma_engine_id_mask", 0}, {"flags", 1});
 }
 
-/* The CPU's links are numbered by GPU; a GPU has one, to the CPU. */
+/* The CPU's node has a link per GPU; a GPU's node has one link, to the CPU. */
 static bool io_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   return link_over_pcie(t, gpu ? gpu->index + 1 : 0, gpu ? 0 : index + 1);
 }
 
-/* To each other GPU, where GPUs reach each other's memory. */
+/* A link to each other GPU, if peer access is enabled. */
 static bool p2p_link(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   return link_over_pcie(t, gpu->index + 1, index + (index >= gpu->index) + 1);
 }
@@ -197,8 +199,8 @@ static bool pci_ids(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, 
   return true;
 }
 
-/* As amdgpu writes it (Linux amdgpu_dev_coredump.c), without firmware versions and rings. What the emulator knows
- * beyond that is the state of an IP block of its own. */
+/* In the format of amdgpu (Linux amdgpu_dev_coredump.c), without firmware versions and rings. The emulator's additional
+ * data follows as the state of a separate IP block. */
 static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index, struct text *t) {
   pthread_mutex_lock(&gpu->queues_lock);
   bool faulted = atomic_load(&gpu->faulted);
@@ -233,8 +235,7 @@ static bool coredump(struct amd_machine *m, struct amd_gpu *gpu, unsigned index,
   return faulted;
 }
 
-/* IP blocks of the discovery table: hardware id, version, and the segment bases that drivers add register offsets
- * to. */
+/* IP blocks of the discovery table: hardware id, version, and the segment base addresses of their registers. */
 static const struct ip_block {
   unsigned hwid, major, minor, revision;
   uint32_t base[6];
@@ -337,7 +338,7 @@ void amd_sysfs_fini(struct amd_machine *m) {
   free(m->sysfs);
 }
 
-/* The one name that each file is kept under: without trailing slashes, and with the class's alias resolved. */
+/* Writes the canonical path of a file: without trailing slashes, and with the alias of the class resolved. */
 static bool canonical(const char *path, char *buf, size_t cap) {
   static const char class[] = "/sys/class/kfd/", real[] = "/sys/devices/virtual/kfd/";
   size_t skip = strncmp(path, class, sizeof class - 1) != 0 ? 0 : sizeof class - 1;
@@ -372,7 +373,7 @@ int amd_sysfs_list(struct amd_machine *m, const char *path, int (*each)(void *ct
     rest += n + 1;
     size_t length = strcspn(rest, "/");
     found = true;
-    /* Entries of one folder are not always neighbours: name it at the first. */
+    /* Entries of a folder need not be adjacent in the table: report a name only at its first entry. */
     bool seen = false;
     for (size_t k = 0; k < i && !seen; k++) {
       const char *other = m->sysfs[k].path;

@@ -2,7 +2,7 @@
 #include "sm_operand.h"
 
 #define BUILD(name) static bool name(struct sm_builder *b, const struct sass_inst *inst, const char **why)
-/* A builder that needs its operands before it knows its function. */
+/* For builders that need the operands before they can choose the function. */
 #define SOURCES(layout, wide)                                                                                          \
   struct sm_sources s;                                                                                                 \
   if (!sm_sources(b, inst, layout, wide, &s, why)) return false;
@@ -11,7 +11,7 @@ static bool refuse(const char **why, const char *what) {
   *why = what;
   return false;
 }
-/* u with the sources given; NULL ends the list. */
+/* Emits a micro-operation with the given sources; NULL ends the list. */
 static struct sm_uop *emit(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn,
                            const struct sm_source *x, const struct sm_source *y, const struct sm_source *z) {
   struct sm_uop *u = sm_begin(b, inst, fn);
@@ -23,7 +23,7 @@ static struct sm_uop *emit(struct sm_builder *b, const struct sass_inst *inst, e
 }
 #define BITS(at, n) ((unsigned)sass_bits(inst, at, n))
 #define BIT(at)     ((unsigned)sass_bit(inst, at))
-/* Whether the source in slot 32 or 64 is negated. */
+/* Returns whether the source in its slot is negated. */
 static unsigned negated(const struct sass_inst *inst, const struct sm_source *s) {
   return s->immediate ? 0 : s->slot == SM_SLOT_A ? BIT(72) : s->slot == SM_SLOT_32 ? BIT(63) : BIT(75);
 }
@@ -41,9 +41,9 @@ BUILD(sel) {
 
 /* ---- comparisons ---- */
 BUILD(isetp) {
-  /* every comparison from five: the function, its inversion, and the same for high halves */
+  /* each comparison from five functions: the function, whether to invert it, and the function for high halves */
   static const struct {
-    uint16_t fn[2], high[2]; /* unsigned, signed */
+    uint16_t fn[2], high[2]; /* [0] unsigned, [1] signed */
     bool invert;
   } table[8] = {
       {{SM_FN_isetp_false, SM_FN_isetp_false}, {SM_FN_isetp_false, SM_FN_isetp_false}, false},
@@ -101,7 +101,7 @@ BUILD(iadd3) {
   return true;
 }
 BUILD(iadd3_64) {
-  /* How negative immediates extend is not known: ptxas puts them in registers. */
+  /* It is not known how negative immediates are extended; ptxas puts them in registers. */
   bool immediate = inst->form == 4 && !BITS(63, 1);
   if (inst->form != 1 && !immediate) return refuse(why, "a negative immediate or a constant of 64 bits");
   SOURCES(SM_LAYOUT_ABC, 7)
@@ -156,7 +156,7 @@ static struct sm_uop *minmax(struct sm_builder *b, const struct sass_inst *inst,
   sm_predicate_in(u, 0, 87);
   return u;
 }
-/* Of two. */
+/* Minimum or maximum of two operands. */
 BUILD(vimnmx) {
   static const uint16_t fn[2][2] = {{SM_FN_imax_u, SM_FN_imax}, {SM_FN_imin_u, SM_FN_imin}};
   bool old = inst->id == SASS_IMNMX;
@@ -165,7 +165,7 @@ BUILD(vimnmx) {
   SOURCES(SM_LAYOUT_AB, 0)
   if (plain && (sm_always(inst, 87) || sm_never(inst, 87)))
     return emit(b, inst, fn[sm_always(inst, 87)][is_signed], &s.a, &s.b, NULL), true;
-  s.c = s.b; /* read but not used */
+  s.c = s.b; /* encoded but not used */
   minmax(b, inst, &s, is_signed, old ? 0 : BIT(76) ? SM_RELU : 0);
   return true;
 }
@@ -185,7 +185,7 @@ BUILD(viaddmnmx) {
 BUILD(lop3) {
   static const struct {
     uint8_t lut;
-    bool two; /* c does not matter */
+    bool two; /* true if the result does not depend on c */
     uint16_t fn;
   } known[] = {
       {0xc0, true, SM_FN_and_},    {0xfc, true, SM_FN_or_},      {0x3c, true, SM_FN_xor_},
@@ -222,7 +222,7 @@ BUILD(plop3) {
   u->arg = BITS(64, 3) | BITS(72, 5) << 3 | BITS(16, 8) << 8;
   return true;
 }
-/* One, two or three inputs are signs of registers: the last letters of the opcode say which. */
+/* One, two or three inputs are sign bits of registers; the lowest bits of the opcode select how many. */
 BUILD(plop3_sign) {
   unsigned kind = inst->opcode & 3; /* 1: b; 2: b and c; 3: all */
   *why = NULL;
@@ -267,7 +267,7 @@ BUILD(shf) {
     if (n < 32) {
       if (right && high)
         u = emit(b, inst, is_signed ? SM_FN_sar : SM_FN_shr, x, NULL, NULL);
-      else if (right == high || y->zero) /* the other word's bits come in, or zeros */
+      else if (right == high || y->zero) /* shift in the other word's bits, or zeros */
         u = y->zero ? emit(b, inst, right ? SM_FN_shr : SM_FN_shl, x, NULL, NULL) : NULL;
       if (!u && !right && !high) u = emit(b, inst, SM_FN_shl, x, NULL, NULL);
       if (!u && !right && high) u = emit(b, inst, SM_FN_funnel_left, &s.a, &s.c, NULL);

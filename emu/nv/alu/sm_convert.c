@@ -11,7 +11,8 @@ static bool refuse(const char **why, const char *what) {
 }
 static bool odd_pair(const struct sass_inst *inst) { return BITS(16, 8) != SASS_RZ && BIT(16); }
 
-/* An instruction of one source in slot 32, with modifiers: 64 bits wide where `from` says. NULL as sm_simple. */
+/* Builds an instruction with one source in slot 32, with modifiers. from_wide and to_wide: source and result have 64
+ * bits. Returns NULL as sm_simple does. */
 static struct sm_uop *unary(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, bool from_wide,
                             bool to_wide, const char **why) {
   struct sm_sources s;
@@ -30,7 +31,7 @@ static struct sm_uop *unary(struct sm_builder *b, const struct sass_inst *inst, 
   return u;
 }
 static bool is_float(unsigned format) { return format >= SM_F16 && format <= SM_BF16_FORMAT; }
-/* Bit 60 chooses the upper half of a source of 16 bits. */
+/* Bit 60 selects the upper half of a 16-bit source. */
 static unsigned half_shift(const struct sass_inst *inst, unsigned format) {
   bool immediate = inst->form == 4;
   return (format == SM_F16 || format == SM_BF16_FORMAT) && !immediate && BIT(60) ? 16 : 0;
@@ -61,7 +62,7 @@ BUILD(f2i) {
   unsigned from = BITS(84, 3), size = BITS(75, 2), round = BITS(78, 2), is_signed = BIT(72);
   if (!is_float(from)) return refuse(why, "this format");
   enum sm_rowop fn = size == 3 ? SM_FN_f2i_64 : SM_FN_f2i;
-  /* denormals are cut off anyway */
+  /* denormals are truncated to 0 anyway */
   if (size == 2 && from == SM_F32 && round == SM_ROUND_ZERO && (inst->form == 4 || !BITS(62, 2)))
     fn = is_signed ? SM_FN_f2i_s32 : SM_FN_f2i_u32;
   struct sm_uop *u = unary(b, inst, fn, from == SM_F64, size == 3, why);
@@ -92,7 +93,7 @@ BUILD(i2fp) {
   return int_to_float(b, inst, why, BITS(75, 3), 2, round);
 }
 
-/* ---- integers, saturated ---- */
+/* ---- conversions of integers with saturation ---- */
 static uint64_t range(unsigned bits, bool is_signed) {
   int32_t low = is_signed ? -(1 << (bits - 1)) : 0, high = (1 << (is_signed ? bits - 1 : bits)) - 1;
   return (uint32_t)low | (uint64_t)(uint32_t)high << 32;

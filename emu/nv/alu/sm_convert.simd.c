@@ -1,5 +1,5 @@
-/* Conversions between formats. Every source is exact as a double, or as a 64-bit integer; from there to the result it
- * is one rounding: the host's for f32 and f64, narrow() for what is smaller. Source: PTX ISA, "cvt" and "cvt.pack". */
+/* Conversions between formats. Every source is exact in a double or in a 64-bit integer, so a conversion rounds once:
+ * the host rounds to f32 and f64, narrow() to smaller formats. Source: PTX ISA, "cvt" and "cvt.pack". */
 #include "sm_simd.h"
 
 /* flag: modifiers and SM_FTZ; arg: formats and rounding, as SM_CONVERT packs them. */
@@ -8,7 +8,7 @@
 #define ROUND(u)  ((u)->arg >> 6 & 3)
 #define SHIFT(u)  ((u)->arg >> 8 & 31)
 
-/* The source as doubles, with its modifiers. */
+/* Loads the source as doubles, with its modifiers. */
 static inline void load(f64 *x, const struct sm_warp *w, const struct sm_uop *u) {
   const u32 *a_ = ROW(u32, 0);
   u32 shift = SHIFT(u);
@@ -62,7 +62,7 @@ FN(f2f) {
   load(x, w, u);
   return store(w, u, x);
 }
-/* To a whole number; the host rounds to nearest here. */
+/* Rounds to an integer. The host's rounding mode is to nearest here. */
 static inline f64 whole(f64 x, u32 round) {
   f64 size = __builtin_fabs(x), t = (size + 0x1p52) - 0x1p52, floor = t > size ? t - 1 : t, rest = size - floor;
   u32 negative = (u32)(as_u64(x) >> 63), odd = (u32)as_u64(floor + 0x1p52) & 1;
@@ -79,7 +79,8 @@ FN(frnd) {
   LANES { x[l] = whole(x[l], round); }
   return store(w, u, x);
 }
-/* To integers, saturating. imm: bits of the result. NaN gives 0, but where one side has 64 bits the sign bit alone. */
+/* Converts to integers, with saturation. imm: number of bits of the result. NaN gives 0, but if source or result has 64
+ * bits it gives only the sign bit set. */
 FN(f2i) {
   ROWBUF(double, x);
   load(x, w, u);
@@ -111,7 +112,7 @@ FN(f2i_64) {
   }
   STORE64(u64, r[l])
 }
-/* The most used: f32 to 32 bits. */
+/* The most frequent case: f32 to 32 bits. */
 FN(f2i_s32) {
   const f32 *a_ = ROW(f32, 0);
   STORE(i32, ({
@@ -132,8 +133,8 @@ FN(f2i_u32) {
           r;
         }))
 }
-/* From integers. imm: bits of the source; a 64-bit one keeps its last bit for the rounding to come (odd), except to f64
- * and f32, where the host rounds. */
+/* Converts from integers. imm: number of bits of the source. A 64-bit source is rounded to odd, so that the later
+ * rounding is correct, except for f64 and f32, where the host rounds. */
 FN(i2f) {
   const u32 *a_ = ROW(u32, 0);
   u32 bits = (u32)u->imm, shift = SHIFT(u), is_signed = !(u->flag & SM_UNSIGNED), result = RESULT(u);
@@ -172,8 +173,8 @@ FN(i2f_s32) {
 
 /* ---- packing ---- */
 
-/* What a packing conversion makes of a number: of the format in arg, with flag's SM_RELU and, so that nothing becomes
- * infinite, SM_SAT. */
+/* Converts one number for a packing conversion: to the format in arg, with SM_RELU and SM_SAT of flag (SM_SAT: no
+ * result is infinite). */
 static inline u32 small(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
   f64 x = (f64)f;
   u32 nan = x != x, sign;
@@ -185,7 +186,7 @@ static inline u32 small(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
   case SM_F16: r = magnitude(x, 10, 5, round), infinity = 0x7c00, most = 0x7bff, none = 0x7fff, top = 15; break;
   case SM_BF16_FORMAT: r = magnitude(x, 7, 8, round), infinity = 0x7f80, most = 0x7f7f, none = 0x7fff, top = 15; break;
   case SM_E5M2: r = magnitude(x, 2, 5, round), infinity = 0x7c, most = 0x7b, none = 0x7f, top = 7; break;
-  /* E4M3 has no infinity: its top exponent holds numbers, up to 448, and NaN */
+  /* E4M3 has no infinity: its top exponent encodes numbers, up to 448, and NaN */
   case SM_E4M3: r = magnitude(x, 3, 4, round), infinity = none = 0x7f, most = 0x7e, top = 7; break;
   default: r = magnitude(x, 10, 8, round) << 13, infinity = 0x7f800000, most = 0x7f7fe000, none = 0x7fffffff, top = 31;
   }
@@ -196,7 +197,8 @@ static inline u32 small(f32 f, u32 format, u32 round, u32 relu, u32 finite) {
 }
 #define SMALL(x)      small(x, format, round, relu, finite)
 #define SMALL_OPTIONS u32 format = RESULT(u), round = ROUND(u), relu = u->flag & SM_RELU, finite = u->flag & SM_SAT
-/* a above b, in elements of imm bits; below 16, half a register's worth under the half of c that arg names. */
+/* Packs b and, above it, a, in elements of imm bits. If these fill only half a register, the half of c that arg selects
+ * goes above them. */
 FN(f2fp) {
   const f32 *a_ = ROW(f32, 0), *b_ = ROW(f32, 1);
   const u32 *c_ = ROW(u32, 2);
@@ -219,7 +221,7 @@ FN(f2fp_bf16) {
   const f32 *a_ = ROW(f32, 0), *b_ = ROW(f32, 1);
   STORE(u32, to_bf16(a_[l]) << 16 | to_bf16(b_[l]))
 }
-/* b alone, under a half of c; or the whole register. */
+/* Converts b alone: below a half of c, or as the whole register. */
 FN(f2fp_one) {
   const f32 *b_ = ROW(f32, 1);
   const u32 *c_ = ROW(u32, 2);
@@ -227,7 +229,7 @@ FN(f2fp_one) {
   u32 shift = SHIFT(u), merge = u->imm == 32 ? 0 : ~0u;
   STORE(u32, SMALL(b_[l]) | (c_[l] >> shift << 16 & merge))
 }
-/* Two halves of b to two bytes, under a half of c. */
+/* Converts two halves of b to two bytes, below a half of c. */
 FN(f2fp_narrow) {
   const u32 *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   SMALL_OPTIONS;
@@ -241,7 +243,8 @@ FN(f2fp_narrow) {
   halves_to_floats(high, h);
   STORE(u32, SMALL(low[l]) | SMALL(high[l]) << 8 | c_[l] >> shift << 16)
 }
-/* Two bytes of b, from bit arg's shift on, to two f16 or bf16. imm: E4M3. */
+/* Converts two bytes of b, from the bit that arg selects on, to two f16 or bf16. imm: SM_E4M3 if that is their
+ * format. */
 FN(f2fp_widen) {
   const u32 *b_ = ROW(u32, 1);
   SMALL_OPTIONS;
@@ -252,7 +255,7 @@ FN(f2fp_widen) {
           SMALL(y) | SMALL(z) << 16;
         }))
 }
-/* a above b as bytes, saturated; under a half of c. */
+/* Saturates a and b to bytes, a above b, below a half of c. */
 static inline u32 to_byte(f32 a, f64 least, f64 most, u32 round) {
   f64 r = whole((f64)a, round);
   r = r > least ? r : least, r = r < most ? r : most;

@@ -14,8 +14,8 @@ static bool refuse(const char **why, const char *what) {
 }
 static bool odd_pair(const struct sass_inst *inst) { return BITS(16, 8) != SASS_RZ && BIT(16); }
 
-/* An operation on x, y and perhaps z in one of the function's four variants: plain, with source modifiers, flushing
- * denormals too, with saturation, another rounding or a scale as well. The result is multiplied by 2^scale. */
+/* Builds an operation on x, y and optionally z. fn has four variants: plain; with source modifiers; with denormal
+ * flushing, too; with saturation, another rounding mode or a scale, too. The result is multiplied by 2^scale. */
 static bool arithmetic(struct sm_builder *b, const struct sass_inst *inst, const uint16_t fn[4],
                        const struct sm_source *x, const struct sm_source *y, const struct sm_source *z, bool multiplies,
                        int scale) {
@@ -50,7 +50,7 @@ BUILD(ffma) {
   SOURCES(SM_LAYOUT_ABC, 0)
   return arithmetic(b, inst, fn, &s.a, &s.b, &s.c, true, 0);
 }
-/* A and B with modifiers. */
+/* Builds an operation with sources A and B with modifiers. */
 static struct sm_uop *two(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, const char **why) {
   struct sm_sources s;
   if (!sm_sources(b, inst, SM_LAYOUT_AB, 0, &s, why)) return NULL;
@@ -73,7 +73,7 @@ BUILD(fmnmx) {
   u->flag |= (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
   return true;
 }
-/* What the sixteen comparisons are made of: the second eight are true of NaNs and so the inverse of an ordered one. */
+/* The sixteen comparisons. The second eight are true for NaNs, so they are inverted ordered comparisons. */
 static const struct {
   uint8_t compare;
   bool swap, invert;
@@ -158,8 +158,8 @@ BUILD(dfma) {
 
 /* ---- packed halves ---- */
 
-/* Which halves of each source, and modifiers; bits of swizzles and modifiers belong to slots. false: a swizzle that
- * there is not. */
+/* Sets the flag bits for a source's halves and modifiers; the bits of both belong to slots. Returns false for an
+ * invalid swizzle. */
 static bool halves(const struct sass_inst *inst, unsigned i, const struct sm_source *s, bool swizzles, uint32_t *flag) {
   static const uint8_t swizzle[] = {[SM_SLOT_A] = 74, [SM_SLOT_32] = 60, [SM_SLOT_64] = 81},
                        neg[] = {[SM_SLOT_A] = 72, [SM_SLOT_32] = 63, [SM_SLOT_64] = 84},
@@ -206,7 +206,7 @@ BUILD(hfma2) {
   SOURCES(SM_LAYOUT_ABC, 0)
   bool swizzles = inst->id == SASS_HFMA2;
   uint32_t flag = half_options(inst) | (BIT(76) ? SM_FMZ : 0) | (BIT(79) ? SM_RELU : 0);
-  /* -0 * 0 + a constant, as a move */
+  /* -0 * 0 + a constant is a move */
   bool is_number = s.c.immediate && (s.c.value & 0x7c00) != 0x7c00 && (s.c.value & 0x7c000000) != 0x7c000000;
   if (s.a.zero && s.b.zero && BIT(72) && !BIT(73) && !BIT(75) && !BIT(s.b.slot == SM_SLOT_32 ? 63 : 84) && is_number &&
       !flag) {
@@ -231,7 +231,7 @@ BUILD(vhmnmx) {
   SOURCES(SM_LAYOUT_ABC, 0)
   uint32_t flag = (half_options(inst) & ~SM_SAT) | (BIT(81) ? SM_NAN : 0) | (BIT(82) ? SM_XORSIGN : 0);
   if (s.c.slot != SM_SLOT_64) return refuse(why, "this form");
-  /* the third source's halves are in bits 76 and 77: others have them at 81, where options are here */
+  /* the third source's halves are in bits 76 and 77; bit 81, where other instructions have them, is an option here */
   struct sm_source third = s.c;
   if (!halves(inst, 0, &s.a, true, &flag) || !halves(inst, 1, &s.b, true, &flag) ||
       !halves(inst, 2, &third, false, &flag) || BITS(76, 2) == 1)
@@ -282,7 +282,7 @@ BUILD(mufu) {
       {SM_FN_mufu_rcp64h, SM_FN_COUNT},        {SM_FN_mufu_rsq64h, SM_FN_COUNT},
       {SM_FN_mufu_sqrt, SM_FN_mufu_sqrt_half}, {SM_FN_mufu_tanh, SM_FN_mufu_tanh_half},
   };
-  /* 1: f16, 2: bf16. Before sm_90 there was one bit, for f16. */
+  /* 1: f16, 2: bf16. Before sm_90 the format was one bit, for f16. */
   unsigned f = BITS(74, 4), format = inst->version >= 0x90 ? BITS(72, 2) : BIT(73);
   if (f >= 10 || format == 3 || (format && fn[f][1] == SM_FN_COUNT)) return refuse(why, "this function");
   SOURCES(SM_LAYOUT_B, 0)

@@ -1,10 +1,10 @@
-/* Operations on f32 and f64, one rounding each. Rounding is as the host's control word says; flushing denormals,
- * saturation and the canonical NaN are done here. Source: PTX ISA, "Floating-Point Instructions". */
+/* Operations on f32 and f64, with one rounding each. The host's control word selects the rounding mode. This file
+ * implements denormal flushing, saturation and the canonical NaN. Source: PTX ISA, "Floating-Point Instructions". */
 #include "sm_simd.h"
 
 /* ---- f32 ---- */
 
-/* Each in three: plain, with source modifiers and flushing, with all there is. */
+/* Each operation has three variants: plain; with source modifiers and flushing; with all options. */
 static inline f32 finish(f32 r, u32 flag) {
   r = canonical32(r);
   r = flag & SM_FTZ ? flush32(r) : r;
@@ -57,9 +57,9 @@ FN(fadd_ftz) { return add_of(w, u, SM_FTZ, 0); }
 FN(fmul_ftz) { return mul_of(w, u, SM_FTZ); }
 FN(ffma_ftz) { return fma_of(w, u, SM_FTZ, 0, 0); }
 FN(fadd_any) { return add_of(w, u, u->flag & SM_FTZ, u->flag & SM_SAT); }
-/* The product is exact as a double, and so is its product with the scale (arg: the exponent of a power of two), so that
- * one rounding follows. Where ptxas folds a multiplication into the scale the source allows contraction, which is a
- * fused operation with one rounding too. */
+/* The product is exact in double, and so is its product with the scale (arg: the exponent of a power of two), so one
+ * rounding follows. ptxas folds a multiplication into the scale only where the source allows contraction, that is, a
+ * fused operation with one rounding. */
 FN(fmul_any) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS(u, 0);
@@ -116,7 +116,7 @@ FN(fset) {
   u32 bits = combined(w, u, compare32(w, u));
   STORE(u32, bits >> l & 1 ? 0x3f800000 : 0)
 }
-/* Predicate 0 of all lanes: whether a division needs its slow path. It always may take it. */
+/* Predicate 0 says whether a division needs its slow path. It is set in all lanes, which is always correct. */
 FN(fchk) {
   sm_pdst(w, u, 0, sm_lanes(w, u), ~0u);
   return u + 1;
@@ -151,7 +151,7 @@ FN(dsetp) {
   COMPARE(bits, LOAD64(a_, 0), LOAD64(b_, 1))
   return set_predicates(w, u, INVERTED(u, bits));
 }
-/* Predicate 0: a is the minimum (arg bit 8: maximum), where b is NaN too; predicate 1: both are NaN. */
+/* Predicate 0: a is the minimum (arg bit 8: maximum), or b is NaN; predicate 1: both are NaN. */
 FN(dsetp_minmax) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   MODIFIERS64(u, 0);

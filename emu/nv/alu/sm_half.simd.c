@@ -1,16 +1,17 @@
-/* Packed operations: two f16 or bf16 elements a register, one rounding each. They are worked out as floats, with a
- * rounding to odd where a second rounding would show. Source: PTX ISA, "Half Precision Floating-Point Instructions". */
+/* Packed operations: two f16 or bf16 elements per register, with one rounding each. They are computed in f32; where a
+ * second rounding could change the result, the first rounds to odd. Source: PTX ISA, "Half Precision Floating-Point
+ * Instructions". */
 #include "sm_simd.h"
 
-/* The two elements of a row, by which half of the result they are for. */
+/* The two elements of each lane in a row: part[0] is for the low half of the result, part[1] for the high half. */
 struct halves {
   float part[2][ROW_LANES] __attribute__((aligned(64)));
 };
-/* Of 16 bits: those of an f16 or bf16 with its denormals flushed. */
+/* Flushes a denormal f16 or bf16 to zero; exponent is the format's exponent mask. */
 static inline u32 flush16(u32 h, u32 exponent) { return h & exponent ? h : h & 0x8000; }
 #define EXPONENT(u) ((u)->flag & SM_BF16 ? 0x7f80u : 0x7c00u)
 
-/* Source i with its modifiers, as 16-bit patterns. */
+/* Loads source i with its modifiers, as 16-bit patterns. */
 static inline void patterns(const struct sm_warp *w, const struct sm_uop *u, unsigned i, u32 *low, u32 *high) {
   const u32 *x_ = ROW(u32, i);
   const u32 keep = KEEP(u, i, 0x80008000u), flip = FLIP(u, i, 0x80008000u),
@@ -38,7 +39,7 @@ static inline u32 round_bf16(f32 x) {
   u32 v = as_u32(x);
   return (v + 0x7fff + (v >> 16 & 1)) >> 16;
 }
-/* Rounds, saturates and packs. */
+/* Rounds, saturates and packs both elements. */
 static inline const struct sm_uop *pack(struct sm_warp *w, const struct sm_uop *u, struct halves *h) {
   u32 bits[2][ROW_LANES] __attribute__((aligned(64))), exponent = EXPONENT(u);
   for (int k = 0; k < 2; k++) {
@@ -72,7 +73,7 @@ FN(hadd2) {
     }
   return pack(w, u, &a);
 }
-/* The sum of the low elements as an f32. */
+/* The sum of the low elements, as an f32. */
 FN(hadd2_f32) {
   struct halves a, b;
   load(&a, w, u, 0), load(&b, w, u, 1);
@@ -82,7 +83,7 @@ FN(hadd2_f32) {
           sat ? saturate32(r) : r;
         }))
 }
-/* Products of two are exact as floats, but for those of bf16 that are far below its smallest number. */
+/* Products of two elements are exact in f32, except those of bf16 far below its smallest number. */
 FN(hmul2) {
   struct halves a, b;
   load(&a, w, u, 0), load(&b, w, u, 1);
@@ -93,14 +94,14 @@ FN(hmul2) {
     }
   return pack(w, u, &a);
 }
-/* a * b + c, rounded to odd: it rounds on to a half as the exact value would. a * b is exact. */
+/* Returns a * b + c rounded to odd, so that rounding it to a half is correct. a * b is exact. */
 static inline f32 fma_odd(f32 a, f32 b, f32 c) {
   f32 p = a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
   u32 v = as_u32(s), step = (as_u32(e) ^ v) >> 31 ? ~0u : 1;
   u32 stays = e == 0 ? 1 : (v & 0x7f800000) == 0x7f800000 ? 1 : v & 1;
   return as_f32(stays ? v : v + step);
 }
-/* The same for bf16, in double. */
+/* The same in double, for bf16. */
 static inline f64 fma_odd64(f64 a, f64 b, f64 c) {
   f64 p = a * b, s = p + c, bb = s - p, e = (p - (s - bb)) + (c - bb);
   uint64_t v = as_u64(s), step = (as_u64(e) ^ v) >> 63 ? ~0ull : 1, top = 0x7ff0000000000000;
@@ -149,7 +150,7 @@ static inline const struct sm_uop *minmax_halves(struct sm_warp *w, const struct
   u32 h[3][2][ROW_LANES] __attribute__((aligned(64)));
   struct pick p = {EXPONENT(u), sm_psrc(w, u, 0), u->flag & SM_NAN, u->flag & SM_XORSIGN};
   for (int i = 0; i < sources; i++) patterns(w, u, (unsigned)i, h[i][0], h[i][1]);
-  /* signs as they are before the absolute value is taken */
+  /* signs before the absolute value is taken */
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 flip = (u->flag ^ u->flag >> 1) & 1 ? 0x8000 : 0, a_high = (u->flag >> SM_HALVES_SHIFT & 3) != 2 ? 16 : 0,
       b_high = (u->flag >> (SM_HALVES_SHIFT + 2) & 3) != 2 ? 16 : 0,
@@ -174,7 +175,7 @@ static inline u32 compare_half(const struct sm_uop *u, const f32 *a, const f32 *
   COMPARE(bits, a[l], b[l])
   return INVERTED(u, bits);
 }
-/* All ones, or 1.0 (imm), in each half. */
+/* Writes all ones, or 1.0 (imm), to each half. */
 FN(hset2) {
   struct halves a, b;
   load(&a, w, u, 0), load(&b, w, u, 1);
@@ -182,7 +183,7 @@ FN(hset2) {
   u32 high = combined(w, u, compare_half(u, a.part[1], b.part[1])), one = (u32)u->imm;
   STORE(u32, (low >> l & 1 ? one : 0) | (high >> l & 1 ? one << 16 : 0))
 }
-/* A predicate a half; or (imm) both halves' and its inverse. */
+/* Writes one predicate per half; or, with imm, the conjunction of both halves and its inverse. */
 FN(hsetp2) {
   struct halves a, b;
   load(&a, w, u, 0), load(&b, w, u, 1);

@@ -1,5 +1,5 @@
-/* Integer, logic, shift and predicate operations. Source: PTX ISA for what they compute; nvdisasm output and the code
- * ptxas makes of PTX for how. */
+/* Integer, logic, shift and predicate operations. Sources: PTX ISA for the results; nvdisasm output and ptxas output
+ * for the encodings. */
 #include "sm_simd.h"
 
 /* ---- moves, logic ---- */
@@ -25,7 +25,7 @@ OP3(mux_b, u32, u32, u32, u32, (a & b) | (c & ~b))
 OP3(xor_and, u32, u32, u32, u32, a ^ (b & c))
 OP3(mux_a, u32, u32, u32, u32, (a & b) | (c & ~a))
 
-/* Any function of three bits: leaf ab is its value as a function of c for those a and b. */
+/* Any function of three bits: entry ab is the value as a function of c for these a and b. */
 struct lut {
   u32 and_[4], xor_[4];
 };
@@ -48,7 +48,7 @@ FN(lop3) {
   const struct lut t = lut_of(u->arg);
   STORE(u32, look_up(&t, a_[l], b_[l], c_[l]))
 }
-/* With a predicate: whether the result is not 0, or or and (arg bit 8) another. */
+/* With a predicate: whether the result is not 0, combined by or, or by and (arg bit 8), with another predicate. */
 FN(lop3_p) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   const struct lut t = lut_of(u->arg);
@@ -70,7 +70,7 @@ FN(plop3) {
   sm_pdst(w, u, 1, lanes, r1);
   return u + 1;
 }
-/* Inputs are sign bits of registers, where the flag's bit is set. */
+/* Inputs are sign bits of registers if the flag's bit is set. */
 FN(plop3_sign) {
   u32 in[3], lanes = sm_lanes(w, u);
   for (unsigned i = 0; i < 3; i++)
@@ -84,8 +84,8 @@ FN(plop3_sign) {
   sm_pdst(w, u, 1, lanes, r1);
   return u + 1;
 }
-/* Predicates u->psrc[0] and the six after it as the bits of a byte, of those that b selects; the byte's place in
- * arg. */
+/* Collects predicate u->psrc[0] and the six after it in the bits of a byte, for the bits that b selects; arg is the
+ * byte's position. */
 FN(p2r) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *p = w->p + u->psrc[0];
   u32 shift = u->arg;
@@ -131,7 +131,7 @@ SETP(isetp_lt_u, u32, a < b)
 SETP(isetp_le_u, u32, a <= b)
 SETP(isetp_eq, u32, a == b)
 FN(isetp_false) { return set_predicates(w, u, INVERTED(u, 0)); }
-/* High halves of a comparison whose low halves gave predicate 1. */
+/* Compares high halves; predicate 1 is the result for the low halves. */
 static inline const struct sm_uop *compare_high(struct sm_warp *w, const struct sm_uop *u, u32 less, u32 equal) {
   return set_predicates(w, u, INVERTED(u, less | (equal & sm_psrc(w, u, 1))));
 }
@@ -165,7 +165,7 @@ FN(iadd3_neg) {
   u32 more = 0 - flip0 - flip1 - flip2;
   STORE(u32, FLIPPED(a_[l], 0) + FLIPPED(b_[l], 1) + FLIPPED(c_[l], 2) + more)
 }
-/* With carries in (then negated sources are inverted) or out. */
+/* With carry inputs (negated sources are then inverted) or carry outputs. */
 FN(iadd3_carry) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   FLIPS(u, 0);
@@ -187,7 +187,7 @@ FN(iadd3_carry) {
   sm_pdst(w, u, 1, lanes, gather_bits(two));
   return u + 1;
 }
-/* 64-bit sums over register pairs. */
+/* 64-bit sums of register pairs. */
 FN(iadd3_64) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   const uint64_t f0 = -(uint64_t)(u->flag & 1), f1 = -(uint64_t)(u->flag >> 1 & 1), f2 = -(uint64_t)(u->flag >> 2 & 1);
@@ -209,8 +209,8 @@ FN(iadd3_64) {
   sm_pdst(w, u, 1, lanes, gather_bits(two));
   return u + 1;
 }
-/* b + (a << arg), or with c as a's high word the high word of the shifted pair. Flags: bit 0 and 1 negate the shifted
- * value and b (invert them with a carry in), bit 2: c is a's sign. */
+/* b + (a << arg). With high: the high word of the shifted pair c:a, plus b. Flag bits 0 and 1 negate the shifted value
+ * and b (with a carry in they invert them); bit 2: c is a's sign. */
 static inline const struct sm_uop *lea_of(struct sm_warp *w, const struct sm_uop *u, int high) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   FLIPS(u, 0);
@@ -263,7 +263,8 @@ OP2(imin, i32, i32, i32, MIN(a, b))
 OP2(imax, i32, i32, i32, MAX(a, b))
 OP2(imin_u, u32, u32, u32, MIN(a, b))
 OP2(imax_u, u32, u32, u32, MAX(a, b))
-/* of a and b, then c where the flag's bit 3 is set; or of a + b and c where bit 4 is. Elements of 32 or 16 bits. */
+/* Minimum or maximum of a and b, then of c if flag bit 3 is set; or of a + b and c if bit 4 is set. Elements have 32 or
+ * 16 bits. */
 enum { THIRD = SM_MINMAX_THIRD, ADD = SM_MINMAX_ADD };
 #define PICK(T, a, b) (least ? MIN((T)(a), (T)(b)) : MAX((T)(a), (T)(b)))
 #define MINMAX(name, T, BITS)                                                                                          \
@@ -292,13 +293,13 @@ MINMAX(minmax_u16, u16, 16)
 OP1(shl, u32, u32, a << u->arg)
 OP1(shr, u32, u32, a >> u->arg)
 OP1(sar, i32, i32, a >> u->arg)
-/* a is the low and c the high word; arg in [1, 31]. */
+/* a is the low word and c the high word; arg is in [1, 31]. */
 OP2(funnel_left, u32, u32, u32, b << u->arg | a >> (32 - u->arg))
 OP2(funnel_right, u32, u32, u32, a >> u->arg | b << (32 - u->arg))
 OP2(shl_v, u32, u32, u32, b < 32 ? a << (b & 31) : 0)
 OP2(shr_v, u32, u32, u32, b < 32 ? a >> (b & 31) : 0)
 OP2(sar_v, i32, i32, u32, a >> (b < 32 ? b : 31))
-/* The general funnel shift. flag: as SASS's bits from 73 on. */
+/* The general funnel shift. flag: SASS bits from 73 on. */
 FN(shf) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   u32 type = u->flag & 3, width = type < 2 ? 64 : 32, wrap = u->flag >> 2 & 1, right = u->flag >> 3 & 1,
@@ -312,7 +313,7 @@ FN(shf) {
           (u32)(high ? r >> 32 : r);
         }))
 }
-/* The low n bits, extended; flag as SASS's bits from 73 on. */
+/* The low n bits, sign- or zero-extended. flag: SASS bits from 73 on. */
 FN(sgxt) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 zero = !(u->flag & 1), wrap = u->flag >> 2 & 1;
@@ -322,7 +323,7 @@ FN(sgxt) {
           zero ? z : s;
         }))
 }
-/* b ones from bit a on. */
+/* b ones, starting at bit a. */
 FN(bmsk) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1);
   u32 wrap = u->flag >> 2 & 1;
@@ -332,7 +333,7 @@ FN(bmsk) {
           a < 32 ? ones_ << (a & 31) : 0;
         }))
 }
-/* Bytes of c:a that selector b names, one a nibble; bit 3 of it: the byte's sign. */
+/* Returns the byte of c:a that a selector nibble names; bit 3 of the nibble replicates the byte's sign. */
 static inline u32 permute_byte(uint64_t ca, u32 sel) {
   u32 byte = (u32)(ca >> (8 * (sel & 7))) & 0xff;
   return sel & 8 ? (0 - (byte >> 7)) & 0xff : byte;
@@ -343,7 +344,7 @@ static inline u32 permute(u32 a, u32 b, u32 c) {
          permute_byte(ca, b >> 12) << 24;
 }
 OP3(prmt, u32, u32, u32, u32, permute(a, b, c))
-/* The same selector, arg, in all lanes. */
+/* For the same selector, arg, in all lanes. */
 FN(prmt_same) {
   const u32 *rows[2] = {ROW(u32, 0), ROW(u32, 2)}, *row[4];
   u32 shift[4], sign[4];
@@ -351,11 +352,12 @@ FN(prmt_same) {
     u32 n = u->arg >> (4 * k) & 15;
     row[k] = rows[n >> 2 & 1], shift[k] = 24 - 8 * (n & 3), sign[k] = n & 8 ? 31 : 24;
   }
-  /* sign: the byte's top bit in all eight places; else the byte itself, which the mask below cuts out */
+  /* With sign the byte's top bit is replicated into all eight bits; otherwise the byte itself. The mask below removes
+   * the rest. */
 #define PART(k) (((u32)((i32)(row[k][l] << shift[k]) >> sign[k]) & 0xff) << (8 * (k)))
   STORE(u32, PART(0) | PART(1) | PART(2) | PART(3))
 }
-/* The selectors that other modes stand for. arg: mode. */
+/* Returns the selector that another mode is equivalent to. arg: mode. */
 static inline u32 selector(u32 mode, u32 s) {
   u32 r = 0;
   for (u32 k = 0; k < 4; k++) {
@@ -376,8 +378,8 @@ FN(prmt_mode) {
 }
 OP1(popc, u32, u32, ones(a ^ u->arg))
 OP1(brev, u32, u32, reverse(a))
-/* The place of the highest bit set, or that differs from the sign. arg: exclusive or; flag: as SASS's bits from 73
- * on. */
+/* The position of the highest set bit, or of the highest bit that differs from the sign. arg: value to xor with; flag:
+ * SASS bits from 73 on. */
 FN(flo) {
   const u32 *a_ = ROW(u32, 0);
   u32 flip = u->arg, is_signed = u->flag & 1, shift_amount = u->flag >> 1 & 1, lanes = sm_lanes(w, u), bits;
@@ -413,7 +415,7 @@ WIDE(imad_wide, product_s)
 WIDE(imad_wide_u, product)
 OP2(imul_hi, u32, u32, u32, (u32)(product_s(a, b) >> 32))
 OP2(imul_hi_u, u32, u32, u32, (u32)(product(a, b) >> 32))
-/* With all there is: c negated, or inverted with a carry in; a carry out; arg bit 0: only the high word is kept. */
+/* All options: c negated, or inverted with a carry in; a carry out; with arg bit 0 only the high word is written. */
 FN(imad_wide_carry) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   const uint64_t flip = -(uint64_t)(u->flag >> 2 & 1);
@@ -437,7 +439,7 @@ FN(imad_wide_carry) {
     u32 up_ = (x) << (32 - (bits) - (i) * (bits));                                                                     \
     is_signed ? (i32)up_ >> (32 - (bits)) : (i32)(up_ >> (32 - (bits)));                                               \
   })
-/* Sums of four products of bytes, or of two of a half and a byte. flag: as SASS's bits from 73 on. */
+/* Sums of four products of bytes, or of two products of a half and a byte. flag: SASS bits from 73 on. */
 FN(idp4) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   u32 sa = u->flag & 1, sb = u->flag >> 1 & 1, flip = 0 - (u->flag >> 2 & 1);
@@ -458,7 +460,7 @@ FN(idp2) {
 }
 
 /* ---- narrowing ---- */
-/* imm: the lowest and the highest value; arg: bits an element. */
+/* imm: the lowest and the highest value; arg: bits per element. */
 static inline u32 clamp_to(u32 x, i32 low, i32 high) {
   i32 s = (i32)x;
   return (u32)(s < low ? low : s > high ? high : s);
@@ -468,7 +470,8 @@ FN(i2i) {
   i32 low = (i32)u->imm, high = (i32)(u->imm >> 32);
   STORE(u32, clamp_to(a_[l], low, high))
 }
-/* a above b, under what there is room for of c: its low bits, or its upper half (flag). */
+/* Saturates and packs b and, above it, a. The rest of the register comes from c: its low bits, or (flag) its upper
+ * half. */
 FN(i2ip) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = ROW(u32, 2);
   i32 low = (i32)u->imm, high = (i32)(u->imm >> 32);

@@ -1,7 +1,7 @@
-/* Builders of matrix instructions: of a warp, and of a warp group from shared memory. Bit positions and codes: nvdisasm
- * output.
+/* Builders of matrix instructions: of a warp, and of a warp group with operands in shared memory. Bit positions and
+ * codes: nvdisasm output.
  *
- * The instructions of warp groups run when they are issued: each warp multiplies its sixteen rows. */
+ * Warp group instructions execute when they are issued; each warp multiplies its sixteen rows. */
 #include "sm_mma.h"
 #include "sm_operand.h"
 
@@ -13,10 +13,10 @@ static bool refuse(const char **why, const char *what) {
   *why = what;
   return false;
 }
-/* Registers [n, n + count): all of them there, or none. */
+/* Checks that registers [n, n + count) all exist, or that n is RZ. */
 static bool fits(unsigned n, unsigned count) { return n == SASS_RZ ? count <= 4 : n + count <= SASS_RZ; }
 
-/* D, A, B and C in registers: nd of D, na of A, nb of B, nd of C. */
+/* Builds an instruction with D, A, B and C in registers: nd of D, na of A, nb of B, nd of C. */
 static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned na,
                            unsigned nb, unsigned nd, const char **why) {
   unsigned d = BITS(16, 8), a = BITS(24, 8), b_ = BITS(32, 8), c = BITS(64, 8);
@@ -31,8 +31,8 @@ static struct sm_uop *warp(struct sm_builder *b, const struct sass_inst *inst, e
   u->src[0] = sm_r(a), u->src[1] = sm_r(b_), u->src[2] = sm_r(c);
   return u;
 }
-/* A with half of its elements left out: 2 k registers of what is kept, and 2 k of B. holders: how many of each four
- * lanes hold metadata, which the sparsity selector chooses. */
+/* Builds an instruction with sparse A: 2 k registers of kept elements, and 2 k of B. holders: the number of lanes, of
+ * each four, that hold metadata; the sparsity selector chooses them. */
 static struct sm_uop *sparse(struct sm_builder *b, const struct sass_inst *inst, enum sm_rowop fn, unsigned k,
                              unsigned nd, unsigned holders, const char **why) {
   unsigned lane = BITS(48, 2) * holders;
@@ -43,7 +43,7 @@ static struct sm_uop *sparse(struct sm_builder *b, const struct sass_inst *inst,
 }
 BUILD(hmma_sparse) {
   static const struct {
-    uint8_t shape, type; /* bits 75 and 78, 82 and 83 */
+    uint8_t shape, type; /* shape: bits 75 and 78; type: bits 82 and 83 */
     uint8_t k, holders, element;
   } known[] = {{1, 0, 1, 1, SM_MMA_F16},  {3, 0, 2, 2, SM_MMA_F16},  {1, 1, 1, 1, SM_MMA_BF16},
                {3, 1, 2, 2, SM_MMA_BF16}, {0, 2, 1, 1, SM_MMA_TF32}, {1, 2, 2, 2, SM_MMA_TF32}};
@@ -59,8 +59,8 @@ BUILD(hmma_sparse) {
 }
 BUILD(hmma) {
   static const struct {
-    uint8_t shape, type, wide; /* bits 75 and 78, 82 and 83, 76 */
-    uint8_t k;                 /* blocks of 128 bits */
+    uint8_t shape, type, wide; /* shape: bits 75 and 78; type: bits 82 and 83; wide: bit 76 */
+    uint8_t k;                 /* number of blocks of 128 bits */
     uint16_t fn;
   } known[] = {
       {1, 0, 1, 2, SM_FN_hmma_16816_f32}, {1, 0, 0, 2, SM_FN_hmma_16816_f16},  {0, 0, 1, 1, SM_FN_hmma_1688_f32},
@@ -78,7 +78,7 @@ BUILD(hmma) {
   }
   return refuse(why, "this shape of these elements");
 }
-/* Bits 83 and 84: elements of four bits, which sm_90 has no more. */
+/* Bits 83 and 84 select four-bit elements, which sm_90 does not have. */
 BUILD(imma_sparse) {
   if (BITS(83, 2)) return refuse(why, "sparse matrices of four bits");
   if (!BIT(86)) return refuse(why, "this sparse shape");
@@ -91,7 +91,7 @@ BUILD(imma_sparse) {
 }
 BUILD(imma) {
   if (BIT(72)) return imma_sparse(b, inst, why);
-  /* by bits 75, 85 and 86: 8816, 16816 and 16832 of bytes; 8832, 16832 and 16864 of nibbles */
+  /* indexed by bits 75, 85 and 86: 8816, 16816 and 16832 of bytes; 8832, 16832 and 16864 of nibbles */
   static const uint8_t shapes[] = {1 << 0 | 1 << 4 | 1 << 5, 1 << 2 | 1 << 5 | 1 << 6};
   unsigned four = BIT(83), shape = BIT(75) | BITS(85, 2) << 1;
   if (four != BIT(84) || !(shapes[four] >> shape & 1)) return refuse(why, "this shape of these elements");
@@ -137,7 +137,7 @@ BUILD(movm) {
 
 /* ---- warp groups ---- */
 
-/* The count of D's registers for `columns`. */
+/* registers: the number of D's registers for `columns`. */
 static bool group(struct sm_builder *b, const struct sass_inst *inst, const char **why, enum sm_rowop fn,
                   unsigned columns, unsigned registers, uint32_t arg, uint32_t flag) {
   bool shared = inst->form == 4;
@@ -152,7 +152,7 @@ static bool group(struct sm_builder *b, const struct sass_inst *inst, const char
   u->src[1] = sm_ur(ur + 2), u->src[2] = sm_r(c);
   u->arg = arg, u->imm = columns;
   u->flag = flag | (shared ? SM_MMA_A_SHARED : 0) | (c == SASS_RZ ? SM_MMA_NO_C : 0);
-  /* the predicate's number is stored inverted */
+  /* the predicate's number is encoded inverted */
   u->psrc[0] = (uint8_t)(SM_UP + (BITS(87, 3) ^ 7)), u->psrc_not = (uint8_t)BIT(90);
   return true;
 }
@@ -174,7 +174,7 @@ BUILD(qgmma) {
   return group(b, inst, why, SM_FN_qgmma, columns, wide ? columns / 2 : columns / 4,
                SM_MMA_SHAPE(BIT(76) ? SM_MMA_E5M2 : SM_MMA_E4M3, BIT(77) ? SM_MMA_E5M2 : SM_MMA_E4M3, 2, 2), flag);
 }
-/* 8, 16, 24, 32, and then by sixteen. */
+/* Returns 8, 16, 24, 32, then multiples of sixteen. */
 static unsigned columns_of(unsigned step) { return 8 * (step < 4 ? step + 1 : 2 * (step - 1)); }
 BUILD(igmma) {
   unsigned columns = columns_of(BITS(53, 6) / 3);
@@ -186,7 +186,7 @@ BUILD(bgmma) {
   return group(b, inst, why, SM_FN_bgmma, columns, columns / 2, SM_MMA_SHAPE(0, 0, 2, 2), 0);
 }
 
-/* What orders warp groups' registers and waits for their products: these are there already. */
+/* A no-op: orders the registers of warp groups and waits for products, which are complete here. */
 static const struct sm_uop *nothing(struct sm_warp *w, const struct sm_uop *u) { return u + 1; }
 BUILD(warpgroup) {
   struct sm_uop *u = sm_emit(b, inst);

@@ -1,12 +1,12 @@
-/* Matrix multiplication, D = A * B + C. Sums of f16, bf16, tf32 and fp8 products, which are exact, are kept in double
- * and rounded once to the result (hardware's order and widths of sums are not published); integers and bits are exact;
+/* Matrix multiplication, D = A * B + C. Products of f16, bf16, tf32 and fp8 are exact; their sums are kept in double
+ * and rounded once to the result (hardware's order and width of sums are not published). Integers and bits are exact.
  * f64 is a chain of fused operations in order of k. Source: PTX ISA, "Warp Level Matrix Multiply-Accumulate
  * Instructions" and "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
  *
- * A register, read as its 32 lanes in order, is eight rows of A (or columns of B, or rows of a packed D) one after the
- * other, each of 128 bits, which are consecutive elements of k. Register i of A is rows 8 (i % 2) on, the (i / 2)th
- * part of k; register i of B is the ith part of k. Of D, unpacked, registers 2 i and 2 i + 1 are the even and odd
- * columns of rows 8 i on. */
+ * The 32 lanes of a register, in order, are eight rows of A (or columns of B, or rows of a packed D) one after the
+ * other. Each row has 128 bits, which are consecutive elements of k. Register i of A holds rows from 8 (i % 2) on and
+ * part i / 2 of k; register i of B holds part i of k. Registers 2 i and 2 i + 1 of an unpacked D are the even and odd
+ * columns of the rows from 8 i on. */
 #include "../../fault.h"
 #include "../exec/sm_core.h"
 #include "sm_mma.h"
@@ -15,7 +15,7 @@
 enum { N = 8, MOST_K = 32, ELEMENTS = 128 };
 #define ALWAYS static inline __attribute__((always_inline))
 
-/* Elements of one row in a register, and a register's elements as floats, in order. */
+/* per_row: number of elements of one row in a register. elements: a register's elements as floats, in order. */
 ALWAYS int per_row(enum sm_mma_type type) { return type <= SM_MMA_BF16 ? 8 : type == SM_MMA_TF32 ? 4 : 16; }
 ALWAYS void elements(float *out, const u32 *row, enum sm_mma_type type) {
   switch (type) {
@@ -44,7 +44,7 @@ ALWAYS void elements(float *out, const u32 *row, enum sm_mma_type type) {
     for (int l = 0; l < ELEMENTS; l++) out[l] = from_e4m3(row[l / 4] >> (8 * (l % 4)) & 0xff);
   }
 }
-/* Columns of D, C and B are kept in the order 0 2 4 6 1 3 5 7, which is that of the lanes. */
+/* Columns of D, C and B are stored in the order 0 2 4 6 1 3 5 7, which is the order of the lanes. */
 #define COLUMN(n) ((n) / 2 + (n) % 2 * 4)
 ALWAYS void load_a(f64 (*a)[MOST_K], const u32 *rows, int k_blocks, enum sm_mma_type type, u32 negative) {
   float e[ELEMENTS] __attribute__((aligned(64))), sign = negative ? -1 : 1;
@@ -64,7 +64,7 @@ ALWAYS void load_b(f64 (*b)[N], const u32 *rows, int k_blocks, enum sm_mma_type 
       for (int n = 0; n < N; n++) b[i * k + j][COLUMN(n)] = (f64)e[n * k + j];
   }
 }
-/* c += a * b, sixteen rows. */
+/* c += a * b, for sixteen rows. */
 ALWAYS void multiply(f64 (*c)[N], const f64 (*a)[MOST_K], const f64 (*b)[N], int depth) {
 #if defined(__AVX512F__)
   for (int r = 0; r < 16; r += 8) {
@@ -100,7 +100,7 @@ ALWAYS void multiply(f64 (*c)[N], const f64 (*a)[MOST_K], const f64 (*b)[N], int
       for (int n = 0; n < N; n++) c[r][n] += a[r][k] * b[k][n]; /* the product is exact */
 #endif
 }
-/* Eight rows of C, and of D. */
+/* Load and store eight rows of C and of D. */
 ALWAYS void load_c(f64 (*c)[N], const u32 *rows, int wide) {
   if (wide) {
     const f32 *even = (const f32 *)rows, *odd = even + ROW_LANES;
@@ -162,7 +162,7 @@ FN(hmma_1688_bf16) { return hmma_of(w, u, SM_MMA_BF16, 1, 1); }
 FN(hmma_1688_tf32) { return hmma_of(w, u, SM_MMA_TF32, 2, 1); }
 FN(hmma_1684_tf32) { return hmma_of(w, u, SM_MMA_TF32, 1, 1); }
 
-/* fp8: arg: SM_MMA_SHAPE; flag: SM_RESULT_F32. */
+/* fp8. arg: SM_MMA_SHAPE; flag: SM_RESULT_F32. */
 FN(qmma) {
   f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
       c[16][N] __attribute__((aligned(64)));
@@ -180,10 +180,12 @@ FN(qmma) {
 
 /* ---- A with half of its elements left out ---- */
 
-/* place[row][j] is where in k the jth element of a row of A lies. Each has two bits that say where among four
- * neighbours of which two are kept, in order from the lowest bit; one of two neighbours (tf32) has four bits, 0100 or
- * 1110. Sixteen bits of a row and, above them, of the row eight on are a lane's word; of bytes a lane has 32 bits of a
- * row, the next lane those of the row eight on. Lanes 4 row + imm >> 32 and on have them. */
+/* Computes place[row][j]: the position in k of the jth stored element of a row of A.
+ *
+ * The metadata has two bits per element: its position among four neighbours of which two are kept, in order from the
+ * lowest bit. For tf32, where one of two neighbours is kept, it has four bits: 0100 or 1110. A lane's word has sixteen
+ * bits of a row and, above them, sixteen bits of the row eight later. For bytes a lane has 32 bits of a row, and the
+ * next lane has those of the row eight later. The lanes from 4 row + (imm >> 32) on hold a row's metadata. */
 ALWAYS void places(u8 (*place)[MOST_K], const struct sm_warp *w, const struct sm_uop *u, int kept, int pairs,
                    int bytes) {
   const u32 *metadata = (const u32 *)(const void *)((const char *)w->r + (u32)u->imm);
@@ -195,7 +197,7 @@ ALWAYS void places(u8 (*place)[MOST_K], const struct sm_warp *w, const struct sm
       place[row][j] = (u8)(pairs ? 2 * j + (int)(v >> 1 & 1) : j / 2 * 4 + (int)(v & 3));
     }
 }
-/* arg: SM_MMA_SHAPE, k as A has it; flag: SM_NEG(0), SM_RESULT_F32. */
+/* arg: SM_MMA_SHAPE with the k of A; flag: SM_NEG(0), SM_RESULT_F32. */
 FN(hmma_sparse) {
   f64 a[16][MOST_K] __attribute__((aligned(64))), b[MOST_K][N] __attribute__((aligned(64))),
       c[16][N] __attribute__((aligned(64)));
@@ -222,7 +224,7 @@ ALWAYS u32 total(i64 s, u32 saturate) {
   if (saturate) s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
   return (u32)s;
 }
-/* Bytes of a register's eight rows as 16-bit numbers, two of them an element, by k and row for B, as they come for
+/* Converts the bytes of a register's eight rows to pairs of 16-bit numbers: by k and row for B, in the given order for
  * A. */
 ALWAYS void byte_pairs(i32 *out, const u32 *row, u32 is_signed) {
   for (int l = 0; l < ROW_LANES; l++)
@@ -242,7 +244,7 @@ ALWAYS void dot_pairs(i32 *s, i32 a, const i32 *b) {
   for (int n = 0; n < N; n++) s[n] += (i16)a * (i16)b[n] + (a >> 16) * (b[n] >> 16);
 #endif
 }
-/* Sums of products, [row][column in the order of lanes], of blocks of 128 bits of k. */
+/* Sums the products of blocks of 128 bits of k: s[row][column in lane order]. */
 ALWAYS void byte_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, int k_blocks, u32 a_signed,
                       u32 b_signed) {
   i32 x[2 * ROW_LANES], y[2 * ROW_LANES], by_k[8][N] __attribute__((aligned(64)));
@@ -258,7 +260,7 @@ ALWAYS void byte_sums(i32 (*s)[N], const u32 *a, const u32 *b, int row_blocks, i
     }
   }
 }
-/* The product of what two words hold, by the kind of elements. */
+/* Returns the product of two words for the kind of elements. */
 enum word_kind { BITS_AND, BITS_XOR, NIBBLES };
 ALWAYS i32 word_product(u32 x, u32 y, enum word_kind kind, u32 a_signed, u32 b_signed) {
   if (kind != NIBBLES) return __builtin_popcount(kind == BITS_AND ? x & y : x ^ y);
@@ -317,7 +319,7 @@ ALWAYS const struct sm_uop *words(struct sm_warp *w, const struct sm_uop *u, enu
 FN(imma_4) { return words(w, u, NIBBLES); }
 FN(bmma) { return words(w, u, BITS_AND); }
 FN(bmma_xor) { return words(w, u, BITS_XOR); }
-/* The same of sparse A; as registers lie in memory, byte j of row r of A is at 16 (r % 8) + j % 16 of its register. */
+/* The same for sparse A. In a register's memory, byte j of row r of A is at 16 (r % 8) + j % 16. */
 FN(imma_sparse) {
   i32 s[16][N] __attribute__((aligned(64)));
   u8 place[16][MOST_K];
@@ -362,7 +364,7 @@ FN(dmma) {
   return u + 1;
 }
 
-/* An 8x8 matrix of 16-bit elements turned over. */
+/* Transposes an 8x8 matrix of 16-bit elements. */
 FN(movm) {
   const u32 *a = ROW(u32, 0);
   ROWBUF(u32, r);
@@ -375,13 +377,13 @@ FN(movm) {
   return u + 1;
 }
 
-/* ---- of a warp group, from shared memory ---- */
+/* ---- warp group instructions, with operands in shared memory ---- */
 
-/* Where a matrix lies: rows (of A; columns of B) by k, in units of 16 bytes. Source: PTX ISA, "Matrix Descriptor
- * Format" and "Strides". */
+/* The position of a matrix in shared memory: rows (of A; columns of B) by k, in units of 16 bytes. Source: PTX ISA,
+ * "Matrix Descriptor Format" and "Strides". */
 struct descriptor {
   u32 start, leading, stride, swizzle;
-  u32 across; /* units side by side before the next stride: 1, 2, 4, 8 */
+  u32 across; /* number of adjacent units before the next stride: 1, 2, 4, 8 */
 };
 static inline struct descriptor descriptor_of(const struct sm_warp *w, const struct sm_uop *u, unsigned i) {
   const u32 *d = ROW(u32, i);
@@ -394,7 +396,8 @@ static inline struct descriptor descriptor_of(const struct sm_warp *w, const str
       .across = mode ? 16 >> mode : 1,
   };
 }
-/* Byte address of element (row, k), elements of `bits`; turned: rows are side by side. */
+/* Returns the byte address of element (row, k) with elements of `bits` bits. turned: rows are contiguous
+ * (transposed). */
 static inline u32 element_at(const struct descriptor *d, u32 row, u32 k, u32 bits, int turned) {
   u32 at;
   if (turned) {
@@ -412,8 +415,8 @@ static inline u32 element_at(const struct descriptor *d, u32 row, u32 k, u32 bit
   at += d->start;
   return at ^ (at >> 3 & ((1u << d->swizzle) - 1) << 4);
 }
-/* Eight rows from `row` on, k_blocks times 128 bits each, as registers would hold them; the first byte outside shared
- * memory, or ~0. */
+/* Reads eight rows from `row` on, k_blocks times 128 bits each, in the order of registers. Returns the first byte
+ * address outside shared memory, or ~0. */
 static inline u32 gather(u32 *out, const struct sm_cta *cta, const struct descriptor *d, u32 row, int k_blocks,
                          u32 bits, int turned) {
   for (int block = 0; block < k_blocks; block++)
@@ -440,7 +443,7 @@ static const struct sm_uop *outside(struct sm_warp *w, const struct sm_uop *u, u
                   "matrix in shared memory at 0x%x, of which the CTA has 0x%x bytes", at, w->cta->shared_size);
 }
 
-/* Patterns of swizzling that do not start at a multiple of their own size: bits [49,52) of a descriptor. */
+/* Returns bits [49,52) of the descriptors: not 0 if a swizzle pattern does not start at a multiple of its size. */
 static inline bool base_offset(const struct sm_warp *w, const struct sm_uop *u) {
   const u32 *a = ROW(u32, 0), *b = ROW(u32, 1);
   return ((u->flag & SM_MMA_A_SHARED ? a[ROW_LANES] : 0) | b[ROW_LANES]) >> 17 & 7;
@@ -450,9 +453,9 @@ static const struct sm_uop *refuse_base_offset(struct sm_warp *w, const struct s
                   "not supported: a base offset in a matrix descriptor");
 }
 
-/* Sources: 0 A's registers or descriptor, 1 B's descriptor, 2 C. arg: SM_MMA_SHAPE; imm: columns; flag:
- * SM_MMA_A_SHARED, SM_MMA_TURN_A and _B, SM_MMA_NO_C, SM_RESULT_F32, SM_NEG(0), SM_SAT, SM_ABS(0) and (1). Predicate 0:
- * C counts. */
+/* Sources: 0 is A's registers or descriptor, 1 is B's descriptor, 2 is C. arg: SM_MMA_SHAPE; imm: number of columns;
+ * flag: SM_MMA_A_SHARED, SM_MMA_TURN_A and _B, SM_MMA_NO_C, SM_RESULT_F32, SM_NEG(0), SM_SAT, SM_ABS(0) and (1). C is
+ * added if predicate 0 is set. */
 enum { A_REGISTERS = 4 };
 static inline u32 group_a(const struct sm_warp *w, const struct sm_uop *u, u32 *out, u32 bits) {
   if (!(u->flag & SM_MMA_A_SHARED)) {

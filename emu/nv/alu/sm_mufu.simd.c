@@ -1,6 +1,6 @@
-/* MUFU: functions of one number. Worked out in double and rounded once, so within 0.51 ulp of the exact value
- * (hardware's own results are within its documented bounds of that, and not published bit by bit). f32 denormals count
- * as zero, at the input and as results. Source: PTX ISA, the .approx instructions. */
+/* MUFU: functions of one number. They are computed in double and rounded once, so results are within 0.51 ulp of the
+ * exact value (hardware's results are within its documented bounds; their bits are not published). f32 denormals count
+ * as zero, as inputs and as results. Source: PTX ISA, the .approx instructions. */
 #include "sm_simd.h"
 
 static inline f64 sine(f64 a) {
@@ -33,7 +33,7 @@ static inline f64 inverse_root(f64 a) {
   r = a == 0 ? infinite : r;
   return a != a ? a : r;
 }
-/* Near zero a quotient of Lambert's continued fraction, else by the exponential. */
+/* Near zero by a quotient of Lambert's continued fraction, else by the exponential. */
 static inline f64 hyperbolic_tangent(f64 a) {
   f64 s = a * a, e = exp2_of(__builtin_fabs(a) * 2.8853900817779268), far = 1 - 2 / (e + 1);
   f64 near = a * (135135 + s * (17325 + s * (378 + s))) / (135135 + s * (62370 + s * (3150 + s * 28)));
@@ -47,7 +47,7 @@ static inline f64 hyperbolic_tangent(f64 a) {
     MODIFIERS(u, 0);                                                                                                   \
     STORE(f32, canonical32(flush32((f32)f((f64)flush32(as_f32(MODIFIED(a_[l], 0)))))))                                 \
   }
-/* One half of the source (arg: its shift), as f16 or bf16, to the low half of the result. */
+/* Applies f to one half of the source (arg: its shift), as f16 or bf16; the result goes to the low half. */
 #define FUNCTION_HALF(name, f)                                                                                         \
   FN(name) {                                                                                                           \
     const u32 *a_ = ROW(u32, 0);                                                                                       \
@@ -78,7 +78,7 @@ MUFU2(mufu_rsq, inverse_root)
 MUFU2(mufu_sqrt, root)
 MUFU2(mufu_tanh, hyperbolic_tangent)
 
-/* High word of a double to high word of a double, denormals flushed. */
+/* Rounds a double to its high word and flushes denormals. */
 static inline u32 high_word(f64 r) {
   uint64_t v = as_u64(r), rounded = (v + 0x80000000u) >> 32;
   u32 high = r != r ? 0x7fffffff : r - r != 0 ? (u32)(v >> 32) : (u32)rounded;

@@ -20,7 +20,7 @@ static sm_exec_fn *const *const files[][FILES] = {
     SIMD_LEVELS(LEVEL)
 #undef LEVEL
 };
-static _Atomic unsigned chosen; /* level + 1; 0: the host's best */
+static _Atomic unsigned chosen; /* level + 1; 0 means the host's best level */
 
 void sm_rowop_choose(unsigned level) { chosen = level + 1; }
 sm_exec_fn *sm_rowop_fn(enum sm_rowop f) {
@@ -44,7 +44,7 @@ static bool in_register(const struct sass_inst *inst, unsigned slot, bool unifor
   *out = (struct sm_source){.row = uniform ? sm_ur(n) : sm_r(n), .slot = (uint8_t)slot, .zero = n == none};
   return true;
 }
-/* Bits [32,64) as the form says. */
+/* Decodes bits [32,64) as the form selects. */
 static bool in_slot_32(struct sm_builder *b, const struct sass_inst *inst, unsigned i, bool wide, struct sm_source *out,
                        const char **why) {
   switch (inst->form) {

@@ -1,4 +1,4 @@
-/* The operations on rows that sm_*.simd.c define, by name, and the fields of a micro-operation as they read them. */
+/* The names of the operations on rows that sm_*.simd.c define, and the fields of a micro-operation that they read. */
 #ifndef DOORBELL_EMU_NV_SM_ROWOP_H
 #define DOORBELL_EMU_NV_SM_ROWOP_H
 #include "../exec/sm_exec.h"
@@ -10,12 +10,13 @@ enum sm_rowop {
 };
 #undef ANY
 
-/* The function, of the level chosen. */
+/* Returns the function of f at the chosen level. */
 sm_exec_fn *sm_rowop_fn(enum sm_rowop f);
-/* Uses another level's, at most simd_level(). For tests: what was built before keeps its functions. */
+/* Switches to another level, at most simd_level(). For tests. Code that was built before keeps its functions. */
 void sm_rowop_choose(unsigned level);
 
-/* arg of comparisons: how the result joins the predicate read, the comparison, and whether its result is inverted. */
+/* arg of comparisons: how to combine the result with the source predicate, the comparison, and whether to invert its
+ * result. */
 enum { SM_COMBINE_AND, SM_COMBINE_OR, SM_COMBINE_XOR };
 enum { SM_COMPARE_SHIFT = 4, SM_INVERT_SHIFT = 8 };
 enum sm_compare { SM_COMPARE_FALSE, SM_COMPARE_LT, SM_COMPARE_EQ, SM_COMPARE_LE, SM_COMPARE_NE, SM_COMPARE_NUM };
@@ -26,9 +27,9 @@ enum sm_compare { SM_COMPARE_FALSE, SM_COMPARE_LT, SM_COMPARE_EQ, SM_COMPARE_LE,
 enum {
   SM_FTZ = 1 << 6,
   SM_SAT = 1 << 7,
-  SM_FMZ = 1 << 8,  /* 0 times anything is 0 */
+  SM_FMZ = 1 << 8,  /* 0 * x is 0 for every x */
   SM_RELU = 1 << 9, /* negative results become 0 */
-  SM_NAN = 1 << 10, /* minimum and maximum: NaN wins */
+  SM_NAN = 1 << 10, /* minimum and maximum: a NaN operand gives NaN */
   SM_XORSIGN = 1 << 11,
   SM_CARRY_IN = 1 << 12,
   SM_BF16 = 1 << 13,
@@ -36,10 +37,11 @@ enum {
   SM_RESULT_F32 = 1 << 15,
   SM_MINMAX_THIRD = 1 << 3,
   SM_MINMAX_ADD = 1 << 4,
-  SM_HALVES_SHIFT = 16, /* two bits a source: which halves, as SASS encodes them */
+  SM_HALVES_SHIFT = 16, /* two bits per source: which halves, as SASS encodes them */
 };
 enum sm_round { SM_ROUND_NEAREST, SM_ROUND_DOWN, SM_ROUND_UP, SM_ROUND_ZERO };
 enum sm_float_format { SM_F16 = 1, SM_F32, SM_F64, SM_BF16_FORMAT, SM_E5M2, SM_E4M3, SM_TF32 };
-/* arg of conversions. shift: of the source's part, or of the half of a register that is merged in. */
+/* arg of conversions. shift: position of the source's part, or of the half of a register that the result is merged
+ * into. */
 #define SM_CONVERT(source, result, round, shift) ((source) | (result) << 3 | (round) << 6 | (shift) << 8)
 #endif

@@ -1,8 +1,8 @@
-/* Writing SASS operations on rows (emu/exec/lane_ops.h), and what they share: predicates, modifiers of floats,
- * comparisons, small formats. For files that are compiled once per host feature level. */
+/* Macros to define SASS operations on rows (emu/exec/lane_ops.h), and what the operations share: predicates, float
+ * modifiers, comparisons, small formats. Included by files that are compiled once per host feature level. */
 #ifndef DOORBELL_EMU_NV_SM_SIMD_H
 #define DOORBELL_EMU_NV_SM_SIMD_H
-/* Nobody looks at exception flags here, and without them a choice between two results needs no branch. */
+/* No code reads exception flags. Without them a choice between two results needs no branch. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -14,7 +14,7 @@
 #define DST       sm_dst(w, u)
 #include "../../exec/lane_ops.h"
 
-/* What the comparisons' last step does with c: both predicates, combined with the accumulator. */
+/* The last step of a comparison: combines its result c, and the inverse of c, with the accumulator predicate. */
 static inline u32 combined(const struct sm_warp *w, const struct sm_uop *u, u32 c) {
   u32 acc = sm_psrc(w, u, 0), how = u->arg & 3;
   return how == SM_COMBINE_AND ? c & acc : how == SM_COMBINE_OR ? c | acc : c ^ acc;
@@ -27,7 +27,7 @@ static inline const struct sm_uop *set_predicates(struct sm_warp *w, const struc
 }
 #define INVERTED(u, bits) ((bits) ^ -(u32)((u)->arg >> SM_INVERT_SHIFT & 1))
 
-/* Source modifiers of floats: |x|, then -x. */
+/* Source modifiers of floats: |x| first, then -x. */
 #define KEEP(u, i, sign) ((u)->flag & SM_ABS(i) ? ~(sign) : (sign) | ~(sign))
 #define FLIP(u, i, sign) ((u)->flag & SM_NEG(i) ? (sign) : (sign) ^ (sign))
 #define MODIFIED(x, i)   (((x) & keep##i) ^ flip##i)
@@ -43,10 +43,10 @@ static inline f32 saturate32(f32 x) {
   f32 r = x > 0 ? x : 0;
   return r < 1 ? r : 1;
 }
-/* Order of floats as order of integers: -0 below 0. */
+/* Maps floats to integers of the same order, with -0 below 0. */
 static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (i32)x; }
 #define NAN32(x) (((x) & 0x7fffffff) > 0x7f800000)
-/* One bit a lane: the comparison in arg. */
+/* Evaluates the comparison in arg; one result bit per lane. */
 #define COMPARE(bits, a, b)                                                                                            \
   switch (u->arg >> SM_COMPARE_SHIFT & 7) {                                                                            \
   case SM_COMPARE_LT: {                                                                                                \
@@ -66,8 +66,8 @@ static inline i32 ordered(u32 x) { return (i32)x < 0 ? (i32)(x ^ 0x7fffffff) : (
   } break;                                                                                                             \
   }
 
-/* The magnitude of x in a format of `mantissa` and `exponent` bits, rounded once as if the exponent were unbounded. x
- * is not NaN. */
+/* Returns the magnitude of x in a format of `mantissa` and `exponent` bits, rounded once as if the exponent were
+ * unbounded. x is not NaN. */
 static inline i64 magnitude(f64 x, int mantissa, int exponent, u32 round) {
   uint64_t v = as_u64(x), a = v & INT64_MAX;
   i64 power = (i64)(a >> 52) - 1023, least = 2 - (1 << (exponent - 1)), negative = (i64)(v >> 63);
@@ -80,8 +80,8 @@ static inline i64 magnitude(f64 x, int mantissa, int exponent, u32 round) {
                                           : (round == SM_ROUND_DOWN ? negative : !negative) && rest;
   return (i64)(kept + up) + (power >= least ? (i64)(power - least) << mantissa : 0);
 }
-/* Its bits, sign on top: infinity where it is too large, or the largest number where the rounding (enum sm_round) says
- * so. */
+/* Returns the format's bits with the sign on top. Too large a value becomes infinity or the largest number, as the
+ * rounding mode (enum sm_round) requires. */
 static inline u32 narrow(f64 x, int mantissa, int exponent, u32 round) {
   i64 r = magnitude(x, mantissa, exponent, round), infinity = (i64)((1 << exponent) - 1) << mantissa;
   u32 negative = (u32)(as_u64(x) >> 63), away = round == SM_ROUND_DOWN ? negative : !negative;
@@ -89,7 +89,7 @@ static inline u32 narrow(f64 x, int mantissa, int exponent, u32 round) {
   r = r >= infinity ? infinity - !unbounded : r;
   return (u32)r | negative << (mantissa + exponent);
 }
-/* A byte as a float: exact. */
+/* Convert a byte to a float. Exact. */
 static inline f32 from_e5m2(u32 x) { return half_to_float(x << 8); }
 static inline f32 from_e4m3(u32 x) {
   u32 size = x & 0x7f, sign = (x & 0x80) << 24;

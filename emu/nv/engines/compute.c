@@ -1,7 +1,7 @@
-/* Methods of the compute class that do something beside setting state. Source: NVIDIA open-gpu-doc, clcbc0.h.
+/* Methods of the compute class that do more than setting state. Source: NVIDIA open-gpu-doc, clcbc0.h.
  *
- * Launches run to their end one after the other, so waiting for idle has nothing to do; hardware may overlap them, and
- * a program that is right there is right here. */
+ * Launches run to completion one after the other, so waiting for idle is a no-op. Hardware may overlap launches; a
+ * program that is correct there is correct here. */
 #include "engines.h"
 #include <inttypes.h>
 #include <string.h>
@@ -48,12 +48,13 @@ static enum nv_status report_execute(struct nv_channel *ch, const struct nv_obje
   return nv_semaphore_release(ch, &s);
 }
 
-/* Launches by a QMD in memory name its address shifted. */
+/* Returns the address of the QMD in memory; the method holds it shifted. */
 static uint64_t pcas_address(const struct nv_object *o) {
   return (uint64_t)nv_reg(o, NV_COMPUTE_SEND_PCAS_A) << NV_PCAS_ADDRESS_SHIFT;
 }
 
-/* The last word of an inline QMD has arrived: it goes to the memory that was named, and runs from there. */
+/* Called with the last word of an inline QMD: copies the QMD to the memory that the methods name, and runs it from
+ * there. */
 static enum nv_status inline_qmd_complete(struct nv_channel *ch, struct nv_object *o) {
   uint32_t a = nv_reg(o, NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A);
   uint64_t upper = o->group >= 2 ? BITS_GET(NV_COMPUTE_SET_INLINE_QMD_ADDRESS_A_QMD_ADDRESS_SHIFTED8_UPPER, a) : a;
@@ -75,7 +76,7 @@ static enum nv_status inline_qmd_data(struct nv_channel *ch, struct nv_object *o
   return i + 1 == words ? inline_qmd_complete(ch, o) : NV_DONE;
 }
 
-/* Decoded instructions are kept; what was written over them shows after this. */
+/* Drops decoded code, so that changes of the code in memory become visible. */
 static enum nv_status invalidate(struct nv_channel *ch, bool instructions) {
   if (instructions) code_cache_invalidate(ch->space->code);
   return NV_DONE;

@@ -1,5 +1,5 @@
-/* The copy class: lines of bytes from pitch-linear memory to pitch-linear memory, fills, semaphores.
- * Source: NVIDIA open-gpu-doc, clc8b5.h. */
+/* The copy class: copies lines of bytes between pitch-linear memory, fills, semaphores. Source: NVIDIA open-gpu-doc,
+ * clc8b5.h. */
 #include "engines.h"
 #include <inttypes.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 #define FIELD(field) BITS_GET(NV_COPY_LAUNCH_DMA_##field, launch)
 #define REMAP(field) BITS_GET(NV_COPY_SET_REMAP_COMPONENTS_##field, remap)
 
-/* Freeing the channel ends a copy between parts; on one host core a part of this size takes about a millisecond. */
+/* Freeing the channel stops a copy between two parts. One host core copies a part of this size in about a
+ * millisecond. */
 enum { PART_MAX = 8 << 20, VIDEO_PROTECTED = 3 << 22 /* clc7b5.h: VPRMODE */ };
 
 static bool stopped(const struct nv_channel *ch) { return atomic_load_explicit(&ch->stop, memory_order_relaxed); }
@@ -29,9 +30,9 @@ static enum nv_status copy_line(struct nv_channel *ch, struct vm_range *from, st
   return NV_DONE;
 }
 
-/* How elements of up to four components are made: each from a component of the source or from a constant. */
+/* Remapping of elements with up to four components: each comes from a component of the source or from a constant. */
 struct remap {
-  unsigned component, nsrc, ndst; /* bytes; components of a source and of a destination element */
+  unsigned component, nsrc, ndst; /* bytes per component; components per source and destination element */
   uint8_t select[4];
   uint32_t constant[2];
   bool reads;
@@ -57,7 +58,7 @@ static enum nv_status remap_of(struct nv_channel *ch, const struct nv_object *o,
   return NV_DONE;
 }
 
-/* One value in every byte, or elements of one constant: the host's memset is much faster than a loop. */
+/* If every byte is the same, or all elements are one constant: the host's memset is much faster than a loop. */
 static bool fill(uint8_t *out, uint64_t n, const struct remap *r) {
   uint8_t element[16];
   for (unsigned i = 0; i < r->ndst; i++) {
@@ -89,7 +90,7 @@ static enum nv_status remap_element(struct nv_channel *ch, const struct remap *r
   return NV_DONE;
 }
 
-/* Length counts elements. */
+/* length is in elements. */
 static enum nv_status remap_line(struct nv_channel *ch, struct vm_range *to, const struct remap *r, uint64_t src,
                                  uint64_t dst, uint64_t length) {
   unsigned in = r->component * r->nsrc, out = r->component * r->ndst;

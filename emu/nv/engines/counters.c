@@ -1,11 +1,11 @@
-/* Counts of a GPU: in total, and per kernel where a machine counts instruction by instruction. */
+/* Counts of a GPU: in total, and per kernel if the machine counts per instruction. */
 #include "engines.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS_MAX = 4096 }; /* programs that are made as they run may be without number; the last entry has the rest */
+enum { KERNELS_MAX = 4096 }; /* clients may generate any number of programs; the last entry collects the rest */
 
 void nv_counters_add(struct nv_engines *e, uint64_t pgm, const struct sm_stats *stats) {
   struct emu_kernel_stats k = {.pgm = pgm};

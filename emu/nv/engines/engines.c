@@ -1,8 +1,8 @@
 /* The engines of one emulated GPU: its doorbell and timer, its channels with a thread each, groups and their errors.
  *
- * The doorbell is one register that every channel's user stores its token to. Whoever looks first takes the token and
- * puts back NOBODY; a token that was overwritten before anybody looked is not lost, since any valid ring makes all
- * scheduled channels compare their GPPut. */
+ * The doorbell is one register, to which the users of all channels store their tokens. The first thread that polls it
+ * takes the token and stores NOBODY. A token that is overwritten before any thread polls is not lost: any valid ring
+ * makes all scheduled channels compare their GPPut. */
 #define _GNU_SOURCE
 #include "engines.h"
 #include <errno.h>
@@ -20,13 +20,13 @@
 #include "../../guard.h"
 
 enum {
-  NOBODY = -1,             /* what the doorbell holds when nobody has rung; no token has bits 31:23 */
-  SPIN_NS = 30000,         /* a channel out of work looks again at once, */
-  SLEEP_MIN_NS = 20000,    /* then sleeps for a part of the time without work so far ... */
-  SLEEP_PART = 16,         /* ... so that noticing takes at most this part of the pause before it, */
-  SLEEP_MAX_NS = 4000000,  /* and never more than this; */
-  DEEP_NS = 50000000,      /* after this long without a ring it sleeps until the watcher wakes it */
-  WATCH_MAX_NS = 1000000,  /* the watcher looks this often at least, and moves the timer on */
+  NOBODY = -1,             /* value of the doorbell if no channel has rung; no token has bits 31:23 */
+  SPIN_NS = 30000,         /* an idle channel first polls without sleeping, */
+  SLEEP_MIN_NS = 20000,    /* then sleeps for a part of the idle time so far ... */
+  SLEEP_PART = 16,         /* ... so noticing a doorbell takes at most this part of the idle time before it, */
+  SLEEP_MAX_NS = 4000000,  /* and at most this long; */
+  DEEP_NS = 50000000,      /* after this time without a ring it sleeps until the watcher wakes it */
+  WATCH_MAX_NS = 1000000,  /* maximum time between two polls of the watcher, which also updates the timer */
   PREEMPT_NS = 2000000000, /* how long a group may take to leave the engines */
   RUN_BUDGET = 1 << 16,
   STRANGE_MAX = 8,
@@ -34,7 +34,7 @@ enum {
 
 /* ---- waiting and waking ---- */
 
-/* Of all machines in the process: a semaphore may be another GPU's. */
+/* Shared by all machines of the process: a semaphore may be in another GPU's memory. */
 static atomic_uint released, waiters;
 
 static uint64_t now_ns(void) {
@@ -43,7 +43,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ns 0: until woken. */
+/* ns = 0 waits until woken. */
 static void futex_wait(atomic_uint *at, unsigned seen, uint64_t ns) {
   struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
   syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, ns ? &t : NULL, NULL, 0);
@@ -65,7 +65,8 @@ static uint64_t sleep_ns(uint64_t idle, uint64_t max) {
   return ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : ns > max ? max : ns;
 }
 
-/* Nothing to do since kick == kick_seen and released == released_seen were read. */
+/* Waits for work. The channel had nothing to do after kick == kick_seen and released == released_seen were read; the
+ * wait ends early if either has changed. */
 static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned kick_seen, unsigned released_seen,
                           uint64_t idle) {
   bool off = !atomic_load_explicit(&ch->group->scheduled, memory_order_relaxed);
@@ -87,7 +88,7 @@ static void channel_pause(struct nv_channel *ch, enum nv_status status, unsigned
 uint64_t nv_engines_time(struct nv_engines *e) { return now_ns() & ~31ull; }
 
 static void refresh_timer(struct nv_engines *e) {
-  /* Both halves in one store: a reader that takes high, low, high never pairs halves of different times unnoticed. */
+  /* Store both halves at once, so a client that reads high, low, high again notices a change between its loads. */
   uint64_t *at = (uint64_t *)(void *)&e->config.usermode[NV_USERMODE_TIME_0 / 4];
   __atomic_store_n(at, nv_engines_time(e), __ATOMIC_RELAXED);
 }
@@ -100,7 +101,7 @@ static void strange_ring(struct nv_engines *e, uint32_t token) {
   e->config.log(e->config.ctx, line);
 }
 
-/* USERD and notifiers are memory of clients, who may have taken it away. */
+/* Accesses USERD or notifiers. The client owns this memory and may have unmapped it. */
 static void guarded(void (*touch)(struct nv_channel *ch), struct nv_channel *ch) {
   struct guard guard, **slot = guard_slot(), *const outer = *slot;
   *slot = &guard;
@@ -115,13 +116,13 @@ static void read_put(struct nv_channel *ch) {
   channel_kick(ch);
 }
 
-/* The channels whose GPPut has changed run; e->lock is held. */
+/* Wakes the channels whose GPPut has changed. The caller holds e->lock. */
 static void ring_channels(struct nv_engines *e) {
   for (struct nv_channel *ch = e->channels; ch; ch = ch->next)
     if (atomic_load(&ch->group->scheduled) && !atomic_load(&ch->group->dead)) guarded(read_put, ch);
 }
 
-/* Looks at the doorbell once. */
+/* Polls the doorbell once. */
 static void poll_doorbell(struct nv_engines *e) {
   _Atomic uint32_t *doorbell = &e->config.usermode[NV_USERMODE_NOTIFY_CHANNEL_PENDING / 4];
   if (atomic_load_explicit(doorbell, memory_order_relaxed) == (uint32_t)NOBODY) return;
@@ -161,7 +162,7 @@ static void *watcher_main(void *arg) {
 static int thread_start(pthread_t *thread, void *(*main)(void *), void *arg) {
   sigset_t all, old;
   sigfillset(&all);
-  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* guard.h: blocked, they end the process */
+  sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS); /* if blocked, they end the process (guard.h) */
   pthread_sigmask(SIG_SETMASK, &all, &old);
   int rc = -pthread_create(thread, NULL, main, arg);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -173,7 +174,7 @@ static void *channel_main(void *arg) {
   uint64_t active = now_ns();
   prctl(PR_SET_TIMERSLACK, 1000ul);
   for (;;) {
-    /* In this order: quit is set before the kick that ends a sleep. */
+    /* Load kick before quit: a thread that ends the channel stores quit and then increments kick. */
     unsigned kick = atomic_load(&ch->kick), release = atomic_load(&released);
     if (atomic_load_explicit(&ch->quit, memory_order_acquire)) break;
     enum nv_status status = NV_IDLE;
@@ -197,7 +198,7 @@ static void *channel_main(void *arg) {
 
 /* ---- engines ---- */
 
-/* The bits that some field covers. */
+/* Returns the bits of a QMD that some field covers. */
 static void qmd_known_bits(uint32_t *bits, enum qmd_version v) {
   for (unsigned f = 0; f < QMD_FIELDS; f++) {
     const struct qmd_field_info *info = qmd_field_info((enum qmd_field)f);
@@ -294,7 +295,7 @@ bool nv_group_schedule(struct nv_channel_group *g, bool on) {
     pthread_mutex_unlock(&g->e->lock);
     return true;
   }
-  nv_released(); /* who waits for a semaphore looks whether it is still scheduled */
+  nv_released(); /* a channel that waits for a semaphore checks whether it is still scheduled */
   for (uint64_t until = now_ns() + PREEMPT_NS; group_busy(g);) {
     if (now_ns() > until) return false;
     nanosleep(&pause, NULL);
@@ -316,7 +317,7 @@ enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t) {
 
 /* ---- errors ---- */
 
-/* The engine's number as notifiers give it. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA
+/* Returns the engine's number as in notifiers. Source: NV2080_ENGINE_TYPE_GRAPHICS and _COPY0 of NVIDIA
  * open-gpu-kernel-modules, class/cl2080_notification.h. */
 static unsigned engine_type(const struct nv_channel *ch) { return ch->d.kind == NV_ENGINE_COPY ? 9 + ch->d.engine : 1; }
 
@@ -343,7 +344,7 @@ enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_er
   }
   pthread_mutex_unlock(&e->lock);
   if (!first) return NV_DEAD;
-  /* The log first, so that the line is there when the process learns of the error. */
+  /* Log first, so that the line is present when the process learns of the error. */
   if (e->config.log) e->config.log(e->config.ctx, line);
   pthread_mutex_lock(&e->lock);
   atomic_store(&g->dead, true);
@@ -381,7 +382,7 @@ static const struct nv_method *const *class_methods(struct nv_engines *e, enum n
   return methods;
 }
 
-/* The inline-to-memory classes are what the compute class of their time has of it. */
+/* An inline-to-memory class has the inline-to-memory methods of the compute class of its generation. */
 static uint32_t table_class(uint32_t class) {
   return class == NV_CLASS_INLINE_KEPLER ? 0xc6c0 : class == NV_CLASS_INLINE_BLACKWELL ? 0xcdc0 : class;
 }
@@ -401,7 +402,7 @@ struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_cl
   return o;
 }
 
-/* e->lock is held. */
+/* The caller holds e->lock. */
 static struct nv_space *space_get(struct nv_engines *e, struct vm *vm) {
   struct nv_space *s = e->spaces;
   while (s && s->vm != vm) s = s->next;
@@ -439,7 +440,7 @@ static void channel_destroy(struct nv_channel *ch) {
   free(ch);
 }
 
-/* In USERD, where the client stores it before it rings. */
+/* GPPut in USERD. The acquire load pairs with the client's store, which comes before its doorbell store. */
 static uint64_t gp_put(void *channel) {
   return __atomic_load_n(&((struct nv_channel *)channel)->d.userd[NV_USERD_GP_PUT / 4], __ATOMIC_ACQUIRE);
 }

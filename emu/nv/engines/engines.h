@@ -1,4 +1,4 @@
-/* Inside the engines of an emulated NVIDIA GPU: channels, and what the host engine and the class engines share. */
+/* Private to the engines of an emulated NVIDIA GPU: channels, and what the host engine and the class engines share. */
 #ifndef DOORBELL_EMU_NV_ENGINES_H
 #define DOORBELL_EMU_NV_ENGINES_H
 #include <pthread.h>
@@ -13,15 +13,15 @@ enum nv_xid { NV_XID_GR_EXCEPTION = 13, NV_XID_MMU_FAULT = 31, NV_XID_PBDMA = 32
 
 enum nv_status {
   NV_DONE,
-  NV_BLOCKED, /* on a semaphore: the same method again later */
-  NV_IDLE,    /* nothing to do until the doorbell rings */
-  NV_DEAD,    /* the channel is at its end, or its group has stopped for good */
+  NV_BLOCKED, /* waits for a semaphore: execute the same method again later */
+  NV_IDLE,    /* no work until the doorbell rings */
+  NV_DEAD,    /* the channel is freed, or its group has stopped because of an error */
 };
 
 enum {
   NV_SETS = 3,
   NV_GROUPS = 5,
-  NV_METHODS = 4096, /* that a header can name */
+  NV_METHODS = 4096, /* number of methods that a header can encode */
   NV_SUBCHANNELS = 8,
   NV_CLASSES_MAX = 16,
   NV_PENDING_MAX = 64,
@@ -30,7 +30,7 @@ enum {
   NV_CLASS_INLINE_BLACKWELL = 0xcd40,
 };
 
-/* Decoded code of one address space. */
+/* The decoded code of one address space. */
 struct nv_space {
   struct vm *vm;
   struct code_cache *code;
@@ -40,17 +40,17 @@ struct nv_space {
 
 struct nv_engines {
   struct nv_engines_config config;
-  pthread_mutex_t lock; /* lists, errors, method tables being made */
+  pthread_mutex_t lock; /* guards lists, errors, and the creation of method tables */
   struct nv_channel *channels;
   struct nv_space *spaces;
-  const struct nv_method **methods[NV_SETS][NV_GROUPS]; /* by address / 4, made when first asked for */
-  struct sm_core **cores;                               /* of the pool's workers, each made by its own */
+  const struct nv_method **methods[NV_SETS][NV_GROUPS]; /* indexed by address / 4, created when first used */
+  struct sm_core **cores;                               /* of the pool's workers; each worker creates its own */
   pthread_t watcher;
-  bool watching; /* under the lock */
+  bool watching; /* guarded by lock */
   atomic_bool quit;
   atomic_uint watcher_kick;
-  atomic_uint strange;                            /* rings that no channel answers */
-  uint32_t qmd_bits[QMD_VERSIONS][QMD_MAX_WORDS]; /* that some field covers */
+  atomic_uint strange;                            /* number of rings that match no channel */
+  uint32_t qmd_bits[QMD_VERSIONS][QMD_MAX_WORDS]; /* the bits that some field covers */
   _Atomic uint64_t instructions, warps, ctas, launches, bytes_loaded, bytes_stored;
   pthread_mutex_t counters_lock;
   struct emu_detail counted;
@@ -61,24 +61,24 @@ struct nv_engines {
 struct nv_channel_group {
   struct nv_engines *e;
   atomic_bool scheduled, dead;
-  bool failing;                  /* under the lock: error is taken */
-  struct nv_channel_error error; /* what it died of; complete before dead */
+  bool failing;                  /* guarded by lock: error is set */
+  struct nv_channel_error error; /* the error that stopped the group; complete before dead is set */
 };
 
 enum nv_client { NV_CLIENT_HOST, NV_CLIENT_GRAPHICS, NV_CLIENT_COPY };
-/* A write to inline memory that waits for its data. */
+/* A write to inline memory that is waiting for its data. */
 struct nv_inline_write {
   uint64_t va;
-  uint32_t pitch, line, lines; /* bytes of a line, lines */
-  uint64_t at, bytes;          /* of the data: arrived, wanted */
-  struct race_task *task;      /* NULL when the machine is not strict */
+  uint32_t pitch, line, lines; /* bytes per line, number of lines */
+  uint64_t at, bytes;          /* bytes of data: received, expected */
+  struct race_task *task;      /* NULL if the machine is not strict */
 };
 
 struct nv_channel;
 struct nv_object;
-/* Does what a method does beside being stored; only for valid methods without reserved bits. */
+/* Executes what a method does in addition to storing its value. Called only for valid methods without reserved bits. */
 typedef enum nv_status nv_action_fn(struct nv_channel *ch, struct nv_object *o, uint32_t method, uint32_t value);
-/* An engine's context: the values of its methods. */
+/* The context of an engine: the values of its methods. */
 struct nv_object {
   uint32_t class;
   enum nv_client client;
@@ -89,12 +89,12 @@ struct nv_object {
   uint32_t r[NV_METHODS];
 };
 static inline uint32_t nv_reg(const struct nv_object *o, uint32_t method) { return o->r[method / 4]; }
-/* A value in two methods, upper half first unless said otherwise. */
+/* Returns the value in two methods. The first method holds the upper half, unless noted otherwise. */
 static inline uint64_t nv_reg64(const struct nv_object *o, uint32_t upper, uint32_t lower) {
   return (uint64_t)o->r[upper / 4] << 32 | o->r[lower / 4];
 }
 
-/* A QMD that was told to run or not, and counts what it depends on. */
+/* A QMD with dependencies: the current value of its dependence counter, and whether it has been scheduled. */
 struct nv_pending {
   uint64_t va;
   uint32_t count;
@@ -110,26 +110,26 @@ struct nv_channel {
   struct nv_channel *next;
   struct nv_space *space;
   pthread_t thread;
-  atomic_bool quit; /* the thread ends */
-  atomic_bool stop; /* grids are abandoned: quit, dead, or asked for */
-  atomic_bool busy; /* inside the host engine */
+  atomic_bool quit; /* ends the thread */
+  atomic_bool stop; /* abandons grids: set by quit, dead or a request */
+  atomic_bool busy; /* the thread is in the host engine */
   atomic_bool launching;
   atomic_uint kick;
   atomic_bool asleep;
-  _Atomic uint32_t put; /* GPPut as the last ring found it */
+  _Atomic uint32_t put; /* GPPut at the last ring */
   _Atomic uint32_t allowed[NV_CLASSES_MAX];
 
   uint32_t get;
-  uint64_t segment_va, extended_base;  /* of the pushbuffer being read */
-  uint32_t segment_at, segment_dwords; /* of it */
-  uint32_t header, left;               /* of the method being read: header, data dwords to come */
-  uint32_t method, value;              /* being executed, */
-  const struct nv_object *executing;   /* by this one; NULL: none is */
-  uint64_t executed;                   /* methods and GP entries so far */
-  struct race_queue *race;             /* NULL when the machine is not strict */
-  uint32_t put_taken;                  /* GPPut that a strict channel works up to */
+  uint64_t segment_va, extended_base;  /* address of the current pushbuffer */
+  uint32_t segment_at, segment_dwords; /* position in it and its size */
+  uint32_t header, left;               /* current method: its header and the number of data dwords that are left */
+  uint32_t method, value;              /* method being executed, */
+  const struct nv_object *executing;   /* object that executes it; NULL if none does */
+  uint64_t executed;                   /* number of methods and GP entries executed */
+  struct race_queue *race;             /* NULL if the machine is not strict */
+  uint32_t put_taken;                  /* GPPut up to which a strict channel works */
   struct vm_range fetch, data;
-  struct nv_object *object[NV_OBJECTS]; /* made when first bound */
+  struct nv_object *object[NV_OBJECTS]; /* created when first bound */
   struct nv_object *bound[NV_SUBCHANNELS];
 
   struct sm_core *core;
@@ -139,35 +139,37 @@ struct nv_channel {
 };
 
 /* ---- engines.c ---- */
-/* Something was written that a channel may wait for. */
+/* Wakes channels: memory was written that one may wait for. */
 void nv_released(void);
-/* Stops ch's group: the notifiers, the log. The first error counts. Always NV_DEAD. */
+/* Stops ch's group with an error: writes the notifiers and the log. Only the first error counts. Returns NV_DEAD. */
 enum nv_status nv_channel_dies(struct nv_channel *ch, const struct nv_channel_error *error);
-/* An object of a class with its methods; NULL when the class is not known or memory is short. */
+/* Creates an object of a class with its methods. Returns NULL if the class is not known or if out of memory. */
 struct nv_object *nv_object_new(struct nv_engines *e, uint32_t class, enum nv_client client, nv_action_fn *action);
 
-/* Everything before has finished and is visible to what comes. */
+/* Waits for idle: all earlier work has finished and is visible to later work. */
 void nv_idle(struct nv_channel *ch);
-/* Ends a task of the channel; a race is an error of the channel. */
+/* Ends a task of the channel. If it raced, stops the channel with an error. */
 enum nv_status nv_task_end(struct nv_channel *ch, struct race_task *t);
 
 /* ---- host.c ---- */
-/* Runs up to budget methods. */
+/* Executes at most budget methods. */
 enum nv_status nv_host_run(struct nv_channel *ch, uint64_t budget);
-/* "channel 3, GP entry 5, pushbuffer 0x7f0000 dword 12, subchannel 1 SEND_PCAS_A = 0x1234" */
+/* Writes the current position, such as "channel 3, GP entry 5, pushbuffer 0x7f0000 dword 12, subchannel 1 SEND_PCAS_A =
+ * 0x1234". */
 void nv_position(const struct nv_channel *ch, char *buf, size_t cap);
-/* A method that is wrong: dies with the error number of whoever executes it. */
+/* Stops the channel because of a bad method, with the error number of the engine that executes it. */
 enum nv_status nv_bad(struct nv_channel *ch, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum nv_status nv_page_fault(struct nv_channel *ch, const char *what, uint64_t va, unsigned access);
-/* Host pointer for an access of the channel; NULL after a page fault or, when va is not aligned, nv_bad. */
+/* Returns the host pointer for an access of the channel, or NULL after a page fault or, if va is not aligned, after
+ * nv_bad. */
 void *nv_memory(struct nv_channel *ch, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
-/* As much of *n bytes at va as one mapping has; NULL after a page fault. */
+/* Returns the host pointer of va and limits *n to the bytes in one mapping. Returns NULL after a page fault. */
 void *nv_span(struct nv_channel *ch, struct vm_range *range, const char *what, uint64_t va, uint64_t *n,
               unsigned access);
 
 /* ---- host_methods.c, compute.c, i2m.c, copy.c ---- */
 nv_action_fn nv_host_action, nv_compute_action, nv_inline_action, nv_copy_action;
-/* The methods that the compute class has in common with the inline-to-memory class. */
+/* The methods that the compute class shares with the inline-to-memory class. */
 enum nv_status nv_inline_launch(struct nv_channel *ch, struct nv_object *o, uint32_t launch);
 enum nv_status nv_inline_data(struct nv_channel *ch, struct nv_object *o, uint32_t value);
 
@@ -186,27 +188,27 @@ enum nv_reduction {
 struct nv_semaphore {
   const char *what;
   uint64_t va, payload;
-  bool wide;      /* 64-bit payload */
-  bool timestamp; /* 16 bytes: payload, 0 unless wide, nanoseconds */
+  bool wide;      /* the payload has 64 bits */
+  bool timestamp; /* writes 16 bytes: payload (upper half 0 unless wide) and time in ns */
   enum nv_reduction reduction;
   bool is_signed;
-  bool early; /* does not wait for what came before it */
+  bool early; /* does not wait for earlier work */
 };
 enum nv_status nv_semaphore_release(struct nv_channel *ch, const struct nv_semaphore *s);
-/* Of the numbers that the host engine and the copy class use, NV_SEM_RED_*; and of those of the compute class and of
- * QMDs, QMD_REDUCTION_*. */
+/* Convert operation numbers: NV_SEM_RED_* of the host engine and the copy class; QMD_REDUCTION_* of the compute class
+ * and of QMDs. */
 enum nv_reduction nv_reduction_of_host(unsigned op);
 static inline enum nv_reduction nv_reduction_of_qmd(unsigned op) { return (enum nv_reduction)(op + 1); }
 
 /* ---- qmd_launch.c ---- */
-/* What a PCAS action does with the QMD at va. */
+/* Executes a PCAS action on the QMD at va. */
 enum nv_status nv_qmd_action(struct nv_channel *ch, struct nv_object *o, uint64_t va, unsigned action);
 enum nv_status nv_qmd_schedule(struct nv_channel *ch, struct nv_object *o, uint64_t va);
-/* Which layout the class's QMDs have. */
+/* Returns the layout of the class's QMDs. */
 enum qmd_version nv_qmd_version(const struct nv_object *o);
 
 /* ---- grid.c ---- */
-/* Runs all clusters of g; sequential: one after the other. */
+/* Runs all clusters of g; with sequential, one after the other. */
 enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequential);
 
 /* ---- counters.c ---- */

@@ -1,4 +1,4 @@
-/* Runs a grid: its clusters spread over the host's cores, each core an SM; errors of SMs. */
+/* Runs a grid: its clusters run on the host's cores, each of which is an SM; handles errors of SMs. */
 #include "engines.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -11,26 +11,26 @@
 
 enum { CHUNKS_PER_CORE = 16, CHUNK_MAX = 256 };
 
-/* One grid while it runs. */
+/* A running grid. */
 struct run {
   struct nv_channel *ch;
   struct sm_grid *g;
   uint32_t clusters[3];
   atomic_bool failed;
   pthread_mutex_t lock;
-  struct nv_channel_error error; /* the first, under the lock; xid 0: none */
-  struct fault where;            /* of a warp that was stopped; under the lock */
-  struct sm_stats counted;       /* where detail is asked for; under the lock */
+  struct nv_channel_error error; /* the first one; guarded by lock; xid 0 if there is none */
+  struct fault where;            /* position of a warp that was stopped; guarded by lock */
+  struct sm_stats counted;       /* counts per instruction if detail is enabled; guarded by lock */
   struct emu_detail detail;
   struct emu_lines lines;
-  struct race_task *task; /* NULL when the machine is not strict */
+  struct race_task *task; /* NULL if the machine is not strict */
 };
 
 static void count(_Atomic uint64_t *total, uint64_t n) { atomic_fetch_add_explicit(total, n, memory_order_relaxed); }
 
 static bool stopped(const struct nv_channel *ch) { return atomic_load_explicit(&ch->stop, memory_order_relaxed); }
 
-/* The core of a worker is made and used by that worker only; worker 0 is the channel's own thread. */
+/* Returns the core of a worker. Only that worker creates and uses it. Worker 0 is the channel's thread. */
 static struct sm_core *core_of(struct nv_channel *ch, unsigned worker) {
   struct sm_core **at = worker ? &ch->e->cores[worker] : &ch->core;
   if (!*at) *at = sm_core_new();
@@ -109,7 +109,7 @@ static bool run_clusters(void *ctx, unsigned worker, unsigned seat, uint64_t beg
   return go_on && !atomic_load_explicit(&r->failed, memory_order_relaxed) && !stopped(r->ch);
 }
 
-/* Adds to a line what fits. */
+/* Appends to a line; text that does not fit is cut off. */
 static void append(char *line, size_t cap, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void append(char *line, size_t cap, const char *format, ...) {
   size_t n = strlen(line);
@@ -119,7 +119,7 @@ static void append(char *line, size_t cap, const char *format, ...) {
   va_end(args);
 }
 
-/* A line for the log about a grid that was abandoned. */
+/* Logs a line about an abandoned grid. */
 static void tell_stopped(struct nv_channel *ch, const struct run *r) {
   char line[800] = "", where[256];
   if (!ch->e->config.log) return;
@@ -130,7 +130,7 @@ static void tell_stopped(struct nv_channel *ch, const struct run *r) {
   ch->e->config.log(ch->e->config.ctx, line);
 }
 
-/* An SM's fault names its instruction; what else is known here is the launch, and where the data address lies. */
+/* Adds the launch, and for page faults the mapping nearest to the address, to the message of an SM's fault. */
 static enum nv_status grid_fails(struct nv_channel *ch, struct run *r) {
   struct nv_channel_error *e = &r->error;
   char text[sizeof e->fault.text] = "", where[256], near[160];
@@ -147,8 +147,8 @@ static enum nv_status grid_fails(struct nv_channel *ch, struct run *r) {
 
 static uint64_t clock_of_gpu(void *ctx) { return nv_engines_time(ctx); }
 
-/* Warps that an SM holds: 65536 registers, given to a warp by 256, its shared memory, and 32 CTAs (CUDA C++ Programming
- * Guide, "Compute Capabilities"). */
+/* Returns the number of warps that an SM can hold, limited by its 65536 registers, which a warp gets in units of 256,
+ * by its shared memory, and by 32 CTAs (CUDA C++ Programming Guide, "Compute Capabilities"). */
 static uint64_t resident_warps(const struct nv_model *m, const struct sm_grid *g) {
   enum { REGISTERS = 65536, UNIT = 256, CTAS = 32, LANES = 32 };
   uint64_t threads = (uint64_t)g->block[0] * g->block[1] * g->block[2], each = (threads + LANES - 1) / LANES;
@@ -167,7 +167,7 @@ enum nv_status nv_grid_run(struct nv_channel *ch, struct sm_grid *g, bool sequen
   uint64_t total = 1;
   for (int k = 0; k < 3; k++) {
     r.clusters[k] = g->grid[k] / g->cluster[k];
-    total *= r.clusters[k]; /* 31 + 16 + 16 bits */
+    total *= r.clusters[k]; /* at most 31 + 16 + 16 bits */
   }
   unsigned seats = sequential ? 1 : pool_workers(e->config.pool) + 1;
   uint64_t chunk = total / ((uint64_t)seats * CHUNKS_PER_CORE);

@@ -1,8 +1,8 @@
-/* The host engine of a channel: GP entries, pushbuffer headers, methods; its own methods are in host_methods.c.
- * Source: NVIDIA open-gpu-doc, clc56f.h; open-gpu-kernel-modules, clc86f.h (GP entries, method headers).
+/* The host engine of a channel: GP entries, pushbuffer headers, methods. Its own methods are in host_methods.c. Source:
+ * NVIDIA open-gpu-doc, clc56f.h; open-gpu-kernel-modules, clc86f.h (GP entries, method headers).
  *
- * Ordering: the client stores the pushbuffer, the GP entry, GPPut, the doorbell, in this order; GPPut is loaded with
- * acquire after the doorbell, so all of it is seen. */
+ * Ordering: the client stores the pushbuffer, then the GP entry, GPPut and the doorbell. The engine loads the doorbell
+ * and then GPPut with acquire, so it sees the GP entry and the pushbuffer. */
 #include "engines.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ void nv_position(const struct nv_channel *ch, char *buf, size_t cap) {
     snprintf(buf + n, cap - (size_t)n, ", subchannel %u method 0x%x = 0x%x", subchannel, ch->method, ch->value);
 }
 
-/* ROBUST_CHANNEL_CEn_ERROR of nverror.h: 39 .. 41, 70 .. 72, 75 .. 77, 85, then 126 and on. */
+/* ROBUST_CHANNEL_CEn_ERROR of nverror.h: 39 .. 41, 70 .. 72, 75 .. 77, 85, then from 126 on. */
 static uint32_t copy_xid(unsigned engine) {
   static const uint8_t xid[] = {39, 40, 41, 70, 71, 72, 75, 76, 77, 85};
   return engine < sizeof xid ? xid[engine] : 126 + engine - (unsigned)sizeof xid;
@@ -116,7 +116,7 @@ static enum nv_status gp_opcode(struct nv_channel *ch, uint32_t low, uint32_t hi
   }
 }
 
-/* Makes the next entry's segment the current one. */
+/* Makes the segment of the next GP entry the current one. */
 static enum nv_status next_entry(struct nv_channel *ch) {
   if (ch->race && ch->get == ch->put_taken) {
     if (atomic_load_explicit(&ch->put, memory_order_acquire) == ch->get) {
@@ -172,7 +172,7 @@ static enum nv_status deliver(struct nv_channel *ch, uint32_t value) {
   return status;
 }
 
-/* Takes the header in ch->header apart, which was just read. */
+/* Decodes the header in ch->header, which was just read. */
 static enum nv_status header(struct nv_channel *ch) {
   uint32_t h = ch->header, op = BITS_GET(NV_METHOD_OPCODE, h);
   ch->method = BITS_GET(NV_METHOD_ADDRESS, h) << 2;
@@ -191,7 +191,7 @@ static enum nv_status header(struct nv_channel *ch) {
   return NV_DONE;
 }
 
-/* One dword of the pushbuffer, or the next GP entry. */
+/* Processes one dword of the pushbuffer, or the next GP entry. */
 static enum nv_status step(struct nv_channel *ch) {
   if (ch->segment_at == ch->segment_dwords) {
     if (ch->left)

@@ -16,8 +16,8 @@ static bool allowed(struct nv_channel *ch, uint32_t class) {
   return false;
 }
 
-/* Subchannels 0 to 3 of a graphics runlist feed the graphics engine, 4 its copy engine; a copy runlist has only
- * that. */
+/* On a graphics runlist, subchannels 0 to 3 belong to the graphics engine and 4 to its copy engine. A copy runlist has
+ * only subchannel 4. */
 static enum nv_status set_object(struct nv_channel *ch, uint32_t value) {
   uint32_t class = FIELD(SET_OBJECT, NVCLASS), subchannel = BITS_GET(NV_METHOD_SUBCHANNEL, ch->header);
   const struct {
@@ -102,7 +102,7 @@ static enum nv_status sem_execute(struct nv_channel *ch, const struct nv_object 
   return nv_semaphore_release(ch, &s);
 }
 
-/* The form from before Volta, 32-bit payloads only; one bit says the operation. */
+/* The semaphore method from before Volta: payloads have 32 bits, and one bit selects the operation. */
 static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   unsigned op = FIELD(SEMAPHORED, OPERATION);
   uint64_t va = nv_reg64(o, NV_HOST_SEMAPHOREA, NV_HOST_SEMAPHOREB);
@@ -123,8 +123,8 @@ static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object 
 
 /* ---- the rest ---- */
 
-/* Caches and the order of memory accesses are the host's; everything before a method is done when the next one
- * starts. */
+/* The host orders memory accesses and keeps caches coherent. All earlier work is done when a method starts, so these
+ * are no-ops. */
 static enum nv_status mem_op(struct nv_channel *ch, const struct nv_object *o, uint32_t value) {
   unsigned op = FIELD(MEM_OP_D, OPERATION);
   switch (op) {

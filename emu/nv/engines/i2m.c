@@ -1,12 +1,12 @@
-/* Inline-to-memory: data that travels in the pushbuffer, as methods of the compute class or of a class of its own.
- * Source: NVIDIA open-gpu-doc, cla140.h and clcbc0.h. */
+/* Inline-to-memory: data in the pushbuffer, sent by methods of the compute class or of a separate class. Source: NVIDIA
+ * open-gpu-doc, cla140.h and clcbc0.h. */
 #include "engines.h"
 #include <inttypes.h>
 #include <string.h>
 
 #define FIELD(method, field) BITS_GET(NV_COMPUTE_##method##_##field, launch)
 
-/* The release that LAUNCH_DMA asks for, when all data has arrived. */
+/* Performs the release that LAUNCH_DMA requests, after all data has arrived. */
 static enum nv_status complete(struct nv_channel *ch, struct nv_object *o) {
   uint32_t launch = nv_reg(o, NV_COMPUTE_LAUNCH_DMA);
   struct race_task *task = o->write.task;
@@ -67,7 +67,7 @@ enum nv_status nv_inline_data(struct nv_channel *ch, struct nv_object *o, uint32
 }
 
 enum nv_status nv_inline_action(struct nv_channel *ch, struct nv_object *o, uint32_t method, uint32_t value) {
-  /* The rest of the compute class's methods are not of this class. */
+  /* Other methods of the compute class do not belong to this class. */
   bool own = method <= NV_COMPUTE_FE_ATOMIC_SEQUENCE_BEGIN - 4 ||
              (method >= NV_COMPUTE_LINE_LENGTH_IN && method <= NV_COMPUTE_SET_I2M_SEMAPHORE_C);
   if (!own) return nv_bad(ch, "class 0x%x has no method 0x%x", o->class, method);

@@ -1,8 +1,9 @@
-/* From a QMD to a grid: what the hardware's scheduler (SKED) checks, does and signals.
- * Fields: hcq/nv/qmd.def. Limits: NVIDIA CUDA programming guide, compute capabilities; Mesa NVK for what drivers write.
+/* Launches a grid from a QMD: what the hardware's scheduler (SKED) checks, executes and signals. Fields:
+ * hcq/nv/qmd.def. Limits: NVIDIA CUDA programming guide, compute capabilities; Mesa NVK for the values that drivers
+ * write.
  *
- * A QMD runs when it is scheduled and its dependence counter is at 0; after its grid come its release semaphores, then
- * the QMDs that depend on it. */
+ * A QMD runs when it is scheduled and its dependence counter is 0. After its grid come its release semaphores, then the
+ * QMDs that depend on it. */
 #include "engines.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@ enum {
   MAX_THREADS = 1024,
   MAX_BARRIERS = 16,
   MAX_REGISTERS = 255,
-  PARTITIONS = 4, /* of an SM: a CTA's warps go to them in turn */
+  PARTITIONS = 4, /* per SM: the warps of a CTA go to them in turn */
   PARTITION_REGISTERS = 16384,
   REGISTER_UNIT = 8,
   MAX_CLUSTER = 16,
@@ -23,10 +24,10 @@ enum {
   CONSTANT_ALIGN = 64,
   CONSTANT_MAX = 65536,
   PROGRAM_ALIGN = 128,
-  CHAIN_MAX = 1 << 20, /* QMDs that one method starts: more is a loop */
+  CHAIN_MAX = 1 << 20, /* most QMDs that one method may start; more is a cycle */
 };
 
-/* One QMD being launched. */
+/* The launch of one QMD. */
 struct launch {
   struct nv_channel *ch;
   struct nv_object *o;
@@ -37,7 +38,7 @@ struct launch {
 #define GET(field)       ((uint32_t)qmd_get(l->q, l->v, QMD_##field, 0))
 #define GET_AT(field, i) ((uint32_t)qmd_get(l->q, l->v, QMD_##field, i))
 #define PAIR(field, i)   qmd_get_pair(l->q, l->v, QMD_##field, i)
-/* Release semaphores have a field each, which follow each other in the table. */
+/* Each release semaphore has its own fields, which are adjacent in the table. */
 #define RELEASE(field, i) ((uint32_t)qmd_get(l->q, l->v, (enum qmd_field)(QMD_RELEASE0_##field + (i)), 0))
 _Static_assert(QMD_RELEASE2_ADDR_LOWER == QMD_RELEASE0_ADDR_LOWER + 4 &&
                    QMD_RELEASE2_PAYLOAD_LOWER == QMD_RELEASE0_PAYLOAD_LOWER + 4 &&
@@ -49,7 +50,7 @@ enum qmd_version nv_qmd_version(const struct nv_object *o) {
   return (enum qmd_version)by_group[o->group];
 }
 
-/* The scheduler's errors are exceptions of the graphics engine. */
+/* Scheduler errors are exceptions of the graphics engine. */
 static enum nv_status refuse(struct launch *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static enum nv_status refuse(struct launch *l, const char *format, ...) {
   struct nv_channel_error e = {.xid = NV_XID_GR_EXCEPTION,
@@ -75,7 +76,7 @@ static enum nv_status load(struct launch *l) {
 
 /* ---- checks ---- */
 
-/* Fields that must be 0: features that nobody needs so far, and what hardware keeps for itself. */
+/* Fields that must be 0: features that are not emulated, and fields that hardware reserves for itself. */
 static const struct {
   enum qmd_field field;
   bool hardware;
@@ -151,7 +152,7 @@ static enum nv_status check_grid(struct launch *l, struct sm_grid *g) {
   return NV_DONE;
 }
 
-/* How an SM's memory may be divided: KiB for shared memory; a field holds KiB / 4 + 1. */
+/* The valid sizes of an SM's shared memory in KiB. A field holds KiB / 4 + 1. */
 static bool shared_config(const struct nv_model *m, unsigned code) {
   static const uint16_t kib[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
   unsigned largest = m->shared_kib_per_sm;
@@ -183,8 +184,8 @@ static enum nv_status check_shared(struct launch *l, struct sm_grid *g) {
   return NV_DONE;
 }
 
-/* Local memory is a part per warp that can be resident of what was set up; the SMs here keep it themselves, so only the
- * set-up is looked at. */
+/* Checks the set-up of local memory: it must have room for each warp that can be resident. The emulated SMs allocate
+ * their local memory themselves. */
 static enum nv_status check_local(struct launch *l, struct sm_grid *g) {
   const struct nv_model *m = l->ch->e->config.model;
   uint32_t low = GET(SHADER_LOCAL_MEMORY_LOW_SIZE), high = GET(SHADER_LOCAL_MEMORY_HIGH_SIZE);
@@ -243,8 +244,8 @@ static enum nv_status check_constants(struct launch *l, struct sm_grid *g) {
   return NV_DONE;
 }
 
-/* Apertures in the generic address space. From Hopper on shared addresses carry the CTA's rank above bit 24, which
- * takes 4 GiB. */
+/* Sets the windows in generic address space. From Hopper on, bits 24 and up of a shared address hold the CTA's rank, so
+ * that window takes 4 GiB. */
 static enum nv_status check_windows(struct launch *l, struct sm_grid *g) {
   const struct nv_object *o = l->o;
   uint64_t shared_size = o->group >= 2 ? 1ull << 32 : 1ull << 24, local_size = 1ull << 24;
@@ -289,7 +290,7 @@ static enum nv_status release(struct launch *l) {
 
 /* ---- scheduling ---- */
 
-/* QMDs that are to run, in order. */
+/* QMDs that are ready to run, in order. */
 struct ready {
   uint64_t va[NV_PENDING_MAX];
   unsigned first, n;
@@ -301,8 +302,8 @@ static struct nv_pending *pending_of(struct nv_channel *ch, uint64_t va) {
   return i < ch->npending ? &ch->pending[i] : NULL;
 }
 
-/* Counts change of the QMD's dependence counter; it becomes ready when the counter is 0 and somebody scheduled it,
- * which the last decrement does too unless the QMD wants that separately. */
+/* Adds change to the QMD's dependence counter. The QMD becomes ready when the counter is 0 and it was scheduled. The
+ * last decrement schedules it, too, unless the QMD requires a separate action. */
 static enum nv_status touch(struct nv_channel *ch, struct nv_object *o, struct ready *ready, uint64_t va, int change,
                             bool schedule) {
   struct launch l = {.ch = ch, .o = o, .v = nv_qmd_version(o), .va = va};
@@ -359,14 +360,14 @@ static enum nv_status run_grid(struct launch *l) {
   return nv_grid_run(l->ch, &g, GET(SEQUENTIALLY_RUN_CTAS));
 }
 
-/* Runs what is ready, and what becomes ready by that. */
+/* Runs the ready QMDs, and those that become ready by that. */
 static enum nv_status run_all(struct nv_channel *ch, struct nv_object *o, struct ready *ready) {
   for (unsigned n = 0; ready->n; n++) {
     struct launch l = {.ch = ch, .o = o, .v = nv_qmd_version(o), .va = ready->va[ready->first]};
     ready->first = (ready->first + 1) % NV_PENDING_MAX;
     ready->n--;
     if (load(&l) != NV_DONE || check_kind(&l) != NV_DONE) return NV_DEAD;
-    if (n) nv_idle(ch); /* a dependent starts when the one that names it has finished */
+    if (n) nv_idle(ch); /* a dependent QMD starts after the QMD that names it has finished */
     if (n == CHAIN_MAX) return refuse(&l, "the dependent QMDs form a loop");
     if (qmd_get(l.q, l.v, QMD_QMD_TYPE, 0) != QMD_TYPE_GRID_NULL && run_grid(&l) != NV_DONE) return NV_DEAD;
     if (release(&l) != NV_DONE || dependents(&l, ready) != NV_DONE) return NV_DEAD;

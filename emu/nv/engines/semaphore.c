@@ -1,7 +1,8 @@
-/* Semaphore releases, which the host engine, the compute class, QMDs and the copy class all make.
+/* Semaphore releases of the host engine, the compute class, QMDs and the copy class.
  *
- * Everything before a release is done when its payload is stored, with release order; the time lies behind the payload
- * and is written first, so whoever sees the payload sees its time. */
+ * All earlier work is done when a release stores its payload, with release order. The timestamp is stored after the
+ * payload in memory but before it in time. Both pair with an acquire load of the payload: a thread that sees the
+ * payload sees the timestamp and the earlier work. */
 #include "engines.h"
 #include <string.h>
 

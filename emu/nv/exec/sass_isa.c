@@ -1,12 +1,12 @@
-/* The fidelity of each operation. Whether one executes is asked of the builders, so the table cannot claim what is not
- * there. */
+/* How exactly each operation is executed. The builders decide whether an operation executes, so the table cannot list
+ * an operation that is missing. */
 #define _GNU_SOURCE
 #include "sass_isa.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Pictures' own: textures, surfaces, attributes, derivatives. Kernels have none of them. */
+/* Operations for graphics only (textures, surfaces, attributes, derivatives), which compute kernels do not contain. */
 static bool is_graphics(enum sass_id id) {
   static const uint16_t graphics[] = {SASS_AL2P,   SASS_ALD,    SASS_AST,     SASS_FOOTPRINT, SASS_FSWZADD, SASS_IPA,
                                       SASS_ISBERD, SASS_ISBEWR, SASS_KILL,    SASS_LDTRAM,    SASS_OUT,     SASS_PIXLD,

@@ -1,12 +1,12 @@
-/* Which operations of SASS are executed and how faithfully: what `doorbell emu --isa` prints. */
+/* Which SASS operations are executed, and how exactly, for `doorbell emu --isa`. */
 #ifndef DOORBELL_EMU_NV_SASS_ISA_H
 #define DOORBELL_EMU_NV_SASS_ISA_H
 #include "../isa/sass.h"
 
-/* Whether a family of builders knows the operation. What is missing stops the warp as an illegal instruction. */
+/* Returns whether a family of builders implements the operation. Others stop the warp as an illegal instruction. */
 bool sm_executes(enum sass_id id);
 
-/* The whole table for a GPU's name (sm_80, sm_86, sm_89, sm_90), a line an operation, then the totals; NULL for a name
- * that is not known or when memory is short. free() it. */
+/* Returns the table for a GPU's name (sm_80, sm_86, sm_89, sm_90): one line per operation, then the totals. Returns
+ * NULL if the name is not known or if out of memory. The caller frees the result. */
 char *sass_isa_report(const char *gpu);
 #endif

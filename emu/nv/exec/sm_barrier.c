@@ -1,13 +1,13 @@
-/* Barriers of the CTA, numbered and with counts, and the cluster's.
+/* The CTA's numbered barriers with thread counts, and the cluster's barrier.
  *
- * A barrier counts whole warps: a warp has arrived when each of its lanes has, or has exited. Sources: PTX ISA,
+ * A barrier counts whole warps: a warp has arrived when each of its lanes has arrived or exited. Sources: PTX ISA,
  * "barrier" and "barrier.cluster"; encodings from nvdisasm output. */
 #include "sm_core.h"
 
 enum mode { BAR_SYNC, BAR_ARV, BAR_RED, BAR_SCAN };
 enum reduction { RED_POPC, RED_AND, RED_OR };
 
-/* Wakes the groups of a warp that wait so. */
+/* Wakes the groups of a warp that wait in this state at this barrier. */
 static bool wake(struct sm_warp *w, enum sm_state state, unsigned which) {
   bool woken = false;
   for (uint32_t i = 0; i < w->groups; i++) {
@@ -19,7 +19,7 @@ static bool wake(struct sm_warp *w, enum sm_state state, unsigned which) {
 
 static bool all_there(const struct sm_warp *w, uint32_t arrived) { return !(sm_live(w) & ~arrived); }
 
-/* Lets everybody go when the barrier is complete. */
+/* If the barrier is complete, resets it and wakes all waiting groups. */
 static bool complete(struct sm_cta *cta, unsigned id) {
   struct sm_barrier *b = &cta->barrier[id];
   uint32_t expected = b->expected ? b->expected : cta->live * SM_LANES;
@@ -117,7 +117,7 @@ static bool build_b2r(struct sm_builder *b, const struct sass_inst *in, const ch
   return true;
 }
 
-/* ---- the cluster's ---- */
+/* ---- the cluster's barrier ---- */
 
 static bool complete_cluster(struct sm_core *core) {
   uint32_t live = 0;

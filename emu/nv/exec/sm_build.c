@@ -1,5 +1,6 @@
-/* From decoded instructions to micro-operations: families build each instruction, and this lays out what they emit.
- * Constants follow the micro-operations in one allocation, so that an offset from the micro-operation finds them. */
+/* Translates decoded instructions to micro-operations: families build each instruction; this file lays out the result.
+ * Constants follow the micro-operations in the same allocation; a micro-operation finds them by their offset from
+ * it. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct sm_builder {
   struct sm_trace *t;
   struct sm_uop *uop;
   uint32_t uops, uops_cap;
-  uint32_t *row; /* constants: a value each, or the two halves of one side by side */
+  uint32_t *row; /* constants: one value each, or the two halves of a value in adjacent elements */
   uint32_t rows, rows_cap;
   struct target *target;
   uint32_t targets, targets_cap;
@@ -43,7 +44,7 @@ bool sm_executes(enum sass_id id) {
 
 unsigned sm_version(const struct sm_builder *b) { return b->t->version; }
 
-/* Room for one more element of `size` bytes. */
+/* Makes room for at least one more element of `size` bytes. */
 static bool grow(struct sm_builder *b, void *array, uint32_t n, uint32_t *cap, size_t size) {
   if (n + 2 <= *cap) return true;
   uint32_t bigger = *cap ? *cap * 2 : 256;
@@ -72,7 +73,7 @@ struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst) {
   return u;
 }
 
-/* Index of the first of n rows that hold these values, old or new. */
+/* Returns the index of the first of n rows with these values; adds the rows if there are none. */
 static uint32_t constant(struct sm_builder *b, const uint32_t *value, uint32_t n) {
   for (uint32_t i = b->rows > 256 ? b->rows - 256 : 0; i + n <= b->rows; i++)
     if (!memcmp(&b->row[i], value, n * 4)) return i;
@@ -98,7 +99,7 @@ bool sm_target_inside(const struct sm_builder *b, uint64_t pc) {
   return pc >= b->t->code.start && pc < b->t->code.end && pc % SASS_BYTES == 0;
 }
 
-/* Goes on where the trace ends. */
+/* Continues after the end of the trace. */
 const struct sm_uop *sm_exec_continue(struct sm_warp *w, const struct sm_uop *u) {
   const struct sm_uop *to = sm_lookup(w, u, u->inst->pc, NULL);
   if (!to) return NULL;
@@ -118,8 +119,9 @@ const struct sm_uop *sm_exec_no_register(struct sm_warp *w, const struct sm_uop 
   return sm_fault(w, u, FAULT_ILLEGAL, SM_ESR_OUT_OF_RANGE_REG, -1, 0, 0, "register beyond the launch's %u",
                   w->grid->registers);
 }
-/* Registers are given out by eights, so those up to the next multiple are there; of wide operands the first is looked
- * at. Code that asks for more as it runs may use all. */
+/* Returns true if a micro-operation uses a register that the launch does not have. Registers are allocated in units of
+ * eight, so those up to the next multiple exist; of wide operands only the first register is checked. Code that
+ * requests more registers at run time may use all. */
 static bool beyond(const struct sm_builder *b, const struct sm_uop *u) {
   int32_t end = (int32_t)(SM_ROW_R + ((b->t->registers + 7) & ~7u)) * SM_LANES * 4, last = sm_r(SASS_RZ - 1);
   if (!b->t->registers || b->takes_registers) return false;
@@ -142,7 +144,7 @@ static void build_inst(struct sm_builder *b, const struct sass_inst *in) {
   u->guard = SM_PT, u->guard_not = 0;
 }
 
-/* Uniform registers that micro-operations write, the widest result being four rows. */
+/* Returns the number of uniform register rows that micro-operations write; the widest result has four rows. */
 static uint32_t uniform_rows(const struct sm_builder *b) {
   int32_t last = 0;
   for (uint32_t i = 0; i < b->uops; i++)

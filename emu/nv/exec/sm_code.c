@@ -1,10 +1,10 @@
-/* Traces of SASS for the code cache. */
+/* Creates traces of SASS for the code cache. */
 #include <stdlib.h>
 #include <string.h>
 #include "sm_core.h"
 
 enum { MAX_INSTS = 1 << 16 };
-/* A trace's key: the SM version, and */
+/* The key of a trace: the SM version, and these fields. */
 #define KEY_REGISTERS(n) ((uint64_t)(n) << 16)
 #define KEY_DETAIL       (1ull << 32)
 
@@ -26,7 +26,7 @@ uint64_t sm_branch_target(const struct sass_inst *in, unsigned version) {
 
 static bool always(const struct sass_inst *in) { return in->guard == SASS_PT && !in->guard_not; }
 
-/* Does execution never go on behind it? */
+/* Returns true if execution never continues after the instruction. */
 static bool ends(const struct sass_inst *in) {
   if (!in->op) return true;
   switch (in->id) {
@@ -45,7 +45,7 @@ static bool has_target(const struct sass_inst *in) {
                     in->id == SASS_WARPSYNC);
 }
 
-/* Decodes from pc on. Words that cannot be read end the trace: going there is then a fault, not before. */
+/* Decodes a trace from pc on. Words that cannot be read end the trace; executing them is a fault. */
 static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const char **why) {
   struct sm_trace *t = calloc(1, sizeof *t);
   struct vm_range cache = {0};
@@ -82,7 +82,7 @@ static struct code_trace *decode(struct vm *vm, uint64_t pc, uint64_t key, const
     *why = "instruction fetch from an address that is not mapped";
     goto fail;
   }
-  /* The instruction after the last, for the micro-operation that goes on there. */
+  /* The instruction after the last one, for the micro-operation that continues there. */
   t->inst[t->insts] = (struct sass_inst){.pc = at, .guard = SASS_PT};
   if (sm_build(t)) goto fail;
   return &t->code;

@@ -1,11 +1,11 @@
-/* Control flow of SASS: branches, calls, exits, convergence barriers, and what moves the state they keep.
- * Source for encodings: nvdisasm output; for what they do: output of ptxas for known PTX. */
+/* Control flow of SASS: branches, calls, exits, convergence barriers, and the instructions that move the state of
+ * these. Sources: nvdisasm output for encodings; ptxas output of known PTX for the meaning. */
 #include "sm_core.h"
 
 static inline uint32_t taken_lanes(const struct sm_warp *w, const struct sm_uop *u) {
   return sm_lanes(w, u) & sm_psrc(w, u, 0);
 }
-/* The predicate source that control instructions have at [87, 91). */
+/* Sets the predicate source of control instructions, bits [87, 91). */
 static void read_predicate(struct sm_uop *u, const struct sass_inst *in) {
   u->psrc[0] = (uint8_t)(SM_P + sass_bits(in, 87, 3));
   u->psrc_not = sass_bit(in, 90);
@@ -30,11 +30,12 @@ static const struct sm_uop *bra_always(struct sm_warp *w, const struct sm_uop *u
 static const struct sm_uop *bra(struct sm_warp *w, const struct sm_uop *u) {
   return jump_some(w, u, taken_lanes(w, u));
 }
-/* The whole group when any lane would. */
+/* The whole group branches if any lane would. */
 static const struct sm_uop *bra_any(struct sm_warp *w, const struct sm_uop *u) {
   return jump_some(w, u, taken_lanes(w, u) ? w->active : 0);
 }
-/* All lanes, when those whose guard holds are not (DIV, flag 0) or are (CONV, 1) those of the mask. */
+/* All lanes branch if the lanes whose guard holds are not (DIV, flag 0) or are (CONV, flag 1) exactly those of the
+ * mask. */
 static const struct sm_uop *bra_converged(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *mask = sm_row(w, u, 0);
   uint32_t lanes = taken_lanes(w, u);
@@ -48,7 +49,7 @@ static bool build_bra(struct sm_builder *b, const struct sass_inst *in, const ch
   if (!u) return true;
   uint64_t to = sm_branch_target(in, sm_version(b));
   sm_target(b, u, to);
-  if (in->opcode == 0x547) { /* .U with a uniform predicate of its own */
+  if (in->opcode == 0x547) { /* .U with a separate uniform predicate */
     u->psrc[0] = (uint8_t)(SM_UP + sass_bits(in, 24, 3)), u->psrc_not = sass_bit(in, 27);
     u->fn = bra;
     return true;
@@ -68,7 +69,7 @@ static bool build_bra(struct sm_builder *b, const struct sass_inst *in, const ch
 
 /* ---- jumps to addresses in registers ---- */
 
-/* Lanes go where their register pair says, plus imm. */
+/* Each lane continues at the address in its register pair plus imm. */
 static const struct sm_uop *jump_lanes(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *lo = sm_row(w, u, 0), *hi = lo + SM_LANES;
   uint32_t lanes = taken_lanes(w, u), stay = w->active & ~lanes;
@@ -116,7 +117,7 @@ static bool build_jump(struct sm_builder *b, const struct sass_inst *in, const c
   }
 }
 
-/* Where the program counter is, plus an offset. */
+/* Writes the program counter plus an offset. */
 static const struct sm_uop *lepc(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   for (uint32_t m = lanes; m; m &= m - 1) {
@@ -165,7 +166,7 @@ static const struct sm_uop *bssy(struct sm_warp *w, const struct sm_uop *u) {
   return u + 1;
 }
 
-/* Waits for the lanes of the barrier: they are all here when they are what each waits for. */
+/* Waits at a convergence barrier. No wait is needed if each lane waits for exactly the lanes that have arrived here. */
 static const struct sm_uop *converge(struct sm_warp *w, const struct sm_uop *u, uint32_t lanes, unsigned which) {
   if (!lanes) return u + 1;
   const uint32_t *b = sm_b(w, which);
@@ -187,9 +188,9 @@ static const struct sm_uop *break_lanes(struct sm_warp *w, const struct sm_uop *
   return u + 1;
 }
 enum { EXCLUSIVE = 1, COLLECTIVE = 2 };
-/* EXCLUSIVE: lanes with different masks go on one set after the other. COLLECTIVE: they also go on together when they
- * came from different places, through the instructions at one of them up to ENDCOLLECTIVE, and then each where the
- * operand says. */
+/* EXCLUSIVE: lanes with different masks continue one set after the other. COLLECTIVE: in addition, the lanes of a set
+ * may come from different places. They execute the instructions at one of these places up to ENDCOLLECTIVE together;
+ * then each continues at the address in the operand. */
 static const struct sm_uop *warpsync(struct sm_warp *w, const struct sm_uop *u) {
   const uint32_t *mask = sm_row(w, u, 0);
   uint32_t lanes = taken_lanes(w, u), live = sm_live(w), *b = sm_b(w, SM_B_WARPSYNC);
@@ -263,7 +264,7 @@ static bool build_convergence(struct sm_builder *b, const struct sass_inst *in, 
 
 /* ---- state of branches in registers ---- */
 
-/* Rows of the state that BMOV and RPCMOV move; read: also what the scheduler knows. */
+/* State that BMOV and RPCMOV move; these two can only be read and belong to the scheduler. */
 enum { B_MEXITED = 24, B_MACTIVE = 26 };
 
 static const struct sm_uop *bmov_to_r(struct sm_warp *w, const struct sm_uop *u) {
@@ -283,7 +284,7 @@ static const struct sm_uop *move_lanes(struct sm_warp *w, const struct sm_uop *u
 }
 static int32_t state_row(unsigned n) { return (int32_t)((SM_ROWS + 4 + n) * SM_LANES * 4); }
 
-/* Slot 32 by form: register, immediate, constant or uniform register. */
+/* Sets the source in slot 32 by form: register, immediate, constant or uniform register. */
 static void source32(struct sm_builder *b, struct sm_uop *u, const struct sass_inst *in, int32_t loaded) {
   switch (in->form) {
   case 4: sm_constant32(b, u, 0, (uint32_t)sass_bits(in, 32, 32)); break;
@@ -340,8 +341,9 @@ static bool build_rpcmov(struct sm_builder *b, const struct sass_inst *in, const
 
 /* ---- traps, pauses ---- */
 
-/* Whether code before u looks for the workspace of a cooperative launch, two words of bank 0 that are 0 for others:
- * grid.sync() of CUDA's cooperative groups traps then. Where: ptxas output for %envreg1 and %envreg2. */
+/* Returns true if the code before u reads the workspace of a cooperative launch: two words of bank 0, which are 0 in
+ * other launches. grid.sync() of CUDA's cooperative groups traps if they are 0. Positions: ptxas output for %envreg1
+ * and %envreg2. */
 static bool wants_workspace(const struct sm_warp *w, const struct sm_uop *u) {
   enum { MOST = 4096 };
   uint32_t at = w->grid->version >= 0x90 ? 0x44 : 0x8c, seen = 0;
@@ -376,8 +378,8 @@ static bool build_bpt(struct sm_builder *b, const struct sass_inst *in, const ch
   return true;
 }
 
-/* Lanes that a barrier keeps go on without the lanes that spin: ptxas puts the barrier behind the loop that takes a
- * lock, before what gives it back, and CUDA promises that diverged threads progress. */
+/* Lets lanes that wait at a convergence barrier continue without the lanes that spin. ptxas places the barrier after
+ * the loop that takes a lock and before the code that releases it, and CUDA guarantees progress of diverged threads. */
 static void leave_barriers(struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++) {
     struct sm_group *g = &w->group[i];
@@ -388,8 +390,8 @@ static void leave_barriers(struct sm_warp *w) {
   }
 }
 
-enum { PATIENCE = 64 }; /* slices that lanes spin before */
-/* Gives other lanes and warps a turn early. */
+enum { PATIENCE = 64 }; /* number of slices that lanes spin before leave_barriers */
+/* Yields to other lanes and warps before the time slice is used up. */
 static const struct sm_uop *pause(struct sm_warp *w, const struct sm_uop *u) {
   if (!sm_lanes(w, u)) return u + 1;
   w->budget -= u->arg;

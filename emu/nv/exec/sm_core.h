@@ -1,5 +1,5 @@
-/* What code cache, scheduler, control and memory instructions of the SM share with each other, and no family of
- * arithmetic needs. */
+/* Declarations that the code cache, scheduler, control and memory instructions of the SM share. The arithmetic families
+ * do not use them. */
 #ifndef DOORBELL_EMU_NV_SM_CORE_H
 #define DOORBELL_EMU_NV_SM_CORE_H
 #include "sm_exec.h"
@@ -24,26 +24,26 @@ enum sm_esr {
 struct sm_trace {
   struct code_trace code;
   uint32_t version;
-  uint32_t registers; /* that a thread of the launch has; 0: as many as there are */
-  bool detail;        /* with a micro-operation before each instruction that counts it */
+  uint32_t registers; /* number of registers per thread of the launch; 0 means no limit */
+  bool detail;        /* a micro-operation before each instruction counts it */
   struct sass_inst *inst;
   uint32_t insts;
-  struct sm_uop *uop; /* closed by one that goes on at end */
+  struct sm_uop *uop; /* the last one continues at address end */
   uint32_t uops;
-  uint32_t *uop_of;      /* first micro-operation of instruction i */
-  uint32_t uniform_rows; /* rows of uniform registers that the code may read or write */
+  uint32_t *uop_of;      /* index of the first micro-operation of instruction i */
+  uint32_t uniform_rows; /* number of rows of uniform registers that the code may access */
   void *pool;            /* the allocation that holds uop and its constants */
 };
-/* Builds uop, uop_of and pool from inst. -ENOMEM. */
+/* Builds uop, uop_of and pool from inst. Returns 0 or -ENOMEM. */
 int sm_build(struct sm_trace *t);
-/* Where a branch, BSSY or call with an offset goes. */
+/* Returns the target of a branch, a BSSY or a call with an offset. */
 uint64_t sm_branch_target(const struct sass_inst *in, unsigned version);
-/* Makes u->target the micro-operation at pc, or NULL where the trace has none. */
+/* Sets u->target to the micro-operation at pc, or to NULL if the trace has none. */
 void sm_target(struct sm_builder *b, struct sm_uop *u, uint64_t pc);
 bool sm_target_inside(const struct sm_builder *b, uint64_t pc);
 
-/* The micro-operation at an address; NULL after a fault (u: the instruction that wanted to go there; NULL at
- * launch). */
+/* Returns the micro-operation at an address, or NULL after a fault. u is the instruction that jumps there, or NULL at
+ * launch. */
 const struct sm_uop *sm_lookup(struct sm_warp *w, const struct sm_uop *u, uint64_t pc, uint32_t *uniform_rows);
 
 /* ---- CTAs ---- */
@@ -57,49 +57,49 @@ enum {
   SM_RANGES = 16,
   SM_LOCAL_WINDOW = 1 << 24,
 };
-/* Bytes of generic address space at the shared window: sm_90's holds a cluster's CTAs, rank << 24 (nvdisasm output of
- * mapa; open-gpu-doc clcbc0.h for the window's place). */
+/* Returns the size of the shared window in generic address space. On sm_90 the window holds the CTAs of a cluster, each
+ * at its rank << 24 (nvdisasm output of mapa; open-gpu-doc clcbc0.h for the window's address). */
 static inline uint64_t sm_window_size(const struct sm_grid *g) { return g->version >= 0x90 ? 1ull << 32 : 1ull << 24; }
 
 struct sm_barrier {
-  uint32_t arrived;        /* threads, a multiple of 32 */
-  uint32_t expected;       /* 0: every warp that has not ended */
-  uint32_t popc, all, any; /* of RED while it fills */
-  uint8_t op;              /* of RED */
+  uint32_t arrived;        /* number of threads, a multiple of 32 */
+  uint32_t expected;       /* 0 means every warp that has not ended */
+  uint32_t popc, all, any; /* reduction (RED) of the arrivals so far */
+  uint8_t op;              /* operation of the reduction */
 };
 struct sm_cta {
   struct sm_core *core;
-  uint32_t id[3], rank; /* rank in the cluster */
+  uint32_t id[3], rank; /* rank: index in the cluster */
   uint8_t *shared;
   uint32_t shared_size;
-  uint32_t warps, live; /* live: not ended */
-  uint32_t filling;     /* barriers that some warp arrived at */
+  uint32_t warps, live; /* live: number of warps that have not ended */
+  uint32_t filling;     /* mask of barriers with at least one arrival */
   struct sm_warp *warp;
   struct sm_barrier barrier[SM_BARRIERS];
 };
 
-/* Constant banks as the host sees them. A descriptor may state a size beyond what is mapped: only a read of a byte that
- * is not there faults. */
+/* A constant bank and its host memory. A descriptor may state a size beyond the mapped memory; only a read of an
+ * unmapped byte faults. */
 struct sm_bank {
   const uint8_t *host;
   uint64_t va;
-  uint32_t size;   /* that the descriptor states */
-  uint32_t mapped; /* bytes of it that can be read, from the first */
+  uint32_t size;   /* size in the descriptor */
+  uint32_t mapped; /* number of readable bytes, from the first */
 };
 
 struct sm_core {
   const struct sm_grid *grid;
   struct code_cache *code;
   struct sm_bank bank[SM_CONSTANT_BANKS];
-  struct vm_range range[SM_RANGES]; /* last translations, each shared by some instructions */
+  struct vm_range range[SM_RANGES]; /* most recent translations; several instructions share each */
   uint32_t ctas;
-  struct sm_warp *current; /* that runs; NULL: none */
+  struct sm_warp *current; /* the running warp, or NULL */
   struct sm_cta cta[SM_MAX_CLUSTER];
-  uint32_t cluster_arrived, cluster_phase; /* warps that arrived at the cluster's barrier; how often it completed */
+  uint32_t cluster_arrived, cluster_phase; /* warps at the cluster's barrier; number of times it completed */
   struct {
     uint64_t pc;
     const struct sm_uop *to;
-  } jump[SM_JUMPS]; /* where this cluster's warps jumped by address */
+  } jump[SM_JUMPS]; /* targets of this cluster's jumps by address */
   struct sm_warp *warp;
   uint32_t *files;
   uint8_t *shared, *local;
@@ -107,13 +107,14 @@ struct sm_core {
   uint8_t *bank_copy[SM_CONSTANT_BANKS];
 };
 
-/* Runs a warp until every group of it waits, its slice is over, it ended or faulted. */
+/* Runs a warp until all of its groups wait, its time slice is over, it has ended, or it faults. */
 void sm_run_warp(struct sm_warp *w);
-/* After lanes left: the CTA's and the cluster's barriers may be complete now. */
+/* Call after lanes exited: this may complete barriers of the CTA and of the cluster. */
 void sm_lanes_left(struct sm_warp *w);
-/* Goes on at pc, for the whole executing group. */
+/* Continues at pc with the whole executing group. */
 const struct sm_uop *sm_jump_pc(struct sm_warp *w, const struct sm_uop *u, uint64_t pc);
-/* A group of the lanes `mask` of the executing group that goes on at next; the executing group keeps the others. */
+/* Splits the lanes `mask` off the executing group into a group that continues at next. The executing group keeps the
+ * other lanes. */
 void sm_split(struct sm_warp *w, uint32_t mask, const struct sm_uop *next);
 
 extern const struct sm_family sm_barrier_family[], sm_atomic_family[], sm_async_family[], sm_matrix_memory_family[],

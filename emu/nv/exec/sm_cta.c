@@ -1,4 +1,4 @@
-/* Clusters of CTAs: launching their warps as the grid says, and running them in turns on one host thread. */
+/* Clusters of CTAs: launches their warps as the grid specifies, and runs them in turns on one host thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int refuse(struct fault *fault, const uint32_t first[3], const char *text
   return -EFAULT;
 }
 
-/* A bigger piece of zeroed memory when the old one is too small; its contents are lost. */
+/* Replaces memory that is too small by a larger zeroed allocation; the old contents are lost. */
 static bool ensure(void *piece, size_t *cap, size_t count, size_t size) {
   void *p;
   if (count <= *cap) return true;
@@ -51,7 +51,7 @@ static bool make_room(struct sm_core *core, const struct sm_grid *g, uint32_t ct
   size_t shared = (g->shared_size + 127) & ~(size_t)127;
   if (!ensure(&core->shared, &core->shared_cap, ctas * shared, 1)) return false;
   if (all * g->local_size * SM_LANES > core->local_cap) {
-    /* calloc'ed: most of a big piece is never touched. */
+    /* Use calloc: most of a large allocation is never touched. */
     free(core->local);
     core->local_cap = all * g->local_size * SM_LANES;
     core->local = calloc(core->local_cap, 1);
@@ -61,7 +61,7 @@ static bool make_room(struct sm_core *core, const struct sm_grid *g, uint32_t ct
   return true;
 }
 
-/* Constant banks: seen in place where one mapping holds what can be read of them, else copied. */
+/* Binds the constant banks: in place if one mapping contains the readable part, else by a copy. */
 static bool bind_banks(struct sm_core *core, const struct sm_grid *g, const uint32_t first[3], struct fault *fault) {
   enum { MOST = 64 << 10 };
   for (unsigned i = 0; i < SM_CONSTANT_BANKS; i++) {
@@ -108,7 +108,7 @@ static void launch_warp(struct sm_core *core, struct sm_cta *cta, uint32_t index
   memset(file + SM_ROW_ZERO * SM_LANES, 0, (size_t)(SM_ROW_R + registers - SM_ROW_ZERO) * SM_LANES * 4);
 }
 
-/* The warps of all CTAs, in one array. */
+/* Launches the warps of all CTAs, which are in one array. */
 static int launch(struct sm_core *core, struct code_cache *code, const struct sm_grid *g, const uint32_t first[3],
                   struct sm_stats *stats, struct fault *fault) {
   uint64_t threads = 1, ctas = 1;
@@ -139,7 +139,7 @@ static int launch(struct sm_core *core, struct code_cache *code, const struct sm
     for (unsigned k = 0; k < SM_BARRIERS; k++) cta->barrier[k].all = ~0u;
   }
   if (shared) memset(core->shared, 0, ctas * shared);
-  /* The lookup needs a warp to fault. */
+  /* The lookup needs a warp, to report a fault. */
   struct sm_warp *w = core->warp;
   memset(w, 0, offsetof(struct sm_warp, group));
   w->cta = &core->cta[0], w->vm = g->vm, w->grid = g, w->stats = stats, w->fault = fault, w->core = core;
@@ -162,7 +162,7 @@ static const char *waits_at(const struct sm_group *g) {
   return names[g->state];
 }
 
-/* Every warp waits and nobody can come. */
+/* Reports that every warp waits and none can continue. */
 static int deadlock(struct sm_core *core) {
   uint32_t all = core->ctas * core->cta[0].warps;
   for (uint32_t i = 0; i < all; i++) {
@@ -229,7 +229,7 @@ void sm_interrupted(struct sm_core *core, struct code_cache *code, uint64_t addr
   struct sm_warp *w = core->current;
   const char *verb = access & VM_WRITE ? "writes" : "reads";
   if (w) {
-    /* Where in the straight run it was is in a register of the host that is gone. */
+    /* The position in the straight-line run was in a register of the host, which is lost. */
     uint64_t pc = w->run ? w->run->inst->pc : core->grid->pgm;
     w->fault = fault;
     sm_fault(w, NULL, FAULT_PAGE, 0, -1, address, access,

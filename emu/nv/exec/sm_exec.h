@@ -1,12 +1,13 @@
-/* How SASS executes: a warp, the micro-operation, and what the families of instructions share.
+/* How SASS is executed: a warp, the micro-operation, and what the families of instructions share.
  *
- * words --sass_decode--> struct sass_inst --build--> struct sm_uop --fn(w, u)--> the next micro-operation
+ *   words --sass_decode--> struct sass_inst --build--> struct sm_uop --fn(w, u)--> the next micro-operation
  *
  * Everything is a row of 32 lanes: registers, uniform registers (the same value in each lane) and constants. So a
  * uniform instruction is its vector counterpart on other rows with every lane active, and a uniform register is a
- * source like any other. Predicates are lane masks; a uniform predicate is no lane or all. A micro-operation's function
- * does the whole instruction for the lanes of sm_lanes() and returns its successor: u + 1, or for a jump what sm_jump
- * gives, or NULL to stop the warp's executing group after setting its state (sm_fault does that). */
+ * source like any other. Predicates are lane masks; a uniform predicate has no bit or all bits set. A micro-operation's
+ * function executes the whole instruction for the lanes of sm_lanes(). It returns the next micro-operation: u + 1, or
+ * the result of sm_jump for a jump. To stop the warp's executing group it sets the group's state and returns NULL
+ * (sm_fault does both). */
 #ifndef DOORBELL_EMU_NV_SM_EXEC_H
 #define DOORBELL_EMU_NV_SM_EXEC_H
 #include <stddef.h>
@@ -18,15 +19,15 @@ enum {
   SM_LANES = 32,
   /* rows of the register file */
   SM_ROW_UR = 0,    /* UR0 .. UR62 */
-  SM_ROW_ZERO = 63, /* RZ and URZ: this and the next three are always 0 */
-  SM_ROW_SINK = 67, /* writes to RZ and URZ: four rows */
-  SM_ROW_TMP = 71,  /* source i as an operation wants it (modified, or a constant loaded): rows 71 + 2 i and the next */
+  SM_ROW_ZERO = 63, /* RZ and URZ: this row and the next three are always 0 */
+  SM_ROW_SINK = 67, /* receives writes to RZ and URZ; four rows */
+  SM_ROW_TMP = 71,  /* source i after modifiers, or a loaded constant: rows 71 + 2 i and the next */
   SM_ROW_R = 80,    /* R0 .. R254 */
   SM_ROWS = SM_ROW_R + 255,
-  /* predicate masks, struct sm_warp.p */
+  /* indices of predicate masks in struct sm_warp.p */
   SM_P = 0,     /* P0 .. P6 */
   SM_PT = 7,    /* always ~0 */
-  SM_PSINK = 8, /* writes to PT and UPT */
+  SM_PSINK = 8, /* receives writes to PT and UPT */
   SM_UP = 16,   /* UP0 .. UP6 */
   SM_UPT = 23,  /* always ~0 */
   SM_PREDICATES = 24,
@@ -37,33 +38,34 @@ struct sm_warp;
 struct sm_cta;
 typedef const struct sm_uop *sm_exec_fn(struct sm_warp *w, const struct sm_uop *u);
 
-/* Lanes that are at the same place, what they wait for, and where they go on. */
+/* A group of lanes that execute together: what they wait for and where they continue. */
 enum sm_state {
   SM_RUNNING,
   SM_AT_BSYNC,    /* convergence barrier `which` */
-  SM_AT_WARPSYNC, /* convergence barrier SM_B_WARPSYNC, which holds the mask */
+  SM_AT_WARPSYNC, /* convergence barrier SM_B_WARPSYNC, which holds the lane mask */
   SM_AT_BARRIER,  /* barrier `which` of the CTA */
-  SM_AT_CLUSTER,  /* barrier of the cluster */
+  SM_AT_CLUSTER,  /* the cluster's barrier */
 };
 struct sm_group {
   uint32_t mask;
   uint8_t state, which; /* enum sm_state */
-  bool exclusive;       /* at WARPSYNC: its sets of lanes go on one after the other */
-  bool collective;      /* also: what follows is executed for the whole set at once */
-  uint8_t aside;        /* 1 + the lane whose rows have its uniform registers, while others run; 0: they are in use */
-  uint32_t turns;       /* slices it used up while others wanted to run */
+  bool exclusive;       /* at WARPSYNC: its sets of lanes continue one after the other */
+  bool collective;      /* in addition: the code after it executes for the whole set at once */
+  uint8_t aside;  /* while other groups run: 1 + the lane whose rows hold this group's uniform registers; 0: they are in
+                     the register file */
+  uint32_t turns; /* number of time slices it used up while others wanted to run */
   const struct sm_uop *next;
 };
 
 enum { SM_BARRIERS = 16, SM_B_WARPSYNC = 16, SM_B_RPC = 17, SM_B_ROWS = 19 };
 struct sm_core;
 struct sm_warp {
-  uint32_t *r;     /* the file: row n is r + n * SM_LANES, 128-byte aligned */
+  uint32_t *r;     /* the register file: row n is r + n * SM_LANES, 128-byte aligned */
   uint32_t active; /* lanes of the executing group */
   uint32_t p[SM_PREDICATES];
   struct sm_cta *cta;
-  uint32_t index;   /* in its CTA */
-  uint32_t present; /* lanes that have a thread; exited ones included */
+  uint32_t index;   /* index in its CTA */
+  uint32_t present; /* lanes that have a thread, including exited ones */
   uint32_t exited;
   struct vm *vm;
   const struct sm_grid *grid;
@@ -72,26 +74,27 @@ struct sm_warp {
   struct sm_core *core;
 
   /* Scheduling; sm_warp.c. */
-  const struct sm_uop *run; /* where the straight run that is not counted yet began */
-  int64_t budget;           /* instructions left of the slice */
+  const struct sm_uop *run; /* start of the straight-line run that is not counted yet */
+  int64_t budget;           /* instructions left of the time slice */
   uint64_t executed;
   uint32_t groups, current;
   bool runnable, faulted;
-  uint32_t alone;                        /* lanes that went on from an exclusive WARPSYNC and are not at its end yet */
-  const struct sm_uop *resume[SM_LANES]; /* where lanes go on after a collective */
-  uint32_t joining;                      /* CTA barrier + 1 that the executing group arrives at to wait */
+  uint32_t alone; /* lanes that continued from an exclusive WARPSYNC and have not reached its end */
+  const struct sm_uop *resume[SM_LANES]; /* where lanes continue after a collective */
+  uint32_t joining;                      /* 1 + the CTA barrier where the executing group arrives and waits */
   uint32_t reduced_popc, reduced;        /* result of the last reduction at a CTA barrier */
-  uint32_t arrived[SM_BARRIERS];         /* lanes that arrived at a CTA barrier since the warp last counted there */
-  uint32_t arriving;                     /* CTA barriers that lanes arrived at, ever */
-  uint32_t cluster_arrived;              /* lanes */
-  uint32_t cluster_phase;                /* of the barrier the warp arrived at last */
-  uint8_t *local;                        /* local memory, lanes' dwords interleaved */
+  uint32_t arrived[SM_BARRIERS]; /* lanes that arrived at a CTA barrier and are not counted there yet: a barrier counts
+                                    whole warps */
+  uint32_t arriving;             /* mask of CTA barriers where lanes ever arrived */
+  uint32_t cluster_arrived;      /* mask of lanes */
+  uint32_t cluster_phase;        /* phase of the cluster barrier at the warp's last arrival */
+  uint8_t *local;                /* local memory; the lanes' dwords are interleaved */
   struct sm_group group[SM_LANES];
 };
-/* Convergence barriers, a row each: lane l's element is the set of lanes that the barrier it joined waits for. Kept per
- * lane because diverged groups use the same register at different times. */
+/* Convergence barriers, one row each: lane l's element is the set of lanes of the barrier that lane l joined. The sets
+ * are stored per lane because diverged groups use the same barrier register at different times. */
 enum { SM_ROW_ASIDE = SM_ROWS + 4 + SM_B_ROWS, SM_FILE_ROWS = SM_ROW_ASIDE + 2 * SM_LANES };
-/* Uniform registers of a group that was put aside: 63 words, and one of uniform predicates. */
+/* Uniform registers of a group that does not run: 63 words, and one word of uniform predicates. */
 static inline uint32_t *sm_aside(const struct sm_warp *w, unsigned lane) {
   return w->r + (SM_ROW_ASIDE + 2 * lane) * SM_LANES;
 }
@@ -101,25 +104,25 @@ struct sm_uop {
   sm_exec_fn *fn;
   const struct sass_inst *inst;
   int32_t dst;      /* byte offset of the destination's first row in the file */
-  int32_t src[3];   /* byte offsets: from w->r, or from this uop when its bit in constant is set */
-  uint8_t constant; /* bit i: src[i] is a constant row (or two, for 64 bits), which the builder placed */
-  uint8_t guard;    /* index in w->p; inverted when guard_not is ~0 */
-  uint8_t pdst[2];  /* predicates written, indices in w->p; SM_PSINK for none */
-  uint8_t psrc[3];  /* predicates read; inverted when the bit of psrc_not is set */
+  int32_t src[3];   /* byte offset from w->r, or from this uop if its bit in constant is set */
+  uint8_t constant; /* bit i: src[i] is a constant row (two for 64 bits) that the builder stored */
+  uint8_t guard;    /* index in w->p; inverted if guard_not is ~0 */
+  uint8_t pdst[2];  /* indices in w->p of the predicates written; SM_PSINK if none */
+  uint8_t psrc[3];  /* predicates read; inverted if the bit of psrc_not is set */
   uint8_t psrc_not;
   uint32_t guard_not; /* 0 or ~0 */
-  uint32_t all;       /* ~0 for uniform instructions, which run whatever lanes are active; else 0 */
-  uint32_t arg;       /* anything a family wants; so are flag and imm */
+  uint32_t all;       /* ~0 for uniform instructions, which execute regardless of active lanes; else 0 */
+  uint32_t arg;       /* private to the family; so are flag and imm */
   uint32_t flag;
   union {
-    const struct sm_uop *target; /* jumps; NULL when it must be looked up by address */
+    const struct sm_uop *target; /* target of a jump; NULL if it must be looked up by address */
     uint64_t imm;
     uint8_t byte[8];
   };
 };
 _Static_assert(sizeof(struct sm_uop) <= 72, "little more than a cache line");
 
-/* The lanes that an operation is for. */
+/* Returns the lanes for which an operation executes. */
 static inline uint32_t sm_lanes(const struct sm_warp *w, const struct sm_uop *u) {
   return (w->active | u->all) & (w->p[u->guard] ^ u->guard_not);
 }
@@ -137,7 +140,7 @@ static inline const void *sm_row(const struct sm_warp *w, const struct sm_uop *u
 static inline void *sm_dst(struct sm_warp *w, const struct sm_uop *u) {
   return __builtin_assume_aligned((char *)w->r + u->dst, 64);
 }
-/* Byte offsets of register rows; of RZ and URZ as sources and as destinations. */
+/* Return byte offsets of register rows, with RZ and URZ as sources and as destinations. */
 static inline int32_t sm_r(unsigned n) { return (int32_t)((n == SASS_RZ ? SM_ROW_ZERO : SM_ROW_R + n) * SM_LANES * 4); }
 static inline int32_t sm_r_dst(unsigned n) {
   return (int32_t)((n == SASS_RZ ? SM_ROW_SINK : SM_ROW_R + n) * SM_LANES * 4);
@@ -149,12 +152,12 @@ static inline int32_t sm_ur_dst(unsigned n) {
 
 /* ---- control ---- */
 
-/* Counts the straight run that ends before instruction `after` (one past the last executed). */
+/* Counts the straight-line run that ends before instruction `after` (one past the last executed instruction). */
 static inline void sm_count(struct sm_warp *w, const struct sass_inst *after) {
   int64_t n = after - w->run->inst;
   w->executed += (uint64_t)n, w->budget -= n;
 }
-/* Goes on at `to` after u. */
+/* Continues at `to` after u. */
 static inline const struct sm_uop *sm_jump(struct sm_warp *w, const struct sm_uop *u, const struct sm_uop *to) {
   sm_count(w, u->inst + 1);
   w->run = to;
@@ -162,7 +165,7 @@ static inline const struct sm_uop *sm_jump(struct sm_warp *w, const struct sm_uo
   w->group[w->current].next = to;
   return NULL;
 }
-/* Stops the executing group after u in a state; it goes on at next. */
+/* Stops the executing group after u. The group will resume at next. */
 static inline const struct sm_uop *sm_stop(struct sm_warp *w, const struct sm_uop *u, enum sm_state state,
                                            unsigned which, const struct sm_uop *next) {
   struct sm_group *g = &w->group[w->current];
@@ -170,40 +173,40 @@ static inline const struct sm_uop *sm_stop(struct sm_warp *w, const struct sm_uo
   g->state = (uint8_t)state, g->which = (uint8_t)which, g->next = w->run = next;
   return NULL;
 }
-/* Lanes that have a thread which has not exited. */
+/* Returns the lanes whose thread has not exited. */
 static inline uint32_t sm_live(const struct sm_warp *w) { return w->present & ~w->exited; }
 
-/* Stops the warp: fills *w->fault (kind, pc, address, access, lane or -1, CTA, warp, text = the formatted message +
- * instruction and disassembly) and returns NULL, for the operation to return. esr: code of the hardware's warp error
- * status register. */
+/* Stops the warp: fills *w->fault (kind, pc, address, access, lane or -1, CTA, warp, text) and returns NULL, which the
+ * operation returns. The text is the formatted message, the instruction and its disassembly. esr: code of the
+ * hardware's warp error status register. */
 const struct sm_uop *sm_fault(struct sm_warp *w, const struct sm_uop *u, enum fault_kind kind, uint32_t esr, int lane,
                               uint64_t address, unsigned access, const char *fmt, ...)
     __attribute__((format(printf, 8, 9)));
 
 /* ---- building ---- */
 
-/* Receives one instruction's micro-operations. Opaque to the families but for these calls. */
+/* Receives the micro-operations of one instruction. Families use it only with the functions below. */
 struct sm_builder;
-/* A new micro-operation for inst, zeroed but for inst, guard, guard_not, all and both pdst = SM_PSINK, psrc = SM_PT.
- * Valid until the next call of the builder. NULL when out of memory (the build then fails as a whole). */
+/* Emits a micro-operation for inst. All fields are zero except inst, guard, guard_not, all, pdst = SM_PSINK and psrc =
+ * SM_PT. It is valid until the next call of the builder. Returns NULL if out of memory; the whole build then fails. */
 struct sm_uop *sm_emit(struct sm_builder *b, const struct sass_inst *inst);
-/* Makes source i of u a constant row of value, or two rows of a 64-bit value's halves. */
+/* Make source i of u a constant row of value, or two rows with the halves of a 64-bit value. */
 void sm_constant32(struct sm_builder *b, struct sm_uop *u, unsigned i, uint32_t value);
 void sm_constant64(struct sm_builder *b, struct sm_uop *u, unsigned i, uint64_t value);
 
-/* Emits what loads the constant that slot 32 of inst names (c[bank][offset], `words` 32-bit words: 1 or 2) into the
- * temporary rows of source i. Returns their byte offset for src[i]; -1 when out of memory. */
+/* Emits a load of the constant that slot 32 of inst names (c[bank][offset], `words` 32-bit words: 1 or 2) into the
+ * temporary rows of source i. Returns their byte offset for src[i], or -1 if out of memory. */
 int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, unsigned i, unsigned words);
-unsigned sm_version(const struct sm_builder *b); /* SM version that the code is for */
+unsigned sm_version(const struct sm_builder *b); /* the SM version that the code is built for */
 
-/* A family's builders: one a sass_id, closed by SASS_ID_COUNT. A builder emits what executes the instruction; false
- * when this encoding of it is not supported, *why then says what about it. */
+/* A family's builders: one per sass_id, terminated by SASS_ID_COUNT. A builder emits the micro-operations of the
+ * instruction. It returns false if this encoding is not supported; *why is then the reason. */
 typedef bool sm_build_fn(struct sm_builder *b, const struct sass_inst *inst, const char **why);
 struct sm_family {
   uint16_t id;
   sm_build_fn *build;
 };
-extern const struct sm_family sm_alu_family[], sm_float_family[], sm_convert_family[]; /* arithmetic of lanes */
+extern const struct sm_family sm_alu_family[], sm_float_family[], sm_convert_family[]; /* arithmetic on lanes */
 extern const struct sm_family sm_mma_family[];                                         /* matrices */
 extern const struct sm_family sm_memory_family[], sm_control_family[], sm_warp_family[];
 #endif

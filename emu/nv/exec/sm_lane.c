@@ -1,6 +1,6 @@
-/* What lanes of a warp learn from each other and from the machine: shuffles, votes, matches, reductions to uniform
- * registers, special registers. All of it is among the lanes that execute together.
- * Sources: PTX ISA for shfl, vote, match, redux and elect; nvdisasm output for the encodings. */
+/* Data that lanes of a warp get from each other and from the machine: shuffles, votes, matches, reductions to uniform
+ * registers, special registers. Only lanes that execute together take part. Sources: PTX ISA for shfl, vote, match,
+ * redux and elect; nvdisasm output for the encodings. */
 #include "sm_core.h"
 
 #define FN(name) static const struct sm_uop *name(struct sm_warp *w, const struct sm_uop *u)
@@ -43,7 +43,7 @@ FN(shfl_up) { return shuffle(w, u, SHFL_UP); }
 FN(shfl_down) { return shuffle(w, u, SHFL_DOWN); }
 FN(shfl_bfly) { return shuffle(w, u, SHFL_BFLY); }
 
-/* Butterflies with a constant distance inside the whole warp, every lane active: what reductions are made of. */
+/* A butterfly with a constant distance over the whole warp with every lane active, as reductions use it. */
 FN(shfl_bfly_all) {
   if (sm_lanes(w, u) != ~0u) return shfl_bfly(w, u);
   const uint32_t *a = sm_row(w, u, 0);
@@ -109,7 +109,7 @@ static bool build_vote(struct sm_builder *b, const struct sass_inst *in, const c
   return true;
 }
 
-/* flag: bit 0 ALL, bit 1 64 bits. */
+/* flag: bit 0 is ALL, bit 1 selects 64 bits. */
 FN(match) {
   const uint32_t *lo = sm_row(w, u, 0), *hi = u->flag & 2 ? lo + SM_LANES : lo;
   uint32_t lanes = sm_lanes(w, u), *d = sm_dst(w, u), left = lanes, value[SM_LANES], all = 0;
@@ -148,7 +148,7 @@ FN(redux) {
   const uint32_t *a = sm_row(w, u, 0);
   uint32_t lanes = sm_lanes(w, u);
   if (!lanes) return u + 1;
-  uint32_t r = a[__builtin_ctz(lanes)], flip = u->arg; /* the sign bit, so that signed numbers compare as unsigned */
+  uint32_t r = a[__builtin_ctz(lanes)], flip = u->arg; /* flips the sign bit, so signed numbers compare as unsigned */
   for (uint32_t m = lanes & (lanes - 1); m; m &= m - 1) {
     uint32_t x = a[__builtin_ctz(m)];
     switch (u->flag) {
@@ -172,7 +172,7 @@ static bool build_redux(struct sm_builder *b, const struct sass_inst *in, const 
   return true;
 }
 
-/* The lowest lane's value; a predicate says which lanes have another one. */
+/* Writes the lowest lane's value; the predicate is set in the lanes that have a different one. */
 FN(r2ur) {
   const uint32_t *a = sm_row(w, u, 0);
   uint32_t lanes = sm_lanes(w, u), differ = 0;
@@ -254,7 +254,7 @@ enum special {
   SR_SRZ = 255,
 };
 
-/* The values that all lanes share. */
+/* Returns a special register whose value all lanes share. */
 static void uniform_special(const struct sm_warp *w, const struct sm_uop *u, unsigned n, uint64_t *out) {
   const struct sm_grid *g = w->grid;
   const struct sm_cta *cta = w->cta;
@@ -338,7 +338,7 @@ FN(s2r_lanes) {
   for (unsigned l = 0; l < SM_LANES; l++) d[l] = lanes >> l & 1 ? row[l] : d[l];
   return u + 1;
 }
-/* arg: 2 for 64 bits. */
+/* arg: 2 for a 64-bit result. */
 FN(s2r_uniform) {
   uint32_t lanes = sm_lanes(w, u), *d = sm_dst(w, u);
   uint64_t value = 0;
@@ -347,7 +347,7 @@ FN(s2r_uniform) {
     for (unsigned l = 0; l < SM_LANES; l++) d[l] = lanes >> l & 1 ? (uint32_t)value : d[l];
   return u + 1;
 }
-/* A register of each lane to a uniform one: the first lane's. */
+/* Copies a per-lane special register of the first lane to a uniform register. */
 FN(s2ur_lanes) {
   uint32_t row[SM_LANES];
   struct sm_uop as = *u;
@@ -358,7 +358,7 @@ FN(s2ur_lanes) {
   return u + 1;
 }
 
-/* Those of uniform_special. */
+/* The registers that uniform_special implements. */
 #define BIT(n) 1u << (n) % 32
 static const uint32_t known[8] = {
     BIT(SR_CLOCK) | BIT(SR_VIRTCFG) | BIT(SR_VIRTID),

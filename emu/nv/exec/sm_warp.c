@@ -1,16 +1,16 @@
-/* One warp: groups of lanes that diverged and meet again, jumps, and faults.
+/* One warp: groups of lanes that diverge and converge, jumps, and faults.
  *
- * Lanes at one place form a group, and groups of one warp take turns: the one farthest behind runs until it reaches
- * where another is (they go on together then), waits, or has used up its slice while others want to run, which is what
- * makes locks between lanes of a warp work. Source for what lanes may rely on: CUDA C++ Programming Guide, "Independent
- * Thread Scheduling"; for the instructions, output of ptxas. */
+ * Lanes at one place form a group; the groups of a warp take turns. The group with the lowest address runs until it
+ * reaches the place of another group (then they merge), waits, or has used up its time slice while others want to run.
+ * Time slices make locks between lanes of a warp work. Source for what lanes may rely on: CUDA C++ Programming Guide,
+ * "Independent Thread Scheduling"; for the instructions: ptxas output. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "sm_core.h"
 
 enum {
-  SLICE = 8192,       /* instructions a warp runs before the next one's turn */
+  SLICE = 8192,       /* instructions that a warp executes before the next warp runs */
   GROUP_SLICE = 2048, /* the same for groups of one warp */
 };
 
@@ -25,7 +25,7 @@ static void remove_group(struct sm_warp *w, uint32_t i) {
   if (i != w->groups) w->group[i] = w->group[w->groups];
 }
 
-/* Moves the lanes `free` of group i, which may go on, to a group that runs. */
+/* Moves the lanes `free` of waiting group i to a running group. */
 static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
   struct sm_group *g = &w->group[i];
   w->alone = g->exclusive ? w->alone | free : w->alone & ~free;
@@ -37,8 +37,8 @@ static void release(struct sm_warp *w, uint32_t i, uint32_t free) {
   w->group[w->groups++] = (struct sm_group){.mask = free, .next = g->next, .turns = g->turns};
 }
 
-/* Lanes that wait in the same way at the same place as group g for the same lanes. Recursion has others at the same
- * place, who wait for others. */
+/* Returns the lanes that wait in the same state and at the same place as group g, for the same set of lanes. With
+ * recursion other lanes at the same place may wait for a different set. */
 static uint32_t waiting_for(const struct sm_warp *w, const struct sm_group *g, uint32_t set, uint32_t live) {
   const uint32_t *b = sm_b(w, g->which);
   uint32_t lanes = 0;
@@ -51,7 +51,7 @@ static uint32_t waiting_for(const struct sm_warp *w, const struct sm_group *g, u
   return lanes;
 }
 
-/* Those who wait like g for the same lanes go on; a collective's all where g does. */
+/* Releases the lanes that wait like g for the same set. The lanes of a collective all continue where g does. */
 static void release_set(struct sm_warp *w, const struct sm_group *g, uint32_t lanes) {
   struct sm_group like = *g;
   uint32_t n = w->groups;
@@ -66,15 +66,15 @@ static void release_set(struct sm_warp *w, const struct sm_group *g, uint32_t la
   }
 }
 
-/* Does a set that went on alone still run? */
+/* Returns true if a set that continued alone is still running. */
 static bool somebody_alone(const struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++)
     if (w->group[i].state == SM_RUNNING && w->group[i].mask & w->alone) return true;
   return false;
 }
 
-/* Lets go who waits for lanes that are there, or have left. exclusive: only one set of those at WARPSYNC.EXCLUSIVE,
- * else only the others. */
+/* Releases lanes that wait for lanes which have all arrived or exited. With exclusive, at most one set of those at
+ * WARPSYNC.EXCLUSIVE; otherwise only lanes at other barriers. */
 static void release_waiting(struct sm_warp *w, bool exclusive) {
   uint32_t live = sm_live(w);
   if (exclusive && somebody_alone(w)) return;
@@ -97,8 +97,8 @@ static uint64_t pc_of(const struct sm_group *g) { return g->next->inst->pc; }
 
 /* ---- uniform registers of groups that take turns ----
  *
- * A warp has one set of them. ptxas keeps values in them inside a path that only some lanes take, so a group that is
- * interrupted in the middle of a path finds its own again. */
+ * A warp has one set of uniform registers. ptxas also keeps values in them on paths that only some lanes take. So an
+ * interrupted group saves its values and restores them when it continues. */
 
 static void put_aside(struct sm_warp *w, struct sm_group *g) {
   if (g->aside || g->state != SM_RUNNING) return;
@@ -110,7 +110,7 @@ static void put_aside(struct sm_warp *w, struct sm_group *g) {
   g->aside = (uint8_t)(1 + lane);
 }
 
-/* The registers are those of group g from now on; groups that used what is in them keep a copy. */
+/* Restores the uniform registers of group g. Groups that share the current values save a copy first. */
 static void take_back(struct sm_warp *w, struct sm_group *g) {
   const uint32_t *from = sm_aside(w, g->aside - 1u);
   for (uint32_t i = 0; i < w->groups; i++) put_aside(w, &w->group[i]);
@@ -120,7 +120,7 @@ static void take_back(struct sm_warp *w, struct sm_group *g) {
   g->aside = 0;
 }
 
-/* Running groups at one place become one. */
+/* Merges running groups that are at the same place. */
 static void merge(struct sm_warp *w) {
   for (uint32_t i = 0; i < w->groups; i++) {
     struct sm_group *g = &w->group[i];
@@ -136,7 +136,7 @@ static void merge(struct sm_warp *w) {
   }
 }
 
-/* The group to run next: fewest slices used up, then the lowest address. False when all wait. */
+/* Chooses the group to run next: the fewest time slices used up, then the lowest address. Returns false if all wait. */
 static bool choose(struct sm_warp *w) {
   const struct sm_group *best = NULL;
   release_waiting(w, false);
@@ -152,7 +152,7 @@ static bool choose(struct sm_warp *w) {
   return true;
 }
 
-/* Where the chosen group meets the next one that runs. */
+/* Returns the place where the chosen group would next meet another running group. */
 static const struct sm_uop *meeting(const struct sm_warp *w) {
   const struct sm_uop *at = NULL, *me = w->group[w->current].next;
   for (uint32_t i = 0; i < w->groups; i++) {
@@ -182,7 +182,7 @@ void sm_run_warp(struct sm_warp *w) {
     if (g->aside) take_back(w, g);
     w->active = g->mask;
     w->run = u, w->budget = slice;
-    /* NULL is beyond every limit. */
+    /* The subtraction makes NULL larger than every limit. */
     uintptr_t last = (uintptr_t)limit - 1;
     do u = u->fn(w, u);
     while ((uintptr_t)u - 1 < last);

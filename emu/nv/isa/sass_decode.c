@@ -1,13 +1,13 @@
-/* SASS decoding: from the opcode to a row of the table; what the row has no text for is no instruction. */
+/* SASS decoding: finds the row of an opcode. An instruction with a field that has no text in its row is invalid. */
 #include <pthread.h>
 #include "sass_table.h"
 
 enum {
-  /* sets of forms */
+  /* sets of operand forms */
   ABC = 0xfe,  /* three sources */
-  AB = 0x72,   /* the second is B, a third always a register */
-  AC = 0x8e,   /* two sources, the second of which is placed as a third would be */
-  UABC = 0x16, /* the same of the uniform datapath */
+  AB = 0x72,   /* two sources; the second is B, and a third is always a register */
+  AC = 0x8e,   /* two sources; the second is encoded where a third would be */
+  UABC = 0x16, /* as ABC, for the uniform datapath */
   UAB = 0x12,
 };
 
@@ -15,7 +15,7 @@ enum {
   {SASS_##name, base, forms, SASS_##versions, false, modifiers, operands},
 #define UROW(name, base, forms, versions, modifiers, operands)                                                         \
   {SASS_##name, base, forms, SASS_##versions, true, modifiers, operands},
-/* one opcode */
+/* a row for a single opcode */
 #define OPCODE(name, opcode, versions, modifiers, operands)                                                            \
   {SASS_##name, opcode & 0x1ff, 1 << (opcode >> 9), SASS_##versions, false, modifiers, operands},
 #define UOPCODE(name, opcode, versions, modifiers, operands)                                                           \
@@ -55,7 +55,7 @@ bool sass_is_uniform(enum sass_id id) {
 const char *sass_name(enum sass_id id) { return id < SASS_ID_COUNT ? names[id] : "?"; }
 
 enum { VERSIONS = 4, OPCODES = 4096 };
-static uint16_t row_of[VERSIONS][OPCODES]; /* number in rows + 1 */
+static uint16_t row_of[VERSIONS][OPCODES]; /* index in rows + 1 */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void index_rows(void) {

@@ -1,4 +1,4 @@
-/* SASS as text: walks a row's lists of modifiers and operands (sass_table.h). The text is nvdisasm's. */
+/* SASS as text: prints a row's lists of modifiers and operands (sass_table.h), in the format of nvdisasm. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -42,7 +42,8 @@ static unsigned number(const char **p) {
   while (**p >= '0' && **p <= '9') v = v * 10 + (unsigned)(*(*p)++ - '0');
   return v;
 }
-/* "72", "72.3", "75+85+86": the value, its width in *width (given on entry: that of a lone position). */
+/* Parses a bit position such as "72", "72.3", "75+85+86" and returns the field's value. *width is its width (on entry:
+ * the default width of a single position). */
 static uint64_t field(const struct sass_inst *in, const char **p, unsigned *width) {
   uint64_t v = 0;
   unsigned n = 0, lone = *width;
@@ -70,7 +71,7 @@ static size_t before_conditions(const char *p, const char *end) {
   const char *c = memchr(p, ':', (size_t)(end - p));
   return (size_t)((c ? c : end) - p);
 }
-/* The conditions at a word's end: ":74,!80". */
+/* Evaluates the conditions at the end of a word, such as ":74,!80". */
 static bool holds(const struct sass_inst *in, const char *p, const char *end) {
   const char *c = memchr(p, ':', (size_t)(end - p));
   while (c && c < end) {
@@ -157,7 +158,8 @@ void sass_put_predicate(struct text *t, unsigned n, bool not, bool uniform) {
   n == SASS_PT ? sass_put(t, "T") : sass_put(t, "%u", n);
 }
 
-/* The operand cache keeps a source for the next instruction. Operations of variable latency have no such hint. */
+/* Returns true if the operand cache keeps the source for the next instruction. Operations of variable latency have no
+ * such hint. */
 static bool reused(const struct sass_inst *in, char letter) {
   if (in->op->base >= 0x100 && in->id != SASS_RPCMOV) return false;
   unsigned slot = letter == 'A' ? 0 : letter == 'B' ? 1 : 2;
@@ -178,7 +180,7 @@ enum sass_place sass_place_of(char letter, unsigned form) {
 }
 
 static void put_selection(struct text *t, unsigned at) {
-  /* HFMA2 has a third bit for its second source */
+  /* the second source of HFMA2 has a third bit */
   static const char *const text[8] = {"", NULL, ".H0_H0", ".H1_H1", ".H0_NH1", NULL, NULL, NULL};
   enum sass_place second = sass_place_of('B', t->in->form);
   bool third = t->in->id == SASS_HFMA2 && at == (second == AT_64 ? 81 : 60);
@@ -206,7 +208,7 @@ static void put_number(struct text *t, const char *flags, size_t n) {
   else if (memchr(flags, 'd', n))
     sass_put_float(t, sass_from_f64_high(v));
   else if (memchr(flags, 'x', n)) {
-    /* packed: bit 85 makes them bfloat16, in comparisons bit 65 */
+    /* packed elements are bfloat16 if bit 85, in comparisons bit 65, is set */
     bool compare = t->in->id == SASS_HSET2 || t->in->id == SASS_HSETP2;
     bool bf16 = sass_bit(t->in, compare ? 65 : 85);
     if (t->in->id != SASS_HADD2 || !sass_bit(t->in, 78)) {
@@ -234,7 +236,7 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
   unsigned neg = place == AT_64 && high ? 84 : negate_at[place], abs = place == AT_64 && high ? 83 : absolute_at[place];
   bool may_neg = high || memchr(flags, '-', n) || memchr(flags, '|', n) || memchr(flags, '~', n);
   bool may_abs = high || memchr(flags, '|', n);
-  /* HADD2.F32 has no absolute value of its first source */
+  /* HADD2.F32 has no absolute value on its first source */
   if (in->id == SASS_HADD2 && place == AT_24 && sass_bit(in, 78)) may_abs = false;
   bool bars = may_abs && sass_bit(in, abs);
   if (may_neg && sass_bit(in, neg)) sass_put(t, memchr(flags, '~', n) && sass_bit(in, 74) ? "~" : "-");
@@ -248,7 +250,7 @@ void sass_put_source(struct text *t, char letter, const char *flags, size_t n, c
   unsigned select = place == AT_64 && memchr(flags, 'v', n) ? 76 : select_at[place];
   bool inside = place == CONSTANT || uniform;
   if (half && inside) put_selection(t, select);
-  /* a part of a register is taken before its absolute value */
+  /* the absolute value applies to the selected part of a register */
   if (inside || bars) sass_put(t, "%s", part);
   if (bars) sass_put(t, "|");
   if (!inside && reused(in, letter)) sass_put(t, ".reuse");

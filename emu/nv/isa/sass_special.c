@@ -1,15 +1,16 @@
-/* What SASS prints beyond what a row's lists can say: operands whose form depends on several fields, by name. */
+/* Prints operands whose form depends on several fields, which a row's lists cannot express. Functions are found by
+ * name. */
 #include <stdio.h>
 #include <string.h>
 #include "sass_text.h"
 
-/* Multiply-adds with a trivial factor print as what they do. */
+/* Multiply-adds with a trivial factor print as the simpler operation. */
 static void imad_alias(struct text *t) {
   const struct sass_inst *in = t->in;
   enum sass_place b = sass_place_of('B', in->form);
   bool constant_form = in->form == 3 || in->form == 5;
   if (in->form > 5 || sass_bit(in, 74) || (constant_form && sass_bit(in, 91))) return;
-  /* a combination of scheduling hints that is no reuse */
+  /* this combination of scheduling bits is not a reuse hint */
   if (!sass_bit(in, 109) && sass_bits(in, 122, 3) == 3) return;
   uint32_t number = (uint32_t)(in->lo >> 32);
   bool a_zero = sass_bits(in, 24, 8) == SASS_RZ, c_zero = in->form == 4 && sass_bits(in, 64, 8) == SASS_RZ;
@@ -25,7 +26,7 @@ static void imad_alias(struct text *t) {
 static void put_half(struct text *t, unsigned at) {
   if (sass_bit(t->in, at)) sass_put(t, ".H1");
 }
-/* I2IP fills a part of the third source: as many bits from the top as two results take are kept. */
+/* I2IP keeps the top bits of the third source: as many as two results take. */
 static void pack_part(struct text *t) {
   static const char *const part[4][4] = {{"", ".H1"}, {"", ".H1"}, {NULL, NULL, NULL, ".28"}, {NULL, NULL, ".24"}};
   const char *s = part[sass_bits(t->in, 77, 2)][sass_bits(t->in, 72, 2)];
@@ -33,12 +34,12 @@ static void pack_part(struct text *t) {
   if (!s) t->bad = true;
   sass_put(t, "%s", s ? s : "");
 }
-/* The third source of conversions that fill one half of it; bit 72 says which. */
+/* The third source of conversions that fill one half of it; bit 72 selects the half. */
 static void merge_high(struct text *t) {
   sass_put_source(t, 'C', "f", 1, "");
   put_half(t, 72);
 }
-/* What is in a source register: "R2.B1", "|R2|.H1". names: by the two bits at 60. */
+/* A part of a source register, such as "R2.B1" or "|R2|.H1". names: indexed by the two bits at 60. */
 static void put_part(struct text *t, const char *flags, size_t n, const char *const names[4]) {
   if (sass_place_of('B', t->in->form) == NUMBER) {
     sass_put_source(t, 'B', flags, n, "");
@@ -83,7 +84,7 @@ static void predicate_byte(struct text *t) {
   sass_put_source(t, t->in->id == SASS_R2P ? 'A' : 'a', "", 0, part_byte[sass_bits(t->in, 76, 2)]);
 }
 
-/* FSWZADD: the signs of both terms for the lanes of a quad. */
+/* FSWZADD: the signs of both terms, for the lanes of a quad. */
 static void swizzle(struct text *t) {
   for (unsigned i = 8; i; i -= 2) {
     static const char *const names[4] = {"PP", "PN", "NP", "ZP"};
@@ -91,7 +92,7 @@ static void swizzle(struct text *t) {
   }
 }
 
-/* F2FP packs; the formats, and which sources there are, depend on bits together. */
+/* F2FP packs; several bits together select the formats and the sources. */
 enum packing { PACK_AB, MERGE_C, PACK_B, PACK_AB_MERGE_C, UNPACK_B_MERGE_C, UNPACK_B, PACKINGS };
 static enum packing packing_of(const struct sass_inst *in) {
   /* the source format's two bits, then bits 78, 89, 90 */
@@ -113,7 +114,7 @@ static void f2fp(struct text *t) {
                                                                                                     "UNPACK_B"};
   enum packing p = packing_of(in);
   if (in->version < 0x89) {
-    /* without formats of eight bits */
+    /* rows without 8-bit formats */
     if ((p != PACK_AB && p != MERGE_C) || sass_bit(in, 79) != sass_bit(in, 80) || sass_bit(in, 81)) t->bad = true;
     sass_put(t, "%s%s%s.%s%s", sass_bit(in, 77) ? ".SATFINITE" : "", sass_bit(in, 75) ? ".RELU" : "",
              sass_bit(in, 76) ? ".BF16" : "", sass_bit(in, 78) ? "MERGE_C" : "PACK_AB", sass_bit(in, 79) ? ".RZ" : "");
@@ -143,7 +144,7 @@ static void f2fp_operands(struct text *t) {
   }
 }
 
-/* VIMNMX's results beside the value: two predicates or none. */
+/* The additional results of VIMNMX: two predicates or none. */
 static void minmax_predicates(struct text *t) {
   unsigned a = (unsigned)sass_bits(t->in, 81, 3), b = (unsigned)sass_bits(t->in, 84, 3);
   if (a == SASS_PT) return;
@@ -154,7 +155,8 @@ static void minmax_predicates(struct text *t) {
   sass_put_predicate(t, b, false, false);
 }
 
-/* Bytes to add to a program counter. From sm_90 on the low eight bits of the distance, in words, are apart. */
+/* Returns the number of bytes to add to a program counter. From sm_90 on, the low eight bits of the distance, in words,
+ * are in a separate field. */
 static uint64_t split_offset(const struct sass_inst *in) {
   uint64_t high = (uint64_t)sass_sbits(in, 34, 48);
   return (in->version < 0x90 ? high : high << 8 | sass_bits(in, 16, 8)) * 4;
@@ -167,7 +169,7 @@ static void target(struct text *t) {
   }
   sass_put_target(t, t->in->pc + SASS_BYTES + split_offset(t->in));
 }
-/* program counters as data */
+/* program counters as data operands */
 static void put_pc(struct text *t) {
   uint64_t high = sass_bits(t->in, 34, 47);
   sass_put_hex(t, (t->in->version < 0x90 ? high : high << 8 | sass_bits(t->in, 16, 8)) * 4);
@@ -181,7 +183,8 @@ static void near_pc(struct text *t) {
   sass_put_target(t, t->in->pc + SASS_BYTES + (uint64_t)sass_sbits(t->in, 24, 58));
 }
 
-/* "R4 -0x150": a register and what is added to it: for relative jumps the next instruction's address included. */
+/* A register and the constant added to it, such as "R4 -0x150"; for relative jumps the constant includes the next
+ * instruction's address. */
 static void put_indirect(struct text *t, bool uniform, bool relative) {
   sass_put_at(t, 24, uniform);
   int64_t v = (int64_t)(split_offset(t->in) + (relative ? t->in->pc + SASS_BYTES : 0));
@@ -209,7 +212,7 @@ static void elected(struct text *t) {
 }
 static void barrier(struct text *t) { sass_put(t, "B%u", (unsigned)sass_bits(t->in, 16, 4)); }
 
-/* The scoreboards of a set, highest first. */
+/* The scoreboards in a set, highest first. */
 static void put_scoreboards(struct text *t, unsigned at) {
   const char *separator = "";
   sass_put(t, "{");
@@ -236,7 +239,7 @@ static void scoreboards(struct text *t) {
   put_scoreboards(t, set);
 }
 
-/* Constants by byte. */
+/* Loads of constants by byte address. */
 static void load_constant(struct text *t) {
   const struct sass_inst *in = t->in;
   bool uniform = in->id == SASS_ULDC;
@@ -276,7 +279,7 @@ static void load_uniform(struct text *t) {
     sass_put_predicate(t, (unsigned)sass_bits(t->in, 87, 3), sass_bit(t->in, 90), true);
   }
 }
-/* "[R7+0x10]", the destination of a copy to shared memory, and its source. */
+/* The destination of a copy to shared memory, such as "[R7+0x10]", and its source. */
 static void copy_shared(struct text *t) {
   const struct sass_inst *in = t->in;
   unsigned r = (unsigned)sass_bits(in, 16, 8);
@@ -297,7 +300,7 @@ static void copy_shared(struct text *t) {
 static void copy_global(struct text *t) {
   const struct sass_inst *in = t->in;
   unsigned u = (unsigned)sass_bits(in, 64, 6);
-  if (in->form == 6 && u != SASS_URZ) u++; /* behind the one that is added to the destination */
+  if (in->form == 6 && u != SASS_URZ) u++; /* the register after the one that is added to the destination */
   bool described = sass_bit(in, 76), wide = in->form == 6 || sass_bit(in, 70);
   int64_t offset = sass_sbits(in, 32, 12);
   if (described && in->version >= 0x90) {
@@ -315,7 +318,7 @@ static void copy_global(struct text *t) {
   sass_put_offset(t, offset);
   sass_put(t, "]");
 }
-/* Generic addresses that a uniform register that is URZ does not take part in. */
+/* Generic addresses; a uniform register URZ is not printed. */
 static void cluster_address(struct text *t) {
   const struct sass_inst *in = t->in;
   unsigned u = (unsigned)sass_bits(in, 64, 6);
@@ -340,7 +343,7 @@ static void put_uniform_address(struct text *t, unsigned at) {
 }
 static void uniform_24(struct text *t) { put_uniform_address(t, 24); }
 static void uniform_32(struct text *t) { put_uniform_address(t, 32); }
-/* the cache hint of bulk copies */
+/* the descriptor with the cache hint of bulk copies */
 static void uniform_desc(struct text *t) {
   sass_put(t, "desc[");
   sass_put_at(t, 40, true);
@@ -354,7 +357,7 @@ static void sync_address(struct text *t) {
   sass_put(t, "]");
 }
 
-/* the second of a pair of uniform registers for a comparison and a new value */
+/* the second register of the uniform pair that holds the comparison value and the new value */
 static void exchange_pair(struct text *t) {
   unsigned r = (unsigned)sass_bits(t->in, 32, 6);
   if (r == SASS_URZ) r = 60;
@@ -363,7 +366,7 @@ static void exchange_pair(struct text *t) {
   sass_put_register(t, r + 2, true);
 }
 
-/* Cache control of everything has no address. */
+/* Cache control of the whole cache has no address. */
 static bool cctl_all(const struct sass_inst *in) {
   unsigned op = (unsigned)sass_bits(in, 87, 4);
   return op == 4 || (op >= 6 && op <= 8);
@@ -397,7 +400,7 @@ static void gmma_a(struct text *t) {
     sass_put_at(t, 24, false);
 }
 
-/* An asynchronous multiply's operands in shared memory, described in uniform registers. */
+/* The operands of an asynchronous multiply in shared memory; uniform registers hold their descriptors. */
 static void matrix_descriptor(struct text *t) {
   const struct sass_inst *in = t->in;
   bool both = in->form == 4, signs = in->id == SASS_HGMMA || in->id == SASS_QGMMA;
@@ -422,11 +425,11 @@ static void column(struct text *t) {
   if (!sass_bit(t->in, 74)) t->bad = true;
   sass_put_source(t, 'B', "-", t->in->id == SASS_QMMA, ".COL");
 }
-/* N and K of an asynchronous multiply: HGMMA and QGMMA have any multiple of eight, the others fewer. */
+/* N and K of an asynchronous multiply. N of HGMMA and QGMMA is any multiple of eight; the others have fewer values. */
 static void matrix_shape(struct text *t) {
   const struct sass_inst *in = t->in;
   unsigned code = (unsigned)sass_bits(in, 53, in->id == SASS_HGMMA ? 7 : 6), n = 0, k = 0, sparse = sass_bit(in, 73);
-  /* the N of integers: 8, 16, 24, 32, then by 16 */
+  /* N of the integer types: 8, 16, 24, 32, then multiples of 16 */
   unsigned step = code / 3 < 4 ? code / 3 + 1 : (code / 3 - 1) * 2;
   switch (in->id) {
   case SASS_HGMMA:

@@ -1,4 +1,4 @@
-/* The machine: making it and taking it apart, its files, and what the engines report. */
+/* The machine: creating and freeing it, its files, and what the engines report. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ void nv_uuid_text(const struct uvm_uuid *uuid, char text[41]) {
            b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* By an engine's thread, which may hold locks of its own. */
+/* Called by an engine's thread, which may hold the engine's locks. */
 static void gpu_log(void *ctx, const char *line) {
   struct nv_gpu *g = ctx;
   const struct emu_machine *base = &g->machine->base;
@@ -121,7 +121,7 @@ static int nv_open(struct emu_machine *base, const char *path, int flags, struct
   return 0;
 }
 
-/* ---- /proc/driver/nvidia and the folders above the nodes ---- */
+/* ---- /proc/driver/nvidia and the folders of the device nodes ---- */
 
 static void print_version(struct nv_machine *m, const struct nv_gpu *g, char *buf, size_t cap) {
   snprintf(buf, cap,
@@ -145,7 +145,7 @@ static void print_xid(struct nv_machine *m, const struct nv_gpu *g, char *buf, s
   pthread_mutex_unlock(&gpu->log_lock);
 }
 
-/* Every path, with "%s" for a GPU's PCI address and "%u" for its minor number; those without print are folders or
+/* Every path, with "%s" for a GPU's PCI address and "%u" for its minor number. Paths without print are folders or
  * nodes. */
 static const struct entry {
   const char *path;
@@ -159,7 +159,7 @@ static const struct entry {
     {"/proc/driver/nvidia/gpus/%s/xid", print_xid},
 };
 
-/* Calls each for every entry as a path; gpu is NULL for those of the machine. */
+/* Calls each for the path of every entry; gpu is NULL for entries of the machine. */
 static int for_each_path(struct nv_machine *m,
                          int (*each)(void *ctx, const struct entry *e, const char *path, const struct nv_gpu *g),
                          void *ctx) {
@@ -188,12 +188,12 @@ struct lookup {
   size_t cap;
   int (*each)(void *ctx, const char *name);
   void *ctx;
-  char seen[1024]; /* names, each between slashes */
+  char seen[1024]; /* names seen so far, each between slashes */
 };
 static int read_one(void *ctx, const struct entry *e, const char *path, const struct nv_gpu *g) {
   struct lookup *l = ctx;
   if (strcmp(path, l->path) != 0) return 0;
-  if (!e->print) return -EINVAL; /* a node */
+  if (!e->print) return -EINVAL; /* a folder or a device node */
   e->print(l->m, g, l->buf, l->cap);
   return 1;
 }
@@ -318,7 +318,7 @@ int nv_machine_version(struct os *os, const char *version) {
   return 0;
 }
 
-/* The models that a comma-separated list names, or a negative errno and a reason. */
+/* Parses a comma-separated list of model names. Returns a negative errno and a reason on failure. */
 static int parse_models(const char *gpus, const struct nv_model **models, unsigned *n, char *err, size_t errcap) {
   char known[128];
   nv_model_names(known, sizeof known);

@@ -1,12 +1,12 @@
-/* The GPUs that can be emulated, one row each.
- * Sources: class lists and architecture numbers of NVIDIA open-gpu-kernel-modules (g_gpu_class_list.c, ctrl2080mc.h);
- * PCI ids of the supported-products list of the driver's README; the CUDA C++ Programming Guide's table of compute
- * capabilities; NVIDIA's A100, GA102, Ada and H100 architecture papers for counts of GPCs, TPCs, SMs and caches. */
+/* The GPUs that can be emulated, one row each. Sources: class lists and architecture numbers of NVIDIA
+ * open-gpu-kernel-modules (g_gpu_class_list.c, ctrl2080mc.h); PCI ids of the supported-products list of the driver's
+ * README; the CUDA C++ Programming Guide's table of compute capabilities; NVIDIA's A100, GA102, Ada and H100
+ * architecture papers for the numbers of GPCs, TPCs and SMs, and cache sizes. */
 #include <stdio.h>
 #include <string.h>
 #include "nv.h"
 
-/* Classes that every one of these GPUs lists, with those of the engines before and after Ampere's left to each. */
+/* Classes that every one of these GPUs has. The engine classes of each generation are in the lists below. */
 #define COMMON                                                                                                         \
   0x003e, /* NV01_MEMORY_SYSTEM */                                                                                     \
       0x0040 /* NV01_MEMORY_LOCAL_USER */, 0x0070 /* NV01_MEMORY_VIRTUAL */, 0x00de /* RM_USER_SHARED_DATA */,         \
@@ -175,7 +175,7 @@ bool nv_model_has(const struct nv_model *m, uint32_t class) {
   return false;
 }
 
-/* Floor-swept TPCs are spread evenly: the first GPCs have one more. */
+/* Returns the mask of enabled TPCs. Disabled TPCs are spread evenly: the first GPCs have one more TPC. */
 uint32_t nv_model_tpc_mask(const struct nv_model *m, unsigned gpc) {
   uint32_t tpcs = m->sms / m->sms_per_tpc;
   if (gpc >= m->gpcs) return 0;

@@ -1,6 +1,5 @@
-/* RM's channel groups, context shares, channels and the engine objects under them, and their controls. Rules as in
- * NVIDIA open-gpu-kernel-modules (kernel_channel.c, kernel_channel_group_api.c, kernel_ctxshare.c,
- * kernel_fifo_ctrl.c). */
+/* RM's channel groups, context shares, channels and their engine objects, and the controls of these. Rules as in NVIDIA
+ * open-gpu-kernel-modules (kernel_channel.c, kernel_channel_group_api.c, kernel_ctxshare.c, kernel_fifo_ctrl.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@ int nv_rm_copy_engine(const struct nv_gpu *gpu, uint32_t engine_type) {
   return -1;
 }
 
-/* The graphics engine and the copy engines that belong to it have one runlist, each other copy engine has its own. */
+/* The graphics engine and its copy engines share a runlist; each other copy engine has its own. */
 static unsigned runlist_of(int copy) { return copy < NV_GRCES ? 0 : (unsigned)(copy - NV_GRCES + 1); }
 
 static uint32_t group_init(struct nv_machine *m, struct nv_gpu *gpu, struct rm_group *g, uint32_t engine_type) {
@@ -74,7 +73,7 @@ static bool take_id(struct nv_gpu *gpu, unsigned runlist, uint32_t *id) {
   return false;
 }
 
-/* The memory a channel's handle field names, with room for size bytes at offset. */
+/* Returns the memory of a handle in a channel's parameters, if it has room for size bytes at offset. */
 static struct rm_memory *channel_memory(struct rm_call *c, struct rm_object *o, uint32_t handle, uint64_t offset,
                                         uint64_t size, const char *what, uint32_t *status) {
   struct rm_object *object = nv_rm_find_kind(c->m, o->client, handle, 1u << RM_KIND_MEMORY, what, status);
@@ -88,7 +87,7 @@ static struct rm_memory *channel_memory(struct rm_call *c, struct rm_object *o, 
   return nv_rm_memory_get(mem);
 }
 
-/* The address space: that of the context share, else the group's, else the one named or the device's. */
+/* Sets the address space: that of the context share, else of the group, else the named one, else the device's. */
 static uint32_t channel_vas(struct rm_call *c, struct rm_object *o, const struct rm_channel_alloc *p) {
   struct nv_machine *m = c->m;
   struct rm_channel *ch = &o->channel;
@@ -169,7 +168,7 @@ uint32_t nv_rm_channel(struct rm_call *c, struct rm_object *o, void *params) {
     return status;
   }
   struct rm_group *g = ch->group;
-  ch->group = NULL; /* until it counts as one of the group's */
+  ch->group = NULL; /* until the channel is a member of the group */
   if (!take_id(o->gpu, g->runlist, &id))
     return RM_REFUSE(m, RM_INSUFFICIENT_RESOURCES, "RM_ALLOC of a channel: %d exist already", NV_CHANNELS);
   ch->group = g;
@@ -229,7 +228,7 @@ uint32_t nv_rm_copy(struct rm_call *c, struct rm_object *o, void *params) {
   if (p->version > RM_COPY_ALLOC_ENGINE || wanted < 0)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: version %u, engine %u", o->type->name, p->version,
                      p->engine_type);
-  /* Without parameters, or zeroes, it is the channel's own engine. */
+  /* Without parameters, or with zeros, the channel's engine is meant. */
   if (!p->version && !p->engine_type) wanted = own < 0 ? 0 : own;
   if (own < 0 ? wanted >= NV_GRCES : wanted != own)
     return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "RM_ALLOC of %s: copy engine %d is not on the channel's runlist",
@@ -240,7 +239,7 @@ uint32_t nv_rm_copy(struct rm_call *c, struct rm_object *o, void *params) {
 
 /* ---- controls ---- */
 
-/* A channel in an address space that UVM owns has to be registered there, or its context buffers are not mapped. */
+/* A channel in an address space that UVM owns must be registered with UVM, which maps its context buffers. */
 static uint32_t check_registered(struct nv_machine *m, const struct rm_object *o) {
   const struct rm_channel *ch = &o->channel;
   if (!ch->vas->external || ch->registered || ch->group->engine_type != RM_ENGINE_GR0) return RM_OK;
@@ -341,7 +340,7 @@ static uint32_t group_info(struct rm_call *c, struct rm_object *o, void *params,
   return RM_OK;
 }
 
-/* NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS: a group stops as one. */
+/* NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS. A group stops as a whole. */
 struct disable_channels {
   uint8_t disable;
   uint32_t count;

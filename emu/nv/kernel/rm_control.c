@@ -1,4 +1,4 @@
-/* RM_CONTROL: from command and object to handler, with the strict size check, and the debugger's controls. */
+/* RM_CONTROL: finds the handler of a command, checks the size exactly, and implements the debugger's controls. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
     return RM_REFUSE(m, RM_INVALID_CLIENT, "RM_CONTROL 0x%x: no client 0x%x of this descriptor", p->cmd, p->client);
   struct rm_object *o = nv_rm_find(client, p->object);
   if (!o) return RM_REFUSE(m, RM_OBJECT_NOT_FOUND, "RM_CONTROL 0x%x: no object 0x%x", p->cmd, p->object);
-  if (!p->cmd) return RM_OK; /* every class answers its NULL command */
+  if (!p->cmd) return RM_OK; /* every class accepts the NULL command */
   const struct rm_control_type *t = find(p->cmd);
   if (!t) return RM_REFUSE(m, RM_NOT_SUPPORTED, "not supported: RM_CONTROL 0x%x", p->cmd);
   if (!(t->kinds & 1u << o->type->kind))
@@ -32,7 +32,7 @@ uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
     return RM_REFUSE(m, RM_INVALID_ARGUMENT, "RM_CONTROL 0x%x: paramsSize is %u, of driver %s %u", p->cmd,
                      p->params_size, m->version, size);
   if (p->flags) return RM_REFUSE(m, RM_INVALID_FLAGS, "RM_CONTROL 0x%x: flags 0x%x", p->cmd, p->flags);
-  /* Handlers see at least their structure in its newest form. */
+  /* Handlers get at least the newest version of their structure, zero-filled. */
   size_t room = t->size > size ? t->size : size;
   void *params = room <= sizeof stack ? stack : malloc(room);
   if (!params) return RM_NO_MEMORY;
@@ -146,7 +146,7 @@ static uint32_t clear_sm_errors(struct rm_call *c, struct rm_object *o, void *pa
   return status;
 }
 
-/* Errors are always reported at once and never deferred, whatever modes and masks say. */
+/* Errors are always reported immediately and never deferred, so modes and masks have no effect. */
 static uint32_t accept(struct rm_call *c, struct rm_object *o, void *params, uint32_t size) { return RM_OK; }
 
 #define DEBUGGER 1u << RM_KIND_DEBUGGER
@@ -156,7 +156,7 @@ const struct rm_control_type nv_rm_debug_controls[] = {
     {0x83de0309, DEBUGGER, 4, 0, accept}, /* SET_EXCEPTION_MASK */
     {0x83de030b, DEBUGGER, sizeof(struct rm_sm_error_one), 0, sm_error_one},
     {0x83de030c, DEBUGGER, sizeof(struct rm_sm_error_states), 0, sm_error_states},
-    {0x83de030f, DEBUGGER, 8, 0, clear_sm_errors}, /* CLEAR_SINGLE_SM_ERROR_STATE: one SM met it */
+    {0x83de030f, DEBUGGER, 8, 0, clear_sm_errors}, /* CLEAR_SINGLE_SM_ERROR_STATE: only one SM has an error */
     {0x83de0310, DEBUGGER, 8, 0, clear_sm_errors}, /* CLEAR_ALL_SM_ERROR_STATES */
     {0x83de031f, DEBUGGER, 4, 0, accept},          /* SET_MODE_ERRBAR_DEBUG */
     {0x83de0328, DEBUGGER, sizeof(struct rm_debug_mmu_fault), 0, debug_mmu_fault},

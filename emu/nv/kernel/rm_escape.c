@@ -1,6 +1,6 @@
 /* The ioctls of /dev/nvidiactl and /dev/nvidia0...: a table from number to handler, structure size and kind of
- * descriptor. As in NVIDIA open-gpu-kernel-modules (nv.c, escape.c): a request of the wrong size or on the wrong kind
- * of descriptor is -EINVAL; what RM says is the status in the structure, and the ioctl returns 0. */
+ * descriptor. As in NVIDIA open-gpu-kernel-modules (nv.c, escape.c), a request of the wrong size or on the wrong kind
+ * of descriptor returns -EINVAL. RM's own errors are in the structure's status, and the ioctl returns 0. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ static int unmap_memory(struct rm_call *c, struct nv_file *file, union body *b, 
   b->unmap_memory.status = nv_rm_unmap_cpu(c, &b->unmap_memory);
   return 0;
 }
-/* Where a client's own mapping lies is of no use to this module, which maps what it maps by itself. */
+/* A no-op: this module does not use the address of a client's own mapping. */
 static int update_mapping(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   b->update.status = RM_OK;
   return 0;
@@ -163,7 +163,7 @@ static int register_fd(struct rm_call *c, struct nv_file *file, union body *b, u
     return emu_refuse(&m->base, -EINVAL, "REGISTER_FD: descriptor %d is not one of " RM_CTL_DEVICE,
                       b->register_fd.ctl_fd);
   }
-  file->ctl = ctl; /* with the reference */
+  file->ctl = ctl; /* the file keeps the reference */
   return 0;
 }
 
@@ -224,8 +224,8 @@ static int attach_gpus(struct nv_machine *m, uint64_t arg, uint32_t size) {
 #define VARYING(member) 0, offsetof(struct rm_branch, member)
 static const struct escape {
   uint8_t nr, on;
-  uint16_t size, branch, other; /* other: a second size */
-  unsigned since;               /* branch */
+  uint16_t size, branch, other; /* other: a second valid size */
+  unsigned since;               /* first driver branch that has it */
   const char *name;
   int (*handler)(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size);
 } escapes[] = {

@@ -1,6 +1,6 @@
 /* RM's OS events: a client's descriptor becomes readable when a channel or a GPU has an error.
  *
- * An engine's thread only counts errors and wakes whoever polls; which events that concerns is found out by the caller,
+ * An engine's thread only counts errors and wakes the pollers. The polling thread then finds the events concerned,
  * under the machine's lock. */
 #define _GNU_SOURCE
 #include <errno.h>

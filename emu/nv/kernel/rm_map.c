@@ -1,5 +1,5 @@
-/* Mapping RM's memory: for the CPU (MAP_MEMORY, then mmap of the descriptor it named) and into the address spaces that
- * RM owns (RM_MAP_MEMORY_DMA). Rules as in NVIDIA open-gpu-kernel-modules (nv-mmap.c, rmapi/mapping*.c). */
+/* Mapping RM's memory: for the CPU (MAP_MEMORY, then mmap of the descriptor that it named), and into address spaces
+ * that RM owns (RM_MAP_MEMORY_DMA). Rules as in NVIDIA open-gpu-kernel-modules (nv-mmap.c, rmapi/mapping*.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static struct rm_object *find_mappable(struct rm_call *c, uint32_t client_handle
   return o;
 }
 
-/* Device memory and registers are mapped through their GPU's node, system memory through the control node. */
+/* Device memory and registers are mapped through the GPU's node, system memory through the control node. */
 static uint32_t check_file(struct rm_call *c, const struct nv_file *file, const struct rm_memory *mem, int fd) {
   bool device = mem->place == RM_PLACE_VIDMEM || mem->place == RM_PLACE_REGISTERS;
   if (!file) return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "MAP_MEMORY: descriptor %d is not open", fd);
@@ -124,7 +124,7 @@ struct rm_dma {
   struct rm_object *window, *object;
   struct rm_memory *memory;
   uint64_t va, size;
-  bool span; /* its addresses are its own */
+  bool span; /* owns its address range */
 };
 
 static void drop(struct rm_dma **link) {
@@ -145,7 +145,7 @@ void nv_rm_dma_forget(struct nv_machine *m, const struct rm_object *o) {
       link = &(*link)->next;
 }
 
-/* Where a mapping goes: an address of a reserved range, or one found or demanded in a window. */
+/* Chooses the address of a mapping: in a reserved range, or in a window, where the client may request one. */
 static uint32_t place(struct nv_machine *m, const struct rm_object *window, const struct rm_map_memory_dma *p,
                       uint64_t size, uint64_t *va, bool *span) {
   const struct rm_virtual *v = &window->virtual;

@@ -1,5 +1,5 @@
 /* RM's memory: allocations of video and system memory, imported host pages, register pages, address spaces and the
- * ranges that RM gives out in them. Rules as in NVIDIA open-gpu-kernel-modules (mem_mgr/). */
+ * address ranges that RM allocates in them. Rules as in NVIDIA open-gpu-kernel-modules (mem_mgr/). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)
-/* RM gives addresses out from here upwards: clear of a shader's windows and of address 0. */
+/* RM allocates addresses from here on, which leaves out address 0 and a shader's windows. */
 #define VAS_FIRST (1ull << 36)
 
 /* ---- counted things ---- */
@@ -115,7 +115,7 @@ static uint64_t page_bytes(const struct rm_memory_alloc *p) {
   return sizes[page];
 }
 
-/* Common to all that takes NV_MEMORY_ALLOCATION_PARAMS. */
+/* Checks NV_MEMORY_ALLOCATION_PARAMS, which several classes use. */
 static uint32_t check_allocation(struct nv_machine *m, const struct rm_object *o, const struct rm_memory_alloc *p) {
   const uint32_t known = 0x1 | RM_MEMORY_FIXED_ADDRESS | RM_MEMORY_ALIGNMENT_FORCE | 0x2 | 0x4 | 0x8 |
                          RM_MEMORY_HANDLE_PROVIDED | RM_MEMORY_MAP_NOT_REQUIRED | RM_MEMORY_PERSISTENT_VIDMEM |
@@ -205,7 +205,7 @@ uint32_t nv_rm_memory_import(struct rm_call *c, struct rm_alloc_memory *p) {
 uint32_t nv_rm_usermode(struct rm_call *c, struct rm_object *o, void *params) {
   const struct rm_usermode_alloc *p = params;
   if (p->priv) return RM_REFUSE(c->m, RM_INSUFFICIENT_PERMISSIONS, "RM_ALLOC of %s: bPriv", o->type->name);
-  if (!nv_engines_watch(o->gpu->engines)) return RM_INSUFFICIENT_RESOURCES; /* the timer in the page */
+  if (!nv_engines_watch(o->gpu->engines)) return RM_INSUFFICIENT_RESOURCES; /* the page contains the timer */
   o->memory.memory = memory_new((struct rm_memory){.place = RM_PLACE_REGISTERS,
                                                    .gpu = o->gpu,
                                                    .size = RM_USERMODE_SIZE,
@@ -252,7 +252,7 @@ struct rm_vas *nv_rm_vas_find(struct rm_call *c, struct rm_object *o, uint32_t h
   return nv_rm_vas_get(device->device.vas);
 }
 
-/* NV50_MEMORY_VIRTUAL: a range that is reserved at once. */
+/* NV50_MEMORY_VIRTUAL: reserves an address range immediately. */
 uint32_t nv_rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_memory_alloc *p = params;
@@ -280,7 +280,7 @@ uint32_t nv_rm_memory_reserve(struct rm_call *c, struct rm_object *o, void *para
   return RM_OK;
 }
 
-/* NV01_MEMORY_VIRTUAL: a window onto an address space, in which mappings find their own place. */
+/* NV01_MEMORY_VIRTUAL: a window onto an address space; each mapping in it gets its own address range. */
 uint32_t nv_rm_memory_window(struct rm_call *c, struct rm_object *o, void *params) {
   struct nv_machine *m = c->m;
   struct rm_memory_virtual_alloc *p = params;

@@ -1,5 +1,5 @@
-/* RM's objects: clients with their handle tables, allocation by class, duplication, and freeing of subtrees.
- * Rules as in NVIDIA open-gpu-kernel-modules (resserv/, rmapi/alloc_free.c). */
+/* RM's objects: clients with their handle tables, allocation by class, duplication, and freeing of subtrees. Rules as
+ * in NVIDIA open-gpu-kernel-modules (resserv/, rmapi/alloc_free.c). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +172,7 @@ static void fini(struct nv_machine *m, struct rm_object *o) {
   }
 }
 
-/* Events and debuggers elsewhere in the tree that name an object do not survive it. */
+/* Deleting an object also deletes events and debuggers elsewhere in the tree that refer to it. */
 static struct rm_object *find_debugger(struct rm_object *o, const struct rm_object *target) {
   if (o->type->kind == RM_KIND_DEBUGGER && o->target == target) return o;
   for (struct rm_object *child = o->children; child; child = child->next) {
@@ -183,7 +183,7 @@ static struct rm_object *find_debugger(struct rm_object *o, const struct rm_obje
 }
 
 void nv_rm_object_delete(struct nv_machine *m, struct rm_object *o) {
-  /* Each call takes its object out of its parent's list, which clang-tidy does not follow. */
+  /* Each call removes its object from the parent's list; clang-tidy does not see that. */
   // NOLINTBEGIN(clang-analyzer-unix.Malloc)
   while (o->children) nv_rm_object_delete(m, o->children);
   if (o->type->kind == RM_KIND_ENGINE)

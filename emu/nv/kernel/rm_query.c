@@ -1,5 +1,5 @@
-/* RM's queries: what the system, a GPU and its engines are. Numbers as in NVIDIA open-gpu-kernel-modules, ctrl0000*.h,
- * ctrl0080*.h and ctrl2080*.h. */
+/* RM's queries: properties of the system, of a GPU and of its engines. Numbers as in NVIDIA open-gpu-kernel-modules,
+ * ctrl0000*.h, ctrl0080*.h and ctrl2080*.h. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -53,7 +53,7 @@ static uint32_t attach_ids(call *c, object *o, void *params, uint32_t size) {
       p->failed_id = p->gpu_ids[i];
       return RM_REFUSE(c->m, RM_INVALID_ARGUMENT, "ATTACH_IDS: no GPU 0x%x", p->gpu_ids[i]);
     }
-    /* Id 0 attaches all of them. */
+    /* Id 0 attaches all GPUs. */
     for (unsigned g = 0; g < c->m->ngpus; g++)
       if (!gpu || gpu == &c->m->gpus[g]) c->m->gpus[g].attached = true;
     if (!gpu) break;
@@ -82,7 +82,7 @@ static uint32_t gpu_pci_info(call *c, object *o, void *params, uint32_t size) {
   return RM_OK;
 }
 
-/* All GPUs of the machine reach each other over PCIe, or none does. */
+/* Either all GPUs of the machine have peer access over PCIe, or none has. */
 static uint32_t p2p_caps_v2(call *c, object *o, void *params, uint32_t size) {
   enum { PROP = 4, ATOMICS = 0x10, PCI = 0x40 };
   struct rm_p2p_caps_v2 *p = params;
@@ -231,7 +231,7 @@ static uint32_t ce_pce_mask(call *c, object *o, void *params, uint32_t size) {
 
 static bool gr_value(const struct nv_gpu *gpu, uint32_t index, uint32_t *value) {
   const struct nv_model *m = gpu->model;
-  /* Memory partitions of 512 bits of HBM, or 64 of GDDR. */
+  /* A memory partition has 512 bits of HBM or 64 bits of GDDR. */
   uint32_t fbps = m->bus_bits > 1024 ? m->bus_bits / 512 : m->bus_bits / 64;
   uint32_t cores = m->sm_version == 0x800 ? 64 : 128;
   switch (index) {
@@ -292,7 +292,7 @@ static uint32_t fill_user(call *c, object *o, uint32_t n, uint64_t at, lookup *v
   return status;
 }
 
-/* One graphics engine and no MIG: there is nothing to route to. */
+/* With one graphics engine and without MIG, routing has no effect. */
 static uint32_t gr_info(call *c, object *o, void *params, uint32_t size) {
   const struct rm_gr_info *p = params;
   return fill_user(c, o, p->count, p->list, gr_value, "GR_GET_INFO");

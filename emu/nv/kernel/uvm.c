@@ -1,6 +1,5 @@
-/* /dev/nvidia-uvm: address spaces, the GPUs, channels and peers registered with them. Rules as in NVIDIA
- * open-gpu-kernel-modules (nvidia-uvm/uvm.c, uvm_va_space.c, uvm_user_channel.c). Ranges and mappings are in
- * uvm_map.c. */
+/* /dev/nvidia-uvm: address spaces, and the GPUs, channels and peers that are registered with them. Rules as in NVIDIA
+ * open-gpu-kernel-modules (nvidia-uvm/uvm.c, uvm_va_space.c, uvm_user_channel.c). uvm_map.c has ranges and mappings. */
 #include "uvm.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -102,7 +101,7 @@ static uint32_t unregister_gpu(struct nv_file *file, void *arg) {
   for (unsigned i = 0; i < s->m->ngpus; i++)
     if (s->peers[gpu->index] & 1u << i) drop_peers(s, gpu, &s->m->gpus[i]);
   drop_vas(s, gpu);
-  /* Its memory goes from wherever it is mapped. */
+  /* Remove the mappings of this GPU's memory on all GPUs. */
   for (unsigned i = 0; i < s->m->ngpus; i++) nv_uvm_unmap_gpu(s, &s->m->gpus[i], gpu);
   s->registered[gpu->index] = false;
   return RM_OK;
@@ -277,8 +276,8 @@ static uint32_t is_8_supported(struct nv_file *file, void *arg) {
   {UVM_##command, sizeof(struct type), offsetof(struct type, status), 0, early, "UVM_" #command, handler}
 static const struct uvm_call {
   uint32_t command;
-  uint16_t size, status, branch; /* status: offset; branch: as rm_type's */
-  bool early;                    /* without an address space too */
+  uint16_t size, status, branch; /* status: its offset; branch: as in rm_type */
+  bool early;                    /* allowed before the address space is initialized */
   const char *name;
   uint32_t (*handler)(struct nv_file *file, void *arg);
 } calls[] = {
@@ -304,7 +303,7 @@ static const struct uvm_call {
     C(IS_8_SUPPORTED, uvm_is_8_supported, is_8_supported, false),
 };
 
-/* Where the status is in the structures that have several layouts. */
+/* Returns the offset of the status in structures that have several layouts. */
 static size_t status_offset(const struct nv_machine *m, const struct uvm_call *call) {
   bool many = rm_branch_uvm_many_gpus(&m->branch), brief = rm_branch_uvm_short(&m->branch);
   switch (call->command) {
@@ -341,7 +340,7 @@ int nv_uvm_ioctl(struct nv_file *file, unsigned long request, void *arg) {
 }
 
 void nv_uvm_close(struct nv_machine *m, struct uvm_space *s) {
-  /* Which takes it out of the list; clang-tidy does not follow. */
+  /* The call removes it from the list; clang-tidy does not see that. */
   while (s->channels) nv_uvm_channel_gone(s->channels); // NOLINT(clang-analyzer-unix.Malloc)
   for (unsigned i = 0; i < m->ngpus; i++)
     if (s->vas[i]) drop_vas(s, &m->gpus[i]);

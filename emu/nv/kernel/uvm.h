@@ -1,20 +1,20 @@
-/* What a client's address space under nvidia-uvm.ko holds; one for each descriptor that was initialized. */
+/* The state of a client's address space in nvidia-uvm.ko; one per initialized descriptor. */
 #ifndef DOORBELL_EMU_NV_UVM_H
 #define DOORBELL_EMU_NV_UVM_H
 #include "nv.h"
 
-/* One mapping of an external range: on one GPU. */
+/* The mapping of an external range on one GPU. */
 struct uvm_map {
   struct uvm_map *next;
   struct nv_gpu *gpu;
   struct rm_memory *memory;
-  uint64_t va, size, offset; /* offset in the memory */
+  uint64_t va, size, offset; /* offset: in the memory */
   unsigned access;
   uint32_t handle;
 };
-/* A range of addresses: external, or a registered channel's. */
+/* A range of addresses: external, or of a registered channel. */
 struct uvm_range {
-  struct uvm_range *next; /* by address */
+  struct uvm_range *next; /* sorted by address */
   uint64_t base, size;
   struct uvm_map *maps;
   bool channel;
@@ -29,14 +29,14 @@ struct uvm_space {
   struct nv_machine *m;
   bool registered[NV_MAX_GPUS];
   struct rm_vas *vas[NV_MAX_GPUS];
-  uint32_t peers[NV_MAX_GPUS]; /* bit per GPU */
+  uint32_t peers[NV_MAX_GPUS]; /* one bit per GPU */
   struct uvm_range *ranges;
   struct uvm_channel *channels;
 };
 
-/* The registered GPU of that UUID, or NULL with the reason remembered. */
+/* Returns the registered GPU with that UUID. If there is none, stores the reason and returns NULL. */
 struct nv_gpu *nv_uvm_gpu(struct uvm_space *s, const struct uvm_uuid *uuid, const char *call);
-/* The client object a call names with a control descriptor, or NULL. */
+/* Returns the client object that a call names with a control descriptor, or NULL. */
 struct rm_object *nv_uvm_client(struct uvm_space *s, int ctl_fd, uint32_t client, const char *call);
 
 /* ---- uvm_map.c ---- */
@@ -48,6 +48,6 @@ uint32_t nv_uvm_free_range(struct uvm_space *s, uint64_t base, uint64_t size, bo
 uint32_t nv_uvm_map_external(struct uvm_space *s, struct uvm_map_external_allocation *p);
 uint32_t nv_uvm_unmap(struct uvm_space *s, const struct uvm_unmap_external *p);
 uint32_t nv_uvm_validate(struct uvm_space *s, uint64_t base, uint64_t size);
-/* Everything that is mapped on a GPU; peer: only that GPU's memory (NULL: all). */
+/* Removes all mappings on a GPU; if peer is not NULL, only those of peer's memory. */
 void nv_uvm_unmap_gpu(struct uvm_space *s, const struct nv_gpu *gpu, const struct nv_gpu *peer);
 #endif

@@ -1,23 +1,23 @@
-/* UVM's external ranges and what is mapped in them, GPU by GPU. Rules as in NVIDIA open-gpu-kernel-modules
- * (uvm_va_range.c, nv_uvm_map_external.c). */
+/* UVM's external ranges and their mappings per GPU. Rules as in NVIDIA open-gpu-kernel-modules (uvm_va_range.c,
+ * nv_uvm_map_external.c). */
 #include "uvm.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Addresses that a CPU can have, too. */
+/* End of the addresses that a CPU can have, too. */
 #define UVM_END (1ull << 49)
 
 /* ---- ranges ---- */
 
-/* The link to the first range that ends after va. */
+/* Returns the link to the first range that ends after va. */
 static struct uvm_range **range_after(struct uvm_space *s, uint64_t va) {
   struct uvm_range **link = &s->ranges;
   while (*link && (*link)->base + (*link)->size <= va) link = &(*link)->next;
   return link;
 }
 
-/* The external range that holds all of [base, base + size), or NULL. */
+/* Returns the external range that contains all of [base, base + size), or NULL. */
 static struct uvm_range *range_of(struct uvm_space *s, uint64_t base, uint64_t size) {
   struct uvm_range *r = *range_after(s, base);
   return r && !r->channel && base >= r->base && size <= r->size - (base - r->base) ? r : NULL;
@@ -90,7 +90,7 @@ static int map_in(struct uvm_space *s, const struct uvm_map *map) {
                 map->handle);
 }
 
-/* Takes [va, end) of a GPU out of a range, splitting mappings that it cuts. */
+/* Removes a GPU's mappings of [va, end) from a range and splits mappings that cross its ends. */
 static uint32_t unmap_part(struct uvm_space *s, struct uvm_range *r, const struct nv_gpu *gpu, uint64_t va,
                            uint64_t end) {
   for (struct uvm_map **link = &r->maps; *link;) {

@@ -1,8 +1,8 @@
-/* Copies that hardware makes in the background and what one waits for them with: LDGSTS, mbarriers (SYNCS), bulk copies
- * and stores to other CTAs of the cluster. Here everything is done at once, so that waiting for a group of copies is
- * nothing, and an mbarrier's phase ends with the last arrival or byte.
+/* Copies that hardware makes in the background, and the instructions that wait for them: LDGSTS, mbarriers (SYNCS),
+ * bulk copies, and stores to other CTAs of the cluster. Here each copy completes immediately, so waiting for a group of
+ * copies is a no-op, and an mbarrier's phase ends with its last arrival or byte.
  *
- * An mbarrier is a 64-bit word of shared memory, laid out otherwise before sm_90. Sources: PTX ISA, "mbarrier",
+ * An mbarrier is a 64-bit word of shared memory; its layout changed with sm_90. Sources: PTX ISA, "mbarrier",
  * "cp.async" and "cp.async.bulk"; the word's layouts from what ptxas generates for mbarrier.init,
  * mbarrier.pending_count and mbarrier.arrive_drop; encodings from nvdisasm output. */
 #include <string.h>
@@ -14,9 +14,10 @@
 
 static unsigned copy_size(const struct sass_inst *in) { return 1u << (sass_bits(in, 73, 3) - 2); }
 
-/* src[0] and src[2] as every access to global memory; src[1]: the address in shared memory. With ZFILL an address that
- * is k bytes beyond alignment says that the last k bytes of the element are zeros. A false predicate says that all are,
- * with ZFILL or without: ptxas makes a size that is all or nothing (PTX ISA, cp.async, src-size) a predicate alone. */
+/* src[0] and src[2] as in every access to global memory; src[1]: the address in shared memory. With ZFILL, an address
+ * that is k bytes after an aligned one means that the last k bytes of the element are zeros. If the predicate is false,
+ * all bytes are zeros, with or without ZFILL: ptxas encodes a size that is either full or 0 (PTX ISA, cp.async,
+ * src-size) as a predicate. */
 FN(ldgsts) {
   const struct sass_inst *in = u->inst;
   const uint32_t *to = sm_row(w, u, 1);
@@ -94,7 +95,7 @@ static bool build_qspc(struct sm_builder *b, const struct sass_inst *in, const c
 
 /* ---- mbarriers ---- */
 
-/* phase at 63; 2^20 - pending arrivals at 43; bytes that are to come at 21; 2^20 - expected arrivals at 1 */
+/* phase at bit 63; 2^20 - pending arrivals at 43; expected bytes at 21; 2^20 - expected arrivals at 1 */
 enum { COUNT_BITS = 20, PENDING_AT = 43, BYTES_AT = 21, BYTES_BITS = 22, EXPECTED_AT = 1 };
 struct mbarrier {
   uint32_t pending, expected, bytes;
@@ -111,11 +112,11 @@ static uint64_t pack(struct mbarrier b) {
          ((uint64_t)b.bytes & ((1u << BYTES_BITS) - 1)) << BYTES_AT | (-(uint64_t)b.expected & mask) << EXPECTED_AT;
 }
 
-/* What happens to an mbarrier at once. Returns the word before. */
+/* A change of an mbarrier. */
 struct event {
-  uint32_t arrivals, dropped; /* dropped: of them for all phases to come */
-  int64_t bytes;              /* more to come */
-  bool incomplete;            /* the phase does not end now */
+  uint32_t arrivals, dropped; /* dropped: of these, the arrivals that all later phases do not expect, either */
+  int64_t bytes;              /* added to the expected bytes */
+  bool incomplete;            /* the change does not end the phase */
 };
 static uint64_t *mbarrier_at(struct sm_warp *w, const struct sm_uop *u, unsigned lane, uint32_t at, unsigned access) {
   return (uint64_t *)(void *)mem_locate(w, u, MEM_SHARED, lane, at, 8, access).host;
@@ -142,8 +143,8 @@ bool mem_bytes_came(struct sm_warp *w, const struct sm_uop *u, unsigned lane, ui
   return happen(w, u, lane, mbarrier, (struct event){.bytes = -(int64_t)bytes}, NULL);
 }
 
-/* Lanes' addresses are a register and a uniform register and an offset, as of every access to shared memory; src[1] the
- * operand, dst the state before. */
+/* A lane's address is the sum of a register, a uniform register and an offset, as in every access to shared memory.
+ * src[1] is the operand; dst receives the state before the arrival. */
 FN(mbarrier_arrive) {
   const struct sass_inst *in = u->inst;
   const uint32_t *operand = sm_row(w, u, 1);
@@ -166,7 +167,7 @@ FN(mbarrier_arrive) {
   }
   return u + 1;
 }
-/* Has the phase of src[1]'s top bit ended? */
+/* Tests whether the phase given by the top bit of src[1] has ended. */
 FN(mbarrier_check) {
   const uint32_t *state = sm_row(w, u, 1);
   uint32_t lanes = sm_lanes(w, u), ended = 0;
@@ -178,11 +179,12 @@ FN(mbarrier_check) {
   }
   sm_pdst(w, u, 0, lanes, ended);
   if (ended == lanes) return u + 1;
-  /* Who waits is about to ask again. */
+  /* The waiting lanes are about to test again. */
   w->budget -= 512;
   return w->budget > 0 ? u + 1 : sm_stop(w, u, SM_RUNNING, 0, u + 1);
 }
-/* The copies that these lanes began are done: one arrival, or the unit of SYNCS.ARRIVE.A0T1 back. */
+/* The copies that these lanes started are done: performs one arrival, or takes back the expected byte of
+ * SYNCS.ARRIVE.A0T1. */
 FN(mbarrier_copies_done) {
   bool arrive = sass_bits(u->inst, 70, 2) == 1;
   struct event e = {.arrivals = arrive, .bytes = arrive ? 0 : -1};
@@ -192,8 +194,9 @@ FN(mbarrier_copies_done) {
   }
   return u + 1;
 }
-/* Before sm_90 the low word is 2^30 - expected arrivals, the high one 2^31 - pending arrivals with the phase in bit 31:
- * the carry of the last arrival turns the phase. Everything but the arrival is ordinary code, noinc copies' too. */
+/* Before sm_90 the low word is 2^30 - expected arrivals, and the high word is 2^31 - pending arrivals with the phase in
+ * bit 31: the carry of the last arrival inverts the phase. All other operations, also of noinc copies, are ordinary
+ * code. */
 const struct sm_uop *mem_arrive_8x(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t *d = sm_dst(w, u);
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
@@ -281,9 +284,9 @@ static bool build_syncs(struct sm_builder *b, const struct sass_inst *in, const 
   }
 }
 
-/* ---- bulk copies: one for the warp ---- */
+/* ---- bulk copies: one per warp ---- */
 
-/* Reductions by their number in UBLKRED, as mem_atomic_unit has them. */
+/* Types of reductions, indexed by their number in UBLKRED, for mem_atomic_unit. */
 static const uint8_t reduced_types[] = {MEM_T_U32, MEM_T_S32,     MEM_T_U64, MEM_T_S64,   MEM_T_F16X2,
                                         MEM_T_F32, MEM_T_F32_FTZ, MEM_T_F64, MEM_T_BF16X2};
 
@@ -338,9 +341,9 @@ static bool build_bulk(struct sm_builder *b, const struct sass_inst *in, const c
   u->arg = mem_next_range();
   return build_uniform(u, in, bulk_copy);
 }
-/* ---- stores to the cluster's shared memory that an mbarrier there counts ---- */
+/* ---- stores to the cluster's shared memory that report to an mbarrier there ---- */
 
-/* src[0]: pair of the address of the data and the mbarrier's; src[1]: data. */
+/* src[0]: the data's address and the mbarrier's address, in a pair; src[1]: the data. */
 FN(store_async) {
   const struct sass_inst *in = u->inst;
   const uint32_t *to = sm_row(w, u, 0), *barrier = to + SM_LANES, *data = sm_row(w, u, 1);
@@ -379,7 +382,7 @@ static bool build_store_async(struct sm_builder *b, const struct sass_inst *in, 
 
 /* ---- registers that warps of a CTA give each other ---- */
 
-/* Each thread has all registers here. */
+/* Each thread always has all registers here, so this succeeds. */
 FN(set_registers) {
   if (sm_lanes(w, u)) w->p[u->pdst[0]] = ~0u;
   return u + 1;

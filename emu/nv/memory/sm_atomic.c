@@ -1,9 +1,9 @@
-/* Atomic memory operations of SASS: ATOM and ATOMG give the old value, RED and REDG do not, ATOMS works on shared
+/* Atomic memory operations of SASS: ATOM and ATOMG return the old value, RED and REDG do not, ATOMS operates on shared
  * memory.
  *
- * CTAs run on several host threads, so global memory is changed by compare-and-swap of the host; shared memory belongs
- * to one thread. Active lanes take their turns in ascending order. Sources: PTX ISA, "atom" and "red"; nvdisasm output
- * for encodings. */
+ * CTAs run on several host threads, so atomics on global memory are compare-and-swap loops of the host. One thread runs
+ * a CTA, so shared memory needs no host atomics. Active lanes execute in ascending order. Sources: PTX ISA, "atom" and
+ * "red"; nvdisasm output for encodings. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,8 +14,8 @@ enum op { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, SAFEADD };
 static bool is_float(unsigned type) { return type >= MEM_T_F16X2; }
 static const uint8_t unit_bytes[MEM_T_COUNT] = {4, 4, 8, 8, 16, 4, 4, 4, 4, 8, 2, 2};
 
-/* Micro-operations hold in flag, above the form: the operation, the type, and how many units an element has; those that
- * compare and swap: whether the result is success, the type, and above the range in arg the row to swap in. */
+/* Above the form, flag holds the operation, the type, and the number of units of an element. For compare-and-swap it
+ * holds whether the result is the success, and the type; the row of the new value is in arg, above the range. */
 #define FLAG(form, a, b, c) ((form) | (uint32_t)(a) << 8 | (uint32_t)(b) << 16 | (uint32_t)(c) << 24)
 
 static f32 bf16(uint32_t x) { return as_f32(x << 16); }
@@ -26,7 +26,7 @@ static uint32_t to_bf16(f32 x) {
 static f32 flush(f32 x) { return (as_u32(x) & 0x7f800000) ? x : as_f32(as_u32(x) & 0x80000000); }
 static uint32_t half_bits(f32 x) { return x != x ? 0x7fff : float_to_half(x); }
 
-/* A number wins over a NaN, and -0 is below +0. */
+/* A number wins over a NaN, and -0 is less than +0. */
 #define LEAST(name, T)                                                                                                 \
   static T name(unsigned op, T a, T b) {                                                                               \
     if (op == ADD || op == SAFEADD) return a + b;                                                                      \
@@ -51,7 +51,7 @@ static uint64_t halves(unsigned op, unsigned type, uint32_t m, uint32_t a) {
 }
 static uint32_t canonical(f32 x) { return x != x ? 0x7fffffff : as_u32(x); }
 
-/* What becomes of m. */
+/* Returns the new value for the old value m. */
 static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
   bool wide = unit_bytes[type] == 8;
   switch (type) {
@@ -80,7 +80,7 @@ static uint64_t apply(unsigned op, unsigned type, uint64_t m, uint64_t a) {
   }
 }
 
-/* One unit, of memory that other threads may change too (shared: no). Returns the old value. */
+/* Applies the operation to one unit, with host atomics unless shared is set. Returns the old value. */
 static uint64_t change(unsigned op, unsigned type, void *p, uint64_t a, bool shared) {
   if (unit_bytes[type] == 8) {
     uint64_t *at = p, old;
@@ -115,14 +115,16 @@ uint64_t mem_atomic_unit(unsigned op, unsigned type, void *p, uint64_t value, bo
   return change(op, type, p, value, shared);
 }
 
-/* 128 bits are one lock for all: few programs use them. */
+/* One lock for all 128-bit operations, which few programs use. The acquire test-and-set pairs with the release clear of
+ * the previous holder. */
 static atomic_flag wide_lock = ATOMIC_FLAG_INIT;
 static void lock_wide(void) {
   while (atomic_flag_test_and_set_explicit(&wide_lock, memory_order_acquire)) {}
 }
 static void unlock_wide(void) { atomic_flag_clear_explicit(&wide_lock, memory_order_release); }
 
-/* Where lane's element is, or NULL: *refused when its memory cannot do it, which only the predicate tells. */
+/* Returns the host address of the lane's element, or NULL. Sets *refused if its memory does not support the operation;
+ * the instruction then only reports that in its predicate. */
 static void *place(struct sm_warp *w, const struct sm_uop *u, unsigned lane, unsigned size, bool *shared,
                    bool *refused) {
   unsigned space = u->inst->id == SASS_ATOMS || u->inst->id == SASS_ATOMS_CAS ? MEM_SHARED
@@ -185,7 +187,7 @@ static const struct sm_uop *atomic(struct sm_warp *w, const struct sm_uop *u) {
   return u + 1;
 }
 
-/* One more for every lane: what ptxas makes of atomicAdd(p, 1). */
+/* Adds 1 for every lane: the encoding of atomicAdd(p, 1). */
 static const struct sm_uop *count(struct sm_warp *w, const struct sm_uop *u) {
   uint32_t *d = u->dst == sm_r_dst(SASS_RZ) ? NULL : sm_dst(w, u);
   for (uint32_t m = sm_lanes(w, u); m; m &= m - 1) {
@@ -239,7 +241,7 @@ static const struct sm_uop *compare_and_swap(struct sm_warp *w, const struct sm_
 
 /* ---- building ---- */
 
-/* Types of the integer encodings, and of the float ones; before sm_90 one field had both. */
+/* Types of the integer encodings and of the float encodings; before sm_90 one field had both. */
 struct type_of {
   uint8_t type, units;
 };
@@ -268,7 +270,8 @@ static const struct type_of int_types[16] = {{MEM_T_U32, 1},
                                                {MEM_T_F32, 4},
                                                {MEM_T_F64, 1}};
 
-/* opcode; where its uniform register is (0: none), and the bits that say that Ra is a pair and UR a descriptor */
+/* opcode; position of its uniform register (0: none), and of the bits that select a pair for Ra and a descriptor for
+ * UR */
 static const struct row {
   uint16_t opcode;
   bool floats, reduces, compares, shared;

@@ -1,6 +1,6 @@
-/* Loads, stores and constants of SASS: what each encoding means, and the lane-by-lane way for apertures of generic
- * addresses, accesses across mappings, and faults.
- * Sources: nvdisasm output for the encodings; PTX ISA for state spaces; open-gpu-doc clcbc0.h for the windows. */
+/* Loads, stores and constants of SASS: the meaning of each encoding, and the lane-by-lane path for windows of generic
+ * addresses, accesses across mappings, and faults. Sources: nvdisasm output for the encodings; PTX ISA for state
+ * spaces; open-gpu-doc clcbc0.h for the windows. */
 #include "sm_memory.h"
 #include "../../race.h"
 #include <stdatomic.h>
@@ -9,7 +9,7 @@
 /* ---- where addresses are ---- */
 
 bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va) {
-  if (race_task) return false; /* accesses one by one, so that each is seen */
+  if (race_task) return false; /* force single accesses, each of which is recorded */
   uint64_t now = vm_generation(w->vm);
   for (unsigned i = 0; i < SM_RANGES; i++) {
     const struct vm_range *r = &w->core->range[i];
@@ -101,7 +101,7 @@ struct mem_place mem_locate(struct sm_warp *w, const struct sm_uop *u, enum mem_
   uint8_t *host = (uint8_t *)(uintptr_t)(va + r->delta);
   if (race_task) {
     race_touch(host, size, access);
-    r->generation = UINT64_MAX; /* matches never */
+    r->generation = UINT64_MAX; /* a generation that never matches */
   }
   return (struct mem_place){host, MEM_GLOBAL, 4};
 }
@@ -179,7 +179,7 @@ bool mem_registers(const char **why, unsigned reg, unsigned words) {
   return false;
 }
 
-/* Instructions share the core's ranges in turns, so that neighbours rarely evict each other's. */
+/* Assign the core's ranges to instructions in turns, so that neighbouring instructions rarely share one. */
 uint32_t mem_next_range(void) {
   static _Atomic uint32_t n;
   return atomic_fetch_add_explicit(&n, 1, memory_order_relaxed) % SM_RANGES;
@@ -199,7 +199,8 @@ void mem_local_fields(struct sm_uop *u, const struct sass_inst *in, int ur, unsi
   u->flag = shift;
 }
 
-/* opcode, space, store, uniform register at (0: none; 1: where bit 91 is set at 32), data register at */
+/* opcode, space, store, position of the uniform register (0: none; 1: at 32 if bit 91 is set), position of the data
+ * register */
 static const struct row {
   uint16_t opcode;
   uint8_t space;
@@ -229,7 +230,7 @@ static bool build_access(struct sm_builder *b, const struct sass_inst *in, const
   if (global) {
     bool extended = sass_bit(in, 72), wide = !has_ur || sass_bit(in, 90), descriptor = has_ur && sass_bit(in, 76);
     if (extended && wide && !mem_registers(why, (unsigned)sass_bits(in, 24, 8), 2)) return false;
-    /* A descriptor says how to cache, not where. */
+    /* A descriptor controls caching, not the address. */
     mem_global_fields(u, in, descriptor ? -1 : ur, wide, extended);
     if (!wide && extended && (ur < 0 || descriptor)) u->flag = MEM_R32_UR64, u->src[2] = sm_ur(SASS_URZ);
     form = u->flag;
@@ -335,7 +336,7 @@ static const struct sm_uop *constant_indexed(struct sm_warp *w, const struct sm_
 
 static bool bank_fields(struct sm_uop *u, const struct sass_inst *in, const char **why) {
   u->arg = (uint32_t)sass_bits(in, 54, 5), u->imm = sass_bits(in, 38, 16);
-  if (sass_bit(in, 91) && in->opcode != 0xabb) { /* there it says that the index is one */
+  if (sass_bit(in, 91) && in->opcode != 0xabb) { /* there the bit means that the index is uniform */
     *why = "with a bank in a uniform register";
     return false;
   }
@@ -385,7 +386,7 @@ int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, uns
   u->dst = (int32_t)((SM_ROW_TMP + 2 * i) * SM_LANES * 4);
   bool known = bank_fields(u, inst, &why);
   u->imm &= ~(uint64_t)3;
-  if (!known) u->arg = 0, u->imm = 1 << 16; /* beyond every bank */
+  if (!known) u->arg = 0, u->imm = 1 << 16; /* an offset beyond every bank */
   return u->dst;
 }
 

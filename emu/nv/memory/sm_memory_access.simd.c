@@ -1,8 +1,8 @@
 /* Loads and stores of global, generic, shared and local memory, 32 lanes at a time; compiled per host SIMD level.
  *
- * Fast when all active lanes lie inside one mapping (or the CTA's shared memory): lanes side by side or at one address
- * move as vectors, the rest lane by lane without further checks. Everything else goes to mem_load_lanes and
- * mem_store_lanes. */
+ * The fast path requires that all active lanes are inside one mapping (or in the CTA's shared memory). Lanes at
+ * consecutive addresses or at one address then move as vectors; other accesses move lane by lane without further
+ * checks. All other cases go to mem_load_lanes and mem_store_lanes. */
 #include <string.h>
 #include "sm_memory.h"
 
@@ -16,7 +16,7 @@
 #define LANES for (unsigned i = 0; i < SM_LANES; i++)
 typedef uint32_t words16 __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* ---- questions about rows of 32 aligned elements ---- */
+/* ---- tests of rows of 32 aligned elements ---- */
 
 #if defined(__AVX512F__)
 static const uint32_t iota[SM_LANES]
@@ -24,7 +24,7 @@ static const uint32_t iota[SM_LANES]
                                     16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 #endif
 
-/* Is some lane's element of mask not value? */
+/* Returns true if an element in mask differs from value. */
 MEM_INLINE bool some_other(const uint32_t *row, uint32_t value, uint32_t mask) {
 #if defined(__AVX512F__)
   __m512i v = _mm512_set1_epi32((int)value);
@@ -40,7 +40,7 @@ MEM_INLINE bool some_other(const uint32_t *row, uint32_t value, uint32_t mask) {
   return differ;
 #endif
 }
-/* Is some element above limit, or does it have one of the bits? */
+/* Returns true if an element is greater than limit or has one of the bits set. */
 MEM_INLINE bool some_beyond(const uint32_t *row, uint32_t limit, uint32_t bits) {
 #if defined(__AVX512F__)
   __m512i a = _mm512_load_si512(row), b = _mm512_load_si512(row + 16), l = _mm512_set1_epi32((int)limit);
@@ -56,7 +56,7 @@ MEM_INLINE bool some_beyond(const uint32_t *row, uint32_t limit, uint32_t bits) 
 /* ---- the transfer: lane i's element is at base + off[i] ---- */
 
 enum pattern { SCATTERED, SIDE_BY_SIDE, SAME };
-/* n: 16 or 32. */
+/* n is 16 or 32. */
 MEM_INLINE enum pattern pattern_of(const uint32_t *off, unsigned n, unsigned size) {
   uint32_t apart = 0, differ = 0, first = off[0];
 #if defined(__AVX512F__)
@@ -75,7 +75,7 @@ MEM_INLINE enum pattern pattern_of(const uint32_t *off, unsigned n, unsigned siz
   return !apart ? SIDE_BY_SIDE : !differ ? SAME : SCATTERED;
 }
 
-/* 16 elements of four words that lie together, to four rows. */
+/* Splits 16 contiguous elements of four words into four rows. */
 MEM_INLINE void split_quads(uint32_t *d, const uint8_t *p) {
   const words16 *q = (const words16 *)(const void *)p;
 #define EVEN(a, b)  __builtin_shufflevector(a, b, 0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29)
@@ -86,7 +86,7 @@ MEM_INLINE void split_quads(uint32_t *d, const uint8_t *p) {
   *(words16 *)(void *)d = LOWER(a, b), *(words16 *)(void *)(d + 32) = UPPER(a, b);
   *(words16 *)(void *)(d + 64) = LOWER(c, e), *(words16 *)(void *)(d + 96) = UPPER(c, e);
 }
-/* The same with two words. */
+/* The same for elements of two words. */
 MEM_INLINE void split_pairs(uint32_t *d, const uint8_t *p) {
   const words16 *q = (const words16 *)(const void *)p;
   *(words16 *)(void *)d =
@@ -148,7 +148,8 @@ MEM_INLINE void store_rows(enum mem_kind k, const uint32_t *s, uint8_t *base, co
 
 /* ---- addresses ---- */
 
-/* off = low words of the addresses, *base = what lanes share above; false when they do not share it. */
+/* Computes off = the low words of the addresses, and *base = the part above that all lanes share. Returns false if they
+ * do not share it. */
 MEM_INLINE bool addresses(const struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
                           uint32_t *off, uint64_t *base) {
   const uint32_t *lo = sm_row(w, u, 0), *hi = lo + SM_LANES, *ur = sm_row(w, u, 2);
@@ -166,7 +167,8 @@ MEM_INLINE bool addresses(const struct sm_warp *w, const struct sm_uop *u, enum 
   return !some_other(hi, hi[first], mask);
 }
 
-/* Offsets from *host; false when they are not all in one mapping with the right, or not aligned. */
+/* Computes offsets from *host. Returns false if the accesses are not all in one mapping with the needed right, or not
+ * aligned. */
 MEM_INLINE bool reach_global(struct sm_warp *w, const struct sm_uop *u, enum mem_form form, uint32_t mask,
                              unsigned size, unsigned access, uint32_t *off, uint8_t **host) {
   uint64_t base;
@@ -175,7 +177,7 @@ MEM_INLINE bool reach_global(struct sm_warp *w, const struct sm_uop *u, enum mem
   uint64_t va = base + off[0];
   if (__builtin_expect(r->generation != vm_generation(w->vm) || va - r->va >= r->end - r->va, 0))
     if (!mem_refill(w, r, va)) return false;
-  /* The part of the mapping that 32-bit offsets from base reach. */
+  /* Limits the mapping to the part that 32-bit offsets from base can reach. */
   uint64_t least = r->va > base ? r->va - base : 0, most = r->end - size - base;
   if (__builtin_expect(least > off[0] || most >> 63 || (access & ~r->access) || (uint32_t)base & (size - 1), 0))
     return false;
@@ -197,7 +199,8 @@ MEM_INLINE bool reach_shared(struct sm_warp *w, const struct sm_uop *u, uint32_t
   }
   return size <= cta->shared_size && !some_beyond(off, cta->shared_size - size, size - 1);
 }
-/* The one place of all lanes, in bytes; false when they differ or are out of bounds or not aligned. */
+/* Computes the one offset that all lanes access, in bytes. Returns false if lanes differ, or the offset is out of
+ * bounds or not aligned. */
 MEM_INLINE bool reach_local(struct sm_warp *w, const struct sm_uop *u, uint32_t mask, unsigned size, uint32_t *at) {
   const uint32_t *lo = sm_row(w, u, 0), *ur = sm_row(w, u, 2);
   uint32_t first = lo[__builtin_ctz(mask)];

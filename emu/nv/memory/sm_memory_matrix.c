@@ -1,13 +1,13 @@
-/* 8x8 matrices of 16-bit elements between shared memory and a warp's registers: LDSM, STSM, MOVM.
+/* Moves 8x8 matrices of 16-bit elements between shared memory and a warp's registers: LDSM, STSM, MOVM.
  *
- * Lane 8 j + i names the address of row i of matrix j, 16 bytes; lane l holds the elements 2 (l % 4) and the next of
- * row l / 4, transposed: of column l / 4. Source: PTX ISA, "ldmatrix", "stmatrix" and "movmatrix". */
+ * Lane 8 j + i holds the address of row i of matrix j, which has 16 bytes. Lane l receives elements 2 (l % 4) and the
+ * next of row l / 4; if transposed, of column l / 4. Source: PTX ISA, "ldmatrix", "stmatrix" and "movmatrix". */
 #include <string.h>
 #include "sm_memory.h"
 
 #define FN(name) static const struct sm_uop *name(struct sm_warp *w, const struct sm_uop *u)
 
-/* flag: what mem_address wants; arg: matrices, and 8 when transposed. */
+/* flag: as mem_address needs it; arg: number of matrices, plus 8 if transposed. */
 static uint8_t *row_at(struct sm_warp *w, const struct sm_uop *u, unsigned lane, unsigned access) {
   return mem_locate(w, u, MEM_SHARED, lane, mem_address(w, u, MEM_SHARED, lane), 16, access).host;
 }

@@ -1,5 +1,5 @@
-/* Counting instruction by instruction: the micro-operation that stands before each instruction of code built with
- * detail. Code built without it has none of this.
+/* Counting per instruction: the micro-operation before each instruction of code that is built with detail. Code built
+ * without detail does not contain it.
  *
  * Shared memory has 32 banks of 4 bytes; lanes that name the same word share it. Accesses of 8 bytes are taken to move
  * 16 lanes at a time and those of 16 bytes 8, 128 bytes a cycle (CUDA C++ Best Practices Guide, "Shared Memory and
@@ -49,7 +49,7 @@ static const struct row {
 };
 // clang-format on
 
-/* Bytes of a lane's access; u: the operation behind the counter. */
+/* Returns the bytes of a lane's access; u is the operation after the counter. */
 static unsigned access_bytes(const struct sm_uop *u) {
   const struct sass_inst *in = u->inst;
   switch (in->id) {
@@ -98,7 +98,7 @@ static void count_memory(struct sm_warp *w, const struct sm_uop *u, const struct
   if (global) emu_lines_access(w->stats->lines, d, to, global, bytes, r->flags & LOADS, r->flags & STORES);
 }
 
-/* Blocks of a warp's matrix instruction (emu/detail.h); its bits are those of sm_mma.c. */
+/* Returns the number of blocks of a warp's matrix instruction (emu/detail.h); sm_mma.c decodes the same bits. */
 static unsigned matrix_blocks(const struct sass_inst *in, const struct sm_uop *op) {
   switch (in->id) {
   case SASS_HMMA: return sass_bits(in, 82, 2) == 2 ? 2 - sass_bit(in, 78) : 1 + sass_bit(in, 75);
@@ -116,7 +116,7 @@ const struct sm_uop *sm_exec_tally(struct sm_warp *w, const struct sm_uop *u) {
   struct emu_detail *d = w->stats->detail;
   const struct sass_inst *in = u->inst;
   const struct row *r = &rows[in->id];
-  /* A jump made before counting was turned off may lead here. */
+  /* A jump that was cached before counting was turned off may lead here. */
   if (!d) return u + 1;
   enum emu_class class = r->class ? r->class - 1u : sass_is_uniform(in->id) ? EMU_SALU_CLASS : EMU_VALU_CLASS;
   const struct sm_uop *op = u + 1;

@@ -1,6 +1,7 @@
-/* Copies of boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. One for the warp, and done
- * at once like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor";
- * CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm output. */
+/* Copies boxes of a tensor between global and shared memory: UTMALDG, UTMASTG, UTMAREDG. There is one copy per warp; it
+ * completes immediately, like every copy here. Sources: PTX ISA, "Tensors", "cp.async.bulk.tensor",
+ * "cp.reduce.async.bulk.tensor"; CUDA programming guide, "Tensor memory access", for swizzling; encodings from nvdisasm
+ * output. */
 #include <string.h>
 #include "sm_memory.h"
 #include "tensor_map.h"
@@ -8,7 +9,7 @@
 enum { ROW_BYTES = 256 * 8, CHUNK = 16, SHARED_ALIGN = 128 };
 
 static const struct {
-  uint8_t bytes, reduced; /* reduced: enum mem_type */
+  uint8_t bytes, reduced; /* reduced: type of reductions, enum mem_type */
 } types[TENSOR_TYPES] = {
     [TENSOR_U8] = {1, MEM_T_COUNT}, [TENSOR_U16] = {2, MEM_T_COUNT}, [TENSOR_U32] = {4, MEM_T_U32},
     [TENSOR_S32] = {4, MEM_T_S32},  [TENSOR_U64] = {8, MEM_T_U64},   [TENSOR_S64] = {8, MEM_T_S64},
@@ -18,17 +19,17 @@ static const struct {
 
 enum way { LOAD, STORE, REDUCE };
 
-/* One copy: what its map says, and where it goes. */
+/* One copy: the contents of its map, and the destination. */
 struct copy {
   struct sm_warp *w;
   const struct sm_uop *u;
   enum way way;
-  unsigned lane; /* that stands for the warp in faults */
+  unsigned lane; /* the lane that faults are reported for */
   uint64_t map_at, address;
-  unsigned rank, type, bytes, swizzle; /* bytes: of an element */
+  unsigned rank, type, bytes, swizzle; /* bytes: per element */
   bool nan;
   uint64_t size[TENSOR_DIMS], stride[TENSOR_DIMS];
-  uint32_t step[TENSOR_DIMS], count[TENSOR_DIMS]; /* count: elements copied */
+  uint32_t step[TENSOR_DIMS], count[TENSOR_DIMS]; /* count: number of elements copied */
   int64_t first[TENSOR_DIMS];
 };
 
@@ -81,7 +82,8 @@ static bool read_map(struct copy *c, const uint32_t *coordinates) {
   return true;
 }
 
-/* The bytes of the row at index that lie in the tensor, [*from, *to) of the box's; their address is *at. */
+/* Computes the part of the row at index that is inside the tensor: bytes [*from, *to) of the box's row, at address
+ * *at. */
 static void inside(const struct copy *c, const uint32_t *index, uint32_t *from, uint32_t *to, uint64_t *at) {
   *from = *to = 0, *at = c->address;
   for (unsigned i = 1; i < TENSOR_DIMS; i++) {
@@ -96,7 +98,7 @@ static void inside(const struct copy *c, const uint32_t *index, uint32_t *from, 
   *at += (uint64_t)(c->first[0] + low) * c->bytes;
 }
 
-/* Moves the bytes of a row between row and memory. */
+/* Moves the bytes of a row between the buffer and memory. */
 static bool move(const struct copy *c, uint8_t *row, uint64_t at, uint32_t bytes) {
   enum way way = c->way;
   unsigned access = way == LOAD ? VM_READ : way == STORE ? VM_WRITE : VM_READ | VM_WRITE;
@@ -125,7 +127,7 @@ static void flush_denormals(uint8_t *row, uint32_t bytes) {
     if (!(row[k + 2] & 0x80) && !(row[k + 3] & 0x7f)) row[k] = row[k + 1] = row[k + 2] = 0;
 }
 
-/* Between the box, at `at` in shared memory, and the tensor. */
+/* Copies between the tensor and the box at `at` in shared memory. */
 static bool copy_box(const struct copy *c, uint32_t at) {
   uint32_t index[TENSOR_DIMS] = {0}, bytes = c->count[0] * c->bytes, from, to;
   uint32_t swizzled = (1u << c->swizzle) - 1;
@@ -156,8 +158,8 @@ static bool copy_box(const struct copy *c, uint32_t at) {
   }
 }
 
-/* Uniform registers: where the box lies in shared memory, for loads then their mbarrier, and the first coordinate of
- * each dimension. With multicast the same box for every CTA of a mask. */
+/* The uniform registers hold the box's address in shared memory, for loads then the mbarrier's address, then the first
+ * coordinate of each dimension. With multicast, every CTA of a mask gets the same box. */
 static const struct sm_uop *tensor_copy(struct sm_warp *w, const struct sm_uop *u) {
   const struct sass_inst *in = u->inst;
   if (!sm_lanes(w, u)) return u + 1;

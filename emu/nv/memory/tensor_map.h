@@ -1,9 +1,9 @@
-/* The 128-byte tensor map that UTMALDG, UTMASTG and UTMAREDG read: what a tensor in memory is, and the box of it that
- * one copy moves.
+/* The 128-byte tensor map that UTMALDG, UTMASTG and UTMAREDG read. It describes a tensor in memory and the box of it
+ * that one copy moves.
  *
- * Source: the code that ptxas 13 makes of tensormap.replace.tile, which writes one field each. What no field covers is
- * the driver's (bits [64,68), [81,86), ...) and not looked at. Meaning of the fields: PTX ISA, "Tensors" and
- * "tensormap.replace". */
+ * Source: the code that ptxas 13 generates for tensormap.replace.tile, which writes one field at a time. Bits that no
+ * field covers ([64,68), [81,86), ...) belong to the driver and are ignored. Meaning of the fields: PTX ISA, "Tensors"
+ * and "tensormap.replace". */
 #ifndef DOORBELL_EMU_NV_TENSOR_MAP_H
 #define DOORBELL_EMU_NV_TENSOR_MAP_H
 #include <stdbool.h>
@@ -11,21 +11,21 @@
 
 enum { TENSOR_MAP_WORDS = 16, TENSOR_MAP_ALIGN = 64, TENSOR_DIMS = 5 };
 
-/* name, first bit, bits, how many, bits from one to the next. None crosses 64 bits. */
+/* X(name, first bit, bits, count, distance in bits). No field crosses a 64-bit boundary. */
 #define TENSOR_MAP_FIELDS(X)                                                                                           \
   X(ADDRESS, 0, 64, 1, 0)                                                                                              \
-  X(RANK, 68, 3, 1, 0) /* less 1 */                                                                                    \
+  X(RANK, 68, 3, 1, 0) /* minus 1 */                                                                                   \
   X(TYPE, 71, 4, 1, 0) /* enum tensor_type */                                                                          \
   X(INTERLEAVE, 75, 2, 1, 0)                                                                                           \
-  X(SWIZZLE, 77, 2, 1, 0) /* spans of 16 << this bytes; 0: none */                                                     \
-  X(FILL, 79, 1, 1, 0)    /* what lies outside: 0 zeros, 1 a NaN */                                                    \
-  X(TF32, 80, 1, 1, 0)    /* F32 and F32_FTZ are rounded */                                                            \
+  X(SWIZZLE, 77, 2, 1, 0) /* swizzle spans of 16 << value bytes; 0: none */                                            \
+  X(FILL, 79, 1, 1, 0)    /* value outside the tensor: 0 for zeros, 1 for NaN */                                       \
+  X(TF32, 80, 1, 1, 0)    /* F32 and F32_FTZ values are rounded to TF32 */                                             \
   X(SWIZZLE_OTHER, 86, 1, 1, 0)                                                                                        \
-  X(STRIDE, 96, 32, 4, 32) /* of dimensions 1 to 4, bytes / 16 */                                                      \
+  X(STRIDE, 96, 32, 4, 32) /* of dimensions 1 to 4, in units of 16 bytes */                                            \
   X(STRIDE_HIGH, 224, 4, 4, 4)                                                                                         \
-  X(SIZE, 256, 32, 5, 32) /* elements less 1 */                                                                        \
-  X(STEP, 416, 3, 5, 3)   /* elements from one copied to the next, less 1; without meaning for dimension 0 */          \
-  X(BOX, 440, 8, 5, 8)    /* elements less 1 */
+  X(SIZE, 256, 32, 5, 32) /* in elements, minus 1 */                                                                   \
+  X(STEP, 416, 3, 5, 3)   /* distance in elements between copied elements, minus 1; ignored for dimension 0 */         \
+  X(BOX, 440, 8, 5, 8)    /* in elements, minus 1 */
 
 #define X(name, at, bits, count, apart) TENSOR_##name,
 enum tensor_map_field { TENSOR_MAP_FIELDS(X) TENSOR_MAP_FIELD_COUNT };
