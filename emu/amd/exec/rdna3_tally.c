@@ -1,9 +1,5 @@
-/* Counting per instruction: the micro-operation before each instruction of code that is built with detail, and a table
- * of each row's class and access size. Code built without detail does not contain it.
- *
- * LDS has 32 banks of 4 bytes (RDNA3 ISA document, "Local Data Share"); lanes that access the same dword share one
- * access. The model assumes that an access of b64 moves 16 lanes at a time and one of b96 or b128 8 lanes: 128 bytes
- * per cycle. */
+/* Counting per instruction: the micro-operation before each instruction of code that is built with detail, and the
+ * class of each format. Code built without detail does not contain it. */
 #include <pthread.h>
 #include <string.h>
 #include "../../exec/banks.h"
@@ -15,10 +11,10 @@
 static struct row {
   uint8_t class, bytes;
   bool approximate;
-  uint32_t flags; /* of the instruction's row */
+  uint32_t flags; /* flags of the instruction's row */
 } rows[RDNA3_ROW_COUNT];
 
-/* The class of a format's instructions, but for those that a flag gives another class. */
+/* The class of a format's instructions, unless a flag selects another class. */
 static const uint8_t class_of_format[RDNA3_FORMAT_COUNT] = {
     [RDNA3_SOP2] = EMU_SALU_CLASS,       [RDNA3_SOPC] = EMU_SALU_CLASS,    [RDNA3_SOPK] = EMU_SALU_CLASS,
     [RDNA3_SOP1] = EMU_SALU_CLASS,       [RDNA3_SOPP] = EMU_CONTROL_CLASS, [RDNA3_SMEM] = EMU_SMEM_CLASS,

@@ -43,7 +43,7 @@ enum rdna3_kind { RDNA3_KINDS(X) };
 enum rdna3_type { RDNA3_TYPES(X) };
 #undef X
 
-/* One enumerator a table row: RDNA3_VOP2_v_add_f32, RDNA3_GLOBAL_global_load_b32, RDNA3_VOPD_X_v_dual_mul_f32 ... */
+/* One enumerator per table row: RDNA3_VOP2_v_add_f32, RDNA3_GLOBAL_global_load_b32, RDNA3_VOPD_X_v_dual_mul_f32 ... */
 #define OP(format, opcode, name, operands, flags, bytes) RDNA3_##format##_##name,
 enum rdna3_row {
 #include "rdna3.def"
@@ -82,13 +82,13 @@ enum {
 
 struct rdna3_operand {
   uint8_t field, kind, type; /* enum rdna3_field, rdna3_kind, rdna3_type */
-  uint16_t bits;             /* 0 ends the list */
+  uint16_t bits;             /* 0 terminates the list */
 };
 enum { RDNA3_MAX_OPERANDS = 6 };
 struct rdna3_op {
   const char *name;
   uint16_t opcode;
-  uint8_t format, bytes; /* bytes: of a lane's access at one address; 0: it accesses no memory that is counted */
+  uint8_t format, bytes; /* bytes: per lane at one address; 0 if it accesses no counted memory */
   uint32_t flags;
   struct rdna3_operand operand[RDNA3_MAX_OPERANDS];
 };

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "rdna3.h"
 
-/* Row + 1 by format and opcode. */
+/* Row + 1, indexed by format and opcode. */
 #define OP(format, opcode, name, operands, flags, bytes) [RDNA3_##format][opcode] = RDNA3_##format##_##name + 1,
 static const uint16_t row_of[RDNA3_FORMAT_COUNT][1024] = {
 #include "rdna3.def"

@@ -62,6 +62,6 @@ bool sass_target(const struct sass_inst *inst, uint64_t *target);
 const char *sass_name(enum sass_id id);           /* mnemonic */
 bool sass_is_uniform(enum sass_id id);            /* an operation of the uniform datapath */
 bool sass_has(enum sass_id id, unsigned version); /* whether an SM version has the operation */
-/* Why an operation that is executed is not exact, from sass_fidelity.def; NULL for those that are. */
+/* Returns why an executed operation is not exact (sass_fidelity.def), or NULL if it is. */
 const char *sass_approximate(enum sass_id id);
 #endif

@@ -5,7 +5,7 @@
 enum {
   /* sets of operand forms */
   ABC = 0xfe,  /* three sources */
-  AB = 0x72,   /* two sources; the second is B, and a third is always a register */
+  AB = 0x72,   /* the second source is B; a third is always a register */
   AC = 0x8e,   /* two sources; the second is encoded where a third would be */
   UABC = 0x16, /* as ABC, for the uniform datapath */
   UAB = 0x12,

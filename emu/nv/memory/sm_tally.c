@@ -1,9 +1,5 @@
 /* Counting per instruction: the micro-operation before each instruction of code that is built with detail. Code built
- * without detail does not contain it.
- *
- * Shared memory has 32 banks of 4 bytes; lanes that name the same word share it. Accesses of 8 bytes are taken to move
- * 16 lanes at a time and those of 16 bytes 8, 128 bytes a cycle (CUDA C++ Best Practices Guide, "Shared Memory and
- * Memory Banks"). */
+ * without detail does not contain it. */
 #include "../../exec/banks.h"
 #include "../../exec/lines.h"
 #include "sm_memory.h"
@@ -11,10 +7,10 @@
 enum { LOADS = 1, STORES = 2 };
 
 // clang-format off
-/* Operations that are not arithmetic of lanes: their class, and of those whose bytes are counted, what they do with which
- * memory. Moves to and from uniform registers execute once for the warp, as the uniform datapath does. */
+/* Operations other than arithmetic on lanes: their class and, if their bytes are counted, the kind of access and the
+ * memory. Moves to and from uniform registers execute once per warp, like operations of the uniform datapath. */
 static const struct row {
-  uint8_t class, flags, space; /* class: 1 + enum emu_class; 0: arithmetic of lanes, or of the uniform datapath */
+  uint8_t class, flags, space; /* class: 1 + enum emu_class; 0: arithmetic on lanes or of the uniform datapath */
 } rows[SASS_ID_COUNT] = {
 #define GLOBAL   1 + EMU_GLOBAL_CLASS
 #define SHARED   1 + EMU_LDS_CLASS
@@ -44,7 +40,8 @@ static const struct row {
     X(ENDCOLLECTIVE, CONTROL), X(BAR, CONTROL), X(UCGABAR_ARV, CONTROL), X(UCGABAR_WAIT, CONTROL), X(NOP, CONTROL),
     X(YIELD, CONTROL), X(NANOSLEEP, CONTROL), X(MEMBAR, CONTROL), X(ERRBAR, CONTROL), X(CGAERRBAR, CONTROL),
     X(CCTL, CONTROL), X(FENCE, CONTROL), X(DEPBAR, CONTROL), X(LDGDEPBAR, CONTROL), X(BPT, CONTROL),
-    X(WARPGROUP, CONTROL), X(PREEXIT, CONTROL), X(ACQBULK, CONTROL), X(BMOV, CONTROL), X(S2UR, UNIFORM), X(R2UR, UNIFORM),
+    X(WARPGROUP, CONTROL), X(PREEXIT, CONTROL), X(ACQBULK, CONTROL), X(BMOV, CONTROL), X(S2UR, UNIFORM),
+    X(R2UR, UNIFORM),
 #undef X
 };
 // clang-format on
