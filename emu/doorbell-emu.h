@@ -58,11 +58,11 @@ struct db_emu_launch {
 
   /* Output: the result. */
   enum db_emu_fault fault;
-  uint64_t fault_pc, fault_address;
-  int32_t fault_lane; /* -1 if the fault is not of a single lane */
-  uint32_t fault_group[3], fault_wave;
-  char fault_text[512]; /* one-line message: cause, place, instruction */
-  uint64_t instructions, waves, bytes_loaded, bytes_stored;
+  uint64_t fault_pc, fault_address;                         /* of the instruction; of the data that it accessed */
+  int32_t fault_lane;                                       /* -1 if the fault is not of a single lane */
+  uint32_t fault_group[3], fault_wave;                      /* workgroup id; wave number in the workgroup */
+  char fault_text[512];                                     /* one-line message: cause, place, instruction */
+  uint64_t instructions, waves, bytes_loaded, bytes_stored; /* totals; bytes are those of global memory */
   /* The number of lanes that accessed LDS outside the workgroup's allocation, and a message for the first of them.
    * Hardware loads 0 there and drops stores; the launch does the same and continues. */
   uint64_t lds_outside;
@@ -77,8 +77,11 @@ struct db_emu_group;
 /* Opens the workgroup with the given ids (x, y, z). Returns NULL on an error; db_emu_error() returns the message.
  * launch is copied, but the code that it points to must stay valid until db_emu_close. */
 struct db_emu_group *db_emu_open(const struct db_emu_launch *launch, const uint32_t group[3]);
+/* Frees the group. A no-op if g is NULL. */
 void db_emu_close(struct db_emu_group *g);
+/* Returns the number of waves of the group; they are numbered from 0. */
 unsigned db_emu_waves(const struct db_emu_group *g);
+/* The state of a wave after a step. After DB_EMU_FAULTED, db_emu_fault_text returns the message. */
 enum db_emu_step { DB_EMU_STEPPED, DB_EMU_AT_BARRIER, DB_EMU_ENDED, DB_EMU_FAULTED };
 /* Executes the next instruction of a wave. A wave at a barrier stays there until every other wave has reached the
  * barrier or has ended. A wave number that does not exist counts as ended. */
@@ -87,7 +90,8 @@ enum db_emu_step db_emu_step(struct db_emu_group *g, unsigned wave);
  * of that instruction as LLVM prints it, and returns its length. */
 uint64_t db_emu_pc(const struct db_emu_group *g, unsigned wave);
 int db_emu_disassemble(const struct db_emu_group *g, unsigned wave, char *buf, size_t cap);
-/* Scalar registers by number: 0 to 105 are SGPRs, 106 and 107 are VCC, 125 is M0, 126 and 127 are EXEC, 253 is SCC.
+/* Read and write a register of a wave. Scalar registers by number n: 0 to 105 are SGPRs, 106 and 107 are VCC, 125 is
+ * M0, 126 and 127 are EXEC, 253 is SCC. For vector registers n is 0 to 255, and lane is 0 to 31, or 0 to 63 in wave64.
  * Reading a register that does not exist returns 0; writing to it is a no-op. */
 uint32_t db_emu_read_sgpr(const struct db_emu_group *g, unsigned wave, unsigned n);
 uint32_t db_emu_read_vgpr(const struct db_emu_group *g, unsigned wave, unsigned lane, unsigned n);

@@ -23,8 +23,12 @@ struct heap {
   } *views; /* mappings of ranges that cross windows */
 };
 #define HEAP_WINDOW (1ull << 30)
+/* Creates the file with room for size bytes. name is for debugging. Returns 0 or a negative errno. */
 int heap_init(struct heap *heap, const char *name, uint64_t size);
 void heap_fini(struct heap *heap);
+/* Allocates size bytes, a multiple of the page size. *offset is the position in the file, *host the emulator's mapping.
+ * Returns 0, or -ENOMEM if no gap is large enough, or another negative errno. */
 int heap_alloc(struct heap *heap, uint64_t size, uint64_t *offset, uint8_t **host);
+/* Frees an allocation; offset, size and host are those of heap_alloc. */
 void heap_free(struct heap *heap, uint64_t offset, uint64_t size, uint8_t *host);
 #endif

@@ -310,16 +310,16 @@ static inline u32 fix_quotient(u32 q, u32 den, u32 num) {
   return n > inf ? quiet(num) : d > inf ? quiet(den) : r;
 }
 OP3(div_fixup_f32, u32, u32, u32, u32, fix_quotient(a, b, c))
-/* Whether x, rounded to f32, is denormal. In f64, because the mode may flush what f32 would give. */
+/* Returns whether x, rounded to f32, is denormal. It computes in f64, because the mode may flush f32 denormals. */
 static inline int denormal_as_f32(f64 x) {
   x = __builtin_fabs(x);
   return x > 0x1p-150 && x < 0x1p-126 - 0x1p-150;
 }
-/* Scales numerator or denominator (whichever S0 is) by 2^64 or its inverse where the quotient's steps would leave the
- * normal range. The cases and their order are the RDNA3 ISA document's (V_DIV_SCALE_F32); that the first one sets the
- * mask too was seen on gfx1100 (tinygrad, test/amd/hw/test_vop3.py). The same source says so of the last one, with
- * denormals flushed; it cannot hold where they are not: LLVM's division scales both operands then, and its v_div_fmas
- * would scale a right quotient away. Denormal operands that the mode flushes count as zero. */
+/* Scales the numerator or the denominator (whichever S0 is) by 2^64 or its inverse if a step of the division would
+ * leave the normal range. The cases and their order are those of the RDNA3 ISA document (V_DIV_SCALE_F32). gfx1100 also
+ * sets the mask in the first case (tinygrad, test/amd/hw/test_vop3.py). The same source reports this for the last case
+ * with flushed denormals. It cannot hold without flushing: LLVM's division then scales both operands, and its
+ * v_div_fmas would scale a correct quotient. Denormal operands that the mode flushes count as zero. */
 FN(div_scale_f32) {
   const f32 *a_ = ROW(f32, 0), *d_ = ROW(f32, 1), *n_ = ROW(f32, 2);
   u32 lanes = *w->lanes, bits = 0, r_[RDNA3_LANES] __attribute__((aligned(64)));
@@ -350,7 +350,7 @@ FN(div_scale_f32) {
   write_mask(w, u, bits & lanes);
   return u + 1;
 }
-/* Cube maps: the face is that of the largest coordinate, z before y before x on ties. */
+/* Cube maps: the coordinate with the largest magnitude selects the face; on ties z before y before x. */
 enum { FACE_X, FACE_Y, FACE_Z };
 static inline int face(f32 x, f32 y, f32 z) {
   x = __builtin_fabsf(x), y = __builtin_fabsf(y), z = __builtin_fabsf(z);

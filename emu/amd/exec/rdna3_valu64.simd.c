@@ -38,8 +38,8 @@ TO64(ashrrev_i64, 2, i64, B(i64) >> (a_[l] & 63))
 MAD64(mad_u64_u32, (uint64_t)a_[l] * b_[l], r < p)
 MAD64(mad_i64_i32, (uint64_t)((i64)(i32)a_[l] * (i32)b_[l]), (~(p ^ c) & (p ^ r)) >> 63)
 
-/* Four byte distances between a and the sliding windows of a 64-bit source. masked: bytes of b that are 0 do not
- * count. */
+/* Returns the sum of four byte distances between b and window i (bytes i to i + 3) of s. masked: bytes of b that are 0
+ * do not count. */
 static inline u32 window_sad(uint64_t s, u32 b, int i, int masked) {
   u32 sum = 0, win = (u32)(s >> (8 * i));
   for (int k = 0; k < 4; k++) {
@@ -60,7 +60,7 @@ TO64(qsad_pk_u16_u8, 3, u64, packed_sads(A(u64), b_[l], C(u64), 0, 0))
 TO64(mqsad_pk_u16_u8, 3, u64, packed_sads(A(u64), b_[l], C(u64), 1, 0))
 TO64(qsad_pk_u16_u8_clamp, 3, u64, packed_sads(A(u64), b_[l], C(u64), 0, 1))
 TO64(mqsad_pk_u16_u8_clamp, 3, u64, packed_sads(A(u64), b_[l], C(u64), 1, 1))
-/* The builder leaves the number of a source wider than 64 bits in src. */
+/* For a source wider than 64 bits the builder stores its register number in src. */
 static const struct rdna3_uop *mqsad(struct rdna3_wave *w, const struct rdna3_uop *u, int clamp) {
   const u32 *a_ = ROW(u32, 0), *b_ = ROW(u32, 1), *c_ = w->v + (u->src[2] - RDNA3_VGPR0) * RDNA3_LANES;
   u32 lanes = *w->lanes, *d = rdna3_dst(w, u), r[4][RDNA3_LANES];
