@@ -60,7 +60,7 @@ uint64_t race_now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- rest and activity ---- */
+/* ---- idle and active ---- */
 
 static bool at_rest(void) {
   for (unsigned i = 0; i < RACE_QUEUES; i++) {
@@ -202,7 +202,7 @@ static void turn(struct race_queue *q) {
     }
 }
 
-/* ---- what orders them ---- */
+/* ---- events that order tasks ---- */
 
 static void idle(struct race_queue *q) {
   if (q->resting) return;

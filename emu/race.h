@@ -91,7 +91,7 @@ void race_interrupted(void);
 
 /* ---- accesses ---- */
 
-/* Begins a task. what is its name in messages and is copied. */
+/* Begins a task. what: its name in messages; copied. */
 struct race_task *race_begin(struct race_queue *q, const char *what);
 /* Ends the task. Returns false if it raced with another one; text holds a message. */
 bool race_end(struct race_task *t, char *text, size_t cap);

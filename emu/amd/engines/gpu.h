@@ -121,7 +121,7 @@ enum cp_status cp_fetch(struct amd_queue *q, uint64_t skip, uint32_t *out,
                         uint64_t n); /* dwords at the current position */
 static inline void cp_advance(struct amd_queue *q, uint64_t n) { q->levels[q->level].pos += n; }
 /* Returns the host memory of [va, va + size), which must be aligned. On an error it raises the fault and returns NULL.
- * what names the packet and the access in the message. */
+ * what: the packet and the access, for the message. */
 void *cp_memory(struct amd_queue *q, const char *what, uint64_t va, uint64_t size, uint64_t align, unsigned access);
 enum cp_status cp_fault(struct amd_queue *q, enum fault_kind kind, uint64_t address, unsigned access,
                         const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -164,7 +164,7 @@ struct amd_shared {
   struct shader_core **cores; /* one per worker of the pool; the worker creates it at its first use */
   /* kick is incremented, and sleepers are woken, when an event occurs that a queue may wait for. */
   atomic_uint kick, sleepers;
-  atomic_bool detail; /* count dispatches that begin instruction by instruction */
+  atomic_bool detail; /* count per instruction, in dispatches that begin while it is set */
   /* Callbacks of the machine's kernel. An interrupt has a context id of valid_bits bits. A fault stops the GPU's
    * queues; only the first fault counts. */
   void (*interrupt)(struct amd_gpu *gpu, uint32_t context, unsigned valid_bits);
@@ -172,7 +172,7 @@ struct amd_shared {
 };
 
 struct amd_gpu {
-  struct amd_machine *machine; /* the kernel's */
+  struct amd_machine *machine; /* state of the kernel driver */
   struct amd_shared *shared;
   unsigned index;
   const struct amd_model *model;

@@ -71,7 +71,7 @@ static void *queue_main(void *arg) {
   return NULL;
 }
 
-/* ---- making and ending queues ---- */
+/* ---- creating and freeing queues ---- */
 
 struct amd_queue *amd_queue_new(struct amd_gpu *gpu, bool sdma, uint64_t ring_va, uint32_t ring_bytes, const void *ring,
                                 void *rptr, _Atomic uint64_t *doorbell) {

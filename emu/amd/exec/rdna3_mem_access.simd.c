@@ -138,7 +138,7 @@ MEM_INLINE const struct rdna3_uop *global_store(struct rdna3_wave *w, const stru
   return u + 1;
 }
 
-/* ---- SCRATCH: saddr in sdst (RDNA3_NULL: none), a VGPR offset when smask is set ---- */
+/* ---- SCRATCH: sdst is saddr (RDNA3_NULL if none); a VGPR offset is added if smask is set ---- */
 MEM_INLINE bool scratch_offsets(const struct rdna3_wave *w, const struct rdna3_uop *u, uint32_t mask, uint32_t *at) {
   uint32_t base = (u->sdst == RDNA3_NULL ? 0 : w->s[u->sdst]) + (uint32_t)u->src[2];
   if (!u->smask) {

@@ -42,8 +42,7 @@ struct rdna3_wave {
   uint64_t executed;            /* instructions before run */
   const struct rdna3_uop *run;  /* first instruction of the straight-line run that executed does not include yet */
   const struct rdna3_uop *next; /* where a stopped wave resumes */
-  uint32_t s[RDNA3_SGPRS]; /* indexed by scalar number: SGPRs 0..105, VCC, TTMPs, null (always 0), M0, EXEC; SCC (0 or
-                              1) at 253 */
+  uint32_t s[RDNA3_SGPRS];      /* by scalar number: SGPRs 0..105, VCC, TTMPs, null (always 0), M0, EXEC; SCC at 253 */
   uint32_t *file;
   uint32_t dpp_lanes;  /* the mask that lanes points to while a DPP operation runs */
   uint32_t fp_control; /* host floating-point control word for the f32 field of MODE */

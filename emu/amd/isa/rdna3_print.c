@@ -167,7 +167,7 @@ static void source(struct out *o, const struct rdna3_inst *in, unsigned n, const
     constant(o, n, op->type >= RDNA3_TYPE_wmma_dc_bf16 && !in->wave64 ? 64 : op->bits);
 }
 
-/* ---- immediates with a syntax of their own ---- */
+/* ---- immediates with a special syntax ---- */
 
 static void waitcnt(struct out *o, unsigned imm) {
   unsigned vm = imm >> 10 & 63, exp = imm & 7, lgkm = imm >> 4 & 63;

@@ -168,7 +168,7 @@ static void amd_stop(struct emu_machine *base) {
   }
 }
 
-/* ---- making and freeing ---- */
+/* ---- creating and freeing ---- */
 
 static int gpu_init(struct amd_machine *m, unsigned index, const struct amd_model *model) {
   struct amd_gpu *g = &m->gpus[index];

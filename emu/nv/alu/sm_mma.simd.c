@@ -178,7 +178,7 @@ FN(qmma) {
   return u + 1;
 }
 
-/* ---- A with half of its elements left out ---- */
+/* ---- sparse A: half of its elements are not stored ---- */
 
 /* Computes place[row][j]: the position in k of the jth stored element of a row of A.
  *

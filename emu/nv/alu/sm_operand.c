@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #endif
 
-/* ---- which functions ---- */
+/* ---- selection of functions ---- */
 #define LEVEL(l)                                                                                                       \
   extern sm_exec_fn *const sm_rowop_int_##l[SM_FN_COUNT], *const sm_rowop_float_##l[SM_FN_COUNT],                      \
                                                               *const sm_rowop_half_##l[SM_FN_COUNT],                   \

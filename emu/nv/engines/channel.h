@@ -42,7 +42,7 @@ struct nv_engines_config {
   _Atomic uint32_t
       *usermode;      /* the usermode register page, 64 KiB: the doorbell is at byte 0x90, the timer at 0x80 and 0x84 */
   const bool *strict; /* strict mode, race.h */
-  const atomic_bool *detail; /* count grids that begin instruction by instruction */
+  const atomic_bool *detail; /* count per instruction, in grids that begin while it is set */
   /* Prints one line to the log: a complete error message, before the process can learn of the error; an abandoned grid;
    * a doorbell that matches no channel. */
   void (*log)(void *ctx, const char *line);

@@ -121,7 +121,7 @@ static enum nv_status semaphore_d(struct nv_channel *ch, const struct nv_object 
   return nv_semaphore_release(ch, &s);
 }
 
-/* ---- the rest ---- */
+/* ---- other methods ---- */
 
 /* The host orders memory accesses and keeps caches coherent. All earlier work is done when a method starts, so these
  * are no-ops. */

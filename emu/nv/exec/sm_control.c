@@ -262,9 +262,9 @@ static bool build_convergence(struct sm_builder *b, const struct sass_inst *in, 
   return true;
 }
 
-/* ---- state of branches in registers ---- */
+/* ---- moving branch state to and from registers ---- */
 
-/* State that BMOV and RPCMOV move; these two can only be read and belong to the scheduler. */
+/* State that BMOV can read but not write: the scheduler's masks of exited and of active lanes. */
 enum { B_MEXITED = 24, B_MACTIVE = 26 };
 
 static const struct sm_uop *bmov_to_r(struct sm_warp *w, const struct sm_uop *u) {

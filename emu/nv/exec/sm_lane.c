@@ -140,7 +140,7 @@ static bool build_match(struct sm_builder *b, const struct sass_inst *in, const 
   return true;
 }
 
-/* ---- to uniform registers ---- */
+/* ---- results in uniform registers ---- */
 
 enum reduction { REDUX_AND, REDUX_OR, REDUX_XOR, REDUX_SUM, REDUX_MIN, REDUX_MAX };
 

@@ -35,7 +35,7 @@ void sass_next_operand(struct text *t) {
   t->operand = true;
 }
 
-/* ---- the little language ---- */
+/* ---- the language of the lists ---- */
 
 static unsigned number(const char **p) {
   unsigned v = 0;

@@ -223,7 +223,7 @@ static int nv_list_dir(struct emu_machine *base, const char *path, int (*each)(v
   return *l.seen ? rc : -ENOENT;
 }
 
-/* ---- what host programs may ask ---- */
+/* ---- functions for host programs ---- */
 
 static int nv_stats(struct emu_machine *base, unsigned index, struct emu_stats *out) {
   struct nv_machine *m = machine_of(base);
@@ -242,7 +242,7 @@ static void nv_stop(struct emu_machine *base) {
   for (unsigned i = 0; i < m->ngpus; i++) nv_engines_stop(m->gpus[i].engines);
 }
 
-/* ---- making and freeing ---- */
+/* ---- creating and freeing ---- */
 
 static int gpu_init(struct nv_machine *m, unsigned index, const struct nv_model *model) {
   struct nv_gpu *g = &m->gpus[index];

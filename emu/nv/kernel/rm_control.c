@@ -49,7 +49,7 @@ uint32_t nv_rm_control_call(struct rm_call *c, const struct rm_control *p) {
   return status;
 }
 
-/* ---- what stopped a channel ---- */
+/* ---- the error that stopped a channel ---- */
 
 enum { FAULT_PTE = 2, FAULT_RO_VIOLATION = 6, ACCESS_READ = 0, ACCESS_WRITE = 1 };
 

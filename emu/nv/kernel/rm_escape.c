@@ -133,7 +133,7 @@ static int event_data(struct rm_call *c, struct nv_file *file, union body *b, ui
   return 0;
 }
 
-/* ---- the modules themselves ---- */
+/* ---- calls on the modules ---- */
 
 static int version(struct rm_call *c, struct nv_file *file, union body *b, uint32_t size) {
   struct rm_version *p = &b->version;
@@ -182,7 +182,7 @@ static int wait_open(struct rm_call *c, struct nv_file *file, union body *b, uin
   return 0;
 }
 
-/* ---- those whose length the caller chooses ---- */
+/* ---- calls whose structure length the caller chooses ---- */
 
 static int card_info(struct nv_machine *m, uint64_t arg, uint32_t size) {
   struct rm_card_info cards[64] = {0};

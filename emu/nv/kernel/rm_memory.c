@@ -12,7 +12,7 @@
 /* RM allocates addresses from here on, which leaves out address 0 and a shader's windows. */
 #define VAS_FIRST (1ull << 36)
 
-/* ---- counted things ---- */
+/* ---- reference-counted objects ---- */
 
 struct rm_memory *nv_rm_memory_get(struct rm_memory *mem) {
   if (mem) mem->refs++;

@@ -254,7 +254,7 @@ static uint32_t validate(struct nv_file *file, void *arg) {
   return nv_uvm_validate(file->uvm, p->base, p->length);
 }
 
-/* ---- what the machine can do ---- */
+/* ---- capabilities of the machine ---- */
 
 static uint32_t pageable(struct nv_file *file, void *arg) {
   ((struct uvm_pageable_mem_access *)arg)->pageable_mem_access = 0;

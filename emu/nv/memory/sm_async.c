@@ -59,7 +59,7 @@ static bool build_ldgsts(struct sm_builder *b, const struct sass_inst *in, const
   return true;
 }
 
-/* ---- which memory a generic address means ---- */
+/* ---- the memory of a generic address ---- */
 
 enum { QSPC_GLOBAL, QSPC_LOCAL, QSPC_SHARED, QSPC_CLUSTER };
 FN(qspc) {
@@ -380,7 +380,7 @@ static bool build_store_async(struct sm_builder *b, const struct sass_inst *in, 
   return true;
 }
 
-/* ---- registers that warps of a CTA give each other ---- */
+/* ---- registers that warps of a CTA pass to each other ---- */
 
 /* Each thread always has all registers here, so this succeeds. */
 FN(set_registers) {

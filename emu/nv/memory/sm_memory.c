@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* ---- where addresses are ---- */
+/* ---- locations of addresses ---- */
 
 bool mem_refill(struct sm_warp *w, struct vm_range *cache, uint64_t va) {
   if (race_task) return false; /* force single accesses, each of which is recorded */
@@ -390,7 +390,7 @@ int32_t sm_load_constant(struct sm_builder *b, const struct sass_inst *inst, uns
   return u->dst;
 }
 
-/* ---- what has no effect where accesses happen in order ---- */
+/* ---- no-ops, because accesses happen in order ---- */
 
 static bool build_nothing(struct sm_builder *b, const struct sass_inst *in, const char **why) { return true; }
 
