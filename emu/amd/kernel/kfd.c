@@ -110,7 +110,7 @@ static int runtime_enable(struct amd_machine *m, void *arg) {
 struct kfd_call {
   const char *name;
   int (*handler)(struct amd_machine *m, void *arg);
-  uint32_t request; /* as the kernel's, which includes size and direction */
+  uint32_t request; /* the kernel's; its size and direction apply, not the caller's */
   bool unlocked;
 };
 #define CALL(name, handler) [KFD_NR(KFD_##name)] = {#name, handler, KFD_##name, false}
