@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* End of the addresses that a CPU can have, too. */
+/* The end of the addresses that ranges can have, which are also valid on the CPU. */
 #define UVM_END (1ull << 49)
 
 /* ---- ranges ---- */
