@@ -1,7 +1,8 @@
-/* Writing a graph down without what varies from run to run, and making it again from that.
+/* Serializes a graph without the parts that vary from run to run, and rebuilds a graph from its serialization.
  *
- * A key is a sequence of 32-bit words: a record a node (op, type, lanes and aux; number of sources and length of a
- * name; argument or name; numbers of the sources), sources first, and at the end the numbers of the roots. */
+ * A key is a sequence of 32-bit words: one record per node, sources first, then the numbers of the roots. A record
+ * consists of op, type, lanes and aux; the number of sources and the length of a name; the argument or the name; the
+ * numbers of the sources. */
 #include "bind.h"
 #include "exchange.h"
 #include <errno.h>
@@ -12,7 +13,7 @@ enum { NO_NUMBER = UINT32_MAX, HEAD_WORDS = 4, MOST_STEPS = 10000 };
 
 struct seen {
   uint32_t stamp, number;
-  struct uop *to; /* replaces the node */
+  struct uop *to; /* the node's replacement */
   bool written;
 };
 struct walk_frame {
@@ -37,7 +38,7 @@ void binder_free(struct binder *b) {
   free(b);
 }
 
-/* Room for every node that the graph has by now. */
+/* Makes room for every node that the graph has so far. */
 static bool reserve(struct binder *b) {
   size_t n = graph_node_count(b->graph) + 1, capacity = n + n / 2;
   if (n <= b->capacity) return true;
@@ -81,9 +82,9 @@ bool binder_mark_written(struct binder *b, const struct uop *buffer) {
   return true;
 }
 
-/* ---- what is known of a slice ---- */
+/* ---- slices ---- */
 
-/* steps: how many more nodes may be visited; a shared sum is visited once for each of its uses. */
+/* *steps limits the number of nodes visited, because a shared node is visited once per use. */
 static bool bound_value(const struct uop *u, int64_t *value, unsigned *steps) {
   int64_t a, b;
   if (*steps <= 1) return false;
@@ -107,7 +108,7 @@ static bool bound_value(const struct uop *u, int64_t *value, unsigned *steps) {
 
 bool uop_bound_value(const struct uop *u, int64_t *value) { return bound_value(u, value, &(unsigned){MOST_STEPS}); }
 
-/* True also for an expression that is too large to look through. */
+/* Also returns true for an expression that is too large to search. */
 static bool has_bind_within(const struct uop *u, unsigned *steps) {
   if (u->op == OP_BIND || *steps <= 1) return true;
   --*steps;
@@ -135,8 +136,8 @@ bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **bu
     if (m->op != OP_SHRINK) continue;
     const struct shape *from = m->src[0]->shape;
     int64_t stride = 1, dim, begin, end;
-    bool partial = false; /* an axis further in is not whole */
-    bool scaled = false;  /* the size of one depends on a variable */
+    bool partial = false; /* an inner axis is sliced */
+    bool scaled = false;  /* the size of an inner axis depends on a variable */
     for (unsigned i = from->rank; i-- > 0;) {
       if (!uop_bound_value(from->dim[i], &dim) || !uop_bound_value(m->src[1 + 2 * i], &begin) ||
           !uop_bound_value(m->src[2 + 2 * i], &end))
@@ -152,7 +153,7 @@ bool uop_contiguous_slice(const struct binder *b, struct uop *u, struct uop **bu
   return true;
 }
 
-/* A SHRINK of fixed size and place that may become memory of its own. */
+/* Whether u is a SHRINK of constant size and position that may become a buffer of its own. */
 static bool is_slice(const struct binder *b, struct uop *u, size_t alignment, struct bound_buffer *out) {
   struct uop *buffer;
   bool varies;
@@ -184,7 +185,7 @@ static void *grown(void *p, size_t need, size_t *capacity, size_t size) {
   return more;
 }
 
-/* Room for n more words, which are counted as written; NULL: out of memory. */
+/* Appends n words to the key and returns them for the caller to fill. NULL when out of memory. */
 static uint32_t *words(struct writer *w, size_t n) {
   uint32_t *p = grown(w->out->key, w->out->nkey + n, &w->key_capacity, sizeof *p);
   if (!p) return NULL;
@@ -193,7 +194,7 @@ static uint32_t *words(struct writer *w, size_t n) {
   return p + w->out->nkey - n;
 }
 
-/* The sources' numbers follow the record's head. */
+/* Appends a record and returns the place for the sources' numbers, which follow its head. */
 static uint32_t *record(struct writer *w, unsigned op, unsigned dtype, unsigned lanes, unsigned aux, int64_t arg,
                         unsigned nsrc) {
   uint32_t *p = words(w, HEAD_WORDS + nsrc);
@@ -233,7 +234,7 @@ static bool write_buffer(struct writer *w, enum dtype t, struct bound_buffer wha
   return src != NULL;
 }
 
-/* A slice keeps its shape over the memory it became. */
+/* Writes a slice as a BUFFER of its own under a RESHAPE to the slice's shape. */
 static bool write_slice(struct writer *w, const struct uop *u, struct bound_buffer what, uint32_t *number) {
   if (!write_buffer(w, u->dtype, what)) return false;
   *number = w->nodes - 1;
@@ -275,7 +276,7 @@ static int write_bind(struct writer *w, const struct uop *u) {
   return 0;
 }
 
-/* u, whose sources have their numbers. */
+/* Writes u, whose sources have been numbered. */
 static int write_node(struct binder *b, struct writer *w, struct uop *u) {
   struct seen *s = entry(b, u);
   struct uop *few[2 * MAX_RANK + 1], **src = u->nsrc <= 2 * MAX_RANK + 1 ? few : malloc(u->nsrc * sizeof *src);
@@ -332,7 +333,9 @@ static int walk(struct binder *b, struct writer *w, struct uop *root, size_t ali
     enter = NULL;
     if (!depth) return 0;
     struct walk_frame *f = &b->stack[depth - 1];
-    unsigned inner = f->u->op == OP_BUFFER ? 0 : f->u->op == OP_BIND ? 1 : f->u->nsrc; /* sizes and values are bound */
+    unsigned inner = f->u->op == OP_BUFFER ? 0
+                     : f->u->op == OP_BIND ? 1
+                                           : f->u->nsrc; /* sizes and values are not part of the key */
     if (f->next < inner) {
       enter = binder_resolve(b, f->u->src[f->next++]);
       continue;

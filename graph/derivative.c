@@ -1,10 +1,10 @@
-/* What the table of derivatives (graph/rules/gradient.rules) cannot say: movement run backwards, and derivatives of
+/* Derivatives that the table graph/rules/gradient.rules cannot express: inverse movement ops, and derivatives of
  * reductions, gathers and assignments. */
 #include "derivative.h"
 #include "dims.h"
 #include <string.h>
 
-enum { GROUP = 32 }; /* elements whose products of others are computed each by a loop over all */
+enum { GROUP = 32 }; /* group size: inside a group, each product of the others is computed by a loop over the group */
 
 static struct uop *node(struct graph *g, enum op op, struct uop *x, int64_t arg, unsigned aux) {
   return uop_new(g, op, x->dtype, x->lanes, (union uop_arg){.i = arg}, aux, &x, 1);
@@ -41,7 +41,8 @@ static struct uop *reduce(struct graph *g, enum op op, struct uop *x, uint64_t a
   return uop_cast(g, node(g, OP_REDUCE_AXIS, uop_cast(g, x, DT_F32), (int64_t)axes, op), x->dtype);
 }
 
-/* The sum over axes, which become 1; over axes that an EXPAND grew it is a product. */
+/* The sum over axes, which become 1. If an EXPAND only repeated values along the axes, a multiplication replaces the
+ * sum. */
 static struct uop *sum(struct graph *g, struct uop *x, uint64_t axes) {
   int64_t times = 1;
   bool grown = x->op == OP_EXPAND && axes;
@@ -58,7 +59,8 @@ static struct uop *sum(struct graph *g, struct uop *x, uint64_t axes) {
   return uop_binary(g, OP_MUL, y, number(g, y->dtype, (double)times));
 }
 
-/* What flows to a movement's source: of its shape up to symbolic sizes that are equal without being the same node. */
+/* The gradient of a movement op's source. Its shape is the source's, except that symbolic sizes may be equal without
+ * being the same node. */
 struct uop *move_back(struct graph *g, const struct uop *u, struct uop *dy) {
   const struct shape *x = u->src[0]->shape;
   struct uop *dim[2 * MAX_RANK];
@@ -107,7 +109,7 @@ struct uop *share_of_equals(struct graph *g, struct uop *max, struct uop *dy) {
   return uop_cast(g, uop_binary(g, OP_FDIV, uop_cast(g, dy, t), count), dy->dtype);
 }
 
-/* 0, 1, ... along one axis of a shape, which has 1 elsewhere; then expanded to the shape. */
+/* A counter 0, 1, ... along one axis, expanded to shape s. */
 static struct uop *count_along(struct graph *g, const struct shape *s, unsigned axis, enum dtype t) {
   struct uop *dim[MAX_RANK], *n = s->dim[axis];
   for (unsigned i = 0; i < s->rank; i++) dim[i] = i == axis ? n : uop_index(g, 1);
@@ -115,7 +117,7 @@ static struct uop *count_along(struct graph *g, const struct shape *s, unsigned 
   return with_dims(g, OP_EXPAND, with_dims(g, OP_RESHAPE, iota, dim, s->rank), s->dim, s->rank);
 }
 
-/* The product of the others along the last axis, x being [rows, n], by a loop over n for each. */
+/* For each element of x [rows, n], the product of the other elements of its row, by a loop over n. */
 static struct uop *others_in_row(struct graph *g, struct uop *x) {
   struct uop *rows = x->shape->dim[0], *n = x->shape->dim[1], *one = uop_index(g, 1);
   struct uop *square[] = {rows, n, n}, *lying[] = {rows, one, n};
@@ -126,7 +128,7 @@ static struct uop *others_in_row(struct graph *g, struct uop *x) {
   return with_dims(g, OP_RESHAPE, x, (struct uop *[]){rows, n}, 2);
 }
 
-/* x [rows, n] with ones behind each row up to a multiple of GROUP, as [groups, GROUP]. */
+/* x [rows, n], each row padded with ones to a multiple of GROUP, as [groups, GROUP]. */
 static struct uop *in_groups(struct graph *g, struct uop *x, int64_t rows, int64_t n, int64_t padded) {
   if (padded > n) {
     struct uop *none = uop_index(g, 0), *pad[] = {none, none, none, uop_index(g, padded - n)};
@@ -139,7 +141,8 @@ static struct uop *in_groups(struct graph *g, struct uop *x, int64_t rows, int64
   return with_dims(g, OP_RESHAPE, x, dim, 2);
 }
 
-/* A tree: in groups of GROUP, the others of one's own group times the other groups. */
+/* A tree of groups of GROUP elements: the product of the others is that of the others in the same group times that of
+ * the other groups. */
 struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
   const struct shape *shape = x->shape;
   struct uop *dim[MAX_RANK], *rows = uop_index(g, 1), *n = rows;
@@ -157,7 +160,7 @@ struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
     }
   if (is_narrow(t)) x = uop_cast(g, x, DT_F32);
   x = with_dims(g, OP_RESHAPE, node(g, OP_PERMUTE, x, (int64_t)order, 0), (struct uop *[]){rows, n}, 2);
-  struct uop *level[16]; /* level k + 1 has the products of level k's groups; GROUP to the 16th is more than any size */
+  struct uop *level[16]; /* level k + 1 has the products of level k's groups; GROUP^16 exceeds any size */
   int64_t length[16], padded[16], r = uop_is_const(rows) ? rows->arg.i : -1, len = uop_is_const(n) ? n->arg.i : -1;
   unsigned depth = 0;
   for (; r > 0 && len > GROUP; depth++) {
@@ -183,7 +186,7 @@ struct uop *product_of_others(struct graph *g, struct uop *x, int64_t axes) {
 
 /* ---- indexing and memory ---- */
 
-/* x with an axis of n elements put in front of an axis. */
+/* x with a new axis of n elements inserted before an axis. */
 static struct uop *repeat_before(struct graph *g, struct uop *x, unsigned axis, struct uop *n) {
   struct uop *dim[MAX_RANK];
   unsigned rank = x->shape->rank;
@@ -206,7 +209,7 @@ struct uop *scatter_sum(struct graph *g, const struct uop *u, struct uop *dy) {
   return reshape_like(g, reduce(g, OP_ADD, dy, UINT64_C(2) << axis), x);
 }
 
-/* What the view of an ASSIGN looks at: its first source, or the memory under that. */
+/* The tensor that the view of an ASSIGN is a view of: the ASSIGN's first source, or the memory below it. */
 static struct uop *viewed(const struct uop *assign) {
   struct uop *v = assign->src[1], *memory = assign->src[0];
   while (memory->op == OP_RESHAPE) memory = memory->src[0];
@@ -227,7 +230,8 @@ struct uop *outside_of_view(struct graph *g, struct uop *u, struct uop *dy) {
   for (unsigned i = 0; i < v->shape->rank; i++) one[i] = uop_index(g, 1);
   inside = expand_like(g, with_dims(g, OP_RESHAPE, inside, one, v->shape->rank), v);
   for (; v != from; v = v->src[0]) {
-    if (v->op == OP_EXPAND || v->op == OP_SHEAR) return NULL; /* elements written twice have no one value */
+    if (v->op == OP_EXPAND || v->op == OP_SHEAR)
+      return NULL; /* an element may be written twice, so it has no unique value */
     inside = reshape_like(g, move_back(g, v, inside), v->src[0]);
   }
   return uop_where(g, reshape_like(g, inside, dy), number(g, dy->dtype, 0), dy);

@@ -9,12 +9,12 @@ struct term {
   unsigned n;
   struct uop *factor[MAX_FACTORS];
 };
-struct polynomial { /* terms differ, none is 0; the constant has no factors */
+struct polynomial { /* terms are distinct and not 0; the constant term has no factors */
   unsigned n;
   struct term term[MAX_TERMS];
 };
 
-/* A BIND counts as its variable: the order is the same for all its values. */
+/* A BIND is ordered like its variable, so that the order does not depend on its value. */
 static uint64_t order_of(const struct uop *u) { return u->op == OP_BIND ? u->src[0]->hash : u->hash; }
 
 static int compare_factors(const void *x, const void *y) {
@@ -22,7 +22,7 @@ static int compare_factors(const void *x, const void *y) {
   return a < b ? -1 : a > b;
 }
 
-/* The term with more factors first, so that the constant is the last. */
+/* Terms with more factors come first, so the constant is last. */
 static int compare_terms(const void *x, const void *y) {
   const struct term *a = x, *b = y;
   if (a->n != b->n) return a->n > b->n ? -1 : 1;
@@ -75,7 +75,7 @@ static bool combine(enum op op, const struct polynomial *a, const struct polynom
   return true;
 }
 
-/* False: it is too large for that. */
+/* Reads a size as a polynomial. Returns false if it is too large. */
 static bool read(struct uop *u, unsigned depth, struct polynomial *out) {
   if (u->op == OP_CONST) {
     struct term t = {.coef = u->arg.i};
@@ -121,7 +121,8 @@ struct uop *dim_add(struct graph *g, struct uop *a, struct uop *b) { return calc
 struct uop *dim_sub(struct graph *g, struct uop *a, struct uop *b) { return calculate(g, OP_SUB, a, b); }
 struct uop *dim_mul(struct graph *g, struct uop *a, struct uop *b) { return calculate(g, OP_MUL, a, b); }
 
-/* The quotient of the first terms, in the order of write, is the only one there can be. */
+/* If a quotient exists, it is the quotient of the leading terms, in the order of write; multiplying back checks that it
+ * is one. Only a quotient of one term is found. */
 struct uop *dim_divide(struct graph *g, struct uop *a, struct uop *b) {
   struct polynomial x, y, q = {.n = 1}, back;
   if (!read(a, 0, &x) || !read(b, 0, &y) || !y.n) return NULL;

@@ -1,5 +1,5 @@
-/* Element types: the table, and conversions between f32 and narrower floats (IEEE 754 binary16, bfloat16; the two of
- * the OCP 8-bit Floating Point Specification) in plain integer code. */
+/* Element types: the table, and conversions between f32 and narrower floats (IEEE 754 binary16, bfloat16, and the two
+ * formats of the OCP 8-bit Floating Point Specification) in integer code. */
 #include "dtype.h"
 #include <math.h>
 #include <string.h>
@@ -25,12 +25,13 @@ uint16_t f32_to_f16(float f) {
   uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
   if (a > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x1ff));
   if (a >= 0x47800000)
-    return (uint16_t)(sign | 0x7c00); /* 2^16 and up; what rounds up to it carries into the exponent below */
-  if (a >= 0x38800000) {              /* a normal half */
+    return (uint16_t)(sign |
+                      0x7c00); /* 2^16 and up; smaller values that round up to 2^16 carry into the exponent below */
+  if (a >= 0x38800000) {       /* normal numbers of f16 */
     uint32_t v = a - 0x38000000;
     return (uint16_t)(sign | ((v + 0xfff + (v >> 13 & 1)) >> 13));
   }
-  if (a < 0x33000000) return (uint16_t)sign; /* below half of the least subnormal */
+  if (a < 0x33000000) return (uint16_t)sign; /* less than half of the smallest subnormal */
   unsigned shift = 126 - (a >> 23);
   uint32_t m = (a & 0x7fffff) | 0x800000, v = m >> shift, rest = m & ((1u << shift) - 1), half = 1u << (shift - 1);
   return (uint16_t)(sign | (v + (rest > half || (rest == half && (v & 1)))));
@@ -52,16 +53,16 @@ uint16_t f32_to_bf16(float f) {
 
 float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
 
-/* To 1 sign, 7 exponent and mantissa bits, for magnitudes whose result is finite: bias of the exponent, bits of the
- * mantissa. */
+/* The 7 exponent and mantissa bits of a magnitude whose result is finite. bias: of the exponent; mantissa: number of
+ * mantissa bits. */
 static uint32_t to_byte(uint32_t a, unsigned bias, unsigned mantissa) {
   unsigned drop = 23 - mantissa;
-  uint32_t least = (128 - bias) << 23; /* normal number */
+  uint32_t least = (128 - bias) << 23; /* smallest normal number */
   if (a >= least) {
     uint32_t v = a - ((127 - bias) << 23);
     return (v + ((1u << (drop - 1)) - 1) + (v >> drop & 1)) >> drop;
   }
-  /* adding the number whose last place is the least subnormal rounds to a multiple of that */
+  /* adding a number whose unit in the last place is the smallest subnormal rounds to a multiple of it */
   uint32_t place = (127 + 23 + 1 - bias - mantissa) << 23;
   return bits_of(float_of(a) + float_of(place)) - place;
 }
@@ -75,7 +76,7 @@ static float from_byte(uint8_t h, unsigned bias, unsigned mantissa) {
 
 uint8_t f32_to_f8e4m3(float f) {
   uint32_t u = bits_of(f), sign = u >> 24 & 0x80, a = u & 0x7fffffff;
-  return (uint8_t)(sign | (a > 0x43e80000 ? 0x7f : to_byte(a, 7, 3))); /* 464: a tie, whose even neighbour is 448 */
+  return (uint8_t)(sign | (a > 0x43e80000 ? 0x7f : to_byte(a, 7, 3))); /* 464 is a tie, rounded to the even 448 */
 }
 
 float f8e4m3_to_f32(uint8_t h) {
@@ -91,7 +92,7 @@ uint8_t f32_to_f8e5m2(float f) {
 
 float f8e5m2_to_f32(uint8_t h) { return f16_to_f32((uint16_t)(h << 8)); }
 
-/* Rounded to odd, so that a second rounding to fewer bits sees what this one dropped. */
+/* Rounds to odd, so that a second rounding to fewer bits gives the correctly rounded result. */
 static float to_f32_odd(double v) {
   float f = (float)v;
   if ((double)f == v || isnan(v)) return f;

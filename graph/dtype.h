@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* F8E4M3 is the OCP's E4M3 (the "fn" of other libraries): no infinity, one NaN a sign (0x7f), 448 at most. F8E5M2 is
- * the upper byte of f16. INDEX is an integer of unspecified width for index arithmetic; the compiler makes it i32 or
- * i64 from its bounds. */
+/* F8E4M3 is the OCP's E4M3 (other libraries append "fn"): it has no infinity, one NaN per sign (0x7f, 0xff), and a
+ * maximum of 448. F8E5M2 is the upper byte of f16. INDEX is an integer of unspecified width for index arithmetic; the
+ * compiler makes it i32 or i64 according to its bounds. */
 #define DTYPES(X)                                                                                                      \
   X(VOID, "void", 0, 'v')                                                                                              \
   X(BOOL, "bool", 1, 'b')                                                                                              \
@@ -40,9 +40,10 @@ struct dtype_info {
 extern const struct dtype_info dtype_info[DT_COUNT];
 static inline bool dtype_is_float(enum dtype t) { return dtype_info[t].cls == 'f'; }
 static inline bool dtype_is_int(enum dtype t) { return dtype_info[t].cls == 'i' || dtype_info[t].cls == 'u'; }
-/* f16, bf16 and the 8-bit floats: arithmetic on them is done in f32 and rounded after each operation. */
+/* f16, bf16 and the 8-bit floats. Arithmetic on them is done in f32 and rounded after each operation. */
 static inline bool dtype_is_narrow_float(enum dtype t) { return dtype_is_float(t) && dtype_info[t].size < 4; }
-/* Nearest representable values, ties to even; NaN stays NaN. What is too large becomes infinity, in f8e4m3 NaN. */
+/* Conversions round to nearest, ties to even. NaN stays NaN. A value that is too large becomes infinity, or NaN in
+ * f8e4m3. */
 uint16_t f32_to_f16(float f);
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
@@ -51,7 +52,7 @@ uint8_t f32_to_f8e4m3(float f);
 float f8e4m3_to_f32(uint8_t h);
 uint8_t f32_to_f8e5m2(float f);
 float f8e5m2_to_f32(uint8_t h);
-/* The bits of v rounded once to the float type t, and the value of such bits. */
+/* The bits of v rounded once to the float type t, and the value that such bits encode. */
 uint64_t float_to_bits(enum dtype t, double v);
 double float_from_bits(enum dtype t, uint64_t bits);
 #endif

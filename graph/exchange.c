@@ -1,4 +1,4 @@
-/* Nodes for what processes exchange, and the way back through them. */
+/* Makes EXCHANGE nodes and their gradients. */
 #include "exchange.h"
 #include "derivative.h"
 #include <string.h>
@@ -23,8 +23,8 @@ struct uop *uop_exchange(struct graph *g, enum exchange_op op, unsigned root, st
   return uop_new(g, OP_EXCHANGE, x->dtype, 1, arg, op, src, shape->rank + 1);
 }
 
-/* Every process's result depends on every process's x, so what flows into all results flows together: the transposed
- * exchange. */
+/* Every process's result depends on every process's x, so the gradients of all processes must be combined. The
+ * transposed exchange does this. */
 struct uop *exchange_back(struct graph *g, const struct uop *u, struct uop *dy) {
   enum exchange_op back = u->aux < EXCHANGE_NONE ? ops[u->aux].back : EXCHANGE_NONE;
   if (back == EXCHANGE_NONE) return NULL;

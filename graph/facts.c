@@ -1,9 +1,9 @@
-/* Facts computed once when a node is made, from its sources' facts: bounds of integers by interval arithmetic, shapes
- * of tensors.
+/* Facts, which are computed once, when a node is made, from the facts of its sources: bounds of integers by interval
+ * arithmetic, and shapes of tensors.
  *
- * Bounds are int64. A u64 is known only while it fits; otherwise its bounds are the whole int64 range, which decides
- * nothing. INDEX arithmetic is taken not to overflow; the other integers wrap, so an interval that leaves the type
- * becomes the type's range. */
+ * Bounds are int64. The bounds of a u64 that may exceed int64 are the whole int64 range, from which nothing follows.
+ * INDEX arithmetic is assumed not to overflow. The other integers wrap, so an interval that exceeds the type's range
+ * becomes that range. */
 #include "dims.h"
 #include "internal.h"
 #include <string.h>
@@ -23,7 +23,7 @@ static struct bounds type_range(enum dtype t) {
 
 static int64_t clamp128(__int128 v) { return v < INT64_MIN ? INT64_MIN : v > INT64_MAX ? INT64_MAX : (int64_t)v; }
 
-/* An exact interval as bounds of t. */
+/* The bounds of type t for an exact interval. */
 static struct bounds fit(enum dtype t, __int128 lo, __int128 hi) {
   struct bounds r = type_range(t);
   if (t == DT_INDEX) return (struct bounds){clamp128(lo), clamp128(hi)};
@@ -46,7 +46,7 @@ static struct bounds fit_mul(enum dtype t, struct bounds a, struct bounds b) {
   return fit4(t, (__int128)a.min * b.min, (__int128)a.min * b.max, (__int128)a.max * b.min, (__int128)a.max * b.max);
 }
 
-/* b is all above or all below 0 */
+/* b does not contain 0 */
 static struct bounds fit_div(enum dtype t, struct bounds a, struct bounds b) {
   __int128 first = b.min ? b.min : 1, last = b.max ? b.max : 1;
   return fit4(t, a.min / first, a.min / last, a.max / first, a.max / last);
@@ -54,7 +54,7 @@ static struct bounds fit_div(enum dtype t, struct bounds a, struct bounds b) {
 
 static struct bounds decided(bool yes, bool no) { return (struct bounds){yes, !no}; }
 
-static int64_t ones_above(int64_t v) { /* least 2^k-1 >= v, v >= 0 */
+static int64_t ones_above(int64_t v) { /* the smallest 2^k-1 >= v, for v >= 0 */
   return v ? (int64_t)(~UINT64_C(0) >> __builtin_clzll((uint64_t)v)) : 0;
 }
 
@@ -63,7 +63,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
   struct bounds all = type_range(t), none = {INT64_MIN, INT64_MAX};
   if (u->op == OP_CONST) return t == DT_U64 && u->arg.i < 0 ? all : (struct bounds){u->arg.i, u->arg.i};
   struct bounds s[3] = {none, none, none};
-  bool known = u->nsrc > 0; /* every source has bounds */
+  bool known = u->nsrc > 0; /* all sources have bounds */
   for (unsigned i = 0; i < u->nsrc && i < 3; i++) {
     if (u->src[i]->flags & UOP_HAS_BOUNDS)
       s[i] = *uop_bounds(u->src[i]);
@@ -71,7 +71,7 @@ struct bounds uop_compute_bounds(const struct uop *u) {
       known = false;
   }
   struct bounds a = s[0], b = s[1];
-  bool wide = t == DT_U64 && (a.min < 0 || (u->nsrc > 1 && b.min < 0)); /* an unknown u64 */
+  bool wide = t == DT_U64 && (a.min < 0 || (u->nsrc > 1 && b.min < 0)); /* a u64 with unknown bounds */
   switch (u->op) {
   case OP_BIND: return known ? a : all;
   case OP_VAR: return known && u->nsrc == 2 ? fit(t, a.min, b.max) : all;

@@ -1,5 +1,6 @@
-/* The reverse walk: from the root to the targets, each node's rule says what flows from it to its sources, and what
- * reaches a node is summed before it flows on. Only nodes between root and targets are visited; no recursion. */
+/* The reverse walk from the root to the targets. The rule of each node gives the gradients of its sources; all
+ * gradients that reach a node are summed before the walk goes through it. Only nodes between the root and the targets
+ * are visited, without recursion. */
 #include "gradient.h"
 #include "derivative.h"
 #include "exchange.h"
@@ -9,11 +10,11 @@
 
 enum { NO_DEVICE = 256 };
 
-struct place {         /* a node in the walk */
-  struct uop *u, *sum; /* what has flown in so far */
-  struct uop *expr;    /* of a link's memory */
+struct place {         /* a node of the walk */
+  struct uop *u, *sum; /* sum: of the gradients that have reached it so far */
+  struct uop *expr;    /* if u is the memory of a link: its expression */
   uint16_t device;
-  bool wanted; /* a target is at or below it */
+  bool wanted; /* it is a target or depends on one */
   bool target;
 };
 struct walk {
@@ -42,16 +43,16 @@ struct uop *gradient_cut(struct graph *g, struct uop *x) {
   return uop_new(g, OP_BITCAST, x->dtype, x->lanes, (union uop_arg){0}, 0, &x, 1);
 }
 
-/* The type that contributions to a value of type t are summed in. */
+/* The type in which gradients of a value of type t are summed. */
 static enum dtype sum_type(enum dtype t) { return dtype_info[t].size < 4 ? DT_F32 : t; }
 
-/* v as t; what was only rounded from t is taken as it was. */
+/* v converted to t. If v was rounded from a value of type t, returns that value. */
 static struct uop *widen(struct graph *g, struct uop *v, enum dtype t) {
   return v->op == OP_CAST && v->src[0]->dtype == t && v->dtype != t ? v->src[0] : uop_cast(g, v, t);
 }
 
-/* v in the shape of u, from which it may differ where u has rank 0 and was broadcast, or by symbolic sizes written
- * otherwise. */
+/* v in the shape of u. The shapes may differ if u has rank 0 and was broadcast, or if symbolic sizes are equal but
+ * written differently. */
 static struct uop *fit(struct graph *g, struct uop *v, const struct uop *u) {
   if (shape_equal(v->shape, u->shape)) return v;
   if (!u->shape->rank) {
@@ -81,7 +82,7 @@ static void flow(struct walk *w, struct uop *to, struct uop *v) {
   p->sum = uop_binary(g, OP_ADD, widen(g, p->sum, t), widen(g, v, t));
 }
 
-/* Finds what lies between root and targets. */
+/* Finds the nodes between the root and the targets, and the device of each. */
 static void survey(struct walk *w, size_t n) {
   for (size_t i = 0; i < n; i++) {
     struct place *p = &w->place[i];

@@ -1,5 +1,5 @@
-/* Movement ops as index arithmetic: an element of the result is an element of the source at an index written over the
- * same ranges. */
+/* Movement ops as index arithmetic: the index of a source's element is computed from the index of the result's element.
+ */
 #include "index.h"
 #include "internal.h"
 #include <string.h>
@@ -27,9 +27,9 @@ struct uop *index_flatten(struct simplifier *s, const struct shape *shape, struc
   return at ? at : uop_index(g, 0);
 }
 
-/* Dimensions are matched from the inside out in the smallest groups with equal products; inside a group the index is
- * made linear and taken apart again. Equal dimensions thus pass through untouched and the div and mod that remain have
- * small operands. */
+/* Matches dimensions from the innermost on, in the smallest groups with equal products. Inside a group the index is
+ * flattened and then split again. Equal dimensions thus keep their index, and the remaining divisions have small
+ * operands. */
 static void reshape(struct simplifier *s, const struct shape *from, const struct shape *to, struct uop *const *in,
                     struct uop **out) {
   struct graph *g = simplifier_graph(s);
@@ -44,7 +44,7 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
       out[j--] = zero;
       continue;
     }
-    if (i < 0 || j < 0) { /* only an empty tensor gets here */
+    if (i < 0 || j < 0) { /* only for an empty tensor */
       if (j >= 0)
         out[j--] = zero;
       else
@@ -55,7 +55,7 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
       out[j--] = in[i--];
       continue;
     }
-    int i1 = i, j1 = j; /* the group: to[i..i1], from[j..j1] */
+    int i1 = i, j1 = j; /* the group is to[i..i1] and from[j..j1] */
     int64_t n = to->dim[i]->arg.i, m = from->dim[j]->arg.i;
     bool fixed = uop_is_const(to->dim[i]) && uop_is_const(from->dim[j]);
     while (fixed && n != m) {
@@ -68,7 +68,7 @@ static void reshape(struct simplifier *s, const struct shape *from, const struct
         j--;
       if (__builtin_mul_overflow(n < m ? n : m, next->arg.i, n < m ? &n : &m)) fixed = false;
     }
-    if (!fixed) i = j = 0; /* symbolic dimensions: all that is left is one group */
+    if (!fixed) i = j = 0; /* symbolic dimensions: all remaining dimensions form one group */
     struct uop *at = zero, *stride = uop_index(g, 1);
     for (int k = i1; k >= i; k--) {
       at = index_binary(s, OP_ADD, index_binary(s, OP_MUL, in[k], stride), at);
@@ -110,7 +110,7 @@ bool index_movement(struct simplifier *s, struct uop *u, struct uop *const *in, 
     for (unsigned i = 0; i < from->rank; i++) {
       struct uop *before = uop_import(g, u->src[1 + 2 * i]), *after = uop_import(g, u->src[2 + 2 * i]);
       out[i] = index_binary(s, OP_SUB, in[i], before);
-      /* before <= in is !(in < before), written so that the bounds decide it when nothing was added on that side */
+      /* before - 1 < in: in this form the bounds decide the condition if nothing was added on this side */
       if (!is(before, 0)) {
         struct uop *below = index_binary(s, OP_CMPLT, index_binary(s, OP_SUB, before, uop_index(g, 1)), in[i]);
         *padded = index_and(s, *padded, below);

@@ -1,10 +1,9 @@
-/* Shared inside graph/: the graph itself, a map from nodes to nodes, and what uop.c, walk.c and facts.c ask of each
- * other. */
+/* Internal to graph/: the graph itself, a map keyed by nodes, and what uop.c, walk.c and facts.c use of each other. */
 #ifndef DOORBELL_GRAPH_INTERNAL_H
 #define DOORBELL_GRAPH_INTERNAL_H
 #include "uop.h"
 
-/* Open addressing, keys are node pointers. All-zero is an empty map. */
+/* Hash map with open addressing, keyed by node pointers. An all-zero map is empty. */
 struct uop_map {
   struct {
     const struct uop *key;
@@ -12,21 +11,22 @@ struct uop_map {
   } *slot;
   size_t capacity, count;
 };
-void *uop_map_get(const struct uop_map *m, const struct uop *key);       /* NULL when absent */
+void *uop_map_get(const struct uop_map *m, const struct uop *key);       /* NULL if absent */
 bool uop_map_put(struct uop_map *m, const struct uop *key, void *value); /* false: out of memory */
 void uop_map_free(struct uop_map *m);
 
-void graph_set_error(struct graph *g, const char *why); /* a string that lives on; the first error stays */
+void graph_set_error(struct graph *g,
+                     const char *why); /* keeps the pointer; a later error does not replace the first */
 
 struct graph {
   char *at, *end; /* free space of the newest chunk */
   struct chunk **chunk;
   size_t nchunks, chunk_capacity;
-  char *fresh, *fresh_end; /* of the newest block: memory for chunks */
+  char *fresh, *fresh_end; /* free space of the newest block, for chunks */
   struct block *blocks;
   struct slot *slot;
-  uint8_t *byte; /* a slot each */
-  unsigned log2; /* of the slots */
+  uint8_t *byte; /* one byte per slot */
+  unsigned log2; /* of the number of slots */
   size_t count, grow_at;
   size_t bytes;
   char **string;
@@ -43,14 +43,14 @@ struct graph {
   } *stack;
   size_t stack_capacity;
   const char *error;
-  struct uop *broken; /* what uop_new returns when memory is out */
+  struct uop *broken; /* returned by uop_new when out of memory */
 };
 void graph_clear_marks(struct graph *g);
-/* uop_new for u of any graph over the sources of g that stand for its own. */
+/* Makes in g a copy of u, a node of any graph, with the sources src, which are nodes of g. */
 struct uop *uop_like(struct graph *g, const struct uop *u, struct uop *const *src);
 
 struct bounds uop_compute_bounds(const struct uop *u);
 const struct shape *uop_compute_shape(struct graph *g, struct uop *u);
-/* The shape equal to s that stands for all of them; only the first rank dims are there. */
+/* Returns the graph's one copy of shape s. Only its first rank dims are allocated. */
 const struct shape *shape_intern(struct graph *g, const struct shape *s);
 #endif

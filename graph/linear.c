@@ -1,16 +1,15 @@
-/* Linear forms: an index expression read as a sum of constant multiples plus a constant, for the rules that look at
- * whole sums. */
+/* Linear forms: an index expression as a sum of constant multiples plus a constant, for rules about whole sums. */
 #include "symbolic.h"
 
 enum { MAX_TERMS = 24 };
 struct linear {
-  struct uop *term[MAX_TERMS]; /* never a constant, a sum or a product with a constant */
+  struct uop *term[MAX_TERMS]; /* not a constant, a sum or a product with a constant */
   int64_t coef[MAX_TERMS];
   unsigned n;
   int64_t constant;
 };
 
-/* Adds coef * x. False: too many terms, or a number overflows. */
+/* Adds coef * x. Returns false if there are too many terms or a constant overflows. */
 static bool add_product(struct linear *l, struct uop *x, int64_t coef) {
   struct uop *stack[MAX_TERMS];
   int64_t times[MAX_TERMS];
@@ -80,7 +79,7 @@ int64_t greatest_divisor(int64_t a, int64_t b) {
   return a < 0 ? -a : a;
 }
 
-/* l = c * quotient + rest, with every multiple of c in the quotient. */
+/* Splits l into c * quotient + rest; the terms whose coefficient is a multiple of c go into the quotient. */
 static void split(const struct linear *l, int64_t c, struct linear *quotient, struct linear *rest) {
   quotient->n = rest->n = 0;
   for (unsigned i = 0; i < l->n; i++) {
@@ -99,8 +98,8 @@ static bool same(const struct linear *a, const struct linear *b) {
   return true;
 }
 
-/* Puts (x // a) * ka + (x % a) * k together to x * k where ka = k * a, and (x // a % b) * ka + (x % a) * k to (x % ab)
- * * k. */
+/* Replaces (x // a) * ka + (x % a) * k, where ka = k * a, by x * k, and (x // a % b) * ka + (x % a) * k by (x % ab) *
+ * k. Returns true if it replaced terms. */
 static bool rejoin(struct graph *g, struct linear *l) {
   for (unsigned i = 0; i < l->n; i++) {
     struct uop *m = l->term[i];
@@ -114,7 +113,7 @@ static bool rejoin(struct graph *g, struct linear *l) {
       if (q->op == OP_MOD && uop_is_const(q->src[1]) && lo(x) >= 0 && ival(q->src[1]) > 0)
         modulus = mul_constants(g, q->src[1], m->src[1]), q = q->src[0];
       if (q->op != OP_IDIV || !uop_is_const(q->src[1])) continue;
-      /* q = y // d is x // a when y is x and d is a, or when x = y // e and d = e * a */
+      /* q = y // d equals x // a if y is x and d is a, or if x = y // e and d = e * a */
       struct uop *y = q->src[0];
       int64_t d = ival(q->src[1]), ea;
       bool direct = y == x && d == a;
@@ -145,7 +144,7 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
   if (!read_linear(&l, x)) return NULL;
   split(&l, c, &q, &r);
   struct interval b = bounds_of(&r);
-  /* floor((c*q + r) / c) = q + floor(r / c), and truncation is floor where nothing is negative */
+  /* floor((c*q + r) / c) = q + floor(r / c); truncation equals floor because x >= 0 */
   __int128 first = b.lo >= 0 ? b.lo / c : -((-b.lo + c - 1) / c), last = b.hi >= 0 ? b.hi / c : -((-b.hi + c - 1) / c);
   if (first == last && first > INT32_MIN && first < INT32_MAX) {
     if (__builtin_add_overflow(q.constant, (int64_t)first, &q.constant)) return NULL;
@@ -153,7 +152,7 @@ struct uop *linear_divide(struct graph *g, struct uop *x, int64_t c) {
   }
   if (b.lo >= 0 && (q.n || q.constant))
     return uop_binary(g, OP_ADD, uop_binary(g, OP_IDIV, write_linear(g, &r), uop_index(g, c)), write_linear(g, &q));
-  /* a divisor d of c that leaves a rest in 0..d-1: (d*u + rest) // c = u // (c/d) */
+  /* for a divisor d of c that leaves a rest in 0..d-1: (d*u + rest) // c = u // (c/d) */
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
@@ -169,7 +168,7 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q, r;
   if (!read_linear(&l, x)) return NULL;
   split(&l, c, &q, &r);
-  /* larger factors shrink to their remainder */
+  /* coefficients of at least c are reduced modulo c */
   struct linear reduced = r;
   for (unsigned i = 0; i < r.n; i++)
     if (r.coef[i] >= c || r.coef[i] <= -c) reduced.coef[i] = r.coef[i] % c;
@@ -183,7 +182,7 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
     return write_linear(g, &reduced);
   }
   if (b.lo >= 0 && !same(&reduced, &l)) return uop_binary(g, OP_MOD, write_linear(g, &reduced), uop_index(g, c));
-  /* (d*u + rest) % c = (u % (c/d)) * d + rest for a divisor d of c and a rest in 0..d-1 */
+  /* for a divisor d of c and a rest in 0..d-1: (d*u + rest) % c = (u % (c/d)) * d + rest */
   for (unsigned i = 0; i < l.n; i++) {
     int64_t d = greatest_divisor(l.coef[i], c);
     if (d <= 1 || d == c) continue;
@@ -196,7 +195,7 @@ struct uop *linear_remainder(struct graph *g, struct uop *x, int64_t c) {
   return NULL;
 }
 
-/* The greatest d > 1 that some factor has such that what is left over lies in 0..d-1: x = d*q + rest. */
+/* The greatest coefficient d > 1 for which x = d*q + rest with a rest in 0..d-1, or 1 if there is none. */
 static int64_t coarse_factor(const struct linear *l, struct linear *q) {
   int64_t best = 1;
   for (unsigned i = 0; i < l->n; i++) {
@@ -213,8 +212,7 @@ static int64_t coarse_factor(const struct linear *l, struct linear *q) {
 struct uop *linear_below(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q;
   if ((x->op != OP_ADD && x->op != OP_MUL) || !read_linear(&l, x)) return NULL;
-  /* d*q + rest < c is d*q < c - the least rest, which is q < ceil(c/d) when c is a multiple of d; without a rest, for
-   * every c */
+  /* d*q + rest < c is equivalent to q < ceil(c/d) if c is a multiple of d or if the rest is always 0 */
   int64_t d = coarse_factor(&l, &q);
   if (d == 1) return NULL;
   bool rest = false;
@@ -227,8 +225,8 @@ struct uop *linear_below(struct graph *g, struct uop *x, int64_t c) {
 struct uop *linear_above(struct graph *g, struct uop *x, int64_t c) {
   struct linear l, q;
   if ((x->op != OP_ADD && x->op != OP_MUL) || c == INT64_MAX || !read_linear(&l, x)) return NULL;
-  /* c < d*q + rest is c + 1 <= d*q + rest, which is (c+1)/d <= q when c + 1 is a multiple of d; without a rest,
-   * floor(c/d) < q */
+  /* c < d*q + rest is c + 1 <= d*q + rest, which is equivalent to (c+1)/d <= q if c + 1 is a multiple of d. If the rest
+   * is always 0 it is equivalent to floor(c/d) < q */
   int64_t d = coarse_factor(&l, &q);
   if (d == 1) return NULL;
   bool rest = false;

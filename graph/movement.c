@@ -1,4 +1,4 @@
-/* What the movement rules cannot say: arithmetic on lists of dimensions and bounds. */
+/* Helpers of the movement rules: arithmetic on lists of dimensions and bounds. */
 #include "movement.h"
 #include "internal.h"
 #include "symbolic.h"
@@ -11,7 +11,7 @@ static struct uop *add(struct graph *g, struct uop *a, struct uop *b) {
   return is(a, 0) ? b : is(b, 0) ? a : uop_binary(g, OP_ADD, a, b);
 }
 
-/* x under op, with n index-valued sources behind it. */
+/* op applied to x, with n DT_INDEX sources after it. */
 static struct uop *move(struct graph *g, enum op op, struct uop *x, struct uop *const *number, unsigned n) {
   struct uop *src[1 + 2 * MAX_RANK] = {x};
   memcpy(src + 1, number, n * sizeof *number);
@@ -70,7 +70,7 @@ struct uop *number_behind(struct uop *x) {
 
 bool is_zero_number(struct uop *x) {
   const struct uop *n = number_behind(x);
-  return n && uop_is_const(n) && n->arg.i == 0; /* of a float too: -0 has other bits */
+  return n && uop_is_const(n) && n->arg.i == 0; /* also for a float: the bits of -0 are not 0 */
 }
 
 /* ---- replacements ---------------------------------------------------------------------------------------------- */
@@ -98,13 +98,13 @@ struct uop *add_pads(struct graph *g, struct uop *u) {
 
 struct uop *add_shrinks(struct graph *g, struct uop *u) {
   struct uop *inner = u->src[0], *bound[2 * MAX_RANK];
-  for (unsigned i = 1; i < u->nsrc; i++) /* both bounds count from the inner one's begin */
+  for (unsigned i = 1; i < u->nsrc; i++) /* both bounds are relative to the inner begin */
     if (!(bound[i - 1] = add(g, u->src[i], inner->src[(i - 1) / 2 * 2 + 1]))) return NULL;
   return move(g, OP_SHRINK, inner->src[0], bound, u->nsrc - 1u);
 }
 
-/* What is cut off takes from the padding first. On a symbolic axis only padding or a slice of nothing is known to
- * commute. */
+/* Moves a SHRINK below a PAD: it removes padding first, then elements of x. On a symbolic axis the two ops are only
+ * swapped if one of them leaves the axis unchanged. */
 struct uop *shrink_padded(struct graph *g, struct uop *u) {
   struct uop *pad = u->src[0], *x = pad->src[0], *bound[2 * MAX_RANK], *by[2 * MAX_RANK];
   unsigned rank = u->shape->rank;
@@ -112,7 +112,7 @@ struct uop *shrink_padded(struct graph *g, struct uop *u) {
   for (unsigned i = 0; i < rank; i++) {
     struct uop *before = pad->src[1 + 2 * i], *after = pad->src[2 + 2 * i], *b = u->src[1 + 2 * i],
                *e = u->src[2 + 2 * i], *dim = x->shape->dim[i];
-    if (is(before, 0) && is(after, 0)) { /* nothing padded: the slice stays as it is */
+    if (is(before, 0) && is(after, 0)) { /* no padding: the slice is unchanged */
       bound[2 * i] = b, bound[2 * i + 1] = e;
       by[2 * i] = by[2 * i + 1] = before;
       changes |= !is(b, 0) || e != dim;
@@ -123,7 +123,7 @@ struct uop *shrink_padded(struct graph *g, struct uop *u) {
       if (!uop_is_const(before) || !uop_is_const(b) || !uop_is_const(e) || !uop_is_const(dim)) return NULL;
       int64_t n = ival(dim), from = ival(b) - ival(before), to = ival(e) - ival(before);
       int64_t first = from < 0 ? 0 : from > n ? n : from, last = to < first ? first : to > n ? n : to;
-      if (first == last) return uop_const_int(g, u->dtype, 0); /* only padding is left */
+      if (first == last) return uop_const_int(g, u->dtype, 0); /* only padding remains */
       bound[2 * i] = uop_index(g, first), bound[2 * i + 1] = uop_index(g, last);
       by[2 * i] = uop_index(g, first - from), by[2 * i + 1] = uop_index(g, to - last);
       changes = true;
@@ -168,7 +168,7 @@ int counts_along(const struct uop *u) {
   return axis;
 }
 
-/* The branch of each WHERE that all of the slice takes. */
+/* Replaces each WHERE by the branch that the whole slice takes. */
 struct uop *shrink_chosen(struct graph *g, struct uop *u) {
   struct uop *x = u->src[0];
   while (x->op == OP_WHERE && x->src[0]->op == OP_CMPLT && uop_is_const(x->src[0]->src[1])) {
@@ -194,7 +194,7 @@ struct uop *over_numbers(struct graph *g, struct uop *u) {
     src[i] = number_behind(src[i]);
     changes = true;
   }
-  return changes ? uop_with_src(g, u, src) : NULL; /* where only numbers are left, the engine expands the result */
+  return changes ? uop_with_src(g, u, src) : NULL; /* if only numbers remain, the engine expands the result */
 }
 
 struct uop *reduce_others(struct graph *g, struct uop *u) {
@@ -202,14 +202,15 @@ struct uop *reduce_others(struct graph *g, struct uop *u) {
   return mask ? uop_new(g, OP_REDUCE_AXIS, u->dtype, 1, int_arg(mask), u->aux, u->src, 1) : u->src[0];
 }
 
-/* Where the result is exact: the most of equal numbers, whole numbers' sums, sums of 0 and products of 1. */
+/* Reduces a broadcast number, only where the result is exact: a maximum, a sum of integers, a sum of zeros, a product
+ * of ones. */
 struct uop *reduce_number(struct graph *g, struct uop *u, struct uop *number) {
   const struct shape *from = u->src[0]->shape;
   int64_t n = 1;
   for (unsigned i = 0; i < from->rank; i++)
     if ((u->arg.i >> i & 1) && (!uop_is_const(from->dim[i]) || __builtin_mul_overflow(n, ival(from->dim[i]), &n)))
       return NULL;
-  if (n < 1) return NULL; /* of nothing it is the identity */
+  if (n < 1) return NULL; /* a reduction of no elements gives the identity element */
   if (u->aux == OP_MAX) return number;
   if (!uop_is_const(number)) return NULL;
   if (u->aux == OP_MUL) return number == konst(g, number, 1) ? number : NULL;

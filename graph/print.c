@@ -1,4 +1,4 @@
-/* Printing: a graph with one node a line, and an index expression on one line in infix. */
+/* Prints a graph with one node per line, and an index expression on one line, in infix notation. */
 #include "exchange.h"
 #include "internal.h"
 #include <inttypes.h>
@@ -47,7 +47,8 @@ static void put_const(struct text *t, const struct uop *u) {
     put(t, "%" PRId64, u->arg.i);
 }
 
-/* Every level writes a character or stops at the depth limit, so shared subexpressions cannot outgrow the buffer. */
+/* Every level writes a character or stops at the depth limit, so shared subexpressions cannot make the recursion
+ * explode. */
 static void put_expr(struct text *t, const struct uop *u, unsigned depth) {
   if (t->len + 1 >= t->cap) return;
   if (depth > 500) {

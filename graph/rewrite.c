@@ -1,11 +1,11 @@
-/* The rewriting engine: bottom-up to a fixed point, each node once, without recursion. */
+/* The rewriting engine: rewrites bottom-up to a fixed point, each node once, without recursion. */
 #include "rules.h"
 #include "internal.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { MAX_STEPS = 10000 }; /* rewrites of one node in a row: more means that rules undo each other */
+enum { MAX_STEPS = 10000 }; /* most rewrites of one node in a row; more mean that rules undo each other */
 enum { PAGE_BITS = 8, PAGE = 1 << PAGE_BITS };
 
 struct rewriter {
@@ -13,8 +13,9 @@ struct rewriter {
   const struct ruleset *const *sets;
   void *ctx;
   bool has_rules[OP_COUNT];
-  /* By node id, what a node was rewritten to; one in progress stands for itself, so that a replacement may contain what
-   * it replaces. In pages made as they are needed: a small expression of a large graph touches few. */
+  /* The result of each rewritten node, by node id. A node in progress maps to itself, so that a replacement may contain
+   * the node that it replaces. The table consists of pages that are allocated when needed, because a small expression
+   * of a large graph touches few of them. */
   struct uop ***memo;
   size_t npages;
   struct rewrite_frame {
@@ -49,7 +50,7 @@ static void register_set(const struct ruleset *s) {
 
 static void count(uint64_t *counter, uint64_t by) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
 
-/* One rule after the other, counted where level says so; *matched is the one that applied. */
+/* Tries one rule after the other and counts according to level. Stores the rule that applied in *matched. */
 static struct uop *apply_singly(const struct ruleset *s, struct graph *g, void *ctx, struct uop *u, int level,
                                 const struct rule **matched) {
   if (level) register_set(s);
@@ -114,7 +115,7 @@ static struct uop *known(const struct rewriter *r, const struct uop *u) {
 
 static bool note(struct rewriter *r, const struct uop *u, struct uop *to) {
   size_t page = u->id >> PAGE_BITS;
-  if (u->id == UINT32_MAX) return false; /* no node: memory was out */
+  if (u->id == UINT32_MAX) return false; /* the node returned when out of memory */
   if (page >= r->npages) {
     size_t n = page + page / 2 + 8;
     struct uop ***p = realloc(r->memo, n * sizeof *p);
@@ -127,7 +128,7 @@ static bool note(struct rewriter *r, const struct uop *u, struct uop *to) {
   return true;
 }
 
-/* A number in the shape of what it replaces. */
+/* A scalar expanded to the shape of the node that it replaces. */
 static struct uop *expanded(struct graph *g, struct uop *v, const struct shape *shape) {
   struct uop *src[MAX_RANK + 1] = {v};
   for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
@@ -137,7 +138,7 @@ static struct uop *expanded(struct graph *g, struct uop *v, const struct shape *
   return uop_new(g, OP_EXPAND, v->dtype, v->lanes, (union uop_arg){0}, 0, src, shape->rank + 1);
 }
 
-/* The replacement with the lanes and the shape of u; NULL where it cannot have them. */
+/* The replacement with the lanes and the shape of u; NULL if it cannot be converted. */
 static struct uop *fitted(struct rewriter *r, struct uop *u, struct uop *v) {
   if (v->lanes != u->lanes) { /* a rule's constant is a scalar; other replacements cannot change the width */
     if (v->op != OP_CONST) return NULL;
@@ -184,7 +185,7 @@ static bool push(struct rewriter *r, struct uop *u) {
   return note(r, u, u);
 }
 
-/* u over its rewritten sources; NULL when memory runs out. */
+/* u with its rewritten sources; NULL when out of memory. */
 static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
   if (u->nsrc > r->src_capacity) {
     struct uop **p = realloc(r->src, u->nsrc * sizeof *p);
@@ -200,7 +201,7 @@ static struct uop *rebuilt(struct rewriter *r, struct uop *u) {
   return same ? u : uop_with_src(r->graph, u, r->src);
 }
 
-/* Leaves that no rule matches stay what they are and are not noted. */
+/* Whether u needs no visit. Leaves of ops without rules are never rewritten and are not in the memo table. */
 static bool settled(const struct rewriter *r, const struct uop *u) {
   return (!u->nsrc && !r->has_rules[u->op]) || known(r, u);
 }

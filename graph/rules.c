@@ -1,4 +1,4 @@
-/* What rules cannot say: arithmetic on constants, exact in each type. */
+/* Helpers of the rules: arithmetic on constants, exact in each type. */
 #include "symbolic.h"
 #include <math.h>
 
@@ -11,7 +11,7 @@ static struct uop *constant_float(struct graph *g, const struct uop *like, enum 
   return uop_new(g, OP_CONST, t, like->lanes, (union uop_arg){.f = dtype_round(t, v)}, 0, NULL, 0);
 }
 
-/* Arithmetic of DT_INDEX must not overflow, the other integers wrap. */
+/* Arithmetic of DT_INDEX must not overflow; the other integers wrap. */
 static struct uop *fit(struct graph *g, enum dtype t, bool overflow, int64_t v) {
   return overflow && t == DT_INDEX ? NULL : uop_const_int(g, t, v);
 }
@@ -65,12 +65,12 @@ bool exact_reciprocal(const struct uop *c) {
   int e;
   double m = frexp(fval(c), &e);
   if (!isfinite(fval(c)) || fabs(m) != 0.5) return false;
-  /* both c and 1/c are normal numbers of the type: of f8e4m3 to 2^6, of the others at least f16's */
+  /* both c and 1/c must be normal numbers of the type: up to 2^6 for f8e4m3, up to 2^14 (f16's limit) for the others */
   int most = c->dtype == DT_F8E4M3 ? 6 : 14;
   return e - 1 >= -most && e - 1 <= most;
 }
 
-/* Every value of `from` is a value of `to`. */
+/* Whether every value of `from` is a value of `to`. */
 static bool represents(enum dtype to, enum dtype from) {
   static const int8_t digits[DT_COUNT] = {
       [DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53, [DT_F8E4M3] = 4, [DT_F8E5M2] = 3};
@@ -82,8 +82,7 @@ static bool represents(enum dtype to, enum dtype from) {
   bool from_float = dtype_is_float(from), to_float = dtype_is_float(to);
   if (from_float) return to_float && digits[to] >= digits[from] && exponent[to] >= exponent[from];
   int bits = dtype_info[from].size * 8 - (dtype_info[from].cls == 'i');
-  if (to_float)
-    return bits <= digits[to] && exponent[to] >= 8; /* u8 in f16 and up would do too, but i16 overflows it */
+  if (to_float) return bits <= digits[to] && exponent[to] >= 8; /* f16 could hold u8 too, but not i16 */
   if (dtype_info[from].cls == 'i') return dtype_info[to].cls == 'i' && dtype_info[to].size >= dtype_info[from].size;
   return dtype_info[to].size > dtype_info[from].size ||
          (dtype_info[to].cls == 'u' && dtype_info[to].size == dtype_info[from].size);
@@ -91,7 +90,7 @@ static bool represents(enum dtype to, enum dtype from) {
 
 bool cast_is_direct(enum dtype from, enum dtype via, enum dtype to) {
   if (represents(via, from)) return !(dtype_is_float(via) && !dtype_is_float(from) && dtype_is_int(to)) || to == from;
-  /* wrapping twice is wrapping once to the narrower type */
+  /* wrapping twice equals wrapping once to the narrower type */
   bool ints = dtype_is_int(from) && dtype_is_int(via) && dtype_is_int(to);
   return ints && dtype_info[to].size <= dtype_info[via].size && via != DT_INDEX && to != DT_INDEX;
 }
@@ -103,7 +102,7 @@ static struct uop *fold_cast(struct graph *g, struct uop *u) {
     double v = fval(x);
     if (dtype_is_float(to)) return constant_float(g, u, to, v);
     if (to == DT_BOOL) return constant(g, u, to, v != 0);
-    /* what does not fit has no defined result */
+    /* a value out of range has no defined result */
     double t = trunc(v), least = dtype_info[to].cls == 'u' ? 0 : -ldexp(1, dtype_info[to].size * 8 - 1);
     double end = ldexp(1, dtype_info[to].size * 8 - (dtype_info[to].cls == 'i'));
     if (!(t >= least && t < end)) return NULL;
@@ -122,7 +121,7 @@ static struct uop *fold_cast(struct graph *g, struct uop *u) {
 static struct uop *fold_bitcast(struct graph *g, struct uop *u) {
   const struct uop *x = u->src[0];
   if (dtype_info[x->dtype].size != dtype_info[u->dtype].size || u->lanes != x->lanes) return NULL;
-  /* a NaN's payload does not survive the way through another type */
+  /* a NaN's payload is lost in a conversion through another type */
   if (dtype_is_float(x->dtype) && x->dtype != DT_F64 && isnan(fval(x))) return NULL;
   uint64_t bits = dtype_is_float(x->dtype) ? float_to_bits(x->dtype, fval(x)) : (uint64_t)ival(x);
   if (!dtype_is_float(u->dtype))
@@ -145,7 +144,7 @@ static struct uop *fold_float(struct graph *g, struct uop *u) {
   case OP_LOG2: return constant_float(g, u, t, log2(a));
   case OP_SIN: return constant_float(g, u, t, sin(a));
   case OP_TRUNC: return constant_float(g, u, t, trunc(a));
-  /* One operation in double on values of at most 24 digits, then rounded, is the correctly rounded result. */
+  /* One operation in double on values of at most 24 digits, then rounded, gives the correctly rounded result. */
   case OP_ADD: return constant_float(g, u, t, a + b);
   case OP_SUB: return constant_float(g, u, t, a - b);
   case OP_MUL: return constant_float(g, u, t, a * b);

@@ -1,4 +1,5 @@
-/* The simplifier: the folding and symbolic rules over one graph, and index arithmetic that is simple as it is built. */
+/* The simplifier: applies the folding and symbolic rules to one graph; index arithmetic is simplified as it is built.
+ */
 #include "index.h"
 #include "internal.h"
 #include "rules.h"
@@ -31,7 +32,7 @@ struct uop *index_binary(struct simplifier *s, enum op op, struct uop *a, struct
   return rewriter_run(s->rewriter, uop_binary(s->graph, op, a, b));
 }
 
-/* What the conjunction says of single values: x < c and c < x. */
+/* Bounds that a conjunction sets for a value, from x < c and c < x. */
 struct narrowed {
   struct uop *x;
   int64_t lo, hi;
@@ -62,7 +63,8 @@ static unsigned read_condition(struct uop *condition, struct narrowed *out) {
   return n;
 }
 
-/* Lists the LOADs in u: their addresses must hold where the condition does not, too. False: too many. */
+/* Adds the LOADs in u, which are left as they are: their addresses must also be right where the condition does not
+ * hold. Returns false if there are too many. */
 static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, unsigned *pairs, unsigned room) {
   size_t count;
   struct uop **order = uop_toposort(&u, 1, &count);
@@ -73,8 +75,8 @@ static bool add_loads(struct uop *u, struct uop **value, struct uop **stand_in, 
   return ok;
 }
 
-/* Each narrowed value becomes a variable with the narrower bounds, the rules run, and the variable becomes the value
- * again. */
+/* Replaces each value that the condition bounds by a variable with the narrower bounds, applies the rules, and
+ * substitutes the value again. */
 struct uop *simplify_under(struct simplifier *s, struct uop *u, struct uop *condition) {
   struct narrowed n[MAX_NARROWED];
   if (!condition) return u;

@@ -1,4 +1,4 @@
-/* Nodes: the arena, the hash-consing table, interned strings and shapes, constructors. */
+/* Nodes: the arena, the hash-consing table, interned strings and shapes, and constructors. */
 #include "internal.h"
 #include <math.h>
 #include <pthread.h>
@@ -12,32 +12,32 @@ const struct op_info op_info[OP_COUNT] = {
 #undef OP
 };
 
-/* Chunks are aligned to their size, so that a node's address leads to its graph. The first ones are allocated one by
- * one, later ones in blocks of huge pages. A node too large for one gets a chunk of its own, which it starts, so that
- * the same arithmetic holds. */
+/* Chunks are aligned to their size: masking a node's address gives its chunk, and the chunk points to the graph. The
+ * first chunks are allocated one by one, later ones in blocks of huge pages. A node too large for a chunk gets a larger
+ * one of its own, at whose start it is stored, so that masking its address works too. */
 enum { CHUNK = 1 << 16, BLOCK = 1 << 21, SINGLE_CHUNKS = 32 };
 struct chunk {
   struct graph *graph;
   uint64_t number;
 };
-struct block { /* memory of some chunks */
+struct block { /* memory for one or more chunks */
   void *memory;
-  size_t size; /* BLOCK: from huge_alloc, else from aligned_alloc */
+  size_t size; /* BLOCK if allocated by huge_alloc, otherwise by aligned_alloc */
   struct block *next;
 };
 
-/* Zeroed memory in huge pages: fewer page faults and TLB misses. size is a multiple of BLOCK. */
+/* Allocates zeroed memory in huge pages, which cause fewer page faults and TLB misses. size is a multiple of BLOCK. */
 static void *huge_alloc(size_t size) {
   char *p = mmap(NULL, size + BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return NULL;
   size_t before = -(uintptr_t)p & (BLOCK - 1);
   if (before) munmap(p, before);
   munmap(p + before + size, BLOCK - before);
-  madvise(p + before, size, MADV_HUGEPAGE); /* advice only */
+  madvise(p + before, size, MADV_HUGEPAGE); /* only advice: an error does not matter */
   return p + before;
 }
 
-/* Some memory outlives its graph and serves the next one: the kernel need not clear it again. */
+/* Some freed memory is kept for the next graph: the kernel need not clear it again. Guarded by spare_lock. */
 enum { MOST_SPARE = 32 };
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct spare {
@@ -82,7 +82,7 @@ static void block_free(struct block *b) {
   free(b);
 }
 
-/* size: what is needed behind the chunk's head. */
+/* size: bytes needed, including the chunk's head. */
 static struct chunk *chunk_new(struct graph *g, size_t size) {
   if (g->nchunks == g->chunk_capacity) {
     size_t n = g->chunk_capacity ? g->chunk_capacity * 2 : 8;
@@ -93,7 +93,7 @@ static struct chunk *chunk_new(struct graph *g, size_t size) {
   struct chunk *c = NULL;
   if (size > CHUNK || g->nchunks < SINGLE_CHUNKS) {
     size_t whole = (size + CHUNK - 1) & ~(size_t)(CHUNK - 1);
-    c = block_new(g, whole == BLOCK ? whole + CHUNK : whole); /* a block's size says that it is one */
+    c = block_new(g, whole == BLOCK ? whole + CHUNK : whole); /* only blocks from huge_alloc have size BLOCK */
   } else {
     if (g->fresh == g->fresh_end) {
       g->fresh = block_new(g, BLOCK);
@@ -138,13 +138,13 @@ static inline struct chunk *chunk_of(const void *p) { return (struct chunk *)((u
 
 struct graph *uop_graph(const struct uop *u) { return chunk_of(u)->graph; }
 
-/* The table of nodes. A slot's place follows from the upper bits of its tag, which are the upper bits of the node's
- * hash: a larger table keeps the order, so that growing is one pass over both. In front of the slots stands a byte
- * each, of the tag's lower bits, 0 where the slot is empty: most often it alone, which caches better, says that a node
- * is new. */
+/* The hash table of nodes. A node's tag is the upper half of its hash, and its slot's index is the upper bits of the
+ * tag. A larger table therefore keeps the order of the slots, and growing is one pass over both tables. A separate
+ * array after the slots holds one byte per slot: the lower bits of the tag, or 0 if the slot is empty. A lookup of a
+ * new node usually reads only this array, which is small enough to stay in the cache. */
 struct slot {
   uint32_t tag;
-  uint32_t where; /* chunk, and offset in words */
+  uint32_t where; /* number of the chunk, and offset in it in words */
 };
 enum { WORD_BITS = 13, FIRST_LOG2 = 11 };
 _Static_assert(CHUNK >> WORD_BITS == 8, "a chunk has 2^13 words");
@@ -179,7 +179,7 @@ static void table_free(struct slot *slot, unsigned log2) {
 static inline uint8_t byte_of(uint32_t tag) { return (uint8_t)(tag | 0x80); }
 
 static bool table_grow(struct graph *g) {
-  unsigned log2 = g->log2 + (g->log2 < 16 ? 2 : 1); /* a small table grows faster: rehashing is what it costs */
+  unsigned log2 = g->log2 + (g->log2 < 16 ? 2 : 1); /* a small table grows faster, to rehash less often */
   struct slot *slot = log2 <= 32 ? table_new(log2) : NULL;
   if (!slot) return false;
   size_t mask = ((size_t)1 << log2) - 1;
@@ -248,7 +248,7 @@ static uint64_t string_hash(const char *s) {
   return h;
 }
 
-/* Few names exist (variables), so a linear table does. */
+/* A linear search is enough: only variables have names, and there are few of them. */
 const char *graph_intern(struct graph *g, const char *s) {
   for (size_t i = 0; i < g->nstrings; i++)
     if (!strcmp(g->string[i], s)) return g->string[i];
@@ -268,7 +268,7 @@ const char *graph_intern(struct graph *g, const char *s) {
   return g->string[g->nstrings++] = copy;
 }
 
-/* Shapes are interned, so that comparing two of one graph is comparing pointers. */
+/* Shapes are interned, so that two shapes of one graph are equal if their pointers are. */
 const struct shape *shape_intern(struct graph *g, const struct shape *s) {
   uint64_t h = s->rank;
   for (unsigned i = 0; i < s->rank; i++) h = mix(h, (uintptr_t)s->dim[i]);
@@ -313,7 +313,7 @@ static inline uint64_t head_of(enum op op, enum dtype dtype, unsigned lanes, uns
          (uint64_t)nsrc << 32;
 }
 
-/* The first 6 bytes of a node, op to nsrc, as head_of writes them. */
+/* The first 6 bytes of a node, op to nsrc, in the format of head_of. */
 static inline uint64_t node_head(const struct uop *u) {
   uint64_t h;
   memcpy(&h, u, sizeof h);
@@ -353,7 +353,8 @@ static struct uop *find_or_make(struct graph *g, uint64_t head, union uop_arg ar
   g->count++;
   if (g->count > g->grow_at && !table_grow(g) && g->count + 1 >= (size_t)1 << g->log2) {
     g->error = "out of memory";
-    /* An empty table keeps further lookups ending. Ids go on: arrays by id have room for graph_node_count() nodes. */
+    /* Empty the table, so that later lookups terminate. Ids keep counting: arrays by id have room for
+     * graph_node_count() nodes. */
     memset(g->byte, 0, (size_t)1 << g->log2);
   }
   if (bounded) *(struct bounds *)uop_bounds(u) = uop_compute_bounds(u);

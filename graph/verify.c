@@ -1,4 +1,4 @@
-/* What a well-formed graph is at each stage, said as messages about the first node that is not. */
+/* Checks that a graph is well-formed at a stage. The message is about the first node that is not. */
 #include "internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -41,7 +41,7 @@ static char *shape_text(const struct shape *s, char *buf, size_t cap) {
 enum { F = 1, I = 2, B = 4 }; /* float, integer, bool */
 static unsigned class_of(unsigned t) { return t == DT_VOID ? 0 : t == DT_BOOL ? B : dtype_is_float(t) ? F : I; }
 
-/* The types each elementwise op takes; CAST, BITCAST and WHERE have rules of their own. */
+/* The types that each elementwise op accepts. CAST, BITCAST and WHERE have their own rules. */
 static const uint8_t takes[OP_COUNT] = {
     [OP_NEG] = F | I,       [OP_RECIP] = F,         [OP_SQRT] = F,       [OP_EXP2] = F,        [OP_LOG2] = F,
     [OP_SIN] = F,           [OP_TRUNC] = F,         [OP_ADD] = F | I,    [OP_SUB] = F | I,     [OP_MUL] = F | I,
@@ -78,7 +78,7 @@ static int check_alu(const struct check *c) {
   return u->dtype == want ? 0 : bad(c, "the result should be %s", dtype_info[want].name);
 }
 
-/* Written only when a message is. */
+/* Evaluated only when a message is written. */
 #define FROM shape_text(x->shape, from, sizeof from)
 
 static int check_tensor(const struct check *c) {
@@ -96,7 +96,7 @@ static int check_tensor(const struct check *c) {
   if (u->op == OP_IOTA)
     return dtype_is_int(u->dtype) && dtype_is_int(x->dtype) ? 0 : bad(c, "counts in and up to integers");
   if (x->dtype != u->dtype) return bad(c, "its source is %s", dtype_info[x->dtype].name);
-  if (!x->shape) return 0; /* said of the source */
+  if (!x->shape) return 0; /* reported for the source */
   unsigned rank = x->shape->rank;
   switch (u->op) {
   case OP_RESHAPE:
@@ -150,7 +150,7 @@ static int check_tensor(const struct check *c) {
   case OP_GATHER: {
     const struct shape *index = u->src[1]->shape;
     if (!dtype_is_int(u->src[1]->dtype)) return bad(c, "the index is %s", dtype_info[u->src[1]->dtype].name);
-    if (!index) return 0; /* said of the index */
+    if (!index) return 0; /* reported for the index */
     if ((uint64_t)u->arg.i >= rank || index->rank != rank)
       return bad(c, "axis %" PRId64 " and an index %s for %s", u->arg.i, shape_text(index, to, sizeof to), FROM);
     for (unsigned i = 0; i < rank; i++)
@@ -324,7 +324,7 @@ int uop_verify(struct uop *const *roots, unsigned nroots, enum uop_stage stage, 
     return -ENOMEM;
   }
   int r = 0;
-  struct uop *axis[64] = {0}; /* the RANGE that has each axis number */
+  struct uop *axis[64] = {0}; /* the RANGE with each axis number */
   for (size_t i = 0; i < n && !r; i++) {
     struct check c = {err, errcap, order[i], stage};
     r = check_node(&c);

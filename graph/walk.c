@@ -1,7 +1,8 @@
-/* Walks over graphs, none of which recurses, and maps keyed by nodes.
+/* Walks over graphs, without recursion, and maps keyed by nodes.
  *
- * A walk marks what it visits with numbers above those of all earlier walks, so that nothing has to be cleared and no
- * map is needed: the mark says where in the walk's order a node stands. A graph is thus for one thread at a time. */
+ * A walk marks the nodes that it visits with numbers greater than those of all earlier walks, so no marks have to be
+ * cleared and no map is needed. The mark is also the node's position in the walk's order. For this reason only one
+ * thread may use a graph at a time. */
 #include "internal.h"
 #include <stdlib.h>
 
@@ -39,13 +40,13 @@ void uop_map_free(struct uop_map *m) {
 
 /* ---- walks ---- */
 struct walk {
-  struct graph *g; /* of the nodes walked over */
-  uint32_t base;   /* marks from here on are this walk's */
+  struct graph *g; /* the graph of the visited nodes */
+  uint32_t base;   /* marks >= base are of this walk */
   struct uop **order;
   size_t n, capacity;
 };
 
-/* Marks are counted up to the end of 32 bits, then all are cleared. */
+/* Clears all marks before they exceed 32 bits. */
 static bool walk_begin(struct walk *w, struct graph *g, size_t more) {
   if (g->walked + g->count + more >= UINT32_MAX) graph_clear_marks(g);
   *w = (struct walk){.g = g, .base = g->walked + 1, .capacity = 64 + more};
@@ -64,7 +65,7 @@ static bool emit(struct walk *w, struct uop *u) {
   return true;
 }
 
-/* Appends what root reaches and the walk has not visited, sources first. */
+/* Appends the nodes reachable from root that the walk has not visited, sources first. */
 static bool walk_from(struct walk *w, struct uop *root) {
   struct graph *g = w->g;
   struct uop *enter = root;
@@ -119,8 +120,8 @@ struct uop **uop_toposort(struct uop *const *roots, unsigned nroots, size_t *cou
   return w.order;
 }
 
-/* What stands for the walk's nodes from number `first` on, made in g, each over what stands for its sources; to[] has
- * room for all of them and holds what stands for those before. */
+/* Makes in g the copies of the walk's nodes from number `first` on; the sources of a copy are the copies of the node's
+ * sources. to[] has room for all nodes; the caller has set the first `first` entries. */
 static bool rebuild(struct graph *g, const struct walk *w, size_t first, struct uop **to) {
   struct uop *few[16], **many = NULL;
   size_t room = 16;
@@ -153,7 +154,7 @@ struct uop *uop_substitute(struct graph *g, struct uop *u, struct uop *const *fr
   size_t pairs = 0;
   map = malloc((n ? n : 1) * sizeof *map);
   if (!map) goto out;
-  for (unsigned i = 0; i < n; i++) { /* visited before the walk: what they stand on is not looked at */
+  for (unsigned i = 0; i < n; i++) { /* mark them as visited before the walk, which then does not enter their sources */
     if (uop_graph(from[i]) != w.g) continue;
     if (from[i]->mark < w.base && emit(&w, from[i])) pairs++;
     map[from[i]->mark - w.base] = to[i];

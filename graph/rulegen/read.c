@@ -1,4 +1,4 @@
-/* Reading rule files: words, terms, sets of ops and types. */
+/* Reads rule files: words, terms, sets of ops, and types. */
 #include "rulegen.h"
 #include <ctype.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static struct {
 } sets[32];
 static unsigned nsets;
 
-/* Up to the matching closer, C strings and characters respected. */
+/* Returns the text up to the matching closer; closers inside C strings and characters do not count. */
 char *balanced(char open, char close) {
   const char *start = at;
   int depth = 0;
@@ -212,7 +212,6 @@ struct term *read_term(bool replacement) {
   if (!replacement && t->bracket) die(open, "[...] belongs in a replacement; test ->aux and ->arg in the condition");
   return t;
 }
-/* Bit mask of the types that a test admits. */
 uint32_t type_mask(const char *t, const char *where) {
   if (!t) return ~0u >> (32 - DT_COUNT);
   uint32_t mask = 0;

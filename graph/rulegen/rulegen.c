@@ -1,9 +1,11 @@
-/* rulegen IN.rules OUT.c: compiles a file of rewrite rules to C: a function a rule; one that tries them all, where
- * tables over the root's op and type and the first two sources' ops and types leave only those that may match; and the
- * patterns as data, for tests.
+/* rulegen IN.rules OUT.c compiles a file of rewrite rules to C. The output contains:
+ * - a function for each rule;
+ * - a function that tries all rules. Tables indexed by the root's op and type, by the ops of its first two sources and
+ * by the type of its first source exclude rules that cannot match;
+ * - the patterns as data, for tests.
  *
- * The notation is defined at the head of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and
- * nothing is written. */
+ * The notation is defined at the top of graph/rules/fold.rules. Every mistake is reported as FILE:LINE: message, and
+ * then nothing is written. */
 #include "rulegen.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -56,7 +58,7 @@ static void write_terms(const struct term *t, const char **bound, unsigned *nbou
 }
 
 /* ---- the dispatcher -------------------------------------------------------------------------- */
-/* One way to try a rule: with the root's first two sources in this order. */
+/* One way to try a rule: with the root's first two sources in a given order. */
 struct way {
   unsigned rule, order;
   bool both;
@@ -73,7 +75,7 @@ static const struct term *source_of(const struct way *w, unsigned i) {
   return from < w->pattern->nsrc ? w->pattern->src[from] : NULL;
 }
 
-/* A table of bit masks of ways, by what the root or a source has. */
+/* Writes a table of bit masks of ways, indexed by an op or a type of the root or of a source. */
 static void write_filter(const char *name, unsigned op, const struct way *way, unsigned n, unsigned entries,
                          bool (*may)(const struct way *w, unsigned entry)) {
   fprintf(out, "static const uint64_t %s_%s[%u][%u] = {", name, ops[op].name, entries, (n + 63) / 64);
@@ -99,7 +101,7 @@ static bool may_first_type(const struct way *w, unsigned t) {
   return !s || type_mask(s->type, s->where) >> t & 1;
 }
 
-/* Sources a node of this op has for certain. */
+/* The number of sources that every node of this op has. */
 static int sure_sources(unsigned op) { return ops[op].arity < 0 ? 0 : ops[op].arity; }
 
 static void write_tables(unsigned op, const struct way *way, unsigned n) {

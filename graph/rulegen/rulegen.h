@@ -1,4 +1,4 @@
-/* Shared by the parts of rulegen: what a rule file is read into, and the writers. */
+/* Internal to rulegen: the data that a rule file is read into, and the writers. */
 #ifndef DOORBELL_GRAPH_RULEGEN_H
 #define DOORBELL_GRAPH_RULEGEN_H
 #include "graph/dtype.h"
@@ -19,7 +19,7 @@ extern const struct type_row {
   char cls;
 } types[DT_COUNT];
 
-/* ---- read.c: one file as text, and where reading has got to ---- */
+/* ---- read.c: one file as text, and the current position ---- */
 extern const char *file, *text, *at;
 unsigned line_of(const char *p);
 __attribute__((noreturn, format(printf, 2, 3))) void die(const char *p, const char *fmt, ...); /* FILE:LINE: message */
@@ -28,26 +28,26 @@ char *copy_text(const char *s, size_t n);
 void skip(void); /* blanks and comments */
 bool ident_char(char c);
 char *ident(void);
-char *balanced(char open, char close); /* up to the matching closer, C strings and characters respected */
+char *balanced(char open, char close); /* text up to the matching closer; skips C strings and characters */
 
 enum kind { ANY, VARIABLE, CONSTANT, LITERAL, NODE, CODE };
 struct term {
   enum kind kind;
   const char *where;
-  char *name;        /* VARIABLE, CONSTANT, NODE with name@: bound name; CODE: the C text; LITERAL: the number */
-  char *type;        /* what follows ':' */
-  bool op[OP_COUNT]; /* NODE: which ops */
+  char *name;        /* VARIABLE, CONSTANT, NODE with name@: the name; CODE: the C text; LITERAL: the number */
+  char *type;        /* text after ':' */
+  bool op[OP_COUNT]; /* NODE: the accepted ops */
   unsigned nops;
   int arity;
-  char *bracket; /* what stands between [ and ] */
+  char *bracket; /* text between [ and ] */
   bool rest;     /* ends with ... */
   struct term *src[16];
   unsigned nsrc;
 };
 struct term *read_term(bool replacement);
 void read_ops(bool *set);
-void name_ops(const char *where);                        /* let NAME = {OPS}, behind let */
-uint32_t type_mask(const char *type, const char *where); /* of the types a test admits; NULL admits all */
+void name_ops(const char *where);                        /* reads a let NAME = {OPS} after `let` */
+uint32_t type_mask(const char *type, const char *where); /* mask of the types that type accepts; NULL accepts all */
 
 /* ---- write.c: a rule as a C function ---- */
 extern FILE *out;
@@ -56,7 +56,7 @@ struct rule {
   const char *begin;
   size_t length;
 };
-void write_rule(struct rule *r, unsigned index); /* from behind its pattern on */
-void give_name(const char *where);               /* given NAME = {C}, behind given */
-bool commutes(const struct term *t);             /* its two sources are tried in both orders */
+void write_rule(struct rule *r, unsigned index); /* reads the rest of the rule, after its pattern */
+void give_name(const char *where);               /* reads a given NAME = {C} after `given` */
+bool commutes(const struct term *t);             /* whether its two sources are tried in both orders */
 #endif

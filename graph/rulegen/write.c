@@ -1,4 +1,4 @@
-/* Writing rules: each becomes a C function that tests the pattern, the condition, and builds the replacement. */
+/* Writes each rule as a C function that tests the pattern and the condition and builds the replacement. */
 #include "rulegen.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -8,10 +8,11 @@ FILE *out;
 
 static struct {
   char *name, *code;
-} givens[8]; /* names that every rule of the file has */
+} givens[8]; /* names defined by `given`, for every rule of the file */
 static unsigned ngivens;
 
-/* A number as both kinds of constants take it: exact as an integer where it is written as one. */
+/* Writes a number as the integer and the float argument of rule_const; the integer is exact if the number is written as
+ * one. */
 static void write_number(const char *s) {
   double v = strtod(s, NULL);
   bool hex = s[s[0] == '-'] == '0' && (s[1 + (s[0] == '-')] | 32) == 'x';
@@ -35,7 +36,7 @@ static void bind(const char *name, const char *where) {
   bound[nbound++] = name;
 }
 
-/* && tests of type t on C expression e */
+/* Writes && tests that C expression e has type t. */
 static void write_type_test(const char *t, const char *e, const char *where) {
   if (!t) return;
   fprintf(out, " && (");
@@ -69,7 +70,7 @@ bool commutes(const struct term *t) {
   return t->src[0]->kind != ANY || t->src[1]->kind != ANY;
 }
 
-/* Tests on one source that need no descent, and its binding. */
+/* Writes the tests on one source that do not look at its own sources. */
 static void write_leaf_tests(const struct term *t, const char *e) {
   switch (t->kind) {
   case NODE:
@@ -107,7 +108,7 @@ static void write_bindings(const struct term *t, const char *e) {
   fprintf(out, "struct uop *%s __attribute__((unused)) = %s;\n", t->name, e);
 }
 
-/* The root's order of sources is the function's argument. */
+/* Writes the match of t's sources. The order of the root's sources is an argument of the generated function. */
 static void write_match(const struct term *t, const char *e, bool is_root) {
   char name[16][16], order[16] = "order";
   bool both = commutes(t);
@@ -131,7 +132,7 @@ static void write_match(const struct term *t, const char *e, bool is_root) {
   }
   for (unsigned i = 0; i < t->nsrc; i++) {
     const struct term *s = t->src[i];
-    /* a name the pattern repeats is bound by its first occurrence, which stands to the left */
+    /* a repeated name is bound by its leftmost occurrence */
     fprintf(out, "if (1");
     write_leaf_tests(s, name[i]);
     fprintf(out, ") {\n");
@@ -152,7 +153,7 @@ static void write_type_value(const char *t, const char *where) {
   fprintf(out, "%s->dtype", t);
 }
 
-/* The source whose type numbers beside it take, or -1. */
+/* The source whose type the untyped numbers beside it take, or -1. */
 static int typed_sibling(const struct term *t, unsigned op) {
   int sibling = -1;
   bool wanted = false;
@@ -165,7 +166,7 @@ static int typed_sibling(const struct term *t, unsigned op) {
   return wanted ? sibling : -1;
 }
 
-/* like: the number of the variable whose type an untyped number takes; 0: the root's. */
+/* like: number of the variable likeN whose type an untyped number takes; 0: the root's type. */
 static void write_replacement(const struct term *t, unsigned like) {
   static unsigned nlike;
   switch (t->kind) {
@@ -218,7 +219,7 @@ static void write_replacement(const struct term *t, unsigned like) {
   }
 }
 
-/* x: a, y: b   a SINK of x, a, y, b; false when there is no such list here. */
+/* Writes the list `x: a, y: b` as a SINK of x, a, y, b. Returns false if the text here is not such a list. */
 static bool write_flows(void) {
   for (unsigned n = 0;; n++) {
     const char *where = at;
@@ -244,7 +245,7 @@ static bool write_flows(void) {
   }
 }
 
-/* name = TERM   a name for a part of the replacement; false when there is none here. */
+/* Writes `name = TERM`, a name for a part of the replacement. Returns false if the text here is not a definition. */
 static bool write_binding(void) {
   const char *where = at;
   char *name = ident();

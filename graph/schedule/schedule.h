@@ -1,13 +1,13 @@
-/* From a lazy tensor graph to a list of kernels, copies and exchanges.
+/* Turns a lazy tensor graph into a list of kernels, copies and exchanges.
  *
- * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...): PARAM k is item->bufs[k], outputs first. Index
- * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered outer to inner from 0,
+ * A kernel's ast is SINK(STORE(INDEX(PARAM 0, index), value)...). PARAM k is item->bufs[k], outputs first. Index
+ * expressions and values are written over RANGE nodes: AXIS_LOOP for output axes, numbered from 0, outer to inner, and
  * AXIS_REDUCE under their REDUCE. The kernel computes its stores for every combination of its LOOP ranges, in any
- * order; what it reads of its outputs it reads at the index that it writes. A REDUCE that does not depend on a LOOP
- * range need not be evaluated again along it: such a LOOP range is AXIS_SERIAL, to be run inside one work-item (softmax
- * reduces a row, then walks the row again). A range that is AXIS_ORDERED is walked along in ascending order by one
- * work-item, which reads what it wrote before (sums at the places that an index names). Padding is LOAD(INDEX(p, index,
- * valid), 0), and a LOAD may be part of an index (GATHER). All movement ops are gone.
+ * order. If it reads one of its outputs, it reads at the index that it writes. A LOOP range that some REDUCE does not
+ * depend on is AXIS_SERIAL: it runs inside one work-item, so that the REDUCE is evaluated only once (softmax reduces a
+ * row, then walks the row again). An AXIS_ORDERED range is run in ascending order by one work-item, because it reads
+ * what earlier iterations wrote (sums at positions that an index selects). Padding is LOAD(INDEX(p, index, valid), 0).
+ * A LOAD may be part of an index (GATHER). No movement ops remain.
  *
  * A kernel may be phases, SINK(SINK(STORE...)..., RANGE...) with aux 1: at each place of the RANGEs, which are LOOP,
  * the SINKs run one after the other, each over ranges of its own besides. They hand on values in memory that a
@@ -19,7 +19,7 @@
 #define DOORBELL_GRAPH_SCHEDULE_H
 #include "../uop.h"
 
-/* Why a value is written to memory. */
+/* X(name, text): why a value is written to memory. */
 #define SCHEDULE_REASONS(X)                                                                                            \
   X(ROOT, "it is asked for")                                                                                           \
   X(CONTIGUOUS, "it is asked for in memory of its own")                                                                \
@@ -46,22 +46,22 @@ enum schedule_reason {
 const char *schedule_reason_text(enum schedule_reason why);
 
 struct schedule_item {
-  /* SEND begins an exchange between processes, RECEIVE ends it; what is between them runs meanwhile. */
+  /* SEND begins an exchange between processes, RECEIVE ends it. The items between them run while it is in progress. */
   enum { SCHEDULE_KERNEL, SCHEDULE_COPY, SCHEDULE_SEND, SCHEDULE_RECEIVE } kind;
-  struct uop *ast;      /* KERNEL: the SINK; else NULL */
+  struct uop *ast;      /* KERNEL: the SINK; otherwise NULL */
   struct uop *exchange; /* SEND, RECEIVE: the EXCHANGE */
   struct uop *
       *bufs; /* KERNEL: BUFFER nodes by PARAM slot; COPY: destination, source; SEND: source; RECEIVE: destination */
-  int64_t *offset; /* KERNEL: where each PARAM begins in its buffer, in elements; a multiple of 256 bytes */
+  int64_t *offset; /* KERNEL: start of each PARAM in its buffer, in elements; a multiple of 256 bytes */
   unsigned nbufs, noutputs;
-  struct uop **vars; /* the VARs the ast depends on, in the order of the kernel's arguments */
+  struct uop **vars; /* the VARs that the ast depends on, in the order of the kernel's arguments */
   unsigned nvars;
-  unsigned device;           /* device slot it runs on */
+  unsigned device;           /* device slot that the item runs on */
   enum schedule_reason *why; /* for each output */
-  bool swaps; /* copies the whole of bufs[1], which nothing needs after it, to bufs[0]: exchanging their memory does as
-                 well */
+  bool swaps; /* copies all of bufs[1], which is not needed afterwards, to bufs[0]; exchanging their memory is
+                 equivalent */
 };
-/* What the scheduler knows of a machine: rough figures to weigh work against traffic and launches. */
+/* The scheduler's model of a machine: rough figures to weigh work against memory traffic and launches. */
 struct schedule_machine {
   int64_t groups;   /* workgroups that keep all of it busy; the work-items of one can share a sum */
   int64_t side;     /* neighbouring results that a workgroup computes side by side: a wave, a vector */
@@ -69,23 +69,24 @@ struct schedule_machine {
   int64_t columns;  /* of a matrix that a workgroup sums together, reading each row in order; 0: side */
   int64_t scratch;  /* bytes of memory that the phases of a kernel may hand on values in; 0: kernels have no phases */
   double launch_ns, bytes_per_ns, flops_per_ns;
-  bool skips; /* rounds of a sum in which every product is 0 by a condition on indices take no time */
+  bool skips; /* iterations of a sum whose products are all 0 by a condition on indices take no time */
 };
 
 struct schedule {
-  struct graph *graph; /* owns every node named here */
+  struct graph *graph; /* owns every node below */
   struct schedule_item *items;
   size_t nitems;
-  struct uop **outputs; /* per root: its value as BUFFER, possibly under movement ops that cost nothing */
+  struct uop **outputs; /* per root: its value, a BUFFER, possibly under movement ops that cost nothing */
   size_t noutputs;
-  struct uop **temporaries; /* BUFFERs that no root refers to */
+  struct uop **temporaries; /* BUFFERs that hold no root */
   size_t ntemporaries;
 };
-/* Schedules the roots. next_buffer: first unused BUFFER id, advanced past those made here. 0, or a negative errno and a
- * message in err. */
+/* Schedules the roots. *next_buffer is the first unused BUFFER id; it is advanced past the ids of the BUFFERs made
+ * here. Returns 0, or a negative errno with a message in err. Free *out with schedule_free. */
 int graph_schedule(struct uop *const *roots, unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err,
                    size_t errcap);
-/* The same for known machines: machine_of gives that of a device slot; NULL, or the result NULL: a common host. */
+/* The same for given machines: machine_of returns the model of a device slot's machine. If machine_of or its result is
+ * NULL, a typical host is assumed. */
 int graph_schedule_on(const struct schedule_machine *(*machine_of)(unsigned device), struct uop *const *roots,
                       unsigned nroots, int64_t *next_buffer, struct schedule *out, char *err, size_t errcap);
 void schedule_free(struct schedule *s);

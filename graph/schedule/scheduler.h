@@ -1,5 +1,5 @@
-/* Shared by the files of the scheduler: what is known of each node of the tensor graph, the uses that kernels make of
- * it, and the units of work that come out.
+/* Internal to the scheduler: what it knows about each node of the tensor graph, the uses that kernels make of nodes,
+ * and the units of work that result.
  *
  * schedule.c drives the others. place.c gives each device constants of its own, join.c finds tensors
  * that are put side by side, and split.c rewrites large reductions. use.c decides what is realized,
@@ -18,24 +18,24 @@ enum {
   NO_DEVICE = 256,
   NO_UNIT = UINT32_MAX,
   MAX_STORES = 8,
-  /* What the compiler takes: see MAX_PARAMS, MAX_AXES and MOST_DEEP there. */
-  MOST_INPUTS = 112,      /* buffers that a kernel reads */
-  MOST_DEPTH = 512,       /* operations on one path of a kernel's expression, which the compiler walks by recursion */
-  MOST_AXES = 48,         /* ranges of a kernel */
-  CONTIGUOUS_PARTIAL = 1, /* arg of a CONTIGUOUS: around partial results */
+  /* The compiler's limits: see MAX_PARAMS, MAX_AXES and MOST_DEEP there. */
+  MOST_INPUTS = 112,      /* buffers that a kernel may read */
+  MOST_DEPTH = 512,       /* operations on one path of a kernel's expression; the compiler recurses over it */
+  MOST_AXES = 48,         /* ranges that a kernel may have */
+  CONTIGUOUS_PARTIAL = 1, /* arg of a CONTIGUOUS of partial results */
 };
 
-/* A kernel as planned from the roots: one value at every combination of ranges. */
+/* A kernel as planned from its root: it computes one value for every combination of its ranges. */
 struct planned_kernel {
-  struct uop **idx; /* the index of its value */
+  struct uop **idx; /* index of the value */
   struct uop *range[MAX_RANK];
   unsigned nranges;
   int64_t next_axis;
-  unsigned nreduces;  /* reduces that it holds */
-  bool contracts;     /* one of them is a large contraction, and stays the only one */
+  unsigned nreduces;  /* number of reduces in it */
+  bool contracts;     /* one of them is a large contraction, which must remain the only reduce */
   unsigned serial;    /* bit mask of ranges that are AXIS_SERIAL */
   uint32_t value_use; /* ASSIGN: the use of its value */
-  uint32_t *input;    /* nodes that it loads, and nodes whose sources schedule_uses has not reached yet */
+  uint32_t *input;    /* nodes that it loads, and nodes whose sources schedule_uses has not visited yet */
   unsigned ninputs, inputs_capacity;
   unsigned depth; /* of its expression */
 };
@@ -43,20 +43,20 @@ struct planned_kernel {
 struct use {
   struct planned_kernel *kernel;
   struct uop **idx;
-  struct uop *valid;                /* NULL: always */
-  bool in_reduce, expanded, merged; /* merged: a sum that is one with `sum` */
-  struct node *sum;     /* the sum that adds up movement of this value; NULL: something else comes between */
-  uint16_t depth;       /* operations between the value of the kernel and this one */
-  struct uop **src_idx; /* the use this makes of each source */
+  struct uop *valid;                /* NULL: always valid */
+  bool in_reduce, expanded, merged; /* merged: a sum that is merged into `sum` */
+  struct node *sum;                 /* the sum that adds up this value through movement only; NULL if there is none */
+  uint16_t depth;                   /* number of operations between this value and the kernel's */
+  struct uop **src_idx;             /* index at which this use reads its source */
   struct uop *src_valid, *padded;
   uint32_t src_use[3];
-  struct uop **range; /* REDUCE_AXIS: its ranges */
+  struct uop **range; /* REDUCE_AXIS: its RANGEs */
   unsigned nranges;
   struct uop *value;
   uint32_t next;
 };
 
-/* One of several kernels of a node. */
+/* One of the kernels of a node that several kernels compute. */
 struct planned_piece {
   struct planned_kernel *kernel;
   uint32_t use;
@@ -65,24 +65,25 @@ struct node {
   struct uop *u;
   uint32_t use, nuses; /* list of uses, newest first */
   uint32_t cost, device;
-  struct node *reduce; /* the reduce it carries */
-  bool branches;       /* something other than elementwise ops and movement that keeps the size uses it, too */
+  struct node *reduce; /* the reduce whose value it passes on */
+  bool branches;       /* it has a user other than elementwise ops and movement that keeps the size */
   bool realized;
   uint8_t why;                   /* enum schedule_reason */
-  struct planned_kernel *kernel; /* its own, when a kernel writes it */
+  struct planned_kernel *kernel; /* the kernel that writes it */
   struct planned_piece *piece;   /* JOIN: one for each source; SCATTER */
-  struct uop *buffer;            /* where its value is, when in memory */
-  int64_t numel;                 /* -1: symbolic */
+  struct uop *buffer;            /* holds its value, if it is in memory */
+  int64_t numel;                 /* -1 if symbolic */
 };
 
-/* Memory at one time of its life. What an ASSIGN writes is a version of its own, a BUFFER with a negative id, until the
- * order is known. */
+/* The contents of a BUFFER between two writes. Every ASSIGN writes a new version, a BUFFER with a negative id, until
+ * the order of the units is known. */
 struct version {
-  struct uop *buffer, *real, *previous; /* previous: what the write replaces; NULL for memory as it was found, or new */
-  uint32_t first_writer, writer;        /* units, one unless it is a JOIN's; NO_UNIT */
+  struct uop *buffer, *real,
+      *previous; /* previous: the version that the write replaces; NULL for initial contents and for new memory */
+  uint32_t first_writer, writer; /* units; they differ only for a JOIN; NO_UNIT if none */
   uint32_t next_writer;
-  bool kept;         /* a root is in it */
-  struct uop *saved; /* a copy for roots, where the memory is written over */
+  bool kept;         /* a root uses it */
+  struct uop *saved; /* a copy for roots, if the memory is overwritten */
   uint32_t *reader;
   unsigned nreaders, capacity;
 };
@@ -92,16 +93,16 @@ struct store {
   enum schedule_reason why;
 };
 
-/* One part of a kernel that is several in one: the next nstores stores, which have ranges of their own. */
+/* One part of a kernel that consists of several: the next nstores stores, which have their own ranges. */
 struct part {
   unsigned nstores;
 };
 
-/* One kernel, one copy between devices, or the beginning or the end of an exchange between processes. */
+/* A kernel, a copy between devices, or the beginning or the end of an exchange between processes. */
 struct unit {
   struct store *store;
   unsigned nstores;
-  struct part *part; /* NULL: not several */
+  struct part *part; /* NULL if the kernel has no parts */
   unsigned nparts;
   /* Phases before the last one, which the stores above are: the store of each is behind those, to LOCAL memory. */
   unsigned nhanded;
@@ -110,9 +111,10 @@ struct unit {
   struct uop *range[MAX_RANK];
   unsigned nranges, serial;
   unsigned device;
-  struct uop *copy_to, *copy_from; /* buffers; of an EXCHANGE one has copy_from, and the next one copy_to */
-  struct uop *exchange;            /* the EXCHANGE that it is the beginning or the end of */
-  struct uop *ordered;             /* the range that is AXIS_ORDERED; NULL: none */
+  struct uop *copy_to,
+      *copy_from;       /* buffers; of the two units of an EXCHANGE, the first has copy_from, the second copy_to */
+  struct uop *exchange; /* the EXCHANGE that it begins or ends */
+  struct uop *ordered;  /* the AXIS_ORDERED range, or NULL */
   bool swaps, gone;
   bool contracts;    /* see struct planned_kernel */
   struct uop **load; /* every LOAD in it, those inside reductions first */
@@ -121,12 +123,12 @@ struct unit {
 };
 
 struct scheduler {
-  struct graph *graph; /* the schedule's own */
+  struct graph *graph; /* the graph of the schedule */
   const struct schedule_machine *(*machine_of)(unsigned device);
   struct simplifier *simplifier;
   struct node *node;
   size_t nnodes;
-  uint32_t *number; /* of a node in `node`, by id */
+  uint32_t *number; /* number[u->id] is the index of u in `node` */
   size_t nnumbers;
   struct use *use;
   size_t nuses, uses_capacity;
@@ -136,7 +138,7 @@ struct scheduler {
   size_t nversions, versions_capacity;
   struct uop_map version_of; /* BUFFER -> version number + 1 */
   bool assigns;
-  uint32_t *mark; /* by node id: the walk that came by */
+  uint32_t *mark; /* by node id: number of the last walk that visited the node */
   size_t nmarks;
   uint32_t walk;
   struct uop **stack;
@@ -150,7 +152,7 @@ struct scheduler {
 };
 
 static inline bool is_movement(const struct uop *u) { return u->op >= OP_RESHAPE && u->op <= OP_FLIP; }
-/* Whether x, below casts and movement, repeats the elements of a tensor of several. */
+/* Whether x, apart from casts and other movement, expands a tensor of more than one element. */
 static inline bool repeats_elements(const struct uop *x) {
   while ((is_movement(x) && x->op != OP_EXPAND) || x->op == OP_CAST) x = x->src[0];
   return x->op == OP_EXPAND && shape_numel(x->src[0]->shape) > 1;
@@ -163,9 +165,9 @@ static inline bool is_memory(const struct uop *u) {
   return u->op == OP_BUFFER || u->op == OP_COPY || u->op == OP_ASSIGN || u->op == OP_EXCHANGE || u->op == OP_JOIN ||
          u->op == OP_SCATTER;
 }
-static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is no kernel */
+static inline bool unit_moves(const struct unit *u) { return u->copy_to || u->copy_from; } /* it is not a kernel */
 static inline bool in_memory(const struct node *n) { return n->realized || is_memory(n->u); }
-/* What memory holds the value of u, apart from its shape. */
+/* The node whose memory holds the value of u, possibly in another shape. */
 static inline struct uop *base_of(struct uop *u) {
   while (u->op == OP_RESHAPE || u->op == OP_CONTIGUOUS) u = u->src[0];
   return u;
@@ -174,21 +176,21 @@ static inline struct uop *base_of(struct uop *u) {
 /* schedule.c */
 __attribute__((format(printf, 3, 4))) int schedule_fail(struct scheduler *s, int status, const char *fmt, ...);
 int schedule_no_memory(struct scheduler *s);
-/* sources that are tensors */
+/* Number of sources that are tensors. */
 unsigned schedule_nsources(const struct uop *u);
-/* Room for one more in an array that grows; NULL when memory ran out. */
+/* Grows an array of n elements if needed, so that it has room for one more. Returns NULL when out of memory. */
 void *schedule_grow(struct scheduler *s, void *array, size_t n, size_t *capacity, size_t size);
 
-/* What is known of the machine of a device; NO_DEVICE: device 0. */
+/* The model of a device's machine; for NO_DEVICE that of device 0. */
 const struct schedule_machine *schedule_machine_of(const struct scheduler *s, unsigned device);
 
 /* join.c */
 bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroots);
-/* The uses that the kernels of a JOIN make of its sources; the values that they write. */
+/* Plan the uses that the kernels of a JOIN make of its sources, and build the values that they write. */
 void schedule_join_uses(struct scheduler *s, struct node *n);
 void schedule_join_values(struct scheduler *s, struct node *n);
 
-/* The device of the first memory below u; NO_DEVICE: there is none. */
+/* The device of the first memory below u, or NO_DEVICE. */
 unsigned schedule_device_under(const struct uop *u);
 
 /* scatter.c */
@@ -205,57 +207,60 @@ bool schedule_place_constants(struct scheduler *s, struct uop **roots, unsigned 
 /* index.c */
 struct uop *schedule_zero(struct graph *g, enum dtype t);
 struct uop **schedule_index_array(struct scheduler *s, unsigned rank);
-/* The BUFFER of a value that is in memory; a copy to where it is already is no copy. */
+/* The BUFFER of a value that is in memory. A COPY to the device that already holds its source needs no new BUFFER. */
 struct uop *schedule_buffer(struct scheduler *s, struct node *n);
-/* The element of n, which is in memory, at an index. */
+/* A LOAD of the element of n, which is in memory, at an index. */
 struct uop *schedule_load(struct scheduler *s, struct node *n, struct uop *const *idx, struct uop *valid);
-/* Where in its source the element of GATHER u at idx lies, for kernel k. False: memory ran out. */
+/* Computes the index in its source of the element of GATHER u at idx, for kernel k. Returns false when out of memory.
+ */
 bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *u, struct uop *const *idx,
                      struct uop **out, struct uop **valid, struct uop **padded);
-/* A value as a place of n, and where it is one (NULL: everywhere). */
+/* A value as an index in 0..n-1. Stores in *valid the condition that it is in range (NULL: always). */
 struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n, struct uop **valid);
-/* INDEX of the element of ASSIGN u's view at idx in the version that it writes. */
+/* The INDEX, in the version that ASSIGN u writes, of the element of its view at idx. */
 struct uop *schedule_view(struct scheduler *s, struct uop *u, struct uop *const *idx);
 
 /* use.c */
 void schedule_uses(struct scheduler *s, struct node *n);
-/* Begins a kernel for node n that evaluates x at fresh ranges over a shape; its use of x. */
+/* Begins a kernel for node n that evaluates x over new ranges of a shape. Returns its use of x. */
 uint32_t schedule_start_piece(struct scheduler *s, struct node *n, struct node *x, const struct shape *shape);
-/* Elements that a kernel's output ranges count, those of a bit mask. */
+/* The number of elements over a kernel's output ranges in a bit mask. */
 int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges);
-/* Counts n among the inputs of k. */
+/* Adds n to the inputs of k. */
 void schedule_add_input(struct scheduler *s, struct planned_kernel *k, const struct node *n);
 
-/* Another use by the kernel that n has begun, at the same ranges. */
+/* Adds a use of x, over the same ranges, to the kernel that was begun for n. */
 uint32_t schedule_also_use(struct scheduler *s, struct node *n, struct node *x);
 
 /* kernel.c */
 void schedule_values(struct scheduler *s, struct node *n);
-/* The value of x at an index: loaded where it is in memory, else as the use of it was evaluated. */
+/* The value of x at an index: a LOAD if x is in memory, otherwise the value that was built for the use. */
 struct uop *schedule_value_at(struct scheduler *s, struct node *x, struct uop *const *idx, struct uop *valid,
                               uint32_t use);
-/* A unit that stores a value by n's kernel; NULL: memory ran out. */
+/* Adds a unit, n's kernel, that stores a value. Returns NULL when out of memory. */
 struct unit *schedule_add_kernel(struct scheduler *s, struct node *n, struct uop *index, struct uop *value);
 struct unit *schedule_add_unit(struct scheduler *s);
-/* Lists the loads and reductions of a unit anew. */
+/* Rebuilds the lists of the loads and reductions of a unit. */
 bool schedule_scan(struct scheduler *s, struct unit *u);
-/* Whether nothing in a unit depends on its place but through what is loaded there, and on no variable. */
+/* Whether a unit's values depend on its ranges only through loads, and on no variable. */
 bool schedule_only_loads(struct scheduler *s, const struct unit *u);
 
 /* sum.c */
-/* Whether use w of sum n becomes one with the sum over movement of it. */
+/* Whether use w of sum n is merged into the sum that adds up movement of n. */
 bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct use *w);
-/* What use w of a sum adds up where the sum below it is one with it, and the ranges of that; NULL where it is not. */
+/* The value that use w of a sum adds up if the sum below is merged into it, and the ranges of that sum. NULL if it is
+ * not merged. */
 struct uop *schedule_merged_sum(struct scheduler *s, const struct uop *sum, const struct use *w, unsigned *nranges,
                                 struct uop **range);
-/* x where condition p holds (NULL: everywhere), 0 elsewhere. */
+/* x if condition p holds (NULL: always), otherwise 0. */
 struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p);
 
 /* order.c */
-uint32_t schedule_version(struct scheduler *s, struct uop *buffer); /* number; NO_UNIT: memory ran out */
-/* A unit that copies the contents of a version to new memory; NULL: memory ran out. */
+uint32_t schedule_version(struct scheduler *s,
+                          struct uop *buffer); /* returns its number, or NO_UNIT when out of memory */
+/* Adds a unit that copies the contents of a version to new memory, whose BUFFER it returns. NULL when out of memory. */
 struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device);
-void schedule_versions(struct scheduler *s); /* who writes and reads each */
+void schedule_versions(struct scheduler *s); /* finds the writers and readers of each version */
 void schedule_items(struct scheduler *s);
 
 /* fuse.c */

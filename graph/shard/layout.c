@@ -1,4 +1,4 @@
-/* The sharder: tensors moved from one layout to another. */
+/* The sharder: changes a tensor's layout. */
 #include "sharder.h"
 #include <errno.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool same_layout(struct sharder *s, const struct sharded *x, const struct
   return !shard_is_split(x) || !memcmp(x->bound, y->bound, (shard_count(s, x) + 1) * sizeof *x->bound);
 }
 
-/* x's part k moved from its device. */
+/* A piece of x's part k, copied to a device. */
 static struct uop *moved(struct sharder *s, const struct sharded *x, unsigned k, struct uop *piece, unsigned device) {
   return x->placed ? peer_copy(s->graph, piece, s->group(x->group)->device[k], device) : piece;
 }
@@ -39,7 +39,7 @@ struct uop *shard_range(struct sharder *s, const struct sharded *x, int64_t begi
   return moved(s, x, 0, peer_slice(s->graph, x->part[0], axis, 0, 0), device);
 }
 
-/* x whole on a device of its group or elsewhere. */
+/* All of x on a device, in its group or not. */
 static struct uop *whole(struct sharder *s, const struct sharded *x, unsigned device) {
   if (x->group == SHARD_ORDINARY) return x->part[0];
   const struct shard_group *group = s->group(x->group);
@@ -51,7 +51,7 @@ static struct uop *whole(struct sharder *s, const struct sharded *x, unsigned de
 
 struct uop *shard_gather(struct sharder *s, const struct sharded *x, unsigned device) { return whole(s, x, device); }
 
-/* Part i of a split layout, of what is split along another axis: every device has some of it. */
+/* Part i of layout `to` of a tensor that is split along another axis: every device has some of its elements. */
 static struct uop *crosswise(struct sharder *s, const struct sharded *x, const struct sharded *to, unsigned i) {
   struct sharded mine = *x;
   struct uop *part[256];
@@ -63,7 +63,7 @@ static struct uop *crosswise(struct sharder *s, const struct sharded *x, const s
 
 struct sharded *shard_lay_out(struct sharder *s, struct sharded *x, const struct sharded *layout) {
   if (same_layout(s, x, layout)) return x;
-  if (!x->part[0]->shape->rank && x->group == layout->group) return x; /* a number goes with every part */
+  if (!x->part[0]->shape->rank && x->group == layout->group) return x; /* a scalar is compatible with every part */
   struct sharded *y = shard_like(s, layout, x->placed);
   const struct shard_group *group = s->group(layout->group);
   if (!y) return NULL;

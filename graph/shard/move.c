@@ -1,5 +1,5 @@
-/* The sharder: movement. What keeps its place along the split axis stays on its device; the rest says what each device
- * needs of the others. */
+/* The sharder: movement ops. Elements that stay in the same part along the split axis stay on their device; for the
+ * other ops the functions here compute which elements each device needs of the others. */
 #include "sharder.h"
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@ enum { MOST_SOURCES = 2 * MAX_RANK + 1 };
 static bool is_size(const struct uop *dim, int64_t n) { return uop_is_const(dim) && dim->arg.i == n; }
 static bool dims_known(const struct shape *s) { return shape_numel(s) >= 0; }
 
-/* y's parts: u over x's, with the source `sized`, unless that is 0, as large as part i is. */
+/* Makes y's parts: u applied to x's parts. If sized is not 0, source number `sized` is the size of y's part. */
 static struct sharded *by_part(struct sharder *s, struct uop *u, const struct sharded *x, struct sharded *y,
                                unsigned sized) {
   struct uop *src[MOST_SOURCES];
@@ -23,7 +23,7 @@ static struct sharded *by_part(struct sharder *s, struct uop *u, const struct sh
   return y;
 }
 
-/* As u, where it leaves the split axis alone and the axis becomes `axis`. */
+/* u applied to x's parts, where u leaves the split axis alone, except that it is `axis` in the result. */
 static struct sharded *along(struct sharder *s, struct uop *u, const struct sharded *x, int axis) {
   struct sharded *y = shard_like(s, x, x->placed);
   if (!y) return NULL;
@@ -55,10 +55,11 @@ static int64_t product(const struct shape *s, unsigned from, unsigned to) {
   return n;
 }
 
-/* The axis of `to` that x's split axis is the outer part of, or has as its outer part: elements before it are the same,
- * and what is behind it divides evenly. rest: how many elements one step along it holds, before and after. */
+/* Finds the axis of `to` that corresponds to split axis `axis` of `from`: the number of elements before it is the same,
+ * and the number of elements after one of the two axes divides that after the other. Returns -1 if there is none.
+ * Stores in rest the number of elements of one step along the axis, in `from` and in `to`. */
 static int traced(const struct shape *from, unsigned axis, const struct shape *to, int64_t rest[2]) {
-  if (!dims_known(from) || !dims_known(to)) { /* symbolic sizes: what is before is the same, node by node */
+  if (!dims_known(from) || !dims_known(to)) { /* symbolic sizes: the dimensions up to the axis must be the same nodes */
     for (unsigned i = 0; i <= axis; i++)
       if (i >= to->rank || from->dim[i] != to->dim[i]) return -1;
     rest[0] = rest[1] = 1;
@@ -86,7 +87,7 @@ static struct sharded *reshaped(struct sharder *s, struct uop *u, struct sharded
   return by_part(s, u, x, y, 1 + axis);
 }
 
-/* x split anew, evenly along axis b of what it is reshaped to, so that no row of it is cut. */
+/* x with another split, even along axis b of the reshaped tensor, so that no row of it is cut. */
 static struct sharded *aligned(struct sharder *s, const struct shape *to, struct sharded *x, int b, int64_t rest[2]) {
   unsigned n = shard_count(s, x);
   int64_t size = to->dim[b]->arg.i;
@@ -108,7 +109,7 @@ static struct sharded *reshape(struct sharder *s, struct uop *u, struct sharded 
     if (even || s->status) return even ? reshaped(s, u, even, (unsigned)b, rest) : NULL;
   }
   if (views) return NULL;
-  for (unsigned a = 0; a < from->rank && dims_known(from); a++) { /* another axis that can be followed */
+  for (unsigned a = 0; a < from->rank && dims_known(from); a++) { /* try another axis that has a counterpart */
     if ((int)a == x->axis || from->dim[a]->arg.i < (int64_t)n || (b = traced(from, a, to, rest)) < 0) continue;
     struct sharded *layout = shard_even(s, x->group, (int)a, from->dim[a]->arg.i, x->placed);
     struct sharded *y = layout ? shard_lay_out(s, x, layout) : NULL;
@@ -122,7 +123,7 @@ static struct sharded *reshape(struct sharder *s, struct uop *u, struct sharded 
 
 /* ---- PAD and SHRINK ---- */
 
-/* u with the split axis as it was. */
+/* Applies u to the axes other than the split one. */
 static struct sharded *bounds_elsewhere(struct sharder *s, struct uop *u, struct sharded *x) {
   const struct shape *shape = u->src[0]->shape;
   for (unsigned i = 0; i < shape->rank; i++) {
@@ -145,8 +146,8 @@ static struct uop *padded(struct sharder *s, struct uop *x, unsigned axis, int64
 
 static int64_t clamped(int64_t v, int64_t low, int64_t high) { return v < low ? low : v > high ? high : v; }
 
-/* Along the split axis. Where little is cut off or added every device keeps what it has; else parts are made even
- * again. */
+/* Applies u along the split axis. If views is set or the size changes by at most one device's share, every device keeps
+ * its elements; otherwise the parts are made even again. */
 static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded *x, bool views) {
   struct uop *first = u->src[1 + 2 * x->axis], *last = u->src[2 + 2 * x->axis];
   unsigned n = shard_count(s, x), axis = (unsigned)x->axis;
@@ -165,7 +166,7 @@ static struct sharded *rebound(struct sharder *s, struct uop *u, struct sharded 
     for (unsigned i = 0; i <= n; i++)
       y->bound[i] = !pads ? clamped(x->bound[i], a, b) - a : !i ? 0 : i == n ? now : x->bound[i] + a;
     for (unsigned i = 0; i < n; i++) {
-      int64_t begin = shard_size(y, i) ? y->bound[i] + a - x->bound[i] : 0; /* the range may not touch the part */
+      int64_t begin = shard_size(y, i) ? y->bound[i] + a - x->bound[i] : 0; /* the range may not intersect the part */
       y->part[i] = pads ? padded(s, x->part[i], axis, i ? 0 : a, i == n - 1 ? b : 0)
                         : peer_slice(s->graph, x->part[i], axis, begin, begin + shard_size(y, i));
     }
@@ -193,7 +194,7 @@ static struct sharded *permute(struct sharder *s, struct uop *u, struct sharded 
   return NULL;
 }
 
-/* The last comes first, and goes to the first device. */
+/* Reverses the parts: the last one is flipped and copied to the first device, and so on. */
 static struct sharded *flip(struct sharder *s, struct uop *u, struct sharded *x) {
   const struct shard_group *group = s->group(x->group);
   struct sharded *y = shard_like(s, x, x->placed);

@@ -1,7 +1,7 @@
 #include "peer.h"
 #include <string.h>
 
-enum { DIRECT_BYTES = 1 << 18 /* of an all-reduce: below, fewer steps are worth more copies */ };
+enum { DIRECT_BYTES = 1 << 18 /* all-reduces up to this size send everything directly: more copies, fewer steps */ };
 
 static struct uop *node(struct graph *g, enum op op, struct uop *const *src, unsigned nsrc, int64_t arg, unsigned aux) {
   return uop_new(g, op, src[0]->dtype, 1, (union uop_arg){.i = arg}, aux, src, nsrc);
@@ -26,7 +26,7 @@ struct uop *peer_copy(struct graph *g, struct uop *x, unsigned from, unsigned to
   return from == to ? x : node(g, OP_COPY, &x, 1, 0, to);
 }
 
-/* Whether an element comes before place `end` along an axis, in a shape. */
+/* Whether an element's index along an axis is less than `end`, as a tensor of shape s. */
 static struct uop *before(struct graph *g, const struct shape *s, unsigned axis, int64_t end) {
   enum dtype t = s->dim[axis]->arg.i <= INT32_MAX ? DT_I32 : DT_I64;
   struct uop *src[1 + MAX_RANK] = {uop_new(g, OP_IOTA, t, 1, (union uop_arg){0}, 0, &s->dim[axis], 1)};
@@ -68,7 +68,7 @@ struct uop *peer_gather(struct graph *g, const uint8_t *device, struct uop *cons
 void peer_reduce_scatter(struct graph *g, peer_combine *combine, const uint8_t *device, struct uop *const *x,
                          unsigned n, unsigned axis, struct uop **out) {
   int64_t size = size_along(x[0], axis);
-  for (unsigned i = 0; i < n; i++) { /* from device to device, ending on i */
+  for (unsigned i = 0; i < n; i++) { /* passes from device to device and ends on device i */
     struct uop *sum = NULL;
     for (unsigned k = 1; k <= n; k++) {
       unsigned at = (i + k) % n, last = (i + k - 1) % n;

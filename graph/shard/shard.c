@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory that lives as long as the sharder ---- */
+/* ---- memory that is freed with the sharder ---- */
 
 enum { BLOCK = 1 << 16 };
 
@@ -74,7 +74,7 @@ struct uop *shard_node(struct sharder *s, struct uop *u, struct uop *const *src)
   return same ? u : uop_with_src(s->graph, u, src);
 }
 
-/* ---- a rule for each kind of node; x: what its sources have become ---- */
+/* ---- a rule for each kind of node; x: its resolved sources ---- */
 
 enum { MOST_RULE_SOURCES = 3 };
 
@@ -91,7 +91,8 @@ static struct sharded *ordinary(struct sharder *s, struct uop *u, struct sharded
   return y;
 }
 
-/* The group that sources are on, SHARD_ORDINARY where all are constants. False: they do not go together. */
+/* Stores the group that the sources are on, SHARD_ORDINARY if all are constants. Returns false if the sources are
+ * incompatible. */
 static bool common_group(struct sharder *s, struct uop *u, struct sharded *const *x, unsigned n, unsigned *group) {
   *group = SHARD_ORDINARY;
   for (unsigned k = 0; k < n; k++)
@@ -111,7 +112,7 @@ static bool common_group(struct sharder *s, struct uop *u, struct sharded *const
   return true;
 }
 
-/* u by parts of its sources, which are laid out as `layout` is. */
+/* u part by part, with its sources changed to layout `layout`. */
 static struct sharded *by_parts(struct sharder *s, struct uop *u, struct sharded **x, unsigned n,
                                 const struct sharded *layout) {
   struct sharded *y = shard_like(s, layout, false);
@@ -129,7 +130,7 @@ static struct sharded *by_parts(struct sharder *s, struct uop *u, struct sharded
   return y;
 }
 
-/* All as the first that is split. */
+/* All sources take the layout of the first one that is split. */
 static struct sharded *elementwise(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   unsigned group;
   const struct sharded *layout = NULL;
@@ -151,7 +152,7 @@ static struct uop *combine_product(struct graph *g, struct uop *a, struct uop *b
 }
 static struct uop *combine_max(struct graph *g, struct uop *a, struct uop *b) { return uop_binary(g, OP_MAX, a, b); }
 
-/* Each device reduces what it has; along the split axis all need all of the results. */
+/* Each device reduces its part. If the split axis is reduced, the devices then all-reduce their results. */
 static struct sharded *reduce(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   if (x[0]->group == SHARD_ORDINARY) return ordinary(s, u, x, n);
   struct sharded *y = by_parts(s, u, x, n, x[0]), *all;
@@ -162,13 +163,14 @@ static struct sharded *reduce(struct sharder *s, struct uop *u, struct sharded *
   if (y->placed)
     peer_all_reduce(s->graph, combine, group->device, y->part, group->n, all->part);
   else
-    for (unsigned i = 0; i < group->n; i++) /* of constants: everyone computes it */
+    for (unsigned i = 0; i < group->n; i++) /* of constants: each device computes all of it */
       for (unsigned k = 0; k < group->n; k++)
         all->part[i] = k ? combine(s->graph, all->part[i], y->part[k]) : y->part[0];
   return all;
 }
 
-/* Of a table split along the axis that is looked up: each device gives what it has of it, and 0 for the rest. */
+/* Gathers from a table that is split along the gathered axis: each device contributes the elements that it has and 0
+ * for the others. */
 static struct sharded *gather_split(struct sharder *s, struct uop *u, struct sharded *table, struct sharded *index) {
   const struct shard_group *group = s->group(table->group);
   struct sharded *y = shard_new(s, table->group, SHARD_REPLICATED, true);
@@ -195,7 +197,7 @@ static struct sharded *gather(struct sharder *s, struct uop *u, struct sharded *
     if (!(table = shard_replicate(s, table, group))) return NULL;
   }
   if (shard_is_split(table)) return by_parts(s, u, (struct sharded *[]){table, index}, n, table);
-  if (!shard_is_split(index) || index->axis != (int)axis) { /* the table is sliced as the index is */
+  if (!shard_is_split(index) || index->axis != (int)axis) { /* the table is split like the index */
     if (!shard_is_split(index) && !(index = shard_replicate(s, index, group))) return NULL;
     return by_parts(s, u, (struct sharded *[]){table, index}, n, index);
   }
@@ -206,7 +208,7 @@ static struct sharded *gather(struct sharder *s, struct uop *u, struct sharded *
   return y;
 }
 
-/* Part by part: memory stays where it is, and what is assigned comes to it. */
+/* Part by part: the memory stays on its device, and the value is moved there. */
 static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   if (x[0]->group == SHARD_ORDINARY) {
     if (x[2]->group != SHARD_ORDINARY)
@@ -229,7 +231,8 @@ static struct sharded *assign(struct sharder *s, struct uop *u, struct sharded *
   return y;
 }
 
-/* To a device, or to a group, where it is split as it was if there are as many devices. */
+/* Copies to a device or to a group. If the group has as many devices as x's, x keeps its split; otherwise it is
+ * replicated. */
 static struct sharded *copy(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   const struct shard_group *group = s->group(u->aux);
   if (!group) {
@@ -257,7 +260,7 @@ static struct sharded *copy(struct sharder *s, struct uop *u, struct sharded **x
   return placed;
 }
 
-/* The first device does it with other processes, the others get what it has. */
+/* The first device exchanges with the other processes, then the other devices of the group copy its result. */
 static struct sharded *exchange(struct sharder *s, struct uop *u, struct sharded **x, unsigned n) {
   if (x[0]->group == SHARD_ORDINARY) return ordinary(s, u, x, n);
   const struct shard_group *group = s->group(x[0]->group);
@@ -297,7 +300,7 @@ static struct sharded *leaf(struct sharder *s, struct uop *u, struct sharded **x
   return ordinary(s, u, x, 0);
 }
 
-/* Parts in memory. */
+/* The parts of a MULTI are in memory already. */
 static struct sharded *multi(struct sharder *s, struct uop *u) {
   const struct shard_group *group = s->group(u->aux);
   if (!group || group->n != u->nsrc) return shard_fail(s, -EINVAL, "MULTI of %u parts over group %u", u->nsrc, u->aux);
@@ -311,7 +314,7 @@ static struct sharded *multi(struct sharder *s, struct uop *u) {
 
 static const struct rule {
   struct sharded *(*apply)(struct sharder *s, struct uop *u, struct sharded **x, unsigned n);
-  unsigned nsrc; /* sources that are tensors */
+  unsigned nsrc; /* number of sources that are tensors */
 } rules[OP_COUNT] = {
     [OP_BUFFER] = {leaf, 0},        [OP_IOTA] = {leaf, 0},        [OP_RESHAPE] = {movement, 1},
     [OP_EXPAND] = {movement, 1},    [OP_PERMUTE] = {movement, 1}, [OP_PAD] = {movement, 1},
