@@ -1,5 +1,5 @@
-/* What compiling costs, step by step: building the graph, scheduling, lowering, LLVM. Single-threaded, nothing cached;
- * the least of several rounds, because machines are noisy. */
+/* Times the steps of compilation: building the graph, scheduling, lowering, LLVM. Single-threaded, without caches;
+ * reports the minimum of several rounds, because machines are noisy. */
 #include "models.h"
 #include <stdio.h>
 #include <string.h>
@@ -133,7 +133,7 @@ static unsigned mlp_1000(struct model *m, db_tensor **out) { return layers(m, ou
 static const struct whole {
   const char *name;
   unsigned (*build)(struct model *m, db_tensor **out);
-  double most_ms; /* 0: none is asked for */
+  double most_ms; /* upper bound asked for; 0: none */
 } wholes[] = {
     {"ResNet-50 forward", resnet_forward, 100},
     {"ResNet-50 SGD step", resnet_step, 400},
@@ -143,7 +143,8 @@ static const struct whole {
     {"MLP, 1000 layers", mlp_1000, 0},
 };
 
-/* One model once: ms of building, scheduling, lowering. */
+/* Compiles one model once. Stores the milliseconds of building, scheduling and lowering, and the number of kernels and
+ * of distinct kernels. */
 static int measure_once(const struct whole *w, const char *arch, double *ms, size_t *kernels, size_t *different) {
   static db_tensor *out[3 * MAX_PARAMETERS + 1];
   struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
@@ -198,7 +199,7 @@ static int measure_whole(const struct whole *w, const char *arch) {
   return 0;
 }
 
-/* LLVM, apart: every different kernel of a model made into an object. */
+/* Times LLVM alone: assembles every distinct kernel of a model. */
 static void measure_llvm(const struct whole *w, const char *arch) {
   static db_tensor *out[3 * MAX_PARAMETERS + 1];
   struct compiler *c = compiler_new(&(struct compiler_options){0});
@@ -224,7 +225,7 @@ static void measure_llvm(const struct whole *w, const char *arch) {
   printf("%-22s %-8s LLVM: %.0f ms\n", w->name, arch, ns * 1e-6);
 }
 
-/* A node made, and the same node found again. */
+/* Times making a new node, and finding it again. */
 static void measure_nodes(void) {
   double best[2] = {1e12, 1e12};
   for (int round = 0; round < 5; round++) {

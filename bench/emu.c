@@ -1,7 +1,7 @@
-/* Wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two, beside other
- * emulators with that function; and the same kernels for sm_90 on an emulated device, through its driver. Each emulator
- * runs in a process of its own that shares the kernels' memory with this one at the same addresses; every result is
- * compared with the host's.
+/* Measures the wave instructions per second of libdoorbell-emu's run_asm over eight kernels, on one core and on two,
+ * and compares with other emulators that export run_asm. Also runs the same kernels for sm_90 on an emulated device,
+ * through its driver. Each emulator runs in a process of its own, which maps the kernels' memory at the same addresses
+ * as this process. Every result is compared with the host's.
  *
  *   emu [KERNELS_DIR]      default: the kernels folder beside this program's
  *   REMU=FILE              also measure this shared library, which exports run_asm as remu does
@@ -31,7 +31,7 @@
 
 enum { PAGE = 4096, WAVE = 32, PEER_REPEAT = 2, ANSWER_SECONDS = 180 };
 
-/* ---- memory that all processes have at the same addresses ---- */
+/* ---- memory that all processes map at the same addresses ---- */
 
 #define ARENA_BASE  ((void *)0x100000000000)
 #define ARENA_BYTES ((size_t)64 << 20)
@@ -123,10 +123,10 @@ static int load(struct loaded *l, const struct kernel *k, const char *dir) {
   return 0;
 }
 
-/* ---- emulators, each in its own process, that read lines of numbers and answer with lines ---- */
+/* ---- emulators, each in its own process; they read lines of numbers and answer with lines ---- */
 
-/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> result, and seconds of one launch, the least of all
- * batches. */
+/* code bytes gx gy gz lx ly lz kernarg rsrc2 times batch -> status, and seconds per launch, the minimum over `times`
+ * batches */
 #define REQUEST "%llu %u %u %u %u %u %u %u %llu %u %u %u"
 
 static int serve(const char *library, int fd) {
@@ -153,7 +153,7 @@ static int serve(const char *library, int fd) {
   return 0;
 }
 
-/* The same for tinygrad, whose emulator has moved twice. */
+/* The same for tinygrad, whose emulator was moved twice. */
 static const char serve_python[] =
     "import sys, os, mmap, ctypes, importlib, time, inspect\n"
     "root, fd, base, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])\n"
@@ -226,7 +226,7 @@ static bool start(struct peer *p, const cpu_set_t *cpus) {
   return pid > 0;
 }
 
-/* Seconds of a launch, or -1 with a line on stderr. */
+/* Returns the seconds of a launch. On failure prints a line on stderr and returns -1. */
 static double ask(struct peer *p, const struct loaded *l, const uint32_t groups[2], const uint32_t threads[2],
                   unsigned times, unsigned batch) {
   if (!p->pid) return -1;
@@ -247,14 +247,14 @@ static double ask(struct peer *p, const struct loaded *l, const uint32_t groups[
 static const uint32_t one[2] = {1, 1}, wave[2] = {WAVE, 1};
 
 static double measure(struct peer *p, const struct loaded *l, unsigned times) {
-  if (ask(p, l, one, l->k->threads, 1, 1) < 0) return -1; /* decodes, or compiles */
+  if (ask(p, l, one, l->k->threads, 1, 1) < 0) return -1; /* the first launch decodes or compiles */
   memset(l->out, 0xee, (size_t)l->k->results * 4);
   double s = ask(p, l, l->k->groups, l->k->threads, times, 1);
   if (s >= 0 && !right(l->k, l->out, l->expect)) s = -1, fprintf(stderr, "%s: %s: wrong result\n", p->name, l->k->name);
   return s;
 }
 
-/* ---- counts, from our own library in this process ---- */
+/* ---- instruction counts, from libdoorbell-emu in this process ---- */
 
 static bool count(const char *library, struct loaded l[KERNELS], uint64_t instructions[KERNELS]) {
   void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -291,7 +291,7 @@ static bool two_cores(const cpu_set_t *two, const struct loaded l[KERNELS], cons
     if (CPU_ISSET(i, two)) CPU_SET(i, &first);
   bool ok = start(&one_core, &first) && start(&both, two);
   for (int i = 0; i < KERNELS && ok; i++)
-    for (int turn = 0; turn < 4 && ok; turn++) { /* by turns, for what else the machine does falls on both */
+    for (int turn = 0; turn < 4 && ok; turn++) { /* take turns, so that other work on the machine affects both */
       double a = measure(&one_core, &l[i], 3), b = measure(&both, &l[i], 3);
       ok = a > 0 && b > 0;
       if (!turn || a < one_core.time[i]) one_core.time[i] = a;
@@ -348,7 +348,7 @@ int main(int argc, char **argv) {
       t = now() - t;
       if (up && (!attempt || t < p->first)) p->first = t;
     }
-    for (int i = 0; i < KERNELS; i++) { /* a peer may not survive a kernel that it cannot run */
+    for (int i = 0; i < KERNELS; i++) { /* restart a peer that crashed in a kernel */
       if (!p->pid && p->first > 0) start(p, &single);
       p->time[i] = p->pid ? measure(p, &l[i], p == peers ? OURS_REPEAT : PEER_REPEAT) : -1;
     }

@@ -1,14 +1,15 @@
-/* How fast single kernels are, beside OpenBLAS, PyTorch, cuBLAS, a copy of the same bytes and what the machine can do:
- * all in one run, in turn, the best of several rounds. Every result is compared with plain arithmetic first.
+/* Times single kernels and compares them with OpenBLAS, PyTorch, cuBLAS, a copy of the same bytes and the machine's
+ * peak, in turn and in one run; reports the best of several rounds. Every result is first compared with plain
+ * arithmetic.
  *
  *   kernels [--threads N,N] [--cpu-time] [--seconds S] [--json] [--plans] [--list] [WORD...]
  *
- * DEV names the device. A case is run when each WORD is a word of its name; a WORD may be alternatives with commas
- * between them, and have * and ?; one after ^ must not be there: `kernels matmul f32 512,1024`, `kernels conv 16 ^7x7`.
- * On the CPU each number of threads is a process of its own, bound to that many CPUs (of those that taskset allows).
- * An emulated GPU runs small cases once, and its counts are printed instead of times, with model time
- * (emu/exec/cost.def), which is no measurement. --cpu-time measures processor time of one thread instead of wall time,
- * for ratios on a machine with other work. */
+ * DEV names the device. A case runs if each WORD is a word of its name. A WORD may be several alternatives separated by
+ * commas, and may contain * and ?. A WORD after ^ must not occur in the name: `kernels matmul f32 512,1024`, `kernels
+ * conv 16 ^7x7`. On the CPU each number of threads runs in a process of its own, bound to that many CPUs (of those that
+ * taskset allows). An emulated GPU runs small cases once. Its counts are printed instead of times, with model time
+ * (emu/exec/cost.def), which is not a measurement. --cpu-time measures processor time of one thread instead of wall
+ * time, for ratios on a machine with other work. */
 #define _GNU_SOURCE
 #include "speed/speed.h"
 #include "emu/emu.h"
@@ -27,11 +28,11 @@ enum { MAX_CASES = 256, SAMPLES = 2000 };
 
 struct result {
   bool ran, ok;
-  double seconds, beside[BESIDES]; /* of one call; 0: not there */
+  double seconds, beside[BESIDES]; /* of one call; 0: not measured */
   double error, tolerance;
   char reason[200];
   unsigned kernels;
-  struct emu_detail counted; /* by an emulated device */
+  struct emu_detail counted; /* counted by an emulated device */
   uint64_t instructions;
 };
 
@@ -49,7 +50,8 @@ static float *read_floats(db_tensor *t, int64_t n) {
   return NULL;
 }
 
-/* Compares as many elements as plain arithmetic has time for, spread over the whole; of few all. */
+/* Compares elements spread over the whole result with plain arithmetic, as many as time allows; all elements of a small
+ * result. */
 static bool check(const struct speed_case *c, float *const *in, const float *got, struct result *r) {
   int64_t n = speed_numel(c->op->shape(c, c->op->ninputs));
   double affordable = 2e8 / c->op->cost(c);
@@ -85,7 +87,7 @@ struct timed {
   double budget; /* seconds to spend on the case */
 };
 
-/* Makes `calls` calls and returns the seconds they took, or a negative number where one failed. */
+/* Makes `calls` calls. Returns the seconds that they took, or a negative number if one failed. */
 static double our_seconds(struct timed *t, unsigned calls) {
   bool ok = true;
   double start = speed_now();
@@ -98,7 +100,7 @@ static double our_seconds(struct timed *t, unsigned calls) {
   return ok ? speed_now() - start : -1;
 }
 
-/* The number of calls that takes some milliseconds, which is one round. */
+/* The number of calls in one round, which takes some milliseconds. */
 static unsigned calls_for(double seconds) {
   double n = 5e-3 / fmax(seconds, 1e-9);
   return n < 1 ? 1 : n > 5000 ? 5000 : (unsigned)n;
@@ -129,19 +131,19 @@ static bool measure(struct timed *t, struct result *r) {
       if (!calls[p->which]) continue;
       s = p->seconds(p, calls[p->which]) / calls[p->which];
       if (s > 0) r->beside[p->which] = fmin(r->beside[p->which], s);
-      usleep(2000); /* until its threads rest */
+      usleep(2000); /* until its threads are idle */
     }
     if (round >= 1 && speed_wall() - begin > 4 * t->budget) break;
   }
   return true;
 }
 
-/* Runs the case once, counted by the emulated device that dev is. */
+/* Runs the case once on dev, an emulated device that counts instructions. */
 static db_tensor *run_counted(const struct speed_case *c, db_device *dev, db_tensor *const *in, struct result *r) {
   struct emu_stats before, after;
   struct db_device_counters kernels[2];
   struct os *os = db_device_os(dev);
-  if (getenv("BEAM")) { /* what a search runs is not the case's */
+  if (getenv("BEAM")) { /* a search runs kernels that must not be counted */
     DB_SCOPED;
     if (db_realize(c->op->build(c, in))) return fail(r, db_error()), NULL;
   }
@@ -200,7 +202,7 @@ static void run_case(const struct speed_case *c, db_device *dev, bool counted, s
   free(got);
 }
 
-/* The kernels of a case over inputs without values. */
+/* Prints the kernels of a case. Its inputs are zeros. */
 static void show_plans(const struct speed_case *c, db_device *dev) {
   DB_SCOPED;
   db_tensor *in[MAX_INPUTS];
@@ -213,7 +215,7 @@ static void show_plans(const struct speed_case *c, db_device *dev) {
   print_plans(c->op->build(c, in), db_device_arch(dev));
 }
 
-/* ---- which cases ---- */
+/* ---- selection of cases ---- */
 
 static bool wanted(const struct speed_case *c, enum machine on) {
   char text[128];
@@ -323,7 +325,7 @@ static void print_json(const struct speed_case *c, const struct result *r, const
   printf("}");
 }
 
-/* The geometric mean of a group's ratios beside one. */
+/* Prints the geometric mean of a group's speeds relative to peer b. */
 static void print_mean(const struct speed_case *cases, const struct result *r, unsigned n, const char *group,
                        const char *word, enum beside b, double goal) {
   double sum = 0;
@@ -341,7 +343,8 @@ static void print_mean(const struct speed_case *cases, const struct result *r, u
 
 /* ---- a device, with a number of threads ---- */
 
-/* In a process of its own on the CPU, whose results go through `out`. one: results of the first number of threads. */
+/* Runs the cases on the device that DEV names. On the CPU it runs in a child process (run_apart). one: results of the
+ * first number of threads, or NULL. */
 static int run_device(unsigned threads, const struct result *one, struct result *results) {
   unsigned n, npeers = 0;
   const struct speed_case *cases = speed_cases(&n);
@@ -369,7 +372,7 @@ static int run_device(unsigned threads, const struct result *one, struct result 
           cases[k].on == on && !memcmp(cases[k].n, cases[i].n, sizeof cases[k].n))
         results[i].beside[BESIDE_F32] = results[k].seconds;
     bad |= !results[i].ok;
-    if (!results[i].ok && results[i].error <= results[i].tolerance) { /* a fault of the device, which stays */
+    if (!results[i].ok && results[i].error <= results[i].tolerance) { /* an error of the device, which persists */
       db_close(dev);
       db_shutdown();
       if (!(dev = db_open(NULL))) return fprintf(stderr, "kernels: %s\n", db_error()), 1;

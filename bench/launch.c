@@ -1,15 +1,16 @@
-/* What a kernel costs the host that launches it, without waiting for it.
+/* Measures what it costs the host to launch a kernel, without waiting for the kernel.
  *
- * Of the queue layer: recorded and submitted by itself, 64 to a submission, and in a replay of 100 kernels with an
- * input buffer and a value that differ from run to run. Of tensors: captured functions of 100 and 500 kernels whose
- * input is another one each call, a captured training step, and 100 kernels realized without a capture. Nanoseconds per
- * kernel, and where valgrind is installed the instructions of the calling thread, counted in a second process.
+ * Queue layer: a kernel that is recorded and submitted alone, 64 kernels per submission, and a replay of 100 kernels in
+ * which an input buffer and a value change from run to run. Tensors: captured functions of 100 and 500 kernels whose
+ * input changes with each call, a captured training step, and 100 kernels realized without a capture. Reports
+ * nanoseconds per kernel and, if valgrind is installed, the instructions of the calling thread, counted in a second
+ * process.
  *
- *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. After an NVIDIA GPU come CUDA's launches and
- *                        graphs, where tests/hw/cuda_peer was built
- *   TINYGRAD=FOLDER      beside it, 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and
- *                        CPU, with $PYTHON or python3: its thread's time, since others get the core in what takes
- *                        long */
+ *   launch [DEV...]      default: CPU EMU+AMD:gfx1100 EMU+NV:sm_90. For an NVIDIA GPU it also runs
+ *                        tests/hw/cuda_peer, if that was built: CUDA's launches and graphs
+ *   TINYGRAD=FOLDER      also measures 100 kernels of this tinygrad checkout, captured and not, on its devices NULL and
+ *                        CPU, with $PYTHON or python3. The time is thread time, because a measurement this long is
+ *                        interrupted by other work */
 #define _GNU_SOURCE
 #include "frontend/nn.h"
 #include <errno.h>
@@ -30,11 +31,12 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool counting; /* this is the process that valgrind watches */
+static bool counting; /* this process runs under valgrind */
 
 /* ---- rows ---- */
 
-/* What is measured: `calls` calls, each of `kernels`, before the device is waited for, that often. */
+/* A measurement: a round makes `calls` calls of `kernels` kernels each and does not wait for the device until it ends.
+ */
 struct row {
   const char *name;
   int kernels, calls, rounds, rounds_counted;
@@ -43,7 +45,7 @@ struct row {
   void (*end)(struct row *r);
 };
 
-/* The functions that callgrind is told of: it counts inside the first and writes down the sum after the second. */
+/* Callgrind gets the names of these functions: it counts inside the first one and writes the sum after the second. */
 __attribute__((noinline, used)) static bool measured(struct row *r, int round) {
   bool ok = true;
   for (int i = 0; i < r->calls && ok; i++) ok = r->call(r, round * r->calls + i);
@@ -51,7 +53,8 @@ __attribute__((noinline, used)) static bool measured(struct row *r, int round) {
 }
 __attribute__((noinline, used)) static void row_done(void) { __asm__ volatile(""); }
 
-/* Nanoseconds per kernel: the least of all rounds, as others use the machine, too. Negative: it failed. */
+/* Returns nanoseconds per kernel, the minimum over all rounds because the machine may have other work. Negative if it
+ * failed. */
 static double measure(struct row *r, db_device *dev) {
   double best = -1;
   bool ok = r->begin(r, dev);
@@ -84,7 +87,7 @@ static struct {
   uint32_t block[3];
 } q;
 
-/* A kernel with saxpy's arguments; it is run over no elements. */
+/* Loads a kernel with saxpy's arguments. It runs with n = 0. */
 static db_program *load(db_device *dev) {
   static const struct db_param params[] = {{"y", 0, 8, DB_PARAM_BUFFER},
                                            {"x", 8, 8, DB_PARAM_BUFFER},
@@ -146,7 +149,8 @@ static bool replay_begin(struct row *r, db_device *dev) {
   }
   return true;
 }
-/* Two recordings in turn; what the first kernel reads and a value of the last are others than two runs ago. */
+/* Uses two recordings alternately. The input buffer of the first kernel and a value of the last one differ from the
+ * previous run of the same recording. */
 static bool replay_call(struct row *r, int i) {
   db_recording *at = q.recording[i % 2];
   return !db_recording_set_buffer(at, SLOT_BUFFER, q.b[1 + i / 2 % 2], 0) &&
@@ -254,7 +258,8 @@ static bool run_device(const char *name, double *ns) {
   return ok;
 }
 
-/* Instructions per kernel of each row, from the files that valgrind writes; false without valgrind. */
+/* Stores the instructions per kernel of each row, from the files that valgrind writes. Returns false without valgrind.
+ */
 static bool count_device(const char *self, const char *name, double *instructions) {
   char dir[] = "/tmp/doorbell-launch-XXXXXX", out[64], path[80], line[256];
   if (!mkdtemp(dir)) return false;

@@ -1,12 +1,12 @@
-/* How long models take, a step of training or an inference, beside PyTorch over the same parameters and inputs, in turn
- * and in one run; and the first step with nothing compiled yet. What both compute is compared first.
+/* Times training steps and inference of models, and compares with PyTorch over the same parameters and inputs, in turn
+ * and in one run. Also times the first step, with nothing compiled yet. The values of both are compared first.
  *
  *   models [--threads N,N] [--cpu-time] [--seconds S] [--json] [--list] [WORD...]
  *
- * DEV names the device, WORDs choose as in bench/kernels: `models mnist`, `models step ^gpt2`. Each model runs in a
- * process of its own, with an empty cache of kernels; on the CPU once for each number of threads. The first step is
- * scheduled, compiled and run; its parameters and inputs are there. An emulated GPU runs a small model, whose
- * instructions are counted, and PyTorch on the host says whether its values are right. */
+ * DEV names the device; WORDs select models as in bench/kernels: `models mnist`, `models step ^gpt2`. Each model runs
+ * in a process of its own with an empty kernel cache; on the CPU once for each number of threads. The first step is
+ * scheduled, compiled and run; its parameters and inputs exist before. An emulated GPU runs a small model and counts
+ * its instructions; PyTorch on the host checks the values. */
 #define _GNU_SOURCE
 #include "models.h"
 #include "speed/speed.h"
@@ -23,12 +23,12 @@ enum { VALUES = 8, STEPS_COMPARED = 3, CONTEXT = 1024, LAYERS = 12, HEADS = 12, 
 
 enum program { DIGITS, RESNET, GPT2, GPT2_DECODE };
 static const struct row {
-  const char *name, *peer; /* what torch_models.py calls it */
+  const char *name, *peer; /* peer: its name in torch_models.py */
   enum program program;
   bool train, emulated;
   int64_t batch; /* images or tokens */
-  double goal;   /* speed relative to PyTorch that is asked for; 0: none */
-  double first;  /* seconds of the first step that are asked for */
+  double goal;   /* required speed relative to PyTorch; 0: none */
+  double first;  /* upper bound for the seconds of the first step; 0: none */
 } rows[] = {
     {"mnist step batch 512", "digits-step", DIGITS, true, false, 512, 1, 1.5},
     {"mnist inference batch 512", "digits", DIGITS, false, false, 512, 0, 0},
@@ -44,7 +44,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 struct result {
   bool ran, ok, compared;
-  double first, seconds, torch; /* of one step; torch 0: not there */
+  double first, seconds, torch; /* of one step; torch 0: not measured */
   double error;                 /* the largest difference from PyTorch, relative to the largest value */
   uint64_t instructions;        /* of one step on an emulated device */
   char about[160], reason[200];
@@ -57,7 +57,7 @@ static db_device *device;
 static db_tensor *make(db_list shape, double low, double high) {
   db_tensor *t = low < high ? db_random_at(DB_HERE, DB_RANDOM_UNIFORM, low, high, DB_F32, device, shape)
                             : db_full_at(DB_HERE, db_operand_float(low), DB_F32, device, shape);
-  db_realize(t); /* what goes wrong is said by whatever uses it */
+  db_realize(t); /* an error is reported when the tensor is used */
   return db_retain(t);
 }
 
@@ -66,8 +66,9 @@ struct running {
   struct model m;
   db_jit *jit;
   db_optim *optim;
-  db_tensor *x, *y;                   /* y: classes, of a training step */
-  db_tensor *cache[LAYERS][2], *seen; /* keys and values; CONTEXT ones, of which as many as there are keys are given */
+  db_tensor *x, *y; /* y: classes, of a training step */
+  db_tensor *cache[LAYERS][2],
+      *seen; /* cache: keys and values; seen: CONTEXT elements, of which a step gets as many as there are keys */
   int64_t keys;
 };
 
@@ -91,7 +92,7 @@ static db_tensor *decode(struct running *r) {
     x = db_add(x, linear(m, gelu(linear(m, layer_norm(m, x), 4 * 768)), 768));
   }
   all[2 * LAYERS] = db_matmul(layer_norm(m, x), db_transpose(words, 0, 1));
-  db_realize_all(all, 2 * LAYERS + 1); /* together, since the keys and values are written in place */
+  db_realize_all(all, 2 * LAYERS + 1); /* realize together, because keys and values are written in place */
   return all[2 * LAYERS];
 }
 
@@ -117,7 +118,7 @@ static int step(void *ctx, db_tensor *const *in, db_tensor **out) {
   return err;
 }
 
-/* Of this shape and device, from numbers of the host. */
+/* A tensor of a shape, filled on the host; integers are below classes. */
 static db_tensor *numbers(db_dtype t, int64_t classes, db_list shape) {
   int64_t n = 1;
   for (unsigned i = 0; i < shape.n; i++) n *= shape.v[i];
@@ -148,7 +149,7 @@ static bool prepare(struct running *r) {
   { /* makes the parameters */
     DB_SCOPED;
     if (w->program == GPT2_DECODE)
-      gpt2(&r->m, r->x); /* of the same parameters in the same order */
+      gpt2(&r->m, r->x); /* uses the same parameters in the same order */
     else
       forward(r);
   }
@@ -173,8 +174,8 @@ static void end(struct running *r) {
   db_release(r->seen);
 }
 
-/* Runs `steps` steps and returns the seconds they took, or a negative number where one failed. values, if not NULL:
- * nvalues elements of the last step's result, spread over all of it. */
+/* Runs `steps` steps. Returns the seconds that they took, or a negative number if one failed. If values is not NULL,
+ * stores nvalues elements of the last step's result, spread over all of it. */
 static double run_steps(struct running *r, unsigned steps, double *values, unsigned nvalues) {
   bool ok = true;
   double start = speed_now(), seconds = 0;
@@ -307,7 +308,7 @@ static bool measure(struct running *r, const struct apart *a, struct result *out
     n = steps_for(out->torch);
     s = torch_seconds(&torch, n) / n;
     if (s > 0) out->torch = fmin(out->torch, s);
-    usleep(2000); /* until its threads rest */
+    usleep(2000); /* until its threads are idle */
   }
   child_end(&torch);
   return out->ok;

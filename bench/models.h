@@ -1,5 +1,5 @@
-/* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. Their parameters are without memory unless
- * the model says how to make them: for measuring what is made of their graphs, not for running them. */
+/* A small convolutional net, ResNet-50 and GPT-2 124M as tensor programs. Unless the model provides `make`, parameters
+ * have no memory: then the graphs can be scheduled and compiled but not run. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
 #include <math.h>
@@ -9,18 +9,18 @@
 enum { MAX_PARAMETERS = 256 };
 
 struct model {
-  db_tensor *parameter[MAX_PARAMETERS]; /* what is trained, in the order in which it is used */
-  db_tensor *statistic[MAX_PARAMETERS]; /* means and variances that inference takes as they are */
+  db_tensor *parameter[MAX_PARAMETERS]; /* trained parameters, in order of use */
+  db_tensor *statistic[MAX_PARAMETERS]; /* means and variances for inference */
   unsigned nparameters, nstatistics;
-  /* NULL: tensors without memory. Otherwise f32 between low and high, made when the program is built for the first
-   * time; one that is built again (after model_again) uses them again. */
+  /* Makes an f32 tensor with values between low and high, when the program is built for the first time; a later build
+   * (after model_again) reuses it. NULL: tensors without memory. */
   db_tensor *(*make)(db_list shape, double low, double high);
   unsigned made_parameters, made_statistics;
-  bool inference; /* no gradients are asked for */
+  bool inference; /* parameters need no gradients */
 };
 static inline void model_again(struct model *m) { m->nparameters = m->nstatistics = 0; }
 
-/* A tensor that names memory which is never made. */
+/* A tensor over a BUFFER that is never allocated. */
 static inline db_tensor *without_memory(db_dtype t, db_list shape) {
   struct call c;
   int64_t n = 1;
@@ -49,8 +49,8 @@ static inline db_tensor *statistic(struct model *m, db_list shape, double value)
   }
   return m->statistic[i];
 }
-/* Kaiming initialization: uniform, with the bound that keeps the variance of sums of `terms` products through a relu.
- */
+/* Kaiming initialization: uniform, with the bound that preserves the variance of a sum of `terms` products through a
+ * relu. */
 static inline db_tensor *weight_of(struct model *m, db_list shape, int64_t terms) {
   double bound = sqrt(6.0 / (double)terms);
   return parameter(m, shape, -bound, bound);
@@ -138,7 +138,7 @@ static inline db_tensor *transformer_block(struct model *m, db_tensor *x, int64_
   return db_add(x, linear(m, gelu(linear(m, layer_norm(m, x), 4 * width)), width));
 }
 
-/* Rows of table at the places. */
+/* The rows of table that `places` selects. */
 static inline db_tensor *embedding(db_tensor *table, db_tensor *places) {
   struct call c;
   db_tensor *in[2] = {table, places};
@@ -148,7 +148,7 @@ static inline db_tensor *embedding(db_tensor *table, db_tensor *places) {
   return call_end(&c, expr_gather(expr_of(table), 0, index));
 }
 
-/* Logits [tokens, 50257] of the 124M parameters' model. */
+/* Logits [tokens, 50257] of GPT-2 124M. */
 static inline db_tensor *gpt2(struct model *m, db_tensor *tokens) {
   int64_t n = db_dim(tokens, 0);
   db_tensor *words = parameter(m, DB_LIST(50257, 768), -0.035, 0.035);
@@ -160,8 +160,8 @@ static inline db_tensor *gpt2(struct model *m, db_tensor *tokens) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* What one step of training makes: the loss, every parameter's new value and its state. Returns how many; out has room
- * for 3 * nparameters + 1. */
+/* Builds the results of one training step: the loss, and every parameter's new value and optimizer state. Returns the
+ * number of tensors stored in out, which has room for 3 * nparameters + 1. */
 static inline unsigned sgd_step(struct model *m, db_tensor *loss, db_tensor **out) {
   db_tensor *grad[MAX_PARAMETERS], *rate = without_memory(DB_F32, DB_LIST());
   unsigned n = 0;
@@ -177,7 +177,7 @@ static inline unsigned sgd_step(struct model *m, db_tensor *loss, db_tensor **ou
   return n;
 }
 
-/* AdamW with its gradients given, or NULL: those of the loss. */
+/* The same with AdamW. given: the gradients; NULL: the gradients of loss. */
 static inline unsigned adamw_step(struct model *m, db_tensor *loss, db_tensor *const *given, db_tensor **out) {
   db_tensor *grad[MAX_PARAMETERS], *rate = without_memory(DB_F32, DB_LIST()), *warm = without_memory(DB_F32, DB_LIST()),
                                    *warm2 = without_memory(DB_F32, DB_LIST());

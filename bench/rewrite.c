@@ -1,6 +1,6 @@
-/* What graphs cost: making a node that is new or exists already, walking, substituting, importing, and trying rules, in
- * graphs that fit the caches and in graphs that do not. CPU time of one thread; the least of several rounds, because
- * machines are noisy. */
+/* Times graph operations: making a new or existing node, walking, substituting, importing, and trying rules, in graphs
+ * that fit in the caches and in graphs that do not. CPU time of one thread; reports the minimum of several rounds,
+ * because machines are noisy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { ROUNDS = 5 };
 
-static double now_ns(void) { /* of this thread's own time */
+static double now_ns(void) { /* CPU time of this thread */
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
@@ -23,7 +23,7 @@ static struct uop *tensor(struct graph *g, int64_t id) {
   return uop_new(g, OP_RESHAPE, DT_F32, 1, (union uop_arg){0}, 0, src, 3);
 }
 
-/* Index arithmetic over ranges beside arithmetic on tensors; each step's nodes are new. */
+/* Builds index arithmetic over ranges and arithmetic on tensors; every step makes new nodes. */
 static struct uop *build(struct graph *g, size_t steps) {
   struct uop *x = tensor(g, 0), *y = tensor(g, 1), *first = x, *at = uop_index(g, 0);
   for (size_t i = 0; i < steps; i++) {
@@ -67,7 +67,7 @@ static int consing(size_t steps) {
     graph_free(g);
     graph_free(other);
   }
-  /* the first build is made of new nodes and of lookups; what lookups cost is known from the second */
+  /* the first build makes new nodes and looks up others; the second build gives the time of a lookup */
   fresh = (fresh - again * (double)(calls - nodes)) / (double)nodes;
   printf("%9zu %8.1f %8.1f %8.1f %8.1f %8.1f %10.1f\n", nodes, fresh, again, sort, imported, substituted,
          (double)bytes / (double)nodes);
@@ -76,8 +76,7 @@ static int consing(size_t steps) {
 
 /* ---- rules ---- */
 
-/* What the scheduler asks of the rules: offsets of reshaped, padded and sliced tensors, taken apart and put
- * together. */
+/* The scheduler's typical input to the rules: offsets of reshaped, padded and sliced tensors, split and flattened. */
 static struct uop *index_expressions(struct graph *g, unsigned count) {
   struct uop *sum = NULL;
   for (unsigned i = 0; i < count; i++) {
@@ -109,7 +108,7 @@ static int rules(unsigned count) {
   double best = 1e30;
   uint64_t attempts = 0, matches = 0, none;
   size_t nodes = 0;
-  for (int round = -1; round < ROUNDS; round++) { /* the first one counts, untimed */
+  for (int round = -1; round < ROUNDS; round++) { /* the first round counts and is not timed */
     struct graph *g = graph_new();
     if (!g) return fprintf(stderr, "bench: out of memory\n"), 1;
     struct uop *u = index_expressions(g, count);

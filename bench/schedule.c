@@ -1,4 +1,4 @@
-/* How many kernels known programs become, and how much memory their schedules take. */
+/* Reports the number of kernels of known programs and the memory that their schedules take. */
 #include "models.h"
 #include <stdio.h>
 #include "graph/schedule/plan.h"
@@ -72,7 +72,7 @@ int main(void) {
     struct model m = {0};
     db_tensor *x = gpt2(&m, without_memory(DB_I32, DB_LIST(1024)));
     unsigned n = adamw_step(&m, db_cross_entropy(x, without_memory(DB_I32, DB_LIST(1024))), NULL, out);
-    row("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610, 1); /* 98 sums of columns in two steps */
+    row("GPT-2 124M, 1024 tokens, AdamW step", out, n, 610, 1); /* 98 sums of columns take two kernels each */
   }
   {
     DB_SCOPED;

@@ -1,4 +1,4 @@
-/* Collatz steps: as many turns as each element needs, both ways of a branch in each. */
+/* Collatz steps: a data-dependent number of iterations per element, with a two-way branch in each. */
 #include "work.h"
 
 KERNEL_1D(divergent)(__global uint *restrict out, __global const uint *restrict in, uint limit) {

@@ -1,5 +1,5 @@
-/* The emulator benchmark's kernels: their operands, and what the host makes of them. Each is there as OpenCL C for
- * gfx1100 and as CUDA C for sm_90, with the same arguments: result, operands, n. */
+/* The emulator benchmark's kernels: their operands, and the same computation on the host. Each kernel exists as OpenCL
+ * C for gfx1100 and as CUDA C for sm_90, with the same arguments: result, operands, n. */
 #ifndef DOORBELL_BENCH_EMU_KERNELS_H
 #define DOORBELL_BENCH_EMU_KERNELS_H
 #include <math.h>
@@ -20,7 +20,7 @@ struct kernel {
   const char *name;
   uint32_t groups[2], threads[2], n; /* n: the kernel's last argument */
   enum { WORDS, FLOATS } result;
-  uint32_t results, operands[2]; /* elements of four bytes, or two if halves */
+  uint32_t results, operands[2]; /* number of elements of four bytes; F16: two halves per element */
   enum { U32, F32, F16 } operand;
   void (*host)(const struct kernel *k, void *out, const void *a, const void *b);
 };
@@ -117,7 +117,7 @@ static void fill(void *at, uint32_t n, int type) {
   }
 }
 
-/* Are these the host's results? */
+/* Whether a kernel's results equal the host's, floats within a tolerance. */
 static bool right(const struct kernel *k, const void *out, const void *expect) {
   if (k->result == WORDS) return !memcmp(out, expect, (size_t)k->results * 4);
   const float *x = out, *y = expect;
@@ -126,7 +126,7 @@ static bool right(const struct kernel *k, const void *out, const void *expect) {
   return true;
 }
 
-/* Geometric mean of a / b where both are there. */
+/* Geometric mean of a / b over the kernels for which both were measured. */
 static double ratio(const double *a, const double *b) {
   double sum = 0;
   int n = 0;

@@ -1,4 +1,4 @@
-/* c = a*b, n x n floats: an element a work-item, straight from memory. */
+/* c = a*b, n x n floats: one element per work-item, read directly from memory. */
 #include "work.h"
 
 KERNEL_2D(matmul)(__global float *restrict c, __global const float *restrict a, __global const float *restrict b,

@@ -1,4 +1,5 @@
-/* Sums of unsigned integers, one result a group: count of them a work-item, then a tree in local memory. */
+/* Sums of unsigned integers, one result per group: each work-item adds up `count` of them, then a tree in local
+ * memory. */
 #include "work.h"
 
 KERNEL_1D(reduction)(__global uint *restrict out, __global const uint *restrict in, uint count) {

@@ -1,5 +1,5 @@
-/* The benchmark's kernels in CUDA C: what the OpenCL files beside this one say, by the same names and with the same
- * arguments. sm_90.cubin is nvcc's; make.sh makes it. */
+/* The benchmark's kernels in CUDA C, with the same names and arguments as in the OpenCL files beside this one. nvcc
+ * compiles them to sm_90.cubin (make.sh). */
 typedef unsigned u32;
 #define KERNEL_1D extern "C" __global__ void __launch_bounds__(256)
 #define KERNEL_2D extern "C" __global__ void __launch_bounds__(256)
@@ -89,8 +89,8 @@ KERNEL_1D divergent(u32 *__restrict__ out, const u32 *__restrict__ in, u32 limit
   out[i] = sum + steps;
 }
 
-/* c = a * transpose(b), halves into floats: a 16 x 16 tile a warp, whose fragments come straight from memory (PTX ISA,
- * "mma.m16n8k16"). */
+/* c = a * transpose(b), halves into floats: a 16 x 16 tile per warp, whose fragments are read directly from memory
+ * (PTX ISA, "mma.m16n8k16"). */
 extern "C" __global__ void __launch_bounds__(32)
     wmma(float *__restrict__ c, const u32 *__restrict__ a, const u32 *__restrict__ b, u32 n) {
   u32 g = threadIdx.x / 4, t = threadIdx.x % 4, row = blockIdx.y * 16 + g, col = blockIdx.x * 16, pairs = n / 2;

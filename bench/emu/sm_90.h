@@ -1,4 +1,5 @@
-/* The same kernels as SASS, on an emulated GPU through its driver: pushbuffers, doorbells, waits included. */
+/* Runs the same kernels as SASS on an emulated GPU through its driver: the times include pushbuffers, doorbells and
+ * waits. */
 #ifndef DOORBELL_BENCH_EMU_SM_90_H
 #define DOORBELL_BENCH_EMU_SM_90_H
 #include <stdio.h>
@@ -8,12 +9,12 @@
 #include "hcq/backend.h"
 #include "hcq/hcq.h"
 
-#ifndef SM_90_CUBIN /* the Makefile knows the whole path */
+#ifndef SM_90_CUBIN /* the Makefile passes the full path */
 #define SM_90_CUBIN "bench/emu/sm_90.cubin"
 #endif
 #define SM_90_TIMEOUT 60000000000ull
 
-/* Seconds of a launch, or -1. */
+/* Returns the seconds of a launch, or -1 if it failed. */
 static inline double sm_90_run(db_queue *q, db_program *p, struct db_arg *args, unsigned nargs, const uint32_t grid[2],
                                const uint32_t block[2]) {
   uint64_t when;
@@ -26,9 +27,9 @@ static inline double sm_90_run(db_queue *q, db_program *p, struct db_arg *args, 
 
 struct sm_90_figure {
   uint64_t instructions;
-  double seconds, launch; /* the best; launch: of one warp */
+  double seconds, launch; /* minimum; launch: of one warp */
 };
-/* One kernel; false when it fails or its result is wrong. */
+/* Measures one kernel. Returns false if it fails or its result is wrong. */
 static inline bool sm_90_measure(db_device *dev, const void *cubin, size_t size, const struct kernel *k,
                                  struct sm_90_figure *f) {
   db_queue *q = db_queue_new(dev, DB_QUEUE_COMPUTE);
@@ -48,7 +49,7 @@ static inline bool sm_90_measure(db_device *dev, const void *cubin, size_t size,
   if (k->n) args[nargs++].bits = k->n;
   struct emu_stats before, after;
   f->seconds = f->launch = INFINITY;
-  for (int i = 0; i <= OURS_REPEAT && ok; i++) { /* the first run decodes */
+  for (int i = 0; i <= OURS_REPEAT && ok; i++) { /* the first run, which decodes, is not timed */
     emu_stats(db_device_os(dev), 0, &before);
     double s = sm_90_run(q, p, args, nargs, k->groups, k->threads);
     emu_stats(db_device_os(dev), 0, &after);
@@ -63,7 +64,8 @@ static inline bool sm_90_measure(db_device *dev, const void *cubin, size_t size,
   } else {
     fprintf(stderr, "sm_90: %s: %s\n", k->name, db_error());
   }
-  for (int i = 0; i < LAUNCHES && ok && k == kernels; i++) { /* the first only loads, adds and stores */
+  for (int i = 0; i < LAUNCHES && ok && k == kernels;
+       i++) { /* only the first kernel (vadd) is also timed with a single warp */
     double s = sm_90_run(q, p, args, nargs, (uint32_t[]){1, 1}, (uint32_t[]){32, 1});
     if (s < f->launch) f->launch = s;
   }

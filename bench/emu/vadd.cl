@@ -1,4 +1,4 @@
-/* c = a + b, four elements a work-item. */
+/* c = a + b, four elements per work-item. */
 #include "work.h"
 
 KERNEL_1D(vadd)(__global float4 *restrict c, __global const float4 *restrict a, __global const float4 *restrict b) {

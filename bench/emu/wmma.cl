@@ -1,5 +1,5 @@
-/* c = a * transpose(b), n x n, halves into floats: a 16 x 16 tile a wave. A lane holds a row of a and of b, and every
- * second row of a column of c (RDNA3 ISA document, "WMMA"). */
+/* c = a * transpose(b), n x n, halves into floats: a 16 x 16 tile per wave. A lane holds a row of a and of b, and
+ * every second row of a column of c (RDNA3 ISA document, "WMMA"). */
 #include "work.h"
 
 typedef half half16 __attribute__((ext_vector_type(16)));

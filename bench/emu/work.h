@@ -1,5 +1,5 @@
-/* What the emulator benchmark's kernels share. Sizes are arguments and group ids come straight from registers, so that
- * no hidden kernel argument is needed: remu's calling convention passes none. */
+/* Shared by the emulator benchmark's kernels. Sizes are arguments and group ids are read from registers, so that no
+ * hidden kernel argument is needed: remu's calling convention passes none. */
 #include "../../frontend/cli/opencl.h"
 
 #define GROUP_1D        256

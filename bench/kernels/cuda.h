@@ -1,6 +1,6 @@
-/* What the CUDA C kernels use, for nvcc, and for clang without a CUDA toolkit, which makes the PTX when Doorbell is
- * built. The cubins for sm_90 are nvcc 13's (-arch=sm_90 -O3 -cubin): with them the kernels run where there is no
- * ptxas. */
+/* Declarations for the CUDA C kernels, which are compiled by nvcc, or by clang without a CUDA toolkit; clang makes the
+ * PTX when Doorbell is built. The cubins for sm_90 are made by nvcc 13 (-arch=sm_90 -O3 -cubin) and run where ptxas is
+ * not installed. */
 typedef unsigned u32;
 typedef unsigned char u8;
 #ifndef __CUDACC_VER_MAJOR__

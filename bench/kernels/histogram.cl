@@ -1,5 +1,4 @@
-/* bins[b] += how often byte b occurs in data[0..n): a histogram per group in local memory, added to the result at the
- * end. */
+/* bins[b] += number of bytes b in data[0..n): a histogram per group in local memory, added to the result at the end. */
 #include "../../frontend/cli/opencl.h"
 
 #define GROUP 256

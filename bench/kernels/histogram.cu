@@ -1,4 +1,4 @@
-/* bins[b] += how often byte b occurs in data[0..n): a histogram per block in shared memory, added to the result at the
+/* bins[b] += number of bytes b in data[0..n): a histogram per block in shared memory, added to the result at the
  * end. */
 #include "cuda.h"
 

@@ -5,7 +5,8 @@
 
 const char *const beside_name[BESIDES] = {"OpenBLAS", "PyTorch", "cuBLAS", "copy", "read", "peak", "matmul", "f32"};
 
-/* Every case but the convolutions. `n` is what the operation says in ops.c, goal the speed relative to goal_beside. */
+/* All cases except the convolutions. The operation in ops.c defines the order of `n`; goal is the required speed
+ * relative to goal_beside. */
 #define SQUARE(n) #n, {1, n, n, n, 0, 0}
 static const struct row {
   enum machine on;
@@ -118,7 +119,7 @@ static const struct row {
     /* clang-format on */
 };
 
-/* Every convolution of ResNet-50 that differs: channels in, size in, channels out, kernel, stride. */
+/* The distinct convolutions of ResNet-50: channels in, size in, channels out, kernel, stride. */
 static const int64_t convolutions[][5] = {
     {3, 224, 64, 7, 2},     {64, 56, 64, 1, 1},   {64, 56, 64, 3, 1},    {64, 56, 256, 1, 1},   {256, 56, 64, 1, 1},
     {256, 56, 128, 1, 1},   {128, 56, 128, 3, 2}, {128, 28, 512, 1, 1},  {256, 56, 512, 1, 2},  {512, 28, 128, 1, 1},
@@ -128,7 +129,7 @@ static const int64_t convolutions[][5] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows, CONVOLUTIONS = sizeof convolutions / sizeof *convolutions };
 
-/* Batches that the convolutions are run with. */
+/* Batch sizes of the convolutions. */
 static const struct {
   enum machine on;
   db_dtype dtype;

@@ -1,4 +1,4 @@
-/* Processes: children that are asked in lines and answer in lines, parts of a run in a process of their own. */
+/* Processes: children that answer requests line by line, and parts of a run in a process of their own. */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <fcntl.h>
@@ -26,12 +26,12 @@ bool child_start(struct child *c, char *const *argv) {
   close(from[1]);
   c->to = fdopen(to[1], "w");
   c->from = fdopen(from[0], "r");
-  signal(SIGPIPE, SIG_IGN); /* a child that ended is seen by its missing answer */
+  signal(SIGPIPE, SIG_IGN); /* a child that has ended is detected by its missing answer */
   return c->pid > 0 && c->to && c->from;
 }
 
 void child_end(struct child *c) {
-  if (c->to) fclose(c->to); /* the child ends at the end of its input */
+  if (c->to) fclose(c->to); /* end of input ends the child */
   if (c->from) fclose(c->from);
   if (c->pid > 0) waitpid(c->pid, NULL, 0);
   memset(c, 0, sizeof *c);

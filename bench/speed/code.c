@@ -1,5 +1,5 @@
-/* What the machine code of a kernel has in its main loop: the innermost loop with the most matrix instructions, read
- * from the code as it is, not as it runs. */
+/* Counts the instructions of a kernel's main loop: the innermost loop with the most matrix instructions. The counts are
+ * static, from the machine code. */
 #include "speed.h"
 #include "emu/amd/isa/rdna3.h"
 #include "emu/nv/isa/sass.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct line {
-  uint64_t pc, target; /* target: of a branch, else UINT64_MAX */
+  uint64_t pc, target; /* target: of a branch, otherwise UINT64_MAX */
   char name[48];       /* the instruction without operands and predicate */
 };
 
@@ -47,7 +47,7 @@ static bool is_matrix(const struct line *l) {
   return !strncmp(l->name, "v_wmma", 6) || !strncmp(l->name, "v_mfma", 6) ||
          (base >= 3 && !strncmp(l->name + base - 3, "MMA", 3));
 }
-/* A load or store of registers, of any memory. */
+/* Whether a line loads or stores registers, from or to any memory. */
 static bool is_memory(const struct line *l) {
   static const char *const starts[] = {"ds_", "global_", "buffer_", "flat_", "scratch_", "LDG", "STG", "LDS",
                                        "STS", "LDSM",    "STSM",    "LD.",   "ST.",      "LDL", "STL"};
@@ -70,7 +70,7 @@ static void count(const struct line *l, unsigned first, unsigned last, struct co
   }
 }
 
-/* Loops of one section: branches back. */
+/* Finds the loops of one section: every backward branch closes one. */
 static void find_loop(const struct line *l, unsigned n, struct code_loop *best) {
   for (unsigned last = 0; last < n; last++) {
     if (l[last].target > l[last].pc) continue;

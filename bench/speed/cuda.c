@@ -1,6 +1,6 @@
-/* cuBLAS and CUDA's copy, where a toolkit and its driver are: a child process (kernels --cuda) that is asked in lines,
- * because CUDA and this driver each want a process's view of the GPU for themselves. Nothing of CUDA is needed to build
- * it: the libraries are opened by name. */
+/* The peers cuBLAS and CUDA's copy, available where a toolkit and its driver are installed. They run in a child process
+ * (kernels --cuda) that answers requests line by line, because CUDA and this driver cannot share a process. Building
+ * needs nothing of CUDA: the libraries are opened by name. */
 #include "speed.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static struct {
 } now;
 
 static bool fill(void *to, int64_t n, const char *type, size_t size) {
-  /* The numbers' bits say how much power the multipliers take, so they are like those of the other side. */
+  /* The multipliers' power consumption depends on the values, so use the same kind of values as the other side. */
   uint16_t *half = malloc((size_t)n * size);
   float *x = malloc((size_t)n * sizeof *x);
   bool ok = half && x;
@@ -124,7 +124,7 @@ static bool run_once(void) {
   if (!now.matmul) return !cuda.copy(now.x[1], now.x[0], now.bytes, COPY_ON_DEVICE);
   int64_t m = now.n[1], n = now.n[2], k = now.n[3];
   bool ta = now.n[4], tb = now.n[5];
-  /* cuBLAS's matrices are by columns: it computes the transposed product. */
+  /* cuBLAS stores matrices by columns, so it computes the transposed product. */
   return !cuda.gemm(cuda.handle, tb ? OP_TRANSPOSED : OP_AS_IS, ta ? OP_TRANSPOSED : OP_AS_IS, (int)n, (int)m, (int)k,
                     &one, now.x[1], now.type, (int)(tb ? k : n), n * k, now.x[0], now.type, (int)(ta ? m : k), m * k,
                     &zero, now.x[2], now.type, (int)n, m * n, (int)now.n[0], COMPUTE_F32, ALGORITHM_DEFAULT);
@@ -152,7 +152,7 @@ int cuda_child(void) {
   return 0;
 }
 
-/* ---- the other side ---- */
+/* ---- the parent's side ---- */
 
 struct cuda_peer {
   struct child child;

@@ -1,4 +1,4 @@
-/* The operations that are timed: their tensors, their graphs, and each result by plain arithmetic in f64. */
+/* The timed operations: their tensors, their graphs, and a reference in plain f64 arithmetic. */
 #include "speed.h"
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ void fill_numbers(float *x, int64_t n, uint32_t seed) {
   }
 }
 
-/* ---- matmul: batch m n k, a is [k, m], b is [n, k]. A batch of 1 has no axis ---- */
+/* ---- matmul: batch m n k ta tb; ta: a is [k, m], tb: b is [n, k]. A batch of 1 has no axis ---- */
 enum { MM_BATCH, MM_M, MM_N, MM_K, MM_TA, MM_TB };
 
 static struct tensor_shape matmul_shape(const struct speed_case *c, unsigned i) {
@@ -133,7 +133,7 @@ static double attention_flops(const struct speed_case *c) {
   return c->n[AT_CAUSAL] ? all / 2 : all;
 }
 
-/* ---- over rows and columns ---- */
+/* ---- operations on a matrix: rows, columns ---- */
 enum { ROWS, COLS };
 
 static struct tensor_shape matrix_shape(const struct speed_case *c, unsigned i) {
@@ -205,7 +205,7 @@ static struct expected transpose_element(const struct speed_case *c, float *cons
   return (struct expected){v, fabs(v)};
 }
 
-/* ---- sums: rows, columns, axis; axis -1 is all ---- */
+/* ---- sums: rows, columns, axis; axis -1: all elements ---- */
 enum { SUM_AXIS = 2 };
 static struct tensor_shape sum_shape(const struct speed_case *c, unsigned i) {
   if (!i) return matrix_shape(c, 0);
@@ -226,7 +226,7 @@ static double sum_cost(const struct speed_case *c) {
   return c->n[SUM_AXIS] < 0 ? (double)(c->n[ROWS] * c->n[COLS]) : (double)c->n[c->n[SUM_AXIS]];
 }
 
-/* ---- batch_norm: batch, channels, height, width; as in training, by the batch ---- */
+/* ---- batch_norm: batch, channels, height, width; with the batch's statistics, as in training ---- */
 enum { BN_BATCH, BN_CHANNELS, BN_HEIGHT, BN_WIDTH };
 static struct tensor_shape batch_norm_shape(const struct speed_case *c, unsigned i) {
   const int64_t *n = c->n;

@@ -1,5 +1,5 @@
-/* What the host itself does beside a case: OpenBLAS, a copy or a read of the same bytes, its multiply-adds. PyTorch
- * runs in a child (torch_peer.py). */
+/* Peers on the host: OpenBLAS, a copy or a read of the same bytes, and its multiply-add rate. PyTorch runs in a child
+ * (torch_peer.py). */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ static void *part_main(void *arg) {
   return NULL;
 }
 
-/* Returns how many threads ran. */
+/* Returns the number of threads that ran. */
 static unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned thread, unsigned threads), void *ctx) {
   enum { MOST = 256 };
   pthread_t id[MOST];
@@ -54,10 +54,10 @@ static unsigned run_on_threads(unsigned threads, void (*fn)(void *ctx, unsigned 
 
 /* ---- the machine's multiply-adds ---- */
 
-enum { CHAINS = 16, PEAK_STEPS = 40000 }; /* independent sums: more than latency times units */
+enum { CHAINS = 16, PEAK_STEPS = 40000 }; /* CHAINS: number of independent sums, more than latency times units */
 
-/* A function that makes PEAK_STEPS multiply-adds in each of `chains` registers of a vector type. The empty assembler
- * statement keeps the compiler from merging them. */
+/* Defines a function that does PEAK_STEPS multiply-adds in each of `chains` registers of a vector type. The empty
+ * assembler statement keeps the compiler from merging them. */
 #define MULTIPLY(name, attribute, chains, vector, operand, x_value, y_value, set, multiply, plus, first, constraint)   \
   attribute static float name(void) {                                                                                  \
     vector sum[chains];                                                                                                \
@@ -89,7 +89,7 @@ MULTIPLY(multiply_neon, , CHAINS, float32x4_t, float32x4_t, vdupq_n_f32(0.5f), v
 
 struct multiplying {
   float (*fn)(void);
-  double flops; /* of a call */
+  double flops; /* of one call */
 };
 static struct multiplying multiplying_f32(void) {
 #ifdef __x86_64__

@@ -1,4 +1,4 @@
-/* The kernels that a tensor becomes, before it is realized: their plans of optimization steps and their main loops. */
+/* Prints the kernels of a tensor that is not realized yet: their plans of optimization steps and their main loops. */
 #include "speed.h"
 #include "frontend/tensor/call.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What the benchmarks read from their command lines and print. */
+/* Command lines and text output of the benchmarks. */
 #define _GNU_SOURCE
 #include "speed.h"
 #include <fnmatch.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "1,2": how many numbers there are, 0 if it is no such list. */
+/* Parses a list such as "1,2". Returns the number of its elements, or 0 if the text is not such a list. */
 static unsigned parse_threads(const char *text, unsigned out[MAX_THREADS]) {
   unsigned n = 0;
   for (char *end; *text; text = *end == ',' ? end + 1 : end) {
