@@ -1,5 +1,5 @@
-/* Kernels' C renderings as a library of functions: written to one file, compiled by the C compiler, loaded and
- * launched. Work-items of a group take turns at barriers. */
+/* Kernels' C renderings as a library: written to one file, compiled by the C compiler, loaded and launched. Work-items
+ * of a group take turns at barriers. */
 #ifndef TESTS_COMPILER_C_TEXT_H
 #define TESTS_COMPILER_C_TEXT_H
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ HELPER bool c_library_begin(struct c_library *l, const char *name) {
   return l->f;
 }
 
-/* id: what c_run calls it by. */
+/* id: name of the kernel for c_run. */
 HELPER void c_library_add(struct c_library *l, const struct kernel *k, const char *id) {
   fprintf(l->f, "#define %s kernel_%s\n%s#undef %s\nvoid run_%s(void **b, int n) { kernel_%s(", k->name, id, k->c_text,
           k->name, id, id);

@@ -1,5 +1,5 @@
-/* What the compiler's suites share: kernels written by hand as the scheduler would make them, a naive interpreter of
- * those asts, and a loader for host images (LLVM's own linker, so that nothing of hcq/ is needed). */
+/* Shared by the compiler's suites: kernels written by hand in the scheduler's form, a naive interpreter of such asts,
+ * and a loader for host images (LLVM's linker, so that nothing of hcq/ is needed). */
 #ifndef TESTS_COMPILER_HARNESS_H
 #define TESTS_COMPILER_HARNESS_H
 #include <math.h>
@@ -21,7 +21,7 @@
 #define HOST_ARCH "aarch64"
 #endif
 
-/* not every suite uses everything */
+/* not every suite uses every function */
 #define HELPER static __attribute__((unused))
 
 /* ---- building --------------------------------------------------------------------------------------------------- */
@@ -56,14 +56,14 @@ HELPER struct uop *ix(int64_t v) { return uop_index(G, v); }
 
 /* ---- reference -------------------------------------------------------------------------------------------------- */
 
-/* A value as the type holds it; floats as doubles, rounded to the type after every operation. */
+/* A value of a type; floats are doubles, rounded to the type after every operation. */
 union value {
   int64_t i;
   double f;
 };
 struct interpreter {
   void *const *bufs;
-  int64_t var;          /* every VAR's value */
+  int64_t var;          /* the value of every VAR */
   int64_t position[64]; /* by axis number */
   void *local[8];       /* by number */
 };
@@ -196,7 +196,7 @@ HELPER union value interpret_reduce(struct interpreter *m, struct uop *u, unsign
     *position = i;
     acc = interpret_reduce(m, u, next + 1, acc);
   }
-  *position = outside; /* a reduction outside may be over the same range */
+  *position = outside; /* an enclosing reduction may use the same range */
   return acc;
 }
 
@@ -319,7 +319,7 @@ HELPER uint64_t rnd(void) {
   return seed ^= seed << 17;
 }
 
-/* Values that matter in each type, then random ones. */
+/* Corner values of each type, then random ones. */
 HELPER void fill(enum dtype t, void *p, int64_t n) {
   static const double floats[] = {0,     -0.0, 1,    -1,    0.5,    2,     INFINITY, -INFINITY, NAN, 3.25,
                                   -7.75, 100,  1e-3, 126.5, -126.5, 65504, 1e30,     1e-40,     -NAN};
@@ -341,7 +341,7 @@ HELPER void fill(enum dtype t, void *p, int64_t n) {
   }
 }
 
-/* ulps: how far floats may be from the reference, in the last place of the type. */
+/* ulps: allowed difference of floats from the reference, in units in the last place. */
 HELPER void compare(enum dtype t, const void *got, const void *want, int64_t n, double ulps, const char *what) {
   for (int64_t i = 0; i < n; i++) {
     union value a = read_element(t, got, i), b = read_element(t, want, i);

@@ -1,4 +1,4 @@
-/* Kernels of every shape the optimizer treats differently, with the memory they work on. */
+/* One kernel of each form that the optimizer treats differently, with the memory that it uses. */
 #ifndef TESTS_COMPILER_KERNELS_H
 #define TESTS_COMPILER_KERNELS_H
 #include "harness.h"
@@ -13,7 +13,7 @@ struct test_case {
   struct case_buffer buf[4]; /* argument 0 is the output */
   unsigned nbufs;
   int64_t var;
-  double tolerance; /* relative */
+  double tolerance; /* relative to the reference */
 };
 
 enum { MAX_CASES = 64 };
@@ -65,7 +65,7 @@ HELPER void case_softmax(const char *name, int64_t m, int64_t n) {
   c->tolerance = 1e-5;
 }
 
-/* Rows summed at places that come again: in one work-item for each column, in order. */
+/* Sums rows at indices that repeat: one work-item per column, in order. */
 HELPER void case_scatter(const char *name, int64_t rows, int64_t width, int64_t places) {
   struct uop *k = range(rows, 1, AXIS_ORDERED), *j = width > 1 ? range(width, 0, AXIS_LOOP) : ix(0);
   struct uop *place = uop_binary(G, OP_MOD, mul(k, ix(3)), ix(places)), *to = add(mul(place, ix(width)), j);
@@ -117,7 +117,7 @@ HELPER void case_variable(const char *name) {
   c->var = 211;
 }
 
-/* Five output axes that cannot merge: more than a launch has dimensions. */
+/* Five output axes that cannot be merged: more than a launch has dimensions. */
 HELPER void case_many_axes(const char *name) {
   static const int64_t size[5] = {3, 4, 5, 2, 6};
   struct uop *to = ix(0), *from = ix(0);
@@ -141,7 +141,7 @@ HELPER void case_exp_log(const char *name) {
   with(c, DT_F32, N), with(c, DT_F32, N);
 }
 
-/* Rows of a table at places that are loaded, as GATHER makes them: what lies outside the table is 0 and is not read. */
+/* Rows of a table at loaded indices, as GATHER makes them: an index outside the table gives 0 and reads nothing. */
 HELPER struct uop *table_row(enum dtype t, int slot, int64_t places, int64_t rows, int64_t w, struct uop *r,
                              struct uop *j) {
   struct uop *place = load(at(param(slot, t, places), r)), *v = uop_cast(G, place, DT_INDEX);
@@ -164,7 +164,7 @@ HELPER void case_gather_sum(const char *name, enum dtype t, int64_t places, int6
   with(c, DT_F32, w), with(c, DT_F32, rows * w), with(c, t, places);
 }
 
-/* Several kernels in one: each fills a stretch of the output, of a size of its own. */
+/* A kernel with several parts: each fills a range of the output, of different size. */
 HELPER void case_parts(const char *name, const int64_t *size, unsigned n) {
   struct uop *part[8];
   int64_t total = 0;
@@ -238,20 +238,20 @@ HELPER void make_cases(void) {
   case_gather_sum("sum of elements at u8 places", DT_U8, 512, 6, 1);
 }
 
-/* Small values, exact enough in every type. */
+/* Small values that every type represents well enough. */
 HELPER void fill_case(enum dtype t, void *p, int64_t n, unsigned salt) {
   for (int64_t i = 0; i < n; i++) {
     int64_t x = (i * 7 + salt * 13 + i / 11) % 17 - 8;
     write_element(t, p, i, dtype_is_float(t) ? (union value){.f = (double)x / 4} : (union value){.i = wrap(t, x)});
   }
 }
-/* What the case should give, in want[0]. */
+/* Computes the expected output in want[0]. */
 HELPER void reference_case(const struct test_case *c, void *const *want) {
   if (strncmp(c->name, "softmax", 7)) {
     reference(c->ast, want, c->var);
     return;
   }
-  /* the naive interpreter would sum each row once an element */
+  /* the naive interpreter would sum a row once for each of its elements */
   int64_t m = c->buf[2].n, n = c->buf[0].n / m;
   const float *x = want[1], *top = want[2];
   for (int64_t r = 0; r < m; r++) {

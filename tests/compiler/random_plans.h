@@ -1,7 +1,6 @@
-/* Random kernels and random legal plans for them, from a seed; and the smallest part of a plan that still fails.
- *
- * All values are small integers, so that sums are exact in every type and order. A margin around each buffer shows
- * stores that go astray. */
+/* Random kernels and random legal plans for them, from a seed, and a search for the smallest part of a plan that still
+ * fails. All values are small integers, so that sums are exact in every type and order. A margin around each buffer
+ * detects stores outside of it. */
 #ifndef TESTS_COMPILER_RANDOM_PLANS_H
 #define TESTS_COMPILER_RANDOM_PLANS_H
 #include "compiler/plan/internal.h"
@@ -15,10 +14,10 @@ struct random_kernel {
   struct uop *ast;
   struct random_buffer {
     enum dtype t;
-    int64_t n, below; /* below: an index, its values are under this; 0: any small values */
+    int64_t n, below; /* below: if not 0, the buffer holds indices less than this; 0: any small values */
   } buf[RANDOM_BUFS];
   unsigned nbufs, nouts;
-  int64_t var; /* 0: there is none */
+  int64_t var; /* 0: none */
 };
 
 static uint64_t random_state;
@@ -40,7 +39,7 @@ struct random_maker {
   struct random_kernel *k;
   enum dtype t;
   struct random_axes out, reduce[3];
-  unsigned nreduce, reduces; /* ranges for reductions, reductions made */
+  unsigned nreduce, reduces; /* number of ranges for reductions, number of reductions made */
   int next_axis;
 };
 
@@ -59,8 +58,8 @@ HELPER struct uop *random_param(struct random_maker *m, enum dtype t, int64_t n,
   return param((int)k->nbufs++, t, n);
 }
 
-/* Elements of a new argument at an index over some of the axes, each forward, backward, strided, shifted, added to
- * another, halved, or looked up. */
+/* A load from a new argument at an index over some of the axes. Each axis is used forward, backward, with a stride,
+ * shifted, added to another, divided by two, or as the index of a lookup. */
 HELPER struct uop *random_load(struct random_maker *m, enum dtype t, const struct random_axes *axes) {
   if (m->k->nbufs >= RANDOM_BUFS - 2) return uop_const_int(G, t, 1);
   unsigned order[12], n = 0;
@@ -84,16 +83,16 @@ HELPER struct uop *random_load(struct random_maker *m, enum dtype t, const struc
           uop_binary(G, OP_AND, uop_binary(G, OP_CMPLT, ix(lo - 1), r), uop_binary(G, OP_CMPLT, r, ix(size - hi)));
       valid = valid ? uop_binary(G, OP_AND, valid, inside) : inside;
       v = uop_binary(G, OP_SUB, r, ix(lo)), size -= lo + hi;
-    } else if (how == 2 && i + 1 < n && size < 40) { /* a window */
+    } else if (how == 2 && i + 1 < n && size < 40) { /* sum of two axes, as in a convolution */
       i++;
       v = add(r, axes->range[order[i]]), size += axes->size[order[i]] - 1;
-    } else if (how == 3 && size > 2) { /* each element several times */
+    } else if (how == 3 && size > 2) { /* each element is read several times */
       int64_t times = 2 + below(3);
       v = uop_binary(G, OP_IDIV, r, ix(times)), size = (size + times - 1) / times;
-    } else if (how == 4 && size > 2) { /* around and around */
+    } else if (how == 4 && size > 2) { /* modulo */
       int64_t round = 2 + below((unsigned)size - 1);
       v = uop_binary(G, OP_MOD, r, ix(round)), size = round;
-    } else if (how == 5 && m->k->nbufs < RANDOM_BUFS - 4) { /* at places that are loaded; the last is outside */
+    } else if (how == 5 && m->k->nbufs < RANDOM_BUFS - 4) { /* at loaded indices; the last one is out of range */
       int64_t rows = 1 + below(9);
       struct uop *place = load(at(random_param(m, DT_I32, size, rows + 1), r));
       struct uop *inside = uop_binary(G, OP_CMPLT, v = uop_cast(G, place, DT_INDEX), ix(rows));
@@ -102,7 +101,7 @@ HELPER struct uop *random_load(struct random_maker *m, enum dtype t, const struc
     }
     if (total * size > 100000) continue;
     at_ = add(mul(at_, ix(size)), v), total *= size;
-    if (how == 6) at_ = mul(at_, ix(2)), total *= 2; /* every second */
+    if (how == 6) at_ = mul(at_, ix(2)), total *= 2; /* every second element */
   }
   int64_t offset = chance(20) ? below(9) : 0;
   if (offset) at_ = add(at_, ix(offset));
@@ -113,7 +112,7 @@ HELPER struct uop *random_load(struct random_maker *m, enum dtype t, const struc
 HELPER struct uop *random_value(struct random_maker *m, enum dtype t, const struct random_axes *axes, unsigned depth,
                                 bool may_reduce);
 
-/* Over ranges that earlier reductions have, or new ones. The value depends on output axes, but mostly not on SERIAL
+/* A reduction over ranges of earlier reductions or new ones. Its value depends on output axes, but rarely on SERIAL
  * ones, and not on the ranges of other reductions. */
 HELPER struct uop *random_reduce(struct random_maker *m, enum dtype t, unsigned depth) {
   static const uint8_t ops[] = {OP_ADD, OP_ADD, OP_ADD, OP_MAX, OP_MUL};
@@ -131,7 +130,7 @@ HELPER struct uop *random_reduce(struct random_maker *m, enum dtype t, unsigned 
   if (op == OP_MUL && dtype_is_float(t)) op = OP_ADD;
   if (t == DT_BOOL) op = OP_MAX;
   m->reduces++;
-  /* The interpreter computes a reduction inside another again in each round. */
+  /* The interpreter recomputes a nested reduction in each iteration. */
   bool nested = rounds < 40 && chance(30), product = chance(50) && t != DT_BOOL;
   struct uop *v =
       product ? mul(random_load(m, t, &axes), random_load(m, t, &axes)) : random_value(m, t, &axes, depth, nested);
@@ -160,7 +159,7 @@ HELPER struct uop *random_value(struct random_maker *m, enum dtype t, const stru
     if (t == DT_BOOL) break;
     return mul(random_value(m, t, axes, depth, may_reduce), random_load(m, t, axes));
   case 5: return uop_binary(G, OP_MAX, random_value(m, t, axes, depth, may_reduce), random_load(m, t, axes));
-  case 6: /* chosen by place */
+  case 6: /* chosen by position */
     if (!axes->n) break;
     return uop_where(G, uop_binary(G, OP_CMPLT, axes->range[below(axes->n)], ix(1 + below(8))),
                      random_value(m, t, axes, depth, may_reduce), uop_const_int(G, t, 1));
@@ -176,8 +175,8 @@ HELPER struct uop *random_value(struct random_maker *m, enum dtype t, const stru
   return random_load(m, t, axes);
 }
 
-/* A sum of products of two operands that each ignore an output axis of the other: a matmul of any layout, a
- * convolution, with padding, an addend and a limit. */
+/* A sum of products of two operands; each is independent of an output axis of the other: a matmul of any layout or a
+ * convolution, with padding, an addend and an upper bound. */
 HELPER struct random_kernel random_contraction(uint64_t number) {
   static const enum dtype types[] = {DT_BF16, DT_BF16, DT_BF16, DT_F16, DT_F16, DT_F16, DT_F32, DT_I32, DT_I8, DT_U8};
   struct random_kernel k = {.seed = number};
@@ -192,7 +191,7 @@ HELPER struct random_kernel random_contraction(uint64_t number) {
   struct uop *r[AXES];
   for (unsigned a = 0; a < AXES; a++)
     r[a] = size[a] > 1 || a < 2 || a == K ? range(size[a], (int)a, a < K ? AXIS_LOOP : AXIS_REDUCE) : ix(0);
-  /* A: rows, or a window of them with or without padding; B: columns. Either may be transposed. */
+  /* A: rows, or a window over rows with or without padding. B: columns. Either may be transposed. */
   int64_t rows = size[I] + size[WINDOW] - 1, pad = size[WINDOW] > 1 && chance(50);
   struct uop *row = add(r[I], r[WINDOW]), *valid = NULL;
   struct uop *out = random_param(&m, to, size[BATCH_AXIS] * size[I] * size[J], 0);
@@ -212,7 +211,7 @@ HELPER struct random_kernel random_contraction(uint64_t number) {
       chance(50) && !bytes ? uop_cast(G, mul(x, y), sum) : mul(uop_cast(G, x, sum), uop_cast(G, y, sum));
   if (chance(20) && product->op == OP_MUL && sum == DT_F32)
     product = mul(mul(product->src[0], uop_const_float(G, sum, 2)), product->src[1]);
-  if (chance(20)) { /* the other way round */
+  if (chance(20)) { /* operands swapped */
     struct uop *swap = product->src[0];
     product = product->op == OP_MUL ? mul(product->src[1], swap) : product;
   }
@@ -252,7 +251,7 @@ HELPER struct random_kernel random_kernel(uint64_t number) {
       r->size[r->n++] = size, points *= size;
     }
   }
-  /* Each output has every element stored once, its axes in any order; some only where a condition holds. */
+  /* Every element of an output is stored once, the output's axes in any order; some stores only under a condition. */
   struct uop *stores[3];
   k.nouts = chance(80) ? 1 : 2 + below(2);
   unsigned order[4];
@@ -287,7 +286,7 @@ HELPER struct random_kernel random_kernel(uint64_t number) {
 HELPER size_t random_bytes(const struct random_buffer *b) {
   return ((size_t)b->n * dtype_info[b->t].size + 15) / 16 * 16;
 }
-/* Of the buffer's contents, with margins of MARGIN bytes around them. */
+/* A copy of the buffer's contents, with MARGIN bytes before and after them. */
 HELPER void *random_memory(const struct random_kernel *k, unsigned b) {
   const struct random_buffer *x = &k->buf[b];
   uint8_t *p = aligned_alloc(64, (random_bytes(x) + 2 * MARGIN + 63) / 64 * 64);
@@ -317,7 +316,7 @@ HELPER void random_free(const struct random_kernel *k, struct random_memories *m
   for (unsigned b = 0; b < k->nbufs; b++) random_forget(m->p[b]);
 }
 
-/* False: why says what differs. margins: whether the memory around is looked at, too. */
+/* Returns false and stores the difference in why if the memories differ. margins: compare the margins, too. */
 HELPER bool random_equal(const struct random_kernel *k, const struct random_memories *got,
                          const struct random_memories *want, bool margins, char *why, size_t cap) {
   for (unsigned b = 0; b < k->nouts; b++) {
@@ -353,8 +352,8 @@ HELPER char *plan_as_text(const struct plan *p) {
   return text;
 }
 
-/* Applies a step that takes a list along random axes, where one is possible: of a random argument or factor. ORDER
- * lists what it must, and loops as it may. */
+/* Applies a step that takes a list of axes, if one is possible: of a random argument or factor. For ORDER the list has
+ * the loops that it must contain and some that it may contain. */
 HELPER void random_list(struct codegen *k, const struct random_kernel *r, unsigned kind) {
   for (unsigned tries = 0; tries < 12; tries++) {
     struct step s = {.kind = (uint8_t)kind, .amount = kind == STEP_STAGE ? below(r->nbufs) : below(2)};
@@ -373,7 +372,7 @@ HELPER void random_list(struct codegen *k, const struct random_kernel *r, unsign
   }
 }
 
-/* Pads three random axes and uses a matrix instruction on them, where one is possible. */
+/* Pads three random axes and uses a matrix instruction on them, if one is possible. */
 HELPER void random_matrix(struct codegen *k, const struct random_kernel *r) {
   for (unsigned tries = 0; tries < 60 && k->naxes; tries++) {
     struct step s = {.kind = STEP_MATRIX, .amount = below(matrix_count), .nlist = 3};
@@ -422,7 +421,7 @@ HELPER void random_steps(struct codegen *k, const struct random_kernel *r) {
     }
     unsigned n = steps_possible(k, amounts, sizeof amounts / sizeof *amounts, possible, MOST);
     if (!n) break;
-    /* every kind of step as often as any other, however many amounts it is possible with */
+    /* choose each kind of step with equal probability, however many amounts it is possible with */
     unsigned kind = below(STEP_COUNT), of_kind = 0;
     for (unsigned i = 0; i < n; i++)
       if (possible[i].kind == kind) possible[of_kind++] = possible[i];
@@ -456,7 +455,8 @@ HELPER struct plan random_plan(const struct random_kernel *r, const struct targe
   return p;
 }
 
-/* Leaves out steps of a failing plan as long as it fails; fails gives whether a plan does, and not by being refused. */
+/* Removes steps of a failing plan as long as it still fails. fails() returns whether a plan fails; a refused plan does
+ * not. */
 HELPER void shrink_plan(struct plan *p, bool (*fails)(const struct plan *p, void *context), void *context) {
   for (bool smaller = true; smaller;) {
     smaller = false;
@@ -476,7 +476,7 @@ HELPER void describe(const struct random_kernel *k, const char *arch, const stru
   uop_print(stderr, &k->ast, 1);
 }
 
-/* A compiler whose first kernel is built by the plan. */
+/* A compiler that uses the plan for its first kernel. */
 HELPER struct compiler *compiler_by_plan(const struct plan *p, bool lower_only, const char *ptxas) {
   char *text = plan_as_text(p), *line = malloc(strlen(text) + 16);
   sprintf(line, "0 = %s", text);
@@ -487,7 +487,7 @@ HELPER struct compiler *compiler_by_plan(const struct plan *p, bool lower_only, 
   return c;
 }
 
-/* Compiles k by the plan. NULL: refused, or failed; err says why. */
+/* Compiles k with the plan. Returns NULL if the plan is refused or compilation fails, with a message in err. */
 HELPER struct compiler *compile_by_plan(const struct random_kernel *k, const struct target *t, const struct plan *p,
                                         bool lower_only, const char *ptxas, const struct kernel **out, char *err,
                                         size_t errcap) {

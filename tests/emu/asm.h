@@ -1,4 +1,4 @@
-/* AMDGPU assembly to machine code, by LLVM: the independent word on what instructions look like. */
+/* Assembles AMDGPU instructions with LLVM, an independent source of their encoding. */
 #ifndef DOORBELL_TESTS_ASM_H
 #define DOORBELL_TESTS_ASM_H
 #include <elf.h>
@@ -31,7 +31,7 @@ static inline LLVMTargetMachineRef asm_machine(const char *cpu, const char *feat
                                  LLVMCodeModelDefault);
 }
 
-/* The bytes of .text for these instructions, into out; how many, or 0 when LLVM refuses them. */
+/* Assembles instructions and stores the bytes of .text in out. Returns their number, or 0 if LLVM rejects the text. */
 static inline size_t asm_text(const char *text, const char *cpu, const char *features, void *out, size_t cap) {
   LLVMTargetMachineRef tm = asm_machine(cpu, features);
   if (!tm) return 0;

@@ -14,12 +14,13 @@
 
 #include "emu/amd/isa/rdna3.h"
 
-/* The leading bits of each format's first word, and how many; formats that the decoder does not know are left out. */
+/* The leading bits of each format's first word, and their number. Formats that the decoder does not support are left
+ * out. */
 static const struct {
   const char *name;
   uint32_t value;
   unsigned bits;
-  int format; /* whose rows have their opcode at [low, low + width) */
+  int format; /* format of the rows, whose opcode is in bits [low, low + width) */
   unsigned low, width;
 } encodings[] = {
     {"SOP2", 2, 2, RDNA3_SOP2, 23, 7},      {"SOPK", 0xb, 4, RDNA3_SOPK, 23, 5},
@@ -49,7 +50,7 @@ static uint32_t random32(void) {
   return (uint32_t)(random_state >> 32) ^ (uint32_t)(random_state >> 11);
 }
 
-/* A word pattern of encoding e. Half of them have fields that are likely valid: small register numbers, constants, few
+/* Random words of encoding e. In half of them fields are likely to be valid: small register numbers, constants, few
  * modifiers. */
 static void random_words(unsigned e, uint32_t dw[4]) {
   for (int i = 0; i < 4; i++) dw[i] = random32();
@@ -60,7 +61,7 @@ static void random_words(unsigned e, uint32_t dw[4]) {
   if (how & 8) dw[1] = (dw[1] & ~0x007f0000u) | 124u << 16;
   unsigned shift = 32 - encodings[e].bits;
   dw[0] = encodings[e].value << shift | (dw[0] & ((1u << shift) - 1));
-  /* The second source fields of vector formats name literals and DPP markers now and then. */
+  /* Source fields of vector formats sometimes select literals and DPP markers. */
   static const uint16_t marks[] = {255, 250, 233, 234, 253, 124, 106, 128, 240, 254, 251, 239, 126, 235, 248, 193};
   bool e32 =
       encodings[e].format == RDNA3_VOP1 || encodings[e].format == RDNA3_VOP2 || encodings[e].format == RDNA3_VOPC;
@@ -79,15 +80,15 @@ static void random_words(unsigned e, uint32_t dw[4]) {
     dw[1] = (dw[1] & ~0x07fffe00u) | (256 + (how >> 16 & 255)) << 9 | (uint32_t)(256 + (how >> 24 & 255)) << 18;
 }
 
-/* A literal beside a DPP word, which no instruction has room for: LLVM takes the word behind the instruction (as it
- * does for a literal offset of a buffer instruction). */
+/* Whether the words have a literal and a DPP word, which no instruction has room for. LLVM reads the word after the
+ * instruction (also for a literal offset of a buffer instruction). */
 static bool literal_and_dpp(const uint32_t dw[4]) {
   uint32_t src0 = dw[1] & 0x1ff, src1 = dw[1] >> 9 & 0x1ff, src2 = dw[1] >> 18 & 0x1ff;
   bool vop3 = dw[0] >> 26 == 0x35 || dw[0] >> 24 == 0xcc;
   return vop3 && (src0 == 250 || src0 == 233 || src0 == 234) && (src1 == 255 || src2 == 255);
 }
 
-/* 0 when both agree; else prints the difference into text. */
+/* Returns 0 if both agree, otherwise prints the difference into text. */
 static int compare(LLVMDisasmContextRef d, bool wave64, const uint32_t dw[4], char *text, size_t cap) {
   char theirs[512] = "", ours[512];
   size_t size = LLVMDisasmInstruction(d, (uint8_t *)(uintptr_t)dw, 16, 0, theirs, sizeof theirs);
@@ -98,8 +99,8 @@ static int compare(LLVMDisasmContextRef d, bool wave64, const uint32_t dw[4], ch
   bool buffer = dw[0] >> 26 == 0x38 || dw[0] >> 26 == 0x3a;
   if (literal_and_dpp(dw) || (buffer && dw[1] >> 24 == 255 && strchr(theirs, 0x2c))) size = 0;
   const char *t = theirs + (theirs[0] == '\t');
-  /* LLVM says in a comment what it prints but no assembler would take back: operands that do not exist, scalar
-   * registers that are not aligned. Here that is no instruction. */
+  /* LLVM marks in a comment what no assembler would accept: operands that do not exist, scalar registers that are not
+   * aligned. Treat this as an invalid instruction. */
   if (strstr(t, "/*Invalid") || strstr(t, "/* Invalid") || strstr(t, "is not supported") || strstr(t, "Warning:"))
     size = 0;
   if (!size && !got) return 0;

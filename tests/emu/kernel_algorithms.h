@@ -1,5 +1,5 @@
-/* More kernels of tests/kernels against the host: known algorithms. The bodies of bodies.h are compiled for both sides;
- * the others are written a second time here, the plain way. */
+/* More kernels of tests/kernels, compared with the host: known algorithms. The bodies in bodies.h are compiled for both
+ * sides; the other kernels have a plain reference here. */
 #ifndef DOORBELL_TESTS_KERNEL_ALGORITHMS_H
 #define DOORBELL_TESTS_KERNEL_ALGORITHMS_H
 #include "../kernels/bodies.h"

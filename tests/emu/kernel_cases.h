@@ -1,5 +1,5 @@
-/* Kernels of tests/kernels against the same computation written in C for the host, each a test: language features,
- * memory spaces, arithmetic of all types. Results are equal bit for bit unless a test says how far they may differ. */
+/* Kernels of tests/kernels, one test each, compared with the same computation in C on the host: language features,
+ * memory spaces, arithmetic of all types. Results are bitwise equal unless a test states a tolerance. */
 #ifndef DOORBELL_TESTS_KERNEL_CASES_H
 #define DOORBELL_TESTS_KERNEL_CASES_H
 #include "kernel_check.h"
@@ -274,8 +274,8 @@ static void f16(void **state) {
   run_close(&r);
 }
 
-/* Approximated instructions: within the error named, relative for results above 1 and absolute below, of the exact
- * value. */
+/* Approximate instructions: within the stated error of the exact value, relative for results above 1 and absolute
+ * below. */
 static void transcend(void **state) {
   enum { M = 600 };
   static const char *names[6] = {"exp2", "log2", "sin", "cos", "sqrt/div", "rcp+rsq"};

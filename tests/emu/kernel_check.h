@@ -1,11 +1,12 @@
-/* What the kernel cases share: launch shapes, comparing, reproducible data. */
+/* Shared by the kernel cases: launch shapes, comparison, reproducible data. */
 #ifndef DOORBELL_TESTS_KERNEL_CHECK_H
 #define DOORBELL_TESTS_KERNEL_CHECK_H
 #include <math.h>
 
 #include "kernel_run.h"
 
-/* Launch shapes: groups and work-items of a group; sizes that are no multiple of a wave leave partial waves. */
+/* Launch shapes: number of groups and work-items per group. Sizes that are not a multiple of a wave give partial waves.
+ */
 static const uint32_t shapes[][2] = {{1, 1}, {1, 31}, {1, 32}, {2, 33}, {3, 64}, {2, 100}, {1, 256}, {5, 128}};
 #define FOR_SHAPES(g, l)                                                                                               \
   for (unsigned shape_ = 0; shape_ < sizeof shapes / sizeof *shapes; shape_++)                                         \

@@ -1,9 +1,8 @@
-/* Runs kernels of code objects on the shader machine alone: no driver, queue or packet between the test and the wave.
- *
- * Loads the ELF file's segments into an emulated address space, reads the kernel descriptor (LLVM AMDGPUUsage, "Kernel
- * Descriptor"), builds the kernel arguments with the hidden ones of code object version 5, and runs the workgroups one
- * after the other. Every buffer ends where its last page ends and has an unmapped page on either side, so that an
- * access past it faults. */
+/* Runs kernels of code objects on the shader machine alone, without driver, queue or packets. Loads the ELF file's
+ * segments into an emulated address space, reads the kernel descriptor (LLVM AMDGPUUsage, "Kernel Descriptor"), builds
+ * the kernel arguments with the hidden ones of code object version 5, and runs the workgroups one after the other.
+ * Every buffer ends at the end of its last page and has an unmapped page on either side, so that an access past it
+ * faults. */
 #ifndef DOORBELL_TESTS_KERNEL_RUN_H
 #define DOORBELL_TESTS_KERNEL_RUN_H
 #include <elf.h>
@@ -19,7 +18,7 @@
 
 #include "emu/amd/exec/shader.h"
 
-/* Which build of the kernels of tests/kernels to run: "" or ".O0.w64" and the like. */
+/* The build of the kernels of tests/kernels to run: "", ".O0.w64" and so on. */
 static const char *run_variant = "";
 
 enum { RUN_BUFFERS = 12, RUN_PAGE = 4096 };
@@ -129,7 +128,8 @@ static inline void run_arg(struct run *r, const void *p, size_t size, size_t ali
 static inline void run_u32(struct run *r, uint32_t v) { run_arg(r, &v, 4, 4); }
 static inline void run_f32(struct run *r, float v) { run_arg(r, &v, 4, 4); }
 static inline void run_u64(struct run *r, uint64_t v) { run_arg(r, &v, 8, 8); }
-/* A buffer argument of size bytes; NULL leaves zeros. Returns the device memory as the host sees it. */
+/* Adds a buffer argument of size bytes, filled with init or, if it is NULL, with zeros. Returns the host's pointer to
+ * the memory. */
 static inline void *run_buffer(struct run *r, const void *init, size_t size) {
   assert_true(r->nbuf < RUN_BUFFERS);
   unsigned i = r->nbuf++;
@@ -143,7 +143,7 @@ static inline void *run_buffer(struct run *r, const void *init, size_t size) {
   run_u64(r, r->buf[i].va);
   return r->buf[i].data;
 }
-/* A dynamically sized __local pointer: an offset after the static segment. */
+/* Adds a dynamically sized __local pointer: an offset after the static segment. */
 static inline void run_local(struct run *r, uint32_t size) {
   uint32_t at = (r->group_segment + r->dynamic_lds + 15) & ~15u;
   run_u32(r, at);
@@ -182,7 +182,7 @@ static inline int run_launch(struct run *r, uint32_t gx, uint32_t gy, uint32_t g
 
   unsigned s = 0;
   if (r->properties & 1) s += 4;
-  if (r->properties & 2) { /* the dispatch packet of HSA's queueing language: sizes are what compilers read from it */
+  if (r->properties & 2) { /* the HSA dispatch packet (AQL); compiled code reads sizes from it */
     uint8_t *packet = run_map(r, 64, &packet_va, &packet_pages, VM_READ);
     uint32_t grid[3] = {gx * lx, gy * ly, gz * lz};
     memcpy(packet + 4, sizes, 6);

@@ -1,5 +1,5 @@
-/* The table of kernel cases: KERNEL_CASES(X) with X(name) for each. test_rdna3_kernels.c runs them once, at -O2;
- * long_rdna3_kernels.c at other levels and in both wave sizes. */
+/* The table of kernel cases: KERNEL_CASES(X) expands to X(name) for each. test_rdna3_kernels.c runs them once, at -O2;
+ * long_rdna3_kernels.c runs them at other levels and in both wave sizes. */
 #ifndef DOORBELL_TESTS_KERNEL_TABLE_H
 #define DOORBELL_TESTS_KERNEL_TABLE_H
 #include "kernel_algorithms.h"

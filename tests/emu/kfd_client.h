@@ -1,5 +1,5 @@
-/* A client of /dev/kfd for the emulator's suites: raw calls through the seam, packets as literal words, nothing of hcq/
- * but its wire structures. */
+/* A client of /dev/kfd for the emulator's suites: raw calls through struct os, packets as literal words, and nothing of
+ * hcq/ but its wire structures. */
 #ifndef TESTS_EMU_KFD_CLIENT_H
 #define TESTS_EMU_KFD_CLIENT_H
 #include <setjmp.h>
@@ -35,12 +35,12 @@ struct client {
 
 struct memory {
   uint64_t va, size, handle, mmap_offset;
-  uint8_t *host; /* CPU mapping, at va */
+  uint8_t *host; /* CPU mapping, at the same address as va */
 };
 
 struct ring {
   struct memory ring, pointers, eop, save;
-  uint32_t id, n; /* dwords written */
+  uint32_t id, n; /* n: dwords written */
   bool sdma;
   volatile uint64_t *doorbell;
 };
@@ -54,7 +54,7 @@ UNUSED static uint64_t now_ms(void) {
 UNUSED static int kfd(struct client *c, unsigned long request, void *arg) {
   return c->os->ioctl(c->os, c->kfd, request, arg);
 }
-/* A call that must work; says the machine's reason if not. */
+/* Makes a call that must succeed; fails the test with the machine's message otherwise. */
 UNUSED static void must(struct client *c, unsigned long request, void *arg) {
   char why[256];
   int rc = kfd(c, request, arg);
@@ -89,8 +89,8 @@ UNUSED static void client_close(struct client *c) {
   c->os->release(c->os);
 }
 
-/* Memory at the same address for both sides, as drivers do it: reserve, allocate, map over the reservation, map on the
- * GPU. */
+/* Allocates memory at the same address for CPU and GPU, as drivers do: reserve, allocate, map over the reservation, map
+ * on the GPU. */
 UNUSED static struct memory memory_new(struct client *c, uint64_t size, uint32_t flags) {
   struct memory m = {.size = size};
   void *at = c->os->mmap(c->os, NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -174,7 +174,7 @@ UNUSED static void ring_put(struct ring *r, const uint32_t *words, uint32_t n) {
 #define LO(x)       ((uint32_t)(uint64_t)(x))
 #define HI(x)       ((uint32_t)((uint64_t)(x) >> 32))
 
-/* Rings the doorbell: dwords for PM4, bytes for SDMA. */
+/* Rings the doorbell with the write pointer: in dwords for PM4, in bytes for SDMA. */
 UNUSED static void ring_submit(struct ring *r) {
   uint64_t wptr = r->sdma ? (uint64_t)r->n * 4 : r->n;
   *(volatile uint64_t *)(void *)(r->pointers.host + 8) = wptr;
@@ -184,19 +184,19 @@ UNUSED static void ring_submit(struct ring *r) {
 UNUSED static uint64_t load64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE); }
 UNUSED static uint32_t load32(const void *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE); }
 
-/* Whether the 32 bits at p become value within ms. */
+/* Waits until the 32 bits at p are value. Returns false after ms milliseconds. */
 UNUSED static bool becomes(const void *p, uint32_t value, unsigned ms) {
   for (uint64_t end = now_ms() + ms; load32(p) != value; sched_yield())
     if (now_ms() > end) return false;
   return true;
 }
 
-/* RELEASE_MEM of 64-bit data, without interrupt: end of pipe, DATA_SEL 2. */
+/* Adds a RELEASE_MEM of 64-bit data without interrupt: end of pipe, DATA_SEL 2. */
 UNUSED static void put_release(struct ring *r, uint64_t va, uint64_t value) {
   PUT(r, 0xc0064900, 0x14 | 5 << 8, 2u << 29, LO(va), HI(va), LO(value), HI(value), 0);
 }
 
-/* The text of the device core dump, "" while there is none. */
+/* The text of the device core dump, or "" if there is none. */
 UNUSED static const char *core_dump(struct client *c) {
   static char text[4096];
   if (c->os->read_file(c->os, "/sys/class/drm/renderD128/device/devcoredump/data", text, sizeof text) < 0) text[0] = 0;

@@ -1,5 +1,5 @@
-/* A client of the emulated NVIDIA kernel modules that makes every call itself: no driver code. Requests are written out
- * as numbers, to be checked against NVIDIA's headers by eye. */
+/* A client of the emulated NVIDIA kernel modules that makes every call itself and uses no driver code. Requests are
+ * written as numbers, to be compared with NVIDIA's headers by eye. */
 #ifndef DOORBELL_TESTS_EMU_NV_CLIENT_H
 #define DOORBELL_TESTS_EMU_NV_CLIENT_H
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <setjmp.h> /* cmocka wants it before */
+#include <setjmp.h> /* must precede cmocka.h */
 #include <cmocka.h>
 #include "emu/emu.h"
 #include "hcq/nv/rm_wire.h"
@@ -70,7 +70,7 @@ static inline uint32_t nv_control(int ctl, uint32_t root, uint32_t object, uint3
   return c.status;
 }
 
-/* One GPU as a client sees it. */
+/* Handles of one GPU's objects. */
 enum { ROOT = 0xc1d00001, DEVICE = 0x80, SUBDEVICE = 0x2080, USERMODE = 0x661, VAS = 0x90f1, GROUP = 0xa06c };
 struct nv_client {
   int ctl, gpu;
@@ -87,7 +87,7 @@ static inline int nv_open_gpu(int ctl, unsigned minor) {
   return fd;
 }
 
-/* Handles of GPU i are those above + i << 16. */
+/* Handle of GPU i: one of those above, plus i << 16. */
 static inline uint32_t at_gpu(uint32_t handle, unsigned i) { return handle + (i << 16); }
 
 static inline void nv_add_gpu(struct nv_client *c, unsigned i) {
@@ -168,13 +168,13 @@ static inline struct uvm_uuid nv_uuid(struct nv_client *c, unsigned gpu) {
   return uuid;
 }
 
-/* ---- a channel with a ring, of which a pushbuffer is filled by hand ---- */
+/* ---- a channel with a ring and a pushbuffer, which tests fill by hand ---- */
 
 enum { RING_ENTRIES = 64, RING_BYTES = RING_ENTRIES * 8, USERD_AT = 0x1000, PUSH_AT = 0x2000, AREA = 0x10000 };
 struct nv_test_channel {
   struct nv_client *c;
   uint32_t handle, token;
-  uint8_t *area; /* ring, USERD and pushbuffer as the CPU sees them */
+  uint8_t *area; /* CPU mapping of ring, USERD and pushbuffer */
   uint64_t va;
   unsigned put, words;
   volatile struct rm_notification *notifier;
@@ -201,7 +201,7 @@ static inline uint32_t nv_schedule(struct nv_client *c, uint32_t group, bool on)
   return nv_control(c->ctl, c->root, group, 0xa06c0101, &s, 3);
 }
 static inline void nv_ring(struct nv_test_channel *ch) { ch->c->usermode[0x90 / 4] = ch->token; }
-/* A release of 32 bits by the host engine: SEM_ADDR_LO .. SEM_EXECUTE of clc56f.h. */
+/* Adds a 32-bit semaphore release by the host engine: SEM_ADDR_LO .. SEM_EXECUTE of clc56f.h. */
 static inline void nv_release(struct nv_test_channel *ch, uint64_t va, uint32_t value) {
   uint32_t *at = (uint32_t *)(ch->area + PUSH_AT) + ch->words;
   at[0] = 1u << 29 | 5u << 16 | 0x5c >> 2;

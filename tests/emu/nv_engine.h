@@ -21,7 +21,7 @@
 enum { PAGE = 4096, MEM_BYTES = 8 << 20, RING_ENTRIES = 64, RING_STRIDE = 0x40000, DATA_AT = 0x200000 };
 static const uint64_t MEM_VA = 0x7f0000000;
 
-/* GH100 as far as the engines ask. */
+/* The facts about GH100 that the engines use. */
 static const uint32_t gh100_classes[] = {0xc86f, 0xc56f, 0xcbc0, 0xc8b5, 0xa140, 0};
 static const struct nv_model gh100 = {
     .name = "sm_90",
@@ -53,7 +53,7 @@ struct gpu {
   struct nv_engines *e;
   _Atomic uint32_t *usermode;
   uint8_t *mem;  /* mapped at MEM_VA */
-  uint8_t *data; /* in it, at data_va */
+  uint8_t *data; /* part of mem, at data_va */
   uint64_t data_va;
   atomic_bool detail;
   unsigned channels;
@@ -67,9 +67,10 @@ struct chan {
   struct nv_channel *ch;
   struct nv_notifier notifier;
   uint32_t userd[128];
-  uint64_t *ring, va; /* of the ring; the pushbuffer follows */
+  uint64_t *ring, va; /* va: of the ring; the pushbuffer follows it */
   uint32_t *pb;
-  uint32_t put, n, begin, token; /* GP entries; dwords written, of them before the segment being written */
+  uint32_t put, n, begin,
+      token; /* put: GP entries; n: dwords written; begin: first dword of the segment being written */
   bool own_group;
 };
 
@@ -113,7 +114,7 @@ static void gpu_close(struct gpu *g) {
   munmap((void *)g->usermode, 65536);
 }
 
-/* group NULL: one of its own. gpfifo_class 0: the model's. */
+/* group NULL: a new group. gpfifo_class 0: the model's class. */
 static void chan_open(struct gpu *g, struct chan *c, struct nv_channel_group *group, enum nv_engine_kind kind,
                       uint32_t gpfifo_class) {
   memset(c, 0, sizeof *c);
@@ -145,7 +146,7 @@ static void chan_close(struct chan *c) {
   if (c->own_group) nv_group_free(c->group);
 }
 
-/* Method headers, written out: opcode 31:29, count 28:16, subchannel 15:13, method / 4 in 11:0. */
+/* Method headers: opcode in bits 31:29, count 28:16, subchannel 15:13, method / 4 11:0. */
 #define INC(subchannel, method, count)     (1u << 29 | (uint32_t)(count) << 16 | (subchannel) << 13 | (method) / 4)
 #define NON_INC(subchannel, method, count) (3u << 29 | (uint32_t)(count) << 16 | (subchannel) << 13 | (method) / 4)
 #define IMMD(subchannel, method, value)    (4u << 29 | (uint32_t)(value) << 16 | (subchannel) << 13 | (method) / 4)
@@ -163,7 +164,7 @@ static void put_entry(struct chan *c, uint64_t entry) {
   c->ring[c->put] = entry;
   c->put = (c->put + 1) % RING_ENTRIES;
 }
-/* An entry for the words since the last one; the doorbell is another step. */
+/* Adds a GP entry for the words since the last one. Does not ring the doorbell. */
 static void put_segment(struct chan *c) {
   put_entry(c, (c->va + PAGE + 4ull * c->begin) | (uint64_t)(c->n - c->begin) << 42);
   c->begin = c->n;
@@ -187,7 +188,7 @@ static bool becomes(const void *at, uint32_t value, unsigned ms) {
     if (__atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE) == value) return true;
   return false;
 }
-/* For what must not happen: long enough for the engines to do it. */
+/* Whether the word at `at` still is value after a time in which the engines could have changed it. */
 static inline bool stays(const void *at, uint32_t value) {
   return !becomes(at, ~value, 15) && __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE) == value;
 }
@@ -196,11 +197,11 @@ static const char *error_text(struct chan *c) {
   static struct nv_channel_error e;
   return nv_channel_error(c->ch, &e) ? e.fault.text : "no error";
 }
-/* SEM_EXECUTE that releases a 32-bit payload, after everything before. */
+/* Adds a SEM_EXECUTE that releases a 32-bit payload after all earlier work. */
 static inline void put_release(struct chan *c, uint64_t va, uint32_t payload) {
   PUT(c, INC(0, 0x5c, 5), LO(va), HI(va), payload, 0, 1 | 1 << 20);
 }
-/* Everything so far is done. */
+/* Waits until all work so far is done. */
 static void finish(struct chan *c) {
   static uint32_t serial;
   uint32_t at = DATA_AT - 64;
@@ -208,7 +209,7 @@ static void finish(struct chan *c) {
   submit(c);
   if (!becomes(c->g->mem + at, serial, 5000)) fail_msg("the channel does not finish: %s", error_text(c));
 }
-/* The channel stops with this error, and the text says this. */
+/* Expects that the channel stops with error xid, whose message contains `what`. */
 static inline void dies(struct chan *c, uint32_t xid, const char *what) {
   struct nv_channel_error e;
   submit(c);

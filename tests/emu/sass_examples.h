@@ -1,4 +1,4 @@
-/* The committed examples of SASS and what nvdisasm prints for them. */
+/* The committed examples of SASS, with nvdisasm's output for each. */
 #ifndef TESTS_EMU_SASS_EXAMPLES_H
 #define TESTS_EMU_SASS_EXAMPLES_H
 #include <setjmp.h>
@@ -15,13 +15,13 @@
 #include "emu/nv/isa/sass.h"
 
 struct sass_example {
-  unsigned version; /* 0x90 */
+  unsigned version; /* 0x90 for sm_90 */
   uint64_t word[2];
   char text[200];
 };
 enum { SASS_EXAMPLES = 4096 };
 
-/* The committed examples; returns how many. */
+/* Reads the committed examples. Returns their number. */
 static unsigned sass_examples(struct sass_example *out) {
   FILE *f = fopen(DATA_DIR "/nv/sass_examples.txt", "r");
   char line[512];

@@ -1,5 +1,5 @@
-/* A GPU's SMs without the machine around them: memory in an address space, kernels from a cubin, and launches that run
- * cluster after cluster on the calling thread. */
+/* A GPU's SMs without the rest of the machine: memory in an address space, kernels from a cubin, and launches that run
+ * one cluster after the other on the calling thread. */
 #ifndef DOORBELL_TESTS_SM_HARNESS_H
 #define DOORBELL_TESTS_SM_HARNESS_H
 #include <setjmp.h>
@@ -35,14 +35,14 @@ struct sm_gpu {
   struct sm_stats stats;
   struct fault fault;
   uint32_t dynamic_shared; /* of the next launch */
-  uint32_t registers;      /* a thread; 0: what the kernel says */
-  uint32_t extra_local;    /* bytes a thread beyond what the kernel says, for calls */
+  uint32_t registers;      /* per thread; 0: the number in the kernel */
+  uint32_t extra_local;    /* bytes per thread beyond the number in the kernel, for calls */
   atomic_bool stop;
 };
 
 static inline uint64_t sm_test_clock(void *ctx) { return 0x123456789abcull; }
 
-/* Zeroed memory of the GPU, with unmapped pages on both sides. */
+/* Allocates zeroed memory of the GPU, with unmapped pages on both sides. */
 static inline void *sm_alloc(struct sm_gpu *g, size_t size, uint64_t *va) {
   struct piece *p = &g->piece[g->pieces++];
   assert_true(g->pieces <= SM_PIECES);
@@ -56,7 +56,7 @@ static inline void *sm_alloc(struct sm_gpu *g, size_t size, uint64_t *va) {
   return p->host;
 }
 
-/* name: a file of tests/data/nv. */
+/* name: a file in tests/data/nv. */
 static inline struct sm_gpu *sm_gpu_new(const char *name) {
   struct sm_gpu *g = calloc(1, sizeof *g);
   char path[512];
@@ -86,8 +86,8 @@ struct sm_dims {
   uint32_t grid[3], block[3];
 };
 
-/* Runs a kernel; each argument 64 bits of which the parameter takes what it needs. The result of the first cluster that
- * fails, else 0. */
+/* Runs a kernel. Each argument has 64 bits, of which the parameter takes as many as it needs. Returns the result of the
+ * first cluster that fails, otherwise 0. */
 static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims d, const uint64_t *args, unsigned n) {
   const struct cubin_kernel *k = cubin_find(&g->cubin, kernel);
   if (!k) fail_msg("%s", db_error());
@@ -154,7 +154,7 @@ static inline int sm_launch(struct sm_gpu *g, const char *kernel, struct sm_dims
   sm_launch(g, kernel, (struct sm_dims)dims, (const uint64_t[]){__VA_ARGS__},                                          \
             sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 #define SM_DIMS(...) {__VA_ARGS__}
-/* One that must succeed. */
+/* A launch that must succeed. */
 #define SM_OK(g, kernel, grid, block, ...)                                                                             \
   do {                                                                                                                 \
     struct sm_dims dims_ = {{grid}, {block}};                                                                          \

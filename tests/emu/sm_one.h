@@ -1,4 +1,4 @@
-/* One SASS instruction on one warp: words made from fields, built and run as the machine does. */
+/* Runs one SASS instruction on one warp: the words are built from fields, decoded and run as the machine does. */
 #ifndef DOORBELL_TESTS_SM_ONE_H
 #define DOORBELL_TESTS_SM_ONE_H
 #include <setjmp.h>
@@ -28,14 +28,15 @@ static inline void put(struct word *w, unsigned at, unsigned n, u64 v) {
   }
 }
 enum { PT = 7, NOT = 8, RZ = 255, URZ = 63 };
-/* Nine bits of base opcode, form, no guard; destination R16; predicates as assemblers leave what is not there. */
+/* A word with a nine-bit base opcode and a form, without guard, with destination R16; unused predicates are encoded as
+ * assemblers do. */
 static inline struct word word(unsigned base, unsigned form) {
   struct word w = {{0, 0}};
   put(&w, 0, 9, base), put(&w, 9, 3, form), put(&w, 12, 3, PT);
   return w;
 }
 
-/* ---- random numbers with corners ---- */
+/* ---- random numbers with corner cases ---- */
 static u64 seed = 88172645463325252ull;
 static inline u64 rnd(void) {
   seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
@@ -54,7 +55,7 @@ static inline u32 rnd32(void) {
 struct one {
   struct sm_warp w;
   u32 version;
-  const char *why; /* the refusal of the last word, or NULL */
+  const char *why; /* why the last word was rejected, or NULL */
 };
 static inline struct one *one_new(void) {
   struct one *o = calloc(1, sizeof *o);
@@ -71,7 +72,7 @@ static inline u32 *ureg(struct one *o, unsigned n) { return o->w.r + (SM_ROW_UR 
 static inline void set_ureg(struct one *o, unsigned n, u32 v) {
   for (unsigned l = 0; l < SM_LANES; l++) ureg(o, n)[l] = v;
 }
-/* Runs the words in order; false when one is refused. */
+/* Runs the words in order. Returns false if one is rejected. */
 static inline bool run_words(struct one *o, const struct word *words, unsigned n) {
   struct sass_inst *inst = calloc(n + 1, sizeof *inst);
   struct sm_trace t = {
@@ -90,7 +91,7 @@ static inline bool run_words(struct one *o, const struct word *words, unsigned n
     }
     u = u->fn(&o->w, u);
     if (u) continue;
-    assert_non_null(o->w.fault); /* where a test expects one */
+    assert_non_null(o->w.fault); /* only if the test expects a fault */
     o->why = o->w.fault->text;
     break;
   }
@@ -105,12 +106,14 @@ static inline void must_run(struct one *o, struct word word) {
 
 /* ---- operands in every form ---- */
 
-/* Registers A, B, C are R4, R8, R12 (wide: pairs), the destination R16; uniform ones UR4, UR8, UR12, UR16. */
+/* Operands A, B, C are R4, R8, R12 (pairs if wide), the destination is R16; uniform registers are UR4, UR8, UR12, UR16.
+ */
 enum { RA = 4, RB = 8, RC = 12, RD = 16 };
 struct operands {
   u64 a[SM_LANES], b[SM_LANES], c[SM_LANES];
 };
-/* A base opcode with A, B and C in some form. Fills the registers; what is no register holds the same in each lane. */
+/* A word with a base opcode and operands A, B and C in some form. Fills the registers; an operand that is not a vector
+ * register has the same value in each lane. */
 static inline struct word operands3(struct one *o, unsigned base, unsigned form, unsigned wide, struct operands *x) {
   struct word w = word(base, form);
   bool uniform_b = form == 4 || form == 6, uniform_c = form == 2 || form == 7;

@@ -1,4 +1,4 @@
-/* Small floating-point formats by the book: decoded exactly, and rounded from 113 bits by division and remainder. */
+/* Reference for small floating-point formats: decodes exactly, and rounds from 113 bits by division and remainder. */
 #ifndef DOORBELL_TESTS_SM_REFERENCE_H
 #define DOORBELL_TESTS_SM_REFERENCE_H
 #include <stdint.h>
@@ -35,7 +35,8 @@ static inline quad scaled(quad x, int by) {
   for (; by < 0; by++) x /= 2;
   return x;
 }
-/* So many bits of mantissa and exponent, sign on top; the top exponent is for infinity and NaN. */
+/* Decodes a format with given numbers of mantissa and exponent bits and the sign on top; the highest exponent is for
+ * infinity and NaN. */
 static inline quad decode(uint32_t v, int mantissa, int exponent) {
   int e = v >> mantissa & ((1 << exponent) - 1), bias = (1 << (exponent - 1)) - 1, top = (1 << exponent) - 1;
   quad m = v & ((1u << mantissa) - 1), sign = v >> (mantissa + exponent) & 1 ? -1 : 1;
@@ -50,7 +51,7 @@ static inline uint32_t encode(quad x, int mantissa, int exponent, int round) {
   uint32_t sign = (uint32_t)negative << (mantissa + exponent), infinity = (uint32_t)top << mantissa;
   quad size = negative ? -x : x;
   if (size == (quad)__builtin_inf()) return sign | infinity;
-  int e = 1 - bias; /* of the last place's unit: 2^(e - mantissa) */
+  int e = 1 - bias; /* a unit in the last place is 2^(e - mantissa) */
   quad one = scaled(1, e + 1);
   while (size >= one && e <= 200) one *= 2, e++;
   quad units = scaled(size, mantissa - e); /* below 2^(mantissa + 1) */

@@ -1,4 +1,4 @@
-/* One wave of the RDNA3 shader machine, its registers in the test's hands, running snippets of assembly. */
+/* One wave of the RDNA3 shader machine, whose registers the test sets, running snippets of assembly. */
 #ifndef DOORBELL_TESTS_WAVE_H
 #define DOORBELL_TESTS_WAVE_H
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static inline struct wave *wave_new(bool wave64) {
   memset(w->file, 0, bytes);
   w->v = w->file, w->lanes = &w->s[RDNA3_EXEC];
   w->wave64 = wave64;
-  w->mode = 0x3f0; /* rounding to nearest, denormals kept, DX10_CLAMP and IEEE as clang sets them */
+  w->mode = 0x3f0; /* round to nearest, keep denormals, DX10_CLAMP and IEEE as clang sets them */
   w->fp_control = rdna3_fp_word(0, 3);
   w->vm = t->vm, w->code = t->code;
   w->lds = t->lds, w->lds_size = sizeof t->lds;
@@ -52,7 +52,7 @@ static inline void wave_free(struct wave *t) {
   free(t->text), free(t->w.file), free(t);
 }
 
-/* Puts code at the start of the code pages. Returns its size. */
+/* Assembles text at the start of the code pages. Returns the size of the code. */
 static inline size_t wave_assemble(struct wave *t, const char *text) {
   memset(t->text, 0, WAVE_CODE_BYTES);
   size_t n =
@@ -61,7 +61,7 @@ static inline size_t wave_assemble(struct wave *t, const char *text) {
   code_cache_invalidate(t->code);
   return n;
 }
-/* n snippets, each at WAVE_SNIPPET times its number, closed by s_endpgm. */
+/* Assembles n snippets, snippet i at offset i * WAVE_SNIPPET, each followed by s_endpgm. */
 static inline void wave_snippets(struct wave *t, const char *const *snippet, size_t stride, size_t n) {
   char *text = malloc(n * 512 + 1), *p = text;
   for (size_t i = 0; i < n; i++)

@@ -1,10 +1,8 @@
-/* What tensor operations have to give, by plain loops over single elements: nothing here knows of graphs, kernels or
- * devices.
- *
- * An element of an integer type is its value, wrapped. An element of a float type is an interval that holds every
- * result that rounding at each step, or at fewer, may give; so what follows from it (a comparison, a whole part, a
- * difference of near numbers) is known or not known, never guessed. A result is NULL when an argument is bad, and has
- * no elements (cell NULL) when it would be too large. */
+/* A reference for tensor operations, by plain loops over single elements, without graphs, kernels or devices. An
+ * element of an integer type is its value, wrapped. An element of a float type is an interval that contains every
+ * result that rounding at each step, or at fewer steps, may give. A value derived from intervals (a comparison, an
+ * integer part, a difference of close numbers) is therefore either known or marked unknown. A result is NULL if an
+ * argument is bad, and has no elements (cell NULL) if it would be too large. */
 #ifndef TESTS_FRONTEND_INTERPRET_H
 #define TESTS_FRONTEND_INTERPRET_H
 #include "../../frontend/doorbell.h"
@@ -18,7 +16,7 @@ enum { ARRAY_RANK = 8, ARRAY_MOST = 4096 };
 struct cell {
   enum { KNOWN, NOT_A_NUMBER, ANY } state;
   double lo, hi; /* floats; infinite only when lo == hi */
-  int64_t i;     /* integers and bool; u64 by its bits */
+  int64_t i;     /* integers and bool; for u64 the bits */
 };
 struct array {
   db_dtype t;
@@ -53,7 +51,7 @@ static bool is_float(db_dtype t) { return dtype_is_float((enum dtype)t); }
 static bool is_unsigned(db_dtype t) { return dtype_info[t].cls == 'u'; }
 static int bits_of(db_dtype t) { return 8 * dtype_info[t].size; }
 
-/* Spacing of the numbers after 1, the largest, and the least of a float type. */
+/* Of a float type: the spacing of numbers after 1, the largest number, and the smallest positive one. */
 static double eps_of(db_dtype t) {
   switch ((int)t) {
   case DB_F8E4M3: return 0x1p-3;
@@ -83,7 +81,7 @@ static double least_of(db_dtype t) {
   }
 }
 static bool is_narrow(db_dtype t) { return is_float(t) && bits_of(t) < 32; }
-/* The type of the result of real functions, and the one sums run in. */
+/* The type of the results of real functions, and the type in which sums are computed. */
 static db_dtype real_type(db_dtype t) { return is_float(t) ? t : DB_F32; }
 static db_dtype sum_type(db_dtype t) { return is_narrow(t) ? DB_F32 : is_float(t) ? t : t == DB_U64 ? DB_U64 : DB_I64; }
 
@@ -113,7 +111,8 @@ static struct cell not_a_number(void) { return (struct cell){NOT_A_NUMBER, 0, 0,
 static struct cell whole(db_dtype t, uint64_t v) { return (struct cell){KNOWN, 0, 0, wrap(t, v)}; }
 static struct cell exact(double v) { return isnan(v) ? not_a_number() : (struct cell){KNOWN, v, v, 0}; }
 
-/* Room for an error of ulps places; none for a number that the type holds, when one step made it. */
+/* Widens c by an error of ulps units in the last place; not if the type represents c exactly and a single step computed
+ * it. */
 static struct cell rounded(db_dtype t, struct cell c, double ulps) {
   if (c.state || isinf(c.lo)) return c;
   double most = 0.9 * most_of(t);
@@ -145,7 +144,7 @@ static struct cell cell_cast(struct cell c, db_dtype from, db_dtype t) {
   return rounded(t, c, 1);
 }
 
-/* Whether a float is 0, NaN, infinite or finite; of integers 0 is known apart. */
+/* Whether a float is 0, NaN, infinite or finite; for integers only 0 matters. */
 static struct cell cell_test(enum db_unary_op op, struct cell c, db_dtype t) {
   if (c.state == ANY) return c;
   bool nan = is_float(t) && c.state == NOT_A_NUMBER, infinite = is_float(t) && !nan && isinf(c.lo);
@@ -171,7 +170,7 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     case DB_UNARY_RELU: return whole(t, negative ? 0 : u);
     case DB_UNARY_RELU6: return whole(t, negative ? 0 : u > 6 ? 6 : u);
     case DB_UNARY_FRAC: return whole(t, 0);
-    default: return c; /* whole already */
+    default: return c; /* an integer already */
     }
   }
   if (c.state == NOT_A_NUMBER) return c;
@@ -224,7 +223,8 @@ static struct cell cell_unary(enum db_unary_op op, struct cell c, db_dtype t) {
     return (struct cell){KNOWN, lo - trunc(lo), hi - trunc(hi), 0};
   default: break;
   }
-  /* From here on an error of some units, and of the argument's size for what is made of exp2. */
+  /* From here on results have an error of some units in the last place, which for functions computed with exp2 also
+   * grows with the argument. */
   double units = t == DB_F32 || t == DB_F64 ? 8 + 2 * size : 2 + size * 0x1p-10;
   struct cell r = unknown();
   switch (op) {
@@ -289,12 +289,12 @@ static struct cell cell_max(struct cell a, struct cell b) {
 static struct cell cell_neg(struct cell a, db_dtype t) { return cell_unary(DB_UNARY_NEG, a, t); }
 static struct cell cell_div(struct cell a, struct cell b, db_dtype t) {
   if (a.state || b.state) return a.state == NOT_A_NUMBER || b.state == NOT_A_NUMBER ? not_a_number() : unknown();
-  if (b.lo <= 0 && b.hi >= 0) return unknown(); /* the sign of a zero is not kept */
+  if (b.lo <= 0 && b.hi >= 0) return unknown(); /* the sign of a zero is unknown */
   if (bound(a, b)) return point(a) && point(b) ? exact(a.lo / b.lo) : unknown();
   double p = a.lo / b.lo, q = a.lo / b.hi, r = a.hi / b.lo, s = a.hi / b.hi;
   return rounded(t, (struct cell){KNOWN, fmin(fmin(p, q), fmin(r, s)), fmax(fmax(p, q), fmax(r, s)), 0}, 2);
 }
-/* -1, 0, 1 as a is less than, equals, exceeds b; 2 not known; 3 one is NaN. */
+/* Returns -1, 0 or 1 if a is less than, equal to or greater than b; 2 if unknown; 3 if one is NaN. */
 static int cell_order(struct cell a, struct cell b, db_dtype t) {
   if (a.state == ANY || b.state == ANY) return 2;
   if (t == DB_U64) return ((uint64_t)a.i > (uint64_t)b.i) - ((uint64_t)a.i < (uint64_t)b.i);
@@ -364,7 +364,7 @@ static struct cell cell_binary(enum db_binary_op op, struct cell a, struct cell 
 static int64_t axis(int64_t a, unsigned rank) {
   return a < -(int64_t)rank || a >= (int64_t)rank ? -1 : a < 0 ? a + rank : a;
 }
-/* Axes as a mask, all when none is named; -1 when one is bad. */
+/* Axes as a bit mask: all if none is named, -1 if one is bad. */
 static int64_t axes_mask(db_list axes, unsigned rank, bool all) {
   int64_t mask = !axes.n && all ? (1 << rank) - 1 : 0;
   for (unsigned i = 0; i < axes.n; i++) {
@@ -377,7 +377,7 @@ static int64_t axes_mask(db_list axes, unsigned rank, bool all) {
 static void place_of(const struct array *a, int64_t k, int64_t *at) {
   for (unsigned i = a->rank; i--;) at[i] = k % a->dim[i], k /= a->dim[i];
 }
-/* The element of a that broadcasting puts at a place of rank axes. */
+/* The element of a that broadcasting assigns to index `at` of rank axes. */
 static struct cell broadcast_cell(const struct array *a, unsigned rank, const int64_t *at) {
   int64_t k = 0;
   for (unsigned i = 0; i < a->rank; i++) k = k * a->dim[i] + (a->dim[i] == 1 ? 0 : at[i + rank - a->rank]);
@@ -416,7 +416,7 @@ static struct array *array_cast(const struct array *x, db_dtype t) {
   return r;
 }
 
-/* b is a tensor when y is not NULL, else a number. */
+/* The right operand is tensor y or, if y is NULL, number b. */
 static struct array *array_binary(enum db_binary_op op, const struct array *x, const struct array *y, db_operand b) {
   struct array number = {.t = x->t, .n = 1, .cell = &(struct cell){KNOWN, 0, 0, 0}};
   if (!y) {
@@ -509,7 +509,7 @@ static struct array *array_expand(const struct array *x, db_list shape) {
   return r;
 }
 
-/* Pads by the pairs with a value, or with shrink keeps what is between them. */
+/* Pads by the pairs with a value or, if shrink is set, keeps the elements between the pairs' bounds. */
 static struct array *array_bounds(const struct array *x, db_list pairs, bool shrink, int64_t value) {
   int64_t dim[ARRAY_RANK], at[ARRAY_RANK];
   if (pairs.n != 2 * x->rank) return NULL;
@@ -570,7 +570,7 @@ static struct cell sum_cells(const struct cell *c, int64_t n, db_dtype t) {
   }
   if (r.state || infinite) return r;
   if (size > 0.9 * most_of(t)) return unknown();
-  if (points && size * fine < 1 / eps_of(t)) return r; /* every partial sum is held */
+  if (points && size * fine < 1 / eps_of(t)) return r; /* every partial sum is exact */
   double error = (double)(n + 2) * (size * eps_of(t) + least_of(t));
   return (struct cell){KNOWN, r.lo - error, r.hi + error, 0};
 }

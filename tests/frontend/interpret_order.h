@@ -1,9 +1,9 @@
-/* The interpreter's part for joining, places, scans and order. */
+/* The interpreter's operations for concatenation, indices, scans and sorting. */
 #ifndef TESTS_FRONTEND_INTERPRET_ORDER_H
 #define TESTS_FRONTEND_INTERPRET_ORDER_H
 #include "interpret.h"
 
-/* Tensors one after the other along an axis, or along a new one. */
+/* Concatenates two tensors along an axis, or stacks them along a new one. */
 static struct array *array_cat(const struct array *x, const struct array *y, int64_t along, bool stack) {
   unsigned rank = x->rank + stack;
   int64_t a = axis(along, rank), dim[ARRAY_RANK], at[ARRAY_RANK], from[ARRAY_RANK];
@@ -36,7 +36,7 @@ static struct array *array_roll(const struct array *x, int64_t by, int64_t along
   return r;
 }
 
-/* Every steps[i]-th element of an axis, from its end when negative. */
+/* Every steps[i]-th element of axis i, from its end if negative. */
 static struct array *array_stride(const struct array *x, db_list steps) {
   int64_t dim[ARRAY_RANK], at[ARRAY_RANK];
   if (steps.n != x->rank) return NULL;
@@ -71,12 +71,12 @@ static struct array *array_gather(const struct array *x, int64_t along, const st
   return r;
 }
 
-/* The cells of x along an axis through a place; n of them. */
+/* Copies to c the elements of x along axis a through index `at`. */
 static void lane_of(const struct array *x, int64_t a, int64_t *at, struct cell *c) {
   for (int64_t k = 0; k < x->dim[a]; k++) at[a] = k, c[k] = broadcast_cell(x, x->rank, at);
 }
 
-/* Each element with all before it, by the reduction of the same kind. */
+/* Replaces each element by the reduction of it and all elements before it. */
 static struct array *array_scan(enum db_reduce_op op, const struct array *x, int64_t along) {
   int64_t a = axis(along, x->rank), at[ARRAY_RANK];
   if (a < 0) return NULL;
@@ -92,14 +92,14 @@ static struct array *array_scan(enum db_reduce_op op, const struct array *x, int
   return r;
 }
 
-/* As cell_order, with NaN the largest. */
+/* Like cell_order, but NaN is the largest value. */
 static int cell_rank(struct cell a, struct cell b, db_dtype t) {
   int o = cell_order(a, b, t);
   if (o != 3) return o;
   return (a.state == NOT_A_NUMBER) - (b.state == NOT_A_NUMBER);
 }
 
-/* The first place of the largest or least; NaN is either. */
+/* The first index of the maximum or minimum; a NaN is both. */
 static struct array *array_arg(const struct array *x, db_list axes, bool keep, bool least) {
   struct array flat = *x;
   if (axes.n > 1) return NULL;
@@ -129,7 +129,7 @@ static struct array *array_arg(const struct array *x, db_list axes, bool keep, b
   return r;
 }
 
-/* Sorted along an axis, equal elements in the order they had; or the places they come from. */
+/* Sorts stably along an axis. Returns the elements, or with `places` the indices that they come from. */
 static struct array *array_sort(const struct array *x, int64_t along, bool descending, bool places) {
   int64_t a = x->rank ? axis(along, x->rank) : 0, at[ARRAY_RANK];
   if (a < 0) return NULL;

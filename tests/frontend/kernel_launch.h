@@ -1,4 +1,4 @@
-/* Runs a kernel of the compiler's once, through a device's queue. */
+/* Runs a compiled kernel once, through a device's queue. */
 #ifndef TESTS_FRONTEND_KERNEL_LAUNCH_H
 #define TESTS_FRONTEND_KERNEL_LAUNCH_H
 #include "../compiler/harness.h"

@@ -1,5 +1,5 @@
-/* Runs the cases of tests/data/cases (core.py there says what a line is) on a device. calls.def says how an op is
- * called. */
+/* Runs the cases of tests/data/cases on a device. core.py there describes the format of a line; calls.def defines how
+ * an op is called. */
 #ifndef TESTS_FRONTEND_REFERENCE_H
 #define TESTS_FRONTEND_REFERENCE_H
 #include "support.h"
@@ -9,7 +9,7 @@
 enum { CASE_INPUTS = 8, CASE_KEYS = 12, CASE_NUMBERS = 64, GRADIENT_SEED = 1 };
 
 struct args {
-  db_tensor *base[CASE_INPUTS], *in[CASE_INPUTS]; /* what was drawn, and the argument made of it */
+  db_tensor *base[CASE_INPUTS], *in[CASE_INPUTS]; /* base: drawn input; in: the argument made from it */
   unsigned nin, nkeys;
   struct {
     const char *name, *text;
@@ -19,10 +19,10 @@ struct args {
   db_subscript subscript[CASE_INPUTS];
   db_device *dev;
 };
-/* What one result has to be. */
+/* One expected result. */
 struct want {
-  unsigned number; /* of the case */
-  int input;       /* a gradient's, or -1 */
+  unsigned number; /* number of the case */
+  int input;       /* the input whose gradient it is, or -1 */
   db_dtype dtype;
   unsigned rank;
   int64_t dim[16];
@@ -58,7 +58,7 @@ static void put_float(db_dtype t, void *data, int64_t i, double v) {
   memcpy((char *)data + (size_t)i * size, &bits, size);
 }
 
-/* Reads "1,2" or "1 2" as elements. */
+/* Reads elements such as "1,2" or "1 2". */
 static void *read_elements(db_dtype t, const char *s, int64_t count) {
   size_t size = db_dtype_size(t);
   char *data = calloc((size_t)count + 1, size), *end;
@@ -83,7 +83,7 @@ static uint32_t draw(uint32_t seed, int64_t i) {
   return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
-/* Elements drawn from [low, high), integers low to high; distinct: evenly spaced and shuffled. */
+/* Draws elements from [low, high), integers from low to high; distinct: evenly spaced and shuffled. */
 static void *draw_elements(db_dtype t, int64_t count, uint32_t seed, double low, double high, bool distinct) {
   size_t size = db_dtype_size(t);
   char *data = calloc((size_t)count + 1, size);
@@ -122,7 +122,7 @@ static db_list read_list(const char *s, int64_t *v) {
   return l;
 }
 
-/* "f32[2,3]": returns what follows. */
+/* Reads a shape such as "f32[2,3]". Returns the text after it. */
 static char *read_shape(char *s, db_dtype *t, unsigned *rank, int64_t *dim, int64_t *count) {
   *t = case_dtype(s);
   *rank = 0, *count = 1;
@@ -150,7 +150,7 @@ static void read_input(char *s, struct args *a) {
   char kind = *s++;
   if (kind == '=') {
     data = read_elements(t, s, count);
-    while (*s && !(*s == '.' && isalpha((unsigned char)s[1]))) s++; /* where a view begins */
+    while (*s && !(*s == '.' && isalpha((unsigned char)s[1]))) s++; /* a view begins here */
   } else {
     double low = case_is_float(t) ? -2 : case_is_unsigned(t) || t == DB_BOOL ? 0 : -5;
     double high = case_is_float(t) ? 2 : t == DB_BOOL ? 1 : case_is_unsigned(t) ? 11 : 9;
@@ -167,7 +167,7 @@ static void read_input(char *s, struct args *a) {
   a->in[a->nin++] = x;
 }
 
-/* "tol floor number..." up to " | " or the end. Returns what follows, or NULL. */
+/* Reads "tol floor number..." up to " | " or the end. Returns the text after it, or NULL on an error. */
 static char *read_numbers(char *s, struct want *w) {
   w->tol = strtod(s, &s);
   w->floor = strtod(s, &s);
@@ -199,7 +199,7 @@ static db_operand key_operand(const struct args *a) {
   return i ? db_operand_int(atoll(i)) : f ? db_operand_float(atof(f)) : db_operand_tensor(a->in[1]);
 }
 
-/* The gradient of the call of the key f by its first input. */
+/* The gradient of the call that key f names with respect to its first input. */
 static db_tensor *gradient_of(struct args *a);
 
 #define S(name)   must_key(a, name)
@@ -212,7 +212,7 @@ static db_tensor *gradient_of(struct args *a);
 #define BINARY(op)                                                                                                     \
   db_binary_at(DB_HERE, op, HAS("first") ? OTHER : db_operand_tensor(x), HAS("first") ? db_operand_tensor(x) : OTHER)
 #define REDUCE(op) db_reduce_at(DB_HERE, op, x, L("axes"), HAS("keep"))
-/* The input that the letter in the key has stands for; those come after what every call has. */
+/* The input that `letter` in the key refers to. The inputs of keys come after those that every call has. */
 static db_tensor *key_input(const struct args *a, char letter, unsigned first) {
   const char *has = key(a, "has"), *at = has ? strchr(has, letter) : NULL;
   return at ? a->in[first + (unsigned)(at - has)] : NULL;
@@ -226,7 +226,7 @@ static int key_choice(const struct args *a, const char *name, const char *const 
 }
 static const char *const reductions[] = {"mean", "sum", "batchmean", "none", NULL};
 static const char *const interpolations[] = {"nearest", "nearest-exact", "linear", NULL};
-/* A key as an operand: a whole number or one with a fraction. */
+/* A key as an operand: an integer or a float. */
 static db_operand key_number(const struct args *a, const char *name) {
   const char *s = must_key(a, name);
   return strpbrk(s, ".ena") ? db_operand_float(atof(s)) : db_operand_int(atoll(s));
@@ -239,7 +239,7 @@ static const char *const pad_modes[] = {"reflect", "replicate", "circular", NULL
     call;                                                                                                              \
     out[I("pick")];                                                                                                    \
   })
-/* "1;2:5;::-1;:;n;r;t1": a number, slices, all, a new axis, the rest, an input. */
+/* Reads subscripts such as "1;2:5;::-1;:;n;r;t1": a number, two slices, all, a new axis, the rest, an input. */
 static unsigned key_subscripts(const struct args *a, db_subscript *to) {
   unsigned n = 0;
   for (const char *s = must_key(a, "at"); *s; s += *s == ';') {
@@ -330,7 +330,7 @@ static db_tensor *call_named(const char *op, struct args *a) {
   return NULL;
 }
 
-/* The output gradient that every case has. */
+/* The output gradient, the same for every case. */
 static db_tensor *output_gradient(const struct args *a, db_dtype t, db_list shape) {
   int64_t count = 1;
   for (unsigned i = 0; i < shape.n; i++) count *= shape.v[i];
@@ -349,7 +349,7 @@ static db_tensor *gradient_of(struct args *a) {
 
 /* ---- one case ---- */
 
-/* Reads a line (changing it) and adds what its results have to be. */
+/* Reads a line, which it modifies, runs the case and adds its expected results to w. Returns their number. */
 static unsigned read_case(char *line, unsigned number, db_device *dev, struct want *w) {
   struct args a = {.dev = dev};
   char *save, *op = strtok_r(line, " ", &save), *word;
@@ -429,9 +429,9 @@ static bool check(const struct want *w, const char *where) {
   return good;
 }
 
-/* ---- all of a family ---- */
+/* ---- all cases of a family ---- */
 
-/* Cases realized at once: their kernels are assembled side by side. */
+/* Number of cases realized at once: their kernels are assembled in parallel. */
 enum { BATCH = 64, LINE = 1 << 16 };
 
 struct batch {
@@ -450,7 +450,7 @@ static unsigned run_batch(struct batch *b) {
     for (unsigned i = 0; i < b->n; i++) n += read_case(b->line[i], i, b->dev, &want[n]);
     for (unsigned i = 0; i < n; i++)
       if (!db_poison(want[i].got)) good[ngood++] = want[i].got;
-    db_realize_all(good, ngood); /* a failure comes again, with its case, when the result is read */
+    db_realize_all(good, ngood); /* a failure is reported with its case when the result is read */
     for (unsigned i = 0, bad = BATCH; i < n; i++)
       if (!check(&want[i], b->where[want[i].number]) && bad != want[i].number) bad = want[i].number, failed++;
   }
@@ -458,7 +458,7 @@ static unsigned run_batch(struct batch *b) {
   return failed;
 }
 
-/* The families, and how many cases each has at least. */
+/* The families, and the minimum number of cases of each. */
 static const struct {
   const char *name;
   unsigned least;
@@ -466,8 +466,8 @@ static const struct {
                 {"movement", 281}, {"reduce", 466}, {"scan", 332}, {"sort", 209},     {"matmul", 98}, {"conv", 74},
                 {"pool", 128},     {"norm", 83},    {"loss", 157}, {"attention", 22}, {"second", 80}};
 
-/* Runs every case of a family whose number step divides; CASE in the environment chooses one line. Returns how many
- * differ. */
+/* Runs every step-th case of a family, or only the line that CASE in the environment selects. Returns the number of
+ * cases that differ. */
 static unsigned run_family(const char *device, const char *family, unsigned step, unsigned least) {
   static struct batch b;
   char path[512];
@@ -495,7 +495,7 @@ static unsigned run_family(const char *device, const char *family, unsigned step
   return failed;
 }
 
-/* How many differ; each was printed. */
+/* Runs all families. Prints the cases that differ and returns their number. */
 static unsigned run_cases(const char *device, unsigned step) {
   unsigned failed = 0;
   for (unsigned i = 0; i < sizeof families / sizeof *families; i++)

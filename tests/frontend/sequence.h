@@ -1,4 +1,5 @@
-/* Bytes as a sequence of tensor operations, good and bad, each done twice: by the library and by interpret.h. */
+/* Reads bytes as a sequence of valid and invalid tensor operations, and runs each operation twice: with the library and
+ * with interpret.h. */
 #ifndef TESTS_FRONTEND_SEQUENCE_H
 #define TESTS_FRONTEND_SEQUENCE_H
 #include "interpret_order.h"
@@ -14,7 +15,7 @@ struct sequence {
     struct array *a;
   } pool[POOL];
   unsigned npool, place;
-  unsigned good, bad; /* steps so far */
+  unsigned good, bad; /* number of steps with valid and with invalid arguments */
   char log[8192], why[512];
   size_t nlog;
 };
@@ -42,9 +43,10 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct sequence *s, cons
   return false;
 }
 
-/* ---- what a step ends with ---- */
+/* ---- the end of a step ---- */
 
-/* y was made by op, and want is what it should be; false when they do not agree. */
+/* Compares y, the result of op, with the expected result want (NULL: an error). Adds y to the pool. Returns false if
+ * they do not agree. */
 static bool step_end(struct sequence *s, const char *op, db_tensor *y, struct array *want) {
   const char *poison = db_poison(y);
   char head[40];
@@ -55,7 +57,7 @@ static bool step_end(struct sequence *s, const char *op, db_tensor *y, struct ar
     if (!poison) return wrong(s, "%s took bad arguments", op);
     return strstr(poison, head) ? true : wrong(s, "%s: the message is \"%s\"", op, poison);
   }
-  if (!want->cell) { /* too large to work out */
+  if (!want->cell) { /* too large to compute */
     note(s, " large\n");
     array_free(want);
     return true;
@@ -112,7 +114,7 @@ static unsigned any(struct sequence *s) {
   note(s, " %%%u", k);
   return k;
 }
-/* Prefers tensors of shapes that go together. */
+/* Chooses a tensor, in most cases one that broadcasts with tensor k. */
 static unsigned like(struct sequence *s, unsigned k) {
   unsigned first = take(s), rank;
   int64_t dim[ARRAY_RANK];
@@ -131,7 +133,7 @@ static int64_t any_size(struct sequence *s) {
   return (int64_t[]){1, 2, 3, 4, 5, 2, 3, 7, 1, 4, 6, 2, 3, 16, 2, 0}[take(s) % 16];
 }
 
-/* Axes of a tensor, in any order, often good. */
+/* Axes of a tensor, in any order, usually valid. */
 static db_list some_axes(struct sequence *s, int64_t *v, unsigned rank, bool whole) {
   unsigned how = take(s), n = 0, start = take(s), step = 1 + take(s) % 3;
   for (unsigned i = 0; i < rank; i++) {
@@ -141,7 +143,7 @@ static db_list some_axes(struct sequence *s, int64_t *v, unsigned rank, bool who
     if (seen || (!whole && how >> (i % 4) & 1)) continue;
     v[n++] = how & 16 ? a - rank : a;
   }
-  for (unsigned i = 0; whole && i < rank; i++) { /* those that the steps left out */
+  for (unsigned i = 0; whole && i < rank; i++) { /* the axes that were skipped */
     bool seen = false;
     for (unsigned k = 0; k < n; k++) seen = seen || v[k] == (int64_t)i || v[k] == (int64_t)i - rank;
     if (!seen) v[n++] = i;
@@ -164,7 +166,7 @@ static bool step_from(struct sequence *s) {
     uint64_t z = ((uint64_t)seed << 32 | (uint64_t)i) * 0x9E3779B97F4A7C15u, bits;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u, z ^= z >> 31;
     if (is_float(t)) {
-      double v = (double)((int64_t)(z >> 40 & 63) - 32) / 8; /* most are held exactly by every type */
+      double v = (double)((int64_t)(z >> 40 & 63) - 32) / 8; /* most types represent it exactly */
       if (kind % 4 == 1) v = (double)(z >> 11) * 0x1p-50 - 4;
       if (kind % 4 == 2 && z >> 60 == 0) v = (double[]){INFINITY, -INFINITY, NAN, 1e4}[z & 3];
       bits = float_to_bits((enum dtype)t, v);
@@ -269,7 +271,7 @@ static bool step_where(struct sequence *s) {
   note(s, "where");
   unsigned c = take(s) % s->npool;
   for (unsigned i = 0; i < s->npool && s->pool[c].a->t != DB_BOOL; i++)
-    c = (c + 1) % s->npool; /* a condition, if there is one */
+    c = (c + 1) % s->npool; /* choose a bool tensor if there is one */
   note(s, " %%%u", c);
   unsigned k = like(s, c), j = like(s, c);
   return step_end(s, "where",
@@ -288,7 +290,7 @@ static bool step_reshape(struct sequence *s) {
   note(s, "reshape");
   unsigned k = any(s), n = 0, how = take(s);
   int64_t v[LIST], left = s->pool[k].a->n;
-  for (unsigned i = take(s) % 4; i--; n++) { /* divisors of what is left */
+  for (unsigned i = take(s) % 4; i--; n++) { /* divisors of the remaining size */
     int64_t d = any_size(s);
     v[n] = left && d && left % d == 0 ? d : 1;
     left = v[n] ? left / v[n] : left;
@@ -392,7 +394,7 @@ static bool step_matmul(struct sequence *s) {
   note(s, "matmul");
   unsigned k = any(s), j = take(s) % s->npool;
   for (unsigned i = 0; i < s->npool;
-       i++, j = (j + 1) % s->npool) { /* one with as many rows as this one's columns, if there is one */
+       i++, j = (j + 1) % s->npool) { /* choose one with as many rows as this one's columns, if there is one */
     const struct array *a = s->pool[k].a, *b = s->pool[j].a;
     if (a->rank && b->rank && a->dim[a->rank - 1] == b->dim[b->rank > 1 ? b->rank - 2 : 0]) break;
   }
@@ -401,7 +403,7 @@ static bool step_matmul(struct sequence *s) {
                   array_matmul(s->pool[k].a, s->pool[j].a));
 }
 
-/* An axis, at times none of the tensor's. */
+/* An axis, sometimes out of range. */
 static int any_axis(struct sequence *s, unsigned k) {
   unsigned how = take(s);
   int64_t rank = s->pool[k].a->rank,
@@ -442,7 +444,7 @@ static bool step_stride(struct sequence *s) {
 static bool step_gather(struct sequence *s) {
   note(s, "gather");
   unsigned k = any(s), j = take(s) % s->npool;
-  for (unsigned i = 0; i < s->npool; i++, j = (j + 1) % s->npool) /* an index, if there is one */
+  for (unsigned i = 0; i < s->npool; i++, j = (j + 1) % s->npool) /* choose an index tensor if there is one */
     if (dtype_is_int((enum dtype)s->pool[j].a->t) && s->pool[j].a->rank == s->pool[k].a->rank) break;
   note(s, " %%%u", j);
   int a = any_axis(s, k);
@@ -495,7 +497,8 @@ static bool (*const steps[])(struct sequence *s) = {
     step_shrink, step_contiguous, step_reduce,  step_reduce,  step_matmul, step_check,  step_cat,
     step_roll,   step_stride,     step_gather,  step_scan,    step_arg,    step_sort};
 
-/* Runs what the bytes say; false with s->why and s->log when library and interpreter differ. */
+/* Runs the operations that the bytes encode. Returns false, with s->why and s->log set, if library and interpreter
+ * differ. */
 static bool sequence_run(struct sequence *s, const uint8_t *data, size_t n) {
   memset(s, 0, sizeof *s);
   s->p = data, s->end = data + n;

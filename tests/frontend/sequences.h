@@ -1,11 +1,10 @@
-/* Sequences of operations from seeds, for the suites. */
+/* Runs random sequences of operations in the suites. */
 #ifndef TESTS_FRONTEND_SEQUENCES_H
 #define TESTS_FRONTEND_SEQUENCES_H
 #include "support.h"
 #include "sequence.h"
 
-/* Runs n sequences of bytes drawn from seeds, the first one's and those that follow; fails the test when one is
- * wrong. */
+/* Runs n sequences, drawn from the seeds first, first + 1 and so on. Fails the test if one is wrong. */
 static void sequences_check(unsigned first, unsigned n) {
   unsigned good = 0, bad = 0;
   for (unsigned seed = first; seed < first + n; seed++) {
@@ -19,6 +18,6 @@ static void sequences_check(unsigned first, unsigned n) {
     if (!sequence_run(&s, data, sizeof data)) fail_msg("sequence %u: %s\n%s", seed, s.why, s.log);
     good += s.good, bad += s.bad;
   }
-  if (n > 1) assert_true(good > 10 * n && bad > n); /* both kinds were tried */
+  if (n > 1) assert_true(good > 10 * n && bad > n); /* valid and invalid operations were tried */
 }
 #endif

@@ -1,5 +1,5 @@
-/* Shared by the suites of tests/frontend: the devices that everything runs on, and counting what a device did. What is
- * compiled for NVIDIA is kept in the build folder. */
+/* Shared by the suites of tests/frontend: the devices that tests run on, and counting of a device's work. Code compiled
+ * for NVIDIA is cached in the build folder. */
 #ifndef TESTS_FRONTEND_SUPPORT_H
 #define TESTS_FRONTEND_SUPPORT_H
 #include <setjmp.h>
@@ -19,7 +19,8 @@
 #define EMULATED_NVIDIA "EMU+NV:sm_90"
 #define CACHE_FOLDER    KERNELS_DIR "/../cache"
 
-/* The first is the CPU; the last is there when ptxas is, and is another NVIDIA device when TEST_DEV names it. */
+/* The first is the CPU. The last one is used only if ptxas is installed; TEST_DEV may replace it by another NVIDIA
+ * device. */
 static const char *devices[] __attribute__((unused)) = {"CPU", EMULATED, EMULATED_NVIDIA};
 
 static inline bool has_ptxas(void) {
@@ -50,12 +51,12 @@ static inline unsigned kernels_so_far(db_device *dev) {
   return (unsigned)c.kernels;
 }
 
-/* Reads all of t or fails the test. */
+/* Reads all of t. Fails the test on an error. */
 static inline void must_read(db_tensor *t, void *out, size_t bytes) {
   if (db_read(t, out, bytes)) fail_msg("%s", db_error());
 }
 
-/* t's elements, f32 and at most 64, are these. */
+/* Expects that t, f32 with at most 64 elements, has these elements. */
 static inline void expect_floats(db_tensor *t, unsigned n, const float *want) {
   float got[64];
   must_read(t, got, n * sizeof *got);

@@ -1,5 +1,5 @@
-/* An evaluator of scalar expressions, written apart from the code under test: exact in each type, with a flag for what
- * has no defined value. */
+/* An evaluator of scalar expressions, independent of the code under test: exact in each type, with a flag for undefined
+ * results. */
 #ifndef TESTS_GRAPH_EVAL_H
 #define TESTS_GRAPH_EVAL_H
 #include <setjmp.h>
@@ -20,13 +20,13 @@ struct env {
   struct uop *leaf[64];
   union value value[64];
   unsigned n;
-  bool undefined; /* division by zero, a shift too far, a float out of an integer's range, a NaN made of bits (it may be
-                     quieted) */
-  bool overflow;  /* an index that does not fit 64 bits; undefined as well */
+  bool undefined; /* division by zero, a shift by too much, a float out of an integer's range, a NaN made from bits (it
+                     may be quieted) */
+  bool overflow;  /* an index exceeds 64 bits; also undefined */
   union value (*load)(struct env *e, struct uop *load);
   void *user;
-  bool lowered; /* as compiled code does it: conversions to integers saturate, and one NaN is as good as another, also
-                   where bits make it */
+  bool lowered; /* evaluate like compiled code: conversions to integers saturate, and all NaNs are equal, also those
+                   made from bits */
 };
 
 static uint64_t rng_state = 88172645463325252;
@@ -53,7 +53,7 @@ static inline int64_t eval_wrap(enum dtype t, __int128 v, bool *overflow) {
 }
 static inline __int128 eval_widen(enum dtype t, int64_t v) { return t == DT_U64 ? (__int128)(uint64_t)v : v; }
 
-/* Rounding to a binary format by scaling to an integer: nearest, ties to even. */
+/* Rounds to a binary format by scaling to an integer: to nearest, ties to even. */
 static inline double eval_round(enum dtype t, double v) {
   static const struct {
     int digits, least, most;
@@ -212,7 +212,7 @@ static inline union value eval_from_bits(enum dtype t, uint64_t bits) {
     return r;
   case DT_F64: return r;
   case DT_F8E4M3:
-  case DT_F8E5M2: { /* the definition: sign, exponent, mantissa */
+  case DT_F8E5M2: { /* by definition: sign, exponent, mantissa */
     int mantissa = t == DT_F8E4M3 ? 3 : 2, bias = t == DT_F8E4M3 ? 7 : 15;
     int exponent = (int)(bits & 0x7f) >> mantissa, m = (int)bits & ((1 << mantissa) - 1);
     if (t == DT_F8E4M3 ? (bits & 0x7f) == 0x7f : exponent == 31 && m)
@@ -256,7 +256,7 @@ static inline union value eval_reduce(struct env *e, struct uop *u, unsigned r) 
   return acc;
 }
 
-static __attribute__((unused)) int64_t variable; /* what every VAR that is no leaf is */
+static __attribute__((unused)) int64_t variable; /* the value of every VAR that is not a leaf */
 
 static union value eval(struct env *e, struct uop *u) {
   for (unsigned i = e->n; i-- > 0;)

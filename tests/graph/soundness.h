@@ -1,11 +1,11 @@
-/* Checks rules one by one: nodes are made at random from a rule's own pattern, and where the rule applies both sides
- * are evaluated over corner and random values. A rule that never applies fails too. */
+/* Checks rules one by one: makes random nodes from a rule's own pattern and, where the rule applies, evaluates both
+ * sides over corner and random values. A rule that never applies fails, too. */
 #ifndef TESTS_GRAPH_SOUNDNESS_H
 #define TESTS_GRAPH_SOUNDNESS_H
 #include "eval.h"
 #include "graph/rules.h"
 
-#ifndef INSTANCES /* of each rule */
+#ifndef INSTANCES /* instances of each rule */
 #define INSTANCES   400
 #define EXPRESSIONS 30000
 #endif
@@ -43,7 +43,7 @@ static unsigned class_of(enum dtype t) { return t == DT_BOOL ? B : dtype_is_floa
 static bool compares(enum op op) { return op == OP_CMPLT || op == OP_CMPEQ || op == OP_CMPNE; }
 
 static struct graph *g;
-/* What the rules get; and what they get where they do not apply to that, if it is not NULL. */
+/* ctx of the rules, and the ctx to try, if it is not NULL, where a rule does not apply with the first one. */
 static void *rule_ctx, *rule_ctx_else;
 
 static enum dtype random_type(unsigned classes) {
@@ -53,8 +53,8 @@ static enum dtype random_type(unsigned classes) {
   return (classes & I) && !pick(0, 2) ? DT_INDEX : t;
 }
 
-/* An index stays far from the ends of 64 bits: its arithmetic is taken not to overflow, whichever way a sum is
- * written. */
+/* Indices stay far from the limits of 64 bits, because index arithmetic is assumed not to overflow in any order of a
+ * sum. */
 static struct uop *random_const(enum dtype t) {
   static const double floats[] = {0,        -0.0,      1,   -1,   2,     0.5,  3,   0.25,
                                   INFINITY, -INFINITY, NAN, 1e-7, 65504, 1e30, 0.1, M_LOG2E};
@@ -106,9 +106,9 @@ static struct uop *random_expr(enum dtype t, int depth) {
 
 /* ---- instances of a pattern, from the rule's own table --------------------------------------- */
 static struct uop *bound[256]; /* by name */
-static bool impossible;        /* a choice made on the way rules the pattern out; try again */
+static bool impossible;        /* an earlier choice cannot satisfy the pattern; try again */
 
-/* A type out of the mask and of the classes. */
+/* Chooses a type in the mask and in the classes. */
 static int choose_type(uint32_t mask, unsigned classes) {
   for (int tries = 0; tries < 200; tries++) {
     enum dtype t = random_type(classes);
@@ -155,7 +155,7 @@ static struct uop *instance(const struct rule_term **at, int want) {
   if (type < 0 || !(t->types >> type & 1) ||
       (compares(op) ? type != DT_BOOL : !(takes[op] & class_of((enum dtype)type))))
     return give_up();
-  int from = type; /* the sources' type */
+  int from = type; /* type of the sources */
   if (compares(op) || op == OP_CAST || op == OP_BITCAST) {
     from = -1;
     const struct rule_term *s = *at;
@@ -196,11 +196,12 @@ static union value random_value(struct uop *leaf) {
   }
 }
 
-/* Where results are approximate: how many units in the last place they may differ, 0 where they may not. */
+/* The allowed difference of approximate results in units in the last place; 0 for exact ones. */
 static double allowed(struct env *e, struct uop *u, bool *skip) {
   if (u->op != OP_EXP2 && u->op != OP_LOG2 && u->op != OP_SIN) return 0;
-  if (u->op == OP_SIN && fabs(eval(e, u->src[0]).f) > 0x1p40) *skip = true; /* the reduction is exact up to there */
-  /* a product is rounded, or not: each of its ulps moves 2^x by x ln 2 ulps */
+  if (u->op == OP_SIN && fabs(eval(e, u->src[0]).f) > 0x1p40)
+    *skip = true; /* argument reduction is exact only up to here */
+  /* a product may be rounded or not: one ulp of x changes 2^x by x ln 2 ulps */
   bool product = u->op == OP_EXP2 && u->src[0]->op == OP_MUL;
   return 4 + (product ? fabs(eval(e, u->src[0]).f) : 0);
 }
@@ -214,7 +215,7 @@ static bool close_enough(enum dtype t, double a, double b, double ulps) {
   return fabs(a - b) <= ulps * ldexp(1, (exponent - 1 < f[t].least ? f[t].least : exponent - 1) - f[t].digits);
 }
 
-/* False, and why, where the sides differ. */
+/* Returns false, with a message in why, if the sides differ. */
 static bool same_sides(const struct ruleset *set, unsigned rule, struct uop *left, struct uop *right, char *why,
                        size_t cap) {
   char a[1000], b[1000];
@@ -236,16 +237,16 @@ static bool same_sides(const struct ruleset *set, unsigned rule, struct uop *lef
     if (!dtype_is_float(left->dtype) && left->dtype != DT_U64)
       assert_true(x.i >= uop_min(left) && x.i <= uop_max(left));
     if (left->dtype == right->dtype) {
-      e.lowered = rule_ctx; /* of rules for a target: what it leaves undefined must not show */
+      e.lowered = rule_ctx; /* for rules for a target: undefined results must not be visible */
       y = eval(&e, right);
       e.lowered = false;
-      if (e.overflow) continue; /* numbers at the ends of 64 bits may overflow on the other way to the same sum */
+      if (e.overflow) continue; /* near the limits of 64 bits another order of the same sum may overflow */
       if (!e.undefined && eval_same(left->dtype, x, y)) continue;
       bool skip = false;
       double ulps = allowed(&e, left, &skip);
       if (skip || (ulps > 0 && close_enough(left->dtype, x.f, y.f, ulps))) continue;
       if (left->op == OP_MAX && dtype_is_float(left->dtype) && x.f == 0 && y.f == 0)
-        continue; /* either 0 is the most */
+        continue; /* either 0 may be the maximum */
     }
     snprintf(why, cap, "%s:%u %s\n  %s %s = %lld (%g)\n  %s %s = %lld (%g)", set->file, set->rule[rule].line,
              set->rule[rule].text, dtype_info[left->dtype].name, uop_expr(left, a, sizeof a), (long long)x.i, x.f,
@@ -255,7 +256,7 @@ static bool same_sides(const struct ruleset *set, unsigned rule, struct uop *lef
   return true;
 }
 
-/* How often the rule applied out of instances of its pattern; -1, and why, once the sides differ. */
+/* Returns how many instances of its pattern the rule applied to, or -1, with a message in why, if the sides differ. */
 static int check_rule(const struct ruleset *set, unsigned r, char *why, size_t cap) {
   int applied = 0;
   for (int tries = 0; tries < 100000 && applied < INSTANCES; tries++) {
@@ -275,7 +276,7 @@ static int check_rule(const struct ruleset *set, unsigned r, char *why, size_t c
   return applied;
 }
 
-/* Rules over other ops than elementwise ones have no value here. */
+/* Whether a pattern can be evaluated: it has only elementwise ops. */
 static bool has_value(const struct rule_term *t) {
   if (t->kind == RULE_NODE && choose_op(t) == OP_COUNT) return false;
   unsigned n = t->nsrc;

@@ -1,5 +1,5 @@
-/* Short ways to write tensor graphs, and two interpreters: of a tensor graph, element by element with strides, and of a
- * schedule, kernel by kernel over its ranges. They share nothing but the arithmetic of eval.h. */
+/* Shorthands for tensor graphs, and two interpreters: one runs a tensor graph element by element with strides, the
+ * other runs a schedule kernel by kernel over its ranges. They share only the arithmetic of eval.h. */
 #ifndef TESTS_GRAPH_TENSOR_H
 #define TESTS_GRAPH_TENSOR_H
 #include "eval.h"
@@ -32,7 +32,7 @@ static inline void allocate(int64_t id, int64_t size) {
   memory[id] = (struct memory){calloc((size_t)size + 1, sizeof(union value)), size};
 }
 
-/* A buffer of small whole numbers. */
+/* A buffer of small integers. */
 static inline struct uop *buffer_on(unsigned device, enum dtype t, int64_t n) {
   struct uop *b =
       uop_new(g, OP_BUFFER, t, 1, (union uop_arg){.i = next_buffer++}, device, (struct uop *[]){uop_index(g, n)}, 1);
@@ -121,7 +121,7 @@ static inline int64_t numel_of(const struct uop *u) {
   return n;
 }
 
-/* at: the index of element `linear` of u */
+/* Stores in at the index of element `linear` of u. */
 static inline void take_apart(const struct uop *u, int64_t linear, int64_t *at) {
   for (unsigned i = u->shape->rank; i-- > 0;) at[i] = linear % dim_of(u, i), linear /= dim_of(u, i);
 }
@@ -175,7 +175,7 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
     struct env e = {0};
     union value acc = eval_identity(u->aux, u->dtype);
     int64_t n = numel_of(s);
-    bool first = true; /* nothing is added to the identity, so that -0 and NaN are those of the elements */
+    bool first = true; /* start with the first element instead of the identity, to keep its -0 or NaN */
     for (int64_t k = 0; k < n; k++) {
       take_apart(s, k, from);
       bool mine = true;
@@ -197,13 +197,13 @@ static inline union value element(struct uop_map *done, struct uop *u, const uni
   return eval(&e, u);
 }
 
-/* x's values with those of u's view replaced. */
+/* The values of x, with those of ASSIGN u's view replaced. */
 static inline void interpret_assign(struct uop_map *done, struct uop *u, union value *v) {
   struct uop *chain[32], *m = u->src[1], *whole = u->src[0];
   while (whole->op == OP_RESHAPE) whole = whole->src[0];
   unsigned n = 0;
   for (; m != u->src[0] && m != whole; m = m->src[0]) chain[n++] = m;
-  /* each element of the view as its number in memory + 1; 0: padding */
+  /* each element of the view is its index in memory + 1; 0 is padding */
   int64_t size = numel_of(m);
   union value *at = calloc((size_t)size + 1, sizeof *at);
   for (int64_t i = 0; i < size; i++) at[i].i = i + 1;
@@ -221,7 +221,7 @@ static inline void interpret_assign(struct uop_map *done, struct uop *u, union v
   free(at);
 }
 
-/* Values of every node below the roots; the caller frees them. */
+/* Computes the values of every node below the roots; the caller frees them. */
 static inline void interpret(struct uop *const *roots, unsigned n, struct uop_map *done) {
   size_t count;
   struct uop **order = uop_toposort(roots, n, &count);
@@ -285,7 +285,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
   struct env e = {.load = load_param, .user = (void *)item};
   for (; e.n < naround; e.n++) e.leaf[e.n] = at_->leaf[e.n], e.value[e.n] = at_->value[e.n];
   int64_t points = 1;
-  bool again = false; /* in ascending order along some range */
+  bool again = false; /* the kernel has an ORDERED range */
   for (size_t i = 0; i < n; i++) {
     assert_int_not_equal(order[i]->op, OP_BUFFER);
     if (order[i]->op != OP_RANGE || order[i]->aux == AXIS_REDUCE) continue;
@@ -304,7 +304,7 @@ static inline void run_kernel_part(const struct schedule_item *item, struct uop 
     else
       assert_int_equal(item->bufs[i]->aux, item->device);
   }
-  /* At every point all values are computed before any is written. */
+  /* At every point, compute all values before writing any. */
   unsigned ranges = e.n;
   char *written[16] = {0};
   union value value[16];
@@ -398,9 +398,10 @@ static inline size_t count_kernels(const struct schedule *s) {
   return n;
 }
 
-static const struct schedule_machine *(*machine_of)(unsigned device); /* that checks schedule for */
+static const struct schedule_machine *(*machine_of)(unsigned device); /* the machine that check_roots schedules for */
 
-/* Schedules and runs the roots, compares every element with the tensor interpreter; returns the number of kernels. */
+/* Schedules and runs the roots and compares every element with the tensor interpreter. Returns the number of kernels.
+ */
 static inline size_t check_roots(struct uop *const *roots, unsigned n) {
   struct schedule s;
   char err[500];
@@ -408,7 +409,7 @@ static inline size_t check_roots(struct uop *const *roots, unsigned n) {
   if (graph_schedule_on(machine_of, roots, n, &next_buffer, &s, err, sizeof err)) fail_msg("schedule: %s", err);
   interpret(roots, n, &want);
   run_schedule(&s);
-  for (unsigned i = 0; i < n; i++) { /* empty results have a buffer that no kernel writes */
+  for (unsigned i = 0; i < n; i++) { /* the buffer of an empty result is not written by any kernel */
     struct uop *b = s.outputs[i];
     while (b->op != OP_BUFFER) b = b->src[0];
     allocate(b->arg.i, b->src[0]->arg.i);
@@ -420,7 +421,7 @@ static inline size_t check_roots(struct uop *const *roots, unsigned n) {
     assert_int_equal(roots[i]->shape->rank, s.outputs[i]->shape->rank);
     for (int64_t k = 0; k < numel_of(roots[i]); k++)
       if (!eval_same(roots[i]->dtype, x[k], y[k]) &&
-          !(dtype_is_float(roots[i]->dtype) && x[k].f == y[k].f)) { /* 0 + -0 is 0 */
+          !(dtype_is_float(roots[i]->dtype) && x[k].f == y[k].f)) { /* the sign of a zero may differ: 0 + -0 is 0 */
         uop_print(stderr, &roots[i], 1);
         for (size_t j = 0; j < s.nitems; j++)
           if (s.items[j].ast) uop_print(stderr, &s.items[j].ast, 1);
