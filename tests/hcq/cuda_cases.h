@@ -1,5 +1,5 @@
-/* The kernels of tests/kernels/cuda on EMU+NV:sm_90, each against its reference: cubins as nvcc made them, through the
- * loader and the queues. Results are equal bit for bit but where a row of the table says how far they may differ. */
+/* Runs the kernels of tests/kernels/cuda on EMU+NV:sm_90 and compares each with its reference: nvcc's cubins, through
+ * the loader and the queues. Results are bitwise equal unless a row of the table states a tolerance. */
 #ifndef DOORBELL_TESTS_CUDA_CASES_H
 #define DOORBELL_TESTS_CUDA_CASES_H
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static int cuda_teardown(void **state) {
   cuda_queue = NULL, cuda_device = NULL;
   return 0;
 }
-/* A test that failed leaves a device that takes no more work. */
+/* A failed test leaves a device that accepts no more work. True from a launch until it succeeds. */
 static bool cuda_busy;
 static int cuda_setup(void **state) {
   if (cuda_busy) cuda_teardown(state);
@@ -35,7 +35,8 @@ static int cuda_setup(void **state) {
 
 /* ---- cubins ---------------------------------------------------------------------------------- */
 
-/* What nvcc built for this machine, else what is in the repository; NULL when there is neither. */
+/* Reads the cubin that nvcc built on this machine, or else the one in the repository. Returns NULL if there is neither.
+ */
 static void *cuda_read(const char *file, const char *level, size_t *size) {
   static const char *const folders[] = {KERNELS_DIR "/tests/kernels/cuda", DATA_DIR "/nv"};
   char path[512];
@@ -94,8 +95,8 @@ static db_buffer *cuda_buffer(const void *data, size_t size) {
   return b;
 }
 
-/* Runs p over buffers of what args point to, and reads the first one back. What it holds is let go before a failure is
- * told: a device closes with its last object. */
+/* Runs p with args and reads back the first buffer. Releases the program and the buffers before it reports a failure,
+ * because a device closes with its last object. */
 static void cuda_launch(db_program *p, struct db_arg *args, unsigned nargs, const u32 grid[3], const u32 block[3],
                         void *out, size_t size) {
   uint64_t when;
@@ -123,7 +124,7 @@ static void cuda_run(const struct cuda_case *c, const char *level) {
   free(in), free(out), free(want);
 }
 
-/* A structure by value and parameters of every size. */
+/* Passes a structure by value and parameters of every size. */
 static void cuda_parameters(const char *level) {
   struct big {
     u32 w[100];

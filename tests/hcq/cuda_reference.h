@@ -1,5 +1,5 @@
-/* What the kernels of tests/kernels/cuda compute, written plainly in C for the host. Every function has a kernel's
- * signature: it fills out from in. */
+/* References for the kernels of tests/kernels/cuda, in plain C for the host. Every function has a kernel's signature:
+ * it computes out from in. */
 #ifndef DOORBELL_TESTS_CUDA_REFERENCE_H
 #define DOORBELL_TESTS_CUDA_REFERENCE_H
 #include "../kernels/cuda/arith.h"
@@ -39,7 +39,7 @@ REFERENCE reduce_shuffle_ref(u32 *out, const u32 *in, u32 n) {
         v[l] = w == 8 ? (l < 8 ? warp[l] : 0) : i < n ? unit_f32(in[i], 0x1p-31f) : 0;
       }
       for (u32 s = 16; s; s >>= 1)
-        for (u32 l = 0; l < 32; l++) v[l] += l + s < 32 ? v[l + s] : v[l]; /* lanes past the end keep their own */
+        for (u32 l = 0; l < 32; l++) v[l] += l + s < 32 ? v[l + s] : v[l]; /* lanes past the end keep their own value */
       if (w < 8)
         warp[w] = v[0];
       else
@@ -196,7 +196,7 @@ REFERENCE histogram_match_ref(u32 *out, const u32 *in, u32 n) {
 }
 static u32 count_up(u32 v, u32 end) { return v >= end ? 0 : v + 1; }
 static u32 count_down(u32 v, u32 end) { return v == 0 || v > end ? end : v - 1; }
-/* The operations on the first nine words, and the two counters. */
+/* The operations on the first nine words and on the two counters. */
 static void atomics_step(u32 *o, u32 x, u32 ones, u32 end) {
   o[0] += x, o[1] -= x, o[2] = x < o[2] ? x : o[2], o[3] = x > o[3] ? x : o[3];
   o[4] = (i32)x<(i32)o[4] ? x : o[4], o[5] = (i32)x>(i32) o[5] ? x : o[5];
@@ -206,7 +206,7 @@ static void atomics_step(u32 *o, u32 x, u32 ones, u32 end) {
 REFERENCE atomics32_ref(u32 *out, const u32 *in, u32 n) {
   for (u32 i = 0; i < n; i++) {
     atomics_step(out, in[i], 0xf, 100);
-    u32 x = in[i], v = 0 + 7 * x; /* exchange sees 0, compare and swap sees x; the last one sees the result */
+    u32 x = in[i], v = 0 + 7 * x; /* exchange reads 0, compare-and-swap reads x; the last operation reads the result */
     out[16 + i] = v == x ? 0 : v;
   }
 }
@@ -218,7 +218,7 @@ REFERENCE atomics64_ref(u32 *out, const u32 *in, u32 n) {
     o[6] |= x & 0xf0f000f0f0, o[7] ^= x;
     store64(out, 16 + i, x);
   }
-  memcpy(out, o, sizeof o); /* the least and the conjunction start, and so stay, at 0 */
+  memcpy(out, o, sizeof o); /* minimum and conjunction start at 0 and remain 0 */
 }
 REFERENCE atomics_float_ref(u32 *out, const u32 *in, u32 n) {
   float sum = 0, most = 0;
@@ -475,7 +475,7 @@ REFERENCE transform_mod_ref(u32 *out, const u32 *in, u32 n) {
     }
   }
 }
-/* By the definition, in double. */
+/* By definition, in double. */
 REFERENCE transform_f32_ref(u32 *out, const u32 *in, u32 n) {
   const float *x = (const float *)in;
   for (u32 j = 0; j < 64; j++) {
@@ -528,7 +528,7 @@ REFERENCE triangles_ref(u32 *out, const u32 *in, u32 n) {
     }
   memcpy(out, m, sizeof m);
 }
-/* The four bytes or two halves of words, by a function of lanes. */
+/* Applies f to each of the four bytes or two halves of a and b. */
 static u32 each(u32 a, u32 b, u32 bits, u32 (*f)(u32 x, u32 y)) {
   u32 r = 0, mask = bits == 8 ? 0xff : 0xffff;
   for (u32 at = 0; at < 32; at += bits) r |= (f(a >> at & mask, b >> at & mask) & mask) << at;
@@ -540,7 +540,7 @@ static u32 lane_max16(u32 x, u32 y) { return (i16)x > (i16)y ? x : y; }
 static u32 lane_min(u32 x, u32 y) { return x < y ? x : y; }
 static u32 lane_distance(u32 x, u32 y) { return x < y ? y - x : x - y; }
 static u32 lane_above(u32 x, u32 y) { return x > y ? 0xff : 0; }
-static u32 permuted(u32 a, u32 b, u32 selector) { /* PTX ISA, prmt: a set high bit repeats the byte's sign */
+static u32 permuted(u32 a, u32 b, u32 selector) { /* PTX ISA, prmt: a set high bit replicates the byte's sign */
   u64 both = (u64)b << 32 | a;
   u32 r = 0;
   for (u32 k = 0; k < 4; k++) {
@@ -576,9 +576,10 @@ REFERENCE side_by_side_ref(u32 *out, const u32 *in, u32 n) {
   }
 }
 
-/* ---- halves.cu: through double, which holds every sum and product of two and rounds once more, to the half ---- */
+/* ---- halves.cu: computed in double, which holds every sum and product of two exactly, then rounded once to the half
+ * ---- */
 struct half_format {
-  int digits, least, most; /* of the significand; exponents of normal numbers */
+  int digits, least, most; /* digits: of the significand; least, most: exponents of normal numbers */
 };
 static const struct half_format f16_format = {11, -14, 15}, bf16_format = {8, -126, 127};
 static double half_round(double v, const struct half_format *f) {
@@ -711,9 +712,9 @@ REFERENCE mma_f64_ref(u32 *out, const u32 *in, u32 n) {
 }
 REFERENCE mma_s8_ref(u32 *out, const u32 *in, u32 n) {
   for (u32 i = 0; i < 512; i++) {
-    /* rows of the second half of a tile start close to an end of the range */
+    /* rows of the second half of a tile start close to a limit of the range */
     i64 sum = i / 16 % 16 < 8 ? 0 : i % 2 ? -0x7ffffff0 : 0x7ffffff0;
-    for (u32 half = 0; half < 2; half++) { /* saturated after each instruction */
+    for (u32 half = 0; half < 2; half++) { /* saturate after each instruction */
       for (u32 k = half * 32; k < half * 32 + 32; k++)
         sum += (i8)(mma_a(in, i / 16, k) * 15) * (u8)((mma_b(in, k, i % 16) + 7) * 17);
       sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;

@@ -1,4 +1,4 @@
-/* The kernels of tests/kernels/cuda: what each is given, and its reference on the host. */
+/* The kernels of tests/kernels/cuda: the arguments of each, and its reference on the host. */
 #ifndef DOORBELL_TESTS_CUDA_TABLE_H
 #define DOORBELL_TESTS_CUDA_TABLE_H
 #include <stdbool.h>
@@ -13,11 +13,12 @@ enum cuda_compare { EXACT, CLOSE_F32, CLOSE_F64 };
 struct cuda_case {
   const char *file, *name;
   cuda_reference *reference;
-  u32 n, in_words, out_words; /* the argument, and sizes of the buffers */
+  u32 n, in_words, out_words; /* n: the argument; sizes of the buffers in words */
   u32 grid[3], block[3];
   enum cuda_fill fill;
   enum cuda_compare compare;
-  double tolerance, fast; /* of |got - want| over 1 + |want|; fast: where nvcc may use approximations, 0: the same */
+  double tolerance,
+      fast; /* allowed |got - want| / (1 + |want|); fast: where nvcc may use approximations; 0: bitwise equal */
 };
 
 #define ONE(file, name, threads, ...)                                                                                  \

@@ -1,7 +1,7 @@
-/* What suites over an emulated device share: the device of all their tests, submissions, files. The suite defines
- * before it includes this:
+/* Shared by suites that use an emulated device: the device of all their tests, submissions, files. Before including
+ * this, a suite defines:
  *   DEVICE   the device's name
- *   FILES    format of a code object's path from its name, where it loads any */
+ *   FILES    format of a code object's path from its name, if it loads any */
 #ifndef DOORBELL_TESTS_DEVICE_TEST_H
 #define DOORBELL_TESTS_DEVICE_TEST_H
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static inline void run(db_queue *q) {
 }
 
 #ifdef FILES
-/* The last file read. */
+/* The file that was read last. */
 static uint8_t image[1 << 20];
 static size_t read_image(const char *name) {
   char path[512];
@@ -41,7 +41,7 @@ static size_t read_image(const char *name) {
   fclose(f);
   return n;
 }
-/* A kernel of a file. */
+/* Loads a kernel from a file. */
 static db_program *load_on(db_device *on, const char *name, const char *kernel) {
   db_program *p = db_program_load(on, image, read_image(name), kernel, NULL, 0);
   if (!p) fail_msg("%s %s: %s", name, kernel ? kernel : "", db_error());

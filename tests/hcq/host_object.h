@@ -1,4 +1,4 @@
-/* Relocatable objects for the CPU device, made by the host's C compiler while a test runs. */
+/* Makes relocatable objects for the CPU device with the host's C compiler while a test runs. */
 #ifndef DOORBELL_TESTS_HCQ_HOST_OBJECT_H
 #define DOORBELL_TESTS_HCQ_HOST_OBJECT_H
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The object's bytes, owned by the caller; NULL when there is no compiler or the text is wrong. */
+/* Returns the object's bytes, which the caller frees, or NULL if there is no compiler or the text does not compile. */
 static inline void *host_object(const char *text, const char *flags, size_t *size) {
   char source[] = "/tmp/doorbell-test-XXXXXX.c", object[sizeof source + 2], command[512];
   int fd = mkstemps(source, 2);

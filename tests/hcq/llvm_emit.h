@@ -8,7 +8,7 @@
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 
-/* The relocatable object LLVM makes of textual IR; the caller frees it. Fails the test on an error. */
+/* Compiles textual IR to a relocatable object, which the caller frees. Fails the test on an error. */
 static inline void *llvm_emit(const char *triple, const char *cpu, const char *ir, LLVMRelocMode reloc,
                               LLVMCodeModel model, size_t *size) {
   static int ready;

@@ -1,6 +1,6 @@
 /* A scripted NVIDIA driver: a table of system calls that answers like a machine with H100s under a driver of any
- * branch, fails where a test says so, and checks what it is asked. A thread of it executes host semaphores and nothing
- * else. It stands where the emulated machines would. */
+ * branch, fails where a test says so, and checks the requests. A thread executes host semaphores and nothing else. The
+ * script replaces the emulated machines. */
 #ifndef NV_SCRIPT_H
 #define NV_SCRIPT_H
 #include <errno.h>
@@ -21,9 +21,9 @@
 
 enum { FD_BASE = 100, FDS = 64, OBJECTS = 512, RANGES = 512, PTIMER_AHEAD = 5000 };
 
-struct script_object { /* handle: index + HANDLE_BASE, or the caller's */
+struct script_object { /* handle: index + HANDLE_BASE, or chosen by the caller */
   uint32_t handle, parent, class;
-  struct rm_memory_alloc memory; /* as it was asked for */
+  struct rm_memory_alloc memory; /* as requested */
   struct rm_channel_alloc channel;
   struct rm_channel_group_alloc group;
   uint8_t *host;
@@ -32,44 +32,44 @@ struct script_object { /* handle: index + HANDLE_BASE, or the caller's */
 };
 
 static struct {
-  /* script */
+  /* set by the test */
   const char *version; /* NULL: the version query fails */
   const char *proc_version;
   bool no_version_control;
-  int fail_call; /* the n-th fallible call fails, from 1: negative errno, or RM's status where there is one */
-  int fail_with;
-  uint32_t fail_class, fail_command, fail_status; /* the same by what is asked: class, control, UVM command */
-  uint32_t fail_free;                             /* class of objects that cannot be freed: TIMEOUT */
-  const char *missing;                            /* a path that cannot be opened */
+  int fail_call;                                  /* the fallible call that fails, counted from 1 */
+  int fail_with;                                  /* a negative errno, or an RM status if the call has one */
+  uint32_t fail_class, fail_command, fail_status; /* the same for a class, a control or a UVM command */
+  uint32_t fail_free;                             /* freeing objects of this class fails with TIMEOUT */
+  const char *missing;                            /* opening this path fails */
   int gpus;
   const uint32_t *classes;
   uint32_t mig, cc, action, warps;
   _Atomic bool hang; /* channels do nothing */
   const char *log;
-  bool no_events; /* the driver has none */
+  bool no_events; /* the driver has no events */
   struct rm_mmu_fault_info fault;
   struct rm_sm_error_state sm_error;
   uint32_t error_sm;
-  /* observed */
+  /* observed by the script */
   struct rm_branch branch;
   int calls, open_fds, reservations;
   struct {
     enum { CLOSED, CTL, GPU, UVM } kind;
     unsigned minor;
     bool linked, has_event;
-    uint32_t mapping; /* the memory object that it may be mapped as */
+    uint32_t mapping; /* the memory object that may be mapped through it */
   } fds[FDS];
   struct script_object objects[OBJECTS];
   struct {
     uint64_t base, size;
     uint32_t memory;
-    unsigned gpus; /* bit per GPU that maps it */
+    unsigned gpus; /* bit mask of the GPUs that map it */
   } ranges[RANGES];
   bool uvm_ready, uvm_gpu[4], uvm_vaspace[4];
   int peers_enabled;
   int unscheduled;
-  int polls;         /* calls of poll */
-  atomic_int events; /* that wait to be taken */
+  int polls;         /* number of calls of poll */
+  atomic_int events; /* number of pending events */
   struct rm_event_alloc listener;
   bool notifies;
   uint32_t page[RM_USERMODE_SIZE / 4];
@@ -112,7 +112,7 @@ static void object_free(struct script_object *o) {
   for (int i = 0; i < OBJECTS; i++)
     if (k.objects[i].handle && k.objects[i].parent == handle) object_free(&k.objects[i]);
 }
-static unsigned gpu_of(uint32_t handle) { /* device objects' parent is the client */
+static unsigned gpu_of(uint32_t handle) { /* the parent of a device object is the client */
   while (object(handle) && class_of(handle) != RM_CLASS_DEVICE) handle = object(handle)->parent;
   return object(handle) ? object(handle)->get : 0;
 }
@@ -577,7 +577,7 @@ static int rm_ioctl_of(int fd, unsigned long request, void *arg) {
 #undef IS
 }
 
-/* RM's status of a call, where fail_with is one. */
+/* Stores RM's status in a call's parameters. */
 static void fail_status(unsigned long request, void *arg, uint32_t status) {
   switch (RM_IO_NR(request)) {
   case RM_NR_ALLOC: ((struct rm_alloc *)arg)->status = status; break;
@@ -604,7 +604,7 @@ static void *script_mmap(struct os *os, void *addr, size_t len, int prot, int fl
   int err = fallible();
   if (err) return (void *)(intptr_t)(err < 0 ? err : -EIO);
   if (fd < 0 && flags & MAP_FIXED) {
-    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages for RM to pin */
+    assert_true(flags & MAP_SHARED && flags & MAP_ANONYMOUS); /* pages that RM can pin */
   } else if (fd < 0) {
     assert_int_equal(prot, PROT_NONE);
     k.reservations++;
@@ -710,7 +710,7 @@ static void *script_run(void *arg) {
   return NULL;
 }
 
-/* An error of a channel as hardware and driver leave it. */
+/* Reports an error of a channel in the form in which hardware and driver do. */
 static void script_fault(const struct script_object *channel, uint32_t xid) {
   struct rm_notification *n = (struct rm_notification *)object(channel->channel.error_memory)->host;
   n->info32 = xid;

@@ -1,5 +1,5 @@
-/* y += a * x, and a kernel that ends when it is told to, on the CPU and on an emulated GPU of each vendor, for suites
- * about queues. */
+/* The kernels saxpy (y += a * x) and relay (ends when told to), on the CPU and on an emulated GPU of each vendor, for
+ * suites about queues. */
 #ifndef DOORBELL_TESTS_HCQ_SAXPY_H
 #define DOORBELL_TESTS_HCQ_SAXPY_H
 #include "hcq/hcq.h"
@@ -8,9 +8,9 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-enum { SAXPY_ITEMS = 64 }; /* elements of a workgroup */
+enum { SAXPY_ITEMS = 64 }; /* elements per workgroup */
 static const struct machine {
-  const char *name, *file, *relay; /* NULL: made by the host's compiler */
+  const char *name, *file, *relay; /* file, relay: NULL: compiled by the host's compiler */
   uint32_t block[3];
 } machines[] = {
     {"CPU", NULL, NULL, {1, 1, 1}},
@@ -25,8 +25,8 @@ static const struct machine {
 };
 enum { MACHINES = sizeof machines / sizeof *machines };
 
-/* Kernels of host_object that have these parameters: void name(float *y, const float *x, float a, uint32_t n), which a
- * workgroup of 64 elements is a call of. */
+/* Parameters of kernels made by host_object: void name(float *y, const float *x, float a, uint32_t n). One call is a
+ * workgroup of 64 elements. */
 static const struct db_param saxpy_params[] = {{"y", 0, 8, DB_PARAM_BUFFER},
                                                {"x", 8, 8, DB_PARAM_BUFFER},
                                                {"a", 16, 4, DB_PARAM_VALUE},
@@ -41,7 +41,7 @@ static const char saxpy_host[] =
     "  __atomic_store_n(p->set, p->value, __ATOMIC_SEQ_CST);\n"
     "  while (__atomic_load_n(p->wait_for, __ATOMIC_SEQ_CST) < p->value) {}\n}\n";
 
-/* The file's image, owned by the caller; NULL when there is no file and the host has no compiler. */
+/* The file's image, which the caller frees. NULL if there is no file and the host has no compiler. */
 static inline void *kernel_image(const char *file, size_t *size) {
   if (!file) return host_object(saxpy_host, "", size);
   FILE *f = fopen(file, "rb");
@@ -58,7 +58,7 @@ static inline db_program *saxpy_load(const struct machine *m, db_device *dev, co
   return db_program_load(dev, image, size, "saxpy", m->file ? NULL : saxpy_params, m->file ? 0 : 4);
 }
 
-/* Launches a kernel that tells at set that it runs, and ends when there is a 1 at wait_for. */
+/* Loads a kernel that sets the flag `set` when it runs and ends when the flag `wait_for` is 1. */
 static inline db_program *relay_load(const struct machine *m, db_device *dev) {
   static const struct db_param params[] = {
       {"wait_for", 0, 8, DB_PARAM_BUFFER}, {"set", 8, 8, DB_PARAM_BUFFER}, {"value", 16, 4, DB_PARAM_VALUE}};

@@ -1,5 +1,5 @@
-/* What suites of recorded words share: the buffer that their tests record into, empty before each, and what it must
- * hold. */
+/* Shared by suites that check recorded words: the buffer that their tests record into, which is empty before each test,
+ * and its expected contents. */
 #ifndef DOORBELL_TESTS_WORDS_TEST_H
 #define DOORBELL_TESTS_WORDS_TEST_H
 #include <setjmp.h>

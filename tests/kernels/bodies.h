@@ -1,4 +1,4 @@
-/* Work for one work-item as functions from two words to one, in the C that OpenCL C and the host's compiler share: the
+/* Work for one work-item, as functions from two words to one, in the common subset of OpenCL C and the host's C: the
  * same text compiled for both must give the same bits. */
 #ifndef DOORBELL_TESTS_BODIES_H
 #define DOORBELL_TESTS_BODIES_H
@@ -47,7 +47,7 @@ TABLE u32 sha256_k[64] = {
     0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-/* One SHA-256 block, its digest folded. */
+/* One SHA-256 block, its digest folded to a word. */
 BODY u32 sha256_body(u32 x, u32 i) {
   u32 w[64], h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (u32 t = 0; t < 16; t++) w[t] = (x ^ t * 0x9e3779b9u) + i;
@@ -178,7 +178,7 @@ BODY u32 modpow_body(u32 x, u32 i) {
   return (u32)r ^ (u32)a ^ (u32)(s / (i64)(i + 1)) ^ (u32)(s % 1000000007l);
 }
 
-/* Steps until z^2 + c leaves the circle, in f32 without fused operations. */
+/* Number of steps until z^2 + c leaves the circle, in f32 without fused operations. */
 BODY u32 mandelbrot_body(u32 x, u32 i) {
   float cx = (float)(x & 1023) * (1.0f / 384.0f) - 2.0f, cy = (float)(x >> 10 & 1023) * (1.0f / 512.0f) - 1.0f, zx = 0,
         zy = 0;
@@ -202,7 +202,7 @@ BODY u32 newton_body(u32 x, u32 i) {
   return (u32)bits ^ (u32)(bits >> 32);
 }
 
-/* Sorts an array of its own by insertion, then searches it. */
+/* Sorts a private array by insertion, then searches it. */
 BODY u32 insertion_body(u32 x, u32 i) {
   u32 a[24], r = 0;
   for (u32 k = 0; k < 24; k++) a[k] = (x = x * 1664525u + 1013904223u) >> 12;
@@ -225,7 +225,7 @@ BODY u32 insertion_body(u32 x, u32 i) {
   return r ^ a[11] ^ a[23] << 8;
 }
 
-/* ChaCha20's block function, folded. */
+/* ChaCha20's block function, folded to a word. */
 BODY u32 chacha_body(u32 x, u32 i) {
   u32 s[16], r = 0;
   for (u32 k = 0; k < 16; k++) s[k] = k < 4 ? 0x61707865 + k * 0x33 : x * k + i;
@@ -240,7 +240,7 @@ BODY u32 chacha_body(u32 x, u32 i) {
   return r;
 }
 
-/* Decimal digits out and in again, and a checksum over the text: bytes in a private array. */
+/* Writes and reads decimal digits, and computes a checksum over the text: bytes in a private array. */
 BODY u32 decimal_body(u32 x, u32 i) {
   unsigned char text[12];
   u32 n = 0, sum = 1, back = 0;
