@@ -1,13 +1,15 @@
-/* Scheduling: kernels over the same ranges become one with several outputs where that saves traffic:
- *   - one reads what the other writes, at the index that it writes: it takes the value (Adam's moments and parameter,
- * mean and deviation);
- *   - neither reduces and both read the same elements of something;
- *   - they reduce over the same ranges and one reads nothing in it that the other does not (the gradients of scale and
- * shift). Never where a kernel in between needs the one and gives to the other, nor where one would read at other
- * elements what the other writes.
+/* Scheduling: joins kernels over the same ranges into one with several outputs if that saves memory traffic:
+ * - one reads what the other writes, at the index that it writes, and can use the value directly (Adam's moments and
+ * parameter, mean and deviation);
+ * - neither reduces, and both read the same elements of some buffer;
+ * - they reduce over the same ranges, and inside the reductions one reads nothing that the other does not read (the
+ * gradients of scale and shift).
  *
- * Then kernels that only walk along memory, of whatever sizes (the parameters of an optimizer), become parts of one
- * kernel when they stand near each other: workgroups of one launch. */
+ * Kernels are not joined if a kernel between them depends on one and the other depends on it, or if one would read
+ * elements that the other writes at a different index.
+ *
+ * Then kernels that only walk along memory, of any size (the parameters of an optimizer), become parts of one kernel if
+ * they are close in the order: workgroups of one launch. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@ enum { MOST_LOADS = 28, LOOK_BACK = 24, MOST_PARTS = 32, MOST_ACCESSES = 160, NE
 
 struct fuser {
   struct scheduler *s;
-  uint32_t *now; /* what each unit has become */
+  uint32_t *now; /* now[i]: the unit that unit i was joined into */
 };
 
 static uint32_t now(const struct fuser *f, uint32_t unit) {
@@ -38,7 +40,7 @@ static bool written_after(const struct fuser *f, const struct version *v, uint32
   return false;
 }
 
-/* Whether all that b needs, besides what a gives, is there before a. */
+/* Whether everything that b needs, except a's results, is complete before a, so that b can run at a's position. */
 static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
   const struct unit *u = &f->s->unit[b];
   for (unsigned i = 0; i < u->nloads; i++)
@@ -56,7 +58,7 @@ static bool ready_at(struct fuser *f, uint32_t a, uint32_t b) {
   return true;
 }
 
-/* Whether nobody but b needs what a does before b's place. */
+/* Whether no unit other than b depends on a before b, so that a can run at b's position. */
 static bool awaited_until(struct fuser *f, uint32_t a, uint32_t b) {
   const struct unit *u = &f->s->unit[a];
   for (unsigned i = 0; i < u->nstores; i++) {
@@ -75,15 +77,15 @@ static bool awaited_until(struct fuser *f, uint32_t a, uint32_t b) {
   return true;
 }
 
-/* The store of u into a buffer; NULL: none. */
+/* The store of u into a buffer, or NULL. */
 static const struct store *store_to(const struct unit *u, const struct uop *buffer) {
   for (unsigned i = 0; i < u->nstores; i++)
     if (u->store[i].index->src[0] == buffer) return &u->store[i];
   return NULL;
 }
 
-/* Whether what u reads of memory that w writes, before or after, it reads where w writes it. feeds: it reads it
- * after. */
+/* Whether u reads the memory that w writes, before or after the write, only at the index that w writes. Sets *feeds if
+ * it reads after the write. */
 static bool reads_in_place(struct fuser *f, const struct unit *w, const struct unit *u, bool *feeds) {
   for (unsigned i = 0; i < w->nstores; i++) {
     const struct uop *index = w->store[i].index, *before = version_of(f, index->src[0])->previous;
@@ -97,7 +99,8 @@ static bool reads_in_place(struct fuser *f, const struct unit *w, const struct u
   return true;
 }
 
-/* Two versions of one memory cannot be in one kernel: who reads the first would have no time to. */
+/* Whether a and b write no two versions of the same memory: readers of the first version would have to run between the
+ * two writes. */
 static bool write_apart(struct fuser *f, const struct unit *a, const struct unit *b) {
   for (unsigned i = 0; i < a->nstores; i++)
     for (unsigned k = 0; k < b->nstores; k++)
@@ -130,7 +133,7 @@ static bool pays(const struct unit *a, const struct unit *b, bool feeds) {
   return true;
 }
 
-/* Ranges of u, those of reductions counted for each. */
+/* The number of ranges of u; ranges of reductions are counted once per reduction. */
 static unsigned axes(const struct unit *u) {
   unsigned n = u->nranges;
   for (unsigned i = 0; i < u->nreduces; i++) n += u->reduce[i]->nsrc - 1u;
@@ -153,7 +156,8 @@ static bool may_join(struct fuser *f, uint32_t a, uint32_t b, bool *early, bool 
   return *early || awaited_until(f, a, b);
 }
 
-/* Gives b's reduce ranges numbers that a does not use; equal ranges of unrelated reduces stay, they run in one loop. */
+/* Renumbers b's reduce ranges to numbers that a does not use. Unless `all` is set, ranges that a and b have in common
+ * keep their number, so that the reductions run in one loop. */
 static bool renumber(struct scheduler *s, struct unit *a, struct unit *b, bool all) {
   struct uop *from[64], *to[64];
   unsigned n = 0;
@@ -184,7 +188,7 @@ static bool renumber(struct scheduler *s, struct unit *a, struct unit *b, bool a
   return !n || schedule_scan(s, b);
 }
 
-/* b's loads of what a writes become the values. */
+/* Replaces b's loads of a's results by the values. */
 static bool take_values(struct scheduler *s, const struct unit *a, struct unit *b) {
   struct uop *from[MOST_LOADS], *to[MOST_LOADS];
   unsigned n = 0;
@@ -198,7 +202,7 @@ static bool take_values(struct scheduler *s, const struct unit *a, struct unit *
   }
   for (unsigned i = 0; n && i < b->nstores; i++) {
     struct uop *value = b->store[i].value, *before = NULL;
-    /* again while it changes: the condition of a load may rest on another load */
+    /* repeat while it changes: the condition of a load may depend on another load */
     for (unsigned k = 0; k < n && value != before; k++) {
       before = value;
       value = uop_substitute(s->graph, value, from, to, n);
@@ -208,7 +212,7 @@ static bool take_values(struct scheduler *s, const struct unit *a, struct unit *
   return true;
 }
 
-/* Whether anything is left that reads what unit u stores. */
+/* Whether store w is still needed after a and b are joined. */
 static bool needed(struct fuser *f, const struct store *w, uint32_t a, uint32_t b) {
   const struct version *v = version_of(f, w->index->src[0]);
   if (v->kept || v->previous || w->why == SCHEDULE_CONTIGUOUS) return true;
@@ -241,11 +245,12 @@ static bool join(struct fuser *f, uint32_t a, uint32_t b, bool early, bool feeds
 
 /* ---- several kernels in one ------------------------------------------------------------------ */
 
-/* Whether the unit stores, at each place of memory that it walks along, what it makes of what is loaded from the same
- * place and of single elements. */
+/* Whether an index has a constant distance from `at`. */
 static bool lies_along(struct scheduler *s, struct uop *index, struct uop *at) {
   return index == at || uop_is_const(index_binary(s->simplifier, OP_SUB, index, at));
 }
+/* Whether a unit only walks along memory: it stores at the position that it walks along, and loads from the same
+ * position or single elements. */
 static bool is_flat(struct scheduler *s, const struct unit *u) {
   if (u->gone || unit_moves(u) || u->swaps || u->ordered || u->nreduces || u->serial || u->part || !u->nranges ||
       !u->nloads)
@@ -267,7 +272,8 @@ static bool is_flat(struct scheduler *s, const struct unit *u) {
   return schedule_only_loads(s, u);
 }
 
-/* Whether a writes nothing that b reads or writes; pieces of one JOIN write different places. */
+/* Whether a writes nothing that b reads or writes. Pieces of one JOIN write different elements, so they do not count.
+ */
 static bool leaves_alone(struct fuser *f, const struct unit *a, const struct unit *b) {
   for (unsigned i = 0; i < a->nstores; i++) {
     const struct uop *to = version_of(f, a->store[i].index->src[0])->real;

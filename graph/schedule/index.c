@@ -1,5 +1,4 @@
-/* Scheduling: where in memory an element is. Loads, the places that a GATHER reads and the views that an ASSIGN
- * writes. */
+/* Scheduling: the location of an element in memory. Builds loads, the indices of GATHERs and the views of ASSIGNs. */
 #include "scheduler.h"
 #include <errno.h>
 
@@ -15,7 +14,7 @@ struct uop **schedule_index_array(struct scheduler *s, unsigned rank) {
   return p;
 }
 
-/* Elements that any values of the variables in its shape ask for. */
+/* The number of elements for the largest values of the variables in a shape. */
 static int64_t most_elements(struct scheduler *s, const struct shape *shape) {
   int64_t n = 1;
   for (unsigned i = 0; i < shape->rank; i++)
@@ -26,14 +25,14 @@ static int64_t most_elements(struct scheduler *s, const struct shape *shape) {
   return n;
 }
 
-/* A BUFFER of its own for n. */
+/* A new BUFFER for n. */
 static struct uop *new_buffer(struct scheduler *s, struct node *n) {
   int64_t size = n->numel < 0 ? most_elements(s, n->u->shape) : n->numel;
   return uop_new(s->graph, OP_BUFFER, n->u->dtype, 1, (union uop_arg){.i = (*s->next_buffer)++},
                  n->device == NO_DEVICE ? 0 : n->device, (struct uop *[]){uop_index(s->graph, size)}, 1);
 }
 
-/* The memory of an ASSIGN or SCATTER once it is written: another version of what was there before. */
+/* The memory of an ASSIGN or SCATTER after it is written: a new version of its previous contents. */
 static struct uop *new_version(struct scheduler *s, struct node *n) {
   bool fresh = n->u->op == OP_SCATTER;
   struct uop *before = fresh ? new_buffer(s, n) : schedule_buffer(s, node_of(s, base_of(n->u->src[0])));
@@ -75,7 +74,8 @@ static bool type_holds(enum dtype t, int64_t lo, int64_t hi) {
   return lo >= (negative ? -top - 1 : 0) && hi <= top;
 }
 
-/* v as an index. Arithmetic that cannot overflow its type is done on indices, where more is known of it. */
+/* Converts v to an index. Arithmetic that cannot overflow its type becomes DT_INDEX arithmetic, about which the rules
+ * know more. */
 static struct uop *to_index(struct scheduler *s, struct uop *v) {
   struct graph *g = s->graph;
   if (v->dtype == DT_INDEX) return v;
@@ -98,7 +98,7 @@ struct uop *schedule_place(struct scheduler *s, struct uop *value, struct uop *n
   struct uop *inside = index_and(s->simplifier, index_binary(s->simplifier, OP_CMPLT, uop_index(g, -1), at),
                                  index_binary(s->simplifier, OP_CMPLT, at, n));
   *valid = uop_is_const(inside) && inside->arg.i ? NULL : inside;
-  /* Inside, 32 bits hold it; outside, nothing is read. */
+  /* In range the value fits 32 bits; out of range nothing is read. */
   if ((uop_min(at) < INT32_MIN || uop_max(at) > INT32_MAX) && uop_max(n) <= INT32_MAX)
     at = uop_cast(g, uop_cast(g, value, DT_I32), DT_INDEX);
   return at;
@@ -116,10 +116,10 @@ bool schedule_gather(struct scheduler *s, struct planned_kernel *k, struct uop *
   return true;
 }
 
-/* The element of n at idx as an expression over loads. It is the index of a GATHER in kernel k, and the scheduler needs
- * it before it reaches the source of that GATHER. Reduces and expensive values become values in memory. A chain of
- * GATHERs whose indices are GATHERs would double with each link; its cost doubles too, so links are cut off it. NULL:
- * memory ran out. */
+/* Builds the element of n at idx as an expression over loads. n is part of the index of a GATHER in kernel k, which the
+ * scheduler needs before it reaches the source of that GATHER. Reduces and expensive values are realized. A chain of
+ * GATHERs whose indices are GATHERs would double in size with each link; its cost doubles too, so links of the chain
+ * are realized. Returns NULL when out of memory. */
 static struct uop *tensor_value(struct scheduler *s, struct planned_kernel *k, struct node *n, struct uop *const *idx,
                                 struct uop *valid) {
   struct graph *g = s->graph;

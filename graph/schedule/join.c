@@ -1,9 +1,10 @@
-/* Scheduling: tensors put side by side are computed each by a kernel of its own, into its place of the result's memory.
+/* Scheduling: computes each of several concatenated tensors by a kernel of its own, which writes into its part of the
+ * result's memory.
  *
- * What a frontend writes for cat and stack, and what gradients of slices add up to, are expressions over the whole
- * result: WHERE(place < end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at
- * every element of the result, each of n tensors is looked at n times too often. Where that costs more than the
- * launches, the expression becomes a JOIN here. Two or three tensors (the halves of a rotation) stay an expression. */
+ * Frontends write cat and stack, and gradients of slices add up to, expressions over the whole result: WHERE(index <
+ * end of the first, PAD(first), WHERE(...)), and ADD of PADs that do not overlap. Evaluated at every element of the
+ * result, each of n tensors is evaluated n times too often. If that costs more than the launches, the expression
+ * becomes a JOIN here. Two or three tensors (the halves of a rotation) remain an expression. */
 #include "../movement.h"
 #include "../rules.h"
 #include "scheduler.h"
@@ -13,7 +14,7 @@
 enum { LEAST_PIECES = 4, MANY_PIECES = 32, MOST_READ = 1024 };
 
 struct piece {
-  struct uop *x; /* over the whole result; NULL: 0 */
+  struct uop *x; /* has the shape of the whole result; NULL: zeros */
   int64_t begin, end;
 };
 struct joining {
@@ -21,8 +22,8 @@ struct joining {
   struct uop **order;
   size_t n;
   uint32_t *users;  /* by node id */
-  uint8_t *taken;   /* by node id: it is in the expression of a JOIN */
-  uint32_t *inside; /* what is in the expression that is read */
+  uint8_t *taken;   /* by node id: the node belongs to the expression of a JOIN */
+  uint32_t *inside; /* ids of the nodes in the expression that is being read */
   size_t ninside, inside_capacity;
   struct piece *piece;
   size_t npieces, capacity;
@@ -47,9 +48,9 @@ static bool take(struct joining *j, const struct uop *u) {
   return true;
 }
 
-/* ---- choices by place ---- */
+/* ---- choices by index ---- */
 
-/* WHERE(place < end, x, rest): the axis; -1: another choice. */
+/* If u is WHERE(index < end, x, rest), stores end and returns the axis of the index, otherwise returns -1. */
 static int splits_along(const struct uop *u, int64_t *end) {
   if (u->op != OP_WHERE || u->src[0]->op != OP_CMPLT || !uop_is_const(u->src[0]->src[1])) return -1;
   *end = u->src[0]->src[1]->arg.i;
@@ -70,9 +71,10 @@ static bool read_choices(struct joining *j, struct uop *u, int *axis) {
   return add_piece(j, rest, begin, size);
 }
 
-/* ---- sums of what does not overlap ---- */
+/* ---- sums of PADs that do not overlap ---- */
 
-/* The only axis that u pads, and where along it what is padded lies; -1: u is no PAD, or pads others. */
+/* If u is a PAD of exactly one axis, returns that axis and stores the bounds of the padded tensor along it; otherwise
+ * returns -1. */
 static int pads_along(const struct uop *u, int64_t *begin, int64_t *end) {
   int axis = -1;
   if (u->op != OP_PAD) return -1;
@@ -141,7 +143,7 @@ static bool pays(const struct joining *j, const struct uop *u, int axis) {
   if (all <= 0 || j->npieces < LEAST_PIECES) return false;
   if (j->npieces > MANY_PIECES) return true;
   const struct schedule_machine *m = schedule_machine_of(j->s, schedule_device_under(u));
-  bool outer = true; /* pieces that follow each other in memory are parts of one launch */
+  bool outer = true; /* pieces that are adjacent in memory become parts of one launch */
   for (int i = 0; i < axis; i++) outer &= uop_is_const(u->shape->dim[i]) && u->shape->dim[i]->arg.i == 1;
   double looks = (double)all * (double)(j->npieces - 2) * dtype_info[u->dtype].size;
   return looks / m->bytes_per_ns >= m->launch_ns * (outer ? 1 : (double)j->npieces);
@@ -172,17 +174,17 @@ static struct uop *joined(const struct joining *j, const struct uop *u, int axis
   return uop_new(g, OP_JOIN, u->dtype, 1, (union uop_arg){.i = axis}, 0, src, (unsigned)j->npieces);
 }
 
-/* Reads the expression of u into pieces; false: it is none that pays, and nothing is taken. */
+/* Reads the expression of u into pieces. Returns false if a JOIN is not possible or would not be faster. */
 static bool read(struct joining *j, struct uop *u, int *axis) {
   j->npieces = j->ninside = 0;
   bool chain = u->op == OP_WHERE ? read_choices(j, u, axis) : read_sum(j, u, axis);
   chain = chain && pays(j, u, *axis);
-  /* an expression that is none is read again from each node in it, unless it is long */
+  /* an expression that does not become a JOIN is read again from each node in it, unless it is long */
   for (size_t i = 0; (chain || j->ninside > MOST_READ) && i < j->ninside; i++) j->taken[j->inside[i]] = 1;
   return chain;
 }
 
-/* Whether u may begin a chain of as many pieces as it takes. */
+/* Whether u may be the root of an expression that becomes a JOIN. */
 static bool may_begin(const struct uop *u) {
   int64_t a, b;
   if (u->op == OP_WHERE) return splits_along(u, &a) >= 0;
@@ -205,7 +207,7 @@ bool schedule_make_joins(struct scheduler *s, struct uop **roots, unsigned nroot
     for (unsigned k = 0; k < j.order[i]->nsrc; k++) j.users[j.order[i]->src[k]->id]++;
   }
   int axis;
-  for (size_t i = j.n; i-- > 0;) { /* from the users on, so that a chain is found at its end */
+  for (size_t i = j.n; i-- > 0;) { /* users first, to find an expression at its root */
     struct uop *u = j.order[i];
     if (!j.taken[u->id] && may_begin(u)) any |= begins[u->id] = read(&j, u, &axis);
   }

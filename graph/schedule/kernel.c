@@ -1,5 +1,5 @@
-/* Scheduling, from the leaves to the roots: every use is given its value; at what is written to memory that completes a
- * unit. */
+/* Scheduling, from the leaves to the roots: builds the value of every use. A value that is written to memory completes
+ * a unit. */
 #include "scheduler.h"
 #include <errno.h>
 #include <math.h>
@@ -57,8 +57,8 @@ static bool push(struct scheduler *s, size_t *depth, struct uop *u) {
   return true;
 }
 
-/* Adds everything below what is on the stack from `at` on to it: what is behind stays, so that the stack is a list of
- * what came by. */
+/* Adds everything below the nodes on the stack from index `at` on. Nodes remain on the stack, which becomes the list of
+ * visited nodes. */
 static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
   for (; at < *depth; at++) {
     struct uop *v = s->stack[at];
@@ -68,7 +68,7 @@ static bool walk_down(struct scheduler *s, size_t at, size_t *depth) {
   return true;
 }
 
-/* Begins a walk over nodes that are there now. */
+/* Begins a walk over the nodes that exist now. */
 static bool begin_walk(struct scheduler *s) {
   size_t nodes = graph_node_count(s->graph);
   s->walk++;
@@ -154,7 +154,8 @@ static void finish_realized(struct scheduler *s, struct node *n) {
   if (n->numel == 0) return;
   struct uop *at = index_flatten(s->simplifier, n->u->shape, k->idx);
   struct uop *index = uop_new(s->graph, OP_INDEX, n->u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){b, at}, 2);
-  schedule_add_kernel(s, n, index, n->use == NO_USE ? n->u : s->use[n->use].value); /* no use: a constant or variable */
+  schedule_add_kernel(s, n, index,
+                      n->use == NO_USE ? n->u : s->use[n->use].value); /* without a use n is a constant or variable */
 }
 
 static bool is_whole(struct scheduler *s, struct node *n) {
@@ -164,8 +165,8 @@ static bool is_whole(struct scheduler *s, struct node *n) {
   return node_of(s, n->u->src[1])->numel == all;
 }
 
-/* The value goes straight into the view, unless the kernel reads what others of its work-items write: then it goes to
- * memory of its own, which a second kernel copies. */
+/* Writes the value directly into the view, unless the kernel reads elements that other work-items of it write. In that
+ * case it writes to temporary memory, which a second kernel copies. */
 static void finish_assign(struct scheduler *s, struct node *n) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel;

@@ -1,15 +1,16 @@
-/* Scheduling: units in an order in which each reads what it means to, and the items of the schedule.
+/* Scheduling: orders units so that each reads the contents that it means to read, and makes the items of the schedule.
  *
- * A unit runs after the writers of what it reads. A unit that writes over memory runs after the readers of what was
- * there; where one of these needs the result itself, it is given a copy of the old contents. Otherwise units keep the
- * order in which the graph names them.
+ * A unit runs after the writers of the versions that it reads. A unit that overwrites memory runs after the readers of
+ * the previous version; a reader that itself needs the new version gets a copy of the old contents. Otherwise units
+ * keep the order in which the graph names them.
  *
- * A kernel is given of each buffer the window that it touches. So what differs only in which slice of memory it reads
- * or writes, as the steps of a recurrence do, is one kernel at several places.
+ * A kernel gets a window of each buffer: the range of elements that it accesses. Kernels that differ only in which
+ * slice of memory they access, such as the steps of a recurrence, are therefore the same kernel at different offsets.
  *
- * Exchanges between processes take time that other units can fill. So an exchange begins as soon as what it sends is
- * there, which is computed first, and before the end of any all units run that do not need one: a backward pass sends
- * the gradient of its last layer while it computes those of the others. */
+ * Other units can run while an exchange between processes is in progress. An exchange therefore begins as soon as the
+ * data to send is complete, and units that compute this data run first. Before the end of any exchange, all units run
+ * that do not depend on one: a backward pass sends the gradient of its last layer while it computes those of the other
+ * layers. */
 #include "scheduler.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ static void copy_item(struct scheduler *s, const struct unit *u) {
   if (u->copy_from) item->bufs[item->nbufs++] = real_memory(s, u->copy_from);
 }
 
-/* Windows begin at what no access minds: a multiple of what memory is aligned to. */
+/* Windows begin at multiples of the alignment of memory, so that accesses stay aligned. */
 enum { WINDOW_ALIGNMENT = 256 };
 
 struct window {
@@ -113,7 +114,7 @@ struct window {
   int64_t begin, end;
 };
 
-/* The windows of item's buffers: what the INDEX nodes in the order of an ast reach. */
+/* Finds the windows of an item's buffers: the elements that the INDEX nodes of its ast can reach. */
 static void find_windows(struct scheduler *s, struct uop *const *order, size_t n, struct window *w, unsigned nbufs) {
   for (size_t i = 0; i < n; i++) {
     if (order[i]->op != OP_INDEX || order[i]->src[0]->op == OP_LOCAL) continue;
@@ -134,8 +135,8 @@ static void find_windows(struct scheduler *s, struct uop *const *order, size_t n
   }
 }
 
-/* The last node of an order of sources before users, with memory become parameters and the ranges of u that are serial
- * marked. */
+/* Rebuilds an ast, given as its nodes with sources before users, with BUFFERs replaced by PARAMs and u's serial and
+ * ordered ranges marked. Returns the last node. */
 static struct uop *over_params(struct scheduler *s, const struct unit *u, struct uop *const *order, size_t n,
                                const struct window *w) {
   struct graph *g = s->graph;
@@ -193,7 +194,7 @@ static void kernel_item(struct scheduler *s, struct unit *u) {
   for (unsigned i = 0; i < nstores; i++)
     stores[i] = uop_new(g, OP_STORE, DT_VOID, 1, (union uop_arg){0}, 0,
                         (struct uop *[]){u->store[i].index, u->store[i].value}, 2);
-  for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* parts take the places of their stores */
+  for (unsigned i = 0, at = 0; i < u->nparts; at += u->part[i++].nstores) /* each part becomes a SINK of its stores */
     stores[i] = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores + at, u->part[i].nstores);
   struct uop *sink = uop_new(g, OP_SINK, DT_VOID, 1, (union uop_arg){0}, 0, stores, u->nparts ? u->nparts : u->nstores);
   if (u->nhanded) sink = phases(s, u, sink, stores + u->nstores);
@@ -236,11 +237,11 @@ out:
 /* ---- order ----------------------------------------------------------------------------------- */
 struct sorter {
   struct scheduler *s;
-  uint32_t *waits; /* by unit: for how many others */
-  uint32_t *heap;  /* units that wait for none, the first on top */
+  uint32_t *waits; /* waits[i]: number of predecessors of unit i that are not done */
+  uint32_t *heap;  /* units without pending predecessors; the next one to run is on top */
   size_t nheap;
-  uint32_t at;   /* the unit whose followers are looked at */
-  uint64_t *key; /* by unit: what comes first; NULL: the lowest number */
+  uint32_t at;   /* the unit whose successors are visited */
+  uint64_t *key; /* by unit: the lowest key runs first; NULL: the lowest number */
   uint32_t *level, *distance;
 };
 
@@ -267,7 +268,8 @@ static uint32_t heap_pop(struct sorter *q) {
   return top;
 }
 
-/* Calls done for every unit that has to run after unit i, as often for each at any time. */
+/* Calls done(q, v) for every edge i -> v: unit v must run after unit i. Edges may repeat; repeated calls see the same
+ * edges. */
 static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *q, uint32_t after)) {
   struct scheduler *s = q->s;
   struct unit *u = &s->unit[i];
@@ -279,7 +281,7 @@ static void followers(struct sorter *q, uint32_t i, void (*done)(struct sorter *
       if (x->reader[r] != i) done(q, x->reader[r]);
     if (x->next_writer != NO_UNIT && x->next_writer != i) done(q, x->next_writer);
   }
-  if (u->exchange && u->copy_from) done(q, i + 1); /* its end */
+  if (u->exchange && u->copy_from) done(q, i + 1); /* the end of the exchange */
   struct uop *seen = NULL;
   for (unsigned k = 0; k < u->nloads + (u->copy_from != NULL); k++) {
     struct uop *b = u->copy_from ? u->copy_from : u->load[k]->src[0]->src[0];
@@ -316,8 +318,8 @@ struct uop *schedule_save(struct scheduler *s, struct uop *old, unsigned device)
   return schedule_scan(s, copy) ? fresh : NULL;
 }
 
-/* Gives the units in `stuck` that read what unit w writes over, and wait for w, a copy of it; returns false when there
- * are none. */
+/* For units that are not done and read memory that unit w overwrites, makes a copy of the old contents for them to
+ * read. Returns false if there are none. */
 static bool save_old(struct scheduler *s, uint32_t w, const bool *done) {
   struct graph *g = s->graph;
   bool changed = false;
@@ -372,8 +374,8 @@ static void come_nearer(struct sorter *q, uint32_t after) {
   if (q->distance[after] < q->distance[q->at] - 1) q->distance[q->at] = q->distance[after] + 1;
 }
 
-/* First by how many exchanges have to have ended before, then by how many units are on the way to the beginning of
- * one. */
+/* Sorts units first by the number of exchanges that must have ended before them, then by their distance to the
+ * beginning of an exchange. */
 static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, bool *done) {
   struct scheduler *s = q->s;
   bool any = false;
@@ -397,7 +399,8 @@ static bool put_exchanges_first(struct sorter *q, uint32_t *order, size_t n, boo
   return true;
 }
 
-/* One attempt; a unit that can never run is returned, NO_UNIT: all are in order. done: units in order. */
+/* Tries to order all units. Returns the first unit that can never run, or NO_UNIT if all are ordered. Sets done[i] for
+ * each unit i in order. */
 static uint32_t sort(struct scheduler *s, uint32_t *order, size_t *norder, bool *done) {
   struct sorter q = {
       .s = s, .waits = calloc(s->nunits + 1, sizeof *q.waits), .heap = calloc(s->nunits + 1, sizeof *q.heap)};
@@ -442,7 +445,7 @@ void schedule_items(struct scheduler *s) {
       free(done);
       return;
     }
-    /* The first that is stuck waits only for readers of what it writes over. */
+    /* The first stuck unit waits only for readers of memory that it overwrites. */
     bool saved = false;
     for (size_t i = stuck; i < s->nunits && !saved && !s->status; i++)
       if (!s->unit[i].gone && !done[i]) saved = save_old(s, (uint32_t)i, done);

@@ -1,6 +1,6 @@
-/* Scheduling: what is made of constants has no device of its own and is computed where it is used. Where several
- * devices use it, each gets nodes of its own here, so that what must be in memory is in everyone's: a kernel reads no
- * other device's memory. */
+/* Scheduling: expressions of constants have no device and are computed where they are used. If several devices use one,
+ * each gets its own copy of the nodes here. A value of such an expression that must be in memory is then in each
+ * device's memory: a kernel does not read another device's memory. */
 #include "scheduler.h"
 #include <stdlib.h>
 
@@ -9,16 +9,16 @@ enum { MOST_DEVICES = 64 };
 struct placing {
   struct uop **order;
   size_t n;
-  uint32_t *at;                  /* by node id: place in order */
-  uint8_t *device;               /* MOST_DEVICES: none */
-  uint64_t *users;               /* devices that a node without one is for */
-  struct uop **made;             /* for each node and number of a device: what it is there */
-  uint8_t number[MOST_DEVICES];  /* of a device that is used */
-  uint8_t devices[MOST_DEVICES]; /* by number */
+  uint32_t *at;                  /* by node id: index in order */
+  uint8_t *device;               /* by index in order; MOST_DEVICES if none */
+  uint64_t *users;               /* mask of the devices that use a node without a device */
+  struct uop **made;             /* for each node and device number: the node's copy for that device */
+  uint8_t number[MOST_DEVICES];  /* numbers of the used devices */
+  uint8_t devices[MOST_DEVICES]; /* the device with each number */
   unsigned ndevices;
 };
 
-/* False: a device has too high a number for that. */
+/* Returns false if a device slot is too large for the masks. */
 static bool find_devices(struct placing *p) {
   uint64_t seen = 0;
   for (size_t i = 0; i < p->n; i++) {
@@ -38,8 +38,8 @@ static bool find_devices(struct placing *p) {
   return true;
 }
 
-/* u for a device, over sources that are there. IOTAs, and what first gives a number a shape, tell them apart by an arg
- * that nothing else uses. */
+/* Makes the copy of u for a device, over the sources' copies. IOTAs, and the RESHAPE or EXPAND that first gives a
+ * number a shape, get an arg that nothing else uses, so that the copies differ. */
 static struct uop *make(struct scheduler *s, struct placing *p, struct uop *u, unsigned d, bool apart) {
   struct uop *few[2 * MAX_RANK + 1], **src = u->nsrc <= 2 * MAX_RANK + 1 ? few : malloc(u->nsrc * sizeof *src);
   union uop_arg arg = u->arg;

@@ -1,6 +1,6 @@
-/* Best fit in the order of the schedule: before an item runs, what it writes first takes the smallest free block that
- * holds it; after it, what it used last is free again and merges with its neighbours. Memory grows at its end when
- * nothing fits. */
+/* Best fit in the order of the schedule. Before an item runs, each temporary that it is the first to use takes the
+ * smallest free block that is large enough. After the last item that uses a temporary, its block is free again and
+ * merges with adjacent free blocks. An arena grows at its end if no free block is large enough. */
 #include "plan.h"
 #include "../internal.h"
 #include <errno.h>
@@ -11,11 +11,11 @@ enum { NO_ARENA = UINT32_MAX };
 
 struct block { /* free memory, sorted by offset */
   size_t offset, bytes;
-  int64_t since; /* the last item that used some of it */
+  int64_t since; /* the last item that used part of it */
 };
 struct arena_state {
   unsigned queue;
-  bool alone; /* for one temporary that items of several queues use */
+  bool alone; /* holds one temporary, which items of several queues use */
   struct block *free;
   size_t nfree, capacity;
 };
@@ -23,9 +23,9 @@ struct planner {
   const struct schedule *s;
   const struct plan_options *options;
   struct memory_plan *out;
-  struct arena_state *state; /* of out->arenas */
+  struct arena_state *state; /* state of each of out->arenas */
   size_t arenas_capacity;
-  struct uop_map index; /* of a temporary, plus 1 */
+  struct uop_map index; /* index of a temporary, plus 1 */
   struct plan_buffer **by_first, **by_last;
 };
 
@@ -56,7 +56,7 @@ static unsigned arena_of(struct planner *p, unsigned device, unsigned queue) {
   return arena_new(p, device, queue, false);
 }
 
-/* From which item to which each temporary is used, and in which arena it may lie. */
+/* Finds the first and last item that use each temporary, and chooses its arena. */
 static bool lifetimes(struct planner *p) {
   struct memory_plan *o = p->out;
   for (size_t i = 0; i < o->nbuffers; i++) {
@@ -92,7 +92,7 @@ static bool take(struct planner *p, struct plan_buffer *b) {
   a->without += b->bytes;
   for (size_t i = 0; i < s->nfree; i++)
     if (s->free[i].bytes >= b->bytes && (!best || s->free[i].bytes < best->bytes)) best = &s->free[i];
-  if (!best && end && end->offset + end->bytes == a->bytes) { /* the free end grows */
+  if (!best && end && end->offset + end->bytes == a->bytes) { /* grow the free block at the end */
     a->bytes = end->offset + b->bytes;
     end->bytes = b->bytes;
     best = end;
@@ -122,7 +122,7 @@ static bool give(struct planner *p, const struct plan_buffer *b) {
     s->free = f;
     s->capacity = c;
   }
-  while (at < end) { /* the first block behind b */
+  while (at < end) { /* find the first block after b */
     size_t middle = (at + end) / 2;
     if (s->free[middle].offset < b->offset)
       at = middle + 1;
@@ -148,7 +148,7 @@ static bool give(struct planner *p, const struct plan_buffer *b) {
   return true;
 }
 
-static int by_first(const void *x, const void *y) { /* at one item the largest comes first */
+static int by_first(const void *x, const void *y) { /* for the same item the largest comes first */
   const struct plan_buffer *a = *(struct plan_buffer *const *)x, *b = *(struct plan_buffer *const *)y;
   if (a->first != b->first) return a->first < b->first ? -1 : 1;
   if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;

@@ -32,8 +32,7 @@ struct memory_plan {
   unsigned narenas;
   size_t peak, without; /* sums over all arenas */
 };
-/* Plans the memory of s. options may be NULL. Returns 0, or a negative errno with a message in err. Free *out with
- * plan_free. */
+/* Plans the memory of s. Returns 0, or a negative errno with a message in err. Free *out with plan_free. */
 int plan_memory(const struct schedule *s, const struct plan_options *options, struct memory_plan *out, char *err,
                 size_t errcap);
 void plan_free(struct memory_plan *p);

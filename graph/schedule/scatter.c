@@ -1,10 +1,11 @@
-/* Scheduling: what is put to places that an index names costs what is put, not every place times every index.
+/* Scheduling: the cost of writing values at indices becomes proportional to the number of values instead of the number
+ * of positions times the number of values.
  *
- * The gradient of a lookup, a scatter and a count of numbers are reductions of WHERE(index = place, value, identity)
- * over the elements of the index: each place looks at all of them. Where that costs more, the reduction becomes a
- * SCATTER here: memory full of the identity, and a kernel that walks along the index in order, in one work-item for
- * each element off the axes concerned, and combines each value with what is at its place. The order is that of the
- * index, so the result is the same on every run. */
+ * The gradient of a lookup, a scatter and a histogram are reductions of WHERE(index = position, value, identity) over
+ * the elements of the index: each position compares all of them. If that costs more, the reduction becomes a SCATTER
+ * here: memory filled with the identity element, and a kernel that walks along the index in order and combines each
+ * value with the element at its index. One work-item walks for each element off the two axes. The values are combined
+ * in the order of the index, so the result is the same on every run. */
 #include "../movement.h"
 #include "scheduler.h"
 #include <math.h>
@@ -14,13 +15,13 @@
 enum { COMPARE_COST = 4, MOST_DEEP = 16 };
 
 struct scattered {
-  unsigned places, walked; /* axes */
+  unsigned places, walked; /* axis of the positions, axis that is reduced */
   struct uop *index, *value, *none;
 };
 
-/* ---- finding them ---- */
+/* ---- detection ---- */
 
-/* u with size 1 along an axis that it does not depend on; NULL: it may depend on it. */
+/* u with size 1 along an axis that it does not depend on, or NULL if it may depend on it. */
 static struct uop *collapsed(struct graph *g, struct uop *u, unsigned axis, unsigned depth) {
   if (!u->shape->rank) return u;
   if (u->op == OP_EXPAND) {
@@ -46,7 +47,7 @@ static bool is_identity(enum op op, const struct uop *none, const struct uop *va
   return none->arg.i == (op == OP_MUL);
 }
 
-/* Whether u reduces along one axis what is chosen where an index is the place along another. */
+/* Whether u reduces, along one axis, values chosen where an index equals the position along another axis. */
 static bool read(struct graph *g, struct uop *u, struct scattered *out) {
   if (u->op != OP_REDUCE_AXIS || !u->arg.i || u->arg.i & (u->arg.i - 1)) return false;
   struct uop *x = u->src[0], *hit = x;
@@ -85,7 +86,7 @@ static bool pays(const struct schedule_machine *m, const struct uop *u, const st
 
 static struct uop *scatter_of(struct graph *g, const struct uop *u, struct scattered *x) {
   const struct shape *shape = x->index->shape;
-  if (!x->value->shape->rank || !shape_equal(x->value->shape, shape)) { /* a number */
+  if (!x->value->shape->rank || !shape_equal(x->value->shape, shape)) { /* a scalar */
     if (x->value->shape->rank) return NULL;
     struct uop *src[MAX_RANK + 1] = {x->value};
     for (unsigned i = 0; i < shape->rank; i++) src[i + 1] = uop_index(g, 1);
@@ -134,9 +135,9 @@ out:
   return ok;
 }
 
-/* ---- the kernels: one clears the memory, one walks ---- */
+/* ---- the kernels: one clears the memory, one walks along the index ---- */
 
-/* What the walk reads lies in memory, but for a few operations on it. */
+/* Realizes what the walk reads, except for a few cheap operations. */
 static void into_memory(struct scheduler *s, struct uop *u) {
   while (is_movement(u)) u = u->src[0];
   struct node *n = node_of(s, u);

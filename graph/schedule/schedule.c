@@ -1,4 +1,4 @@
-/* Scheduling: which values are written to memory, and the kernel that computes each.
+/* Scheduling: decides which values are written to memory, and which kernel computes each.
  *
  * A value is realized (computed by a kernel of its own, which others load it from) when
  *   - it is a root, or the source of a CONTIGUOUS, a COPY or an EXCHANGE (what RESHAPE does is looked through), or is
@@ -85,7 +85,7 @@ static uint32_t op_cost(const struct uop *u) {
   }
 }
 
-/* ---- facts that flow from the leaves: cost, the reduce carried, device ----------------------- */
+/* ---- facts computed from the leaves: cost, the reduce passed on, device ---------------------- */
 static void analyse(struct scheduler *s, struct node *n) {
   struct uop *u = n->u;
   n->use = NO_USE;
@@ -101,7 +101,8 @@ static void analyse(struct scheduler *s, struct node *n) {
   uint64_t cost = is_alu(u) ? op_cost(u) : u->op == OP_GATHER;
   for (unsigned i = 0; i < schedule_nsources(u) && !s->status; i++) {
     struct node *x = node_of(s, u->src[i]);
-    if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER) cost += x->cost; /* GATHER: at two indices */
+    if (!i || u->src[i] != u->src[0] || u->op == OP_GATHER)
+      cost += x->cost; /* GATHER: evaluates a source at two indices */
     if (keeps_size(u) && !n->reduce && !x->branches) n->reduce = x->reduce;
     if (x->device == NO_DEVICE) continue;
     if (n->device != NO_DEVICE && n->device != x->device)
@@ -115,7 +116,7 @@ static void analyse(struct scheduler *s, struct node *n) {
   if (u->op == OP_REDUCE_AXIS) n->reduce = n;
 }
 
-/* Everything below the roots, sources first, and each node's number. */
+/* Lists everything below the roots, sources first, and numbers the nodes. */
 static bool collect(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   struct uop **order = uop_toposort(roots, nroots, &s->nnodes);
   s->nnumbers = graph_node_count(s->graph);
@@ -138,7 +139,7 @@ static bool collect(struct scheduler *s, struct uop *const *roots, unsigned nroo
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
-/* The root's value as its buffer under the movement that leads to it. */
+/* The root's value: its buffer under the root's movement ops. */
 static struct uop *output(struct scheduler *s, struct uop *root) {
   struct graph *g = s->graph;
   struct uop *chain[64], *u = root;
@@ -154,7 +155,7 @@ static struct uop *output(struct scheduler *s, struct uop *root) {
   if (version == NO_UNIT) return NULL;
   struct uop *v = s->version[version].saved ? s->version[version].saved : s->version[version].real;
   int64_t size = v->src[0]->arg.i;
-  if (u->op != OP_BUFFER && b->numel < 0) { /* as much of the memory as the variables say */
+  if (u->op != OP_BUFFER && b->numel < 0) { /* the part of the memory that the variables' values need */
     struct uop *all = uop_index(g, 1);
     for (unsigned i = 0; i < u->shape->rank; i++) all = index_binary(s->simplifier, OP_MUL, all, u->shape->dim[i]);
     v = uop_new(g, OP_SHRINK, u->dtype, 1, (union uop_arg){0}, 0, (struct uop *[]){v, uop_index(g, 0), all}, 3);
@@ -203,7 +204,7 @@ static void outputs(struct scheduler *s, struct uop *const *roots, unsigned nroo
   uop_map_free(&named);
 }
 
-/* Roots are realized, and the memory that they are in is kept, or saved where it is written over. */
+/* Realizes the roots. */
 static void realize_roots(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   for (unsigned i = 0; i < nroots; i++) {
     struct uop *u = roots[i];
@@ -214,6 +215,7 @@ static void realize_roots(struct scheduler *s, struct uop *const *roots, unsigne
   }
 }
 
+/* Marks the memory that roots are in as kept, and makes copies where a later write overwrites it. */
 static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned nroots) {
   bool any = false;
   for (unsigned i = 0; i < nroots && !s->status; i++) {
@@ -231,7 +233,7 @@ static void keep_roots(struct scheduler *s, struct uop *const *roots, unsigned n
   if (any && !s->status) schedule_versions(s);
 }
 
-/* The roots in the schedule's own graph: one walk for all. */
+/* Imports the roots into the schedule's graph, in one walk. */
 static bool import(struct scheduler *s, struct uop *const *roots, unsigned nroots, struct uop **mine) {
   size_t n, most = 1;
   struct uop **order = uop_toposort(roots, nroots, &n), **src = NULL, **to = NULL;

@@ -1,16 +1,16 @@
-/* Scheduling: long reductions with few results, which a machine would compute with a handful of its cores, are done in
- * two steps: partial results, and their reduction. What the parts leave over of a length that they do not divide is
- * reduced in the second step: no part asks where it ends. */
+/* Scheduling: splits long reductions with few results, which would use only a handful of a machine's cores, into two
+ * steps: partial results, and their reduction. If the parts do not divide the length, the second step reduces the
+ * remainder, so that no part needs a bounds check. */
 #include "scheduler.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
   STREAM_RATE = 10, /* bytes per ns that one core or one workgroup reads */
-  BALANCE = 2,      /* parts for each of them */
-  LEAST_LENGTH = 128 /* of a part */,
-  LEAST_GAIN = 2, /* launches that the second step has to be worth */
-  WHOLE = 16      /* elements: parts of contiguous memory begin at multiples of as many */
+  BALANCE = 2,      /* parts per core or workgroup */
+  LEAST_LENGTH = 128 /* minimum length of a part */,
+  LEAST_GAIN = 2, /* the gain has to exceed this number of launches */
+  WHOLE = 16      /* parts of contiguous memory begin at multiples of this number of elements */
 };
 
 static struct uop *reduced(struct graph *g, const struct uop *u, struct uop *x, int64_t mask) {
@@ -23,20 +23,20 @@ static struct uop *with_dims(struct graph *g, enum op op, struct uop *x, struct 
   return uop_new(g, op, x->dtype, 1, (union uop_arg){0}, 0, src, n + 1);
 }
 
-/* Partial results are written to memory, whatever reads them. */
+/* Partial results are always written to memory. */
 static struct uop *partial(struct graph *g, struct uop *x) {
   return uop_new(g, OP_CONTIGUOUS, x->dtype, 1, (union uop_arg){.i = CONTIGUOUS_PARTIAL}, 0, &x, 1);
 }
 
-/* The share of a machine's memory rate that `used` cores or workgroups reach when each has the same work. */
+/* The fraction of a machine's memory rate that `used` cores or workgroups reach with equal work. */
 static double share_of(const struct schedule_machine *m, int64_t used) {
   double most = m->bytes_per_ns / STREAM_RATE;
   int64_t all = most > (double)m->groups ? m->groups : most < 1 ? 1 : (int64_t)most, rounds = (used + all - 1) / all;
   return (double)used / (double)(rounds * all);
 }
 
-/* Whether each element of u is one of some memory or of another reduction: it is read once. Products of matrices read
- * each element of theirs many times. */
+/* Whether each element of u is read once, from memory or from another reduction. Matrix products read each element of
+ * their operands many times. */
 static bool streams(const struct uop *u, unsigned depth) {
   int64_t all = shape_numel(u->shape);
   while (u->op == OP_RESHAPE || u->op == OP_PERMUTE || u->op == OP_FLIP || u->op == OP_CONTIGUOUS || u->op == OP_SHRINK)
@@ -47,13 +47,14 @@ static bool streams(const struct uop *u, unsigned depth) {
   return false;
 }
 
-/* Whether u is a product with something repeated, as of matrices: columns are shared by the machine in tiles. */
+/* Whether u is a product with a repeated factor, such as a matrix product, whose columns the machine computes in tiles.
+ */
 static bool is_product(const struct uop *u) {
   while (is_movement(u) || u->op == OP_CAST) u = u->src[0];
   return u->op == OP_MUL && (repeats_elements(u->src[0]) || repeats_elements(u->src[1]));
 }
 
-/* Into how many parts the reduction of x by u is split; 1: not at all. */
+/* The number of parts into which the reduction of x by u is split; 1 if it is not split. */
 static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, const struct uop *x) {
   int64_t all = shape_numel(x->shape), results = shape_numel(u->shape), used = results;
   if (all <= 0 || results <= 0) return 1;
@@ -62,7 +63,9 @@ static int64_t parts_of(const struct schedule_machine *m, const struct uop *u, c
   unsigned last = x->shape->rank;
   while (last && x->shape->dim[last - 1]->arg.i == 1) last--;
   bool columns = last && !(u->arg.i >> (last - 1) & 1), stream = streams(x, 8);
-  int64_t side = stream && m->columns > m->side && !is_product(x) ? m->columns : m->side; /* neighbours side by side */
+  int64_t side = stream && m->columns > m->side && !is_product(x)
+                     ? m->columns
+                     : m->side; /* number of adjacent results computed in parallel */
   if (columns) used = (results + side - 1) / side;
   double share = share_of(m, used), whole = stream ? memory : 2 * (double)all / m->flops_per_ns;
   if (used >= m->groups || whole / share - whole < LEAST_GAIN * m->launch_ns) return 1;
@@ -77,7 +80,7 @@ static int64_t divisor_between(int64_t n, int64_t least, int64_t most) {
   return 0;
 }
 
-/* The reduction in parts along axis a: [.., n, ..] as [.., parts, n / parts, ..]. */
+/* Splits the reduction along axis a: [.., n, ..] as [.., parts, n / parts, ..]. */
 static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *x, unsigned a, int64_t parts) {
   const struct shape *shape = x->shape;
   struct uop *dim[MAX_RANK + 1] = {x}, *bounds[2 * MAX_RANK] = {0};
@@ -101,14 +104,15 @@ static struct uop *split_axis(struct graph *g, const struct uop *u, struct uop *
   return uop_binary(g, (enum op)u->aux, main, rest);
 }
 
-/* u over x in two steps; u over x where that does not pay. */
+/* The reduction of x by u in two steps, or in one if two would not be faster. */
 static struct uop *split(struct graph *g, const struct schedule_machine *m, struct uop *u, struct uop *x) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a REDUCE_AXIS has a source, which comes before it
   const struct shape *shape = x->shape;
   int64_t mask = u->arg.i, first = 0, have = 1, parts = parts_of(m, u, x);
   unsigned longest = MAX_RANK;
   if (parts < 2) return reduced(g, u, x, mask);
-  /* The outer axes are the parts where they are about as many as there should be; else some of the longest axis. */
+  /* If the outer axes have about the right number of elements, they become the parts; otherwise the longest axis is
+   * split. */
   for (unsigned i = 0; i < shape->rank; i++) {
     if (!(mask >> i & 1)) continue;
     int64_t n = shape->dim[i]->arg.i;

@@ -1,23 +1,24 @@
-/* Scheduling: a sum over movement of a sum is one sum. ADD commutes with RESHAPE, PERMUTE, SHRINK, SHEAR, PAD and FLIP,
- * whose padding is its identity: the gradient of a convolution with respect to its input, a sum over the kernel of what
- * the sum over the output channels gives after a SHEAR, becomes one product of matrices that reduces over both.
+/* Scheduling: merges a sum over movement of a sum into one sum. ADD commutes with RESHAPE, PERMUTE, SHRINK, SHEAR, PAD
+ * and FLIP, because the padding is ADD's identity element. Example: the gradient of a convolution with respect to its
+ * input is a sum over the kernel of a SHEAR of a sum over the output channels; it becomes one matrix product that
+ * reduces over both.
  *
- * What was padding is then a condition inside the sum. It is asked of one factor of a product only, of one that depends
- * on its ranges anyway: a product of matrices whose other factor depends on the place of the result as well could not
- * use that factor for several results. Where padding meets a number that is not finite, this gives NaN, as a
- * convolution's zero padding does. */
+ * The padding becomes a condition inside the sum. In a product only one factor gets the condition, one that depends on
+ * the condition's ranges anyway: if the other factor of a matrix product depended on the position of the result too, it
+ * could not be reused for several results. If padding meets a number that is not finite, the result is NaN, as with a
+ * convolution's zero padding. */
 #include "scheduler.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A longer outer sum leaves so much fewer results than the inner one that the inner one is better done as the product
- * of matrices that it mostly is, with factors used for several results. The largest common windows are 11 by 11. */
+/* With a longer outer sum there are so many fewer results that the inner sum is better computed alone: it is mostly a
+ * matrix product, whose factors are reused for several results. The largest common windows are 11 by 11. */
 enum { MOST_TAPS = 128 };
 
-/* ---- whether it pays ---- */
+/* ---- cost ---- */
 
-/* The time that sums of `terms` products in all take, for a number of results. */
+/* The time in ns of sums with `terms` products in total and a number of results. */
 static double time_of(const struct schedule_machine *m, double terms, int64_t results) {
   double full = (double)m->groups * (double)m->side, share = (double)results < full ? (double)results / full : 1;
   return 2 * terms / (m->flops_per_ns * share);
@@ -35,8 +36,8 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
   double length = (double)inner / (double)n->numel;
   double traffic = 2.0 * (double)n->numel * dtype_info[n->u->dtype].size / m->bytes_per_ns;
   double apart = time_of(m, (double)inner, n->numel) + traffic + m->launch_ns;
-  /* Each result of the inner sum is used once, so that many of the merged sum's products are those of padding. Where
-   * they can be skipped, they are along one of two dimensions: the other one is that of vectors or tiles. */
+  /* Each result of the inner sum is used once, so many products of the merged sum are products of padding. If the
+   * machine can skip them, it can do so along only one of two dimensions: the other one is that of vectors or tiles. */
   double merged = (double)results * (double)taps * length;
   if (m->skips && merged > (double)inner) merged = sqrt(merged * (double)inner);
   return time_of(m, merged, results) <= apart;
@@ -44,7 +45,7 @@ bool schedule_sums_merge(struct scheduler *s, const struct node *n, const struct
 
 /* ---- conditions ---- */
 
-/* Whether condition a holds wherever b does; both compare a value with a constant. */
+/* Whether condition b implies a; both compare a value with a constant. */
 static bool follows_from(const struct uop *a, const struct uop *b) {
   if (a == b) return true;
   if (a->op != OP_CMPLT || b->op != OP_CMPLT) return false;
@@ -53,7 +54,7 @@ static bool follows_from(const struct uop *a, const struct uop *b) {
   return below ? b->src[1]->arg.i <= a->src[1]->arg.i : above && b->src[0]->arg.i >= a->src[0]->arg.i;
 }
 
-/* Whether each term of conjunction p follows from a term of valid. */
+/* Whether each term of conjunction p is implied by a term of valid. */
 static bool implies(const struct uop *valid, const struct uop *p) {
   if (p->op == OP_AND) return implies(valid, p->src[0]) && implies(valid, p->src[1]);
   if (valid->op == OP_AND) return implies(valid->src[0], p) || implies(valid->src[1], p);
@@ -61,7 +62,7 @@ static bool implies(const struct uop *valid, const struct uop *p) {
 }
 
 static struct uop *valid_of(const struct uop *load) { return load->src[0]->nsrc == 3 ? load->src[0]->src[2] : NULL; }
-/* A LOAD that is 0 where p does not hold. */
+/* Whether x is a LOAD that gives 0 where p does not hold. */
 static bool zero_outside(const struct uop *x, const struct uop *p) {
   return x->op == OP_LOAD && valid_of(x) && implies(valid_of(x), p);
 }
@@ -71,7 +72,7 @@ struct uop *schedule_masked(struct scheduler *s, struct uop *x, struct uop *p) {
   return uop_where(s->graph, p, x, schedule_zero(s->graph, x->dtype));
 }
 
-/* The ranges that u depends on, by number. */
+/* The mask of the numbers of the ranges that u depends on. */
 static uint64_t ranges_in(struct scheduler *s, struct uop *u) {
   size_t n;
   struct uop **order = uop_toposort(&u, 1, &n);
@@ -83,7 +84,8 @@ static uint64_t ranges_in(struct scheduler *s, struct uop *u) {
   return found;
 }
 
-/* u with loads that are there only where p holds done everywhere; NULL where one has no memory behind it. */
+/* u with its loads that are valid only where p holds made unconditional. Returns NULL if one could then leave its
+ * buffer. */
 static struct uop *without(struct scheduler *s, struct uop *u, const struct uop *p) {
   enum { MOST = 16 };
   struct uop *from[MOST], *to[MOST];
@@ -107,7 +109,7 @@ static struct uop *without(struct scheduler *s, struct uop *u, const struct uop 
   return !ok ? NULL : pairs ? uop_substitute(s->graph, u, from, to, pairs) : u;
 }
 
-/* v where p holds and 0 elsewhere, for a sum. */
+/* v if p holds, otherwise 0, as a term of a sum. */
 static struct uop *masked_term(struct scheduler *s, struct uop *v, struct uop *p) {
   if (v->op != OP_MUL) return schedule_masked(s, v, p);
   uint64_t asked = ranges_in(s, p);

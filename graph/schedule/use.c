@@ -1,8 +1,8 @@
-/* Scheduling, from the roots to the leaves: the uses of each node, and which nodes are realized.
+/* Scheduling, from the roots to the leaves: finds the uses of each node and decides which nodes are realized.
  *
- * A use (kernel, index, valid) says that a kernel evaluates the node at that index, an expression over the kernel's
- * ranges. What it means for the sources follows from the op: elementwise passes it on, movement rewrites the index, a
- * reduce adds ranges. The rules are stated in schedule.c. */
+ * A use (kernel, index, valid) means that a kernel evaluates the node at that index, an expression over the kernel's
+ * ranges. The op determines the uses of the sources: elementwise ops pass the index on, movement rewrites it, a reduce
+ * adds ranges. The rules for realizing are at the top of schedule.c. */
 #include "scheduler.h"
 #include <errno.h>
 #include <string.h>
@@ -19,17 +19,17 @@ enum {
   NARROW = 16,
   NARROW_LENGTH = 4096,
   NARROW_COST = 192,
-  LARGE_CONTRACTION = 1 << 20, /* products */
-  FEW_OF = 16,                 /* what reads less than one in as many elements computes them again */
+  LARGE_CONTRACTION = 1 << 20, /* number of products */
+  FEW_OF = 16,                 /* a use of less than 1/FEW_OF of the elements recomputes them */
 };
 
 static void realize(struct node *n, enum schedule_reason why) { n->realized = true, n->why = (uint8_t)why; }
 
-/* ---- the inputs of a kernel
- * ------------------------------------------------------------------------------------------ Nodes are visited after
- * their users. So at any time a kernel reads, at most, what it loads and every node that it uses and that has not been
- * visited: each of those becomes a load if it is realized. A visited node that stays in the kernel gives its place to
- * its sources. */
+/* ---- the inputs of a kernel ----
+ *
+ * Nodes are visited after their users. At any time a kernel therefore reads at most the nodes that it loads and every
+ * node that it uses and that has not been visited yet: each of these becomes a load if it is realized. A visited node
+ * that stays in the kernel is replaced by its sources. */
 static uint32_t number_of(const struct scheduler *s, const struct node *n) { return (uint32_t)(n - s->node); }
 
 static unsigned input_at(const struct planned_kernel *k, uint32_t node) {
@@ -64,10 +64,10 @@ static void remove_input(struct scheduler *s, struct planned_kernel *k, const st
 }
 
 static unsigned tensor_sources(const struct uop *u) {
-  return u->op == OP_GATHER ? 1 : schedule_nsources(u); /* the index of a GATHER is looked at by schedule_gather */
+  return u->op == OP_GATHER ? 1 : schedule_nsources(u); /* schedule_gather handles the index of a GATHER */
 }
 
-/* Whether k would read too much if it looked through n to its sources. */
+/* Whether k would read too many buffers if n were replaced by its sources. */
 static bool too_wide(struct scheduler *s, const struct planned_kernel *k, const struct node *n) {
   unsigned more = 0, sources = tensor_sources(n->u);
   for (unsigned i = 0; i < sources; i++) {
@@ -77,14 +77,14 @@ static bool too_wide(struct scheduler *s, const struct planned_kernel *k, const 
   return more > 1 && k->ninputs - 1 + more > MOST_INPUTS;
 }
 
-/* Whether n can be cut off its kernels at no cost but its memory: what RESHAPE does is looked through elsewhere, and an
- * EXPAND would be larger than what it repeats. */
+/* Whether n can be realized at the cost of its memory only: RESHAPE and CONTIGUOUS are skipped elsewhere, and an EXPAND
+ * would be larger than its source. */
 static bool may_cut(const struct uop *u) {
   return u->op != OP_RESHAPE && u->op != OP_CONTIGUOUS && u->op != OP_EXPAND && u->op != OP_IOTA;
 }
 
-/* The use (idx, valid) of n in a kernel, found or added; NO_USE when the value will be loaded from memory or needs no
- * index. */
+/* Finds or adds the use (idx, valid) of n in a kernel. Returns NO_USE if the value will be loaded from memory or needs
+ * no index. */
 static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *like, struct uop **idx,
                         struct uop *valid) {
   if (in_memory(n) || op_info[n->u->op].cls == OPCLASS_LEAF || n->numel == 0) return NO_USE;
@@ -118,7 +118,8 @@ static uint32_t add_use(struct scheduler *s, struct node *n, const struct use *l
   return n->use;
 }
 
-/* Whether each dimension of the node is a LOOP range of its own in the kernel; left: the ranges that are none. */
+/* Whether each dimension of the node is indexed by a different LOOP range of the kernel. Stores the mask of the other
+ * ranges in left. */
 static bool follows_loops(struct scheduler *s, struct node *n, const struct use *w, unsigned *left) {
   const struct shape *shape = n->u->shape;
   struct planned_kernel *k = w->kernel;
@@ -143,8 +144,8 @@ int64_t schedule_elements(const struct planned_kernel *k, unsigned ranges) {
   return n;
 }
 
-/* Whether the ranges left over walk exactly what the reduce consumed: they count as many elements as one result is made
- * of. */
+/* Whether the remaining ranges `left` cover exactly what the reduce consumed: their number of elements equals that of
+ * the elements reduced to one result. */
 static bool walks_again(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   struct node *r = n->reduce;
   int64_t rows = n->numel, length = schedule_elements(w->kernel, left), all = shape_numel(r->u->src[0]->shape);
@@ -152,7 +153,7 @@ static bool walks_again(const struct scheduler *s, struct node *n, const struct 
   return rows >= schedule_machine_of(s, n->device)->groups || length <= SERIAL_LENGTH;
 }
 
-/* Whether the ranges left over are so few that one work-item does them all, with the reduce done once before (softmax
+/* Whether the remaining ranges are so short that one work-item runs them all after computing the reduce once (softmax
  * times a narrow matrix is one kernel). */
 static bool is_narrow(const struct scheduler *s, struct node *n, const struct use *w, unsigned left) {
   int64_t all = shape_numel(n->reduce->u->src[0]->shape);
@@ -160,7 +161,7 @@ static bool is_narrow(const struct scheduler *s, struct node *n, const struct us
   return n->numel >= schedule_machine_of(s, n->device)->groups || all / n->reduce->numel <= NARROW_LENGTH;
 }
 
-/* The kernel's output ranges that an index depends on; all of them where the index is deeper than is worth a look. */
+/* The mask of the kernel's output ranges that an index depends on; all of them if the index is too deep to search. */
 static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, unsigned depth) {
   unsigned found = 0;
   if (u->op == OP_RANGE) {
@@ -172,22 +173,22 @@ static unsigned ranges_of(const struct planned_kernel *k, const struct uop *u, u
   return found;
 }
 
-/* How often a kernel evaluates the same element of n. */
+/* The number of times that a kernel evaluates the same element of n. */
 static int64_t repetition(const struct node *n, const struct use *w) {
   unsigned found = 0;
   for (unsigned i = 0; i < n->u->shape->rank; i++) found |= ranges_of(w->kernel, w->idx[i], 0);
   return schedule_elements(w->kernel, ((1u << w->kernel->nranges) - 1) & ~found);
 }
 
-/* A reduce inside another that it depends on is repeated for what the kernel computes besides. Where that is little,
- * and it only adds up what is in memory, a kernel of its own would cost more. */
+/* A reduce inside another one that it depends on is repeated for each of the kernel's other results. If that is little
+ * work, and the reduce only reads memory or another reduce, a separate kernel would cost more. */
 static bool short_inside(struct scheduler *s, struct node *n, const struct use *w) {
   struct planned_kernel *k = w->kernel;
   struct uop *x = n->reduce->u->src[0];
   while (is_movement(x)) x = x->src[0];
   struct node *below = node_of(s, x);
   if (!in_memory(below) && !below->reduce) return false;
-  /* A sum over a sum is one sum in a kernel of its own (sum.c), and long. */
+  /* A sum over a sum becomes one long sum in a kernel of its own (sum.c). */
   bool sums = x->op == OP_REDUCE_AXIS && x->aux == OP_ADD && n->reduce->u->aux == OP_ADD;
   if (sums && !in_memory(below)) return false;
   int64_t all = shape_numel(n->reduce->u->src[0]->shape), results = 1;
@@ -197,8 +198,8 @@ static bool short_inside(struct scheduler *s, struct node *n, const struct use *
          n->cost <= REPEATED && repetition(n, w) - 1 <= REPEATED_TERMS / all;
 }
 
-/* Whether a REDUCE_AXIS sums products of two tensors, each of whose elements is in many products. Such a sum is tiled,
- * which the compiler can do for one of them in a kernel. */
+/* Whether a REDUCE_AXIS sums products of two tensors whose elements each occur in many products. Such a sum is tiled,
+ * and the compiler tiles only one per kernel. */
 static bool is_large_contraction(const struct uop *u) {
   const struct uop *x = u->src[0];
   while (x->op == OP_CAST) x = x->src[0];
@@ -206,7 +207,7 @@ static bool is_large_contraction(const struct uop *u) {
          shape_numel(x->shape) >= LARGE_CONTRACTION;
 }
 
-/* What a node that carries a reduce must be realized for; -1: it stays in its only kernel. */
+/* The reason why a node that passes on a reduce must be realized, or -1 if it stays in its only kernel. */
 static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
   struct planned_kernel *k = w->kernel;
   unsigned left = 0, serial = 0;
@@ -234,7 +235,7 @@ static int why_reduce(struct scheduler *s, struct node *n, struct use *w) {
   return -1;
 }
 
-/* Why the kernels that use n cannot take it in; -1: they can. */
+/* The reason why the kernels that use n cannot contain it, or -1 if they can. */
 static int why_cut(struct scheduler *s, const struct node *n) {
   if (!may_cut(n->u)) return -1;
   for (uint32_t w = n->use; w != NO_USE; w = s->use[w].next) {
@@ -244,7 +245,7 @@ static int why_cut(struct scheduler *s, const struct node *n) {
   return -1;
 }
 
-/* Uses of n that are not of a few of its elements, at least 1. */
+/* The number of uses of n that read more than a few of its elements, at least 1. */
 static unsigned large_uses(struct scheduler *s, const struct node *n) {
   unsigned large = 0;
   for (uint32_t i = n->use; i != NO_USE; i = s->use[i].next) {
@@ -271,7 +272,7 @@ static int why_realize(struct scheduler *s, struct node *n) {
   return -1;
 }
 
-/* A kernel for n: fresh ranges over the shape of its value. */
+/* Begins a kernel for n with new ranges over a shape. */
 static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, const struct shape *shape) {
   struct graph *g = s->graph;
   struct planned_kernel *k = n->kernel = graph_alloc(g, sizeof *k);
@@ -289,12 +290,12 @@ static struct planned_kernel *start_kernel(struct scheduler *s, struct node *n, 
   return k;
 }
 
-/* n is written by a kernel of its own, which is then its only use. */
+/* Begins a kernel that writes n, which is then the only use of n. */
 static void start_realized(struct scheduler *s, struct node *n) {
   struct planned_kernel *k = start_kernel(s, n, n->u->shape);
   n->use = NO_USE, n->nuses = 0;
   if (!k) return;
-  n->realized = false; /* so that the use is recorded */
+  n->realized = false; /* otherwise add_use would not record the use */
   add_use(s, n, &(struct use){.kernel = k}, k->idx, NULL);
   n->realized = true;
 }
@@ -322,11 +323,11 @@ static void start_assign(struct scheduler *s, struct node *n) {
   if (n->kernel) n->kernel->value_use = use;
 }
 
-/* What use i of n means for the sources of n. */
+/* Adds the uses of n's sources that use i of n causes. */
 static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
   struct graph *g = s->graph;
   struct uop *u = n->u;
-  struct use w = s->use[i]; /* a copy: adding uses may move the array */
+  struct use w = s->use[i]; /* a copy, because adding uses may move the array */
   w.src_idx = w.idx, w.src_valid = w.valid;
   for (unsigned k = 0; k < 3; k++) w.src_use[k] = NO_USE;
   struct use like = w;
@@ -343,7 +344,7 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     if (!w.src_idx) return;
     int64_t size = node_of(s, u->src[0])->numel;
     if (size != 0 && !schedule_gather(s, w.kernel, u, w.idx, w.src_idx, &w.src_valid, &w.padded)) return;
-    if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* elements may be taken more than once */
+    if (n->numel < 0 || size < 0 || n->numel > size) like.expanded = true; /* an element may be read more than once */
   } else if (u->op == OP_REDUCE_AXIS) {
     const struct shape *x = u->src[0]->shape;
     w.src_idx = schedule_index_array(s, x->rank);
@@ -359,13 +360,13 @@ static void propagate(struct scheduler *s, struct node *n, uint32_t i) {
     }
     like.in_reduce = true;
     unsigned left;
-    if (follows_loops(s, n, &w, &left)) like.expanded = false; /* the result is repeated, what it is made of is not */
+    if (follows_loops(s, n, &w, &left)) like.expanded = false; /* the result is repeated, but its sources are not */
   }
   unsigned sources = tensor_sources(u);
   remove_input(s, w.kernel, n);
   for (unsigned k = 0; k < sources; k++) {
     struct node *x = node_of(s, u->src[k]);
-    if (x->device == NO_DEVICE) x->device = n->device; /* made of constants: computed where it is used */
+    if (x->device == NO_DEVICE) x->device = n->device; /* an expression of constants: computed where it is used */
     w.src_use[k] = add_use(s, x, &like, w.src_idx, w.src_valid);
     schedule_add_input(s, w.kernel, x);
   }
