@@ -1,4 +1,4 @@
-/* What a suite does in another process, which may end as it likes and has to end soon. */
+/* Runs a part of a suite in another process, which may end in any way but must end soon. */
 #ifndef DOORBELL_TESTS_CHILD_H
 #define DOORBELL_TESTS_CHILD_H
 #include <signal.h>
@@ -12,12 +12,13 @@
 enum { CHILD_SECONDS = 60, CHILD_STUCK = -1000 };
 
 static int is_child;
-/* The leak sanitizer asks this. In a child, what only the stacks of its parent's threads point to looks leaked. */
+/* The leak sanitizer calls this. In a child, memory that only the stacks of the parent's other threads refer to looks
+ * leaked. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 
-/* gcc's address sanitizer (12) does not hold its allocator's locks around fork: the child of a process with threads may
- * wait for one that it does not have. ThreadSanitizer ends such a child when it starts a thread. */
+/* gcc's address sanitizer (12) does not hold its allocator's locks around fork, so the child of a process with threads
+ * may wait forever for a lock that another thread held. ThreadSanitizer ends such a child when it starts a thread. */
 #if defined(THREAD_SANITIZER) || (defined(ADDRESS_SANITIZER) && !defined(__clang__))
 #define FORK_BESIDE_THREADS                                                                                            \
   do {                                                                                                                 \
@@ -28,7 +29,8 @@ int __lsan_is_turned_off(void) { return is_child; }
 #define FORK_BESIDE_THREADS ((void)0)
 #endif
 
-/* The exit status of body(arg)'s process, which ends with its result; -signal where one ended it. */
+/* Runs body(arg) in a child process, which exits with its result. Returns the exit status, or -signal if a signal ended
+ * the process. */
 static inline int in_child_process(int (*body)(void *arg), void *arg) {
   fflush(NULL);
   pid_t pid = fork();

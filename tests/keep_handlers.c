@@ -1,5 +1,6 @@
-/* Preloaded by `make test-strict`: cmocka puts a handler of its own for SIGSEGV around each test, in the place of the
- * one by which strict machines see the host's loads and stores. It keeps out; a crash then ends the suite. */
+/* Preloaded by `make test-strict`. cmocka installs its own SIGSEGV handler around each test, which would replace the
+ * handler with which strict machines detect the host's loads and stores. This library prevents that; a crash then ends
+ * the suite. */
 #define _GNU_SOURCE
 #include <signal.h>
 

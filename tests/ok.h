@@ -1,4 +1,4 @@
-/* Shared by suites of any folder: a call that has to return 0, and seconds of timeouts. */
+/* Shared by suites of all folders: a check that a call returns 0, and timeouts in seconds. */
 #ifndef DOORBELL_TESTS_OK_H
 #define DOORBELL_TESTS_OK_H
 #define SECOND 1000000000ull

@@ -1,5 +1,5 @@
-/* Which sanitizers a suite is built with: ADDRESS_SANITIZER, THREAD_SANITIZER, and SANITIZED with any. Some of what
- * suites do on purpose is what sanitizers report, or breaks their run time. */
+/* Defines the sanitizers that a suite is built with: ADDRESS_SANITIZER, THREAD_SANITIZER, and SANITIZED for any. Some
+ * things that suites do on purpose are reported by sanitizers or break their runtime. */
 #ifndef DOORBELL_TESTS_SANITIZERS_H
 #define DOORBELL_TESTS_SANITIZERS_H
 #ifdef __has_feature /* clang */
@@ -16,7 +16,7 @@
 #ifdef __SANITIZE_THREAD__
 #define THREAD_SANITIZER 1
 #endif
-/* For tests that leave waits out: their programs have the races that ThreadSanitizer reports. */
+/* For tests that omit waits: their programs have the races that ThreadSanitizer reports. */
 #ifdef THREAD_SANITIZER
 #define NO_THREAD_SANITIZER skip()
 #else

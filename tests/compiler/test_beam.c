@@ -1,5 +1,5 @@
-/* The beam search with times that are made up: it proposes legal plans only, finds what the times say is best, is the
- * same for the same times, and what it proposes computes the same. */
+/* The beam search with artificial times: it proposes only legal plans, finds the best plan for these times, is
+ * deterministic, and its plans compute the same results. */
 #include "kernels.h"
 #include "compiler/plan/beam.h"
 
@@ -31,14 +31,13 @@ static struct beam *must_search(const char *arch, struct uop *ast, struct beam_o
   return b;
 }
 
-/* Numbers between 1 and 2 without a pattern, the same for the same text. */
+/* Pseudo-random numbers between 1 and 2, the same for the same text. */
 static double made_up(const char *plan) {
   uint64_t h = 7;
   for (; *plan; plan++) h = (h ^ (uint8_t)*plan) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
   return 1 + (double)(h % 1000) / 1000;
 }
-/* Less for each of some steps. Of plans with the same code only one is proposed: unroll c:8 may be called vector c:8.
- */
+/* Some steps reduce the time. Of plans with the same code only one is proposed: unroll c:8 may appear as vector c:8 */
 static double of_steps(const char *plan) {
   static const struct {
     const char *step;
@@ -50,7 +49,8 @@ static double of_steps(const char *plan) {
   return t + (double)strlen(plan) * 0.001;
 }
 
-/* Rounds until the end, measured by time; how many plans there were. log: each on a line, or NULL. */
+/* Runs rounds until the end with the times that time() returns. Returns the number of plans. log: gets one plan per
+ * line; may be NULL. */
 static unsigned search(struct beam *b, double (*time)(const char *), FILE *log, const char *arch, struct uop *ast) {
   const char *const *plans;
   unsigned all = 0;
@@ -58,12 +58,12 @@ static unsigned search(struct beam *b, double (*time)(const char *), FILE *log, 
   for (unsigned n; (n = beam_round(b, &plans, &again)) > 0; all += n) {
     double seconds[512];
     assert_in_range(n, 1, 512);
-    assert_false(was_again); /* that was the last */
+    assert_false(was_again); /* that was the last one */
     was_again = again;
     for (unsigned i = 0; i < n; i++) {
       char err[512];
       seconds[i] = time(plans[i]);
-      assert_null(strstr(plans[i], "tf32")); /* which computes something else */
+      assert_null(strstr(plans[i], "tf32")); /* tf32 changes results */
       if (log) fprintf(log, "%s\n", plans[i]);
       if (ast && !compiler_compile_by(lowers, target_find(arch), ast, plans[i], err, sizeof err))
         fail_msg("'%s' was proposed: %s", plans[i], err);
@@ -118,7 +118,7 @@ static void finds_what_is_best(void **state) {
     if (width > 1 && best > 26) fail_msg("only %.3f, by '%s'", best, plan);
     beam_free(b);
   }
-  /* A search that begins with what another found ends no worse. */
+  /* A search that starts from another search's result is not worse. */
   struct beam *b = must_search(HOST_ARCH, ast,
                                (struct beam_options){.width = 1, .rounds = 1, .plan = "upcast a:6; this is no step"});
   const char *const *plans;
@@ -135,7 +135,7 @@ static void finds_what_is_best(void **state) {
   assert_int_equal(beam_round(b, &plans, &again), 2);
   assert_true(again);
   assert_string_equal(plans[1], "vector b:16; unroll c:8");
-  beam_measured(b, (double[]){2, 1.99}); /* looked at again it is hardly faster */
+  beam_measured(b, (double[]){2, 1.99}); /* measured again it is barely faster */
   assert_string_equal(beam_best(b, &best), plans[0]);
   assert_true(best == 2);
   assert_int_equal(beam_round(b, &plans, &again), 0);
@@ -157,7 +157,7 @@ static void is_the_same_for_the_same_times(void **state) {
   assert_true(size[0] > 1000);
   free(log[0]);
   free(log[1]);
-  /* No time: no plan, and an end. */
+  /* Without times there is no plan, and the search ends. */
   struct beam *b = must_search("gfx1100", ast, (struct beam_options){.width = 3});
   const char *const *plans;
   bool again;
@@ -171,7 +171,7 @@ static void is_the_same_for_the_same_times(void **state) {
   beam_free(b);
 }
 
-/* Kernels of all plans of some rounds, compiled in threads, compute what the interpreter does. */
+/* The kernels of all plans of some rounds, compiled in threads, compute the same as the interpreter. */
 static void computes_the_same(void **state) {
   static const char *const names[] = {"matmul odd",  "sum of odd rows",    "softmax 3x100", "pad 3x7",
                                       "convolution", "scatter 37x96 to 5", "symbolic size", "rows at i32 places"};
@@ -217,7 +217,7 @@ static void keys_tell_kernels_apart(void **state) {
   assert_true(beam_key(host, a) != beam_key(host, b));
   assert_true(beam_key(host, a) != beam_key(gpu, a));
   struct graph *other = graph_new(), *mine = G;
-  uop_index(other, 12345); /* other numbers of nodes */
+  uop_index(other, 12345); /* nodes get different ids */
   G = other;
   struct uop *again = uop_import(other, a);
   assert_true(beam_key(host, again) == beam_key(host, a));

@@ -1,16 +1,17 @@
-/* The C rendering as an independent check: what the lowering and the optimizer made for gfx1100 and for the host,
- * printed as C, compiled by the C compiler, and run. Work-items of a group take turns at barriers. */
+/* The C rendering as an independent check: the linear code for gfx1100 and for the host, printed as C, compiled by the
+ * C compiler, and run. Work-items of a group take turns at barriers. */
 #include "c_text.h"
 #include "kernels.h"
 
 static struct compiler *tuned, *plain;
 enum { TUNED, PLAIN, HOST, SMALL, TINY, STAGED, VARIANTS };
 static const struct kernel *kernels[VARIANTS][MAX_CASES];
-/* gfx1100 with less of everything: the grid has no room for an axis a dimension, then for all workgroups; workgroup
- * memory has none for a reduction. */
+/* gfx1100 with smaller limits: the grid has too few dimensions for the axes, then too few workgroups; local memory is
+ * too small for a reduction. */
 static struct target small, tiny;
 static struct c_library library;
-/* Copies whose elements the work-items do not share out evenly; the second one's rows are the contiguous dimension. */
+/* Copies whose elements do not divide evenly among the work-items; in the second one, rows are the contiguous
+ * dimension. */
 static const struct {
   const char *name, *plan;
 } staged[] = {{"matmul 64", "local a:16; local b:32; serial c:16; stage 1 a1 c1; stage 2 b1 c1"},
@@ -86,7 +87,7 @@ static void check_variant(unsigned v) {
     c_run(&library, id, kernels[v][i], bufs, c->var);
     if (!close_to(c->buf[0].t, bufs[0], want[0], c->buf[0].n, c->tolerance, why, sizeof why))
       fail_msg("%s (%s): %s\n%s", c->name, kernels[v][i]->name, why, kernels[v][i]->c_text);
-    if (v == HOST) { /* and what LLVM made of the same list */
+    if (v == HOST) { /* and LLVM's code for the same list */
       memset(bufs[0], 0, (size_t)c->buf[0].n * dtype_info[c->buf[0].t].size);
       run_host(kernels[v][i], bufs, c->var);
       if (!close_to(c->buf[0].t, bufs[0], want[0], c->buf[0].n, c->tolerance, why, sizeof why))
@@ -107,7 +108,7 @@ static void small_machine(void **state) {
     assert_false(kernels[HOST][i]->fewer_steps);
     fewer += kernels[SMALL][i]->fewer_steps;
   }
-  assert_in_range(fewer, 5, 20); /* those whose work-items share a reduction */
+  assert_in_range(fewer, 5, 20); /* kernels whose work-items share a reduction */
   check_variant(SMALL);
 }
 static void tiny_grid(void **state) { check_variant(TINY); }

@@ -1,4 +1,4 @@
-/* The caches: the same kernel from memory and from disk, and every way a file can be wrong. */
+/* The caches: the same kernel from memory and from disk, and every way in which a file can be wrong. */
 #define _GNU_SOURCE /* asprintf */
 #include "kernels.h"
 #include "compiler/internal.h"
@@ -66,7 +66,7 @@ static void second_compile_comes_from_disk(void **state) {
     void *a, *b;
     size_t na, nb;
     assert_false(from_disk(arches[i], &a, &na));
-    assert_int_equal(each_file(NULL), i + 1); /* nothing temporary is left */
+    assert_int_equal(each_file(NULL), i + 1); /* no temporary file is left */
     assert_true(from_disk(arches[i], &b, &nb));
     assert_int_equal(na, nb);
     assert_memory_equal(a, b, na);
@@ -104,7 +104,7 @@ static void wrong_files_are_compiled_again(void **state) {
   for (unsigned i = 0; i < sizeof cuts / sizeof *cuts; i++) {
     cut = cuts[i];
     each_file(truncate_file);
-    assert_false(from_disk("gfx1100", NULL, NULL)); /* and writes it anew */
+    assert_false(from_disk("gfx1100", NULL, NULL)); /* and writes it again */
     assert_true(from_disk("gfx1100", NULL, NULL));
   }
   static const int64_t flips[] = {0, 8, 16, 19, 24, 40, 500, -1, -700};
@@ -126,8 +126,8 @@ static void a_folder_that_cannot_be_written_is_no_error(void **state) {
   compiler_free(c);
 }
 
-/* The kernel can be used, the reason is there, and nothing of the file stays. Errors of a full disk and of a file that
- * may not become as large take the same way. */
+/* The kernel can be used, the reason is reported, and no file remains. Errors of a full disk and of a file size limit
+ * are handled in the same way. */
 static void a_disk_that_fills_up_is_no_error(void **state) {
   char full[96], path[160], expected[160];
   struct rlimit old, small;
@@ -167,7 +167,7 @@ static void folders_are_made(void **state) {
   assert_int_equal(system(path), 0);
 }
 
-/* Keys are the structure: equal across graphs, different for whatever differs. */
+/* Keys represent the structure: equal across graphs, different for every difference. */
 static void keys(void **state) {
   size_t na, nb;
   uint64_t ha, hb;
@@ -197,7 +197,7 @@ static void keys(void **state) {
   }
 }
 
-/* An image is found by the recipe that made it only. */
+/* An image is found only with the recipe that made it. */
 static void recipes_do_not_mix(void **state) {
   const struct target *gpu = target_find("gfx1100"), *cpu = target_find(HOST_ARCH);
   struct target t[6] = {*gpu, *gpu, *gpu, *gpu, *gpu, *cpu};
@@ -224,7 +224,7 @@ static void recipes_do_not_mix(void **state) {
       free(image);
     }
   }
-  /* kernels for a GPU are the same whatever compiles them: this processor is in the recipe of its own kernels only */
+  /* kernels for a GPU do not depend on the host: the processor is only part of the recipe of host kernels */
   char *processor = LLVMGetHostCPUName(), *wanted;
   assert_true(asprintf(&wanted, "cpu %s\n", processor) > 0);
   assert_null(strstr(recipe[0], wanted));
@@ -235,7 +235,7 @@ static void recipes_do_not_mix(void **state) {
   each_file(delete);
 }
 
-/* A colliding name is a miss: a file under the name of another recipe's. */
+/* A name collision is a miss: a file with the name of another recipe's file. */
 static char other_name[400];
 static void rename_to_other(const char *path) {
   if (!other_name[0])
@@ -268,7 +268,7 @@ static void age(const char *path) {
   assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
 }
 
-/* A killed writer's file goes when the next kernel is written; a live writer's, and what else is there, stays. */
+/* Writing a kernel removes the temporary file of a killed writer; the file of a live writer and other files remain. */
 static void killed_writers_are_swept(void **state) {
   static const char *const names[] = {"0123.dbk.abc123", "4567.dbk.live00", "89ab.dbk", "notes.dbk.tomorrow", "notes"};
   char path[5][400];
@@ -319,7 +319,7 @@ static void options_and_targets_do_not_mix(void **state) {
     struct compiler *both =
         compiler_new(&(struct compiler_options){.cache_dir = dir, .noopt = ways[w].noopt, .plan = ways[w].plan});
     const struct kernel *k = must_compile(both, HOST_ARCH, cases[10].ast);
-    assert_int_equal(k->from_disk, i >= WAYS - 1); /* the last names another kernel: the optimizer chooses */
+    assert_int_equal(k->from_disk, i >= WAYS - 1); /* the last plan is for another kernel, so the optimizer chooses */
     float a[64 * 64], b[64 * 64], out[64 * 64] = {0};
     for (int e = 0; e < 64 * 64; e++) a[e] = (float)(e % 64 == e / 64), b[e] = (float)e;
     run_host(k, (void *[]){out, a, b}, 0);

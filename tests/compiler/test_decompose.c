@@ -1,5 +1,5 @@
-/* Every rule that decomposes an operation, for a target that has the least, and for AVX-512: both sides, over values of
- * every type. */
+/* Every rule that decomposes an operation, for a target with the fewest features and for AVX-512: both sides, over
+ * values of every type. */
 #include "../graph/soundness.h"
 #include "compiler/decompose.h"
 #include "compiler/compiler.h"
@@ -15,7 +15,7 @@ static void test_decompose(void **state) {
   const struct target *host = target_find(HOST_ARCH);
   assert_non_null(host);
   struct target least = *host, most = *host;
-  least.kind = TARGET_AMDGPU; /* whose rules come on top */
+  least.kind = TARGET_AMDGPU; /* adds the rules for AMD GPUs */
   least.features = "", most.features = "avx512vl";
   rule_ctx = &least, rule_ctx_else = &most;
   check_set(&rules_decompose);

@@ -1,5 +1,5 @@
-/* Code for gfx1100, read back through LLVM's disassembler and ELF reader: what the heuristic is for must show in the
- * instructions; every operation in every type must come through code generation. Values are checked by running the same
+/* Code for gfx1100, read back through LLVM's disassembler and ELF reader: the instructions must show the heuristic's
+ * optimizations, and code generation must support every operation in every type. Values are checked by running the same
  * kernels on the emulator (tests/frontend) and as C (test_c_text.c). */
 #include "kernels.h"
 #include <llvm-c/Object.h>
@@ -68,7 +68,7 @@ static void elementwise_uses_wide_accesses(void **state) {
   const struct kernel *bytes = case_kernel(tuned, "elementwise u8");
   assert_int_equal(count(bytes->disassembly, "global_load_b128"), 2);
   const struct kernel *one = case_kernel(plain, "elementwise f32");
-  assert_int_equal(count(one->disassembly, "b128 v"), 0); /* arguments come in by s_load_b128 */
+  assert_int_equal(count(one->disassembly, "b128 v"), 0); /* arguments are loaded by s_load_b128 */
   assert_int_equal(one->block[0] * one->grid[0], 4096);
 }
 
@@ -119,7 +119,7 @@ static void launch_fits_three_dimensions(void **state) {
   assert_int_equal(items, 3 * 4 * 5 * 2 * 6);
 }
 
-/* Launches over symbolic sizes have no more workgroups than there are elements for at present. */
+/* Launches over symbolic sizes have no more workgroups than the current number of elements needs. */
 static void grids_follow_variables(void **state) {
   enum { N = 1000, M = 40 };
   struct uop *n = uop_var(G, "n", 1, N), *m = uop_var(G, "m", 0, M);

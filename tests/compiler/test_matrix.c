@@ -1,5 +1,6 @@
-/* Matrix instructions: the table's layouts, what the step refuses, and that lowering uses them where the plan says.
- * Sums are checked as C text here and in test_plans.c, on the emulated GPUs in tests/frontend/test_plans.c. */
+/* Matrix instructions: the table's layouts, the errors that the step reports, and that lowering uses them where the
+ * plan says so. Sums are checked as C text here and in test_plans.c, and on the emulated GPUs in
+ * tests/frontend/test_plans.c. */
 #include "compiler/plan/matrix.h"
 #include "kernels.h"
 
@@ -9,7 +10,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-/* The coordinate of an element of a lane. */
+/* A coordinate of an element of a lane. */
 static unsigned coordinate(const char *bits, unsigned lane, unsigned element) {
   unsigned v = 0, at = 0;
   for (const char *p = bits; *p; p += p[2] ? 3 : 2, at++)
@@ -17,8 +18,8 @@ static unsigned coordinate(const char *bits, unsigned lane, unsigned element) {
   return v;
 }
 
-/* Every element of every operand is in some lane, those of the result in one. Sources of the expected places: RDNA3 ISA
- * document, "WMMA"; PTX ISA, "Matrix Fragments for mma.m16n8k16". */
+/* Every element of every operand is in some lane, and every element of the result in exactly one. Sources of the
+ * expected positions: RDNA3 ISA document, "WMMA"; PTX ISA, "Matrix Fragments for mma.m16n8k16". */
 static void layouts_cover_the_matrices(void **state) {
   for (unsigned i = 0; i < matrix_count; i++) {
     const struct matrix *x = &matrices[i];
@@ -28,7 +29,7 @@ static void layouts_cover_the_matrices(void **state) {
       memset(times, 0, sizeof times);
       unsigned wave = strchr(x->bits[MATRIX_C][1], 'L') || strchr(x->bits[MATRIX_C][0], 'L') ? 32 : 1;
       unsigned n = matrix_elements(x, o), lanes = matrix_lanes(x, wave), copies = lanes * n / (size[o][0] * size[o][1]);
-      if (!n) { /* it is in memory as a whole: a coordinate has one bit after the other */
+      if (!n) { /* stored in memory as a whole: a coordinate's bits are consecutive */
         for (unsigned c = 0; c < 2; c++)
           for (unsigned bit = 0; 1u << bit < size[o][c]; bit++) {
             assert_int_equal(x->bits[o][c][3 * bit], 'M');
@@ -116,13 +117,13 @@ static void tiles_share_their_operands(void **state) {
     assert_null(k->plan_refused);
     assert_int_equal(count(k->linear_text, " MMA "), 8);
     assert_int_equal(k->block[0] * k->block[1] * k->block[2], 32);
-    /* along k elements are next to each other: rows are loaded as vectors */
+    /* elements are adjacent along k: rows are loaded as vectors */
     assert_true(count(k->linear_text, t ? "bf16x4" : "bf16x16") > 0);
     compiler_free(c);
   }
 }
 
-/* Both stages of a loop are filled between one pair of barriers, by vectors; nothing is converted on the way. */
+/* Both stages of a loop are filled between one pair of barriers, by vector copies without conversion. */
 static void stages_share_their_barriers(void **state) {
   static const char *const plans[2] = {
       "matrix wmma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a1 c3 c1; stage 2 b1 a1 c3 c2",
@@ -139,8 +140,8 @@ static void stages_share_their_barriers(void **state) {
   }
 }
 
-/* Three buffers: copies for the first two rounds in front of the loop, in it those for the round after the next, behind
- * the one barrier of a round. No register takes part in them. */
+/* Three buffers: the copies for the first two iterations are before the loop; the loop has the copies for the iteration
+ * after the next, after the one barrier of an iteration. No registers are used for them. */
 static void pipelines_copy_ahead(void **state) {
   static const char *const plans[2] = {
       "r_64_64_128 = matrix mma_f32_bf16 a b c; local a:2; local b:2; unroll c:2; stage 1 a4 a2 a1 c4 c1 c2; "
@@ -156,9 +157,9 @@ static void pipelines_copy_ahead(void **state) {
     char *body = strndup(loop, (size_t)(end - loop));
     assert_int_equal(count(k->linear_text, " BARRIER "), 1);
     assert_int_equal(count(body, " BARRIER "), 1);
-    assert_int_equal(count(k->linear_text, " WAIT "), 4); /* the ends of three groups, and for the first */
+    assert_int_equal(count(k->linear_text, " WAIT "), 4); /* the ends of three groups, and one for the first */
     assert_int_equal(count(body, " WAIT "), 2);
-    /* A is fetched, and so is B where the instruction turns it */
+    /* A is fetched, and B too if the instruction transposes it */
     assert_int_equal(count(k->linear_text, " FETCH "), 3 * count(body, " FETCH "));
     assert_int_equal(count(body, " FETCH "), t ? 4 : 1);
     if (t) assert_null(strstr(k->linear_text, "bf16x8"));
@@ -204,7 +205,7 @@ static void they_are_chosen_by_default(void **state) {
   compiler_free(c);
 }
 
-/* A scale of one operand, and a condition that its load checks already, as attention and padded convolutions have. */
+/* A scaled operand, and a condition that its load checks already, as in attention and padded convolutions. */
 static void scales_and_conditions_are_taken_along(void **state) {
   enum { N = 64 };
   struct uop *i = range(N, 0, AXIS_LOOP), *j = range(N, 1, AXIS_LOOP), *k = range(N, 2, AXIS_REDUCE);
@@ -224,7 +225,8 @@ static void scales_and_conditions_are_taken_along(void **state) {
   compiler_free(c);
 }
 
-/* A padded axis whose size is a multiple of a vector is copied by vectors as a round one is, each checked once. */
+/* A padded axis whose size is a multiple of a vector is copied in vectors like an unpadded one, with one check per
+ * vector. */
 static void padding_leaves_whole_vectors_whole(void **state) {
   enum { MOST_COPIES = 32 };
   ncases = 0;
@@ -236,7 +238,7 @@ static void padding_leaves_whole_vectors_whole(void **state) {
     const struct kernel *padded = must_compile(c, arch_of[t], cases[1].ast);
     assert_non_null(strstr(padded->plan, "pad c"));
     unsigned n = count(padded->linear_text, " LOAD "), same = count(round->linear_text, " LOAD ");
-    assert_in_range(n, same, same + MOST_COPIES); /* copies have a version without conditions, and one with them */
+    assert_in_range(n, same, same + MOST_COPIES); /* copies exist without conditions and with them */
   }
   compiler_free(c);
 }

@@ -1,7 +1,6 @@
-/* Random kernels by random plans: the interpreter of their asts against the C text of what was made for gfx1100 and for
- * the host, and against the host's machine code. tests/frontend/test_plans.c has the emulated GPUs.
- *
- * PLANS_SEED=n runs the kernel of that number alone, PLANS_FROM and PLANS_COUNT other ones. */
+/* Random kernels with random plans: compares the interpreter of their asts with the C text for gfx1100 and for the
+ * host, and with the host's machine code. tests/frontend/test_plans.c tests the emulated GPUs. PLANS_SEED=n runs only
+ * the kernel with that number, PLANS_FROM and PLANS_COUNT run others. */
 #include "c_text.h"
 #include "random_plans.h"
 
@@ -31,13 +30,13 @@ struct attempt {
   char why[512];
 };
 
-/* Whether the kernel goes wrong by the plan, alone. */
+/* Whether the kernel's result with this plan is wrong. */
 static bool goes_wrong(const struct plan *p, void *context) {
   struct attempt *a = context;
   char why[sizeof a->why];
   const struct kernel *kernel;
   struct compiler *c = compile_by_plan(a->k, a->t, p, a->how == BY_C, NULL, &kernel, why, sizeof why);
-  if (!c) { /* refused: no failure of this plan; failed: one */
+  if (!c) { /* a refused plan does not fail; a failed compilation does */
     bool failed = !strstr(why, ": plan: ");
     if (failed) strcpy(a->why, why);
     return failed;

@@ -1,5 +1,4 @@
-/* The pool of ptxas processes with tools of the test's own: scripts that fail, hang, die, or write what they are
- * told. */
+/* The pool of ptxas processes with scripts in place of ptxas, which fail, hang, crash, or write what they are told. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +26,7 @@ static int teardown(void **state) {
   return rmdir(dir);
 }
 
-/* The arguments are -arch=ARCH -o OUT IN [FLAG]...; a cubin is never less than an ELF header. */
+/* The arguments are -arch=ARCH -o OUT IN [FLAG]...; a cubin is at least as large as an ELF header. */
 static void script(const char *body) {
   FILE *f = fopen(tool, "w");
   fprintf(f, "#!/bin/sh\n%s\n", body);
@@ -65,7 +64,7 @@ static void text_goes_in_and_the_image_comes_out(void **state) {
   size_t size;
   script("test \"$1\" = -arch=sm_90 && test \"$2\" = -o && " COPY);
   struct ptxas *p = ptxas_new(tool, 0, 0);
-  size_t n = 300000; /* more than a pipe holds */
+  size_t n = 300000; /* more than the capacity of a pipe */
   char *text = malloc(n + 1);
   memset(text, 'x', n);
   text[n] = 0;
@@ -87,7 +86,7 @@ static void jobs_run_side_by_side_and_keep_their_results(void **state) {
     snprintf(text[i], sizeof text[i], "job %d", i);
     job[i] = ptxas_start(p, "sm_90", text[i], strlen(text[i]), NULL);
   }
-  for (int i = 0; i < N; i++) { /* finished in another order than begun */
+  for (int i = 0; i < N; i++) { /* they finish in another order than they begin */
     int k = (i * 5 + 3) % N;
     void *image;
     size_t size;
@@ -111,7 +110,7 @@ static void a_tool_that_hangs_is_ended(void **state) {
   double start = seconds();
   must_fail("sleep 100", 100, "did not finish in 0.1 s");
   must_fail("exec >/dev/null 2>&1; sleep 100", 100, "did not finish in 0.1 s"); /* its pipe closes at once */
-  must_fail("sleep 100 & sleep 100", 100, "did not finish in 0.1 s");           /* and what it started */
+  must_fail("sleep 100 & sleep 100", 100, "did not finish in 0.1 s");           /* and the processes that it started */
   assert_true(seconds() - start < 50);
 }
 

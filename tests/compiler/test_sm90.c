@@ -1,6 +1,6 @@
-/* What the compiler makes for NVIDIA: the PTX's choices, cubins that ptxas accepts, every operation in every type,
- * every target. Values are checked by running the same kernels on the emulator (tests/frontend). Without ptxas, that
- * its absence is said. */
+/* The compiler's output for NVIDIA: the choices visible in the PTX, cubins that ptxas accepts, every operation in every
+ * type, every target. Values are checked by running the same kernels on the emulator (tests/frontend). Without ptxas,
+ * tests that the error says so. */
 #include "kernels.h"
 #include "compiler/ptxas.h"
 #include <unistd.h>
@@ -101,7 +101,7 @@ static void matmul_is_register_tiled(void **state) {
   assert_int_equal(count(k->disassembly, ".local"), 0);
 }
 
-/* A product and a sum of the program stay two roundings. */
+/* A product and a sum are not fused: they round twice. */
 static void nothing_contracts(void **state) {
   const struct kernel *k = case_kernel(tuned, "elementwise f32");
   assert_int_equal(count(k->disassembly, "fma"), 0);
@@ -128,7 +128,7 @@ static void groups_fit(void **state) {
   }
 }
 
-/* NVIDIA has 65535 blocks along y and z. */
+/* NVIDIA allows 65535 blocks along y and z. */
 static void grids_fit(void **state) {
   struct compiler *c = compiler_new(&(struct compiler_options){.lower_only = true});
   case_matmul("tall matmul", DT_F32, 280000, 160, 2);
@@ -146,7 +146,7 @@ static void grids_fit(void **state) {
   compiler_free(c);
 }
 
-/* The larger of two, NaN where one is, and the smaller of x and a number. */
+/* The maximum of two values, NaN if one is NaN, and the minimum of x and a number. */
 static void max_is_an_instruction(void **state) {
   need_ptxas();
   enum { N = 64 };
@@ -211,7 +211,7 @@ static void memory_knows_what_was_prepared(void **state) {
   assert_false(k->from_memory);
   assert_ptr_equal(must_compile(c, "sm_90", cases[0].ast), k);
   assert_true(k->from_memory);
-  compiler_prepare(c, target_find("sm_90"), cases[1].ast); /* and is freed while ptxas runs */
+  compiler_prepare(c, target_find("sm_90"), cases[1].ast); /* the compiler is freed while ptxas runs */
   compiler_free(c);
 }
 

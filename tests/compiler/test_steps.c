@@ -1,4 +1,4 @@
-/* Plans as text, and single steps: a recorded plan rebuilds its kernel, a wrong one is refused with its reason. */
+/* Plans as text, and single steps: a recorded plan rebuilds its kernel, a wrong one is rejected with a reason. */
 #include "kernels.h"
 #include "compiler/plan/plan.h"
 
@@ -22,7 +22,7 @@ static struct compiler *with_plan(const char *plan) {
   return compiler_new(&(struct compiler_options){.debug = 6, .spec = true, .lower_only = true, .plan = plan});
 }
 
-/* What the optimizer chose for every kernel, given back as text, makes the same linear list. */
+/* The optimizer's plan of every kernel, read back from text, gives the same linear list. */
 static void recorded_plans_rebuild_their_kernels(void **state) {
   static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
   unsigned steps = 0;
@@ -90,7 +90,7 @@ static void wrong_text_is_named(void **state) {
   assert_non_null(strstr(err, "more than 128 steps"));
 }
 
-/* A plan that names its kernel and does not fit is an error that says which step is wrong and why. */
+/* A plan that names its kernel but cannot be applied is an error that says which step is wrong and why. */
 static void plans_that_do_not_fit_are_refused(void **state) {
   static const char *const wrong[][3] = {
       /* arch, plan, part of the message */
@@ -139,7 +139,7 @@ static void plans_that_do_not_fit_are_refused(void **state) {
     assert_null(compiler_compile(c, target_find(wrong[i][0]), cases[at].ast, err, sizeof err));
     if (!strstr(err, wrong[i][2]) || strncmp(err, "kernel r_", 9)) fail_msg("'%s': %s", wrong[i][1], err);
     compiler_free(c);
-    /* one for every kernel is left out where it does not fit */
+    /* a plan for all kernels is ignored where it cannot be applied */
     c = with_plan(wrong[i][1]);
     const struct kernel *k = must_compile(c, wrong[i][0], cases[at].ast);
     assert_non_null(strstr(k->plan_refused, wrong[i][2]));
@@ -161,7 +161,7 @@ static void plans_by_number_and_for_every_kernel(void **state) {
   compiler_free(c);
 }
 
-/* Each way to split, on the axes of one kernel: the outer part keeps the name, inner parts count up. */
+/* Every way to split, on the axes of one kernel: the outer part keeps the name, inner parts are numbered. */
 static void parts_are_named_in_order(void **state) {
   unsigned at = 0;
   while (strcmp(cases[at].name, "matmul 12x20x36")) at++;
@@ -175,7 +175,7 @@ static void parts_are_named_in_order(void **state) {
   compiler_free(c);
 }
 
-/* The plan without its PADs, and without the amounts of steps that fit themselves to the size. */
+/* The plan without its PADs, and without the amounts of steps that adapt to the size. */
 static void outline(const char *plan, char *out, size_t cap) {
   struct plan p;
   char err[128], *at = out;
@@ -190,7 +190,7 @@ static void outline(const char *plan, char *out, size_t cap) {
   }
 }
 
-/* Whatever the size, a kernel has the vectors, tiles and work-items of its round neighbour. */
+/* A kernel of any size has the vectors, tiles and work-items of the next round size. */
 static void odd_sizes_have_the_steps_of_round_ones(void **state) {
   static const char *const arches[] = {"gfx1100", "sm_90", HOST_ARCH};
   ncases = 0;

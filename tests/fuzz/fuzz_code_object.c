@@ -1,4 +1,4 @@
-/* Any bytes as an ELF file and as a code object: no crash, no read or write outside of buffers, bounded memory. */
+/* Reads arbitrary bytes as an ELF file and as a code object: no crash, no access outside of buffers, bounded memory. */
 #include <stdlib.h>
 #include "hcq/amd/code_object.h"
 

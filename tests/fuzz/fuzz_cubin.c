@@ -1,4 +1,4 @@
-/* Any bytes as a cubin: no crash, no read or write outside of buffers, bounded memory. */
+/* Reads arbitrary bytes as a cubin: no crash, no access outside of buffers, bounded memory. */
 #include <stdlib.h>
 #include "hcq/nv/cubin.h"
 

@@ -1,7 +1,7 @@
-/* Any bytes as a file of a captured program, its checksum made right, and any text as the program in one: no crash, and
- * whatever is accepted names only what is there. Of the seeds, across and various are what `test_jit_file --seeds
- * FOLDER` writes; text is the program of various, and text_group was written by hand, both naming .memory.0 and
- * .kernel.0 as parse's second file has them. */
+/* Reads arbitrary bytes, with a corrected checksum, as a file of a captured program, and arbitrary text as the program
+ * in such a file: no crash, and an accepted program names only objects that exist. Seeds: `test_jit_file --seeds
+ * FOLDER` writes across and various; text is the program of various, and text_group was written by hand. The last two
+ * name .memory.0 and .kernel.0, which parse's second file has. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

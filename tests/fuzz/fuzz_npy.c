@@ -1,4 +1,4 @@
-/* Any bytes as a .npy file: no crash, and what it names lies inside of it. */
+/* Reads arbitrary bytes as a .npy file: no crash, and the data that the header describes is inside the file. */
 #include <assert.h>
 #include "frontend/files/files.h"
 

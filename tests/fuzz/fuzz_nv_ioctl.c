@@ -1,9 +1,7 @@
-/* Feeds random calls to the emulated NVIDIA kernel modules: objects, controls, mappings, channels, UVM. Whatever comes
- * is an error or works; nothing crashes or hangs.
- *
- * The input is a list of steps, each a byte and what that call reads; parameters start as zeroes and get a few patches,
- * of which some are handles and descriptors that are likely to exist. Pointers are good, NULL or 8: a wild one could
- * hit this process. */
+/* Feeds random calls to the emulated NVIDIA kernel modules: objects, controls, mappings, channels, UVM. Every call
+ * works or returns an error; nothing crashes or hangs. The input is a list of steps, each a byte and the data that the
+ * call reads. Parameters start as zeros and get a few patches, some of which are handles and descriptors that probably
+ * exist. Pointers are valid, NULL or 8: an arbitrary one could hit this process. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,7 +196,7 @@ static void make(uint32_t parent, uint32_t object, uint32_t class, void *p) {
   os->ioctl(os, fds[0], RM_IO(RM_NR_ALLOC, sizeof a), &a);
 }
 
-/* A client that could go on to launch: most steps would fail without. */
+/* Prepares a client that could launch: without it most steps would fail. */
 static void prepare(struct uvm_uuid uuids[2]) {
   for (unsigned i = 0; i < FDS; i++) fds[i] = -1;
   fds[0] = os->open(os, "/dev/nvidiactl", O_RDWR);

@@ -1,9 +1,7 @@
-/* Feeds random methods and QMDs to a channel of an emulated NVIDIA GPU: whatever comes, it must neither crash nor hang,
- * nor touch memory that is not mapped on the GPU.
- *
- * The first byte chooses the engine, the next ones change a QMD that would launch; the rest is the pushbuffer, behind
- * methods that bind the classes, and also the content of the low addresses that are mapped, so that small numbers are
- * good pointers. */
+/* Feeds random methods and QMDs to a channel of an emulated NVIDIA GPU, which must not crash, hang, or access memory
+ * that is not mapped on the GPU. The first byte chooses the engine, the next ones change a QMD that would launch. The
+ * rest is the pushbuffer, after methods that bind the classes, and also the content of the mapped low addresses, so
+ * that small numbers are valid pointers. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +37,7 @@ static struct vm *vm;
 static uint8_t *memory, *ring, *push, *qmd, *code;
 static struct nv_channel *_Atomic running;
 
-/* A grid may be endless; it is checked, started, and abandoned. */
+/* A grid may never end: it is checked, started, and abandoned. */
 static void *watchdog(void *arg) {
   const struct timespec t = {0, LAUNCH_MS * 1000000};
   struct nv_channel *before = NULL;
@@ -54,7 +52,7 @@ static void *watchdog(void *arg) {
 
 static uint8_t *map(uint64_t va, size_t bytes, unsigned access) {
   static uint8_t
-      *volatile kept[8]; /* the address space keeps differences, which leak checkers do not take for pointers */
+      *volatile kept[8]; /* the address space stores differences, which leak checkers do not recognize as pointers */
   static unsigned n;
   uint8_t *p = aligned_alloc(4096, bytes);
   if (!p || vm_map(vm, va, bytes, p, access, va)) abort();
@@ -140,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct nv_channel *ch = group ? nv_channel_new(group, &desc) : NULL;
   if (!ch) abort();
   for (const uint32_t *c = classes; *c; c++) nv_channel_allow_class(ch, *c);
-  /* The channel's own thread sleeps until somebody kicks it, and this one runs its host engine. */
+  /* The channel's thread sleeps until it is woken, and this thread runs its host engine. */
   while (!atomic_load(&ch->asleep)) pool_relax();
   atomic_store(&group->scheduled, true);
   atomic_store(&ch->put, 1);

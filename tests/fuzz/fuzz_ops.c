@@ -1,6 +1,6 @@
-/* Bytes as a sequence of tensor operations with good and bad arguments: what the CPU computes agrees with a naive
- * interpreter, what is bad is poisoned with a message that names the operation. NOOPT=1 in the environment leaves
- * kernels as they are. */
+/* Reads bytes as a sequence of tensor operations with valid and invalid arguments: the CPU's results agree with a naive
+ * interpreter, and an invalid operation is poisoned with a message that names it. NOOPT=1 in the environment turns the
+ * optimizer off. */
 #include "tests/frontend/sequence.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,6 +1,6 @@
-/* Any bytes as the uncompressed stream of a trace, and the calls that it records made to its player: no crash, and no
- * mapping replaced but the trace's own. The seed is two calls, a mapping and a doorbell, as seed() below writes them:
- * FUZZ_SEED=FILE writes it again. */
+/* Reads arbitrary bytes as the uncompressed stream of a trace and makes the recorded calls to its player: no crash, and
+ * only the trace's own mappings are replaced. The seed contains two calls, a mapping and a doorbell, as written by
+ * seed() below: FUZZ_SEED=FILE writes it again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct driver {
 static int any_name(void *ctx, const char *name) { return strlen(name) > 4096; }
 static bool never(const void *queue) { return false; }
 
-/* What the trace says that the host writes, where the player has given it memory. */
+/* Makes the host's writes that the trace records, if the player has mapped the memory. */
 static void write_memory(const struct os_trace_event *e, const struct driver *d) {
   size_t at = 0;
   uint64_t address;
@@ -59,7 +59,7 @@ static int same(const struct os_trace_event *e, struct driver *d) {
   case TRACE_OPEN: return os->open(os, (const char *)e->blobs[0].bytes, (int)n[0]);
   case TRACE_CLOSE: return os->close(os, (int)n[0]);
   case TRACE_IOCTL:
-    /* Without pointers: a structure that has some is a difference. */
+    /* Only structures without pointers: one with pointers would differ. */
     if (!e->nblobs || e->blobs[0].size > sizeof arg || e->nblobs != 2) return -1;
     if ((n[1] >> 8 & 0xff) != 'K' || KFD_NR(n[1]) == KFD_NR(KFD_WAIT_EVENTS) || KFD_NR(n[1]) == 0x14 ||
         KFD_NR(n[1]) == KFD_NR(KFD_MAP_MEMORY) || KFD_NR(n[1]) == KFD_NR(KFD_UNMAP_MEMORY))
@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
   }
   if (os_trace_parse(b, size, &walked, err, sizeof err)) abort();
-  bool large = false; /* libFuzzer takes an allocation of 2 GiB for a fault */
+  bool large = false; /* libFuzzer reports an allocation of 2 GiB as an error */
   for (size_t i = 0; i < walked.nevents; i++)
     large |=
         walked.events[i].kind == TRACE_MMAP && walked.events[i].numbers[7] && walked.events[i].numbers[1] > 1 << 24;

@@ -1,8 +1,6 @@
-/* Feeds random dwords to the PM4 and SDMA processors of an emulated GPU: whatever comes, they must neither crash nor
- * hang, nor touch memory that is not mapped on the GPU.
- *
- * The first byte chooses the processor; the rest is the ring, and also the content of the low addresses that are
- * mapped, so that small numbers are good pointers and indirect buffers hold packets. */
+/* Feeds random dwords to the PM4 and SDMA processors of an emulated GPU, which must not crash, hang, or access memory
+ * that is not mapped on the GPU. The first byte chooses the processor. The rest is the ring, and also the content of
+ * the mapped low addresses, so that small numbers are valid pointers and indirect buffers contain packets. */
 #include <stdlib.h>
 #include <string.h>
 #include "emu/amd/kernel/process.h"
@@ -43,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct amd_queue *q = amd_queue_new(gpu, sdma, RING_VA, RING_BYTES, ring, &rptr, &doorbell);
   if (!q) abort();
   atomic_init(&doorbell, sdma ? bytes : bytes / 4);
-  /* Kernels would be random, too, and may be endless: a dispatch is checked and then abandoned. */
+  /* Kernels would be random, too, and might never end: a dispatch is checked and then abandoned. */
   atomic_store(&q->stop, true);
   cp_run(q, PACKETS);
   amd_queue_free(q);

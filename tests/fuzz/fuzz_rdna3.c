@@ -1,7 +1,6 @@
-/* Random bytes as a kernel: it ends, faults or is stopped, without touching memory that is not mapped on the GPU.
- *
+/* Runs random bytes as a kernel: it ends, faults or is stopped, without accessing memory that is not mapped on the GPU.
  * The first bytes choose the wave size, the mode and the scratch; the rest is code, followed by zeros. Scalar registers
- * point at a page of data, so that memory instructions often reach something. */
+ * point to a page of data, so that many memory instructions reach mapped memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memset(memory, choice, DATA_BYTES);
   code_cache_invalidate(code);
   print_all(size / 4, !(choice & 1));
-  /* Set before the first slice: whatever still runs at its end is stopped. */
+  /* Set before the first slice: a wave that still runs at its end is stopped. */
   static const atomic_bool stop = true;
   struct shader_dispatch d = {
       .vm = vm,

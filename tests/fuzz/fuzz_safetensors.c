@@ -1,4 +1,5 @@
-/* Any bytes as a .safetensors file: no crash, and what it names lies inside of it. */
+/* Reads arbitrary bytes as a .safetensors file: no crash, and the tensors that the header describes are inside the
+ * file. */
 #include <stdlib.h>
 #include "frontend/files/files.h"
 

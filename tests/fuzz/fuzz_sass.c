@@ -1,7 +1,7 @@
-/* Random bytes as a kernel: it ends, faults or is stopped, without touching memory that is not mapped on the GPU.
- *
+/* Runs random bytes as a kernel: it ends, faults or is stopped, without accessing memory that is not mapped on the GPU.
  * The first bytes choose the version, the CTA's threads, the cluster and what is counted; the rest is code, followed by
- * zeros. Constant bank 0 is full of addresses of a page of data, so that memory instructions often reach something. */
+ * zeros. Constant bank 0 is full of addresses of a page of data, so that many memory instructions reach mapped memory.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(text, data, size);
   memset(memory, choice, DATA_BYTES);
   code_cache_invalidate(code);
-  /* Set before the first slice: whatever still runs at its end is stopped. */
+  /* Set before the first slice: a warp that still runs at its end is stopped. */
   static const atomic_bool stop = true;
   uint32_t cluster = choice & 4 ? 2 : 1;
   struct sm_grid g = {

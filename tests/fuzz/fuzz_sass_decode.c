@@ -1,4 +1,4 @@
-/* Random words as SASS: decoding and printing stay inside their buffers and agree with each other. */
+/* Decodes random words as SASS: decoding and printing stay inside their buffers and agree with each other. */
 #include <stdlib.h>
 #include <string.h>
 #include "emu/nv/isa/sass.h"

@@ -1,5 +1,5 @@
-/* Taking out of a graph what varies: equal structures have equal keys, different ones do not, and a key gives its graph
- * back. */
+/* Keys of graphs without the varying parts: equal structures have equal keys, different ones do not, and a graph can be
+ * rebuilt from its key. */
 #include "tensor.h"
 #include "graph/exchange.h"
 #include "graph/bind.h"
@@ -66,7 +66,7 @@ static void slices_become_memory(void **state) {
   assert_true(alike(rows(x, 0, 4), rows(y, 8, 12)));
   assert_true(alike(add(rows(x, 0, 4), rows(x, 4, 8)), add(rows(y, 12, 16), rows(x, 0, 4))));
   assert_false(alike(rows(x, 0, 4), rows(x, 0, 5)));
-  assert_false(alike(SHRINK(x, 0, 16, 0, 4), SHRINK(x, 0, 16, 4, 8))); /* with gaps: not memory by itself */
+  assert_false(alike(SHRINK(x, 0, 16, 0, 4), SHRINK(x, 0, 16, 4, 8))); /* with gaps: not a buffer of its own */
   assert_true(alike(SHRINK(x, 3, 4, 0, 4), SHRINK(x, 5, 6, 4, 8)));
   assert_false(alike(SHRINK(x, 3, 4, 0, 4), SHRINK(x, 3, 4, 1, 5))); /* not aligned */
   struct uop *slice = rows(x, 3, 5), *deep = SHRINK(RESHAPE(rows(x, 2, 10), 4, 16), 1, 2, 4, 12);
@@ -135,7 +135,7 @@ static void values_in_memory_take_their_place(void **state) {
   binding_free(&want);
 }
 
-/* A graph made from a key has the same key, and computes the same. */
+/* A graph rebuilt from a key has the same key and computes the same values. */
 static void keys_give_graphs_back(void **state) {
   start();
   struct uop *a = TENSOR(4, 8), *b = TENSOR(8, 4);
@@ -158,7 +158,7 @@ static void keys_give_graphs_back(void **state) {
   binding_free(&y);
 }
 
-/* A sum of itself again and again has 2^n paths. */
+/* Repeatedly adding a node to itself gives 2^n paths. */
 static void shared_sums_are_not_walked_as_trees(void **state) {
   start();
   struct uop *n = bind("n", 2), *sum = n;
@@ -167,7 +167,7 @@ static void shared_sums_are_not_walked_as_trees(void **state) {
   assert_true(uop_bound_value(sum, &v));
   assert_int_equal(v, INT64_C(2) << 20);
   for (int i = 0; i < 60; i++) sum = uop_binary(g, OP_MAX, uop_binary(g, OP_ADD, sum, n), sum);
-  assert_false(uop_bound_value(sum, &v)); /* not looked through to the end */
+  assert_false(uop_bound_value(sum, &v)); /* the search stops early */
 }
 
 static int begin(void **state) { return (binder = binder_new()) == NULL; }

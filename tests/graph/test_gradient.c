@@ -1,5 +1,5 @@
-/* Gradients on the tensor graph: every op against central differences in f64, by the tensor interpreter; conventions;
- * cost. */
+/* Gradients on the tensor graph: every op compared with central differences in f64, computed by the tensor interpreter;
+ * conventions; number of kernels and nodes. */
 #include "graph/gradient.h"
 #include "tensor.h"
 #include <errno.h>
@@ -55,7 +55,7 @@ static struct uop *smooth_max(struct uop *x) { /* softmax over the last axis */
   return mul(e, expand_like(uop_unary(g, OP_RECIP, reduce(OP_ADD, e, last)), x));
 }
 
-/* The derivative of sum(y * weights) by x, element by element, against central differences. */
+/* Compares the derivative of sum(y * weights) with respect to x with central differences, element by element. */
 static void numeric(struct uop *y, struct uop *x) {
   double got[256], lo, hi;
   const double h = 1e-5;
@@ -105,7 +105,7 @@ static void test_elementwise(void **state) {
   struct uop *less = uop_binary(g, OP_CMPLT, x, y), *chosen = uop_where(g, less, mul(x, x), uop_unary(g, OP_SIN, y));
   numeric(chosen, x);
   numeric(chosen, y);
-  numeric(add(x, uop_unary(g, OP_TRUNC, x)), x); /* TRUNC and BITCAST add nothing */
+  numeric(add(x, uop_unary(g, OP_TRUNC, x)), x); /* TRUNC and BITCAST contribute nothing */
   numeric(add(x, uop_cast(g, uop_cast(g, x, DT_I32), DT_F64)), x);
   assert_null(gradient(sum_all(uop_unary(g, OP_TRUNC, x)), base(spread(DOUBLES(1), 0, 1))));
   double v[6];
@@ -117,7 +117,7 @@ static struct uop *function(enum function f, struct uop *value, struct uop *x) {
   return uop_new(g, OP_FUNCTION, DT_F64, 1, (union uop_arg){0}, f, (struct uop *[]){value, x}, 2);
 }
 
-/* The derivative of a FUNCTION is its own, not that of what makes its value. */
+/* A FUNCTION's derivative comes from the table, not from the expression that computes its value. */
 static void test_functions(void **state) {
   struct uop *x = spread(DOUBLES(2, 3), -0.7, 1.7), *scale = f64(M_LOG2E), *one = f64(1);
   struct uop *e = uop_unary(g, OP_EXP2, mul(x, scale)), *square = mul(e, e), *ln2 = f64(M_LN2);
@@ -131,8 +131,8 @@ static void test_functions(void **state) {
   for (int i = 0; i < 6; i++) assert_true(fabs(v[i] - M_2_SQRTPI * exp(-data_of(x)[i].f * data_of(x)[i].f)) < 1e-14);
 }
 
-/* Derivatives of patterns, where they are finite and their parts' are not; and that a target inside of a pattern is not
- * jumped over. */
+/* Derivatives of patterns, at points where they are finite and the derivatives of their parts are not. A target inside
+ * a pattern is not skipped. */
 static void test_patterns(void **state) {
   struct uop *x = FILL(DOUBLES(4), -0.7, 0.2, 1.3, 2.4), *b = FILL(DOUBLES(4), 0.5, 2, 3, -1);
   struct uop *e = uop_unary(g, OP_EXP2, x), *sigmoid = uop_unary(g, OP_RECIP, add(f64(1), e));
@@ -191,7 +191,7 @@ static void test_movement(void **state) {
   numeric(mul(x, EXPAND(RESHAPE(y, 1, 3, 1), 2, 3, 4)), y);
   numeric(matmul(RESHAPE(x, 6, 4), RESHAPE(x, 4, 6)), x);
   struct uop *scalar = spread(DOUBLES(1), 0.4, 0.6), *s = movement(OP_RESHAPE, scalar, 0, NULL);
-  numeric(mul(mul(x, s), s), scalar); /* rank 0 goes with any shape */
+  numeric(mul(mul(x, s), s), scalar); /* rank 0 broadcasts to any shape */
   numeric(uop_where(g, uop_binary(g, OP_CMPLT, x, f64(0.5)), s, x), scalar);
 
   struct uop *there = copy_to(mul(x, x), 1), *dx = gradient(sum_all(there), x);
@@ -218,7 +218,7 @@ static void test_product(void **state) {
   value_of(dx, v);
   static const double want[] = {0, 6, 0, 0, 0, 0, 12, 8, 6};
   for (int i = 0; i < 9; i++) assert_true(v[i] == want[i]);
-  /* the second derivative of abc by a and b is c, also where b is 0 */
+  /* the second derivative of abc with respect to a and b is c, also where b is 0 */
   value_of(gradient(sum_all(SHRINK(dx, 0, 1, 0, 1)), x), v);
   static const double second[] = {0, 3, 0, 0, 0, 0, 0, 0, 0};
   for (int i = 0; i < 9; i++) assert_true(v[i] == second[i]);
@@ -232,7 +232,7 @@ static void test_product(void **state) {
   value_of(dl, big);
   for (int i = 0; i < 1100; i++) product *= data_of(long_row)[i].f;
   for (int i = 0; i < 1100; i++) assert_true(fabs(big[i] * data_of(long_row)[i].f / product - 1) < 1e-12);
-  /* equal maxima share */
+  /* equal maxima share the gradient */
   struct uop *m = FILL(DOUBLES(2, 3), 1, 4, 4, 2, 2, 2);
   value_of(gradient(sum_all(reduce(OP_MAX, m, 2)), m), v);
   assert_true(v[0] == 0 && v[1] == 0.5 && v[2] == 0.5 && v[3] == 1 / 3.0);
@@ -262,7 +262,7 @@ static void test_indexing(void **state) {
   interpret_free(&done);
 }
 
-/* f = sum(x^3 y): its Hessian, one row at a time. */
+/* The Hessian of f = sum(x^3 y), row by row. */
 static void test_hessian(void **state) {
   struct uop *x = FILL(DOUBLES(3), 1, -2, 3), *y = FILL(DOUBLES(3), 0.5, 4, -1);
   struct uop *f = sum_all(mul(mul(mul(x, x), x), mul(y, x))), *dx = gradient(f, x);
@@ -279,7 +279,7 @@ static void test_hessian(void **state) {
   numeric(gradient(sum_all(mul(ds, ds)), x), x);
 }
 
-/* Halves are summed in f32 and rounded once: 1 + 2^-11 + 2^-11 is no f16 but 1 + 2^-10 is. */
+/* Gradients of halves are summed in f32 and rounded once: 1 + 2^-11 is not an f16 but 1 + 2^-11 + 2^-11 is. */
 static void test_narrow(void **state) {
   struct uop *x = tensor(DT_F16, 1, (int64_t[]){1}), *tiny = uop_const_float(g, DT_F16, 0x1p-11);
   struct uop *y = add(add(x, mul(x, tiny)), mul(x, tiny)), *dx = gradient(y, x);
@@ -300,7 +300,7 @@ static void test_refusals(void **state) {
   assert_null(out);
 }
 
-/* What flows to memory flows on to the expression that it was computed from. */
+/* A gradient that reaches linked memory continues at the expression that the memory was computed from. */
 static void test_links(void **state) {
   struct uop *x = spread(DOUBLES(3), 0.5, 2), *h = mul(x, x), *m = DOUBLES(3), *y = mul(m, m), *m2 = DOUBLES(3);
   for (int i = 0; i < 3; i++) data_of(m)[i].f = data_of(x)[i].f * data_of(x)[i].f;
@@ -317,7 +317,8 @@ static void test_links(void **state) {
   }
 }
 
-/* A chain of matrix products takes two kernels for each one's gradient, as by hand; the forward pass one each. */
+/* The gradient of a chain of matrix products takes two kernels per product, as if written by hand; the forward pass
+ * takes one. */
 static void test_kernels(void **state) {
   struct uop *x = TENSOR(4, 5), *w[3] = {TENSOR(5, 6), TENSOR(6, 7), TENSOR(7, 3)}, *h = x, *out[3], *by_hand[3];
   struct uop *act[4] = {x};
@@ -330,14 +331,14 @@ static void test_kernels(void **state) {
   size_t kernels = check_roots(by_hand, 3);
   assert_int_equal(kernels, 7);
   assert_int_equal(check_roots(out, 3), kernels);
-  /* with activations between: one kernel more for each of them at most */
+  /* with activations in between: at most one more kernel for each */
   h = x;
   for (int i = 0; i < 3; i++) h = uop_binary(g, OP_MAX, matmul(h, w[i]), num(0));
   assert_int_equal(graph_gradient(g, h, seed, w, 3, NULL, 0, out, err, sizeof err), 0);
   assert_in_range(check_roots(out, 3), 7, 10);
 }
 
-/* Nodes made for a layer do not depend on how many there are; a deep chain needs no stack. */
+/* The number of nodes per layer does not depend on the number of layers; a deep chain needs no stack. */
 static void test_linear(void **state) {
   size_t made[2];
   for (int k = 0; k < 2; k++) {

@@ -1,5 +1,5 @@
-/* Index algebra against brute force: thousands of random expressions over small ranges, each evaluated at every point
- * before and after simplification, and the forms that the scheduler counts on. */
+/* Index algebra compared with brute force: thousands of random expressions over small ranges, each evaluated at every
+ * point before and after simplification, and the forms that the scheduler relies on. */
 #include "eval.h"
 #include "graph/index.h"
 #include "graph/rules.h"
@@ -126,7 +126,7 @@ static void test_forms(void **state) {
   expect(two(OP_AND, two(OP_CMPLT, k, num(5)), two(OP_CMPLT, num(4), k)), "false");
   expect(two(OP_MAX, i, two(OP_ADD, j, num(3))), "(i1+3)");
   expect(two(OP_MOD, two(OP_ADD, k, num(5)), num(1000)), "(i2+5)");
-  /* nothing may overflow on the way: these stay as they are or become wider constants, never wrong ones */
+  /* nothing may overflow: these remain unchanged or get wider constants, never wrong ones */
   struct uop *huge = two(OP_MUL, k, num(INT64_MAX / 50));
   assert_true(uop_max(huge) == INT64_MAX);
   expect(two(OP_MUL, two(OP_MUL, k, num(INT64_MAX / 2)), num(4)), "((i2*4611686018427387903)*4)");

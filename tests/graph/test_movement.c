@@ -1,5 +1,5 @@
-/* The movement rules: what each is for, and random tensor graphs whose elements, by the tensor interpreter, stay what
- * they were. */
+/* The movement rules: an example of each, and random tensor graphs whose elements, computed by the tensor interpreter,
+ * must not change. */
 #include "graph/rules.h"
 #include "tensor.h"
 
@@ -35,20 +35,20 @@ static void test_each(void **state) {
   becomes(RESHAPE(RESHAPE(x, 24), 2, 12), RESHAPE(flat, 2, 12));
   becomes(RESHAPE(RESHAPE(x, 2, 12), 24), flat);
   becomes(EXPAND(EXPAND(RESHAPE(y, 4, 1, 1), 4, 1, 7), 4, 5, 7), EXPAND(RESHAPE(y->src[0], 4, 1, 1), 4, 5, 7));
-  struct uop *z = TENSOR(2, 3, 4); /* axes 1 2 0, then 1 2 0 again, are 2 0 1 */
+  struct uop *z = TENSOR(2, 3, 4); /* axes 1 2 0 applied twice are 2 0 1 */
   becomes(permute(permute(z, 0x021), 0x021), permute(z, 0x102));
   becomes(permute(permute(x, 0x01), 0x01), x);
   becomes(flip(flip(x, 1), 3), flip(x, 2));
   becomes(flip(flip(x, 1), 1), x);
   becomes(PAD(PAD(x, 1, 0, 0, 2), 1, 1, 3, 0), PAD(x, 2, 1, 3, 2));
   becomes(SHRINK(SHRINK(x, 1, 4, 0, 5), 1, 3, 2, 3), SHRINK(x, 2, 4, 2, 3));
-  /* slices of padding and of what is repeated */
+  /* slices of padding and of repeated elements */
   becomes(SHRINK(PAD(x, 2, 2, 0, 0), 2, 6, 0, 6), x);
   becomes(SHRINK(PAD(x, 2, 2, 3, 0), 1, 5, 4, 9), PAD(SHRINK(x, 0, 3, 1, 6), 1, 0, 0, 0));
   becomes(SHRINK(PAD(x, 2, 2, 0, 0), 0, 2, 0, 6), EXPAND(RESHAPE(num(0), 1, 1), 2, 6));
   becomes(SHRINK(EXPAND(y, 4, 9), 1, 3, 2, 7), EXPAND(SHRINK(y, 1, 3, 0, 1), 2, 5));
   becomes(SHRINK(permute(x, 0x01), 1, 5, 0, 2), permute(SHRINK(x, 0, 2, 1, 5), 0x01));
-  /* a slice of tensors side by side that lies in one of them */
+  /* a slice of concatenated tensors that is inside one of them */
   struct uop *place = EXPAND(RESHAPE(iota(DT_I32, 6), 1, 6), 4, 6), *last = uop_unary(g, OP_NEG, x), *chosen = last;
   for (int end = 4; end; end -= 2)
     chosen = uop_where(g, uop_binary(g, OP_CMPLT, place, uop_const_int(g, DT_I32, end)), end == 4 ? x : num(3), chosen);
@@ -74,7 +74,7 @@ static void test_each(void **state) {
   becomes(reduce(OP_MAX, threes, 3), RESHAPE(three, 1, 1));
   becomes(reduce(OP_ADD, EXPAND(RESHAPE(uop_const_int(g, DT_I32, 5), 1, 1), 4, 6), 2),
           EXPAND(RESHAPE(uop_const_int(g, DT_I32, 30), 1, 1), 4, 1));
-  assert_int_equal(simple(reduce(OP_ADD, threes, 3))->op, OP_REDUCE_AXIS); /* a float sum rounds on its way */
+  assert_int_equal(simple(reduce(OP_ADD, threes, 3))->op, OP_REDUCE_AXIS); /* a float sum rounds at each step */
   /* a folded tensor keeps its shape */
   struct uop *whole = tensor(DT_I32, 2, (int64_t[]){2, 3});
   becomes(mul(whole, uop_const_int(g, DT_I32, 0)), EXPAND(RESHAPE(uop_const_int(g, DT_I32, 0), 1, 1), 2, 3));

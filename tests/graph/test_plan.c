@@ -1,5 +1,5 @@
-/* The memory planner: random schedules whose kernels are run on the bytes that the plan gives them, against memory of
- * their own. */
+/* The memory planner: random schedules whose kernels run in the planned memory, compared with separate memory for each
+ * temporary. */
 #include "tensor.h"
 #include "graph/schedule/plan.h"
 
@@ -8,7 +8,7 @@ static int no_leftovers(void **state) {
   return 0;
 }
 
-/* A schedule of items that name buffers; only what the planner looks at. */
+/* A schedule of items that name buffers: only the fields that the planner reads. */
 static struct uop *temporary(struct schedule *s, unsigned device, int64_t n) {
   struct uop *size = uop_index(g, n);
   struct uop *b = uop_new(g, OP_BUFFER, DT_F32, 1, (union uop_arg){.i = next_buffer++}, device, &size, 1);
@@ -39,7 +39,7 @@ static void drop_schedule(struct schedule *s) {
   *s = (struct schedule){0};
 }
 
-/* a -> b -> c -> ...: two buffers are alive at a time, whatever the length. */
+/* In a -> b -> c -> ... two buffers are live at a time, for every length. */
 static void a_chain_needs_two(void **state) {
   start();
   struct schedule s = {0};
@@ -59,7 +59,7 @@ static void a_chain_needs_two(void **state) {
   drop_schedule(&s);
 }
 
-/* What is freed in pieces is one block again. */
+/* Adjacent freed blocks merge into one. */
 static void neighbours_merge(void **state) {
   start();
   struct schedule s = {0};
@@ -100,7 +100,8 @@ static void nothing_to_plan(void **state) {
   plan_free(&p);
 }
 
-/* No two temporaries that are needed at the same time, or that items of different queues use, share a byte. */
+/* Checks that no two temporaries share a byte if they are live at the same time or used by items of different queues.
+ */
 static void check_plan(const struct schedule *s, const struct memory_plan *p, size_t alignment, const uint8_t *queue) {
   struct need {
     int64_t first, last;
@@ -155,7 +156,7 @@ static void random_schedules(void **state) {
       unsigned device = (unsigned)pick(0, devices - 1), k = 0;
       bufs[k++] = temporary(&s, device, pick(0, 4) ? pick(1, 3000) : pick(0, 100000));
       if (pick(0, 4) == 0) bufs[k++] = temporary(&s, device, pick(1, 3000));
-      for (unsigned j = 0; j < 3 && s.ntemporaries > k; j++) { /* mostly what is recent */
+      for (unsigned j = 0; j < 3 && s.ntemporaries > k; j++) { /* mostly recent temporaries */
         size_t back = (size_t)pick(0, pick(0, 5) ? 6 : 60);
         if (back < s.ntemporaries) bufs[k++] = s.temporaries[s.ntemporaries - 1 - back];
       }
@@ -172,7 +173,7 @@ static void random_schedules(void **state) {
   }
 }
 
-/* A real schedule: what the plan saves is what the kernels of a chain of products let go. */
+/* A real schedule of a chain of products: the plan reuses the memory that the kernels release. */
 static void a_schedule_of_products(void **state) {
   start();
   struct uop *x = TENSOR(16, 16);

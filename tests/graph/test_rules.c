@@ -1,5 +1,5 @@
-/* The rewriting engine over hand-made rule sets, and the rule generator: what it refuses and where it says so, and a
- * file with every feature of the notation, compiled and run. */
+/* The rewriting engine with hand-made rule sets, and the rule generator: the errors that it reports, with their
+ * positions, and a file with every feature of the notation, compiled and run. */
 #include "graph/rules.h"
 #include "tensor.h"
 #include "tests/sanitizers.h"
@@ -14,12 +14,12 @@ static struct uop *rule_neg(struct graph *h, void *ctx, struct uop *u) {
   return u->src[0]->op == OP_NEG ? u->src[0]->src[0] : NULL;
 }
 static struct uop *rule_wrap(struct graph *h, void *ctx,
-                             struct uop *u) { /* sin(x) -> sin(x) + 1: contains what it replaces */
+                             struct uop *u) { /* sin(x) -> sin(x) + 1, which contains sin(x) */
   return uop_binary(h, OP_ADD, u, uop_const_float(h, DT_F32, 1));
 }
 static struct uop *rule_flip(struct graph *h, void *ctx, struct uop *u) {
   return uop_binary(h, OP_SUB, u->src[1], u->src[0]);
-} /* comes back */
+} /* undoes the previous rule */
 static struct uop *rule_grow(struct graph *h, void *ctx, struct uop *u) { /* endless: a new constant each time */
   return uop_binary(h, OP_MUL, u->src[0], uop_const_float(h, DT_F32, fval(u->src[1]) + 1));
 }
@@ -73,12 +73,13 @@ static void test_engine(void **state) {
   struct uop *sin = uop_unary(g, OP_SIN, x);
   assert_ptr_equal(graph_rewrite(g, sin, hand_set, NULL), add(sin, num(1)));
   double seven = 7;
-  struct uop *all = graph_rewrite(g, uop_unary(g, OP_SQRT, x), hand_set, &seven); /* a number takes the shape */
+  struct uop *all =
+      graph_rewrite(g, uop_unary(g, OP_SQRT, x), hand_set, &seven); /* a scalar is expanded to the shape */
   assert_ptr_equal(all, EXPAND(RESHAPE(num(7), 1), 4));
   assert_ptr_equal(graph_rewrite(g, uop_unary(g, OP_SQRT, num(2)), hand_set, &seven), num(7));
   assert_null(graph_error(g));
 
-  graph_rewrite(g, sub(x, num(1)), hand_set, NULL); /* there and back again ends */
+  graph_rewrite(g, sub(x, num(1)), hand_set, NULL); /* rules that undo each other terminate */
   assert_null(graph_error(g));
   graph_rewrite(g, mul(x, num(1)), hand_set, NULL);
   assert_non_null(graph_error(g));
@@ -128,7 +129,8 @@ static void test_stats(void **state) {
 static struct uop *rule_bad_type(struct graph *h, void *ctx, struct uop *u) { return uop_cast(h, u->src[0], DT_I32); }
 static struct uop *rule_good_type(struct graph *h, void *ctx, struct uop *u) { return u->src[0]; }
 
-/* Checked, a rule that changes the type is named; unchecked and right ones are not. */
+/* With checks on, a rule that changes the type is reported by name; with checks off it is not, and correct rules never
+ * are. */
 static void test_checked_rewrites(void **state) {
   static const struct rule bad[] = {{"(NEG x) => x", 7, rule_good_type}, {"(SIN x) => (CAST:i32 x)", 8, rule_bad_type}};
   static struct rule_stats stats[2];
@@ -153,7 +155,7 @@ static void test_checked_rewrites(void **state) {
   forget();
 }
 
-/* A vector is never replaced by a scalar: constants widen, other replacements of another width are left out. */
+/* A vector is never replaced by a scalar: constants are widened, other replacements of another width are ignored. */
 static void test_lanes(void **state) {
   start();
   struct uop *lanes = uop_new(g, OP_CONST, DT_F32, 4, (union uop_arg){.f = 3}, 0, NULL, 0);
@@ -262,7 +264,7 @@ static void test_generator_errors(void **state) {
   assert_non_null(strstr(said, "absent.rules"));
 }
 
-/* The notation's features, each as one rule, in a program of its own. */
+/* The notation's features, one rule each, in a separate program. */
 static void test_generator_features(void **state) {
   write_file("probe.h", "#include \"graph/rules.h\"\nstruct uop *helper(struct graph *g, void *ctx, struct uop *c);\n");
   write_file("probe.rules",

@@ -1,4 +1,4 @@
-/* Scheduling: how many kernels the known programs become, what they compute, and random graphs against the tensor
+/* Scheduling: the number of kernels of known programs and their results, and random graphs compared with the tensor
  * interpreter. */
 #include "tensor.h"
 #include "graph/exchange.h"
@@ -18,7 +18,7 @@ static const struct schedule_machine *fast_machine(unsigned device) {
   return &m;
 }
 
-/* A machine for which everything pays that takes launches. */
+/* A machine on which launches cost nothing, so that every split is worthwhile. */
 static const struct schedule_machine *eager_machine(unsigned device) {
   static const struct schedule_machine m = {
       .groups = 12, .side = 2, .launch_ns = 0, .bytes_per_ns = 100, .flops_per_ns = 100};
@@ -46,11 +46,12 @@ static void test_counts(void **state) {
   assert_int_equal(check(softmax(TENSOR(2, 3, 4))), 1);
   assert_int_equal(check(permute(softmax(TENSOR(3, 4)), 0x01)), 1);
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 4))),
-                   1); /* narrow: by the work-item that has the row */
+                   1); /* narrow: computed by the work-item of the row */
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 1))), 1);
   assert_int_equal(check(matmul(softmax(TENSOR(6, 5)), TENSOR(5, 40))), 2);
   struct uop *scores = mul(matmul(TENSOR(6, 4), permute(TENSOR(6, 4), 0x01)), num(0.5));
-  assert_int_equal(check(matmul(softmax(scores), TENSOR(6, 4))), 2); /* attention: scores, and the rest */
+  assert_int_equal(check(matmul(softmax(scores), TENSOR(6, 4))),
+                   2); /* attention: one kernel for the scores, one for the rest */
   struct uop *y = TENSOR(6, 5), *off = sub(y, expand_like(mul(reduce(OP_ADD, y, 2), num(0.2)), y));
   struct uop *scale = uop_unary(g, OP_RECIP, uop_unary(g, OP_SQRT, add(reduce(OP_ADD, mul(off, off), 2), num(1))));
   assert_int_equal(check(mul(off, expand_like(scale, y))), 1); /* layer norm */
@@ -73,7 +74,7 @@ static void test_softmax_form(void **state) {
   schedule_free(&s);
 }
 
-/* The most operations on one path of an ast. */
+/* The maximum number of operations on one path of an ast. */
 static unsigned length_of(struct uop *ast) {
   size_t n;
   struct uop **order = uop_toposort(&ast, 1, &n);
@@ -94,7 +95,8 @@ static void test_sharing(void **state) {
   struct uop *x = TENSOR(4, 5), *dear = uop_unary(g, OP_SIN, uop_unary(g, OP_EXP2, uop_unary(g, OP_SIN, x)));
   for (int i = 0; i < 8; i++) dear = uop_unary(g, OP_SQRT, mul(dear, dear));
   struct uop *roots[] = {add(dear, num(1)), mul(dear, num(2)), reduce(OP_ADD, dear, 3)};
-  assert_int_equal(check_roots(roots, 3), 2); /* the dear value is written once, with what goes over it, and reduced */
+  assert_int_equal(check_roots(roots, 3),
+                   2); /* the expensive value is written once, together with values over it, and then reduced */
   struct uop *cheap = add(x, num(1)), *two[] = {mul(cheap, num(2)), mul(cheap, num(3))};
   assert_int_equal(check_roots(two, 2), 1); /* both in one kernel */
   struct uop *sum = reduce(OP_ADD, x, 2), *sums[] = {add(sum, num(1)), mul(sum, num(2))};
@@ -112,12 +114,12 @@ static void test_sharing(void **state) {
   schedule_free(&s);
   for (int i = 0; i < 100000; i++) y = uop_unary(g, i & 1 ? OP_SIN : OP_TRUNC, y);
   assert_int_equal(graph_schedule(&y, 1, &next_buffer, &s, err, sizeof err), 0);
-  assert_in_range(s.nitems, 100000 / 512, 100000 / 512 + 2); /* cut to what the compiler walks by recursion */
+  assert_in_range(s.nitems, 100000 / 512, 100000 / 512 + 2); /* cut to the depth that the compiler can recurse over */
   for (size_t i = 0; i < s.nitems; i++) assert_in_range(length_of(s.items[i].ast), 1, 530);
   schedule_free(&s);
 }
 
-/* Kernels stay below what machines and the compiler take: buffers, operations on a path, axes. */
+/* Kernels stay below the limits of machines and of the compiler: buffers, operations on a path, axes. */
 static void test_limits(void **state) {
   struct schedule s;
   char err[200];
@@ -128,12 +130,12 @@ static void test_limits(void **state) {
     struct uop *row = PAD(RESHAPE(TENSOR(3), 1, 3), i, 299 - i, 0, 0);
     stack = stack ? add(stack, row) : row;
   }
-  assert_int_equal(check(stack), 10); /* each row is written to its place, 32 to a launch */
+  assert_int_equal(check(stack), 10); /* each row is written to its position, 32 rows per launch */
   for (int i = 0; i < 256; i++) tree[i] = TENSOR(3);
   for (int n = 128; n; n /= 2)
     for (int i = 0; i < n; i++) tree[i] = mul(tree[2 * i], tree[2 * i + 1]);
   assert_in_range(check(tree[0]), 3, 8);
-  struct uop *many = sum; /* the same few buffers again and again are few */
+  struct uop *many = sum; /* a buffer that is used repeatedly counts once */
   for (int i = 0; i < 200; i++) many = mul(add(many, sum), tree[1]);
   struct uop *x = TENSOR(3), *y = TENSOR(3), *z = x;
   for (int i = 0; i < 200; i++) z = i & 1 ? sub(z, x) : mul(z, y);
@@ -143,7 +145,7 @@ static void test_limits(void **state) {
   for (size_t i = 0; i < s.nitems; i++) assert_in_range(s.items[i].nbufs, 2, 192);
   schedule_free(&s);
 
-  /* 16 axes of which no two are neighbours on both sides, normalized over every other one */
+  /* 16 axes, normalized over every other one, so that no two adjacent axes can merge */
   int64_t dims[MAX_RANK], axes = 0x5555;
   for (int i = 0; i < MAX_RANK; i++) dims[i] = 2;
   struct uop *t = tensor(DT_F32, MAX_RANK, dims), *flipped = permute(t, INT64_C(0x0123456789abcdef));
@@ -161,12 +163,12 @@ static void test_limits(void **state) {
   schedule_free(&s);
 }
 
-/* p = p[p] again and again: list ranking by pointer doubling. */
+/* Repeats p = p[p]: list ranking by pointer doubling. */
 static void test_gather_of_itself(void **state) {
   struct uop *p = buffer(DT_I32, 8);
   for (int i = 0; i < 8; i++) memory[p->arg.i].data[i].i = i < 7 ? i + 1 : 7;
   struct uop *q = p, *r = p;
-  for (int i = 0; i < 3; i++) { /* the interpreter evaluates a kernel's index wherever it is named */
+  for (int i = 0; i < 3; i++) { /* the interpreter evaluates a kernel's index at every occurrence */
     q = gather(q, q, 0);
     check(q);
   }
@@ -180,7 +182,7 @@ static void test_gather_of_itself(void **state) {
     deep[0] = gather(deep[0], deep[0], 0);
   }
   deep[1] = q;
-  for (int i = 0; i < 2; i++) { /* 2^60 nodes if every index were evaluated where it is used */
+  for (int i = 0; i < 2; i++) { /* 2^60 nodes if every index were evaluated at each use */
     struct schedule s;
     char err[200];
     assert_int_equal(graph_schedule(&deep[i], 1, &next_buffer, &s, err, sizeof err), 0);
@@ -253,7 +255,7 @@ static void test_shear(void **state) {
   assert_true(affine(back));
 }
 
-/* The only kernel of a schedule of root, and how many elements it writes. */
+/* Schedules root, which must become one kernel that writes a given number of elements. */
 static struct schedule only_kernel(struct uop *root, int64_t writes) {
   struct schedule s;
   char err[500];
@@ -265,7 +267,7 @@ static struct schedule only_kernel(struct uop *root, int64_t writes) {
 }
 
 /* A convolution's gradient with respect to its input: [out, in, kernel, outputs] summed over out, sheared back to the
- * places of the input, summed over the kernel. */
+ * positions of the input, summed over the kernel. */
 static struct uop *conv_back(struct uop *dy, struct uop *weight, int64_t stride, int64_t dilation, int64_t places) {
   int64_t out = dim_of(weight, 0), in = dim_of(weight, 1), kernel = dim_of(weight, 2), n = dim_of(dy, 1);
   struct uop *x = mul(EXPAND(RESHAPE(dy, out, 1, 1, n), out, in, kernel, n),
@@ -291,8 +293,8 @@ static const struct schedule_machine *host(bool skips) {
 static const struct schedule_machine *skipping_host(unsigned device) { return host(true); }
 static const struct schedule_machine *other_host(unsigned device) { return host(false); }
 
-/* The gradient of 3 x 3 windows of 8 x 8 places is 1.8 times the products of those that were computed. A machine that
- * skips rows of products that are 0 does them as one sum. */
+/* The gradient of 3 x 3 windows at 8 x 8 positions has 1.8 times as many products, including padding, as the forward
+ * pass. A machine that skips rows of zero products computes it as one sum. */
 static void test_sums_with_much_padding(void **state) {
   enum { B = 64, C = 64, K = 3, N = 6 };
   struct uop *x = mul(EXPAND(RESHAPE(TENSOR(B, C, N, N), B, C, 1, 1, 1, N, N), B, C, C, K, K, N, N),
@@ -308,7 +310,8 @@ static void test_sums_with_much_padding(void **state) {
   }
 }
 
-/* A sum over movement of a sum is one sum. Its condition is asked of one factor: the weights are read everywhere. */
+/* A sum over movement of a sum becomes one sum. Only one factor has the padding's condition: the weights are read
+ * everywhere. */
 static void test_sum_of_moved_sum(void **state) {
   struct uop *back = conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 1, 8);
   assert_int_equal(check(back), 1);
@@ -317,7 +320,7 @@ static void test_sum_of_moved_sum(void **state) {
   assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 2, 10)), 1);
   assert_int_equal(check(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 2, 1, 13)), 1);
   assert_int_equal(check(SHRINK(conv_back(TENSOR(4, 6), TENSOR(4, 3, 3), 1, 1, 8), 0, 1, 0, 3, 0, 1, 1, 7)), 1);
-  /* inside a third sum, as in the gradient of the layer before, the two are a kernel of their own */
+  /* inside a third sum, as in the gradient of the previous layer, the two sums become a separate kernel */
   assert_int_equal(check(reduce(OP_ADD, mul(back, TENSOR(1, 3, 1, 8)), 8)), 2);
   struct schedule s = only_kernel(back, 3 * 8);
   size_t n, reduces = 0, masked = 0, loads = 0;
@@ -331,26 +334,26 @@ static void test_sum_of_moved_sum(void **state) {
   assert_true(reduces == 1 && loads == 2 && masked == 1);
   free(order);
   schedule_free(&s);
-  /* what is summed may be anything, and any movement between the two sums; the same for whole numbers */
+  /* any value may be summed, with any movement between the two sums; the same for integers */
   struct uop *x = TENSOR(3, 4, 5), *e = uop_binary(g, OP_MAX, sub(x, num(2)), num(-3));
   assert_int_equal(check(reduce(OP_ADD, PAD(permute(reduce(OP_ADD, e, 1), 0x021), 1, 0, 0, 2, 1, 1), 2)), 1);
   assert_int_equal(check(reduce(OP_ADD, flip(PAD(reduce(OP_ADD, reduce(OP_ADD, x, 1), 2), 0, 0, 1, 0, 2, 2), 4), 6)),
                    1);
   struct uop *whole = tensor(DT_I32, 3, (int64_t[]){3, 4, 5});
   assert_int_equal(check(reduce(OP_ADD, PAD(reduce(OP_ADD, mul(whole, whole), 1), 0, 0, 0, 2, 1, 1), 2)), 1);
-  /* only of sums, and not where another reads the inner one */
+  /* only for sums, and not if the inner one has another user */
   check(reduce(OP_MAX, PAD(reduce(OP_ADD, mul(x, x), 1), 0, 0, 0, 2, 1, 1), 2));
   check(reduce(OP_ADD, PAD(reduce(OP_MAX, mul(x, x), 1), 0, 0, 0, 2, 1, 1), 2));
   struct uop *inner = reduce(OP_ADD, mul(x, x), 1), *both[] = {reduce(OP_ADD, shear(inner, 1, 2, 1, 5), 2), inner};
   assert_int_equal(check_roots(both, 2), 2);
-  /* a product of matrices whose elements are all added up has no use for a factor more than once */
+  /* if all elements of a matrix product are added up, no factor is reused */
   struct uop *all = reduce(OP_ADD, matmul(TENSOR(256, 256), TENSOR(256, 256)), 3);
   char err[500];
   assert_int_equal(graph_schedule(&all, 1, &next_buffer, &s, err, sizeof err), 0);
   assert_true(s.nitems > 1);
   schedule_free(&s);
-  /* one that would do four times the work for a stride of 2 by 2 writes the inner sum; a machine that is fast against
-   * its memory does not */
+  /* if merging means four times the work (stride 2 by 2), the inner sum is written, unless the machine computes fast
+   * relative to its memory */
   struct uop *dy = TENSOR(128, 16, 16), *w = TENSOR(128, 128, 3, 3), *strided;
   strided = mul(EXPAND(RESHAPE(dy, 128, 1, 1, 1, 16, 16), 128, 128, 3, 3, 16, 16),
                 EXPAND(RESHAPE(w, 128, 128, 3, 3, 1, 1), 128, 128, 3, 3, 16, 16));
@@ -366,7 +369,7 @@ static void test_sum_of_moved_sum(void **state) {
   schedule_free(&s);
 }
 
-/* Whole numbers that are mostly a place in 0..n-1, sometimes beside it. */
+/* Integers, most of them in 0..n-1, some out of range. */
 static struct uop *places(enum dtype t, int64_t n, unsigned rank, const int64_t *dims) {
   struct uop *x = tensor(t, rank, dims);
   const struct memory *m = &memory[x->src[0]->arg.i];
@@ -399,11 +402,11 @@ static void test_gather(void **state) {
   assert_int_equal(
       check(reduce(OP_ADD, gather(PAD(table, 1, 0, 2, 0), EXPAND(RESHAPE(PLACES(DT_I64, 8, 5), 5, 1), 5, 6), 0), 2)),
       1);
-  /* arithmetic on the index is done where it is used: places counted from the end */
+  /* arithmetic on the index is done in the same kernel: indices counted from the end */
   struct uop *p = PLACES(DT_I32, 7, 5), *zero = uop_const_int(g, DT_I32, 0), *seven = uop_const_int(g, DT_I32, 7);
   struct uop *wrapped = uop_where(g, uop_binary(g, OP_CMPLT, p, zero), add(p, seven), p);
   assert_int_equal(check(gather(table, EXPAND(RESHAPE(wrapped, 5, 1), 5, 4), 0)), 1);
-  /* an index that is known reads as a view does */
+  /* a constant index is as good as a view */
   struct uop *every_other = mul(iota(DT_I32, 3), uop_const_int(g, DT_I32, 2));
   assert_int_equal(check(gather(table, EXPAND(RESHAPE(every_other, 3, 1), 3, 4), 0)), 1);
   struct schedule s;
@@ -413,7 +416,7 @@ static void test_gather(void **state) {
   assert_int_equal(graph_schedule(&root, 1, &next_buffer, &s, err, sizeof err), 0);
   assert_string_equal(uop_expr(s.items[0].ast, text, sizeof text), "SINK(STORE(p0[i0], LOAD(p1[((i0*2)+1)])))");
   schedule_free(&s);
-  /* what is reduced, or dear, is in memory before it is an index */
+  /* a reduced or expensive index is realized first */
   struct uop *sum = reduce(OP_MAX, PLACES(DT_I32, 7, 5, 3), 2);
   assert_int_equal(check(gather(table, EXPAND(sum, 5, 4), 0)), 2);
   for (int i = 0; i < 40; i++) wrapped = uop_binary(g, i & 1 ? OP_XOR : OP_ADD, wrapped, p);
@@ -439,22 +442,23 @@ static void test_assign(void **state) {
   assert_int_equal(check(assign(b, b, add(buffer(DT_F32, 12), num(1)))), 1);
   assert_int_equal(check(assign(x, x, full_like(x, 2))), 1);
   assert_int_equal(check(assign(b, x, TENSOR(3, 4))), 1);
-  assert_int_equal(check(assign(x, x, add(x, num(1)))), 1);                   /* in place */
-  assert_int_equal(check(assign(x, x, uop_unary(g, OP_NEG, flip(x, 1)))), 2); /* other elements: a temporary */
+  assert_int_equal(check(assign(x, x, add(x, num(1)))), 1); /* in place */
+  assert_int_equal(check(assign(x, x, uop_unary(g, OP_NEG, flip(x, 1)))),
+                   2); /* reads other elements: needs a temporary */
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), matmul(TENSOR(2, 5), TENSOR(5, 2)))), 1);
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 2), add(SHRINK(x, 1, 3, 0, 2), num(1)))), 1);
   assert_int_equal(check(assign(x, SHRINK(x, 1, 3, 0, 4), SHRINK(x, 0, 2, 0, 4))), 2); /* shifted rows overlap */
   assert_int_equal(check(assign(x, permute(x, 0x01), TENSOR(4, 3))), 1);
-  assert_int_equal(check(assign(x, PAD(x, 1, 1, 0, 0), TENSOR(5, 4))), 1); /* what falls on padding is lost */
+  assert_int_equal(check(assign(x, PAD(x, 1, 1, 0, 0), TENSOR(5, 4))), 1); /* values assigned to padding are dropped */
   assert_int_equal(check(assign(x, SHRINK(x, 1, 1, 0, 4), TENSOR(0, 4))), 0);
-  /* pieces side by side, as cat writes them */
+  /* adjacent pieces, as cat writes them */
   struct uop *c = RESHAPE(buffer(DT_F32, 20), 5, 4);
   struct uop *both = assign(c, SHRINK(c, 0, 2, 0, 4), add(TENSOR(2, 4), num(1)));
   both = assign(both, SHRINK(both, 2, 5, 0, 4), x);
   assert_int_equal(check(both), 2);
   both = assign(c, SHRINK(c, 0, 2, 0, 4), add(TENSOR(2, 4), num(1)));
-  both =
-      assign(both, SHRINK(both, 1, 4, 0, 4), add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads what was just written */
+  both = assign(both, SHRINK(both, 1, 4, 0, 4),
+                add(SHRINK(both, 0, 3, 0, 4), num(1))); /* reads elements that were just written */
   check(both);
   check(add(both, num(3)));
   /* the old contents are read first, whatever order the roots are in */
@@ -462,7 +466,7 @@ static void test_assign(void **state) {
   check_roots(roots, 3);
   struct uop *swapped[] = {reduce(OP_ADD, x, 3), assign(b, b, add(b, num(1)))};
   assert_int_equal(check_roots(swapped, 2), 2);
-  /* old and new contents together: the old ones are saved */
+  /* uses old and new contents: the old ones are copied first */
   struct uop *now = assign(b, b, uop_unary(g, OP_EXP2, b)), *difference = sub(flip(now, 1), b);
   check(difference);
   struct uop *twice = assign(now, now, add(now, num(1)));
@@ -482,11 +486,11 @@ static void test_assign(void **state) {
   struct uop *two[] = {assign(b, b, full_like(b, 1)), assign(b, b, full_like(b, 2))};
   assert_true(graph_schedule(two, 2, &next_buffer, &s, err, sizeof err) < 0);
   assert_non_null(strstr(err, "two ASSIGNs"));
-  struct uop *lost[] = {assign(b, b, full_like(b, 1)), x, permute(x, 0x01)}; /* what is asked for is saved first */
+  struct uop *lost[] = {assign(b, b, full_like(b, 1)), x, permute(x, 0x01)}; /* roots are copied first */
   check_roots(lost, 3);
   struct uop *repeats = assign(m, EXPAND(RESHAPE(m, 1, 12), 2, 12), TENSOR(2, 12));
   assert_true(graph_schedule(&repeats, 1, &next_buffer, &s, err, sizeof err) < 0);
-  /* a shift of all of the memory may be done by exchanging it */
+  /* copying back the whole memory may be done by swapping */
   struct uop *turned = assign(b, b, flip(b, 1));
   assert_int_equal(graph_schedule(&turned, 1, &next_buffer, &s, err, sizeof err), 0);
   assert_int_equal(s.nitems, 2);
@@ -618,7 +622,7 @@ static void test_windows(void **state) {
   schedule_free(&s);
 }
 
-/* n tensors side by side along an axis, as a choice by place (cat) or a sum (what gradients of slices add up to). */
+/* n tensors concatenated along an axis, as a choice by index (cat) or as a sum (the form of gradients of slices). */
 static struct uop *side_by_side(struct uop **x, unsigned n, unsigned axis, bool choose) {
   int64_t end[64], total = 0, pads[2 * MAX_RANK] = {0}, dims[MAX_RANK];
   struct uop *all = NULL;
@@ -637,7 +641,7 @@ static struct uop *side_by_side(struct uop **x, unsigned n, unsigned axis, bool 
   return all;
 }
 
-/* Many tensors side by side are computed each into its place; a few stay an expression. */
+/* Each of many concatenated tensors is computed into its part of the result; a few remain an expression. */
 static void test_joins(void **state) {
   struct uop *x[40], *w = TENSOR(3, 3);
   struct schedule s;
@@ -647,7 +651,7 @@ static void test_joins(void **state) {
     assert_int_equal(check(side_by_side(x, 40, 0, choose)), 2);
     assert_int_equal(check(side_by_side(x, 3, 0, choose)), 1);
     struct uop *all = side_by_side(x, 40, 0, choose);
-    assert_int_equal(check(add(all, num(1))), 3); /* and what reads it */
+    assert_int_equal(check(add(all, num(1))), 3); /* and its user */
     check(SHRINK(all, 5, 20, 1, 3));
     check(reduce(OP_ADD, all, 1));
     x[7] = matmul(TENSOR(4, 3), w);
@@ -662,7 +666,7 @@ static void test_joins(void **state) {
     assert_int_equal(s.items[0].ast->nsrc, 12);
     schedule_free(&s);
   }
-  /* a number, a hole, whole numbers, memory written over, more than one reader, and the sign of zero */
+  /* a scalar, a gap, integers, overwritten memory, several users, and the sign of zero */
   for (unsigned i = 0; i < 40; i++) x[i] = full_like(TENSOR(2), i);
   check(side_by_side(x, 40, 0, true));
   struct uop *sum = NULL, *b = buffer(DT_F32, 120);
@@ -684,7 +688,8 @@ static struct uop *buffer_without_memory(int64_t n) {
   return uop_new(g, OP_BUFFER, DT_F32, 1, (union uop_arg){.i = next_buffer++}, 0, (struct uop *[]){uop_index(g, n)}, 1);
 }
 
-/* The number of kernels; *width: how many results the first computes. Where there are several, why is its reason. */
+/* Returns the number of kernels. Stores in *width the number of results of the first one. If there are several, its
+ * reason must be why. */
 static size_t kernels_of(struct uop *root, enum schedule_reason why, int64_t *width) {
   struct schedule s;
   char err[500];
@@ -754,7 +759,8 @@ static void test_splits(void **state) {
   machine_of = NULL;
 }
 
-/* What is reduced over `walked` where index is the place along `places`: both [.., count, ..] without axis `places`. */
+/* The reduction over axis `walked` of values whose index equals the position along axis `places`; both are [.., count,
+ * ..] without axis `places`. */
 static struct uop *scattered(enum op op, struct uop *index, struct uop *value, struct uop *none, unsigned places,
                              unsigned walked, int64_t n) {
   int64_t dims[MAX_RANK], ones[MAX_RANK];
@@ -772,7 +778,8 @@ static struct uop *scattered(enum op op, struct uop *index, struct uop *value, s
   return reduce(op, value || !none ? hit : uop_cast(g, hit, none->dtype), 1 << walked);
 }
 
-/* Sums at the places that an index names cost what is summed: memory is cleared, and the index walked along once. */
+/* The cost of sums at indices is proportional to the number of values: memory is cleared, and the index is walked along
+ * once. */
 static void test_scatters(void **state) {
   struct schedule s;
   char err[500], text[500];
@@ -780,7 +787,7 @@ static void test_scatters(void **state) {
              *none = uop_const_int(g, DT_I64, 0);
   ids = EXPAND(ids, 3, 40);
   struct uop *sum = scattered(OP_ADD, ids, rows, zero, 1, 2, 7);
-  assert_int_equal(check(sum), 1); /* small: every place looks at every element */
+  assert_int_equal(check(sum), 1); /* small: every position compares every element */
   machine_of = eager_machine;
   assert_int_equal(check(sum), 2);
   assert_int_equal(graph_schedule_on(machine_of, &sum, 1, &next_buffer, &s, err, sizeof err), 0);
@@ -792,16 +799,17 @@ static void test_scatters(void **state) {
   check(scattered(OP_ADD, permute(ids, 0x01), permute(rows, 0x01), zero, 1, 0, 7));
   check(add(expand_like(reduce(OP_ADD, sum, 3), sum), sum));
   check(scattered(OP_ADD, ids, matmul(TENSOR(3, 2), TENSOR(2, 40)), zero, 1, 2, 7));
-  /* counts, whether there is any, the last that goes to a place, products */
+  /* counts, whether there is any, the maximum index per position, products */
   assert_int_equal(check(scattered(OP_ADD, ids, NULL, none, 1, 2, 7)), 2);
   assert_int_equal(check(scattered(OP_MAX, ids, NULL, NULL, 1, 2, 7)), 2);
   struct uop *order = add(EXPAND(RESHAPE(iota(DT_I32, 40), 1, 40), 3, 40), uop_const_int(g, DT_I32, 1));
   assert_int_equal(check(scattered(OP_MAX, ids, order, uop_const_int(g, DT_I32, 0), 1, 2, 7)), 2);
   assert_int_equal(check(scattered(OP_MAX, ids, rows, num(-INFINITY), 1, 2, 7)), 2);
-  assert_int_equal(check(scattered(OP_MAX, ids, rows, zero, 1, 2, 7)), 1); /* 0 is not the least of all values */
+  assert_int_equal(check(scattered(OP_MAX, ids, rows, zero, 1, 2, 7)),
+                   1); /* 0 is not the identity element of the maximum */
   struct uop *whole = tensor(DT_I32, 2, (int64_t[]){3, 40});
   assert_int_equal(check(scattered(OP_MUL, ids, whole, uop_const_int(g, DT_I32, 1), 1, 2, 7)), 2);
-  /* an index that is computed, one for each element, a number, more than one user, and memory that is written over */
+  /* a computed index, an index per element, a scalar value, several users, and overwritten memory */
   struct uop *own = PLACES(DT_I64, 9, 3, 40), *shifted = add(own, uop_const_int(g, DT_I64, 1));
   check(scattered(OP_ADD, shifted, rows, zero, 1, 2, 9));
   check(scattered(OP_ADD, gather(own, PLACES(DT_I32, 40, 3, 40), 1), full_like(rows, 3), zero, 1, 2, 9));
@@ -820,7 +828,7 @@ static void test_scatters(void **state) {
   machine_of = NULL;
 }
 
-/* Kernels that only walk along memory are parts of one, whatever their sizes. */
+/* Kernels that only walk along memory become parts of one kernel, for any sizes. */
 static void test_parts(void **state) {
   struct uop *rate = RESHAPE(buffer(DT_F32, 1), 1, 1), *roots[30];
   for (int i = 0; i < 30; i++) {
@@ -829,13 +837,13 @@ static void test_parts(void **state) {
     roots[i] = sub(p, mul(d, expand_like(rate, p)));
   }
   assert_int_equal(check_roots(roots, 30), 1);
-  /* in place, as parameters are assigned */
+  /* in place, like parameter updates */
   for (int i = 0; i < 8; i++) {
     struct uop *p = TENSOR(3 + i);
     roots[i] = assign(p, p, add(p, TENSOR(3 + i)));
   }
   assert_int_equal(check_roots(roots, 8), 1);
-  /* not one that reads what another writes, or that is anything but flat */
+  /* but not a kernel that reads what another one writes, or that does more than walk along memory */
   struct uop *x = TENSOR(4, 3), *y = add(x, num(1)), *b = buffer(DT_F32, 5);
   struct uop *apart[] = {y, permute(contiguous(permute(mul(y, num(2)), 0x01)), 0x01), add(b, num(1)),
                          assign(b, b, mul(b, num(3)))};
@@ -845,7 +853,7 @@ static void test_parts(void **state) {
   assert_int_equal(check_roots(mixed, 4), 3);
 }
 
-/* Sizes with a variable in them: one schedule is right for every value. */
+/* Sizes that contain a variable: one schedule is correct for every value. */
 static void test_symbolic(void **state) {
   for (variable = 1; variable <= 6; variable += 1 + (variable == 3)) {
     struct uop *n = uop_var(g, "n", 1, 6), *zero = uop_index(g, 0), *four = uop_index(g, 4);
@@ -865,7 +873,7 @@ static void test_symbolic(void **state) {
     left = uop_new(g, OP_EXPAND, DT_F32, 1, (union uop_arg){0}, 0, b, 4);
     struct uop *right = uop_new(g, OP_EXPAND, DT_F32, 1, (union uop_arg){0}, 0, c, 4);
     assert_int_equal(check(reduce(OP_ADD, mul(left, right), 2)), 1);
-    /* a row at a place that varies is written into a larger memory, as a cache of keys grows */
+    /* a row is written at a variable position of a larger buffer, as in a cache of keys that grows */
     struct uop *cache = RESHAPE(buffer(DT_F32, 32), 8, 4);
     struct uop *row[] = {cache, n, uop_binary(g, OP_ADD, n, uop_index(g, 1)), zero, four};
     struct uop *view = uop_new(g, OP_SHRINK, DT_F32, 1, (union uop_arg){0}, 0, row, 5);
@@ -879,7 +887,7 @@ static void test_symbolic(void **state) {
     assert_int_equal(graph_schedule(&copy, 1, &next_buffer, &s, err, sizeof err), 0);
     assert_int_equal(s.items[0].nvars, 1);
     assert_string_equal(s.items[0].vars[0]->arg.s, "n");
-    assert_int_equal(s.items[0].bufs[0]->src[0]->arg.i, 24); /* as large as it may get */
+    assert_int_equal(s.items[0].bufs[0]->src[0]->arg.i, 24); /* as large as it may become */
     schedule_free(&s);
   }
 }
@@ -906,7 +914,7 @@ static void test_devices(void **state) {
   assert_int_equal(check(add(copy_to(add(a, num(1)), 1), b)), 2);
   assert_int_equal(check(copy_to(copy_to(a, 1), 0)), 0);
   assert_int_equal(check(copy_to(permute(RESHAPE(a, 2, 3), 0x01), 1)), 1);
-  assert_int_equal(check(copy_to(num(2), 1)), 1); /* a constant is stored where it is wanted */
+  assert_int_equal(check(copy_to(num(2), 1)), 1); /* a constant is stored on the device that needs it */
   assert_int_equal(check(copy_to(a, 0)), 0);
   struct schedule s;
   char err[300];
@@ -918,9 +926,9 @@ static void test_devices(void **state) {
 
 static struct uop *exchanged(struct uop *x) { return uop_exchange(g, EXCHANGE_SUM, 0, x, x->shape); }
 
-/* A backward pass through three layers whose gradients are exchanged and then subtracted from weights, the first
- * layer's first: gradients are sent from the last layer on, each as soon as it is there, and none is waited for before
- * all are sent. */
+/* A backward pass through three layers whose gradients are exchanged and then subtracted from the weights, those of the
+ * first layer first. Gradients are sent from the last layer on, each as soon as it is complete, and none is awaited
+ * before all are sent. */
 static void test_exchanges(void **state) {
   enum { LAYERS = 3 };
   struct uop *dy = TENSOR(4, 4), *root[LAYERS], *sent[LAYERS];
@@ -949,7 +957,7 @@ static void test_exchanges(void **state) {
   }
   assert_ptr_equal(s.items[1].bufs[0], s.items[0].bufs[0]);
   schedule_free(&s);
-  /* Of nothing, nothing is sent. */
+  /* An empty tensor is not sent. */
   struct uop *none = exchanged(TENSOR(0, 3)), *twice = add(exchanged(root[0]), exchanged(root[0]));
   assert_int_equal(graph_schedule(&none, 1, &next_buffer, &s, err, sizeof err), 0);
   assert_int_equal(s.nitems, 0);
@@ -1029,7 +1037,7 @@ static struct uop *random_movement(struct uop *x) {
   }
 }
 
-/* y brought to the shape of x when that is possible. */
+/* y in the shape of x, if that is possible. */
 static struct uop *fit_shape(struct uop *y, struct uop *x) {
   if (shape_equal(x->shape, y->shape) || !y->shape->rank) return y;
   int64_t dims[MAX_RANK];
@@ -1066,14 +1074,14 @@ static void test_random(void **state) {
     for (int64_t k = 0; k < ops; k++) {
       struct uop *x = pool[pick(0, count - 1)], *y = pool[pick(count > 6 ? count - 6 : 0, count - 1)], *r = NULL;
       switch (pick(0, 11)) {
-      case 10: /* what lies at places */
+      case 10: /* a gather */
         if (x->shape->rank && x->op != OP_CONST) {
           int64_t dims[MAX_RANK], axis = pick(0, x->shape->rank - 1);
           for (unsigned i = 0; i < x->shape->rank; i++) dims[i] = i == axis ? pick(1, 4) : dim_of(x, i);
           r = gather(x, places(pick(0, 1) ? DT_I32 : DT_I64, dim_of(x, (unsigned)axis), x->shape->rank, dims), axis);
         }
         break;
-      case 11: /* memory written over, or some of what was written */
+      case 11: /* an assignment, or a slice of an assigned buffer */
         if (x->shape->rank && numel_of(x) && nlost < 40) {
           bool again = x->op == OP_ASSIGN;
           for (unsigned i = 0; i < nlost; i++) again &= lost[i] != x;
@@ -1108,7 +1116,7 @@ static void test_random(void **state) {
     unsigned nroots = (unsigned)pick(1, 3);
     for (unsigned i = 0; i < nroots; i++) {
       roots[i] = pool[count - 1 - (unsigned)pick(0, count > 5 ? 4 : count - 1)];
-      for (unsigned k = 0; k < nlost; k++) /* what is written over is no root itself */
+      for (unsigned k = 0; k < nlost; k++) /* the overwritten contents are not a root themselves */
         if (base_memory(roots[i]) == lost[k]) {
           roots[i] = uop_unary(g, OP_NEG, roots[i]);
           break;
@@ -1136,7 +1144,7 @@ static void test_deterministic(void **state) {
     for (unsigned k = 0; k < a.items[i].nbufs; k++)
       assert_int_equal(a.items[i].bufs[k]->arg.i, b.items[i].bufs[k]->arg.i);
   }
-  /* the same computation on other buffers is the same kernel */
+  /* the same computation on other buffers gives the same kernel */
   struct uop *other = softmax(TENSOR(6, 5));
   struct schedule c;
   assert_int_equal(graph_schedule(&other, 1, &from, &c, err, sizeof err), 0);

@@ -1,4 +1,4 @@
-/* Every rule of the algebraic sets, wrong rules, which must be caught, and whole sets at their fixed point. */
+/* Every rule of the algebraic sets; wrong rules, which must be detected; and whole sets at their fixed point. */
 #include "soundness.h"
 
 static void test_fold(void **state) { check_set(&rules_fold); }
@@ -36,8 +36,8 @@ static struct uop *wrong_div(struct graph *h, void *ctx, struct uop *u) {
 }
 static struct uop *wrong_type(struct graph *h, void *ctx, struct uop *u) { return uop_cast(h, u, DT_F64); }
 
-/* x + 0 loses -0; x * 0 is not 0 for NaN and infinity, nor is x - x; max the wrong way round; (x * c) / c overflows;
- * another type. */
+/* Mistakes: x + 0 loses -0; x * 0 and x - x are not 0 for NaN and infinity; a maximum with the wrong operand; (x * c) /
+ * c overflows; another type. */
 static const struct rule wrong_rules[] = {
     {"(ADD:float x #0) => x", 11, wrong_add, (struct rule_term[]){NODE(OP_ADD, FLTS, 2), ANY(1), LITERAL(0)}},
     {"(MUL:float x #0) => #0", 12, wrong_mul, (struct rule_term[]){NODE(OP_MUL, FLTS, 2), ANY(1), LITERAL(0)}},

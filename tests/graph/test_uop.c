@@ -1,4 +1,4 @@
-/* Nodes: identity, types, shapes, bounds, walks, printing, and what the verifier refuses. */
+/* Nodes: identity, types, shapes, bounds, walks, printing, and the errors that the verifier reports. */
 #include "tensor.h"
 #include <time.h>
 
@@ -15,7 +15,7 @@ static void test_identity(void **state) {
   assert_ptr_not_equal(uop_range(g, uop_index(g, 10), 1, AXIS_LOOP), r);
   assert_ptr_not_equal(num(0), num(-0.0));
   assert_ptr_equal(num(NAN), num(NAN));
-  assert_ptr_equal(num(0.1), num((double)0.1f)); /* constants are values of their type */
+  assert_ptr_equal(num(0.1), num((double)0.1f)); /* constants are rounded to their type */
   char a[] = "batch", b[] = "batch";
   assert_ptr_equal(uop_var(g, a, 1, 8), uop_var(g, b, 1, 8));
   assert_ptr_equal(uop_var(g, a, 1, 8)->arg.s, graph_intern(g, "batch"));
@@ -80,7 +80,7 @@ static void expect_shape(struct uop *u, unsigned rank, const int64_t *dims) {
 }
 #define SHAPE(u, ...) expect_shape(u, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 
-/* Walks mark nodes with ever higher numbers; at the end of 32 bits they start over. */
+/* Walks mark nodes with increasing numbers; at the end of 32 bits they start over. */
 static void test_marks_start_over(void **state) {
   struct uop *a = TENSOR(3, 4), *x = add(mul(a, a), a), *b = TENSOR(3, 4);
   for (int round = 0; round < 3; round++) {
@@ -177,8 +177,8 @@ static void test_dtypes(void **state) {
     assert_int_equal(f32_to_f16(f), h);
     float up = (float)eval_round(DT_BF16, (double)f);
     assert_true(bf16_to_f32(f32_to_bf16(f)) == up);
-    double d =
-        (double)f * (1 + (double)(int64_t)(rng() % 7) * 0x1p-50); /* not halfway, though it is once rounded to f32 */
+    double d = (double)f * (1 + (double)(int64_t)(rng() % 7) *
+                                    0x1p-50); /* not halfway, although it is halfway after rounding to f32 */
     assert_true(dtype_round(DT_F16, d) == eval_round(DT_F16, d));
     assert_true(dtype_round(DT_BF16, d) == eval_round(DT_BF16, d));
   }
@@ -190,12 +190,13 @@ static void test_dtypes(void **state) {
   assert_true(uop_const_int(g, DT_BOOL, 2)->arg.i == 1);
 }
 
-/* Every code of the 8-bit floats against their definition (eval.h), and what lies on and beside the middle of two. */
+/* Every code of the 8-bit floats compared with their definition (eval.h), and values at and near the middle of two
+ * codes. */
 static void test_bytes(void **state) {
   static const enum dtype types[] = {DT_F8E4M3, DT_F8E5M2};
   for (unsigned k = 0; k < 2; k++) {
     enum dtype t = types[k];
-    unsigned infinite = t == DT_F8E4M3 ? 0x7f : 0x7c; /* the code of what is too large */
+    unsigned infinite = t == DT_F8E4M3 ? 0x7f : 0x7c; /* the code of a value that is too large */
     for (unsigned i = 0; i < 256; i++) {
       double v = float_from_bits(t, i), e = eval_from_bits(t, i).f;
       assert_true(signbit(v) == signbit(e) && (v == e || (isnan(v) && isnan(e))));

@@ -1,7 +1,7 @@
-/* Runs OpenCL C kernels of the tests on one device, at every level and in both wave sizes as far as they were built,
- * and compares each result bit for bit with the same C on the host.
+/* Runs OpenCL C kernels of the tests on one device, at every level and in both wave sizes as far as they were built.
+ * Compares each result bit for bit with the same C on the host.
  *
- *   amd_golden DEV      a line a result: kernel build digest; exit 1 when something differs or fails */
+ *   amd_golden DEV      prints a line per result: kernel build digest; exit 1 if something differs or fails */
 #include "../kernels/bodies.h"
 #include "hcq/hcq.h"
 #include <stdbool.h>
@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
       memset(out, 0, sizeof out);
       bool ok = run(q, dev, bodies[k].name, image, size, in, out);
       free(image);
-      /* A device that failed takes no more work: what follows would say nothing. */
+      /* A failed device accepts no more work, so later results would mean nothing. */
       if (!ok) return printf("%s%s: FAILED: %s\n", bodies[k].name, builds[l], db_error()), 1;
       printf("%s %s %016llx\n", bodies[k].name, l ? builds[l] + 1 : "O2", (unsigned long long)digest(out));
       bool equal = !memcmp(out, want, sizeof out);

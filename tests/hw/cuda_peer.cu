@@ -1,4 +1,5 @@
-// What the CUDA runtime takes on the same card for what steps measures: launch latency, copies, replay of a graph.
+// Times the CUDA runtime on the same card, for the quantities that steps measures: launch latency, copies, replay of a
+// graph.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -58,7 +59,7 @@ int main() {
   for (int i = 0; i < KERNELS; i++) empty<<<1, 1, 0, stream>>>(nullptr, 0);
   CHECK(cudaStreamEndCapture(stream, &graph));
   CHECK(cudaGraphInstantiate(&exec, graph, 0));
-  /* As it is, then with another argument of its first kernel each time. */
+  /* First unchanged, then with a different argument of its first kernel each time. */
   cudaGraphNode_t first;
   size_t n = 1;
   CHECK(cudaGraphGetRootNodes(graph, &first, &n));

@@ -1,11 +1,9 @@
-/* Runs the CUDA C kernels of the tests, at every level they were built at, on
- * one device and compares each result bit for bit with another's, or records
- * what the device computed.
+/* Runs the CUDA C kernels of the tests, at every level at which they were built, on one device. Compares each result
+ * bit for bit with another device's, or records the results.
  *
- *   nv_golden DEV OTHER        compares, for example NV with EMU+NV:sm_90; exit
- * 1 when something differs or fails nv_golden DEV --record     prints a line a
- * result: file kernel level digest nv_golden DEV --check FILE compares with
- * such lines */
+ *   nv_golden DEV OTHER           compares, for example NV with EMU+NV:sm_90; exit 1 if something differs or fails
+ *   nv_golden DEV --record        prints a line per result: file kernel level digest
+ *   nv_golden DEV --check FILE    compares with such lines */
 #include "../hcq/cuda_table.h"
 #include "hcq/hcq.h"
 #include <stdio.h>
@@ -46,7 +44,7 @@ static void *read_cubin(const struct cuda_case *c, const char *level, size_t *si
   return image;
 }
 
-/* What the kernel leaves in its first buffer; false with db_error() telling. */
+/* Runs the kernel and reads its first buffer. On failure returns false with a message in db_error(). */
 static bool run(struct side *s, const struct cuda_case *c, const void *image, size_t size, const u32 *in, u32 *out) {
   db_program *p = db_program_load(s->dev, image, size, c->name, NULL, 0);
   db_buffer *a = db_alloc(s->dev, c->out_words * 4, 0), *b = db_alloc(s->dev, c->in_words * 4, 0);
@@ -107,8 +105,7 @@ int main(int argc, char **argv) {
         missing++;
         continue;
       }
-      /* A device that failed takes no more work: what follows would say
-       * nothing. */
+      /* A failed device accepts no more work, so later results would mean nothing. */
       if (!run(&a, c, image, size, in, x) || (other && !run(&b, c, image, size, in, y))) return 1;
       free(image);
       if (record)
@@ -137,7 +134,7 @@ int main(int argc, char **argv) {
     free(in), free(x), free(y);
   }
   side_close(&a), side_close(&b);
-  fflush(stdout); /* before what may share its file */
+  fflush(stdout); /* before other writers of the same file */
   fprintf(record ? stderr : stdout, "%u results%s, %u differ, %u not built or not recorded\n", same + different,
           record ? " recorded" : "", different, missing);
   return different ? 1 : 0;

@@ -1,5 +1,5 @@
 /* Brings a GPU up through the queue layer, one step at a time, and stops at the first that fails: open, memory, the
- * store of a signal alone, copies, an empty kernel, then kernels that use one thing more each.
+ * store of a signal alone, copies, an empty kernel, then kernels that each use one more feature.
  *
  *   steps [--small] DEV    AMD, NV, an emulated one, or PLAY:FILE; exit 1 after a failed step
  *
@@ -23,7 +23,7 @@ static struct {
   char why[512];
   size_t copy_max;
   int repeat;
-  bool plays; /* a trace: what time says is another run's */
+  bool plays; /* a trace: times are from another run */
 } s;
 
 static uint64_t now_ns(void) {
