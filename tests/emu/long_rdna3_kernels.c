@@ -1,4 +1,4 @@
-/* Every kernel case compiled at -O0, -O1 and -O3, in wave32 and wave64. */
+/* Every kernel case, compiled at -O0, -O1 and -O3, in wave32 and wave64. */
 #include "kernel_table.h"
 
 static int choose(void **state) {

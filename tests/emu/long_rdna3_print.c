@@ -1,3 +1,3 @@
-/* Ten million words of each format against LLVM. */
+/* Compares ten million words of each format with LLVM. */
 #define WORDS 10000000
 #include "test_rdna3_print.c"

@@ -1,5 +1,6 @@
-/* A hundred thousand random changes of the examples against nvdisasm, where $NVDISASM or PATH has one: what it prints,
- * SASS's printer prints, but for values that it calls invalid. Graphics instructions are not decoded. */
+/* Compares a hundred thousand random changes of the examples with nvdisasm, if $NVDISASM or PATH has one: SASS's
+ * printer must print what nvdisasm prints, except for values that nvdisasm calls invalid. Graphics instructions are not
+ * decoded. */
 #include <unistd.h>
 #include "sass_examples.h"
 
@@ -16,8 +17,8 @@ static uint64_t random64(void) {
   return random_state ^= random_state << 17;
 }
 
-/* Runs nvdisasm on words; text[i] stays empty where it prints nothing. Words that it refuses become NOPs: it names them
- * all, and may find more in the next run. False when there is no nvdisasm. */
+/* Runs nvdisasm on words; text[i] is empty where it prints nothing. Words that it rejects become NOPs and it runs
+ * again: it reports all of them, and may find more in the next run. Returns false if there is no nvdisasm. */
 static const char *nvdisasm_path(void) {
   const char *set = getenv("NVDISASM");
   if (set) return set;

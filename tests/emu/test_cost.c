@@ -1,4 +1,4 @@
-/* Model time: what it is for counts that are easy to add up by hand, and what makes it longer. */
+/* Model time: its value for counts that are easy to add up by hand, and what increases it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,15 +15,15 @@ enum { LAUNCH_PS = 2000000 };
 
 /* By the rows of cost.def. */
 static void adds_up(void **state) {
-  /* 132 SMs, each a CTA of 32 warps of 1000 FFMA: 4 a cycle, 8000 cycles at 1830 MHz. */
+  /* 132 SMs, each with a CTA of 32 warps of 1000 FFMA: 4 per cycle, 8000 cycles at 1830 MHz. */
   struct emu_detail d = {.executed[EMU_VALU_CLASS] = 132 * 32 * 1000};
   uint64_t want = LAUNCH_PS + (uint64_t)(8000 * 1e6 / 1830);
   assert_in_range(ps_of("sm_90", &d, 132 * 32, 132, 64), want - 1, want + 1);
-  /* One more CTA of the same work waits for an SM: as long as two after another. */
+  /* One more CTA with the same work waits for an SM, so the time is that of two CTAs in a row. */
   d.executed[EMU_VALU_CLASS] = 133 * 32 * 1000;
   want = LAUNCH_PS + (uint64_t)(16000 * 1e6 / 1830);
   assert_in_range(ps_of("sm_90", &d, 133 * 32, 133, 64), want - 1, want + 1);
-  /* A wave alone waits for its instructions: 1000 loads of 320 cycles, four in flight. */
+  /* A single wave waits for its instructions: 1000 loads of 320 cycles, four in flight. */
   d = (struct emu_detail){.executed[EMU_GLOBAL_CLASS] = 1000, .lines = 1000};
   want = LAUNCH_PS + (uint64_t)(80000 * 1e6 / 2500);
   assert_in_range(ps_of("gfx1100", &d, 1, 1, 32), want - 1, want + 1);
@@ -51,13 +51,13 @@ static void is_longer_for_more(void **state) {
       assert_true(ps_of(archs[a], &more, waves, groups, 16) > base);
     }
     struct emu_detail more = d;
-    more.lines = 1000000; /* not side by side */
+    more.lines = 1000000; /* not adjacent */
     assert_true(ps_of(archs[a], &more, waves, groups, 16) > base);
     more = d, more.lds_cycles = 1000000;
     assert_true(ps_of(archs[a], &more, waves, groups, 16) > base);
     more = d, more.matrix_blocks = 10000000;
     assert_true(ps_of(archs[a], &more, waves, groups, 16) > base);
-    assert_true(ps_of(archs[a], &d, waves, 1, 4) > ps_of(archs[a], &d, waves, 1, 32)); /* few fit */
+    assert_true(ps_of(archs[a], &d, waves, 1, 4) > ps_of(archs[a], &d, waves, 1, 32)); /* few waves fit */
     assert_int_equal(ps_of(archs[a], &d, waves, groups, 16), base);
   }
   struct emu_detail none = {0};

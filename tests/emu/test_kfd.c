@@ -1,4 +1,5 @@
-/* /dev/kfd and its files as an independent client sees them: discovery, memory rules, queue creation rules, events. */
+/* /dev/kfd and its files from the point of view of an independent client: discovery, memory rules, queue creation
+ * rules, events. */
 #include "kfd_client.h"
 #include <amdgpu_drm.h>
 #include <drm.h>
@@ -71,7 +72,7 @@ static void shows_the_topology(void **state) {
   client_close(&c);
 }
 
-/* GPUs map each other's memory where they have links, and host memory anywhere. */
+/* A GPU can map the memory of GPUs to which it has a link, and any host memory. */
 static void links_gpus(void **state) {
   for (int peers = 0; peers < 2; peers++) {
     struct client c;
@@ -150,7 +151,7 @@ static void answers_small_calls(void **state) {
   emu_reason(c.os, why, sizeof why);
   assert_non_null(strstr(why, "not supported"));
   assert_int_equal(kfd(&c, KFD_GET_VERSION, NULL), -EFAULT);
-  /* A shorter structure is filled as far as it goes, as the kernel does it. */
+  /* A shorter structure is filled up to its size, as the kernel does. */
   uint32_t only_major[2] = {0, 0xdead};
   must(&c, _IOR('K', 0x01, uint32_t), only_major);
   assert_int_equal(only_major[0], 1);
@@ -273,7 +274,7 @@ static void maps_and_frees(void **state) {
   p = c.os->mmap(c.os, NULL, PAGE, PROT_READ, MAP_SHARED, c.kfd, (off_t)(3ull << 62 | (uint64_t)c.gpu_id << 46));
   assert_int_equal((intptr_t)p, -EINVAL);
   memory_free(&c, &m);
-  /* Freed memory comes back as zeroes. */
+  /* Freed memory is zeroed when it is allocated again. */
   struct memory again = memory_new(&c, 4 * PAGE, VRAM);
   for (uint64_t i = 0; i < again.size; i++) assert_int_equal(again.host[i], 0);
   memory_free(&c, &again);
@@ -344,7 +345,7 @@ static void checks_queue_creation(void **state) {
   must(&c, KFD_CREATE_QUEUE, &q);
   assert_int_equal(q.doorbell_offset >> 62, 3);
   assert_int_equal(q.doorbell_offset >> 46 & 0xffff, c.gpu_id);
-  /* What a queue uses cannot be taken away. */
+  /* Memory that a queue uses cannot be unmapped or freed. */
   struct kfd_map_memory map = {.handle = r.ring.handle, .device_ids_array_ptr = (uintptr_t)&c.gpu_id, .n_devices = 1};
   assert_int_equal(kfd(&c, KFD_UNMAP_MEMORY, &map), -EBUSY);
   struct kfd_update_queue update = {.queue_id = q.queue_id, .queue_percentage = 50, .queue_priority = 3};
@@ -409,10 +410,10 @@ static void signals_events(void **state) {
   assert_true(now_ms() - start >= 29);
   must(&c, KFD_SET_EVENT, &(struct kfd_event_ref){.event_id = e.event_id});
   assert_int_equal(wait_one(&c, e.event_id, 1000, NULL), KFD_WAIT_COMPLETE);
-  assert_int_equal(wait_one(&c, e.event_id, 0, NULL), KFD_WAIT_TIMEOUT); /* it reset itself */
+  assert_int_equal(wait_one(&c, e.event_id, 0, NULL), KFD_WAIT_TIMEOUT); /* it resets automatically */
   must(&c, KFD_SET_EVENT, &(struct kfd_event_ref){.event_id = e2.event_id});
   assert_int_equal(wait_one(&c, e2.event_id, 0, NULL), KFD_WAIT_COMPLETE);
-  assert_int_equal(wait_one(&c, e2.event_id, 0, NULL), KFD_WAIT_COMPLETE); /* it does not */
+  assert_int_equal(wait_one(&c, e2.event_id, 0, NULL), KFD_WAIT_COMPLETE); /* it does not reset automatically */
   must(&c, KFD_RESET_EVENT, &(struct kfd_event_ref){.event_id = e2.event_id});
   assert_int_equal(wait_one(&c, e2.event_id, 0, NULL), KFD_WAIT_TIMEOUT);
 
@@ -421,13 +422,13 @@ static void signals_events(void **state) {
   pthread_create(&thread, NULL, set_later, &setter);
   assert_int_equal(wait_one(&c, e.event_id, UINT32_MAX, NULL), KFD_WAIT_COMPLETE);
   pthread_join(thread, NULL);
-  /* An event that fired since the age given counts, even if it was reset. */
+  /* An event that fired since the given age counts, even if it was reset. */
   uint64_t age = 1;
   assert_int_equal(wait_one(&c, e.event_id, 0, &age), KFD_WAIT_COMPLETE);
   assert_true(age > 1);
   assert_int_equal(wait_one(&c, e.event_id, 0, &age), KFD_WAIT_TIMEOUT);
 
-  /* All of two. */
+  /* Waits for both of two events. */
   struct kfd_event_state both[2] = {{.event_id = e.event_id}, {.event_id = e2.event_id}};
   struct kfd_wait_events w = {.events_ptr = (uintptr_t)both, .num_events = 2, .wait_for_all = 1};
   must(&c, KFD_SET_EVENT, &(struct kfd_event_ref){.event_id = e2.event_id});

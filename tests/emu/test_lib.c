@@ -1,4 +1,4 @@
-/* libdoorbell-emu as other programs use it: through dlopen and its public header, kernels assembled by LLVM. */
+/* libdoorbell-emu as other programs use it: through dlopen and its public header, with kernels assembled by LLVM. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +69,7 @@ static void runs_one_wave(void **state) {
   for (uint32_t i = 0; i < 32; i++) assert_int_equal(out[i], i * i + (i < 20));
 }
 
-/* Which register has which id, by the grid's shape: remu's convention. */
+/* The registers that hold the ids depend on the grid's shape: remu's convention. */
 static void passes_ids(void **state) {
   struct code c = assemble("s_load_b128 s[4:7], s[0:1], 0x0\n"
                            "v_mov_b32 v1, 0\n"
@@ -98,7 +98,7 @@ static void passes_ids(void **state) {
       uint32_t x = id[0], y = dims > 1 ? id[1] : 0, z = dims > 2 ? id[2] : 0;
       assert_true(x < g[0] && y < g[1] && z < g[2]);
       assert_int_equal(rows[i][3], 0);
-      /* Not every id is passed for {3, 1, 2}: two groups then have the same. */
+      /* For {3, 1, 2} not every id is passed, so two groups have the same ids. */
       uint32_t linear = (z * g[1] + y) * g[0] + x;
       if (k < 3) assert_false(seen[linear]);
       seen[linear] = true;
@@ -257,7 +257,7 @@ static void names_faults(void **state) {
   runs_one_wave(NULL);
 }
 
-/* Hardware lets it pass, and so does the emulator; but it says so. */
+/* Hardware allows it, and so does the emulator, but it reports it. */
 static void notes_lds_out_of_range(void **state) {
   struct code c = assemble("v_lshlrev_b32 v1, 7, v0\nds_store_b32 v1, v0\nds_load_b32 v2, v1\ns_endpgm\n");
   struct db_emu_launch l = launch_of(&c, 0);
@@ -278,9 +278,9 @@ static bool under_valgrind(void) {
   return preloaded && strstr(preloaded, "vgpreload");
 }
 
-/* What was mapped when last used and is not any more: the host notices, not the table. */
+/* Memory that was unmapped since its last use: the host's page tables detect it, not the emulator's. */
 static void survives_memory_that_goes_away(void **state) {
-  if (under_valgrind()) skip(); /* it reports the access that is meant to fail */
+  if (under_valgrind()) skip(); /* valgrind reports the access that is meant to fail */
   struct code c = assemble(add_one);
   uint32_t *words = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   uint64_t kernarg[] = {(uintptr_t)words};

@@ -1,6 +1,6 @@
-/* An emulated GPU as a whole: kernels in machine code dispatched by hand-written packets, faults of shaders, endless
- * kernels, queues that wait for each other, several GPUs, and what a machine leaves behind. Instruction words come from
- * LLVM's assembler, their text beside them. */
+/* An emulated GPU as a whole: kernels in machine code dispatched by hand-written packets, shader faults, endless
+ * kernels, queues that wait for each other, several GPUs, and cleanup of a machine. Instruction words come from LLVM's
+ * assembler, with their text beside them. */
 #include "kfd_client.h"
 #include <pthread.h>
 
@@ -40,7 +40,7 @@ static const uint32_t store_value[] = {
     0xdc6a0000, 0x00000100, /* global_store_b32 v0, v1, s[0:1] */
     0xbfb00000,             /* s_endpgm */
 };
-/* Until the dword at s[0:1] is not zero. */
+/* Spins until the dword at s[0:1] is not zero. */
 static const uint32_t spin[] = {
     0xf4004100, 0xf8000000, /* s_load_b32 s4, s[0:1], 0x0 glc */
     0xbf89fc07,             /* s_waitcnt lgkmcnt(0) */
@@ -48,7 +48,7 @@ static const uint32_t spin[] = {
     0xbfa2fffb,             /* s_cbranch_scc1 spin */
     0xbfb00000,             /* s_endpgm */
 };
-/* out[lane] = its id, by way of scratch. */
+/* out[lane] = lane id, through scratch. */
 static const uint32_t through_scratch[] = {
     0xdc690000, 0x007c0000, /* scratch_store_b32 off, v0, off */
     0xbc7c0000,             /* s_waitcnt_vscnt null, 0x0 */
@@ -117,7 +117,7 @@ static void runs_kernels(void **state) {
   put_launch(f, &l);
   finish(f);
   assert_int_equal(out[5], 1);
-  /* No workgroups is no work; indirect sizes come from memory; START skips groups. */
+  /* A dispatch of no workgroups does nothing; indirect sizes are read from memory; START skips groups. */
   memset(out, 0, GROUPS * 128);
   l.groups[1] = 0;
   put_launch(f, &l);
@@ -188,13 +188,13 @@ static void gives_scratch(void **state) {
   l.rsrc2 |= 1;
   l.threads[0] = 256;
   PUT(&f->q, 0xc0027600, 0x210, LO(scratch.va >> 8), HI(scratch.va >> 8));
-  PUT(&f->q, 0xc0017600, 0x218, 32 | 1 << 12); /* 32 waves an engine, 256 bytes each */
+  PUT(&f->q, 0xc0017600, 0x218, 32 | 1 << 12); /* 32 waves per engine, 256 bytes each */
   put_launch(f, &l);
   finish(f);
   for (uint32_t i = 0; i < 256; i++) assert_int_equal(out[i], i);
 }
 
-/* Expects the fault of what was put, on the event that fits. */
+/* Submits the packets and expects a fault, on an event of the given type. */
 static const char *faults(struct fixture *f, uint32_t event_type, const char *what) {
   struct kfd_create_event e = {.event_type = event_type};
   must(&f->c, KFD_CREATE_EVENT, &e);
@@ -283,19 +283,19 @@ static void ends_endless_kernels(void **state) {
   must(&f->c, KFD_DESTROY_QUEUE, &(struct kfd_destroy_queue){.queue_id = f->q.id});
   assert_true(now_ms() - start < 1000);
   assert_string_equal(core_dump(&f->c), "");
-  /* The GPU is still good. */
+  /* The GPU still works. */
   struct ring next;
   ring_open(&f->c, &next, false, PAGE);
   put_release(&next, f->va + 8, 1);
   ring_submit(&next);
   assert_true(becomes(f->p + 8, 1, 2000));
-  /* The machine can be dropped under an endless kernel, too (teardown). */
+  /* The machine can also be freed while an endless kernel runs (teardown). */
   f->q = next;
   put_launch(f, &l);
   ring_submit(&f->q);
 }
 
-/* A kernel runs on while the copy queue waits, and the other way round. */
+/* A kernel continues while the copy queue waits, and vice versa. */
 static void runs_queues_side_by_side(void **state) {
   struct fixture *f = *state;
   load_code(f, spin, sizeof spin);

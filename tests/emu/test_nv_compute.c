@@ -1,6 +1,6 @@
-/* The compute class of an emulated NVIDIA channel: inline-to-memory writes, report semaphores, QMD launches and what
- * comes after them. Words and bits are literal; their meaning is open-gpu-doc's clcbc0.h, clcbc0qmd.h and, for the
- * older layout, clc7c0qmd.h. */
+/* The compute class of an emulated NVIDIA channel: inline-to-memory writes, report semaphores, QMD launches and their
+ * dependents. Words and bits are literal; their meaning is in open-gpu-doc's clcbc0.h, clcbc0qmd.h and, for the older
+ * layout, clc7c0qmd.h. */
 #include "nv_engine.h"
 
 /* What ptxas 13.0 makes for sm_90 of
@@ -114,9 +114,9 @@ static uint32_t *qmd(struct fixture *f, unsigned i, uint32_t code, uint32_t x, u
   set(q, 1183, 1168, 1);
   set(q, 1199, 1184, 1);
   set(q, 601, 584, 1024); /* shared memory */
-  set(q, 613, 608, 3);    /* 8 KiB at least */
+  set(q, 613, 608, 3);    /* minimum: 8 KiB */
   set(q, 625, 620, 3);
-  set(q, 619, 614, 58); /* 228 at most */
+  set(q, 619, 614, 58); /* maximum: 228 KiB */
   set(q, 416, 416, 1);
   set(q, 1567, 1536, bank_va >> 6);
   set(q, 1586, 1568, bank_va >> 38);
@@ -159,7 +159,7 @@ static void inline_to_memory(void **state) {
   PUT(&f->c, IMMD(COMPUTE, 0x1b4, 5));
   put_i2m(&f->c, COMPUTE, f->g.data_va + 132, 4, 1 | 2 << 4 | 1 << 12 | 1 << 1 | 0 << 13);
   PUT(&f->c, IMMD(COMPUTE, 0x1b4, 6));
-  /* The class of its own. */
+  /* The separate inline-to-memory class. */
   PUT(&f->c, INC(2, 0, 1), 0xa140);
   put_i2m(&f->c, 2, f->g.data_va + 140, 4, 0x11);
   PUT(&f->c, IMMD(2, 0x1b4, 7));
@@ -291,7 +291,7 @@ static void launches_a_grid(void **state) {
   assert_int_equal(after.instructions - before.instructions, 90 * 19);
 }
 
-/* Every action that schedules, and those that do not. */
+/* Every action that schedules a QMD, and those that do not. */
 static void pcas_actions(void **state) {
   struct fixture *f = *state;
   static const uint8_t launch[] = {2, 3, 9, 10, 11}, none[] = {0, 1, 8};
@@ -327,7 +327,7 @@ static void set_dependent(uint32_t *q, unsigned i, uint64_t va, unsigned action)
   set(q, 479 + 32 * i, 448 + 32 * i, va >> 8);
 }
 
-/* 1 starts 2 and 3; 3 starts 4; a QMD without a grid sits in between. */
+/* 1 starts 2 and 3, 3 starts 4; one QMD in the chain has no grid. */
 static void chains(void **state) {
   struct fixture *f = *state;
   uint32_t *q[6];
@@ -345,7 +345,7 @@ static void chains(void **state) {
   assert_int_equal(*word(f, 0x400), 99);
 }
 
-/* The last of two to end starts the third; and counters by method. */
+/* The last one of two QMDs to end starts the third; also counters set by methods. */
 static void dependence_counters(void **state) {
   struct fixture *f = *state;
   uint32_t *q[5];
@@ -357,7 +357,7 @@ static void dependence_counters(void **state) {
   put_pcas(&f->c, qmd_va(f, 2), 9);
   finish(&f->c);
   assert_int_equal(*word(f, 0), 123);
-  set(q[4], 30, 30, 1); /* wants to be scheduled too */
+  set(q[4], 30, 30, 1); /* also asks to be scheduled */
   put_pcas(&f->c, qmd_va(f, 4), 12);
   put_pcas(&f->c, qmd_va(f, 4), 12);
   put_pcas(&f->c, qmd_va(f, 4), 9);
@@ -469,7 +469,7 @@ static void bad_set_up(void **state) {
   put_pcas(&c, qmd_va(f, 0), 9);
   dies(&c, 13, "overlap");
   chan_close(&c);
-  /* 16 bytes a thread, 32 lanes, 64 warps, 2 SMs, 66 TPCs: 64 KiB each */
+  /* 16 bytes per thread, 32 lanes, 64 warps, 2 SMs, 66 TPCs: 64 KiB each */
   set(q, 535, 512, 16);
   chan_open(&f->g, &c, NULL, NV_ENGINE_GRAPHICS, 0);
   put_init(&c, 0xcbc0);
@@ -506,7 +506,7 @@ static void sm_page_fault(void **state) {
   assert_non_null(strstr(f->g.log[0], "LDG"));
 }
 
-/* A descriptor that states more of a constant bank than is mapped launches; only reading what is not there faults. */
+/* A QMD whose constant bank is larger than its mapping launches; only reading unmapped parts faults. */
 static void constants_beyond_their_mapping(void **state) {
   enum { VA = 0x50000000 };
   struct fixture *f = *state;
@@ -514,12 +514,12 @@ static void constants_beyond_their_mapping(void **state) {
   uint8_t *page[2];
   uint64_t pointer = f->g.data_va;
   uint32_t *q = qmd(f, 0, DIGIT_AT, 1, 1, 1, 1, 0, 0), number;
-  for (unsigned i = 0; i < 2; i++) { /* backings that do not continue each other */
+  for (unsigned i = 0; i < 2; i++) { /* backings that are not contiguous */
     page[i] = f->g.mem + DATA_AT + 0x200000 + 0x10000 * i;
     assert_int_equal(vm_map(f->g.vm, VA + i * PAGE, PAGE, page[i], VM_READ | VM_WRITE, 7 + i), 0);
   }
   static const struct {
-    uint32_t page, offset; /* where the bank begins */
+    uint32_t page, offset; /* page and offset at which the bank begins */
   } begin[] = {{0, 0}, {0, PAGE - 0x200}, {1, 0}};
   for (number = 1; number <= 3; number++) {
     uint64_t va = VA + begin[number - 1].page * PAGE + begin[number - 1].offset;
@@ -564,7 +564,7 @@ static void sm_illegal(void **state) {
 
 /* ---- at the same time ---- */
 
-/* A grid waits for what a copy on another channel brings. */
+/* A grid waits for data that a copy on another channel writes. */
 static void grids_run_beside_copies(void **state) {
   struct fixture *f = *state;
   struct chan copy;

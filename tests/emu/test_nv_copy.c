@@ -39,7 +39,7 @@ static void put_copy(struct chan *c, uint64_t dst, uint64_t src, uint32_t n, uin
   PUT(c, INC(COPY, 0x400, 4), HI(src), LO(src), HI(dst), LO(dst), INC(COPY, 0x418, 1), n, INC(COPY, 0x300, 1), launch);
 }
 
-/* Any length and alignment; bytes around the target stay. */
+/* Any length and alignment; bytes around the target are unchanged. */
 static void copies(void **state) {
   struct fixture *f = *state;
   uint8_t *p = f->g.data;
@@ -58,7 +58,7 @@ static void copies(void **state) {
   }
 }
 
-/* Over the borders of mappings, and more than goes in one part. */
+/* Copies across the boundaries of mappings, larger than one part. */
 static void copies_large_scattered(void **state) {
   struct fixture *f = *state;
   enum { BYTES = 20 << 20 };
@@ -86,7 +86,7 @@ static void copies_lines(void **state) {
   memset(p + PAGE, 0xee, PAGE);
   PUT(&f->c, INC(COPY, 0x410, 2), 100, 64, INC(COPY, 0x41c, 1), 9);
   put_copy(&f->c, f->g.data_va + PAGE, f->g.data_va + 3, 50, PITCH | NON_PIPELINED | MULTI_LINE);
-  /* Without MULTI_LINE the count is nothing. */
+  /* Without MULTI_LINE the line count is ignored. */
   put_copy(&f->c, f->g.data_va + 2 * PAGE, f->g.data_va + 3, 50, PITCH | NON_PIPELINED);
   memset(p + 2 * PAGE, 0xdd, 200);
   /* Upwards from the last line. */
@@ -132,7 +132,7 @@ static void shuffles(void **state) {
   uint8_t *p = f->g.data;
   for (unsigned i = 0; i < 400; i++) p[i] = (uint8_t)(i + 1);
   memset(p + PAGE, 0xee, PAGE);
-  /* RGBA to BGRA with alpha 0xff; then three bytes of four to four, the last not written */
+  /* RGBA to BGRA with alpha 0xff; then three-byte elements to four-byte ones, whose last byte is not written */
   PUT(&f->c, INC(COPY, 0x700, 3), 0xff, 0, 2 | 1 << 4 | 0 << 8 | 4 << 12 | 3 << 20 | 3 << 24);
   put_copy(&f->c, f->g.data_va + PAGE, f->g.data_va, 10, PITCH | NON_PIPELINED | REMAP);
   PUT(&f->c, INC(COPY, 0x708, 1), 0 | 1 << 4 | 2 << 8 | 6 << 12 | 2 << 20 | 3 << 24);
@@ -160,7 +160,7 @@ static void semaphores(void **state) {
   w[17] = (uint32_t)-5;
   PUT(&f->c, INC(COPY, 0x240, 2), HI(va), LO(va + 64), INC(COPY, 0x300, 1), ONE_WORD | 1 << 19 | 5 << 14); /* add */
   PUT(&f->c, INC(COPY, 0x240, 2), HI(va), LO(va + 68), INC(COPY, 0x300, 1), ONE_WORD | 1 << 19 | 1 << 14); /* max */
-  /* Data first, and the semaphore in the same launch. */
+  /* The data is written before the semaphore of the same launch. */
   w[40] = 0x1234;
   PUT(&f->c, INC(COPY, 0x240, 2), HI(va), LO(va + 80));
   put_copy(&f->c, va + 168, va + 160, 4, PITCH | NON_PIPELINED | FLUSH | ONE_WORD);
@@ -180,7 +180,7 @@ static void semaphores(void **state) {
   assert_int_equal(w[17], 0x11);
 }
 
-/* The graphics runlist's own copy engine, on the same channel. */
+/* The copy engine of the graphics runlist, on the same channel. */
 static void on_a_graphics_channel(void **state) {
   struct fixture *f = *state;
   struct chan c;

@@ -34,8 +34,8 @@ static void runs_when_rung(void **state) {
   put_release(&f->c, f->g.data_va, 7);
   put_segment(&f->c);
   set_put(&f->c);
-  assert_true(stays(word(f, 0), 0)); /* GPPut alone is nothing */
-  ring(&f->g, 0x7fff);               /* nor is a token that nobody has */
+  assert_true(stays(word(f, 0), 0)); /* GPPut alone has no effect */
+  ring(&f->g, 0x7fff);               /* nor has a token of no channel */
   assert_true(stays(word(f, 0), 0));
   assert_int_equal(f->c.userd[0x88 / 4], 0);
   assert_true(becomes(&f->g.logged, 1, 5000));
@@ -46,7 +46,7 @@ static void runs_when_rung(void **state) {
   assert_int_equal(f->c.notifier.status, 0);
 }
 
-/* Two rings so close that the second overwrites the first. */
+/* Two doorbell writes so close together that the second overwrites the first. */
 static void overwritten_token_counts(void **state) {
   struct fixture *f = *state;
   struct chan other;
@@ -75,10 +75,11 @@ static void unscheduled_does_not_run(void **state) {
   submit(&other);
   assert_true(stays(word(f, 0), 0));
   assert_true(nv_group_schedule(group, true));
-  assert_true(stays(word(f, 0), 0)); /* that ring is gone */
+  assert_true(stays(word(f, 0), 0)); /* that doorbell write is lost */
   ring(&f->g, other.token);
   assert_true(becomes(word(f, 0), 7, 5000));
-  /* Off in the middle: an acquire blocks, off, it is met, and nothing moves until on. */
+  /* Disabled in the middle: an acquire blocks, the channel is disabled, the acquire is met, and nothing moves until the
+   * channel is enabled. */
   PUT(&other, INC(0, 0x5c, 5), LO(f->g.data_va + 64), HI(f->g.data_va), 1, 0, 0);
   put_release(&other, f->g.data_va, 8);
   submit(&other);
@@ -176,7 +177,7 @@ static void header_forms(void **state) {
   PUT(c, INC(0, 0x5c, 2), LO(va), HI(va), IMMD(0, 0x6c, 1)); /* release */
   PUT(c, ONE_INC(0, 0x64, 3), 5, 77, 78);                    /* 0x64 = 5, then twice 0x68 */
   PUT(c, IMMD(0, 0x5c, 0), INC(0, 0x5c, 1), LO(va + 8));     /* */
-  PUT(c, INC(7, 0x6c, 1), 1 | 1 << 24);                      /* release of 64 bits; any subchannel */
+  PUT(c, INC(7, 0x6c, 1), 1 | 1 << 24);                      /* a 64-bit release; any subchannel */
   PUT(c, IMMD(0, 0x5c, 0), INC(0, 0x5c, 1), LO(va + 16), END_SEGMENT, 0xffffffff, 0xffffffff);
   put_segment(c);
   finish(c);
@@ -243,7 +244,7 @@ static void reductions(void **state) {
   }
 }
 
-/* What blocks, and what then lets it go on. */
+/* For each kind of acquire, a value that blocks and one that continues. */
 static void acquires(void **state) {
   struct fixture *f = *state;
   static const struct {
@@ -255,7 +256,7 @@ static void acquires(void **state) {
       {2, 5, 0, UINT32_MAX},
       {3, 5, 4, 5},
       {3, 5, 0xfffffff0, 6},
-      {3, 0xfffffff0, 0xffffffef, 3}, /* around the end */
+      {3, 0xfffffff0, 0xffffffef, 3}, /* with wrap-around */
       {4, 6, 9, 2},
       {5, 0xffff0000, 0xffff, 0xfffe},
       {0x1000, 5, 6, 5},
@@ -279,7 +280,7 @@ static void acquires(void **state) {
   }
 }
 
-/* One channel waits for another and does not keep it from running. */
+/* One channel waits for another without blocking it. */
 static void channels_wait_for_each_other(void **state) {
   struct fixture *f = *state;
   struct chan other;
@@ -297,7 +298,7 @@ static void channels_wait_for_each_other(void **state) {
   chan_close(&other);
 }
 
-/* The form that classes up to C56F have. */
+/* The form of classes up to C56F. */
 static void legacy_semaphores(void **state) {
   struct fixture *f = *state;
   struct chan old;
@@ -428,8 +429,8 @@ static void page_faults(void **state) {
       strstr(error_text(&f->c), "channel 0, GP entry 0, pushbuffer 0x7f0001000 dword 5, subchannel 0 SEM_EXECUTE"));
 }
 
-/* ThreadSanitizer's run time makes the atomic accesses, under locks of its own. A jump out of a fault there never
- * releases them. */
+/* ThreadSanitizer's runtime performs atomic accesses under its own locks. A jump out of a fault there never releases
+ * them. */
 static void no_thread_sanitizer(void) {
 #ifdef THREAD_SANITIZER
   print_message("a fault in ThreadSanitizer's run time stops it\n");
@@ -437,7 +438,7 @@ static void no_thread_sanitizer(void) {
 #endif
 }
 
-/* Memory that the client took away while it is mapped. */
+/* Memory that the client unmaps while the GPU has it mapped. */
 static void vanished_memory(void **state) {
   no_thread_sanitizer();
   struct fixture *f = *state;
@@ -450,7 +451,7 @@ static void vanished_memory(void **state) {
   munmap(p, PAGE);
 }
 
-/* A channel whose USERD and notifier are gone keeps nobody else from running. */
+/* A channel whose USERD and notifier are gone does not block others. */
 static void vanished_userd(void **state) {
   no_thread_sanitizer();
   struct fixture *f = *state;
@@ -483,7 +484,7 @@ static void vanished_userd(void **state) {
   munmap(p, 2 * PAGE);
 }
 
-/* One dies, its group with it, and nobody else. */
+/* An error in one channel stops its group and no other channel. */
 static void groups_die_together(void **state) {
   struct fixture *f = *state;
   struct nv_channel_group *group = nv_group_new(f->g.e);

@@ -1,5 +1,5 @@
-/* /dev/nvidiactl and /dev/nvidia0... as an independent client sees them: escapes, objects, controls, memory,
- * channels. */
+/* /dev/nvidiactl and /dev/nvidia0... from the point of view of an independent client: escapes, objects, controls,
+ * memory, channels. */
 #include "nv_client.h"
 
 static int one_gpu(void **state) {
@@ -71,7 +71,7 @@ static void escapes_are_strict(void **state) {
       fail_msg("request 0x%x was not refused", refused[i][0]);
   assert_int_equal(os->ioctl(os, ctl, 0xc020462a, NULL), -EFAULT);
   assert_int_equal(os->ioctl(os, ctl, 0xc020462a, (void *)0x10), -EFAULT);
-  /* Large arguments come by reference. */
+  /* Large arguments are passed by reference. */
   struct rm_version v = {.cmd = '2'};
   struct rm_xfer x = {0xd2, sizeof v, (uintptr_t)&v};
   assert_int_equal(os->ioctl(os, ctl, 0xc01046d3, &x), 0);
@@ -140,7 +140,7 @@ static void clients_and_handles(void **state) {
   struct rm_device_alloc device = {.device_id = 0};
   assert_true(gpu >= 0);
   assert_int_equal(nv_alloc_full(ctl, 0, 0, &a, 0x41, NULL), 0);
-  assert_int_equal(os->ioctl(os, ctl, 0xc020462b, &brief), 0); /* class 0 is taken for 0x41 */
+  assert_int_equal(os->ioctl(os, ctl, 0xc020462b, &brief), 0); /* class 0 is treated as 0x41 */
   assert_int_equal(brief.status, 0);
   b = brief.object;
   assert_true(a && b && a != b);
@@ -176,7 +176,7 @@ static void clients_and_handles(void **state) {
   assert_int_equal(flagged.status, 0x29);
 }
 
-/* A thousand handles go through growing tables, and are found again. */
+/* A thousand handles make the tables grow and are found again. */
 static void many_handles(void **state) {
   struct nv_client c = nv_connect();
   for (uint32_t i = 0; i < 1000; i++) assert_int_equal(nv_memory(&c, 0, 0x100000 + i * 64, 4096, true), 0);
@@ -188,7 +188,8 @@ static void classes_of_the_gpu(void **state) {
   struct nv_client c = nv_connect();
   uint32_t list[64], n;
   nv_add_gpu(&c, 1);
-  assert_int_equal(nv_alloc(c.ctl, c.root, at_gpu(SUBDEVICE, 1), 5, 0xc661, NULL), 0x22); /* Hopper's, of GA102 */
+  assert_int_equal(nv_alloc(c.ctl, c.root, at_gpu(SUBDEVICE, 1), 5, 0xc661, NULL),
+                   0x22); /* Hopper's class on a GA102 */
   assert_reason("GA102");
   assert_int_equal(nv_alloc(c.ctl, c.root, SUBDEVICE, 5, 0xc661, NULL), 0);
 
@@ -285,7 +286,7 @@ static void what_the_gpus_are(void **state) {
     char name[132] = {0};
     assert_int_equal(nv_control(c.ctl, c.root, sub, 0x20800110, name, 132), 0);
     assert_string_equal(name + 4, gpus[i].name);
-    /* The UUID in both forms, and as the file has it. */
+    /* The UUID in both forms, equal to the one in the file. */
     struct rm_gid_info gid = {.flags = 0};
     assert_int_equal(nv_control(c.ctl, c.root, sub, 0x2080014a, &gid, 268), 0);
     assert_int_equal(gid.length, 41);
@@ -317,7 +318,7 @@ static void system_queries(void **state) {
   assert_string_equal(v.driver_version, "580.142");
   assert_int_equal(nv_control(c.ctl, c.root, c.root, 0x205, &id, 32), 0);
   assert_int_equal(id.device_instance, 0);
-  id.gpu_id = 0x4200; /* nobody has opened its node */
+  id.gpu_id = 0x4200; /* its node is not open */
   assert_int_equal(nv_control(c.ctl, c.root, c.root, 0x205, &id, 32), 0x1f);
   struct rm_attached_ids attached;
   struct rm_probed_ids probed;
@@ -340,7 +341,7 @@ static void system_queries(void **state) {
   struct rm_ce_caps ce = {0};
   assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, 0x20802a0a, &ce, 136), 0);
   assert_int_equal(ce.present, 0x3ff);
-  assert_int_equal(ce.caps[0][0] & 1, 1); /* a copy engine of the graphics engine */
+  assert_int_equal(ce.caps[0][0] & 1, 1); /* a copy engine of the graphics runlist */
   assert_int_equal(ce.caps[9][0] & 1, 0);
   struct rm_engines_v2 engines = {0};
   assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, 0x20800170, &engines, 340), 0);
@@ -369,7 +370,7 @@ static void time_goes_on(void **state) {
   assert_int_equal(nv_control(c.ctl, c.root, SUBDEVICE, 0x20800406, &t, 264), 0x1f);
 }
 
-/* Structures are of the size, and in the places, that the module's branch has. */
+/* Structures have the size and the offsets of the module's branch. */
 static void other_branches(void **state) {
   struct nv_client c;
   uint8_t buffer[8400] = {0};
@@ -440,12 +441,12 @@ static void allocations(void **state) {
     memcpy((char *)&p + bad[i].at, &bad[i].value, bad[i].bytes);
     assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, 0x11, 0x40, &p), bad[i].status);
   }
-  p = good; /* of system memory, but in video memory */
+  p = good; /* attributes of system memory, but in video memory */
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, 0x11, 0x3e, &p), 0x1f);
   assert_int_equal(nv_free(c.ctl, c.root, 0x10), 0);
   assert_int_equal(heap_free(&c), before);
 
-  /* What a client leaves behind goes with the descriptor it was made with. */
+  /* Closing a client's descriptor frees everything that the client left. */
   struct nv_client other = {.ctl = nv_open("/dev/nvidiactl"), .root = 0x77};
   assert_int_equal(nv_alloc(other.ctl, 0, 0, 0x77, 0x41, NULL), 0);
   nv_add_gpu(&other, 0);
@@ -488,8 +489,8 @@ static void cpu_mappings(void **state) {
   assert_int_equal(nv_map_fd(&c, 0, 0x12, 0, 4096, 0, gpu, NULL), 0x33);
   assert_int_equal(nv_map_fd(&c, 0, SUBDEVICE, 0, 4096, 0, gpu, NULL), 0x33);
   assert_int_equal(nv_map_fd(&c, 1, 0x10, 0, 4096, 0, gpu, NULL), 0x36);
-  assert_int_equal(nv_map_fd(&c, 0, 0x10, 0x1000, 0x2000, 1, gpu, &address), 0); /* for reading */
-  assert_int_equal(nv_map_fd(&c, 0, 0x10, 0, 4096, 0, gpu, NULL), 0x63);         /* one mapping a descriptor */
+  assert_int_equal(nv_map_fd(&c, 0, 0x10, 0x1000, 0x2000, 1, gpu, &address), 0); /* read-only */
+  assert_int_equal(nv_map_fd(&c, 0, 0x10, 0, 4096, 0, gpu, NULL), 0x63);         /* one mapping per descriptor */
   assert_int_equal((intptr_t)os->mmap(os, NULL, 0x2000, PROT_READ | PROT_WRITE, MAP_SHARED, gpu, 0), -EACCES);
   assert_int_equal((intptr_t)os->mmap(os, NULL, 0x3000, PROT_READ, MAP_SHARED, gpu, 0), -EINVAL);
   assert_int_equal((intptr_t)os->mmap(os, NULL, 0x1000, PROT_READ, MAP_SHARED, gpu, 0x1000), -EINVAL);
@@ -503,7 +504,7 @@ static void cpu_mappings(void **state) {
   assert_int_equal(u.status, 0);
   assert_int_equal(os->ioctl(os, c.ctl, 0xc020464f, &u), 0);
   assert_int_equal(u.status, 0x31);
-  /* Freed memory comes back as zeroes. */
+  /* Freed memory is zeroed when it is allocated again. */
   assert_int_equal(nv_free(c.ctl, c.root, 0x10), 0);
   assert_int_equal(nv_memory(&c, 0, 0x10, 0x10000, false), 0);
   uint32_t *again = nv_map(&c, 0, 0x10, 0x10000, false);
@@ -540,7 +541,7 @@ static void imported_pages(void **state) {
   assert_int_equal(import(&c, 0x21, p, 0x4000, 0x40001010 | 1 << 22), 0); /* the device reads only */
   munmap(p, 0x4000);
   assert_int_equal(import(&c, 0x22, p, 0x4000, 0x40001010), 0x1e);
-  /* It is the caller's memory, not to be mapped again. */
+  /* The memory is the caller's and cannot be mapped again. */
   int ctl = nv_open("/dev/nvidiactl");
   assert_int_equal(nv_map_fd(&c, 0, 0x20, 0, 0x1000, 0, ctl, NULL), 0x56);
   assert_int_equal(nv_free(c.ctl, c.root, 0x20), 0);
@@ -631,7 +632,7 @@ static void ranges_and_mappings(void **state) {
   at = va + 0x8000;
   assert_int_equal(map_dma(&c, 0x30, 0x10, 0, 0x1000, 1 << 15, &at), 0x63); /* mapped */
   at = 0x1f000;
-  assert_int_equal(map_dma(&c, 0x30, 0x10, 0, 0x2000, 0, &at), 0x37); /* over the end */
+  assert_int_equal(map_dma(&c, 0x30, 0x10, 0, 0x2000, 0, &at), 0x37); /* past the end */
   at = va - 0x1000;
   assert_int_equal(map_dma(&c, 0x30, 0x10, 0, 0x1000, 1 << 15, &at), 0x37);
   at = 0x10001;
@@ -643,11 +644,11 @@ static void ranges_and_mappings(void **state) {
   assert_int_equal(unmap_dma(&c, 0x30, 0x10, va), 0x37);
   assert_int_equal(unmap_dma(&c, 0x30, 0x10, va + 0x1000), 0);
   assert_int_equal(unmap_dma(&c, 0x30, 0x10, va + 0x1000), 0x37);
-  /* Freeing the memory undoes what is left of its mappings. */
+  /* Freeing the memory removes its remaining mappings. */
   assert_int_equal(nv_free(c.ctl, c.root, 0x10), 0);
   assert_int_equal(unmap_dma(&c, 0x30, 0x10, va + 0xa000), 0x37);
 
-  /* A window over the device's own space finds addresses, or takes those demanded. */
+  /* A window over the device's own address space chooses addresses, or uses the requested ones. */
   struct rm_memory_virtual_alloc window = {.limit = 0x1ffffffffffff};
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, 0x33, 0x70, &window), 0);
   assert_int_equal(nv_memory(&c, 0, 0x10, 0x10000, true), 0);
@@ -662,8 +663,8 @@ static void ranges_and_mappings(void **state) {
 }
 
 enum { AREA_MEMORY = 0x100, NOTIFIER = 0x101, DATA = 0x102, RANGE = 0x110, SHARE = 0x9067, CHANNEL = 0x200 };
-/* A group for the graphics engine, or a copy engine, in an address space of RM's, with an area for a channel at va;
- * data for it to write at *data. */
+/* Makes a group for the graphics engine or a copy engine, in an address space of RM's, with an area for a channel at
+ * va. The channel writes test data at *data. */
 static struct nv_test_channel set_up(struct nv_client *c, uint32_t engine, uint64_t *data, uint32_t **shown) {
   struct nv_test_channel ch = {.c = c};
   struct rm_channel_group_alloc group = {.va_space = VAS, .engine_type = engine};
@@ -696,7 +697,7 @@ static void channel_writes_memory(void **state) {
   nv_release(&ch, data, 11);
   assert_false(nv_becomes(shown, 11, 20)); /* it is not scheduled yet */
   assert_int_equal(nv_schedule(&c, GROUP, true), 0);
-  nv_ring(&ch); /* the ring before was lost */
+  nv_ring(&ch); /* the earlier doorbell write was lost */
   assert_true(nv_becomes(shown, 11, 5000));
   nv_release(&ch, data + 4, 12);
   assert_true(nv_becomes(shown + 1, 12, 5000));
@@ -773,7 +774,7 @@ static void errors_are_told(void **state) {
   assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0);
   assert_int_equal(states.mmu_fault.valid, 1);
   for (int i = 0; i < 100; i++) assert_int_equal(states.states[i].warp_esr, 0);
-  states.starting_sm = 100; /* the rest of 132, and more than there are */
+  states.starting_sm = 100; /* the remaining ones of 132, and beyond the last one */
   assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0);
   states.starting_sm = 132;
   assert_int_equal(nv_control(c.ctl, c.root, 0x301, 0x83de030c, &states, 4824), 0x1f);
@@ -783,7 +784,7 @@ static void errors_are_told(void **state) {
   assert_true(os->read_file(os, "/proc/driver/nvidia/gpus/0000:41:00.0/xid", text, sizeof text) > 0);
   snprintf(want, sizeof want, "Xid 31");
   assert_non_null(strstr(text, want));
-  /* The debugger and the events go with what they are about. */
+  /* The debugger and the events are freed with their objects. */
   assert_int_equal(nv_free(c.ctl, c.root, CHANNEL), 0);
   assert_int_equal(nv_free(c.ctl, c.root, 0x301), 0x57);
   assert_int_equal(nv_free(c.ctl, c.root, 0x302), 0x57);
@@ -798,7 +799,7 @@ static void channel_rules(void **state) {
   struct nv_test_channel ch = set_up(&c, 1, &data, &shown);
   struct rm_channel_group_alloc group = {.engine_type = 0};
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
-  group.engine_type = 0x13; /* a video decoder, which is not there */
+  group.engine_type = 0x13; /* a video decoder, which this GPU does not have */
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0x1f);
   group.engine_type = 9 + 5;
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, GROUP + 1, 0xa06c, &group), 0);
@@ -849,7 +850,7 @@ static void channel_rules(void **state) {
   nv_token(&ch);
   uint32_t graphics = ch.token;
   struct rm_copy_alloc copy = {1, 9 + 5};
-  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x300, 0xc8b5, &copy), 0x1f); /* not of this runlist */
+  assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x300, 0xc8b5, &copy), 0x1f); /* not an engine of this runlist */
   assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x300, 0xc8b5, NULL), 0);
   assert_int_equal(nv_alloc(c.ctl, c.root, CHANNEL, 0x301, 0xcbc0, NULL), 0);
   p.ctxshare = SHARE + 1;
@@ -861,12 +862,12 @@ static void channel_rules(void **state) {
   ch.handle = CHANNEL + 2;
   nv_token(&ch);
   assert_int_not_equal(ch.token, graphics);
-  assert_int_equal(ch.token & 0xfff, 0); /* its runlist counts for itself */
+  assert_int_equal(ch.token & 0xfff, 0); /* each runlist numbers its channels */
   assert_int_not_equal(ch.token >> 16 & 0x7f, graphics >> 16 & 0x7f);
 
-  /* A channel by itself: bind, then schedule; with USERD of RM's own. */
+  /* A channel without a group: bind, then schedule; with USERD allocated by RM. */
   p = (struct rm_channel_alloc){.gpfifo_va = ch.va, .gpfifo_entries = 64, .va_space = VAS};
-  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0x1f); /* of no engine */
+  assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0x1f); /* without an engine */
   p.engine_type = 9 + 2;
   assert_int_equal(nv_alloc(c.ctl, c.root, DEVICE, CHANNEL + 3, 0xc86f, &p), 0);
   struct rm_gpfifo_schedule on = {.enable = 1};
@@ -879,7 +880,7 @@ static void channel_rules(void **state) {
   assert_int_equal(nv_control(c.ctl, c.root, CHANNEL + 3, 0xc36f0108, &token, 4), 0);
   volatile uint32_t *userd = nv_map(&c, 0, CHANNEL + 3, 0x1000, false);
   assert_int_equal(userd[0x88 / 4], 0);
-  /* A group's controls are not a channel's. */
+  /* A group's controls cannot be used on a channel. */
   assert_int_equal(nv_control(c.ctl, c.root, CHANNEL, 0xa06c0101, &on, 3), 0x56);
   assert_int_equal(nv_control(c.ctl, c.root, GROUP, 0xa06c0101, &on, 2), 0x1f);
   assert_int_equal(nv_control(c.ctl, c.root, GROUP, 0xa06c0103, &(uint64_t){2000}, 8), 0);

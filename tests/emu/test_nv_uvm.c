@@ -1,5 +1,5 @@
-/* /dev/nvidia-uvm as an independent client sees it: registration, external ranges, mappings on several GPUs, channels
- * in address spaces that UVM owns. */
+/* /dev/nvidia-uvm from the point of view of an independent client: registration, external ranges, mappings on several
+ * GPUs, channels in address spaces that UVM owns. */
 #include "nv_client.h"
 
 enum { SHARE = 0x9067, CHANNEL = 0x200, AREA_MEMORY = 0x100, NOTIFIER = 0x101, DATA = 0x102 };
@@ -82,14 +82,14 @@ static void needs_an_address_space(void **state) {
   assert_int_equal(UVM(fd, 0x30000001, init), 0);
   assert_int_equal(UVM(fd, 0x30000001, init), 0);
   assert_int_equal(UVM(other, 75, mm), 0);
-  assert_int_equal(UVM(other, 0x30000001, init), 0x1f); /* it is the other's helper */
+  assert_int_equal(UVM(other, 0x30000001, init), 0x1f); /* already the helper of another descriptor */
   mm.uvm_fd = ctl;
   assert_int_equal(UVM(nv_open("/dev/nvidia-uvm"), 75, mm), 0x1f);
   assert_int_equal(UVM(fd, 73, r), 0);
   assert_int_equal(os->ioctl(os, fd, 12345, &r), -EINVAL);
   assert_int_equal(os->ioctl(os, fd, 73, NULL), -EFAULT);
   assert_int_equal(os->ioctl(os, fd, 73, (void *)16), -EFAULT);
-  assert_int_equal(os->ioctl(os, fd, 0xc0184649, &r), -EINVAL); /* the request is the bare number */
+  assert_int_equal(os->ioctl(os, fd, 0xc0184649, &r), -EINVAL); /* the request must be the bare number */
   assert_int_equal(os->ioctl(os, fd, 0x30000002, NULL), 0);
   assert_true(os_map_failed(os->mmap(os, NULL, 4096, PROT_READ, MAP_SHARED, fd, 0)));
   assert_reason("managed memory");
@@ -111,7 +111,7 @@ static void registering_gpus(void **state) {
   assert_reason("not registered");
   assert_int_equal(add_gpu(fd, &c, 0), 0);
   assert_int_equal(add_gpu(fd, &c, 0), 0x26);
-  assert_int_equal(add_vaspace(fd, &c, 0, VAS + 1), 0x29); /* RM's own */
+  assert_int_equal(add_vaspace(fd, &c, 0, VAS + 1), 0x29); /* an address space of RM's own */
   assert_int_equal(add_vaspace(fd, &c, 0, at_gpu(VAS, 1)), 0x29);
   assert_int_equal(add_vaspace(fd, &c, 0, 0x99), 0x33);
   struct uvm_register_gpu_vaspace v = {nv_uuid(&c, 0), c.ctl, 0x55, VAS, 0};
@@ -151,8 +151,8 @@ static void external_ranges(void **state) {
   assert_int_equal(range(fd, 0x10001000, 0x1000), 0x68);
   assert_int_equal(range(fd, 0xfff0000, 0x11000), 0x68);
   assert_int_equal(range(fd, 0xfff0000, 0x100000), 0x68);
-  assert_int_equal(range(fd, 0xfff0000, 0x10000), 0); /* up to it */
-  assert_int_equal(range(fd, 0x10010000, 0x1000), 0); /* behind it */
+  assert_int_equal(range(fd, 0xfff0000, 0x10000), 0); /* ends where the other begins */
+  assert_int_equal(range(fd, 0x10010000, 0x1000), 0); /* begins where the other ends */
   assert_int_equal(range(fd, 0x10010000, 0x2000), 0x68);
   assert_int_equal(range(fd, 0x20000800, 0x1000), 0x1e);
   assert_int_equal(range(fd, 0x20000000, 0x800), 0x1e);
@@ -184,7 +184,7 @@ static uint32_t group_on(struct nv_client *c, unsigned gpu) {
   uint32_t status = nv_alloc(c->ctl, c->root, at_gpu(DEVICE, gpu), at_gpu(GROUP, gpu), 0xa06c, &group);
   return status ? status : nv_alloc(c->ctl, c->root, at_gpu(GROUP, gpu), at_gpu(SHARE, gpu), 0x9067, &share);
 }
-/* GPU 0 and 1 with address spaces, and a channel of GPU 0 that is not registered yet. */
+/* Opens GPU 0 and 1 with address spaces, and a channel of GPU 0 that is not registered yet. */
 static struct scene set_up(void) {
   struct scene s = {.c = nv_connect(), .fd = start()};
   struct nv_client *c = &s.c;
@@ -215,7 +215,7 @@ static void start_channel(struct scene *s) {
   assert_int_equal(add_channel(s->fd, &s->c, 0, CHANNEL, CONTEXT_VA, 64 << 20), 0);
   assert_int_equal(nv_schedule(&s->c, GROUP, true), 0);
 }
-/* What the GPU writes at va appears at *shown; or it dies of a page fault there. */
+/* Whether a GPU write to va appears at *shown; otherwise expects a page fault there. */
 static bool writes(struct scene *s, uint64_t va, volatile uint32_t *shown, uint32_t value) {
   nv_release(&s->ch, va, value);
   for (int i = 0; i < 50000 && *shown != value && s->ch.notifier->status != 0xffff; i++)
@@ -244,7 +244,7 @@ static void channels_are_registered(void **state) {
   assert_int_equal(UVM(s.fd, 28, u), 0x33);
   assert_int_equal(range(s.fd, CONTEXT_VA + 0x1000, 0x1000), 0);
   assert_int_equal(drop_range(s.fd, CONTEXT_VA + 0x1000, 0x1000), 0);
-  /* A freed channel takes its registration along. */
+  /* Freeing a channel removes its registration. */
   assert_int_equal(add_channel(s.fd, c, 0, CHANNEL, CONTEXT_VA, 64 << 20), 0);
   assert_int_equal(nv_free(c->ctl, c->root, CHANNEL), 0);
   assert_int_equal(range(s.fd, CONTEXT_VA, 64 << 20), 0);
@@ -256,7 +256,7 @@ static void mappings(void **state) {
   assert_int_equal(nv_memory(c, 0, DATA, 0x10000, true), 0);
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x10000, 0, 1), 0x1e); /* no range */
   assert_int_equal(range(s.fd, DATA_VA, 0x20000), 0);
-  assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x20000, 0, 1), 0x37); /* more than there is */
+  assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x20000, 0, 1), 0x37); /* larger than the memory */
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x10000, 0x1000, 1), 0x37);
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA + 0x18000, 0x10000, 0, 1), 0x1e);
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA + 8, 0x1000, 0, 1), 0x1e);
@@ -269,19 +269,19 @@ static void mappings(void **state) {
   assert_int_equal(UVM(s.fd, 33, map_params), 0x1f);
   map_params.gpu_count = 257;
   assert_int_equal(UVM(s.fd, 33, map_params), 0x1f);
-  map_params.gpu_count = 2; /* the second is no GPU */
+  map_params.gpu_count = 2; /* the second one is not a GPU */
   assert_int_equal(UVM(s.fd, 33, map_params), 0x26);
 
   volatile uint32_t *shown = nv_map(c, 0, DATA, 0x10000, true);
   start_channel(&s);
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x4000, 0, 1), 0);
   assert_true(writes(&s, DATA_VA + 0x3000, shown + 0x3000 / 4, 1));
-  /* Another mapping takes the place of part of one. */
+  /* A mapping replaces a part of another one. */
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA + 0x1000, 0x1000, 0x8000, 1), 0);
   assert_true(writes(&s, DATA_VA + 0x1000, shown + 0x8000 / 4, 2));
   assert_true(writes(&s, DATA_VA + 0xffc, shown + 0xffc / 4, 3));
   assert_true(writes(&s, DATA_VA + 0x2000, shown + 0x2000 / 4, 4));
-  /* A hole: what is left of a mapping goes on where it was. */
+  /* A hole: the rest of the mapping remains in place. */
   assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x2000, 0x1000), 0);
   assert_true(writes(&s, DATA_VA + 0x3004, shown + 0x3004 / 4, 5));
   assert_int_equal(unmap(s.fd, c, 0, DATA_VA + 0x20000, 0x1000), 0x1e);
@@ -295,7 +295,7 @@ static void mappings_are_checked(void **state) {
   struct nv_client *c = &s.c;
   assert_int_equal(nv_memory(c, 0, DATA, 0x10000, true), 0);
   assert_int_equal(range(s.fd, DATA_VA, 0x10000), 0);
-  assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x10000, 0, 3), 0); /* for reading */
+  assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x10000, 0, 3), 0); /* read-only */
   volatile uint32_t *shown = nv_map(c, 0, DATA, 0x10000, true);
   start_channel(&s);
   assert_false(writes(&s, DATA_VA, shown, 1));
@@ -305,7 +305,7 @@ static void mappings_are_checked(void **state) {
   assert_int_equal(fault.addr_lo, DATA_VA);
 }
 
-/* UVM has its own hold on memory: an RM_FREE leaves the mapping working. */
+/* UVM holds its own reference to memory: after an RM_FREE the mapping still works. */
 static void memory_outlives_its_handle(void **state) {
   struct scene s = set_up();
   struct nv_client *c = &s.c;
@@ -333,11 +333,11 @@ static void peer_memory(void **state) {
   assert_int_equal(map(s.fd, c, 0, DATA, DATA_VA, 0x10000, 0, 1), 0);
   start_channel(&s);
   assert_true(writes(&s, DATA_VA + 0x8000, shown + 0x8000 / 4, 9));
-  assert_int_equal(peers(s.fd, c, 30, 1, 0), 0); /* takes the mapping with it */
+  assert_int_equal(peers(s.fd, c, 30, 1, 0), 0); /* removes the mapping too */
   assert_false(writes(&s, DATA_VA + 0x8000, shown + 0x8000 / 4, 10));
 }
 
-/* Closing the descriptor unmaps and unregisters all there is. */
+/* Closing the descriptor unmaps and unregisters everything. */
 static void closing(void **state) {
   struct scene s = set_up();
   struct nv_client *c = &s.c;
@@ -354,7 +354,7 @@ static void closing(void **state) {
   assert_int_equal(add_vaspace(fd, c, 0, VAS), 0);
   assert_int_equal(range(fd, DATA_VA, 0x10000), 0);
   assert_int_equal(map(fd, c, 0, DATA, DATA_VA, 0x10000, 0, 1), 0);
-  /* And a whole client goes while UVM still has its memory mapped. */
+  /* A whole client can be closed while UVM still has its memory mapped. */
   os->close(os, c->gpu);
   assert_int_equal(nv_free(c->ctl, c->root, c->root), 0);
 }

@@ -26,14 +26,14 @@ static int teardown(void **state) {
   return 0;
 }
 
-/* Ends what was put with a release of 1 at offset 0x3000 and waits for it. */
+/* Adds a release of 1 at offset 0x3000, submits, and waits for it. */
 static void finish(struct fixture *f) {
   static uint32_t serial;
   put_release(&f->q, f->va + 0x3000, ++serial);
   ring_submit(&f->q);
   if (!becomes(f->p + 0x3000, serial, 2000)) fail_msg("the queue does not finish: %s", core_dump(&f->c));
 }
-/* Submits what was put and expects a fault whose text has what. */
+/* Submits the packets and expects a fault whose text contains `what`. */
 static void faults(struct fixture *f, const char *what) {
   ring_submit(&f->q);
   const char *dump = wait_core_dump(&f->c);
@@ -62,7 +62,7 @@ static void releases(void **state) {
 static void wraps_the_ring(void **state) {
   struct fixture *f = *state;
   for (int round = 0; round < 1000; round++) {
-    PUT(&f->q, 0xc0001000 | (uint32_t)(round % 5) << 16); /* NOP with round % 5 + 1 dwords behind it */
+    PUT(&f->q, 0xc0001000 | (uint32_t)(round % 5) << 16); /* NOP followed by round % 5 + 1 dwords */
     for (int i = 0; i <= round % 5; i++) PUT(&f->q, 0xdeadbeef);
     PUT(&f->q, 0xffff1000, 0x80000000, 0xc0001002, 0);
     PUT(&f->q, 0xc0033700, 5 << 8 | 1 << 20, LO(f->va), HI(f->va), (uint32_t)round);
@@ -83,7 +83,7 @@ static void raises_events(void **state) {
     must(&f->c, KFD_CREATE_EVENT, &e[i]);
   }
   uint32_t id = e[1].event_id;
-  /* The slot is written with the id, then the interrupt carries it. */
+  /* The packet writes the id to the slot, then the interrupt carries it. */
   PUT(&f->q, 0xc0064900, 0x14 | 5 << 8, 2u << 29 | 2 << 24, LO(page.va + id * 8), HI(page.va), id, 0, id);
   ring_submit(&f->q);
   struct kfd_event_state s[3] = {{.event_id = e[0].event_id}, {.event_id = id}, {.event_id = e[2].event_id}};
@@ -114,7 +114,7 @@ static void waits(void **state) {
     PUT(&f->q, 0xc0053c00, now[i].function | 1 << 4, LO(f->va + 64), HI(f->va), now[i].reference, now[i].mask, 4);
     finish(f);
   }
-  /* 32 bits, then 64, then the flush of host writes; each blocks until the host writes. */
+  /* Waits for 32 bits, then 64, then the flush of host writes; each blocks until the host writes. */
   PUT(&f->q, 0xc0053c00, 3 | 1 << 4, LO(f->va + 128), HI(f->va), 5, ~0u, 4);
   put_release(&f->q, f->va + 256, 1);
   PUT(&f->q, 0xc0079300, 5 | 1 << 4, LO(f->va + 136), HI(f->va), 5, 1, ~0u, ~0u, 4);
@@ -208,7 +208,7 @@ static void does_atomics(void **state) {
   assert_int_equal(load32(f->p), 1);
 }
 
-/* Words of one packet into memory at offset; returns the offset behind. */
+/* Stores the words of one packet in memory at an offset. Returns the offset after them. */
 static uint64_t store(struct fixture *f, uint64_t at, const uint32_t *words, size_t n) {
   memcpy(f->p + at, words, n * 4);
   return at + n * 4;
@@ -218,7 +218,7 @@ static uint64_t store(struct fixture *f, uint64_t at, const uint32_t *words, siz
 static void calls_indirect_buffers(void **state) {
   struct fixture *f = *state;
   uint64_t ib1 = 0x1000, ib2 = 0x1400, ib3 = 0x1800, end;
-  /* The first calls the second, which chains to the third; then the first goes on. */
+  /* The first indirect buffer calls the second, which chains to the third; then the first continues. */
   end = STORE(f, ib1, 0xc0033700, 5 << 8, LO(f->va), HI(f->va), 1);
   end = STORE(f, end, 0xc0023f00, LO(f->va + ib2), HI(f->va), 1 << 23 | 9);
   end = STORE(f, end, 0xc0053c00, 3 | 1 << 4, LO(f->va + 12), HI(f->va), 1, ~0u, 4);
@@ -231,7 +231,7 @@ static void calls_indirect_buffers(void **state) {
   PUT(&f->q, 0xc0023f00, LO(f->va + ib1), HI(f->va), 1 << 23 | size1);
   ring_submit(&f->q);
   assert_true(becomes(f->p + 4, 22, 2000));
-  /* The read pointer stays before an indirect buffer that is not done. */
+  /* The read pointer does not pass an indirect buffer before it is done. */
   assert_int_equal(load32(f->q.pointers.host), before);
   assert_int_equal(load32(f->p + 8), 0);
   __atomic_store_n((uint32_t *)(void *)(f->p + 12), 1, __ATOMIC_RELEASE);
@@ -312,7 +312,7 @@ static void stops_at_doorbells_too_far(void **state) {
   faults(f, "doorbell 1025 dwords ahead in a ring of 1024");
 }
 
-/* A page fault reaches the MEMORY event, names the nearest allocation and stops the GPU; a new machine is fine. */
+/* A page fault signals the MEMORY event, names the nearest allocation and stops the GPU; a new machine works. */
 static void reports_page_faults(void **state) {
   struct fixture *f = *state;
   struct kfd_create_event e = {.event_type = KFD_EVENT_MEMORY, .auto_reset = 1};
@@ -334,7 +334,7 @@ static void reports_page_faults(void **state) {
   snprintf(want, sizeof want, "RELEASE_MEM writes 0x%lx", (unsigned long)bad + 0x10);
   assert_non_null(strstr(core_dump(&f->c), want));
   assert_non_null(strstr(core_dump(&f->c), "-byte allocation at 0x"));
-  /* Nothing moves any more, on any queue of the GPU. */
+  /* No queue of the GPU advances any more. */
   struct ring other;
   ring_open(&f->c, &other, false, PAGE);
   put_release(&other, f->va, 1);
@@ -377,7 +377,7 @@ static void raises_hw_exceptions(void **state) {
   assert_int_equal(s.hw.reset_cause, 0);
 }
 
-/* A queue that is not scheduled waits; one that waits can be destroyed. */
+/* A queue that is not scheduled does not run; a queue that waits can be destroyed. */
 static void obeys_queue_calls(void **state) {
   struct fixture *f = *state;
   struct kfd_update_queue u = {.queue_id = f->q.id, .queue_percentage = 0};
@@ -390,7 +390,7 @@ static void obeys_queue_calls(void **state) {
   assert_true(becomes(f->p, 5, 2000));
   PUT(&f->q, 0xc0053c00, 3 | 1 << 4, LO(f->va + 64), HI(f->va), 5, ~0u, 4);
   ring_submit(&f->q);
-  /* A second queue runs meanwhile. */
+  /* Another queue runs while the first one waits. */
   struct ring other;
   ring_open(&f->c, &other, false, PAGE);
   put_release(&other, f->va + 8, 6);

@@ -1,9 +1,9 @@
-/* The fidelity table: every instruction of compute shaders executes, and the error bounds it states hold. */
+/* The fidelity table: every instruction of compute shaders executes, and the table's error bounds hold. */
 #include <math.h>
 #include "emu/amd/exec/rdna3_isa.h"
 #include "wave.h"
 
-/* Instructions of compute shaders that are not executed: none. */
+/* Instructions of compute shaders that are not executed: there are none. */
 static const char *const missing[] = {NULL};
 
 static void compute_rows_execute(void **state) {
@@ -22,7 +22,7 @@ static void compute_rows_execute(void **state) {
   if (bad) fail_msg("%u of %u rows", bad, n);
 }
 
-/* The example of a row is an instruction of that row for LLVM, too: its name begins the text. */
+/* LLVM also decodes a row's example as that row's instruction: its name is the beginning of the text. */
 static void report_lists_every_row(void **state) {
   char *text = rdna3_isa_report("gfx1100");
   assert_non_null(text);
@@ -43,7 +43,7 @@ static real of_log(real x) { return log2l(x); }
 static real of_rcp(real x) { return 1 / x; }
 static real of_rsq(real x) { return 1 / sqrtl(x); }
 static real of_sqrt(real x) { return sqrtl(x); }
-/* Turns: reduced exactly before pi comes in. */
+/* x is in turns and is reduced exactly before the multiplication by pi. */
 static real of_sin(real x) {
   x -= roundl(x);
   return fabsl(x) == 0.5L ? 0 : sinl(x * 6.28318530717958647692528676655900577L);
@@ -86,7 +86,7 @@ static real value(unsigned bits, uint64_t v) {
   if (bits == 32) return memcpy(&f, &v32, 4), f;
   return memcpy(&h, &v16, 2), h;
 }
-/* Mantissa bits and least normal exponent of a format. */
+/* Mantissa bits and smallest normal exponent of a format. */
 static void shape_of(unsigned bits, int *mantissa, int *least) {
   *mantissa = bits == 64 ? 52 : bits == 32 ? 23 : 10;
   *least = bits == 64 ? -1022 : bits == 32 ? -126 : -14;
@@ -100,7 +100,7 @@ static real unit(unsigned bits, real x) {
   return ldexpl(1, e - mantissa);
 }
 
-/* The error in ulp; INFINITY where kinds differ. f32 forms take and give denormals as zero. */
+/* The error in ulp; INFINITY if only one is NaN or infinite. f32 forms flush denormals of source and result to zero. */
 static double error_of(const struct bounded *b, uint64_t in, uint64_t out) {
   int mantissa, least;
   shape_of(b->bits, &mantissa, &least);

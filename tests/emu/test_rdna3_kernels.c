@@ -1,8 +1,9 @@
-/* OpenCL C kernels, compiled by stock clang, on the shader machine, against the same computation written in C for the
- * host; and what a fault in one says. */
+/* Runs OpenCL C kernels, compiled by stock clang, on the shader machine, and compares with the same computation in C on
+ * the host; also checks a fault's message. */
 #include "kernel_table.h"
 
-/* A buffer one element short: the lane that steps over its end is named, with the address and the buffer near it. */
+/* A buffer that is one element too short: the message names the lane that accesses past its end, the address and the
+ * nearest buffer. */
 static void page_fault(void **state) {
   struct run r;
   run_open(&r, "tests/kernels/saxpy", "saxpy");

@@ -1,6 +1,6 @@
-/* Memory instructions of RDNA3, assembled by LLVM and run on one wave, against byte-wise models written here: every
- * width and way of addressing, every atomic, lanes consecutive, equal, scattered and partly active, both wave sizes;
- * then bounds and faults. */
+/* Memory instructions of RDNA3, assembled by LLVM and run on one wave, compared with byte-wise models written here:
+ * every width and addressing mode, every atomic, lanes with consecutive, equal and scattered addresses and partly
+ * active, both wave sizes; then bounds and faults. */
 #include <errno.h>
 #include <math.h>
 
@@ -51,7 +51,7 @@ enum space { MEMORY, LDS, SCRATCH };
 static const struct form {
   const char *prefix, *address, *tail;
   enum space space;
-  int32_t constant; /* what the instruction adds to the lane's offset */
+  int32_t constant; /* offset that the instruction adds to the lane's */
 } forms[] = {
     {"global", "v[2:3]", ", off offset:-8", MEMORY, -8 + 256},
     {"global", "v4", ", s[4:5] offset:40", MEMORY, 40},
@@ -275,7 +275,7 @@ static uint64_t atomic_model(const char *op, bool wide, uint64_t m, uint64_t a, 
   return 0;
 }
 static const struct atomic {
-  const char *model, *memory, *ds; /* names in memory and DS instructions; NULL: none there */
+  const char *model, *memory, *ds; /* memory, ds: names in memory and DS instructions; NULL if there is none */
   bool wide, two, floating;
 } atomics[] = {
 #define BOTH(model, name, two) {model, name "_b32", NULL, 0, two, 0}, {model, name "_b64", NULL, 1, two, 0}
@@ -324,8 +324,8 @@ static const struct atomic {
 };
 enum { ATOMICS = sizeof atomics / sizeof *atomics };
 
-/* The text of an atomic in a form, with or without returning the old value in v20; false when there is no such
- * instruction. */
+/* Writes the text of an atomic in a form, with or without returning the old value in v20. Returns false if there is no
+ * such instruction. */
 static bool atomic_text(char *out, const struct atomic *a, const struct form *f, bool returns) {
   unsigned size = a->wide ? 8 : 4;
   char dst[20], src[20], second[20];
@@ -485,7 +485,7 @@ static void ds_pairs(void **state) {
         {"ds_load_2addr_b64 v[20:23], v4 offset0:3 offset1:7", 2, 24, 56, 'l'},
         {"ds_load_2addr_stride64_b32 v[20:21], v4 offset0:1 offset1:2", 1, 256, 512, 'l'},
         {"ds_load_2addr_stride64_b64 v[20:23], v4 offset0:2 offset1:1", 2, 1024, 512, 'l'},
-        {"ds_load_2addr_b32 v[4:5], v4 offset0:3 offset1:7", 1, 12, 28, 'o'}, /* over its own address */
+        {"ds_load_2addr_b32 v[4:5], v4 offset0:3 offset1:7", 1, 12, 28, 'o'}, /* overwrites its address register */
         {"ds_store_2addr_b32 v4, v24, v26 offset0:3 offset1:7", 1, 12, 28, 's'},
         {"ds_store_2addr_b64 v4, v[24:25], v[26:27] offset0:3 offset1:7", 2, 24, 56, 's'},
         {"ds_store_2addr_stride64_b32 v4, v24, v26 offset0:1 offset1:2", 1, 256, 512, 's'},
@@ -673,7 +673,7 @@ static void bounds(void **state) {
         memcpy(&word, before + (l / 8 * 16 + (l & 3) * 4) * 8 + l % 8 * 4, 4);
         assert_int_equal(got, word);
         break;
-      case 8: /* the word behind the data says that every page was there */
+      case 8: /* TFE: the word after the data reports that every page was mapped */
         for (unsigned k = 0; k < 2; k++) {
           word = 0;
           if (o < 0x80000000 && o + 4 * k + 4 <= 512) memcpy(&word, before + o + 4 * k, 4);
@@ -723,7 +723,7 @@ static void faults(void **state) {
     uint32_t offset[MAX_LANES] = {0}, *s = b.t->w.s;
     if (i == 3 || i == 5 || i == 6) offset[17] = 254;
     set_addresses(&b, offset);
-    if (i < 3) *vgpr(&b, 2, 17) = DATA_VA + BYTES - 2; /* half of it is mapped */
+    if (i < 3) *vgpr(&b, 2, 17) = DATA_VA + BYTES - 2; /* only half of it is mapped */
     s[4] = DATA_VA + BYTES;
     if (i == 7) s[8] = DATA_VA - 4104;
     if (i == 8) *vgpr(&b, 4, 17) = BYTES, s[10] = BYTES + 64;
@@ -740,7 +740,7 @@ static void faults(void **state) {
   bench_free(&b);
 }
 
-/* Two mappings that touch: lanes on either side, and accesses across the seam. */
+/* Two adjacent mappings: lanes on either side, and accesses across the boundary. */
 static void seams(void **state) {
   struct bench b = bench_new(false);
   uint8_t *other = aligned_alloc(4096, 4096);

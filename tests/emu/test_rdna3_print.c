@@ -1,5 +1,5 @@
-/* Decoder and printer against LLVM's disassembler: random words of each format, in both wave sizes. The long run takes
- * ten million a format. */
+/* Compares decoder and printer with LLVM's disassembler: random words of each format, in both wave sizes. The long run
+ * takes ten million words per format. */
 #include "disassembly.h"
 
 #ifndef WORDS
@@ -25,7 +25,7 @@ static void like_llvm(void **state) {
   assert_int_equal(bad, 0);
 }
 
-/* Words that few random ones are like: literals of matrices and shifts, halves of v_fmac_f16, sign extension. */
+/* Words that are rare among random ones: literals of matrices and shifts, halves of v_fmac_f16, sign extension. */
 static void rare(void **state) {
   static const uint32_t words[][4] = {
       {0xd5365322, 0x00000af8},

@@ -1,5 +1,5 @@
-/* Counts instruction by instruction, of code whose counts are plain to see: classes, bytes by memory, LDS bank
- * conflicts, active lanes and divergent branches, in both wave sizes. */
+/* Checks the counts of short code, instruction by instruction: classes, bytes by memory, LDS bank conflicts, active
+ * lanes and divergent branches, in both wave sizes. */
 #include "emu/exec/lines.h"
 #include "wave.h"
 
@@ -116,7 +116,7 @@ static void counts_bytes(void **state) {
   assert_int_equal(d->executed[EMU_SCRATCH_CLASS], 2);
 }
 
-/* Lines of 128 bytes, of each half wave; and what of memory is touched, scalar loads' included. */
+/* Lines of 128 bytes per half wave, and the memory touched, including that of scalar loads. */
 static void counts_lines(void **state) {
   struct bench *b = *state;
   struct emu_lines lines = {0};
@@ -125,7 +125,7 @@ static void counts_lines(void **state) {
     unsigned lines;
   } cases[] = {
       {"global_load_b128 v[8:11], v[2:3], off\n", 4}, /* 16 bytes apart */
-      {"global_load_b32 v8, v0, s[4:5]\n", 1},        /* side by side */
+      {"global_load_b32 v8, v0, s[4:5]\n", 1},        /* adjacent */
       {"global_store_b8 v0, v1, s[4:5] offset:2\n", 1},
       {"flat_load_b32 v8, v[2:3]\n", 4},
       {"flat_load_b32 v8, v[6:7]\n", 0}, /* LDS */
@@ -154,20 +154,20 @@ static void counts_lines(void **state) {
   b->t->stats.lines = NULL;
 }
 
-/* Cycles too many of one half wave of 32 lanes. */
+/* Extra cycles of one half wave of 32 lanes. */
 static void counts_bank_conflicts(void **state) {
   struct bench *b = *state;
   static const struct {
     const char *text;
     unsigned extra;
   } cases[] = {
-      {"ds_load_b32 v8, v0", 0},                                /* a word a lane */
+      {"ds_load_b32 v8, v0", 0},                                /* one word per lane */
       {"v_mov_b32 v1, 0\nds_load_b32 v8, v1", 0},               /* one word for all */
       {"v_lshlrev_b32 v1, 1, v0\nds_load_b32 v8, v1", 1},       /* every second bank */
       {"v_lshlrev_b32 v1, 5, v0\nds_load_b32 v8, v1", 31},      /* one bank */
       {"v_mul_u32_u24 v1, 33, v0\nds_store_b32 v1, v0", 0},     /* rows of 33 words */
-      {"v_lshrrev_b32 v1, 2, v0\nds_load_u8 v8, v1", 0},        /* four lanes a word */
-      {"v_lshlrev_b32 v1, 1, v0\nds_load_b64 v[8:9], v1", 0},   /* two words a lane */
+      {"v_lshrrev_b32 v1, 2, v0\nds_load_u8 v8, v1", 0},        /* four lanes per word */
+      {"v_lshlrev_b32 v1, 1, v0\nds_load_b64 v[8:9], v1", 0},   /* two words per lane */
       {"v_lshlrev_b32 v1, 2, v0\nds_load_b128 v[8:11], v1", 0}, /* four */
       {"v_lshlrev_b32 v1, 3, v0\nds_load_b128 v[8:11], v1", 4}, /* four of eight: 1 in each of 4 parts */
       {"ds_load_2addr_b32 v[8:9], v0 offset1:1", 0},
@@ -184,7 +184,8 @@ static void counts_bank_conflicts(void **state) {
   }
 }
 
-/* An if and its else, by 8 lanes and the rest; then a loop that lanes leave one after the other; then a uniform if. */
+/* An if and its else, taken by 8 lanes and the others; then a loop that lanes leave one after the other; then a uniform
+ * if. */
 static void counts_divergence(void **state) {
   const struct emu_detail *d = tally(*state, "v_cmp_gt_u32 vcc_lo, 32, v0\n" /* lanes 0..7 */
                                              "s_and_saveexec_b32 s0, vcc_lo\n"
@@ -213,7 +214,7 @@ static void counts_divergence(void **state) {
   assert_int_equal(d->lanes, 32 + 8 + 24 + (32 + 3 + 2 + 1) + (3 + 2 + 1 + 0));
 }
 
-/* Code built for one way of counting is not run for the other. */
+/* Code built with counting is not run when counting is off, and vice versa. */
 static void counts_nothing_when_off(void **state) {
   struct bench *b = *state;
   tally(b, "v_mov_b32 v1, v0");

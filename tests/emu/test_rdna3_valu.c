@@ -1,6 +1,6 @@
-/* Vector operations against plain C, lane by lane, on corner and random values, under full and partial EXEC, in wave32
- * and wave64. Sources are v[0:1], v[2:3] and v[4:5], the destination v[6:7], the incoming lane mask s[4:5] or vcc, the
- * outgoing one s[8:9]. */
+/* Vector operations compared with plain C, lane by lane, on corner and random values, under full and partial EXEC, in
+ * wave32 and wave64. Sources are v[0:1], v[2:3] and v[4:5], the destination is v[6:7], the incoming lane mask is s[4:5]
+ * or vcc, the outgoing one s[8:9]. */
 #include <fenv.h>
 #include <stdbool.h>
 #include <math.h>
@@ -46,7 +46,7 @@ static u32 uh(_Float16 x) {
   return r;
 }
 
-/* What a row gives: 32 or 64 bits, a mask bit, or a half beside the old other half. */
+/* The result of a row: 32 or 64 bits, a mask bit, or a half beside the old other half. */
 enum {
   R32 = 1,
   R64 = 2,
@@ -251,7 +251,7 @@ W(w_log, u((float)log2((double)flushed(f(a)))), 0)
 W(w_rcp, u(flushed(1.0f / flushed(f(a)))), 0)
 W(w_rsq, u((float)(1 / sqrt((double)flushed(f(a))))), 0)
 W(w_sqrt, u(sqrtf(flushed(f(a)))), 0)
-/* A turn folded to a quarter turn first: pi is not a double. */
+/* Folds the turn to a quarter turn first, because pi is not a double. */
 static float sin_turns(float a) {
   double r = (double)a - rint((double)a);
   return (float)sin(6.283185307179586 * (fabs(r) > 0.25 ? copysign(0.5, r) - r : r));
@@ -299,19 +299,19 @@ W(w_d2f, u((float)g(a)), 0)
 W(w_rcpd, ug(1.0 / g(a)), 0)
 W(w_sqrtd, ug(sqrt(g(a))), 0)
 
-/* Halves: the low one is written, the high one of the destination stays. */
+/* Halves: the low half is written, the high half of the destination is unchanged. */
 #define LOW(x)  (((u32)d & 0xffff0000u) | ((u32)(x) & 0xffff))
 #define HIGH(x) (((u32)d & 0xffffu) | (u32)(x) << 16)
 W(w_addh, LOW(uh((_Float16)((float)h(a) + (float)h(b)))), 0)
 W(w_addhhi, HIGH(uh((_Float16)((float)h(a >> 16) + (float)h(b)))), 0)
 W(w_subh, LOW(uh((_Float16)((float)h(a) - (float)h(b)))), 0)
 W(w_mulh, LOW(uh((_Float16)((float)h(a) * (float)h(b)))), 0)
-/* Rounded once: long double holds any product of halves and the sum to well over 11 bits past it. */
+/* Rounded once: long double represents any product of halves, and the sum to more than 11 additional bits. */
 static _Float16 fmah(_Float16 a, _Float16 b, _Float16 c) {
   long double exact = (long double)(double)(float)a * (double)(float)b + (double)(float)c;
   float r = (float)exact;
   if (isnan(r) || isinf(r)) return (_Float16)r;
-  /* to odd, so that the second rounding decides right */
+  /* round to odd, so that the second rounding is correct */
   if ((long double)r != exact) {
     if (fabsl((long double)r) > fabsl(exact)) r = nextafterf(r, 0);
     u32 v = u(r) | 1;
@@ -652,7 +652,7 @@ static bool same(u64 got, u64 want, unsigned kind) {
   if (kind & F64 && kind & R64) return isnan(g(got)) && isnan(g(want));
   if (kind & (F32 | F64) && isnan(f(got)) && isnan(f(want))) return true;
   if (kind & ULP1) return llabs((i64)(i32)got - (i32)want) <= 1;
-  if (kind & (F16 | F32)) { /* halves: any NaN for a NaN */
+  if (kind & (F16 | F32)) { /* halves: any NaN equals any other */
     for (int i = 0; i < 32; i += 16) {
       u32 x = got >> i & 0xffff, y = want >> i & 0xffff;
       if (x != y && !((x & 0x7fff) > 0x7c00 && (y & 0x7fff) > 0x7c00)) return false;
@@ -717,7 +717,7 @@ static void check_rows(bool wave64) {
     }
   wave_free(t);
 }
-/* Every set of functions that this host can run. */
+/* Tests every SIMD level that this host can run. */
 static void every_level(bool wave64) {
   rdna3_init();
   for (unsigned level = 0; level <= simd_level(); level++) {

@@ -1,5 +1,5 @@
-/* What waves do beside arithmetic: scalars, branches, modes, lanes moving data, pairs, matrices, barriers, faults.
- * Registers are compared with what the ISA document says. */
+/* Wave operations other than arithmetic: scalars, branches, modes, lanes moving data, pairs, matrices, barriers,
+ * faults. Registers are compared with the results that the ISA document defines. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -150,7 +150,7 @@ static void branches_and_calls(void **state) {
   assert_int_equal(t->w.s[4], 107);
   run(t, "s_call_b64 s[2:3], f\ns_add_u32 s4, s4, 100\ns_branch end\nf: s_mov_b32 s4, 9\ns_setpc_b64 s[2:3]\nend:");
   assert_int_equal(t->w.s[4], 109);
-  /* vccz, execz and their opposites look at one word in wave32 */
+  /* vccz, execz and their opposites test one word in wave32 */
   run(t, "s_mov_b32 s4, 0\ns_mov_b32 vcc_lo, 0\ns_mov_b32 vcc_hi, 1\ns_cbranch_vccnz end\ns_add_u32 s4, s4, "
          "1\ns_cbranch_vccz a\ns_branch end\n"
          "a: s_add_u32 s4, s4, 2\ns_cbranch_execz end\ns_add_u32 s4, s4, 4\nend:");
@@ -162,10 +162,10 @@ static void branches_and_calls(void **state) {
   wave_free(t);
 }
 
-/* Rounding and denormals follow MODE at once, also when a wave changes it. */
+/* Rounding and denormals follow MODE immediately, also when a wave changes it. */
 static void modes(void **state) {
   const char *preload = getenv("LD_PRELOAD");
-  if (preload && strstr(preload, "vgpreload")) skip(); /* valgrind rounds to nearest whatever the control word says */
+  if (preload && strstr(preload, "vgpreload")) skip(); /* valgrind ignores the control word and rounds to nearest */
   struct wave *t = wave_new(false);
   const char *add = "v_add_f32 v2, v0, v1\nv_add_f64 v[8:9], v[4:5], v[6:7]\nv_cvt_f16_f32 v3, v0";
   static const struct {
@@ -207,7 +207,7 @@ static void modes(void **state) {
     assert_int_equal(*wave_v(t, 8, 5), denorms[i].f64);
     assert_int_equal(*wave_v(t, 3, 5), denorms[i].f16);
   }
-  /* output multipliers count only without output denormals, and outside of IEEE mode */
+  /* output multipliers apply only without output denormals and outside of IEEE mode */
   *wave_v(t, 0, 0) = bits(3), *wave_v(t, 1, 0) = bits(4);
   run(t, "s_denorm_mode 12\nv_add_f32 v5, v0, v1 mul:4\ns_setreg_imm32_b32 hwreg(HW_REG_MODE, 9, 1), 0\n"
          "v_add_f32 v2, v0, v1 mul:4\nv_add_f32 v3, v0, v1 clamp div:2\ns_denorm_mode 15\nv_add_f32 v4, v0, v1 mul:4");
@@ -262,7 +262,7 @@ static void divisions(void **state) {
     if (nan ? (r & 0x7fffffff) <= 0x7f800000 : r != cases[i].r) fail_msg("case %zu: 0x%08x", i, r);
     if ((t->w.s[RDNA3_VCC] & 1) != cases[i].mask) fail_msg("case %zu: mask %u", i, t->w.s[RDNA3_VCC] & 1);
   }
-  /* Whatever is divided, tiny and huge: the quotient is the host's. */
+  /* For all operands, tiny and huge, the quotient equals the host's. */
   for (unsigned round = 0; round < 64; round++) {
     for (unsigned l = 0; l < 32; l++) {
       for (unsigned v = 0; v < 2; v++) {
@@ -279,7 +279,7 @@ static void divisions(void **state) {
   wave_free(t);
 }
 
-/* Sums and differences with carries, clamped: saturated, with the mask as without. */
+/* Clamped sums and differences with carries: saturated, with the same mask as without clamping. */
 static void clamped_carries(void **state) {
   static const struct {
     const char *text;
@@ -329,13 +329,13 @@ static void interpolation(void **state) {
     assert_true(f32(*wave_v(t, 5, l)) == p10);
     assert_true(f32(*wave_v(t, 8, l)) == p10);
     assert_int_equal(*wave_v(t, 9, l), half(up) << 16 | 0xffff);
-    float exact = quad + 101 + quad + 10; /* and a little more, which rounding towards zero drops */
+    float exact = quad + 101 + quad + 10; /* plus a small value that rounding towards zero drops */
     assert_true(f32(*wave_v(t, 11, l)) >= exact && f32(*wave_v(t, 11, l)) < nextafterf(exact, 1e9f) * 1.0000001f);
   }
   wave_free(t);
 }
 
-/* Fields of operands that an instruction does not have: hardware ignores them, strict machines name them. */
+/* Fields of operands that an instruction does not have: hardware ignores them, strict machines report them. */
 static void ignored_fields(void **state) {
   static const u32 store_with_vdst[] = {0xd8340000, 0x05000100, 0xbfb00000}, /* ds_store_b32 v0, v1 with vdst 5 */
       mov_with_vsrc1[] = {0xca2004ff, 0x02000300, 100, 0xbfb00000};          /* v_dual_mov_b32 v2, 100 with vsrcx1 2 */
@@ -459,10 +459,10 @@ static void lanes(void **state) {
   assert_int_equal(*wave_v(t, 1, 50), 50);
   assert_int_equal(*wave_v(t, 2, 3), high);
   assert_int_equal(*wave_v(t, 2, 35), low);
-  /* the mask replaces a scalar that both halves still have to read */
+  /* the mask overwrites a scalar that both halves still have to read */
   run(t, "s_mov_b32 vcc_lo, 5\ns_mov_b32 vcc_hi, 6\nv_mov_b32 v3, 5\nv_mov_b32 v4, 6\nv_cmp_eq_u64 vcc, vcc, v[3:4]");
   assert_int_equal(t->w.s[RDNA3_VCC] & t->w.s[RDNA3_VCC + 1], ~0u);
-  /* v_cmpx leaves only the lanes for which it holds */
+  /* v_cmpx keeps only the lanes for which it is true */
   run(t, "s_mov_b64 exec, -1\nv_mbcnt_lo_u32_b32 v1, -1, 0\nv_mbcnt_hi_u32_b32 v1, -1, v1\nv_cmpx_lt_u32 40, "
          "v1\nv_mov_b32 v1, 0");
   assert_int_equal(t->w.s[RDNA3_EXEC], 0);
@@ -472,7 +472,7 @@ static void lanes(void **state) {
   wave_free(t);
 }
 
-/* Both halves of a pair read before either writes. */
+/* Both halves of a pair read before either of them writes. */
 static void pairs(void **state) {
   struct wave *t = wave_new(false);
   fill(t);
@@ -578,7 +578,7 @@ static void workgroups(void **state) {
   pages = aligned_alloc(4096, 8192);
   memset(pages, 0, 8192);
   assert_int_equal(vm_map(t->vm, 0x40000000, 8192, pages, VM_READ | VM_WRITE, 2), 0);
-  /* Waves hand a number on through LDS, two barriers a step; each adds its first lane's id. */
+  /* Waves pass a number on through LDS, two barriers per step; each adds its first lane's id. */
   wave_assemble(t, "v_lshlrev_b32 v1, 2, v0\nds_store_b32 v1, v0\ns_waitcnt lgkmcnt(0)\ns_barrier\n"
                    "v_xor_b32 v2, 0x3fc, v1\nds_load_b32 v3, v2\ns_waitcnt lgkmcnt(0)\ns_barrier\n"
                    "v_lshl_add_u32 v3, s15, 16, v3\nglobal_store_b32 v1, v3, s[0:1]\ns_endpgm");
@@ -598,11 +598,11 @@ static void workgroups(void **state) {
          "spin: s_load_b32 s4, s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\ns_cmp_eq_u32 s4, 0\ns_cbranch_scc1 spin\ns_endpgm\n"
          "second: v_mov_b32 v1, 0\nv_mov_b32 v2, 1\nglobal_store_b32 v1, v2, s[0:1]\ns_endpgm");
   if (launch(t, 64, true, 0, NULL, core)) fail_msg("%s", t->fault.text);
-  /* An endless wave notices that it is to stop. */
+  /* An endless wave detects the stop flag. */
   atomic_bool stop = true;
   wave_assemble(t, "loop: s_branch loop");
   assert_int_equal(launch(t, 32, true, 0, &stop, core), -ECANCELED);
-  /* What cannot be. */
+  /* Launches that are impossible. */
   assert_int_equal(launch(t, 2048, true, 0, NULL, core), -EFAULT);
   shader_core_free(core);
   wave_free(t);
@@ -628,7 +628,7 @@ static void faults(void **state) {
   assert_int_equal(wave_run(t, 0), RDNA3_FAULTED);
   assert_int_equal(t->fault.kind, FAULT_PAGE);
   assert_int_equal(t->fault.address, 0x100);
-  /* A pair exists only in wave32; the image instructions not at all. */
+  /* Pairs exist only in wave32; image instructions are not supported. */
   t->w.wave64 = true;
   memcpy(t->text, (u32[]){0xca100101, 0x00000102}, 8);
   code_cache_invalidate(t->code);
@@ -637,7 +637,7 @@ static void faults(void **state) {
   wave_free(t);
 }
 
-/* Random words end in a fault or in an orderly stop, never in the host. */
+/* Random words end in a fault or in an orderly stop and never crash the host. */
 static void random_words(void **state) {
   static const u32 heads[] = {0x00000000, 0x7e000000, 0x7c000000, 0x80000000, 0xb0000000, 0xbe800000,
                               0xbf000000, 0xbf800000, 0xc8000000, 0xcc000000, 0xd4000000, 0xd6000000,

@@ -43,7 +43,7 @@ static void fields(void **state) {
   assert_non_null(sass_approximate(SASS_MUFU));
 }
 
-/* The distance of a jump is split on sm_90 and not before; its target counts from the next instruction. */
+/* The distance of a jump is split into two fields on sm_90 only; its target counts from the next instruction. */
 static void targets(void **state) {
   const uint64_t forward[2] = {0x0000000000c40947, 0x000fea0003800000}; /* 4 * 0xc4 bytes */
   const uint64_t older[2] = {0x000000a000007947, 0x000fea0003800000};
@@ -67,9 +67,9 @@ static void refused(void **state) {
   } cases[] = {
       {{0x0000000000000fff, 0}, 0x90},                  /* no such opcode */
       {{0x0000000702087236, 0x000fe40000000000}, 0x80}, /* VIADD came with sm_90 */
-      {{0x000000ff0e00720c, 0x000fe40004702e70}, 0x90}, /* ISETP combining by a fourth operation */
-      {{0x0000000402027981, 0x000ea2000c1e1f00}, 0x90}, /* LDG of an eighth size */
-      {{0x0000000900081308, 0x000fe20000003c00}, 0x90}, /* MUFU's last function */
+      {{0x000000ff0e00720c, 0x000fe40004702e70}, 0x90}, /* ISETP with a fourth, nonexistent combining operation */
+      {{0x0000000402027981, 0x000ea2000c1e1f00}, 0x90}, /* LDG with an eighth, nonexistent size */
+      {{0x0000000900081308, 0x000fe20000003c00}, 0x90}, /* the first function after MUFU's last one */
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct sass_inst in;

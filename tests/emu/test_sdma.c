@@ -44,14 +44,14 @@ static void faults(struct fixture *f, const char *what) {
   assert_non_null(strstr(dump, "SDMA queue 0, ring dword"));
 }
 
-/* Behind a NOP, so that it comes after the copies before it. */
+/* A FENCE after a NOP, so that it runs after the earlier copies. */
 static void put_copy(struct fixture *f, uint64_t dst, uint64_t src, uint32_t n) {
   room(f, 8);
   PUT(&f->q, 0);
   PUT(&f->q, 1, n - 1, 0, LO(src), HI(src), LO(dst), HI(dst));
 }
 
-/* Any length and alignment; bytes around the target stay. */
+/* Any length and alignment; bytes around the target are unchanged. */
 static void copies(void **state) {
   struct fixture *f = *state;
   for (uint32_t i = 0; i < PAGE; i++) f->p[i] = (uint8_t)(i * 7 + 1);
@@ -94,7 +94,7 @@ static void copies_between_memories(void **state) {
   munmap(user, SIZE);
 }
 
-/* More than the emulator maps at a time, and behind something else, so that it starts in the middle. */
+/* More than the emulator maps at a time, after another allocation, so that it starts in the middle. */
 static void copies_in_large_buffers(void **state) {
   struct fixture *f = *state;
   const uint64_t gib = 1ull << 30;
@@ -120,7 +120,7 @@ static void writes_and_fills(void **state) {
   PUT(&f->q, 11 | 2u << 30, LO(f->va + 64), HI(f->va), 0x01020304, 31);    /* dwords */
   PUT(&f->q, 11 | 1u << 30, LO(f->va + 128), HI(f->va), 0xabcd, 5);        /* halfwords */
   PUT(&f->q, 11, LO(f->va + 193), HI(f->va), 0x5a, 2);                     /* bytes */
-  PUT(&f->q, 0 | 3 << 16, 0xbad, 0xbad, 0xbad);                            /* NOP with 3 dwords behind it */
+  PUT(&f->q, 0 | 3 << 16, 0xbad, 0xbad, 0xbad);                            /* NOP followed by 3 dwords */
   PUT(&f->q, 13 | 2 << 8, LO(f->va + 256), HI(f->va));                     /* TIMESTAMP */
   PUT(&f->q, 10 | 0x2fu << 25, LO(f->va + 264), HI(f->va), 5, 1, 0, 0, 0); /* ATOMIC add */
   PUT(&f->q, 17 | 1 << 8, 0, 0xc3f1u << 16, 0, 0);                         /* GCR_REQ */
@@ -140,7 +140,7 @@ static void polls(void **state) {
   PUT(&f->q, 5, LO(f->va + 8), HI(f->va), 1);
   ring_submit(&f->q);
   assert_false(becomes(f->p + 8, 1, 20));
-  /* A compute queue lets it go: queues wait for each other without the host. */
+  /* A compute queue lets it continue: queues wait for each other without the host. */
   struct ring compute;
   ring_open(&f->c, &compute, false, PAGE);
   put_release(&compute, f->va, 3);
@@ -209,8 +209,8 @@ static void stops_at_misplaced_indirects(void **state) {
 }
 static void stops_at_page_faults(void **state) {
   struct fixture *f = *state;
-  /* The first half is there; the fault names the first address that is not. The page behind is reserved, so nobody else
-   * has it. */
+  /* The first half is mapped; the fault names the first unmapped address. The page after it is reserved, so that
+   * nothing else is mapped there. */
   void *reserved = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   struct kfd_alloc_memory a = {.va_addr = (uintptr_t)reserved, .size = 2 * PAGE, .gpu_id = f->c.gpu_id, .flags = GTT};
   must(&f->c, KFD_ALLOC_MEMORY, &a);
@@ -223,7 +223,7 @@ static void stops_at_page_faults(void **state) {
   faults(f, want);
   munmap(reserved, 3 * PAGE);
 }
-/* User memory that the process unmaps while the GPU has it: a fault of the GPU, the process lives. */
+/* User memory that the process unmaps while the GPU has it mapped: the GPU faults, the process survives. */
 static void stops_where_user_memory_was(void **state) {
   struct fixture *f = *state;
   const char *preloaded = getenv("LD_PRELOAD");
@@ -241,7 +241,7 @@ static void stops_where_user_memory_was(void **state) {
   put_copy(f, f->va, a.va_addr, PAGE);
   finish(f);
   assert_int_equal(f->p[PAGE - 1], 0x5a);
-  /* No access rights, rather than unmapped, so that nothing else comes there meanwhile. */
+  /* Remove access rights instead of unmapping, so that nothing else is mapped there meanwhile. */
   mprotect(user, 2 * PAGE, PROT_NONE);
   put_copy(f, f->va, a.va_addr, PAGE);
   faults(f, "host memory that is no longer there");
@@ -251,7 +251,7 @@ static void stops_at_register_polls(void **state) {
   PUT(&((struct fixture *)*state)->q, 8 | 5u << 28, 0x3000, 0, 3, ~0u, 4);
   faults(*state, "not supported: POLL_REGMEM of a register");
 }
-/* A flush of the host's writes: the byte address of the register that is polled, then of the one that is written. */
+/* A flush of the host's writes: the byte address of the polled register, then of the written one. */
 static void flushes_hdp(void **state) {
   struct fixture *f = *state;
   PUT(&f->q, 8 | 1 << 26 | 3u << 28, 0xe27 << 2, 0xe26 << 2, 0xc00, 0xc00, 0xfff000a);

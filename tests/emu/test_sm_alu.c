@@ -1,4 +1,4 @@
-/* Integer, logic and predicate instructions of SASS against what the PTX ISA says they compute, written again here. */
+/* Integer, logic and predicate instructions of SASS compared with the PTX ISA's definitions, reimplemented here. */
 #include "sm_one.h"
 
 static void randomize(struct operands *x, bool wide_c) {
@@ -16,8 +16,8 @@ static unsigned ab_form(void) {
   static const unsigned form[] = {1, 4, 6};
   return form[rnd() % 3];
 }
-/* Runs w with random predicates, lanes and guard; checks that R16 (and R17) hold want where lanes are active and what
- * they held before elsewhere. */
+/* Runs w with random predicates, active lanes and guard. Checks that R16 (and R17) are `want` in active lanes and
+ * unchanged in the others. */
 struct state {
   u32 p[SM_PREDICATES], active, lanes;
 };
@@ -50,14 +50,14 @@ static void check_predicate(struct one *o, const struct state *s, unsigned p, u3
 }
 
 /* ---- of three words to one, without predicates ---- */
-typedef u64 reference(u64 a, u64 b, u64 c, u32 o); /* o: the option bits put at `at` */
+typedef u64 reference(u64 a, u64 b, u64 c, u32 o); /* o: the option bits */
 struct simple {
   const char *name;
-  unsigned base, at, bits; /* options under test */
+  unsigned base, at, bits; /* options under test: number of bits at bit `at` */
   reference *f;
   unsigned forms; /* mask of forms; 0: 1, 2, 4, 6 and 7 */
   unsigned wide;  /* operands and, bit 3, the result are pairs */
-  u32 fixed;      /* what else is set: bits from 72 on */
+  u32 fixed;      /* other bits that are set, from bit 72 on */
 };
 static u64 r_mov(u64 a, u64 b, u64 c, u32 o) { return b; }
 static u64 r_iabs(u64 a, u64 b, u64 c, u32 o) { return b == 0x80000000 ? b : (u64)labs((i32)b); }
@@ -210,7 +210,7 @@ static void simple(void **state) {
   }
   one_free(o);
 }
-/* RZ in place of operands: what the builder makes shorter. */
+/* RZ in place of operands, for which the builder makes shorter code. */
 static void zero_operands(void **state) {
   static const struct {
     unsigned base;
@@ -632,7 +632,7 @@ static void overlap(void **state) {
       expect(reg(o, d + 1)[l], (u32)(want >> 32), l, w, "IMAD.WIDE in place", a[l], k, c[l]);
     }
   }
-  /* RZ stays 0 whatever is written to it */
+  /* RZ remains 0 after a write */
   struct word w = word(0x002, 4);
   put(&w, 16, 8, RZ), put(&w, 32, 32, 5), put(&w, 72, 4, 15);
   must_run(o, w);
@@ -642,7 +642,7 @@ static void overlap(void **state) {
   for (unsigned k = 0; k < 4; k++) FOR_LANES assert_int_equal(o->w.r[(SM_ROW_ZERO + k) * SM_LANES + l], 0);
   one_free(o);
 }
-/* What is not supported is refused, with a reason. */
+/* Unsupported instructions are rejected with a reason. */
 static void refusals(void **state) {
   struct one *o = one_new();
   struct word w = word(0x002, 1); /* MOV for some lanes of each quad */
@@ -671,7 +671,7 @@ static int next_level(void **state) {
   level++;
   return 0;
 }
-/* Addresses of code: this instruction's, and one that lies 0x1230 behind the next. */
+/* Addresses of code: this instruction's, and the address 0x1230 after the next one. */
 static void program_counters(void **state) {
   struct one *o = one_new();
   static const struct {

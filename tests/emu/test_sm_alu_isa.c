@@ -1,4 +1,4 @@
-/* The table of how faithfully operations of SASS are executed: complete, and true of what builders do. */
+/* The fidelity table of SASS: it is complete and agrees with the builders. */
 #include "emu/nv/exec/sass_isa.h"
 #include "sm_one.h"
 
@@ -16,7 +16,7 @@ static void report(void **state) {
   free(text), free(old);
   assert_null(sass_isa_report("sm_70"));
 }
-/* What is missing is refused. */
+/* Operations marked as missing are rejected. */
 static void refused(void **state) {
   struct one *o = one_new();
   assert_true(sm_executes(SASS_IADD3));

@@ -1,4 +1,4 @@
-/* Arithmetic that ptxas makes sequences of: every word of tests/data/nv/numbers.cu against the host. */
+/* Arithmetic that ptxas expands to sequences: every word of tests/data/nv/numbers.cu compared with the host. */
 #include <fenv.h>
 #include <math.h>
 #include "sm_harness.h"
@@ -104,7 +104,7 @@ static const struct {
   const char *kernel;
   u64 (*f)(u64 a, u64 b);
   enum kind in, out;
-  unsigned round, ulp; /* ulp: by which the result may differ */
+  unsigned round, ulp; /* ulp: allowed difference of the result */
 } cases[] = {
     {"udiv64", udiv64, 0, 0, 0, 0},
     {"umod64", umod64, 0, 0, 0, 0},
@@ -190,7 +190,7 @@ static u64 operand(enum kind k) {
 static bool is_nan(u64 v, enum kind k) {
   return k == F32 ? (v & 0x7fffffff) > 0x7f800000 : k == F64 && (v & INT64_MAX) > 0x7ff0000000000000;
 }
-/* Distance in units in the last place, by order. */
+/* Distance in units in the last place. */
 static u64 distance(u64 x, u64 y, enum kind k) {
   i64 p = k == F32 ? (i64)(i32)x : (i64)x, q = k == F32 ? (i64)(i32)y : (i64)y, low = k == F32 ? INT32_MIN : INT64_MIN;
   p = p < 0 ? low - p : p, q = q < 0 ? low - q : q;
@@ -201,11 +201,11 @@ static void numbers(void **state) {
   struct sm_gpu *g = sm_gpu_new("numbers.cubin");
   u64 va[3];
   u64 *out = sm_alloc(g, COUNT * 8, &va[0]), *a = sm_alloc(g, COUNT * 8, &va[1]), *b = sm_alloc(g, COUNT * 8, &va[2]);
-  g->extra_local = 256; /* argument reduction keeps digits there */
+  g->extra_local = 256; /* argument reduction stores digits in local memory */
   for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
     for (unsigned i = 0; i < COUNT; i++) {
       a[i] = operand(cases[k].in), b[i] = operand(cases[k].in);
-      /* keep remainders of far numbers few: they take a step a bit */
+      /* use few remainders of numbers far apart: they take one step per bit */
       if (strstr(cases[k].kernel, "mod32") && cases[k].in == F32 && i % 8)
         b[i] = (b[i] & 0x807fffff) | (a[i] & 0x7f800000);
       if (!strcmp(cases[k].kernel, "remainder64") && i % 8)
@@ -226,7 +226,7 @@ static void numbers(void **state) {
   sm_gpu_free(g);
 }
 
-/* Whole numbers, whose sums are exact in any order. */
+/* Integers, whose sums are exact in any order. */
 static void warp_groups(void **state) {
   struct sm_gpu *g = sm_gpu_new("wgmma.cubin");
   u64 va[3];

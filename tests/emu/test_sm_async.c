@@ -30,20 +30,20 @@ static void test_phases(void **state) {
   uint32_t *out = sm_alloc(g, 64, &va);
   SM_OK(g, "phases", 1, 64, va);
   for (unsigned i = 0; i < 5; i++) assert_int_equal(out[i], 1000 + 64);
-  /* Three to come, one of them for good; the third says that 32 bytes are to come too. */
+  /* Three expected arrivals, one of which drops out; the third one announces 32 bytes. */
   static const uint32_t want[] = {3, 0, 2, 0, 0, 1, 0, 2};
   for (unsigned i = 0; i < 8; i++)
     if (out[8 + i] != want[i]) fail_msg("%u: %u, not %u", i, out[8 + i], want[i]);
 }
 
-/* sm_80's barriers are another word, and shared memory's atomics. */
+/* sm_80's barriers have another layout and use atomics of shared memory. */
 static void test_phases_80(void **state) {
   struct sm_gpu *g = *state;
   uint64_t va;
   uint32_t *out = sm_alloc(g, 128, &va);
   SM_OK(g, "phases", 1, 64, va);
   for (unsigned i = 0; i < 5; i++) assert_int_equal(out[i], 1000 + 64);
-  /* by pairs: arrivals that the phase waits for before one, and whether it has ended after it */
+  /* pairs: number of pending arrivals before an arrival, and whether the phase has ended after it */
   static const uint32_t want[] = {3, 0, 2, 0, 1, 1, 2, 0, 1, 1, 2, 0, 1, 1};
   for (unsigned i = 0; i < sizeof want / sizeof *want; i++)
     if (out[8 + i] != want[i]) fail_msg("%u: %u, not %u", i, out[8 + i], want[i]);
@@ -90,7 +90,7 @@ static void test_clusters(void **state) {
     uint32_t r = b % 4, first = b - r, total = 0;
     for (uint32_t i = 0; i < 64; i++) {
       assert_int_equal(out[b * 128 + i], in[(first + (r + 1) % 4) * 64 + 63 - i]);
-      /* From the one before, who read it from here. */
+      /* Read from the previous CTA, which read it from this one. */
       assert_int_equal(out[b * 128 + 64 + i], in[b * 64 + 63 - i] ^ (r + 3) % 4);
     }
     for (uint32_t k = 0; k < 4; k++) total += 64 * 63 / 2 + 64 * k * 1000;

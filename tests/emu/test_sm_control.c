@@ -1,4 +1,5 @@
-/* Control flow of emulated SMs: kernels by nvcc (tests/data/nv/control.cu) against the same computed on the host. */
+/* Control flow of emulated SMs: kernels by nvcc (tests/data/nv/control.cu) compared with the same computation on the
+ * host. */
 #include <errno.h>
 #include "sm_harness.h"
 
@@ -179,7 +180,7 @@ static void test_registers(void **state) {
     }
 }
 
-/* What is counted instruction by instruction, of a kernel whose counts are plain to see. */
+/* Checks the counts of a simple kernel, instruction by instruction. */
 static void test_tally(void **state) {
   struct sm_gpu *g = *state;
   struct emu_detail d = {0};
@@ -192,7 +193,7 @@ static void test_tally(void **state) {
   assert_int_equal(sum, g->stats.instructions);
   assert_int_equal(g->stats.warps, 16);
   assert_int_equal(g->stats.ctas, 2);
-  /* Of each CTA: a word from each thread; then eight halvings of two loads and a store each; thread 0 loads the sum. */
+  /* Per CTA: a word from each thread; then eight halvings, each of two loads and a store; thread 0 loads the sum. */
   assert_int_equal(d.stored[EMU_LDS_SPACE], 2 * 4 * (256 + 255));
   assert_int_equal(d.loaded[EMU_LDS_SPACE], 2 * 4 * (2 * 255 + 1));
   assert_int_equal(d.stored[EMU_GLOBAL_SPACE], 2 * 4 * 4);
@@ -228,7 +229,7 @@ static void test_register_count(void **state) {
   SM_OK(g, "barriers", 1, 256, va);
 }
 
-/* A kernel that waits for its grid says what launch it needs. */
+/* A kernel that waits for its grid reports the kind of launch that it needs. */
 static void test_grid_sync(void **state) {
   static const char *const files[] = {"grid_sync.cubin", "grid_sync_80.cubin"};
   for (unsigned i = 0; i < 2; i++) {

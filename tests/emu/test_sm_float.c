@@ -1,5 +1,5 @@
-/* Floating-point instructions of SASS against the host's own arithmetic, set to round the same way, and for packed
- * halves against sums and products in 113 bits rounded by hand. */
+/* Floating-point instructions of SASS compared with the host's arithmetic in the same rounding mode, and for packed
+ * halves with sums and products in 113 bits, rounded explicitly. */
 #include <fenv.h>
 #include <math.h>
 #include "sm_one.h"
@@ -12,8 +12,8 @@ static const int host_round[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARD
 struct source {
   u64 v[SM_LANES]; /* with the modifiers applied */
 };
-/* Fills A, B and C of an operation in some form; modifiers at random; returns what the sources are. layout: 2 A and B,
- * 3 A, B and C, 0 A and C; wide: 64 bits. fma: bits 62 and 63, 72 to 75. */
+/* Fills A, B and C of an operation in some form, with random modifiers. Returns the source values. layout: AB: A and B,
+ * ABC: A, B and C, AC: A and C, AC64: 64-bit A and C. fma: modifiers in bits 62 and 63, 72 to 75. */
 enum layout { AC, AB = 2, ABC = 3, AC64 };
 static u64 value(bool wide) {
   if (!wide) return rnd32();
@@ -31,7 +31,7 @@ static struct word sources(struct one *o, unsigned base, enum layout layout, boo
   struct operands x;
   FOR_LANES {
     x.a[l] = value(wide), x.b[l] = value(wide), x.c[l] = value(wide);
-    if (!wide && rnd() % 4 == 0) { /* numbers that are near each other */
+    if (!wide && rnd() % 4 == 0) { /* numbers close to each other */
       x.a[l] = (x.a[l] & 0x807fffff) | (u64)(120 + rnd() % 16) << 23;
       x.b[l] = (x.b[l] & 0x807fffff) | (u64)(120 + rnd() % 16) << 23;
       x.c[l] = (x.c[l] & 0x807fffff) | (u64)(120 + rnd() % 16) << 23;
@@ -98,7 +98,7 @@ static void f32_arithmetic(void **state) {
   FOR_LANES assert_int_equal(reg(o, RD)[l], 0x40000000);
   one_free(o);
 }
-/* FMUL's scale multiplies the exact product, so that there is one rounding: results that are denormal show it. */
+/* FMUL's scale multiplies the exact product, so there is only one rounding: denormal results show it. */
 static void f32_scales(void **state) {
   struct one *o = one_new();
   struct source s[3];
@@ -243,7 +243,7 @@ static void select_minmax(void **state) {
     unsigned in = rnd() & 1 ? PT | (rnd() & 8) : rnd() & 15;
     struct word w = sources(o, select ? 0x008 : 0x009, AB, false, s);
     put(&w, 80, 1, ftz), put(&w, 81, 1, nan), put(&w, 82, 1, xorsign), put(&w, 87, 4, in);
-    if (xorsign) { /* as compilers have it: of absolute values, with the signs from before */
+    if (xorsign) { /* as in compilers: of absolute values, with the original signs */
       put(&w, 72, 2, 2);
       if (w.q[0] >> 9 & 4 && !(w.q[0] >> 9 & 2)) continue;
       put(&w, 62, 2, 1);
@@ -269,7 +269,7 @@ static void select_minmax(void **state) {
           reg(o, RD)[l] & 0x80000000 ? want[l] | 0x80000000 : want[l];
     check32(o, w, select ? "FSEL" : "FMNMX", s, want);
   }
-  /* FCHK may always send a division to its slow path, and does */
+  /* FCHK may always choose the slow path of a division, and does */
   struct word w = sources(o, 0x102, AB, false, s);
   put(&w, 81, 3, 3);
   o->w.p[3] = 0;
@@ -282,7 +282,7 @@ static void select_minmax(void **state) {
 struct half_source {
   u32 v[2][SM_LANES];
 };
-/* bf16: near 1, or near 0; not both, as 113 bits do not hold such sums. */
+/* bf16: near 1 or near 0, not both, because 113 bits cannot represent such sums. */
 static bool near_zero;
 static u32 some_half(bool bf16) {
   u32 r = (u32)rnd();
@@ -340,7 +340,7 @@ static void packed_arithmetic(void **state) {
              s[1].v[k][l], kind > 1 ? s[2].v[k][l] : 0);
     }
   }
-  /* bf16: a product half way between two numbers, and a summand 230 bits below it */
+  /* bf16: a product halfway between two numbers, and a summand 230 bits below it */
   struct word w = word(0x031, 1);
   put(&w, 16, 8, RD), put(&w, 24, 8, RA), put(&w, 32, 8, RB), put(&w, 64, 8, RC), put(&w, 85, 1, 1);
   FOR_LANES reg(o, RA)[l] = 0x71817181, reg(o, RB)[l] = 0x3f803f80 + 0x00400040,
@@ -348,7 +348,7 @@ static void packed_arithmetic(void **state) {
   must_run(o, w);
   /* 0x71.81 is 129 * 2^k, times 1.5 = 193.5: up to 194 or down to 193 */
   FOR_LANES assert_int_equal(reg(o, RD)[l], l & 1 ? 0x71c271c2 : 0x71c171c1);
-  /* a constant: -0 * 0 + it, any number whatever */
+  /* a constant: -0 * 0 + it, for any number */
   for (unsigned i = 0; i < 2000; i++) {
     u32 k = rnd32();
     if ((k & 0x7c00) == 0x7c00 || (k & 0x7c000000) == 0x7c000000) continue;
@@ -446,7 +446,7 @@ static const struct {
   long double (*f)(long double);
 } functions[] = {{"COS", 0, f_cos}, {"SIN", 1, f_sin}, {"EX2", 2, exp2l},  {"LG2", 3, log2l},
                  {"RCP", 4, f_rcp}, {"RSQ", 5, f_rsq}, {"SQRT", 8, sqrtl}, {"TANH", 9, tanhl}};
-/* Halves: the format's field is a bit before sm_90, and f16 by its value of 2 there. */
+/* Halves: before sm_90 the format is a one-bit field; on sm_90 its value 2 selects f16. */
 static void mufu_halves(void **state) {
   static const struct {
     u32 version, field;
@@ -517,7 +517,7 @@ static void mufu(void **state) {
         int e;
         frexpl(want, &e);
         long double ulp = ldexpl(1, e - 24), error = fabsl((long double)got - want) / ulp;
-        /* 0.51 ulp; sine and cosine by their zeros 2^-40 absolutely */
+        /* 0.51 ulp; near their zeros sine and cosine have an absolute bound */
         if (error > 0.51L && fabsl((long double)got - want) > 0x1p-48L)
           fail_msg("%s(%a) is %a: %Lf ulp", functions[k].name, (double)x, (double)got, error);
       }

@@ -1,4 +1,4 @@
-/* Conversions of SASS: between floats, to and from integers, to whole numbers, packing; all formats and roundings. */
+/* Conversions of SASS: between floats, to and from integers, to integral floats, packing; all formats and roundings. */
 #include <fenv.h>
 #include <math.h>
 #include "sm_one.h"
@@ -30,7 +30,7 @@ static void place(struct one *o, unsigned l, unsigned format, bool high, u64 v) 
   reg(o, RB + 1)[l] = (u32)(v >> 32);
 }
 static u32 flush(u32 x) { return x & 0x7f800000 ? x : x & 0x80000000; }
-/* What rounding to the format gives; NaN as the machine writes it. */
+/* x rounded to the format; NaN in the form that the machine writes. */
 static u64 rounded(quad x, unsigned format, unsigned round) {
   if (x != x) return format == F64 ? 0xfff8000000000000 : format == F32 ? 0x7fffffff : 0x7fff;
   if (format == F16 || format == BF16) return encode(x, mantissa_of(format), exponent_of(format), (int)round);
@@ -59,7 +59,7 @@ static void f2f(void **state) {
           if (neg) x = -x;
           u64 want = rounded(x, to, round);
           if (ftz && to == F32) want = flush((u32)want);
-          if (from == BF16 && to == F32 && ftz) continue; /* flushed on the way in or out, the same */
+          if (from == BF16 && to == F32 && ftz) continue; /* flushing the source or the result gives the same */
           expect(reg(o, RD)[l], (u32)want, l, w, "F2F", v[l], from, to);
           if (to == F64) expect(reg(o, RD + 1)[l], (u32)(want >> 32), l, w, "F2F high", v[l], from, to);
         }
@@ -190,7 +190,7 @@ static u32 pack_one(float f, unsigned to, unsigned round, bool relu, bool finite
   if (to == E4M3) {
     u32 v = encode(f, 3, 5, (int)round), sign = v >> 1 & 0x80; /* five bits of exponent: nothing near 448 overflows */
     quad x = f < 0 ? -(quad)f : (quad)f;
-    quad units = scaled(x, 9); /* of the denormals' place */
+    quad units = scaled(x, 9); /* units of the denormals */
     u32 r;
     if (x < scaled(1, -6)) {
       u32 n = (u32)units;
@@ -248,7 +248,7 @@ static void f2fp(void **state) {
       for (unsigned k = 0; k < 2; k++) {
         u32 x = k ? 255 - v : v;
         quad q = decode(x, e4m3 ? 3 : 2, e4m3 ? 4 : 5);
-        /* E4M3's top exponent: numbers, but for the last */
+        /* E4M3's highest exponent: numbers, except the last code */
         if (e4m3 && (x & 0x78) == 0x78)
           q = (x & 7) == 7 ? (quad)NAN : (quad)((x & 0x80 ? -1 : 1) * ldexp(8 + (int)(x & 7), 5));
         u32 want = q != q ? 0x7fff : encode(q, 10, 5, 0);

@@ -1,5 +1,5 @@
-/* Memory instructions of emulated SMs: kernels by nvcc (tests/data/nv/memory.cu, atomics.cu) against the same computed
- * on the host, and the faults that bad addresses end in. */
+/* Memory instructions of emulated SMs: kernels by nvcc (tests/data/nv/memory.cu, atomics.cu) compared with the same
+ * computation on the host, and the faults of bad addresses. */
 #include <errno.h>
 #include <math.h>
 #include "sm_harness.h"
@@ -186,7 +186,7 @@ static void test_faults(void **state) {
                "shared window");
   expect_fault(g, "window", (uint64_t[]){va, SM_LOCAL_WINDOW_AT}, 2, FAULT_LDS, 0x10, 0, SM_LOCAL_WINDOW_AT,
                "local window");
-  assert_int_equal(p[8191], 1 & 0); /* nothing after the fault's lanes */
+  assert_int_equal(p[8191], 1 & 0); /* nothing is written after the faulting lanes */
 }
 
 /* ---- atomics ---- */
@@ -220,7 +220,7 @@ static void test_integers(void **state) {
   assert_int_equal(w[10], N);
   assert_int_equal(w[14], v[14]);
   assert_int_equal(l[11], x[11]);
-  /* What was exchanged out and what is left are what was put in. */
+  /* The exchanged values and the remaining one are together the values that were put in. */
   assert_int_equal(w[13], v[13]);
   assert_int_equal(w[12] ^ w[11], v[13]);
   assert_int_equal(l[10], x[10]);
@@ -245,7 +245,7 @@ static void test_floats(void **state) {
   uint16_t *h = sm_alloc(g, 64, &va[3]), *b = sm_alloc(g, 64, &va[4]);
   float *old = sm_alloc(g, N * 4, &va[5]);
   double sum = 0;
-  /* Sums that every type holds exactly. */
+  /* Sums that every type represents exactly. */
   for (int i = 0; i < N; i++) in[i] = (float)(i % 7 - 3) * 0.5f, sum += (double)in[i];
   SM_OK(g, "floats", 1, N, va[0], va[1], va[2], va[3], va[4], va[5]);
   assert_true(f[0] == (float)sum && d[0] == sum && f[1] == N && d[2] == N && d[1] == N * (N - 1) / 2);

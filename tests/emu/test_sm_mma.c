@@ -1,5 +1,5 @@
-/* Matrix instructions of SASS against products by the element, with the fragment layouts of the PTX ISA. Floats are
- * small whole numbers, whose sums are exact in any order, but for one test of rounding. */
+/* Matrix instructions of SASS compared with element-wise products, with the fragment layouts of the PTX ISA. Floats are
+ * small integers, whose sums are exact in any order, except in one test of rounding. */
 #include <math.h>
 #include "sm_one.h"
 #include "sm_reference.h"
@@ -28,13 +28,13 @@ static u32 element(double x, enum type t) {
   switch (t) {
   case F16: return encode(x, 10, 5, 0);
   case BF16: return encode(x, 7, 8, 0);
-  case TF32: return bits_of((float)x) | 0x1abc; /* the low bits do not count */
+  case TF32: return bits_of((float)x) | 0x1abc; /* the low bits are ignored */
   case E4M3: return encode(x, 3, 4, 0);
   case E5M2: return encode(x, 2, 5, 0);
   default: return (u32)(i32)x & (t == BIT ? 1 : t == NIBBLE ? 15 : 0xff);
   }
 }
-/* The word of A (rows by k) at first row and k on. */
+/* The word of A (rows by k) that starts at row and k. */
 static u32 word_of_a(unsigned row, unsigned k, enum type t) {
   u32 w = 0, n = bits_of_type(t);
   for (unsigned i = 0; i < 32 / n; i++) w |= element(a[row][k + i], t) << n * i;
@@ -45,7 +45,7 @@ static u32 word_of_b(unsigned k, unsigned column, enum type t) {
   for (unsigned i = 0; i < 32 / n; i++) w |= element(b[k + i][column], t) << n * i;
   return w;
 }
-/* A from RA on and B from RB on, as the PTX ISA's fragments have them: lane 4 g + t. */
+/* A starts at R_A and B at R_B, as fragments of the PTX ISA: lane 4 g + t. */
 enum { R_A = 4, R_B = 24, R_C = 40, R_D = 60 };
 static void fragments(struct one *o, unsigned rows, unsigned depth, unsigned first, enum type t) {
   unsigned n = 32 / bits_of_type(t), blocks = depth / (4 * n);
@@ -118,8 +118,8 @@ static void hmma(void **state) {
   FOR_LANES assert_int_equal(reg(o, R_D)[l], 0x7fffffff);
   one_free(o);
 }
-/* A with half of its elements left out, the others side by side in a. Of each row eight on, 16 bits of metadata are
- * above those of the row; bytes have 32 bits a row, those of the row eight on in the next lane. */
+/* A with half of its elements omitted and the others adjacent in a. For row + 8 the 16 bits of metadata are above those
+ * of the row; bytes have 32 bits per row, those of row + 8 in the next lane. */
 static void sparse(void **state) {
   static const struct {
     enum type t;
@@ -191,7 +191,7 @@ static void sparse(void **state) {
   assert_string_equal(o->why, "this sparsity selector");
   one_free(o);
 }
-/* fp8, of sm_89. */
+/* fp8 on sm_89. */
 static void qmma(void **state) {
   struct one *o = one_new();
   unsigned version = o->version;
@@ -248,7 +248,7 @@ static void integers(void **state) {
   }
   one_free(o);
 }
-/* What sm_90 has no more: exclusive or of bits, and elements of four bits. */
+/* Operations that sm_90 no longer has: exclusive or of bits, and elements of four bits. */
 static void integers_8x(void **state) {
   static const unsigned shape_bits[] = {2, 5, 6}; /* of nibbles: 75, 85 and 86 */
   struct one *o = one_new();
@@ -339,9 +339,9 @@ static void movm(void **state) {
 
 /* ---- warp groups: matrices in shared memory as the PTX ISA's canonical layouts have them ---- */
 
-/* Byte offset of (row, k) in a matrix whose elements are `size` bytes; mode 0 no swizzle, 1 to 3 of 128, 64, 32 bytes;
- * turned: rows lie side by side. The layouts written as nested strides of 16-byte units, as CUTLASS's documentation of
- * descriptors does. */
+/* Byte offset of (row, k) in a matrix whose elements are `size` bytes. mode: 0: no swizzle, 1 to 3: of 128, 64, 32
+ * bytes. turned: rows are adjacent. The layouts are nested strides of 16-byte units, as in CUTLASS's documentation of
+ * descriptors. */
 static u32 place(unsigned row, unsigned k, unsigned size, unsigned mode, bool turned, u32 leading, u32 stride) {
   unsigned across = mode ? 16u >> mode : 1, per_unit = 16 / size;
   u32 at;
@@ -386,7 +386,7 @@ static void warp_groups(void **state) {
     if (turn_b && mode && columns * 2 < across * 16) columns = 64;
     fill(64, columns, depth, t == BIT ? 0 : t == BYTE ? -128 : -3, t == BIT ? 1 : t == BYTE ? 127 : 3);
     memset(cta.shared, 0x5a, cta.shared_size);
-    /* A at 0x2000, B at 0x12000: strides that keep everything apart */
+    /* A at 0x2000, B at 0x12000: the strides keep all parts apart */
     u32 at[2] = {0x2000, 0x12000}, leading[2], stride[2];
     bool turned[2] = {turn_a, turn_b};
     for (int m = 0; m < 2; m++) {
@@ -461,7 +461,7 @@ static void warp_groups(void **state) {
         if (s == 0 && !wide) got &= 0x7fff;
         expect(got, want, lane, w, "warp group", t << 8 | mode << 4 | (u64)turn_a << 1 | turn_b, r, c);
       }
-    /* A pattern that starts elsewhere than at its own multiple is refused, not computed wrongly. */
+    /* A pattern that does not start at a multiple of its size is rejected instead of computed wrongly. */
     struct fault fault = {0};
     const struct sm_grid grid = {.version = 0x90, .pgm = 0x1000};
     o->w.fault = &fault, o->w.grid = &grid;

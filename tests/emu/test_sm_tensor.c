@@ -1,5 +1,5 @@
-/* Tensor maps and copies of boxes of tensors on emulated SMs: kernels by nvcc (tests/data/nv/tensor.cu), whose own
- * tensormap.replace instructions are what the map's layout is checked against. */
+/* Tensor maps and copies of boxes of tensors on emulated SMs: kernels by nvcc (tests/data/nv/tensor.cu), whose
+ * tensormap.replace instructions check the map's layout. */
 #include <errno.h>
 #include <math.h>
 #include "emu/nv/memory/tensor_map.h"
@@ -11,7 +11,7 @@ static uint32_t rnd(uint32_t below) {
   return (uint32_t)((uint64_t)(seed >> 4) * below >> 28);
 }
 
-/* As tensor.cu has it. */
+/* The same structure as in tensor.cu. */
 struct description {
   uint64_t address, stride[4];
   uint32_t rank, type, interleave, swizzle, fill, size[5], box[5], step[5];
@@ -75,7 +75,8 @@ static void random_tensor(struct description *d, unsigned rank, unsigned type) {
     d->stride[i - 1] = stride, stride = stride * d->size[i] + 16 * rnd(3);
   }
 }
-/* Calls each element of the box: its offset in shared memory, and its offset in the tensor or -1. Returns the bytes. */
+/* For each element of the box, calls a function with its offset in shared memory and its offset in the tensor, or -1.
+ * Returns the number of bytes. */
 static uint32_t each(const struct description *d, const int32_t *c,
                      void (*f)(void *ctx, uint32_t place, int64_t offset), void *ctx) {
   unsigned bytes = type_bytes[d->type];
@@ -182,7 +183,7 @@ static void test_stores(void **state) {
   free(expect);
 }
 
-/* 4 x 16 elements in rows of 16, added to those of a 5 x 19 tensor from 1, 5 on. */
+/* Adds 4 x 16 elements, in rows of 16, to those of a 5 x 19 tensor, starting at 1, 5. */
 static void test_reductions(void **state) {
   struct sm_gpu *g = *state;
   struct memory m;
@@ -233,7 +234,7 @@ static void test_reductions(void **state) {
           assert_int_equal(got, want);
         }
     }
-  /* Halves, from an odd one on. */
+  /* Halves, starting at an odd one. */
   d.type = TENSOR_F16, d.stride[0] = 48;
   _Float16 *t = (_Float16 *)(void *)m.tensor, *b = (_Float16 *)(void *)m.box;
   for (int i = 0; i < 5 * 24; i++) t[i] = (_Float16)i;
@@ -283,7 +284,7 @@ static void test_multicast(void **state) {
       assert_int_equal(((uint32_t *)(void *)m.box)[b * 64 + i], b == 1 || i >= 50 ? 0 : i + 1050);
 }
 
-/* Whole numbers, whose sums are exact in any order. */
+/* Integers, whose sums are exact in any order. */
 static void test_products(void **state) {
   struct sm_gpu *g = *state;
   enum { ROWS = 128, COLUMNS = 192, DEPTH = 256 };

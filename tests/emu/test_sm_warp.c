@@ -1,5 +1,5 @@
-/* What lanes of emulated warps tell each other: kernels by nvcc (tests/data/nv/warp.cu) against the same computed on
- * the host. */
+/* Communication between the lanes of emulated warps: kernels by nvcc (tests/data/nv/warp.cu) compared with the same
+ * computation on the host. */
 #include <errno.h>
 #include "sm_harness.h"
 
@@ -172,7 +172,7 @@ static void test_groups(void **state) {
   }
 }
 
-/* ldmatrix, stmatrix and movmatrix: lane l holds elements 2 (l % 4) and the next of row l / 4. */
+/* ldmatrix, stmatrix and movmatrix: lane l holds elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4. */
 static uint32_t fragment(const uint16_t m[8][8], uint32_t l, bool transposed) {
   uint32_t r = l / 4, c = l % 4 * 2;
   return transposed ? m[c][r] | (uint32_t)m[c + 1][r] << 16 : m[r][c] | (uint32_t)m[r][c + 1] << 16;
@@ -192,8 +192,8 @@ static void test_matrices(void **state) {
     assert_int_equal(o[9], fragment(m[1], l, false));
     assert_int_equal(o[10], fragment(m[0], l, true));
     assert_int_equal(o[11], fragment(m[0], l, false)); /* transposed twice */
-    /* What was loaded transposed and stored as it was lies transposed, in rows that the lanes' addresses permute; what
-     * was stored transposed again lies as at first. */
+    /* A matrix loaded transposed and stored unchanged is transposed in memory, in rows that the lanes' addresses
+     * permute; stored transposed again, it has its original layout. */
     for (uint32_t k = 0; k < 4; k++) {
       uint32_t row = l % 8 ^ 7, c = k * 2;
       assert_int_equal(o[12 + k], m[l / 8][c][row] | (uint32_t)m[l / 8][c + 1][row] << 16);

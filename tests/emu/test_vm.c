@@ -30,7 +30,7 @@ static void maps_and_translates(void **state) {
   assert_null(vm_translate(vm, &cache, 0x10000, 4, VM_EXEC));
   assert_null(vm_translate(vm, &cache, 0xffff, 1, VM_READ));
   assert_null(vm_translate(vm, &cache, UINT64_MAX, 8, VM_READ));
-  /* A neighbour that continues in the same backing joins; one with other rights does not. */
+  /* An adjacent mapping that continues in the same backing is merged; one with other rights is not. */
   assert_int_equal(vm_map(vm, 0x14000, PAGE, mem + 4 * PAGE, VM_READ | VM_WRITE, 9), 0);
   assert_int_equal(vm_map(vm, 0x15000, PAGE, mem + 5 * PAGE, VM_READ, 10), 0);
   assert_ptr_equal(vm_translate(vm, &cache, 0x13ffc, 8, VM_READ), mem + 4 * PAGE - 4);
@@ -101,7 +101,8 @@ static void describes_nearest(void **state) {
   vm_free(vm);
 }
 
-/* One page stays, others come and go: a reader always sees the right translation of the page that stays. */
+/* One page remains mapped while others are mapped and unmapped: a reader always sees the right translation of that
+ * page. */
 struct race {
   struct vm *vm;
   uint8_t *mem;
